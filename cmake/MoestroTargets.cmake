@@ -1,0 +1,78 @@
+# How every target of the tree is made.
+#
+# The include direction (services -> {orchestrator, store, kernels} -> common) is enforced here: a target sees only the
+# top-level folders ("roots") of itself and of what it links. Each root is exported through a folder in the build tree that
+# holds one link to it, so that `#include "store/..."` does not resolve in a target that does not link a store library.
+
+# What every executable and library is compiled with. Checks stay on in release; warnings are errors.
+add_library(moestro_flags INTERFACE)
+target_compile_options(moestro_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough -Werror
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-error=maybe-uninitialized -Wno-error=stringop-overflow -Wno-error=array-bounds>
+  -fno-omit-frame-pointer)
+if(MOESTRO_SANITIZE)
+  target_compile_options(moestro_flags INTERFACE -fsanitize=${MOESTRO_SANITIZE} -fno-sanitize-recover=undefined)
+  target_link_options(moestro_flags INTERFACE -fsanitize=${MOESTRO_SANITIZE})
+endif()
+
+find_program(MOESTRO_CCACHE ccache)
+if(MOESTRO_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${MOESTRO_CCACHE})
+endif()
+find_program(MOESTRO_MOLD mold)
+if(MOESTRO_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+function(moestro_root root)
+  set(dir ${CMAKE_BINARY_DIR}/roots/${root})
+  if(NOT EXISTS ${dir}/${root})
+    file(MAKE_DIRECTORY ${dir})
+    file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${root} ${dir}/${root} SYMBOLIC)
+  endif()
+endfunction()
+
+# moestro_library(NAME ROOT common SOURCES a.cc b.cc [DEPS targets] [PRIVATE_DEPS targets])
+function(moestro_library name)
+  cmake_parse_arguments(A "" "ROOT" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  moestro_root(${A_ROOT})
+  if(A_SOURCES)
+    add_library(${name} STATIC ${A_SOURCES})
+    set(scope PUBLIC)
+    target_link_libraries(${name} PRIVATE moestro_flags ${A_PRIVATE_DEPS})
+  else()
+    add_library(${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(${name} ${scope} ${CMAKE_BINARY_DIR}/roots/${A_ROOT})
+  target_link_libraries(${name} ${scope} ${A_DEPS})
+endfunction()
+
+# moestro_program(NAME SOURCES main.cc [DEPS targets]) -> build/.../bin/NAME
+function(moestro_program name)
+  cmake_parse_arguments(A "" "" "SOURCES;DEPS" ${ARGN})
+  moestro_root(services)
+  add_executable(${name} ${A_SOURCES})
+  target_include_directories(${name} PRIVATE ${CMAKE_BINARY_DIR}/roots/services)
+  target_link_libraries(${name} PRIVATE moestro_flags ${A_DEPS})
+endfunction()
+
+# moestro_test(NAME SOURCES x_test.cc [DEPS targets] [PROGRAMS moestro-store ...] [LABELS l] [TIMEOUT s])
+# A GoogleTest binary, one ctest entry. MOESTRO_SOURCE_DIR and MOESTRO_BIN_DIR are in its environment; PROGRAMS are built first.
+function(moestro_test name)
+  cmake_parse_arguments(A "" "TIMEOUT" "SOURCES;DEPS;PROGRAMS;LABELS" ${ARGN})
+  moestro_root(tests)
+  add_executable(${name} ${A_SOURCES})
+  target_include_directories(${name} PRIVATE ${CMAKE_BINARY_DIR}/roots/tests)
+  target_link_libraries(${name} PRIVATE moestro_flags ${A_DEPS} GTest::gmock GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(A_PROGRAMS)
+    add_dependencies(${name} ${A_PROGRAMS})
+  endif()
+  if(NOT A_TIMEOUT)
+    set(A_TIMEOUT 120)
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${A_TIMEOUT} LABELS "${A_LABELS}"
+    ENVIRONMENT "MOESTRO_SOURCE_DIR=${CMAKE_SOURCE_DIR};MOESTRO_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
+endfunction()

@@ -1,0 +1,23 @@
+#include "common/dtype.h"
+
+#include <string>
+
+namespace moestro {
+
+std::string_view dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return "f32";
+    case DType::kBF16: return "bf16";
+    case DType::kF16: return "f16";
+    case DType::kInt8: return "int8";
+  }
+  return "unknown";
+}
+
+Result<DType> parse_dtype(std::string_view name) {
+  for (DType d : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8})
+    if (dtype_name(d) == name) return d;
+  return unsupported("precision '" + std::string(name) + "' is not one of f32, bf16, f16, int8");
+}
+
+}  // namespace moestro

@@ -1,0 +1,47 @@
+#include "common/expert_layout.h"
+
+#include <algorithm>
+
+namespace moestro {
+
+ExpertTile ExpertLayout::measure(int64_t f) const {
+  const int64_t value = dtype_bytes(dtype_);
+  const int64_t gate_bytes = round_up(f * hidden_ * value, kPartAlign);
+  ExpertTile t;
+  t.ffn = f;
+  t.gate = 0;
+  t.up = gate_bytes;
+  t.down = 2 * gate_bytes;
+  int64_t end = t.down + round_up(hidden_ * f * value, kPartAlign);
+  if (is_quantised(dtype_)) {
+    const int64_t scale_bytes = 2;
+    const int64_t gate_scale_bytes = round_up(f * ceil_div(hidden_, kQuantGroup) * scale_bytes, kPartAlign);
+    t.gate_scales = end;
+    t.up_scales = t.gate_scales + gate_scale_bytes;
+    t.down_scales = t.up_scales + gate_scale_bytes;
+    end = t.down_scales + round_up(hidden_ * ceil_div(f, kQuantGroup) * scale_bytes, kPartAlign);
+  }
+  t.bytes = round_up(end, kDiskAlign);
+  return t;
+}
+
+ExpertLayout::ExpertLayout(int64_t hidden, int64_t ffn, DType dtype) : hidden_(hidden), ffn_(ffn), dtype_(dtype) {
+  MOESTRO_CHECK(hidden >= 1 && ffn >= 1, "an expert has at least one row and column");
+  tile_ffn_ = std::min(ffn, kQuantGroup);
+  while (tile_ffn_ < ffn && measure(std::min(ffn, tile_ffn_ + kQuantGroup)).bytes <= kSliceBytesMax)
+    tile_ffn_ = std::min(ffn, tile_ffn_ + kQuantGroup);
+  tiles_ = ceil_div(ffn, tile_ffn_);
+  full_tile_bytes_ = measure(tile_ffn_).bytes;
+  bytes_ = (tiles_ - 1) * full_tile_bytes_ + measure(ffn - (tiles_ - 1) * tile_ffn_).bytes;
+}
+
+ExpertTile ExpertLayout::tile(int64_t index) const {
+  MOESTRO_CHECK(index >= 0 && index < tiles_, "tile index");
+  const int64_t first = index * tile_ffn_;
+  ExpertTile t = measure(std::min(tile_ffn_, ffn_ - first));
+  t.first_ffn = first;
+  t.offset = index * full_tile_bytes_;
+  return t;
+}
+
+}  // namespace moestro

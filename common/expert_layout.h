@@ -1,0 +1,62 @@
+#pragma once
+// The one layout of an expert's weights: on disk, in the store's arena and under every kernel. (docs/decisions/0002)
+//
+// An expert is y = down * (act(gate * x) .* (up * x)); gate, up: [ffn, hidden], down: [hidden, ffn]. Its blob is a run of
+// TILES, each the part of all three matrices that belongs to one range of the ffn dimension:
+//
+//   blob   | tile 0 | tile 1 | ... | tile n-1 |            every tile but the last has `tile_ffn` columns of ffn
+//   tile   | gate rows | up rows | down columns | gate scales | up scales | down scales | padding to 4 KiB |
+//            [F, hidden]  [F, hidden]  [hidden, F]   bf16, quantised precisions only; F = ffn columns of this tile
+//
+// Rows lie along the reduction dimension (hidden for gate and up, ffn for down). Every part starts on 64 bytes, every tile on
+// 4 KiB. Quantisation groups are kQuantGroup wide along the reduction dimension; the last one of a row may be short:
+// gate/up scales are [F, ceil(hidden/64)], down scales [hidden, ceil(F/64)].
+// A tile is what can be computed when its bytes are there; a tensor-parallel rank takes whole tiles. For reading, a tile is
+// cut in SLICES of at most 1 MiB, each with a checksum; a tile is one slice unless 64 columns of ffn exceed 1 MiB.
+
+#include <cstdint>
+
+#include "common/dtype.h"
+
+namespace moestro {
+
+inline constexpr uint32_t kExpertLayoutId = 1;  ///< in the manifest and in content keys; change it with the layout
+inline constexpr int64_t kSliceBytesMax = 1 << 20;
+inline constexpr int64_t kDiskAlign = 4096;
+inline constexpr int64_t kPartAlign = 64;
+
+/// Byte offsets within one tile, and its padded size.
+struct ExpertTile {
+  int64_t first_ffn = 0;
+  int64_t ffn = 0;     ///< columns of ffn in this tile
+  int64_t offset = 0;  ///< of the tile in the blob
+  int64_t gate = 0, up = 0, down = 0;  ///< from the tile's start
+  int64_t gate_scales = 0, up_scales = 0, down_scales = 0;  ///< 0 where not quantised
+  int64_t bytes = 0;   ///< padded to kDiskAlign
+};
+
+/// Shapes and offsets of one expert at one precision. A plain value: compute it once per model and precision.
+class ExpertLayout {
+ public:
+  ExpertLayout() = default;
+  /// hidden, ffn >= 1.
+  ExpertLayout(int64_t hidden, int64_t ffn, DType dtype);
+
+  int64_t hidden() const { return hidden_; }
+  int64_t ffn() const { return ffn_; }
+  DType dtype() const { return dtype_; }
+  int64_t tile_ffn() const { return tile_ffn_; }
+  int64_t tiles() const { return tiles_; }
+  int64_t bytes() const { return bytes_; }
+  ExpertTile tile(int64_t index) const;
+
+ private:
+  ExpertTile measure(int64_t ffn_columns) const;
+  int64_t hidden_ = 0, ffn_ = 0, tile_ffn_ = 0, tiles_ = 0, full_tile_bytes_ = 0, bytes_ = 0;
+  DType dtype_ = DType::kF32;
+};
+
+constexpr int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+constexpr int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
+
+}  // namespace moestro

@@ -1,0 +1,124 @@
+#pragma once
+// What a model is, as data: built from config.json by one small file per architecture (common/model/architectures/), read by
+// pack, engine, planner and scheduler. The engine never asks for an architecture's name.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/dtype.h"
+#include "common/ids.h"
+
+namespace moestro::model {
+
+enum class Activation : uint8_t { kSilu };
+
+/// Rotary position embedding; formulas as in Hugging Face transformers' modeling_rope_utils.
+struct RopeSpec {
+  enum class Scaling : uint8_t { kNone, kLinear, kDynamic, kYarn, kLlama3 };
+  double theta = 10000.0;
+  int64_t rotary_dim = 0;  ///< leading components of a head that are rotated; the others pass
+  Scaling scaling = Scaling::kNone;
+  double factor = 1.0;
+  int64_t original_max_position = 0;
+  // yarn
+  double beta_fast = 32.0, beta_slow = 1.0;
+  std::optional<double> attention_factor, mscale, mscale_all_dim;
+  bool truncate = true;
+  // llama3
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;
+};
+
+struct AttentionSpec {
+  enum class QkNorm : uint8_t { kNone, kPerHead, kFullWidth };  ///< RMSNorm over each head, or over all heads at once
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  bool qkv_bias = false, output_bias = false;
+  QkNorm qk_norm = QkNorm::kNone;
+  std::optional<double> clip_qkv;  ///< q, k, v clamped to [-clip, clip] after projection (and its norm, as OLMoE does)
+  int64_t sliding_window = 0;      ///< a token sees itself and the window-1 before it; 0 = all
+  double scale = 0.0;              ///< of q.k, normally head_dim^-1/2
+};
+
+/// How one expert computes, and how its weights may be stored.
+struct ExpertSpec {
+  int64_t hidden = 0, ffn = 0;
+  int matrices = 3;  ///< 3: gate, up, down; 2: up, down
+  bool bias = false;
+  Activation activation = Activation::kSilu;
+};
+
+struct MoeSpec {
+  int64_t experts = 0, top_k = 0;
+  bool normalise_top_k = true;  ///< gate weights of the chosen sum to 1
+  ExpertSpec expert;
+  int64_t shared_ffn = 0;       ///< 0: no shared expert
+  bool shared_gate = false;     ///< its output is scaled by sigmoid(gate . x)
+};
+
+/// Bytes and shape of one token's entry in the KV cache of one layer.
+struct KvSpec {
+  enum class Kind : uint8_t { kHeads, kLatent, kCross } kind = Kind::kHeads;
+  int64_t heads = 0, head_dim = 0;
+};
+
+struct LayerSpec {
+  enum class Stack : uint8_t { kDecoder, kEncoder } stack = Stack::kDecoder;
+  LayerId index;
+  std::optional<MoeLayerId> moe_index;  ///< absent: a dense layer
+  AttentionSpec attention;
+  KvSpec kv;
+  MoeSpec moe;            ///< if moe_index
+  int64_t dense_ffn = 0;  ///< if not
+};
+
+struct ModelSpec {
+  std::string architecture;  ///< as in config.json
+  int64_t hidden = 0, vocab = 0, max_position = 0;
+  double norm_eps = 1e-6;
+  bool tied_embeddings = false;
+  Activation activation = Activation::kSilu;
+  RopeSpec rope;
+  std::vector<LayerSpec> layers;
+  std::vector<TokenId> eos_ids;  ///< from generation_config.json where there is one, else config.json
+  std::optional<TokenId> bos_id;
+
+  int64_t moe_layers() const;
+  /// Of the first MoE layer; every supported architecture has one shape for all of them.
+  const MoeSpec& moe() const;
+};
+
+/// Canonical names of dense tensors in a pack. "layers.N." goes before the names of a layer.
+///   embed.weight [vocab, hidden]   norm.weight [hidden]   head.weight [vocab, hidden] (absent if tied)
+///   input_norm.weight, post_attention_norm.weight [hidden]
+///   attn.{q,k,v,o}.weight [out, in]   attn.{q,k,v,o}.bias [out]   attn.{q,k}_norm.weight [head_dim or heads*head_dim]
+///   router.weight [experts, hidden]   shared.{gate,up,down}.weight   shared_gate.weight [1, hidden]   mlp.{gate,up,down}.weight
+struct DenseTensor {
+  std::string name;         ///< canonical
+  std::string source_name;  ///< in the checkpoint
+  std::vector<int64_t> shape;
+};
+
+/// Where the three matrices of one expert are in the checkpoint: gate, up [ffn, hidden]; down [hidden, ffn].
+struct ExpertTensors {
+  LayerId layer;
+  MoeLayerId moe_layer;
+  ExpertId expert;
+  std::string gate, up, down;
+};
+
+/// A parsed model and the map of its checkpoint.
+struct ModelDescription {
+  ModelSpec spec;
+  std::vector<DenseTensor> dense;
+  std::vector<ExpertTensors> experts;
+};
+
+/// Builds the description from the text of config.json (and generation_config.json, may be empty). Unknown architecture, a missing
+/// or ill-typed key, and any setting that the engine lacks are errors that name it. Never throws.
+Result<ModelDescription> describe_model(const std::string& config_json, const std::string& generation_config_json);
+
+/// The architectures that describe_model knows.
+std::vector<std::string> known_architectures();
+
+}  // namespace moestro::model

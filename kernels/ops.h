@@ -1,0 +1,109 @@
+#pragma once
+// The operations of the engine behind one interface; kernels/cpu implements it. Activations are f32, row-major, token by token;
+// weights are read in the precision they are stored in. All pointers are host memory. One caller at a time (the engine thread).
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "common/dtype.h"
+#include "common/expert_layout.h"
+#include "common/status.h"
+
+namespace moestro::kernels {
+
+/// A dense weight [rows, cols], rows along the reduction dimension. kInt8 weights of dense tensors are not supported yet.
+struct Weight {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t rows = 0, cols = 0;
+};
+
+/// One sequence's part of a step for paged attention. KV blocks hold kKvBlockTokens tokens.
+inline constexpr int64_t kKvBlockTokens = 16;
+
+struct AttentionSequence {
+  int64_t first_token = 0;   ///< row of its first query in q
+  int64_t tokens = 0;        ///< queries in this step
+  int64_t first_position = 0;///< position of its first query: it attends to positions [0, first_position + i] (window permitting)
+  std::span<const uint32_t> blocks;  ///< block table from position 0
+};
+
+struct AttentionShape {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t window = 0;  ///< 0 = all; else a query sees positions > its own - window
+  float scale = 0.0f;
+};
+
+/// One layer's KV cache: [blocks][2: K, V][kv_heads][kKvBlockTokens][head_dim], f32 or bf16.
+struct KvView {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t blocks = 0;
+};
+int64_t kv_block_bytes(const AttentionShape& shape, DType dtype);  ///< of one layer
+
+/// A token's place in an expert's work: row of x, and which of the token's top-k choices this expert is.
+struct RoutedRow {
+  int32_t token = 0;
+  int32_t rank = 0;
+};
+
+/// What the machine can run; detected once.
+enum class Isa : uint8_t { kScalar, kAvx2, kAvx512, kAvx512Bf16Vnni };
+Isa best_isa();
+std::string_view isa_name(Isa isa);
+
+struct OpsOptions {
+  int threads = 0;             ///< 0: one per physical core
+  bool deterministic = false;  ///< a row's result does not depend on the other rows, on how many there are, or on `threads`
+  Isa isa = Isa::kScalar;      ///< at most best_isa()
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+  virtual const OpsOptions& options() const = 0;
+  virtual bool supports(DType weight) const = 0;
+
+  /// y[n, rows] = x[n, cols] * w^T + bias (may be null).
+  virtual void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y) = 0;
+  /// y[i] = row `ids[i]` of table, as f32.
+  virtual void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) = 0;
+  /// y = x / sqrt(mean(x^2) + eps) * weight over each row of `dim`; y may be x.
+  virtual void rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) = 0;
+  /// Rotates pairs (j, j + rotary_dim/2) of every head in place. x: [n, heads, head_dim]; cos, sin: [n, rotary_dim/2].
+  virtual void rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos,
+                    const float* sin) = 0;
+  /// Writes k, v [tokens, kv_heads, head_dim] of every sequence's queries into its blocks.
+  virtual void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k,
+                        const float* v, const KvView& cache) = 0;
+  /// out[tokens, heads, head_dim] = softmax(scale q k^T) v, causal, over the cache (kv_write comes first). Head h reads kv head
+  /// h / (heads / kv_heads).
+  virtual void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
+                         const KvView& cache, float* out) = 0;
+  /// Softmax over logits [n, experts], the k largest of each row in falling order (ties: lower id first); weights are their
+  /// probabilities, divided by their sum if `normalise`. ids, weights: [n, k].
+  virtual void router_top_k(const float* logits, int64_t n, int64_t experts, int64_t k, bool normalise, int32_t* ids,
+                            float* weights) = 0;
+  /// One expert on its tokens: for every row r, out[(r.token * top_k + r.rank), :] = down(silu(gate x) * up x), x = row r.token.
+  /// `blob` is in the layout of common/expert_layout.h. Experts may come in any order.
+  virtual void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x, std::span<const RoutedRow> rows,
+                          int64_t top_k, float* out) = 0;
+  /// y[t] += sum over ranks, in rank order, of weights[t, rank] * rows[t * top_k + rank]. rows: [n * top_k, hidden].
+  virtual void combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) = 0;
+  /// gate[i] = silu(gate[i]) * up[i].
+  virtual void silu_mul(float* gate, const float* up, int64_t count) = 0;
+  /// y[t, :] += scale_t * x[t, :], scale_t = sigmoid(logit[t]) or 1 if logit is null.
+  virtual void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) = 0;
+  /// x clamped to [-limit, limit].
+  virtual void clamp(float* x, int64_t count, float limit) = 0;
+};
+
+/// The CPU backend with `options` (isa is lowered to what the machine has; threads 0 is resolved).
+std::unique_ptr<Ops> make_cpu_ops(OpsOptions options);
+/// The plain loops that every other backend is compared with: one thread, double accumulation.
+std::unique_ptr<Ops> make_reference_ops();
+
+}  // namespace moestro::kernels

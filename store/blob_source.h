@@ -1,0 +1,90 @@
+#pragma once
+// Where an engine gets weights from: the store's client (store/client.h), or, for tests and `bench engine`, a pack read whole
+// into this process (store/resident_source.h). Blobs are named by their index in the pack's manifest.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "common/ids.h"
+#include "common/status.h"
+#include "store/pack/manifest.h"
+
+namespace moestro::store {
+
+class BlobSource;
+
+/// The right to read one resident blob. Move-only; letting go of it makes the blob evictable again.
+class Lease {
+ public:
+  Lease() = default;
+  Lease(BlobSource* source, uint32_t blob, const std::byte* data, uint64_t length)
+      : source_(source), blob_(blob), data_(data), length_(length) {}
+  Lease(Lease&& other) noexcept { *this = std::move(other); }
+  Lease& operator=(Lease&& other) noexcept {
+    if (this != &other) {
+      release();
+      source_ = std::exchange(other.source_, nullptr);
+      blob_ = other.blob_, data_ = other.data_, length_ = other.length_;
+    }
+    return *this;
+  }
+  ~Lease() { release(); }
+
+  explicit operator bool() const { return source_ != nullptr; }
+  uint32_t blob() const { return blob_; }  ///< index in the manifest
+  const std::byte* data() const { return data_; }
+  uint64_t length() const { return length_; }
+  inline void release();
+
+ private:
+  BlobSource* source_ = nullptr;
+  uint32_t blob_ = 0;
+  const std::byte* data_ = nullptr;
+  uint64_t length_ = 0;
+};
+
+/// Why a blob is wanted: orders reads of one class (plan, then layer).
+struct WantedBy {
+  PlanId plan;
+  MoeLayerId moe_layer;
+};
+
+/// Owned and called by one thread (the worker's engine thread). At most one Lease per blob at a time from one source.
+class BlobSource {
+ public:
+  virtual ~BlobSource() = default;
+  virtual const Manifest& manifest() const = 0;
+
+  /// Pins `blob` if it is resident: no message, no system call. Empty if it is not.
+  virtual std::optional<Lease> try_pin(uint32_t blob) = 0;
+
+  /// Asks for blobs that try_pin did not give. Each arrives once, pinned, through next_arrival(); asking twice is one request.
+  /// Never blocks. The caller must compute on and release arrivals before it waits again, or others could starve.
+  virtual Status fetch(std::span<const uint32_t> blobs, WantedBy why) = 0;
+
+  /// The next fetched blob that has arrived. Waits at most `timeout` (kUnavailable after it: ask again). An expert that cannot be
+  /// read is kCorrupt or kIo and names itself; the other fetched blobs still arrive.
+  virtual Result<Lease> next_arrival(std::chrono::milliseconds timeout) = 0;
+
+  /// Withdraws every fetch that has not arrived yet (a failed or cancelled step).
+  virtual void cancel_fetches() = 0;
+
+  struct Counters {
+    uint64_t hits = 0, misses = 0, late = 0, fetched_bytes = 0;
+  };
+  virtual Counters counters() const = 0;
+
+ private:
+  friend class Lease;
+  virtual void unpin(uint32_t blob) = 0;
+};
+
+inline void Lease::release() {
+  if (source_ != nullptr) std::exchange(source_, nullptr)->unpin(blob_);
+}
+
+}  // namespace moestro::store
