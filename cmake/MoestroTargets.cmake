@@ -17,7 +17,8 @@ endif()
 
 find_program(MOESTRO_CCACHE ccache)
 if(MOESTRO_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${MOESTRO_CCACHE})
+  # Paths are hashed relative to the tree, so that every build folder and every clone shares the cache.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${MOESTRO_CCACHE})
 endif()
 find_program(MOESTRO_MOLD mold)
 if(MOESTRO_MOLD)
@@ -65,6 +66,7 @@ function(moestro_test name)
   add_executable(${name} ${A_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_BINARY_DIR}/roots/tests)
   target_link_libraries(${name} PRIVATE moestro_flags ${A_DEPS} GTest::gmock GTest::gtest_main)
+  target_compile_options(${name} PRIVATE -Wno-dangling-else)  # GoogleTest's macros below an unbraced if
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   if(A_PROGRAMS)
     add_dependencies(${name} ${A_PROGRAMS})

@@ -1,0 +1,47 @@
+#include "common/expert_layout.h"
+
+#include <gtest/gtest.h>
+
+namespace moestro {
+namespace {
+
+struct Shape {
+  int64_t hidden, ffn;
+};
+
+TEST(ExpertLayout, TilesCoverTheFfnDimensionOnceAndInOrder) {
+  for (Shape s : {Shape{64, 64}, {64, 1}, {1, 1}, {160, 128}, {1024, 3584}, {1024, 384}, {2048, 7168}, {6144, 16384}, {100, 130}}) {
+    for (DType d : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8}) {
+      const ExpertLayout layout(s.hidden, s.ffn, d);
+      int64_t ffn = 0, offset = 0;
+      for (int64_t i = 0; i < layout.tiles(); ++i) {
+        const ExpertTile t = layout.tile(i);
+        EXPECT_EQ(t.first_ffn, ffn);
+        EXPECT_EQ(t.offset, offset);
+        EXPECT_EQ(t.offset % kDiskAlign, 0);
+        EXPECT_EQ(t.bytes % kDiskAlign, 0);
+        for (int64_t part : {t.gate, t.up, t.down, t.gate_scales, t.up_scales, t.down_scales}) EXPECT_EQ(part % kPartAlign, 0);
+        EXPECT_GE(t.up - t.gate, t.ffn * s.hidden * dtype_bytes(d));
+        EXPECT_LE(t.down + s.hidden * t.ffn * dtype_bytes(d), t.bytes);
+        if (is_quantised(d)) EXPECT_LE(t.down_scales + 2 * s.hidden * ceil_div(t.ffn, kQuantGroup), t.bytes);
+        if (i + 1 < layout.tiles()) EXPECT_EQ(t.ffn % kQuantGroup, 0) << "a quantisation group never straddles tiles";
+        ffn += t.ffn;
+        offset += t.bytes;
+      }
+      EXPECT_EQ(ffn, s.ffn);
+      EXPECT_EQ(offset, layout.bytes());
+    }
+  }
+}
+
+TEST(ExpertLayout, ATileIsOneSliceWhere64ColumnsFit) {
+  const ExpertLayout mini(1024, 3584, DType::kBF16);
+  EXPECT_LE(mini.tile(0).bytes, kSliceBytesMax);
+  EXPECT_EQ(mini.tile_ffn(), 128);
+  EXPECT_LE(static_cast<double>(mini.bytes()), 1.01 * 3 * 1024 * 3584 * 2) << "padding costs at most 1 %";
+  const ExpertLayout wide(6144, 16384, DType::kBF16);
+  EXPECT_EQ(wide.tile_ffn(), 64) << "wider than a slice: the tile is cut for reading";
+}
+
+}  // namespace
+}  // namespace moestro
