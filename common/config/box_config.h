@@ -1,0 +1,51 @@
+#pragma once
+// What one box runs: one store, workers of one model, one orchestrator. `moestro up` reads it from YAML and flags.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/config/schema.h"
+
+namespace moestro::config {
+
+struct BoxConfig {
+  struct Model {
+    std::string pack;
+    std::string name;  ///< empty: the pack directory's name
+  } model;
+  struct Store {
+    std::optional<Bytes> dram;
+    std::string arena_dir;  ///< empty: `up` finds a place
+    std::string io = "auto";
+    bool poison_freed = false;
+  } store;
+  struct Workers {
+    int64_t count = 1;
+    std::string device = "cpu";
+    std::optional<int64_t> threads;
+    std::optional<int64_t> kv_tokens;
+    std::optional<int64_t> context;
+    std::optional<int64_t> reserve;
+    std::string precision;  ///< empty: the pack's first
+    bool deterministic = false;
+    std::string trace, timeline;
+  } workers;
+  struct Orchestrator {
+    std::string http = "127.0.0.1:8080";
+    std::optional<int64_t> step_tokens;
+    std::optional<int64_t> queue_max;
+    std::string state = "default";
+  } orchestrator;
+  struct Run {
+    std::string dir;  ///< empty: $XDG_RUNTIME_DIR/moestro/NAME or /tmp/moestro-UID/NAME
+    std::string log_level = "info";
+    std::chrono::milliseconds drain = std::chrono::seconds(30);
+  } run;
+};
+
+/// The table of all keys, bound to `config`, which must outlive it.
+Schema box_schema(BoxConfig& config);
+
+}  // namespace moestro::config

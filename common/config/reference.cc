@@ -1,0 +1,65 @@
+#include "common/config/schema.h"
+#include "common/config/units.h"
+
+namespace moestro::config {
+namespace {
+
+std::string range_text(const Row& row, std::string (*write)(int64_t)) {
+  std::string text;
+  if (row.min > 0 && row.max < INT64_MAX) return ", " + write(row.min) + " to " + write(row.max);
+  if (row.min > 0) text = ", at least " + write(row.min);
+  if (row.max < INT64_MAX) text = ", at most " + write(row.max);
+  return text;
+}
+
+struct TypeText {
+  const Row& row;
+  std::string operator()(const bool*) const { return "true or false"; }
+  std::string operator()(const int64_t*) const {
+    return "whole number" + range_text(row, [](int64_t v) { return std::to_string(v); });
+  }
+  std::string operator()(const std::optional<int64_t>*) const { return (*this)(static_cast<const int64_t*>(nullptr)) + ", or auto"; }
+  std::string operator()(const std::optional<Bytes>*) const {
+    return "size" + range_text(row, [](int64_t v) { return format_size(static_cast<uint64_t>(v)); }) + ", or auto";
+  }
+  std::string operator()(const std::chrono::milliseconds*) const {
+    return "duration" + range_text(row, [](int64_t v) { return format_duration(std::chrono::milliseconds(v)); });
+  }
+  std::string operator()(const std::string*) const {
+    std::string text;
+    for (const std::string& choice : row.choices) {
+      if (choice.empty()) continue;
+      if (!text.empty()) text += ", ";
+      text += choice;
+    }
+    if (text.empty()) return "text";
+    return row.choices.size() == 1 ? "only " + text : "one of " + text;
+  }
+};
+
+}  // namespace
+
+std::string Row::type_text() const { return std::visit(TypeText{*this}, field); }
+
+std::string reference_markdown(const Schema& schema) {
+  std::string page =
+      "# Configuration reference\n\n"
+      "Printed by `moestro config --reference`; change the table in `common/config/box_config.cc`, not this page.\n\n"
+      "A YAML file holds sections of keys (`moestro up -c FILE.yaml`); a flag on the command line outranks it. An unknown key, a wrong unit or a\n"
+      "value out of range refuses to start and names key and line. Sizes: `512MiB`, `4GiB`, `4G` (powers of 1024), `4GB` (powers of 1000).\n"
+      "Durations: `250ms`, `30s`, `5min`, `2h`. `auto`: the program decides and says what it took. Relative paths start at the directory that\n"
+      "`moestro` is started in.\n";
+  for (const Schema::Section& section : schema.sections()) {
+    page += "\n## " + section.name + "\n\n" + section.help + "\n\n";
+    page += "| key | flag of `up` | value | default | meaning |\n| --- | --- | --- | --- | --- |\n";
+    for (const Row& row : schema.rows()) {
+      if (row.key.substr(0, row.key.find('.')) != section.name) continue;
+      const std::string flag = row.flag.empty() ? "" : "`" + row.flag + "`";
+      const std::string value = row.default_text.empty() ? "" : "`" + row.default_text + "`";
+      page += "| `" + row.key + "` | " + flag + " | " + row.type_text() + " | " + value + " | " + row.help + " |\n";
+    }
+  }
+  return page;
+}
+
+}  // namespace moestro::config
