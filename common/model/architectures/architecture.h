@@ -1,0 +1,22 @@
+#pragma once
+// One function per architecture: reads what its config.json can say, in transformers' words, into a ModelSpec.
+
+#include "common/model/checkpoint_names.h"
+#include "common/model/config_reader.h"
+#include "common/model/decoder_config.h"
+#include "common/model/model_spec.h"
+
+namespace moestro::model {
+
+struct Architecture {
+  const char* name;  ///< as in config.json "architectures"
+  void (*describe)(ConfigReader& config, ModelSpec& spec);
+  const CheckpointNames& names;
+};
+
+void describe_mixtral(ConfigReader& config, ModelSpec& spec);
+void describe_qwen2_moe(ConfigReader& config, ModelSpec& spec);
+void describe_qwen3_moe(ConfigReader& config, ModelSpec& spec);
+void describe_olmoe(ConfigReader& config, ModelSpec& spec);
+
+}  // namespace moestro::model

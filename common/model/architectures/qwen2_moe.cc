@@ -1,0 +1,44 @@
+#include "common/model/architectures/architecture.h"
+#include "common/model/strict_json.h"
+
+namespace moestro::model {
+namespace {
+
+// Which layers see only a window. Without layer_types: every second one, from the first, below max_window_layers.
+void set_windows(ConfigReader& config, ModelSpec& spec) {
+  const bool use = config.flag_or("use_sliding_window", false);
+  const int64_t window = config.count_or("sliding_window", 4096, kPositionsMax, 0);
+  const int64_t below = config.count_or("max_window_layers", 28, kPositionsMax, 0);
+  const std::vector<std::string> types = config.texts("layer_types");
+  if (!types.empty() && types.size() != spec.layers.size())
+    config.refuse(invalid_argument(config.where() + ": layer_types must name every layer"));
+  if (use && window == 0) config.refuse(invalid_argument(config.where() + ": use_sliding_window needs a sliding_window above 0"));
+  for (size_t i = 0; i < spec.layers.size() && !config.failed(); ++i) {
+    bool sliding = use && i % 2 == 0 && static_cast<int64_t>(i) < below;
+    if (!types.empty()) {
+      sliding = types[i] == "sliding_attention";
+      if (!sliding && types[i] != "full_attention")
+        config.refuse_unsupported("layer_types", in_quotes(types[i]) + " is not supported (full_attention and sliding_attention are)");
+    }
+    if (sliding && !use)
+      config.refuse(invalid_argument(config.where() + ": layer_types asks for sliding_attention while use_sliding_window is false"));
+    spec.layers[i].attention.sliding_window = sliding ? window : 0;
+  }
+}
+
+}  // namespace
+
+// A shared expert with its gate beside the routed ones; dense layers may stand among the sparse ones.
+void describe_qwen2_moe(ConfigReader& config, ModelSpec& spec) {
+  DecoderBase base = read_decoder(config, {.kv_heads = 16}, spec);
+  base.attention.qkv_bias = config.flag_or("qkv_bias", true);
+  MoeSpec moe = read_moe(config, "num_experts", "", "moe_intermediate_size", spec.hidden);
+  moe.normalise_top_k = config.flag_or("norm_topk_prob", false);
+  moe.shared_ffn = config.count_or("shared_expert_intermediate_size", 5632, kFfnMax);
+  moe.shared_gate = true;
+  const int64_t dense_ffn = config.count("intermediate_size", kFfnMax);
+  add_layers(config, base, moe, read_sparse_layers(config, base.layers), dense_ffn, spec);
+  set_windows(config, spec);
+}
+
+}  // namespace moestro::model

@@ -1,0 +1,117 @@
+#include "common/model/decoder_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "common/model/rope_config.h"
+#include "common/model/strict_json.h"
+
+namespace moestro::model {
+namespace {
+
+void refuse_what_is_not_a_text_decoder(ConfigReader& config) {
+  config.flag_or("is_decoder", false);
+  for (const auto* key : {"is_encoder_decoder", "add_cross_attention"})
+    if (config.flag_or(key, false)) config.refuse_unsupported(key, "is not supported");
+  if (config.has("quantization_config"))
+    config.refuse_unsupported("quantization_config",
+                              "is not supported: pack the unquantised checkpoint, with --experts int8 if it is to be smaller");
+  if (config.count_or("chunk_size_feed_forward", 0, kFfnMax, 0) != 0)
+    config.refuse_unsupported("chunk_size_feed_forward", "other than 0 is not supported");
+  if (const std::string act = config.text_or("hidden_act", "silu"); act != "silu" && act != "swish")
+    config.refuse_unsupported("hidden_act", in_quotes(act) + " is not supported (silu is)");
+}
+
+AttentionSpec read_attention(ConfigReader& config, const DecoderDefaults& defaults, int64_t hidden) {
+  AttentionSpec attention;
+  attention.heads = config.count("num_attention_heads", kHeadsMax);
+  const bool given = config.has("num_key_value_heads");
+  const int64_t standard = defaults.kv_heads > 0 && !given ? defaults.kv_heads : attention.heads;
+  attention.kv_heads = config.count_or("num_key_value_heads", standard, kHeadsMax);
+  if (attention.heads % attention.kv_heads != 0)
+    config.refuse(invalid_argument(config.where() + ": num_attention_heads (" + std::to_string(attention.heads) +
+                                   ") must be a multiple of num_key_value_heads (" + std::to_string(attention.kv_heads) + ")"));
+  if (!config.has("head_dim") && hidden % attention.heads != 0)
+    config.refuse(invalid_argument(config.where() + ": hidden_size is not a multiple of num_attention_heads and there is no head_dim"));
+  attention.head_dim = config.count_or("head_dim", std::max<int64_t>(1, hidden / attention.heads), kHeadDimMax);
+  if (attention.head_dim % 2 != 0) config.refuse_unsupported("head_dim", "is odd, which rotary embedding cannot rotate");
+  attention.scale = 1.0 / std::sqrt(static_cast<double>(attention.head_dim));
+  return attention;
+}
+
+}  // namespace
+
+DecoderBase read_decoder(ConfigReader& config, const DecoderDefaults& defaults, ModelSpec& spec) {
+  refuse_what_is_not_a_text_decoder(config);
+  spec.hidden = config.count("hidden_size", kHiddenMax);
+  spec.vocab = config.count("vocab_size", kVocabMax);
+  const int64_t max_position = config.count("max_position_embeddings", kPositionsMax);
+  spec.norm_eps = config.positive_or("rms_norm_eps", defaults.norm_eps);
+  spec.tied_embeddings = config.flag_or("tie_word_embeddings", false);
+  read_token_ids(config, spec);
+  DecoderBase base;
+  base.layers = config.count("num_hidden_layers", kLayersMax);
+  base.attention = read_attention(config, defaults, spec.hidden);
+  spec.rope = read_rope(config, base.attention.head_dim, max_position, defaults.rope_theta);
+  spec.max_position = usable_positions(spec.rope, max_position);
+  return base;
+}
+
+void read_token_ids(ConfigReader& config, ModelSpec& spec) {
+  constexpr int64_t kIdMax = std::numeric_limits<TokenId>::max();
+  if (config.has("eos_token_id")) spec.eos_ids.clear();
+  for (const int64_t id : config.one_or_more("eos_token_id", kIdMax))
+    if (id < spec.vocab) spec.eos_ids.push_back(static_cast<TokenId>(id));
+  if (!config.has("bos_token_id")) return;
+  const int64_t bos = config.count_or("bos_token_id", 0, kIdMax, 0);
+  spec.bos_id = bos < spec.vocab ? std::optional(static_cast<TokenId>(bos)) : std::nullopt;
+}
+
+MoeSpec read_moe(ConfigReader& config, std::string_view experts_key, std::string_view other_key, std::string_view ffn_key,
+                 int64_t hidden) {
+  MoeSpec moe;
+  const auto key = !config.has(experts_key) && config.has(other_key) ? other_key : experts_key;
+  moe.experts = config.count(key, kExpertsMax);
+  moe.top_k = config.count("num_experts_per_tok", kExpertsMax);
+  if (moe.top_k > moe.experts)
+    config.refuse(invalid_argument(config.where() + ": num_experts_per_tok (" + std::to_string(moe.top_k) +
+                                   ") is above the number of experts (" + std::to_string(moe.experts) + ")"));
+  moe.expert.hidden = hidden;
+  moe.expert.ffn = config.count(ffn_key, kFfnMax);
+  return moe;
+}
+
+std::vector<bool> read_sparse_layers(ConfigReader& config, int64_t layers) {
+  const int64_t step = config.count_or("decoder_sparse_step", 1, kLayersMax);
+  std::vector<bool> sparse(static_cast<size_t>(layers));
+  for (int64_t i = 0; i < layers; ++i) sparse[static_cast<size_t>(i)] = (i + 1) % step == 0;
+  for (const int64_t i : config.counts("mlp_only_layers", kLayersMax))
+    if (i < layers) sparse[static_cast<size_t>(i)] = false;  // a layer beyond the last is one that was cut off
+  return sparse;
+}
+
+void add_layers(ConfigReader& config, const DecoderBase& base, const MoeSpec& moe, const std::vector<bool>& sparse,
+                int64_t dense_ffn, ModelSpec& spec) {
+  if (config.failed()) return;
+  uint32_t moe_layers = 0;
+  for (size_t i = 0; i < sparse.size(); ++i) {
+    LayerSpec layer;
+    layer.index = LayerId(static_cast<uint32_t>(i));
+    layer.attention = base.attention;
+    layer.kv = {KvSpec::Kind::kHeads, base.attention.kv_heads, base.attention.head_dim};
+    if (sparse[i]) {
+      layer.moe_index = MoeLayerId(moe_layers++);
+      layer.moe = moe;
+    } else {
+      layer.dense_ffn = dense_ffn;
+    }
+    spec.layers.push_back(layer);
+  }
+  if (moe_layers == 0)
+    config.refuse(unsupported(config.where() + ": no layer has experts; Moestro serves Mixture-of-Experts models"));
+  if (moe_layers * moe.experts > kAllExpertsMax)
+    config.refuse(unsupported(config.where() + ": more than " + std::to_string(kAllExpertsMax) + " experts in all"));
+}
+
+}  // namespace moestro::model

@@ -1,0 +1,53 @@
+#pragma once
+// What the four architectures' config.json have in common, read with transformers' names and defaults.
+
+#include <string_view>
+#include <vector>
+
+#include "common/model/config_reader.h"
+#include "common/model/model_spec.h"
+
+namespace moestro::model {
+
+// Bounds on what a config may ask for: far above any model there is, and low enough that no product of them overflows.
+inline constexpr int64_t kHiddenMax = 1 << 18;
+inline constexpr int64_t kFfnMax = 1 << 20;
+inline constexpr int64_t kVocabMax = 1 << 24;
+inline constexpr int64_t kLayersMax = 1024;
+inline constexpr int64_t kHeadsMax = 2048;
+inline constexpr int64_t kHeadDimMax = 4096;
+inline constexpr int64_t kExpertsMax = 8192;
+inline constexpr int64_t kAllExpertsMax = 1 << 18;  ///< over all layers
+inline constexpr int64_t kPositionsMax = 1 << 30;
+
+/// transformers' defaults where they differ by architecture.
+struct DecoderDefaults {
+  double rope_theta = 10000.0;
+  double norm_eps = 1e-6;
+  int64_t kv_heads = 0;  ///< 0: as many as heads
+};
+
+struct DecoderBase {
+  int64_t layers = 0;
+  AttentionSpec attention;  ///< of every layer; architectures add bias, norms and windows
+};
+
+/// Fills everything of `spec` but its layers. Errors go to `config`.
+DecoderBase read_decoder(ConfigReader& config, const DecoderDefaults& defaults, ModelSpec& spec);
+
+/// Reads eos_token_id and bos_token_id; those given replace what `spec` holds. An id beyond the vocabulary cannot occur (tiny test
+/// models keep the ids of large ones): it is left out.
+void read_token_ids(ConfigReader& config, ModelSpec& spec);
+
+/// MoE with three-matrix experts: `experts_key` (or, if that is not set, `other_key`) and num_experts_per_tok.
+MoeSpec read_moe(ConfigReader& config, std::string_view experts_key, std::string_view other_key, std::string_view ffn_key,
+                 int64_t hidden);
+
+/// decoder_sparse_step and mlp_only_layers of the Qwen families: true where a layer is a MoE layer.
+std::vector<bool> read_sparse_layers(ConfigReader& config, int64_t layers);
+
+/// Appends the layers: MoE where `sparse` says so, else dense with `dense_ffn`.
+void add_layers(ConfigReader& config, const DecoderBase& base, const MoeSpec& moe, const std::vector<bool>& sparse,
+                int64_t dense_ffn, ModelSpec& spec);
+
+}  // namespace moestro::model

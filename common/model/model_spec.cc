@@ -1,0 +1,17 @@
+#include "common/model/model_spec.h"
+
+namespace moestro::model {
+
+int64_t ModelSpec::moe_layers() const {
+  int64_t n = 0;
+  for (const LayerSpec& layer : layers) n += layer.moe_index.has_value();
+  return n;
+}
+
+const MoeSpec& ModelSpec::moe() const {
+  for (const LayerSpec& layer : layers)
+    if (layer.moe_index) return layer.moe;
+  check_failed(__FILE__, __LINE__, "a MoE layer", "describe_model gives at least one");
+}
+
+}  // namespace moestro::model
