@@ -1,0 +1,140 @@
+#include "kernels/cpu/cpu_ops.h"
+
+#include <algorithm>
+
+namespace moestro::kernels::cpu {
+
+namespace {
+/// Weights that a chunk of a product streams from memory: a few microseconds of work.
+constexpr int64_t kChunkBytes = 128 * 1024;
+}  // namespace
+
+CpuOps::CpuOps(OpsOptions resolved)
+    : options_(resolved),
+      kernels_(kernel_table(resolved.isa)),
+      pool_(resolved.threads),
+      thread_scratch_(static_cast<size_t>(resolved.threads)) {}
+
+bool CpuOps::supports(DType) const { return true; }
+
+void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y) {
+  MOESTRO_CHECK(!is_quantised(w.dtype), "dense weights are f32, bf16 or f16");
+  if (n <= 0 || w.rows <= 0) return;
+  const float** x_rows = x_rows_.at_least(n);
+  float** y_rows = y_rows_.at_least(n);
+  for (int64_t t = 0; t < n; ++t) {
+    x_rows[t] = x + t * w.cols;
+    y_rows[t] = y + t * w.rows;
+  }
+  const int64_t row_bytes = w.cols * dtype_bytes(w.dtype);
+  const auto range = [&](int64_t first, int64_t end, int thread) {
+    GemmTask task;
+    task.x = x_rows;
+    task.n = n;
+    task.w = static_cast<const char*>(w.data) + first * row_bytes;
+    task.w_stride = w.cols;
+    task.rows = end - first;
+    task.cols = w.cols;
+    task.bias = bias ? bias + first : nullptr;
+    task.y = y_rows;
+    task.y_offset = first;
+    task.panel = panel(thread);
+    gemm(w.dtype)(task);
+  };
+  if (n * w.rows * w.cols < kInlineWork || pool_.threads() == 1) return range(0, w.rows, 0);
+  const int64_t fair = ceil_div(w.rows, int64_t{4} * pool_.threads());
+  const int64_t wanted = n >= kPanelRows ? kPanelRows : std::min(fair, ceil_div(kChunkBytes, row_bytes));
+  const int64_t chunk = round_up(std::max<int64_t>(wanted, 1), 8);
+  pool_.run(ceil_div(w.rows, chunk), [&](int64_t i, int thread) {
+    range(i * chunk, std::min(w.rows, (i + 1) * chunk), thread);
+  });
+}
+
+void CpuOps::gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) {
+  MOESTRO_CHECK(!is_quantised(table.dtype), "dense weights are f32, bf16 or f16");
+  const int64_t row_bytes = table.cols * dtype_bytes(table.dtype);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    MOESTRO_CHECK(ids[i] >= 0 && ids[i] < table.rows, "row of a table");
+    kernels_.to_f32[static_cast<size_t>(table.dtype)](static_cast<const char*>(table.data) + ids[i] * row_bytes, table.cols,
+                                                      y + static_cast<int64_t>(i) * table.cols);
+  }
+}
+
+void CpuOps::rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) {
+  over_ranges(n, 1, n * dim, [&](int64_t first, int64_t end) {
+    kernels_.rms_norm(x + first * dim, end - first, dim, weight, eps, y + first * dim);
+  });
+}
+
+void CpuOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos,
+                  const float* sin) {
+  const int64_t half = rotary_dim / 2;
+  over_ranges(n, 1, n * heads * rotary_dim, [&](int64_t first, int64_t end) {
+    for (int64_t t = first; t < end; ++t)
+      kernels_.rope(x + t * heads * head_dim, heads, head_dim, half, cos + t * half, sin + t * half);
+  });
+}
+
+void CpuOps::router_top_k(const float* logits, int64_t n, int64_t experts, int64_t k, bool normalise, int32_t* ids,
+                          float* weights) {
+  MOESTRO_CHECK(k >= 1 && k <= experts, "top-k within the number of experts");
+  Scratch<float>& probabilities = thread_scratch_[0].scores;
+  for (int64_t t = 0; t < n; ++t, ids += k, weights += k) {
+    float* p = probabilities.at_least(experts);
+    std::copy_n(logits + t * experts, experts, p);
+    const float sum = kernels_.softmax(p, experts, 1.0f);
+    // Insertion into a short sorted list; strict comparisons keep the lower id first and give distinct ids even for NaN.
+    int64_t held = 0;
+    for (int64_t e = 0; e < experts; ++e) {
+      if (held == k && !(p[e] > weights[k - 1])) continue;
+      int64_t at = held < k ? held++ : k - 1;
+      for (; at > 0 && p[e] > weights[at - 1]; --at) {
+        weights[at] = weights[at - 1];
+        ids[at] = ids[at - 1];
+      }
+      weights[at] = p[e];
+      ids[at] = static_cast<int32_t>(e);
+    }
+    float total = sum;
+    if (normalise) {
+      total = 0.0f;
+      for (int64_t i = 0; i < k; ++i) total += weights[i];
+    }
+    for (int64_t i = 0; i < k; ++i) weights[i] /= total;
+  }
+}
+
+void CpuOps::combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) {
+  over_ranges(n, 1, n * top_k * hidden, [&](int64_t first, int64_t end) {
+    for (int64_t t = first; t < end; ++t)
+      kernels_.combine(rows + t * top_k * hidden, weights + t * top_k, top_k, hidden, y + t * hidden);
+  });
+}
+
+void CpuOps::silu_mul(float* gate, const float* up, int64_t count) {
+  over_ranges(count, 64, count * 4, [&](int64_t first, int64_t end) {
+    kernels_.silu_mul(gate + first, up + first, end - first);
+  });
+}
+
+void CpuOps::add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) {
+  over_ranges(n, 1, n * dim, [&](int64_t first, int64_t end) {
+    for (int64_t t = first; t < end; ++t) kernels_.add_scaled(x + t * dim, logit ? logit + t : nullptr, dim, y + t * dim);
+  });
+}
+
+void CpuOps::clamp(float* x, int64_t count, float limit) {
+  over_ranges(count, 64, count, [&](int64_t first, int64_t end) { kernels_.clamp(x + first, end - first, limit); });
+}
+
+}  // namespace moestro::kernels::cpu
+
+namespace moestro::kernels {
+
+std::unique_ptr<Ops> make_cpu_ops(OpsOptions options) {
+  options.isa = std::min(options.isa, best_isa());
+  if (options.threads <= 0) options.threads = cpu::physical_cores();
+  return std::make_unique<cpu::CpuOps>(options);
+}
+
+}  // namespace moestro::kernels

@@ -1,0 +1,91 @@
+#pragma once
+// The CPU backend: cuts each operation in chunks of outputs for the thread pool and calls the kernels of the chosen instruction
+// set. Reductions are never split between threads, so both modes of OpsOptions::deterministic run the same code.
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/ops.h"
+
+namespace moestro::kernels::cpu {
+
+class CpuOps final : public Ops {
+ public:
+  explicit CpuOps(OpsOptions resolved);
+
+  const OpsOptions& options() const override { return options_; }
+  bool supports(DType weight) const override;
+  void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y) override;
+  void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) override;
+  void rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) override;
+  void rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos,
+            const float* sin) override;
+  void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k, const float* v,
+                const KvView& cache) override;
+  void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
+                 const KvView& cache, float* out) override;
+  void router_top_k(const float* logits, int64_t n, int64_t experts, int64_t k, bool normalise, int32_t* ids,
+                    float* weights) override;
+  void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x, std::span<const RoutedRow> rows,
+                  int64_t top_k, float* out) override;
+  void combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) override;
+  void silu_mul(float* gate, const float* up, int64_t count) override;
+  void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) override;
+  void clamp(float* x, int64_t count, float limit) override;
+
+ private:
+  /// What belongs to one thread of the pool.
+  struct alignas(64) ThreadScratch {
+    Scratch<float> panel, scores, up;
+    Scratch<float*> up_rows;
+  };
+  /// A range of queries of one sequence and of heads of one KV head.
+  struct AttentionUnit {
+    const AttentionSequence* sequence;
+    int32_t first_query, queries;
+    int32_t first_head, heads;
+  };
+  struct ExpertWork;
+
+  float* panel(int thread) { return thread_scratch_[static_cast<size_t>(thread)].panel.at_least(kPanelFloats); }
+  void (*gemm(DType dtype) const)(const GemmTask&) { return kernels_.gemm[static_cast<size_t>(dtype)]; }
+  /// Runs body(first, end) over ranges of [0, count) whose bounds are multiples of `grain`; inline if `work` (touched floats or
+  /// multiply-adds, say) is too little to wake a thread for.
+  template <class Body>
+  void over_ranges(int64_t count, int64_t grain, int64_t work, const Body& body);
+
+  void cut_attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
+  void attend(const AttentionShape& shape, const AttentionUnit& unit, const float* q, const KvView& cache, float* out,
+              int thread);
+  void expert_up(const ExpertWork& work, int64_t unit, int thread);
+  void expert_down(const ExpertWork& work, int64_t unit, int thread);
+
+  OpsOptions options_;
+  const KernelTable& kernels_;
+  ThreadPool pool_;
+  std::vector<ThreadScratch> thread_scratch_;
+  Scratch<const float*> x_rows_;
+  Scratch<float*> y_rows_, a_rows_;
+  Scratch<float> activations_;
+  std::vector<AttentionUnit> attention_units_;
+};
+
+/// Work below this runs on the calling thread: handing it over costs more than it saves.
+inline constexpr int64_t kInlineWork = 48 * 1024;
+
+template <class Body>
+void CpuOps::over_ranges(int64_t count, int64_t grain, int64_t work, const Body& body) {
+  if (count <= 0) return;
+  if (work < kInlineWork || pool_.threads() == 1) return body(int64_t{0}, count);
+  const int64_t grains = ceil_div(count, grain);
+  const int64_t per_chunk = ceil_div(grains, int64_t{4} * pool_.threads()) * grain;
+  pool_.run(ceil_div(count, per_chunk), [&](int64_t i, int) {
+    body(i * per_chunk, std::min(count, (i + 1) * per_chunk));
+  });
+}
+
+}  // namespace moestro::kernels::cpu

@@ -1,0 +1,76 @@
+#include "kernels/cpu/isa.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <string>
+
+namespace moestro::kernels {
+
+namespace {
+Isa detect() {
+#if defined(__x86_64__)
+  // These ask for the operating system's support of the registers, too.
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  if (!avx2) return Isa::kScalar;
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  if (!avx512) return Isa::kAvx2;
+  if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) return Isa::kAvx512Bf16Vnni;
+  return Isa::kAvx512;
+#else
+  return Isa::kScalar;
+#endif
+}
+}  // namespace
+
+Isa best_isa() {
+  static const Isa best = detect();
+  return best;
+}
+
+std::string_view isa_name(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar: return "scalar";
+    case Isa::kAvx2: return "avx2";
+    case Isa::kAvx512: return "avx512";
+    case Isa::kAvx512Bf16Vnni: return "avx512-bf16-vnni";
+  }
+  return "unknown";
+}
+
+namespace cpu {
+
+const KernelTable& kernel_table(Isa isa) {
+  MOESTRO_CHECK(isa <= best_isa(), "the machine lacks these instructions");
+#if defined(__x86_64__)
+  switch (isa) {
+    case Isa::kScalar: return kGenericKernels;
+    case Isa::kAvx2: return kAvx2Kernels;
+    case Isa::kAvx512: return kAvx512Kernels;
+    case Isa::kAvx512Bf16Vnni: return kAvx512Bf16Kernels;
+  }
+#endif
+  return kGenericKernels;
+}
+
+int physical_cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
+  std::set<std::string> cores;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (!CPU_ISSET(i, &allowed)) continue;
+    std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(i) + "/topology/thread_siblings_list");
+    std::string siblings;
+    if (!std::getline(file, siblings)) siblings = std::to_string(i);
+    cores.insert(siblings);
+  }
+  return std::max(1, static_cast<int>(cores.size()));
+}
+
+}  // namespace cpu
+}  // namespace moestro::kernels

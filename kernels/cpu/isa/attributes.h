@@ -1,0 +1,15 @@
+#pragma once
+// What the sources of this folder write before their functions, and how they fill the table.
+
+#define MOESTRO_FN [[maybe_unused]] static inline __attribute__((always_inline))
+#define MOESTRO_MEMBER inline __attribute__((always_inline))
+
+/// Unrolls the loop that follows fully: register blocks are arrays with constant indices only then.
+#define MOESTRO_UNROLL _Pragma("GCC unroll 16")
+
+#define MOESTRO_KERNEL_TABLE                                                                                     \
+  {                                                                                                              \
+    {&gemm<WeightF32>, &gemm<WeightBf16>, &gemm<WeightF16>, &gemm<WeightInt8>}, &attention,                      \
+        {&to_f32<WeightF32>, &to_f32<WeightBf16>, &to_f32<WeightF16>}, &to_bf16, &rms_norm, &rope, &softmax,     \
+        &silu_mul, &add_scaled, &combine, &clamp                                                                 \
+  }

@@ -1,0 +1,19 @@
+// The kernels with AVX2; compiled with its flags, called only where the machine has it.
+
+#include <immintrin.h>
+
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/isa/attributes.h"
+
+namespace moestro::kernels::cpu {
+namespace {
+#include "kernels/cpu/isa/avx2_vec.inc"
+
+#include "kernels/cpu/isa/elementwise.inc"
+#include "kernels/cpu/isa/gemm.inc"
+#include "kernels/cpu/isa/attention.inc"
+}  // namespace
+
+extern const KernelTable kAvx2Kernels;
+const KernelTable kAvx2Kernels = MOESTRO_KERNEL_TABLE;
+}  // namespace moestro::kernels::cpu

@@ -1,0 +1,19 @@
+// The kernels with AVX-512 and its BF16 conversions; compiled with their flags, called only where the machine has them.
+
+#include <immintrin.h>
+
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/isa/attributes.h"
+
+namespace moestro::kernels::cpu {
+namespace {
+#include "kernels/cpu/isa/avx512_vec.inc"
+
+#include "kernels/cpu/isa/elementwise.inc"
+#include "kernels/cpu/isa/gemm.inc"
+#include "kernels/cpu/isa/attention.inc"
+}  // namespace
+
+extern const KernelTable kAvx512Bf16Kernels;
+const KernelTable kAvx512Bf16Kernels = MOESTRO_KERNEL_TABLE;
+}  // namespace moestro::kernels::cpu

@@ -1,0 +1,17 @@
+// The kernels for any machine; on x86-64 the compiler makes SSE2 of them.
+
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/isa/attributes.h"
+
+namespace moestro::kernels::cpu {
+namespace {
+#include "kernels/cpu/isa/generic_vec.inc"
+
+#include "kernels/cpu/isa/elementwise.inc"
+#include "kernels/cpu/isa/gemm.inc"
+#include "kernels/cpu/isa/attention.inc"
+}  // namespace
+
+extern const KernelTable kGenericKernels;
+const KernelTable kGenericKernels = MOESTRO_KERNEL_TABLE;
+}  // namespace moestro::kernels::cpu

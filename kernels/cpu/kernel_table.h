@@ -1,0 +1,78 @@
+#pragma once
+// The single-threaded kernels that each instruction set provides. Plain data and pointers only: this header is all that the
+// sources under cpu/isa/ share with the rest, so no inline library code is ever compiled with their -m flags.
+//
+// One rule makes every result independent of batch, chunking and threads: a dot product is the sum, over column blocks of
+// kColumnBlock in order, of a block's value; a block's value is one vector accumulator fed with the block's columns in order and
+// reduced by one fixed tree. Every register blocking and every cache blocking keeps to it.
+
+#include <cstdint>
+
+namespace moestro::kernels::cpu {
+
+inline constexpr int64_t kColumnBlock = 1024;
+inline constexpr int64_t kPanelRows = 64;
+inline constexpr int64_t kPanelFloats = kColumnBlock * kPanelRows;  ///< scratch of one thread: a block of weights as f32
+inline constexpr int64_t kAttentionRowsMax = 64;                    ///< (query, head) pairs of one attention task
+
+/// y[t][y_offset + r] = dot(x[t] + x_offset, row r of w) + bias[r] for all tokens t and rows r; adds to y if `accumulate`.
+struct GemmTask {
+  const float* const* x = nullptr;  ///< n rows of activations
+  int64_t x_offset = 0;
+  int64_t n = 0;
+  const void* w = nullptr;
+  int64_t w_stride = 0;              ///< elements from row to row
+  const uint16_t* scales = nullptr;  ///< bf16, one per 64 columns; int8 only
+  int64_t scale_stride = 0;
+  int64_t rows = 0, cols = 0;
+  const float* bias = nullptr;  ///< of row 0; may be null
+  float* const* y = nullptr;
+  int64_t y_offset = 0;
+  bool accumulate = false;
+  float* panel = nullptr;  ///< kPanelFloats
+};
+
+/// Queries of one sequence against one KV head: queries * heads <= kAttentionRowsMax. Query i is at first_position + i.
+struct AttentionTask {
+  const float* q = nullptr;  ///< of the first query, at `first_head`
+  float* out = nullptr;      ///< likewise
+  int64_t token_stride = 0;  ///< floats from query to query, in q and out
+  int64_t queries = 0, heads = 0, head_dim = 0;
+  int64_t first_position = 0, window = 0;
+  float scale = 0.0f;
+  const char* keys = nullptr;    ///< of this KV head in block 0 of the cache
+  const char* values = nullptr;  ///< likewise
+  int64_t block_bytes = 0;       ///< from block to block
+  const uint32_t* blocks = nullptr;
+  bool bf16 = false;
+  float* scores = nullptr;  ///< attention_scratch_floats()
+  float* panel = nullptr;   ///< kPanelFloats
+};
+
+/// Floats of `scores` for a task whose last query is at last_position.
+constexpr int64_t attention_scratch_floats(int64_t rows, int64_t last_position) {
+  return rows * ((last_position + 16) / 16 * 16 + 16);
+}
+
+struct KernelTable {
+  void (*gemm[4])(const GemmTask&);  ///< by DType of w
+  void (*attention)(const AttentionTask&);
+  void (*to_f32[3])(const void* from, int64_t count, float* to);  ///< by DType; not int8
+  void (*to_bf16)(const float* from, int64_t count, uint16_t* to);
+  void (*rms_norm)(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y);
+  void (*rope)(float* x, int64_t heads, int64_t head_dim, int64_t half, const float* cos, const float* sin);  ///< one token
+  float (*softmax)(float* x, int64_t count, float scale);  ///< x = exp(scale * (x - max)); returns the sum
+  void (*silu_mul)(float* gate, const float* up, int64_t count);
+  void (*add_scaled)(const float* x, const float* logit, int64_t dim, float* y);  ///< one token
+  void (*combine)(const float* rows, const float* weights, int64_t top_k, int64_t hidden, float* y);  ///< one token
+  void (*clamp)(float* x, int64_t count, float limit);
+};
+
+extern const KernelTable kGenericKernels;
+#if defined(__x86_64__)
+extern const KernelTable kAvx2Kernels;
+extern const KernelTable kAvx512Kernels;
+extern const KernelTable kAvx512Bf16Kernels;
+#endif
+
+}  // namespace moestro::kernels::cpu

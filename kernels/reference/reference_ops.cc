@@ -1,0 +1,113 @@
+#include "kernels/reference/reference_ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "common/float16.h"
+
+namespace moestro::kernels::reference {
+
+double value_at(const void* data, DType dtype, int64_t i) {
+  switch (dtype) {
+    case DType::kF32: return static_cast<const float*>(data)[i];
+    case DType::kBF16: return bf16_to_f32(static_cast<const uint16_t*>(data)[i]);
+    case DType::kF16: return f16_to_f32(static_cast<const uint16_t*>(data)[i]);
+    case DType::kInt8: break;
+  }
+  MOESTRO_CHECK(false, "int8 values have scales: only experts hold them");
+}
+
+double silu(double x) { return x / (1.0 + std::exp(-x)); }
+
+void ReferenceOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y) {
+  for (int64_t t = 0; t < n; ++t) {
+    for (int64_t r = 0; r < w.rows; ++r) {
+      double sum = 0.0;
+      for (int64_t c = 0; c < w.cols; ++c) sum += x[t * w.cols + c] * value_at(w.data, w.dtype, r * w.cols + c);
+      y[t * w.rows + r] = static_cast<float>(sum + (bias ? bias[r] : 0.0));
+    }
+  }
+}
+
+void ReferenceOps::gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) {
+  for (const int32_t id : ids) {
+    MOESTRO_CHECK(id >= 0 && id < table.rows, "row of a table");
+    for (int64_t c = 0; c < table.cols; ++c) *y++ = static_cast<float>(value_at(table.data, table.dtype, id * table.cols + c));
+  }
+}
+
+void ReferenceOps::rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) {
+  for (int64_t t = 0; t < n; ++t, x += dim, y += dim) {
+    double squares = 0.0;
+    for (int64_t i = 0; i < dim; ++i) squares += static_cast<double>(x[i]) * x[i];
+    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(dim) + eps);
+    for (int64_t i = 0; i < dim; ++i) y[i] = static_cast<float>(x[i] * scale * weight[i]);
+  }
+}
+
+void ReferenceOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos,
+                        const float* sin) {
+  const int64_t half = rotary_dim / 2;
+  for (int64_t t = 0; t < n; ++t) {
+    for (int64_t h = 0; h < heads; ++h) {
+      float* head = x + (t * heads + h) * head_dim;
+      for (int64_t j = 0; j < half; ++j) {
+        const double c = cos[t * half + j], s = sin[t * half + j], a = head[j], b = head[j + half];
+        head[j] = static_cast<float>(a * c - b * s);
+        head[j + half] = static_cast<float>(b * c + a * s);
+      }
+    }
+  }
+}
+
+void ReferenceOps::router_top_k(const float* logits, int64_t n, int64_t experts, int64_t k, bool normalise, int32_t* ids,
+                                float* weights) {
+  std::vector<int32_t> order(static_cast<size_t>(experts));
+  for (int64_t t = 0; t < n; ++t, logits += experts) {
+    const double top = *std::max_element(logits, logits + experts);
+    double sum = 0.0;
+    for (int64_t e = 0; e < experts; ++e) sum += std::exp(logits[e] - top);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+    double chosen = 0.0;
+    for (int64_t i = 0; i < k; ++i) chosen += std::exp(logits[order[static_cast<size_t>(i)]] - top);
+    for (int64_t i = 0; i < k; ++i) {
+      const int32_t e = order[static_cast<size_t>(i)];
+      *ids++ = e;
+      *weights++ = static_cast<float>(std::exp(logits[e] - top) / (normalise ? chosen : sum));
+    }
+  }
+}
+
+void ReferenceOps::combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) {
+  for (int64_t t = 0; t < n; ++t) {
+    for (int64_t i = 0; i < hidden; ++i) {
+      double sum = 0.0;
+      for (int64_t r = 0; r < top_k; ++r)
+        sum += static_cast<double>(weights[t * top_k + r]) * rows[(t * top_k + r) * hidden + i];
+      y[t * hidden + i] = static_cast<float>(y[t * hidden + i] + sum);
+    }
+  }
+}
+
+void ReferenceOps::silu_mul(float* gate, const float* up, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) gate[i] = static_cast<float>(silu(gate[i]) * up[i]);
+}
+
+void ReferenceOps::add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) {
+  for (int64_t t = 0; t < n; ++t) {
+    const double scale = logit ? 1.0 / (1.0 + std::exp(-static_cast<double>(logit[t]))) : 1.0;
+    for (int64_t i = t * dim; i < (t + 1) * dim; ++i) y[i] = static_cast<float>(y[i] + scale * x[i]);
+  }
+}
+
+void ReferenceOps::clamp(float* x, int64_t count, float limit) {
+  for (int64_t i = 0; i < count; ++i) x[i] = std::clamp(x[i], -limit, limit);
+}
+
+}  // namespace moestro::kernels::reference
+
+namespace moestro::kernels {
+std::unique_ptr<Ops> make_reference_ops() { return std::make_unique<reference::ReferenceOps>(); }
+}  // namespace moestro::kernels

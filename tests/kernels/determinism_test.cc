@@ -1,0 +1,102 @@
+// Bitwise: a row alone, in batches of every size, and on one thread or several.
+
+#include "tests/kernels/expert_blob.h"
+#include "tests/kernels/op_test_data.h"
+
+namespace moestro::kernels::test {
+namespace {
+
+using ::moestro::test::ExpertMatrices;
+using ::moestro::test::write_expert_blob;
+
+class DeterminismTest : public ::testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT(GetParam());
+    for (const int threads : {1, 2, 3}) backends_.push_back(cpu_ops(GetParam(), threads));
+  }
+  std::vector<std::unique_ptr<Ops>> backends_;
+  Random random_;
+};
+INSTANTIATE_TEST_SUITE_P(Isa, DeterminismTest, ::testing::ValuesIn(all_isas()), isa_test_name);
+
+constexpr int64_t kTokens = 77;
+constexpr int64_t kBatches[] = {1, 2, 3, 4, 5, 6, 7, 16, 24, 64, 77};
+
+TEST_P(DeterminismTest, Matmul) {
+  struct Shape {
+    int64_t rows, cols;
+  };
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const auto& [rows, cols] : {Shape{5, 3}, Shape{64, 64}, Shape{203, 300}, Shape{77, 1500}, Shape{150, 2051}}) {
+      const auto x = random_.normal(kTokens * cols), bias = random_.normal(rows);
+      const auto w = store_weight(random_.normal(rows * cols), dtype, rows, cols);
+      std::vector<float> want(static_cast<size_t>(kTokens * rows)), got(want.size());
+      for (int64_t t = 0; t < kTokens; ++t)
+        backends_[0]->matmul(x.data() + t * cols, 1, w.weight, bias.data(), want.data() + t * rows);
+      for (const auto& ops : backends_) {
+        for (const int64_t batch : kBatches) {
+          for (int64_t t = 0; t < kTokens; t += batch)
+            ops->matmul(x.data() + t * cols, std::min(batch, kTokens - t), w.weight, bias.data(), got.data() + t * rows);
+          expect_same(got.data(), want.data(), kTokens * rows,
+                      "batches of " + std::to_string(batch) + ", threads " + std::to_string(ops->options().threads));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(DeterminismTest, ExpertFfn) {
+  struct Shape {
+    int64_t hidden, ffn;
+  };
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8}) {
+    for (const auto& [hidden, ffn] : {Shape{48, 70}, Shape{300, 500}, Shape{1100, 100}}) {
+      const ExpertLayout layout(hidden, ffn, dtype);
+      const auto blob = write_expert_blob(
+          layout, ExpertMatrices{hidden, ffn, random_.normal(ffn * hidden, 0.1f), random_.normal(ffn * hidden, 0.1f),
+                                 random_.normal(ffn * hidden, 0.1f)});
+      const auto x = random_.normal(kTokens * hidden);
+      std::vector<float> want(static_cast<size_t>(kTokens * hidden)), got(want.size());
+      std::vector<RoutedRow> rows;
+      for (int32_t t = 0; t < kTokens; ++t) rows.push_back({t, 0});
+      const std::span<const RoutedRow> all(rows);
+      for (size_t t = 0; t < all.size(); ++t)
+        backends_[0]->expert_ffn(layout, blob.data(), x.data(), all.subspan(t, 1), 1, want.data());
+      for (const auto& ops : backends_) {
+        for (const int64_t batch : kBatches) {
+          for (int64_t t = 0; t < kTokens; t += batch)
+            ops->expert_ffn(layout, blob.data(), x.data(),
+                            all.subspan(static_cast<size_t>(t), static_cast<size_t>(std::min(batch, kTokens - t))), 1, got.data());
+          expect_same(got.data(), want.data(), kTokens * hidden,
+                      std::string(dtype_name(dtype)) + " batches of " + std::to_string(batch));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(DeterminismTest, RowwiseOperations) {
+  const int64_t dim = 1003, n = 90;
+  const auto x = random_.normal(n * dim), weight = random_.normal(dim), logits = random_.normal(n);
+  const auto run = [&](Ops& ops, int64_t batch) {
+    std::vector<float> normed(x.size()), y(x), gate(x);
+    for (int64_t t = 0; t < n; t += batch) {
+      const int64_t k = std::min(batch, n - t);
+      ops.rms_norm(x.data() + t * dim, k, dim, weight.data(), 1e-6f, normed.data() + t * dim);
+      ops.add_scaled(normed.data() + t * dim, logits.data() + t, k, dim, y.data() + t * dim);
+      ops.silu_mul(gate.data() + t * dim, y.data() + t * dim, k * dim);
+    }
+    return gate;
+  };
+  const auto want = run(*backends_[0], 1);
+  for (const auto& ops : backends_) {
+    for (const int64_t batch : kBatches) {
+      const auto got = run(*ops, batch);
+      expect_same(got.data(), want.data(), n * dim, "batches of " + std::to_string(batch));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moestro::kernels::test

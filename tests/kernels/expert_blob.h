@@ -1,0 +1,80 @@
+#pragma once
+// Writes an expert in the layout of common/expert_layout.h from its three matrices, for tests of everything that reads one.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "common/expert_layout.h"
+#include "common/float16.h"
+
+namespace moestro::test {
+
+/// An expert's matrices, row-major: gate, up [ffn, hidden]; down [hidden, ffn].
+struct ExpertMatrices {
+  int64_t hidden = 0, ffn = 0;
+  std::vector<float> gate, up, down;
+};
+
+namespace expert_blob_detail {
+
+/// One row of a tile's part; int8: symmetric, one bf16 scale per group of kQuantGroup. Returns the row as it will be read.
+inline void write_row(const float* row, int64_t cols, DType dtype, std::byte* values, std::byte* scales, float* read) {
+  for (int64_t c = 0; c < cols; ++c) {
+    if (dtype == DType::kF32) {
+      std::memcpy(values + c * 4, row + c, 4);
+      read[c] = row[c];
+    } else if (dtype == DType::kBF16 || dtype == DType::kF16) {
+      const uint16_t half = dtype == DType::kBF16 ? f32_to_bf16(row[c]) : f32_to_f16(row[c]);
+      std::memcpy(values + c * 2, &half, 2);
+      read[c] = dtype == DType::kBF16 ? bf16_to_f32(half) : f16_to_f32(half);
+    }
+  }
+  if (dtype != DType::kInt8) return;
+  for (int64_t g = 0; g * kQuantGroup < cols; ++g) {
+    const int64_t end = std::min(cols, (g + 1) * kQuantGroup);
+    float largest = 0.0f;
+    for (int64_t c = g * kQuantGroup; c < end; ++c) largest = std::max(largest, std::fabs(row[c]));
+    const uint16_t stored = f32_to_bf16(largest / 127.0f);
+    const float scale = bf16_to_f32(stored);
+    std::memcpy(scales + g * 2, &stored, 2);
+    for (int64_t c = g * kQuantGroup; c < end; ++c) {
+      const float q = scale > 0.0f ? std::clamp(std::nearbyint(row[c] / scale), -127.0f, 127.0f) : 0.0f;
+      const auto value = static_cast<int8_t>(q);
+      std::memcpy(values + c, &value, 1);
+      read[c] = q * scale;
+    }
+  }
+}
+
+}  // namespace expert_blob_detail
+
+/// The blob of `m`. Padding is 0xff (NaN), so that reading it shows. `as_read`, if given, becomes the matrices after rounding to
+/// the layout's precision, widened to f32 again.
+inline std::vector<std::byte> write_expert_blob(const ExpertLayout& layout, const ExpertMatrices& m,
+                                                ExpertMatrices* as_read = nullptr) {
+  using expert_blob_detail::write_row;
+  std::vector<std::byte> blob(static_cast<size_t>(layout.bytes()), std::byte{0xff});
+  ExpertMatrices rounded = m;
+  const DType dtype = layout.dtype();
+  const int64_t value = dtype_bytes(dtype), hidden = layout.hidden();
+  for (int64_t i = 0; i < layout.tiles(); ++i) {
+    const ExpertTile t = layout.tile(i);
+    std::byte* base = blob.data() + t.offset;
+    for (int64_t f = 0; f < t.ffn; ++f) {
+      const int64_t from = (t.first_ffn + f) * hidden, at = f * hidden * value, group = f * ceil_div(hidden, kQuantGroup) * 2;
+      write_row(m.gate.data() + from, hidden, dtype, base + t.gate + at, base + t.gate_scales + group, rounded.gate.data() + from);
+      write_row(m.up.data() + from, hidden, dtype, base + t.up + at, base + t.up_scales + group, rounded.up.data() + from);
+    }
+    for (int64_t h = 0; h < hidden; ++h) {
+      const int64_t from = h * m.ffn + t.first_ffn;
+      write_row(m.down.data() + from, t.ffn, dtype, base + t.down + h * t.ffn * value,
+                base + t.down_scales + h * ceil_div(t.ffn, kQuantGroup) * 2, rounded.down.data() + from);
+    }
+  }
+  if (as_read) *as_read = std::move(rounded);
+  return blob;
+}
+
+}  // namespace moestro::test

@@ -1,0 +1,112 @@
+// expert_ffn against the reference and against the same mathematics with plain products, and what routing may do to it.
+
+#include "tests/kernels/expert_blob.h"
+#include "tests/kernels/op_test_data.h"
+
+namespace moestro::kernels::test {
+namespace {
+
+using ::moestro::test::ExpertMatrices;
+using ::moestro::test::write_expert_blob;
+
+struct Case {
+  int64_t hidden, ffn, tokens;
+};
+constexpr Case kCases[] = {{1, 1, 1},    {16, 24, 2},  {33, 70, 3},   {64, 128, 7},   {96, 200, 1},   {100, 65, 25},
+                           {192, 50, 4}, {257, 130, 9}, {512, 600, 1}, {1100, 300, 5}, {640, 450, 70}};
+struct Bound {
+  DType dtype;
+  double bound;
+};
+constexpr Bound kBounds[] = {{DType::kF32, 1e-5}, {DType::kBF16, 1e-5}, {DType::kF16, 1e-5}, {DType::kInt8, 1e-5}};
+
+ExpertMatrices random_expert(int64_t hidden, int64_t ffn, Random& random) {
+  const float deviation = 1.0f / std::sqrt(static_cast<float>(hidden));
+  return {hidden, ffn, random.normal(ffn * hidden, deviation), random.normal(ffn * hidden, deviation),
+          random.normal(hidden * ffn, 1.0f / std::sqrt(static_cast<float>(ffn)))};
+}
+
+std::string name_of(const Case& c, DType dtype) {
+  return std::string(dtype_name(dtype)) + " hidden " + std::to_string(c.hidden) + " ffn " + std::to_string(c.ffn) + " tokens " +
+         std::to_string(c.tokens);
+}
+
+class ExpertFfnTest : public ::testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT(GetParam());
+    ops_ = cpu_ops(GetParam());
+  }
+  /// Rows for top-2 routing in which every token sends one choice here, in an order that is not that of the tokens.
+  std::vector<RoutedRow> routes(int64_t tokens) {
+    std::vector<RoutedRow> rows;
+    for (int64_t t = 0; t < tokens; ++t) rows.push_back({static_cast<int32_t>(t), static_cast<int32_t>(random_.below(2))});
+    std::shuffle(rows.begin(), rows.end(), random_.engine());
+    return rows;
+  }
+  std::unique_ptr<Ops> ops_, reference_ = make_reference_ops();
+  Random random_;
+};
+INSTANTIATE_TEST_SUITE_P(Isa, ExpertFfnTest, ::testing::ValuesIn(all_isas()), isa_test_name);
+
+TEST_P(ExpertFfnTest, AgreesWithTheReference) {
+  for (const auto& [dtype, bound] : kBounds) {
+    for (const Case& c : kCases) {
+      const ExpertLayout layout(c.hidden, c.ffn, dtype);
+      const auto blob = write_expert_blob(layout, random_expert(c.hidden, c.ffn, random_));
+      const auto x = random_.normal(c.tokens * c.hidden);
+      const auto rows = routes(c.tokens);
+      std::vector<float> out(static_cast<size_t>(c.tokens * 2 * c.hidden), 7.0f), want(out);
+      ops_->expert_ffn(layout, blob.data(), x.data(), rows, 2, out.data());
+      reference_->expert_ffn(layout, blob.data(), x.data(), rows, 2, want.data());
+      expect_close(out, want, bound, name_of(c, dtype));
+    }
+  }
+}
+
+TEST_P(ExpertFfnTest, EqualsUnfusedProductsOfTheDequantisedMatrices) {
+  for (const auto& [dtype, bound] : kBounds) {
+    for (const Case& c : {Case{64, 128, 3}, Case{130, 333, 8}, Case{1024, 200, 1}}) {
+      const ExpertLayout layout(c.hidden, c.ffn, dtype);
+      ExpertMatrices read;
+      const auto blob = write_expert_blob(layout, random_expert(c.hidden, c.ffn, random_), &read);
+      const auto x = random_.normal(c.tokens * c.hidden);
+      std::vector<RoutedRow> rows;
+      for (int32_t t = 0; t < c.tokens; ++t) rows.push_back({t, 0});
+      std::vector<float> fused(x.size()), plain(x.size());
+      ops_->expert_ffn(layout, blob.data(), x.data(), rows, 1, fused.data());
+      std::vector<float> gate(static_cast<size_t>(c.tokens * c.ffn)), up(gate.size());
+      ops_->matmul(x.data(), c.tokens, {read.gate.data(), DType::kF32, c.ffn, c.hidden}, nullptr, gate.data());
+      ops_->matmul(x.data(), c.tokens, {read.up.data(), DType::kF32, c.ffn, c.hidden}, nullptr, up.data());
+      ops_->silu_mul(gate.data(), up.data(), c.tokens * c.ffn);
+      ops_->matmul(gate.data(), c.tokens, {read.down.data(), DType::kF32, c.hidden, c.ffn}, nullptr, plain.data());
+      expect_close(fused, plain, bound, name_of(c, dtype));
+    }
+  }
+}
+
+TEST_P(ExpertFfnTest, ZeroRowsTouchNothing) {
+  const ExpertLayout layout(64, 64, DType::kBF16);
+  const auto blob = write_expert_blob(layout, random_expert(64, 64, random_));
+  const std::vector<float> x(64, 1.0f);
+  std::vector<float> out(128, 5.0f);
+  ops_->expert_ffn(layout, blob.data(), x.data(), {}, 2, out.data());
+  EXPECT_EQ(out, std::vector<float>(128, 5.0f));
+}
+
+TEST_P(ExpertFfnTest, WritesOnlyTheRowsOfItsTokensAndRanks) {
+  const ExpertLayout layout(40, 90, DType::kInt8);
+  const auto blob = write_expert_blob(layout, random_expert(40, 90, random_));
+  const auto x = random_.normal(5 * 40);
+  std::vector<float> out(5 * 3 * 40, 5.0f);
+  const std::vector<RoutedRow> rows{{4, 2}, {1, 0}};
+  ops_->expert_ffn(layout, blob.data(), x.data(), rows, 3, out.data());
+  for (int64_t row = 0; row < 15; ++row) {
+    const bool routed = row == 4 * 3 + 2 || row == 1 * 3;
+    const bool untouched = std::all_of(out.begin() + row * 40, out.begin() + (row + 1) * 40, [](float f) { return f == 5.0f; });
+    EXPECT_NE(routed, untouched) << "row " << row;
+  }
+}
+
+}  // namespace
+}  // namespace moestro::kernels::test

@@ -1,0 +1,88 @@
+#pragma once
+// Random operands, weights in every dtype, and the comparison of what a backend says with what the reference says.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "common/float16.h"
+#include "kernels/ops.h"
+
+namespace moestro::kernels::test {
+
+/// --gtest_random_seed=N gives another run; failures print it.
+inline uint32_t seed() { return static_cast<uint32_t>(::testing::UnitTest::GetInstance()->random_seed()) + 20261u; }
+
+class Random {
+ public:
+  Random() : engine_(seed()) {}
+  std::vector<float> normal(int64_t count, float deviation = 1.0f) {
+    std::normal_distribution<float> d(0.0f, deviation);
+    std::vector<float> v(static_cast<size_t>(count));
+    for (float& f : v) f = d(engine_);
+    return v;
+  }
+  int64_t below(int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(engine_); }
+  std::mt19937& engine() { return engine_; }
+
+ private:
+  std::mt19937 engine_;
+};
+
+/// A dense weight and its bytes, with unreadable (NaN) values after the last one.
+struct StoredWeight {
+  std::vector<std::byte> bytes;
+  Weight weight;
+};
+inline StoredWeight store_weight(const std::vector<float>& values, DType dtype, int64_t rows, int64_t cols) {
+  const auto each = static_cast<size_t>(dtype_bytes(dtype));
+  StoredWeight s;
+  s.bytes.assign(values.size() * each + 64, std::byte{0xff});
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint16_t half = dtype == DType::kBF16 ? f32_to_bf16(values[i]) : f32_to_f16(values[i]);
+    std::memcpy(s.bytes.data() + i * each, dtype == DType::kF32 ? static_cast<const void*>(&values[i]) : &half, each);
+  }
+  s.weight = {s.bytes.data(), dtype, rows, cols};
+  return s;
+}
+
+/// Every instruction set there is code for; tests of those the machine lacks are skipped, which ctest counts.
+inline std::vector<Isa> all_isas() { return {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16Vnni}; }
+inline std::unique_ptr<Ops> cpu_ops(Isa isa, int threads = 2, bool deterministic = true) {
+  return make_cpu_ops({.threads = threads, .deterministic = deterministic, .isa = isa});
+}
+#define SKIP_WITHOUT(isa) \
+  if ((isa) > best_isa()) GTEST_SKIP() << "this machine lacks " << isa_name(isa)
+
+inline std::string isa_test_name(const ::testing::TestParamInfo<Isa>& info) {
+  std::string name(isa_name(info.param));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+/// |got - want| <= bound * the largest |want|, everywhere.
+inline void expect_close(const std::vector<float>& got, const std::vector<float>& want, double bound, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  double scale = 0.0;
+  for (const float w : want) scale = std::max(scale, std::fabs(static_cast<double>(w)));
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double error = std::fabs(static_cast<double>(got[i]) - want[i]);
+    ASSERT_TRUE(error <= bound * scale) << what << ": element " << i << " is " << got[i] << ", reference " << want[i]
+                                        << ", bound " << bound * scale << ", seed " << seed();
+  }
+}
+
+/// The same bits.
+inline void expect_same(const float* got, const float* want, int64_t count, const std::string& what) {
+  for (int64_t i = 0; i < count; ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(want[i]))
+        << what << ": element " << i << ": " << got[i] << " against " << want[i] << ", seed " << seed();
+  }
+}
+
+}  // namespace moestro::kernels::test

@@ -1,0 +1,203 @@
+// Every operation, on every instruction set and dtype and on odd shapes, against the reference. Attention and experts have files
+// of their own.
+
+#include "tests/kernels/op_test_data.h"
+
+namespace moestro::kernels::test {
+namespace {
+
+class OpsTest : public ::testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT(GetParam());
+    ops_ = cpu_ops(GetParam());
+    ASSERT_EQ(ops_->options().isa, GetParam());
+  }
+  std::unique_ptr<Ops> ops_, reference_ = make_reference_ops();
+  Random random_;
+};
+INSTANTIATE_TEST_SUITE_P(Isa, OpsTest, ::testing::ValuesIn(all_isas()), isa_test_name);
+
+struct MatmulCase {
+  int64_t n, rows, cols;
+};
+constexpr MatmulCase kMatmulCases[] = {
+    {0, 8, 8},    {1, 1, 1},     {1, 7, 3},      {1, 64, 64},   {2, 33, 65},    {3, 12, 100},  {5, 9, 17},    {6, 64, 128},
+    {7, 31, 257}, {1, 300, 512}, {1, 250, 1025}, {4, 70, 2100}, {13, 129, 1030}, {23, 65, 63}, {24, 66, 1089}, {65, 130, 96},
+};
+struct DtypeBound {
+  DType dtype;
+  double bound;  ///< both sides read the same weights, so only the f32 accumulation differs
+};
+constexpr DtypeBound kMatmulBounds[] = {{DType::kF32, 3e-6}, {DType::kBF16, 3e-6}, {DType::kF16, 3e-6}};
+
+TEST_P(OpsTest, Matmul) {
+  for (const auto& [dtype, bound] : kMatmulBounds) {
+    EXPECT_TRUE(ops_->supports(dtype));
+    for (const MatmulCase& c : kMatmulCases) {
+      const auto x = random_.normal(c.n * c.cols);
+      const auto w = store_weight(random_.normal(c.rows * c.cols), dtype, c.rows, c.cols);
+      const auto bias = random_.normal(c.rows);
+      for (const float* b : {static_cast<const float*>(nullptr), bias.data()}) {
+        std::vector<float> y(static_cast<size_t>(c.n * c.rows), NAN), want(y.size());
+        ops_->matmul(x.data(), c.n, w.weight, b, y.data());
+        reference_->matmul(x.data(), c.n, w.weight, b, want.data());
+        expect_close(y, want, bound, "matmul " + std::string(dtype_name(dtype)) + " n " + std::to_string(c.n) + " rows " +
+                                         std::to_string(c.rows) + " cols " + std::to_string(c.cols));
+      }
+    }
+  }
+}
+
+TEST_P(OpsTest, GatherRowsIsExact) {
+  for (const auto& [dtype, bound] : kMatmulBounds) {
+    const auto table = store_weight(random_.normal(11 * 37), dtype, 11, 37);
+    const std::vector<int32_t> ids{3, 0, 10, 3};
+    std::vector<float> y(4 * 37, NAN), want(y.size());
+    ops_->gather_rows(table.weight, ids, y.data());
+    reference_->gather_rows(table.weight, ids, want.data());
+    expect_same(y.data(), want.data(), 4 * 37, std::string(dtype_name(dtype)));
+  }
+}
+
+TEST_P(OpsTest, F16WeightsOfEveryKindAreExact) {
+  std::vector<uint16_t> halves;
+  for (uint32_t h = 0; h < 0x10000u; ++h)
+    if ((h & 0x7c00u) != 0x7c00u || (h & 0x3ffu) == 0) halves.push_back(static_cast<uint16_t>(h));
+  const Weight table{halves.data(), DType::kF16, 1, static_cast<int64_t>(halves.size())};
+  std::vector<float> y(halves.size());
+  ops_->gather_rows(table, std::vector<int32_t>{0}, y.data());
+  for (size_t i = 0; i < halves.size(); ++i) ASSERT_EQ(std::bit_cast<uint32_t>(y[i]), std::bit_cast<uint32_t>(f16_to_f32(halves[i])));
+}
+
+TEST_P(OpsTest, RmsNorm) {
+  for (const int64_t dim : {1, 5, 16, 33, 64, 127, 1024}) {
+    for (const int64_t n : {0, 1, 9, 70}) {
+      const auto x = random_.normal(n * dim), weight = random_.normal(dim);
+      std::vector<float> y(x), want(x.size());
+      ops_->rms_norm(y.data(), n, dim, weight.data(), 1e-5f, y.data());  // in place
+      reference_->rms_norm(x.data(), n, dim, weight.data(), 1e-5f, want.data());
+      expect_close(y, want, 1e-6, "rms_norm " + std::to_string(dim));
+    }
+  }
+}
+
+TEST_P(OpsTest, Rope) {
+  struct Case {
+    int64_t n, heads, head_dim, rotary_dim;
+  };
+  for (const auto& [n, heads, head_dim, rotary] : {Case{0, 2, 16, 16}, Case{1, 1, 16, 16}, Case{3, 5, 24, 12}, Case{7, 3, 80, 34},
+                                                  Case{90, 8, 128, 128}}) {
+    const auto x = random_.normal(n * heads * head_dim), cos = random_.normal(n * rotary / 2), sin = random_.normal(n * rotary / 2);
+    std::vector<float> y(x), want(x);
+    ops_->rope(y.data(), n, heads, head_dim, rotary, cos.data(), sin.data());
+    reference_->rope(want.data(), n, heads, head_dim, rotary, cos.data(), sin.data());
+    expect_close(y, want, 1e-6, "rope " + std::to_string(head_dim));
+  }
+}
+
+TEST_P(OpsTest, RouterTopK) {
+  struct Case {
+    int64_t n, experts, k;
+  };
+  for (const auto& [n, experts, k] : {Case{0, 8, 2}, Case{1, 1, 1}, Case{5, 8, 2}, Case{40, 60, 4}, Case{3, 128, 8}, Case{2, 7, 7}}) {
+    for (const bool normalise : {false, true}) {
+      const auto logits = random_.normal(n * experts, 3.0f);
+      std::vector<int32_t> ids(static_cast<size_t>(n * k), -1), want_ids(ids);
+      std::vector<float> weights(ids.size(), NAN), want(ids.size());
+      ops_->router_top_k(logits.data(), n, experts, k, normalise, ids.data(), weights.data());
+      reference_->router_top_k(logits.data(), n, experts, k, normalise, want_ids.data(), want.data());
+      EXPECT_EQ(ids, want_ids);
+      expect_close(weights, want, 2e-6, "router " + std::to_string(experts));
+    }
+  }
+}
+
+TEST_P(OpsTest, RouterTiesGoToTheLowerIdAndNanGivesValidIds) {
+  std::vector<float> logits{1, 3, 3, 0, 3, 1, 1, 1};
+  std::vector<int32_t> ids(4);
+  std::vector<float> weights(4);
+  ops_->router_top_k(logits.data(), 1, 8, 4, true, ids.data(), weights.data());
+  EXPECT_EQ(ids, (std::vector<int32_t>{1, 2, 4, 0}));
+  std::fill(logits.begin(), logits.end(), NAN);
+  ops_->router_top_k(logits.data(), 1, 8, 4, true, ids.data(), weights.data());
+  std::sort(ids.begin(), ids.end());
+  EXPECT_EQ(std::unique(ids.begin(), ids.end()), ids.end());
+  EXPECT_GE(ids.front(), 0);
+  EXPECT_LT(ids.back(), 8);
+}
+
+TEST_P(OpsTest, CombineAddsInRankOrder) {
+  for (const int64_t hidden : {1, 16, 67, 1024}) {
+    const int64_t n = 30, k = 4;
+    const auto rows = random_.normal(n * k * hidden), weights = random_.normal(n * k), y = random_.normal(n * hidden);
+    std::vector<float> got(y), want(y);
+    ops_->combine(rows.data(), weights.data(), n, k, hidden, got.data());
+    reference_->combine(rows.data(), weights.data(), n, k, hidden, want.data());
+    expect_close(got, want, 1e-6, "combine " + std::to_string(hidden));
+  }
+  // 2^24 + 1 - 2^24 in f32 is 0 in this order and 1 in others.
+  std::vector<float> rows{16777216.0f, 1.0f, -16777216.0f}, y{0.0f};
+  const std::vector<float> ones{1.0f, 1.0f, 1.0f};
+  ops_->combine(rows.data(), ones.data(), 1, 3, 1, y.data());
+  EXPECT_EQ(y[0], 0.0f);
+}
+
+TEST_P(OpsTest, SiluMul) {
+  for (const int64_t count : {0, 1, 31, 1000, 40000}) {
+    const auto gate = random_.normal(count, 4.0f), up = random_.normal(count);
+    std::vector<float> got(gate), want(gate);
+    ops_->silu_mul(got.data(), up.data(), count);
+    reference_->silu_mul(want.data(), up.data(), count);
+    expect_close(got, want, 1e-6, "silu_mul " + std::to_string(count));
+  }
+  std::vector<float> extreme{-1e30f, -100.0f, -88.0f, 88.0f, 1e30f, 0.0f};
+  const std::vector<float> one(extreme.size(), 1.0f);
+  ops_->silu_mul(extreme.data(), one.data(), static_cast<int64_t>(extreme.size()));
+  EXPECT_NEAR(extreme[1], 0.0f, 1e-30f);
+  EXPECT_NEAR(extreme[2], 0.0f, 1e-30f);
+  EXPECT_EQ(extreme[3], 88.0f);
+  EXPECT_EQ(extreme[4], 1e30f);
+  EXPECT_EQ(extreme[5], 0.0f);
+  EXPECT_TRUE(std::isfinite(extreme[0]));
+}
+
+TEST_P(OpsTest, NanIsNotHidden) {
+  std::vector<float> gate{NAN, 1.0f}, up{1.0f, 1.0f};
+  ops_->silu_mul(gate.data(), up.data(), 2);
+  EXPECT_TRUE(std::isnan(gate[0]));
+  std::vector<float> x{NAN, 5.0f};
+  ops_->clamp(x.data(), 2, 1.0f);
+  EXPECT_TRUE(std::isnan(x[0]));
+}
+
+TEST_P(OpsTest, AddScaled) {
+  for (const int64_t dim : {1, 19, 64, 2048}) {
+    const int64_t n = 33;
+    const auto x = random_.normal(n * dim), logits = random_.normal(n, 3.0f), y = random_.normal(n * dim);
+    for (const float* logit : {static_cast<const float*>(nullptr), logits.data()}) {
+      std::vector<float> got(y), want(y);
+      ops_->add_scaled(x.data(), logit, n, dim, got.data());
+      reference_->add_scaled(x.data(), logit, n, dim, want.data());
+      expect_close(got, want, 1e-6, "add_scaled " + std::to_string(dim));
+    }
+  }
+}
+
+TEST_P(OpsTest, ClampIsExact) {
+  for (const int64_t count : {0, 1, 50, 100001}) {
+    std::vector<float> got = random_.normal(count, 3.0f), want(got);
+    ops_->clamp(got.data(), count, 2.5f);
+    reference_->clamp(want.data(), count, 2.5f);
+    expect_same(got.data(), want.data(), count, "clamp");
+  }
+}
+
+TEST(OpsOptionsTest, AreResolved) {
+  const auto ops = make_cpu_ops({.threads = 0, .deterministic = false, .isa = Isa::kAvx512Bf16Vnni});
+  EXPECT_GE(ops->options().threads, 1);
+  EXPECT_LE(ops->options().isa, best_isa());
+}
+
+}  // namespace
+}  // namespace moestro::kernels::test
