@@ -1,0 +1,129 @@
+#include "store/pack/blob_builder.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/model/strict_json.h"
+#include "store/pack/convert.h"
+
+namespace moestro::store {
+namespace {
+
+Status does_not_fit(const SourceTensor& tensor, DType to) {
+  return invalid_argument("tensor " + model::in_quotes(tensor.name) + " holds values that " + std::string(dtype_name(to)) +
+                          " cannot (" + (is_quantised(to) ? "infinite or not a number" : "beyond its range") +
+                          "); choose another precision");
+}
+
+int64_t source_bytes(const SourceTensor& tensor) { return dtype_bytes(*tensor.dtype); }
+
+}  // namespace
+
+Status BlobBuilder::build(uint32_t blob, const Sink& sink) {
+  return plan_.origins[blob].expert < 0 ? build_dense(blob, sink) : build_expert(blob, sink);
+}
+
+Status BlobBuilder::build_dense(uint32_t blob, const Sink& sink) {
+  uint64_t begin = 0;
+  for (const Slice& slice : plan_.manifest.blobs[blob].slices) {
+    piece_.assign(slice.length, std::byte{0});
+    for (const uint32_t tensor : plan_.origins[blob].tensors) MOESTRO_RETURN_IF_ERROR(fill_from_tensor(tensor, begin, piece_));
+    MOESTRO_RETURN_IF_ERROR(sink(piece_));
+    begin += slice.length;
+  }
+  return Status::ok();
+}
+
+// Writes what of the tensor lies in the blob's bytes [begin, begin + out.size()).
+Status BlobBuilder::fill_from_tensor(uint32_t index, uint64_t begin, std::span<std::byte> out) {
+  const PackedTensor& packed = plan_.manifest.tensors[index];
+  const SourceTensor& source = checkpoint_.tensor(checkpoint_.model().dense[index].source_name);
+  const auto from = static_cast<uint64_t>(source_bytes(source)), to = static_cast<uint64_t>(dtype_bytes(packed.dtype));
+  const uint64_t packed_bytes = source.bytes / from * to;
+  const uint64_t first = std::max(begin, packed.offset), last = std::min(begin + out.size(), packed.offset + packed_bytes);
+  if (first >= last) return Status::ok();
+  const uint64_t element = (first - packed.offset) / to, count = (last - first) / to;
+  source_.resize(count * from);
+  MOESTRO_RETURN_IF_ERROR(checkpoint_.read(source, element * from, source_));
+  if (!convert_values(*source.dtype, source_.data(), packed.dtype, out.data() + (first - begin), static_cast<int64_t>(count)))
+    return does_not_fit(source, packed.dtype);
+  return Status::ok();
+}
+
+Status BlobBuilder::build_expert(uint32_t blob, const Sink& sink) {
+  const model::ExpertTensors& expert = checkpoint_.model().experts[static_cast<size_t>(plan_.origins[blob].expert)];
+  const ExpertLayout& layout = plan_.layout(plan_.manifest.blobs[blob].precision);
+  band_.tensor = nullptr;
+  for (int64_t i = 0; i < layout.tiles(); ++i) {
+    MOESTRO_RETURN_IF_ERROR(build_tile(expert, layout, i));
+    MOESTRO_RETURN_IF_ERROR(sink(piece_));
+  }
+  return Status::ok();
+}
+
+Status BlobBuilder::build_tile(const model::ExpertTensors& expert, const ExpertLayout& layout, int64_t index) {
+  const ExpertTile tile = layout.tile(index);
+  piece_.assign(static_cast<size_t>(tile.bytes), std::byte{0});
+  MOESTRO_RETURN_IF_ERROR(fill_rows(checkpoint_.tensor(expert.gate), layout, tile, tile.gate, tile.gate_scales));
+  MOESTRO_RETURN_IF_ERROR(fill_rows(checkpoint_.tensor(expert.up), layout, tile, tile.up, tile.up_scales));
+  MOESTRO_RETURN_IF_ERROR(load_band(checkpoint_.tensor(expert.down), layout, tile));
+  return fill_columns(layout, tile);
+}
+
+// Rows [first_ffn, first_ffn + ffn) of gate or up: they lie together in the checkpoint.
+Status BlobBuilder::fill_rows(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile, int64_t values,
+                              int64_t scales) {
+  const int64_t row = layout.hidden() * source_bytes(tensor);
+  source_.resize(static_cast<size_t>(tile.ffn * row));
+  MOESTRO_RETURN_IF_ERROR(checkpoint_.read(tensor, static_cast<uint64_t>(tile.first_ffn * row), source_));
+  const int64_t value_row = layout.hidden() * dtype_bytes(layout.dtype());
+  const int64_t scale_row = ceil_div(layout.hidden(), kQuantGroup) * static_cast<int64_t>(sizeof(uint16_t));
+  for (int64_t r = 0; r < tile.ffn; ++r)
+    MOESTRO_RETURN_IF_ERROR(convert_row(tensor, source_.data() + r * row, layout.dtype(), layout.hidden(),
+                                        piece_.data() + values + r * value_row, piece_.data() + scales + r * scale_row));
+  return Status::ok();
+}
+
+// A tile needs a few columns of every row of down. They are read for as many tiles at once as the scratch memory takes.
+Status BlobBuilder::load_band(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile) {
+  if (band_.tensor == &tensor && tile.first_ffn + tile.ffn <= band_.first + band_.columns) return Status::ok();
+  const int64_t element = source_bytes(tensor), hidden = layout.hidden(), ffn = layout.ffn();
+  const int64_t fitting = static_cast<int64_t>(scratch_bytes_max_) / (hidden * element) / layout.tile_ffn() * layout.tile_ffn();
+  band_.tensor = &tensor;
+  band_.first = tile.first_ffn;
+  band_.columns = std::min(ffn - band_.first, std::max(fitting, tile.ffn));
+  band_.bytes.resize(static_cast<size_t>(hidden * band_.columns * element));
+  if (band_.columns == ffn) return checkpoint_.read(tensor, 0, band_.bytes);
+  const auto row = static_cast<size_t>(band_.columns * element);
+  for (int64_t h = 0; h < hidden; ++h)
+    MOESTRO_RETURN_IF_ERROR(checkpoint_.read(tensor, static_cast<uint64_t>((h * ffn + band_.first) * element),
+                                             std::span(band_.bytes).subspan(static_cast<size_t>(h) * row, row)));
+  return Status::ok();
+}
+
+Status BlobBuilder::fill_columns(const ExpertLayout& layout, const ExpertTile& tile) {
+  const SourceTensor& tensor = *band_.tensor;
+  const int64_t element = source_bytes(tensor);
+  const int64_t value_row = tile.ffn * dtype_bytes(layout.dtype());
+  const int64_t scale_row = ceil_div(tile.ffn, kQuantGroup) * static_cast<int64_t>(sizeof(uint16_t));
+  for (int64_t h = 0; h < layout.hidden(); ++h) {
+    const std::byte* source = band_.bytes.data() + (h * band_.columns + tile.first_ffn - band_.first) * element;
+    MOESTRO_RETURN_IF_ERROR(convert_row(tensor, source, layout.dtype(), tile.ffn, piece_.data() + tile.down + h * value_row,
+                                        piece_.data() + tile.down_scales + h * scale_row));
+  }
+  return Status::ok();
+}
+
+Status BlobBuilder::convert_row(const SourceTensor& tensor, const std::byte* source, DType to, int64_t n, std::byte* values,
+                                std::byte* scales) {
+  bool fits = false;
+  if (is_quantised(to)) {
+    work_.resize(static_cast<size_t>(n));
+    fits = quantise_row(*tensor.dtype, source, n, reinterpret_cast<int8_t*>(values), reinterpret_cast<uint16_t*>(scales), work_.data());
+  } else {
+    fits = convert_values(*tensor.dtype, source, to, values, n);
+  }
+  return fits ? Status::ok() : does_not_fit(tensor, to);
+}
+
+}  // namespace moestro::store

@@ -1,0 +1,48 @@
+#pragma once
+// Makes the bytes of one blob from the checkpoint, a piece at a time: memory stays bounded whatever the size of model or tensor.
+
+#include <functional>
+#include <vector>
+
+#include "store/pack/checkpoint.h"
+#include "store/pack/pack_plan.h"
+
+namespace moestro::store {
+
+/// One per thread. Holds scratch memory of about `scratch_bytes_max`, or one tile's sources where that is more.
+class BlobBuilder {
+ public:
+  /// Called with consecutive runs of the blob's bytes, each a whole number of slices.
+  using Sink = std::function<Status(std::span<const std::byte>)>;
+
+  BlobBuilder(const Checkpoint& checkpoint, const PackPlan& plan, uint64_t scratch_bytes_max)
+      : checkpoint_(checkpoint), plan_(plan), scratch_bytes_max_(scratch_bytes_max) {}
+
+  Status build(uint32_t blob, const Sink& sink);
+
+ private:
+  /// Columns [first, first + columns) of the down matrix, held in the checkpoint's format.
+  struct DownBand {
+    const SourceTensor* tensor = nullptr;
+    int64_t first = 0, columns = 0;
+    std::vector<std::byte> bytes;
+  };
+
+  Status build_dense(uint32_t blob, const Sink& sink);
+  Status fill_from_tensor(uint32_t tensor, uint64_t begin, std::span<std::byte> out);
+  Status build_expert(uint32_t blob, const Sink& sink);
+  Status build_tile(const model::ExpertTensors& expert, const ExpertLayout& layout, int64_t index);
+  Status fill_rows(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile, int64_t values, int64_t scales);
+  Status fill_columns(const ExpertLayout& layout, const ExpertTile& tile);
+  Status load_band(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile);
+  Status convert_row(const SourceTensor& tensor, const std::byte* source, DType to, int64_t n, std::byte* values, std::byte* scales);
+
+  const Checkpoint& checkpoint_;
+  const PackPlan& plan_;
+  const uint64_t scratch_bytes_max_;
+  DownBand band_;
+  std::vector<std::byte> piece_, source_;
+  std::vector<float> work_;
+};
+
+}  // namespace moestro::store

@@ -1,0 +1,91 @@
+#include "store/pack/blob_writer.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <new>
+#include <thread>
+
+namespace moestro::store {
+
+BlobWriter::BlobWriter(const Checkpoint& checkpoint, PackPlan& plan, const std::vector<File>& files, Journal& journal,
+                       const PackOptions& options, const PackObserver& observer)
+    : checkpoint_(checkpoint), plan_(plan), files_(files), options_(options), observer_(observer), journal_(journal) {
+  for (uint32_t b = 0; b < plan_.manifest.blobs.size(); ++b) {
+    Blob& blob = plan_.manifest.blobs[b];
+    const auto known = journal_.finished().find(b);
+    if (known == journal_.finished().end()) {
+      todo_.push_back(b);
+      continue;
+    }
+    for (size_t i = 0; i < blob.slices.size(); ++i) blob.slices[i].xxh3_64 = known->second[i];
+    resumed_bytes_ += blob.length;
+  }
+  // All precisions of an expert one after another: its source is then read from the disk once.
+  std::stable_sort(todo_.begin(), todo_.end(),
+                   [this](uint32_t a, uint32_t b) { return plan_.origins[a].expert < plan_.origins[b].expert; });
+  done_bytes_ = resumed_bytes_;
+  threads_ = std::clamp<unsigned>(options_.jobs, 1, static_cast<unsigned>(std::max<size_t>(1, todo_.size())));
+}
+
+Status BlobWriter::write_all() {
+  if (observer_.progress) observer_.progress(done_bytes_, plan_.total_bytes);
+  std::vector<std::jthread> helpers;
+  for (unsigned i = 1; i < threads_; ++i) helpers.emplace_back([this] { work(); });
+  work();
+  helpers.clear();  // joins
+  const std::lock_guard lock(mutex_);
+  if (error_.is_ok()) error_ = commit_locked();
+  return error_;
+}
+
+void BlobWriter::fail(Status error) {
+  const std::lock_guard lock(mutex_);
+  if (error_.is_ok()) error_ = std::move(error);
+  stop_ = true;
+}
+
+void BlobWriter::work() {
+  try {
+    BlobBuilder builder(checkpoint_, plan_, options_.scratch_bytes_max / threads_);
+    for (size_t i = next_++; i < todo_.size() && !stop_; i = next_++)
+      if (Status status = write_blob(builder, todo_[i]); !status.is_ok()) fail(std::move(status));
+  } catch (const std::bad_alloc&) {
+    fail(exhausted("not enough memory to pack with " + std::to_string(threads_) + " jobs; use fewer with --jobs"));
+  }
+}
+
+Status BlobWriter::write_blob(BlobBuilder& builder, uint32_t index) {
+  Blob& blob = plan_.manifest.blobs[index];
+  Journal::Hashes hashes;
+  const auto write_slices = [&](std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      if (stop_) return cancelled("another job failed");
+      Slice& slice = blob.slices[hashes.size()];
+      slice.xxh3_64 = XXH3_64bits(bytes.data(), slice.length);
+      MOESTRO_RETURN_IF_ERROR(files_[slice.file].write_at(slice.offset, bytes.first(slice.length)));
+      hashes.push_back(slice.xxh3_64);
+      bytes = bytes.subspan(slice.length);
+    }
+    return Status::ok();
+  };
+  MOESTRO_RETURN_IF_ERROR(builder.build(index, write_slices));
+  MOESTRO_CHECK(hashes.size() == blob.slices.size(), "a blob is built whole");
+  const std::lock_guard lock(mutex_);
+  pending_.emplace(index, std::move(hashes));
+  pending_bytes_ += blob.length;
+  done_bytes_ += blob.length;
+  if (observer_.progress) observer_.progress(done_bytes_, plan_.total_bytes);
+  return pending_bytes_ >= options_.commit_bytes ? commit_locked() : Status::ok();
+}
+
+Status BlobWriter::commit_locked() {
+  if (pending_.empty()) return Status::ok();
+  for (const File& file : files_) MOESTRO_RETURN_IF_ERROR(file.sync());
+  MOESTRO_RETURN_IF_ERROR(journal_.append(pending_));
+  pending_.clear();
+  pending_bytes_ = 0;
+  return Status::ok();
+}
+
+}  // namespace moestro::store

@@ -1,0 +1,52 @@
+#pragma once
+// Writes every blob of a plan that the journal does not know yet, in several threads, and commits them in groups: data is synced,
+// then the journal.
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "store/pack/blob_builder.h"
+#include "store/pack/checkpoint.h"
+#include "store/pack/journal.h"
+#include "store/pack/pack_plan.h"
+#include "store/pack/packer.h"
+
+namespace moestro::store {
+
+class BlobWriter {
+ public:
+  /// Takes over the checksums of finished blobs into plan.manifest.
+  BlobWriter(const Checkpoint& checkpoint, PackPlan& plan, const std::vector<File>& files, Journal& journal,
+             const PackOptions& options, const PackObserver& observer);
+
+  uint64_t resumed_bytes() const { return resumed_bytes_; }
+  /// Returns when all is on disk and in the journal, or with the first error.
+  Status write_all();
+
+ private:
+  void work();
+  Status write_blob(BlobBuilder& builder, uint32_t blob);
+  Status commit_locked();
+  void fail(Status error);
+
+  const Checkpoint& checkpoint_;
+  PackPlan& plan_;
+  const std::vector<File>& files_;
+  const PackOptions& options_;
+  const PackObserver& observer_;
+  std::vector<uint32_t> todo_;
+  std::atomic<size_t> next_{0};
+  std::atomic<bool> stop_{false};
+  unsigned threads_ = 1;
+  uint64_t resumed_bytes_ = 0;
+
+  std::mutex mutex_;  // guards what follows
+  Journal& journal_;
+  std::map<uint32_t, Journal::Hashes> pending_;
+  uint64_t pending_bytes_ = 0, done_bytes_ = 0;
+  Status error_;
+};
+
+}  // namespace moestro::store

@@ -1,0 +1,169 @@
+#include "store/pack/checkpoint.h"
+
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "common/model/strict_json.h"
+#include "store/pack/manifest_check.h"
+
+namespace moestro::store {
+namespace {
+
+using model::in_quotes;
+namespace fs = std::filesystem;
+
+constexpr uint64_t kConfigBytesMax = 16 << 20;
+constexpr uint64_t kIndexBytesMax = 256 << 20;
+constexpr char kSingleFile[] = "model.safetensors";
+constexpr char kIndexFile[] = "model.safetensors.index.json";
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (const int64_t n : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(n);
+  return text + "]";
+}
+
+// "model.layers.0.mlp.experts.gate_up_proj": all experts of a layer in one tensor.
+bool is_fused_experts(const std::string& name) {
+  constexpr std::string_view kExperts = ".experts.";
+  const size_t at = name.find(kExperts);
+  return at != std::string::npos && at + kExperts.size() < name.size() &&
+         !std::isdigit(static_cast<unsigned char>(name[at + kExperts.size()]));
+}
+
+using WeightMap = std::map<std::string, std::string>;
+
+Result<WeightMap> parse_index(const std::string& text, const std::string& where) {
+  MOESTRO_ASSIGN_OR_RETURN(const nlohmann::json index, model::parse_json_object(text, where));
+  const auto map = index.find("weight_map");
+  if (map == index.end() || !map->is_object() || map->empty()) return invalid_argument(where + ": has no weight_map");
+  WeightMap weights;
+  for (const auto& [tensor, file] : map->items()) {
+    if (!file.is_string()) return invalid_argument(where + ": weight_map names no file for " + in_quotes(tensor));
+    const auto& name = file.get_ref<const std::string&>();
+    if (!is_plain_file_name(name))
+      return invalid_argument(where + ": " + in_quotes(name) + " is not a file name in this directory");
+    weights[tensor] = name;
+  }
+  return weights;
+}
+
+}  // namespace
+
+Status Checkpoint::open_file(const std::string& name) {
+  MOESTRO_ASSIGN_OR_RETURN(File file, File::open_for_reading(directory_ / name));
+  MOESTRO_ASSIGN_OR_RETURN(std::vector<SourceTensor> tensors, read_safetensors_header(file));
+  struct stat st{};
+  if (fstat(file.fd(), &st) != 0) return io_error(file.path(), errno);
+  const std::string stamp = name + '\0' + std::to_string(st.st_size) + '\0' + std::to_string(st.st_mtim.tv_sec) + '.' +
+                            std::to_string(st.st_mtim.tv_nsec);
+  fingerprint_ = XXH3_64bits_withSeed(stamp.data(), stamp.size(), fingerprint_);
+  for (SourceTensor& tensor : tensors) {
+    tensor.file = static_cast<uint32_t>(files_.size());
+    const std::string tensor_name = tensor.name;
+    if (!tensors_.emplace(tensor_name, std::move(tensor)).second)
+      return invalid_argument(file.path() + ": tensor " + in_quotes(tensor_name) + " is also in another file");
+  }
+  files_.push_back(std::move(file));
+  return Status::ok();
+}
+
+Status Checkpoint::open_files() {
+  std::error_code ignored;
+  if (fs::exists(directory_ / kSingleFile, ignored)) return open_file(kSingleFile);
+  const fs::path index_path = directory_ / kIndexFile;
+  auto text = read_text_file(index_path, kIndexBytesMax);
+  if (!text && text.status().code() == Code::kNotFound)
+    return not_found(directory_.string() + ": neither " + kSingleFile + " nor " + kIndexFile +
+                     " is there; convert other formats to safetensors first");
+  if (!text) return text.status();
+  MOESTRO_ASSIGN_OR_RETURN(const WeightMap weights, parse_index(*text, index_path.string()));
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : weights) names.insert(file);
+  std::map<std::string, uint32_t> numbers;
+  for (const std::string& name : names) {
+    numbers[name] = static_cast<uint32_t>(files_.size());
+    MOESTRO_RETURN_IF_ERROR(open_file(name));
+  }
+  for (const auto& [tensor, file] : weights) {
+    const auto it = tensors_.find(tensor);
+    if (it == tensors_.end() || it->second.file != numbers[file])
+      return invalid_argument(index_path.string() + ": tensor " + in_quotes(tensor) + " is not in " + file);
+  }
+  return Status::ok();
+}
+
+Status Checkpoint::check_tensor(const std::string& name, const std::vector<int64_t>& shape) {
+  const std::string label = directory_.string() + ": tensor " + in_quotes(name);
+  const auto it = tensors_.find(name);
+  if (it == tensors_.end()) return invalid_argument(label + " is missing");
+  const SourceTensor& tensor = it->second;
+  if (tensor.shape != shape)
+    return invalid_argument(label + " has shape " + shape_text(tensor.shape) + "; by config.json it is " + shape_text(shape));
+  if (!tensor.dtype) return unsupported(label + " is " + tensor.format + "; weights are read from F32, BF16 and F16");
+  return Status::ok();
+}
+
+// A tensor that nobody asked for means that config.json does not describe this checkpoint, so results would be wrong.
+Status Checkpoint::check_unused(const std::map<std::string, bool>& used) const {
+  for (const auto& [name, tensor] : tensors_) {
+    if (used.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
+    if (name == "lm_head.weight" && model_.spec.tied_embeddings) continue;
+    return unsupported(directory_.string() + ": tensor " + in_quotes(name) + " is no part of " + model_.spec.architecture +
+                       " as its config.json describes it");
+  }
+  return Status::ok();
+}
+
+Status Checkpoint::check_tensors() {
+  for (const auto& [name, tensor] : tensors_)
+    if (is_fused_experts(name))
+      return unsupported(directory_.string() + ": " + in_quotes(name) +
+                         " holds all experts of a layer in one tensor; fused experts are not supported: save the "
+                         "checkpoint with one tensor per expert");
+  std::map<std::string, bool> used;
+  std::set<DType> dtypes;
+  const auto need = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    MOESTRO_RETURN_IF_ERROR(check_tensor(name, shape));
+    used[name] = true;
+    dtypes.insert(*tensors_.at(name).dtype);
+    return Status::ok();
+  };
+  for (const model::DenseTensor& t : model_.dense) MOESTRO_RETURN_IF_ERROR(need(t.source_name, t.shape));
+  const model::ExpertSpec& expert = model_.spec.moe().expert;
+  for (const model::ExpertTensors& t : model_.experts) {
+    MOESTRO_RETURN_IF_ERROR(need(t.gate, {expert.ffn, expert.hidden}));
+    MOESTRO_RETURN_IF_ERROR(need(t.up, {expert.ffn, expert.hidden}));
+    MOESTRO_RETURN_IF_ERROR(need(t.down, {expert.hidden, expert.ffn}));
+  }
+  own_dtype_ = dtypes.size() == 1 ? *dtypes.begin() : DType::kBF16;
+  return check_unused(used);
+}
+
+Result<Checkpoint> Checkpoint::open(const fs::path& dir) {
+  std::error_code ignored;
+  if (!fs::is_directory(dir, ignored)) return not_found(dir.string() + ": no such directory");
+  Checkpoint c;
+  c.directory_ = dir;
+  MOESTRO_ASSIGN_OR_RETURN(c.config_json_, read_text_file(dir / "config.json", kConfigBytesMax));
+  MOESTRO_ASSIGN_OR_RETURN(auto generation, read_text_file_if_any(dir / "generation_config.json", kConfigBytesMax));
+  c.generation_config_json_ = generation.value_or("");
+  auto described = model::describe_model(c.config_json_, c.generation_config_json_);
+  if (!described) return described.status().with_context(dir.string());
+  c.model_ = std::move(*described);
+  const std::string texts = c.config_json_ + '\0' + c.generation_config_json_;
+  c.fingerprint_ = XXH3_64bits(texts.data(), texts.size());
+  MOESTRO_RETURN_IF_ERROR(c.open_files());
+  MOESTRO_RETURN_IF_ERROR(c.check_tensors());
+  return c;
+}
+
+Status Checkpoint::read(const SourceTensor& tensor, uint64_t first, std::span<std::byte> out) const {
+  MOESTRO_CHECK(first <= tensor.bytes && out.size() <= tensor.bytes - first, "a read within the tensor");
+  return files_[tensor.file].read_at(tensor.offset + first, out);
+}
+
+}  // namespace moestro::store

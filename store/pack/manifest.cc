@@ -1,0 +1,36 @@
+#include "store/pack/manifest.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "store/pack/manifest_check.h"
+
+namespace moestro::store {
+
+// Blobs stand in one order: dense ones, then experts by precision (as listed), MoE layer and number. check_manifest sees to it.
+Result<uint32_t> Manifest::expert_blob(MoeLayerId layer, ExpertId expert, DType precision) const {
+  const auto listed = std::find(expert_precisions.begin(), expert_precisions.end(), precision);
+  const auto wanted = std::tuple(BlobKind::kExpert, listed - expert_precisions.begin(), layer, expert);
+  const auto key = [this](const Blob& b) {
+    const auto rank = std::find(expert_precisions.begin(), expert_precisions.end(), b.precision) - expert_precisions.begin();
+    return std::tuple(b.kind, b.kind == BlobKind::kExpert ? rank : 0, b.moe_layer, b.expert);
+  };
+  const auto it = std::lower_bound(blobs.begin(), blobs.end(), wanted,
+                                   [&](const Blob& b, const auto& w) { return key(b) < w; });
+  if (listed == expert_precisions.end() || it == blobs.end() || key(*it) != wanted)
+    return not_found("no expert " + std::to_string(expert.value) + " of MoE layer " + std::to_string(layer.value) + " as " +
+                     std::string(dtype_name(precision)) + " in pack '" + model_name + "'");
+  return static_cast<uint32_t>(it - blobs.begin());
+}
+
+std::string blob_label(const Manifest& manifest, uint32_t blob) {
+  const Blob& b = manifest.blobs[blob];
+  if (b.kind == BlobKind::kExpert)
+    return "expert " + std::to_string(b.expert.value) + " of MoE layer " + std::to_string(b.moe_layer.value) + " (" +
+           std::string(dtype_name(b.precision)) + ")";
+  for (const PackedTensor& t : manifest.tensors)
+    if (t.blob == blob) return "dense weights from " + t.name;
+  return "dense weights, blob " + std::to_string(blob);
+}
+
+}  // namespace moestro::store

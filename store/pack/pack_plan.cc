@@ -1,0 +1,122 @@
+#include "store/pack/pack_plan.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace moestro::store {
+namespace {
+
+class Planner {
+ public:
+  Planner(const Checkpoint& checkpoint, const PackPlanOptions& options) : checkpoint_(checkpoint), options_(options) {}
+
+  PackPlan plan() {
+    Manifest& m = plan_.manifest;
+    m.layout_id = kExpertLayoutId;
+    m.model_name = options_.model_name;
+    m.config_json = checkpoint_.config_json();
+    m.generation_config_json = checkpoint_.generation_config_json();
+    m.expert_precisions = options_.experts;
+    plan_dense();
+    for (const DType precision : options_.experts) plan_experts(precision);
+    for (const uint64_t bytes : plan_.file_bytes) plan_.total_bytes += bytes;
+    return std::move(plan_);
+  }
+
+ private:
+  // One blob for embedding and last norm, one per layer, one for the head: tensors whose names share their layer's prefix.
+  void plan_dense() {
+    open_file("dense.bin");
+    const auto& dense = checkpoint_.model().dense;
+    std::vector<std::string> groups;
+    for (uint32_t i = 0; i < dense.size(); ++i) {
+      const std::string group = group_of(dense[i].name);
+      const auto it = std::find(groups.begin(), groups.end(), group);
+      const auto blob = static_cast<uint32_t>(it - groups.begin());
+      if (it == groups.end()) {
+        groups.push_back(group);
+        plan_.origins.emplace_back();
+        plan_.manifest.blobs.push_back({BlobKind::kDense, {}, {}, options_.dense, 0, {}});
+      }
+      place_tensor(i, blob);
+    }
+    for (Blob& blob : plan_.manifest.blobs) {
+      blob.length = static_cast<uint64_t>(round_up(static_cast<int64_t>(blob.length), kDiskAlign));
+      append_slices(blob, blob.length);
+    }
+  }
+
+  static std::string group_of(const std::string& name) {
+    if (!name.starts_with("layers.")) return name.starts_with("head.") ? "head" : "embed";
+    return name.substr(0, name.find('.', sizeof("layers.") - 1));
+  }
+
+  void place_tensor(uint32_t index, uint32_t blob) {
+    const model::DenseTensor& source = checkpoint_.model().dense[index];
+    PackedTensor tensor{source.name, options_.dense, source.shape, blob, plan_.manifest.blobs[blob].length};
+    int64_t bytes = dtype_bytes(options_.dense);
+    for (const int64_t n : source.shape) bytes *= n;
+    plan_.manifest.blobs[blob].length += static_cast<uint64_t>(round_up(bytes, kPartAlign));
+    plan_.origins[blob].tensors.push_back(index);
+    plan_.manifest.tensors.push_back(std::move(tensor));
+  }
+
+  void plan_experts(DType precision) {
+    const model::ExpertSpec& spec = checkpoint_.model().spec.moe().expert;
+    const ExpertLayout layout(spec.hidden, spec.ffn, precision);
+    plan_.layouts.push_back(layout);
+    int part = 0;
+    open_expert_file(precision, part);
+    const auto& experts = checkpoint_.model().experts;
+    for (size_t i = 0; i < experts.size(); ++i) {
+      const auto bytes = static_cast<uint64_t>(layout.bytes());
+      if (end_ > 0 && end_ + bytes > options_.file_bytes_max) open_expert_file(precision, ++part);
+      Blob blob{BlobKind::kExpert, experts[i].moe_layer, experts[i].expert, precision, bytes, {}};
+      for (int64_t t = 0; t < layout.tiles(); ++t) append_slices(blob, static_cast<uint64_t>(layout.tile(t).bytes));
+      plan_.manifest.blobs.push_back(std::move(blob));
+      plan_.origins.push_back({static_cast<int64_t>(i), {}});
+    }
+  }
+
+  void open_expert_file(DType precision, int part) {
+    char number[16];
+    std::snprintf(number, sizeof number, "%03d", part);
+    open_file("experts-" + std::string(dtype_name(precision)) + "-" + number + ".bin");
+  }
+
+  void open_file(std::string name) {
+    plan_.manifest.files.push_back(std::move(name));
+    plan_.file_bytes.push_back(0);
+    end_ = 0;
+  }
+
+  /// `bytes` more of `blob`, in slices of at most 1 MiB, at the end of the open file.
+  void append_slices(Blob& blob, uint64_t bytes) {
+    const auto file = static_cast<uint32_t>(plan_.manifest.files.size() - 1);
+    while (bytes > 0) {
+      const auto length = static_cast<uint32_t>(std::min<uint64_t>(bytes, kSliceBytesMax));
+      blob.slices.push_back({0, file, end_, length, 0});
+      end_ += length;
+      bytes -= length;
+    }
+    plan_.file_bytes[file] = end_;
+  }
+
+  const Checkpoint& checkpoint_;
+  const PackPlanOptions& options_;
+  PackPlan plan_;
+  uint64_t end_ = 0;  // of the open file
+};
+
+}  // namespace
+
+const ExpertLayout& PackPlan::layout(DType precision) const {
+  for (const ExpertLayout& layout : layouts)
+    if (layout.dtype() == precision) return layout;
+  MOESTRO_CHECK(false, "a precision of the plan");
+  return layouts.front();
+}
+
+PackPlan plan_pack(const Checkpoint& checkpoint, const PackPlanOptions& options) { return Planner(checkpoint, options).plan(); }
+
+}  // namespace moestro::store

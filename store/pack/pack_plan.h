@@ -1,0 +1,40 @@
+#pragma once
+// Where every byte of a pack goes, decided before the first one is written: the manifest without checksums. The same checkpoint
+// and options always give the same plan, which is what lets an interrupted pack go on.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/expert_layout.h"
+#include "store/pack/checkpoint.h"
+#include "store/pack/manifest.h"
+
+namespace moestro::store {
+
+struct PackPlanOptions {
+  std::string model_name;
+  std::vector<DType> experts;  ///< at least one
+  DType dense = DType::kBF16;
+  uint64_t file_bytes_max = uint64_t{4} << 30;  ///< expert files are split here; a blob is never split
+};
+
+/// Where a blob comes from. Tensor i of the manifest is dense tensor i of the model description.
+struct BlobOrigin {
+  int64_t expert = -1;            ///< in ModelDescription::experts, or -1: dense
+  std::vector<uint32_t> tensors;  ///< of a dense blob, in order
+};
+
+struct PackPlan {
+  Manifest manifest;                 ///< checksums still 0
+  std::vector<BlobOrigin> origins;   ///< one per blob
+  std::vector<ExpertLayout> layouts; ///< one per expert precision
+  std::vector<uint64_t> file_bytes;  ///< one per file
+  uint64_t total_bytes = 0;
+
+  const ExpertLayout& layout(DType precision) const;
+};
+
+PackPlan plan_pack(const Checkpoint& checkpoint, const PackPlanOptions& options);
+
+}  // namespace moestro::store

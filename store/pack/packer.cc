@@ -1,0 +1,111 @@
+#include "store/pack/packer.h"
+
+#include <xxhash.h>
+
+#include <set>
+
+#include "store/pack/blob_writer.h"
+#include "store/pack/checkpoint.h"
+#include "store/pack/journal.h"
+#include "store/pack/pack_plan.h"
+
+namespace moestro::store {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kCopied[] = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"};
+constexpr uint64_t kCopiedBytesMax = 256 << 20;
+
+Result<PackPlanOptions> plan_options(const Checkpoint& checkpoint, const PackOptions& options) {
+  PackPlanOptions out;
+  out.file_bytes_max = options.file_bytes_max;
+  out.model_name = options.model_name;
+  if (out.model_name.empty()) out.model_name = fs::weakly_canonical(checkpoint.directory()).filename().string();
+  out.experts = options.experts.empty() ? std::vector{checkpoint.own_dtype()} : options.experts;
+  out.dense = options.dense.value_or(checkpoint.own_dtype());
+  if (is_quantised(out.dense)) return unsupported("dense weights as " + std::string(dtype_name(out.dense)) + " are not supported");
+  if (std::set(out.experts.begin(), out.experts.end()).size() != out.experts.size())
+    return invalid_argument("an expert precision is given twice");
+  return out;
+}
+
+// What must be equal for an unfinished pack to go on: the checkpoint, and everything that decides the plan.
+uint64_t journal_key(const Checkpoint& checkpoint, const PackPlanOptions& options) {
+  std::string text = std::to_string(kPackVersion) + '/' + std::to_string(kExpertLayoutId) + '/' + options.model_name + '/' +
+                     std::string(dtype_name(options.dense)) + '/' + std::to_string(options.file_bytes_max);
+  for (const DType d : options.experts) text += '/' + std::string(dtype_name(d));
+  return XXH3_64bits_withSeed(text.data(), text.size(), checkpoint.fingerprint());
+}
+
+Status prepare_directory(const fs::path& dir) {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  if (error) return io_error(dir.string() + ": cannot be made", error.value());
+  if (fs::exists(dir / "manifest", error))
+    return invalid_argument(dir.string() + ": already holds a pack; remove it or choose another directory");
+  if (!fs::exists(dir / kJournalName, error) && !fs::is_empty(dir, error))
+    return invalid_argument(dir.string() + ": is not empty and holds no unfinished pack; choose another directory");
+  return error ? io_error(dir.string(), error.value()) : Status::ok();
+}
+
+Status copy_sources(const fs::path& from, const fs::path& to) {
+  for (const char* name : kCopied) {
+    MOESTRO_ASSIGN_OR_RETURN(const auto text, read_text_file_if_any(from / name, kCopiedBytesMax));
+    if (text) MOESTRO_RETURN_IF_ERROR(write_file_durably(to, name, std::as_bytes(std::span(*text))));
+  }
+  return Status::ok();
+}
+
+// The manifest makes it a pack: after it nothing but the journal's removal is left.
+Status finish(const fs::path& source, const fs::path& dir, const Manifest& manifest) {
+  MOESTRO_RETURN_IF_ERROR(copy_sources(source, dir));
+  MOESTRO_RETURN_IF_ERROR(write_file_durably(dir, "manifest", serialise_manifest(manifest)));
+  std::error_code ignored;
+  fs::remove(dir / kJournalName, ignored);
+  return sync_directory(dir);
+}
+
+// Data files of the plan's sizes. False if one of them was missing or had another size, so that nothing in it can be relied on.
+Result<bool> open_data_files(const fs::path& dir, const PackPlan& plan, std::vector<File>& files) {
+  bool as_left = true;
+  for (size_t i = 0; i < plan.manifest.files.size(); ++i) {
+    MOESTRO_ASSIGN_OR_RETURN(File file, File::open_for_writing(dir / plan.manifest.files[i]));
+    MOESTRO_ASSIGN_OR_RETURN(const uint64_t size, file.size());
+    if (size != plan.file_bytes[i]) {
+      as_left = false;
+      MOESTRO_RETURN_IF_ERROR(file.reserve(plan.file_bytes[i]));
+    }
+    files.push_back(std::move(file));
+  }
+  return as_left;
+}
+
+}  // namespace
+
+Result<PackSummary> pack_checkpoint(const fs::path& source, const fs::path& dir, const PackOptions& options,
+                                    const PackObserver& observer) {
+  const auto note = [&](const std::string& line) {
+    if (observer.note) observer.note(line);
+  };
+  MOESTRO_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(source));
+  MOESTRO_ASSIGN_OR_RETURN(const PackPlanOptions plan_with, plan_options(checkpoint, options));
+  PackPlan plan = plan_pack(checkpoint, plan_with);
+  MOESTRO_RETURN_IF_ERROR(prepare_directory(dir));
+  MOESTRO_ASSIGN_OR_RETURN(Journal journal, Journal::open(dir, journal_key(checkpoint, plan_with), plan.manifest));
+  if (journal.restarted()) note("the unfinished pack there is of another source or has other options: starting anew");
+  std::vector<File> files;
+  MOESTRO_ASSIGN_OR_RETURN(const bool as_left, open_data_files(dir, plan, files));
+  if (!as_left && !journal.finished().empty()) {
+    note("files of the unfinished pack are gone or changed: starting anew");
+    MOESTRO_RETURN_IF_ERROR(journal.clear());
+  }
+  BlobWriter writer(checkpoint, plan, files, journal, options, observer);
+  const PackSummary summary{plan.total_bytes, writer.resumed_bytes(), static_cast<uint32_t>(plan.manifest.blobs.size())};
+  if (summary.resumed_bytes > 0) note("going on where an earlier run stopped: " + std::to_string(summary.resumed_bytes) + " bytes are there");
+  MOESTRO_RETURN_IF_ERROR(writer.write_all());
+  MOESTRO_RETURN_IF_ERROR(finish(source, dir, plan.manifest));
+  return summary;
+}
+
+}  // namespace moestro::store

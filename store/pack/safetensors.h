@@ -1,0 +1,34 @@
+#pragma once
+// Reads the table of contents of a safetensors file: 8 bytes of header length, a JSON header, then the tensors' bytes back to back.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/dtype.h"
+#include "common/status.h"
+#include "store/pack/file.h"
+
+namespace moestro::store {
+
+/// A tensor as it lies in a checkpoint's file.
+struct SourceTensor {
+  std::string name;
+  std::string format;          ///< as the file says: "BF16", "I64", ...
+  std::optional<DType> dtype;  ///< absent where `format` is none that weights can be read from
+  std::vector<int64_t> shape;
+  uint64_t offset = 0;  ///< in the file
+  uint64_t bytes = 0;
+  uint32_t file = 0;  ///< index in Checkpoint::files
+};
+
+/// `header` is the JSON alone, the tensors' bytes are [data_start, file_size). Checks everything: names given once, known formats,
+/// sizes that are those of the shapes, no overlap, no hole, nothing beyond the end. `where` names the file in errors.
+Result<std::vector<SourceTensor>> parse_safetensors_header(std::string_view header, uint64_t data_start, uint64_t file_size,
+                                                           const std::string& where);
+
+Result<std::vector<SourceTensor>> read_safetensors_header(const File& file);
+
+}  // namespace moestro::store

@@ -1,0 +1,42 @@
+#include "store/pack/slice_reader.h"
+
+#include <xxhash.h>
+
+#include "common/expert_layout.h"
+#include "store/pack/manifest_check.h"
+
+namespace moestro::store {
+
+Result<SliceReader> SliceReader::open(const std::filesystem::path& dir, const Manifest& manifest) {
+  SliceReader reader(manifest);
+  for (const std::string& name : manifest.files) {
+    MOESTRO_ASSIGN_OR_RETURN(File file, File::open_for_reading(dir / name));
+    reader.files_.push_back(std::move(file));
+  }
+  return reader;
+}
+
+Status SliceReader::read_slice(uint32_t blob, const Slice& slice, std::span<std::byte> out) const {
+  MOESTRO_RETURN_IF_ERROR(files_[slice.file].read_at(slice.offset, out));
+  if (XXH3_64bits(out.data(), out.size()) == slice.xxh3_64) return Status::ok();
+  return corrupt(files_[slice.file].path() + ": bytes " + std::to_string(slice.offset) + " to " +
+                 std::to_string(slice.offset + slice.length) + " differ from their checksum (" + blob_label(*manifest_, blob) +
+                 "); pack the model again");
+}
+
+Status SliceReader::read_blob(uint32_t blob, std::span<std::byte> out) const {
+  for (const Slice& slice : manifest_->blobs[blob].slices) {
+    MOESTRO_RETURN_IF_ERROR(read_slice(blob, slice, out.first(slice.length)));
+    out = out.subspan(slice.length);
+  }
+  return Status::ok();
+}
+
+Status SliceReader::check_blob(uint32_t blob) const {
+  std::vector<std::byte> buffer(kSliceBytesMax);
+  for (const Slice& slice : manifest_->blobs[blob].slices)
+    MOESTRO_RETURN_IF_ERROR(read_slice(blob, slice, std::span(buffer).first(slice.length)));
+  return Status::ok();
+}
+
+}  // namespace moestro::store

@@ -1,0 +1,30 @@
+#pragma once
+// Reads the blobs of a pack with plain reads and checks every slice. For tools and tests: the store has its own reader.
+
+#include <filesystem>
+#include <vector>
+
+#include "store/pack/file.h"
+#include "store/pack/manifest.h"
+
+namespace moestro::store {
+
+class SliceReader {
+ public:
+  /// `manifest` must outlive the reader.
+  static Result<SliceReader> open(const std::filesystem::path& dir, const Manifest& manifest);
+
+  /// The blob's bytes into `out` (blob.length of them). kCorrupt, naming blob, file and bytes, if a checksum differs. Any thread.
+  Status read_blob(uint32_t blob, std::span<std::byte> out) const;
+  /// Reads it piece by piece and only checks.
+  Status check_blob(uint32_t blob) const;
+
+ private:
+  explicit SliceReader(const Manifest& manifest) : manifest_(&manifest) {}
+  Status read_slice(uint32_t blob, const Slice& slice, std::span<std::byte> out) const;
+
+  const Manifest* manifest_;
+  std::vector<File> files_;
+};
+
+}  // namespace moestro::store

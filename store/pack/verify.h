@@ -1,0 +1,19 @@
+#pragma once
+#include <filesystem>
+#include <functional>
+
+#include "store/pack/manifest.h"
+
+namespace moestro::store {
+
+struct VerifyReport {
+  uint64_t bytes = 0;       ///< read
+  uint32_t blobs_bad = 0;
+  Status first_error;       ///< of the bad blob that comes first in the manifest
+};
+
+/// Reads a whole pack and checks every checksum, with `jobs` threads. A damaged blob does not stop it.
+Result<VerifyReport> verify_pack(const std::filesystem::path& dir, const Manifest& manifest, unsigned jobs,
+                                 const std::function<void(uint64_t done_bytes, uint64_t total_bytes)>& progress);
+
+}  // namespace moestro::store
