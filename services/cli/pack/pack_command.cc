@@ -1,0 +1,75 @@
+#include "services/cli/pack/pack_command.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "services/cli/pack/progress.h"
+#include "store/pack/packer.h"
+
+namespace moestro::cli {
+namespace {
+
+struct Arguments {
+  std::string source, pack, dense, name;
+  std::vector<std::string> experts;
+  unsigned jobs = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
+  bool json = false;
+};
+
+Result<store::PackOptions> pack_options(const Arguments& arguments) {
+  store::PackOptions options;
+  options.jobs = arguments.jobs;
+  options.model_name = arguments.name;
+  for (const std::string& name : arguments.experts) {
+    MOESTRO_ASSIGN_OR_RETURN(const DType precision, parse_dtype(name));
+    options.experts.push_back(precision);
+  }
+  if (!arguments.dense.empty()) {
+    MOESTRO_ASSIGN_OR_RETURN(options.dense, parse_dtype(arguments.dense));
+  }
+  return options;
+}
+
+Status run(const Arguments& arguments) {
+  MOESTRO_ASSIGN_OR_RETURN(const store::PackOptions options, pack_options(arguments));
+  ByteProgress progress("packing");
+  const store::PackObserver observer{[&](uint64_t done, uint64_t total) { progress.update(done, total); },
+                                     [&](const std::string& line) { note(line); }};
+  const auto summary = store::pack_checkpoint(arguments.source, arguments.pack, options, observer);
+  progress.finish();
+  if (!summary) return summary.status();
+  if (arguments.json) {
+    const nlohmann::json report = {{"pack", arguments.pack}, {"bytes", summary->bytes},
+                                   {"resumed_bytes", summary->resumed_bytes}, {"blobs", summary->blobs}};
+    std::printf("%s\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  } else {
+    std::printf("packed %s in %u blobs into %s\n", human_bytes(summary->bytes).c_str(), summary->blobs, arguments.pack.c_str());
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+void add_pack_command(CLI::App& app, CommandResult& result) {
+  auto* command = app.add_subcommand("pack", "Convert a Hugging Face checkpoint to a pack");
+  auto arguments = std::make_shared<Arguments>();
+  command->add_option("source", arguments->source, "Directory with config.json, *.safetensors and tokenizer.json")->required()->option_text("SRC");
+  command->add_option("-o,--output", arguments->pack, "Directory of the pack; an interrupted pack goes on where it stopped")
+      ->required()->option_text("PACK");
+  command->add_option("--experts", arguments->experts, "Precisions of the experts, side by side, the first served by default (default: the checkpoint's own)")
+      ->delimiter(',')->check(CLI::IsMember({"bf16", "f16", "f32", "int8"}))->option_text("bf16|f16|f32|int8[,...]");
+  command->add_option("--dense", arguments->dense, "Precision of all other weights (default: the checkpoint's own)")
+      ->check(CLI::IsMember({"bf16", "f16", "f32"}))->option_text("bf16|f16|f32");
+  command->add_option("--jobs", arguments->jobs, "Threads")->check(CLI::Range(1, 256))->capture_default_str()->option_text("N");
+  command->add_option("--name", arguments->name, "Name of the model (default: the source directory's name)")->option_text("NAME");
+  command->add_flag("--json", arguments->json, "Print the result as JSON");
+  command->callback([arguments, &result] {
+    if (const Status status = run(*arguments); !status.is_ok()) fail(result, status);
+  });
+}
+
+}  // namespace moestro::cli
