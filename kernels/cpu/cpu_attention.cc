@@ -39,15 +39,18 @@ void CpuOps::kv_write(const AttentionShape& shape, std::span<const AttentionSequ
   }
 }
 
-/// Cuts the step in units of at most kAttentionRowsMax (query, head) pairs of one KV head, longest sequences' order kept.
-void CpuOps::cut_attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences) {
+/// Units are at most kAttentionRowsMax (query, head) pairs of one KV head.
+int64_t CpuOps::cut_attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences) {
   attention_units_.clear();
   const int64_t group = shape.heads / shape.kv_heads;
   const int64_t heads = std::min(group, kAttentionRowsMax);
+  int64_t score_floats = 0;
   for (const AttentionSequence& s : sequences) {
     const int64_t length = s.first_position + s.tokens;
     const int64_t fits = std::min(kAttentionRowsMax, kScoreFloats / std::max<int64_t>(1, length)) / heads;
     const int64_t queries = std::max<int64_t>(1, fits);
+    if (s.tokens > 0)
+      score_floats = std::max(score_floats, attention_scratch_floats(std::min(queries, s.tokens) * heads, length - 1));
     for (int64_t q = 0; q < s.tokens; q += queries) {
       for (int64_t h = 0; h < shape.heads; h += group) {
         for (int64_t sub = 0; sub < group; sub += heads) {
@@ -57,6 +60,7 @@ void CpuOps::cut_attention(const AttentionShape& shape, std::span<const Attentio
       }
     }
   }
+  return score_floats;
 }
 
 void CpuOps::attend(const AttentionShape& shape, const AttentionUnit& unit, const float* q, const KvView& cache, float* out,
@@ -81,8 +85,7 @@ void CpuOps::attend(const AttentionShape& shape, const AttentionUnit& unit, cons
   task.blocks = s.blocks.data();
   task.bf16 = cache.dtype == DType::kBF16;
   const int64_t last = task.first_position + unit.queries - 1;
-  ThreadScratch& scratch = thread_scratch_[static_cast<size_t>(thread)];
-  task.scores = scratch.scores.at_least(attention_scratch_floats(task.queries * task.heads, last));
+  task.scores = scratch(thread).scores.at_least(attention_scratch_floats(task.queries * task.heads, last));
   task.panel = panel(thread);
   kernels_.attention(task);
 }
@@ -91,7 +94,8 @@ void CpuOps::attention(const AttentionShape& shape, std::span<const AttentionSeq
                        const KvView& cache, float* out) {
   MOESTRO_CHECK(cache.dtype == DType::kF32 || cache.dtype == DType::kBF16, "a KV cache is f32 or bf16");
   MOESTRO_CHECK(shape.kv_heads >= 1 && shape.heads % shape.kv_heads == 0, "heads is a multiple of kv_heads");
-  cut_attention(shape, sequences);
+  const int64_t score_floats = cut_attention(shape, sequences);
+  for (ThreadScratch& s : thread_scratch_) s.scores.at_least(score_floats);
   int64_t work = 0;
   for (const AttentionSequence& s : sequences)
     work += s.tokens * (s.first_position + s.tokens) * shape.heads * shape.head_dim;

@@ -42,9 +42,8 @@ void CpuOps::expert_up(const ExpertWork& work, int64_t unit, int thread) {
   const int64_t first = unit % work.units_per_tile * work.up_rows;
   const int64_t count = std::min(work.up_rows, tile.ffn - first);
   if (count <= 0) return;  // the last tile may be narrower
-  ThreadScratch& scratch = thread_scratch_[static_cast<size_t>(thread)];
-  float* up = scratch.up.at_least(work.rows * work.up_rows);
-  float** up_rows = scratch.up_rows.at_least(work.rows);
+  float* up = scratch(thread).up.at_least(work.rows * work.up_rows);
+  float** up_rows = scratch(thread).up_rows.at_least(work.rows);
   for (int64_t t = 0; t < work.rows; ++t) up_rows[t] = up + t * work.up_rows;
 
   GemmTask gate_task = work.product(tile, tile.gate, tile.gate_scales, first, count, work.layout.hidden());
@@ -52,11 +51,19 @@ void CpuOps::expert_up(const ExpertWork& work, int64_t unit, int thread) {
   gate_task.y = work.a;
   gate_task.y_offset = tile.first_ffn + first;
   gate_task.panel = panel(thread);
-  gemm(work.layout.dtype())(gate_task);
   GemmTask up_task = work.product(tile, tile.up, tile.up_scales, first, count, work.layout.hidden());
+  gate_task.next_w = up_task.w;
+  gemm(work.layout.dtype())(gate_task);
   up_task.x = work.x;
   up_task.y = up_rows;
   up_task.panel = gate_task.panel;
+  // Threads take units in turn, so this one's next is most likely as many units on as there are threads.
+  const int64_t later = unit + pool_.threads();
+  if (later < work.layout.tiles() * work.units_per_tile) {
+    const ExpertTile next = work.layout.tile(later / work.units_per_tile);
+    up_task.next_w =
+        work.product(next, next.gate, next.gate_scales, later % work.units_per_tile * work.up_rows, 0, work.layout.hidden()).w;
+  }
   gemm(work.layout.dtype())(up_task);
   for (int64_t t = 0; t < work.rows; ++t)
     kernels_.silu_mul(work.a[t] + gate_task.y_offset, up_rows[t], count);
@@ -65,7 +72,7 @@ void CpuOps::expert_up(const ExpertWork& work, int64_t unit, int thread) {
 void CpuOps::expert_down(const ExpertWork& work, int64_t unit, int thread) {
   const int64_t first = unit * work.down_rows;
   const int64_t count = std::min(work.down_rows, work.layout.hidden() - first);
-  float* scratch = panel(thread);
+  float* const block = panel(thread);
   for (int64_t i = 0; i < work.layout.tiles(); ++i) {
     const ExpertTile tile = work.layout.tile(i);
     GemmTask task = work.product(tile, tile.down, tile.down_scales, first, count, tile.ffn);
@@ -74,7 +81,11 @@ void CpuOps::expert_down(const ExpertWork& work, int64_t unit, int thread) {
     task.y = work.y;
     task.y_offset = first;
     task.accumulate = i > 0;
-    task.panel = scratch;
+    task.panel = block;
+    if (i + 1 < work.layout.tiles()) {
+      const ExpertTile next = work.layout.tile(i + 1);
+      task.next_w = work.product(next, next.down, next.down_scales, first, count, next.ffn).w;
+    }
     gemm(work.layout.dtype())(task);
   }
 }
@@ -100,6 +111,10 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
   if (small) {
     work.up_rows = layout.tile_ffn();
     work.down_rows = layout.hidden();
+  }
+  for (ThreadScratch& s : thread_scratch_) {
+    s.up.at_least(n * work.up_rows);
+    s.up_rows.at_least(n);
   }
   work.units_per_tile = ceil_div(layout.tile_ffn(), work.up_rows);
   const int64_t up_units = layout.tiles() * work.units_per_tile;

@@ -13,7 +13,9 @@ CpuOps::CpuOps(OpsOptions resolved)
     : options_(resolved),
       kernels_(kernel_table(resolved.isa)),
       pool_(resolved.threads),
-      thread_scratch_(static_cast<size_t>(resolved.threads)) {}
+      thread_scratch_(static_cast<size_t>(resolved.threads)) {
+  for (ThreadScratch& s : thread_scratch_) s.panel.at_least(kPanelFloats);
+}
 
 bool CpuOps::supports(DType) const { return true; }
 
@@ -61,7 +63,7 @@ void CpuOps::gather_rows(const Weight& table, std::span<const int32_t> ids, floa
 }
 
 void CpuOps::rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) {
-  over_ranges(n, 1, n * dim, [&](int64_t first, int64_t end) {
+  over_ranges(n, 1, n * dim, [&](int64_t first, int64_t end, int) {
     kernels_.rms_norm(x + first * dim, end - first, dim, weight, eps, y + first * dim);
   });
 }
@@ -69,62 +71,69 @@ void CpuOps::rms_norm(const float* x, int64_t n, int64_t dim, const float* weigh
 void CpuOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos,
                   const float* sin) {
   const int64_t half = rotary_dim / 2;
-  over_ranges(n, 1, n * heads * rotary_dim, [&](int64_t first, int64_t end) {
+  over_ranges(n, 1, n * heads * rotary_dim, [&](int64_t first, int64_t end, int) {
     for (int64_t t = first; t < end; ++t)
       kernels_.rope(x + t * heads * head_dim, heads, head_dim, half, cos + t * half, sin + t * half);
   });
 }
 
+/// One token.
+void CpuOps::route(const float* logits, int64_t experts, int64_t k, bool normalise, float* probabilities, int32_t* ids,
+                   float* weights) const {
+  float* p = probabilities;
+  std::copy_n(logits, experts, p);
+  float total = kernels_.softmax(p, experts, 1.0f);
+  // Insertion into a short sorted list; strict comparisons keep the lower id first and give distinct ids even for NaN.
+  int64_t held = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    if (held == k && !(p[e] > weights[k - 1])) continue;
+    int64_t at = held < k ? held++ : k - 1;
+    for (; at > 0 && p[e] > weights[at - 1]; --at) {
+      weights[at] = weights[at - 1];
+      ids[at] = ids[at - 1];
+    }
+    weights[at] = p[e];
+    ids[at] = static_cast<int32_t>(e);
+  }
+  if (normalise) {
+    total = 0.0f;
+    for (int64_t i = 0; i < k; ++i) total += weights[i];
+  }
+  for (int64_t i = 0; i < k; ++i) weights[i] /= total;
+}
+
 void CpuOps::router_top_k(const float* logits, int64_t n, int64_t experts, int64_t k, bool normalise, int32_t* ids,
                           float* weights) {
   MOESTRO_CHECK(k >= 1 && k <= experts, "top-k within the number of experts");
-  Scratch<float>& probabilities = thread_scratch_[0].scores;
-  for (int64_t t = 0; t < n; ++t, ids += k, weights += k) {
-    float* p = probabilities.at_least(experts);
-    std::copy_n(logits + t * experts, experts, p);
-    const float sum = kernels_.softmax(p, experts, 1.0f);
-    // Insertion into a short sorted list; strict comparisons keep the lower id first and give distinct ids even for NaN.
-    int64_t held = 0;
-    for (int64_t e = 0; e < experts; ++e) {
-      if (held == k && !(p[e] > weights[k - 1])) continue;
-      int64_t at = held < k ? held++ : k - 1;
-      for (; at > 0 && p[e] > weights[at - 1]; --at) {
-        weights[at] = weights[at - 1];
-        ids[at] = ids[at - 1];
-      }
-      weights[at] = p[e];
-      ids[at] = static_cast<int32_t>(e);
-    }
-    float total = sum;
-    if (normalise) {
-      total = 0.0f;
-      for (int64_t i = 0; i < k; ++i) total += weights[i];
-    }
-    for (int64_t i = 0; i < k; ++i) weights[i] /= total;
-  }
+  for (ThreadScratch& s : thread_scratch_) s.scores.at_least(experts);
+  over_ranges(n, 1, n * experts * 8, [&](int64_t first, int64_t end, int thread) {
+    float* p = scratch(thread).scores.at_least(experts);
+    for (int64_t t = first; t < end; ++t)
+      route(logits + t * experts, experts, k, normalise, p, ids + t * k, weights + t * k);
+  });
 }
 
 void CpuOps::combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) {
-  over_ranges(n, 1, n * top_k * hidden, [&](int64_t first, int64_t end) {
+  over_ranges(n, 1, n * top_k * hidden, [&](int64_t first, int64_t end, int) {
     for (int64_t t = first; t < end; ++t)
       kernels_.combine(rows + t * top_k * hidden, weights + t * top_k, top_k, hidden, y + t * hidden);
   });
 }
 
 void CpuOps::silu_mul(float* gate, const float* up, int64_t count) {
-  over_ranges(count, 64, count * 4, [&](int64_t first, int64_t end) {
+  over_ranges(count, 64, count * 4, [&](int64_t first, int64_t end, int) {
     kernels_.silu_mul(gate + first, up + first, end - first);
   });
 }
 
 void CpuOps::add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) {
-  over_ranges(n, 1, n * dim, [&](int64_t first, int64_t end) {
+  over_ranges(n, 1, n * dim, [&](int64_t first, int64_t end, int) {
     for (int64_t t = first; t < end; ++t) kernels_.add_scaled(x + t * dim, logit ? logit + t : nullptr, dim, y + t * dim);
   });
 }
 
 void CpuOps::clamp(float* x, int64_t count, float limit) {
-  over_ranges(count, 64, count, [&](int64_t first, int64_t end) { kernels_.clamp(x + first, end - first, limit); });
+  over_ranges(count, 64, count, [&](int64_t first, int64_t end, int) { kernels_.clamp(x + first, end - first, limit); });
 }
 
 }  // namespace moestro::kernels::cpu

@@ -38,7 +38,8 @@ class CpuOps final : public Ops {
   void clamp(float* x, int64_t count, float limit) override;
 
  private:
-  /// What belongs to one thread of the pool.
+  /// What belongs to one thread of the pool. The caller sees to its size before a loop, for all threads: which of them will come, and
+  /// when, is chance.
   struct alignas(64) ThreadScratch {
     Scratch<float> panel, scores, up;
     Scratch<float*> up_rows;
@@ -51,14 +52,18 @@ class CpuOps final : public Ops {
   };
   struct ExpertWork;
 
+  ThreadScratch& scratch(int thread) { return thread_scratch_[static_cast<size_t>(thread)]; }
   float* panel(int thread) { return thread_scratch_[static_cast<size_t>(thread)].panel.at_least(kPanelFloats); }
   void (*gemm(DType dtype) const)(const GemmTask&) { return kernels_.gemm[static_cast<size_t>(dtype)]; }
-  /// Runs body(first, end) over ranges of [0, count) whose bounds are multiples of `grain`; inline if `work` (touched floats or
+  /// Runs body(first, end, thread) over ranges of [0, count) whose bounds are multiples of `grain`; inline if `work` (touched floats or
   /// multiply-adds, say) is too little to wake a thread for.
   template <class Body>
   void over_ranges(int64_t count, int64_t grain, int64_t work, const Body& body);
 
-  void cut_attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
+  /// Fills attention_units_; returns the floats of scores that the largest of them needs.
+  int64_t cut_attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
+  void route(const float* logits, int64_t experts, int64_t k, bool normalise, float* probabilities, int32_t* ids,
+             float* weights) const;
   void attend(const AttentionShape& shape, const AttentionUnit& unit, const float* q, const KvView& cache, float* out,
               int thread);
   void expert_up(const ExpertWork& work, int64_t unit, int thread);
@@ -75,16 +80,16 @@ class CpuOps final : public Ops {
 };
 
 /// Work below this runs on the calling thread: handing it over costs more than it saves.
-inline constexpr int64_t kInlineWork = 48 * 1024;
+inline constexpr int64_t kInlineWork = 128 * 1024;
 
 template <class Body>
 void CpuOps::over_ranges(int64_t count, int64_t grain, int64_t work, const Body& body) {
   if (count <= 0) return;
-  if (work < kInlineWork || pool_.threads() == 1) return body(int64_t{0}, count);
+  if (work < kInlineWork || pool_.threads() == 1) return body(int64_t{0}, count, 0);
   const int64_t grains = ceil_div(count, grain);
   const int64_t per_chunk = ceil_div(grains, int64_t{4} * pool_.threads()) * grain;
-  pool_.run(ceil_div(count, per_chunk), [&](int64_t i, int) {
-    body(i * per_chunk, std::min(count, (i + 1) * per_chunk));
+  pool_.run(ceil_div(count, per_chunk), [&](int64_t i, int thread) {
+    body(i * per_chunk, std::min(count, (i + 1) * per_chunk), thread);
   });
 }
 

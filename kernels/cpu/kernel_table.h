@@ -25,6 +25,7 @@ struct GemmTask {
   const uint16_t* scales = nullptr;  ///< bf16, one per 64 columns; int8 only
   int64_t scale_stride = 0;
   int64_t rows = 0, cols = 0;
+  const void* next_w = nullptr;  ///< rows of the same width that this thread reads next, to prefetch; may be null
   const float* bias = nullptr;  ///< of row 0; may be null
   float* const* y = nullptr;
   int64_t y_offset = 0;

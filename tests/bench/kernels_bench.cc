@@ -1,0 +1,190 @@
+// How close the kernels come to what the machine can do: weights streamed from DRAM beside a plain read loop over the same memory,
+// measured in turns in one run, and products with many tokens in GFLOP/s.
+//
+//   moestro_kernels_bench [THREADS [ISA]]      ISA: scalar, avx2, avx512, avx512-bf16-vnni
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/float16.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/ops.h"
+
+namespace moestro::kernels {
+namespace {
+
+constexpr int64_t kHidden = 1024, kFfn = 3584;
+constexpr int64_t kWeightBytes = int64_t{704} << 20;  // far beyond any last-level cache share
+constexpr int kRounds = 5;
+
+double seconds(const std::function<void()>& f) {
+  const auto begin = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v[v.size() / 2];
+}
+
+using Wide = uint64_t __attribute__((vector_size(64)));
+
+/// Loads every byte of [data, data + bytes) once; the sum keeps the loads alive.
+#if defined(__x86_64__)
+__attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+uint64_t read_all(const char* data, int64_t bytes) {
+  Wide sum[8] = {};
+  for (int64_t i = 0; i + 512 <= bytes; i += 512)
+    for (int j = 0; j < 8; ++j) sum[j] += *reinterpret_cast<const Wide*>(data + i + j * 64);
+  uint64_t total = 0;
+  for (const Wide& s : sum)
+    for (int j = 0; j < 8; ++j) total += s[j];
+  return total;
+}
+
+class Bench {
+ public:
+  Bench(int threads, Isa isa) : ops_(make_cpu_ops({.threads = threads, .deterministic = true, .isa = isa})), pool_(ops_->options().threads) {
+    void* p = mmap(nullptr, kWeightBytes + (2 << 20), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) std::exit((std::perror("mmap"), 1));
+    data_ = reinterpret_cast<char*>(round_up(reinterpret_cast<int64_t>(p), 2 << 20));
+    madvise(data_, kWeightBytes, MADV_HUGEPAGE);
+    std::printf("threads %d, isa %s; filling %lld MiB\n", ops_->options().threads, std::string(isa_name(ops_->options().isa)).c_str(),
+                static_cast<long long>(kWeightBytes >> 20));
+    // Small, finite numbers in every dtype: no denormals to slow a product, no infinities.
+    uint32_t state = 1;
+    for (int64_t i = 0; i < kWeightBytes / 2; ++i) {
+      state = state * 1664525u + 1013904223u;
+      reinterpret_cast<uint16_t*>(data_)[i] = static_cast<uint16_t>(0x2c00u | (state >> 16 & 0x83ffu));
+    }
+    x_.assign(512 * 4096, 0.5f);
+    for (size_t i = 0; i < x_.size(); ++i) x_[i] = static_cast<float>(i % 17) * 0.1f - 0.8f;
+    y_.resize(512 * 32000);
+  }
+
+  void decode(const char* name, DType dtype) {
+    const ExpertLayout layout(kHidden, kFfn, dtype);
+    const RoutedRow row{0, 0};
+    streamed(name, layout.bytes(), [&](const char* w) {
+      ops_->expert_ffn(layout, reinterpret_cast<const std::byte*>(w), x_.data(), {&row, 1}, 1, y_.data());
+    });
+  }
+  void matvec(const char* name, DType dtype, int64_t rows, int64_t cols) {
+    streamed(name, rows * cols * dtype_bytes(dtype), [&](const char* w) {
+      ops_->matmul(x_.data(), 1, {w, dtype, rows, cols}, nullptr, y_.data());
+    });
+  }
+  void product(DType dtype, int64_t n, int64_t rows, int64_t cols) {
+    const double s = repeated([&] { ops_->matmul(x_.data(), n, {data_, dtype, rows, cols}, nullptr, y_.data()); });
+    std::printf("matmul     %-5s n %4lld  %5lld x %-5lld %8.1f GFLOP/s\n", std::string(dtype_name(dtype)).c_str(),
+                static_cast<long long>(n), static_cast<long long>(rows), static_cast<long long>(cols),
+                2e-9 * static_cast<double>(n * rows * cols) / s);
+  }
+  void expert(DType dtype, int64_t n) {
+    const ExpertLayout layout(kHidden, kFfn, dtype);
+    std::vector<RoutedRow> rows;
+    for (int32_t t = 0; t < n; ++t) rows.push_back({t, 0});
+    const double s = repeated([&] {
+      ops_->expert_ffn(layout, reinterpret_cast<const std::byte*>(data_), x_.data(), rows, 1, y_.data());
+    });
+    std::printf("expert_ffn %-5s n %4lld               %8.1f GFLOP/s\n", std::string(dtype_name(dtype)).c_str(),
+                static_cast<long long>(n), 6e-9 * static_cast<double>(n * kHidden * kFfn) / s);
+  }
+  void attention(DType dtype, int64_t tokens, int64_t past) {
+    const AttentionShape shape{16, 4, 64, 0, 0.125f};
+    std::vector<uint32_t> blocks;
+    for (uint32_t i = 0; i < ceil_div(past + tokens, kKvBlockTokens); ++i) blocks.push_back(i);
+    const AttentionSequence sequence{0, tokens, past, blocks};
+    const KvView cache{data_, dtype, static_cast<int64_t>(blocks.size())};
+    const double s = repeated([&] { ops_->attention(shape, {&sequence, 1}, x_.data(), cache, y_.data()); });
+    const double pairs = static_cast<double>(tokens) * (static_cast<double>(past) + static_cast<double>(tokens + 1) / 2);
+    std::printf("attention  %-5s n %4lld after %5lld     %8.1f GFLOP/s %8.1f us\n", std::string(dtype_name(dtype)).c_str(),
+                static_cast<long long>(tokens), static_cast<long long>(past), 4e-9 * pairs * 1024 / s, s * 1e6);
+  }
+  void small() {
+    const double norm = repeated([&] { ops_->rms_norm(x_.data(), 1, kHidden, x_.data() + 4096, 1e-5f, y_.data()); });
+    const double tiny = repeated([&] { ops_->matmul(x_.data(), 1, {data_, DType::kBF16, 192, 192}, nullptr, y_.data()); });
+    std::printf("rms_norm of one row of 1024 %.2f us; matmul 192 x 192 bf16 %.2f us\n", norm * 1e6, tiny * 1e6);
+  }
+
+ private:
+  /// Runs f over consecutive stretches of the weights, in turns with the read loop.
+  void streamed(const char* name, int64_t bytes, const std::function<void(const char*)>& f) {
+    const int64_t count = kWeightBytes / bytes, total = count * bytes;
+    std::vector<double> read, run, ratio;
+    for (int round = 0; round < kRounds; ++round) {
+      const double r = seconds([&] { read_loop(total); });
+      const double s = seconds([&] {
+        for (int64_t i = 0; i < count; ++i) f(data_ + i * bytes);
+      });
+      read.push_back(1e-9 * static_cast<double>(total) / r);
+      run.push_back(1e-9 * static_cast<double>(total) / s);
+      ratio.push_back(r / s);
+    }
+    std::printf("%-34s %6.1f GB/s   read loop %6.1f GB/s   %5.1f %%\n", name, median(run), median(read), 100 * median(ratio));
+  }
+  void read_loop(int64_t bytes) {
+    constexpr int64_t kChunk = 1 << 20;
+    pool_.run(ceil_div(bytes, kChunk), [&](int64_t i, int) {
+      const uint64_t sum = read_all(data_ + i * kChunk, std::min(kChunk, bytes - i * kChunk));
+      asm volatile("" : : "r"(sum));
+    });
+  }
+  double repeated(const std::function<void()>& f) {
+    f();
+    const int64_t runs = std::clamp<int64_t>(static_cast<int64_t>(0.03 / (seconds(f) + 1e-9)), 1, 20000);
+    std::vector<double> times;
+    for (int round = 0; round < kRounds; ++round)
+      times.push_back(seconds([&] {
+                        for (int64_t i = 0; i < runs; ++i) f();
+                      }) / static_cast<double>(runs));
+    return median(times);
+  }
+
+  std::unique_ptr<Ops> ops_;
+  cpu::ThreadPool pool_;
+  char* data_ = nullptr;
+  std::vector<float> x_, y_;
+};
+
+int run(int argc, char** argv) {
+  Isa isa = best_isa();
+  for (const Isa i : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16Vnni})
+    if (argc > 2 && isa_name(i) == argv[2]) isa = i;
+  Bench b(argc > 1 ? std::atoi(argv[1]) : 0, isa);
+  b.matvec("matmul n 1 bf16 3584 x 1024", DType::kBF16, 3584, 1024);
+  b.matvec("matmul n 1 bf16 1024 x 1024", DType::kBF16, 1024, 1024);
+  b.matvec("matmul n 1 bf16 1024 x 3584", DType::kBF16, 1024, 3584);
+  b.matvec("matmul n 1 bf16 32000 x 1024", DType::kBF16, 32000, 1024);
+  b.matvec("matmul n 1 f32 1024 x 1024", DType::kF32, 1024, 1024);
+  b.decode("expert_ffn 1 token bf16", DType::kBF16);
+  b.decode("expert_ffn 1 token f16", DType::kF16);
+  b.decode("expert_ffn 1 token f32", DType::kF32);
+  b.decode("expert_ffn 1 token int8", DType::kInt8);
+  for (const int64_t n : {4, 8, 16, 64, 512}) b.product(DType::kBF16, n, 4096, 4096);
+  b.product(DType::kF32, 512, 4096, 4096);
+  for (const int64_t n : {2, 8, 32, 128, 512}) b.expert(DType::kBF16, n);
+  b.expert(DType::kInt8, 128);
+  for (const DType d : {DType::kF32, DType::kBF16}) {
+    b.attention(d, 512, 0);
+    b.attention(d, 1, 512);
+    b.attention(d, 1, 8192);
+  }
+  b.small();
+  return 0;
+}
+
+}  // namespace
+}  // namespace moestro::kernels
+
+int main(int argc, char** argv) { return moestro::kernels::run(argc, argv); }

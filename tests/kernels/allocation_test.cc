@@ -1,0 +1,65 @@
+// After warm-up, no operation allocates.
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "tests/kernels/expert_blob.h"
+#include "tests/kernels/op_test_data.h"
+
+namespace {
+std::atomic<int64_t> allocations{0};
+
+void* counted(size_t size, size_t align) {
+  allocations.fetch_add(1);
+  if (void* p = std::aligned_alloc(align, (size + align - 1) / align * align)) return p;
+  throw std::bad_alloc();
+}
+}  // namespace
+
+void* operator new(size_t size) { return counted(size, alignof(std::max_align_t)); }
+void* operator new(size_t size, std::align_val_t align) { return counted(size, static_cast<size_t>(align)); }
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace moestro::kernels::test {
+namespace {
+
+TEST(AllocationTest, NoneAfterWarmUp) {
+  const auto ops = cpu_ops(best_isa(), 2);
+  Random random;
+  const int64_t hidden = 320, n = 40, top_k = 2;
+  const ExpertLayout layout(hidden, 200, DType::kBF16);
+  const auto blob = ::moestro::test::write_expert_blob(
+      layout, {hidden, 200, random.normal(hidden * 200), random.normal(hidden * 200), random.normal(hidden * 200)});
+  const auto w = store_weight(random.normal(hidden * hidden), DType::kBF16, hidden, hidden);
+  const AttentionShape shape{5, 1, 64, 0, 0.125f};
+  std::vector<uint32_t> blocks{0, 1, 2, 3};
+  std::vector<float> cache(static_cast<size_t>(4 * kv_block_bytes(shape, DType::kF32)) / 4), x = random.normal(n * hidden), y(x),
+      rows(static_cast<size_t>(n * top_k * hidden)), weights(static_cast<size_t>(n * top_k));
+  std::vector<int32_t> ids(weights.size());
+  std::vector<RoutedRow> routed;
+  for (int32_t t = 0; t < n; ++t) routed.push_back({t, t % 2});
+  const AttentionSequence sequence{0, n, 0, blocks};
+  const KvView view{cache.data(), DType::kF32, 4};
+  const auto step = [&] {
+    ops->rms_norm(x.data(), n, hidden, x.data(), 1e-5f, y.data());
+    ops->matmul(y.data(), n, w.weight, nullptr, x.data());
+    ops->kv_write(shape, {&sequence, 1}, x.data(), y.data(), view);
+    ops->attention(shape, {&sequence, 1}, x.data(), view, y.data());
+    ops->router_top_k(x.data(), n, 16, top_k, true, ids.data(), weights.data());
+    ops->expert_ffn(layout, blob.data(), y.data(), routed, top_k, rows.data());
+    ops->combine(rows.data(), weights.data(), n, top_k, hidden, y.data());
+  };
+  const int64_t before = allocations.load();
+  step();
+  EXPECT_GT(allocations.load(), before) << "the first step cannot do without";
+  const int64_t warm = allocations.load();
+  for (int round = 0; round < 100; ++round) step();
+  EXPECT_EQ(allocations.load(), warm);
+}
+
+}  // namespace
+}  // namespace moestro::kernels::test
