@@ -1,0 +1,134 @@
+#include "orchestrator/tokenizer/added_tokens.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "orchestrator/tokenizer/unicode.h"
+
+namespace moestro::tok {
+namespace {
+
+size_t previous_character(std::string_view text, size_t pos) {
+  --pos;
+  while (pos > 0 && (static_cast<unsigned char>(text[pos]) & 0xC0) == 0x80) --pos;
+  return pos;
+}
+
+bool word_before(std::string_view text, size_t pos) {
+  return pos > 0 && is_word(code_point_at(text, previous_character(text, pos)).value);
+}
+
+bool word_after(std::string_view text, size_t pos) { return pos < text.size() && is_word(code_point_at(text, pos).value); }
+
+size_t skip_spaces_left(std::string_view text, size_t pos, size_t stop) {
+  while (pos > stop) {
+    const size_t before = previous_character(text, pos);
+    if (!is_space(code_point_at(text, before).value)) break;
+    pos = before;
+  }
+  return std::max(pos, stop);
+}
+
+size_t skip_spaces_right(std::string_view text, size_t pos) {
+  while (pos < text.size()) {
+    const CodePoint c = code_point_at(text, pos);
+    if (!is_space(c.value)) break;
+    pos += c.bytes;
+  }
+  return pos;
+}
+
+}  // namespace
+
+void TokenFinder::add(std::string_view text, uint32_t token) {
+  if (text.empty()) return;
+  starts_[static_cast<unsigned char>(text[0])] = true;
+  uint32_t node = 0;
+  for (const char c : text) {
+    const auto [it, fresh] = edges_.try_emplace(uint64_t{node} * 256 + static_cast<unsigned char>(c), nodes_);
+    if (fresh) {
+      ++nodes_;
+      token_at_.push_back(kNone);
+    }
+    node = it->second;
+  }
+  if (token_at_[node] == kNone) token_at_[node] = token;  // of two equal strings the first wins
+}
+
+TokenFinder::Hit TokenFinder::next(std::string_view text, size_t from) const {
+  if (empty()) return {0, 0, 0};
+  for (size_t begin = from; begin < text.size(); ++begin) {
+    if (!starts_[static_cast<unsigned char>(text[begin])]) continue;
+    Hit hit{0, 0, 0};
+    uint32_t node = 0;
+    for (size_t i = begin; i < text.size(); ++i) {
+      const auto edge = edges_.find(uint64_t{node} * 256 + static_cast<unsigned char>(text[i]));
+      if (edge == edges_.end()) break;
+      node = edge->second;
+      if (token_at_[node] != kNone) hit = {begin, i + 1, token_at_[node]};
+    }
+    if (hit.end != 0) return hit;
+  }
+  return {0, 0, 0};
+}
+
+Result<AddedTokens::Token> AddedTokens::parse_token(const Json& entry, const BpeModel& model) {
+  if (!entry.is_object()) return invalid_argument("must be an object");
+  Token token{};
+  MOESTRO_ASSIGN_OR_RETURN(token.content, read_string(entry, "content"));
+  const auto id_max = static_cast<int64_t>(8 * model.vocab().size() + 65536);
+  MOESTRO_ASSIGN_OR_RETURN(const int64_t id, read_int(entry, "id", 0, id_max));
+  // Where both name the token the vocabulary is right, as in the reference.
+  const TokenId in_vocab = model.id_of(token.content);
+  token.id = in_vocab >= 0 ? in_vocab : static_cast<TokenId>(id);
+  MOESTRO_ASSIGN_OR_RETURN(token.special, read_bool(entry, "special", false));
+  MOESTRO_ASSIGN_OR_RETURN(token.single_word, read_bool(entry, "single_word", false));
+  MOESTRO_ASSIGN_OR_RETURN(token.strip_left, read_bool(entry, "lstrip", false));
+  MOESTRO_ASSIGN_OR_RETURN(token.strip_right, read_bool(entry, "rstrip", false));
+  MOESTRO_ASSIGN_OR_RETURN(token.normalized, read_bool(entry, "normalized", !token.special));
+  return token;
+}
+
+Result<AddedTokens> AddedTokens::parse(const Json* list, const BpeModel& model, const Normalizer& normalizer) {
+  AddedTokens added;
+  if (list == nullptr) return added;
+  if (!list->is_array()) return invalid_argument("'added_tokens' must be an array");
+  for (const Json& entry : *list) {
+    const auto index = static_cast<uint32_t>(added.tokens_.size());
+    auto token = parse_token(entry, model);
+    if (!token.is_ok()) return token.status().with_context("added token " + std::to_string(index));
+    added.tokens_.push_back(std::move(token).value());
+    const Token& kept = added.tokens_.back();
+    if (!kept.normalized) {
+      added.raw_.add(kept.content, index);
+      continue;
+    }
+    auto spelled = normalizer.apply(kept.content);
+    if (!spelled.is_ok()) return spelled.status().with_context("added token '" + kept.content.substr(0, 60) + "'");
+    added.after_normalizer_.add(*spelled, index);
+  }
+  return added;
+}
+
+std::vector<Segment> AddedTokens::split(std::string_view text, bool normalized) const {
+  const TokenFinder& finder = normalized ? after_normalizer_ : raw_;
+  std::vector<Segment> out;
+  size_t done = 0, from = 0;
+  while (from < text.size()) {
+    const TokenFinder::Hit hit = finder.next(text, from);
+    if (hit.end == 0) break;
+    from = hit.end;
+    const Token& token = tokens_[hit.token];
+    if (token.single_word && (word_before(text, hit.begin) || word_after(text, hit.end))) continue;
+    size_t begin = std::max(hit.begin, done), end = hit.end;
+    if (token.strip_left) begin = skip_spaces_left(text, begin, done);
+    if (token.strip_right) end = skip_spaces_right(text, end);
+    if (begin > done) out.push_back({done, begin, -1});
+    out.push_back({begin, end, token.id});
+    done = std::max(done, end);
+  }
+  if (done < text.size()) out.push_back({done, text.size(), -1});
+  return out;
+}
+
+}  // namespace moestro::tok

@@ -1,0 +1,67 @@
+#pragma once
+// The "added_tokens" of tokenizer.json: strings found in the text before BPE sees it.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/status.h"
+#include "orchestrator/tokenizer/bpe_model.h"
+#include "orchestrator/tokenizer/json_fields.h"
+#include "orchestrator/tokenizer/normalizer.h"
+
+namespace moestro::tok {
+
+/// A stretch of text: a token (id >= 0), or what lies between tokens (id -1).
+struct Segment {
+  size_t begin, end;
+  TokenId id;
+};
+
+/// Strings to find, leftmost first and longest among those that begin at one place.
+class TokenFinder {
+ public:
+  void add(std::string_view text, uint32_t token);
+  struct Hit {
+    size_t begin, end;
+    uint32_t token;
+  };
+  /// The first hit at or after `from`; end == 0 if there is none.
+  Hit next(std::string_view text, size_t from) const;
+  bool empty() const { return nodes_ <= 1; }
+
+ private:
+  static constexpr uint32_t kNone = ~0u;
+  std::unordered_map<uint64_t, uint32_t> edges_;  // node * 256 + byte -> node
+  std::vector<uint32_t> token_at_{kNone};         // by node
+  std::array<bool, 256> starts_{};
+  uint32_t nodes_ = 1;
+};
+
+class AddedTokens {
+ public:
+  struct Token {
+    std::string content;
+    TokenId id;
+    bool special, single_word, strip_left, strip_right, normalized;
+  };
+
+  /// `list` may be null: none.
+  static Result<AddedTokens> parse(const Json* list, const BpeModel& model, const Normalizer& normalizer);
+
+  /// Cuts `text` at the tokens that are looked for before (or, `normalized`, after) the normalizer.
+  std::vector<Segment> split(std::string_view text, bool normalized) const;
+  const std::vector<Token>& tokens() const { return tokens_; }
+
+ private:
+  static Result<Token> parse_token(const Json& entry, const BpeModel& model);
+
+  std::vector<Token> tokens_;
+  TokenFinder raw_, after_normalizer_;
+};
+
+}  // namespace moestro::tok

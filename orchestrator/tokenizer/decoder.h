@@ -1,0 +1,74 @@
+#pragma once
+// The "decoder" of tokenizer.json: tokens to text, as a chain of streaming stages.
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "common/status.h"
+#include "orchestrator/tokenizer/json_fields.h"
+#include "orchestrator/tokenizer/normalizer.h"
+
+namespace moestro::tok {
+
+class DecodeStream;
+
+/// What the file says; immutable.
+class Decoder {
+ public:
+  struct ByteLevel {};
+  struct ByteFallback {};
+  struct Fuse {};
+  struct Join {};  ///< no decoder: tokens joined with spaces
+  struct Metaspace {
+    std::string replacement;
+    bool drop_first;  ///< the first token loses its replacement characters
+  };
+  struct Strip {
+    std::string content;
+    size_t start, stop;
+  };
+  using Step = std::variant<ByteLevel, ByteFallback, Fuse, Join, Metaspace, Strip, Replacer>;
+
+  /// `part` may be null.
+  static Result<Decoder> parse(const Json* part);
+
+  DecodeStream stream() const;
+  /// The bytes of one token inside a text: without what only the first or last token loses.
+  std::string token_bytes(std::string_view token) const;
+
+ private:
+  friend class DecodeStream;
+  Status add(const Json& part, int depth);
+  std::vector<Step> steps_;
+};
+
+/// The byte of a token "<0x0A>"; -1 if it is none.
+int byte_of_fallback_token(std::string_view token);
+
+/// One stage: takes tokens (or, behind a Fuse, chunks of one text) and hands on what is certain.
+class DecodeStage {
+ public:
+  virtual ~DecodeStage() = default;
+  virtual void push(std::string_view token, std::vector<std::string>& out) = 0;
+  virtual void finish(std::vector<std::string>& out) = 0;
+};
+
+/// `fused`: what comes in are chunks of one text, no longer single tokens.
+std::unique_ptr<DecodeStage> make_stage(const Decoder::Step& step, bool fused);
+
+/// The stages at work on one text. Refers to its Decoder, which must outlive it.
+class DecodeStream {
+ public:
+  explicit DecodeStream(const Decoder& decoder);
+  std::string push(std::string_view token);
+  std::string finish();
+
+ private:
+  std::string run(std::vector<std::string> tokens, size_t first_stage);
+  std::vector<std::unique_ptr<DecodeStage>> stages_;
+};
+
+}  // namespace moestro::tok

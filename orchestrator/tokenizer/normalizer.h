@@ -1,0 +1,53 @@
+#pragma once
+// The "normalizer" of tokenizer.json: text to text, before anything is split.
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "common/status.h"
+#include "orchestrator/tokenizer/json_fields.h"
+#include "orchestrator/tokenizer/regex.h"
+
+namespace moestro::tok {
+
+/// Replaces each match of a string or a regex; also a stage of decoders.
+struct Replacer {
+  static Result<Replacer> parse(const Json& part);
+  Result<std::string> apply(std::string_view text) const;
+
+  std::string literal;       ///< what to look for, where `regex` is empty
+  std::vector<Regex> regex;  ///< none or one
+  std::string content;
+};
+
+class Normalizer {
+ public:
+  /// `part` may be null: no normalizer.
+  static Result<Normalizer> parse(const Json* part);
+
+  /// Errors: kExhausted if the text would grow beyond all measure, or a regex runs away.
+  Result<std::string> apply(std::string_view text) const;
+  bool is_identity() const { return steps_.empty(); }
+
+ private:
+  enum class Form { kNfc, kNfd, kNfkc, kNfkd };
+  struct Prepend {
+    std::string text;
+  };
+  struct Lowercase {};
+  struct StripAccents {};
+  struct ByteLevel {};
+  struct Strip {
+    bool left, right;
+  };
+  using Step = std::variant<Form, Prepend, Replacer, Lowercase, StripAccents, Strip, ByteLevel>;
+
+  Status add(const Json& part, int depth);
+  static Result<std::string> run(const Step& step, std::string_view text);
+
+  std::vector<Step> steps_;
+};
+
+}  // namespace moestro::tok

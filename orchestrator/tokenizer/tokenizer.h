@@ -1,0 +1,81 @@
+#pragma once
+// Text to token ids and back, from a Hugging Face tokenizer.json.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/status.h"
+
+namespace moestro {
+
+namespace tok {
+struct TokenizerData;
+class DecodeStream;
+}  // namespace tok
+
+/// Immutable; copies share one body, so passing it by value is cheap. Every const function may be called from any thread.
+class Tokenizer {
+ public:
+  /// Errors: kInvalidArgument for what is not a tokenizer.json, kUnsupported naming the kind of a part that is not known.
+  /// "truncation" and "padding" are not applied: the caller decides what does not fit.
+  static Result<Tokenizer> from_json(std::string_view json);
+  /// Reads `path` (a tokenizer.json, or a directory that holds one).
+  static Result<Tokenizer> load(const std::filesystem::path& path);
+
+  /// The ids of `utf8`. `add_special_tokens` applies the post-processor (the BOS token and the like); special tokens written
+  /// out in the text are recognised either way. Errors: kInvalidArgument if the text is not UTF-8 (naming the byte),
+  /// kExhausted if a pattern of the file runs away on this text.
+  Result<std::vector<TokenId>> encode(std::string_view utf8, bool add_special_tokens) const;
+
+  /// The text of `ids`, always valid UTF-8: bytes that form no character become U+FFFD. Unknown ids give no text.
+  std::string decode(std::span<const TokenId> ids, bool skip_special) const;
+
+  /// One more than the highest id, added tokens included.
+  int64_t vocab_size() const;
+  std::optional<TokenId> id_of(std::string_view token) const;
+  /// The token as it is spelled in the file ("Ġthe", "▁the", "<0x0A>"); empty if there is no such id.
+  std::string_view token(TokenId id) const;
+  /// The bytes the token stands for inside a text (" the", "\n"), possibly a part of a character.
+  std::string token_bytes(TokenId id) const;
+  /// token_bytes as valid UTF-8, with U+FFFD for parts of characters: for `logprobs`.
+  std::string token_text(TokenId id) const;
+  bool is_special(TokenId id) const;
+
+ private:
+  friend class StreamDecoder;
+  explicit Tokenizer(std::shared_ptr<const tok::TokenizerData> data) : data_(std::move(data)) {}
+  std::shared_ptr<const tok::TokenizerData> data_;
+};
+
+/// Decodes token by token. The pieces it returns, joined, equal Tokenizer::decode of all ids; a piece never ends inside a
+/// character, and no piece is taken back later. Text that a later token could still change (the first bytes of a character,
+/// a run of byte-fallback tokens) is held until it is certain.
+class StreamDecoder {
+ public:
+  StreamDecoder(const Tokenizer& tokenizer, bool skip_special);
+  ~StreamDecoder();
+  StreamDecoder(StreamDecoder&&) noexcept;
+  StreamDecoder& operator=(StreamDecoder&&) noexcept;
+
+  /// Tokens that come before the text wanted (the prompt): their own text is dropped, but what follows is decoded as their
+  /// continuation, so that a leading space which only starts of texts lose is kept.
+  void prime(std::span<const TokenId> context);
+  /// The text that `id` makes certain; often empty.
+  std::string push(TokenId id);
+  /// The rest. Nothing may be pushed afterwards.
+  std::string finish();
+
+ private:
+  std::shared_ptr<const tok::TokenizerData> data_;
+  std::unique_ptr<tok::DecodeStream> stream_;
+  bool skip_special_;
+};
+
+}  // namespace moestro
