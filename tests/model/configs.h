@@ -1,0 +1,28 @@
+#pragma once
+// Small config.json texts of every architecture, to be varied by a JSON merge patch.
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "common/model/model_spec.h"
+
+namespace moestro::model {
+
+inline nlohmann::json tiny_config(const std::string& architecture) {
+  nlohmann::json c = {{"architectures", {architecture}}, {"hidden_size", 32}, {"num_hidden_layers", 3}, {"num_attention_heads", 4},
+                      {"num_key_value_heads", 2}, {"vocab_size", 100}, {"max_position_embeddings", 256},
+                      {"intermediate_size", 48}, {"num_experts_per_tok", 2}, {"torch_dtype", "bfloat16"}};
+  c[architecture == "MixtralForCausalLM" ? "num_local_experts" : "num_experts"] = 4;
+  if (architecture.starts_with("Qwen")) c["moe_intermediate_size"] = 24;
+  if (architecture == "Qwen2MoeForCausalLM") c["shared_expert_intermediate_size"] = 40;
+  return c;
+}
+
+/// The config with `patch` merged in (null removes a key), described.
+inline Result<ModelDescription> describe(const std::string& architecture, const std::string& patch = "{}") {
+  nlohmann::json config = tiny_config(architecture);
+  config.merge_patch(nlohmann::json::parse(patch));
+  return describe_model(config.dump(), "");
+}
+
+}  // namespace moestro::model

@@ -1,0 +1,135 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/model/configs.h"
+
+namespace moestro::model {
+namespace {
+
+using testing::ElementsAre;
+
+std::vector<std::string> sources(const ModelDescription& d) {
+  std::vector<std::string> names;
+  for (const DenseTensor& t : d.dense) names.push_back(t.source_name);
+  return names;
+}
+
+const DenseTensor* find(const ModelDescription& d, const std::string& name) {
+  for (const DenseTensor& t : d.dense)
+    if (t.name == name) return &t;
+  return nullptr;
+}
+
+TEST(DescribeModel, KnowsTheFourFamilies) {
+  EXPECT_THAT(known_architectures(),
+              ElementsAre("MixtralForCausalLM", "Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM", "OlmoeForCausalLM"));
+  for (const std::string& name : known_architectures()) {
+    const auto d = describe(name);
+    ASSERT_TRUE(d) << d.status().message();
+    EXPECT_EQ(d->spec.architecture, name);
+    EXPECT_EQ(d->spec.layers.size(), 3u);
+    EXPECT_EQ(d->spec.moe_layers(), 3);
+    EXPECT_EQ(d->experts.size(), 12u);
+    EXPECT_DOUBLE_EQ(d->spec.layers[0].attention.scale, 1 / std::sqrt(8.0));
+  }
+}
+
+TEST(DescribeModel, MixtralNamesAndDefaults) {
+  const auto d = describe("MixtralForCausalLM", R"({"sliding_window": 64})");
+  ASSERT_TRUE(d) << d.status().message();
+  EXPECT_EQ(d->spec.rope.theta, 1e6);
+  EXPECT_EQ(d->spec.norm_eps, 1e-5);
+  EXPECT_TRUE(d->spec.moe().normalise_top_k);
+  EXPECT_EQ(d->spec.layers[2].attention.sliding_window, 64);
+  EXPECT_EQ(d->experts[5].gate, "model.layers.1.block_sparse_moe.experts.1.w1.weight");
+  EXPECT_EQ(d->experts[5].up, "model.layers.1.block_sparse_moe.experts.1.w3.weight");
+  EXPECT_EQ(d->experts[5].down, "model.layers.1.block_sparse_moe.experts.1.w2.weight");
+  EXPECT_THAT(sources(*d), testing::IsSupersetOf({"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight",
+                                                  "model.layers.2.block_sparse_moe.gate.weight",
+                                                  "model.layers.0.self_attn.o_proj.weight"}));
+  EXPECT_THAT(find(*d, "layers.0.attn.k.weight")->shape, ElementsAre(16, 32));
+}
+
+TEST(DescribeModel, Qwen2MoeHasASharedExpertAndBiases) {
+  const auto d = describe("Qwen2MoeForCausalLM");
+  ASSERT_TRUE(d) << d.status().message();
+  EXPECT_EQ(d->spec.moe().shared_ffn, 40);
+  EXPECT_TRUE(d->spec.moe().shared_gate);
+  EXPECT_FALSE(d->spec.moe().normalise_top_k);
+  EXPECT_TRUE(d->spec.layers[0].attention.qkv_bias);
+  EXPECT_FALSE(d->spec.layers[0].attention.output_bias);
+  EXPECT_EQ(find(*d, "layers.1.shared.down.weight")->source_name, "model.layers.1.mlp.shared_expert.down_proj.weight");
+  EXPECT_THAT(find(*d, "layers.1.shared_gate.weight")->shape, ElementsAre(1, 32));
+  EXPECT_EQ(find(*d, "layers.0.attn.o.bias"), nullptr);
+}
+
+TEST(DescribeModel, Qwen2MoeWindowsLieOnEverySecondLayerBelowTheLimit) {
+  const auto d = describe("Qwen2MoeForCausalLM",
+                          R"({"use_sliding_window": true, "sliding_window": 16, "max_window_layers": 3, "num_hidden_layers": 5})");
+  ASSERT_TRUE(d) << d.status().message();
+  std::vector<int64_t> windows;
+  for (const LayerSpec& l : d->spec.layers) windows.push_back(l.attention.sliding_window);
+  EXPECT_THAT(windows, ElementsAre(16, 0, 16, 0, 0));
+  const auto typed = describe("Qwen2MoeForCausalLM", R"({"use_sliding_window": true, "sliding_window": 16,
+      "layer_types": ["full_attention", "sliding_attention", "full_attention"]})");
+  ASSERT_TRUE(typed) << typed.status().message();
+  EXPECT_EQ(typed->spec.layers[0].attention.sliding_window, 0);
+  EXPECT_EQ(typed->spec.layers[1].attention.sliding_window, 16);
+}
+
+TEST(DescribeModel, DenseLayersAmongSparseOnes) {
+  const auto d = describe("Qwen3MoeForCausalLM", R"({"num_hidden_layers": 6, "decoder_sparse_step": 2, "mlp_only_layers": [3, 99]})");
+  ASSERT_TRUE(d) << d.status().message();
+  std::vector<bool> sparse;
+  for (const LayerSpec& l : d->spec.layers) sparse.push_back(l.moe_index.has_value());
+  EXPECT_THAT(sparse, ElementsAre(false, true, false, false, false, true));
+  EXPECT_EQ(d->spec.layers[5].moe_index, MoeLayerId(1));
+  EXPECT_EQ(d->spec.layers[0].dense_ffn, 48);
+  EXPECT_EQ(find(*d, "layers.0.mlp.gate.weight")->source_name, "model.layers.0.mlp.gate_proj.weight");
+  EXPECT_EQ(find(*d, "layers.0.router.weight"), nullptr);
+  EXPECT_EQ(d->experts[4].layer, LayerId(5));
+  EXPECT_EQ(d->experts[4].moe_layer, MoeLayerId(1));
+}
+
+TEST(DescribeModel, Qwen3MoeNormsEachHeadAndHeadDimStandsAlone) {
+  const auto d = describe("Qwen3MoeForCausalLM", R"({"head_dim": 24, "attention_bias": true, "tie_word_embeddings": true,
+      "norm_topk_prob": true, "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 1})");
+  ASSERT_TRUE(d) << d.status().message();
+  EXPECT_EQ(d->spec.layers[0].attention.qk_norm, AttentionSpec::QkNorm::kPerHead);
+  EXPECT_THAT(find(*d, "layers.0.attn.q.weight")->shape, ElementsAre(96, 32));
+  EXPECT_THAT(find(*d, "layers.0.attn.q_norm.weight")->shape, ElementsAre(24));
+  EXPECT_NE(find(*d, "layers.0.attn.o.bias"), nullptr);
+  EXPECT_EQ(find(*d, "head.weight"), nullptr);
+  EXPECT_TRUE(d->spec.moe().normalise_top_k);
+  EXPECT_EQ(d->spec.layers[2].attention.sliding_window, 8);
+  EXPECT_EQ(d->spec.rope.rotary_dim, 24);
+}
+
+TEST(DescribeModel, OlmoeNormsTheWholeWidthAndClips) {
+  const auto d = describe("OlmoeForCausalLM", R"({"clip_qkv": 8.0, "num_key_value_heads": null})");
+  ASSERT_TRUE(d) << d.status().message();
+  const AttentionSpec& a = d->spec.layers[0].attention;
+  EXPECT_EQ(a.qk_norm, AttentionSpec::QkNorm::kFullWidth);
+  EXPECT_EQ(a.kv_heads, 4);
+  EXPECT_EQ(a.clip_qkv, 8.0);
+  EXPECT_THAT(find(*d, "layers.0.attn.k_norm.weight")->shape, ElementsAre(32));
+}
+
+TEST(DescribeModel, StopsWhereGenerationConfigSays) {
+  const std::string config = [] {
+    auto c = tiny_config("MixtralForCausalLM");
+    c["eos_token_id"] = 7, c["bos_token_id"] = 1;
+    return c.dump();
+  }();
+  EXPECT_THAT(describe_model(config, "")->spec.eos_ids, ElementsAre(7));
+  const auto d = describe_model(config, R"({"eos_token_id": [9, 8], "temperature": 0.7})");
+  ASSERT_TRUE(d) << d.status().message();
+  EXPECT_THAT(d->spec.eos_ids, ElementsAre(9, 8));
+  EXPECT_EQ(d->spec.bos_id, 1);
+  EXPECT_THAT(describe_model(config, R"({"eos_token_id": 50279})")->spec.eos_ids, ElementsAre());  // beyond the vocabulary
+}
+
+}  // namespace
+}  // namespace moestro::model

@@ -1,0 +1,92 @@
+// What the engine lacks, and what makes no sense, is refused by name.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/model/configs.h"
+
+namespace moestro::model {
+namespace {
+
+using testing::HasSubstr;
+
+struct Refusal {
+  const char* architecture;
+  const char* patch;
+  Code code;
+  const char* says;
+};
+
+const Refusal kRefusals[] = {
+    {"MixtralForCausalLM", R"({"architectures": ["LlamaForCausalLM"]})", Code::kUnsupported, "'LlamaForCausalLM'"},
+    {"MixtralForCausalLM", R"({"architectures": null})", Code::kInvalidArgument, "architectures"},
+    {"MixtralForCausalLM", R"({"architectures": ["MixtralForCausalLM", "X"]})", Code::kInvalidArgument, "architectures"},
+    {"MixtralForCausalLM", R"({"hidden_size": null})", Code::kInvalidArgument, "hidden_size is missing"},
+    {"MixtralForCausalLM", R"({"hidden_size": "32"})", Code::kInvalidArgument, "hidden_size"},
+    {"MixtralForCausalLM", R"({"hidden_size": 32.5})", Code::kInvalidArgument, "hidden_size"},
+    {"MixtralForCausalLM", R"({"hidden_size": 0})", Code::kInvalidArgument, "hidden_size"},
+    {"MixtralForCausalLM", R"({"hidden_size": -32})", Code::kInvalidArgument, "hidden_size"},
+    {"MixtralForCausalLM", R"({"hidden_size": 18446744073709551615})", Code::kInvalidArgument, "hidden_size"},
+    {"MixtralForCausalLM", R"({"hidden_size": 9223372036854775807})", Code::kInvalidArgument, "hidden_size"},
+    {"MixtralForCausalLM", R"({"num_hidden_layers": 1000000})", Code::kInvalidArgument, "num_hidden_layers"},
+    {"MixtralForCausalLM", R"({"num_hidden_layers": 1000, "num_local_experts": 8000})", Code::kUnsupported, "experts in all"},
+    {"MixtralForCausalLM", R"({"num_key_value_heads": 3})", Code::kInvalidArgument, "num_key_value_heads (3)"},
+    {"MixtralForCausalLM", R"({"num_key_value_heads": 8})", Code::kInvalidArgument, "num_key_value_heads (8)"},
+    {"MixtralForCausalLM", R"({"num_attention_heads": 6})", Code::kInvalidArgument, "head_dim"},
+    {"MixtralForCausalLM", R"({"head_dim": 7})", Code::kUnsupported, "head_dim"},
+    {"MixtralForCausalLM", R"({"num_experts_per_tok": 5})", Code::kInvalidArgument, "num_experts_per_tok (5)"},
+    {"MixtralForCausalLM", R"({"rms_norm_eps": 0})", Code::kInvalidArgument, "rms_norm_eps"},
+    {"MixtralForCausalLM", R"({"tie_word_embeddings": 1})", Code::kInvalidArgument, "tie_word_embeddings"},
+    {"MixtralForCausalLM", R"({"hidden_act": "gelu"})", Code::kUnsupported, "hidden_act 'gelu'"},
+    {"MixtralForCausalLM", R"({"quantization_config": {"bits": 4}})", Code::kUnsupported, "quantization_config"},
+    {"MixtralForCausalLM", R"({"is_encoder_decoder": true})", Code::kUnsupported, "is_encoder_decoder"},
+    {"MixtralForCausalLM", R"({"partial_rotary_factor": 0.5})", Code::kUnsupported, "partial_rotary_factor"},
+    {"MixtralForCausalLM", R"({"qk_layernorm": true})", Code::kUnsupported, "'qk_layernorm'"},
+    {"MixtralForCausalLM", R"({"sliding_window": 0})", Code::kInvalidArgument, "sliding_window"},
+    {"MixtralForCausalLM", R"({"eos_token_id": "a"})", Code::kInvalidArgument, "eos_token_id"},
+    {"MixtralForCausalLM", R"({"eos_token_id": [1, -2]})", Code::kInvalidArgument, "eos_token_id"},
+    {"Qwen2MoeForCausalLM", R"({"layer_types": ["full_attention"]})", Code::kInvalidArgument, "layer_types"},
+    {"Qwen2MoeForCausalLM", R"({"layer_types": ["full_attention", "linear_attention", "full_attention"]})", Code::kUnsupported,
+     "'linear_attention'"},
+    {"Qwen2MoeForCausalLM", R"({"layer_types": ["sliding_attention", "full_attention", "full_attention"]})",
+     Code::kInvalidArgument, "use_sliding_window is false"},
+    {"Qwen2MoeForCausalLM", R"({"use_sliding_window": true, "sliding_window": 0})", Code::kInvalidArgument, "sliding_window"},
+    {"Qwen2MoeForCausalLM", R"({"attention_bias": true})", Code::kUnsupported, "'attention_bias'"},
+    {"Qwen3MoeForCausalLM", R"({"decoder_sparse_step": 0})", Code::kInvalidArgument, "decoder_sparse_step"},
+    {"Qwen3MoeForCausalLM", R"({"decoder_sparse_step": 9})", Code::kUnsupported, "no layer has experts"},
+    {"Qwen3MoeForCausalLM", R"({"mlp_only_layers": [-1]})", Code::kInvalidArgument, "mlp_only_layers"},
+    {"Qwen3MoeForCausalLM", R"({"mlp_only_layers": 1})", Code::kInvalidArgument, "mlp_only_layers"},
+    {"Qwen3MoeForCausalLM", R"({"moe_intermediate_size": null})", Code::kInvalidArgument, "moe_intermediate_size is missing"},
+    {"OlmoeForCausalLM", R"({"clip_qkv": -1})", Code::kInvalidArgument, "clip_qkv"},
+    {"OlmoeForCausalLM", R"({"sliding_window": 8})", Code::kUnsupported, "sliding_window"},
+    {"OlmoeForCausalLM", R"({"head_dim": 16})", Code::kInvalidArgument, "head_dim"},
+};
+
+TEST(Refusals, NameTheSetting) {
+  for (const Refusal& r : kRefusals) {
+    const auto d = describe(r.architecture, r.patch);
+    ASSERT_FALSE(d) << r.patch;
+    EXPECT_EQ(d.status().code(), r.code) << r.patch << ": " << d.status().message();
+    EXPECT_THAT(d.status().message(), HasSubstr(r.says)) << r.patch;
+    EXPECT_EQ(d.status().message().find('\n'), std::string::npos) << r.patch;
+  }
+}
+
+TEST(Refusals, TextThatIsNoConfig) {
+  for (const char* text : {"", "{", "[]", "3", "null", "{\"a\": 1e999}", "{\"a\": \"\xff\"}", "{\"a\": 1} x"}) {
+    EXPECT_EQ(describe_model(text, "").status().code(), Code::kInvalidArgument) << text;
+  }
+  EXPECT_THAT(describe_model(R"({"a": 1, "a": 2})", "").status().message(), HasSubstr("'a' is given twice"));
+  const std::string deep = "{\"a\":" + std::string(100000, '[') + std::string(100000, ']') + "}";
+  EXPECT_EQ(describe_model(deep, "").status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(describe_model(tiny_config("MixtralForCausalLM").dump(), "[]").status().message(), HasSubstr("generation_config.json"));
+}
+
+TEST(Refusals, HarmlessKeysAreNone) {
+  const auto d = describe("MixtralForCausalLM", R"({"output_router_logits": true, "router_jitter_noise": 0.1, "use_cache": false,
+      "transformers_version": "5.0", "pad_token_id": 3, "attention_dropout": 0.1, "unheard_of": null})");
+  EXPECT_TRUE(d) << d.status().message();
+}
+
+}  // namespace
+}  // namespace moestro::model
