@@ -1,0 +1,128 @@
+#pragma once
+// What goes in and out of the scheduler.
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/status.h"
+
+namespace moestro::orchestrator {
+
+/// A worker as this process knows it; a worker that comes back is a new one.
+using WorkerId = Id<struct WorkerTag, uint32_t>;
+
+struct Sampling {
+  float temperature = 1.0f;  ///< 0: greedy
+  int32_t top_k = 0;         ///< 0: all
+  float top_p = 1.0f, min_p = 0.0f;
+  uint64_t seed = 0;
+  uint32_t choice = 0;   ///< of n
+  int32_t logprobs = -1; ///< -1: none; n: of the sampled token and of the n best
+};
+
+/// One choice of one request.
+struct SequenceRequest {
+  SequenceId id;
+  std::vector<TokenId> prompt;  ///< at least one token
+  int64_t tokens_max = 0;       ///< sampled tokens; 0: only score the prompt
+  Sampling sampling;
+  int32_t score_top = -1;       ///< >= 0: log-probabilities of the prompt's tokens, and the n best
+  bool ignore_eos = false;
+};
+
+struct TopLogprob {
+  TokenId id = 0;
+  float logprob = 0.0f;
+};
+struct TokenScore {
+  float logprob = 0.0f;
+  std::vector<TopLogprob> best;
+};
+struct SampledToken {
+  TokenId id = 0;
+  TokenScore score;
+};
+
+struct WorkerLimits {
+  uint32_t kv_blocks = 0, kv_block_tokens = 16;
+  uint32_t context_max = 0;         ///< positions of one sequence
+  uint32_t step_tokens_max = 0, step_sequences_max = 0;
+};
+
+/// One sequence's part of a plan: its tokens at positions [first_position, first_position + tokens.size()).
+struct PlannedSequence {
+  SequenceId id;
+  int64_t first_position = 0;
+  std::vector<TokenId> tokens;
+  uint32_t blocks_first = 0;         ///< entries of its block table from here on are `blocks`
+  std::vector<uint32_t> blocks;
+  bool sample = false;
+  Sampling sampling;
+  std::vector<TokenId> score_targets;  ///< empty, or one per token (-1: none)
+  int32_t score_top = 0;
+};
+struct Plan {
+  PlanId id;
+  std::vector<PlannedSequence> sequences;
+  std::vector<SequenceId> released;  ///< the worker may forget these
+};
+
+struct SequenceOutcome {
+  SequenceId id;
+  std::vector<SampledToken> sampled;
+  std::vector<TokenScore> scores;  ///< one per score target
+  Status error;                    ///< this sequence failed
+};
+struct PlanOutcome {
+  PlanId plan;
+  std::vector<SequenceOutcome> sequences;
+  Status error;  ///< the whole plan failed
+};
+
+// Events
+struct Submitted {
+  SequenceRequest request;
+};
+struct Cancelled {
+  SequenceId id;
+};
+struct WorkerJoined {
+  WorkerId worker;
+  WorkerLimits limits;
+};
+struct WorkerLost {
+  WorkerId worker;
+};
+struct PlanDone {
+  WorkerId worker;
+  PlanOutcome outcome;
+};
+using Event = std::variant<Submitted, Cancelled, WorkerJoined, WorkerLost, PlanDone>;
+
+enum class FinishReason : uint8_t { kStop, kLength };
+
+// Actions
+struct SendPlan {
+  WorkerId worker;
+  Plan plan;
+};
+struct Progress {  ///< new scores of prompt tokens and newly sampled tokens, in order
+  SequenceId id;
+  std::vector<TokenScore> prompt_scores;
+  std::vector<SampledToken> sampled;
+  int64_t prompt_tokens_done = 0;
+};
+struct Finished {
+  SequenceId id;
+  FinishReason reason = FinishReason::kStop;
+};
+struct Failed {
+  SequenceId id;
+  Status error;
+};
+using Action = std::variant<SendPlan, Progress, Finished, Failed>;
+
+}  // namespace moestro::orchestrator
