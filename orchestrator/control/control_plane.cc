@@ -1,0 +1,329 @@
+#include "orchestrator/control/control_plane.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <optional>
+#include <unordered_map>
+
+#include "common/log.h"
+#include "common/net/zmq_socket.h"
+#include "orchestrator/control/worker_wire.h"
+#include "orchestrator/scheduler/scheduler.h"
+
+namespace moestro::orchestrator {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+class ControlPlane::Loop {
+ public:
+  Loop(ControlOptions options, net::RouterSocket socket, int wake_fd)
+      : options_(std::move(options)),
+        socket_(std::move(socket)),
+        wake_fd_(wake_fd),
+        scheduler_(SchedulerOptions{options_.step_tokens, options_.eos_ids, 3}) {}
+  ~Loop() { close(wake_fd_); }
+
+  void run();
+
+  // From other threads.
+  Status submit(SequenceRequest request, Sink sink);
+  void cancel(SequenceId id);
+  void drain(milliseconds limit);
+  void stop() {
+    stop_.store(true);
+    wake();
+  }
+  SequenceId next_id() { return SequenceId{next_id_.fetch_add(1)}; }
+  ControlSnapshot snapshot() const {
+    const std::lock_guard lock(mutex_);
+    return snapshot_;
+  }
+  bool has_worker() const { return worker_count_.load() > 0; }
+
+ private:
+  struct Order {
+    std::optional<SequenceRequest> request;  ///< absent: cancel `id`
+    SequenceId id;
+    Sink sink;
+  };
+  struct Peer {
+    std::string identity, name, device;
+    uint64_t kv_epoch = 0, plans = 0;
+    steady_clock::time_point heard;
+  };
+
+  void wake() {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = write(wake_fd_, &one, sizeof one);  // cannot fail but by a full counter, which wakes as well
+  }
+  void take_orders();
+  void take_messages();
+  void on_message(const std::string& identity, const net::Bytes& body);
+  void on_registration(const std::string& identity, const Registration& r);
+  void on_report(WorkerId id, Peer& peer, StepReport report);
+  std::map<WorkerId, Peer>::iterator find(const std::string& identity);
+  void lose(WorkerId id, const std::string& why);
+  void lose_silent();
+  void feed(Event event);
+  void act(Action action);
+  void end_sequence(SequenceId id, SequenceEvent event);
+  void publish();
+
+  const ControlOptions options_;
+  net::RouterSocket socket_;
+  const int wake_fd_;
+
+  // Control thread only.
+  Scheduler scheduler_;
+  std::map<WorkerId, Peer> peers_;
+  std::unordered_map<SequenceId, Sink> sinks_;
+  uint32_t next_worker_ = 1;
+  ControlSnapshot totals_;
+
+  // Shared.
+  std::atomic<uint64_t> next_id_{1};
+  std::atomic<bool> stop_{false};
+  std::atomic<size_t> worker_count_{0};
+  mutable std::mutex mutex_;
+  std::condition_variable idle_;
+  std::deque<Order> orders_;
+  size_t sequences_ = 0;  ///< submitted and not ended
+  bool draining_ = false;
+  ControlSnapshot snapshot_;
+};
+
+Status ControlPlane::Loop::submit(SequenceRequest request, Sink sink) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (draining_) return unavailable("the server is shutting down");
+    if (sequences_ >= options_.queue_max)
+      return exhausted("the queue is full (" + std::to_string(options_.queue_max) + " sequences); try again later");
+    ++sequences_;
+    const SequenceId id = request.id;
+    orders_.push_back(Order{std::move(request), id, std::move(sink)});
+  }
+  wake();
+  return Status::ok();
+}
+
+void ControlPlane::Loop::cancel(SequenceId id) {
+  {
+    const std::lock_guard lock(mutex_);
+    orders_.push_back(Order{std::nullopt, id, {}});
+  }
+  wake();
+}
+
+void ControlPlane::Loop::drain(milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  draining_ = true;
+  idle_.wait_for(lock, limit, [this] { return sequences_ == 0; });
+}
+
+void ControlPlane::Loop::run() {
+  while (!stop_.load()) {
+    const auto woken = socket_.wait(milliseconds(100), wake_fd_);
+    if (!woken.is_ok()) log::error("control: {}", woken.status().message());
+    uint64_t count = 0;
+    [[maybe_unused]] const ssize_t n = read(wake_fd_, &count, sizeof count);  // non-blocking: empties it
+    take_orders();
+    take_messages();
+    lose_silent();
+    publish();
+  }
+  for (const auto& [id, peer] : peers_) (void)socket_.send(peer.identity, write_drain()).is_ok();
+  for (auto& [id, sink] : sinks_) sink(Failed{id, unavailable("the server is shutting down")});
+}
+
+void ControlPlane::Loop::take_orders() {
+  std::deque<Order> orders;
+  {
+    const std::lock_guard lock(mutex_);
+    orders.swap(orders_);
+  }
+  for (Order& o : orders) {
+    if (o.request.has_value()) {
+      sinks_.emplace(o.id, std::move(o.sink));
+      feed(Submitted{std::move(*o.request)});
+    } else if (sinks_.erase(o.id) > 0) {
+      feed(Cancelled{o.id});
+      const std::lock_guard lock(mutex_);
+      if (--sequences_ == 0) idle_.notify_all();
+    }
+  }
+}
+
+void ControlPlane::Loop::take_messages() {
+  for (;;) {
+    auto incoming = socket_.receive();
+    if (!incoming.is_ok()) {
+      log::error("control: {}", incoming.status().message());
+      return;
+    }
+    if (!incoming->has_value()) return;
+    on_message((*incoming)->peer, (*incoming)->body);
+  }
+}
+
+std::map<WorkerId, ControlPlane::Loop::Peer>::iterator ControlPlane::Loop::find(const std::string& identity) {
+  return std::find_if(peers_.begin(), peers_.end(), [&](const auto& entry) { return entry.second.identity == identity; });
+}
+
+void ControlPlane::Loop::on_message(const std::string& identity, const net::Bytes& body) {
+  auto message = read_worker_message(body);
+  if (!message.is_ok()) {
+    log::warn("control: a peer sent {} bytes that are refused: {}", body.size(), message.status().message());
+    return;
+  }
+  if (const auto* registration = std::get_if<Registration>(&*message)) return on_registration(identity, *registration);
+  const auto it = find(identity);
+  if (it == peers_.end()) {
+    // From before this process started, or given up: it has to register again.
+    (void)socket_.send(identity, write_refused(not_found("not registered; register again"))).is_ok();
+    return;
+  }
+  it->second.heard = steady_clock::now();
+  if (auto* report = std::get_if<StepReport>(&*message)) on_report(it->first, it->second, std::move(*report));
+}
+
+void ControlPlane::Loop::on_registration(const std::string& identity, const Registration& r) {
+  Status refusal = Status::ok();
+  if (r.protocol != kWorkerProtocol)
+    refusal = unsupported("the worker speaks protocol " + std::to_string(r.protocol) + ", this orchestrator " +
+                          std::to_string(kWorkerProtocol) + "; run the same version of both");
+  else if (r.model != options_.model)
+    refusal = invalid_argument("the worker serves model '" + r.model + "', this orchestrator '" + options_.model + "'");
+  else if (r.ranks != 1)
+    refusal = unsupported("replicas of " + std::to_string(r.ranks) + " ranks");
+  if (!refusal.is_ok()) {
+    log::warn("control: worker {} refused: {}", r.name, refusal.message());
+    (void)socket_.send(identity, write_refused(refusal)).is_ok();
+    return;
+  }
+  if (const auto it = find(identity); it != peers_.end()) {
+    if (it->second.kv_epoch == r.kv_epoch) {  // it did not get our answer
+      it->second.heard = steady_clock::now();
+      (void)socket_.send(identity, write_registered(it->first)).is_ok();
+      return;
+    }
+    lose(it->first, "it started anew");
+  }
+  for (const auto& [old, peer] : peers_) {
+    if (peer.name != r.name) continue;
+    lose(old, "its successor registered");
+    break;
+  }
+  const WorkerId id{next_worker_++};
+  peers_.emplace(id, Peer{identity, r.name, r.device, r.kv_epoch, 0, steady_clock::now()});
+  worker_count_.store(peers_.size());
+  log::info("control: worker {} joined ({}, {} KV blocks of {} tokens)", r.name, r.device, r.limits.kv_blocks,
+            r.limits.kv_block_tokens);
+  if (Status sent = socket_.send(identity, write_registered(id)); !sent.is_ok()) return lose(id, sent.message());
+  feed(WorkerJoined{id, r.limits});
+}
+
+void ControlPlane::Loop::on_report(WorkerId id, Peer& peer, StepReport report) {
+  ++peer.plans;
+  ++totals_.plans;
+  totals_.step_us += report.step_us;
+  totals_.stall_us += report.stall_us;
+  totals_.expert_hits += report.expert_hits;
+  totals_.expert_misses += report.expert_misses;
+  totals_.fetched_bytes += report.fetched_bytes;
+  if (!report.outcome.error.is_ok()) log::warn("control: worker {}: {}", peer.name, report.outcome.error.message());
+  feed(PlanDone{id, std::move(report.outcome)});
+}
+
+void ControlPlane::Loop::lose(WorkerId id, const std::string& why) {
+  const auto it = peers_.find(id);
+  if (it == peers_.end()) return;
+  log::warn("control: worker {} is gone: {}", it->second.name, why);
+  peers_.erase(it);
+  worker_count_.store(peers_.size());
+  ++totals_.workers_lost;
+  feed(WorkerLost{id});
+}
+
+void ControlPlane::Loop::lose_silent() {
+  const auto now = steady_clock::now();
+  std::vector<WorkerId> silent;
+  for (const auto& [id, peer] : peers_)
+    if (now - peer.heard > options_.silence_max) silent.push_back(id);
+  for (WorkerId id : silent) lose(id, "not heard for " + std::to_string(options_.silence_max.count()) + " ms");
+}
+
+void ControlPlane::Loop::feed(Event event) {
+  for (Action& action : scheduler_.step(std::move(event))) act(std::move(action));
+}
+
+void ControlPlane::Loop::act(Action action) {
+  if (auto* send = std::get_if<SendPlan>(&action)) {
+    const auto it = peers_.find(send->worker);
+    if (it == peers_.end()) return;
+    const Status sent = socket_.send(it->second.identity, write_plan(send->plan, options_.model));
+    if (!sent.is_ok()) {
+      // Its silence will end it; doing so here would re-enter the scheduler.
+      log::warn("control: cannot send to worker {}: {}", it->second.name, sent.message());
+      it->second.heard = {};
+    }
+  } else if (auto* progress = std::get_if<Progress>(&action)) {
+    totals_.sampled_tokens += progress->sampled.size();
+    if (const auto it = sinks_.find(progress->id); it != sinks_.end()) it->second(std::move(*progress));
+  } else if (auto* finished = std::get_if<Finished>(&action)) {
+    end_sequence(finished->id, *finished);
+  } else if (auto* failed = std::get_if<Failed>(&action)) {
+    end_sequence(failed->id, *failed);
+  }
+}
+
+void ControlPlane::Loop::end_sequence(SequenceId id, SequenceEvent event) {
+  const auto it = sinks_.find(id);
+  if (it == sinks_.end()) return;
+  const Sink sink = std::move(it->second);
+  sinks_.erase(it);
+  sink(std::move(event));
+  const std::lock_guard lock(mutex_);
+  if (--sequences_ == 0) idle_.notify_all();
+}
+
+void ControlPlane::Loop::publish() {
+  totals_.waiting = scheduler_.waiting();
+  totals_.running = scheduler_.running();
+  std::tie(totals_.kv_blocks_used, totals_.kv_blocks_total) = scheduler_.kv_blocks();
+  totals_.workers.clear();
+  const auto now = steady_clock::now();
+  for (const auto& [id, peer] : peers_)
+    totals_.workers.push_back({peer.name, peer.device, std::chrono::duration<double>(now - peer.heard).count(), peer.plans});
+  const std::lock_guard lock(mutex_);
+  snapshot_ = totals_;
+}
+
+Result<std::unique_ptr<ControlPlane>> ControlPlane::start(ControlOptions options) {
+  MOESTRO_ASSIGN_OR_RETURN(auto socket, net::RouterSocket::bind(options.endpoint));
+  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (fd < 0) return io_error("eventfd", errno);
+  auto loop = std::make_unique<Loop>(std::move(options), std::move(socket), fd);
+  return std::unique_ptr<ControlPlane>(new ControlPlane(std::move(loop)));
+}
+
+ControlPlane::ControlPlane(std::unique_ptr<Loop> loop) : loop_(std::move(loop)), thread_([this] { loop_->run(); }) {}
+
+ControlPlane::~ControlPlane() {
+  loop_->stop();
+  thread_.join();
+}
+
+Status ControlPlane::submit(SequenceRequest request, Sink sink) { return loop_->submit(std::move(request), std::move(sink)); }
+void ControlPlane::cancel(SequenceId id) { loop_->cancel(id); }
+SequenceId ControlPlane::next_sequence_id() { return loop_->next_id(); }
+ControlSnapshot ControlPlane::snapshot() const { return loop_->snapshot(); }
+bool ControlPlane::has_worker() const { return loop_->has_worker(); }
+void ControlPlane::drain(milliseconds limit) { loop_->drain(limit); }
+
+}  // namespace moestro::orchestrator

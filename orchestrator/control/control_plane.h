@@ -1,0 +1,70 @@
+#pragma once
+// The control thread. Everything here but the constructor's caller's side (submit, cancel, snapshot, drain) runs on it.
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "common/status.h"
+#include "orchestrator/scheduler/types.h"
+
+namespace moestro::orchestrator {
+
+struct ControlOptions {
+  std::string endpoint;  ///< workers connect here
+  std::string model;     ///< as served; workers of another are refused
+  int64_t step_tokens = 512;
+  std::vector<TokenId> eos_ids;
+  size_t queue_max = 4096;  ///< sequences waiting or running; more are refused
+  std::chrono::milliseconds silence_max{2000};
+};
+
+/// What a sequence's owner hears. Finished and Failed are the last.
+using SequenceEvent = std::variant<Progress, Finished, Failed>;
+using Sink = std::function<void(SequenceEvent)>;
+
+/// Figures for /metrics, /health and the status page. Totals since the start.
+struct ControlSnapshot {
+  struct Worker {
+    std::string name, device;
+    double age_s = 0;  ///< since it was last heard
+    uint64_t plans = 0;
+  };
+  std::vector<Worker> workers;
+  size_t waiting = 0, running = 0;
+  uint64_t kv_blocks_used = 0, kv_blocks_total = 0;
+  uint64_t plans = 0, step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0;
+  uint64_t sampled_tokens = 0, workers_lost = 0;
+};
+
+class ControlPlane {
+ public:
+  /// Binds the endpoint and starts the thread.
+  static Result<std::unique_ptr<ControlPlane>> start(ControlOptions options);
+  ~ControlPlane();
+
+  /// Queues a sequence. kExhausted if queue_max are there; kUnavailable while draining. `sink` is called on the control thread.
+  Status submit(SequenceRequest request, Sink sink);
+  /// Its sink is not called again once the control thread has seen this; an event may be under way.
+  void cancel(SequenceId id);
+  SequenceId next_sequence_id();
+
+  ControlSnapshot snapshot() const;
+  bool has_worker() const;
+  /// Refuses new sequences, waits until the others are done or `limit` has passed, then lets the workers go.
+  void drain(std::chrono::milliseconds limit);
+
+ private:
+  class Loop;
+  explicit ControlPlane(std::unique_ptr<Loop> loop);
+  std::unique_ptr<Loop> loop_;
+  std::thread thread_;
+};
+
+}  // namespace moestro::orchestrator

@@ -1,0 +1,144 @@
+#include "orchestrator/control/worker_wire.h"
+
+#include "common/wire/worker_messages_generated.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+using flatbuffers::FlatBufferBuilder;
+
+std::string text(const flatbuffers::String* s) { return s == nullptr ? std::string() : s->str(); }
+
+/// An error as a peer names it; codes of a newer peer become kInternal.
+Status peer_error(uint32_t code, const flatbuffers::String* message) {
+  if (code == 0) return Status::ok();
+  const auto known = code <= static_cast<uint32_t>(Code::kInternal) ? static_cast<Code>(code) : Code::kInternal;
+  return Status(known, message == nullptr || message->size() == 0 ? "the worker gave no reason" : message->str());
+}
+
+Result<Registration> read_registration(const wire::RegisterWorker& m) {
+  Registration r;
+  r.protocol = m.protocol();
+  r.name = text(m.name());
+  r.model = text(m.model());
+  r.device = text(m.device());
+  r.pack_identity = m.pack_identity();
+  r.kv_epoch = m.kv_epoch();
+  r.rank = m.rank();
+  r.ranks = m.ranks();
+  r.limits = WorkerLimits{m.kv_blocks(), m.kv_block_tokens(), m.context_max(), m.step_tokens_max(), m.step_sequences_max()};
+  constexpr uint32_t kMost = 1u << 30;
+  for (uint32_t n : {r.limits.kv_blocks, r.limits.kv_block_tokens, r.limits.context_max, r.limits.step_tokens_max,
+                     r.limits.step_sequences_max}) {
+    if (n == 0 || n > kMost) return invalid_argument("registration: a limit is zero or absurd");
+  }
+  return r;
+}
+
+TokenScore read_score(const wire::TokenScore* m) {
+  TokenScore score;
+  if (m == nullptr) return score;
+  score.logprob = m->logprob();
+  if (m->best() != nullptr) {
+    score.best.reserve(m->best()->size());
+    for (const wire::TopLogprob* top : *m->best()) score.best.push_back({top->id(), top->logprob()});
+  }
+  return score;
+}
+
+StepReport read_result(const wire::StepResult& m) {
+  StepReport report;
+  report.outcome.plan = PlanId{m.plan()};
+  report.outcome.error = peer_error(m.error_code(), m.error());
+  report.step_us = m.step_us();
+  report.stall_us = m.stall_us();
+  report.expert_hits = m.expert_hits();
+  report.expert_misses = m.expert_misses();
+  report.fetched_bytes = m.fetched_bytes();
+  if (m.sequences() == nullptr) return report;
+  for (const wire::SequenceResult* s : *m.sequences()) {
+    SequenceOutcome outcome;
+    outcome.id = SequenceId{s->id()};
+    outcome.error = peer_error(s->error_code(), s->error());
+    if (s->sampled() != nullptr)
+      for (const wire::SampledToken* t : *s->sampled()) outcome.sampled.push_back({t->id(), read_score(t->score())});
+    if (s->scores() != nullptr)
+      for (const wire::TokenScore* t : *s->scores()) outcome.scores.push_back(read_score(t));
+    report.outcome.sequences.push_back(std::move(outcome));
+  }
+  return report;
+}
+
+template <typename T>
+std::vector<std::byte> finish(FlatBufferBuilder& b, wire::WorkerBody type, flatbuffers::Offset<T> body) {
+  wire::FinishWorkerMessageBuffer(b, wire::CreateWorkerMessage(b, type, body.Union()));
+  const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());
+  return {begin, begin + b.GetSize()};
+}
+
+flatbuffers::Offset<wire::PlanSequence> write_sequence(FlatBufferBuilder& b, const PlannedSequence& s) {
+  const Sampling& p = s.sampling;
+  const auto sampling =
+      s.sample ? wire::CreateSampling(b, p.temperature, p.top_k, p.top_p, p.min_p, p.seed, p.choice, p.logprobs, 1) : 0;
+  return wire::CreatePlanSequence(b, s.id.value, s.blocks_first, b.CreateVector(s.blocks), s.sample, sampling,
+                                  b.CreateVector(s.score_targets), s.score_top);
+}
+
+}  // namespace
+
+Result<WorkerSays> read_worker_message(std::span<const std::byte> body) {
+  flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(body.data()), body.size(), /*max_depth=*/16,
+                                 /*max_tables=*/16'000'000);
+  if (body.size() < 8 || !wire::WorkerMessageBufferHasIdentifier(body.data()) || !wire::VerifyWorkerMessageBuffer(verifier))
+    return invalid_argument("not a worker message");
+  const auto* message = wire::GetWorkerMessage(body.data());
+  switch (message->body_type()) {
+    case wire::WorkerBody::RegisterWorker: {
+      MOESTRO_ASSIGN_OR_RETURN(auto registration, read_registration(*message->body_as_RegisterWorker()));
+      return WorkerSays{std::move(registration)};
+    }
+    case wire::WorkerBody::Heartbeat: return WorkerSays{HeartbeatMessage{message->body_as_Heartbeat()->worker()}};
+    case wire::WorkerBody::StepResult: return WorkerSays{read_result(*message->body_as_StepResult())};
+    default: return invalid_argument("a message that a worker does not send");
+  }
+}
+
+std::vector<std::byte> write_registered(WorkerId worker) {
+  FlatBufferBuilder b;
+  return finish(b, wire::WorkerBody::Registered, wire::CreateRegistered(b, worker.value));
+}
+
+std::vector<std::byte> write_refused(const Status& why) {
+  FlatBufferBuilder b;
+  return finish(b, wire::WorkerBody::Refused,
+                wire::CreateRefused(b, static_cast<uint32_t>(why.code()), b.CreateString(why.message())));
+}
+
+std::vector<std::byte> write_drain() {
+  FlatBufferBuilder b;
+  return finish(b, wire::WorkerBody::Drain, wire::CreateDrain(b));
+}
+
+std::vector<std::byte> write_plan(const Plan& plan, const std::string& model) {
+  FlatBufferBuilder b(4096);
+  std::vector<flatbuffers::Offset<wire::PlanSequence>> sequences;
+  std::vector<wire::PlanToken> tokens;
+  for (uint32_t i = 0; i < plan.sequences.size(); ++i) {
+    const PlannedSequence& s = plan.sequences[i];
+    for (size_t t = 0; t < s.tokens.size(); ++t) {
+      const auto position = static_cast<int32_t>(s.first_position + static_cast<int64_t>(t));
+      tokens.emplace_back(i, position, s.tokens[t], -1);
+    }
+    sequences.push_back(write_sequence(b, s));
+  }
+  const auto batch = wire::CreateMicroBatch(b, b.CreateVector(sequences), b.CreateVectorOfStructs(tokens));
+  const auto batches = b.CreateVector(&batch, 1);
+  std::vector<uint64_t> released;
+  for (SequenceId id : plan.released) released.push_back(id.value);
+  const auto released_offset = b.CreateVector(released);
+  const auto model_offset = b.CreateString(model);
+  return finish(b, wire::WorkerBody::StepPlan,
+                wire::CreateStepPlan(b, plan.id.value, 0, model_offset, batches, 0, released_offset));
+}
+
+}  // namespace moestro::orchestrator

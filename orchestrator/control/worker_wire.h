@@ -1,0 +1,41 @@
+#pragma once
+// The worker protocol (common/wire/worker_messages.fbs) from the orchestrator's side. Reading takes any bytes.
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "orchestrator/scheduler/types.h"
+
+namespace moestro::orchestrator {
+
+inline constexpr uint32_t kWorkerProtocol = 1;
+
+struct Registration {
+  uint32_t protocol = 0;
+  std::string name, model, device;
+  uint64_t pack_identity = 0, kv_epoch = 0;
+  uint32_t rank = 0, ranks = 1;
+  WorkerLimits limits;
+};
+struct HeartbeatMessage {
+  uint32_t worker = 0;
+};
+/// A StepResult; figures of the step beside the outcome.
+struct StepReport {
+  PlanOutcome outcome;
+  uint64_t step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0;
+};
+using WorkerSays = std::variant<Registration, HeartbeatMessage, StepReport>;
+
+/// Anything but a well-formed message that a worker may send is kInvalidArgument.
+Result<WorkerSays> read_worker_message(std::span<const std::byte> body);
+
+std::vector<std::byte> write_registered(WorkerId worker);
+std::vector<std::byte> write_refused(const Status& why);
+std::vector<std::byte> write_drain();
+std::vector<std::byte> write_plan(const Plan& plan, const std::string& model);
+
+}  // namespace moestro::orchestrator
