@@ -66,6 +66,17 @@ Status finish(const fs::path& source, const fs::path& dir, const Manifest& manif
   return sync_directory(dir);
 }
 
+// What an unfinished pack of another plan left: only files that a packer itself makes.
+void remove_leftovers(const fs::path& dir) {
+  std::error_code ignored;
+  std::vector<fs::path> mine;
+  for (const auto& entry : fs::directory_iterator(dir, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "dense.bin" || (name.starts_with("experts-") && name.ends_with(".bin"))) mine.push_back(entry.path());
+  }
+  for (const fs::path& path : mine) fs::remove(path, ignored);
+}
+
 // Data files of the plan's sizes. False if one of them was missing or had another size, so that nothing in it can be relied on.
 Result<bool> open_data_files(const fs::path& dir, const PackPlan& plan, std::vector<File>& files) {
   bool as_left = true;
@@ -93,7 +104,10 @@ Result<PackSummary> pack_checkpoint(const fs::path& source, const fs::path& dir,
   PackPlan plan = plan_pack(checkpoint, plan_with);
   MOESTRO_RETURN_IF_ERROR(prepare_directory(dir));
   MOESTRO_ASSIGN_OR_RETURN(Journal journal, Journal::open(dir, journal_key(checkpoint, plan_with), plan.manifest));
-  if (journal.restarted()) note("the unfinished pack there is of another source or has other options: starting anew");
+  if (journal.restarted()) {
+    note("the unfinished pack there is of another source or has other options: starting anew");
+    remove_leftovers(dir);
+  }
   std::vector<File> files;
   MOESTRO_ASSIGN_OR_RETURN(const bool as_left, open_data_files(dir, plan, files));
   if (!as_left && !journal.finished().empty()) {

@@ -13,10 +13,10 @@
 namespace moestro::store {
 
 struct PackOptions {
-  std::vector<DType> experts;   ///< side by side, the first is the default; empty: the checkpoint's own (bf16 if mixed)
-  std::optional<DType> dense;   ///< f32, bf16 or f16; absent: the checkpoint's own (bf16 if mixed)
+  std::vector<DType> experts = {};   ///< side by side, the first is the default; empty: the checkpoint's own (bf16 if mixed)
+  std::optional<DType> dense = std::nullopt;   ///< f32, bf16 or f16; absent: the checkpoint's own (bf16 if mixed)
   unsigned jobs = 1;            ///< threads
-  std::string model_name;       ///< empty: the source directory's name
+  std::string model_name = {};       ///< empty: the source directory's name
   uint64_t file_bytes_max = uint64_t{4} << 30;      ///< expert files are split here
   uint64_t commit_bytes = uint64_t{256} << 20;      ///< an interruption loses at most this much work
   uint64_t scratch_bytes_max = uint64_t{768} << 20; ///< of all threads together

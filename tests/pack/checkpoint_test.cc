@@ -1,0 +1,155 @@
+#include "store/pack/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "store/pack/packer.h"
+#include "tests/pack/synthetic_checkpoint.h"
+
+namespace moestro::store {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::CheckpointOptions;
+using testing::read_text;
+using testing::write_checkpoint;
+using testing::write_text;
+
+class CheckpointTest : public ::testing::Test {
+ protected:
+  /// Opening fails and says `says`, and packing writes nothing at all.
+  void expect_refused(Code code, const std::string& says) {
+    const Status status = Checkpoint::open(dir_.path()).status();
+    EXPECT_EQ(status.code(), code) << status.message();
+    EXPECT_THAT(status.message(), HasSubstr(says));
+    EXPECT_EQ(status.message().find('\n'), std::string::npos);
+    const testing::TemporaryDirectory out;
+    EXPECT_FALSE(pack_checkpoint(dir_.path(), out / "pack", {}, {}));
+    EXPECT_FALSE(std::filesystem::exists(out / "pack"));
+  }
+
+  void replace(const std::string& file, const std::string& from, const std::string& to) {
+    std::string text = read_text(dir_ / file);
+    const size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos);
+    ASSERT_EQ(from.size(), to.size()) << "the header's length stays";
+    write_text(dir_ / file, text.replace(at, from.size(), to));
+  }
+
+  testing::TemporaryDirectory dir_;
+};
+
+TEST_F(CheckpointTest, OneFileOrManyAreTheSame) {
+  write_checkpoint(dir_.path(), {.shards = 3});
+  const auto sharded = Checkpoint::open(dir_.path());
+  ASSERT_TRUE(sharded) << sharded.status().message();
+  EXPECT_EQ(sharded->own_dtype(), DType::kBF16);
+  const SourceTensor& t = sharded->tensor("model.layers.1.mlp.experts.2.down_proj.weight");
+  std::vector<std::byte> bytes(4);
+  EXPECT_TRUE(sharded->read(t, 2, bytes).is_ok());
+}
+
+TEST_F(CheckpointTest, MixedFormatsMeanBf16) {
+  write_checkpoint(dir_.path(), {.dtype = DType::kF32, .other_dtypes = {{"model.norm.weight", DType::kF16}}});
+  EXPECT_EQ(Checkpoint::open(dir_.path())->own_dtype(), DType::kBF16);
+  write_checkpoint(dir_.path(), {.dtype = DType::kF32});
+  EXPECT_EQ(Checkpoint::open(dir_.path())->own_dtype(), DType::kF32);
+}
+
+TEST_F(CheckpointTest, NoDirectoryNoConfigNoWeights) {
+  EXPECT_EQ(Checkpoint::open(dir_ / "absent").status().code(), Code::kNotFound);
+  EXPECT_THAT(Checkpoint::open(dir_.path()).status().message(), HasSubstr("config.json"));
+  write_text(dir_ / "config.json", testing::synthetic_config({}));
+  expect_refused(Code::kNotFound, "neither model.safetensors nor");
+}
+
+TEST_F(CheckpointTest, TruncatedFile) {
+  write_checkpoint(dir_.path(), {});
+  std::filesystem::resize_file(dir_ / "model.safetensors", std::filesystem::file_size(dir_ / "model.safetensors") - 1);
+  expect_refused(Code::kInvalidArgument, "truncated");
+}
+
+TEST_F(CheckpointTest, MissingTensor) {
+  write_checkpoint(dir_.path(), {});
+  replace("model.safetensors", "\"model.norm.weight\"", "\"model.nor.weightt\"");
+  expect_refused(Code::kInvalidArgument, "'model.norm.weight' is missing");
+}
+
+TEST_F(CheckpointTest, ShapeOtherThanConfigSays) {
+  write_checkpoint(dir_.path(), {});
+  replace("config.json", "\"vocab_size\":40", "\"vocab_size\":39");
+  expect_refused(Code::kInvalidArgument, "has shape [40, 72]; by config.json it is [39, 72]");
+}
+
+TEST_F(CheckpointTest, FormatThatHoldsNoWeights) {
+  write_checkpoint(dir_.path(), {});
+  std::string text = read_text(dir_ / "model.safetensors");
+  const size_t at = text.find("BF16", text.find("\"lm_head.weight\""));
+  write_text(dir_ / "model.safetensors", text.replace(at, 4, "I16\""));  // breaks the JSON
+  expect_refused(Code::kInvalidArgument, "not valid JSON");
+  text = read_text(dir_ / "model.safetensors");
+  write_text(dir_ / "model.safetensors", text.replace(at - 1, 6, " \"I16\""));
+  expect_refused(Code::kUnsupported, "'lm_head.weight' is I16");
+}
+
+TEST_F(CheckpointTest, TensorThatIsNoPartOfTheModel) {
+  write_checkpoint(dir_.path(), {});
+  replace("config.json", "\"num_hidden_layers\":2", "\"num_hidden_layers\":1");
+  expect_refused(Code::kUnsupported, "'model.layers.1.input_layernorm.weight' is no part of Qwen2MoeForCausalLM");
+}
+
+TEST_F(CheckpointTest, FusedExperts) {
+  write_checkpoint(dir_.path(), {});
+  replace("model.safetensors", ".mlp.experts.0.down_proj.weight\"", ".mlp.experts.gate_up_proj.xxxxx\"");
+  expect_refused(Code::kUnsupported, "fused experts are not supported");
+}
+
+TEST_F(CheckpointTest, IndexThatPointsElsewhere) {
+  write_checkpoint(dir_.path(), {.shards = 2});
+  const std::string good = read_text(dir_ / "model.safetensors.index.json");
+  for (const char* name : {"../../../secrets.bin", "/etc/passwd", "..", "a\\\\b", "", "sub/part-0.safetensors"}) {
+    std::string text = good;
+    const std::string file = "part-1.safetensors";
+    write_text(dir_ / "model.safetensors.index.json", text.replace(text.find(file), file.size(), name));
+    expect_refused(Code::kInvalidArgument, "is not a file name in this directory");
+  }
+}
+
+TEST_F(CheckpointTest, IndexThatLies) {
+  write_checkpoint(dir_.path(), {.shards = 2});
+  const std::string good = read_text(dir_ / "model.safetensors.index.json");
+  write_text(dir_ / "model.safetensors.index.json", "{}");
+  expect_refused(Code::kInvalidArgument, "has no weight_map");
+  write_text(dir_ / "model.safetensors.index.json", R"({"weight_map": {"a": 3}})");
+  expect_refused(Code::kInvalidArgument, "names no file for 'a'");
+  write_text(dir_ / "model.safetensors.index.json", good.substr(0, good.size() / 2));
+  expect_refused(Code::kInvalidArgument, "not valid JSON");
+  write_text(dir_ / "model.safetensors.index.json", good);
+  std::string swapped = good;
+  const std::string entry = "\"lm_head.weight\":\"part-";
+  char& number = swapped[swapped.find(entry) + entry.size()];
+  number = number == '0' ? '1' : '0';
+  write_text(dir_ / "model.safetensors.index.json", swapped);
+  expect_refused(Code::kInvalidArgument, "'lm_head.weight' is not in part-");
+  write_text(dir_ / "model.safetensors.index.json", good);
+  std::filesystem::remove(dir_ / "part-1.safetensors");
+  expect_refused(Code::kNotFound, "part-1.safetensors");
+}
+
+TEST_F(CheckpointTest, TensorInTwoFiles) {
+  write_checkpoint(dir_.path(), {.shards = 2});
+  const std::string one = read_text(dir_ / "part-0.safetensors");
+  write_text(dir_ / "part-1.safetensors", one);
+  expect_refused(Code::kInvalidArgument, "is also in another file");
+}
+
+TEST_F(CheckpointTest, FingerprintFollowsTheSource) {
+  write_checkpoint(dir_.path(), {});
+  const uint64_t before = Checkpoint::open(dir_.path())->fingerprint();
+  EXPECT_EQ(Checkpoint::open(dir_.path())->fingerprint(), before);
+  write_text(dir_ / "generation_config.json", R"({"eos_token_id": 3})");
+  EXPECT_NE(Checkpoint::open(dir_.path())->fingerprint(), before);
+}
+
+}  // namespace
+}  // namespace moestro::store

@@ -1,0 +1,98 @@
+// A pack that is not as it was written: each damage gets one clear error.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "store/pack/manifest.h"
+#include "store/pack/packer.h"
+#include "store/pack/verify.h"
+#include "store/resident_source.h"
+#include "tests/pack/synthetic_checkpoint.h"
+
+namespace moestro::store {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::read_text;
+using testing::write_text;
+
+class DamagedPack : public ::testing::Test {
+ protected:
+  DamagedPack() {
+    testing::write_checkpoint(dir_ / "src", {});
+    const auto packed = pack_checkpoint(dir_ / "src", dir_ / "pack", {.experts = {DType::kBF16, DType::kInt8}}, {});
+    MOESTRO_CHECK(packed.is_ok(), packed.status().message());
+  }
+  std::filesystem::path pack() const { return dir_ / "pack"; }
+  std::string open_error() const { return open_pack(pack()).status().message(); }
+
+  testing::TemporaryDirectory dir_;
+};
+
+TEST_F(DamagedPack, OneFlippedByteAnywhereIsFound) {
+  for (const char* name : {"dense.bin", "experts-bf16-000.bin", "experts-int8-000.bin"}) {
+    const std::string good = read_text(pack() / name);
+    for (size_t at = 17; at < good.size(); at += good.size() / 7) {
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ 0x10);
+      write_text(pack() / name, bad);
+      const auto m = open_pack(pack());
+      ASSERT_TRUE(m) << "opening reads no weights";
+      const auto report = verify_pack(pack(), *m, 2, {});
+      ASSERT_TRUE(report);
+      EXPECT_EQ(report->blobs_bad, 1u);
+      EXPECT_EQ(report->first_error.code(), Code::kCorrupt);
+      EXPECT_THAT(report->first_error.message(), HasSubstr(name));
+      const auto source = ResidentSource::open(pack());
+      ASSERT_FALSE(source);
+      EXPECT_EQ(source.status().code(), Code::kCorrupt);
+    }
+    write_text(pack() / name, good);
+  }
+  EXPECT_EQ(verify_pack(pack(), *open_pack(pack()), 1, {})->blobs_bad, 0u);
+}
+
+TEST_F(DamagedPack, FilesThatAreShortLongOrGone) {
+  const std::string good = read_text(pack() / "experts-bf16-000.bin");
+  write_text(pack() / "experts-bf16-000.bin", good.substr(0, good.size() - 1));
+  EXPECT_THAT(open_error(), HasSubstr("experts-bf16-000.bin: has"));
+  write_text(pack() / "experts-bf16-000.bin", good + "x");
+  EXPECT_THAT(open_error(), HasSubstr("the manifest says"));
+  std::filesystem::remove(pack() / "experts-bf16-000.bin");
+  EXPECT_THAT(open_error(), HasSubstr("no such file"));
+}
+
+TEST_F(DamagedPack, NoManifest) {
+  std::filesystem::remove(pack() / "manifest");
+  EXPECT_THAT(open_error(), HasSubstr("not a pack"));
+  EXPECT_THAT(open_pack(dir_ / "absent").status().message(), HasSubstr("no such directory"));
+}
+
+TEST_F(DamagedPack, ManifestOfAnotherModel) {
+  Manifest m = open_pack(pack()).value();
+  const auto write = [&](const Manifest& changed) {
+    const auto bytes = serialise_manifest(changed);
+    write_text(pack() / "manifest", std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  };
+  Manifest changed = m;
+  changed.config_json = testing::synthetic_config({.vocab = 41});
+  write(changed);
+  EXPECT_THAT(open_error(), HasSubstr("tensor embed.weight is missing or has another shape"));
+  changed.config_json = testing::synthetic_config({.ffn = 300});
+  write(changed);
+  EXPECT_THAT(open_error(), HasSubstr("size of the experts differs from its config.json"));
+  changed.config_json = "{}";
+  write(changed);
+  EXPECT_THAT(open_error(), HasSubstr("architectures"));
+  changed = m;
+  changed.tensors.pop_back();
+  write(changed);
+  EXPECT_THAT(open_error(), HasSubstr("head.weight is missing"));
+  changed = m;
+  changed.blobs[0].slices[0].directory = 1;
+  write(changed);
+  EXPECT_THAT(open_error(), HasSubstr("not supported"));
+}
+
+}  // namespace
+}  // namespace moestro::store

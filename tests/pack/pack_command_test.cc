@@ -1,0 +1,99 @@
+#include "services/cli/pack/pack_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "services/cli/pack/inspect_command.h"
+#include "services/cli/pack/progress.h"
+#include "tests/pack/synthetic_checkpoint.h"
+
+namespace moestro::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Outcome {
+  int exit_code = 0;
+  std::string out, err;
+};
+
+Outcome run(const std::string& command_line) {
+  CLI::App app("moestro", "moestro");
+  CommandResult result;
+  add_pack_command(app, result);
+  add_inspect_command(app, result);
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  try {
+    app.parse(command_line);
+  } catch (const CLI::ParseError&) {
+    result.exit_code = 2;
+  }
+  return {result.exit_code, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
+}
+
+class PackCommand : public ::testing::Test {
+ protected:
+  PackCommand() { testing::write_checkpoint(dir_ / "src", {}); }
+  std::string src() const { return (dir_ / "src").string(); }
+  std::string pack() const { return (dir_ / "pack").string(); }
+  testing::TemporaryDirectory dir_;
+};
+
+TEST_F(PackCommand, PacksAndInspects) {
+  const Outcome packed = run("pack " + src() + " -o " + pack() + " --experts int8,bf16 --dense f32 --jobs 2 --name toy");
+  EXPECT_EQ(packed.exit_code, 0) << packed.err;
+  EXPECT_THAT(packed.out, HasSubstr("packed "));
+  const Outcome json = run("inspect " + pack() + " --verify --json");
+  ASSERT_EQ(json.exit_code, 0) << json.err;
+  const auto report = nlohmann::json::parse(json.out);
+  EXPECT_EQ(report["model"], "toy");
+  EXPECT_EQ(report["verified"], true);
+  EXPECT_EQ(report["dense"]["precision"], "f32");
+  EXPECT_EQ(report["experts"]["per_layer"], 3);
+  EXPECT_EQ(report["experts"]["precisions"][1]["precision"], "bf16");
+  EXPECT_EQ(report["experts"]["blob_bytes"], report["experts"]["precisions"][0]["blob_bytes"]);
+  const Outcome text = run("inspect " + pack());
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_THAT(text.out, HasSubstr("Qwen2MoeForCausalLM"));
+}
+
+TEST_F(PackCommand, FailsInOneLine) {
+  for (const std::string& line : {"pack " + src() + "/absent -o " + pack(), "inspect " + src(), "inspect " + pack()}) {
+    const Outcome outcome = run(line);
+    EXPECT_EQ(outcome.exit_code, 1) << line;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+  }
+}
+
+TEST_F(PackCommand, DamageIsAFailure) {
+  ASSERT_EQ(run("pack " + src() + " -o " + pack()).exit_code, 0);
+  std::string bytes = testing::read_text(dir_ / "pack" / "dense.bin");
+  bytes[5000] = static_cast<char>(bytes[5000] ^ 1);
+  testing::write_text(dir_ / "pack" / "dense.bin", bytes);
+  const Outcome outcome = run("inspect " + pack() + " --verify");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("differ from their checksum"));
+}
+
+TEST_F(PackCommand, WrongCommandLines) {
+  EXPECT_EQ(run("pack " + src()).exit_code, 2);
+  EXPECT_EQ(run("pack " + src() + " -o " + pack() + " --experts int3").exit_code, 2);
+  EXPECT_EQ(run("pack " + src() + " -o " + pack() + " --dense int8").exit_code, 2);
+  EXPECT_EQ(run("pack " + src() + " -o " + pack() + " --jobs 0").exit_code, 2);
+  EXPECT_EQ(run("inspect").exit_code, 2);
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "pack"));
+}
+
+TEST(HumanBytes, ReadsWell) {
+  EXPECT_EQ(human_bytes(12), "12 B");
+  EXPECT_EQ(human_bytes(1536), "1.50 KiB");
+  EXPECT_EQ(human_bytes(uint64_t{3} << 40), "3.00 TiB");
+}
+
+}  // namespace
+}  // namespace moestro::cli

@@ -1,0 +1,143 @@
+// A packer is killed at many points; the next one goes on and ends with the same bytes as one that was left in peace.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "store/pack/journal.h"
+#include "store/pack/manifest.h"
+#include "store/pack/packer.h"
+#include "tests/pack/synthetic_checkpoint.h"
+
+namespace moestro::store {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::read_directory;
+
+class Resume : public ::testing::Test {
+ protected:
+  Resume() {
+    testing::write_checkpoint(dir_ / "src", {.experts = 6, .layers = 3});
+    options_.experts = {DType::kBF16, DType::kInt8};
+    options_.commit_bytes = 100'000;
+  }
+
+  /// Packs in a child that kills itself when `calls` progress reports have come, or ends by itself.
+  void pack_and_kill(int calls, unsigned jobs) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      int seen = 0;
+      PackOptions options = options_;
+      options.jobs = jobs;
+      const PackObserver observer{[&](uint64_t, uint64_t) { if (seen++ == calls) kill(getpid(), SIGKILL); }, {}};
+      _exit(pack_checkpoint(dir_ / "src", dir_ / "pack", options, observer).is_ok() ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    killed_ = WIFSIGNALED(status);
+    if (!killed_) { ASSERT_EQ(WEXITSTATUS(status), 0); }
+  }
+
+  Result<PackSummary> pack(const std::string& to) {
+    notes_.clear();
+    return pack_checkpoint(dir_ / "src", dir_ / to, options_, {{}, [this](const std::string& line) { notes_.push_back(line); }});
+  }
+
+  testing::TemporaryDirectory dir_;
+  PackOptions options_;
+  std::vector<std::string> notes_;
+  bool killed_ = false;
+};
+
+TEST_F(Resume, AfterAKillAtAnyPoint) {
+  ASSERT_TRUE(pack("whole"));
+  const auto expected = read_directory(dir_ / "whole");
+  bool any_resumed = false;
+  int kills = 0;
+  for (int calls = 0;; calls += 3) {
+    std::filesystem::remove_all(dir_ / "pack");
+    pack_and_kill(calls, 1 + static_cast<unsigned>(calls % 2));
+    if (!killed_) break;
+    ++kills;
+    EXPECT_FALSE(open_pack(dir_ / "pack")) << "half a pack is no pack";
+    const auto summary = pack("pack");
+    ASSERT_TRUE(summary) << summary.status().message();
+    any_resumed |= summary->resumed_bytes > 0;
+    EXPECT_LT(summary->resumed_bytes, summary->bytes);
+    ASSERT_EQ(read_directory(dir_ / "pack"), expected) << "killed after " << calls << " reports";
+  }
+  EXPECT_GE(kills, 10);
+  EXPECT_TRUE(any_resumed);
+}
+
+TEST_F(Resume, AfterSeveralKillsInARow) {
+  ASSERT_TRUE(pack("whole"));
+  int runs = 0;
+  do pack_and_kill(5, 1);
+  while (killed_ && ++runs < 100);
+  EXPECT_GE(runs, 2);
+  EXPECT_FALSE(killed_) << "every run gets further";
+  EXPECT_EQ(read_directory(dir_ / "pack"), read_directory(dir_ / "whole"));
+}
+
+TEST_F(Resume, StartsAnewWhereOptionsOrSourceDiffer) {
+  ASSERT_TRUE(pack("bf16-first"));
+  options_.experts = {DType::kInt8};
+  ASSERT_TRUE(pack("int8"));
+  options_.experts = {DType::kBF16, DType::kInt8};
+  pack_and_kill(20, 1);
+  ASSERT_TRUE(killed_);
+  options_.experts = {DType::kInt8};
+  const auto summary = pack("pack");
+  ASSERT_TRUE(summary) << summary.status().message();
+  EXPECT_EQ(summary->resumed_bytes, 0u);
+  ASSERT_EQ(notes_.size(), 1u);
+  EXPECT_THAT(notes_[0], HasSubstr("starting anew"));
+  auto files = read_directory(dir_ / "pack");
+  EXPECT_EQ(files.count("experts-bf16-000.bin"), 0u) << "nothing is left of the other pack";
+  EXPECT_EQ(files, read_directory(dir_ / "int8"));
+}
+
+TEST_F(Resume, StartsAnewWhereFilesAreGone) {
+  ASSERT_TRUE(pack("whole"));
+  pack_and_kill(20, 1);
+  ASSERT_TRUE(killed_);
+  std::filesystem::remove(dir_ / "pack" / "dense.bin");
+  ASSERT_TRUE(pack("pack"));
+  ASSERT_EQ(notes_.size(), 1u);
+  EXPECT_THAT(notes_[0], HasSubstr("gone or changed"));
+  EXPECT_EQ(read_directory(dir_ / "pack"), read_directory(dir_ / "whole"));
+}
+
+TEST_F(Resume, DropsATornRecord) {
+  ASSERT_TRUE(pack("whole"));
+  for (const size_t cut : {1u, 9u, 40u}) {
+    std::filesystem::remove_all(dir_ / "pack");
+    pack_and_kill(30, 1);
+    ASSERT_TRUE(killed_);
+    const std::string journal = testing::read_text(dir_ / "pack" / kJournalName);
+    ASSERT_GT(journal.size(), cut + 24);
+    testing::write_text(dir_ / "pack" / kJournalName, journal.substr(0, journal.size() - cut) + std::string(cut / 2, '\x5a'));
+    const auto summary = pack("pack");
+    ASSERT_TRUE(summary) << summary.status().message();
+    EXPECT_GT(summary->resumed_bytes, 0u);
+    EXPECT_EQ(read_directory(dir_ / "pack"), read_directory(dir_ / "whole"));
+  }
+}
+
+TEST_F(Resume, TwoPackersDoNotShareADirectory) {
+  ASSERT_TRUE(pack("whole"));
+  std::filesystem::create_directory(dir_ / "pack");
+  const auto m = open_pack(dir_ / "whole");
+  const auto held = Journal::open(dir_ / "pack", 1, *m);
+  ASSERT_TRUE(held);
+  EXPECT_THAT(pack("pack").status().message(), HasSubstr("another process is packing"));
+}
+
+}  // namespace
+}  // namespace moestro::store

@@ -1,0 +1,129 @@
+#include "tests/pack/synthetic_checkpoint.h"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "common/check.h"
+#include "common/model/model_spec.h"
+#include "store/pack/convert.h"
+
+namespace moestro::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Shard {
+  nlohmann::json header = nlohmann::json::object();
+  std::string data;
+};
+
+void add_tensor(Shard& shard, const CheckpointOptions& options, const std::string& name, const std::vector<int64_t>& shape) {
+  const auto other = options.other_dtypes.find(name);
+  const DType dtype = other == options.other_dtypes.end() ? options.dtype : other->second;
+  int64_t n = 1;
+  for (const int64_t s : shape) n *= s;
+  std::vector<float> values(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) values[static_cast<size_t>(i)] = options.value ? options.value(name, i) : synthetic_value(name, i);
+  std::string bytes(static_cast<size_t>(n * dtype_bytes(dtype)), '\0');
+  const bool fits = store::convert_values(DType::kF32, reinterpret_cast<const std::byte*>(values.data()), dtype,
+                                          reinterpret_cast<std::byte*>(bytes.data()), n);
+  MOESTRO_CHECK(fits, "test values fit their format");
+  const char* format = dtype == DType::kF32 ? "F32" : dtype == DType::kBF16 ? "BF16" : "F16";
+  shard.header[name] = {{"dtype", format}, {"shape", shape}, {"data_offsets", {shard.data.size(), shard.data.size() + bytes.size()}}};
+  shard.data += bytes;
+}
+
+}  // namespace
+
+TemporaryDirectory::TemporaryDirectory() {
+  std::string name = (fs::temp_directory_path() / "moestro-test-XXXXXX").string();
+  MOESTRO_CHECK(mkdtemp(name.data()) != nullptr, "a temporary directory");
+  path_ = name;
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+float synthetic_value(const std::string& tensor, int64_t index) {
+  uint64_t x = std::hash<std::string>{}(tensor) + static_cast<uint64_t>(index) * 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 31)) * 0xbf58476d1ce4e5b9ull;
+  x ^= x >> 29;
+  return static_cast<float>(static_cast<int64_t>(x % 20001) - 10000) / 8192.0f;
+}
+
+std::string synthetic_config(const CheckpointOptions& o) {
+  nlohmann::json c = {{"architectures", {o.architecture}}, {"hidden_size", o.hidden}, {"num_hidden_layers", o.layers},
+                      {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"head_dim", 16}, {"vocab_size", o.vocab},
+                      {"max_position_embeddings", 64}, {"intermediate_size", o.ffn}, {"num_experts_per_tok", 2}};
+  c[o.architecture == "MixtralForCausalLM" ? "num_local_experts" : "num_experts"] = o.experts;
+  if (o.architecture.starts_with("Qwen")) c["moe_intermediate_size"] = o.ffn;
+  if (o.architecture == "Qwen2MoeForCausalLM") c["shared_expert_intermediate_size"] = 24;
+  return c.dump();
+}
+
+void write_checkpoint(const fs::path& dir, const CheckpointOptions& options) {
+  fs::create_directories(dir);
+  const std::string config = synthetic_config(options);
+  write_text(dir / "config.json", config);
+  write_text(dir / "generation_config.json", R"({"eos_token_id": 2})");
+  write_text(dir / "tokenizer.json", "{}");
+  const auto model = model::describe_model(config, "");
+  MOESTRO_CHECK(model.is_ok(), model.status().message());
+  std::vector<Shard> shards(static_cast<size_t>(options.shards));
+  nlohmann::json map;
+  size_t count = 0;
+  const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    const size_t number = count++ % shards.size();
+    add_tensor(shards[number], options, name, shape);
+    map[name] = "part-" + std::to_string(number) + ".safetensors";
+  };
+  for (const auto& t : model->dense) add(t.source_name, t.shape);
+  for (const auto& e : model->experts) {
+    add(e.down, {options.hidden, options.ffn});  // an order of its own: the file's is none of the packer's business
+    add(e.gate, {options.ffn, options.hidden});
+    add(e.up, {options.ffn, options.hidden});
+  }
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const std::string name = options.shards == 1 ? "model.safetensors" : "part-" + std::to_string(i) + ".safetensors";
+    write_safetensors(dir / name, shards[i].header.dump(), shards[i].data);
+  }
+  if (options.shards > 1) write_text(dir / "model.safetensors.index.json", nlohmann::json{{"weight_map", map}}.dump());
+}
+
+void write_safetensors(const fs::path& path, const std::string& header, const std::string& data) {
+  const uint64_t length = header.size();
+  std::string prefix(sizeof length, '\0');
+  std::memcpy(prefix.data(), &length, sizeof length);
+  write_text(path, prefix + header + data);
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << text;
+  MOESTRO_CHECK(out.good(), path.string());
+}
+
+std::string read_text(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+std::map<std::string, std::string> read_directory(const fs::path& dir) {
+  std::map<std::string, std::string> files;
+  if (fs::exists(dir))
+    for (const auto& entry : fs::directory_iterator(dir)) {
+      const std::string text = read_text(entry.path());
+      files[entry.path().filename().string()] = std::to_string(text.size()) + " bytes, hash " + std::to_string(std::hash<std::string>{}(text));
+    }
+  return files;
+}
+
+}  // namespace moestro::testing
