@@ -1,0 +1,166 @@
+#include "services/cli/client/client_commands.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "services/cli/client/stream_events.h"
+#include "services/cli/http_client.h"
+#include "services/cli/json_text.h"
+#include "services/cli/output.h"
+#include "services/cli/sse.h"
+
+namespace moestro::cli {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  std::string prompt, system, model, url = kDefaultUrl;
+  int64_t max_tokens = 128;
+  double temperature = 0;
+  std::optional<uint64_t> seed;
+  bool json = false;
+};
+
+std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+/// The first model that the server names.
+Result<std::string> served_model(HttpClient& client) {
+  MOESTRO_ASSIGN_OR_RETURN(const HttpReply reply, client.get("/v1/models"));
+  if (reply.status != 200) return unavailable("the server answers " + std::to_string(reply.status) + " to /v1/models: " + error_message(reply.body));
+  const Result<json> body = parse_json(reply.body);
+  if (body.is_ok() && body->is_object() && body->contains("data") && (*body)["data"].is_array() && !(*body)["data"].empty()) {
+    const std::string id = text_or((*body)["data"].front(), "id");
+    if (!id.empty()) return id;
+  }
+  return unavailable("the server names no model");
+}
+
+json request_of(const Options& options, const std::string& model) {
+  json request{{"model", model}, {"max_tokens", options.max_tokens}, {"temperature", options.temperature}};
+  if (options.seed) request["seed"] = *options.seed;
+  return request;
+}
+
+Status refusal(const HttpReply& reply) {
+  return unavailable("the server answers " + std::to_string(reply.status) + ": " + error_message(reply.body));
+}
+
+/// Prints the answer as it comes and returns it whole.
+Result<std::string> stream_answer(HttpClient& client, const std::string& path, json request) {
+  request["stream"] = true;
+  std::string answer;
+  bool done = false;
+  SseParser parser([&](std::string_view data) -> Status {
+    MOESTRO_ASSIGN_OR_RETURN(const StreamEvent event, parse_stream_event(data));
+    done = done || event.done;
+    answer += event.text;
+    const std::string text = printable(event.text);
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    if (std::fflush(stdout) != 0) return io_error("cannot write to stdout", errno);
+    return Status::ok();
+  });
+  MOESTRO_ASSIGN_OR_RETURN(const HttpReply reply,
+                           client.post_stream(path, dump(request), [&](std::string_view piece) { return parser.feed(piece); }));
+  if (reply.status != 200) return refusal(reply);
+  if (!answer.ends_with('\n')) std::putchar('\n');
+  if (!done) return unavailable("the answer broke off before its end");
+  return answer;
+}
+
+Status complete(const Options& options, HttpClient& client) {
+  std::string model = options.model;
+  if (model.empty()) {
+    MOESTRO_ASSIGN_OR_RETURN(model, served_model(client));
+  }
+  json request = request_of(options, model);
+  request["prompt"] = options.prompt == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : options.prompt;
+  if (!options.json) return stream_answer(client, "/v1/completions", std::move(request)).status();
+  MOESTRO_ASSIGN_OR_RETURN(const HttpReply reply, client.post("/v1/completions", dump(request)));
+  if (reply.status != 200) return refusal(reply);
+  std::printf("%s\n", reply.body.c_str());
+  return Status::ok();
+}
+
+/// Reads a line; false at the end of the input.
+bool read_line(bool terminal, std::string& line) {
+  if (terminal) std::fputs("> ", stdout), std::fflush(stdout);
+  return static_cast<bool>(std::getline(std::cin, line));
+}
+
+Status chat(const Options& options, HttpClient& client) {
+  std::string model = options.model;
+  if (model.empty()) {
+    MOESTRO_ASSIGN_OR_RETURN(model, served_model(client));
+  }
+  const bool terminal = ::isatty(STDIN_FILENO) == 1;
+  if (terminal) note("chatting with " + model + "; /reset forgets, /exit or Ctrl-D leaves");
+  json start = json::array();
+  if (!options.system.empty()) start.push_back({{"role", "system"}, {"content", options.system}});
+  json messages = start;
+  for (std::string line; read_line(terminal, line);) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    if (line == "/exit") break;
+    if (line == "/reset") {
+      messages = start;
+      continue;
+    }
+    messages.push_back({{"role", "user"}, {"content", line}});
+    json request = request_of(options, model);
+    request["messages"] = messages;
+    const Result<std::string> answer = stream_answer(client, "/v1/chat/completions", std::move(request));
+    if (answer.is_ok()) {
+      messages.push_back({{"role", "assistant"}, {"content", *answer}});
+      continue;
+    }
+    if (!terminal) return answer.status();
+    note(answer.status().message());
+    messages.erase(messages.size() - 1);  // asked again, it is not there twice
+  }
+  return Status::ok();
+}
+
+void add_common(CLI::App* command, Options& options) {
+  command->add_option("--url", options.url, "server")->capture_default_str();
+  command->add_option("--model", options.model, "model id; default: the first that the server has");
+  command->add_option("--max-tokens", options.max_tokens, "longest answer")->check(CLI::Range(int64_t{1}, int64_t{1} << 24))->capture_default_str();
+  command->add_option("--temperature", options.temperature, "0: always the likeliest token")->check(CLI::Range(0.0, 2.0))->capture_default_str();
+  command->add_option("--seed", options.seed, "the same seed samples the same text");
+}
+
+void run(const Options& options, CommandResult& result, Status (*action)(const Options&, HttpClient&)) {
+  const Result<Url> url = parse_url(options.url);
+  if (!url.is_ok()) return fail(result, url.status().with_context("--url"), kExitUsage);
+  HttpClient client(*url);
+  const Status status = action(options, client);
+  if (!status.is_ok()) fail(result, status);
+}
+
+}  // namespace
+
+void add_complete_command(CLI::App& app, CommandResult& result) {
+  CLI::App* command = app.add_subcommand("complete", "Continue a text");
+  auto options = std::make_shared<Options>();
+  command->add_option("prompt", options->prompt, "the text; - reads it from stdin")->required();
+  add_common(command, *options);
+  command->add_flag("--json", options->json, "the server's whole answer as JSON, not streamed");
+  command->callback([options, &result] { run(*options, result, complete); });
+}
+
+void add_chat_command(CLI::App& app, CommandResult& result) {
+  CLI::App* command = app.add_subcommand("chat", "Talk to the model, a line at a time");
+  auto options = std::make_shared<Options>();
+  options->max_tokens = 512;
+  add_common(command, *options);
+  command->add_option("--system", options->system, "system message");
+  command->callback([options, &result] { run(*options, result, chat); });
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,170 @@
+#include "services/cli/doctor/machine_facts.h"
+
+#include <fcntl.h>
+#include <linux/io_uring.h>
+#include <linux/magic.h>
+#include <sys/resource.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+namespace moestro::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kCapIpcLock = 14, kCapSysAdmin = 21;
+
+std::string read_file(const fs::path& path) {
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return in ? text.str() : std::string();
+}
+
+/// The first word after "NAME:" at the start of a line.
+std::string field(const std::string& text, const std::string& name) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(name + ":")) continue;
+    std::istringstream words(line.substr(name.size() + 1));
+    std::string word;
+    words >> word;
+    return word;
+  }
+  return {};
+}
+
+std::optional<uint64_t> number(const std::string& text, int base = 10) {
+  char* end = nullptr;
+  errno = 0;
+  const uint64_t value = std::strtoull(text.c_str(), &end, base);
+  if (end == text.c_str() || errno != 0) return std::nullopt;
+  return value;
+}
+
+/// A ring is made and closed; liburing is not needed to see whether the kernel allows it.
+int try_io_uring() {
+  io_uring_params params{};
+  const long fd = ::syscall(__NR_io_uring_setup, 4, &params);
+  if (fd < 0) return errno;
+  ::close(static_cast<int>(fd));
+  return 0;
+}
+
+/// Opens the pack's manifest with O_DIRECT, or a nameless file where there is none.
+int try_direct_io(const fs::path& dir) {
+  int fd = ::open((dir / "manifest").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) fd = ::open(dir.c_str(), O_RDWR | O_TMPFILE | O_DIRECT | O_CLOEXEC, 0600);
+  if (fd < 0) return errno;
+  ::close(fd);
+  return 0;
+}
+
+/// The word in brackets: "always within_size advise [never]".
+std::string chosen_word(const std::string& text) {
+  const size_t open = text.find('['), close = text.find(']');
+  return open == std::string::npos || close == std::string::npos ? "" : text.substr(open + 1, close - open - 1);
+}
+
+/// The number of the first of `files` that has one.
+std::optional<uint64_t> first_number(const std::vector<fs::path>& files) {
+  for (const fs::path& file : files)
+    if (const auto value = number(read_file(file))) return value;
+  return std::nullopt;
+}
+
+/// The tightest limit above this process in cgroup v2 or v1.
+std::optional<uint64_t> cgroup_limit() {
+  std::istringstream lines(read_file("/proc/self/cgroup"));
+  for (std::string line; std::getline(lines, line);) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
+    if (controllers.empty())
+      return first_number({"/sys/fs/cgroup" + path + "/memory.max", "/sys/fs/cgroup/memory.max"});
+    if (controllers.find("memory") != std::string::npos)
+      return first_number({"/sys/fs/cgroup/memory" + path + "/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.limit_in_bytes"});
+  }
+  return std::nullopt;
+}
+
+void look_at_memory(MachineFacts& facts) {
+  const std::string info = read_file("/proc/meminfo");
+  facts.memory_bytes = number(field(info, "MemTotal")).value_or(0) * 1024;
+  facts.memory_available_bytes = number(field(info, "MemAvailable")).value_or(0) * 1024;
+  if (const auto limit = cgroup_limit(); limit && *limit < facts.memory_bytes) facts.cgroup_limit_bytes = limit;
+  facts.shmem_huge = chosen_word(read_file("/sys/kernel/mm/transparent_hugepage/shmem_enabled"));
+  facts.hugetlb_pages = number(read_file("/proc/sys/vm/nr_hugepages")).value_or(0);
+  struct statfs shm {};
+  if (::statfs("/dev/shm", &shm) == 0) {
+    facts.shm_is_tmpfs = shm.f_type == TMPFS_MAGIC;
+    facts.shm_bytes = static_cast<uint64_t>(shm.f_blocks) * static_cast<uint64_t>(shm.f_bsize);
+    facts.shm_free_bytes = static_cast<uint64_t>(shm.f_bavail) * static_cast<uint64_t>(shm.f_bsize);
+  }
+}
+
+void look_at_rights(MachineFacts& facts) {
+  const std::string status = read_file("/proc/self/status");
+  const uint64_t capabilities = number(field(status, "CapEff"), 16).value_or(0);
+  facts.may_lock = (capabilities >> kCapIpcLock & 1) != 0;
+  facts.may_mount = (capabilities >> kCapSysAdmin & 1) != 0;
+  facts.seccomp_mode = static_cast<int>(number(field(status, "Seccomp")).value_or(0));
+  facts.is_root = ::geteuid() == 0;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0) facts.memlock_bytes = limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) facts.open_files = limit.rlim_cur;
+}
+
+void look_at_processor(MachineFacts& facts) {
+  facts.cores = std::max(1u, std::thread::hardware_concurrency());
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  facts.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  facts.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  facts.avx512_bf16 = __builtin_cpu_supports("avx512bf16");
+  facts.avx512_vnni = __builtin_cpu_supports("avx512vnni");
+#endif
+  std::error_code error;
+  uint64_t nodes = 0;
+  for (const auto& entry : fs::directory_iterator("/sys/devices/system/node", error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("node") && name.find_first_not_of("0123456789", 4) == std::string::npos) ++nodes;
+  }
+  facts.numa_nodes = std::max<uint64_t>(1, nodes);
+}
+
+void look_at_gpus(MachineFacts& facts) {
+  std::error_code error;
+  for (int i = 0; i < 64; ++i)
+    if (const std::string node = "/dev/nvidia" + std::to_string(i); fs::exists(node, error)) facts.gpus.push_back(node);
+  if (fs::exists("/dev/kfd", error)) facts.gpus.push_back("/dev/kfd");
+}
+
+}  // namespace
+
+MachineFacts look_at_machine(const fs::path& pack_dir) {
+  MachineFacts facts;
+  utsname name{};
+  if (::uname(&name) == 0) facts.kernel = name.release;
+  look_at_processor(facts);
+  look_at_memory(facts);
+  look_at_rights(facts);
+  look_at_gpus(facts);
+  facts.io_uring_error = try_io_uring();
+  facts.io_uring_disabled = static_cast<int>(first_number({"/proc/sys/kernel/io_uring_disabled"}).value_or(static_cast<uint64_t>(-1)));
+  facts.pack_dir = pack_dir.string();
+  std::error_code error;
+  facts.pack_dir_exists = fs::is_directory(pack_dir, error);
+  if (facts.pack_dir_exists) facts.direct_io_error = try_direct_io(pack_dir);
+  return facts;
+}
+
+}  // namespace moestro::cli

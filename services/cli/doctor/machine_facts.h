@@ -1,0 +1,47 @@
+#pragma once
+// What `doctor` sees of this machine. Plain data: tests write it by hand.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace moestro::cli {
+
+struct MachineFacts {
+  std::string kernel;  ///< "6.1.0-18-amd64"
+  uint64_t cores = 1;
+  bool avx2 = false, avx512 = false, avx512_bf16 = false, avx512_vnni = false;
+
+  uint64_t memory_bytes = 0, memory_available_bytes = 0;
+  std::optional<uint64_t> cgroup_limit_bytes;  ///< where it is below the machine's memory
+
+  int io_uring_error = 0;      ///< errno of io_uring_setup, 0: works
+  int io_uring_disabled = -1;  ///< /proc/sys/kernel/io_uring_disabled, -1: not there
+  int seccomp_mode = 0;        ///< of this process: 0 none, 1 strict, 2 filter
+
+  std::string pack_dir;        ///< that was asked about
+  bool pack_dir_exists = false;
+  int direct_io_error = 0;     ///< errno of an O_DIRECT open there, 0: works
+
+  std::string shmem_huge;      ///< the chosen word of shmem_enabled: "never"; empty: no transparent huge pages
+  uint64_t hugetlb_pages = 0;  ///< nr_hugepages
+  bool may_mount = false;      ///< CAP_SYS_ADMIN
+  bool is_root = false;
+
+  uint64_t memlock_bytes = 0;  ///< soft limit; UINT64_MAX: none
+  bool may_lock = false;       ///< CAP_IPC_LOCK
+  uint64_t open_files = 0;     ///< soft limit
+
+  bool shm_is_tmpfs = false;
+  uint64_t shm_bytes = 0, shm_free_bytes = 0;
+
+  std::vector<std::string> gpus;  ///< device nodes
+  uint64_t numa_nodes = 1;
+};
+
+/// `pack_dir`: where packs lie, for O_DIRECT. Never fails: what cannot be read stays at its default.
+MachineFacts look_at_machine(const std::filesystem::path& pack_dir);
+
+}  // namespace moestro::cli

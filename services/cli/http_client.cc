@@ -1,0 +1,151 @@
+#include "services/cli/http_client.h"
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <charconv>
+#include <optional>
+
+namespace moestro::cli {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using Tcp = asio::ip::tcp;
+
+double seconds_of(std::string_view text) {
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  return error == std::errc{} && end == text.data() + text.size() && seconds > 0 && seconds < 3600 ? seconds : 0;
+}
+
+bool is_protocol_error(const beast::error_code& error) {
+  // A peer that hangs up amid an answer is gone, not wrong.
+  return error.category() == http::make_error_code(http::error::bad_version).category() && error != http::error::end_of_stream &&
+         error != http::error::partial_message;
+}
+
+}  // namespace
+
+struct HttpClient::Impl {
+  using Parser = http::response_parser<http::buffer_body>;
+
+  Impl(Url u, HttpLimits l) : url(std::move(u)), limits(l) {}
+
+  Url url;
+  HttpLimits limits;
+  asio::io_context io;
+  std::optional<beast::tcp_stream> stream;
+  beast::flat_buffer buffer;
+
+  // Beast's timeouts work on asynchronous operations only: each call starts one and runs the loop until it is done.
+  template <typename Start>
+  beast::error_code wait_for(std::chrono::milliseconds limit, Start start) {
+    beast::error_code result = asio::error::would_block;
+    stream->expires_after(limit);
+    start([&result](beast::error_code error, auto&&...) { result = error; });
+    io.restart();
+    io.run();
+    return result;
+  }
+
+  Status failed(std::string_view doing, const beast::error_code& error) {
+    stream.reset();
+    const std::string message = "http://" + url.authority() + ": " + std::string(doing) + ": " +
+                                (error == beast::error::timeout ? "no answer in time" : error.message());
+    return is_protocol_error(error) ? corrupt(message) : unavailable(message);
+  }
+
+  Status connect() {
+    Tcp::resolver resolver(io);
+    beast::error_code error;
+    const auto endpoints = resolver.resolve(url.host, url.port, error);
+    if (error) return unavailable("host '" + url.host + "': " + error.message());
+    stream.emplace(io);
+    buffer.clear();
+    error = wait_for(limits.connect, [&](auto done) { stream->async_connect(endpoints, done); });
+    if (error) return failed("cannot connect", error).with_context("is `moestro up` running?");
+    stream->socket().set_option(Tcp::no_delay(true), error);
+    return Status::ok();
+  }
+
+  http::request<http::string_body> make_request(http::verb verb, const std::string& path, std::string_view json) {
+    http::request<http::string_body> request(verb, url.base + path, 11);
+    request.set(http::field::host, url.authority());
+    request.set(http::field::user_agent, "moestro");
+    request.set(http::field::accept, "*/*");
+    if (verb == http::verb::post) request.set(http::field::content_type, "application/json");
+    request.body() = std::string(json);
+    request.prepare_payload();
+    return request;
+  }
+
+  /// Sends and reads the answer's header. True: the connection was a kept one and died before a byte of the answer came.
+  Result<bool> exchange(const http::request<http::string_body>& request, Parser& parser) {
+    const bool reused = stream.has_value();
+    if (!reused) MOESTRO_RETURN_IF_ERROR(connect());
+    beast::error_code error = wait_for(limits.silence, [&](auto done) { http::async_write(*stream, request, done); });
+    if (!error) error = wait_for(limits.silence, [&](auto done) { http::async_read_header(*stream, buffer, parser, done); });
+    if (!error) return false;
+    const bool hung_up = error == http::error::end_of_stream || error == asio::error::connection_reset || error == asio::error::broken_pipe;
+    const Status status = failed("no answer", error);
+    if (reused && hung_up && !parser.got_some()) return true;
+    return status;
+  }
+
+  Result<HttpReply> request(http::verb verb, const std::string& path, std::string_view json, const OnBody* on_body) {
+    const auto message = make_request(verb, path, json);
+    for (int attempt = 0;; ++attempt) {
+      Parser parser;
+      parser.body_limit(limits.body_bytes_max);
+      MOESTRO_ASSIGN_OR_RETURN(const bool stale, exchange(message, parser));
+      if (!stale) return read_reply(parser, on_body);
+      if (attempt == 1) return unavailable("http://" + url.authority() + ": the server hung up");
+    }
+  }
+
+  Result<HttpReply> read_reply(Parser& parser, const OnBody* on_body) {
+    HttpReply reply;
+    const auto& head = parser.get();
+    reply.status = static_cast<int>(head.result_int());
+    const auto id = head["x-request-id"];
+    reply.request_id.assign(id.data(), id.size());
+    const auto after = head[http::field::retry_after];
+    reply.retry_after_s = seconds_of({after.data(), after.size()});
+    const bool streamed = on_body != nullptr && reply.status == 200;
+    char chunk[16384];
+    while (!parser.is_done()) {
+      parser.get().body().data = chunk;
+      parser.get().body().size = sizeof chunk;
+      beast::error_code error = wait_for(limits.silence, [&](auto done) { http::async_read_some(*stream, buffer, parser, done); });
+      const std::string_view piece(chunk, sizeof chunk - parser.get().body().size);
+      if (error && error != http::error::need_buffer) return failed("the answer broke off", error);
+      if (!streamed) {
+        reply.body += piece;
+      } else if (!piece.empty()) {
+        const Status status = (*on_body)(piece);
+        if (!status.is_ok()) return stream.reset(), status;
+      }
+    }
+    if (!parser.keep_alive()) stream.reset();
+    return reply;
+  }
+};
+
+HttpClient::HttpClient(Url url, HttpLimits limits) : impl_(std::make_unique<Impl>(std::move(url), limits)) {}
+HttpClient::HttpClient(HttpClient&&) noexcept = default;
+HttpClient& HttpClient::operator=(HttpClient&&) noexcept = default;
+HttpClient::~HttpClient() = default;
+
+Result<HttpReply> HttpClient::get(const std::string& path) { return impl_->request(http::verb::get, path, {}, nullptr); }
+Result<HttpReply> HttpClient::post(const std::string& path, std::string_view json) {
+  return impl_->request(http::verb::post, path, json, nullptr);
+}
+Result<HttpReply> HttpClient::post_stream(const std::string& path, std::string_view json, const OnBody& on_body) {
+  return impl_->request(http::verb::post, path, json, &on_body);
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,63 @@
+#include "services/cli/json_text.h"
+
+#include <nlohmann/json.hpp>
+
+namespace moestro::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kDepthMax = 200;
+
+bool too_deep(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      else if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > kDepthMax) return true;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<json> parse_json(std::string_view text) {
+  if (too_deep(text)) return invalid_argument("JSON is nested deeper than " + std::to_string(kDepthMax));
+  json value = json::parse(text, nullptr, false);
+  if (value.is_discarded()) return invalid_argument("not JSON");
+  return value;
+}
+
+std::string text_or(const json& object, const char* key, std::string otherwise) {
+  if (!object.is_object()) return otherwise;
+  const auto it = object.find(key);
+  return it != object.end() && it->is_string() ? it->get<std::string>() : otherwise;
+}
+
+uint64_t count_or(const json& object, const char* key, uint64_t otherwise) {
+  if (!object.is_object()) return otherwise;
+  const auto it = object.find(key);
+  return it != object.end() && it->is_number_unsigned() ? it->get<uint64_t>() : otherwise;
+}
+
+std::string error_message(std::string_view body) {
+  const Result<json> parsed = parse_json(body);
+  if (parsed.is_ok() && parsed->is_object() && parsed->contains("error")) {
+    const json& error = (*parsed)["error"];
+    if (error.is_string()) return error.get<std::string>();
+    const std::string message = text_or(error, "message");
+    if (!message.empty()) return message;
+  }
+  return std::string(body.substr(0, 200));
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,22 @@
+#pragma once
+// JSON from files and servers, parsed so that no input can bring the program down.
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+
+namespace moestro::cli {
+
+/// kInvalidArgument when it is not JSON or nested deeper than 200 (deep values overflow the stack when they are written or destroyed).
+Result<nlohmann::json> parse_json(std::string_view text);
+
+/// object[key] where both are what they should be, else `otherwise`.
+std::string text_or(const nlohmann::json& object, const char* key, std::string otherwise = {});
+uint64_t count_or(const nlohmann::json& object, const char* key, uint64_t otherwise = 0);
+
+/// What an OpenAI-shaped error body says, else its first 200 bytes: "prompt is too long (model demo)".
+std::string error_message(std::string_view body);
+
+}  // namespace moestro::cli

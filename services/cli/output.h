@@ -1,0 +1,50 @@
+#pragma once
+// What every command prints in the same way.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+#include "services/cli/command.h"
+
+namespace moestro::cli {
+
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+
+/// "moestro: MESSAGE" on stderr, kept to one line, and the exit code into `result`.
+void fail(CommandResult& result, const Status& status, int exit_code = kExitFailed);
+
+/// A note on stderr, after whatever progress line stands there.
+void note(std::string_view text);
+
+/// Control characters other than tab made visible, so that neither a file nor a server can write to the terminal's state.
+std::string one_line(std::string_view text);
+
+/// "12.3k", "1.25M": three digits at most.
+std::string readable_count(double count);
+
+/// Progress of a long command on stderr: a bar redrawn in place on a terminal, else a line every 5 seconds. Owned by one thread.
+class Progress {
+ public:
+  Progress(std::string label, uint64_t total);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// `now_s`: any monotonic seconds. Draws at most ten times a second.
+  void update(uint64_t done, std::string_view detail, double now_s);
+  /// Ends the line; nothing is drawn after it.
+  void finish();
+
+ private:
+  void draw(uint64_t done, std::string_view detail);
+  std::string label_;
+  uint64_t total_;
+  bool terminal_;
+  bool drawn_ = false, finished_ = false;
+  double next_s_ = 0;
+};
+
+}  // namespace moestro::cli

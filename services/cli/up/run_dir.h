@@ -1,0 +1,42 @@
+#pragma once
+// The run directory: sockets, locks, logs. Only its owner may enter it, for whoever reaches the sockets can talk to the programs.
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "common/status.h"
+
+namespace moestro::cli {
+
+/// A descriptor that closes itself.
+class Fd {
+ public:
+  explicit Fd(int fd = -1) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(other.release()) {}
+  Fd& operator=(Fd&& other) noexcept;
+  ~Fd();
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+struct RunDir {
+  std::filesystem::path path;
+  Fd up_lock;        ///< held by `up` alone: one `up` a directory
+  Fd programs_lock;  ///< inherited by the programs: free only when the last of them is gone
+};
+
+/// $XDG_RUNTIME_DIR/moestro/NAME, else /tmp/moestro-UID/NAME.
+std::filesystem::path default_run_dir(const std::string& name);
+
+/// Makes the directory (0700) or checks that it is the caller's own and closed to others, and takes both locks. Refused: a path too long
+/// for its sockets, a directory in use. Waits up to 15 s for the programs of an `up` that was killed.
+Result<RunDir> open_run_dir(const std::filesystem::path& path);
+
+/// The last `lines_max` lines of a log, at most 8 KiB.
+std::string log_tail(const std::filesystem::path& log, int lines_max);
+
+}  // namespace moestro::cli

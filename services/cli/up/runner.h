@@ -1,0 +1,27 @@
+#pragma once
+// Carries out what the Supervisor decides.
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "services/cli/http_client.h"
+#include "services/cli/up/launch_plan.h"
+#include "services/cli/up/process.h"
+#include "services/cli/up/supervisor.h"
+
+namespace moestro::cli {
+
+struct RunnerConfig {
+  Places places;
+  std::vector<Launch> launches;
+  HostPort http;
+  SupervisorLimits limits;
+};
+
+/// Runs the programs until the user stops them or they cannot be kept up. Prints "ready http://HOST:PORT" on stdout, everything else on
+/// stderr. OK after a drain; an error is followed on stderr by the last log lines of the program that caused it.
+Status run_programs(RunnerConfig config);
+
+}  // namespace moestro::cli

@@ -1,0 +1,30 @@
+#pragma once
+// Where a server is.
+
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+
+namespace moestro::cli {
+
+inline constexpr const char* kDefaultUrl = "http://127.0.0.1:8080";
+
+struct Url {
+  std::string host;  ///< a name or an address; IPv6 without its brackets
+  std::string port = "80";
+  std::string base;  ///< path before "/v1/...", without a slash at its end; often empty
+
+  std::string authority() const;  ///< "host:port" for the Host header and for messages
+};
+
+/// "http://HOST[:PORT][/BASE]". https and user names are refused by name.
+Result<Url> parse_url(std::string_view text);
+
+struct HostPort {
+  std::string host, port;
+};
+/// "HOST:PORT" or "[V6]:PORT", port 0 to 65535.
+Result<HostPort> parse_host_port(std::string_view text);
+
+}  // namespace moestro::cli
