@@ -1,0 +1,49 @@
+#pragma once
+// HTTP/1.1 on one thread; see README.md.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/status.h"
+#include "orchestrator/http/exchange.h"
+
+namespace moestro::orchestrator {
+
+struct HttpOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8080;  ///< 0: one that is free
+  uint64_t body_bytes_max = 16 << 20;
+  uint32_t header_bytes_max = 64 << 10;
+  uint32_t connections_max = 4096;
+  uint64_t unsent_bytes_max = 8 << 20;
+  std::chrono::seconds request_timeout{30};     ///< to send a request, and between two of them
+  std::chrono::seconds keep_alive_comment{10};  ///< a silent stream gets a comment line
+};
+
+class HttpServer {
+ public:
+  /// Binds and listens. `error_body(status, message)` makes the error body that is sent for what the server itself refuses.
+  static Result<std::unique_ptr<HttpServer>> listen(HttpOptions options, Handler handler,
+                                                    std::function<std::string(int, const std::string&)> error_body);
+  ~HttpServer();
+
+  uint16_t port() const;
+  /// Serves until stop(); calls handlers on this thread.
+  void run();
+  /// Runs `work` on the server's thread. From any thread.
+  void post(std::function<void()> work);
+  /// Accepts no more connections. From any thread.
+  void close_gate();
+  /// Ends run(). From any thread.
+  void stop();
+
+ private:
+  class Impl;
+  explicit HttpServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moestro::orchestrator
