@@ -70,6 +70,9 @@ class BlobSource {
   /// read is kCorrupt or kIo and names itself; the other fetched blobs still arrive.
   virtual Result<Lease> next_arrival(std::chrono::milliseconds timeout) = 0;
 
+  /// The blob that next_arrival's last error was about; empty if it concerned the source as a whole.
+  virtual std::optional<uint32_t> failed_blob() const { return std::nullopt; }
+
   /// Withdraws every fetch that has not arrived yet (a failed or cancelled step).
   virtual void cancel_fetches() = 0;
 

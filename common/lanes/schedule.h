@@ -1,0 +1,55 @@
+#pragma once
+// Which tasks a step has and what waits for what. The same schedule drives the CPU and a forecast.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/lanes/task_graph.h"
+
+namespace moestro::lanes {
+
+/// What of a model a schedule needs to know; bytes are of weights as stored.
+struct LayerShape {
+  bool sparse = false;
+  double attention_weight_bytes = 0, kv_bytes_per_token = 0, attention_parameters = 0;
+  double router_parameters = 0, router_weight_bytes = 0;
+  double dense_parameters = 0, dense_weight_bytes = 0;    ///< of a dense layer's MLP
+  double shared_parameters = 0, shared_weight_bytes = 0;  ///< 0: no shared expert
+  double expert_parameters = 0, expert_bytes = 0;
+};
+
+struct ModelShape {
+  std::vector<LayerShape> layers;
+  double embed_bytes_per_token = 0;
+  double head_parameters = 0, head_weight_bytes = 0;
+};
+
+/// One step: how much of everything.
+struct StepShape {
+  int64_t tokens = 0;         ///< rows of the batch
+  int64_t context = 0;        ///< sum over rows of the positions they attend to
+  int64_t logit_rows = 0;     ///< rows that need logits
+};
+
+/// An expert that a layer's tokens were routed to.
+struct RoutedExpert {
+  int32_t expert = 0;
+  int32_t rows = 0;
+};
+
+class Schedule {
+ public:
+  virtual ~Schedule() = default;
+  /// Adds what is known before the step runs to an empty graph.
+  virtual void begin(const StepShape& step, TaskGraph& graph) = 0;
+  /// Called when the router of `layer` has run, before its task ends: adds the reads and products of `routed`.
+  virtual void expand(int32_t layer, std::span<const RoutedExpert> routed, TaskGraph& graph) = 0;
+};
+
+/// Layer after layer for the whole batch, each expert once: the experts of a layer are read as soon as its router has run, and
+/// run in the order in which they become present.
+std::unique_ptr<Schedule> make_layerwise_schedule(ModelShape model);
+
+}  // namespace moestro::lanes

@@ -1,0 +1,159 @@
+#include "services/worker/engine/dense_weights.h"
+
+#include <cstring>
+
+#include "common/float16.h"
+
+namespace moestro::engine {
+namespace {
+
+using kernels::Weight;
+using store::PackedTensor;
+
+// A store that reads from a slow drive delivers something within this time; else it is stuck, and saying so beats waiting.
+constexpr std::chrono::milliseconds kArrivalWait{1000};
+constexpr int kArrivalWaitsMax = 300;
+
+int64_t element_count(const PackedTensor& t) {
+  int64_t n = 1;
+  for (const int64_t d : t.shape) n *= d;
+  return n;
+}
+
+float read_element(const std::byte* data, DType dtype, size_t i) {
+  if (dtype == DType::kF32) {
+    float f;
+    std::memcpy(&f, data + 4 * i, 4);
+    return f;
+  }
+  uint16_t h;
+  std::memcpy(&h, data + 2 * i, 2);
+  return dtype == DType::kBF16 ? bf16_to_f32(h) : f16_to_f32(h);
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (const int64_t d : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(d);
+  return text + "]";
+}
+
+/// The pack holds every tensor of the description, with its shape.
+Status check_tensors(const std::unordered_map<std::string, const PackedTensor*>& tensors, const model::ModelDescription& description) {
+  for (const model::DenseTensor& wanted : description.dense) {
+    const auto found = tensors.find(wanted.name);
+    if (found == tensors.end()) return corrupt("the pack lacks tensor '" + wanted.name + "'; pack the model again");
+    if (found->second->shape != wanted.shape)
+      return corrupt("tensor '" + wanted.name + "' is " + shape_text(found->second->shape) + ", config.json says " +
+                     shape_text(wanted.shape));
+    if (is_quantised(found->second->dtype)) return unsupported("quantised dense tensor '" + wanted.name + "'");
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Status DenseWeights::lease_blobs(store::BlobSource& source) {
+  const auto& blobs = source.manifest().blobs;
+  std::vector<uint32_t> missing;
+  for (uint32_t i = 0; i < blobs.size(); ++i) {
+    if (blobs[i].kind != store::BlobKind::kDense) continue;
+    if (auto lease = source.try_pin(i)) leases_.emplace(i, std::move(*lease));
+    else missing.push_back(i);
+  }
+  if (missing.empty()) return Status::ok();
+  MOESTRO_RETURN_IF_ERROR(source.fetch(missing, {}));
+  int waits = 0;
+  for (size_t left = missing.size(); left > 0;) {
+    Result<store::Lease> arrival = source.next_arrival(kArrivalWait);
+    if (arrival.is_ok()) {
+      const uint32_t blob = arrival->blob();
+      leases_.emplace(blob, std::move(*arrival));
+      --left, waits = 0;
+    } else if (arrival.status().code() != Code::kUnavailable || ++waits >= kArrivalWaitsMax) {
+      source.cancel_fetches();
+      return arrival.status().with_context("loading the dense weights");
+    }
+  }
+  return Status::ok();
+}
+
+Result<Weight> DenseWeights::weight(const Tensors& tensors, const std::string& name, const kernels::Ops& ops) const {
+  const auto found = tensors.find(name);
+  if (found == tensors.end() || found->second->shape.size() != 2) return corrupt("the pack lacks the matrix '" + name + "'");
+  const PackedTensor& t = *found->second;
+  if (!ops.supports(t.dtype)) return unsupported("tensor '" + name + "' as " + std::string(dtype_name(t.dtype)) + " on this device");
+  return Weight{leases_.at(t.blob).data() + t.offset, t.dtype, t.shape[0], t.shape[1]};
+}
+
+Result<const float*> DenseWeights::vector(const Tensors& tensors, const std::string& name) {
+  const auto found = tensors.find(name);
+  if (found == tensors.end()) return corrupt("the pack lacks tensor '" + name + "'");
+  const PackedTensor& t = *found->second;
+  std::vector<float>& copy = converted_.emplace_back(static_cast<size_t>(element_count(t)));
+  const std::byte* data = leases_.at(t.blob).data() + t.offset;
+  for (size_t i = 0; i < copy.size(); ++i) copy[i] = read_element(data, t.dtype, i);
+  return copy.data();
+}
+
+Status DenseWeights::load_layer(const Tensors& tensors, const model::LayerSpec& spec, const kernels::Ops& ops, LayerWeights& out) {
+  const std::string prefix = "layers." + std::to_string(spec.index.value) + ".";
+  const auto matrix = [&](const char* name, Weight& w) -> Status {
+    MOESTRO_ASSIGN_OR_RETURN(w, weight(tensors, prefix + name, ops));
+    return Status::ok();
+  };
+  const auto floats = [&](const char* name, const float*& p) -> Status {
+    MOESTRO_ASSIGN_OR_RETURN(p, vector(tensors, prefix + name));
+    return Status::ok();
+  };
+  const auto mlp = [&](const std::string& part, MlpWeights& w) -> Status {
+    MOESTRO_RETURN_IF_ERROR(matrix((part + ".gate.weight").c_str(), w.gate));
+    MOESTRO_RETURN_IF_ERROR(matrix((part + ".up.weight").c_str(), w.up));
+    return matrix((part + ".down.weight").c_str(), w.down);
+  };
+  MOESTRO_RETURN_IF_ERROR(floats("input_norm.weight", out.input_norm));
+  MOESTRO_RETURN_IF_ERROR(floats("post_attention_norm.weight", out.post_norm));
+  MOESTRO_RETURN_IF_ERROR(matrix("attn.q.weight", out.q));
+  MOESTRO_RETURN_IF_ERROR(matrix("attn.k.weight", out.k));
+  MOESTRO_RETURN_IF_ERROR(matrix("attn.v.weight", out.v));
+  MOESTRO_RETURN_IF_ERROR(matrix("attn.o.weight", out.o));
+  if (spec.attention.qkv_bias) {
+    MOESTRO_RETURN_IF_ERROR(floats("attn.q.bias", out.q_bias));
+    MOESTRO_RETURN_IF_ERROR(floats("attn.k.bias", out.k_bias));
+    MOESTRO_RETURN_IF_ERROR(floats("attn.v.bias", out.v_bias));
+  }
+  if (spec.attention.output_bias) MOESTRO_RETURN_IF_ERROR(floats("attn.o.bias", out.o_bias));
+  if (spec.attention.qk_norm != model::AttentionSpec::QkNorm::kNone) {
+    MOESTRO_RETURN_IF_ERROR(floats("attn.q_norm.weight", out.q_norm));
+    MOESTRO_RETURN_IF_ERROR(floats("attn.k_norm.weight", out.k_norm));
+  }
+  if (!spec.moe_index) return mlp("mlp", out.mlp);
+  // The router decides which experts run: f32, so that its logits are as exact as its weights are.
+  const float* router = nullptr;
+  MOESTRO_RETURN_IF_ERROR(floats("router.weight", router));
+  out.router = {router, DType::kF32, spec.moe.experts, spec.moe.expert.hidden};
+  if (spec.moe.shared_ffn > 0) MOESTRO_RETURN_IF_ERROR(mlp("shared", out.shared));
+  if (spec.moe.shared_gate) MOESTRO_RETURN_IF_ERROR(matrix("shared_gate.weight", out.shared_gate));
+  return Status::ok();
+}
+
+Result<DenseWeights> DenseWeights::load(store::BlobSource& source, const model::ModelDescription& description,
+                                        const kernels::Ops& ops) {
+  DenseWeights weights;
+  Tensors tensors;
+  for (const PackedTensor& t : source.manifest().tensors) tensors.emplace(t.name, &t);
+  MOESTRO_RETURN_IF_ERROR(check_tensors(tensors, description));
+  MOESTRO_RETURN_IF_ERROR(weights.lease_blobs(source));
+  MOESTRO_ASSIGN_OR_RETURN(weights.embed_, weights.weight(tensors, "embed.weight", ops));
+  if (description.spec.tied_embeddings) {
+    weights.head_ = weights.embed_;
+  } else {
+    MOESTRO_ASSIGN_OR_RETURN(weights.head_, weights.weight(tensors, "head.weight", ops));
+  }
+  MOESTRO_ASSIGN_OR_RETURN(weights.norm_, weights.vector(tensors, "norm.weight"));
+  weights.layers_.resize(description.spec.layers.size());
+  for (size_t i = 0; i < weights.layers_.size(); ++i)
+    MOESTRO_RETURN_IF_ERROR(weights.load_layer(tensors, description.spec.layers[i], ops, weights.layers_[i]));
+  return weights;
+}
+
+}  // namespace moestro::engine

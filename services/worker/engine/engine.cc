@@ -1,0 +1,222 @@
+#include "services/worker/engine/engine.h"
+
+#include <algorithm>
+
+#include "services/worker/engine/forward.h"
+#include "services/worker/engine/output_head.h"
+#include "services/worker/engine/plan_check.h"
+
+namespace moestro::engine {
+namespace {
+
+/// The forward pass, and the head as the graph's last task.
+class StepRunner final : public lanes::TaskRunner {
+ public:
+  StepRunner(Forward& forward, const std::function<void()>& head) : forward_(forward), head_(head) {}
+  Status run(lanes::TaskId id, const lanes::Task& task) override {
+    if (task.kind != lanes::TaskKind::kHead) return forward_.run(id, task);
+    head_();
+    return Status::ok();
+  }
+  Result<bool> start(lanes::TaskId id, const lanes::Task& task) override { return forward_.start(id, task); }
+  Status flush() override { return forward_.flush(); }
+  Result<lanes::TaskId> wait_any() override { return forward_.wait_any(); }
+
+ private:
+  Forward& forward_;
+  const std::function<void()>& head_;
+};
+
+Status check_options(const EngineOptions& o) {
+  if (o.kv_tokens < kernels::kKvBlockTokens) return invalid_argument("the KV cache needs at least 16 tokens (--kv-tokens)");
+  if (o.kv_tokens > (int64_t{1} << 32)) return invalid_argument("the KV cache is limited to 4 Gi tokens (--kv-tokens)");
+  if (o.step_tokens_max < 1 || o.step_sequences_max < 1) return invalid_argument("a step has at least one token and one sequence");
+  if (o.context_max < 0) return invalid_argument("the context is negative (--context)");
+  if (o.kv_dtype != DType::kF32 && o.kv_dtype != DType::kBF16)
+    return unsupported("a KV cache of " + std::string(dtype_name(o.kv_dtype)) + "; f32 and bf16 are");
+  return Status::ok();
+}
+
+}  // namespace
+
+struct Engine::Impl {
+  EngineOptions options;
+  store::BlobSource& source;
+  kernels::Ops& ops;
+  const Clock& clock;
+  model::ModelDescription description;
+  EngineLimits limits;
+  ExpertLayout layout;
+  std::optional<DenseWeights> weights;
+  std::optional<KvCache> cache;
+  std::optional<ExpertDispatch> experts;
+  RopeTables rope;
+  lanes::ModelShape shape;
+  std::unique_ptr<lanes::Schedule> schedule;
+  std::optional<Forward> forward;
+  std::optional<OutputHead> head;
+  lanes::CpuExecutor executor;
+  lanes::Timeline* timeline = nullptr;
+  RouteObserver observer;
+
+  SequenceTable sequences;
+  std::vector<TokenRange> ranges;
+  std::vector<Status> failed;
+  StepBatch batch;
+  lanes::TaskGraph graph;
+  std::vector<uint32_t> count_scratch;
+
+  Impl(const EngineOptions& o, store::BlobSource& s, kernels::Ops& k, const Clock& c)
+      : options(o), source(s), ops(k), clock(c), executor(c) {}
+
+  Status load();
+  Status prepare(const StepPlan& plan);
+  Status admit(const StepPlan& plan, uint32_t index);
+  Result<lanes::ExecutionTotals> execute(const StepPlan& plan, std::vector<SequenceOutcome>& outcomes);
+  void finish(const StepPlan& plan, uint32_t index, SequenceOutcome& out);
+};
+
+Status Engine::Impl::load() {
+  MOESTRO_RETURN_IF_ERROR(check_options(options));
+  const store::Manifest& manifest = source.manifest();
+  MOESTRO_ASSIGN_OR_RETURN(description, model::describe_model(manifest.config_json, manifest.generation_config_json));
+  const model::ModelSpec& spec = description.spec;
+  const int64_t moe_layers = spec.moe_layers();
+  if (moe_layers == 0) return unsupported("a model without a single MoE layer");
+  const DType precision = options.expert_precision.value_or(manifest.expert_precisions.front());
+  layout = ExpertLayout(spec.moe().expert.hidden, spec.moe().expert.ffn, precision);
+  if (!ops.supports(precision)) return unsupported("experts as " + std::string(dtype_name(precision)) + " on this device");
+  MOESTRO_ASSIGN_OR_RETURN(experts, ExpertDispatch::create(source, moe_layers, spec.moe().experts, precision));
+  for (const store::Blob& b : manifest.blobs)
+    if (b.kind == store::BlobKind::kExpert && b.precision == precision && b.length != static_cast<uint64_t>(layout.bytes()))
+      return corrupt("expert " + std::to_string(b.expert.value) + " of MoE layer " + std::to_string(b.moe_layer.value) + " has " +
+                     std::to_string(b.length) + " bytes, its shape needs " + std::to_string(layout.bytes()));
+  MOESTRO_ASSIGN_OR_RETURN(weights, DenseWeights::load(source, description, ops));
+
+  const int64_t blocks = ceil_div(options.kv_tokens, kernels::kKvBlockTokens);
+  const int64_t context = options.context_max > 0 ? options.context_max : spec.max_position;
+  limits = {.model = options.model, .vocab = spec.vocab, .kv_blocks = blocks,
+            .context_max = std::min(context, blocks * kernels::kKvBlockTokens),
+            .step_tokens_max = options.step_tokens_max, .step_sequences_max = options.step_sequences_max};
+  MOESTRO_ASSIGN_OR_RETURN(cache, KvCache::create(spec, blocks, options.kv_dtype, options.poison_kv));
+  rope = RopeTables(spec.rope, limits.context_max);
+  shape = model_shape(spec, *weights, layout, options.kv_dtype);
+  schedule = lanes::make_layerwise_schedule(shape);
+  forward.emplace(Forward::Parts{spec, *weights, layout, ops, *cache, *experts, *schedule}, options.step_tokens_max, options.poison_kv);
+  head.emplace(spec, *weights, ops);
+  return Status::ok();
+}
+
+Status Engine::Impl::admit(const StepPlan& plan, uint32_t index) {
+  const PlanSequence& s = plan.sequences[index];
+  SequenceState& state = sequences.obtain(s.id);
+  MOESTRO_RETURN_IF_ERROR(update_blocks(s, limits, state.blocks));
+  MOESTRO_RETURN_IF_ERROR(check_sequence(plan, s, ranges[index], state, limits, *cache));
+  batch.add(plan, index, ranges[index], state, rope);
+  const int64_t first = plan.tokens[ranges[index].first].position;
+  cache->mark_written(state.blocks, first, first + ranges[index].count);
+  return Status::ok();
+}
+
+Status Engine::Impl::prepare(const StepPlan& plan) {
+  MOESTRO_RETURN_IF_ERROR(check_plan(plan, limits, ranges));
+  for (const SequenceId id : plan.released) sequences.forget(id);
+  for (const KvCopy& c : plan.kv_copies) cache->copy_block(c.from, c.to);
+  batch.clear();
+  batch.rows_of.resize(plan.sequences.size());
+  failed.assign(plan.sequences.size(), Status::ok());
+  for (uint32_t i = 0; i < plan.sequences.size(); ++i) failed[i] = admit(plan, i);
+  return Status::ok();
+}
+
+Result<lanes::ExecutionTotals> Engine::Impl::execute(const StepPlan& plan, std::vector<SequenceOutcome>& outcomes) {
+  if (batch.rows() == 0) return lanes::ExecutionTotals{};
+  graph.clear();
+  schedule->begin({batch.rows(), batch.context, static_cast<int64_t>(batch.logit_rows.size())}, graph);
+  forward->begin(plan.id, batch, graph, failed);
+  const std::function<void()> run_head = [&] { head->run(plan, batch, forward->hidden(), failed, outcomes); };
+  StepRunner runner(*forward, run_head);
+  if (timeline != nullptr) timeline->begin_step(plan.id.value);
+  auto totals = executor.execute(graph, runner, timeline);
+  if (timeline != nullptr) timeline->end_step();
+  if (!totals.is_ok()) forward->abandon();
+  return totals;
+}
+
+void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome& out) {
+  out.id = plan.sequences[index].id;
+  out.status = failed[index];
+  SequenceState& state = sequences.obtain(out.id);
+  state.last_plan = plan.id;
+  state.last_sampled = -1;
+  if (!out.status.is_ok()) {
+    out.sampled.clear();
+    out.scores.clear();
+    return;
+  }
+  const TokenRange rows = batch.rows_of[index];
+  const int64_t first = batch.positions[rows.first], last = first + rows.count;
+  const int64_t top_k = description.spec.moe().top_k, moe_layers = description.spec.moe_layers();
+  const int64_t fresh = std::clamp<int64_t>(state.counted - first, 0, rows.count);
+  activation::count_routes(forward->routes(), moe_layers, batch.rows(), top_k, rows.first + fresh, rows.first + rows.count, count_scratch,
+                           out.activations);
+  if (observer && fresh < rows.count)
+    observer({out.id, state.decoding, first + fresh, rows.count - fresh, moe_layers, top_k, batch.rows(), rows.first + fresh,
+              forward->routes(), forward->route_weights()});
+  state.counted = std::max(state.counted, last);
+  if (!plan.sequences[index].score_targets.empty()) out.scores.resize(plan.sequences[index].score_targets.size());
+  if (!out.sampled.empty()) {
+    state.last_sampled = out.sampled.back().id;
+    state.decoding = true;
+  }
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, store::BlobSource& source, kernels::Ops& ops,
+                                               const Clock& clock) {
+  auto impl = std::make_unique<Impl>(options, source, ops, clock);
+  MOESTRO_RETURN_IF_ERROR(impl->load());
+  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+const model::ModelSpec& Engine::spec() const { return impl_->description.spec; }
+const EngineLimits& Engine::limits() const { return impl_->limits; }
+int64_t Engine::kv_bytes() const { return impl_->cache->bytes(); }
+void Engine::set_timeline(lanes::Timeline* timeline) { impl_->timeline = timeline; }
+void Engine::set_route_observer(RouteObserver observer) { impl_->observer = std::move(observer); }
+
+void Engine::forget_all() {
+  impl_->sequences.forget_all();
+  impl_->cache->forget_all();
+}
+
+double Engine::weight_bytes_per_token() const {
+  double bytes = impl_->shape.head_weight_bytes + impl_->shape.embed_bytes_per_token;
+  const auto top_k = static_cast<double>(spec().moe().top_k);
+  for (const lanes::LayerShape& l : impl_->shape.layers)
+    bytes += l.attention_weight_bytes + l.router_weight_bytes + l.dense_weight_bytes + l.shared_weight_bytes + top_k * l.expert_bytes;
+  return bytes;
+}
+
+Result<StepOutcome> Engine::step(const StepPlan& plan) {
+  Impl& e = *impl_;
+  const Nanos begin = e.clock.now();
+  const store::BlobSource::Counters before = e.source.counters();
+  MOESTRO_RETURN_IF_ERROR(e.prepare(plan));
+  StepOutcome out;
+  out.plan = plan.id;
+  out.sequences.resize(plan.sequences.size());
+  MOESTRO_ASSIGN_OR_RETURN(const lanes::ExecutionTotals totals, e.execute(plan, out.sequences));
+  for (uint32_t i = 0; i < plan.sequences.size(); ++i) e.finish(plan, i, out.sequences[i]);
+  const store::BlobSource::Counters after = e.source.counters();
+  out.expert_hits = after.hits - before.hits;
+  out.expert_misses = after.misses - before.misses;
+  out.fetched_bytes = after.fetched_bytes - before.fetched_bytes;
+  out.stall_us = static_cast<uint64_t>(totals.stalled.count() / 1000);
+  out.step_us = static_cast<uint64_t>((e.clock.now() - begin).count() / 1000);
+  return out;
+}
+
+}  // namespace moestro::engine

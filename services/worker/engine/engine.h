@@ -1,0 +1,60 @@
+#pragma once
+// The inference engine: steps of tokens in, tokens and scores out.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/clock.h"
+#include "common/lanes/timeline.h"
+#include "common/model/model_spec.h"
+#include "kernels/ops.h"
+#include "services/worker/engine/engine_options.h"
+#include "services/worker/engine/step_plan.h"
+#include "store/blob_source.h"
+
+namespace moestro::engine {
+
+/// Routes of the tokens of one sequence in one step, for the routing trace.
+struct RoutedTokens {
+  SequenceId sequence;
+  bool decode = false;
+  int64_t first_position = 0, tokens = 0;
+  int64_t moe_layers = 0, top_k = 0;
+  int64_t step_tokens = 0, first_row = 0;
+  std::span<const int32_t> ids;     ///< of the whole step: [moe_layers][step_tokens][top_k]
+  std::span<const float> weights;
+};
+using RouteObserver = std::function<void(const RoutedTokens&)>;
+
+class Engine {
+ public:
+  /// Leases the dense weights and makes all buffers. `source`, `ops` and `clock` outlive the engine.
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, store::BlobSource& source, kernels::Ops& ops,
+                                                const Clock& clock);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const model::ModelSpec& spec() const;
+  const EngineLimits& limits() const;
+  /// Bytes of the KV cache.
+  int64_t kv_bytes() const;
+  /// Bytes of weights that one decoded token reads: dense weights, and its experts.
+  double weight_bytes_per_token() const;
+
+  /// Runs one plan. An error concerns the plan as a whole; what is wrong with one sequence is in its outcome.
+  Result<StepOutcome> step(const StepPlan& plan);
+  /// Forgets every sequence and all KV contents (a new KV epoch).
+  void forget_all();
+
+  void set_timeline(lanes::Timeline* timeline);  ///< may be null; outlives the engine
+  void set_route_observer(RouteObserver observer);
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moestro::engine

@@ -1,0 +1,32 @@
+#pragma once
+// What an engine is built with, and the limits that follow from it.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/dtype.h"
+
+namespace moestro::engine {
+
+struct EngineOptions {
+  std::string model;            ///< id as served; a plan for another model is refused
+  int64_t kv_tokens = 8192;     ///< capacity of the KV cache, rounded up to whole blocks
+  int64_t context_max = 0;      ///< positions of a sequence; 0: the model's, at most the cache's
+  int64_t step_tokens_max = 512;
+  int64_t step_sequences_max = 256;
+  std::optional<DType> expert_precision;  ///< none: the pack's first
+  DType kv_dtype = DType::kF32;
+  bool poison_kv = false;       ///< tests: the empty cache is NaN
+};
+
+/// What plans are checked against.
+struct EngineLimits {
+  std::string model;
+  int64_t vocab = 0;
+  int64_t kv_blocks = 0;
+  int64_t context_max = 0;
+  int64_t step_tokens_max = 0, step_sequences_max = 0;
+};
+
+}  // namespace moestro::engine

@@ -1,0 +1,64 @@
+#pragma once
+// Which tokens go to which expert, and the leases of the experts of the layer at hand.
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/lanes/executor.h"
+#include "common/lanes/schedule.h"
+#include "kernels/ops.h"
+#include "store/blob_source.h"
+
+namespace moestro::engine {
+
+class ExpertDispatch {
+ public:
+  static Result<ExpertDispatch> create(store::BlobSource& source, int64_t moe_layers, int64_t experts, DType precision);
+
+  /// Sorts the choices of a layer, ids [tokens, top_k], by expert. The result holds every expert that has rows, by id.
+  std::span<const lanes::RoutedExpert> route(MoeLayerId layer, std::span<const int32_t> ids, int64_t top_k);
+  /// (token, rank) of an expert, by token.
+  std::span<const kernels::RoutedRow> rows(int32_t expert) const;
+
+  void begin_step(PlanId plan) { plan_ = plan; }
+  /// True: the expert is resident and leased now. False: the read is noted; request_missing() asks for it.
+  bool acquire(lanes::TaskId read, int32_t expert);
+  Status request_missing();
+
+  struct Arrival {
+    lanes::TaskId read = -1;
+    Status status;  ///< an error: this expert cannot be had, and it says which
+  };
+  /// Waits for the next expert that was asked for.
+  Result<Arrival> wait();
+
+  /// Null if the expert could not be had.
+  const std::byte* data(int32_t expert) const;
+  void release(int32_t expert) { leases_[static_cast<size_t>(expert)].release(); }
+  /// After an error: lets go of everything and forgets what is under way.
+  void abandon();
+
+ private:
+  ExpertDispatch(store::BlobSource& source, int64_t experts) : source_(&source), experts_(experts) {}
+  uint32_t blob_of(int32_t expert) const {
+    return blob_of_[static_cast<size_t>(static_cast<int64_t>(layer_.value) * experts_ + expert)];
+  }
+
+  store::BlobSource* source_;
+  int64_t experts_;
+  std::vector<uint32_t> blob_of_;    ///< [moe_layer, expert] -> blob
+  std::vector<int32_t> expert_of_;   ///< blob -> expert; -1: not an expert
+  PlanId plan_;
+  MoeLayerId layer_;
+  std::vector<int32_t> first_row_;   ///< [experts + 1] into rows_
+  std::vector<int32_t> cursor_;
+  std::vector<kernels::RoutedRow> rows_;
+  std::vector<lanes::RoutedExpert> routed_;
+  std::vector<store::Lease> leases_;           ///< by expert
+  std::vector<lanes::TaskId> read_of_;         ///< by expert, -1: not under way
+  std::vector<uint32_t> missing_;
+};
+
+}  // namespace moestro::engine

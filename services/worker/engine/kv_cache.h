@@ -1,0 +1,48 @@
+#pragma once
+// The contents of the paged KV cache. Which block belongs to whom is the scheduler's business; the cache knows how much of each block
+// has been written, so that a plan which would read what nobody wrote is refused.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/model/model_spec.h"
+#include "common/status.h"
+#include "kernels/ops.h"
+
+namespace moestro::engine {
+
+class KvCache {
+ public:
+  /// kExhausted if the memory is not there; the message says how to ask for less.
+  static Result<KvCache> create(const model::ModelSpec& spec, int64_t blocks, DType dtype, bool poison);
+
+  int64_t blocks() const { return blocks_; }
+  const kernels::KvView& layer(size_t index) const { return layers_[index]; }
+  const kernels::AttentionShape& shape(size_t index) const { return shapes_[index]; }
+  int64_t bytes() const { return bytes_; }
+
+  /// Tokens of the block that have been written.
+  int64_t filled(uint32_t block) const { return filled_[block]; }
+  /// Records that positions [first, last) of a sequence with this block table are written now.
+  void mark_written(std::span<const uint32_t> table, int64_t first, int64_t last);
+  /// Both in range.
+  void copy_block(uint32_t from, uint32_t to);
+  /// A new epoch: nothing is written.
+  void forget_all();
+
+ private:
+  struct Free {
+    void operator()(void* p) const;
+  };
+  KvCache() = default;
+  int64_t blocks_ = 0, bytes_ = 0;
+  std::vector<std::unique_ptr<void, Free>> memory_;
+  std::vector<kernels::KvView> layers_;
+  std::vector<kernels::AttentionShape> shapes_;
+  std::vector<int64_t> block_bytes_;
+  std::vector<uint8_t> filled_;
+};
+
+}  // namespace moestro::engine

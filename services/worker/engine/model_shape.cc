@@ -1,0 +1,45 @@
+#include "services/worker/engine/forward.h"
+
+namespace moestro::engine {
+namespace {
+
+double parameters(const kernels::Weight& w) { return static_cast<double>(w.rows * w.cols); }
+double bytes(const kernels::Weight& w) { return parameters(w) * static_cast<double>(dtype_bytes(w.dtype)); }
+
+}  // namespace
+
+lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& weights, const ExpertLayout& experts, DType kv) {
+  lanes::ModelShape shape;
+  shape.embed_bytes_per_token = static_cast<double>(spec.hidden * dtype_bytes(weights.embed().dtype));
+  shape.head_parameters = parameters(weights.head());
+  shape.head_weight_bytes = bytes(weights.head());
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const model::LayerSpec& layer = spec.layers[i];
+    const LayerWeights& w = weights.layer(i);
+    lanes::LayerShape s;
+    for (const kernels::Weight* m : {&w.q, &w.k, &w.v, &w.o}) {
+      s.attention_parameters += parameters(*m);
+      s.attention_weight_bytes += bytes(*m);
+    }
+    s.kv_bytes_per_token = static_cast<double>(2 * layer.kv.heads * layer.kv.head_dim * dtype_bytes(kv));
+    s.sparse = layer.moe_index.has_value();
+    for (const kernels::Weight* m : {&w.mlp.gate, &w.mlp.up, &w.mlp.down}) {
+      s.dense_parameters += parameters(*m);
+      s.dense_weight_bytes += bytes(*m);
+    }
+    for (const kernels::Weight* m : {&w.shared.gate, &w.shared.up, &w.shared.down}) {
+      s.shared_parameters += parameters(*m);
+      s.shared_weight_bytes += bytes(*m);
+    }
+    s.router_parameters = parameters(w.router);
+    s.router_weight_bytes = bytes(w.router);
+    if (s.sparse) {
+      s.expert_parameters = static_cast<double>(3 * experts.hidden() * experts.ffn());
+      s.expert_bytes = static_cast<double>(experts.bytes());
+    }
+    shape.layers.push_back(s);
+  }
+  return shape;
+}
+
+}  // namespace moestro::engine

@@ -1,0 +1,32 @@
+#pragma once
+// From the last layer's rows to tokens and scores: only rows that need logits, a tile of them at a time.
+
+#include <vector>
+
+#include "kernels/ops.h"
+#include "services/worker/engine/dense_weights.h"
+#include "services/worker/engine/sampler.h"
+#include "services/worker/engine/step_batch.h"
+
+namespace moestro::engine {
+
+class OutputHead {
+ public:
+  OutputHead(const model::ModelSpec& spec, const DenseWeights& weights, kernels::Ops& ops);
+
+  /// Fills sampled and scores of `outcomes` (one per sequence of the plan). A row with a logit that is not finite fails its sequence.
+  void run(const StepPlan& plan, const StepBatch& batch, const float* hidden, std::vector<Status>& failed,
+           std::vector<SequenceOutcome>& outcomes);
+
+ private:
+  void finish_row(const PlanSequence& sequence, const LogitRow& row, int64_t first_row, int64_t position,
+                  std::span<const float> logits, SequenceOutcome& out);
+
+  const model::ModelSpec& spec_;
+  const DenseWeights& weights_;
+  kernels::Ops& ops_;
+  Sampler sampler_;
+  std::vector<float> rows_, logits_;
+};
+
+}  // namespace moestro::engine

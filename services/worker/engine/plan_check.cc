@@ -1,0 +1,103 @@
+#include "services/worker/engine/plan_check.h"
+
+#include <cmath>
+
+namespace moestro::engine {
+namespace {
+
+constexpr int64_t kBlock = kernels::kKvBlockTokens;
+
+std::string name_of(const PlanSequence& s) { return "sequence " + std::to_string(s.id.value); }
+
+Status check_sampling(const PlanSequence& s, int64_t vocab) {
+  const Sampling& p = s.sampling;
+  const auto bad = [&](const char* what) { return invalid_argument(name_of(s) + ": " + what); };
+  if (!std::isfinite(p.temperature) || p.temperature < 0) return bad("temperature is not a number >= 0");
+  if (p.top_k < 0) return bad("top_k is negative");
+  if (!(p.top_p > 0 && p.top_p <= 1)) return bad("top_p is not in (0, 1]");
+  if (!(p.min_p >= 0 && p.min_p <= 1)) return bad("min_p is not in [0, 1]");
+  if (p.logprobs < -1 || p.logprobs > kLogprobsMax) return bad("logprobs is not between 0 and 128");
+  if (s.score_top < 0 || s.score_top > kLogprobsMax) return bad("score_top is not between 0 and 128");
+  for (const TokenId t : s.score_targets)
+    if (t < -1 || t >= vocab) return bad("a score target is not a token of the vocabulary");
+  return Status::ok();
+}
+
+Status check_written(const PlanSequence& s, const std::vector<uint32_t>& table, int64_t first, const KvCache& cache) {
+  for (int64_t p = 0; p < first; p += kBlock) {
+    const int64_t needed = std::min(kBlock, first - p);
+    if (cache.filled(table[static_cast<size_t>(p / kBlock)]) < needed)
+      return invalid_argument(name_of(s) + ": position " + std::to_string(first) + " follows positions that this cache does not hold" +
+                              " (from " + std::to_string(p) + "); prefill the sequence again");
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Status check_plan(const StepPlan& plan, const EngineLimits& limits, std::vector<TokenRange>& ranges) {
+  const std::string name = "plan " + std::to_string(plan.id.value);
+  if (plan.model != limits.model) return invalid_argument(name + " is for model '" + plan.model + "', this worker has '" + limits.model + "'");
+  if (static_cast<int64_t>(plan.tokens.size()) > limits.step_tokens_max)
+    return exhausted(name + " has " + std::to_string(plan.tokens.size()) + " tokens, at most " + std::to_string(limits.step_tokens_max));
+  if (static_cast<int64_t>(plan.sequences.size()) > limits.step_sequences_max)
+    return exhausted(name + " has " + std::to_string(plan.sequences.size()) + " sequences, at most " + std::to_string(limits.step_sequences_max));
+  for (const KvCopy& c : plan.kv_copies)
+    if (c.from >= limits.kv_blocks || c.to >= limits.kv_blocks) return invalid_argument(name + ": a KV copy names a block outside the cache");
+  for (size_t i = 0; i < plan.sequences.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (plan.sequences[i].id == plan.sequences[j].id) return invalid_argument(name + ": " + name_of(plan.sequences[i]) + " appears twice");
+
+  ranges.assign(plan.sequences.size(), {});
+  for (uint32_t i = 0; i < plan.tokens.size(); ++i) {
+    const uint32_t s = plan.tokens[i].sequence;
+    if (s >= plan.sequences.size()) return invalid_argument(name + ": a token names no sequence of the plan");
+    TokenRange& range = ranges[s];
+    if (range.count == 0) range.first = i;
+    else if (range.first + range.count != i) return invalid_argument(name + ": the tokens of " + name_of(plan.sequences[s]) + " are not consecutive");
+    ++range.count;
+  }
+  return Status::ok();
+}
+
+Status update_blocks(const PlanSequence& s, const EngineLimits& limits, std::vector<uint32_t>& table) {
+  if (s.blocks.empty()) return Status::ok();
+  if (s.blocks_first > table.size())
+    return invalid_argument(name_of(s) + ": its block table has " + std::to_string(table.size()) + " entries, the plan goes on at " +
+                            std::to_string(s.blocks_first));
+  if (static_cast<int64_t>(s.blocks_first + s.blocks.size()) > ceil_div(limits.context_max, kBlock))
+    return invalid_argument(name_of(s) + ": more KV blocks than the context of " + std::to_string(limits.context_max) + " tokens has");
+  for (const uint32_t b : s.blocks)
+    if (b >= limits.kv_blocks) return invalid_argument(name_of(s) + ": KV block " + std::to_string(b) + " of " + std::to_string(limits.kv_blocks));
+  table.resize(s.blocks_first);
+  table.insert(table.end(), s.blocks.begin(), s.blocks.end());
+  return Status::ok();
+}
+
+Status check_sequence(const StepPlan& plan, const PlanSequence& s, TokenRange range, const SequenceState& state,
+                      const EngineLimits& limits, const KvCache& cache) {
+  if (range.count == 0) return invalid_argument(name_of(s) + " has no tokens in this plan");
+  MOESTRO_RETURN_IF_ERROR(check_sampling(s, limits.vocab));
+  if (!s.score_targets.empty() && s.score_targets.size() != range.count)
+    return invalid_argument(name_of(s) + ": " + std::to_string(s.score_targets.size()) + " score targets for " + std::to_string(range.count) + " tokens");
+  const int64_t first = plan.tokens[range.first].position;
+  const int64_t last = first + range.count - 1;
+  if (first < 0 || last >= limits.context_max)
+    return invalid_argument(name_of(s) + ": positions " + std::to_string(first) + " to " + std::to_string(last) + " are outside the context of " +
+                            std::to_string(limits.context_max));
+  if (last / kBlock >= static_cast<int64_t>(state.blocks.size()))
+    return invalid_argument(name_of(s) + ": position " + std::to_string(last) + " has no KV block");
+  for (uint32_t i = 0; i < range.count; ++i) {
+    const PlanToken& t = plan.tokens[range.first + i];
+    if (t.position != first + i) return invalid_argument(name_of(s) + ": positions are not consecutive");
+    if (t.id == kSampledByParent && i == 0) {
+      if (state.last_sampled < 0 || plan.parent.value == 0 || state.last_plan != plan.parent)
+        return invalid_argument(name_of(s) + ": plan " + std::to_string(plan.parent.value) + " sampled nothing for it");
+    } else if (t.id < 0 || t.id >= limits.vocab) {
+      return invalid_argument(name_of(s) + ": token id " + std::to_string(t.id) + " is outside the vocabulary of " + std::to_string(limits.vocab));
+    }
+  }
+  return check_written(s, state.blocks, first, cache);
+}
+
+}  // namespace moestro::engine

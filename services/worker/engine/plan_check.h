@@ -1,0 +1,30 @@
+#pragma once
+// Whether a plan can be run. Plans come from a peer: everything the engine relies on is checked here, and nowhere else.
+
+#include <span>
+#include <vector>
+
+#include "services/worker/engine/engine_options.h"
+#include "services/worker/engine/kv_cache.h"
+#include "services/worker/engine/sequence_table.h"
+#include "services/worker/engine/step_plan.h"
+
+namespace moestro::engine {
+
+/// The tokens of one sequence in a plan.
+struct TokenRange {
+  uint32_t first = 0, count = 0;
+};
+
+/// What is wrong with the plan as a whole: sizes, model, blocks of copies, tokens that name no sequence or are not consecutive.
+/// Fills `ranges`, one per sequence.
+Status check_plan(const StepPlan& plan, const EngineLimits& limits, std::vector<TokenRange>& ranges);
+
+/// What is wrong with one sequence, after its block table was brought up to date: ids, positions, targets, KV that was never written.
+Status check_sequence(const StepPlan& plan, const PlanSequence& sequence, TokenRange range, const SequenceState& state,
+                      const EngineLimits& limits, const KvCache& cache);
+
+/// Applies the plan's changes to the block table, or says why they cannot be; then the table is as before.
+Status update_blocks(const PlanSequence& sequence, const EngineLimits& limits, std::vector<uint32_t>& table);
+
+}  // namespace moestro::engine

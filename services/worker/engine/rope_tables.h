@@ -1,0 +1,36 @@
+#pragma once
+// Cosines and sines of rotary position embedding, as Hugging Face transformers computes them (modeling_rope_utils.py).
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/model/model_spec.h"
+
+namespace moestro::engine {
+
+/// Inverse frequencies [rotary_dim / 2] at sequence length `length`. Only dynamic scaling looks at the length.
+std::vector<float> inverse_frequencies(const model::RopeSpec& rope, int64_t length);
+/// What cosines and sines are multiplied with: 1 except for yarn.
+double attention_factor(const model::RopeSpec& rope);
+
+class RopeTables {
+ public:
+  RopeTables() = default;
+  /// Rows for positions [0, positions). With dynamic scaling position p has the frequencies of length p + 1: what decoding token
+  /// by token with a cache gives, and independent of how a prompt is cut into chunks.
+  RopeTables(const model::RopeSpec& rope, int64_t positions);
+
+  int64_t half_dim() const { return half_; }
+  std::span<const float> cos(int64_t position) const { return row(cos_, position); }
+  std::span<const float> sin(int64_t position) const { return row(sin_, position); }
+
+ private:
+  std::span<const float> row(const std::vector<float>& table, int64_t position) const {
+    return std::span(table).subspan(static_cast<size_t>(position * half_), static_cast<size_t>(half_));
+  }
+  int64_t half_ = 0;
+  std::vector<float> cos_, sin_;
+};
+
+}  // namespace moestro::engine

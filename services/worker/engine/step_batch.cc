@@ -1,0 +1,41 @@
+#include "services/worker/engine/step_batch.h"
+
+namespace moestro::engine {
+
+void StepBatch::clear() {
+  ids.clear();
+  positions.clear();
+  sequence_of.clear();
+  rows_of.clear();
+  attention.clear();
+  logit_rows.clear();
+  cos.clear();
+  sin.clear();
+  context = 0;
+}
+
+void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, const SequenceState& state, const RopeTables& rope) {
+  const PlanSequence& sequence = plan.sequences[index];
+  const auto first_row = static_cast<int64_t>(ids.size());
+  const int32_t first_position = plan.tokens[range.first].position;
+  rows_of.resize(std::max<size_t>(rows_of.size(), index + 1));
+  rows_of[index] = {static_cast<uint32_t>(first_row), range.count};
+  attention.push_back({.first_token = first_row, .tokens = range.count, .first_position = first_position, .blocks = state.blocks});
+  for (uint32_t i = 0; i < range.count; ++i) {
+    const PlanToken& token = plan.tokens[range.first + i];
+    ids.push_back(token.id == kSampledByParent ? state.last_sampled : token.id);
+    positions.push_back(token.position);
+    sequence_of.push_back(index);
+    context += token.position + 1;
+    const auto c = rope.cos(token.position), s = rope.sin(token.position);
+    cos.insert(cos.end(), c.begin(), c.end());
+    sin.insert(sin.end(), s.begin(), s.end());
+    const bool score = !sequence.score_targets.empty() && sequence.score_targets[i] >= 0;
+    const bool sample = sequence.sample && i + 1 == range.count;
+    if (score || sample)
+      logit_rows.push_back({.row = static_cast<int32_t>(first_row + i), .sequence = index, .sample = sample, .score = score,
+                            .target = score ? sequence.score_targets[i] : -1});
+  }
+}
+
+}  // namespace moestro::engine

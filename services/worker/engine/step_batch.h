@@ -1,0 +1,37 @@
+#pragma once
+// The rows of one step: the tokens of all sequences that can run, one after another.
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "services/worker/engine/plan_check.h"
+#include "services/worker/engine/rope_tables.h"
+
+namespace moestro::engine {
+
+/// A row whose logits are needed, and for what.
+struct LogitRow {
+  int32_t row = 0;
+  uint32_t sequence = 0;    ///< index in the plan
+  bool sample = false;
+  bool score = false;
+  TokenId target = -1;      ///< if score
+};
+
+struct StepBatch {
+  std::vector<int32_t> ids, positions;
+  std::vector<uint32_t> sequence_of;  ///< row -> index in the plan
+  std::vector<TokenRange> rows_of;    ///< sequence of the plan -> its rows; none if it failed
+  std::vector<kernels::AttentionSequence> attention;
+  std::vector<LogitRow> logit_rows;
+  std::vector<float> cos, sin;
+  int64_t context = 0;  ///< sum over rows of the positions they attend to
+
+  int64_t rows() const { return static_cast<int64_t>(ids.size()); }
+  void clear();
+  /// Appends a checked sequence; `state` outlives the step.
+  void add(const StepPlan& plan, uint32_t index, TokenRange range, const SequenceState& state, const RopeTables& rope);
+};
+
+}  // namespace moestro::engine

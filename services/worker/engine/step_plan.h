@@ -1,0 +1,87 @@
+#pragma once
+// A step as the engine sees it: what the messages of common/wire/worker_messages.fbs say, in plain values.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/activation/activation_matrix.h"
+#include "common/ids.h"
+#include "common/status.h"
+
+namespace moestro::engine {
+
+inline constexpr int32_t kLogprobsMax = 128;     ///< best tokens listed per position
+inline constexpr TokenId kSampledByParent = -1;  ///< a token's id: what the last plan sampled for its sequence
+
+struct PlanToken {
+  uint32_t sequence = 0;  ///< index in StepPlan::sequences
+  int32_t position = 0;
+  TokenId id = 0;
+};
+
+struct Sampling {
+  float temperature = 0;  ///< 0: greedy, the lowest id among equals
+  int32_t top_k = 0;      ///< 0: all
+  float top_p = 1;
+  float min_p = 0;
+  uint64_t seed = 0;
+  uint32_t choice = 0;
+  int32_t logprobs = -1;  ///< -1: none; n: the chosen token's and the n best
+};
+
+struct PlanSequence {
+  SequenceId id;
+  uint32_t blocks_first = 0;     ///< from this entry on its block table becomes `blocks`
+  std::vector<uint32_t> blocks;
+  bool sample = false;           ///< after its last token
+  Sampling sampling;
+  std::vector<TokenId> score_targets;  ///< empty, or one per token of the sequence; -1: none there
+  int32_t score_top = 0;
+};
+
+struct KvCopy {
+  uint32_t from = 0, to = 0;
+};
+
+/// Tokens of a sequence are consecutive, in the order of their positions.
+struct StepPlan {
+  PlanId id;
+  PlanId parent;  ///< 0: none
+  std::string model;
+  std::vector<PlanSequence> sequences;
+  std::vector<PlanToken> tokens;
+  std::vector<KvCopy> kv_copies;
+  std::vector<SequenceId> released;
+};
+
+struct TopLogprob {
+  TokenId id = 0;
+  float logprob = 0;
+};
+struct TokenScore {
+  float logprob = 0;
+  std::vector<TopLogprob> best;
+};
+struct SampledToken {
+  TokenId id = 0;
+  bool scored = false;  ///< log-probabilities were asked for
+  TokenScore score;
+};
+
+struct SequenceOutcome {
+  SequenceId id;
+  std::vector<SampledToken> sampled;
+  std::vector<TokenScore> scores;
+  std::vector<activation::ActivationCount> activations;
+  Status status;  ///< an error: this sequence failed, the others stand
+};
+
+struct StepOutcome {
+  PlanId plan;
+  std::vector<SequenceOutcome> sequences;
+  uint64_t step_us = 0, stall_us = 0;
+  uint64_t expert_hits = 0, expert_misses = 0, fetched_bytes = 0;
+};
+
+}  // namespace moestro::engine
