@@ -1,0 +1,54 @@
+#include "orchestrator/api/api_error.h"
+
+#include <nlohmann/json.hpp>
+
+namespace moestro::orchestrator {
+
+std::string ApiError::body() const {
+  nlohmann::json error{{"message", message}, {"type", type}, {"param", nullptr}, {"code", nullptr}};
+  if (!param.empty()) error["param"] = param;
+  if (!code.empty()) error["code"] = code;
+  if (n_prompt_tokens) error["n_prompt_tokens"] = *n_prompt_tokens;
+  if (n_ctx) error["n_ctx"] = *n_ctx;
+  return nlohmann::json{{"error", std::move(error)}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+ApiError bad_request(std::string message, std::string param) {
+  ApiError e;
+  e.http_status = 400;
+  e.type = "invalid_request_error";
+  e.message = std::move(message);
+  e.param = std::move(param);
+  return e;
+}
+
+ApiError not_supported(const std::string& param, const std::string& what) {
+  ApiError e = bad_request("'" + param + "': " + what, param);
+  e.code = "unsupported_parameter";
+  return e;
+}
+
+ApiError from_status(const Status& status) {
+  ApiError e;
+  e.message = status.message();
+  switch (status.code()) {
+    case Code::kInvalidArgument:
+    case Code::kUnsupported: return bad_request(status.message());
+    case Code::kNotFound:
+      e.http_status = 404;
+      e.type = "not_found_error";
+      break;
+    case Code::kExhausted:
+      e.http_status = 429;
+      e.type = "rate_limit_error";
+      break;
+    case Code::kUnavailable:
+      e.http_status = 503;
+      e.type = "unavailable_error";
+      break;
+    default: break;
+  }
+  return e;
+}
+
+}  // namespace moestro::orchestrator

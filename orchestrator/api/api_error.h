@@ -1,0 +1,29 @@
+#pragma once
+// Errors as clients see them: OpenAI's error object.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/status.h"
+
+namespace moestro::orchestrator {
+
+struct ApiError {
+  int http_status = 500;
+  std::string type = "server_error";
+  std::string message;
+  std::string param;  ///< the field at fault; empty: none
+  std::string code;   ///< a word for programs; empty: none
+  std::optional<int64_t> n_prompt_tokens, n_ctx;  ///< of exceed_context_size_error
+
+  /// {"error": {"message", "type", "param", "code", ...}}
+  std::string body() const;
+};
+
+ApiError bad_request(std::string message, std::string param = "");
+ApiError not_supported(const std::string& param, const std::string& what);
+/// What went wrong in operation, with the HTTP status that its code means.
+ApiError from_status(const Status& status);
+
+}  // namespace moestro::orchestrator

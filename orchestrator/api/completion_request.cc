@@ -1,0 +1,189 @@
+#include "orchestrator/api/completion_request.h"
+
+#include "orchestrator/api/field_reader.h"
+#include "orchestrator/tokenizer/unicode.h"
+
+namespace moestro::orchestrator {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr int64_t kMaxTokensMax = int64_t{1} << 40;  // the context decides below
+
+/// What both kinds of request share.
+void read_common(FieldReader& f, CompletionRequest& r) {
+  r.model = f.string("model");
+  r.temperature = f.number("temperature", 0, 100).value_or(1.0);
+  r.top_p = f.number("top_p", 0, 1).value_or(1.0);
+  r.min_p = f.number("min_p", 0, 1).value_or(0.0);
+  r.top_k = f.integer("top_k", -1, INT32_MAX).value_or(0);
+  if (r.top_k < 0) r.top_k = 0;
+  r.n = f.integer("n", 1, kChoicesMax).value_or(1);
+  if (const auto seed = f.integer("seed", INT64_MIN, INT64_MAX)) r.seed = static_cast<uint64_t>(*seed);
+  r.stream = f.boolean("stream").value_or(false);
+  r.ignore_eos = f.boolean("ignore_eos").value_or(false);
+  r.return_token_ids = f.boolean("return_token_ids").value_or(false);
+  if (const json* options = f.field("stream_options")) {
+    if (!options->is_object()) {
+      f.fail(bad_request("'stream_options' must be an object", "stream_options"));
+    } else {
+      FieldReader o(*options);
+      r.include_usage = o.boolean("include_usage").value_or(false);
+      o.ignore("include_obfuscation");
+      o.refuse_unknown();
+      if (o.error()) f.fail(*o.error());
+    }
+  }
+  if (const json* stop = f.field("stop")) {
+    if (stop->is_string()) {
+      r.stop.push_back(stop->get<std::string>());
+    } else if (stop->is_array()) {
+      for (const json& s : *stop) {
+        if (s.is_string())
+          r.stop.push_back(s.get<std::string>());
+        else
+          f.fail(bad_request("'stop' must be a string or a list of strings", "stop"));
+      }
+    } else {
+      f.fail(bad_request("'stop' must be a string or a list of strings", "stop"));
+    }
+    std::erase(r.stop, std::string());
+    if (r.stop.size() > 64) f.fail(bad_request("'stop' has more than 64 strings", "stop"));
+  }
+  f.only("presence_penalty", 0, "penalties are not supported yet; leave it at 0");
+  f.only("frequency_penalty", 0, "penalties are not supported yet; leave it at 0");
+  f.only("repetition_penalty", 1, "penalties are not supported yet; leave it at 1");
+  f.only("logit_bias", json::object(), "not supported yet; leave it out");
+  for (const char* harmless : {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}) f.ignore(harmless);
+}
+
+std::optional<std::vector<TokenId>> token_ids(const json& list) {
+  std::vector<TokenId> ids;
+  for (const json& id : list) {
+    if (!id.is_number_integer()) return std::nullopt;
+    const auto n = id.is_number_unsigned() && id.get<uint64_t>() > INT32_MAX ? int64_t{INT32_MAX} : id.get<int64_t>();
+    ids.push_back(static_cast<TokenId>(std::max<int64_t>(n, INT32_MIN)));
+  }
+  return ids;
+}
+
+void read_prompt(FieldReader& f, CompletionRequest& r) {
+  const json* prompt = f.field("prompt");
+  const auto refuse = [&](const std::string& why) { f.fail(bad_request("'prompt' " + why, "prompt")); };
+  if (prompt == nullptr) return refuse("is missing: a string, a list of token ids, or a list of either");
+  if (prompt->is_string()) {
+    r.prompts.emplace_back(prompt->get<std::string>());
+    return;
+  }
+  if (!prompt->is_array()) return refuse("must be a string, a list of token ids, or a list of either");
+  if (prompt->empty()) return refuse("is an empty list");
+  if (prompt->front().is_number()) {
+    auto ids = token_ids(*prompt);
+    if (!ids) return refuse("mixes token ids with something else");
+    r.prompts.emplace_back(std::move(*ids));
+    return;
+  }
+  if (prompt->size() > kPromptsMax) return refuse("has more than " + std::to_string(kPromptsMax) + " entries; send several requests");
+  for (const json& one : *prompt) {
+    if (one.is_string()) {
+      r.prompts.emplace_back(one.get<std::string>());
+      continue;
+    }
+    std::optional<std::vector<TokenId>> ids;
+    if (one.is_array()) ids = token_ids(one);
+    if (!ids || ids->empty()) return refuse("must be a string, a list of token ids, or a list of either");
+    r.prompts.emplace_back(std::move(*ids));
+  }
+}
+
+void read_messages(FieldReader& f, CompletionRequest& r) {
+  const json* messages = f.field("messages");
+  const auto refuse = [&](const std::string& why) { f.fail(bad_request("'messages' " + why, "messages")); };
+  if (messages == nullptr) return refuse("is missing: a list of {role, content}");
+  if (!messages->is_array() || messages->empty()) return refuse("must be a list with at least one {role, content}");
+  r.messages = json::array();
+  for (const json& m : *messages) {
+    if (!m.is_object()) return refuse("has an entry that is no object");
+    const auto role = m.find("role");
+    if (role == m.end() || !role->is_string()) return refuse("has an entry without a 'role'");
+    const auto content = m.find("content");
+    if (content == m.end() || content->is_null()) return refuse("has an entry without 'content'");
+    json plain = m;
+    if (content->is_array()) {  // parts: text ones are joined, others are not for this model
+      std::string text;
+      for (const json& part : *content) {
+        if (!part.is_object() || part.value("type", json()) != "text" || !part.contains("text") || !part["text"].is_string())
+          return refuse("has a part that is not {\"type\":\"text\",\"text\":...}; only text is supported");
+        text += part["text"].get<std::string>();
+      }
+      plain["content"] = std::move(text);
+    } else if (!content->is_string()) {
+      return refuse("has an entry whose 'content' is neither a string nor a list of text parts");
+    }
+    r.messages.push_back(std::move(plain));
+  }
+}
+
+std::variant<CompletionRequest, ApiError> finish(FieldReader& f, CompletionRequest&& r) {
+  f.refuse_unknown();
+  if (f.error()) return *f.error();
+  return std::move(r);
+}
+
+}  // namespace
+
+std::variant<json, ApiError> parse_body(const std::string& body) {
+  if (const size_t at = tok::find_invalid_utf8(body); at < body.size())
+    return bad_request("the body is not UTF-8: byte " + std::to_string(at) + " cannot be there");
+  json parsed = json::parse(body, nullptr, /*allow_exceptions=*/false);
+  if (parsed.is_discarded()) return bad_request("the body is not JSON");
+  if (!parsed.is_object()) return bad_request("the body must be a JSON object");
+  return parsed;
+}
+
+std::variant<CompletionRequest, ApiError> read_completion(const json& body) {
+  FieldReader f(body);
+  CompletionRequest r;
+  read_prompt(f, r);
+  read_common(f, r);
+  r.echo = f.boolean("echo").value_or(false);
+  r.max_tokens = f.integer("max_tokens", 0, kMaxTokensMax).value_or(16);
+  r.logprobs = static_cast<int>(f.integer("logprobs", 0, kTopLogprobsMax).value_or(-1));
+  if (const auto best_of = f.integer("best_of", 1, kChoicesMax); best_of && *best_of != r.n)
+    f.fail(not_supported("best_of", "not supported unless it equals 'n'"));
+  f.only("suffix", "", "not supported; leave it out");
+  if (*r.max_tokens == 0 && !r.echo) f.fail(bad_request("'max_tokens' 0 asks for nothing: give at least 1, or echo=true to score the prompt", "max_tokens"));
+  return finish(f, std::move(r));
+}
+
+std::variant<CompletionRequest, ApiError> read_chat(const json& body) {
+  FieldReader f(body);
+  CompletionRequest r;
+  r.chat = true;
+  read_messages(f, r);
+  read_common(f, r);
+  r.max_tokens = f.integer("max_tokens", 1, kMaxTokensMax);
+  if (const auto newer = f.integer("max_completion_tokens", 1, kMaxTokensMax)) r.max_tokens = newer;
+  const bool logprobs = f.boolean("logprobs").value_or(false);
+  const auto top = f.integer("top_logprobs", 0, kTopLogprobsMax);
+  if (top && *top > 0 && !logprobs) f.fail(bad_request("'top_logprobs' needs logprobs=true", "top_logprobs"));
+  if (logprobs) r.logprobs = static_cast<int>(top.value_or(0));
+  r.template_arguments = json::object();
+  if (const json* more = f.field("chat_template_kwargs")) {
+    if (more->is_object())
+      r.template_arguments = *more;
+    else
+      f.fail(bad_request("'chat_template_kwargs' must be an object", "chat_template_kwargs"));
+  }
+  f.only("tools", json::array(), "tools are not supported yet; leave it out");
+  f.only("tool_choice", "none", "tools are not supported yet; leave it out");
+  f.ignore("parallel_tool_calls");
+  f.only("functions", json::array(), "functions are not supported; leave it out");
+  f.only("function_call", "none", "functions are not supported; leave it out");
+  f.only("response_format", json{{"type", "text"}}, "only {\"type\":\"text\"} is supported");
+  f.only("modalities", json::array({"text"}), "only text is supported");
+  return finish(f, std::move(r));
+}
+
+}  // namespace moestro::orchestrator

@@ -1,0 +1,41 @@
+#pragma once
+// The bodies of /v1/completions and /v1/chat/completions, read and checked. Text becomes tokens later (service.cc).
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/ids.h"
+#include "orchestrator/api/api_error.h"
+
+namespace moestro::orchestrator {
+
+using PromptInput = std::variant<std::string, std::vector<TokenId>>;
+
+struct CompletionRequest {
+  bool chat = false;
+  std::optional<std::string> model;
+  std::vector<PromptInput> prompts;      ///< completions
+  nlohmann::json messages, template_arguments;  ///< chat
+  std::optional<int64_t> max_tokens;
+  double temperature = 1.0, top_p = 1.0, min_p = 0.0;
+  int64_t top_k = 0, n = 1;
+  std::optional<uint64_t> seed;
+  std::vector<std::string> stop;
+  bool echo = false, stream = false, include_usage = false, ignore_eos = false, return_token_ids = false;
+  int logprobs = -1;  ///< -1: none; else how many alternatives
+};
+
+inline constexpr int kTopLogprobsMax = 20;
+inline constexpr int64_t kChoicesMax = 128;
+inline constexpr size_t kPromptsMax = 2048;
+
+/// `body` as an object, or why not: not UTF-8, not JSON, not an object.
+std::variant<nlohmann::json, ApiError> parse_body(const std::string& body);
+std::variant<CompletionRequest, ApiError> read_completion(const nlohmann::json& body);
+std::variant<CompletionRequest, ApiError> read_chat(const nlohmann::json& body);
+
+}  // namespace moestro::orchestrator
