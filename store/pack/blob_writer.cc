@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <new>
+#include <system_error>
 #include <thread>
 
 namespace moestro::store {
@@ -31,7 +32,11 @@ BlobWriter::BlobWriter(const Checkpoint& checkpoint, PackPlan& plan, const std::
 Status BlobWriter::write_all() {
   if (observer_.progress) observer_.progress(done_bytes_, plan_.total_bytes);
   std::vector<std::jthread> helpers;
-  for (unsigned i = 1; i < threads_; ++i) helpers.emplace_back([this] { work(); });
+  try {
+    for (unsigned i = 1; i < threads_; ++i) helpers.emplace_back([this] { work(); });
+  } catch (const std::system_error&) {
+    // A limit on threads: those that started, this one at least, do the work.
+  }
   work();
   helpers.clear();  // joins
   const std::lock_guard lock(mutex_);

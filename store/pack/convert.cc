@@ -47,6 +47,13 @@ bool from_f32(const float* in, DType to, std::byte* target, int64_t n) {
   MOESTRO_CHECK(false, "quantise_row is for int8");
 }
 
+// To the nearest whole number, ties to even, for |x| < 2^22: adding 1.5 * 2^23 leaves no room for a fraction. A call of nearbyint
+// for each value would keep the loop from being vectorised.
+float round_even(float x) {
+  constexpr float kNoFraction = 12582912.0f;
+  return (x + kNoFraction) - kNoFraction;
+}
+
 // The least bf16 that is >= amax / 127, so that the largest value of the group fits.
 uint16_t scale_for(float amax) {
   uint16_t bits = f32_to_bf16(amax / 127.0f);
@@ -84,7 +91,7 @@ bool quantise_row(DType from, const std::byte* source, int64_t n, int8_t* values
     scales[begin / kQuantGroup] = scale;
     const float divisor = bf16_to_f32(scale);
     for (int64_t i = begin; i < end; ++i) {
-      const float q = divisor > 0 ? std::nearbyint(work[i] / divisor) : 0.0f;
+      const float q = divisor > 0 ? round_even(work[i] / divisor) : 0.0f;
       values[i] = static_cast<int8_t>(std::clamp(q, -127.0f, 127.0f));
     }
   }

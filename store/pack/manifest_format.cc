@@ -2,7 +2,9 @@
 
 #include <xxhash.h>
 
+#include <bit>
 #include <cstring>
+#include <type_traits>
 
 #include "common/wire/pack_manifest_generated.h"
 #include "store/pack/manifest.h"
@@ -24,8 +26,10 @@ flatbuffers::Offset<wire::PackManifest> write_payload(flatbuffers::FlatBufferBui
   std::vector<flatbuffers::Offset<wire::PackBlob>> blobs;
   for (const Blob& b : m.blobs) blobs.push_back(write_blob(builder, b));
   std::vector<flatbuffers::Offset<wire::PackTensor>> tensors;
-  for (const PackedTensor& t : m.tensors)
-    tensors.push_back(wire::CreatePackTensorDirect(builder, t.name.c_str(), static_cast<uint8_t>(t.dtype), &t.shape, t.blob, t.offset));
+  for (const PackedTensor& t : m.tensors) {
+    const auto name = builder.CreateString(t.name);
+    tensors.push_back(wire::CreatePackTensor(builder, name, static_cast<uint8_t>(t.dtype), builder.CreateVector(t.shape), t.blob, t.offset));
+  }
   std::vector<uint8_t> precisions;
   for (const DType d : m.expert_precisions) precisions.push_back(static_cast<uint8_t>(d));
   const auto name = builder.CreateString(m.model_name);
@@ -38,6 +42,16 @@ flatbuffers::Offset<wire::PackManifest> write_payload(flatbuffers::FlatBufferBui
 
 std::string text(const flatbuffers::String* s) { return s == nullptr ? std::string() : s->str(); }
 
+// The verifier of FlatBuffers checks that a vector lies in the buffer, not that its 8-byte elements are aligned: so they are copied
+// out, never read where they lie.
+template <typename T, typename V>
+std::vector<T> copy_elements(const flatbuffers::Vector<V>* in) {
+  static_assert(std::endian::native == std::endian::little && std::is_trivially_copyable_v<T>);
+  std::vector<T> out(in == nullptr ? 0 : in->size());
+  if (!out.empty()) std::memcpy(static_cast<void*>(out.data()), in->Data(), out.size() * sizeof(T));
+  return out;
+}
+
 Blob read_blob(const wire::PackBlob& in) {
   Blob b;
   b.kind = static_cast<BlobKind>(in.kind());
@@ -45,9 +59,8 @@ Blob read_blob(const wire::PackBlob& in) {
   b.expert = ExpertId(in.expert());
   b.precision = static_cast<DType>(in.precision());
   b.length = in.length();
-  if (in.slices() == nullptr) return b;
-  b.slices.reserve(in.slices()->size());
-  for (const wire::PackSlice* s : *in.slices()) b.slices.push_back({s->directory(), s->file(), s->offset(), s->length(), s->xxh3_64()});
+  for (const wire::PackSlice& s : copy_elements<wire::PackSlice>(in.slices()))
+    b.slices.push_back({s.directory(), s.file(), s.offset(), s.length(), s.xxh3_64()});
   return b;
 }
 
@@ -55,7 +68,7 @@ PackedTensor read_tensor(const wire::PackTensor& in) {
   PackedTensor t;
   t.name = text(in.name());
   t.dtype = static_cast<DType>(in.dtype());
-  if (in.shape() != nullptr) t.shape.assign(in.shape()->begin(), in.shape()->end());
+  t.shape = copy_elements<int64_t>(in.shape());
   t.blob = in.blob();
   t.offset = in.offset();
   return t;
