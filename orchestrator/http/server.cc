@@ -258,6 +258,7 @@ awaitable<bool> HttpServer::Impl::answer(beast::tcp_stream& stream, std::shared_
   }
   pending->complete = true;
   if (!good) pending->client_left();
+  pending->gone_callback = nullptr;  // it may hold what holds this exchange
   boost::system::error_code ignored;
   stream.socket().cancel(ignored);  // ends the watch
   co_return good && keep_alive;

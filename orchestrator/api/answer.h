@@ -1,0 +1,29 @@
+#pragma once
+// The JSON of answers: choices, log-probabilities, usage, chunks. Pure functions of what they are given.
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orchestrator/api/choice.h"
+#include "orchestrator/api/completion_request.h"
+
+namespace moestro::orchestrator {
+
+struct AnswerFrame {
+  std::string id, model;
+  int64_t created_unix_s = 0;
+  bool chat = false;
+};
+
+/// {"id", "object", "created", "model", "choices": []} of a whole answer or of a chunk.
+nlohmann::json answer_frame(const AnswerFrame& frame, bool chunk);
+/// Log-probabilities in the shape of /v1/completions or of /v1/chat/completions.
+nlohmann::json logprobs_json(const Tokenizer& tokenizer, const std::vector<ScoredToken>& tokens, bool chat, int top);
+nlohmann::json usage_json(int64_t prompt_tokens, int64_t completion_tokens);
+/// Text for the wire. Invalid UTF-8 cannot occur in it, and would be replaced.
+std::string dump(const nlohmann::json& value);
+std::string server_sent_event(const nlohmann::json& value);
+
+}  // namespace moestro::orchestrator

@@ -1,0 +1,228 @@
+#include "orchestrator/api/completion.h"
+
+#include <algorithm>
+
+namespace moestro::orchestrator {
+
+using nlohmann::json;
+using std::chrono::steady_clock;
+
+struct Completion::Line {
+  Line(size_t i, const TokenizedPrompt& p, uint32_t c, const Tokenizer& tokenizer, const CompletionRequest& r)
+      : index(i), prompt(p), choice_number(c), choice(tokenizer, &r.stop, p.ids, r.echo ? p.text.size() : 0) {}
+
+  size_t index;
+  const TokenizedPrompt& prompt;
+  uint32_t choice_number;
+  SequenceId id;
+  Choice choice;
+  bool scores_prompt = false;
+  std::vector<ScoredToken> prompt_tokens;  ///< of an echo with log-probabilities
+  bool echoed = false;
+  const char* reason = nullptr;            ///< set once it has ended
+  std::vector<TokenId> new_token_ids;      ///< sampled and not yet in an answer
+  steady_clock::time_point last_token;
+};
+
+Completion::Completion(const CompletionContext& context, AnswerFrame frame, CompletionRequest request,
+                       std::vector<TokenizedPrompt> prompts, uint64_t seed, std::shared_ptr<Exchange> exchange)
+    : context_(context),
+      frame_(std::move(frame)),
+      request_(std::move(request)),
+      prompts_(std::move(prompts)),
+      seed_(seed),
+      exchange_(std::move(exchange)) {}
+
+Completion::~Completion() = default;
+
+SequenceRequest Completion::sequence_request(const Line& line) const {
+  SequenceRequest s;
+  s.id = line.id;
+  s.prompt = line.prompt.ids;
+  const int64_t room = context_.context_max - static_cast<int64_t>(line.prompt.ids.size());
+  s.tokens_max = std::min(request_.max_tokens.value_or(room), room);
+  s.sampling = Sampling{static_cast<float>(request_.temperature), static_cast<int32_t>(request_.top_k), static_cast<float>(request_.top_p),
+                        static_cast<float>(request_.min_p), seed_, line.choice_number, request_.logprobs};
+  s.score_top = line.scores_prompt ? request_.logprobs : -1;
+  s.ignore_eos = request_.ignore_eos;
+  return s;
+}
+
+void Completion::start() {
+  for (const TokenizedPrompt& prompt : prompts_) {
+    for (uint32_t c = 0; c < static_cast<uint32_t>(request_.n); ++c) {
+      auto line = std::make_unique<Line>(lines_.size(), prompt, c, context_.model.tokenizer, request_);
+      line->id = context_.control.next_sequence_id();
+      line->scores_prompt = request_.echo && request_.logprobs >= 0;
+      if (line->scores_prompt) line->prompt_tokens.push_back({prompt.ids[0], {}, false, 0});
+      lines_.push_back(std::move(line));
+    }
+  }
+  open_lines_ = lines_.size();
+  context_.metrics.request_started();
+  for (const TokenizedPrompt& p : prompts_) context_.metrics.prompt_tokens(p.ids.size());
+  // The exchange keeps this object alive until the answer is out; sinks, which other threads drop, must not.
+  exchange_->on_gone([self = shared_from_this()] {
+    if (std::exchange(self->over_, true)) return;
+    self->cancel_all();
+    self->context_.metrics.request_ended("cancelled", true);
+  });
+  for (const auto& line : lines_) {
+    Sink sink = [weak = weak_from_this(), post = context_.post, i = line->index](SequenceEvent event) {
+      post([weak, i, e = std::make_shared<SequenceEvent>(std::move(event))] {
+        if (const auto self = weak.lock()) self->on_event(i, std::move(*e));
+      });
+    };
+    if (Status s = context_.control.submit(sequence_request(*line), std::move(sink)); !s.is_ok()) return fail(s);
+  }
+  if (request_.stream) stream_open();
+}
+
+void Completion::stream_open() {
+  streaming_ = true;
+  exchange_->begin_stream();
+  if (!frame_.chat) return;
+  for (const auto& line : lines_) {
+    json chunk = answer_frame(frame_, true);
+    chunk["choices"].push_back({{"index", line->index}, {"delta", {{"role", "assistant"}, {"content", ""}}}, {"logprobs", nullptr}, {"finish_reason", nullptr}});
+    exchange_->write(server_sent_event(chunk));
+  }
+}
+
+void Completion::on_event(size_t index, SequenceEvent event) {
+  Line& line = *lines_[index];
+  if (over_ || line.reason != nullptr) return;
+  if (auto* failed = std::get_if<Failed>(&event)) return fail(failed->error);
+  if (auto* progress = std::get_if<Progress>(&event)) on_progress(line, *progress);
+  if (auto* done = std::get_if<Finished>(&event)) {
+    line.choice.finish();
+    end_line(line, done->reason == FinishReason::kStop ? "stop" : "length");
+  }
+  if (request_.stream) stream_line(line);
+  if (open_lines_ == 0) finish();
+}
+
+void Completion::on_progress(Line& line, Progress& progress) {
+  for (TokenScore& score : progress.prompt_scores) {
+    const size_t at = line.prompt_tokens.size();
+    const ScoredToken& last = line.prompt_tokens.back();
+    const size_t offset = last.text_offset + context_.model.tokenizer.token_bytes(last.id).size();
+    line.prompt_tokens.push_back({line.prompt.ids[at], std::move(score), true, offset});
+  }
+  if (progress.sampled.empty()) return;
+  measure(line, progress.sampled.size());
+  for (SampledToken& token : progress.sampled) {
+    if (request_.return_token_ids) line.new_token_ids.push_back(token.id);
+    if (line.choice.push(std::move(token))) {
+      context_.control.cancel(line.id);
+      return end_line(line, "stop");
+    }
+  }
+}
+
+void Completion::measure(Line& line, size_t tokens) {
+  const auto now = steady_clock::now();
+  if (line.last_token == steady_clock::time_point{})
+    context_.metrics.first_token(now - arrived_);
+  else
+    context_.metrics.next_tokens(now - line.last_token, tokens);
+  line.last_token = now;
+}
+
+void Completion::end_line(Line& line, const char* reason) {
+  line.reason = reason;
+  --open_lines_;
+}
+
+json Completion::chunk_choice(const Line& line) const {
+  return {{"index", line.index}, {"logprobs", nullptr}, {"finish_reason", line.reason == nullptr ? json() : json(line.reason)}};
+}
+
+void Completion::stream_line(Line& line) {
+  std::string text = line.choice.take_text();
+  std::vector<ScoredToken> tokens = line.choice.take_tokens();
+  if (request_.echo && !line.echoed) {
+    const bool scored = !line.scores_prompt || line.prompt_tokens.size() == line.prompt.ids.size();
+    if (scored) {
+      text = line.prompt.text + text;
+      tokens.insert(tokens.begin(), line.prompt_tokens.begin(), line.prompt_tokens.end());
+      line.echoed = true;
+    }
+  }
+  if (text.empty() && tokens.empty() && line.reason == nullptr) return;
+  json chunk = answer_frame(frame_, true);
+  json choice = chunk_choice(line);
+  if (request_.logprobs >= 0 && !tokens.empty())
+    choice["logprobs"] = logprobs_json(context_.model.tokenizer, tokens, frame_.chat, request_.logprobs);
+  if (request_.return_token_ids) choice["token_ids"] = std::exchange(line.new_token_ids, {});
+  if (frame_.chat)
+    choice["delta"] = text.empty() ? json::object() : json{{"content", std::move(text)}};
+  else
+    choice["text"] = std::move(text);
+  chunk["choices"].push_back(std::move(choice));
+  exchange_->write(server_sent_event(chunk));
+}
+
+void Completion::finish() {
+  over_ = true;
+  context_.metrics.request_ended("ok", true);
+  json usage = usage_json(prompt_tokens(), completion_tokens());
+  if (request_.stream) {
+    if (request_.include_usage) {
+      json chunk = answer_frame(frame_, true);
+      chunk["usage"] = std::move(usage);
+      exchange_->write(server_sent_event(chunk));
+    }
+    exchange_->write("data: [DONE]\n\n");
+    return exchange_->end_stream();
+  }
+  json answer = answer_frame(frame_, false);
+  for (const auto& line : lines_) {
+    json choice = chunk_choice(*line);
+    std::string text = (request_.echo ? line->prompt.text : "") + line->choice.take_text();
+    std::vector<ScoredToken> tokens = std::move(line->prompt_tokens);
+    for (ScoredToken& t : line->choice.take_tokens()) tokens.push_back(std::move(t));
+    if (request_.logprobs >= 0) choice["logprobs"] = logprobs_json(context_.model.tokenizer, tokens, frame_.chat, request_.logprobs);
+    if (request_.return_token_ids) choice["token_ids"] = line->new_token_ids;
+    if (frame_.chat)
+      choice["message"] = {{"role", "assistant"}, {"content", std::move(text)}};
+    else
+      choice["text"] = std::move(text);
+    answer["choices"].push_back(std::move(choice));
+  }
+  answer["usage"] = std::move(usage);
+  exchange_->respond(200, "application/json", dump(answer));
+}
+
+void Completion::fail(const Status& error) {
+  if (std::exchange(over_, true)) return;
+  cancel_all();
+  const ApiError e = from_status(error);
+  context_.metrics.request_ended(e.http_status == 429 ? "refused" : "error", true);
+  if (streaming_) {
+    exchange_->write("data: " + e.body() + "\n\n");
+    return exchange_->end_stream();
+  }
+  Headers headers;
+  if (e.http_status == 429 || e.http_status == 503) headers.emplace_back("Retry-After", "1");
+  exchange_->respond(e.http_status, "application/json", e.body(), headers);
+}
+
+void Completion::cancel_all() {
+  for (const auto& line : lines_)
+    if (line->reason == nullptr) context_.control.cancel(line->id);
+}
+
+int64_t Completion::prompt_tokens() const {
+  int64_t n = 0;
+  for (const TokenizedPrompt& p : prompts_) n += static_cast<int64_t>(p.ids.size());
+  return n;
+}
+
+int64_t Completion::completion_tokens() const {
+  int64_t n = 0;
+  for (const auto& line : lines_) n += static_cast<int64_t>(line->choice.tokens());
+  return n;
+}
+
+}  // namespace moestro::orchestrator

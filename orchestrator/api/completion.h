@@ -1,0 +1,74 @@
+#pragma once
+// One completion request under way, from its sequences' submission to the last byte of the answer. Lives on the server's thread.
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "orchestrator/api/answer.h"
+#include "orchestrator/api/choice.h"
+#include "orchestrator/api/completion_request.h"
+#include "orchestrator/api/request_metrics.h"
+#include "orchestrator/api/served_model.h"
+#include "orchestrator/control/control_plane.h"
+#include "orchestrator/http/exchange.h"
+
+namespace moestro::orchestrator {
+
+struct TokenizedPrompt {
+  std::string text;
+  std::vector<TokenId> ids;
+};
+
+/// What a completion needs of its surroundings; all outlive it.
+struct CompletionContext {
+  const ServedModel& model;
+  ControlPlane& control;
+  RequestMetrics& metrics;
+  std::function<void(std::function<void()>)> post;  ///< onto the server's thread
+  int64_t context_max;
+};
+
+class Completion : public std::enable_shared_from_this<Completion> {
+ public:
+  Completion(const CompletionContext& context, AnswerFrame frame, CompletionRequest request, std::vector<TokenizedPrompt> prompts,
+             uint64_t seed, std::shared_ptr<Exchange> exchange);
+
+  ~Completion();
+
+  /// Submits the sequences. The answer, an error included, goes to the exchange.
+  void start();
+
+ private:
+  struct Line;  ///< one choice of one prompt
+
+  SequenceRequest sequence_request(const Line& line) const;
+  void on_event(size_t index, SequenceEvent event);
+  void on_progress(Line& line, Progress& progress);
+  void measure(Line& line, size_t tokens);
+  void end_line(Line& line, const char* reason);
+  void stream_line(Line& line);
+  void stream_open();
+  nlohmann::json chunk_choice(const Line& line) const;
+  void finish();
+  void fail(const Status& error);
+  void cancel_all();
+  int64_t prompt_tokens() const;
+  int64_t completion_tokens() const;
+
+  const CompletionContext& context_;
+  const AnswerFrame frame_;
+  const CompletionRequest request_;
+  const std::vector<TokenizedPrompt> prompts_;
+  const uint64_t seed_;
+  const std::shared_ptr<Exchange> exchange_;
+  const std::chrono::steady_clock::time_point arrived_ = std::chrono::steady_clock::now();
+  std::vector<std::unique_ptr<Line>> lines_;
+  size_t open_lines_ = 0;
+  bool streaming_ = false;  ///< the header of a stream is out: errors follow as events
+  bool over_ = false;
+};
+
+}  // namespace moestro::orchestrator

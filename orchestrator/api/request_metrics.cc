@@ -1,0 +1,105 @@
+#include "orchestrator/api/request_metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+namespace moestro::orchestrator {
+
+namespace {
+const prometheus::Histogram::BucketBoundaries kSeconds{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60};
+
+prometheus::MetricFamily family(const std::string& name, const std::string& help, prometheus::MetricType type, double value) {
+  prometheus::MetricFamily f;
+  f.name = name;
+  f.help = help;
+  f.type = type;
+  prometheus::ClientMetric m;
+  if (type == prometheus::MetricType::Counter)
+    m.counter.value = value;
+  else
+    m.gauge.value = value;
+  f.metric.push_back(m);
+  return f;
+}
+}  // namespace
+
+struct RequestMetrics::Families {
+  explicit Families(const std::string& model)
+      : labels{{"model", model}},
+        ended(prometheus::BuildCounter()
+                  .Name("moestro_requests_total")
+                  .Help("Requests that have ended, by result.")
+                  .Labels(labels)
+                  .Register(registry)),
+        running(prometheus::BuildGauge()
+                    .Name("moestro_requests_running")
+                    .Help("Requests accepted and not yet answered.")
+                    .Labels(labels)
+                    .Register(registry)
+                    .Add({})),
+        prompt(prometheus::BuildCounter().Name("moestro_prompt_tokens_total").Help("Tokens of prompts.").Labels(labels).Register(registry).Add({})),
+        ttft(prometheus::BuildHistogram()
+                 .Name("moestro_time_to_first_token_seconds")
+                 .Help("From the request's arrival to its first token.")
+                 .Labels(labels)
+                 .Register(registry)
+                 .Add({}, kSeconds)),
+        tpot(prometheus::BuildHistogram()
+                 .Name("moestro_time_per_output_token_seconds")
+                 .Help("Between two tokens of one sequence.")
+                 .Labels(labels)
+                 .Register(registry)
+                 .Add({}, kSeconds)) {}
+  prometheus::Registry registry;
+  prometheus::Labels labels;
+  prometheus::Family<prometheus::Counter>& ended;
+  prometheus::Gauge& running;
+  prometheus::Counter& prompt;
+  prometheus::Histogram& ttft;
+  prometheus::Histogram& tpot;
+};
+
+RequestMetrics::RequestMetrics(const std::string& model) : f_(std::make_unique<Families>(model)) {}
+RequestMetrics::~RequestMetrics() = default;
+
+void RequestMetrics::request_started() { f_->running.Increment(); }
+void RequestMetrics::request_ended(const std::string& result, bool was_started) {
+  if (was_started) f_->running.Decrement();
+  f_->ended.Add({{"result", result}}).Increment();
+}
+void RequestMetrics::prompt_tokens(size_t tokens) { f_->prompt.Increment(static_cast<double>(tokens)); }
+void RequestMetrics::first_token(std::chrono::duration<double> after) { f_->ttft.Observe(after.count()); }
+void RequestMetrics::next_tokens(std::chrono::duration<double> since_last, size_t tokens) {
+  for (size_t i = 0; i < tokens; ++i) f_->tpot.Observe(since_last.count() / static_cast<double>(tokens));
+}
+int64_t RequestMetrics::running() const { return static_cast<int64_t>(f_->running.Value()); }
+uint64_t RequestMetrics::total_prompt_tokens() const { return static_cast<uint64_t>(f_->prompt.Value()); }
+
+std::string RequestMetrics::text(const ControlSnapshot& c) const {
+  auto families = f_->registry.Collect();
+  const auto add = [&](const char* name, const char* help, prometheus::MetricType type, double value) {
+    families.push_back(family(name, help, type, value));
+  };
+  constexpr auto kCounter = prometheus::MetricType::Counter;
+  constexpr auto kGauge = prometheus::MetricType::Gauge;
+  const auto of = [](auto n) { return static_cast<double>(n); };
+  add("moestro_generated_tokens_total", "Tokens sampled.", kCounter, of(c.sampled_tokens));
+  add("moestro_steps_total", "Plans that workers have computed.", kCounter, of(c.plans));
+  add("moestro_step_seconds_total", "Time that workers spent on plans.", kCounter, of(c.step_us) * 1e-6);
+  add("moestro_stall_seconds_total", "Of it, time in which a device waited for experts.", kCounter, of(c.stall_us) * 1e-6);
+  add("moestro_expert_hits_total", "Experts that were resident when a layer wanted them.", kCounter, of(c.expert_hits));
+  add("moestro_expert_misses_total", "Experts that had to be fetched.", kCounter, of(c.expert_misses));
+  add("moestro_expert_fetched_bytes_total", "Bytes of experts fetched on demand.", kCounter, of(c.fetched_bytes));
+  add("moestro_sequences_waiting", "Sequences without a worker.", kGauge, of(c.waiting));
+  add("moestro_sequences_running", "Sequences that a worker holds.", kGauge, of(c.running));
+  add("moestro_kv_blocks_used", "KV blocks held by sequences.", kGauge, of(c.kv_blocks_used));
+  add("moestro_kv_blocks", "KV blocks of all workers.", kGauge, of(c.kv_blocks_total));
+  add("moestro_workers", "Workers that are there.", kGauge, of(c.workers.size()));
+  add("moestro_workers_lost_total", "Workers that died, fell silent or were replaced.", kCounter, of(c.workers_lost));
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace moestro::orchestrator

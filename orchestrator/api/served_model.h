@@ -1,0 +1,31 @@
+#pragma once
+// The model as the request plane needs it: its tokenizer, chat template, limits and end tokens.
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/status.h"
+#include "orchestrator/chat/chat_template.h"
+#include "orchestrator/tokenizer/tokenizer.h"
+
+namespace moestro::orchestrator {
+
+struct ServedModel {
+  std::string name;
+  Tokenizer tokenizer;
+  std::optional<ChatTemplate> chat_template;
+  std::string chat_template_missing;  ///< why there is none
+  std::string bos_token, eos_token;
+  std::vector<TokenId> eos_ids;
+  int64_t vocab = 0;        ///< rows of the embedding
+  int64_t context_max = 0;  ///< positions
+  int64_t created_unix_s = 0;
+
+  /// Reads config.json, generation_config.json, tokenizer.json and tokenizer_config.json of a pack.
+  static Result<ServedModel> load(const std::string& name, const std::filesystem::path& pack);
+};
+
+}  // namespace moestro::orchestrator

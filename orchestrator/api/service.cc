@@ -1,0 +1,250 @@
+#include "orchestrator/api/service.h"
+
+#include <map>
+
+#include "orchestrator/api/field_reader.h"
+
+namespace moestro::orchestrator {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kJson = "application/json";
+
+/// Moves the value out, or hands the error to `refuse` and returns nothing.
+template <typename T, typename Refuse>
+std::optional<T> value_or_refuse(std::variant<T, ApiError>&& v, const Refuse& refuse) {
+  if (auto* error = std::get_if<ApiError>(&v)) return refuse(*error), std::nullopt;
+  return std::move(std::get<T>(v));
+}
+
+}  // namespace
+
+Service::Service(ServedModel model, ControlPlane& control, std::function<void(std::function<void()>)> post)
+    : model_(std::move(model)),
+      control_(control),
+      metrics_(model_.name),
+      context_{model_, control_, metrics_, std::move(post), model_.context_max} {}
+
+void Service::refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error) {
+  Headers headers;
+  if (error.http_status == 503 || error.http_status == 429) headers.emplace_back("Retry-After", "1");
+  exchange->respond(error.http_status, kJson, error.body(), headers);
+}
+
+void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  using Route = std::function<void()>;
+  const std::map<std::string, std::pair<std::string, Route>> routes{
+      {"/v1/completions", {"POST", [&] { complete(request, false, exchange); }}},
+      {"/v1/chat/completions", {"POST", [&] { complete(request, true, exchange); }}},
+      {"/v1/models", {"GET", [&] { models(exchange); }}},
+      {"/tokenize", {"POST", [&] { tokenize(request, exchange); }}},
+      {"/detokenize", {"POST", [&] { detokenize(request, exchange); }}},
+      {"/health", {"GET", [&] { health(exchange); }}},
+      {"/v1/health", {"GET", [&] { health(exchange); }}},
+      {"/v1/moestro/status", {"GET", [&] { status(exchange); }}},
+      {"/metrics", {"GET", [&] { exchange->respond(200, "text/plain; version=0.0.4", metrics_.text(control_.snapshot())); }}},
+  };
+  const auto route = routes.find(request.path);
+  ApiError error = bad_request("");
+  if (route == routes.end()) {
+    error.http_status = 404;
+    error.type = "not_found_error";
+    error.message = "there is no " + request.path + " here";
+    return refuse(exchange, error);
+  }
+  if (route->second.first != request.method) {
+    error.http_status = 405;
+    error.message = request.path + " takes " + route->second.first + ", not " + request.method;
+    return refuse(exchange, error);
+  }
+  route->second.second();
+}
+
+std::optional<ApiError> Service::not_ready() const {
+  const ControlSnapshot now = control_.snapshot();
+  if (control_.has_worker() || now.workers_lost > 0) return std::nullopt;  // one that is being replaced: requests wait for it
+  ApiError e;
+  e.http_status = 503;
+  e.type = "unavailable_error";
+  e.message = "Loading model";
+  return e;
+}
+
+void Service::complete(const HttpRequest& http, bool chat, const std::shared_ptr<Exchange>& exchange) {
+  const auto refuse_it = [&](const ApiError& e) {
+    metrics_.request_ended("refused", false);
+    refuse(exchange, e);
+  };
+  const auto body = value_or_refuse(parse_body(http.body), refuse_it);
+  if (!body) return;
+  auto request = value_or_refuse(chat ? read_chat(*body) : read_completion(*body), refuse_it);
+  if (!request) return;
+  if (request->model && *request->model != model_.name) {
+    ApiError e = bad_request("the model '" + *request->model + "' is not served here; '" + model_.name + "' is", "model");
+    e.http_status = 404;
+    e.code = "model_not_found";
+    return refuse_it(e);
+  }
+  if (const auto error = not_ready()) return refuse_it(*error);
+  auto prompts = value_or_refuse(tokenize_prompts(*request), refuse_it);
+  if (!prompts) return;
+  if (const auto error = check_lengths(*request, *prompts)) return refuse_it(*error);
+  const uint64_t seed = request->seed.value_or(random_());
+  char id[32];
+  std::snprintf(id, sizeof id, "%s-%016llx", chat ? "chatcmpl" : "cmpl", static_cast<unsigned long long>(random_()));
+  const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  std::make_shared<Completion>(context_, AnswerFrame{id, model_.name, now, chat}, std::move(*request), std::move(*prompts), seed, exchange)
+      ->start();
+}
+
+std::variant<TokenizedPrompt, ApiError> Service::tokenize_prompt(const PromptInput& prompt) const {
+  TokenizedPrompt result;
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    auto ids = model_.tokenizer.encode(*text, /*add_special_tokens=*/true);
+    if (!ids.is_ok()) return from_status(ids.status());
+    result.text = *text;
+    result.ids = std::move(*ids);
+    if (result.ids.empty()) {  // an empty text: start from the token that begins texts, as training did
+      const auto begin = model_.bos_token.empty() ? model_.tokenizer.id_of(model_.eos_token) : model_.tokenizer.id_of(model_.bos_token);
+      if (!begin) return bad_request("'prompt' is empty, and this model has no token that begins a text", "prompt");
+      result.ids.push_back(*begin);
+    }
+    return result;
+  }
+  result.ids = std::get<std::vector<TokenId>>(prompt);
+  for (TokenId id : result.ids)
+    if (id < 0 || id >= model_.vocab)
+      return bad_request("'prompt' has the token id " + std::to_string(id) + "; this model's are 0 to " + std::to_string(model_.vocab - 1), "prompt");
+  result.text = model_.tokenizer.decode(result.ids, /*skip_special=*/false);
+  return result;
+}
+
+std::variant<TokenizedPrompt, ApiError> Service::apply_template(const CompletionRequest& request) const {
+  if (!model_.chat_template) return bad_request(model_.chat_template_missing);
+  json arguments = request.template_arguments;
+  arguments["add_generation_prompt"] = true;
+  arguments["bos_token"] = model_.bos_token;
+  arguments["eos_token"] = model_.eos_token;
+  const auto text = model_.chat_template->render(request.messages, arguments);
+  if (!text.is_ok()) return bad_request("'messages': " + text.status().message(), "messages");
+  auto ids = model_.tokenizer.encode(*text, /*add_special_tokens=*/false);  // the template writes its own
+  if (!ids.is_ok()) return from_status(ids.status());
+  if (ids->empty()) return bad_request("'messages' makes an empty prompt", "messages");
+  return TokenizedPrompt{*text, std::move(*ids)};
+}
+
+std::variant<std::vector<TokenizedPrompt>, ApiError> Service::tokenize_prompts(const CompletionRequest& request) const {
+  std::vector<TokenizedPrompt> prompts;
+  const auto add = [&](std::variant<TokenizedPrompt, ApiError>&& p) -> std::optional<ApiError> {
+    if (auto* error = std::get_if<ApiError>(&p)) return *error;
+    prompts.push_back(std::move(std::get<TokenizedPrompt>(p)));
+    return std::nullopt;
+  };
+  if (request.chat) {
+    if (const auto error = add(apply_template(request))) return *error;
+  }
+  for (const PromptInput& input : request.prompts)
+    if (const auto error = add(tokenize_prompt(input))) return *error;
+  return prompts;
+}
+
+std::optional<ApiError> Service::check_lengths(const CompletionRequest& request, const std::vector<TokenizedPrompt>& prompts) const {
+  const int64_t context = model_.context_max;
+  const char* field = request.chat ? "messages" : "prompt";
+  for (const TokenizedPrompt& p : prompts) {
+    const auto tokens = static_cast<int64_t>(p.ids.size());
+    const bool scores_only = request.max_tokens == 0;
+    if (tokens < context || (scores_only && tokens == context)) continue;
+    ApiError e = bad_request("the prompt has " + std::to_string(tokens) + " tokens, more than the context of " + std::to_string(context) +
+                                 " leaves room for",
+                             field);
+    e.type = "exceed_context_size_error";
+    e.n_prompt_tokens = tokens;
+    e.n_ctx = context;
+    return e;
+  }
+  if (request.max_tokens && *request.max_tokens > context)
+    return bad_request("'max_tokens' is " + std::to_string(*request.max_tokens) + "; the model's context is " + std::to_string(context),
+                       "max_tokens");
+  return std::nullopt;
+}
+
+void Service::health(const std::shared_ptr<Exchange>& exchange) const {
+  if (control_.has_worker()) return exchange->respond(200, kJson, R"({"status":"ok"})");
+  ApiError e;
+  e.http_status = 503;
+  e.type = "unavailable_error";
+  e.message = control_.snapshot().workers_lost == 0 ? "Loading model" : "no worker: the last one is gone, and none has replaced it yet";
+  refuse(exchange, e);
+}
+
+void Service::models(const std::shared_ptr<Exchange>& exchange) const {
+  const json entry{{"id", model_.name},
+                   {"object", "model"},
+                   {"created", model_.created_unix_s},
+                   {"owned_by", "moestro"},
+                   {"meta", {{"n_vocab", model_.vocab}, {"n_ctx", model_.context_max}, {"n_ctx_train", model_.context_max}}}};
+  exchange->respond(200, kJson, dump({{"object", "list"}, {"data", json::array({entry})}}));
+}
+
+void Service::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) const {
+  const auto refuse_it = [&](const ApiError& e) { refuse(exchange, e); };
+  const auto body = value_or_refuse(parse_body(request.body), refuse_it);
+  if (!body) return;
+  FieldReader f(*body);
+  f.ignore("model");
+  const bool special = f.boolean("add_special").value_or(false);
+  const auto text = f.string("content");
+  if (!text && !f.error()) f.fail(bad_request("'content' is missing: the text to tokenize", "content"));
+  f.refuse_unknown();
+  if (f.error()) return refuse_it(*f.error());
+  const auto ids = model_.tokenizer.encode(*text, special);
+  if (!ids.is_ok()) return refuse_it(from_status(ids.status()));
+  exchange->respond(200, kJson, dump({{"tokens", *ids}}));
+}
+
+void Service::detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) const {
+  const auto refuse_it = [&](const ApiError& e) { refuse(exchange, e); };
+  const auto body = value_or_refuse(parse_body(request.body), refuse_it);
+  if (!body) return;
+  FieldReader f(*body);
+  f.ignore("model");
+  const json* tokens = f.field("tokens");
+  std::vector<TokenId> ids;
+  if (tokens == nullptr || !tokens->is_array()) return refuse_it(bad_request("'tokens' must be a list of token ids", "tokens"));
+  for (const json& id : *tokens) {
+    if (!id.is_number_integer() || id < 0 || id >= model_.vocab)
+      return refuse_it(bad_request("'tokens' must be a list of token ids, 0 to " + std::to_string(model_.vocab - 1), "tokens"));
+    ids.push_back(id.get<TokenId>());
+  }
+  exchange->respond(200, kJson, dump({{"content", model_.tokenizer.decode(ids, /*skip_special=*/false)}}));
+}
+
+void Service::status(const std::shared_ptr<Exchange>& exchange) const {
+  const ControlSnapshot c = control_.snapshot();
+  json workers = json::array();
+  for (const auto& w : c.workers)
+    workers.push_back({{"name", w.name}, {"device", w.device}, {"last_heard_s", w.age_s}, {"plans", w.plans}});
+  const double experts = static_cast<double>(c.expert_hits + c.expert_misses);
+  const json body{
+      {"model", model_.name},
+      {"requests", {{"running", metrics_.running()}}},
+      {"sequences", {{"waiting", c.waiting}, {"running", c.running}}},
+      {"tokens", {{"prompt", metrics_.total_prompt_tokens()}, {"generated", c.sampled_tokens}}},
+      {"kv_blocks", {{"used", c.kv_blocks_used}, {"total", c.kv_blocks_total}}},
+      {"steps", {{"count", c.plans}, {"seconds", static_cast<double>(c.step_us) * 1e-6}, {"stall_seconds", static_cast<double>(c.stall_us) * 1e-6}}},
+      {"tiers",
+       {{"dram",
+         {{"hits", c.expert_hits},
+          {"misses", c.expert_misses},
+          {"hit_rate", experts > 0 ? json(static_cast<double>(c.expert_hits) / experts) : json()},
+          {"fetched_bytes", c.fetched_bytes}}}}},
+      {"workers", workers},
+      {"workers_lost", c.workers_lost},
+  };
+  exchange->respond(200, kJson, dump(body));
+}
+
+}  // namespace moestro::orchestrator

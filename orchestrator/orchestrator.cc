@@ -1,0 +1,95 @@
+#include "orchestrator/orchestrator.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <charconv>
+#include <fstream>
+#include <thread>
+
+#include "common/log.h"
+#include "orchestrator/api/service.h"
+#include "orchestrator/http/server.h"
+
+namespace moestro::orchestrator {
+
+namespace {
+
+Result<HttpOptions> parse_http(const std::string& where) {
+  const size_t colon = where.rfind(':');
+  HttpOptions options;
+  const std::string port = colon == std::string::npos ? "" : where.substr(colon + 1);
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), options.port);
+  if (port.empty() || error != std::errc{} || end != port.data() + port.size())
+    return invalid_argument("--http '" + where + "' is not HOST:PORT");
+  options.host = where.substr(0, colon);
+  return options;
+}
+
+/// Written whole or not at all: readers wait for it to appear.
+Status write_port(const std::filesystem::path& run_dir, uint16_t port) {
+  const auto part = run_dir / "http.port.part";
+  std::ofstream(part) << port << "\n";
+  std::error_code error;
+  std::filesystem::rename(part, run_dir / "http.port", error);
+  if (error) return io_error("cannot write " + (run_dir / "http.port").string() + ": " + error.message());
+  return Status::ok();
+}
+
+/// SIGTERM and SIGINT are blocked in every thread and taken by one that waits for them.
+sigset_t block_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return set;
+}
+
+}  // namespace
+
+Status run_orchestrator(const OrchestratorOptions& options) {
+  const sigset_t signals = block_signals();
+  MOESTRO_ASSIGN_OR_RETURN(HttpOptions http, parse_http(options.http));
+  MOESTRO_ASSIGN_OR_RETURN(ServedModel model, ServedModel::load(options.model_name, options.pack));
+  MOESTRO_ASSIGN_OR_RETURN(auto control, ControlPlane::start(ControlOptions{"ipc://" + (options.run_dir / "orchestrator.sock").string(),
+                                                                           options.model_name, options.step_tokens, model.eos_ids,
+                                                                           options.queue_max, std::chrono::milliseconds(2000)}));
+  Service* service_address = nullptr;
+  const auto error_body = [](int status, const std::string& message) {
+    ApiError e = bad_request(message);
+    e.http_status = status;
+    return e.body();
+  };
+  MOESTRO_ASSIGN_OR_RETURN(auto server, HttpServer::listen(
+                                            http,
+                                            [&service_address](HttpRequest r, std::shared_ptr<Exchange> e) {
+                                              service_address->handle(std::move(r), std::move(e));
+                                            },
+                                            error_body));
+  Service service(std::move(model), *control, [&server](std::function<void()> work) { server->post(std::move(work)); });
+  service_address = &service;
+  MOESTRO_RETURN_IF_ERROR(write_port(options.run_dir, server->port()));
+  log::info("listening on http://{}:{}", http.host, server->port());
+
+  std::thread drainer([&] {
+    int signal = 0;
+    sigwait(&signals, &signal);
+    log::info("stopping: no new requests, {} s for those under way", options.drain_s);
+    server->close_gate();
+    control->drain(std::chrono::seconds(options.drain_s));
+    // Sequences are done; give their last bytes a moment to leave.
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    server->stop();
+  });
+  server->run();
+  drainer.join();
+  control.reset();  // lets the workers go
+  std::error_code ignored;
+  std::filesystem::remove(options.run_dir / "http.port", ignored);
+  log::info("stopped");
+  return Status::ok();
+}
+
+}  // namespace moestro::orchestrator

@@ -1,0 +1,25 @@
+#pragma once
+// The orchestrator as a whole: control thread, HTTP server and API of one model.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "common/status.h"
+
+namespace moestro::orchestrator {
+
+struct OrchestratorOptions {
+  std::string model_name;
+  std::filesystem::path pack;
+  std::filesystem::path run_dir;      ///< orchestrator.sock and http.port are made in it
+  std::string http = "127.0.0.1:8080";
+  int64_t step_tokens = 512;
+  size_t queue_max = 4096;
+  int64_t drain_s = 30;               ///< running requests get so long when it is told to stop
+};
+
+/// Serves until SIGTERM or SIGINT, then drains. Errors: what kept it from serving.
+Status run_orchestrator(const OrchestratorOptions& options);
+
+}  // namespace moestro::orchestrator
