@@ -261,6 +261,7 @@ void Scheduler::plan_failed(const std::vector<SequenceId>& in_flight, const Stat
     Sequence* s = find(id);
     if (s == nullptr) continue;
     s->in_flight = 0;
+    s->blocks_sent = 0;  // the worker may not have taken the block table in: send all of it again
     if (s->cancelled) {
       remove(*s);
     } else if (in_flight.size() == 1) {
