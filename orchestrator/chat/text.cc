@@ -1,0 +1,220 @@
+#include "orchestrator/chat/text.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+
+namespace moestro::jinja {
+namespace {
+
+utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+
+bool is_cased(char32_t c) {
+  const auto k = category(c);
+  return k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL || k == UTF8PROC_CATEGORY_LT;
+}
+
+void append_upper(std::string& out, char32_t c) {
+  if (c == 0xDF) out += "SS";
+  else append_utf8(out, static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
+}
+
+void append_lower(std::string& out, char32_t c) {
+  append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+  if (c == 0x130) append_utf8(out, 0x307);
+}
+
+void append_title(std::string& out, char32_t c) {
+  if (c == 0xDF) out += "Ss";
+  else append_utf8(out, static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
+}
+
+template <typename Fn>
+void for_each_character(std::string_view text, Fn fn) {
+  for (size_t i = 0; i < text.size();) {
+    size_t n = 1;
+    const char32_t c = code_point_at(text, i, &n);
+    fn(c);
+    i += n;
+  }
+}
+
+size_t last_character(std::string_view text) {
+  size_t i = text.size() - 1;
+  while (i > 0 && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80) --i;
+  return i;
+}
+
+}  // namespace
+
+char32_t code_point_at(std::string_view text, size_t pos, size_t* bytes) {
+  const auto lead = static_cast<unsigned char>(text[pos]);
+  if (lead < 0x80) return *bytes = 1, lead;
+  utf8proc_int32_t c = 0;
+  const auto n = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + pos),
+                                  static_cast<utf8proc_ssize_t>(text.size() - pos), &c);
+  if (n <= 0) return *bytes = 1, 0xFFFD;
+  *bytes = static_cast<size_t>(n);
+  return static_cast<char32_t>(c);
+}
+
+void append_utf8(std::string& out, char32_t c) {
+  utf8proc_uint8_t buffer[4];
+  if (!utf8proc_codepoint_valid(static_cast<utf8proc_int32_t>(c))) c = 0xFFFD;
+  out.append(reinterpret_cast<const char*>(buffer), static_cast<size_t>(utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), buffer)));
+}
+
+std::string sanitize_utf8(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for_each_character(text, [&](char32_t c) { append_utf8(out, c); });
+  return out;
+}
+
+size_t character_count(std::string_view text) {
+  size_t count = 0;
+  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  return count;
+}
+
+std::vector<size_t> character_offsets(std::string_view text) {
+  std::vector<size_t> offsets;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) offsets.push_back(i);
+  }
+  offsets.push_back(text.size());
+  return offsets;
+}
+
+bool is_space(char32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+bool is_printable(char32_t c) {
+  if (c < 0x80) return c >= 0x20 && c != 0x7F;
+  switch (category(c)) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+    case UTF8PROC_CATEGORY_ZS: return false;
+    default: return true;
+  }
+}
+
+std::string_view strip_left(std::string_view text) {
+  while (!text.empty()) {
+    size_t n = 1;
+    if (!is_space(code_point_at(text, 0, &n))) break;
+    text.remove_prefix(n);
+  }
+  return text;
+}
+
+std::string_view strip_right(std::string_view text) {
+  while (!text.empty()) {
+    const size_t last = last_character(text);
+    size_t n = 1;
+    if (!is_space(code_point_at(text, last, &n))) break;
+    text.remove_suffix(text.size() - last);
+  }
+  return text;
+}
+
+std::string_view strip_set(std::string_view text, std::string_view set, bool left, bool right) {
+  const auto in_set = [&](std::string_view character) { return set.find(character) != std::string_view::npos; };
+  while (left && !text.empty()) {
+    size_t n = 1;
+    code_point_at(text, 0, &n);
+    if (!in_set(text.substr(0, n))) break;
+    text.remove_prefix(n);
+  }
+  while (right && !text.empty()) {
+    const size_t last = last_character(text);
+    if (!in_set(text.substr(last))) break;
+    text.remove_suffix(text.size() - last);
+  }
+  return text;
+}
+
+std::string upper(std::string_view text) {
+  std::string out;
+  for_each_character(text, [&](char32_t c) { append_upper(out, c); });
+  return out;
+}
+
+std::string lower(std::string_view text) {
+  std::string out;
+  for_each_character(text, [&](char32_t c) { append_lower(out, c); });
+  return out;
+}
+
+std::string title(std::string_view text) {
+  std::string out;
+  bool inside = false;
+  for_each_character(text, [&](char32_t c) {
+    if (inside) append_lower(out, c);
+    else append_title(out, c);
+    inside = is_cased(c);
+  });
+  return out;
+}
+
+std::string capitalize(std::string_view text) {
+  std::string out;
+  bool first = true;
+  for_each_character(text, [&](char32_t c) {
+    if (first) append_title(out, c);
+    else append_lower(out, c);
+    first = false;
+  });
+  return out;
+}
+
+bool all_of_class(std::string_view text, CharClass wanted) {
+  bool all = !text.empty(), cased = false;
+  for_each_character(text, [&](char32_t c) {
+    const auto k = category(c);
+    const bool alpha = k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO;
+    const bool digit = k == UTF8PROC_CATEGORY_ND;
+    cased = cased || is_cased(c);
+    switch (wanted) {
+      case CharClass::kAlpha: all = all && alpha; break;
+      case CharClass::kDigit: all = all && digit; break;
+      case CharClass::kAlnum: all = all && (alpha || digit || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO); break;
+      case CharClass::kSpace: all = all && is_space(c); break;
+      case CharClass::kUpper: all = all && k != UTF8PROC_CATEGORY_LL && k != UTF8PROC_CATEGORY_LT; break;
+      case CharClass::kLower: all = all && k != UTF8PROC_CATEGORY_LU && k != UTF8PROC_CATEGORY_LT; break;
+    }
+  });
+  if (wanted == CharClass::kUpper || wanted == CharClass::kLower) return all && cased;
+  return all;
+}
+
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to, int64_t count) {
+  std::string out;
+  size_t done = 0;
+  if (from.empty()) {  // Python puts `to` around every character
+    for (size_t i = 0; i <= text.size() && count != 0; --count) {
+      out += to;
+      size_t n = 1;
+      if (i < text.size()) code_point_at(text, i, &n);
+      out += text.substr(i, n);
+      i += n;
+      done = std::min(i, text.size());
+    }
+    return out += text.substr(done);
+  }
+  for (size_t at = text.find(from); at != std::string_view::npos && count != 0; at = text.find(from, done), --count) {
+    out += text.substr(done, at - done);
+    out += to;
+    done = at + from.size();
+  }
+  return out += text.substr(done);
+}
+
+}  // namespace moestro::jinja
