@@ -14,8 +14,8 @@ int64_t head_offset(const AttentionShape& shape, DType dtype, bool value, int64_
 }
 }  // namespace
 
-void CpuOps::kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k, const float* v,
-                      const KvView& cache) {
+void CpuOps::kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
+                      const float* k, const float* v, const KvView& cache) {
   MOESTRO_CHECK(cache.dtype == DType::kF32 || cache.dtype == DType::kBF16, "a KV cache is f32 or bf16");
   const int64_t block_bytes = kv_block_bytes(shape, cache.dtype);
   const int64_t row_bytes = shape.head_dim * dtype_bytes(cache.dtype);
@@ -28,7 +28,8 @@ void CpuOps::kv_write(const AttentionShape& shape, std::span<const AttentionSequ
   for (const AttentionSequence& s : sequences) {
     for (int64_t i = 0; i < s.tokens; ++i) {
       const int64_t position = s.first_position + i;
-      char* block = static_cast<char*>(cache.data) + block_bytes * s.blocks[static_cast<size_t>(position / kKvBlockTokens)];
+      char* block = static_cast<char*>(cache.data) +
+                    block_bytes * s.blocks[static_cast<size_t>(position / kKvBlockTokens)];
       block += position % kKvBlockTokens * row_bytes;
       for (int64_t h = 0; h < shape.kv_heads; ++h) {
         const int64_t from = ((s.first_token + i) * shape.kv_heads + h) * shape.head_dim;
@@ -50,12 +51,14 @@ int64_t CpuOps::cut_attention(const AttentionShape& shape, std::span<const Atten
     const int64_t fits = std::min(kAttentionRowsMax, kScoreFloats / std::max<int64_t>(1, length)) / heads;
     const int64_t queries = std::max<int64_t>(1, fits);
     if (s.tokens > 0)
-      score_floats = std::max(score_floats, attention_scratch_floats(std::min(queries, s.tokens) * heads, length - 1));
+      score_floats =
+          std::max(score_floats, attention_scratch_floats(std::min(queries, s.tokens) * heads, length - 1));
     for (int64_t q = 0; q < s.tokens; q += queries) {
       for (int64_t h = 0; h < shape.heads; h += group) {
         for (int64_t sub = 0; sub < group; sub += heads) {
-          attention_units_.push_back({&s, static_cast<int32_t>(q), static_cast<int32_t>(std::min(queries, s.tokens - q)),
-                                      static_cast<int32_t>(h + sub), static_cast<int32_t>(std::min(heads, group - sub))});
+          attention_units_.push_back(
+              {&s, static_cast<int32_t>(q), static_cast<int32_t>(std::min(queries, s.tokens - q)),
+               static_cast<int32_t>(h + sub), static_cast<int32_t>(std::min(heads, group - sub))});
         }
       }
     }
@@ -63,8 +66,8 @@ int64_t CpuOps::cut_attention(const AttentionShape& shape, std::span<const Atten
   return score_floats;
 }
 
-void CpuOps::attend(const AttentionShape& shape, const AttentionUnit& unit, const float* q, const KvView& cache, float* out,
-                    int thread) {
+void CpuOps::attend(const AttentionShape& shape, const AttentionUnit& unit, const float* q,
+                    const KvView& cache, float* out, int thread) {
   const AttentionSequence& s = *unit.sequence;
   const int64_t kv_head = unit.first_head / (shape.heads / shape.kv_heads);
   const int64_t at = ((s.first_token + unit.first_query) * shape.heads + unit.first_head) * shape.head_dim;
@@ -90,8 +93,8 @@ void CpuOps::attend(const AttentionShape& shape, const AttentionUnit& unit, cons
   kernels_.attention(task);
 }
 
-void CpuOps::attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
-                       const KvView& cache, float* out) {
+void CpuOps::attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
+                       const float* q, const KvView& cache, float* out) {
   MOESTRO_CHECK(cache.dtype == DType::kF32 || cache.dtype == DType::kBF16, "a KV cache is f32 or bf16");
   MOESTRO_CHECK(shape.kv_heads >= 1 && shape.heads % shape.kv_heads == 0, "heads is a multiple of kv_heads");
   const int64_t score_floats = cut_attention(shape, sequences);

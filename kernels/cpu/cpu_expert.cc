@@ -9,7 +9,8 @@ constexpr int64_t kUpRows = 32;     ///< ffn rows of a unit of the first phase
 constexpr int64_t kDownRows = 128;  ///< hidden rows of a unit of the second
 }  // namespace
 
-/// One expert on its rows. Phase 1: activations = silu(gate x) * up x, in units of ffn rows; phase 2: down, in units of hidden rows.
+/// One expert on its rows. Phase 1: activations = silu(gate x) * up x, in units of ffn rows; phase 2: down,
+/// in units of hidden rows.
 struct CpuOps::ExpertWork {
   const ExpertLayout& layout;
   const std::byte* blob;
@@ -21,7 +22,8 @@ struct CpuOps::ExpertWork {
   int64_t up_rows, down_rows;
 
   /// Rows [first, first + count) of the matrix at `part` of a tile, `cols` wide.
-  GemmTask product(const ExpertTile& tile, int64_t part, int64_t scales, int64_t first, int64_t count, int64_t cols) const {
+  GemmTask product(const ExpertTile& tile, int64_t part, int64_t scales, int64_t first, int64_t count,
+                   int64_t cols) const {
     const std::byte* base = blob + tile.offset;
     GemmTask task;
     task.n = rows;
@@ -61,8 +63,9 @@ void CpuOps::expert_up(const ExpertWork& work, int64_t unit, int thread) {
   const int64_t later = unit + pool_.threads();
   if (later < work.layout.tiles() * work.units_per_tile) {
     const ExpertTile next = work.layout.tile(later / work.units_per_tile);
-    up_task.next_w =
-        work.product(next, next.gate, next.gate_scales, later % work.units_per_tile * work.up_rows, 0, work.layout.hidden()).w;
+    up_task.next_w = work.product(next, next.gate, next.gate_scales,
+                                  later % work.units_per_tile * work.up_rows, 0, work.layout.hidden())
+                         .w;
   }
   gemm(work.layout.dtype())(up_task);
   for (int64_t t = 0; t < work.rows; ++t)
@@ -90,8 +93,8 @@ void CpuOps::expert_down(const ExpertWork& work, int64_t unit, int thread) {
   }
 }
 
-void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x, std::span<const RoutedRow> rows,
-                        int64_t top_k, float* out) {
+void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
+                        std::span<const RoutedRow> rows, int64_t top_k, float* out) {
   const auto n = static_cast<int64_t>(rows.size());
   if (n == 0) return;
   const int64_t stride = round_up(layout.ffn(), 16);

@@ -17,7 +17,9 @@ CpuOps::CpuOps(OpsOptions resolved)
   for (ThreadScratch& s : thread_scratch_) s.panel.at_least(kPanelFloats);
 }
 
-bool CpuOps::supports(DType) const { return true; }
+bool CpuOps::supports(DType) const {
+  return true;
+}
 
 void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y) {
   MOESTRO_CHECK(!is_quantised(w.dtype), "dense weights are f32, bf16 or f16");
@@ -47,9 +49,8 @@ void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bia
   const int64_t fair = ceil_div(w.rows, int64_t{4} * pool_.threads());
   const int64_t wanted = n >= kPanelRows ? kPanelRows : std::min(fair, ceil_div(kChunkBytes, row_bytes));
   const int64_t chunk = round_up(std::max<int64_t>(wanted, 1), 8);
-  pool_.run(ceil_div(w.rows, chunk), [&](int64_t i, int thread) {
-    range(i * chunk, std::min(w.rows, (i + 1) * chunk), thread);
-  });
+  pool_.run(ceil_div(w.rows, chunk),
+            [&](int64_t i, int thread) { range(i * chunk, std::min(w.rows, (i + 1) * chunk), thread); });
 }
 
 void CpuOps::gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) {
@@ -57,8 +58,9 @@ void CpuOps::gather_rows(const Weight& table, std::span<const int32_t> ids, floa
   const int64_t row_bytes = table.cols * dtype_bytes(table.dtype);
   for (size_t i = 0; i < ids.size(); ++i) {
     MOESTRO_CHECK(ids[i] >= 0 && ids[i] < table.rows, "row of a table");
-    kernels_.to_f32[static_cast<size_t>(table.dtype)](static_cast<const char*>(table.data) + ids[i] * row_bytes, table.cols,
-                                                      y + static_cast<int64_t>(i) * table.cols);
+    kernels_.to_f32[static_cast<size_t>(table.dtype)](
+        static_cast<const char*>(table.data) + ids[i] * row_bytes, table.cols,
+        y + static_cast<int64_t>(i) * table.cols);
   }
 }
 
@@ -78,12 +80,13 @@ void CpuOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t 
 }
 
 /// One token.
-void CpuOps::route(const float* logits, int64_t experts, int64_t k, bool normalise, float* probabilities, int32_t* ids,
-                   float* weights) const {
+void CpuOps::route(const float* logits, int64_t experts, int64_t k, bool normalise, float* probabilities,
+                   int32_t* ids, float* weights) const {
   float* p = probabilities;
   std::copy_n(logits, experts, p);
   float total = kernels_.softmax(p, experts, 1.0f);
-  // Insertion into a short sorted list; strict comparisons keep the lower id first and give distinct ids even for NaN.
+  // Insertion into a short sorted list; strict comparisons keep the lower id first and give distinct ids even
+  // for NaN.
   int64_t held = 0;
   for (int64_t e = 0; e < experts; ++e) {
     if (held == k && !(p[e] > weights[k - 1])) continue;
@@ -102,8 +105,8 @@ void CpuOps::route(const float* logits, int64_t experts, int64_t k, bool normali
   for (int64_t i = 0; i < k; ++i) weights[i] /= total;
 }
 
-void CpuOps::router_top_k(const float* logits, int64_t n, int64_t experts, int64_t k, bool normalise, int32_t* ids,
-                          float* weights) {
+void CpuOps::router_top_k(const float* logits, int64_t n, int64_t experts, int64_t k, bool normalise,
+                          int32_t* ids, float* weights) {
   MOESTRO_CHECK(k >= 1 && k <= experts, "top-k within the number of experts");
   for (ThreadScratch& s : thread_scratch_) s.scores.at_least(experts);
   over_ranges(n, 1, n * experts * 8, [&](int64_t first, int64_t end, int thread) {
@@ -113,7 +116,8 @@ void CpuOps::router_top_k(const float* logits, int64_t n, int64_t experts, int64
   });
 }
 
-void CpuOps::combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) {
+void CpuOps::combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden,
+                     float* y) {
   over_ranges(n, 1, n * top_k * hidden, [&](int64_t first, int64_t end, int) {
     for (int64_t t = first; t < end; ++t)
       kernels_.combine(rows + t * top_k * hidden, weights + t * top_k, top_k, hidden, y + t * hidden);
@@ -128,12 +132,14 @@ void CpuOps::silu_mul(float* gate, const float* up, int64_t count) {
 
 void CpuOps::add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) {
   over_ranges(n, 1, n * dim, [&](int64_t first, int64_t end, int) {
-    for (int64_t t = first; t < end; ++t) kernels_.add_scaled(x + t * dim, logit ? logit + t : nullptr, dim, y + t * dim);
+    for (int64_t t = first; t < end; ++t)
+      kernels_.add_scaled(x + t * dim, logit ? logit + t : nullptr, dim, y + t * dim);
   });
 }
 
 void CpuOps::clamp(float* x, int64_t count, float limit) {
-  over_ranges(count, 64, count, [&](int64_t first, int64_t end, int) { kernels_.clamp(x + first, end - first, limit); });
+  over_ranges(count, 64, count,
+              [&](int64_t first, int64_t end, int) { kernels_.clamp(x + first, end - first, limit); });
 }
 
 }  // namespace moestro::kernels::cpu

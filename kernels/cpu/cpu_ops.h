@@ -1,6 +1,7 @@
 #pragma once
-// The CPU backend: cuts each operation in chunks of outputs for the thread pool and calls the kernels of the chosen instruction
-// set. Reductions are never split between threads, so both modes of OpsOptions::deterministic run the same code.
+// The CPU backend: cuts each operation in chunks of outputs for the thread pool and calls the kernels of the
+// chosen instruction set. Reductions are never split between threads, so both modes of
+// OpsOptions::deterministic run the same code.
 
 #include <algorithm>
 #include <memory>
@@ -24,22 +25,23 @@ class CpuOps final : public Ops {
   void rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) override;
   void rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos,
             const float* sin) override;
-  void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k, const float* v,
-                const KvView& cache) override;
+  void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k,
+                const float* v, const KvView& cache) override;
   void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
                  const KvView& cache, float* out) override;
   void router_top_k(const float* logits, int64_t n, int64_t experts, int64_t k, bool normalise, int32_t* ids,
                     float* weights) override;
-  void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x, std::span<const RoutedRow> rows,
-                  int64_t top_k, float* out) override;
-  void combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) override;
+  void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
+                  std::span<const RoutedRow> rows, int64_t top_k, float* out) override;
+  void combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden,
+               float* y) override;
   void silu_mul(float* gate, const float* up, int64_t count) override;
   void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) override;
   void clamp(float* x, int64_t count, float limit) override;
 
  private:
-  /// What belongs to one thread of the pool. The caller sees to its size before a loop, for all threads: which of them will come, and
-  /// when, is chance.
+  /// What belongs to one thread of the pool. The caller sees to its size before a loop, for all threads:
+  /// which of them will come, and when, is chance.
   struct alignas(64) ThreadScratch {
     Scratch<float> panel, scores, up;
     Scratch<float*> up_rows;
@@ -53,19 +55,21 @@ class CpuOps final : public Ops {
   struct ExpertWork;
 
   ThreadScratch& scratch(int thread) { return thread_scratch_[static_cast<size_t>(thread)]; }
-  float* panel(int thread) { return thread_scratch_[static_cast<size_t>(thread)].panel.at_least(kPanelFloats); }
+  float* panel(int thread) {
+    return thread_scratch_[static_cast<size_t>(thread)].panel.at_least(kPanelFloats);
+  }
   void (*gemm(DType dtype) const)(const GemmTask&) { return kernels_.gemm[static_cast<size_t>(dtype)]; }
-  /// Runs body(first, end, thread) over ranges of [0, count) whose bounds are multiples of `grain`; inline if `work` (touched floats or
-  /// multiply-adds, say) is too little to wake a thread for.
+  /// Runs body(first, end, thread) over ranges of [0, count) whose bounds are multiples of `grain`; inline if
+  /// `work` (touched floats or multiply-adds, say) is too little to wake a thread for.
   template <class Body>
   void over_ranges(int64_t count, int64_t grain, int64_t work, const Body& body);
 
   /// Fills attention_units_; returns the floats of scores that the largest of them needs.
   int64_t cut_attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
-  void route(const float* logits, int64_t experts, int64_t k, bool normalise, float* probabilities, int32_t* ids,
-             float* weights) const;
-  void attend(const AttentionShape& shape, const AttentionUnit& unit, const float* q, const KvView& cache, float* out,
-              int thread);
+  void route(const float* logits, int64_t experts, int64_t k, bool normalise, float* probabilities,
+             int32_t* ids, float* weights) const;
+  void attend(const AttentionShape& shape, const AttentionUnit& unit, const float* q, const KvView& cache,
+              float* out, int thread);
   void expert_up(const ExpertWork& work, int64_t unit, int thread);
   void expert_down(const ExpertWork& work, int64_t unit, int thread);
 

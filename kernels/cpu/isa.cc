@@ -14,12 +14,14 @@ Isa detect() {
 #if defined(__x86_64__)
   // These ask for the operating system's support of the registers, too.
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   if (!avx2) return Isa::kScalar;
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (!avx512) return Isa::kAvx2;
-  if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) return Isa::kAvx512Bf16Vnni;
+  if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"))
+    return Isa::kAvx512Bf16Vnni;
   return Isa::kAvx512;
 #else
   return Isa::kScalar;
@@ -34,10 +36,14 @@ Isa best_isa() {
 
 std::string_view isa_name(Isa isa) {
   switch (isa) {
-    case Isa::kScalar: return "scalar";
-    case Isa::kAvx2: return "avx2";
-    case Isa::kAvx512: return "avx512";
-    case Isa::kAvx512Bf16Vnni: return "avx512-bf16-vnni";
+    case Isa::kScalar:
+      return "scalar";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+    case Isa::kAvx512Bf16Vnni:
+      return "avx512-bf16-vnni";
   }
   return "unknown";
 }
@@ -48,10 +54,14 @@ const KernelTable& kernel_table(Isa isa) {
   MOESTRO_CHECK(isa <= best_isa(), "the machine lacks these instructions");
 #if defined(__x86_64__)
   switch (isa) {
-    case Isa::kScalar: return kGenericKernels;
-    case Isa::kAvx2: return kAvx2Kernels;
-    case Isa::kAvx512: return kAvx512Kernels;
-    case Isa::kAvx512Bf16Vnni: return kAvx512Bf16Kernels;
+    case Isa::kScalar:
+      return kGenericKernels;
+    case Isa::kAvx2:
+      return kAvx2Kernels;
+    case Isa::kAvx512:
+      return kAvx512Kernels;
+    case Isa::kAvx512Bf16Vnni:
+      return kAvx512Bf16Kernels;
   }
 #endif
   return kGenericKernels;

@@ -1,10 +1,12 @@
 #pragma once
-// The single-threaded kernels that each instruction set provides. Plain data and pointers only: this header is all that the
-// sources under cpu/isa/ share with the rest, so no inline library code is ever compiled with their -m flags.
+// The single-threaded kernels that each instruction set provides. Plain data and pointers only: this header
+// is all that the sources under cpu/isa/ share with the rest, so no inline library code is ever compiled with
+// their -m flags.
 //
-// One rule makes every result independent of batch, chunking and threads: a dot product is the sum, over column blocks of
-// kColumnBlock in order, of a block's value; a block's value is one vector accumulator fed with the block's columns in order and
-// reduced by one fixed tree. Every register blocking and every cache blocking keeps to it.
+// One rule makes every result independent of batch, chunking and threads: a dot product is the sum, over
+// column blocks of kColumnBlock in order, of a block's value; a block's value is one vector accumulator fed
+// with the block's columns in order and reduced by one fixed tree. Every register blocking and every cache
+// blocking keeps to it.
 
 #include <cstdint>
 
@@ -12,10 +14,12 @@ namespace moestro::kernels::cpu {
 
 inline constexpr int64_t kColumnBlock = 1024;
 inline constexpr int64_t kPanelRows = 64;
-inline constexpr int64_t kPanelFloats = kColumnBlock * kPanelRows;  ///< scratch of one thread: a block of weights as f32
-inline constexpr int64_t kAttentionRowsMax = 64;                    ///< (query, head) pairs of one attention task
+inline constexpr int64_t kPanelFloats =
+    kColumnBlock * kPanelRows;                    ///< scratch of one thread: a block of weights as f32
+inline constexpr int64_t kAttentionRowsMax = 64;  ///< (query, head) pairs of one attention task
 
-/// y[t][y_offset + r] = dot(x[t] + x_offset, row r of w) + bias[r] for all tokens t and rows r; adds to y if `accumulate`.
+/// y[t][y_offset + r] = dot(x[t] + x_offset, row r of w) + bias[r] for all tokens t and rows r; adds to y if
+/// `accumulate`.
 struct GemmTask {
   const float* const* x = nullptr;  ///< n rows of activations
   int64_t x_offset = 0;
@@ -25,7 +29,8 @@ struct GemmTask {
   const uint16_t* scales = nullptr;  ///< bf16, one per 64 columns; int8 only
   int64_t scale_stride = 0;
   int64_t rows = 0, cols = 0;
-  const void* next_w = nullptr;  ///< rows of the same width that this thread reads next, to prefetch; may be null
+  const void* next_w =
+      nullptr;  ///< rows of the same width that this thread reads next, to prefetch; may be null
   const float* bias = nullptr;  ///< of row 0; may be null
   float* const* y = nullptr;
   int64_t y_offset = 0;
@@ -33,7 +38,8 @@ struct GemmTask {
   float* panel = nullptr;  ///< kPanelFloats
 };
 
-/// Queries of one sequence against one KV head: queries * heads <= kAttentionRowsMax. Query i is at first_position + i.
+/// Queries of one sequence against one KV head: queries * heads <= kAttentionRowsMax. Query i is at
+/// first_position + i.
 struct AttentionTask {
   const float* q = nullptr;  ///< of the first query, at `first_head`
   float* out = nullptr;      ///< likewise
@@ -61,11 +67,13 @@ struct KernelTable {
   void (*to_f32[3])(const void* from, int64_t count, float* to);  ///< by DType; not int8
   void (*to_bf16)(const float* from, int64_t count, uint16_t* to);
   void (*rms_norm)(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y);
-  void (*rope)(float* x, int64_t heads, int64_t head_dim, int64_t half, const float* cos, const float* sin);  ///< one token
+  void (*rope)(float* x, int64_t heads, int64_t head_dim, int64_t half, const float* cos,
+               const float* sin);                          ///< one token
   float (*softmax)(float* x, int64_t count, float scale);  ///< x = exp(scale * (x - max)); returns the sum
   void (*silu_mul)(float* gate, const float* up, int64_t count);
   void (*add_scaled)(const float* x, const float* logit, int64_t dim, float* y);  ///< one token
-  void (*combine)(const float* rows, const float* weights, int64_t top_k, int64_t hidden, float* y);  ///< one token
+  void (*combine)(const float* rows, const float* weights, int64_t top_k, int64_t hidden,
+                  float* y);  ///< one token
   void (*clamp)(float* x, int64_t count, float limit);
 };
 

@@ -16,8 +16,12 @@ constexpr int kPausesBetweenLooks = 8;
 constexpr int kLooksBetweenClocks = 32;
 constexpr int64_t kChunksMax = UINT32_MAX;
 
-uint32_t generation_of(uint64_t state) { return static_cast<uint32_t>(state >> 32); }
-int64_t left_in(uint64_t state) { return static_cast<int64_t>(state & UINT32_MAX); }
+uint32_t generation_of(uint64_t state) {
+  return static_cast<uint32_t>(state >> 32);
+}
+int64_t left_in(uint64_t state) {
+  return static_cast<int64_t>(state & UINT32_MAX);
+}
 
 void pause() {
 #if defined(__x86_64__)
@@ -75,8 +79,10 @@ void ThreadPool::work(uint64_t state, int thread) {
   const Call call = call_.load(std::memory_order_relaxed);
   const void* body = body_.load(std::memory_order_relaxed);
   while (generation_of(state) == generation && left_in(state) > 0) {
-    if (!state_.compare_exchange_weak(state, state - 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
-    call(body, chunks - left_in(state), thread);  // the claim succeeded, so what was read above is of this generation
+    if (!state_.compare_exchange_weak(state, state - 1, std::memory_order_acq_rel, std::memory_order_acquire))
+      continue;
+    call(body, chunks - left_in(state),
+         thread);  // the claim succeeded, so what was read above is of this generation
     done_.fetch_add(1, std::memory_order_release);
     state = state_.load(std::memory_order_acquire);
   }

@@ -1,9 +1,11 @@
 #pragma once
-// A small team of persistent threads for loops of a few microseconds to milliseconds. One caller at a time; the caller works too.
+// A small team of persistent threads for loops of a few microseconds to milliseconds. One caller at a time;
+// the caller works too.
 //
-// A loop is cut in chunks that are claimed one by one, so a thread that comes late, because it slept or another process has its
-// core, takes fewer of them, and nobody waits for a thread that holds none. Which thread runs a chunk never shows in the results.
-// An idle thread spins for kSpin, then sleeps in the kernel until the next loop.
+// A loop is cut in chunks that are claimed one by one, so a thread that comes late, because it slept or
+// another process has its core, takes fewer of them, and nobody waits for a thread that holds none. Which
+// thread runs a chunk never shows in the results. An idle thread spins for kSpin, then sleeps in the kernel
+// until the next loop.
 
 #include <atomic>
 #include <chrono>
@@ -26,7 +28,8 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// body(chunk, thread) for every chunk in [0, chunks), thread in [0, threads()); returns when all are done. `body` may not throw.
+  /// body(chunk, thread) for every chunk in [0, chunks), thread in [0, threads()); returns when all are done.
+  /// `body` may not throw.
   template <class Body>
   void run(int64_t chunks, const Body& body) {
     if (chunks <= 0) return;
@@ -34,7 +37,9 @@ class ThreadPool {
       for (int64_t i = 0; i < chunks; ++i) body(i, 0);
       return;
     }
-    run_chunks(chunks, [](const void* b, int64_t i, int thread) { (*static_cast<const Body*>(b))(i, thread); }, &body);
+    run_chunks(
+        chunks, [](const void* b, int64_t i, int thread) { (*static_cast<const Body*>(b))(i, thread); },
+        &body);
   }
 
  private:
@@ -45,8 +50,8 @@ class ThreadPool {
   uint64_t await_work(uint32_t last_generation);
   void wake();
 
-  // {generation, chunks left to claim} in one word: a claim succeeds only in the loop whose body the thread has read, and never in
-  // one that has been claimed whole.
+  // {generation, chunks left to claim} in one word: a claim succeeds only in the loop whose body the thread
+  // has read, and never in one that has been claimed whole.
   alignas(64) std::atomic<uint64_t> state_{0};
   alignas(64) std::atomic<int64_t> done_{0};
   alignas(64) std::atomic<int64_t> chunks_{0};

@@ -8,9 +8,12 @@ namespace moestro::kernels::reference {
 
 namespace {
 /// Index of component 0 of K (or V) at `position`, in values from the cache's start.
-int64_t kv_index(const AttentionShape& shape, const AttentionSequence& s, bool value, int64_t head, int64_t position) {
+int64_t kv_index(const AttentionShape& shape, const AttentionSequence& s, bool value, int64_t head,
+                 int64_t position) {
   const int64_t block = s.blocks[static_cast<size_t>(position / kKvBlockTokens)];
-  return (((block * 2 + (value ? 1 : 0)) * shape.kv_heads + head) * kKvBlockTokens + position % kKvBlockTokens) * shape.head_dim;
+  return (((block * 2 + (value ? 1 : 0)) * shape.kv_heads + head) * kKvBlockTokens +
+          position % kKvBlockTokens) *
+         shape.head_dim;
 }
 
 void store(const KvView& cache, int64_t i, float f) {
@@ -21,8 +24,8 @@ void store(const KvView& cache, int64_t i, float f) {
 }
 
 /// One query of one head.
-void attend(const AttentionShape& shape, const AttentionSequence& s, int64_t head, int64_t position, const float* q,
-            const KvView& cache, float* out) {
+void attend(const AttentionShape& shape, const AttentionSequence& s, int64_t head, int64_t position,
+            const float* q, const KvView& cache, float* out) {
   const int64_t kv_head = head / (shape.heads / shape.kv_heads);
   const int64_t first = shape.window > 0 ? std::max<int64_t>(0, position - shape.window + 1) : 0;
   std::vector<double> weights;
@@ -45,8 +48,8 @@ void attend(const AttentionShape& shape, const AttentionSequence& s, int64_t hea
 }
 }  // namespace
 
-void ReferenceOps::kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k,
-                            const float* v, const KvView& cache) {
+void ReferenceOps::kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
+                            const float* k, const float* v, const KvView& cache) {
   for (const AttentionSequence& s : sequences) {
     for (int64_t i = 0; i < s.tokens; ++i) {
       for (int64_t h = 0; h < shape.kv_heads; ++h) {
@@ -60,8 +63,8 @@ void ReferenceOps::kv_write(const AttentionShape& shape, std::span<const Attenti
   }
 }
 
-void ReferenceOps::attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
-                             const KvView& cache, float* out) {
+void ReferenceOps::attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
+                             const float* q, const KvView& cache, float* out) {
   for (const AttentionSequence& s : sequences) {
     for (int64_t i = 0; i < s.tokens; ++i) {
       for (int64_t h = 0; h < shape.heads; ++h) {

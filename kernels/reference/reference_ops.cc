@@ -10,21 +10,28 @@ namespace moestro::kernels::reference {
 
 double value_at(const void* data, DType dtype, int64_t i) {
   switch (dtype) {
-    case DType::kF32: return static_cast<const float*>(data)[i];
-    case DType::kBF16: return bf16_to_f32(static_cast<const uint16_t*>(data)[i]);
-    case DType::kF16: return f16_to_f32(static_cast<const uint16_t*>(data)[i]);
-    case DType::kInt8: break;
+    case DType::kF32:
+      return static_cast<const float*>(data)[i];
+    case DType::kBF16:
+      return bf16_to_f32(static_cast<const uint16_t*>(data)[i]);
+    case DType::kF16:
+      return f16_to_f32(static_cast<const uint16_t*>(data)[i]);
+    case DType::kInt8:
+      break;
   }
   MOESTRO_CHECK(false, "int8 values have scales: only experts hold them");
 }
 
-double silu(double x) { return x / (1.0 + std::exp(-x)); }
+double silu(double x) {
+  return x / (1.0 + std::exp(-x));
+}
 
 void ReferenceOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y) {
   for (int64_t t = 0; t < n; ++t) {
     for (int64_t r = 0; r < w.rows; ++r) {
       double sum = 0.0;
-      for (int64_t c = 0; c < w.cols; ++c) sum += x[t * w.cols + c] * value_at(w.data, w.dtype, r * w.cols + c);
+      for (int64_t c = 0; c < w.cols; ++c)
+        sum += x[t * w.cols + c] * value_at(w.data, w.dtype, r * w.cols + c);
       y[t * w.rows + r] = static_cast<float>(sum + (bias ? bias[r] : 0.0));
     }
   }
@@ -33,11 +40,13 @@ void ReferenceOps::matmul(const float* x, int64_t n, const Weight& w, const floa
 void ReferenceOps::gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) {
   for (const int32_t id : ids) {
     MOESTRO_CHECK(id >= 0 && id < table.rows, "row of a table");
-    for (int64_t c = 0; c < table.cols; ++c) *y++ = static_cast<float>(value_at(table.data, table.dtype, id * table.cols + c));
+    for (int64_t c = 0; c < table.cols; ++c)
+      *y++ = static_cast<float>(value_at(table.data, table.dtype, id * table.cols + c));
   }
 }
 
-void ReferenceOps::rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) {
+void ReferenceOps::rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps,
+                            float* y) {
   for (int64_t t = 0; t < n; ++t, x += dim, y += dim) {
     double squares = 0.0;
     for (int64_t i = 0; i < dim; ++i) squares += static_cast<double>(x[i]) * x[i];
@@ -46,8 +55,8 @@ void ReferenceOps::rms_norm(const float* x, int64_t n, int64_t dim, const float*
   }
 }
 
-void ReferenceOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos,
-                        const float* sin) {
+void ReferenceOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim,
+                        const float* cos, const float* sin) {
   const int64_t half = rotary_dim / 2;
   for (int64_t t = 0; t < n; ++t) {
     for (int64_t h = 0; h < heads; ++h) {
@@ -61,8 +70,8 @@ void ReferenceOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, in
   }
 }
 
-void ReferenceOps::router_top_k(const float* logits, int64_t n, int64_t experts, int64_t k, bool normalise, int32_t* ids,
-                                float* weights) {
+void ReferenceOps::router_top_k(const float* logits, int64_t n, int64_t experts, int64_t k, bool normalise,
+                                int32_t* ids, float* weights) {
   std::vector<int32_t> order(static_cast<size_t>(experts));
   for (int64_t t = 0; t < n; ++t, logits += experts) {
     const double top = *std::max_element(logits, logits + experts);
@@ -80,7 +89,8 @@ void ReferenceOps::router_top_k(const float* logits, int64_t n, int64_t experts,
   }
 }
 
-void ReferenceOps::combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) {
+void ReferenceOps::combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden,
+                           float* y) {
   for (int64_t t = 0; t < n; ++t) {
     for (int64_t i = 0; i < hidden; ++i) {
       double sum = 0.0;
@@ -109,5 +119,7 @@ void ReferenceOps::clamp(float* x, int64_t count, float limit) {
 }  // namespace moestro::kernels::reference
 
 namespace moestro::kernels {
-std::unique_ptr<Ops> make_reference_ops() { return std::make_unique<reference::ReferenceOps>(); }
+std::unique_ptr<Ops> make_reference_ops() {
+  return std::make_unique<reference::ReferenceOps>();
+}
 }  // namespace moestro::kernels

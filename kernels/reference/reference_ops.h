@@ -20,15 +20,16 @@ class ReferenceOps final : public Ops {
   void rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) override;
   void rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos,
             const float* sin) override;
-  void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k, const float* v,
-                const KvView& cache) override;
+  void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k,
+                const float* v, const KvView& cache) override;
   void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
                  const KvView& cache, float* out) override;
   void router_top_k(const float* logits, int64_t n, int64_t experts, int64_t k, bool normalise, int32_t* ids,
                     float* weights) override;
-  void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x, std::span<const RoutedRow> rows,
-                  int64_t top_k, float* out) override;
-  void combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) override;
+  void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
+                  std::span<const RoutedRow> rows, int64_t top_k, float* out) override;
+  void combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden,
+               float* y) override;
   void silu_mul(float* gate, const float* up, int64_t count) override;
   void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) override;
   void clamp(float* x, int64_t count, float limit) override;

@@ -1,5 +1,5 @@
-// How close the kernels come to what the machine can do: weights streamed from DRAM beside a plain read loop over the same memory,
-// measured in turns in one run, and products with many tokens in GFLOP/s.
+// How close the kernels come to what the machine can do: weights streamed from DRAM beside a plain read loop
+// over the same memory, measured in turns in one run, and products with many tokens in GFLOP/s.
 //
 //   moestro_kernels_bench [THREADS [ISA]]      ISA: scalar, avx2, avx512, avx512-bf16-vnni
 
@@ -42,7 +42,8 @@ using Wide = uint64_t __attribute__((vector_size(64)));
 #if defined(__x86_64__)
 __attribute__((target_clones("avx512f", "avx2", "default")))
 #endif
-uint64_t read_all(const char* data, int64_t bytes) {
+uint64_t
+read_all(const char* data, int64_t bytes) {
   Wide sum[8] = {};
   for (int64_t i = 0; i + 512 <= bytes; i += 512)
     for (int j = 0; j < 8; ++j) sum[j] += *reinterpret_cast<const Wide*>(data + i + j * 64);
@@ -54,12 +55,16 @@ uint64_t read_all(const char* data, int64_t bytes) {
 
 class Bench {
  public:
-  Bench(int threads, Isa isa) : ops_(make_cpu_ops({.threads = threads, .deterministic = true, .isa = isa})), pool_(ops_->options().threads) {
-    void* p = mmap(nullptr, kWeightBytes + (2 << 20), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  Bench(int threads, Isa isa)
+      : ops_(make_cpu_ops({.threads = threads, .deterministic = true, .isa = isa})),
+        pool_(ops_->options().threads) {
+    void* p =
+        mmap(nullptr, kWeightBytes + (2 << 20), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) std::exit((std::perror("mmap"), 1));
     data_ = reinterpret_cast<char*>(round_up(reinterpret_cast<int64_t>(p), 2 << 20));
     madvise(data_, kWeightBytes, MADV_HUGEPAGE);
-    std::printf("threads %d, isa %s; filling %lld MiB\n", ops_->options().threads, std::string(isa_name(ops_->options().isa)).c_str(),
+    std::printf("threads %d, isa %s; filling %lld MiB\n", ops_->options().threads,
+                std::string(isa_name(ops_->options().isa)).c_str(),
                 static_cast<long long>(kWeightBytes >> 20));
     // Small, finite numbers in every dtype: no denormals to slow a product, no infinities.
     uint32_t state = 1;
@@ -85,9 +90,12 @@ class Bench {
     });
   }
   void product(DType dtype, int64_t n, int64_t rows, int64_t cols) {
-    const double s = repeated([&] { ops_->matmul(x_.data(), n, {data_, dtype, rows, cols}, nullptr, y_.data()); });
-    std::printf("matmul     %-5s n %4lld  %5lld x %-5lld %8.1f GFLOP/s\n", std::string(dtype_name(dtype)).c_str(),
-                static_cast<long long>(n), static_cast<long long>(rows), static_cast<long long>(cols),
+    const double s = repeated([&] {
+      ops_->matmul(x_.data(), n, {data_, dtype, rows, cols}, nullptr, y_.data());
+    });
+    std::printf("matmul     %-5s n %4lld  %5lld x %-5lld %8.1f GFLOP/s\n",
+                std::string(dtype_name(dtype)).c_str(), static_cast<long long>(n),
+                static_cast<long long>(rows), static_cast<long long>(cols),
                 2e-9 * static_cast<double>(n * rows * cols) / s);
   }
   void expert(DType dtype, int64_t n) {
@@ -97,8 +105,9 @@ class Bench {
     const double s = repeated([&] {
       ops_->expert_ffn(layout, reinterpret_cast<const std::byte*>(data_), x_.data(), rows, 1, y_.data());
     });
-    std::printf("expert_ffn %-5s n %4lld               %8.1f GFLOP/s\n", std::string(dtype_name(dtype)).c_str(),
-                static_cast<long long>(n), 6e-9 * static_cast<double>(n * kHidden * kFfn) / s);
+    std::printf("expert_ffn %-5s n %4lld               %8.1f GFLOP/s\n",
+                std::string(dtype_name(dtype)).c_str(), static_cast<long long>(n),
+                6e-9 * static_cast<double>(n * kHidden * kFfn) / s);
   }
   void attention(DType dtype, int64_t tokens, int64_t past) {
     const AttentionShape shape{16, 4, 64, 0, 0.125f};
@@ -107,14 +116,20 @@ class Bench {
     const AttentionSequence sequence{0, tokens, past, blocks};
     const KvView cache{data_, dtype, static_cast<int64_t>(blocks.size())};
     const double s = repeated([&] { ops_->attention(shape, {&sequence, 1}, x_.data(), cache, y_.data()); });
-    const double pairs = static_cast<double>(tokens) * (static_cast<double>(past) + static_cast<double>(tokens + 1) / 2);
-    std::printf("attention  %-5s n %4lld after %5lld     %8.1f GFLOP/s %8.1f us\n", std::string(dtype_name(dtype)).c_str(),
-                static_cast<long long>(tokens), static_cast<long long>(past), 4e-9 * pairs * 1024 / s, s * 1e6);
+    const double pairs =
+        static_cast<double>(tokens) * (static_cast<double>(past) + static_cast<double>(tokens + 1) / 2);
+    std::printf("attention  %-5s n %4lld after %5lld     %8.1f GFLOP/s %8.1f us\n",
+                std::string(dtype_name(dtype)).c_str(), static_cast<long long>(tokens),
+                static_cast<long long>(past), 4e-9 * pairs * 1024 / s, s * 1e6);
   }
   void small() {
-    const double norm = repeated([&] { ops_->rms_norm(x_.data(), 1, kHidden, x_.data() + 4096, 1e-5f, y_.data()); });
-    const double tiny = repeated([&] { ops_->matmul(x_.data(), 1, {data_, DType::kBF16, 192, 192}, nullptr, y_.data()); });
-    std::printf("rms_norm of one row of 1024 %.2f us; matmul 192 x 192 bf16 %.2f us\n", norm * 1e6, tiny * 1e6);
+    const double norm =
+        repeated([&] { ops_->rms_norm(x_.data(), 1, kHidden, x_.data() + 4096, 1e-5f, y_.data()); });
+    const double tiny = repeated([&] {
+      ops_->matmul(x_.data(), 1, {data_, DType::kBF16, 192, 192}, nullptr, y_.data());
+    });
+    std::printf("rms_norm of one row of 1024 %.2f us; matmul 192 x 192 bf16 %.2f us\n", norm * 1e6,
+                tiny * 1e6);
   }
 
  private:
@@ -131,7 +146,8 @@ class Bench {
       run.push_back(1e-9 * static_cast<double>(total) / s);
       ratio.push_back(r / s);
     }
-    std::printf("%-34s %6.1f GB/s   read loop %6.1f GB/s   %5.1f %%\n", name, median(run), median(read), 100 * median(ratio));
+    std::printf("%-34s %6.1f GB/s   read loop %6.1f GB/s   %5.1f %%\n", name, median(run), median(read),
+                100 * median(ratio));
   }
   void read_loop(int64_t bytes) {
     constexpr int64_t kChunk = 1 << 20;
@@ -147,7 +163,8 @@ class Bench {
     for (int round = 0; round < kRounds; ++round)
       times.push_back(seconds([&] {
                         for (int64_t i = 0; i < runs; ++i) f();
-                      }) / static_cast<double>(runs));
+                      }) /
+                      static_cast<double>(runs));
     return median(times);
   }
 
@@ -187,4 +204,6 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace moestro::kernels
 
-int main(int argc, char** argv) { return moestro::kernels::run(argc, argv); }
+int main(int argc, char** argv) {
+  return moestro::kernels::run(argc, argv);
+}

@@ -17,12 +17,24 @@ void* counted(size_t size, size_t align) {
 }
 }  // namespace
 
-void* operator new(size_t size) { return counted(size, alignof(std::max_align_t)); }
-void* operator new(size_t size, std::align_val_t align) { return counted(size, static_cast<size_t>(align)); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+void* operator new(size_t size) {
+  return counted(size, alignof(std::max_align_t));
+}
+void* operator new(size_t size, std::align_val_t align) {
+  return counted(size, static_cast<size_t>(align));
+}
+void operator delete(void* p) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, size_t) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, std::align_val_t) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, size_t, std::align_val_t) noexcept {
+  std::free(p);
+}
 
 namespace moestro::kernels::test {
 namespace {
@@ -33,12 +45,14 @@ TEST(AllocationTest, NoneAfterWarmUp) {
   const int64_t hidden = 320, n = 40, top_k = 2;
   const ExpertLayout layout(hidden, 200, DType::kBF16);
   const auto blob = ::moestro::test::write_expert_blob(
-      layout, {hidden, 200, random.normal(hidden * 200), random.normal(hidden * 200), random.normal(hidden * 200)});
+      layout,
+      {hidden, 200, random.normal(hidden * 200), random.normal(hidden * 200), random.normal(hidden * 200)});
   const auto w = store_weight(random.normal(hidden * hidden), DType::kBF16, hidden, hidden);
   const AttentionShape shape{5, 1, 64, 0, 0.125f};
   std::vector<uint32_t> blocks{0, 1, 2, 3};
-  std::vector<float> cache(static_cast<size_t>(4 * kv_block_bytes(shape, DType::kF32)) / 4), x = random.normal(n * hidden), y(x),
-      rows(static_cast<size_t>(n * top_k * hidden)), weights(static_cast<size_t>(n * top_k));
+  std::vector<float> cache(static_cast<size_t>(4 * kv_block_bytes(shape, DType::kF32)) / 4),
+      x = random.normal(n * hidden), y(x), rows(static_cast<size_t>(n * top_k * hidden)),
+      weights(static_cast<size_t>(n * top_k));
   std::vector<int32_t> ids(weights.size());
   std::vector<RoutedRow> routed;
   for (int32_t t = 0; t < n; ++t) routed.push_back({t, t % 2});

@@ -8,7 +8,8 @@ namespace {
 /// Sequences over one shuffled cache. What was never written is NaN.
 class Cache {
  public:
-  Cache(const AttentionShape& shape, DType dtype, const std::vector<int64_t>& lengths, Random& random) : shape_(shape) {
+  Cache(const AttentionShape& shape, DType dtype, const std::vector<int64_t>& lengths, Random& random)
+      : shape_(shape) {
     int64_t blocks = 3;
     for (const int64_t n : lengths) blocks += ceil_div(n, kKvBlockTokens);
     bytes_.assign(static_cast<size_t>(blocks * kv_block_bytes(shape, dtype)), std::byte{0xff});
@@ -38,7 +39,7 @@ class Cache {
 struct Case {
   int64_t heads, kv_heads, head_dim, window;
 };
-constexpr Case kCases[] = {{4, 4, 16, 0}, {4, 2, 64, 0}, {6, 2, 48, 5},   {3, 1, 20, 0},    {8, 2, 128, 33},
+constexpr Case kCases[] = {{4, 4, 16, 0}, {4, 2, 64, 0},   {6, 2, 48, 5},  {3, 1, 20, 0},   {8, 2, 128, 33},
                            {5, 5, 17, 1}, {16, 4, 64, 20}, {72, 1, 32, 0}, {2, 1, 256, 100}};
 
 AttentionShape shape_of(const Case& c) {
@@ -61,13 +62,14 @@ class AttentionTest : public ::testing::TestWithParam<std::tuple<Isa, DType>> {
     ops_ = cpu_ops(std::get<0>(GetParam()));
   }
   /// Steps of `chunk` tokens through the whole stream.
-  std::vector<float> in_chunks(Ops& ops, const AttentionShape& s, const Stream& in, int64_t length, int64_t chunk) {
+  std::vector<float> in_chunks(Ops& ops, const AttentionShape& s, const Stream& in, int64_t length,
+                               int64_t chunk) {
     Cache cache(s, dtype_, {length}, random_);
     std::vector<float> out(in.q.size(), NAN);
     for (int64_t at = 0; at < length; at += chunk) {
       const auto sequence = cache.sequence(0, 0, std::min(chunk, length - at), at);
-      ops.kv_write(s, {&sequence, 1}, in.k.data() + at * s.kv_heads * s.head_dim, in.v.data() + at * s.kv_heads * s.head_dim,
-                   cache.view());
+      ops.kv_write(s, {&sequence, 1}, in.k.data() + at * s.kv_heads * s.head_dim,
+                   in.v.data() + at * s.kv_heads * s.head_dim, cache.view());
       ops.attention(s, {&sequence, 1}, in.q.data() + at * s.heads * s.head_dim, cache.view(),
                     out.data() + at * s.heads * s.head_dim);
     }
@@ -78,7 +80,8 @@ class AttentionTest : public ::testing::TestWithParam<std::tuple<Isa, DType>> {
   Random random_;
 };
 INSTANTIATE_TEST_SUITE_P(IsaAndKv, AttentionTest,
-                         ::testing::Combine(::testing::ValuesIn(all_isas()), ::testing::Values(DType::kF32, DType::kBF16)));
+                         ::testing::Combine(::testing::ValuesIn(all_isas()),
+                                            ::testing::Values(DType::kF32, DType::kBF16)));
 
 TEST_P(AttentionTest, AgreesWithTheReferenceOnMixedBatches) {
   for (const Case& c : kCases) {
@@ -106,12 +109,14 @@ TEST_P(AttentionTest, AgreesWithTheReferenceOnMixedBatches) {
     std::vector<float> out(now.q.size(), NAN), want(now.q.size());
     ops_->attention(s, step, now.q.data(), cache.view(), out.data());
     reference_->attention(s, step, now.q.data(), cache.view(), want.data());
-    expect_close(out, want, 5e-6, "attention head_dim " + std::to_string(c.head_dim) + " window " + std::to_string(c.window));
+    expect_close(out, want, 5e-6,
+                 "attention head_dim " + std::to_string(c.head_dim) + " window " + std::to_string(c.window));
   }
 }
 
 TEST_P(AttentionTest, ChunksThreadsAndModesChangeNoBit) {
-  const auto one_thread = cpu_ops(std::get<0>(GetParam()), 1), fast = cpu_ops(std::get<0>(GetParam()), 2, false);
+  const auto one_thread = cpu_ops(std::get<0>(GetParam()), 1),
+             fast = cpu_ops(std::get<0>(GetParam()), 2, false);
   for (const Case& c : kCases) {
     const AttentionShape s = shape_of(c);
     const int64_t length = 83;
@@ -119,7 +124,8 @@ TEST_P(AttentionTest, ChunksThreadsAndModesChangeNoBit) {
     const auto whole = in_chunks(*ops_, s, in, length, length);
     for (const int64_t chunk : {1, 7, 16, 30}) {
       const auto parts = in_chunks(*ops_, s, in, length, chunk);
-      expect_same(parts.data(), whole.data(), static_cast<int64_t>(whole.size()), "chunks of " + std::to_string(chunk));
+      expect_same(parts.data(), whole.data(), static_cast<int64_t>(whole.size()),
+                  "chunks of " + std::to_string(chunk));
     }
     const auto alone = in_chunks(*one_thread, s, in, length, 9);
     expect_same(alone.data(), whole.data(), static_cast<int64_t>(whole.size()), "one thread");

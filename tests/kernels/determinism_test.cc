@@ -32,7 +32,8 @@ TEST_P(DeterminismTest, Matmul) {
     int64_t rows, cols;
   };
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    for (const auto& [rows, cols] : {Shape{5, 3}, Shape{64, 64}, Shape{203, 300}, Shape{77, 1500}, Shape{150, 2051}}) {
+    for (const auto& [rows, cols] :
+         {Shape{5, 3}, Shape{64, 64}, Shape{203, 300}, Shape{77, 1500}, Shape{150, 2051}}) {
       const auto x = random_.normal(kTokens * cols), bias = random_.normal(rows);
       const auto w = store_weight(random_.normal(rows * cols), dtype, rows, cols);
       std::vector<float> want(static_cast<size_t>(kTokens * rows)), got(want.size());
@@ -41,9 +42,11 @@ TEST_P(DeterminismTest, Matmul) {
       for (const auto& ops : backends_) {
         for (const int64_t batch : batches(*ops)) {
           for (int64_t t = 0; t < kTokens; t += batch)
-            ops->matmul(x.data() + t * cols, std::min(batch, kTokens - t), w.weight, bias.data(), got.data() + t * rows);
-          expect_same(got.data(), want.data(), kTokens * rows,
-                      "batches of " + std::to_string(batch) + ", threads " + std::to_string(ops->options().threads));
+            ops->matmul(x.data() + t * cols, std::min(batch, kTokens - t), w.weight, bias.data(),
+                        got.data() + t * rows);
+          expect_same(
+              got.data(), want.data(), kTokens * rows,
+              "batches of " + std::to_string(batch) + ", threads " + std::to_string(ops->options().threads));
         }
       }
     }
@@ -58,8 +61,8 @@ TEST_P(DeterminismTest, ExpertFfn) {
     for (const auto& [hidden, ffn] : {Shape{48, 70}, Shape{300, 500}, Shape{1100, 100}}) {
       const ExpertLayout layout(hidden, ffn, dtype);
       const auto blob = write_expert_blob(
-          layout, ExpertMatrices{hidden, ffn, random_.normal(ffn * hidden, 0.1f), random_.normal(ffn * hidden, 0.1f),
-                                 random_.normal(ffn * hidden, 0.1f)});
+          layout, ExpertMatrices{hidden, ffn, random_.normal(ffn * hidden, 0.1f),
+                                 random_.normal(ffn * hidden, 0.1f), random_.normal(ffn * hidden, 0.1f)});
       const auto x = random_.normal(kTokens * hidden);
       std::vector<float> want(static_cast<size_t>(kTokens * hidden)), got(want.size());
       std::vector<RoutedRow> rows;
@@ -70,8 +73,10 @@ TEST_P(DeterminismTest, ExpertFfn) {
       for (const auto& ops : backends_) {
         for (const int64_t batch : batches(*ops)) {
           for (int64_t t = 0; t < kTokens; t += batch)
-            ops->expert_ffn(layout, blob.data(), x.data(),
-                            all.subspan(static_cast<size_t>(t), static_cast<size_t>(std::min(batch, kTokens - t))), 1, got.data());
+            ops->expert_ffn(
+                layout, blob.data(), x.data(),
+                all.subspan(static_cast<size_t>(t), static_cast<size_t>(std::min(batch, kTokens - t))), 1,
+                got.data());
           expect_same(got.data(), want.data(), kTokens * hidden,
                       std::string(dtype_name(dtype)) + " batches of " + std::to_string(batch));
         }

@@ -1,5 +1,6 @@
 #pragma once
-// Writes an expert in the layout of common/expert_layout.h from its three matrices, for tests of everything that reads one.
+// Writes an expert in the layout of common/expert_layout.h from its three matrices, for tests of everything
+// that reads one.
 
 #include <algorithm>
 #include <cmath>
@@ -19,8 +20,10 @@ struct ExpertMatrices {
 
 namespace expert_blob_detail {
 
-/// One row of a tile's part; int8: symmetric, one bf16 scale per group of kQuantGroup. Returns the row as it will be read.
-inline void write_row(const float* row, int64_t cols, DType dtype, std::byte* values, std::byte* scales, float* read) {
+/// One row of a tile's part; int8: symmetric, one bf16 scale per group of kQuantGroup. Returns the row as it
+/// will be read.
+inline void write_row(const float* row, int64_t cols, DType dtype, std::byte* values, std::byte* scales,
+                      float* read) {
   for (int64_t c = 0; c < cols; ++c) {
     if (dtype == DType::kF32) {
       std::memcpy(values + c * 4, row + c, 4);
@@ -50,8 +53,8 @@ inline void write_row(const float* row, int64_t cols, DType dtype, std::byte* va
 
 }  // namespace expert_blob_detail
 
-/// The blob of `m`. Padding is 0xff (NaN), so that reading it shows. `as_read`, if given, becomes the matrices after rounding to
-/// the layout's precision, widened to f32 again.
+/// The blob of `m`. Padding is 0xff (NaN), so that reading it shows. `as_read`, if given, becomes the
+/// matrices after rounding to the layout's precision, widened to f32 again.
 inline std::vector<std::byte> write_expert_blob(const ExpertLayout& layout, const ExpertMatrices& m,
                                                 ExpertMatrices* as_read = nullptr) {
   using expert_blob_detail::write_row;
@@ -63,9 +66,12 @@ inline std::vector<std::byte> write_expert_blob(const ExpertLayout& layout, cons
     const ExpertTile t = layout.tile(i);
     std::byte* base = blob.data() + t.offset;
     for (int64_t f = 0; f < t.ffn; ++f) {
-      const int64_t from = (t.first_ffn + f) * hidden, at = f * hidden * value, group = f * ceil_div(hidden, kQuantGroup) * 2;
-      write_row(m.gate.data() + from, hidden, dtype, base + t.gate + at, base + t.gate_scales + group, rounded.gate.data() + from);
-      write_row(m.up.data() + from, hidden, dtype, base + t.up + at, base + t.up_scales + group, rounded.up.data() + from);
+      const int64_t from = (t.first_ffn + f) * hidden, at = f * hidden * value,
+                    group = f * ceil_div(hidden, kQuantGroup) * 2;
+      write_row(m.gate.data() + from, hidden, dtype, base + t.gate + at, base + t.gate_scales + group,
+                rounded.gate.data() + from);
+      write_row(m.up.data() + from, hidden, dtype, base + t.up + at, base + t.up_scales + group,
+                rounded.up.data() + from);
     }
     for (int64_t h = 0; h < hidden; ++h) {
       const int64_t from = h * m.ffn + t.first_ffn;

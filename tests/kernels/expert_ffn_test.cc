@@ -1,4 +1,5 @@
-// expert_ffn against the reference and against the same mathematics with plain products, and what routing may do to it.
+// expert_ffn against the reference and against the same mathematics with plain products, and what routing may
+// do to it.
 
 #include "tests/kernels/expert_blob.h"
 #include "tests/kernels/op_test_data.h"
@@ -12,13 +13,15 @@ using ::moestro::test::write_expert_blob;
 struct Case {
   int64_t hidden, ffn, tokens;
 };
-constexpr Case kCases[] = {{1, 1, 1},    {16, 24, 2},  {33, 70, 3},   {64, 128, 7},   {96, 200, 1},   {100, 65, 25},
-                           {192, 50, 4}, {257, 130, 9}, {512, 600, 1}, {1100, 300, 5}, {640, 450, 70}};
+constexpr Case kCases[] = {{1, 1, 1},     {16, 24, 2},    {33, 70, 3},   {64, 128, 7},
+                           {96, 200, 1},  {100, 65, 25},  {192, 50, 4},  {257, 130, 9},
+                           {512, 600, 1}, {1100, 300, 5}, {640, 450, 70}};
 struct Bound {
   DType dtype;
   double bound;
 };
-constexpr Bound kBounds[] = {{DType::kF32, 1e-5}, {DType::kBF16, 1e-5}, {DType::kF16, 1e-5}, {DType::kInt8, 1e-5}};
+constexpr Bound kBounds[] = {
+    {DType::kF32, 1e-5}, {DType::kBF16, 1e-5}, {DType::kF16, 1e-5}, {DType::kInt8, 1e-5}};
 
 ExpertMatrices random_expert(int64_t hidden, int64_t ffn, Random& random) {
   const float deviation = 1.0f / std::sqrt(static_cast<float>(hidden));
@@ -27,8 +30,8 @@ ExpertMatrices random_expert(int64_t hidden, int64_t ffn, Random& random) {
 }
 
 std::string name_of(const Case& c, DType dtype) {
-  return std::string(dtype_name(dtype)) + " hidden " + std::to_string(c.hidden) + " ffn " + std::to_string(c.ffn) + " tokens " +
-         std::to_string(c.tokens);
+  return std::string(dtype_name(dtype)) + " hidden " + std::to_string(c.hidden) + " ffn " +
+         std::to_string(c.ffn) + " tokens " + std::to_string(c.tokens);
 }
 
 class ExpertFfnTest : public ::testing::TestWithParam<Isa> {
@@ -37,10 +40,12 @@ class ExpertFfnTest : public ::testing::TestWithParam<Isa> {
     SKIP_WITHOUT(GetParam());
     ops_ = cpu_ops(GetParam());
   }
-  /// Rows for top-2 routing in which every token sends one choice here, in an order that is not that of the tokens.
+  /// Rows for top-2 routing in which every token sends one choice here, in an order that is not that of the
+  /// tokens.
   std::vector<RoutedRow> routes(int64_t tokens) {
     std::vector<RoutedRow> rows;
-    for (int64_t t = 0; t < tokens; ++t) rows.push_back({static_cast<int32_t>(t), static_cast<int32_t>(random_.below(2))});
+    for (int64_t t = 0; t < tokens; ++t)
+      rows.push_back({static_cast<int32_t>(t), static_cast<int32_t>(random_.below(2))});
     std::shuffle(rows.begin(), rows.end(), random_.engine());
     return rows;
   }
@@ -76,10 +81,12 @@ TEST_P(ExpertFfnTest, EqualsUnfusedProductsOfTheDequantisedMatrices) {
       std::vector<float> fused(x.size()), plain(x.size());
       ops_->expert_ffn(layout, blob.data(), x.data(), rows, 1, fused.data());
       std::vector<float> gate(static_cast<size_t>(c.tokens * c.ffn)), up(gate.size());
-      ops_->matmul(x.data(), c.tokens, {read.gate.data(), DType::kF32, c.ffn, c.hidden}, nullptr, gate.data());
+      ops_->matmul(x.data(), c.tokens, {read.gate.data(), DType::kF32, c.ffn, c.hidden}, nullptr,
+                   gate.data());
       ops_->matmul(x.data(), c.tokens, {read.up.data(), DType::kF32, c.ffn, c.hidden}, nullptr, up.data());
       ops_->silu_mul(gate.data(), up.data(), c.tokens * c.ffn);
-      ops_->matmul(gate.data(), c.tokens, {read.down.data(), DType::kF32, c.hidden, c.ffn}, nullptr, plain.data());
+      ops_->matmul(gate.data(), c.tokens, {read.down.data(), DType::kF32, c.hidden, c.ffn}, nullptr,
+                   plain.data());
       expect_close(fused, plain, bound, name_of(c, dtype));
     }
   }
@@ -103,7 +110,8 @@ TEST_P(ExpertFfnTest, WritesOnlyTheRowsOfItsTokensAndRanks) {
   ops_->expert_ffn(layout, blob.data(), x.data(), rows, 3, out.data());
   for (int64_t row = 0; row < 15; ++row) {
     const bool routed = row == 4 * 3 + 2 || row == 1 * 3;
-    const bool untouched = std::all_of(out.begin() + row * 40, out.begin() + (row + 1) * 40, [](float f) { return f == 5.0f; });
+    const bool untouched =
+        std::all_of(out.begin() + row * 40, out.begin() + (row + 1) * 40, [](float f) { return f == 5.0f; });
     EXPECT_NE(routed, untouched) << "row " << row;
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
-// Random operands, weights in every dtype, and the comparison of what a backend says with what the reference says.
+// Random operands, weights in every dtype, and the comparison of what a backend says with what the reference
+// says.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +17,9 @@
 namespace moestro::kernels::test {
 
 /// --gtest_random_seed=N gives another run; failures print it.
-inline uint32_t seed() { return static_cast<uint32_t>(::testing::UnitTest::GetInstance()->random_seed()) + 20261u; }
+inline uint32_t seed() {
+  return static_cast<uint32_t>(::testing::UnitTest::GetInstance()->random_seed()) + 20261u;
+}
 
 class Random {
  public:
@@ -45,14 +48,17 @@ inline StoredWeight store_weight(const std::vector<float>& values, DType dtype, 
   s.bytes.assign(values.size() * each + 64, std::byte{0xff});
   for (size_t i = 0; i < values.size(); ++i) {
     const uint16_t half = dtype == DType::kBF16 ? f32_to_bf16(values[i]) : f32_to_f16(values[i]);
-    std::memcpy(s.bytes.data() + i * each, dtype == DType::kF32 ? static_cast<const void*>(&values[i]) : &half, each);
+    std::memcpy(s.bytes.data() + i * each,
+                dtype == DType::kF32 ? static_cast<const void*>(&values[i]) : &half, each);
   }
   s.weight = {s.bytes.data(), dtype, rows, cols};
   return s;
 }
 
 /// Every instruction set there is code for; tests of those the machine lacks are skipped, which ctest counts.
-inline std::vector<Isa> all_isas() { return {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16Vnni}; }
+inline std::vector<Isa> all_isas() {
+  return {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16Vnni};
+}
 inline std::unique_ptr<Ops> cpu_ops(Isa isa, int threads = 2, bool deterministic = true) {
   return make_cpu_ops({.threads = threads, .deterministic = deterministic, .isa = isa});
 }
@@ -66,14 +72,15 @@ inline std::string isa_test_name(const ::testing::TestParamInfo<Isa>& info) {
 }
 
 /// |got - want| <= bound * the largest |want|, everywhere.
-inline void expect_close(const std::vector<float>& got, const std::vector<float>& want, double bound, const std::string& what) {
+inline void expect_close(const std::vector<float>& got, const std::vector<float>& want, double bound,
+                         const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
   double scale = 0.0;
   for (const float w : want) scale = std::max(scale, std::fabs(static_cast<double>(w)));
   for (size_t i = 0; i < got.size(); ++i) {
     const double error = std::fabs(static_cast<double>(got[i]) - want[i]);
-    ASSERT_TRUE(error <= bound * scale) << what << ": element " << i << " is " << got[i] << ", reference " << want[i]
-                                        << ", bound " << bound * scale << ", seed " << seed();
+    ASSERT_TRUE(error <= bound * scale) << what << ": element " << i << " is " << got[i] << ", reference "
+                                        << want[i] << ", bound " << bound * scale << ", seed " << seed();
   }
 }
 

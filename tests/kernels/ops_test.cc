@@ -1,5 +1,5 @@
-// Every operation, on every instruction set and dtype and on odd shapes, against the reference. Attention and experts have files
-// of their own.
+// Every operation, on every instruction set and dtype and on odd shapes, against the reference. Attention and
+// experts have files of their own.
 
 #include "tests/kernels/op_test_data.h"
 
@@ -22,8 +22,9 @@ struct MatmulCase {
   int64_t n, rows, cols;
 };
 constexpr MatmulCase kMatmulCases[] = {
-    {0, 8, 8},    {1, 1, 1},     {1, 7, 3},      {1, 64, 64},   {2, 33, 65},    {3, 12, 100},  {5, 9, 17},    {6, 64, 128},
-    {7, 31, 257}, {1, 300, 512}, {1, 250, 1025}, {4, 70, 2100}, {13, 129, 1030}, {23, 65, 63}, {24, 66, 1089}, {65, 130, 96},
+    {0, 8, 8},       {1, 1, 1},    {1, 7, 3},      {1, 64, 64},   {2, 33, 65},    {3, 12, 100},
+    {5, 9, 17},      {6, 64, 128}, {7, 31, 257},   {1, 300, 512}, {1, 250, 1025}, {4, 70, 2100},
+    {13, 129, 1030}, {23, 65, 63}, {24, 66, 1089}, {65, 130, 96},
 };
 struct DtypeBound {
   DType dtype;
@@ -42,8 +43,9 @@ TEST_P(OpsTest, Matmul) {
         std::vector<float> y(static_cast<size_t>(c.n * c.rows), NAN), want(y.size());
         ops_->matmul(x.data(), c.n, w.weight, b, y.data());
         reference_->matmul(x.data(), c.n, w.weight, b, want.data());
-        expect_close(y, want, bound, "matmul " + std::string(dtype_name(dtype)) + " n " + std::to_string(c.n) + " rows " +
-                                         std::to_string(c.rows) + " cols " + std::to_string(c.cols));
+        expect_close(y, want, bound,
+                     "matmul " + std::string(dtype_name(dtype)) + " n " + std::to_string(c.n) + " rows " +
+                         std::to_string(c.rows) + " cols " + std::to_string(c.cols));
       }
     }
   }
@@ -67,7 +69,8 @@ TEST_P(OpsTest, F16WeightsOfEveryKindAreExact) {
   const Weight table{halves.data(), DType::kF16, 1, static_cast<int64_t>(halves.size())};
   std::vector<float> y(halves.size());
   ops_->gather_rows(table, std::vector<int32_t>{0}, y.data());
-  for (size_t i = 0; i < halves.size(); ++i) ASSERT_EQ(std::bit_cast<uint32_t>(y[i]), std::bit_cast<uint32_t>(f16_to_f32(halves[i])));
+  for (size_t i = 0; i < halves.size(); ++i)
+    ASSERT_EQ(std::bit_cast<uint32_t>(y[i]), std::bit_cast<uint32_t>(f16_to_f32(halves[i])));
 }
 
 TEST_P(OpsTest, RmsNorm) {
@@ -86,9 +89,10 @@ TEST_P(OpsTest, Rope) {
   struct Case {
     int64_t n, heads, head_dim, rotary_dim;
   };
-  for (const auto& [n, heads, head_dim, rotary] : {Case{0, 2, 16, 16}, Case{1, 1, 16, 16}, Case{3, 5, 24, 12}, Case{7, 3, 80, 34},
-                                                  Case{90, 8, 128, 128}}) {
-    const auto x = random_.normal(n * heads * head_dim), cos = random_.normal(n * rotary / 2), sin = random_.normal(n * rotary / 2);
+  for (const auto& [n, heads, head_dim, rotary] : {Case{0, 2, 16, 16}, Case{1, 1, 16, 16}, Case{3, 5, 24, 12},
+                                                   Case{7, 3, 80, 34}, Case{90, 8, 128, 128}}) {
+    const auto x = random_.normal(n * heads * head_dim), cos = random_.normal(n * rotary / 2),
+               sin = random_.normal(n * rotary / 2);
     std::vector<float> y(x), want(x);
     ops_->rope(y.data(), n, heads, head_dim, rotary, cos.data(), sin.data());
     reference_->rope(want.data(), n, heads, head_dim, rotary, cos.data(), sin.data());
@@ -100,7 +104,8 @@ TEST_P(OpsTest, RouterTopK) {
   struct Case {
     int64_t n, experts, k;
   };
-  for (const auto& [n, experts, k] : {Case{0, 8, 2}, Case{1, 1, 1}, Case{5, 8, 2}, Case{40, 60, 4}, Case{3, 128, 8}, Case{2, 7, 7}}) {
+  for (const auto& [n, experts, k] :
+       {Case{0, 8, 2}, Case{1, 1, 1}, Case{5, 8, 2}, Case{40, 60, 4}, Case{3, 128, 8}, Case{2, 7, 7}}) {
     for (const bool normalise : {false, true}) {
       const auto logits = random_.normal(n * experts, 3.0f);
       std::vector<int32_t> ids(static_cast<size_t>(n * k), -1), want_ids(ids);
@@ -130,7 +135,8 @@ TEST_P(OpsTest, RouterTiesGoToTheLowerIdAndNanGivesValidIds) {
 TEST_P(OpsTest, CombineAddsInRankOrder) {
   for (const int64_t hidden : {1, 16, 67, 1024}) {
     const int64_t n = 30, k = 4;
-    const auto rows = random_.normal(n * k * hidden), weights = random_.normal(n * k), y = random_.normal(n * hidden);
+    const auto rows = random_.normal(n * k * hidden), weights = random_.normal(n * k),
+               y = random_.normal(n * hidden);
     std::vector<float> got(y), want(y);
     ops_->combine(rows.data(), weights.data(), n, k, hidden, got.data());
     reference_->combine(rows.data(), weights.data(), n, k, hidden, want.data());

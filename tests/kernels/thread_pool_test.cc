@@ -19,7 +19,8 @@ TEST(ThreadPoolTest, RunsEveryChunkOnceInEveryLoop) {
         runs[i].fetch_add(1);
         if (thread < 0 || thread >= threads) known = false;
       });
-      for (int64_t i = 0; i < 37; ++i) ASSERT_EQ(runs[i].load(), i < chunks ? 1 : 0) << "loop " << loop << " chunk " << i;
+      for (int64_t i = 0; i < 37; ++i)
+        ASSERT_EQ(runs[i].load(), i < chunks ? 1 : 0) << "loop " << loop << " chunk " << i;
       ASSERT_TRUE(known);
     }
   }
@@ -36,7 +37,8 @@ TEST(ThreadPoolTest, WhatChunksWroteIsSeenAfterTheLoopAndInTheNext) {
 
 TEST(ThreadPoolTest, WakesAThreadThatSleeps) {
   ThreadPool pool(2);
-  // Two chunks that wait for each other end only if both threads come; the second round finds the worker asleep.
+  // Two chunks that wait for each other end only if both threads come; the second round finds the worker
+  // asleep.
   for (int round = 0; round < 2; ++round) {
     std::atomic<int> here{0};
     pool.run(2, [&](int64_t, int) {

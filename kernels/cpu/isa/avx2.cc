@@ -2,16 +2,17 @@
 
 #include <immintrin.h>
 
-#include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/isa/attributes.h"
+#include "kernels/cpu/kernel_table.h"
 
 namespace moestro::kernels::cpu {
 namespace {
+// clang-format off: each builds on the ones before it
 #include "kernels/cpu/isa/avx2_vec.inc"
-
 #include "kernels/cpu/isa/elementwise.inc"
 #include "kernels/cpu/isa/gemm.inc"
 #include "kernels/cpu/isa/attention.inc"
+// clang-format on
 }  // namespace
 
 extern const KernelTable kAvx2Kernels;

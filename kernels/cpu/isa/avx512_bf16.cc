@@ -1,17 +1,19 @@
-// The kernels with AVX-512 and its BF16 conversions; compiled with their flags, called only where the machine has them.
+// The kernels with AVX-512 and its BF16 conversions; compiled with their flags, called only where the machine
+// has them.
 
 #include <immintrin.h>
 
-#include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/isa/attributes.h"
+#include "kernels/cpu/kernel_table.h"
 
 namespace moestro::kernels::cpu {
 namespace {
+// clang-format off: each builds on the ones before it
 #include "kernels/cpu/isa/avx512_vec.inc"
-
 #include "kernels/cpu/isa/elementwise.inc"
 #include "kernels/cpu/isa/gemm.inc"
 #include "kernels/cpu/isa/attention.inc"
+// clang-format on
 }  // namespace
 
 extern const KernelTable kAvx512Bf16Kernels;

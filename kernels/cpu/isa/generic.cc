@@ -1,15 +1,16 @@
 // The kernels for any machine; on x86-64 the compiler makes SSE2 of them.
 
-#include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/isa/attributes.h"
+#include "kernels/cpu/kernel_table.h"
 
 namespace moestro::kernels::cpu {
 namespace {
+// clang-format off: each builds on the ones before it
 #include "kernels/cpu/isa/generic_vec.inc"
-
 #include "kernels/cpu/isa/elementwise.inc"
 #include "kernels/cpu/isa/gemm.inc"
 #include "kernels/cpu/isa/attention.inc"
+// clang-format on
 }  // namespace
 
 extern const KernelTable kGenericKernels;
