@@ -1,0 +1,84 @@
+#pragma once
+// The worker's side of the connection to the orchestrator: registration, heartbeats, plans in, results out. Its own thread owns the
+// socket, so that a step that takes seconds does not look like death.
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <variant>
+
+#include "common/net/zmq_socket.h"
+#include "services/worker/service/worker_service.h"
+#include "services/worker/wire/orchestrator_messages.h"
+
+namespace moestro::worker {
+
+/// What the engine thread is to do next.
+struct RunPlan {
+  uint64_t epoch = 0;
+  engine::StepPlan plan;
+};
+struct ForgetAll {};  ///< a new KV epoch has begun
+struct Stop {
+  Status why;  ///< OK: drained
+};
+using Job = std::variant<RunPlan, ForgetAll, Stop>;
+
+class WorkerService::Link {
+ public:
+  Link(const ServiceOptions& options, const Registration& registration, net::DealerSocket socket, int wake_fd);
+  ~Link();
+
+  void start() { thread_ = std::thread([this] { loop(); }); }
+  /// The next job, or none after `timeout`.
+  std::optional<Job> next(std::chrono::milliseconds timeout);
+  /// Sends a result, unless its epoch is over.
+  void answer(uint64_t epoch, std::vector<std::byte> message);
+  /// Sends what was answered and ends the thread.
+  void close();
+  void drain();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Answer {
+    uint64_t epoch;
+    std::vector<std::byte> message;
+  };
+  void loop();
+  void receive_all();
+  void handle(OrchestratorSays message);
+  void handle_refusal(const Refused& refused);
+  void handle_plan(PlanMessage message);
+  void send_answers();
+  void send_due();
+  void send(std::span<const std::byte> message);
+  void begin_epoch();
+  void push(Job job);
+  void wake();
+
+  const ServiceOptions options_;
+  const int wake_fd_;
+
+  // I/O thread only.
+  Registration registration_;
+  net::DealerSocket socket_;
+  bool registered_ = false;
+  uint32_t worker_ = 0;
+  Clock::time_point due_{};  ///< of the next heartbeat or registration
+
+  // Shared.
+  std::atomic<uint64_t> plans_done_{0};
+  std::atomic<bool> drain_{false}, closing_{false};
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::deque<Job> jobs_;
+  size_t queued_plans_ = 0;
+  std::deque<Answer> answers_;
+  std::thread thread_;
+};
+
+}  // namespace moestro::worker

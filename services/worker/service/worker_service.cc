@@ -1,0 +1,79 @@
+#include "services/worker/service/worker_service.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "common/log.h"
+#include "services/worker/service/orchestrator_link.h"
+
+namespace moestro::worker {
+namespace {
+
+constexpr std::chrono::milliseconds kIdleCheck{100};
+
+Registration describe(const ServiceOptions& options, const engine::Engine& engine) {
+  const engine::EngineLimits& limits = engine.limits();
+  Registration r;
+  r.name = options.name;
+  r.model = limits.model;
+  r.device = options.device;
+  r.pack_identity = options.pack_identity;
+  // Differs from every earlier start of this worker: nanoseconds of wall time.
+  r.kv_epoch = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  r.kv_blocks = static_cast<uint32_t>(limits.kv_blocks);
+  r.context_max = static_cast<uint32_t>(limits.context_max);
+  r.step_tokens_max = static_cast<uint32_t>(limits.step_tokens_max);
+  r.step_sequences_max = static_cast<uint32_t>(limits.step_sequences_max);
+  r.moe_layers = static_cast<uint32_t>(engine.spec().moe_layers());
+  r.experts = static_cast<uint32_t>(engine.spec().moe().experts);
+  r.top_k = static_cast<uint32_t>(engine.spec().moe().top_k);
+  return r;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<WorkerService>> WorkerService::create(const ServiceOptions& options, engine::Engine& engine,
+                                                             std::function<Status()> check_store) {
+  MOESTRO_ASSIGN_OR_RETURN(auto socket, net::DealerSocket::connect(options.orchestrator));
+  const int wake_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (wake_fd < 0) return io_error("eventfd", errno);
+  auto link = std::make_unique<Link>(options, describe(options, engine), std::move(socket), wake_fd);
+  return std::unique_ptr<WorkerService>(new WorkerService(engine, std::move(check_store), std::move(link)));
+}
+
+WorkerService::WorkerService(engine::Engine& engine, std::function<Status()> check_store, std::unique_ptr<Link> link)
+    : engine_(engine), check_store_(std::move(check_store)), link_(std::move(link)) {}
+WorkerService::~WorkerService() = default;
+
+void WorkerService::drain() { link_->drain(); }
+
+Status WorkerService::run() {
+  link_->start();
+  Status end;
+  for (bool running = true; running;) {
+    std::optional<Job> job = link_->next(kIdleCheck);
+    if (!job) {
+      if (end = check_store_(); !end.is_ok()) running = false;
+    } else if (auto* stop = std::get_if<Stop>(&*job)) {
+      end = stop->why;
+      running = false;
+    } else if (std::holds_alternative<ForgetAll>(*job)) {
+      engine_.forget_all();
+    } else {
+      const RunPlan& work = std::get<RunPlan>(*job);
+      const Result<engine::StepOutcome> outcome = engine_.step(work.plan);
+      if (!outcome.is_ok()) {
+        log::warn("plan {}: {}", work.plan.id.value, outcome.status().message());
+        // Without the store no further plan can succeed: leave this one unanswered, so that it runs again elsewhere.
+        if (end = check_store_(); !end.is_ok()) break;
+      }
+      link_->answer(work.epoch, outcome.is_ok() ? write_result(*outcome) : write_failure(work.plan.id, outcome.status()));
+    }
+  }
+  link_->close();
+  return end;
+}
+
+}  // namespace moestro::worker

@@ -1,0 +1,48 @@
+#pragma once
+// The worker protocol (common/wire/worker_messages.fbs) from the worker's side. Reading takes any bytes.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "services/worker/engine/step_plan.h"
+
+namespace moestro::worker {
+
+inline constexpr uint32_t kWorkerProtocol = 1;
+
+struct Registered {
+  uint32_t worker = 0;
+};
+struct Refused {
+  Status why;
+};
+struct Drain {};
+/// Something the worker need not answer.
+struct Ignored {};
+/// `plan` is an error if the plan asks for what this worker lacks: then that is the answer to plan `id`.
+struct PlanMessage {
+  PlanId id;
+  Result<engine::StepPlan> plan;
+};
+using OrchestratorSays = std::variant<Registered, Refused, Drain, Ignored, PlanMessage>;
+
+/// kInvalidArgument for anything but a verified message that an orchestrator may send.
+Result<OrchestratorSays> read_orchestrator_message(std::span<const std::byte> body);
+
+struct Registration {
+  std::string name, model, device;
+  uint64_t pack_identity = 0, kv_epoch = 0;
+  uint32_t kv_blocks = 0, context_max = 0, step_tokens_max = 0, step_sequences_max = 0;
+  uint32_t moe_layers = 0, experts = 0, top_k = 0;
+};
+std::vector<std::byte> write_registration(const Registration& registration);
+std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done);
+std::vector<std::byte> write_result(const engine::StepOutcome& outcome);
+/// The plan failed as a whole.
+std::vector<std::byte> write_failure(PlanId plan, const Status& why);
+
+}  // namespace moestro::worker

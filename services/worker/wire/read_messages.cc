@@ -1,0 +1,100 @@
+#include <string>
+
+#include "common/wire/worker_messages_generated.h"
+#include "services/worker/wire/orchestrator_messages.h"
+
+namespace moestro::worker {
+namespace {
+
+using engine::StepPlan;
+
+std::string text(const flatbuffers::String* s) { return s == nullptr ? std::string() : s->str(); }
+
+Status refusal(uint32_t code, const flatbuffers::String* message) {
+  const bool known = code > 0 && code <= static_cast<uint32_t>(Code::kInternal);
+  const std::string why = text(message);
+  return Status(known ? static_cast<Code>(code) : Code::kInternal, why.empty() ? "the orchestrator gave no reason" : why);
+}
+
+engine::Sampling read_sampling(const wire::Sampling* m) {
+  engine::Sampling s;
+  if (m == nullptr) return s;
+  s.temperature = m->temperature();
+  s.top_k = m->top_k();
+  s.top_p = m->top_p();
+  s.min_p = m->min_p();
+  s.seed = m->seed();
+  s.choice = m->choice();
+  s.logprobs = m->logprobs();
+  return s;
+}
+
+Result<engine::PlanSequence> read_sequence(const wire::PlanSequence& m) {
+  engine::PlanSequence s;
+  s.id = SequenceId(m.id());
+  s.blocks_first = m.blocks_first();
+  if (m.blocks() != nullptr) s.blocks.assign(m.blocks()->begin(), m.blocks()->end());
+  s.sample = m.sample();
+  s.sampling = read_sampling(m.sampling());
+  if (m.sampling() != nullptr && m.sampling()->tokens_max() != 1)
+    return unsupported("sampling " + std::to_string(m.sampling()->tokens_max()) + " tokens a plan; this worker samples one");
+  if (m.score_targets() != nullptr) s.score_targets.assign(m.score_targets()->begin(), m.score_targets()->end());
+  s.score_top = m.score_top();
+  return s;
+}
+
+Status read_micro_batch(const wire::MicroBatch& m, StepPlan& plan) {
+  const auto first_sequence = static_cast<uint32_t>(plan.sequences.size());
+  const uint32_t count = m.sequences() == nullptr ? 0 : m.sequences()->size();
+  for (uint32_t i = 0; i < count; ++i) {
+    MOESTRO_ASSIGN_OR_RETURN(auto sequence, read_sequence(*m.sequences()->Get(i)));
+    plan.sequences.push_back(std::move(sequence));
+  }
+  if (m.tokens() == nullptr) return Status::ok();
+  for (const wire::PlanToken* t : *m.tokens()) {
+    if (t->parent() != -1) return unsupported("token trees (a parent other than -1)");
+    if (t->sequence() >= count) return invalid_argument("a token names no sequence of its micro-batch");
+    plan.tokens.push_back({first_sequence + t->sequence(), t->position(), t->id()});
+  }
+  return Status::ok();
+}
+
+Result<StepPlan> read_plan(const wire::StepPlan& m) {
+  StepPlan plan;
+  plan.id = PlanId(m.plan());
+  plan.parent = PlanId(m.parent());
+  plan.model = text(m.model());
+  if (m.micro_batches() != nullptr)
+    for (const wire::MicroBatch* batch : *m.micro_batches()) MOESTRO_RETURN_IF_ERROR(read_micro_batch(*batch, plan));
+  if (m.kv_copies() != nullptr)
+    for (const wire::KvCopy* c : *m.kv_copies()) plan.kv_copies.push_back({c->from(), c->to()});
+  if (m.released() != nullptr)
+    for (const uint64_t id : *m.released()) plan.released.emplace_back(id);
+  return plan;
+}
+
+}  // namespace
+
+Result<OrchestratorSays> read_orchestrator_message(std::span<const std::byte> body) {
+  flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(body.data()), body.size(), /*max_depth=*/16, /*max_tables=*/16'000'000);
+  if (body.size() < 8 || !wire::WorkerMessageBufferHasIdentifier(body.data()) || !wire::VerifyWorkerMessageBuffer(verifier))
+    return invalid_argument("not a worker message");
+  const auto* message = wire::GetWorkerMessage(body.data());
+  if (message->body() == nullptr) return invalid_argument("a worker message without a body");
+  switch (message->body_type()) {
+    case wire::WorkerBody::Registered: return OrchestratorSays{Registered{message->body_as_Registered()->worker()}};
+    case wire::WorkerBody::Refused: {
+      const auto* r = message->body_as_Refused();
+      return OrchestratorSays{Refused{refusal(r->code(), r->message())}};
+    }
+    case wire::WorkerBody::Drain: return OrchestratorSays{Drain{}};
+    case wire::WorkerBody::Heartbeat: return OrchestratorSays{Ignored{}};
+    case wire::WorkerBody::StepPlan: {
+      const auto* plan = message->body_as_StepPlan();
+      return OrchestratorSays{PlanMessage{PlanId(plan->plan()), read_plan(*plan)}};
+    }
+    default: return invalid_argument("a message that an orchestrator does not send");
+  }
+}
+
+}  // namespace moestro::worker

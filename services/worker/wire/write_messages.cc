@@ -1,0 +1,79 @@
+#include "common/wire/worker_messages_generated.h"
+#include "kernels/ops.h"
+#include "services/worker/wire/orchestrator_messages.h"
+
+namespace moestro::worker {
+namespace {
+
+using flatbuffers::FlatBufferBuilder;
+using flatbuffers::Offset;
+
+template <typename T>
+std::vector<std::byte> finish(FlatBufferBuilder& b, wire::WorkerBody type, Offset<T> body) {
+  wire::FinishWorkerMessageBuffer(b, wire::CreateWorkerMessage(b, type, body.Union()));
+  const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());
+  return {begin, begin + b.GetSize()};
+}
+
+Offset<wire::TokenScore> write_score(FlatBufferBuilder& b, const engine::TokenScore& score) {
+  std::vector<Offset<wire::TopLogprob>> best;
+  for (const engine::TopLogprob& t : score.best) best.push_back(wire::CreateTopLogprob(b, t.id, t.logprob));
+  const auto best_offset = best.empty() ? 0 : b.CreateVector(best);
+  return wire::CreateTokenScore(b, score.logprob, best_offset);
+}
+
+Offset<wire::SequenceResult> write_sequence(FlatBufferBuilder& b, const engine::SequenceOutcome& s) {
+  std::vector<Offset<wire::SampledToken>> sampled;
+  for (const engine::SampledToken& t : s.sampled) {
+    const auto score = t.scored ? write_score(b, t.score) : 0;
+    sampled.push_back(wire::CreateSampledToken(b, t.id, score));
+  }
+  std::vector<Offset<wire::TokenScore>> scores;
+  for (const engine::TokenScore& score : s.scores) scores.push_back(write_score(b, score));
+  std::vector<Offset<wire::ActivationCount>> counts;
+  for (const activation::ActivationCount& c : s.activations)
+    counts.push_back(wire::CreateActivationCount(b, static_cast<uint16_t>(c.layer.value), static_cast<uint16_t>(c.expert.value), c.tokens));
+  const auto sampled_offset = b.CreateVector(sampled);
+  const auto scores_offset = b.CreateVector(scores);
+  const auto counts_offset = b.CreateVector(counts);
+  const auto error = s.status.is_ok() ? 0 : b.CreateString(s.status.message());
+  return wire::CreateSequenceResult(b, s.id.value, sampled_offset, scores_offset, counts_offset, static_cast<uint32_t>(s.status.code()), error);
+}
+
+}  // namespace
+
+std::vector<std::byte> write_registration(const Registration& r) {
+  FlatBufferBuilder b;
+  const auto name = b.CreateString(r.name), model = b.CreateString(r.model), device = b.CreateString(r.device);
+  return finish(b, wire::WorkerBody::RegisterWorker,
+                wire::CreateRegisterWorker(b, kWorkerProtocol, name, model, r.pack_identity, device, 0, 1, r.kv_blocks,
+                                           static_cast<uint32_t>(kernels::kKvBlockTokens), r.kv_epoch, r.context_max, r.step_tokens_max,
+                                           r.step_sequences_max, r.moe_layers, r.experts, r.top_k));
+}
+
+std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done) {
+  FlatBufferBuilder b;
+  return finish(b, wire::WorkerBody::Heartbeat, wire::CreateHeartbeat(b, worker, plans_done));
+}
+
+std::vector<std::byte> write_result(const engine::StepOutcome& outcome) {
+  FlatBufferBuilder b(4096);
+  std::vector<Offset<wire::SequenceResult>> sequences;
+  for (const engine::SequenceOutcome& s : outcome.sequences) sequences.push_back(write_sequence(b, s));
+  const auto sequences_offset = b.CreateVector(sequences);
+  return finish(b, wire::WorkerBody::StepResult,
+                wire::CreateStepResult(b, outcome.plan.value, sequences_offset, outcome.step_us, outcome.stall_us, outcome.expert_hits,
+                                       outcome.expert_misses, outcome.fetched_bytes));
+}
+
+std::vector<std::byte> write_failure(PlanId plan, const Status& why) {
+  FlatBufferBuilder b;
+  const auto message = b.CreateString(why.message());
+  wire::StepResultBuilder result(b);
+  result.add_plan(plan.value);
+  result.add_error_code(static_cast<uint32_t>(why.code()));
+  result.add_error(message);
+  return finish(b, wire::WorkerBody::StepResult, result.Finish());
+}
+
+}  // namespace moestro::worker
