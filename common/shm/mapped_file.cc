@@ -1,0 +1,126 @@
+#include "common/shm/mapped_file.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <utility>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace moestro::shm {
+namespace {
+
+/// The unit in which this file system gives memory: sizes and mappings of hugetlbfs files are multiples of it.
+uint64_t page_of(int fd) {
+  struct statfs fs {};
+  if (fstatfs(fd, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC) return static_cast<uint64_t>(fs.f_bsize);
+  return 4096;
+}
+
+Result<std::byte*> map_fd(int fd, uint64_t bytes, bool writable, const std::filesystem::path& path) {
+  const int protection = PROT_READ | (writable ? PROT_WRITE : 0);
+  void* at = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
+  if (at == MAP_FAILED) return io_error("cannot map " + path.string(), errno);
+  return static_cast<std::byte*>(at);
+}
+
+}  // namespace
+
+void UniqueFd::reset(int fd) {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = fd;
+}
+
+Result<MappedFile> MappedFile::create(const std::filesystem::path& path, uint64_t bytes, mode_t mode) {
+  ::unlink(path.c_str());  // a process that still maps the old file keeps the old file
+  MappedFile file;
+  file.fd_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
+  if (!file.fd_) return io_error("cannot create " + path.string(), errno);
+  const uint64_t page = page_of(file.fd());
+  file.size_ = (bytes + page - 1) / page * page;
+  if (ftruncate(file.fd(), static_cast<off_t>(file.size_)) != 0)
+    return io_error("cannot give " + path.string() + " a size of " + std::to_string(file.size_), errno);
+  fchmod(file.fd(), mode);  // not what the umask leaves of it
+  MOESTRO_ASSIGN_OR_RETURN(file.data_, map_fd(file.fd(), file.size_, true, path));
+  return file;
+}
+
+Result<MappedFile> MappedFile::open(const std::filesystem::path& path, Access access, uint64_t bytes_min) {
+  MappedFile file;
+  const bool writable = access == Access::kReadWrite;
+  file.fd_.reset(::open(path.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW));
+  if (!file.fd_ && errno == ENOENT) return not_found(path.string() + " does not exist");
+  if (!file.fd_) return io_error("cannot open " + path.string(), errno);
+  struct stat info {};
+  if (fstat(file.fd(), &info) != 0) return io_error("cannot stat " + path.string(), errno);
+  file.size_ = static_cast<uint64_t>(info.st_size);
+  if (file.size_ < bytes_min || file.size_ == 0)
+    return corrupt(path.string() + " has " + std::to_string(file.size_) + " bytes, at least " + std::to_string(bytes_min) +
+                   " are needed");
+  MOESTRO_ASSIGN_OR_RETURN(file.data_, map_fd(file.fd(), file.size_, writable, path));
+  return file;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : fd_(std::move(other.fd_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  if (this != &other) {
+    unmap();
+    fd_ = std::move(other.fd_);
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+  }
+  return *this;
+}
+
+MappedFile::~MappedFile() { unmap(); }
+
+void MappedFile::unmap() {
+  if (data_ != nullptr) munmap(data_, size_);
+  data_ = nullptr;
+}
+
+Status MappedFile::back(uint64_t offset, uint64_t length) {
+  // Populating the mapping, not fallocate: only so does MADV_HUGEPAGE decide the size of the pages, and a full file system
+  // is an errno here instead of a SIGBUS at the first touch.
+  while (madvise(data_ + offset, length, MADV_POPULATE_WRITE) != 0) {
+    if (errno == EINTR || errno == EAGAIN) continue;
+    if (errno != EINVAL) return exhausted("no memory for " + std::to_string(length) + " bytes at " + std::to_string(offset));
+    // A kernel before 5.14: allocate, which reports ENOSPC, then touch.
+    if (fallocate(fd(), 0, static_cast<off_t>(offset), static_cast<off_t>(length)) != 0)
+      return exhausted("no memory for " + std::to_string(length) + " bytes at " + std::to_string(offset));
+    for (uint64_t at = offset; at < offset + length; at += 4096) *reinterpret_cast<volatile std::byte*>(data_ + at) = std::byte{0};
+    break;
+  }
+  return Status::ok();
+}
+
+void MappedFile::prefer_huge_pages() { madvise(data_, size_, MADV_HUGEPAGE); }
+
+uint64_t MappedFile::huge_bytes() const {
+  struct statfs fs {};
+  if (fstatfs(fd(), &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC) return size_;
+  std::ifstream smaps("/proc/self/smaps");
+  char start[32];
+  std::snprintf(start, sizeof start, "%lx-", reinterpret_cast<unsigned long>(data_));
+  bool inside = false;
+  for (std::string line; std::getline(smaps, line);) {
+    if (line.starts_with(start)) inside = true;
+    unsigned long kib = 0;
+    if (inside && std::sscanf(line.c_str(), "ShmemPmdMapped: %lu", &kib) == 1) return kib * 1024;
+    if (inside && line.starts_with("VmFlags")) return 0;
+  }
+  return 0;
+}
+
+}  // namespace moestro::shm

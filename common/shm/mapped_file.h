@@ -1,0 +1,72 @@
+#pragma once
+// A file mapped whole and shared. Move-only; unmaps and closes when it goes.
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+
+#include "common/status.h"
+
+namespace moestro::shm {
+
+/// A descriptor that closes itself.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    if (this != &other) reset(other.release());
+    return *this;
+  }
+  ~UniqueFd() { reset(); }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  int release() {
+    const int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+  void reset(int fd = -1);
+
+ private:
+  int fd_ = -1;
+};
+
+class MappedFile {
+ public:
+  enum class Access : uint8_t { kReadOnly, kReadWrite };
+
+  /// Makes a new file of `bytes` zeros (replacing one of that name) with `mode`, and maps it for reading and writing. The pages are
+  /// not backed yet: see back(). Sizes are rounded up to the page of the file system (2 MiB on hugetlbfs).
+  static Result<MappedFile> create(const std::filesystem::path& path, uint64_t bytes, mode_t mode);
+  /// Maps an existing file of at least `bytes_min`. A shorter one is kCorrupt, a missing one kNotFound.
+  static Result<MappedFile> open(const std::filesystem::path& path, Access access, uint64_t bytes_min);
+
+  MappedFile() = default;
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  /// Gives [offset, offset + length) memory now, so that no later touch can fail with SIGBUS. kExhausted if there is none.
+  Status back(uint64_t offset, uint64_t length);
+  /// Asks for huge pages; whether they came shows in huge_bytes().
+  void prefer_huge_pages();
+  /// Bytes of this mapping that huge pages back, as the kernel reports them (0 if it does not say).
+  uint64_t huge_bytes() const;
+
+  std::byte* data() const { return data_; }
+  uint64_t size() const { return size_; }
+  int fd() const { return fd_.get(); }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  void unmap();
+  UniqueFd fd_;
+  std::byte* data_ = nullptr;
+  uint64_t size_ = 0;
+};
+
+}  // namespace moestro::shm

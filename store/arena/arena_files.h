@@ -1,0 +1,79 @@
+#pragma once
+// The files of an arena directory, made anew by each store:
+//
+//   DIR/ store.lock  alive  arena  table  pins/SLOT  bell/SLOT  workers/SLOT
+//
+// store.lock is never removed. Its lock is taken before anything else is touched, and its descriptor is registered with every
+// ring: a killed store's reads go on landing for seconds, and only when the kernel has finished them is the lock free.
+// `alive` is locked too, but by a plain descriptor: it is free the moment the store is gone, which is what workers want to know.
+// workers/SLOT is locked by the worker of that slot, for the same reason. Slot files are new inodes for each holder, so that a
+// mapping left over from an earlier one reaches nothing.
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/shm/file_lock.h"
+#include "common/shm/mapped_file.h"
+#include "common/status.h"
+#include "store/layout/pins_layout.h"
+#include "store/layout/table_layout.h"
+
+namespace moestro::store {
+
+class ArenaFiles {
+ public:
+  /// Makes the directory if need be, waits up to `patience` for its lock, and removes what an earlier store left.
+  static Result<std::unique_ptr<ArenaFiles>> lock(const std::filesystem::path& dir, std::chrono::milliseconds patience);
+  ~ArenaFiles();
+
+  /// Bytes that the file system of the directory, and this machine, can still give.
+  Result<uint64_t> free_bytes() const;
+  /// False on a disk: then the arena competes with write-back.
+  bool in_memory() const;
+
+  /// Makes arena and table, and backs them. `progress` is told the bytes backed so far; false stops with kCancelled.
+  Status create(uint64_t arena_bytes, uint32_t entries, uint64_t epoch, const std::function<bool(uint64_t)>& progress);
+  /// Makes the files of one worker slot; forget_slot() drops them.
+  Status create_slot(uint32_t slot);
+  void forget_slot(uint32_t slot);
+  /// Removes everything but the lock, and marks the table closed for whoever still maps it.
+  void close();
+
+  std::byte* arena() const { return arena_.data(); }
+  uint64_t huge_bytes() const { return arena_.huge_bytes(); }
+  TableHeader& table() const { return *reinterpret_cast<TableHeader*>(table_.data()); }
+  TableEntry& entry(uint32_t index) const { return reinterpret_cast<TableEntry*>(table_.data() + kSharedPage)[index]; }
+  bool has_slot(uint32_t slot) const { return static_cast<bool>(slots_[slot].pins); }
+  std::atomic<uint64_t>& pin_word(uint32_t slot, uint32_t entry) const {
+    return reinterpret_cast<std::atomic<uint64_t>*>(slots_[slot].pins.data() + kSharedPage)[entry];
+  }
+  /// Writes a completion to the slot's ring and rings its bell.
+  void ring(uint32_t slot, uint32_t entry, uint32_t outcome);
+  /// Whether a worker holds the slot's lock.
+  Result<bool> worker_alive(uint32_t slot);
+
+  int lock_fd() const { return store_lock_.fd(); }
+  const std::filesystem::path& dir() const { return dir_; }
+
+ private:
+  struct Slot {
+    shm::MappedFile pins, bell;
+    shm::FileLock lock;
+  };
+  void remove_stale();
+
+  std::filesystem::path dir_;
+  shm::FileLock store_lock_, alive_;
+  shm::MappedFile arena_, table_;
+  std::array<Slot, kWorkerSlotsMax> slots_;
+  uint64_t epoch_ = 0;
+  uint32_t entries_ = 0;
+  bool made_ = false;
+};
+
+}  // namespace moestro::store

@@ -1,0 +1,59 @@
+#include "store/arena/range_allocator.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+
+namespace moestro::store {
+
+RangeAllocator::RangeAllocator(uint64_t size, uint64_t granule)
+    : granule_(granule), free_bytes_(size / granule * granule) {
+  if (free_bytes_ > 0) free_[0] = free_bytes_;
+}
+
+std::optional<uint64_t> RangeAllocator::allocate(uint64_t length, End end) {
+  const uint64_t need = std::max(rounded(length), granule_);
+  auto fits = [need](const auto& range) { return range.second >= need; };
+  auto found = free_.end();
+  if (end == End::kLow) {
+    found = std::find_if(free_.begin(), free_.end(), fits);
+  } else if (auto last = std::find_if(free_.rbegin(), free_.rend(), fits); last != free_.rend()) {
+    found = std::prev(last.base());
+  }
+  if (found == free_.end()) return std::nullopt;
+  const uint64_t left = found->second - need;
+  const uint64_t offset = end == End::kLow ? found->first : found->first + left;
+  const uint64_t rest = end == End::kLow ? offset + need : found->first;
+  free_.erase(found);
+  if (left > 0) free_[rest] = left;
+  free_bytes_ -= need;
+  return offset;
+}
+
+void RangeAllocator::free(uint64_t offset, uint64_t length) {
+  length = std::max(rounded(length), granule_);
+  auto next = free_.lower_bound(offset);
+  MOESTRO_CHECK(next == free_.end() || offset + length <= next->first, "a range given back twice");
+  free_bytes_ += length;
+  if (next != free_.end() && next->first == offset + length) {
+    length += next->second;
+    next = free_.erase(next);
+  }
+  if (next != free_.begin()) {
+    auto before = std::prev(next);
+    MOESTRO_CHECK(before->first + before->second <= offset, "a range given back twice");
+    if (before->first + before->second == offset) {
+      before->second += length;
+      return;
+    }
+  }
+  free_[offset] = length;
+}
+
+uint64_t RangeAllocator::largest_free() const {
+  uint64_t largest = 0;
+  for (const auto& [offset, length] : free_) largest = std::max(largest, length);
+  return largest;
+}
+
+}  // namespace moestro::store

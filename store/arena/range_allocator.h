@@ -1,0 +1,32 @@
+#pragma once
+// Contiguous ranges of [0, size). First fit over a map of free ranges, which coalesce when they are given back.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+namespace moestro::store {
+
+class RangeAllocator {
+ public:
+  enum class End : uint8_t { kLow, kHigh };
+
+  /// Every offset and length is a multiple of `granule`.
+  RangeAllocator(uint64_t size, uint64_t granule);
+
+  /// The lowest (or highest) range of at least `length` bytes; none if no free range is that long.
+  std::optional<uint64_t> allocate(uint64_t length, End end);
+  /// `length` as it was asked for.
+  void free(uint64_t offset, uint64_t length);
+
+  uint64_t free_bytes() const { return free_bytes_; }
+  uint64_t largest_free() const;
+  uint64_t rounded(uint64_t length) const { return (length + granule_ - 1) / granule_ * granule_; }
+
+ private:
+  uint64_t granule_;
+  uint64_t free_bytes_;
+  std::map<uint64_t, uint64_t> free_;  ///< offset -> length
+};
+
+}  // namespace moestro::store

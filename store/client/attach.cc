@@ -1,0 +1,89 @@
+#include "store/client/attach.h"
+
+#include <filesystem>
+#include <thread>
+
+#include "store/client/wire.h"
+
+namespace moestro::store {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Status lock_slot(Attachment& a, const std::filesystem::path& dir, Clock::time_point deadline) {
+  MOESTRO_ASSIGN_OR_RETURN(a.slot_lock, shm::FileLock::open(dir / "workers" / std::to_string(a.slot), false));
+  while (true) {  // the store takes it for an instant when it looks whether we are there
+    MOESTRO_ASSIGN_OR_RETURN(const bool locked, a.slot_lock.try_lock());
+    if (locked) return Status::ok();
+    if (Clock::now() >= deadline) return unavailable("the lock of worker slot " + std::to_string(a.slot) + " is held by another process");
+    std::this_thread::yield();
+  }
+}
+
+Status check_header(uint64_t magic, uint64_t magic_wanted, uint32_t version, uint64_t epoch, uint64_t epoch_wanted, const char* name) {
+  if (magic != magic_wanted) return corrupt(std::string("the store's file '") + name + "' is not one of this program's");
+  if (version != kSharedVersion)
+    return unsupported(std::string("the store's file '") + name + "' has version " + std::to_string(version) + ", this build knows " +
+                       std::to_string(kSharedVersion));
+  if (epoch != epoch_wanted) return unavailable(std::string("the store's file '") + name + "' is of another run of the store: attach again");
+  return Status::ok();
+}
+
+Status map_files(Attachment& a, const wire::AttachedStore& reply) {
+  using Access = shm::MappedFile::Access;
+  const std::filesystem::path dir = reply.arena_dir() ? reply.arena_dir()->str() : "";
+  const std::string slot = std::to_string(a.slot);
+  MOESTRO_ASSIGN_OR_RETURN(a.table, shm::MappedFile::open(dir / "table", Access::kReadOnly, table_bytes(reply.table_entries())));
+  MOESTRO_ASSIGN_OR_RETURN(a.arena, shm::MappedFile::open(dir / "arena", Access::kReadOnly, reply.arena_bytes()));
+  MOESTRO_ASSIGN_OR_RETURN(a.pins, shm::MappedFile::open(dir / "pins" / slot, Access::kReadWrite, pins_bytes(reply.table_entries())));
+  MOESTRO_ASSIGN_OR_RETURN(a.bell, shm::MappedFile::open(dir / "bell" / slot, Access::kReadOnly, bell_bytes()));
+  MOESTRO_ASSIGN_OR_RETURN(a.store_alive, shm::FileLock::open(dir / "alive", false));
+  const auto& pins = *reinterpret_cast<const PinsHeader*>(a.pins.data());
+  MOESTRO_RETURN_IF_ERROR(check_header(a.header().magic, kTableMagic, a.header().version, a.header().epoch, reply.epoch(), "table"));
+  MOESTRO_RETURN_IF_ERROR(check_header(pins.magic, kPinsMagic, pins.version, pins.epoch, reply.epoch(), "pins"));
+  return check_header(a.bell_header().magic, kBellMagic, a.bell_header().version, a.bell_header().epoch, reply.epoch(), "bell");
+}
+
+Status read_reply(Attachment& a, const wire::AttachedStore& reply) {
+  if (reply.manifest() == nullptr || reply.entries() == nullptr || reply.slot() >= kWorkerSlotsMax)
+    return corrupt("the store's answer to an attach is incomplete");
+  a.slot = reply.slot(), a.incarnation = reply.incarnation();
+  MOESTRO_ASSIGN_OR_RETURN(a.manifest, parse_manifest(reinterpret_cast<const std::byte*>(reply.manifest()->data()), reply.manifest()->size()));
+  a.entries.assign(reply.entries()->begin(), reply.entries()->end());
+  if (a.entries.size() != a.manifest.blobs.size()) return corrupt("the store's answer to an attach does not match its manifest");
+  for (const uint32_t entry : a.entries)
+    if (entry >= reply.table_entries()) return corrupt("the store's answer to an attach names an entry outside its table");
+  return Status::ok();
+}
+
+}  // namespace
+
+bool Attachment::store_gone() {
+  if (header().closed.load(std::memory_order_acquire) != 0) return true;
+  const auto held = store_alive.held_elsewhere();
+  return !held || !*held;
+}
+
+Result<std::unique_ptr<Attachment>> attach_to_store(const AttachOptions& options) {
+  const auto deadline = Clock::now() + options.timeout;
+  MOESTRO_ASSIGN_OR_RETURN(auto socket, net::DealerSocket::connect(options.endpoint));
+  auto a = std::unique_ptr<Attachment>(new Attachment{options.endpoint, std::move(socket), 0, 0, {}, {}, {}, {}, {}, {}, {}, {}});
+  {
+    flatbuffers::FlatBufferBuilder b;
+    MOESTRO_RETURN_IF_ERROR(a->socket.send(encode(b, wire::StoreBody::AttachStore,
+        wire::CreateAttachStoreDirect(b, kClientProtocol, kSharedVersion, options.model.c_str(), options.client.c_str()))));
+  }
+  MOESTRO_ASSIGN_OR_RETURN(const auto bytes, receive_reply(a->socket, wire::StoreBody::AttachedStore, deadline, options.endpoint));
+  const wire::AttachedStore& reply = *decode(bytes)->body_as_AttachedStore();
+  MOESTRO_RETURN_IF_ERROR(read_reply(*a, reply));
+  MOESTRO_RETURN_IF_ERROR(map_files(*a, reply));
+  MOESTRO_RETURN_IF_ERROR(lock_slot(*a, reply.arena_dir()->str(), deadline));
+  flatbuffers::FlatBufferBuilder b;
+  MOESTRO_RETURN_IF_ERROR(
+      a->socket.send(encode(b, wire::StoreBody::ConfirmAttach, wire::CreateConfirmAttach(b, a->slot, a->incarnation))));
+  MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const auto confirmed,
+                           receive_reply(a->socket, wire::StoreBody::AttachConfirmed, deadline, options.endpoint));
+  return a;
+}
+
+}  // namespace moestro::store

@@ -1,0 +1,55 @@
+#pragma once
+// How a worker attaches: handshake, mappings, the lock of its slot.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/net/zmq_socket.h"
+#include "common/shm/file_lock.h"
+#include "common/shm/mapped_file.h"
+#include "common/status.h"
+#include "store/layout/pins_layout.h"
+#include "store/layout/table_layout.h"
+#include "store/pack/manifest.h"
+
+namespace moestro::store {
+
+struct AttachOptions {
+  std::string endpoint;  ///< ipc://RUN_DIR/store.sock
+  std::string model;
+  std::string client = "worker";  ///< names this process in the store's log
+  std::chrono::milliseconds timeout{10000};  ///< for the store to be there and to answer
+};
+
+/// A slot of a store, held.
+struct Attachment {
+  std::string endpoint;
+  net::DealerSocket socket;
+  uint32_t slot = 0;
+  uint64_t incarnation = 0;
+  Manifest manifest;
+  std::vector<uint32_t> entries;  ///< table entry of each blob
+  shm::MappedFile arena, table, pins, bell;
+  shm::FileLock slot_lock;    ///< ours until the process ends
+  shm::FileLock store_alive;  ///< the store's
+
+  const TableHeader& header() const { return *reinterpret_cast<const TableHeader*>(table.data()); }
+  const TableEntry& entry(uint32_t index) const { return reinterpret_cast<const TableEntry*>(table.data() + kSharedPage)[index]; }
+  std::atomic<uint64_t>& pin(uint32_t index) const {
+    return reinterpret_cast<std::atomic<uint64_t>*>(pins.data() + kSharedPage)[index];
+  }
+  const BellHeader& bell_header() const { return *reinterpret_cast<const BellHeader*>(bell.data()); }
+  uint64_t completion(uint64_t number) const {
+    return reinterpret_cast<const std::atomic<uint64_t>*>(bell.data() + kSharedPage)[number % kBellRing].load(std::memory_order_relaxed);
+  }
+  bool store_gone();
+};
+
+/// kUnavailable if no store answers in time; otherwise the store's own refusal, or what of its files cannot be used.
+Result<std::unique_ptr<Attachment>> attach_to_store(const AttachOptions& options);
+
+}  // namespace moestro::store

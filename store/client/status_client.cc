@@ -1,0 +1,33 @@
+#include "store/client/status_client.h"
+
+#include "store/client/wire.h"
+
+namespace moestro::store {
+namespace {
+std::string text(const flatbuffers::String* s) { return s == nullptr ? std::string() : s->str(); }
+}  // namespace
+
+Result<StoreStatusReport> query_store(const std::string& endpoint, std::chrono::milliseconds timeout) {
+  MOESTRO_ASSIGN_OR_RETURN(auto socket, net::DealerSocket::connect(endpoint));
+  flatbuffers::FlatBufferBuilder b;
+  MOESTRO_RETURN_IF_ERROR(
+      socket.send(encode(b, wire::StoreBody::StoreStatusRequest, wire::CreateStoreStatusRequest(b, kClientProtocol))));
+  MOESTRO_ASSIGN_OR_RETURN(const auto bytes, receive_reply(socket, wire::StoreBody::StoreStatus,
+                                                           std::chrono::steady_clock::now() + timeout, endpoint));
+  const wire::StoreStatus& s = *decode(bytes)->body_as_StoreStatus();
+  StoreStatusReport report;
+  report.epoch = s.epoch(), report.arena_bytes = s.arena_bytes(), report.used_bytes = s.used_bytes(), report.huge_bytes = s.huge_bytes();
+  report.reader = text(s.reader());
+  if (s.models() != nullptr)
+    for (const auto* m : *s.models())
+      report.models.push_back({text(m->name()), text(m->pack()), m->dense_bytes(), m->expert_bytes(), m->blobs(), m->resident_experts(), m->experts()});
+  if (s.workers() != nullptr)
+    for (const auto* w : *s.workers())
+      report.workers.push_back({w->slot(), text(w->client()), text(w->model()), w->fetches(), w->share_bytes(), w->pinned()});
+  report.fetches = s.fetches(), report.joined = s.joined(), report.loads = s.loads(), report.evictions = s.evictions();
+  report.bytes_read = s.bytes_read(), report.retries = s.retries(), report.bad_blobs = s.bad_blobs();
+  report.queued = s.queued(), report.loading = s.loading();
+  return report;
+}
+
+}  // namespace moestro::store

@@ -1,0 +1,279 @@
+#include "store/client/store_client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/shm/futex.h"
+#include "common/shm/use_clock.h"
+#include "store/client/wire.h"
+
+namespace moestro::store {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+/// A wake-up can be lost with a store that dies at the wrong moment, so no wait is longer than this.
+constexpr milliseconds kLook{50};
+
+Status gone(const std::string& endpoint) {
+  return unavailable("the store at " + endpoint + " is gone; start it and attach again");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StoreClient>> StoreClient::attach(const AttachOptions& options) {
+  MOESTRO_ASSIGN_OR_RETURN(auto attachment, attach_to_store(options));
+  std::unique_ptr<StoreClient> client(new StoreClient(std::move(attachment)));
+  MOESTRO_RETURN_IF_ERROR(client->load_dense(options.timeout));
+  return client;
+}
+
+StoreClient::StoreClient(std::unique_ptr<Attachment> attachment) : at_(std::move(attachment)), blobs_(at_->manifest.blobs.size()) {
+  for (uint32_t blob = 0; blob < blobs_.size(); ++blob) blob_of_entry_[at_->entries[blob]] = blob;
+  completions_read_ = at_->bell_header().head.load(std::memory_order_acquire);
+}
+
+StoreClient::~StoreClient() {
+  for (uint32_t blob = 0; blob < blobs_.size(); ++blob) clear_pin(blob);
+  flatbuffers::FlatBufferBuilder b;
+  // Only a courtesy: the lock of the slot, which goes with this process, says the same.
+  (void)at_->socket.send(encode(b, wire::StoreBody::DetachStore, wire::CreateDetachStore(b, at_->slot, at_->incarnation)));
+}
+
+/// Waits as long as dense weights keep arriving; `timeout` is for a store that sends nothing at all.
+Status StoreClient::load_dense(milliseconds timeout) {
+  std::vector<uint32_t> dense;
+  for (uint32_t blob = 0; blob < blobs_.size(); ++blob)
+    if (is_dense(blob)) dense.push_back(blob);
+  for (const uint32_t blob : dense) blobs_[blob].held = true;
+  MOESTRO_RETURN_IF_ERROR(fetch(dense, {}));
+  for (size_t i = 0; i < dense.size(); ++i) {
+    auto arrived = next_arrival(std::max(timeout, milliseconds(30000)));
+    if (!arrived) return arrived.status().with_context("loading dense weights");
+  }
+  counters_ = {};
+  return Status::ok();
+}
+
+void StoreClient::set_pin(uint32_t blob) {
+  if (!is_dense(blob)) pinned_bytes_ += at_->manifest.blobs[blob].length;
+  // Sequentially consistent, and before the load of the table's word: see StoreMachine::try_evict.
+  at_->pin(at_->entries[blob]).store(PinWord::kPinned | shm::use_stamp(), std::memory_order_seq_cst);
+}
+
+void StoreClient::clear_pin(uint32_t blob) {
+  std::atomic<uint64_t>& word = at_->pin(at_->entries[blob]);
+  const uint64_t old = word.load(std::memory_order_relaxed);  // ours alone
+  if (!PinWord::pinned(old)) return;
+  if (!is_dense(blob)) pinned_bytes_ -= at_->manifest.blobs[blob].length;
+  word.store(PinWord::stamp(old), std::memory_order_release);  // our reads of the payload come before it
+}
+
+bool StoreClient::fits_share(uint32_t blob) const {
+  return is_dense(blob) || pinned_bytes_ + at_->manifest.blobs[blob].length <= share_bytes();
+}
+
+bool StoreClient::pin_if_resident(uint32_t blob) {
+  const TableEntry& entry = at_->entry(at_->entries[blob]);
+  if (ResidencyWord::state(entry.word.load(std::memory_order_relaxed)) != Residency::kResident) return false;  // no need to write
+  set_pin(blob);
+  if (ResidencyWord::state(entry.word.load(std::memory_order_seq_cst)) == Residency::kResident) return true;
+  clear_pin(blob);
+  return false;
+}
+
+Lease StoreClient::lease(uint32_t blob) {
+  const uint64_t offset = at_->entry(at_->entries[blob]).offset.load(std::memory_order_relaxed);  // after the word: it is ours
+  blobs_[blob].use = Use::kLeased;
+  return Lease(this, blob, at_->arena.data() + offset, at_->manifest.blobs[blob].length);
+}
+
+std::optional<Lease> StoreClient::try_pin(uint32_t blob) {
+  if (blob >= blobs_.size()) return std::nullopt;
+  BlobState& state = blobs_[blob];
+  if (state.use == Use::kLeased) return std::nullopt;
+  const bool pinned = PinWord::pinned(at_->pin(at_->entries[blob]).load(std::memory_order_relaxed));
+  if (pinned) {  // dense and held, or asked for and perhaps there by now
+    const uint64_t word = at_->entry(at_->entries[blob]).word.load(std::memory_order_seq_cst);
+    if (ResidencyWord::state(word) != Residency::kResident) return std::nullopt;
+  } else if (!fits_share(blob) || !pin_if_resident(blob)) {
+    return std::nullopt;
+  }
+  if (state.use != Use::kNone) drop(blob);  // it will not arrive a second time
+  ++counters_.hits;
+  return lease(blob);
+}
+
+void StoreClient::unpin(uint32_t blob) {
+  BlobState& state = blobs_[blob];
+  state.use = Use::kNone;
+  if (!state.held) clear_pin(blob);
+}
+
+/// Takes a blob off the lists of what is to arrive; its pin is left as it is.
+void StoreClient::drop(uint32_t blob) {
+  blobs_[blob].use = Use::kNone;
+  std::erase(asked_, blob);
+  std::erase(waiting_, blob);
+  std::erase(ready_, blob);
+}
+
+Status StoreClient::fetch(std::span<const uint32_t> blobs, WantedBy why) {
+  for (const uint32_t blob : blobs)
+    if (blob >= blobs_.size())
+      return invalid_argument("blob " + std::to_string(blob) + " of model " + at_->manifest.model_name + ", which has " + std::to_string(blobs_.size()));
+  if (lost_) return gone(at_->endpoint);
+  for (const uint32_t blob : blobs) {
+    BlobState& state = blobs_[blob];
+    if (state.use != Use::kNone) continue;
+    const uint64_t word = at_->entry(at_->entries[blob]).word.load(std::memory_order_relaxed);
+    ++counters_.misses;
+    counters_.late += ResidencyWord::state(word) == Residency::kLoading;
+    state.use = Use::kWaiting;
+    state.why = why;
+    waiting_.push_back(blob);
+  }
+  activate_waiting();
+  return lost_ ? gone(at_->endpoint) : Status::ok();
+}
+
+/// Pins and asks for as many of the waiting blobs as the share allows, in order.
+void StoreClient::activate_waiting() {
+  while (!waiting_.empty() && fits_share(waiting_.front())) {
+    const WantedBy why = blobs_[waiting_.front()].why;
+    std::vector<uint32_t> batch;
+    while (!waiting_.empty() && fits_share(waiting_.front())) {
+      const uint32_t blob = waiting_.front();
+      if (blobs_[blob].why.plan != why.plan || blobs_[blob].why.moe_layer != why.moe_layer) break;
+      waiting_.pop_front();
+      blobs_[blob].use = Use::kAsked;
+      asked_.push_back(blob);
+      set_pin(blob);  // the intent goes first, so that the blob lands pinned
+      const uint64_t word = at_->entry(at_->entries[blob]).word.load(std::memory_order_seq_cst);
+      if (ResidencyWord::state(word) == Residency::kResident) ready_.push_back(blob);
+      else batch.push_back(blob);
+    }
+    if (!batch.empty()) (void)ask(batch, why);  // a message that is lost is sent again by the next look
+  }
+}
+
+Status StoreClient::ask(const std::vector<uint32_t>& blobs, WantedBy why) {
+  flatbuffers::FlatBufferBuilder b;
+  const auto list = b.CreateVector(blobs);
+  return at_->socket.send(encode(b, wire::StoreBody::FetchBlobs,
+                                 wire::CreateFetchBlobs(b, at_->slot, at_->incarnation, why.plan.value, why.moe_layer.value, list)));
+}
+
+/// Arrived, failed, or (nothing) still on its way.
+std::optional<Result<Lease>> StoreClient::look_at(uint32_t blob) {
+  if (blobs_[blob].use != Use::kAsked) return std::nullopt;
+  const uint64_t word = at_->entry(at_->entries[blob]).word.load(std::memory_order_seq_cst);
+  const Residency state = ResidencyWord::state(word);
+  if (state == Residency::kResident) {
+    drop(blob);
+    counters_.fetched_bytes += at_->manifest.blobs[blob].length;
+    return lease(blob);
+  }
+  if (state != Residency::kBad) return std::nullopt;
+  read_messages();
+  const auto why = failures_.find(blob);
+  if (why == failures_.end()) return std::nullopt;  // its message is on the way, or comes when we ask again
+  const Status failure = why->second;
+  failures_.erase(why);
+  drop(blob);
+  clear_pin(blob);
+  return failure;
+}
+
+std::optional<Result<Lease>> StoreClient::collect() {
+  while (!ready_.empty()) {
+    const uint32_t blob = ready_.front();
+    ready_.pop_front();
+    if (auto arrived = look_at(blob)) return arrived;
+  }
+  const uint64_t head = at_->bell_header().head.load(std::memory_order_acquire);
+  if (head - completions_read_ > kBellRing) completions_read_ = head;  // overrun: the next look at all of them finds what is there
+  while (completions_read_ < head) {
+    const auto found = blob_of_entry_.find(Completion::entry(at_->completion(completions_read_++)));
+    if (found == blob_of_entry_.end()) continue;
+    if (auto arrived = look_at(found->second)) return arrived;
+  }
+  for (const uint32_t blob : asked_)  // what the bell did not tell: overrun, or resident through another worker
+    if (auto arrived = look_at(blob)) return arrived;
+  return std::nullopt;
+}
+
+Result<Lease> StoreClient::next_arrival(milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  auto look = Clock::now() + kLook;
+  while (true) {
+    const uint32_t rung = at_->bell_header().doorbell.load(std::memory_order_acquire);
+    activate_waiting();
+    if (auto arrived = collect()) return std::move(*arrived);
+    if (lost_) return fail_one();
+    if (asked_.empty() && waiting_.empty()) return unavailable("no fetch is outstanding");
+    if (asked_.empty())
+      return exhausted("leases fill this worker's share of the arena (" + std::to_string(pinned_bytes_) + " of " +
+                       std::to_string(share_bytes()) + " bytes): release them before waiting for more");
+    const auto now = Clock::now();
+    if (now >= look) {
+      lost_ = at_->store_gone();
+      if (!lost_) ask_again();
+      look = now + kLook;
+      continue;
+    }
+    if (now >= deadline) return unavailable("no expert arrived in time");
+    shm::futex_wait(at_->bell_header().doorbell, rung, std::min(deadline, look) - now);
+  }
+}
+
+/// The store is gone: one outstanding fetch ends with that.
+Result<Lease> StoreClient::fail_one() {
+  if (asked_.empty() && waiting_.empty()) return gone(at_->endpoint);
+  const uint32_t blob = asked_.empty() ? waiting_.front() : asked_.front();
+  drop(blob);
+  clear_pin(blob);
+  return io_error(gone(at_->endpoint).message());
+}
+
+/// Idempotent: whatever was lost on the way is made good.
+void StoreClient::ask_again() {
+  read_messages();
+  for (const uint32_t blob : asked_) (void)ask({blob}, blobs_[blob].why);
+}
+
+void StoreClient::read_messages() {
+  while (true) {
+    auto bytes = at_->socket.receive();
+    if (!bytes || !*bytes) return;
+    const wire::StoreMessage* message = decode(**bytes);
+    if (message == nullptr) continue;
+    if (message->body_type() == wire::StoreBody::StoreRefused) {
+      // Only of a slot that is no longer ours: a store that took our place knows nothing of our fetches.
+      if (message->body_as_StoreRefused()->code() == static_cast<uint32_t>(Code::kUnavailable)) lost_ = true;
+      continue;
+    }
+    if (message->body_type() != wire::StoreBody::BlobFailed) continue;
+    const auto* failed = message->body_as_BlobFailed();
+    const bool known = failed->code() > 0 && failed->code() <= static_cast<uint32_t>(Code::kInternal);
+    if (failed->blob() < blobs_.size())
+      failures_.insert_or_assign(failed->blob(), Status(known ? static_cast<Code>(failed->code()) : Code::kInternal,
+                                                        failed->message() ? failed->message()->str() : "unreadable"));
+  }
+}
+
+void StoreClient::cancel_fetches() {
+  if (asked_.empty() && waiting_.empty()) return;
+  const std::vector<uint32_t> asked = asked_;
+  for (const uint32_t blob : asked) {
+    drop(blob);
+    if (!blobs_[blob].held) clear_pin(blob);
+  }
+  for (const uint32_t blob : waiting_) blobs_[blob].use = Use::kNone;
+  waiting_.clear();
+  flatbuffers::FlatBufferBuilder b;
+  (void)at_->socket.send(encode(b, wire::StoreBody::CancelFetches, wire::CreateCancelFetches(b, at_->slot, at_->incarnation)));
+}
+
+}  // namespace moestro::store

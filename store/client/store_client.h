@@ -1,0 +1,82 @@
+#pragma once
+// Weights from a running store.
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "store/blob_source.h"
+#include "store/client/attach.h"
+
+namespace moestro::store {
+
+/// Dense blobs are loaded and pinned once, in attach(), for as long as the client lives; leases on them cost nothing. Experts are
+/// pinned up to this worker's share of the arena: beyond it try_pin gives nothing, and fetches wait until leases are released.
+///
+/// When the store is gone (killed, or shut down) fetch() is kUnavailable and next_arrival() ends each outstanding fetch with kIo,
+/// both naming the store. What is mapped stays readable. A new store means a new process, or a new client.
+class StoreClient final : public BlobSource {
+ public:
+  static Result<std::unique_ptr<StoreClient>> attach(const AttachOptions& options);
+  ~StoreClient() override;
+
+  const Manifest& manifest() const override { return at_->manifest; }
+  std::optional<Lease> try_pin(uint32_t blob) override;
+  Status fetch(std::span<const uint32_t> blobs, WantedBy why) override;
+  Result<Lease> next_arrival(std::chrono::milliseconds timeout) override;
+  void cancel_fetches() override;
+  Counters counters() const override { return counters_; }
+
+  /// False once the store is known to be gone.
+  bool connected() const { return !lost_; }
+  uint32_t slot() const { return at_->slot; }
+  uint64_t share_bytes() const { return at_->header().share_bytes[at_->slot].load(std::memory_order_relaxed); }
+
+ private:
+  enum class Use : uint8_t {
+    kNone,
+    kWaiting,   ///< fetch() asked for it; not pinned, for want of share
+    kAsked,     ///< pinned as intent, the store has been asked
+    kLeased,
+  };
+  struct BlobState {
+    Use use = Use::kNone;
+    bool held = false;  ///< dense: stays pinned
+    WantedBy why;
+  };
+
+  explicit StoreClient(std::unique_ptr<Attachment> attachment);
+  Status load_dense(std::chrono::milliseconds timeout);
+  void unpin(uint32_t blob) override;
+
+  bool is_dense(uint32_t blob) const { return at_->manifest.blobs[blob].kind == BlobKind::kDense; }
+  bool fits_share(uint32_t blob) const;
+  bool pin_if_resident(uint32_t blob);
+  void set_pin(uint32_t blob);
+  void clear_pin(uint32_t blob);
+  Lease lease(uint32_t blob);
+  void activate_waiting();
+  Status ask(const std::vector<uint32_t>& blobs, WantedBy why);
+  std::optional<Result<Lease>> collect();
+  std::optional<Result<Lease>> look_at(uint32_t blob);
+  Result<Lease> fail_one();
+  void read_messages();
+  void ask_again();
+  void drop(uint32_t blob);
+
+  std::unique_ptr<Attachment> at_;
+  std::vector<BlobState> blobs_;
+  std::unordered_map<uint32_t, uint32_t> blob_of_entry_;
+  std::deque<uint32_t> waiting_;      ///< kWaiting, oldest first
+  std::vector<uint32_t> asked_;       ///< kAsked
+  std::deque<uint32_t> ready_;        ///< blobs to look at: they were resident when asked for
+  std::unordered_map<uint32_t, Status> failures_;
+  uint64_t pinned_bytes_ = 0;         ///< experts: leased or asked
+  uint64_t completions_read_ = 0;
+  bool lost_ = false;
+  Counters counters_;
+};
+
+}  // namespace moestro::store

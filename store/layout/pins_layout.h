@@ -1,0 +1,67 @@
+#pragma once
+// What belongs to one worker slot. `pins/SLOT`: written by the worker that holds the slot (the store clears it when that worker is gone).
+// `bell/SLOT`: written by the store only.
+//
+//   pins/SLOT  0     | magic | version | entries | epoch |                PinsHeader, one page
+//              4096  | word of table entry 0 | of entry 1 | ...           8 bytes each; one writer, so 8 to a cache line is harmless
+//
+//   bell/SLOT  0     | magic | version | ring_entries | epoch |           BellHeader, one page
+//              64    | doorbell |                                         futex: grows with every completion
+//              128   | head |                                             completions ever written
+//              4096  | completion 0 | ... | completion kBellRing-1 |      {outcome, table entry}; number n lies at n % kBellRing
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "store/layout/table_layout.h"
+
+namespace moestro::store {
+
+inline constexpr uint64_t kPinsMagic = 0x31534e4950534f4dULL;  // "MOSPINS1"
+inline constexpr uint64_t kBellMagic = 0x314c4c4542534f4dULL;  // "MOSBELL1"
+inline constexpr uint64_t kBellRing = 1024;
+
+/// A worker's word for one table entry: {pinned:1, stamp of last use:63} (common/shm/use_clock.h).
+struct PinWord {
+  static constexpr uint64_t kPinned = uint64_t{1} << 63;
+  static constexpr bool pinned(uint64_t word) { return (word & kPinned) != 0; }
+  static constexpr uint64_t stamp(uint64_t word) { return word & ~kPinned; }
+};
+
+struct alignas(64) PinsHeader {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t entries;
+  uint64_t epoch;
+  uint8_t reserved[kSharedPage - 24];
+};
+static_assert(sizeof(PinsHeader) == kSharedPage && offsetof(PinsHeader, epoch) == 16);
+
+constexpr uint64_t pins_bytes(uint64_t entries) { return kSharedPage + entries * sizeof(uint64_t); }
+
+struct alignas(64) BellHeader {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t ring_entries;
+  uint64_t epoch;
+  uint8_t reserved0[40];
+  std::atomic<uint32_t> doorbell;
+  uint8_t reserved1[60];
+  std::atomic<uint64_t> head;
+  uint8_t reserved2[kSharedPage - 136];
+};
+static_assert(sizeof(BellHeader) == kSharedPage);
+static_assert(offsetof(BellHeader, doorbell) == 64 && offsetof(BellHeader, head) == 128);
+static_assert(sizeof(std::atomic<uint32_t>) == 4, "a futex word");
+
+/// {outcome:32, table entry:32}; outcome 0: resident, else a moestro::Code.
+struct Completion {
+  static constexpr uint64_t pack(uint32_t entry, uint32_t outcome) { return uint64_t{outcome} << 32 | entry; }
+  static constexpr uint32_t entry(uint64_t word) { return static_cast<uint32_t>(word); }
+  static constexpr uint32_t outcome(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
+};
+
+constexpr uint64_t bell_bytes() { return kSharedPage + kBellRing * sizeof(uint64_t); }
+
+}  // namespace moestro::store

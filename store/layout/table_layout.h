@@ -1,0 +1,67 @@
+#pragma once
+// The residency table: file `table` of the arena directory. Written by the store only; workers map it read-only.
+//
+//   0     | magic | version | entries | epoch | arena_bytes | closed |              TableHeader, one page
+//   512   | share_bytes of worker slot 0, 1, ... 63 |
+//   4096  | entry 0 | entry 1 | ...                                                 TableEntry, one cache line each
+//
+// A read-modify-write on a read-only mapping is SIGSEGV even where it fails to change anything: workers use plain loads here.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace moestro::store {
+
+inline constexpr uint32_t kSharedVersion = 1;  ///< of all segments together
+inline constexpr uint64_t kTableMagic = 0x31454c4254534f4dULL;  // "MOSTBLE1"
+inline constexpr uint32_t kWorkerSlotsMax = 64;
+inline constexpr uint64_t kSharedPage = 4096;
+
+/// Values are in shared memory: never renumber.
+enum class Residency : uint8_t {
+  kAbsent = 0,
+  kLoading = 1,   ///< being read; a range is set aside for it
+  kResident = 2,  ///< whole and verified: may be used by whoever pins it
+  kEvicting = 3,  ///< the store is asking whether anyone has it pinned
+  kBad = 4,       ///< cannot be read, or its bytes do not match their checksum
+};
+
+/// {generation:56, state:8}. The generation grows each time the blob becomes resident.
+struct ResidencyWord {
+  static constexpr uint64_t pack(Residency state, uint64_t generation) {
+    return generation << 8 | static_cast<uint64_t>(state);
+  }
+  static constexpr Residency state(uint64_t word) { return static_cast<Residency>(word & 0xff); }
+  static constexpr uint64_t generation(uint64_t word) { return word >> 8; }
+};
+
+struct alignas(64) TableEntry {
+  std::atomic<uint64_t> word;    ///< ResidencyWord
+  std::atomic<uint64_t> offset;  ///< in the arena; read after pinning, meaningful only while pinned
+  std::atomic<uint64_t> length;  ///< bytes; constant
+  std::atomic<uint64_t> content;  ///< XXH3-64 over the verified checksums of its slices, set when first resident
+  uint64_t reserved[4];
+};
+static_assert(sizeof(TableEntry) == 64 && alignof(TableEntry) == 64);
+static_assert(offsetof(TableEntry, offset) == 8 && offsetof(TableEntry, length) == 16 && offsetof(TableEntry, content) == 24);
+static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(std::atomic<uint64_t>) == 8);
+
+struct alignas(64) TableHeader {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t entries;
+  uint64_t epoch;        ///< of this run of the store
+  uint64_t arena_bytes;
+  std::atomic<uint32_t> closed;  ///< 1: the store has shut down in good order
+  uint8_t reserved0[476];
+  /// How many bytes of experts the worker in each slot may pin at once. The shares of all workers fit in the arena together.
+  std::atomic<uint64_t> share_bytes[kWorkerSlotsMax];
+  uint8_t reserved1[3072];
+};
+static_assert(sizeof(TableHeader) == kSharedPage);
+static_assert(offsetof(TableHeader, epoch) == 16 && offsetof(TableHeader, closed) == 32 && offsetof(TableHeader, share_bytes) == 512);
+
+constexpr uint64_t table_bytes(uint64_t entries) { return kSharedPage + entries * sizeof(TableEntry); }
+
+}  // namespace moestro::store

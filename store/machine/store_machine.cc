@@ -1,0 +1,219 @@
+#include "store/machine/store_machine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/expert_layout.h"
+
+namespace moestro::store {
+namespace {
+constexpr uint64_t kGranule = kDiskAlign;
+
+uint64_t rounded(uint64_t length) { return static_cast<uint64_t>(round_up(static_cast<int64_t>(std::max<uint64_t>(length, 1)), kGranule)); }
+
+struct Needs {
+  uint64_t dense = 0, largest_expert = 0;
+};
+
+Needs needs_of(const std::vector<MachineBlob>& blobs) {
+  Needs needs;
+  for (const MachineBlob& blob : blobs) {
+    if (blob.dense) needs.dense += rounded(blob.length);
+    else needs.largest_expert = std::max(needs.largest_expert, rounded(blob.length));
+  }
+  return needs;
+}
+}  // namespace
+
+uint64_t StoreMachine::arena_bytes_min(const std::vector<MachineBlob>& blobs) {
+  const Needs needs = needs_of(blobs);
+  return needs.dense + needs.largest_expert;
+}
+
+Result<std::unique_ptr<StoreMachine>> StoreMachine::create(Options options, std::vector<MachineBlob> blobs,
+                                                           std::unique_ptr<policy::CachePolicy> policy, SharedState& shared) {
+  const Needs needs = needs_of(blobs);
+  if (options.arena_bytes / kGranule * kGranule < needs.dense + needs.largest_expert)
+    return exhausted("an arena of " + std::to_string(options.arena_bytes) + " bytes is too small: dense weights need " +
+                     std::to_string(needs.dense) + " and the largest expert " + std::to_string(needs.largest_expert) +
+                     "; raise --dram to at least " + std::to_string(needs.dense + needs.largest_expert));
+  return std::unique_ptr<StoreMachine>(new StoreMachine(options, std::move(blobs), std::move(policy), shared));
+}
+
+StoreMachine::StoreMachine(Options options, std::vector<MachineBlob> blobs, std::unique_ptr<policy::CachePolicy> policy,
+                           SharedState& shared)
+    : options_(options), shared_(shared), ranges_(options.arena_bytes, kGranule), policy_(std::move(policy)) {
+  for (MachineBlob& blob : blobs) entries_.push_back(Entry{blob, Residency::kAbsent, 0, 0, 0, Status::ok()});
+  place_dense();
+  expert_bytes_ = ranges_.free_bytes();
+}
+
+void StoreMachine::place_dense() {
+  for (Entry& entry : entries_)
+    if (entry.blob.dense) entry.offset = *ranges_.allocate(entry.blob.length, RangeAllocator::End::kLow);  // create() measured
+}
+
+Status StoreMachine::attach(uint32_t slot, uint64_t reserve, const std::string& name) {
+  uint64_t reserved = rounded(reserve);
+  size_t workers = 1;
+  for (const auto& other : reserves_)
+    if (other) reserved += *other, ++workers;
+  if (reserved > expert_bytes_)
+    return exhausted("no room for worker '" + name + "': " + std::to_string(workers) + " workers need " + std::to_string(reserved) +
+                     " bytes for one expert each, the arena has " + std::to_string(expert_bytes_) +
+                     " for experts; raise --dram or run fewer workers");
+  reserves_[slot] = rounded(reserve);
+  share_out();
+  return Status::ok();
+}
+
+/// Everyone has room for one expert; what is left is split evenly. A worker never pins more than its share, so a worker whose
+/// share is not used up always finds something that can be evicted: nobody waits for room while others hold it and wait.
+void StoreMachine::share_out() {
+  uint64_t left = expert_bytes_, workers = 0;
+  for (const auto& reserve : reserves_)
+    if (reserve) left -= *reserve, ++workers;
+  for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot)
+    shared_.set_share(slot, reserves_[slot] ? *reserves_[slot] + left / workers : 0);
+}
+
+Actions StoreMachine::gone(uint32_t slot) {
+  Actions actions;
+  queue_.forget(slot);
+  reserves_[slot].reset();
+  share_out();
+  schedule(actions);
+  return actions;
+}
+
+Actions StoreMachine::cancel(uint32_t slot) {
+  Actions actions;
+  queue_.forget(slot);
+  schedule(actions);
+  return actions;
+}
+
+Actions StoreMachine::poll() {
+  Actions actions;
+  schedule(actions);
+  return actions;
+}
+
+Actions StoreMachine::fetch(uint32_t slot, DemandQueue::Why why, const std::vector<uint32_t>& wanted) {
+  Actions actions;
+  for (const uint32_t index : wanted) {
+    const Entry& entry = entries_[index];
+    switch (entry.state) {
+      case Residency::kResident:
+      case Residency::kEvicting:  // only ever within try_evict()
+        actions.push_back({.kind = Action::Kind::kNotify, .entry = index, .slot = slot});
+        break;
+      case Residency::kBad:
+        actions.push_back({.kind = Action::Kind::kNotify, .entry = index, .slot = slot, .outcome = entry.failure.code()});
+        break;
+      case Residency::kAbsent:
+      case Residency::kLoading: {
+        const bool absent = entry.state == Residency::kAbsent;
+        const bool joins = !absent || queue_.wanted(index);
+        if (!queue_.want(slot, index, why, absent)) break;  // asked again
+        ++counters_.fetches;
+        counters_.joined += joins;
+      }
+    }
+  }
+  schedule(actions);
+  return actions;
+}
+
+Actions StoreMachine::read_done(uint32_t index, uint64_t load, const Status& status, uint64_t content) {
+  Actions actions;
+  Entry& entry = entries_[index];
+  if (entry.state != Residency::kLoading || entry.load != load) return actions;
+  --loading_;
+  loading_bytes_ -= entry.blob.length;
+  if (status.is_ok()) {
+    ++entry.generation;
+    shared_.set_place(index, entry.offset, content);
+    if (!entry.blob.dense) policy_->inserted(index, shared_.stamp_now());
+    set_state(index, Residency::kResident);
+  } else {
+    entry.failure = status;
+    ++counters_.bad_blobs;
+    if (!entry.blob.dense) ranges_.free(entry.offset, entry.blob.length);
+    set_state(index, Residency::kBad);
+  }
+  for (const uint32_t slot : queue_.ended(index))
+    actions.push_back({.kind = Action::Kind::kNotify, .entry = index, .slot = slot, .outcome = status.code()});
+  schedule(actions);
+  return actions;
+}
+
+void StoreMachine::schedule(Actions& actions) {
+  blocked_ = false;
+  while (const std::optional<uint32_t> next = queue_.next()) {
+    Entry& entry = entries_[*next];
+    if (loading_ > 0 && loading_bytes_ + entry.blob.length > options_.loading_bytes_max) return;
+    if (!entry.blob.dense) {
+      const std::optional<uint64_t> offset = make_room(entry.blob, actions);
+      if (!offset) {
+        blocked_ = true;
+        return;
+      }
+      entry.offset = *offset;
+    }
+    queue_.taken(*next);
+    entry.load = ++loads_begun_;
+    ++loading_, ++counters_.loads;
+    loading_bytes_ += entry.blob.length;
+    set_state(*next, Residency::kLoading);
+    actions.push_back({.kind = Action::Kind::kRead, .entry = *next, .offset = entry.offset, .length = entry.blob.length, .load = entry.load});
+  }
+}
+
+/// Experts lie from the high end down. Evicts, oldest first, until some hole is large enough; none if too much is pinned.
+std::optional<uint64_t> StoreMachine::make_room(const MachineBlob& blob, Actions& actions) {
+  do {
+    if (const auto offset = ranges_.allocate(blob.length, RangeAllocator::End::kHigh)) return offset;
+  } while (evict_one(actions));
+  return std::nullopt;
+}
+
+bool StoreMachine::evict_one(Actions& actions) {
+  using Kind = policy::Verdict::Kind;
+  const auto victim = policy_->victim([this](uint32_t index, uint64_t known) -> policy::Verdict {
+    const uint64_t used = shared_.last_use(index);
+    if (used > known) return {Kind::kNewer, used};
+    return {try_evict(index) ? Kind::kTake : Kind::kSkip, 0};
+  });
+  if (!victim) return false;
+  Entry& entry = entries_[*victim];
+  policy_->removed(*victim);
+  ranges_.free(entry.offset, entry.blob.length);
+  set_state(*victim, Residency::kAbsent);
+  ++counters_.evictions;
+  if (options_.poison_freed)
+    actions.push_back({.kind = Action::Kind::kPoison, .entry = *victim, .offset = entry.offset, .length = rounded(entry.blob.length)});
+  return true;
+}
+
+/// Why a pinned blob is never evicted. A worker stores its pin word, then loads the table word; the store stores EVICTING, then
+/// loads every worker's pin word. All four are sequentially consistent, so they have one order that everyone agrees on:
+///  - the worker's store comes before the store's load of that word: the store sees the pin and puts RESIDENT back;
+///  - or it comes after it, hence after EVICTING: the worker's load, later still, sees EVICTING (or what follows) and it lets go.
+/// Both may give way at once, which costs the worker a message and the store a victim; never can both go on. A worker that saw
+/// RESIDENT before EVICTING has its pin word set already. It reads the offset only after it saw RESIDENT, and the offset changes
+/// only between ABSENT and RESIDENT, which cannot happen while its word is set.
+bool StoreMachine::try_evict(uint32_t index) {
+  if (shared_.pinned(index)) return false;  // spares workers a needless EVICTING
+  set_state(index, Residency::kEvicting);
+  if (!shared_.pinned(index)) return true;
+  set_state(index, Residency::kResident);  // same generation: nothing happened
+  return false;
+}
+
+void StoreMachine::set_state(uint32_t index, Residency state) {
+  entries_[index].state = state;
+  shared_.set_word(index, state, entries_[index].generation);
+}
+
+}  // namespace moestro::store

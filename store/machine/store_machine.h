@@ -1,0 +1,122 @@
+#pragma once
+// The store's decisions: residency, queue, placement, eviction.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/policy/cache_policy.h"
+#include "common/status.h"
+#include "store/arena/range_allocator.h"
+#include "store/layout/table_layout.h"
+#include "store/machine/demand_queue.h"
+
+namespace moestro::store {
+
+/// Shared memory as the machine sees it. All of it is sequentially consistent with the workers' pin words.
+class SharedState {
+ public:
+  virtual ~SharedState() = default;
+  virtual void set_word(uint32_t entry, Residency state, uint64_t generation) = 0;
+  virtual void set_place(uint32_t entry, uint64_t offset, uint64_t content) = 0;
+  /// Whether any worker's word for this entry says pinned.
+  virtual bool pinned(uint32_t entry) const = 0;
+  /// The newest stamp in any worker's word for this entry.
+  virtual uint64_t last_use(uint32_t entry) const = 0;
+  virtual uint64_t stamp_now() const = 0;
+  virtual void set_share(uint32_t slot, uint64_t bytes) = 0;
+};
+
+/// One entry of the table, as known from the packs.
+struct MachineBlob {
+  bool dense = false;  ///< has a place of its own for good, and is never evicted
+  uint64_t length = 0;
+};
+
+struct Action {
+  enum class Kind : uint8_t {
+    kRead,    ///< read `entry` to [offset, offset + length); report it as `load`
+    kNotify,  ///< tell worker `slot` that `entry` is resident, or failed with `outcome`
+    kPoison,  ///< fill [offset, offset + length) with 0xFF, before any later action
+  } kind = Kind::kRead;
+  uint32_t entry = 0;
+  uint32_t slot = 0;
+  Code outcome = Code::kOk;
+  uint64_t offset = 0, length = 0, load = 0;
+};
+using Actions = std::vector<Action>;
+
+class StoreMachine {
+ public:
+  struct Options {
+    uint64_t arena_bytes = 0;
+    uint64_t loading_bytes_max = 32ULL << 20;  ///< reads begun at once; at least one blob always is
+    bool poison_freed = false;
+  };
+  struct Counters {
+    uint64_t fetches = 0, joined = 0, loads = 0, evictions = 0, bad_blobs = 0;
+  };
+
+  /// The smallest arena for these blobs: all dense ones, and room for one expert of the largest kind.
+  static uint64_t arena_bytes_min(const std::vector<MachineBlob>& blobs);
+
+  /// kExhausted, with the numbers, if the arena is smaller than that.
+  static Result<std::unique_ptr<StoreMachine>> create(Options options, std::vector<MachineBlob> blobs,
+                                                      std::unique_ptr<policy::CachePolicy> policy, SharedState& shared);
+
+  /// A worker whose largest expert has `reserve` bytes. Refused (kExhausted) if the reserves of all workers no longer fit together.
+  Status attach(uint32_t slot, uint64_t reserve, const std::string& name);
+  /// Its pins have been cleared: drops its wants and its reserve.
+  Actions gone(uint32_t slot);
+  Actions fetch(uint32_t slot, DemandQueue::Why why, const std::vector<uint32_t>& entries);
+  Actions cancel(uint32_t slot);
+  Actions read_done(uint32_t entry, uint64_t load, const Status& status, uint64_t content);
+  /// Something may have been unpinned. Call now and then while blocked().
+  Actions poll();
+
+  /// A blob waits for room that only unpinning can make; workers unpin without telling.
+  bool blocked() const { return blocked_; }
+  const Counters& counters() const { return counters_; }
+  uint64_t used_bytes() const { return options_.arena_bytes - ranges_.free_bytes(); }
+  Residency state(uint32_t entry) const { return entries_[entry].state; }
+  const Status& failure(uint32_t entry) const { return entries_[entry].failure; }
+  size_t queued() const { return queue_.queued(); }
+  size_t loading() const { return loading_; }
+  uint64_t expert_bytes() const { return expert_bytes_; }
+
+ private:
+  struct Entry {
+    MachineBlob blob;
+    Residency state = Residency::kAbsent;
+    uint64_t generation = 0;
+    uint64_t offset = 0;
+    uint64_t load = 0;
+    Status failure;
+  };
+  StoreMachine(Options options, std::vector<MachineBlob> blobs, std::unique_ptr<policy::CachePolicy> policy, SharedState& shared);
+  void place_dense();
+  void schedule(Actions& actions);
+  std::optional<uint64_t> make_room(const MachineBlob& blob, Actions& actions);
+  bool evict_one(Actions& actions);
+  bool try_evict(uint32_t entry);
+  void set_state(uint32_t entry, Residency state);
+  void share_out();
+
+  const Options options_;
+  SharedState& shared_;
+  RangeAllocator ranges_;
+  std::vector<Entry> entries_;
+  std::unique_ptr<policy::CachePolicy> policy_;
+  DemandQueue queue_;
+  std::array<std::optional<uint64_t>, kWorkerSlotsMax> reserves_;
+  uint64_t expert_bytes_ = 0;
+  uint64_t loading_bytes_ = 0, loads_begun_ = 0;
+  size_t loading_ = 0;
+  bool blocked_ = false;
+  Counters counters_;
+};
+
+}  // namespace moestro::store

@@ -1,0 +1,41 @@
+#include "store/reader/pack_files.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+
+namespace moestro::store {
+
+Result<uint32_t> PackFiles::add(const std::filesystem::path& pack, const Manifest& manifest) {
+  for (const Blob& blob : manifest.blobs)
+    for (const Slice& slice : blob.slices)
+      if (slice.directory != 0)
+        return unsupported(pack.string() + " has shards on other drives, which this store cannot read yet: pack it into one directory");
+  const auto first = static_cast<uint32_t>(files_.size());
+  for (const std::string& name : manifest.files) {
+    const std::string path = (pack / name).string();
+    shm::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
+    if (!fd && errno == EINVAL) {
+      fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+      buffered_.push_back(path);
+    }
+    if (!fd) return io_error("cannot open " + path, errno);
+    files_.push_back(std::move(fd));
+    names_.push_back(path);
+  }
+  return first;
+}
+
+std::vector<int> PackFiles::fds() const {
+  std::vector<int> fds;
+  for (const shm::UniqueFd& file : files_) fds.push_back(file.get());
+  return fds;
+}
+
+std::vector<LoadSlice> load_slices(const Blob& blob, uint32_t first_file) {
+  std::vector<LoadSlice> slices;
+  for (const Slice& slice : blob.slices) slices.push_back({first_file + slice.file, slice.offset, slice.length, slice.xxh3_64});
+  return slices;
+}
+
+}  // namespace moestro::store

@@ -1,0 +1,51 @@
+#pragma once
+// Asynchronous reads from a fixed set of files into memory.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+
+namespace moestro::store {
+
+/// Offset, length and address are multiples of kDiskAlign (O_DIRECT).
+struct ReadOp {
+  uint32_t file = 0;  ///< index in the reader's list
+  uint64_t offset = 0;
+  std::byte* into = nullptr;
+  uint32_t length = 0;
+  uint64_t tag = 0;   ///< comes back with the result
+};
+
+struct ReadResult {
+  uint64_t tag = 0;
+  int64_t result = 0;  ///< bytes read, which may be fewer than asked for, or -errno
+};
+
+/// One owner thread. The destructor waits for the reads under way: their memory may go only after it.
+class Reader {
+ public:
+  virtual ~Reader() = default;
+  /// False if `depth` reads are under way, or the kernel takes no more now: try again after a completion.
+  virtual bool submit(const ReadOp& op) = 0;
+  /// Appends the reads that are done. Never waits.
+  virtual void reap(std::vector<ReadResult>& results) = 0;
+  /// Readable while there may be something to reap; reap() clears it.
+  virtual int event_fd() const = 0;
+  virtual uint32_t in_flight() const = 0;
+  virtual std::string_view name() const = 0;
+};
+
+struct ReaderFiles {
+  std::vector<int> fds;  ///< open for as long as the reader lives
+  int lock_fd = -1;      ///< registered beside them: the kernel then holds it until the last read of a killed process has landed
+};
+
+/// kUnsupported, naming why, where the kernel (or a container's profile) refuses io_uring.
+Result<std::unique_ptr<Reader>> make_uring_reader(const ReaderFiles& files, uint32_t depth);
+Result<std::unique_ptr<Reader>> make_pread_reader(const ReaderFiles& files, uint32_t depth);
+
+}  // namespace moestro::store

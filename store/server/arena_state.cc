@@ -1,0 +1,38 @@
+#include "store/server/arena_state.h"
+
+#include <algorithm>
+
+#include "common/shm/use_clock.h"
+
+namespace moestro::store {
+
+void ArenaState::set_word(uint32_t entry, Residency state, uint64_t generation) {
+  files_.entry(entry).word.store(ResidencyWord::pack(state, generation), std::memory_order_seq_cst);
+}
+
+void ArenaState::set_place(uint32_t entry, uint64_t offset, uint64_t content) {
+  files_.entry(entry).offset.store(offset, std::memory_order_relaxed);  // published by the word
+  files_.entry(entry).content.store(content, std::memory_order_relaxed);
+}
+
+bool ArenaState::pinned(uint32_t entry) const {
+  for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot)
+    if (files_.has_slot(slot) && PinWord::pinned(files_.pin_word(slot, entry).load(std::memory_order_seq_cst))) return true;
+  return false;
+}
+
+uint64_t ArenaState::last_use(uint32_t entry) const {
+  uint64_t newest = 0;
+  for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot)
+    if (files_.has_slot(slot))
+      newest = std::max(newest, PinWord::stamp(files_.pin_word(slot, entry).load(std::memory_order_relaxed)));
+  return std::min(newest, stamp_now());  // a worker cannot claim uses that are yet to come
+}
+
+uint64_t ArenaState::stamp_now() const { return shm::use_stamp(); }
+
+void ArenaState::set_share(uint32_t slot, uint64_t bytes) {
+  files_.table().share_bytes[slot].store(bytes, std::memory_order_relaxed);
+}
+
+}  // namespace moestro::store

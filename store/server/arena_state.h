@@ -1,0 +1,23 @@
+#pragma once
+// The machine's view of shared memory, over the real files.
+
+#include "store/arena/arena_files.h"
+#include "store/machine/store_machine.h"
+
+namespace moestro::store {
+
+class ArenaState final : public SharedState {
+ public:
+  explicit ArenaState(ArenaFiles& files) : files_(files) {}
+  void set_word(uint32_t entry, Residency state, uint64_t generation) override;
+  void set_place(uint32_t entry, uint64_t offset, uint64_t content) override;
+  bool pinned(uint32_t entry) const override;
+  uint64_t last_use(uint32_t entry) const override;
+  uint64_t stamp_now() const override;
+  void set_share(uint32_t slot, uint64_t bytes) override;
+
+ private:
+  ArenaFiles& files_;
+};
+
+}  // namespace moestro::store

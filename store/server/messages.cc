@@ -1,0 +1,95 @@
+#include "store/server/messages.h"
+
+#include "common/wire/store_messages_generated.h"
+
+namespace moestro::store {
+namespace {
+
+std::string text(const flatbuffers::String* s) { return s == nullptr ? std::string() : s->str(); }
+
+template <typename T>
+net::Bytes finish(flatbuffers::FlatBufferBuilder& b, wire::StoreBody kind, flatbuffers::Offset<T> body) {
+  b.Finish(wire::CreateStoreMessage(b, kind, body.Union()), wire::StoreMessageIdentifier());
+  const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());
+  return net::Bytes(begin, begin + b.GetSize());
+}
+
+FetchRequest fetch_request(const wire::FetchBlobs& body) {
+  FetchRequest request;
+  request.slot = body.slot(), request.incarnation = body.incarnation();
+  request.plan = body.plan(), request.moe_layer = body.moe_layer();
+  if (body.blobs() != nullptr) request.blobs.assign(body.blobs()->begin(), body.blobs()->end());
+  return request;
+}
+
+template <typename To, typename From>
+To session_of(const From& body) {
+  To request;
+  request.slot = body.slot(), request.incarnation = body.incarnation();
+  return request;
+}
+
+}  // namespace
+
+Result<Request> parse_request(std::span<const std::byte> bytes) {
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  flatbuffers::Verifier verifier(data, bytes.size());
+  if (bytes.size() < 8 || !wire::VerifyStoreMessageBuffer(verifier)) return corrupt("not a message of the store's protocol");
+  const wire::StoreMessage* message = wire::GetStoreMessage(data);
+  switch (message->body_type()) {
+    case wire::StoreBody::AttachStore: {
+      const auto* body = message->body_as_AttachStore();
+      return Request{AttachRequest{body->protocol(), body->shared_version(), text(body->model()), text(body->client())}};
+    }
+    case wire::StoreBody::ConfirmAttach: return Request{session_of<ConfirmRequest>(*message->body_as_ConfirmAttach())};
+    case wire::StoreBody::DetachStore: return Request{session_of<DetachRequest>(*message->body_as_DetachStore())};
+    case wire::StoreBody::CancelFetches: return Request{session_of<CancelRequest>(*message->body_as_CancelFetches())};
+    case wire::StoreBody::FetchBlobs: return Request{fetch_request(*message->body_as_FetchBlobs())};
+    case wire::StoreBody::StoreStatusRequest: return Request{StatusRequest{}};
+    default: return invalid_argument("a message that a store does not answer");
+  }
+}
+
+net::Bytes build_attached(const AttachReply& reply) {
+  flatbuffers::FlatBufferBuilder b(reply.manifest.size() + 4 * reply.entries.size() + 1024);
+  const auto dir = b.CreateString(reply.arena_dir);
+  const auto manifest = b.CreateVector(reinterpret_cast<const uint8_t*>(reply.manifest.data()), reply.manifest.size());
+  const auto entries = b.CreateVector(reply.entries);
+  return finish(b, wire::StoreBody::AttachedStore,
+                wire::CreateAttachedStore(b, reply.slot, reply.incarnation, reply.epoch, dir, reply.arena_bytes,
+                                          reply.table_entries, manifest, entries));
+}
+
+net::Bytes build_confirmed(const Session& session) {
+  flatbuffers::FlatBufferBuilder b;
+  return finish(b, wire::StoreBody::AttachConfirmed, wire::CreateAttachConfirmed(b, session.slot, session.incarnation));
+}
+
+net::Bytes build_refused(const Status& why) {
+  flatbuffers::FlatBufferBuilder b;
+  return finish(b, wire::StoreBody::StoreRefused,
+                wire::CreateStoreRefusedDirect(b, static_cast<uint32_t>(why.code()), why.message().c_str()));
+}
+
+net::Bytes build_blob_failed(uint32_t blob, const Status& why) {
+  flatbuffers::FlatBufferBuilder b;
+  return finish(b, wire::StoreBody::BlobFailed,
+                wire::CreateBlobFailedDirect(b, blob, static_cast<uint32_t>(why.code()), why.message().c_str()));
+}
+
+net::Bytes build_status(const StoreFigures& f) {
+  flatbuffers::FlatBufferBuilder b;
+  std::vector<flatbuffers::Offset<wire::StoreModelStatus>> models;
+  for (const ModelFigures& m : f.models)
+    models.push_back(wire::CreateStoreModelStatusDirect(b, m.name.c_str(), m.pack.c_str(), m.dense_bytes, m.expert_bytes, m.blobs,
+                                                        m.resident_experts, m.experts));
+  std::vector<flatbuffers::Offset<wire::StoreWorkerStatus>> workers;
+  for (const WorkerFigures& w : f.workers)
+    workers.push_back(wire::CreateStoreWorkerStatusDirect(b, w.slot, w.client.c_str(), w.model.c_str(), w.fetches, w.share_bytes, w.pinned));
+  return finish(b, wire::StoreBody::StoreStatus,
+                wire::CreateStoreStatusDirect(b, f.epoch, f.arena_bytes, f.used_bytes, f.huge_bytes, f.reader.c_str(), &models, &workers,
+                                              f.fetches, f.joined, f.loads, f.evictions, f.bytes_read, f.retries, f.bad_blobs, f.queued,
+                                              f.loading));
+}
+
+}  // namespace moestro::store

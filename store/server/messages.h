@@ -1,0 +1,76 @@
+#pragma once
+// The store's side of common/wire/store_messages.fbs: requests verified and turned into plain values, replies built.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/net/zmq_socket.h"
+#include "common/status.h"
+
+namespace moestro::store {
+
+inline constexpr uint32_t kStoreProtocol = 1;
+
+struct AttachRequest {
+  uint32_t protocol = 0, shared_version = 0;
+  std::string model, client;
+};
+/// What every request after the attach names.
+struct Session {
+  uint32_t slot = 0;
+  uint64_t incarnation = 0;
+};
+struct ConfirmRequest : Session {};
+struct DetachRequest : Session {};
+struct CancelRequest : Session {};
+struct FetchRequest : Session {
+  uint64_t plan = 0;
+  uint32_t moe_layer = 0;
+  std::vector<uint32_t> blobs;
+};
+struct StatusRequest {};
+using Request = std::variant<AttachRequest, ConfirmRequest, DetachRequest, FetchRequest, CancelRequest, StatusRequest>;
+
+/// Takes any bytes. kCorrupt if they are no store message, kInvalidArgument if it is none that a store answers.
+Result<Request> parse_request(std::span<const std::byte> bytes);
+
+struct AttachReply {
+  uint32_t slot = 0;
+  uint64_t incarnation = 0, epoch = 0;
+  std::string arena_dir;
+  uint64_t arena_bytes = 0;
+  uint32_t table_entries = 0;
+  std::vector<std::byte> manifest;
+  std::vector<uint32_t> entries;
+};
+
+struct ModelFigures {
+  std::string name, pack;
+  uint64_t dense_bytes = 0, expert_bytes = 0;
+  uint32_t blobs = 0, resident_experts = 0, experts = 0;
+};
+struct WorkerFigures {
+  uint32_t slot = 0;
+  std::string client, model;
+  uint64_t fetches = 0, share_bytes = 0;
+  uint32_t pinned = 0;
+};
+struct StoreFigures {
+  uint64_t epoch = 0, arena_bytes = 0, used_bytes = 0, huge_bytes = 0;
+  std::string reader;
+  std::vector<ModelFigures> models;
+  std::vector<WorkerFigures> workers;
+  uint64_t fetches = 0, joined = 0, loads = 0, evictions = 0, bytes_read = 0, retries = 0, bad_blobs = 0;
+  uint32_t queued = 0, loading = 0;
+};
+
+net::Bytes build_attached(const AttachReply& reply);
+net::Bytes build_confirmed(const Session& session);
+net::Bytes build_refused(const Status& why);
+net::Bytes build_blob_failed(uint32_t blob, const Status& why);
+net::Bytes build_status(const StoreFigures& figures);
+
+}  // namespace moestro::store

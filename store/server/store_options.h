@@ -1,0 +1,29 @@
+#pragma once
+// What a store is told at start.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace moestro::store {
+
+enum class IoKind : uint8_t { kAuto, kUring, kPread };
+
+struct ModelSource {
+  std::string name;
+  std::filesystem::path pack;
+};
+
+struct StoreOptions {
+  std::filesystem::path run_dir;    ///< the socket is RUN_DIR/store.sock
+  std::filesystem::path arena_dir;
+  std::optional<uint64_t> dram_bytes;  ///< none: what the packs need, at most what is free
+  std::vector<ModelSource> models;
+  IoKind io = IoKind::kAuto;
+  uint32_t read_depth = 8;
+  bool poison_freed = false;        ///< freed ranges are filled with NaNs, so that a use after eviction shows
+};
+
+}  // namespace moestro::store

@@ -1,0 +1,221 @@
+#include "store/server/store_server.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/log.h"
+
+namespace moestro::store {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kIdleWait{100};     ///< also how often workers are looked for: pins of a dead one go well within 1 s
+constexpr milliseconds kBlockedWait{1};    ///< while a blob waits for room: unpinning sends no message
+constexpr milliseconds kConfirmWithin{5000};
+
+}  // namespace
+
+StoreServer::~StoreServer() {
+  socket_.reset();
+  loader_.reset();  // waits for the reads under way
+  if (files_) files_->close();
+}
+
+Status StoreServer::run(const std::atomic<bool>& stop) {
+  while (!stop.load(std::memory_order_relaxed)) {
+    const bool blocked = machine_->blocked();
+    MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const bool ready, socket_->wait(blocked ? kBlockedWait : kIdleWait, loader_->event_fd()));
+    pump_reads();
+    MOESTRO_RETURN_IF_ERROR(receive());
+    if (machine_->blocked()) perform(machine_->poll());
+    look_for_dead_workers();
+  }
+  log::info("stopping: {} reads under way", loader_->reader().in_flight());
+  return Status::ok();
+}
+
+Status StoreServer::receive() {
+  for (int i = 0; i < 64; ++i) {  // then look at the reads again
+    MOESTRO_ASSIGN_OR_RETURN(auto incoming, socket_->receive());
+    if (!incoming) break;
+    handle(incoming->peer, incoming->body);
+  }
+  return Status::ok();
+}
+
+void StoreServer::handle(const std::string& peer, std::span<const std::byte> body) {
+  auto request = parse_request(body);
+  if (!request) return refuse(peer, request.status());
+  std::visit([&](const auto& r) { answer(peer, r); }, *request);
+}
+
+void StoreServer::reply(const std::string& peer, const net::Bytes& body) {
+  if (const Status sent = socket_->send(peer, body); !sent) log::debug("a reply was not sent: {}", sent.message());
+}
+
+void StoreServer::refuse(const std::string& peer, const Status& why) {
+  log::warn("refused a request: {}", why.message());
+  reply(peer, build_refused(why));
+}
+
+void StoreServer::answer(const std::string& peer, const AttachRequest& request) {
+  if (request.protocol != kStoreProtocol || request.shared_version != kSharedVersion)
+    return refuse(peer, unsupported("client '" + request.client + "' speaks store protocol " + std::to_string(request.protocol) +
+                                    " with memory layout " + std::to_string(request.shared_version) + ", this store " +
+                                    std::to_string(kStoreProtocol) + " with " + std::to_string(kSharedVersion) +
+                                    ": run both from one build"));
+  const auto model = catalogue_.find(request.model);
+  if (!model) return refuse(peer, model.status());
+  const auto free = std::ranges::find_if(workers_, [](const auto& w) { return !w.has_value(); });
+  if (free == workers_.end())
+    return refuse(peer, exhausted("all " + std::to_string(kWorkerSlotsMax) + " worker slots of this store are taken: stop a worker first"));
+  const auto slot = static_cast<uint32_t>(free - workers_.begin());
+  const Catalogue::Pack& pack = catalogue_.pack_of(*model);
+  if (const Status made = files_->create_slot(slot); !made) return refuse(peer, made);
+  if (const Status fits = machine_->attach(slot, pack.largest_expert, request.client); !fits) {
+    files_->forget_slot(slot);
+    return refuse(peer, fits);
+  }
+  *free = Worker{peer, request.client, ++incarnations_, *model, false, steady_clock::now(), 0};
+  AttachReply attached{slot, incarnations_, epoch_, files_->dir().string(), files_->table().arena_bytes, catalogue_.entries(),
+                       serialise_manifest(pack.manifest), {}};
+  for (uint32_t i = 0; i < pack.manifest.blobs.size(); ++i) attached.entries.push_back(pack.first_entry + i);
+  reply(peer, build_attached(attached));
+}
+
+StoreServer::Worker* StoreServer::holder(const std::string& peer, const Session& session) {
+  if (session.slot < kWorkerSlotsMax && workers_[session.slot] && workers_[session.slot]->incarnation == session.incarnation) {
+    workers_[session.slot]->peer = peer;  // a reconnected socket has a new identity
+    return &*workers_[session.slot];
+  }
+  refuse(peer, unavailable("no worker of this store has slot " + std::to_string(session.slot) + ", incarnation " +
+                           std::to_string(session.incarnation) + ": attach again"));
+  return nullptr;
+}
+
+void StoreServer::answer(const std::string& peer, const ConfirmRequest& request) {
+  Worker* worker = holder(peer, request);
+  if (worker == nullptr) return;
+  const auto alive = files_->worker_alive(request.slot);
+  if (!alive || !*alive)
+    return refuse(peer, invalid_argument("slot " + std::to_string(request.slot) + " was confirmed without holding its lock"));
+  worker->confirmed = true;
+  log::info("worker '{}' attached to slot {} for model {}", worker->client, request.slot, catalogue_.models()[worker->model].name);
+  reply(peer, build_confirmed(request));
+}
+
+void StoreServer::answer(const std::string& peer, const DetachRequest& request) {
+  if (holder(peer, request) != nullptr) drop_worker(request.slot, "detached");
+}
+
+void StoreServer::answer(const std::string& peer, const FetchRequest& request) {
+  Worker* worker = holder(peer, request);
+  if (worker == nullptr) return;
+  const Catalogue::Pack& pack = catalogue_.pack_of(worker->model);
+  std::vector<uint32_t> entries;
+  for (const uint32_t blob : request.blobs) {
+    if (blob >= pack.manifest.blobs.size())
+      return refuse(peer, invalid_argument("worker '" + worker->client + "' asked for blob " + std::to_string(blob) + " of " +
+                                           std::to_string(pack.manifest.blobs.size())));
+    entries.push_back(pack.first_entry + blob);
+  }
+  worker->fetches += entries.size();
+  perform(machine_->fetch(request.slot, {request.plan, request.moe_layer}, entries));
+}
+
+void StoreServer::answer(const std::string& peer, const CancelRequest& request) {
+  if (holder(peer, request) != nullptr) perform(machine_->cancel(request.slot));
+}
+
+void StoreServer::answer(const std::string& peer, const StatusRequest&) { reply(peer, build_status(figures())); }
+
+void StoreServer::pump_reads() {
+  std::vector<LoadOutcome> outcomes;
+  loader_->pump(outcomes);
+  for (const LoadOutcome& outcome : outcomes) {
+    const uint32_t entry = entry_of_load_[outcome.load - 1];
+    Status status = outcome.status;
+    if (!status.is_ok()) {
+      status = status.with_context(catalogue_.describe(entry));
+      log::error("{}; requests that need it will fail", status.message());
+    }
+    perform(machine_->read_done(entry, outcome.load, status, outcome.content));
+  }
+}
+
+void StoreServer::perform(const Actions& actions) {
+  for (const Action& action : actions) {
+    switch (action.kind) {
+      case Action::Kind::kRead: begin_read(action); break;
+      case Action::Kind::kNotify: notify(action); break;
+      case Action::Kind::kPoison: std::memset(files_->arena() + action.offset, 0xff, action.length); break;
+    }
+  }
+}
+
+void StoreServer::begin_read(const Action& action) {
+  entry_of_load_.resize(std::max<size_t>(entry_of_load_.size(), action.load));
+  entry_of_load_[action.load - 1] = action.entry;
+  const Catalogue::Pack& pack = catalogue_.pack_of_entry(action.entry);
+  loader_->load({action.load, files_->arena() + action.offset, load_slices(catalogue_.blob(action.entry), pack.first_file)});
+}
+
+void StoreServer::notify(const Action& action) {
+  const auto& worker = workers_[action.slot];
+  if (!worker || !files_->has_slot(action.slot)) return;
+  if (action.outcome != Code::kOk) {  // the reason goes first, so that it is there when the bell rings
+    const uint32_t blob = action.entry - catalogue_.pack_of(worker->model).first_entry;
+    reply(worker->peer, build_blob_failed(blob, machine_->failure(action.entry)));
+  }
+  files_->ring(action.slot, action.entry, static_cast<uint32_t>(action.outcome));
+}
+
+void StoreServer::look_for_dead_workers() {
+  const auto now = steady_clock::now();
+  if (now - looked_ < kIdleWait) return;
+  looked_ = now;
+  for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) {
+    if (!workers_[slot]) continue;
+    if (!workers_[slot]->confirmed && now - workers_[slot]->offered < kConfirmWithin) continue;
+    const auto alive = files_->worker_alive(slot);
+    if (alive && !*alive) drop_worker(slot, workers_[slot]->confirmed ? "is gone" : "never confirmed its slot");
+  }
+}
+
+void StoreServer::drop_worker(uint32_t slot, const char* why) {
+  log::info("worker '{}' of slot {} {}: its pins are cleared", workers_[slot]->client, slot, why);
+  files_->forget_slot(slot);  // its pin words go with the file
+  workers_[slot].reset();
+  perform(machine_->gone(slot));
+}
+
+StoreFigures StoreServer::figures() const {
+  StoreFigures f;
+  f.epoch = epoch_, f.arena_bytes = files_->table().arena_bytes, f.used_bytes = machine_->used_bytes(), f.huge_bytes = files_->huge_bytes();
+  f.reader = std::string(loader_->reader().name());
+  for (const Catalogue::Model& model : catalogue_.models()) {
+    const Catalogue::Pack& pack = catalogue_.packs()[model.pack];
+    ModelFigures m{model.name, pack.dir.string(), pack.dense_bytes, pack.expert_bytes, static_cast<uint32_t>(pack.manifest.blobs.size()), 0, pack.experts};
+    for (uint32_t i = 0; i < m.blobs; ++i)
+      m.resident_experts += pack.manifest.blobs[i].kind == BlobKind::kExpert && machine_->state(pack.first_entry + i) == Residency::kResident;
+    f.models.push_back(std::move(m));
+  }
+  for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) {
+    if (!workers_[slot]) continue;
+    const Worker& worker = *workers_[slot];
+    WorkerFigures w{slot, worker.client, catalogue_.models()[worker.model].name, worker.fetches,
+                    files_->table().share_bytes[slot].load(std::memory_order_relaxed), 0};
+    for (uint32_t entry = 0; entry < catalogue_.entries(); ++entry)
+      w.pinned += PinWord::pinned(files_->pin_word(slot, entry).load(std::memory_order_relaxed));
+    f.workers.push_back(std::move(w));
+  }
+  const StoreMachine::Counters& c = machine_->counters();
+  f.fetches = c.fetches, f.joined = c.joined, f.loads = c.loads, f.evictions = c.evictions, f.bad_blobs = c.bad_blobs;
+  f.bytes_read = loader_->bytes_read(), f.retries = loader_->retries();
+  f.queued = static_cast<uint32_t>(machine_->queued()), f.loading = static_cast<uint32_t>(machine_->loading());
+  return f;
+}
+
+}  // namespace moestro::store

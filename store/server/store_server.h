@@ -1,0 +1,87 @@
+#pragma once
+// One running store.
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/net/zmq_socket.h"
+#include "common/status.h"
+#include "store/arena/arena_files.h"
+#include "store/machine/store_machine.h"
+#include "store/reader/blob_loader.h"
+#include "store/server/arena_state.h"
+#include "store/server/catalogue.h"
+#include "store/server/messages.h"
+#include "store/server/store_options.h"
+
+namespace moestro::store {
+
+class StoreServer {
+ public:
+  /// Opens the packs, takes the arena directory, backs the arena, starts the reader, binds the socket. `stop` (set by a signal
+  /// handler) ends it early with kCancelled.
+  static Result<std::unique_ptr<StoreServer>> start(StoreOptions options, const std::atomic<bool>& stop);
+  ~StoreServer();
+
+  /// Serves until `stop`, then waits for the reads under way and removes its files.
+  Status run(const std::atomic<bool>& stop);
+
+  std::string endpoint() const { return endpoint_; }
+
+ private:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  struct Worker {
+    std::string peer, client;
+    uint64_t incarnation = 0;
+    uint32_t model = 0;
+    bool confirmed = false;
+    TimePoint offered;
+    uint64_t fetches = 0;
+  };
+  StoreServer() = default;
+  Status open(StoreOptions options, const std::atomic<bool>& stop);
+  Result<uint64_t> choose_arena_bytes(const StoreOptions& options, const std::vector<MachineBlob>& blobs) const;
+  Status back_arena(uint64_t bytes, const std::atomic<bool>& stop);
+  Status start_reader(const StoreOptions& options);
+
+  Status receive();
+  void handle(const std::string& peer, std::span<const std::byte> body);
+  void answer(const std::string& peer, const AttachRequest& request);
+  void answer(const std::string& peer, const ConfirmRequest& request);
+  void answer(const std::string& peer, const DetachRequest& request);
+  void answer(const std::string& peer, const FetchRequest& request);
+  void answer(const std::string& peer, const CancelRequest& request);
+  void answer(const std::string& peer, const StatusRequest& request);
+  void refuse(const std::string& peer, const Status& why);
+  void reply(const std::string& peer, const net::Bytes& body);
+  /// The worker that a message is from; null, and a refusal sent, if it is not that slot's holder.
+  Worker* holder(const std::string& peer, const Session& session);
+
+  void pump_reads();
+  void perform(const Actions& actions);
+  void begin_read(const Action& action);
+  void notify(const Action& action);
+  void look_for_dead_workers();
+  void drop_worker(uint32_t slot, const char* why);
+  StoreFigures figures() const;
+
+  StoreOptions options_;
+  std::string endpoint_;
+  Catalogue catalogue_;
+  std::unique_ptr<ArenaFiles> files_;  ///< outlives the loader: reads land in it
+  std::optional<ArenaState> state_;
+  std::unique_ptr<StoreMachine> machine_;
+  std::unique_ptr<BlobLoader> loader_;
+  std::optional<net::RouterSocket> socket_;
+  std::array<std::optional<Worker>, kWorkerSlotsMax> workers_;
+  std::vector<uint32_t> entry_of_load_;  ///< loads are numbered from 1
+  uint64_t incarnations_ = 0, epoch_ = 0;
+  TimePoint looked_{};
+};
+
+}  // namespace moestro::store

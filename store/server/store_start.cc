@@ -1,0 +1,103 @@
+// How a store comes up: packs, lock, arena, reader, socket.
+
+#include <algorithm>
+#include <random>
+
+#include "common/log.h"
+#include "common/policy/lru_policy.h"
+#include "store/server/store_server.h"
+
+namespace moestro::store {
+namespace {
+
+constexpr std::chrono::seconds kLockPatience{30};  ///< a killed store's reads can go on for seconds
+constexpr uint64_t kLeaveFree = 256ULL << 20;      ///< of what is free, when the size is ours to choose
+
+uint64_t total_bytes(const std::vector<MachineBlob>& blobs) {
+  uint64_t total = 0;
+  for (const MachineBlob& blob : blobs) total += (blob.length + kSharedPage - 1) / kSharedPage * kSharedPage;
+  return total;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StoreServer>> StoreServer::start(StoreOptions options, const std::atomic<bool>& stop) {
+  std::unique_ptr<StoreServer> server(new StoreServer());
+  MOESTRO_RETURN_IF_ERROR(server->open(std::move(options), stop));
+  return server;
+}
+
+Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
+  options_ = std::move(options);
+  MOESTRO_ASSIGN_OR_RETURN(catalogue_, Catalogue::open(options_.models));
+  const std::vector<MachineBlob> blobs = catalogue_.machine_blobs();
+  MOESTRO_ASSIGN_OR_RETURN(files_, ArenaFiles::lock(options_.arena_dir, kLockPatience));
+  MOESTRO_ASSIGN_OR_RETURN(const uint64_t bytes, choose_arena_bytes(options_, blobs));
+
+  state_.emplace(*files_);
+  std::random_device random;
+  epoch_ = (uint64_t{random()} << 32 | random()) | 1;
+  // The machine says whether the size can work before minutes go into backing it; it touches shared memory only when stepped.
+  StoreMachine::Options machine_options;
+  machine_options.arena_bytes = bytes;
+  machine_options.poison_freed = options_.poison_freed;
+  MOESTRO_ASSIGN_OR_RETURN(machine_, StoreMachine::create(machine_options, blobs, std::make_unique<policy::LruPolicy>(), *state_));
+  MOESTRO_RETURN_IF_ERROR(back_arena(bytes, stop));
+  for (uint32_t i = 0; i < blobs.size(); ++i) files_->entry(i).length.store(blobs[i].length, std::memory_order_relaxed);
+  MOESTRO_RETURN_IF_ERROR(start_reader(options_));
+
+  std::error_code error;
+  std::filesystem::create_directories(options_.run_dir, error);
+  if (error) return io_error("cannot make the run directory " + options_.run_dir.string() + ": " + error.message());
+  endpoint_ = "ipc://" + (options_.run_dir / "store.sock").string();
+  MOESTRO_ASSIGN_OR_RETURN(auto socket, net::RouterSocket::bind(endpoint_));
+  socket_.emplace(std::move(socket));
+  return Status::ok();
+}
+
+Result<uint64_t> StoreServer::choose_arena_bytes(const StoreOptions& options, const std::vector<MachineBlob>& blobs) const {
+  const uint64_t needed = std::max(total_bytes(blobs), StoreMachine::arena_bytes_min(blobs));
+  if (options.dram_bytes) return std::min(*options.dram_bytes, needed) / kSharedPage * kSharedPage;
+  MOESTRO_ASSIGN_OR_RETURN(const uint64_t free, files_->free_bytes());
+  const uint64_t chosen = std::min(needed, free > kLeaveFree ? free - kLeaveFree : free) / kSharedPage * kSharedPage;
+  return chosen;
+}
+
+Status StoreServer::back_arena(uint64_t bytes, const std::atomic<bool>& stop) {
+  if (!files_->in_memory())
+    log::warn("--arena-dir {} is not on a tmpfs: the arena will be written back to the disk; mount a tmpfs there", files_->dir().string());
+  auto said = std::chrono::steady_clock::now();
+  const Status made = files_->create(bytes, catalogue_.entries(), epoch_, [&](uint64_t done) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - said > std::chrono::seconds(2)) {
+      log::info("backing the arena: {} of {} MiB", done >> 20, bytes >> 20);
+      said = now;
+    }
+    return !stop.load(std::memory_order_relaxed);
+  });
+  if (!made) return made;
+  const uint64_t huge = files_->huge_bytes();
+  if (huge * 10 >= bytes * 9) log::info("arena of {} MiB on huge pages", bytes >> 20);
+  else
+    log::info("arena of {} MiB, {} MiB of it on huge pages: reads into small pages run at about half the speed; a tmpfs mounted with "
+              "huge=within_size, or hugetlbfs, as --arena-dir mends it", bytes >> 20, huge >> 20);
+  return Status::ok();
+}
+
+Status StoreServer::start_reader(const StoreOptions& options) {
+  for (const std::string& path : catalogue_.files().buffered())
+    log::warn("{} does not allow O_DIRECT: it is read through the page cache", path);
+  const ReaderFiles files{catalogue_.files().fds(), files_->lock_fd()};
+  Result<std::unique_ptr<Reader>> reader = unsupported("not tried");
+  if (options.io != IoKind::kPread) {
+    reader = make_uring_reader(files, options.read_depth);
+    if (!reader && options.io == IoKind::kUring) return reader.status();
+    if (!reader) log::warn("{}; reading with a pool of pread threads instead", reader.status().message());
+  }
+  if (!reader) reader = make_pread_reader(files, options.read_depth);
+  if (!reader) return reader.status();
+  loader_ = std::make_unique<BlobLoader>(std::move(reader).value(), catalogue_.files().names());
+  return Status::ok();
+}
+
+}  // namespace moestro::store
