@@ -7,7 +7,8 @@
 
 namespace moestro::kernels::cpu {
 namespace {
-// clang-format off: each builds on the ones before it
+// Each builds on the ones before it.
+// clang-format off
 #include "kernels/cpu/isa/avx512_vec.inc"
 #include "kernels/cpu/isa/elementwise.inc"
 #include "kernels/cpu/isa/gemm.inc"
