@@ -1,10 +1,13 @@
 #include "services/cli/http_client.h"
 
+#include <sys/socket.h>
+
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <cerrno>
 #include <charconv>
 #include <optional>
 
@@ -67,7 +70,7 @@ struct HttpClient::Impl {
     stream.emplace(io);
     buffer.clear();
     error = wait_for(limits.connect, [&](auto done) { stream->async_connect(endpoints, done); });
-    if (error) return failed("cannot connect", error).with_context("is `moestro up` running?");
+    if (error) return unavailable(failed("cannot connect", error).message() + "; is the server up?");
     stream->socket().set_option(Tcp::no_delay(true), error);
     return Status::ok();
   }
@@ -83,28 +86,23 @@ struct HttpClient::Impl {
     return request;
   }
 
-  /// Sends and reads the answer's header. True: the connection was a kept one and died before a byte of the answer came.
-  Result<bool> exchange(const http::request<http::string_body>& request, Parser& parser) {
-    const bool reused = stream.has_value();
-    if (!reused) MOESTRO_RETURN_IF_ERROR(connect());
-    beast::error_code error = wait_for(limits.silence, [&](auto done) { http::async_write(*stream, request, done); });
-    if (!error) error = wait_for(limits.silence, [&](auto done) { http::async_read_header(*stream, buffer, parser, done); });
-    if (!error) return false;
-    const bool hung_up = error == http::error::end_of_stream || error == asio::error::connection_reset || error == asio::error::broken_pipe;
-    const Status status = failed("no answer", error);
-    if (reused && hung_up && !parser.got_some()) return true;
-    return status;
+  /// Whether the kept connection was closed by the server, as an idle one may be: then there is an end (or rubbish) to read before we ask.
+  bool is_stale() {
+    char byte = 0;
+    const ssize_t n = ::recv(stream->socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
   }
 
   Result<HttpReply> request(http::verb verb, const std::string& path, std::string_view json, const OnBody* on_body) {
     const auto message = make_request(verb, path, json);
-    for (int attempt = 0;; ++attempt) {
-      Parser parser;
-      parser.body_limit(limits.body_bytes_max);
-      MOESTRO_ASSIGN_OR_RETURN(const bool stale, exchange(message, parser));
-      if (!stale) return read_reply(parser, on_body);
-      if (attempt == 1) return unavailable("http://" + url.authority() + ": the server hung up");
-    }
+    if (stream && is_stale()) stream.reset();
+    if (!stream) MOESTRO_RETURN_IF_ERROR(connect());
+    Parser parser;
+    parser.body_limit(limits.body_bytes_max);
+    beast::error_code error = wait_for(limits.silence, [&](auto done) { http::async_write(*stream, message, done); });
+    if (!error) error = wait_for(limits.silence, [&](auto done) { http::async_read_header(*stream, buffer, parser, done); });
+    if (error) return failed("no answer", error);
+    return read_reply(parser, on_body);
   }
 
   Result<HttpReply> read_reply(Parser& parser, const OnBody* on_body) {

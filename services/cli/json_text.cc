@@ -46,7 +46,8 @@ std::string text_or(const json& object, const char* key, std::string otherwise) 
 uint64_t count_or(const json& object, const char* key, uint64_t otherwise) {
   if (!object.is_object()) return otherwise;
   const auto it = object.find(key);
-  return it != object.end() && it->is_number_unsigned() ? it->get<uint64_t>() : otherwise;
+  if (it == object.end() || !it->is_number_integer()) return otherwise;
+  return it->is_number_unsigned() || it->get<int64_t>() >= 0 ? it->get<uint64_t>() : otherwise;
 }
 
 std::string error_message(std::string_view body) {

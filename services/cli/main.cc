@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <string>
+#include <vector>
 
 #include "services/cli/batch/batch_command.h"
 #include "services/cli/client/client_commands.h"
@@ -42,7 +44,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "moestro: %s (see moestro --help)\n", one_line(error.what()).c_str());
+    const std::vector<std::string> strangers = app.remaining(true);
+    const bool no_command = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !strangers.empty();
+    const std::string what = no_command ? "unknown command '" + strangers.front() + "'" : error.what();
+    std::fprintf(stderr, "moestro: %s (see moestro --help)\n", one_line(what).c_str());
     return kExitUsage;
   }
   return result.exit_code;

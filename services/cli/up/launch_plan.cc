@@ -53,7 +53,10 @@ Launch worker_launch(const BoxConfig& box, const Places& places, int64_t index, 
   arguments.add("--model", box.model.name).add("--name", name);
   arguments.add("--store", socket_of(places, "store.sock")).add("--orchestrator", socket_of(places, "orchestrator.sock"));
   arguments.add("--device", box.workers.device);
-  arguments.add("--threads", std::to_string(box.workers.threads.value_or(std::max<int64_t>(1, cores / box.workers.count))));
+  // One worker alone knows best; several must not each take the whole machine.
+  std::optional<int64_t> threads = box.workers.threads;
+  if (!threads && box.workers.count > 1) threads = std::max<int64_t>(1, cores / box.workers.count);
+  arguments.add("--threads", threads);
   arguments.add("--kv-tokens", box.workers.kv_tokens).add("--context", box.workers.context).add("--reserve", box.workers.reserve);
   arguments.add_text("--precision", box.workers.precision).add_if(box.workers.deterministic, "--deterministic");
   arguments.add_text("--trace", own_file(box.workers.trace)).add_text("--timeline", own_file(box.workers.timeline));
@@ -65,7 +68,8 @@ Launch orchestrator_launch(const BoxConfig& box, const Places& places) {
   Arguments arguments;
   arguments.add("--model", box.model.name + "=" + box.model.pack).add("--run-dir", places.run_dir.string());
   arguments.add("--http", box.orchestrator.http).add("--step-tokens", box.orchestrator.step_tokens);
-  arguments.add("--queue-max", box.orchestrator.queue_max).add("--log-level", box.run.log_level);
+  const int64_t drain_s = (box.run.drain.count() + 999) / 1000;
+  arguments.add("--queue-max", box.orchestrator.queue_max).add("--drain-s", std::to_string(drain_s)).add("--log-level", box.run.log_level);
   return {{"orchestrator", Role::kOrchestrator}, "moestro-orchestrator", arguments.take()};
 }
 

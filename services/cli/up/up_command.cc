@@ -56,7 +56,7 @@ Status run_box(const config::BoxConfig& box) {
   config.places = {run_dir.path, arena.path()};
   config.launches = plan_launches(box, config.places, std::max(1u, std::thread::hardware_concurrency()));
   MOESTRO_ASSIGN_OR_RETURN(config.http, parse_host_port(box.orchestrator.http));
-  config.limits.drain = box.run.drain;
+  config.limits.drain = box.run.drain + std::chrono::seconds(5);  // it ends its requests by itself; the rest is for ending itself
   note("model " + box.model.name + " from " + box.model.pack + "; " + arena.explanation());
   note("logs in " + (run_dir.path / "logs").string());
   return run_programs(std::move(config));

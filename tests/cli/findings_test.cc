@@ -1,0 +1,100 @@
+#include "services/cli/doctor/findings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+namespace moestro::cli {
+namespace {
+
+using testing::HasSubstr;
+
+/// A machine that lacks nothing.
+MachineFacts good_machine() {
+  MachineFacts facts;
+  facts.kernel = "6.1.0";
+  facts.cores = 8;
+  facts.avx2 = facts.avx512 = true;
+  facts.memory_bytes = 64ull << 30;
+  facts.memory_available_bytes = 60ull << 30;
+  facts.pack_dir = "packs";
+  facts.pack_dir_exists = true;
+  facts.shmem_huge = "never";
+  facts.may_mount = facts.is_root = facts.may_lock = true;
+  facts.open_files = 65536;
+  facts.shm_is_tmpfs = true;
+  facts.shm_bytes = facts.shm_free_bytes = 32ull << 30;
+  return facts;
+}
+
+Finding about(const MachineFacts& facts, const std::string& topic) {
+  for (const Finding& finding : judge(facts))
+    if (finding.topic == topic) return finding;
+  ADD_FAILURE() << "nothing about " << topic;
+  return {};
+}
+
+TEST(Findings, AGoodMachineNeedsNoMending) {
+  for (const Finding& finding : judge(good_machine())) {
+    EXPECT_THAT(finding.verdict, testing::AnyOf(Verdict::kGood, Verdict::kInfo)) << finding.topic;
+    EXPECT_EQ(finding.mend, "") << finding.topic;
+  }
+}
+
+TEST(Findings, WhatIsSlowerSaysWhatItCostsAndHowToMendIt) {
+  MachineFacts facts = good_machine();
+  facts.avx2 = facts.avx512 = facts.may_mount = facts.may_lock = facts.is_root = false;
+  facts.io_uring_error = ENOSYS;
+  facts.direct_io_error = EINVAL;
+  facts.shm_free_bytes = facts.shm_bytes = 64 << 20;
+  facts.memlock_bytes = 8 << 20;
+  facts.open_files = 256;
+  int slower = 0;
+  for (const Finding& finding : judge(facts)) {
+    if (finding.verdict != Verdict::kSlower) continue;
+    ++slower;
+    EXPECT_NE(finding.mend, "") << finding.topic;
+  }
+  EXPECT_EQ(slower, 7);
+}
+
+TEST(Findings, IoUringByItsCause) {
+  MachineFacts facts = good_machine();
+  facts.io_uring_error = EPERM;
+  facts.io_uring_disabled = 2;
+  EXPECT_THAT(about(facts, "io_uring").mend, HasSubstr("sysctl"));
+  facts.io_uring_disabled = 0;
+  facts.seccomp_mode = 2;
+  EXPECT_THAT(about(facts, "io_uring").mend, HasSubstr("seccomp profile"));
+  facts.seccomp_mode = 0;
+  facts.io_uring_error = ENOSYS;
+  EXPECT_THAT(about(facts, "io_uring").found, HasSubstr("kernel 6.1.0"));
+  facts.io_uring_error = ENOMEM;
+  EXPECT_THAT(about(facts, "io_uring").mend, HasSubstr("ulimit -l"));
+}
+
+TEST(Findings, PlainUsersAreToldToUseSudo) {
+  MachineFacts facts = good_machine();
+  facts.io_uring_error = EPERM;
+  facts.io_uring_disabled = 1;
+  facts.is_root = false;
+  EXPECT_THAT(about(facts, "io_uring").mend, testing::StartsWith("sudo"));
+}
+
+TEST(Findings, ACgroupsLimitIsNamed) {
+  MachineFacts facts = good_machine();
+  facts.cgroup_limit_bytes = 4ull << 30;
+  EXPECT_THAT(about(facts, "memory").found, HasSubstr("4.00 GiB"));
+}
+
+TEST(Findings, ThisMachineCanBeLookedAt) {
+  const MachineFacts facts = look_at_machine(".");
+  EXPECT_GT(facts.memory_bytes, 0u);
+  EXPECT_GE(facts.cores, 1u);
+  EXPECT_TRUE(facts.pack_dir_exists);
+  EXPECT_FALSE(look_at_machine("/no/such/place").pack_dir_exists);
+}
+
+}  // namespace
+}  // namespace moestro::cli

@@ -1,0 +1,94 @@
+#include "services/cli/up/run_dir.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "services/cli/up/arena_dir.h"
+#include "tests/cli/temp_dir.h"
+
+namespace moestro::cli {
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+TEST(RunDir, IsMadePrivate) {
+  test::TempDir dir;
+  const Result<RunDir> made = open_run_dir(dir / "a" / "b");
+  ASSERT_TRUE(made.is_ok()) << made.status().message();
+  struct stat info {};
+  ASSERT_EQ(::stat((dir / "a" / "b").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+  EXPECT_TRUE(fs::is_directory(dir / "a" / "b" / "logs"));
+}
+
+TEST(RunDir, OneUpADirectory) {
+  test::TempDir dir;
+  {
+    const Result<RunDir> first = open_run_dir(dir / "r");
+    ASSERT_TRUE(first.is_ok());
+    EXPECT_THAT(open_run_dir(dir / "r").status().message(), HasSubstr("another `moestro up` runs in"));
+  }
+  EXPECT_TRUE(open_run_dir(dir / "r").is_ok());
+}
+
+TEST(RunDir, WhatOthersMayEnterOrIsNoDirectoryIsRefused) {
+  test::TempDir dir;
+  fs::create_directory(dir / "open");
+  ::chmod((dir / "open").c_str(), 0755);
+  EXPECT_THAT(open_run_dir(dir / "open").status().message(), HasSubstr("chmod 700"));
+  test::write_file(dir / "file", "");
+  EXPECT_THAT(open_run_dir(dir / "file").status().message(), HasSubstr("is not a directory"));
+  fs::create_directory(dir / "real");
+  ::chmod((dir / "real").c_str(), 0700);
+  fs::create_directory_symlink(dir / "real", dir / "link");
+  EXPECT_THAT(open_run_dir(dir / "link").status().message(), HasSubstr("is not a directory"));
+  EXPECT_EQ(open_run_dir(dir / "x" / "y" / "z").status().code(), Code::kIo);  // a mistyped path does not become a tree
+}
+
+TEST(RunDir, APathTooLongForItsSocketsIsRefusedWithTheLimit) {
+  const Status status = open_run_dir("/tmp/" + std::string(100, 'x')).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("at most 107 bytes"));
+  EXPECT_FALSE(fs::exists("/tmp/" + std::string(100, 'x')));
+}
+
+TEST(RunDir, TheTailOfALog) {
+  test::TempDir dir;
+  EXPECT_EQ(log_tail(dir / "none", 3), "");
+  test::write_file(dir / "log", "1\n2\n3\n4\n");
+  EXPECT_EQ(log_tail(dir / "log", 2), "3\n4\n");
+  EXPECT_EQ(log_tail(dir / "log", 9), "1\n2\n3\n4\n");
+  test::write_file(dir / "log", std::string(100'000, 'x') + "\nlast");
+  EXPECT_EQ(log_tail(dir / "log", 1), "last");
+  EXPECT_EQ(log_tail(dir / "log", 9).size(), 8192u);
+}
+
+TEST(ArenaDir, WhatTheUserGaveIsMadeAndLeft) {
+  test::TempDir dir;
+  {
+    const Result<ArenaDir> arena = choose_arena_dir((dir / "mine").string(), dir.path(), std::nullopt);
+    ASSERT_TRUE(arena.is_ok()) << arena.status().message();
+    EXPECT_EQ(arena->path(), dir / "mine");
+    test::write_file(dir / "mine" / "store.lock", "");
+  }
+  EXPECT_TRUE(fs::exists(dir / "mine" / "store.lock"));
+}
+
+TEST(ArenaDir, WhatWasFoundForTheUserIsExplainedAndGoesAgain) {
+  test::TempDir dir;
+  fs::path path;
+  {
+    const Result<ArenaDir> arena = choose_arena_dir("", dir.path(), 16 << 20);
+    ASSERT_TRUE(arena.is_ok()) << arena.status().message();
+    path = arena->path();
+    EXPECT_THAT(arena->explanation(), HasSubstr(path.string()));
+    test::write_file(path / "payload", "x");
+    EXPECT_TRUE(fs::exists(path / "payload"));
+  }
+  EXPECT_FALSE(fs::exists(path));
+}
+
+}  // namespace
+}  // namespace moestro::cli

@@ -1,0 +1,173 @@
+// `moestro up` with small scripts beside it in place of the three programs: what it starts, restarts, says, and leaves behind.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <sstream>
+
+#include "tests/cli/run_moestro.h"
+#include "tests/cli/temp_dir.h"
+
+namespace moestro::test {
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+// Each writes its pid and its end to a file; the store makes its socket's file, the orchestrator serves /health.
+constexpr const char* kStore = R"sh(#!/bin/sh
+while [ $# -gt 0 ]; do [ "$1" = --run-dir ] && run=$2; shift; done
+touch "$run/store.sock"
+echo "start store $$" >> "$run/../events"
+trap 'echo "end store" >> "$run/../events"; exit 0' TERM
+while :; do sleep 0.02; done
+)sh";
+constexpr const char* kWorker = R"sh(#!/bin/sh
+while [ $# -gt 0 ]; do [ "$1" = --name ] && name=$2; [ "$1" = --store ] && store=${2#ipc://}; shift; done
+events=$(dirname "$(dirname "$store")")/events
+[ -e "$events.fail" ] && { echo "cannot map the arena" >&2; exit 1; }
+echo "start $name $$" >> "$events"
+trap 'echo "end $name" >> "$events"; exit 0' TERM
+while :; do sleep 0.02; done
+)sh";
+constexpr const char* kOrchestrator = R"sh(#!/usr/bin/env python3
+import http.server, os, signal, sys
+run = sys.argv[sys.argv.index("--run-dir") + 1]
+host, port = sys.argv[sys.argv.index("--http") + 1].rsplit(":", 1)
+events = os.path.join(os.path.dirname(run), "events")
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        up = "start worker-0" in open(events).read()
+        body = b"{}" if up else b"no worker"
+        self.send_response(200 if up else 503)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+server = http.server.HTTPServer((host, int(port)), Handler)
+def end(*_):
+    open(events, "a").write("end orchestrator\n")
+    os._exit(0)
+signal.signal(signal.SIGTERM, end)
+open(os.path.join(run, "http.port.new"), "w").write(str(server.server_port))
+os.rename(os.path.join(run, "http.port.new"), os.path.join(run, "http.port"))
+open(events, "a").write("start orchestrator %d\n" % os.getpid())
+server.serve_forever()
+)sh";
+
+class UpTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    fs::create_directories(dir_ / "bin");
+    fs::create_directories(dir_ / "pack");
+    write_file(dir_ / "pack" / "manifest", "x");
+    std::error_code error;
+    fs::create_hard_link(moestro_binary(), dir_ / "bin" / "moestro", error);
+    if (error) fs::copy_file(moestro_binary(), dir_ / "bin" / "moestro");
+    add_program("moestro-store", kStore);
+    add_program("moestro-worker", kWorker);
+    add_program("moestro-orchestrator", kOrchestrator);
+  }
+
+  void add_program(const std::string& name, const char* text) {
+    write_file(dir_ / "bin" / name, text);
+    fs::permissions(dir_ / "bin" / name, fs::perms::owner_all);
+  }
+
+  std::unique_ptr<Background> up(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments{"up",         "--model",   (dir_ / "pack").string(),  "--run-dir", (dir_ / "run").string(),
+                                       "--arena-dir", (dir_ / "arena").string(), "--http", "127.0.0.1:0"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const fs::path output = dir_ / ("output" + std::to_string(++runs_));
+    fs::create_directory(output);
+    return std::make_unique<Background>(dir_ / "bin" / "moestro", arguments, output);
+  }
+
+  std::string events() const { return read_file(dir_ / "events"); }
+
+  /// The pid in the n-th "start NAME PID", 0 if there is none yet.
+  pid_t started(const std::string& name, int n = 1) const {
+    std::istringstream lines(events());
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with("start " + name + " ") && --n == 0) return std::stoi(line.substr(7 + name.size()));
+    return 0;
+  }
+
+  TempDir dir_;
+  int runs_ = 0;
+};
+
+TEST_F(UpTest, SaysReadyDrainsInOrderAndLeavesNothingRunning) {
+  const auto up = this->up({"--workers", "2"});
+  ASSERT_TRUE(up->wait_for("ready http://127.0.0.1:")) << up->err();
+  const std::string port = read_file(dir_ / "run" / "http.port");
+  EXPECT_EQ(up->out(), "ready http://127.0.0.1:" + port + "\n");
+  up->signal(SIGINT);
+  EXPECT_EQ(up->wait_exit(), 0) << up->err();
+  const std::string all = events();
+  const size_t orchestrator = all.find("end orchestrator"), worker0 = all.find("end worker-0"), worker1 = all.find("end worker-1"),
+               store = all.find("end store");
+  ASSERT_NE(store, std::string::npos) << all;
+  EXPECT_LT(orchestrator, std::min(worker0, worker1));
+  EXPECT_LT(std::max(worker0, worker1), store);
+  for (const char* name : {"store", "worker-0", "worker-1", "orchestrator"}) EXPECT_NE(::kill(started(name), 0), 0) << name;
+}
+
+TEST_F(UpTest, StartsAgainWhatDies) {
+  const auto up = this->up();
+  ASSERT_TRUE(up->wait_for("ready ")) << up->err();
+  const std::string port = read_file(dir_ / "run" / "http.port");
+  for (const char* name : {"worker-0", "orchestrator", "store"}) {
+    ::kill(started(name), SIGKILL);
+    ASSERT_TRUE(up->wait_for(std::string(name) + " started again")) << up->err();
+    EXPECT_THAT(up->err(), HasSubstr(std::string(name) + " ended with signal 9 (Killed); starting it again in 0.1 s"));
+  }
+  ASSERT_TRUE(up->wait_for("orchestrator started again"));
+  up->signal(SIGTERM);
+  EXPECT_EQ(up->wait_exit(), 0) << up->err();
+  EXPECT_THAT(events(), HasSubstr("start orchestrator"));
+  EXPECT_GT(started("worker-0", 2), 0);
+  EXPECT_EQ(up->out(), "ready http://127.0.0.1:" + port + "\n") << "said once";
+}
+
+TEST_F(UpTest, WhatDiesFiveTimesInARowEndsItWithItsLastWords) {
+  write_file(dir_ / "events.fail", "");
+  const auto up = this->up();
+  EXPECT_EQ(up->wait_exit(), 1);
+  EXPECT_THAT(up->err(), HasSubstr("worker-0 ended with exit 1, 5 times in a row"));
+  EXPECT_THAT(up->err(), HasSubstr("cannot map the arena"));
+  EXPECT_EQ(up->out(), "");
+  EXPECT_THAT(events(), HasSubstr("end store"));
+}
+
+TEST_F(UpTest, AMissingProgramIsNamedBeforeAnythingStarts) {
+  fs::remove(dir_ / "bin" / "moestro-worker");
+  const auto up = this->up();
+  EXPECT_EQ(up->wait_exit(), 1);
+  EXPECT_THAT(up->err(), HasSubstr("program moestro-worker is neither beside this one"));
+  EXPECT_EQ(events(), "");
+}
+
+TEST_F(UpTest, OneUpARunDirectory) {
+  const auto first = this->up();
+  ASSERT_TRUE(first->wait_for("ready ")) << first->err();
+  const Ran second = run_moestro({"up", "--model", (dir_ / "pack").string(), "--run-dir", (dir_ / "run").string()});
+  EXPECT_EQ(second.exit_code, 1);
+  EXPECT_THAT(second.err, HasSubstr("another `moestro up` runs in"));
+}
+
+TEST_F(UpTest, TheProgramsEndWithAnUpThatIsKilledAndTheNextOneWaitsForThem) {
+  auto first = this->up();
+  ASSERT_TRUE(first->wait_for("ready ")) << first->err();
+  first->signal(SIGKILL);
+  first->wait_exit();
+  const auto second = this->up();
+  ASSERT_TRUE(second->wait_for("ready ")) << second->err();
+  const std::string all = events();
+  const size_t ended = all.find("end store"), again = all.rfind("start store");
+  ASSERT_NE(ended, std::string::npos) << all;
+  EXPECT_LT(ended, again) << all;
+}
+
+}  // namespace
+}  // namespace moestro::test

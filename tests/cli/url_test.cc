@@ -1,0 +1,43 @@
+#include "services/cli/url.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace moestro::cli {
+namespace {
+
+TEST(Url, HostPortAndBase) {
+  const Result<Url> url = parse_url("http://127.0.0.1:8080");
+  ASSERT_TRUE(url.is_ok());
+  EXPECT_EQ(url->host, "127.0.0.1");
+  EXPECT_EQ(url->port, "8080");
+  EXPECT_EQ(url->base, "");
+  EXPECT_EQ(parse_url("http://box/")->port, "80");
+  EXPECT_EQ(parse_url("http://box:1/api/")->base, "/api");
+  EXPECT_EQ(parse_url("http://[::1]:81/x")->host, "::1");
+  EXPECT_EQ(parse_url("http://[::1]:81")->authority(), "[::1]:81");
+  EXPECT_EQ(parse_url("http://[::1]")->port, "80");
+}
+
+TEST(Url, WhatIsNoneIsRefusedByName) {
+  for (const char* text : {"", "127.0.0.1:8080", "ftp://x", "http://", "http://:80", "http://a:b", "http://a:70000", "http://u@h:1",
+                           "http://h:1/a?b", "http://h:1/a b", "http://h\r\nX: y", "http://::1:80", "http://[::1"}) {
+    const Result<Url> url = parse_url(text);
+    ASSERT_FALSE(url.is_ok()) << text;
+    EXPECT_EQ(url.status().code(), Code::kInvalidArgument);
+  }
+  EXPECT_THAT(parse_url("https://x").status().message(), testing::HasSubstr("TLS"));
+}
+
+TEST(Url, HostPort) {
+  EXPECT_EQ(parse_host_port("0.0.0.0:0")->port, "0");
+  EXPECT_EQ(parse_host_port("[::]:8080")->host, "::");
+  for (const char* text : {"", "8080", ":8080", "h:", "h:-1", "h:65536", "h:80x", "::1:80"}) {
+    const Result<HostPort> parsed = parse_host_port(text);
+    ASSERT_FALSE(parsed.is_ok()) << text;
+    EXPECT_THAT(parsed.status().message(), testing::HasSubstr("is not HOST:PORT"));
+  }
+}
+
+}  // namespace
+}  // namespace moestro::cli
