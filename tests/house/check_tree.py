@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Checks the tree against the house rules. Prints one line a breach; exits 1 if there is one.   check_tree.py ROOT"""
+
+import pathlib
+import re
+import sys
+
+LINES_MAX = 500
+README_LINES_MAX = 15
+CODE = {".h", ".cc", ".cu", ".cuh"}
+TOP_FOLDERS = ["common", "store", "kernels", "orchestrator", "services", "tests", "configs"]
+
+# Which folders of the tree a file in each top folder may include. The engine, a library under services/, uses store and kernels.
+MAY_INCLUDE = {
+    "common": {"common"},
+    "store": {"common", "store"},
+    "kernels": {"common", "kernels"},
+    "orchestrator": {"common", "orchestrator"},
+    "services": {"common", "store", "kernels", "orchestrator", "services"},
+}
+
+# A third-party header, as a pattern, and the places that may include it. Elsewhere its users go through what wraps it.
+ONE_PLACE = {
+    r"zmq(_addon)?\.h(pp)?": ["common/net/"],
+    r"liburing(/.*)?\.h": ["store/reader/"],
+    r"yaml-cpp/.*": ["common/config/yaml_file.cc"],
+    r"boost/(asio|beast)(/.*|\.hpp)": ["orchestrator/http/", "services/cli/http_client.cc"],
+    r"spdlog/.*": ["common/log.h", "common/log.cc"],
+    r"sqlite3\.h": ["orchestrator/journal/"],
+    r"pcre2\.h": ["orchestrator/tokenizer/"],
+    r"utf8proc\.h": ["orchestrator/tokenizer/", "orchestrator/chat/"],
+    r"(dnnl|oneapi/dnnl).*": ["kernels/cpu/"],
+    r"immintrin\.h": ["kernels/", "services/cli/bench/"],
+    r"(cuda|cublas|nccl).*\.h": ["kernels/cuda/"],
+    r"CLI/.*": ["services/"],
+}
+
+LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def files_of(root):
+    """Source and text files under root, without build folders and hidden ones."""
+    for path in sorted(root.rglob("*")):
+        parts = path.relative_to(root).parts
+        if not path.is_file() or path.is_symlink() or parts[0] in ("build", "packs", "models"):
+            continue
+        if any(part.startswith(".") or part == "__pycache__" for part in parts):
+            continue
+        if path.suffix in CODE | {".py", ".md", ".cmake", ".fbs", ".yaml", ".yml"} or path.name == "CMakeLists.txt" or parts[0] == "scripts":
+            yield path
+
+
+def check_includes(name, text):
+    top = name.split("/")[0]
+    for bracket, header in INCLUDE.findall(text):
+        first = header.split("/")[0]
+        allowed = MAY_INCLUDE.get(top)
+        if allowed is not None and first in set(TOP_FOLDERS) | set(MAY_INCLUDE) and "/" in header and first not in allowed:
+            yield f"{name}: includes {header}; {top}/ may include {', '.join(sorted(allowed))} only"
+        if bracket == '"' and header.startswith(("../", "./")):
+            yield f"{name}: includes {header}; includes start at the root of the tree"
+        if top == "tests":
+            continue
+        for pattern, places in ONE_PLACE.items():
+            if re.fullmatch(pattern, header) and not any(name.startswith(place) for place in places):
+                yield f"{name}: includes {header}, which belongs to {', '.join(places)} alone"
+
+
+def check_code(name, text):
+    lines = text.count("\n")
+    if lines > LINES_MAX:
+        yield f"{name}: {lines} lines; at most {LINES_MAX}"
+    if name.endswith(".h") and "#pragma once" not in text:
+        yield f"{name}: a header without #pragma once"
+    yield from check_includes(name, text)
+    if re.search(r"\bgetenv\b", text) and not name.startswith("tests/") and name not in GETENV:
+        yield f"{name}: getenv; settings come from common/config"
+
+
+# HOME-like places that programs are told about by the environment alone.
+GETENV = {"services/cli/up/run_dir.cc", "services/cli/up/process.cc", "services/cli/doctor/doctor_command.cc"}
+
+
+def check_links(root, path, name, text):
+    for target in LINK.findall(re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
+        if "://" in target or target.startswith(("#", "mailto:")):
+            continue
+        if not (path.parent / target.split("#")[0]).exists():
+            yield f"{name}: links to {target}, which is not there"
+
+
+def check_readmes(root):
+    for folder in TOP_FOLDERS:
+        if (root / folder).is_dir() and not (root / folder / "README.md").is_file():
+            yield f"{folder}/: no README.md"
+    for folder in MAY_INCLUDE:
+        for path in sorted((root / folder).rglob("CMakeLists.txt")):
+            name = path.parent.relative_to(root).as_posix()
+            if name == folder:
+                continue  # checked above
+            if not (path.parent / "README.md").is_file() and any(f.suffix in CODE for f in path.parent.iterdir()):
+                yield f"{name}/: no README.md"
+    for folder in MAY_INCLUDE:
+        for path in sorted((root / folder).rglob("README.md")):
+            lines = len(path.read_text().splitlines())
+            if lines > README_LINES_MAX:
+                yield f"{path.relative_to(root).as_posix()}: {lines} lines; a folder's README has at most {README_LINES_MAX}"
+
+
+def check_tree(root):
+    yield from check_readmes(root)
+    for path in files_of(root):
+        name = path.relative_to(root).as_posix()
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            yield f"{name}: not UTF-8"
+            continue
+        if path.suffix in CODE:
+            yield from check_code(name, text)
+        if path.suffix == ".md":
+            yield from check_links(root, path, name, text)
+        if not name.startswith("tests/house/"):
+            for number, line in enumerate(text.splitlines(), 1):
+                if LEFTOVERS.search(line):
+                    yield f"{name}:{number}: a leftover: {line.strip()[:80]}"
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+    breaches = list(check_tree(root))
+    for breach in breaches:
+        print(breach)
+    print(f"house rules: {len(breaches)} breaches in {sum(1 for _ in files_of(root))} files")
+    return 1 if breaches else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Every house rule must bite: small trees with one breach each, and one without."""
+
+import pathlib
+import tempfile
+import unittest
+
+import check_tree
+
+
+class CheckTree(unittest.TestCase):
+    def breaches(self, files):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, text in files.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            return list(check_tree.check_tree(root))
+
+    def expect(self, name, text, words):
+        found = self.breaches({name: text, "common/README.md": "", "store/README.md": "", "services/README.md": "", "orchestrator/README.md": ""})
+        self.assertEqual(len(found), 1, found)
+        self.assertIn(words, found[0])
+
+    def test_a_good_tree(self):
+        self.assertEqual(self.breaches({"store/README.md": "x", "store/a.h": '#pragma once\n#include "common/x.h"\n#include <vector>\n'}), [])
+
+    def test_include_direction(self):
+        self.expect("common/a.cc", '#include "store/x.h"\n', "may include common only")
+        self.expect("store/a.cc", '#include "kernels/x.h"\n', "may include common, store only")
+        self.expect("orchestrator/a.cc", '#include "services/x.h"\n', "may include")
+        self.expect("services/a.cc", '#include "tests/x.h"\n', "may include")
+
+    def test_relative_include(self):
+        self.expect("store/a/b.cc", '#include "../x.h"\n', "start at the root")
+
+    def test_third_party_headers_have_one_place(self):
+        self.expect("store/a.cc", "#include <zmq.hpp>\n", "common/net/ alone")
+        self.expect("services/cli/a.cc", "#include <boost/beast/http.hpp>\n", "orchestrator/http/")
+        self.expect("orchestrator/a.cc", "#include <CLI/CLI.hpp>\n", "services/ alone")
+        self.expect("store/a.cc", "#include <yaml-cpp/yaml.h>\n", "yaml_file.cc")
+
+    def test_size_and_guard(self):
+        self.expect("store/a.cc", "\n" * 501, "at most 500")
+        self.expect("store/a.h", "int x;\n", "#pragma once")
+
+    def test_getenv(self):
+        self.expect("store/a.cc", 'auto x = getenv("X");\n', "getenv")
+
+    def test_leftovers(self):
+        self.expect("store/a.cc", "// TODO later\n", "a leftover")
+
+    def test_links(self):
+        self.expect("docs/a.md", "[x](nowhere.md)\n", "nowhere.md")
+        self.assertEqual(self.breaches({"docs/a.md": "[x](b.md#part) [y](https://h/z) [z](#here)\n", "docs/b.md": ""}), [])
+
+    def test_readmes(self):
+        found = self.breaches({"store/part/CMakeLists.txt": "", "store/part/a.cc": "", "store/README.md": ""})
+        self.assertEqual(found, ["store/part/: no README.md"])
+        found = self.breaches({"store/README.md": "x\n" * 16})
+        self.assertIn("at most 15", found[0])
+
+
+if __name__ == "__main__":
+    unittest.main()
