@@ -181,6 +181,7 @@ std::optional<Result<Lease>> StoreClient::look_at(uint32_t blob) {
   if (why == failures_.end()) return std::nullopt;  // its message is on the way, or comes when we ask again
   const Status failure = why->second;
   failures_.erase(why);
+  failed_blob_ = blob;
   drop(blob);
   clear_pin(blob);
   return failure;
@@ -204,7 +205,13 @@ std::optional<Result<Lease>> StoreClient::collect() {
   return std::nullopt;
 }
 
+Status StoreClient::check() {
+  lost_ = lost_ || at_->store_gone();
+  return lost_ ? gone(at_->endpoint) : Status::ok();
+}
+
 Result<Lease> StoreClient::next_arrival(milliseconds timeout) {
+  failed_blob_.reset();
   const auto deadline = Clock::now() + timeout;
   auto look = Clock::now() + kLook;
   while (true) {

@@ -26,11 +26,14 @@ class StoreClient final : public BlobSource {
   std::optional<Lease> try_pin(uint32_t blob) override;
   Status fetch(std::span<const uint32_t> blobs, WantedBy why) override;
   Result<Lease> next_arrival(std::chrono::milliseconds timeout) override;
+  std::optional<uint32_t> failed_blob() const override { return failed_blob_; }
   void cancel_fetches() override;
   Counters counters() const override { return counters_; }
 
   /// False once the store is known to be gone.
   bool connected() const { return !lost_; }
+  /// Looks whether the store is still there: for a worker that has no fetch outstanding. kUnavailable if not.
+  Status check();
   uint32_t slot() const { return at_->slot; }
   uint64_t share_bytes() const { return at_->header().share_bytes[at_->slot].load(std::memory_order_relaxed); }
 
@@ -77,6 +80,7 @@ class StoreClient final : public BlobSource {
   uint64_t completions_read_ = 0;
   bool lost_ = false;
   Counters counters_;
+  std::optional<uint32_t> failed_blob_;  ///< that next_arrival's last error was about
 };
 
 }  // namespace moestro::store

@@ -10,6 +10,7 @@ using std::chrono::milliseconds;
 
 namespace {
 constexpr milliseconds kPollMax{50};
+constexpr milliseconds kFarewell{50};
 }
 
 WorkerService::Link::Link(const ServiceOptions& options, const Registration& registration, net::DealerSocket socket, int wake_fd)
@@ -69,7 +70,11 @@ void WorkerService::Link::loop() {
     const bool closing = closing_.load();
     receive_all();
     send_answers();
-    if (closing) return;
+    if (closing) {
+      // The socket closes without lingering: give what was just sent a moment to leave.
+      (void)socket_.wait(kFarewell).is_ok();
+      return;
+    }
     send_due();
     const auto until_due = std::chrono::duration_cast<milliseconds>(due_ - Clock::now());
     const auto woken = socket_.wait(std::clamp(until_due, milliseconds(1), kPollMax), wake_fd_);

@@ -32,6 +32,13 @@ Registration describe(const ServiceOptions& options, const engine::Engine& engin
   return r;
 }
 
+bool succeeded(const Result<engine::StepOutcome>& outcome) {
+  if (!outcome.is_ok()) return false;
+  for (const engine::SequenceOutcome& s : outcome->sequences)
+    if (!s.status.is_ok()) return false;
+  return true;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<WorkerService>> WorkerService::create(const ServiceOptions& options, engine::Engine& engine,
@@ -66,7 +73,9 @@ Status WorkerService::run() {
       const Result<engine::StepOutcome> outcome = engine_.step(work.plan);
       if (!outcome.is_ok()) {
         log::warn("plan {}: {}", work.plan.id.value, outcome.status().message());
-        // Without the store no further plan can succeed: leave this one unanswered, so that it runs again elsewhere.
+      }
+      // Without the store no further plan can succeed: leave this one unanswered, so that its sequences run again elsewhere.
+      if (!succeeded(outcome)) {
         if (end = check_store_(); !end.is_ok()) break;
       }
       link_->answer(work.epoch, outcome.is_ok() ? write_result(*outcome) : write_failure(work.plan.id, outcome.status()));

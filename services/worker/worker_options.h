@@ -1,0 +1,31 @@
+#pragma once
+// The command line of moestro-worker.
+
+#include <optional>
+#include <string>
+
+#include "common/status.h"
+#include "services/worker/engine/engine_options.h"
+
+namespace moestro::worker {
+
+struct WorkerOptions {
+  std::string store, orchestrator, name = "worker", device = "cpu";
+  std::string trace, timeline, log_level = "info";
+  int threads = 0;
+  int64_t reserve = 1;
+  bool deterministic = false;
+  engine::EngineOptions engine;  ///< model, KV, context, precision
+};
+
+/// The options, or the exit code with which the program ends now (--help: 0, a wrong command line: 2, said on stderr).
+struct CommandLine {
+  std::optional<WorkerOptions> options;
+  int exit_code = 0;
+};
+CommandLine parse_command_line(int argc, char** argv);
+
+/// Only "cpu" is built; others are refused by name.
+Status check_device(const std::string& device);
+
+}  // namespace moestro::worker
