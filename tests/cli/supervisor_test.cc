@@ -139,6 +139,20 @@ TEST_F(SupervisorTest, AWorkerThatGoesWithTheStoreIsNotBlamedAndWaitsForIt) {
   }
 }
 
+TEST_F(SupervisorTest, AWorkerThatNoticesTheLossLateIsNotBlamedEither) {
+  start_all();
+  for (int i = 0; i < 10; ++i) {
+    ends(kStore);
+    EXPECT_THAT(after(milliseconds(500)), ElementsAre("start 0"));
+    feed(StoreListens{});
+    after(milliseconds(50));
+    EXPECT_TRUE(ends(kWorker0).empty()) << "the store's own deaths are forgiven by what it served, the worker's do not count";
+    EXPECT_THAT(after(milliseconds(100)), ElementsAre("start 1"));
+    feed(HealthSeen{true, ""});
+    after(seconds(6));
+  }
+}
+
 TEST_F(SupervisorTest, AWrongCommandLineIsNotTriedAgain) {
   feed(TimePassed{});
   EXPECT_THAT(ends(kOrchestrator, 2), ElementsAre("term 0"));

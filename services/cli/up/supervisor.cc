@@ -86,6 +86,7 @@ void Supervisor::start_what_is_due(Nanos now) {
     if (!may_start(child) || now < child.start_at) continue;
     child.state = State::kRunning;
     child.since = now;
+    if (child.program.role == Role::kStore) store_since_ = now;
     child.served = false;
     actions_.emplace_back(StartProgram{i});
   }
@@ -120,7 +121,8 @@ void Supervisor::on(const ProgramEnded& event, Nanos now) {
   }
   if (child.program.role == Role::kStore) store_listens_ = false;
   const bool settled = child.served && now - child.since >= limits_.settled;
-  const bool excused = child.program.role == Role::kWorker && !store_listens_;
+  // It may notice the loss of its store only when the next one listens already.
+  const bool excused = child.program.role == Role::kWorker && (!store_listens_ || child.since < store_since_);
   if (settled) child.deaths = 0;
   if (!excused) ++child.deaths;
   const bool wrong_command_line = !event.end.signalled && event.end.value == 2;

@@ -120,6 +120,7 @@ class Supervisor {
   SupervisorLimits limits_;
   std::vector<Action> actions_;
   bool store_listens_ = false;
+  Nanos store_since_{0};        ///< when the present store was started
   bool served_ = false;         ///< ever
   bool serves_ = false;         ///< at the last look
   std::string health_reason_;
