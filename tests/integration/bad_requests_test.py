@@ -1,0 +1,104 @@
+"""What clients get wrong: each gets one clear 4xx in OpenAI's shape, and the server goes on."""
+
+import json
+import socket
+import tempfile
+import unittest
+
+from cluster import DEMO, Cluster, main, pack
+
+
+class BadRequests(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.TemporaryDirectory()
+        cls.cluster = Cluster(pack(DEMO, cls.dir.name + "/pack")).__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.__exit__()
+        cls.dir.cleanup()
+
+    def refused(self, status, body, words, path="/v1/completions"):
+        """Asserts the status, OpenAI's error object, and that the message names what was wrong; then that the server serves."""
+        got, answer = self.cluster.request("POST", path, body)
+        self.assertEqual(got, status, answer)
+        error = answer["error"]
+        self.assertIsInstance(error["message"], str)
+        self.assertIn("type", error)
+        self.assertIn(words, error["message"] + str(error.get("param")))
+        self.assertEqual(self.cluster.request("GET", "/health")[0], 200)
+
+    def test_not_json(self):
+        for body in ("", "{", "[1,2", "nonsense", '{"prompt": "a"} trailing'):
+            self.refused(400, body, "JSON")
+        self.refused(400, "[]", "object")
+        self.refused(400, "[" * 100000, "JSON")
+
+    def test_invalid_utf8(self):
+        self.refused(400, b'{"prompt": "\xff\xfe"}', "UTF-8")
+
+    def test_prompt(self):
+        self.refused(400, {}, "prompt")
+        self.refused(400, {"prompt": {"a": 1}}, "prompt")
+        self.refused(400, {"prompt": [1, "a"]}, "prompt")
+        self.refused(400, {"prompt": [-1]}, "token")
+        self.refused(400, {"prompt": [10**9]}, "token")
+        self.refused(400, {"prompt": [1.5]}, "prompt")
+
+    def test_too_long_a_prompt(self):
+        status, answer = self.cluster.request("POST", "/v1/completions", {"prompt": "word " * 50000, "stream": True})
+        self.assertEqual(status, 400)
+        self.assertEqual(answer["error"]["type"], "exceed_context_size_error")
+        self.assertGreater(answer["error"]["n_prompt_tokens"], answer["error"]["n_ctx"])
+
+    def test_max_tokens(self):
+        self.refused(400, {"prompt": "a", "max_tokens": 0}, "max_tokens")
+        self.refused(400, {"prompt": "a", "max_tokens": -5}, "max_tokens")
+        self.refused(400, {"prompt": "a", "max_tokens": "many"}, "max_tokens")
+        self.refused(400, {"prompt": "a", "max_tokens": 10**30}, "max_tokens")
+
+    def test_types_and_ranges(self):
+        for field, value in [("temperature", "hot"), ("temperature", -1), ("top_p", 2), ("top_p", "x"), ("n", 0), ("n", "two"),
+                             ("stream", "yes"), ("stop", 5), ("logprobs", "all"), ("logprobs", -1), ("seed", "s"), ("echo", 3)]:
+            with self.subTest(field=field, value=value):
+                self.refused(400, {"prompt": "a", "max_tokens": 1, field: value}, field)
+
+    def test_parameters_that_are_not_supported_are_refused_by_name(self):
+        for field, value in [("logit_bias", {"5": 10}), ("presence_penalty", 0.5), ("frequency_penalty", 1), ("best_of", 3),
+                             ("suffix", "x")]:
+            with self.subTest(field=field):
+                self.refused(400, {"prompt": "a", "max_tokens": 1, field: value}, field)
+
+    def test_unknown_model(self):
+        self.refused(404, {"prompt": "a", "model": "gpt-99"}, "gpt-99")
+
+    def test_chat(self):
+        for body in ({}, {"messages": "hi"}, {"messages": []}, {"messages": [1]}, {"messages": [{"role": "user"}]}):
+            with self.subTest(body=body):
+                self.refused(400, body, "messages", "/v1/chat/completions")
+
+    def test_unknown_routes_and_methods(self):
+        self.assertEqual(self.cluster.request("GET", "/v1/nothing")[0], 404)
+        self.assertIn(self.cluster.request("GET", "/v1/completions")[0], (404, 405))
+        self.assertEqual(self.cluster.request("POST", "/tokenize", {"content": 5})[0], 400)
+
+    def test_garbage_on_the_socket(self):
+        for junk in (b"\x00" * 4096, b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999999\r\n\r\n"):
+            with socket.create_connection((self.cluster.host, self.cluster.port), 5) as s:
+                s.settimeout(5)
+                s.sendall(junk)
+                try:
+                    s.recv(4096)
+                except OSError:
+                    pass
+            self.assertEqual(self.cluster.request("GET", "/health")[0], 200)
+
+    def test_it_still_answers(self):
+        body = self.cluster.complete("Once upon a time", max_tokens=4, temperature=0)
+        self.assertEqual(body["usage"]["completion_tokens"], 4)
+        self.assertEqual(json.dumps(body["choices"][0]["finish_reason"]), '"length"')
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Faults on real processes: what is killed comes back, what was being answered is answered with the same tokens, nothing is repeated or lost."""
+
+import json
+import os
+import pathlib
+import signal
+import tempfile
+import threading
+import unittest
+
+from cluster import DEMO, Cluster, main, moestro, pack
+
+PROMPTS = ["Once upon a time", "The price of a bushel of wheat", "def parse(self, text):", "Mix the flour with", "She had 12 apples and",
+           "KING HENRY:", "The nature of virtue is", "The city was founded in"]
+
+
+class Faults(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.TemporaryDirectory()
+        cls.pack = pack(DEMO, cls.dir.name + "/pack")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.dir.cleanup()
+
+    def run_streams(self, cluster, tokens, when=None):
+        """Streams PROMPTS at once; `when(n)` is called once after n events in total. Returns the token ids of each."""
+        ids, failures, seen, lock = {}, [], [0], threading.Lock()
+
+        def one(prompt):
+            try:
+                out = []
+                for event in cluster.stream("/v1/completions", {"prompt": prompt, "max_tokens": tokens, "temperature": 0,
+                                                                "ignore_eos": True, "return_token_ids": True}):
+                    for choice in event["choices"]:
+                        out += choice.get("token_ids") or []
+                    with lock:
+                        seen[0] += 1
+                        fire = when if seen[0] == 40 else None
+                    if fire:
+                        fire()
+                ids[prompt] = out
+            except Exception as e:  # a thread's failure must reach the test
+                failures.append(f"{prompt}: {e!r}")
+
+        threads = [threading.Thread(target=one, args=(p,)) for p in PROMPTS]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(failures, [])
+        for prompt in PROMPTS:
+            self.assertEqual(len(ids[prompt]), tokens, prompt)
+        return ids
+
+    def test_a_killed_worker_loses_and_repeats_nothing(self):
+        with Cluster(self.pack, "--workers", "2", "--deterministic") as cluster:
+            calm = self.run_streams(cluster, 48)
+            victim = cluster.children("moestro-worker")[0]
+            stormy = self.run_streams(cluster, 48, lambda: os.kill(victim, signal.SIGKILL))
+            self.assertEqual(stormy, calm)
+            cluster.wait_until(lambda: len(cluster.children("moestro-worker")) == 2, what="a second worker")
+
+    def test_the_only_worker_killed_comes_back_and_goes_on(self):
+        with Cluster(self.pack, "--workers", "1", "--deterministic") as cluster:
+            calm = self.run_streams(cluster, 48)
+            victim = cluster.children("moestro-worker")[0]
+            stormy = self.run_streams(cluster, 48, lambda: os.kill(victim, signal.SIGKILL))
+            self.assertEqual(stormy, calm)
+
+    def test_a_killed_store_is_replaced_and_answers_are_the_same(self):
+        with Cluster(self.pack, "--workers", "2", "--deterministic") as cluster:
+            calm = self.run_streams(cluster, 48)
+            store = cluster.children("moestro-store")[0]
+            stormy = self.run_streams(cluster, 48, lambda: os.kill(store, signal.SIGKILL))
+            self.assertEqual(stormy, calm)
+
+    def test_a_killed_orchestrator_comes_back(self):
+        with Cluster(self.pack, "--deterministic") as cluster:
+            before = cluster.complete(PROMPTS[0], max_tokens=16, temperature=0)["choices"][0]["text"]
+            os.kill(cluster.children("moestro-orchestrator")[0], signal.SIGKILL)
+
+            def serves():
+                try:
+                    return cluster.request("GET", "/health")[0] == 200
+                except OSError:
+                    return False
+
+            cluster.wait_until(lambda: not serves(), 5, "the break")
+            cluster.wait_until(serves, what="health")
+            self.assertEqual(cluster.complete(PROMPTS[0], max_tokens=16, temperature=0)["choices"][0]["text"], before)
+
+    def test_a_client_that_leaves_does_not_keep_its_place(self):
+        with Cluster(self.pack) as cluster:
+            connection = cluster.connect()
+            connection.request("POST", "/v1/completions", json.dumps({"prompt": "a", "max_tokens": 400, "stream": True, "ignore_eos": True}))
+            connection.getresponse().readline()
+            connection.sock.close()
+            connection.close()
+
+            def idle():
+                status, text = cluster.request("GET", "/v1/moestro/status")
+                return status == 200 and text["requests"]["running"] == 0
+
+            cluster.wait_until(idle, 10, "the end of the abandoned request")
+
+    def test_a_batch_file_resumes_where_it_stopped(self):
+        lines = [{"custom_id": f"line-{i}", "method": "POST", "url": "/v1/completions",
+                  "body": {"prompt": PROMPTS[i % len(PROMPTS)], "max_tokens": 8, "temperature": 0}} for i in range(30)]
+        source, result = self.dir.name + "/in.jsonl", self.dir.name + "/out.jsonl"
+        with open(source, "w") as f:
+            f.writelines(json.dumps(line) + "\n" for line in lines)
+        with Cluster(self.pack) as cluster:
+            moestro("batch", "run", source, "-o", result, "--url", cluster.url)
+            whole = pathlib.Path(result).read_text().splitlines(keepends=True)
+            self.assertEqual(len(whole), 30)
+            with open(result, "w") as f:  # ten whole lines and a torn one
+                f.writelines(whole[:10])
+                f.write(whole[10][: len(whole[10]) // 2])
+            moestro("batch", "run", source, "-o", result, "--url", cluster.url)
+        answers = [json.loads(line) for line in pathlib.Path(result).read_text().splitlines()]
+        self.assertEqual(sorted(a["custom_id"] for a in answers), sorted(line["custom_id"] for line in lines))
+        texts = {a["custom_id"]: a["response"]["body"]["choices"][0]["text"] for a in answers}
+        for line in whole:
+            line = json.loads(line)
+            self.assertEqual(texts[line["custom_id"]], line["response"]["body"]["choices"][0]["text"])
+
+    def test_ctrl_c_stops_everything(self):
+        cluster = Cluster(self.pack).__enter__()
+        programs = [p for name in ("moestro-store", "moestro-worker", "moestro-orchestrator") for p in cluster.children(name)]
+        self.assertEqual(len(programs), 3)
+        cluster.__exit__()
+        self.assertEqual(cluster.exit_code, 0, cluster.log_text)
+        for pid in programs:
+            self.assertFalse(os.path.exists(f"/proc/{pid}"))
+
+
+if __name__ == "__main__":
+    main()

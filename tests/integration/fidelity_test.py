@@ -1,0 +1,98 @@
+"""The demo model through HTTP equals transformers, whatever company a request keeps and however little memory there is."""
+
+import concurrent.futures
+import json
+import pathlib
+import shutil
+import tempfile
+import unittest
+
+from cluster import DEMO, Cluster, expert_and_dense_bytes, main, pack
+from safetensors_edit import swap_tensors
+
+LOGPROB_ERROR_MAX = 2e-2  # bf16 weights; the reference computes in float32 over the same rounded weights
+REFERENCE = json.loads((DEMO / "reference.json").read_text())["prompts"]
+
+
+def scores(cluster, ids):
+    """Log-probability of every prompt token but the first, as the server gives them."""
+    body = cluster.complete(ids, max_tokens=0, echo=True, logprobs=1)
+    return body["choices"][0]["logprobs"]["token_logprobs"][1:]
+
+
+def greedy(cluster, ids, tokens):
+    body = cluster.complete(ids, max_tokens=tokens, temperature=0, logprobs=1, ignore_eos=True, return_token_ids=True)
+    choice = body["choices"][0]
+    return choice["token_ids"], choice["logprobs"]["token_logprobs"]
+
+
+def everything(cluster, prompt):
+    return scores(cluster, prompt["ids"]), greedy(cluster, prompt["ids"], len(prompt["greedy"]["ids"]))
+
+
+class Fidelity(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.TemporaryDirectory()
+        cls.pack = pack(DEMO, cls.dir.name + "/pack")
+        with Cluster(cls.pack, "--deterministic") as cluster:
+            cls.alone = [everything(cluster, p) for p in REFERENCE]
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.dir.cleanup()
+
+    def worst_error(self, results):
+        worst = 0.0
+        for prompt, (scored, (ids, logprobs)) in zip(REFERENCE, results):
+            self.assertEqual(len(scored), len(prompt["logprobs"]))
+            errors = [abs(a - b) for a, b in zip(scored, prompt["logprobs"])]
+            if ids == prompt["greedy"]["ids"]:
+                errors += [abs(a - b) for a, b in zip(logprobs, prompt["greedy"]["logprobs"])]
+            worst = max([worst, *errors])
+        return worst
+
+    def test_equals_the_reference_on_twenty_prompts(self):
+        self.assertEqual(len(REFERENCE), 20)
+        for prompt, (_, (ids, _)) in zip(REFERENCE, self.alone):
+            self.assertEqual(ids, prompt["greedy"]["ids"], prompt["text"])
+        self.assertLessEqual(self.worst_error(self.alone), LOGPROB_ERROR_MAX)
+
+    def test_text_in_gives_the_reference_ids(self):
+        with Cluster(self.pack) as cluster:
+            for prompt in REFERENCE:
+                self.assertEqual(cluster.request("POST", "/tokenize", {"content": prompt["text"]})[1]["tokens"], prompt["ids"])
+                self.assertEqual(cluster.request("POST", "/detokenize", {"tokens": prompt["ids"]})[1]["content"], prompt["text"])
+
+    def same_as_alone(self, *options):
+        """Bitwise: JSON carries every double exactly."""
+        with Cluster(self.pack, "--deterministic", *options) as cluster:
+            with concurrent.futures.ThreadPoolExecutor(16) as pool:
+                together = list(pool.map(lambda p: everything(cluster, p), REFERENCE))
+        self.assertEqual(together, self.alone)
+
+    def test_in_a_batch_of_16(self):
+        self.same_as_alone()
+
+    def test_in_chunks_of_7_tokens(self):
+        self.same_as_alone("--step-tokens", "7")
+
+    def test_with_room_for_4_experts_and_2_workers(self):
+        expert, dense = expert_and_dense_bytes(self.pack)
+        self.same_as_alone("--workers", "2", "--dram", str(dense + 4 * expert))
+
+    def test_without_io_uring(self):
+        self.same_as_alone("--io", "pread")
+
+    def test_two_swapped_experts_are_noticed(self):
+        """The comparison above can fail: a model with two experts exchanged is not taken for the reference."""
+        wrong = pathlib.Path(self.dir.name) / "swapped"
+        shutil.copytree(DEMO, wrong)
+        swap_tensors(wrong / "model.safetensors", "model.layers.2.mlp.experts.0.", "model.layers.2.mlp.experts.1.")
+        with Cluster(pack(wrong, self.dir.name + "/swapped-pack"), "--deterministic") as cluster:
+            results = [everything(cluster, p) for p in REFERENCE]
+        self.assertGreater(self.worst_error(results), LOGPROB_ERROR_MAX)
+
+
+if __name__ == "__main__":
+    main()
