@@ -101,7 +101,7 @@ std::optional<Lease> StoreClient::try_pin(uint32_t blob) {
     return std::nullopt;
   }
   if (state.use != Use::kNone) drop(blob);  // it will not arrive a second time
-  ++counters_.hits;
+  if (!is_dense(blob)) ++counters_.hits;
   return lease(blob);
 }
 

@@ -18,20 +18,26 @@ void DemandQueue::forget(uint32_t slot) {
   if (head_ && !wanted(*head_)) head_.reset();
 }
 
-std::optional<uint32_t> DemandQueue::next() {
-  for (uint32_t i = 0; !head_ && i < kWorkerSlotsMax; ++i) {
+std::optional<uint32_t> DemandQueue::next() const {
+  if (head_) return head_;
+  for (uint32_t i = 0; i < kWorkerSlotsMax; ++i) {
     const auto& queue = queues_[(turn_ + i) % kWorkerSlotsMax];
-    if (queue.empty()) continue;
-    head_ = std::get<3>(*queue.begin());
-    turn_ = (turn_ + i + 1) % kWorkerSlotsMax;
+    if (!queue.empty()) return std::get<3>(*queue.begin());
   }
-  return head_;
+  return std::nullopt;
 }
 
 void DemandQueue::taken(uint32_t entry) {
   if (head_ == entry) head_.reset();
-  if (const auto found = wants_.find(entry); found != wants_.end())
-    for (const auto& [slot, place] : found->second) queues_[slot].erase(place);
+  const auto found = wants_.find(entry);
+  if (found == wants_.end()) return;
+  for (uint32_t i = 0; i < kWorkerSlotsMax; ++i) {  // whoever's turn brought it up has had it
+    const uint32_t slot = (turn_ + i) % kWorkerSlotsMax;
+    if (queues_[slot].empty()) continue;
+    if (std::get<3>(*queues_[slot].begin()) == entry) turn_ = (slot + 1) % kWorkerSlotsMax;
+    break;
+  }
+  for (const auto& [slot, place] : found->second) queues_[slot].erase(place);
 }
 
 std::vector<uint32_t> DemandQueue::ended(uint32_t entry) {

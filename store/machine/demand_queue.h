@@ -27,8 +27,10 @@ class DemandQueue {
   /// Drops all that `slot` wants.
   void forget(uint32_t slot);
 
-  /// The next blob to read: it stays the answer until it is taken or unwanted, so that nobody passes a blob that waits for room.
-  std::optional<uint32_t> next();
+  /// The next blob to read.
+  std::optional<uint32_t> next() const;
+  /// It waits for room: it stays the next one until it is taken or unwanted, so that smaller ones do not pass it for ever.
+  void hold(uint32_t entry) { head_ = entry; }
   /// It is being read now: out of the queue, its wants stay.
   void taken(uint32_t entry);
   /// It has arrived or failed: the slots that wanted it, and no longer do.
@@ -42,7 +44,7 @@ class DemandQueue {
   std::array<std::set<Place>, kWorkerSlotsMax> queues_;
   std::unordered_map<uint32_t, std::map<uint32_t, Place>> wants_;  ///< entry -> slot -> its place in that slot's queue
   std::optional<uint32_t> head_;
-  uint32_t turn_ = 0;
+  uint32_t turn_ = 0;  ///< the slot that is asked first
   uint64_t arrivals_ = 0;
 };
 

@@ -156,6 +156,7 @@ void StoreMachine::schedule(Actions& actions) {
     if (!entry.blob.dense) {
       const std::optional<uint64_t> offset = make_room(entry.blob, actions);
       if (!offset) {
+        queue_.hold(*next);
         blocked_ = true;
         return;
       }

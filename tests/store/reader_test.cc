@@ -1,0 +1,90 @@
+// Both readers, the same tests.
+
+#include "store/reader/reader.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/file.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+
+#include "common/shm/mapped_file.h"
+#include "tests/pack/synthetic_checkpoint.h"
+
+namespace moestro::store {
+namespace {
+
+using Make = Result<std::unique_ptr<Reader>> (*)(const ReaderFiles&, uint32_t);
+
+struct AlignedBytes {
+  explicit AlignedBytes(size_t n) : data(static_cast<std::byte*>(std::aligned_alloc(4096, n))) {}
+  ~AlignedBytes() { std::free(data); }
+  std::byte* data;
+};
+
+class ReaderTest : public ::testing::TestWithParam<Make> {
+ protected:
+  void SetUp() override {
+    std::string text(10 * 4096, ' ');
+    for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + i / 4096);
+    testing::write_text(dir_ / "f", text);
+    file_.reset(::open((dir_ / "f").c_str(), O_RDONLY | O_CLOEXEC));
+    auto reader = GetParam()({{file_.get()}, -1}, 4);
+    if (!reader && reader.status().code() == Code::kUnsupported) GTEST_SKIP() << reader.status().message();
+    ASSERT_TRUE(reader) << reader.status().message();
+    reader_ = std::move(*reader);
+  }
+  ReadResult next() {
+    std::vector<ReadResult> results;
+    while (results.empty()) {
+      pollfd wait{reader_->event_fd(), POLLIN, 0};
+      EXPECT_EQ(::poll(&wait, 1, 10000), 1) << "no completion";
+      reader_->reap(results);
+    }
+    EXPECT_EQ(results.size(), 1u);
+    return results[0];
+  }
+  testing::TemporaryDirectory dir_;
+  shm::UniqueFd file_;
+  std::unique_ptr<Reader> reader_;
+  AlignedBytes memory_{16 * 4096};
+};
+
+TEST_P(ReaderTest, ReadsWhatIsThere) {
+  ASSERT_TRUE(reader_->submit({0, 2 * 4096, memory_.data, 4096, 77}));
+  const ReadResult result = next();
+  EXPECT_EQ(result.tag, 77u);
+  EXPECT_EQ(result.result, 4096);
+  EXPECT_EQ(memory_.data[0], std::byte{'c'});
+  EXPECT_EQ(memory_.data[4095], std::byte{'c'});
+  EXPECT_EQ(reader_->in_flight(), 0u);
+}
+
+TEST_P(ReaderTest, ReadPastTheEndIsShort) {
+  ASSERT_TRUE(reader_->submit({0, 9 * 4096, memory_.data, 8192, 1}));
+  EXPECT_EQ(next().result, 4096);
+  ASSERT_TRUE(reader_->submit({0, 20 * 4096, memory_.data, 4096, 2}));
+  EXPECT_EQ(next().result, 0);
+}
+
+TEST_P(ReaderTest, FailureIsAnErrno) {
+  ASSERT_TRUE(reader_->submit({0, 0, reinterpret_cast<std::byte*>(4096), 4096, 1}));  // no memory there
+  EXPECT_EQ(next().result, -EFAULT);
+}
+
+TEST_P(ReaderTest, TakesNoMoreThanItsDepth) {
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(reader_->submit({0, i * 4096, memory_.data + i * 4096, 4096, i}));
+  EXPECT_FALSE(reader_->submit({0, 0, memory_.data, 4096, 9}));
+  EXPECT_EQ(reader_->in_flight(), 4u);
+  reader_.reset();  // waits for them
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(memory_.data[i * 4096], std::byte(static_cast<unsigned char>('a' + i)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, ReaderTest, ::testing::Values(&make_uring_reader, &make_pread_reader),
+                         [](const auto& kind) { return kind.index == 0 ? "uring" : "pread"; });
+
+}  // namespace
+}  // namespace moestro::store

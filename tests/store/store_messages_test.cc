@@ -1,0 +1,87 @@
+// What a store makes of messages that no client of ours sends.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "common/wire/store_messages_generated.h"
+#include "tests/store/store_fixture.h"
+
+namespace moestro::store {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <typename T>
+net::Bytes message(flatbuffers::FlatBufferBuilder& b, wire::StoreBody kind, flatbuffers::Offset<T> body) {
+  b.Finish(wire::CreateStoreMessage(b, kind, body.Union()), wire::StoreMessageIdentifier());
+  const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());
+  return net::Bytes(begin, begin + b.GetSize());
+}
+
+class StoreMessages : public ::testing::Test {
+ protected:
+  StoreMessages() : pack_(3), store_(store_options(pack_, pack_.dram(6))), socket_(*net::DealerSocket::connect(store_.endpoint())) {}
+  /// The text of the refusal that `body` gets.
+  std::string refusal_of(const net::Bytes& body) {
+    EXPECT_TRUE(socket_.send(body));
+    EXPECT_TRUE(*socket_.wait(std::chrono::seconds(10)));
+    const auto bytes = *socket_.receive();
+    if (!bytes) return "";
+    const auto* reply = wire::GetStoreMessage(bytes->data());
+    return reply->body_type() == wire::StoreBody::StoreRefused ? reply->body_as_StoreRefused()->message()->str() : "not a refusal";
+  }
+  SmallPack pack_;
+  RunningStore store_;
+  net::DealerSocket socket_;
+};
+
+TEST_F(StoreMessages, RubbishIsRefusedAndNothingElseNotices) {
+  ASSERT_TRUE(store_.status()) << store_.status().message();
+  EXPECT_THAT(refusal_of({}), HasSubstr("not a message"));
+  std::mt19937 random(3);
+  flatbuffers::FlatBufferBuilder b;
+  const net::Bytes good = message(b, wire::StoreBody::AttachStore, wire::CreateAttachStoreDirect(b, 99, 99, "tiny", "x"));
+  EXPECT_THAT(refusal_of(good), HasSubstr("run both from one build"));
+  for (int i = 0; i < 300; ++i) {
+    net::Bytes bad = good;
+    bad.resize(1 + random() % bad.size());
+    bad[random() % bad.size()] ^= std::byte(static_cast<unsigned char>(1 + random() % 255));
+    EXPECT_NE(refusal_of(bad), "");
+  }
+  const auto client = StoreClient::attach({.endpoint = store_.endpoint(), .model = "tiny"});
+  EXPECT_TRUE(client) << client.status().message();
+}
+
+TEST_F(StoreMessages, StrangersSlotsAndBlobsOutOfRangeAreRefused) {
+  ASSERT_TRUE(store_.status());
+  const auto client = StoreClient::attach({.endpoint = store_.endpoint(), .model = "tiny"});
+  ASSERT_TRUE(client);
+  const auto fetch = [](uint32_t slot, uint64_t incarnation, std::vector<uint32_t> blobs) {
+    flatbuffers::FlatBufferBuilder b;
+    return message(b, wire::StoreBody::FetchBlobs, wire::CreateFetchBlobsDirect(b, slot, incarnation, 1, 0, &blobs));
+  };
+  EXPECT_THAT(refusal_of(fetch(70000, 1, {0})), HasSubstr("no worker of this store has slot 70000"));
+  EXPECT_THAT(refusal_of(fetch((*client)->slot(), 12345, {0})), HasSubstr("attach again"));
+  EXPECT_THAT(refusal_of(fetch((*client)->slot(), 1, {100000})), HasSubstr("asked for blob 100000"));
+  EXPECT_TRUE((*client)->check());
+}
+
+TEST_F(StoreMessages, ConfirmingWithoutTheLockIsRefused) {
+  ASSERT_TRUE(store_.status());
+  flatbuffers::FlatBufferBuilder b;
+  ASSERT_TRUE(socket_.send(message(b, wire::StoreBody::AttachStore,
+                                   wire::CreateAttachStoreDirect(b, kStoreProtocol, kSharedVersion, "tiny", "x"))));
+  ASSERT_TRUE(*socket_.wait(std::chrono::seconds(10)));
+  const auto bytes = *socket_.receive();
+  ASSERT_TRUE(bytes);
+  const auto* reply = wire::GetStoreMessage(bytes->data())->body_as_AttachedStore();
+  ASSERT_NE(reply, nullptr);
+  flatbuffers::FlatBufferBuilder c;
+  EXPECT_THAT(refusal_of(message(c, wire::StoreBody::ConfirmAttach, wire::CreateConfirmAttach(c, reply->slot(), reply->incarnation()))),
+              HasSubstr("without holding its lock"));
+}
+
+}  // namespace
+}  // namespace moestro::store
