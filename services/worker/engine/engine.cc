@@ -192,12 +192,11 @@ void Engine::forget_all() {
   impl_->cache->forget_all();
 }
 
-double Engine::weight_bytes_per_token() const {
-  double bytes = impl_->shape.head_weight_bytes + impl_->shape.embed_bytes_per_token;
-  const auto top_k = static_cast<double>(spec().moe().top_k);
+Engine::WeightTraffic Engine::weight_traffic() const {
+  WeightTraffic traffic{impl_->shape.head_weight_bytes + impl_->shape.embed_bytes_per_token, static_cast<double>(impl_->layout.bytes())};
   for (const lanes::LayerShape& l : impl_->shape.layers)
-    bytes += l.attention_weight_bytes + l.router_weight_bytes + l.dense_weight_bytes + l.shared_weight_bytes + top_k * l.expert_bytes;
-  return bytes;
+    traffic.dense_bytes += l.attention_weight_bytes + l.router_weight_bytes + l.dense_weight_bytes + l.shared_weight_bytes;
+  return traffic;
 }
 
 Result<StepOutcome> Engine::step(const StepPlan& plan) {

@@ -40,8 +40,11 @@ class Engine {
   const EngineLimits& limits() const;
   /// Bytes of the KV cache.
   int64_t kv_bytes() const;
-  /// Bytes of weights that one decoded token reads: dense weights, and its experts.
-  double weight_bytes_per_token() const;
+  /// Bytes of dense weights that a step with few tokens reads, and of one expert.
+  struct WeightTraffic {
+    double dense_bytes = 0, expert_bytes = 0;
+  };
+  WeightTraffic weight_traffic() const;
 
   /// Runs one plan. An error concerns the plan as a whole; what is wrong with one sequence is in its outcome.
   Result<StepOutcome> step(const StepPlan& plan);

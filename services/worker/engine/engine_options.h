@@ -15,7 +15,7 @@ struct EngineOptions {
   int64_t context_max = 0;      ///< positions of a sequence; 0: the model's, at most the cache's
   int64_t step_tokens_max = 512;
   int64_t step_sequences_max = 256;
-  std::optional<DType> expert_precision;  ///< none: the pack's first
+  std::optional<DType> expert_precision = std::nullopt;  ///< none: the pack's first
   DType kv_dtype = DType::kF32;
   bool poison_kv = false;       ///< tests: the empty cache is NaN
 };
