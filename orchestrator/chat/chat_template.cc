@@ -16,7 +16,8 @@ constexpr size_t kSourceBytesMax = size_t{1} << 20;
 
 Status to_status(const jinja::TemplateError& error) {
   if (error.by_template) return Status(error.code, error.message);
-  const std::string where = error.line > 0 ? "the chat template, line " + std::to_string(error.line) : "the chat template";
+  const std::string where =
+      error.line > 0 ? "the chat template, line " + std::to_string(error.line) : "the chat template";
   return Status(error.code, where + ": " + error.message);
 }
 
@@ -25,18 +26,21 @@ Status to_status(const jinja::TemplateError& error) {
 Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
   if (source.size() > kSourceBytesMax) return invalid_argument("the chat template is longer than 1 MiB");
   try {
-    return ChatTemplate(std::make_shared<const jinja::Template>(jinja::parse_template(jinja::sanitize_utf8(source))));
+    return ChatTemplate(
+        std::make_shared<const jinja::Template>(jinja::parse_template(jinja::sanitize_utf8(source))));
   } catch (const jinja::TemplateError& error) {
     return to_status(error);
   }
 }
 
 template <typename Json>
-Result<std::string> ChatTemplate::render_any(const Json& messages, const Json& extra, std::chrono::system_clock::time_point now) const {
+Result<std::string> ChatTemplate::render_any(const Json& messages, const Json& extra,
+                                             std::chrono::system_clock::time_point now) const {
   try {
     std::vector<std::pair<std::string, jinja::Value>> globals;
     if (extra.is_object()) {
-      for (auto it = extra.begin(); it != extra.end(); ++it) globals.emplace_back(it.key(), jinja::from_json(it.value()));
+      for (auto it = extra.begin(); it != extra.end(); ++it)
+        globals.emplace_back(it.key(), jinja::from_json(it.value()));
     } else if (!extra.is_null()) {
       return invalid_argument("the variables of a chat template must be an object");
     }
@@ -51,7 +55,8 @@ Result<std::string> ChatTemplate::render_any(const Json& messages, const Json& e
   }
 }
 
-Result<std::string> ChatTemplate::render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& extra,
+Result<std::string> ChatTemplate::render(const nlohmann::ordered_json& messages,
+                                         const nlohmann::ordered_json& extra,
                                          std::chrono::system_clock::time_point now) const {
   return render_any(messages, extra, now);
 }

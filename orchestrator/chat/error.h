@@ -10,7 +10,7 @@ namespace moestro::jinja {
 struct TemplateError {
   Code code = Code::kInvalidArgument;
   std::string message;
-  int line = 0;          ///< 0: not known yet
+  int line = 0;              ///< 0: not known yet
   bool by_template = false;  ///< raise_exception: the message stands alone
 };
 

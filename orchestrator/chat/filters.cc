@@ -23,7 +23,8 @@ std::vector<std::optional<Value>> bind(std::string_view what, const Arguments& a
     bound[at] = value;
   }
   for (size_t i = 0; i < required; ++i) {
-    if (!bound[i]) fail("'" + std::string(what) + "' needs the argument '" + std::string(names.begin()[i]) + "'");
+    if (!bound[i])
+      fail("'" + std::string(what) + "' needs the argument '" + std::string(names.begin()[i]) + "'");
   }
   return bound;
 }
@@ -50,7 +51,8 @@ std::string text_of(Interpreter& interpreter, const Value& value) {
 Value filter_trim(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   const auto args = bind("trim", arguments, {"chars"});
   const std::string text = text_of(interpreter, value);
-  if (args[0] && !args[0]->is_none()) return Value::string(std::string(strip_set(text, text_argument("trim", *args[0]), true, true)));
+  if (args[0] && !args[0]->is_none())
+    return Value::string(std::string(strip_set(text, text_argument("trim", *args[0]), true, true)));
   return Value::string(std::string(strip_left(strip_right(text))));
 }
 
@@ -83,7 +85,8 @@ Value filter_tojson(Interpreter& interpreter, const Value& value, Arguments& arg
   const auto args = bind("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
   // transformers' tojson takes ensure_ascii first, Jinja's own indent; templates always name them.
   int indent = -1;
-  if (args[1] && !args[1]->is_none()) indent = static_cast<int>(std::clamp<int64_t>(int_argument("tojson", *args[1]), 0, 64));
+  if (args[1] && !args[1]->is_none())
+    indent = static_cast<int>(std::clamp<int64_t>(int_argument("tojson", *args[1]), 0, 64));
   if (args[0] && args[0]->truthy()) fail_unsupported("tojson(ensure_ascii=true) is not supported");
   std::string item = indent < 0 ? ", " : ",", key = ": ";
   if (args[2] && !args[2]->is_none()) {
@@ -117,12 +120,16 @@ Value filter_indent(Interpreter& interpreter, const Value& value, Arguments& arg
   const auto args = bind("indent", arguments, {"width", "first", "blank"});
   std::string pad(4, ' ');
   if (args[0]) {
-    if (args[0]->is_string()) pad = args[0]->as_string();
-    else pad = std::string(static_cast<size_t>(std::clamp<int64_t>(int_argument("indent", *args[0]), 0, 1000)), ' ');
+    if (args[0]->is_string())
+      pad = args[0]->as_string();
+    else
+      pad = std::string(static_cast<size_t>(std::clamp<int64_t>(int_argument("indent", *args[0]), 0, 1000)),
+                        ' ');
   }
   const bool first = args[1] && args[1]->truthy(), blank = args[2] && args[2]->truthy();
   const std::string text = text_of(interpreter, value);
-  interpreter.charge(static_cast<uint64_t>(std::count(text.begin(), text.end(), '\n')) * (1 + pad.size() / 16));
+  interpreter.charge(static_cast<uint64_t>(std::count(text.begin(), text.end(), '\n')) *
+                     (1 + pad.size() / 16));
   std::string out;
   for (size_t begin = 0, line = 0; begin <= text.size(); ++line) {
     const size_t end = std::min(text.find('\n', begin), text.size());
@@ -145,9 +152,12 @@ Value filter_int(Interpreter& interpreter, const Value& value, Arguments& argume
     const std::string text(strip_left(strip_right(text_of(interpreter, value))));
     const char *begin = text.data() + (text.starts_with('+') ? 1 : 0), *end = text.data() + text.size();
     int64_t whole = 0;
-    if (const auto parsed = std::from_chars(begin, end, whole); parsed.ec == std::errc() && parsed.ptr == end) return Value::integer(whole);
+    if (const auto parsed = std::from_chars(begin, end, whole); parsed.ec == std::errc() && parsed.ptr == end)
+      return Value::integer(whole);
     double parsed_real = 0;
-    if (const auto parsed = std::from_chars(begin, end, parsed_real); parsed.ec == std::errc() && parsed.ptr == end) real = parsed_real;
+    if (const auto parsed = std::from_chars(begin, end, parsed_real);
+        parsed.ec == std::errc() && parsed.ptr == end)
+      real = parsed_real;
   }
   if (std::isnan(real) || std::fabs(real) > 9e18) return fallback;
   return Value::integer(static_cast<int64_t>(real));
@@ -160,7 +170,8 @@ Value filter_float(Interpreter& interpreter, const Value& value, Arguments& argu
     const std::string text(strip_left(strip_right(text_of(interpreter, value))));
     const char *begin = text.data() + (text.starts_with('+') ? 1 : 0), *end = text.data() + text.size();
     double real = 0;
-    if (const auto parsed = std::from_chars(begin, end, real); parsed.ec == std::errc() && parsed.ptr == end) return Value::real(real);
+    if (const auto parsed = std::from_chars(begin, end, real); parsed.ec == std::errc() && parsed.ptr == end)
+      return Value::real(real);
   }
   return args[0] ? *args[0] : Value::real(0);
 }
@@ -176,7 +187,8 @@ Value filter_round(Interpreter&, const Value& value, Arguments& arguments) {
   const auto args = bind("round", arguments, {"precision", "method"});
   if (!value.is_number()) fail("'round' needs a number, not " + value.type_name());
   const int64_t precision = args[0] ? int_argument("round", *args[0]) : 0;
-  if (precision < 0 || precision > 15) fail_unsupported("round to fewer than 0 or more than 15 digits is not supported");
+  if (precision < 0 || precision > 15)
+    fail_unsupported("round to fewer than 0 or more than 15 digits is not supported");
   const std::string method = args[1] ? text_argument("round", *args[1]) : "common";
   const double scale = std::pow(10.0, static_cast<double>(precision)), x = value.as_real();
   if (method == "ceil") return Value::real(std::ceil(x * scale) / scale);
@@ -197,12 +209,23 @@ Value filter_escape(Interpreter& interpreter, const Value& value, Arguments& arg
   std::string out;
   for (const char c : text_of(interpreter, value)) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&#34;"; break;
-      case '\'': out += "&#39;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
     }
   }
   return Value::string(std::move(out));
@@ -228,12 +251,24 @@ struct Entry {
   Filter filter;
 };
 constexpr Entry kFilters[] = {
-    {"trim", filter_trim},          {"upper", filter_text<upper>},   {"lower", filter_text<lower>},
-    {"title", filter_text<title_filter>}, {"capitalize", filter_text<capitalize>}, {"tojson", filter_tojson},
-    {"default", filter_default},    {"d", filter_default},           {"replace", filter_replace},
-    {"indent", filter_indent},      {"int", filter_int},             {"float", filter_float},
-    {"abs", filter_abs},            {"round", filter_round},         {"string", filter_string},
-    {"safe", filter_string},        {"escape", filter_escape},       {"e", filter_escape},
+    {"trim", filter_trim},
+    {"upper", filter_text<upper>},
+    {"lower", filter_text<lower>},
+    {"title", filter_text<title_filter>},
+    {"capitalize", filter_text<capitalize>},
+    {"tojson", filter_tojson},
+    {"default", filter_default},
+    {"d", filter_default},
+    {"replace", filter_replace},
+    {"indent", filter_indent},
+    {"int", filter_int},
+    {"float", filter_float},
+    {"abs", filter_abs},
+    {"round", filter_round},
+    {"string", filter_string},
+    {"safe", filter_string},
+    {"escape", filter_escape},
+    {"e", filter_escape},
     {"wordcount", filter_wordcount},
 };
 

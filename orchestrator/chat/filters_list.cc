@@ -16,7 +16,9 @@ std::shared_ptr<const List> items_of(Interpreter& interpreter, const Value& valu
   return items;
 }
 
-Value generator(std::vector<Value> items) { return Value::list(std::move(items), List::Kind::kGenerator); }
+Value generator(std::vector<Value> items) {
+  return Value::list(std::move(items), List::Kind::kGenerator);
+}
 
 // "a.b.0": attributes and positions, one after another.
 Value path_of(Interpreter& interpreter, Value value, const Value& path) {
@@ -25,7 +27,8 @@ Value path_of(Interpreter& interpreter, Value value, const Value& path) {
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find('.', begin), text.size());
     const std::string part = text.substr(begin, end - begin);
-    const bool number = !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string::npos;
+    const bool number =
+        !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string::npos;
     value = interpreter.item(value, number ? Value::integer(std::stoll(part)) : Value::string(part));
     begin = end + 1;
   }
@@ -76,7 +79,8 @@ Value filter_items(Interpreter& interpreter, const Value& value, Arguments& argu
   if (value.is_undefined()) return generator({});
   if (!value.is_dict()) fail("Can only get item pairs from a mapping.");
   std::vector<Value> pairs;
-  for (const auto& [key, item] : value.as_dict().items) pairs.push_back(Value::list({key, item}, List::Kind::kTuple));
+  for (const auto& [key, item] : value.as_dict().items)
+    pairs.push_back(Value::list({key, item}, List::Kind::kTuple));
   interpreter.charge(pairs.size());
   return generator(std::move(pairs));
 }
@@ -135,7 +139,8 @@ Value sort_key(Interpreter& interpreter, const Value& value, bool case_sensitive
   return Value::string(lower(value.as_string()));
 }
 
-std::vector<Value> sorted(Interpreter& interpreter, std::vector<std::pair<Value, Value>> keyed, bool reverse) {
+std::vector<Value> sorted(Interpreter& interpreter, std::vector<std::pair<Value, Value>> keyed,
+                          bool reverse) {
   uint64_t weight = 0;
   for (const auto& [key, item] : keyed) weight += key.shape().weight;
   interpreter.charge(weight * 20);
@@ -165,7 +170,8 @@ Value filter_dictsort(Interpreter& interpreter, const Value& value, Arguments& a
   const bool sensitive = args[0] && args[0]->truthy(), by_value = args[1] && to_text(*args[1]) == "value";
   std::vector<std::pair<Value, Value>> keyed;
   for (const auto& [key, item] : value.as_dict().items) {
-    keyed.emplace_back(sort_key(interpreter, by_value ? item : key, sensitive), Value::list({key, item}, List::Kind::kTuple));
+    keyed.emplace_back(sort_key(interpreter, by_value ? item : key, sensitive),
+                       Value::list({key, item}, List::Kind::kTuple));
   }
   return Value::list(sorted(interpreter, std::move(keyed), args[2] && args[2]->truthy()));
 }
@@ -213,7 +219,8 @@ Value filter_extreme(Interpreter& interpreter, const Value& value, Arguments& ar
   for (const Value& item : items_of(interpreter, value)->items) {
     const Value part = args[1] && !args[1]->is_none() ? path_of(interpreter, item, *args[1]) : item;
     const Value key = sort_key(interpreter, part, sensitive);
-    if (!best || (largest ? compare(key, best->first) > 0 : compare(key, best->first) < 0)) best = {key, item};
+    if (!best || (largest ? compare(key, best->first) > 0 : compare(key, best->first) < 0))
+      best = {key, item};
   }
   return best ? best->second : Value::undefined("No aggregated item, sequence was empty.");
 }

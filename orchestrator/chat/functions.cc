@@ -21,7 +21,8 @@ Value function_range(Interpreter& interpreter, Arguments& arguments) {
   if (step == 0) fail("range() arg 3 must not be zero");
   std::vector<Value> items;
   for (int64_t i = start; step > 0 ? i < stop : i > stop;) {
-    if (static_cast<int64_t>(items.size()) >= kRangeMax) fail("Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).");
+    if (static_cast<int64_t>(items.size()) >= kRangeMax)
+      fail("Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).");
     items.push_back(Value::integer(i));
     if (__builtin_add_overflow(i, step, &i)) break;
   }
@@ -33,18 +34,21 @@ Value function_namespace(Interpreter&, Arguments& arguments) {
   auto ns = std::make_shared<Namespace>();
   for (const Value& source : arguments.positional) {
     if (!source.is_dict()) fail("'namespace' needs a mapping or named arguments");
-    for (const auto& [key, value] : source.as_dict().items) ns->items.emplace_back(text_argument("namespace", key), value);
+    for (const auto& [key, value] : source.as_dict().items)
+      ns->items.emplace_back(text_argument("namespace", key), value);
   }
   for (auto& [name, value] : arguments.named) ns->items.emplace_back(name, value);
   for (const auto& [name, value] : ns->items) {
-    if (value.shape().holds_mutable) fail_unsupported("a namespace that holds a namespace, a loop or a function is not supported");
+    if (value.shape().holds_mutable)
+      fail_unsupported("a namespace that holds a namespace, a loop or a function is not supported");
   }
   return Value::name_space(std::move(ns));
 }
 
 Value function_dict(Interpreter&, Arguments& arguments) {
   std::vector<std::pair<Value, Value>> items;
-  if (arguments.positional.size() > 1 || (!arguments.positional.empty() && !arguments.positional[0].is_dict())) {
+  if (arguments.positional.size() > 1 ||
+      (!arguments.positional.empty() && !arguments.positional[0].is_dict())) {
     fail("'dict' needs a mapping or named arguments");
   }
   if (!arguments.positional.empty()) items = arguments.positional[0].as_dict().items;

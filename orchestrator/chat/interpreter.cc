@@ -14,7 +14,8 @@ constexpr size_t kOutputBytesMax = size_t{128} << 20;
 
 class ScopeGuard {
  public:
-  ScopeGuard(std::shared_ptr<Scope>& slot, std::shared_ptr<Scope> scope) : slot_(slot), saved_(std::exchange(slot, std::move(scope))) {}
+  ScopeGuard(std::shared_ptr<Scope>& slot, std::shared_ptr<Scope> scope)
+      : slot_(slot), saved_(std::exchange(slot, std::move(scope))) {}
   ~ScopeGuard() { slot_ = std::move(saved_); }
 
  private:
@@ -49,7 +50,8 @@ void Scope::set(const std::string& name, Value value) {
   variables.emplace_back(name, std::move(value));
 }
 
-Interpreter::Interpreter(std::vector<std::pair<std::string, Value>> globals, std::chrono::system_clock::time_point now)
+Interpreter::Interpreter(std::vector<std::pair<std::string, Value>> globals,
+                         std::chrono::system_clock::time_point now)
     : scope_(std::make_shared<Scope>()), now_(now), units_left_(kUnitsMax) {
   scope_->variables = std::move(globals);
 }
@@ -97,16 +99,22 @@ Interpreter::Flow Interpreter::run(const Stmt& stmt) {
   charge(1);
   const Deeper deeper(depth_);
   switch (stmt.kind) {
-    case Stmt::Kind::kText: emit(stmt.text); break;
+    case Stmt::Kind::kText:
+      emit(stmt.text);
+      break;
     case Stmt::Kind::kOutput: {
       const Value value = eval(*stmt.expr);
       charge(value.shape().weight);
       emit(to_text(value));
       break;
     }
-    case Stmt::Kind::kIf: return run_if(stmt);
-    case Stmt::Kind::kFor: return run_for(stmt);
-    case Stmt::Kind::kSet: assign(stmt.target, eval(*stmt.expr)); break;
+    case Stmt::Kind::kIf:
+      return run_if(stmt);
+    case Stmt::Kind::kFor:
+      return run_for(stmt);
+    case Stmt::Kind::kSet:
+      assign(stmt.target, eval(*stmt.expr));
+      break;
     case Stmt::Kind::kSetBlock: {
       std::string text;
       {
@@ -118,8 +126,12 @@ Interpreter::Flow Interpreter::run(const Stmt& stmt) {
       assign(stmt.target, value);
       break;
     }
-    case Stmt::Kind::kMacro: scope_->set(stmt.text, make_macro(stmt)); break;
-    case Stmt::Kind::kCallBlock: run_call_block(stmt); break;
+    case Stmt::Kind::kMacro:
+      scope_->set(stmt.text, make_macro(stmt));
+      break;
+    case Stmt::Kind::kCallBlock:
+      run_call_block(stmt);
+      break;
     case Stmt::Kind::kFilterBlock: {
       const ScopeGuard guard(scope_, scope_within(scope_));
       const Value text = Value::string(capture(stmt.body));
@@ -131,9 +143,12 @@ Interpreter::Flow Interpreter::run(const Stmt& stmt) {
       for (const auto& [target, expr] : stmt.assignments) scope->set(target.name, eval(*expr));
       return run_scoped(stmt, std::move(scope));
     }
-    case Stmt::Kind::kScope: return run_scoped(stmt, scope_within(scope_));
-    case Stmt::Kind::kBreak: return Flow::kBreak;
-    case Stmt::Kind::kContinue: return Flow::kContinue;
+    case Stmt::Kind::kScope:
+      return run_scoped(stmt, scope_within(scope_));
+    case Stmt::Kind::kBreak:
+      return Flow::kBreak;
+    case Stmt::Kind::kContinue:
+      return Flow::kContinue;
   }
   return Flow::kNormal;
 }
@@ -195,14 +210,16 @@ void Interpreter::assign(const Target& target, const Value& value) {
   }
   const auto items = iterate(value);
   if (items->items.size() != target.nested.size()) {
-    fail("cannot unpack " + std::to_string(items->items.size()) + " values into " + std::to_string(target.nested.size()));
+    fail("cannot unpack " + std::to_string(items->items.size()) + " values into " +
+         std::to_string(target.nested.size()));
   }
   for (size_t i = 0; i < target.nested.size(); ++i) assign(target.nested[i], items->items[i]);
 }
 
 void Interpreter::assign_attribute(const Target& target, const Value& value) {
   const Value* owner = scope_->find(target.name);
-  if (owner == nullptr || owner->type() != Value::Type::kNamespace) fail("cannot assign attribute on non-namespace object");
+  if (owner == nullptr || owner->type() != Value::Type::kNamespace)
+    fail("cannot assign attribute on non-namespace object");
   if (value.shape().holds_mutable) {
     fail_unsupported("a namespace that holds a namespace, a loop or a function is not supported");
   }

@@ -21,8 +21,8 @@ size_t position(int64_t index, size_t size) {
 
 }  // namespace
 
-// A macro sees the variables of the block it stands in, as they are when it is called. It does not own that block (the block
-// owns it), so it fails if it is called after the block has ended.
+// A macro sees the variables of the block it stands in, as they are when it is called. It does not own that
+// block (the block owns it), so it fails if it is called after the block has ended.
 Value Interpreter::make_macro(const Stmt& stmt) {
   const std::weak_ptr<Scope> around = scope_;
   return Value::callable(stmt.text, [&stmt, around](Interpreter& interpreter, Arguments& arguments) {
@@ -47,22 +47,26 @@ Value Interpreter::call_macro(const Stmt& stmt, const std::shared_ptr<Scope>& ar
 void Interpreter::bind_parameters(const Stmt& stmt, Arguments& arguments) {
   for (size_t i = 0; i < stmt.parameters.size(); ++i) {
     const auto& [name, fallback] = stmt.parameters[i];
-    const auto named = std::find_if(arguments.named.begin(), arguments.named.end(), [&](const auto& n) { return n.first == name; });
+    const auto named = std::find_if(arguments.named.begin(), arguments.named.end(),
+                                    [&](const auto& n) { return n.first == name; });
     if (i < arguments.positional.size()) {
-      if (named != arguments.named.end()) fail("the macro '" + stmt.text + "' got two values for '" + name + "'");
+      if (named != arguments.named.end())
+        fail("the macro '" + stmt.text + "' got two values for '" + name + "'");
       scope_->set(name, arguments.positional[i]);
     } else if (named != arguments.named.end()) {
       scope_->set(name, named->second);
       arguments.named.erase(named);
     } else {
-      scope_->set(name, fallback ? eval(*fallback) : Value::undefined("parameter '" + name + "' was not provided"));
+      scope_->set(name,
+                  fallback ? eval(*fallback) : Value::undefined("parameter '" + name + "' was not provided"));
     }
   }
   bind_extra(stmt, arguments);
 }
 
 void Interpreter::bind_extra(const Stmt& stmt, Arguments& arguments) {
-  const auto caller = std::find_if(arguments.named.begin(), arguments.named.end(), [](const auto& n) { return n.first == "caller"; });
+  const auto caller = std::find_if(arguments.named.begin(), arguments.named.end(),
+                                   [](const auto& n) { return n.first == "caller"; });
   if (caller != arguments.named.end()) {
     scope_->set("caller", caller->second);
     arguments.named.erase(caller);
@@ -70,12 +74,14 @@ void Interpreter::bind_extra(const Stmt& stmt, Arguments& arguments) {
   const size_t wanted = stmt.parameters.size();
   std::vector<Value> extra;
   if (arguments.positional.size() > wanted) {
-    if (!stmt.takes_varargs) fail("the macro '" + stmt.text + "' takes not more than " + std::to_string(wanted) + " argument(s)");
+    if (!stmt.takes_varargs)
+      fail("the macro '" + stmt.text + "' takes not more than " + std::to_string(wanted) + " argument(s)");
     extra.assign(arguments.positional.begin() + static_cast<long>(wanted), arguments.positional.end());
   }
   if (stmt.takes_varargs) scope_->set("varargs", Value::list(std::move(extra), List::Kind::kTuple));
   if (!stmt.takes_kwargs) {
-    if (!arguments.named.empty()) fail("the macro '" + stmt.text + "' takes no argument '" + arguments.named[0].first + "'");
+    if (!arguments.named.empty())
+      fail("the macro '" + stmt.text + "' takes no argument '" + arguments.named[0].first + "'");
     return;
   }
   std::vector<std::pair<Value, Value>> named;
@@ -120,13 +126,15 @@ Value Interpreter::item(const Value& of, const Value& key) {
   } else if (of.is_list() && key.is_whole()) {
     const auto& items = of.as_list().items;
     const size_t at = position(key.as_int(), items.size());
-    if (at == std::string::npos) return Value::undefined("list object has no element " + std::to_string(key.as_int()));
+    if (at == std::string::npos)
+      return Value::undefined("list object has no element " + std::to_string(key.as_int()));
     return items[at];
   } else if (of.is_string() && key.is_whole()) {
     charge_text(of.as_string().size());
     const auto offsets = character_offsets(of.as_string());
     const size_t at = position(key.as_int(), offsets.size() - 1);
-    if (at == std::string::npos) return Value::undefined("str object has no element " + std::to_string(key.as_int()));
+    if (at == std::string::npos)
+      return Value::undefined("str object has no element " + std::to_string(key.as_int()));
     return Value::string(of.as_string().substr(offsets[at], offsets[at + 1] - offsets[at]));
   }
   if (key.is_string()) return attribute(of, key.as_string());
@@ -146,8 +154,10 @@ Value Interpreter::loop_attribute(const Value& loop, const std::string& name) {
   if (name == "length") return Value::integer(size);
   if (name == "depth") return Value::integer(state.nesting);
   if (name == "depth0") return Value::integer(state.nesting - 1);
-  if (name == "previtem") return index == 0 ? Value::undefined("there is no previous item") : items[state.index - 1];
-  if (name == "nextitem") return index == size - 1 ? Value::undefined("there is no next item") : items[state.index + 1];
+  if (name == "previtem")
+    return index == 0 ? Value::undefined("there is no previous item") : items[state.index - 1];
+  if (name == "nextitem")
+    return index == size - 1 ? Value::undefined("there is no next item") : items[state.index + 1];
   if (name == "cycle") {
     return Value::callable("cycle", [loop](Interpreter&, Arguments& arguments) {
       if (arguments.positional.empty()) fail("no items for cycling given");

@@ -16,12 +16,18 @@ Value Interpreter::eval(const Expr& expr) {
 
 Value Interpreter::eval_here(const Expr& expr) {
   switch (expr.kind) {
-    case Expr::Kind::kConstant: return expr.constant;
-    case Expr::Kind::kName: return eval_name(expr);
-    case Expr::Kind::kList: return Value::list(eval_all(expr.parts, 0));
-    case Expr::Kind::kTuple: return Value::list(eval_all(expr.parts, 0), List::Kind::kTuple);
-    case Expr::Kind::kDict: return eval_dict(expr);
-    case Expr::Kind::kAttribute: return attribute(eval(*expr.parts[0]), expr.name);
+    case Expr::Kind::kConstant:
+      return expr.constant;
+    case Expr::Kind::kName:
+      return eval_name(expr);
+    case Expr::Kind::kList:
+      return Value::list(eval_all(expr.parts, 0));
+    case Expr::Kind::kTuple:
+      return Value::list(eval_all(expr.parts, 0), List::Kind::kTuple);
+    case Expr::Kind::kDict:
+      return eval_dict(expr);
+    case Expr::Kind::kAttribute:
+      return attribute(eval(*expr.parts[0]), expr.name);
     case Expr::Kind::kItem: {
       const Value of = eval(*expr.parts[0]);
       return item(of, eval(*expr.parts[1]));
@@ -34,26 +40,31 @@ Value Interpreter::eval_here(const Expr& expr) {
       }
       return slice(*this, of, bounds[0], bounds[1], bounds[2]);
     }
-    case Expr::Kind::kCall: return eval_call(expr, Value());
-    case Expr::Kind::kFilter: return eval_filter(expr, nullptr);
+    case Expr::Kind::kCall:
+      return eval_call(expr, Value());
+    case Expr::Kind::kFilter:
+      return eval_filter(expr, nullptr);
     case Expr::Kind::kTest: {
       const Value value = eval(*expr.parts[0]);
       Arguments arguments = eval_arguments(expr);
       return Value::boolean(apply_test(expr.name, value, arguments));
     }
-    case Expr::Kind::kUnary: return unary_operation(expr.name, eval(*expr.parts[0]));
+    case Expr::Kind::kUnary:
+      return unary_operation(expr.name, eval(*expr.parts[0]));
     case Expr::Kind::kBinary: {
       Value left = eval(*expr.parts[0]);
       if (expr.name == "and") return left.truthy() ? eval(*expr.parts[1]) : left;
       if (expr.name == "or") return left.truthy() ? left : eval(*expr.parts[1]);
       return binary_operation(*this, expr.name, left, eval(*expr.parts[1]));
     }
-    case Expr::Kind::kCompare: return eval_compare(expr);
+    case Expr::Kind::kCompare:
+      return eval_compare(expr);
     case Expr::Kind::kConditional:
       if (eval(*expr.parts[1]).truthy()) return eval(*expr.parts[0]);
       if (expr.parts[2]) return eval(*expr.parts[2]);
       return Value::undefined("the inline if-expression evaluated to false and no else section was defined");
-    case Expr::Kind::kConcat: return eval_concat(expr);
+    case Expr::Kind::kConcat:
+      return eval_concat(expr);
   }
   return {};
 }
@@ -68,7 +79,8 @@ Value Interpreter::eval_dict(const Expr& expr) {
   std::vector<std::pair<Value, Value>> items;
   for (size_t i = 0; i + 1 < expr.parts.size(); i += 2) {
     Value key = eval(*expr.parts[i]);
-    if (key.is_dict() || (key.is_list() && key.as_list().kind == List::Kind::kList)) fail("unhashable type: '" + key.type_name() + "'");
+    if (key.is_dict() || (key.is_list() && key.as_list().kind == List::Kind::kList))
+      fail("unhashable type: '" + key.type_name() + "'");
     Value value = eval(*expr.parts[i + 1]);
     bool replaced = false;
     for (auto& [old_key, old] : items) {
@@ -126,9 +138,12 @@ Value Interpreter::eval_call(const Expr& call_expr, Value caller) {
 Value Interpreter::eval_filter(const Expr& expr, const Value* subject) {
   if (expr.kind != Expr::Kind::kFilter) return eval(expr);
   Value value;
-  if (!expr.parts[0]) value = subject ? *subject : Value();
-  else if (subject != nullptr) value = eval_filter(*expr.parts[0], subject);
-  else value = eval(*expr.parts[0]);
+  if (!expr.parts[0])
+    value = subject ? *subject : Value();
+  else if (subject != nullptr)
+    value = eval_filter(*expr.parts[0], subject);
+  else
+    value = eval(*expr.parts[0]);
   Arguments arguments = eval_arguments(expr);
   return apply_filter(expr.name, value, arguments);
 }

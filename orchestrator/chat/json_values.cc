@@ -17,16 +17,20 @@ template <typename Json>
 Value convert(const Json& json, int depth) {
   if (depth > kDepthMax) fail_exhausted("the JSON nests more than 90 levels deep");
   switch (json.type()) {
-    case Json::value_t::boolean: return Value::boolean(json.template get<bool>());
-    case Json::value_t::number_integer: return Value::integer(json.template get<int64_t>());
+    case Json::value_t::boolean:
+      return Value::boolean(json.template get<bool>());
+    case Json::value_t::number_integer:
+      return Value::integer(json.template get<int64_t>());
     case Json::value_t::number_unsigned: {
       const auto number = json.template get<uint64_t>();
       // What does not fit becomes a float, as larger numbers already are after parsing.
       if (number > static_cast<uint64_t>(INT64_MAX)) return Value::real(static_cast<double>(number));
       return Value::integer(static_cast<int64_t>(number));
     }
-    case Json::value_t::number_float: return Value::real(json.template get<double>());
-    case Json::value_t::string: return Value::string(sanitize_utf8(json.template get_ref<const std::string&>()));
+    case Json::value_t::number_float:
+      return Value::real(json.template get<double>());
+    case Json::value_t::string:
+      return Value::string(sanitize_utf8(json.template get_ref<const std::string&>()));
     case Json::value_t::array: {
       std::vector<Value> items;
       items.reserve(json.size());
@@ -41,7 +45,8 @@ Value convert(const Json& json, int depth) {
       }
       return Value::dict(std::move(items));
     }
-    default: return Value::none();
+    default:
+      return Value::none();
   }
 }
 
@@ -55,13 +60,27 @@ void append_json_string(std::string& out, std::string_view text) {
   out += '"';
   for (const char c : text) {
     switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      case '\b': out += "\\b"; break;
-      case '\f': out += "\\f"; break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      case '\b':
+        out += "\\b";
+        break;
+      case '\f':
+        out += "\\f";
+        break;
       default:
         if (static_cast<unsigned char>(c) < 0x20) {
           out += "\\u00";
@@ -102,7 +121,8 @@ void append_dict(std::string& out, const Dict& dict, const Style& style, int lev
   std::vector<std::pair<std::string, const Value*>> items;
   for (const auto& [key, value] : dict.items) items.emplace_back(json_key(key), &value);
   if (style.sort_keys) {
-    std::stable_sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::stable_sort(items.begin(), items.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
   }
   out += '{';
   for (size_t i = 0; i < items.size(); ++i) {
@@ -118,15 +138,28 @@ void append_dict(std::string& out, const Dict& dict, const Style& style, int lev
 
 void append_json(std::string& out, const Value& value, const Style& style, int level) {
   switch (value.type()) {
-    case Value::Type::kNone: out += "null"; break;
-    case Value::Type::kBool: out += value.truthy() ? "true" : "false"; break;
-    case Value::Type::kInt: out += std::to_string(value.as_int()); break;
-    case Value::Type::kFloat: out += json_real(value.as_real()); break;
-    case Value::Type::kString: append_json_string(out, value.as_string()); break;
-    case Value::Type::kDict: append_dict(out, value.as_dict(), style, level); break;
+    case Value::Type::kNone:
+      out += "null";
+      break;
+    case Value::Type::kBool:
+      out += value.truthy() ? "true" : "false";
+      break;
+    case Value::Type::kInt:
+      out += std::to_string(value.as_int());
+      break;
+    case Value::Type::kFloat:
+      out += json_real(value.as_real());
+      break;
+    case Value::Type::kString:
+      append_json_string(out, value.as_string());
+      break;
+    case Value::Type::kDict:
+      append_dict(out, value.as_dict(), style, level);
+      break;
     case Value::Type::kList: {
       const auto& items = value.as_list().items;
-      if (value.as_list().kind == List::Kind::kGenerator) fail("Object of type generator is not JSON serializable");
+      if (value.as_list().kind == List::Kind::kGenerator)
+        fail("Object of type generator is not JSON serializable");
       out += '[';
       for (size_t i = 0; i < items.size(); ++i) {
         if (i > 0) out += style.item_separator;
@@ -137,17 +170,22 @@ void append_json(std::string& out, const Value& value, const Style& style, int l
       out += ']';
       break;
     }
-    default: fail("Object of type " + value.type_name() + " is not JSON serializable");
+    default:
+      fail("Object of type " + value.type_name() + " is not JSON serializable");
   }
 }
 
 }  // namespace
 
-Value from_json(const nlohmann::json& json, int depth) { return convert(json, depth); }
-Value from_json(const nlohmann::ordered_json& json, int depth) { return convert(json, depth); }
+Value from_json(const nlohmann::json& json, int depth) {
+  return convert(json, depth);
+}
+Value from_json(const nlohmann::ordered_json& json, int depth) {
+  return convert(json, depth);
+}
 
-std::string to_json(const Value& value, int indent, const std::string& item_separator, const std::string& key_separator,
-                    bool sort_keys) {
+std::string to_json(const Value& value, int indent, const std::string& item_separator,
+                    const std::string& key_separator, bool sort_keys) {
   std::string out;
   append_json(out, value, Style{indent, item_separator, key_separator, sort_keys}, 0);
   return out;

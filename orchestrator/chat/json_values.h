@@ -6,7 +6,8 @@
 
 namespace moestro::jinja {
 
-/// Throws TemplateError for JSON that nests too deeply. Strings that are not UTF-8 get U+FFFD for their broken parts.
+/// Throws TemplateError for JSON that nests too deeply. Strings that are not UTF-8 get U+FFFD for their
+/// broken parts.
 Value from_json(const nlohmann::json& json, int depth = 0);
 Value from_json(const nlohmann::ordered_json& json, int depth = 0);
 

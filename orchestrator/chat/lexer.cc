@@ -10,9 +10,12 @@ namespace {
 
 using Kind = Token::Kind;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 bool is_name_start(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || static_cast<unsigned char>(c) >= 0x80;
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+         static_cast<unsigned char>(c) >= 0x80;
 }
 
 // "\r\n" and "\r" become "\n"; one newline at the very end is dropped.
@@ -46,7 +49,8 @@ class Lexer {
   bool at(std::string_view what) const { return std::string_view(in_).substr(pos_).starts_with(what); }
 
   void advance(size_t n) {
-    line_ += static_cast<int>(std::count(in_.begin() + static_cast<long>(pos_), in_.begin() + static_cast<long>(pos_ + n), '\n'));
+    line_ += static_cast<int>(
+        std::count(in_.begin() + static_cast<long>(pos_), in_.begin() + static_cast<long>(pos_ + n), '\n'));
     pos_ += n;
   }
 
@@ -62,8 +66,8 @@ class Lexer {
     return std::string::npos;
   }
 
-  // What remains of the text before a tag. `sign`: '-' takes all white space, '+' none; else lstrip_blocks takes the
-  // indentation of a block's or comment's line.
+  // What remains of the text before a tag. `sign`: '-' takes all white space, '+' none; else lstrip_blocks
+  // takes the indentation of a block's or comment's line.
   std::string_view before_tag(std::string_view text, char sign, bool variable) const {
     if (sign == '-') return strip_right(text);
     if (sign == '+' || variable) return text;
@@ -173,10 +177,14 @@ class Lexer {
         return;
       }
       const char c = in_[pos_];
-      if (c == '"' || c == '\'') string_literal(c);
-      else if (is_digit(c)) number();
-      else if (is_name_start(c)) name();
-      else operator_token(open);
+      if (c == '"' || c == '\'')
+        string_literal(c);
+      else if (is_digit(c))
+        number();
+      else if (is_name_start(c))
+        name();
+      else
+        operator_token(open);
     }
   }
 
@@ -187,7 +195,8 @@ class Lexer {
   }
 
   void digits(std::string& out, bool (*accept)(char)) {
-    while (pos_ < in_.size() && (accept(in_[pos_]) || (in_[pos_] == '_' && pos_ + 1 < in_.size() && accept(in_[pos_ + 1])))) {
+    while (pos_ < in_.size() &&
+           (accept(in_[pos_]) || (in_[pos_] == '_' && pos_ + 1 < in_.size() && accept(in_[pos_ + 1])))) {
       if (in_[pos_] != '_') out += in_[pos_];
       ++pos_;
     }
@@ -229,8 +238,9 @@ class Lexer {
   }
 
   void operator_token(std::string& open) {
-    static constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "*", "/", "%", "~", "[",
-                                                      "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
+    static constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "*",
+                                                      "/",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
+                                                      ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
     for (const std::string_view op : kOperators) {
       if (!at(op)) continue;
       if (op == "(" || op == "[" || op == "{") {
@@ -251,26 +261,32 @@ class Lexer {
     std::string text;
     size_t i = pos_ + 1;
     while (i < in_.size() && in_[i] != quote) {
-      if (in_[i] == '\\' && i + 1 < in_.size()) i = escape(text, i + 1);
-      else text += in_[i++];
+      if (in_[i] == '\\' && i + 1 < in_.size())
+        i = escape(text, i + 1);
+      else
+        text += in_[i++];
     }
     if (i >= in_.size()) fail("a string has no end", line);
     push(Kind::kString, std::move(text));
     advance(i + 1 - pos_);
   }
 
-  // The escape whose letter is at `i`; returns where it ends. Python keeps the backslash of those it does not know.
+  // The escape whose letter is at `i`; returns where it ends. Python keeps the backslash of those it does not
+  // know.
   size_t escape(std::string& out, size_t i) {
     static constexpr std::string_view kLetters = "ntrabfv\\'\"", kMeanings = "\n\t\r\a\b\f\v\\'\"";
     const char c = in_[i];
-    if (const size_t known = kLetters.find(c); known != std::string_view::npos) return out += kMeanings[known], i + 1;
+    if (const size_t known = kLetters.find(c); known != std::string_view::npos)
+      return out += kMeanings[known], i + 1;
     if (c == '\n') return i + 1;
-    if (c == 'x' || c == 'u' || c == 'U') return code_point_escape(out, i + 1, c == 'x' ? 2 : c == 'u' ? 4 : 8);
+    if (c == 'x' || c == 'u' || c == 'U')
+      return code_point_escape(out, i + 1, c == 'x' ? 2 : c == 'u' ? 4 : 8);
     if (c == 'N') fail_unsupported("the string escape \\N{...} is not supported", line_);
     if (c >= '0' && c <= '7') {
       char32_t value = 0;
       size_t end = i;
-      while (end < in_.size() && end < i + 3 && in_[end] >= '0' && in_[end] <= '7') value = value * 8 + (in_[end++] - '0');
+      while (end < in_.size() && end < i + 3 && in_[end] >= '0' && in_[end] <= '7')
+        value = value * 8 + (in_[end++] - '0');
       append_utf8(out, value);
       return end;
     }
@@ -282,9 +298,12 @@ class Lexer {
     char32_t value = 0;
     for (size_t k = 0; k < digits_wanted; ++k, ++i) {
       const char c = i < in_.size() ? in_[i] : '\0';
-      if (is_digit(c)) value = value * 16 + static_cast<char32_t>(c - '0');
-      else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f') value = value * 16 + static_cast<char32_t>((c | 0x20) - 'a' + 10);
-      else fail("a string escape has too few digits", line_);
+      if (is_digit(c))
+        value = value * 16 + static_cast<char32_t>(c - '0');
+      else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
+        value = value * 16 + static_cast<char32_t>((c | 0x20) - 'a' + 10);
+      else
+        fail("a string escape has too few digits", line_);
     }
     append_utf8(out, value);
     return i;
@@ -299,6 +318,8 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> tokenize(std::string_view source) { return Lexer(normalize_source(source)).run(); }
+std::vector<Token> tokenize(std::string_view source) {
+  return Lexer(normalize_source(source)).run();
+}
 
 }  // namespace moestro::jinja

@@ -8,7 +8,19 @@
 namespace moestro::jinja {
 
 struct Token {
-  enum class Kind { kText, kVariableBegin, kVariableEnd, kBlockBegin, kBlockEnd, kName, kString, kInteger, kFloat, kOperator, kEnd };
+  enum class Kind {
+    kText,
+    kVariableBegin,
+    kVariableEnd,
+    kBlockBegin,
+    kBlockEnd,
+    kName,
+    kString,
+    kInteger,
+    kFloat,
+    kOperator,
+    kEnd
+  };
   Kind kind;
   std::string text;  ///< for strings: what they mean, escapes resolved
   int line;

@@ -15,7 +15,8 @@ template <bool left, bool right>
 Value method_strip(Interpreter&, const Value& self, Arguments& arguments) {
   const auto args = bind("strip", arguments, {"chars"});
   std::string_view text = self.as_string();
-  if (args[0] && !args[0]->is_none()) return Value::string(std::string(strip_set(text, text_argument("strip", *args[0]), left, right)));
+  if (args[0] && !args[0]->is_none())
+    return Value::string(std::string(strip_set(text, text_argument("strip", *args[0]), left, right)));
   if (left) text = strip_left(text);
   if (right) text = strip_right(text);
   return Value::string(std::string(text));
@@ -56,7 +57,8 @@ std::vector<Value> split_words(std::string_view text, int64_t limit) {
 std::vector<Value> split_at(std::string_view text, std::string_view separator, int64_t limit) {
   std::vector<Value> parts;
   size_t from = 0;
-  for (size_t at = text.find(separator); at != std::string_view::npos && limit != 0; at = text.find(separator, from), --limit) {
+  for (size_t at = text.find(separator); at != std::string_view::npos && limit != 0;
+       at = text.find(separator, from), --limit) {
     parts.push_back(Value::string(std::string(text.substr(from, at - from))));
     from = at + separator.size();
   }
@@ -88,7 +90,8 @@ Value method_split(Interpreter& interpreter, const Value& self, Arguments& argum
   } else {
     const std::string& separator = text_argument("split", *args[0]);
     if (separator.empty()) fail("empty separator");
-    parts = from_right ? split_at_from_right(self.as_string(), separator, limit) : split_at(self.as_string(), separator, limit);
+    parts = from_right ? split_at_from_right(self.as_string(), separator, limit)
+                       : split_at(self.as_string(), separator, limit);
   }
   interpreter.charge(4 * parts.size());
   return Value::list(std::move(parts));
@@ -156,7 +159,8 @@ Value method_find(Interpreter&, const Value& self, Arguments& arguments) {
     if (must) fail("substring not found");
     return Value::integer(-1);
   }
-  return Value::integer(static_cast<int64_t>(character_count(std::string_view(self.as_string()).substr(0, at))));
+  return Value::integer(
+      static_cast<int64_t>(character_count(std::string_view(self.as_string()).substr(0, at))));
 }
 
 Value method_count(Interpreter&, const Value& self, Arguments& arguments) {
@@ -164,7 +168,9 @@ Value method_count(Interpreter&, const Value& self, Arguments& arguments) {
   const std::string& sub = text_argument("count", *args[0]);
   if (sub.empty()) return Value::integer(static_cast<int64_t>(character_count(self.as_string())) + 1);
   int64_t count = 0;
-  for (size_t at = self.as_string().find(sub); at != std::string::npos; at = self.as_string().find(sub, at + sub.size())) ++count;
+  for (size_t at = self.as_string().find(sub); at != std::string::npos;
+       at = self.as_string().find(sub, at + sub.size()))
+    ++count;
   return Value::integer(count);
 }
 
@@ -198,7 +204,8 @@ Value method_items(Interpreter& interpreter, const Value& self, Arguments& argum
   bind("items", arguments, {});
   interpreter.charge(self.as_dict().items.size());
   std::vector<Value> pairs;
-  for (const auto& [key, value] : self.as_dict().items) pairs.push_back(Value::list({key, value}, List::Kind::kTuple));
+  for (const auto& [key, value] : self.as_dict().items)
+    pairs.push_back(Value::list({key, value}, List::Kind::kTuple));
   return Value::list(std::move(pairs));
 }
 
@@ -228,7 +235,8 @@ Value method_list_count(Interpreter& interpreter, const Value& self, Arguments& 
   const auto args = bind("count", arguments, {"value"}, 1);
   interpreter.charge(self.shape().weight);
   const auto& items = self.as_list().items;
-  return Value::integer(std::count_if(items.begin(), items.end(), [&](const Value& item) { return equal(item, *args[0]); }));
+  return Value::integer(
+      std::count_if(items.begin(), items.end(), [&](const Value& item) { return equal(item, *args[0]); }));
 }
 
 struct Entry {
@@ -264,21 +272,27 @@ constexpr Entry kStringMethods[] = {
     {"isupper", method_class<CharClass::kUpper>},
     {"islower", method_class<CharClass::kLower>},
 };
-constexpr Entry kDictMethods[] = {
-    {"keys", method_keys}, {"values", method_values}, {"items", method_items}, {"get", method_get}, {"copy", method_copy}};
-constexpr Entry kListMethods[] = {{"index", method_list_index}, {"count", method_list_count}, {"copy", method_copy}};
+constexpr Entry kDictMethods[] = {{"keys", method_keys},
+                                  {"values", method_values},
+                                  {"items", method_items},
+                                  {"get", method_get},
+                                  {"copy", method_copy}};
+constexpr Entry kListMethods[] = {
+    {"index", method_list_index}, {"count", method_list_count}, {"copy", method_copy}};
 // The sandbox is immutable: Jinja refuses these too.
-constexpr std::string_view kListMutators[] = {"append", "extend", "insert", "pop", "remove", "clear", "reverse", "sort"};
+constexpr std::string_view kListMutators[] = {"append", "extend", "insert",  "pop",
+                                              "remove", "clear",  "reverse", "sort"};
 constexpr std::string_view kDictMutators[] = {"update", "pop", "popitem", "setdefault", "clear"};
 
 template <typename Table>
 Value bound(const Table& table, const Value& self, std::string_view name) {
   for (const Entry& entry : table) {
     if (entry.name != name) continue;
-    return Value::callable(std::string(name), [self, method = entry.method](Interpreter& interpreter, Arguments& arguments) {
-      if (self.is_string()) interpreter.charge_text(self.as_string().size());
-      return method(interpreter, self, arguments);
-    });
+    return Value::callable(std::string(name),
+                           [self, method = entry.method](Interpreter& interpreter, Arguments& arguments) {
+                             if (self.is_string()) interpreter.charge_text(self.as_string().size());
+                             return method(interpreter, self, arguments);
+                           });
   }
   return {};
 }
@@ -295,9 +309,10 @@ void refuse_mutation(const Names& names, const Value& self, std::string_view nam
 Value find_method(const Value& self, std::string_view name) {
   if (self.is_string()) {
     Value method = bound(kStringMethods, self, name);
-    if (method.is_undefined() && (name == "format" || name == "zfill" || name == "ljust" || name == "rjust" || name == "center" ||
-                                  name == "partition" || name == "rpartition" || name == "swapcase" || name == "encode" ||
-                                  name == "casefold" || name == "translate" || name == "format_map" || name == "expandtabs")) {
+    if (method.is_undefined() &&
+        (name == "format" || name == "zfill" || name == "ljust" || name == "rjust" || name == "center" ||
+         name == "partition" || name == "rpartition" || name == "swapcase" || name == "encode" ||
+         name == "casefold" || name == "translate" || name == "format_map" || name == "expandtabs")) {
       fail_unsupported("the string method '" + std::string(name) + "' is not supported");
     }
     return method;

@@ -14,10 +14,13 @@ constexpr size_t kTextBytesMax = size_t{64} << 20;
 [[noreturn]] void wrong_types(std::string_view op, const Value& a, const Value& b) {
   if (a.is_undefined()) fail(a.why_undefined());
   if (b.is_undefined()) fail(b.why_undefined());
-  fail("unsupported operand type(s) for " + std::string(op) + ": '" + a.type_name() + "' and '" + b.type_name() + "'");
+  fail("unsupported operand type(s) for " + std::string(op) + ": '" + a.type_name() + "' and '" +
+       b.type_name() + "'");
 }
 
-[[noreturn]] void too_large() { fail("a whole number is beyond 64 bits"); }
+[[noreturn]] void too_large() {
+  fail("a whole number is beyond 64 bits");
+}
 
 int64_t floor_divide(int64_t a, int64_t b) {
   if (b == 0) fail("integer division or modulo by zero");
@@ -38,12 +41,18 @@ int64_t power(int64_t base, int64_t exponent) {
 Value whole_operation(std::string_view op, int64_t a, int64_t b) {
   int64_t result = 0;
   bool overflow = false;
-  if (op == "+") overflow = __builtin_add_overflow(a, b, &result);
-  else if (op == "-") overflow = __builtin_sub_overflow(a, b, &result);
-  else if (op == "*") overflow = __builtin_mul_overflow(a, b, &result);
-  else if (op == "//") result = floor_divide(a, b);
-  else if (op == "%") result = b == -1 ? 0 : a - floor_divide(a, b) * b;
-  else result = power(a, b);
+  if (op == "+")
+    overflow = __builtin_add_overflow(a, b, &result);
+  else if (op == "-")
+    overflow = __builtin_sub_overflow(a, b, &result);
+  else if (op == "*")
+    overflow = __builtin_mul_overflow(a, b, &result);
+  else if (op == "//")
+    result = floor_divide(a, b);
+  else if (op == "%")
+    result = b == -1 ? 0 : a - floor_divide(a, b) * b;
+  else
+    result = power(a, b);
   if (overflow) too_large();
   return Value::integer(result);
 }
@@ -69,7 +78,8 @@ Value repeat(Interpreter& interpreter, const Value& of, int64_t times) {
   const auto n = static_cast<uint64_t>(std::max<int64_t>(times, 0));
   if (of.is_string()) {
     const std::string& text = of.as_string();
-    if (!text.empty() && n > kTextBytesMax / text.size()) fail_exhausted("a string becomes longer than 64 MiB");
+    if (!text.empty() && n > kTextBytesMax / text.size())
+      fail_exhausted("a string becomes longer than 64 MiB");
     interpreter.charge_text(n * text.size());
     std::string out;
     out.reserve(n * text.size());
@@ -79,10 +89,12 @@ Value repeat(Interpreter& interpreter, const Value& of, int64_t times) {
     return Value::string(std::move(out));
   }
   const List& list = of.as_list();
-  if (!list.items.empty() && n > 1'000'000 / list.items.size()) fail_exhausted("a list becomes longer than a million");
+  if (!list.items.empty() && n > 1'000'000 / list.items.size())
+    fail_exhausted("a list becomes longer than a million");
   interpreter.charge(n * list.items.size());
   std::vector<Value> items;
-  for (uint64_t i = 0; i < (list.items.empty() ? 0 : n); ++i) items.insert(items.end(), list.items.begin(), list.items.end());
+  for (uint64_t i = 0; i < (list.items.empty() ? 0 : n); ++i)
+    items.insert(items.end(), list.items.begin(), list.items.end());
   return Value::list(std::move(items), list.kind);
 }
 
@@ -101,17 +113,23 @@ Value format(Interpreter& interpreter, const std::string& pattern, const Value& 
       out += '%';
       continue;
     }
-    if (kind != 's' && kind != 'd' && kind != 'r') fail_unsupported("the string format '%" + std::string(1, kind) + "' is not supported");
+    if (kind != 's' && kind != 'd' && kind != 'r')
+      fail_unsupported("the string format '%" + std::string(1, kind) + "' is not supported");
     if (next >= (many ? values.as_list().items.size() : 1)) fail("not enough arguments for format string");
     const Value& value = many ? values.as_list().items[next] : values;
     ++next;
     interpreter.charge(value.shape().weight);
-    if (kind == 'd' && !value.is_number()) fail("%d format: a real number is required, not " + value.type_name());
-    if (kind == 'd') out += std::to_string(value.is_whole() ? value.as_int() : static_cast<int64_t>(value.as_real()));
-    else if (kind == 'r') append_repr(out, value);
-    else out += to_text(value);
+    if (kind == 'd' && !value.is_number())
+      fail("%d format: a real number is required, not " + value.type_name());
+    if (kind == 'd')
+      out += std::to_string(value.is_whole() ? value.as_int() : static_cast<int64_t>(value.as_real()));
+    else if (kind == 'r')
+      append_repr(out, value);
+    else
+      out += to_text(value);
   }
-  if (many && next < values.as_list().items.size()) fail("not all arguments converted during string formatting");
+  if (many && next < values.as_list().items.size())
+    fail("not all arguments converted during string formatting");
   return Value::string(std::move(out));
 }
 
@@ -121,7 +139,8 @@ Value binary_operation(Interpreter& interpreter, std::string_view op, const Valu
   if (a.is_number() && b.is_number()) return number_operation(op, a, b);
   if (op == "+" && a.is_string() && b.is_string()) {
     interpreter.charge_text(a.as_string().size() + b.as_string().size());
-    if (a.as_string().size() + b.as_string().size() > kTextBytesMax) fail_exhausted("a string becomes longer than 64 MiB");
+    if (a.as_string().size() + b.as_string().size() > kTextBytesMax)
+      fail_exhausted("a string becomes longer than 64 MiB");
     return Value::string(a.as_string() + b.as_string());
   }
   if (op == "+" && a.is_list() && b.is_list() && a.as_list().kind == b.as_list().kind) {
@@ -162,8 +181,10 @@ bool comparison(Interpreter& interpreter, std::string_view op, const Value& a, c
   return order >= 0;
 }
 
-// Python's slices: bounds count from the end where negative, are clipped, and a negative step walks backwards.
-Value slice(Interpreter& interpreter, const Value& of, const Value& start, const Value& stop, const Value& step) {
+// Python's slices: bounds count from the end where negative, are clipped, and a negative step walks
+// backwards.
+Value slice(Interpreter& interpreter, const Value& of, const Value& start, const Value& stop,
+            const Value& step) {
   if (of.is_undefined()) fail(of.why_undefined());
   if (!of.is_list() && !of.is_string()) fail("'" + of.type_name() + "' object cannot be sliced");
   for (const Value* bound : {&start, &stop, &step}) {
@@ -192,8 +213,10 @@ Value slice(Interpreter& interpreter, const Value& of, const Value& start, const
   std::string text;
   std::vector<Value> items;
   for (int64_t i = first; by > 0 ? i < end : i > end; i += by) {
-    if (of.is_string()) text.append(of.as_string(), offsets[i], offsets[i + 1] - offsets[i]);
-    else items.push_back(of.as_list().items[i]);
+    if (of.is_string())
+      text.append(of.as_string(), offsets[i], offsets[i + 1] - offsets[i]);
+    else
+      items.push_back(of.as_list().items[i]);
   }
   interpreter.charge(items.size());
   return of.is_string() ? Value::string(std::move(text)) : Value::list(std::move(items), of.as_list().kind);

@@ -12,14 +12,22 @@ constexpr int kStatementNestingMax = 100;
 
 std::string describe(const Token& token) {
   switch (token.kind) {
-    case Kind::kEnd: return "the end of the template";
-    case Kind::kText: return "text";
-    case Kind::kVariableBegin: return "'{{'";
-    case Kind::kVariableEnd: return "'}}'";
-    case Kind::kBlockBegin: return "'{%'";
-    case Kind::kBlockEnd: return "'%}'";
-    case Kind::kString: return "a string";
-    default: return "'" + token.text + "'";
+    case Kind::kEnd:
+      return "the end of the template";
+    case Kind::kText:
+      return "text";
+    case Kind::kVariableBegin:
+      return "'{{'";
+    case Kind::kVariableEnd:
+      return "'}}'";
+    case Kind::kBlockBegin:
+      return "'{%'";
+    case Kind::kBlockEnd:
+      return "'%}'";
+    case Kind::kString:
+      return "a string";
+    default:
+      return "'" + token.text + "'";
   }
 }
 
@@ -32,7 +40,9 @@ std::unique_ptr<Stmt> statement(Stmt::Kind kind, int line) {
 
 }  // namespace
 
-Template parse_template(std::string_view source) { return Template{Parser(tokenize(source)).parse()}; }
+Template parse_template(std::string_view source) {
+  return Template{Parser(tokenize(source)).parse()};
+}
 
 Token Parser::take() {
   Token token = peek();
@@ -46,8 +56,12 @@ bool Parser::is_operator(std::string_view op, size_t ahead) const {
 bool Parser::is_name(std::string_view name, size_t ahead) const {
   return peek(ahead).kind == Kind::kName && peek(ahead).text == name;
 }
-bool Parser::accept_operator(std::string_view op) { return is_operator(op) && (++pos_, true); }
-bool Parser::accept_name(std::string_view name) { return is_name(name) && (++pos_, true); }
+bool Parser::accept_operator(std::string_view op) {
+  return is_operator(op) && (++pos_, true);
+}
+bool Parser::accept_name(std::string_view name) {
+  return is_name(name) && (++pos_, true);
+}
 void Parser::expect_operator(std::string_view op) {
   if (!accept_operator(op)) fail_here("'" + std::string(op) + "'");
 }
@@ -240,7 +254,8 @@ void Parser::parse_parameters(Stmt& stmt) {
     }
     std::string name = expect_identifier();
     ExprPtr fallback;
-    if (accept_operator("=")) fallback = parse_expression();
+    if (accept_operator("="))
+      fallback = parse_expression();
     else if (!stmt.parameters.empty() && stmt.parameters.back().second != nullptr) {
       fail("the parameter '" + name + "' without a default follows one with a default", stmt.line);
     }

@@ -206,7 +206,8 @@ ExprPtr Parser::parse_primary() {
     const char* end = text.data() + text.size();
     if (token.kind == Kind::kInteger || text.find_first_not_of("0123456789") == std::string::npos) {
       int64_t number = 0;
-      if (std::from_chars(text.data(), end, number).ptr != end) fail("the number " + text + " is too large", expr->line);
+      if (std::from_chars(text.data(), end, number).ptr != end)
+        fail("the number " + text + " is too large", expr->line);
       expr->constant = Value::integer(number);
     } else {
       double number = 0;
@@ -358,7 +359,8 @@ ExprPtr Parser::parse_filters(ExprPtr of) {
 ExprPtr Parser::parse_one_filter(ExprPtr of) {
   ExprPtr expr = make(Expr::Kind::kFilter, peek().line);
   expr->name = expect_identifier();
-  if (find_filter(expr->name) == nullptr) fail_unsupported("the filter '" + expr->name + "' is not supported", expr->line);
+  if (find_filter(expr->name) == nullptr)
+    fail_unsupported("the filter '" + expr->name + "' is not supported", expr->line);
   expr->parts.push_back(std::move(of));
   if (is_operator("(")) parse_arguments(*expr);
   return measured(std::move(expr));
@@ -368,13 +370,15 @@ ExprPtr Parser::parse_test(ExprPtr of) {
   ExprPtr expr = make(Expr::Kind::kTest, take().line);
   const bool negated = accept_name("not");
   expr->name = expect_identifier();
-  if (find_test(expr->name) == nullptr) fail_unsupported("the test '" + expr->name + "' is not supported", expr->line);
+  if (find_test(expr->name) == nullptr)
+    fail_unsupported("the test '" + expr->name + "' is not supported", expr->line);
   expr->parts.push_back(std::move(of));
   const Token& next = peek();
-  const bool value_follows = next.kind == Kind::kString || next.kind == Kind::kInteger || next.kind == Kind::kFloat ||
-                             is_operator("[") || is_operator("{") ||
-                             (next.kind == Kind::kName && next.text != "else" && next.text != "or" && next.text != "and" &&
-                              next.text != "if" && next.text != "is" && next.text != "not" && next.text != "in");
+  const bool value_follows =
+      next.kind == Kind::kString || next.kind == Kind::kInteger || next.kind == Kind::kFloat ||
+      is_operator("[") || is_operator("{") ||
+      (next.kind == Kind::kName && next.text != "else" && next.text != "or" && next.text != "and" &&
+       next.text != "if" && next.text != "is" && next.text != "not" && next.text != "in");
   if (is_operator("(")) {
     parse_arguments(*expr);
   } else if (value_follows) {

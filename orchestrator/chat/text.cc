@@ -7,7 +7,9 @@
 namespace moestro::jinja {
 namespace {
 
-utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+utf8proc_category_t category(char32_t c) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
 
 bool is_cased(char32_t c) {
   const auto k = category(c);
@@ -15,8 +17,10 @@ bool is_cased(char32_t c) {
 }
 
 void append_upper(std::string& out, char32_t c) {
-  if (c == 0xDF) out += "SS";
-  else append_utf8(out, static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
+  if (c == 0xDF)
+    out += "SS";
+  else
+    append_utf8(out, static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
 }
 
 void append_lower(std::string& out, char32_t c) {
@@ -25,8 +29,10 @@ void append_lower(std::string& out, char32_t c) {
 }
 
 void append_title(std::string& out, char32_t c) {
-  if (c == 0xDF) out += "Ss";
-  else append_utf8(out, static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
+  if (c == 0xDF)
+    out += "Ss";
+  else
+    append_utf8(out, static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
 }
 
 template <typename Fn>
@@ -61,7 +67,8 @@ char32_t code_point_at(std::string_view text, size_t pos, size_t* bytes) {
 void append_utf8(std::string& out, char32_t c) {
   utf8proc_uint8_t buffer[4];
   if (!utf8proc_codepoint_valid(static_cast<utf8proc_int32_t>(c))) c = 0xFFFD;
-  out.append(reinterpret_cast<const char*>(buffer), static_cast<size_t>(utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), buffer)));
+  out.append(reinterpret_cast<const char*>(buffer),
+             static_cast<size_t>(utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), buffer)));
 }
 
 std::string sanitize_utf8(std::string_view text) {
@@ -88,7 +95,8 @@ std::vector<size_t> character_offsets(std::string_view text) {
 
 bool is_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
 }
 
 bool is_printable(char32_t c) {
@@ -101,8 +109,10 @@ bool is_printable(char32_t c) {
     case UTF8PROC_CATEGORY_CN:
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_ZS: return false;
-    default: return true;
+    case UTF8PROC_CATEGORY_ZS:
+      return false;
+    default:
+      return true;
   }
 }
 
@@ -126,7 +136,9 @@ std::string_view strip_right(std::string_view text) {
 }
 
 std::string_view strip_set(std::string_view text, std::string_view set, bool left, bool right) {
-  const auto in_set = [&](std::string_view character) { return set.find(character) != std::string_view::npos; };
+  const auto in_set = [&](std::string_view character) {
+    return set.find(character) != std::string_view::npos;
+  };
   while (left && !text.empty()) {
     size_t n = 1;
     code_point_at(text, 0, &n);
@@ -157,8 +169,10 @@ std::string title(std::string_view text) {
   std::string out;
   bool inside = false;
   for_each_character(text, [&](char32_t c) {
-    if (inside) append_lower(out, c);
-    else append_title(out, c);
+    if (inside)
+      append_lower(out, c);
+    else
+      append_title(out, c);
     inside = is_cased(c);
   });
   return out;
@@ -168,8 +182,10 @@ std::string capitalize(std::string_view text) {
   std::string out;
   bool first = true;
   for_each_character(text, [&](char32_t c) {
-    if (first) append_title(out, c);
-    else append_lower(out, c);
+    if (first)
+      append_title(out, c);
+    else
+      append_lower(out, c);
     first = false;
   });
   return out;
@@ -183,12 +199,24 @@ bool all_of_class(std::string_view text, CharClass wanted) {
     const bool digit = k == UTF8PROC_CATEGORY_ND;
     cased = cased || is_cased(c);
     switch (wanted) {
-      case CharClass::kAlpha: all = all && alpha; break;
-      case CharClass::kDigit: all = all && digit; break;
-      case CharClass::kAlnum: all = all && (alpha || digit || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO); break;
-      case CharClass::kSpace: all = all && is_space(c); break;
-      case CharClass::kUpper: all = all && k != UTF8PROC_CATEGORY_LL && k != UTF8PROC_CATEGORY_LT; break;
-      case CharClass::kLower: all = all && k != UTF8PROC_CATEGORY_LU && k != UTF8PROC_CATEGORY_LT; break;
+      case CharClass::kAlpha:
+        all = all && alpha;
+        break;
+      case CharClass::kDigit:
+        all = all && digit;
+        break;
+      case CharClass::kAlnum:
+        all = all && (alpha || digit || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO);
+        break;
+      case CharClass::kSpace:
+        all = all && is_space(c);
+        break;
+      case CharClass::kUpper:
+        all = all && k != UTF8PROC_CATEGORY_LL && k != UTF8PROC_CATEGORY_LT;
+        break;
+      case CharClass::kLower:
+        all = all && k != UTF8PROC_CATEGORY_LU && k != UTF8PROC_CATEGORY_LT;
+        break;
     }
   });
   if (wanted == CharClass::kUpper || wanted == CharClass::kLower) return all && cased;
@@ -209,7 +237,8 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
     }
     return out += text.substr(done);
   }
-  for (size_t at = text.find(from); at != std::string_view::npos && count != 0; at = text.find(from, done), --count) {
+  for (size_t at = text.find(from); at != std::string_view::npos && count != 0;
+       at = text.find(from, done), --count) {
     out += text.substr(done, at - done);
     out += to;
     done = at + from.size();

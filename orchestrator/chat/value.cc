@@ -95,43 +95,68 @@ Value Value::loop(std::shared_ptr<LoopState> state) {
 bool Value::truthy() const {
   switch (type_) {
     case Type::kUndefined:
-    case Type::kNone: return false;
+    case Type::kNone:
+      return false;
     case Type::kBool:
-    case Type::kInt: return int_ != 0;
-    case Type::kFloat: return real_ != 0;
-    case Type::kString: return !as_string().empty();
-    case Type::kList: return as_list().kind == List::Kind::kGenerator || !as_list().items.empty();
-    case Type::kDict: return !as_dict().items.empty();
-    default: return true;
+    case Type::kInt:
+      return int_ != 0;
+    case Type::kFloat:
+      return real_ != 0;
+    case Type::kString:
+      return !as_string().empty();
+    case Type::kList:
+      return as_list().kind == List::Kind::kGenerator || !as_list().items.empty();
+    case Type::kDict:
+      return !as_dict().items.empty();
+    default:
+      return true;
   }
 }
 
 Shape Value::shape() const {
   switch (type_) {
-    case Type::kString: return {0, 1 + as_string().size() / 16, false};
-    case Type::kList: return as_list().shape;
-    case Type::kDict: return as_dict().shape;
-    case Type::kLoop: return {as_loop().items->shape.depth + 1, as_loop().items->shape.weight, true};
+    case Type::kString:
+      return {0, 1 + as_string().size() / 16, false};
+    case Type::kList:
+      return as_list().shape;
+    case Type::kDict:
+      return as_dict().shape;
+    case Type::kLoop:
+      return {as_loop().items->shape.depth + 1, as_loop().items->shape.weight, true};
     case Type::kNamespace:
-    case Type::kCallable: return {0, 1, true};  // a bound method or a macro may refer to a namespace
-    default: return {0, 1, false};
+    case Type::kCallable:
+      return {0, 1, true};  // a bound method or a macro may refer to a namespace
+    default:
+      return {0, 1, false};
   }
 }
 
 std::string Value::type_name() const {
   switch (type_) {
-    case Type::kUndefined: return "Undefined";
-    case Type::kNone: return "NoneType";
-    case Type::kBool: return "bool";
-    case Type::kInt: return "int";
-    case Type::kFloat: return "float";
-    case Type::kString: return "str";
+    case Type::kUndefined:
+      return "Undefined";
+    case Type::kNone:
+      return "NoneType";
+    case Type::kBool:
+      return "bool";
+    case Type::kInt:
+      return "int";
+    case Type::kFloat:
+      return "float";
+    case Type::kString:
+      return "str";
     case Type::kList:
-      return as_list().kind == List::Kind::kList ? "list" : as_list().kind == List::Kind::kTuple ? "tuple" : "generator";
-    case Type::kDict: return "dict";
-    case Type::kNamespace: return "Namespace";
-    case Type::kCallable: return "function";
-    case Type::kLoop: return "LoopContext";
+      return as_list().kind == List::Kind::kList    ? "list"
+             : as_list().kind == List::Kind::kTuple ? "tuple"
+                                                    : "generator";
+    case Type::kDict:
+      return "dict";
+    case Type::kNamespace:
+      return "Namespace";
+    case Type::kCallable:
+      return "function";
+    case Type::kLoop:
+      return "LoopContext";
   }
   return "?";
 }
@@ -157,32 +182,42 @@ const Value* Dict::find(std::string_view key) const {
 std::shared_ptr<const List> iterate(const Value& value) {
   auto list = std::make_shared<List>();
   switch (value.type()) {
-    case Value::Type::kUndefined: return list;
-    case Value::Type::kList: return value.shared_list();
+    case Value::Type::kUndefined:
+      return list;
+    case Value::Type::kList:
+      return value.shared_list();
     case Value::Type::kDict:
       for (const auto& [key, unused] : value.as_dict().items) list->items.push_back(key);
       return list;
     case Value::Type::kString: {
       const auto offsets = character_offsets(value.as_string());
       for (size_t i = 0; i + 1 < offsets.size(); ++i) {
-        list->items.push_back(Value::string(value.as_string().substr(offsets[i], offsets[i + 1] - offsets[i])));
+        list->items.push_back(
+            Value::string(value.as_string().substr(offsets[i], offsets[i + 1] - offsets[i])));
       }
       return list;
     }
-    default: fail("'" + value.type_name() + "' object is not iterable");
+    default:
+      fail("'" + value.type_name() + "' object is not iterable");
   }
 }
 
 int64_t length_of(const Value& value) {
   switch (value.type()) {
-    case Value::Type::kUndefined: return 0;
-    case Value::Type::kString: return static_cast<int64_t>(character_count(value.as_string()));
-    case Value::Type::kDict: return static_cast<int64_t>(value.as_dict().items.size());
-    case Value::Type::kLoop: return static_cast<int64_t>(value.as_loop().items->items.size());
+    case Value::Type::kUndefined:
+      return 0;
+    case Value::Type::kString:
+      return static_cast<int64_t>(character_count(value.as_string()));
+    case Value::Type::kDict:
+      return static_cast<int64_t>(value.as_dict().items.size());
+    case Value::Type::kLoop:
+      return static_cast<int64_t>(value.as_loop().items->items.size());
     case Value::Type::kList:
-      if (value.as_list().kind != List::Kind::kGenerator) return static_cast<int64_t>(value.as_list().items.size());
+      if (value.as_list().kind != List::Kind::kGenerator)
+        return static_cast<int64_t>(value.as_list().items.size());
       [[fallthrough]];
-    default: fail("object of type '" + value.type_name() + "' has no len()");
+    default:
+      fail("object of type '" + value.type_name() + "' has no len()");
   }
 }
 

@@ -19,8 +19,8 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-/// How much there is to walk in a value. Kept with every container, because one that holds another twice can look exponentially
-/// large while taking no memory.
+/// How much there is to walk in a value. Kept with every container, because one that holds another twice can
+/// look exponentially large while taking no memory.
 struct Shape {
   int depth = 1;
   uint64_t weight = 1;         ///< nodes, and 16 bytes of text count as one
@@ -28,7 +28,8 @@ struct Shape {
   void add(const Value& part);
 };
 
-/// list, tuple, or what a filter yields (kGenerator: true even when empty, without a length). Never changed once made.
+/// list, tuple, or what a filter yields (kGenerator: true even when empty, without a length). Never changed
+/// once made.
 struct List {
   enum class Kind { kList, kTuple, kGenerator };
   Kind kind = Kind::kList;
@@ -43,7 +44,8 @@ struct Dict {
   const Value* find(std::string_view key) const;
 };
 
-/// namespace(): the one thing a template may change. It may hold no other namespace, so that nothing can refer to itself.
+/// namespace(): the one thing a template may change. It may hold no other namespace, so that nothing can
+/// refer to itself.
 struct Namespace {
   std::vector<std::pair<std::string, Value>> items;
 };
@@ -63,9 +65,21 @@ struct LoopState {
 
 class Value {
  public:
-  enum class Type { kUndefined, kNone, kBool, kInt, kFloat, kString, kList, kDict, kNamespace, kCallable, kLoop };
+  enum class Type {
+    kUndefined,
+    kNone,
+    kBool,
+    kInt,
+    kFloat,
+    kString,
+    kList,
+    kDict,
+    kNamespace,
+    kCallable,
+    kLoop
+  };
 
-  Value() = default;  ///< undefined
+  Value() = default;                        ///< undefined
   static Value undefined(std::string why);  ///< why: "'x' is undefined"
   static Value none();
   static Value boolean(bool b);
@@ -96,7 +110,9 @@ class Value {
   const List& as_list() const { return *static_cast<const List*>(body_.get()); }
   const Dict& as_dict() const { return *static_cast<const Dict*>(body_.get()); }
   const Callable& as_callable() const { return *static_cast<const Callable*>(body_.get()); }
-  Namespace& as_namespace() const { return *const_cast<Namespace*>(static_cast<const Namespace*>(body_.get())); }
+  Namespace& as_namespace() const {
+    return *const_cast<Namespace*>(static_cast<const Namespace*>(body_.get()));
+  }
   LoopState& as_loop() const { return *const_cast<LoopState*>(static_cast<const LoopState*>(body_.get())); }
   std::shared_ptr<const List> shared_list() const { return std::static_pointer_cast<const List>(body_); }
 
@@ -121,7 +137,8 @@ std::string to_text(const Value& value);
 /// repr(): as within a printed list.
 void append_repr(std::string& out, const Value& value);
 std::string real_text(double value);
-/// The items that iteration gives: of lists, keys of dicts, characters of strings. Fails for what cannot be iterated.
+/// The items that iteration gives: of lists, keys of dicts, characters of strings. Fails for what cannot be
+/// iterated.
 std::shared_ptr<const List> iterate(const Value& value);
 int64_t length_of(const Value& value);
 

@@ -31,14 +31,22 @@ bool equal(const Value& a, const Value& b) {
   if (a.type() != b.type()) return false;
   switch (a.type()) {
     case Value::Type::kUndefined:
-    case Value::Type::kNone: return true;
-    case Value::Type::kString: return a.as_string() == b.as_string();
-    case Value::Type::kList: return equal_lists(a.as_list(), b.as_list());
-    case Value::Type::kDict: return equal_dicts(a.as_dict(), b.as_dict());
-    case Value::Type::kNamespace: return &a.as_namespace() == &b.as_namespace();
-    case Value::Type::kCallable: return &a.as_callable() == &b.as_callable();
-    case Value::Type::kLoop: return &a.as_loop() == &b.as_loop();
-    default: return false;
+    case Value::Type::kNone:
+      return true;
+    case Value::Type::kString:
+      return a.as_string() == b.as_string();
+    case Value::Type::kList:
+      return equal_lists(a.as_list(), b.as_list());
+    case Value::Type::kDict:
+      return equal_dicts(a.as_dict(), b.as_dict());
+    case Value::Type::kNamespace:
+      return &a.as_namespace() == &b.as_namespace();
+    case Value::Type::kCallable:
+      return &a.as_callable() == &b.as_callable();
+    case Value::Type::kLoop:
+      return &a.as_loop() == &b.as_loop();
+    default:
+      return false;
   }
 }
 
@@ -67,14 +75,17 @@ bool contains(const Value& container, const Value& item) {
     case Value::Type::kString:
       if (!item.is_string()) fail("'in <string>' requires string as left operand, not " + item.type_name());
       return container.as_string().find(item.as_string()) != std::string::npos;
-    case Value::Type::kDict: return container.as_dict().find(item) != nullptr;
-    case Value::Type::kUndefined: return false;
+    case Value::Type::kDict:
+      return container.as_dict().find(item) != nullptr;
+    case Value::Type::kUndefined:
+      return false;
     case Value::Type::kList:
       for (const Value& each : container.as_list().items) {
         if (equal(each, item)) return true;
       }
       return false;
-    default: fail("argument of type '" + container.type_name() + "' is not iterable");
+    default:
+      fail("argument of type '" + container.type_name() + "' is not iterable");
   }
 }
 

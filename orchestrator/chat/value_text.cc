@@ -19,14 +19,22 @@ void append_string_repr(std::string& out, const std::string& text) {
   for (size_t i = 0; i < text.size();) {
     size_t n = 1;
     const char32_t c = code_point_at(text, i, &n);
-    if (c == '\\' || c == static_cast<char32_t>(quote)) out += '\\', out += static_cast<char>(c);
-    else if (c == '\n') out += "\\n";
-    else if (c == '\r') out += "\\r";
-    else if (c == '\t') out += "\\t";
-    else if (is_printable(c)) out.append(text, i, n);
-    else if (c < 0x100) append_hex(out, "\\x", c, 2);
-    else if (c < 0x10000) append_hex(out, "\\u", c, 4);
-    else append_hex(out, "\\U", c, 8);
+    if (c == '\\' || c == static_cast<char32_t>(quote))
+      out += '\\', out += static_cast<char>(c);
+    else if (c == '\n')
+      out += "\\n";
+    else if (c == '\r')
+      out += "\\r";
+    else if (c == '\t')
+      out += "\\t";
+    else if (is_printable(c))
+      out.append(text, i, n);
+    else if (c < 0x100)
+      append_hex(out, "\\x", c, 2);
+    else if (c < 0x10000)
+      append_hex(out, "\\u", c, 4);
+    else
+      append_hex(out, "\\U", c, 8);
     i += n;
   }
   out += quote;
@@ -45,7 +53,8 @@ void append_list(std::string& out, const List& list) {
 
 }  // namespace
 
-// Python's repr of a float: the shortest digits that read back the same, with an exponent below 1e-4 and from 1e16 on.
+// Python's repr of a float: the shortest digits that read back the same, with an exponent below 1e-4 and from
+// 1e16 on.
 std::string real_text(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
@@ -55,7 +64,8 @@ std::string real_text(double value) {
   const size_t e = scientific.find('e');
   const int exponent = std::stoi(scientific.substr(e + 1));
   if (value == 0) return std::signbit(value) ? "-0.0" : "0.0";
-  if (exponent < -4 || exponent >= 16) return scientific;  // to_chars writes "1e+16", "1.5e-05" as Python does
+  if (exponent < -4 || exponent >= 16)
+    return scientific;  // to_chars writes "1e+16", "1.5e-05" as Python does
   const auto fixed_end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed).ptr;
   std::string fixed(buffer, fixed_end);
   if (fixed.find('.') == std::string::npos) fixed += ".0";
@@ -64,13 +74,27 @@ std::string real_text(double value) {
 
 void append_repr(std::string& out, const Value& value) {
   switch (value.type()) {
-    case Value::Type::kUndefined: out += "Undefined"; break;
-    case Value::Type::kNone: out += "None"; break;
-    case Value::Type::kBool: out += value.truthy() ? "True" : "False"; break;
-    case Value::Type::kInt: out += std::to_string(value.as_int()); break;
-    case Value::Type::kFloat: out += real_text(value.as_real()); break;
-    case Value::Type::kString: append_string_repr(out, value.as_string()); break;
-    case Value::Type::kList: append_list(out, value.as_list()); break;
+    case Value::Type::kUndefined:
+      out += "Undefined";
+      break;
+    case Value::Type::kNone:
+      out += "None";
+      break;
+    case Value::Type::kBool:
+      out += value.truthy() ? "True" : "False";
+      break;
+    case Value::Type::kInt:
+      out += std::to_string(value.as_int());
+      break;
+    case Value::Type::kFloat:
+      out += real_text(value.as_real());
+      break;
+    case Value::Type::kString:
+      append_string_repr(out, value.as_string());
+      break;
+    case Value::Type::kList:
+      append_list(out, value.as_list());
+      break;
     case Value::Type::kDict: {
       out += '{';
       const char* separator = "";
@@ -84,9 +108,15 @@ void append_repr(std::string& out, const Value& value) {
       out += '}';
       break;
     }
-    case Value::Type::kNamespace: out += "<Namespace>"; break;
-    case Value::Type::kCallable: out += "<function " + value.as_callable().name + ">"; break;
-    case Value::Type::kLoop: out += "<LoopContext>"; break;
+    case Value::Type::kNamespace:
+      out += "<Namespace>";
+      break;
+    case Value::Type::kCallable:
+      out += "<function " + value.as_callable().name + ">";
+      break;
+    case Value::Type::kLoop:
+      out += "<LoopContext>";
+      break;
   }
 }
 

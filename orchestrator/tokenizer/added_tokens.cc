@@ -18,7 +18,9 @@ bool word_before(std::string_view text, size_t pos) {
   return pos > 0 && is_word(code_point_at(text, previous_character(text, pos)).value);
 }
 
-bool word_after(std::string_view text, size_t pos) { return pos < text.size() && is_word(code_point_at(text, pos).value); }
+bool word_after(std::string_view text, size_t pos) {
+  return pos < text.size() && is_word(code_point_at(text, pos).value);
+}
 
 size_t skip_spaces_left(std::string_view text, size_t pos, size_t stop) {
   while (pos > stop) {
@@ -89,7 +91,8 @@ Result<AddedTokens::Token> AddedTokens::parse_token(const Json& entry, const Bpe
   return token;
 }
 
-Result<AddedTokens> AddedTokens::parse(const Json* list, const BpeModel& model, const Normalizer& normalizer) {
+Result<AddedTokens> AddedTokens::parse(const Json* list, const BpeModel& model,
+                                       const Normalizer& normalizer) {
   AddedTokens added;
   if (list == nullptr) return added;
   if (!list->is_array()) return invalid_argument("'added_tokens' must be an array");
@@ -104,7 +107,8 @@ Result<AddedTokens> AddedTokens::parse(const Json* list, const BpeModel& model, 
       continue;
     }
     auto spelled = normalizer.apply(kept.content);
-    if (!spelled.is_ok()) return spelled.status().with_context("added token '" + kept.content.substr(0, 60) + "'");
+    if (!spelled.is_ok())
+      return spelled.status().with_context("added token '" + kept.content.substr(0, 60) + "'");
     added.after_normalizer_.add(*spelled, index);
   }
   return added;

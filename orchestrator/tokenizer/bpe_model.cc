@@ -60,7 +60,8 @@ Status BpeModel::parse_vocab(const Json& part) {
   vocab_.reserve(vocab->size());
   for (const auto& [token, id] : vocab->items()) {
     if (!id.is_number_integer() || id < 0 || id > id_max) {
-      return invalid_argument("the id of '" + token.substr(0, 60) + "' must be a whole number from 0 to " + std::to_string(id_max));
+      return invalid_argument("the id of '" + token.substr(0, 60) + "' must be a whole number from 0 to " +
+                              std::to_string(id_max));
     }
     vocab_.emplace(token, id.get<TokenId>());
   }
@@ -90,10 +91,12 @@ Status BpeModel::parse_merges(const Json& part) {
       if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
         status = invalid_argument("must be two tokens with one space between");
       } else {
-        status = add_merge(std::string_view(text).substr(0, space), std::string_view(text).substr(space + 1), rank);
+        status = add_merge(std::string_view(text).substr(0, space), std::string_view(text).substr(space + 1),
+                           rank);
       }
     } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-      status = add_merge(merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>(), rank);
+      status =
+          add_merge(merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>(), rank);
     } else {
       status = invalid_argument("must be two tokens");
     }
@@ -109,7 +112,8 @@ Status BpeModel::add_merge(std::string_view left, std::string_view right, int32_
   const std::string_view tail = right.substr(std::min(prefix_.size(), right.size()));
   const TokenId merged = id_of(std::string(left) + std::string(tail));
   if (a < 0 || b < 0 || merged < 0) {
-    return invalid_argument("'" + std::string(left.substr(0, 40)) + "' + '" + std::string(right.substr(0, 40)) +
+    return invalid_argument("'" + std::string(left.substr(0, 40)) + "' + '" +
+                            std::string(right.substr(0, 40)) +
                             "' names a token that is not in the vocabulary");
   }
   *slot(pair_of(a, b)) = Merge{pair_of(a, b), rank, merged};
@@ -145,8 +149,10 @@ Status BpeModel::tokenize(std::string_view piece, std::vector<TokenId>& out) con
   std::vector<TokenId> ids;
   ids.reserve(piece.size());
   MOESTRO_RETURN_IF_ERROR(split(piece, ids));
-  if (ids.size() <= kShortPieceMax) merge_short(ids);
-  else merge_long(ids);
+  if (ids.size() <= kShortPieceMax)
+    merge_short(ids);
+  else
+    merge_long(ids);
   out.insert(out.end(), ids.begin(), ids.end());
   return Status::ok();
 }
@@ -160,8 +166,8 @@ bool BpeModel::append_bytes(std::string_view character, std::vector<TokenId>& id
   return true;
 }
 
-// One id per character, before any merge. An unknown character waits in `unk_pending`, so that fuse_unk can join it to the
-// next; as in the reference, byte-fallback ids do not end the wait.
+// One id per character, before any merge. An unknown character waits in `unk_pending`, so that fuse_unk can
+// join it to the next; as in the reference, byte-fallback ids do not end the wait.
 Status BpeModel::split(std::string_view piece, std::vector<TokenId>& ids) const {
   const TokenId unk = has_unk_ ? id_of(unk_token_) : -1;
   bool unk_pending = false;
@@ -183,7 +189,8 @@ Status BpeModel::split(std::string_view piece, std::vector<TokenId>& ids) const 
       unk_pending = false;
       ids.push_back(id);
     } else if (!append_bytes(character, ids) && has_unk_) {
-      if (unk < 0) return invalid_argument("unk_token '" + unk_token_.substr(0, 60) + "' is not in the vocabulary");
+      if (unk < 0)
+        return invalid_argument("unk_token '" + unk_token_.substr(0, 60) + "' is not in the vocabulary");
       if (unk_pending && !fuse_unk_) ids.push_back(unk);
       unk_pending = true;
     }
@@ -219,7 +226,9 @@ void BpeModel::merge_long(std::vector<TokenId>& ids) const {
   struct Candidate {
     int32_t rank, at;
     TokenId merged;
-    bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
+    bool operator>(const Candidate& other) const {
+      return rank != other.rank ? rank > other.rank : at > other.at;
+    }
   };
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
   std::vector<Symbol> symbols(ids.size());
@@ -238,7 +247,8 @@ void BpeModel::merge_long(std::vector<TokenId>& ids) const {
     if (left.id < 0 || left.next < 0) continue;
     Symbol& right = symbols[left.next];
     const Merge* merge = find(left.id, right.id);
-    if (merge == nullptr || merge->merged != top.merged) continue;  // out of date: a neighbour has merged since
+    if (merge == nullptr || merge->merged != top.merged)
+      continue;  // out of date: a neighbour has merged since
     left.id = top.merged;
     left.next = right.next;
     right.id = -1;

@@ -1,5 +1,6 @@
 #pragma once
-// The "model" of tokenizer.json: byte-pair encoding by ranked merges, as in Sennrich et al. 2016 (arXiv 1508.07909).
+// The "model" of tokenizer.json: byte-pair encoding by ranked merges, as in Sennrich et al. 2016 (arXiv
+// 1508.07909).
 
 #include <array>
 #include <string>
@@ -17,7 +18,8 @@ class BpeModel {
  public:
   static Result<BpeModel> parse(const Json& part);
 
-  /// Appends the ids of one piece. Errors: kInvalidArgument if a character has no token and the file names no usable unk_token.
+  /// Appends the ids of one piece. Errors: kInvalidArgument if a character has no token and the file names no
+  /// usable unk_token.
   Status tokenize(std::string_view piece, std::vector<TokenId>& out) const;
 
   const std::unordered_map<std::string, TokenId>& vocab() const { return vocab_; }
@@ -49,7 +51,8 @@ class BpeModel {
   std::unordered_map<std::string, TokenId> vocab_;
   std::vector<Merge> merges_;  // open addressing; the size is a power of two, at most half full
   std::array<TokenId, 256> byte_ids_{};
-  std::array<TokenId, 0x800> char_ids_{};  // ids of the characters of one or two bytes: -1 where there is none
+  std::array<TokenId, 0x800>
+      char_ids_{};  // ids of the characters of one or two bytes: -1 where there is none
   std::string prefix_, suffix_, unk_token_;
   bool has_unk_ = false, fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false;
 };

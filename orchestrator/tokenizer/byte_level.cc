@@ -7,7 +7,8 @@
 namespace moestro::tok {
 namespace {
 
-// Bytes that are printable in Latin-1 spell themselves; the others, in order, take the characters from U+0100 on.
+// Bytes that are printable in Latin-1 spell themselves; the others, in order, take the characters from U+0100
+// on.
 struct Alphabet {
   std::array<char32_t, 256> of_byte{};
   std::array<int16_t, 0x144> of_char{};  // -1: spells nothing

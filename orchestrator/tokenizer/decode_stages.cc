@@ -94,8 +94,10 @@ class StripTokenStage : public PassStage {
  public:
   explicit StripTokenStage(const Decoder::Strip& spec) : spec_(spec) {}
   void push(std::string_view token, std::vector<std::string>& out) override {
-    for (size_t n = 0; n < spec_.start && token.starts_with(spec_.content); ++n) token.remove_prefix(spec_.content.size());
-    for (size_t n = 0; n < spec_.stop && token.ends_with(spec_.content); ++n) token.remove_suffix(spec_.content.size());
+    for (size_t n = 0; n < spec_.start && token.starts_with(spec_.content); ++n)
+      token.remove_prefix(spec_.content.size());
+    for (size_t n = 0; n < spec_.stop && token.ends_with(spec_.content); ++n)
+      token.remove_suffix(spec_.content.size());
     out.emplace_back(token);
   }
 
@@ -139,20 +141,23 @@ class StripTextStage : public DecodeStage {
 
 std::string replaced(const Replacer& spec, std::string_view text) {
   auto result = spec.apply(text);
-  return result.is_ok() ? std::move(result).value() : std::string(text);  // past a limit the text stays as it is
+  return result.is_ok() ? std::move(result).value()
+                        : std::string(text);  // past a limit the text stays as it is
 }
 
 class ReplaceTokenStage : public PassStage {
  public:
   explicit ReplaceTokenStage(const Replacer& spec) : spec_(spec) {}
-  void push(std::string_view token, std::vector<std::string>& out) override { out.push_back(replaced(spec_, token)); }
+  void push(std::string_view token, std::vector<std::string>& out) override {
+    out.push_back(replaced(spec_, token));
+  }
 
  private:
   const Replacer& spec_;
 };
 
-// Replaces in one text that comes in chunks. A string may lie across chunks, so its possible beginnings wait; where a regex
-// ends its match cannot be known before the text ends.
+// Replaces in one text that comes in chunks. A string may lie across chunks, so its possible beginnings wait;
+// where a regex ends its match cannot be known before the text ends.
 class ReplaceTextStage : public DecodeStage {
  public:
   explicit ReplaceTextStage(const Replacer& spec) : spec_(spec) {}
@@ -192,7 +197,8 @@ std::unique_ptr<DecodeStage> make_stage(const Decoder::Step& step, bool fused) {
     return std::make_unique<ByteFallbackStage>();
   }
   if (std::holds_alternative<Decoder::Join>(step)) return std::make_unique<JoinStage>();
-  if (const auto* metaspace = std::get_if<Decoder::Metaspace>(&step)) return std::make_unique<MetaspaceStage>(*metaspace);
+  if (const auto* metaspace = std::get_if<Decoder::Metaspace>(&step))
+    return std::make_unique<MetaspaceStage>(*metaspace);
   if (const auto* strip = std::get_if<Decoder::Strip>(&step)) {
     if (fused) return std::make_unique<StripTextStage>(*strip);
     return std::make_unique<StripTokenStage>(*strip);

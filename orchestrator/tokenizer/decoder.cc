@@ -32,7 +32,8 @@ Result<Decoder::Step> parse_step(const Json& part, const std::string& kind) {
     Decoder::Metaspace step;
     MOESTRO_ASSIGN_OR_RETURN(step.replacement, read_char(part, "replacement"));
     MOESTRO_ASSIGN_OR_RETURN(const bool prefix, read_bool(part, "add_prefix_space", true));
-    MOESTRO_ASSIGN_OR_RETURN(const std::string scheme, read_string_or(part, "prepend_scheme", prefix ? "always" : "never"));
+    MOESTRO_ASSIGN_OR_RETURN(const std::string scheme,
+                             read_string_or(part, "prepend_scheme", prefix ? "always" : "never"));
     step.drop_first = scheme != "never";
     return Step(std::move(step));
   }
@@ -59,10 +60,14 @@ int byte_of_fallback_token(std::string_view token) {
   int value = 0;
   for (const char c : token.substr(3, 2)) {
     int digit;
-    if (c >= '0' && c <= '9') digit = c - '0';
-    else if (c >= 'A' && c <= 'F') digit = c - 'A' + 10;
-    else if (c >= 'a' && c <= 'f') digit = c - 'a' + 10;
-    else return -1;
+    if (c >= '0' && c <= '9')
+      digit = c - '0';
+    else if (c >= 'A' && c <= 'F')
+      digit = c - 'A' + 10;
+    else if (c >= 'a' && c <= 'f')
+      digit = c - 'a' + 10;
+    else
+      return -1;
     value = value * 16 + digit;
   }
   return value;
@@ -90,8 +95,9 @@ Status Decoder::add(const Json& part, int depth) {
   if (steps_.size() >= kStepsMax) return invalid_argument("the decoder has more than 64 steps");
   auto step = parse_step(part, kind);
   if (!step.is_ok()) {
-    return step.status().code() == Code::kUnsupported ? step.status()
-                                                      : step.status().with_context(std::string(kWhere) + " " + kind);
+    return step.status().code() == Code::kUnsupported
+               ? step.status()
+               : step.status().with_context(std::string(kWhere) + " " + kind);
   }
   steps_.push_back(std::move(step).value());
   return Status::ok();
@@ -107,19 +113,23 @@ std::string Decoder::token_bytes(std::string_view token) const {
     } else if (std::holds_alternative<ByteLevel>(step)) {
       return bytes_of_byte_level(text);
     } else if (std::holds_alternative<ByteFallback>(step)) {
-      if (const int byte = byte_of_fallback_token(text); byte >= 0) return std::string(1, static_cast<char>(byte));
+      if (const int byte = byte_of_fallback_token(text); byte >= 0)
+        return std::string(1, static_cast<char>(byte));
     }
   }
   return text;
 }
 
-DecodeStream Decoder::stream() const { return DecodeStream(*this); }
+DecodeStream Decoder::stream() const {
+  return DecodeStream(*this);
+}
 
 DecodeStream::DecodeStream(const Decoder& decoder) {
   bool fused = false;
   for (const Decoder::Step& step : decoder.steps_) {
     stages_.push_back(make_stage(step, fused));
-    fused = fused || std::holds_alternative<Decoder::Fuse>(step) || std::holds_alternative<Decoder::ByteLevel>(step);
+    fused = fused || std::holds_alternative<Decoder::Fuse>(step) ||
+            std::holds_alternative<Decoder::ByteLevel>(step);
   }
 }
 
@@ -135,7 +145,9 @@ std::string DecodeStream::run(std::vector<std::string> tokens, size_t first_stag
   return text;
 }
 
-std::string DecodeStream::push(std::string_view token) { return run({std::string(token)}, 0); }
+std::string DecodeStream::push(std::string_view token) {
+  return run({std::string(token)}, 0);
+}
 
 std::string DecodeStream::finish() {
   std::string text;

@@ -14,13 +14,17 @@ namespace {
 constexpr std::string_view kWhere = "the normalizer";
 constexpr size_t kStepsMax = 256;
 
-// No sound normalizer makes text this much longer; a hostile one could otherwise ask for any amount of memory.
-size_t growth_limit(std::string_view text) { return 64 * text.size() + 65536; }
+// No sound normalizer makes text this much longer; a hostile one could otherwise ask for any amount of
+// memory.
+size_t growth_limit(std::string_view text) {
+  return 64 * text.size() + 65536;
+}
 
 Result<std::string> unicode_form(std::string_view text, int options) {
   utf8proc_uint8_t* mapped = nullptr;
-  const auto n = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
-                              &mapped, static_cast<utf8proc_option_t>(options | UTF8PROC_STABLE));
+  const auto n = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                              static_cast<utf8proc_ssize_t>(text.size()), &mapped,
+                              static_cast<utf8proc_option_t>(options | UTF8PROC_STABLE));
   if (n < 0) return internal_error(std::string("Unicode normalization failed: ") + utf8proc_errmsg(n));
   std::string out(reinterpret_cast<const char*>(mapped), static_cast<size_t>(n));
   std::free(mapped);
@@ -163,13 +167,18 @@ Result<std::string> Normalizer::run(const Step& step, std::string_view text) {
   if (const auto* form = std::get_if<Form>(&step)) {
     if (is_ascii(text)) return std::string(text);
     switch (*form) {
-      case Form::kNfc: return unicode_form(text, UTF8PROC_COMPOSE);
-      case Form::kNfd: return unicode_form(text, UTF8PROC_DECOMPOSE);
-      case Form::kNfkc: return unicode_form(text, UTF8PROC_COMPOSE | UTF8PROC_COMPAT);
-      case Form::kNfkd: return unicode_form(text, UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
+      case Form::kNfc:
+        return unicode_form(text, UTF8PROC_COMPOSE);
+      case Form::kNfd:
+        return unicode_form(text, UTF8PROC_DECOMPOSE);
+      case Form::kNfkc:
+        return unicode_form(text, UTF8PROC_COMPOSE | UTF8PROC_COMPAT);
+      case Form::kNfkd:
+        return unicode_form(text, UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
     }
   }
-  if (const auto* prepend = std::get_if<Prepend>(&step)) return text.empty() ? std::string() : prepend->text + std::string(text);
+  if (const auto* prepend = std::get_if<Prepend>(&step))
+    return text.empty() ? std::string() : prepend->text + std::string(text);
   if (const auto* replacer = std::get_if<Replacer>(&step)) return replacer->apply(text);
   if (const auto* edges = std::get_if<Strip>(&step)) return strip(text, edges->left, edges->right);
   if (std::holds_alternative<Lowercase>(step)) return map_characters(text, append_lower);

@@ -29,8 +29,8 @@ Result<std::vector<TokenId>> ids_of_special(const Json& part, const std::string&
 // "sep": ["</s>", 2]
 Result<TokenId> id_of_named(const Json& part, const char* key) {
   const Json* pair = member(part, key);
-  if (pair == nullptr || !pair->is_array() || pair->size() != 2 || !(*pair)[1].is_number_integer() || (*pair)[1] < 0 ||
-      (*pair)[1] > INT32_MAX) {
+  if (pair == nullptr || !pair->is_array() || pair->size() != 2 || !(*pair)[1].is_number_integer() ||
+      (*pair)[1] < 0 || (*pair)[1] > INT32_MAX) {
     return invalid_argument("'" + std::string(key) + "' must be a token and its id");
   }
   return (*pair)[1].get<TokenId>();
@@ -78,7 +78,8 @@ Status PostProcessor::add_template(const Json& part) {
       if (side.size() > kIdsMax) return invalid_argument("adds more than 1024 ids");
     } else if (const Json* sequence = member(item, "Sequence")) {
       MOESTRO_ASSIGN_OR_RETURN(const std::string name, read_string(*sequence, "id"));
-      if (name != "A" || seen_text) return unsupported("a template for one text must hold the sequence A once");
+      if (name != "A" || seen_text)
+        return unsupported("a template for one text must hold the sequence A once");
       seen_text = true;
     } else {
       return invalid_argument("'single' must hold SpecialToken and Sequence entries");

@@ -12,7 +12,8 @@ struct Part {
 };
 
 void find_literal(std::string_view literal, std::string_view text, std::vector<Match>& matches) {
-  for (size_t at = text.find(literal); at != std::string_view::npos; at = text.find(literal, at + literal.size())) {
+  for (size_t at = text.find(literal); at != std::string_view::npos;
+       at = text.find(literal, at + literal.size())) {
     matches.push_back({at, at + literal.size()});
   }
 }
@@ -60,8 +61,10 @@ void rewrite(Pieces& pieces, Fn fn) {
 
 Status PreTokenizer::find(const Split& split, std::string_view text, std::vector<Match>& matches) {
   if (!split.regex.empty()) return split.regex.front().find_all(text, matches);
-  if (split.in_class != nullptr) find_class(split.in_class, text, matches);
-  else find_literal(split.literal, text, matches);
+  if (split.in_class != nullptr)
+    find_class(split.in_class, text, matches);
+  else
+    find_literal(split.literal, text, matches);
   return Status::ok();
 }
 
@@ -69,7 +72,8 @@ Status PreTokenizer::run(const Split& split, Pieces& pieces) {
   std::vector<Match> out, matches;
   for (const Match& piece : pieces.ranges) {
     matches.clear();
-    MOESTRO_RETURN_IF_ERROR(find(split, std::string_view(pieces.text).substr(piece.begin, piece.end - piece.begin), matches));
+    MOESTRO_RETURN_IF_ERROR(
+        find(split, std::string_view(pieces.text).substr(piece.begin, piece.end - piece.begin), matches));
     const auto parts = alternate(matches, piece.end - piece.begin, split.invert);
     const auto emit = [&](size_t first, size_t last) {  // parts [first, last) as one piece
       push(out, {piece.begin + parts[first].range.begin, piece.begin + parts[last - 1].range.end});
@@ -78,7 +82,8 @@ Status PreTokenizer::run(const Split& split, Pieces& pieces) {
       size_t next = i + 1;
       const bool matched = parts[i].matched;
       switch (split.behavior) {
-        case Behavior::kIsolated: break;
+        case Behavior::kIsolated:
+          break;
         case Behavior::kRemoved:
           if (matched) {
             i = next;
@@ -108,10 +113,13 @@ Status PreTokenizer::run(const Metaspace& metaspace, Pieces& pieces) {
   rewrite(pieces, [&](size_t index, std::string_view piece, std::string& text) {
     const bool wanted = metaspace.scheme == Scheme::kAlways ||
                         (metaspace.scheme == Scheme::kFirst && index == 0 && pieces.at_start);
-    if (wanted && !piece.starts_with(' ') && !piece.starts_with(metaspace.replacement)) text += metaspace.replacement;
+    if (wanted && !piece.starts_with(' ') && !piece.starts_with(metaspace.replacement))
+      text += metaspace.replacement;
     for (const char c : piece) {
-      if (c == ' ') text += metaspace.replacement;
-      else text += c;
+      if (c == ' ')
+        text += metaspace.replacement;
+      else
+        text += c;
     }
   });
   if (!metaspace.split) return Status::ok();

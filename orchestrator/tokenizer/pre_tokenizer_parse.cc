@@ -68,7 +68,8 @@ Result<PreTokenizer::Step> PreTokenizer::parse_step(const Json& part, const std:
     return Step(std::move(split));
   }
   if (kind == "Whitespace") {
-    MOESTRO_ASSIGN_OR_RETURN(Regex words, Regex::compile(R"(\w+|[^\w\s]+)"));
+    MOESTRO_ASSIGN_OR_RETURN(Regex words,
+                             Regex::compile(R"([\w\x{200C}\x{200D}]+|[^\w\s\x{200C}\x{200D}]+)"));
     split.regex.push_back(std::move(words));
     split.behavior = Behavior::kRemoved;
     split.invert = true;
@@ -101,7 +102,8 @@ Result<PreTokenizer::Step> PreTokenizer::parse_split(const Json& part) {
   if (pattern == nullptr || !pattern->is_object()) return invalid_argument("'pattern' must be an object");
   if (member(*pattern, "String") != nullptr) {
     MOESTRO_ASSIGN_OR_RETURN(split.literal, read_string(*pattern, "String"));
-    if (split.literal.empty()) return unsupported("the pre-tokenizer Split at the empty string is not supported");
+    if (split.literal.empty())
+      return unsupported("the pre-tokenizer Split at the empty string is not supported");
     return Step(std::move(split));
   }
   MOESTRO_ASSIGN_OR_RETURN(const std::string source, read_string(*pattern, "Regex"));
@@ -115,11 +117,16 @@ Result<PreTokenizer::Step> PreTokenizer::parse_metaspace(const Json& part) {
   MOESTRO_ASSIGN_OR_RETURN(metaspace.replacement, read_char(part, "replacement"));
   MOESTRO_ASSIGN_OR_RETURN(metaspace.split, read_bool(part, "split", true));
   MOESTRO_ASSIGN_OR_RETURN(const bool prefix, read_bool(part, "add_prefix_space", true));
-  MOESTRO_ASSIGN_OR_RETURN(const std::string scheme, read_string_or(part, "prepend_scheme", prefix ? "always" : "never"));
-  if (scheme == "always") metaspace.scheme = Scheme::kAlways;
-  else if (scheme == "first") metaspace.scheme = Scheme::kFirst;
-  else if (scheme == "never") metaspace.scheme = Scheme::kNever;
-  else return unknown_kind("the prepend_scheme of Metaspace", scheme);
+  MOESTRO_ASSIGN_OR_RETURN(const std::string scheme,
+                           read_string_or(part, "prepend_scheme", prefix ? "always" : "never"));
+  if (scheme == "always")
+    metaspace.scheme = Scheme::kAlways;
+  else if (scheme == "first")
+    metaspace.scheme = Scheme::kFirst;
+  else if (scheme == "never")
+    metaspace.scheme = Scheme::kNever;
+  else
+    return unknown_kind("the prepend_scheme of Metaspace", scheme);
   return Step(std::move(metaspace));
 }
 

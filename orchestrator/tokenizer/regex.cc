@@ -11,7 +11,8 @@ namespace {
 constexpr size_t kPatternBytesMax = 32 * 1024;
 constexpr uint32_t kHeapKibMax = 64 * 1024;
 
-// Oniguruma's \s is White_Space (PCRE2's also has U+180E) and its \w has marks and connectors (PCRE2 10.42's has not).
+// Oniguruma's \s is White_Space (PCRE2's also has U+180E) and its \w has marks and connectors (PCRE2 10.42's
+// has not).
 constexpr std::string_view kSpaceItems =
     "\\t-\\r\\x20\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}";
 constexpr std::string_view kWordItems = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
@@ -22,7 +23,8 @@ std::string shown(std::string_view pattern) {
   return "the regex '" + lossy_utf8(text) + "'";
 }
 
-// Rewrites what the two dialects read differently; what has no equivalent is refused rather than read wrongly.
+// Rewrites what the two dialects read differently; what has no equivalent is refused rather than read
+// wrongly.
 class Translator {
  public:
   explicit Translator(std::string_view pattern) : in_(pattern) {}
@@ -35,8 +37,10 @@ class Translator {
       } else if (in_class_) {
         MOESTRO_RETURN_IF_ERROR(class_character(c));
       } else {
-        if (c == '[') open_class();
-        else copy(1);
+        if (c == '[')
+          open_class();
+        else
+          copy(1);
       }
     }
     return std::move(out_);
@@ -62,7 +66,8 @@ class Translator {
       if (end != std::string_view::npos) return copy(end + 2 - pos_), Status::ok();
     }
     if (c == '[') return unsupported(shown(in_) + " has a class inside a class, which is not supported");
-    if (two == "&&") return unsupported(shown(in_) + " has an intersection of classes (&&), which is not supported");
+    if (two == "&&")
+      return unsupported(shown(in_) + " has an intersection of classes (&&), which is not supported");
     if (c == ']') in_class_ = false;
     copy(1);
     return Status::ok();
@@ -121,7 +126,8 @@ struct Regex::Code {
 
 Result<Regex> Regex::compile(std::string_view pattern) {
   if (pattern.size() > kPatternBytesMax) {
-    return invalid_argument(shown(pattern) + " is longer than " + std::to_string(kPatternBytesMax) + " bytes");
+    return invalid_argument(shown(pattern) + " is longer than " + std::to_string(kPatternBytesMax) +
+                            " bytes");
   }
   MOESTRO_ASSIGN_OR_RETURN(const std::string translated, Translator(pattern).run());
   auto code = std::make_shared<Code>();
@@ -132,13 +138,15 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   if (!context) return exhausted("out of memory while compiling " + shown(pattern));
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   code->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get());
+                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
+                             &offset, context.get());
   if (code->code == nullptr) {
     char message[160] = {};
     pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(message), sizeof message);
     return invalid_argument(shown(pattern) + " does not compile: " + message);
   }
-  pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE);  // where it cannot, the interpreter gives the same matches
+  pcre2_jit_compile(code->code,
+                    PCRE2_JIT_COMPLETE);  // where it cannot, the interpreter gives the same matches
   Regex regex;
   regex.code_ = std::move(code);
   regex.pattern_ = pattern;
@@ -150,7 +158,8 @@ Status Regex::find_all(std::string_view text, std::vector<Match>& out) const {
   MatchState state;
   state.data = pcre2_match_data_create_from_pattern(code_->code, nullptr);
   state.context = pcre2_match_context_create(nullptr);
-  if (state.data == nullptr || state.context == nullptr) return exhausted("out of memory while matching a regex");
+  if (state.data == nullptr || state.context == nullptr)
+    return exhausted("out of memory while matching a regex");
   // Grows with the text, because "spaces up to the end" rightly steps back over every one of them once.
   const uint64_t steps_max = 100'000 + 64 * static_cast<uint64_t>(text.size());
   pcre2_set_match_limit(state.context, static_cast<uint32_t>(std::min<uint64_t>(steps_max, UINT32_MAX)));
@@ -158,9 +167,11 @@ Status Regex::find_all(std::string_view text, std::vector<Match>& out) const {
 
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   for (size_t pos = 0; pos <= text.size();) {
-    int rc = pcre2_match(code_->code, subject, text.size(), pos, PCRE2_NO_UTF_CHECK, state.data, state.context);
+    int rc =
+        pcre2_match(code_->code, subject, text.size(), pos, PCRE2_NO_UTF_CHECK, state.data, state.context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
-      rc = pcre2_match(code_->code, subject, text.size(), pos, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, state.data, state.context);
+      rc = pcre2_match(code_->code, subject, text.size(), pos, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, state.data,
+                       state.context);
     }
     if (rc == PCRE2_ERROR_NOMATCH) break;
     if (rc < 0) return exhausted(shown(pattern_) + " needs too many steps on this text");

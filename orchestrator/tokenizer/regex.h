@@ -17,10 +17,12 @@ struct Match {
 
 class Regex {
  public:
-  /// Errors: kInvalidArgument for a pattern that does not compile, kUnsupported for Oniguruma syntax without an equivalent.
+  /// Errors: kInvalidArgument for a pattern that does not compile, kUnsupported for Oniguruma syntax without
+  /// an equivalent.
   static Result<Regex> compile(std::string_view pattern);
 
-  /// Appends all matches in `text` (valid UTF-8), left to right, not overlapping. Errors: kExhausted at the match limit.
+  /// Appends all matches in `text` (valid UTF-8), left to right, not overlapping. Errors: kExhausted at the
+  /// match limit.
   Status find_all(std::string_view text, std::vector<Match>& out) const;
 
  private:

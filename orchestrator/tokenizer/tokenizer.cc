@@ -50,7 +50,8 @@ void TokenizerData::name_tokens() {
   }
 }
 
-Status TokenizerData::encode_normalized(std::string_view text, bool at_start, std::vector<TokenId>& out) const {
+Status TokenizerData::encode_normalized(std::string_view text, bool at_start,
+                                        std::vector<TokenId>& out) const {
   for (const Segment& segment : added.split(text, true)) {
     if (segment.id >= 0) {
       out.push_back(segment.id);
@@ -62,7 +63,8 @@ Status TokenizerData::encode_normalized(std::string_view text, bool at_start, st
     pieces.at_start = at_start && segment.begin == 0;
     MOESTRO_RETURN_IF_ERROR(pre_tokenizer.apply(pieces));
     for (const Match& piece : pieces.ranges) {
-      MOESTRO_RETURN_IF_ERROR(model.tokenize(std::string_view(pieces.text).substr(piece.begin, piece.end - piece.begin), out));
+      MOESTRO_RETURN_IF_ERROR(
+          model.tokenize(std::string_view(pieces.text).substr(piece.begin, piece.end - piece.begin), out));
     }
   }
   return Status::ok();
@@ -74,18 +76,21 @@ constexpr size_t kTextBytesMax = size_t{256} << 20;
 
 Result<std::shared_ptr<const TokenizerData>> build(const Json& json) {
   const Json* model = member(json, "model");
-  if (model == nullptr) return invalid_argument("it has no model: this is not a tokenizer.json of Hugging Face tokenizers");
+  if (model == nullptr)
+    return invalid_argument("it has no model: this is not a tokenizer.json of Hugging Face tokenizers");
   auto data = std::make_shared<TokenizerData>();
   MOESTRO_ASSIGN_OR_RETURN(data->model, BpeModel::parse(*model));
   MOESTRO_ASSIGN_OR_RETURN(data->normalizer, Normalizer::parse(member(json, "normalizer")));
   MOESTRO_ASSIGN_OR_RETURN(data->pre_tokenizer, PreTokenizer::parse(member(json, "pre_tokenizer")));
-  MOESTRO_ASSIGN_OR_RETURN(data->added, AddedTokens::parse(member(json, "added_tokens"), data->model, data->normalizer));
+  MOESTRO_ASSIGN_OR_RETURN(data->added,
+                           AddedTokens::parse(member(json, "added_tokens"), data->model, data->normalizer));
   MOESTRO_ASSIGN_OR_RETURN(data->post_processor, PostProcessor::parse(member(json, "post_processor")));
   MOESTRO_ASSIGN_OR_RETURN(data->decoder, Decoder::parse(member(json, "decoder")));
   data->name_tokens();
   for (const auto* ids : {&data->post_processor.before, &data->post_processor.after}) {
     for (const TokenId id : *ids) {
-      if (data->skips(id, false)) return invalid_argument("the post-processor adds id " + std::to_string(id) + ", which no token has");
+      if (data->skips(id, false))
+        return invalid_argument("the post-processor adds id " + std::to_string(id) + ", which no token has");
     }
   }
   return std::shared_ptr<const TokenizerData>(std::move(data));
@@ -137,7 +142,8 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view utf8, bool add_s
     MOESTRO_ASSIGN_OR_RETURN(const std::string normalized, data_->normalizer.apply(raw));
     MOESTRO_RETURN_IF_ERROR(data_->encode_normalized(normalized, at_start, ids));
   }
-  if (add_special_tokens) ids.insert(ids.end(), data_->post_processor.after.begin(), data_->post_processor.after.end());
+  if (add_special_tokens)
+    ids.insert(ids.end(), data_->post_processor.after.begin(), data_->post_processor.after.end());
   return ids;
 }
 
@@ -151,10 +157,13 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) c
   return text;
 }
 
-int64_t Tokenizer::vocab_size() const { return static_cast<int64_t>(data_->tokens.size()); }
+int64_t Tokenizer::vocab_size() const {
+  return static_cast<int64_t>(data_->tokens.size());
+}
 
 std::optional<TokenId> Tokenizer::id_of(std::string_view token) const {
-  if (const auto it = data_->added_ids.find(std::string(token)); it != data_->added_ids.end()) return it->second;
+  if (const auto it = data_->added_ids.find(std::string(token)); it != data_->added_ids.end())
+    return it->second;
   const TokenId id = data_->model.id_of(token);
   return id < 0 ? std::nullopt : std::optional<TokenId>(id);
 }
@@ -167,9 +176,13 @@ std::string Tokenizer::token_bytes(TokenId id) const {
   return data_->skips(id, false) ? std::string() : data_->decoder.token_bytes(data_->tokens[id]);
 }
 
-std::string Tokenizer::token_text(TokenId id) const { return tok::lossy_utf8(token_bytes(id)); }
+std::string Tokenizer::token_text(TokenId id) const {
+  return tok::lossy_utf8(token_bytes(id));
+}
 
-bool Tokenizer::is_special(TokenId id) const { return !data_->skips(id, false) && data_->special[id]; }
+bool Tokenizer::is_special(TokenId id) const {
+  return !data_->skips(id, false) && data_->special[id];
+}
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
     : data_(tokenizer.data_),
@@ -187,6 +200,8 @@ std::string StreamDecoder::push(TokenId id) {
   return data_->skips(id, skip_special_) ? std::string() : stream_->push(data_->tokens[id]);
 }
 
-std::string StreamDecoder::finish() { return stream_->finish(); }
+std::string StreamDecoder::finish() {
+  return stream_->finish();
+}
 
 }  // namespace moestro

@@ -20,21 +20,23 @@ struct TokenizerData;
 class DecodeStream;
 }  // namespace tok
 
-/// Immutable; copies share one body, so passing it by value is cheap. Every const function may be called from any thread.
+/// Immutable; copies share one body, so passing it by value is cheap. Every const function may be called from
+/// any thread.
 class Tokenizer {
  public:
-  /// Errors: kInvalidArgument for what is not a tokenizer.json, kUnsupported naming the kind of a part that is not known.
-  /// "truncation" and "padding" are not applied: the caller decides what does not fit.
+  /// Errors: kInvalidArgument for what is not a tokenizer.json, kUnsupported naming the kind of a part that
+  /// is not known. "truncation" and "padding" are not applied: the caller decides what does not fit.
   static Result<Tokenizer> from_json(std::string_view json);
   /// Reads `path` (a tokenizer.json, or a directory that holds one).
   static Result<Tokenizer> load(const std::filesystem::path& path);
 
-  /// The ids of `utf8`. `add_special_tokens` applies the post-processor (the BOS token and the like); special tokens written
-  /// out in the text are recognised either way. Errors: kInvalidArgument if the text is not UTF-8 (naming the byte),
-  /// kExhausted if a pattern of the file runs away on this text.
+  /// The ids of `utf8`. `add_special_tokens` applies the post-processor (the BOS token and the like); special
+  /// tokens written out in the text are recognised either way. Errors: kInvalidArgument if the text is not
+  /// UTF-8 (naming the byte), kExhausted if a pattern of the file runs away on this text.
   Result<std::vector<TokenId>> encode(std::string_view utf8, bool add_special_tokens) const;
 
-  /// The text of `ids`, always valid UTF-8: bytes that form no character become U+FFFD. Unknown ids give no text.
+  /// The text of `ids`, always valid UTF-8: bytes that form no character become U+FFFD. Unknown ids give no
+  /// text.
   std::string decode(std::span<const TokenId> ids, bool skip_special) const;
 
   /// One more than the highest id, added tokens included.
@@ -54,9 +56,9 @@ class Tokenizer {
   std::shared_ptr<const tok::TokenizerData> data_;
 };
 
-/// Decodes token by token. The pieces it returns, joined, equal Tokenizer::decode of all ids; a piece never ends inside a
-/// character, and no piece is taken back later. Text that a later token could still change (the first bytes of a character,
-/// a run of byte-fallback tokens) is held until it is certain.
+/// Decodes token by token. The pieces it returns, joined, equal Tokenizer::decode of all ids; a piece never
+/// ends inside a character, and no piece is taken back later. Text that a later token could still change (the
+/// first bytes of a character, a run of byte-fallback tokens) is held until it is certain.
 class StreamDecoder {
  public:
   StreamDecoder(const Tokenizer& tokenizer, bool skip_special);
@@ -64,8 +66,8 @@ class StreamDecoder {
   StreamDecoder(StreamDecoder&&) noexcept;
   StreamDecoder& operator=(StreamDecoder&&) noexcept;
 
-  /// Tokens that come before the text wanted (the prompt): their own text is dropped, but what follows is decoded as their
-  /// continuation, so that a leading space which only starts of texts lose is kept.
+  /// Tokens that come before the text wanted (the prompt): their own text is dropped, but what follows is
+  /// decoded as their continuation, so that a leading space which only starts of texts lose is kept.
   void prime(std::span<const TokenId> context);
   /// The text that `id` makes certain; often empty.
   std::string push(TokenId id);

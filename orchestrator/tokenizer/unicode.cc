@@ -14,14 +14,17 @@ size_t announced_length(unsigned char lead) {
   return 0;
 }
 
-// Whether `byte` may be the second byte after `lead`: no overlong forms, no surrogates, nothing above U+10FFFF.
+// Whether `byte` may be the second byte after `lead`: no overlong forms, no surrogates, nothing above
+// U+10FFFF.
 bool second_byte_fits(unsigned char lead, unsigned char byte) {
   const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   return byte >= low && byte <= high;
 }
 
-bool is_continuation(unsigned char byte) { return (byte & 0xC0) == 0x80; }
+bool is_continuation(unsigned char byte) {
+  return (byte & 0xC0) == 0x80;
+}
 
 }  // namespace
 
@@ -41,14 +44,21 @@ size_t find_invalid_utf8(std::string_view bytes) {
 }
 
 CodePoint code_point_at(std::string_view text, size_t pos) {
-  const auto byte = [&](size_t k) { return static_cast<char32_t>(static_cast<unsigned char>(text[pos + k])); };
+  const auto byte = [&](size_t k) {
+    return static_cast<char32_t>(static_cast<unsigned char>(text[pos + k]));
+  };
   const size_t length = announced_length(static_cast<unsigned char>(text[pos]));
   switch (length) {
-    case 2: return {((byte(0) & 0x1F) << 6) | (byte(1) & 0x3F), 2};
-    case 3: return {((byte(0) & 0x0F) << 12) | ((byte(1) & 0x3F) << 6) | (byte(2) & 0x3F), 3};
+    case 2:
+      return {((byte(0) & 0x1F) << 6) | (byte(1) & 0x3F), 2};
+    case 3:
+      return {((byte(0) & 0x0F) << 12) | ((byte(1) & 0x3F) << 6) | (byte(2) & 0x3F), 3};
     case 4:
-      return {((byte(0) & 0x07) << 18) | ((byte(1) & 0x3F) << 12) | ((byte(2) & 0x3F) << 6) | (byte(3) & 0x3F), 4};
-    default: return {byte(0), 1};
+      return {
+          ((byte(0) & 0x07) << 18) | ((byte(1) & 0x3F) << 12) | ((byte(2) & 0x3F) << 6) | (byte(3) & 0x3F),
+          4};
+    default:
+      return {byte(0), 1};
   }
 }
 
@@ -59,21 +69,26 @@ void append_utf8(std::string& out, char32_t c) {
 }
 
 bool is_space(char32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
-         c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
 }
 
 bool is_numeric(char32_t c) {
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_NO: return true;
-    default: return false;
+    case UTF8PROC_CATEGORY_NO:
+      return true;
+    default:
+      return false;
   }
 }
 
 bool is_punctuation(char32_t c) {
-  if (c < 0x80) return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
+  if (c < 0x80)
+    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
+           (c >= '{' && c <= '~');
   const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
   return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
 }

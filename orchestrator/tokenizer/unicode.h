@@ -29,8 +29,8 @@ bool is_word(char32_t c);         ///< what \w matches: letters, marks, digits, 
 void append_lower(std::string& out, char32_t c);
 bool is_nonspacing_mark(char32_t c);  ///< general category Mn
 
-/// The bytes that two pieces share at their seam: turns bytes arriving in any portions into valid UTF-8, one U+FFFD for each
-/// maximal part of a broken character (as Rust's from_utf8_lossy and the WHATWG decoder do).
+/// The bytes that two pieces share at their seam: turns bytes arriving in any portions into valid UTF-8, one
+/// U+FFFD for each maximal part of a broken character (as Rust's from_utf8_lossy and the WHATWG decoder do).
 class LossyUtf8 {
  public:
   void push(std::string_view bytes, std::string& out);

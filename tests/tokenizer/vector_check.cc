@@ -1,5 +1,7 @@
-// vector_check TOKENIZER.json CASES.inp IDS.out: compares ids with reference vectors. The cases of CASES.inp are separated by
-// "\n__ggml_vocab_test__\n"; IDS.out has one line of ids per case, without special tokens. Exit 0 if all are equal.
+// vector_check TOKENIZER.json CASES.inp IDS.out: compares ids with reference vectors. The cases of CASES.inp
+// are separated by
+// "\n__ggml_vocab_test__\n"; IDS.out has one line of ids per case, without special tokens. Exit 0 if all are
+// equal.
 #include <fstream>
 #include <iostream>
 #include <sstream>
