@@ -1,0 +1,156 @@
+#include "tests/engine/engine_bench.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "store/pack/packer.h"
+
+namespace moestro::engine::testing {
+
+namespace fs = std::filesystem;
+
+TempDir::TempDir() {
+  static std::atomic<int> count{0};
+  path_ = fs::temp_directory_path() / ("moestro-engine-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
+  fs::create_directories(path_);
+}
+TempDir::~TempDir() {
+  std::error_code error;
+  fs::remove_all(path_, error);
+}
+
+std::vector<Fixture> fixtures() {
+  const char* root = std::getenv("MOESTRO_SOURCE_DIR");
+  const fs::path models = fs::path(root == nullptr ? "." : root) / "tests/fixtures/models";
+  std::vector<Fixture> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(models, error))
+    if (fs::exists(entry.path() / "reference.json")) found.push_back({entry.path().filename().string(), entry.path()});
+  std::sort(found.begin(), found.end(), [](const Fixture& a, const Fixture& b) { return a.name < b.name; });
+  return found;
+}
+
+const Fixture& any_fixture() {
+  static const std::vector<Fixture> all = fixtures();
+  MOESTRO_CHECK(!all.empty(), "tests/fixtures/models holds models; MOESTRO_SOURCE_DIR names the source tree");
+  return all.front();
+}
+
+std::vector<Reference> Fixture::prompts(const std::string& dtype) const {
+  std::ifstream file(dir / "reference.json");
+  const auto json = nlohmann::json::parse(file);
+  std::vector<Reference> out;
+  for (const auto& p : json.at(dtype).at("prompts"))
+    out.push_back({p.at("ids").get<std::vector<TokenId>>(), p.at("logprobs").get<std::vector<double>>(),
+                   p.at("greedy").get<std::vector<TokenId>>()});
+  return out;
+}
+
+const fs::path& packed(const Fixture& fixture, DType experts, DType dense) {
+  static TempDir root;
+  static std::map<std::string, fs::path> packs;
+  const std::string key = fixture.name + "-" + std::string(dtype_name(experts)) + "-" + std::string(dtype_name(dense));
+  const auto [it, fresh] = packs.try_emplace(key, root.path() / key);
+  if (fresh) {
+    const auto summary = store::pack_checkpoint(fixture.dir, it->second, {.experts = {experts}, .dense = dense}, {});
+    MOESTRO_CHECK(summary.is_ok(), summary.status().message());
+  }
+  return it->second;
+}
+
+Bench::Bench(const Fixture& fixture, BenchOptions options, const Wrap& wrap) {
+  ops_ = kernels::make_cpu_ops({.threads = options.threads, .deterministic = options.deterministic, .isa = kernels::best_isa()});
+  auto resident = store::ResidentSource::open(packed(fixture, options.experts, options.dense));
+  MOESTRO_CHECK(resident.is_ok(), resident.status().message());
+  source_ = std::move(*resident);
+  if (wrap) source_ = wrap(std::move(source_));
+  auto engine = Engine::create(options.engine, *source_, *ops_, clock_);
+  MOESTRO_CHECK(engine.is_ok(), engine.status().message());
+  engine_ = std::move(*engine);
+  plan_.model = options.engine.model;
+  for (int64_t b = engine_->limits().kv_blocks; b-- > 0;) free_.push_back(static_cast<uint32_t>(b));
+}
+
+PlanSequence& Bench::add(uint64_t id, const std::vector<TokenId>& tokens) {
+  const auto index = static_cast<uint32_t>(plan_.sequences.size());
+  PlanSequence& s = plan_.sequences.emplace_back();
+  s.id = SequenceId(id);
+  int64_t& length = lengths_[id];
+  for (const TokenId t : tokens) plan_.tokens.push_back({index, static_cast<int32_t>(length++), t});
+  auto& table = blocks_[id];
+  s.blocks_first = static_cast<uint32_t>(table.size());
+  while (static_cast<int64_t>(table.size()) * kernels::kKvBlockTokens < length) {
+    MOESTRO_CHECK(!free_.empty(), "the test's KV cache is large enough");
+    table.push_back(free_.back());
+    s.blocks.push_back(free_.back());
+    free_.pop_back();
+  }
+  return s;
+}
+
+Result<StepOutcome> Bench::run() {
+  plan_.id = PlanId(next_plan_++);
+  plan_.parent = PlanId(plan_.id.value - 1);
+  auto outcome = engine_->step(plan_);
+  plan_.sequences.clear();
+  plan_.tokens.clear();
+  plan_.released.clear();
+  plan_.kv_copies.clear();
+  return outcome;
+}
+
+void Bench::release(uint64_t id) {
+  auto& table = blocks_[id];
+  free_.insert(free_.end(), table.rbegin(), table.rend());
+  blocks_.erase(id);
+  lengths_.erase(id);
+  plan_.released.emplace_back(id);
+}
+
+std::vector<std::vector<float>> Bench::score(const std::vector<std::vector<TokenId>>& prompts, size_t chunk) {
+  std::vector<std::vector<float>> out(prompts.size());
+  const uint64_t base = next_sequence_;
+  next_sequence_ += prompts.size();
+  for (size_t first = 0;; first += chunk) {
+    std::vector<size_t> running;
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      if (first >= prompts[i].size()) continue;
+      const size_t last = std::min(first + chunk, prompts[i].size());
+      PlanSequence& s = add(base + i, {prompts[i].begin() + static_cast<std::ptrdiff_t>(first), prompts[i].begin() + static_cast<std::ptrdiff_t>(last)});
+      for (size_t p = first; p < last; ++p) s.score_targets.push_back(p + 1 < prompts[i].size() ? prompts[i][p + 1] : -1);
+      running.push_back(i);
+    }
+    if (running.empty()) break;
+    const auto outcome = run();
+    MOESTRO_CHECK(outcome.is_ok(), outcome.status().message());
+    for (size_t k = 0; k < running.size(); ++k) {
+      const SequenceOutcome& s = outcome->sequences[k];
+      MOESTRO_CHECK(s.status.is_ok(), s.status.message());
+      for (size_t p = 0; p < s.scores.size(); ++p)
+        if (first + p + 1 < prompts[running[k]].size()) out[running[k]].push_back(s.scores[p].logprob);
+    }
+  }
+  for (size_t i = 0; i < prompts.size(); ++i) release(base + i);
+  return out;
+}
+
+std::vector<TokenId> Bench::greedy(const std::vector<TokenId>& prompt, int count) {
+  const uint64_t id = next_sequence_++;
+  std::vector<TokenId> out, next = prompt;
+  for (int i = 0; i < count; ++i) {
+    add(id, next).sample = true;
+    const auto outcome = run();
+    MOESTRO_CHECK(outcome.is_ok() && outcome->sequences[0].status.is_ok(), "greedy decoding");
+    out.push_back(outcome->sequences[0].sampled.at(0).id);
+    next = {out.back()};
+  }
+  release(id);
+  return out;
+}
+
+}  // namespace moestro::engine::testing

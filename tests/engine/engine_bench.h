@@ -1,0 +1,88 @@
+#pragma once
+// What the engine tests share: a packed fixture, an engine over it, and a small scheduler that gives out KV blocks.
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "services/worker/engine/engine.h"
+#include "store/resident_source.h"
+
+namespace moestro::engine::testing {
+
+/// A directory that is gone at the end.
+class TempDir {
+ public:
+  TempDir();
+  ~TempDir();
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+struct Reference {
+  std::vector<TokenId> ids;
+  std::vector<double> logprobs;  ///< of ids[1:]
+  std::vector<TokenId> greedy;   ///< after ids
+};
+
+struct Fixture {
+  std::string name;
+  std::filesystem::path dir;
+  std::vector<Reference> prompts(const std::string& dtype) const;
+};
+/// The models of tests/fixtures/models.
+std::vector<Fixture> fixtures();
+/// Of every fixture, packed once per process: experts and dense weights at these precisions.
+const std::filesystem::path& packed(const Fixture& fixture, DType experts, DType dense);
+/// The first fixture, for tests that need any model.
+const Fixture& any_fixture();
+
+struct BenchOptions {
+  DType experts = DType::kF32, dense = DType::kF32;
+  bool deterministic = true;
+  int threads = 1;
+  EngineOptions engine = {.model = "m", .kv_tokens = 4096, .poison_kv = true};
+};
+
+/// An engine with its own source and operations; `wrap` may put a test double around the source.
+class Bench {
+ public:
+  using Wrap = std::function<std::unique_ptr<store::BlobSource>(std::unique_ptr<store::BlobSource>)>;
+  Bench(const Fixture& fixture, BenchOptions options = {}, const Wrap& wrap = {});
+
+  Engine& engine() { return *engine_; }
+  store::BlobSource& source() { return *source_; }
+
+  /// Adds tokens of sequence `id` at its next positions to the plan under construction.
+  PlanSequence& add(uint64_t id, const std::vector<TokenId>& tokens);
+  /// Runs the plan under construction.
+  Result<StepOutcome> run();
+  StepPlan& plan() { return plan_; }
+  void release(uint64_t id);
+
+  /// Log-probabilities of ids[1:], prompts in chunks of `chunk` tokens, all sequences in one batch. One list per prompt.
+  std::vector<std::vector<float>> score(const std::vector<std::vector<TokenId>>& prompts, size_t chunk);
+  std::vector<TokenId> greedy(const std::vector<TokenId>& prompt, int count);
+
+ private:
+  std::unique_ptr<kernels::Ops> ops_;
+  SteadyClock clock_;
+  std::unique_ptr<store::BlobSource> source_;
+  std::unique_ptr<Engine> engine_;
+  StepPlan plan_;
+  uint64_t next_plan_ = 1;
+  uint64_t next_sequence_ = 1000;
+  std::map<uint64_t, int64_t> lengths_;
+  std::map<uint64_t, std::vector<uint32_t>> blocks_;
+  std::vector<uint32_t> free_;
+};
+
+}  // namespace moestro::engine::testing

@@ -1,0 +1,96 @@
+#pragma once
+// A BlobSource where no expert is ever at hand at first: blobs arrive late, in random order, and memory that was
+// released is filled with NaN, so that whoever still reads it shows.
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "store/blob_source.h"
+
+namespace moestro::engine::testing {
+
+class LateSource final : public store::BlobSource {
+ public:
+  struct Options {
+    uint32_t seed = 1;
+    std::optional<uint32_t> broken_blob = std::nullopt;  ///< cannot be read
+    std::optional<std::pair<uint32_t, uint32_t>> swapped = std::nullopt;  ///< each delivers the other's bytes
+  };
+  LateSource(std::unique_ptr<store::BlobSource> inner, Options options) : inner_(std::move(inner)), options_(options), random_(options.seed) {}
+  ~LateSource() override { held_.clear(); }
+
+  const store::Manifest& manifest() const override { return inner_->manifest(); }
+  std::optional<store::Lease> try_pin(uint32_t blob) override {
+    if (manifest().blobs[blob].kind == store::BlobKind::kDense) return hold(blob);
+    ++counters_.misses;
+    return std::nullopt;
+  }
+  Status fetch(std::span<const uint32_t> blobs, store::WantedBy) override {
+    for (const uint32_t b : blobs) wanted_.push_back(b);
+    return Status::ok();
+  }
+  Result<store::Lease> next_arrival(std::chrono::milliseconds) override {
+    failed_.reset();
+    waited_holding_ = std::max(waited_holding_, experts_held());
+    if (wanted_.empty()) return unavailable("nothing was asked for");
+    if (++looks_ % 3 == 1) return unavailable("not yet");
+    const size_t i = random_() % wanted_.size();
+    const uint32_t blob = wanted_[i];
+    wanted_.erase(wanted_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (blob == options_.broken_blob) {
+      failed_ = blob;
+      return corrupt("blob " + std::to_string(blob) + " does not match its checksum");
+    }
+    return hold(blob);
+  }
+  std::optional<uint32_t> failed_blob() const override { return failed_; }
+  void cancel_fetches() override { wanted_.clear(); }
+  Counters counters() const override { return counters_; }
+
+  /// The most expert leases that were held while waiting.
+  size_t waited_holding() const { return waited_holding_; }
+
+ private:
+  struct Copy {
+    uint32_t blob;
+    std::vector<std::byte> bytes;
+  };
+  size_t experts_held() const {
+    size_t n = 0;
+    for (const Copy& c : held_) n += manifest().blobs[c.blob].kind == store::BlobKind::kExpert;
+    return n;
+  }
+  store::Lease hold(uint32_t blob) {
+    uint32_t content = blob;
+    if (options_.swapped && blob == options_.swapped->first) content = options_.swapped->second;
+    else if (options_.swapped && blob == options_.swapped->second) content = options_.swapped->first;
+    const store::Lease inner = std::move(*inner_->try_pin(content));
+    Copy& copy = held_.emplace_back(Copy{blob, {inner.data(), inner.data() + inner.length()}});
+    return store::Lease(this, blob, copy.bytes.data(), copy.bytes.size());
+  }
+  void unpin(uint32_t blob) override {
+    const auto it = std::find_if(held_.begin(), held_.end(), [&](const Copy& c) { return c.blob == blob; });
+    std::memset(it->bytes.data(), 0xff, it->bytes.size());  // NaN in every format but int8, whose scales are bf16
+    graveyard_.push_back(std::move(it->bytes));
+    if (graveyard_.size() > 64) graveyard_.pop_front();
+    held_.erase(it);
+  }
+
+  std::unique_ptr<store::BlobSource> inner_;
+  Options options_;
+  std::mt19937 random_;
+  std::deque<Copy> held_;
+  std::deque<std::vector<std::byte>> graveyard_;  ///< released memory stays mapped for a while, poisoned
+  std::vector<uint32_t> wanted_;
+  std::optional<uint32_t> failed_;
+  Counters counters_;
+  size_t waited_holding_ = 0;
+  int looks_ = 0;
+};
+
+}  // namespace moestro::engine::testing

@@ -1,0 +1,183 @@
+// What a plan may ask for, and that everything else is refused by name without harm.
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/engine/engine_bench.h"
+
+namespace moestro::engine::testing {
+namespace {
+
+class PlanTest : public ::testing::Test {
+ protected:
+  PlanTest() : bench_(any_fixture()), ids_(any_fixture().prompts("f32").front().ids) { ids_.resize(8); }
+
+  /// The one sequence of the plan fails with this in its message.
+  void expect_refused(const std::string& part) {
+    const auto outcome = bench_.run();
+    ASSERT_TRUE(outcome.is_ok()) << outcome.status().message();
+    EXPECT_FALSE(outcome->sequences.at(0).status.is_ok());
+    EXPECT_NE(outcome->sequences[0].status.message().find(part), std::string::npos) << outcome->sequences[0].status.message();
+  }
+  void expect_plan_refused(const std::string& part) {
+    const auto outcome = bench_.run();
+    ASSERT_FALSE(outcome.is_ok());
+    EXPECT_NE(outcome.status().message().find(part), std::string::npos) << outcome.status().message();
+  }
+
+  Bench bench_;
+  std::vector<TokenId> ids_;
+};
+
+TEST_F(PlanTest, WrongTokensAndPositions) {
+  bench_.add(1, {static_cast<TokenId>(bench_.engine().spec().vocab)});
+  expect_refused("outside the vocabulary");
+  bench_.add(2, {-7});
+  expect_refused("outside the vocabulary");
+  bench_.add(3, ids_);
+  bench_.plan().tokens[2].position = 7;
+  expect_refused("not consecutive");
+  bench_.add(4, ids_);
+  for (auto& t : bench_.plan().tokens) t.position -= 1;
+  expect_refused("outside the context");
+  bench_.add(5, {ids_[0]});
+  bench_.plan().tokens[0].position = std::numeric_limits<int32_t>::max();
+  expect_refused("outside the context");
+  bench_.add(6, {});
+  expect_refused("no tokens");
+}
+
+TEST_F(PlanTest, WrongBlocks) {
+  bench_.add(1, ids_).blocks = {1u << 30};
+  expect_refused("KV block");
+  bench_.add(2, ids_).blocks_first = 5;
+  expect_refused("block table");
+  bench_.add(3, ids_).blocks.clear();
+  expect_refused("has no KV block");
+  bench_.add(4, ids_).blocks.assign(100000, 0);
+  expect_refused("more KV blocks");
+  bench_.add(5, ids_);
+  bench_.plan().kv_copies.push_back({0, 1u << 31});
+  expect_plan_refused("KV copy");
+}
+
+TEST_F(PlanTest, WrongSampling) {
+  const auto with = [&](uint64_t id) -> Sampling& { return bench_.add(id, ids_).sampling; };
+  with(1).temperature = std::numeric_limits<float>::quiet_NaN();
+  expect_refused("temperature");
+  with(2).top_p = 0;
+  expect_refused("top_p");
+  with(3).min_p = 2;
+  expect_refused("min_p");
+  with(4).top_k = -1;
+  expect_refused("top_k");
+  with(5).logprobs = 100000;
+  expect_refused("logprobs");
+  bench_.add(6, ids_).score_targets = {1, 2};
+  expect_refused("score targets");
+  bench_.add(7, ids_).score_targets.assign(8, 1 << 30);
+  expect_refused("score target");
+}
+
+TEST_F(PlanTest, WrongPlans) {
+  bench_.add(1, ids_);
+  bench_.plan().tokens[3].sequence = 9;
+  expect_plan_refused("names no sequence");
+  bench_.add(2, ids_);
+  bench_.add(2, ids_);
+  expect_plan_refused("appears twice");
+  bench_.add(3, ids_);
+  bench_.add(4, ids_);
+  std::swap(bench_.plan().tokens[2], bench_.plan().tokens[9]);
+  expect_plan_refused("not consecutive");
+  bench_.add(5, std::vector<TokenId>(600, 1));
+  expect_plan_refused("at most 512");
+  bench_.plan().model = "another";
+  bench_.add(6, ids_);
+  expect_plan_refused("another");
+}
+
+TEST_F(PlanTest, ABadSequenceLeavesTheOthersAlone) {
+  const auto alone = bench_.score({ids_}, 100).front();
+  bench_.add(1, {-5});
+  PlanSequence& good = bench_.add(2, ids_);
+  good.score_targets.assign(ids_.begin() + 1, ids_.end());
+  good.score_targets.push_back(-1);
+  const auto outcome = bench_.run();
+  ASSERT_TRUE(outcome.is_ok());
+  EXPECT_FALSE(outcome->sequences[0].status.is_ok());
+  ASSERT_TRUE(outcome->sequences[1].status.is_ok());
+  for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(outcome->sequences[1].scores[i].logprob, alone[i]);
+}
+
+TEST_F(PlanTest, KvThatWasNeverWrittenIsNotRead) {
+  PlanSequence& s = bench_.add(1, ids_);
+  s.sample = true;
+  for (auto& t : bench_.plan().tokens) t.position += 4;
+  expect_refused("does not hold");
+  bench_.add(2, ids_);
+  ASSERT_TRUE(bench_.run()->sequences[0].status.is_ok());
+  bench_.engine().forget_all();  // a new KV epoch
+  bench_.add(2, {ids_[0]});
+  expect_refused("has no KV block");
+}
+
+TEST_F(PlanTest, ContinuesWithWhatTheParentSampled) {
+  bench_.add(1, ids_).sample = true;
+  const TokenId first = bench_.run()->sequences[0].sampled.at(0).id;
+  bench_.add(1, {kSampledByParent}).sample = true;
+  const auto piped = bench_.run();
+  ASSERT_TRUE(piped.is_ok() && piped->sequences[0].status.is_ok());
+  bench_.add(2, ids_);
+  ASSERT_TRUE(bench_.run().is_ok());
+  bench_.add(2, {first}).sample = true;
+  EXPECT_EQ(bench_.run()->sequences[0].sampled.at(0).id, piped->sequences[0].sampled.at(0).id);
+  bench_.add(2, {kSampledByParent});
+  bench_.plan().tokens[0].position += 0;
+  ASSERT_TRUE(bench_.run()->sequences[0].status.is_ok());
+  bench_.add(2, {kSampledByParent});
+  expect_refused("sampled nothing");
+}
+
+TEST_F(PlanTest, BlocksAreUsedAgain) {
+  const auto first = bench_.score({ids_}, 3).front();
+  for (int i = 0; i < 600; ++i) ASSERT_EQ(bench_.score({ids_}, 100).front(), first) << "round " << i;  // more than the cache has blocks
+}
+
+TEST_F(PlanTest, CopiedBlocksHoldTheSameKv) {
+  std::vector<TokenId> prompt = any_fixture().prompts("f32").front().ids;
+  prompt.resize(17, 1);
+  bench_.add(1, {prompt.begin(), prompt.begin() + 16});
+  const uint32_t source = bench_.plan().sequences[0].blocks[0];
+  ASSERT_TRUE(bench_.run()->sequences[0].status.is_ok());
+  bench_.add(1, {prompt[16]}).sample = true;
+  const TokenId expected = bench_.run()->sequences[0].sampled.at(0).id;
+  PlanSequence& fork = bench_.add(2, prompt);
+  fork.sample = true;
+  bench_.plan().kv_copies.push_back({source, fork.blocks[0]});
+  bench_.plan().tokens.erase(bench_.plan().tokens.begin(), bench_.plan().tokens.begin() + 16);
+  const auto outcome = bench_.run();
+  ASSERT_TRUE(outcome->sequences[0].status.is_ok()) << outcome->sequences[0].status.message();
+  EXPECT_EQ(outcome->sequences[0].sampled.at(0).id, expected);
+}
+
+TEST_F(PlanTest, ActivationsCountEveryPositionOnce) {
+  const auto& spec = bench_.engine().spec();
+  const auto total = [](const SequenceOutcome& s) {
+    int64_t n = 0;
+    for (const auto& c : s.activations) n += c.tokens;
+    return n;
+  };
+  bench_.add(1, ids_);
+  EXPECT_EQ(total(bench_.run()->sequences[0]), 8 * spec.moe_layers() * spec.moe().top_k);
+  PlanSequence& again = bench_.add(1, {ids_[7], ids_[0]});  // position 7 is computed a second time
+  again.blocks.clear();
+  for (auto& t : bench_.plan().tokens) t.position -= 1;
+  const auto outcome = bench_.run();
+  ASSERT_TRUE(outcome->sequences[0].status.is_ok()) << outcome->sequences[0].status.message();
+  EXPECT_EQ(total(outcome->sequences[0]), spec.moe_layers() * spec.moe().top_k);
+}
+
+}  // namespace
+}  // namespace moestro::engine::testing

@@ -1,0 +1,66 @@
+// The engine against Hugging Face transformers, on every fixture.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/engine/engine_bench.h"
+
+namespace moestro::engine::testing {
+namespace {
+
+std::string fixture_name(const ::testing::TestParamInfo<Fixture>& param) {
+  std::string name = param.param.name;
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return name;
+}
+
+class ReferenceTest : public ::testing::TestWithParam<Fixture> {
+ protected:
+  void compare(DType dtype, double bound, bool deterministic) {
+    Bench bench(GetParam(), {.experts = dtype, .dense = dtype, .deterministic = deterministic});
+    size_t positions = 0;
+    for (const Reference& r : GetParam().prompts(std::string(dtype_name(dtype)))) {
+      const auto scores = bench.score({r.ids}, r.ids.size()).front();
+      ASSERT_EQ(scores.size(), r.logprobs.size());
+      for (size_t i = 0; i < scores.size(); ++i) {
+        ASSERT_NEAR(scores[i], r.logprobs[i], bound) << "position " << i;
+        ++positions;
+      }
+    }
+    EXPECT_GT(positions, 0u);
+  }
+};
+
+TEST_P(ReferenceTest, LogProbabilitiesInF32) { compare(DType::kF32, 1e-3, true); }
+TEST_P(ReferenceTest, LogProbabilitiesInF32FastMode) { compare(DType::kF32, 1e-3, false); }
+TEST_P(ReferenceTest, LogProbabilitiesInBf16) { compare(DType::kBF16, 2e-2, true); }
+TEST_P(ReferenceTest, LogProbabilitiesInBf16FastMode) { compare(DType::kBF16, 2e-2, false); }
+
+TEST_P(ReferenceTest, GreedyTokensInF32) {
+  Bench bench(GetParam());
+  for (const Reference& r : GetParam().prompts("f32"))
+    EXPECT_EQ(bench.greedy(r.ids, static_cast<int>(r.greedy.size())), r.greedy);
+}
+
+TEST_P(ReferenceTest, Int8ExpertsAreClose) {
+  const Fixture& f = GetParam();
+  Bench bench(f, {.experts = DType::kInt8, .dense = DType::kF32});
+  double sum = 0, count = 0;
+  for (const Reference& r : f.prompts("f32")) {
+    const auto scores = bench.score({r.ids}, r.ids.size()).front();
+    for (size_t i = 0; i < scores.size(); ++i) {
+      ASSERT_TRUE(std::isfinite(scores[i]));
+      sum += std::abs(static_cast<double>(scores[i]) - r.logprobs[i]), ++count;
+    }
+  }
+  EXPECT_LT(sum / count, 0.1) << "the mean error of log-probabilities with int8 experts";
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, ReferenceTest, ::testing::ValuesIn(fixtures()), fixture_name);
+
+TEST(Fixtures, AreThere) { EXPECT_GE(fixtures().size(), 8u) << "four architectures, two variants each"; }
+
+}  // namespace
+}  // namespace moestro::engine::testing

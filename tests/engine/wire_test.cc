@@ -1,0 +1,115 @@
+#include <gtest/gtest.h>
+
+#include "common/wire/worker_messages_generated.h"
+#include "services/worker/wire/orchestrator_messages.h"
+
+namespace moestro::worker {
+namespace {
+
+using flatbuffers::FlatBufferBuilder;
+
+std::vector<std::byte> finish(FlatBufferBuilder& b, flatbuffers::Offset<wire::StepPlan> plan) {
+  wire::FinishWorkerMessageBuffer(b, wire::CreateWorkerMessage(b, wire::WorkerBody::StepPlan, plan.Union()));
+  const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());
+  return {begin, begin + b.GetSize()};
+}
+
+std::vector<std::byte> plan_message(int32_t parent, uint32_t tokens_max) {
+  FlatBufferBuilder b;
+  const std::vector<uint32_t> blocks = {4, 5};
+  const std::vector<int32_t> targets = {9, -1};
+  const auto sampling = wire::CreateSampling(b, 0.5f, 3, 0.9f, 0.1f, 77, 2, 4, tokens_max);
+  const auto sequence = wire::CreatePlanSequence(b, 12, 1, b.CreateVector(blocks), true, sampling, b.CreateVector(targets), 6);
+  const std::vector<wire::PlanToken> tokens = {{0, 30, 8, -1}, {0, 31, 9, parent}};
+  const auto batch = wire::CreateMicroBatch(b, b.CreateVector(&sequence, 1), b.CreateVectorOfStructs(tokens));
+  const std::vector<flatbuffers::Offset<wire::MicroBatch>> batches = {batch, batch};
+  const auto batch_list = b.CreateVector(batches);
+  const std::vector<uint64_t> released = {3};
+  const auto released_list = b.CreateVector(released);
+  const auto model = b.CreateString("m");
+  return finish(b, wire::CreateStepPlan(b, 5, 4, model, batch_list, 0, released_list));
+}
+
+TEST(WorkerWire, ReadsAPlanWithAllItSays) {
+  const auto said = read_orchestrator_message(plan_message(-1, 1));
+  ASSERT_TRUE(said.is_ok());
+  const auto& message = std::get<PlanMessage>(*said);
+  ASSERT_TRUE(message.plan.is_ok());
+  const engine::StepPlan& p = *message.plan;
+  EXPECT_EQ(p.id, PlanId(5));
+  EXPECT_EQ(p.parent, PlanId(4));
+  EXPECT_EQ(p.model, "m");
+  EXPECT_EQ(p.released, std::vector<SequenceId>{SequenceId(3)});
+  ASSERT_EQ(p.sequences.size(), 2u) << "micro-batches lie one after another";
+  const engine::PlanSequence& s = p.sequences[0];
+  EXPECT_EQ(s.id, SequenceId(12));
+  EXPECT_EQ(s.blocks_first, 1u);
+  EXPECT_EQ(s.blocks, (std::vector<uint32_t>{4, 5}));
+  EXPECT_TRUE(s.sample);
+  EXPECT_EQ(s.score_targets, (std::vector<TokenId>{9, -1}));
+  EXPECT_EQ(s.score_top, 6);
+  EXPECT_FLOAT_EQ(s.sampling.temperature, 0.5f);
+  EXPECT_EQ(s.sampling.top_k, 3);
+  EXPECT_FLOAT_EQ(s.sampling.top_p, 0.9f);
+  EXPECT_FLOAT_EQ(s.sampling.min_p, 0.1f);
+  EXPECT_EQ(s.sampling.seed, 77u);
+  EXPECT_EQ(s.sampling.choice, 2u);
+  EXPECT_EQ(s.sampling.logprobs, 4);
+  ASSERT_EQ(p.tokens.size(), 4u);
+  EXPECT_EQ(p.tokens[3].sequence, 1u);
+  EXPECT_EQ(p.tokens[3].position, 31);
+  EXPECT_EQ(p.tokens[3].id, 9);
+}
+
+TEST(WorkerWire, RefusesWhatTheWorkerLacksByName) {
+  for (const auto& [bytes, part] : {std::pair{plan_message(0, 1), "trees"}, std::pair{plan_message(-1, 3), "3 tokens a plan"}}) {
+    const auto said = read_orchestrator_message(bytes);
+    ASSERT_TRUE(said.is_ok());
+    const auto& message = std::get<PlanMessage>(*said);
+    EXPECT_EQ(message.id, PlanId(5));
+    ASSERT_FALSE(message.plan.is_ok());
+    EXPECT_EQ(message.plan.status().code(), Code::kUnsupported);
+    EXPECT_NE(message.plan.status().message().find(part), std::string::npos);
+  }
+}
+
+TEST(WorkerWire, TakesAnyBytes) {
+  EXPECT_FALSE(read_orchestrator_message({}).is_ok());
+  auto bytes = plan_message(-1, 1);
+  for (size_t n = 0; n < bytes.size(); ++n) (void)read_orchestrator_message(std::span(bytes).first(n)).is_ok();
+  for (size_t i = 0; i < bytes.size(); ++i)
+    for (const int flip : {0xff, 0x01, 0x80}) {
+      auto broken = bytes;
+      broken[i] ^= static_cast<std::byte>(flip);
+      (void)read_orchestrator_message(broken).is_ok();
+    }
+  EXPECT_FALSE(read_orchestrator_message(write_heartbeat(1, 2)).is_ok() &&
+               !std::holds_alternative<Ignored>(*read_orchestrator_message(write_heartbeat(1, 2))));
+  EXPECT_FALSE(read_orchestrator_message(write_failure(PlanId(1), internal_error("x"))).is_ok()) << "results go the other way";
+}
+
+TEST(WorkerWire, WritesResultsThatVerify) {
+  engine::StepOutcome outcome;
+  outcome.plan = PlanId(9);
+  outcome.stall_us = 3;
+  auto& s = outcome.sequences.emplace_back();
+  s.id = SequenceId(4);
+  s.sampled.push_back({17, true, {-0.5f, {{17, -0.5f}, {2, -1.5f}}}});
+  s.activations.push_back({MoeLayerId(1), ExpertId(2), 3});
+  outcome.sequences.emplace_back().status = not_found("gone");
+  const auto bytes = write_result(outcome);
+  flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  ASSERT_TRUE(wire::VerifyWorkerMessageBuffer(verifier));
+  const auto* result = wire::GetWorkerMessage(bytes.data())->body_as_StepResult();
+  ASSERT_NE(result, nullptr);
+  EXPECT_EQ(result->plan(), 9u);
+  EXPECT_EQ(result->stall_us(), 3u);
+  const auto* first = result->sequences()->Get(0);
+  EXPECT_EQ(first->sampled()->Get(0)->id(), 17);
+  EXPECT_FLOAT_EQ(first->sampled()->Get(0)->score()->best()->Get(1)->logprob(), -1.5f);
+  EXPECT_EQ(first->activations()->Get(0)->tokens(), 3u);
+  EXPECT_EQ(result->sequences()->Get(1)->error()->str(), "gone");
+}
+
+}  // namespace
+}  // namespace moestro::worker
