@@ -39,7 +39,8 @@ Result<long> file_system_of(const std::filesystem::path& dir) {
 
 }  // namespace
 
-Result<std::unique_ptr<ArenaFiles>> ArenaFiles::lock(const std::filesystem::path& dir, std::chrono::milliseconds patience) {
+Result<std::unique_ptr<ArenaFiles>> ArenaFiles::lock(const std::filesystem::path& dir, std::chrono::milliseconds patience,
+                                                     const std::function<bool()>& waiting) {
   auto files = std::make_unique<ArenaFiles>();
   std::error_code error;
   for (const char* part : {"pins", "bell", "workers"}) {
@@ -55,6 +56,7 @@ Result<std::unique_ptr<ArenaFiles>> ArenaFiles::lock(const std::filesystem::path
     if (std::chrono::steady_clock::now() >= deadline)
       return unavailable("another store, or the last reads of a killed one, hold " + (dir / "store.lock").string() +
                          ": stop it, or choose another --arena-dir");
+    if (!waiting()) return cancelled("stopped while waiting for " + (dir / "store.lock").string());
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   files->remove_stale();

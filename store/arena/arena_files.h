@@ -27,8 +27,10 @@ namespace moestro::store {
 
 class ArenaFiles {
  public:
-  /// Makes the directory if need be, waits up to `patience` for its lock, and removes what an earlier store left.
-  static Result<std::unique_ptr<ArenaFiles>> lock(const std::filesystem::path& dir, std::chrono::milliseconds patience);
+  /// Makes the directory if need be, waits up to `patience` for its lock, and removes what an earlier store left. `waiting` is called
+  /// again and again while the lock is held; false stops with kCancelled.
+  static Result<std::unique_ptr<ArenaFiles>> lock(const std::filesystem::path& dir, std::chrono::milliseconds patience,
+                                                  const std::function<bool()>& waiting);
   ~ArenaFiles();
 
   /// Bytes that the file system of the directory, and this machine, can still give.

@@ -66,6 +66,8 @@ void StoreServer::answer(const std::string& peer, const AttachRequest& request) 
                                     " with memory layout " + std::to_string(request.shared_version) + ", this store " +
                                     std::to_string(kStoreProtocol) + " with " + std::to_string(kSharedVersion) +
                                     ": run both from one build"));
+  looked_ = {};  // a worker that comes back may be here before its former self was missed
+  look_for_dead_workers();
   const auto model = catalogue_.find(request.model);
   if (!model) return refuse(peer, model.status());
   const auto free = std::ranges::find_if(workers_, [](const auto& w) { return !w.has_value(); });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 #include "common/log.h"
 #include "common/policy/lru_policy.h"
@@ -31,7 +32,12 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   options_ = std::move(options);
   MOESTRO_ASSIGN_OR_RETURN(catalogue_, Catalogue::open(options_.models));
   const std::vector<MachineBlob> blobs = catalogue_.machine_blobs();
-  MOESTRO_ASSIGN_OR_RETURN(files_, ArenaFiles::lock(options_.arena_dir, kLockPatience));
+  bool said = false;
+  MOESTRO_ASSIGN_OR_RETURN(files_, ArenaFiles::lock(options_.arena_dir, kLockPatience, [&] {
+    if (!std::exchange(said, true))
+      log::info("waiting for {}: another store, or the last reads of a killed one, hold it", (options_.arena_dir / "store.lock").string());
+    return !stop.load(std::memory_order_relaxed);
+  }));
   MOESTRO_ASSIGN_OR_RETURN(const uint64_t bytes, choose_arena_bytes(options_, blobs));
 
   state_.emplace(*files_);

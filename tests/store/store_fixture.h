@@ -1,5 +1,5 @@
 #pragma once
-// A small pack, and a store that serves it on a thread of this process.
+// A store that serves a small pack on a thread of this process.
 
 #include <gtest/gtest.h>
 
@@ -9,43 +9,10 @@
 #include <string>
 #include <thread>
 
-#include "store/client/store_client.h"
-#include "store/pack/manifest.h"
-#include "store/pack/packer.h"
-#include "store/pack/slice_reader.h"
 #include "store/server/store_server.h"
-#include "tests/pack/synthetic_checkpoint.h"
+#include "tests/store/small_pack.h"
 
 namespace moestro::store {
-
-/// A pack of 2 MoE layers of `experts` experts each, with the bytes that every blob must have.
-struct SmallPack {
-  explicit SmallPack(int64_t experts = 8) {
-    testing::write_checkpoint(dir / "src", {.experts = experts});
-    const auto packed = pack_checkpoint(dir / "src", dir / "pack", {}, {});
-    EXPECT_TRUE(packed) << packed.status().message();
-    manifest = *open_pack(dir / "pack");
-    const auto reader = SliceReader::open(dir / "pack", manifest);
-    for (uint32_t blob = 0; blob < manifest.blobs.size(); ++blob) {
-      contents.emplace_back(manifest.blobs[blob].length);
-      EXPECT_TRUE(reader && reader->read_blob(blob, contents.back()).is_ok());
-      if (manifest.blobs[blob].kind == BlobKind::kDense) dense_bytes += manifest.blobs[blob].length;
-      else experts_list.push_back(blob), expert_bytes = manifest.blobs[blob].length;
-    }
-  }
-  /// Arena bytes for the dense weights and `slots` experts.
-  uint64_t dram(uint32_t slots) const { return dense_bytes + slots * expert_bytes; }
-  bool holds(const Lease& lease) const {
-    const auto& wanted = contents[lease.blob()];
-    return lease.length() == wanted.size() && std::equal(wanted.begin(), wanted.end(), lease.data());
-  }
-
-  testing::TemporaryDirectory dir;
-  Manifest manifest;
-  std::vector<std::vector<std::byte>> contents;
-  std::vector<uint32_t> experts_list;
-  uint64_t dense_bytes = 0, expert_bytes = 0;
-};
 
 class RunningStore {
  public:

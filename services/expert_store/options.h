@@ -1,0 +1,24 @@
+#pragma once
+// The command line of moestro-store.
+
+#include <string>
+
+#include "common/status.h"
+#include "store/server/store_options.h"
+
+namespace moestro::store {
+
+struct ProgramOptions {
+  StoreOptions store;
+  std::string log_level = "info";
+};
+
+/// Reads the command line, and the YAML file of `-c` under it (what is on the command line wins). On `--help` or an error it has
+/// printed what there is to say, and the exit code is returned instead.
+struct ParsedOptions {
+  ProgramOptions options;
+  int exit_code = -1;  ///< >= 0: end now
+};
+ParsedOptions parse_options(int argc, char** argv);
+
+}  // namespace moestro::store

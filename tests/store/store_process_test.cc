@@ -1,0 +1,170 @@
+// The real program, and workers that are processes: killed, stopped, started again.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "store/client/status_client.h"
+#include "tests/store/child_process.h"
+#include "tests/store/small_pack.h"
+
+namespace moestro::store {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using testing::ChildProcess;
+using ::testing::HasSubstr;
+constexpr milliseconds kLong{20000};
+
+class StoreProcess : public ::testing::Test {
+ protected:
+  std::vector<std::string> command(uint64_t dram) {
+    return {testing::program("moestro-store"), "--run-dir", (pack_.dir / "run").string(), "--arena-dir", (pack_.dir / "arena").string(),
+            "--dram", std::to_string(dram), "--model", "tiny=" + (pack_.dir / "pack").string(), "--poison-freed"};
+  }
+  std::string log(const char* name) { return (pack_.dir / name).string(); }
+  std::string endpoint() { return "ipc://" + (pack_.dir / "run" / "store.sock").string(); }
+  /// This very program as a worker that pins `blob` and stays.
+  std::vector<std::string> holder(uint32_t blob) { return {"/proc/self/exe", "--hold", endpoint(), std::to_string(blob)}; }
+  Result<std::unique_ptr<StoreClient>> attach() { return StoreClient::attach({.endpoint = endpoint(), .model = "tiny"}); }
+  SmallPack pack_;
+};
+
+TEST_F(StoreProcess, KilledWorkersPinsGoWithinASecond) {
+  ChildProcess store(command(pack_.dram(2)), log("store.log"));
+  ASSERT_TRUE(store.says("ready")) << store.output();
+  ChildProcess worker(holder(pack_.experts_list[0]), log("worker.log"));
+  ASSERT_TRUE(worker.says("holding")) << worker.output();
+  const auto before = query_store(endpoint(), kLong);
+  ASSERT_TRUE(before);
+  ASSERT_EQ(before->workers.size(), 1u);
+  EXPECT_GE(before->workers[0].pinned, 1u);
+  const auto killed = steady_clock::now();
+  worker.kill(SIGKILL);
+  worker.wait();
+  Result<StoreStatusReport> after = query_store(endpoint(), kLong);
+  while (after && !after->workers.empty() && steady_clock::now() - killed < std::chrono::seconds(5)) after = query_store(endpoint(), kLong);
+  EXPECT_LT(steady_clock::now() - killed, std::chrono::seconds(1));
+  ASSERT_TRUE(after);
+  EXPECT_TRUE(after->workers.empty());
+  // Its slot and its share are there for others.
+  auto a = attach(), b = attach();
+  EXPECT_TRUE(a && b);
+}
+
+TEST_F(StoreProcess, StoppedWorkerKeepsItsPinAndHindersNobody) {
+  ChildProcess store(command(pack_.dram(2)), log("store.log"));
+  ASSERT_TRUE(store.says("ready")) << store.output();
+  const uint32_t held = pack_.experts_list[0];
+  ChildProcess worker(holder(held), log("worker.log"));
+  ASSERT_TRUE(worker.says("holding")) << worker.output();
+  worker.kill(SIGSTOP);
+  auto client = attach();
+  ASSERT_TRUE(client) << client.status().message();
+  for (const uint32_t blob : pack_.experts_list) {
+    if (blob == held) continue;
+    ASSERT_TRUE((*client)->fetch(std::vector<uint32_t>{blob}, {}));
+    const auto lease = (*client)->next_arrival(kLong);
+    ASSERT_TRUE(lease) << lease.status().message();
+    ASSERT_TRUE(pack_.holds(*lease));
+  }
+  const auto lease = (*client)->try_pin(held);
+  ASSERT_TRUE(lease) << "pinned by a stopped worker: still there";
+  EXPECT_TRUE(pack_.holds(*lease));
+}
+
+TEST_F(StoreProcess, KilledStoreIsNoticedAndANewOneServes) {
+  auto store = std::make_unique<ChildProcess>(command(pack_.dram(2)), log("store.log"));
+  ASSERT_TRUE(store->says("ready")) << store->output();
+  auto client = attach();
+  ASSERT_TRUE(client);
+  ASSERT_TRUE((*client)->fetch(std::vector<uint32_t>{pack_.experts_list[0]}, {}));
+  auto lease = (*client)->next_arrival(kLong);
+  ASSERT_TRUE(lease);
+  store->kill(SIGSTOP);  // so that what follows is under way when it dies
+  ASSERT_TRUE((*client)->fetch(std::vector<uint32_t>{pack_.experts_list[1]}, {}));
+  EXPECT_EQ((*client)->next_arrival(milliseconds(60)).status().code(), Code::kUnavailable) << "a stopped store is only late";
+  store->kill(SIGKILL);
+  store->wait();
+  const auto lost = (*client)->next_arrival(kLong);
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(lost.status().code(), Code::kIo);
+  EXPECT_THAT(lost.status().message(), HasSubstr(endpoint()));
+  EXPECT_FALSE((*client)->connected());
+  EXPECT_TRUE(pack_.holds(*lease)) << "what is mapped stays readable";
+
+  ChildProcess second(command(pack_.dram(2)), log("second.log"));
+  ASSERT_TRUE(second.says("ready")) << second.output();
+  EXPECT_FALSE((*client)->check()) << "another store is not its store";
+  auto fresh = attach();
+  ASSERT_TRUE(fresh) << fresh.status().message();
+  ASSERT_TRUE((*fresh)->fetch(std::vector<uint32_t>{pack_.experts_list[1]}, {}));
+  const auto arrived = (*fresh)->next_arrival(kLong);
+  ASSERT_TRUE(arrived);
+  EXPECT_TRUE(pack_.holds(*arrived));
+  EXPECT_TRUE(pack_.holds(*lease)) << "the new store does not touch the old arena";
+}
+
+TEST_F(StoreProcess, SecondStoreWaitsForTheLock) {
+  auto first = std::make_unique<ChildProcess>(command(pack_.dram(2)), log("first.log"));
+  ASSERT_TRUE(first->says("ready")) << first->output();
+  ChildProcess second(command(pack_.dram(2)), log("second.log"));
+  ASSERT_TRUE(second.says("waiting for")) << second.output();
+  EXPECT_TRUE(query_store(endpoint(), kLong)) << "the first is not disturbed";
+  first->kill(SIGTERM);
+  EXPECT_EQ(first->wait(), 0);
+  EXPECT_TRUE(second.says("ready")) << second.output();
+}
+
+TEST_F(StoreProcess, TerminatedStoreLeavesOnlyItsLock) {
+  ChildProcess store(command(pack_.dram(2)), log("store.log"));
+  ASSERT_TRUE(store.says("ready")) << store.output();
+  store.kill(SIGTERM);
+  EXPECT_EQ(store.wait(), 0);
+  EXPECT_FALSE(std::filesystem::exists(pack_.dir / "arena" / "arena"));
+  EXPECT_FALSE(std::filesystem::exists(pack_.dir / "arena" / "alive"));
+}
+
+TEST_F(StoreProcess, WrongCommandLinesAreOneLineAndCodeTwo) {
+  struct Case {
+    std::vector<std::string> words;
+    const char* says;
+  };
+  const std::string dir = (pack_.dir / "x").string();
+  testing::write_text(pack_.dir / "bad.yaml", "store:\n  drm: 4GiB\n");
+  for (const Case& c : {Case{{"--run-dir", dir}, "give --arena-dir"}, Case{{"--run-dir", dir, "--arena-dir", dir}, "give --model NAME=PACK"},
+                        Case{{"--run-dir", dir, "--arena-dir", dir, "--model", "tiny"}, "write NAME=PACK"},
+                        Case{{"--run-dir", dir, "--arena-dir", dir, "--dram", "much"}, "--dram"}, Case{{"--frobnicate"}, "see --help"},
+                        Case{{"-c", (pack_.dir / "bad.yaml").string()}, "did you mean 'store.dram'"}}) {
+    std::vector<std::string> words{testing::program("moestro-store")};
+    words.insert(words.end(), c.words.begin(), c.words.end());
+    std::filesystem::remove(log("bad.log"));
+    ChildProcess store(words, log("bad.log"));
+    EXPECT_EQ(store.wait(), 2);
+    EXPECT_THAT(store.output(), HasSubstr(c.says));
+    EXPECT_EQ(std::ranges::count(store.output(), '\n'), 1) << store.output();
+  }
+  ChildProcess small(command(4096), log("small.log"));
+  EXPECT_EQ(small.wait(), 1);
+  EXPECT_THAT(small.output(), HasSubstr("raise --dram to at least"));
+}
+
+int hold(const std::string& endpoint, uint32_t blob) {
+  auto client = StoreClient::attach({.endpoint = endpoint, .model = "tiny", .client = "holder"});
+  if (!client || !(*client)->fetch(std::vector<uint32_t>{blob}, {})) return 1;
+  const auto lease = (*client)->next_arrival(kLong);
+  if (!lease) return 1;
+  std::fprintf(stderr, "holding\n");
+  while (true) ::pause();
+}
+
+}  // namespace
+}  // namespace moestro::store
+
+int main(int argc, char** argv) {
+  if (argc == 4 && std::string(argv[1]) == "--hold") return moestro::store::hold(argv[2], static_cast<uint32_t>(std::atoi(argv[3])));
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
