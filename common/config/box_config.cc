@@ -7,64 +7,141 @@ constexpr int64_t kMiB = 1 << 20;
 
 void add_model(Schema& schema, BoxConfig::Model& c) {
   schema.section("model", "The model that is served.");
-  schema.add({.key = "model.pack", .flag = "--model", .field = &c.pack, .help = "directory made by `moestro pack`"});
-  schema.add({.key = "model.name", .flag = "--name", .field = &c.name,
-              .help = "name in the HTTP interface and of the run directory; empty: the pack directory's name"});
+  schema.add(
+      {.key = "model.pack", .flag = "--model", .field = &c.pack, .help = "directory made by `moestro pack`"});
+  schema.add(
+      {.key = "model.name",
+       .flag = "--name",
+       .field = &c.name,
+       .help = "name in the HTTP interface and of the run directory; empty: the pack directory's name"});
 }
 
 void add_store(Schema& schema, BoxConfig::Store& c) {
   schema.section("store", "The expert store: all weights, in memory and on disk.");
-  schema.add({.key = "store.dram", .flag = "--dram", .field = &c.dram, .min = kMiB,
+  schema.add({.key = "store.dram",
+              .flag = "--dram",
+              .field = &c.dram,
+              .min = kMiB,
               .help = "host memory for weights; what does not fit is read from disk when it is needed"});
-  schema.add({.key = "store.arena_dir", .flag = "--arena-dir", .field = &c.arena_dir,
-              .help = "directory of the arena's files, on a tmpfs or hugetlbfs; empty: a tmpfs of its own where it may be mounted, else "
+  schema.add({.key = "store.arena_dir",
+              .flag = "--arena-dir",
+              .field = &c.arena_dir,
+              .help = "directory of the arena's files, on a tmpfs or hugetlbfs; empty: a tmpfs of its own "
+                      "where it may be mounted, else "
                       "`/dev/shm`, else the run directory"});
-  schema.add({.key = "store.io", .flag = "--io", .field = &c.io, .choices = {"auto", "uring", "pread"},
+  schema.add({.key = "store.io",
+              .flag = "--io",
+              .field = &c.io,
+              .choices = {"auto", "uring", "pread"},
               .help = "how the pack is read; auto: io_uring where the kernel allows it"});
-  schema.add({.key = "store.poison_freed", .field = &c.poison_freed, .help = "fill freed ranges with NaN, to find use after free; slow"});
+  schema.add({.key = "store.poison_freed",
+              .field = &c.poison_freed,
+              .help = "fill freed ranges with NaN, to find use after free; slow"});
 }
 
 void add_workers(Schema& schema, BoxConfig::Workers& c) {
   schema.section("workers", "The processes that compute.");
-  schema.add({.key = "workers.count", .flag = "--workers", .field = &c.count, .min = 1, .max = 64, .help = "how many"});
-  schema.add({.key = "workers.device", .flag = "--device", .field = &c.device, .choices = {"cpu"}, .help = "what they compute on"});
-  schema.add({.key = "workers.threads", .flag = "--threads", .field = &c.threads, .min = 1, .max = 1024,
+  schema.add({.key = "workers.count",
+              .flag = "--workers",
+              .field = &c.count,
+              .min = 1,
+              .max = 64,
+              .help = "how many"});
+  schema.add({.key = "workers.device",
+              .flag = "--device",
+              .field = &c.device,
+              .choices = {"cpu"},
+              .help = "what they compute on"});
+  schema.add({.key = "workers.threads",
+              .flag = "--threads",
+              .field = &c.threads,
+              .min = 1,
+              .max = 1024,
               .help = "threads of each; auto: the machine's cores divided by the workers"});
-  schema.add({.key = "workers.kv_tokens", .flag = "--kv-tokens", .field = &c.kv_tokens, .min = 16, .max = int64_t{1} << 31,
+  schema.add({.key = "workers.kv_tokens",
+              .flag = "--kv-tokens",
+              .field = &c.kv_tokens,
+              .min = 16,
+              .max = int64_t{1} << 31,
               .help = "tokens that the KV cache of each holds, over all sequences"});
-  schema.add({.key = "workers.context", .flag = "--context", .field = &c.context, .min = 16, .max = int64_t{1} << 24,
+  schema.add({.key = "workers.context",
+              .flag = "--context",
+              .field = &c.context,
+              .min = 16,
+              .max = int64_t{1} << 24,
               .help = "longest sequence; auto: what the model allows"});
-  schema.add({.key = "workers.reserve", .flag = "--reserve", .field = &c.reserve, .min = 1, .max = 1 << 20,
+  schema.add({.key = "workers.reserve",
+              .flag = "--reserve",
+              .field = &c.reserve,
+              .min = 1,
+              .max = 1 << 20,
               .help = "experts that each may always hold in use at once"});
-  schema.add({.key = "workers.precision", .flag = "--precision", .field = &c.precision, .choices = {"", "f32", "bf16", "f16", "int8"},
+  schema.add({.key = "workers.precision",
+              .flag = "--precision",
+              .field = &c.precision,
+              .choices = {"", "f32", "bf16", "f16", "int8"},
               .help = "which of the pack's expert precisions is used; empty: its first"});
-  schema.add({.key = "workers.deterministic", .flag = "--deterministic", .field = &c.deterministic,
+  schema.add({.key = "workers.deterministic",
+              .flag = "--deterministic",
+              .field = &c.deterministic,
               .help = "bitwise the same results whatever else is in the batch; slower"});
-  schema.add({.key = "workers.trace", .flag = "--trace", .field = &c.trace,
-              .help = "write the routes of every token here (JSON Lines); several workers: each its own file, with its name inserted"});
-  schema.add({.key = "workers.timeline", .flag = "--timeline", .field = &c.timeline,
+  schema.add({.key = "workers.trace",
+              .flag = "--trace",
+              .field = &c.trace,
+              .help = "write the routes of every token here (JSON Lines); several workers: each its own "
+                      "file, with its name inserted"});
+  schema.add({.key = "workers.timeline",
+              .flag = "--timeline",
+              .field = &c.timeline,
               .help = "write what every lane did when (Chrome trace format); several workers: as for trace"});
 }
 
 void add_orchestrator(Schema& schema, BoxConfig::Orchestrator& c) {
   schema.section("orchestrator", "The HTTP interface and the scheduler.");
-  schema.add({.key = "orchestrator.http", .flag = "--http", .field = &c.http, .help = "HOST:PORT to serve on; port 0: a free one"});
-  schema.add({.key = "orchestrator.step_tokens", .flag = "--step-tokens", .field = &c.step_tokens, .min = 1, .max = 1 << 20,
-              .help = "most tokens of one step; smaller answers running requests sooner, larger reads prompts faster"});
-  schema.add({.key = "orchestrator.queue_max", .flag = "--queue-max", .field = &c.queue_max, .min = 1, .max = 1 << 20,
+  schema.add({.key = "orchestrator.http",
+              .flag = "--http",
+              .field = &c.http,
+              .help = "HOST:PORT to serve on; port 0: a free one"});
+  schema.add(
+      {.key = "orchestrator.step_tokens",
+       .flag = "--step-tokens",
+       .field = &c.step_tokens,
+       .min = 1,
+       .max = 1 << 20,
+       .help =
+           "most tokens of one step; smaller answers running requests sooner, larger reads prompts faster"});
+  schema.add({.key = "orchestrator.queue_max",
+              .flag = "--queue-max",
+              .field = &c.queue_max,
+              .min = 1,
+              .max = 1 << 20,
               .help = "requests that may wait; more are refused with 429"});
-  schema.add({.key = "orchestrator.state", .flag = "--state", .field = &c.state, .choices = {"default"},
+  schema.add({.key = "orchestrator.state",
+              .flag = "--state",
+              .field = &c.state,
+              .choices = {"default"},
               .help = "where batch jobs and history are kept; only `default` exists in this version"});
 }
 
 void add_run(Schema& schema, BoxConfig::Run& c) {
   schema.section("run", "The run itself.");
-  schema.add({.key = "run.dir", .flag = "--run-dir", .field = &c.dir,
-              .help = "sockets, locks and logs; only its owner may enter it; empty: `$XDG_RUNTIME_DIR/moestro/NAME` or `/tmp/moestro-UID/NAME`"});
-  schema.add({.key = "run.log_level", .flag = "--log-level", .field = &c.log_level,
-              .choices = {"trace", "debug", "info", "warn", "error", "off"}, .help = "of the three programs"});
-  schema.add({.key = "run.drain", .flag = "--drain", .field = &c.drain, .min = 0, .max = 24 * 3600'000,
-              .help = "how long requests in flight may take to end after Ctrl-C before the programs are killed"});
+  schema.add({.key = "run.dir",
+              .flag = "--run-dir",
+              .field = &c.dir,
+              .help = "sockets, locks and logs; only its owner may enter it; empty: "
+                      "`$XDG_RUNTIME_DIR/moestro/NAME` or `/tmp/moestro-UID/NAME`"});
+  schema.add({.key = "run.log_level",
+              .flag = "--log-level",
+              .field = &c.log_level,
+              .choices = {"trace", "debug", "info", "warn", "error", "off"},
+              .help = "of the three programs"});
+  schema.add(
+      {.key = "run.drain",
+       .flag = "--drain",
+       .field = &c.drain,
+       .min = 0,
+       .max = 24 * 3600'000,
+       .help = "how long requests in flight may take to end after Ctrl-C before the programs are killed"});
 }
 
 }  // namespace

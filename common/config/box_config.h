@@ -1,5 +1,6 @@
 #pragma once
-// What one box runs: one store, workers of one model, one orchestrator. `moestro up` reads it from YAML and flags.
+// What one box runs: one store, workers of one model, one orchestrator. `moestro up` reads it from YAML and
+// flags.
 
 #include <chrono>
 #include <cstdint>

@@ -18,12 +18,16 @@ struct TypeText {
   std::string operator()(const int64_t*) const {
     return "whole number" + range_text(row, [](int64_t v) { return std::to_string(v); });
   }
-  std::string operator()(const std::optional<int64_t>*) const { return (*this)(static_cast<const int64_t*>(nullptr)) + ", or auto"; }
+  std::string operator()(const std::optional<int64_t>*) const {
+    return (*this)(static_cast<const int64_t*>(nullptr)) + ", or auto";
+  }
   std::string operator()(const std::optional<Bytes>*) const {
-    return "size" + range_text(row, [](int64_t v) { return format_size(static_cast<uint64_t>(v)); }) + ", or auto";
+    return "size" + range_text(row, [](int64_t v) { return format_size(static_cast<uint64_t>(v)); }) +
+           ", or auto";
   }
   std::string operator()(const std::chrono::milliseconds*) const {
-    return "duration" + range_text(row, [](int64_t v) { return format_duration(std::chrono::milliseconds(v)); });
+    return "duration" +
+           range_text(row, [](int64_t v) { return format_duration(std::chrono::milliseconds(v)); });
   }
   std::string operator()(const std::string*) const {
     std::string text;
@@ -39,15 +43,21 @@ struct TypeText {
 
 }  // namespace
 
-std::string Row::type_text() const { return std::visit(TypeText{*this}, field); }
+std::string Row::type_text() const {
+  return std::visit(TypeText{*this}, field);
+}
 
 std::string reference_markdown(const Schema& schema) {
   std::string page =
       "# Configuration reference\n\n"
-      "Printed by `moestro config --reference`; change the table in `common/config/box_config.cc`, not this page.\n\n"
-      "A YAML file holds sections of keys (`moestro up -c FILE.yaml`); a flag on the command line outranks it. An unknown key, a wrong unit or a\n"
-      "value out of range refuses to start and names key and line. Sizes: `512MiB`, `4GiB`, `4G` (powers of 1024), `4GB` (powers of 1000).\n"
-      "Durations: `250ms`, `30s`, `5min`, `2h`. `auto`: the program decides and says what it took. Relative paths start at the directory that\n"
+      "Printed by `moestro config --reference`; change the table in `common/config/box_config.cc`, not this "
+      "page.\n\n"
+      "A YAML file holds sections of keys (`moestro up -c FILE.yaml`); a flag on the command line outranks "
+      "it. An unknown key, a wrong unit or a\n"
+      "value out of range refuses to start and names key and line. Sizes: `512MiB`, `4GiB`, `4G` (powers of "
+      "1024), `4GB` (powers of 1000).\n"
+      "Durations: `250ms`, `30s`, `5min`, `2h`. `auto`: the program decides and says what it took. Relative "
+      "paths start at the directory that\n"
       "`moestro` is started in.\n";
   for (const Schema::Section& section : schema.sections()) {
     page += "\n## " + section.name + "\n\n" + section.help + "\n\n";
@@ -56,7 +66,8 @@ std::string reference_markdown(const Schema& schema) {
       if (row.key.substr(0, row.key.find('.')) != section.name) continue;
       const std::string flag = row.flag.empty() ? "" : "`" + row.flag + "`";
       const std::string value = row.default_text.empty() ? "" : "`" + row.default_text + "`";
-      page += "| `" + row.key + "` | " + flag + " | " + row.type_text() + " | " + value + " | " + row.help + " |\n";
+      page += "| `" + row.key + "` | " + flag + " | " + row.type_text() + " | " + value + " | " + row.help +
+              " |\n";
     }
   }
   return page;

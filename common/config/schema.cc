@@ -22,7 +22,8 @@ std::string join_choices(const Row& row) {
 Result<int64_t> parse_integer(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc::result_out_of_range) return invalid_argument("'" + std::string(text) + "' is too large");
+  if (error == std::errc::result_out_of_range)
+    return invalid_argument("'" + std::string(text) + "' is too large");
   if (error != std::errc{} || end != text.data() + text.size())
     return invalid_argument("'" + std::string(text) + "' is not a whole number");
   return value;
@@ -30,21 +31,30 @@ Result<int64_t> parse_integer(std::string_view text) {
 
 template <typename Write>
 Status check_range(const Row& row, int64_t value, std::string_view text, Write write) {
-  if (value < row.min) return invalid_argument("'" + std::string(text) + "' is below the smallest allowed, " + write(row.min));
-  if (value > row.max) return invalid_argument("'" + std::string(text) + "' is above the largest allowed, " + write(row.max));
+  if (value < row.min)
+    return invalid_argument("'" + std::string(text) + "' is below the smallest allowed, " + write(row.min));
+  if (value > row.max)
+    return invalid_argument("'" + std::string(text) + "' is above the largest allowed, " + write(row.max));
   return Status::ok();
 }
 
-std::string write_integer(int64_t value) { return std::to_string(value); }
-std::string write_size(int64_t value) { return format_size(static_cast<uint64_t>(value)); }
-std::string write_duration(int64_t value) { return format_duration(std::chrono::milliseconds(value)); }
+std::string write_integer(int64_t value) {
+  return std::to_string(value);
+}
+std::string write_size(int64_t value) {
+  return format_size(static_cast<uint64_t>(value));
+}
+std::string write_duration(int64_t value) {
+  return format_duration(std::chrono::milliseconds(value));
+}
 
 struct Reader {
   const Row& row;
   std::string_view text;
 
   Status operator()(bool* field) const {
-    if (text != "true" && text != "false") return invalid_argument("'" + std::string(text) + "' is neither true nor false");
+    if (text != "true" && text != "false")
+      return invalid_argument("'" + std::string(text) + "' is neither true nor false");
     *field = text == "true";
     return Status::ok();
   }
@@ -77,7 +87,8 @@ struct Reader {
   Status operator()(std::string* field) const {
     if (!row.choices.empty() && std::find(row.choices.begin(), row.choices.end(), text) == row.choices.end())
       return invalid_argument("'" + std::string(text) + "' is not " +
-                              (row.choices.size() == 1 ? "in this version; only '" + row.choices[0] + "' is" : "one of: " + join_choices(row)));
+                              (row.choices.size() == 1 ? "in this version; only '" + row.choices[0] + "' is"
+                                                       : "one of: " + join_choices(row)));
     if (text.find('\0') != std::string_view::npos || text.find('\n') != std::string_view::npos)
       return invalid_argument("a value holds a line break or a zero byte");
     *field = text;
@@ -88,8 +99,12 @@ struct Reader {
 struct Writer {
   std::string operator()(const bool* field) const { return *field ? "true" : "false"; }
   std::string operator()(const int64_t* field) const { return std::to_string(*field); }
-  std::string operator()(const std::optional<int64_t>* field) const { return *field ? std::to_string(**field) : "auto"; }
-  std::string operator()(const std::optional<Bytes>* field) const { return *field ? format_size((*field)->value) : "auto"; }
+  std::string operator()(const std::optional<int64_t>* field) const {
+    return *field ? std::to_string(**field) : "auto";
+  }
+  std::string operator()(const std::optional<Bytes>* field) const {
+    return *field ? format_size((*field)->value) : "auto";
+  }
   std::string operator()(const std::chrono::milliseconds* field) const { return format_duration(*field); }
   std::string operator()(const std::string* field) const { return *field; }
 };
@@ -112,7 +127,9 @@ size_t distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string field_text(const Field& field) { return std::visit(Writer{}, field); }
+std::string field_text(const Field& field) {
+  return std::visit(Writer{}, field);
+}
 
 void Schema::section(std::string name, std::string help) {
   MOESTRO_CHECK(!has_section(name), "a section twice");
@@ -132,7 +149,8 @@ const Row* Schema::find(std::string_view key) const {
 }
 
 bool Schema::has_section(std::string_view name) const {
-  return std::any_of(sections_.begin(), sections_.end(), [&](const Section& section) { return section.name == name; });
+  return std::any_of(sections_.begin(), sections_.end(),
+                     [&](const Section& section) { return section.name == name; });
 }
 
 Status Schema::set(std::string_view key, std::string_view text, std::string_view where) {
@@ -156,7 +174,8 @@ Status Schema::unknown_key(std::string_view key, std::string_view where) const {
     if (d < best_distance) best = &row, best_distance = d;
   }
   std::string message = std::string(where) + ": unknown key '" + std::string(key.substr(0, 64)) + "'";
-  message += best != nullptr ? "; did you mean '" + best->key + "'?" : "; `moestro config --reference` lists all keys";
+  message += best != nullptr ? "; did you mean '" + best->key + "'?"
+                             : "; `moestro config --reference` lists all keys";
   return invalid_argument(std::move(message));
 }
 

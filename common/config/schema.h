@@ -1,6 +1,6 @@
 #pragma once
-// A table of configuration keys bound to the fields they fill. Reading a file, taking a flag and printing the reference page all walk
-// this table, so that they cannot disagree.
+// A table of configuration keys bound to the fields they fill. Reading a file, taking a flag and printing the
+// reference page all walk this table, so that they cannot disagree.
 
 #include <chrono>
 #include <cstdint>
@@ -22,19 +22,20 @@ struct Bytes {
 };
 
 /// Where a key's value goes. An empty optional is written `auto`: whoever uses the value decides.
-using Field = std::variant<bool*, int64_t*, std::optional<int64_t>*, std::optional<Bytes>*, std::chrono::milliseconds*, std::string*>;
+using Field = std::variant<bool*, int64_t*, std::optional<int64_t>*, std::optional<Bytes>*,
+                           std::chrono::milliseconds*, std::string*>;
 
 struct Row {
-  std::string key;   ///< "store.dram": section and name as in YAML
+  std::string key;     ///< "store.dram": section and name as in YAML
   std::string flag{};  ///< of `moestro up`, "--dram"; empty: only in files
   Field field;
-  int64_t min = 0, max = INT64_MAX;   ///< of numbers, sizes (bytes) and durations (ms), both included
-  std::vector<std::string> choices{};   ///< of texts; empty: any text
-  std::string help{};                 ///< one sentence for the reference page and --help
-  std::string default_text{};         ///< how the field stood when the row was added
+  int64_t min = 0, max = INT64_MAX;    ///< of numbers, sizes (bytes) and durations (ms), both included
+  std::vector<std::string> choices{};  ///< of texts; empty: any text
+  std::string help{};                  ///< one sentence for the reference page and --help
+  std::string default_text{};          ///< how the field stood when the row was added
 
   bool is_flag() const { return std::holds_alternative<bool*>(field); }
-  std::string type_text() const;      ///< "size, at least 16MiB, or auto"
+  std::string type_text() const;  ///< "size, at least 16MiB, or auto"
 };
 
 /// The rows, bound to one object that outlives this.
@@ -53,7 +54,8 @@ class Schema {
   const Row* find(std::string_view key) const;
   bool has_section(std::string_view name) const;
 
-  /// Reads `text` into the key's field. `where` ("one-box.yaml line 4", "--dram") opens the error, which also names the key.
+  /// Reads `text` into the key's field. `where` ("one-box.yaml line 4", "--dram") opens the error, which also
+  /// names the key.
   Status set(std::string_view key, std::string_view text, std::string_view where);
   /// The value a key has now, as it would be written.
   std::string get(std::string_view key) const;

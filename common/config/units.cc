@@ -30,7 +30,8 @@ constexpr std::array<Unit, 14> kSizeUnits{{{"", 1},
                                            {"TB", 1000'000'000'000}}};
 constexpr std::array<Unit, 4> kDurationUnits{{{"ms", 1}, {"s", 1000}, {"min", 60'000}, {"h", 3600'000}}};
 
-/// A number of digits with at most one dot, and what follows it. No sign, no exponent, no spaces but those before the unit.
+/// A number of digits with at most one dot, and what follows it. No sign, no exponent, no spaces but those
+/// before the unit.
 bool split_number(std::string_view text, double& number, std::string_view& unit) {
   const size_t end = text.find_first_not_of("0123456789.");
   std::string_view digits = text.substr(0, end);
@@ -80,7 +81,8 @@ Result<uint64_t> parse_size(std::string_view text) {
 
 std::string format_size(uint64_t bytes) {
   for (const Unit& unit : {Unit{"TiB", kTi}, Unit{"GiB", kGi}, Unit{"MiB", kMi}, Unit{"KiB", kKi}})
-    if (bytes >= unit.factor && bytes % unit.factor == 0) return std::to_string(bytes / unit.factor) + std::string(unit.name);
+    if (bytes >= unit.factor && bytes % unit.factor == 0)
+      return std::to_string(bytes / unit.factor) + std::string(unit.name);
   return std::to_string(bytes);
 }
 
@@ -89,15 +91,20 @@ std::string readable_size(uint64_t bytes) {
     if (bytes < unit.factor) continue;
     const double value = static_cast<double>(bytes) / static_cast<double>(unit.factor);
     char text[32];
-    std::snprintf(text, sizeof text, "%.*f %s", value < 10 ? 2 : value < 100 ? 1 : 0, value, unit.name.data());
+    std::snprintf(text, sizeof text, "%.*f %s",
+                  value < 10    ? 2
+                  : value < 100 ? 1
+                                : 0,
+                  value, unit.name.data());
     return text;
   }
   return std::to_string(bytes) + " B";
 }
 
 Result<std::chrono::milliseconds> parse_duration(std::string_view text) {
-  MOESTRO_ASSIGN_OR_RETURN(const uint64_t ms,
-                           parse_with(text, kDurationUnits, " is not a duration: write it as 250ms, 30s, 5min or 2h"));
+  MOESTRO_ASSIGN_OR_RETURN(
+      const uint64_t ms,
+      parse_with(text, kDurationUnits, " is not a duration: write it as 250ms, 30s, 5min or 2h"));
   return std::chrono::milliseconds(static_cast<int64_t>(ms));
 }
 
@@ -105,7 +112,8 @@ std::string format_duration(std::chrono::milliseconds duration) {
   const auto ms = static_cast<uint64_t>(duration.count());
   for (size_t i = kDurationUnits.size(); i-- > 1;) {
     const Unit& unit = kDurationUnits[i];
-    if (ms >= unit.factor && ms % unit.factor == 0) return std::to_string(ms / unit.factor) + std::string(unit.name);
+    if (ms >= unit.factor && ms % unit.factor == 0)
+      return std::to_string(ms / unit.factor) + std::string(unit.name);
   }
   return std::to_string(ms) + "ms";
 }

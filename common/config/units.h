@@ -10,8 +10,9 @@
 
 namespace moestro::config {
 
-/// "4GiB", "512M", "1.5G", "4096". K, M, G, T and KiB, MiB, GiB, TiB are powers of 1024; KB, MB, GB, TB powers of 1000; none or B: bytes.
-/// A fraction must come to whole bytes or is cut to them. kInvalidArgument names the text and shows how to write it.
+/// "4GiB", "512M", "1.5G", "4096". K, M, G, T and KiB, MiB, GiB, TiB are powers of 1024; KB, MB, GB, TB
+/// powers of 1000; none or B: bytes. A fraction must come to whole bytes or is cut to them. kInvalidArgument
+/// names the text and shows how to write it.
 Result<uint64_t> parse_size(std::string_view text);
 
 /// The shortest exact form in powers of 1024: "4GiB", "1536MiB", "1000B" as "1000".

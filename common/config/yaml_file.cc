@@ -15,18 +15,22 @@ std::string at_line(const std::string& name, const YAML::Mark& mark) {
 }
 
 /// A map's key as text, refused where it is not a plain scalar or stands there a second time.
-Result<std::string> key_text(const YAML::Node& key, const std::string& prefix, const std::string& name, std::set<std::string>& seen) {
+Result<std::string> key_text(const YAML::Node& key, const std::string& prefix, const std::string& name,
+                             std::set<std::string>& seen) {
   const std::string where = at_line(name, key.Mark());
   if (!key.IsScalar()) return invalid_argument(where + ": a key must be a plain word");
   std::string text = prefix + key.Scalar();
-  if (!seen.insert(text).second) return invalid_argument(where + ": '" + text + "' stands here a second time");
+  if (!seen.insert(text).second)
+    return invalid_argument(where + ": '" + text + "' stands here a second time");
   return text;
 }
 
-Status load_section(const YAML::Node& section, const std::string& title, const std::string& name, Schema& schema) {
+Status load_section(const YAML::Node& section, const std::string& title, const std::string& name,
+                    Schema& schema) {
   if (section.IsNull()) return Status::ok();  // "store:" with every key commented out
   if (!section.IsMap())
-    return invalid_argument(at_line(name, section.Mark()) + ": section '" + title + "' must hold lines of `key: value`");
+    return invalid_argument(at_line(name, section.Mark()) + ": section '" + title +
+                            "' must hold lines of `key: value`");
   std::set<std::string> seen;
   for (const auto& entry : section) {
     MOESTRO_ASSIGN_OR_RETURN(const std::string key, key_text(entry.first, title + ".", name, seen));
@@ -40,15 +44,17 @@ Status load_section(const YAML::Node& section, const std::string& title, const s
 
 Status load_document(const YAML::Node& root, const std::string& name, Schema& schema) {
   if (root.IsNull()) return Status::ok();
-  if (!root.IsMap()) return invalid_argument(at_line(name, root.Mark()) + ": must hold sections of `key: value`");
+  if (!root.IsMap())
+    return invalid_argument(at_line(name, root.Mark()) + ": must hold sections of `key: value`");
   std::set<std::string> seen;
   for (const auto& entry : root) {
     MOESTRO_ASSIGN_OR_RETURN(const std::string title, key_text(entry.first, "", name, seen));
     if (!schema.has_section(title)) {
       std::string known;
-      for (const Schema::Section& section : schema.sections()) known += (known.empty() ? "" : ", ") + section.name;
-      return invalid_argument(at_line(name, entry.first.Mark()) + ": unknown section '" + title.substr(0, 64) +
-                              "'; sections are: " + known);
+      for (const Schema::Section& section : schema.sections())
+        known += (known.empty() ? "" : ", ") + section.name;
+      return invalid_argument(at_line(name, entry.first.Mark()) + ": unknown section '" +
+                              title.substr(0, 64) + "'; sections are: " + known);
     }
     MOESTRO_RETURN_IF_ERROR(load_section(entry.second, title, name, schema));
   }
@@ -61,7 +67,9 @@ Status load_yaml(const std::string& text, const std::string& name, Schema& schem
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(text);
     if (documents.empty()) return Status::ok();
-    if (documents.size() > 1) return invalid_argument(name + ": holds " + std::to_string(documents.size()) + " YAML documents; one is read");
+    if (documents.size() > 1)
+      return invalid_argument(name + ": holds " + std::to_string(documents.size()) +
+                              " YAML documents; one is read");
     return load_document(documents.front(), name, schema);
   } catch (const YAML::Exception& error) {
     return invalid_argument(at_line(name, error.mark) + ": not YAML: " + error.msg);
@@ -75,8 +83,8 @@ Status load_yaml_file(const std::filesystem::path& path, Schema& schema) {
   const std::uintmax_t bytes = std::filesystem::file_size(path, error);
   if (error) return not_found("config file " + path.string() + ": " + error.message());
   if (bytes > kConfigBytesMax)
-    return invalid_argument("config file " + path.string() + " has " + std::to_string(bytes) + " bytes; at most " +
-                            std::to_string(kConfigBytesMax) + " are read");
+    return invalid_argument("config file " + path.string() + " has " + std::to_string(bytes) +
+                            " bytes; at most " + std::to_string(kConfigBytesMax) + " are read");
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
   text << in.rdbuf();

@@ -1,5 +1,6 @@
 #pragma once
-// What a subcommand of `moestro` leaves behind for main(): commands run as CLI11 callbacks and never exit by themselves.
+// What a subcommand of `moestro` leaves behind for main(): commands run as CLI11 callbacks and never exit by
+// themselves.
 
 namespace moestro::cli {
 

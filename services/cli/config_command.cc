@@ -33,7 +33,8 @@ void add_config_command(CLI::App& app, CommandResult& result) {
     bool reference = false;
     std::string file;
   };
-  CLI::App* command = app.add_subcommand("config", "Print the configuration's reference page, or check a file and show every value");
+  CLI::App* command = app.add_subcommand(
+      "config", "Print the configuration's reference page, or check a file and show every value");
   auto options = std::make_shared<Options>();
   command->add_flag("--reference", options->reference, "print docs/reference/config.md");
   command->add_option("-c,--config", options->file, "YAML file to check and show");

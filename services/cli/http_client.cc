@@ -22,13 +22,14 @@ using Tcp = asio::ip::tcp;
 double seconds_of(std::string_view text) {
   double seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  return error == std::errc{} && end == text.data() + text.size() && seconds > 0 && seconds < 3600 ? seconds : 0;
+  return error == std::errc{} && end == text.data() + text.size() && seconds > 0 && seconds < 3600 ? seconds
+                                                                                                   : 0;
 }
 
 bool is_protocol_error(const beast::error_code& error) {
   // A peer that hangs up amid an answer is gone, not wrong.
-  return error.category() == http::make_error_code(http::error::bad_version).category() && error != http::error::end_of_stream &&
-         error != http::error::partial_message;
+  return error.category() == http::make_error_code(http::error::bad_version).category() &&
+         error != http::error::end_of_stream && error != http::error::partial_message;
 }
 
 }  // namespace
@@ -44,7 +45,8 @@ struct HttpClient::Impl {
   std::optional<beast::tcp_stream> stream;
   beast::flat_buffer buffer;
 
-  // Beast's timeouts work on asynchronous operations only: each call starts one and runs the loop until it is done.
+  // Beast's timeouts work on asynchronous operations only: each call starts one and runs the loop until it is
+  // done.
   template <typename Start>
   beast::error_code wait_for(std::chrono::milliseconds limit, Start start) {
     beast::error_code result = asio::error::would_block;
@@ -75,7 +77,8 @@ struct HttpClient::Impl {
     return Status::ok();
   }
 
-  http::request<http::string_body> make_request(http::verb verb, const std::string& path, std::string_view json) {
+  http::request<http::string_body> make_request(http::verb verb, const std::string& path,
+                                                std::string_view json) {
     http::request<http::string_body> request(verb, url.base + path, 11);
     request.set(http::field::host, url.authority());
     request.set(http::field::user_agent, "moestro");
@@ -86,21 +89,26 @@ struct HttpClient::Impl {
     return request;
   }
 
-  /// Whether the kept connection was closed by the server, as an idle one may be: then there is an end (or rubbish) to read before we ask.
+  /// Whether the kept connection was closed by the server, as an idle one may be: then there is an end (or
+  /// rubbish) to read before we ask.
   bool is_stale() {
     char byte = 0;
     const ssize_t n = ::recv(stream->socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     return n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
   }
 
-  Result<HttpReply> request(http::verb verb, const std::string& path, std::string_view json, const OnBody* on_body) {
+  Result<HttpReply> request(http::verb verb, const std::string& path, std::string_view json,
+                            const OnBody* on_body) {
     const auto message = make_request(verb, path, json);
     if (stream && is_stale()) stream.reset();
     if (!stream) MOESTRO_RETURN_IF_ERROR(connect());
     Parser parser;
     parser.body_limit(limits.body_bytes_max);
-    beast::error_code error = wait_for(limits.silence, [&](auto done) { http::async_write(*stream, message, done); });
-    if (!error) error = wait_for(limits.silence, [&](auto done) { http::async_read_header(*stream, buffer, parser, done); });
+    beast::error_code error =
+        wait_for(limits.silence, [&](auto done) { http::async_write(*stream, message, done); });
+    if (!error)
+      error = wait_for(limits.silence,
+                       [&](auto done) { http::async_read_header(*stream, buffer, parser, done); });
     if (error) return failed("no answer", error);
     return read_reply(parser, on_body);
   }
@@ -118,7 +126,8 @@ struct HttpClient::Impl {
     while (!parser.is_done()) {
       parser.get().body().data = chunk;
       parser.get().body().size = sizeof chunk;
-      beast::error_code error = wait_for(limits.silence, [&](auto done) { http::async_read_some(*stream, buffer, parser, done); });
+      beast::error_code error =
+          wait_for(limits.silence, [&](auto done) { http::async_read_some(*stream, buffer, parser, done); });
       const std::string_view piece(chunk, sizeof chunk - parser.get().body().size);
       if (error && error != http::error::need_buffer) return failed("the answer broke off", error);
       if (!streamed) {
@@ -138,11 +147,14 @@ HttpClient::HttpClient(HttpClient&&) noexcept = default;
 HttpClient& HttpClient::operator=(HttpClient&&) noexcept = default;
 HttpClient::~HttpClient() = default;
 
-Result<HttpReply> HttpClient::get(const std::string& path) { return impl_->request(http::verb::get, path, {}, nullptr); }
+Result<HttpReply> HttpClient::get(const std::string& path) {
+  return impl_->request(http::verb::get, path, {}, nullptr);
+}
 Result<HttpReply> HttpClient::post(const std::string& path, std::string_view json) {
   return impl_->request(http::verb::post, path, json, nullptr);
 }
-Result<HttpReply> HttpClient::post_stream(const std::string& path, std::string_view json, const OnBody& on_body) {
+Result<HttpReply> HttpClient::post_stream(const std::string& path, std::string_view json,
+                                          const OnBody& on_body) {
   return impl_->request(http::verb::post, path, json, &on_body);
 }
 

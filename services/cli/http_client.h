@@ -15,17 +15,19 @@ namespace moestro::cli {
 struct HttpReply {
   int status = 0;
   std::string body;
-  std::string request_id;   ///< the header x-request-id, if there is one
+  std::string request_id;    ///< the header x-request-id, if there is one
   double retry_after_s = 0;  ///< the header retry-after in seconds, 0 if there is none
 };
 
 struct HttpLimits {
   std::chrono::milliseconds connect{3000};
-  std::chrono::milliseconds silence{600'000};  ///< longest wait for the next bytes of an answer: a long prompt may say nothing for minutes
+  std::chrono::milliseconds silence{
+      600'000};  ///< longest wait for the next bytes of an answer: a long prompt may say nothing for minutes
   uint64_t body_bytes_max = 256u << 20;
 };
 
-/// Blocks; belongs to one thread. Errors: kUnavailable when the server is not there or hangs up, kCorrupt when it does not speak HTTP.
+/// Blocks; belongs to one thread. Errors: kUnavailable when the server is not there or hangs up, kCorrupt
+/// when it does not speak HTTP.
 class HttpClient {
  public:
   explicit HttpClient(Url url, HttpLimits limits = {});
@@ -33,12 +35,13 @@ class HttpClient {
   HttpClient& operator=(HttpClient&&) noexcept;
   ~HttpClient();
 
-  /// A connection that the server closed while it was idle is opened once more; a request that may have arrived is not sent twice.
+  /// A connection that the server closed while it was idle is opened once more; a request that may have
+  /// arrived is not sent twice.
   Result<HttpReply> get(const std::string& path);
   Result<HttpReply> post(const std::string& path, std::string_view json);
 
-  /// An answer of 200 is handed to `on_body` in pieces as it arrives and the reply's body is empty; any other comes whole in the reply.
-  /// An error from on_body ends the request and is returned.
+  /// An answer of 200 is handed to `on_body` in pieces as it arrives and the reply's body is empty; any other
+  /// comes whole in the reply. An error from on_body ends the request and is returned.
   using OnBody = std::function<Status(std::string_view piece)>;
   Result<HttpReply> post_stream(const std::string& path, std::string_view json, const OnBody& on_body);
 

@@ -9,7 +9,8 @@
 
 namespace moestro::cli {
 
-/// kInvalidArgument when it is not JSON or nested deeper than 200 (deep values overflow the stack when they are written or destroyed).
+/// kInvalidArgument when it is not JSON or nested deeper than 200 (deep values overflow the stack when they
+/// are written or destroyed).
 Result<nlohmann::json> parse_json(std::string_view text);
 
 /// object[key] where both are what they should be, else `otherwise`.

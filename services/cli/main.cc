@@ -1,4 +1,5 @@
-// moestro: the command line of Moestro. Each subcommand lives in a folder or file of its own; this one registers them.
+// moestro: the command line of Moestro. Each subcommand lives in a folder or file of its own; this one
+// registers them.
 
 #include <CLI/CLI.hpp>
 #include <cstdio>

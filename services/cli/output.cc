@@ -30,13 +30,18 @@ void fail(CommandResult& result, const Status& status, int exit_code) {
   std::fprintf(stderr, "moestro: %s\n", one_line(status.message()).c_str());
 }
 
-void note(std::string_view text) { std::fprintf(stderr, "moestro: %s\n", one_line(text).c_str()); }
+void note(std::string_view text) {
+  std::fprintf(stderr, "moestro: %s\n", one_line(text).c_str());
+}
 
 std::string readable_count(double count) {
   const char* suffix = "";
-  if (count >= 1e9) count /= 1e9, suffix = "G";
-  else if (count >= 1e6) count /= 1e6, suffix = "M";
-  else if (count >= 1e4) count /= 1e3, suffix = "k";
+  if (count >= 1e9)
+    count /= 1e9, suffix = "G";
+  else if (count >= 1e6)
+    count /= 1e6, suffix = "M";
+  else if (count >= 1e4)
+    count /= 1e3, suffix = "k";
   char text[32];
   const int decimals = count < 10 ? 2 : count < 100 ? 1 : 0;
   std::snprintf(text, sizeof text, "%.*f%s", decimals, count, suffix);
@@ -46,7 +51,9 @@ std::string readable_count(double count) {
 Progress::Progress(std::string label, uint64_t total)
     : label_(std::move(label)), total_(total), terminal_(::isatty(STDERR_FILENO) == 1) {}
 
-Progress::~Progress() { finish(); }
+Progress::~Progress() {
+  finish();
+}
 
 void Progress::update(uint64_t done, std::string_view detail, double now_s) {
   if (finished_ || (now_s < next_s_ && done < total_)) return;
@@ -62,7 +69,8 @@ void Progress::draw(uint64_t done, std::string_view detail) {
   if (terminal_) {
     constexpr int kWidth = 24;
     const int filled = std::clamp(static_cast<int>(share * kWidth), 0, kWidth);
-    line += "[" + std::string(static_cast<size_t>(filled), '=') + std::string(static_cast<size_t>(kWidth - filled), ' ') + "] ";
+    line += "[" + std::string(static_cast<size_t>(filled), '=') +
+            std::string(static_cast<size_t>(kWidth - filled), ' ') + "] ";
   }
   line += std::to_string(done) + "/" + std::to_string(total_) + " " + one_line(detail);
   std::fprintf(stderr, terminal_ ? "\r\x1b[K%s" : "%s\n", line.c_str());

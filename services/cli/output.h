@@ -19,13 +19,15 @@ void fail(CommandResult& result, const Status& status, int exit_code = kExitFail
 /// A note on stderr, after whatever progress line stands there.
 void note(std::string_view text);
 
-/// Control characters other than tab made visible, so that neither a file nor a server can write to the terminal's state.
+/// Control characters other than tab made visible, so that neither a file nor a server can write to the
+/// terminal's state.
 std::string one_line(std::string_view text);
 
 /// "12.3k", "1.25M": three digits at most.
 std::string readable_count(double count);
 
-/// Progress of a long command on stderr: a bar redrawn in place on a terminal, else a line every 5 seconds. Owned by one thread.
+/// Progress of a long command on stderr: a bar redrawn in place on a terminal, else a line every 5 seconds.
+/// Owned by one thread.
 class Progress {
  public:
   Progress(std::string label, uint64_t total);

@@ -15,19 +15,23 @@ bool is_port(std::string_view text) {
   return error == std::errc{} && end == text.data() + text.size() && port <= 65535;
 }
 
-/// A name or an address as it may stand in a Host header: nothing that ends a header line or a URL's authority.
+/// A name or an address as it may stand in a Host header: nothing that ends a header line or a URL's
+/// authority.
 bool is_host(std::string_view text) {
   if (text.empty() || text.size() > 253) return false;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (byte <= 0x20 || byte >= 0x7f || std::string_view("@/?#[]\\").find(c) != std::string_view::npos) return false;
+    if (byte <= 0x20 || byte >= 0x7f || std::string_view("@/?#[]\\").find(c) != std::string_view::npos)
+      return false;
   }
   return true;
 }
 
 }  // namespace
 
-std::string Url::authority() const { return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + port; }
+std::string Url::authority() const {
+  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + port;
+}
 
 Result<HostPort> parse_host_port(std::string_view text) {
   constexpr std::string_view kHow = "is not HOST:PORT (as 127.0.0.1:8080 or [::1]:8080)";
@@ -40,7 +44,8 @@ Result<HostPort> parse_host_port(std::string_view text) {
     port = text.substr(close + 2);
   } else {
     const size_t colon = text.find(':');
-    if (colon == std::string_view::npos || text.find(':', colon + 1) != std::string_view::npos) return bad(text, kHow);
+    if (colon == std::string_view::npos || text.find(':', colon + 1) != std::string_view::npos)
+      return bad(text, kHow);
     result.host = text.substr(0, colon);
     port = text.substr(colon + 1);
   }
@@ -51,7 +56,8 @@ Result<HostPort> parse_host_port(std::string_view text) {
 
 Result<Url> parse_url(std::string_view text) {
   constexpr std::string_view kScheme = "http://";
-  if (text.starts_with("https://")) return bad(text, "needs TLS, which this client does not speak; use http://");
+  if (text.starts_with("https://"))
+    return bad(text, "needs TLS, which this client does not speak; use http://");
   if (!text.starts_with(kScheme)) return bad(text, "is not a URL of the form http://HOST:PORT");
   std::string_view rest = text.substr(kScheme.size());
   const size_t slash = rest.find('/');
@@ -59,7 +65,8 @@ Result<Url> parse_url(std::string_view text) {
   std::string_view base = slash == std::string_view::npos ? std::string_view{} : rest.substr(slash);
   while (base.ends_with('/')) base.remove_suffix(1);
   for (const char c : base)
-    if (static_cast<unsigned char>(c) <= 0x20 || c == '?' || c == '#' || static_cast<unsigned char>(c) >= 0x7f)
+    if (static_cast<unsigned char>(c) <= 0x20 || c == '?' || c == '#' ||
+        static_cast<unsigned char>(c) >= 0x7f)
       return bad(text, "has a path that cannot be used: no query, fragment or spaces");
   const bool has_port = authority.starts_with('[') ? authority.find("]:") != std::string_view::npos
                                                    : authority.find(':') != std::string_view::npos;

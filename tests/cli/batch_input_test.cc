@@ -11,7 +11,8 @@ namespace {
 using testing::EndsWith;
 using testing::HasSubstr;
 
-constexpr const char* kGood = R"({"custom_id":"a","method":"POST","url":"/v1/completions","body":{"prompt":"x"}})";
+constexpr const char* kGood =
+    R"({"custom_id":"a","method":"POST","url":"/v1/completions","body":{"prompt":"x"}})";
 
 TEST(BatchInput, AGoodLine) {
   const Result<BatchLine> line = parse_batch_line(kGood, 7);
@@ -49,7 +50,8 @@ TEST(BatchInput, BadLinesSayWhatIsWrong) {
 
 TEST(BatchInput, TheSurveyCountsLinesAndPassesOverBlankOnes) {
   test::TempDir dir;
-  test::write_file(dir / "in", std::string("\xef\xbb\xbf") + kGood + "\r\n\n  \n" + R"({"custom_id":"b","url":"/v1/x","body":{}})");
+  test::write_file(dir / "in", std::string("\xef\xbb\xbf") + kGood + "\r\n\n  \n" +
+                                   R"({"custom_id":"b","url":"/v1/x","body":{}})");
   const auto numbers = survey_batch(dir / "in");
   ASSERT_TRUE(numbers.is_ok()) << numbers.status().message();
   EXPECT_EQ(numbers->size(), 2u);
@@ -60,9 +62,11 @@ TEST(BatchInput, ABadFileIsRefusedWithLineAndCount) {
   test::TempDir dir;
   const std::string path = (dir / "in").string();
   test::write_file(path, std::string(kGood) + "\n{\n" + kGood + "\n");
-  EXPECT_EQ(survey_batch(path).status().message(), path + " line 2: not JSON (and 1 more bad lines); nothing was run");
+  EXPECT_EQ(survey_batch(path).status().message(),
+            path + " line 2: not JSON (and 1 more bad lines); nothing was run");
   test::write_file(path, std::string(kGood) + "\n" + kGood + "\n");
-  EXPECT_EQ(survey_batch(path).status().message(), path + " line 2: custom_id 'a' stands already in line 1; nothing was run");
+  EXPECT_EQ(survey_batch(path).status().message(),
+            path + " line 2: custom_id 'a' stands already in line 1; nothing was run");
   test::write_file(path, "\n\n");
   EXPECT_THAT(survey_batch(path).status().message(), EndsWith("holds no lines"));
   EXPECT_THAT(survey_batch(dir / "none").status().message(), EndsWith("is not there"));

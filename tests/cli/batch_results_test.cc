@@ -14,7 +14,8 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 TEST(BatchResults, AResultLineHasOpenAisShape) {
-  const BatchResult result = make_batch_result(3, "a", {200, R"({"id":"cmpl-1","usage":{"prompt_tokens":4,"completion_tokens":6}})", "", 0});
+  const BatchResult result = make_batch_result(
+      3, "a", {200, R"({"id":"cmpl-1","usage":{"prompt_tokens":4,"completion_tokens":6}})", "", 0});
   EXPECT_FALSE(result.failed);
   EXPECT_EQ(result.prompt_tokens, 4u);
   EXPECT_EQ(result.completion_tokens, 6u);
@@ -28,7 +29,8 @@ TEST(BatchResults, AResultLineHasOpenAisShape) {
 }
 
 TEST(BatchResults, WhatTheServerRefusedIsAResultThatFailed) {
-  const BatchResult result = make_batch_result(1, "a", {400, R"({"error":{"message":"too long"}})", "req-9", 0});
+  const BatchResult result =
+      make_batch_result(1, "a", {400, R"({"error":{"message":"too long"}})", "req-9", 0});
   EXPECT_TRUE(result.failed);
   const json line = json::parse(result.line);
   EXPECT_EQ(line["response"]["status_code"], 400);
@@ -60,7 +62,8 @@ TEST_F(ResultsFile, IsReadBack) {
   test::write_file(path_, good_ + refused_);
   const Result<BatchResults> results = BatchResults::open(path_);
   ASSERT_TRUE(results.is_ok()) << results.status().message();
-  EXPECT_THAT(results->done(), testing::UnorderedElementsAre(testing::Pair("good", false), testing::Pair("refused", true)));
+  EXPECT_THAT(results->done(),
+              testing::UnorderedElementsAre(testing::Pair("good", false), testing::Pair("refused", true)));
   EXPECT_FALSE(results->was_torn());
 }
 
@@ -77,7 +80,10 @@ TEST_F(ResultsFile, ATornLastLineIsCutOffWhereverItWasTorn) {
 }
 
 TEST_F(ResultsFile, AnythingElseIsLeftAlone) {
-  for (const std::string& text : {"hello\n" + good_, "{}\n" + good_, good_ + R"({"custom_id":"x"})" "\n", good_ + "\n" + good_}) {
+  for (const std::string& text : {"hello\n" + good_, "{}\n" + good_,
+                                  good_ + R"({"custom_id":"x"})"
+                                          "\n",
+                                  good_ + "\n" + good_}) {
     test::write_file(path_, text);
     const Result<BatchResults> results = BatchResults::open(path_);
     EXPECT_EQ(results.status().code(), Code::kCorrupt) << text;

@@ -43,30 +43,41 @@ class BatchRunnerTest : public testing::Test {
   void write_input(int lines) {
     std::string text;
     for (int i = 0; i < lines; ++i)
-      text += json{{"custom_id", "id" + std::to_string(i)}, {"method", "POST"}, {"url", "/v1/completions"}, {"body", {{"prompt", "p" + std::to_string(i)}}}}.dump() + "\n";
+      text += json{{"custom_id", "id" + std::to_string(i)},
+                   {"method", "POST"},
+                   {"url", "/v1/completions"},
+                   {"body", {{"prompt", "p" + std::to_string(i)}}}}
+                  .dump() +
+              "\n";
     test::write_file(options_.input, text);
   }
 
   Status run() {
-    return run_batch(options_, stop_, [](const BatchReport&) {}, report_);
+    return run_batch(
+        options_, stop_, [](const BatchReport&) {}, report_);
   }
 
   std::multiset<std::string> ids_written() {
     std::multiset<std::string> ids;
     std::istringstream lines(test::read_file(options_.output));
-    for (std::string line; std::getline(lines, line);) ids.insert(json::parse(line)["custom_id"].get<std::string>());
+    for (std::string line; std::getline(lines, line);)
+      ids.insert(json::parse(line)["custom_id"].get<std::string>());
     return ids;
   }
 
   static TinyReply good(const std::string& prompt) {
-    return {200, json{{"id", "cmpl"}, {"choices", {{{"text", prompt + "!"}}}}, {"usage", {{"prompt_tokens", 2}, {"completion_tokens", 3}}}}.dump()};
+    return {200, json{{"id", "cmpl"},
+                      {"choices", {{{"text", prompt + "!"}}}},
+                      {"usage", {{"prompt_tokens", 2}, {"completion_tokens", 3}}}}
+                     .dump()};
   }
 
   test::TempDir dir_;
   std::mutex mutex_;
   std::map<std::string, int> seen_;
   std::unique_ptr<TinyServer> server_;
-  BatchOptions options_{dir_ / "in.jsonl", dir_ / "out.jsonl", {}, 4, milliseconds(5000), milliseconds(3000), milliseconds(1), milliseconds(4)};
+  BatchOptions options_{dir_ / "in.jsonl", dir_ / "out.jsonl", {}, 4, milliseconds(5000), milliseconds(3000),
+                        milliseconds(1),   milliseconds(4)};
   std::atomic<bool> stop_{false};
   BatchReport report_;
 };
@@ -150,7 +161,9 @@ TEST_F(BatchRunnerTest, WhatTheServerRefusesIsAResultAndTheOthersGoOn) {
 }
 
 TEST_F(BatchRunnerTest, PatienceEndsWhenNothingMoves) {
-  serve([](const std::string& prompt, int) { return prompt == "p0" ? good(prompt) : TinyReply{503, R"({"error":{"message":"no worker"}})"}; });
+  serve([](const std::string& prompt, int) {
+    return prompt == "p0" ? good(prompt) : TinyReply{503, R"({"error":{"message":"no worker"}})"};
+  });
   write_input(3);
   options_.patience = milliseconds(60);
   const Status status = run();

@@ -14,10 +14,14 @@ using test::TinyRequest;
 using test::TinyServer;
 using testing::HasSubstr;
 
-HttpClient client_of(const TinyServer& server, HttpLimits limits = {}) { return HttpClient(*parse_url(server.url() + "/base"), limits); }
+HttpClient client_of(const TinyServer& server, HttpLimits limits = {}) {
+  return HttpClient(*parse_url(server.url() + "/base"), limits);
+}
 
 TEST(HttpClient, KeepsItsConnectionAndSendsWhatItWasGiven) {
-  TinyServer server([](const TinyRequest& r) { return TinyReply{201, r.method + " " + r.path + " " + r.body, "X-Request-Id: r1\r\nRetry-After: 3\r\n"}; });
+  TinyServer server([](const TinyRequest& r) {
+    return TinyReply{201, r.method + " " + r.path + " " + r.body, "X-Request-Id: r1\r\nRetry-After: 3\r\n"};
+  });
   HttpClient client = client_of(server);
   const Result<HttpReply> reply = client.post("/v1/x", "{}");
   ASSERT_TRUE(reply.is_ok()) << reply.status().message();
@@ -51,19 +55,25 @@ TEST(HttpClient, AServerThatIsNotThereOrHangsUpIsUnavailable) {
 }
 
 TEST(HttpClient, AnAnswerThatBreaksOffIsAnError) {
-  TinyServer server([](const TinyRequest&) { return TinyReply{200, "", "", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc", true}; });
+  TinyServer server([](const TinyRequest&) {
+    return TinyReply{200, "", "", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc", true};
+  });
   HttpClient client = client_of(server);
   EXPECT_EQ(client.get("/").status().code(), Code::kUnavailable);
 }
 
 TEST(HttpClient, WhatIsNotHttpIsCorrupt) {
-  TinyServer server([](const TinyRequest&) { return TinyReply{200, "", "", "SSH-2.0-OpenSSH\r\n\r\n", true}; });
+  TinyServer server([](const TinyRequest&) {
+    return TinyReply{200, "", "", "SSH-2.0-OpenSSH\r\n\r\n", true};
+  });
   HttpClient client = client_of(server);
   EXPECT_EQ(client.get("/").status().code(), Code::kCorrupt);
 }
 
 TEST(HttpClient, SilenceHasALimit) {
-  TinyServer server([](const TinyRequest&) { return TinyReply{200, "", "", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab"}; });
+  TinyServer server([](const TinyRequest&) {
+    return TinyReply{200, "", "", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab"};
+  });
   HttpClient client = client_of(server, {milliseconds(1000), milliseconds(50), 1 << 20});
   EXPECT_THAT(client.get("/").status().message(), HasSubstr("no answer in time"));
 }
@@ -76,7 +86,8 @@ TEST(HttpClient, ABodyBeyondTheLimitIsRefused) {
 
 TEST(HttpClient, StreamsAreHandedOverInPieces) {
   TinyServer server([](const TinyRequest&) {
-    return TinyReply{200, "", "", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"};
+    return TinyReply{200, "", "",
+                     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"};
   });
   HttpClient client = client_of(server);
   std::string body;
@@ -85,14 +96,16 @@ TEST(HttpClient, StreamsAreHandedOverInPieces) {
   ASSERT_TRUE(reply.is_ok()) << reply.status().message();
   EXPECT_EQ(body, "abcde");
   EXPECT_EQ(reply->body, "");
-  const Result<HttpReply> ended = client.post_stream("/", "{}", [](std::string_view) { return cancelled("enough"); });
+  const Result<HttpReply> ended =
+      client.post_stream("/", "{}", [](std::string_view) { return cancelled("enough"); });
   EXPECT_EQ(ended.status().code(), Code::kCancelled);
 }
 
 TEST(HttpClient, ARefusalOfAStreamComesWhole) {
   TinyServer server([](const TinyRequest&) { return TinyReply{400, "no"}; });
   HttpClient client = client_of(server);
-  const Result<HttpReply> reply = client.post_stream("/", "{}", [](std::string_view) { return internal_error("must not be called"); });
+  const Result<HttpReply> reply =
+      client.post_stream("/", "{}", [](std::string_view) { return internal_error("must not be called"); });
   ASSERT_TRUE(reply.is_ok());
   EXPECT_EQ(reply->status, 400);
   EXPECT_EQ(reply->body, "no");

@@ -8,7 +8,8 @@ namespace moestro::cli {
 namespace {
 
 TEST(JsonText, WhatIsNotJsonIsAStatus) {
-  for (const char* text : {"", "{", "nul", "{\"a\":}", "\xff\xfe", "{} x"}) EXPECT_FALSE(parse_json(text).is_ok()) << text;
+  for (const char* text : {"", "{", "nul", "{\"a\":}", "\xff\xfe", "{} x"})
+    EXPECT_FALSE(parse_json(text).is_ok()) << text;
   EXPECT_TRUE(parse_json(" {\"a\": [1, 2]} ").is_ok());
 }
 

@@ -25,11 +25,16 @@ config::BoxConfig demo_box() {
 TEST(LaunchPlan, TheDefaultsOfOneBox) {
   const auto launches = plan_launches(demo_box(), {"/run/m", "/arena"}, 8);
   ASSERT_EQ(launches.size(), 3u);
-  EXPECT_EQ(command_of(launches[0]), "moestro-store --run-dir /run/m --arena-dir /arena --model demo=/packs/demo --io auto --log-level info");
+  EXPECT_EQ(command_of(launches[0]),
+            "moestro-store --run-dir /run/m --arena-dir /arena --model demo=/packs/demo --io auto "
+            "--log-level info");
   EXPECT_EQ(command_of(launches[1]),
-            "moestro-worker --model demo --name worker-0 --store ipc:///run/m/store.sock --orchestrator ipc:///run/m/orchestrator.sock "
+            "moestro-worker --model demo --name worker-0 --store ipc:///run/m/store.sock --orchestrator "
+            "ipc:///run/m/orchestrator.sock "
             "--device cpu --log-level info");
-  EXPECT_EQ(command_of(launches[2]), "moestro-orchestrator --model demo=/packs/demo --run-dir /run/m --http 127.0.0.1:8080 --drain-s 30 --log-level info");
+  EXPECT_EQ(command_of(launches[2]),
+            "moestro-orchestrator --model demo=/packs/demo --run-dir /run/m --http 127.0.0.1:8080 --drain-s "
+            "30 --log-level info");
 }
 
 TEST(LaunchPlan, EveryKeyReachesItsProgram) {
@@ -47,10 +52,14 @@ TEST(LaunchPlan, EveryKeyReachesItsProgram) {
   box.run.log_level = "debug";
   const auto launches = plan_launches(box, {"/run/m", "/arena"}, 8);
   ASSERT_EQ(launches.size(), 4u);
-  EXPECT_THAT(command_of(launches[0]), HasSubstr("--dram 4294967296 --model demo=/packs/demo --io pread --poison-freed --log-level debug"));
+  EXPECT_THAT(
+      command_of(launches[0]),
+      HasSubstr("--dram 4294967296 --model demo=/packs/demo --io pread --poison-freed --log-level debug"));
   EXPECT_THAT(command_of(launches[2]), HasSubstr("--name worker-1 "));
-  EXPECT_THAT(command_of(launches[2]), HasSubstr("--threads 4 --kv-tokens 4096 --context 512 --reserve 3 --precision int8 --deterministic "
-                                                 "--trace /t/routes.worker-1.jsonl --timeline /t/time.worker-1.json"));
+  EXPECT_THAT(
+      command_of(launches[2]),
+      HasSubstr("--threads 4 --kv-tokens 4096 --context 512 --reserve 3 --precision int8 --deterministic "
+                "--trace /t/routes.worker-1.jsonl --timeline /t/time.worker-1.json"));
   EXPECT_THAT(command_of(launches[3]), HasSubstr("--http 0.0.0.0:0 --step-tokens 7 --queue-max 9"));
 }
 
@@ -78,9 +87,11 @@ TEST(LaunchPlan, ABoxIsCheckedBeforeAnythingIsMade) {
 }
 
 TEST(LaunchPlan, NamesThatCouldLeaveTheirPlaceAreRefused) {
-  for (const char* name : {"", ".", "..", "a/b", "a b", "a=b", "-x", "\xc3\xbc", "a\n"}) EXPECT_FALSE(check_model_name(name).is_ok()) << name;
+  for (const char* name : {"", ".", "..", "a/b", "a b", "a=b", "-x", "\xc3\xbc", "a\n"})
+    EXPECT_FALSE(check_model_name(name).is_ok()) << name;
   EXPECT_FALSE(check_model_name(std::string(65, 'a')).is_ok());
-  for (const char* name : {"demo", "Qwen3-30B-A3B", "a.b_c"}) EXPECT_TRUE(check_model_name(name).is_ok()) << name;
+  for (const char* name : {"demo", "Qwen3-30B-A3B", "a.b_c"})
+    EXPECT_TRUE(check_model_name(name).is_ok()) << name;
 }
 
 }  // namespace

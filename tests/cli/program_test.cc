@@ -35,7 +35,8 @@ TEST(Program, WrongCommandLinesExitWith2AndOneLine) {
       {{"up"}, "--model"},
       {{"up", "--model", "a", "--model", "b"}, "--model"},
       {{"up", "--model", "a", "--device", "cuda:0"}, "'cuda:0' is not in this version"},
-      {{"up", "--model", "a", "--device", "emulated:vram=1G,link=1G"}, "'emulated:vram=1G,link=1G' is not in this version"},
+      {{"up", "--model", "a", "--device", "emulated:vram=1G,link=1G"},
+       "'emulated:vram=1G,link=1G' is not in this version"},
       {{"up", "--model", "a", "--state", "redis://h:1/0"}, "'redis://h:1/0' is not in this version"},
       {{"up", "--model", "a", "--dram", "4 gigs"}, "--dram"},
       {{"up", "--model", "a", "--workers", "0"}, "--workers"},
@@ -59,19 +60,24 @@ TEST(Program, FailedOperationsExitWith1AndOneLine) {
   TempDir dir;
   write_file(dir / "bad.yaml", "store:\n  drm: 1G\n");
   expect_one_line_error({"up", "--model", (dir / "none").string()}, 1, "no pack at");
-  expect_one_line_error({"up", "-c", (dir / "bad.yaml").string()}, 1, "bad.yaml line 2: unknown key 'store.drm'");
+  expect_one_line_error({"up", "-c", (dir / "bad.yaml").string()}, 1,
+                        "bad.yaml line 2: unknown key 'store.drm'");
   expect_one_line_error({"up", "-c", (dir / "none.yaml").string()}, 1, "none.yaml");
   expect_one_line_error({"config", "-c", (dir / "bad.yaml").string()}, 1, "did you mean 'store.dram'");
-  expect_one_line_error({"batch", "run", (dir / "none").string(), "-o", (dir / "out").string()}, 1, "is not there");
+  expect_one_line_error({"batch", "run", (dir / "none").string(), "-o", (dir / "out").string()}, 1,
+                        "is not there");
 }
 
 TEST(Program, HelpAndVersion) {
   const Ran help = run_moestro({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* command : {"up", "batch", "complete", "chat", "doctor", "config"}) EXPECT_THAT(help.out, HasSubstr(command));
-  for (const char* command : {"plan", "top", "replay"}) EXPECT_THAT(help.out, Not(HasSubstr(std::string("\n  ") + command)));
+  for (const char* command : {"up", "batch", "complete", "chat", "doctor", "config"})
+    EXPECT_THAT(help.out, HasSubstr(command));
+  for (const char* command : {"plan", "top", "replay"})
+    EXPECT_THAT(help.out, Not(HasSubstr(std::string("\n  ") + command)));
   EXPECT_THAT(run_moestro({"--version"}).out, testing::StartsWith("moestro 0."));
-  for (const char* command : {"up", "batch", "complete", "chat", "doctor", "config"}) EXPECT_EQ(run_moestro({command, "--help"}).exit_code, 0);
+  for (const char* command : {"up", "batch", "complete", "chat", "doctor", "config"})
+    EXPECT_EQ(run_moestro({command, "--help"}).exit_code, 0);
 }
 
 TEST(Program, ConfigPrintsWhatItReadsBack) {
@@ -98,13 +104,18 @@ TinyReply fake_model(const TinyRequest& request) {
   const json body = json::parse(request.body);
   if (body["model"] != "demo") return {404, R"({"error":{"message":"no model of that name"}})"};
   if (!body.value("stream", false)) return {200, json{{"choices", {{{"text", "plain"}}}}}.dump()};
-  if (body.value("prompt", "") == "break") return {200, "", "", "HTTP/1.1 200 OK\r\n\r\ndata: {\"choices\":[{\"text\":\"half\"}]}\n\n", true};
+  if (body.value("prompt", "") == "break")
+    return {200, "", "", "HTTP/1.1 200 OK\r\n\r\ndata: {\"choices\":[{\"text\":\"half\"}]}\n\n", true};
   const bool is_chat = body.contains("messages");
-  const std::string said = is_chat ? body["messages"].back()["content"].get<std::string>() + "/" + std::to_string(body["messages"].size())
+  const std::string said = is_chat ? body["messages"].back()["content"].get<std::string>() + "/" +
+                                         std::to_string(body["messages"].size())
                                    : body["prompt"].get<std::string>() + "/" + body["max_tokens"].dump();
   std::string events;
   for (const std::string& piece : {std::string("you said "), said, std::string("\x1b[31m")})
-    events += "data: " + json{{"choices", {is_chat ? json{{"delta", {{"content", piece}}}} : json{{"text", piece}}}}}.dump() + "\n\n";
+    events +=
+        "data: " +
+        json{{"choices", {is_chat ? json{{"delta", {{"content", piece}}}} : json{{"text", piece}}}}}.dump() +
+        "\n\n";
   events += "data: [DONE]\n\n";
   return {200, events};
 }
@@ -115,7 +126,9 @@ TEST(Program, CompleteStreams) {
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_EQ(ran.out, "you said hi/7[31m\n");
   EXPECT_EQ(run_moestro({"complete", "-", "--url", server.url()}, "piped").out, "you said piped/128[31m\n");
-  EXPECT_EQ(json::parse(run_moestro({"complete", "hi", "--json", "--url", server.url()}).out)["choices"][0]["text"], "plain");
+  EXPECT_EQ(
+      json::parse(run_moestro({"complete", "hi", "--json", "--url", server.url()}).out)["choices"][0]["text"],
+      "plain");
 }
 
 TEST(Program, CompleteFailsWithTheServersWords) {
@@ -138,9 +151,15 @@ TEST(Program, ChatKeepsTheConversation) {
 
 TEST(Program, BatchRunPrintsASummary) {
   TempDir dir;
-  TinyServer server([](const TinyRequest&) { return TinyReply{200, R"({"usage":{"prompt_tokens":2,"completion_tokens":3}})"}; });
-  write_file(dir / "in", R"({"custom_id":"a","url":"/v1/completions","body":{}})" "\n" R"({"custom_id":"b","url":"/v1/completions","body":{}})" "\n");
-  const Words command{"batch", "run", (dir / "in").string(), "-o", (dir / "out").string(), "--url", server.url()};
+  TinyServer server([](const TinyRequest&) {
+    return TinyReply{200, R"({"usage":{"prompt_tokens":2,"completion_tokens":3}})"};
+  });
+  write_file(dir / "in", R"({"custom_id":"a","url":"/v1/completions","body":{}})"
+                         "\n"
+                         R"({"custom_id":"b","url":"/v1/completions","body":{}})"
+                         "\n");
+  const Words command{"batch", "run",       (dir / "in").string(), "-o", (dir / "out").string(),
+                      "--url", server.url()};
   const Ran ran = run_moestro(command);
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("2 of 2 lines done, 0 failed; 4 prompt + 6 completion tokens"));

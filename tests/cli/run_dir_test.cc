@@ -44,7 +44,8 @@ TEST(RunDir, WhatOthersMayEnterOrIsNoDirectoryIsRefused) {
   ::chmod((dir / "real").c_str(), 0700);
   fs::create_directory_symlink(dir / "real", dir / "link");
   EXPECT_THAT(open_run_dir(dir / "link").status().message(), HasSubstr("is not a directory"));
-  EXPECT_EQ(open_run_dir(dir / "x" / "y" / "z").status().code(), Code::kIo);  // a mistyped path does not become a tree
+  EXPECT_EQ(open_run_dir(dir / "x" / "y" / "z").status().code(),
+            Code::kIo);  // a mistyped path does not become a tree
 }
 
 TEST(RunDir, APathTooLongForItsSocketsIsRefusedWithTheLimit) {

@@ -17,7 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-pid_t spawn(const fs::path& binary, const std::vector<std::string>& arguments, const fs::path& in, const fs::path& out, const fs::path& err) {
+pid_t spawn(const fs::path& binary, const std::vector<std::string>& arguments, const fs::path& in,
+            const fs::path& out, const fs::path& err) {
   std::vector<std::string> words{binary.string()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
@@ -32,7 +33,9 @@ pid_t spawn(const fs::path& binary, const std::vector<std::string>& arguments, c
   ::_exit(126);
 }
 
-int exit_code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+int exit_code_of(int status) {
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
 
 }  // namespace
 
@@ -59,15 +62,23 @@ Background::~Background() {
   ::waitpid(pid_, nullptr, 0);
 }
 
-std::string Background::out() const { return read_file(dir_ / "out"); }
-std::string Background::err() const { return read_file(dir_ / "err"); }
-void Background::signal(int number) { ::kill(pid_, number); }
+std::string Background::out() const {
+  return read_file(dir_ / "out");
+}
+std::string Background::err() const {
+  return read_file(dir_ / "err");
+}
+void Background::signal(int number) {
+  ::kill(pid_, number);
+}
 
 bool Background::wait_for(const std::string& text) {
   for (int i = 0; i < 6000; ++i) {
     if (out().find(text) != std::string::npos || err().find(text) != std::string::npos) return true;
     siginfo_t info{};
-    if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_) return false;
+    if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid == pid_)
+      return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return false;

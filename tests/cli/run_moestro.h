@@ -23,7 +23,8 @@ Ran run_moestro(const std::vector<std::string>& arguments, const std::string& in
 /// A process in the background, its output in files; killed at the end of the test if it still lives.
 class Background {
  public:
-  Background(const std::filesystem::path& binary, const std::vector<std::string>& arguments, const std::filesystem::path& dir);
+  Background(const std::filesystem::path& binary, const std::vector<std::string>& arguments,
+             const std::filesystem::path& dir);
   ~Background();
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
@@ -31,7 +32,8 @@ class Background {
   pid_t pid() const { return pid_; }
   std::string out() const;
   std::string err() const;
-  /// Looks every 5 ms, for 30 s at most, until `text` stands in stdout or stderr; false if it ended or never did.
+  /// Looks every 5 ms, for 30 s at most, until `text` stands in stdout or stderr; false if it ended or never
+  /// did.
   bool wait_for(const std::string& text);
   int wait_exit();
   void signal(int number);

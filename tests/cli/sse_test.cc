@@ -21,7 +21,8 @@ std::vector<std::string> events_of(std::string_view bytes, size_t piece) {
 }
 
 TEST(Sse, TheSameEventsInPiecesOfAnySize) {
-  constexpr std::string_view kBytes = ": hello\r\ndata: {\"a\":1}\r\n\r\nevent: x\ndata:two\ndata: lines\n\n\n\ndata: [DONE]\n\ndata: torn";
+  constexpr std::string_view kBytes =
+      ": hello\r\ndata: {\"a\":1}\r\n\r\nevent: x\ndata:two\ndata: lines\n\n\n\ndata: [DONE]\n\ndata: torn";
   for (size_t piece = 1; piece <= kBytes.size(); ++piece)
     EXPECT_THAT(events_of(kBytes, piece), ElementsAre("{\"a\":1}", "two\nlines", "[DONE]")) << piece;
 }

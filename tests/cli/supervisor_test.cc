@@ -30,7 +30,9 @@ class SupervisorTest : public testing::Test {
     now_ += time;
     return feed(TimePassed{});
   }
-  std::vector<std::string> ends(size_t program, int code = 1) { return feed(ProgramEnded{program, {false, code}}); }
+  std::vector<std::string> ends(size_t program, int code = 1) {
+    return feed(ProgramEnded{program, {false, code}});
+  }
   void start_all() {
     feed(TimePassed{});
     feed(StoreListens{});
@@ -41,16 +43,24 @@ class SupervisorTest : public testing::Test {
   struct Words {
     SupervisorTest& test;
     std::string operator()(const StartProgram& a) { return "start " + std::to_string(a.program); }
-    std::string operator()(const SignalProgram& a) { return (a.signal == SIGKILL ? "kill " : "term ") + std::to_string(a.program); }
+    std::string operator()(const SignalProgram& a) {
+      return (a.signal == SIGKILL ? "kill " : "term ") + std::to_string(a.program);
+    }
     std::string operator()(const SayReady&) { return "ready"; }
     std::string operator()(const Say& a) { return test.said_.push_back(a.text), std::string(); }
-    std::string operator()(const Finish& a) { return test.finish_ = a, std::string("finish ") + std::to_string(a.exit_code); }
+    std::string operator()(const Finish& a) {
+      return test.finish_ = a, std::string("finish ") + std::to_string(a.exit_code);
+    }
   };
 
   Nanos now_{seconds(1000)};
   std::vector<std::string> said_;
   Finish finish_;
-  Supervisor machine_{{{"store", Role::kStore}, {"worker-0", Role::kWorker}, {"worker-1", Role::kWorker}, {"orchestrator", Role::kOrchestrator}}, {}};
+  Supervisor machine_{{{"store", Role::kStore},
+                       {"worker-0", Role::kWorker},
+                       {"worker-1", Role::kWorker},
+                       {"orchestrator", Role::kOrchestrator}},
+                      {}};
 };
 
 TEST_F(SupervisorTest, WorkersStartWhenTheStoreListens) {
@@ -146,7 +156,8 @@ TEST_F(SupervisorTest, AWorkerThatNoticesTheLossLateIsNotBlamedEither) {
     EXPECT_THAT(after(milliseconds(500)), ElementsAre("start 0"));
     feed(StoreListens{});
     after(milliseconds(50));
-    EXPECT_TRUE(ends(kWorker0).empty()) << "the store's own deaths are forgiven by what it served, the worker's do not count";
+    EXPECT_TRUE(ends(kWorker0).empty())
+        << "the store's own deaths are forgiven by what it served, the worker's do not count";
     EXPECT_THAT(after(milliseconds(100)), ElementsAre("start 1"));
     feed(HealthSeen{true, ""});
     after(seconds(6));
@@ -185,7 +196,8 @@ TEST_F(SupervisorTest, ASecondStopKillsEverythingOnce) {
   feed(StopAsked{});
   EXPECT_THAT(feed(StopAsked{}), ElementsAre("kill 0", "kill 1", "kill 2", "kill 3"));
   EXPECT_THAT(feed(StopAsked{}), IsEmpty());
-  for (const size_t program : {kStore, kWorker0, kWorker1}) EXPECT_THAT(feed(ProgramEnded{program, {true, SIGKILL}}), IsEmpty());
+  for (const size_t program : {kStore, kWorker0, kWorker1})
+    EXPECT_THAT(feed(ProgramEnded{program, {true, SIGKILL}}), IsEmpty());
   EXPECT_THAT(feed(ProgramEnded{kOrchestrator, {true, SIGKILL}}), ElementsAre("finish 0"));
 }
 

@@ -33,8 +33,8 @@ size_t content_length(const std::string& head) {
 
 std::string render(const TinyReply& reply) {
   if (!reply.raw.empty() || reply.status == 0) return reply.raw;
-  return "HTTP/1.1 " + std::to_string(reply.status) + " X\r\nContent-Type: application/json\r\n" + reply.headers +
-         "Content-Length: " + std::to_string(reply.body.size()) + "\r\n\r\n" + reply.body;
+  return "HTTP/1.1 " + std::to_string(reply.status) + " X\r\nContent-Type: application/json\r\n" +
+         reply.headers + "Content-Length: " + std::to_string(reply.body.size()) + "\r\n\r\n" + reply.body;
 }
 
 }  // namespace

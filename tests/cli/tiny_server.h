@@ -1,5 +1,6 @@
 #pragma once
-// An HTTP server of a few lines on 127.0.0.1: each request goes to a handler, which may be called by several threads.
+// An HTTP server of a few lines on 127.0.0.1: each request goes to a handler, which may be called by several
+// threads.
 
 #include <atomic>
 #include <functional>
@@ -16,9 +17,9 @@ struct TinyRequest {
 struct TinyReply {
   int status = 200;
   std::string body = "{}";
-  std::string headers{};    ///< more header lines, each with its \r\n
-  std::string raw{};        ///< not empty: sent as it is instead of all the above
-  bool hang_up = false;     ///< close the connection after it (with an empty raw and status 0: without a byte)
+  std::string headers{};  ///< more header lines, each with its \r\n
+  std::string raw{};      ///< not empty: sent as it is instead of all the above
+  bool hang_up = false;   ///< close the connection after it (with an empty raw and status 0: without a byte)
 };
 
 class TinyServer {

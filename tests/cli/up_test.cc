@@ -1,4 +1,5 @@
-// `moestro up` with small scripts beside it in place of the three programs: what it starts, restarts, says, and leaves behind.
+// `moestro up` with small scripts beside it in place of the three programs: what it starts, restarts, says,
+// and leaves behind.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +16,8 @@ namespace {
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-// Each writes its pid and its end to a file; the store makes its socket's file, the orchestrator serves /health.
+// Each writes its pid and its end to a file; the store makes its socket's file, the orchestrator serves
+// /health.
 constexpr const char* kStore = R"sh(#!/bin/sh
 while [ $# -gt 0 ]; do [ "$1" = --run-dir ] && run=$2; shift; done
 touch "$run/store.sock"
@@ -75,8 +77,15 @@ class UpTest : public testing::Test {
   }
 
   std::unique_ptr<Background> up(const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments{"up",         "--model",   (dir_ / "pack").string(),  "--run-dir", (dir_ / "run").string(),
-                                       "--arena-dir", (dir_ / "arena").string(), "--http", "127.0.0.1:0"};
+    std::vector<std::string> arguments{"up",
+                                       "--model",
+                                       (dir_ / "pack").string(),
+                                       "--run-dir",
+                                       (dir_ / "run").string(),
+                                       "--arena-dir",
+                                       (dir_ / "arena").string(),
+                                       "--http",
+                                       "127.0.0.1:0"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const fs::path output = dir_ / ("output" + std::to_string(++runs_));
     fs::create_directory(output);
@@ -105,12 +114,13 @@ TEST_F(UpTest, SaysReadyDrainsInOrderAndLeavesNothingRunning) {
   up->signal(SIGINT);
   EXPECT_EQ(up->wait_exit(), 0) << up->err();
   const std::string all = events();
-  const size_t orchestrator = all.find("end orchestrator"), worker0 = all.find("end worker-0"), worker1 = all.find("end worker-1"),
-               store = all.find("end store");
+  const size_t orchestrator = all.find("end orchestrator"), worker0 = all.find("end worker-0"),
+               worker1 = all.find("end worker-1"), store = all.find("end store");
   ASSERT_NE(store, std::string::npos) << all;
   EXPECT_LT(orchestrator, std::min(worker0, worker1));
   EXPECT_LT(std::max(worker0, worker1), store);
-  for (const char* name : {"store", "worker-0", "worker-1", "orchestrator"}) EXPECT_NE(::kill(started(name), 0), 0) << name;
+  for (const char* name : {"store", "worker-0", "worker-1", "orchestrator"})
+    EXPECT_NE(::kill(started(name), 0), 0) << name;
 }
 
 TEST_F(UpTest, StartsAgainWhatDies) {
@@ -120,7 +130,8 @@ TEST_F(UpTest, StartsAgainWhatDies) {
   for (const char* name : {"worker-0", "orchestrator", "store"}) {
     ::kill(started(name), SIGKILL);
     ASSERT_TRUE(up->wait_for(std::string(name) + " started again")) << up->err();
-    EXPECT_THAT(up->err(), HasSubstr(std::string(name) + " ended with signal 9 (Killed); starting it again in 0.1 s"));
+    EXPECT_THAT(up->err(),
+                HasSubstr(std::string(name) + " ended with signal 9 (Killed); starting it again in 0.1 s"));
   }
   ASSERT_TRUE(up->wait_for("orchestrator started again"));
   up->signal(SIGTERM);
@@ -151,7 +162,8 @@ TEST_F(UpTest, AMissingProgramIsNamedBeforeAnythingStarts) {
 TEST_F(UpTest, OneUpARunDirectory) {
   const auto first = this->up();
   ASSERT_TRUE(first->wait_for("ready ")) << first->err();
-  const Ran second = run_moestro({"up", "--model", (dir_ / "pack").string(), "--run-dir", (dir_ / "run").string()});
+  const Ran second =
+      run_moestro({"up", "--model", (dir_ / "pack").string(), "--run-dir", (dir_ / "run").string()});
   EXPECT_EQ(second.exit_code, 1);
   EXPECT_THAT(second.err, HasSubstr("another `moestro up` runs in"));
 }

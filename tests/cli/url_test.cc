@@ -20,8 +20,9 @@ TEST(Url, HostPortAndBase) {
 }
 
 TEST(Url, WhatIsNoneIsRefusedByName) {
-  for (const char* text : {"", "127.0.0.1:8080", "ftp://x", "http://", "http://:80", "http://a:b", "http://a:70000", "http://u@h:1",
-                           "http://h:1/a?b", "http://h:1/a b", "http://h\r\nX: y", "http://::1:80", "http://[::1"}) {
+  for (const char* text : {"", "127.0.0.1:8080", "ftp://x", "http://", "http://:80", "http://a:b",
+                           "http://a:70000", "http://u@h:1", "http://h:1/a?b", "http://h:1/a b",
+                           "http://h\r\nX: y", "http://::1:80", "http://[::1"}) {
     const Result<Url> url = parse_url(text);
     ASSERT_FALSE(url.is_ok()) << text;
     EXPECT_EQ(url.status().code(), Code::kInvalidArgument);

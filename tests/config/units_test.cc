@@ -6,14 +6,26 @@
 namespace moestro::config {
 namespace {
 
-using testing::HasSubstr;
 using std::chrono::milliseconds;
+using testing::HasSubstr;
 
 TEST(Units, SizesInPowersOf1024AndOf1000) {
   const std::pair<const char*, uint64_t> cases[] = {
-      {"0", 0},          {"4096", 4096},        {"17B", 17},           {"1K", 1024},          {"1KiB", 1024},
-      {"1KB", 1000},     {"512M", 512u << 20},  {"512MiB", 512u << 20}, {"4G", 4ull << 30},    {"4GiB", 4ull << 30},
-      {"4GB", 4000000000}, {"2T", 2ull << 40}, {"1TB", 1000000000000}, {"1.5G", 3ull << 29}, {"4 GiB", 4ull << 30},
+      {"0", 0},
+      {"4096", 4096},
+      {"17B", 17},
+      {"1K", 1024},
+      {"1KiB", 1024},
+      {"1KB", 1000},
+      {"512M", 512u << 20},
+      {"512MiB", 512u << 20},
+      {"4G", 4ull << 30},
+      {"4GiB", 4ull << 30},
+      {"4GB", 4000000000},
+      {"2T", 2ull << 40},
+      {"1TB", 1000000000000},
+      {"1.5G", 3ull << 29},
+      {"4 GiB", 4ull << 30},
   };
   for (const auto& [text, bytes] : cases) {
     const Result<uint64_t> size = parse_size(text);
@@ -23,7 +35,8 @@ TEST(Units, SizesInPowersOf1024AndOf1000) {
 }
 
 TEST(Units, WhatIsNoSizeIsRefusedByName) {
-  for (const char* text : {"", "GiB", "-1", "+1", "4gb", "4 Gib", "4GiBs", "1e9", ".5G", "5.", "1.2.3G", "0x10", "4G ", " 4G", "nan", "4Gi"}) {
+  for (const char* text : {"", "GiB", "-1", "+1", "4gb", "4 Gib", "4GiBs", "1e9", ".5G", "5.", "1.2.3G",
+                           "0x10", "4G ", " 4G", "nan", "4Gi"}) {
     const Result<uint64_t> size = parse_size(text);
     ASSERT_FALSE(size.is_ok()) << text;
     EXPECT_EQ(size.status().code(), Code::kInvalidArgument);
@@ -33,7 +46,8 @@ TEST(Units, WhatIsNoSizeIsRefusedByName) {
 }
 
 TEST(Units, SizesThatDoNotFitAreRefusedNotWrapped) {
-  for (const char* text : {"9223372036854775808", "18446744073709551616", "8388608T", "99999999999999999999999G", "9000000000.5G"}) {
+  for (const char* text : {"9223372036854775808", "18446744073709551616", "8388608T",
+                           "99999999999999999999999G", "9000000000.5G"}) {
     const Result<uint64_t> size = parse_size(text);
     ASSERT_FALSE(size.is_ok()) << text;
     EXPECT_THAT(size.status().message(), HasSubstr("too large"));
@@ -42,7 +56,8 @@ TEST(Units, SizesThatDoNotFitAreRefusedNotWrapped) {
 }
 
 TEST(Units, SizesAreWrittenSoThatTheyReadBack) {
-  for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, uint64_t{1000}, uint64_t{1024}, uint64_t{1536} << 20, uint64_t{4} << 30, uint64_t{INT64_MAX}})
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, uint64_t{1000}, uint64_t{1024}, uint64_t{1536} << 20,
+                               uint64_t{4} << 30, uint64_t{INT64_MAX}})
     EXPECT_EQ(*parse_size(format_size(bytes)), bytes);
   EXPECT_EQ(format_size(4ull << 30), "4GiB");
   EXPECT_EQ(format_size(1536ull << 20), "1536MiB");

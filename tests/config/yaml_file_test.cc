@@ -28,7 +28,9 @@ Loaded load(const std::string& text) {
 }
 
 TEST(YamlFile, SectionsOfKeys) {
-  const Loaded loaded = load("# one box\nmodel:\n  pack: build/packs/demo\nstore:\n  dram: 4GiB\n  io: \"pread\"\nworkers: {count: 2, deterministic: true}\n");
+  const Loaded loaded = load(
+      "# one box\nmodel:\n  pack: build/packs/demo\nstore:\n  dram: 4GiB\n  io: \"pread\"\nworkers: {count: "
+      "2, deterministic: true}\n");
   ASSERT_EQ(loaded.error, "");
   EXPECT_EQ(loaded.box.model.pack, "build/packs/demo");
   EXPECT_EQ(loaded.box.store.dram, Bytes{4ull << 30});
@@ -38,22 +40,28 @@ TEST(YamlFile, SectionsOfKeys) {
 }
 
 TEST(YamlFile, AnEmptyFileOrSectionChangesNothing) {
-  for (const char* text : {"", "# nothing\n", "store:\n", "store:\n  # dram: 4GiB\nworkers:\n"}) EXPECT_EQ(load(text).error, "") << text;
+  for (const char* text : {"", "# nothing\n", "store:\n", "store:\n  # dram: 4GiB\nworkers:\n"})
+    EXPECT_EQ(load(text).error, "") << text;
 }
 
 TEST(YamlFile, ErrorsNameFileLineAndKey) {
-  EXPECT_EQ(load("store:\n  io: auto\n  drm: 4GiB\n").error, "box.yaml line 3: unknown key 'store.drm'; did you mean 'store.dram'?");
+  EXPECT_EQ(load("store:\n  io: auto\n  drm: 4GiB\n").error,
+            "box.yaml line 3: unknown key 'store.drm'; did you mean 'store.dram'?");
   EXPECT_EQ(load("store:\n  dram: 4 GB RAM\n").error,
             "box.yaml line 2: store.dram: '4 GB RAM' is not a size: write it as 512MiB, 4GiB or 4G");
-  EXPECT_EQ(load("\n\nworkers:\n  count: 1000\n").error, "box.yaml line 4: workers.count: '1000' is above the largest allowed, 64");
-  EXPECT_EQ(load("stores:\n  dram: 4GiB\n").error,
-            "box.yaml line 1: unknown section 'stores'; sections are: model, store, workers, orchestrator, run");
+  EXPECT_EQ(load("\n\nworkers:\n  count: 1000\n").error,
+            "box.yaml line 4: workers.count: '1000' is above the largest allowed, 64");
+  EXPECT_EQ(
+      load("stores:\n  dram: 4GiB\n").error,
+      "box.yaml line 1: unknown section 'stores'; sections are: model, store, workers, orchestrator, run");
   EXPECT_EQ(load("store:\n  dram: [4GiB]\n").error, "box.yaml line 2: store.dram: needs one value");
   EXPECT_EQ(load("store:\n  dram:\n").error, "box.yaml line 2: store.dram: needs one value");
   EXPECT_EQ(load("store: 4GiB\n").error, "box.yaml line 1: section 'store' must hold lines of `key: value`");
   EXPECT_EQ(load("- store\n").error, "box.yaml line 1: must hold sections of `key: value`");
-  EXPECT_EQ(load("store:\n  dram: 1GiB\n  dram: 2GiB\n").error, "box.yaml line 3: 'store.dram' stands here a second time");
-  EXPECT_EQ(load("store:\n  io: auto\nstore:\n  io: auto\n").error, "box.yaml line 3: 'store' stands here a second time");
+  EXPECT_EQ(load("store:\n  dram: 1GiB\n  dram: 2GiB\n").error,
+            "box.yaml line 3: 'store.dram' stands here a second time");
+  EXPECT_EQ(load("store:\n  io: auto\nstore:\n  io: auto\n").error,
+            "box.yaml line 3: 'store' stands here a second time");
   EXPECT_EQ(load("? [a, b]\n: 1\n").error, "box.yaml line 1: a key must be a plain word");
 }
 

@@ -24,7 +24,9 @@ void stop_on_signals() {
   ::sigaction(SIGTERM, &action, nullptr);
 }
 
-double rate(uint64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; }
+double rate(uint64_t count, double seconds) {
+  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+}
 
 std::string progress_text(const BatchReport& report) {
   std::string text = readable_count(rate(report.completion_tokens, report.seconds)) + " tok/s";
@@ -50,11 +52,16 @@ void print_summary(const BatchReport& report, bool as_json, const std::string& o
     std::printf("%s\n", summary.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     return;
   }
-  const std::string before = report.done_before > 0 ? " (" + std::to_string(report.done_before) + " by earlier runs)" : "";
-  std::printf("%llu of %llu lines done%s, %llu failed; %llu prompt + %llu completion tokens in %.1f s, %s tok/s; results in %s\n",
-              static_cast<unsigned long long>(report.done_before + report.done), static_cast<unsigned long long>(report.lines), before.c_str(),
-              static_cast<unsigned long long>(report.failed), static_cast<unsigned long long>(report.prompt_tokens),
-              static_cast<unsigned long long>(report.completion_tokens), report.seconds, readable_count(tokens_s).c_str(), output.c_str());
+  const std::string before =
+      report.done_before > 0 ? " (" + std::to_string(report.done_before) + " by earlier runs)" : "";
+  std::printf(
+      "%llu of %llu lines done%s, %llu failed; %llu prompt + %llu completion tokens in %.1f s, %s tok/s; "
+      "results in %s\n",
+      static_cast<unsigned long long>(report.done_before + report.done),
+      static_cast<unsigned long long>(report.lines), before.c_str(),
+      static_cast<unsigned long long>(report.failed), static_cast<unsigned long long>(report.prompt_tokens),
+      static_cast<unsigned long long>(report.completion_tokens), report.seconds,
+      readable_count(tokens_s).c_str(), output.c_str());
 }
 
 struct Options {
@@ -74,20 +81,28 @@ void run(const Options& options, CommandResult& result) {
   stop_on_signals();
   BatchReport report;
   std::unique_ptr<Progress> bar;
-  const Status status = run_batch(batch, stop_asked, [&](const BatchReport& now) {
-    if (!bar) {
-      bar = std::make_unique<Progress>("batch", now.lines);
-      if (now.was_torn) note("the last line of " + options.output + " was torn and is run again");
-      if (now.done_before > 0) note("going on: " + std::to_string(now.done_before) + " of " + std::to_string(now.lines) + " lines have results already");
-      if (now.foreign > 0) note(options.output + " also holds " + std::to_string(now.foreign) + " results of lines that are not in " + options.input);
-    }
-    bar->update(now.done_before + now.done, progress_text(now), now.seconds);
-  }, report);
+  const Status status = run_batch(
+      batch, stop_asked,
+      [&](const BatchReport& now) {
+        if (!bar) {
+          bar = std::make_unique<Progress>("batch", now.lines);
+          if (now.was_torn) note("the last line of " + options.output + " was torn and is run again");
+          if (now.done_before > 0)
+            note("going on: " + std::to_string(now.done_before) + " of " + std::to_string(now.lines) +
+                 " lines have results already");
+          if (now.foreign > 0)
+            note(options.output + " also holds " + std::to_string(now.foreign) +
+                 " results of lines that are not in " + options.input);
+        }
+        bar->update(now.done_before + now.done, progress_text(now), now.seconds);
+      },
+      report);
   bar.reset();
   if (report.lines > 0) print_summary(report, options.json, options.output);
   if (!status.is_ok()) return fail(result, status);
   if (!report.complete())
-    fail(result, cancelled("stopped with " + std::to_string(report.lines - report.done_before - report.done) + " lines to go; the same command goes on"));
+    fail(result, cancelled("stopped with " + std::to_string(report.lines - report.done_before - report.done) +
+                           " lines to go; the same command goes on"));
 }
 
 }  // namespace
@@ -95,13 +110,19 @@ void run(const Options& options, CommandResult& result) {
 void add_batch_command(CLI::App& app, CommandResult& result) {
   CLI::App* batch = app.add_subcommand("batch", "Run files of requests");
   batch->require_subcommand(1);
-  CLI::App* command = batch->add_subcommand("run", "Send every line of IN.jsonl to the server, append every answer to OUT.jsonl; the same command goes on where it "
-                                            "stopped. Exits 0 when every line has a result, also one that says the server refused it");
+  CLI::App* command = batch->add_subcommand(
+      "run",
+      "Send every line of IN.jsonl to the server, append every answer to OUT.jsonl; the same command goes on "
+      "where it "
+      "stopped. Exits 0 when every line has a result, also one that says the server refused it");
   auto options = std::make_shared<Options>();
   command->add_option("input", options->input, "lines of {custom_id, method, url, body}")->required();
-  command->add_option("-o,--output", options->output, "results, one a line, in the order they come")->required();
+  command->add_option("-o,--output", options->output, "results, one a line, in the order they come")
+      ->required();
   command->add_option("--url", options->url, "server")->capture_default_str();
-  command->add_option("--concurrency", options->concurrency, "requests in flight")->check(CLI::Range(1, 1024))->capture_default_str();
+  command->add_option("--concurrency", options->concurrency, "requests in flight")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   command->add_flag("--json", options->json, "the summary as JSON on stdout");
   command->callback([options, &result] { run(*options, result); });
 }

@@ -11,7 +11,9 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::string in_quotes(const std::string& text) { return "'" + text.substr(0, 80) + "'"; }
+std::string in_quotes(const std::string& text) {
+  return "'" + text.substr(0, 80) + "'";
+}
 
 }  // namespace
 
@@ -26,12 +28,14 @@ Result<BatchLine> parse_batch_line(std::string_view text, uint64_t number) {
   const std::string method = text_or(line, "method", "POST");
   if (method != "POST") return invalid_argument("'method' is " + in_quotes(method) + "; only 'POST' can be");
   result.path = text_or(line, "url");
-  if (!result.path.starts_with("/v1/") || result.path.size() > 200 || result.path.find_first_of(" \r\n?#\t") != std::string::npos)
+  if (!result.path.starts_with("/v1/") || result.path.size() > 200 ||
+      result.path.find_first_of(" \r\n?#\t") != std::string::npos)
     return invalid_argument("'url' must be a path as '/v1/completions', not " + in_quotes(result.path));
   const auto body = line.find("body");
   if (body == line.end() || !body->is_object()) return invalid_argument("'body' must be an object");
   const auto stream = body->find("stream");
-  if (stream != body->end() && *stream == true) return invalid_argument("'body' asks for a stream; a batch has none");
+  if (stream != body->end() && *stream == true)
+    return invalid_argument("'body' asks for a stream; a batch has none");
   result.body = body->dump();
   return result;
 }
@@ -40,7 +44,8 @@ Result<BatchInput> BatchInput::open(const fs::path& path) {
   BatchInput input(path);
   std::error_code error;
   if (!fs::is_regular_file(path, error))
-    return not_found("input " + path.string() + (fs::exists(path, error) ? " is not a plain file" : " is not there"));
+    return not_found("input " + path.string() +
+                     (fs::exists(path, error) ? " is not a plain file" : " is not there"));
   input.in_.open(path, std::ios::binary);
   if (!input.in_) return io_error("cannot read " + path.string(), errno);
   return input;
@@ -74,15 +79,18 @@ Result<std::unordered_map<std::string, uint64_t>> survey_batch(const fs::path& p
       if (!line->has_value()) break;
       const auto [it, fresh] = numbers.emplace((*line)->custom_id, (*line)->number);
       if (!fresh)
-        wrong = invalid_argument(path.string() + " line " + std::to_string((*line)->number) + ": custom_id " + in_quotes(it->first) +
-                                 " stands already in line " + std::to_string(it->second));
+        wrong =
+            invalid_argument(path.string() + " line " + std::to_string((*line)->number) + ": custom_id " +
+                             in_quotes(it->first) + " stands already in line " + std::to_string(it->second));
     } else if (wrong.code() == Code::kIo) {
       return wrong;
     }
     if (wrong.is_ok()) continue;
     if (bad++ == 0) first = wrong;
   }
-  if (bad > 1) return invalid_argument(first.message() + " (and " + std::to_string(bad - 1) + " more bad lines); nothing was run");
+  if (bad > 1)
+    return invalid_argument(first.message() + " (and " + std::to_string(bad - 1) +
+                            " more bad lines); nothing was run");
   if (bad == 1) return invalid_argument(first.message() + "; nothing was run");
   if (numbers.empty()) return invalid_argument("input " + path.string() + " holds no lines");
   return numbers;

@@ -18,8 +18,8 @@ inline constexpr size_t kBatchLineBytesMax = 64 << 20;
 struct BatchLine {
   uint64_t number = 0;  ///< from 1, as an editor counts
   std::string custom_id;
-  std::string path;     ///< "/v1/completions"
-  std::string body;     ///< JSON
+  std::string path;  ///< "/v1/completions"
+  std::string body;  ///< JSON
 };
 
 /// kInvalidArgument says what is wrong with the line, without its number.
@@ -39,8 +39,8 @@ class BatchInput {
   uint64_t number_ = 0;
 };
 
-/// Reads the whole file once: custom_id -> line number. Refused: a bad line, a custom_id that stands twice, a file without lines. The error
-/// is the first bad line's and counts the others.
+/// Reads the whole file once: custom_id -> line number. Refused: a bad line, a custom_id that stands twice, a
+/// file without lines. The error is the first bad line's and counts the others.
 Result<std::unordered_map<std::string, uint64_t>> survey_batch(const std::filesystem::path& path);
 
 }  // namespace moestro::cli

@@ -18,7 +18,9 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 /// Writes whatever it is given, also text that is not UTF-8.
-std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+std::string dump(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
 
 bool is_success(const json& line) {
   const auto response = line.find("response");
@@ -40,7 +42,10 @@ void sync_directory_of(const fs::path& path) {
 
 BatchResult make_batch_result(uint64_t line_number, const std::string& custom_id, const HttpReply& reply) {
   BatchResult result;
-  json line{{"id", "batch_req_" + std::to_string(line_number)}, {"custom_id", custom_id}, {"response", nullptr}, {"error", nullptr}};
+  json line{{"id", "batch_req_" + std::to_string(line_number)},
+            {"custom_id", custom_id},
+            {"response", nullptr},
+            {"error", nullptr}};
   Result<json> body = parse_json(reply.body);
   if (body.is_ok()) {
     const auto usage = body->is_object() ? body->find("usage") : body->end();
@@ -54,7 +59,8 @@ BatchResult make_batch_result(uint64_t line_number, const std::string& custom_id
   } else {
     result.failed = true;
     line["error"] = {{"code", "bad_answer"},
-                     {"message", "status " + std::to_string(reply.status) + " with a body that is not JSON: " + reply.body.substr(0, 200)}};
+                     {"message", "status " + std::to_string(reply.status) +
+                                     " with a body that is not JSON: " + reply.body.substr(0, 200)}};
   }
   result.line = dump(line);
   return result;
@@ -66,7 +72,8 @@ Result<BatchResults> BatchResults::open(const fs::path& path) {
   const bool is_new = !fs::exists(path, error);
   results.fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (results.fd_ < 0) return io_error("cannot write results to " + path.string(), errno);
-  if (!fs::is_regular_file(path, error)) return invalid_argument("output " + path.string() + " is not a plain file");
+  if (!fs::is_regular_file(path, error))
+    return invalid_argument("output " + path.string() + " is not a plain file");
   if (::flock(results.fd_, LOCK_EX | LOCK_NB) != 0)
     return unavailable("another run writes to " + path.string() + "; let it end, or give another -o");
   if (is_new) sync_directory_of(path);
@@ -75,7 +82,10 @@ Result<BatchResults> BatchResults::open(const fs::path& path) {
 }
 
 BatchResults::BatchResults(BatchResults&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), was_torn_(other.was_torn_), done_(std::move(other.done_)) {}
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      was_torn_(other.was_torn_),
+      done_(std::move(other.done_)) {}
 
 BatchResults::~BatchResults() {
   if (fd_ >= 0) ::close(fd_);
@@ -95,11 +105,13 @@ Status BatchResults::read_back() {
     const Result<json> line = parse_json(text);
     const std::string custom_id = line.is_ok() ? text_or(*line, "custom_id") : "";
     if (custom_id.empty() || !line->contains("response"))
-      return corrupt(path_.string() + " line " + std::to_string(number) + " is not a batch result; give another -o, or move the file away");
+      return corrupt(path_.string() + " line " + std::to_string(number) +
+                     " is not a batch result; give another -o, or move the file away");
     done_[custom_id] = !is_success(*line);
   }
   if (in.bad()) return io_error("reading " + path_.string(), errno);
-  if (was_torn_ && ::ftruncate(fd_, whole) != 0) return io_error("cannot cut the torn last line off " + path_.string(), errno);
+  if (was_torn_ && ::ftruncate(fd_, whole) != 0)
+    return io_error("cannot cut the torn last line off " + path_.string(), errno);
   return Status::ok();
 }
 
@@ -108,7 +120,10 @@ Status BatchResults::append(const BatchResult& result) {
   for (size_t written = 0; written < text.size();) {
     const ssize_t n = ::write(fd_, text.data() + written, text.size() - written);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return io_error("writing results to " + path_.string() + " (run again when it is mended: finished lines are kept)", errno);
+    if (n < 0)
+      return io_error(
+          "writing results to " + path_.string() + " (run again when it is mended: finished lines are kept)",
+          errno);
     written += static_cast<size_t>(n);
   }
   if (::fdatasync(fd_) != 0) return io_error("syncing " + path_.string(), errno);

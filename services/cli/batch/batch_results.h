@@ -19,13 +19,15 @@ struct BatchResult {
   uint64_t prompt_tokens = 0, completion_tokens = 0;
 };
 
-/// {"id", "custom_id", "response": {"status_code", "request_id", "body"}, "error": null}. An answer that is not JSON becomes an error.
+/// {"id", "custom_id", "response": {"status_code", "request_id", "body"}, "error": null}. An answer that is
+/// not JSON becomes an error.
 BatchResult make_batch_result(uint64_t line_number, const std::string& custom_id, const HttpReply& reply);
 
 class BatchResults {
  public:
-  /// Makes or opens the file and locks it against a second run. Reads what is done; a last line without its break was torn by the end of
-  /// an earlier run and is cut off. kCorrupt: another line is not a result, so the file is something else and is left alone.
+  /// Makes or opens the file and locks it against a second run. Reads what is done; a last line without its
+  /// break was torn by the end of an earlier run and is cut off. kCorrupt: another line is not a result, so
+  /// the file is something else and is left alone.
   static Result<BatchResults> open(const std::filesystem::path& path);
   BatchResults(BatchResults&& other) noexcept;
   BatchResults& operator=(BatchResults&&) = delete;

@@ -17,13 +17,20 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-bool may_pass(int status) { return status == 429 || status == 502 || status == 503 || status == 504; }
+bool may_pass(int status) {
+  return status == 429 || status == 502 || status == 503 || status == 504;
+}
 
 /// Everything but `options_` and `stop_` is guarded by mutex_.
 class Run {
  public:
-  Run(const BatchOptions& options, const std::atomic<bool>& stop, BatchInput input, BatchResults results, BatchReport& report)
-      : options_(options), stop_(stop), input_(std::move(input)), results_(std::move(results)), report_(report) {}
+  Run(const BatchOptions& options, const std::atomic<bool>& stop, BatchInput input, BatchResults results,
+      BatchReport& report)
+      : options_(options),
+        stop_(stop),
+        input_(std::move(input)),
+        results_(std::move(results)),
+        report_(report) {}
 
   Status run(const BatchProgress& progress) {
     const uint64_t left = report_.lines - report_.done_before;
@@ -88,11 +95,16 @@ class Run {
       const Result<HttpReply> reply = client.post(line.path, line.body);
       if (reply.is_ok() && !may_pass(reply->status)) return reply;
       if (!reply.is_ok() && reply.status().code() != Code::kUnavailable) return reply;
-      const milliseconds pause = retry_pause(options_, tries, line.number, reply.is_ok() ? reply->retry_after_s : 0);
-      const Status why = reply.is_ok() ? unavailable("status " + std::to_string(reply->status) + ": " + error_message(reply->body)) : reply.status();
+      const milliseconds pause =
+          retry_pause(options_, tries, line.number, reply.is_ok() ? reply->retry_after_s : 0);
+      const Status why =
+          reply.is_ok()
+              ? unavailable("status " + std::to_string(reply->status) + ": " + error_message(reply->body))
+              : reply.status();
       std::unique_lock lock(mutex_);
       ++report_.retries;
-      if (Clock::now() - last_finished_ > options_.patience) return why.with_context("gave up (run the same command to go on)");
+      if (Clock::now() - last_finished_ > options_.patience)
+        return why.with_context("gave up (run the same command to go on)");
       changed_.wait_for(lock, pause, [this] { return ending(); });
       if (ending()) return cancelled("stopped");
     }
@@ -133,7 +145,8 @@ milliseconds retry_pause(const BatchOptions& options, int tries, uint64_t line_n
   return std::max(pause, milliseconds(static_cast<int64_t>(retry_after_s * 1000)));
 }
 
-Status run_batch(const BatchOptions& options, const std::atomic<bool>& stop, const BatchProgress& progress, BatchReport& report) {
+Status run_batch(const BatchOptions& options, const std::atomic<bool>& stop, const BatchProgress& progress,
+                 BatchReport& report) {
   std::error_code error;
   if (std::filesystem::equivalent(options.input, options.output, error))
     return invalid_argument("output " + options.output.string() + " is the input itself");

@@ -15,9 +15,10 @@ struct BatchOptions {
   std::filesystem::path input, output;
   Url url;
   int concurrency = 16;
-  std::chrono::milliseconds answer_max = std::chrono::hours(1);        ///< longest wait for one answer
-  std::chrono::milliseconds patience = std::chrono::minutes(5);        ///< without one finished line while the server is away or full
-  std::chrono::milliseconds pause_first{250}, pause_max{10'000};       ///< between tries of a line
+  std::chrono::milliseconds answer_max = std::chrono::hours(1);  ///< longest wait for one answer
+  std::chrono::milliseconds patience =
+      std::chrono::minutes(5);  ///< without one finished line while the server is away or full
+  std::chrono::milliseconds pause_first{250}, pause_max{10'000};  ///< between tries of a line
 };
 
 struct BatchReport {
@@ -36,12 +37,14 @@ struct BatchReport {
 /// Called by the thread that called run_batch, ten times a second.
 using BatchProgress = std::function<void(const BatchReport&)>;
 
-/// Blocks until every line has a result, `stop` is set (lines in flight are finished first), or it cannot go on: the report is filled in
-/// all cases.
-Status run_batch(const BatchOptions& options, const std::atomic<bool>& stop, const BatchProgress& progress, BatchReport& report);
+/// Blocks until every line has a result, `stop` is set (lines in flight are finished first), or it cannot go
+/// on: the report is filled in all cases.
+Status run_batch(const BatchOptions& options, const std::atomic<bool>& stop, const BatchProgress& progress,
+                 BatchReport& report);
 
-/// How long to wait before try number `tries` + 1 (tries >= 1): doubling, spread by the line's number so that lines do not come back all
-/// at once, and no less than the server asked for.
-std::chrono::milliseconds retry_pause(const BatchOptions& options, int tries, uint64_t line_number, double retry_after_s);
+/// How long to wait before try number `tries` + 1 (tries >= 1): doubling, spread by the line's number so that
+/// lines do not come back all at once, and no less than the server asked for.
+std::chrono::milliseconds retry_pause(const BatchOptions& options, int tries, uint64_t line_number,
+                                      double retry_after_s);
 
 }  // namespace moestro::cli

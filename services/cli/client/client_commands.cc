@@ -29,14 +29,19 @@ struct Options {
   bool json = false;
 };
 
-std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+std::string dump(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
 
 /// The first model that the server names.
 Result<std::string> served_model(HttpClient& client) {
   MOESTRO_ASSIGN_OR_RETURN(const HttpReply reply, client.get("/v1/models"));
-  if (reply.status != 200) return unavailable("the server answers " + std::to_string(reply.status) + " to /v1/models: " + error_message(reply.body));
+  if (reply.status != 200)
+    return unavailable("the server answers " + std::to_string(reply.status) +
+                       " to /v1/models: " + error_message(reply.body));
   const Result<json> body = parse_json(reply.body);
-  if (body.is_ok() && body->is_object() && body->contains("data") && (*body)["data"].is_array() && !(*body)["data"].empty()) {
+  if (body.is_ok() && body->is_object() && body->contains("data") && (*body)["data"].is_array() &&
+      !(*body)["data"].empty()) {
     const std::string id = text_or((*body)["data"].front(), "id");
     if (!id.empty()) return id;
   }
@@ -67,8 +72,9 @@ Result<std::string> stream_answer(HttpClient& client, const std::string& path, j
     if (std::fflush(stdout) != 0) return io_error("cannot write to stdout", errno);
     return Status::ok();
   });
-  MOESTRO_ASSIGN_OR_RETURN(const HttpReply reply,
-                           client.post_stream(path, dump(request), [&](std::string_view piece) { return parser.feed(piece); }));
+  MOESTRO_ASSIGN_OR_RETURN(
+      const HttpReply reply,
+      client.post_stream(path, dump(request), [&](std::string_view piece) { return parser.feed(piece); }));
   if (reply.status != 200) return refusal(reply);
   if (!answer.ends_with('\n')) std::putchar('\n');
   if (!done) return unavailable("the answer broke off before its end");
@@ -81,7 +87,8 @@ Status complete(const Options& options, HttpClient& client) {
     MOESTRO_ASSIGN_OR_RETURN(model, served_model(client));
   }
   json request = request_of(options, model);
-  request["prompt"] = options.prompt == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : options.prompt;
+  request["prompt"] =
+      options.prompt == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : options.prompt;
   if (!options.json) return stream_answer(client, "/v1/completions", std::move(request)).status();
   MOESTRO_ASSIGN_OR_RETURN(const HttpReply reply, client.post("/v1/completions", dump(request)));
   if (reply.status != 200) return refusal(reply);
@@ -130,8 +137,12 @@ Status chat(const Options& options, HttpClient& client) {
 void add_common(CLI::App* command, Options& options) {
   command->add_option("--url", options.url, "server")->capture_default_str();
   command->add_option("--model", options.model, "model id; default: the first that the server has");
-  command->add_option("--max-tokens", options.max_tokens, "longest answer")->check(CLI::Range(int64_t{1}, int64_t{1} << 24))->capture_default_str();
-  command->add_option("--temperature", options.temperature, "0: always the likeliest token")->check(CLI::Range(0.0, 2.0))->capture_default_str();
+  command->add_option("--max-tokens", options.max_tokens, "longest answer")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->capture_default_str();
+  command->add_option("--temperature", options.temperature, "0: always the likeliest token")
+      ->check(CLI::Range(0.0, 2.0))
+      ->capture_default_str();
   command->add_option("--seed", options.seed, "the same seed samples the same text");
 }
 

@@ -13,7 +13,8 @@ Result<StreamEvent> parse_stream_event(std::string_view data) {
     return event;
   }
   const Result<nlohmann::json> parsed = parse_json(data);
-  if (!parsed.is_ok() || !parsed->is_object()) return corrupt("the server sent an event that is not a JSON object");
+  if (!parsed.is_ok() || !parsed->is_object())
+    return corrupt("the server sent an event that is not a JSON object");
   if (parsed->contains("error")) return unavailable("the server broke off: " + error_message(data));
   const auto choices = parsed->find("choices");
   if (choices == parsed->end() || !choices->is_array() || choices->empty()) return event;  // usage alone

@@ -9,9 +9,9 @@
 namespace moestro::cli {
 
 struct StreamEvent {
-  bool done = false;           ///< "[DONE]"
-  std::string text;            ///< of choice 0, of either kind of stream
-  std::string finish_reason;   ///< "stop", "length"; empty until the end
+  bool done = false;          ///< "[DONE]"
+  std::string text;           ///< of choice 0, of either kind of stream
+  std::string finish_reason;  ///< "stop", "length"; empty until the end
 };
 
 /// An event that carries an error becomes that error; one that is not JSON is kCorrupt.

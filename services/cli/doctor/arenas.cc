@@ -32,7 +32,8 @@ uint64_t allocated_bytes(const fs::path& dir) {
   std::error_code error;
   for (const auto& entry : fs::recursive_directory_iterator(dir, error)) {
     struct stat info {};
-    if (::lstat(entry.path().c_str(), &info) == 0 && S_ISREG(info.st_mode)) bytes += static_cast<uint64_t>(info.st_blocks) * 512;
+    if (::lstat(entry.path().c_str(), &info) == 0 && S_ISREG(info.st_mode))
+      bytes += static_cast<uint64_t>(info.st_blocks) * 512;
   }
   return bytes;
 }
@@ -44,8 +45,10 @@ void consider(const fs::path& dir, std::vector<Arena>& arenas) {
 }
 
 bool is_mount(const fs::path& path) {
-  struct stat here {}, above {};
-  return ::stat(path.c_str(), &here) == 0 && ::stat(path.parent_path().c_str(), &above) == 0 && here.st_dev != above.st_dev;
+  struct stat here {
+  }, above{};
+  return ::stat(path.c_str(), &here) == 0 && ::stat(path.parent_path().c_str(), &above) == 0 &&
+         here.st_dev != above.st_dev;
 }
 
 }  // namespace

@@ -26,27 +26,34 @@ struct Options {
 
 std::vector<fs::path> arena_roots() {
   std::vector<fs::path> roots{"/dev/shm", "/tmp"};
-  if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime != nullptr && runtime[0] == '/') roots.emplace_back(runtime);
+  if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime != nullptr && runtime[0] == '/')
+    roots.emplace_back(runtime);
   return roots;
 }
 
 void print_table(const std::vector<Finding>& findings, const std::vector<Arena>& arenas) {
   for (const Finding& finding : findings) {
-    std::printf("%-8s %-14s %s\n", std::string(verdict_name(finding.verdict)).c_str(), finding.topic.c_str(), one_line(finding.found).c_str());
+    std::printf("%-8s %-14s %s\n", std::string(verdict_name(finding.verdict)).c_str(), finding.topic.c_str(),
+                one_line(finding.found).c_str());
     if (!finding.mend.empty()) std::printf("%-8s %-14s mend: %s\n", "", "", one_line(finding.mend).c_str());
   }
   for (const Arena& arena : arenas) {
-    std::printf("%-8s %-14s %s, %s, %s\n", "info", "arena", one_line(arena.dir.string()).c_str(), config::readable_size(arena.bytes).c_str(),
-                arena.held ? "in use" : "stale");
+    std::printf("%-8s %-14s %s, %s, %s\n", "info", "arena", one_line(arena.dir.string()).c_str(),
+                config::readable_size(arena.bytes).c_str(), arena.held ? "in use" : "stale");
     if (!arena.held) std::printf("%-8s %-14s mend: moestro doctor --clean\n", "", "");
   }
 }
 
-void print_json(const std::vector<Finding>& findings, const std::vector<Arena>& arenas, const std::vector<std::string>& removed) {
+void print_json(const std::vector<Finding>& findings, const std::vector<Arena>& arenas,
+                const std::vector<std::string>& removed) {
   json report{{"findings", json::array()}, {"arenas", json::array()}, {"removed", removed}};
   for (const Finding& finding : findings)
-    report["findings"].push_back({{"topic", finding.topic}, {"verdict", verdict_name(finding.verdict)}, {"found", finding.found}, {"mend", finding.mend}});
-  for (const Arena& arena : arenas) report["arenas"].push_back({{"dir", arena.dir.string()}, {"bytes", arena.bytes}, {"held", arena.held}});
+    report["findings"].push_back({{"topic", finding.topic},
+                                  {"verdict", verdict_name(finding.verdict)},
+                                  {"found", finding.found},
+                                  {"mend", finding.mend}});
+  for (const Arena& arena : arenas)
+    report["arenas"].push_back({{"dir", arena.dir.string()}, {"bytes", arena.bytes}, {"held", arena.held}});
   std::printf("%s\n", report.dump(2, ' ', false, json::error_handler_t::replace).c_str());
 }
 
@@ -69,13 +76,15 @@ Status clean(std::vector<Arena>& arenas, std::vector<std::string>& removed) {
 
 void run(const Options& options, CommandResult& result) {
   const std::vector<Finding> findings = judge(look_at_machine(options.pack));
-  std::vector<Arena> arenas = find_arenas(arena_roots(), {options.arena_dirs.begin(), options.arena_dirs.end()});
+  std::vector<Arena> arenas =
+      find_arenas(arena_roots(), {options.arena_dirs.begin(), options.arena_dirs.end()});
   std::vector<std::string> removed;
   Status status;
   if (options.clean) status = clean(arenas, removed);
   options.json ? print_json(findings, arenas, removed) : print_table(findings, arenas);
   if (!status.is_ok()) return fail(result, status);
-  const bool missing = std::any_of(findings.begin(), findings.end(), [](const Finding& f) { return f.verdict == Verdict::kMissing; });
+  const bool missing = std::any_of(findings.begin(), findings.end(),
+                                   [](const Finding& f) { return f.verdict == Verdict::kMissing; });
   if (missing) result.exit_code = kExitFailed;
 }
 
@@ -84,7 +93,8 @@ void run(const Options& options, CommandResult& result) {
 void add_doctor_command(CLI::App& app, CommandResult& result) {
   CLI::App* command = app.add_subcommand("doctor", "What this machine lacks, and the line that mends each");
   auto options = std::make_shared<Options>();
-  command->add_option("--pack", options->pack, "directory of packs, to try O_DIRECT in")->capture_default_str();
+  command->add_option("--pack", options->pack, "directory of packs, to try O_DIRECT in")
+      ->capture_default_str();
   command->add_option("--arena-dir", options->arena_dirs, "look for a stale arena here too");
   command->add_flag("--clean", options->clean, "remove arenas that no store holds");
   command->add_flag("--json", options->json, "the findings as JSON on stdout");

@@ -17,7 +17,9 @@ std::string as_root(const MachineFacts& facts, const std::string& command) {
 Finding processor(const MachineFacts& facts) {
   std::string found = std::to_string(facts.cores) + " cores, ";
   if (!facts.avx2 && !facts.avx512)
-    return {"processor", Verdict::kSlower, found + "neither AVX2 nor AVX-512: scalar kernels, many times slower", "use an x86-64 processor with AVX2"};
+    return {"processor", Verdict::kSlower,
+            found + "neither AVX2 nor AVX-512: scalar kernels, many times slower",
+            "use an x86-64 processor with AVX2"};
   found += facts.avx512 ? "AVX-512" : "AVX2";
   if (facts.avx512_bf16) found += ", BF16";
   if (facts.avx512_vnni) found += ", VNNI";
@@ -25,10 +27,14 @@ Finding processor(const MachineFacts& facts) {
 }
 
 Finding memory(const MachineFacts& facts) {
-  Finding finding{"memory", Verdict::kGood, readable_size(facts.memory_bytes) + ", " + readable_size(facts.memory_available_bytes) + " available", ""};
+  Finding finding{
+      "memory", Verdict::kGood,
+      readable_size(facts.memory_bytes) + ", " + readable_size(facts.memory_available_bytes) + " available",
+      ""};
   if (facts.cgroup_limit_bytes) {
     finding.verdict = Verdict::kInfo;
-    finding.found += "; a cgroup allows " + readable_size(*facts.cgroup_limit_bytes) + ", shared memory counts: keep --dram below it";
+    finding.found += "; a cgroup allows " + readable_size(*facts.cgroup_limit_bytes) +
+                     ", shared memory counts: keep --dram below it";
   }
   return finding;
 }
@@ -38,32 +44,40 @@ Finding io_uring(const MachineFacts& facts) {
   Finding finding{"io_uring", Verdict::kSlower, "", ""};
   const std::string cost = "; a pool of pread threads is used instead, which costs more CPU";
   if (facts.io_uring_disabled > 0) {
-    finding.found = "switched off (kernel.io_uring_disabled=" + std::to_string(facts.io_uring_disabled) + ")" + cost;
+    finding.found =
+        "switched off (kernel.io_uring_disabled=" + std::to_string(facts.io_uring_disabled) + ")" + cost;
     finding.mend = as_root(facts, "sysctl -w kernel.io_uring_disabled=0");
   } else if (facts.io_uring_error == ENOSYS && facts.seccomp_mode == 0) {
     finding.found = "kernel " + facts.kernel + " has none" + cost;
     finding.mend = "use Linux 5.10 or newer";
   } else if (facts.seccomp_mode == 2) {
     finding.found = "refused by a seccomp filter" + cost;
-    finding.mend = "run the container with a seccomp profile that allows io_uring_setup, io_uring_enter and io_uring_register";
+    finding.mend =
+        "run the container with a seccomp profile that allows io_uring_setup, io_uring_enter and "
+        "io_uring_register";
   } else {
     finding.found = std::string("refused: ") + std::strerror(facts.io_uring_error) + cost;
-    finding.mend = facts.io_uring_error == ENOMEM ? "ulimit -l unlimited" : as_root(facts, "sysctl -w kernel.io_uring_disabled=0");
+    finding.mend = facts.io_uring_error == ENOMEM ? "ulimit -l unlimited"
+                                                  : as_root(facts, "sysctl -w kernel.io_uring_disabled=0");
   }
   return finding;
 }
 
 Finding seccomp(const MachineFacts& facts) {
   if (facts.seccomp_mode == 0) return {"seccomp", Verdict::kGood, "no filter", ""};
-  return {"seccomp", Verdict::kInfo, facts.io_uring_error == 0 ? "a filter that lets io_uring pass" : "a filter", ""};
+  return {"seccomp", Verdict::kInfo,
+          facts.io_uring_error == 0 ? "a filter that lets io_uring pass" : "a filter", ""};
 }
 
 Finding direct_io(const MachineFacts& facts) {
   const std::string topic = "O_DIRECT";
-  if (!facts.pack_dir_exists) return {topic, Verdict::kInfo, facts.pack_dir + " is not a directory: not tried", "moestro doctor --pack DIR"};
+  if (!facts.pack_dir_exists)
+    return {topic, Verdict::kInfo, facts.pack_dir + " is not a directory: not tried",
+            "moestro doctor --pack DIR"};
   if (facts.direct_io_error == 0) return {topic, Verdict::kGood, "works in " + facts.pack_dir, ""};
   return {topic, Verdict::kSlower,
-          "refused in " + facts.pack_dir + " (" + std::strerror(facts.direct_io_error) + "): reads go through the page cache, a copy and twice the memory",
+          "refused in " + facts.pack_dir + " (" + std::strerror(facts.direct_io_error) +
+              "): reads go through the page cache, a copy and twice the memory",
           "keep packs on ext4, xfs or btrfs"};
 }
 
@@ -74,44 +88,61 @@ Finding huge_pages(const MachineFacts& facts) {
   if (facts.shmem_huge == "always" || facts.shmem_huge == "within_size" || facts.shmem_huge == "force")
     return {topic, Verdict::kGood, "shmem_enabled=" + facts.shmem_huge, ""};
   const std::string cost = "; reads from disk reach about half the speed";
-  if (facts.shmem_huge.empty()) return {topic, Verdict::kSlower, "the kernel has none for shared memory" + cost, "use a kernel with transparent huge pages"};
+  if (facts.shmem_huge.empty())
+    return {topic, Verdict::kSlower, "the kernel has none for shared memory" + cost,
+            "use a kernel with transparent huge pages"};
   return {topic, Verdict::kSlower, "shmem_enabled=" + facts.shmem_huge + " and no right to mount" + cost,
-          "sudo mount -t tmpfs -o huge=within_size,mode=0700,uid=$(id -u),size=SIZE moestro DIR; then moestro up --arena-dir DIR"};
+          "sudo mount -t tmpfs -o huge=within_size,mode=0700,uid=$(id -u),size=SIZE moestro DIR; then "
+          "moestro up --arena-dir DIR"};
 }
 
 Finding memlock(const MachineFacts& facts) {
   constexpr uint64_t kEnough = 64 << 20;
-  const std::string limit = facts.memlock_bytes == UINT64_MAX ? "no limit" : "limit " + readable_size(facts.memlock_bytes);
+  const std::string limit =
+      facts.memlock_bytes == UINT64_MAX ? "no limit" : "limit " + readable_size(facts.memlock_bytes);
   if (facts.may_lock || facts.memlock_bytes >= kEnough)
     return {"locked memory", Verdict::kGood, facts.may_lock ? "CAP_IPC_LOCK" : limit, ""};
-  return {"locked memory", Verdict::kSlower, limit + ": buffers are not registered with io_uring, which costs some CPU",
+  return {"locked memory", Verdict::kSlower,
+          limit + ": buffers are not registered with io_uring, which costs some CPU",
           "ulimit -l unlimited (a service: LimitMEMLOCK=infinity; Docker: --cap-add IPC_LOCK)"};
 }
 
 Finding shared_memory(const MachineFacts& facts) {
   constexpr uint64_t kSmall = 256 << 20;
   if (facts.shm_bytes == 0)
-    return {"/dev/shm", facts.may_mount ? Verdict::kInfo : Verdict::kSlower, "not there", "moestro up --arena-dir DIR, on a tmpfs"};
+    return {"/dev/shm", facts.may_mount ? Verdict::kInfo : Verdict::kSlower, "not there",
+            "moestro up --arena-dir DIR, on a tmpfs"};
   const std::string size = readable_size(facts.shm_free_bytes) + " free of " + readable_size(facts.shm_bytes);
-  if (!facts.shm_is_tmpfs) return {"/dev/shm", Verdict::kSlower, "not a tmpfs: the arena would touch a disk", "moestro up --arena-dir DIR, on a tmpfs"};
+  if (!facts.shm_is_tmpfs)
+    return {"/dev/shm", Verdict::kSlower, "not a tmpfs: the arena would touch a disk",
+            "moestro up --arena-dir DIR, on a tmpfs"};
   if (facts.shm_free_bytes < kSmall && !facts.may_mount)
-    return {"/dev/shm", Verdict::kSlower, size + ": too small for an arena", "docker run --tmpfs /arena:size=SIZE, and moestro up --arena-dir /arena"};
+    return {"/dev/shm", Verdict::kSlower, size + ": too small for an arena",
+            "docker run --tmpfs /arena:size=SIZE, and moestro up --arena-dir /arena"};
   return {"/dev/shm", Verdict::kGood, size, ""};
 }
 
 Finding open_files(const MachineFacts& facts) {
-  if (facts.open_files >= 1024) return {"open files", Verdict::kGood, "limit " + std::to_string(facts.open_files), ""};
-  return {"open files", Verdict::kSlower, "limit " + std::to_string(facts.open_files) + ": few clients can be connected at once", "ulimit -n 65536"};
+  if (facts.open_files >= 1024)
+    return {"open files", Verdict::kGood, "limit " + std::to_string(facts.open_files), ""};
+  return {"open files", Verdict::kSlower,
+          "limit " + std::to_string(facts.open_files) + ": few clients can be connected at once",
+          "ulimit -n 65536"};
 }
 
 Finding gpus(const MachineFacts& facts) {
   if (facts.gpus.empty()) return {"GPU", Verdict::kInfo, "none; this version computes on the CPU", ""};
-  return {"GPU", Verdict::kInfo, std::to_string(facts.gpus.size()) + " (" + facts.gpus.front() + "), unused: this version computes on the CPU", ""};
+  return {"GPU", Verdict::kInfo,
+          std::to_string(facts.gpus.size()) + " (" + facts.gpus.front() +
+              "), unused: this version computes on the CPU",
+          ""};
 }
 
 Finding numa(const MachineFacts& facts) {
   if (facts.numa_nodes <= 1) return {"NUMA", Verdict::kGood, "one node", ""};
-  return {"NUMA", Verdict::kInfo, std::to_string(facts.numa_nodes) + " nodes; the arena is not bound to one, so part of every read crosses",
+  return {"NUMA", Verdict::kInfo,
+          std::to_string(facts.numa_nodes) +
+              " nodes; the arena is not bound to one, so part of every read crosses",
           "numactl --interleave=all moestro up ..."};
 }
 
@@ -119,17 +150,22 @@ Finding numa(const MachineFacts& facts) {
 
 std::string_view verdict_name(Verdict verdict) {
   switch (verdict) {
-    case Verdict::kGood: return "good";
-    case Verdict::kInfo: return "info";
-    case Verdict::kSlower: return "slower";
-    case Verdict::kMissing: return "missing";
+    case Verdict::kGood:
+      return "good";
+    case Verdict::kInfo:
+      return "info";
+    case Verdict::kSlower:
+      return "slower";
+    case Verdict::kMissing:
+      return "missing";
   }
   return "?";
 }
 
 std::vector<Finding> judge(const MachineFacts& facts) {
-  return {processor(facts),  memory(facts),        io_uring(facts),   seccomp(facts), direct_io(facts), huge_pages(facts),
-          memlock(facts),    shared_memory(facts), open_files(facts), gpus(facts),    numa(facts)};
+  return {processor(facts),  memory(facts),     io_uring(facts), seccomp(facts),
+          direct_io(facts),  huge_pages(facts), memlock(facts),  shared_memory(facts),
+          open_files(facts), gpus(facts),       numa(facts)};
 }
 
 }  // namespace moestro::cli

@@ -71,7 +71,8 @@ int try_direct_io(const fs::path& dir) {
 /// The word in brackets: "always within_size advise [never]".
 std::string chosen_word(const std::string& text) {
   const size_t open = text.find('['), close = text.find(']');
-  return open == std::string::npos || close == std::string::npos ? "" : text.substr(open + 1, close - open - 1);
+  return open == std::string::npos || close == std::string::npos ? ""
+                                                                 : text.substr(open + 1, close - open - 1);
 }
 
 /// The number of the first of `files` that has one.
@@ -87,11 +88,13 @@ std::optional<uint64_t> cgroup_limit() {
   for (std::string line; std::getline(lines, line);) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
+    const std::string controllers = line.substr(first + 1, second - first - 1),
+                      path = line.substr(second + 1);
     if (controllers.empty())
       return first_number({"/sys/fs/cgroup" + path + "/memory.max", "/sys/fs/cgroup/memory.max"});
     if (controllers.find("memory") != std::string::npos)
-      return first_number({"/sys/fs/cgroup/memory" + path + "/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.limit_in_bytes"});
+      return first_number({"/sys/fs/cgroup/memory" + path + "/memory.limit_in_bytes",
+                           "/sys/fs/cgroup/memory/memory.limit_in_bytes"});
   }
   return std::nullopt;
 }
@@ -100,7 +103,8 @@ void look_at_memory(MachineFacts& facts) {
   const std::string info = read_file("/proc/meminfo");
   facts.memory_bytes = number(field(info, "MemTotal")).value_or(0) * 1024;
   facts.memory_available_bytes = number(field(info, "MemAvailable")).value_or(0) * 1024;
-  if (const auto limit = cgroup_limit(); limit && *limit < facts.memory_bytes) facts.cgroup_limit_bytes = limit;
+  if (const auto limit = cgroup_limit(); limit && *limit < facts.memory_bytes)
+    facts.cgroup_limit_bytes = limit;
   facts.shmem_huge = chosen_word(read_file("/sys/kernel/mm/transparent_hugepage/shmem_enabled"));
   facts.hugetlb_pages = number(read_file("/proc/sys/vm/nr_hugepages")).value_or(0);
   struct statfs shm {};
@@ -119,7 +123,8 @@ void look_at_rights(MachineFacts& facts) {
   facts.seccomp_mode = static_cast<int>(number(field(status, "Seccomp")).value_or(0));
   facts.is_root = ::geteuid() == 0;
   rlimit limit{};
-  if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0) facts.memlock_bytes = limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0)
+    facts.memlock_bytes = limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) facts.open_files = limit.rlim_cur;
 }
 
@@ -128,7 +133,8 @@ void look_at_processor(MachineFacts& facts) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   facts.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  facts.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  facts.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                 __builtin_cpu_supports("avx512vl");
   facts.avx512_bf16 = __builtin_cpu_supports("avx512bf16");
   facts.avx512_vnni = __builtin_cpu_supports("avx512vnni");
 #endif
@@ -144,7 +150,8 @@ void look_at_processor(MachineFacts& facts) {
 void look_at_gpus(MachineFacts& facts) {
   std::error_code error;
   for (int i = 0; i < 64; ++i)
-    if (const std::string node = "/dev/nvidia" + std::to_string(i); fs::exists(node, error)) facts.gpus.push_back(node);
+    if (const std::string node = "/dev/nvidia" + std::to_string(i); fs::exists(node, error))
+      facts.gpus.push_back(node);
   if (fs::exists("/dev/kfd", error)) facts.gpus.push_back("/dev/kfd");
 }
 
@@ -159,7 +166,8 @@ MachineFacts look_at_machine(const fs::path& pack_dir) {
   look_at_rights(facts);
   look_at_gpus(facts);
   facts.io_uring_error = try_io_uring();
-  facts.io_uring_disabled = static_cast<int>(first_number({"/proc/sys/kernel/io_uring_disabled"}).value_or(static_cast<uint64_t>(-1)));
+  facts.io_uring_disabled = static_cast<int>(
+      first_number({"/proc/sys/kernel/io_uring_disabled"}).value_or(static_cast<uint64_t>(-1)));
   facts.pack_dir = pack_dir.string();
   std::error_code error;
   facts.pack_dir_exists = fs::is_directory(pack_dir, error);

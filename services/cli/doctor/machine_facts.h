@@ -21,11 +21,11 @@ struct MachineFacts {
   int io_uring_disabled = -1;  ///< /proc/sys/kernel/io_uring_disabled, -1: not there
   int seccomp_mode = 0;        ///< of this process: 0 none, 1 strict, 2 filter
 
-  std::string pack_dir;        ///< that was asked about
+  std::string pack_dir;  ///< that was asked about
   bool pack_dir_exists = false;
-  int direct_io_error = 0;     ///< errno of an O_DIRECT open there, 0: works
+  int direct_io_error = 0;  ///< errno of an O_DIRECT open there, 0: works
 
-  std::string shmem_huge;      ///< the chosen word of shmem_enabled: "never"; empty: no transparent huge pages
+  std::string shmem_huge;  ///< the chosen word of shmem_enabled: "never"; empty: no transparent huge pages
   uint64_t hugetlb_pages = 0;  ///< nr_hugepages
   bool may_mount = false;      ///< CAP_SYS_ADMIN
   bool is_root = false;

@@ -21,11 +21,14 @@ namespace fs = std::filesystem;
 constexpr uint64_t kSideBytes = 64 << 20;  // table, pins, doorbells, locks
 
 bool is_mount(const fs::path& path) {
-  struct stat here {}, above {};
-  return ::stat(path.c_str(), &here) == 0 && ::stat(path.parent_path().c_str(), &above) == 0 && here.st_dev != above.st_dev;
+  struct stat here {
+  }, above{};
+  return ::stat(path.c_str(), &here) == 0 && ::stat(path.parent_path().c_str(), &above) == 0 &&
+         here.st_dev != above.st_dev;
 }
 
-/// Unmounts what an `up` that was killed has left. Its store may still be ending, so a busy mount gets a few seconds.
+/// Unmounts what an `up` that was killed has left. Its store may still be ending, so a busy mount gets a few
+/// seconds.
 Status unmount(const fs::path& path) {
   for (int i = 0; ::umount2(path.c_str(), UMOUNT_NOFOLLOW) != 0; ++i) {
     if (errno == EINVAL) return Status::ok();  // no longer mounted
@@ -39,7 +42,8 @@ std::optional<std::string> mount_tmpfs(const fs::path& path, std::optional<uint6
   const std::string size = dram ? std::to_string(*dram + *dram / 16 + kSideBytes) : "90%";
   for (const char* huge : {",huge=within_size", ""}) {  // kernels without huge pages refuse the option
     const std::string options = "mode=0700,size=" + size + huge;
-    if (::mount("moestro", path.c_str(), "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options.c_str()) == 0) return std::nullopt;
+    if (::mount("moestro", path.c_str(), "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options.c_str()) == 0)
+      return std::nullopt;
     if (errno != EINVAL) break;
   }
   return std::string(std::strerror(errno));
@@ -59,8 +63,11 @@ Status make_private_dir(const fs::path& path) {
   if (::mkdir(path.c_str(), 0700) == 0) return Status::ok();
   struct stat info {};
   if (errno != EEXIST) return io_error("cannot make arena directory " + path.string(), errno);
-  if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 077) != 0)
-    return invalid_argument("arena directory " + path.string() + " is not a directory of yours that is closed to others; remove it or give --arena-dir");
+  if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() ||
+      (info.st_mode & 077) != 0)
+    return invalid_argument(
+        "arena directory " + path.string() +
+        " is not a directory of yours that is closed to others; remove it or give --arena-dir");
   return Status::ok();
 }
 
@@ -75,15 +82,19 @@ fs::path shm_path(const fs::path& run_dir) {
 }  // namespace
 
 ArenaDir::ArenaDir(ArenaDir&& other) noexcept
-    : owned_(std::exchange(other.owned_, Owned::kNothing)), path_(std::move(other.path_)), explanation_(std::move(other.explanation_)) {}
+    : owned_(std::exchange(other.owned_, Owned::kNothing)),
+      path_(std::move(other.path_)),
+      explanation_(std::move(other.explanation_)) {}
 
 ArenaDir::~ArenaDir() {
   std::error_code ignored;
-  if (owned_ == Owned::kMount && ::umount2(path_.c_str(), UMOUNT_NOFOLLOW) != 0) ::umount2(path_.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
+  if (owned_ == Owned::kMount && ::umount2(path_.c_str(), UMOUNT_NOFOLLOW) != 0)
+    ::umount2(path_.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
   if (owned_ != Owned::kNothing) fs::remove_all(path_, ignored);
 }
 
-Result<ArenaDir> choose_arena_dir(const std::string& wanted, const fs::path& run_dir, std::optional<uint64_t> dram) {
+Result<ArenaDir> choose_arena_dir(const std::string& wanted, const fs::path& run_dir,
+                                  std::optional<uint64_t> dram) {
   ArenaDir arena;
   if (!wanted.empty()) {
     arena.path_ = fs::absolute(wanted).lexically_normal();
@@ -106,8 +117,10 @@ Result<ArenaDir> choose_arena_dir(const std::string& wanted, const fs::path& run
   arena.path_ = no_shm ? own : shm_path(run_dir);
   if (!no_shm) MOESTRO_RETURN_IF_ERROR(make_private_dir(arena.path_));
   arena.owned_ = ArenaDir::Owned::kDirectory;
-  arena.explanation_ = "arena in " + arena.path_.string() + " (no tmpfs of its own, so no huge pages: mount says '" + *no_mount + "'" +
-                       (no_shm ? "; " + *no_shm + ", so it may touch the disk: see moestro doctor" : "") + ")";
+  arena.explanation_ = "arena in " + arena.path_.string() +
+                       " (no tmpfs of its own, so no huge pages: mount says '" + *no_mount + "'" +
+                       (no_shm ? "; " + *no_shm + ", so it may touch the disk: see moestro doctor" : "") +
+                       ")";
   return arena;
 }
 

@@ -10,7 +10,8 @@
 
 namespace moestro::cli {
 
-/// Undoes what choose_arena_dir made: its mount, or the files in a directory of its own. A directory that the user gave is left alone.
+/// Undoes what choose_arena_dir made: its mount, or the files in a directory of its own. A directory that the
+/// user gave is left alone.
 class ArenaDir {
  public:
   ArenaDir() = default;
@@ -23,16 +24,19 @@ class ArenaDir {
   const std::string& explanation() const { return explanation_; }
 
  private:
-  friend Result<ArenaDir> choose_arena_dir(const std::string&, const std::filesystem::path&, std::optional<uint64_t>);
+  friend Result<ArenaDir> choose_arena_dir(const std::string&, const std::filesystem::path&,
+                                           std::optional<uint64_t>);
   enum class Owned : uint8_t { kNothing, kMount, kDirectory };
   Owned owned_ = Owned::kNothing;
   std::filesystem::path path_;
   std::string explanation_;
 };
 
-/// `wanted` where it is not empty (made if it is missing); else a tmpfs with huge pages mounted on RUN_DIR/arena, where that is allowed (in
-/// containers and for plain users it is not); else a directory under /dev/shm, if there is room for `dram` (none: unknown); else
-/// RUN_DIR/arena, on whatever file system that is. The run directory's locks must be held.
-Result<ArenaDir> choose_arena_dir(const std::string& wanted, const std::filesystem::path& run_dir, std::optional<uint64_t> dram);
+/// `wanted` where it is not empty (made if it is missing); else a tmpfs with huge pages mounted on
+/// RUN_DIR/arena, where that is allowed (in containers and for plain users it is not); else a directory under
+/// /dev/shm, if there is room for `dram` (none: unknown); else RUN_DIR/arena, on whatever file system that
+/// is. The run directory's locks must be held.
+Result<ArenaDir> choose_arena_dir(const std::string& wanted, const std::filesystem::path& run_dir,
+                                  std::optional<uint64_t> dram);
 
 }  // namespace moestro::cli

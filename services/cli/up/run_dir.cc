@@ -25,21 +25,26 @@ Status check_length(const fs::path& path) {
   constexpr size_t kMax = sizeof(sockaddr_un::sun_path) - 1;
   const size_t length = path.string().size() + 1 + kLongestSocket.size();
   if (length <= kMax) return Status::ok();
-  return invalid_argument("run directory " + path.string() + " is too long: a socket's path has at most " + std::to_string(kMax) +
-                          " bytes and this would make " + std::to_string(length) + "; give a shorter one with --run-dir");
+  return invalid_argument("run directory " + path.string() + " is too long: a socket's path has at most " +
+                          std::to_string(kMax) + " bytes and this would make " + std::to_string(length) +
+                          "; give a shorter one with --run-dir");
 }
 
-/// Makes `path` with 0700, parents with the usual mode. What is there already must be a directory of ours that no one else may enter.
+/// Makes `path` with 0700, parents with the usual mode. What is there already must be a directory of ours
+/// that no one else may enter.
 Status make_private(const fs::path& path) {
   if (::mkdir(path.c_str(), 0700) == 0) return Status::ok();
   if (errno != EEXIST) return io_error("cannot make run directory " + path.string(), errno);
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return io_error("run directory " + path.string(), errno);
-  if (!S_ISDIR(info.st_mode)) return invalid_argument("run directory " + path.string() + " is not a directory");
+  if (!S_ISDIR(info.st_mode))
+    return invalid_argument("run directory " + path.string() + " is not a directory");
   if (info.st_uid != ::geteuid())
-    return invalid_argument("run directory " + path.string() + " belongs to another user; give another one with --run-dir");
+    return invalid_argument("run directory " + path.string() +
+                            " belongs to another user; give another one with --run-dir");
   if ((info.st_mode & 077) != 0)
-    return invalid_argument("run directory " + path.string() + " is open to other users; chmod 700 it, or give another one with --run-dir");
+    return invalid_argument("run directory " + path.string() +
+                            " is open to other users; chmod 700 it, or give another one with --run-dir");
   return Status::ok();
 }
 
@@ -49,16 +54,20 @@ Result<Fd> open_lock(const fs::path& file, int extra_flags) {
   return fd;
 }
 
-bool try_lock(const Fd& fd) { return ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0; }
+bool try_lock(const Fd& fd) {
+  return ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
+}
 
 Status wait_for_lock(const Fd& fd, const fs::path& dir) {
   bool said = false;
   for (int i = 0; i < 300; ++i) {
     if (try_lock(fd)) return Status::ok();
-    if (!std::exchange(said, true)) note("waiting for the programs of an earlier run in " + dir.string() + " to end");
+    if (!std::exchange(said, true))
+      note("waiting for the programs of an earlier run in " + dir.string() + " to end");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  return unavailable("programs of an earlier run still live in " + dir.string() + "; end them, or give another --run-dir");
+  return unavailable("programs of an earlier run still live in " + dir.string() +
+                     "; end them, or give another --run-dir");
 }
 
 }  // namespace
@@ -78,7 +87,8 @@ Fd::~Fd() {
 fs::path default_run_dir(const std::string& name) {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   std::error_code error;
-  if (runtime != nullptr && runtime[0] == '/' && fs::is_directory(runtime, error)) return fs::path(runtime) / "moestro" / name;
+  if (runtime != nullptr && runtime[0] == '/' && fs::is_directory(runtime, error))
+    return fs::path(runtime) / "moestro" / name;
   return fs::path("/tmp") / ("moestro-" + std::to_string(::geteuid())) / name;
 }
 
@@ -89,12 +99,14 @@ Result<RunDir> open_run_dir(const fs::path& path) {
   MOESTRO_RETURN_IF_ERROR(check_length(dir.path));
   const fs::path parent = dir.path.parent_path();
   std::error_code error;
-  // Only the last two levels are made: the default's own parent must be private as well, a mistyped path must not become a tree.
+  // Only the last two levels are made: the default's own parent must be private as well, a mistyped path must
+  // not become a tree.
   if (!fs::exists(parent, error)) MOESTRO_RETURN_IF_ERROR(make_private(parent));
   MOESTRO_RETURN_IF_ERROR(make_private(dir.path));
   MOESTRO_ASSIGN_OR_RETURN(dir.up_lock, open_lock(dir.path / "up.lock", O_CLOEXEC));
   if (!try_lock(dir.up_lock))
-    return unavailable("another `moestro up` runs in " + dir.path.string() + "; stop it, or give another --name or --run-dir");
+    return unavailable("another `moestro up` runs in " + dir.path.string() +
+                       "; stop it, or give another --name or --run-dir");
   MOESTRO_ASSIGN_OR_RETURN(dir.programs_lock, open_lock(dir.path / "programs.lock", 0));
   MOESTRO_RETURN_IF_ERROR(wait_for_lock(dir.programs_lock, dir.path));
   fs::create_directory(dir.path / "logs", error);
@@ -111,7 +123,8 @@ std::string log_tail(const fs::path& log, int lines_max) {
   std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   size_t from = text.size();
   if (text.ends_with('\n')) --from;
-  for (int i = 0; i < lines_max && from != std::string::npos && from > 0; ++i) from = text.rfind('\n', from - 1);
+  for (int i = 0; i < lines_max && from != std::string::npos && from > 0; ++i)
+    from = text.rfind('\n', from - 1);
   return from == std::string::npos || from == 0 ? text : text.substr(from + 1);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// The run directory: sockets, locks, logs. Only its owner may enter it, for whoever reaches the sockets can talk to the programs.
+// The run directory: sockets, locks, logs. Only its owner may enter it, for whoever reaches the sockets can
+// talk to the programs.
 
 #include <filesystem>
 #include <string>
@@ -32,8 +33,9 @@ struct RunDir {
 /// $XDG_RUNTIME_DIR/moestro/NAME, else /tmp/moestro-UID/NAME.
 std::filesystem::path default_run_dir(const std::string& name);
 
-/// Makes the directory (0700) or checks that it is the caller's own and closed to others, and takes both locks. Refused: a path too long
-/// for its sockets, a directory in use. Waits up to 15 s for the programs of an `up` that was killed.
+/// Makes the directory (0700) or checks that it is the caller's own and closed to others, and takes both
+/// locks. Refused: a path too long for its sockets, a directory in use. Waits up to 15 s for the programs of
+/// an `up` that was killed.
 Result<RunDir> open_run_dir(const std::filesystem::path& path);
 
 /// The last `lines_max` lines of a log, at most 8 KiB.

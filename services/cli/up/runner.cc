@@ -26,7 +26,9 @@ std::string probe_host(const std::string& host) {
 class Runner {
  public:
   Runner(RunnerConfig config, Signals signals)
-      : config_(std::move(config)), signals_(std::move(signals)), machine_(programs_of(config_.launches), config_.limits) {
+      : config_(std::move(config)),
+        signals_(std::move(signals)),
+        machine_(programs_of(config_.launches), config_.limits) {
     children_.resize(config_.launches.size());
   }
 
@@ -84,9 +86,11 @@ class Runner {
   void look() {
     if (clock_.now() < look_at_) return;
     std::error_code ignored;
-    if (machine_.waits_for_store() && fs::exists(config_.places.run_dir / "store.sock", ignored)) feed(StoreListens{});
+    if (machine_.waits_for_store() && fs::exists(config_.places.run_dir / "store.sock", ignored))
+      feed(StoreListens{});
     if (machine_.waits_for_health()) feed(probe_health());
-    look_at_ = clock_.now() + (machine_.served() && !machine_.waits_for_store() ? kLookServing : kLookStarting);
+    look_at_ =
+        clock_.now() + (machine_.served() && !machine_.waits_for_store() ? kLookServing : kLookStarting);
   }
 
   /// The port is in a file, for it may have been 0.
@@ -113,7 +117,8 @@ class Runner {
   }
 
   void feed(const Event& event) {
-    for (const Action& action : machine_.step(event, clock_.now())) std::visit([this](const auto& a) { act(a); }, action);
+    for (const Action& action : machine_.step(event, clock_.now()))
+      std::visit([this](const auto& a) { act(a); }, action);
   }
 
   void act(const StartProgram& action) {
@@ -141,7 +146,8 @@ class Runner {
   }
 
   std::string url_host() const {
-    return config_.http.host.find(':') == std::string::npos ? config_.http.host : "[" + config_.http.host + "]";
+    return config_.http.host.find(':') == std::string::npos ? config_.http.host
+                                                            : "[" + config_.http.host + "]";
   }
 
   void act(const SignalProgram& action) {
@@ -161,7 +167,8 @@ class Runner {
     if (!action.culprit) return;
     const fs::path log = children_[*action.culprit].log;
     const std::string tail = log_tail(log, kTailLines);
-    std::fprintf(stderr, "--- the end of %s\n%s---\n", log.c_str(), tail.empty() ? "(nothing was logged)\n" : tail.c_str());
+    std::fprintf(stderr, "--- the end of %s\n%s---\n", log.c_str(),
+                 tail.empty() ? "(nothing was logged)\n" : tail.c_str());
   }
 
   RunnerConfig config_;

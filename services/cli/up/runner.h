@@ -20,8 +20,9 @@ struct RunnerConfig {
   SupervisorLimits limits;
 };
 
-/// Runs the programs until the user stops them or they cannot be kept up. Prints "ready http://HOST:PORT" on stdout, everything else on
-/// stderr. OK after a drain; an error is followed on stderr by the last log lines of the program that caused it.
+/// Runs the programs until the user stops them or they cannot be kept up. Prints "ready http://HOST:PORT" on
+/// stdout, everything else on stderr. OK after a drain; an error is followed on stderr by the last log lines
+/// of the program that caused it.
 Status run_programs(RunnerConfig config);
 
 }  // namespace moestro::cli

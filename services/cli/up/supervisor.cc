@@ -23,7 +23,11 @@ constexpr Role kStopOrder[] = {Role::kOrchestrator, Role::kWorker, Role::kStore}
 std::string ProcessEnd::text() const {
   if (!signalled) return std::string("exit ") + std::to_string(value);
   const char* name = ::strsignal(value);
-  return std::string("signal ").append(std::to_string(value)).append(" (").append(name != nullptr ? name : "?").append(")");
+  return std::string("signal ")
+      .append(std::to_string(value))
+      .append(" (")
+      .append(name != nullptr ? name : "?")
+      .append(")");
 }
 
 Supervisor::Supervisor(std::vector<Program> programs, SupervisorLimits limits) : limits_(limits) {
@@ -48,7 +52,9 @@ bool Supervisor::running(Role role) const {
                      [&](const Child& c) { return c.program.role == role && c.state == State::kRunning; });
 }
 
-bool Supervisor::waits_for_store() const { return !stopping_ && !store_listens_ && running(Role::kStore); }
+bool Supervisor::waits_for_store() const {
+  return !stopping_ && !store_listens_ && running(Role::kStore);
+}
 
 bool Supervisor::may_start(const Child& child) const {
   return child.state == State::kWaiting && (child.program.role != Role::kWorker || store_listens_);
@@ -101,8 +107,10 @@ void Supervisor::on(const HealthSeen& event, Nanos) {
   health_reason_ = event.reason;
   if (event.serves) {
     for (Child& child : children_) child.served = child.served || child.state == State::kRunning;
-    if (!served_) actions_.emplace_back(SayReady{});
-    else if (!serves_) actions_.emplace_back(Say{"serves again"});
+    if (!served_)
+      actions_.emplace_back(SayReady{});
+    else if (!serves_)
+      actions_.emplace_back(Say{"serves again"});
     served_ = true;
   } else if (serves_) {
     actions_.emplace_back(Say{"does not serve at present: " + event.reason});
@@ -116,7 +124,8 @@ void Supervisor::on(const ProgramEnded& event, Nanos now) {
   child.state = State::kEnded;
   if (stopping_) {
     const bool clean = !event.end.signalled && event.end.value == 0;
-    if (!clean && !child.killed) actions_.emplace_back(Say{child.program.name + " ended with " + event.end.text()});
+    if (!clean && !child.killed)
+      actions_.emplace_back(Say{child.program.name + " ended with " + event.end.text()});
     return;
   }
   if (child.program.role == Role::kStore) store_listens_ = false;
@@ -126,7 +135,8 @@ void Supervisor::on(const ProgramEnded& event, Nanos now) {
   if (settled) child.deaths = 0;
   if (!excused) ++child.deaths;
   const bool wrong_command_line = !event.end.signalled && event.end.value == 2;
-  if (wrong_command_line || child.deaths >= limits_.deaths_in_a_row_max) return give_up(event.program, event.end, now);
+  if (wrong_command_line || child.deaths >= limits_.deaths_in_a_row_max)
+    return give_up(event.program, event.end, now);
   restart_later(event.program, event.end, now);
 }
 
@@ -137,8 +147,10 @@ void Supervisor::restart_later(size_t index, const ProcessEnd& end, Nanos now) {
   pause = std::min(pause, limits_.pause_max);
   child.state = State::kWaiting;
   child.start_at = now + pause;
-  const std::string when = may_start(child) ? std::string("in ").append(seconds_text(pause)) : std::string("when the store is back");
-  actions_.emplace_back(Say{child.program.name + " ended with " + end.text() + "; starting it again " + when});
+  const std::string when = may_start(child) ? std::string("in ").append(seconds_text(pause))
+                                            : std::string("when the store is back");
+  actions_.emplace_back(
+      Say{child.program.name + " ended with " + end.text() + "; starting it again " + when});
 }
 
 void Supervisor::give_up(size_t index, const ProcessEnd& end, Nanos now) {

@@ -1,10 +1,13 @@
 #pragma once
-// Decides what `moestro up` does with its programs. A machine: events in, actions out; no clock, no process, no file of its own.
+// Decides what `moestro up` does with its programs. A machine: events in, actions out; no clock, no process,
+// no file of its own.
 //
 //   start    store; the workers once the store's socket is there; the orchestrator at once
-//   a death  the program starts again after a pause that doubles with each death in a row that was not preceded by service;
+//   a death  the program starts again after a pause that doubles with each death in a row that was not
+//   preceded by service;
 //            the fifth in a row ends the run. A worker that goes because the store is gone does not count.
-//   stop     SIGTERM to the orchestrator (which ends its requests), then to the workers, then to the store; SIGKILL past the limit
+//   stop     SIGTERM to the orchestrator (which ends its requests), then to the workers, then to the store;
+//   SIGKILL past the limit
 //            or when asked to stop a second time
 
 #include <optional>
@@ -65,12 +68,13 @@ struct Finish {
 using Action = std::variant<StartProgram, SignalProgram, SayReady, Say, Finish>;
 
 struct SupervisorLimits {
-  Nanos drain = std::chrono::seconds(30);       ///< for the orchestrator to end its requests
-  Nanos stop = std::chrono::seconds(10);        ///< for each other program
-  Nanos settled = std::chrono::seconds(5);      ///< alive this long and served meanwhile: its next death is not "in a row"
+  Nanos drain = std::chrono::seconds(30);  ///< for the orchestrator to end its requests
+  Nanos stop = std::chrono::seconds(10);   ///< for each other program
+  Nanos settled =
+      std::chrono::seconds(5);  ///< alive this long and served meanwhile: its next death is not "in a row"
   Nanos pause_first = std::chrono::milliseconds(100);
   Nanos pause_max = std::chrono::seconds(5);
-  Nanos report = std::chrono::seconds(10);      ///< between words of progress before it serves
+  Nanos report = std::chrono::seconds(10);  ///< between words of progress before it serves
   int deaths_in_a_row_max = 5;
 };
 
@@ -91,12 +95,12 @@ class Supervisor {
   struct Child {
     Program program;
     State state = State::kWaiting;
-    Nanos start_at{0};     ///< kWaiting
-    Nanos since{0};        ///< kRunning
-    bool served = false;   ///< the cluster served while this one ran
-    int deaths = 0;        ///< in a row
+    Nanos start_at{0};    ///< kWaiting
+    Nanos since{0};       ///< kRunning
+    bool served = false;  ///< the cluster served while this one ran
+    int deaths = 0;       ///< in a row
     bool signalled = false, killed = false;
-    Nanos kill_at{0};      ///< when signalled
+    Nanos kill_at{0};  ///< when signalled
   };
 
   void on(const TimePassed& event, Nanos now);
@@ -120,9 +124,9 @@ class Supervisor {
   SupervisorLimits limits_;
   std::vector<Action> actions_;
   bool store_listens_ = false;
-  Nanos store_since_{0};        ///< when the present store was started
-  bool served_ = false;         ///< ever
-  bool serves_ = false;         ///< at the last look
+  Nanos store_since_{0};  ///< when the present store was started
+  bool served_ = false;   ///< ever
+  bool serves_ = false;   ///< at the last look
   std::string health_reason_;
   std::optional<Nanos> began_;
   Nanos report_at_{0};
