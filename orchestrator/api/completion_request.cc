@@ -11,6 +11,28 @@ namespace {
 
 constexpr int64_t kMaxTokensMax = int64_t{1} << 40;  // the context decides below
 
+constexpr int kNestingMax = 64;
+
+/// Copies and printing of nlohmann's values recurse, so nesting is bounded before any is made.
+bool nested_deeper_than(std::string_view body, int most) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < body.size(); ++i) {
+    const char c = body[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      else if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > most) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+
 /// What both kinds of request share.
 void read_common(FieldReader& f, CompletionRequest& r) {
   r.model = f.string("model");
@@ -136,6 +158,8 @@ std::variant<CompletionRequest, ApiError> finish(FieldReader& f, CompletionReque
 std::variant<json, ApiError> parse_body(const std::string& body) {
   if (const size_t at = tok::find_invalid_utf8(body); at < body.size())
     return bad_request("the body is not UTF-8: byte " + std::to_string(at) + " cannot be there");
+  if (nested_deeper_than(body, kNestingMax))
+    return bad_request("the body is JSON nested deeper than " + std::to_string(kNestingMax) + " levels");
   json parsed = json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (parsed.is_discarded()) return bad_request("the body is not JSON");
   if (!parsed.is_object()) return bad_request("the body must be a JSON object");

@@ -84,6 +84,7 @@ class ControlPlane::Loop {
   std::map<WorkerId, Peer> peers_;
   std::unordered_map<SequenceId, Sink> sinks_;
   uint32_t next_worker_ = 1;
+  uint64_t pack_identity_ = 0;  ///< of the workers that are there: a sequence never changes weights under way
   ControlSnapshot totals_;
 
   // Shared.
@@ -199,6 +200,9 @@ void ControlPlane::Loop::on_registration(const std::string& identity, const Regi
                           std::to_string(kWorkerProtocol) + "; run the same version of both");
   else if (r.model != options_.model)
     refusal = invalid_argument("the worker serves model '" + r.model + "', this orchestrator '" + options_.model + "'");
+  else if (!peers_.empty() && r.pack_identity != pack_identity_)
+    refusal = invalid_argument("the worker serves another version of the pack of '" + r.model +
+                               "' than those that are here; restart them together");
   else if (r.ranks != 1)
     refusal = unsupported("replicas of " + std::to_string(r.ranks) + " ranks");
   if (!refusal.is_ok()) {
@@ -220,6 +224,7 @@ void ControlPlane::Loop::on_registration(const std::string& identity, const Regi
     break;
   }
   const WorkerId id{next_worker_++};
+  pack_identity_ = r.pack_identity;
   peers_.emplace(id, Peer{identity, r.name, r.device, r.kv_epoch, 0, steady_clock::now()});
   worker_count_.store(peers_.size());
   log::info("control: worker {} joined ({}, {} KV blocks of {} tokens)", r.name, r.device, r.limits.kv_blocks,

@@ -15,6 +15,7 @@
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
+#include <array>
 #include <deque>
 
 #include "common/log.h"
@@ -219,6 +220,11 @@ awaitable<bool> HttpServer::Impl::refuse(beast::tcp_stream& stream, int status, 
   stream.expires_after(std::chrono::seconds(5));
   error_code ignored;
   co_await http::async_write(stream, r, into(ignored));
+  // Closing with unread data in the socket would reset the connection before the client has read the answer.
+  stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
+  stream.expires_after(std::chrono::seconds(2));
+  std::array<char, 16384> rest;
+  for (error_code error; !error;) co_await stream.async_read_some(asio::buffer(rest), into(error));
   co_return false;
 }
 

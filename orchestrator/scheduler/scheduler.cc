@@ -16,7 +16,8 @@ struct Scheduler::Sequence {
   uint32_t blocks_sent = 0;     ///< entries of `blocks` that the worker knows
   uint64_t admission = 0;       ///< order of admission; the highest is the youngest
   int64_t in_flight = 0;        ///< tokens in the plan under way
-  int deaths = 0;
+  int64_t furthest = 0;         ///< the highest `computed` so far
+  int deaths = 0;               ///< of its workers while it was in flight, since it last got further
   bool alone = false;           ///< was in a plan that failed as a whole: runs by itself until it succeeds
   bool cancelled = false;       ///< while in flight: removed when the plan is done
 
@@ -98,7 +99,7 @@ void Scheduler::on(WorkerLost&& event) {
   // Last admitted first, so that the queue keeps the order of admission.
   const std::vector<Sequence*> orphans(worker.running.rbegin(), worker.running.rend());
   for (Sequence* s : orphans) {
-    if (s->in_flight > 0) ++s->deaths;
+    if (s->in_flight > 0 && ++s->deaths == options_.deaths_max - 1) s->alone = true;  // its companions shall not pay for it
     if (s->cancelled) {
       remove(*s);
     } else if (s->deaths >= options_.deaths_max) {
@@ -283,6 +284,10 @@ void Scheduler::apply(Worker& worker, Sequence& s, SequenceOutcome& outcome) {
     return fail(s, internal_error("the worker's answer does not match what was asked of it"));
   s.computed = first + tokens;
   s.alone = false;
+  if (s.computed > s.furthest) {  // beyond where its workers died
+    s.furthest = s.computed;
+    s.deaths = 0;
+  }
 
   Progress progress;
   progress.id = s.request.id;

@@ -33,7 +33,10 @@ class BadRequests(unittest.TestCase):
         for body in ("", "{", "[1,2", "nonsense", '{"prompt": "a"} trailing'):
             self.refused(400, body, "JSON")
         self.refused(400, "[]", "object")
-        self.refused(400, "[" * 100000, "JSON")
+        deep = "[" * 100000
+        self.refused(400, deep, "JSON")
+        self.refused(400, '{"prompt": "a", "x": ' + deep + "]" * 100000 + "}", "nested")
+        self.refused(400, '{"messages": [{"role": "user", "content": "a", "x": ' + deep + "]" * 100000 + "}]}", "nested", "/v1/chat/completions")
 
     def test_invalid_utf8(self):
         self.refused(400, b'{"prompt": "\xff\xfe"}', "UTF-8")
