@@ -8,7 +8,7 @@
 namespace moestro::jinja {
 namespace {
 
-constexpr uint64_t kUnitsMax = 30'000'000;  // a few seconds of the worst template, some GB written in all
+constexpr uint64_t kUnitsMax = 10'000'000;  // about a second of the worst template, 160 MB written in all
 constexpr int kDepthMax = 400;
 constexpr size_t kOutputBytesMax = size_t{128} << 20;
 
