@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""Makes the tiny random models under tests/fixtures/models, with what Hugging Face transformers says of them.
+
+Two variants of each architecture, chosen so that every branch of its config is taken. The reference is transformers in float32 with eager
+attention, over the weights as stored ("f32") and over the weights rounded to bf16 ("bf16"). Seeds are tried until no router and no greedy choice is
+closer than MARGIN_MIN to its runner-up, so that rounding cannot turn a decision.
+
+  python3 -m venv build/venv-fixtures && build/venv-fixtures/bin/pip install -r scripts/python/requirements-train.txt
+  build/venv-fixtures/bin/python scripts/make_fixtures.py [NAME ...]
+
+reference.json: {"f32"|"bf16": {"prompts": [{"ids": [...], "logprobs": [log-probability of ids[1:]], "greedy": [32 ids],
+                 "greedy_logprobs": [...]}]}, "transformers": version}
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+
+MARGIN_MIN = 1e-3
+GREEDY_TOKENS = 32
+PROMPT_LENGTHS = (1, 6, 21, 60)  # the last is beyond every window and every original context below
+OUT = pathlib.Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "models"
+BYTES_MAX = 300 * 1024
+
+BASE = dict(vocab_size=128, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
+            attention_dropout=0.0, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+
+
+def rope(kind, **more):
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": more.pop("theta", 10000.0), **more}}
+
+
+# dtype: of the stored weights. shards: files. old_rope: config.json in the spelling of transformers 4 (rope_theta, rope_scaling).
+VARIANTS = {
+    "mixtral_window": dict(arch="Mixtral", dtype="float32", old_rope=True, config=dict(
+        intermediate_size=20, num_local_experts=4, num_experts_per_tok=2, sliding_window=16)),
+    "mixtral_llama3": dict(arch="Mixtral", dtype="bfloat16", old_rope=True, config=dict(
+        intermediate_size=40, num_local_experts=6, num_experts_per_tok=3, num_key_value_heads=4, head_dim=24, sliding_window=None,
+        tie_word_embeddings=True, **rope("llama3", theta=500.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                         original_max_position_embeddings=32))),
+    "qwen2_moe_shared": dict(arch="Qwen2Moe", dtype="float32", old_rope=False, config=dict(
+        intermediate_size=48, moe_intermediate_size=20, shared_expert_intermediate_size=28, num_experts=4, num_experts_per_tok=2,
+        norm_topk_prob=False, decoder_sparse_step=2, **rope("yarn", factor=4.0, original_max_position_embeddings=32))),
+    "qwen2_moe_window": dict(arch="Qwen2Moe", dtype="float16", old_rope=True, config=dict(
+        num_hidden_layers=3, intermediate_size=40, moe_intermediate_size=24, shared_expert_intermediate_size=16, num_experts=5,
+        num_experts_per_tok=2, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[0], use_sliding_window=True, sliding_window=16,
+        max_window_layers=1, tie_word_embeddings=True, **rope("linear", factor=2.0))),
+    "qwen3_moe_dynamic": dict(arch="Qwen3Moe", dtype="float32", old_rope=True, config=dict(
+        intermediate_size=40, moe_intermediate_size=16, head_dim=24, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True,
+        tie_word_embeddings=True, max_position_embeddings=32, **rope("dynamic", factor=4.0))),
+    "qwen3_moe_sharded": dict(arch="Qwen3Moe", dtype="float32", shards=2, old_rope=False, config=dict(
+        num_hidden_layers=3, intermediate_size=24, moe_intermediate_size=16, head_dim=8, num_experts=5, num_experts_per_tok=3, norm_topk_prob=False,
+        attention_bias=True, mlp_only_layers=[1], **rope("yarn", theta=1000.0, factor=8.0, original_max_position_embeddings=32,
+                                                         attention_factor=1.3, beta_fast=16.0, beta_slow=2.0))),
+    "olmoe_clip": dict(arch="Olmoe", dtype="float32", old_rope=False, config=dict(
+        intermediate_size=12, num_experts=4, num_experts_per_tok=2, num_key_value_heads=4, clip_qkv=0.9, norm_topk_prob=False)),
+    "olmoe_gqa": dict(arch="Olmoe", dtype="bfloat16", old_rope=True, config=dict(
+        intermediate_size=32, num_experts=8, num_experts_per_tok=4, norm_topk_prob=True, attention_bias=True, tie_word_embeddings=True,
+        **rope("linear", factor=3.0))),
+}
+
+
+def build(name, seed):
+    import torch
+    import transformers
+
+    v = VARIANTS[name]
+    config = getattr(transformers, v["arch"] + "Config")(**{**BASE, **v["config"]})
+    config._attn_implementation = "eager"
+    torch.manual_seed(seed)
+    net = getattr(transformers, v["arch"] + ("ForCausalLM"))(config).float().eval()
+    with torch.no_grad():
+        for key, p in net.named_parameters():
+            if p.dim() >= 2:
+                p.normal_(std=1.0 if "embed" in key else 0.3 if "gate.weight" in key else 0.16)
+            elif "norm" in key:
+                p.copy_(1 + 0.1 * torch.randn_like(p))
+            else:
+                p.normal_(std=0.1)
+            p.copy_(p.to(getattr(torch, v["dtype"])).float())
+    return net
+
+
+def rounded(net, dtype):
+    import copy
+
+    import torch
+
+    twin = copy.deepcopy(net)
+    with torch.no_grad():
+        for p in twin.parameters():
+            p.copy_(p.to(dtype).float())
+    return twin
+
+
+class Margins:
+    """The least distance between the k-th and the next router logit over all tokens and layers."""
+
+    def __init__(self, net):
+        import torch
+
+        self.least = 1.0
+        top_k = net.config.num_experts_per_tok
+
+        def hook(module, inputs, _):
+            x = inputs[0].reshape(-1, inputs[0].shape[-1])
+            p = (x @ module.weight.T).sort(-1, descending=True).values
+            self.least = min(self.least, float((p[:, top_k - 1] - p[:, top_k]).min()))
+
+        experts = getattr(net.config, "num_local_experts", None) or net.config.num_experts
+        gates = [m for n, m in net.named_modules() if n.endswith(".gate") and tuple(getattr(m, "weight", None).shape) == (experts, net.config.hidden_size)]
+        assert gates, "no router found"
+        self.handles = [g.register_forward_hook(hook) for g in gates]
+
+
+def run(net, ids, by_token):
+    """Log-probabilities of ids[1:], the greedy continuation with its own, and its least margin."""
+    import torch
+    from transformers import DynamicCache
+
+    with torch.no_grad():
+        cache = DynamicCache(config=net.config)
+        steps = [[t] for t in ids] if by_token else [ids]
+        rows = [net(torch.tensor([s]), past_key_values=cache, use_cache=True).logits[0] for s in steps]
+        logits = torch.cat(rows).double()
+        logprobs = torch.log_softmax(logits, -1)
+        scores = [round(float(logprobs[i, ids[i + 1]]), 7) for i in range(len(ids) - 1)]
+        greedy, greedy_scores, margin = [], [], 1.0
+        last = logits[-1]
+        for _ in range(GREEDY_TOKENS):
+            best = last.topk(2).values
+            margin = min(margin, float(best[0] - best[1]))
+            greedy.append(int(last.argmax()))
+            greedy_scores.append(round(float(torch.log_softmax(last, -1)[greedy[-1]]), 7))
+            last = net(torch.tensor([[greedy[-1]]]), past_key_values=cache, use_cache=True).logits[0, -1].double()
+    return dict(ids=ids, logprobs=scores, greedy=greedy, greedy_logprobs=greedy_scores), margin
+
+
+def reference(net, prompts, by_token):
+    margins = Margins(net)
+    results, least = [], 1.0
+    for ids in prompts:
+        result, margin = run(net, ids, by_token)
+        results.append(result)
+        least = min(least, margin)
+    for handle in margins.handles:
+        handle.remove()
+    return results, min(least, margins.least)
+
+
+def save(name, net, sections):
+    import torch
+    import transformers
+
+    v, out = VARIANTS[name], OUT / name
+    shutil.rmtree(out, ignore_errors=True)
+    net.to(getattr(torch, v["dtype"])).save_pretrained(out, max_shard_size="120KB" if v.get("shards") else "1GB")
+    (out / "generation_config.json").unlink(missing_ok=True)
+    config = json.loads((out / "config.json").read_text())
+    if v["old_rope"] and "rope_parameters" in config:
+        parameters = dict(config.pop("rope_parameters"))
+        config["rope_theta"] = parameters.pop("rope_theta", 10000.0)
+        config["rope_scaling"] = None if parameters["rope_type"] == "default" else parameters
+    (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    text = json.dumps({"transformers": transformers.__version__, **{k: {"prompts": p} for k, p in sections.items()}}, indent=None)
+    (out / "reference.json").write_text(text + "\n")
+    size = sum(f.stat().st_size for f in out.glob("*.safetensors"))
+    assert size <= BYTES_MAX, f"{name}: {size} bytes of weights"
+    return size
+
+
+def make(name):
+    import torch
+
+    torch.set_num_threads(1)  # tiny models: more threads only wait for each other
+    by_token = VARIANTS[name]["config"].get("rope_parameters", {}).get("rope_type") == "dynamic"  # docs/decisions/0004
+    for seed in range(1, 200):
+        net = build(name, seed)
+        random = torch.Generator().manual_seed(seed)
+        prompts = [torch.randint(3, BASE["vocab_size"], (n,), generator=random).tolist() for n in PROMPT_LENGTHS]
+        sections, least = {}, 1.0
+        for dtype, twin in (("f32", net), ("bf16", rounded(net, torch.bfloat16))):
+            sections[dtype], margin = reference(twin, prompts, by_token)
+            least = min(least, margin)
+            if least <= MARGIN_MIN:
+                break
+        else:
+            spread = max(max(p["logprobs"] or [0]) - min(p["logprobs"] or [0]) for p in sections["f32"])
+            print(f"{name}: seed {seed}, least margin {least:.2e}, log-probabilities spread over {spread:.1f}, {save(name, net, sections):,} bytes")
+            return
+    raise SystemExit(f"{name}: no seed gives margins above {MARGIN_MIN}; widen its weights")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="variants to make (default: all)")
+    for name in parser.parse_args().names or VARIANTS:
+        make(name)
+
+
+if __name__ == "__main__":
+    main()
