@@ -22,7 +22,8 @@ inline const wire::StoreMessage* decode(const net::Bytes& bytes) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   flatbuffers::Verifier verifier(data, bytes.size());
   if (bytes.size() < 8 || !wire::VerifyStoreMessageBuffer(verifier)) return nullptr;
-  return wire::GetStoreMessage(data);
+  const wire::StoreMessage* message = wire::GetStoreMessage(data);
+  return message->body() == nullptr ? nullptr : message;  // the verifier lets a kind without a body pass
 }
 
 inline Status refusal(const wire::StoreRefused& refused) {

@@ -36,6 +36,8 @@ Result<Request> parse_request(std::span<const std::byte> bytes) {
   flatbuffers::Verifier verifier(data, bytes.size());
   if (bytes.size() < 8 || !wire::VerifyStoreMessageBuffer(verifier)) return corrupt("not a message of the store's protocol");
   const wire::StoreMessage* message = wire::GetStoreMessage(data);
+  // The verifier lets a union pass that names its kind and has no body.
+  if (message->body() == nullptr) return corrupt("a message of the store's protocol without a body");
   switch (message->body_type()) {
     case wire::StoreBody::AttachStore: {
       const auto* body = message->body_as_AttachStore();

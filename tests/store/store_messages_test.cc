@@ -54,6 +54,14 @@ TEST_F(StoreMessages, RubbishIsRefusedAndNothingElseNotices) {
   EXPECT_TRUE(client) << client.status().message();
 }
 
+TEST_F(StoreMessages, KindWithoutBodyIsRefused) {
+  ASSERT_TRUE(store_.status());
+  for (const wire::StoreBody kind : wire::EnumValuesStoreBody()) {
+    flatbuffers::FlatBufferBuilder b;
+    EXPECT_THAT(refusal_of(message(b, kind, flatbuffers::Offset<wire::StoreStatus>())), ::testing::AnyOf(HasSubstr("without a body"), HasSubstr("not a message")));
+  }
+}
+
 TEST_F(StoreMessages, StrangersSlotsAndBlobsOutOfRangeAreRefused) {
   ASSERT_TRUE(store_.status());
   const auto client = StoreClient::attach({.endpoint = store_.endpoint(), .model = "tiny"});
