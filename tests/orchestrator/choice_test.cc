@@ -1,0 +1,167 @@
+#include "orchestrator/api/choice.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/tokenizer/tiny_tokenizers.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+/// Every byte is a token and its value the token's id.
+const Tokenizer& bytes() {
+  static const Tokenizer tokenizer = std::move(Tokenizer::from_json(moestro::testing::gpt2_like({}).dump())).value();
+  return tokenizer;
+}
+TokenId id(char c) { return static_cast<TokenId>(static_cast<unsigned char>(c)); }
+
+class ChoiceTest : public ::testing::Test {
+ protected:
+  Choice make(std::vector<std::string> stop, size_t text_before = 0) {
+    stop_ = std::move(stop);
+    return Choice(bytes(), &stop_, {}, text_before);
+  }
+  /// Pushes the bytes of `text` until one completes a stop string; the number of tokens it took.
+  static size_t push(Choice& choice, const std::string& text) {
+    for (size_t i = 0; i < text.size(); ++i)
+      if (choice.push({id(text[i]), {}})) return i + 1;
+    return text.size();
+  }
+  static std::vector<size_t> offsets(Choice& choice) {
+    std::vector<size_t> all;
+    for (const ScoredToken& t : choice.take_tokens()) all.push_back(t.text_offset);
+    return all;
+  }
+  std::vector<std::string> stop_;
+};
+
+TEST_F(ChoiceTest, TextIsReadyAtOnceWhereNothingStops) {
+  Choice choice = make({});
+  EXPECT_FALSE(choice.push({id('a'), {}}));
+  EXPECT_EQ(choice.take_text(), "a");
+  EXPECT_EQ(choice.take_text(), "") << "what was taken is gone";
+  EXPECT_FALSE(choice.push({id('b'), {}}));
+  EXPECT_EQ(choice.take_text(), "b");
+  EXPECT_EQ(choice.tokens(), 2u);
+}
+
+TEST_F(ChoiceTest, StopStringAcrossTokensEndsTheTextBeforeIt) {
+  Choice choice = make({"END"});
+  EXPECT_EQ(push(choice, "ab ENDcd"), 6u) << "the token that completes the stop string ends it";
+  EXPECT_EQ(choice.take_text(), "ab ");
+  EXPECT_EQ(choice.tokens(), 6u) << "the tokens of the stop string were sampled and count";
+  EXPECT_THAT(offsets(choice), ElementsAre(0, 1, 2)) << "but they have no text of the answer";
+}
+
+TEST_F(ChoiceTest, NothingFollowsAStopString) {
+  Choice choice = make({"."});
+  push(choice, "a.");
+  EXPECT_TRUE(choice.push({id('z'), {}}));
+  choice.finish();
+  EXPECT_EQ(choice.take_text(), "a");
+  EXPECT_EQ(choice.tokens(), 2u);
+  EXPECT_THAT(offsets(choice), ElementsAre(0));
+}
+
+TEST_F(ChoiceTest, WhatMightBeginAStopStringIsHeldBack) {
+  Choice choice = make({"STOP"});
+  push(choice, "xST");
+  EXPECT_EQ(choice.take_text(), "x");
+  push(choice, "A");
+  EXPECT_EQ(choice.take_text(), "STA") << "it did not become a stop string";
+  push(choice, "SS");
+  EXPECT_EQ(choice.take_text(), "S") << "only the second S can begin one";
+  EXPECT_EQ(push(choice, "TOP"), 3u);
+  EXPECT_EQ(choice.take_text(), "");
+}
+
+TEST_F(ChoiceTest, HeldBackTextOverlapsItself) {
+  Choice choice = make({"aab"});
+  EXPECT_EQ(push(choice, "aaaab"), 5u);
+  EXPECT_EQ(choice.take_text(), "aa");
+}
+
+TEST_F(ChoiceTest, FinishGivesWhatWasHeldBack) {
+  Choice choice = make({"STOP"});
+  push(choice, "xSTO");
+  EXPECT_EQ(choice.take_text(), "x");
+  choice.finish();
+  EXPECT_EQ(choice.take_text(), "STO");
+}
+
+TEST_F(ChoiceTest, TheEarliestOfSeveralStopStringsCounts) {
+  Choice choice = make({"cd", "b", "zzzz"});
+  EXPECT_EQ(push(choice, "abcd"), 2u);
+  EXPECT_EQ(choice.take_text(), "a");
+
+  Choice nested = make({"xyz", "y"});
+  EXPECT_EQ(push(nested, "wxy"), 3u);
+  EXPECT_EQ(nested.take_text(), "wx");
+}
+
+TEST_F(ChoiceTest, OffsetsAreBytesOfTheTextWithWhatCameBefore) {
+  Choice choice = make({}, 10);
+  push(choice, "abc");
+  EXPECT_THAT(offsets(choice), ElementsAre(10, 11, 12));
+  EXPECT_THAT(offsets(choice), IsEmpty()) << "what was taken is gone";
+}
+
+TEST_F(ChoiceTest, StopAfterAnEchoedPromptKeepsOffsets) {
+  Choice choice = make({"!"}, 10);
+  push(choice, "ab!");
+  EXPECT_EQ(choice.take_text(), "ab");
+  EXPECT_THAT(offsets(choice), ElementsAre(10, 11));
+}
+
+TEST_F(ChoiceTest, ACharacterOfSeveralTokensComesWhole) {
+  Choice choice = make({"ö"});
+  const std::string e = "é";  // begins with the byte that begins "ö"
+  push(choice, e.substr(0, 1));
+  EXPECT_EQ(choice.take_text(), "");
+  push(choice, e.substr(1));
+  EXPECT_EQ(choice.take_text(), "é");
+  EXPECT_EQ(push(choice, "aöb"), 3u);
+  EXPECT_EQ(choice.take_text(), "a");
+}
+
+TEST_F(ChoiceTest, AHalfCharacterAtTheEndIsReplaced) {
+  Choice choice = make({"S"});
+  push(choice, "a\xC3");
+  choice.finish();
+  EXPECT_EQ(choice.take_text(), "a\uFFFD");
+}
+
+TEST_F(ChoiceTest, TheSameTextHoweverItIsTaken) {
+  const std::string text = "the cat sat on the mat, the end of it";
+  for (const std::string stop : {"the end", "t,", "at o", "nowhere", "it"}) {
+    Choice whole = make({stop});
+    const size_t used = push(whole, text);
+    whole.finish();
+    Choice pieces(bytes(), &stop_, {}, 0);
+    std::string joined;
+    for (size_t i = 0; i < used; ++i) {
+      pieces.push({id(text[i]), {}});
+      joined += pieces.take_text();
+    }
+    pieces.finish();
+    joined += pieces.take_text();
+    EXPECT_EQ(joined, text.substr(0, text.find(stop))) << stop;
+    EXPECT_EQ(whole.take_text(), joined) << stop;
+  }
+}
+
+TEST_F(ChoiceTest, ScoresStayWithTheirTokens) {
+  Choice choice = make({});
+  choice.push({id('a'), {-0.5f, {{id('a'), -0.5f}, {id('b'), -1.0f}}}});
+  const auto tokens = choice.take_tokens();
+  ASSERT_EQ(tokens.size(), 1u);
+  EXPECT_EQ(tokens[0].id, id('a'));
+  EXPECT_TRUE(tokens[0].has_score);
+  EXPECT_FLOAT_EQ(tokens[0].score.logprob, -0.5f);
+  EXPECT_EQ(tokens[0].score.best.size(), 2u);
+}
+
+}  // namespace
+}  // namespace moestro::orchestrator
