@@ -7,19 +7,15 @@
 #include <vector>
 
 #include "services/cli/batch/batch_command.h"
+#include "services/cli/bench/bench_command.h"
 #include "services/cli/client/client_commands.h"
 #include "services/cli/command.h"
 #include "services/cli/config_command.h"
 #include "services/cli/doctor/doctor_command.h"
 #include "services/cli/output.h"
-#include "services/cli/up/up_command.h"
-#ifdef MOESTRO_WITH_PACK
 #include "services/cli/pack/inspect_command.h"
 #include "services/cli/pack/pack_command.h"
-#endif
-#ifdef MOESTRO_WITH_BENCH
-#include "services/cli/bench/bench_command.h"
-#endif
+#include "services/cli/up/up_command.h"
 
 int main(int argc, char** argv) {
   using namespace moestro::cli;
@@ -27,19 +23,15 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("moestro ") + MOESTRO_VERSION);
   app.require_subcommand(1);
   CommandResult result;
-#ifdef MOESTRO_WITH_PACK
   add_pack_command(app, result);
   add_inspect_command(app, result);
-#endif
   add_up_command(app, result);
   add_batch_command(app, result);
   add_complete_command(app, result);
   add_chat_command(app, result);
   add_doctor_command(app, result);
   add_config_command(app, result);
-#ifdef MOESTRO_WITH_BENCH
   add_bench_command(app, result);
-#endif
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version
