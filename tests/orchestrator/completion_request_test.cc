@@ -1,0 +1,163 @@
+#include "orchestrator/api/completion_request.h"
+
+#include <gtest/gtest.h>
+
+namespace moestro::orchestrator {
+namespace {
+
+using nlohmann::json;
+
+std::variant<CompletionRequest, ApiError> read(const std::string& body, bool chat) {
+  auto parsed = parse_body(body);
+  if (auto* error = std::get_if<ApiError>(&parsed)) return *error;
+  const json& object = std::get<json>(parsed);
+  return chat ? read_chat(object) : read_completion(object);
+}
+
+/// A refusal of the client's fault that names `words` in its message or its field.
+void expect_refused(const std::string& body, const std::string& words, bool chat) {
+  const auto got = read(body, chat);
+  const std::string shown = body.substr(0, 120);
+  ASSERT_TRUE(std::holds_alternative<ApiError>(got)) << shown;
+  const ApiError& error = std::get<ApiError>(got);
+  EXPECT_EQ(error.http_status, 400) << shown;
+  EXPECT_NE((error.message + " " + error.param).find(words), std::string::npos) << shown << " -> " << error.message;
+  EXPECT_EQ(error.message.find('\n'), std::string::npos) << shown;
+  EXPECT_EQ(json::parse(error.body())["error"]["message"], error.message);
+}
+
+CompletionRequest good(const std::string& body, bool chat = false) {
+  auto got = read(body, chat);
+  if (const auto* error = std::get_if<ApiError>(&got)) {
+    ADD_FAILURE() << body << ": " << error->message;
+    return {};
+  }
+  return std::get<CompletionRequest>(std::move(got));
+}
+
+TEST(CompletionRequest, RefusesBodiesThatAreNoObject) {
+  for (const char* body : {"", "{", "[1,2", "nonsense", "{\"prompt\": \"a\"} trailing"}) expect_refused(body, "JSON", false);
+  for (const char* body : {"[]", "5", "null", "\"a\""}) expect_refused(body, "object", false);
+  expect_refused("{\"prompt\": \"\xff\xfe\"}", "UTF-8", false);
+}
+
+TEST(CompletionRequest, RefusesNestingThatWouldRecurseTooFar) {
+  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+  expect_refused(std::string(100000, '['), "JSON", false);
+  expect_refused("{\"prompt\": \"a\", \"x\": " + deep + "}", "nested", false);
+  expect_refused("{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"x\": " + deep + "}]}", "nested", true);
+  expect_refused("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"chat_template_kwargs\": {\"x\": " + deep + "}}", "nested", true);
+  std::string objects;
+  for (int i = 0; i < 100000; ++i) objects += "{\"a\":";
+  expect_refused(objects + "1" + std::string(100000, '}'), "nested", true);
+}
+
+TEST(CompletionRequest, BracketsInsideStringsAreNoNesting) {
+  const std::string brackets(1000, '[');
+  EXPECT_EQ(std::get<std::string>(good(R"({"prompt": "\"\\)" + brackets + "\"}").prompts.at(0)), "\"\\" + brackets);
+}
+
+struct Refused {
+  const char* field;
+  const char* value;
+};
+
+TEST(CompletionRequest, RefusesFieldsByName) {
+  for (const auto& [field, value] : std::vector<Refused>{
+           {"max_tokens", "0"}, {"max_tokens", "-5"}, {"max_tokens", "\"many\""}, {"max_tokens", "1.5"},
+           {"max_tokens", "1000000000000000000000000000000"}, {"max_tokens", "18446744073709551615"},
+           {"temperature", "\"hot\""}, {"temperature", "-1"}, {"temperature", "1e9"}, {"top_p", "2"}, {"top_p", "\"x\""},
+           {"min_p", "-0.1"}, {"top_k", "-2"}, {"top_k", "2147483648"}, {"n", "0"}, {"n", "\"two\""}, {"n", "129"},
+           {"stream", "\"yes\""}, {"stop", "5"}, {"stop", "[\"a\", 5]"}, {"logprobs", "\"all\""}, {"logprobs", "-1"},
+           {"logprobs", "21"}, {"logprobs", "true"}, {"seed", "\"s\""}, {"seed", "0.5"}, {"echo", "3"}, {"model", "7"},
+           {"ignore_eos", "1"}, {"return_token_ids", "\"\""}, {"stream_options", "[]"},
+           {"logit_bias", "{\"5\": 10}"}, {"presence_penalty", "0.5"}, {"frequency_penalty", "1"},
+           {"repetition_penalty", "1.2"}, {"best_of", "3"}, {"suffix", "\"x\""}, {"no_such_field", "1"}, {"messages", "[]"}})
+    expect_refused(std::string("{\"prompt\": \"a\", \"") + field + "\": " + value + "}", field, false);
+  expect_refused(R"({"prompt": "a", "stream_options": {"include_usage": 1}})", "include_usage", false);
+  expect_refused(R"({"prompt": "a", "stream_options": {"other": 1}})", "other", false);
+}
+
+TEST(CompletionRequest, RefusesTooManyStopStrings) {
+  expect_refused(json{{"prompt", "a"}, {"stop", std::vector<std::string>(65, "x")}}.dump(), "stop", false);
+  EXPECT_EQ(good(json{{"prompt", "a"}, {"stop", std::vector<std::string>(64, "x")}}.dump()).stop.size(), 64u);
+}
+
+TEST(CompletionRequest, RefusesPrompts) {
+  for (const char* body : {"{}", R"({"prompt": null})", R"({"prompt": {"a": 1}})", R"({"prompt": 5})", R"({"prompt": []})",
+                           R"({"prompt": [1, "a"]})", R"({"prompt": ["a", 1]})", R"({"prompt": [1.5]})", R"({"prompt": [[]]})",
+                           R"({"prompt": [[1], ["a"]]})", R"({"prompt": [true]})", R"({"prompt": [null]})"})
+    expect_refused(body, "prompt", false);
+  expect_refused(json{{"prompt", std::vector<std::string>(kPromptsMax + 1, "a")}}.dump(), "prompt", false);
+}
+
+TEST(CompletionRequest, RefusesChats) {
+  for (const char* body : {"{}", R"({"messages": "hi"})", R"({"messages": []})", R"({"messages": [1]})", R"({"messages": [{"role": "user"}]})",
+                           R"({"messages": [{"content": "a"}]})", R"({"messages": [{"role": 1, "content": "a"}]})",
+                           R"({"messages": [{"role": "user", "content": 5}]})", R"({"messages": [{"role": "user", "content": null}]})",
+                           R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]})",
+                           R"({"messages": [{"role": "user", "content": [{"type": "text"}]}]})",
+                           R"({"messages": [{"role": "user", "content": [{"type": {"a": []}, "text": "a"}]}]})",
+                           R"({"messages": [{"role": "user", "content": ["a"]}]})"})
+    expect_refused(body, "messages", true);
+  for (const auto& [field, value] : std::vector<Refused>{{"max_tokens", "0"}, {"max_completion_tokens", "-1"}, {"logprobs", "3"},
+                                                         {"top_logprobs", "2"}, {"top_logprobs", "21"}, {"chat_template_kwargs", "[]"},
+                                                         {"tools", "[{}]"}, {"tool_choice", "\"auto\""}, {"functions", "[1]"},
+                                                         {"function_call", "\"auto\""}, {"modalities", "[\"audio\"]"},
+                                                         {"response_format", R"({"type":"json_object"})"}, {"prompt", "\"a\""}})
+    expect_refused(std::string(R"({"messages": [{"role": "user", "content": "a"}], ")") + field + "\": " + value + "}", field, true);
+}
+
+TEST(CompletionRequest, Defaults) {
+  const CompletionRequest r = good(R"({"prompt": "a"})");
+  EXPECT_EQ(r.max_tokens, 16);
+  EXPECT_EQ(r.temperature, 1.0);
+  EXPECT_EQ(r.n, 1);
+  EXPECT_EQ(r.logprobs, -1);
+  EXPECT_EQ(r.seed, std::nullopt);
+  EXPECT_EQ(r.model, std::nullopt);
+  EXPECT_FALSE(r.chat || r.echo || r.stream || r.include_usage || r.ignore_eos || r.return_token_ids);
+  EXPECT_EQ(good(R"({"messages": [{"role": "user", "content": "a"}]})", true).max_tokens, std::nullopt) << "a chat ends by itself";
+}
+
+TEST(CompletionRequest, Values) {
+  const CompletionRequest r = good(R"({"prompt": ["a", [1, 2]], "model": "m", "max_tokens": 5.0, "temperature": 0, "top_p": 0.5, "min_p": 0.25,
+    "top_k": -1, "n": 2, "best_of": 2, "seed": -1, "stop": ["x", ""], "echo": true, "stream": true, "stream_options": {"include_usage": true},
+    "ignore_eos": true, "return_token_ids": true, "logprobs": 20, "user": "u", "suffix": null, "presence_penalty": 0, "logit_bias": {}})");
+  ASSERT_EQ(r.prompts.size(), 2u);
+  EXPECT_EQ(std::get<std::string>(r.prompts[0]), "a");
+  EXPECT_EQ(std::get<std::vector<TokenId>>(r.prompts[1]), (std::vector<TokenId>{1, 2}));
+  EXPECT_EQ(r.model, "m");
+  EXPECT_EQ(r.max_tokens, 5);
+  EXPECT_EQ(r.temperature, 0);
+  EXPECT_EQ(r.top_p, 0.5);
+  EXPECT_EQ(r.min_p, 0.25);
+  EXPECT_EQ(r.top_k, 0) << "-1 and 0 both mean all";
+  EXPECT_EQ(r.n, 2);
+  EXPECT_EQ(r.seed, ~uint64_t{0});
+  EXPECT_EQ(r.stop, std::vector<std::string>{"x"}) << "an empty string stops nothing";
+  EXPECT_TRUE(r.echo && r.stream && r.include_usage && r.ignore_eos && r.return_token_ids);
+  EXPECT_EQ(r.logprobs, 20);
+  EXPECT_EQ(good(R"({"prompt": "a", "max_tokens": 0, "echo": true})").max_tokens, 0) << "scores the prompt";
+}
+
+TEST(CompletionRequest, IdsThatNoVocabularyHasStayOutOfRange) {
+  const CompletionRequest r = good(R"({"prompt": [-1, 18446744073709551615, -9223372036854775808, 1000000000]})");
+  const auto& ids = std::get<std::vector<TokenId>>(r.prompts.at(0));
+  EXPECT_EQ(ids, (std::vector<TokenId>{-1, INT32_MAX, INT32_MIN, 1000000000}));
+}
+
+TEST(CompletionRequest, ChatValues) {
+  const CompletionRequest r = good(R"({"messages": [{"role": "system", "content": "s"}, {"role": "user", "name": "n",
+    "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}], "max_tokens": 3, "max_completion_tokens": 4, "logprobs": true,
+    "top_logprobs": 2, "chat_template_kwargs": {"k": [1]}, "tools": [], "tool_choice": "none", "response_format": {"type": "text"}})", true);
+  EXPECT_TRUE(r.chat);
+  EXPECT_EQ(r.messages, json::parse(R"([{"role":"system","content":"s"},{"role":"user","name":"n","content":"ab"}])"));
+  EXPECT_EQ(r.max_tokens, 4) << "the newer name counts";
+  EXPECT_EQ(r.logprobs, 2);
+  EXPECT_EQ(r.template_arguments, json::parse(R"({"k":[1]})"));
+  EXPECT_EQ(good(R"({"messages": [{"role": "user", "content": ""}], "logprobs": true})", true).logprobs, 0);
+}
+
+}  // namespace
+}  // namespace moestro::orchestrator

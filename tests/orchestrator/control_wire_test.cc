@@ -1,0 +1,202 @@
+#include "orchestrator/control/worker_wire.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <random>
+
+#include "common/wire/worker_messages_generated.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+using flatbuffers::FlatBufferBuilder;
+
+template <typename T>
+std::vector<std::byte> message(FlatBufferBuilder& b, wire::WorkerBody type, flatbuffers::Offset<T> body) {
+  wire::FinishWorkerMessageBuffer(b, wire::CreateWorkerMessage(b, type, body.Union()));
+  const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());
+  return {begin, begin + b.GetSize()};
+}
+
+std::vector<std::byte> registration(uint32_t blocks, uint32_t block_tokens, uint32_t context, uint32_t tokens, uint32_t sequences) {
+  FlatBufferBuilder b;
+  const auto name = b.CreateString("w"), model = b.CreateString("m"), device = b.CreateString("cpu");
+  return message(b, wire::WorkerBody::RegisterWorker,
+                 wire::CreateRegisterWorker(b, kWorkerProtocol, name, model, 77, device, 0, 1, blocks, block_tokens, 5, context, tokens, sequences));
+}
+
+/// A result with everything in it.
+std::vector<std::byte> result() {
+  FlatBufferBuilder b;
+  const auto best = wire::CreateTopLogprob(b, 3, -1.5f);
+  const auto score = wire::CreateTokenScore(b, -0.5f, b.CreateVector(&best, 1));
+  const auto sampled = wire::CreateSampledToken(b, 9, score);
+  const auto prompt_score = wire::CreateTokenScore(b, -2.0f);
+  const auto sampled_list = b.CreateVector(&sampled, 1);
+  const auto scores = b.CreateVector(&prompt_score, 1);
+  const auto why = b.CreateString("gone");
+  const std::vector<flatbuffers::Offset<wire::SequenceResult>> sequences = {
+      wire::CreateSequenceResult(b, 12, sampled_list, scores),
+      wire::CreateSequenceResult(b, 13, 0, 0, 0, static_cast<uint32_t>(Code::kNotFound), why), wire::CreateSequenceResult(b, 14, 0, 0, 0, 4000)};
+  const auto list = b.CreateVector(sequences);
+  return message(b, wire::WorkerBody::StepResult, wire::CreateStepResult(b, 6, list, 100, 20, 3, 4, 5));
+}
+
+Plan full_plan() {
+  Plan plan;
+  plan.id = PlanId{5};
+  plan.released = {SequenceId{3}, SequenceId{4}};
+  PlannedSequence& s = plan.sequences.emplace_back();
+  s.id = SequenceId{12};
+  s.first_position = 30;
+  s.tokens = {8, 9};
+  s.blocks_first = 1;
+  s.blocks = {4, 5};
+  s.sample = true;
+  s.sampling = {0.5f, 3, 0.9f, 0.1f, 77, 2, 4};
+  PlannedSequence& t = plan.sequences.emplace_back();
+  t.id = SequenceId{13};
+  t.tokens = {7};
+  t.score_targets = {-1};
+  t.score_top = 6;
+  return plan;
+}
+
+TEST(OrchestratorWire, WritesAPlanWithAllItSays) {
+  const auto bytes = write_plan(full_plan(), "m");
+  flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  ASSERT_TRUE(wire::VerifyWorkerMessageBuffer(verifier));
+  const auto* plan = wire::GetWorkerMessage(bytes.data())->body_as_StepPlan();
+  ASSERT_NE(plan, nullptr);
+  EXPECT_EQ(plan->plan(), 5u);
+  EXPECT_EQ(plan->parent(), 0u);
+  EXPECT_EQ(plan->model()->str(), "m");
+  EXPECT_EQ(std::vector<uint64_t>(plan->released()->begin(), plan->released()->end()), (std::vector<uint64_t>{3, 4}));
+  ASSERT_EQ(plan->micro_batches()->size(), 1u);
+  const auto* batch = plan->micro_batches()->Get(0);
+  ASSERT_EQ(batch->sequences()->size(), 2u);
+  const auto* s = batch->sequences()->Get(0);
+  EXPECT_EQ(s->id(), 12u);
+  EXPECT_EQ(s->blocks_first(), 1u);
+  EXPECT_EQ(std::vector<uint32_t>(s->blocks()->begin(), s->blocks()->end()), (std::vector<uint32_t>{4, 5}));
+  EXPECT_TRUE(s->sample());
+  ASSERT_NE(s->sampling(), nullptr);
+  EXPECT_FLOAT_EQ(s->sampling()->temperature(), 0.5f);
+  EXPECT_EQ(s->sampling()->top_k(), 3);
+  EXPECT_FLOAT_EQ(s->sampling()->top_p(), 0.9f);
+  EXPECT_FLOAT_EQ(s->sampling()->min_p(), 0.1f);
+  EXPECT_EQ(s->sampling()->seed(), 77u);
+  EXPECT_EQ(s->sampling()->choice(), 2u);
+  EXPECT_EQ(s->sampling()->logprobs(), 4);
+  EXPECT_EQ(s->sampling()->tokens_max(), 1u);
+  const auto* t = batch->sequences()->Get(1);
+  EXPECT_FALSE(t->sample());
+  EXPECT_EQ(t->sampling(), nullptr);
+  ASSERT_EQ(t->score_targets()->size(), 1u);
+  EXPECT_EQ(t->score_targets()->Get(0), -1);
+  EXPECT_EQ(t->score_top(), 6);
+  const std::vector<std::array<int32_t, 4>> rows = {{0, 30, 8, -1}, {0, 31, 9, -1}, {1, 0, 7, -1}};
+  ASSERT_EQ(batch->tokens()->size(), rows.size());
+  for (uint32_t i = 0; i < rows.size(); ++i) {
+    const auto* token = batch->tokens()->Get(i);
+    EXPECT_EQ((std::array<int32_t, 4>{static_cast<int32_t>(token->sequence()), token->position(), token->id(), token->parent()}), rows[i]);
+  }
+}
+
+TEST(OrchestratorWire, ReadsARegistration) {
+  const auto said = read_worker_message(registration(8, 16, 64, 32, 4));
+  ASSERT_TRUE(said.is_ok()) << said.status().message();
+  const auto& r = std::get<Registration>(*said);
+  EXPECT_EQ(r.protocol, kWorkerProtocol);
+  EXPECT_EQ(r.name, "w");
+  EXPECT_EQ(r.model, "m");
+  EXPECT_EQ(r.device, "cpu");
+  EXPECT_EQ(r.pack_identity, 77u);
+  EXPECT_EQ(r.kv_epoch, 5u);
+  EXPECT_EQ(r.limits.kv_blocks, 8u);
+  EXPECT_EQ(r.limits.kv_block_tokens, 16u);
+  EXPECT_EQ(r.limits.context_max, 64u);
+  EXPECT_EQ(r.limits.step_tokens_max, 32u);
+  EXPECT_EQ(r.limits.step_sequences_max, 4u);
+}
+
+TEST(OrchestratorWire, RefusesRegistrationsWithoutLimits) {
+  for (int zero = 0; zero < 5; ++zero)
+    for (const uint32_t bad : {0u, (1u << 30) + 1, UINT32_MAX}) {
+      std::array<uint32_t, 5> n = {8, 16, 64, 32, 4};
+      n[static_cast<size_t>(zero)] = bad;
+      const auto said = read_worker_message(registration(n[0], n[1], n[2], n[3], n[4]));
+      ASSERT_FALSE(said.is_ok()) << zero << " " << bad;
+      EXPECT_EQ(said.status().code(), Code::kInvalidArgument);
+      EXPECT_NE(said.status().message().find("limit"), std::string::npos);
+    }
+}
+
+TEST(OrchestratorWire, ReadsAResult) {
+  const auto said = read_worker_message(result());
+  ASSERT_TRUE(said.is_ok()) << said.status().message();
+  const auto& report = std::get<StepReport>(*said);
+  EXPECT_EQ(report.outcome.plan, PlanId{6});
+  EXPECT_TRUE(report.outcome.error.is_ok());
+  EXPECT_EQ(report.step_us, 100u);
+  EXPECT_EQ(report.stall_us, 20u);
+  EXPECT_EQ(report.expert_hits, 3u);
+  EXPECT_EQ(report.expert_misses, 4u);
+  EXPECT_EQ(report.fetched_bytes, 5u);
+  ASSERT_EQ(report.outcome.sequences.size(), 3u);
+  const SequenceOutcome& s = report.outcome.sequences[0];
+  EXPECT_EQ(s.id, SequenceId{12});
+  ASSERT_EQ(s.sampled.size(), 1u);
+  EXPECT_EQ(s.sampled[0].id, 9);
+  EXPECT_FLOAT_EQ(s.sampled[0].score.logprob, -0.5f);
+  ASSERT_EQ(s.sampled[0].score.best.size(), 1u);
+  EXPECT_EQ(s.sampled[0].score.best[0].id, 3);
+  ASSERT_EQ(s.scores.size(), 1u);
+  EXPECT_FLOAT_EQ(s.scores[0].logprob, -2.0f);
+  EXPECT_EQ(report.outcome.sequences[1].error.code(), Code::kNotFound);
+  EXPECT_EQ(report.outcome.sequences[1].error.message(), "gone");
+  EXPECT_EQ(report.outcome.sequences[2].error.code(), Code::kInternal) << "a code of a newer worker";
+  EXPECT_FALSE(report.outcome.sequences[2].error.message().empty());
+}
+
+TEST(OrchestratorWire, RefusesWhatItItselfSends) {
+  for (const auto& bytes : {write_registered(WorkerId{1}), write_refused(not_found("x")), write_drain(), write_plan(full_plan(), "m")}) {
+    const auto said = read_worker_message(bytes);
+    ASSERT_FALSE(said.is_ok());
+    EXPECT_EQ(said.status().code(), Code::kInvalidArgument);
+  }
+}
+
+TEST(OrchestratorWire, RefusesTruncatedMessages) {
+  for (const auto& bytes : {registration(8, 16, 64, 32, 4), result()})
+    for (size_t n = 0; n < bytes.size() / 2; ++n) EXPECT_FALSE(read_worker_message(std::span(bytes).first(n)).is_ok()) << n;
+}
+
+TEST(OrchestratorWire, RefusesRandomBytes) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<std::byte> bytes(random() % 200);
+    for (std::byte& b : bytes) b = static_cast<std::byte>(random());
+    EXPECT_FALSE(read_worker_message(bytes).is_ok());
+    if (bytes.size() < 8) continue;
+    std::memcpy(bytes.data() + 4, "MWK1", 4);  // past the first check
+    (void)read_worker_message(bytes).is_ok();
+  }
+}
+
+TEST(OrchestratorWire, TakesBrokenMessages) {
+  for (const auto& bytes : {registration(8, 16, 64, 32, 4), result()})
+    for (size_t i = 0; i < bytes.size(); ++i)
+      for (const int flip : {0xff, 0x01, 0x80}) {
+        auto broken = bytes;
+        broken[i] ^= static_cast<std::byte>(flip);
+        const auto said = read_worker_message(broken);
+        if (said.is_ok()) continue;
+        EXPECT_EQ(said.status().code(), Code::kInvalidArgument);
+      }
+}
+
+}  // namespace
+}  // namespace moestro::orchestrator
