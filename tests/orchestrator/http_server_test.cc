@@ -217,7 +217,7 @@ TEST_F(HttpServerTest, CutsAReaderThatIsSlowerThanItsStream) {
   RawClient client(server_->port(), 4096);
   client.say(kGet);
   const auto exchange = held.get_future().get();
-  for (int i = 0; i < 64; ++i) server_->post([&] { exchange->write(std::string(1 << 20, 'x')); });
+  for (int i = 0; i < 64; ++i) server_->post([exchange] { exchange->write(std::string(1 << 20, 'x')); });
   EXPECT_EQ(gone.get_future().wait_for(kPatience), std::future_status::ready) << "the stream is held for a client that does not read";
 }
 
