@@ -1,6 +1,9 @@
 #include "kernels/cpu/isa.h"
 
 #include <sched.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include <algorithm>
 #include <fstream>
@@ -10,12 +13,20 @@
 namespace moestro::kernels {
 
 namespace {
+#if defined(__x86_64__)
+/// clang's __builtin_cpu_supports does not know this one by name.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & (1u << 29)) != 0;
+}
+#endif
+
 Isa detect() {
 #if defined(__x86_64__)
   // These ask for the operating system's support of the registers, too.
   __builtin_cpu_init();
   const bool avx2 =
-      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   if (!avx2) return Isa::kScalar;
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");

@@ -19,7 +19,7 @@ std::vector<std::vector<TokenId>> sixteen_prompts(const Fixture& f, int64_t voca
   uint32_t state = 12345;
   for (size_t i = 0; i < 16; ++i) {
     std::vector<TokenId> ids = given[i % given.size()].ids;
-    ids.resize(std::min<size_t>(ids.size(), 9 + 2 * i));
+    ids.resize(std::max<size_t>(std::min<size_t>(ids.size(), 9 + 2 * i), 2), 1);
     for (size_t p = 1; p < ids.size() && i >= given.size(); p += 3) {
       state = state * 1664525u + 1013904223u;
       ids[p] = static_cast<TokenId>(state % static_cast<uint32_t>(vocab));

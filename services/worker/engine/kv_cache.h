@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "common/model/model_spec.h"
@@ -23,8 +24,8 @@ class KvCache {
   const kernels::AttentionShape& shape(size_t index) const { return shapes_[index]; }
   int64_t bytes() const { return bytes_; }
 
-  /// Tokens of the block that have been written.
-  int64_t filled(uint32_t block) const { return filled_[block]; }
+  /// Written tokens of each block.
+  std::span<const uint8_t> filled() const { return filled_; }
   /// Records that positions [first, last) of a sequence with this block table are written now.
   void mark_written(std::span<const uint32_t> table, int64_t first, int64_t last);
   /// Both in range.

@@ -1,6 +1,9 @@
 #include "services/worker/engine/plan_check.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include "kernels/ops.h"
 
 namespace moestro::engine {
 namespace {
@@ -23,10 +26,10 @@ Status check_sampling(const PlanSequence& s, int64_t vocab) {
   return Status::ok();
 }
 
-Status check_written(const PlanSequence& s, const std::vector<uint32_t>& table, int64_t first, const KvCache& cache) {
+Status check_written(const PlanSequence& s, const std::vector<uint32_t>& table, int64_t first, std::span<const uint8_t> filled) {
   for (int64_t p = 0; p < first; p += kBlock) {
     const int64_t needed = std::min(kBlock, first - p);
-    if (cache.filled(table[static_cast<size_t>(p / kBlock)]) < needed)
+    if (filled[table[static_cast<size_t>(p / kBlock)]] < needed)
       return invalid_argument(name_of(s) + ": position " + std::to_string(first) + " follows positions that this cache does not hold" +
                               " (from " + std::to_string(p) + "); prefill the sequence again");
   }
@@ -75,7 +78,7 @@ Status update_blocks(const PlanSequence& s, const EngineLimits& limits, std::vec
 }
 
 Status check_sequence(const StepPlan& plan, const PlanSequence& s, TokenRange range, const SequenceState& state,
-                      const EngineLimits& limits, const KvCache& cache) {
+                      const EngineLimits& limits, std::span<const uint8_t> filled) {
   if (range.count == 0) return invalid_argument(name_of(s) + " has no tokens in this plan");
   MOESTRO_RETURN_IF_ERROR(check_sampling(s, limits.vocab));
   if (!s.score_targets.empty() && s.score_targets.size() != range.count)
@@ -97,7 +100,7 @@ Status check_sequence(const StepPlan& plan, const PlanSequence& s, TokenRange ra
       return invalid_argument(name_of(s) + ": token id " + std::to_string(t.id) + " is outside the vocabulary of " + std::to_string(limits.vocab));
     }
   }
-  return check_written(s, state.blocks, first, cache);
+  return check_written(s, state.blocks, first, filled);
 }
 
 }  // namespace moestro::engine

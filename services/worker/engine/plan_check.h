@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "services/worker/engine/engine_options.h"
-#include "services/worker/engine/kv_cache.h"
 #include "services/worker/engine/sequence_table.h"
 #include "services/worker/engine/step_plan.h"
 
@@ -21,8 +20,9 @@ struct TokenRange {
 Status check_plan(const StepPlan& plan, const EngineLimits& limits, std::vector<TokenRange>& ranges);
 
 /// What is wrong with one sequence, after its block table was brought up to date: ids, positions, targets, KV that was never written.
+/// `filled`: written tokens of each block of the cache.
 Status check_sequence(const StepPlan& plan, const PlanSequence& sequence, TokenRange range, const SequenceState& state,
-                      const EngineLimits& limits, const KvCache& cache);
+                      const EngineLimits& limits, std::span<const uint8_t> filled);
 
 /// Applies the plan's changes to the block table, or says why they cannot be; then the table is as before.
 Status update_blocks(const PlanSequence& sequence, const EngineLimits& limits, std::vector<uint32_t>& table);

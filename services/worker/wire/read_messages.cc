@@ -1,3 +1,4 @@
+#include <cstring>
 #include <string>
 
 #include "common/wire/worker_messages_generated.h"
@@ -14,6 +15,12 @@ Status refusal(uint32_t code, const flatbuffers::String* message) {
   const bool known = code > 0 && code <= static_cast<uint32_t>(Code::kInternal);
   const std::string why = text(message);
   return Status(known ? static_cast<Code>(code) : Code::kInternal, why.empty() ? "the orchestrator gave no reason" : why);
+}
+
+uint64_t copied(const uint8_t* bytes) {
+  uint64_t value = 0;
+  std::memcpy(&value, bytes, sizeof value);
+  return value;
 }
 
 engine::Sampling read_sampling(const wire::Sampling* m) {
@@ -68,8 +75,10 @@ Result<StepPlan> read_plan(const wire::StepPlan& m) {
     for (const wire::MicroBatch* batch : *m.micro_batches()) MOESTRO_RETURN_IF_ERROR(read_micro_batch(*batch, plan));
   if (m.kv_copies() != nullptr)
     for (const wire::KvCopy* c : *m.kv_copies()) plan.kv_copies.push_back({c->from(), c->to()});
-  if (m.released() != nullptr)
-    for (const uint64_t id : *m.released()) plan.released.emplace_back(id);
+  // The verifier does not check that 8-byte elements of a vector are aligned: they are copied, not read in place.
+  const uint8_t* released = m.released() == nullptr ? nullptr : m.released()->Data();
+  for (uint32_t i = 0; released != nullptr && i < m.released()->size(); ++i)
+    plan.released.emplace_back(flatbuffers::EndianScalar(copied(released + i * sizeof(uint64_t))));
   return plan;
 }
 
