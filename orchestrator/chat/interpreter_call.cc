@@ -46,7 +46,8 @@ Value Interpreter::call_macro(const Stmt& stmt, const std::shared_ptr<Scope>& ar
 
 void Interpreter::bind_parameters(const Stmt& stmt, Arguments& arguments) {
   for (size_t i = 0; i < stmt.parameters.size(); ++i) {
-    const auto& [name, fallback] = stmt.parameters[i];
+    const std::string& name = stmt.parameters[i].first;
+    const ExprPtr& fallback = stmt.parameters[i].second;
     const auto named = std::find_if(arguments.named.begin(), arguments.named.end(),
                                     [&](const auto& n) { return n.first == name; });
     if (i < arguments.positional.size()) {
