@@ -34,7 +34,7 @@ bool Choice::scan(bool last) {
   if (cut != std::string::npos) {
     stopped_ = true;
     const size_t text_end = decoded_ - held_.size() + cut;
-    std::erase_if(tokens_, [&](const ScoredToken& t) { return t.text_offset >= text_end && t.text_offset > 0; });
+    std::erase_if(tokens_, [&](const ScoredToken& t) { return t.text_offset >= text_end; });
     ready_ += held_.substr(0, cut);
     held_.clear();
     return true;

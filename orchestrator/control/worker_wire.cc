@@ -92,6 +92,8 @@ Result<WorkerSays> read_worker_message(std::span<const std::byte> body) {
   if (body.size() < 8 || !wire::WorkerMessageBufferHasIdentifier(body.data()) || !wire::VerifyWorkerMessageBuffer(verifier))
     return invalid_argument("not a worker message");
   const auto* message = wire::GetWorkerMessage(body.data());
+  // The verifier lets a union pass that names its kind and has nothing in it.
+  if (message->body() == nullptr) return invalid_argument("a worker message without a body");
   switch (message->body_type()) {
     case wire::WorkerBody::RegisterWorker: {
       MOESTRO_ASSIGN_OR_RETURN(auto registration, read_registration(*message->body_as_RegisterWorker()));

@@ -198,5 +198,14 @@ TEST(OrchestratorWire, TakesBrokenMessages) {
       }
 }
 
+TEST(OrchestratorWire, RefusesAMessageWithoutItsBody) {
+  for (const auto type : {wire::WorkerBody::RegisterWorker, wire::WorkerBody::Heartbeat, wire::WorkerBody::StepResult}) {
+    flatbuffers::FlatBufferBuilder b;
+    wire::FinishWorkerMessageBuffer(b, wire::CreateWorkerMessage(b, type, 0));
+    const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());
+    EXPECT_FALSE(read_worker_message({begin, b.GetSize()}).is_ok());
+  }
+}
+
 }  // namespace
 }  // namespace moestro::orchestrator
