@@ -21,7 +21,7 @@ struct EngineRun {
   double prefill_tokens_per_s = 0;
   double decode_tokens_per_s = 0;   ///< of the whole batch
   double weight_bytes_per_step = 0; ///< mean over the decode steps
-  double read_bytes_per_s = 0;      ///< the read loop, mean of just before and just after
+  double read_bytes_per_s = 0;      ///< the read loop, in passes between the decode steps
   double bandwidth_share = 0;       ///< weight bytes per second of decoding / read_bytes_per_s
 };
 

@@ -2,7 +2,8 @@
 // What this machine's memory delivers to a plain read loop.
 
 #include <cstddef>
-#include <vector>
+#include <cstdlib>
+#include <memory>
 
 #include "common/clock.h"
 
@@ -12,12 +13,17 @@ namespace moestro::cli {
 class ReadBandwidth {
  public:
   explicit ReadBandwidth(int threads, size_t bytes = size_t{512} << 20);
-  /// Bytes per second of one pass over the buffer.
-  double measure(const Clock& clock);
+  /// How long one pass over the buffer took.
+  Nanos pass(const Clock& clock);
+  double pass_bytes() const { return static_cast<double>(words_) * sizeof(unsigned long long); }
 
  private:
+  struct Free {
+    void operator()(void* p) const { std::free(p); }
+  };
   int threads_;
-  std::vector<unsigned long long> buffer_;
+  size_t words_;
+  std::unique_ptr<unsigned long long[], Free> buffer_;
 };
 
 }  // namespace moestro::cli
