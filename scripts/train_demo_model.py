@@ -3,14 +3,14 @@
 
     python3 -m venv build/venv-train
     build/venv-train/bin/pip install -r scripts/python/requirements-train.txt
-    build/venv-train/bin/python scripts/train_demo_model.py train --text DIR -o models/demo --minutes 35
+    build/venv-train/bin/python scripts/train_demo_model.py train --text DIR -o models/demo
     build/venv-train/bin/python scripts/train_demo_model.py report --text DIR -o models/demo
 
 `train` reads the text (see scripts/python/demo_data.py for the files expected in DIR; Python's standard library is read where this interpreter
 has it), trains the tokenizer, then the model. The learning rate follows the clock (--minutes) or the step count (--steps, which repeats a run
 exactly); every few minutes a usable model is exported and a checkpoint written, from which --resume goes on.
-`report` measures the exported model with transformers: held-out bits per byte and how experts specialise; it records routes, the reference
-log-probabilities and the figures that the card is made of.
+`report` scores the exported model on all held-out text, checks it against transformers, and writes models/demo/heldout. Routes and how experts
+specialise are record_demo_routes.py's, the reference log-probabilities make_demo_reference.py's.
 """
 
 import argparse
@@ -239,7 +239,7 @@ def main():
         s.add_argument("--threads", type=int, default=2)
         s.add_argument("--seed", type=int, default=1)
         if name == "train":
-            s.add_argument("--minutes", type=float, default=35, help="length of the run by the clock (default 35)")
+            s.add_argument("--minutes", type=float, default=48, help="length of the run by the clock (default 48)")
             s.add_argument("--steps", type=int, default=0, help="length of the run in steps, instead of --minutes")
             s.add_argument("--tokens", type=int, default=8192, help="tokens a step (default 8192)")
             s.add_argument("--lr", type=float, default=3e-3)
