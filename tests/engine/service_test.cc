@@ -1,0 +1,157 @@
+// The worker's loop against a socket that plays the orchestrator.
+
+#include "services/worker/service/worker_service.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "common/net/zmq_socket.h"
+#include "common/wire/worker_messages_generated.h"
+#include "tests/engine/engine_bench.h"
+
+namespace moestro::worker {
+namespace {
+
+using engine::testing::Bench;
+using engine::testing::TempDir;
+using std::chrono::milliseconds;
+
+template <typename T>
+std::vector<std::byte> message(flatbuffers::FlatBufferBuilder& b, wire::WorkerBody type, flatbuffers::Offset<T> body) {
+  wire::FinishWorkerMessageBuffer(b, wire::CreateWorkerMessage(b, type, body.Union()));
+  const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());
+  return {begin, begin + b.GetSize()};
+}
+
+class ServiceTest : public ::testing::Test {
+ protected:
+  ServiceTest() : bench_(engine::testing::any_fixture()), endpoint_("ipc://" + (dir_.path() / "o.sock").string()) {
+    auto router = net::RouterSocket::bind(endpoint_);
+    MOESTRO_CHECK(router.is_ok(), router.status().message());
+    router_.emplace(std::move(*router));
+    ServiceOptions options;
+    options.name = "w", options.device = "cpu", options.orchestrator = endpoint_;
+    options.heartbeat = milliseconds(20), options.register_retry = milliseconds(100);
+    auto service = WorkerService::create(options, bench_.engine(), [this] { return store_gone_ ? unavailable("the store is gone") : Status::ok(); });
+    MOESTRO_CHECK(service.is_ok(), service.status().message());
+    service_ = std::move(*service);
+    thread_ = std::thread([this] { end_ = service_->run(); });
+  }
+  ~ServiceTest() override {
+    service_->drain();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  /// The next message of this kind; its bytes live until the next call.
+  const wire::WorkerMessage* next(wire::WorkerBody type) {
+    for (int looks = 0; looks < 500; ++looks) {
+      auto incoming = router_->receive();
+      if (!incoming.is_ok()) return nullptr;
+      if (!incoming->has_value()) {
+        (void)router_->wait(milliseconds(20)).is_ok();
+        continue;
+      }
+      last_ = std::move(**incoming);
+      const auto* m = wire::GetWorkerMessage(last_.body.data());
+      if (m->body_type() == type) return m;
+    }
+    return nullptr;
+  }
+  uint64_t register_worker() {
+    const auto* m = next(wire::WorkerBody::RegisterWorker);
+    MOESTRO_CHECK(m != nullptr, "the worker registers");
+    const uint64_t epoch = m->body_as_RegisterWorker()->kv_epoch();
+    flatbuffers::FlatBufferBuilder b;
+    send(message(b, wire::WorkerBody::Registered, wire::CreateRegistered(b, 7)));
+    return epoch;
+  }
+  void send(const std::vector<std::byte>& bytes) { MOESTRO_CHECK(router_->send(last_.peer, bytes).is_ok(), "the worker is there"); }
+  void send_plan(uint64_t plan, int32_t first_token, int32_t parent = -1) {
+    flatbuffers::FlatBufferBuilder b;
+    const std::vector<uint32_t> blocks = {0};
+    const auto sampling = wire::CreateSampling(b, 0, 0, 1, 0, 0, 0, 2);
+    const auto sequence = wire::CreatePlanSequence(b, plan, 0, b.CreateVector(blocks), true, sampling);
+    const std::vector<wire::PlanToken> tokens = {{0, 0, first_token, parent}, {0, 1, 3, -1}};
+    const auto batch = wire::CreateMicroBatch(b, b.CreateVector(&sequence, 1), b.CreateVectorOfStructs(tokens));
+    const auto batches = b.CreateVector(&batch, 1);
+    const auto model = b.CreateString("m");
+    send(message(b, wire::WorkerBody::StepPlan, wire::CreateStepPlan(b, plan, 0, model, batches)));
+  }
+
+  TempDir dir_;
+  Bench bench_;
+  std::string endpoint_;
+  std::atomic<bool> store_gone_{false};
+  std::optional<net::RouterSocket> router_;
+  std::unique_ptr<WorkerService> service_;
+  std::thread thread_;
+  Status end_;
+  net::RouterSocket::Incoming last_;
+};
+
+TEST_F(ServiceTest, RegistersAnswersPlansAndDrains) {
+  register_worker();
+  ASSERT_NE(next(wire::WorkerBody::Heartbeat), nullptr);
+  send_plan(1, 2);
+  const auto* m = next(wire::WorkerBody::StepResult);
+  ASSERT_NE(m, nullptr);
+  const auto* result = m->body_as_StepResult();
+  EXPECT_EQ(result->plan(), 1u);
+  ASSERT_EQ(result->sequences()->size(), 1u);
+  EXPECT_EQ(result->sequences()->Get(0)->error_code(), 0u);
+  EXPECT_EQ(result->sequences()->Get(0)->sampled()->Get(0)->score()->best()->size(), 2u);
+  flatbuffers::FlatBufferBuilder b;
+  send(message(b, wire::WorkerBody::Drain, wire::CreateDrain(b)));
+  thread_.join();
+  EXPECT_TRUE(end_.is_ok()) << end_.message();
+}
+
+TEST_F(ServiceTest, AnswersWhatItCannotRunAndGoesOn) {
+  register_worker();
+  send(std::vector<std::byte>(50, std::byte{0x5a}));  // not a message: no answer, no harm
+  send_plan(1, 2, /*parent=*/0);
+  const auto* tree = next(wire::WorkerBody::StepResult);
+  ASSERT_NE(tree, nullptr);
+  EXPECT_EQ(tree->body_as_StepResult()->error_code(), static_cast<uint32_t>(Code::kUnsupported));
+  send_plan(2, 1 << 29);
+  const auto* bad = next(wire::WorkerBody::StepResult);
+  ASSERT_NE(bad, nullptr);
+  EXPECT_NE(bad->body_as_StepResult()->sequences()->Get(0)->error_code(), 0u);
+  send_plan(3, 2);
+  const auto* good = next(wire::WorkerBody::StepResult);
+  ASSERT_NE(good, nullptr);
+  EXPECT_EQ(good->body_as_StepResult()->sequences()->Get(0)->error_code(), 0u);
+}
+
+TEST_F(ServiceTest, RegistersAgainInANewEpochWhenItIsForgotten) {
+  const uint64_t first = register_worker();
+  ASSERT_NE(next(wire::WorkerBody::Heartbeat), nullptr);
+  flatbuffers::FlatBufferBuilder b;
+  const auto text = b.CreateString("not registered; register again");
+  send(message(b, wire::WorkerBody::Refused, wire::CreateRefused(b, static_cast<uint32_t>(Code::kNotFound), text)));
+  EXPECT_NE(register_worker(), first) << "nothing of the old cache may be relied on";
+  send_plan(1, 2);
+  EXPECT_NE(next(wire::WorkerBody::StepResult), nullptr);
+}
+
+TEST_F(ServiceTest, EndsWhenItIsRefused) {
+  ASSERT_NE(next(wire::WorkerBody::RegisterWorker), nullptr);
+  flatbuffers::FlatBufferBuilder b;
+  const auto text = b.CreateString("another model is served here");
+  send(message(b, wire::WorkerBody::Refused, wire::CreateRefused(b, static_cast<uint32_t>(Code::kInvalidArgument), text)));
+  thread_.join();
+  EXPECT_NE(end_.message().find("another model"), std::string::npos);
+}
+
+TEST_F(ServiceTest, EndsWhenTheStoreIsGone) {
+  register_worker();
+  store_gone_ = true;
+  thread_.join();
+  EXPECT_EQ(end_.message(), "the store is gone");
+}
+
+}  // namespace
+}  // namespace moestro::worker
