@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the tiny random models under tests/fixtures/models, with what Hugging Face transformers says of them.
+"""Makes tests/fixtures: tiny random models with what Hugging Face transformers says of them (models/), and small tokenizers with what Hugging
+Face tokenizers says of hard texts (tokenizers/, see scripts/python/tokenizer_fixtures.py).
 
 Two variants of each architecture, chosen so that every branch of its config is taken. The reference is transformers in float32 with eager
 attention, over the weights as stored ("f32") and over the weights rounded to bf16 ("bf16"). Seeds are tried until no router and no greedy choice is
@@ -16,11 +17,18 @@ import argparse
 import json
 import pathlib
 import shutil
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "python"))
+
+import tokenizer_fixtures
 
 MARGIN_MIN = 1e-3
 GREEDY_TOKENS = 32
 PROMPT_LENGTHS = (1, 6, 21, 60)  # the last is beyond every window and every original context below
-OUT = pathlib.Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "models"
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+OUT = ROOT / "tests" / "fixtures" / "models"
+TOKENIZERS_OUT = ROOT / "tests" / "fixtures" / "tokenizers"
 BYTES_MAX = 300 * 1024
 
 BASE = dict(vocab_size=128, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
@@ -194,9 +202,17 @@ def make(name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="variants to make (default: all)")
-    for name in parser.parse_args().names or VARIANTS:
-        make(name)
+    every = [*VARIANTS, *tokenizer_fixtures.KINDS]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"what to make (default: all): {', '.join(every)}")
+    names = parser.parse_args().names or every
+    for name in names:
+        if name not in every:
+            parser.error(f"no fixture is called {name}")
+    for name in names:
+        if name in VARIANTS:
+            make(name)
+        else:
+            tokenizer_fixtures.make(name, TOKENIZERS_OUT, ROOT / "models" / "demo")
 
 
 if __name__ == "__main__":
