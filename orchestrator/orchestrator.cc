@@ -26,6 +26,17 @@ Result<HttpOptions> parse_http(const std::string& where) {
   return options;
 }
 
+ControlOptions control_options(const OrchestratorOptions& options, const ServedModel& model) {
+  ControlOptions control;
+  control.endpoint = "ipc://" + (options.run_dir / "orchestrator.sock").string();
+  control.model = options.model_name;
+  control.step_tokens = options.step_tokens;
+  control.eos_ids = model.eos_ids;
+  control.queue_max = options.queue_max;
+  control.worker_wait = std::chrono::seconds(options.worker_wait_s);
+  return control;
+}
+
 /// Written whole or not at all: readers wait for it to appear.
 Status write_port(const std::filesystem::path& run_dir, uint16_t port) {
   const auto part = run_dir / "http.port.part";
@@ -53,9 +64,7 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   const sigset_t signals = block_signals();
   MOESTRO_ASSIGN_OR_RETURN(HttpOptions http, parse_http(options.http));
   MOESTRO_ASSIGN_OR_RETURN(ServedModel model, ServedModel::load(options.model_name, options.pack));
-  MOESTRO_ASSIGN_OR_RETURN(auto control, ControlPlane::start(ControlOptions{"ipc://" + (options.run_dir / "orchestrator.sock").string(),
-                                                                           options.model_name, options.step_tokens, model.eos_ids,
-                                                                           options.queue_max, std::chrono::milliseconds(2000)}));
+  MOESTRO_ASSIGN_OR_RETURN(auto control, ControlPlane::start(control_options(options, model)));
   Service* service_address = nullptr;
   const auto error_body = [](int status, const std::string& message) {
     ApiError e = bad_request(message);

@@ -16,6 +16,7 @@ struct OrchestratorOptions {
   std::string http = "127.0.0.1:8080";
   int64_t step_tokens = 512;
   size_t queue_max = 4096;
+  int64_t worker_wait_s = 60;         ///< requests that wait while no worker is there fail after so long
   int64_t drain_s = 30;               ///< running requests get so long when it is told to stop
 };
 

@@ -116,6 +116,12 @@ void add_orchestrator(Schema& schema, BoxConfig::Orchestrator& c) {
               .min = 1,
               .max = 1 << 20,
               .help = "requests that may wait; more are refused with 429"});
+  schema.add({.key = "orchestrator.worker_wait",
+              .flag = "--worker-wait",
+              .field = &c.worker_wait,
+              .min = 1000,
+              .max = 24 * 3600'000,
+              .help = "how long requests wait while no worker is there; then they fail with 503"});
   schema.add({.key = "orchestrator.state",
               .flag = "--state",
               .field = &c.state,

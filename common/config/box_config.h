@@ -38,6 +38,7 @@ struct BoxConfig {
     std::optional<int64_t> step_tokens;
     std::optional<int64_t> queue_max;
     std::string state = "default";
+    std::chrono::milliseconds worker_wait = std::chrono::seconds(60);
   } orchestrator;
   struct Run {
     std::string dir;  ///< empty: $XDG_RUNTIME_DIR/moestro/NAME or /tmp/moestro-UID/NAME

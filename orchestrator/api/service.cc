@@ -63,8 +63,7 @@ void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
 }
 
 std::optional<ApiError> Service::not_ready() const {
-  const ControlSnapshot now = control_.snapshot();
-  if (control_.has_worker() || now.workers_lost > 0) return std::nullopt;  // one that is being replaced: requests wait for it
+  if (control_.had_worker()) return std::nullopt;  // one that is being replaced: requests wait for it
   ApiError e;
   e.http_status = 503;
   e.type = "unavailable_error";
@@ -176,7 +175,7 @@ void Service::health(const std::shared_ptr<Exchange>& exchange) const {
   ApiError e;
   e.http_status = 503;
   e.type = "unavailable_error";
-  e.message = control_.snapshot().workers_lost == 0 ? "Loading model" : "no worker: the last one is gone, and none has replaced it yet";
+  e.message = !control_.had_worker() ? "Loading model" : "no worker: the last one is gone, and none has replaced it yet";
   refuse(exchange, e);
 }
 

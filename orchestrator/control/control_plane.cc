@@ -18,7 +18,6 @@
 namespace moestro::orchestrator {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 class ControlPlane::Loop {
  public:
@@ -26,7 +25,7 @@ class ControlPlane::Loop {
       : options_(std::move(options)),
         socket_(std::move(socket)),
         wake_fd_(wake_fd),
-        scheduler_(SchedulerOptions{options_.step_tokens, options_.eos_ids, 3}) {}
+        scheduler_(SchedulerOptions{options_.step_tokens, options_.eos_ids, 3, options_.worker_wait}) {}
   ~Loop() { close(wake_fd_); }
 
   void run();
@@ -45,6 +44,7 @@ class ControlPlane::Loop {
     return snapshot_;
   }
   bool has_worker() const { return worker_count_.load() > 0; }
+  bool had_worker() const { return had_worker_.load(); }
 
  private:
   struct Order {
@@ -55,7 +55,8 @@ class ControlPlane::Loop {
   struct Peer {
     std::string identity, name, device;
     uint64_t kv_epoch = 0, plans = 0;
-    steady_clock::time_point heard;
+    Nanos heard{0};
+    bool unreachable = false;  ///< a message could not be sent to it
   };
 
   void wake() {
@@ -70,6 +71,7 @@ class ControlPlane::Loop {
   std::map<WorkerId, Peer>::iterator find(const std::string& identity);
   void lose(WorkerId id, const std::string& why);
   void lose_silent();
+  Nanos now() const { return options_.clock->now(); }
   void feed(Event event);
   void act(Action action);
   void end_sequence(SequenceId id, SequenceEvent event);
@@ -91,6 +93,7 @@ class ControlPlane::Loop {
   std::atomic<uint64_t> next_id_{1};
   std::atomic<bool> stop_{false};
   std::atomic<size_t> worker_count_{0};
+  std::atomic<bool> had_worker_{false};
   mutable std::mutex mutex_;
   std::condition_variable idle_;
   std::deque<Order> orders_;
@@ -133,6 +136,7 @@ void ControlPlane::Loop::run() {
     if (!woken.is_ok()) log::error("control: {}", woken.status().message());
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t n = read(wake_fd_, &count, sizeof count);  // non-blocking: empties it
+    feed(Tick{now()});
     take_orders();
     take_messages();
     lose_silent();
@@ -189,7 +193,7 @@ void ControlPlane::Loop::on_message(const std::string& identity, const net::Byte
     (void)socket_.send(identity, write_refused(not_found("not registered; register again"))).is_ok();
     return;
   }
-  it->second.heard = steady_clock::now();
+  it->second.heard = now();
   if (auto* report = std::get_if<StepReport>(&*message)) on_report(it->first, it->second, std::move(*report));
 }
 
@@ -212,7 +216,7 @@ void ControlPlane::Loop::on_registration(const std::string& identity, const Regi
   }
   if (const auto it = find(identity); it != peers_.end()) {
     if (it->second.kv_epoch == r.kv_epoch) {  // it did not get our answer
-      it->second.heard = steady_clock::now();
+      it->second.heard = now();
       (void)socket_.send(identity, write_registered(it->first)).is_ok();
       return;
     }
@@ -225,8 +229,9 @@ void ControlPlane::Loop::on_registration(const std::string& identity, const Regi
   }
   const WorkerId id{next_worker_++};
   pack_identity_ = r.pack_identity;
-  peers_.emplace(id, Peer{identity, r.name, r.device, r.kv_epoch, 0, steady_clock::now()});
+  peers_.emplace(id, Peer{identity, r.name, r.device, r.kv_epoch, 0, now()});
   worker_count_.store(peers_.size());
+  had_worker_.store(true);
   log::info("control: worker {} joined ({}, {} KV blocks of {} tokens)", r.name, r.device, r.limits.kv_blocks,
             r.limits.kv_block_tokens);
   if (Status sent = socket_.send(identity, write_registered(id)); !sent.is_ok()) return lose(id, sent.message());
@@ -256,11 +261,14 @@ void ControlPlane::Loop::lose(WorkerId id, const std::string& why) {
 }
 
 void ControlPlane::Loop::lose_silent() {
-  const auto now = steady_clock::now();
-  std::vector<WorkerId> silent;
-  for (const auto& [id, peer] : peers_)
-    if (now - peer.heard > options_.silence_max) silent.push_back(id);
-  for (WorkerId id : silent) lose(id, "not heard for " + std::to_string(options_.silence_max.count()) + " ms");
+  std::vector<std::pair<WorkerId, std::string>> gone;
+  for (const auto& [id, peer] : peers_) {
+    if (peer.unreachable)
+      gone.emplace_back(id, "it cannot be reached");
+    else if (now() - peer.heard > options_.silence_max)
+      gone.emplace_back(id, "not heard for " + std::to_string(options_.silence_max.count()) + " ms");
+  }
+  for (const auto& [id, why] : gone) lose(id, why);
 }
 
 void ControlPlane::Loop::feed(Event event) {
@@ -273,9 +281,9 @@ void ControlPlane::Loop::act(Action action) {
     if (it == peers_.end()) return;
     const Status sent = socket_.send(it->second.identity, write_plan(send->plan, options_.model));
     if (!sent.is_ok()) {
-      // Its silence will end it; doing so here would re-enter the scheduler.
+      // lose_silent() ends it; doing so here would re-enter the scheduler.
       log::warn("control: cannot send to worker {}: {}", it->second.name, sent.message());
-      it->second.heard = {};
+      it->second.unreachable = true;
     }
   } else if (auto* progress = std::get_if<Progress>(&action)) {
     totals_.sampled_tokens += progress->sampled.size();
@@ -302,9 +310,8 @@ void ControlPlane::Loop::publish() {
   totals_.running = scheduler_.running();
   std::tie(totals_.kv_blocks_used, totals_.kv_blocks_total) = scheduler_.kv_blocks();
   totals_.workers.clear();
-  const auto now = steady_clock::now();
   for (const auto& [id, peer] : peers_)
-    totals_.workers.push_back({peer.name, peer.device, std::chrono::duration<double>(now - peer.heard).count(), peer.plans});
+    totals_.workers.push_back({peer.name, peer.device, std::chrono::duration<double>(now() - peer.heard).count(), peer.plans});
   const std::lock_guard lock(mutex_);
   snapshot_ = totals_;
 }
@@ -329,6 +336,7 @@ void ControlPlane::cancel(SequenceId id) { loop_->cancel(id); }
 SequenceId ControlPlane::next_sequence_id() { return loop_->next_id(); }
 ControlSnapshot ControlPlane::snapshot() const { return loop_->snapshot(); }
 bool ControlPlane::has_worker() const { return loop_->has_worker(); }
+bool ControlPlane::had_worker() const { return loop_->had_worker(); }
 void ControlPlane::drain(milliseconds limit) { loop_->drain(limit); }
 
 }  // namespace moestro::orchestrator

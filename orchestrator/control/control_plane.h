@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/status.h"
 #include "orchestrator/scheduler/types.h"
 
@@ -22,7 +23,9 @@ struct ControlOptions {
   int64_t step_tokens = 512;
   std::vector<TokenId> eos_ids;
   size_t queue_max = 4096;  ///< sequences waiting or running; more are refused
-  std::chrono::milliseconds silence_max{2000};
+  std::chrono::milliseconds silence_max{2000};  ///< a worker that is not heard for longer is given up
+  std::chrono::milliseconds worker_wait{60000};  ///< a sequence fails that has waited so long while no worker was there
+  std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< read on the control thread
 };
 
 /// What a sequence's owner hears. Finished and Failed are the last.
@@ -57,6 +60,8 @@ class ControlPlane {
 
   ControlSnapshot snapshot() const;
   bool has_worker() const;
+  /// Whether a worker has ever been there. Until then there is nothing to wait for but the start.
+  bool had_worker() const;
   /// Refuses new sequences, waits until the others are done or `limit` has passed, then lets the workers go.
   void drain(std::chrono::milliseconds limit);
 

@@ -12,6 +12,7 @@ struct Scheduler::Sequence {
   int64_t computed = 0;         ///< positions whose KV its worker holds
   int64_t scored = 0;           ///< prompt positions whose score has been given out
   Worker* worker = nullptr;     ///< null: waiting
+  Nanos without_worker_since{0};  ///< while waiting: since when no worker has been there
   std::vector<uint32_t> blocks;
   uint32_t blocks_sent = 0;     ///< entries of `blocks` that the worker knows
   uint64_t admission = 0;       ///< order of admission; the highest is the youngest
@@ -72,6 +73,7 @@ void Scheduler::on(Submitted&& event) {
   auto s = std::make_unique<Sequence>();
   s->tokens = event.request.prompt;
   s->request = std::move(event.request);
+  s->without_worker_since = now_;
   waiting_.push_back(s.get());
   const SequenceId id = s->request.id;
   MOESTRO_CHECK(sequences_.emplace(id, std::move(s)).second, "a sequence id is used once");
@@ -110,6 +112,20 @@ void Scheduler::on(WorkerLost&& event) {
     }
   }
   workers_.erase(it);
+  if (workers_.empty())
+    for (Sequence* s : waiting_) s->without_worker_since = now_;
+}
+
+void Scheduler::on(Tick&& event) {
+  now_ = event.now;
+  if (!workers_.empty()) return;
+  const std::vector<Sequence*> waiting(waiting_.begin(), waiting_.end());  // failing one changes the queue
+  for (Sequence* s : waiting) {
+    if (now_ - s->without_worker_since < options_.worker_wait) continue;
+    const auto waited = std::chrono::duration_cast<std::chrono::seconds>(now_ - s->without_worker_since);
+    fail(*s, unavailable("no worker has been there for " + std::to_string(waited.count()) +
+                         " s, and this request is not held longer (--worker-wait); try again later"));
+  }
 }
 
 /// Takes a sequence off its worker, to be prefilled again from its tokens.
@@ -158,7 +174,7 @@ void Scheduler::admit() {
       return most <= w.limits.context_max && w.kv.needed(most) <= w.kv.total();
     });
     if (!fits_somewhere) {
-      fail(s, exhausted("prompt and max_tokens together are " + std::to_string(most) +
+      fail(s, invalid_argument("prompt and max_tokens together are " + std::to_string(most) +
                         " tokens, more than any worker's KV cache or context holds; lower max_tokens or start workers with more --kv-tokens"));
       continue;
     }

@@ -5,6 +5,8 @@
 // prompts. A sequence is admitted to the worker with the least to do when its whole prompt fits that worker's free KV blocks. When a
 // running sequence needs a block and none is free, the youngest on that worker is sent back to the queue and prefilled again later
 // from its tokens (recompute). Sampling is keyed by (seed, choice, position), so recomputing never changes a token.
+//
+// Who waits for room on a worker waits as long as it takes. Who waits because no worker is there at all fails after `worker_wait`.
 
 #include <cstddef>
 #include <deque>
@@ -23,6 +25,7 @@ struct SchedulerOptions {
   int64_t step_tokens = 512;       ///< token budget of a step (a worker's own limit may be lower)
   std::vector<TokenId> eos_ids;
   int deaths_max = 3;              ///< a sequence in flight at so many deaths of its worker fails
+  Nanos worker_wait = std::chrono::seconds(60);  ///< a sequence fails that has waited so long while no worker was there
 };
 
 class Scheduler {
@@ -47,6 +50,7 @@ class Scheduler {
   void on(WorkerJoined&& event);
   void on(WorkerLost&& event);
   void on(PlanDone&& event);
+  void on(Tick&& event);
 
   void admit();
   Worker* least_loaded_with_room(const Sequence& s);
@@ -67,6 +71,7 @@ class Scheduler {
   std::deque<Sequence*> waiting_;  ///< first is next
   std::map<WorkerId, std::unique_ptr<Worker>> workers_;
   uint64_t next_plan_ = 1, next_admission_ = 1;
+  Nanos now_{0};  ///< of the last Tick
   std::vector<Action> actions_;
 };
 

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/ids.h"
 #include "common/status.h"
 
@@ -100,7 +101,10 @@ struct PlanDone {
   WorkerId worker;
   PlanOutcome outcome;
 };
-using Event = std::variant<Submitted, Cancelled, WorkerJoined, WorkerLost, PlanDone>;
+struct Tick {  ///< how late it is; the scheduler knows no other clock
+  Nanos now;
+};
+using Event = std::variant<Submitted, Cancelled, WorkerJoined, WorkerLost, PlanDone, Tick>;
 
 enum class FinishReason : uint8_t { kStop, kLength };
 

@@ -275,7 +275,7 @@ TEST(Scheduler, WhatCanNeverFitIsRefusedAndDoesNotBlockOthers) {
   sim.submit(request(1, 100, 100));
   sim.submit(request(2, 8, 4));
   ASSERT_TRUE(sim.heard()[1].failed.has_value());
-  EXPECT_EQ(sim.heard()[1].failed->code(), Code::kExhausted);
+  EXPECT_EQ(sim.heard()[1].failed->code(), Code::kInvalidArgument) << "trying again would not help";
   EXPECT_NE(sim.heard()[1].failed->message().find("--kv-tokens"), std::string::npos);
   sim.finish_all();
   EXPECT_TRUE(sim.heard()[2].finished.has_value());
@@ -294,6 +294,51 @@ TEST(Scheduler, ASequenceThatKillsItsWorkersIsGivenUp) {
   sim.submit(request(2, 8, 4));
   sim.finish_all();
   EXPECT_TRUE(sim.heard()[2].finished.has_value());
+}
+
+constexpr Nanos operator""_seconds(unsigned long long n) { return std::chrono::seconds(n); }
+
+TEST(Scheduler, WhoWaitsForAWorkerThatNeverComesFails) {
+  Simulation sim(1);  // waits 60 s
+  sim.feed(Tick{100_seconds});
+  sim.submit(request(1, 8, 4));
+  sim.feed(Tick{130_seconds});
+  sim.submit(request(2, 8, 4));
+  sim.feed(Tick{160_seconds - Nanos(1)});
+  EXPECT_FALSE(sim.heard()[1].failed.has_value());
+  sim.feed(Tick{160_seconds});
+  ASSERT_TRUE(sim.heard()[1].failed.has_value());
+  EXPECT_EQ(sim.heard()[1].failed->code(), Code::kUnavailable);
+  EXPECT_NE(sim.heard()[1].failed->message().find("no worker has been there for 60 s"), std::string::npos);
+  EXPECT_FALSE(sim.heard()[2].failed.has_value()) << "it came later";
+  sim.join(small_worker());
+  sim.finish_all();
+  EXPECT_TRUE(sim.heard()[2].finished.has_value());
+  EXPECT_EQ(sim.scheduler().waiting(), 0u);
+}
+
+TEST(Scheduler, AWorkerThatDiesLetsItsSequencesWaitAnew) {
+  Simulation sim(1);
+  sim.submit(request(1, 8, 4));
+  sim.feed(Tick{59_seconds});
+  sim.join(small_worker());
+  sim.feed(Tick{100_seconds});
+  sim.kill_one();
+  sim.feed(Tick{159_seconds});
+  EXPECT_FALSE(sim.heard()[1].failed.has_value()) << "the worker went at 100 s";
+  sim.feed(Tick{160_seconds});
+  EXPECT_TRUE(sim.heard()[1].failed.has_value());
+}
+
+TEST(Scheduler, WhoWaitsForRoomIsNotGivenUp) {
+  Simulation sim(1);
+  sim.join({.kv_blocks = 4, .kv_block_tokens = 4, .context_max = 16, .step_tokens_max = 16, .step_sequences_max = 1});
+  sim.submit(request(1, 4, 4));
+  sim.submit(request(2, 4, 4));
+  sim.feed(Tick{10000_seconds});
+  EXPECT_EQ(sim.scheduler().waiting(), 1u);
+  sim.finish_all();
+  sim.expect_right_answers();
 }
 
 TEST(Scheduler, AFailedPlanIsTriedOneByOneSoThatOnlyTheCulpritFails) {
