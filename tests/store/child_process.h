@@ -36,6 +36,7 @@ class ChildProcess {
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
+  pid_t pid() const { return pid_; }
   void kill(int signal) { ::kill(pid_, signal); }
   /// The exit code, or 128 + signal.
   int wait() {

@@ -16,8 +16,9 @@ namespace moestro::store {
 
 /// A pack of 2 MoE layers of `experts` experts each, with the bytes that every blob must have.
 struct SmallPack {
-  explicit SmallPack(int64_t experts = 8) {
-    testing::write_checkpoint(dir / "src", {.experts = experts});
+  explicit SmallPack(int64_t experts = 8) : SmallPack(testing::CheckpointOptions{.experts = experts}) {}
+  explicit SmallPack(const testing::CheckpointOptions& checkpoint) {
+    testing::write_checkpoint(dir / "src", checkpoint);
     const auto packed = pack_checkpoint(dir / "src", dir / "pack", {}, {});
     EXPECT_TRUE(packed) << packed.status().message();
     manifest = *open_pack(dir / "pack");

@@ -1,0 +1,121 @@
+// A store that is killed while its reads are under way, on a drive so slow that they land seconds later. Its successor must wait for
+// them: the lock of the arena directory is free only when the kernel has finished the last one.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <xxhash.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "common/shm/mapped_file.h"
+#include "store/client/status_client.h"
+#include "store/reader/reader.h"
+#include "tests/store/child_process.h"
+#include "tests/store/small_pack.h"
+#include "tests/store/throttled_drive.h"
+
+namespace moestro::store {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ChildProcess;
+constexpr milliseconds kLong{30000};
+constexpr uint64_t kSlow = 3 << 20, kFaster = 24 << 20;  ///< bytes/s: 8 reads in flight take 2 s; then the rest of the test hurries
+
+/// In memory where there is a tmpfs, as an arena should be: only there are read buffers registered.
+class ArenaDirectory {
+ public:
+  ArenaDirectory() {
+    char name[] = "/dev/shm/moestro-test-XXXXXX";
+    if (::mkdtemp(name) != nullptr) path_ = name;
+  }
+  ~ArenaDirectory() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  std::filesystem::path or_else(const std::filesystem::path& other) const { return path_.empty() ? other : path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+class LateReads : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const Status slow = drive_.start(pack_.dir.path(), kSlow);
+    if (!slow) GTEST_SKIP() << slow.message();
+    if (const auto ring = make_uring_reader({}, 1); std::string_view(GetParam()) == "uring" && !ring) GTEST_SKIP() << ring.status().message();
+  }
+  std::unique_ptr<ChildProcess> start_store(const char* log) {
+    return std::make_unique<ChildProcess>(
+        std::vector<std::string>{testing::program("moestro-store"), "--run-dir", (pack_.dir / "run").string(), "--arena-dir", arena_dir_.string(),
+                                 "--model", "tiny=" + (pack_.dir / "pack").string(), "--io", GetParam()},
+        (pack_.dir / log).string());
+  }
+  std::string endpoint() { return "ipc://" + (pack_.dir / "run" / "store.sock").string(); }
+  Result<std::unique_ptr<StoreClient>> attach() { return StoreClient::attach({.endpoint = endpoint(), .model = "tiny", .timeout = kLong}); }
+  static uint64_t hash(const shm::MappedFile& file) { return XXH3_64bits(file.data(), file.size()); }
+  /// Asks for everything; returns when reads are under way.
+  void begin_to_read(StoreClient& client) {
+    ASSERT_TRUE(client.fetch(pack_.experts_list, {}));
+    const auto deadline = std::chrono::steady_clock::now() + kLong;
+    for (bool loading = false; !loading;) {
+      const auto status = query_store(endpoint(), kLong);
+      ASSERT_TRUE(status) << status.status().message();
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "nothing is being read";
+      loading = status->loading > 0;
+    }
+  }
+
+  SmallPack pack_{testing::CheckpointOptions{.hidden = 512, .ffn = 512, .experts = 8}};  // 24 MiB of experts
+  ArenaDirectory memory_;
+  std::filesystem::path arena_dir_ = memory_.or_else(pack_.dir / "arena");
+  testing::ThrottledDrive drive_;  ///< before the processes in it
+};
+
+TEST_P(LateReads, LandBeforeTheSuccessorBegins) {
+  auto store = start_store("store.log");
+  ASSERT_TRUE(store->says("ready")) << store->output();
+  auto client = attach();  // dense weights come at full speed
+  ASSERT_TRUE(client) << client.status().message();
+  ASSERT_TRUE(drive_.add(store->pid()));
+  auto old_arena = shm::MappedFile::open(arena_dir_ / "arena", shm::MappedFile::Access::kReadOnly, 1);
+  ASSERT_TRUE(old_arena);
+  begin_to_read(**client);
+  store->kill(SIGKILL);
+
+  auto successor = start_store("successor.log");
+  ASSERT_TRUE(drive_.add(successor->pid()));  // the drive serves it after the dead one's reads
+  ASSERT_TRUE(successor->says("waiting for")) << "it must not begin while reads are under way\n" << successor->output();
+  const uint64_t while_waiting = hash(*old_arena);
+  ASSERT_TRUE(successor->says("ready")) << successor->output();
+  const uint64_t when_ready = hash(*old_arena);
+  ASSERT_TRUE(drive_.limit(kFaster));
+  EXPECT_NE(while_waiting, when_ready) << "reads of the dead store have landed meanwhile";
+  EXPECT_EQ(store->wait(), 128 + SIGKILL);
+
+  auto fresh = attach();
+  ASSERT_TRUE(fresh) << fresh.status().message();
+  ASSERT_TRUE((*fresh)->fetch(pack_.experts_list, {}));
+  std::vector<Lease> leases;
+  for (size_t i = 0; i < pack_.experts_list.size(); ++i) {
+    auto arrived = (*fresh)->next_arrival(kLong);
+    ASSERT_TRUE(arrived) << arrived.status().message();
+    leases.push_back(std::move(*arrived));
+  }
+  for (uint32_t blob = 0; blob < pack_.manifest.blobs.size(); ++blob)
+    if (pack_.manifest.blobs[blob].kind == BlobKind::kDense) leases.push_back(std::move(*(*fresh)->try_pin(blob)));
+  EXPECT_EQ(leases.size(), pack_.manifest.blobs.size());
+  for (const Lease& lease : leases) EXPECT_TRUE(pack_.holds(lease)) << "blob " << lease.blob();
+  EXPECT_EQ(hash(*old_arena), when_ready) << "a read of the dead store landed after its successor had begun";
+
+  size_t ended = 0;
+  for (auto lost = (*client)->next_arrival(kLong); lost.status().code() == Code::kIo; lost = (*client)->next_arrival(kLong)) ++ended;
+  EXPECT_EQ(ended, pack_.experts_list.size()) << "each fetch that was under way ends, and none hangs";
+}
+
+INSTANTIATE_TEST_SUITE_P(Io, LateReads, ::testing::Values("uring", "pread"), [](const auto& kind) { return std::string(kind.param); });
+
+}  // namespace
+}  // namespace moestro::store

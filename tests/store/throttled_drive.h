@@ -1,0 +1,70 @@
+#pragma once
+// A cgroup (v1, blkio) whose processes read slowly from the drive of one directory: reads are in flight for as long as a test needs.
+
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "common/status.h"
+
+namespace moestro::testing {
+
+class ThrottledDrive {
+ public:
+  ThrottledDrive() = default;
+  ~ThrottledDrive() {
+    if (group_.empty()) return;
+    (void)limit(0);
+    // A process that has ended leaves its group a little later than its parent is told.
+    for (int i = 0; ::rmdir(group_.c_str()) != 0 && errno == EBUSY && i < 400; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  ThrottledDrive(const ThrottledDrive&) = delete;
+  ThrottledDrive& operator=(const ThrottledDrive&) = delete;
+
+  /// An error says what of this machine does not allow it.
+  Status start(const std::filesystem::path& on_drive, uint64_t bytes_per_s) {
+    const std::filesystem::path root = "/sys/fs/cgroup/blkio";
+    if (!std::filesystem::exists(root / "blkio.throttle.read_bps_device")) return unsupported("no blkio cgroup (v1) at " + root.string());
+    struct stat info {};
+    if (::stat(on_drive.c_str(), &info) != 0) return io_error("cannot stat " + on_drive.string(), errno);
+    MOESTRO_ASSIGN_OR_RETURN(device_, whole_disk(info.st_dev, on_drive));
+    const auto group = root / ("moestro-test-" + std::to_string(::getpid()));
+    if (::mkdir(group.c_str(), 0700) != 0) return io_error("cannot make cgroup " + group.string(), errno);
+    group_ = group;
+    return limit(bytes_per_s);
+  }
+  /// 0: as fast as it goes.
+  Status limit(uint64_t bytes_per_s) { return write("blkio.throttle.read_bps_device", device_ + " " + std::to_string(bytes_per_s)); }
+  Status add(pid_t pid) { return write("cgroup.procs", std::to_string(pid)); }
+
+ private:
+  /// "MAJOR:MINOR" of the disk that holds a file system; limits are set on disks, not on their partitions.
+  static Result<std::string> whole_disk(dev_t device, const std::filesystem::path& path) {
+    const std::string number = std::to_string(major(device)) + ":" + std::to_string(minor(device));
+    std::error_code error;
+    auto dir = std::filesystem::canonical("/sys/dev/block/" + number, error);
+    if (error) return unsupported(path.string() + " is on no block device");
+    if (std::filesystem::exists(dir / "partition")) dir = dir.parent_path();
+    std::ifstream file(dir / "dev");
+    std::string disk;
+    if (!(file >> disk)) return unsupported("cannot tell which disk holds " + path.string());
+    return disk;
+  }
+  Status write(const char* name, const std::string& text) {
+    std::ofstream file(group_ / name);
+    file << text << std::flush;
+    return file ? Status::ok() : io_error("cannot write '" + text + "' to " + (group_ / name).string(), errno);
+  }
+
+  std::filesystem::path group_;
+  std::string device_;
+};
+
+}  // namespace moestro::testing
