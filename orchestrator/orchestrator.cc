@@ -15,6 +15,8 @@ namespace moestro::orchestrator {
 
 namespace {
 
+constexpr std::chrono::seconds kLastBytes{2};
+
 Result<HttpOptions> parse_http(const std::string& where) {
   const size_t colon = where.rfind(':');
   HttpOptions options;
@@ -88,8 +90,8 @@ Status run_orchestrator(const OrchestratorOptions& options) {
     log::info("stopping: no new requests, {} s for those under way", options.drain_s);
     server->close_gate();
     control->drain(std::chrono::seconds(options.drain_s));
-    // Sequences are done; give their last bytes a moment to leave.
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    // Every sequence has ended; what is left is to write the answers, to clients that may read slowly.
+    if (!server->wait_answered(kLastBytes)) log::warn("some answers could not be written to their end");
     server->stop();
   });
   server->run();

@@ -201,6 +201,7 @@ void Completion::fail(const Status& error) {
   context_.metrics.request_ended(e.http_status == 429 ? "refused" : "error", true);
   if (streaming_) {
     exchange_->write("data: " + e.body() + "\n\n");
+    exchange_->write("data: [DONE]\n\n");  // clients that wait for it must not hang on an error
     return exchange_->end_stream();
   }
   Headers headers;

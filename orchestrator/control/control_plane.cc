@@ -71,6 +71,7 @@ class ControlPlane::Loop {
   std::map<WorkerId, Peer>::iterator find(const std::string& identity);
   void lose(WorkerId id, const std::string& why);
   void lose_silent();
+  void fail_all();
   Nanos now() const { return options_.clock->now(); }
   void feed(Event event);
   void act(Action action);
@@ -91,7 +92,7 @@ class ControlPlane::Loop {
 
   // Shared.
   std::atomic<uint64_t> next_id_{1};
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> stop_{false}, give_up_{false};
   std::atomic<size_t> worker_count_{0};
   std::atomic<bool> had_worker_{false};
   mutable std::mutex mutex_;
@@ -127,7 +128,11 @@ void ControlPlane::Loop::cancel(SequenceId id) {
 void ControlPlane::Loop::drain(milliseconds limit) {
   std::unique_lock lock(mutex_);
   draining_ = true;
-  idle_.wait_for(lock, limit, [this] { return sequences_ == 0; });
+  const auto idle = [this] { return sequences_ == 0; };
+  if (idle_.wait_for(lock, limit, idle)) return;
+  give_up_.store(true);
+  wake();
+  idle_.wait(lock, idle);  // the control thread lives longer than any caller
 }
 
 void ControlPlane::Loop::run() {
@@ -138,12 +143,23 @@ void ControlPlane::Loop::run() {
     [[maybe_unused]] const ssize_t n = read(wake_fd_, &count, sizeof count);  // non-blocking: empties it
     feed(Tick{now()});
     take_orders();
+    if (give_up_.load()) fail_all();
     take_messages();
     lose_silent();
     publish();
   }
+  take_orders();  // whoever was let in hears how it ended
+  fail_all();
   for (const auto& [id, peer] : peers_) (void)socket_.send(peer.identity, write_drain()).is_ok();
-  for (auto& [id, sink] : sinks_) sink(Failed{id, unavailable("the server is shutting down")});
+}
+
+void ControlPlane::Loop::fail_all() {
+  std::vector<SequenceId> open;
+  for (const auto& [id, sink] : sinks_) open.push_back(id);
+  for (SequenceId id : open) {
+    end_sequence(id, Failed{id, unavailable("the server is shutting down")});
+    feed(Cancelled{id});
+  }
 }
 
 void ControlPlane::Loop::take_orders() {

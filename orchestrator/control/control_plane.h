@@ -62,7 +62,7 @@ class ControlPlane {
   bool has_worker() const;
   /// Whether a worker has ever been there. Until then there is nothing to wait for but the start.
   bool had_worker() const;
-  /// Refuses new sequences, waits until the others are done or `limit` has passed, then lets the workers go.
+  /// Refuses new sequences, waits until the others are done or `limit` has passed; those that are left then fail. From any thread but a sink's.
   void drain(std::chrono::milliseconds limit);
 
  private:

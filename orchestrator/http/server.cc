@@ -16,9 +16,11 @@
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
 #include <array>
-#include <deque>
+#include <condition_variable>
+#include <mutex>
 
 #include "common/log.h"
+#include "orchestrator/http/pending.h"
 
 namespace moestro::orchestrator {
 
@@ -34,67 +36,24 @@ using boost::system::error_code;
 /// Awaits with an error code instead of an exception.
 auto into(error_code& error) { return asio::redirect_error(asio::use_awaitable, error); }
 
+/// The answer for the wire. One to HEAD says how long its body would be, and has none.
+http::response<http::string_body> whole_response(const Pending::Answer& answer, bool keep_alive, bool head) {
+  http::response<http::string_body> r{static_cast<http::status>(answer.status), 11};
+  r.set(http::field::content_type, answer.content_type);
+  for (const auto& [name, value] : answer.headers) r.set(name, value);
+  r.body() = answer.body;
+  r.keep_alive(keep_alive);
+  r.prepare_payload();
+  if (head) r.body().clear();
+  return r;
+}
+
 std::string chunk(const std::string& text) {
   char size[24];
   const int n = std::snprintf(size, sizeof size, "%zx\r\n", text.size());
   return std::string(size, static_cast<size_t>(n)) + text + "\r\n";
 }
 }  // namespace
-
-/// What a handler holds. The connection's coroutine sleeps on `wake` and writes what is queued here.
-class Pending final : public Exchange {
- public:
-  Pending(asio::any_io_executor executor, uint64_t unsent_bytes_max)
-      : wake(executor, asio::steady_timer::time_point::max()), unsent_bytes_max_(unsent_bytes_max) {}
-
-  void respond(int status, const std::string& content_type, std::string body, const Headers& headers) override {
-    if (done) return;
-    http::response<http::string_body> r{static_cast<http::status>(status), 11};
-    r.set(http::field::content_type, content_type);
-    for (const auto& [name, value] : headers) r.set(name, value);
-    r.body() = std::move(body);
-    response = std::move(r);
-    done = true;
-    wake.cancel();
-  }
-  void begin_stream() override {
-    streaming = true;
-    wake.cancel();
-  }
-  void write(std::string text) override {
-    if (gone || done || text.empty()) return;
-    unsent_bytes += text.size();
-    if (unsent_bytes > unsent_bytes_max_) too_slow = true;
-    queue.push_back(std::move(text));
-    wake.cancel();
-  }
-  void end_stream() override {
-    done = true;
-    wake.cancel();
-  }
-  void on_gone(std::function<void()> callback) override {
-    if (gone)
-      callback();
-    else
-      gone_callback = std::move(callback);
-  }
-  void client_left() {
-    gone = true;
-    queue.clear();
-    if (auto callback = std::exchange(gone_callback, nullptr)) callback();
-  }
-
-  asio::steady_timer wake;
-  std::optional<http::response<http::string_body>> response;
-  std::deque<std::string> queue;
-  std::function<void()> gone_callback;
-  uint64_t unsent_bytes = 0;
-  bool streaming = false, done = false, gone = false, too_slow = false;
-  bool complete = false;  ///< the connection has gone on
-
- private:
-  const uint64_t unsent_bytes_max_;
-};
 
 class HttpServer::Impl {
  public:
@@ -115,23 +74,49 @@ class HttpServer::Impl {
       acceptor_.close(ignored);
     });
   }
+  bool wait_answered(std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    return answered_.wait_for(lock, limit, [this] { return answering_ == 0; });
+  }
   void stop() { io_.stop(); }
 
  private:
   awaitable<void> accept();
   awaitable<void> serve(tcp::socket socket);
   awaitable<bool> read_request(beast::tcp_stream& stream, beast::flat_buffer& buffer, http::request<http::string_body>& request);
-  awaitable<bool> answer(beast::tcp_stream& stream, std::shared_ptr<Pending> pending, bool keep_alive);
-  awaitable<bool> stream_answer(beast::tcp_stream& stream, std::shared_ptr<Pending> pending);
+  awaitable<bool> agree_to_body(beast::tcp_stream& stream, const http::request<http::string_body>& header);
+  awaitable<bool> answer(beast::tcp_stream& stream, std::shared_ptr<Pending> pending, bool keep_alive, bool head);
+  awaitable<bool> stream_answer(beast::tcp_stream& stream, std::shared_ptr<Pending> pending, asio::steady_timer& wake);
   awaitable<bool> refuse(beast::tcp_stream& stream, int status, const std::string& message);
   awaitable<void> watch(beast::tcp_stream& stream, std::shared_ptr<Pending> pending);
 
   const HttpOptions options_;
   const Handler handler_;
   const std::function<std::string(int, const std::string&)> error_body_;
+  uint32_t connections_ = 0;
+  std::mutex mutex_;
+  std::condition_variable answered_;
+  uint32_t answering_ = 0;  ///< requests that a handler has and whose answer is not out; under mutex_
+  // Last, so that coroutines that io_ ends when it goes still find the rest.
   asio::io_context io_{1};
   tcp::acceptor acceptor_;
-  uint32_t connections_ = 0;
+
+  /// Counts one request from its handler to the end of its answer.
+  class Answering {
+   public:
+    explicit Answering(Impl& impl) : impl_(impl) { add(1); }
+    ~Answering() { add(-1); }
+    Answering(const Answering&) = delete;
+    Answering& operator=(const Answering&) = delete;
+
+   private:
+    void add(int n) {
+      const std::lock_guard lock(impl_.mutex_);
+      impl_.answering_ += static_cast<uint32_t>(n);
+      if (impl_.answering_ == 0) impl_.answered_.notify_all();
+    }
+    Impl& impl_;
+  };
 };
 
 Status HttpServer::Impl::open() {
@@ -180,11 +165,14 @@ awaitable<void> HttpServer::Impl::serve(tcp::socket socket) {
     http::request<http::string_body> request;
     if (!co_await read_request(stream, buffer, request)) break;
     const std::string_view target(request.target().data(), request.target().size());
-    auto pending = std::make_shared<Pending>(stream.get_executor(), options_.unsent_bytes_max);
-    HttpRequest plain{std::string(request.method_string()), std::string(target.substr(0, target.find('?'))),
+    auto pending = std::make_shared<Pending>(options_.unsent_bytes_max);
+    const bool head = request.method() == http::verb::head;  // a GET whose answer leaves its body out
+    HttpRequest plain{head ? "GET" : std::string(request.method_string()), std::string(target.substr(0, target.find('?'))),
                       std::move(request.body())};
+    const Answering under_way(*this);
     handler_(std::move(plain), pending);
-    open = co_await answer(stream, pending, request.keep_alive());
+    open = co_await answer(stream, pending, request.keep_alive() && acceptor_.is_open(), head);
+    if (!acceptor_.is_open()) break;  // the gate was closed meanwhile
   }
   stream.socket().shutdown(tcp::socket::shutdown_both, ignored);
 }
@@ -196,7 +184,11 @@ awaitable<bool> HttpServer::Impl::read_request(beast::tcp_stream& stream, beast:
   parser.header_limit(options_.header_bytes_max);
   stream.expires_after(options_.request_timeout);
   error_code error;
-  co_await http::async_read(stream, buffer, parser, into(error));
+  co_await http::async_read_header(stream, buffer, parser, into(error));
+  if (!error && !parser.is_done()) {
+    if (!co_await agree_to_body(stream, parser.get())) co_return false;
+    co_await http::async_read(stream, buffer, parser, into(error));
+  }
   if (!error) {
     request = parser.release();
     co_return true;
@@ -209,6 +201,16 @@ awaitable<bool> HttpServer::Impl::read_request(beast::tcp_stream& stream, beast:
            error != http::error::partial_message)
     co_await refuse(stream, 400, "not an HTTP request: " + error.message());
   co_return false;
+}
+
+/// A client may ask before it sends a long body (Expect: 100-continue), and waits for the answer. What is too long was refused before.
+awaitable<bool> HttpServer::Impl::agree_to_body(beast::tcp_stream& stream, const http::request<http::string_body>& header) {
+  const auto expect = header.find(http::field::expect);
+  if (expect == header.end() || header.version() < 11) co_return true;
+  if (!beast::iequals(expect->value(), "100-continue")) co_return co_await refuse(stream, 417, "'Expect' can only be 100-continue");
+  error_code error;
+  co_await asio::async_write(stream, asio::buffer(std::string_view("HTTP/1.1 100 Continue\r\n\r\n")), into(error));
+  co_return !error;
 }
 
 awaitable<bool> HttpServer::Impl::refuse(beast::tcp_stream& stream, int status, const std::string& message) {
@@ -233,55 +235,50 @@ awaitable<void> HttpServer::Impl::watch(beast::tcp_stream& stream, std::shared_p
   // A pipelined request would be readable too: it stays in the socket, and the watch ends.
   error_code error;
   co_await stream.socket().async_wait(tcp::socket::wait_read, into(error));
-  if (error || pending->complete) co_return;  // the answer is complete; the connection may be gone
+  if (error || pending->detached()) co_return;  // the answer is complete; the connection may be gone
   char byte;
   boost::system::error_code peek_error;
   const size_t n = stream.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, peek_error);
   if (n > 0 && !peek_error) co_return;
   pending->client_left();
-  pending->wake.cancel();
 }
 
-awaitable<bool> HttpServer::Impl::answer(beast::tcp_stream& stream, std::shared_ptr<Pending> pending, bool keep_alive) {
+awaitable<bool> HttpServer::Impl::answer(beast::tcp_stream& stream, std::shared_ptr<Pending> pending, bool keep_alive, bool head) {
   stream.expires_never();
   error_code error;
+  asio::steady_timer wake(stream.get_executor(), asio::steady_timer::time_point::max());
+  struct Attached {  // lets go of the handler's side also when the server ends amid an answer
+    Pending& pending;
+    ~Attached() { pending.detach(); }
+  } const attached{*pending};
+  pending->attach([&wake] { wake.cancel(); });
   asio::co_spawn(stream.get_executor(), watch(stream, pending), asio::detached);
-  while (!pending->done && !pending->streaming && !pending->gone) {
-    pending->wake.expires_at(asio::steady_timer::time_point::max());
-    co_await pending->wake.async_wait(into(error));
-  }
+  while (!pending->done() && !pending->streaming() && !pending->gone()) co_await wake.async_wait(into(error));
   bool good = false;
-  if (pending->gone) {
+  if (pending->gone()) {
     good = false;
-  } else if (pending->streaming) {
-    good = co_await stream_answer(stream, pending);
+  } else if (pending->streaming()) {
+    good = co_await stream_answer(stream, pending, wake);
   } else {
-    pending->response->keep_alive(keep_alive);
-    pending->response->prepare_payload();
+    auto response = whole_response(*pending->answer(), keep_alive, head);
     stream.expires_after(options_.request_timeout);
-    co_await http::async_write(stream, *pending->response, into(error));
+    co_await http::async_write(stream, response, into(error));
     good = !error;
   }
-  pending->complete = true;
   if (!good) pending->client_left();
-  pending->gone_callback = nullptr;  // it may hold what holds this exchange
   boost::system::error_code ignored;
   stream.socket().cancel(ignored);  // ends the watch
   co_return good && keep_alive;
 }
 
-awaitable<bool> HttpServer::Impl::stream_answer(beast::tcp_stream& stream, std::shared_ptr<Pending> pending) {
+awaitable<bool> HttpServer::Impl::stream_answer(beast::tcp_stream& stream, std::shared_ptr<Pending> pending, asio::steady_timer& wake) {
   std::string out =
       "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
       "Transfer-Encoding: chunked\r\n\r\n";
   error_code error;
   for (;;) {
-    while (!pending->queue.empty()) {
-      pending->unsent_bytes -= pending->queue.front().size();
-      out += chunk(pending->queue.front());
-      pending->queue.pop_front();
-    }
-    const bool last = pending->done;
+    for (const std::string& text : pending->take_text()) out += chunk(text);
+    const bool last = pending->done();
     if (last) out += "0\r\n\r\n";
     if (!out.empty()) {
       stream.expires_after(options_.request_timeout);
@@ -290,10 +287,10 @@ awaitable<bool> HttpServer::Impl::stream_answer(beast::tcp_stream& stream, std::
       out.clear();
     }
     if (last) co_return true;
-    if (pending->gone || pending->too_slow) co_return false;
-    if (!pending->queue.empty() || pending->done) continue;
-    pending->wake.expires_after(options_.keep_alive_comment);
-    co_await pending->wake.async_wait(into(error));
+    if (pending->gone() || pending->too_slow()) co_return false;
+    if (pending->has_text() || pending->done()) continue;
+    wake.expires_after(options_.keep_alive_comment);
+    co_await wake.async_wait(into(error));
     if (!error) out = chunk(": still working\n\n");
   }
 }
@@ -311,6 +308,7 @@ uint16_t HttpServer::port() const { return impl_->port(); }
 void HttpServer::run() { impl_->run(); }
 void HttpServer::post(std::function<void()> work) { impl_->post(std::move(work)); }
 void HttpServer::close_gate() { impl_->close_gate(); }
+bool HttpServer::wait_answered(std::chrono::milliseconds limit) { return impl_->wait_answered(limit); }
 void HttpServer::stop() { impl_->stop(); }
 
 }  // namespace moestro::orchestrator

@@ -35,9 +35,11 @@ class HttpServer {
   void run();
   /// Runs `work` on the server's thread. From any thread.
   void post(std::function<void()> work);
-  /// Accepts no more connections. From any thread.
+  /// Accepts no more connections; those that are there end with their next answer. From any thread.
   void close_gate();
-  /// Ends run(). From any thread.
+  /// Waits until every answer under way is out; false if `limit` passes before. From any thread but the server's.
+  bool wait_answered(std::chrono::milliseconds limit);
+  /// Ends run(); answers under way are broken off. From any thread.
   void stop();
 
  private:

@@ -1,0 +1,60 @@
+#include "orchestrator/http/pending.h"
+
+namespace moestro::orchestrator {
+
+void Pending::respond(int status, const std::string& content_type, std::string body, const Headers& headers) {
+  if (done_ || streaming_) return;
+  answer_ = Answer{status, content_type, std::move(body), headers};
+  done_ = true;
+  wake();
+}
+
+void Pending::begin_stream() {
+  if (done_) return;
+  streaming_ = true;
+  wake();
+}
+
+void Pending::write(std::string text) {
+  if (gone_ || done_ || text.empty()) return;
+  unsent_bytes_ += text.size();
+  if (unsent_bytes_ > unsent_bytes_max_) too_slow_ = true;
+  queue_.push_back(std::move(text));
+  wake();
+}
+
+void Pending::end_stream() {
+  if (!streaming_) return;
+  done_ = true;
+  wake();
+}
+
+void Pending::on_gone(std::function<void()> callback) {
+  if (detached_) return;
+  if (gone_)
+    callback();
+  else
+    gone_callback_ = std::move(callback);
+}
+
+void Pending::detach() {
+  detached_ = gone_ = true;
+  wake_ = nullptr;
+  queue_.clear();
+  gone_callback_ = nullptr;
+}
+
+void Pending::client_left() {
+  if (detached_) return;
+  gone_ = true;
+  queue_.clear();
+  if (const auto callback = std::exchange(gone_callback_, nullptr)) callback();
+  wake();
+}
+
+std::deque<std::string> Pending::take_text() {
+  unsent_bytes_ = 0;
+  return std::exchange(queue_, {});
+}
+
+}  // namespace moestro::orchestrator

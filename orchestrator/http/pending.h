@@ -1,0 +1,62 @@
+#pragma once
+// An answer under way: the handler puts it in, the connection's coroutine takes it out.
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "orchestrator/http/exchange.h"
+
+namespace moestro::orchestrator {
+
+/// What a handler holds as its Exchange. It holds nothing of the server: a handler may keep it after the server is gone, and what it then
+/// says is dropped. Server's thread only.
+class Pending final : public Exchange {
+ public:
+  struct Answer {
+    int status = 0;
+    std::string content_type, body;
+    Headers headers;
+  };
+
+  explicit Pending(uint64_t unsent_bytes_max) : unsent_bytes_max_(unsent_bytes_max) {}
+
+  void respond(int status, const std::string& content_type, std::string body, const Headers& headers) override;
+  void begin_stream() override;
+  void write(std::string text) override;
+  void end_stream() override;
+  void on_gone(std::function<void()> callback) override;
+
+  // The connection's side.
+
+  /// `wake` is called at each change from now on.
+  void attach(std::function<void()> wake) { wake_ = std::move(wake); }
+  /// The connection has gone on or is gone: nothing is woken or called any more. The callback may hold what holds this.
+  void detach();
+  /// The client has left: the handler hears of it if the answer was not complete.
+  void client_left();
+  /// All text that waits; it counts as sent.
+  std::deque<std::string> take_text();
+
+  const std::optional<Answer>& answer() const { return answer_; }
+  bool streaming() const { return streaming_; }
+  bool done() const { return done_; }
+  bool gone() const { return gone_; }
+  bool detached() const { return detached_; }
+  bool too_slow() const { return too_slow_; }
+  bool has_text() const { return !queue_.empty(); }
+
+ private:
+  void wake() {
+    if (wake_) wake_();
+  }
+
+  const uint64_t unsent_bytes_max_;
+  std::optional<Answer> answer_;
+  std::deque<std::string> queue_;
+  std::function<void()> wake_, gone_callback_;
+  uint64_t unsent_bytes_ = 0;
+  bool streaming_ = false, done_ = false, gone_ = false, too_slow_ = false, detached_ = false;
+};
+
+}  // namespace moestro::orchestrator

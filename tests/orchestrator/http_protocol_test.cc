@@ -1,0 +1,64 @@
+// What HTTP/1.1 asks of a server beyond requests and answers.
+
+#include "tests/orchestrator/http_server_fixture.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+using namespace testing;
+
+void echo(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  exchange->respond(200, "text/plain", request.method + " " + request.path + " " + request.body, {});
+}
+
+std::string post(const std::string& headers) { return "POST /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + headers + "\r\n"; }
+
+TEST_F(HttpServerTest, AsksForTheBodyThatAClientHoldsBack) {
+  serve({}, echo);
+  RawClient client(server_->port());
+  client.say(post("Expect: 100-continue\r\nContent-Length: 5\r\n"));
+  EXPECT_EQ(client.hear("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  client.say("hello");
+  const std::string answer = client.hear();
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 200 ")) << answer;
+  EXPECT_TRUE(answer.ends_with("\r\n\r\nPOST /x hello")) << answer;
+}
+
+TEST_F(HttpServerTest, AsksAlsoForABodyInChunksAndWhateverTheCase) {
+  serve({}, echo);
+  RawClient client(server_->port());
+  client.say(post("Expect: 100-Continue\r\nTransfer-Encoding: chunked\r\n"));
+  client.hear("100 Continue\r\n\r\n");
+  client.say("3\r\nabc\r\n0\r\n\r\n");
+  EXPECT_TRUE(client.hear().ends_with("POST /x abc"));
+}
+
+TEST_F(HttpServerTest, DoesNotAskForABodyThatIsTooLarge) {
+  serve({.body_bytes_max = 100}, echo);
+  RawClient client(server_->port());
+  client.say(post("Expect: 100-continue\r\nContent-Length: 101\r\n"));
+  EXPECT_TRUE(client.hear("larger than 100 bytes").starts_with("HTTP/1.1 413 "));
+}
+
+TEST_F(HttpServerTest, RefusesOtherExpectations) {
+  serve({}, echo);
+  RawClient client(server_->port());
+  client.say(post("Expect: tea\r\nContent-Length: 5\r\n"));
+  EXPECT_TRUE(client.hear("417!").starts_with("HTTP/1.1 417 "));
+}
+
+TEST_F(HttpServerTest, HeadIsAGetWithoutTheBody) {
+  serve({}, echo);
+  RawClient client(server_->port());
+  client.say("HEAD /x HTTP/1.1\r\nHost: a\r\n\r\n");
+  const std::string head = client.hear("\r\n\r\n");
+  EXPECT_TRUE(head.starts_with("HTTP/1.1 200 ")) << head;
+  EXPECT_NE(head.find("Content-Length: 7\r\n"), std::string::npos) << head;
+  client.say(kGet);
+  const std::string next = client.hear();
+  EXPECT_TRUE(next.starts_with("HTTP/1.1 200 ")) << "the body of the answer to HEAD came after all: " << next;
+  EXPECT_TRUE(next.ends_with("\r\n\r\nGET /x ")) << next;
+}
+
+}  // namespace
+}  // namespace moestro::orchestrator
