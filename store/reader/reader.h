@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -37,14 +38,22 @@ class Reader {
   virtual int event_fd() const = 0;
   virtual uint32_t in_flight() const = 0;
   virtual std::string_view name() const = 0;
+  /// An error if `memory` was given and could not be registered: why, and what mends it. Reads work all the same.
+  virtual Status registered() const { return Status::ok(); }
 };
+
+/// The kernel refuses a registered buffer above 1 GiB.
+inline constexpr uint64_t kRegisteredBytesMax = 1ULL << 30;
 
 struct ReaderFiles {
   std::vector<int> fds;  ///< open for as long as the reader lives
   int lock_fd = -1;      ///< registered beside them: the kernel then holds it until the last read of a killed process has landed
+  std::span<std::byte> memory = {};  ///< where most reads go; io_uring pins it once instead of at every read. Outlives the reader
+  uint64_t piece_bytes = kRegisteredBytesMax;  ///< it is registered in pieces of this size (a multiple of kDiskAlign)
 };
 
-/// kUnsupported, naming why, where the kernel (or a container's profile) refuses io_uring.
+/// kUnsupported, naming why, where the kernel (or a container's profile) refuses io_uring. A read that would straddle two pieces of
+/// registered memory ends at the border, short.
 Result<std::unique_ptr<Reader>> make_uring_reader(const ReaderFiles& files, uint32_t depth);
 Result<std::unique_ptr<Reader>> make_pread_reader(const ReaderFiles& files, uint32_t depth);
 

@@ -1,8 +1,12 @@
 #include <liburing.h>
 #include <sys/eventfd.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <optional>
+#include <vector>
 
 #include "common/shm/mapped_file.h"
 #include "store/reader/reader.h"
@@ -10,24 +14,34 @@
 namespace moestro::store {
 namespace {
 
+Status not_registered(int error) {
+  const std::string why = io_error("io_uring cannot register the arena as read buffers", error).message();
+  if (error == EFAULT || error == EOPNOTSUPP || error == EINVAL)
+    return unsupported(why + " (memory of files on a disk is refused: put --arena-dir on a tmpfs or hugetlbfs)");
+  return unsupported(why + " (allow locked memory: setcap cap_ipc_lock+ep on moestro-store, --cap-add IPC_LOCK for a container's root, "
+                           "or ulimit -l unlimited)");
+}
+
 class UringReader final : public Reader {
  public:
   explicit UringReader(uint32_t depth) : depth_(depth) {}
 
   Status start(const ReaderFiles& files) {
     if (const int error = io_uring_queue_init(depth_, &ring_, IORING_SETUP_CLAMP); error < 0)
-      return unsupported("io_uring_setup: " + io_error("", -error).message() +
-                         " (a container needs a seccomp profile that allows io_uring; or use --io pread)");
+      return unsupported(io_error("io_uring_setup", -error).message() +
+                         (error == -ENOMEM ? " (too little memory may be locked: ulimit -l unlimited"
+                                           : " (a container needs a seccomp profile that allows io_uring") +
+                         "; or use --io pread)");
     open_ = true;
     event_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!event_) return io_error("eventfd", errno);
     if (const int error = io_uring_register_eventfd(&ring_, event_.get()); error < 0)
-      return unsupported("io_uring: cannot register an eventfd: " + io_error("", -error).message());
+      return unsupported(io_error("io_uring cannot register an eventfd", -error).message());
     std::vector<int> table = files.fds;
     if (files.lock_fd >= 0) table.push_back(files.lock_fd);
-    if (table.empty()) return Status::ok();
-    if (const int error = io_uring_register_files(&ring_, table.data(), static_cast<unsigned>(table.size())); error < 0)
-      return unsupported("io_uring: cannot register files: " + io_error("", -error).message());
+    if (const int error = table.empty() ? 0 : io_uring_register_files(&ring_, table.data(), static_cast<unsigned>(table.size())); error < 0)
+      return unsupported(io_error("io_uring cannot register files", -error).message());
+    register_memory(files);
     return Status::ok();
   }
 
@@ -45,7 +59,14 @@ class UringReader final : public Reader {
     if (in_flight_ >= depth_) return false;
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
     if (sqe == nullptr) return false;
-    io_uring_prep_read(sqe, static_cast<int>(op.file), op.into, op.length, op.offset);
+    const auto file = static_cast<int>(op.file);
+    if (const auto at = registered_offset(op)) {
+      const uint64_t left_in_piece = piece_bytes_ - *at % piece_bytes_;
+      const auto length = static_cast<uint32_t>(std::min<uint64_t>(op.length, left_in_piece));
+      io_uring_prep_read_fixed(sqe, file, op.into, length, op.offset, static_cast<int>(*at / piece_bytes_));
+    } else {
+      io_uring_prep_read(sqe, file, op.into, op.length, op.offset);
+    }
     sqe->flags |= IOSQE_FIXED_FILE;
     sqe->user_data = op.tag;
     ++in_flight_;
@@ -68,8 +89,25 @@ class UringReader final : public Reader {
   int event_fd() const override { return event_.get(); }
   uint32_t in_flight() const override { return in_flight_; }
   std::string_view name() const override { return "io_uring"; }
+  Status registered() const override { return registered_; }
 
  private:
+  void register_memory(const ReaderFiles& files) {
+    if (files.memory.empty()) return;
+    piece_bytes_ = files.piece_bytes;
+    std::vector<iovec> pieces;
+    for (uint64_t at = 0; at < files.memory.size(); at += piece_bytes_)
+      pieces.push_back({files.memory.data() + at, std::min(piece_bytes_, files.memory.size() - at)});
+    const int error = io_uring_register_buffers(&ring_, pieces.data(), static_cast<unsigned>(pieces.size()));
+    if (error < 0) registered_ = not_registered(-error);
+    else memory_ = files.memory;
+  }
+  /// Where in the registered memory a read goes; nothing if it does not lie in it whole.
+  std::optional<uint64_t> registered_offset(const ReadOp& op) const {
+    const auto begin = reinterpret_cast<uintptr_t>(memory_.data()), at = reinterpret_cast<uintptr_t>(op.into);
+    if (at < begin || at - begin >= memory_.size() || op.length > memory_.size() - (at - begin)) return std::nullopt;
+    return at - begin;
+  }
   /// What the kernel does not take now (EAGAIN, EBUSY, EINTR, ENOMEM) stays in the submission queue and goes with the next call.
   void push() {
     if (io_uring_sq_ready(&ring_) > 0) io_uring_submit(&ring_);
@@ -79,6 +117,9 @@ class UringReader final : public Reader {
   io_uring ring_{};
   bool open_ = false;
   uint32_t in_flight_ = 0;
+  std::span<std::byte> memory_;  ///< registered; empty if it was refused
+  uint64_t piece_bytes_ = kRegisteredBytesMax;
+  Status registered_;
   shm::UniqueFd event_;
 };
 

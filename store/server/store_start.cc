@@ -93,7 +93,7 @@ Status StoreServer::back_arena(uint64_t bytes, const std::atomic<bool>& stop) {
 Status StoreServer::start_reader(const StoreOptions& options) {
   for (const std::string& path : catalogue_.files().buffered())
     log::warn("{} does not allow O_DIRECT: it is read through the page cache", path);
-  const ReaderFiles files{catalogue_.files().fds(), files_->lock_fd()};
+  const ReaderFiles files{catalogue_.files().fds(), files_->lock_fd(), {files_->arena(), files_->table().arena_bytes}};
   Result<std::unique_ptr<Reader>> reader = unsupported("not tried");
   if (options.io != IoKind::kPread) {
     reader = make_uring_reader(files, options.read_depth);
@@ -102,6 +102,8 @@ Status StoreServer::start_reader(const StoreOptions& options) {
   }
   if (!reader) reader = make_pread_reader(files, options.read_depth);
   if (!reader) return reader.status();
+  if (const Status registered = (*reader)->registered(); !registered)
+    log::warn("{}; reads go on without, which costs some CPU", registered.message());
   loader_ = std::make_unique<BlobLoader>(std::move(reader).value(), catalogue_.files().names());
   return Status::ok();
 }

@@ -5,13 +5,11 @@
 #include <gtest/gtest.h>
 #include <xxhash.h>
 
-#include <cstdio>
-#include <cstdlib>
-
 #include "common/shm/mapped_file.h"
 #include "store/client/status_client.h"
 #include "store/reader/reader.h"
 #include "tests/store/child_process.h"
+#include "tests/store/memory_directory.h"
 #include "tests/store/small_pack.h"
 #include "tests/store/throttled_drive.h"
 
@@ -23,23 +21,6 @@ using testing::ChildProcess;
 constexpr milliseconds kLong{30000};
 constexpr uint64_t kSlow = 3 << 20, kFaster = 24 << 20;  ///< bytes/s: 8 reads in flight take 2 s; then the rest of the test hurries
 
-/// In memory where there is a tmpfs, as an arena should be: only there are read buffers registered.
-class ArenaDirectory {
- public:
-  ArenaDirectory() {
-    char name[] = "/dev/shm/moestro-test-XXXXXX";
-    if (::mkdtemp(name) != nullptr) path_ = name;
-  }
-  ~ArenaDirectory() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  std::filesystem::path or_else(const std::filesystem::path& other) const { return path_.empty() ? other : path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
 class LateReads : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -49,7 +30,7 @@ class LateReads : public ::testing::TestWithParam<const char*> {
   }
   std::unique_ptr<ChildProcess> start_store(const char* log) {
     return std::make_unique<ChildProcess>(
-        std::vector<std::string>{testing::program("moestro-store"), "--run-dir", (pack_.dir / "run").string(), "--arena-dir", arena_dir_.string(),
+        std::vector<std::string>{testing::program("moestro-store"), "--run-dir", (pack_.dir / "run").string(), "--arena-dir", arena_dir_.path().string(),
                                  "--model", "tiny=" + (pack_.dir / "pack").string(), "--io", GetParam()},
         (pack_.dir / log).string());
   }
@@ -69,8 +50,7 @@ class LateReads : public ::testing::TestWithParam<const char*> {
   }
 
   SmallPack pack_{testing::CheckpointOptions{.hidden = 512, .ffn = 512, .experts = 8}};  // 24 MiB of experts
-  ArenaDirectory memory_;
-  std::filesystem::path arena_dir_ = memory_.or_else(pack_.dir / "arena");
+  testing::MemoryDirectory arena_dir_{pack_.dir / "arena"};
   testing::ThrottledDrive drive_;  ///< before the processes in it
 };
 
@@ -80,7 +60,7 @@ TEST_P(LateReads, LandBeforeTheSuccessorBegins) {
   auto client = attach();  // dense weights come at full speed
   ASSERT_TRUE(client) << client.status().message();
   ASSERT_TRUE(drive_.add(store->pid()));
-  auto old_arena = shm::MappedFile::open(arena_dir_ / "arena", shm::MappedFile::Access::kReadOnly, 1);
+  auto old_arena = shm::MappedFile::open(arena_dir_.path() / "arena", shm::MappedFile::Access::kReadOnly, 1);
   ASSERT_TRUE(old_arena);
   begin_to_read(**client);
   store->kill(SIGKILL);

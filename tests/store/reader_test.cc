@@ -3,6 +3,7 @@
 #include "store/reader/reader.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/file.h>
@@ -25,6 +26,8 @@ struct AlignedBytes {
   std::byte* data;
 };
 
+constexpr uint64_t kPiece = 2 * 4096;
+
 class ReaderTest : public ::testing::TestWithParam<Make> {
  protected:
   void SetUp() override {
@@ -32,7 +35,7 @@ class ReaderTest : public ::testing::TestWithParam<Make> {
     for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + i / 4096);
     testing::write_text(dir_ / "f", text);
     file_.reset(::open((dir_ / "f").c_str(), O_RDONLY | O_CLOEXEC));
-    auto reader = GetParam()({{file_.get()}, -1}, 4);
+    auto reader = GetParam()({{file_.get()}, -1, {memory_.data, 8 * 4096}, kPiece}, 4);
     if (!reader && reader.status().code() == Code::kUnsupported) GTEST_SKIP() << reader.status().message();
     ASSERT_TRUE(reader) << reader.status().message();
     reader_ = std::move(*reader);
@@ -83,8 +86,46 @@ TEST_P(ReaderTest, TakesNoMoreThanItsDepth) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(memory_.data[i * 4096], std::byte(static_cast<unsigned char>('a' + i)));
 }
 
+TEST_P(ReaderTest, ReadsOverTheBordersOfRegisteredMemory) {
+  EXPECT_TRUE(reader_->registered()) << reader_->registered().message();
+  uint32_t done = 0;  // from the second page of the first piece, over two borders, to the end of what is registered
+  for (int reads = 0; done < 7 * 4096; ++reads) {
+    ASSERT_LT(reads, 4);
+    ASSERT_TRUE(reader_->submit({0, done, memory_.data + 4096 + done, 7 * 4096 - done, 1}));
+    const ReadResult result = next();
+    ASSERT_GT(result.result, 0);
+    ASSERT_EQ(result.result % 4096, 0);
+    done += static_cast<uint32_t>(result.result);
+  }
+  ASSERT_TRUE(reader_->submit({0, 7 * 4096, memory_.data + 8 * 4096, 2 * 4096, 2}));  // beside it
+  EXPECT_EQ(next().result, 2 * 4096);
+  ASSERT_TRUE(reader_->submit({0, 9 * 4096, memory_.data + 7 * 4096, 2 * 4096, 3}));  // half in, half out
+  EXPECT_EQ(next().result, 4096);
+  const char pages[] = "abcdefjh";
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(memory_.data[(i + 1) * 4096 + 4095], std::byte(static_cast<unsigned char>(pages[i]))) << i;
+}
+
 INSTANTIATE_TEST_SUITE_P(Both, ReaderTest, ::testing::Values(&make_uring_reader, &make_pread_reader),
                          [](const auto& kind) { return kind.index == 0 ? "uring" : "pread"; });
+
+TEST(UringReader, RefusedMemoryIsSaidAndReadsGoOn) {
+  const testing::TemporaryDirectory dir;
+  testing::write_text(dir / "f", std::string(4096, 'x'));
+  const shm::UniqueFd file(::open((dir / "f").c_str(), O_RDONLY | O_CLOEXEC));
+  const AlignedBytes memory(4096);
+  const auto nowhere = reinterpret_cast<std::byte*>(4096);
+  const auto reader = make_uring_reader({{file.get()}, -1, {nowhere, 4096}}, 4);
+  if (!reader) GTEST_SKIP() << reader.status().message();
+  EXPECT_THAT((*reader)->registered().message(), ::testing::HasSubstr("put --arena-dir on a tmpfs or hugetlbfs"));
+  ASSERT_TRUE((*reader)->submit({0, 0, memory.data, 4096, 1}));
+  pollfd wait{(*reader)->event_fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&wait, 1, 10000), 1) << "no completion";
+  std::vector<ReadResult> results;
+  (*reader)->reap(results);
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].result, 4096);
+  EXPECT_EQ(memory.data[0], std::byte{'x'});
+}
 
 }  // namespace
 }  // namespace moestro::store

@@ -3,10 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <linux/capability.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
 #include <cstdio>
 
 #include "store/client/status_client.h"
+#include "store/reader/reader.h"
 #include "tests/store/child_process.h"
+#include "tests/store/memory_directory.h"
 #include "tests/store/small_pack.h"
 
 namespace moestro::store {
@@ -127,6 +133,27 @@ TEST_F(StoreProcess, TerminatedStoreLeavesOnlyItsLock) {
   EXPECT_FALSE(std::filesystem::exists(pack_.dir / "arena" / "alive"));
 }
 
+TEST_F(StoreProcess, WithLittleLockedMemoryOnlyRegisteredBuffersAreGivenUp) {
+  if (const auto ring = make_uring_reader({}, 8); !ring) GTEST_SKIP() << ring.status().message();
+  const testing::MemoryDirectory arena(pack_.dir / "arena");
+  std::vector<std::string> words{"/proc/self/exe", "--little-locked-memory"};
+  std::ranges::copy(command(pack_.dram(6)), std::back_inserter(words));  // more than 64 KiB
+  *(std::ranges::find(words, "--arena-dir") + 1) = arena.path().string();
+  ChildProcess store(words, log("store.log"));
+  ASSERT_TRUE(store.says("ready")) << store.output();
+  const auto status = query_store(endpoint(), kLong);
+  ASSERT_TRUE(status);
+  EXPECT_EQ(status->reader, "io_uring");
+  EXPECT_THAT(store.output(), HasSubstr("cannot register the arena as read buffers"));
+  EXPECT_THAT(store.output(), HasSubstr(arena.in_memory() ? "setcap cap_ipc_lock+ep" : "put --arena-dir on a tmpfs"));
+  auto client = attach();
+  ASSERT_TRUE(client) << client.status().message();
+  ASSERT_TRUE((*client)->fetch(std::vector<uint32_t>{pack_.experts_list[0]}, {}));
+  const auto lease = (*client)->next_arrival(kLong);
+  ASSERT_TRUE(lease) << lease.status().message();
+  EXPECT_TRUE(pack_.holds(*lease));
+}
+
 TEST_F(StoreProcess, WrongCommandLinesAreOneLineAndCodeTwo) {
   struct Case {
     std::vector<std::string> words;
@@ -160,11 +187,20 @@ int hold(const std::string& endpoint, uint32_t blob) {
   while (true) ::pause();
 }
 
+/// Runs a program that may lock 64 KiB of memory, also if this one is root's.
+int run_with_little_locked_memory(char** argv) {
+  const rlimit little{64 << 10, 64 << 10};
+  ::prctl(PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0);  // refused to whoever has not the right anyway
+  if (::setrlimit(RLIMIT_MEMLOCK, &little) == 0) ::execv(argv[0], argv);
+  return 127;
+}
+
 }  // namespace
 }  // namespace moestro::store
 
 int main(int argc, char** argv) {
   if (argc == 4 && std::string(argv[1]) == "--hold") return moestro::store::hold(argv[2], static_cast<uint32_t>(std::atoi(argv[3])));
+  if (argc > 2 && std::string(argv[1]) == "--little-locked-memory") return moestro::store::run_with_little_locked_memory(argv + 2);
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }
