@@ -3,8 +3,6 @@
 namespace moestro::config {
 namespace {
 
-constexpr int64_t kMiB = 1 << 20;
-
 void add_model(Schema& schema, BoxConfig::Model& c) {
   schema.section("model", "The model that is served.");
   schema.add(
@@ -21,8 +19,8 @@ void add_store(Schema& schema, BoxConfig::Store& c) {
   schema.add({.key = "store.dram",
               .flag = "--dram",
               .field = &c.dram,
-              .min = kMiB,
-              .help = "host memory for weights; what does not fit is read from disk when it is needed"});
+              .min = 4096,
+              .help = "host memory for weights; auto: what the pack needs, at most what is free; what does not fit is read from disk when it is needed"});
   schema.add({.key = "store.arena_dir",
               .flag = "--arena-dir",
               .field = &c.arena_dir,
@@ -35,6 +33,7 @@ void add_store(Schema& schema, BoxConfig::Store& c) {
               .choices = {"auto", "uring", "pread"},
               .help = "how the pack is read; auto: io_uring where the kernel allows it"});
   schema.add({.key = "store.poison_freed",
+              .flag = "--poison-freed",
               .field = &c.poison_freed,
               .help = "fill freed ranges with NaN, to find use after free; slow"});
 }

@@ -92,4 +92,22 @@ Status load_yaml_file(const std::filesystem::path& path, Schema& schema) {
   return load_yaml(text.str(), path.string(), schema);
 }
 
+std::string to_yaml(const Schema& schema) {
+  YAML::Emitter out;
+  out << YAML::BeginMap;
+  for (const Schema::Section& section : schema.sections()) {
+    out << YAML::Key << section.name << YAML::Value << YAML::BeginMap;
+    for (const Row& row : schema.rows()) {
+      const size_t dot = row.key.find('.');
+      if (row.key.substr(0, dot) != section.name) continue;
+      out << YAML::Key << row.key.substr(dot + 1) << YAML::Value;
+      if (std::holds_alternative<std::string*>(row.field)) out << YAML::DoubleQuoted;
+      out << schema.get(row.key);
+    }
+    out << YAML::EndMap;
+  }
+  out << YAML::EndMap;
+  return std::string(out.c_str()) + "\n";
+}
+
 }  // namespace moestro::config

@@ -17,4 +17,7 @@ Status load_yaml(const std::string& text, const std::string& name, Schema& schem
 /// The same from a file of at most kConfigBytesMax.
 Status load_yaml_file(const std::filesystem::path& path, Schema& schema);
 
+/// Every key with the value it has now, as YAML that reads back to the same values.
+std::string to_yaml(const Schema& schema);
+
 }  // namespace moestro::config

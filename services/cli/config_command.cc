@@ -9,25 +9,6 @@
 #include "services/cli/output.h"
 
 namespace moestro::cli {
-namespace {
-
-/// As YAML that reads back to the same values.
-void print_values(const config::Schema& schema) {
-  for (const config::Schema::Section& section : schema.sections()) {
-    std::printf("%s:\n", section.name.c_str());
-    for (const config::Row& row : schema.rows()) {
-      const size_t dot = row.key.find('.');
-      if (row.key.substr(0, dot) != section.name) continue;
-      std::string value;
-      for (const char c : schema.get(row.key)) value += c == '\'' ? std::string("''") : std::string(1, c);
-      const bool text = std::holds_alternative<std::string*>(row.field);
-      std::printf(text ? "  %s: '%s'\n" : "  %s: %s\n", row.key.substr(dot + 1).c_str(), value.c_str());
-    }
-  }
-}
-
-}  // namespace
-
 void add_config_command(CLI::App& app, CommandResult& result) {
   struct Options {
     bool reference = false;
@@ -49,7 +30,7 @@ void add_config_command(CLI::App& app, CommandResult& result) {
       const Status status = config::load_yaml_file(options->file, schema);
       if (!status.is_ok()) return fail(result, status);
     }
-    print_values(schema);
+    std::fputs(config::to_yaml(schema).c_str(), stdout);
   });
 }
 

@@ -1,8 +1,58 @@
 #include "services/worker/worker_options.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
+#include <thread>
+
+#include "services/box/box_flags.h"
+#include "services/box/named_pack.h"
+#include "services/box/places.h"
 
 namespace moestro::worker {
+namespace {
+
+/// Who it talks to: flags of the worker alone; without them the model and the run directory of the box say it.
+struct Peers {
+  std::string model, store, orchestrator;
+};
+
+Status take_peers(const config::BoxConfig& box, Peers given, WorkerOptions& o) {
+  if (given.model.empty()) {
+    MOESTRO_ASSIGN_OR_RETURN(const auto model, box::model_of(box));
+    given.model = model.name;
+  }
+  if (box.run.dir.empty() && (given.store.empty() || given.orchestrator.empty()))
+    return invalid_argument("no sockets: give --run-dir, or --store and --orchestrator, or run.dir in the YAML file");
+  o.engine.model = given.model;
+  o.store = given.store.empty() ? box::store_endpoint(box.run.dir) : given.store;
+  o.orchestrator = given.orchestrator.empty() ? box::orchestrator_endpoint(box.run.dir) : given.orchestrator;
+  return Status::ok();
+}
+
+Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers, const std::string& name) {
+  config::BoxConfig box;
+  MOESTRO_RETURN_IF_ERROR(flags.read(box));
+  WorkerOptions o;
+  o.name = name;
+  MOESTRO_RETURN_IF_ERROR(take_peers(box, peers, o));
+  const config::BoxConfig::Workers& w = box.workers;
+  o.device = w.device;
+  o.threads = static_cast<int>(box::worker_threads(box, std::max(1u, std::thread::hardware_concurrency())).value_or(0));
+  if (w.kv_tokens) o.engine.kv_tokens = *w.kv_tokens;
+  if (w.context) o.engine.context_max = *w.context;
+  if (w.reserve) o.reserve = *w.reserve;
+  if (box.orchestrator.step_tokens) o.engine.step_tokens_max = *box.orchestrator.step_tokens;
+  if (!w.precision.empty()) {
+    MOESTRO_ASSIGN_OR_RETURN(o.engine.expert_precision, parse_dtype(w.precision));
+  }
+  o.deterministic = w.deterministic;
+  o.trace = box::own_file(box, w.trace, name);
+  o.timeline = box::own_file(box, w.timeline, name);
+  o.log_level = box.run.log_level;
+  return o;
+}
+
+}  // namespace
 
 Status check_device(const std::string& device) {
   if (device == "cpu") return Status::ok();
@@ -10,43 +60,21 @@ Status check_device(const std::string& device) {
 }
 
 CommandLine parse_command_line(int argc, char** argv) {
-  WorkerOptions o;
-  std::string precision;
   CLI::App app("Computes a model's steps with weights from the expert store, for the orchestrator.", "moestro-worker");
-  app.add_option("--model", o.engine.model, "model id, as the store and the orchestrator know it")->required();
-  app.add_option("--store", o.store, "the store's socket (ipc://PATH)")->required();
-  app.add_option("--orchestrator", o.orchestrator, "the orchestrator's socket (ipc://PATH or tcp://HOST:PORT)")->required();
-  app.add_option("--name", o.name, "this worker's name")->capture_default_str();
-  app.add_option("--device", o.device, "what computes: cpu")->capture_default_str();
-  app.add_option("--threads", o.threads, "0: one per physical core")->check(CLI::Range(0, 1024))->capture_default_str();
-  app.add_option("--kv-tokens", o.engine.kv_tokens, "capacity of the KV cache")
-      ->check(CLI::Range(int64_t{16}, int64_t{1} << 31))->capture_default_str();
-  app.add_option("--context", o.engine.context_max, "longest sequence; 0: the model's")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))->capture_default_str();
-  app.add_option("--step-tokens", o.engine.step_tokens_max, "most tokens of one step")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 16))->capture_default_str();
-  app.add_option("--reserve", o.reserve, "experts that this worker must be able to hold at once")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))->capture_default_str();
-  app.add_option("--precision", precision, "of the experts: f32, bf16, f16, int8; default: the pack's first");
-  app.add_flag("--deterministic", o.deterministic, "a result does not depend on what else is in the batch, or on threads");
-  app.add_option("--trace", o.trace, "write the routes of every token here (JSON Lines)");
-  app.add_option("--timeline", o.timeline, "write what every lane did when (Chrome trace format)");
-  app.add_option("--log-level", o.log_level, "trace, debug, info, warn, error, off")->capture_default_str();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    const int code = app.exit(e);
-    return {std::nullopt, code == 0 ? 0 : 2};
-  }
-  if (!precision.empty()) {
-    auto dtype = parse_dtype(precision);
-    if (!dtype.is_ok()) {
-      std::fprintf(stderr, "moestro-worker: --precision: %s\n", dtype.status().message().c_str());
-      return {std::nullopt, 2};
-    }
-    o.engine.expert_precision = *dtype;
-  }
-  return {std::move(o), 0};
+  Peers peers;
+  std::string name = WorkerOptions{}.name;
+  const box::BoxFlags flags(app, {"run.dir", "workers.device", "workers.threads", "workers.kv_tokens", "workers.context", "workers.reserve",
+                                  "workers.precision", "workers.deterministic", "workers.trace", "workers.timeline", "orchestrator.step_tokens",
+                                  "run.log_level"});
+  app.add_option("--model", peers.model, "Model id, as the store and the orchestrator know it [model.name of the YAML file]");
+  app.add_option("--store", peers.store, "The store's socket, ipc://PATH [ipc://RUN_DIR/store.sock]");
+  app.add_option("--orchestrator", peers.orchestrator, "The orchestrator's socket, ipc://PATH or tcp://HOST:PORT [ipc://RUN_DIR/orchestrator.sock]");
+  app.add_option("--name", name, "This worker's name")->capture_default_str();
+  if (const auto code = box::parse_program_line(app, argc, argv)) return {std::nullopt, *code};
+  auto options = options_of(flags, peers, name);
+  if (options.is_ok()) return {std::move(*options), 0};
+  std::fprintf(stderr, "moestro-worker: %s\n", options.status().message().c_str());
+  return {std::nullopt, 2};
 }
 
 }  // namespace moestro::worker

@@ -74,6 +74,19 @@ TEST(Findings, IoUringByItsCause) {
   EXPECT_THAT(about(facts, "io_uring").mend, HasSubstr("ulimit -l"));
 }
 
+TEST(Findings, RegisteredBuffersAreTriedNotOnlyPromised) {
+  MachineFacts facts = good_machine();
+  facts.register_error = ENOMEM;  // as in a container, where the capability may be there and not in effect
+  EXPECT_THAT(about(facts, "locked memory").found, HasSubstr("refuses to register read buffers"));
+  EXPECT_THAT(about(facts, "locked memory").mend, HasSubstr("setcap cap_ipc_lock+ep"));
+  facts.register_error = 0;
+  facts.may_lock = false;
+  facts.memlock_bytes = 64 << 20;
+  EXPECT_THAT(about(facts, "locked memory").found, HasSubstr("limit 64.0 MiB: a larger arena is not registered"));
+  facts.memlock_bytes = UINT64_MAX;
+  EXPECT_EQ(about(facts, "locked memory").verdict, Verdict::kGood);
+}
+
 TEST(Findings, PlainUsersAreToldToUseSudo) {
   MachineFacts facts = good_machine();
   facts.io_uring_error = EPERM;

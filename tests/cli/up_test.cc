@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <sstream>
+#include <thread>
 
 #include "tests/cli/run_moestro.h"
 #include "tests/cli/temp_dir.h"
@@ -16,18 +17,18 @@ namespace {
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-// Each writes its pid and its end to a file; the store makes its socket's file, the orchestrator serves
-// /health.
+// Each is started with "-c RUN_DIR/box.yaml" (then "--name NAME" or "--http HOST:PORT") and writes its pid and its end to a
+// file; the store makes its socket's file, the orchestrator serves /health.
 constexpr const char* kStore = R"sh(#!/bin/sh
-while [ $# -gt 0 ]; do [ "$1" = --run-dir ] && run=$2; shift; done
+run=$(dirname "$2")
 touch "$run/store.sock"
 echo "start store $$" >> "$run/../events"
 trap 'echo "end store" >> "$run/../events"; exit 0' TERM
 while :; do sleep 0.02; done
 )sh";
 constexpr const char* kWorker = R"sh(#!/bin/sh
-while [ $# -gt 0 ]; do [ "$1" = --name ] && name=$2; [ "$1" = --store ] && store=${2#ipc://}; shift; done
-events=$(dirname "$(dirname "$store")")/events
+name=$4
+events=$(dirname "$(dirname "$2")")/events
 [ -e "$events.fail" ] && { echo "cannot map the arena" >&2; exit 1; }
 echo "start $name $$" >> "$events"
 trap 'echo "end $name" >> "$events"; exit 0' TERM
@@ -35,7 +36,7 @@ while :; do sleep 0.02; done
 )sh";
 constexpr const char* kOrchestrator = R"sh(#!/usr/bin/env python3
 import http.server, os, signal, sys
-run = sys.argv[sys.argv.index("--run-dir") + 1]
+run = os.path.dirname(sys.argv[2])
 host, port = sys.argv[sys.argv.index("--http") + 1].rsplit(":", 1)
 events = os.path.join(os.path.dirname(run), "events")
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -102,6 +103,12 @@ class UpTest : public testing::Test {
     return 0;
   }
 
+  /// Looks every 5 ms, for 30 s at most.
+  bool wait_for_start(const std::string& name, int n) const {
+    for (int i = 0; i < 6000 && started(name, n) == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return started(name, n) != 0;
+  }
+
   TempDir dir_;
   int runs_ = 0;
 };
@@ -134,6 +141,8 @@ TEST_F(UpTest, StartsAgainWhatDies) {
                 HasSubstr(std::string(name) + " ended with signal 9 (Killed); starting it again in 0.1 s"));
   }
   ASSERT_TRUE(up->wait_for("orchestrator started again"));
+  ASSERT_TRUE(wait_for_start("orchestrator", 2));
+  EXPECT_EQ(read_file(dir_ / "run" / "http.port"), port) << "back on the port that clients know";
   up->signal(SIGTERM);
   EXPECT_EQ(up->wait_exit(), 0) << up->err();
   EXPECT_THAT(events(), HasSubstr("start orchestrator"));

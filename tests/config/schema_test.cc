@@ -54,7 +54,7 @@ TEST_F(SchemaTest, ErrorsNamePlaceKeyValueAndWhatIsAllowed) {
   EXPECT_EQ(error_of("workers.count", "auto"), "here: workers.count: 'auto' is not a whole number");
   EXPECT_EQ(error_of("workers.count", "99999999999999999999"),
             "here: workers.count: '99999999999999999999' is too large");
-  EXPECT_EQ(error_of("store.dram", "1K"), "here: store.dram: '1K' is below the smallest allowed, 1MiB");
+  EXPECT_EQ(error_of("store.dram", "1K"), "here: store.dram: '1K' is below the smallest allowed, 4KiB");
   EXPECT_THAT(error_of("store.dram", "4 GiBs"), HasSubstr("is not a size"));
   EXPECT_EQ(error_of("run.drain", "48h"), "here: run.drain: '48h' is above the largest allowed, 24h");
   EXPECT_EQ(error_of("store.io", "mmap"), "here: store.io: 'mmap' is not one of: auto, uring, pread");
@@ -64,7 +64,7 @@ TEST_F(SchemaTest, ErrorsNamePlaceKeyValueAndWhatIsAllowed) {
 }
 
 TEST_F(SchemaTest, AFlagIsNamedAsItWasWritten) {
-  EXPECT_EQ(error_of("store.dram", "1K", "--dram"), "--dram: '1K' is below the smallest allowed, 1MiB");
+  EXPECT_EQ(error_of("store.dram", "1K", "--dram"), "--dram: '1K' is below the smallest allowed, 4KiB");
   EXPECT_EQ(error_of("workers.device", "cuda:0", "--device"),
             "--device: 'cuda:0' is not in this version; only 'cpu' is");
 }

@@ -97,14 +97,19 @@ Finding huge_pages(const MachineFacts& facts) {
 }
 
 Finding memlock(const MachineFacts& facts) {
-  constexpr uint64_t kEnough = 64 << 20;
-  const std::string limit =
+  const std::string topic = "locked memory";
+  std::string found =
       facts.memlock_bytes == UINT64_MAX ? "no limit" : "limit " + readable_size(facts.memlock_bytes);
-  if (facts.may_lock || facts.memlock_bytes >= kEnough)
-    return {"locked memory", Verdict::kGood, facts.may_lock ? "CAP_IPC_LOCK" : limit, ""};
-  return {"locked memory", Verdict::kSlower,
-          limit + ": buffers are not registered with io_uring, which costs some CPU",
-          "ulimit -l unlimited (a service: LimitMEMLOCK=infinity; Docker: --cap-add IPC_LOCK)"};
+  if (facts.may_lock) found = "CAP_IPC_LOCK";
+  const bool enough = facts.may_lock || facts.memlock_bytes >= facts.memory_bytes;
+  if (enough && facts.register_error == 0) return {topic, Verdict::kGood, found, ""};
+  if (facts.register_error != 0)
+    found += std::string(": io_uring refuses to register read buffers (") + std::strerror(facts.register_error) + ")";
+  else
+    found += ": a larger arena is not registered with io_uring as read buffers";
+  return {topic, Verdict::kSlower, found + ", which costs some CPU",
+          as_root(facts, "setcap cap_ipc_lock+ep $(command -v moestro-store)") +
+              ", or ulimit -l unlimited (a service: LimitMEMLOCK=infinity; Docker: --cap-add IPC_LOCK, as root)"};
 }
 
 Finding shared_memory(const MachineFacts& facts) {

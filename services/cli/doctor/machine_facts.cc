@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <linux/io_uring.h>
 #include <linux/magic.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -50,13 +52,27 @@ std::optional<uint64_t> number(const std::string& text, int base = 10) {
   return value;
 }
 
+constexpr size_t kTriedBuffer = 16 << 20;  // more than what a plain user may lock by default
+
+/// Registers a buffer with a ring, which pins it; it goes with the ring.
+int try_registering(int ring) {
+  void* memory = ::mmap(nullptr, kTriedBuffer, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return errno;
+  const iovec buffer{memory, kTriedBuffer};
+  const long done = ::syscall(__NR_io_uring_register, ring, IORING_REGISTER_BUFFERS, &buffer, 1);
+  const int error = done < 0 ? errno : 0;
+  ::munmap(memory, kTriedBuffer);
+  return error;
+}
+
 /// A ring is made and closed; liburing is not needed to see whether the kernel allows it.
-int try_io_uring() {
+void try_io_uring(MachineFacts& facts) {
   io_uring_params params{};
   const long fd = ::syscall(__NR_io_uring_setup, 4, &params);
-  if (fd < 0) return errno;
+  facts.io_uring_error = fd < 0 ? errno : 0;
+  if (fd < 0) return;
+  facts.register_error = try_registering(static_cast<int>(fd));
   ::close(static_cast<int>(fd));
-  return 0;
 }
 
 /// Opens the pack's manifest with O_DIRECT, or a nameless file where there is none.
@@ -165,7 +181,7 @@ MachineFacts look_at_machine(const fs::path& pack_dir) {
   look_at_memory(facts);
   look_at_rights(facts);
   look_at_gpus(facts);
-  facts.io_uring_error = try_io_uring();
+  try_io_uring(facts);
   facts.io_uring_disabled = static_cast<int>(
       first_number({"/proc/sys/kernel/io_uring_disabled"}).value_or(static_cast<uint64_t>(-1)));
   facts.pack_dir = pack_dir.string();

@@ -18,6 +18,7 @@ struct MachineFacts {
   std::optional<uint64_t> cgroup_limit_bytes;  ///< where it is below the machine's memory
 
   int io_uring_error = 0;      ///< errno of io_uring_setup, 0: works
+  int register_error = 0;      ///< errno of registering a read buffer of 16 MiB with it, 0: works, or not tried
   int io_uring_disabled = -1;  ///< /proc/sys/kernel/io_uring_disabled, -1: not there
   int seccomp_mode = 0;        ///< of this process: 0 none, 1 strict, 2 filter
 

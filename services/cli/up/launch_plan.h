@@ -22,18 +22,17 @@ struct Launch {
   std::vector<std::string> arguments;  ///< without the binary
 };
 
-/// Letters, digits, '.', '_', '-'; not a leading '.'; at most 64: it becomes part of paths and of NAME=PACK.
-Status check_model_name(const std::string& name);
-
 /// What has to be right before anything is made or started: a model, its pack, its name (filled in from the
 /// pack where empty), HOST:PORT.
 Status check_box(config::BoxConfig& box);
 
-/// "routes.jsonl.zst", "worker-1" -> "routes.worker-1.jsonl.zst".
-std::filesystem::path insert_name(const std::filesystem::path& file, const std::string& name);
+/// RUN_DIR/box.yaml: the configuration in effect, from which every program of the box starts.
+std::filesystem::path box_file(const Places& places);
 
-/// Store first, then the workers, then the orchestrator. `cores`: of the machine, shared out where threads
-/// are auto.
-std::vector<Launch> plan_launches(const config::BoxConfig& box, const Places& places, int64_t cores);
+/// Writes it, whole or not at all, with the places filled in.
+Status write_box_file(config::BoxConfig box, const Places& places);
+
+/// Store first, then the workers, then the orchestrator.
+std::vector<Launch> plan_launches(const config::BoxConfig& box, const Places& places);
 
 }  // namespace moestro::cli

@@ -131,8 +131,7 @@ class Runner {
       fs::remove(config_.places.run_dir / "http.port", ignored);
       client_.reset();
       // Back on the port that clients know, also where it was a free one at first.
-      for (size_t i = 0; i + 1 < arguments.size(); ++i)
-        if (arguments[i] == "--http") arguments[i + 1] = url_host() + ":" + config_.http.port;
+      arguments.insert(arguments.end(), {"--http", url_host() + ":" + config_.http.port});
     }
     const Result<pid_t> pid = launch(child.binary, arguments, child.log);
     if (pid.is_ok()) {

@@ -1,0 +1,49 @@
+#pragma once
+// A program's command line over the box's YAML file.
+
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/config/box_config.h"
+#include "common/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace moestro::box {
+
+/// `-c FILE` and the flags of some of the table's keys. Holds what the command line gave; lives until it is read.
+class BoxFlags {
+ public:
+  /// Adds `-c` and the flag of each key to `app`. A key must have a flag: a bug otherwise.
+  BoxFlags(CLI::App& app, std::initializer_list<std::string_view> keys);
+  /// Adds `-c` and every flag there is.
+  explicit BoxFlags(CLI::App& app);
+  BoxFlags(const BoxFlags&) = delete;
+  BoxFlags& operator=(const BoxFlags&) = delete;
+
+  /// The file's values into `box`; nothing without `-c`.
+  Status read_file(config::BoxConfig& box) const;
+  /// The flags over them. A flag given twice is refused.
+  Status read_flags(config::BoxConfig& box) const;
+  /// Both.
+  Status read(config::BoxConfig& box) const;
+
+ private:
+  void add(CLI::App& app, const config::Row& row);
+
+  std::string file_;
+  std::map<std::string, std::vector<std::string>> texts_;  ///< key -> what its flag was given
+  std::map<std::string, bool> switches_;
+};
+
+/// Parses the command line of a program without subcommands. The exit code with which it has to end now: 0 after --help, 2 after one line on
+/// stderr; none to go on.
+std::optional<int> parse_program_line(CLI::App& app, int argc, char** argv);
+
+}  // namespace moestro::box

@@ -1,0 +1,46 @@
+#include "services/orchestrator/options.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "services/box/box_flags.h"
+#include "services/box/named_pack.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+int64_t whole_seconds(std::chrono::milliseconds t) { return (t.count() + 999) / 1000; }
+
+Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::string& model) {
+  if (box.run.dir.empty()) return invalid_argument("no directory for the socket: give --run-dir, or run.dir in the YAML file");
+  MOESTRO_ASSIGN_OR_RETURN(const auto named, model.empty() ? box::model_of(box) : box::parse_named_pack(model));
+  OrchestratorOptions options;
+  options.model_name = named.name;
+  options.pack = named.pack;
+  options.run_dir = box.run.dir;
+  options.http = box.orchestrator.http;
+  if (box.orchestrator.step_tokens) options.step_tokens = *box.orchestrator.step_tokens;
+  if (box.orchestrator.queue_max) options.queue_max = static_cast<size_t>(*box.orchestrator.queue_max);
+  options.worker_wait_s = whole_seconds(box.orchestrator.worker_wait);
+  options.drain_s = whole_seconds(box.run.drain);
+  return options;
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, char** argv) {
+  CLI::App app{"Moestro's request plane: HTTP API, scheduler, workers of one model.", "moestro-orchestrator"};
+  std::string model;
+  const box::BoxFlags flags(app, {"run.dir", "orchestrator.http", "orchestrator.step_tokens", "orchestrator.queue_max", "orchestrator.worker_wait",
+                                  "orchestrator.state", "run.drain", "run.log_level"});
+  app.add_option("--model", model, "NAME=PACK: the model to serve and its pack; default: model.pack of the YAML file");
+  if (const auto code = box::parse_program_line(app, argc, argv)) return {std::nullopt, "", *code};
+  config::BoxConfig box;
+  const Status status = flags.read(box);
+  auto options = status.is_ok() ? options_of(box, model) : Result<OrchestratorOptions>(status);
+  if (options.is_ok()) return {std::move(*options), box.run.log_level, 0};
+  std::cerr << "moestro-orchestrator: " << options.status().message() << "\n";
+  return {std::nullopt, "", 2};
+}
+
+}  // namespace moestro::orchestrator

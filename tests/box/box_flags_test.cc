@@ -1,0 +1,79 @@
+#include "services/box/box_flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+
+namespace moestro::box {
+namespace {
+
+using ::testing::HasSubstr;
+
+class BoxFlagsTest : public ::testing::Test {
+ protected:
+  BoxFlagsTest() : file_(std::filesystem::temp_directory_path() / ("moestro-box-" + std::to_string(::getpid()) + ".yaml")) {}
+  ~BoxFlagsTest() override { std::filesystem::remove(file_); }
+
+  void write(const std::string& text) { std::ofstream(file_) << text; }
+  /// What a program with these flags reads from this command line.
+  Status read(std::vector<std::string> line) {
+    CLI::App app("", "program");
+    const BoxFlags flags(app, {"store.dram", "workers.threads", "workers.deterministic", "run.drain"});
+    std::vector<char*> argv{program_.data()};
+    for (auto& word : line) argv.push_back(word.data());
+    exit_ = parse_program_line(app, static_cast<int>(argv.size()), argv.data());
+    return exit_ ? Status::ok() : flags.read(box_);
+  }
+
+  std::filesystem::path file_;
+  std::string program_ = "program";
+  config::BoxConfig box_;
+  std::optional<int> exit_;
+};
+
+TEST_F(BoxFlagsTest, FlagsOutrankTheFile) {
+  write("store: {dram: 1GiB}\nworkers: {threads: 3, reserve: 5}\n");
+  ASSERT_TRUE(read({"-c", file_.string(), "--threads", "2", "--deterministic"}).is_ok());
+  EXPECT_EQ(box_.store.dram, config::Bytes{1ull << 30});
+  EXPECT_EQ(box_.workers.threads, 2);
+  EXPECT_EQ(box_.workers.reserve, 5) << "keys without a flag of this program are read too: the file is the whole box's";
+  EXPECT_TRUE(box_.workers.deterministic);
+}
+
+TEST_F(BoxFlagsTest, WhatIsWrongNamesItsPlace) {
+  write("store:\n  dram: 1 bushel\n");
+  EXPECT_THAT(read({"-c", file_.string()}).message(), HasSubstr("line 2: store.dram"));
+  EXPECT_THAT(read({"-c", file_.string() + ".not"}).message(), HasSubstr(".not"));
+  EXPECT_THAT(read({"--threads", "0"}).message(), HasSubstr("--threads"));
+  EXPECT_THAT(read({"--drain", "5"}).message(), HasSubstr("--drain"));
+  EXPECT_THAT(read({"--threads", "1", "--threads", "2"}).message(), HasSubstr("2 times"));
+}
+
+TEST_F(BoxFlagsTest, AWrongCommandLineEndsWith2AndHelpWith0) {
+  ::testing::internal::CaptureStderr();
+  ASSERT_TRUE(read({"--reserve", "2"}).is_ok());
+  EXPECT_EQ(exit_, 2) << "a flag of another program";
+  const std::string err = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(err, HasSubstr("--reserve"));
+  EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 1);
+  ::testing::internal::CaptureStdout();
+  ASSERT_TRUE(read({"--help"}).is_ok());
+  EXPECT_EQ(exit_, 0);
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(), HasSubstr("--dram"));
+}
+
+TEST(BoxFlags, EveryFlagOfTheTable) {
+  CLI::App app;
+  const BoxFlags flags(app);
+  config::BoxConfig box;
+  const config::Schema schema = config::box_schema(box);
+  for (const auto& row : schema.rows())
+    if (!row.flag.empty()) EXPECT_NE(app.get_option_no_throw(row.flag), nullptr) << row.flag;
+}
+
+}  // namespace
+}  // namespace moestro::box

@@ -1,0 +1,59 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "services/box/named_pack.h"
+#include "services/box/places.h"
+
+namespace moestro::box {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(NamedPack, NamesThatCouldLeaveTheirPlaceAreRefused) {
+  for (const char* name : {"", ".", "..", "a/b", "a b", "a=b", "-x", "\xc3\xbc", "a\n"})
+    EXPECT_FALSE(check_model_name(name).is_ok()) << name;
+  EXPECT_FALSE(check_model_name(std::string(65, 'a')).is_ok());
+  for (const char* name : {"demo", "Qwen3-30B-A3B", "a.b_c"}) EXPECT_TRUE(check_model_name(name).is_ok()) << name;
+}
+
+TEST(NamedPack, NameAndPackOfAFlag) {
+  const auto model = parse_named_pack("demo=/packs/a=b");
+  ASSERT_TRUE(model.is_ok());
+  EXPECT_EQ(model->name, "demo");
+  EXPECT_EQ(model->pack, "/packs/a=b");
+  for (const char* text : {"demo", "=/p", "demo=", "a/b=/p"}) EXPECT_FALSE(parse_named_pack(text).is_ok()) << text;
+}
+
+TEST(NamedPack, APackDirectoryNamesItsModel) {
+  config::BoxConfig box;
+  EXPECT_THAT(model_of(box).status().message(), HasSubstr("model.pack"));
+  for (const char* pack : {"/packs/tiny", "/packs/tiny/", "/packs/./x/../tiny"}) {
+    box.model.pack = pack;
+    ASSERT_TRUE(model_of(box).is_ok()) << pack;
+    EXPECT_EQ(model_of(box)->name, "tiny") << pack;
+  }
+  box.model.name = "other";
+  EXPECT_EQ(model_of(box)->name, "other");
+}
+
+TEST(Places, NamesGoBeforeTheFirstDot) {
+  EXPECT_EQ(insert_name("/a.b/routes.jsonl.zst", "worker-1"), "/a.b/routes.worker-1.jsonl.zst");
+  EXPECT_EQ(insert_name("routes", "w"), "routes.w");
+  EXPECT_EQ(insert_name(".hidden", "w"), ".hidden.w");
+}
+
+TEST(Places, SeveralWorkersShareTheCoresAndNoFile) {
+  config::BoxConfig box;
+  EXPECT_EQ(own_file(box, "/t/r.jsonl", "w"), "/t/r.jsonl");
+  EXPECT_EQ(worker_threads(box, 8), std::nullopt) << "one worker knows best";
+  box.workers.count = 3;
+  EXPECT_EQ(own_file(box, "/t/r.jsonl", "w"), "/t/r.w.jsonl");
+  EXPECT_EQ(own_file(box, "", "w"), "");
+  EXPECT_EQ(worker_threads(box, 8), 2);
+  EXPECT_EQ(worker_threads(box, 2), 1);
+  box.workers.threads = 5;
+  EXPECT_EQ(worker_threads(box, 8), 5);
+}
+
+}  // namespace
+}  // namespace moestro::box
