@@ -29,13 +29,20 @@ Result<std::unique_ptr<StoreClient>> StoreClient::attach(const AttachOptions& op
   return client;
 }
 
-StoreClient::StoreClient(std::unique_ptr<Attachment> attachment) : at_(std::move(attachment)), blobs_(at_->manifest.blobs.size()) {
-  for (uint32_t blob = 0; blob < blobs_.size(); ++blob) blob_of_entry_[at_->entries[blob]] = blob;
+StoreClient::StoreClient(std::unique_ptr<Attachment> attachment)
+    : at_(std::move(attachment)), blobs_(at_->manifest.blobs.size()), arena_(at_->arena.data()), share_(&at_->header().share_bytes[at_->slot]),
+      why_(blobs_.size()) {
+  for (uint32_t blob = 0; blob < blobs_.size(); ++blob) {
+    const uint32_t entry = at_->entries[blob];
+    const Blob& known = at_->manifest.blobs[blob];
+    blobs_[blob] = {&at_->pin(entry), &at_->entry(entry), known.length, Use::kNone, known.kind == BlobKind::kDense, false};
+    blob_of_entry_[entry] = blob;
+  }
   completions_read_ = at_->bell_header().head.load(std::memory_order_acquire);
 }
 
 StoreClient::~StoreClient() {
-  for (uint32_t blob = 0; blob < blobs_.size(); ++blob) clear_pin(blob);
+  for (BlobState& state : blobs_) clear_pin(state);
   flatbuffers::FlatBufferBuilder b;
   // Only a courtesy: the lock of the slot, which goes with this process, says the same.
   (void)at_->socket.send(encode(b, wire::StoreBody::DetachStore, wire::CreateDetachStore(b, at_->slot, at_->incarnation)));
@@ -45,7 +52,7 @@ StoreClient::~StoreClient() {
 Status StoreClient::load_dense(milliseconds timeout) {
   std::vector<uint32_t> dense;
   for (uint32_t blob = 0; blob < blobs_.size(); ++blob)
-    if (is_dense(blob)) dense.push_back(blob);
+    if (blobs_[blob].dense) dense.push_back(blob);
   for (const uint32_t blob : dense) blobs_[blob].held = true;
   MOESTRO_RETURN_IF_ERROR(fetch(dense, {}));
   for (size_t i = 0; i < dense.size(); ++i) {
@@ -56,59 +63,54 @@ Status StoreClient::load_dense(milliseconds timeout) {
   return Status::ok();
 }
 
-void StoreClient::set_pin(uint32_t blob) {
-  if (!is_dense(blob)) pinned_bytes_ += at_->manifest.blobs[blob].length;
+void StoreClient::set_pin(BlobState& state) {
+  if (!state.dense) pinned_bytes_ += state.length;
   // Sequentially consistent, and before the load of the table's word: see StoreMachine::try_evict.
-  at_->pin(at_->entries[blob]).store(PinWord::kPinned | shm::use_stamp(), std::memory_order_seq_cst);
+  state.pin->store(PinWord::kPinned | shm::use_stamp(), std::memory_order_seq_cst);
 }
 
-void StoreClient::clear_pin(uint32_t blob) {
-  std::atomic<uint64_t>& word = at_->pin(at_->entries[blob]);
-  const uint64_t old = word.load(std::memory_order_relaxed);  // ours alone
+void StoreClient::clear_pin(BlobState& state) {
+  const uint64_t old = state.pin->load(std::memory_order_relaxed);  // ours alone
   if (!PinWord::pinned(old)) return;
-  if (!is_dense(blob)) pinned_bytes_ -= at_->manifest.blobs[blob].length;
-  word.store(PinWord::stamp(old), std::memory_order_release);  // our reads of the payload come before it
+  if (!state.dense) pinned_bytes_ -= state.length;
+  state.pin->store(PinWord::stamp(old), std::memory_order_release);  // our reads of the payload come before it
 }
 
-bool StoreClient::fits_share(uint32_t blob) const {
-  return is_dense(blob) || pinned_bytes_ + at_->manifest.blobs[blob].length <= share_bytes();
-}
-
-bool StoreClient::pin_if_resident(uint32_t blob) {
-  const TableEntry& entry = at_->entry(at_->entries[blob]);
-  if (ResidencyWord::state(entry.word.load(std::memory_order_relaxed)) != Residency::kResident) return false;  // no need to write
-  set_pin(blob);
-  if (ResidencyWord::state(entry.word.load(std::memory_order_seq_cst)) == Residency::kResident) return true;
-  clear_pin(blob);
+bool StoreClient::pin_if_resident(BlobState& state) {
+  const std::atomic<uint64_t>& word = state.entry->word;
+  if (ResidencyWord::state(word.load(std::memory_order_relaxed)) != Residency::kResident) return false;  // no need to write
+  set_pin(state);
+  if (ResidencyWord::state(word.load(std::memory_order_seq_cst)) == Residency::kResident) return true;
+  clear_pin(state);
   return false;
 }
 
 Lease StoreClient::lease(uint32_t blob) {
-  const uint64_t offset = at_->entry(at_->entries[blob]).offset.load(std::memory_order_relaxed);  // after the word: it is ours
-  blobs_[blob].use = Use::kLeased;
-  return Lease(this, blob, at_->arena.data() + offset, at_->manifest.blobs[blob].length);
+  BlobState& state = blobs_[blob];
+  const uint64_t offset = state.entry->offset.load(std::memory_order_relaxed);  // after the word: it is ours
+  state.use = Use::kLeased;
+  return Lease(this, blob, arena_ + offset, state.length);
 }
 
 std::optional<Lease> StoreClient::try_pin(uint32_t blob) {
   if (blob >= blobs_.size()) return std::nullopt;
   BlobState& state = blobs_[blob];
   if (state.use == Use::kLeased) return std::nullopt;
-  const bool pinned = PinWord::pinned(at_->pin(at_->entries[blob]).load(std::memory_order_relaxed));
+  const bool pinned = PinWord::pinned(state.pin->load(std::memory_order_relaxed));
   if (pinned) {  // dense and held, or asked for and perhaps there by now
-    const uint64_t word = at_->entry(at_->entries[blob]).word.load(std::memory_order_seq_cst);
-    if (ResidencyWord::state(word) != Residency::kResident) return std::nullopt;
-  } else if (!fits_share(blob) || !pin_if_resident(blob)) {
+    if (ResidencyWord::state(state.entry->word.load(std::memory_order_seq_cst)) != Residency::kResident) return std::nullopt;
+  } else if (!fits_share(state) || !pin_if_resident(state)) {
     return std::nullopt;
   }
   if (state.use != Use::kNone) drop(blob);  // it will not arrive a second time
-  if (!is_dense(blob)) ++counters_.hits;
+  counters_.hits += !state.dense;
   return lease(blob);
 }
 
 void StoreClient::unpin(uint32_t blob) {
   BlobState& state = blobs_[blob];
   state.use = Use::kNone;
-  if (!state.held) clear_pin(blob);
+  if (!state.held) clear_pin(state);
 }
 
 /// Takes a blob off the lists of what is to arrive; its pin is left as it is.
@@ -127,11 +129,11 @@ Status StoreClient::fetch(std::span<const uint32_t> blobs, WantedBy why) {
   for (const uint32_t blob : blobs) {
     BlobState& state = blobs_[blob];
     if (state.use != Use::kNone) continue;
-    const uint64_t word = at_->entry(at_->entries[blob]).word.load(std::memory_order_relaxed);
+    const uint64_t word = state.entry->word.load(std::memory_order_relaxed);
     ++counters_.misses;
     counters_.late += ResidencyWord::state(word) == Residency::kLoading;
     state.use = Use::kWaiting;
-    state.why = why;
+    why_[blob] = why;
     waiting_.push_back(blob);
   }
   activate_waiting();
@@ -140,18 +142,19 @@ Status StoreClient::fetch(std::span<const uint32_t> blobs, WantedBy why) {
 
 /// Pins and asks for as many of the waiting blobs as the share allows, in order.
 void StoreClient::activate_waiting() {
-  while (!waiting_.empty() && fits_share(waiting_.front())) {
-    const WantedBy why = blobs_[waiting_.front()].why;
+  const auto fits = [this] { return !waiting_.empty() && fits_share(blobs_[waiting_.front()]); };
+  while (fits()) {
+    const WantedBy why = why_[waiting_.front()];
     std::vector<uint32_t> batch;
-    while (!waiting_.empty() && fits_share(waiting_.front())) {
+    while (fits()) {
       const uint32_t blob = waiting_.front();
-      if (blobs_[blob].why.plan != why.plan || blobs_[blob].why.moe_layer != why.moe_layer) break;
+      BlobState& state = blobs_[blob];
+      if (why_[blob].plan != why.plan || why_[blob].moe_layer != why.moe_layer) break;
       waiting_.pop_front();
-      blobs_[blob].use = Use::kAsked;
+      state.use = Use::kAsked;
       asked_.push_back(blob);
-      set_pin(blob);  // the intent goes first, so that the blob lands pinned
-      const uint64_t word = at_->entry(at_->entries[blob]).word.load(std::memory_order_seq_cst);
-      if (ResidencyWord::state(word) == Residency::kResident) ready_.push_back(blob);
+      set_pin(state);  // the intent goes first, so that the blob lands pinned
+      if (ResidencyWord::state(state.entry->word.load(std::memory_order_seq_cst)) == Residency::kResident) ready_.push_back(blob);
       else batch.push_back(blob);
     }
     if (!batch.empty()) (void)ask(batch, why);  // a message that is lost is sent again by the next look
@@ -168,11 +171,10 @@ Status StoreClient::ask(const std::vector<uint32_t>& blobs, WantedBy why) {
 /// Arrived, failed, or (nothing) still on its way.
 std::optional<Result<Lease>> StoreClient::look_at(uint32_t blob) {
   if (blobs_[blob].use != Use::kAsked) return std::nullopt;
-  const uint64_t word = at_->entry(at_->entries[blob]).word.load(std::memory_order_seq_cst);
-  const Residency state = ResidencyWord::state(word);
+  const Residency state = ResidencyWord::state(blobs_[blob].entry->word.load(std::memory_order_seq_cst));
   if (state == Residency::kResident) {
     drop(blob);
-    counters_.fetched_bytes += at_->manifest.blobs[blob].length;
+    counters_.fetched_bytes += blobs_[blob].length;
     return lease(blob);
   }
   if (state != Residency::kBad) return std::nullopt;
@@ -183,7 +185,7 @@ std::optional<Result<Lease>> StoreClient::look_at(uint32_t blob) {
   failures_.erase(why);
   failed_blob_ = blob;
   drop(blob);
-  clear_pin(blob);
+  clear_pin(blobs_[blob]);
   return failure;
 }
 
@@ -240,14 +242,14 @@ Result<Lease> StoreClient::fail_one() {
   if (asked_.empty() && waiting_.empty()) return gone(at_->endpoint);
   const uint32_t blob = asked_.empty() ? waiting_.front() : asked_.front();
   drop(blob);
-  clear_pin(blob);
+  clear_pin(blobs_[blob]);
   return io_error(gone(at_->endpoint).message());
 }
 
 /// Idempotent: whatever was lost on the way is made good.
 void StoreClient::ask_again() {
   read_messages();
-  for (const uint32_t blob : asked_) (void)ask({blob}, blobs_[blob].why);
+  for (const uint32_t blob : asked_) (void)ask({blob}, why_[blob]);
 }
 
 void StoreClient::read_messages() {
@@ -275,7 +277,7 @@ void StoreClient::cancel_fetches() {
   const std::vector<uint32_t> asked = asked_;
   for (const uint32_t blob : asked) {
     drop(blob);
-    if (!blobs_[blob].held) clear_pin(blob);
+    if (!blobs_[blob].held) clear_pin(blobs_[blob]);
   }
   for (const uint32_t blob : waiting_) blobs_[blob].use = Use::kNone;
   waiting_.clear();

@@ -35,7 +35,7 @@ class StoreClient final : public BlobSource {
   /// Looks whether the store is still there: for a worker that has no fetch outstanding. kUnavailable if not.
   Status check();
   uint32_t slot() const { return at_->slot; }
-  uint64_t share_bytes() const { return at_->header().share_bytes[at_->slot].load(std::memory_order_relaxed); }
+  uint64_t share_bytes() const { return share_->load(std::memory_order_relaxed); }
 
  private:
   enum class Use : uint8_t {
@@ -44,21 +44,25 @@ class StoreClient final : public BlobSource {
     kAsked,     ///< pinned as intent, the store has been asked
     kLeased,
   };
-  struct BlobState {
+  /// What a hit needs of a blob, in one half of a cache line.
+  struct alignas(32) BlobState {
+    std::atomic<uint64_t>* pin = nullptr;  ///< this worker's word
+    const TableEntry* entry = nullptr;
+    uint64_t length = 0;
     Use use = Use::kNone;
+    bool dense = false;
     bool held = false;  ///< dense: stays pinned
-    WantedBy why;
   };
+  static_assert(sizeof(BlobState) == 32);
 
   explicit StoreClient(std::unique_ptr<Attachment> attachment);
   Status load_dense(std::chrono::milliseconds timeout);
   void unpin(uint32_t blob) override;
 
-  bool is_dense(uint32_t blob) const { return at_->manifest.blobs[blob].kind == BlobKind::kDense; }
-  bool fits_share(uint32_t blob) const;
-  bool pin_if_resident(uint32_t blob);
-  void set_pin(uint32_t blob);
-  void clear_pin(uint32_t blob);
+  bool fits_share(const BlobState& state) const { return state.dense || pinned_bytes_ + state.length <= share_bytes(); }
+  bool pin_if_resident(BlobState& state);
+  void set_pin(BlobState& state);
+  void clear_pin(BlobState& state);
   Lease lease(uint32_t blob);
   void activate_waiting();
   Status ask(const std::vector<uint32_t>& blobs, WantedBy why);
@@ -71,15 +75,18 @@ class StoreClient final : public BlobSource {
 
   std::unique_ptr<Attachment> at_;
   std::vector<BlobState> blobs_;
+  const std::byte* arena_;
+  const std::atomic<uint64_t>* share_;
+  uint64_t pinned_bytes_ = 0;         ///< experts: leased or asked
+  Counters counters_;
+  std::vector<WantedBy> why_;         ///< by blob: of its fetch
   std::unordered_map<uint32_t, uint32_t> blob_of_entry_;
   std::deque<uint32_t> waiting_;      ///< kWaiting, oldest first
   std::vector<uint32_t> asked_;       ///< kAsked
   std::deque<uint32_t> ready_;        ///< blobs to look at: they were resident when asked for
   std::unordered_map<uint32_t, Status> failures_;
-  uint64_t pinned_bytes_ = 0;         ///< experts: leased or asked
   uint64_t completions_read_ = 0;
   bool lost_ = false;
-  Counters counters_;
   std::optional<uint32_t> failed_blob_;  ///< that next_arrival's last error was about
 };
 
