@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "orchestrator/api/field_reader.h"
+#include "orchestrator/api/tokenize_request.h"
 
 namespace moestro::orchestrator {
 
@@ -11,6 +11,7 @@ using nlohmann::json;
 namespace {
 
 constexpr const char* kJson = "application/json";
+constexpr std::string_view kModelPath = "/v1/models/";
 
 /// Moves the value out, or hands the error to `refuse` and returns nothing.
 template <typename T, typename Refuse>
@@ -27,39 +28,45 @@ Service::Service(ServedModel model, ControlPlane& control, std::function<void(st
       metrics_(model_.name),
       context_{model_, control_, metrics_, std::move(post), model_.context_max} {}
 
-void Service::refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error) {
-  Headers headers;
+void Service::refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error, Headers headers) {
   if (error.http_status == 503 || error.http_status == 429) headers.emplace_back("Retry-After", "1");
   exchange->respond(error.http_status, kJson, error.body(), headers);
 }
 
-void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
-  using Route = std::function<void()>;
-  const std::map<std::string, std::pair<std::string, Route>> routes{
-      {"/v1/completions", {"POST", [&] { complete(request, false, exchange); }}},
-      {"/v1/chat/completions", {"POST", [&] { complete(request, true, exchange); }}},
-      {"/v1/models", {"GET", [&] { models(exchange); }}},
-      {"/tokenize", {"POST", [&] { tokenize(request, exchange); }}},
-      {"/detokenize", {"POST", [&] { detokenize(request, exchange); }}},
-      {"/health", {"GET", [&] { health(exchange); }}},
-      {"/v1/health", {"GET", [&] { health(exchange); }}},
-      {"/v1/moestro/status", {"GET", [&] { status(exchange); }}},
-      {"/metrics", {"GET", [&] { exchange->respond(200, "text/plain; version=0.0.4", metrics_.text(control_.snapshot())); }}},
+/// What serves a path; nothing if there is no such path.
+std::optional<Service::Route> Service::route(const std::string& path) {
+  using Act = void (Service::*)(const Call&) const;
+  static const std::map<std::string, std::pair<const char*, Act>> kRoutes{
+      {"/v1/models", {"GET", &Service::models}},     {"/tokenize", {"POST", &Service::tokenize}},
+      {"/detokenize", {"POST", &Service::detokenize}}, {"/health", {"GET", &Service::health}},
+      {"/v1/health", {"GET", &Service::health}},     {"/v1/moestro/status", {"GET", &Service::status}},
+      {"/metrics", {"GET", &Service::metrics}},
   };
-  const auto route = routes.find(request.path);
+  if (path == "/v1/completions") return Route{"POST", [this](const Call& c) { complete(c, false); }};
+  if (path == "/v1/chat/completions") return Route{"POST", [this](const Call& c) { complete(c, true); }};
+  if (path.starts_with(kModelPath) && path.size() > kModelPath.size())
+    return Route{"GET", [this, id = path.substr(kModelPath.size())](const Call& c) { model(c, id); }};
+  const auto found = kRoutes.find(path);
+  if (found == kRoutes.end()) return std::nullopt;
+  return Route{found->second.first, [this, act = found->second.second](const Call& c) { (this->*act)(c); }};
+}
+
+void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  const auto found = route(request.path);
   ApiError error = bad_request("");
-  if (route == routes.end()) {
+  if (!found) {
     error.http_status = 404;
     error.type = "not_found_error";
     error.message = "there is no " + request.path + " here";
     return refuse(exchange, error);
   }
-  if (route->second.first != request.method) {
+  if (found->method != request.method) {
     error.http_status = 405;
-    error.message = request.path + " takes " + route->second.first + ", not " + request.method;
-    return refuse(exchange, error);
+    error.message = request.path + " takes " + found->method + ", not " + request.method;
+    // The server answers HEAD wherever there is a GET.
+    return refuse(exchange, error, {{"Allow", found->method == "GET" ? "GET, HEAD" : found->method}});
   }
-  route->second.second();
+  found->act({request, exchange});
 }
 
 std::optional<ApiError> Service::not_ready() const {
@@ -71,21 +78,23 @@ std::optional<ApiError> Service::not_ready() const {
   return e;
 }
 
-void Service::complete(const HttpRequest& http, bool chat, const std::shared_ptr<Exchange>& exchange) {
+ApiError Service::unknown_model(const std::string& name) const {
+  ApiError e = bad_request("the model '" + name + "' is not served here; '" + model_.name + "' is", "model");
+  e.http_status = 404;
+  e.code = "model_not_found";
+  return e;
+}
+
+void Service::complete(const Call& call, bool chat) {
   const auto refuse_it = [&](const ApiError& e) {
     metrics_.request_ended("refused", false);
-    refuse(exchange, e);
+    refuse(call.exchange, e);
   };
-  const auto body = value_or_refuse(parse_body(http.body), refuse_it);
+  const auto body = value_or_refuse(parse_body(call.request.body), refuse_it);
   if (!body) return;
   auto request = value_or_refuse(chat ? read_chat(*body) : read_completion(*body), refuse_it);
   if (!request) return;
-  if (request->model && *request->model != model_.name) {
-    ApiError e = bad_request("the model '" + *request->model + "' is not served here; '" + model_.name + "' is", "model");
-    e.http_status = 404;
-    e.code = "model_not_found";
-    return refuse_it(e);
-  }
+  if (request->model && *request->model != model_.name) return refuse_it(unknown_model(*request->model));
   if (const auto error = not_ready()) return refuse_it(*error);
   auto prompts = value_or_refuse(tokenize_prompts(*request), refuse_it);
   if (!prompts) return;
@@ -94,7 +103,7 @@ void Service::complete(const HttpRequest& http, bool chat, const std::shared_ptr
   char id[32];
   std::snprintf(id, sizeof id, "%s-%016llx", chat ? "chatcmpl" : "cmpl", static_cast<unsigned long long>(random_()));
   const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  std::make_shared<Completion>(context_, AnswerFrame{id, model_.name, now, chat}, std::move(*request), std::move(*prompts), seed, exchange)
+  std::make_shared<Completion>(context_, AnswerFrame{id, model_.name, now, chat}, std::move(*request), std::move(*prompts), seed, call.exchange)
       ->start();
 }
 
@@ -170,58 +179,58 @@ std::optional<ApiError> Service::check_lengths(const CompletionRequest& request,
   return std::nullopt;
 }
 
-void Service::health(const std::shared_ptr<Exchange>& exchange) const {
-  if (control_.has_worker()) return exchange->respond(200, kJson, R"({"status":"ok"})");
+void Service::health(const Call& call) const {
+  if (control_.has_worker()) return call.exchange->respond(200, kJson, R"({"status":"ok"})");
   ApiError e;
   e.http_status = 503;
   e.type = "unavailable_error";
   e.message = !control_.had_worker() ? "Loading model" : "no worker: the last one is gone, and none has replaced it yet";
-  refuse(exchange, e);
+  refuse(call.exchange, e);
 }
 
-void Service::models(const std::shared_ptr<Exchange>& exchange) const {
-  const json entry{{"id", model_.name},
-                   {"object", "model"},
-                   {"created", model_.created_unix_s},
-                   {"owned_by", "moestro"},
-                   {"meta", {{"n_vocab", model_.vocab}, {"n_ctx", model_.context_max}, {"n_ctx_train", model_.context_max}}}};
-  exchange->respond(200, kJson, dump({{"object", "list"}, {"data", json::array({entry})}}));
+void Service::metrics(const Call& call) const {
+  call.exchange->respond(200, "text/plain; version=0.0.4", metrics_.text(control_.snapshot()));
 }
 
-void Service::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) const {
-  const auto refuse_it = [&](const ApiError& e) { refuse(exchange, e); };
-  const auto body = value_or_refuse(parse_body(request.body), refuse_it);
+json Service::model_entry() const {
+  return {{"id", model_.name},
+          {"object", "model"},
+          {"created", model_.created_unix_s},
+          {"owned_by", "moestro"},
+          {"meta", {{"n_vocab", model_.vocab}, {"n_ctx", model_.context_max}, {"n_ctx_train", model_.context_max}}}};
+}
+
+void Service::models(const Call& call) const {
+  call.exchange->respond(200, kJson, dump({{"object", "list"}, {"data", json::array({model_entry()})}}));
+}
+
+void Service::model(const Call& call, const std::string& id) const {
+  if (id != model_.name) return refuse(call.exchange, unknown_model(id));
+  call.exchange->respond(200, kJson, dump(model_entry()));
+}
+
+void Service::tokenize(const Call& call) const {
+  const auto refuse_it = [&](const ApiError& e) { refuse(call.exchange, e); };
+  const auto body = value_or_refuse(parse_body(call.request.body), refuse_it);
   if (!body) return;
-  FieldReader f(*body);
-  f.ignore("model");
-  const bool special = f.boolean("add_special").value_or(false);
-  const auto text = f.string("content");
-  if (!text && !f.error()) f.fail(bad_request("'content' is missing: the text to tokenize", "content"));
-  f.refuse_unknown();
-  if (f.error()) return refuse_it(*f.error());
-  const auto ids = model_.tokenizer.encode(*text, special);
+  const auto request = value_or_refuse(read_tokenize(*body), refuse_it);
+  if (!request) return;
+  const auto ids = model_.tokenizer.encode(request->text, request->add_special_tokens);
   if (!ids.is_ok()) return refuse_it(from_status(ids.status()));
-  exchange->respond(200, kJson, dump({{"tokens", *ids}}));
+  call.exchange->respond(200, kJson, dump({{"tokens", *ids}, {"count", ids->size()}, {"max_model_len", model_.context_max}}));
 }
 
-void Service::detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) const {
-  const auto refuse_it = [&](const ApiError& e) { refuse(exchange, e); };
-  const auto body = value_or_refuse(parse_body(request.body), refuse_it);
+void Service::detokenize(const Call& call) const {
+  const auto refuse_it = [&](const ApiError& e) { refuse(call.exchange, e); };
+  const auto body = value_or_refuse(parse_body(call.request.body), refuse_it);
   if (!body) return;
-  FieldReader f(*body);
-  f.ignore("model");
-  const json* tokens = f.field("tokens");
-  std::vector<TokenId> ids;
-  if (tokens == nullptr || !tokens->is_array()) return refuse_it(bad_request("'tokens' must be a list of token ids", "tokens"));
-  for (const json& id : *tokens) {
-    if (!id.is_number_integer() || id < 0 || id >= model_.vocab)
-      return refuse_it(bad_request("'tokens' must be a list of token ids, 0 to " + std::to_string(model_.vocab - 1), "tokens"));
-    ids.push_back(id.get<TokenId>());
-  }
-  exchange->respond(200, kJson, dump({{"content", model_.tokenizer.decode(ids, /*skip_special=*/false)}}));
+  const auto ids = value_or_refuse(read_detokenize(*body, model_.vocab), refuse_it);
+  if (!ids) return;
+  const std::string text = model_.tokenizer.decode(*ids, /*skip_special=*/false);
+  call.exchange->respond(200, kJson, dump({{"content", text}, {"prompt", text}}));
 }
 
-void Service::status(const std::shared_ptr<Exchange>& exchange) const {
+void Service::status(const Call& call) const {
   const ControlSnapshot c = control_.snapshot();
   json workers = json::array();
   for (const auto& w : c.workers)
@@ -243,7 +252,7 @@ void Service::status(const std::shared_ptr<Exchange>& exchange) const {
       {"workers", workers},
       {"workers_lost", c.workers_lost},
   };
-  exchange->respond(200, kJson, dump(body));
+  call.exchange->respond(200, kJson, dump(body));
 }
 
 }  // namespace moestro::orchestrator

@@ -17,19 +17,33 @@ class Service {
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
 
  private:
-  void complete(const HttpRequest& request, bool chat, const std::shared_ptr<Exchange>& exchange);
+  struct Call {
+    const HttpRequest& request;
+    const std::shared_ptr<Exchange>& exchange;
+  };
+  struct Route {
+    std::string method;
+    std::function<void(const Call&)> act;
+  };
+
+  std::optional<Route> route(const std::string& path);
+  void complete(const Call& call, bool chat);
   std::variant<std::vector<TokenizedPrompt>, ApiError> tokenize_prompts(const CompletionRequest& request) const;
   std::variant<TokenizedPrompt, ApiError> tokenize_prompt(const PromptInput& prompt) const;
   std::variant<TokenizedPrompt, ApiError> apply_template(const CompletionRequest& request) const;
   std::optional<ApiError> check_lengths(const CompletionRequest& request, const std::vector<TokenizedPrompt>& prompts) const;
   std::optional<ApiError> not_ready() const;
 
-  void health(const std::shared_ptr<Exchange>& exchange) const;
-  void models(const std::shared_ptr<Exchange>& exchange) const;
-  void tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) const;
-  void detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) const;
-  void status(const std::shared_ptr<Exchange>& exchange) const;
-  static void refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error);
+  void health(const Call& call) const;
+  void metrics(const Call& call) const;
+  void models(const Call& call) const;
+  void model(const Call& call, const std::string& id) const;
+  void tokenize(const Call& call) const;
+  void detokenize(const Call& call) const;
+  void status(const Call& call) const;
+  nlohmann::json model_entry() const;
+  ApiError unknown_model(const std::string& name) const;
+  static void refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error, Headers headers = {});
 
   const ServedModel model_;
   ControlPlane& control_;

@@ -322,6 +322,7 @@ void ControlPlane::Loop::end_sequence(SequenceId id, SequenceEvent event) {
 }
 
 void ControlPlane::Loop::publish() {
+  ++totals_.turns;
   totals_.waiting = scheduler_.waiting();
   totals_.running = scheduler_.running();
   std::tie(totals_.kv_blocks_used, totals_.kv_blocks_total) = scheduler_.kv_blocks();

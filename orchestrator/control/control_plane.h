@@ -44,6 +44,7 @@ struct ControlSnapshot {
   uint64_t kv_blocks_used = 0, kv_blocks_total = 0;
   uint64_t plans = 0, step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0;
   uint64_t sampled_tokens = 0, workers_lost = 0;
+  uint64_t turns = 0;  ///< of the control thread's loop; what was submitted two turns ago is in these figures
 };
 
 class ControlPlane {

@@ -1,0 +1,364 @@
+#include "orchestrator/control/control_plane.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <deque>
+#include <future>
+#include <optional>
+
+#include "tests/cli/temp_dir.h"
+#include "tests/orchestrator/fake_worker.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+using namespace testing;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+/// What a sequence's owner hears, in order.
+class Heard {
+ public:
+  /// May be called when this is gone: the control plane outlives what a test has on its stack.
+  Sink sink() {
+    return [s = state_](SequenceEvent event) {
+      const std::lock_guard lock(s->mutex);
+      s->events.push_back(std::move(event));
+      s->changed.notify_all();
+    };
+  }
+  template <typename T>
+  T next() {
+    std::unique_lock lock(state_->mutex);
+    auto& events = state_->events;
+    MOESTRO_CHECK(state_->changed.wait_for(lock, kAnswerLimit, [&] { return !events.empty(); }), "the owner hears nothing");
+    MOESTRO_CHECK(std::holds_alternative<T>(events.front()), "the owner hears something else");
+    T event = std::get<T>(std::move(events.front()));
+    events.pop_front();
+    return event;
+  }
+  bool nothing() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->events.empty();
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<SequenceEvent> events;
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+class ControlPlaneTest : public ::testing::Test {
+ protected:
+  void start(size_t queue_max = 100) {
+    ControlOptions options;
+    options.endpoint = endpoint_;
+    options.model = "m";
+    options.eos_ids = {0};
+    options.queue_max = queue_max;
+    options.clock = clock_;
+    auto started = ControlPlane::start(options);
+    MOESTRO_CHECK(started.is_ok(), started.status().message());
+    control_ = std::move(*started);
+  }
+  SequenceRequest request(int64_t tokens_max = 3) {
+    SequenceRequest r;
+    r.id = control_->next_sequence_id();
+    r.prompt = {5, 6, 7};
+    r.tokens_max = tokens_max;
+    return r;
+  }
+  SequenceId submit(Heard& heard, int64_t tokens_max = 3) {
+    SequenceRequest r = request(tokens_max);
+    const SequenceId id = r.id;
+    EXPECT_TRUE(control_->submit(std::move(r), heard.sink()).is_ok());
+    return id;
+  }
+  /// Returns once the control thread has taken all that was submitted before, and shows it in its figures.
+  void settle() {
+    FakeWorker stranger(endpoint_);
+    for (const uint64_t seen = control_->snapshot().turns; control_->snapshot().turns < seen + 2;) {
+      stranger.send_heartbeat();
+      EXPECT_EQ(stranger.hear_refused().code, Code::kNotFound);
+    }
+  }
+  void wait_until_no_worker() {
+    while (control_->has_worker()) settle();
+  }
+  static PlanOutcome tokens(const Plan& plan) {  // 10, 11, ...: after position 2, 3, ...
+    return compute(plan, [](const PlannedSequence&, int64_t position) { return static_cast<TokenId>(8 + position); });
+  }
+
+  test::TempDir dir_;
+  const std::string endpoint_ = "ipc://" + (dir_ / "o.sock").string();
+  const std::shared_ptr<TestClock> clock_ = std::make_shared<TestClock>();
+  std::unique_ptr<ControlPlane> control_;
+};
+
+TEST_F(ControlPlaneTest, ASequenceIsComputedStepByStep) {
+  start();
+  Heard heard;
+  submit(heard);
+  EXPECT_FALSE(control_->has_worker() || control_->had_worker());
+  FakeWorker worker(endpoint_);
+  worker.join();
+  EXPECT_TRUE(control_->has_worker() && control_->had_worker());
+  for (const TokenId expected : {10, 11, 12}) {
+    worker.answer(tokens(worker.hear_plan()));
+    const auto progress = heard.next<Progress>();
+    ASSERT_EQ(progress.sampled.size(), 1u);
+    EXPECT_EQ(progress.sampled[0].id, expected);
+  }
+  EXPECT_EQ(heard.next<Finished>().reason, FinishReason::kLength);
+}
+
+TEST_F(ControlPlaneTest, RefusesWorkersThatDoNotFit) {
+  start();
+  FakeWorker good(endpoint_), bad(endpoint_);
+  good.join();
+  const auto refused = [&](FakeWorker::Identity who, const std::string& words) {
+    who.name = "other";
+    bad.send_registration(who);
+    EXPECT_NE(bad.hear_refused().message.find(words), std::string::npos) << words;
+  };
+  refused({.protocol = kWorkerProtocol + 1}, "protocol");
+  refused({.model = "another"}, "'another'");
+  refused({.pack = 8}, "another version of the pack");
+  refused({.ranks = 2}, "2 ranks");
+  Heard heard;
+  submit(heard, 1);
+  good.answer(tokens(good.hear_plan()));
+  heard.next<Progress>();
+  EXPECT_FALSE(bad.try_plan(milliseconds(0)).has_value());
+}
+
+TEST_F(ControlPlaneTest, AnotherPackIsTakenOnceNobodyHasTheOld) {
+  start();
+  FakeWorker worker(endpoint_);
+  worker.join({.pack = 7, .epoch = 1});
+  clock_->advance(seconds(3));
+  wait_until_no_worker();
+  FakeWorker later(endpoint_);
+  later.join({.name = "later", .pack = 8});
+  Heard heard;
+  submit(heard, 1);
+  later.answer(tokens(later.hear_plan()));
+  heard.next<Progress>();
+}
+
+TEST_F(ControlPlaneTest, ARegistrationWhoseAnswerWasLostIsAnsweredAgain) {
+  start();
+  FakeWorker worker(endpoint_);
+  const WorkerId id = worker.join();
+  EXPECT_EQ(worker.join(), id);
+  EXPECT_EQ(control_->snapshot().workers_lost, 0u);
+}
+
+TEST_F(ControlPlaneTest, AWorkerInANewEpochStartsFromTheTokens) {
+  start();
+  FakeWorker worker(endpoint_);
+  const WorkerId first = worker.join({.epoch = 1});
+  Heard heard;
+  submit(heard);
+  worker.answer(tokens(worker.hear_plan()));
+  EXPECT_EQ(heard.next<Progress>().sampled.at(0).id, 10);
+  const Plan lost = worker.hear_plan();
+  worker.send_registration({.epoch = 2});
+  EXPECT_NE(worker.hear_registered(), first);
+  const Plan again = worker.hear_plan();
+  ASSERT_EQ(again.sequences.size(), 1u);
+  EXPECT_EQ(again.sequences[0].first_position, 0);
+  EXPECT_EQ(again.sequences[0].tokens, (std::vector<TokenId>{5, 6, 7, 10})) << "with what was sampled already";
+  worker.answer(tokens(lost));  // of the old epoch: nobody waits for it
+  worker.answer(tokens(again));
+  EXPECT_EQ(heard.next<Progress>().sampled.at(0).id, 11) << "no token twice, none left out";
+  worker.answer(tokens(worker.hear_plan()));
+  EXPECT_EQ(heard.next<Progress>().sampled.at(0).id, 12);
+  heard.next<Finished>();
+}
+
+TEST_F(ControlPlaneTest, ASuccessorOfTheSameNameTakesOver) {
+  start();
+  FakeWorker old(endpoint_), successor(endpoint_);
+  old.join({.name = "w", .epoch = 1});
+  Heard heard;
+  submit(heard, 1);
+  const Plan plan = old.hear_plan();
+  successor.join({.name = "w", .epoch = 2});
+  successor.answer(tokens(successor.hear_plan()));
+  heard.next<Progress>();
+  heard.next<Finished>();
+  old.answer(tokens(plan));
+  EXPECT_EQ(old.hear_refused().code, Code::kNotFound) << "it is to register again";
+  EXPECT_TRUE(heard.nothing());
+}
+
+TEST_F(ControlPlaneTest, ASilentWorkerIsGivenUpAndItsWorkGoesElsewhere) {
+  start();
+  FakeWorker silent(endpoint_), other(endpoint_);
+  silent.join({.name = "silent"});
+  Heard heard;
+  submit(heard, 1);
+  const Plan plan = silent.hear_plan();
+  other.join({.name = "other"});
+  clock_->advance(milliseconds(1500));
+  other.join({.name = "other"});  // the same epoch: it says that it is there
+  clock_->advance(milliseconds(1000));
+  other.answer(tokens(other.hear_plan()));
+  heard.next<Progress>();
+  heard.next<Finished>();
+  silent.answer(tokens(plan));
+  EXPECT_EQ(silent.hear_refused().code, Code::kNotFound);
+  EXPECT_TRUE(control_->has_worker());
+}
+
+TEST_F(ControlPlaneTest, WhoWaitsForAWorkerThatNeverReturnsFails) {
+  start();
+  Heard never, gone;
+  submit(never);
+  settle();
+  clock_->advance(seconds(59));
+  settle();
+  EXPECT_TRUE(never.nothing());
+  clock_->advance(seconds(1));
+  const Status error = never.next<Failed>().error;
+  EXPECT_EQ(error.code(), Code::kUnavailable);
+  EXPECT_NE(error.message().find("no worker"), std::string::npos);
+
+  FakeWorker worker(endpoint_);
+  worker.join();
+  submit(gone);
+  worker.hear_plan();
+  clock_->advance(seconds(3));  // it falls silent
+  wait_until_no_worker();
+  clock_->advance(seconds(60));
+  EXPECT_EQ(gone.next<Failed>().error.code(), Code::kUnavailable);
+  EXPECT_TRUE(control_->had_worker());
+}
+
+TEST_F(ControlPlaneTest, TheQueueIsBounded) {
+  start(/*queue_max=*/2);
+  Heard heard;
+  const SequenceId first = submit(heard);
+  submit(heard);
+  EXPECT_EQ(control_->submit(request(), heard.sink()).code(), Code::kExhausted);
+  control_->cancel(first);
+  settle();
+  submit(heard);
+  EXPECT_EQ(control_->submit(request(), heard.sink()).code(), Code::kExhausted);
+  EXPECT_TRUE(heard.nothing());
+}
+
+TEST_F(ControlPlaneTest, ACancelledSequenceLeavesItsWorker) {
+  start();
+  FakeWorker worker(endpoint_);
+  worker.join();
+  Heard cancelled, other;
+  const SequenceId id = submit(cancelled);
+  const Plan plan = worker.hear_plan();
+  control_->cancel(id);
+  submit(other, 1);
+  settle();
+  worker.answer(tokens(plan));
+  const Plan next = worker.hear_plan();
+  EXPECT_EQ(next.released, std::vector<SequenceId>{id});
+  worker.answer(tokens(next));
+  other.next<Progress>();
+  other.next<Finished>();
+  EXPECT_TRUE(cancelled.nothing());
+}
+
+TEST_F(ControlPlaneTest, DrainingRefusesTheNewAndWaitsForTheOld) {
+  start();
+  FakeWorker worker(endpoint_);
+  worker.join();
+  Heard heard;
+  submit(heard, 1);
+  const Plan plan = worker.hear_plan();
+  auto drained = std::async(std::launch::async, [this] { control_->drain(std::chrono::hours(1)); });
+  Heard late;
+  Status refused;
+  do refused = control_->submit(request(1), late.sink());
+  while (refused.is_ok() || refused.code() == Code::kExhausted);
+  EXPECT_EQ(refused.code(), Code::kUnavailable);
+  EXPECT_EQ(drained.wait_for(milliseconds(0)), std::future_status::timeout);
+  worker.answer(tokens(plan));
+  heard.next<Progress>();
+  heard.next<Finished>();
+  while (drained.wait_for(milliseconds(0)) != std::future_status::ready)  // what was let in before the gate closed is computed as well
+    if (const auto more = worker.try_plan(milliseconds(20))) worker.answer(tokens(*more));
+  control_.reset();
+  worker.hear_drain();
+}
+
+TEST_F(ControlPlaneTest, WhatIsLeftAfterTheLimitOfADrainFails) {
+  start();
+  FakeWorker worker(endpoint_);
+  worker.join();
+  Heard running, waiting;
+  submit(running);
+  worker.hear_plan();
+  submit(waiting);
+  control_->drain(milliseconds(0));
+  for (Heard* heard : {&running, &waiting}) {
+    const Status error = heard->next<Failed>().error;
+    EXPECT_EQ(error.code(), Code::kUnavailable);
+    EXPECT_NE(error.message().find("shutting down"), std::string::npos);
+  }
+}
+
+TEST_F(ControlPlaneTest, EveryOwnerHearsTheEnd) {
+  start();
+  Heard heard;
+  submit(heard);
+  control_.reset();
+  EXPECT_EQ(heard.next<Failed>().error.code(), Code::kUnavailable);
+}
+
+TEST_F(ControlPlaneTest, GarbageFromAPeerIsDropped) {
+  start();
+  FakeWorker junk(endpoint_), worker(endpoint_);
+  junk.send_bytes({});
+  junk.send_bytes(std::vector<std::byte>(100, std::byte{0xab}));
+  worker.join();
+  Heard heard;
+  submit(heard, 1);
+  const Plan plan = worker.hear_plan();
+  PlanOutcome wrong = tokens(plan);
+  wrong.plan = PlanId{99};
+  worker.answer(wrong);
+  worker.answer(tokens(plan));
+  heard.next<Progress>();
+  heard.next<Finished>();
+}
+
+TEST_F(ControlPlaneTest, TheSnapshotCounts) {
+  start();
+  FakeWorker worker(endpoint_);
+  worker.join();
+  Heard heard;
+  submit(heard, 1);
+  worker.answer(tokens(worker.hear_plan()));
+  heard.next<Progress>();
+  heard.next<Finished>();
+  settle();
+  const ControlSnapshot s = control_->snapshot();
+  EXPECT_EQ(s.plans, 1u);
+  EXPECT_EQ(s.sampled_tokens, 1u);
+  EXPECT_EQ(s.step_us, 1000u);
+  EXPECT_EQ(s.expert_hits, 3u);
+  EXPECT_EQ(s.expert_misses, 1u);
+  EXPECT_EQ(s.fetched_bytes, 4096u);
+  EXPECT_EQ(s.kv_blocks_used, 0u);
+  EXPECT_EQ(s.kv_blocks_total, 64u);
+  ASSERT_EQ(s.workers.size(), 1u);
+  EXPECT_EQ(s.workers[0].name, "w");
+  EXPECT_EQ(s.workers[0].plans, 1u);
+}
+
+}  // namespace
+}  // namespace moestro::orchestrator

@@ -1,0 +1,73 @@
+#pragma once
+// A worker as the control plane sees one: a socket that registers and answers plans as the test says. Belongs to one thread.
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "common/clock.h"
+#include "common/net/zmq_socket.h"
+#include "orchestrator/control/worker_wire.h"
+
+namespace moestro::orchestrator::testing {
+
+/// How long a test waits for what must come.
+inline constexpr std::chrono::seconds kAnswerLimit{10};
+
+/// A clock that tests move while the control thread reads it.
+class TestClock final : public Clock {
+ public:
+  Nanos now() const override { return Nanos(now_.load()); }
+  void advance(Nanos by) { now_.fetch_add(by.count()); }
+
+ private:
+  std::atomic<int64_t> now_{0};
+};
+
+class FakeWorker {
+ public:
+  struct Identity {
+    std::string name = "w", model = "m";
+    uint32_t protocol = kWorkerProtocol;
+    uint64_t pack = 7, epoch = 1;
+    uint32_t ranks = 1;
+    WorkerLimits limits{.kv_blocks = 64, .kv_block_tokens = 4, .context_max = 64, .step_tokens_max = 64, .step_sequences_max = 16};
+  };
+  struct Refused {
+    Code code;
+    std::string message;
+  };
+
+  explicit FakeWorker(const std::string& endpoint);
+
+  void send_registration(const Identity& identity);
+  void send_heartbeat();
+  void send_bytes(const std::vector<std::byte>& bytes);
+  void answer(const PlanOutcome& outcome);
+
+  // What comes next; a failure of the test if it is something else, or if nothing comes.
+  WorkerId hear_registered();
+  Refused hear_refused();
+  Plan hear_plan();
+  void hear_drain();
+  /// The next plan, if one comes within `limit`.
+  std::optional<Plan> try_plan(std::chrono::milliseconds limit);
+
+  WorkerId join() { return join(Identity()); }
+  WorkerId join(const Identity& identity) {
+    send_registration(identity);
+    return hear_registered();
+  }
+
+ private:
+  std::optional<net::Bytes> next(std::chrono::milliseconds limit);
+  net::DealerSocket socket_;
+};
+
+/// The outcome of a plan: the token after position p of a sequence is next(sequence, p). Its log-probability is -0.25, that of a scored
+/// prompt token -0.5; alternatives are the ids that follow, each 1 below the one before.
+PlanOutcome compute(const Plan& plan, const std::function<TokenId(const PlannedSequence&, int64_t)>& next);
+
+}  // namespace moestro::orchestrator::testing
