@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kLook{50};
 
 Status gone(const std::string& endpoint) {
-  return unavailable("the store at " + endpoint + " is gone; start it and attach again");
+  return unavailable("the store at " + endpoint + " is gone: start it again, then what was attached to it (`moestro up` does both)");
 }
 
 }  // namespace

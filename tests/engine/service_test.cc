@@ -28,7 +28,7 @@ std::vector<std::byte> message(flatbuffers::FlatBufferBuilder& b, wire::WorkerBo
 
 class ServiceTest : public ::testing::Test {
  protected:
-  ServiceTest() : bench_(engine::testing::any_fixture()), endpoint_("ipc://" + (dir_.path() / "o.sock").string()) {
+  explicit ServiceTest(const Bench::Wrap& wrap = {}) : bench_(engine::testing::any_fixture(), {}, wrap), endpoint_("ipc://" + (dir_.path() / "o.sock").string()) {
     auto router = net::RouterSocket::bind(endpoint_);
     MOESTRO_CHECK(router.is_ok(), router.status().message());
     router_.emplace(std::move(*router));
@@ -82,9 +82,9 @@ class ServiceTest : public ::testing::Test {
   }
 
   TempDir dir_;
+  std::atomic<bool> store_gone_{false};
   Bench bench_;
   std::string endpoint_;
-  std::atomic<bool> store_gone_{false};
   std::optional<net::RouterSocket> router_;
   std::unique_ptr<WorkerService> service_;
   std::thread thread_;
@@ -152,6 +152,52 @@ TEST_F(ServiceTest, EndsWhenTheStoreIsGone) {
   thread_.join();
   EXPECT_EQ(end_.message(), "the store is gone");
 }
+
+/// A store that goes while a step waits for its experts, or just before it asks for them.
+class LostSource final : public store::BlobSource {
+ public:
+  LostSource(std::unique_ptr<store::BlobSource> inner, bool refuses_fetch, std::atomic<bool>& gone)
+      : inner_(std::move(inner)), refuses_fetch_(refuses_fetch), gone_(gone) {}
+  const store::Manifest& manifest() const override { return inner_->manifest(); }
+  std::optional<store::Lease> try_pin(uint32_t blob) override {
+    if (manifest().blobs[blob].kind == store::BlobKind::kDense) return inner_->try_pin(blob);
+    return std::nullopt;
+  }
+  Status fetch(std::span<const uint32_t>, store::WantedBy) override {
+    gone_ = refuses_fetch_;
+    return refuses_fetch_ ? unavailable("the store is gone") : Status::ok();
+  }
+  Result<store::Lease> next_arrival(std::chrono::milliseconds) override {
+    gone_ = true;
+    return io_error("the store is gone");
+  }
+  void cancel_fetches() override {}
+  Counters counters() const override { return {}; }
+
+ private:
+  void unpin(uint32_t) override {}
+  std::unique_ptr<store::BlobSource> inner_;
+  const bool refuses_fetch_;
+  std::atomic<bool>& gone_;
+};
+
+class ServiceWithALostStore : public ServiceTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  ServiceWithALostStore() : ServiceTest([this](std::unique_ptr<store::BlobSource> inner) {
+    return std::make_unique<LostSource>(std::move(inner), GetParam(), store_gone_);
+  }) {}
+};
+
+TEST_P(ServiceWithALostStore, LeavesThePlanUnansweredAndEnds) {
+  register_worker();
+  send_plan(1, 2);
+  thread_.join();
+  EXPECT_EQ(end_.message(), "the store is gone") << "its sequences run again elsewhere, or here when it is started again";
+  for (auto incoming = router_->receive(); incoming.is_ok() && incoming->has_value(); incoming = router_->receive())
+    EXPECT_NE(wire::GetWorkerMessage((*incoming)->body.data())->body_type(), wire::WorkerBody::StepResult);
+}
+
+INSTANTIATE_TEST_SUITE_P(When, ServiceWithALostStore, ::testing::Bool(), [](const auto& p) { return p.param ? "asking" : "waiting"; });
 
 }  // namespace
 }  // namespace moestro::worker

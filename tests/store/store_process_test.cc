@@ -161,7 +161,7 @@ TEST_F(StoreProcess, WrongCommandLinesAreOneLineAndCodeTwo) {
   };
   const std::string dir = (pack_.dir / "x").string();
   testing::write_text(pack_.dir / "bad.yaml", "store:\n  drm: 4GiB\n");
-  for (const Case& c : {Case{{"--run-dir", dir}, "give --arena-dir"}, Case{{"--run-dir", dir, "--arena-dir", dir}, "give --model NAME=PACK"},
+  for (const Case& c : {Case{{"--run-dir", dir}, "give --arena-dir"}, Case{{"--run-dir", dir, "--arena-dir", dir}, "give --model"},
                         Case{{"--run-dir", dir, "--arena-dir", dir, "--model", "tiny"}, "write NAME=PACK"},
                         Case{{"--run-dir", dir, "--arena-dir", dir, "--dram", "much"}, "--dram"}, Case{{"--frobnicate"}, "see --help"},
                         Case{{"-c", (pack_.dir / "bad.yaml").string()}, "did you mean 'store.dram'"}}) {

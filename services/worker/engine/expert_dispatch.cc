@@ -81,7 +81,10 @@ Result<ExpertDispatch::Arrival> ExpertDispatch::wait() {
       blob = arrival->blob();
     } else {
       status = arrival.status();
-      if (status.code() == Code::kUnavailable && ++waits < kArrivalWaitsMax) continue;
+      if (status.code() == Code::kUnavailable) {
+        if (++waits < kArrivalWaitsMax) continue;
+        status = unavailable("no expert has arrived for five minutes (" + status.message() + "): look at the store's log and its drive");
+      }
       const std::optional<uint32_t> failed = source_->failed_blob();
       if (!failed) return status;
       blob = *failed;
