@@ -14,6 +14,7 @@ using std::chrono::steady_clock;
 constexpr milliseconds kIdleWait{100};     ///< also how often workers are looked for: pins of a dead one go well within 1 s
 constexpr milliseconds kBlockedWait{1};    ///< while a blob waits for room: unpinning sends no message
 constexpr milliseconds kConfirmWithin{5000};
+constexpr milliseconds kBlockedLong{1000};  ///< shares shrink when a worker attaches: its neighbours give way within a step, not at once
 
 }  // namespace
 
@@ -30,6 +31,7 @@ Status StoreServer::run(const std::atomic<bool>& stop) {
     pump_reads();
     MOESTRO_RETURN_IF_ERROR(receive());
     if (machine_->blocked()) perform(machine_->poll());
+    name_who_pins_too_much(blocked && machine_->blocked());
     look_for_dead_workers();
   }
   log::info("stopping: {} reads under way", loader_->reader().in_flight());
@@ -183,6 +185,31 @@ void StoreServer::look_for_dead_workers() {
     if (!workers_[slot]->confirmed && now - workers_[slot]->offered < kConfirmWithin) continue;
     const auto alive = files_->worker_alive(slot);
     if (alive && !*alive) drop_worker(slot, workers_[slot]->confirmed ? "is gone" : "never confirmed its slot");
+  }
+}
+
+uint64_t StoreServer::pinned_bytes(uint32_t slot) const {
+  uint64_t bytes = 0;
+  for (uint32_t entry = 0; entry < catalogue_.entries(); ++entry)
+    if (const Blob& blob = catalogue_.blob(entry); blob.kind == BlobKind::kExpert)
+      bytes += PinWord::pinned(files_->pin_word(slot, entry).load(std::memory_order_relaxed)) ? blob.length : 0;
+  return bytes;
+}
+
+/// Why the store does not take from a worker what it pins beyond its share stands in store/README.md.
+void StoreServer::name_who_pins_too_much(bool blocked) {
+  const auto now = steady_clock::now();
+  if (!blocked) not_blocked_ = now;
+  if (now - not_blocked_ < kBlockedLong) return;
+  not_blocked_ = now;
+  for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) {
+    auto& worker = workers_[slot];
+    if (!worker || !worker->confirmed || worker->named) continue;
+    const uint64_t share = files_->table().share_bytes[slot].load(std::memory_order_relaxed), pinned = pinned_bytes(slot);
+    worker->named = pinned > share;
+    if (worker->named)
+      log::warn("worker '{}' of slot {} pins {} bytes of experts, its share is {}: others wait for room until it lets go; if it does not, "
+                "stop it", worker->client, slot, pinned, share);
   }
 }
 

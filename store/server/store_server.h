@@ -42,6 +42,7 @@ class StoreServer {
     bool confirmed = false;
     TimePoint offered;
     uint64_t fetches = 0;
+    bool named = false;  ///< as one who pins more than its share
   };
   StoreServer() = default;
   Status open(StoreOptions options, const std::atomic<bool>& stop);
@@ -67,6 +68,8 @@ class StoreServer {
   void begin_read(const Action& action);
   void notify(const Action& action);
   void look_for_dead_workers();
+  void name_who_pins_too_much(bool blocked);
+  uint64_t pinned_bytes(uint32_t slot) const;
   void drop_worker(uint32_t slot, const char* why);
   StoreFigures figures() const;
 
@@ -81,7 +84,7 @@ class StoreServer {
   std::array<std::optional<Worker>, kWorkerSlotsMax> workers_;
   std::vector<uint32_t> entry_of_load_;  ///< loads are numbered from 1
   uint64_t incarnations_ = 0, epoch_ = 0;
-  TimePoint looked_{};
+  TimePoint looked_{}, not_blocked_{};
 };
 
 }  // namespace moestro::store

@@ -81,6 +81,33 @@ TEST_F(StoreProcess, StoppedWorkerKeepsItsPinAndHindersNobody) {
   EXPECT_TRUE(pack_.holds(*lease));
 }
 
+TEST_F(StoreProcess, WorkerThatPinsMoreThanItsShareIsNamed) {
+  ChildProcess store(command(pack_.dram(4)), log("store.log"));
+  ASSERT_TRUE(store.says("ready")) << store.output();
+  auto rogue = attach(), other = attach();
+  ASSERT_TRUE(rogue && other);
+  auto pins = shm::MappedFile::open(pack_.dir / "arena" / "pins" / std::to_string((*rogue)->slot()), shm::MappedFile::Access::kReadWrite, 1);
+  ASSERT_TRUE(pins) << pins.status().message();
+  const auto word = [&](uint32_t entry) -> std::atomic<uint64_t>& {
+    return reinterpret_cast<std::atomic<uint64_t>*>(pins->data() + kSharedPage)[entry];
+  };
+  for (size_t i = 0; i < 4; ++i) {  // the whole arena, twice its share
+    const uint32_t blob = pack_.experts_list[i];
+    ASSERT_TRUE((*rogue)->fetch(std::vector<uint32_t>{blob}, {}));
+    ASSERT_TRUE((*rogue)->next_arrival(kLong));
+    word(blob).store(PinWord::kPinned | 1);
+  }
+  ASSERT_TRUE((*other)->fetch(std::vector<uint32_t>{pack_.experts_list[4]}, {}));
+  EXPECT_TRUE(store.says("of slot " + std::to_string((*rogue)->slot()) + " pins " + std::to_string(4 * pack_.expert_bytes) +
+                         " bytes of experts, its share is " + std::to_string(2 * pack_.expert_bytes))) << store.output();
+  EXPECT_EQ((*other)->next_arrival(milliseconds(0)).status().code(), Code::kUnavailable) << "a wait, and nothing taken away";
+  EXPECT_TRUE(pack_.holds(*(*rogue)->try_pin(pack_.experts_list[0])));
+  for (size_t i = 0; i < 4; ++i) word(pack_.experts_list[i]).store(0);
+  const auto arrived = (*other)->next_arrival(kLong);
+  ASSERT_TRUE(arrived) << arrived.status().message();
+  EXPECT_TRUE(pack_.holds(*arrived));
+}
+
 TEST_F(StoreProcess, KilledStoreIsNoticedAndANewOneServes) {
   auto store = std::make_unique<ChildProcess>(command(pack_.dram(2)), log("store.log"));
   ASSERT_TRUE(store->says("ready")) << store->output();
