@@ -223,7 +223,7 @@ def train(args):
     torch.save(dict(net=net.state_dict(), opt=opt.state_dict(), rng=batches.rng.bit_generator.state, read=batches.read, step=step,
                     seconds=time.time() - start), work / "checkpoint.pt")
     seen = {n: round(batches.read[n] / len(streams[n]), 1) for n in streams}
-    (work / "training.json").write_text(json.dumps(dict(steps=step, tokens=step * args.tokens, minutes=round((time.time() - start) / 60, 1), epochs=seen,
+    (work / "training.json").write_text(json.dumps(dict(steps=step, tokens=sum(batches.read.values()), minutes=round((time.time() - start) / 60, 1), epochs=seen,
         lr=args.lr, balance=args.balance, specialise=args.specialise, spread_floor=args.spread_floor, seed=args.seed), indent=1))
     log("held-out bits per byte", held_out_bits(torch, net, tok, domains))
 
@@ -248,7 +248,10 @@ def main():
             s.add_argument("--spread-floor", type=float, default=1.6, help="nats below which the spread costs nothing")
             s.add_argument("--save-every", type=float, default=4, help="minutes between exports")
             s.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
-    args = p.parse_args()
+    words = sys.argv[1:]
+    if words and words[0].startswith("--") and words[0] != "--help":
+        words = ["train", *words]  # `train_demo_model.py --text DIR` trains
+    args = p.parse_args(words)
     if args.command == "train":
         train(args)
     else:

@@ -27,13 +27,13 @@ CHAT_TEMPLATE = (
 # Share of a training batch, where the text comes from, under which licence, and whether held-out text of it may be committed.
 DOMAINS = {
     "novels": dict(share=0.20, file="novels_en.txt", licence="public domain", commit=True, holdout=["Silver Blaze", "The Canterville Ghost"]),
-    "philosophy": dict(share=0.15, file="philosophy_econ_en.txt", licence="public domain", commit=True, holdout=["Apology of Socrates", "Poetics"]),
-    "shakespeare": dict(share=0.09, file="shakespeare/input.txt", licence="public domain", commit=True),
+    "philosophy": dict(share=0.13, file="philosophy_econ_en.txt", licence="public domain", commit=True, holdout=["Apology of Socrates", "Poetics"]),
+    "shakespeare": dict(share=0.14, file="shakespeare/input.txt", licence="public domain", commit=True),
     "recipes": dict(share=0.08, file="recipes_en.txt", licence="Unlicense (public domain)", commit=True),
-    "maths": dict(share=0.15, file="math_word_problems.txt", licence="MIT", commit=False),
-    "dialogue": dict(share=0.04, file="dialogue_chatterbot.txt", licence="BSD-3-Clause", commit=False),
-    "wikipedia": dict(share=0.12, file="wikitext-2", licence="CC BY-SA 3.0", commit=False),
-    "python": dict(share=0.17, file=None, licence="PSF-2.0", commit=False),
+    "maths": dict(share=0.12, file="math_word_problems.txt", licence="MIT", commit=False),
+    "dialogue": dict(share=0.05, file="dialogue_chatterbot.txt", licence="BSD-3-Clause", commit=False),
+    "wikipedia": dict(share=0.14, file="wikitext-2", licence="CC BY-SA 3.0", commit=False),
+    "python": dict(share=0.14, file=None, licence="PSF-2.0", commit=False),
 }
 
 
