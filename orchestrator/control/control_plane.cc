@@ -19,6 +19,10 @@ namespace moestro::orchestrator {
 
 using std::chrono::milliseconds;
 
+namespace {
+constexpr int kMessagesOfATurn = 1000;
+}  // namespace
+
 class ControlPlane::Loop {
  public:
   Loop(ControlOptions options, net::RouterSocket socket, int wake_fd)
@@ -142,9 +146,8 @@ void ControlPlane::Loop::run() {
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t n = read(wake_fd_, &count, sizeof count);  // non-blocking: empties it
     feed(Tick{now()});
-    take_orders();
-    if (give_up_.load()) fail_all();
     take_messages();
+    if (give_up_.load()) fail_all();
     lose_silent();
     publish();
   }
@@ -180,8 +183,10 @@ void ControlPlane::Loop::take_orders() {
   }
 }
 
+/// Busy workers must not keep what clients want waiting: orders are looked at before each message, and a turn has an end.
 void ControlPlane::Loop::take_messages() {
-  for (;;) {
+  for (int taken = 0; taken < kMessagesOfATurn; ++taken) {
+    take_orders();
     auto incoming = socket_.receive();
     if (!incoming.is_ok()) {
       log::error("control: {}", incoming.status().message());

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "orchestrator/api/tokenize_request.h"
+
 namespace moestro::orchestrator {
 namespace {
 
@@ -106,6 +108,16 @@ TEST(CompletionRequest, RefusesChats) {
                                                          {"function_call", "\"auto\""}, {"modalities", "[\"audio\"]"},
                                                          {"response_format", R"({"type":"json_object"})"}, {"prompt", "\"a\""}})
     expect_refused(std::string(R"({"messages": [{"role": "user", "content": "a"}], ")") + field + "\": " + value + "}", field, true);
+}
+
+TEST(TokenizeRequest, EachDialectHasItsDefault) {
+  const auto special = [](const char* body) { return std::get<TokenizeRequest>(read_tokenize(json::parse(body))).add_special_tokens; };
+  EXPECT_FALSE(special(R"({"content": "a"})"));
+  EXPECT_TRUE(special(R"({"content": "a", "add_special": true})"));
+  EXPECT_TRUE(special(R"({"content": "a", "add_special_tokens": true})"));
+  EXPECT_TRUE(special(R"({"prompt": "a"})"));
+  EXPECT_FALSE(special(R"({"prompt": "a", "add_special_tokens": false})"));
+  EXPECT_FALSE(special(R"({"prompt": "a", "add_special": false})"));
 }
 
 TEST(CompletionRequest, Defaults) {

@@ -1,0 +1,147 @@
+// /v1/completions and /v1/chat/completions, from the body to the answer.
+
+#include <gmock/gmock.h>
+
+#include "tests/orchestrator/api_fixture.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+using namespace testing;
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class CompletionTest : public ApiTest {
+ protected:
+  CompletionTest() { join(); }
+  /// The first choice of an answer that must be good.
+  json choice(const json& body, const std::string& path = "/v1/completions") {
+    const auto exchange = complete(body, path);
+    EXPECT_EQ(exchange->status, 200) << exchange->body;
+    answer_ = exchange->json();
+    return answer_["choices"].at(0);
+  }
+  json answer_;
+};
+
+TEST_F(CompletionTest, AnAnswerHasItsTextAndItsUsage) {
+  says_ = {"xyz and more"};
+  const json c = choice({{"model", "m"}, {"prompt", "ab"}, {"max_tokens", 3}});
+  EXPECT_EQ(c, (json{{"index", 0}, {"text", "xyz"}, {"finish_reason", "length"}, {"logprobs", nullptr}}));
+  EXPECT_EQ(answer_["object"], "text_completion");
+  EXPECT_EQ(answer_["model"], "m");
+  EXPECT_THAT(answer_["id"].get<std::string>(), StartsWith("cmpl-"));
+  EXPECT_EQ(answer_["usage"], (json{{"prompt_tokens", 2}, {"completion_tokens", 3}, {"total_tokens", 5}}));
+}
+
+TEST_F(CompletionTest, TheEndTokenEndsItAndHasNoText) {
+  says_ = {"hi"};
+  const json c = choice({{"prompt", "ab"}, {"max_tokens", 30}});
+  EXPECT_EQ(c["text"], "hi");
+  EXPECT_EQ(c["finish_reason"], "stop");
+  EXPECT_EQ(answer_["usage"]["completion_tokens"], 3) << "the end token was sampled";
+}
+
+TEST_F(CompletionTest, TheEndTokenIsPassedOverOnRequest) {
+  says_ = {"hi"};
+  const json c = choice({{"prompt", "ab"}, {"max_tokens", 4}, {"ignore_eos", true}, {"return_token_ids", true}});
+  EXPECT_EQ(c["finish_reason"], "length");
+  EXPECT_EQ(c["token_ids"], (json{'h', 'i', kEnd, kEnd}));
+  EXPECT_EQ(c["text"], "hi");
+}
+
+TEST_F(CompletionTest, AStopStringAcrossTokensEndsTheText) {
+  says_ = {"ab ENDcd"};
+  const json c = choice({{"prompt", "x"}, {"max_tokens", 30}, {"stop", {"zzz", "END"}}});
+  EXPECT_EQ(c["text"], "ab ");
+  EXPECT_EQ(c["finish_reason"], "stop");
+  EXPECT_EQ(answer_["usage"]["completion_tokens"], 6) << "up to the token that completed it";
+}
+
+TEST_F(CompletionTest, EveryPromptHasNChoices) {
+  says_ = {"one", "two"};
+  choice({{"prompt", {"a", {98, 99}}}, {"n", 2}, {"max_tokens", 3}, {"echo", true}});
+  ASSERT_EQ(answer_["choices"].size(), 4u);
+  const std::vector<std::string> texts = {"aone", "atwo", "bcone", "bctwo"};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(answer_["choices"][i]["index"], i);
+    EXPECT_EQ(answer_["choices"][i]["text"], texts[i]);
+  }
+  EXPECT_EQ(answer_["usage"], (json{{"prompt_tokens", 3}, {"completion_tokens", 12}, {"total_tokens", 15}})) << "a prompt counts once";
+}
+
+TEST_F(CompletionTest, LogprobsOfSampledTokens) {
+  says_ = {"xy"};
+  const json c = choice({{"prompt", "ab"}, {"max_tokens", 2}, {"logprobs", 2}});
+  EXPECT_EQ(c["logprobs"], json::parse(R"({"tokens": ["x", "y"], "token_logprobs": [-0.25, -0.25], "text_offset": [0, 1],
+    "top_logprobs": [{"x": -0.25, "y": -1.25}, {"y": -0.25, "z": -1.25}]})"));
+}
+
+TEST_F(CompletionTest, ScoringAPrompt) {
+  const json c = choice({{"prompt", "abc"}, {"max_tokens", 0}, {"echo", true}, {"logprobs", 1}});
+  EXPECT_EQ(c["text"], "abc");
+  EXPECT_EQ(c["finish_reason"], "length");
+  EXPECT_EQ(c["logprobs"], json::parse(R"({"tokens": ["a", "b", "c"], "token_logprobs": [null, -0.5, -0.5], "text_offset": [0, 1, 2],
+    "top_logprobs": [null, {"b": -0.5}, {"c": -0.5}]})"));
+  EXPECT_EQ(answer_["usage"], (json{{"prompt_tokens", 3}, {"completion_tokens", 0}, {"total_tokens", 3}}));
+}
+
+TEST_F(CompletionTest, ScoringAPromptAndGoingOn) {
+  says_ = {"de"};
+  const json c = choice({{"prompt", "abc"}, {"max_tokens", 2}, {"echo", true}, {"logprobs", 0}});
+  EXPECT_EQ(c["text"], "abcde");
+  EXPECT_EQ(c["logprobs"]["tokens"], (json{"a", "b", "c", "d", "e"}));
+  EXPECT_EQ(c["logprobs"]["token_logprobs"], (json{nullptr, -0.5, -0.5, -0.25, -0.25}));
+  EXPECT_EQ(c["logprobs"]["text_offset"], (json{0, 1, 2, 3, 4}));
+  EXPECT_EQ(c["logprobs"]["top_logprobs"], (json{nullptr, json::object(), json::object(), json::object(), json::object()}));
+}
+
+TEST_F(CompletionTest, ScoringASinglePromptTokenGivesNothingToScore) {
+  const json c = choice({{"prompt", "a"}, {"max_tokens", 0}, {"echo", true}, {"logprobs", 1}});
+  EXPECT_EQ(c["logprobs"]["token_logprobs"], json::array({nullptr}));
+}
+
+TEST_F(CompletionTest, ScoringFillsTheContext) {
+  const json c = choice({{"prompt", std::string(kContext, 'a')}, {"max_tokens", 0}, {"echo", true}, {"logprobs", 1}});
+  EXPECT_EQ(c["logprobs"]["tokens"].size(), static_cast<size_t>(kContext));
+}
+
+TEST_F(CompletionTest, MaxTokensIsCutToTheContext) {
+  says_ = {std::string(100, 'x')};
+  const json c = choice({{"prompt", std::string(60, 'a')}, {"max_tokens", 30}});
+  EXPECT_EQ(c["text"], "xxxx");
+  EXPECT_EQ(c["finish_reason"], "length");
+}
+
+TEST_F(CompletionTest, ChatAppliesTheTemplate) {
+  says_ = {"yes"};
+  const json c = choice({{"messages", {{{"role", "user"}, {"content", "hi"}}}}}, "/v1/chat/completions");
+  EXPECT_EQ(c["message"], (json{{"role", "assistant"}, {"content", "yes"}}));
+  EXPECT_EQ(c["finish_reason"], "stop");
+  EXPECT_EQ(answer_["object"], "chat.completion");
+  EXPECT_THAT(answer_["id"].get<std::string>(), StartsWith("chatcmpl-"));
+  EXPECT_EQ(answer_["usage"]["prompt_tokens"], 7) << "u:hi a:";
+}
+
+TEST_F(CompletionTest, ChatLogprobs) {
+  says_ = {"x"};
+  const json c = choice({{"messages", {{{"role", "user"}, {"content", "hi"}}}}, {"logprobs", true}, {"top_logprobs", 2}, {"max_tokens", 1}},
+                        "/v1/chat/completions");
+  EXPECT_EQ(c["logprobs"]["content"], json::parse(R"([{"token": "x", "logprob": -0.25, "bytes": [120], "top_logprobs":
+    [{"token": "x", "logprob": -0.25, "bytes": [120]}, {"token": "y", "logprob": -1.25, "bytes": [121]}]}])"));
+}
+
+TEST_F(CompletionTest, SamplingReachesTheWorker) {
+  const auto exchange = post("/v1/completions", {{"prompt", "ab"}, {"temperature", 0.5}, {"top_p", 0.75}, {"top_k", 9}, {"min_p", 0.25},
+                                                 {"seed", 11}, {"logprobs", 3}, {"max_tokens", 1}});
+  const Plan plan = worker_.hear_plan();
+  const Sampling& s = plan.sequences.at(0).sampling;
+  EXPECT_EQ(plan.sequences[0].tokens, (std::vector<TokenId>{'a', 'b'}));
+  EXPECT_EQ(std::tuple(s.temperature, s.top_p, s.top_k, s.min_p, s.seed, s.logprobs), std::tuple(0.5f, 0.75f, 9, 0.25f, 11u, 3));
+  worker_.answer(compute_texts(plan));
+  finish(*exchange);
+}
+
+}  // namespace
+}  // namespace moestro::orchestrator
