@@ -1,16 +1,16 @@
 #include "orchestrator/api/choice.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace moestro::orchestrator {
 
 Choice::Choice(const Tokenizer& tokenizer, const std::vector<std::string>* stop, std::span<const TokenId> prompt, size_t text_before)
-    : decoder_(tokenizer, /*skip_special=*/true), stop_(stop), decoded_(text_before) {
-  decoder_.prime(prompt);
-}
+    : decoder_(tokenizer, /*skip_special=*/true), prompt_(prompt), stop_(stop), decoded_(text_before) {}
 
 bool Choice::push(SampledToken token) {
   if (stopped_) return true;
+  if (!prompt_.empty()) decoder_.prime(std::exchange(prompt_, {}));
   ++count_;
   tokens_.push_back({token.id, std::move(token.score), true, decoded_});
   const std::string text = decoder_.push(token.id);

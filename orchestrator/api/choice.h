@@ -19,6 +19,7 @@ struct ScoredToken {
 
 class Choice {
  public:
+  /// `stop` and `prompt` outlive it. The prompt is looked at when the first token comes.
   Choice(const Tokenizer& tokenizer, const std::vector<std::string>* stop, std::span<const TokenId> prompt, size_t text_before);
 
   /// Takes a sampled token. True if its text completed a stop string: the sequence is to end.
@@ -34,6 +35,7 @@ class Choice {
  private:
   bool scan(bool last);
   StreamDecoder decoder_;
+  std::span<const TokenId> prompt_;  ///< not yet seen by the decoder; then empty
   const std::vector<std::string>* stop_;
   std::string held_;       ///< decoded, but might begin a stop string
   std::string ready_;
