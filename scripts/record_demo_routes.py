@@ -35,8 +35,8 @@ def post(url, path, body):
 
 def record(domain, binary, pack, requests, trace):
     with tempfile.TemporaryDirectory(prefix="moestro-routes-", dir="/tmp") as run:
-        up = subprocess.Popen([binary / "moestro", "up", "--model", pack, "--http", "127.0.0.1:0", "--run-dir", run + "/run", "--arena-dir", run + "/arena",
-                               "--trace", trace], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        up = subprocess.Popen([binary / "moestro", "up", "--model", pack, "--name", "demo", "--http", "127.0.0.1:0", "--run-dir", run + "/run",
+                               "--arena-dir", run + "/arena", "--trace", trace], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         line = up.stdout.readline()
         if not line.startswith("ready "):
             raise SystemExit("error: moestro up did not start")
