@@ -41,6 +41,7 @@ SequenceRequest Completion::sequence_request(const Line& line) const {
   s.prompt = line.prompt.ids;
   const int64_t room = context_.context_max - static_cast<int64_t>(line.prompt.ids.size());
   s.tokens_max = std::min(request_.max_tokens.value_or(room), room);
+  s.open_ended = !request_.max_tokens;
   s.sampling = Sampling{static_cast<float>(request_.temperature), static_cast<int32_t>(request_.top_k), static_cast<float>(request_.top_p),
                         static_cast<float>(request_.min_p), seed_, line.choice_number, request_.logprobs};
   s.score_top = line.scores_prompt ? request_.logprobs : -1;

@@ -173,6 +173,10 @@ std::optional<ApiError> Service::check_lengths(const CompletionRequest& request,
     e.n_ctx = context;
     return e;
   }
+  if (const size_t sequences = prompts.size() * static_cast<size_t>(request.n); sequences > control_.queue_max())
+    return bad_request("'prompt' and 'n' make " + std::to_string(sequences) + " sequences; at most " + std::to_string(control_.queue_max()) +
+                           " may wait at once (orchestrator.queue_max); send several requests",
+                       field);
   if (request.max_tokens && *request.max_tokens > context)
     return bad_request("'max_tokens' is " + std::to_string(*request.max_tokens) + "; the model's context is " + std::to_string(context),
                        "max_tokens");
@@ -180,11 +184,12 @@ std::optional<ApiError> Service::check_lengths(const CompletionRequest& request,
 }
 
 void Service::health(const Call& call) const {
-  if (control_.has_worker()) return call.exchange->respond(200, kJson, R"({"status":"ok"})");
+  const bool draining = control_.draining();
+  if (control_.has_worker() && !draining) return call.exchange->respond(200, kJson, R"({"status":"ok"})");
   ApiError e;
   e.http_status = 503;
   e.type = "unavailable_error";
-  e.message = !control_.had_worker() ? "Loading model" : "no worker: the last one is gone, and none has replaced it yet";
+  e.message = draining ? "the server is shutting down" : !control_.had_worker() ? "Loading model" : "no worker: the last one is gone, and none has replaced it yet";
   refuse(call.exchange, e);
 }
 

@@ -47,8 +47,14 @@ class ControlPlane::Loop {
     const std::lock_guard lock(mutex_);
     return snapshot_;
   }
+  int64_t context_max() const { return context_max_.load(); }
   bool has_worker() const { return worker_count_.load() > 0; }
   bool had_worker() const { return had_worker_.load(); }
+  bool draining() const {
+    const std::lock_guard lock(mutex_);
+    return draining_;
+  }
+  size_t queue_max() const { return options_.queue_max; }
 
  private:
   struct Order {
@@ -59,6 +65,7 @@ class ControlPlane::Loop {
   struct Peer {
     std::string identity, name, device;
     uint64_t kv_epoch = 0, plans = 0;
+    int64_t context_max = 0;  ///< the longest sequence it can hold
     Nanos heard{0};
     bool unreachable = false;  ///< a message could not be sent to it
   };
@@ -81,6 +88,7 @@ class ControlPlane::Loop {
   void act(Action action);
   void end_sequence(SequenceId id, SequenceEvent event);
   void publish();
+  void publish_context();
 
   const ControlOptions options_;
   net::RouterSocket socket_;
@@ -98,6 +106,7 @@ class ControlPlane::Loop {
   std::atomic<uint64_t> next_id_{1};
   std::atomic<bool> stop_{false}, give_up_{false};
   std::atomic<size_t> worker_count_{0};
+  std::atomic<int64_t> context_max_{0};
   std::atomic<bool> had_worker_{false};
   mutable std::mutex mutex_;
   std::condition_variable idle_;
@@ -250,8 +259,10 @@ void ControlPlane::Loop::on_registration(const std::string& identity, const Regi
   }
   const WorkerId id{next_worker_++};
   pack_identity_ = r.pack_identity;
-  peers_.emplace(id, Peer{identity, r.name, r.device, r.kv_epoch, 0, now()});
+  const int64_t kv_tokens = static_cast<int64_t>(r.limits.kv_blocks) * r.limits.kv_block_tokens;
+  peers_.emplace(id, Peer{identity, r.name, r.device, r.kv_epoch, 0, std::min<int64_t>(r.limits.context_max, kv_tokens), now()});
   worker_count_.store(peers_.size());
+  publish_context();
   had_worker_.store(true);
   log::info("control: worker {} joined ({}, {} KV blocks of {} tokens)", r.name, r.device, r.limits.kv_blocks,
             r.limits.kv_block_tokens);
@@ -277,6 +288,7 @@ void ControlPlane::Loop::lose(WorkerId id, const std::string& why) {
   log::warn("control: worker {} is gone: {}", it->second.name, why);
   peers_.erase(it);
   worker_count_.store(peers_.size());
+  publish_context();
   ++totals_.workers_lost;
   feed(WorkerLost{id});
 }
@@ -326,6 +338,13 @@ void ControlPlane::Loop::end_sequence(SequenceId id, SequenceEvent event) {
   if (--sequences_ == 0) idle_.notify_all();
 }
 
+/// While no worker is there, the last one's stands: its successor will most likely be like it.
+void ControlPlane::Loop::publish_context() {
+  int64_t most = 0;
+  for (const auto& [id, peer] : peers_) most = std::max(most, peer.context_max);
+  if (most > 0) context_max_.store(most);
+}
+
 void ControlPlane::Loop::publish() {
   ++totals_.turns;
   totals_.waiting = scheduler_.waiting();
@@ -357,8 +376,11 @@ Status ControlPlane::submit(SequenceRequest request, Sink sink) { return loop_->
 void ControlPlane::cancel(SequenceId id) { loop_->cancel(id); }
 SequenceId ControlPlane::next_sequence_id() { return loop_->next_id(); }
 ControlSnapshot ControlPlane::snapshot() const { return loop_->snapshot(); }
+int64_t ControlPlane::context_max() const { return loop_->context_max(); }
 bool ControlPlane::has_worker() const { return loop_->has_worker(); }
 bool ControlPlane::had_worker() const { return loop_->had_worker(); }
+bool ControlPlane::draining() const { return loop_->draining(); }
+size_t ControlPlane::queue_max() const { return loop_->queue_max(); }
 void ControlPlane::drain(milliseconds limit) { loop_->drain(limit); }
 
 }  // namespace moestro::orchestrator

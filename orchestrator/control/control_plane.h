@@ -63,6 +63,10 @@ class ControlPlane {
   bool has_worker() const;
   /// Whether a worker has ever been there. Until then there is nothing to wait for but the start.
   bool had_worker() const;
+  bool draining() const;
+  /// The longest sequence that any worker can hold: its context, or its KV cache. 0 before the first has come.
+  int64_t context_max() const;
+  size_t queue_max() const;
   /// Refuses new sequences, waits until the others are done or `limit` has passed; those that are left then fail. From any thread but a sink's.
   void drain(std::chrono::milliseconds limit);
 

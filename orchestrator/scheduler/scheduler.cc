@@ -25,6 +25,8 @@ struct Scheduler::Sequence {
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   int64_t prompt() const { return static_cast<int64_t>(request.prompt.size()); }
   bool samples() const { return request.tokens_max > 0; }
+  /// Tokens that a worker must have room for, alone with this sequence.
+  int64_t least_room() const { return request.open_ended ? length() + 1 : prompt() + request.tokens_max; }
 };
 
 struct Scheduler::Worker {
@@ -36,6 +38,8 @@ struct Scheduler::Worker {
   std::vector<SequenceId> planned;
   std::vector<SequenceId> released;
 
+  /// The longest sequence that it can hold.
+  int64_t length_max() const { return std::min<int64_t>(limits.context_max, int64_t{kv.total()} * limits.kv_block_tokens); }
   int64_t load() const {
     int64_t tokens = 0;
     for (const Sequence* s : running) tokens += 1 + s->length() - s->computed;
@@ -158,7 +162,7 @@ void Scheduler::fail(Sequence& s, Status error) {
 Scheduler::Worker* Scheduler::least_loaded_with_room(const Sequence& s) {
   Worker* best = nullptr;
   for (const auto& [id, w] : workers_) {
-    if (w->running.size() >= w->limits.step_sequences_max) continue;
+    if (s.least_room() > w->length_max() || w->running.size() >= w->limits.step_sequences_max) continue;
     if (w->kv.needed(s.length() + 1) > w->kv.free()) continue;
     if (best == nullptr || w->load() < best->load()) best = w.get();
   }
@@ -168,13 +172,10 @@ Scheduler::Worker* Scheduler::least_loaded_with_room(const Sequence& s) {
 void Scheduler::admit() {
   while (!waiting_.empty() && !workers_.empty()) {
     Sequence& s = *waiting_.front();
-    const int64_t most = s.prompt() + s.request.tokens_max;
-    const bool fits_somewhere = std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
-      const Worker& w = *entry.second;
-      return most <= w.limits.context_max && w.kv.needed(most) <= w.kv.total();
-    });
+    const bool fits_somewhere = std::any_of(workers_.begin(), workers_.end(),
+                                            [&](const auto& entry) { return s.least_room() <= entry.second->length_max(); });
     if (!fits_somewhere) {
-      fail(s, invalid_argument("prompt and max_tokens together are " + std::to_string(most) +
+      fail(s, invalid_argument("prompt and max_tokens together are " + std::to_string(s.least_room()) +
                         " tokens, more than any worker's KV cache or context holds; lower max_tokens or start workers with more --kv-tokens"));
       continue;
     }
@@ -332,7 +333,7 @@ bool Scheduler::finished(Worker& worker, Sequence& s) {
   if (sampled == 0) return false;
   const bool eos = !s.request.ignore_eos &&
                    std::find(options_.eos_ids.begin(), options_.eos_ids.end(), s.tokens.back()) != options_.eos_ids.end();
-  const bool full = sampled >= s.request.tokens_max || s.length() >= worker.limits.context_max;
+  const bool full = sampled >= s.request.tokens_max || s.length() >= worker.length_max();
   if (!eos && !full) return false;
   actions_.push_back(Finished{s.request.id, eos ? FinishReason::kStop : FinishReason::kLength});
   return true;

@@ -29,6 +29,7 @@ struct SequenceRequest {
   SequenceId id;
   std::vector<TokenId> prompt;  ///< at least one token
   int64_t tokens_max = 0;       ///< sampled tokens; 0: only score the prompt
+  bool open_ended = false;      ///< tokens_max is nobody's wish: fewer will do where a worker holds no more
   Sampling sampling;
   int32_t score_top = -1;       ///< >= 0: log-probabilities of the prompt's tokens, and the n best
   bool ignore_eos = false;

@@ -171,6 +171,7 @@ TEST_F(FailingTest, ShuttingDownIsSaid) {
   EXPECT_TRUE(without_done(*streamed).back().contains("error"));
   const auto late = post("/v1/completions", {{"prompt", "ab"}});
   EXPECT_EQ(late->status, 503);
+  EXPECT_THAT(send("GET", "/health")->body, HasSubstr("shutting down"));
 }
 
 }  // namespace

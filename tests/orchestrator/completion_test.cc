@@ -124,6 +124,15 @@ TEST_F(CompletionTest, ChatAppliesTheTemplate) {
   EXPECT_EQ(answer_["usage"]["prompt_tokens"], 7) << "u:hi a:";
 }
 
+TEST_F(CompletionTest, AChatWithoutALimitTakesWhatItsWorkerHas) {
+  worker_.join({.model = "m", .epoch = 2, .limits = {.kv_blocks = 3, .kv_block_tokens = 4, .context_max = 64, .step_tokens_max = 64, .step_sequences_max = 4}});
+  says_ = {std::string(100, 'x')};
+  const json c = choice({{"messages", {{{"role", "user"}, {"content", "hi"}}}}}, "/v1/chat/completions");
+  EXPECT_EQ(c["message"]["content"], "xxxxx") << "12 positions, 7 of them the prompt's";
+  EXPECT_EQ(c["finish_reason"], "length");
+  EXPECT_EQ(complete({{"prompt", "a"}, {"max_tokens", 12}})->status, 400) << "who says how many gets as many or none";
+}
+
 TEST_F(CompletionTest, ChatLogprobs) {
   says_ = {"x"};
   const json c = choice({{"messages", {{{"role", "user"}, {"content", "hi"}}}}, {"logprobs", true}, {"top_logprobs", 2}, {"max_tokens", 1}},

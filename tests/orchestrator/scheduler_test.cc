@@ -281,6 +281,36 @@ TEST(Scheduler, WhatCanNeverFitIsRefusedAndDoesNotBlockOthers) {
   EXPECT_TRUE(sim.heard()[2].finished.has_value());
 }
 
+TEST(Scheduler, ASequenceGoesToAWorkerThatHoldsAllOfIt) {
+  Simulation sim(1);
+  sim.join({.kv_blocks = 8, .kv_block_tokens = 4, .context_max = 200, .step_tokens_max = 40, .step_sequences_max = 5});
+  sim.join({.kv_blocks = 40, .kv_block_tokens = 4, .context_max = 200, .step_tokens_max = 40, .step_sequences_max = 5});
+  sim.submit(request(1, 20, 40));
+  ASSERT_EQ(sim.plans().size(), 1u);
+  EXPECT_EQ(sim.plans()[0].worker, WorkerId{2}) << "the first is as idle, but too small";
+  sim.finish_all();
+  sim.expect_right_answers();
+}
+
+TEST(Scheduler, OpenEndedSequencesEndWhereTheirWorkerIsFull) {
+  Simulation sim(1);
+  sim.join({.kv_blocks = 5, .kv_block_tokens = 4, .context_max = 200, .step_tokens_max = 40, .step_sequences_max = 5});
+  for (uint64_t id = 1; id <= 2; ++id) {  // together they do not fit: one is sent back again and again
+    SequenceRequest r = request(id, 6, 150);
+    r.open_ended = true;
+    sim.submit(std::move(r));
+  }
+  sim.finish_all();
+  for (uint64_t id = 1; id <= 2; ++id) {
+    EXPECT_EQ(sim.heard()[id].finished, FinishReason::kLength);
+    EXPECT_EQ(sim.heard()[id].sampled.size(), 14u);
+  }
+  SequenceRequest whole = request(3, 20, 150);
+  whole.open_ended = true;
+  sim.submit(std::move(whole));
+  EXPECT_TRUE(sim.heard()[3].failed.has_value()) << "no room for a single token more";
+}
+
 TEST(Scheduler, ASequenceThatKillsItsWorkersIsGivenUp) {
   Simulation sim(1);
   sim.submit(request(1, 8, 4));
