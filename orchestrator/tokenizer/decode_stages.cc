@@ -7,14 +7,21 @@
 namespace moestro::tok {
 namespace {
 
+template <typename Stage>
+std::unique_ptr<DecodeStage> copy_of(const Stage& stage) {
+  return std::make_unique<Stage>(stage);
+}
+
 class PassStage : public DecodeStage {
  public:
+  std::unique_ptr<DecodeStage> clone() const override { return copy_of(*this); }
   void push(std::string_view token, std::vector<std::string>& out) override { out.emplace_back(token); }
   void finish(std::vector<std::string>&) override {}
 };
 
 class JoinStage : public PassStage {
  public:
+  std::unique_ptr<DecodeStage> clone() const override { return copy_of(*this); }
   void push(std::string_view token, std::vector<std::string>& out) override {
     out.push_back(first_ ? std::string(token) : " " + std::string(token));
     first_ = false;
@@ -26,6 +33,7 @@ class JoinStage : public PassStage {
 
 class ByteLevelStage : public DecodeStage {
  public:
+  std::unique_ptr<DecodeStage> clone() const override { return copy_of(*this); }
   void push(std::string_view token, std::vector<std::string>& out) override {
     std::string text;
     lossy_.push(bytes_of_byte_level(token), text);
@@ -44,6 +52,7 @@ class ByteLevelStage : public DecodeStage {
 // A run of byte tokens is text if it is UTF-8 as a whole, else one U+FFFD per byte; so it waits for its end.
 class ByteFallbackStage : public DecodeStage {
  public:
+  std::unique_ptr<DecodeStage> clone() const override { return copy_of(*this); }
   void push(std::string_view token, std::vector<std::string>& out) override {
     if (const int byte = byte_of_fallback_token(token); byte >= 0) {
       run_ += static_cast<char>(byte);
@@ -61,6 +70,13 @@ class ByteFallbackStage : public DecodeStage {
     }
     run_.clear();
   }
+  // Bytes that later ones may still complete stay; so does a broken run, which breaks what joins it.
+  void settle(std::vector<std::string>& out) override {
+    const size_t whole = run_.size() - unfinished_utf8_bytes(run_);
+    if (find_invalid_utf8(run_.substr(0, whole)) != std::string_view::npos || whole == 0) return;
+    out.push_back(run_.substr(0, whole));
+    run_.erase(0, whole);
+  }
 
  private:
   std::string run_;
@@ -69,6 +85,7 @@ class ByteFallbackStage : public DecodeStage {
 class MetaspaceStage : public PassStage {
  public:
   explicit MetaspaceStage(const Decoder::Metaspace& spec) : spec_(spec) {}
+  std::unique_ptr<DecodeStage> clone() const override { return copy_of(*this); }
   void push(std::string_view token, std::vector<std::string>& out) override {
     const bool drop = first_ && spec_.drop_first;
     first_ = false;
@@ -93,6 +110,7 @@ class MetaspaceStage : public PassStage {
 class StripTokenStage : public PassStage {
  public:
   explicit StripTokenStage(const Decoder::Strip& spec) : spec_(spec) {}
+  std::unique_ptr<DecodeStage> clone() const override { return copy_of(*this); }
   void push(std::string_view token, std::vector<std::string>& out) override {
     for (size_t n = 0; n < spec_.start && token.starts_with(spec_.content); ++n)
       token.remove_prefix(spec_.content.size());
@@ -109,6 +127,7 @@ class StripTokenStage : public PassStage {
 class StripTextStage : public DecodeStage {
  public:
   explicit StripTextStage(const Decoder::Strip& spec) : spec_(spec), to_strip_(spec.start) {}
+  std::unique_ptr<DecodeStage> clone() const override { return copy_of(*this); }
   void push(std::string_view chunk, std::vector<std::string>& out) override {
     while (to_strip_ > 0 && chunk.starts_with(spec_.content)) {
       chunk.remove_prefix(spec_.content.size());
@@ -148,6 +167,7 @@ std::string replaced(const Replacer& spec, std::string_view text) {
 class ReplaceTokenStage : public PassStage {
  public:
   explicit ReplaceTokenStage(const Replacer& spec) : spec_(spec) {}
+  std::unique_ptr<DecodeStage> clone() const override { return copy_of(*this); }
   void push(std::string_view token, std::vector<std::string>& out) override {
     out.push_back(replaced(spec_, token));
   }
@@ -161,6 +181,7 @@ class ReplaceTokenStage : public PassStage {
 class ReplaceTextStage : public DecodeStage {
  public:
   explicit ReplaceTextStage(const Replacer& spec) : spec_(spec) {}
+  std::unique_ptr<DecodeStage> clone() const override { return copy_of(*this); }
   void push(std::string_view chunk, std::vector<std::string>& out) override {
     held_ += chunk;
     if (!spec_.regex.empty()) return;

@@ -149,6 +149,22 @@ std::string DecodeStream::push(std::string_view token) {
   return run({std::string(token)}, 0);
 }
 
+std::string DecodeStream::settle() {
+  std::string text;
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    std::vector<std::string> whole;
+    stages_[i]->settle(whole);
+    text += run(std::move(whole), i + 1);
+  }
+  return text;
+}
+
+std::string DecodeStream::held() const {
+  DecodeStream copy;
+  for (const auto& stage : stages_) copy.stages_.push_back(stage->clone());
+  return copy.finish();
+}
+
 std::string DecodeStream::finish() {
   std::string text;
   for (size_t i = 0; i < stages_.size(); ++i) {

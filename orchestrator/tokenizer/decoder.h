@@ -54,6 +54,9 @@ class DecodeStage {
   virtual ~DecodeStage() = default;
   virtual void push(std::string_view token, std::vector<std::string>& out) = 0;
   virtual void finish(std::vector<std::string>& out) = 0;
+  /// Hands on what is held and whole: whoever reads the text so far takes it as said, whatever follows.
+  virtual void settle(std::vector<std::string>&) {}
+  virtual std::unique_ptr<DecodeStage> clone() const = 0;
 };
 
 /// `fused`: what comes in are chunks of one text, no longer single tokens.
@@ -65,8 +68,13 @@ class DecodeStream {
   explicit DecodeStream(const Decoder& decoder);
   std::string push(std::string_view token);
   std::string finish();
+  /// The text that whole characters make certain where a reader takes the text so far as said.
+  std::string settle();
+  /// What finish would give now.
+  std::string held() const;
 
  private:
+  DecodeStream() = default;
   std::string run(std::vector<std::string> tokens, size_t first_stage);
   std::vector<std::unique_ptr<DecodeStage>> stages_;
 };

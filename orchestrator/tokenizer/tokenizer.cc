@@ -192,16 +192,32 @@ StreamDecoder::~StreamDecoder() = default;
 StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
 StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
 
-void StreamDecoder::prime(std::span<const TokenId> context) {
+std::string StreamDecoder::prime(std::span<const TokenId> context) {
   for (const TokenId id : context) push(id);
+  stream_->settle();
+  return said_ = stream_->held();
+}
+
+/// What the stream held when the context ended comes out with a later token. Where it comes out as it was read
+/// at the context's end it is dropped; where later tokens have made it something else, a character completed,
+/// it is news.
+std::string StreamDecoder::without_said(std::string text) {
+  if (said_.empty() || text.empty()) return text;
+  if (std::string_view(said_).starts_with(text)) {
+    said_.erase(0, text.size());
+    return {};
+  }
+  if (text.starts_with(said_)) text.erase(0, said_.size());
+  said_.clear();
+  return text;
 }
 
 std::string StreamDecoder::push(TokenId id) {
-  return data_->skips(id, skip_special_) ? std::string() : stream_->push(data_->tokens[id]);
+  return data_->skips(id, skip_special_) ? std::string() : without_said(stream_->push(data_->tokens[id]));
 }
 
 std::string StreamDecoder::finish() {
-  return stream_->finish();
+  return without_said(stream_->finish());
 }
 
 }  // namespace moestro

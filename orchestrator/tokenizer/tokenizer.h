@@ -66,9 +66,14 @@ class StreamDecoder {
   StreamDecoder(StreamDecoder&&) noexcept;
   StreamDecoder& operator=(StreamDecoder&&) noexcept;
 
-  /// Tokens that come before the text wanted (the prompt): their own text is dropped, but what follows is
-  /// decoded as their continuation, so that a leading space which only starts of texts lose is kept.
-  void prime(std::span<const TokenId> context);
+  /// Tokens that come before the text wanted (the prompt): what follows is decoded as their continuation, so
+  /// that a leading space which only starts of texts lose is kept, but what decode(context) shows is not
+  /// given again. Returns the end of decode(context) that what follows could still change, such as U+FFFD for
+  /// the first bytes of a character: where it does change, the changed text is given whole. At most once,
+  /// before any push.
+  std::string prime(std::span<const TokenId> context);
+  /// After prime: what prime returned is wanted after all and comes with the text, changed or not.
+  void give_unsettled() { said_.clear(); }
   /// The text that `id` makes certain; often empty.
   std::string push(TokenId id);
   /// The rest. Nothing may be pushed afterwards.
@@ -76,7 +81,9 @@ class StreamDecoder {
 
  private:
   std::shared_ptr<const tok::TokenizerData> data_;
+  std::string without_said(std::string text);
   std::unique_ptr<tok::DecodeStream> stream_;
+  std::string said_;  ///< the end of the context's text, as far as the stream has not given it yet
   bool skip_special_;
 };
 

@@ -43,6 +43,23 @@ size_t find_invalid_utf8(std::string_view bytes) {
   return std::string_view::npos;
 }
 
+size_t unfinished_utf8_bytes(std::string_view bytes) {
+  for (size_t n = 1; n <= 3 && n <= bytes.size(); ++n) {
+    const std::string_view end = bytes.substr(bytes.size() - n);
+    const auto lead = static_cast<unsigned char>(end[0]);
+    if (is_continuation(lead)) continue;
+    if (announced_length(lead) <= n) return 0;
+    return n == 1 || second_byte_fits(lead, static_cast<unsigned char>(end[1])) ? n : 0;
+  }
+  return 0;
+}
+
+size_t count_code_points(std::string_view text) {
+  size_t n = 0;
+  for (const char c : text) n += !is_continuation(static_cast<unsigned char>(c));
+  return n;
+}
+
 CodePoint code_point_at(std::string_view text, size_t pos) {
   const auto byte = [&](size_t k) {
     return static_cast<char32_t>(static_cast<unsigned char>(text[pos + k]));

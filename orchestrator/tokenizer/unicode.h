@@ -12,6 +12,11 @@ inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 /// The position of the first byte that is not valid UTF-8, or npos.
 size_t find_invalid_utf8(std::string_view bytes);
 
+/// How many bytes at the end begin a character that more bytes could complete; 0 to 3.
+size_t unfinished_utf8_bytes(std::string_view bytes);
+/// The characters that begin in `text`, which may end, but not begin, inside one.
+size_t count_code_points(std::string_view text);
+
 struct CodePoint {
   char32_t value;
   size_t bytes;
