@@ -85,6 +85,8 @@ class BadRequests(unittest.TestCase):
         self.assertEqual(self.cluster.request("GET", "/v1/nothing")[0], 404)
         self.assertIn(self.cluster.request("GET", "/v1/completions")[0], (404, 405))
         self.assertEqual(self.cluster.request("POST", "/tokenize", {"content": 5})[0], 400)
+        status, answer = self.cluster.request("GET", "/v1/models/gpt-99")
+        self.assertEqual((status, answer["error"]["code"]), (404, "model_not_found"))
 
     def test_garbage_on_the_socket(self):
         for junk in (b"\x00" * 4096, b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999999\r\n\r\n"):

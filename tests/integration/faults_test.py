@@ -69,6 +69,45 @@ class Faults(unittest.TestCase):
             stormy = self.run_streams(cluster, 48, lambda: os.kill(victim, signal.SIGKILL))
             self.assertEqual(stormy, calm)
 
+    def test_a_request_that_waits_for_a_worker_in_vain_is_told(self):
+        with Cluster(self.pack, "--worker-wait", "1s") as cluster:
+            self.assertEqual(cluster.request("GET", "/v1/models/pack")[0], 200)
+            worker = cluster.children("moestro-worker")[0]
+            os.kill(worker, signal.SIGSTOP)
+            try:
+                status, answer = cluster.request("POST", "/v1/completions", {"prompt": "a", "max_tokens": 4})
+                self.assertEqual(status, 503, answer)
+                self.assertIn("no worker has been there for", answer["error"]["message"])
+                self.assertEqual(cluster.request("GET", "/health")[0], 503)
+            finally:
+                os.kill(worker, signal.SIGCONT)
+            cluster.wait_until(lambda: cluster.request("GET", "/health")[0] == 200, what="the worker's return")
+            self.assertEqual(cluster.complete("a", max_tokens=4, ignore_eos=True)["usage"]["completion_tokens"], 4)
+
+    def test_ctrl_c_lets_streams_end(self):
+        with Cluster(self.pack) as cluster:
+            events = cluster.stream("/v1/completions", {"prompt": "a", "max_tokens": 200, "ignore_eos": True, "return_token_ids": True})
+            ids = next(events)["choices"][0]["token_ids"]
+            cluster.process.send_signal(signal.SIGINT)
+            for event in events:
+                self.assertNotIn("error", event)
+                ids += event["choices"][0].get("token_ids") or []
+            self.assertEqual(len(ids), 200)
+            self.assertEqual(cluster.process.wait(30), 0)
+
+    def test_what_outlasts_the_drain_is_told(self):
+        with Cluster(self.pack, "--drain", "0s") as cluster:
+            worker = cluster.children("moestro-worker")[0]
+            events = cluster.stream("/v1/completions", {"prompt": "a", "max_tokens": 400, "ignore_eos": True})
+            next(events)
+            os.kill(worker, signal.SIGSTOP)  # it would be done too soon
+            try:
+                cluster.process.send_signal(signal.SIGINT)
+                last = list(events)[-1]
+                self.assertIn("shutting down", last["error"]["message"])
+            finally:
+                os.kill(worker, signal.SIGCONT)
+
     def test_a_killed_store_is_replaced_and_answers_are_the_same(self):
         with Cluster(self.pack, "--workers", "2", "--deterministic") as cluster:
             calm = self.run_streams(cluster, 48)
