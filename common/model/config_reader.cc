@@ -28,6 +28,17 @@ void ConfigReader::refuse_unsupported(std::string_view key, std::string_view why
 
 bool ConfigReader::has(std::string_view key) { return find(key) != nullptr; }
 
+bool ConfigReader::is_null(std::string_view key) {
+  read_.emplace(key);
+  const auto it = object_.find(key);
+  return it != object_.end() && it->is_null();
+}
+
+const nlohmann::json* ConfigReader::find_or_absent(std::string_view key) {
+  if (is_null(key)) refuse(invalid_argument(name(key) + " is null; give a value, or remove the key for the default"));
+  return find(key);
+}
+
 int64_t ConfigReader::whole(std::string_view key, const nlohmann::json& value, int64_t min, int64_t max) {
   if (!value.is_number_integer()) return refuse(invalid_argument(name(key) + " must be a whole number")), min;
   // Unsigned numbers beyond int64 would wrap in a plain get<int64_t>().
@@ -49,23 +60,23 @@ std::optional<double> ConfigReader::real(std::string_view key, const nlohmann::j
 }
 
 int64_t ConfigReader::count(std::string_view key, int64_t max) {
-  const auto* value = find(key);
+  const auto* value = find_or_absent(key);
   if (value == nullptr) return refuse(invalid_argument(name(key) + " is missing")), 1;
   return whole(key, *value, 1, max);
 }
 
 int64_t ConfigReader::count_or(std::string_view key, int64_t standard, int64_t max, int64_t min) {
-  const auto* value = find(key);
+  const auto* value = find_or_absent(key);
   return value == nullptr ? standard : whole(key, *value, min, max);
 }
 
 double ConfigReader::positive(std::string_view key) {
-  if (!has(key)) return refuse(invalid_argument(name(key) + " is missing")), 1.0;
+  if (find_or_absent(key) == nullptr) return refuse(invalid_argument(name(key) + " is missing")), 1.0;
   return positive_or(key, 1.0);
 }
 
 double ConfigReader::positive_or(std::string_view key, double standard) {
-  const auto* value = find(key);
+  const auto* value = find_or_absent(key);
   if (value == nullptr) return standard;
   const auto number = real(key, *value);
   if (number && *number <= 0) refuse(invalid_argument(name(key) + " is " + value->dump() + "; it must be above 0"));
@@ -78,14 +89,14 @@ std::optional<double> ConfigReader::number(std::string_view key) {
 }
 
 bool ConfigReader::flag_or(std::string_view key, bool standard) {
-  const auto* value = find(key);
+  const auto* value = find_or_absent(key);
   if (value == nullptr) return standard;
   if (!value->is_boolean()) return refuse(invalid_argument(name(key) + " must be true or false")), standard;
   return value->get<bool>();
 }
 
 std::string ConfigReader::text_or(std::string_view key, std::string standard) {
-  const auto* value = find(key);
+  const auto* value = find_or_absent(key);
   if (value == nullptr) return standard;
   if (!value->is_string()) return refuse(invalid_argument(name(key) + " must be a string")), standard;
   return value->get<std::string>();

@@ -19,10 +19,13 @@ class ConfigReader {
   /// `where` names the object in errors. `object` must outlive the reader.
   ConfigReader(const nlohmann::json& object, std::string where);
 
-  /// Present and not null. (null means "not set", as in transformers.)
+  /// Present and not null.
   bool has(std::string_view key);
+  /// Present, but null. transformers keeps such a None: it does not become the key's default.
+  bool is_null(std::string_view key);
 
-  /// Whole numbers, in [1, max] unless told; `count` must be there, a default stands in for the others.
+  /// Whole numbers, in [1, max] unless told; `count` must be there. For the `_or` functions a default stands in for a key that is
+  /// absent; null they refuse. Where null has a meaning of its own, ask `has` or `is_null` first.
   int64_t count(std::string_view key, int64_t max);
   int64_t count_or(std::string_view key, int64_t standard, int64_t max, int64_t min = 1);
   /// Finite numbers > 0.
@@ -48,6 +51,7 @@ class ConfigReader {
 
  private:
   const nlohmann::json* find(std::string_view key);  ///< null if absent or JSON null; marks the key as read
+  const nlohmann::json* find_or_absent(std::string_view key);  ///< the same, but JSON null is refused
   std::string name(std::string_view key) const;
   int64_t whole(std::string_view key, const nlohmann::json& value, int64_t min, int64_t max);
   std::optional<double> real(std::string_view key, const nlohmann::json& value);

@@ -11,14 +11,12 @@ namespace moestro::model {
 namespace {
 
 void refuse_what_is_not_a_text_decoder(ConfigReader& config) {
-  config.flag_or("is_decoder", false);
-  for (const auto* key : {"is_encoder_decoder", "add_cross_attention"})
-    if (config.flag_or(key, false)) config.refuse_unsupported(key, "is not supported");
+  if (config.has("is_decoder")) config.flag_or("is_decoder", false);
+  for (const auto* key : {"is_encoder_decoder", "add_cross_attention"}) expect_flag(config, key, false);
   if (config.has("quantization_config"))
     config.refuse_unsupported("quantization_config",
                               "is not supported: pack the unquantised checkpoint, with --experts int8 if it is to be smaller");
-  if (config.count_or("chunk_size_feed_forward", 0, kFfnMax, 0) != 0)
-    config.refuse_unsupported("chunk_size_feed_forward", "other than 0 is not supported");
+  expect_zero(config, "chunk_size_feed_forward");
   if (const std::string act = config.text_or("hidden_act", "silu"); act != "silu" && act != "swish")
     config.refuse_unsupported("hidden_act", in_quotes(act) + " is not supported (silu is)");
 }
@@ -26,21 +24,53 @@ void refuse_what_is_not_a_text_decoder(ConfigReader& config) {
 AttentionSpec read_attention(ConfigReader& config, const DecoderDefaults& defaults, int64_t hidden) {
   AttentionSpec attention;
   attention.heads = config.count("num_attention_heads", kHeadsMax);
-  const bool given = config.has("num_key_value_heads");
-  const int64_t standard = defaults.kv_heads > 0 && !given ? defaults.kv_heads : attention.heads;
-  attention.kv_heads = config.count_or("num_key_value_heads", standard, kHeadsMax);
+  // null means "as many as heads", and is another thing than a key that is absent.
+  if (config.is_null("num_key_value_heads"))
+    attention.kv_heads = attention.heads;
+  else
+    attention.kv_heads = config.count_or("num_key_value_heads", defaults.kv_heads > 0 ? defaults.kv_heads : attention.heads, kHeadsMax);
   if (attention.heads % attention.kv_heads != 0)
     config.refuse(invalid_argument(config.where() + ": num_attention_heads (" + std::to_string(attention.heads) +
                                    ") must be a multiple of num_key_value_heads (" + std::to_string(attention.kv_heads) + ")"));
   if (!config.has("head_dim") && hidden % attention.heads != 0)
     config.refuse(invalid_argument(config.where() + ": hidden_size is not a multiple of num_attention_heads and there is no head_dim"));
-  attention.head_dim = config.count_or("head_dim", std::max<int64_t>(1, hidden / attention.heads), kHeadDimMax);
+  attention.head_dim = config.has("head_dim") ? config.count("head_dim", kHeadDimMax) : std::max<int64_t>(1, hidden / attention.heads);
   if (attention.head_dim % 2 != 0) config.refuse_unsupported("head_dim", "is odd, which rotary embedding cannot rotate");
   attention.scale = 1.0 / std::sqrt(static_cast<double>(attention.head_dim));
   return attention;
 }
 
+// Where config.json has no such key, the architecture's own ids hold; null means that there is none.
+void read_own_token_ids(ConfigReader& config, const DecoderDefaults& defaults, ModelSpec& spec) {
+  const auto own = [&](std::string_view key, std::optional<int64_t> id) {
+    return id && *id < spec.vocab && !config.has(key) && !config.is_null(key) ? std::optional(static_cast<TokenId>(*id)) : std::nullopt;
+  };
+  if (const auto eos = own("eos_token_id", defaults.eos)) spec.eos_ids = {*eos};
+  spec.bos_id = own("bos_token_id", defaults.bos);
+  read_token_ids(config, spec);
+}
+
 }  // namespace
+
+void expect_flag(ConfigReader& config, std::string_view key, bool harmless) {
+  if (config.has(key) && config.flag_or(key, harmless) != harmless)
+    config.refuse_unsupported(key, harmless ? "false is not supported" : "true is not supported");
+}
+
+void expect_zero(ConfigReader& config, std::string_view key) {
+  if (config.has(key) && config.count_or(key, 0, kFfnMax, 0) != 0) config.refuse_unsupported(key, "other than 0 is not supported");
+}
+
+void expect_layer_types(ConfigReader& config, int64_t layers, bool sliding) {
+  const std::vector<std::string> types = config.texts("layer_types");
+  const std::string expected = sliding ? "sliding_attention" : "full_attention";
+  if (!types.empty() && static_cast<int64_t>(types.size()) != layers)
+    config.refuse(invalid_argument(config.where() + ": layer_types must name every layer"));
+  for (const std::string& type : types)
+    if (type != expected)
+      config.refuse_unsupported("layer_types", in_quotes(type) + " is not supported where all layers have " + in_quotes(expected) +
+                                                   " by the other settings");
+}
 
 DecoderBase read_decoder(ConfigReader& config, const DecoderDefaults& defaults, ModelSpec& spec) {
   refuse_what_is_not_a_text_decoder(config);
@@ -49,7 +79,7 @@ DecoderBase read_decoder(ConfigReader& config, const DecoderDefaults& defaults, 
   const int64_t max_position = config.count("max_position_embeddings", kPositionsMax);
   spec.norm_eps = config.positive_or("rms_norm_eps", defaults.norm_eps);
   spec.tied_embeddings = config.flag_or("tie_word_embeddings", false);
-  read_token_ids(config, spec);
+  read_own_token_ids(config, defaults, spec);
   DecoderBase base;
   base.layers = config.count("num_hidden_layers", kLayersMax);
   base.attention = read_attention(config, defaults, spec.hidden);

@@ -1,6 +1,7 @@
 #pragma once
 // What the four architectures' config.json have in common, read with transformers' names and defaults.
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct DecoderDefaults {
   double rope_theta = 10000.0;
   double norm_eps = 1e-6;
   int64_t kv_heads = 0;  ///< 0: as many as heads
+  std::optional<int64_t> bos = std::nullopt, eos = std::nullopt;
 };
 
 struct DecoderBase {
@@ -38,6 +40,13 @@ DecoderBase read_decoder(ConfigReader& config, const DecoderDefaults& defaults, 
 /// Reads eos_token_id and bos_token_id; those given replace what `spec` holds. An id beyond the vocabulary cannot occur (tiny test
 /// models keep the ids of large ones): it is left out.
 void read_token_ids(ConfigReader& config, ModelSpec& spec);
+
+/// Reads keys that some files carry although their architecture has no such thing. At the value that changes nothing they are
+/// harmless, at any other they are refused by name: the checkpoint is then not what its architecture says.
+void expect_flag(ConfigReader& config, std::string_view key, bool harmless);
+void expect_zero(ConfigReader& config, std::string_view key);
+/// layer_types, where one kind of attention holds for all layers.
+void expect_layer_types(ConfigReader& config, int64_t layers, bool sliding);
 
 /// MoE with three-matrix experts: `experts_key` (or, if that is not set, `other_key`) and num_experts_per_tok.
 MoeSpec read_moe(ConfigReader& config, std::string_view experts_key, std::string_view other_key, std::string_view ffn_key,

@@ -30,7 +30,8 @@ int64_t original_length(ConfigReader& config, ConfigReader& rope, int64_t max_po
 
 void read_yarn(ConfigReader& config, ConfigReader& rope, int64_t max_position, RopeSpec& spec) {
   spec.original_max_position = original_length(config, rope, max_position);
-  spec.factor = rope.positive_or("factor", static_cast<double>(max_position) / static_cast<double>(spec.original_max_position));
+  spec.factor = rope.has("factor") ? rope.positive("factor")
+                                   : static_cast<double>(max_position) / static_cast<double>(spec.original_max_position);
   spec.beta_fast = nonzero(rope.number("beta_fast")).value_or(32.0);
   spec.beta_slow = nonzero(rope.number("beta_slow")).value_or(1.0);
   if (spec.beta_fast < spec.beta_slow || spec.beta_slow <= 0)
@@ -40,7 +41,7 @@ void read_yarn(ConfigReader& config, ConfigReader& rope, int64_t max_position, R
     rope.refuse(invalid_argument(rope.where() + ": attention_factor must be above 0"));
   spec.mscale = nonzero(rope.number("mscale"));
   spec.mscale_all_dim = nonzero(rope.number("mscale_all_dim"));
-  spec.truncate = rope.flag_or("truncate", true);
+  spec.truncate = !rope.is_null("truncate") && rope.flag_or("truncate", true);  // transformers takes None for false
   if (spec.theta <= 1.0) rope.refuse(invalid_argument(rope.where() + ": yarn needs a rope_theta above 1"));
 }
 
@@ -87,7 +88,6 @@ RopeSpec read_rope(ConfigReader& config, int64_t head_dim, int64_t max_position,
   static const nlohmann::json kEmpty = nlohmann::json::object();
   RopeSpec spec;
   spec.rotary_dim = head_dim;
-  const double outer_theta = config.positive_or("rope_theta", standard_theta);
   refuse_partial_rotary(config);
   const auto* parameters = config.object("rope_parameters");
   const auto* scaling = config.object("rope_scaling");
@@ -97,7 +97,10 @@ RopeSpec read_rope(ConfigReader& config, int64_t head_dim, int64_t max_position,
   if (rope.has("full_attention") || rope.has("sliding_attention"))
     rope.refuse(unsupported(rope.where() + " that differ by layer type are not supported"));
   const std::string type = rope.text_or("rope_type", rope.text_or("type", "default"));
-  spec.theta = rope.positive_or("rope_theta", outer_theta);
+  // The outer value may be null where the inner one counts.
+  spec.theta = rope.is_null("rope_theta") || rope.has("rope_theta") ? rope.positive("rope_theta")
+                                                                     : config.positive_or("rope_theta", standard_theta);
+  if (config.has("rope_theta")) config.positive("rope_theta");
   refuse_partial_rotary(rope);
   if (const auto known = parse_scaling(type))
     spec.scaling = *known;

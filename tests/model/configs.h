@@ -1,8 +1,9 @@
 #pragma once
-// Small config.json texts of every architecture, to be varied by a JSON merge patch.
+// Small config.json texts of every architecture, to be varied key by key.
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "common/model/model_spec.h"
 
@@ -18,10 +19,12 @@ inline nlohmann::json tiny_config(const std::string& architecture) {
   return c;
 }
 
-/// The config with `patch` merged in (null removes a key), described.
-inline Result<ModelDescription> describe(const std::string& architecture, const std::string& patch = "{}") {
+/// The config with the keys of `patch` set (to null, where it says null) and the keys `without` removed, described.
+inline Result<ModelDescription> describe(const std::string& architecture, const std::string& patch = "{}",
+                                         const std::vector<std::string>& without = {}) {
   nlohmann::json config = tiny_config(architecture);
-  config.merge_patch(nlohmann::json::parse(patch));
+  config.update(nlohmann::json::parse(patch));
+  for (const std::string& key : without) config.erase(key);
   return describe_model(config.dump(), "");
 }
 

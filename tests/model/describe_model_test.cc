@@ -117,6 +117,40 @@ TEST(DescribeModel, OlmoeNormsTheWholeWidthAndClips) {
   EXPECT_THAT(find(*d, "layers.0.attn.k_norm.weight")->shape, ElementsAre(32));
 }
 
+// What is null, and what is absent, differ: each as transformers takes it.
+TEST(DescribeModel, NullIsNotAbsent) {
+  const auto window = [](const std::string& patch) {
+    const auto d = describe("Qwen3MoeForCausalLM", patch);
+    return d ? d->spec.layers[0].attention.sliding_window : -1;
+  };
+  EXPECT_EQ(window(R"({"use_sliding_window": true})"), 4096);
+  EXPECT_EQ(window(R"({"use_sliding_window": true, "sliding_window": null})"), 0);
+  EXPECT_EQ(window(R"({"use_sliding_window": false, "sliding_window": 8, "max_window_layers": null})"), 0);
+  EXPECT_TRUE(describe("Qwen2MoeForCausalLM", R"({"sliding_window": null})")) << "unused, so it may be null";
+  const auto kv_heads = [](const char* architecture, bool null) {
+    const std::vector<std::string> without = null ? std::vector<std::string>{} : std::vector<std::string>{"num_key_value_heads"};
+    const auto d = describe(architecture, R"({"hidden_size": 128, "num_attention_heads": 16, "num_key_value_heads": null})", without);
+    return d ? d->spec.layers[0].attention.kv_heads : -1;
+  };
+  for (const std::string& name : known_architectures()) EXPECT_EQ(kv_heads(name.c_str(), true), 16) << name;
+  EXPECT_EQ(kv_heads("MixtralForCausalLM", false), 8);
+  EXPECT_EQ(kv_heads("Qwen3MoeForCausalLM", false), 4);
+  EXPECT_EQ(kv_heads("OlmoeForCausalLM", false), 16);
+  EXPECT_EQ(describe("MixtralForCausalLM", R"({"head_dim": null})")->spec.layers[0].attention.head_dim, 8);
+}
+
+TEST(DescribeModel, AnArchitecturesOwnEndTokensHoldWhereNoneAreNamed) {
+  const auto mixtral = describe("MixtralForCausalLM");
+  EXPECT_THAT(mixtral->spec.eos_ids, ElementsAre(2));
+  EXPECT_EQ(mixtral->spec.bos_id, 1);
+  const auto none = describe("MixtralForCausalLM", R"({"eos_token_id": null, "bos_token_id": null})");
+  EXPECT_THAT(none->spec.eos_ids, ElementsAre());
+  EXPECT_EQ(none->spec.bos_id, std::nullopt);
+  EXPECT_THAT(describe("OlmoeForCausalLM", R"({"vocab_size": 50304})")->spec.eos_ids, ElementsAre(50279));
+  EXPECT_THAT(describe("OlmoeForCausalLM")->spec.eos_ids, ElementsAre()) << "beyond the vocabulary";
+  EXPECT_THAT(describe("Qwen3MoeForCausalLM")->spec.eos_ids, ElementsAre());
+}
+
 TEST(DescribeModel, StopsWhereGenerationConfigSays) {
   const std::string config = [] {
     auto c = tiny_config("MixtralForCausalLM");

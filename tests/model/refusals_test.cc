@@ -21,7 +21,7 @@ const Refusal kRefusals[] = {
     {"MixtralForCausalLM", R"({"architectures": ["LlamaForCausalLM"]})", Code::kUnsupported, "'LlamaForCausalLM'"},
     {"MixtralForCausalLM", R"({"architectures": null})", Code::kInvalidArgument, "architectures"},
     {"MixtralForCausalLM", R"({"architectures": ["MixtralForCausalLM", "X"]})", Code::kInvalidArgument, "architectures"},
-    {"MixtralForCausalLM", R"({"hidden_size": null})", Code::kInvalidArgument, "hidden_size is missing"},
+    {"MixtralForCausalLM", R"({"hidden_size": null})", Code::kInvalidArgument, "hidden_size is null"},
     {"MixtralForCausalLM", R"({"hidden_size": "32"})", Code::kInvalidArgument, "hidden_size"},
     {"MixtralForCausalLM", R"({"hidden_size": 32.5})", Code::kInvalidArgument, "hidden_size"},
     {"MixtralForCausalLM", R"({"hidden_size": 0})", Code::kInvalidArgument, "hidden_size"},
@@ -51,12 +51,33 @@ const Refusal kRefusals[] = {
     {"Qwen2MoeForCausalLM", R"({"layer_types": ["sliding_attention", "full_attention", "full_attention"]})",
      Code::kInvalidArgument, "use_sliding_window is false"},
     {"Qwen2MoeForCausalLM", R"({"use_sliding_window": true, "sliding_window": 0})", Code::kInvalidArgument, "sliding_window"},
-    {"Qwen2MoeForCausalLM", R"({"attention_bias": true})", Code::kUnsupported, "'attention_bias'"},
+    {"Qwen2MoeForCausalLM", R"({"attention_bias": true})", Code::kUnsupported, "attention_bias true"},
     {"Qwen3MoeForCausalLM", R"({"decoder_sparse_step": 0})", Code::kInvalidArgument, "decoder_sparse_step"},
     {"Qwen3MoeForCausalLM", R"({"decoder_sparse_step": 9})", Code::kUnsupported, "no layer has experts"},
     {"Qwen3MoeForCausalLM", R"({"mlp_only_layers": [-1]})", Code::kInvalidArgument, "mlp_only_layers"},
     {"Qwen3MoeForCausalLM", R"({"mlp_only_layers": 1})", Code::kInvalidArgument, "mlp_only_layers"},
-    {"Qwen3MoeForCausalLM", R"({"moe_intermediate_size": null})", Code::kInvalidArgument, "moe_intermediate_size is missing"},
+    {"Qwen3MoeForCausalLM", R"({"moe_intermediate_size": null})", Code::kInvalidArgument, "moe_intermediate_size is null"},
+    {"Qwen2MoeForCausalLM", R"({"use_sliding_window": true, "sliding_window": null})", Code::kInvalidArgument, "sliding_window is null"},
+    {"Qwen2MoeForCausalLM", R"({"max_window_layers": null})", Code::kInvalidArgument, "max_window_layers is null"},
+    {"Qwen2MoeForCausalLM", R"({"qkv_bias": null})", Code::kInvalidArgument, "qkv_bias is null"},
+    {"Qwen2MoeForCausalLM", R"({"shared_expert_intermediate_size": null})", Code::kInvalidArgument, "shared_expert_intermediate_size is null"},
+    {"Qwen2MoeForCausalLM", R"({"use_qk_norm": true})", Code::kUnsupported, "use_qk_norm"},
+    {"Qwen3MoeForCausalLM", R"({"use_sliding_window": null})", Code::kInvalidArgument, "use_sliding_window is null"},
+    {"Qwen3MoeForCausalLM", R"({"norm_topk_prob": null})", Code::kInvalidArgument, "norm_topk_prob is null"},
+    {"Qwen3MoeForCausalLM", R"({"decoder_sparse_step": null})", Code::kInvalidArgument, "decoder_sparse_step is null"},
+    {"Qwen3MoeForCausalLM", R"({"rms_norm_eps": null})", Code::kInvalidArgument, "rms_norm_eps is null"},
+    {"Qwen3MoeForCausalLM", R"({"hidden_act": null})", Code::kInvalidArgument, "hidden_act is null"},
+    {"Qwen3MoeForCausalLM", R"({"tie_word_embeddings": null})", Code::kInvalidArgument, "tie_word_embeddings is null"},
+    {"Qwen3MoeForCausalLM", R"({"rope_theta": null})", Code::kInvalidArgument, "rope_theta is null"},
+    {"Qwen3MoeForCausalLM", R"({"qkv_bias": true})", Code::kUnsupported, "qkv_bias true"},
+    {"Qwen3MoeForCausalLM", R"({"use_qk_norm": false})", Code::kUnsupported, "use_qk_norm false"},
+    {"Qwen3MoeForCausalLM", R"({"shared_expert_intermediate_size": 64})", Code::kUnsupported, "shared_expert_intermediate_size other than 0"},
+    {"Qwen3MoeForCausalLM", R"({"layer_types": ["full_attention", "sliding_attention", "full_attention"]})", Code::kUnsupported,
+     "layer_types 'sliding_attention'"},
+    {"Qwen3MoeForCausalLM", R"({"use_sliding_window": true, "sliding_window": 8,
+      "layer_types": ["full_attention", "full_attention", "full_attention"]})", Code::kUnsupported, "layer_types 'full_attention'"},
+    {"Qwen3MoeForCausalLM", R"({"layer_types": ["full_attention"]})", Code::kInvalidArgument, "layer_types must name every layer"},
+    {"MixtralForCausalLM", R"({"attention_bias": true})", Code::kUnsupported, "attention_bias true"},
     {"OlmoeForCausalLM", R"({"clip_qkv": -1})", Code::kInvalidArgument, "clip_qkv"},
     {"OlmoeForCausalLM", R"({"sliding_window": 8})", Code::kUnsupported, "sliding_window"},
     {"OlmoeForCausalLM", R"({"head_dim": 16})", Code::kInvalidArgument, "head_dim"},
@@ -69,6 +90,15 @@ TEST(Refusals, NameTheSetting) {
     EXPECT_EQ(d.status().code(), r.code) << r.patch << ": " << d.status().message();
     EXPECT_THAT(d.status().message(), HasSubstr(r.says)) << r.patch;
     EXPECT_EQ(d.status().message().find('\n'), std::string::npos) << r.patch;
+  }
+}
+
+TEST(Refusals, KeysThatMustBeThere) {
+  for (const char* key : {"hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings",
+                          "num_experts_per_tok", "moe_intermediate_size", "num_experts"}) {
+    const auto d = describe("Qwen3MoeForCausalLM", "{}", {key});
+    ASSERT_FALSE(d) << key;
+    EXPECT_THAT(d.status().message(), HasSubstr(std::string(key) + " is missing"));
   }
 }
 

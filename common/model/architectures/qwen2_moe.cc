@@ -7,7 +7,9 @@ namespace {
 // Which layers see only a window. Without layer_types: every second one, from the first, below max_window_layers.
 void set_windows(ConfigReader& config, ModelSpec& spec) {
   const bool use = config.flag_or("use_sliding_window", false);
-  const int64_t window = config.count_or("sliding_window", 4096, kPositionsMax, 0);
+  if (use && config.is_null("sliding_window"))
+    config.refuse(invalid_argument(config.where() + ": sliding_window is null while use_sliding_window is true"));
+  const int64_t window = config.is_null("sliding_window") ? 0 : config.count_or("sliding_window", 4096, kPositionsMax, 0);
   const int64_t below = config.count_or("max_window_layers", 28, kPositionsMax, 0);
   const std::vector<std::string> types = config.texts("layer_types");
   if (!types.empty() && types.size() != spec.layers.size())
@@ -32,6 +34,8 @@ void set_windows(ConfigReader& config, ModelSpec& spec) {
 void describe_qwen2_moe(ConfigReader& config, ModelSpec& spec) {
   DecoderBase base = read_decoder(config, {.kv_heads = 16}, spec);
   base.attention.qkv_bias = config.flag_or("qkv_bias", true);
+  expect_flag(config, "attention_bias", false);
+  expect_flag(config, "use_qk_norm", false);
   MoeSpec moe = read_moe(config, "num_experts", "", "moe_intermediate_size", spec.hidden);
   moe.normalise_top_k = config.flag_or("norm_topk_prob", false);
   moe.shared_ffn = config.count_or("shared_expert_intermediate_size", 5632, kFfnMax);
