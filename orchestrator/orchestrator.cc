@@ -97,6 +97,7 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   server->run();
   drainer.join();
   control.reset();  // lets the workers go
+  server.reset();   // and with it the completions it broke off, while what they refer to is there
   std::error_code ignored;
   std::filesystem::remove(options.run_dir / "http.port", ignored);
   log::info("stopped");
