@@ -28,7 +28,7 @@ std::string json_escaped(const std::string& text) {
 
 Result<std::unique_ptr<ChromeTrace>> ChromeTrace::create(const std::filesystem::path& path, const std::string& process_name) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return io_error("timeline " + path.string(), errno);
+  if (fd < 0) return invalid_argument(io_error("--timeline " + path.string(), errno).message());
   std::unique_ptr<ChromeTrace> trace(new ChromeTrace(fd, static_cast<int>(::getpid())));
   trace->buffer_.reserve(kBufferBytes + 1024);
   trace->append("[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"%s\"}},\n", trace->pid_,

@@ -129,7 +129,7 @@ Status HttpServer::Impl::open() {
   if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor_.bind(endpoint, error);
   if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
-  if (error) return unavailable("cannot listen on " + where + ": " + error.message() + "; choose another with --http");
+  if (error) return invalid_argument("cannot listen on " + where + ": " + error.message() + "; choose another with --http");
   return Status::ok();
 }
 

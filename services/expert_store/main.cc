@@ -4,6 +4,7 @@
 #include <csignal>
 #include <iostream>
 
+#include "common/exit_code.h"
 #include "common/log.h"
 #include "services/expert_store/options.h"
 #include "store/server/store_server.h"
@@ -28,7 +29,7 @@ int main(int argc, char** argv) {
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
   auto server = StoreServer::start(std::move(parsed.options.store), stop);
-  if (!server) return stop.load() ? 0 : fail(server.status(), 1);
+  if (!server) return stop.load() ? 0 : fail(server.status(), moestro::exit_code_of(server.status()));
   moestro::log::info("ready at {}", (*server)->endpoint());
   if (const auto status = (*server)->run(stop); !status) return fail(status, 1);
   return 0;

@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "common/exit_code.h"
 #include "common/log.h"
 #include "services/orchestrator/options.h"
 
@@ -12,5 +13,5 @@ int main(int argc, char** argv) {
   if (status.is_ok()) status = run_orchestrator(*line.options);
   if (status.is_ok()) return 0;
   std::cerr << "moestro-orchestrator: " << status.message() << "\n";
-  return 1;
+  return moestro::exit_code_of(status);
 }

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "common/exit_code.h"
 #include "common/log.h"
 #include "services/worker/run_worker.h"
 
@@ -12,5 +13,5 @@ int main(int argc, char** argv) {
   if (status.is_ok()) status = moestro::worker::run_worker(*line.options);
   if (status.is_ok()) return 0;
   std::fprintf(stderr, "moestro-worker: %s: %s\n", line.options->name.c_str(), status.message().c_str());
-  return 1;
+  return moestro::exit_code_of(status);
 }

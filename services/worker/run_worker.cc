@@ -54,7 +54,9 @@ Status serve(const WorkerOptions& o, store::StoreClient& client, engine::Engine&
   options.pack_identity = client.manifest().identity;
   MOESTRO_ASSIGN_OR_RETURN(auto service, WorkerService::create(options, engine, [&client] { return client.check(); }));
   const DrainOnSignal signals(*service);
-  return service->run();
+  // What ended a worker that was ready may be over by its next start: an orchestrator that still counts on a worker that is gone, say.
+  const Status end = service->run();
+  return end.is_ok() ? end : unavailable(end.message());
 }
 
 }  // namespace

@@ -47,7 +47,10 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   StoreMachine::Options machine_options;
   machine_options.arena_bytes = bytes;
   machine_options.poison_freed = options_.poison_freed;
-  MOESTRO_ASSIGN_OR_RETURN(machine_, StoreMachine::create(machine_options, blobs, std::make_unique<policy::LruPolicy>(), *state_));
+  auto machine = StoreMachine::create(machine_options, blobs, std::make_unique<policy::LruPolicy>(), *state_);
+  // A size that was asked for stays too small; one that was taken from what is free may be larger at the next start.
+  if (!machine) return options_.dram_bytes ? invalid_argument(machine.status().message()) : machine.status();
+  machine_ = std::move(*machine);
   MOESTRO_RETURN_IF_ERROR(back_arena(bytes, stop));
   for (uint32_t i = 0; i < blobs.size(); ++i) files_->entry(i).length.store(blobs[i].length, std::memory_order_relaxed);
   MOESTRO_RETURN_IF_ERROR(start_reader(options_));

@@ -66,6 +66,16 @@ TEST(RunDir, TheTailOfALog) {
   EXPECT_EQ(log_tail(dir / "log", 9).size(), 8192u);
 }
 
+TEST(RunDir, WhyAProgramEndedInItsOwnWords) {
+  test::TempDir dir;
+  EXPECT_EQ(last_words(dir / "none", "moestro-store"), "");
+  test::write_file(dir / "log", "reading\nmoestro-store: no pack at /p\n");
+  EXPECT_EQ(last_words(dir / "log", "moestro-store"), "no pack at /p");
+  EXPECT_EQ(last_words(dir / "log", "moestro-worker"), "");
+  test::write_file(dir / "log", "moestro-store: no pack at /p\n[info] ready\n");
+  EXPECT_EQ(last_words(dir / "log", "moestro-store"), "") << "not the last thing it said";
+}
+
 TEST(ArenaDir, WhatTheUserGaveIsMadeAndLeft) {
   test::TempDir dir;
   {

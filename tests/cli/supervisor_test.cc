@@ -164,11 +164,11 @@ TEST_F(SupervisorTest, AWorkerThatNoticesTheLossLateIsNotBlamedEither) {
   }
 }
 
-TEST_F(SupervisorTest, AWrongCommandLineIsNotTriedAgain) {
+TEST_F(SupervisorTest, WhatAnotherStartCannotMendIsNotTriedAgain) {
   feed(TimePassed{});
   EXPECT_THAT(ends(kOrchestrator, 2), ElementsAre("term 0"));
   EXPECT_THAT(ends(kStore, 0), ElementsAre("finish 1"));
-  EXPECT_EQ(finish_.message, "orchestrator ended with exit 2");
+  EXPECT_EQ(finish_.message, "orchestrator ended with exit 2, which another start cannot mend");
 }
 
 TEST_F(SupervisorTest, StopDrainsInOrder) {

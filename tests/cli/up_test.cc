@@ -160,6 +160,17 @@ TEST_F(UpTest, WhatDiesFiveTimesInARowEndsItWithItsLastWords) {
   EXPECT_THAT(events(), HasSubstr("end store"));
 }
 
+TEST_F(UpTest, WhatAnotherStartCannotMendEndsItAtOnceInTheProgramsWords) {
+  add_program("moestro-worker", "#!/bin/sh\necho one >> \"$(dirname \"$(dirname \"$2\")\")/starts\"\n"
+                                "echo 'moestro-worker: worker-0: no expert as int8' >&2\nexit 2\n");
+  const auto up = this->up();
+  EXPECT_EQ(up->wait_exit(), 1);
+  const std::string said = up->err();
+  EXPECT_THAT(said, testing::EndsWith("worker-0 ended with exit 2, which another start cannot mend: no expert as int8\n"));
+  EXPECT_EQ(read_file(dir_ / "starts"), "one\n");
+  EXPECT_THAT(said, testing::Not(HasSubstr("the end of"))) << "its log has nothing to add";
+}
+
 TEST_F(UpTest, AMissingProgramIsNamedBeforeAnythingStarts) {
   fs::remove(dir_ / "bin" / "moestro-worker");
   const auto up = this->up();

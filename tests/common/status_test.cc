@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "common/dtype.h"
+#include "common/exit_code.h"
 
 namespace moestro {
 namespace {
@@ -33,6 +34,13 @@ TEST(Status, MacrosReturnTheFirstError) {
   EXPECT_EQ(quarter(8).value(), 2);
   EXPECT_EQ(quarter(6).status().message(), "odd");
   EXPECT_EQ(quarter(3).status().code(), Code::kInvalidArgument);
+}
+
+TEST(ExitCode, SaysWhetherAnotherStartMayHelp) {
+  EXPECT_EQ(exit_code_of(Status::ok()), 0);
+  for (const Status& s : {invalid_argument("x"), not_found("x"), unsupported("x"), corrupt("x")}) EXPECT_EQ(exit_code_of(s), 2) << code_name(s.code());
+  for (const Status& s : {io_error("x"), exhausted("x"), unavailable("x"), cancelled("x"), internal_error("x")})
+    EXPECT_EQ(exit_code_of(s), 1) << code_name(s.code());
 }
 
 TEST(Status, ResultHoldsMoveOnlyValues) {

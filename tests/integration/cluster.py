@@ -45,7 +45,9 @@ class Cluster:
     def __init__(self, pack_dir, *options, env=None):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="moestro-it-", dir="/tmp"))
         self.log = open(self.dir / "up.log", "w+")
-        command = [BIN / "moestro", "up", "--model", pack_dir, "--http", "127.0.0.1:0", "--run-dir", self.dir / "run"]
+        command = [BIN / "moestro", "up", "--model", pack_dir, "--run-dir", self.dir / "run"]
+        if "--http" not in options:
+            command += ["--http", "127.0.0.1:0"]
         if "--arena-dir" not in options:
             command += ["--arena-dir", self.dir / "arena"]
         self.process = subprocess.Popen([str(c) for c in command + list(options)], stdout=subprocess.PIPE,

@@ -128,4 +128,11 @@ std::string log_tail(const fs::path& log, int lines_max) {
   return from == std::string::npos || from == 0 ? text : text.substr(from + 1);
 }
 
+std::string last_words(const fs::path& log, const std::string& binary) {
+  std::string line = log_tail(log, 1);
+  if (!line.starts_with(binary + ": ")) return {};
+  if (line.ends_with('\n')) line.pop_back();
+  return line.substr(binary.size() + 2);
+}
+
 }  // namespace moestro::cli

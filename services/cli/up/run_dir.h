@@ -41,4 +41,7 @@ Result<RunDir> open_run_dir(const std::filesystem::path& path);
 /// The last `lines_max` lines of a log, at most 8 KiB.
 std::string log_tail(const std::filesystem::path& log, int lines_max);
 
+/// Why `binary` ended, in its own words: the log's last line where it begins with "BINARY: ", without that. Empty: it said nothing.
+std::string last_words(const std::filesystem::path& log, const std::string& binary);
+
 }  // namespace moestro::cli

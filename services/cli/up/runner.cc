@@ -159,12 +159,20 @@ class Runner {
   }
   void act(const Say& action) { note(action.text); }
 
+  /// The last line says why: in the program's own words, else with the end of its log before it.
   void act(const Finish& action) {
     finished_ = true;
     if (action.exit_code == 0) return;
     outcome_ = unavailable(action.message);
     if (!action.culprit) return;
     const fs::path log = children_[*action.culprit].log;
+    const Launch& launch_plan = config_.launches[*action.culprit];
+    std::string cause = last_words(log, launch_plan.binary);
+    if (const std::string own = launch_plan.program.name + ": "; cause.starts_with(own)) cause.erase(0, own.size());
+    if (!cause.empty()) {
+      outcome_ = unavailable(action.message + ": " + cause);
+      return;
+    }
     const std::string tail = log_tail(log, kTailLines);
     std::fprintf(stderr, "--- the end of %s\n%s---\n", log.c_str(),
                  tail.empty() ? "(nothing was logged)\n" : tail.c_str());

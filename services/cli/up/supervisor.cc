@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "common/exit_code.h"
+
 namespace moestro::cli {
 namespace {
 
@@ -14,6 +16,10 @@ std::string seconds_text(Nanos duration) {
   char text[32];
   std::snprintf(text, sizeof text, s < 10 ? "%.1f s" : "%.0f s", s);
   return text;
+}
+
+bool cannot_be_mended(const ProcessEnd& end) {
+  return !end.signalled && end.value == kExitCannotMend;
 }
 
 constexpr Role kStopOrder[] = {Role::kOrchestrator, Role::kWorker, Role::kStore};
@@ -134,8 +140,7 @@ void Supervisor::on(const ProgramEnded& event, Nanos now) {
   const bool excused = child.program.role == Role::kWorker && (!store_listens_ || child.since < store_since_);
   if (settled) child.deaths = 0;
   if (!excused) ++child.deaths;
-  const bool wrong_command_line = !event.end.signalled && event.end.value == 2;
-  if (wrong_command_line || child.deaths >= limits_.deaths_in_a_row_max)
+  if (cannot_be_mended(event.end) || child.deaths >= limits_.deaths_in_a_row_max)
     return give_up(event.program, event.end, now);
   restart_later(event.program, event.end, now);
 }
@@ -158,7 +163,10 @@ void Supervisor::give_up(size_t index, const ProcessEnd& end, Nanos now) {
   finish_.exit_code = 1;
   finish_.culprit = index;
   finish_.message = child.program.name + " ended with " + end.text();
-  if (child.deaths > 1) finish_.message += ", " + std::to_string(child.deaths) + " times in a row";
+  if (cannot_be_mended(end))
+    finish_.message += ", which another start cannot mend";
+  else if (child.deaths > 1)
+    finish_.message += ", " + std::to_string(child.deaths) + " times in a row";
   begin_stop(now);
 }
 

@@ -5,7 +5,8 @@
 //   start    store; the workers once the store's socket is there; the orchestrator at once
 //   a death  the program starts again after a pause that doubles with each death in a row that was not
 //   preceded by service;
-//            the fifth in a row ends the run. A worker that goes because the store is gone does not count.
+//            the fifth in a row ends the run, and so does an exit that says that another start cannot help
+//            (common/exit_code.h). A worker that goes because the store is gone does not count.
 //   stop     SIGTERM to the orchestrator (which ends its requests), then to the workers, then to the store;
 //   SIGKILL past the limit
 //            or when asked to stop a second time

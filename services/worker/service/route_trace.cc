@@ -32,7 +32,7 @@ Result<std::unique_ptr<RouteTrace>> RouteTrace::create(const std::filesystem::pa
                                                        const model::ModelSpec& spec) {
   if (path.extension() == ".zst") return unsupported("--trace " + path.string() + ": a compressed trace; name it .jsonl and run zstd on it");
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return io_error("--trace " + path.string(), errno);
+  if (fd < 0) return invalid_argument(io_error("--trace " + path.string(), errno).message());
   std::unique_ptr<RouteTrace> trace(new RouteTrace(fd));
   trace->buffer_ = "{\"format\":\"moestro-routes\",\"version\":1,\"model\":\"" + escaped(model) +
                    "\",\"layers\":" + std::to_string(spec.moe_layers()) + ",\"experts\":" + std::to_string(spec.moe().experts) +

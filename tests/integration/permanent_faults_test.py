@@ -1,0 +1,70 @@
+"""What another start cannot mend ends `moestro up` at once: one start of the program, and its own words in the last line."""
+
+import json
+import pathlib
+import shutil
+import socket
+import tempfile
+import unittest
+
+from cluster import DEMO, Cluster, main, pack
+
+
+class PermanentFaults(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.TemporaryDirectory()
+        cls.pack = pack(DEMO, cls.dir.name + "/pack", "--experts", "bf16")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.dir.cleanup()
+
+    def damaged(self, name, damage):
+        """A copy of the pack, after damage(copy)."""
+        copy = pathlib.Path(self.dir.name) / name
+        shutil.copytree(self.pack, copy)
+        damage(copy)
+        return copy
+
+    def expect_end(self, program, cause, pack_dir, *options):
+        cluster = Cluster(pack_dir, *options)
+        with self.assertRaises(AssertionError):
+            cluster.__enter__()
+        said = cluster.log_text.split("\n--- ")[0].rstrip().splitlines()
+        self.assertEqual(cluster.exit_code, 1, cluster.log_text)
+        self.assertRegex(said[-1], rf"^moestro: {program} ended with exit 2, which another start cannot mend: .*{cause}")
+        self.assertFalse([line for line in said if "starting it again" in line and f" {program} " in line], said)
+        self.assertLessEqual(len(said), 5, said)
+
+    def test_a_precision_that_the_pack_lacks(self):
+        self.expect_end("worker-0", "int8", self.pack, "--precision", "int8")
+
+    def test_a_port_that_is_taken(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            self.expect_end("orchestrator", f"cannot listen on 127.0.0.1:{port}", self.pack, "--http", f"127.0.0.1:{port}")
+
+    def test_a_damaged_manifest(self):
+        def flip(copy):
+            manifest = bytearray((copy / "manifest").read_bytes())
+            manifest[len(manifest) // 2] ^= 1
+            (copy / "manifest").write_bytes(manifest)
+        self.expect_end("(store|orchestrator)", "manifest", self.damaged("flipped", flip))
+
+    def test_a_tokenizer_of_an_unknown_kind(self):
+        def change(copy):
+            tokenizer = json.loads((copy / "tokenizer.json").read_text())
+            tokenizer["model"]["type"] = "Telepathy"
+            (copy / "tokenizer.json").write_text(json.dumps(tokenizer))
+        self.expect_end("orchestrator", "Telepathy", self.damaged("telepathic", change))
+
+    def test_a_store_that_is_told_to_be_too_small(self):
+        self.expect_end("store", "raise --dram", self.pack, "--dram", "1MiB")
+
+    def test_a_trace_that_cannot_be_written(self):
+        self.expect_end("worker-0", "--trace /nowhere/routes.jsonl: No such file", self.pack, "--trace", "/nowhere/routes.jsonl")
+
+
+if __name__ == "__main__":
+    main()
