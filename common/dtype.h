@@ -13,23 +13,34 @@ enum class DType : uint8_t {
   kF32 = 0,
   kBF16 = 1,
   kF16 = 2,
-  kInt8 = 3,  ///< symmetric, groups of kQuantGroup along the input dimension, one bf16 scale a group
+  kInt8 = 3,  ///< symmetric, groups of kQuantGroup along the input dimension, one bf16 scale a group: value = q * scale
+  kInt4 = 4,  ///< q in 0..15, the same groups, bf16 scale and offset: value = q * scale + offset; see common/expert_layout.h
 };
 
 inline constexpr int64_t kQuantGroup = 64;
 
-std::string_view dtype_name(DType dtype);                 ///< "f32", "bf16", "f16", "int8"
+std::string_view dtype_name(DType dtype);                 ///< "f32", "bf16", "f16", "int8", "int4"
 Result<DType> parse_dtype(std::string_view name);         ///< the same names
-constexpr bool is_quantised(DType d) { return d == DType::kInt8; }
-/// Bytes of one stored value, scales apart.
+constexpr bool is_quantised(DType d) { return d == DType::kInt8 || d == DType::kInt4; }
+/// bf16 numbers stored with each group: scale; scale and offset.
+constexpr int64_t group_parameters(DType d) { return d == DType::kInt8 ? 1 : d == DType::kInt4 ? 2 : 0; }
+/// Bytes of one stored value, parameters of groups apart; of int4, whose values share bytes, there is none: see row_bytes.
 constexpr int64_t dtype_bytes(DType d) {
   switch (d) {
     case DType::kF32: return 4;
     case DType::kBF16:
     case DType::kF16: return 2;
     case DType::kInt8: return 1;
+    case DType::kInt4: break;
   }
   return 0;
 }
+constexpr int64_t quant_groups(int64_t cols) { return (cols + kQuantGroup - 1) / kQuantGroup; }
+/// Bytes of the values of a row of `cols`. int4: whole groups of 32 bytes.
+constexpr int64_t row_bytes(DType d, int64_t cols) {
+  return d == DType::kInt4 ? quant_groups(cols) * (kQuantGroup / 2) : cols * dtype_bytes(d);
+}
+/// Bytes of the parameters of its groups.
+constexpr int64_t parameter_bytes(DType d, int64_t cols) { return quant_groups(cols) * group_parameters(d) * 2; }
 
 }  // namespace moestro

@@ -5,21 +5,19 @@
 namespace moestro {
 
 ExpertTile ExpertLayout::measure(int64_t f) const {
-  const int64_t value = dtype_bytes(dtype_);
-  const int64_t gate_bytes = round_up(f * hidden_ * value, kPartAlign);
+  const int64_t gate_bytes = round_up(f * row_bytes(dtype_, hidden_), kPartAlign);
   ExpertTile t;
   t.ffn = f;
   t.gate = 0;
   t.up = gate_bytes;
   t.down = 2 * gate_bytes;
-  int64_t end = t.down + round_up(hidden_ * f * value, kPartAlign);
+  int64_t end = t.down + round_up(hidden_ * row_bytes(dtype_, f), kPartAlign);
   if (is_quantised(dtype_)) {
-    const int64_t scale_bytes = 2;
-    const int64_t gate_scale_bytes = round_up(f * ceil_div(hidden_, kQuantGroup) * scale_bytes, kPartAlign);
+    const int64_t gate_scale_bytes = round_up(f * parameter_bytes(dtype_, hidden_), kPartAlign);
     t.gate_scales = end;
     t.up_scales = t.gate_scales + gate_scale_bytes;
     t.down_scales = t.up_scales + gate_scale_bytes;
-    end = t.down_scales + round_up(hidden_ * ceil_div(f, kQuantGroup) * scale_bytes, kPartAlign);
+    end = t.down_scales + round_up(hidden_ * parameter_bytes(dtype_, f), kPartAlign);
   }
   t.bytes = round_up(end, kDiskAlign);
   return t;

@@ -6,11 +6,14 @@
 //
 //   blob   | tile 0 | tile 1 | ... | tile n-1 |            every tile but the last has `tile_ffn` columns of ffn
 //   tile   | gate rows | up rows | down columns | gate scales | up scales | down scales | padding to 4 KiB |
-//            [F, hidden]  [F, hidden]  [hidden, F]   bf16, quantised precisions only; F = ffn columns of this tile
+//            [F, hidden]  [F, hidden]  [hidden, F]   quantised precisions only; F = ffn columns of this tile
 //
 // Rows lie along the reduction dimension (hidden for gate and up, ffn for down). Every part starts on 64 bytes, every tile on
 // 4 KiB. Quantisation groups are kQuantGroup wide along the reduction dimension; the last one of a row may be short:
-// gate/up scales are [F, ceil(hidden/64)], down scales [hidden, ceil(F/64)].
+// gate/up scales are [F, ceil(hidden/64)], down scales [hidden, ceil(F/64)], of bf16 scales (int8) or of pairs of bf16, scale and
+// offset (int4).
+// int4: a row is ceil(columns/64) groups of 32 bytes. Of the columns c of a group, byte b holds c = b % 16 + 32 * (b / 16) in its
+// low and c + 16 in its high half: a vector of 16 bytes widens to columns that lie side by side. Columns past the row's end are 0.
 // A tile is what can be computed when its bytes are there; a tensor-parallel rank takes whole tiles. For reading, a tile is
 // cut in SLICES of at most 1 MiB, each with a checksum; a tile is one slice unless 64 columns of ffn exceed 1 MiB.
 

@@ -27,12 +27,13 @@ struct CpuOps::ExpertWork {
     const std::byte* base = blob + tile.offset;
     GemmTask task;
     task.n = rows;
-    task.w = base + part + first * cols * dtype_bytes(layout.dtype());
-    task.w_stride = cols;
+    const DType dtype = layout.dtype();
+    task.w = base + part + first * row_bytes(dtype, cols);
+    task.w_stride = dtype == DType::kInt4 ? row_bytes(dtype, cols) : cols;
     task.rows = count;
     task.cols = cols;
-    if (is_quantised(layout.dtype())) {
-      task.scale_stride = ceil_div(cols, kQuantGroup);
+    if (is_quantised(dtype)) {
+      task.scale_stride = quant_groups(cols) * group_parameters(dtype);
       task.scales = reinterpret_cast<const uint16_t*>(base + scales) + first * task.scale_stride;
     }
     return task;

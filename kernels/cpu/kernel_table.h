@@ -25,9 +25,9 @@ struct GemmTask {
   int64_t x_offset = 0;
   int64_t n = 0;
   const void* w = nullptr;
-  int64_t w_stride = 0;              ///< elements from row to row
-  const uint16_t* scales = nullptr;  ///< bf16, one per 64 columns; int8 only
-  int64_t scale_stride = 0;
+  int64_t w_stride = 0;              ///< elements from row to row; int4: bytes
+  const uint16_t* scales = nullptr;  ///< bf16; int8: one per 64 columns; int4: scale and offset
+  int64_t scale_stride = 0;          ///< numbers from row to row
   int64_t rows = 0, cols = 0;
   const void* next_w =
       nullptr;  ///< rows of the same width that this thread reads next, to prefetch; may be null
@@ -62,9 +62,9 @@ constexpr int64_t attention_scratch_floats(int64_t rows, int64_t last_position) 
 }
 
 struct KernelTable {
-  void (*gemm[4])(const GemmTask&);  ///< by DType of w
+  void (*gemm[5])(const GemmTask&);  ///< by DType of w
   void (*attention)(const AttentionTask&);
-  void (*to_f32[3])(const void* from, int64_t count, float* to);  ///< by DType; not int8
+  void (*to_f32[3])(const void* from, int64_t count, float* to);  ///< by DType; not quantised
   void (*to_bf16)(const float* from, int64_t count, uint16_t* to);
   void (*rms_norm)(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y);
   void (*rope)(float* x, int64_t heads, int64_t head_dim, int64_t half, const float* cos,

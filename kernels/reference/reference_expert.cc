@@ -12,10 +12,19 @@ struct TileMatrix {
   int64_t cols;
 
   double at(int64_t row, int64_t col) const {
-    if (dtype != DType::kInt8) return value_at(values, dtype, row * cols + col);
-    const int64_t group = row * ceil_div(cols, kQuantGroup) + col / kQuantGroup;
-    return reinterpret_cast<const int8_t*>(values)[row * cols + col] *
-           static_cast<double>(bf16_to_f32(reinterpret_cast<const uint16_t*>(scales)[group]));
+    if (!is_quantised(dtype)) return value_at(values, dtype, row * cols + col);
+    const int64_t group = row * quant_groups(cols) + col / kQuantGroup;
+    const auto* parameters = reinterpret_cast<const uint16_t*>(scales) + group * group_parameters(dtype);
+    const double scale = bf16_to_f32(parameters[0]);
+    if (dtype == DType::kInt8) return reinterpret_cast<const int8_t*>(values)[row * cols + col] * scale;
+    return int4_at(values + row * row_bytes(dtype, cols), col) * scale + static_cast<double>(bf16_to_f32(parameters[1]));
+  }
+
+  /// The layout of common/expert_layout.h: bytes b of a group hold columns b % 16 + 32 * (b / 16), and 16 more in the high half.
+  static int int4_at(const std::byte* row, int64_t col) {
+    const int64_t within = col % kQuantGroup;
+    const auto byte = static_cast<unsigned>(row[col / kQuantGroup * (kQuantGroup / 2) + within / 32 * 16 + within % 16]);
+    return static_cast<int>(within % 32 < 16 ? byte & 15u : byte >> 4);
   }
 };
 

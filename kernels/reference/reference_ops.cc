@@ -17,9 +17,10 @@ double value_at(const void* data, DType dtype, int64_t i) {
     case DType::kF16:
       return f16_to_f32(static_cast<const uint16_t*>(data)[i]);
     case DType::kInt8:
+    case DType::kInt4:
       break;
   }
-  MOESTRO_CHECK(false, "int8 values have scales: only experts hold them");
+  MOESTRO_CHECK(false, "quantised values have scales: only experts hold them");
 }
 
 double silu(double x) {

@@ -5,6 +5,7 @@
 
 #include "common/model/strict_json.h"
 #include "store/pack/convert.h"
+#include "store/pack/quantise.h"
 
 namespace moestro::store {
 namespace {
@@ -76,8 +77,8 @@ Status BlobBuilder::fill_rows(const SourceTensor& tensor, const ExpertLayout& la
   const int64_t row = layout.hidden() * source_bytes(tensor);
   source_.resize(static_cast<size_t>(tile.ffn * row));
   MOESTRO_RETURN_IF_ERROR(checkpoint_.read(tensor, static_cast<uint64_t>(tile.first_ffn * row), source_));
-  const int64_t value_row = layout.hidden() * dtype_bytes(layout.dtype());
-  const int64_t scale_row = ceil_div(layout.hidden(), kQuantGroup) * static_cast<int64_t>(sizeof(uint16_t));
+  const int64_t value_row = row_bytes(layout.dtype(), layout.hidden());
+  const int64_t scale_row = parameter_bytes(layout.dtype(), layout.hidden());
   for (int64_t r = 0; r < tile.ffn; ++r)
     MOESTRO_RETURN_IF_ERROR(convert_row(tensor, source_.data() + r * row, layout.dtype(), layout.hidden(),
                                         piece_.data() + values + r * value_row, piece_.data() + scales + r * scale_row));
@@ -104,8 +105,8 @@ Status BlobBuilder::load_band(const SourceTensor& tensor, const ExpertLayout& la
 Status BlobBuilder::fill_columns(const ExpertLayout& layout, const ExpertTile& tile) {
   const SourceTensor& tensor = *band_.tensor;
   const int64_t element = source_bytes(tensor);
-  const int64_t value_row = tile.ffn * dtype_bytes(layout.dtype());
-  const int64_t scale_row = ceil_div(tile.ffn, kQuantGroup) * static_cast<int64_t>(sizeof(uint16_t));
+  const int64_t value_row = row_bytes(layout.dtype(), tile.ffn);
+  const int64_t scale_row = parameter_bytes(layout.dtype(), tile.ffn);
   for (int64_t h = 0; h < layout.hidden(); ++h) {
     const std::byte* source = band_.bytes.data() + (h * band_.columns + tile.first_ffn - band_.first) * element;
     MOESTRO_RETURN_IF_ERROR(convert_row(tensor, source, layout.dtype(), tile.ffn, piece_.data() + tile.down + h * value_row,
@@ -119,7 +120,8 @@ Status BlobBuilder::convert_row(const SourceTensor& tensor, const std::byte* sou
   bool fits = false;
   if (is_quantised(to)) {
     work_.resize(static_cast<size_t>(n));
-    fits = quantise_row(*tensor.dtype, source, n, reinterpret_cast<int8_t*>(values), reinterpret_cast<uint16_t*>(scales), work_.data());
+    fits = convert_values(*tensor.dtype, source, DType::kF32, reinterpret_cast<std::byte*>(work_.data()), n) &&
+           quantise_row(work_.data(), n, to, values, reinterpret_cast<uint16_t*>(scales));
   } else {
     fits = convert_values(*tensor.dtype, source, to, values, n);
   }

@@ -24,7 +24,8 @@ void to_f32(DType from, const std::byte* source, float* out, int64_t n) {
     case DType::kF16:
       for (int64_t i = 0; i < n; ++i) out[i] = f16_to_f32(load16(i));
       return;
-    case DType::kInt8: MOESTRO_CHECK(false, "no checkpoint format");
+    case DType::kInt8:
+    case DType::kInt4: MOESTRO_CHECK(false, "no checkpoint format");
   }
 }
 
@@ -42,23 +43,10 @@ bool from_f32(const float* in, DType to, std::byte* target, int64_t n) {
         std::memcpy(target + 2 * i, &h, sizeof h);
       }
       return true;
-    case DType::kInt8: break;
+    case DType::kInt8:
+    case DType::kInt4: break;
   }
-  MOESTRO_CHECK(false, "quantise_row is for int8");
-}
-
-// To the nearest whole number, ties to even, for |x| < 2^22: adding 1.5 * 2^23 leaves no room for a fraction. A call of nearbyint
-// for each value would keep the loop from being vectorised.
-float round_even(float x) {
-  constexpr float kNoFraction = 12582912.0f;
-  return (x + kNoFraction) - kNoFraction;
-}
-
-// The least bf16 that is >= amax / 127, so that the largest value of the group fits.
-uint16_t scale_for(float amax) {
-  uint16_t bits = f32_to_bf16(amax / 127.0f);
-  while (bf16_to_f32(bits) * 127.0f < amax && bits < 0x7f7fu) ++bits;  // at most twice: positive bf16 are ordered as integers
-  return bits;
+  MOESTRO_CHECK(false, "quantise_row is for those");
 }
 
 }  // namespace
@@ -74,26 +62,6 @@ bool convert_values(DType from, const std::byte* source, DType to, std::byte* ta
     const int64_t part = std::min(kBlock, n - i);
     to_f32(from, source + i * dtype_bytes(from), block, part);
     if (!from_f32(block, to, target + i * dtype_bytes(to), part)) return false;
-  }
-  return true;
-}
-
-bool quantise_row(DType from, const std::byte* source, int64_t n, int8_t* values, uint16_t* scales, float* work) {
-  to_f32(from, source, work, n);
-  for (int64_t begin = 0; begin < n; begin += kQuantGroup) {
-    const int64_t end = std::min(n, begin + kQuantGroup);
-    float amax = 0;
-    for (int64_t i = begin; i < end; ++i) {
-      if (!std::isfinite(work[i])) return false;
-      amax = std::max(amax, std::fabs(work[i]));
-    }
-    const uint16_t scale = scale_for(amax);
-    scales[begin / kQuantGroup] = scale;
-    const float divisor = bf16_to_f32(scale);
-    for (int64_t i = begin; i < end; ++i) {
-      const float q = divisor > 0 ? round_even(work[i] / divisor) : 0.0f;
-      values[i] = static_cast<int8_t>(std::clamp(q, -127.0f, 127.0f));
-    }
   }
   return true;
 }

@@ -15,7 +15,7 @@ constexpr size_t kShapeMax = 4;
 
 Status bad(const std::string& what) { return corrupt("manifest: " + what); }
 
-bool is_known(DType d) { return d == DType::kF32 || d == DType::kBF16 || d == DType::kF16 || d == DType::kInt8; }
+bool is_known(DType d) { return d == DType::kF32 || d == DType::kBF16 || d == DType::kF16 || is_quantised(d); }
 
 Status check_lists(const Manifest& m) {
   if (m.layout_id != kExpertLayoutId)

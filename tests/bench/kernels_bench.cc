@@ -188,10 +188,12 @@ int run(int argc, char** argv) {
   b.decode("expert_ffn 1 token f16", DType::kF16);
   b.decode("expert_ffn 1 token f32", DType::kF32);
   b.decode("expert_ffn 1 token int8", DType::kInt8);
+  b.decode("expert_ffn 1 token int4", DType::kInt4);
   for (const int64_t n : {4, 8, 16, 64, 512}) b.product(DType::kBF16, n, 4096, 4096);
   b.product(DType::kF32, 512, 4096, 4096);
   for (const int64_t n : {2, 8, 32, 128, 512}) b.expert(DType::kBF16, n);
-  b.expert(DType::kInt8, 128);
+  for (const DType d : {DType::kInt8, DType::kInt4})
+    for (const int64_t n : {2, 8, 16, 32, 128}) b.expert(d, n);
   for (const DType d : {DType::kF32, DType::kBF16}) {
     b.attention(d, 512, 0);
     b.attention(d, 1, 512);

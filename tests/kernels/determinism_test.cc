@@ -57,7 +57,7 @@ TEST_P(DeterminismTest, ExpertFfn) {
   struct Shape {
     int64_t hidden, ffn;
   };
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8}) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4}) {
     for (const auto& [hidden, ffn] : {Shape{48, 70}, Shape{300, 500}, Shape{1100, 100}}) {
       const ExpertLayout layout(hidden, ffn, dtype);
       const auto blob = write_expert_blob(

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <vector>
 
@@ -20,6 +21,25 @@ struct ExpertMatrices {
 
 namespace expert_blob_detail {
 
+/// int4: the group's range in 15 steps.
+inline void write_int4_row(const float* row, int64_t cols, std::byte* values, std::byte* parameters, float* read) {
+  std::memset(values, 0, static_cast<size_t>(row_bytes(DType::kInt4, cols)));
+  for (int64_t g = 0; g * kQuantGroup < cols; ++g) {
+    const int64_t first = g * kQuantGroup, end = std::min(cols, first + kQuantGroup);
+    const auto [low, high] = std::minmax_element(row + first, row + end);
+    const uint16_t stored[2] = {f32_to_bf16((*high - *low) / 15.0f), f32_to_bf16(*low)};
+    const float scale = bf16_to_f32(stored[0]), offset = bf16_to_f32(stored[1]);
+    std::memcpy(parameters + g * 4, stored, 4);
+    for (int64_t c = first; c < end; ++c) {
+      const float q = scale > 0.0f ? std::clamp(std::nearbyint((row[c] - offset) / scale), 0.0f, 15.0f) : 0.0f;
+      const int64_t within = c - first;
+      std::byte& byte = values[g * 32 + within / 32 * 16 + within % 16];
+      byte |= static_cast<std::byte>(static_cast<unsigned>(q) << (within % 32 < 16 ? 0 : 4));
+      read[c] = q * scale + offset;
+    }
+  }
+}
+
 /// One row of a tile's part; int8: symmetric, one bf16 scale per group of kQuantGroup. Returns the row as it
 /// will be read.
 inline void write_row(const float* row, int64_t cols, DType dtype, std::byte* values, std::byte* scales,
@@ -34,6 +54,7 @@ inline void write_row(const float* row, int64_t cols, DType dtype, std::byte* va
       read[c] = dtype == DType::kBF16 ? bf16_to_f32(half) : f16_to_f32(half);
     }
   }
+  if (dtype == DType::kInt4) return write_int4_row(row, cols, values, scales, read);
   if (dtype != DType::kInt8) return;
   for (int64_t g = 0; g * kQuantGroup < cols; ++g) {
     const int64_t end = std::min(cols, (g + 1) * kQuantGroup);
@@ -61,13 +82,13 @@ inline std::vector<std::byte> write_expert_blob(const ExpertLayout& layout, cons
   std::vector<std::byte> blob(static_cast<size_t>(layout.bytes()), std::byte{0xff});
   ExpertMatrices rounded = m;
   const DType dtype = layout.dtype();
-  const int64_t value = dtype_bytes(dtype), hidden = layout.hidden();
+  const int64_t hidden = layout.hidden();
   for (int64_t i = 0; i < layout.tiles(); ++i) {
     const ExpertTile t = layout.tile(i);
     std::byte* base = blob.data() + t.offset;
     for (int64_t f = 0; f < t.ffn; ++f) {
-      const int64_t from = (t.first_ffn + f) * hidden, at = f * hidden * value,
-                    group = f * ceil_div(hidden, kQuantGroup) * 2;
+      const int64_t from = (t.first_ffn + f) * hidden, at = f * row_bytes(dtype, hidden),
+                    group = f * parameter_bytes(dtype, hidden);
       write_row(m.gate.data() + from, hidden, dtype, base + t.gate + at, base + t.gate_scales + group,
                 rounded.gate.data() + from);
       write_row(m.up.data() + from, hidden, dtype, base + t.up + at, base + t.up_scales + group,
@@ -75,8 +96,8 @@ inline std::vector<std::byte> write_expert_blob(const ExpertLayout& layout, cons
     }
     for (int64_t h = 0; h < hidden; ++h) {
       const int64_t from = h * m.ffn + t.first_ffn;
-      write_row(m.down.data() + from, t.ffn, dtype, base + t.down + h * t.ffn * value,
-                base + t.down_scales + h * ceil_div(t.ffn, kQuantGroup) * 2, rounded.down.data() + from);
+      write_row(m.down.data() + from, t.ffn, dtype, base + t.down + h * row_bytes(dtype, t.ffn),
+                base + t.down_scales + h * parameter_bytes(dtype, t.ffn), rounded.down.data() + from);
     }
   }
   if (as_read) *as_read = std::move(rounded);

@@ -21,7 +21,7 @@ struct Bound {
   double bound;
 };
 constexpr Bound kBounds[] = {
-    {DType::kF32, 1e-5}, {DType::kBF16, 1e-5}, {DType::kF16, 1e-5}, {DType::kInt8, 1e-5}};
+    {DType::kF32, 1e-5}, {DType::kBF16, 1e-5}, {DType::kF16, 1e-5}, {DType::kInt8, 1e-5}, {DType::kInt4, 1e-5}};
 
 ExpertMatrices random_expert(int64_t hidden, int64_t ffn, Random& random) {
   const float deviation = 1.0f / std::sqrt(static_cast<float>(hidden));

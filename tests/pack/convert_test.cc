@@ -43,50 +43,5 @@ TEST(Convert, LongRowsInEveryDirection) {
   }
 }
 
-TEST(Quantise, ErrorIsHalfAStepAndTheLargestFits) {
-  std::mt19937 random(7);
-  std::normal_distribution<float> normal(0.0f, 0.05f);
-  for (const int64_t n : {1, 63, 64, 65, 200}) {
-    for (int trial = 0; trial < 50; ++trial) {
-      std::vector<float> row(static_cast<size_t>(n)), work(row);
-      for (float& v : row) v = normal(random);
-      std::vector<int8_t> q(static_cast<size_t>(n));
-      std::vector<uint16_t> scales(static_cast<size_t>(ceil_div(n, kQuantGroup)));
-      ASSERT_TRUE(quantise_row(DType::kF32, bytes(row.data()), n, q.data(), scales.data(), work.data()));
-      for (int64_t i = 0; i < n; ++i) {
-        const auto at = static_cast<size_t>(i);
-        const float scale = bf16_to_f32(scales[static_cast<size_t>(i / kQuantGroup)]);
-        EXPECT_LE(std::fabs(row[at]), scale * 127.0f) << "nothing is cut off";
-        EXPECT_LE(std::fabs(static_cast<float>(q[at]) * scale - row[at]), scale * 0.5001f);
-        EXPECT_GE(q[at], -127);
-      }
-    }
-  }
-}
-
-TEST(Quantise, ZerosAndTinyAndHugeValues) {
-  std::vector<float> row(64, 0.0f), work(64);
-  std::vector<int8_t> q(64, 9);
-  uint16_t scale = 9;
-  ASSERT_TRUE(quantise_row(DType::kF32, bytes(row.data()), 64, q.data(), &scale, work.data()));
-  EXPECT_EQ(scale, 0);
-  EXPECT_EQ(q[5], 0);
-  row[3] = 1e-40f;
-  ASSERT_TRUE(quantise_row(DType::kF32, bytes(row.data()), 64, q.data(), &scale, work.data()));
-  EXPECT_GE(bf16_to_f32(scale) * 127.0f, 1e-40f);
-  row[3] = std::numeric_limits<float>::max();
-  ASSERT_TRUE(quantise_row(DType::kF32, bytes(row.data()), 64, q.data(), &scale, work.data()));
-  EXPECT_GE(q[3], 126);  // the scale is rounded up
-}
-
-TEST(Quantise, RefusesWhatIsNotFinite) {
-  for (const float v : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-    float work = 0;
-    int8_t q = 0;
-    uint16_t scale = 0;
-    EXPECT_FALSE(quantise_row(DType::kF32, bytes(&v), 1, &q, &scale, &work));
-  }
-}
-
 }  // namespace
 }  // namespace moestro::store

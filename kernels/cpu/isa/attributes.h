@@ -9,7 +9,8 @@
 
 #define MOESTRO_KERNEL_TABLE                                                                                 \
   {                                                                                                          \
-    {&gemm<WeightF32>, &gemm<WeightBf16>, &gemm<WeightF16>, &gemm<WeightInt8>}, &attention,                  \
+    {&gemm<WeightF32>, &gemm<WeightBf16>, &gemm<WeightF16>, &gemm<WeightInt8>, &gemm<WeightInt4>},            \
+        &attention,                                                                                          \
         {&to_f32<WeightF32>, &to_f32<WeightBf16>, &to_f32<WeightF16>}, &to_bf16, &rms_norm, &rope, &softmax, \
         &silu_mul, &add_scaled, &combine, &clamp                                                             \
   }

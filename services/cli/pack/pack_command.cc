@@ -61,7 +61,7 @@ void add_pack_command(CLI::App& app, CommandResult& result) {
   command->add_option("-o,--output", arguments->pack, "Directory of the pack; an interrupted pack goes on where it stopped")
       ->required()->option_text("PACK");
   command->add_option("--experts", arguments->experts, "Precisions of the experts, side by side, the first served by default (default: the checkpoint's own)")
-      ->delimiter(',')->check(CLI::IsMember({"bf16", "f16", "f32", "int8"}))->option_text("bf16|f16|f32|int8[,...]");
+      ->delimiter(',')->check(CLI::IsMember({"bf16", "f16", "f32", "int8", "int4"}))->option_text("bf16|f16|f32|int8|int4[,...]");
   command->add_option("--dense", arguments->dense, "Precision of all other weights (default: the checkpoint's own)")
       ->check(CLI::IsMember({"bf16", "f16", "f32"}))->option_text("bf16|f16|f32");
   command->add_option("--jobs", arguments->jobs, "Threads")->check(CLI::Range(1, 256))->capture_default_str()->option_text("N");
