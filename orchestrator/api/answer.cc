@@ -20,7 +20,7 @@ json bytes_of(const std::string& text) {
 json legacy_logprobs(const Tokenizer& tokenizer, const std::vector<ScoredToken>& tokens, int top) {
   json result{{"tokens", json::array()}, {"token_logprobs", json::array()}, {"top_logprobs", json::array()}, {"text_offset", json::array()}};
   for (const ScoredToken& t : tokens) {
-    result["tokens"].push_back(tokenizer.token_text(t.id));
+    result["tokens"].push_back(t.text);
     result["text_offset"].push_back(t.text_offset);
     if (!t.has_score) {
       result["token_logprobs"].push_back(nullptr);
@@ -30,10 +30,10 @@ json legacy_logprobs(const Tokenizer& tokenizer, const std::vector<ScoredToken>&
     result["token_logprobs"].push_back(finite(t.score.logprob));
     json best = json::object();
     for (const TopLogprob& b : t.score.best) {
-      const std::string text = tokenizer.token_text(b.id);
+      const std::string text = b.id == t.id ? t.text : tokenizer.token_text(b.id);
       if (!best.contains(text)) best[text] = finite(b.logprob);  // two ids of one text: the likelier stands
     }
-    if (top > 0) best.emplace(tokenizer.token_text(t.id), finite(t.score.logprob));
+    if (top > 0) best.emplace(t.text, finite(t.score.logprob));
     result["top_logprobs"].push_back(std::move(best));
   }
   return result;

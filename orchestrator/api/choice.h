@@ -13,33 +13,45 @@ namespace moestro::orchestrator {
 struct ScoredToken {
   TokenId id = 0;
   TokenScore score;
-  bool has_score = true;    ///< the first token of a prompt has none
-  size_t text_offset = 0;   ///< in the choice's text
+  bool has_score = true;   ///< the first token of a prompt has none
+  size_t text_offset = 0;  ///< in the choice's text, echoed prompt included, in code points
+  std::string text;        ///< as the choice's text shows it; a special token by its name
 };
 
 class Choice {
  public:
-  /// `stop` and `prompt` outlive it. The prompt is looked at when the first token comes.
-  Choice(const Tokenizer& tokenizer, const std::vector<std::string>* stop, std::span<const TokenId> prompt, size_t text_before);
+  /// `stop`, `prompt` and `echoed` outlive it. The prompt is looked at when the first token comes, or the echo is asked for. `echoed`
+  /// is the prompt's text if it is part of the choice's text, else null.
+  Choice(const Tokenizer& tokenizer, const std::vector<std::string>* stop, std::span<const TokenId> prompt, const std::string* echoed);
 
   /// Takes a sampled token. True if its text completed a stop string: the sequence is to end.
   bool push(SampledToken token);
   /// No more tokens come: what was held back is text.
   void finish();
 
+  /// The echoed prompt's text, which the choice's own follows; "" if there is no echo. A character that the prompt only begins is in
+  /// the choice's own text.
+  std::string echo();
   /// The text that is certain and has not been taken; likewise the tokens.
   std::string take_text() { return std::exchange(ready_, {}); }
   std::vector<ScoredToken> take_tokens() { return std::exchange(tokens_, {}); }
   size_t tokens() const { return count_; }
 
  private:
+  void look_at_prompt();
+  void place(ScoredToken& token, const std::string& bytes, const std::string& text);
   bool scan(bool last);
+  Tokenizer tokenizer_;
   StreamDecoder decoder_;
-  std::span<const TokenId> prompt_;  ///< not yet seen by the decoder; then empty
+  std::span<const TokenId> prompt_;
   const std::vector<std::string>* stop_;
+  const std::string* echoed_;
+  bool prompt_seen_ = false;
+  size_t echo_bytes_ = 0;  ///< of echoed_
   std::string held_;       ///< decoded, but might begin a stop string
   std::string ready_;
-  size_t decoded_;         ///< bytes decoded so far, echoed prompt included
+  size_t code_points_ = 0;         ///< decoded so far, echoed prompt included
+  size_t unshown_code_points_ = 0; ///< begun by tokens whose text the decoder holds
   std::vector<ScoredToken> tokens_;
   size_t count_ = 0;
   bool stopped_ = false;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "orchestrator/api/text_cursor.h"
+
 namespace moestro::orchestrator {
 
 using nlohmann::json;
@@ -9,12 +11,19 @@ using std::chrono::steady_clock;
 
 struct Completion::Line {
   Line(size_t i, const TokenizedPrompt& p, uint32_t c, const Tokenizer& tokenizer, const CompletionRequest& r)
-      : index(i), prompt(p), choice_number(c), choice(tokenizer, &r.stop, p.ids, r.echo ? p.text.size() : 0) {}
+      : index(i), prompt(p), choice_number(c), cursor(tokenizer, p.text), choice(tokenizer, &r.stop, p.ids, r.echo ? &p.text : nullptr) {}
+
+  void take_prompt_token(TokenScore score, bool has_score) {
+    const TokenId token = prompt.ids[prompt_tokens.size()];
+    PlacedToken placed = cursor.next(token);
+    prompt_tokens.push_back({token, std::move(score), has_score, placed.code_points, std::move(placed.text)});
+  }
 
   size_t index;
   const TokenizedPrompt& prompt;
   uint32_t choice_number;
   SequenceId id;
+  TextCursor cursor;  ///< over the prompt's text
   Choice choice;
   bool scores_prompt = false;
   std::vector<ScoredToken> prompt_tokens;  ///< of an echo with log-probabilities
@@ -55,7 +64,7 @@ void Completion::start() {
       auto line = std::make_unique<Line>(lines_.size(), prompt, c, context_.model.tokenizer, request_);
       line->id = context_.control.next_sequence_id();
       line->scores_prompt = request_.echo && request_.logprobs >= 0;
-      if (line->scores_prompt) line->prompt_tokens.push_back({prompt.ids[0], {}, false, 0});
+      if (line->scores_prompt) line->take_prompt_token({}, false);
       lines_.push_back(std::move(line));
     }
   }
@@ -104,12 +113,7 @@ void Completion::on_event(size_t index, SequenceEvent event) {
 }
 
 void Completion::on_progress(Line& line, Progress& progress) {
-  for (TokenScore& score : progress.prompt_scores) {
-    const size_t at = line.prompt_tokens.size();
-    const ScoredToken& last = line.prompt_tokens.back();
-    const size_t offset = last.text_offset + context_.model.tokenizer.token_bytes(last.id).size();
-    line.prompt_tokens.push_back({line.prompt.ids[at], std::move(score), true, offset});
-  }
+  for (TokenScore& score : progress.prompt_scores) line.take_prompt_token(std::move(score), true);
   if (progress.sampled.empty()) return;
   measure(line, progress.sampled.size());
   for (SampledToken& token : progress.sampled) {
@@ -145,7 +149,7 @@ void Completion::stream_line(Line& line) {
   if (request_.echo && !line.echoed) {
     const bool scored = !line.scores_prompt || line.prompt_tokens.size() == line.prompt.ids.size();
     if (scored) {
-      text = line.prompt.text + text;
+      text = line.choice.echo() + text;
       tokens.insert(tokens.begin(), line.prompt_tokens.begin(), line.prompt_tokens.end());
       line.echoed = true;
     }
@@ -180,7 +184,7 @@ void Completion::finish() {
   json answer = answer_frame(frame_, false);
   for (const auto& line : lines_) {
     json choice = chunk_choice(*line);
-    std::string text = (request_.echo ? line->prompt.text : "") + line->choice.take_text();
+    std::string text = line->choice.echo() + line->choice.take_text();
     std::vector<ScoredToken> tokens = std::move(line->prompt_tokens);
     for (ScoredToken& t : line->choice.take_tokens()) tokens.push_back(std::move(t));
     if (request_.logprobs >= 0) choice["logprobs"] = logprobs_json(context_.model.tokenizer, tokens, frame_.chat, request_.logprobs);

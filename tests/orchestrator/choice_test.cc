@@ -21,7 +21,8 @@ class ChoiceTest : public ::testing::Test {
  protected:
   Choice make(std::vector<std::string> stop, size_t text_before = 0) {
     stop_ = std::move(stop);
-    return Choice(bytes(), &stop_, {}, text_before);
+    before_.assign(text_before, 'p');
+    return Choice(bytes(), &stop_, {}, text_before == 0 ? nullptr : &before_);
   }
   /// Pushes the bytes of `text` until one completes a stop string; the number of tokens it took.
   static size_t push(Choice& choice, const std::string& text) {
@@ -35,6 +36,7 @@ class ChoiceTest : public ::testing::Test {
     return all;
   }
   std::vector<std::string> stop_;
+  std::string before_;
 };
 
 TEST_F(ChoiceTest, TextIsReadyAtOnceWhereNothingStops) {
@@ -101,7 +103,7 @@ TEST_F(ChoiceTest, TheEarliestOfSeveralStopStringsCounts) {
   EXPECT_EQ(nested.take_text(), "wx");
 }
 
-TEST_F(ChoiceTest, OffsetsAreBytesOfTheTextWithWhatCameBefore) {
+TEST_F(ChoiceTest, OffsetsCountTheTextWithWhatCameBefore) {
   Choice choice = make({}, 10);
   push(choice, "abc");
   EXPECT_THAT(offsets(choice), ElementsAre(10, 11, 12));
@@ -139,7 +141,7 @@ TEST_F(ChoiceTest, TheSameTextHoweverItIsTaken) {
     Choice whole = make({stop});
     const size_t used = push(whole, text);
     whole.finish();
-    Choice pieces(bytes(), &stop_, {}, 0);
+    Choice pieces(bytes(), &stop_, {}, nullptr);
     std::string joined;
     for (size_t i = 0; i < used; ++i) {
       pieces.push({id(text[i]), {}});
