@@ -12,6 +12,9 @@ namespace {
 
 constexpr const char* kJson = "application/json";
 constexpr std::string_view kModelPath = "/v1/models/";
+/// Larger bodies are read and tokenized away from the server's thread: this many bytes take it about 10 ms.
+constexpr size_t kInlineBytes = 64 * 1024;
+constexpr size_t kLargeBodiesMax = 64;
 
 /// Moves the value out, or hands the error to `refuse` and returns nothing.
 template <typename T, typename Refuse>
@@ -26,7 +29,8 @@ Service::Service(ServedModel model, ControlPlane& control, std::function<void(st
     : model_(std::move(model)),
       control_(control),
       metrics_(model_.name),
-      context_{model_, control_, metrics_, std::move(post), model_.context_max} {}
+      context_{model_, control_, metrics_, std::move(post), model_.context_max},
+      large_bodies_(kLargeBodiesMax) {}
 
 void Service::refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error, Headers headers) {
   if (error.http_status == 503 || error.http_status == 429) headers.emplace_back("Retry-After", "1");
@@ -90,20 +94,42 @@ void Service::complete(const Call& call, bool chat) {
     metrics_.request_ended("refused", false);
     refuse(call.exchange, e);
   };
-  const auto body = value_or_refuse(parse_body(call.request.body), refuse_it);
-  if (!body) return;
-  auto request = value_or_refuse(chat ? read_chat(*body) : read_completion(*body), refuse_it);
-  if (!request) return;
-  if (request->model && *request->model != model_.name) return refuse_it(unknown_model(*request->model));
   if (const auto error = not_ready()) return refuse_it(*error);
+  if (call.request.body.size() <= kInlineBytes) return begin(call.exchange, read_request(call.request.body, chat), chat);
+  const bool taken = large_bodies_.run([this, body = call.request.body, exchange = call.exchange, chat] {
+    context_.post([this, exchange, chat, r = std::make_shared<std::variant<ReadRequest, ApiError>>(read_request(body, chat))] {
+      begin(exchange, std::move(*r), chat);
+    });
+  });
+  if (!taken) refuse_it(from_status(exhausted("many large requests are being read already; try again later")));
+}
+
+std::variant<Service::ReadRequest, ApiError> Service::read_request(const std::string& text, bool chat) const {
+  std::optional<ApiError> refusal;
+  const auto refuse_it = [&](const ApiError& e) { refusal = e; };
+  const auto body = value_or_refuse(parse_body(text), refuse_it);
+  if (!body) return *refusal;
+  auto request = value_or_refuse(chat ? read_chat(*body) : read_completion(*body), refuse_it);
+  if (!request) return *refusal;
+  if (request->model && *request->model != model_.name) return unknown_model(*request->model);
+  if (const auto error = check_text(*request)) return *error;
   auto prompts = value_or_refuse(tokenize_prompts(*request), refuse_it);
-  if (!prompts) return;
-  if (const auto error = check_lengths(*request, *prompts)) return refuse_it(*error);
-  const uint64_t seed = request->seed.value_or(random_());
+  if (!prompts) return *refusal;
+  if (const auto error = check_lengths(*request, *prompts)) return *error;
+  return ReadRequest{std::move(*request), std::move(*prompts)};
+}
+
+void Service::begin(const std::shared_ptr<Exchange>& exchange, std::variant<ReadRequest, ApiError> read, bool chat) {
+  if (const auto* error = std::get_if<ApiError>(&read)) {
+    metrics_.request_ended("refused", false);
+    return refuse(exchange, *error);
+  }
+  auto& [request, prompts] = std::get<ReadRequest>(read);
+  const uint64_t seed = request.seed.value_or(random_());
   char id[32];
   std::snprintf(id, sizeof id, "%s-%016llx", chat ? "chatcmpl" : "cmpl", static_cast<unsigned long long>(random_()));
   const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  std::make_shared<Completion>(context_, AnswerFrame{id, model_.name, now, chat}, std::move(*request), std::move(*prompts), seed, call.exchange)
+  std::make_shared<Completion>(context_, AnswerFrame{id, model_.name, now, chat}, std::move(request), std::move(prompts), seed, exchange)
       ->start();
 }
 
@@ -158,8 +184,29 @@ std::variant<std::vector<TokenizedPrompt>, ApiError> Service::tokenize_prompts(c
   return prompts;
 }
 
+int64_t Service::context() const {
+  const int64_t workers = control_.context_max();
+  return workers > 0 ? std::min(workers, model_.context_max) : model_.context_max;
+}
+
+/// A text that could not fit if every token were the longest there is need not be tokenized to be refused. A normalizer may shorten it:
+/// four times as much is let through.
+std::optional<ApiError> Service::check_text(const CompletionRequest& request) const {
+  const auto bytes_max = static_cast<size_t>(4 * context() * model_.tokenizer.token_bytes_max());
+  for (const PromptInput& prompt : request.prompts) {
+    const auto* text = std::get_if<std::string>(&prompt);
+    if (text == nullptr || text->size() <= bytes_max) continue;
+    ApiError e = bad_request("the prompt has " + std::to_string(text->size()) + " bytes, more than the context of " + std::to_string(context()) +
+                                 " tokens can hold",
+                             "prompt");
+    e.type = "exceed_context_size_error";
+    return e;
+  }
+  return std::nullopt;
+}
+
 std::optional<ApiError> Service::check_lengths(const CompletionRequest& request, const std::vector<TokenizedPrompt>& prompts) const {
-  const int64_t context = model_.context_max;
+  const int64_t context = this->context();
   const char* field = request.chat ? "messages" : "prompt";
   for (const TokenizedPrompt& p : prompts) {
     const auto tokens = static_cast<int64_t>(p.ids.size());
@@ -202,7 +249,7 @@ json Service::model_entry() const {
           {"object", "model"},
           {"created", model_.created_unix_s},
           {"owned_by", "moestro"},
-          {"meta", {{"n_vocab", model_.vocab}, {"n_ctx", model_.context_max}, {"n_ctx_train", model_.context_max}}}};
+          {"meta", {{"n_vocab", model_.vocab}, {"n_ctx", context()}, {"n_ctx_train", model_.context_max}}}};
 }
 
 void Service::models(const Call& call) const {
@@ -222,7 +269,7 @@ void Service::tokenize(const Call& call) const {
   if (!request) return;
   const auto ids = model_.tokenizer.encode(request->text, request->add_special_tokens);
   if (!ids.is_ok()) return refuse_it(from_status(ids.status()));
-  call.exchange->respond(200, kJson, dump({{"tokens", *ids}, {"count", ids->size()}, {"max_model_len", model_.context_max}}));
+  call.exchange->respond(200, kJson, dump({{"tokens", *ids}, {"count", ids->size()}, {"max_model_len", context()}}));
 }
 
 void Service::detokenize(const Call& call) const {

@@ -6,6 +6,7 @@
 #include <random>
 #include <string>
 
+#include "orchestrator/api/background.h"
 #include "orchestrator/api/completion.h"
 
 namespace moestro::orchestrator {
@@ -27,7 +28,19 @@ class Service {
   };
 
   std::optional<Route> route(const std::string& path);
+  /// A completion's body, read and tokenized.
+  struct ReadRequest {
+    CompletionRequest request;
+    std::vector<TokenizedPrompt> prompts;
+  };
+
   void complete(const Call& call, bool chat);
+  /// From any thread: looks at nothing that changes but the control plane's figures.
+  std::variant<ReadRequest, ApiError> read_request(const std::string& text, bool chat) const;
+  void begin(const std::shared_ptr<Exchange>& exchange, std::variant<ReadRequest, ApiError> read, bool chat);
+  std::optional<ApiError> check_text(const CompletionRequest& request) const;
+  /// The longest sequence served: the model's context, or what the workers can hold.
+  int64_t context() const;
   std::variant<std::vector<TokenizedPrompt>, ApiError> tokenize_prompts(const CompletionRequest& request) const;
   std::variant<TokenizedPrompt, ApiError> tokenize_prompt(const PromptInput& prompt) const;
   std::variant<TokenizedPrompt, ApiError> apply_template(const CompletionRequest& request) const;
@@ -50,6 +63,7 @@ class Service {
   RequestMetrics metrics_;
   CompletionContext context_;
   std::mt19937_64 random_{std::random_device{}()};
+  Background large_bodies_;  ///< last: its thread uses the others
 };
 
 }  // namespace moestro::orchestrator

@@ -26,6 +26,7 @@ struct TokenizerData {
   Decoder decoder;
   std::vector<std::string> tokens;  // by id; empty where there is none
   std::vector<bool> special;        // by id
+  size_t token_bytes_max = 1;       // as they are spelled
   std::unordered_map<std::string, TokenId> added_ids;
 
   bool skips(TokenId id, bool skip_special) const {
@@ -48,6 +49,7 @@ void TokenizerData::name_tokens() {
     special[token.id] = special[token.id] || token.special;
     added_ids.emplace(token.content, token.id);
   }
+  for (const std::string& token : tokens) token_bytes_max = std::max(token_bytes_max, token.size());
 }
 
 Status TokenizerData::encode_normalized(std::string_view text, bool at_start,
@@ -159,6 +161,10 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) c
 
 int64_t Tokenizer::vocab_size() const {
   return static_cast<int64_t>(data_->tokens.size());
+}
+
+int64_t Tokenizer::token_bytes_max() const {
+  return static_cast<int64_t>(data_->token_bytes_max);
 }
 
 std::optional<TokenId> Tokenizer::id_of(std::string_view token) const {

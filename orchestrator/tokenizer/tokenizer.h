@@ -41,6 +41,8 @@ class Tokenizer {
 
   /// One more than the highest id, added tokens included.
   int64_t vocab_size() const;
+  /// An upper bound of the bytes of text that one token stands for: the longest as it is spelled in the file.
+  int64_t token_bytes_max() const;
   std::optional<TokenId> id_of(std::string_view token) const;
   /// The token as it is spelled in the file ("Ġthe", "▁the", "<0x0A>"); empty if there is no such id.
   std::string_view token(TokenId id) const;
