@@ -5,11 +5,14 @@
 #include "common/exit_code.h"
 #include "common/log.h"
 #include "services/orchestrator/options.h"
+#include "store/pack/copied_files.h"
 
 int main(int argc, char** argv) {
   const auto line = moestro::orchestrator::parse_command_line(argc, argv);
   if (!line.options) return line.exit_code;
   moestro::Status status = moestro::log::init("moestro-orchestrator", line.log_level);
+  // The orchestrator knows nothing of packs: it reads their copies of the checkpoint's files, and here they are checked.
+  if (status.is_ok()) status = moestro::store::check_copied_files(line.options->pack);
   if (status.is_ok()) status = run_orchestrator(*line.options);
   if (status.is_ok()) return 0;
   std::cerr << "moestro-orchestrator: " << status.message() << "\n";

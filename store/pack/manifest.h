@@ -46,6 +46,14 @@ struct PackedTensor {
   uint64_t offset = 0;
 };
 
+/// A file taken over from the checkpoint as it is (copied_files.h).
+struct CopiedFile {
+  std::string name;
+  uint64_t bytes = 0;
+  uint64_t xxh3_64 = 0;
+};
+inline constexpr uint64_t kCopiedBytesMax = 256 << 20;
+
 struct Manifest {
   uint32_t version = kPackVersion;
   uint32_t layout_id = 0;
@@ -56,6 +64,7 @@ struct Manifest {
   std::vector<DType> expert_precisions;  ///< the first is the one served by default
   std::vector<Blob> blobs;
   std::vector<PackedTensor> tensors;
+  std::vector<CopiedFile> copied;  ///< none in packs of before there was such a list
 
   /// Index in `blobs` of an expert, or an error that names it.
   Result<uint32_t> expert_blob(MoeLayerId layer, ExpertId expert, DType precision) const;

@@ -25,6 +25,9 @@ Status check_lists(const Manifest& m) {
   for (const std::string& file : m.files)
     if (!is_plain_file_name(file) || file == "manifest" || !names.insert(file).second)
       return bad("file name " + model::in_quotes(file) + " is not allowed");
+  for (const CopiedFile& copied : m.copied)
+    if (!is_plain_file_name(copied.name) || copied.name == "manifest" || copied.bytes > kCopiedBytesMax || !names.insert(copied.name).second)
+      return bad("name or size of the copied file " + model::in_quotes(copied.name) + " is not allowed");
   std::set<DType> precisions;
   for (const DType d : m.expert_precisions)
     if (!is_known(d) || !precisions.insert(d).second) return bad("list of precisions");

@@ -30,6 +30,8 @@ flatbuffers::Offset<wire::PackManifest> write_payload(flatbuffers::FlatBufferBui
     const auto name = builder.CreateString(t.name);
     tensors.push_back(wire::CreatePackTensor(builder, name, static_cast<uint8_t>(t.dtype), builder.CreateVector(t.shape), t.blob, t.offset));
   }
+  std::vector<flatbuffers::Offset<wire::PackCopiedFile>> copied;
+  for (const CopiedFile& c : m.copied) copied.push_back(wire::CreatePackCopiedFile(builder, builder.CreateString(c.name), c.bytes, c.xxh3_64));
   std::vector<uint8_t> precisions;
   for (const DType d : m.expert_precisions) precisions.push_back(static_cast<uint8_t>(d));
   const auto name = builder.CreateString(m.model_name);
@@ -37,7 +39,7 @@ flatbuffers::Offset<wire::PackManifest> write_payload(flatbuffers::FlatBufferBui
   const auto generation = builder.CreateString(m.generation_config_json);
   const auto files = builder.CreateVectorOfStrings(m.files);
   return wire::CreatePackManifest(builder, m.layout_id, name, config, generation, files, builder.CreateVector(precisions),
-                                  builder.CreateVector(blobs), builder.CreateVector(tensors));
+                                  builder.CreateVector(blobs), builder.CreateVector(tensors), builder.CreateVector(copied));
 }
 
 std::string text(const flatbuffers::String* s) { return s == nullptr ? std::string() : s->str(); }
@@ -88,6 +90,8 @@ Manifest read_payload(const wire::PackManifest& in) {
     for (const auto* b : *in.blobs()) m.blobs.push_back(read_blob(*b));
   if (in.tensors() != nullptr)
     for (const auto* t : *in.tensors()) m.tensors.push_back(read_tensor(*t));
+  if (in.copied() != nullptr)
+    for (const auto* c : *in.copied()) m.copied.push_back({text(c->name()), c->bytes(), c->xxh3_64()});
   return m;
 }
 

@@ -6,6 +6,7 @@
 
 #include "store/pack/blob_writer.h"
 #include "store/pack/checkpoint.h"
+#include "store/pack/copied_files.h"
 #include "store/pack/journal.h"
 #include "store/pack/pack_plan.h"
 
@@ -13,9 +14,6 @@ namespace moestro::store {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kCopied[] = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"};
-constexpr uint64_t kCopiedBytesMax = 256 << 20;
 
 Result<PackPlanOptions> plan_options(const Checkpoint& checkpoint, const PackOptions& options) {
   PackPlanOptions out;
@@ -49,17 +47,9 @@ Status prepare_directory(const fs::path& dir) {
   return error ? io_error(dir.string(), error.value()) : Status::ok();
 }
 
-Status copy_sources(const fs::path& from, const fs::path& to) {
-  for (const char* name : kCopied) {
-    MOESTRO_ASSIGN_OR_RETURN(const auto text, read_text_file_if_any(from / name, kCopiedBytesMax));
-    if (text) MOESTRO_RETURN_IF_ERROR(write_file_durably(to, name, std::as_bytes(std::span(*text))));
-  }
-  return Status::ok();
-}
-
 // The manifest makes it a pack: after it nothing but the journal's removal is left.
-Status finish(const fs::path& source, const fs::path& dir, const Manifest& manifest) {
-  MOESTRO_RETURN_IF_ERROR(copy_sources(source, dir));
+Status finish(const fs::path& source, const fs::path& dir, Manifest& manifest) {
+  MOESTRO_ASSIGN_OR_RETURN(manifest.copied, copy_files(source, dir));
   MOESTRO_RETURN_IF_ERROR(write_file_durably(dir, "manifest", serialise_manifest(manifest)));
   std::error_code ignored;
   fs::remove(dir / kJournalName, ignored);

@@ -6,6 +6,7 @@
 #include <system_error>
 #include <thread>
 
+#include "store/pack/copied_files.h"
 #include "store/pack/slice_reader.h"
 
 namespace moestro::store {
@@ -38,6 +39,12 @@ Result<VerifyReport> verify_pack(const std::filesystem::path& dir, const Manifes
       // A limit on threads: those that started, this one at least, do the work.
     }
     work();
+  }
+  for (const CopiedFile& file : manifest.copied) {
+    Status status = check_copied_file(dir, file);
+    if (status.is_ok()) continue;
+    ++report.copied_bad;
+    if (report.first_error.is_ok()) report.first_error = std::move(status);
   }
   return report;
 }

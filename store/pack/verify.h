@@ -9,7 +9,8 @@ namespace moestro::store {
 struct VerifyReport {
   uint64_t bytes = 0;       ///< read
   uint32_t blobs_bad = 0;
-  Status first_error;       ///< of the bad blob that comes first in the manifest
+  uint32_t copied_bad = 0;  ///< of the small files beside the weights
+  Status first_error;       ///< of the bad blob that comes first in the manifest; if all are good, of the first bad file
 };
 
 /// Reads a whole pack and checks every checksum, with `jobs` threads. A damaged blob does not stop it.

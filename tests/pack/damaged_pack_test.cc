@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "store/pack/copied_files.h"
 #include "store/pack/manifest.h"
 #include "store/pack/packer.h"
 #include "store/pack/verify.h"
@@ -50,6 +51,30 @@ TEST_F(DamagedPack, OneFlippedByteAnywhereIsFound) {
     write_text(pack() / name, good);
   }
   EXPECT_EQ(verify_pack(pack(), *open_pack(pack()), 1, {})->blobs_bad, 0u);
+}
+
+TEST_F(DamagedPack, OneFlippedByteInACopiedFileIsFound) {
+  EXPECT_TRUE(check_copied_files(pack()).is_ok());
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json"}) {
+    const std::string good = read_text(pack() / name);
+    for (const std::string& bad : {std::string(1, static_cast<char>(good[0] ^ 1)) + good.substr(1), good + "\n", std::string()}) {
+      write_text(pack() / name, bad);
+      const auto report = verify_pack(pack(), *open_pack(pack()), 1, {});
+      ASSERT_TRUE(report);
+      EXPECT_EQ(report->copied_bad, 1u);
+      EXPECT_EQ(report->blobs_bad, 0u);
+      for (const Status& status : {report->first_error, check_copied_files(pack())}) {
+        EXPECT_EQ(status.code(), Code::kCorrupt);
+        EXPECT_THAT(status.message(), HasSubstr(std::string(name) + ": is not as it was packed"));
+      }
+    }
+    std::filesystem::remove(pack() / name);
+    EXPECT_EQ(check_copied_files(pack()).code(), Code::kNotFound);
+    write_text(pack() / name, good);
+  }
+  EXPECT_TRUE(check_copied_files(pack()).is_ok());
+  std::filesystem::remove(pack() / "manifest");
+  EXPECT_TRUE(check_copied_files(pack()).is_ok()) << "no pack, nothing to compare with";
 }
 
 TEST_F(DamagedPack, FilesThatAreShortLongOrGone) {

@@ -29,6 +29,7 @@ Manifest sample() {
     for (uint32_t i = 0; i < 4; ++i)
       m.blobs.push_back({BlobKind::kExpert, MoeLayerId(i / 2), ExpertId(i % 2), m.expert_precisions[p], 4096, {{0, p + 1, 4096 * i, 4096, 100 * p + i}}});
   m.tensors = {{"embed.weight", DType::kBF16, {10, 32}, 0, 0}, {"norm.weight", DType::kBF16, {32}, 0, 640}};
+  m.copied = {{"config.json", 8, 1}, {"tokenizer.json", 3, 2}};
   return m;
 }
 
@@ -41,6 +42,9 @@ void expect_equal(const Manifest& a, const Manifest& b) {
   EXPECT_EQ(a.generation_config_json, b.generation_config_json);
   EXPECT_EQ(a.files, b.files);
   EXPECT_EQ(a.expert_precisions, b.expert_precisions);
+  ASSERT_EQ(a.copied.size(), b.copied.size());
+  for (size_t i = 0; i < a.copied.size(); ++i)
+    EXPECT_EQ(std::tie(a.copied[i].name, a.copied[i].bytes, a.copied[i].xxh3_64), std::tie(b.copied[i].name, b.copied[i].bytes, b.copied[i].xxh3_64));
   ASSERT_EQ(a.blobs.size(), b.blobs.size());
   for (size_t i = 0; i < a.blobs.size(); ++i) {
     const Blob &x = a.blobs[i], &y = b.blobs[i];
@@ -71,14 +75,20 @@ TEST(Manifest, ComesBackAsItWas) {
   EXPECT_NE(parse_manifest(other_bytes.data(), other_bytes.size())->identity, back->identity);
 }
 
+// The second has the list of copied files, which the first packs did not have.
 TEST(Manifest, VersionOneIsStillRead) {
-  const std::filesystem::path golden = std::filesystem::path(std::getenv("MOESTRO_SOURCE_DIR")) / "tests/pack/golden/manifest_v1.bin";
-  const std::string text = testing::read_text(golden);
-  ASSERT_FALSE(text.empty()) << golden;
-  const auto m = parse_manifest(reinterpret_cast<const std::byte*>(text.data()), text.size());
-  ASSERT_TRUE(m) << m.status().message();
-  expect_equal(sample(), *m);
-  EXPECT_EQ(m->identity, 0x1cf3d014671bcbdfu);
+  Manifest first = sample();
+  first.copied.clear();
+  const std::tuple<const char*, Manifest, uint64_t> cases[] = {{"manifest_v1.bin", first, 0x1cf3d014671bcbdfu},
+                                                               {"manifest_v1_copied.bin", sample(), 0x795411a2059588adu}};
+  for (const auto& [name, expected, identity] : cases) {
+    const std::string text = testing::read_text(std::filesystem::path(std::getenv("MOESTRO_SOURCE_DIR")) / "tests/pack/golden" / name);
+    ASSERT_FALSE(text.empty()) << name;
+    const auto m = parse_manifest(reinterpret_cast<const std::byte*>(text.data()), text.size());
+    ASSERT_TRUE(m) << m.status().message();
+    expect_equal(expected, *m);
+    EXPECT_EQ(m->identity, identity) << name;
+  }
 }
 
 TEST(Manifest, EveryFlippedByteIsFound) {
@@ -119,6 +129,11 @@ const Corruption kCorruptions[] = {
     {"file absolute", [](Manifest& m) { m.files[1] = "/etc/passwd"; }, "file name"},
     {"file twice", [](Manifest& m) { m.files[1] = m.files[0]; }, "file name"},
     {"file is the manifest", [](Manifest& m) { m.files[1] = "manifest"; }, "file name"},
+    {"copied file outside", [](Manifest& m) { m.copied[0].name = "../config.json"; }, "copied file"},
+    {"copied file twice", [](Manifest& m) { m.copied[0].name = m.copied[1].name; }, "copied file"},
+    {"copied file of the weights", [](Manifest& m) { m.copied[0].name = m.files[0]; }, "copied file"},
+    {"copied file is the manifest", [](Manifest& m) { m.copied[0].name = "manifest"; }, "copied file"},
+    {"copied file huge", [](Manifest& m) { m.copied[0].bytes = ~uint64_t{0}; }, "copied file"},
     {"no precisions", [](Manifest& m) { m.expert_precisions.clear(); }, "precisions"},
     {"precision twice", [](Manifest& m) { m.expert_precisions[1] = DType::kBF16; }, "precisions"},
     {"precision unknown", [](Manifest& m) { m.expert_precisions[1] = static_cast<DType>(77); }, "precisions"},

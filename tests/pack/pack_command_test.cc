@@ -78,6 +78,11 @@ TEST_F(PackCommand, DamageIsAFailure) {
   const Outcome outcome = run("inspect " + pack() + " --verify");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("differ from their checksum"));
+  testing::write_text(dir_ / "pack" / "tokenizer.json", "{} ");
+  EXPECT_THAT(run("inspect " + pack() + " --verify").err, HasSubstr("1 blobs and 1 other files are damaged, the first"));
+  bytes[5000] = static_cast<char>(bytes[5000] ^ 1);
+  testing::write_text(dir_ / "pack" / "dense.bin", bytes);
+  EXPECT_THAT(run("inspect " + pack() + " --verify").err, HasSubstr("tokenizer.json: is not as it was packed"));
 }
 
 TEST_F(PackCommand, WrongCommandLines) {

@@ -25,9 +25,10 @@ Status verify(const Arguments& arguments, const store::Manifest& manifest) {
   const auto report = store::verify_pack(arguments.pack, manifest, jobs, [&](uint64_t done, uint64_t total) { progress.update(done, total); });
   progress.finish();
   if (!report) return report.status();
-  if (report->blobs_bad == 0) return Status::ok();
-  if (report->blobs_bad == 1) return report->first_error;
-  return report->first_error.with_context(std::to_string(report->blobs_bad) + " damaged blobs, the first");
+  const uint32_t bad = report->blobs_bad + report->copied_bad;
+  if (bad <= 1) return report->first_error;
+  return report->first_error.with_context(std::to_string(report->blobs_bad) + " blobs and " + std::to_string(report->copied_bad) +
+                                          " other files are damaged, the first");
 }
 
 Status run(const Arguments& arguments) {

@@ -1,0 +1,45 @@
+#include "store/pack/copied_files.h"
+
+#include <xxhash.h>
+
+#include <span>
+
+#include "store/pack/file.h"
+#include "store/pack/manifest_layout.h"
+
+namespace moestro::store {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kCopied[] = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"};
+
+}  // namespace
+
+Result<std::vector<CopiedFile>> copy_files(const fs::path& from, const fs::path& to) {
+  std::vector<CopiedFile> copied;
+  for (const char* name : kCopied) {
+    MOESTRO_ASSIGN_OR_RETURN(const auto text, read_text_file_if_any(from / name, kCopiedBytesMax));
+    if (!text) continue;
+    MOESTRO_RETURN_IF_ERROR(write_file_durably(to, name, std::as_bytes(std::span(*text))));
+    copied.push_back({name, text->size(), XXH3_64bits(text->data(), text->size())});
+  }
+  return copied;
+}
+
+Status check_copied_file(const fs::path& dir, const CopiedFile& file) {
+  MOESTRO_ASSIGN_OR_RETURN(const std::string text, read_text_file(dir / file.name, kCopiedBytesMax));
+  if (text.size() == file.bytes && XXH3_64bits(text.data(), text.size()) == file.xxh3_64) return Status::ok();
+  return corrupt((dir / file.name).string() + ": is not as it was packed (its checksum differs from the manifest's); pack the model again");
+}
+
+Status check_copied_files(const fs::path& dir) {
+  MOESTRO_ASSIGN_OR_RETURN(const auto bytes, read_text_file_if_any(dir / "manifest", kManifestBytesMax));
+  if (!bytes) return Status::ok();
+  const auto manifest = parse_manifest(reinterpret_cast<const std::byte*>(bytes->data()), bytes->size());
+  if (!manifest) return manifest.status().with_context(dir.string());
+  for (const CopiedFile& file : manifest->copied) MOESTRO_RETURN_IF_ERROR(check_copied_file(dir, file));
+  return Status::ok();
+}
+
+}  // namespace moestro::store
