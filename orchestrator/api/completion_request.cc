@@ -1,5 +1,7 @@
 #include "orchestrator/api/completion_request.h"
 
+#include <algorithm>
+
 #include "orchestrator/api/field_reader.h"
 #include "orchestrator/tokenizer/unicode.h"
 
@@ -12,6 +14,7 @@ namespace {
 constexpr int64_t kMaxTokensMax = int64_t{1} << 40;  // the context decides below
 
 constexpr int kNestingMax = 64;
+constexpr double kTopPLeast = 1e-6;
 
 /// Copies and printing of nlohmann's values recurse, so nesting is bounded before any is made.
 bool nested_deeper_than(std::string_view body, int most) {
@@ -37,7 +40,8 @@ bool nested_deeper_than(std::string_view body, int most) {
 void read_common(FieldReader& f, CompletionRequest& r) {
   r.model = f.string("model");
   r.temperature = f.number("temperature", 0, 100).value_or(1.0);
-  r.top_p = f.number("top_p", 0, 1).value_or(1.0);
+  // 0 leaves the likeliest token, as anything does that is less than its probability; the sampler wants more than 0.
+  r.top_p = std::max(f.number("top_p", 0, 1).value_or(1.0), kTopPLeast);
   r.min_p = f.number("min_p", 0, 1).value_or(0.0);
   r.top_k = f.integer("top_k", -1, INT32_MAX).value_or(0);
   if (r.top_k < 0) r.top_k = 0;

@@ -153,6 +153,14 @@ TEST(CompletionRequest, Values) {
   EXPECT_EQ(good(R"({"prompt": "a", "max_tokens": 0, "echo": true})").max_tokens, 0) << "scores the prompt";
 }
 
+TEST(CompletionRequest, ATopPOfNothingLeavesTheLikeliestToken) {
+  for (const char* body : {R"({"prompt": "a", "top_p": 0})", R"({"prompt": "a", "top_p": 1e-50})"}) {
+    const auto top_p = static_cast<float>(good(body).top_p);
+    EXPECT_GT(top_p, 0.0f) << "the sampler refuses 0";
+    EXPECT_LT(top_p, 1e-5f);
+  }
+}
+
 TEST(CompletionRequest, IdsThatNoVocabularyHasStayOutOfRange) {
   const CompletionRequest r = good(R"({"prompt": [-1, 18446744073709551615, -9223372036854775808, 1000000000]})");
   const auto& ids = std::get<std::vector<TokenId>>(r.prompts.at(0));
