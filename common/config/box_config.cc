@@ -49,8 +49,7 @@ void add_workers(Schema& schema, BoxConfig::Workers& c) {
   schema.add({.key = "workers.device",
               .flag = "--device",
               .field = &c.device,
-              .choices = {"cpu"},
-              .help = "what they compute on"});
+              .help = "what they compute on: cpu; cuda or cuda:INDEX is looked for and refused with the reason"});
   schema.add({.key = "workers.threads",
               .flag = "--threads",
               .field = &c.threads,

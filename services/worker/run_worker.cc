@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "common/log.h"
+#include "kernels/device_registry.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/service/route_trace.h"
 #include "services/worker/service/worker_service.h"
@@ -62,7 +63,7 @@ Status serve(const WorkerOptions& o, store::StoreClient& client, engine::Engine&
 }  // namespace
 
 Status run_worker(const WorkerOptions& o) {
-  MOESTRO_RETURN_IF_ERROR(check_device(o.device));
+  MOESTRO_RETURN_IF_ERROR(kernels::check_device(o.device));
   MOESTRO_ASSIGN_OR_RETURN(auto client, store::StoreClient::attach({.endpoint = o.store, .model = o.engine.model, .client = o.name}));
   MOESTRO_RETURN_IF_ERROR(check_reserve(o, *client));
   const SteadyClock clock;

@@ -54,11 +54,6 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
 
 }  // namespace
 
-Status check_device(const std::string& device) {
-  if (device == "cpu") return Status::ok();
-  return unsupported("--device " + device + ": this build computes on 'cpu' only");
-}
-
 CommandLine parse_command_line(int argc, char** argv) {
   CLI::App app("Computes a model's steps with weights from the expert store, for the orchestrator.", "moestro-worker");
   Peers peers;

@@ -25,7 +25,4 @@ struct CommandLine {
 };
 CommandLine parse_command_line(int argc, char** argv);
 
-/// Only "cpu" is built; others are refused by name.
-Status check_device(const std::string& device);
-
 }  // namespace moestro::worker

@@ -101,11 +101,23 @@ TEST(Findings, ACgroupsLimitIsNamed) {
   EXPECT_THAT(about(facts, "memory").found, HasSubstr("4.00 GiB"));
 }
 
+TEST(Findings, GpusAsCudaSeesThemOrWhyItSeesNone) {
+  MachineFacts facts = good_machine();
+  facts.cuda_refusal = "the CUDA plugin is not built";
+  EXPECT_THAT(about(facts, "GPU").found, testing::StartsWith("none, the CUDA plugin is not built; "));
+  facts.gpus = {"/dev/nvidia0"};
+  EXPECT_THAT(about(facts, "GPU").found, testing::StartsWith("1 (/dev/nvidia0), the CUDA plugin is not built; "));
+  facts.cuda = {{"Card A", 9, 0, 3ull << 30, 4ull << 30}, {"Card B", 8, 6, 1ull << 30, 2ull << 30}};
+  EXPECT_THAT(about(facts, "GPU").found,
+              testing::StartsWith("Card A (compute capability 9.0, 3.00 GiB of 4.00 GiB free), Card B (compute capability 8.6, "));
+}
+
 TEST(Findings, ThisMachineCanBeLookedAt) {
   const MachineFacts facts = look_at_machine(".");
   EXPECT_GT(facts.memory_bytes, 0u);
   EXPECT_GE(facts.cores, 1u);
   EXPECT_TRUE(facts.pack_dir_exists);
+  EXPECT_NE(facts.cuda.empty(), facts.cuda_refusal.empty()) << "devices, or why there are none";
   EXPECT_FALSE(look_at_machine("/no/such/place").pack_dir_exists);
 }
 

@@ -136,11 +136,20 @@ Finding open_files(const MachineFacts& facts) {
 }
 
 Finding gpus(const MachineFacts& facts) {
-  if (facts.gpus.empty()) return {"GPU", Verdict::kInfo, "none; this version computes on the CPU", ""};
-  return {"GPU", Verdict::kInfo,
-          std::to_string(facts.gpus.size()) + " (" + facts.gpus.front() +
-              "), unused: this version computes on the CPU",
-          ""};
+  const std::string unused = "; this version computes on the CPU";
+  if (facts.cuda.empty()) {
+    const std::string nodes =
+        facts.gpus.empty() ? "none" : std::to_string(facts.gpus.size()) + " (" + facts.gpus.front() + ")";
+    return {"GPU", Verdict::kInfo, nodes + ", " + facts.cuda_refusal + unused, ""};
+  }
+  std::string found;
+  for (const kernels::CudaDevice& device : facts.cuda) {
+    found += found.empty() ? "" : ", ";
+    found += device.name + " (compute capability " + std::to_string(device.major) + "." +
+             std::to_string(device.minor) + ", " + readable_size(device.free_bytes) + " of " +
+             readable_size(device.total_bytes) + " free)";
+  }
+  return {"GPU", Verdict::kInfo, found + unused, ""};
 }
 
 Finding numa(const MachineFacts& facts) {

@@ -169,6 +169,11 @@ void look_at_gpus(MachineFacts& facts) {
     if (const std::string node = "/dev/nvidia" + std::to_string(i); fs::exists(node, error))
       facts.gpus.push_back(node);
   if (fs::exists("/dev/kfd", error)) facts.gpus.push_back("/dev/kfd");
+  const auto cuda = kernels::probe_cuda(kernels::cuda_plugin_path());
+  if (cuda.is_ok())
+    facts.cuda = *cuda;
+  else
+    facts.cuda_refusal = cuda.status().message();
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/device_registry.h"
+
 namespace moestro::cli {
 
 struct MachineFacts {
@@ -38,7 +40,9 @@ struct MachineFacts {
   bool shm_is_tmpfs = false;
   uint64_t shm_bytes = 0, shm_free_bytes = 0;
 
-  std::vector<std::string> gpus;  ///< device nodes
+  std::vector<std::string> gpus;          ///< device nodes
+  std::vector<kernels::CudaDevice> cuda;  ///< as CUDA sees them
+  std::string cuda_refusal;               ///< why it sees none
   uint64_t numa_nodes = 1;
 };
 

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "common/config/yaml_file.h"
+#include "kernels/device_registry.h"
 #include "services/box/named_pack.h"
 #include "services/cli/url.h"
 
@@ -14,6 +15,7 @@ namespace fs = std::filesystem;
 Status check_box(config::BoxConfig& box) {
   if (box.model.pack.empty())
     return invalid_argument("no model: give --model PACK, or model.pack in a file with -c");
+  MOESTRO_RETURN_IF_ERROR(kernels::check_device(box.workers.device));
   std::error_code error;
   const fs::path pack = fs::weakly_canonical(fs::absolute(box.model.pack), error);
   if (error || !fs::is_regular_file(pack / "manifest", error))

@@ -23,7 +23,7 @@ struct Launch {
 };
 
 /// What has to be right before anything is made or started: a model, its pack, its name (filled in from the
-/// pack where empty), HOST:PORT.
+/// pack where empty), a device that is there, HOST:PORT.
 Status check_box(config::BoxConfig& box);
 
 /// RUN_DIR/box.yaml: the configuration in effect, from which every program of the box starts.

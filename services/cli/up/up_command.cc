@@ -43,8 +43,8 @@ void run_up(const box::BoxFlags& flags, CommandResult& result) {
   status = flags.read_flags(box);
   if (!status.is_ok()) return fail(result, status, kExitUsage);
   status = check_box(box);
-  if (!status.is_ok())
-    return fail(result, status, status.code() == Code::kInvalidArgument ? kExitUsage : kExitFailed);
+  const bool usage = status.code() == Code::kInvalidArgument || status.code() == Code::kUnsupported;
+  if (!status.is_ok()) return fail(result, status, usage ? kExitUsage : kExitFailed);
   status = run_box(box);
   if (!status.is_ok()) fail(result, status);
 }

@@ -1,0 +1,48 @@
+// The CUDA plugin: its probe of the machine's devices.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "kernels/cuda/plugin_abi.h"
+
+namespace {
+
+/// Stands for the plugin's device code: a device for which it cannot be loaded cannot run the others either.
+__global__ void any_kernel() {}
+
+cudaError_t look_at(int index, MoestroCudaDevice& out) {
+  cudaDeviceProp properties;
+  if (const cudaError_t error = cudaGetDeviceProperties(&properties, index); error != cudaSuccess) return error;
+  std::snprintf(out.name, sizeof out.name, "%s", properties.name);
+  out.major = properties.major;
+  out.minor = properties.minor;
+  if (const cudaError_t error = cudaSetDevice(index); error != cudaSuccess) return error;
+  size_t free_bytes = 0, total_bytes = 0;
+  if (const cudaError_t error = cudaMemGetInfo(&free_bytes, &total_bytes); error != cudaSuccess) return error;
+  out.free_bytes = free_bytes;
+  out.total_bytes = total_bytes;
+  cudaFuncAttributes attributes;
+  return cudaFuncGetAttributes(&attributes, any_kernel);
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) int32_t moestro_cuda_plugin_version() { return MOESTRO_CUDA_PLUGIN_VERSION; }
+
+extern "C" __attribute__((visibility("default"))) int32_t moestro_cuda_probe(MoestroCudaDevice* devices, int32_t devices_max, char* error,
+                                                                             int32_t error_bytes) {
+  int count = 0;
+  if (const cudaError_t result = cudaGetDeviceCount(&count); result != cudaSuccess) {
+    std::snprintf(error, static_cast<size_t>(error_bytes), "%s", cudaGetErrorString(result));
+    return -1;
+  }
+  for (int i = 0; i < std::min<int>(count, devices_max); ++i) {
+    if (const cudaError_t result = look_at(i, devices[i]); result != cudaSuccess) {
+      std::snprintf(error, static_cast<size_t>(error_bytes), "device %d: %s", i, cudaGetErrorString(result));
+      return -1;
+    }
+  }
+  return count;
+}
