@@ -11,6 +11,7 @@ from cluster import DEMO, Cluster, expert_and_dense_bytes, main, pack
 from safetensors_edit import swap_tensors
 
 LOGPROB_ERROR_MAX = 2e-2  # bf16 weights; the reference computes in float32 over the same rounded weights
+LOGPROB_ERROR_MAX_F32 = 1e-3
 REFERENCE = json.loads((DEMO / "reference.json").read_text())["prompts"]
 
 
@@ -64,12 +65,23 @@ class Fidelity(unittest.TestCase):
                 self.assertEqual(cluster.request("POST", "/tokenize", {"content": prompt["text"]})[1]["tokens"], prompt["ids"])
                 self.assertEqual(cluster.request("POST", "/detokenize", {"tokens": prompt["ids"]})[1]["content"], prompt["text"])
 
+    def test_with_f32_weights_the_error_is_rounding_alone(self):
+        """bf16 numbers are f32 numbers: the same weights, so the same reference, with the bound of f32."""
+        wide = pack(DEMO, self.dir.name + "/f32-pack", "--experts", "f32", "--dense", "f32")
+        with Cluster(wide) as cluster:
+            results = [everything(cluster, p) for p in REFERENCE]
+        for prompt, (_, (ids, _)) in zip(REFERENCE, results):
+            self.assertEqual(ids, prompt["greedy"]["ids"], prompt["text"])
+        self.assertLessEqual(self.worst_error(results), LOGPROB_ERROR_MAX_F32)
+
     def same_as_alone(self, *options):
-        """Bitwise: JSON carries every double exactly."""
+        """Bitwise: JSON carries every double exactly. Returns the DRAM tier's figures."""
         with Cluster(self.pack, "--deterministic", *options) as cluster:
             with concurrent.futures.ThreadPoolExecutor(16) as pool:
                 together = list(pool.map(lambda p: everything(cluster, p), REFERENCE))
+            dram = cluster.request("GET", "/v1/moestro/status")[1]["tiers"]["dram"]
         self.assertEqual(together, self.alone)
+        return dram
 
     def test_in_a_batch_of_16(self):
         self.same_as_alone()
@@ -79,7 +91,8 @@ class Fidelity(unittest.TestCase):
 
     def test_with_room_for_4_experts_and_2_workers(self):
         expert, dense = expert_and_dense_bytes(self.pack)
-        self.same_as_alone("--workers", "2", "--dram", str(dense + 4 * expert))
+        dram = self.same_as_alone("--workers", "2", "--dram", str(dense + 4 * expert))
+        self.assertGreater(dram["misses"], 1000, "a tier of 4 experts must have been exchanged all the time")
 
     def test_without_io_uring(self):
         self.same_as_alone("--io", "pread")
