@@ -9,7 +9,6 @@ add_library(moestro_flags INTERFACE)
 target_compile_options(moestro_flags INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough -Werror
   $<$<CXX_COMPILER_ID:GNU>:-Wno-error=maybe-uninitialized -Wno-error=stringop-overflow -Wno-error=array-bounds>
-  $<$<CXX_COMPILER_ID:Clang>:-Wno-error>  # clang builds the fuzz targets; g++ is the compiler that warnings are held against
   -fno-omit-frame-pointer)
 if(MOESTRO_SANITIZE)
   target_compile_options(moestro_flags INTERFACE -fsanitize=${MOESTRO_SANITIZE} -fno-sanitize-recover=undefined)
