@@ -1,10 +1,13 @@
 #include "orchestrator/api/served_model.h"
 
+#include <cerrno>
+#include <charconv>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "common/model/model_spec.h"
+#include "common/model/strict_json.h"
 
 namespace moestro::orchestrator {
 
@@ -12,15 +15,18 @@ using nlohmann::json;
 
 namespace {
 
-Result<std::string> read_file(const std::filesystem::path& path) {
+/// Nothing if there is no such file.
+Result<std::optional<std::string>> read_file_if_any(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) && !error) return std::optional<std::string>();
   std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf())) return not_found("cannot read " + path.string());
-  return text.str();
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in.is_open() || in.bad()) return io_error("cannot read " + path.string(), errno);
+  return std::optional(std::move(text));
 }
 
 /// A special token in tokenizer_config.json: a string, or an object with "content".
-std::string token_text(const json& config, const char* name) {
+std::string special_token(const json& config, const char* name) {
   const auto it = config.find(name);
   if (it == config.end()) return "";
   if (it->is_string()) return it->get<std::string>();
@@ -28,30 +34,77 @@ std::string token_text(const json& config, const char* name) {
   return "";
 }
 
-Status read_chat(const std::filesystem::path& pack, ServedModel& m) {
-  m.chat_template_missing = "the model has no chat template (tokenizer_config.json); use /v1/completions";
-  const auto text = read_file(pack / "tokenizer_config.json");
-  if (!text.is_ok()) return Status::ok();
-  const json config = json::parse(*text, nullptr, false);
-  if (!config.is_object()) return invalid_argument((pack / "tokenizer_config.json").string() + " is not a JSON object");
-  m.bos_token = token_text(config, "bos_token");
-  m.eos_token = token_text(config, "eos_token");
-  const auto source = config.find("chat_template");
-  if (source == config.end() || !source->is_string()) return Status::ok();
-  auto parsed = ChatTemplate::parse(source->get<std::string>());
+/// Tokens that only this file knows would be cut into pieces, silently.
+Status check_added_tokens(const json& config, const Tokenizer& tokenizer) {
+  const auto decoder = config.find("added_tokens_decoder");
+  if (decoder == config.end() || decoder->is_null()) return Status::ok();
+  if (!decoder->is_object()) return invalid_argument("'added_tokens_decoder' must be an object");
+  for (const auto& [key, entry] : decoder->items()) {
+    TokenId id = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size() || id < 0)
+      return invalid_argument("'added_tokens_decoder': " + model::in_quotes(key) + " is no token id");
+    const std::string content = special_token(*decoder, key.c_str());
+    if (content.empty()) return invalid_argument("'added_tokens_decoder': the token " + key + " has no content");
+    if (tokenizer.token(id) != content)
+      return invalid_argument("'added_tokens_decoder' gives id " + key + " to " + model::in_quotes(content) +
+                              "; tokenizer.json does not: save the tokenizer again with transformers");
+  }
+  return Status::ok();
+}
+
+/// The template in tokenizer_config.json: a string, or the one named "default" of a list.
+std::optional<std::string> template_of(const json& config) {
+  const auto found = config.find("chat_template");
+  if (found == config.end()) return std::nullopt;
+  if (found->is_string()) return found->get<std::string>();
+  if (!found->is_array()) return std::nullopt;
+  for (const json& one : *found) {
+    if (!one.is_object() || one.value("name", json()) != "default") continue;
+    if (const auto text = one.find("template"); text != one.end() && text->is_string()) return text->get<std::string>();
+  }
+  return std::nullopt;
+}
+
+/// An unusable template only costs chat: completions still work, and who asks for chat is told why.
+void set_template(const std::optional<std::string>& source, ServedModel& m) {
+  if (!source) {
+    m.chat_template_missing = "the model has no chat template (chat_template.jinja or tokenizer_config.json); use /v1/completions";
+    return;
+  }
+  auto parsed = ChatTemplate::parse(*source);
   if (parsed.is_ok())
     m.chat_template = std::move(*parsed);
-  else  // completions still work: say why chat does not when somebody asks for it
+  else
     m.chat_template_missing = "the model's chat template cannot be used: " + parsed.status().message();
+}
+
+Status read_tokenizer_config(const std::filesystem::path& pack, ServedModel& m) {
+  std::optional<std::string> source;
+  const auto path = pack / "tokenizer_config.json";
+  MOESTRO_ASSIGN_OR_RETURN(const auto text, read_file_if_any(path));
+  if (text) {
+    MOESTRO_ASSIGN_OR_RETURN(const json config, model::parse_json_object(*text, path.string()));
+    m.bos_token = special_token(config, "bos_token");
+    m.eos_token = special_token(config, "eos_token");
+    m.pad_token = special_token(config, "pad_token");
+    m.unk_token = special_token(config, "unk_token");
+    if (const Status s = check_added_tokens(config, m.tokenizer); !s.is_ok()) return s.with_context(path.string());
+    source = template_of(config);
+  }
+  MOESTRO_ASSIGN_OR_RETURN(const auto file, read_file_if_any(pack / "chat_template.jinja"));
+  if (file) source = file;  // as transformers prefers it
+  set_template(source, m);
   return Status::ok();
 }
 
 }  // namespace
 
 Result<ServedModel> ServedModel::load(const std::string& name, const std::filesystem::path& pack) {
-  MOESTRO_ASSIGN_OR_RETURN(const std::string config, read_file(pack / "config.json"));
-  const auto generation = read_file(pack / "generation_config.json");
-  MOESTRO_ASSIGN_OR_RETURN(const auto description, model::describe_model(config, generation.is_ok() ? *generation : std::string()));
+  MOESTRO_ASSIGN_OR_RETURN(const auto config, read_file_if_any(pack / "config.json"));
+  if (!config) return not_found("cannot read " + (pack / "config.json").string());
+  MOESTRO_ASSIGN_OR_RETURN(const auto generation, read_file_if_any(pack / "generation_config.json"));
+  MOESTRO_ASSIGN_OR_RETURN(const auto description, model::describe_model(*config, generation.value_or("")));
   MOESTRO_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::load(pack));
   const auto created = std::filesystem::last_write_time(pack / "config.json");
   const auto age = std::filesystem::file_time_type::clock::now() - created;
@@ -60,7 +113,13 @@ Result<ServedModel> ServedModel::load(const std::string& name, const std::filesy
   m.created_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
                          (std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::seconds>(age)).time_since_epoch())
                          .count();
-  MOESTRO_RETURN_IF_ERROR(read_chat(pack, m));
+  if (m.tokenizer.vocab_size() > m.vocab) {
+    const auto last = static_cast<TokenId>(m.tokenizer.vocab_size() - 1);
+    return invalid_argument((pack / "tokenizer.json").string() + ": the token " + model::in_quotes(m.tokenizer.token(last)) + " has id " +
+                            std::to_string(last) + ", but config.json has a vocab_size of " + std::to_string(m.vocab) +
+                            ": they are not of one model");
+  }
+  MOESTRO_RETURN_IF_ERROR(read_tokenizer_config(pack, m));
   return m;
 }
 

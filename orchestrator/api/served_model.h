@@ -18,13 +18,15 @@ struct ServedModel {
   Tokenizer tokenizer;
   std::optional<ChatTemplate> chat_template;
   std::string chat_template_missing;  ///< why there is none
-  std::string bos_token, eos_token;
+  std::string bos_token, eos_token;   ///< empty: the model has none; likewise below
   std::vector<TokenId> eos_ids;
   int64_t vocab = 0;        ///< rows of the embedding
   int64_t context_max = 0;  ///< positions
   int64_t created_unix_s = 0;
+  std::string pad_token = {}, unk_token = {};
 
-  /// Reads config.json, generation_config.json, tokenizer.json and tokenizer_config.json of a pack.
+  /// Reads config.json, generation_config.json, tokenizer.json, tokenizer_config.json and chat_template.jinja of a pack or a checkpoint.
+  /// Refuses files that contradict each other: a token beyond the embedding, a token that only tokenizer_config.json knows.
   static Result<ServedModel> load(const std::string& name, const std::filesystem::path& pack);
 };
 

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "common/model/strict_json.h"
 #include "orchestrator/tokenizer/added_tokens.h"
 #include "orchestrator/tokenizer/bpe_model.h"
 #include "orchestrator/tokenizer/decoder.h"
@@ -33,23 +34,32 @@ struct TokenizerData {
     if (id < 0 || static_cast<size_t>(id) >= tokens.size() || tokens[id].empty()) return true;
     return skip_special && special[id];
   }
-  void name_tokens();
+  Status name_tokens();
   Status encode_normalized(std::string_view text, bool at_start, std::vector<TokenId>& out) const;
 };
 
-void TokenizerData::name_tokens() {
+Status TokenizerData::name_tokens() {
   TokenId id_max = -1;
   for (const auto& [token, id] : model.vocab()) id_max = std::max(id_max, id);
   for (const auto& token : added.tokens()) id_max = std::max(id_max, token.id);
   tokens.resize(static_cast<size_t>(id_max) + 1);
   special.resize(tokens.size());
-  for (const auto& [token, id] : model.vocab()) tokens[id] = token;
+  const auto name = [&](TokenId id, const std::string& content) {
+    std::string& named = tokens[static_cast<size_t>(id)];
+    if (!named.empty() && named != content)
+      return invalid_argument("the id " + std::to_string(id) + " is given to two tokens: '" + named.substr(0, 60) + "' and '" +
+                              content.substr(0, 60) + "'");
+    named = content;
+    return Status::ok();
+  };
+  for (const auto& [token, id] : model.vocab()) MOESTRO_RETURN_IF_ERROR(name(id, token));
   for (const auto& token : added.tokens()) {
-    tokens[token.id] = token.content;
+    MOESTRO_RETURN_IF_ERROR(name(token.id, token.content));
     special[token.id] = special[token.id] || token.special;
     added_ids.emplace(token.content, token.id);
   }
   for (const std::string& token : tokens) token_bytes_max = std::max(token_bytes_max, token.size());
+  return Status::ok();
 }
 
 Status TokenizerData::encode_normalized(std::string_view text, bool at_start,
@@ -88,7 +98,7 @@ Result<std::shared_ptr<const TokenizerData>> build(const Json& json) {
                            AddedTokens::parse(member(json, "added_tokens"), data->model, data->normalizer));
   MOESTRO_ASSIGN_OR_RETURN(data->post_processor, PostProcessor::parse(member(json, "post_processor")));
   MOESTRO_ASSIGN_OR_RETURN(data->decoder, Decoder::parse(member(json, "decoder")));
-  data->name_tokens();
+  MOESTRO_RETURN_IF_ERROR(data->name_tokens());
   for (const auto* ids : {&data->post_processor.before, &data->post_processor.after}) {
     for (const TokenId id : *ids) {
       if (data->skips(id, false))
@@ -102,9 +112,7 @@ Result<std::shared_ptr<const TokenizerData>> build(const Json& json) {
 }  // namespace tok
 
 Result<Tokenizer> Tokenizer::from_json(std::string_view json) {
-  const tok::Json parsed = tok::Json::parse(json, nullptr, false);
-  if (parsed.is_discarded()) return invalid_argument("tokenizer.json: not valid JSON");
-  if (!parsed.is_object()) return invalid_argument("tokenizer.json: the top of the file must be an object");
+  MOESTRO_ASSIGN_OR_RETURN(const tok::Json parsed, model::parse_json_object(json, "tokenizer.json"));
   auto data = tok::build(parsed);
   if (!data.is_ok()) return data.status().with_context("tokenizer.json");
   return Tokenizer(std::move(data).value());

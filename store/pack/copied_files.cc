@@ -12,7 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kCopied[] = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"};
+constexpr const char* kCopied[] = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                                   "chat_template.jinja"};
 
 }  // namespace
 

@@ -72,7 +72,7 @@ void write_checkpoint(const fs::path& dir, const CheckpointOptions& options) {
   const std::string config = synthetic_config(options);
   write_text(dir / "config.json", config);
   write_text(dir / "generation_config.json", R"({"eos_token_id": 2})");
-  write_text(dir / "tokenizer.json", "{}");
+  write_text(dir / "tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2}, "merges": []}})");
   const auto model = model::describe_model(config, "");
   MOESTRO_CHECK(model.is_ok(), model.status().message());
   std::vector<Shard> shards(static_cast<size_t>(options.shards));

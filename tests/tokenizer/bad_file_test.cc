@@ -68,19 +68,37 @@ TEST(BadFile, EachFaultIsNamed) {
   }
 }
 
+TEST(BadFile, AnIdOfTwoTokens) {
+  Json json = llama2_like({});
+  json["model"]["vocab"]["b"] = json["model"]["vocab"]["a"];
+  EXPECT_THAT(load_error(json).message(), ::testing::AllOf(HasSubstr("is given to two tokens"), HasSubstr("'a'"), HasSubstr("'b'")));
+  json = llama2_like({});
+  json["added_tokens"].push_back(added_token(json["model"]["vocab"]["a"], "<|new|>"));
+  EXPECT_THAT(load_error(json).message(), ::testing::AllOf(HasSubstr("is given to two tokens"), HasSubstr("'<|new|>'")));
+  json["added_tokens"].back() = json["added_tokens"][1];
+  EXPECT_TRUE(Tokenizer::from_json(json.dump()).is_ok()) << "the same token twice says nothing else";
+}
+
+TEST(BadFile, AKeyGivenTwice) {
+  EXPECT_THAT(Tokenizer::from_json(R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "a": 2}, "merges": []}})").status().message(),
+              HasSubstr("tokenizer.json: 'a' is given twice"));
+}
+
 TEST(BadFile, WhatIsNoTokenizerAtAll) {
   EXPECT_THAT(Tokenizer::from_json("{").status().message(), HasSubstr("not valid JSON"));
-  EXPECT_THAT(Tokenizer::from_json("[1]").status().message(), HasSubstr("must be an object"));
+  EXPECT_THAT(Tokenizer::from_json("[1]").status().message(), HasSubstr("not a JSON object"));
   EXPECT_THAT(Tokenizer::from_json("{}").status().message(), HasSubstr("no model"));
   EXPECT_EQ(Tokenizer::load("/nonexistent/tokenizer.json").status().code(), Code::kIo);
 }
 
 TEST(BadFile, NestingIsBounded) {
-  Json part = {{"type", "NFC"}};
-  for (int i = 0; i < 100; ++i) part = Json{{"type", "Sequence"}, {"normalizers", Json::array({part})}};
-  Json json = gpt2_like({});
-  json["normalizer"] = part;
-  EXPECT_THAT(load_error(json).message(), HasSubstr("nests too deeply"));
+  for (const auto& [levels, says] : {std::pair(20, "the normalizer nests too deeply"), std::pair(100, "nested too deeply")}) {
+    Json part = {{"type", "NFC"}};
+    for (int i = 0; i < levels; ++i) part = Json{{"type", "Sequence"}, {"normalizers", Json::array({part})}};
+    Json json = gpt2_like({});
+    json["normalizer"] = part;
+    EXPECT_THAT(load_error(json).message(), HasSubstr(says));
+  }
 }
 
 TEST(BadFile, ARunawayRegexEndsInAnError) {

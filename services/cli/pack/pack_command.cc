@@ -3,10 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "orchestrator/api/served_model.h"
 #include "services/cli/pack/progress.h"
 #include "store/pack/packer.h"
 
@@ -34,8 +36,19 @@ Result<store::PackOptions> pack_options(const Arguments& arguments) {
   return options;
 }
 
+/// What a pack is served with is read as the orchestrator reads it, before hours are spent on the weights.
+Status check_servable(const std::filesystem::path& source) {
+  std::error_code error;
+  if (std::filesystem::exists(source / "config.json", error) && !std::filesystem::exists(source / "tokenizer.json", error))
+    return not_found((source / "tokenizer.json").string() +
+                     ": is missing, and a model cannot be served without it; add the model's file (a slow tokenizer is converted by "
+                     "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR))");
+  return orchestrator::ServedModel::load("", source).status();
+}
+
 Status run(const Arguments& arguments) {
   MOESTRO_ASSIGN_OR_RETURN(const store::PackOptions options, pack_options(arguments));
+  MOESTRO_RETURN_IF_ERROR(check_servable(arguments.source));
   ByteProgress progress("packing");
   const store::PackObserver observer{[&](uint64_t done, uint64_t total) { progress.update(done, total); },
                                      [&](const std::string& line) { note(line); }};
