@@ -52,12 +52,18 @@ class PermanentFaults(unittest.TestCase):
             (copy / "manifest").write_bytes(manifest)
         self.expect_end("(store|orchestrator)", "manifest", self.damaged("flipped", flip))
 
-    def test_a_tokenizer_of_an_unknown_kind(self):
+    def test_a_tokenizer_that_was_changed_after_packing(self):
         def change(copy):
-            tokenizer = json.loads((copy / "tokenizer.json").read_text())
-            tokenizer["model"]["type"] = "Telepathy"
-            (copy / "tokenizer.json").write_text(json.dumps(tokenizer))
-        self.expect_end("orchestrator", "Telepathy", self.damaged("telepathic", change))
+            (copy / "tokenizer.json").write_text((copy / "tokenizer.json").read_text() + " ")
+        self.expect_end("orchestrator", "tokenizer.json.*pack the model again", self.damaged("changed", change))
+
+    def test_a_tokenizer_of_an_unknown_kind(self):
+        source = pathlib.Path(self.dir.name) / "telepathic"
+        shutil.copytree(DEMO, source, ignore=shutil.ignore_patterns("routes", "heldout"))
+        tokenizer = json.loads((source / "tokenizer.json").read_text())
+        tokenizer["model"]["type"] = "Telepathy"
+        (source / "tokenizer.json").write_text(json.dumps(tokenizer))
+        self.expect_end("orchestrator", "Telepathy", pack(source, self.dir.name + "/telepathic-pack"))
 
     def test_a_store_that_is_told_to_be_too_small(self):
         self.expect_end("store", "raise --dram", self.pack, "--dram", "1MiB")
