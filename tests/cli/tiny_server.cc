@@ -59,6 +59,10 @@ TinyServer::~TinyServer() {
   ::close(listener_);
 }
 
+void TinyServer::wait_closed(int n) const {
+  for (int closed = closed_; closed < n; closed = closed_) closed_.wait(closed);
+}
+
 void TinyServer::accept_all() {
   while (!stop_) {
     pollfd ready{listener_, POLLIN, 0};
@@ -69,6 +73,8 @@ void TinyServer::accept_all() {
     threads_.emplace_back([this, fd] {
       serve(fd);
       ::close(fd);
+      ++closed_;
+      closed_.notify_all();
     });
   }
 }

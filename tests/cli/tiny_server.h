@@ -33,6 +33,8 @@ class TinyServer {
   int port() const { return port_; }
   std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
   int connections() const { return connections_; }
+  /// Blocks until this side has closed `n` connections.
+  void wait_closed(int n) const;
 
  private:
   void accept_all();
@@ -40,7 +42,7 @@ class TinyServer {
   Handler handler_;
   int listener_ = -1, port_ = 0;
   std::atomic<bool> stop_{false};
-  std::atomic<int> connections_{0};
+  std::atomic<int> connections_{0}, closed_{0};
   std::thread acceptor_;
   std::vector<std::thread> threads_;
 };
