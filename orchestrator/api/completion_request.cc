@@ -3,38 +3,15 @@
 #include <algorithm>
 
 #include "orchestrator/api/field_reader.h"
-#include "orchestrator/tokenizer/unicode.h"
 
 namespace moestro::orchestrator {
 
-using nlohmann::json;
+using json = RequestJson;
 
 namespace {
 
 constexpr int64_t kMaxTokensMax = int64_t{1} << 40;  // the context decides below
-
-constexpr int kNestingMax = 64;
 constexpr double kTopPLeast = 1e-6;
-
-/// Copies and printing of nlohmann's values recurse, so nesting is bounded before any is made.
-bool nested_deeper_than(std::string_view body, int most) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < body.size(); ++i) {
-    const char c = body[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      else if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > most) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
 
 /// What both kinds of request share.
 void read_common(FieldReader& f, CompletionRequest& r) {
@@ -133,8 +110,12 @@ void read_messages(FieldReader& f, CompletionRequest& r) {
     if (!m.is_object()) return refuse("has an entry that is no object");
     const auto role = m.find("role");
     if (role == m.end() || !role->is_string()) return refuse("has an entry without a 'role'");
-    const auto content = m.find("content");
-    if (content == m.end() || content->is_null()) return refuse("has an entry without 'content'");
+    const auto content = m.find("content"), calls = m.find("tool_calls");
+    if (content == m.end() || content->is_null()) {
+      if (calls == m.end() || !calls->is_array() || calls->empty()) return refuse("has an entry without 'content'");
+      r.messages.push_back(m);  // what was said are the calls
+      continue;
+    }
     json plain = m;
     if (content->is_array()) {  // parts: text ones are joined, others are not for this model
       std::string text;
@@ -158,17 +139,6 @@ std::variant<CompletionRequest, ApiError> finish(FieldReader& f, CompletionReque
 }
 
 }  // namespace
-
-std::variant<json, ApiError> parse_body(const std::string& body) {
-  if (const size_t at = tok::find_invalid_utf8(body); at < body.size())
-    return bad_request("the body is not UTF-8: byte " + std::to_string(at) + " cannot be there");
-  if (nested_deeper_than(body, kNestingMax))
-    return bad_request("the body is JSON nested deeper than " + std::to_string(kNestingMax) + " levels");
-  json parsed = json::parse(body, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) return bad_request("the body is not JSON");
-  if (!parsed.is_object()) return bad_request("the body must be a JSON object");
-  return parsed;
-}
 
 std::variant<CompletionRequest, ApiError> read_completion(const json& body) {
   FieldReader f(body);

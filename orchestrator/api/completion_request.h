@@ -2,7 +2,6 @@
 // The bodies of /v1/completions and /v1/chat/completions, read and checked. Text becomes tokens later (service.cc).
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <variant>
@@ -10,6 +9,7 @@
 
 #include "common/ids.h"
 #include "orchestrator/api/api_error.h"
+#include "orchestrator/api/request_json.h"
 
 namespace moestro::orchestrator {
 
@@ -19,7 +19,7 @@ struct CompletionRequest {
   bool chat = false;
   std::optional<std::string> model;
   std::vector<PromptInput> prompts;      ///< completions
-  nlohmann::json messages, template_arguments;  ///< chat
+  RequestJson messages, template_arguments;  ///< chat
   std::optional<int64_t> max_tokens;
   double temperature = 1.0, top_p = 1.0, min_p = 0.0;
   int64_t top_k = 0, n = 1;
@@ -33,9 +33,7 @@ inline constexpr int kTopLogprobsMax = 20;
 inline constexpr int64_t kChoicesMax = 128;
 inline constexpr size_t kPromptsMax = 2048;
 
-/// `body` as an object, or why not: not UTF-8, not JSON, not an object.
-std::variant<nlohmann::json, ApiError> parse_body(const std::string& body);
-std::variant<CompletionRequest, ApiError> read_completion(const nlohmann::json& body);
-std::variant<CompletionRequest, ApiError> read_chat(const nlohmann::json& body);
+std::variant<CompletionRequest, ApiError> read_completion(const RequestJson& body);
+std::variant<CompletionRequest, ApiError> read_chat(const RequestJson& body);
 
 }  // namespace moestro::orchestrator

@@ -4,7 +4,7 @@
 
 namespace moestro::orchestrator {
 
-using nlohmann::json;
+using json = RequestJson;
 
 namespace {
 std::string plain(double n) {

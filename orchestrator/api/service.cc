@@ -157,10 +157,12 @@ std::variant<TokenizedPrompt, ApiError> Service::tokenize_prompt(const PromptInp
 
 std::variant<TokenizedPrompt, ApiError> Service::apply_template(const CompletionRequest& request) const {
   if (!model_.chat_template) return bad_request(model_.chat_template_missing);
-  json arguments = request.template_arguments;
+  RequestJson arguments = request.template_arguments;
   arguments["add_generation_prompt"] = true;
   arguments["bos_token"] = model_.bos_token;
   arguments["eos_token"] = model_.eos_token;
+  if (!model_.pad_token.empty()) arguments["pad_token"] = model_.pad_token;  // templates ask whether these are defined
+  if (!model_.unk_token.empty()) arguments["unk_token"] = model_.unk_token;
   const auto text = model_.chat_template->render(request.messages, arguments);
   if (!text.is_ok()) return bad_request("'messages': " + text.status().message(), "messages");
   auto ids = model_.tokenizer.encode(*text, /*add_special_tokens=*/false);  // the template writes its own

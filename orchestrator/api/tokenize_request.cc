@@ -4,7 +4,7 @@
 
 namespace moestro::orchestrator {
 
-using nlohmann::json;
+using json = RequestJson;
 
 std::variant<TokenizeRequest, ApiError> read_tokenize(const json& body) {
   FieldReader f(body);

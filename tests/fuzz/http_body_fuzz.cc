@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     (void)error->body();
     return 0;
   }
-  const auto& object = std::get<nlohmann::json>(body);
+  const auto& object = std::get<api::RequestJson>(body);
   for (const auto& read : {api::read_completion(object), api::read_chat(object)})
     if (const auto* error = std::get_if<api::ApiError>(&read)) (void)error->body();
   const auto tokenize = api::read_tokenize(object);

@@ -12,7 +12,7 @@ using nlohmann::json;
 std::variant<CompletionRequest, ApiError> read(const std::string& body, bool chat) {
   auto parsed = parse_body(body);
   if (auto* error = std::get_if<ApiError>(&parsed)) return *error;
-  const json& object = std::get<json>(parsed);
+  const RequestJson& object = std::get<RequestJson>(parsed);
   return chat ? read_chat(object) : read_completion(object);
 }
 
@@ -172,10 +172,10 @@ TEST(CompletionRequest, ChatValues) {
     "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}], "max_tokens": 3, "max_completion_tokens": 4, "logprobs": true,
     "top_logprobs": 2, "chat_template_kwargs": {"k": [1]}, "tools": [], "tool_choice": "none", "response_format": {"type": "text"}})", true);
   EXPECT_TRUE(r.chat);
-  EXPECT_EQ(r.messages, json::parse(R"([{"role":"system","content":"s"},{"role":"user","name":"n","content":"ab"}])"));
+  EXPECT_EQ(r.messages, RequestJson::parse(R"([{"role":"system","content":"s"},{"role":"user","name":"n","content":"ab"}])"));
   EXPECT_EQ(r.max_tokens, 4) << "the newer name counts";
   EXPECT_EQ(r.logprobs, 2);
-  EXPECT_EQ(r.template_arguments, json::parse(R"({"k":[1]})"));
+  EXPECT_EQ(r.template_arguments, RequestJson::parse(R"({"k":[1]})"));
   EXPECT_EQ(good(R"({"messages": [{"role": "user", "content": ""}], "logprobs": true})", true).logprobs, 0);
 }
 

@@ -1,0 +1,17 @@
+#pragma once
+// JSON of requests. Objects keep the order of their keys, for chat templates print messages and arguments in it.
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <variant>
+
+#include "orchestrator/api/api_error.h"
+
+namespace moestro::orchestrator {
+
+using RequestJson = nlohmann::ordered_json;
+
+/// `body` as an object, or why not: not UTF-8, not JSON, not an object, nested deeper than 64 levels, a key given twice in one object.
+std::variant<RequestJson, ApiError> parse_body(const std::string& body);
+
+}  // namespace moestro::orchestrator
