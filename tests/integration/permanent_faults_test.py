@@ -1,6 +1,5 @@
 """What another start cannot mend ends `moestro up` at once: one start of the program, and its own words in the last line."""
 
-import json
 import pathlib
 import shutil
 import socket
@@ -56,14 +55,6 @@ class PermanentFaults(unittest.TestCase):
         def change(copy):
             (copy / "tokenizer.json").write_text((copy / "tokenizer.json").read_text() + " ")
         self.expect_end("orchestrator", "tokenizer.json.*pack the model again", self.damaged("changed", change))
-
-    def test_a_tokenizer_of_an_unknown_kind(self):
-        source = pathlib.Path(self.dir.name) / "telepathic"
-        shutil.copytree(DEMO, source, ignore=shutil.ignore_patterns("routes", "heldout"))
-        tokenizer = json.loads((source / "tokenizer.json").read_text())
-        tokenizer["model"]["type"] = "Telepathy"
-        (source / "tokenizer.json").write_text(json.dumps(tokenizer))
-        self.expect_end("orchestrator", "Telepathy", pack(source, self.dir.name + "/telepathic-pack"))
 
     def test_a_store_that_is_told_to_be_too_small(self):
         self.expect_end("store", "raise --dram", self.pack, "--dram", "1MiB")
