@@ -12,8 +12,7 @@ namespace {
 
 Status does_not_fit(const SourceTensor& tensor, DType to) {
   return invalid_argument("tensor " + model::in_quotes(tensor.name) + " holds values that " + std::string(dtype_name(to)) +
-                          " cannot (" + (is_quantised(to) ? "infinite or not a number" : "beyond its range") +
-                          "); choose another precision");
+                          " cannot (beyond its range); choose another precision");
 }
 
 int64_t source_bytes(const SourceTensor& tensor) { return dtype_bytes(*tensor.dtype); }

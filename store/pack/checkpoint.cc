@@ -3,11 +3,14 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "common/model/strict_json.h"
+#include "store/pack/finite.h"
 #include "store/pack/manifest_check.h"
+#include "store/pack/tied_head.h"
 
 namespace moestro::store {
 namespace {
@@ -32,6 +35,17 @@ bool is_fused_experts(const std::string& name) {
   const size_t at = name.find(kExperts);
   return at != std::string::npos && at + kExperts.size() < name.size() &&
          !std::isdigit(static_cast<unsigned char>(name[at + kExperts.size()]));
+}
+
+constexpr char kHead[] = "lm_head.weight";
+
+/// Values of each format.
+using Census = std::map<DType, uint64_t>;
+
+Checkpoint::OwnDType narrowest(const Census& census) {
+  const auto most = std::max_element(census.begin(), census.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (census.size() == 1) return {most->first, false};
+  return {DType::kF32, most->first != DType::kF32};  // neither 16-bit format holds the other's values
 }
 
 using WeightMap = std::map<std::string, std::string>;
@@ -96,7 +110,7 @@ Status Checkpoint::open_files() {
   return Status::ok();
 }
 
-Status Checkpoint::check_tensor(const std::string& name, const std::vector<int64_t>& shape) {
+Status Checkpoint::check_tensor(const std::string& name, const std::vector<int64_t>& shape) const {
   const std::string label = directory_.string() + ": tensor " + in_quotes(name);
   const auto it = tensors_.find(name);
   if (it == tensors_.end()) return invalid_argument(label + " is missing");
@@ -111,7 +125,7 @@ Status Checkpoint::check_tensor(const std::string& name, const std::vector<int64
 Status Checkpoint::check_unused(const std::map<std::string, bool>& used) const {
   for (const auto& [name, tensor] : tensors_) {
     if (used.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
-    if (name == "lm_head.weight" && model_.spec.tied_embeddings) continue;
+    if (name == kHead && model_.spec.tied_embeddings) continue;
     return unsupported(directory_.string() + ": tensor " + in_quotes(name) + " is no part of " + model_.spec.architecture +
                        " as its config.json describes it");
   }
@@ -125,22 +139,34 @@ Status Checkpoint::check_tensors() {
                          " holds all experts of a layer in one tensor; fused experts are not supported: save the "
                          "checkpoint with one tensor per expert");
   std::map<std::string, bool> used;
-  std::set<DType> dtypes;
-  const auto need = [&](const std::string& name, const std::vector<int64_t>& shape) {
+  Census dense, experts;
+  const auto need = [&](Census& census, const std::string& name, const std::vector<int64_t>& shape) {
     MOESTRO_RETURN_IF_ERROR(check_tensor(name, shape));
     used[name] = true;
-    dtypes.insert(*tensors_.at(name).dtype);
+    const SourceTensor& tensor = tensors_.at(name);
+    census[*tensor.dtype] += tensor.bytes / static_cast<uint64_t>(dtype_bytes(*tensor.dtype));
     return Status::ok();
   };
-  for (const model::DenseTensor& t : model_.dense) MOESTRO_RETURN_IF_ERROR(need(t.source_name, t.shape));
+  for (const model::DenseTensor& t : model_.dense) MOESTRO_RETURN_IF_ERROR(need(dense, t.source_name, t.shape));
   const model::ExpertSpec& expert = model_.spec.moe().expert;
   for (const model::ExpertTensors& t : model_.experts) {
-    MOESTRO_RETURN_IF_ERROR(need(t.gate, {expert.ffn, expert.hidden}));
-    MOESTRO_RETURN_IF_ERROR(need(t.up, {expert.ffn, expert.hidden}));
-    MOESTRO_RETURN_IF_ERROR(need(t.down, {expert.hidden, expert.ffn}));
+    MOESTRO_RETURN_IF_ERROR(need(experts, t.gate, {expert.ffn, expert.hidden}));
+    MOESTRO_RETURN_IF_ERROR(need(experts, t.up, {expert.ffn, expert.hidden}));
+    MOESTRO_RETURN_IF_ERROR(need(experts, t.down, {expert.hidden, expert.ffn}));
   }
-  own_dtype_ = dtypes.size() == 1 ? *dtypes.begin() : DType::kBF16;
-  return check_unused(used);
+  own_dense_dtype_ = narrowest(dense);
+  own_expert_dtype_ = narrowest(experts);
+  MOESTRO_RETURN_IF_ERROR(check_unused(used));
+  return check_head();
+}
+
+// A model whose head is its embedding may carry the head all the same. transformers uses it if it differs; so it must not.
+Status Checkpoint::check_head() const {
+  if (!model_.spec.tied_embeddings || !tensors_.contains(kHead)) return Status::ok();
+  MOESTRO_RETURN_IF_ERROR(check_tensor(kHead, {model_.spec.vocab, model_.spec.hidden}));
+  for (const model::DenseTensor& t : model_.dense)
+    if (t.name == "embed.weight") return check_equal_tensors(*this, kHead, t.source_name);
+  return Status::ok();
 }
 
 Result<Checkpoint> Checkpoint::open(const fs::path& dir) {
@@ -163,7 +189,12 @@ Result<Checkpoint> Checkpoint::open(const fs::path& dir) {
 
 Status Checkpoint::read(const SourceTensor& tensor, uint64_t first, std::span<std::byte> out) const {
   MOESTRO_CHECK(first <= tensor.bytes && out.size() <= tensor.bytes - first, "a read within the tensor");
-  return files_[tensor.file].read_at(tensor.offset + first, out);
+  MOESTRO_RETURN_IF_ERROR(files_[tensor.file].read_at(tensor.offset + first, out));
+  const auto bad = find_not_finite(*tensor.dtype, out);
+  if (!bad) return Status::ok();
+  const uint64_t index = first / static_cast<uint64_t>(dtype_bytes(*tensor.dtype)) + *bad;
+  return invalid_argument(directory_.string() + ": tensor " + in_quotes(tensor.name) + " is infinite or not a number at value " +
+                          std::to_string(index) + "; the checkpoint is damaged or was never good");
 }
 
 }  // namespace moestro::store

@@ -24,17 +24,25 @@ class Checkpoint {
 
   /// Tensors that the model needs are there after open().
   const SourceTensor& tensor(const std::string& name) const { return tensors_.at(name); }
-  /// The bytes [first, first + out.size()) of a tensor. Any thread.
+  /// The bytes [first, first + out.size()) of a tensor, whole values. One that is infinite or not a number is an error: no model
+  /// means it, and whatever it meets in a request would come out as nothing. Any thread.
   Status read(const SourceTensor& tensor, uint64_t first, std::span<std::byte> out) const;
 
-  DType own_dtype() const { return own_dtype_; }  ///< of all weights; bf16 if they are mixed
+  /// The narrowest format that holds all weights of a kind exactly, and whether it is wider than that of most of them.
+  struct OwnDType {
+    DType dtype = DType::kBF16;
+    bool widened = false;
+  };
+  OwnDType own_dense_dtype() const { return own_dense_dtype_; }
+  OwnDType own_expert_dtype() const { return own_expert_dtype_; }
   uint64_t fingerprint() const { return fingerprint_; }  ///< changes when config, names, sizes or times of the files do
 
  private:
   Status open_files();
   Status open_file(const std::string& name);
   Status check_tensors();
-  Status check_tensor(const std::string& name, const std::vector<int64_t>& shape);
+  Status check_head() const;
+  Status check_tensor(const std::string& name, const std::vector<int64_t>& shape) const;
   Status check_unused(const std::map<std::string, bool>& used) const;
 
   std::filesystem::path directory_;
@@ -42,7 +50,7 @@ class Checkpoint {
   model::ModelDescription model_;
   std::vector<File> files_;
   std::map<std::string, SourceTensor> tensors_;
-  DType own_dtype_ = DType::kBF16;
+  OwnDType own_dense_dtype_, own_expert_dtype_;
   uint64_t fingerprint_ = 0;
 };
 

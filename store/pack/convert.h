@@ -9,7 +9,7 @@
 
 namespace moestro::store {
 
-/// `n` values from `source` to `target`, neither quantised. False if a finite value is beyond the range of `target` (f16 only).
+/// `n` values from `source` to `target`, neither quantised. False if a finite value is beyond the range of `target`.
 [[nodiscard]] bool convert_values(DType from, const std::byte* source, DType to, std::byte* target, int64_t n);
 
 }  // namespace moestro::store

@@ -20,12 +20,27 @@ Result<PackPlanOptions> plan_options(const Checkpoint& checkpoint, const PackOpt
   out.file_bytes_max = options.file_bytes_max;
   out.model_name = options.model_name;
   if (out.model_name.empty()) out.model_name = fs::weakly_canonical(checkpoint.directory()).filename().string();
-  out.experts = options.experts.empty() ? std::vector{checkpoint.own_dtype()} : options.experts;
-  out.dense = options.dense.value_or(checkpoint.own_dtype());
+  out.experts = options.experts.empty() ? std::vector{checkpoint.own_expert_dtype().dtype} : options.experts;
+  out.dense = options.dense.value_or(checkpoint.own_dense_dtype().dtype);
   if (is_quantised(out.dense)) return unsupported("dense weights as " + std::string(dtype_name(out.dense)) + " are not supported");
   if (std::set(out.experts.begin(), out.experts.end()).size() != out.experts.size())
     return invalid_argument("an expert precision is given twice");
   return out;
+}
+
+// What somebody who compares results or sizes will wonder about.
+std::vector<std::string> remarks(const Checkpoint& checkpoint, const PackOptions& options) {
+  std::vector<std::string> lines;
+  const auto widened = [&](const char* what, const char* flag) {
+    lines.push_back(std::string(what) + " are of several formats and become f32, which holds them all exactly; " + flag + " bf16 or f16 takes half the room");
+  };
+  if (!options.dense && checkpoint.own_dense_dtype().widened) widened("dense weights", "--dense");
+  if (options.experts.empty() && checkpoint.own_expert_dtype().widened) widened("experts", "--experts");
+  const model::RopeSpec& rope = checkpoint.model().spec.rope;
+  if (rope.scaling == model::RopeSpec::Scaling::kDynamic)
+    lines.push_back("rope_type 'dynamic': beyond " + std::to_string(rope.original_max_position) +
+                    " positions results are those of transformers fed token by token, not those of one long forward pass");
+  return lines;
 }
 
 // What must be equal for an unfinished pack to go on: the checkpoint, and everything that decides the plan.
@@ -93,6 +108,7 @@ Result<PackSummary> pack_checkpoint(const fs::path& source, const fs::path& dir,
   MOESTRO_ASSIGN_OR_RETURN(const PackPlanOptions plan_with, plan_options(checkpoint, options));
   PackPlan plan = plan_pack(checkpoint, plan_with);
   MOESTRO_RETURN_IF_ERROR(prepare_directory(dir));
+  for (const std::string& line : remarks(checkpoint, options)) note(line);
   MOESTRO_ASSIGN_OR_RETURN(Journal journal, Journal::open(dir, journal_key(checkpoint, plan_with), plan.manifest));
   if (journal.restarted()) {
     note("the unfinished pack there is of another source or has other options: starting anew");

@@ -43,17 +43,54 @@ TEST_F(CheckpointTest, OneFileOrManyAreTheSame) {
   write_checkpoint(dir_.path(), {.shards = 3});
   const auto sharded = Checkpoint::open(dir_.path());
   ASSERT_TRUE(sharded) << sharded.status().message();
-  EXPECT_EQ(sharded->own_dtype(), DType::kBF16);
+  EXPECT_EQ(sharded->own_dense_dtype().dtype, DType::kBF16);
   const SourceTensor& t = sharded->tensor("model.layers.1.mlp.experts.2.down_proj.weight");
   std::vector<std::byte> bytes(4);
   EXPECT_TRUE(sharded->read(t, 2, bytes).is_ok());
 }
 
-TEST_F(CheckpointTest, MixedFormatsMeanBf16) {
-  write_checkpoint(dir_.path(), {.dtype = DType::kF32, .other_dtypes = {{"model.norm.weight", DType::kF16}}});
-  EXPECT_EQ(Checkpoint::open(dir_.path())->own_dtype(), DType::kBF16);
-  write_checkpoint(dir_.path(), {.dtype = DType::kF32});
-  EXPECT_EQ(Checkpoint::open(dir_.path())->own_dtype(), DType::kF32);
+TEST_F(CheckpointTest, ItsOwnFormatIsTheNarrowestThatHoldsAllExactly) {
+  const auto own = [&](DType dtype, std::map<std::string, DType> others) {
+    write_checkpoint(dir_.path(), {.dtype = dtype, .other_dtypes = std::move(others)});
+    const auto c = Checkpoint::open(dir_.path());
+    EXPECT_TRUE(c) << c.status().message();
+    return std::tuple(c->own_dense_dtype().dtype, c->own_dense_dtype().widened, c->own_expert_dtype().dtype, c->own_expert_dtype().widened);
+  };
+  constexpr DType kF32 = DType::kF32, kBF16 = DType::kBF16, kF16 = DType::kF16;
+  const std::string router = "model.layers.0.mlp.gate.weight", expert = "model.layers.0.mlp.experts.1.up_proj.weight";
+  for (const DType d : {kF32, kBF16, kF16}) EXPECT_EQ(own(d, {}), std::tuple(d, false, d, false));
+  EXPECT_EQ(own(kF16, {{router, kF32}}), std::tuple(kF32, true, kF16, false));
+  EXPECT_EQ(own(kF16, {{router, kBF16}}), std::tuple(kF32, true, kF16, false));
+  EXPECT_EQ(own(kBF16, {{expert, kF32}}), std::tuple(kBF16, false, kF32, true));
+  EXPECT_EQ(own(kF32, {{router, kF16}}), std::tuple(kF32, false, kF32, false));
+}
+
+TEST_F(CheckpointTest, AHeadThatIsTheEmbeddingIsLeftOut) {
+  const auto same = [](const std::string& name, int64_t i) {
+    return testing::synthetic_value(name == "lm_head.weight" ? "model.embed_tokens.weight" : name, i) / 16384.0f;
+  };
+  CheckpointOptions options{.tied = true, .extra = {{"lm_head.weight", {40, 72}}}, .value = same};
+  write_checkpoint(dir_.path(), options);
+  EXPECT_TRUE(Checkpoint::open(dir_.path())) << Checkpoint::open(dir_.path()).status().message();
+  options.value = [](const std::string& name, int64_t i) { return name == "lm_head.weight" || name.ends_with("tokens.weight") ? static_cast<float>(i % 64) : 0.5f; };
+  options.other_dtypes = {{"lm_head.weight", DType::kF32}};
+  write_checkpoint(dir_.path(), options);
+  const auto formats = Checkpoint::open(dir_.path());
+  ASSERT_TRUE(formats) << formats.status().message();
+  EXPECT_EQ(formats->own_dense_dtype().dtype, DType::kBF16) << "what is left out does not count";
+}
+
+TEST_F(CheckpointTest, AHeadThatDiffersFromATiedEmbedding) {
+  CheckpointOptions options{.tied = true, .extra = {{"lm_head.weight", {40, 72}}}};
+  options.value = [](const std::string& name, int64_t i) { return name == "lm_head.weight" && i == 40 * 72 - 1 ? 0.75f : 0.5f; };
+  write_checkpoint(dir_.path(), options);
+  expect_refused(Code::kInvalidArgument, "'lm_head.weight' has other values than 'model.embed_tokens.weight'; set tie_word_embeddings to false");
+  options.config = R"({"tie_word_embeddings": false})";
+  options.extra = {};
+  write_checkpoint(dir_.path(), options);
+  EXPECT_TRUE(Checkpoint::open(dir_.path())) << "untied, it is the head";
+  write_checkpoint(dir_.path(), {.tied = true, .extra = {{"lm_head.weight", {40, 71}}}});
+  expect_refused(Code::kInvalidArgument, "'lm_head.weight' has shape [40, 71]");
 }
 
 TEST_F(CheckpointTest, NoDirectoryNoConfigNoWeights) {

@@ -4,11 +4,12 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
+#include <utility>
 #include <vector>
 
 #include "common/expert_layout.h"
 #include "common/float16.h"
+#include "store/pack/finite.h"
 
 namespace moestro::store {
 namespace {
@@ -30,6 +31,34 @@ TEST(Convert, F16SaysWhatItCannotHold) {
   EXPECT_TRUE(convert_values(DType::kF32, bytes(fits), DType::kF16, reinterpret_cast<std::byte*>(out), 2));
   EXPECT_FALSE(convert_values(DType::kF32, bytes(too_large), DType::kF16, reinterpret_cast<std::byte*>(out), 2));
   EXPECT_TRUE(convert_values(DType::kF32, bytes(infinite), DType::kF16, reinterpret_cast<std::byte*>(out), 1));
+}
+
+TEST(Convert, Bf16SaysWhatItCannotHold) {
+  const float fits[] = {3.3895314e38f, -1.0f}, rounds_to_infinity[] = {1.0f, -std::numeric_limits<float>::max()};
+  uint16_t out[2];
+  EXPECT_TRUE(convert_values(DType::kF32, bytes(fits), DType::kBF16, reinterpret_cast<std::byte*>(out), 2));
+  EXPECT_FALSE(convert_values(DType::kF32, bytes(rounds_to_infinity), DType::kBF16, reinterpret_cast<std::byte*>(out), 2));
+}
+
+TEST(FindNotFinite, EveryFormatEveryPlace) {
+  for (const size_t n : {1, 255, 256, 257, 1000}) {
+    for (const DType d : {DType::kF32, DType::kBF16, DType::kF16}) {
+      std::vector<float> row(n, d == DType::kF16 ? 65504.0f : 3.3895314e38f);
+      std::vector<std::byte> stored(n * static_cast<size_t>(dtype_bytes(d)));
+      const auto found = [&] {
+        EXPECT_TRUE(convert_values(DType::kF32, bytes(row.data()), d, stored.data(), static_cast<int64_t>(n)));
+        return find_not_finite(d, stored);
+      };
+      EXPECT_EQ(found(), std::nullopt);
+      for (const float what : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
+        for (const size_t at : {size_t{0}, n / 2, n - 1}) {
+          const float before = std::exchange(row[at], what);
+          EXPECT_EQ(found(), at);
+          row[at] = before;
+        }
+    }
+  }
+  EXPECT_EQ(find_not_finite(DType::kBF16, {}), std::nullopt);
 }
 
 TEST(Convert, LongRowsInEveryDirection) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "common/float16.h"
 #include "common/model/model_spec.h"
 #include "store/pack/journal.h"
@@ -135,6 +137,67 @@ TEST(Pack, RefusesValuesThatDoNotFit) {
   EXPECT_THAT(packed.status().message(), HasSubstr("experts.1.up_proj.weight' holds values that f16 cannot"));
   EXPECT_FALSE(std::filesystem::exists(dir / "pack" / "manifest"));
   EXPECT_THAT(open_pack(dir / "pack").status().message(), HasSubstr("unfinished pack"));
+}
+
+TEST(Pack, RefusesValuesThatAreNone) {
+  for (const float what : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
+    for (const char* where : {"model.norm.weight", "model.layers.1.mlp.experts.2.down_proj.weight"})
+      for (const DType source : {DType::kF32, DType::kBF16, DType::kF16}) {
+        const TemporaryDirectory dir;
+        const auto value = [&](const std::string& name, int64_t i) { return name == where && i == 71 ? what : 0.5f; };
+        write_checkpoint(dir / "src", {.dtype = source, .value = value});
+        for (const DType to : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4}) {
+          const auto packed = pack_checkpoint(dir / "src", dir / "pack", {.experts = {to}, .dense = DType::kF32}, {});
+          EXPECT_EQ(packed.status().code(), Code::kInvalidArgument);
+          EXPECT_THAT(packed.status().message(), HasSubstr("'" + std::string(where) + "' is infinite or not a number at value 71"));
+          EXPECT_FALSE(std::filesystem::exists(dir / "pack" / "manifest"));
+        }
+      }
+}
+
+TEST(Pack, RefusesValuesThatWouldBecomeInfinite) {
+  const TemporaryDirectory dir;
+  const auto largest = [](const std::string& name, int64_t i) { return name == "model.norm.weight" && i == 7 ? std::numeric_limits<float>::max() : 0.5f; };
+  write_checkpoint(dir / "src", {.dtype = DType::kF32, .value = largest});
+  const auto packed = pack_checkpoint(dir / "src", dir / "pack", {.dense = DType::kBF16}, {});
+  EXPECT_THAT(packed.status().message(), HasSubstr("'model.norm.weight' holds values that bf16 cannot"));
+  EXPECT_TRUE(pack_checkpoint(dir / "src", dir / "wide", {}, {}));
+}
+
+TEST(Pack, SaysWhatWillBeWonderedAbout) {
+  const auto notes = [](const testing::CheckpointOptions& checkpoint, const PackOptions& options) {
+    const TemporaryDirectory dir;
+    write_checkpoint(dir / "src", checkpoint);
+    std::vector<std::string> lines;
+    const auto packed = pack_checkpoint(dir / "src", dir / "pack", options, {{}, [&](const std::string& line) { lines.push_back(line); }});
+    EXPECT_TRUE(packed) << packed.status().message();
+    return lines;
+  };
+  EXPECT_THAT(notes({}, {}), ElementsAre());
+  const testing::CheckpointOptions mixed{.dtype = DType::kF16, .other_dtypes = {{"model.layers.0.mlp.gate.weight", DType::kF32}}};
+  EXPECT_THAT(notes(mixed, {}), ElementsAre(HasSubstr("dense weights are of several formats and become f32")));
+  EXPECT_THAT(notes(mixed, {.dense = DType::kBF16}), ElementsAre()) << "asked for";
+  testing::CheckpointOptions dynamic;
+  dynamic.config = R"({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}})";
+  EXPECT_THAT(notes(dynamic, {}), ElementsAre(HasSubstr("beyond 64 positions results are those of transformers fed token by token")));
+}
+
+// A router in f32 among weights in f16 keeps every bit.
+TEST(Pack, MixedFormatsLoseNothing) {
+  const TemporaryDirectory dir;
+  const std::string router = "model.layers.0.mlp.gate.weight";
+  const auto fine = [&](const std::string& name, int64_t i) { return name == router ? 1.0f + static_cast<float>(i + 1) / 8388608.0f : 0.5f; };
+  write_checkpoint(dir / "src", {.dtype = DType::kF16, .other_dtypes = {{router, DType::kF32}}, .value = fine});
+  ASSERT_TRUE(pack_checkpoint(dir / "src", dir / "pack", {}, {}));
+  const auto m = open_pack(dir / "pack");
+  EXPECT_THAT(m->expert_precisions, ElementsAre(DType::kF16));
+  for (const PackedTensor& t : m->tensors) {
+    EXPECT_EQ(t.dtype, DType::kF32) << t.name;
+    if (t.name != "layers.0.router.weight") continue;
+    const auto bytes = read_blob(dir / "pack", *m, t.blob);
+    const auto* values = reinterpret_cast<const float*>(bytes.data() + t.offset);
+    for (int64_t i = 0; i < 3 * 72; ++i) ASSERT_EQ(values[i], fine(router, i));
+  }
 }
 
 TEST(Pack, RefusesOptionsThatMakeNoSense) {

@@ -64,6 +64,8 @@ std::string synthetic_config(const CheckpointOptions& o) {
   c[o.architecture == "MixtralForCausalLM" ? "num_local_experts" : "num_experts"] = o.experts;
   if (o.architecture.starts_with("Qwen")) c["moe_intermediate_size"] = o.ffn;
   if (o.architecture == "Qwen2MoeForCausalLM") c["shared_expert_intermediate_size"] = 24;
+  if (o.tied) c["tie_word_embeddings"] = true;
+  c.update(nlohmann::json::parse(o.config));
   return c.dump();
 }
 
@@ -83,6 +85,7 @@ void write_checkpoint(const fs::path& dir, const CheckpointOptions& options) {
     add_tensor(shards[number], options, name, shape);
     map[name] = "part-" + std::to_string(number) + ".safetensors";
   };
+  for (const auto& [name, shape] : options.extra) add(name, shape);
   for (const auto& t : model->dense) add(t.source_name, t.shape);
   for (const auto& e : model->experts) {
     add(e.down, {options.hidden, options.ffn});  // an order of its own: the file's is none of the packer's business

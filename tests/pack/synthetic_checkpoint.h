@@ -30,6 +30,9 @@ struct CheckpointOptions {
   DType dtype = DType::kBF16;
   std::map<std::string, DType> other_dtypes = {};  ///< of single tensors
   int shards = 1;                             ///< more than one: with an index
+  bool tied = false;                                     ///< embeddings, by config.json
+  std::map<std::string, std::vector<int64_t>> extra = {};  ///< tensors that the model does not need, with their shapes
+  std::string config = "{}";                               ///< keys to set in config.json, as JSON
   int64_t hidden = 72, ffn = 100, experts = 3, layers = 2, vocab = 40;
   /// Last word on a tensor's value at an index; the default is a small pseudo-random number.
   std::function<float(const std::string& tensor, int64_t index)> value = nullptr;
