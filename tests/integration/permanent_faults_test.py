@@ -37,7 +37,7 @@ class PermanentFaults(unittest.TestCase):
         self.assertLessEqual(len(said), 5, said)
 
     def test_a_precision_that_the_pack_lacks(self):
-        self.expect_end("worker-0", "int8", self.pack, "--precision", "int8")
+        self.expect_end("worker-0", "--precision int8: the pack of .* has its experts as bf16", self.pack, "--precision", "int8")
 
     def test_a_port_that_is_taken(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:

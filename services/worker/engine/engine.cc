@@ -37,6 +37,15 @@ Status check_options(const EngineOptions& o) {
   return Status::ok();
 }
 
+Status check_precision(DType precision, const store::Manifest& manifest) {
+  const std::vector<DType>& held = manifest.expert_precisions;
+  if (std::find(held.begin(), held.end(), precision) != held.end()) return Status::ok();
+  std::string names;
+  for (const DType d : held) names += (names.empty() ? "" : ", ") + std::string(dtype_name(d));
+  return invalid_argument("--precision " + std::string(dtype_name(precision)) + ": the pack of '" + manifest.model_name + "' has its experts as " + names +
+                          "; `moestro pack --experts` adds others to a new pack");
+}
+
 }  // namespace
 
 struct Engine::Impl {
@@ -84,6 +93,7 @@ Status Engine::Impl::load() {
   const int64_t moe_layers = spec.moe_layers();
   if (moe_layers == 0) return unsupported("a model without a single MoE layer");
   const DType precision = options.expert_precision.value_or(manifest.expert_precisions.front());
+  MOESTRO_RETURN_IF_ERROR(check_precision(precision, manifest));
   layout = ExpertLayout(spec.moe().expert.hidden, spec.moe().expert.ffn, precision);
   if (!ops.supports(precision)) return unsupported("experts as " + std::string(dtype_name(precision)) + " on this device");
   MOESTRO_ASSIGN_OR_RETURN(experts, ExpertDispatch::create(source, moe_layers, spec.moe().experts, precision));
