@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/run_moestro.h"
@@ -140,6 +141,24 @@ TEST(Program, CompleteFailsWithTheServersWords) {
   EXPECT_EQ(broken.exit_code, 1);
   EXPECT_THAT(broken.out, HasSubstr("half"));
   EXPECT_THAT(broken.err, HasSubstr("broke off"));
+}
+
+TEST(Program, TextThatIsNotUtf8IsNotSent) {
+  std::atomic<int> completions = 0;
+  TinyServer server([&](const TinyRequest& request) {
+    completions += request.path != "/v1/models";
+    return fake_model(request);
+  });
+  expect_one_line_error({"complete", "caf\xe9", "--url", server.url()}, 1, "the prompt is not UTF-8 (byte 3");
+  expect_one_line_error({"complete", "a", "--model", "\xff", "--url", server.url()}, 1, "--model is not UTF-8");
+  expect_one_line_error({"chat", "--system", "\xff", "--url", server.url()}, 1, "--system is not UTF-8");
+  for (const Words& arguments : {Words{"complete", "-", "--url", server.url()}, Words{"chat", "--url", server.url()}}) {
+    const Ran ran = run_moestro(arguments, "ok \xc3\x28\n");
+    EXPECT_EQ(ran.exit_code, 1);
+    EXPECT_THAT(ran.err, HasSubstr("is not UTF-8 (byte 3"));
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+  }
+  EXPECT_EQ(completions, 0);
 }
 
 TEST(Program, ChatKeepsTheConversation) {

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "orchestrator/tokenizer/unicode.h"
 #include "services/cli/client/stream_events.h"
 #include "services/cli/http_client.h"
 #include "services/cli/json_text.h"
@@ -31,6 +32,14 @@ struct Options {
 
 std::string dump(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+/// JSON cannot carry other bytes, and changing them would answer another prompt than was asked.
+Status check_utf8(std::string_view what, std::string_view text) {
+  const size_t at = tok::find_invalid_utf8(text);
+  if (at == std::string_view::npos) return Status::ok();
+  return invalid_argument(std::string(what) + " is not UTF-8 (byte " + std::to_string(at) +
+                          " cannot be there); convert it first, with iconv for one");
 }
 
 /// The first model that the server names.
@@ -82,13 +91,15 @@ Result<std::string> stream_answer(HttpClient& client, const std::string& path, j
 }
 
 Status complete(const Options& options, HttpClient& client) {
+  const std::string prompt =
+      options.prompt == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : options.prompt;
+  MOESTRO_RETURN_IF_ERROR(check_utf8("the prompt", prompt));
   std::string model = options.model;
   if (model.empty()) {
     MOESTRO_ASSIGN_OR_RETURN(model, served_model(client));
   }
   json request = request_of(options, model);
-  request["prompt"] =
-      options.prompt == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : options.prompt;
+  request["prompt"] = prompt;
   if (!options.json) return stream_answer(client, "/v1/completions", std::move(request)).status();
   MOESTRO_ASSIGN_OR_RETURN(const HttpReply reply, client.post("/v1/completions", dump(request)));
   if (reply.status != 200) return refusal(reply);
@@ -117,6 +128,11 @@ Status chat(const Options& options, HttpClient& client) {
     if (line == "/exit") break;
     if (line == "/reset") {
       messages = start;
+      continue;
+    }
+    if (const Status status = check_utf8("the line", line); !status.is_ok()) {
+      if (!terminal) return status;
+      note(status.message());
       continue;
     }
     messages.push_back({{"role", "user"}, {"content", line}});
@@ -150,7 +166,9 @@ void run(const Options& options, CommandResult& result, Status (*action)(const O
   const Result<Url> url = parse_url(options.url);
   if (!url.is_ok()) return fail(result, url.status().with_context("--url"), kExitUsage);
   HttpClient client(*url);
-  const Status status = action(options, client);
+  Status status = check_utf8("--model", options.model);
+  if (status.is_ok()) status = check_utf8("--system", options.system);
+  if (status.is_ok()) status = action(options, client);
   if (!status.is_ok()) fail(result, status);
 }
 
