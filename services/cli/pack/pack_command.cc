@@ -39,7 +39,8 @@ Result<store::PackOptions> pack_options(const Arguments& arguments) {
 /// What a pack is served with is read as the orchestrator reads it, before hours are spent on the weights.
 Status check_servable(const std::filesystem::path& source) {
   std::error_code error;
-  if (std::filesystem::exists(source / "config.json", error) && !std::filesystem::exists(source / "tokenizer.json", error))
+  if (!std::filesystem::exists(source / "config.json", error)) return Status::ok();  // no checkpoint: the packer says what is wrong
+  if (!std::filesystem::exists(source / "tokenizer.json", error))
     return not_found((source / "tokenizer.json").string() +
                      ": is missing, and a model cannot be served without it; add the model's file (a slow tokenizer is converted by "
                      "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR))");
