@@ -2,7 +2,7 @@
 """Makes tests/fixtures: tiny random models with what Hugging Face transformers says of them (models/), and small tokenizers with what Hugging
 Face tokenizers says of hard texts (tokenizers/, see scripts/python/tokenizer_fixtures.py).
 
-Two variants of each architecture, chosen so that every branch of its config is taken. The reference is transformers in float32 with eager
+Two variants or three of each architecture, chosen so that every branch of its config is taken. The reference is transformers in float32 with eager
 attention, over the weights as stored ("f32") and over the weights rounded to bf16 ("bf16"). Seeds are tried until no router and no greedy choice is
 closer than MARGIN_MIN to its runner-up, so that rounding cannot turn a decision.
 
@@ -54,6 +54,12 @@ VARIANTS = {
         num_hidden_layers=3, intermediate_size=40, moe_intermediate_size=24, shared_expert_intermediate_size=16, num_experts=5,
         num_experts_per_tok=2, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[0], use_sliding_window=True, sliding_window=16,
         max_window_layers=1, tie_word_embeddings=True, **rope("linear", factor=2.0))),
+    "qwen2_moe_mscale": dict(arch="Qwen2Moe", dtype="float32", old_rope=False, config=dict(
+        intermediate_size=48, moe_intermediate_size=16, shared_expert_intermediate_size=12, num_experts=4, num_experts_per_tok=2, qkv_bias=False,
+        norm_topk_prob=True, max_position_embeddings=128, **rope("yarn", factor=4.0, original_max_position_embeddings=32, truncate=False, mscale=1.5, mscale_all_dim=0.5))),
+    "qwen3_moe_window": dict(arch="Qwen3Moe", dtype="bfloat16", old_rope=True, config=dict(
+        num_hidden_layers=3, intermediate_size=24, moe_intermediate_size=20, head_dim=16, num_experts=6, num_experts_per_tok=2, norm_topk_prob=True,
+        use_sliding_window=True, sliding_window=12, max_window_layers=1, tie_word_embeddings=True)),
     "qwen3_moe_dynamic": dict(arch="Qwen3Moe", dtype="float32", old_rope=True, config=dict(
         intermediate_size=40, moe_intermediate_size=16, head_dim=24, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True,
         tie_word_embeddings=True, max_position_embeddings=32, **rope("dynamic", factor=4.0))),

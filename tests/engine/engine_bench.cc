@@ -47,7 +47,7 @@ std::vector<Reference> Fixture::prompts(const std::string& dtype) const {
   std::vector<Reference> out;
   for (const auto& p : json.at(dtype).at("prompts"))
     out.push_back({p.at("ids").get<std::vector<TokenId>>(), p.at("logprobs").get<std::vector<double>>(),
-                   p.at("greedy").get<std::vector<TokenId>>()});
+                   p.at("greedy").get<std::vector<TokenId>>(), p.at("greedy_logprobs").get<std::vector<double>>()});
   return out;
 }
 
@@ -139,14 +139,17 @@ std::vector<std::vector<float>> Bench::score(const std::vector<std::vector<Token
   return out;
 }
 
-std::vector<TokenId> Bench::greedy(const std::vector<TokenId>& prompt, int count) {
+std::vector<TokenId> Bench::greedy(const std::vector<TokenId>& prompt, int count, std::vector<double>* logprobs) {
   const uint64_t id = next_sequence_++;
   std::vector<TokenId> out, next = prompt;
   for (int i = 0; i < count; ++i) {
-    add(id, next).sample = true;
+    PlanSequence& s = add(id, next);
+    s.sample = true;
+    if (logprobs != nullptr) s.sampling.logprobs = 0;
     const auto outcome = run();
     MOESTRO_CHECK(outcome.is_ok() && outcome->sequences[0].status.is_ok(), "greedy decoding");
     out.push_back(outcome->sequences[0].sampled.at(0).id);
+    if (logprobs != nullptr) logprobs->push_back(outcome->sequences[0].sampled.at(0).score.logprob);
     next = {out.back()};
   }
   release(id);

@@ -31,6 +31,7 @@ struct Reference {
   std::vector<TokenId> ids;
   std::vector<double> logprobs;  ///< of ids[1:]
   std::vector<TokenId> greedy;   ///< after ids
+  std::vector<double> greedy_logprobs;
 };
 
 struct Fixture {
@@ -70,7 +71,8 @@ class Bench {
 
   /// Log-probabilities of ids[1:], prompts in chunks of `chunk` tokens, all sequences in one batch. One list per prompt.
   std::vector<std::vector<float>> score(const std::vector<std::vector<TokenId>>& prompts, size_t chunk);
-  std::vector<TokenId> greedy(const std::vector<TokenId>& prompt, int count);
+  /// The likeliest token, `count` times; their log-probabilities as the sampler reports them go to `logprobs`.
+  std::vector<TokenId> greedy(const std::vector<TokenId>& prompt, int count, std::vector<double>* logprobs = nullptr);
 
  private:
   std::unique_ptr<kernels::Ops> ops_;
