@@ -8,7 +8,9 @@ namespace {
 
 constexpr size_t kSearchBytes = 64;  // how far a token may stand from where it is expected: normalised text in between
 
-bool inside_character(std::string_view text, size_t at) { return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; }
+bool inside_character(std::string_view text, size_t at) {
+  return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
+}
 
 }  // namespace
 
@@ -35,6 +37,8 @@ PlacedToken TextCursor::next(TokenId id) {
     take({}, found);
     return take(std::move(shown), bytes.size());
   }
+  // A later byte of a broken character, which the text shows as one U+FFFD.
+  if (inside_character(bytes, 0) && code_points_ > 0) return {std::move(shown), code_points_ - 1};
   return take(std::move(shown), 0);
 }
 

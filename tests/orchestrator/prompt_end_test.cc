@@ -147,6 +147,17 @@ TEST(TextCursor, NormalisedTextIsFoundAgain) {
   EXPECT_EQ(offsets, (std::vector<size_t>{0, 0, 2}));
 }
 
+TEST(TextCursor, BytesOfABrokenCharacterStandAtItsReplacement) {
+  const Tokenizer tokenizer = std::move(Tokenizer::from_json(moestro::testing::gpt2_like({}).dump())).value();
+  const Ids ids{'a', 0xF0, 0x9F, 0x99, 'b'};
+  const std::string text = tokenizer.decode(ids, true);
+  ASSERT_EQ(text, "a\uFFFDb");
+  TextCursor cursor(tokenizer, text);
+  std::vector<size_t> offsets;
+  for (const TokenId id : ids) offsets.push_back(cursor.next(id).code_points);
+  EXPECT_EQ(offsets, (std::vector<size_t>{0, 1, 1, 1, 2}));
+}
+
 /// Over HTTP's bodies, with byte fallback: the id of byte b is b + 3, BOS is 1.
 ServedModel fallback_model() {
   ServedModel m = testing::byte_model();
