@@ -70,6 +70,20 @@ TEST_F(PackCommand, FailsInOneLine) {
   }
 }
 
+TEST_F(PackCommand, RemarksGoToStandardErrorOneLineEach) {
+  testing::CheckpointOptions options{.dtype = DType::kF16, .other_dtypes = {{"model.layers.0.mlp.gate.weight", DType::kF32}}};
+  options.config = R"({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}})";
+  testing::write_checkpoint(dir_ / "mixed", options);
+  const Outcome packed = run("pack " + (dir_ / "mixed").string() + " -o " + pack());
+  ASSERT_EQ(packed.exit_code, 0) << packed.err;
+  EXPECT_THAT(packed.err, HasSubstr("moestro: dense weights are of several formats and become f32"));
+  EXPECT_THAT(packed.err, HasSubstr("\nmoestro: rope_type 'dynamic': beyond 64 positions"));
+  EXPECT_EQ(std::count(packed.out.begin(), packed.out.end(), '\n'), 1) << packed.out;
+  const auto report = nlohmann::json::parse(run("inspect " + pack() + " --json").out);
+  EXPECT_EQ(report["dense"]["precision"], "f32");
+  EXPECT_EQ(report["experts"]["precisions"][0]["precision"], "f16");
+}
+
 TEST_F(PackCommand, DamageIsAFailure) {
   ASSERT_EQ(run("pack " + src() + " -o " + pack()).exit_code, 0);
   std::string bytes = testing::read_text(dir_ / "pack" / "dense.bin");
