@@ -13,11 +13,13 @@
 
 namespace moestro::kernels {
 
-/// A dense weight [rows, cols], rows along the reduction dimension. kInt8 weights of dense tensors are not supported yet.
+/// A dense weight [rows, cols], rows along the reduction dimension; quantised ones as a part of a tile in common/expert_layout.h:
+/// rows of row_bytes(), and their groups' parameters apart.
 struct Weight {
   const void* data = nullptr;
   DType dtype = DType::kF32;
   int64_t rows = 0, cols = 0;
+  const uint16_t* parameters = nullptr;  ///< [rows, parameter_bytes(dtype, cols) / 2]; quantised precisions only
 };
 
 /// One sequence's part of a step for paged attention. KV blocks hold kKvBlockTokens tokens.
@@ -69,7 +71,7 @@ class Ops {
 
   /// y[n, rows] = x[n, cols] * w^T + bias (may be null).
   virtual void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y) = 0;
-  /// y[i] = row `ids[i]` of table, as f32.
+  /// y[i] = row `ids[i]` of table, as f32. The table is not quantised.
   virtual void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) = 0;
   /// y = x / sqrt(mean(x^2) + eps) * weight over each row of `dim`; y may be x.
   virtual void rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) = 0;

@@ -22,7 +22,6 @@ bool CpuOps::supports(DType) const {
 }
 
 void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y) {
-  MOESTRO_CHECK(!is_quantised(w.dtype), "dense weights are f32, bf16 or f16");
   if (n <= 0 || w.rows <= 0) return;
   const float** x_rows = x_rows_.at_least(n);
   float** y_rows = y_rows_.at_least(n);
@@ -30,13 +29,16 @@ void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bia
     x_rows[t] = x + t * w.cols;
     y_rows[t] = y + t * w.rows;
   }
-  const int64_t row_bytes = w.cols * dtype_bytes(w.dtype);
+  const int64_t row_bytes = moestro::row_bytes(w.dtype, w.cols);
+  const int64_t row_parameters = quant_groups(w.cols) * group_parameters(w.dtype);
   const auto range = [&](int64_t first, int64_t end, int thread) {
     GemmTask task;
     task.x = x_rows;
     task.n = n;
     task.w = static_cast<const char*>(w.data) + first * row_bytes;
-    task.w_stride = w.cols;
+    task.w_stride = w.dtype == DType::kInt4 ? row_bytes : w.cols;
+    task.scales = row_parameters > 0 ? w.parameters + first * row_parameters : nullptr;
+    task.scale_stride = row_parameters;
     task.rows = end - first;
     task.cols = w.cols;
     task.bias = bias ? bias + first : nullptr;
@@ -54,7 +56,7 @@ void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bia
 }
 
 void CpuOps::gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) {
-  MOESTRO_CHECK(!is_quantised(table.dtype), "dense weights are f32, bf16 or f16");
+  MOESTRO_CHECK(!is_quantised(table.dtype), "a table is f32, bf16 or f16");
   const int64_t row_bytes = table.cols * dtype_bytes(table.dtype);
   for (size_t i = 0; i < ids.size(); ++i) {
     MOESTRO_CHECK(ids[i] >= 0 && ids[i] < table.rows, "row of a table");

@@ -23,6 +23,21 @@ double value_at(const void* data, DType dtype, int64_t i) {
   MOESTRO_CHECK(false, "quantised values have scales: only experts hold them");
 }
 
+/// The layout of common/expert_layout.h: byte b of a group holds columns b % 16 + 32 * (b / 16), and 16 more in the high half.
+static int int4_at(const std::byte* row, int64_t col) {
+  const int64_t within = col % kQuantGroup;
+  const auto byte = static_cast<unsigned>(row[col / kQuantGroup * (kQuantGroup / 2) + within / 32 * 16 + within % 16]);
+  return static_cast<int>(within % 32 < 16 ? byte & 15u : byte >> 4);
+}
+
+double weight_at(const Weight& w, int64_t row, int64_t col) {
+  if (!is_quantised(w.dtype)) return value_at(w.data, w.dtype, row * w.cols + col);
+  const uint16_t* parameters = w.parameters + (row * quant_groups(w.cols) + col / kQuantGroup) * group_parameters(w.dtype);
+  const double scale = bf16_to_f32(parameters[0]);
+  if (w.dtype == DType::kInt8) return static_cast<const int8_t*>(w.data)[row * w.cols + col] * scale;
+  return int4_at(static_cast<const std::byte*>(w.data) + row * row_bytes(w.dtype, w.cols), col) * scale + static_cast<double>(bf16_to_f32(parameters[1]));
+}
+
 double silu(double x) {
   return x / (1.0 + std::exp(-x));
 }
@@ -32,7 +47,7 @@ void ReferenceOps::matmul(const float* x, int64_t n, const Weight& w, const floa
     for (int64_t r = 0; r < w.rows; ++r) {
       double sum = 0.0;
       for (int64_t c = 0; c < w.cols; ++c)
-        sum += x[t * w.cols + c] * value_at(w.data, w.dtype, r * w.cols + c);
+        sum += x[t * w.cols + c] * weight_at(w, r, c);
       y[t * w.rows + r] = static_cast<float>(sum + (bias ? bias[r] : 0.0));
     }
   }

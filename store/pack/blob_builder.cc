@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/dense_layout.h"
 #include "common/model/strict_json.h"
 #include "store/pack/convert.h"
 #include "store/pack/quantise.h"
@@ -38,6 +39,7 @@ Status BlobBuilder::build_dense(uint32_t blob, const Sink& sink) {
 Status BlobBuilder::fill_from_tensor(uint32_t index, uint64_t begin, std::span<std::byte> out) {
   const PackedTensor& packed = plan_.manifest.tensors[index];
   const SourceTensor& source = checkpoint_.tensor(checkpoint_.model().dense[index].source_name);
+  if (is_quantised(packed.dtype)) return fill_from_matrix(packed, source, begin, out);
   const auto from = static_cast<uint64_t>(source_bytes(source)), to = static_cast<uint64_t>(dtype_bytes(packed.dtype));
   const uint64_t packed_bytes = source.bytes / from * to;
   const uint64_t first = std::max(begin, packed.offset), last = std::min(begin + out.size(), packed.offset + packed_bytes);
@@ -48,6 +50,28 @@ Status BlobBuilder::fill_from_tensor(uint32_t index, uint64_t begin, std::span<s
   if (!convert_values(*source.dtype, source_.data(), packed.dtype, out.data() + (first - begin), static_cast<int64_t>(count)))
     return does_not_fit(source, packed.dtype);
   return Status::ok();
+}
+
+// The same for a quantised matrix. A piece may begin and end within a row: its rows are quantised whole, and what of them lies in the piece is kept.
+Status BlobBuilder::fill_from_matrix(const PackedTensor& packed, const SourceTensor& source, uint64_t begin, std::span<std::byte> out) {
+  const int64_t rows = packed.shape[0], cols = packed.shape[1], source_row = cols * source_bytes(source);
+  const int64_t value_row = row_bytes(packed.dtype, cols), parameter_row = parameter_bytes(packed.dtype, cols);
+  std::vector<std::byte> source_bytes_of_row(static_cast<size_t>(source_row)), values(static_cast<size_t>(value_row));
+  std::vector<uint16_t> parameters(static_cast<size_t>(parameter_row) / sizeof(uint16_t));
+  const auto piece_begin = static_cast<int64_t>(begin), piece_end = piece_begin + static_cast<int64_t>(out.size());
+  const auto fill = [&](int64_t part, int64_t row_length, const std::byte* row_data) -> Status {
+    const int64_t first = std::max<int64_t>(0, (piece_begin - part) / row_length), last = std::min(rows, ceil_div(piece_end - part, row_length));
+    for (int64_t r = first; r < last; ++r) {
+      MOESTRO_RETURN_IF_ERROR(checkpoint_.read(source, static_cast<uint64_t>(r * source_row), source_bytes_of_row));
+      MOESTRO_RETURN_IF_ERROR(convert_row(source, source_bytes_of_row.data(), packed.dtype, cols, values.data(), reinterpret_cast<std::byte*>(parameters.data())));
+      const int64_t row_begin = part + r * row_length, from = std::max(row_begin, piece_begin), to = std::min(row_begin + row_length, piece_end);
+      if (from < to) std::memcpy(out.data() + (from - piece_begin), row_data + (from - row_begin), static_cast<size_t>(to - from));
+    }
+    return Status::ok();
+  };
+  const auto offset = static_cast<int64_t>(packed.offset);
+  MOESTRO_RETURN_IF_ERROR(fill(offset, value_row, values.data()));
+  return fill(offset + dense_parameters_offset(packed.dtype, rows, cols), parameter_row, reinterpret_cast<const std::byte*>(parameters.data()));
 }
 
 Status BlobBuilder::build_expert(uint32_t blob, const Sink& sink) {

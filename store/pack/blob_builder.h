@@ -29,6 +29,7 @@ class BlobBuilder {
   };
 
   Status build_dense(uint32_t blob, const Sink& sink);
+  Status fill_from_matrix(const PackedTensor& packed, const SourceTensor& source, uint64_t begin, std::span<std::byte> out);
   Status fill_from_tensor(uint32_t tensor, uint64_t begin, std::span<std::byte> out);
   Status build_expert(uint32_t blob, const Sink& sink);
   Status build_tile(const model::ExpertTensors& expert, const ExpertLayout& layout, int64_t index);

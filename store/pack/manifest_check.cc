@@ -4,6 +4,7 @@
 #include <set>
 #include <tuple>
 
+#include "common/dense_layout.h"
 #include "common/expert_layout.h"
 #include "common/model/strict_json.h"
 
@@ -80,10 +81,13 @@ Status check_slice_overlap(const Manifest& m) {
 /// Bytes of a tensor, or nothing where its shape makes no sense or overflows.
 std::optional<uint64_t> tensor_bytes(const PackedTensor& t) {
   if (t.shape.empty() || t.shape.size() > kShapeMax) return std::nullopt;
-  uint64_t bytes = static_cast<uint64_t>(dtype_bytes(t.dtype));
-  for (const int64_t n : t.shape)
-    if (n < 1 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(n), &bytes)) return std::nullopt;
-  return bytes;
+  constexpr int64_t kElementsMax = int64_t{1} << 50;  // far from where the sums below overflow
+  int64_t rows = 1;
+  for (size_t i = 0; i < t.shape.size(); ++i)
+    if (t.shape[i] < 1 || t.shape[i] > kElementsMax / rows) return std::nullopt;
+    else if (i + 1 < t.shape.size()) rows *= t.shape[i];
+  if (is_quantised(t.dtype) && t.shape.size() != 2) return std::nullopt;
+  return static_cast<uint64_t>(dense_bytes(t.dtype, rows, t.shape.back()));
 }
 
 Status check_tensors(const Manifest& m) {
@@ -92,7 +96,7 @@ Status check_tensors(const Manifest& m) {
   for (const PackedTensor& t : m.tensors) {
     const std::string label = "tensor " + model::in_quotes(t.name);
     if (t.name.empty() || !names.insert(t.name).second) return bad(label + ": name is empty or given twice");
-    if (!is_known(t.dtype) || is_quantised(t.dtype)) return bad(label + ": format");
+    if (!is_known(t.dtype)) return bad(label + ": format");
     if (t.blob >= m.blobs.size() || m.blobs[t.blob].kind != BlobKind::kDense) return bad(label + ": blob");
     const auto bytes = tensor_bytes(t);
     uint64_t end = 0;

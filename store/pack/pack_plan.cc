@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "common/dense_layout.h"
+
 namespace moestro::store {
 namespace {
 
@@ -53,12 +55,20 @@ class Planner {
 
   void place_tensor(uint32_t index, uint32_t blob) {
     const model::DenseTensor& source = checkpoint_.model().dense[index];
-    PackedTensor tensor{source.name, options_.dense, source.shape, blob, plan_.manifest.blobs[blob].length};
-    int64_t bytes = dtype_bytes(options_.dense);
-    for (const int64_t n : source.shape) bytes *= n;
+    const DType dtype = is_matrix_of_a_product(source) ? options_.dense : options_.dense_rest;
+    PackedTensor tensor{source.name, dtype, source.shape, blob, plan_.manifest.blobs[blob].length};
+    int64_t rows = 1;
+    for (size_t i = 0; i + 1 < source.shape.size(); ++i) rows *= source.shape[i];
+    const int64_t bytes = dense_bytes(dtype, rows, source.shape.back());
     plan_.manifest.blobs[blob].length += static_cast<uint64_t>(round_up(bytes, kPartAlign));
     plan_.origins[blob].tensors.push_back(index);
     plan_.manifest.tensors.push_back(std::move(tensor));
+  }
+
+  /// What may be quantised: not the embedding, which is looked up, and not the router, which decides.
+  static bool is_matrix_of_a_product(const model::DenseTensor& t) {
+    const auto within = [&](const char* part) { return t.name.find(part) != std::string::npos; };
+    return t.shape.size() == 2 && (within(".attn.") || within(".mlp.") || within(".shared.") || t.name.starts_with("head."));
   }
 
   void plan_experts(DType precision) {

@@ -16,6 +16,7 @@ struct PackPlanOptions {
   std::string model_name;
   std::vector<DType> experts;  ///< at least one
   DType dense = DType::kBF16;
+  DType dense_rest = DType::kBF16;  ///< where `dense` is quantised: embedding, router, vectors; else the same as `dense`
   uint64_t file_bytes_max = uint64_t{4} << 30;  ///< expert files are split here; a blob is never split
 };
 

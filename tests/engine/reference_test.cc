@@ -53,9 +53,9 @@ TEST_P(ReferenceTest, GreedyTokensInF32) {
   }
 }
 
-/// The mean error of log-probabilities with quantised experts; random weights are the hardest there are.
-void quantised_experts_are_close(const Fixture& f, DType experts, double bound) {
-  Bench bench(f, {.experts = experts, .dense = DType::kF32});
+/// The mean error of log-probabilities with quantised weights; random ones are the hardest there are.
+void quantised_weights_are_close(const Fixture& f, DType experts, DType dense, double bound) {
+  Bench bench(f, {.experts = experts, .dense = dense});
   double sum = 0, count = 0;
   for (const Reference& r : f.prompts("f32")) {
     const auto scores = bench.score({r.ids}, r.ids.size()).front();
@@ -67,8 +67,9 @@ void quantised_experts_are_close(const Fixture& f, DType experts, double bound) 
   EXPECT_LT(sum / count, bound);
   EXPECT_GT(sum, 0.0) << "they are not quantised";
 }
-TEST_P(ReferenceTest, Int8ExpertsAreClose) { quantised_experts_are_close(GetParam(), DType::kInt8, 0.1); }
-TEST_P(ReferenceTest, Int4ExpertsAreClose) { quantised_experts_are_close(GetParam(), DType::kInt4, 1.2); }
+TEST_P(ReferenceTest, Int8ExpertsAreClose) { quantised_weights_are_close(GetParam(), DType::kInt8, DType::kF32, 0.1); }
+TEST_P(ReferenceTest, Int4ExpertsAreClose) { quantised_weights_are_close(GetParam(), DType::kInt4, DType::kF32, 1.2); }
+TEST_P(ReferenceTest, Int8DenseWeightsAreClose) { quantised_weights_are_close(GetParam(), DType::kF32, DType::kInt8, 0.25); }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, ReferenceTest, ::testing::ValuesIn(fixtures()), fixture_name);
 

@@ -13,6 +13,7 @@
 
 #include "common/float16.h"
 #include "kernels/ops.h"
+#include "tests/kernels/expert_blob.h"
 
 namespace moestro::kernels::test {
 
@@ -40,9 +41,23 @@ class Random {
 /// A dense weight and its bytes, with unreadable (NaN) values after the last one.
 struct StoredWeight {
   std::vector<std::byte> bytes;
+  std::vector<uint16_t> parameters;
   Weight weight;
 };
+inline StoredWeight store_quantised(const std::vector<float>& values, DType dtype, int64_t rows, int64_t cols) {
+  const int64_t stride = row_bytes(dtype, cols), groups = parameter_bytes(dtype, cols) / 2;
+  StoredWeight s;
+  s.bytes.assign(static_cast<size_t>(rows * stride + 64), std::byte{0xff});
+  s.parameters.assign(static_cast<size_t>(rows * groups + 1), 0xffff);
+  std::vector<float> read(static_cast<size_t>(cols));
+  for (int64_t r = 0; r < rows; ++r)
+    moestro::test::expert_blob_detail::write_row(values.data() + r * cols, cols, dtype, s.bytes.data() + r * stride,
+                                                 reinterpret_cast<std::byte*>(s.parameters.data() + r * groups), read.data());
+  s.weight = {s.bytes.data(), dtype, rows, cols, s.parameters.data()};
+  return s;
+}
 inline StoredWeight store_weight(const std::vector<float>& values, DType dtype, int64_t rows, int64_t cols) {
+  if (is_quantised(dtype)) return store_quantised(values, dtype, rows, cols);
   const auto each = static_cast<size_t>(dtype_bytes(dtype));
   StoredWeight s;
   s.bytes.assign(values.size() * each + 64, std::byte{0xff});
@@ -51,7 +66,7 @@ inline StoredWeight store_weight(const std::vector<float>& values, DType dtype, 
     std::memcpy(s.bytes.data() + i * each,
                 dtype == DType::kF32 ? static_cast<const void*>(&values[i]) : &half, each);
   }
-  s.weight = {s.bytes.data(), dtype, rows, cols};
+  s.weight = {s.bytes.data(), dtype, rows, cols, nullptr};
   return s;
 }
 

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
+#include "common/dense_layout.h"
 #include "common/float16.h"
 #include "common/model/model_spec.h"
 #include "store/pack/journal.h"
@@ -54,6 +56,37 @@ TEST(Pack, HoldsEveryDenseTensor) {
       ASSERT_EQ(values[i], expected) << tensor.name << " at " << i;
     }
   }
+}
+
+TEST(Pack, QuantisesTheMatricesOfProductsAlone) {
+  const TemporaryDirectory dir;
+  write_checkpoint(dir / "src", {.vocab = 20000});  // the head spans slices, whose borders lie within rows
+  const auto summary = pack_checkpoint(dir / "src", dir / "pack", {.dense = DType::kInt8}, {});
+  ASSERT_TRUE(summary) << summary.status().message();
+  const auto m = open_pack(dir / "pack");
+  ASSERT_TRUE(m) << m.status().message();
+  const auto model = model::describe_model(m->config_json, "");
+  int quantised = 0;
+  for (size_t t = 0; t < m->tensors.size(); ++t) {
+    const PackedTensor& tensor = m->tensors[t];
+    if (tensor.dtype != DType::kInt8) {
+      const bool looked_up_or_small = tensor.name == "embed.weight" || tensor.shape.size() == 1 || tensor.name.ends_with("router.weight") ||
+                                        tensor.name.ends_with("shared_gate.weight");
+      EXPECT_TRUE(looked_up_or_small) << tensor.name;
+      continue;
+    }
+    ++quantised;
+    const auto bytes = read_blob(dir / "pack", *m, tensor.blob);
+    const int64_t rows = tensor.shape[0], cols = tensor.shape[1], groups = quant_groups(cols);
+    const auto* values = reinterpret_cast<const int8_t*>(bytes.data() + tensor.offset);
+    const auto* scales = reinterpret_cast<const uint16_t*>(bytes.data() + tensor.offset + dense_parameters_offset(DType::kInt8, rows, cols));
+    for (int64_t i = 0; i < rows * cols; ++i) {
+      const float scale = bf16_to_f32(scales[i / cols * groups + i % cols / kQuantGroup]);
+      const float expected = bf16_to_f32(f32_to_bf16(testing::synthetic_value(model->dense[t].source_name, i)));
+      ASSERT_LE(std::fabs(static_cast<float>(values[i]) * scale - expected), scale * 0.5001f) << tensor.name << " at " << i;
+    }
+  }
+  EXPECT_GE(quantised, 5) << "q, k, v, o and the head";
 }
 
 TEST(Pack, GroupsDenseTensorsByLayer) {
@@ -203,7 +236,7 @@ TEST(Pack, MixedFormatsLoseNothing) {
 TEST(Pack, RefusesOptionsThatMakeNoSense) {
   const TemporaryDirectory dir;
   write_checkpoint(dir / "src", {});
-  EXPECT_EQ(pack_checkpoint(dir / "src", dir / "pack", {.dense = DType::kInt8}, {}).status().code(), Code::kUnsupported);
+  EXPECT_EQ(pack_checkpoint(dir / "src", dir / "pack", {.dense = DType::kInt4}, {}).status().code(), Code::kUnsupported);
   EXPECT_EQ(pack_checkpoint(dir / "src", dir / "pack", {.experts = {DType::kF32, DType::kF32}}, {}).status().code(), Code::kInvalidArgument);
   EXPECT_FALSE(std::filesystem::exists(dir / "pack"));
 }

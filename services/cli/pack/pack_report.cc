@@ -56,7 +56,7 @@ Result<json> pack_report(const std::filesystem::path& dir, const store::Manifest
               {"layout_id", m.layout_id}, {"identity", hex(m.identity)}, {"layers", spec.layers.size()},
               {"moe_layers", spec.moe_layers()}, {"top_k", spec.moe().top_k},
               {"hidden", spec.hidden}, {"expert_ffn", spec.moe().expert.ffn}, {"vocab", spec.vocab}, {"max_position", spec.max_position},
-              {"dense", {{"precision", dtype_name(m.tensors.front().dtype)}, {"tensors", m.tensors.size()}, {"bytes", dense_bytes}}},
+              {"dense", {{"precision", dtype_name(m.blobs.front().precision)}, {"tensors", m.tensors.size()}, {"bytes", dense_bytes}}},
               {"experts", {{"per_layer", spec.moe().experts}, {"bytes", expert_bytes}, {"blob_bytes", precisions[0]["blob_bytes"]}, {"precisions", precisions}}},
               {"blobs", m.blobs.size()}, {"slices", slices}, {"bytes", dense_bytes + expert_bytes}, {"files", file_report(m)}};
 }

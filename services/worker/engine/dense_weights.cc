@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "common/dense_layout.h"
 #include "common/float16.h"
 
 namespace moestro::engine {
@@ -45,7 +46,6 @@ Status check_tensors(const std::unordered_map<std::string, const PackedTensor*>&
     if (found->second->shape != wanted.shape)
       return corrupt("tensor '" + wanted.name + "' is " + shape_text(found->second->shape) + ", config.json says " +
                      shape_text(wanted.shape));
-    if (is_quantised(found->second->dtype)) return unsupported("quantised dense tensor '" + wanted.name + "'");
   }
   return Status::ok();
 }
@@ -82,13 +82,17 @@ Result<Weight> DenseWeights::weight(const Tensors& tensors, const std::string& n
   if (found == tensors.end() || found->second->shape.size() != 2) return corrupt("the pack lacks the matrix '" + name + "'");
   const PackedTensor& t = *found->second;
   if (!ops.supports(t.dtype)) return unsupported("tensor '" + name + "' as " + std::string(dtype_name(t.dtype)) + " on this device");
-  return Weight{leases_.at(t.blob).data() + t.offset, t.dtype, t.shape[0], t.shape[1]};
+  const std::byte* data = leases_.at(t.blob).data() + t.offset;
+  Weight w{data, t.dtype, t.shape[0], t.shape[1], nullptr};
+  if (is_quantised(t.dtype)) w.parameters = reinterpret_cast<const uint16_t*>(data + dense_parameters_offset(t.dtype, w.rows, w.cols));
+  return w;
 }
 
 Result<const float*> DenseWeights::vector(const Tensors& tensors, const std::string& name) {
   const auto found = tensors.find(name);
   if (found == tensors.end()) return corrupt("the pack lacks tensor '" + name + "'");
   const PackedTensor& t = *found->second;
+  if (is_quantised(t.dtype)) return unsupported("tensor '" + name + "' as " + std::string(dtype_name(t.dtype)));
   std::vector<float>& copy = converted_.emplace_back(static_cast<size_t>(element_count(t)));
   const std::byte* data = leases_.at(t.blob).data() + t.offset;
   for (size_t i = 0; i < copy.size(); ++i) copy[i] = read_element(data, t.dtype, i);
@@ -130,7 +134,7 @@ Status DenseWeights::load_layer(const Tensors& tensors, const model::LayerSpec& 
   // The router decides which experts run: f32, so that its logits are as exact as its weights are.
   const float* router = nullptr;
   MOESTRO_RETURN_IF_ERROR(floats("router.weight", router));
-  out.router = {router, DType::kF32, spec.moe.experts, spec.moe.expert.hidden};
+  out.router = {router, DType::kF32, spec.moe.experts, spec.moe.expert.hidden, nullptr};
   if (spec.moe.shared_ffn > 0) MOESTRO_RETURN_IF_ERROR(mlp("shared", out.shared));
   if (spec.moe.shared_gate) MOESTRO_RETURN_IF_ERROR(matrix("shared_gate.weight", out.shared_gate));
   return Status::ok();
@@ -144,6 +148,7 @@ Result<DenseWeights> DenseWeights::load(store::BlobSource& source, const model::
   MOESTRO_RETURN_IF_ERROR(check_tensors(tensors, description));
   MOESTRO_RETURN_IF_ERROR(weights.lease_blobs(source));
   MOESTRO_ASSIGN_OR_RETURN(weights.embed_, weights.weight(tensors, "embed.weight", ops));
+  if (is_quantised(weights.embed_.dtype)) return unsupported("a quantised embedding");
   if (description.spec.tied_embeddings) {
     weights.head_ = weights.embed_;
   } else {

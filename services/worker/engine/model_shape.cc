@@ -1,10 +1,11 @@
+#include "common/dense_layout.h"
 #include "services/worker/engine/forward.h"
 
 namespace moestro::engine {
 namespace {
 
 double parameters(const kernels::Weight& w) { return static_cast<double>(w.rows * w.cols); }
-double bytes(const kernels::Weight& w) { return parameters(w) * static_cast<double>(dtype_bytes(w.dtype)); }
+double bytes(const kernels::Weight& w) { return static_cast<double>(dense_bytes(w.dtype, w.rows, w.cols)); }
 
 }  // namespace
 
