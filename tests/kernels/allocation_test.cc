@@ -23,16 +23,17 @@ void* operator new(size_t size) {
 void* operator new(size_t size, std::align_val_t align) {
   return counted(size, static_cast<size_t>(align));
 }
-void operator delete(void* p) noexcept {
+// Not inlined, or the compiler sees free() of what new gave and takes them for a mismatch.
+[[gnu::noinline]] void operator delete(void* p) noexcept {
   std::free(p);
 }
-void operator delete(void* p, size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept {
   std::free(p);
 }
-void operator delete(void* p, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept {
   std::free(p);
 }
-void operator delete(void* p, size_t, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, size_t, std::align_val_t) noexcept {
   std::free(p);
 }
 
