@@ -4,7 +4,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <filesystem>
 
 namespace moestro::net {
@@ -22,9 +21,8 @@ class ZmqSocket : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
   static Bytes bytes(std::string_view text) {
-    Bytes b(text.size());
-    std::memcpy(b.data(), text.data(), text.size());
-    return b;
+    const auto* data = reinterpret_cast<const std::byte*>(text.data());
+    return Bytes(data, data + text.size());
   }
   std::string dir_, endpoint_;
 };
