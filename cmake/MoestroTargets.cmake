@@ -62,6 +62,12 @@ function(moestro_program name)
   target_link_libraries(${name} PRIVATE moestro_flags ${A_DEPS})
 endfunction()
 
+# What every test finds in its environment.
+set(MOESTRO_TEST_ENVIRONMENT "MOESTRO_SOURCE_DIR=${CMAKE_SOURCE_DIR}" "MOESTRO_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
+if(MOESTRO_SANITIZE MATCHES thread)
+  list(APPEND MOESTRO_TEST_ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1:suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
+endif()
+
 # moestro_test(NAME SOURCES x_test.cc [DEPS targets] [PROGRAMS moestro-store ...] [LABELS l] [TIMEOUT s])
 # A GoogleTest binary, one ctest entry. MOESTRO_SOURCE_DIR and MOESTRO_BIN_DIR are in its environment; PROGRAMS are built first.
 function(moestro_test name)
@@ -80,5 +86,5 @@ function(moestro_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${A_TIMEOUT} LABELS "${A_LABELS}"
-    ENVIRONMENT "MOESTRO_SOURCE_DIR=${CMAKE_SOURCE_DIR};MOESTRO_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
+    ENVIRONMENT "${MOESTRO_TEST_ENVIRONMENT}")
 endfunction()

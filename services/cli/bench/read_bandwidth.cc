@@ -20,7 +20,8 @@ typedef Word Line __attribute__((vector_size(64), aligned(8), may_alias));
 constexpr size_t kPrefetchWords = 512;  // 4 KiB ahead: past what the hardware fetches by itself, as the kernels do
 
 // Wide loads, four independent sums, prefetch: the loop waits for memory and for nothing else.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+// Not with the thread sanitizer, whose runtime is not there yet when clones are resolved.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 __attribute__((target_clones("avx512f", "avx2", "default")))
 #endif
 Word sum_of(const Word* data, size_t words) {
