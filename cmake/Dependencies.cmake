@@ -16,8 +16,4 @@ pkg_check_modules(uring REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
-pkg_check_modules(sqlite3 IMPORTED_TARGET sqlite3)
-# dnnl's CMake package asks for OpenCL headers even for its CPU library, so it is looked up by hand.
-find_library(DNNL_LIBRARY dnnl)
-find_path(DNNL_INCLUDE_DIR dnnl.hpp)
 find_program(FLATC flatc REQUIRED)
