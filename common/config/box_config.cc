@@ -82,7 +82,7 @@ void add_workers(Schema& schema, BoxConfig::Workers& c) {
   schema.add({.key = "workers.deterministic",
               .flag = "--deterministic",
               .field = &c.deterministic,
-              .help = "bitwise the same results whatever else is in the batch; slower"});
+              .help = "bitwise the same results whatever else is in the batch; in this version all kernels keep to that, so it costs nothing and changes nothing"});
   schema.add({.key = "workers.trace",
               .flag = "--trace",
               .field = &c.trace,

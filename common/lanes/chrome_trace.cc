@@ -5,6 +5,7 @@
 #include <cstdarg>
 #include <cstring>
 
+#include "common/json_escape.h"
 #include "common/lanes/timeline.h"
 #include "common/log.h"
 
@@ -14,15 +15,6 @@ namespace {
 constexpr size_t kBufferBytes = 1 << 16;
 
 double to_us(Nanos t) { return static_cast<double>(t.count()) / 1000.0; }
-
-std::string json_escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) >= 0x20) out += c;
-  }
-  return out;
-}
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/json_escape.h"
 #include "common/log.h"
 
 namespace moestro::worker {
@@ -17,15 +18,6 @@ void append_number(std::string& out, const char* format, double value) {
   out.append(text, static_cast<size_t>(n));
 }
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) >= 0x20) out += c;
-  }
-  return out;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<RouteTrace>> RouteTrace::create(const std::filesystem::path& path, const std::string& model,
@@ -34,7 +26,7 @@ Result<std::unique_ptr<RouteTrace>> RouteTrace::create(const std::filesystem::pa
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return invalid_argument(io_error("--trace " + path.string(), errno).message());
   std::unique_ptr<RouteTrace> trace(new RouteTrace(fd));
-  trace->buffer_ = "{\"format\":\"moestro-routes\",\"version\":1,\"model\":\"" + escaped(model) +
+  trace->buffer_ = "{\"format\":\"moestro-routes\",\"version\":1,\"model\":\"" + json_escaped(model) +
                    "\",\"layers\":" + std::to_string(spec.moe_layers()) + ",\"experts\":" + std::to_string(spec.moe().experts) +
                    ",\"top_k\":" + std::to_string(spec.moe().top_k) + "}\n";
   if (!trace->write_out()) return io_error("--trace " + path.string(), errno);
