@@ -70,7 +70,7 @@ void add_bench_command(CLI::App& app, CommandResult& result) {
   engine->add_option("--threads", o->threads, "0: one per physical core")->check(CLI::Range(0, 1024))->capture_default_str();
   engine->add_option("--repeat", o->repeat, "repetitions after one that warms up")->check(CLI::Range(int64_t{1}, int64_t{1000}))->capture_default_str();
   engine->add_option("--precision", o->precision, "of the experts: f32, bf16, f16, int8, int4; default: the pack's first");
-  engine->add_flag("--deterministic", o->deterministic, "the kernels of deterministic mode");
+  engine->add_flag("--deterministic", o->deterministic, "the kernels of deterministic mode; in this version they are the same");
   engine->add_flag("--json", *json, "machine-readable results");
   engine->callback([o, json, &result] {
     const auto report = bench_engine(*o);
