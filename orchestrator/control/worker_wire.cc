@@ -26,12 +26,15 @@ Result<Registration> read_registration(const wire::RegisterWorker& m) {
   r.kv_epoch = m.kv_epoch();
   r.rank = m.rank();
   r.ranks = m.ranks();
-  r.limits = WorkerLimits{m.kv_blocks(), m.kv_block_tokens(), m.context_max(), m.step_tokens_max(), m.step_sequences_max()};
+  r.limits = WorkerLimits{m.kv_blocks(), m.kv_block_tokens(), m.context_max(), m.step_tokens_max(), m.step_sequences_max(),
+                          m.kv_sinks(), m.kv_window()};
   constexpr uint32_t kMost = 1u << 30;
   for (uint32_t n : {r.limits.kv_blocks, r.limits.kv_block_tokens, r.limits.context_max, r.limits.step_tokens_max,
                      r.limits.step_sequences_max}) {
     if (n == 0 || n > kMost) return invalid_argument("registration: a limit is zero or absurd");
   }
+  if (r.limits.kv_sinks > kMost || r.limits.kv_window > kMost || (r.limits.kv_window == 0 && r.limits.kv_sinks > 0))
+    return invalid_argument("registration: attention sinks without a window, or an absurd limit of either");
   return r;
 }
 

@@ -52,6 +52,7 @@ struct WorkerLimits {
   uint32_t kv_blocks = 0, kv_block_tokens = 16;
   uint32_t context_max = 0;         ///< positions of one sequence
   uint32_t step_tokens_max = 0, step_sequences_max = 0;
+  uint32_t kv_sinks = 0, kv_window = 0;  ///< a query sees the first kv_sinks and the last kv_window positions; kv_window 0: all of them
 };
 
 /// One sequence's part of a plan: its tokens at positions [first_position, first_position + tokens.size()).

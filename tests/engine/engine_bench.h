@@ -67,6 +67,7 @@ class Bench {
   /// Runs the plan under construction.
   Result<StepOutcome> run();
   StepPlan& plan() { return plan_; }
+  const std::vector<uint32_t>& table(uint64_t id) { return blocks_[id]; }
   void release(uint64_t id);
 
   /// Log-probabilities of ids[1:], prompts in chunks of `chunk` tokens, all sequences in one batch. One list per prompt.

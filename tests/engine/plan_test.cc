@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "tests/engine/engine_bench.h"
@@ -121,6 +122,43 @@ TEST_F(PlanTest, KvThatWasNeverWrittenIsNotRead) {
   bench_.engine().forget_all();  // a new KV epoch
   bench_.add(2, {ids_[0]});
   expect_refused("has no KV block");
+}
+
+const Fixture& fixture_named(const std::string& name) {
+  static const std::vector<Fixture> all = fixtures();
+  const auto it = std::find_if(all.begin(), all.end(), [&](const Fixture& f) { return f.name == name; });
+  MOESTRO_CHECK(it != all.end(), name);
+  return *it;
+}
+
+TEST(PlanOfWindows, BlocksThatNoQuerySeesMayBeGone) {
+  Bench bench(fixture_named("mixtral_window"));  // every layer sees 16 positions
+  ASSERT_EQ(bench.engine().limits().visible.window, 16);
+  EXPECT_EQ(bench.engine().limits().visible.sinks, 0);
+  const std::vector<TokenId> prompt(60, 3);
+  for (const uint64_t id : {1, 2, 3}) bench.add(id, prompt);
+  const auto filled = bench.run();
+  ASSERT_TRUE(filled.is_ok() && filled->sequences[0].status.is_ok() && filled->sequences[2].status.is_ok());
+  bench.add(1, {5}).sample = true;
+  const TokenId expected = bench.run()->sequences[0].sampled.at(0).id;
+  // Position 60 sees 45 and later: the blocks from 0 to 31 may be anyone's, those from 32 on may not.
+  const uint32_t unwritten = static_cast<uint32_t>(bench.engine().limits().kv_blocks - 1);
+  for (const auto& [id, gone] : {std::pair<uint64_t, uint32_t>{2, 2}, {3, 3}}) {
+    PlanSequence& s = bench.add(id, {5});
+    s.sample = true;
+    std::vector<uint32_t> table = bench.table(id);
+    std::fill_n(table.begin(), gone, unwritten);
+    s.blocks_first = 0, s.blocks = table;
+    const auto outcome = bench.run();
+    ASSERT_TRUE(outcome.is_ok());
+    if (gone == 2) {
+      ASSERT_TRUE(outcome->sequences[0].status.is_ok()) << outcome->sequences[0].status.message();
+      EXPECT_EQ(outcome->sequences[0].sampled.at(0).id, expected);
+    } else {
+      EXPECT_NE(outcome->sequences[0].status.message().find("does not hold (from 32)"), std::string::npos)
+          << outcome->sequences[0].status.message();
+    }
+  }
 }
 
 TEST_F(PlanTest, ContinuesWithWhatTheParentSampled) {

@@ -88,6 +88,19 @@ TEST(WorkerWire, TakesAnyBytes) {
   EXPECT_FALSE(read_orchestrator_message(write_failure(PlanId(1), internal_error("x"))).is_ok()) << "results go the other way";
 }
 
+TEST(WorkerWire, WritesWhatItsQueriesSee) {
+  Registration r;
+  r.top_k = 2, r.kv_sinks = 4, r.kv_window = 1000;
+  const auto bytes = write_registration(r);
+  flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  ASSERT_TRUE(wire::VerifyWorkerMessageBuffer(verifier));
+  const auto* written = wire::GetWorkerMessage(bytes.data())->body_as_RegisterWorker();
+  ASSERT_NE(written, nullptr);
+  EXPECT_EQ(written->top_k(), 2u);
+  EXPECT_EQ(written->kv_sinks(), 4u);
+  EXPECT_EQ(written->kv_window(), 1000u);
+}
+
 TEST(WorkerWire, WritesResultsThatVerify) {
   engine::StepOutcome outcome;
   outcome.plan = PlanId(9);

@@ -20,11 +20,13 @@ std::vector<std::byte> message(FlatBufferBuilder& b, wire::WorkerBody type, flat
   return {begin, begin + b.GetSize()};
 }
 
-std::vector<std::byte> registration(uint32_t blocks, uint32_t block_tokens, uint32_t context, uint32_t tokens, uint32_t sequences) {
+std::vector<std::byte> registration(uint32_t blocks, uint32_t block_tokens, uint32_t context, uint32_t tokens, uint32_t sequences,
+                                    uint32_t kv_sinks = 0, uint32_t kv_window = 0) {
   FlatBufferBuilder b;
   const auto name = b.CreateString("w"), model = b.CreateString("m"), device = b.CreateString("cpu");
   return message(b, wire::WorkerBody::RegisterWorker,
-                 wire::CreateRegisterWorker(b, kWorkerProtocol, name, model, 77, device, 0, 1, blocks, block_tokens, 5, context, tokens, sequences));
+                 wire::CreateRegisterWorker(b, kWorkerProtocol, name, model, 77, device, 0, 1, blocks, block_tokens, 5, context, tokens, sequences, 0, 0, 0,
+                                            kv_sinks, kv_window));
 }
 
 /// A result with everything in it.
@@ -120,6 +122,21 @@ TEST(OrchestratorWire, ReadsARegistration) {
   EXPECT_EQ(r.limits.context_max, 64u);
   EXPECT_EQ(r.limits.step_tokens_max, 32u);
   EXPECT_EQ(r.limits.step_sequences_max, 4u);
+}
+
+TEST(OrchestratorWire, ReadsWhatAWorkersQueriesSee) {
+  const auto all = read_worker_message(registration(8, 16, 64, 32, 4));
+  ASSERT_TRUE(all.is_ok());
+  EXPECT_EQ(std::get<Registration>(*all).limits.kv_window, 0u) << "a worker that says nothing sees all";
+  const auto some = read_worker_message(registration(8, 16, 64, 32, 4, 3, 40));
+  ASSERT_TRUE(some.is_ok());
+  EXPECT_EQ(std::get<Registration>(*some).limits.kv_sinks, 3u);
+  EXPECT_EQ(std::get<Registration>(*some).limits.kv_window, 40u);
+  for (const auto& [sinks, window] : {std::pair{1u, 0u}, std::pair{UINT32_MAX, 40u}, std::pair{0u, UINT32_MAX}}) {
+    const auto said = read_worker_message(registration(8, 16, 64, 32, 4, sinks, window));
+    ASSERT_FALSE(said.is_ok()) << sinks << " " << window;
+    EXPECT_NE(said.status().message().find("sinks"), std::string::npos);
+  }
 }
 
 TEST(OrchestratorWire, RefusesRegistrationsWithoutLimits) {

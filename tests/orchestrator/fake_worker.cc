@@ -80,7 +80,7 @@ void FakeWorker::send_registration(const Identity& who) {
   const WorkerLimits& l = who.limits;
   send_bytes(finish(b, wire::WorkerBody::RegisterWorker,
                     wire::CreateRegisterWorker(b, who.protocol, name, model, who.pack, device, 0, who.ranks, l.kv_blocks, l.kv_block_tokens,
-                                               who.epoch, l.context_max, l.step_tokens_max, l.step_sequences_max)));
+                                               who.epoch, l.context_max, l.step_tokens_max, l.step_sequences_max, 0, 0, 0, l.kv_sinks, l.kv_window)));
 }
 
 void FakeWorker::send_heartbeat() {

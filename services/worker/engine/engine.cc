@@ -46,6 +46,17 @@ Status check_precision(DType precision, const store::Manifest& manifest) {
                           "; `moestro pack --experts` adds others to a new pack");
 }
 
+/// What the queries of all layers see at most: a layer without a window sees all.
+VisiblePositions visible_to(const model::ModelSpec& spec) {
+  VisiblePositions visible;
+  for (const model::LayerSpec& layer : spec.layers) {
+    const int64_t window = layer.attention.sliding_window;
+    if (window == 0) return {};
+    visible.window = std::max(visible.window, window);
+  }
+  return visible;
+}
+
 }  // namespace
 
 struct Engine::Impl {
@@ -107,7 +118,8 @@ Status Engine::Impl::load() {
   const int64_t context = options.context_max > 0 ? options.context_max : spec.max_position;
   limits = {.model = options.model, .vocab = spec.vocab, .kv_blocks = blocks,
             .context_max = std::min(context, blocks * kernels::kKvBlockTokens),
-            .step_tokens_max = options.step_tokens_max, .step_sequences_max = options.step_sequences_max};
+            .step_tokens_max = options.step_tokens_max, .step_sequences_max = options.step_sequences_max,
+            .visible = visible_to(spec)};
   MOESTRO_ASSIGN_OR_RETURN(cache, KvCache::create(spec, blocks, options.kv_dtype, options.poison_kv));
   rope = RopeTables(spec.rope, limits.context_max);
   shape = model_shape(spec, *weights, layout, options.kv_dtype);

@@ -20,6 +20,12 @@ struct EngineOptions {
   bool poison_kv = false;       ///< tests: the empty cache is NaN
 };
 
+/// What a query sees of its sequence in every layer: the first `sinks` positions and the last `window`, its own included.
+struct VisiblePositions {
+  int64_t sinks = 0;
+  int64_t window = 0;  ///< 0: all positions
+};
+
 /// What plans are checked against.
 struct EngineLimits {
   std::string model;
@@ -27,6 +33,7 @@ struct EngineLimits {
   int64_t kv_blocks = 0;
   int64_t context_max = 0;
   int64_t step_tokens_max = 0, step_sequences_max = 0;
+  VisiblePositions visible;
 };
 
 }  // namespace moestro::engine

@@ -26,9 +26,14 @@ Status check_sampling(const PlanSequence& s, int64_t vocab) {
   return Status::ok();
 }
 
-Status check_written(const PlanSequence& s, const std::vector<uint32_t>& table, int64_t first, std::span<const uint8_t> filled) {
+/// Every block that a query at `first` or later sees must hold what it reads there; what lies between the sinks and the window may be gone.
+Status check_written(const PlanSequence& s, const std::vector<uint32_t>& table, int64_t first, const VisiblePositions& visible,
+                     std::span<const uint8_t> filled) {
+  const int64_t window_begin = visible.window > 0 ? first - visible.window + 1 : 0;
   for (int64_t p = 0; p < first; p += kBlock) {
-    const int64_t needed = std::min(kBlock, first - p);
+    const bool in_window = p + kBlock > window_begin;
+    if (!in_window && p >= visible.sinks) continue;
+    const int64_t needed = std::min(kBlock, (in_window ? first : std::min(first, visible.sinks)) - p);
     if (filled[table[static_cast<size_t>(p / kBlock)]] < needed)
       return invalid_argument(name_of(s) + ": position " + std::to_string(first) + " follows positions that this cache does not hold" +
                               " (from " + std::to_string(p) + "); prefill the sequence again");
@@ -100,7 +105,7 @@ Status check_sequence(const StepPlan& plan, const PlanSequence& s, TokenRange ra
       return invalid_argument(name_of(s) + ": token id " + std::to_string(t.id) + " is outside the vocabulary of " + std::to_string(limits.vocab));
     }
   }
-  return check_written(s, state.blocks, first, filled);
+  return check_written(s, state.blocks, first, limits.visible, filled);
 }
 
 }  // namespace moestro::engine

@@ -29,6 +29,8 @@ Registration describe(const ServiceOptions& options, const engine::Engine& engin
   r.moe_layers = static_cast<uint32_t>(engine.spec().moe_layers());
   r.experts = static_cast<uint32_t>(engine.spec().moe().experts);
   r.top_k = static_cast<uint32_t>(engine.spec().moe().top_k);
+  r.kv_sinks = static_cast<uint32_t>(limits.visible.sinks);
+  r.kv_window = static_cast<uint32_t>(limits.visible.window);
   return r;
 }
 

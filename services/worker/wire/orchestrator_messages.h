@@ -38,6 +38,7 @@ struct Registration {
   uint64_t pack_identity = 0, kv_epoch = 0;
   uint32_t kv_blocks = 0, context_max = 0, step_tokens_max = 0, step_sequences_max = 0;
   uint32_t moe_layers = 0, experts = 0, top_k = 0;
+  uint32_t kv_sinks = 0, kv_window = 0;
 };
 std::vector<std::byte> write_registration(const Registration& registration);
 std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done);
