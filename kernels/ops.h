@@ -46,6 +46,19 @@ struct KvView {
 };
 int64_t kv_block_bytes(const AttentionShape& shape, DType dtype);  ///< of one layer
 
+/// How a router's logits become a token's experts and their weights.
+struct RouterSpec {
+  enum class Scores : uint8_t { kSoftmax, kSigmoid };
+  int64_t experts = 0, top_k = 0;
+  Scores scores = Scores::kSoftmax;  ///< of the logits, in f32
+  bool normalise = false;            ///< the chosen weights are divided by their sum
+  float scale = 1.0f;                ///< and then multiplied by this (a "routed scaling factor")
+  const float* bias = nullptr;       ///< [experts]: added to the scores for the choice alone; may be null
+  // Group-limited choice (DeepSeek-V2, V3): experts in `groups` equal groups of consecutive ids; only those of the `groups_kept`
+  // best groups can be chosen. A group's value is the sum of its `group_best` best experts.
+  int64_t groups = 1, groups_kept = 1, group_best = 2;
+};
+
 /// A token's place in an expert's work: row of x, and which of the token's top-k choices this expert is.
 struct RoutedRow {
   int32_t token = 0;
@@ -75,6 +88,11 @@ class Ops {
   virtual void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) = 0;
   /// y = x / sqrt(mean(x^2) + eps) * weight over each row of `dim`; y may be x.
   virtual void rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) = 0;
+  /// y = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias (may be null) over each row of `dim`; y may be x.
+  virtual void layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps, float* y) = 0;
+  /// sums[t] = the sum of x^2 over row t: NaN or infinite where the row holds NaN or infinity, or values so large that a norm in
+  /// f32 makes them zero.
+  virtual void sum_squares(const float* x, int64_t n, int64_t dim, float* sums) = 0;
   /// Rotates pairs (j, j + rotary_dim/2) of every head in place. x: [n, heads, head_dim]; cos, sin: [n, rotary_dim/2].
   virtual void rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos,
                     const float* sin) = 0;
@@ -85,10 +103,10 @@ class Ops {
   /// h / (heads / kv_heads).
   virtual void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
                          const KvView& cache, float* out) = 0;
-  /// Softmax over logits [n, experts], the k largest of each row in falling order (ties: lower id first); weights are their
-  /// probabilities, divided by their sum if `normalise`. ids, weights: [n, k].
-  virtual void router_top_k(const float* logits, int64_t n, int64_t experts, int64_t k, bool normalise, int32_t* ids,
-                            float* weights) = 0;
+  /// The top_k experts of each row of logits [n, experts] with the largest score + bias, in falling order (ties: lower id first),
+  /// and their weights: the scores without bias, as `spec` says. ids, weights: [n, top_k]. Whatever the logits, a row's ids are
+  /// distinct and within [0, experts); a NaN among them makes the row's weights NaN.
+  virtual void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids, float* weights) = 0;
   /// One expert on its tokens: for every row r, out[(r.token * top_k + r.rank), :] = down(silu(gate x) * up x), x = row r.token.
   /// `blob` is in the layout of common/expert_layout.h. Experts may come in any order.
   virtual void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x, std::span<const RoutedRow> rows,

@@ -72,49 +72,25 @@ void CpuOps::rms_norm(const float* x, int64_t n, int64_t dim, const float* weigh
   });
 }
 
+void CpuOps::layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps,
+                        float* y) {
+  over_ranges(n, 1, n * dim, [&](int64_t first, int64_t end, int) {
+    kernels_.layer_norm(x + first * dim, end - first, dim, weight, bias, eps, y + first * dim);
+  });
+}
+
+void CpuOps::sum_squares(const float* x, int64_t n, int64_t dim, float* sums) {
+  over_ranges(n, 1, n * dim, [&](int64_t first, int64_t end, int) {
+    for (int64_t t = first; t < end; ++t) sums[t] = kernels_.sum_squares(x + t * dim, dim);
+  });
+}
+
 void CpuOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos,
                   const float* sin) {
   const int64_t half = rotary_dim / 2;
   over_ranges(n, 1, n * heads * rotary_dim, [&](int64_t first, int64_t end, int) {
     for (int64_t t = first; t < end; ++t)
       kernels_.rope(x + t * heads * head_dim, heads, head_dim, half, cos + t * half, sin + t * half);
-  });
-}
-
-/// One token.
-void CpuOps::route(const float* logits, int64_t experts, int64_t k, bool normalise, float* probabilities,
-                   int32_t* ids, float* weights) const {
-  float* p = probabilities;
-  std::copy_n(logits, experts, p);
-  float total = kernels_.softmax(p, experts, 1.0f);
-  // Insertion into a short sorted list; strict comparisons keep the lower id first and give distinct ids even
-  // for NaN.
-  int64_t held = 0;
-  for (int64_t e = 0; e < experts; ++e) {
-    if (held == k && !(p[e] > weights[k - 1])) continue;
-    int64_t at = held < k ? held++ : k - 1;
-    for (; at > 0 && p[e] > weights[at - 1]; --at) {
-      weights[at] = weights[at - 1];
-      ids[at] = ids[at - 1];
-    }
-    weights[at] = p[e];
-    ids[at] = static_cast<int32_t>(e);
-  }
-  if (normalise) {
-    total = 0.0f;
-    for (int64_t i = 0; i < k; ++i) total += weights[i];
-  }
-  for (int64_t i = 0; i < k; ++i) weights[i] /= total;
-}
-
-void CpuOps::router_top_k(const float* logits, int64_t n, int64_t experts, int64_t k, bool normalise,
-                          int32_t* ids, float* weights) {
-  MOESTRO_CHECK(k >= 1 && k <= experts, "top-k within the number of experts");
-  for (ThreadScratch& s : thread_scratch_) s.scores.at_least(experts);
-  over_ranges(n, 1, n * experts * 8, [&](int64_t first, int64_t end, int thread) {
-    float* p = scratch(thread).scores.at_least(experts);
-    for (int64_t t = first; t < end; ++t)
-      route(logits + t * experts, experts, k, normalise, p, ids + t * k, weights + t * k);
   });
 }
 

@@ -67,9 +67,13 @@ struct KernelTable {
   void (*to_f32[3])(const void* from, int64_t count, float* to);  ///< by DType; not quantised
   void (*to_bf16)(const float* from, int64_t count, uint16_t* to);
   void (*rms_norm)(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y);
+  void (*layer_norm)(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias,
+                     float eps, float* y);  ///< bias may be null
+  float (*sum_squares)(const float* x, int64_t dim);
   void (*rope)(float* x, int64_t heads, int64_t head_dim, int64_t half, const float* cos,
                const float* sin);                          ///< one token
   float (*softmax)(float* x, int64_t count, float scale);  ///< x = exp(scale * (x - max)); returns the sum
+  float (*sigmoid)(float* x, int64_t count);               ///< in place; returns the sum
   void (*silu_mul)(float* gate, const float* up, int64_t count);
   void (*add_scaled)(const float* x, const float* logit, int64_t dim, float* y);  ///< one token
   void (*combine)(const float* rows, const float* weights, int64_t top_k, int64_t hidden,

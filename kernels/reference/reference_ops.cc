@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "common/float16.h"
 
@@ -71,6 +70,27 @@ void ReferenceOps::rms_norm(const float* x, int64_t n, int64_t dim, const float*
   }
 }
 
+void ReferenceOps::layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps,
+                              float* y) {
+  const auto count = static_cast<double>(dim);
+  for (int64_t t = 0; t < n; ++t, x += dim, y += dim) {
+    double sum = 0.0, squares = 0.0;
+    for (int64_t i = 0; i < dim; ++i) sum += x[i];
+    const double mean = sum / count;
+    for (int64_t i = 0; i < dim; ++i) squares += (x[i] - mean) * (x[i] - mean);
+    const double scale = 1.0 / std::sqrt(squares / count + eps);
+    for (int64_t i = 0; i < dim; ++i) y[i] = static_cast<float>((x[i] - mean) * scale * weight[i] + (bias ? bias[i] : 0.0f));
+  }
+}
+
+void ReferenceOps::sum_squares(const float* x, int64_t n, int64_t dim, float* sums) {
+  for (int64_t t = 0; t < n; ++t, x += dim) {
+    double squares = 0.0;
+    for (int64_t i = 0; i < dim; ++i) squares += static_cast<double>(x[i]) * x[i];
+    sums[t] = static_cast<float>(squares);
+  }
+}
+
 void ReferenceOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim,
                         const float* cos, const float* sin) {
   const int64_t half = rotary_dim / 2;
@@ -82,25 +102,6 @@ void ReferenceOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, in
         head[j] = static_cast<float>(a * c - b * s);
         head[j + half] = static_cast<float>(b * c + a * s);
       }
-    }
-  }
-}
-
-void ReferenceOps::router_top_k(const float* logits, int64_t n, int64_t experts, int64_t k, bool normalise,
-                                int32_t* ids, float* weights) {
-  std::vector<int32_t> order(static_cast<size_t>(experts));
-  for (int64_t t = 0; t < n; ++t, logits += experts) {
-    const double top = *std::max_element(logits, logits + experts);
-    double sum = 0.0;
-    for (int64_t e = 0; e < experts; ++e) sum += std::exp(logits[e] - top);
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
-    double chosen = 0.0;
-    for (int64_t i = 0; i < k; ++i) chosen += std::exp(logits[order[static_cast<size_t>(i)]] - top);
-    for (int64_t i = 0; i < k; ++i) {
-      const int32_t e = order[static_cast<size_t>(i)];
-      *ids++ = e;
-      *weights++ = static_cast<float>(std::exp(logits[e] - top) / (normalise ? chosen : sum));
     }
   }
 }

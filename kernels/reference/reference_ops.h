@@ -20,13 +20,16 @@ class ReferenceOps final : public Ops {
   void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y) override;
   void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) override;
   void rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) override;
+  void layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps,
+                  float* y) override;
+  void sum_squares(const float* x, int64_t n, int64_t dim, float* sums) override;
   void rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos,
             const float* sin) override;
   void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k,
                 const float* v, const KvView& cache) override;
   void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
                  const KvView& cache, float* out) override;
-  void router_top_k(const float* logits, int64_t n, int64_t experts, int64_t k, bool normalise, int32_t* ids,
+  void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids,
                     float* weights) override;
   void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
                   std::span<const RoutedRow> rows, int64_t top_k, float* out) override;

@@ -161,6 +161,28 @@ class Bench {
     });
     std::printf("rms_norm of one row of 1024 %.2f us; matmul 192 x 192 bf16 %.2f us\n", norm * 1e6,
                 tiny * 1e6);
+    const double layer_norm = repeated(
+        [&] { ops_->layer_norm(x_.data(), 1, kHidden, x_.data() + 4096, x_.data() + 8192, 1e-5f, y_.data()); });
+    const double squares = repeated([&] { ops_->sum_squares(x_.data(), 1, kHidden, y_.data()); });
+    std::printf("layer_norm of one row of 1024 %.2f us; sum_squares (the check for NaN and infinity) %.2f us\n",
+                layer_norm * 1e6, squares * 1e6);
+  }
+  void router(const char* name, const RouterSpec& spec, int64_t n) {
+    std::vector<int32_t> ids(static_cast<size_t>(n * spec.top_k));
+    const double s = repeated([&] { ops_->router_top_k(x_.data(), n, spec, ids.data(), y_.data()); });
+    std::printf("%-40s n %4lld    %8.2f us\n", name, static_cast<long long>(n), s * 1e6);
+  }
+  void routers() {
+    const RouterSpec softmax{.experts = 128, .top_k = 8, .normalise = true};
+    RouterSpec sigmoid = softmax;
+    sigmoid.scores = RouterSpec::Scores::kSigmoid;
+    const RouterSpec grouped{.experts = 256, .top_k = 8, .scores = RouterSpec::Scores::kSigmoid, .normalise = true, .scale = 2.5f,
+                             .bias = x_.data() + 400000, .groups = 8, .groups_kept = 4};
+    for (const int64_t n : {1, 512}) {
+      router("router softmax, 8 of 128", softmax, n);
+      router("router sigmoid, 8 of 128", sigmoid, n);
+      router("router sigmoid, 8 of 256, 4 of 8 groups", grouped, n);
+    }
   }
 
  private:
@@ -232,6 +254,7 @@ int run(int argc, char** argv) {
     b.attention(d, 1, 8192);
   }
   b.small();
+  b.routers();
   return 0;
 }
 

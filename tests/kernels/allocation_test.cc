@@ -59,12 +59,16 @@ TEST(AllocationTest, NoneAfterWarmUp) {
   for (int32_t t = 0; t < n; ++t) routed.push_back({t, t % 2});
   const AttentionSequence sequence{0, n, 0, blocks};
   const KvView view{cache.data(), DType::kF32, 4};
+  const RouterSpec grouped{.experts = 16, .top_k = top_k, .scores = RouterSpec::Scores::kSigmoid, .bias = x.data(), .groups = 4, .groups_kept = 2};
   const auto step = [&] {
     ops->rms_norm(x.data(), n, hidden, x.data(), 1e-5f, y.data());
+    ops->layer_norm(y.data(), n, hidden, x.data(), nullptr, 1e-5f, y.data());
+    ops->sum_squares(y.data(), n, hidden, rows.data());
     ops->matmul(y.data(), n, w.weight, nullptr, x.data());
     ops->kv_write(shape, {&sequence, 1}, x.data(), y.data(), view);
     ops->attention(shape, {&sequence, 1}, x.data(), view, y.data());
-    ops->router_top_k(x.data(), n, 16, top_k, true, ids.data(), weights.data());
+    ops->router_top_k(x.data(), n, {.experts = 16, .top_k = top_k, .normalise = true}, ids.data(), weights.data());
+    ops->router_top_k(x.data(), n, grouped, ids.data(), weights.data());
     ops->expert_ffn(layout, blob.data(), y.data(), routed, top_k, rows.data());
     ops->combine(rows.data(), weights.data(), n, top_k, hidden, y.data());
   };

@@ -89,20 +89,23 @@ TEST_P(DeterminismTest, RowwiseOperations) {
   const int64_t dim = 1003, n = 90;
   const auto x = random_.normal(n * dim), weight = random_.normal(dim), logits = random_.normal(n);
   const auto run = [&](Ops& ops, int64_t batch) {
-    std::vector<float> normed(x.size()), y(x), gate(x);
+    std::vector<float> normed(x.size()), y(x), gate(x), squares(static_cast<size_t>(n));
     for (int64_t t = 0; t < n; t += batch) {
       const int64_t k = std::min(batch, n - t);
       ops.rms_norm(x.data() + t * dim, k, dim, weight.data(), 1e-6f, normed.data() + t * dim);
+      ops.layer_norm(normed.data() + t * dim, k, dim, weight.data(), x.data(), 1e-6f, normed.data() + t * dim);
+      ops.sum_squares(normed.data() + t * dim, k, dim, squares.data() + t);
       ops.add_scaled(normed.data() + t * dim, logits.data() + t, k, dim, y.data() + t * dim);
       ops.silu_mul(gate.data() + t * dim, y.data() + t * dim, k * dim);
     }
+    gate.insert(gate.end(), squares.begin(), squares.end());
     return gate;
   };
   const auto want = run(*backends_[0], 1);
   for (const auto& ops : backends_) {
     for (const int64_t batch : batches(*ops)) {
       const auto got = run(*ops, batch);
-      expect_same(got.data(), want.data(), n * dim, "batches of " + std::to_string(batch));
+      expect_same(got.data(), want.data(), n * dim + n, "batches of " + std::to_string(batch));
     }
   }
 }

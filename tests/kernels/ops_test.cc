@@ -85,6 +85,50 @@ TEST_P(OpsTest, RmsNorm) {
   }
 }
 
+TEST_P(OpsTest, LayerNorm) {
+  for (const int64_t dim : {1, 2, 7, 16, 33, 63, 65, 129, 1024}) {
+    for (const int64_t n : {0, 1, 9, 140}) {
+      auto x = random_.normal(n * dim);
+      const auto weight = random_.normal(dim), bias = random_.normal(dim);
+      for (float& v : x) v += 30.0f;  // an offset that a variance of squares less the square of the mean would lose digits to
+      for (const float* b : {static_cast<const float*>(nullptr), bias.data()}) {
+        std::vector<float> y(x), want(x.size());
+        ops_->layer_norm(y.data(), n, dim, weight.data(), b, 1e-5f, y.data());  // in place
+        reference_->layer_norm(x.data(), n, dim, weight.data(), b, 1e-5f, want.data());
+        // An ulp of the mean, 30 * 2^-24, shifts the whole row; two values may lie closer to each other than to it.
+        expect_close(y, want, dim > 2 ? 2e-5 : 4e-3, "layer_norm " + std::to_string(dim));
+      }
+    }
+  }
+}
+
+TEST_P(OpsTest, SumSquares) {
+  for (const int64_t dim : {1, 7, 63, 65, 129, 1024, 3001}) {
+    for (const int64_t n : {0, 1, 5, 140}) {
+      const auto x = random_.normal(n * dim);
+      std::vector<float> got(static_cast<size_t>(n), NAN), want(got);
+      ops_->sum_squares(x.data(), n, dim, got.data());
+      reference_->sum_squares(x.data(), n, dim, want.data());
+      expect_close(got, want, 2e-6, "sum_squares " + std::to_string(dim));
+    }
+  }
+}
+
+TEST_P(OpsTest, SumSquaresShowsEveryValueThatIsNotFinite) {
+  for (const int64_t dim : {1, 15, 16, 17, 64, 200}) {
+    for (const float bad : {NAN, INFINITY, -INFINITY, 1e30f}) {
+      for (int64_t at = 0; at < dim; ++at) {
+        std::vector<float> x(static_cast<size_t>(3 * dim), 2.0f), sums(3);
+        x[static_cast<size_t>(dim + at)] = bad;
+        ops_->sum_squares(x.data(), 3, dim, sums.data());
+        ASSERT_FALSE(std::isfinite(sums[1])) << bad << " at " << at << " of " << dim;
+        ASSERT_EQ(sums[0], 4.0f * static_cast<float>(dim)) << "its neighbours are not touched";
+        ASSERT_EQ(sums[2], sums[0]);
+      }
+    }
+  }
+}
+
 TEST_P(OpsTest, Rope) {
   struct Case {
     int64_t n, heads, head_dim, rotary_dim;
@@ -98,38 +142,6 @@ TEST_P(OpsTest, Rope) {
     reference_->rope(want.data(), n, heads, head_dim, rotary, cos.data(), sin.data());
     expect_close(y, want, 1e-6, "rope " + std::to_string(head_dim));
   }
-}
-
-TEST_P(OpsTest, RouterTopK) {
-  struct Case {
-    int64_t n, experts, k;
-  };
-  for (const auto& [n, experts, k] :
-       {Case{0, 8, 2}, Case{1, 1, 1}, Case{5, 8, 2}, Case{40, 60, 4}, Case{3, 128, 8}, Case{2, 7, 7}}) {
-    for (const bool normalise : {false, true}) {
-      const auto logits = random_.normal(n * experts, 3.0f);
-      std::vector<int32_t> ids(static_cast<size_t>(n * k), -1), want_ids(ids);
-      std::vector<float> weights(ids.size(), NAN), want(ids.size());
-      ops_->router_top_k(logits.data(), n, experts, k, normalise, ids.data(), weights.data());
-      reference_->router_top_k(logits.data(), n, experts, k, normalise, want_ids.data(), want.data());
-      EXPECT_EQ(ids, want_ids);
-      expect_close(weights, want, 2e-6, "router " + std::to_string(experts));
-    }
-  }
-}
-
-TEST_P(OpsTest, RouterTiesGoToTheLowerIdAndNanGivesValidIds) {
-  std::vector<float> logits{1, 3, 3, 0, 3, 1, 1, 1};
-  std::vector<int32_t> ids(4);
-  std::vector<float> weights(4);
-  ops_->router_top_k(logits.data(), 1, 8, 4, true, ids.data(), weights.data());
-  EXPECT_EQ(ids, (std::vector<int32_t>{1, 2, 4, 0}));
-  std::fill(logits.begin(), logits.end(), NAN);
-  ops_->router_top_k(logits.data(), 1, 8, 4, true, ids.data(), weights.data());
-  std::sort(ids.begin(), ids.end());
-  EXPECT_EQ(std::unique(ids.begin(), ids.end()), ids.end());
-  EXPECT_GE(ids.front(), 0);
-  EXPECT_LT(ids.back(), 8);
 }
 
 TEST_P(OpsTest, CombineAddsInRankOrder) {
@@ -175,6 +187,9 @@ TEST_P(OpsTest, NanIsNotHidden) {
   std::vector<float> x{NAN, 5.0f};
   ops_->clamp(x.data(), 2, 1.0f);
   EXPECT_TRUE(std::isnan(x[0]));
+  const std::vector<float> one(2, 1.0f);
+  ops_->layer_norm(x.data(), 1, 2, one.data(), nullptr, 1e-5f, up.data());
+  EXPECT_TRUE(std::isnan(up[0]) && std::isnan(up[1]));
 }
 
 TEST_P(OpsTest, AddScaled) {

@@ -11,6 +11,6 @@
   {                                                                                                          \
     {&gemm<WeightF32>, &gemm<WeightBf16>, &gemm<WeightF16>, &gemm<WeightInt8>, &gemm<WeightInt4>},            \
         &attention,                                                                                          \
-        {&to_f32<WeightF32>, &to_f32<WeightBf16>, &to_f32<WeightF16>}, &to_bf16, &rms_norm, &rope, &softmax, \
-        &silu_mul, &add_scaled, &combine, &clamp                                                             \
+        {&to_f32<WeightF32>, &to_f32<WeightBf16>, &to_f32<WeightF16>}, &to_bf16, &rms_norm, &layer_norm,     \
+        &sum_squares, &rope, &softmax, &sigmoid, &silu_mul, &add_scaled, &combine, &clamp                                                             \
   }

@@ -112,7 +112,7 @@ void Forward::route(size_t layer) {
   const model::MoeSpec& moe = p_.spec.layers[layer].moe;
   p_.ops.matmul(h_.data(), rows_, p_.weights.layer(layer).router, nullptr, router_logits_.data());
   int32_t* ids = layer_routes(layer);
-  p_.ops.router_top_k(router_logits_.data(), rows_, moe.experts, top_k_, moe.normalise_top_k, ids, layer_weights(layer));
+  p_.ops.router_top_k(router_logits_.data(), rows_, {.experts = moe.experts, .top_k = top_k_, .normalise = moe.normalise_top_k}, ids, layer_weights(layer));
   const std::span<const int32_t> chosen(ids, static_cast<size_t>(rows_ * top_k_));
   if (poison_) std::fill(expert_rows_.begin(), expert_rows_.end(), std::numeric_limits<float>::quiet_NaN());
   const auto routed = p_.experts.route(*p_.spec.layers[layer].moe_index, chosen, top_k_);
