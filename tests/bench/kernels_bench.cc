@@ -3,19 +3,16 @@
 //
 //   moestro_kernels_bench [THREADS [ISA]]      ISA: scalar, avx2, avx512, avx512-bf16-vnni
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "common/float16.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/limits/limits.h"
 #include "kernels/ops.h"
 
 namespace moestro::kernels {
@@ -36,62 +33,17 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-using Wide = uint64_t __attribute__((vector_size(64)));
-
-/// Loads every byte of [data, data + bytes) once; the sum keeps the loads alive.
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)  // whose runtime is not there yet when clones are resolved
-__attribute__((target_clones("avx512f", "avx2", "default")))
-#endif
-uint64_t
-read_all(const char* data, int64_t bytes) {
-  Wide sum[8] = {};
-  for (int64_t i = 0; i + 512 <= bytes; i += 512)
-    for (int j = 0; j < 8; ++j) sum[j] += *reinterpret_cast<const Wide*>(data + i + j * 64);
-  uint64_t total = 0;
-  for (const Wide& s : sum)
-    for (int j = 0; j < 8; ++j) total += s[j];
-  return total;
-}
-
-using Floats = float __attribute__((vector_size(64)));
-
-/// Multiply-adds on 16 accumulators that stay in registers, 16 lanes each: what no product can be faster than. Each begins with
-/// one of 16 seeds, or the compiler would make equal ones into one. Returns a sum of them.
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
-__attribute__((target_clones("avx512f", "arch=haswell", "default")))
-#endif
-float
-multiply_add(int64_t rounds, const float* seeds) {
-  const Floats a = Floats{} + 0.999f, b = Floats{} + 0.001f;
-  Floats s0 = Floats{} + seeds[0], s1 = Floats{} + seeds[1], s2 = Floats{} + seeds[2], s3 = Floats{} + seeds[3], s4 = Floats{} + seeds[4], s5 = Floats{} + seeds[5], s6 = Floats{} + seeds[6], s7 = Floats{} + seeds[7];
-  Floats s8 = Floats{} + seeds[8], s9 = Floats{} + seeds[9], s10 = Floats{} + seeds[10], s11 = Floats{} + seeds[11], s12 = Floats{} + seeds[12], s13 = Floats{} + seeds[13], s14 = Floats{} + seeds[14], s15 = Floats{} + seeds[15];
-  for (int64_t i = 0; i < rounds; ++i) {
-    s0 = s0 * a + b, s1 = s1 * a + b, s2 = s2 * a + b, s3 = s3 * a + b, s4 = s4 * a + b, s5 = s5 * a + b, s6 = s6 * a + b, s7 = s7 * a + b;
-    s8 = s8 * a + b, s9 = s9 * a + b, s10 = s10 * a + b, s11 = s11 * a + b, s12 = s12 * a + b, s13 = s13 * a + b, s14 = s14 * a + b, s15 = s15 * a + b;
-  }
-  const Floats sum = s0 + s1 + s2 + s3 + s4 + s5 + s6 + s7 + s8 + s9 + s10 + s11 + s12 + s13 + s14 + s15;
-  return sum[0] + sum[15];
-}
-
 class Bench {
  public:
   Bench(int threads, Isa isa)
-      : ops_(make_cpu_ops({.threads = threads, .deterministic = true, .isa = isa})),
-        pool_(ops_->options().threads) {
-    void* p =
-        mmap(nullptr, kWeightBytes + (2 << 20), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) std::exit((std::perror("mmap"), 1));
-    data_ = reinterpret_cast<char*>(round_up(reinterpret_cast<int64_t>(p), 2 << 20));
-    madvise(data_, kWeightBytes, MADV_HUGEPAGE);
+      : ops_(make_cpu_ops({.threads = threads, .deterministic = true, .isa = isa})) {
     std::printf("threads %d, isa %s; filling %lld MiB\n", ops_->options().threads,
                 std::string(isa_name(ops_->options().isa)).c_str(),
                 static_cast<long long>(kWeightBytes >> 20));
-    // Small, finite numbers in every dtype: no denormals to slow a product, no infinities.
-    uint32_t state = 1;
-    for (int64_t i = 0; i < kWeightBytes / 2; ++i) {
-      state = state * 1664525u + 1013904223u;
-      reinterpret_cast<uint16_t*>(data_)[i] = static_cast<uint16_t>(0x2c00u | (state >> 16 & 0x83ffu));
-    }
+    auto limits = limits::Limits::create(*ops_, kWeightBytes);
+    if (!limits.is_ok()) std::exit((std::fprintf(stderr, "%s\n", limits.status().message().c_str()), 1));
+    limits_ = std::move(*limits);
+    data_ = limits_->data();
     x_.assign(512 * 4096, 0.5f);
     for (size_t i = 0; i < x_.size(); ++i) x_[i] = static_cast<float>(i % 17) * 0.1f - 0.8f;
     y_.resize(512 * 32000);
@@ -134,7 +86,7 @@ class Bench {
     std::vector<uint32_t> blocks;
     for (uint32_t i = 0; i < ceil_div(past + tokens, kKvBlockTokens); ++i) blocks.push_back(i);
     const AttentionSequence sequence{0, tokens, past, blocks};
-    const KvView cache{data_, dtype, static_cast<int64_t>(blocks.size())};
+    const KvView cache{const_cast<char*>(data_), dtype, static_cast<int64_t>(blocks.size())};
     const double s = repeated([&] { ops_->attention(shape, {&sequence, 1}, x_.data(), cache, y_.data()); });
     const double pairs =
         static_cast<double>(tokens) * (static_cast<double>(past) + static_cast<double>(tokens + 1) / 2);
@@ -143,15 +95,22 @@ class Bench {
                 static_cast<long long>(past), 4e-9 * pairs * 1024 / s, s * 1e6);
   }
   void peak() {
-    constexpr int64_t kTimes = 1 << 20;
-    const int threads = ops_->options().threads;
-    const double s = repeated([&] {
-      pool_.run(threads, [&](int64_t, int) {
-        const float sum = multiply_add(kTimes, x_.data());
-        asm volatile("" : : "x"(sum));
-      });
-    });
-    std::printf("multiply-adds in registers, f32, %d threads  %8.1f GFLOP/s\n", threads, 1e-9 * 16 * 16 * 2 * kTimes * threads / s);
+    for (const limits::PeakLoop& loop : limits_->loops()) {
+      std::vector<double> rates;
+      for (int round = 0; round < kRounds; ++round) rates.push_back(limits_->peak(loop).rate());
+      std::printf("multiply-adds in registers, %-4s %-18s %d threads  %8.1f GFLOP/s\n", loop.name, loop.instruction,
+                  ops_->options().threads, 1e-9 * median(rates));
+    }
+  }
+  /// What streaming gives at best: `moestro bench engine` holds decoding against the same.
+  void stream(DType dtype) {
+    std::vector<double> read, run;
+    for (int round = 0; round < kRounds; ++round) {
+      read.push_back(limits_->read(kWeightBytes).rate());
+      run.push_back(limits_->matvec(dtype, kWeightBytes).rate());
+    }
+    std::printf("streamed matvec %-5s              %6.1f GB/s   read loop %6.1f GB/s\n", std::string(dtype_name(dtype)).c_str(),
+                1e-9 * median(run), 1e-9 * median(read));
   }
   void small() {
     const double norm =
@@ -191,7 +150,7 @@ class Bench {
     const int64_t count = kWeightBytes / bytes, total = count * bytes;
     std::vector<double> read, run, ratio;
     for (int round = 0; round < kRounds; ++round) {
-      const double r = seconds([&] { read_loop(total); });
+      const double r = static_cast<double>(total) / limits_->read(total).rate();
       const double s = seconds([&] {
         for (int64_t i = 0; i < count; ++i) f(data_ + i * bytes);
       });
@@ -201,13 +160,6 @@ class Bench {
     }
     std::printf("%-34s %6.1f GB/s   read loop %6.1f GB/s   %5.1f %%\n", name, median(run), median(read),
                 100 * median(ratio));
-  }
-  void read_loop(int64_t bytes) {
-    constexpr int64_t kChunk = 1 << 20;
-    pool_.run(ceil_div(bytes, kChunk), [&](int64_t i, int) {
-      const uint64_t sum = read_all(data_ + i * kChunk, std::min(kChunk, bytes - i * kChunk));
-      asm volatile("" : : "r"(sum));
-    });
   }
   double repeated(const std::function<void()>& f) {
     f();
@@ -222,17 +174,18 @@ class Bench {
   }
 
   std::unique_ptr<Ops> ops_;
-  cpu::ThreadPool pool_;
-  char* data_ = nullptr;
+  std::unique_ptr<limits::Limits> limits_;
+  const char* data_ = nullptr;
   std::vector<float> x_, y_;
 };
 
 int run(int argc, char** argv) {
   Isa isa = best_isa();
-  for (const Isa i : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16Vnni})
-    if (argc > 2 && isa_name(i) == argv[2]) isa = i;
+  for (int i = 0; i <= static_cast<int>(best_isa()); ++i)
+    if (argc > 2 && isa_name(static_cast<Isa>(i)) == argv[2]) isa = static_cast<Isa>(i);
   Bench b(argc > 1 ? std::atoi(argv[1]) : 0, isa);
   b.peak();
+  for (const DType d : {DType::kBF16, DType::kInt8, DType::kInt4}) b.stream(d);
   b.matvec("matmul n 1 bf16 3584 x 1024", DType::kBF16, 3584, 1024);
   b.matvec("matmul n 1 bf16 1024 x 1024", DType::kBF16, 1024, 1024);
   b.matvec("matmul n 1 bf16 1024 x 3584", DType::kBF16, 1024, 3584);

@@ -1,58 +1,46 @@
 #include "services/cli/bench/bench_command.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "services/cli/bench/engine_bench.h"
+#include "common/config/units.h"
+#include "services/cli/bench/engine_report.h"
 #include "services/cli/output.h"
 
 namespace moestro::cli {
 namespace {
 
-struct Spread {
-  double median = 0, min = 0, max = 0;
-};
-
-Spread spread(const std::vector<EngineRun>& runs, double EngineRun::*field) {
-  std::vector<double> values;
-  for (const EngineRun& r : runs) values.push_back(r.*field);
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return {(values[(n - 1) / 2] + values[n / 2]) / 2, values.front(), values.back()};
+/// "4G" for a number of bytes; CLI11 prints what is wrong with it.
+std::string read_size(const std::string& text, int64_t& bytes) {
+  const auto size = config::parse_size(text);
+  if (!size.is_ok()) return size.status().message();
+  if (*size < (uint64_t{64} << 20) || *size > (uint64_t{1} << 40)) return text + " is not within 64MiB and 1TiB";
+  bytes = static_cast<int64_t>(*size);
+  return "";
 }
 
-nlohmann::ordered_json to_json(const Spread& s) { return {{"median", s.median}, {"min", s.min}, {"max", s.max}}; }
-
-void print_json(const EngineBenchOptions& o, const EngineBenchReport& report) {
-  const auto field = [&](double EngineRun::*f) { return to_json(spread(report.runs, f)); };
-  const nlohmann::ordered_json json = {
-      {"pack", o.pack}, {"threads", report.threads}, {"isa", report.isa}, {"deterministic", o.deterministic},
-      {"prompt", o.prompt}, {"gen", o.gen}, {"batch", o.batch}, {"repeat", o.repeat},
-      {"prefill_tokens_per_s", field(&EngineRun::prefill_tokens_per_s)},
-      {"decode_tokens_per_s", field(&EngineRun::decode_tokens_per_s)},
-      {"weight_bytes_per_step", field(&EngineRun::weight_bytes_per_step)},
-      {"dram_read_bytes_per_s", field(&EngineRun::read_bytes_per_s)},
-      {"dram_bandwidth_share", field(&EngineRun::bandwidth_share)}};
-  std::printf("%s\n", json.dump(2).c_str());
-}
-
-void print_text(const EngineBenchOptions& o, const EngineBenchReport& report) {
-  const auto line = [&](const char* what, double EngineRun::*field, double unit, const char* name) {
-    const Spread s = spread(report.runs, field);
-    std::printf("%-22s %10.2f %10.2f %10.2f  %s\n", what, s.median / unit, s.min / unit, s.max / unit, name);
+void add_engine_options(CLI::App& engine, EngineBenchOptions& o) {
+  const auto list = [&](const char* names, std::vector<int64_t>& values, int64_t least, int64_t most, const char* help) {
+    engine.add_option(names, values, help)->delimiter(',')->check(CLI::Range(least, most))->capture_default_str();
   };
-  std::printf("%s: %s, %d threads%s, batch %lld, %lld + %lld tokens, %lld repetitions\n", o.pack.c_str(), report.isa.c_str(), report.threads,
-              o.deterministic ? ", deterministic" : "", static_cast<long long>(o.batch), static_cast<long long>(o.prompt),
-              static_cast<long long>(o.gen), static_cast<long long>(o.repeat));
-  std::printf("%-22s %10s %10s %10s\n", "", "median", "min", "max");
-  line("prefill", &EngineRun::prefill_tokens_per_s, 1, "tokens/s");
-  line("decode", &EngineRun::decode_tokens_per_s, 1, "tokens/s");
-  line("weights per step", &EngineRun::weight_bytes_per_step, 1e6, "MB");
-  line("DRAM read loop", &EngineRun::read_bytes_per_s, 1e9, "GB/s");
-  line("share of DRAM reads", &EngineRun::bandwidth_share, 0.01, "%");
+  engine.add_option("--model", o.pack, "a pack (made by moestro pack)")->required();
+  list("--prompt", o.prompts, 0, int64_t{1} << 20, "lengths of one prompt, for prefill; 0: none");
+  list("--generate,--gen", o.generates, 0, int64_t{1} << 20, "tokens decoded by each sequence; 0: none");
+  list("--batch", o.batches, 1, 4096, "sequences that decode at once");
+  engine.add_option("--depth", o.depth, "tokens each sequence has when decoding begins")->check(CLI::Range(int64_t{1}, int64_t{1} << 20))->capture_default_str();
+  engine.add_option("--repeats,--repeat", o.repeats, "of everything, after one that warms up")->check(CLI::Range(int64_t{1}, int64_t{1000}))->capture_default_str();
+  engine.add_option("--threads", o.threads, "0: one per physical core")->check(CLI::Range(0, 1024))->capture_default_str();
+  engine.add_option("--experts,--precision", o.experts, "f32, bf16, f16, int8 or int4, of those in the pack; default: its first");
+  engine.add_option("--isa", o.isa, "instructions at most: scalar, avx2, avx512, ...; default: the machine's best");
+  engine.add_option("--step-tokens", o.step_tokens, "tokens of one step, at most")->check(CLI::Range(int64_t{1}, int64_t{65536}))->capture_default_str();
+  engine.add_option("--kv-tokens", o.kv_tokens, "capacity of the KV cache; 0: what the measurements need")->check(CLI::Range(int64_t{0}, int64_t{1} << 32))->capture_default_str();
+  engine.add_flag("--deterministic", o.deterministic, "the kernels of deterministic mode");
+  engine.add_option_function<std::string>("--stream", [&o](const std::string&) {}, "memory that limits are streamed from; default: 4GiB, or a quarter of what is free")
+      ->check([&o](const std::string& text) { return read_size(text, o.stream_bytes); });
+  engine.add_flag("!--no-limits", o.limits, "tokens per second alone, without what the machine could do");
 }
 
 }  // namespace
@@ -60,23 +48,22 @@ void print_text(const EngineBenchOptions& o, const EngineBenchReport& report) {
 void add_bench_command(CLI::App& app, CommandResult& result) {
   CLI::App* bench = app.add_subcommand("bench", "Measure a part of Moestro on this machine");
   bench->require_subcommand(1);
-  CLI::App* engine = bench->add_subcommand("engine", "Decode with a pack held in this process: tokens/s and share of DRAM bandwidth");
+  CLI::App* engine = bench->add_subcommand("engine", "Prefill and decode with a pack held in this process, beside what the machine can do at most");
   auto o = std::make_shared<EngineBenchOptions>();
   auto json = std::make_shared<bool>(false);
-  engine->add_option("--model", o->pack, "a pack (made by moestro pack)")->required();
-  engine->add_option("--prompt", o->prompt, "tokens of each prompt")->check(CLI::Range(int64_t{1}, int64_t{1} << 20))->capture_default_str();
-  engine->add_option("--gen", o->gen, "tokens decoded after it")->check(CLI::Range(int64_t{1}, int64_t{1} << 20))->capture_default_str();
-  engine->add_option("--batch", o->batch, "sequences side by side")->check(CLI::Range(int64_t{1}, int64_t{4096}))->capture_default_str();
-  engine->add_option("--threads", o->threads, "0: one per physical core")->check(CLI::Range(0, 1024))->capture_default_str();
-  engine->add_option("--repeat", o->repeat, "repetitions after one that warms up")->check(CLI::Range(int64_t{1}, int64_t{1000}))->capture_default_str();
-  engine->add_option("--precision", o->precision, "of the experts: f32, bf16, f16, int8, int4; default: the pack's first");
-  engine->add_flag("--deterministic", o->deterministic, "the kernels of deterministic mode; in this version they are the same");
+  add_engine_options(*engine, *o);
   engine->add_flag("--json", *json, "machine-readable results");
   engine->callback([o, json, &result] {
-    const auto report = bench_engine(*o);
+    std::unique_ptr<Progress> progress;
+    const auto begin = std::chrono::steady_clock::now();
+    const auto report = bench_engine(*o, [&](uint64_t done, uint64_t total, const std::string& what) {
+      if (!progress) progress = std::make_unique<Progress>("bench engine", total);
+      progress->update(done, what, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    });
+    progress.reset();
     if (!report.is_ok()) return fail(result, report.status());
-    if (*json) print_json(*o, *report);
-    else print_text(*o, *report);
+    const std::string text = *json ? engine_report_json(*o, *report).dump(2) + "\n" : engine_report_text(*o, *report);
+    std::fputs(text.c_str(), stdout);
   });
 }
 

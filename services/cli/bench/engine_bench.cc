@@ -4,152 +4,180 @@
 #include <memory>
 #include <set>
 
-#include "services/cli/bench/read_bandwidth.h"
-#include "services/worker/engine/engine.h"
-#include "services/worker/engine/philox.h"
-#include "store/resident_source.h"
+#include "common/config/units.h"
+#include "kernels/limits/limits.h"
+#include "services/cli/bench/engine_setup.h"
+#include "services/cli/bench/workload.h"
 
 namespace moestro::cli {
 namespace {
 
-using engine::Engine;
-using engine::StepOutcome;
-using engine::StepPlan;
+using kernels::limits::Limits;
+using kernels::limits::Measured;
+using kernels::limits::PeakLoop;
 
-constexpr int64_t kStepTokens = 512;
-constexpr int64_t kStepsPerPass = 2;
+constexpr int64_t kGemmRows = 512, kGemmRowsMin = 8;  ///< with fewer rows, weights are streamed
+constexpr int64_t kStepsBetweenLimits = 16;
+constexpr int64_t kPartsOfStream = 4;  ///< a stretch that limits are measured over between steps is this part of the memory
+constexpr int64_t kStreamDefault = int64_t{4} << 30, kStreamMin = int64_t{64} << 20;
 
-double seconds(Nanos t) { return static_cast<double>(t.count()) * 1e-9; }
-
-/// Sequences with random prompts, decoded side by side.
-class Decoding {
+/// The limits beside one run: measured in turns with it, so that both meet the same of a machine with other work.
+class LimitsBeside {
  public:
-  Decoding(Engine& engine, const EngineBenchOptions& options) : engine_(engine), options_(options) {
-    blocks_each_ = ceil_div(options.prompt + options.gen, kernels::kKvBlockTokens);
-    last_.resize(static_cast<size_t>(options.batch));
-  }
+  LimitsBeside(Limits* limits, const BenchedEngine& benched) : limits_(limits), benched_(benched) {}
 
-  /// Prompts in chunks of at most one step's tokens, one sequence after another.
-  Status prefill() {
-    for (int64_t b = 0; b < options_.batch; ++b)
-      for (int64_t first = 0; first < options_.prompt; first += kStepTokens) {
-        const int64_t n = std::min(kStepTokens, options_.prompt - first);
-        StepPlan plan = new_plan();
-        add(plan, b, first, n, first == 0);
-        plan.sequences.back().sample = first + n == options_.prompt;
-        MOESTRO_RETURN_IF_ERROR(run(plan));
-      }
-    return Status::ok();
+  /// Bandwidth, over a part of the memory.
+  void stream() {
+    if (limits_ == nullptr) return;
+    const int64_t bytes = limits_->bytes() / kPartsOfStream;
+    read_ += limits_->read(bytes);
+    for (const DType d : std::set{DType::kBF16, benched_.experts}) matvec_[std::string(dtype_name(d))] += limits_->matvec(d, bytes);
   }
-
-  /// One token for every sequence; the bytes of weights it read.
-  Result<double> decode(int64_t position) {
-    StepPlan plan = new_plan();
-    for (int64_t b = 0; b < options_.batch; ++b) {
-      add(plan, b, position, 1, false);
-      plan.sequences.back().sample = true;
-    }
-    MOESTRO_RETURN_IF_ERROR(run(plan));
-    std::set<std::pair<uint32_t, uint32_t>> experts;
-    for (const auto& s : outcome_.sequences)
-      for (const auto& c : s.activations) experts.emplace(c.layer.value, c.expert.value);
-    const Engine::WeightTraffic traffic = engine_.weight_traffic();
-    return traffic.dense_bytes + traffic.expert_bytes * static_cast<double>(experts.size());
+  /// Arithmetic: peaks, and products of an expert's shape with many rows and with as many as it meets.
+  void compute(const EngineCase& c, int64_t step_tokens) {
+    if (limits_ == nullptr) return;
+    for (const PeakLoop& loop : limits_->loops()) peak_[loop.name] += limits_->peak(loop);
+    const model::ModelSpec& spec = benched_.engine->spec();
+    const int64_t met = tokens_per_expert(spec, c.prefill ? std::min(c.tokens, step_tokens) : c.batch);
+    for (const int64_t n : std::set{kGemmRows, std::max(met, kGemmRowsMin)})
+      gemm_[n] += limits_->expert_gemm(benched_.experts, spec.moe().expert.hidden, spec.moe().expert.ffn, n);
+  }
+  void report(EngineRun& run) const {
+    run.read_rate = read_.rate();
+    for (const auto& [name, m] : matvec_) run.matvec_rate[name] = m.rate();
+    for (const auto& [name, m] : peak_) run.peak_rate[name] = m.rate();
+    for (const auto& [n, m] : gemm_) run.gemm_rate[n] = m.rate();
   }
 
  private:
-  StepPlan new_plan() {
-    StepPlan plan;
-    plan.id = PlanId(next_plan_++);
-    plan.model = "bench";
-    return plan;
-  }
-
-  void add(StepPlan& plan, int64_t sequence, int64_t first, int64_t tokens, bool fresh) {
-    const auto index = static_cast<uint32_t>(plan.sequences.size());
-    engine::PlanSequence& s = plan.sequences.emplace_back();
-    s.id = SequenceId(static_cast<uint64_t>(sequence));
-    if (fresh)
-      for (int64_t i = 0; i < blocks_each_; ++i) s.blocks.push_back(static_cast<uint32_t>(sequence * blocks_each_ + i));
-    for (int64_t i = 0; i < tokens; ++i) plan.tokens.push_back({index, static_cast<int32_t>(first + i), token(sequence, first + i)});
-  }
-
-  TokenId token(int64_t sequence, int64_t position) const {
-    if (position >= options_.prompt) return last_[static_cast<size_t>(sequence)];
-    const double u = engine::uniform_at(7, static_cast<uint32_t>(sequence), static_cast<uint32_t>(position));
-    return static_cast<TokenId>(u * static_cast<double>(engine_.spec().vocab));
-  }
-
-  Status run(const StepPlan& plan) {
-    MOESTRO_ASSIGN_OR_RETURN(outcome_, engine_.step(plan));
-    for (const auto& s : outcome_.sequences) {
-      MOESTRO_RETURN_IF_ERROR(s.status);
-      if (!s.sampled.empty()) last_[static_cast<size_t>(s.id.value)] = s.sampled.back().id;
-    }
-    return Status::ok();
-  }
-
-  Engine& engine_;
-  const EngineBenchOptions& options_;
-  int64_t blocks_each_;
-  uint64_t next_plan_ = 1;
-  std::vector<TokenId> last_;
-  StepOutcome outcome_;
+  Limits* limits_;
+  const BenchedEngine& benched_;
+  Measured read_;
+  std::map<std::string, Measured> matvec_, peak_;
+  std::map<int64_t, Measured> gemm_;
 };
 
-Result<EngineRun> run_once(Engine& engine, const EngineBenchOptions& o, ReadBandwidth& bandwidth, const Clock& clock) {
-  engine.forget_all();
-  Decoding decoding(engine, o);
-  EngineRun run;
-  const Nanos begin = clock.now();
-  MOESTRO_RETURN_IF_ERROR(decoding.prefill());
-  run.prefill_tokens_per_s = static_cast<double>(o.batch * o.prompt) / seconds(clock.now() - begin);
-  double weight_bytes = 0;
-  Nanos decoding_time{0}, reading_time{0};
-  int64_t passes = 0;
-  for (int64_t i = 0; i < o.gen; ++i) {
-    // Between the steps rather than before them: on a machine with other work both meet the same of it.
-    if (i % kStepsPerPass == 0) {
-      reading_time += bandwidth.pass(clock);
-      ++passes;
-    }
-    const Nanos step_begin = clock.now();
-    MOESTRO_ASSIGN_OR_RETURN(const double step_bytes, decoding.decode(o.prompt + i));
-    decoding_time += clock.now() - step_begin;
-    weight_bytes += step_bytes;
+class Bench {
+ public:
+  Bench(const EngineBenchOptions& options, BenchedEngine& benched, Limits* limits, const Clock& clock)
+      : options_(options), benched_(benched), limits_(limits), clock_(clock) {}
+
+  /// Touches what the measurement will: buffers, caches, clock rates. Not counted.
+  Status warm_up(const EngineCase& c) {
+    EngineCase shorter = c;
+    if (!c.prefill) shorter.tokens = std::min(c.tokens, kStepsBetweenLimits / 2);
+    LimitsBeside none(nullptr, benched_);
+    return measure(shorter, none).status();
   }
-  run.decode_tokens_per_s = static_cast<double>(o.gen * o.batch) / seconds(decoding_time);
-  run.weight_bytes_per_step = weight_bytes / static_cast<double>(o.gen);
-  run.read_bytes_per_s = bandwidth.pass_bytes() * static_cast<double>(passes) / seconds(reading_time);
-  run.bandwidth_share = weight_bytes / seconds(decoding_time) / run.read_bytes_per_s;
-  return run;
+  Result<EngineRun> run(const EngineCase& c) {
+    LimitsBeside beside(limits_, benched_);
+    beside.compute(c, options_.step_tokens);
+    MOESTRO_ASSIGN_OR_RETURN(const Cost cost, measure(c, beside));
+    EngineRun run;
+    run.seconds = cost.seconds;
+    run.tokens = cost.tokens;
+    run.weight_bytes = cost.weight_bytes;
+    run.operations = cost.operations;
+    beside.report(run);
+    return run;
+  }
+
+ private:
+  Result<Cost> measure(const EngineCase& c, LimitsBeside& beside) {
+    Workload workload(*benched_.engine, clock_, c.batch, c.prefill ? c.tokens : c.depth + c.tokens);
+    if (c.prefill) {
+      beside.stream();
+      return workload.prompts(c.tokens);
+    }
+    MOESTRO_RETURN_IF_ERROR(workload.prompts(c.depth).status());
+    Cost total;
+    for (int64_t i = 0; i < c.tokens; ++i) {
+      if (i % kStepsBetweenLimits == 0) beside.stream();
+      MOESTRO_ASSIGN_OR_RETURN(const Cost step, workload.decode());
+      total += step;
+    }
+    return total;
+  }
+
+  const EngineBenchOptions& options_;
+  BenchedEngine& benched_;
+  Limits* limits_;
+  const Clock& clock_;
+};
+
+Result<int64_t> stream_bytes(const EngineBenchOptions& o) {
+  const auto available = static_cast<int64_t>(memory_available());
+  if (o.stream_bytes == 0) return available == 0 ? kStreamMin : std::clamp(available / 4, kStreamMin, kStreamDefault);
+  if (available > 0 && o.stream_bytes > available)
+    return exhausted("--stream " + config::format_size(static_cast<uint64_t>(o.stream_bytes)) + ": " +
+                     config::readable_size(static_cast<uint64_t>(available)) + " of memory are free");
+  return o.stream_bytes;
 }
+
+/// One unit of progress for opening the pack, one for the memory to stream from, one for each run and warm-up.
+class Steps {
+ public:
+  Steps(const BenchProgress& progress, uint64_t total) : progress_(progress), total_(total) {}
+  void begin(const std::string& what) const { progress_(done_, total_, what); }
+  void end() { ++done_; }
+
+ private:
+  const BenchProgress& progress_;
+  uint64_t done_ = 0, total_;
+};
 
 }  // namespace
 
-Result<EngineBenchReport> bench_engine(const EngineBenchOptions& o) {
+double EngineRun::gemm_best() const {
+  double best = 0;
+  for (const auto& [n, rate] : gemm_rate) best = std::max(best, rate);
+  return best;
+}
+
+std::string case_name(const EngineCase& c) {
+  std::string name = (c.prefill ? "prefill " : "decode ") + std::to_string(c.tokens);
+  return c.batch > 1 ? name + " x " + std::to_string(c.batch) : name;
+}
+
+Result<EngineBenchReport> bench_engine(const EngineBenchOptions& o, const BenchProgress& progress) {
   const SteadyClock clock;
-  MOESTRO_ASSIGN_OR_RETURN(auto source, store::ResidentSource::open(o.pack));
-  const auto ops = kernels::make_cpu_ops({.threads = o.threads, .deterministic = o.deterministic, .isa = kernels::best_isa()});
-  engine::EngineOptions options;
-  options.model = "bench";
-  options.kv_tokens = o.batch * ceil_div(o.prompt + o.gen, kernels::kKvBlockTokens) * kernels::kKvBlockTokens;
-  options.context_max = o.prompt + o.gen;
-  options.step_tokens_max = std::max(kStepTokens, o.batch);
-  options.step_sequences_max = o.batch;
-  if (!o.precision.empty()) {
-    MOESTRO_ASSIGN_OR_RETURN(options.expert_precision, parse_dtype(o.precision));
-  }
-  MOESTRO_ASSIGN_OR_RETURN(auto engine, Engine::create(options, *source, *ops, clock));
+  MOESTRO_ASSIGN_OR_RETURN(const std::vector<EngineCase> cases, bench_cases(o));
+  Steps steps(progress, 2 + cases.size() * static_cast<uint64_t>(o.repeats + 1));
+  steps.begin("reading " + o.pack);
+  MOESTRO_ASSIGN_OR_RETURN(BenchedEngine benched, open_engine(o, cases, clock));
+  steps.end();
+
   EngineBenchReport report;
-  report.threads = ops->options().threads;
-  report.isa = kernels::isa_name(ops->options().isa);
-  ReadBandwidth bandwidth(report.threads);
-  MOESTRO_RETURN_IF_ERROR(run_once(*engine, o, bandwidth, clock).status());  // warms caches and buffers, is not counted
-  for (int64_t i = 0; i < o.repeat; ++i) {
-    MOESTRO_ASSIGN_OR_RETURN(const EngineRun run, run_once(*engine, o, bandwidth, clock));
-    report.runs.push_back(run);
+  std::unique_ptr<Limits> limits;
+  if (o.limits) {
+    MOESTRO_ASSIGN_OR_RETURN(const int64_t bytes, stream_bytes(o));
+    const std::string what = "filling " + config::readable_size(static_cast<uint64_t>(bytes)) + " to stream from";
+    steps.begin(what);
+    MOESTRO_ASSIGN_OR_RETURN(limits, Limits::create(*benched.ops, bytes, [&](int64_t) { steps.begin(what); }));
+    report.stream_bytes = limits->bytes();
+    for (const PeakLoop& loop : limits->loops()) report.instructions[loop.name] = loop.instruction;
   }
+  steps.end();
+  report.model = benched.source->manifest().model_name;
+  report.experts = dtype_name(benched.experts);
+  report.isa = kernels::isa_name(benched.ops->options().isa);
+  report.threads = benched.ops->options().threads;
+  report.step_tokens = benched.engine->limits().step_tokens_max;
+  report.kv_tokens = benched.engine->limits().kv_blocks * kernels::kKvBlockTokens;
+  for (const EngineCase& c : cases) report.results.push_back({c, {}});
+
+  Bench bench(o, benched, limits.get(), clock);
+  for (int64_t r = -1; r < o.repeats; ++r)
+    for (EngineBenchResult& result : report.results) {
+      steps.begin(case_name(result.what) + (r < 0 ? ", warming up" : ", repeat " + std::to_string(r + 1)));
+      if (r < 0) {
+        MOESTRO_RETURN_IF_ERROR(bench.warm_up(result.what));
+      } else {
+        MOESTRO_ASSIGN_OR_RETURN(EngineRun run, bench.run(result.what));
+        result.runs.push_back(std::move(run));
+      }
+      steps.end();
+    }
   return report;
 }
 

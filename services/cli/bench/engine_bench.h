@@ -1,7 +1,9 @@
 #pragma once
-// Decodes with a pack held in this process.
+// The engine's speed with a pack held in this process, beside what the machine can do at most.
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,27 +12,52 @@
 namespace moestro::cli {
 
 struct EngineBenchOptions {
-  std::string pack, precision;
-  int64_t prompt = 32, gen = 32, batch = 1, repeat = 5;
+  std::string pack, experts, isa;
+  std::vector<int64_t> prompts = {512}, generates = {64}, batches = {1};
+  int64_t depth = 32, repeats = 5, step_tokens = 512;
+  int64_t kv_tokens = 0;       ///< 0: as many as the measurements need
+  int64_t stream_bytes = 0;    ///< memory to stream limits from; 0: 4 GiB, or a quarter of what is free
   int threads = 0;
-  bool deterministic = false;
+  bool deterministic = false, limits = true;
 };
 
-/// One repetition.
+/// One measurement: prefill of one prompt of `tokens`, or `tokens` decoded by each of `batch` sequences after `depth`.
+struct EngineCase {
+  bool prefill = false;
+  int64_t tokens = 0, batch = 1, depth = 0;
+};
+
+/// What one repeat of a case measured, limits in the same moments. 0: not measured.
 struct EngineRun {
-  double prefill_tokens_per_s = 0;
-  double decode_tokens_per_s = 0;   ///< of the whole batch
-  double weight_bytes_per_step = 0; ///< mean over the decode steps
-  double read_bytes_per_s = 0;      ///< the read loop, in passes between the decode steps
-  double bandwidth_share = 0;       ///< weight bytes per second of decoding / read_bytes_per_s
+  double seconds = 0, tokens = 0;
+  double weight_bytes = 0, operations = 0;
+  double read_rate = 0;                      ///< bytes/s
+  std::map<std::string, double> matvec_rate; ///< bytes/s, by dtype
+  std::map<std::string, double> peak_rate;   ///< operations/s, by what is multiplied
+  std::map<int64_t, double> gemm_rate;       ///< operations/s, by rows
+  double gemm_best() const;
 };
 
-struct EngineBenchReport {
-  int threads = 0;
-  std::string isa;
+struct EngineBenchResult {
+  EngineCase what;
   std::vector<EngineRun> runs;
 };
 
-Result<EngineBenchReport> bench_engine(const EngineBenchOptions& options);
+struct EngineBenchReport {
+  std::string model, experts, isa;
+  int threads = 0;
+  int64_t step_tokens = 0, kv_tokens = 0, stream_bytes = 0;
+  double model_bytes = 0;
+  std::map<std::string, std::string> instructions;  ///< of peak_rate
+  std::vector<EngineBenchResult> results;
+};
+
+/// How far a run is: `done` of `total` units of work, and what is being done.
+using BenchProgress = std::function<void(uint64_t done, uint64_t total, const std::string& what)>;
+
+Result<EngineBenchReport> bench_engine(const EngineBenchOptions& options, const BenchProgress& progress);
+
+/// "prefill 512", "decode 64 x 32".
+std::string case_name(const EngineCase& c);
 
 }  // namespace moestro::cli

@@ -215,9 +215,10 @@ void Engine::forget_all() {
 }
 
 Engine::WeightTraffic Engine::weight_traffic() const {
-  WeightTraffic traffic{impl_->shape.head_weight_bytes + impl_->shape.embed_bytes_per_token, static_cast<double>(impl_->layout.bytes())};
+  WeightTraffic traffic{.head_bytes = impl_->shape.head_weight_bytes, .token_bytes = impl_->shape.embed_bytes_per_token,
+                        .expert_bytes = static_cast<double>(impl_->layout.bytes())};
   for (const lanes::LayerShape& l : impl_->shape.layers)
-    traffic.dense_bytes += l.attention_weight_bytes + l.router_weight_bytes + l.dense_weight_bytes + l.shared_weight_bytes;
+    traffic.layer_bytes += l.attention_weight_bytes + l.router_weight_bytes + l.dense_weight_bytes + l.shared_weight_bytes;
   return traffic;
 }
 

@@ -40,9 +40,12 @@ class Engine {
   const EngineLimits& limits() const;
   /// Bytes of the KV cache.
   int64_t kv_bytes() const;
-  /// Bytes of dense weights that a step with few tokens reads, and of one expert.
+  /// Bytes of weights that a step reads, as they are stored; norms and biases are not counted.
   struct WeightTraffic {
-    double dense_bytes = 0, expert_bytes = 0;
+    double layer_bytes = 0;   ///< of every step: attention, router, dense and shared parts of all layers
+    double head_bytes = 0;    ///< of a step that needs logits
+    double token_bytes = 0;   ///< of every token: its row of the embedding
+    double expert_bytes = 0;  ///< of every expert of a layer that a token was routed to
   };
   WeightTraffic weight_traffic() const;
 

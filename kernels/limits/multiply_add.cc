@@ -1,0 +1,113 @@
+#include "kernels/limits/multiply_add.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+// Sixteen accumulators hide the latency of any multiply-add of today on two units. They are sixteen variables, for compilers keep the
+// elements of an array in memory. Each begins with another value, or equal ones would be computed once.
+#define MOESTRO_EACH(F) F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8) F(9) F(10) F(11) F(12) F(13) F(14) F(15)
+
+namespace moestro::kernels::limits {
+namespace {
+
+constexpr double kAccumulators = 16;
+
+float f32_plain(int64_t rounds) {
+  const float a = 0.999f, b = 0.001f;
+#define BEGIN(i) float s##i = i;
+#define STEP(i) s##i = s##i * a + b;
+#define SUM(i) +s##i
+  MOESTRO_EACH(BEGIN)
+  for (int64_t r = 0; r < rounds; ++r) {
+    MOESTRO_EACH(STEP)
+  }
+  return 0 MOESTRO_EACH(SUM);
+#undef BEGIN
+#undef STEP
+#undef SUM
+}
+
+constexpr PeakLoop kScalar[] = {{"f32", "multiply and add", 2 * kAccumulators, f32_plain}};
+
+#if defined(__x86_64__)
+
+// Functions carry their instruction set themselves: nothing else of this file may use it.
+__attribute__((target("avx2,fma"))) float f32_avx2(int64_t rounds) {
+  const __m256 a = _mm256_set1_ps(0.999f), b = _mm256_set1_ps(0.001f);
+#define BEGIN(i) __m256 s##i = _mm256_set1_ps(i);
+#define STEP(i) s##i = _mm256_fmadd_ps(s##i, a, b);
+#define SUM(i) +_mm256_cvtss_f32(s##i)
+  // Sixteen registers in all: with a and b in two of them, twelve are left for sums.
+  BEGIN(0) BEGIN(1) BEGIN(2) BEGIN(3) BEGIN(4) BEGIN(5) BEGIN(6) BEGIN(7) BEGIN(8) BEGIN(9) BEGIN(10) BEGIN(11)
+  for (int64_t r = 0; r < rounds; ++r) {
+    STEP(0) STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7) STEP(8) STEP(9) STEP(10) STEP(11)
+  }
+  return 0 SUM(0) SUM(1) SUM(2) SUM(3) SUM(4) SUM(5) SUM(6) SUM(7) SUM(8) SUM(9) SUM(10) SUM(11);
+#undef BEGIN
+#undef STEP
+#undef SUM
+}
+
+__attribute__((target("avx512f"))) float f32_avx512(int64_t rounds) {
+  const __m512 a = _mm512_set1_ps(0.999f), b = _mm512_set1_ps(0.001f);
+#define BEGIN(i) __m512 s##i = _mm512_set1_ps(i);
+#define STEP(i) s##i = _mm512_fmadd_ps(s##i, a, b);
+#define SUM(i) +_mm512_cvtss_f32(s##i)
+  MOESTRO_EACH(BEGIN)
+  for (int64_t r = 0; r < rounds; ++r) {
+    MOESTRO_EACH(STEP)
+  }
+  return 0 MOESTRO_EACH(SUM);
+#undef BEGIN
+#undef STEP
+}
+
+__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) float bf16_pairs(int64_t rounds) {
+  const __m512bh a = (__m512bh)_mm512_set1_epi32(0x3d803d80), b = a;  // 2^-4 everywhere
+#define BEGIN(i) __m512 s##i = _mm512_set1_ps(i);
+#define STEP(i) s##i = _mm512_dpbf16_ps(s##i, a, b);
+  MOESTRO_EACH(BEGIN)
+  for (int64_t r = 0; r < rounds; ++r) {
+    MOESTRO_EACH(STEP)
+  }
+  return 0 MOESTRO_EACH(SUM);
+#undef BEGIN
+#undef STEP
+#undef SUM
+}
+
+__attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni"))) float int8_fours(int64_t rounds) {
+  const __m512i a = _mm512_set1_epi8(1), b = a;
+#define BEGIN(i) __m512i s##i = _mm512_set1_epi32(i);
+#define STEP(i) s##i = _mm512_dpbusd_epi32(s##i, a, b);
+#define SUM(i) +static_cast<float>(_mm512_cvtsi512_si32(s##i))
+  MOESTRO_EACH(BEGIN)
+  for (int64_t r = 0; r < rounds; ++r) {
+    MOESTRO_EACH(STEP)
+  }
+  return 0 MOESTRO_EACH(SUM);
+#undef BEGIN
+#undef STEP
+#undef SUM
+}
+
+constexpr PeakLoop kAvx2[] = {{"f32", "vfmadd, 256 bits", 2 * 8 * 12, f32_avx2}};
+constexpr PeakLoop kAvx512[] = {{"f32", "vfmadd", 2 * 16 * kAccumulators, f32_avx512},
+                                {"bf16", "vdpbf16ps", 2 * 32 * kAccumulators, bf16_pairs},
+                                {"int8", "vpdpbusd", 2 * 64 * kAccumulators, int8_fours}};
+#endif
+
+}  // namespace
+
+std::span<const PeakLoop> peak_loops(Isa isa) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx2) return kAvx2;
+  if (isa == Isa::kAvx512) return std::span(kAvx512).first(1);
+  if (isa > Isa::kAvx512) return kAvx512;
+#endif
+  (void)isa;
+  return kScalar;
+}
+
+}  // namespace moestro::kernels::limits

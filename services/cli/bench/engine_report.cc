@@ -1,0 +1,155 @@
+#include "services/cli/bench/engine_report.h"
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "common/config/units.h"
+
+namespace moestro::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Figure = std::function<double(const EngineRun&)>;
+
+struct Spread {
+  double min = 0, median = 0, max = 0;
+};
+
+Spread spread(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return {values.front(), (values[(n - 1) / 2] + values[n / 2]) / 2, values.back()};
+}
+Spread spread(const std::vector<EngineRun>& runs, const Figure& figure) {
+  std::vector<double> values;
+  for (const EngineRun& r : runs) values.push_back(figure(r));
+  return spread(values);
+}
+
+double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
+double tokens_rate(const EngineRun& r) { return ratio(r.tokens, r.seconds); }
+double bytes_rate(const EngineRun& r) { return ratio(r.weight_bytes, r.seconds); }
+double operations_rate(const EngineRun& r) { return ratio(r.operations, r.seconds); }
+
+template <class Map, class Key>
+double at(const Map& map, const Key& key) {
+  const auto found = map.find(key);
+  return found == map.end() ? 0 : found->second;
+}
+
+Json to_json(const Spread& s) { return {{"min", s.min}, {"median", s.median}, {"max", s.max}}; }
+
+Json shares_json(const EngineBenchReport& report, const EngineBenchResult& result) {
+  const auto share = [&](const Figure& figure) { return to_json(spread(result.runs, figure)); };
+  Json shares = {{"dram_read", share([](const EngineRun& r) { return ratio(bytes_rate(r), r.read_rate); })}};
+  for (const auto& [name, unused] : result.runs.front().matvec_rate)
+    shares["matvec_" + name] = share([&name = name](const EngineRun& r) { return ratio(bytes_rate(r), at(r.matvec_rate, name)); });
+  for (const auto& [name, unused] : report.instructions)
+    shares["peak_" + name] = share([&name = name](const EngineRun& r) { return ratio(operations_rate(r), at(r.peak_rate, name)); });
+  shares["gemm"] = share([](const EngineRun& r) { return ratio(operations_rate(r), r.gemm_best()); });
+  return shares;
+}
+
+Json result_json(const EngineBenchReport& report, const EngineBenchResult& result, bool limits) {
+  const EngineCase& c = result.what;
+  Json json = {{"what", c.prefill ? "prefill" : "decode"}, {"tokens", c.tokens}, {"batch", c.batch}, {"depth", c.depth}};
+  const auto field = [&](const Figure& figure) { return to_json(spread(result.runs, figure)); };
+  json["tokens_per_s"] = field(tokens_rate);
+  json["weight_bytes_per_token"] = field([](const EngineRun& r) { return ratio(r.weight_bytes, r.tokens); });
+  json["flop_per_token"] = field([](const EngineRun& r) { return ratio(r.operations, r.tokens); });
+  json["weight_bytes_per_s"] = field(bytes_rate);
+  json["flop_per_s"] = field(operations_rate);
+  if (limits) json["shares"] = shares_json(report, result);
+  return json;
+}
+
+/// A limit over all runs of all cases that measured it.
+Spread limit(const EngineBenchReport& report, const Figure& figure) {
+  std::vector<double> values;
+  for (const EngineBenchResult& result : report.results)
+    for (const EngineRun& r : result.runs)
+      if (const double v = figure(r); v > 0) values.push_back(v);
+  return spread(values);
+}
+
+struct Limit {
+  std::string name, unit, how;
+  Spread spread;
+};
+
+std::vector<Limit> all_limits(const EngineBenchReport& report) {
+  std::vector<Limit> all = {{"dram_read", "bytes/s", "a loop that only loads", limit(report, [](const EngineRun& r) { return r.read_rate; })}};
+  const EngineRun& first = report.results.front().runs.front();
+  for (const auto& [name, unused] : first.matvec_rate)
+    all.push_back({"matvec_" + name, "bytes/s", "matrix by vector, streamed", limit(report, [&](const EngineRun& r) { return at(r.matvec_rate, name); })});
+  for (const auto& [name, instruction] : report.instructions)
+    all.push_back({"peak_" + name, "FLOP/s", instruction + " in registers", limit(report, [&](const EngineRun& r) { return at(r.peak_rate, name); })});
+  std::map<int64_t, bool> rows;
+  for (const EngineBenchResult& result : report.results)
+    for (const auto& [n, unused] : result.runs.front().gemm_rate) rows[n] = true;
+  for (const auto& [n, unused] : rows)
+    all.push_back({"gemm_" + std::to_string(n), "FLOP/s", "an expert's products with " + std::to_string(n) + " rows",
+                   limit(report, [&](const EngineRun& r) { return at(r.gemm_rate, n); })});
+  return all;
+}
+
+std::string line(const char* format, ...) __attribute__((format(printf, 1, 2)));
+std::string line(const char* format, ...) {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  return text;
+}
+
+std::string percent(double share) { return share > 0 ? line("%6.1f %%", 100 * share) : line("%8s", "-"); }
+
+std::string case_text(const EngineBenchReport& report, const EngineBenchResult& result) {
+  const auto median = [&](const Figure& figure) { return spread(result.runs, figure).median; };
+  const Spread tokens = spread(result.runs, tokens_rate);
+  std::string text = line("%-16s %9.1f %9.1f %9.1f %9.2f %9.3f ", case_name(result.what).c_str(), tokens.min, tokens.median, tokens.max,
+                          1e-6 * median([](const EngineRun& r) { return ratio(r.weight_bytes, r.tokens); }),
+                          1e-9 * median([](const EngineRun& r) { return ratio(r.operations, r.tokens); }));
+  text += percent(median([](const EngineRun& r) { return ratio(bytes_rate(r), r.read_rate); }));
+  text += percent(median([](const EngineRun& r) { return ratio(bytes_rate(r), at(r.matvec_rate, "bf16")); }));
+  text += percent(median([&](const EngineRun& r) { return ratio(bytes_rate(r), at(r.matvec_rate, report.experts)); }));
+  text += percent(median([](const EngineRun& r) { return ratio(operations_rate(r), at(r.peak_rate, "f32")); }));
+  return text + percent(median([](const EngineRun& r) { return ratio(operations_rate(r), r.gemm_best()); })) + "\n";
+}
+
+}  // namespace
+
+Json engine_report_json(const EngineBenchOptions& o, const EngineBenchReport& report) {
+  Json json = {{"pack", o.pack}, {"model", report.model}, {"experts", report.experts}, {"threads", report.threads}, {"isa", report.isa},
+               {"deterministic", o.deterministic}, {"repeats", o.repeats}, {"step_tokens", report.step_tokens}, {"kv_tokens", report.kv_tokens}};
+  if (o.limits) {
+    json["streamed_bytes"] = report.stream_bytes;
+    for (const Limit& l : all_limits(report)) {
+      json["limits"][l.name] = to_json(l.spread);
+      json["limits"][l.name]["unit"] = l.unit;
+      json["limits"][l.name]["how"] = l.how;
+    }
+  }
+  for (const EngineBenchResult& result : report.results) json["results"].push_back(result_json(report, result, o.limits));
+  return json;
+}
+
+std::string engine_report_text(const EngineBenchOptions& o, const EngineBenchReport& report) {
+  std::string text = line("%s: experts %s, %s, %d threads%s, steps of %lld tokens, %lld repeats\n", report.model.c_str(), report.experts.c_str(),
+                          report.isa.c_str(), report.threads, o.deterministic ? ", deterministic" : "", static_cast<long long>(report.step_tokens),
+                          static_cast<long long>(o.repeats));
+  text += line("%-16s %9s %9s %9s %9s %9s %7s %7s %7s %7s %7s\n", "", "tokens/s", "", "", "MB", "GFLOP", "of DRAM", "of bf16", "of own", "of f32", "of best");
+  text += line("%-16s %9s %9s %9s %9s %9s %7s %7s %7s %7s %7s\n", "", "min", "median", "max", "a token", "a token", "reads", "matvec", "matvec", "peak", "GEMM");
+  for (const EngineBenchResult& result : report.results) text += case_text(report, result);
+  if (!o.limits) return text;
+  text += "limits, measured in turns with the above, streamed over " + config::readable_size(static_cast<uint64_t>(report.stream_bytes)) + "\n";
+  for (const Limit& l : all_limits(report))
+    text += line("%-16s %9.1f %9.1f %9.1f %-8s %s\n", l.name.c_str(), 1e-9 * l.spread.min, 1e-9 * l.spread.median, 1e-9 * l.spread.max, l.unit == "bytes/s" ? "GB/s" : "GFLOP/s", l.how.c_str());
+  return text;
+}
+
+}  // namespace moestro::cli

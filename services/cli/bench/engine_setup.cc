@@ -1,0 +1,123 @@
+#include "services/cli/bench/engine_setup.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+
+#include "common/config/units.h"
+
+namespace moestro::cli {
+namespace {
+
+std::string number(int64_t n) { return std::to_string(n); }
+
+int64_t blocks_of(const EngineCase& c) {
+  const int64_t length = c.prefill ? c.tokens : c.depth + c.tokens;
+  return c.batch * ceil_div(length, kernels::kKvBlockTokens);
+}
+
+Status check_context(const std::vector<EngineCase>& cases, int64_t context) {
+  for (const EngineCase& c : cases) {
+    const std::string limit = " is more than the model's context of " + number(context) + " tokens";
+    if (c.prefill && c.tokens > context) return invalid_argument("--prompt " + number(c.tokens) + limit);
+    if (!c.prefill && c.depth + c.tokens > context)
+      return invalid_argument("--depth " + number(c.depth) + " + --generate " + number(c.tokens) + " = " + number(c.depth + c.tokens) + limit);
+  }
+  return Status::ok();
+}
+
+Status check_cache(const EngineBenchOptions& o, const std::vector<EngineCase>& cases) {
+  for (const EngineCase& c : cases) {
+    if (blocks_of(c) * kernels::kKvBlockTokens <= o.kv_tokens) continue;
+    const std::string needs = " needs a KV cache of " + number(blocks_of(c) * kernels::kKvBlockTokens) + " tokens; --kv-tokens is " + number(o.kv_tokens);
+    if (c.prefill) return invalid_argument("--prompt " + number(c.tokens) + needs);
+    return invalid_argument("--batch " + number(c.batch) + " of --depth " + number(c.depth) + " + --generate " + number(c.tokens) + needs);
+  }
+  return Status::ok();
+}
+
+Result<kernels::Isa> chosen_isa(const std::string& name) {
+  if (name.empty()) return kernels::best_isa();
+  std::string names;
+  for (int i = 0; i <= static_cast<int>(kernels::best_isa()); ++i) {
+    const auto isa = static_cast<kernels::Isa>(i);
+    if (kernels::isa_name(isa) == name) return isa;
+    names += (i > 0 ? ", " : "") + std::string(kernels::isa_name(isa));
+  }
+  return invalid_argument("--isa " + name + ": this machine runs " + names);
+}
+
+Result<DType> chosen_experts(const std::string& name, const store::Manifest& manifest) {
+  const std::vector<DType>& held = manifest.expert_precisions;
+  if (name.empty()) return held.front();
+  MOESTRO_ASSIGN_OR_RETURN(const DType experts, parse_dtype(name));
+  if (std::find(held.begin(), held.end(), experts) != held.end()) return experts;
+  std::string names;
+  for (const DType d : held) names += (names.empty() ? "" : ", ") + std::string(dtype_name(d));
+  return invalid_argument("--experts " + name + ": this pack has " + names);
+}
+
+/// Of the whole cache, for whoever reads an error.
+Status check_memory(const model::ModelSpec& spec, int64_t kv_tokens, int64_t batch) {
+  int64_t per_token = 0;
+  for (const model::LayerSpec& layer : spec.layers) per_token += 2 * layer.kv.heads * layer.kv.head_dim * dtype_bytes(DType::kF32);
+  const uint64_t bytes = static_cast<uint64_t>(per_token) * static_cast<uint64_t>(kv_tokens), available = memory_available();
+  if (available == 0 || bytes <= available) return Status::ok();
+  return exhausted("--batch " + number(batch) + ": its KV cache of " + number(kv_tokens) + " tokens is " + config::readable_size(bytes) + ", and " +
+                   config::readable_size(available) + " of memory are free");
+}
+
+}  // namespace
+
+uint64_t memory_available() {
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string line; std::getline(meminfo, line);) {
+    unsigned long kib = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %lu", &kib) == 1) return uint64_t{kib} * 1024;
+  }
+  return 0;
+}
+
+Result<std::vector<EngineCase>> bench_cases(const EngineBenchOptions& o) {
+  std::vector<EngineCase> cases;
+  for (const int64_t tokens : o.prompts)
+    if (tokens > 0) cases.push_back({.prefill = true, .tokens = tokens});
+  for (const int64_t tokens : o.generates)
+    for (const int64_t batch : o.batches)
+      if (tokens > 0) cases.push_back({.tokens = tokens, .batch = batch, .depth = o.depth});
+  if (cases.empty()) return invalid_argument("--prompt 0 and --generate 0 leave nothing to measure");
+  return cases;
+}
+
+Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector<EngineCase>& cases, const Clock& clock) {
+  MOESTRO_ASSIGN_OR_RETURN(const kernels::Isa isa, chosen_isa(o.isa));
+  // What is wrong with the options shows before gigabytes are read.
+  MOESTRO_ASSIGN_OR_RETURN(const store::Manifest manifest, store::open_pack(o.pack));
+  MOESTRO_ASSIGN_OR_RETURN(const model::ModelDescription description,
+                           model::describe_model(manifest.config_json, manifest.generation_config_json));
+  MOESTRO_RETURN_IF_ERROR(check_context(cases, description.spec.max_position));
+  if (o.kv_tokens > 0) MOESTRO_RETURN_IF_ERROR(check_cache(o, cases));
+  BenchedEngine benched;
+  MOESTRO_ASSIGN_OR_RETURN(benched.experts, chosen_experts(o.experts, manifest));
+
+  engine::EngineOptions options;
+  options.model = manifest.model_name;
+  options.expert_precision = benched.experts;
+  options.step_sequences_max = options.context_max = 1;
+  int64_t blocks = 1;
+  for (const EngineCase& c : cases) {
+    blocks = std::max(blocks, blocks_of(c));
+    options.context_max = std::max(options.context_max, c.prefill ? c.tokens : c.depth + c.tokens);
+    options.step_sequences_max = std::max(options.step_sequences_max, c.batch);
+  }
+  options.kv_tokens = o.kv_tokens > 0 ? o.kv_tokens : blocks * kernels::kKvBlockTokens;
+  options.step_tokens_max = std::max(o.step_tokens, options.step_sequences_max);
+  MOESTRO_RETURN_IF_ERROR(check_memory(description.spec, options.kv_tokens, options.step_sequences_max));
+
+  MOESTRO_ASSIGN_OR_RETURN(benched.source, store::ResidentSource::open(o.pack));
+  benched.ops = kernels::make_cpu_ops({.threads = o.threads, .deterministic = o.deterministic, .isa = isa});
+  MOESTRO_ASSIGN_OR_RETURN(benched.engine, engine::Engine::create(options, *benched.source, *benched.ops, clock));
+  return benched;
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,29 @@
+#pragma once
+// The engine that a benchmark runs on, after its options were found to fit the pack and the machine.
+
+#include <memory>
+
+#include "common/clock.h"
+#include "services/cli/bench/engine_bench.h"
+#include "services/worker/engine/engine.h"
+#include "store/resident_source.h"
+
+namespace moestro::cli {
+
+/// Pack, operations and engine, in the order of their lives.
+struct BenchedEngine {
+  std::unique_ptr<store::ResidentSource> source;
+  std::unique_ptr<kernels::Ops> ops;
+  std::unique_ptr<engine::Engine> engine;
+  DType experts = DType::kF32;
+};
+
+/// The measurements that the options ask for, in the order of the table; kInvalidArgument if there is none.
+Result<std::vector<EngineCase>> bench_cases(const EngineBenchOptions& options);
+/// Refuses, naming the option and the figure, what the model's context, the KV cache or the machine's memory cannot hold.
+Result<BenchedEngine> open_engine(const EngineBenchOptions& options, const std::vector<EngineCase>& cases, const Clock& clock);
+
+/// Bytes that can be had without swapping; 0 where the system does not say.
+uint64_t memory_available();
+
+}  // namespace moestro::cli

@@ -1,0 +1,49 @@
+#include "services/cli/bench/step_cost.h"
+
+#include <algorithm>
+
+namespace moestro::cli {
+namespace {
+
+/// Weights that one token is multiplied with in a layer, whichever experts it is routed to.
+double parameters_per_token(const model::ModelSpec& spec, const model::LayerSpec& layer) {
+  const model::AttentionSpec& a = layer.attention;
+  int64_t n = spec.hidden * a.head_dim * (2 * a.heads + 2 * a.kv_heads);  // q and o, k and v
+  if (!layer.moe_index) return static_cast<double>(n + 3 * spec.hidden * layer.dense_ffn);
+  const model::MoeSpec& moe = layer.moe;
+  n += moe.experts * spec.hidden;
+  n += moe.top_k * moe.expert.matrices * moe.expert.hidden * moe.expert.ffn;
+  n += 3 * spec.hidden * moe.shared_ffn + (moe.shared_gate ? spec.hidden : 0);
+  return static_cast<double>(n);
+}
+
+/// Positions that a token at `position` attends to.
+int64_t attended(const model::AttentionSpec& a, int64_t position) {
+  return a.sliding_window > 0 ? std::min(position + 1, a.sliding_window) : position + 1;
+}
+
+}  // namespace
+
+Cost step_cost(const model::ModelSpec& spec, const engine::Engine::WeightTraffic& traffic, std::span<const int64_t> positions,
+               int64_t logit_rows, int64_t experts_used) {
+  const auto tokens = static_cast<double>(positions.size());
+  Cost cost;
+  cost.tokens = tokens;
+  cost.weight_bytes = traffic.layer_bytes + (logit_rows > 0 ? traffic.head_bytes : 0) + traffic.token_bytes * tokens +
+                      traffic.expert_bytes * static_cast<double>(experts_used);
+  cost.operations = 2.0 * static_cast<double>(logit_rows * spec.vocab * spec.hidden);
+  for (const model::LayerSpec& layer : spec.layers) {
+    cost.operations += 2.0 * tokens * parameters_per_token(spec, layer);
+    int64_t pairs = 0;
+    for (const int64_t p : positions) pairs += attended(layer.attention, p);
+    cost.operations += 4.0 * static_cast<double>(pairs * layer.attention.heads * layer.attention.head_dim);  // q k and weights v
+  }
+  return cost;
+}
+
+int64_t tokens_per_expert(const model::ModelSpec& spec, int64_t tokens) {
+  const model::MoeSpec& moe = spec.moe();
+  return std::max<int64_t>(1, (tokens * moe.top_k + moe.experts / 2) / moe.experts);
+}
+
+}  // namespace moestro::cli

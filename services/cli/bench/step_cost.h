@@ -1,0 +1,35 @@
+#pragma once
+// What a step costs by the model's own numbers: bytes of weights and operations. Exact, from its shape and the routes that occurred.
+
+#include <cstdint>
+#include <span>
+
+#include "common/model/model_spec.h"
+#include "services/worker/engine/engine.h"
+
+namespace moestro::cli {
+
+/// Sums over steps.
+struct Cost {
+  double weight_bytes = 0;  ///< every weight that a step needs, once a step
+  double operations = 0;    ///< two for each multiply-add of a product or of attention
+  double tokens = 0;
+  double seconds = 0;       ///< in the engine; of whoever runs the steps
+  Cost& operator+=(const Cost& other) {
+    weight_bytes += other.weight_bytes;
+    operations += other.operations;
+    tokens += other.tokens;
+    seconds += other.seconds;
+    return *this;
+  }
+};
+
+/// `positions`: of the step's tokens; `logit_rows`: tokens whose logits were computed; `experts_used`: pairs of layer and expert that
+/// at least one token was routed to.
+Cost step_cost(const model::ModelSpec& spec, const engine::Engine::WeightTraffic& traffic, std::span<const int64_t> positions,
+               int64_t logit_rows, int64_t experts_used);
+
+/// Tokens that one expert meets on average in a step of `tokens`, at least 1.
+int64_t tokens_per_expert(const model::ModelSpec& spec, int64_t tokens);
+
+}  // namespace moestro::cli

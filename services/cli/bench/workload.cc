@@ -1,0 +1,87 @@
+#include "services/cli/bench/workload.h"
+
+#include <algorithm>
+
+#include "services/worker/engine/philox.h"
+
+namespace moestro::cli {
+namespace {
+
+constexpr uint64_t kSeed = 7;
+
+}  // namespace
+
+Workload::Workload(engine::Engine& engine, const Clock& clock, int64_t sequences, int64_t length)
+    : engine_(engine), clock_(clock), sequences_(sequences), blocks_each_(ceil_div(length, kernels::kKvBlockTokens)) {
+  engine_.forget_all();
+}
+
+void Workload::begin_step() {
+  plan_.id = PlanId(next_plan_++);
+  plan_.model = engine_.limits().model;
+  plan_.sequences.clear();
+  plan_.tokens.clear();
+  positions_.clear();
+}
+
+void Workload::add(int64_t sequence, int64_t first, int64_t tokens, bool sample) {
+  const auto index = static_cast<uint32_t>(plan_.sequences.size());
+  engine::PlanSequence& s = plan_.sequences.emplace_back();
+  s.id = SequenceId(static_cast<uint64_t>(sequence));
+  s.sample = sample;
+  if (first == 0)
+    for (int64_t i = 0; i < blocks_each_; ++i) s.blocks.push_back(static_cast<uint32_t>(sequence * blocks_each_ + i));
+  for (int64_t p = first; p < first + tokens; ++p) {
+    const double u = engine::uniform_at(kSeed, static_cast<uint32_t>(sequence), static_cast<uint32_t>(p));
+    plan_.tokens.push_back({index, static_cast<int32_t>(p), static_cast<TokenId>(u * static_cast<double>(engine_.spec().vocab))});
+    positions_.push_back(p);
+  }
+}
+
+Result<Cost> Workload::run_step() {
+  const Nanos begin = clock_.now();
+  MOESTRO_ASSIGN_OR_RETURN(const engine::StepOutcome outcome, engine_.step(plan_));
+  const double seconds = std::chrono::duration<double>(clock_.now() - begin).count();
+  experts_.clear();
+  for (const engine::SequenceOutcome& s : outcome.sequences) {
+    MOESTRO_RETURN_IF_ERROR(s.status);
+    for (const auto& count : s.activations) experts_.emplace(count.layer.value, count.expert.value);
+  }
+  const auto logit_rows = std::count_if(plan_.sequences.begin(), plan_.sequences.end(), [](const auto& s) { return s.sample; });
+  Cost cost = step_cost(engine_.spec(), engine_.weight_traffic(), positions_, logit_rows, static_cast<int64_t>(experts_.size()));
+  cost.seconds = seconds;
+  return cost;
+}
+
+Result<Cost> Workload::prompts(int64_t tokens) {
+  const engine::EngineLimits& limits = engine_.limits();
+  Cost total;
+  begin_step();
+  const auto flush = [&]() -> Status {
+    if (plan_.tokens.empty()) return Status::ok();
+    MOESTRO_ASSIGN_OR_RETURN(const Cost cost, run_step());
+    total += cost;
+    begin_step();
+    return Status::ok();
+  };
+  for (int64_t s = 0; s < sequences_; ++s)
+    for (int64_t first = 0; first < tokens;) {
+      const int64_t room = limits.step_tokens_max - static_cast<int64_t>(plan_.tokens.size());
+      const int64_t n = std::min(room, tokens - first);
+      add(s, first, n, first + n == tokens);
+      first += n;
+      if (n == room || static_cast<int64_t>(plan_.sequences.size()) == limits.step_sequences_max) MOESTRO_RETURN_IF_ERROR(flush());
+    }
+  MOESTRO_RETURN_IF_ERROR(flush());
+  position_ = tokens;
+  return total;
+}
+
+Result<Cost> Workload::decode() {
+  begin_step();
+  for (int64_t s = 0; s < sequences_; ++s) add(s, position_, 1, true);
+  ++position_;
+  return run_step();
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,41 @@
+#pragma once
+// Random sequences on an engine: prompts, then one token each, step by step.
+
+#include <cstdint>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "common/clock.h"
+#include "services/cli/bench/step_cost.h"
+#include "services/worker/engine/engine.h"
+
+namespace moestro::cli {
+
+/// `sequences` of random tokens, each of at most `length`. Tokens are drawn, not sampled: a random model that is fed its own choices
+/// runs in circles, and every measurement should meet the same. What the engine samples is computed all the same.
+class Workload {
+ public:
+  Workload(engine::Engine& engine, const Clock& clock, int64_t sequences, int64_t length);
+
+  /// The first `tokens` of every sequence, in steps as full as the engine takes; logits of each one's last.
+  Result<Cost> prompts(int64_t tokens);
+  /// The next token of every sequence, with logits.
+  Result<Cost> decode();
+
+ private:
+  void begin_step();
+  void add(int64_t sequence, int64_t first, int64_t tokens, bool sample);
+  Result<Cost> run_step();
+
+  engine::Engine& engine_;
+  const Clock& clock_;
+  int64_t sequences_, blocks_each_;
+  int64_t position_ = 0;  ///< of the next token to decode
+  uint64_t next_plan_ = 1;
+  engine::StepPlan plan_;
+  std::vector<int64_t> positions_;
+  std::set<std::pair<uint32_t, uint32_t>> experts_;
+};
+
+}  // namespace moestro::cli

@@ -1,0 +1,138 @@
+// `moestro bench engine` on a small pack: what it prints, and what it refuses. And what a step costs, counted by hand.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "services/cli/bench/step_cost.h"
+#include "store/pack/packer.h"
+#include "tests/cli/run_moestro.h"
+#include "tests/cli/temp_dir.h"
+
+namespace moestro::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+/// A pack of a fixture (context 256, 8 experts or fewer, vocabulary 128), made once.
+const std::string& small_pack() {
+  static TempDir dir;
+  static const std::string pack = [] {
+    const std::string source = std::string(std::getenv("MOESTRO_SOURCE_DIR")) + "/tests/fixtures/models/mixtral_llama3";
+    const auto packed = store::pack_checkpoint(source, dir / "pack", {.experts = {DType::kBF16, DType::kInt8}, .dense = DType::kBF16}, {});
+    EXPECT_TRUE(packed.is_ok()) << packed.status().message();
+    return (dir / "pack").string();
+  }();
+  return pack;
+}
+
+Ran bench(std::vector<std::string> arguments) {
+  std::vector<std::string> all = {"bench", "engine", "--model", small_pack(), "--threads", "1"};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return run_moestro(all);
+}
+
+TEST(BenchEngine, JsonHasEveryMeasurementWithItsLimits) {
+  const Ran ran = bench({"--prompt", "8,24", "--generate", "3", "--batch", "1,2", "--repeats", "2", "--stream", "64M", "--experts", "int8", "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const json report = json::parse(ran.out);
+  EXPECT_EQ(report.at("experts"), "int8");
+  EXPECT_EQ(report.at("threads"), 1);
+  EXPECT_EQ(report.at("streamed_bytes"), 64 << 20);
+  for (const char* limit : {"dram_read", "matvec_bf16", "matvec_int8", "peak_f32", "gemm_512"})
+    EXPECT_GT(report.at("limits").at(limit).at("median"), 0) << limit;
+  const json& results = report.at("results");
+  ASSERT_EQ(results.size(), 4u);
+  const std::pair<const char*, std::pair<int, int>> expected[] = {{"prefill", {8, 1}}, {"prefill", {24, 1}}, {"decode", {3, 1}}, {"decode", {3, 2}}};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(results[i].at("what"), expected[i].first);
+    EXPECT_EQ(results[i].at("tokens"), expected[i].second.first);
+    EXPECT_EQ(results[i].at("batch"), expected[i].second.second);
+    const json& rate = results[i].at("tokens_per_s");
+    EXPECT_GT(rate.at("min"), 0);
+    EXPECT_LE(rate.at("min"), rate.at("median"));
+    EXPECT_LE(rate.at("median"), rate.at("max"));
+    for (const char* share : {"dram_read", "matvec_bf16", "matvec_int8", "peak_f32", "gemm"})
+      EXPECT_GT(results[i].at("shares").at(share).at("median"), 0) << share;
+  }
+  // What a prompt costs does not depend on chance; a longer one shares its weights among more tokens.
+  EXPECT_EQ(results[0].at("flop_per_token").at("min"), results[0].at("flop_per_token").at("max"));
+  EXPECT_GT(results[0].at("weight_bytes_per_token").at("median"), results[1].at("weight_bytes_per_token").at("median"));
+}
+
+TEST(BenchEngine, TheTableNamesWhatWasMeasured) {
+  const Ran ran = bench({"--prompt", "8", "--generate", "2", "--batch", "2", "--repeats", "1", "--stream", "64M"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  for (const char* part : {"prefill 8 ", "decode 2 x 2 ", "dram_read", "matvec_bf16", "64.0 MiB"}) EXPECT_THAT(ran.out, HasSubstr(part));
+  const Ran bare = bench({"--prompt", "0", "--generate", "2", "--repeats", "1", "--no-limits"});
+  ASSERT_EQ(bare.exit_code, 0) << bare.err;
+  EXPECT_THAT(bare.out, testing::Not(HasSubstr("dram_read")));
+  EXPECT_THAT(bare.out, testing::Not(HasSubstr("prefill")));
+}
+
+TEST(BenchEngine, WhatCannotBeMeasuredIsRefusedByOptionAndFigure) {
+  const std::tuple<std::vector<std::string>, int, const char*> cases[] = {
+      {{"--prompt", "257"}, 1, "--prompt 257 is more than the model's context of 256 tokens"},
+      {{"--prompt", "8", "--depth", "200", "--generate", "57"}, 1, "--depth 200 + --generate 57 = 257 is more than"},
+      {{"--prompt", "8", "--generate", "16", "--batch", "2,9", "--kv-tokens", "256"}, 1, "--batch 9 of --depth 32 + --generate 16 needs a KV cache of 432 tokens; --kv-tokens is 256"},
+      {{"--prompt", "80", "--kv-tokens", "64"}, 1, "--prompt 80 needs a KV cache of 80 tokens"},
+      {{"--prompt", "0", "--generate", "0"}, 1, "nothing to measure"},
+      {{"--prompt", "8", "--experts", "int4"}, 1, "--experts int4: this pack has bf16, int8"},
+      {{"--prompt", "8", "--experts", "int3"}, 1, "int3"},
+      {{"--prompt", "8", "--isa", "mmx"}, 1, "--isa mmx: this machine runs scalar"},
+      {{"--stream", "1M"}, 2, "--stream: 1M is not within 64MiB"},
+      {{"--stream", "much"}, 2, "--stream"},
+      {{"--batch", "0"}, 2, "--batch"},
+      {{"--prompt", "8,x"}, 2, "--prompt"},
+      {{"--repeats", "0"}, 2, "--repeats"},
+      {{"--model", "/nowhere"}, 2, "--model"},
+  };
+  for (const auto& [arguments, exit_code, words] : cases) {
+    const Ran ran = bench(arguments);
+    EXPECT_EQ(ran.exit_code, exit_code) << words << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr(words));
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+    EXPECT_EQ(ran.out, "") << words;
+  }
+  const Ran none = run_moestro({"bench", "engine", "--model", "/nowhere"});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.err, HasSubstr("/nowhere"));
+}
+
+TEST(StepCost, CountedByHand) {
+  model::ModelSpec spec;
+  spec.hidden = 4;
+  spec.vocab = 10;
+  model::LayerSpec sparse;
+  sparse.moe_index = MoeLayerId(0);
+  sparse.attention.heads = 2;
+  sparse.attention.kv_heads = 1;
+  sparse.attention.head_dim = 3;
+  sparse.moe = {.experts = 5, .top_k = 2, .expert = {.hidden = 4, .ffn = 7}, .shared_ffn = 6, .shared_gate = true};
+  model::LayerSpec dense;
+  dense.attention = sparse.attention;
+  dense.attention.sliding_window = 2;
+  dense.dense_ffn = 8;
+  spec.layers = {sparse, dense};
+  const engine::Engine::WeightTraffic traffic{.layer_bytes = 1000, .head_bytes = 100, .token_bytes = 10, .expert_bytes = 7};
+  const int64_t positions[] = {0, 3};
+
+  const cli::Cost cost = cli::step_cost(spec, traffic, positions, 1, 3);
+  EXPECT_EQ(cost.tokens, 2);
+  EXPECT_EQ(cost.weight_bytes, 1000 + 100 + 2 * 10 + 3 * 7);
+  const double attention = 4 * 6 + 4 * 3 + 4 * 3 + 6 * 4;  // q, k, v, o
+  const double moe = 5 * 4 + 2 * 3 * 4 * 7 + 3 * 4 * 6 + 4;
+  const double attended = (1 + 4) * 6 + (1 + 2) * 6;  // pairs of positions, by heads * head_dim; the window of the second layer is 2
+  EXPECT_EQ(cost.operations, 2 * (2 * (attention + moe + attention + 3 * 4 * 8)) + 4 * attended + 2 * 10 * 4);
+
+  EXPECT_EQ(cli::step_cost(spec, traffic, positions, 0, 0).weight_bytes, 1000 + 2 * 10);
+  EXPECT_EQ(cli::tokens_per_expert(spec, 512), 205);
+  EXPECT_EQ(cli::tokens_per_expert(spec, 1), 1);
+}
+
+}  // namespace
+}  // namespace moestro::test
