@@ -1,87 +1,148 @@
-"""Random models of the bench shapes as GGUF, for llama.cpp. Same shapes and formats as scripts/make_bench_model.py makes for Moestro; the numbers
-differ, which changes no speed."""
+#!/usr/bin/env python3
+"""Writes a Hugging Face model of Mixtral's or Qwen3-MoE's architecture as GGUF, for llama.cpp: the same weights as Moestro packs, so that both sides
+route tokens to the same experts and do the same work.
 
-import importlib.util
+    peer_models.py MODEL_DIR bf16|q8_0|q4_0 OUT.gguf
+
+Every matrix gets the precision but the router, which like the norms is f32, as llama.cpp's own converter has it. One tensor at a time is in memory."""
+
+import json
+import math
 import pathlib
+import shutil
+import sys
+import time
 
-HERE = pathlib.Path(__file__).resolve().parent
+import gguf
+import numpy as np
+
+KINDS = dict(bf16=gguf.GGMLQuantizationType.BF16, q8_0=gguf.GGMLQuantizationType.Q8_0, q4_0=gguf.GGMLQuantizationType.Q4_0)
 
 
-def shapes():
-    spec = importlib.util.spec_from_file_location("make_bench_model", HERE.parent / "make_bench_model.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.SHAPES
+class Checkpoint:
+    """bf16 tensors of safetensors files, as f32 when they are asked for."""
+
+    def __init__(self, home):
+        self.config = json.loads((home / "config.json").read_text())
+        self.places = {}
+        for path in sorted(home.glob("*.safetensors")):
+            with open(path, "rb") as f:
+                length = int.from_bytes(f.read(8), "little")
+                header = json.loads(f.read(length))
+            data = np.memmap(path, np.uint8, "r", 8 + length)
+            for name, entry in header.items():
+                if name != "__metadata__":
+                    self.places[name] = (data, entry)
+
+    def __contains__(self, name):
+        return name in self.places
+
+    def shape(self, name):
+        return self.places[name][1]["shape"]
+
+    def get(self, name):
+        data, entry = self.places[name]
+        begin, end = entry["data_offsets"]
+        if entry["dtype"] == "F32":
+            return data[begin:end].view(np.float32).reshape(entry["shape"])
+        if entry["dtype"] != "BF16":
+            raise SystemExit(f"error: {name} is {entry['dtype']}; bf16 and f32 are read here")
+        return (data[begin:end].view(np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(entry["shape"])
 
 
-def write(shape, dtype, path):
-    """dtype: bf16, q8_0 or q4_0, of every matrix but router and norms, which llama.cpp keeps in f32."""
-    import gguf
-    import numpy as np
+def pairs_side_by_side(heads):
+    """llama.cpp rotates components 2j and 2j + 1 in this architecture, where Hugging Face has j and j + half."""
+    def turn(w):
+        return w.reshape(heads, 2, w.shape[0] // heads // 2, w.shape[1]).swapaxes(1, 2).reshape(w.shape)
+    return turn
 
-    c = shapes()[shape]
+
+def tensors(source):
+    """(name in GGUF, quantised, shape, a function that reads it)"""
+    c = source.config
     mixtral = c["model_type"] == "mixtral"
-    arch = "llama" if mixtral else "qwen3moe"
-    d, h, layers = c["hidden_size"], c["head_dim"], c["num_hidden_layers"]
-    heads, kv = c["num_attention_heads"], c["num_key_value_heads"]
-    experts = c["num_local_experts"] if mixtral else c["num_experts"]
-    ffn = c["intermediate_size"] if mixtral else c["moe_intermediate_size"]
-    kind = dict(bf16=gguf.GGMLQuantizationType.BF16, q8_0=gguf.GGMLQuantizationType.Q8_0, q4_0=gguf.GGMLQuantizationType.Q4_0)[dtype]
-    rng = np.random.default_rng(1)
-    made = {}
+    experts = c["num_local_experts" if mixtral else "num_experts"]
 
-    def matrix(*dims):
-        """One block of noise for each shape: its values are read from different memory in every tensor."""
-        if dims not in made:
-            rows = rng.standard_normal((min(dims[-2], 512), dims[-1]), np.float32) * np.float32(0.02)
-            quantised = gguf.quants.quantize(rows, kind)
-            reps = -(-dims[-2] // rows.shape[0])
-            one = np.tile(quantised, (reps, 1))[: dims[-2]]
-            made[dims] = np.broadcast_to(one, (*dims[:-2], *one.shape)).copy() if len(dims) == 3 else one
-        return made[dims]
+    def plain(to, name, quantised=True, turn=lambda w: w):
+        return to, quantised, tuple(source.shape(name)), lambda: turn(source.get(name))
 
-    w = gguf.GGUFWriter(path, arch, use_temp_file=True)
-    w.add_block_count(layers)
+    def stacked(to, names):
+        return to, True, (len(names), *source.shape(names[0])), lambda: np.stack([source.get(n) for n in names])
+
+    yield plain("token_embd.weight", "model.embed_tokens.weight")
+    for n in range(c["num_hidden_layers"]):
+        hf, p = f"model.layers.{n}.", f"blk.{n}."
+        attention = hf + "self_attn."
+        yield plain(p + "attn_norm.weight", hf + "input_layernorm.weight", False)
+        for x, heads in (("q", c["num_attention_heads"]), ("k", c["num_key_value_heads"])):
+            yield plain(p + f"attn_{x}.weight", attention + f"{x}_proj.weight", True, pairs_side_by_side(heads) if mixtral else lambda w: w)
+        yield plain(p + "attn_v.weight", attention + "v_proj.weight")
+        yield plain(p + "attn_output.weight", attention + "o_proj.weight")
+        if attention + "q_norm.weight" in source:
+            yield plain(p + "attn_q_norm.weight", attention + "q_norm.weight", False)
+            yield plain(p + "attn_k_norm.weight", attention + "k_norm.weight", False)
+        yield plain(p + "ffn_norm.weight", hf + "post_attention_layernorm.weight", False)
+        moe = hf + ("block_sparse_moe." if mixtral else "mlp.")
+        yield plain(p + "ffn_gate_inp.weight", moe + "gate.weight", False)
+        for x, w in (("gate", "w1" if mixtral else "gate_proj"), ("up", "w3" if mixtral else "up_proj"), ("down", "w2" if mixtral else "down_proj")):
+            yield stacked(p + f"ffn_{x}_exps.weight", [f"{moe}experts.{e}.{w}.weight" for e in range(experts)])
+    yield plain("output_norm.weight", "model.norm.weight", False)
+    if "lm_head.weight" in source:
+        yield plain("output.weight", "lm_head.weight")
+
+
+def put_config(w, c):
+    mixtral = c["model_type"] == "mixtral"
+    w.add_block_count(c["num_hidden_layers"])
     w.add_context_length(c["max_position_embeddings"])
-    w.add_embedding_length(d)
+    w.add_embedding_length(c["hidden_size"])
     w.add_feed_forward_length(c["intermediate_size"])
-    w.add_head_count(heads)
-    w.add_head_count_kv(kv)
-    w.add_key_length(h)
-    w.add_value_length(h)
-    w.add_rope_dimension_count(h)
+    w.add_head_count(c["num_attention_heads"])
+    w.add_head_count_kv(c["num_key_value_heads"])
+    w.add_key_length(c["head_dim"])
+    w.add_value_length(c["head_dim"])
+    w.add_rope_dimension_count(c["head_dim"])
     w.add_rope_freq_base(c["rope_theta"])
     w.add_layer_norm_rms_eps(c["rms_norm_eps"])
-    w.add_expert_count(experts)
+    w.add_expert_count(c["num_local_experts" if mixtral else "num_experts"])
     w.add_expert_used_count(c["num_experts_per_tok"])
     if not mixtral:
-        w.add_expert_feed_forward_length(ffn)
+        w.add_expert_feed_forward_length(c["moe_intermediate_size"])
     w.add_vocab_size(c["vocab_size"])
     w.add_tokenizer_model("no_vocab")
 
-    def put(name, value):
-        quantised = value.dtype != np.float32
-        w.add_tensor(name, value, raw_dtype=kind if quantised else None)
 
-    ones = lambda n: np.ones(n, np.float32)
-    put("token_embd.weight", matrix(c["vocab_size"], d))
-    for i in range(layers):
-        p = f"blk.{i}."
-        put(p + "attn_norm.weight", ones(d))
-        for name, rows in (("attn_q", heads * h), ("attn_k", kv * h), ("attn_v", kv * h)):
-            put(p + name + ".weight", matrix(rows, d))
-        put(p + "attn_output.weight", matrix(d, heads * h))
-        if not mixtral:
-            put(p + "attn_q_norm.weight", ones(h))
-            put(p + "attn_k_norm.weight", ones(h))
-        put(p + "ffn_norm.weight", ones(d))
-        put(p + "ffn_gate_inp.weight", rng.standard_normal((experts, d), np.float32) * np.float32(0.02))
-        put(p + "ffn_gate_exps.weight", matrix(experts, ffn, d))
-        put(p + "ffn_up_exps.weight", matrix(experts, ffn, d))
-        put(p + "ffn_down_exps.weight", matrix(experts, d, ffn))
-    put("output_norm.weight", ones(d))
-    put("output.weight", matrix(c["vocab_size"], d))
+def write(home, dtype, path):
+    source, kind = Checkpoint(pathlib.Path(home)), KINDS[dtype]
+    types = {"mixtral": "llama", "qwen3_moe": "qwen3moe"}
+    if source.config["model_type"] not in types:
+        raise SystemExit(f"error: {home}: {source.config['model_type']}; {' and '.join(types)} are written here")
+    w = gguf.GGUFWriter(path, types[source.config["model_type"]])
+    put_config(w, source.config)
+    entries = list(tensors(source))
+    per, size = gguf.GGML_QUANT_SIZES[kind]
+    total = 0
+    for name, quantised, shape, _ in entries:
+        n = math.prod(shape) // per * size if quantised else math.prod(shape) * 4
+        w.add_tensor_info(name, shape, np.dtype(np.float32), n, raw_dtype=kind if quantised else None)
+        total += n
+    free = shutil.disk_usage(pathlib.Path(path).parent).free
+    if free < total + (64 << 20):
+        raise SystemExit(f"error: {path}: {total / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free; make room, or name another folder with --dir")
     w.write_header_to_file()
     w.write_kv_data_to_file()
-    w.write_tensors_to_file()
+    w.write_ti_data_to_file()
+    told = time.monotonic()
+    for i, (_, quantised, _, read) in enumerate(entries):
+        value = read()
+        w.write_tensor_data(gguf.quants.quantize(value, kind) if quantised else value)
+        if time.monotonic() - told > 5:
+            told = time.monotonic()
+            print(f"{path}: {i + 1} of {len(entries)} tensors", file=sys.stderr, flush=True)
     w.close()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4 or sys.argv[2] not in KINDS:
+        raise SystemExit(__doc__)
+    write(*sys.argv[1:])

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "services/cli/bench/step_cost.h"
 #include "store/pack/packer.h"
@@ -72,6 +73,24 @@ TEST(BenchEngine, TheTableNamesWhatWasMeasured) {
   ASSERT_EQ(bare.exit_code, 0) << bare.err;
   EXPECT_THAT(bare.out, testing::Not(HasSubstr("dram_read")));
   EXPECT_THAT(bare.out, testing::Not(HasSubstr("prefill")));
+}
+
+TEST(BenchEngine, TakesTurnsByLines) {
+  const Ran ran = run_moestro({"bench", "engine", "--model", small_pack(), "--threads", "1", "--prompt", "8", "--generate", "2", "--no-limits", "--turns", "--json"},
+                              "1\n0\n2\n-1\n\n1x\n1\n");
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  std::istringstream lines(ran.out);
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(line, "ready");
+  for (const bool number : {true, true, false, false, false, false, true}) {
+    std::getline(lines, line);
+    if (number) EXPECT_GT(std::stod(line), 0) << line;
+    else EXPECT_EQ(line, "error: a number from 0 to 1 is wanted");
+  }
+  const json report = json::parse(std::string(std::istreambuf_iterator<char>(lines), {}));
+  EXPECT_EQ(report.at("results").at(0).at("runs"), 1);  // prefill, asked for once
+  EXPECT_EQ(report.at("results").at(1).at("runs"), 2);
 }
 
 TEST(BenchEngine, WhatCannotBeMeasuredIsRefusedByOptionAndFigure) {

@@ -1,8 +1,10 @@
 #include "services/cli/bench/bench_command.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -20,6 +22,22 @@ std::string read_size(const std::string& text, int64_t& bytes) {
   if (*size < (uint64_t{64} << 20) || *size > (uint64_t{1} << 40)) return text + " is not within 64MiB and 1TiB";
   bytes = static_cast<int64_t>(*size);
   return "";
+}
+
+/// A number of a measurement, counted from 0 in the table's order, on every line of stdin; its tokens per second on a line of stdout.
+BenchTurns turns_by_lines() {
+  const auto next = [ready = false](size_t cases) mutable -> std::optional<size_t> {
+    if (!ready) std::puts("ready");
+    ready = true;
+    for (std::string text; std::fflush(stdout), std::getline(std::cin, text);) {
+      size_t index = 0;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
+      if (error == std::errc() && end == text.data() + text.size() && index < cases) return index;
+      std::printf("error: a number from 0 to %zu is wanted\n", cases - 1);
+    }
+    return std::nullopt;
+  };
+  return {next, [](const EngineRun& run) { std::printf("%.6f\n", run.tokens / run.seconds); }};
 }
 
 void add_engine_options(CLI::App& engine, EngineBenchOptions& o) {
@@ -53,13 +71,16 @@ void add_bench_command(CLI::App& app, CommandResult& result) {
   auto json = std::make_shared<bool>(false);
   add_engine_options(*engine, *o);
   engine->add_flag("--json", *json, "machine-readable results");
-  engine->callback([o, json, &result] {
+  auto turns = std::make_shared<bool>(false);
+  engine->add_flag("--turns", *turns, "takes turns with another program: runs measurement N (from 0) for every line `N` on stdin, answers with its tokens/s, and reports at the end of input");
+  engine->callback([o, json, turns, &result] {
+    const BenchTurns by_lines = turns_by_lines();
     std::unique_ptr<Progress> progress;
     const auto begin = std::chrono::steady_clock::now();
     const auto report = bench_engine(*o, [&](uint64_t done, uint64_t total, const std::string& what) {
       if (!progress) progress = std::make_unique<Progress>("bench engine", total);
       progress->update(done, what, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-    });
+    }, *turns ? &by_lines : nullptr);
     progress.reset();
     if (!report.is_ok()) return fail(result, report.status());
     const std::string text = *json ? engine_report_json(*o, *report).dump(2) + "\n" : engine_report_text(*o, *report);

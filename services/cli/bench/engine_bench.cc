@@ -69,17 +69,18 @@ class Bench {
     LimitsBeside none(nullptr, benched_);
     return measure(shorter, none).status();
   }
-  Result<EngineRun> run(const EngineCase& c) {
+  Status run_into(EngineBenchResult& result) {
+    const EngineCase& c = result.what;
     LimitsBeside beside(limits_, benched_);
     beside.compute(c, options_.step_tokens);
     MOESTRO_ASSIGN_OR_RETURN(const Cost cost, measure(c, beside));
-    EngineRun run;
+    EngineRun& run = result.runs.emplace_back();
     run.seconds = cost.seconds;
     run.tokens = cost.tokens;
     run.weight_bytes = cost.weight_bytes;
     run.operations = cost.operations;
     beside.report(run);
-    return run;
+    return Status::ok();
   }
 
  private:
@@ -139,10 +140,10 @@ std::string case_name(const EngineCase& c) {
   return c.batch > 1 ? name + " x " + std::to_string(c.batch) : name;
 }
 
-Result<EngineBenchReport> bench_engine(const EngineBenchOptions& o, const BenchProgress& progress) {
+Result<EngineBenchReport> bench_engine(const EngineBenchOptions& o, const BenchProgress& progress, const BenchTurns* turns) {
   const SteadyClock clock;
   MOESTRO_ASSIGN_OR_RETURN(const std::vector<EngineCase> cases, bench_cases(o));
-  Steps steps(progress, 2 + cases.size() * static_cast<uint64_t>(o.repeats + 1));
+  Steps steps(progress, 2 + cases.size() * static_cast<uint64_t>(turns == nullptr ? o.repeats + 1 : 1));
   steps.begin("reading " + o.pack);
   MOESTRO_ASSIGN_OR_RETURN(BenchedEngine benched, open_engine(o, cases, clock));
   steps.end();
@@ -167,15 +168,22 @@ Result<EngineBenchReport> bench_engine(const EngineBenchOptions& o, const BenchP
   for (const EngineCase& c : cases) report.results.push_back({c, {}});
 
   Bench bench(o, benched, limits.get(), clock);
-  for (int64_t r = -1; r < o.repeats; ++r)
+  for (const EngineBenchResult& result : report.results) {
+    steps.begin(case_name(result.what) + ", warming up");
+    MOESTRO_RETURN_IF_ERROR(bench.warm_up(result.what));
+    steps.end();
+  }
+  if (turns != nullptr) {
+    while (const std::optional<size_t> index = turns->next(cases.size())) {
+      MOESTRO_RETURN_IF_ERROR(bench.run_into(report.results[*index]));
+      turns->done(report.results[*index].runs.back());
+    }
+    return report;
+  }
+  for (int64_t r = 1; r <= o.repeats; ++r)
     for (EngineBenchResult& result : report.results) {
-      steps.begin(case_name(result.what) + (r < 0 ? ", warming up" : ", repeat " + std::to_string(r + 1)));
-      if (r < 0) {
-        MOESTRO_RETURN_IF_ERROR(bench.warm_up(result.what));
-      } else {
-        MOESTRO_ASSIGN_OR_RETURN(EngineRun run, bench.run(result.what));
-        result.runs.push_back(std::move(run));
-      }
+      steps.begin(case_name(result.what) + ", repeat " + std::to_string(r));
+      MOESTRO_RETURN_IF_ERROR(bench.run_into(result));
       steps.end();
     }
   return report;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,7 +56,14 @@ struct EngineBenchReport {
 /// How far a run is: `done` of `total` units of work, and what is being done.
 using BenchProgress = std::function<void(uint64_t done, uint64_t total, const std::string& what)>;
 
-Result<EngineBenchReport> bench_engine(const EngineBenchOptions& options, const BenchProgress& progress);
+/// Takes turns with another program instead of repeating by itself: `next` waits for the index of the case to run, none at the end.
+struct BenchTurns {
+  std::function<std::optional<size_t>(size_t cases)> next;
+  std::function<void(const EngineRun&)> done;
+};
+
+/// `turns` may be null: then every case runs options.repeats times.
+Result<EngineBenchReport> bench_engine(const EngineBenchOptions& options, const BenchProgress& progress, const BenchTurns* turns = nullptr);
 
 /// "prefill 512", "decode 64 x 32".
 std::string case_name(const EngineCase& c);

@@ -55,7 +55,7 @@ Json shares_json(const EngineBenchReport& report, const EngineBenchResult& resul
 
 Json result_json(const EngineBenchReport& report, const EngineBenchResult& result, bool limits) {
   const EngineCase& c = result.what;
-  Json json = {{"what", c.prefill ? "prefill" : "decode"}, {"tokens", c.tokens}, {"batch", c.batch}, {"depth", c.depth}};
+  Json json = {{"what", c.prefill ? "prefill" : "decode"}, {"tokens", c.tokens}, {"batch", c.batch}, {"depth", c.depth}, {"runs", result.runs.size()}};
   const auto field = [&](const Figure& figure) { return to_json(spread(result.runs, figure)); };
   json["tokens_per_s"] = field(tokens_rate);
   json["weight_bytes_per_token"] = field([](const EngineRun& r) { return ratio(r.weight_bytes, r.tokens); });
@@ -81,18 +81,24 @@ struct Limit {
 };
 
 std::vector<Limit> all_limits(const EngineBenchReport& report) {
+  // One that was never measured, where no case has run, is left out.
   std::vector<Limit> all = {{"dram_read", "bytes/s", "a loop that only loads", limit(report, [](const EngineRun& r) { return r.read_rate; })}};
-  const EngineRun& first = report.results.front().runs.front();
-  for (const auto& [name, unused] : first.matvec_rate)
+  // Every run measures the bandwidths.
+  std::map<std::string, double> matvecs;
+  for (const EngineBenchResult& result : report.results)
+    for (const EngineRun& run : result.runs) matvecs.insert(run.matvec_rate.begin(), run.matvec_rate.end());
+  for (const auto& [name, unused] : matvecs)
     all.push_back({"matvec_" + name, "bytes/s", "matrix by vector, streamed", limit(report, [&](const EngineRun& r) { return at(r.matvec_rate, name); })});
   for (const auto& [name, instruction] : report.instructions)
     all.push_back({"peak_" + name, "FLOP/s", instruction + " in registers", limit(report, [&](const EngineRun& r) { return at(r.peak_rate, name); })});
   std::map<int64_t, bool> rows;
   for (const EngineBenchResult& result : report.results)
-    for (const auto& [n, unused] : result.runs.front().gemm_rate) rows[n] = true;
+    for (const EngineRun& run : result.runs)
+      for (const auto& [n, unused] : run.gemm_rate) rows[n] = true;
   for (const auto& [n, unused] : rows)
     all.push_back({"gemm_" + std::to_string(n), "FLOP/s", "an expert's products with " + std::to_string(n) + " rows",
                    limit(report, [&](const EngineRun& r) { return at(r.gemm_rate, n); })});
+  std::erase_if(all, [](const Limit& l) { return l.spread.max == 0; });
   return all;
 }
 
@@ -109,6 +115,7 @@ std::string line(const char* format, ...) {
 std::string percent(double share) { return share > 0 ? line("%6.1f %%", 100 * share) : line("%8s", "-"); }
 
 std::string case_text(const EngineBenchReport& report, const EngineBenchResult& result) {
+  if (result.runs.empty()) return "";
   const auto median = [&](const Figure& figure) { return spread(result.runs, figure).median; };
   const Spread tokens = spread(result.runs, tokens_rate);
   std::string text = line("%-16s %9.1f %9.1f %9.1f %9.2f %9.3f ", case_name(result.what).c_str(), tokens.min, tokens.median, tokens.max,
@@ -125,23 +132,26 @@ std::string case_text(const EngineBenchReport& report, const EngineBenchResult& 
 
 Json engine_report_json(const EngineBenchOptions& o, const EngineBenchReport& report) {
   Json json = {{"pack", o.pack}, {"model", report.model}, {"experts", report.experts}, {"threads", report.threads}, {"isa", report.isa},
-               {"deterministic", o.deterministic}, {"repeats", o.repeats}, {"step_tokens", report.step_tokens}, {"kv_tokens", report.kv_tokens}};
+               {"deterministic", o.deterministic}, {"step_tokens", report.step_tokens}, {"kv_tokens", report.kv_tokens}};
   if (o.limits) {
     json["streamed_bytes"] = report.stream_bytes;
+    json["limits"] = Json::object();
     for (const Limit& l : all_limits(report)) {
       json["limits"][l.name] = to_json(l.spread);
       json["limits"][l.name]["unit"] = l.unit;
       json["limits"][l.name]["how"] = l.how;
     }
   }
-  for (const EngineBenchResult& result : report.results) json["results"].push_back(result_json(report, result, o.limits));
+  json["results"] = Json::array();
+  for (const EngineBenchResult& result : report.results)
+    if (!result.runs.empty()) json["results"].push_back(result_json(report, result, o.limits));
   return json;
 }
 
 std::string engine_report_text(const EngineBenchOptions& o, const EngineBenchReport& report) {
-  std::string text = line("%s: experts %s, %s, %d threads%s, steps of %lld tokens, %lld repeats\n", report.model.c_str(), report.experts.c_str(),
+  std::string text = line("%s: experts %s, %s, %d threads%s, steps of %lld tokens, %zu repeats\n", report.model.c_str(), report.experts.c_str(),
                           report.isa.c_str(), report.threads, o.deterministic ? ", deterministic" : "", static_cast<long long>(report.step_tokens),
-                          static_cast<long long>(o.repeats));
+                          report.results.front().runs.size());
   text += line("%-16s %9s %9s %9s %9s %9s %7s %7s %7s %7s %7s\n", "", "tokens/s", "", "", "MB", "GFLOP", "of DRAM", "of bf16", "of own", "of f32", "of best");
   text += line("%-16s %9s %9s %9s %9s %9s %7s %7s %7s %7s %7s\n", "", "min", "median", "max", "a token", "a token", "reads", "matvec", "matvec", "peak", "GEMM");
   for (const EngineBenchResult& result : report.results) text += case_text(report, result);
