@@ -34,6 +34,7 @@ ControlOptions control_options(const OrchestratorOptions& options, const ServedM
   control.model = options.model_name;
   control.step_tokens = options.step_tokens;
   control.eos_ids = model.eos_ids;
+  control.prefix_cache = options.prefix_cache;
   control.queue_max = options.queue_max;
   control.worker_wait = std::chrono::seconds(options.worker_wait_s);
   return control;

@@ -15,6 +15,7 @@ struct OrchestratorOptions {
   std::filesystem::path run_dir;      ///< orchestrator.sock and http.port are made in it
   std::string http = "127.0.0.1:8080";
   int64_t step_tokens = 512;
+  bool prefix_cache = true;           ///< equal prefixes share KV blocks
   size_t queue_max = 4096;
   int64_t worker_wait_s = 60;         ///< requests that wait while no worker is there fail after so long
   int64_t drain_s = 30;               ///< running requests get so long when it is told to stop

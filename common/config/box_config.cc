@@ -108,6 +108,10 @@ void add_orchestrator(Schema& schema, BoxConfig::Orchestrator& c) {
        .max = 1 << 20,
        .help =
            "most tokens of one step; smaller answers running requests sooner, larger reads prompts faster"});
+  schema.add({.key = "orchestrator.prefix_cache",
+              .flag = "--no-prefix-cache",
+              .field = &c.prefix_cache,
+              .help = "requests that begin alike share the keys and values of what they have in common"});
   schema.add({.key = "orchestrator.queue_max",
               .flag = "--queue-max",
               .field = &c.queue_max,

@@ -36,6 +36,7 @@ struct BoxConfig {
   struct Orchestrator {
     std::string http = "127.0.0.1:8080";
     std::optional<int64_t> step_tokens;
+    bool prefix_cache = true;
     std::optional<int64_t> queue_max;
     std::string state = "default";
     std::chrono::milliseconds worker_wait = std::chrono::seconds(60);

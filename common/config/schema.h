@@ -34,6 +34,7 @@ struct Row {
   std::string help{};                  ///< one sentence for the reference page and --help
   std::string default_text{};          ///< how the field stood when the row was added
 
+  /// A switch, which takes no value: it turns the key on, or off if its name begins with --no-.
   bool is_flag() const { return std::holds_alternative<bool*>(field); }
   std::string type_text() const;  ///< "size, at least 16MiB, or auto"
 };

@@ -65,8 +65,11 @@ json logprobs_json(const Tokenizer& tokenizer, const std::vector<ScoredToken>& t
   return chat ? chat_logprobs(tokenizer, tokens) : legacy_logprobs(tokenizer, tokens, top);
 }
 
-json usage_json(int64_t prompt_tokens, int64_t completion_tokens) {
-  return {{"prompt_tokens", prompt_tokens}, {"completion_tokens", completion_tokens}, {"total_tokens", prompt_tokens + completion_tokens}};
+json usage_json(int64_t prompt_tokens, int64_t cached_tokens, int64_t completion_tokens) {
+  return {{"prompt_tokens", prompt_tokens},
+          {"completion_tokens", completion_tokens},
+          {"total_tokens", prompt_tokens + completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}}};
 }
 
 std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }

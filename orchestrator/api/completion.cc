@@ -21,6 +21,7 @@ struct Completion::Line {
 
   size_t index;
   const TokenizedPrompt& prompt;
+  int64_t cached_tokens = 0;  ///< of the prompt
   uint32_t choice_number;
   SequenceId id;
   TextCursor cursor;  ///< over the prompt's text
@@ -55,6 +56,7 @@ SequenceRequest Completion::sequence_request(const Line& line) const {
                         static_cast<float>(request_.min_p), seed_, line.choice_number, request_.logprobs};
   s.score_top = line.scores_prompt ? request_.logprobs : -1;
   s.ignore_eos = request_.ignore_eos;
+  s.prefix_domain = request_.cache_salt;
   return s;
 }
 
@@ -113,6 +115,7 @@ void Completion::on_event(size_t index, SequenceEvent event) {
 }
 
 void Completion::on_progress(Line& line, Progress& progress) {
+  line.cached_tokens = progress.prompt_tokens_cached;
   for (TokenScore& score : progress.prompt_scores) line.take_prompt_token(std::move(score), true);
   if (progress.sampled.empty()) return;
   measure(line, progress.sampled.size());
@@ -171,7 +174,7 @@ void Completion::stream_line(Line& line) {
 void Completion::finish() {
   over_ = true;
   context_.metrics.request_ended("ok", true);
-  json usage = usage_json(prompt_tokens(), completion_tokens());
+  json usage = usage_json(prompt_tokens(), cached_tokens(), completion_tokens());
   if (request_.stream) {
     if (request_.include_usage) {
       json chunk = answer_frame(frame_, true);
@@ -222,6 +225,18 @@ void Completion::cancel_all() {
 int64_t Completion::prompt_tokens() const {
   int64_t n = 0;
   for (const TokenizedPrompt& p : prompts_) n += static_cast<int64_t>(p.ids.size());
+  return n;
+}
+
+/// A prompt counts once, so of its choices the one that found the least in the KV cache tells: what it had to compute, the request had to.
+int64_t Completion::cached_tokens() const {
+  int64_t n = 0;
+  const auto choices = static_cast<size_t>(request_.n);
+  for (size_t first = 0; first < lines_.size(); first += choices) {
+    int64_t least = lines_[first]->cached_tokens;
+    for (size_t i = first; i < first + choices; ++i) least = std::min(least, lines_[i]->cached_tokens);
+    n += least;
+  }
   return n;
 }
 

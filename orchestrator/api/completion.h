@@ -56,6 +56,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   void fail(const Status& error);
   void cancel_all();
   int64_t prompt_tokens() const;
+  int64_t cached_tokens() const;
   int64_t completion_tokens() const;
 
   const CompletionContext& context_;

@@ -25,6 +25,7 @@ void read_common(FieldReader& f, CompletionRequest& r) {
   r.n = f.integer("n", 1, kChoicesMax).value_or(1);
   if (const auto seed = f.integer("seed", INT64_MIN, INT64_MAX)) r.seed = static_cast<uint64_t>(*seed);
   r.stream = f.boolean("stream").value_or(false);
+  r.cache_salt = f.string("cache_salt").value_or("");
   r.ignore_eos = f.boolean("ignore_eos").value_or(false);
   r.return_token_ids = f.boolean("return_token_ids").value_or(false);
   if (const json* options = f.field("stream_options")) {

@@ -25,6 +25,7 @@ struct CompletionRequest {
   int64_t top_k = 0, n = 1;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
+  std::string cache_salt;  ///< requests of different salts share no KV blocks
   bool echo = false, stream = false, include_usage = false, ignore_eos = false, return_token_ids = false;
   int logprobs = -1;  ///< -1: none; else how many alternatives
 };

@@ -97,6 +97,9 @@ std::string RequestMetrics::text(const ControlSnapshot& c) const {
   add("moestro_sequences_running", "Sequences that a worker holds.", kGauge, of(c.running));
   add("moestro_kv_blocks_used", "KV blocks held by sequences.", kGauge, of(c.kv_blocks_used));
   add("moestro_kv_blocks", "KV blocks of all workers.", kGauge, of(c.kv_blocks_total));
+  add("moestro_prefix_blocks", "KV blocks that no sequence holds and that can be found again.", kGauge, of(c.prefix_blocks));
+  add("moestro_prefix_cached_tokens_total", "Tokens whose keys and values were found in the KV cache instead of computed.", kCounter,
+      of(c.prefix_cached_tokens));
   add("moestro_workers", "Workers that are there.", kGauge, of(c.workers.size()));
   add("moestro_workers_lost_total", "Workers that died, fell silent or were replaced.", kCounter, of(c.workers_lost));
   return prometheus::TextSerializer().Serialize(families);

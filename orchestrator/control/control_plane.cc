@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/net/zmq_socket.h"
 #include "orchestrator/control/worker_wire.h"
+#include "orchestrator/scheduler/kv_window.h"
 #include "orchestrator/scheduler/scheduler.h"
 
 namespace moestro::orchestrator {
@@ -21,6 +22,17 @@ using std::chrono::milliseconds;
 
 namespace {
 constexpr int kMessagesOfATurn = 1000;
+
+SchedulerOptions scheduler_options(const ControlOptions& options) {
+  SchedulerOptions s;
+  s.step_tokens = options.step_tokens;
+  s.eos_ids = options.eos_ids;
+  s.worker_wait = options.worker_wait;
+  s.prefix_cache = options.prefix_cache;
+  s.prefix_secret = random_prefix_secret();
+  return s;
+}
+
 }  // namespace
 
 class ControlPlane::Loop {
@@ -29,7 +41,7 @@ class ControlPlane::Loop {
       : options_(std::move(options)),
         socket_(std::move(socket)),
         wake_fd_(wake_fd),
-        scheduler_(SchedulerOptions{options_.step_tokens, options_.eos_ids, 3, options_.worker_wait}) {}
+        scheduler_(scheduler_options(options_)) {}
   ~Loop() { close(wake_fd_); }
 
   void run();
@@ -259,8 +271,7 @@ void ControlPlane::Loop::on_registration(const std::string& identity, const Regi
   }
   const WorkerId id{next_worker_++};
   pack_identity_ = r.pack_identity;
-  const int64_t kv_tokens = static_cast<int64_t>(r.limits.kv_blocks) * r.limits.kv_block_tokens;
-  peers_.emplace(id, Peer{identity, r.name, r.device, r.kv_epoch, 0, std::min<int64_t>(r.limits.context_max, kv_tokens), now()});
+  peers_.emplace(id, Peer{identity, r.name, r.device, r.kv_epoch, 0, KvWindow(r.limits).length_max(), now()});
   worker_count_.store(peers_.size());
   publish_context();
   had_worker_.store(true);
@@ -349,7 +360,11 @@ void ControlPlane::Loop::publish() {
   ++totals_.turns;
   totals_.waiting = scheduler_.waiting();
   totals_.running = scheduler_.running();
-  std::tie(totals_.kv_blocks_used, totals_.kv_blocks_total) = scheduler_.kv_blocks();
+  const KvFigures kv = scheduler_.kv();
+  totals_.kv_blocks_used = kv.held;
+  totals_.kv_blocks_total = kv.blocks;
+  totals_.prefix_blocks = kv.cached;
+  totals_.prefix_cached_tokens = kv.reused_tokens;
   totals_.workers.clear();
   for (const auto& [id, peer] : peers_)
     totals_.workers.push_back({peer.name, peer.device, std::chrono::duration<double>(now() - peer.heard).count(), peer.plans});

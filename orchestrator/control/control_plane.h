@@ -22,6 +22,7 @@ struct ControlOptions {
   std::string model;     ///< as served; workers of another are refused
   int64_t step_tokens = 512;
   std::vector<TokenId> eos_ids;
+  bool prefix_cache = true; ///< equal prefixes share KV blocks
   size_t queue_max = 4096;  ///< sequences waiting or running; more are refused
   std::chrono::milliseconds silence_max{2000};  ///< a worker that is not heard for longer is given up
   std::chrono::milliseconds worker_wait{60000};  ///< a sequence fails that has waited so long while no worker was there
@@ -42,6 +43,8 @@ struct ControlSnapshot {
   std::vector<Worker> workers;
   size_t waiting = 0, running = 0;
   uint64_t kv_blocks_used = 0, kv_blocks_total = 0;
+  uint64_t prefix_blocks = 0;         ///< KV blocks that no sequence uses and that can be found again
+  uint64_t prefix_cached_tokens = 0;  ///< found in the KV cache instead of computed
   uint64_t plans = 0, step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0;
   uint64_t sampled_tokens = 0, workers_lost = 0;
   uint64_t turns = 0;  ///< of the control thread's loop; what was submitted two turns ago is in these figures

@@ -1,28 +1,82 @@
 #pragma once
-// The KV block ids of one worker: which are free, and who holds the others.
+// The KV blocks of one worker: who holds which, and which hold contents that another sequence can use.
+//
+// A block is in one of three states:
+//   free     nobody holds it, nothing in it is of use
+//   held     by one sequence or more (a count); full ones may be in the index, and only those are ever held twice
+//   cached   nobody holds it, but it is in the index: it can be held again, or taken for something else
+// A block in the index is never written again until it is taken out of it, so sharing needs no copies.
+//
+// Room is made from free blocks first, then from the cached one that was given back longest ago. A sequence gives back its last block
+// first, so of a chain the end goes before what it stands on.
 
 #include <cstdint>
+#include <list>
+#include <optional>
+#include <span>
+#include <unordered_map>
 #include <vector>
 
+#include "orchestrator/scheduler/prefix_key.h"
+
 namespace moestro::orchestrator {
+
+/// A full block's place in a chain.
+struct PrefixLink {
+  PrefixKey key, parent;
+  std::span<const TokenId> tokens;  ///< of the block
+};
 
 class KvBlocks {
  public:
   KvBlocks(uint32_t blocks, uint32_t block_tokens);
 
-  uint32_t free() const { return static_cast<uint32_t>(free_.size()); }
-  uint32_t total() const { return total_; }
+  uint32_t total() const { return static_cast<uint32_t>(blocks_.size()); }
+  uint32_t cached() const { return static_cast<uint32_t>(unheld_.size()); }
+  /// Blocks that take() can give.
+  uint32_t available() const { return static_cast<uint32_t>(free_.size()) + cached(); }
+  uint32_t held() const { return total() - available(); }
   uint32_t needed(int64_t tokens) const { return static_cast<uint32_t>((tokens + block_tokens_ - 1) / block_tokens_); }
+  uint32_t block_tokens() const { return block_tokens_; }
 
-  /// Appends blocks to `table` until it covers `tokens`; takes nothing and returns false if there are too few.
-  bool grow(std::vector<uint32_t>& table, int64_t tokens);
-  /// Gives all blocks of `table` back and empties it. A block that is not held is a bug.
-  void release(std::vector<uint32_t>& table);
+  /// A block to write to, held once. None if every block is held.
+  std::optional<uint32_t> take();
+  /// The block with these contents, if there is one.
+  std::optional<uint32_t> find(const PrefixLink& link) const;
+  /// Holds a block that find() gave once more.
+  void share(uint32_t block);
+  /// Held once less.
+  void give_back(uint32_t block);
+  /// A held block is full and written: others may find it, unless one of the same contents is there already. Then that one, if nobody
+  /// holds it, counts as given back just now.
+  void publish(uint32_t block, const PrefixLink& link);
+
+  bool is_held(uint32_t block) const { return blocks_[block].holders > 0; }
+  /// Whether its one holder may write to it.
+  bool writable(uint32_t block) const { return blocks_[block].holders == 1 && !blocks_[block].published; }
+
+  // For tests.
+  uint32_t holders(uint32_t block) const { return blocks_[block].holders; }
+  /// The tokens that a published block stands for; empty if it is not published.
+  std::span<const TokenId> published_tokens(uint32_t block) const;
+  /// That every block is in exactly one state, and the index and the lists say so.
+  bool consistent() const;
 
  private:
-  uint32_t total_, block_tokens_;
+  struct Block {
+    uint32_t holders = 0;
+    bool published = false;
+    PrefixKey key, parent;
+    std::vector<TokenId> tokens;
+    std::list<uint32_t>::iterator place;  ///< in unheld_, while cached
+  };
+  void forget(Block& block);
+
+  uint32_t block_tokens_;
+  std::vector<Block> blocks_;
   std::vector<uint32_t> free_;
-  std::vector<bool> held_;
+  std::list<uint32_t> unheld_;  ///< cached blocks, given back longest ago first
+  std::unordered_map<PrefixKey, uint32_t, PrefixKeyHash> index_;
 };
 
 }  // namespace moestro::orchestrator

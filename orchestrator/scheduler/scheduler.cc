@@ -1,53 +1,11 @@
-#include "orchestrator/scheduler/scheduler.h"
-
 #include <algorithm>
 
 #include "common/check.h"
+#include "orchestrator/scheduler/scheduler_parts.h"
 
 namespace moestro::orchestrator {
 
-struct Scheduler::Sequence {
-  SequenceRequest request;
-  std::vector<TokenId> tokens;  ///< prompt and what has been sampled
-  int64_t computed = 0;         ///< positions whose KV its worker holds
-  int64_t scored = 0;           ///< prompt positions whose score has been given out
-  Worker* worker = nullptr;     ///< null: waiting
-  Nanos without_worker_since{0};  ///< while waiting: since when no worker has been there
-  std::vector<uint32_t> blocks;
-  uint32_t blocks_sent = 0;     ///< entries of `blocks` that the worker knows
-  uint64_t admission = 0;       ///< order of admission; the highest is the youngest
-  int64_t in_flight = 0;        ///< tokens in the plan under way
-  int64_t furthest = 0;         ///< the highest `computed` so far
-  int deaths = 0;               ///< of its workers while it was in flight, since it last got further
-  bool alone = false;           ///< was in a plan that failed as a whole: runs by itself until it succeeds
-  bool cancelled = false;       ///< while in flight: removed when the plan is done
-
-  int64_t length() const { return static_cast<int64_t>(tokens.size()); }
-  int64_t prompt() const { return static_cast<int64_t>(request.prompt.size()); }
-  bool samples() const { return request.tokens_max > 0; }
-  /// Tokens that a worker must have room for, alone with this sequence.
-  int64_t least_room() const { return request.open_ended ? length() + 1 : prompt() + request.tokens_max; }
-};
-
-struct Scheduler::Worker {
-  WorkerId id;
-  WorkerLimits limits;
-  KvBlocks kv;
-  std::vector<Sequence*> running;  ///< in order of admission
-  std::optional<PlanId> plan;      ///< under way
-  std::vector<SequenceId> planned;
-  std::vector<SequenceId> released;
-
-  /// The longest sequence that it can hold.
-  int64_t length_max() const { return std::min<int64_t>(limits.context_max, int64_t{kv.total()} * limits.kv_block_tokens); }
-  int64_t load() const {
-    int64_t tokens = 0;
-    for (const Sequence* s : running) tokens += 1 + s->length() - s->computed;
-    return tokens;
-  }
-};
-
-Scheduler::Scheduler(SchedulerOptions options) : options_(std::move(options)) {}
+Scheduler::Scheduler(SchedulerOptions options) : options_(std::move(options)), hasher_(options_.prefix_secret) {}
 Scheduler::~Scheduler() = default;
 
 std::vector<Action> Scheduler::step(Event event) {
@@ -58,13 +16,15 @@ std::vector<Action> Scheduler::step(Event event) {
   return std::move(actions_);
 }
 
-std::pair<uint64_t, uint64_t> Scheduler::kv_blocks() const {
-  uint64_t used = 0, total = 0;
+KvFigures Scheduler::kv() const {
+  KvFigures figures;
   for (const auto& [id, w] : workers_) {
-    total += w->kv.total();
-    used += w->kv.total() - w->kv.free();
+    figures.blocks += w->kv.total();
+    figures.held += w->kv.held();
+    figures.cached += w->kv.cached();
   }
-  return {used, total};
+  figures.reused_tokens = reused_tokens_;
+  return figures;
 }
 
 Scheduler::Sequence* Scheduler::find(SequenceId id) {
@@ -93,9 +53,8 @@ void Scheduler::on(Cancelled&& event) {
 }
 
 void Scheduler::on(WorkerJoined&& event) {
-  workers_.emplace(event.worker, std::make_unique<Worker>(Worker{event.worker, event.limits,
-                                                                 KvBlocks(event.limits.kv_blocks, event.limits.kv_block_tokens),
-                                                                 {}, {}, {}, {}}));
+  workers_.emplace(event.worker, std::make_unique<Worker>(
+                                     Worker{event.worker, event.limits, KvBlocks(event.limits.kv_blocks, event.limits.kv_block_tokens)}));
 }
 
 void Scheduler::on(WorkerLost&& event) {
@@ -134,18 +93,18 @@ void Scheduler::on(Tick&& event) {
 
 /// Takes a sequence off its worker, to be prefilled again from its tokens.
 void Scheduler::send_back(Worker& worker, Sequence& s) {
-  worker.kv.release(s.blocks);
+  give_back_all(worker, s);
   worker.released.push_back(s.request.id);
   std::erase(worker.running, &s);
   s.worker = nullptr;
-  s.computed = s.blocks_sent = 0;
+  s.computed = 0;
   s.in_flight = 0;
   waiting_.push_front(&s);
 }
 
 void Scheduler::remove(Sequence& s) {
   if (s.worker != nullptr) {
-    s.worker->kv.release(s.blocks);
+    give_back_all(*s.worker, s);
     s.worker->released.push_back(s.request.id);
     std::erase(s.worker->running, &s);
   } else {
@@ -159,12 +118,28 @@ void Scheduler::fail(Sequence& s, Status error) {
   remove(s);
 }
 
-Scheduler::Worker* Scheduler::least_loaded_with_room(const Sequence& s) {
-  Worker* best = nullptr;
+/// The blocks that a sequence is given when it is admitted: its prompt's, or on a worker with a window as many as it will hold at once.
+int64_t Scheduler::blocks_wanted(const Worker& worker, const Sequence& s) const {
+  return worker.window.blocks_at_most(s.length() + 1, std::min<int64_t>(options_.step_tokens, worker.limits.step_tokens_max));
+}
+
+/// The worker with room that has the fewest tokens to compute until this prompt is done: those it has already, and what of `s` is not in
+/// its cache. So a prefix draws a sequence to its worker until that one is behind by more tokens than the prefix has.
+Scheduler::Place Scheduler::choose_worker(Sequence& s) {
+  Place best;
+  int64_t best_cost = 0;
   for (const auto& [id, w] : workers_) {
     if (s.least_room() > w->length_max() || w->running.size() >= w->limits.step_sequences_max) continue;
-    if (w->kv.needed(s.length() + 1) > w->kv.free()) continue;
-    if (best == nullptr || w->load() < best->load()) best = w.get();
+    const int64_t reused = reusable_blocks(*w, s);
+    int64_t fresh = blocks_wanted(*w, s), found = 0;  // blocks to take, and cached ones to share, which are not to be taken meanwhile
+    for (int64_t k = 0; k < reused; ++k) {
+      if (!w->window.sees(k, reused * w->kv.block_tokens())) continue;
+      --fresh;
+      found += !w->kv.is_held(*w->kv.find(link(*w, s, k)));
+    }
+    if (fresh + found > w->kv.available()) continue;
+    const int64_t cost = w->load() + s.length() - reused * w->kv.block_tokens();
+    if (best.worker == nullptr || cost < best_cost) best = {w.get(), reused}, best_cost = cost;
   }
   return best;
 }
@@ -179,81 +154,22 @@ void Scheduler::admit() {
                         " tokens, more than any worker's KV cache or context holds; lower max_tokens or start workers with more --kv-tokens"));
       continue;
     }
-    Worker* worker = least_loaded_with_room(s);
-    if (worker == nullptr) return;  // the first in the queue waits for room; nobody overtakes it
+    const Place place = choose_worker(s);
+    if (place.worker == nullptr) return;  // the first in the queue waits for room; nobody overtakes it
     waiting_.pop_front();
-    MOESTRO_CHECK(worker->kv.grow(s.blocks, s.length() + 1), "room was just found");
-    s.worker = worker;
-    s.admission = next_admission_++;
-    worker->running.push_back(&s);
+    enter(*place.worker, s, place.reused_blocks);
   }
 }
 
-void Scheduler::make_plans() {
-  for (const auto& [id, worker] : workers_) {
-    if (worker->plan.has_value() || worker->running.empty()) continue;
-    Plan plan = form_plan(*worker);
-    if (plan.sequences.empty()) continue;
-    worker->plan = plan.id;
-    worker->planned.clear();
-    for (const PlannedSequence& s : plan.sequences) worker->planned.push_back(s.id);
-    actions_.push_back(SendPlan{id, std::move(plan)});
-  }
-}
-
-/// Makes the sequence's block table cover `tokens`, sending back younger sequences that are not in the plan yet if it must. False if `s`
-/// is the youngest of those and had to go itself.
-bool Scheduler::make_room(Worker& worker, Sequence& s, int64_t tokens) {
-  while (!worker.kv.grow(s.blocks, tokens)) {
-    Sequence* youngest = &s;
-    for (Sequence* other : worker.running)
-      if (other->in_flight == 0 && other->admission > youngest->admission) youngest = other;
-    send_back(worker, *youngest);
-    if (youngest == &s) return false;
-  }
-  return true;
-}
-
-Plan Scheduler::form_plan(Worker& worker) {
-  Plan plan;
-  plan.id = PlanId{next_plan_++};
-  int64_t budget = std::min<int64_t>(options_.step_tokens, worker.limits.step_tokens_max);
-  std::vector<Sequence*> order = worker.running;
-  // Decodes before prompts, each in order of admission.
-  std::stable_partition(order.begin(), order.end(), [](const Sequence* s) { return s->length() - s->computed == 1; });
-  const auto suspect = std::find_if(order.begin(), order.end(), [](const Sequence* s) { return s->alone; });
-  if (suspect != order.end()) order = {*suspect};
-  for (Sequence* s : order) {
-    if (budget == 0 || plan.sequences.size() >= worker.limits.step_sequences_max) break;
-    if (s->worker == nullptr) continue;  // sent back to make room for an older one
-    const int64_t tokens = std::min(budget, s->length() - s->computed);
-    if (!make_room(worker, *s, s->computed + tokens)) continue;
-    plan_chunk(*s, tokens, plan);
-    budget -= tokens;
-  }
-  plan.released = std::exchange(worker.released, {});
-  return plan;
-}
-
-void Scheduler::plan_chunk(Sequence& s, int64_t tokens, Plan& plan) {
-  PlannedSequence p;
-  p.id = s.request.id;
-  p.first_position = s.computed;
-  p.tokens.assign(s.tokens.begin() + s.computed, s.tokens.begin() + s.computed + tokens);
-  p.blocks_first = s.blocks_sent;
-  p.blocks.assign(s.blocks.begin() + s.blocks_sent, s.blocks.end());
-  s.blocks_sent = static_cast<uint32_t>(s.blocks.size());
-  p.sample = s.samples() && s.computed + tokens == s.length();
-  p.sampling = s.request.sampling;
-  if (s.request.score_top >= 0 && s.computed < s.prompt() - 1) {
-    p.score_top = s.request.score_top;
-    for (int64_t i = s.computed; i < s.computed + tokens; ++i) {
-      const bool wanted = i >= s.scored && i + 1 < s.prompt();
-      p.score_targets.push_back(wanted ? s.tokens[static_cast<size_t>(i + 1)] : -1);
-    }
-  }
-  s.in_flight = tokens;
-  plan.sequences.push_back(std::move(p));
+void Scheduler::enter(Worker& worker, Sequence& s, int64_t reused_blocks) {
+  reuse(worker, s, reused_blocks);
+  const auto held = std::count_if(s.blocks.begin(), s.blocks.end(), [](uint32_t b) { return b != kNoBlock; });
+  const int64_t more = std::max<int64_t>(0, blocks_wanted(worker, s) - held);
+  const int64_t covered = (static_cast<int64_t>(s.blocks.size()) + more) * worker.kv.block_tokens();
+  MOESTRO_CHECK(grow(worker, s, std::min(s.length() + 1, covered)), "room was just found");
+  s.worker = &worker;
+  s.admission = next_admission_++;
+  worker.running.push_back(&s);
 }
 
 void Scheduler::on(PlanDone&& event) {
@@ -300,7 +216,10 @@ void Scheduler::apply(Worker& worker, Sequence& s, SequenceOutcome& outcome) {
   if (outcome.sampled.size() != (sampled ? 1u : 0u) || outcome.scores.size() != (scored ? static_cast<size_t>(tokens) : 0u))
     return fail(s, internal_error("the worker's answer does not match what was asked of it"));
   s.computed = first + tokens;
+  publish(worker, s, first);
+  leave_behind(worker, s);
   s.alone = false;
+  s.reached = std::max(s.reached, s.computed);
   if (s.computed > s.furthest) {  // beyond where its workers died
     s.furthest = s.computed;
     s.deaths = 0;
@@ -309,6 +228,7 @@ void Scheduler::apply(Worker& worker, Sequence& s, SequenceOutcome& outcome) {
   Progress progress;
   progress.id = s.request.id;
   progress.prompt_tokens_done = std::min(s.computed, s.prompt());
+  progress.prompt_tokens_cached = s.cached_tokens;
   for (int64_t i = 0; scored && i < tokens; ++i) {
     const int64_t position = first + i;
     if (position < s.scored || position + 1 >= s.prompt()) continue;

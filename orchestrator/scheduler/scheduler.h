@@ -2,9 +2,14 @@
 // Continuous batching over one or more workers of one model.
 //
 // At every step of a worker: running sequences get one token each; what is left of the step's token budget goes to chunks of
-// prompts. A sequence is admitted to the worker with the least to do when its whole prompt fits that worker's free KV blocks. When a
-// running sequence needs a block and none is free, the youngest on that worker is sent back to the queue and prefilled again later
-// from its tokens (recompute). Sampling is keyed by (seed, choice, position), so recomputing never changes a token.
+// prompts. A sequence is admitted when a worker has KV blocks for its whole prompt: to the one that will have it computed soonest, by the
+// tokens that each has to compute before. When a running sequence needs a block and none is to be had, the youngest on that worker is
+// sent back to the queue and prefilled again later from its tokens (recompute). Sampling is keyed by (seed, choice, position), so
+// recomputing never changes a token.
+//
+// Full blocks are found again by what they hold (prefix_key.h, kv_blocks.h): a sequence starts behind the longest prefix that its worker
+// has, be it of a prompt, of an answer or its own from before it was sent back. Blocks that are there are never computed again, blocks
+// that others can find are never written. Where queries see a window only (kv_window.h), blocks are given back as they leave it.
 //
 // Who waits for room on a worker waits as long as it takes. Who waits because no worker is there at all fails after `worker_wait`.
 
@@ -14,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "orchestrator/scheduler/kv_blocks.h"
@@ -26,6 +32,14 @@ struct SchedulerOptions {
   std::vector<TokenId> eos_ids;
   int deaths_max = 3;              ///< a sequence in flight at so many deaths of its worker fails
   Nanos worker_wait = std::chrono::seconds(60);  ///< a sequence fails that has waited so long while no worker was there
+  bool prefix_cache = true;        ///< blocks of equal prefixes are shared and kept
+  PrefixSecret prefix_secret = {}; ///< of the hash that names them
+};
+
+/// Over all workers. A block is held by sequences, cached (nobody's, but can be found) or free.
+struct KvFigures {
+  uint64_t blocks = 0, held = 0, cached = 0;
+  uint64_t reused_tokens = 0;  ///< found instead of computed, since the start
 };
 
 class Scheduler {
@@ -38,12 +52,18 @@ class Scheduler {
   size_t waiting() const { return waiting_.size(); }
   size_t running() const { return sequences_.size() - waiting_.size(); }
   size_t workers() const { return workers_.size(); }
-  /// Used and total KV blocks over all workers.
-  std::pair<uint64_t, uint64_t> kv_blocks() const;
+  KvFigures kv() const;
+  /// For tests: what is wrong with the blocks' bookkeeping; empty if nothing is.
+  std::string inconsistency() const;
 
  private:
   struct Sequence;
   struct Worker;
+  struct Place {
+    Worker* worker = nullptr;
+    int64_t reused_blocks = 0;
+  };
+  using KeySet = std::unordered_set<PrefixKey, PrefixKeyHash>;
 
   void on(Submitted&& event);
   void on(Cancelled&& event);
@@ -53,11 +73,15 @@ class Scheduler {
   void on(Tick&& event);
 
   void admit();
-  Worker* least_loaded_with_room(const Sequence& s);
+  int64_t blocks_wanted(const Worker& worker, const Sequence& s) const;
+  Place choose_worker(Sequence& s);
+  void enter(Worker& worker, Sequence& s, int64_t reused_blocks);
   void make_plans();
   Plan form_plan(Worker& worker);
   bool make_room(Worker& worker, Sequence& s, int64_t tokens);
-  void plan_chunk(Sequence& s, int64_t tokens, Plan& plan);
+  bool another_computes(const Worker& worker, Sequence& s, const KeySet& coming);
+  void note_coming(const Worker& worker, Sequence& s, int64_t end, KeySet& coming);
+  void plan_chunk(const Worker& worker, Sequence& s, int64_t tokens, Plan& plan);
   void apply(Worker& worker, Sequence& s, SequenceOutcome& outcome);
   bool finished(Worker& worker, Sequence& s);
   void plan_failed(const std::vector<SequenceId>& in_flight, const Status& error);
@@ -66,11 +90,22 @@ class Scheduler {
   void fail(Sequence& s, Status error);
   Sequence* find(SequenceId id);
 
+  // prefix_reuse.cc
+  PrefixLink link(const Worker& worker, Sequence& s, int64_t index);
+  int64_t reusable_blocks(const Worker& worker, Sequence& s);
+  void reuse(Worker& worker, Sequence& s, int64_t end);
+  bool grow(Worker& worker, Sequence& s, int64_t tokens);
+  void publish(Worker& worker, Sequence& s, int64_t from);
+  void leave_behind(Worker& worker, Sequence& s);
+  void give_back_all(Worker& worker, Sequence& s);
+
   SchedulerOptions options_;
+  PrefixHasher hasher_;
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
   std::deque<Sequence*> waiting_;  ///< first is next
   std::map<WorkerId, std::unique_ptr<Worker>> workers_;
   uint64_t next_plan_ = 1, next_admission_ = 1;
+  uint64_t reused_tokens_ = 0;
   Nanos now_{0};  ///< of the last Tick
   std::vector<Action> actions_;
 };

@@ -33,6 +33,7 @@ struct SequenceRequest {
   Sampling sampling;
   int32_t score_top = -1;       ///< >= 0: log-probabilities of the prompt's tokens, and the n best
   bool ignore_eos = false;
+  std::string prefix_domain;    ///< KV blocks are shared between sequences of one domain only
 };
 
 struct TopLogprob {
@@ -120,6 +121,7 @@ struct Progress {  ///< new scores of prompt tokens and newly sampled tokens, in
   std::vector<TokenScore> prompt_scores;
   std::vector<SampledToken> sampled;
   int64_t prompt_tokens_done = 0;
+  int64_t prompt_tokens_cached = 0;  ///< of the prompt: found in the KV cache, not computed
 };
 struct Finished {
   SequenceId id;

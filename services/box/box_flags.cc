@@ -45,7 +45,7 @@ Status BoxFlags::read_file(config::BoxConfig& box) const {
 Status BoxFlags::read_flags(config::BoxConfig& box) const {
   config::Schema schema = config::box_schema(box);
   for (const auto& [key, given] : switches_)
-    if (given) MOESTRO_RETURN_IF_ERROR(schema.set(key, "true", schema.find(key)->flag));
+    if (given) MOESTRO_RETURN_IF_ERROR(schema.set(key, schema.find(key)->flag.starts_with("--no-") ? "false" : "true", schema.find(key)->flag));
   for (const auto& [key, given] : texts_) {
     if (given.empty()) continue;
     const std::string& flag = schema.find(key)->flag;

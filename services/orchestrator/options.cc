@@ -20,6 +20,7 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
   options.run_dir = box.run.dir;
   options.http = box.orchestrator.http;
   if (box.orchestrator.step_tokens) options.step_tokens = *box.orchestrator.step_tokens;
+  options.prefix_cache = box.orchestrator.prefix_cache;
   if (box.orchestrator.queue_max) options.queue_max = static_cast<size_t>(*box.orchestrator.queue_max);
   options.worker_wait_s = whole_seconds(box.orchestrator.worker_wait);
   options.drain_s = whole_seconds(box.run.drain);
@@ -31,7 +32,7 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
 CommandLine parse_command_line(int argc, char** argv) {
   CLI::App app{"Moestro's request plane: HTTP API, scheduler, workers of one model.", "moestro-orchestrator"};
   std::string model;
-  const box::BoxFlags flags(app, {"run.dir", "orchestrator.http", "orchestrator.step_tokens", "orchestrator.queue_max", "orchestrator.worker_wait",
+  const box::BoxFlags flags(app, {"run.dir", "orchestrator.http", "orchestrator.step_tokens", "orchestrator.queue_max", "orchestrator.prefix_cache", "orchestrator.worker_wait",
                                   "orchestrator.state", "run.drain", "run.log_level"});
   app.add_option("--model", model, "NAME=PACK: the model to serve and its pack; default: model.pack of the YAML file");
   if (const auto code = box::parse_program_line(app, argc, argv)) return {std::nullopt, "", *code};

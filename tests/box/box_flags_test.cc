@@ -22,7 +22,7 @@ class BoxFlagsTest : public ::testing::Test {
   /// What a program with these flags reads from this command line.
   Status read(std::vector<std::string> line) {
     CLI::App app("", "program");
-    const BoxFlags flags(app, {"store.dram", "workers.threads", "workers.deterministic", "run.drain"});
+    const BoxFlags flags(app, {"store.dram", "workers.threads", "workers.deterministic", "orchestrator.prefix_cache", "run.drain"});
     std::vector<char*> argv{program_.data()};
     for (auto& word : line) argv.push_back(word.data());
     exit_ = parse_program_line(app, static_cast<int>(argv.size()), argv.data());
@@ -42,6 +42,13 @@ TEST_F(BoxFlagsTest, FlagsOutrankTheFile) {
   EXPECT_EQ(box_.workers.threads, 2);
   EXPECT_EQ(box_.workers.reserve, 5) << "keys without a flag of this program are read too: the file is the whole box's";
   EXPECT_TRUE(box_.workers.deterministic);
+}
+
+TEST_F(BoxFlagsTest, ASwitchNamedNoTurnsItsKeyOff) {
+  ASSERT_TRUE(read({}).is_ok());
+  EXPECT_TRUE(box_.orchestrator.prefix_cache);
+  ASSERT_TRUE(read({"--no-prefix-cache"}).is_ok());
+  EXPECT_FALSE(box_.orchestrator.prefix_cache);
 }
 
 TEST_F(BoxFlagsTest, WhatIsWrongNamesItsPlace) {

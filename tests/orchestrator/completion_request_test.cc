@@ -72,7 +72,7 @@ TEST(CompletionRequest, RefusesFieldsByName) {
            {"min_p", "-0.1"}, {"top_k", "-2"}, {"top_k", "2147483648"}, {"n", "0"}, {"n", "\"two\""}, {"n", "129"},
            {"stream", "\"yes\""}, {"stop", "5"}, {"stop", "[\"a\", 5]"}, {"logprobs", "\"all\""}, {"logprobs", "-1"},
            {"logprobs", "21"}, {"logprobs", "true"}, {"seed", "\"s\""}, {"seed", "0.5"}, {"echo", "3"}, {"model", "7"},
-           {"ignore_eos", "1"}, {"return_token_ids", "\"\""}, {"stream_options", "[]"},
+           {"cache_salt", "5"}, {"ignore_eos", "1"}, {"return_token_ids", "\"\""}, {"stream_options", "[]"},
            {"logit_bias", "{\"5\": 10}"}, {"presence_penalty", "0.5"}, {"frequency_penalty", "1"},
            {"repetition_penalty", "1.2"}, {"best_of", "3"}, {"suffix", "\"x\""}, {"no_such_field", "1"}, {"messages", "[]"}})
     expect_refused(std::string("{\"prompt\": \"a\", \"") + field + "\": " + value + "}", field, false);

@@ -52,7 +52,7 @@ TEST_F(CompletionStreamTest, UsageComesLastIfAskedFor) {
   says_ = {"hello"};
   const auto events = stream({{"prompt", "ab"}, {"max_tokens", 5}, {"stream_options", {{"include_usage", true}}}});
   EXPECT_EQ(events.back()["choices"], json::array());
-  EXPECT_EQ(events.back()["usage"], (json{{"prompt_tokens", 2}, {"completion_tokens", 5}, {"total_tokens", 7}}));
+  EXPECT_EQ(events.back()["usage"], (json{{"prompt_tokens", 2}, {"completion_tokens", 5}, {"total_tokens", 7}, {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
 }
 
 TEST_F(CompletionStreamTest, ChoicesHaveTheirOwnTexts) {

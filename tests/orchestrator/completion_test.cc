@@ -32,7 +32,7 @@ TEST_F(CompletionTest, AnAnswerHasItsTextAndItsUsage) {
   EXPECT_EQ(answer_["object"], "text_completion");
   EXPECT_EQ(answer_["model"], "m");
   EXPECT_THAT(answer_["id"].get<std::string>(), StartsWith("cmpl-"));
-  EXPECT_EQ(answer_["usage"], (json{{"prompt_tokens", 2}, {"completion_tokens", 3}, {"total_tokens", 5}}));
+  EXPECT_EQ(answer_["usage"], (json{{"prompt_tokens", 2}, {"completion_tokens", 3}, {"total_tokens", 5}, {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
 }
 
 TEST_F(CompletionTest, TheEndTokenEndsItAndHasNoText) {
@@ -68,7 +68,7 @@ TEST_F(CompletionTest, EveryPromptHasNChoices) {
     EXPECT_EQ(answer_["choices"][i]["index"], i);
     EXPECT_EQ(answer_["choices"][i]["text"], texts[i]);
   }
-  EXPECT_EQ(answer_["usage"], (json{{"prompt_tokens", 3}, {"completion_tokens", 12}, {"total_tokens", 15}})) << "a prompt counts once";
+  EXPECT_EQ(answer_["usage"], (json{{"prompt_tokens", 3}, {"completion_tokens", 12}, {"total_tokens", 15}, {"prompt_tokens_details", {{"cached_tokens", 0}}}})) << "a prompt counts once";
 }
 
 TEST_F(CompletionTest, LogprobsOfSampledTokens) {
@@ -84,7 +84,7 @@ TEST_F(CompletionTest, ScoringAPrompt) {
   EXPECT_EQ(c["finish_reason"], "length");
   EXPECT_EQ(c["logprobs"], json::parse(R"({"tokens": ["a", "b", "c"], "token_logprobs": [null, -0.5, -0.5], "text_offset": [0, 1, 2],
     "top_logprobs": [null, {"b": -0.5}, {"c": -0.5}]})"));
-  EXPECT_EQ(answer_["usage"], (json{{"prompt_tokens", 3}, {"completion_tokens", 0}, {"total_tokens", 3}}));
+  EXPECT_EQ(answer_["usage"], (json{{"prompt_tokens", 3}, {"completion_tokens", 0}, {"total_tokens", 3}, {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
 }
 
 TEST_F(CompletionTest, ScoringAPromptAndGoingOn) {
@@ -131,6 +131,30 @@ TEST_F(CompletionTest, AChatWithoutALimitTakesWhatItsWorkerHas) {
   EXPECT_EQ(c["message"]["content"], "xxxxx") << "12 positions, 7 of them the prompt's";
   EXPECT_EQ(c["finish_reason"], "length");
   EXPECT_EQ(complete({{"prompt", "a"}, {"max_tokens", 12}})->status, 400) << "who says how many gets as many or none";
+}
+
+TEST_F(CompletionTest, WhatWasInTheKvCacheIsCounted) {  // in blocks of 4
+  const auto cached = [&](json more) {
+    json body{{"prompt", "abcdefghij"}, {"max_tokens", 1}};
+    body.update(more);
+    choice(body);
+    return answer_["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  };
+  EXPECT_EQ(cached(json::object()), 0);
+  EXPECT_EQ(cached(json::object()), 8);
+  EXPECT_EQ(cached({{"cache_salt", "mine"}}), 0);
+  EXPECT_EQ(cached({{"cache_salt", "mine"}}), 8);
+  EXPECT_EQ(cached({{"echo", true}, {"logprobs", 1}}), 0) << "the prompt's log-probabilities have to be computed";
+  says_ = {"x", "y"};
+  EXPECT_EQ(cached({{"n", 2}, {"cache_salt", "ours"}}), 0) << "the second choice found what the first had just computed: no saving beside one choice";
+  EXPECT_EQ(cached({{"n", 2}, {"cache_salt", "ours"}}), 8);
+  EXPECT_EQ(cached({{"prompt", {"abcdefghij", "abcdefghik"}}}), 16);
+  run_until([&] { return control_->snapshot().running == 0; });
+  const json status = send("GET", "/v1/moestro/status")->json();
+  EXPECT_EQ(status["tokens"]["prefix_cached"], 8 + 8 + 8 + 16 + 16);
+  EXPECT_GE(status["kv_blocks"]["prefixes"], 6);
+  EXPECT_EQ(status["kv_blocks"]["used"], 0);
+  EXPECT_THAT(send("GET", "/metrics")->body, HasSubstr("moestro_prefix_cached_tokens_total 56"));
 }
 
 TEST_F(CompletionTest, ChatLogprobs) {

@@ -57,7 +57,10 @@ TEST(RequestJson, ManyKeysOfOneObject) {
 
 class TemplateTest : public testing::ApiTest {
  protected:
-  TemplateTest() : ApiTest(model()) { join(); }
+  /// No block is ever full, so no prompt begins with what was there already.
+  TemplateTest() : ApiTest(model()) {
+    worker_.join({.model = name_, .limits = {.kv_blocks = 8, .kv_block_tokens = 128, .context_max = 128, .step_tokens_max = 128, .step_sequences_max = 4}});
+  }
   static ServedModel model() {
     ServedModel m = testing::byte_model();
     m.chat_template = std::move(*ChatTemplate::parse(

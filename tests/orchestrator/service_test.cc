@@ -188,7 +188,7 @@ TEST_F(ServiceTest, FiguresOfWhatWasDone) {
     EXPECT_THAT(text, HasSubstr(line));
   const json status = send("GET", "/v1/moestro/status")->json();
   EXPECT_EQ(status["model"], "m");
-  EXPECT_EQ(status["tokens"], (json{{"prompt", 2}, {"generated", 3}}));
+  EXPECT_EQ(status["tokens"], (json{{"prompt", 2}, {"generated", 3}, {"prefix_cached", 0}}));
   EXPECT_EQ(status["tiers"]["dram"]["hits"], 9);
   EXPECT_EQ(status["workers"][0]["name"], "w");
 }

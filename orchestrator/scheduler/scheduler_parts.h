@@ -1,0 +1,65 @@
+#pragma once
+// What the scheduler's own files share: a sequence and a worker as it knows them.
+
+#include "orchestrator/scheduler/kv_window.h"
+#include "orchestrator/scheduler/scheduler.h"
+
+namespace moestro::orchestrator {
+
+/// The entry of a block table that no query sees any more: its block was given back.
+inline constexpr uint32_t kNoBlock = UINT32_MAX;
+
+struct Scheduler::Sequence {
+  SequenceRequest request;
+  std::vector<TokenId> tokens;  ///< prompt and what has been sampled
+  int64_t computed = 0;         ///< positions whose KV its worker holds, or held while a query could see them
+  int64_t scored = 0;           ///< prompt positions whose score has been given out
+  Worker* worker = nullptr;     ///< null: waiting
+  Nanos without_worker_since{0};  ///< while waiting: since when no worker has been there
+  std::vector<uint32_t> blocks;   ///< by position; kNoBlock: given back
+  uint32_t blocks_sent = 0;     ///< entries of `blocks` that the worker knows
+  int64_t blocks_left = 0;      ///< leading entries, sinks aside, that are kNoBlock
+  std::vector<PrefixKey> keys;  ///< keys[0]: the root, keys[i + 1]: of block i; as far as they were asked for
+  uint32_t keys_block_tokens = 0;
+  int64_t reached = 0;          ///< the highest `computed` so far, whoever computed it
+  int64_t cached_tokens = 0;    ///< of the prompt: found, not computed
+  uint64_t admission = 0;       ///< order of admission; the highest is the youngest
+  int64_t in_flight = 0;        ///< tokens in the plan under way
+  int64_t furthest = 0;         ///< the highest `computed` after a plan of its own
+  int deaths = 0;               ///< of its workers while it was in flight, since it last got further
+  bool alone = false;           ///< was in a plan that failed as a whole: runs by itself until it succeeds
+  bool cancelled = false;       ///< while in flight: removed when the plan is done
+
+  int64_t length() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t prompt() const { return static_cast<int64_t>(request.prompt.size()); }
+  bool samples() const { return request.tokens_max > 0; }
+  /// Tokens that a worker must have room for, alone with this sequence.
+  int64_t least_room() const { return request.open_ended ? length() + 1 : prompt() + request.tokens_max; }
+  /// Tokens that need not be computed if their KV is there: not the last, whose logits are wanted, and no token of a prompt whose
+  /// log-probabilities are still to be given out.
+  int64_t reusable_max() const {
+    const bool scores = request.score_top >= 0 && scored < prompt() - 1;
+    return scores ? std::min(scored, length() - 1) : length() - 1;
+  }
+};
+
+struct Scheduler::Worker {
+  WorkerId id;
+  WorkerLimits limits;
+  KvBlocks kv;
+  KvWindow window{limits};
+  std::vector<Sequence*> running = {};  ///< in order of admission
+  std::optional<PlanId> plan = {};      ///< under way
+  std::vector<SequenceId> planned = {};
+  std::vector<SequenceId> released = {};
+
+  /// The longest sequence that it can hold.
+  int64_t length_max() const { return window.length_max(); }
+  int64_t load() const {
+    int64_t tokens = 0;
+    for (const Sequence* s : running) tokens += 1 + s->length() - s->computed;
+    return tokens;
+  }
+};
+
+}  // namespace moestro::orchestrator

@@ -1,0 +1,253 @@
+// Equal prefixes are computed once, and nobody reads what is not his own.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "tests/orchestrator/scheduler_simulation.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+std::vector<TokenId> counting(size_t n, TokenId from = 1) {
+  std::vector<TokenId> tokens(n);
+  std::iota(tokens.begin(), tokens.end(), from);
+  return tokens;
+}
+
+SequenceRequest request_of(uint64_t id, std::vector<TokenId> prompt, int64_t tokens = 1) {
+  SequenceRequest r = request(id, 1, tokens);
+  r.prompt = std::move(prompt);
+  return r;
+}
+
+WorkerLimits worker(uint32_t blocks) {
+  return {.kv_blocks = blocks, .kv_block_tokens = 4, .context_max = 110, .step_tokens_max = 64, .step_sequences_max = 8};
+}
+
+/// What may happen to a cluster, as the seed wills.
+void live(Simulation& sim, uint32_t blocks_max) {
+  uint64_t next = 1, deaths = 0;
+  const auto join = [&] { sim.join(worker(static_cast<uint32_t>(28 + sim.roll(blocks_max - 27)))); };
+  for (int i = 0; i < 500; ++i) {
+    const uint64_t what = sim.roll(1000);
+    if (what < 150 && next <= 60) {
+      sim.submit(sim.related_request(next++));
+    } else if (what < 180 && sim.workers() < 3) {
+      join();
+    } else if (what < 190 && sim.workers() > 0 && deaths < 2) {
+      sim.kill_one();
+      ++deaths;
+    } else if (what < 200 && sim.has_plans()) {
+      sim.break_one();
+    } else if (what < 220 && next > 1) {
+      const uint64_t id = 1 + sim.roll(next - 1);
+      if (!sim.heard()[id].finished) sim.cancel(id);
+    } else if (sim.has_plans()) {
+      sim.compute_one();
+    }
+    if (::testing::Test::HasFailure()) return;
+  }
+  if (sim.workers() == 0) join();
+  sim.finish_all();
+}
+
+TEST(PrefixReuse, NobodyReadsWhatIsNotHisOwn) {
+  uint64_t reused = 0, computed = 0;
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Simulation sim(seed);
+    live(sim, 28 + 40 * (seed % 2));  // every other one with hardly more room than one sequence needs
+    sim.expect_right_answers();
+    EXPECT_EQ(sim.scheduler().waiting() + sim.scheduler().running(), 0u);
+    EXPECT_EQ(sim.scheduler().kv().held, 0u);
+    reused += sim.scheduler().kv().reused_tokens;
+    computed += sim.computed_tokens();
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(reused, computed / 4) << "hardly anything was shared: the simulation shows nothing";
+}
+
+TEST(PrefixReuse, TheSecondOfTwoEqualPromptsComputesItsLastTokensOnly) {
+  Simulation sim(1, /*step_tokens=*/64);
+  sim.join(worker(60));
+  for (uint64_t id = 1; id <= 4; ++id) sim.submit(request_of(id, counting(41), 3));
+  sim.finish_all();
+  sim.expect_right_answers();
+  // 41 tokens once, the last of them by each; two of the three sampled ones are computed on.
+  EXPECT_EQ(sim.computed_tokens(), 41u + 3 * 1 + 4 * 2);
+  EXPECT_EQ(sim.heard()[1].cached, 0);
+  for (uint64_t id = 2; id <= 4; ++id) EXPECT_EQ(sim.heard()[id].cached, 40);
+}
+
+TEST(PrefixReuse, TheLastTokenOfAPromptIsAlwaysComputed) {
+  Simulation sim(1);
+  sim.join(worker(60));
+  sim.submit(request_of(1, counting(40)));
+  sim.finish_all();
+  sim.submit(request_of(2, counting(40)));
+  sim.finish_all();
+  sim.expect_right_answers();
+  EXPECT_EQ(sim.heard()[2].cached, 36) << "the tenth block has the last token";
+}
+
+TEST(PrefixReuse, AConversationGoesOnBehindItsAnswer) {
+  Simulation sim(1);
+  sim.join(worker(60));
+  sim.submit(request_of(1, counting(10), 20));
+  sim.finish_all();
+  std::vector<TokenId> next = counting(10);
+  const auto& answer = sim.heard()[1].sampled;
+  next.insert(next.end(), answer.begin(), answer.end());
+  next.push_back(7);
+  sim.submit(request_of(2, next));
+  sim.finish_all();
+  sim.expect_right_answers();
+  EXPECT_EQ(sim.heard()[2].cached, 28) << "29 were computed: the last that was sampled was not";
+}
+
+TEST(PrefixReuse, ASequenceThatWasSentBackFindsItsOwnBlocks) {
+  Simulation sim(1, /*step_tokens=*/64);
+  sim.join(worker(18));
+  sim.submit(request_of(1, counting(20), 36));
+  sim.submit(request_of(2, counting(20, 50), 36));
+  sim.finish_all();
+  sim.expect_right_answers();
+  EXPECT_GT(sim.scheduler().kv().reused_tokens, 0u) << "both do not fit: the second was sent back, and some of its blocks were left";
+  EXPECT_EQ(sim.heard()[2].cached, 0) << "what it had computed itself is not reported as found";
+}
+
+TEST(PrefixReuse, ScoredPromptsAreComputedAndLeaveTheirBlocks) {
+  Simulation sim(1);
+  sim.join(worker(60));
+  for (uint64_t id = 1; id <= 3; ++id) {
+    SequenceRequest r = request_of(id, counting(21));
+    r.score_top = id < 3 ? 0 : -1;
+    sim.submit(std::move(r));
+    sim.finish_all();
+  }
+  sim.expect_right_answers();
+  EXPECT_EQ(sim.heard()[2].cached, 0);
+  EXPECT_EQ(sim.heard()[3].cached, 20);
+}
+
+TEST(PrefixReuse, DomainsShareNothing) {
+  Simulation sim(1);
+  sim.join(worker(60));
+  for (uint64_t id = 1; id <= 3; ++id) {
+    SequenceRequest r = request_of(id, counting(21));
+    r.prefix_domain = id == 2 ? "other" : "one";
+    sim.submit(std::move(r));
+    sim.finish_all();
+  }
+  EXPECT_EQ(sim.heard()[2].cached, 0);
+  EXPECT_EQ(sim.heard()[3].cached, 20);
+}
+
+TEST(PrefixReuse, CanBeTurnedOff) {
+  Simulation sim(1, 24, /*prefix_cache=*/false);
+  sim.join(worker(60));
+  for (uint64_t id = 1; id <= 2; ++id) {
+    sim.submit(request_of(id, counting(21)));
+    sim.finish_all();
+  }
+  sim.expect_right_answers();
+  EXPECT_EQ(sim.heard()[2].cached, 0);
+  EXPECT_EQ(sim.scheduler().kv().cached, 0u);
+}
+
+TEST(PrefixReuse, ADeadWorkersBlocksAreGone) {
+  Simulation sim(1);
+  sim.join(worker(60));
+  sim.submit(request_of(1, counting(21)));
+  sim.finish_all();
+  EXPECT_EQ(sim.scheduler().kv().cached, 5u);
+  sim.kill_one();
+  EXPECT_EQ(sim.scheduler().kv().cached, 0u);
+  sim.join(worker(60));
+  sim.submit(request_of(2, counting(21)));
+  sim.finish_all();
+  EXPECT_EQ(sim.heard()[2].cached, 0);
+  sim.expect_right_answers();
+}
+
+/// Where a prompt of 40 tokens that the first worker has, and one more, goes when that one has `more` tokens to compute; the other is idle.
+WorkerId worker_beside_a_load_of(size_t more) {
+  Simulation sim(1, /*step_tokens=*/8);
+  sim.join(worker(60));
+  sim.submit(request_of(1, counting(41)));
+  sim.finish_all();
+  sim.join(worker(60));
+  std::vector<TokenId> longer = counting(40);
+  for (const TokenId t : counting(more, 50)) longer.push_back(t);
+  sim.submit(request_of(2, longer));
+  EXPECT_EQ(sim.plans().at(0).worker, WorkerId{1}) << "both are idle: where its prefix is";
+  sim.submit(request_of(3, counting(41)));
+  const WorkerId chosen{sim.plans().size() == 2 ? 2u : 1u};
+  sim.finish_all();
+  sim.expect_right_answers();
+  EXPECT_EQ(sim.heard()[3].cached, chosen == WorkerId{1} ? 40 : 0);
+  return chosen;
+}
+
+TEST(PrefixReuse, ASequenceGoesWhereItsPrefixIsUnlessThatWorkerIsBehindByMore) {
+  EXPECT_EQ(worker_beside_a_load_of(30), WorkerId{1});
+  EXPECT_EQ(worker_beside_a_load_of(50), WorkerId{2});
+}
+
+TEST(PrefixReuse, TheEndOfAChainIsTakenBeforeItsBegin) {
+  Simulation sim(1, /*step_tokens=*/64);
+  sim.join(worker(12));
+  sim.submit(request_of(1, counting(33)));  // 8 blocks stay
+  sim.finish_all();
+  sim.submit(request_of(2, counting(27, 50)));  // 7 blocks: 4 are free, 3 are taken; 6 stay
+  sim.finish_all();
+  sim.submit(request_of(3, counting(33)));
+  sim.finish_all();
+  sim.expect_right_answers();
+  EXPECT_EQ(sim.heard()[3].cached, 20) << "the first 5 blocks of 8";
+}
+
+TEST(KvBlocks, TwoContentsOfOneKeyAreToldApart) {
+  KvBlocks blocks(4, 2);
+  const std::vector<TokenId> one{1, 2}, other{3, 4};
+  const PrefixLink link{{1, 1}, {0, 0}, one};
+  const uint32_t a = *blocks.take(), b = *blocks.take();
+  blocks.publish(a, link);
+  EXPECT_EQ(blocks.find(link), a);
+  EXPECT_EQ(blocks.find({{1, 1}, {0, 0}, other}), std::nullopt);
+  EXPECT_EQ(blocks.find({{1, 1}, {9, 0}, one}), std::nullopt) << "behind another prefix";
+  blocks.publish(b, {{1, 1}, {0, 0}, other});  // stays private
+  EXPECT_TRUE(blocks.writable(b));
+  EXPECT_FALSE(blocks.writable(a));
+  blocks.give_back(b);
+  blocks.give_back(a);
+  EXPECT_EQ(blocks.cached(), 1u);
+  EXPECT_TRUE(blocks.consistent());
+}
+
+TEST(KvBlocks, WhatWasGivenBackLongestAgoIsTakenFirst) {
+  KvBlocks blocks(3, 1);
+  const std::vector<TokenId> tokens{1, 2, 3};
+  const auto link = [&](uint64_t i) { return PrefixLink{{i, 0}, {}, std::span(tokens).subspan(i, 1)}; };
+  for (uint64_t i = 0; i < 3; ++i) {
+    const uint32_t b = *blocks.take();
+    blocks.publish(b, link(i));
+    blocks.give_back(b);
+  }
+  const uint32_t first = *blocks.find(link(0));
+  blocks.share(first);  // used again: now the youngest
+  blocks.give_back(first);
+  ASSERT_TRUE(blocks.take().has_value());
+  EXPECT_FALSE(blocks.find(link(1)).has_value());
+  EXPECT_TRUE(blocks.find(link(0)).has_value());
+  ASSERT_TRUE(blocks.take().has_value());
+  EXPECT_FALSE(blocks.find(link(2)).has_value());
+  ASSERT_TRUE(blocks.take().has_value());
+  EXPECT_FALSE(blocks.take().has_value()) << "all are held";
+  EXPECT_TRUE(blocks.consistent());
+}
+
+}  // namespace
+}  // namespace moestro::orchestrator

@@ -1,0 +1,153 @@
+#include "tests/orchestrator/scheduler_simulation.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace moestro::orchestrator {
+namespace {
+
+SchedulerOptions options_of(uint64_t seed, int64_t step_tokens, bool prefix_cache) {
+  SchedulerOptions options;
+  options.step_tokens = step_tokens;
+  options.eos_ids = {kEos};
+  options.prefix_cache = prefix_cache;
+  std::mt19937_64 random(seed);
+  for (std::byte& b : options.prefix_secret) b = static_cast<std::byte>(random());
+  return options;
+}
+
+}  // namespace
+
+Simulation::Simulation(uint64_t seed, int64_t step_tokens, bool prefix_cache)
+    : random_(seed), scheduler_(options_of(seed, step_tokens, prefix_cache)) {}
+
+void Simulation::submit(SequenceRequest request) {
+  heard_[request.id.value].request = request;
+  feed(Submitted{std::move(request)});
+}
+
+SequenceRequest Simulation::random_request(uint64_t id) {
+  SequenceRequest r;
+  r.id = SequenceId{id};
+  for (uint64_t n = 1 + roll(60); n > 0; --n) r.prompt.push_back(static_cast<TokenId>(1 + roll(96)));
+  r.tokens_max = static_cast<int64_t>(roll(40));
+  r.score_top = r.tokens_max == 0 || roll(3) == 0 ? 0 : -1;
+  r.ignore_eos = roll(2) == 0;
+  return r;
+}
+
+SequenceRequest Simulation::related_request(uint64_t id) {
+  SequenceRequest r = random_request(id);
+  std::vector<TokenId> begin;
+  if (heard_.empty() || roll(2) == 0) {  // one of three texts
+    const auto text = static_cast<TokenId>(roll(3));
+    for (TokenId t = 0; t < 40; ++t) begin.push_back(1 + (t * 7 + text * 13) % 96);
+  } else {  // a conversation goes on
+    const Heard& before = std::next(heard_.begin(), static_cast<int64_t>(roll(heard_.size())))->second;
+    begin = before.request.prompt;
+    begin.insert(begin.end(), before.sampled.begin(), before.sampled.end());
+  }
+  begin.resize(std::min<size_t>({begin.size(), 55, 1 + roll(60)}));
+  r.prompt.resize(1 + roll(10));
+  if (roll(4) == 0) begin[roll(begin.size())] = 1;  // the same blocks behind another prefix
+  if (roll(4) == 0) r.prompt.clear();
+  r.prompt.insert(r.prompt.begin(), begin.begin(), begin.end());
+  if (roll(4) > 0 && r.tokens_max > 0) r.score_top = -1;
+  return r;
+}
+
+void Simulation::join(WorkerLimits limits) {
+  const WorkerId id{next_worker_++};
+  workers_.emplace(id, std::make_unique<SimulatedWorker>(limits, [this](SequenceId s) {
+    std::vector<TokenId> tokens = heard_[s.value].request.prompt;
+    tokens.insert(tokens.end(), heard_[s.value].sampled.begin(), heard_[s.value].sampled.end());
+    return tokens;
+  }));
+  feed(WorkerJoined{id, limits});
+}
+
+void Simulation::kill_one() {
+  auto it = std::next(workers_.begin(), static_cast<int64_t>(roll(workers_.size())));
+  const WorkerId id = it->first;
+  workers_.erase(it);
+  std::erase_if(plans_, [&](const SendPlan& p) { return p.worker == id; });
+  feed(WorkerLost{id});
+}
+
+void Simulation::cancel(uint64_t id) {
+  heard_[id].cancelled = true;
+  feed(Cancelled{SequenceId{id}});
+}
+
+SendPlan Simulation::take_plan() {
+  const size_t i = roll(plans_.size());
+  SendPlan p = std::move(plans_[i]);
+  plans_.erase(plans_.begin() + static_cast<int64_t>(i));
+  return p;
+}
+
+void Simulation::compute_one() {
+  const SendPlan p = take_plan();
+  for (const PlannedSequence& s : p.plan.sequences) computed_tokens_ += s.tokens.size();
+  feed(PlanDone{p.worker, workers_.at(p.worker)->compute(p.plan)});
+}
+
+void Simulation::break_one() {
+  const SendPlan p = take_plan();
+  SimulatedWorker& worker = *workers_.at(p.worker);
+  feed(PlanDone{p.worker, roll(2) == 0 ? worker.break_down(p.plan) : worker.compute_all_but(roll(p.plan.sequences.size()), p.plan)});
+}
+
+void Simulation::feed(Event event) {
+  for (Action& action : scheduler_.step(std::move(event))) {
+    if (auto* send = std::get_if<SendPlan>(&action)) {
+      for (const SendPlan& p : plans_) EXPECT_NE(p.worker, send->worker) << "two plans in flight";
+      plans_.push_back(std::move(*send));
+    } else if (auto* progress = std::get_if<Progress>(&action)) {
+      Heard& h = heard_[progress->id.value];
+      EXPECT_FALSE(h.finished || h.failed || h.cancelled);
+      for (const SampledToken& t : progress->sampled) h.sampled.push_back(t.id);
+      for (const TokenScore& s : progress->prompt_scores) h.scores.push_back(s.logprob);
+      h.cached = progress->prompt_tokens_cached;
+    } else if (auto* finished = std::get_if<Finished>(&action)) {
+      heard_[finished->id.value].finished = finished->reason;
+    } else if (auto* failed = std::get_if<Failed>(&action)) {
+      heard_[failed->id.value].failed = failed->error;
+    }
+  }
+  EXPECT_EQ(scheduler_.inconsistency(), "");
+}
+
+void Simulation::expect_right_answers() {
+  for (auto& [id, h] : heard_) {
+    if (h.cancelled) continue;
+    if (h.failed && h.failed->message() == kBrokeDown) continue;  // alone in a plan that did
+    if (h.failed) {
+      ADD_FAILURE() << id << ": " << h.failed->message();
+      continue;
+    }
+    ASSERT_TRUE(h.finished.has_value()) << "sequence " << id << " never ended";
+    EXPECT_EQ(h.sampled, expected_output(h.request)) << "sequence " << id;
+    EXPECT_LT(h.cached, static_cast<int64_t>(h.request.prompt.size()));
+    std::vector<float> scores;
+    if (h.request.score_top >= 0)
+      for (size_t p = 0; p + 1 < h.request.prompt.size(); ++p)
+        scores.push_back(score_of(h.request.prompt[p + 1], static_cast<int64_t>(p)));
+    EXPECT_EQ(h.scores, scores) << "sequence " << id;
+    EXPECT_TRUE(h.request.score_top < 0 || h.cached == 0) << "a scored prompt is computed";
+  }
+}
+
+WorkerLimits small_worker() { return {.kv_blocks = 30, .kv_block_tokens = 4, .context_max = 110, .step_tokens_max = 40, .step_sequences_max = 5}; }
+
+SequenceRequest request(uint64_t id, size_t prompt, int64_t tokens) {
+  SequenceRequest r;
+  r.id = SequenceId{id};
+  r.prompt.assign(prompt, 5);
+  r.tokens_max = tokens;
+  r.ignore_eos = true;
+  return r;
+}
+
+}  // namespace moestro::orchestrator

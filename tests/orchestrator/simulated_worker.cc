@@ -1,0 +1,137 @@
+#include <gtest/gtest.h>
+
+#include "tests/orchestrator/scheduler_simulation.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+constexpr uint64_t kChainBegin = 1469598103934665603ull;
+uint64_t chain_on(uint64_t chain, TokenId token) { return (chain ^ static_cast<uint64_t>(token)) * 1099511628211ull; }
+TokenId said_after(uint64_t chain) { return static_cast<TokenId>((chain >> 20) % 97); }  // 0, the end token, now and then
+
+}  // namespace
+
+TokenId next_token(const std::vector<TokenId>& tokens) {
+  uint64_t chain = kChainBegin;
+  for (TokenId t : tokens) chain = chain_on(chain, t);
+  return said_after(chain);
+}
+
+float score_of(TokenId target, int64_t position) { return -0.01f * static_cast<float>(target) - static_cast<float>(position); }
+
+std::vector<TokenId> expected_output(const SequenceRequest& r) {
+  std::vector<TokenId> tokens = r.prompt;
+  while (static_cast<int64_t>(tokens.size() - r.prompt.size()) < r.tokens_max) {
+    tokens.push_back(next_token(tokens));
+    if (tokens.back() == kEos && !r.ignore_eos) break;
+  }
+  return {tokens.begin() + static_cast<int64_t>(r.prompt.size()), tokens.end()};
+}
+
+SimulatedWorker::SimulatedWorker(WorkerLimits limits, TokensOf tokens_of)
+    : limits_(limits), tokens_of_(std::move(tokens_of)), cache_(size_t{limits.kv_blocks} * limits.kv_block_tokens) {}
+
+SimulatedWorker::Slot& SimulatedWorker::slot(SequenceId id, int64_t position) {
+  const auto& table = tables_[id.value];
+  const auto block = static_cast<size_t>(position / limits_.kv_block_tokens);
+  EXPECT_LT(block, table.size()) << "position " << position << " has no block";
+  return cache_[table.at(block) * limits_.kv_block_tokens + static_cast<size_t>(position % limits_.kv_block_tokens)];
+}
+
+bool SimulatedWorker::sees(int64_t position, int64_t query) const {
+  return limits_.kv_window == 0 || position < limits_.kv_sinks || position > query - int64_t{limits_.kv_window};
+}
+
+void SimulatedWorker::take_in(const Plan& plan) {
+  for (SequenceId id : plan.released) tables_.erase(id.value);
+  size_t tokens = 0;
+  for (const PlannedSequence& s : plan.sequences) {
+    auto& table = tables_[s.id.value];
+    EXPECT_GE(table.size(), s.blocks_first) << "a hole in the block table";
+    table.resize(s.blocks_first);
+    table.insert(table.end(), s.blocks.begin(), s.blocks.end());
+    for (uint32_t b : s.blocks) EXPECT_LT(b, limits_.kv_blocks);
+    EXPECT_LE(table.size(), (limits_.context_max + limits_.kv_block_tokens - 1) / limits_.kv_block_tokens);
+    tokens += s.tokens.size();
+  }
+  EXPECT_LE(tokens, limits_.step_tokens_max);
+  EXPECT_LE(plan.sequences.size(), limits_.step_sequences_max);
+}
+
+/// No block that a sequence writes to is one that another sees.
+void SimulatedWorker::check_writes(const Plan& plan) {
+  std::map<uint32_t, uint64_t> writer;
+  const int64_t block = limits_.kv_block_tokens;
+  for (const PlannedSequence& s : plan.sequences)
+    for (int64_t k = s.first_position / block; k * block < s.first_position + static_cast<int64_t>(s.tokens.size()); ++k)
+      EXPECT_TRUE(writer.emplace(tables_[s.id.value].at(static_cast<size_t>(k)), s.id.value).second) << "two sequences write one block";
+  for (const PlannedSequence& s : plan.sequences) {
+    for (int64_t p = 0; p < s.first_position; ++p) {
+      const auto found = writer.find(tables_[s.id.value].at(static_cast<size_t>(p / block)));
+      if (!sees(p, s.first_position) || found == writer.end()) continue;
+      EXPECT_EQ(found->second, s.id.value) << "block " << found->first << " is written while sequence " << s.id.value << " reads it";
+    }
+  }
+}
+
+/// What the planned tokens see is what their own sequence's tokens before them have left, whoever computed it.
+void SimulatedWorker::check_reads(const PlannedSequence& s) {
+  const std::vector<TokenId> tokens = tokens_of_(s.id);
+  const auto end = static_cast<size_t>(s.first_position) + s.tokens.size();
+  ASSERT_LE(end, tokens.size());
+  uint64_t chain = kChainBegin;
+  for (size_t p = 0; p < end; ++p) {
+    chain = chain_on(chain, tokens[p]);
+    if (!sees(static_cast<int64_t>(p), s.first_position)) continue;
+    const Slot& there = slot(s.id, static_cast<int64_t>(p));
+    ASSERT_EQ(there.token, tokens[p]) << "sequence " << s.id.value << " reads another token at " << p;
+    ASSERT_EQ(there.chain, chain) << "sequence " << s.id.value << " reads what followed another prefix at " << p;
+  }
+}
+
+SequenceOutcome SimulatedWorker::compute(const PlannedSequence& s) {
+  SequenceOutcome out;
+  out.id = s.id;
+  int64_t position = s.first_position;
+  uint64_t chain = position == 0 ? kChainBegin : slot(s.id, position - 1).chain;
+  for (size_t i = 0; i < s.tokens.size(); ++i, ++position) {
+    chain = chain_on(chain, s.tokens[i]);
+    slot(s.id, position) = {s.tokens[i], chain};
+    if (!s.score_targets.empty()) out.scores.push_back({score_of(s.score_targets[i], position), {}});
+  }
+  if (s.sample) out.sampled.push_back({said_after(chain), {}});
+  return out;
+}
+
+PlanOutcome SimulatedWorker::compute(const Plan& plan) {
+  PlanOutcome outcome;
+  outcome.plan = plan.id;
+  take_in(plan);
+  check_writes(plan);
+  for (const PlannedSequence& s : plan.sequences) outcome.sequences.push_back(compute(s));
+  for (const PlannedSequence& s : plan.sequences) check_reads(s);
+  return outcome;
+}
+
+void SimulatedWorker::spoil(const PlannedSequence& s) {
+  for (size_t i = 0; i < s.tokens.size(); ++i) slot(s.id, s.first_position + static_cast<int64_t>(i)) = {-2, 0};
+}
+
+PlanOutcome SimulatedWorker::compute_all_but(size_t broken, const Plan& plan) {
+  PlanOutcome outcome = compute(plan);
+  spoil(plan.sequences[broken]);
+  outcome.sequences[broken] = {plan.sequences[broken].id, {}, {}, internal_error(kBrokeDown)};
+  return outcome;
+}
+
+PlanOutcome SimulatedWorker::break_down(const Plan& plan) {
+  PlanOutcome outcome;
+  outcome.plan = plan.id;
+  outcome.error = internal_error(kBrokeDown);
+  take_in(plan);
+  check_writes(plan);
+  for (const PlannedSequence& s : plan.sequences) spoil(s);
+  return outcome;
+}
+
+}  // namespace moestro::orchestrator
