@@ -93,6 +93,17 @@ PlanSequence& Bench::add(uint64_t id, const std::vector<TokenId>& tokens) {
   return s;
 }
 
+PlanSequence& Bench::add_behind(uint64_t other, size_t blocks, uint64_t id, const std::vector<TokenId>& tokens) {
+  const auto& table = blocks_[other];
+  MOESTRO_CHECK(!blocks_.contains(id) && blocks <= table.size(), "a new sequence behind blocks that are there");
+  blocks_[id].assign(table.begin(), table.begin() + static_cast<std::ptrdiff_t>(blocks));
+  lengths_[id] = static_cast<int64_t>(blocks) * kernels::kKvBlockTokens;
+  PlanSequence& s = add(id, tokens);
+  s.blocks_first = 0;
+  s.blocks = blocks_[id];
+  return s;
+}
+
 Result<StepOutcome> Bench::run() {
   plan_.id = PlanId(next_plan_++);
   plan_.parent = PlanId(plan_.id.value - 1);

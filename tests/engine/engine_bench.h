@@ -64,6 +64,8 @@ class Bench {
 
   /// Adds tokens of sequence `id` at its next positions to the plan under construction.
   PlanSequence& add(uint64_t id, const std::vector<TokenId>& tokens);
+  /// The same for a new sequence that begins with the first `blocks` KV blocks of another.
+  PlanSequence& add_behind(uint64_t other, size_t blocks, uint64_t id, const std::vector<TokenId>& tokens);
   /// Runs the plan under construction.
   Result<StepOutcome> run();
   StepPlan& plan() { return plan_; }
