@@ -8,6 +8,7 @@
 
 #include "common/check.h"
 #include "common/float16.h"
+#include "store/pack/fit_int4.h"
 
 namespace moestro::store {
 namespace {
@@ -42,6 +43,7 @@ bool quantise_int8(const float* group, int64_t n, int8_t* values, uint16_t* scal
 }
 
 constexpr float kInt4Max = 15.0f;
+constexpr int64_t kWorthLanes = 3;  ///< fewer groups than this are as fast one by one
 constexpr int kRefinements = 4;
 constexpr std::array kStarts = {1.0f, 0.9f, 0.8f, 0.7f};  ///< parts of the range that 15 steps span at first; the rest is cut off
 
@@ -84,12 +86,18 @@ bool solve(const float* group, int64_t n, const Int4Fit& fit, float& scale, floa
   return true;
 }
 
-bool quantise_int4(const float* group, int64_t n, std::byte* values, uint16_t* parameters) {
+// Values that int4 can be fitted to: finite, and so is all that is made of them.
+bool fittable(const float* group, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     if (!std::isfinite(group[i])) return false;
   const auto [low, high] = std::minmax_element(group, group + n);
+  return std::isfinite(*high - *low) && std::isfinite(bf16_to_f32(f32_to_bf16(*low)));
+}
+
+/// The plain loop, for groups that are short or few; fit_int4 does the same for many at once.
+Int4Fit fit_group(const float* group, int64_t n) {
+  const auto [low, high] = std::minmax_element(group, group + n);
   const float range = *high - *low;
-  if (!std::isfinite(range) || !std::isfinite(bf16_to_f32(f32_to_bf16(*low)))) return false;
   Int4Fit best, trial;
   for (const float part : kStarts) {
     float scale = range * part / kInt4Max, offset = *low + range * (1.0f - part) / 2.0f;
@@ -99,12 +107,53 @@ bool quantise_int4(const float* group, int64_t n, std::byte* values, uint16_t* p
       if (!solve(group, n, trial, scale, offset)) break;
     }
   }
-  parameters[0] = f32_to_bf16(best.scale);
-  parameters[1] = f32_to_bf16(best.offset);
+  return best;
+}
+
+template <class At>
+void store_group(const At& q, int64_t n, float scale, float offset, std::byte* values, uint16_t* parameters) {
+  parameters[0] = f32_to_bf16(scale);
+  parameters[1] = f32_to_bf16(offset);
   for (int64_t i = 0; i < n; ++i) {
-    const auto q = static_cast<unsigned>(best.q[static_cast<size_t>(i)]);
-    values[i / 32 * 16 + i % 16] |= static_cast<std::byte>(i % 32 < 16 ? q : q << 4);
+    const auto number = static_cast<unsigned>(q(i));
+    values[i / 32 * 16 + i % 16] |= static_cast<std::byte>(i % 32 < 16 ? number : number << 4);
   }
+}
+
+void quantise_int4(const float* group, int64_t n, std::byte* values, uint16_t* parameters) {
+  const Int4Fit fit = fit_group(group, n);
+  store_group([&](int64_t i) { return fit.q[static_cast<size_t>(i)]; }, n, fit.scale, fit.offset, values, parameters);
+}
+
+// `count` whole groups, at most kFitLanes, side by side; lanes without a group compute zeros.
+void quantise_int4_groups(const float* row, int64_t count, std::byte* values, uint16_t* parameters) {
+  Int4Fits fits;
+  for (int64_t i = 0; i < kQuantGroup; ++i)
+    for (int64_t g = 0; g < kFitLanes; ++g) fits.values[i][g] = g < count ? row[g * kQuantGroup + i] : 0.0f;
+  fit_int4(fits);
+  for (int64_t g = 0; g < count; ++g)
+    store_group([&](int64_t i) { return fits.q[i][g]; }, kQuantGroup, fits.scale[g], fits.offset[g], values + g * kQuantGroup / 2, parameters + 2 * g);
+}
+
+bool quantise_int4_row(const float* row, int64_t n, std::byte* values, uint16_t* parameters) {
+  std::memset(values, 0, static_cast<size_t>(row_bytes(DType::kInt4, n)));
+  const int64_t whole = n / kQuantGroup;
+  for (int64_t g = 0; g < quant_groups(n);) {
+    const int64_t side_by_side = std::min(kFitLanes, whole - g), count = side_by_side >= kWorthLanes ? side_by_side : 1;
+    const float* begin = row + g * kQuantGroup;
+    for (int64_t i = 0; i < count; ++i)
+      if (!fittable(begin + i * kQuantGroup, std::min(kQuantGroup, n - (g + i) * kQuantGroup))) return false;
+    std::byte* group_values = values + g * kQuantGroup / 2;
+    if (count > 1) quantise_int4_groups(begin, count, group_values, parameters + 2 * g);
+    else quantise_int4(begin, std::min(kQuantGroup, n - g * kQuantGroup), group_values, parameters + 2 * g);
+    g += count;
+  }
+  return true;
+}
+
+bool quantise_int8_row(const float* row, int64_t n, int8_t* values, uint16_t* parameters) {
+  for (int64_t begin = 0; begin < n; begin += kQuantGroup)
+    if (!quantise_int8(row + begin, std::min(kQuantGroup, n - begin), values + begin, parameters + begin / kQuantGroup)) return false;
   return true;
 }
 
@@ -112,14 +161,8 @@ bool quantise_int4(const float* group, int64_t n, std::byte* values, uint16_t* p
 
 bool quantise_row(const float* row, int64_t n, DType to, std::byte* values, uint16_t* parameters) {
   MOESTRO_CHECK(is_quantised(to), "a quantised precision");
-  if (to == DType::kInt4) std::memset(values, 0, static_cast<size_t>(row_bytes(to, n)));
-  for (int64_t begin = 0; begin < n; begin += kQuantGroup) {
-    const int64_t count = std::min(kQuantGroup, n - begin), group = begin / kQuantGroup;
-    const bool fits = to == DType::kInt8 ? quantise_int8(row + begin, count, reinterpret_cast<int8_t*>(values) + begin, parameters + group)
-                                         : quantise_int4(row + begin, count, values + group * kQuantGroup / 2, parameters + 2 * group);
-    if (!fits) return false;
-  }
-  return true;
+  if (to == DType::kInt8) return quantise_int8_row(row, n, reinterpret_cast<int8_t*>(values), parameters);
+  return quantise_int4_row(row, n, values, parameters);
 }
 
 }  // namespace moestro::store

@@ -135,6 +135,30 @@ TEST(QuantiseInt4, TinyAndHugeValues) {
   }
 }
 
+/// Groups side by side come out as they do one by one, every bit: a pack does not depend on where its rows end or on the machine.
+TEST(QuantiseInt4, ARowOfManyGroupsIsEachGroupAlone) {
+  std::mt19937 random(11);
+  for (const size_t n : {size_t{64} * 2, size_t{64} * 3, size_t{64} * 8, size_t{64} * 21, size_t{64} * 9 + 30}) {
+    auto row = normal_row(n, random);
+    const float factors[] = {1.0f, 0.0f, -0.0f, 1e-39f, 1e-20f, 1e37f, 1e3f};
+    for (size_t i = 0; i < n; ++i) row[i] *= factors[i / 64 % 7];
+    std::fill(row.begin() + 64, row.begin() + 128, 0.5f);  // a group without a range
+    const Quantised whole(row, DType::kInt4);
+    ASSERT_TRUE(whole.ok);
+    for (size_t begin = 0; begin < n; begin += 64) {
+      const size_t count = std::min<size_t>(64, n - begin), group = begin / 64;
+      const Quantised alone(std::vector<float>(row.begin() + static_cast<std::ptrdiff_t>(begin), row.begin() + static_cast<std::ptrdiff_t>(begin + count)), DType::kInt4);
+      EXPECT_TRUE(std::equal(alone.values.begin(), alone.values.end(), whole.values.begin() + static_cast<std::ptrdiff_t>(group * 32))) << n << " group " << group;
+      EXPECT_EQ(alone.parameters[0], whole.parameters[2 * group]) << n << " group " << group;
+      EXPECT_EQ(alone.parameters[1], whole.parameters[2 * group + 1]) << n << " group " << group;
+    }
+  }
+  // Also where it ends: not finite in the last of many groups.
+  std::vector<float> row(64 * 8, 1.0f);
+  row.back() = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(Quantised(row, DType::kInt4).ok);
+}
+
 TEST(Quantise, WhatIsNotFiniteIsRefused) {
   for (const DType to : {DType::kInt8, DType::kInt4})
     for (const float v : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
