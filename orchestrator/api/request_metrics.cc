@@ -93,6 +93,8 @@ std::string RequestMetrics::text(const ControlSnapshot& c) const {
   add("moestro_expert_hits_total", "Experts that were resident when a layer wanted them.", kCounter, of(c.expert_hits));
   add("moestro_expert_misses_total", "Experts that had to be fetched.", kCounter, of(c.expert_misses));
   add("moestro_expert_fetched_bytes_total", "Bytes of experts fetched on demand.", kCounter, of(c.fetched_bytes));
+  add("moestro_nonfinite_sequences_total", "Sequences that failed because their activations or logits became NaN or infinite.", kCounter, of(c.nonfinite_sequences));
+  add("moestro_capacity_dropped_total", "Choices of an expert by a token that the capacity factor dropped.", kCounter, of(c.dropped_rows));
   add("moestro_sequences_waiting", "Sequences without a worker.", kGauge, of(c.waiting));
   add("moestro_sequences_running", "Sequences that a worker holds.", kGauge, of(c.running));
   add("moestro_kv_blocks_used", "KV blocks held by sequences.", kGauge, of(c.kv_blocks_used));

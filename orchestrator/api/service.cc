@@ -305,6 +305,8 @@ void Service::status(const Call& call) const {
           {"fetched_bytes", c.fetched_bytes}}}}},
       {"workers", workers},
       {"workers_lost", c.workers_lost},
+      {"nonfinite_sequences", c.nonfinite_sequences},
+      {"capacity_dropped", c.dropped_rows},
   };
   call.exchange->respond(200, kJson, dump(body));
 }

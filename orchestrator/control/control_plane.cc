@@ -289,6 +289,8 @@ void ControlPlane::Loop::on_report(WorkerId id, Peer& peer, StepReport report) {
   totals_.expert_hits += report.expert_hits;
   totals_.expert_misses += report.expert_misses;
   totals_.fetched_bytes += report.fetched_bytes;
+  totals_.nonfinite_sequences += report.nonfinite_sequences;
+  totals_.dropped_rows += report.dropped_rows;
   if (!report.outcome.error.is_ok()) log::warn("control: worker {}: {}", peer.name, report.outcome.error.message());
   feed(PlanDone{id, std::move(report.outcome)});
 }

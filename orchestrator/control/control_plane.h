@@ -45,7 +45,7 @@ struct ControlSnapshot {
   uint64_t kv_blocks_used = 0, kv_blocks_total = 0;
   uint64_t prefix_blocks = 0;         ///< KV blocks that no sequence uses and that can be found again
   uint64_t prefix_cached_tokens = 0;  ///< found in the KV cache instead of computed
-  uint64_t plans = 0, step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0;
+  uint64_t plans = 0, step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0, nonfinite_sequences = 0, dropped_rows = 0;
   uint64_t sampled_tokens = 0, workers_lost = 0;
   uint64_t turns = 0;  ///< of the control thread's loop; what was submitted two turns ago is in these figures
 };

@@ -58,6 +58,8 @@ StepReport read_result(const wire::StepResult& m) {
   report.expert_hits = m.expert_hits();
   report.expert_misses = m.expert_misses();
   report.fetched_bytes = m.fetched_bytes();
+  report.nonfinite_sequences = m.nonfinite_sequences();
+  report.dropped_rows = m.dropped_rows();
   if (m.sequences() == nullptr) return report;
   for (const wire::SequenceResult* s : *m.sequences()) {
     SequenceOutcome outcome;

@@ -26,7 +26,7 @@ struct HeartbeatMessage {
 /// A StepResult; figures of the step beside the outcome.
 struct StepReport {
   PlanOutcome outcome;
-  uint64_t step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0;
+  uint64_t step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0, nonfinite_sequences = 0, dropped_rows = 0;
 };
 using WorkerSays = std::variant<Registration, HeartbeatMessage, StepReport>;
 

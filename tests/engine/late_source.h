@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -20,6 +21,7 @@ class LateSource final : public store::BlobSource {
     uint32_t seed = 1;
     std::optional<uint32_t> broken_blob = std::nullopt;  ///< cannot be read
     std::optional<std::pair<uint32_t, uint32_t>> swapped = std::nullopt;  ///< each delivers the other's bytes
+    std::function<void(uint32_t blob, std::vector<std::byte>& bytes)> edit = nullptr;    ///< last word on what a lease shows
   };
   LateSource(std::unique_ptr<store::BlobSource> inner, Options options) : inner_(std::move(inner)), options_(options), random_(options.seed) {}
   ~LateSource() override { held_.clear(); }
@@ -71,6 +73,7 @@ class LateSource final : public store::BlobSource {
     else if (options_.swapped && blob == options_.swapped->second) content = options_.swapped->first;
     const store::Lease inner = std::move(*inner_->try_pin(content));
     Copy& copy = held_.emplace_back(Copy{blob, {inner.data(), inner.data() + inner.length()}});
+    if (options_.edit) options_.edit(blob, copy.bytes);
     return store::Lease(this, blob, copy.bytes.data(), copy.bytes.size());
   }
   void unpin(uint32_t blob) override {

@@ -105,6 +105,8 @@ TEST(WorkerWire, WritesResultsThatVerify) {
   engine::StepOutcome outcome;
   outcome.plan = PlanId(9);
   outcome.stall_us = 3;
+  outcome.nonfinite_sequences = 1;
+  outcome.dropped_rows = 8;
   auto& s = outcome.sequences.emplace_back();
   s.id = SequenceId(4);
   s.sampled.push_back({17, true, {-0.5f, {{17, -0.5f}, {2, -1.5f}}}});
@@ -117,6 +119,8 @@ TEST(WorkerWire, WritesResultsThatVerify) {
   ASSERT_NE(result, nullptr);
   EXPECT_EQ(result->plan(), 9u);
   EXPECT_EQ(result->stall_us(), 3u);
+  EXPECT_EQ(result->nonfinite_sequences(), 1u);
+  EXPECT_EQ(result->dropped_rows(), 8u);
   const auto* first = result->sequences()->Get(0);
   EXPECT_EQ(first->sampled()->Get(0)->id(), 17);
   EXPECT_FLOAT_EQ(first->sampled()->Get(0)->score()->best()->Get(1)->logprob(), -1.5f);

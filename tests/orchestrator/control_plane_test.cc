@@ -353,6 +353,8 @@ TEST_F(ControlPlaneTest, TheSnapshotCounts) {
   EXPECT_EQ(s.expert_hits, 3u);
   EXPECT_EQ(s.expert_misses, 1u);
   EXPECT_EQ(s.fetched_bytes, 4096u);
+  EXPECT_EQ(s.nonfinite_sequences, 2u);
+  EXPECT_EQ(s.dropped_rows, 5u);
   EXPECT_EQ(s.kv_blocks_used, 0u);
   EXPECT_EQ(s.kv_blocks_total, 64u);
   ASSERT_EQ(s.workers.size(), 1u);

@@ -43,7 +43,7 @@ std::vector<std::byte> result() {
       wire::CreateSequenceResult(b, 12, sampled_list, scores),
       wire::CreateSequenceResult(b, 13, 0, 0, 0, static_cast<uint32_t>(Code::kNotFound), why), wire::CreateSequenceResult(b, 14, 0, 0, 0, 4000)};
   const auto list = b.CreateVector(sequences);
-  return message(b, wire::WorkerBody::StepResult, wire::CreateStepResult(b, 6, list, 100, 20, 3, 4, 5));
+  return message(b, wire::WorkerBody::StepResult, wire::CreateStepResult(b, 6, list, 100, 20, 3, 4, 5, 0, 0, 6, 7));
 }
 
 Plan full_plan() {
@@ -162,6 +162,8 @@ TEST(OrchestratorWire, ReadsAResult) {
   EXPECT_EQ(report.expert_hits, 3u);
   EXPECT_EQ(report.expert_misses, 4u);
   EXPECT_EQ(report.fetched_bytes, 5u);
+  EXPECT_EQ(report.nonfinite_sequences, 6u);
+  EXPECT_EQ(report.dropped_rows, 7u);
   ASSERT_EQ(report.outcome.sequences.size(), 3u);
   const SequenceOutcome& s = report.outcome.sequences[0];
   EXPECT_EQ(s.id, SequenceId{12});

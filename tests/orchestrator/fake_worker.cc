@@ -104,7 +104,7 @@ void FakeWorker::answer(const PlanOutcome& outcome) {
   const auto list = b.CreateVector(sequences);
   const auto why = b.CreateString(outcome.error.message());
   send_bytes(finish(b, wire::WorkerBody::StepResult,
-                    wire::CreateStepResult(b, outcome.plan.value, list, 1000, 0, 3, 1, 4096, static_cast<uint32_t>(outcome.error.code()), why)));
+                    wire::CreateStepResult(b, outcome.plan.value, list, 1000, 0, 3, 1, 4096, static_cast<uint32_t>(outcome.error.code()), why, 2, 5)));
 }
 
 std::optional<net::Bytes> FakeWorker::next(std::chrono::milliseconds limit) {

@@ -1,6 +1,7 @@
 #include "services/worker/engine/engine.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "services/worker/engine/forward.h"
 #include "services/worker/engine/output_head.h"
@@ -27,13 +28,17 @@ class StepRunner final : public lanes::TaskRunner {
   const std::function<void()>& head_;
 };
 
-Status check_options(const EngineOptions& o) {
+Status check_options(const EngineOptions& o, bool deterministic) {
   if (o.kv_tokens < kernels::kKvBlockTokens) return invalid_argument("the KV cache needs at least 16 tokens (--kv-tokens)");
   if (o.kv_tokens > (int64_t{1} << 32)) return invalid_argument("the KV cache is limited to 4 Gi tokens (--kv-tokens)");
   if (o.step_tokens_max < 1 || o.step_sequences_max < 1) return invalid_argument("a step has at least one token and one sequence");
   if (o.context_max < 0) return invalid_argument("the context is negative (--context)");
   if (o.kv_dtype != DType::kF32 && o.kv_dtype != DType::kBF16)
     return unsupported("a KV cache of " + std::string(dtype_name(o.kv_dtype)) + "; f32 and bf16 are");
+  if (!o.capacity_factor) return Status::ok();
+  if (!std::isfinite(*o.capacity_factor) || *o.capacity_factor <= 0) return invalid_argument("--capacity-factor is not a number above 0");
+  if (deterministic)
+    return invalid_argument("--capacity-factor and --deterministic exclude each other: which tokens an expert drops depends on what else is in the batch");
   return Status::ok();
 }
 
@@ -83,6 +88,7 @@ struct Engine::Impl {
   std::vector<TokenRange> ranges;
   std::vector<Status> failed;
   StepBatch batch;
+  uint32_t head_not_finite = 0;
   lanes::TaskGraph graph;
   std::vector<uint32_t> count_scratch;
 
@@ -94,10 +100,11 @@ struct Engine::Impl {
   Status admit(const StepPlan& plan, uint32_t index);
   Result<lanes::ExecutionTotals> execute(const StepPlan& plan, std::vector<SequenceOutcome>& outcomes);
   void finish(const StepPlan& plan, uint32_t index, SequenceOutcome& out);
+  void lose_kv(const StepPlan& plan, uint32_t index);
 };
 
 Status Engine::Impl::load() {
-  MOESTRO_RETURN_IF_ERROR(check_options(options));
+  MOESTRO_RETURN_IF_ERROR(check_options(options, ops.options().deterministic));
   const store::Manifest& manifest = source.manifest();
   MOESTRO_ASSIGN_OR_RETURN(description, model::describe_model(manifest.config_json, manifest.generation_config_json));
   const model::ModelSpec& spec = description.spec;
@@ -108,6 +115,7 @@ Status Engine::Impl::load() {
   layout = ExpertLayout(spec.moe().expert.hidden, spec.moe().expert.ffn, precision);
   if (!ops.supports(precision)) return unsupported("experts as " + std::string(dtype_name(precision)) + " on this device");
   MOESTRO_ASSIGN_OR_RETURN(experts, ExpertDispatch::create(source, moe_layers, spec.moe().experts, precision));
+  if (options.capacity_factor) experts->set_capacity_factor(*options.capacity_factor);
   for (const store::Blob& b : manifest.blobs)
     if (b.kind == store::BlobKind::kExpert && b.precision == precision && b.length != static_cast<uint64_t>(layout.bytes()))
       return corrupt("expert " + std::to_string(b.expert.value) + " of MoE layer " + std::to_string(b.moe_layer.value) + " has " +
@@ -152,17 +160,26 @@ Status Engine::Impl::prepare(const StepPlan& plan) {
 }
 
 Result<lanes::ExecutionTotals> Engine::Impl::execute(const StepPlan& plan, std::vector<SequenceOutcome>& outcomes) {
+  head_not_finite = 0;
   if (batch.rows() == 0) return lanes::ExecutionTotals{};
   graph.clear();
   schedule->begin({batch.rows(), batch.context, static_cast<int64_t>(batch.logit_rows.size())}, graph);
   forward->begin(plan.id, batch, graph, failed);
-  const std::function<void()> run_head = [&] { head->run(plan, batch, forward->hidden(), failed, outcomes); };
+  const std::function<void()> run_head = [&] { head_not_finite = head->run(plan, batch, forward->hidden(), failed, outcomes); };
   StepRunner runner(*forward, run_head);
   if (timeline != nullptr) timeline->begin_step(plan.id.value);
   auto totals = executor.execute(graph, runner, timeline);
   if (timeline != nullptr) timeline->end_step();
   if (!totals.is_ok()) forward->abandon();
   return totals;
+}
+
+/// A failed sequence's keys and values are not to be built upon.
+void Engine::Impl::lose_kv(const StepPlan& plan, uint32_t index) {
+  const TokenRange rows = batch.rows_of[index];
+  if (rows.count == 0) return;
+  const int64_t first = batch.positions[rows.first];
+  cache->mark_lost(sequences.obtain(plan.sequences[index].id).blocks, first, first + rows.count);
 }
 
 void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome& out) {
@@ -174,7 +191,7 @@ void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome&
   if (!out.status.is_ok()) {
     out.sampled.clear();
     out.scores.clear();
-    return;
+    return lose_kv(plan, index);
   }
   const TokenRange rows = batch.rows_of[index];
   const int64_t first = batch.positions[rows.first], last = first + rows.count;
@@ -230,13 +247,21 @@ Result<StepOutcome> Engine::step(const StepPlan& plan) {
   StepOutcome out;
   out.plan = plan.id;
   out.sequences.resize(plan.sequences.size());
-  MOESTRO_ASSIGN_OR_RETURN(const lanes::ExecutionTotals totals, e.execute(plan, out.sequences));
+  const auto executed = e.execute(plan, out.sequences);
+  if (!executed.is_ok()) {
+    for (uint32_t i = 0; i < plan.sequences.size(); ++i) e.lose_kv(plan, i);
+    return executed.status();
+  }
   for (uint32_t i = 0; i < plan.sequences.size(); ++i) e.finish(plan, i, out.sequences[i]);
   const store::BlobSource::Counters after = e.source.counters();
   out.expert_hits = after.hits - before.hits;
   out.expert_misses = after.misses - before.misses;
   out.fetched_bytes = after.fetched_bytes - before.fetched_bytes;
-  out.stall_us = static_cast<uint64_t>(totals.stalled.count() / 1000);
+  out.stall_us = static_cast<uint64_t>(executed->stalled.count() / 1000);
+  if (e.batch.rows() > 0) {
+    out.nonfinite_sequences = e.forward->not_finite() + e.head_not_finite;
+    out.dropped_rows = e.experts->over_capacity();
+  }
   out.step_us = static_cast<uint64_t>((e.clock.now() - begin).count() / 1000);
   return out;
 }

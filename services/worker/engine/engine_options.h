@@ -16,6 +16,7 @@ struct EngineOptions {
   int64_t step_tokens_max = 512;
   int64_t step_sequences_max = 256;
   std::optional<DType> expert_precision = std::nullopt;  ///< none: the pack's first
+  std::optional<double> capacity_factor = std::nullopt;  ///< none: an expert takes all its tokens
   DType kv_dtype = DType::kF32;
   bool poison_kv = false;       ///< tests: the empty cache is NaN
 };

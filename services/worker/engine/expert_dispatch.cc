@@ -1,6 +1,7 @@
 #include "services/worker/engine/expert_dispatch.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace moestro::engine {
 namespace {
@@ -31,21 +32,36 @@ Result<ExpertDispatch> ExpertDispatch::create(store::BlobSource& source, int64_t
   return d;
 }
 
-std::span<const lanes::RoutedExpert> ExpertDispatch::route(MoeLayerId layer, std::span<const int32_t> ids, int64_t top_k) {
+int64_t ExpertDispatch::capacity(double factor, int64_t tokens, int64_t top_k, int64_t experts) {
+  return static_cast<int64_t>(std::ceil(factor * static_cast<double>(tokens * top_k) / static_cast<double>(experts)));
+}
+
+std::span<const lanes::RoutedExpert> ExpertDispatch::route(MoeLayerId layer, std::span<const int32_t> ids, int64_t top_k,
+                                                           std::span<const uint8_t> left_out) {
   layer_ = layer;
+  const auto is_left_out = [&](size_t choice) { return !left_out.empty() && left_out[choice / static_cast<size_t>(top_k)] != 0; };
+  const int64_t tokens = static_cast<int64_t>(ids.size()) / top_k;
+  const int64_t most = capacity_factor_ ? std::min(tokens, capacity(*capacity_factor_, tokens, top_k, experts_)) : tokens;
   std::fill(first_row_.begin(), first_row_.end(), 0);
-  for (const int32_t e : ids) ++first_row_[static_cast<size_t>(e) + 1];
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (!is_left_out(i)) ++first_row_[static_cast<size_t>(ids[i]) + 1];
   routed_.clear();
   for (size_t e = 0; e < static_cast<size_t>(experts_); ++e) {
-    if (const int32_t n = first_row_[e + 1]; n > 0) routed_.push_back({static_cast<int32_t>(e), n});
-    first_row_[e + 1] += first_row_[e];
+    const int32_t n = std::min(first_row_[e + 1], static_cast<int32_t>(most));
+    over_capacity_ += static_cast<uint64_t>(first_row_[e + 1] - n);
+    if (n > 0) routed_.push_back({static_cast<int32_t>(e), n});
+    first_row_[e + 1] = first_row_[e] + n;
     cursor_[e] = first_row_[e];
   }
   rows_.resize(ids.size());
+  dropped_.clear();
+  dropped_.reserve(rows_.capacity());
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto choice = static_cast<int64_t>(i);
-    rows_[static_cast<size_t>(cursor_[static_cast<size_t>(ids[i])]++)] = {static_cast<int32_t>(choice / top_k),
-                                                                          static_cast<int32_t>(choice % top_k)};
+    const kernels::RoutedRow row{static_cast<int32_t>(choice / top_k), static_cast<int32_t>(choice % top_k)};
+    const auto e = static_cast<size_t>(ids[i]);
+    if (is_left_out(i) || cursor_[e] == first_row_[e + 1]) dropped_.push_back(row);
+    else rows_[static_cast<size_t>(cursor_[e]++)] = row;
   }
   return routed_;
 }

@@ -15,14 +15,28 @@ namespace moestro::engine {
 
 class ExpertDispatch {
  public:
+  /// Rows that an expert takes of a step with so many tokens: ceil(factor * tokens * top_k / experts), as Switch Transformer has it.
+  static int64_t capacity(double factor, int64_t tokens, int64_t top_k, int64_t experts);
+
   static Result<ExpertDispatch> create(store::BlobSource& source, int64_t moe_layers, int64_t experts, DType precision);
 
-  /// Sorts the choices of a layer, ids [tokens, top_k], by expert. The result holds every expert that has rows, by id.
-  std::span<const lanes::RoutedExpert> route(MoeLayerId layer, std::span<const int32_t> ids, int64_t top_k);
+  /// Sorts the choices of a layer, ids [tokens, top_k], by expert. The result holds every expert that has rows, by id. No expert
+  /// gets rows of the tokens where `left_out` is not 0 (empty: there are none), nor more rows than the capacity.
+  std::span<const lanes::RoutedExpert> route(MoeLayerId layer, std::span<const int32_t> ids, int64_t top_k,
+                                             std::span<const uint8_t> left_out = {});
+  /// The choices that no expert got, by token: whoever sums the rows takes theirs as zero.
+  std::span<const kernels::RoutedRow> dropped() const { return dropped_; }
   /// (token, rank) of an expert, by token.
   std::span<const kernels::RoutedRow> rows(int32_t expert) const;
 
-  void begin_step(PlanId plan) { plan_ = plan; }
+  /// From now on an expert takes no more rows of a layer than capacity(): the first ones, in the order of the step's rows.
+  void set_capacity_factor(double factor) { capacity_factor_ = factor; }
+  void begin_step(PlanId plan) {
+    plan_ = plan;
+    over_capacity_ = 0;
+  }
+  /// Choices of this step that were dropped because their expert was full.
+  uint64_t over_capacity() const { return over_capacity_; }
   /// True: the expert is resident and leased now. False: the read is noted; request_missing() asks for it.
   bool acquire(lanes::TaskId read, int32_t expert);
   Status request_missing();
@@ -50,11 +64,13 @@ class ExpertDispatch {
   int64_t experts_;
   std::vector<uint32_t> blob_of_;    ///< [moe_layer, expert] -> blob
   std::vector<int32_t> expert_of_;   ///< blob -> expert; -1: not an expert
+  std::optional<double> capacity_factor_;
+  uint64_t over_capacity_ = 0;
   PlanId plan_;
   MoeLayerId layer_;
   std::vector<int32_t> first_row_;   ///< [experts + 1] into rows_
   std::vector<int32_t> cursor_;
-  std::vector<kernels::RoutedRow> rows_;
+  std::vector<kernels::RoutedRow> rows_, dropped_;
   std::vector<lanes::RoutedExpert> routed_;
   std::vector<store::Lease> leases_;           ///< by expert
   std::vector<lanes::TaskId> read_of_;         ///< by expert, -1: not under way

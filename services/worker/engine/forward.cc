@@ -26,7 +26,7 @@ Widths widest(const model::ModelSpec& spec) {
 
 }  // namespace
 
-Forward::Forward(const Parts& parts, int64_t n, bool poison) : p_(parts), poison_(poison), hidden_(parts.spec.hidden) {
+Forward::Forward(const Parts& parts, int64_t n, bool poison) : p_(parts), poison_(poison), hidden_(parts.spec.hidden), guard_(parts.ops, hidden_, n) {
   const Widths w = widest(p_.spec);
   moe_layers_ = p_.spec.moe_layers();
   top_k_ = moe_layers_ > 0 ? p_.spec.moe().top_k : 0;
@@ -42,7 +42,7 @@ Forward::Forward(const Parts& parts, int64_t n, bool poison) : p_(parts), poison
 void Forward::begin(PlanId plan, const StepBatch& batch, lanes::TaskGraph& graph, std::vector<Status>& failed) {
   batch_ = &batch;
   graph_ = &graph;
-  failed_ = &failed;
+  guard_.begin(batch, failed);
   rows_ = batch.rows();
   p_.experts.begin_step(plan);
 }
@@ -115,7 +115,8 @@ void Forward::route(size_t layer) {
   p_.ops.router_top_k(router_logits_.data(), rows_, {.experts = moe.experts, .top_k = top_k_, .normalise = moe.normalise_top_k}, ids, layer_weights(layer));
   const std::span<const int32_t> chosen(ids, static_cast<size_t>(rows_ * top_k_));
   if (poison_) std::fill(expert_rows_.begin(), expert_rows_.end(), std::numeric_limits<float>::quiet_NaN());
-  const auto routed = p_.experts.route(*p_.spec.layers[layer].moe_index, chosen, top_k_);
+  const auto routed = p_.experts.route(*p_.spec.layers[layer].moe_index, chosen, top_k_, guard_.left_out());
+  clear_rows(p_.experts.dropped());
   p_.schedule.expand(static_cast<int32_t>(layer), routed, *graph_);
 }
 
@@ -128,10 +129,11 @@ Result<lanes::TaskId> Forward::wait_any() {
 }
 
 void Forward::fail_users(int32_t expert, const Status& why) {
-  for (const kernels::RoutedRow& r : p_.experts.rows(expert)) {
-    Status& status = (*failed_)[batch_->sequence_of[static_cast<size_t>(r.token)]];
-    if (status.is_ok()) status = why;
-  }
+  for (const kernels::RoutedRow& r : p_.experts.rows(expert)) guard_.fail(batch_->sequence_of[static_cast<size_t>(r.token)], why);
+}
+
+void Forward::clear_rows(std::span<const kernels::RoutedRow> rows) {
+  for (const kernels::RoutedRow& r : rows) std::fill_n(expert_rows_.data() + (r.token * top_k_ + r.rank) * hidden_, hidden_, 0.0f);
 }
 
 void Forward::expert(size_t layer, int32_t expert) {
@@ -143,17 +145,16 @@ void Forward::expert(size_t layer, int32_t expert) {
     return;
   }
   // It could not be read: its sequences have failed, and their rows must not carry what an earlier layer left here.
-  for (const kernels::RoutedRow& r : rows) {
-    float* row = expert_rows_.data() + (r.token * top_k_ + r.rank) * hidden_;
-    std::fill(row, row + hidden_, 0.0f);
-  }
+  clear_rows(rows);
 }
 
 void Forward::combine(size_t layer) {
   p_.ops.combine(expert_rows_.data(), layer_weights(layer), rows_, top_k_, hidden_, x_.data());
-  if (p_.spec.layers[layer].moe.shared_ffn == 0) return;
-  const bool gated = p_.spec.layers[layer].moe.shared_gate;
-  p_.ops.add_scaled(shared_out_.data(), gated ? shared_logit_.data() : nullptr, rows_, hidden_, x_.data());
+  if (p_.spec.layers[layer].moe.shared_ffn > 0) {
+    const bool gated = p_.spec.layers[layer].moe.shared_gate;
+    p_.ops.add_scaled(shared_out_.data(), gated ? shared_logit_.data() : nullptr, rows_, hidden_, x_.data());
+  }
+  guard_.check(layer, x_.data());
 }
 
 void Forward::run_mlp(const MlpWeights& w, const float* x, float* out) {
@@ -166,6 +167,7 @@ void Forward::run_mlp(const MlpWeights& w, const float* x, float* out) {
 void Forward::dense_mlp(size_t layer) {
   run_mlp(p_.weights.layer(layer).mlp, h_.data(), out_.data());
   p_.ops.add_scaled(out_.data(), nullptr, rows_, hidden_, x_.data());
+  guard_.check(layer, x_.data());
 }
 
 void Forward::shared_expert(size_t layer) {

@@ -10,6 +10,7 @@
 #include "kernels/ops.h"
 #include "services/worker/engine/dense_weights.h"
 #include "services/worker/engine/expert_dispatch.h"
+#include "services/worker/engine/finite_guard.h"
 #include "services/worker/engine/kv_cache.h"
 #include "services/worker/engine/step_batch.h"
 
@@ -32,12 +33,14 @@ class Forward final : public lanes::TaskRunner {
   Forward(const Parts& parts, int64_t step_tokens_max, bool poison);
 
   /// The step that the following tasks belong to. All three live until it has ended; `failed` holds one Status per sequence of the
-  /// plan and receives those whose expert cannot be had.
+  /// plan and receives those whose expert cannot be had, and those whose activations become NaN or infinite.
   void begin(PlanId plan, const StepBatch& batch, lanes::TaskGraph& graph, std::vector<Status>& failed);
   void abandon() { p_.experts.abandon(); }
 
   /// After the last layer: [rows, hidden], not yet normed.
   const float* hidden() const { return x_.data(); }
+  /// Sequences of the step that failed because their activations are not finite.
+  uint32_t not_finite() const { return guard_.not_finite(); }
   /// The step's choices: [moe layer][row][rank]. Weights in the same shape.
   std::span<const int32_t> routes() const { return {route_ids_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)}; }
   std::span<const float> route_weights() const { return {route_weights_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)}; }
@@ -59,6 +62,7 @@ class Forward final : public lanes::TaskRunner {
   void combine(size_t layer);
   int32_t* layer_routes(size_t layer);
   float* layer_weights(size_t layer);
+  void clear_rows(std::span<const kernels::RoutedRow> rows);
   void fail_users(int32_t expert, const Status& why);
 
   Parts p_;
@@ -66,7 +70,7 @@ class Forward final : public lanes::TaskRunner {
   int64_t hidden_, top_k_ = 0, moe_layers_ = 0, rows_ = 0;
   const StepBatch* batch_ = nullptr;
   lanes::TaskGraph* graph_ = nullptr;
-  std::vector<Status>* failed_ = nullptr;
+  FiniteGuard guard_;
   // x: the residual stream; h: normed input of a block; out: a block's output before it is added.
   std::vector<float> x_, h_, out_, q_, k_, v_, attended_, gate_, up_, router_logits_, shared_out_, shared_logit_, expert_rows_;
   std::vector<int32_t> route_ids_;

@@ -48,6 +48,15 @@ void KvCache::mark_written(std::span<const uint32_t> table, int64_t first, int64
   }
 }
 
+void KvCache::mark_lost(std::span<const uint32_t> table, int64_t first, int64_t last) {
+  for (int64_t p = first; p < last;) {
+    const int64_t offset = p % kernels::kKvBlockTokens;
+    uint8_t& filled = filled_[table[static_cast<size_t>(p / kernels::kKvBlockTokens)]];
+    filled = std::min(filled, static_cast<uint8_t>(offset));
+    p += kernels::kKvBlockTokens - offset;
+  }
+}
+
 void KvCache::copy_block(uint32_t from, uint32_t to) {
   if (from == to) return;
   for (size_t i = 0; i < layers_.size(); ++i) {

@@ -28,6 +28,8 @@ class KvCache {
   std::span<const uint8_t> filled() const { return filled_; }
   /// Records that positions [first, last) of a sequence with this block table are written now.
   void mark_written(std::span<const uint32_t> table, int64_t first, int64_t last);
+  /// Records that what was written there is of no use: whoever reads it is refused.
+  void mark_lost(std::span<const uint32_t> table, int64_t first, int64_t last);
   /// Both in range.
   void copy_block(uint32_t from, uint32_t to);
   /// A new epoch: nothing is written.

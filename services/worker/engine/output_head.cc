@@ -1,6 +1,7 @@
 #include "services/worker/engine/output_head.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace moestro::engine {
 namespace {
@@ -14,8 +15,9 @@ OutputHead::OutputHead(const model::ModelSpec& spec, const DenseWeights& weights
   logits_.resize(static_cast<size_t>(kTileRows * spec.vocab));
 }
 
-void OutputHead::run(const StepPlan& plan, const StepBatch& batch, const float* hidden, std::vector<Status>& failed,
-                     std::vector<SequenceOutcome>& outcomes) {
+uint32_t OutputHead::run(const StepPlan& plan, const StepBatch& batch, const float* hidden, std::vector<Status>& failed,
+                         std::vector<SequenceOutcome>& outcomes) {
+  uint32_t not_finite = 0;
   const auto total = static_cast<int64_t>(batch.logit_rows.size());
   for (int64_t first = 0; first < total; first += kTileRows) {
     const int64_t n = std::min(kTileRows, total - first);
@@ -32,13 +34,16 @@ void OutputHead::run(const StepPlan& plan, const StepBatch& batch, const float* 
       const int32_t position = batch.positions[static_cast<size_t>(row.row)];
       const std::span<const float> logits(logits_.data() + i * spec_.vocab, static_cast<size_t>(spec_.vocab));
       if (!Sampler::all_finite(logits)) {
-        status = internal_error("sequence " + std::to_string(plan.sequences[row.sequence].id.value) + ": the logits at position " +
-                                std::to_string(position) + " are not finite; the weights or an earlier position hold NaN or Inf");
+        ++not_finite;
+        const auto bad = std::count_if(logits.begin(), logits.end(), [](float l) { return !std::isfinite(l); });
+        status = internal_error("output head: " + std::to_string(bad) + " of " + std::to_string(logits.size()) + " logits are not finite at position " +
+                                std::to_string(position) + "; its weights are damaged or out of range: `moestro inspect PACK --verify` looks at them");
         continue;
       }
       finish_row(plan.sequences[row.sequence], row, batch.rows_of[row.sequence].first, position, logits, outcomes[row.sequence]);
     }
   }
+  return not_finite;
 }
 
 void OutputHead::finish_row(const PlanSequence& sequence, const LogitRow& row, int64_t first_row, int64_t position,

@@ -15,8 +15,9 @@ class OutputHead {
   OutputHead(const model::ModelSpec& spec, const DenseWeights& weights, kernels::Ops& ops);
 
   /// Fills sampled and scores of `outcomes` (one per sequence of the plan). A row with a logit that is not finite fails its sequence.
-  void run(const StepPlan& plan, const StepBatch& batch, const float* hidden, std::vector<Status>& failed,
-           std::vector<SequenceOutcome>& outcomes);
+  /// Returns how many it has failed.
+  uint32_t run(const StepPlan& plan, const StepBatch& batch, const float* hidden, std::vector<Status>& failed,
+               std::vector<SequenceOutcome>& outcomes);
 
  private:
   void finish_row(const PlanSequence& sequence, const LogitRow& row, int64_t first_row, int64_t position,

@@ -41,6 +41,15 @@ bool succeeded(const Result<engine::StepOutcome>& outcome) {
   return true;
 }
 
+/// One line a step, however many of its sequences it was.
+void warn_not_finite(const engine::StepOutcome& outcome) {
+  for (const engine::SequenceOutcome& s : outcome.sequences) {
+    if (s.status.code() != Code::kInternal) continue;
+    log::warn("plan {}: {} of {} sequences failed: {}", outcome.plan.value, outcome.nonfinite_sequences, outcome.sequences.size(), s.status.message());
+    return;
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<WorkerService>> WorkerService::create(const ServiceOptions& options, engine::Engine& engine,
@@ -76,6 +85,7 @@ Status WorkerService::run() {
       if (!outcome.is_ok()) {
         log::warn("plan {}: {}", work.plan.id.value, outcome.status().message());
       }
+      if (outcome.is_ok() && outcome->nonfinite_sequences > 0) warn_not_finite(*outcome);
       // Without the store no further plan can succeed: leave this one unanswered, so that its sequences run again elsewhere.
       if (!succeeded(outcome)) {
         if (end = check_store_(); !end.is_ok()) break;

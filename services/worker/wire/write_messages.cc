@@ -63,7 +63,7 @@ std::vector<std::byte> write_result(const engine::StepOutcome& outcome) {
   const auto sequences_offset = b.CreateVector(sequences);
   return finish(b, wire::WorkerBody::StepResult,
                 wire::CreateStepResult(b, outcome.plan.value, sequences_offset, outcome.step_us, outcome.stall_us, outcome.expert_hits,
-                                       outcome.expert_misses, outcome.fetched_bytes));
+                                       outcome.expert_misses, outcome.fetched_bytes, 0, 0, outcome.nonfinite_sequences, outcome.dropped_rows));
 }
 
 std::vector<std::byte> write_failure(PlanId plan, const Status& why) {
