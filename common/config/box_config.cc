@@ -83,6 +83,12 @@ void add_workers(Schema& schema, BoxConfig::Workers& c) {
               .flag = "--deterministic",
               .field = &c.deterministic,
               .help = "bitwise the same results whatever else is in the batch; in this version all kernels keep to that, so it costs nothing and changes nothing"});
+  schema.add({.key = "workers.capacity_factor",
+              .flag = "--capacity-factor",
+              .field = &c.capacity_factor,
+              .min = 0,
+              .max = 1 << 20,
+              .help = "for Switch-style models: an expert takes at most this times its even share of a step's tokens, ceil(factor * tokens * top_k / experts), the others skip it; auto: no token is dropped; excludes `workers.deterministic`"});
   schema.add({.key = "workers.trace",
               .flag = "--trace",
               .field = &c.trace,

@@ -31,6 +31,7 @@ struct BoxConfig {
     std::optional<int64_t> reserve;
     std::string precision;  ///< empty: the pack's first
     bool deterministic = false;
+    std::optional<double> capacity_factor;
     std::string trace, timeline;
   } workers;
   struct Orchestrator {

@@ -21,6 +21,9 @@ struct TypeText {
   std::string operator()(const std::optional<int64_t>*) const {
     return (*this)(static_cast<const int64_t*>(nullptr)) + ", or auto";
   }
+  std::string operator()(const std::optional<double>*) const {
+    return "number above " + std::to_string(row.min) + ", at most " + std::to_string(row.max) + ", or auto";
+  }
   std::string operator()(const std::optional<Bytes>*) const {
     return "size" + range_text(row, [](int64_t v) { return format_size(static_cast<uint64_t>(v)); }) +
            ", or auto";

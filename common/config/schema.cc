@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <numeric>
 
 #include "common/config/units.h"
@@ -71,6 +72,17 @@ struct Reader {
     *field = value;
     return Status::ok();
   }
+  Status operator()(std::optional<double>* field) const {
+    if (text == "auto") return field->reset(), Status::ok();
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value))
+      return invalid_argument("'" + std::string(text) + "' is not a number");
+    if (!(value > static_cast<double>(row.min) && value <= static_cast<double>(row.max)))
+      return invalid_argument("'" + std::string(text) + "' is not above " + std::to_string(row.min) + " and at most " + std::to_string(row.max));
+    *field = value;
+    return Status::ok();
+  }
   Status operator()(std::optional<Bytes>* field) const {
     if (text == "auto") return field->reset(), Status::ok();
     MOESTRO_ASSIGN_OR_RETURN(const uint64_t value, parse_size(text));
@@ -101,6 +113,11 @@ struct Writer {
   std::string operator()(const int64_t* field) const { return std::to_string(*field); }
   std::string operator()(const std::optional<int64_t>* field) const {
     return *field ? std::to_string(**field) : "auto";
+  }
+  std::string operator()(const std::optional<double>* field) const {
+    if (!*field) return "auto";
+    char text[64];
+    return std::string(text, std::to_chars(text, text + sizeof text, **field).ptr);
   }
   std::string operator()(const std::optional<Bytes>* field) const {
     return *field ? format_size((*field)->value) : "auto";

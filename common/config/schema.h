@@ -22,14 +22,14 @@ struct Bytes {
 };
 
 /// Where a key's value goes. An empty optional is written `auto`: whoever uses the value decides.
-using Field = std::variant<bool*, int64_t*, std::optional<int64_t>*, std::optional<Bytes>*,
-                           std::chrono::milliseconds*, std::string*>;
+using Field = std::variant<bool*, int64_t*, std::optional<int64_t>*, std::optional<double>*,
+                           std::optional<Bytes>*, std::chrono::milliseconds*, std::string*>;
 
 struct Row {
   std::string key;     ///< "store.dram": section and name as in YAML
   std::string flag{};  ///< of `moestro up`, "--dram"; empty: only in files
   Field field;
-  int64_t min = 0, max = INT64_MAX;    ///< of numbers, sizes (bytes) and durations (ms), both included
+  int64_t min = 0, max = INT64_MAX;    ///< of numbers, sizes (bytes) and durations (ms), both included; a number with a fraction is above min
   std::vector<std::string> choices{};  ///< of texts; empty: any text
   std::string help{};                  ///< one sentence for the reference page and --help
   std::string default_text{};          ///< how the field stood when the row was added

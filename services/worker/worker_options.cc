@@ -46,6 +46,7 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
     MOESTRO_ASSIGN_OR_RETURN(o.engine.expert_precision, parse_dtype(w.precision));
   }
   o.deterministic = w.deterministic;
+  o.engine.capacity_factor = w.capacity_factor;
   o.trace = box::own_file(box, w.trace, name);
   o.timeline = box::own_file(box, w.timeline, name);
   o.log_level = box.run.log_level;
@@ -59,7 +60,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   Peers peers;
   std::string name = WorkerOptions{}.name;
   const box::BoxFlags flags(app, {"run.dir", "workers.device", "workers.threads", "workers.kv_tokens", "workers.context", "workers.reserve",
-                                  "workers.precision", "workers.deterministic", "workers.trace", "workers.timeline", "orchestrator.step_tokens",
+                                  "workers.precision", "workers.deterministic", "workers.capacity_factor", "workers.trace", "workers.timeline", "orchestrator.step_tokens",
                                   "run.log_level"});
   app.add_option("--model", peers.model, "Model id, as the store and the orchestrator know it [model.name of the YAML file]");
   app.add_option("--store", peers.store, "The store's socket, ipc://PATH [ipc://RUN_DIR/store.sock]");

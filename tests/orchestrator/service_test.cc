@@ -183,7 +183,7 @@ TEST_F(ServiceTest, FiguresOfWhatWasDone) {
   const std::string text = metrics();
   for (const char* line : {"moestro_requests_total{model=\"m\",result=\"ok\"} 1", "moestro_requests_running{model=\"m\"} 0",
                            "moestro_prompt_tokens_total{model=\"m\"} 2", "moestro_generated_tokens_total 3", "moestro_steps_total 3",
-                           "moestro_workers 1", "moestro_time_to_first_token_seconds_count{model=\"m\"} 1",
+                           "moestro_workers 1", "moestro_nonfinite_sequences_total 6", "moestro_capacity_dropped_total 15", "moestro_time_to_first_token_seconds_count{model=\"m\"} 1",
                            "moestro_time_per_output_token_seconds_count{model=\"m\"} 2"})
     EXPECT_THAT(text, HasSubstr(line));
   const json status = send("GET", "/v1/moestro/status")->json();

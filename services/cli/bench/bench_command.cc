@@ -55,7 +55,10 @@ void add_engine_options(CLI::App& engine, EngineBenchOptions& o) {
   engine.add_option("--isa", o.isa, "instructions at most: scalar, avx2, avx512, ...; default: the machine's best");
   engine.add_option("--step-tokens", o.step_tokens, "tokens of one step, at most")->check(CLI::Range(int64_t{1}, int64_t{65536}))->capture_default_str();
   engine.add_option("--kv-tokens", o.kv_tokens, "capacity of the KV cache; 0: what the measurements need")->check(CLI::Range(int64_t{0}, int64_t{1} << 32))->capture_default_str();
-  engine.add_flag("--deterministic", o.deterministic, "the kernels of deterministic mode");
+  CLI::Option* deterministic = engine.add_flag("--deterministic", o.deterministic, "the kernels of deterministic mode");
+  engine.add_option("--capacity-factor", o.capacity_factor, "an expert takes at most this times its even share of a step's tokens; default: all of them")
+      ->check(CLI::PositiveNumber)
+      ->excludes(deterministic);
   engine.add_option_function<std::string>("--stream", [&o](const std::string&) {}, "memory that limits are streamed from; default: 4GiB, or a quarter of what is free")
       ->check([&o](const std::string& text) { return read_size(text, o.stream_bytes); });
   engine.add_flag("!--no-limits", o.limits, "tokens per second alone, without what the machine could do");

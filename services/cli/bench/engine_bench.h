@@ -20,6 +20,7 @@ struct EngineBenchOptions {
   int64_t stream_bytes = 0;    ///< memory to stream limits from; 0: 4 GiB, or a quarter of what is free
   int threads = 0;
   bool deterministic = false, limits = true;
+  std::optional<double> capacity_factor;  ///< none: no token is dropped
 };
 
 /// One measurement: prefill of one prompt of `tokens`, or `tokens` decoded by each of `batch` sequences after `depth`.

@@ -103,6 +103,7 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   engine::EngineOptions options;
   options.model = manifest.model_name;
   options.expert_precision = benched.experts;
+  options.capacity_factor = o.capacity_factor;
   options.step_sequences_max = options.context_max = 1;
   int64_t blocks = 1;
   for (const EngineCase& c : cases) {

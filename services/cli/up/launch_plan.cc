@@ -16,6 +16,8 @@ Status check_box(config::BoxConfig& box) {
   if (box.model.pack.empty())
     return invalid_argument("no model: give --model PACK, or model.pack in a file with -c");
   MOESTRO_RETURN_IF_ERROR(kernels::check_device(box.workers.device));
+  if (box.workers.deterministic && box.workers.capacity_factor)
+    return invalid_argument("--capacity-factor and --deterministic exclude each other: which tokens an expert drops depends on what else is in the batch");
   std::error_code error;
   const fs::path pack = fs::weakly_canonical(fs::absolute(box.model.pack), error);
   if (error || !fs::is_regular_file(pack / "manifest", error))
