@@ -15,7 +15,7 @@ import time
 
 import llama_cpp as lib
 
-PROMPT, SEQUENCES_MAX, LENGTH_MAX, STEP = 32, 32, 1024, 512
+PROMPT, SEQUENCES_MAX, LENGTH_MAX, BATCH, STEP = 32, 32, 512, 1024, 512
 # With and without flash attention; one KV cache for all sequences, or one each.
 CONFIGURATIONS = {
     f"flash attention {'on' if flash else 'off'}, {'one cache' if unified else 'a cache each'}": (flash, unified)
@@ -40,7 +40,7 @@ class Peer:
         self.contexts = {name: self.new_context(threads, *settings) for name, settings in CONFIGURATIONS.items()}
         self.chosen = {}
         self.random = random.Random(7)
-        self.batch = lib.llama_batch_init(LENGTH_MAX, 0, 1)
+        self.batch = lib.llama_batch_init(BATCH, 0, 1)
 
     def log(self, level, text, _):
         if os.environ.get("PEER_LOG") or level == 4:  # GGML_LOG_LEVEL_ERROR
@@ -50,7 +50,7 @@ class Peer:
         c = lib.llama_context_default_params()
         c.n_seq_max = SEQUENCES_MAX
         c.n_ctx = SEQUENCES_MAX * (160 if unified else self.context_length)
-        c.n_batch, c.n_ubatch = LENGTH_MAX, STEP
+        c.n_batch, c.n_ubatch = BATCH, STEP
         c.n_threads = c.n_threads_batch = threads
         c.flash_attn_type, c.kv_unified = flash, unified
         context = lib.llama_init_from_model(self.model, c)

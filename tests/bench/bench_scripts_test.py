@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""scripts/plot_bench on rows as scripts/bench_peers prints them, and what both refuse. Nothing is measured."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.dom.minidom
+
+SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
+
+
+def run(script, *arguments):
+    return subprocess.run([sys.executable, SCRIPTS / script, *map(str, arguments)], capture_output=True, text=True)
+
+
+def row(what, dtype, ours, theirs, aim, unit="tokens/s"):
+    return dict(shape="a<b", dtype=dtype, what=what, ours=ours, theirs=theirs, ratio=ours / theirs, aim=aim, unit=unit, threads=2, isa="avx2", rounds=[[ours, theirs]] * 5)
+
+
+class PlotBench(unittest.TestCase):
+    def plot(self, content):
+        with tempfile.TemporaryDirectory() as home:
+            rows, svg = pathlib.Path(home) / "rows.json", pathlib.Path(home) / "out.svg"
+            rows.write_text(content)
+            ran = run("plot_bench", rows, "-o", svg)
+            return ran, svg.read_text() if svg.exists() else None
+
+    def test_a_bar_for_every_row_and_a_mark_for_every_aim(self):
+        rows = [row("decode", "bf16", 50, 40, 1.15), row("decode", "int4", 1234, 617, None), row("prefill-512", "bf16", 300, 100, 2.5),
+                row("decode / DRAM reads", "bf16", 2e10, 4e10, None, "weight_bytes/s")]
+        ran, svg = self.plot(json.dumps(rows))
+        self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+        picture = xml.dom.minidom.parseString(svg)
+        bars = [float(r.getAttribute("width")) for r in picture.getElementsByTagName("rect")][1:]
+        self.assertEqual(len(bars), 3)
+        for bar, ratio in zip(bars, (1.25, 2, 3)):
+            self.assertAlmostEqual(bar / bars[2], ratio / 3, places=3)
+        self.assertEqual(len(picture.getElementsByTagName("line")), 2 + 1)  # aims, and where llama.cpp is
+        for words in ("a&lt;b", "2.00x (1,234 : 617)", "1.25x (50.0 : 40.0)", "medians of 5 rounds"):
+            self.assertIn(words, svg)
+        self.assertNotIn("DRAM", svg)
+
+    def test_what_is_no_result_is_refused_in_one_line(self):
+        for content in ("", "{}", "[]", "[1]", '[{"unit": "tokens/s"}]', "[{}]"):
+            ran, svg = self.plot(content)
+            self.assertEqual(ran.returncode, 1, content)
+            self.assertRegex(ran.stderr, r"\Aerror: .*\n\Z")
+            self.assertIsNone(svg)
+        self.assertIn("No such file", run("plot_bench", "/nowhere.json", "-o", "/nowhere.svg").stderr)
+
+
+class BenchPeers(unittest.TestCase):
+    def test_wrong_options_are_refused_before_anything_is_made(self):
+        for arguments, code, words in ((["--dtypes", "int3"], 2, "int3 is not one of bf16, int8, int4"), (["--only", "training"], 2, "the measurements are decode"),
+                                       (["--rounds", "0"], 2, "--rounds"), (["--shapes", "giant"], 2, "giant is not one of"), (["--bin", "/nowhere"], 1, "/nowhere is not there")):
+            ran = run("bench_peers", *arguments)
+            self.assertEqual(ran.returncode, code, arguments)
+            self.assertIn(words, ran.stderr)
+            self.assertEqual(ran.stdout, "")
+
+
+if __name__ == "__main__":
+    unittest.main()
