@@ -49,8 +49,9 @@ SequenceRequest Completion::sequence_request(const Line& line) const {
   SequenceRequest s;
   s.id = line.id;
   s.prompt = line.prompt.ids;
-  const int64_t room = context_.context_max - static_cast<int64_t>(line.prompt.ids.size());
-  s.tokens_max = std::min(request_.max_tokens.value_or(room), room);
+  const int64_t room = std::max(context_.context_max, context_.control.context_max()) - static_cast<int64_t>(line.prompt.ids.size());
+  // Where a window lets sequences be longer than the model's context, an answer of which nobody said how long still ends.
+  s.tokens_max = std::min(request_.max_tokens.value_or(context_.context_max), room);
   s.open_ended = !request_.max_tokens;
   s.sampling = Sampling{static_cast<float>(request_.temperature), static_cast<int32_t>(request_.top_k), static_cast<float>(request_.top_p),
                         static_cast<float>(request_.min_p), seed_, line.choice_number, request_.logprobs};

@@ -28,7 +28,7 @@ struct CompletionContext {
   ControlPlane& control;
   RequestMetrics& metrics;
   std::function<void(std::function<void()>)> post;  ///< onto the server's thread
-  int64_t context_max;
+  int64_t context_max;  ///< the model's own
 };
 
 class Completion : public std::enable_shared_from_this<Completion> {

@@ -186,9 +186,10 @@ std::variant<std::vector<TokenizedPrompt>, ApiError> Service::tokenize_prompts(c
   return prompts;
 }
 
+/// What the workers say; with a window (--kv-window) that is more than the model's own context.
 int64_t Service::context() const {
   const int64_t workers = control_.context_max();
-  return workers > 0 ? std::min(workers, model_.context_max) : model_.context_max;
+  return workers > 0 ? workers : model_.context_max;
 }
 
 /// A text that could not fit if every token were the longest there is need not be tokenized to be refused. A normalizer may shorten it:
@@ -217,6 +218,19 @@ std::optional<ApiError> Service::check_lengths(const CompletionRequest& request,
     ApiError e = bad_request("the prompt has " + std::to_string(tokens) + " tokens, more than the context of " + std::to_string(context) +
                                  " leaves room for",
                              field);
+    e.type = "exceed_context_size_error";
+    e.n_prompt_tokens = tokens;
+    e.n_ctx = context;
+    return e;
+  }
+  const int64_t longest = std::max(context, model_.context_max);  // beyond it an answer is cut (completion.cc); below it, it is as asked for or not at all
+  for (const TokenizedPrompt& p : prompts) {
+    const auto tokens = static_cast<int64_t>(p.ids.size());
+    if (!request.max_tokens || std::min(tokens + *request.max_tokens, longest) <= context) continue;
+    ApiError e = bad_request("the prompt has " + std::to_string(tokens) + " tokens and max_tokens is " + std::to_string(*request.max_tokens) +
+                                 ", together more than the " + std::to_string(context) +
+                                 " that a worker's KV cache or context holds; lower max_tokens, or start workers with more --kv-tokens",
+                             "max_tokens");
     e.type = "exceed_context_size_error";
     e.n_prompt_tokens = tokens;
     e.n_ctx = context;

@@ -133,6 +133,18 @@ TEST_F(CompletionTest, AChatWithoutALimitTakesWhatItsWorkerHas) {
   EXPECT_EQ(complete({{"prompt", "a"}, {"max_tokens", 12}})->status, 400) << "who says how many gets as many or none";
 }
 
+TEST_F(CompletionTest, WithAWindowSequencesAreLongerThanTheCacheAndTheModelsContext) {
+  worker_.join({.model = "m", .epoch = 2, .limits = {.kv_blocks = 8, .kv_block_tokens = 4, .context_max = 1000, .step_tokens_max = 64,
+                                                     .step_sequences_max = 4, .kv_sinks = 4, .kv_window = 12}});
+  says_ = {std::string(1000, 'x')};
+  const json c = choice({{"prompt", std::string(100, 'a')}, {"max_tokens", 640}});
+  EXPECT_EQ(c["text"], std::string(640, 'x')) << "20 times the cache of 32 positions";
+  EXPECT_EQ(c["finish_reason"], "length");
+  EXPECT_EQ(complete({{"prompt", "a"}, {"max_tokens", 1001}})->status, 400);
+  const json chat = choice({{"messages", {{{"role", "user"}, {"content", "hi"}}}}}, "/v1/chat/completions");
+  EXPECT_EQ(chat["message"]["content"], std::string(kContext, 'x')) << "nobody said how long: as many as the model's context has";
+}
+
 TEST_F(CompletionTest, WhatWasInTheKvCacheIsCounted) {  // in blocks of 4
   const auto cached = [&](json more) {
     json body{{"prompt", "abcdefghij"}, {"max_tokens", 1}};
