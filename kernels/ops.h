@@ -70,6 +70,12 @@ enum class Isa : uint8_t { kScalar, kAvx2, kAvx512, kAvx512Bf16Vnni };
 Isa best_isa();
 std::string_view isa_name(Isa isa);
 
+/// What a product may do to its activations without OpsOptions::deterministic.
+enum class Activations : uint8_t {
+  kRounded,  ///< round them to bf16 (bf16 weights), or to 8 bits a number with a scale for each 64 (int8, int4)
+  kExact,    ///< nothing: where a small difference decides (routing)
+};
+
 struct OpsOptions {
   int threads = 0;             ///< 0: one per physical core
   bool deterministic = false;  ///< a row's result does not depend on the other rows, on how many there are, or on `threads`
@@ -83,7 +89,8 @@ class Ops {
   virtual bool supports(DType weight) const = 0;
 
   /// y[n, rows] = x[n, cols] * w^T + bias (may be null).
-  virtual void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y) = 0;
+  virtual void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
+                      Activations activations = Activations::kRounded) = 0;
   /// y[i] = row `ids[i]` of table, as f32. The table is not quantised.
   virtual void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) = 0;
   /// y = x / sqrt(mean(x^2) + eps) * weight over each row of `dim`; y may be x.

@@ -5,93 +5,81 @@
 namespace moestro::kernels::cpu {
 
 namespace {
-constexpr int64_t kUpRows = 32;     ///< ffn rows of a unit of the first phase
-constexpr int64_t kDownRows = 128;  ///< hidden rows of a unit of the second
+constexpr int64_t kUpRows = 64;     ///< ffn rows of a unit of the first phase
+constexpr int64_t kDownRows = 64;  ///< hidden rows of a unit of the second
+
+/// The part of a tile at `values` (and `parameters`), `cols` wide.
+WeightRun run_of(const ExpertLayout& layout, const std::byte* tile, int64_t values, int64_t parameters,
+                 int64_t cols) {
+  const DType dtype = layout.dtype();
+  const auto* numbers = is_quantised(dtype) ? reinterpret_cast<const uint16_t*>(tile + parameters) : nullptr;
+  return {tile + values, row_bytes(dtype, cols), numbers, quant_groups(cols) * group_parameters(dtype), cols};
+}
 }  // namespace
 
 /// One expert on its rows. Phase 1: activations = silu(gate x) * up x, in units of ffn rows; phase 2: down,
-/// in units of hidden rows.
+/// in units of hidden rows. gate, up: a run for each tile, of its rows; down: the runs of one product.
 struct CpuOps::ExpertWork {
   const ExpertLayout& layout;
-  const std::byte* blob;
+  ProductFn product;
   int64_t rows;
-  const float* const* x;
-  float* const* y;
+  const std::byte* const* x;
   float* const* a;  ///< activations, `ffn` wide
+  const std::byte* const* a_product;  ///< the same as the product takes them
+  float* const* y;
+  const WeightRun *gate, *up, *down;
   int64_t units_per_tile;
   int64_t up_rows, down_rows;
-
-  /// Rows [first, first + count) of the matrix at `part` of a tile, `cols` wide.
-  GemmTask product(const ExpertTile& tile, int64_t part, int64_t scales, int64_t first, int64_t count,
-                   int64_t cols) const {
-    const std::byte* base = blob + tile.offset;
-    GemmTask task;
-    task.n = rows;
-    const DType dtype = layout.dtype();
-    task.w = base + part + first * row_bytes(dtype, cols);
-    task.w_stride = dtype == DType::kInt4 ? row_bytes(dtype, cols) : cols;
-    task.rows = count;
-    task.cols = cols;
-    if (is_quantised(dtype)) {
-      task.scale_stride = quant_groups(cols) * group_parameters(dtype);
-      task.scales = reinterpret_cast<const uint16_t*>(base + scales) + first * task.scale_stride;
-    }
-    return task;
-  }
 };
 
 void CpuOps::expert_up(const ExpertWork& work, int64_t unit, int thread) {
-  const ExpertTile tile = work.layout.tile(unit / work.units_per_tile);
+  const int64_t i = unit / work.units_per_tile;
   const int64_t first = unit % work.units_per_tile * work.up_rows;
-  const int64_t count = std::min(work.up_rows, tile.ffn - first);
+  const int64_t tile_first = i * work.layout.tile_ffn();
+  const int64_t tile_rows = std::min(work.layout.tile_ffn(), work.layout.ffn() - tile_first);
+  const int64_t count = std::min(work.up_rows, tile_rows - first);
   if (count <= 0) return;  // the last tile may be narrower
   float* up = scratch(thread).up.at_least(work.rows * work.up_rows);
   float** up_rows = scratch(thread).up_rows.at_least(work.rows);
   for (int64_t t = 0; t < work.rows; ++t) up_rows[t] = up + t * work.up_rows;
 
-  GemmTask gate_task = work.product(tile, tile.gate, tile.gate_scales, first, count, work.layout.hidden());
-  gate_task.x = work.x;
-  gate_task.y = work.a;
-  gate_task.y_offset = tile.first_ffn + first;
-  gate_task.panel = panel(thread);
-  GemmTask up_task = work.product(tile, tile.up, tile.up_scales, first, count, work.layout.hidden());
-  gate_task.next_w = up_task.w;
-  gemm(work.layout.dtype())(gate_task);
-  up_task.x = work.x;
-  up_task.y = up_rows;
-  up_task.panel = gate_task.panel;
-  // Threads take units in turn, so this one's next is most likely as many units on as there are threads.
-  const int64_t later = unit + pool_.threads();
+  ProductTask task;
+  task.x = work.x;
+  task.n = work.rows;
+  task.runs = work.gate + i;
+  task.run_count = 1;
+  task.first_row = first;
+  task.rows = count;
+  task.next_w = work.up[i].w + first * work.up[i].row_bytes;
+  task.y = work.a;
+  task.y_offset = tile_first + first;
+  task.panel = panel(thread);
+  work.product(task);
+  task.runs = work.up + i;
+  task.y = up_rows;
+  task.y_offset = 0;
+  const int64_t later = unit + 1;  // a thread takes neighbours
+  task.next_w = nullptr;
   if (later < work.layout.tiles() * work.units_per_tile) {
-    const ExpertTile next = work.layout.tile(later / work.units_per_tile);
-    up_task.next_w = work.product(next, next.gate, next.gate_scales,
-                                  later % work.units_per_tile * work.up_rows, 0, work.layout.hidden())
-                         .w;
+    const WeightRun& next = work.gate[later / work.units_per_tile];
+    task.next_w = next.w + later % work.units_per_tile * work.up_rows * next.row_bytes;
   }
-  gemm(work.layout.dtype())(up_task);
-  for (int64_t t = 0; t < work.rows; ++t)
-    kernels_.silu_mul(work.a[t] + gate_task.y_offset, up_rows[t], count);
+  work.product(task);
+  for (int64_t t = 0; t < work.rows; ++t) kernels_.silu_mul(work.a[t] + tile_first + first, up_rows[t], count);
 }
 
 void CpuOps::expert_down(const ExpertWork& work, int64_t unit, int thread) {
-  const int64_t first = unit * work.down_rows;
-  const int64_t count = std::min(work.down_rows, work.layout.hidden() - first);
-  float* const block = panel(thread);
-  for (int64_t i = 0; i < work.layout.tiles(); ++i) {
-    const ExpertTile tile = work.layout.tile(i);
-    GemmTask task = work.product(tile, tile.down, tile.down_scales, first, count, tile.ffn);
-    task.x = work.a;
-    task.x_offset = tile.first_ffn;
-    task.y = work.y;
-    task.y_offset = first;
-    task.accumulate = i > 0;
-    task.panel = block;
-    if (i + 1 < work.layout.tiles()) {
-      const ExpertTile next = work.layout.tile(i + 1);
-      task.next_w = work.product(next, next.down, next.down_scales, first, count, next.ffn).w;
-    }
-    gemm(work.layout.dtype())(task);
-  }
+  ProductTask task;
+  task.x = work.a_product;
+  task.n = work.rows;
+  task.runs = work.down;
+  task.run_count = work.layout.tiles();
+  task.first_row = unit * work.down_rows;
+  task.rows = std::min(work.down_rows, work.layout.hidden() - task.first_row);
+  task.y = work.y;
+  task.y_offset = task.first_row;
+  task.panel = panel(thread);
+  work.product(task);
 }
 
 void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
@@ -109,7 +97,20 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
     y_rows[t] = out + (r.token * top_k + r.rank) * layout.hidden();
     a_rows[t] = activations + t * stride;
   }
-  ExpertWork work{layout, blob, n, x_rows, y_rows, a_rows, 0, kUpRows, kDownRows};
+  WeightRun* gate = gate_runs_.at_least(layout.tiles());
+  WeightRun* up_weights = up_runs_.at_least(layout.tiles());
+  WeightRun* down_weights = down_runs_.at_least(layout.tiles());
+  for (int64_t i = 0; i < layout.tiles(); ++i) {
+    const ExpertTile tile = layout.tile(i);
+    const std::byte* base = blob + tile.offset;
+    gate[i] = run_of(layout, base, tile.gate, tile.gate_scales, layout.hidden());
+    up_weights[i] = run_of(layout, base, tile.up, tile.up_scales, layout.hidden());
+    down_weights[i] = run_of(layout, base, tile.down, tile.down_scales, tile.ffn);
+  }
+  const Product product = this->product(layout.dtype(), Activations::kRounded);
+  ExpertWork work{layout, product.run,  n, reinterpret_cast<const std::byte* const*>(x_rows), a_rows, nullptr, y_rows, gate,
+                  up_weights, down_weights, 0, kUpRows, kDownRows};
+  if (product.rounding) work.x = round_rows(*product.rounding, x_rows, n, layout.hidden(), rounded_x_, rounded_x_rows_);
   const bool small = n * layout.hidden() * layout.ffn() * 3 < kInlineWork;
   if (n >= kPanelRows) work.up_rows = kPanelRows;
   if (small) {
@@ -121,17 +122,15 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
     s.up_rows.at_least(n);
   }
   work.units_per_tile = ceil_div(layout.tile_ffn(), work.up_rows);
-  const int64_t up_units = layout.tiles() * work.units_per_tile;
-  const int64_t down_units = ceil_div(layout.hidden(), work.down_rows);
-  const auto up = [&](int64_t unit, int thread) { expert_up(work, unit, thread); };
-  const auto down = [&](int64_t unit, int thread) { expert_down(work, unit, thread); };
-  if (small) {
-    for (int64_t i = 0; i < up_units; ++i) up(i, 0);
-    for (int64_t i = 0; i < down_units; ++i) down(i, 0);
-  } else {
-    pool_.run(up_units, up);
-    pool_.run(down_units, down);
-  }
+  const auto over = [&](int64_t units, const auto& unit) {
+    if (!small) return pool_.run(units, unit);
+    for (int64_t i = 0; i < units; ++i) unit(i, 0);
+  };
+  over(layout.tiles() * work.units_per_tile, [&](int64_t unit, int thread) { expert_up(work, unit, thread); });
+  work.a_product = product.rounding
+                       ? round_rows(*product.rounding, a_rows, n, layout.ffn(), rounded_a_, rounded_a_rows_)
+                       : reinterpret_cast<const std::byte* const*>(a_rows);
+  over(ceil_div(layout.hidden(), work.down_rows), [&](int64_t unit, int thread) { expert_down(work, unit, thread); });
 }
 
 }  // namespace moestro::kernels::cpu

@@ -21,7 +21,30 @@ bool CpuOps::supports(DType) const {
   return true;
 }
 
-void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y) {
+CpuOps::Product CpuOps::product(DType weights, Activations activations) const {
+  const auto dtype = static_cast<size_t>(weights);
+  const bool may_round = !options_.deterministic && activations == Activations::kRounded;
+  if (may_round && kernels_.rounded && kernels_.rounded[dtype].product)
+    return {kernels_.rounded[dtype].product, &kernels_.rounded[dtype]};
+  return {kernels_.product[dtype], nullptr};
+}
+
+const std::byte** CpuOps::round_rows(const RoundedProduct& rounding, const float* const* x, int64_t n,
+                                     int64_t cols, Scratch<std::byte>& to, Scratch<const std::byte*>& rows) {
+  const int64_t row_bytes = rounding.row_bytes(cols);
+  std::byte* rounded = to.at_least(n * row_bytes);
+  const std::byte** begins = rows.at_least(n);
+  over_ranges(n, 1, n * cols, [&](int64_t first, int64_t end, int) {
+    for (int64_t t = first; t < end; ++t) {
+      rounding.round(x[t], cols, rounded + t * row_bytes);
+      begins[t] = rounded + t * row_bytes;
+    }
+  });
+  return begins;
+}
+
+void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
+                    Activations activations) {
   if (n <= 0 || w.rows <= 0) return;
   const float** x_rows = x_rows_.at_least(n);
   float** y_rows = y_rows_.at_least(n);
@@ -29,27 +52,29 @@ void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bia
     x_rows[t] = x + t * w.cols;
     y_rows[t] = y + t * w.rows;
   }
-  const int64_t row_bytes = moestro::row_bytes(w.dtype, w.cols);
-  const int64_t row_parameters = quant_groups(w.cols) * group_parameters(w.dtype);
+  const Product product = this->product(w.dtype, activations);
+  ProductTask whole;
+  whole.x = product.rounding
+                ? round_rows(*product.rounding, x_rows, n, w.cols, rounded_x_, rounded_x_rows_)
+                : reinterpret_cast<const std::byte* const*>(x_rows);
+  const WeightRun run{static_cast<const std::byte*>(w.data), row_bytes(w.dtype, w.cols), w.parameters,
+                      quant_groups(w.cols) * group_parameters(w.dtype), w.cols};
+  whole.n = n;
+  whole.runs = &run;
+  whole.run_count = 1;
+  whole.y = y_rows;
   const auto range = [&](int64_t first, int64_t end, int thread) {
-    GemmTask task;
-    task.x = x_rows;
-    task.n = n;
-    task.w = static_cast<const char*>(w.data) + first * row_bytes;
-    task.w_stride = w.dtype == DType::kInt4 ? row_bytes : w.cols;
-    task.scales = row_parameters > 0 ? w.parameters + first * row_parameters : nullptr;
-    task.scale_stride = row_parameters;
+    ProductTask task = whole;
+    task.first_row = first;
     task.rows = end - first;
-    task.cols = w.cols;
     task.bias = bias ? bias + first : nullptr;
-    task.y = y_rows;
     task.y_offset = first;
     task.panel = panel(thread);
-    gemm(w.dtype)(task);
+    product.run(task);
   };
   if (n * w.rows * w.cols < kInlineWork || pool_.threads() == 1) return range(0, w.rows, 0);
   const int64_t fair = ceil_div(w.rows, int64_t{4} * pool_.threads());
-  const int64_t wanted = n >= kPanelRows ? kPanelRows : std::min(fair, ceil_div(kChunkBytes, row_bytes));
+  const int64_t wanted = n >= kPanelRows ? kPanelRows : std::min(fair, ceil_div(kChunkBytes, run.row_bytes));
   const int64_t chunk = round_up(std::max<int64_t>(wanted, 1), 8);
   pool_.run(ceil_div(w.rows, chunk),
             [&](int64_t i, int thread) { range(i * chunk, std::min(w.rows, (i + 1) * chunk), thread); });

@@ -1,7 +1,7 @@
 #pragma once
 // The CPU backend: cuts each operation in chunks of outputs for the thread pool and calls the kernels of the
-// chosen instruction set. Reductions are never split between threads, so both modes of
-// OpsOptions::deterministic run the same code.
+// chosen instruction set. Reductions are never split between threads, in either mode of
+// OpsOptions::deterministic; without it, products may round activations (RoundedProduct in kernel_table.h).
 
 #include <algorithm>
 #include <memory>
@@ -20,7 +20,8 @@ class CpuOps final : public Ops {
 
   const OpsOptions& options() const override { return options_; }
   bool supports(DType weight) const override;
-  void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y) override;
+  void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
+              Activations activations) override;
   void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) override;
   void rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) override;
   void layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps,
@@ -61,7 +62,15 @@ class CpuOps final : public Ops {
   float* panel(int thread) {
     return thread_scratch_[static_cast<size_t>(thread)].panel.at_least(kPanelFloats);
   }
-  void (*gemm(DType dtype) const)(const GemmTask&) { return kernels_.gemm[static_cast<size_t>(dtype)]; }
+  /// How weights of a precision are multiplied, and what the rows of activations are.
+  struct Product {
+    ProductFn run;
+    const RoundedProduct* rounding;  ///< null: f32
+  };
+  Product product(DType weights, Activations activations) const;
+  /// Rows of `cols` activations, rounded, in `to`; returned is where each begins.
+  const std::byte** round_rows(const RoundedProduct& rounding, const float* const* x, int64_t n, int64_t cols,
+                               Scratch<std::byte>& to, Scratch<const std::byte*>& rows);
   /// Runs body(first, end, thread) over ranges of [0, count) whose bounds are multiples of `grain`; inline if
   /// `work` (touched floats or multiply-adds, say) is too little to wake a thread for.
   template <class Body>
@@ -82,6 +91,9 @@ class CpuOps final : public Ops {
   Scratch<const float*> x_rows_;
   Scratch<float*> y_rows_, a_rows_;
   Scratch<float> activations_;
+  Scratch<std::byte> rounded_x_, rounded_a_;
+  Scratch<const std::byte*> rounded_x_rows_, rounded_a_rows_;
+  Scratch<WeightRun> gate_runs_, up_runs_, down_runs_;
   std::vector<AttentionUnit> attention_units_;
 };
 

@@ -8,6 +8,7 @@
 // with the block's columns in order and reduced by one fixed tree. Every register blocking and every cache
 // blocking keeps to it.
 
+#include <cstddef>
 #include <cstdint>
 
 namespace moestro::kernels::cpu {
@@ -15,7 +16,7 @@ namespace moestro::kernels::cpu {
 inline constexpr int64_t kColumnBlock = 1024;
 inline constexpr int64_t kPanelRows = 64;
 inline constexpr int64_t kPanelFloats =
-    kColumnBlock * kPanelRows;                    ///< scratch of one thread: a block of weights as f32
+    kColumnBlock * kPanelRows + 2 * kPanelRows * 64;  ///< scratch of one thread: a block of weights, turned or widened, and parameters
 inline constexpr int64_t kAttentionRowsMax = 64;  ///< (query, head) pairs of one attention task
 
 /// y[t][y_offset + r] = dot(x[t] + x_offset, row r of w) + bias[r] for all tokens t and rows r; adds to y if
@@ -36,6 +37,54 @@ struct GemmTask {
   int64_t y_offset = 0;
   bool accumulate = false;
   float* panel = nullptr;  ///< kPanelFloats
+};
+
+/// Weights along the reduction dimension, in runs of columns: a dense matrix and an expert's gate are one run, its down is one for
+/// each tile. Every run but the last is a multiple of 64 columns wide.
+struct WeightRun {
+  const std::byte* w = nullptr;  ///< row 0
+  int64_t row_bytes = 0;         ///< from row to row
+  const uint16_t* parameters = nullptr;  ///< of row 0; quantised weights only
+  int64_t row_parameters = 0;            ///< numbers from row to row
+  int64_t cols = 0;
+};
+
+/// y[t][y_offset + r] = dot(x[t], row first_row + r of the weights) + bias[r], for all tokens t and r in [0, rows).
+struct ProductTask {
+  const std::byte* const* x = nullptr;  ///< n rows of activations: f32, or as RowFormat says
+  int64_t n = 0;
+  const WeightRun* runs = nullptr;
+  int64_t run_count = 0;
+  int64_t first_row = 0, rows = 0;
+  const std::byte* next_w = nullptr;  ///< what this thread reads next, to prefetch; may be null
+  const float* bias = nullptr;        ///< of the task's first row; may be null
+  float* const* y = nullptr;
+  int64_t y_offset = 0;
+  float* panel = nullptr;  ///< kPanelFloats
+};
+using ProductFn = void (*)(const ProductTask&);
+
+/// Activations rounded for the instructions that multiply narrow numbers. A row begins on 64 bytes.
+///   bf16: the columns as bf16 (nearest, ties to even), zeros up to a multiple of 32.
+///   int8: groups of 64 columns, G = ceil(cols / 64), q = nearest(x / scale), scale = max |x| / 127:
+///         q [G][64] (zeros past the end) | scale f32 [G] | -128 * sum of q, int32 [G] | scale * sum of q, f32 [G].
+///         A group with a NaN or infinity has a scale that is one.
+struct RoundedInt8Row {
+  int64_t groups;
+  explicit constexpr RoundedInt8Row(int64_t cols) : groups((cols + 63) / 64) {}
+  constexpr int64_t scales() const { return groups * 64; }
+  constexpr int64_t minus_sums() const { return groups * 68; }
+  constexpr int64_t scaled_sums() const { return groups * 72; }
+  constexpr int64_t bytes() const { return (groups * 76 + 63) / 64 * 64; }
+};
+constexpr int64_t rounded_bf16_row_bytes(int64_t cols) { return (cols + 31) / 32 * 64; }
+
+/// The fast product of a precision of weights: with activations rounded to what its instruction takes. A token's result depends on how
+/// many tokens share the call (two orders of summation).
+struct RoundedProduct {
+  int64_t (*row_bytes)(int64_t cols) = nullptr;
+  void (*round)(const float* x, int64_t cols, std::byte* row) = nullptr;
+  ProductFn product = nullptr;  ///< null: there is none, use the exact one
 };
 
 /// Queries of one sequence against one KV head: queries * heads <= kAttentionRowsMax. Query i is at
@@ -62,7 +111,8 @@ constexpr int64_t attention_scratch_floats(int64_t rows, int64_t last_position) 
 }
 
 struct KernelTable {
-  void (*gemm[5])(const GemmTask&);  ///< by DType of w
+  ProductFn product[5];       ///< by DType of the weights; x is f32
+  const RoundedProduct* rounded;  ///< likewise, 5 of them; null: the instruction set multiplies no narrow numbers
   void (*attention)(const AttentionTask&);
   void (*to_f32[3])(const void* from, int64_t count, float* to);  ///< by DType; not quantised
   void (*to_bf16)(const float* from, int64_t count, uint16_t* to);

@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 
 #include "common/check.h"
@@ -14,13 +15,22 @@ namespace moestro::kernels::cpu {
 namespace {
 constexpr int kPausesBetweenLooks = 8;
 constexpr int kLooksBetweenClocks = 32;
-constexpr int64_t kChunksMax = UINT32_MAX;
+// A range's word: 24 bits of the generation, the first chunk that is left, the end. A thread could take another loop for its own only if
+// it slept, between reading the body and claiming, through a multiple of 2^24 loops: at 50 us each, a quarter of an hour.
+constexpr int kChunkBits = 20;
+constexpr int64_t kChunksMax = (int64_t{1} << kChunkBits) - 1;
 
-uint32_t generation_of(uint64_t state) {
-  return static_cast<uint32_t>(state >> 32);
+uint64_t range_word(uint32_t generation, int64_t first, int64_t end) {
+  return uint64_t{generation} << (2 * kChunkBits) | static_cast<uint64_t>(first) << kChunkBits | static_cast<uint64_t>(end);
 }
-int64_t left_in(uint64_t state) {
-  return static_cast<int64_t>(state & UINT32_MAX);
+bool of_generation(uint64_t word, uint32_t generation) {
+  return word >> (2 * kChunkBits) == (generation & ((1u << (64 - 2 * kChunkBits)) - 1));
+}
+int64_t first_of(uint64_t word) {
+  return static_cast<int64_t>(word >> kChunkBits) & kChunksMax;
+}
+int64_t end_of(uint64_t word) {
+  return static_cast<int64_t>(word) & kChunksMax;
 }
 
 void pause() {
@@ -37,7 +47,7 @@ void futex(std::atomic<uint32_t>& word, int op, uint32_t value) {
 }
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads) : ranges_(static_cast<size_t>(std::max(threads, 1))) {
   MOESTRO_CHECK(threads >= 1, "a pool has at least its caller");
   for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker(i); });
 }
@@ -55,55 +65,68 @@ void ThreadPool::wake() {
 }
 
 void ThreadPool::run_chunks(int64_t chunks, Call call, const void* body) {
-  MOESTRO_CHECK(chunks < kChunksMax, "too many chunks");
+  MOESTRO_CHECK(chunks <= kChunksMax, "too many chunks");
   // Nobody reads these now: the last loop ended, so no claim of its generation can succeed any more.
-  chunks_.store(chunks, std::memory_order_relaxed);
   call_.store(call, std::memory_order_relaxed);
   body_.store(body, std::memory_order_relaxed);
   done_.store(0, std::memory_order_relaxed);
-  const uint64_t generation = generation_of(state_.load(std::memory_order_relaxed)) + 1u;
-  const uint64_t state = generation << 32 | static_cast<uint64_t>(chunks);
-  state_.store(state, std::memory_order_release);
+  const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
+  const auto n = static_cast<int64_t>(ranges_.size());
+  for (int64_t t = 0; t < n; ++t)
+    ranges_[static_cast<size_t>(t)].word.store(range_word(generation, t * chunks / n, (t + 1) * chunks / n), std::memory_order_release);
+  generation_.store(generation, std::memory_order_release);
   wake();
-  work(state, 0);
+  work(generation, 0);
   for (int looks = 0; done_.load(std::memory_order_acquire) < chunks; ++looks) {
     pause();
     if (looks > 1000) sched_yield();  // a thread that holds a chunk may need this core
   }
 }
 
-/// Claims and runs chunks of the loop of state's generation until there are none.
-void ThreadPool::work(uint64_t state, int thread) {
-  const uint32_t generation = generation_of(state);
-  const int64_t chunks = chunks_.load(std::memory_order_relaxed);
+/// A chunk of the range of thread `of`, or -1.
+int64_t ThreadPool::claim(int of, uint32_t generation, bool from_front) {
+  std::atomic<uint64_t>& range = ranges_[static_cast<size_t>(of)].word;
+  uint64_t word = range.load(std::memory_order_acquire);
+  while (of_generation(word, generation) && first_of(word) < end_of(word)) {
+    const int64_t first = first_of(word), end = end_of(word);
+    const uint64_t rest = from_front ? range_word(generation, first + 1, end) : range_word(generation, first, end - 1);
+    if (range.compare_exchange_weak(word, rest, std::memory_order_acq_rel, std::memory_order_acquire))
+      return from_front ? first : end - 1;
+  }
+  return -1;
+}
+
+/// Claims and runs chunks of the loop of `generation` until there are none.
+void ThreadPool::work(uint32_t generation, int thread) {
   const Call call = call_.load(std::memory_order_relaxed);
   const void* body = body_.load(std::memory_order_relaxed);
-  while (generation_of(state) == generation && left_in(state) > 0) {
-    if (!state_.compare_exchange_weak(state, state - 1, std::memory_order_acq_rel, std::memory_order_acquire))
+  const auto n = static_cast<int>(ranges_.size());
+  for (int i = 0; i < n;) {
+    const int64_t chunk = claim((thread + i) % n, generation, i == 0);
+    if (chunk < 0) {
+      ++i;
       continue;
-    call(body, chunks - left_in(state),
-         thread);  // the claim succeeded, so what was read above is of this generation
+    }
+    call(body, chunk, thread);  // the claim succeeded, so what was read above is of this generation
     done_.fetch_add(1, std::memory_order_release);
-    state = state_.load(std::memory_order_acquire);
   }
 }
 
 void ThreadPool::worker(int thread) {
   uint32_t last = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
-    const uint64_t state = await_work(last);
-    last = generation_of(state);
-    if (!stop_.load(std::memory_order_relaxed)) work(state, thread);
+    last = await_work(last);
+    if (!stop_.load(std::memory_order_relaxed)) work(last, thread);
   }
 }
 
-/// The state once its generation differs from `last_generation`, or whatever it is when the pool stops.
-uint64_t ThreadPool::await_work(uint32_t last_generation) {
+/// The generation once it differs from `last_generation`, or whatever it is when the pool stops.
+uint32_t ThreadPool::await_work(uint32_t last_generation) {
   auto spin_end = std::chrono::steady_clock::now() + kSpin;
   for (int looks = 1;; ++looks) {
     const uint32_t epoch = epoch_.load();
-    const uint64_t state = state_.load(std::memory_order_acquire);
-    if (generation_of(state) != last_generation || stop_.load()) return state;
+    const uint32_t generation = generation_.load(std::memory_order_acquire);
+    if (generation != last_generation || stop_.load()) return generation;
     if (looks % kLooksBetweenClocks != 0) {
       pause();
       continue;

@@ -2,10 +2,11 @@
 // A small team of persistent threads for loops of a few microseconds to milliseconds. One caller at a time;
 // the caller works too.
 //
-// A loop is cut in chunks that are claimed one by one, so a thread that comes late, because it slept or
-// another process has its core, takes fewer of them, and nobody waits for a thread that holds none. Which
-// thread runs a chunk never shows in the results. An idle thread spins for kSpin, then sleeps in the kernel
-// until the next loop.
+// A loop is cut in chunks, and each thread has a range of them, which it claims one by one from the front: chunks
+// that are neighbours in memory are one stream for the hardware's prefetcher. Who has none left claims from the
+// back of the others' ranges, so a thread that comes late, because it slept or another process has its core,
+// takes fewer, and nobody waits for a thread that holds none. Which thread runs a chunk never shows in the
+// results. An idle thread spins for kSpin, then sleeps in the kernel until the next loop.
 
 #include <atomic>
 #include <chrono>
@@ -45,16 +46,20 @@ class ThreadPool {
  private:
   using Call = void (*)(const void* body, int64_t chunk, int thread);
   void run_chunks(int64_t chunks, Call call, const void* body);
-  void work(uint64_t state, int thread);
+  void work(uint32_t generation, int thread);
+  int64_t claim(int of, uint32_t generation, bool from_front);
   void worker(int thread);
-  uint64_t await_work(uint32_t last_generation);
+  uint32_t await_work(uint32_t last_generation);
   void wake();
 
-  // {generation, chunks left to claim} in one word: a claim succeeds only in the loop whose body the thread
+  // {generation, first chunk left, end} in one word: a claim succeeds only in the loop whose body the thread
   // has read, and never in one that has been claimed whole.
-  alignas(64) std::atomic<uint64_t> state_{0};
+  struct alignas(64) Range {
+    std::atomic<uint64_t> word{0};
+  };
+  std::vector<Range> ranges_;  ///< of each thread
+  alignas(64) std::atomic<uint32_t> generation_{0};
   alignas(64) std::atomic<int64_t> done_{0};
-  alignas(64) std::atomic<int64_t> chunks_{0};
   std::atomic<Call> call_{nullptr};
   std::atomic<const void*> body_{nullptr};
   alignas(64) std::atomic<uint32_t> epoch_{0};  ///< the futex word: changes with every loop and at the end

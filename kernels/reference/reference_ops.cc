@@ -41,7 +41,7 @@ double silu(double x) {
   return x / (1.0 + std::exp(-x));
 }
 
-void ReferenceOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y) {
+void ReferenceOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations) {
   for (int64_t t = 0; t < n; ++t) {
     for (int64_t r = 0; r < w.rows; ++r) {
       double sum = 0.0;

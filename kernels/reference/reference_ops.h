@@ -17,7 +17,8 @@ class ReferenceOps final : public Ops {
  public:
   const OpsOptions& options() const override { return options_; }
   bool supports(DType) const override { return true; }
-  void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y) override;
+  void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
+              Activations activations) override;
   void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) override;
   void rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) override;
   void layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps,

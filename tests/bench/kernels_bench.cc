@@ -1,7 +1,7 @@
 // How close the kernels come to what the machine can do: weights streamed from DRAM beside a plain read loop
 // over the same memory, measured in turns in one run, and products with many tokens in GFLOP/s.
 //
-//   moestro_kernels_bench [THREADS [ISA]]      ISA: scalar, avx2, avx512, avx512-bf16-vnni
+//   moestro_kernels_bench [THREADS [ISA [MODE]]]      ISA: scalar, avx2, avx512, avx512-bf16-vnni; MODE: fast, deterministic
 
 #include <algorithm>
 #include <chrono>
@@ -35,10 +35,10 @@ double median(std::vector<double> v) {
 
 class Bench {
  public:
-  Bench(int threads, Isa isa)
-      : ops_(make_cpu_ops({.threads = threads, .deterministic = true, .isa = isa})) {
-    std::printf("threads %d, isa %s; filling %lld MiB\n", ops_->options().threads,
-                std::string(isa_name(ops_->options().isa)).c_str(),
+  Bench(int threads, Isa isa, bool deterministic)
+      : ops_(make_cpu_ops({.threads = threads, .deterministic = deterministic, .isa = isa})) {
+    std::printf("threads %d, isa %s, %s; filling %lld MiB\n", ops_->options().threads,
+                std::string(isa_name(ops_->options().isa)).c_str(), deterministic ? "deterministic" : "fast",
                 static_cast<long long>(kWeightBytes >> 20));
     auto limits = limits::Limits::create(*ops_, kWeightBytes);
     if (!limits.is_ok()) std::exit((std::fprintf(stderr, "%s\n", limits.status().message().c_str()), 1));
@@ -183,7 +183,7 @@ int run(int argc, char** argv) {
   Isa isa = best_isa();
   for (int i = 0; i <= static_cast<int>(best_isa()); ++i)
     if (argc > 2 && isa_name(static_cast<Isa>(i)) == argv[2]) isa = static_cast<Isa>(i);
-  Bench b(argc > 1 ? std::atoi(argv[1]) : 0, isa);
+  Bench b(argc > 1 ? std::atoi(argv[1]) : 0, isa, argc > 3 && std::string_view(argv[3]) == "deterministic");
   b.peak();
   for (const DType d : {DType::kBF16, DType::kInt8, DType::kInt4}) b.stream(d);
   b.matvec("matmul n 1 bf16 3584 x 1024", DType::kBF16, 3584, 1024);

@@ -7,10 +7,11 @@
 /// Unrolls the loop that follows fully: register blocks are arrays with constant indices only then.
 #define MOESTRO_UNROLL _Pragma("GCC unroll 16")
 
-#define MOESTRO_KERNEL_TABLE                                                                                 \
+#define MOESTRO_KERNEL_TABLE(rounded)                                                                         \
   {                                                                                                          \
-    {&gemm<WeightF32>, &gemm<WeightBf16>, &gemm<WeightF16>, &gemm<WeightInt8>, &gemm<WeightInt4>},            \
-        &attention,                                                                                          \
+    {&exact_product<WeightF32>, &exact_product<WeightBf16>, &exact_product<WeightF16>,                        \
+     &exact_product<WeightInt8>, &exact_product<WeightInt4>},                                                \
+        (rounded), &attention,                                                                               \
         {&to_f32<WeightF32>, &to_f32<WeightBf16>, &to_f32<WeightF16>}, &to_bf16, &rms_norm, &layer_norm,     \
-        &sum_squares, &rope, &softmax, &sigmoid, &silu_mul, &add_scaled, &combine, &clamp                                                             \
+        &sum_squares, &rope, &softmax, &sigmoid, &silu_mul, &add_scaled, &combine, &clamp                    \
   }

@@ -17,5 +17,5 @@ namespace {
 }  // namespace
 
 extern const KernelTable kAvx2Kernels;
-const KernelTable kAvx2Kernels = MOESTRO_KERNEL_TABLE;
+const KernelTable kAvx2Kernels = MOESTRO_KERNEL_TABLE(nullptr);
 }  // namespace moestro::kernels::cpu

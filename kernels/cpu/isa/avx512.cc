@@ -17,5 +17,5 @@ namespace {
 }  // namespace
 
 extern const KernelTable kAvx512Kernels;
-const KernelTable kAvx512Kernels = MOESTRO_KERNEL_TABLE;
+const KernelTable kAvx512Kernels = MOESTRO_KERNEL_TABLE(nullptr);
 }  // namespace moestro::kernels::cpu

@@ -1,4 +1,4 @@
-// The kernels with AVX-512 and its BF16 conversions; compiled with their flags, called only where the machine
+// The kernels with AVX-512, and products with its dot products of bf16 and of bytes (VNNI); compiled with their flags, called only where the machine
 // has them.
 
 #include <immintrin.h>
@@ -14,9 +14,12 @@ namespace {
 #include "kernels/cpu/isa/elementwise.inc"
 #include "kernels/cpu/isa/gemm.inc"
 #include "kernels/cpu/isa/attention.inc"
+#include "kernels/cpu/isa/rounded_rows.inc"
+#include "kernels/cpu/isa/rounded_few.inc"
+#include "kernels/cpu/isa/rounded_panel.inc"
 // clang-format on
 }  // namespace
 
 extern const KernelTable kAvx512Bf16Kernels;
-const KernelTable kAvx512Bf16Kernels = MOESTRO_KERNEL_TABLE;
+const KernelTable kAvx512Bf16Kernels = MOESTRO_KERNEL_TABLE(kRoundedProducts);
 }  // namespace moestro::kernels::cpu

@@ -15,5 +15,5 @@ namespace {
 }  // namespace
 
 extern const KernelTable kGenericKernels;
-const KernelTable kGenericKernels = MOESTRO_KERNEL_TABLE;
+const KernelTable kGenericKernels = MOESTRO_KERNEL_TABLE(nullptr);
 }  // namespace moestro::kernels::cpu

@@ -110,7 +110,7 @@ void Forward::attention(size_t layer) {
 
 void Forward::route(size_t layer) {
   const model::MoeSpec& moe = p_.spec.layers[layer].moe;
-  p_.ops.matmul(h_.data(), rows_, p_.weights.layer(layer).router, nullptr, router_logits_.data());
+  p_.ops.matmul(h_.data(), rows_, p_.weights.layer(layer).router, nullptr, router_logits_.data(), kernels::Activations::kExact);
   int32_t* ids = layer_routes(layer);
   p_.ops.router_top_k(router_logits_.data(), rows_, {.experts = moe.experts, .top_k = top_k_, .normalise = moe.normalise_top_k}, ids, layer_weights(layer));
   const std::span<const int32_t> chosen(ids, static_cast<size_t>(rows_ * top_k_));
