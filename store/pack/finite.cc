@@ -1,7 +1,10 @@
 #include "store/pack/finite.h"
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+
+#include "common/float16.h"
 
 namespace moestro::store {
 namespace {
@@ -27,6 +30,20 @@ std::optional<size_t> find(std::span<const std::byte> bytes) {
 }
 
 }  // namespace
+
+std::optional<size_t> find_group_not_finite(DType dtype, std::span<const std::byte> parameters) {
+  // Of int8 and int4. The largest float has a scale that is rounded up, and is stored as 126 times that.
+  constexpr float kLargest[] = {126.0f, 15.0f};
+  const auto each = static_cast<size_t>(group_parameters(dtype));
+  for (size_t g = 0; g < parameters.size() / (2 * each); ++g) {
+    uint16_t stored[2] = {0, 0};
+    std::memcpy(stored, parameters.data() + g * 2 * each, 2 * each);
+    const float offset = bf16_to_f32(stored[1]);
+    const float largest = kLargest[each - 1] * bf16_to_f32(stored[0]) + offset;
+    if (!std::isfinite(largest) || !std::isfinite(offset)) return g;
+  }
+  return std::nullopt;
+}
 
 std::optional<size_t> find_not_finite(DType dtype, std::span<const std::byte> bytes) {
   if (dtype == DType::kF32) return find<uint32_t, 0x7f800000u>(bytes);

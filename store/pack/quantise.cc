@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 
 #include "common/check.h"
 #include "common/float16.h"
+#include "store/pack/finite.h"
 #include "store/pack/fit_int4.h"
 
 namespace moestro::store {
@@ -161,8 +163,11 @@ bool quantise_int8_row(const float* row, int64_t n, int8_t* values, uint16_t* pa
 
 bool quantise_row(const float* row, int64_t n, DType to, std::byte* values, uint16_t* parameters) {
   MOESTRO_CHECK(is_quantised(to), "a quantised precision");
-  if (to == DType::kInt8) return quantise_int8_row(row, n, reinterpret_cast<int8_t*>(values), parameters);
-  return quantise_int4_row(row, n, values, parameters);
+  const bool fits = to == DType::kInt8 ? quantise_int8_row(row, n, reinterpret_cast<int8_t*>(values), parameters)
+                                       : quantise_int4_row(row, n, values, parameters);
+  // Values next to the largest float: rounded up to bf16, their scale could say infinity.
+  const std::span<const uint16_t> written(parameters, static_cast<size_t>(quant_groups(n) * group_parameters(to)));
+  return fits && !find_group_not_finite(to, std::as_bytes(written));
 }
 
 }  // namespace moestro::store

@@ -10,7 +10,8 @@
 namespace moestro::store {
 
 /// `n` values to int8 or int4 as common/expert_layout.h lays a row out: row_bytes(to, n) of values, all of them written, and the
-/// parameters of quant_groups(n) groups. False if a value is not finite, or a group's range is not.
+/// parameters of quant_groups(n) groups. False if a value is not finite, or a group's range is not, or
+/// its parameters, rounded to bf16, could say numbers that are not.
 ///
 /// int8: the scale is the least bf16 with which the largest value of the group fits.
 /// int4: scale and offset are fitted to the least squared error: from several starts, each a part of the group's range, alternately

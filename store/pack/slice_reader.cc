@@ -32,10 +32,15 @@ Status SliceReader::read_blob(uint32_t blob, std::span<std::byte> out) const {
   return Status::ok();
 }
 
-Status SliceReader::check_blob(uint32_t blob) const {
+Status SliceReader::check_blob(uint32_t blob, const Look& look) const {
   std::vector<std::byte> buffer(kSliceBytesMax);
-  for (const Slice& slice : manifest_->blobs[blob].slices)
-    MOESTRO_RETURN_IF_ERROR(read_slice(blob, slice, std::span(buffer).first(slice.length)));
+  uint64_t offset = 0;
+  for (const Slice& slice : manifest_->blobs[blob].slices) {
+    const auto bytes = std::span(buffer).first(slice.length);
+    MOESTRO_RETURN_IF_ERROR(read_slice(blob, slice, bytes));
+    if (look) MOESTRO_RETURN_IF_ERROR(look(offset, bytes));
+    offset += slice.length;
+  }
   return Status::ok();
 }
 

@@ -2,6 +2,7 @@
 // Reads the blobs of a pack with plain reads and checks every slice. For tools and tests: the store has its own reader.
 
 #include <filesystem>
+#include <functional>
 #include <vector>
 
 #include "store/pack/file.h"
@@ -16,8 +17,10 @@ class SliceReader {
 
   /// The blob's bytes into `out` (blob.length of them). kCorrupt, naming blob, file and bytes, if a checksum differs. Any thread.
   Status read_blob(uint32_t blob, std::span<std::byte> out) const;
-  /// Reads it piece by piece and only checks.
-  Status check_blob(uint32_t blob) const;
+  /// Reads it piece by piece and only checks; `look` (may be empty) sees each piece that matched its checksum, with its place in the
+  /// blob, and may find fault with it.
+  using Look = std::function<Status(uint64_t offset, std::span<const std::byte> bytes)>;
+  Status check_blob(uint32_t blob, const Look& look = {}) const;
 
  private:
   explicit SliceReader(const Manifest& manifest) : manifest_(&manifest) {}

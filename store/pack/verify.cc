@@ -6,6 +6,7 @@
 #include <system_error>
 #include <thread>
 
+#include "store/pack/blob_numbers.h"
 #include "store/pack/copied_files.h"
 #include "store/pack/slice_reader.h"
 
@@ -14,6 +15,7 @@ namespace moestro::store {
 Result<VerifyReport> verify_pack(const std::filesystem::path& dir, const Manifest& manifest, unsigned jobs,
                                  const std::function<void(uint64_t, uint64_t)>& progress) {
   MOESTRO_ASSIGN_OR_RETURN(const SliceReader reader, SliceReader::open(dir, manifest));
+  MOESTRO_ASSIGN_OR_RETURN(const BlobNumbers numbers, BlobNumbers::of(manifest));
   uint64_t total = 0;
   for (const Blob& b : manifest.blobs) total += b.length;
   std::atomic<uint32_t> next{0};
@@ -22,7 +24,7 @@ Result<VerifyReport> verify_pack(const std::filesystem::path& dir, const Manifes
   uint32_t first_bad = UINT32_MAX;
   const auto work = [&] {
     for (uint32_t b = next++; b < manifest.blobs.size(); b = next++) {
-      Status status = reader.check_blob(b);
+      Status status = reader.check_blob(b, [&](uint64_t offset, std::span<const std::byte> bytes) { return numbers.check(b, offset, bytes); });
       const std::lock_guard lock(mutex);
       report.bytes += manifest.blobs[b].length;
       if (progress) progress(report.bytes, total);

@@ -2,7 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <xxhash.h>
 
+#include <cstring>
+
+#include "common/expert_layout.h"
+#include "common/model/model_spec.h"
 #include "store/pack/copied_files.h"
 #include "store/pack/manifest.h"
 #include "store/pack/packer.h"
@@ -51,6 +56,45 @@ TEST_F(DamagedPack, OneFlippedByteAnywhereIsFound) {
     write_text(pack() / name, good);
   }
   EXPECT_EQ(verify_pack(pack(), *open_pack(pack()), 1, {})->blobs_bad, 0u);
+}
+
+// Bytes that are wrong and whose checksum is right: whoever wrote the pack wrote them so.
+TEST_F(DamagedPack, NumbersThatAreNoneAreFoundBehindTheirChecksums) {
+  const Manifest good = open_pack(pack()).value();
+  const auto expert = model::describe_model(good.config_json, "").value().spec.moe().expert;
+  const auto error_after = [&](uint32_t blob, uint64_t at, uint16_t bits) {
+    Manifest m = good;
+    for (Slice& slice : m.blobs[blob].slices) {
+      if (at >= slice.length) {
+        at -= slice.length;
+        continue;
+      }
+      const std::string name = m.files[slice.file], before = read_text(pack() / name);
+      std::string bytes = before;
+      std::memcpy(bytes.data() + slice.offset + at, &bits, 2);
+      slice.xxh3_64 = XXH3_64bits(bytes.data() + slice.offset, slice.length);
+      write_text(pack() / name, bytes);
+      const auto report = verify_pack(pack(), m, 2, {});
+      write_text(pack() / name, before);
+      EXPECT_EQ(report->blobs_bad, report->first_error.is_ok() ? 0u : 1u);
+      return report->first_error.message();
+    }
+    return std::string("no such byte");
+  };
+  constexpr uint16_t kNan = 0x7fc0, kInfinity = 0x7f80, kHuge = 0x7f00, kPlain = 0x3f80;
+  const uint32_t int8 = *good.expert_blob(MoeLayerId(1), ExpertId(2), DType::kInt8), bf16 = *good.expert_blob(MoeLayerId(0), ExpertId(1), DType::kBF16);
+  const ExpertTile q = ExpertLayout(expert.hidden, expert.ffn, DType::kInt8).tile(0), b = ExpertLayout(expert.hidden, expert.ffn, DType::kBF16).tile(0);
+  const auto int8_at = [&](int64_t part) { return static_cast<uint64_t>(q.offset + part); };
+  for (const uint16_t bits : {kNan, kInfinity, kHuge}) {
+    EXPECT_THAT(error_after(int8, int8_at(q.gate_scales + 2 * 3), bits), HasSubstr("gate: the scale or offset of group 3 gives numbers"));
+    EXPECT_THAT(error_after(int8, int8_at(q.down_scales), bits), HasSubstr("down: the scale or offset of group 0"));
+  }
+  EXPECT_EQ(error_after(int8, int8_at(q.up_scales), kPlain), "") << "wrong, but a number";
+  EXPECT_EQ(error_after(int8, int8_at(q.gate), kNan), "") << "two values, any bits of which are numbers";
+  EXPECT_THAT(error_after(bf16, static_cast<uint64_t>(b.offset + b.up + 2 * 7), kInfinity), HasSubstr("up: value 7 is infinite or not a number"));
+  EXPECT_EQ(error_after(bf16, static_cast<uint64_t>(b.offset + b.up + 2 * 7), kHuge), "");
+  for (const PackedTensor& t : good.tensors)
+    EXPECT_THAT(error_after(t.blob, t.offset + 2, kNan), HasSubstr(t.name + ": value 1 is infinite or not a number"));
 }
 
 TEST_F(DamagedPack, OneFlippedByteInACopiedFileIsFound) {

@@ -42,7 +42,7 @@ Status run(const Arguments& arguments) {
     std::printf("%s\n", report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   } else {
     std::fputs(pack_report_text(report).c_str(), stdout);
-    if (arguments.verify) std::puts("every checksum is right");
+    if (arguments.verify) std::puts("every checksum is right, every number finite");
   }
   return Status::ok();
 }
@@ -53,7 +53,7 @@ void add_inspect_command(CLI::App& app, CommandResult& result) {
   auto* command = app.add_subcommand("inspect", "Show what is in a pack");
   auto arguments = std::make_shared<Arguments>();
   command->add_option("pack", arguments->pack, "Directory of the pack")->required()->option_text("PACK");
-  command->add_flag("--verify", arguments->verify, "Read everything and check every checksum");
+  command->add_flag("--verify", arguments->verify, "Read everything, check every checksum and that every number is finite");
   command->add_flag("--json", arguments->json, "Print the result as JSON");
   command->callback([arguments, &result] {
     if (const Status status = run(*arguments); !status.is_ok()) fail(result, status);

@@ -1,0 +1,43 @@
+#pragma once
+// Whether the numbers in a pack are numbers: what a checksum cannot say of bytes that were written wrong and summed after that.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/expert_layout.h"
+#include "store/pack/manifest.h"
+
+namespace moestro::store {
+
+class BlobNumbers {
+ public:
+  /// Where the values and the parameters of groups lie, by the pack's own config and tensors. `manifest`, as open_pack() gives it,
+  /// must outlive this.
+  static Result<BlobNumbers> of(const Manifest& manifest);
+
+  /// Looks at [offset, offset + bytes) of a blob; a piece begins and ends on 4 bytes. kCorrupt names the first value or group that is
+  /// not finite. Padding is not looked at. Any thread.
+  Status check(uint32_t blob, uint64_t offset, std::span<const std::byte> bytes) const;
+
+ private:
+  /// Values of `dtype`, or the parameters of its groups.
+  struct Region {
+    uint64_t offset = 0, length = 0;
+    DType dtype = DType::kF32;
+    bool parameters = false;
+    const char* what = "";
+  };
+  explicit BlobNumbers(const Manifest& manifest) : manifest_(&manifest), dense_(manifest.blobs.size()) {}
+  void add_tensor(const PackedTensor& tensor);
+  static std::vector<Region> expert_regions(const ExpertLayout& layout);
+  const std::vector<Region>& regions_of(uint32_t blob) const;
+  Status check_region(uint32_t blob, const Region& region, uint64_t at, std::span<const std::byte> bytes) const;
+
+  const Manifest* manifest_;
+  std::vector<std::vector<Region>> dense_;    ///< by blob
+  std::vector<std::vector<Region>> experts_;  ///< by DType
+};
+
+}  // namespace moestro::store
