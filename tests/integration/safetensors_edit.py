@@ -18,3 +18,16 @@ def swap_tensors(path, prefix_a, prefix_b):
         assert len(text) <= length, "the header must not grow"
         f.seek(8)
         f.write(text.ljust(length))
+
+
+def fill_tensors(path, prefix, pattern):
+    """Every byte of all tensors that begin with prefix becomes `pattern`, repeated."""
+    with open(path, "r+b") as f:
+        (length,) = struct.unpack("<Q", f.read(8))
+        header = json.loads(f.read(length))
+        spans = [entry["data_offsets"] for name, entry in header.items() if name.startswith(prefix)]
+        assert spans, f"no tensor of {path} begins with {prefix}"
+        for begin, end in spans:
+            assert (end - begin) % len(pattern) == 0
+            f.seek(8 + length + begin)
+            f.write(pattern * ((end - begin) // len(pattern)))
