@@ -27,7 +27,46 @@ class RouterTest : public ::testing::TestWithParam<Isa> {
     return c;
   }
   Choice run(const std::vector<float>& logits, const RouterSpec& spec) { return run(*ops_, logits, spec); }
-  void compare(const std::vector<float>& logits, const RouterSpec& spec, const std::string& what) {
+  /// Logits of n tokens in which no two experts or groups are so close that f32 and double could order them differently.
+  std::vector<float> logits_apart(int64_t n, const RouterSpec& spec) {
+    std::vector<float> all;
+    for (int64_t t = 0; t < n; ++t) {
+      std::vector<float> row = random_.normal(spec.experts, 3.0f);
+      for (int tries = 0; !apart(row, spec); ++tries) {
+        MOESTRO_CHECK(tries < 1000, "some logits are apart");
+        row = random_.normal(spec.experts, 3.0f);
+      }
+      all.insert(all.end(), row.begin(), row.end());
+    }
+    return all;
+  }
+  static bool apart(const std::vector<float>& row, const RouterSpec& spec) {
+    std::vector<double> values;
+    double sum = 0;
+    for (const float l : row) sum += std::exp(static_cast<double>(l));
+    for (const float l : row) {
+      const double e = std::exp(static_cast<double>(l));
+      values.push_back((spec.scores == Scores::kSoftmax ? e / sum : e / (1 + e)) + (spec.bias ? spec.bias[values.size()] : 0.0));
+    }
+    const int64_t width = spec.experts / spec.groups;
+    std::vector<double> rates;
+    for (auto g = values.begin(); g != values.end(); g += width) {
+      std::vector<double> group(g, g + width);
+      std::sort(group.rbegin(), group.rend());
+      double rate = 0;
+      for (int64_t i = 0; i < std::min(width, spec.group_best); ++i) rate += group[static_cast<size_t>(i)];
+      rates.push_back(rate);
+    }
+    return all_apart(std::move(values)) && all_apart(std::move(rates));
+  }
+  static bool all_apart(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    for (size_t i = 1; i < values.size(); ++i)
+      if (values[i] - values[i - 1] <= 1e-6 * std::max(std::fabs(values[i]), std::fabs(values[i - 1]))) return false;
+    return true;
+  }
+  void compare(int64_t n, const RouterSpec& spec, const std::string& what) {
+    const std::vector<float> logits = logits_apart(n, spec);
     const Choice got = run(logits, spec), want = run(*reference_, logits, spec);
     EXPECT_EQ(got.ids, want.ids) << what;
     expect_close(got.weights, want.weights, 2e-6, what);
@@ -46,9 +85,9 @@ TEST_P(RouterTest, SoftmaxAndSigmoid) {
   for (const auto& [n, experts, k] : kCases) {
     for (const bool normalise : {false, true}) {
       for (const Scores scores : {Scores::kSoftmax, Scores::kSigmoid}) {
-        const auto logits = random_.normal(n * experts, 3.0f), bias = random_.normal(experts, 0.2f);
+        const auto bias = random_.normal(experts, 0.2f);
         for (const float* b : {static_cast<const float*>(nullptr), bias.data()})
-          compare(logits, {.experts = experts, .top_k = k, .scores = scores, .normalise = normalise, .scale = b ? 2.5f : 1.0f, .bias = b},
+          compare(n, {.experts = experts, .top_k = k, .scores = scores, .normalise = normalise, .scale = b ? 2.5f : 1.0f, .bias = b},
                   "router of " + std::to_string(experts));
       }
     }
@@ -62,9 +101,9 @@ TEST_P(RouterTest, GroupLimited) {
   for (const auto& [experts, k, groups, kept, best] :
        {Groups{256, 8, 8, 4, 2}, Groups{160, 6, 8, 3, 1}, Groups{12, 4, 4, 2, 2}, Groups{6, 1, 6, 1, 2}, Groups{8, 8, 2, 2, 3}}) {
     for (const Scores scores : {Scores::kSoftmax, Scores::kSigmoid}) {
-      const auto logits = random_.normal(30 * experts, 2.0f), bias = random_.normal(experts, 0.1f);
+      const auto bias = random_.normal(experts, 0.1f);
       for (const float* b : {static_cast<const float*>(nullptr), bias.data()})
-        compare(logits, {.experts = experts, .top_k = k, .scores = scores, .normalise = true, .scale = 2.5f, .bias = b, .groups = groups, .groups_kept = kept, .group_best = best},
+        compare(30, {.experts = experts, .top_k = k, .scores = scores, .normalise = true, .scale = 2.5f, .bias = b, .groups = groups, .groups_kept = kept, .group_best = best},
                 std::to_string(groups) + " groups of " + std::to_string(experts));
     }
   }
