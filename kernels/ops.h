@@ -36,15 +36,31 @@ struct AttentionShape {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   int64_t window = 0;  ///< 0 = all; else a query sees positions > its own - window
   float scale = 0.0f;
+  int64_t sinks = 0;   ///< with a window: and the first `sinks` positions (attention sinks; Xiao et al. 2023)
+
+  /// Whether positions that a query at `position` does not see lie between the sinks and its window; else it sees all up to its own.
+  constexpr bool has_gap(int64_t position) const { return window > 0 && position >= sinks + window; }
+  /// The first position of the window of a query at `position`; 0 where there is no gap.
+  constexpr int64_t window_begin(int64_t position) const { return has_gap(position) ? position - window + 1 : 0; }
 };
 
-/// One layer's KV cache: [blocks][2: K, V][kv_heads][kKvBlockTokens][head_dim], f32 or bf16.
+/// One layer's KV cache. Every device reads and writes a block of kv_block_bytes() the same way:
+///
+///   values [2: K, V][kv_heads][kKvBlockTokens][head_dim]    f32, bf16, f16 (all rounded to nearest, ties to even) or int8
+///   scales [2: K, V][kv_heads][kKvBlockTokens]              int8 only, f32, at kv_scales_offset()
+///
+/// int8 is symmetric, with one scale for each token and KV head of K and of V: value = q * scale, scale = max |x| / 127,
+/// q = x * (127 / max |x|) in f32, rounded to nearest. max |x| below 1e-35: scale and all q are 0. An infinity or NaN among x:
+/// scale is NaN. A block ends at a multiple of 64 bytes.
 struct KvView {
   void* data = nullptr;
   DType dtype = DType::kF32;
   int64_t blocks = 0;
 };
-int64_t kv_block_bytes(const AttentionShape& shape, DType dtype);  ///< of one layer
+bool is_kv_dtype(DType dtype);                                        ///< f32, bf16, f16, int8
+int64_t kv_block_bytes(const AttentionShape& shape, DType dtype);     ///< of one layer
+int64_t kv_scales_offset(const AttentionShape& shape, DType dtype);   ///< bytes of a block's values; int8: its scales follow
+inline constexpr float kKvLeastMagnitude = 1e-35f;                    ///< int8: rows below it are zeros
 
 /// How a router's logits become a token's experts and their weights.
 struct RouterSpec {
@@ -107,9 +123,10 @@ class Ops {
   virtual void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k,
                         const float* v, const KvView& cache) = 0;
   /// out[tokens, heads, head_dim] = softmax(scale q k^T) v, causal, over the cache (kv_write comes first). Head h reads kv head
-  /// h / (heads / kv_heads).
+  /// h / (heads / kv_heads). Where a query has a gap (AttentionShape::has_gap), its products with the sinks' keys are taken from
+  /// sink_q, laid out as q: the same query as if it stood right behind sinks and window. sink_q may be null where no query has a gap.
   virtual void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
-                         const KvView& cache, float* out) = 0;
+                         const float* sink_q, const KvView& cache, float* out) = 0;
   /// The top_k experts of each row of logits [n, experts] with the largest score + bias, in falling order (ties: lower id first),
   /// and their weights: the scores without bias, as `spec` says. ids, weights: [n, top_k]. Whatever the logits, a row's ids are
   /// distinct and within [0, experts); a NaN among them makes the row's weights NaN.

@@ -8,33 +8,42 @@ namespace {
 /// Scores that a task of several queries keeps at once: half a typical L2.
 constexpr int64_t kScoreFloats = 128 * 1024;
 
-/// Byte offset of K (or V) of a KV head within a block.
-int64_t head_offset(const AttentionShape& shape, DType dtype, bool value, int64_t kv_head) {
-  return ((value ? shape.kv_heads : 0) + kv_head) * kKvBlockTokens * shape.head_dim * dtype_bytes(dtype);
+/// K or V of a KV head in the cache.
+KvPart kv_part(const AttentionShape& shape, const KvView& cache, bool value, int64_t kv_head) {
+  const int64_t row = ((value ? shape.kv_heads : 0) + kv_head) * kKvBlockTokens;
+  const char* data = static_cast<const char*>(cache.data);
+  return {.values = data + row * shape.head_dim * dtype_bytes(cache.dtype),
+          .scales = data + kv_scales_offset(shape, cache.dtype) + row * static_cast<int64_t>(sizeof(float)),
+          .block_bytes = kv_block_bytes(shape, cache.dtype)};
+}
+
+/// One position of a head: `part` is where its head's are in block 0, `block` and `slot` say where it is.
+void store_row(const KernelTable& kernels, DType dtype, const KvPart& part, uint32_t block, int64_t slot, const float* x, int64_t dim) {
+  // KvPart is for readers; the cache is the caller's to write.
+  char* to = const_cast<char*>(part.values) + part.block_bytes * block + slot * dim * dtype_bytes(dtype);
+  if (dtype == DType::kF32) {
+    std::copy_n(x, dim, reinterpret_cast<float*>(to));
+  } else if (dtype == DType::kInt8) {
+    auto* scales = reinterpret_cast<float*>(const_cast<char*>(part.scales) + part.block_bytes * block);
+    scales[slot] = kernels.to_int8(x, dim, reinterpret_cast<int8_t*>(to));
+  } else {
+    (dtype == DType::kF16 ? kernels.to_f16 : kernels.to_bf16)(x, dim, reinterpret_cast<uint16_t*>(to));
+  }
 }
 }  // namespace
 
 void CpuOps::kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
                       const float* k, const float* v, const KvView& cache) {
-  MOESTRO_CHECK(cache.dtype == DType::kF32 || cache.dtype == DType::kBF16, "a KV cache is f32 or bf16");
-  const int64_t block_bytes = kv_block_bytes(shape, cache.dtype);
-  const int64_t row_bytes = shape.head_dim * dtype_bytes(cache.dtype);
-  const auto store = [&](const float* from, char* to) {
-    if (cache.dtype == DType::kF32)
-      std::copy_n(from, shape.head_dim, reinterpret_cast<float*>(to));
-    else
-      kernels_.to_bf16(from, shape.head_dim, reinterpret_cast<uint16_t*>(to));
-  };
-  for (const AttentionSequence& s : sequences) {
-    for (int64_t i = 0; i < s.tokens; ++i) {
-      const int64_t position = s.first_position + i;
-      char* block = static_cast<char*>(cache.data) +
-                    block_bytes * s.blocks[static_cast<size_t>(position / kKvBlockTokens)];
-      block += position % kKvBlockTokens * row_bytes;
-      for (int64_t h = 0; h < shape.kv_heads; ++h) {
+  MOESTRO_CHECK(is_kv_dtype(cache.dtype), "a KV cache is f32, bf16, f16 or int8");
+  for (int64_t h = 0; h < shape.kv_heads; ++h) {
+    const KvPart keys = kv_part(shape, cache, false, h), values = kv_part(shape, cache, true, h);
+    for (const AttentionSequence& s : sequences) {
+      for (int64_t i = 0; i < s.tokens; ++i) {
+        const int64_t position = s.first_position + i, slot = position % kKvBlockTokens;
+        const uint32_t block = s.blocks[static_cast<size_t>(position / kKvBlockTokens)];
         const int64_t from = ((s.first_token + i) * shape.kv_heads + h) * shape.head_dim;
-        store(k + from, block + head_offset(shape, cache.dtype, false, h));
-        store(v + from, block + head_offset(shape, cache.dtype, true, h));
+        store_row(kernels_, cache.dtype, keys, block, slot, k + from, shape.head_dim);
+        store_row(kernels_, cache.dtype, values, block, slot, v + from, shape.head_dim);
       }
     }
   }
@@ -47,17 +56,19 @@ int64_t CpuOps::cut_attention(const AttentionShape& shape, std::span<const Atten
   const int64_t heads = std::min(group, kAttentionRowsMax);
   int64_t score_floats = 0;
   for (const AttentionSequence& s : sequences) {
-    const int64_t length = s.first_position + s.tokens;
+    if (s.tokens == 0) continue;
+    const int64_t end = s.first_position + s.tokens;
+    // Of one row at most; that a unit's rows reach over less only makes units smaller than they could be.
+    const int64_t length = attention_row_floats(shape.window_begin(s.first_position), end - 1, shape.sinks);
     const int64_t fits = std::min(kAttentionRowsMax, kScoreFloats / std::max<int64_t>(1, length)) / heads;
     const int64_t queries = std::max<int64_t>(1, fits);
-    if (s.tokens > 0)
-      score_floats =
-          std::max(score_floats, attention_scratch_floats(std::min(queries, s.tokens) * heads, length - 1));
     for (int64_t q = 0; q < s.tokens; q += queries) {
+      const int64_t count = std::min(queries, s.tokens - q), first = s.first_position + q;
+      score_floats = std::max(score_floats, count * heads * attention_row_floats(shape.window_begin(first), first + count - 1, shape.sinks));
       for (int64_t h = 0; h < shape.heads; h += group) {
         for (int64_t sub = 0; sub < group; sub += heads) {
           attention_units_.push_back(
-              {&s, static_cast<int32_t>(q), static_cast<int32_t>(std::min(queries, s.tokens - q)),
+              {&s, static_cast<int32_t>(q), static_cast<int32_t>(count),
                static_cast<int32_t>(h + sub), static_cast<int32_t>(std::min(heads, group - sub))});
         }
       }
@@ -66,13 +77,14 @@ int64_t CpuOps::cut_attention(const AttentionShape& shape, std::span<const Atten
   return score_floats;
 }
 
-void CpuOps::attend(const AttentionShape& shape, const AttentionUnit& unit, const float* q,
+void CpuOps::attend(const AttentionShape& shape, const AttentionUnit& unit, const float* q, const float* sink_q,
                     const KvView& cache, float* out, int thread) {
   const AttentionSequence& s = *unit.sequence;
   const int64_t kv_head = unit.first_head / (shape.heads / shape.kv_heads);
   const int64_t at = ((s.first_token + unit.first_query) * shape.heads + unit.first_head) * shape.head_dim;
   AttentionTask task;
   task.q = q + at;
+  task.sink_q = sink_q == nullptr ? nullptr : sink_q + at;
   task.out = out + at;
   task.token_stride = shape.heads * shape.head_dim;
   task.queries = unit.queries;
@@ -80,31 +92,33 @@ void CpuOps::attend(const AttentionShape& shape, const AttentionUnit& unit, cons
   task.head_dim = shape.head_dim;
   task.first_position = s.first_position + unit.first_query;
   task.window = shape.window;
+  task.sinks = shape.sinks;
   task.scale = shape.scale;
-  const char* data = static_cast<const char*>(cache.data);
-  task.keys = data + head_offset(shape, cache.dtype, false, kv_head);
-  task.values = data + head_offset(shape, cache.dtype, true, kv_head);
-  task.block_bytes = kv_block_bytes(shape, cache.dtype);
+  task.keys = kv_part(shape, cache, false, kv_head);
+  task.values = kv_part(shape, cache, true, kv_head);
   task.blocks = s.blocks.data();
-  task.bf16 = cache.dtype == DType::kBF16;
   const int64_t last = task.first_position + unit.queries - 1;
-  task.scores = scratch(thread).scores.at_least(attention_scratch_floats(task.queries * task.heads, last));
+  task.scores = scratch(thread).scores.at_least(
+      task.queries * task.heads * attention_row_floats(shape.window_begin(task.first_position), last, shape.sinks));
   task.panel = panel(thread);
-  kernels_.attention(task);
+  kernels_.attention[static_cast<size_t>(cache.dtype)](task);
 }
 
 void CpuOps::attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
-                       const float* q, const KvView& cache, float* out) {
-  MOESTRO_CHECK(cache.dtype == DType::kF32 || cache.dtype == DType::kBF16, "a KV cache is f32 or bf16");
+                       const float* q, const float* sink_q, const KvView& cache, float* out) {
+  MOESTRO_CHECK(is_kv_dtype(cache.dtype), "a KV cache is f32, bf16, f16 or int8");
+  for (const AttentionSequence& s : sequences)
+    MOESTRO_CHECK(sink_q != nullptr || shape.sinks == 0 || s.tokens == 0 || !shape.has_gap(s.first_position + s.tokens - 1),
+                  "sinks have queries of their own");
   MOESTRO_CHECK(shape.kv_heads >= 1 && shape.heads % shape.kv_heads == 0, "heads is a multiple of kv_heads");
   const int64_t score_floats = cut_attention(shape, sequences);
   for (ThreadScratch& s : thread_scratch_) s.scores.at_least(score_floats);
   int64_t work = 0;
   for (const AttentionSequence& s : sequences)
-    work += s.tokens * (s.first_position + s.tokens) * shape.heads * shape.head_dim;
+    work += s.tokens * (s.first_position + s.tokens - shape.window_begin(s.first_position) + shape.sinks) * shape.heads * shape.head_dim;
   const auto units = static_cast<int64_t>(attention_units_.size());
   const auto run = [&](int64_t i, int thread) {
-    attend(shape, attention_units_[static_cast<size_t>(i)], q, cache, out, thread);
+    attend(shape, attention_units_[static_cast<size_t>(i)], q, sink_q, cache, out, thread);
   };
   if (work < kInlineWork) {
     for (int64_t i = 0; i < units; ++i) run(i, 0);

@@ -32,7 +32,7 @@ class CpuOps final : public Ops {
   void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k,
                 const float* v, const KvView& cache) override;
   void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
-                 const KvView& cache, float* out) override;
+                 const float* sink_q, const KvView& cache, float* out) override;
   void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids,
                     float* weights) override;
   void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
@@ -79,8 +79,8 @@ class CpuOps final : public Ops {
   /// Fills attention_units_; returns the floats of scores that the largest of them needs.
   int64_t cut_attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
   void route(const float* logits, const RouterSpec& spec, float* scratch, int32_t* ids, float* weights) const;
-  void attend(const AttentionShape& shape, const AttentionUnit& unit, const float* q, const KvView& cache,
-              float* out, int thread);
+  void attend(const AttentionShape& shape, const AttentionUnit& unit, const float* q, const float* sink_q,
+              const KvView& cache, float* out, int thread);
   void expert_up(const ExpertWork& work, int64_t unit, int thread);
   void expert_down(const ExpertWork& work, int64_t unit, int thread);
 

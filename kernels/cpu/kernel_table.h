@@ -87,35 +87,43 @@ struct RoundedProduct {
   ProductFn product = nullptr;  ///< null: there is none, use the exact one
 };
 
-/// Queries of one sequence against one KV head: queries * heads <= kAttentionRowsMax. Query i is at
-/// first_position + i.
-struct AttentionTask {
-  const float* q = nullptr;  ///< of the first query, at `first_head`
-  float* out = nullptr;      ///< likewise
-  int64_t token_stride = 0;  ///< floats from query to query, in q and out
-  int64_t queries = 0, heads = 0, head_dim = 0;
-  int64_t first_position = 0, window = 0;
-  float scale = 0.0f;
-  const char* keys = nullptr;    ///< of this KV head in block 0 of the cache
-  const char* values = nullptr;  ///< likewise
+/// K or V of one KV head in the paged cache.
+struct KvPart {
+  const char* values = nullptr;  ///< in block 0
+  const char* scales = nullptr;  ///< likewise: one f32 for each token; int8 only
   int64_t block_bytes = 0;       ///< from block to block
+};
+
+/// Queries of one sequence against one KV head: queries * heads <= kAttentionRowsMax. Query i is at
+/// first_position + i. AttentionShape in kernels/ops.h says what it sees.
+struct AttentionTask {
+  const float* q = nullptr;       ///< of the first query, at `first_head`
+  const float* sink_q = nullptr;  ///< likewise; read for queries with a gap
+  float* out = nullptr;           ///< likewise
+  int64_t token_stride = 0;       ///< floats from query to query, in q and out
+  int64_t queries = 0, heads = 0, head_dim = 0;
+  int64_t first_position = 0, window = 0, sinks = 0;
+  float scale = 0.0f;
+  KvPart keys, values;
   const uint32_t* blocks = nullptr;
-  bool bf16 = false;
   float* scores = nullptr;  ///< attention_scratch_floats()
   float* panel = nullptr;   ///< kPanelFloats
 };
 
-/// Floats of `scores` for a task whose last query is at last_position.
-constexpr int64_t attention_scratch_floats(int64_t rows, int64_t last_position) {
-  return rows * ((last_position + 16) / 16 * 16 + 16);
+/// Floats of one row of `scores`: the positions from the first query's window to the last query, in whole blocks, behind room for the
+/// sinks of the row.
+constexpr int64_t attention_row_floats(int64_t window_begin, int64_t last_position, int64_t sinks) {
+  return (sinks + 15) / 16 * 16 + (last_position / 16 - window_begin / 16 + 1) * 16;
 }
 
 struct KernelTable {
   ProductFn product[5];       ///< by DType of the weights; x is f32
   const RoundedProduct* rounded;  ///< likewise, 5 of them; null: the instruction set multiplies no narrow numbers
-  void (*attention)(const AttentionTask&);
+  void (*attention[4])(const AttentionTask&);  ///< by DType of the cache
   void (*to_f32[3])(const void* from, int64_t count, float* to);  ///< by DType; not quantised
   void (*to_bf16)(const float* from, int64_t count, uint16_t* to);
+  void (*to_f16)(const float* from, int64_t count, uint16_t* to);
+  float (*to_int8)(const float* from, int64_t count, int8_t* to);  ///< returns the scale; see KvView in kernels/ops.h
   void (*rms_norm)(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y);
   void (*layer_norm)(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias,
                      float eps, float* y);  ///< bias may be null

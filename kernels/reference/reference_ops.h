@@ -29,7 +29,7 @@ class ReferenceOps final : public Ops {
   void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k,
                 const float* v, const KvView& cache) override;
   void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
-                 const KvView& cache, float* out) override;
+                 const float* sink_q, const KvView& cache, float* out) override;
   void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids,
                     float* weights) override;
   void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,

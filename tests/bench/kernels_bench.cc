@@ -87,12 +87,26 @@ class Bench {
     for (uint32_t i = 0; i < ceil_div(past + tokens, kKvBlockTokens); ++i) blocks.push_back(i);
     const AttentionSequence sequence{0, tokens, past, blocks};
     const KvView cache{const_cast<char*>(data_), dtype, static_cast<int64_t>(blocks.size())};
-    const double s = repeated([&] { ops_->attention(shape, {&sequence, 1}, x_.data(), cache, y_.data()); });
+    const double s = repeated([&] { ops_->attention(shape, {&sequence, 1}, x_.data(), nullptr, cache, y_.data()); });
     const double pairs =
         static_cast<double>(tokens) * (static_cast<double>(past) + static_cast<double>(tokens + 1) / 2);
     std::printf("attention  %-5s n %4lld after %5lld     %8.1f GFLOP/s %8.1f us\n",
                 std::string(dtype_name(dtype)).c_str(), static_cast<long long>(tokens),
                 static_cast<long long>(past), 4e-9 * pairs * 1024 / s, s * 1e6);
+  }
+  /// One token of a sequence after another over its own 4096 positions, so that the KV cache comes from memory.
+  void decode_attention(DType dtype, int64_t heads, int64_t kv_heads, int64_t head_dim) {
+    constexpr int64_t kPositions = 4096;
+    const AttentionShape shape{heads, kv_heads, head_dim, 0, 0.125f};
+    std::vector<uint32_t> blocks;
+    for (uint32_t i = 0; i < kPositions / kKvBlockTokens; ++i) blocks.push_back(i);
+    const AttentionSequence sequence{0, 1, kPositions - 1, blocks};
+    const std::string name = "attention n 1 at 4096 " + std::string(dtype_name(dtype)) + " " + std::to_string(heads) + "/" +
+                             std::to_string(kv_heads) + " x " + std::to_string(head_dim);
+    streamed(name.c_str(), static_cast<int64_t>(blocks.size()) * kv_block_bytes(shape, dtype), [&](const char* cache) {
+      ops_->attention(shape, {&sequence, 1}, x_.data(), nullptr, {const_cast<char*>(cache), dtype, static_cast<int64_t>(blocks.size())},
+                      y_.data());
+    });
   }
   void peak() {
     for (const limits::PeakLoop& loop : limits_->loops()) {
@@ -158,8 +172,8 @@ class Bench {
       run.push_back(1e-9 * static_cast<double>(total) / s);
       ratio.push_back(r / s);
     }
-    std::printf("%-34s %6.1f GB/s   read loop %6.1f GB/s   %5.1f %%\n", name, median(run), median(read),
-                100 * median(ratio));
+    std::printf("%-38s %6.1f GB/s   read loop %6.1f GB/s   %5.1f %%   %8.1f us\n", name, median(run), median(read),
+                100 * median(ratio), 1e-3 * static_cast<double>(bytes) / median(run));
   }
   double repeated(const std::function<void()>& f) {
     f();
@@ -201,7 +215,10 @@ int run(int argc, char** argv) {
   for (const int64_t n : {2, 8, 32, 128, 512}) b.expert(DType::kBF16, n);
   for (const DType d : {DType::kInt8, DType::kInt4})
     for (const int64_t n : {2, 8, 16, 32, 128}) b.expert(d, n);
-  for (const DType d : {DType::kF32, DType::kBF16}) {
+  const DType kv_dtypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8};
+  for (const int64_t heads : {8, 32})
+    for (const DType d : kv_dtypes) b.decode_attention(d, heads, 8, 128);
+  for (const DType d : kv_dtypes) {
     b.attention(d, 512, 0);
     b.attention(d, 1, 512);
     b.attention(d, 1, 8192);

@@ -66,7 +66,7 @@ TEST(AllocationTest, NoneAfterWarmUp) {
     ops->sum_squares(y.data(), n, hidden, rows.data());
     ops->matmul(y.data(), n, w.weight, nullptr, x.data());
     ops->kv_write(shape, {&sequence, 1}, x.data(), y.data(), view);
-    ops->attention(shape, {&sequence, 1}, x.data(), view, y.data());
+    ops->attention(shape, {&sequence, 1}, x.data(), nullptr, view, y.data());
     ops->router_top_k(x.data(), n, {.experts = 16, .top_k = top_k, .normalise = true}, ids.data(), weights.data());
     ops->router_top_k(x.data(), n, grouped, ids.data(), weights.data());
     ops->expert_ffn(layout, blob.data(), y.data(), routed, top_k, rows.data());

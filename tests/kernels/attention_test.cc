@@ -1,5 +1,8 @@
 // Paged attention against the reference, and that a query's result does not depend on its company.
 
+#include <limits>
+#include <utility>
+
 #include "tests/kernels/op_test_data.h"
 
 namespace moestro::kernels::test {
@@ -22,10 +25,13 @@ class Cache {
       tables_.emplace_back(next, next + ceil_div(n, kKvBlockTokens));
       next += ceil_div(n, kKvBlockTokens);
     }
+    unwritten_ = *next;
   }
   AttentionSequence sequence(size_t i, int64_t first_token, int64_t tokens, int64_t first_position) const {
     return {first_token, tokens, first_position, tables_[i]};
   }
+  /// A block that no sequence has.
+  uint32_t unwritten() const { return unwritten_; }
   const KvView& view() const { return view_; }
   const std::vector<std::byte>& bytes() const { return bytes_; }
 
@@ -33,26 +39,31 @@ class Cache {
   AttentionShape shape_;
   std::vector<std::byte> bytes_;
   std::vector<std::vector<uint32_t>> tables_;
+  uint32_t unwritten_ = 0;
   KvView view_;
 };
 
 struct Case {
-  int64_t heads, kv_heads, head_dim, window;
+  int64_t heads, kv_heads, head_dim, window, sinks = 0;
 };
-constexpr Case kCases[] = {{4, 4, 16, 0}, {4, 2, 64, 0},   {6, 2, 48, 5},  {3, 1, 20, 0},   {8, 2, 128, 33},
-                           {5, 5, 17, 1}, {16, 4, 64, 20}, {72, 1, 32, 0}, {2, 1, 256, 100}};
+constexpr Case kCases[] = {{4, 4, 16, 0},     {4, 2, 64, 0},     {6, 2, 48, 5},   {3, 1, 20, 0},       {8, 2, 128, 33},
+                           {5, 5, 17, 1},     {16, 4, 64, 20},   {72, 1, 32, 0},  {2, 1, 256, 100},    {8, 2, 80, 0},
+                           {6, 3, 80, 24, 4}, {4, 1, 20, 16, 1}, {3, 3, 17, 1, 1}, {70, 1, 32, 7, 37}, {2, 2, 64, 9, 16}};
 
 AttentionShape shape_of(const Case& c) {
-  return {c.heads, c.kv_heads, c.head_dim, c.window, 1.0f / std::sqrt(static_cast<float>(c.head_dim))};
+  return {c.heads, c.kv_heads, c.head_dim, c.window, 1.0f / std::sqrt(static_cast<float>(c.head_dim)), c.sinks};
+}
+std::string name_of(const Case& c) {
+  return "head_dim " + std::to_string(c.head_dim) + " window " + std::to_string(c.window) + " sinks " + std::to_string(c.sinks);
 }
 
 /// q, k, v of whole sequences, position by position.
 struct Stream {
-  std::vector<float> q, k, v;
+  std::vector<float> q, sink_q, k, v;
 };
 Stream stream(const AttentionShape& s, int64_t length, Random& random) {
-  return {random.normal(length * s.heads * s.head_dim), random.normal(length * s.kv_heads * s.head_dim),
-          random.normal(length * s.kv_heads * s.head_dim)};
+  return {random.normal(length * s.heads * s.head_dim), random.normal(length * s.heads * s.head_dim),
+          random.normal(length * s.kv_heads * s.head_dim), random.normal(length * s.kv_heads * s.head_dim)};
 }
 
 class AttentionTest : public ::testing::TestWithParam<std::tuple<Isa, DType>> {
@@ -70,8 +81,8 @@ class AttentionTest : public ::testing::TestWithParam<std::tuple<Isa, DType>> {
       const auto sequence = cache.sequence(0, 0, std::min(chunk, length - at), at);
       ops.kv_write(s, {&sequence, 1}, in.k.data() + at * s.kv_heads * s.head_dim,
                    in.v.data() + at * s.kv_heads * s.head_dim, cache.view());
-      ops.attention(s, {&sequence, 1}, in.q.data() + at * s.heads * s.head_dim, cache.view(),
-                    out.data() + at * s.heads * s.head_dim);
+      ops.attention(s, {&sequence, 1}, in.q.data() + at * s.heads * s.head_dim, in.sink_q.data() + at * s.heads * s.head_dim,
+                    cache.view(), out.data() + at * s.heads * s.head_dim);
     }
     return out;
   }
@@ -81,7 +92,7 @@ class AttentionTest : public ::testing::TestWithParam<std::tuple<Isa, DType>> {
 };
 INSTANTIATE_TEST_SUITE_P(IsaAndKv, AttentionTest,
                          ::testing::Combine(::testing::ValuesIn(all_isas()),
-                                            ::testing::Values(DType::kF32, DType::kBF16)));
+                                            ::testing::Values(DType::kF32, DType::kBF16, DType::kF16, DType::kInt8)));
 
 TEST_P(AttentionTest, AgreesWithTheReferenceOnMixedBatches) {
   for (const Case& c : kCases) {
@@ -107,10 +118,9 @@ TEST_P(AttentionTest, AgreesWithTheReferenceOnMixedBatches) {
     reference_->kv_write(s, step, now.k.data(), now.v.data(), cache.view());
     ASSERT_EQ(written, cache.bytes()) << "kv_write";
     std::vector<float> out(now.q.size(), NAN), want(now.q.size());
-    ops_->attention(s, step, now.q.data(), cache.view(), out.data());
-    reference_->attention(s, step, now.q.data(), cache.view(), want.data());
-    expect_close(out, want, 5e-6,
-                 "attention head_dim " + std::to_string(c.head_dim) + " window " + std::to_string(c.window));
+    ops_->attention(s, step, now.q.data(), now.sink_q.data(), cache.view(), out.data());
+    reference_->attention(s, step, now.q.data(), now.sink_q.data(), cache.view(), want.data());
+    expect_close(out, want, 5e-6, "attention " + name_of(c));
   }
 }
 
@@ -125,12 +135,123 @@ TEST_P(AttentionTest, ChunksThreadsAndModesChangeNoBit) {
     for (const int64_t chunk : {1, 7, 16, 30}) {
       const auto parts = in_chunks(*ops_, s, in, length, chunk);
       expect_same(parts.data(), whole.data(), static_cast<int64_t>(whole.size()),
-                  "chunks of " + std::to_string(chunk));
+                  "chunks of " + std::to_string(chunk) + ", " + name_of(c));
     }
     const auto alone = in_chunks(*one_thread, s, in, length, 9);
     expect_same(alone.data(), whole.data(), static_cast<int64_t>(whole.size()), "one thread");
     const auto hurried = in_chunks(*fast, s, in, length, length);
     expect_close(hurried, whole, 1e-5, "not deterministic");
+  }
+}
+
+/// What rounding in the cache adds to attention over random keys and values, relative to the largest output.
+double storing_bound(DType dtype) {
+  switch (dtype) {
+    case DType::kF16: return 2e-3;
+    case DType::kBF16: return 1.5e-2;
+    case DType::kInt8: return 3e-2;
+    default: return 5e-6;
+  }
+}
+
+TEST_P(AttentionTest, WhatStoringAddsIsBounded) {
+  for (const Case& c : kCases) {
+    const AttentionShape s = shape_of(c);
+    const int64_t length = 83;
+    const Stream in = stream(s, length, random_);
+    const auto stored = in_chunks(*ops_, s, in, length, length);
+    const DType dtype = std::exchange(dtype_, DType::kF32);
+    const auto exact = in_chunks(*reference_, s, in, length, length);
+    dtype_ = dtype;
+    expect_close(stored, exact, storing_bound(dtype), std::string(dtype_name(dtype)) + " " + name_of(c));
+    if (dtype == DType::kF32) continue;
+    double most = 0, scale = 0;
+    for (size_t i = 0; i < exact.size(); ++i) {
+      most = std::max(most, std::fabs(static_cast<double>(stored[i]) - exact[i]));
+      scale = std::max(scale, std::fabs(static_cast<double>(exact[i])));
+    }
+    EXPECT_GT(most, 1e-4 * scale) << "nothing was rounded: the cache is not in " << dtype_name(dtype);
+  }
+}
+
+TEST_P(AttentionTest, SinksChangeNothingBeforeTheGap) {
+  AttentionShape s = shape_of({6, 2, 48, 20, 13});
+  const int64_t length = s.sinks + s.window;  // the last query sees positions 0 to 32: all
+  Stream in = stream(s, length, random_);
+  std::fill(in.sink_q.begin(), in.sink_q.end(), NAN);
+  const auto with_sinks = in_chunks(*ops_, s, in, length, 11);
+  s.window = s.sinks = 0;
+  const auto plain = in_chunks(*ops_, s, in, length, length);
+  expect_same(with_sinks.data(), plain.data(), static_cast<int64_t>(plain.size()), "sinks before the gap");
+}
+
+TEST_P(AttentionTest, WhatLiesInTheGapIsNotRead) {
+  for (const Case& c : {Case{6, 2, 48, 20, 5}, Case{4, 1, 80, 17, 16}, Case{2, 2, 20, 33, 0}}) {
+    const AttentionShape s = shape_of(c);
+    const int64_t past = 90, tokens = 3;
+    const Stream before = stream(s, past, random_), now = stream(s, tokens, random_);
+    std::vector<float> all(now.q.size(), NAN), without(all);
+    Cache cache(s, dtype_, {past + tokens}, random_);
+    const AttentionSequence first = cache.sequence(0, 0, past, 0), last = cache.sequence(0, 0, tokens, past);
+    ops_->kv_write(s, {&first, 1}, before.k.data(), before.v.data(), cache.view());
+    ops_->kv_write(s, {&last, 1}, now.k.data(), now.v.data(), cache.view());
+    ops_->attention(s, {&last, 1}, now.q.data(), now.sink_q.data(), cache.view(), all.data());
+    std::vector<uint32_t> holes(last.blocks.begin(), last.blocks.end());
+    for (int64_t b = ceil_div(s.sinks, kKvBlockTokens); (b + 1) * kKvBlockTokens <= past - s.window + 1; ++b)
+      holes[static_cast<size_t>(b)] = cache.unwritten();
+    ASSERT_NE(holes[2], last.blocks[2]);
+    const AttentionSequence holed{0, tokens, past, holes};
+    ops_->attention(s, {&holed, 1}, now.q.data(), now.sink_q.data(), cache.view(), without.data());
+    for (const float f : all) ASSERT_TRUE(std::isfinite(f));
+    expect_same(without.data(), all.data(), static_cast<int64_t>(all.size()), name_of(c));
+  }
+}
+
+TEST_P(AttentionTest, WhatWasNeverWrittenIsNaN) {
+  const AttentionShape s = shape_of({2, 1, 20, 0});
+  Cache cache(s, dtype_, {40}, random_);
+  const AttentionSequence sequence = cache.sequence(0, 0, 1, 39);
+  const Stream in = stream(s, 1, random_);
+  ops_->kv_write(s, {&sequence, 1}, in.k.data(), in.v.data(), cache.view());
+  std::vector<float> out(in.q.size());
+  ops_->attention(s, {&sequence, 1}, in.q.data(), nullptr, cache.view(), out.data());
+  for (const float f : out) EXPECT_TRUE(std::isnan(f));
+}
+
+/// K and V of one position, of these values.
+TEST_P(AttentionTest, StrangeValuesAreStoredAsTheReferenceStoresThem) {
+  const AttentionShape s = shape_of({1, 1, 20, 0});
+  for (const float strange : {0.0f, -0.0f, 1e-36f, 6e-8f, 65519.0f, 65520.0f, -std::numeric_limits<float>::max()}) {
+    for (const float rest : {0.0f, 1.0f}) {
+      std::vector<float> k(20, rest);
+      for (const size_t at : {0, 7, 16, 19}) k[at] = strange;
+      Cache cache(s, dtype_, {1}, random_);
+      const AttentionSequence sequence = cache.sequence(0, 0, 1, 0);
+      ops_->kv_write(s, {&sequence, 1}, k.data(), k.data(), cache.view());
+      const std::vector<std::byte> written = cache.bytes();
+      reference_->kv_write(s, {&sequence, 1}, k.data(), k.data(), cache.view());
+      EXPECT_EQ(written, cache.bytes()) << strange << " beside " << rest;
+    }
+  }
+}
+
+TEST_P(AttentionTest, InfinitiesAndNaNShow) {
+  const AttentionShape s = shape_of({1, 1, 20, 0});
+  for (const float strange : {NAN, std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+    for (const size_t at : {0, 7, 16, 19}) {
+      const std::vector<float> q(20, 0.5f), k(20, 1.0f);
+      std::vector<float> v = k, out(20);
+      v[at] = strange;
+      Cache cache(s, dtype_, {1}, random_);
+      const AttentionSequence sequence = cache.sequence(0, 0, 1, 0);
+      ops_->kv_write(s, {&sequence, 1}, k.data(), v.data(), cache.view());
+      ops_->attention(s, {&sequence, 1}, q.data(), nullptr, cache.view(), out.data());
+      EXPECT_FALSE(std::isfinite(out[at])) << strange << " in a value";
+      if (strange < 0) continue;  // a key whose product is minus infinity has no weight
+      ops_->kv_write(s, {&sequence, 1}, v.data(), k.data(), cache.view());
+      ops_->attention(s, {&sequence, 1}, q.data(), nullptr, cache.view(), out.data());
+      EXPECT_FALSE(std::isfinite(out[0])) << strange << " in a key";
+    }
   }
 }
 

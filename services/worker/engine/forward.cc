@@ -102,7 +102,7 @@ void Forward::attention(size_t layer) {
   p_.ops.rope(q_.data(), rows_, a.heads, a.head_dim, rotary, batch_->cos.data(), batch_->sin.data());
   p_.ops.rope(k_.data(), rows_, a.kv_heads, a.head_dim, rotary, batch_->cos.data(), batch_->sin.data());
   p_.ops.kv_write(p_.cache.shape(layer), batch_->attention, k_.data(), v_.data(), p_.cache.layer(layer));
-  p_.ops.attention(p_.cache.shape(layer), batch_->attention, q_.data(), p_.cache.layer(layer), attended_.data());
+  p_.ops.attention(p_.cache.shape(layer), batch_->attention, q_.data(), nullptr, p_.cache.layer(layer), attended_.data());
   p_.ops.matmul(attended_.data(), rows_, w.o, w.o_bias, out_.data());
   p_.ops.add_scaled(out_.data(), nullptr, rows_, hidden_, x_.data());
   p_.ops.rms_norm(x_.data(), rows_, hidden_, w.post_norm, static_cast<float>(p_.spec.norm_eps), h_.data());
