@@ -63,6 +63,25 @@ TEST_P(DeterminismTest, AloneInABatchAndInChunksOfSeven) {
   expect_bitwise_equal(reference, two_threads.score(prompts, 7));
 }
 
+TEST_P(DeterminismTest, EveryKvCacheAndWindow) {
+  for (const DType kv : {DType::kBF16, DType::kF16, DType::kInt8}) {
+    for (const VisiblePositions visible : {VisiblePositions{}, {3, 8}}) {
+      if (visible.window > 0 && GetParam().name == "qwen3_moe_dynamic") continue;  // refused
+      BenchOptions options;
+      options.engine.kv_dtype = kv;
+      options.engine.visible = visible;
+      Bench whole(GetParam(), options);
+      const auto prompts = sixteen_prompts(GetParam(), whole.engine().spec().vocab);
+      Scores one_by_one;
+      for (const auto& p : prompts) one_by_one.push_back(whole.score({p}, p.size()).front());
+      options.threads = 2;
+      Bench cut(GetParam(), options);
+      expect_bitwise_equal(one_by_one, cut.score(prompts, 1000));
+      expect_bitwise_equal(one_by_one, cut.score(prompts, 7));
+    }
+  }
+}
+
 TEST_P(DeterminismTest, ExpertsThatArriveLateAndInAnyOrder) {
   LateSource* late = nullptr;
   for (const uint32_t seed : {1u, 2u, 3u}) {

@@ -183,6 +183,26 @@ TEST_F(PlanTest, BlocksAreUsedAgain) {
   for (int i = 0; i < 600; ++i) ASSERT_EQ(bench_.score({ids_}, 100).front(), first) << "round " << i;  // more than the cache has blocks
 }
 
+TEST(CopiedBlocks, HoldTheSameKvInEveryFormat) {
+  std::vector<TokenId> prompt = any_fixture().prompts("f32").front().ids;
+  prompt.resize(17, 1);
+  for (const DType kv : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8}) {
+    Bench bench(any_fixture(), {.engine = {.model = "m", .kv_tokens = 256, .kv_dtype = kv, .poison_kv = true}});
+    bench.add(1, {prompt.begin(), prompt.begin() + 16});
+    const uint32_t source = bench.plan().sequences[0].blocks[0];
+    ASSERT_TRUE(bench.run()->sequences[0].status.is_ok());
+    bench.add(1, {prompt[16]}).score_targets = {3};
+    const float expected = bench.run()->sequences[0].scores.at(0).logprob;
+    PlanSequence& fork = bench.add(2, prompt);
+    fork.score_targets = {3};
+    bench.plan().kv_copies.push_back({source, fork.blocks[0]});
+    bench.plan().tokens.erase(bench.plan().tokens.begin(), bench.plan().tokens.begin() + 16);
+    const auto outcome = bench.run();
+    ASSERT_TRUE(outcome->sequences[0].status.is_ok()) << outcome->sequences[0].status.message();
+    EXPECT_EQ(outcome->sequences[0].scores.at(0).logprob, expected) << dtype_name(kv);
+  }
+}
+
 TEST_F(PlanTest, CopiedBlocksHoldTheSameKv) {
   std::vector<TokenId> prompt = any_fixture().prompts("f32").front().ids;
   prompt.resize(17, 1);

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "tests/engine/engine_bench.h"
 
@@ -76,6 +78,27 @@ TEST_P(ReferenceTest, Int8DenseWeightsAreClose) { rounding_is_close(GetParam(), 
 TEST_P(ReferenceTest, Bf16InFastModeIsClose) { rounding_is_close(GetParam(), DType::kBF16, DType::kBF16, 0.06, false); }
 TEST_P(ReferenceTest, Int8InFastModeIsClose) { rounding_is_close(GetParam(), DType::kInt8, DType::kInt8, 0.35, false); }
 TEST_P(ReferenceTest, Int4InFastModeIsClose) { rounding_is_close(GetParam(), DType::kInt4, DType::kF32, 1.25, false); }
+
+/// The same, of what the KV cache is stored in; weights are f32. --gtest_filter='*KvCaches*' prints the errors.
+void kv_caches_are_close(const Fixture& f, DType dtype, double bound) {
+  Bench bench(f, {.engine = {.model = "m", .kv_tokens = 4096, .kv_dtype = dtype, .poison_kv = true}});
+  double sum = 0, most = 0, count = 0;
+  for (const Reference& r : f.prompts("f32")) {
+    const auto scores = bench.score({r.ids}, 5).front();
+    for (size_t i = 0; i < scores.size(); ++i) {
+      ASSERT_TRUE(std::isfinite(scores[i]));
+      const double error = std::abs(static_cast<double>(scores[i]) - r.logprobs[i]);
+      sum += error, most = std::max(most, error), ++count;
+    }
+  }
+  std::printf("%-20s KV %-5s log-probabilities off by %.5f, at most %.5f\n", f.name.c_str(), std::string(dtype_name(dtype)).c_str(), sum / count, most);
+  EXPECT_LT(sum / count, bound);
+  EXPECT_GT(most, 1e-6) << "they are not rounded";
+}
+TEST_P(ReferenceTest, KvCachesInF32AreClose) { kv_caches_are_close(GetParam(), DType::kF32, 1e-4); }
+TEST_P(ReferenceTest, KvCachesInF16AreClose) { kv_caches_are_close(GetParam(), DType::kF16, 6e-3); }
+TEST_P(ReferenceTest, KvCachesInBf16AreClose) { kv_caches_are_close(GetParam(), DType::kBF16, 5e-2); }
+TEST_P(ReferenceTest, KvCachesInInt8AreClose) { kv_caches_are_close(GetParam(), DType::kInt8, 0.25); }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, ReferenceTest, ::testing::ValuesIn(fixtures()), fixture_name);
 

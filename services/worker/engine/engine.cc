@@ -6,6 +6,7 @@
 #include "services/worker/engine/forward.h"
 #include "services/worker/engine/output_head.h"
 #include "services/worker/engine/plan_check.h"
+#include "services/worker/engine/visible_positions.h"
 
 namespace moestro::engine {
 namespace {
@@ -33,8 +34,8 @@ Status check_options(const EngineOptions& o, bool deterministic) {
   if (o.kv_tokens > (int64_t{1} << 32)) return invalid_argument("the KV cache is limited to 4 Gi tokens (--kv-tokens)");
   if (o.step_tokens_max < 1 || o.step_sequences_max < 1) return invalid_argument("a step has at least one token and one sequence");
   if (o.context_max < 0) return invalid_argument("the context is negative (--context)");
-  if (o.kv_dtype != DType::kF32 && o.kv_dtype != DType::kBF16)
-    return unsupported("a KV cache of " + std::string(dtype_name(o.kv_dtype)) + "; f32 and bf16 are");
+  if (!kernels::is_kv_dtype(o.kv_dtype))
+    return unsupported("--kv-dtype " + std::string(dtype_name(o.kv_dtype)) + "; f32, bf16, f16 and int8 are");
   if (!o.capacity_factor) return Status::ok();
   if (!std::isfinite(*o.capacity_factor) || *o.capacity_factor <= 0) return invalid_argument("--capacity-factor is not a number above 0");
   if (deterministic)
@@ -51,15 +52,12 @@ Status check_precision(DType precision, const store::Manifest& manifest) {
                           "; `moestro pack --experts` adds others to a new pack");
 }
 
-/// What the queries of all layers see at most: a layer without a window sees all.
-VisiblePositions visible_to(const model::ModelSpec& spec) {
-  VisiblePositions visible;
-  for (const model::LayerSpec& layer : spec.layers) {
-    const int64_t window = layer.attention.sliding_window;
-    if (window == 0) return {};
-    visible.window = std::max(visible.window, window);
-  }
-  return visible;
+/// Positions of one sequence. With a window the distances that a query meets are bounded, and the cache may let go of what is out of
+/// sight: neither the model's context nor the cache's size bounds a sequence.
+int64_t context_max(const EngineOptions& o, const model::ModelSpec& spec, int64_t kv_blocks) {
+  constexpr int64_t kStreamed = int64_t{1} << 24;
+  const int64_t most = o.visible.window > 0 ? kStreamed : std::min(spec.max_position, kv_blocks * kernels::kKvBlockTokens);
+  return o.context_max > 0 ? std::min(o.context_max, most) : most;
 }
 
 }  // namespace
@@ -108,6 +106,7 @@ Status Engine::Impl::load() {
   const store::Manifest& manifest = source.manifest();
   MOESTRO_ASSIGN_OR_RETURN(description, model::describe_model(manifest.config_json, manifest.generation_config_json));
   const model::ModelSpec& spec = description.spec;
+  MOESTRO_RETURN_IF_ERROR(check_visible(options.visible, spec));
   const int64_t moe_layers = spec.moe_layers();
   if (moe_layers == 0) return unsupported("a model without a single MoE layer");
   const DType precision = options.expert_precision.value_or(manifest.expert_precisions.front());
@@ -123,16 +122,15 @@ Status Engine::Impl::load() {
   MOESTRO_ASSIGN_OR_RETURN(weights, DenseWeights::load(source, description, ops));
 
   const int64_t blocks = ceil_div(options.kv_tokens, kernels::kKvBlockTokens);
-  const int64_t context = options.context_max > 0 ? options.context_max : spec.max_position;
   limits = {.model = options.model, .vocab = spec.vocab, .kv_blocks = blocks,
-            .context_max = std::min(context, blocks * kernels::kKvBlockTokens),
+            .context_max = context_max(options, spec, blocks),
             .step_tokens_max = options.step_tokens_max, .step_sequences_max = options.step_sequences_max,
-            .visible = visible_to(spec)};
-  MOESTRO_ASSIGN_OR_RETURN(cache, KvCache::create(spec, blocks, options.kv_dtype, options.poison_kv));
-  rope = RopeTables(spec.rope, limits.context_max);
-  shape = model_shape(spec, *weights, layout, options.kv_dtype);
+            .visible = visible_in_all(spec, options.visible)};
+  MOESTRO_ASSIGN_OR_RETURN(cache, KvCache::create(spec, blocks, options));
+  rope = RopeTables(spec.rope, std::min(limits.context_max, spec.max_position));
+  shape = model_shape(spec, *weights, layout, *cache);
   schedule = lanes::make_layerwise_schedule(shape);
-  forward.emplace(Forward::Parts{spec, *weights, layout, ops, *cache, *experts, *schedule}, options.step_tokens_max, options.poison_kv);
+  forward.emplace(Forward::Parts{spec, *weights, layout, ops, *cache, *experts, *schedule, rope}, options.step_tokens_max, options.poison_kv);
   head.emplace(spec, *weights, ops);
   return Status::ok();
 }
@@ -142,7 +140,7 @@ Status Engine::Impl::admit(const StepPlan& plan, uint32_t index) {
   SequenceState& state = sequences.obtain(s.id);
   MOESTRO_RETURN_IF_ERROR(update_blocks(s, limits, state.blocks));
   MOESTRO_RETURN_IF_ERROR(check_sequence(plan, s, ranges[index], state, limits, cache->filled()));
-  batch.add(plan, index, ranges[index], state, rope);
+  batch.add(plan, index, ranges[index], state, rope, limits.visible);
   const int64_t first = plan.tokens[ranges[index].first].position;
   cache->mark_written(state.blocks, first, first + ranges[index].count);
   return Status::ok();

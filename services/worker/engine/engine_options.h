@@ -9,22 +9,23 @@
 
 namespace moestro::engine {
 
+/// What a query sees of its sequence in every layer: the first `sinks` positions and the last `window`, its own included.
+struct VisiblePositions {
+  int64_t sinks = 0;
+  int64_t window = 0;  ///< 0: all positions
+};
+
 struct EngineOptions {
   std::string model;            ///< id as served; a plan for another model is refused
   int64_t kv_tokens = 8192;     ///< capacity of the KV cache, rounded up to whole blocks
-  int64_t context_max = 0;      ///< positions of a sequence; 0: the model's, at most the cache's
+  int64_t context_max = 0;      ///< positions of a sequence; 0, or more than the model has or the cache holds: as many as those allow
   int64_t step_tokens_max = 512;
   int64_t step_sequences_max = 256;
   std::optional<DType> expert_precision = std::nullopt;  ///< none: the pack's first
   std::optional<double> capacity_factor = std::nullopt;  ///< none: an expert takes all its tokens
   DType kv_dtype = DType::kF32;
+  VisiblePositions visible = {};  ///< of a window: contexts are longer than the model's, and than the cache
   bool poison_kv = false;       ///< tests: the empty cache is NaN
-};
-
-/// What a query sees of its sequence in every layer: the first `sinks` positions and the last `window`, its own included.
-struct VisiblePositions {
-  int64_t sinks = 0;
-  int64_t window = 0;  ///< 0: all positions
 };
 
 /// What plans are checked against.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "services/worker/engine/visible_positions.h"
+
 namespace moestro::engine {
 namespace {
 
@@ -37,6 +39,9 @@ Forward::Forward(const Parts& parts, int64_t n, bool poison) : p_(parts), poison
   make(expert_rows_, top_k_ * hidden_);
   make(route_weights_, moe_layers_ * top_k_);
   route_ids_.resize(route_weights_.size());
+  if (p_.cache.shape(0).sinks == 0) return;  // of all layers alike
+  make(sink_q_, w.q);
+  for (auto* rotation : {&sink_cos_, &sink_sin_}) rotation->reserve(static_cast<size_t>(n * p_.spec.rope.rotary_dim / 2));
 }
 
 void Forward::begin(PlanId plan, const StepBatch& batch, lanes::TaskGraph& graph, std::vector<Status>& failed) {
@@ -93,16 +98,28 @@ void Forward::project_qkv(const AttentionSpec& a, const LayerWeights& w) {
   }
 }
 
+const float* Forward::rotate_for_sinks(size_t layer) {
+  const kernels::AttentionShape& shape = p_.cache.shape(layer);
+  if (shape.sinks == 0 || !shape.has_gap(batch_->furthest)) return nullptr;
+  sink_cos_.clear();
+  sink_sin_.clear();
+  for (const int32_t position : batch_->positions) p_.rope.append(sink_position(shape, position), sink_cos_, sink_sin_);
+  std::copy_n(q_.data(), rows_ * shape.heads * shape.head_dim, sink_q_.data());
+  p_.ops.rope(sink_q_.data(), rows_, shape.heads, shape.head_dim, p_.spec.rope.rotary_dim, sink_cos_.data(), sink_sin_.data());
+  return sink_q_.data();
+}
+
 void Forward::attention(size_t layer) {
   const AttentionSpec& a = p_.spec.layers[layer].attention;
   const LayerWeights& w = p_.weights.layer(layer);
   const int64_t rotary = p_.spec.rope.rotary_dim;
   p_.ops.rms_norm(x_.data(), rows_, hidden_, w.input_norm, static_cast<float>(p_.spec.norm_eps), h_.data());
   project_qkv(a, w);
+  const float* sink_q = rotate_for_sinks(layer);
   p_.ops.rope(q_.data(), rows_, a.heads, a.head_dim, rotary, batch_->cos.data(), batch_->sin.data());
   p_.ops.rope(k_.data(), rows_, a.kv_heads, a.head_dim, rotary, batch_->cos.data(), batch_->sin.data());
   p_.ops.kv_write(p_.cache.shape(layer), batch_->attention, k_.data(), v_.data(), p_.cache.layer(layer));
-  p_.ops.attention(p_.cache.shape(layer), batch_->attention, q_.data(), nullptr, p_.cache.layer(layer), attended_.data());
+  p_.ops.attention(p_.cache.shape(layer), batch_->attention, q_.data(), sink_q, p_.cache.layer(layer), attended_.data());
   p_.ops.matmul(attended_.data(), rows_, w.o, w.o_bias, out_.data());
   p_.ops.add_scaled(out_.data(), nullptr, rows_, hidden_, x_.data());
   p_.ops.rms_norm(x_.data(), rows_, hidden_, w.post_norm, static_cast<float>(p_.spec.norm_eps), h_.data());

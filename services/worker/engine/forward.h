@@ -17,7 +17,8 @@
 namespace moestro::engine {
 
 /// What the schedule needs to know of a model at its precisions.
-lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& weights, const ExpertLayout& experts, DType kv);
+lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& weights, const ExpertLayout& experts,
+                              const KvCache& cache);
 
 class Forward final : public lanes::TaskRunner {
  public:
@@ -29,6 +30,7 @@ class Forward final : public lanes::TaskRunner {
     KvCache& cache;
     ExpertDispatch& experts;
     lanes::Schedule& schedule;
+    const RopeTables& rope;
   };
   Forward(const Parts& parts, int64_t step_tokens_max, bool poison);
 
@@ -53,6 +55,8 @@ class Forward final : public lanes::TaskRunner {
  private:
   void embed();
   void attention(size_t layer);
+  /// The queries as the sinks' keys meet them, from q_ before it is rotated; null where no row has a gap.
+  const float* rotate_for_sinks(size_t layer);
   void project_qkv(const model::AttentionSpec& spec, const LayerWeights& w);
   void route(size_t layer);
   void run_mlp(const MlpWeights& w, const float* x, float* out);
@@ -73,6 +77,7 @@ class Forward final : public lanes::TaskRunner {
   FiniteGuard guard_;
   // x: the residual stream; h: normed input of a block; out: a block's output before it is added.
   std::vector<float> x_, h_, out_, q_, k_, v_, attended_, gate_, up_, router_logits_, shared_out_, shared_logit_, expert_rows_;
+  std::vector<float> sink_q_, sink_cos_, sink_sin_;
   std::vector<int32_t> route_ids_;
   std::vector<float> route_weights_;
 };

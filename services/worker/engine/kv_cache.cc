@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "services/worker/engine/visible_positions.h"
+
 namespace moestro::engine {
 namespace {
 constexpr size_t kAlign = 64;
@@ -11,24 +13,22 @@ constexpr size_t kAlign = 64;
 
 void KvCache::Free::operator()(void* p) const { std::free(p); }
 
-Result<KvCache> KvCache::create(const model::ModelSpec& spec, int64_t blocks, DType dtype, bool poison) {
+Result<KvCache> KvCache::create(const model::ModelSpec& spec, int64_t blocks, const EngineOptions& options) {
   KvCache cache;
   cache.blocks_ = blocks;
   cache.filled_.resize(static_cast<size_t>(blocks));
   for (const model::LayerSpec& layer : spec.layers) {
     if (layer.kv.kind != model::KvSpec::Kind::kHeads) return unsupported("KV caches other than per-head keys and values");
-    const model::AttentionSpec& a = layer.attention;
-    const kernels::AttentionShape shape{.heads = a.heads, .kv_heads = a.kv_heads, .head_dim = a.head_dim,
-                                        .window = a.sliding_window, .scale = static_cast<float>(a.scale)};
-    const int64_t block_bytes = kernels::kv_block_bytes(shape, dtype);
+    const kernels::AttentionShape shape = attention_shape(layer.attention, options.visible);
+    const int64_t block_bytes = kernels::kv_block_bytes(shape, options.kv_dtype);
     const auto bytes = static_cast<size_t>(block_bytes * blocks);
     void* memory = std::aligned_alloc(kAlign, (bytes + kAlign - 1) / kAlign * kAlign);
     if (memory == nullptr)
       return exhausted("no memory for a KV cache of " + std::to_string(blocks * kernels::kKvBlockTokens) +
                        " tokens; ask for fewer with --kv-tokens");
-    std::memset(memory, poison ? 0xff : 0, bytes);  // also backs the pages now rather than in the first requests
+    std::memset(memory, options.poison_kv ? 0xff : 0, bytes);  // also backs the pages now rather than in the first requests
     cache.memory_.emplace_back(memory);
-    cache.layers_.push_back({.data = memory, .dtype = dtype, .blocks = blocks});
+    cache.layers_.push_back({.data = memory, .dtype = options.kv_dtype, .blocks = blocks});
     cache.shapes_.push_back(shape);
     cache.block_bytes_.push_back(block_bytes);
     cache.bytes_ += static_cast<int64_t>(bytes);

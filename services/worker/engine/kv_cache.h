@@ -11,18 +11,21 @@
 #include "common/model/model_spec.h"
 #include "common/status.h"
 #include "kernels/ops.h"
+#include "services/worker/engine/engine_options.h"
 
 namespace moestro::engine {
 
 class KvCache {
  public:
   /// kExhausted if the memory is not there; the message says how to ask for less.
-  static Result<KvCache> create(const model::ModelSpec& spec, int64_t blocks, DType dtype, bool poison);
+  static Result<KvCache> create(const model::ModelSpec& spec, int64_t blocks, const EngineOptions& options);
 
   int64_t blocks() const { return blocks_; }
   const kernels::KvView& layer(size_t index) const { return layers_[index]; }
   const kernels::AttentionShape& shape(size_t index) const { return shapes_[index]; }
   int64_t bytes() const { return bytes_; }
+  /// Of one position in one layer, scales included.
+  double token_bytes(size_t layer) const { return static_cast<double>(block_bytes_[layer]) / kernels::kKvBlockTokens; }
 
   /// Written tokens of each block.
   std::span<const uint8_t> filled() const { return filled_; }

@@ -9,7 +9,8 @@ double bytes(const kernels::Weight& w) { return static_cast<double>(dense_bytes(
 
 }  // namespace
 
-lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& weights, const ExpertLayout& experts, DType kv) {
+lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& weights, const ExpertLayout& experts,
+                              const KvCache& cache) {
   lanes::ModelShape shape;
   shape.embed_bytes_per_token = static_cast<double>(spec.hidden * dtype_bytes(weights.embed().dtype));
   shape.head_parameters = parameters(weights.head());
@@ -22,7 +23,7 @@ lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& 
       s.attention_parameters += parameters(*m);
       s.attention_weight_bytes += bytes(*m);
     }
-    s.kv_bytes_per_token = static_cast<double>(2 * layer.kv.heads * layer.kv.head_dim * dtype_bytes(kv));
+    s.kv_bytes_per_token = cache.token_bytes(i);
     s.sparse = layer.moe_index.has_value();
     for (const kernels::Weight* m : {&w.mlp.gate, &w.mlp.up, &w.mlp.down}) {
       s.dense_parameters += parameters(*m);

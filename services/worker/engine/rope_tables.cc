@@ -87,19 +87,33 @@ double attention_factor(const RopeSpec& rope) {
   return mscale_of(rope.factor, 1.0);
 }
 
-RopeTables::RopeTables(const RopeSpec& rope, int64_t positions) : half_(rope.rotary_dim / 2) {
+RopeTables::RopeTables(const RopeSpec& rope, int64_t positions) 
+    : half_(rope.rotary_dim / 2), positions_(positions), factor_(static_cast<float>(attention_factor(rope))), inverse_(inverse_frequencies(rope, 1)) {
   cos_.resize(static_cast<size_t>(positions * half_));
   sin_.resize(cos_.size());
-  const auto factor = static_cast<float>(attention_factor(rope));
   const bool dynamic = rope.scaling == RopeSpec::Scaling::kDynamic;
-  std::vector<float> inv = inverse_frequencies(rope, 1);
+  std::vector<float> inv = inverse_;
   for (int64_t p = 0; p < positions; ++p) {
     if (dynamic && p + 1 > rope.original_max_position) inv = inverse_frequencies(rope, p + 1);
     for (int64_t j = 0; j < half_; ++j) {
       const float angle = static_cast<float>(p) * inv[static_cast<size_t>(j)];
-      cos_[static_cast<size_t>(p * half_ + j)] = std::cos(angle) * factor;
-      sin_[static_cast<size_t>(p * half_ + j)] = std::sin(angle) * factor;
+      cos_[static_cast<size_t>(p * half_ + j)] = std::cos(angle) * factor_;
+      sin_[static_cast<size_t>(p * half_ + j)] = std::sin(angle) * factor_;
     }
+  }
+}
+
+void RopeTables::append(int64_t position, std::vector<float>& cos, std::vector<float>& sin) const {
+  if (position < positions_) {
+    const auto c = this->cos(position), s = this->sin(position);
+    cos.insert(cos.end(), c.begin(), c.end());
+    sin.insert(sin.end(), s.begin(), s.end());
+    return;
+  }
+  for (const float f : inverse_) {
+    const double angle = static_cast<double>(position) * static_cast<double>(f);
+    cos.push_back(static_cast<float>(std::cos(angle)) * factor_);
+    sin.push_back(static_cast<float>(std::sin(angle)) * factor_);
   }
 }
 

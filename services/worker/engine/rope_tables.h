@@ -21,6 +21,10 @@ class RopeTables {
   /// by token with a cache gives, and independent of how a prompt is cut into chunks.
   RopeTables(const model::RopeSpec& rope, int64_t positions);
 
+  /// The row of any position. Behind the table's end angles are computed in double: no reference says how to round them there, and the
+  /// difference of two stays exact however far they are. Not with dynamic scaling.
+  void append(int64_t position, std::vector<float>& cos, std::vector<float>& sin) const;
+
   int64_t half_dim() const { return half_; }
   std::span<const float> cos(int64_t position) const { return row(cos_, position); }
   std::span<const float> sin(int64_t position) const { return row(sin_, position); }
@@ -29,7 +33,9 @@ class RopeTables {
   std::span<const float> row(const std::vector<float>& table, int64_t position) const {
     return std::span(table).subspan(static_cast<size_t>(position * half_), static_cast<size_t>(half_));
   }
-  int64_t half_ = 0;
+  int64_t half_ = 0, positions_ = 0;
+  float factor_ = 1.0f;
+  std::vector<float> inverse_;
   std::vector<float> cos_, sin_;
 };
 

@@ -1,5 +1,7 @@
 #include "services/worker/engine/step_batch.h"
 
+#include <algorithm>
+
 namespace moestro::engine {
 
 void StepBatch::clear() {
@@ -11,10 +13,11 @@ void StepBatch::clear() {
   logit_rows.clear();
   cos.clear();
   sin.clear();
-  context = 0;
+  context = furthest = 0;
 }
 
-void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, const SequenceState& state, const RopeTables& rope) {
+void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, const SequenceState& state, const RopeTables& rope,
+                    const VisiblePositions& visible) {
   const PlanSequence& sequence = plan.sequences[index];
   const auto first_row = static_cast<int64_t>(ids.size());
   const int32_t first_position = plan.tokens[range.first].position;
@@ -26,10 +29,10 @@ void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, cons
     ids.push_back(token.id == kSampledByParent ? state.last_sampled : token.id);
     positions.push_back(token.position);
     sequence_of.push_back(index);
-    context += token.position + 1;
-    const auto c = rope.cos(token.position), s = rope.sin(token.position);
-    cos.insert(cos.end(), c.begin(), c.end());
-    sin.insert(sin.end(), s.begin(), s.end());
+    const int64_t seen = token.position + 1;
+    context += visible.window > 0 ? std::min(seen, visible.sinks + visible.window) : seen;
+    furthest = std::max<int64_t>(furthest, token.position);
+    rope.append(token.position, cos, sin);
     const bool score = !sequence.score_targets.empty() && sequence.score_targets[i] >= 0;
     const bool sample = sequence.sample && i + 1 == range.count;
     if (score || sample)

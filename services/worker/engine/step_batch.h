@@ -26,12 +26,14 @@ struct StepBatch {
   std::vector<kernels::AttentionSequence> attention;
   std::vector<LogitRow> logit_rows;
   std::vector<float> cos, sin;
-  int64_t context = 0;  ///< sum over rows of the positions they attend to
+  int64_t context = 0;   ///< sum over rows of the positions they attend to
+  int64_t furthest = 0;  ///< position of any row
 
   int64_t rows() const { return static_cast<int64_t>(ids.size()); }
   void clear();
   /// Appends a checked sequence; `state` outlives the step.
-  void add(const StepPlan& plan, uint32_t index, TokenRange range, const SequenceState& state, const RopeTables& rope);
+  void add(const StepPlan& plan, uint32_t index, TokenRange range, const SequenceState& state, const RopeTables& rope,
+           const VisiblePositions& visible);
 };
 
 }  // namespace moestro::engine
