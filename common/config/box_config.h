@@ -27,6 +27,9 @@ struct BoxConfig {
     std::string device = "cpu";
     std::optional<int64_t> threads;
     std::optional<int64_t> kv_tokens;
+    std::string kv_dtype = "f32";
+    int64_t kv_sinks = 0;
+    int64_t kv_window = 0;  ///< 0: no window
     std::optional<int64_t> context;
     std::optional<int64_t> reserve;
     std::string precision;  ///< empty: the pack's first

@@ -69,8 +69,8 @@ Status run_worker(const WorkerOptions& o) {
   const SteadyClock clock;
   const auto ops = kernels::make_cpu_ops({.threads = o.threads, .deterministic = o.deterministic, .isa = kernels::best_isa()});
   MOESTRO_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(o.engine, *client, *ops, clock));
-  log::info("{}: model {}, {} on {} threads, {} KV tokens ({} MiB), context {}", o.name, o.engine.model,
-            kernels::isa_name(ops->options().isa), ops->options().threads, engine->limits().kv_blocks * kernels::kKvBlockTokens,
+  log::info("{}: model {}, {} on {} threads, {} KV tokens in {} ({} MiB), context {}", o.name, o.engine.model,
+            kernels::isa_name(ops->options().isa), ops->options().threads, engine->limits().kv_blocks * kernels::kKvBlockTokens, dtype_name(o.engine.kv_dtype),
             engine->kv_bytes() >> 20, engine->limits().context_max);
 
   std::unique_ptr<lanes::ChromeTrace> timeline;

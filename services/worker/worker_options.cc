@@ -39,6 +39,8 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
   o.device = w.device;
   o.threads = static_cast<int>(box::worker_threads(box, std::max(1u, std::thread::hardware_concurrency())).value_or(0));
   if (w.kv_tokens) o.engine.kv_tokens = *w.kv_tokens;
+  MOESTRO_ASSIGN_OR_RETURN(o.engine.kv_dtype, parse_dtype(w.kv_dtype));
+  o.engine.visible = {.sinks = w.kv_sinks, .window = w.kv_window};
   if (w.context) o.engine.context_max = *w.context;
   if (w.reserve) o.reserve = *w.reserve;
   if (box.orchestrator.step_tokens) o.engine.step_tokens_max = *box.orchestrator.step_tokens;
@@ -59,8 +61,9 @@ CommandLine parse_command_line(int argc, char** argv) {
   CLI::App app("Computes a model's steps with weights from the expert store, for the orchestrator.", "moestro-worker");
   Peers peers;
   std::string name = WorkerOptions{}.name;
-  const box::BoxFlags flags(app, {"run.dir", "workers.device", "workers.threads", "workers.kv_tokens", "workers.context", "workers.reserve",
-                                  "workers.precision", "workers.deterministic", "workers.capacity_factor", "workers.trace", "workers.timeline", "orchestrator.step_tokens",
+  const box::BoxFlags flags(app, {"run.dir", "workers.device", "workers.threads", "workers.kv_tokens", "workers.kv_dtype", "workers.kv_sinks",
+                                  "workers.kv_window", "workers.context", "workers.reserve", "workers.precision", "workers.deterministic",
+                                  "workers.capacity_factor", "workers.trace", "workers.timeline", "orchestrator.step_tokens",
                                   "run.log_level"});
   app.add_option("--model", peers.model, "Model id, as the store and the orchestrator know it [model.name of the YAML file]");
   app.add_option("--store", peers.store, "The store's socket, ipc://PATH [ipc://RUN_DIR/store.sock]");

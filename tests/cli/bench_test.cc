@@ -140,7 +140,7 @@ TEST(StepCost, CountedByHand) {
   const engine::Engine::WeightTraffic traffic{.layer_bytes = 1000, .head_bytes = 100, .token_bytes = 10, .expert_bytes = 7};
   const int64_t positions[] = {0, 3};
 
-  const cli::Cost cost = cli::step_cost(spec, traffic, positions, 1, 3);
+  const cli::Cost cost = cli::step_cost(spec, traffic, positions, 1, 3, {});
   EXPECT_EQ(cost.tokens, 2);
   EXPECT_EQ(cost.weight_bytes, 1000 + 100 + 2 * 10 + 3 * 7);
   const double attention = 4 * 6 + 4 * 3 + 4 * 3 + 6 * 4;  // q, k, v, o
@@ -148,7 +148,10 @@ TEST(StepCost, CountedByHand) {
   const double attended = (1 + 4) * 6 + (1 + 2) * 6;  // pairs of positions, by heads * head_dim; the window of the second layer is 2
   EXPECT_EQ(cost.operations, 2 * (2 * (attention + moe + attention + 3 * 4 * 8)) + 4 * attended + 2 * 10 * 4);
 
-  EXPECT_EQ(cli::step_cost(spec, traffic, positions, 0, 0).weight_bytes, 1000 + 2 * 10);
+  EXPECT_EQ(cli::step_cost(spec, traffic, positions, 0, 0, {}).weight_bytes, 1000 + 2 * 10);
+  const auto operations = [&](engine::VisiblePositions visible) { return cli::step_cost(spec, traffic, positions, 1, 3, visible).operations; };
+  EXPECT_EQ(cost.operations - operations({.window = 3}), 4 * 6) << "position 3 sees 3 of 4 positions in the first layer";
+  EXPECT_EQ(operations({.sinks = 1, .window = 2}) - operations({.window = 2}), 4 * (6 + 6)) << "the sink, in both layers";
   EXPECT_EQ(cli::tokens_per_expert(spec, 512), 205);
   EXPECT_EQ(cli::tokens_per_expert(spec, 1), 1);
 }

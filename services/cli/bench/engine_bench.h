@@ -13,10 +13,11 @@
 namespace moestro::cli {
 
 struct EngineBenchOptions {
-  std::string pack, experts, isa;
+  std::string pack, experts, isa, kv_dtype = "f32";
   std::vector<int64_t> prompts = {512}, generates = {64}, batches = {1};
   int64_t depth = 32, repeats = 5, step_tokens = 512;
   int64_t kv_tokens = 0;       ///< 0: as many as the measurements need
+  int64_t kv_sinks = 0, kv_window = 0;
   int64_t stream_bytes = 0;    ///< memory to stream limits from; 0: 4 GiB, or a quarter of what is free
   int threads = 0;
   bool deterministic = false, limits = true;

@@ -132,7 +132,8 @@ std::string case_text(const EngineBenchReport& report, const EngineBenchResult& 
 
 Json engine_report_json(const EngineBenchOptions& o, const EngineBenchReport& report) {
   Json json = {{"pack", o.pack}, {"model", report.model}, {"experts", report.experts}, {"threads", report.threads}, {"isa", report.isa},
-               {"deterministic", o.deterministic}, {"step_tokens", report.step_tokens}, {"kv_tokens", report.kv_tokens}};
+               {"deterministic", o.deterministic}, {"step_tokens", report.step_tokens}, {"kv_tokens", report.kv_tokens},
+               {"kv_dtype", o.kv_dtype}, {"kv_sinks", o.kv_sinks}, {"kv_window", o.kv_window}};
   if (o.capacity_factor) json["capacity_factor"] = *o.capacity_factor;
   if (o.limits) {
     json["streamed_bytes"] = report.stream_bytes;
@@ -150,8 +151,10 @@ Json engine_report_json(const EngineBenchOptions& o, const EngineBenchReport& re
 }
 
 std::string engine_report_text(const EngineBenchOptions& o, const EngineBenchReport& report) {
-  std::string text = line("%s: experts %s, %s, %d threads%s, steps of %lld tokens, %zu repeats\n", report.model.c_str(), report.experts.c_str(),
-                          report.isa.c_str(), report.threads, o.deterministic ? ", deterministic" : "", static_cast<long long>(report.step_tokens),
+  const std::string window =
+      o.kv_window == 0 ? "" : ", window " + std::to_string(o.kv_window) + " and " + std::to_string(o.kv_sinks) + " sinks";
+  std::string text = line("%s: experts %s, KV %s%s, %s, %d threads%s, steps of %lld tokens, %zu repeats\n", report.model.c_str(), report.experts.c_str(),
+                          o.kv_dtype.c_str(), window.c_str(), report.isa.c_str(), report.threads, o.deterministic ? ", deterministic" : "", static_cast<long long>(report.step_tokens),
                           report.results.front().runs.size());
   text += line("%-16s %9s %9s %9s %9s %9s %7s %7s %7s %7s %7s\n", "", "tokens/s", "", "", "MB", "GFLOP", "of DRAM", "of bf16", "of own", "of f32", "of best");
   text += line("%-16s %9s %9s %9s %9s %9s %7s %7s %7s %7s %7s\n", "", "min", "median", "max", "a token", "a token", "reads", "matvec", "matvec", "peak", "GEMM");

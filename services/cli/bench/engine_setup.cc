@@ -58,9 +58,10 @@ Result<DType> chosen_experts(const std::string& name, const store::Manifest& man
 }
 
 /// Of the whole cache, for whoever reads an error.
-Status check_memory(const model::ModelSpec& spec, int64_t kv_tokens, int64_t batch) {
+Status check_memory(const model::ModelSpec& spec, DType dtype, int64_t kv_tokens, int64_t batch) {
   int64_t per_token = 0;
-  for (const model::LayerSpec& layer : spec.layers) per_token += 2 * layer.kv.heads * layer.kv.head_dim * dtype_bytes(DType::kF32);
+  for (const model::LayerSpec& layer : spec.layers)
+    per_token += ceil_div(kernels::kv_block_bytes({.kv_heads = layer.kv.heads, .head_dim = layer.kv.head_dim}, dtype), kernels::kKvBlockTokens);
   const uint64_t bytes = static_cast<uint64_t>(per_token) * static_cast<uint64_t>(kv_tokens), available = memory_available();
   if (available == 0 || bytes <= available) return Status::ok();
   return exhausted("--batch " + number(batch) + ": its KV cache of " + number(kv_tokens) + " tokens is " + config::readable_size(bytes) + ", and " +
@@ -95,7 +96,7 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   MOESTRO_ASSIGN_OR_RETURN(const store::Manifest manifest, store::open_pack(o.pack));
   MOESTRO_ASSIGN_OR_RETURN(const model::ModelDescription description,
                            model::describe_model(manifest.config_json, manifest.generation_config_json));
-  MOESTRO_RETURN_IF_ERROR(check_context(cases, description.spec.max_position));
+  if (o.kv_window == 0) MOESTRO_RETURN_IF_ERROR(check_context(cases, description.spec.max_position));
   if (o.kv_tokens > 0) MOESTRO_RETURN_IF_ERROR(check_cache(o, cases));
   BenchedEngine benched;
   MOESTRO_ASSIGN_OR_RETURN(benched.experts, chosen_experts(o.experts, manifest));
@@ -104,6 +105,8 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   options.model = manifest.model_name;
   options.expert_precision = benched.experts;
   options.capacity_factor = o.capacity_factor;
+  MOESTRO_ASSIGN_OR_RETURN(options.kv_dtype, parse_dtype(o.kv_dtype));
+  options.visible = {.sinks = o.kv_sinks, .window = o.kv_window};
   options.step_sequences_max = options.context_max = 1;
   int64_t blocks = 1;
   for (const EngineCase& c : cases) {
@@ -113,7 +116,7 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   }
   options.kv_tokens = o.kv_tokens > 0 ? o.kv_tokens : blocks * kernels::kKvBlockTokens;
   options.step_tokens_max = std::max(o.step_tokens, options.step_sequences_max);
-  MOESTRO_RETURN_IF_ERROR(check_memory(description.spec, options.kv_tokens, options.step_sequences_max));
+  MOESTRO_RETURN_IF_ERROR(check_memory(description.spec, options.kv_dtype, options.kv_tokens, options.step_sequences_max));
 
   MOESTRO_ASSIGN_OR_RETURN(benched.source, store::ResidentSource::open(o.pack));
   benched.ops = kernels::make_cpu_ops({.threads = o.threads, .deterministic = o.deterministic, .isa = isa});

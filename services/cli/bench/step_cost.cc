@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "services/worker/engine/visible_positions.h"
+
 namespace moestro::cli {
 namespace {
 
@@ -18,14 +20,15 @@ double parameters_per_token(const model::ModelSpec& spec, const model::LayerSpec
 }
 
 /// Positions that a token at `position` attends to.
-int64_t attended(const model::AttentionSpec& a, int64_t position) {
-  return a.sliding_window > 0 ? std::min(position + 1, a.sliding_window) : position + 1;
+int64_t attended(const model::AttentionSpec& a, const engine::VisiblePositions& visible, int64_t position) {
+  const kernels::AttentionShape shape = engine::attention_shape(a, visible);
+  return shape.has_gap(position) ? shape.sinks + shape.window : position + 1;
 }
 
 }  // namespace
 
 Cost step_cost(const model::ModelSpec& spec, const engine::Engine::WeightTraffic& traffic, std::span<const int64_t> positions,
-               int64_t logit_rows, int64_t experts_used) {
+               int64_t logit_rows, int64_t experts_used, const engine::VisiblePositions& visible) {
   const auto tokens = static_cast<double>(positions.size());
   Cost cost;
   cost.tokens = tokens;
@@ -35,7 +38,7 @@ Cost step_cost(const model::ModelSpec& spec, const engine::Engine::WeightTraffic
   for (const model::LayerSpec& layer : spec.layers) {
     cost.operations += 2.0 * tokens * parameters_per_token(spec, layer);
     int64_t pairs = 0;
-    for (const int64_t p : positions) pairs += attended(layer.attention, p);
+    for (const int64_t p : positions) pairs += attended(layer.attention, visible, p);
     cost.operations += 4.0 * static_cast<double>(pairs * layer.attention.heads * layer.attention.head_dim);  // q k and weights v
   }
   return cost;

@@ -25,9 +25,9 @@ struct Cost {
 };
 
 /// `positions`: of the step's tokens; `logit_rows`: tokens whose logits were computed; `experts_used`: pairs of layer and expert that
-/// at least one token was routed to.
+/// at least one token was routed to; `visible`: of all layers, as the engine's limits say.
 Cost step_cost(const model::ModelSpec& spec, const engine::Engine::WeightTraffic& traffic, std::span<const int64_t> positions,
-               int64_t logit_rows, int64_t experts_used);
+               int64_t logit_rows, int64_t experts_used, const engine::VisiblePositions& visible);
 
 /// Tokens that one expert meets on average in a step of `tokens`, at least 1.
 int64_t tokens_per_expert(const model::ModelSpec& spec, int64_t tokens);

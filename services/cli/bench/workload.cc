@@ -48,7 +48,8 @@ Result<Cost> Workload::run_step() {
     for (const auto& count : s.activations) experts_.emplace(count.layer.value, count.expert.value);
   }
   const auto logit_rows = std::count_if(plan_.sequences.begin(), plan_.sequences.end(), [](const auto& s) { return s.sample; });
-  Cost cost = step_cost(engine_.spec(), engine_.weight_traffic(), positions_, logit_rows, static_cast<int64_t>(experts_.size()));
+  Cost cost = step_cost(engine_.spec(), engine_.weight_traffic(), positions_, logit_rows, static_cast<int64_t>(experts_.size()),
+                        engine_.limits().visible);
   cost.seconds = seconds;
   return cost;
 }
