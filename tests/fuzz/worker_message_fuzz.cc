@@ -10,8 +10,9 @@ namespace engine = moestro::engine;
 namespace {
 
 /// What Engine::step does before it computes; then every token must be one that the engine can index with.
-void check(const engine::StepPlan& plan) {
-  const engine::EngineLimits limits{.model = plan.model, .vocab = 32, .kv_blocks = 8, .context_max = 64, .step_tokens_max = 64, .step_sequences_max = 8};
+void check(const engine::StepPlan& plan, const engine::VisiblePositions& visible) {
+  const engine::EngineLimits limits{.model = plan.model, .vocab = 32, .kv_blocks = 8, .context_max = 64, .step_tokens_max = 64, .step_sequences_max = 8,
+                                    .visible = visible};
   // Blocks in every state of being written.
   const std::vector<uint8_t> filled = {16, 16, 16, 7, 0, 16, 1, 15};
   std::vector<engine::TokenRange> ranges;
@@ -34,6 +35,7 @@ void check(const engine::StepPlan& plan) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto said = moestro::worker::read_orchestrator_message({reinterpret_cast<const std::byte*>(data), size});
   if (!said.is_ok()) return 0;
-  if (const auto* message = std::get_if<moestro::worker::PlanMessage>(&*said); message != nullptr && message->plan.is_ok()) check(*message->plan);
+  if (const auto* message = std::get_if<moestro::worker::PlanMessage>(&*said); message != nullptr && message->plan.is_ok())
+    for (const auto& visible : {engine::VisiblePositions{}, engine::VisiblePositions{.sinks = 3, .window = 20}}) check(*message->plan, visible);
   return 0;
 }

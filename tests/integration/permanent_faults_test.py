@@ -39,6 +39,10 @@ class PermanentFaults(unittest.TestCase):
     def test_a_precision_that_the_pack_lacks(self):
         self.expect_end("worker-0", "--precision int8: the pack of .* has its experts as bf16", self.pack, "--precision", "int8")
 
+    def test_attention_sinks_without_a_window_and_more_than_the_context(self):
+        self.expect_end("worker-0", "--kv-sinks 4 without --kv-window", self.pack, "--kv-sinks", "4")
+        self.expect_end("worker-0", "together are more than the model's context of", self.pack, "--kv-sinks", "4", "--kv-window", "1000000")
+
     def test_a_port_that_is_taken(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
