@@ -115,10 +115,15 @@ Result<StepOutcome> Bench::run() {
   return outcome;
 }
 
+void Bench::leave_behind(uint64_t id, size_t count) {
+  for (size_t& left = left_[id]; left < count; ++left) free_.push_back(blocks_[id].at(left));
+}
+
 void Bench::release(uint64_t id) {
-  auto& table = blocks_[id];
-  free_.insert(free_.end(), table.rbegin(), table.rend());
+  const auto& table = blocks_[id];
+  free_.insert(free_.end(), table.rbegin(), table.rend() - static_cast<std::ptrdiff_t>(left_[id]));
   blocks_.erase(id);
+  left_.erase(id);
   lengths_.erase(id);
   plan_.released.emplace_back(id);
 }

@@ -70,6 +70,8 @@ class Bench {
   Result<StepOutcome> run();
   StepPlan& plan() { return plan_; }
   const std::vector<uint32_t>& table(uint64_t id) { return blocks_[id]; }
+  /// The first `count` blocks of a sequence, which it does not see any more, may be written by any.
+  void leave_behind(uint64_t id, size_t count);
   void release(uint64_t id);
 
   /// Log-probabilities of ids[1:], prompts in chunks of `chunk` tokens, all sequences in one batch. One list per prompt.
@@ -87,6 +89,7 @@ class Bench {
   uint64_t next_sequence_ = 1000;
   std::map<uint64_t, int64_t> lengths_;
   std::map<uint64_t, std::vector<uint32_t>> blocks_;
+  std::map<uint64_t, size_t> left_;  ///< leading blocks of a sequence that are not its own any more
   std::vector<uint32_t> free_;
 };
 

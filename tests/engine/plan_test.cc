@@ -161,6 +161,32 @@ TEST(PlanOfWindows, BlocksThatNoQuerySeesMayBeGone) {
   }
 }
 
+/// Samples `count` tokens; blocks that no query sees any more are given back as the sequence goes.
+std::vector<TokenId> stream(int64_t kv_tokens, int64_t count) {
+  Bench bench(fixture_named("mixtral_window"), {.engine = {.model = "m", .kv_tokens = kv_tokens, .poison_kv = true}});
+  const int64_t window = bench.engine().limits().visible.window;
+  std::vector<TokenId> out, next{3, 5, 7};
+  for (int64_t length = 3; static_cast<int64_t>(out.size()) < count; ++length) {
+    bench.add(1, next).sample = true;
+    const auto outcome = bench.run();
+    MOESTRO_CHECK(outcome.is_ok() && outcome->sequences[0].status.is_ok(), "a step of the stream");
+    out.push_back(outcome->sequences[0].sampled.at(0).id);
+    next = {out.back()};
+    bench.leave_behind(1, static_cast<size_t>(std::max<int64_t>(0, length - window + 1) / kernels::kKvBlockTokens));
+  }
+  return out;
+}
+
+TEST(PlanOfWindows, ASequenceIsLongerThanTheCacheWhereTheModelHasAWindow) {
+  Bench small(fixture_named("mixtral_window"), {.engine = {.model = "m", .kv_tokens = 48, .poison_kv = true}});
+  const int64_t most = small.engine().limits().context_max;
+  EXPECT_EQ(most, small.engine().spec().max_position);
+  ASSERT_GT(most, 2 * 48);
+  EXPECT_EQ(stream(48, most - 3), stream(4096, most - 3));
+  Bench plain(any_fixture(), {.engine = {.model = "m", .kv_tokens = 48, .poison_kv = true}});
+  EXPECT_EQ(plain.engine().limits().context_max, 48) << "what all layers see must be there";
+}
+
 TEST_F(PlanTest, ContinuesWithWhatTheParentSampled) {
   bench_.add(1, ids_).sample = true;
   const TokenId first = bench_.run()->sequences[0].sampled.at(0).id;

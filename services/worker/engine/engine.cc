@@ -52,11 +52,12 @@ Status check_precision(DType precision, const store::Manifest& manifest) {
                           "; `moestro pack --experts` adds others to a new pack");
 }
 
-/// Positions of one sequence. With a window the distances that a query meets are bounded, and the cache may let go of what is out of
-/// sight: neither the model's context nor the cache's size bounds a sequence.
+/// Positions of one sequence. Where every layer has a window the cache may let go of what is out of sight, so its size bounds nothing. With
+/// a window that was asked for the distances that a query meets are bounded, so the model's context does not either.
 int64_t context_max(const EngineOptions& o, const model::ModelSpec& spec, int64_t kv_blocks) {
   constexpr int64_t kStreamed = int64_t{1} << 24;
-  const int64_t most = o.visible.window > 0 ? kStreamed : std::min(spec.max_position, kv_blocks * kernels::kKvBlockTokens);
+  const int64_t cache = visible_in_all(spec, o.visible).window > 0 ? kStreamed : kv_blocks * kernels::kKvBlockTokens;
+  const int64_t most = o.visible.window > 0 ? kStreamed : std::min(spec.max_position, cache);
   return o.context_max > 0 ? std::min(o.context_max, most) : most;
 }
 
