@@ -209,6 +209,19 @@ TEST(PrefixReuse, TheEndOfAChainIsTakenBeforeItsBegin) {
   EXPECT_EQ(sim.heard()[3].cached, 20) << "the first 5 blocks of 8";
 }
 
+TEST(PrefixKey, DependsOnTheSecretTheDomainAndAllTokens) {
+  const PrefixSecret secret = random_prefix_secret(), other = random_prefix_secret();
+  EXPECT_NE(secret, other);
+  PrefixHasher hasher(secret), stranger(other);
+  const std::vector<TokenId> a{1, 2, 3, 4}, b{1, 2, 3, 5};
+  const PrefixKey root = hasher.root("");
+  EXPECT_EQ(hasher.next(root, a), hasher.next(root, a));
+  EXPECT_FALSE(hasher.next(root, a) == stranger.next(root, a)) << "keys mean nothing to another process";
+  EXPECT_FALSE(root == hasher.root("x"));
+  EXPECT_FALSE(hasher.next(root, a) == hasher.next(root, b));
+  EXPECT_FALSE(hasher.next(hasher.next(root, a), b) == hasher.next(hasher.next(root, b), b));
+}
+
 TEST(KvBlocks, TwoContentsOfOneKeyAreToldApart) {
   KvBlocks blocks(4, 2);
   const std::vector<TokenId> one{1, 2}, other{3, 4};

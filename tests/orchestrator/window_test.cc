@@ -132,7 +132,8 @@ TEST(Window, NobodyReadsWhatIsNotHisOwn) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Simulation sim(seed);
-    const auto limits = windowed(static_cast<uint32_t>(sim.roll(10)), static_cast<uint32_t>(2 + sim.roll(18)), static_cast<uint32_t>(9 + sim.roll(20)));
+    const auto roll = [&](uint32_t least, uint64_t sides) { return least + static_cast<uint32_t>(sim.roll(sides)); };
+    const auto limits = windowed(roll(0, 10), roll(2, 18), roll(9, 20));
     sim.join(limits);
     uint64_t next = 1;
     for (int i = 0; i < 500; ++i) {
