@@ -18,7 +18,8 @@ KvPart kv_part(const AttentionShape& shape, const KvView& cache, bool value, int
 }
 
 /// One position of a head: `part` is where its head's are in block 0, `block` and `slot` say where it is.
-void store_row(const KernelTable& kernels, DType dtype, const KvPart& part, uint32_t block, int64_t slot, const float* x, int64_t dim) {
+void store_row(const KernelTable& kernels, DType dtype, const KvPart& part, uint32_t block, int64_t slot,
+               const float* x, int64_t dim) {
   // KvPart is for readers; the cache is the caller's to write.
   char* to = const_cast<char*>(part.values) + part.block_bytes * block + slot * dim * dtype_bytes(dtype);
   if (dtype == DType::kF32) {
@@ -64,12 +65,14 @@ int64_t CpuOps::cut_attention(const AttentionShape& shape, std::span<const Atten
     const int64_t queries = std::max<int64_t>(1, fits);
     for (int64_t q = 0; q < s.tokens; q += queries) {
       const int64_t count = std::min(queries, s.tokens - q), first = s.first_position + q;
-      score_floats = std::max(score_floats, count * heads * attention_row_floats(shape.window_begin(first), first + count - 1, shape.sinks));
+      score_floats = std::max(
+          score_floats,
+          count * heads * attention_row_floats(shape.window_begin(first), first + count - 1, shape.sinks));
       for (int64_t h = 0; h < shape.heads; h += group) {
         for (int64_t sub = 0; sub < group; sub += heads) {
-          attention_units_.push_back(
-              {&s, static_cast<int32_t>(q), static_cast<int32_t>(count),
-               static_cast<int32_t>(h + sub), static_cast<int32_t>(std::min(heads, group - sub))});
+          attention_units_.push_back({&s, static_cast<int32_t>(q), static_cast<int32_t>(count),
+                                      static_cast<int32_t>(h + sub),
+                                      static_cast<int32_t>(std::min(heads, group - sub))});
         }
       }
     }
@@ -77,8 +80,8 @@ int64_t CpuOps::cut_attention(const AttentionShape& shape, std::span<const Atten
   return score_floats;
 }
 
-void CpuOps::attend(const AttentionShape& shape, const AttentionUnit& unit, const float* q, const float* sink_q,
-                    const KvView& cache, float* out, int thread) {
+void CpuOps::attend(const AttentionShape& shape, const AttentionUnit& unit, const float* q,
+                    const float* sink_q, const KvView& cache, float* out, int thread) {
   const AttentionSequence& s = *unit.sequence;
   const int64_t kv_head = unit.first_head / (shape.heads / shape.kv_heads);
   const int64_t at = ((s.first_token + unit.first_query) * shape.heads + unit.first_head) * shape.head_dim;
@@ -99,7 +102,8 @@ void CpuOps::attend(const AttentionShape& shape, const AttentionUnit& unit, cons
   task.blocks = s.blocks.data();
   const int64_t last = task.first_position + unit.queries - 1;
   task.scores = scratch(thread).scores.at_least(
-      task.queries * task.heads * attention_row_floats(shape.window_begin(task.first_position), last, shape.sinks));
+      task.queries * task.heads *
+      attention_row_floats(shape.window_begin(task.first_position), last, shape.sinks));
   task.panel = panel(thread);
   kernels_.attention[static_cast<size_t>(cache.dtype)](task);
 }
@@ -108,14 +112,16 @@ void CpuOps::attention(const AttentionShape& shape, std::span<const AttentionSeq
                        const float* q, const float* sink_q, const KvView& cache, float* out) {
   MOESTRO_CHECK(is_kv_dtype(cache.dtype), "a KV cache is f32, bf16, f16 or int8");
   for (const AttentionSequence& s : sequences)
-    MOESTRO_CHECK(sink_q != nullptr || shape.sinks == 0 || s.tokens == 0 || !shape.has_gap(s.first_position + s.tokens - 1),
+    MOESTRO_CHECK(sink_q != nullptr || shape.sinks == 0 || s.tokens == 0 ||
+                      !shape.has_gap(s.first_position + s.tokens - 1),
                   "sinks have queries of their own");
   MOESTRO_CHECK(shape.kv_heads >= 1 && shape.heads % shape.kv_heads == 0, "heads is a multiple of kv_heads");
   const int64_t score_floats = cut_attention(shape, sequences);
   for (ThreadScratch& s : thread_scratch_) s.scores.at_least(score_floats);
   int64_t work = 0;
   for (const AttentionSequence& s : sequences)
-    work += s.tokens * (s.first_position + s.tokens - shape.window_begin(s.first_position) + shape.sinks) * shape.heads * shape.head_dim;
+    work += s.tokens * (s.first_position + s.tokens - shape.window_begin(s.first_position) + shape.sinks) *
+            shape.heads * shape.head_dim;
   const auto units = static_cast<int64_t>(attention_units_.size());
   const auto run = [&](int64_t i, int thread) {
     attend(shape, attention_units_[static_cast<size_t>(i)], q, sink_q, cache, out, thread);

@@ -110,8 +110,8 @@ struct AttentionTask {
   float* panel = nullptr;   ///< kPanelFloats
 };
 
-/// Floats of one row of `scores`: the positions from the first query's window to the last query, in whole blocks, behind room for the
-/// sinks of the row.
+/// Floats of one row of `scores`: the positions from the first query's window to the last query, in whole
+/// blocks, behind room for the sinks of the row.
 constexpr int64_t attention_row_floats(int64_t window_begin, int64_t last_position, int64_t sinks) {
   return (sinks + 15) / 16 * 16 + (last_position / 16 - window_begin / 16 + 1) * 16;
 }
@@ -123,7 +123,8 @@ struct KernelTable {
   void (*to_f32[3])(const void* from, int64_t count, float* to);  ///< by DType; not quantised
   void (*to_bf16)(const float* from, int64_t count, uint16_t* to);
   void (*to_f16)(const float* from, int64_t count, uint16_t* to);
-  float (*to_int8)(const float* from, int64_t count, int8_t* to);  ///< returns the scale; see KvView in kernels/ops.h
+  float (*to_int8)(const float* from, int64_t count,
+                   int8_t* to);  ///< returns the scale; see KvView in kernels/ops.h
   void (*rms_norm)(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y);
   void (*layer_norm)(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias,
                      float eps, float* y);  ///< bias may be null

@@ -12,24 +12,35 @@ namespace {
 /// K or V of one position and KV head in the cache.
 class KvRow {
  public:
-  KvRow(const AttentionShape& shape, const KvView& cache, const AttentionSequence& s, bool value, int64_t head, int64_t position)
+  KvRow(const AttentionShape& shape, const KvView& cache, const AttentionSequence& s, bool value,
+        int64_t head, int64_t position)
       : dim_(shape.head_dim), dtype_(cache.dtype) {
     const int64_t row = ((value ? shape.kv_heads : 0) + head) * kKvBlockTokens + position % kKvBlockTokens;
-    char* block = static_cast<char*>(cache.data) +
-                  kv_block_bytes(shape, cache.dtype) * s.blocks[static_cast<size_t>(position / kKvBlockTokens)];
+    char* block =
+        static_cast<char*>(cache.data) +
+        kv_block_bytes(shape, cache.dtype) * s.blocks[static_cast<size_t>(position / kKvBlockTokens)];
     values_ = block + row * shape.head_dim * dtype_bytes(cache.dtype);
     scale_ = reinterpret_cast<float*>(block + kv_scales_offset(shape, cache.dtype)) + row;
   }
   double at(int64_t d) const {
-    return dtype_ == DType::kInt8 ? static_cast<double>(static_cast<const int8_t*>(values_)[d]) * *scale_ : value_at(values_, dtype_, d);
+    return dtype_ == DType::kInt8 ? static_cast<double>(static_cast<const int8_t*>(values_)[d]) * *scale_
+                                  : value_at(values_, dtype_, d);
   }
   void store(const float* x) {
     switch (dtype_) {
-      case DType::kF32: std::copy_n(x, dim_, static_cast<float*>(values_)); return;
-      case DType::kBF16: std::transform(x, x + dim_, static_cast<uint16_t*>(values_), f32_to_bf16); return;
-      case DType::kF16: std::transform(x, x + dim_, static_cast<uint16_t*>(values_), f32_to_f16); return;
-      case DType::kInt8: return store_int8(x);
-      case DType::kInt4: break;
+      case DType::kF32:
+        std::copy_n(x, dim_, static_cast<float*>(values_));
+        return;
+      case DType::kBF16:
+        std::transform(x, x + dim_, static_cast<uint16_t*>(values_), f32_to_bf16);
+        return;
+      case DType::kF16:
+        std::transform(x, x + dim_, static_cast<uint16_t*>(values_), f32_to_f16);
+        return;
+      case DType::kInt8:
+        return store_int8(x);
+      case DType::kInt4:
+        break;
     }
     MOESTRO_CHECK(false, "no KV cache is int4");
   }
@@ -45,7 +56,8 @@ class KvRow {
     }
     const bool zeros = !finite || most < kKvLeastMagnitude;
     *scale_ = !finite ? std::nanf("") : zeros ? 0.0f : most / 127.0f;
-    for (int64_t d = 0; d < dim_; ++d) q[d] = zeros ? 0 : static_cast<int8_t>(std::nearbyint(x[d] * (127.0f / most)));
+    for (int64_t d = 0; d < dim_; ++d)
+      q[d] = zeros ? 0 : static_cast<int8_t>(std::nearbyint(x[d] * (127.0f / most)));
   }
 
   int64_t dim_;
@@ -75,7 +87,8 @@ void attend(const AttentionShape& shape, const AttentionSequence& s, int64_t hea
   for (double& w : weights) sum += w = std::exp(w - top);
   for (int64_t d = 0; d < shape.head_dim; ++d) {
     double value = 0.0;
-    for (size_t i = 0; i < seen.size(); ++i) value += weights[i] * KvRow(shape, cache, s, true, kv_head, seen[i]).at(d);
+    for (size_t i = 0; i < seen.size(); ++i)
+      value += weights[i] * KvRow(shape, cache, s, true, kv_head, seen[i]).at(d);
     out[d] = static_cast<float>(value / sum);
   }
 }
@@ -100,7 +113,8 @@ void ReferenceOps::attention(const AttentionShape& shape, std::span<const Attent
     for (int64_t i = 0; i < s.tokens; ++i) {
       for (int64_t h = 0; h < shape.heads; ++h) {
         const int64_t at = ((s.first_token + i) * shape.heads + h) * shape.head_dim;
-        attend(shape, s, h, s.first_position + i, q + at, sink_q == nullptr ? nullptr : sink_q + at, cache, out + at);
+        attend(shape, s, h, s.first_position + i, q + at, sink_q == nullptr ? nullptr : sink_q + at, cache,
+               out + at);
       }
     }
   }

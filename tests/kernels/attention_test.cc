@@ -46,15 +46,18 @@ class Cache {
 struct Case {
   int64_t heads, kv_heads, head_dim, window, sinks = 0;
 };
-constexpr Case kCases[] = {{4, 4, 16, 0},     {4, 2, 64, 0},     {6, 2, 48, 5},   {3, 1, 20, 0},       {8, 2, 128, 33},
-                           {5, 5, 17, 1},     {16, 4, 64, 20},   {72, 1, 32, 0},  {2, 1, 256, 100},    {8, 2, 80, 0},
-                           {6, 3, 80, 24, 4}, {4, 1, 20, 16, 1}, {3, 3, 17, 1, 1}, {70, 1, 32, 7, 37}, {2, 2, 64, 9, 16}};
+constexpr Case kCases[] = {{4, 4, 16, 0},    {4, 2, 64, 0},      {6, 2, 48, 5},     {3, 1, 20, 0},
+                           {8, 2, 128, 33},  {5, 5, 17, 1},      {16, 4, 64, 20},   {72, 1, 32, 0},
+                           {2, 1, 256, 100}, {8, 2, 80, 0},      {6, 3, 80, 24, 4}, {4, 1, 20, 16, 1},
+                           {3, 3, 17, 1, 1}, {70, 1, 32, 7, 37}, {2, 2, 64, 9, 16}};
 
 AttentionShape shape_of(const Case& c) {
-  return {c.heads, c.kv_heads, c.head_dim, c.window, 1.0f / std::sqrt(static_cast<float>(c.head_dim)), c.sinks};
+  return {c.heads, c.kv_heads, c.head_dim, c.window, 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
+          c.sinks};
 }
 std::string name_of(const Case& c) {
-  return "head_dim " + std::to_string(c.head_dim) + " window " + std::to_string(c.window) + " sinks " + std::to_string(c.sinks);
+  return "head_dim " + std::to_string(c.head_dim) + " window " + std::to_string(c.window) + " sinks " +
+         std::to_string(c.sinks);
 }
 
 /// q, k, v of whole sequences, position by position.
@@ -81,8 +84,9 @@ class AttentionTest : public ::testing::TestWithParam<std::tuple<Isa, DType>> {
       const auto sequence = cache.sequence(0, 0, std::min(chunk, length - at), at);
       ops.kv_write(s, {&sequence, 1}, in.k.data() + at * s.kv_heads * s.head_dim,
                    in.v.data() + at * s.kv_heads * s.head_dim, cache.view());
-      ops.attention(s, {&sequence, 1}, in.q.data() + at * s.heads * s.head_dim, in.sink_q.data() + at * s.heads * s.head_dim,
-                    cache.view(), out.data() + at * s.heads * s.head_dim);
+      ops.attention(s, {&sequence, 1}, in.q.data() + at * s.heads * s.head_dim,
+                    in.sink_q.data() + at * s.heads * s.head_dim, cache.view(),
+                    out.data() + at * s.heads * s.head_dim);
     }
     return out;
   }
@@ -92,7 +96,8 @@ class AttentionTest : public ::testing::TestWithParam<std::tuple<Isa, DType>> {
 };
 INSTANTIATE_TEST_SUITE_P(IsaAndKv, AttentionTest,
                          ::testing::Combine(::testing::ValuesIn(all_isas()),
-                                            ::testing::Values(DType::kF32, DType::kBF16, DType::kF16, DType::kInt8)));
+                                            ::testing::Values(DType::kF32, DType::kBF16, DType::kF16,
+                                                              DType::kInt8)));
 
 TEST_P(AttentionTest, AgreesWithTheReferenceOnMixedBatches) {
   for (const Case& c : kCases) {
@@ -147,10 +152,14 @@ TEST_P(AttentionTest, ChunksThreadsAndModesChangeNoBit) {
 /// What rounding in the cache adds to attention over random keys and values, relative to the largest output.
 double storing_bound(DType dtype) {
   switch (dtype) {
-    case DType::kF16: return 2e-3;
-    case DType::kBF16: return 1.5e-2;
-    case DType::kInt8: return 3e-2;
-    default: return 5e-6;
+    case DType::kF16:
+      return 2e-3;
+    case DType::kBF16:
+      return 1.5e-2;
+    case DType::kInt8:
+      return 3e-2;
+    default:
+      return 5e-6;
   }
 }
 
@@ -221,7 +230,8 @@ TEST_P(AttentionTest, WhatWasNeverWrittenIsNaN) {
 /// K and V of one position, of these values.
 TEST_P(AttentionTest, StrangeValuesAreStoredAsTheReferenceStoresThem) {
   const AttentionShape s = shape_of({1, 1, 20, 0});
-  for (const float strange : {0.0f, -0.0f, 1e-36f, 6e-8f, 65519.0f, 65520.0f, -std::numeric_limits<float>::max()}) {
+  for (const float strange :
+       {0.0f, -0.0f, 1e-36f, 6e-8f, 65519.0f, 65520.0f, -std::numeric_limits<float>::max()}) {
     for (const float rest : {0.0f, 1.0f}) {
       std::vector<float> k(20, rest);
       for (const size_t at : {0, 7, 16, 19}) k[at] = strange;
@@ -237,7 +247,8 @@ TEST_P(AttentionTest, StrangeValuesAreStoredAsTheReferenceStoresThem) {
 
 TEST_P(AttentionTest, InfinitiesAndNaNShow) {
   const AttentionShape s = shape_of({1, 1, 20, 0});
-  for (const float strange : {NAN, std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+  for (const float strange :
+       {NAN, std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
     for (const size_t at : {0, 7, 16, 19}) {
       const std::vector<float> q(20, 0.5f), k(20, 1.0f);
       std::vector<float> v = k, out(20);
