@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/dtype.h"
 #include "common/expert_layout.h"
@@ -96,6 +97,7 @@ struct OpsOptions {
   int threads = 0;             ///< 0: one per physical core
   bool deterministic = false;  ///< a row's result does not depend on the other rows, on how many there are, or on `threads`
   Isa isa = Isa::kScalar;      ///< at most best_isa()
+  std::vector<int> cpus = {};  ///< CPU of each thread, to pin it there; empty: wherever the kernel puts it
 };
 
 class Ops {

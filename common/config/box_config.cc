@@ -56,6 +56,18 @@ void add_workers(Schema& schema, BoxConfig::Workers& c) {
               .min = 1,
               .max = 1024,
               .help = "threads of each; auto: the machine's cores divided by the workers"});
+  schema.add({.key = "workers.pin_threads",
+              .flag = "--pin-threads",
+              .field = &c.pin_threads,
+              .choices = {"auto", "on", "off"},
+              .help = "each compute thread on a core of its own, worker-K on the cores after those of worker-0 to worker-(K-1); auto: where the "
+                      "CPUs are of several NUMA nodes and there is a core for each thread; on: refused where there is not"});
+  schema.add({.key = "workers.numa_node",
+              .flag = "--numa-node",
+              .field = &c.numa_node,
+              .min = 0,
+              .max = 1023,
+              .help = "run on the CPUs of this NUMA node alone; KV cache and scratch then lie in its memory; auto: on all"});
   schema.add({.key = "workers.kv_tokens",
               .flag = "--kv-tokens",
               .field = &c.kv_tokens,

@@ -26,6 +26,8 @@ struct BoxConfig {
     int64_t count = 1;
     std::string device = "cpu";
     std::optional<int64_t> threads;
+    std::string pin_threads = "auto";
+    std::optional<int64_t> numa_node;
     std::optional<int64_t> kv_tokens;
     std::string kv_dtype = "f32";
     int64_t kv_sinks = 0;

@@ -12,7 +12,7 @@ constexpr int64_t kChunkBytes = 128 * 1024;
 CpuOps::CpuOps(OpsOptions resolved)
     : options_(resolved),
       kernels_(kernel_table(resolved.isa)),
-      pool_(resolved.threads),
+      pool_(resolved.threads, resolved.cpus),
       thread_scratch_(static_cast<size_t>(resolved.threads)) {
   for (ThreadScratch& s : thread_scratch_) s.panel.at_least(kPanelFloats);
 }

@@ -9,6 +9,7 @@
 #include <climits>
 
 #include "common/check.h"
+#include "kernels/cpu/topology.h"
 
 namespace moestro::kernels::cpu {
 
@@ -47,9 +48,12 @@ void futex(std::atomic<uint32_t>& word, int op, uint32_t value) {
 }
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) : ranges_(static_cast<size_t>(std::max(threads, 1))) {
+ThreadPool::ThreadPool(int threads, std::span<const int> cpus) : ranges_(static_cast<size_t>(std::max(threads, 1))) {
   MOESTRO_CHECK(threads >= 1, "a pool has at least its caller");
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker(i); });
+  for (int i = 1; i < threads; ++i) {
+    const int cpu = static_cast<size_t>(i) < cpus.size() ? cpus[static_cast<size_t>(i)] : -1;
+    workers_.emplace_back([this, i, cpu] { worker(i, cpu); });
+  }
 }
 
 ThreadPool::~ThreadPool() {
@@ -112,7 +116,8 @@ void ThreadPool::work(uint32_t generation, int thread) {
   }
 }
 
-void ThreadPool::worker(int thread) {
+void ThreadPool::worker(int thread, int cpu) {
+  if (cpu >= 0) (void)run_on({&cpu, 1}).is_ok();  // a CPU that went away since: then it runs anywhere
   uint32_t last = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
     last = await_work(last);

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -21,8 +22,9 @@ class ThreadPool {
  public:
   static constexpr std::chrono::microseconds kSpin{80};
 
-  /// `threads` >= 1, the caller included.
-  explicit ThreadPool(int threads);
+  /// `threads` >= 1, the caller included. Thread i runs on CPU cpus[i] only, where that is given and the kernel allows it; the caller,
+  /// thread 0, is left alone, because threads that it starts for other work would inherit the bond.
+  explicit ThreadPool(int threads, std::span<const int> cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -48,7 +50,7 @@ class ThreadPool {
   void run_chunks(int64_t chunks, Call call, const void* body);
   void work(uint32_t generation, int thread);
   int64_t claim(int of, uint32_t generation, bool from_front);
-  void worker(int thread);
+  void worker(int thread, int cpu);
   uint32_t await_work(uint32_t last_generation);
   void wake();
 

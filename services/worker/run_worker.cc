@@ -64,13 +64,16 @@ Status serve(const WorkerOptions& o, store::StoreClient& client, engine::Engine&
 
 Status run_worker(const WorkerOptions& o) {
   MOESTRO_RETURN_IF_ERROR(kernels::check_device(o.device));
+  // Before any thread or buffer is made: they inherit it, and memory comes from the node whose CPU touches it first.
+  if (!o.places.allowed.empty()) MOESTRO_RETURN_IF_ERROR(kernels::cpu::run_on(o.places.allowed).with_context("--numa-node"));
   MOESTRO_ASSIGN_OR_RETURN(auto client, store::StoreClient::attach({.endpoint = o.store, .model = o.engine.model, .client = o.name}));
   MOESTRO_RETURN_IF_ERROR(check_reserve(o, *client));
   const SteadyClock clock;
-  const auto ops = kernels::make_cpu_ops({.threads = o.threads, .deterministic = o.deterministic, .isa = kernels::best_isa()});
+  const auto ops = kernels::make_cpu_ops({.threads = o.places.threads, .deterministic = o.deterministic, .isa = kernels::best_isa(), .cpus = o.places.cpus});
   MOESTRO_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(o.engine, *client, *ops, clock));
-  log::info("{}: model {}, {} on {} threads, {} KV tokens in {} ({} MiB), context {}", o.name, o.engine.model,
-            kernels::isa_name(ops->options().isa), ops->options().threads, engine->limits().kv_blocks * kernels::kKvBlockTokens, dtype_name(o.engine.kv_dtype),
+  log::info("{}: model {}, {} on {} threads{}, {} KV tokens in {} ({} MiB), context {}", o.name, o.engine.model,
+            kernels::isa_name(ops->options().isa), ops->options().threads, o.places.cpus.empty() ? "" : ", each on its core",
+            engine->limits().kv_blocks * kernels::kKvBlockTokens, dtype_name(o.engine.kv_dtype),
             engine->kv_bytes() >> 20, engine->limits().context_max);
 
   std::unique_ptr<lanes::ChromeTrace> timeline;

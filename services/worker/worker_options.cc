@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <thread>
 
 #include "services/box/box_flags.h"
 #include "services/box/named_pack.h"
@@ -37,7 +36,7 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
   MOESTRO_RETURN_IF_ERROR(take_peers(box, peers, o));
   const config::BoxConfig::Workers& w = box.workers;
   o.device = w.device;
-  o.threads = static_cast<int>(box::worker_threads(box, std::max(1u, std::thread::hardware_concurrency())).value_or(0));
+  MOESTRO_ASSIGN_OR_RETURN(o.places, place_threads(box, name, kernels::cpu::Topology::of_process()));
   if (w.kv_tokens) o.engine.kv_tokens = *w.kv_tokens;
   MOESTRO_ASSIGN_OR_RETURN(o.engine.kv_dtype, parse_dtype(w.kv_dtype));
   o.engine.visible = {.sinks = w.kv_sinks, .window = w.kv_window};
@@ -61,7 +60,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   CLI::App app("Computes a model's steps with weights from the expert store, for the orchestrator.", "moestro-worker");
   Peers peers;
   std::string name = WorkerOptions{}.name;
-  const box::BoxFlags flags(app, {"run.dir", "workers.device", "workers.threads", "workers.kv_tokens", "workers.kv_dtype", "workers.kv_sinks",
+  const box::BoxFlags flags(app, {"run.dir", "workers.device", "workers.threads", "workers.pin_threads", "workers.numa_node", "workers.kv_tokens", "workers.kv_dtype", "workers.kv_sinks",
                                   "workers.kv_window", "workers.context", "workers.reserve", "workers.precision", "workers.deterministic",
                                   "workers.capacity_factor", "workers.trace", "workers.timeline", "orchestrator.step_tokens",
                                   "run.log_level"});

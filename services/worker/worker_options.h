@@ -6,13 +6,14 @@
 
 #include "common/status.h"
 #include "services/worker/engine/engine_options.h"
+#include "services/worker/thread_places.h"
 
 namespace moestro::worker {
 
 struct WorkerOptions {
   std::string store, orchestrator, name = "worker", device = "cpu";
   std::string trace, timeline, log_level = "info";
-  int threads = 0;
+  ThreadPlaces places;
   int64_t reserve = 1;
   bool deterministic = false;
   engine::EngineOptions engine;  ///< model, KV, context, precision

@@ -1,0 +1,50 @@
+#pragma once
+// The cores and NUMA nodes that this process may run on, as /sys/devices/system describes them.
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+
+namespace moestro::kernels::cpu {
+
+class Topology {
+ public:
+  /// The CPUs of `allowed`. What cannot be read: a CPU is a core of its own; all are of node 0.
+  static Topology read(const std::filesystem::path& system, std::span<const int> allowed);
+  /// Of this process: its affinity mask.
+  static Topology of_process();
+
+  int cpus() const { return static_cast<int>(cpus_.size()); }
+  int cores() const { return cores_; }
+  /// Those that have CPUs here, rising.
+  const std::vector<int>& nodes() const { return nodes_; }
+  std::vector<int> cpus_of(int node) const;
+  /// The same with one node's CPUs alone. kInvalidArgument names the nodes there are.
+  Result<Topology> only(int node) const;
+
+  /// CPUs for so many threads, one core each, a node's cores together; the first `skip` such cores are left to others. Empty if there
+  /// are not as many.
+  std::vector<int> cores_for(int threads, int skip = 0) const;
+
+ private:
+  struct Cpu {
+    int id = 0, node = 0;
+    bool first_of_core = true;  ///< of a core's CPUs that may be used, the one with the lowest id
+  };
+  void count();
+  std::vector<Cpu> cpus_;  ///< by node, then id
+  std::vector<int> nodes_;
+  int cores_ = 0;
+};
+
+/// "0-3,8,10-11" as sysfs writes sets; empty where it makes no sense.
+std::vector<int> parse_cpu_list(const std::string& text);
+
+/// From now on this thread, and those it starts, run on these CPUs only. kIo with the reason.
+Status run_on(std::span<const int> cpus);
+
+}  // namespace moestro::kernels::cpu
