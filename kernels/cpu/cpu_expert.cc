@@ -5,7 +5,7 @@
 namespace moestro::kernels::cpu {
 
 namespace {
-constexpr int64_t kUpRows = 64;     ///< ffn rows of a unit of the first phase
+constexpr int64_t kUpRows = 32;     ///< ffn rows of a unit of the first phase
 constexpr int64_t kDownRows = 64;  ///< hidden rows of a unit of the second
 
 /// The part of a tile at `values` (and `parameters`), `cols` wide.
@@ -76,6 +76,7 @@ void CpuOps::expert_down(const ExpertWork& work, int64_t unit, int thread) {
   task.run_count = work.layout.tiles();
   task.first_row = unit * work.down_rows;
   task.rows = std::min(work.down_rows, work.layout.hidden() - task.first_row);
+  task.next_w = work.down[0].w + (task.first_row + task.rows) * work.down[0].row_bytes;
   task.y = work.y;
   task.y_offset = task.first_row;
   task.panel = panel(thread);

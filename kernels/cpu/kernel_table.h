@@ -66,8 +66,9 @@ using ProductFn = void (*)(const ProductTask&);
 
 /// Activations rounded for the instructions that multiply narrow numbers. A row begins on 64 bytes.
 ///   bf16: the columns as bf16 (nearest, ties to even), zeros up to a multiple of 32.
-///   int8: groups of 64 columns, G = ceil(cols / 64), q = nearest(x / scale), scale = max |x| / 127:
+///   int8, int4: groups of 64 columns, G = ceil(cols / 64), q = nearest(x / scale), scale = max |x| / 127:
 ///         q [G][64] (zeros past the end) | scale f32 [G] | -128 * sum of q, int32 [G] | scale * sum of q, f32 [G].
+///         int4: the columns of a group in the order 0..15, 32..47, 16..31, 48..63, in which its weights unpack.
 ///         A group with a NaN or infinity has a scale that is one.
 struct RoundedInt8Row {
   int64_t groups;
