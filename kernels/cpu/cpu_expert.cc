@@ -23,9 +23,10 @@ struct CpuOps::ExpertWork {
   const ExpertLayout& layout;
   ProductFn product;
   int64_t rows;
-  const std::byte* const* x;
+  const float* const* x;
+  const RoundedRows* rounded_x;
   float* const* a;  ///< activations, `ffn` wide
-  const std::byte* const* a_product;  ///< the same as the product takes them
+  const RoundedRows* rounded_a;
   float* const* y;
   const WeightRun *gate, *up, *down;
   int64_t units_per_tile;
@@ -45,6 +46,7 @@ void CpuOps::expert_up(const ExpertWork& work, int64_t unit, int thread) {
 
   ProductTask task;
   task.x = work.x;
+  task.rounded = work.rounded_x;
   task.n = work.rows;
   task.runs = work.gate + i;
   task.run_count = 1;
@@ -70,7 +72,8 @@ void CpuOps::expert_up(const ExpertWork& work, int64_t unit, int thread) {
 
 void CpuOps::expert_down(const ExpertWork& work, int64_t unit, int thread) {
   ProductTask task;
-  task.x = work.a_product;
+  task.x = work.a;
+  task.rounded = work.rounded_a;
   task.n = work.rows;
   task.runs = work.down;
   task.run_count = work.layout.tiles();
@@ -109,9 +112,12 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
     down_weights[i] = run_of(layout, base, tile.down, tile.down_scales, tile.ffn);
   }
   const Product product = this->product(layout.dtype(), Activations::kRounded);
-  ExpertWork work{layout, product.run,  n, reinterpret_cast<const std::byte* const*>(x_rows), a_rows, nullptr, y_rows, gate,
-                  up_weights, down_weights, 0, kUpRows, kDownRows};
-  if (product.rounding) work.x = round_rows(*product.rounding, x_rows, n, layout.hidden(), rounded_x_, rounded_x_rows_);
+  const auto round = [&](const float* const* values, int64_t cols, RoundedScratch& to) {
+    return product.rounding ? round_rows(*product.rounding, values, n, cols, to) : nullptr;
+  };
+  ExpertWork work{layout,  product.run, n,    x_rows,     round(x_rows, layout.hidden(), rounded_x_), a_rows,
+                  nullptr, y_rows,      gate, up_weights, down_weights,                               0,
+                  kUpRows, kDownRows};
   const bool small = n * layout.hidden() * layout.ffn() * 3 < kInlineWork;
   if (n >= kPanelRows) work.up_rows = kPanelRows;
   if (small) {
@@ -128,9 +134,7 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
     for (int64_t i = 0; i < units; ++i) unit(i, 0);
   };
   over(layout.tiles() * work.units_per_tile, [&](int64_t unit, int thread) { expert_up(work, unit, thread); });
-  work.a_product = product.rounding
-                       ? round_rows(*product.rounding, a_rows, n, layout.ffn(), rounded_a_, rounded_a_rows_)
-                       : reinterpret_cast<const std::byte* const*>(a_rows);
+  work.rounded_a = round(a_rows, layout.ffn(), rounded_a_);
   over(ceil_div(layout.hidden(), work.down_rows), [&](int64_t unit, int thread) { expert_down(work, unit, thread); });
 }
 

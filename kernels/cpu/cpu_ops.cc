@@ -29,18 +29,17 @@ CpuOps::Product CpuOps::product(DType weights, Activations activations) const {
   return {kernels_.product[dtype], nullptr};
 }
 
-const std::byte** CpuOps::round_rows(const RoundedProduct& rounding, const float* const* x, int64_t n,
-                                     int64_t cols, Scratch<std::byte>& to, Scratch<const std::byte*>& rows) {
-  const int64_t row_bytes = rounding.row_bytes(cols);
-  std::byte* rounded = to.at_least(n * row_bytes);
-  const std::byte** begins = rows.at_least(n);
+const RoundedRows* CpuOps::round_rows(const RoundedProduct& rounding, const float* const* x, int64_t n,
+                                      int64_t cols, RoundedScratch& to) {
+  const int64_t groups = quant_groups(cols);
+  to.rows.tokens = n;
+  to.rows.group_count = groups;
+  to.rows.blocks = to.blocks.at_least(ceil_div(cols, rounding.block_columns) * n * RoundedRows::kBlockBytes + RoundedRows::kSpareBytes);
+  to.rows.groups = to.groups.at_least(n * groups * 3 * static_cast<int64_t>(sizeof(float)));
   over_ranges(n, 1, n * cols, [&](int64_t first, int64_t end, int) {
-    for (int64_t t = first; t < end; ++t) {
-      rounding.round(x[t], cols, rounded + t * row_bytes);
-      begins[t] = rounded + t * row_bytes;
-    }
+    for (int64_t t = first; t < end; ++t) rounding.round(x[t], cols, t, to.rows);
   });
-  return begins;
+  return &to.rows;
 }
 
 void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
@@ -54,9 +53,8 @@ void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bia
   }
   const Product product = this->product(w.dtype, activations);
   ProductTask whole;
-  whole.x = product.rounding
-                ? round_rows(*product.rounding, x_rows, n, w.cols, rounded_x_, rounded_x_rows_)
-                : reinterpret_cast<const std::byte* const*>(x_rows);
+  whole.x = x_rows;
+  if (product.rounding) whole.rounded = round_rows(*product.rounding, x_rows, n, w.cols, rounded_x_);
   const WeightRun run{static_cast<const std::byte*>(w.data), row_bytes(w.dtype, w.cols), w.parameters,
                       quant_groups(w.cols) * group_parameters(w.dtype), w.cols};
   whole.n = n;

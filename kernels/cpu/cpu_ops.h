@@ -68,9 +68,12 @@ class CpuOps final : public Ops {
     const RoundedProduct* rounding;  ///< null: f32
   };
   Product product(DType weights, Activations activations) const;
-  /// Rows of `cols` activations, rounded, in `to`; returned is where each begins.
-  const std::byte** round_rows(const RoundedProduct& rounding, const float* const* x, int64_t n, int64_t cols,
-                               Scratch<std::byte>& to, Scratch<const std::byte*>& rows);
+  struct RoundedScratch {
+    Scratch<std::byte> blocks, groups;
+    RoundedRows rows;
+  };
+  /// n rows of `cols` activations, rounded; they stay until the next call with `to`.
+  const RoundedRows* round_rows(const RoundedProduct& rounding, const float* const* x, int64_t n, int64_t cols, RoundedScratch& to);
   /// Runs body(first, end, thread) over ranges of [0, count) whose bounds are multiples of `grain`; inline if
   /// `work` (touched floats or multiply-adds, say) is too little to wake a thread for.
   template <class Body>
@@ -91,8 +94,7 @@ class CpuOps final : public Ops {
   Scratch<const float*> x_rows_;
   Scratch<float*> y_rows_, a_rows_;
   Scratch<float> activations_;
-  Scratch<std::byte> rounded_x_, rounded_a_;
-  Scratch<const std::byte*> rounded_x_rows_, rounded_a_rows_;
+  RoundedScratch rounded_x_, rounded_a_;
   Scratch<WeightRun> gate_runs_, up_runs_, down_runs_;
   std::vector<AttentionUnit> attention_units_;
 };

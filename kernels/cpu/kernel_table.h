@@ -49,9 +49,30 @@ struct WeightRun {
   int64_t cols = 0;
 };
 
+/// n rows of activations, rounded for the instructions that multiply narrow numbers, in blocks of 64 bytes: 32 columns as bf16
+/// (nearest, ties to even), or a group of 64 columns as bytes q = nearest(x / scale), scale = max |x| / 127; zeros past the last column.
+/// A block of one token lies beside that of the next, so that a kernel reaches all of them from one pointer.
+///   blocks   [block][token][64]; int4: the columns of a group in the order 0..15, 32..47, 16..31, 48..63, in which its weights unpack
+///   groups   bytes only, [token]: scale f32 [G] | -128 * sum of q, int32 [G] | scale * sum of q, f32 [G], G = ceil(cols / 64)
+/// A group with a NaN or infinity has a scale that is one.
+struct RoundedRows {
+  static constexpr int64_t kBlockBytes = 64;
+  static constexpr int64_t kSpareBytes = 16 * kBlockBytes;  ///< after the last block: kernels read more tokens than there are
+  std::byte* blocks = nullptr;
+  std::byte* groups = nullptr;
+  int64_t tokens = 0, group_count = 0;
+
+  int64_t block_stride() const { return tokens * kBlockBytes; }
+  std::byte* block(int64_t index, int64_t token) const { return blocks + (index * tokens + token) * kBlockBytes; }
+  float* scales(int64_t token) const { return reinterpret_cast<float*>(groups) + token * group_count * 3; }
+  int32_t* minus_sums(int64_t token) const { return reinterpret_cast<int32_t*>(scales(token) + group_count); }
+  float* scaled_sums(int64_t token) const { return scales(token) + group_count * 2; }
+};
+
 /// y[t][y_offset + r] = dot(x[t], row first_row + r of the weights) + bias[r], for all tokens t and r in [0, rows).
 struct ProductTask {
-  const std::byte* const* x = nullptr;  ///< n rows of activations: f32, or as RowFormat says
+  const float* const* x = nullptr;      ///< n rows of activations
+  const RoundedRows* rounded = nullptr; ///< the same, for a RoundedProduct
   int64_t n = 0;
   const WeightRun* runs = nullptr;
   int64_t run_count = 0;
@@ -64,27 +85,12 @@ struct ProductTask {
 };
 using ProductFn = void (*)(const ProductTask&);
 
-/// Activations rounded for the instructions that multiply narrow numbers. A row begins on 64 bytes.
-///   bf16: the columns as bf16 (nearest, ties to even), zeros up to a multiple of 32.
-///   int8, int4: groups of 64 columns, G = ceil(cols / 64), q = nearest(x / scale), scale = max |x| / 127:
-///         q [G][64] (zeros past the end) | scale f32 [G] | -128 * sum of q, int32 [G] | scale * sum of q, f32 [G].
-///         int4: the columns of a group in the order 0..15, 32..47, 16..31, 48..63, in which its weights unpack.
-///         A group with a NaN or infinity has a scale that is one.
-struct RoundedInt8Row {
-  int64_t groups;
-  explicit constexpr RoundedInt8Row(int64_t cols) : groups((cols + 63) / 64) {}
-  constexpr int64_t scales() const { return groups * 64; }
-  constexpr int64_t minus_sums() const { return groups * 68; }
-  constexpr int64_t scaled_sums() const { return groups * 72; }
-  constexpr int64_t bytes() const { return (groups * 76 + 63) / 64 * 64; }
-};
-constexpr int64_t rounded_bf16_row_bytes(int64_t cols) { return (cols + 31) / 32 * 64; }
-
 /// The fast product of a precision of weights: with activations rounded to what its instruction takes. A token's result depends on how
 /// many tokens share the call (two orders of summation).
 struct RoundedProduct {
-  int64_t (*row_bytes)(int64_t cols) = nullptr;
-  void (*round)(const float* x, int64_t cols, std::byte* row) = nullptr;
+  int64_t block_columns = 0;
+  /// Fills a token's part of `to`.
+  void (*round)(const float* x, int64_t cols, int64_t token, const RoundedRows& to) = nullptr;
   ProductFn product = nullptr;  ///< null: there is none, use the exact one
 };
 
