@@ -58,7 +58,7 @@ void add_engine_options(CLI::App& engine, EngineBenchOptions& o) {
   engine.add_option("--kv-dtype", o.kv_dtype, "f32, bf16, f16 or int8: what keys and values are stored in")->check(CLI::IsMember({"f32", "bf16", "f16", "int8"}))->capture_default_str();
   engine.add_option("--kv-sinks", o.kv_sinks, "with --kv-window: tokens from the beginning that each token also sees")->check(CLI::Range(int64_t{0}, int64_t{1} << 24))->capture_default_str();
   engine.add_option("--kv-window", o.kv_window, "tokens that each token sees, itself included; 0: all")->check(CLI::Range(int64_t{0}, int64_t{1} << 24))->capture_default_str();
-  CLI::Option* deterministic = engine.add_flag("--deterministic", o.deterministic, "the kernels of deterministic mode");
+  CLI::Option* deterministic = engine.add_flag("--deterministic", o.deterministic, "the kernels of deterministic mode: f32 activations, one order of sums");
   engine.add_option("--capacity-factor", o.capacity_factor, "an expert takes at most this times its even share of a step's tokens; default: all of them")
       ->check(CLI::PositiveNumber)
       ->excludes(deterministic);
