@@ -104,15 +104,21 @@ PlanSequence& Bench::add_behind(uint64_t other, size_t blocks, uint64_t id, cons
   return s;
 }
 
-Result<StepOutcome> Bench::run() {
+Status Bench::run(StepOutcome& out) {
   plan_.id = PlanId(next_plan_++);
   plan_.parent = PlanId(plan_.id.value - 1);
-  auto outcome = engine_->step(plan_);
+  const Status status = engine_->step(plan_, out);
   plan_.sequences.clear();
   plan_.tokens.clear();
   plan_.released.clear();
   plan_.kv_copies.clear();
-  return outcome;
+  return status;
+}
+
+Result<StepOutcome> Bench::run() {
+  StepOutcome out;
+  MOESTRO_RETURN_IF_ERROR(run(out));
+  return out;
 }
 
 void Bench::leave_behind(uint64_t id, size_t count) {

@@ -68,6 +68,7 @@ class Bench {
   PlanSequence& add_behind(uint64_t other, size_t blocks, uint64_t id, const std::vector<TokenId>& tokens);
   /// Runs the plan under construction.
   Result<StepOutcome> run();
+  Status run(StepOutcome& out);
   StepPlan& plan() { return plan_; }
   const std::vector<uint32_t>& table(uint64_t id) { return blocks_[id]; }
   /// The first `count` blocks of a sequence, which it does not see any more, may be written by any.

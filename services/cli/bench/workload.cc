@@ -40,10 +40,10 @@ void Workload::add(int64_t sequence, int64_t first, int64_t tokens, bool sample)
 
 Result<Cost> Workload::run_step() {
   const Nanos begin = clock_.now();
-  MOESTRO_ASSIGN_OR_RETURN(const engine::StepOutcome outcome, engine_.step(plan_));
+  MOESTRO_RETURN_IF_ERROR(engine_.step(plan_, outcome_));
   const double seconds = std::chrono::duration<double>(clock_.now() - begin).count();
   experts_.clear();
-  for (const engine::SequenceOutcome& s : outcome.sequences) {
+  for (const engine::SequenceOutcome& s : outcome_.sequences) {
     MOESTRO_RETURN_IF_ERROR(s.status);
     for (const auto& count : s.activations) experts_.emplace(count.layer.value, count.expert.value);
   }

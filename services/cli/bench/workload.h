@@ -34,6 +34,7 @@ class Workload {
   int64_t position_ = 0;  ///< of the next token to decode
   uint64_t next_plan_ = 1;
   engine::StepPlan plan_;
+  engine::StepOutcome outcome_;
   std::vector<int64_t> positions_;
   std::set<std::pair<uint32_t, uint32_t>> experts_;
 };

@@ -12,9 +12,10 @@ namespace moestro::engine {
 namespace {
 
 /// The forward pass, and the head as the graph's last task.
+template <class Head>
 class StepRunner final : public lanes::TaskRunner {
  public:
-  StepRunner(Forward& forward, const std::function<void()>& head) : forward_(forward), head_(head) {}
+  StepRunner(Forward& forward, const Head& head) : forward_(forward), head_(head) {}
   Status run(lanes::TaskId id, const lanes::Task& task) override {
     if (task.kind != lanes::TaskKind::kHead) return forward_.run(id, task);
     head_();
@@ -26,7 +27,7 @@ class StepRunner final : public lanes::TaskRunner {
 
  private:
   Forward& forward_;
-  const std::function<void()>& head_;
+  const Head& head_;
 };
 
 Status check_options(const EngineOptions& o, bool deterministic) {
@@ -164,7 +165,7 @@ Result<lanes::ExecutionTotals> Engine::Impl::execute(const StepPlan& plan, std::
   graph.clear();
   schedule->begin({batch.rows(), batch.context, static_cast<int64_t>(batch.logit_rows.size())}, graph);
   forward->begin(plan.id, batch, graph, failed);
-  const std::function<void()> run_head = [&] { head_not_finite = head->run(plan, batch, forward->hidden(), failed, outcomes); };
+  const auto run_head = [&] { head_not_finite = head->run(plan, batch, forward->hidden(), failed, outcomes); };
   StepRunner runner(*forward, run_head);
   if (timeline != nullptr) timeline->begin_step(plan.id.value);
   auto totals = executor.execute(graph, runner, timeline);
@@ -209,6 +210,18 @@ void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome&
   }
 }
 
+void StepOutcome::begin(PlanId of, size_t count) {
+  sequences.resize(count);
+  for (SequenceOutcome& s : sequences) {
+    s.sampled.clear();
+    s.scores.clear();
+    s.activations.clear();
+    s.status = Status::ok();
+  }
+  // The counters go back to zero with everything that a new outcome would have.
+  *this = StepOutcome{.plan = of, .sequences = std::move(sequences)};
+}
+
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
@@ -238,14 +251,12 @@ Engine::WeightTraffic Engine::weight_traffic() const {
   return traffic;
 }
 
-Result<StepOutcome> Engine::step(const StepPlan& plan) {
+Status Engine::step(const StepPlan& plan, StepOutcome& out) {
   Impl& e = *impl_;
   const Nanos begin = e.clock.now();
   const store::BlobSource::Counters before = e.source.counters();
   MOESTRO_RETURN_IF_ERROR(e.prepare(plan));
-  StepOutcome out;
-  out.plan = plan.id;
-  out.sequences.resize(plan.sequences.size());
+  out.begin(plan.id, plan.sequences.size());
   const auto executed = e.execute(plan, out.sequences);
   if (!executed.is_ok()) {
     for (uint32_t i = 0; i < plan.sequences.size(); ++i) e.lose_kv(plan, i);
@@ -262,7 +273,7 @@ Result<StepOutcome> Engine::step(const StepPlan& plan) {
     out.dropped_rows = e.experts->over_capacity();
   }
   out.step_us = static_cast<uint64_t>((e.clock.now() - begin).count() / 1000);
-  return out;
+  return Status::ok();
 }
 
 }  // namespace moestro::engine

@@ -49,8 +49,9 @@ class Engine {
   };
   WeightTraffic weight_traffic() const;
 
-  /// Runs one plan. An error concerns the plan as a whole; what is wrong with one sequence is in its outcome.
-  Result<StepOutcome> step(const StepPlan& plan);
+  /// Runs one plan. An error concerns the plan as a whole; what is wrong with one sequence is in its outcome. `out` is overwritten and
+  /// keeps its memory: with the same one at every step, decoding allocates nothing.
+  Status step(const StepPlan& plan, StepOutcome& out);
   /// Forgets every sequence and all KV contents (a new KV epoch).
   void forget_all();
 

@@ -77,6 +77,8 @@ Status update_blocks(const PlanSequence& s, const EngineLimits& limits, std::vec
     return invalid_argument(name_of(s) + ": more KV blocks than the context of " + std::to_string(limits.context_max) + " tokens has");
   for (const uint32_t b : s.blocks)
     if (b >= limits.kv_blocks) return invalid_argument(name_of(s) + ": KV block " + std::to_string(b) + " of " + std::to_string(limits.kv_blocks));
+  // What fits the cache at once, so that a sequence that grows allocates nothing. A window lets it go on; then it must.
+  table.reserve(static_cast<size_t>(std::min(ceil_div(limits.context_max, kBlock), limits.kv_blocks)));
   table.resize(s.blocks_first);
   table.insert(table.end(), s.blocks.begin(), s.blocks.end());
   return Status::ok();

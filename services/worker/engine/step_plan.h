@@ -84,6 +84,9 @@ struct StepOutcome {
   uint64_t expert_hits = 0, expert_misses = 0, fetched_bytes = 0;
   uint32_t nonfinite_sequences = 0;  ///< failed because their activations or logits became NaN or infinite
   uint64_t dropped_rows = 0;         ///< (token, expert) choices beyond the capacity factor
+
+  /// Empty, for `count` sequences; keeps its memory.
+  void begin(PlanId of, size_t count);
 };
 
 }  // namespace moestro::engine

@@ -34,9 +34,8 @@ Registration describe(const ServiceOptions& options, const engine::Engine& engin
   return r;
 }
 
-bool succeeded(const Result<engine::StepOutcome>& outcome) {
-  if (!outcome.is_ok()) return false;
-  for (const engine::SequenceOutcome& s : outcome->sequences)
+bool succeeded(const engine::StepOutcome& outcome) {
+  for (const engine::SequenceOutcome& s : outcome.sequences)
     if (!s.status.is_ok()) return false;
   return true;
 }
@@ -81,16 +80,17 @@ Status WorkerService::run() {
       engine_.forget_all();
     } else {
       const RunPlan& work = std::get<RunPlan>(*job);
-      const Result<engine::StepOutcome> outcome = engine_.step(work.plan);
-      if (!outcome.is_ok()) {
-        log::warn("plan {}: {}", work.plan.id.value, outcome.status().message());
+      const Status ran = engine_.step(work.plan, outcome_);
+      if (!ran.is_ok()) {
+        log::warn("plan {}: {}", work.plan.id.value, ran.message());
+      } else if (outcome_.nonfinite_sequences > 0) {
+        warn_not_finite(outcome_);
       }
-      if (outcome.is_ok() && outcome->nonfinite_sequences > 0) warn_not_finite(*outcome);
       // Without the store no further plan can succeed: leave this one unanswered, so that its sequences run again elsewhere.
-      if (!succeeded(outcome)) {
+      if (!ran.is_ok() || !succeeded(outcome_)) {
         if (end = check_store_(); !end.is_ok()) break;
       }
-      link_->answer(work.epoch, outcome.is_ok() ? write_result(*outcome) : write_failure(work.plan.id, outcome.status()));
+      link_->answer(work.epoch, ran.is_ok() ? write_result(outcome_) : write_failure(work.plan.id, ran));
     }
   }
   link_->close();

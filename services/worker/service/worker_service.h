@@ -39,6 +39,7 @@ class WorkerService {
   WorkerService(engine::Engine& engine, std::function<Status()> check_store, std::unique_ptr<Link> link);
 
   engine::Engine& engine_;
+  engine::StepOutcome outcome_;
   std::function<Status()> check_store_;
   std::unique_ptr<Link> link_;
 };

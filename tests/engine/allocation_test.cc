@@ -1,0 +1,62 @@
+// After warm-up, a decode step allocates nothing on the heap: what it returns lies in the outcome that the caller hands in again.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "tests/engine/engine_bench.h"
+
+namespace {
+std::atomic<int64_t> allocations{0};
+
+void* counted(size_t size, size_t align) {
+  allocations.fetch_add(1);
+  if (void* p = std::aligned_alloc(align, (size + align - 1) / align * align)) return p;
+  throw std::bad_alloc();
+}
+}  // namespace
+
+void* operator new(size_t size) { return counted(size, alignof(std::max_align_t)); }
+void* operator new(size_t size, std::align_val_t align) { return counted(size, static_cast<size_t>(align)); }
+// Not inlined, or the compiler sees free() of what new gave and takes them for a mismatch.
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace moestro::engine::testing {
+namespace {
+
+constexpr uint64_t kSequences = 4;
+constexpr int kWarmUp = 20, kSteps = 40;
+
+TEST(AllocationTest, DecodeStepsMakeNoneAfterWarmUp) {
+  for (const bool deterministic : {true, false}) {
+    for (const DType dtype : {DType::kBF16, DType::kInt8}) {
+      Bench bench(any_fixture(), {.experts = dtype, .dense = dtype, .deterministic = deterministic, .threads = 2});
+      for (uint64_t id = 1; id <= kSequences; ++id) bench.add(id, {1, 2, 3}).sample = true;
+      // Attention's scratch grows, by half at a time, with the longest context met: one that is longer than any below.
+      bench.add(99, std::vector<TokenId>(2 * (kWarmUp + kSteps), 5)).sample = true;
+      StepOutcome out;
+      ASSERT_TRUE(bench.run(out).is_ok());
+      bench.release(99);
+      int64_t made = 0;
+      for (int i = 0; i < kWarmUp + kSteps; ++i) {
+        // Every expert is met in the warm-up; later steps meet fewer or the same.
+        for (uint64_t id = 1; id <= kSequences; ++id) bench.add(id, {static_cast<TokenId>(3 + (i % kWarmUp) * 4 + static_cast<int>(id))}).sample = true;
+        const int64_t before = allocations.load();
+        const Status status = bench.run(out);
+        if (i >= kWarmUp) made += allocations.load() - before;
+        ASSERT_TRUE(status.is_ok()) << status.message();
+        ASSERT_EQ(out.sequences.size(), kSequences);
+        ASSERT_EQ(out.sequences[0].sampled.size(), 1u);
+      }
+      EXPECT_EQ(made, 0) << "in " << kSteps << " steps, " << dtype_name(dtype) << (deterministic ? ", deterministic" : ", fast");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moestro::engine::testing
