@@ -2,32 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include "tests/engine/engine_bench.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-
-void* counted(size_t size, size_t align) {
-  allocations.fetch_add(1);
-  if (void* p = std::aligned_alloc(align, (size + align - 1) / align * align)) return p;
-  throw std::bad_alloc();
-}
-}  // namespace
-
-void* operator new(size_t size) { return counted(size, alignof(std::max_align_t)); }
-void* operator new(size_t size, std::align_val_t align) { return counted(size, static_cast<size_t>(align)); }
-// Not inlined, or the compiler sees free() of what new gave and takes them for a mismatch.
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+#include "tests/kernels/counted_allocations.h"
 
 namespace moestro::engine::testing {
 namespace {
+
+using ::moestro::test::allocations;
 
 constexpr uint64_t kSequences = 4;
 constexpr int kWarmUp = 20, kSteps = 40;

@@ -1,44 +1,13 @@
 // After warm-up, no operation allocates.
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "tests/kernels/counted_allocations.h"
 #include "tests/kernels/expert_blob.h"
 #include "tests/kernels/op_test_data.h"
 
-namespace {
-std::atomic<int64_t> allocations{0};
-
-void* counted(size_t size, size_t align) {
-  allocations.fetch_add(1);
-  if (void* p = std::aligned_alloc(align, (size + align - 1) / align * align)) return p;
-  throw std::bad_alloc();
-}
-}  // namespace
-
-void* operator new(size_t size) {
-  return counted(size, alignof(std::max_align_t));
-}
-void* operator new(size_t size, std::align_val_t align) {
-  return counted(size, static_cast<size_t>(align));
-}
-// Not inlined, or the compiler sees free() of what new gave and takes them for a mismatch.
-[[gnu::noinline]] void operator delete(void* p) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, size_t) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, size_t, std::align_val_t) noexcept {
-  std::free(p);
-}
-
 namespace moestro::kernels::test {
 namespace {
+
+using ::moestro::test::allocations;
 
 TEST(AllocationTest, NoneAfterWarmUp) {
   const auto ops = cpu_ops(best_isa(), 2);
