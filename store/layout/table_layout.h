@@ -13,7 +13,7 @@
 
 namespace moestro::store {
 
-inline constexpr uint32_t kSharedVersion = 1;  ///< of all segments together
+inline constexpr uint32_t kSharedVersion = 2;  ///< of all segments together
 inline constexpr uint64_t kTableMagic = 0x31454c4254534f4dULL;  // "MOSTBLE1"
 inline constexpr uint32_t kWorkerSlotsMax = 64;
 inline constexpr uint64_t kSharedPage = 4096;
@@ -25,6 +25,7 @@ enum class Residency : uint8_t {
   kResident = 2,  ///< whole and verified: may be used by whoever pins it
   kEvicting = 3,  ///< the store is asking whether anyone has it pinned
   kBad = 4,       ///< cannot be read, or its bytes do not match their checksum
+  kAlias = 5,     ///< another entry has the same content: TableEntry::alias names it, for as long as this entry's pack is served
 };
 
 /// {generation:56, state:8}. The generation grows each time the blob becomes resident.
@@ -40,11 +41,14 @@ struct alignas(64) TableEntry {
   std::atomic<uint64_t> word;    ///< ResidencyWord
   std::atomic<uint64_t> offset;  ///< in the arena; read after pinning, meaningful only while pinned
   std::atomic<uint64_t> length;  ///< bytes; constant
-  std::atomic<uint64_t> content;  ///< XXH3-64 over the verified checksums of its slices, set when first resident
-  uint64_t reserved[4];
+  std::atomic<uint64_t> content_low, content_high;  ///< ContentHash of its bytes, set when first resident; never changes after that
+  std::atomic<uint32_t> alias;  ///< 0, or 1 + the entry that has the same content; set before the word says kAlias
+  uint32_t reserved0;
+  uint64_t reserved[2];
 };
 static_assert(sizeof(TableEntry) == 64 && alignof(TableEntry) == 64);
-static_assert(offsetof(TableEntry, offset) == 8 && offsetof(TableEntry, length) == 16 && offsetof(TableEntry, content) == 24);
+static_assert(offsetof(TableEntry, offset) == 8 && offsetof(TableEntry, length) == 16 && offsetof(TableEntry, content_low) == 24);
+static_assert(offsetof(TableEntry, alias) == 40);
 static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(std::atomic<uint64_t>) == 8);
 
 struct alignas(64) TableHeader {

@@ -106,6 +106,7 @@ Actions StoreMachine::fetch(uint32_t slot, DemandQueue::Why why, const std::vect
     switch (entry.state) {
       case Residency::kResident:
       case Residency::kEvicting:  // only ever within try_evict()
+      case Residency::kAlias:
         actions.push_back({.kind = Action::Kind::kNotify, .entry = index, .slot = slot});
         break;
       case Residency::kBad:
@@ -125,7 +126,7 @@ Actions StoreMachine::fetch(uint32_t slot, DemandQueue::Why why, const std::vect
   return actions;
 }
 
-Actions StoreMachine::read_done(uint32_t index, uint64_t load, const Status& status, uint64_t content) {
+Actions StoreMachine::read_done(uint32_t index, uint64_t load, const Status& status, const ContentHash& content) {
   Actions actions;
   Entry& entry = entries_[index];
   if (entry.state != Residency::kLoading || entry.load != load) return actions;

@@ -11,6 +11,7 @@
 #include "common/policy/cache_policy.h"
 #include "common/status.h"
 #include "store/arena/range_allocator.h"
+#include "store/layout/content_hash.h"
 #include "store/layout/table_layout.h"
 #include "store/machine/demand_queue.h"
 
@@ -21,7 +22,7 @@ class SharedState {
  public:
   virtual ~SharedState() = default;
   virtual void set_word(uint32_t entry, Residency state, uint64_t generation) = 0;
-  virtual void set_place(uint32_t entry, uint64_t offset, uint64_t content) = 0;
+  virtual void set_place(uint32_t entry, uint64_t offset, const ContentHash& content) = 0;
   /// Whether any worker's word for this entry says pinned.
   virtual bool pinned(uint32_t entry) const = 0;
   /// The newest stamp in any worker's word for this entry.
@@ -73,7 +74,7 @@ class StoreMachine {
   Actions gone(uint32_t slot);
   Actions fetch(uint32_t slot, DemandQueue::Why why, const std::vector<uint32_t>& entries);
   Actions cancel(uint32_t slot);
-  Actions read_done(uint32_t entry, uint64_t load, const Status& status, uint64_t content);
+  Actions read_done(uint32_t entry, uint64_t load, const Status& status, const ContentHash& content);
   /// Something may have been unpinned. Call now and then while blocked().
   Actions poll();
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "store/layout/content_hash.h"
 #include "store/reader/reader.h"
 
 namespace moestro::store {
@@ -24,6 +25,11 @@ struct LoadSlice {
   uint64_t xxh3_64 = 0;
 };
 
+/// What goes into a blob's content hash for each slice.
+struct SliceHash {
+  uint64_t length = 0, low = 0, high = 0;
+};
+
 struct LoadRequest {
   uint64_t load = 0;  ///< names this load in its outcome
   std::byte* into = nullptr;
@@ -33,7 +39,7 @@ struct LoadRequest {
 struct LoadOutcome {
   uint64_t load = 0;
   Status status;          ///< names file and offset; kCorrupt or kIo
-  uint64_t content = 0;   ///< XXH3-64 over the verified checksums
+  ContentHash content;    ///< of the bytes that were read; not known if the load failed
 };
 
 class BlobLoader {
@@ -55,6 +61,7 @@ class BlobLoader {
   struct Load {
     LoadRequest request;
     size_t slices_left = 0;
+    std::vector<SliceHash> hashes;  ///< of the slices that are there
     Status failure;  ///< the first one; the load ends when no read of it is under way
   };
   struct Read {

@@ -10,9 +10,10 @@ void ArenaState::set_word(uint32_t entry, Residency state, uint64_t generation) 
   files_.entry(entry).word.store(ResidencyWord::pack(state, generation), std::memory_order_seq_cst);
 }
 
-void ArenaState::set_place(uint32_t entry, uint64_t offset, uint64_t content) {
+void ArenaState::set_place(uint32_t entry, uint64_t offset, const ContentHash& content) {
   files_.entry(entry).offset.store(offset, std::memory_order_relaxed);  // published by the word
-  files_.entry(entry).content.store(content, std::memory_order_relaxed);
+  files_.entry(entry).content_low.store(content.low, std::memory_order_relaxed);
+  files_.entry(entry).content_high.store(content.high, std::memory_order_relaxed);
 }
 
 bool ArenaState::pinned(uint32_t entry) const {

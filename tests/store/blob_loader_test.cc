@@ -107,6 +107,51 @@ TEST(BlobLoader, WrongByteIsCorruptAfterThreeReads) {
   EXPECT_THAT(loaded.status.message(), HasSubstr("offset 16384"));
 }
 
+/// The content hash of a file read in slices of these lengths; `lie` is added to the checksum of the first one.
+LoadOutcome content_of(const std::string& file, const std::vector<uint32_t>& lengths, uint64_t lie = 0) {
+  std::vector<std::byte> memory(file.size() + 8192);
+  LoadRequest request;
+  request.load = 1, request.into = memory.data();
+  uint64_t at = 0;
+  for (const uint32_t length : lengths) {
+    request.slices.push_back({0, at, length, XXH3_64bits(file.data() + at, length) + (at == 0 ? lie : 0)});
+    at += length;
+  }
+  BlobLoader loader(std::make_unique<FaultyReader>(file, std::multimap<uint64_t, FaultyReader::Fault>{}), {"a"});
+  loader.load(request);
+  std::vector<LoadOutcome> outcomes;
+  for (int i = 0; i < 200 && outcomes.empty(); ++i) loader.pump(outcomes);
+  return outcomes.empty() ? LoadOutcome{} : outcomes[0];
+}
+
+TEST(ContentHash, IsThatOfTheBytesTheirOrderAndTheirBorders) {
+  std::string file(3 * 8192, ' ');
+  for (size_t i = 0; i < file.size(); ++i) file[i] = static_cast<char>(i * 7 + i / 4096);
+  const ContentHash whole = content_of(file, {8192, 8192, 8192}).content;
+  EXPECT_TRUE(whole.known());
+  EXPECT_EQ(whole, content_of(file, {8192, 8192, 8192}).content);
+  EXPECT_NE(whole, content_of(file, {4096, 4096, 8192, 8192}).content);
+  std::string other = file;
+  other[20000] ^= 1;
+  EXPECT_NE(whole, content_of(other, {8192, 8192, 8192}).content);
+  EXPECT_NE(whole, content_of(file.substr(8192) + file.substr(0, 8192), {8192, 8192, 8192}).content);
+}
+
+TEST(ContentHash, IsNotKnownWhereAChecksumLies) {
+  const LoadOutcome outcome = content_of(std::string(16384, 'x'), {8192, 8192}, 1);
+  EXPECT_EQ(outcome.status.code(), Code::kCorrupt);
+  EXPECT_FALSE(outcome.content.known());
+}
+
+TEST(ContentHash, OnePassOverASliceGivesItsChecksumToo) {
+  std::string bytes(1 << 16, ' ');
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 131 + i / 251);
+  for (const size_t length : {241, 256, 1023, 1024, 1025, 4096, 4100, 65536})
+    EXPECT_EQ(XXH3_128bits(bytes.data(), length).low64, XXH3_64bits(bytes.data(), length)) << length;
+  for (const uint32_t length : {1, 16, 128, 240, 241})  // lengths that have to be hashed twice are right as well
+    EXPECT_TRUE(content_of(bytes, {length}).status) << length;
+}
+
 TEST(BlobLoader, TruncatedFileIsSaid) {
   const Loaded loaded = load_with({}, 5 * 8192);
   EXPECT_EQ(loaded.status.code(), Code::kIo);

@@ -22,7 +22,7 @@ class FakeSharedState final : public SharedState {
     words[entry] = ResidencyWord::pack(state, generation);
     if (state == Residency::kEvicting && on_evicting) on_evicting(entry);
   }
-  void set_place(uint32_t entry, uint64_t offset, uint64_t) override { offsets[entry] = offset; }
+  void set_place(uint32_t entry, uint64_t offset, const ContentHash&) override { offsets[entry] = offset; }
   bool pinned(uint32_t entry) const override {
     return std::ranges::any_of(pins, [entry](const auto& slot) { return slot.second.contains(entry); });
   }

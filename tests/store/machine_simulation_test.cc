@@ -126,7 +126,7 @@ class Simulation {
     const Action read = *at;
     reads_.erase(at);
     const bool fails = pick(200) == 0;
-    perform(machine_->read_done(read.entry, read.load, fails ? io_error("bad") : Status::ok(), 1));
+    perform(machine_->read_done(read.entry, read.load, fails ? io_error("bad") : Status::ok(), {}));
   }
 
   void perform(const Actions& actions) {

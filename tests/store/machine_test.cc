@@ -42,7 +42,7 @@ class MachineTest : public ::testing::Test {
       const Action action = todo.front();
       todo.erase(todo.begin());
       if (action.kind != Action::Kind::kRead) continue;
-      const Actions more = machine_->read_done(action.entry, action.load, Status::ok(), 1);
+      const Actions more = machine_->read_done(action.entry, action.load, Status::ok(), {});
       todo.insert(todo.end(), more.begin(), more.end());
     }
   }
@@ -78,7 +78,7 @@ TEST_F(MachineTest, OneReadServesAllWhoWantIt) {
   EXPECT_THAT(reads(first), ElementsAre(2));
   EXPECT_THAT(machine_->fetch(1, {9, 0}, {2}), IsEmpty());
   EXPECT_THAT(machine_->fetch(1, {9, 0}, {2}), IsEmpty()) << "asking twice is one request";
-  const Actions done = machine_->read_done(2, first[0].load, Status::ok(), 5);
+  const Actions done = machine_->read_done(2, first[0].load, Status::ok(), {});
   ASSERT_EQ(done.size(), 2u);
   EXPECT_EQ(shared_.state(2), Residency::kResident);
   EXPECT_EQ(machine_->counters().joined, 1u);
@@ -99,7 +99,7 @@ TEST_F(MachineTest, OrderIsPlanThenLayer) {
     todo.erase(todo.begin());
     if (action.kind != Action::Kind::kRead) continue;
     order.push_back(action.entry);
-    const Actions more = machine_->read_done(action.entry, action.load, Status::ok(), 1);
+    const Actions more = machine_->read_done(action.entry, action.load, Status::ok(), {});
     todo.insert(todo.end(), more.begin(), more.end());
   }
   EXPECT_THAT(order, ElementsAre(1, 2, 5, 3, 4));
@@ -112,7 +112,7 @@ TEST_F(MachineTest, WorkersTakeTurns) {
   Actions begun = machine_->fetch(0, {1, 0}, {1, 2, 3, 4});
   EXPECT_THAT(reads(begun), ElementsAre(1, 2));
   machine_->fetch(1, {900, 0}, {5, 6});
-  EXPECT_THAT(reads(machine_->read_done(1, begun[0].load, Status::ok(), 1)), ElementsAre(5)) << "however large its plan's number";
+  EXPECT_THAT(reads(machine_->read_done(1, begun[0].load, Status::ok(), {})), ElementsAre(5)) << "however large its plan's number";
 }
 
 TEST_F(MachineTest, ReadsNobodyWantsAnyMoreAreNotBegun) {
@@ -121,7 +121,7 @@ TEST_F(MachineTest, ReadsNobodyWantsAnyMoreAreNotBegun) {
   const Actions begun = machine_->fetch(0, {1, 0}, {1, 2, 3, 4});
   machine_->cancel(0);
   EXPECT_EQ(machine_->queued(), 0u);
-  EXPECT_THAT(machine_->read_done(1, begun[0].load, Status::ok(), 1), IsEmpty());
+  EXPECT_THAT(machine_->read_done(1, begun[0].load, Status::ok(), {}), IsEmpty());
   EXPECT_EQ(shared_.state(1), Residency::kResident) << "what was begun is kept";
 }
 
@@ -166,7 +166,7 @@ TEST_F(MachineTest, FailedBlobIsBadAndTheOthersStand) {
   ASSERT_TRUE(machine_->attach(0, kExpert, "a"));
   const Actions begun = machine_->fetch(0, {1, 0}, {1, 2});
   const uint64_t used = machine_->used_bytes();
-  const Actions failed = machine_->read_done(1, begun[0].load, corrupt("flipped"), 0);
+  const Actions failed = machine_->read_done(1, begun[0].load, corrupt("flipped"), {});
   ASSERT_THAT(notified(failed), ElementsAre(1));
   EXPECT_EQ(failed[0].outcome, Code::kCorrupt);
   EXPECT_EQ(machine_->used_bytes(), used - kExpert);
@@ -174,7 +174,7 @@ TEST_F(MachineTest, FailedBlobIsBadAndTheOthersStand) {
   const Actions again = machine_->fetch(0, {2, 0}, {1});
   ASSERT_THAT(notified(again), ElementsAre(1));
   EXPECT_EQ(again[0].outcome, Code::kCorrupt);
-  EXPECT_THAT(notified(machine_->read_done(2, begun[1].load, Status::ok(), 1)), ElementsAre(2));
+  EXPECT_THAT(notified(machine_->read_done(2, begun[1].load, Status::ok(), {})), ElementsAre(2));
 }
 
 TEST_F(MachineTest, AbsentWorkersWantsAreDropped) {
@@ -182,8 +182,8 @@ TEST_F(MachineTest, AbsentWorkersWantsAreDropped) {
   ASSERT_TRUE(machine_->attach(0, kExpert, "a"));
   const Actions begun = machine_->fetch(0, {1, 0}, {1});
   machine_->gone(0);
-  EXPECT_THAT(machine_->read_done(1, begun[0].load, Status::ok(), 1), IsEmpty());
-  EXPECT_THAT(machine_->read_done(1, begun[0].load, Status::ok(), 1), IsEmpty()) << "a completion told twice changes nothing";
+  EXPECT_THAT(machine_->read_done(1, begun[0].load, Status::ok(), {}), IsEmpty());
+  EXPECT_THAT(machine_->read_done(1, begun[0].load, Status::ok(), {}), IsEmpty()) << "a completion told twice changes nothing";
 }
 
 }  // namespace
