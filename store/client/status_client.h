@@ -30,6 +30,9 @@ struct StoreStatusReport {
   uint64_t joined = 0;   ///< of them, being read already
   uint64_t loads = 0, evictions = 0, bytes_read = 0, retries = 0, bad_blobs = 0;
   uint32_t queued = 0, loading = 0;
+  uint64_t resident_bytes = 0;   ///< of blobs that are there whole, each content once
+  uint64_t reads_elsewhere = 0;  ///< reads that failed and were made good from another pack with the same content
+  uint32_t aliases = 0;          ///< blobs whose bytes another blob holds
 };
 
 /// kUnavailable if no store answers at `endpoint` in time.

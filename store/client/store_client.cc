@@ -35,9 +35,10 @@ StoreClient::StoreClient(std::unique_ptr<Attachment> attachment)
   for (uint32_t blob = 0; blob < blobs_.size(); ++blob) {
     const uint32_t entry = at_->entries[blob];
     const Blob& known = at_->manifest.blobs[blob];
-    blobs_[blob] = {&at_->pin(entry), &at_->entry(entry), known.length, Use::kNone, known.kind == BlobKind::kDense, false};
+    blobs_[blob] = {&at_->pin(entry), &at_->entry(entry), known.length, Use::kNone, known.kind == BlobKind::kDense};
     blob_of_entry_[entry] = blob;
   }
+  for (BlobState& state : blobs_) (void)follow(state);  // what other models brought in before us
   completions_read_ = at_->bell_header().head.load(std::memory_order_acquire);
 }
 
@@ -65,23 +66,62 @@ Status StoreClient::load_dense(milliseconds timeout) {
 
 void StoreClient::set_pin(BlobState& state) {
   if (!state.dense) pinned_bytes_ += state.length;
+  state.pinned = true;
   // Sequentially consistent, and before the load of the table's word: see StoreMachine::try_evict.
   state.pin->store(PinWord::kPinned | shm::use_stamp(), std::memory_order_seq_cst);
 }
 
 void StoreClient::clear_pin(BlobState& state) {
-  const uint64_t old = state.pin->load(std::memory_order_relaxed);  // ours alone
-  if (!PinWord::pinned(old)) return;
+  if (!state.pinned) return;
+  state.pinned = false;
   if (!state.dense) pinned_bytes_ -= state.length;
+  if (state.twin != kNoTwin && twin_pinned(state)) return;
+  const uint64_t old = state.pin->load(std::memory_order_relaxed);  // ours alone
   state.pin->store(PinWord::stamp(old), std::memory_order_release);  // our reads of the payload come before it
 }
 
 bool StoreClient::pin_if_resident(BlobState& state) {
-  const std::atomic<uint64_t>& word = state.entry->word;
-  if (ResidencyWord::state(word.load(std::memory_order_relaxed)) != Residency::kResident) return false;  // no need to write
+  Residency seen = ResidencyWord::state(state.entry->word.load(std::memory_order_relaxed));
+  if (seen == Residency::kAlias) seen = follow(state);
+  if (seen != Residency::kResident) return false;  // no need to write
   set_pin(state);
-  if (ResidencyWord::state(word.load(std::memory_order_seq_cst)) == Residency::kResident) return true;
+  if (ResidencyWord::state(state.entry->word.load(std::memory_order_seq_cst)) == Residency::kResident) return true;
   clear_pin(state);
+  return false;
+}
+
+/// The state of its entry; an alias is followed to the entry that has the bytes, once and for good, and a pin goes with it: set there
+/// before it is taken away here, so that whatever arrives in between lands pinned.
+Residency StoreClient::follow(BlobState& state) {
+  const Residency seen = ResidencyWord::state(state.entry->word.load(std::memory_order_seq_cst));
+  if (seen != Residency::kAlias) return seen;
+  const uint32_t alias = state.entry->alias.load(std::memory_order_acquire);
+  if (alias == 0 || alias > at_->header().entries) return Residency::kAbsent;  // no store writes that
+  const bool pinned = state.pinned;
+  const auto blob = static_cast<uint32_t>(&state - blobs_.data());
+  BlobState before = state;
+  state.pin = &at_->pin(alias - 1), state.entry = &at_->entry(alias - 1);
+  if (pinned) {
+    set_pin(state);
+    pinned_bytes_ -= state.dense ? 0 : state.length;  // it is counted already
+    before.pin->store(PinWord::stamp(before.pin->load(std::memory_order_relaxed)), std::memory_order_release);
+  }
+  join_twins(blob, alias - 1);
+  return ResidencyWord::state(state.entry->word.load(std::memory_order_seq_cst));
+}
+
+/// Equal experts within one model use one pin word, which is theirs together.
+void StoreClient::join_twins(uint32_t blob, uint32_t entry) {
+  const auto [other, alone] = blob_of_entry_.try_emplace(entry, blob);
+  if (alone) return;
+  BlobState& twin = blobs_[other->second];
+  blobs_[blob].twin = twin.twin == kNoTwin ? other->second : twin.twin;
+  twin.twin = blob;
+}
+
+bool StoreClient::twin_pinned(const BlobState& state) const {
+  for (const BlobState* twin = &blobs_[state.twin]; twin != &state; twin = &blobs_[twin->twin])
+    if (twin->pinned) return true;
   return false;
 }
 
@@ -96,9 +136,8 @@ std::optional<Lease> StoreClient::try_pin(uint32_t blob) {
   if (blob >= blobs_.size()) return std::nullopt;
   BlobState& state = blobs_[blob];
   if (state.use == Use::kLeased) return std::nullopt;
-  const bool pinned = PinWord::pinned(state.pin->load(std::memory_order_relaxed));
-  if (pinned) {  // dense and held, or asked for and perhaps there by now
-    if (ResidencyWord::state(state.entry->word.load(std::memory_order_seq_cst)) != Residency::kResident) return std::nullopt;
+  if (state.pinned) {  // dense and held, or asked for and perhaps there by now
+    if (follow(state) != Residency::kResident) return std::nullopt;
   } else if (!fits_share(state) || !pin_if_resident(state)) {
     return std::nullopt;
   }
@@ -154,7 +193,7 @@ void StoreClient::activate_waiting() {
       state.use = Use::kAsked;
       asked_.push_back(blob);
       set_pin(state);  // the intent goes first, so that the blob lands pinned
-      if (ResidencyWord::state(state.entry->word.load(std::memory_order_seq_cst)) == Residency::kResident) ready_.push_back(blob);
+      if (follow(state) == Residency::kResident) ready_.push_back(blob);
       else batch.push_back(blob);
     }
     if (!batch.empty()) (void)ask(batch, why);  // a message that is lost is sent again by the next look
@@ -171,7 +210,10 @@ Status StoreClient::ask(const std::vector<uint32_t>& blobs, WantedBy why) {
 /// Arrived, failed, or (nothing) still on its way.
 std::optional<Result<Lease>> StoreClient::look_at(uint32_t blob) {
   if (blobs_[blob].use != Use::kAsked) return std::nullopt;
-  const Residency state = ResidencyWord::state(blobs_[blob].entry->word.load(std::memory_order_seq_cst));
+  const TableEntry* asked_of = blobs_[blob].entry;
+  const Residency state = follow(blobs_[blob]);
+  // What was asked for turned out to be another entry's content: that one may have to be read again, for us.
+  if (blobs_[blob].entry != asked_of && state != Residency::kResident) (void)ask({blob}, why_[blob]);
   if (state == Residency::kResident) {
     drop(blob);
     counters_.fetched_bytes += blobs_[blob].length;

@@ -44,6 +44,7 @@ class StoreClient final : public BlobSource {
     kAsked,     ///< pinned as intent, the store has been asked
     kLeased,
   };
+  static constexpr uint32_t kNoTwin = UINT32_MAX;
   /// What a hit needs of a blob, in one half of a cache line.
   struct alignas(32) BlobState {
     std::atomic<uint64_t>* pin = nullptr;  ///< this worker's word
@@ -52,6 +53,8 @@ class StoreClient final : public BlobSource {
     Use use = Use::kNone;
     bool dense = false;
     bool held = false;  ///< dense: stays pinned
+    bool pinned = false;  ///< by this blob; the word stays set while a twin needs it
+    uint32_t twin = kNoTwin;  ///< another blob of this model with the same entry; they form a ring
   };
   static_assert(sizeof(BlobState) == 32);
 
@@ -61,6 +64,9 @@ class StoreClient final : public BlobSource {
 
   bool fits_share(const BlobState& state) const { return state.dense || pinned_bytes_ + state.length <= share_bytes(); }
   bool pin_if_resident(BlobState& state);
+  Residency follow(BlobState& state);
+  void join_twins(uint32_t blob, uint32_t entry);
+  bool twin_pinned(const BlobState& state) const;
   void set_pin(BlobState& state);
   void clear_pin(BlobState& state);
   Lease lease(uint32_t blob);

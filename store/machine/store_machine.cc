@@ -43,7 +43,8 @@ Result<std::unique_ptr<StoreMachine>> StoreMachine::create(Options options, std:
 StoreMachine::StoreMachine(Options options, std::vector<MachineBlob> blobs, std::unique_ptr<policy::CachePolicy> policy,
                            SharedState& shared)
     : options_(options), shared_(shared), ranges_(options.arena_bytes, kGranule), policy_(std::move(policy)) {
-  for (MachineBlob& blob : blobs) entries_.push_back(Entry{blob, Residency::kAbsent, 0, 0, 0, Status::ok()});
+  for (MachineBlob& blob : blobs) entries_.emplace_back().blob = blob;
+  contents_.resize(entries_.size());
   place_dense();
   expert_bytes_ = ranges_.free_bytes();
 }
@@ -101,17 +102,18 @@ Actions StoreMachine::poll() {
 
 Actions StoreMachine::fetch(uint32_t slot, DemandQueue::Why why, const std::vector<uint32_t>& wanted) {
   Actions actions;
-  for (const uint32_t index : wanted) {
+  for (const uint32_t asked : wanted) {
+    const uint32_t index = contents_.resolve(asked);
     const Entry& entry = entries_[index];
     switch (entry.state) {
       case Residency::kResident:
       case Residency::kEvicting:  // only ever within try_evict()
-      case Residency::kAlias:
         actions.push_back({.kind = Action::Kind::kNotify, .entry = index, .slot = slot});
         break;
       case Residency::kBad:
         actions.push_back({.kind = Action::Kind::kNotify, .entry = index, .slot = slot, .outcome = entry.failure.code()});
         break;
+      case Residency::kAlias: break;  // resolve() has gone past it
       case Residency::kAbsent:
       case Residency::kLoading: {
         const bool absent = entry.state == Residency::kAbsent;
@@ -130,23 +132,42 @@ Actions StoreMachine::read_done(uint32_t index, uint64_t load, const Status& sta
   Actions actions;
   Entry& entry = entries_[index];
   if (entry.state != Residency::kLoading || entry.load != load) return actions;
+  const ContentKey key{content, entry.blob.length, entry.blob.format};
+  Status verdict = status;
+  if (status.is_ok() && contents_.contradicts(index, key)) verdict = corrupt("its bytes are not those that were read before");
+  if (!verdict.is_ok() && read_elsewhere(index, actions)) return actions;
   --loading_;
   loading_bytes_ -= entry.blob.length;
-  if (status.is_ok()) {
-    ++entry.generation;
-    shared_.set_place(index, entry.offset, content);
-    if (!entry.blob.dense) policy_->inserted(index, shared_.stamp_now());
-    set_state(index, Residency::kResident);
+  if (verdict.is_ok()) {
+    source_was_good(index);
+    if (const auto first = contents_.learn(index, key)) {
+      become_alias(index, *first, content, actions);
+      schedule(actions);
+      return actions;
+    }
+    landed(index, content);
   } else {
-    entry.failure = status;
+    entry.failure = verdict;
     ++counters_.bad_blobs;
     if (!entry.blob.dense) ranges_.free(entry.offset, entry.blob.length);
     set_state(index, Residency::kBad);
   }
-  for (const uint32_t slot : queue_.ended(index))
-    actions.push_back({.kind = Action::Kind::kNotify, .entry = index, .slot = slot, .outcome = status.code()});
+  tell(index, verdict.code(), actions);
   schedule(actions);
   return actions;
+}
+
+void StoreMachine::landed(uint32_t index, const ContentHash& content) {
+  Entry& entry = entries_[index];
+  ++entry.generation;
+  shared_.set_place(index, entry.offset, content);
+  if (!entry.blob.dense) policy_->inserted(index, shared_.stamp_now());
+  set_state(index, Residency::kResident);
+}
+
+void StoreMachine::tell(uint32_t index, Code outcome, Actions& actions) {
+  for (const uint32_t slot : queue_.ended(index))
+    actions.push_back({.kind = Action::Kind::kNotify, .entry = index, .slot = slot, .outcome = outcome});
 }
 
 void StoreMachine::schedule(Actions& actions) {
@@ -165,10 +186,11 @@ void StoreMachine::schedule(Actions& actions) {
     }
     queue_.taken(*next);
     entry.load = ++loads_begun_;
+    entry.sources_failed = 0;
     ++loading_, ++counters_.loads;
     loading_bytes_ += entry.blob.length;
     set_state(*next, Residency::kLoading);
-    actions.push_back({.kind = Action::Kind::kRead, .entry = *next, .offset = entry.offset, .length = entry.blob.length, .load = entry.load});
+    actions.push_back({.kind = Action::Kind::kRead, .entry = *next, .source = *next_source(*next), .offset = entry.offset, .length = entry.blob.length, .load = entry.load});
   }
 }
 

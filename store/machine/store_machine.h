@@ -13,6 +13,7 @@
 #include "store/arena/range_allocator.h"
 #include "store/layout/content_hash.h"
 #include "store/layout/table_layout.h"
+#include "store/machine/content_index.h"
 #include "store/machine/demand_queue.h"
 
 namespace moestro::store {
@@ -23,6 +24,8 @@ class SharedState {
   virtual ~SharedState() = default;
   virtual void set_word(uint32_t entry, Residency state, uint64_t generation) = 0;
   virtual void set_place(uint32_t entry, uint64_t offset, const ContentHash& content) = 0;
+  /// `entry` holds what `first` holds. Comes before the word that says so.
+  virtual void set_alias(uint32_t entry, uint32_t first) = 0;
   /// Whether any worker's word for this entry says pinned.
   virtual bool pinned(uint32_t entry) const = 0;
   /// The newest stamp in any worker's word for this entry.
@@ -35,15 +38,17 @@ class SharedState {
 struct MachineBlob {
   bool dense = false;  ///< has a place of its own for good, and is never evicted
   uint64_t length = 0;
+  uint32_t format = 0;  ///< blob_format(): only blobs of one format can have the same content
 };
 
 struct Action {
   enum class Kind : uint8_t {
-    kRead,    ///< read `entry` to [offset, offset + length); report it as `load`
+    kRead,    ///< read `entry` to [offset, offset + length), from where the pack of `source` has it; report it as `load`
     kNotify,  ///< tell worker `slot` that `entry` is resident, or failed with `outcome`
     kPoison,  ///< fill [offset, offset + length) with 0xFF, before any later action
   } kind = Kind::kRead;
   uint32_t entry = 0;
+  uint32_t source = 0;  ///< `entry`, or another entry with its content
   uint32_t slot = 0;
   Code outcome = Code::kOk;
   uint64_t offset = 0, length = 0, load = 0;
@@ -59,6 +64,7 @@ class StoreMachine {
   };
   struct Counters {
     uint64_t fetches = 0, joined = 0, loads = 0, evictions = 0, bad_blobs = 0;
+    uint64_t reads_elsewhere = 0;  ///< reads that failed and were tried in another pack with the same content
   };
 
   /// The smallest arena for these blobs: all dense ones, and room for one expert of the largest kind.
@@ -83,6 +89,10 @@ class StoreMachine {
   const Counters& counters() const { return counters_; }
   uint64_t used_bytes() const { return options_.arena_bytes - ranges_.free_bytes(); }
   Residency state(uint32_t entry) const { return entries_[entry].state; }
+  /// The entry that holds the bytes of this one: itself, unless another one with equal content was first.
+  uint32_t resolve(uint32_t entry) const { return contents_.resolve(entry); }
+  uint64_t resident_bytes() const;
+  size_t aliases() const { return contents_.aliases(); }
   const Status& failure(uint32_t entry) const { return entries_[entry].failure; }
   size_t queued() const { return queue_.queued(); }
   size_t loading() const { return loading_; }
@@ -95,6 +105,8 @@ class StoreMachine {
     uint64_t generation = 0;
     uint64_t offset = 0;
     uint64_t load = 0;
+    uint32_t source = 0;          ///< which of its holders served last
+    uint32_t sources_failed = 0;  ///< holders tried in vain by the load under way
     Status failure;
   };
   StoreMachine(Options options, std::vector<MachineBlob> blobs, std::unique_ptr<policy::CachePolicy> policy, SharedState& shared);
@@ -104,6 +116,12 @@ class StoreMachine {
   bool evict_one(Actions& actions);
   bool try_evict(uint32_t entry);
   void set_state(uint32_t entry, Residency state);
+  void landed(uint32_t entry, const ContentHash& content);
+  void tell(uint32_t entry, Code outcome, Actions& actions);
+  std::optional<uint32_t> next_source(uint32_t entry) const;
+  bool read_elsewhere(uint32_t entry, Actions& actions);
+  void source_was_good(uint32_t entry);
+  void become_alias(uint32_t entry, uint32_t first, const ContentHash& content, Actions& actions);
   void share_out();
 
   const Options options_;
@@ -112,6 +130,7 @@ class StoreMachine {
   std::vector<Entry> entries_;
   std::unique_ptr<policy::CachePolicy> policy_;
   DemandQueue queue_;
+  ContentIndex contents_;
   std::array<std::optional<uint64_t>, kWorkerSlotsMax> reserves_;
   uint64_t expert_bytes_ = 0;
   uint64_t loading_bytes_ = 0, loads_begun_ = 0;

@@ -16,6 +16,10 @@ void ArenaState::set_place(uint32_t entry, uint64_t offset, const ContentHash& c
   files_.entry(entry).content_high.store(content.high, std::memory_order_relaxed);
 }
 
+void ArenaState::set_alias(uint32_t entry, uint32_t first) {
+  files_.entry(entry).alias.store(first + 1, std::memory_order_release);
+}
+
 bool ArenaState::pinned(uint32_t entry) const {
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot)
     if (files_.has_slot(slot) && PinWord::pinned(files_.pin_word(slot, entry).load(std::memory_order_seq_cst))) return true;

@@ -4,6 +4,15 @@
 
 namespace moestro::store {
 
+namespace {
+
+MachineBlob machine_blob(const Manifest& manifest, const Blob& blob) {
+  const bool dense = blob.kind == BlobKind::kDense;
+  return {dense, blob.length, blob_format(manifest.layout_id, static_cast<uint8_t>(blob.precision), dense)};
+}
+
+}  // namespace
+
 Result<Catalogue> Catalogue::open(const std::vector<ModelSource>& sources) {
   if (sources.empty()) return invalid_argument("no model to serve: give --model NAME=PACK");
   Catalogue catalogue;
@@ -78,7 +87,7 @@ std::string Catalogue::describe(uint32_t entry) const {
 std::vector<MachineBlob> Catalogue::machine_blobs() const {
   std::vector<MachineBlob> blobs;
   for (const Pack& pack : packs_)
-    for (const Blob& blob : pack.manifest.blobs) blobs.push_back({blob.kind == BlobKind::kDense, blob.length});
+    for (const Blob& blob : pack.manifest.blobs) blobs.push_back(machine_blob(pack.manifest, blob));
   return blobs;
 }
 

@@ -91,7 +91,7 @@ net::Bytes build_status(const StoreFigures& f) {
   return finish(b, wire::StoreBody::StoreStatus,
                 wire::CreateStoreStatusDirect(b, f.epoch, f.arena_bytes, f.used_bytes, f.huge_bytes, f.reader.c_str(), &models, &workers,
                                               f.fetches, f.joined, f.loads, f.evictions, f.bytes_read, f.retries, f.bad_blobs, f.queued,
-                                              f.loading));
+                                              f.loading, f.resident_bytes, f.aliases, f.reads_elsewhere));
 }
 
 }  // namespace moestro::store

@@ -139,13 +139,12 @@ void StoreServer::pump_reads() {
   std::vector<LoadOutcome> outcomes;
   loader_->pump(outcomes);
   for (const LoadOutcome& outcome : outcomes) {
-    const uint32_t entry = entry_of_load_[outcome.load - 1];
-    Status status = outcome.status;
-    if (!status.is_ok()) {
-      status = status.with_context(catalogue_.describe(entry));
-      log::error("{}; requests that need it will fail", status.message());
-    }
-    perform(machine_->read_done(entry, outcome.load, status, outcome.content));
+    const auto [entry, source] = under_way_.extract(outcome.load).mapped();
+    const Status status = outcome.status.is_ok() ? outcome.status : outcome.status.with_context(catalogue_.describe(source));
+    const Actions actions = machine_->read_done(entry, outcome.load, status, outcome.content);
+    if (machine_->state(entry) == Residency::kBad) log::error("{}; requests that need it will fail", machine_->failure(entry).message());
+    else if (!status.is_ok()) log::warn("{}; reading the same bytes from another pack", status.message());
+    perform(actions);
   }
 }
 
@@ -160,18 +159,19 @@ void StoreServer::perform(const Actions& actions) {
 }
 
 void StoreServer::begin_read(const Action& action) {
-  entry_of_load_.resize(std::max<size_t>(entry_of_load_.size(), action.load));
-  entry_of_load_[action.load - 1] = action.entry;
-  const Catalogue::Pack& pack = catalogue_.pack_of_entry(action.entry);
-  loader_->load({action.load, files_->arena() + action.offset, load_slices(catalogue_.blob(action.entry), pack.first_file)});
+  under_way_[action.load] = {action.entry, action.source};
+  const Catalogue::Pack& pack = catalogue_.pack_of_entry(action.source);
+  loader_->load({action.load, files_->arena() + action.offset, load_slices(catalogue_.blob(action.source), pack.first_file)});
 }
 
 void StoreServer::notify(const Action& action) {
   const auto& worker = workers_[action.slot];
   if (!worker || !files_->has_slot(action.slot)) return;
   if (action.outcome != Code::kOk) {  // the reason goes first, so that it is there when the bell rings
-    const uint32_t blob = action.entry - catalogue_.pack_of(worker->model).first_entry;
-    reply(worker->peer, build_blob_failed(blob, machine_->failure(action.entry)));
+    const Catalogue::Pack& pack = catalogue_.pack_of(worker->model);
+    for (uint32_t blob = 0; blob < pack.manifest.blobs.size(); ++blob)  // several of its blobs may have these bytes
+      if (machine_->resolve(pack.first_entry + blob) == action.entry)
+        reply(worker->peer, build_blob_failed(blob, machine_->failure(action.entry)));
   }
   files_->ring(action.slot, action.entry, static_cast<uint32_t>(action.outcome));
 }
@@ -228,7 +228,7 @@ StoreFigures StoreServer::figures() const {
     const Catalogue::Pack& pack = catalogue_.packs()[model.pack];
     ModelFigures m{model.name, pack.dir.string(), pack.dense_bytes, pack.expert_bytes, static_cast<uint32_t>(pack.manifest.blobs.size()), 0, pack.experts};
     for (uint32_t i = 0; i < m.blobs; ++i)
-      m.resident_experts += pack.manifest.blobs[i].kind == BlobKind::kExpert && machine_->state(pack.first_entry + i) == Residency::kResident;
+      m.resident_experts += pack.manifest.blobs[i].kind == BlobKind::kExpert && machine_->state(machine_->resolve(pack.first_entry + i)) == Residency::kResident;
     f.models.push_back(std::move(m));
   }
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) {
@@ -242,6 +242,7 @@ StoreFigures StoreServer::figures() const {
   }
   const StoreMachine::Counters& c = machine_->counters();
   f.fetches = c.fetches, f.joined = c.joined, f.loads = c.loads, f.evictions = c.evictions, f.bad_blobs = c.bad_blobs;
+  f.reads_elsewhere = c.reads_elsewhere, f.aliases = static_cast<uint32_t>(machine_->aliases()), f.resident_bytes = machine_->resident_bytes();
   f.bytes_read = loader_->bytes_read(), f.retries = loader_->retries();
   f.queued = static_cast<uint32_t>(machine_->queued()), f.loading = static_cast<uint32_t>(machine_->loading());
   return f;

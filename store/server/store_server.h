@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "common/net/zmq_socket.h"
@@ -82,7 +83,10 @@ class StoreServer {
   std::unique_ptr<BlobLoader> loader_;
   std::optional<net::RouterSocket> socket_;
   std::array<std::optional<Worker>, kWorkerSlotsMax> workers_;
-  std::vector<uint32_t> entry_of_load_;  ///< loads are numbered from 1
+  struct UnderWay {
+    uint32_t entry = 0, source = 0;
+  };
+  std::unordered_map<uint64_t, UnderWay> under_way_;  ///< by load
   uint64_t incarnations_ = 0, epoch_ = 0;
   TimePoint looked_{}, not_blocked_{};
 };

@@ -17,12 +17,14 @@ class FakeSharedState final : public SharedState {
     words.assign(entries, 0);
     offsets.assign(entries, 0);
     stamps.assign(entries, 0);
+    aliases.assign(entries, 0);
   }
   void set_word(uint32_t entry, Residency state, uint64_t generation) override {
     words[entry] = ResidencyWord::pack(state, generation);
     if (state == Residency::kEvicting && on_evicting) on_evicting(entry);
   }
   void set_place(uint32_t entry, uint64_t offset, const ContentHash&) override { offsets[entry] = offset; }
+  void set_alias(uint32_t entry, uint32_t first) override { aliases[entry] = first + 1; }
   bool pinned(uint32_t entry) const override {
     return std::ranges::any_of(pins, [entry](const auto& slot) { return slot.second.contains(entry); });
   }
@@ -34,6 +36,7 @@ class FakeSharedState final : public SharedState {
   void use(uint32_t, uint32_t entry) { stamps[entry] = ++now; }
 
   std::vector<uint64_t> words, offsets, stamps;
+  std::vector<uint32_t> aliases;  ///< 1 + first entry
   std::map<uint32_t, std::set<uint32_t>> pins;  ///< by worker slot
   std::map<uint32_t, uint64_t> shares;
   std::function<void(uint32_t)> on_evicting;

@@ -1,0 +1,189 @@
+// Equal content, one copy: the index, and the machine step by step and under random histories.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "common/policy/lru_policy.h"
+#include "store/machine/content_index.h"
+#include "store/machine/store_machine.h"
+#include "tests/store/fake_shared_state.h"
+
+namespace moestro::store {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+ContentHash hash(uint64_t n) { return {n, 7}; }
+ContentKey key(uint64_t n) { return {hash(n), 4096, 1}; }
+
+TEST(ContentIndex, TheFirstKeepsAndTheOthersAreItsAliases) {
+  ContentIndex index;
+  index.resize(5);
+  EXPECT_FALSE(index.learn(3, key(1)));
+  EXPECT_EQ(index.learn(0, key(1)), 3u);
+  EXPECT_EQ(index.learn(4, key(1)), 3u);
+  EXPECT_FALSE(index.learn(1, key(2)));
+  EXPECT_FALSE(index.learn(3, key(1))) << "read again";
+  EXPECT_EQ(index.resolve(0), 3u);
+  EXPECT_EQ(index.resolve(1), 1u);
+  EXPECT_THAT(index.holders(3), ElementsAre(3, 0, 4));
+  EXPECT_EQ(index.aliases(), 2u);
+  index.forget(0), index.forget(4), index.forget(3);
+  EXPECT_FALSE(index.learn(2, key(1))) << "nobody has it any more";
+}
+
+TEST(ContentIndex, EqualHashesOfOtherLengthOrFormatAreNotEqual) {
+  ContentIndex index;
+  index.resize(4);
+  EXPECT_FALSE(index.learn(0, {hash(1), 4096, 1}));
+  EXPECT_FALSE(index.learn(1, {hash(1), 8192, 1}));
+  EXPECT_FALSE(index.learn(2, {hash(1), 4096, 2}));
+  EXPECT_FALSE(index.learn(3, {{}, 4096, 1})) << "not known";
+  EXPECT_FALSE(index.contradicts(0, {hash(1), 4096, 1}));
+  EXPECT_TRUE(index.contradicts(0, {hash(2), 4096, 1}));
+  EXPECT_NE(blob_format(1, 2, true), blob_format(1, 2, false));
+}
+
+/// Experts 0..n-1 of one page each, `slots` of which fit.
+class SharedContent : public ::testing::Test {
+ protected:
+  void make(uint32_t experts, uint32_t slots) {
+    const std::vector<MachineBlob> blobs(experts, MachineBlob{false, 4096, 1});
+    shared_.resize(experts);
+    machine_ = std::move(*StoreMachine::create({slots * 4096ULL, 1 << 20, true}, blobs, std::make_unique<policy::LruPolicy>(), shared_));
+    ASSERT_TRUE(machine_->attach(0, 4096, "a") && machine_->attach(1, 4096, "b"));
+  }
+  /// Fetches for `slot` and ends the reads at once; returns who was told of what.
+  std::vector<std::pair<uint32_t, uint32_t>> bring(uint32_t slot, uint32_t entry, const ContentHash& content) {
+    return end(machine_->fetch(slot, {}, {entry}), content);
+  }
+  std::vector<std::pair<uint32_t, uint32_t>> end(Actions todo, const ContentHash& content, const Status& status = Status::ok()) {
+    std::vector<std::pair<uint32_t, uint32_t>> told;
+    while (!todo.empty()) {
+      const Action action = todo.front();
+      todo.erase(todo.begin());
+      if (action.kind == Action::Kind::kNotify) told.emplace_back(action.slot, action.entry);
+      if (action.kind != Action::Kind::kRead) continue;
+      read_from_.push_back(action.source);
+      const bool bad = bad_sources_.contains(action.source);
+      const Actions more = machine_->read_done(action.entry, action.load, bad ? io_error("no such drive") : status, content);
+      todo.insert(todo.end(), more.begin(), more.end());
+    }
+    return told;
+  }
+  FakeSharedState shared_;
+  std::unique_ptr<StoreMachine> machine_;
+  std::vector<uint32_t> read_from_;
+  std::set<uint32_t> bad_sources_;
+};
+
+TEST_F(SharedContent, TheSecondCopyGivesItsRangeBackAndPointsToTheFirst) {
+  make(4, 4);
+  bring(0, 0, hash(1));
+  EXPECT_THAT(bring(1, 2, hash(1)), ElementsAre(std::pair(1u, 2u))) << "who waited is told";
+  EXPECT_EQ(machine_->used_bytes(), 4096u);
+  EXPECT_EQ(shared_.state(2), Residency::kAlias);
+  EXPECT_EQ(shared_.aliases[2], 1u);
+  EXPECT_EQ(machine_->resolve(2), 0u);
+  EXPECT_THAT(bring(1, 2, hash(1)), ElementsAre(std::pair(1u, 0u))) << "asked for again: told of the first, nothing is read";
+  EXPECT_EQ(machine_->counters().loads, 2u);
+}
+
+TEST_F(SharedContent, ACopyThatArrivesWhenTheFirstIsGoneIsHandedOver) {
+  make(4, 2);
+  bring(0, 0, hash(1)), bring(0, 1, hash(2)), bring(0, 3, hash(3));
+  ASSERT_EQ(shared_.state(0), Residency::kAbsent) << "evicted";
+  shared_.pins[1].insert(2);  // the intent of the worker that asks
+  bring(1, 2, hash(1));
+  EXPECT_EQ(shared_.state(0), Residency::kResident);
+  EXPECT_EQ(shared_.state(2), Residency::kAlias);
+  EXPECT_EQ(machine_->used_bytes(), 2 * 4096u) << "one copy, not read twice";
+}
+
+TEST_F(SharedContent, WhoeverWaitsForTheFirstIsToldToo) {
+  make(4, 2);
+  bring(0, 0, hash(1)), bring(0, 1, hash(2)), bring(0, 3, hash(3));
+  shared_.pins[0].insert(1);
+  const Actions second = machine_->fetch(1, {}, {2});
+  machine_->fetch(0, {}, {0});  // waits for room behind it
+  shared_.pins[0].insert(0);
+  EXPECT_THAT(end(second, hash(1)), ::testing::UnorderedElementsAre(std::pair(0u, 0u), std::pair(1u, 2u)));
+}
+
+TEST_F(SharedContent, ABadPackIsPassedOverForOneThatHasTheSameBytes) {
+  make(4, 2);
+  bring(0, 0, hash(1)), bring(0, 2, hash(1)), bring(0, 1, hash(2)), bring(0, 3, hash(3));
+  ASSERT_EQ(shared_.state(0), Residency::kAbsent);
+  read_from_.clear();
+  bad_sources_ = {0};
+  EXPECT_THAT(bring(0, 0, hash(1)), ElementsAre(std::pair(0u, 0u)));
+  EXPECT_THAT(read_from_, ElementsAre(0, 2));
+  EXPECT_EQ(machine_->counters().reads_elsewhere, 1u);
+  bring(0, 1, hash(2)), bring(0, 3, hash(3)), bring(0, 2, hash(1));
+  EXPECT_EQ(read_from_.back(), 2u) << "what served last is asked first";
+  bring(0, 1, hash(2)), bring(0, 3, hash(3));
+  bad_sources_ = {0, 2};
+  bring(0, 0, hash(1));
+  EXPECT_EQ(shared_.state(0), Residency::kBad);
+  EXPECT_EQ(machine_->failure(0).message(), "no such drive");
+}
+
+TEST_F(SharedContent, BytesThatAreNotThoseOfBeforeAreRefused) {
+  make(4, 2);
+  bring(0, 0, hash(1)), bring(0, 1, hash(2)), bring(0, 3, hash(3));
+  bring(0, 0, hash(9));
+  EXPECT_EQ(shared_.state(0), Residency::kBad);
+  EXPECT_EQ(machine_->failure(0).code(), Code::kCorrupt);
+}
+
+TEST_F(SharedContent, ACopyFromAnotherPackMendsABadOne) {
+  make(4, 2);
+  bring(0, 0, hash(1)), bring(0, 1, hash(2)), bring(0, 3, hash(3));
+  bad_sources_ = {0};
+  bring(0, 0, hash(1));
+  ASSERT_EQ(shared_.state(0), Residency::kBad);
+  bring(0, 2, hash(1));
+  EXPECT_EQ(shared_.state(0), Residency::kResident);
+  EXPECT_THAT(bring(0, 0, hash(1)), ElementsAre(std::pair(0u, 0u)));
+}
+
+/// What is read holds one of few contents, so that entries meet all the time; reads end in any order.
+TEST_F(SharedContent, RandomHistoriesKeepOneCopyOfEach) {
+  for (uint64_t seed = 1; seed <= 200 && !HasFatalFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    make(20, 4);
+    const auto content = [](uint32_t entry) { return hash(entry % 7); };
+    std::vector<Action> reads;
+    const auto take = [&](const Actions& actions) {
+      for (const Action& action : actions)
+        if (action.kind == Action::Kind::kRead) {
+          ASSERT_EQ(content(action.source), content(action.entry)) << "bytes of something else";
+          reads.push_back(action);
+        }
+    };
+    for (int step = 0; step < 600; ++step) {
+      if (random() % 2 == 0) take(machine_->fetch(static_cast<uint32_t>(random() % 2), {random() % 9, 0}, {static_cast<uint32_t>(random() % 20)}));
+      if (reads.empty() || random() % 2 == 0) continue;
+      const auto at = reads.begin() + static_cast<long>(random() % reads.size());
+      const Action read = *at;
+      reads.erase(at);
+      take(machine_->read_done(read.entry, read.load, random() % 10 == 0 ? io_error("passing") : Status::ok(), content(read.source)));
+      std::map<ContentHash, int> copies;
+      std::set<uint64_t> places;
+      for (uint32_t entry = 0; entry < 20; ++entry) {
+        if (shared_.state(entry) != Residency::kResident) continue;
+        ASSERT_EQ(++copies[content(entry)], 1);
+        ASSERT_TRUE(places.insert(shared_.offsets[entry]).second);
+      }
+      uint64_t used = copies.size() + reads.size();
+      ASSERT_EQ(machine_->used_bytes(), used * 4096);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moestro::store
