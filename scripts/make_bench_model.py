@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Writes a random model of a benchmark's shape, in Hugging Face layout: bf16, sharded safetensors.
+"""Writes a random model of a benchmark's shape, in Hugging Face layout (bf16, sharded safetensors), or as GGUF for llama.cpp.
 
     scripts/make_bench_model.py --shape mixtral-mini -o build/bench/mixtral-mini
+    scripts/make_bench_model.py --shape mixtral-mini --gguf bf16 -o build/bench/mixtral-mini.bf16.gguf
 
-Weights are N(0, 0.02), norms 1, embeddings N(0, 1); every expert differs. Memory stays small whatever the shape, for values are made, rounded and
-written a few million at a time. Needs numpy only. The tokenizer knows bytes; the rest of its vocabulary is never produced by encoding.
+Both have the same weights where the seed is the same, and neither needs the other: a large shape needs room for one of them only. Weights are N(0, 0.02), norms 1, embeddings N(0, 1); every expert differs. Memory stays small whatever the shape, for values are made, rounded and
+written a few million at a time
+(GGUF: a layer). Needs numpy, GGUF also the package gguf. The tokenizer knows bytes; the rest of its vocabulary is never produced by encoding.
 """
 
 import argparse
@@ -73,6 +75,38 @@ def to_bf16(values):
     return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype("<u2")
 
 
+def values(shape, deviation, rng):
+    """A tensor's numbers as bf16 bits, in pieces."""
+    left = math.prod(shape)
+    while left:
+        n = min(left, CHUNK)
+        v = np.ones(n, np.float32) if deviation is None else rng.standard_normal(n, np.float32) * np.float32(deviation)
+        yield to_bf16(v)
+        left -= n
+
+
+class Unwritten:
+    """The model as peer_models.py reads a checkpoint, made while it is read. Tensors that come before the one asked for are kept until they are."""
+
+    def __init__(self, config, seed):
+        self.config, self.kept, self.rng = config, {}, np.random.default_rng(seed)
+        self.entries = list(tensors(config))
+        self.shapes = {name: shape for name, shape, _ in self.entries}
+        self.coming = iter(self.entries)
+
+    def __contains__(self, name):
+        return name in self.shapes
+
+    def shape(self, name):
+        return self.shapes[name]
+
+    def get(self, name):
+        while name not in self.kept:
+            made, shape, deviation = next(self.coming)
+            self.kept[made] = np.concatenate(list(values(shape, deviation, self.rng)))
+        return (self.kept.pop(name).astype(np.uint32) << 16).view(np.float32).reshape(self.shapes[name])
+
+
 def write_shard(path, entries, rng):
     header, at = {"__metadata__": {"format": "pt"}}, 0
     for name, shape, _ in entries:
@@ -84,12 +118,8 @@ def write_shard(path, entries, rng):
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
         for _, shape, deviation in entries:
-            left = math.prod(shape)
-            while left:
-                n = min(left, CHUNK)
-                v = np.ones(n, np.float32) if deviation is None else rng.standard_normal(n, np.float32) * np.float32(deviation)
-                f.write(to_bf16(v).data)
-                left -= n
+            for piece in values(shape, deviation, rng):
+                f.write(piece.data)
 
 
 def byte_alphabet():
@@ -114,10 +144,18 @@ def tokenizer():
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--shape", required=True, choices=SHAPES)
-    p.add_argument("-o", "--out", required=True, type=pathlib.Path, metavar="DIR", help="folder to write; must be new or empty")
+    p.add_argument("-o", "--out", required=True, type=pathlib.Path, metavar="PATH", help="folder to write, which must be new or empty; with --gguf a file")
+    p.add_argument("--gguf", choices=["bf16", "q8_0", "q4_0"], help="write a GGUF file of this precision instead")
     p.add_argument("--seed", type=int, default=1)
     args = p.parse_args()
     config = SHAPES[args.shape]
+    if args.gguf:
+        sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "python"))
+        try:
+            import peer_models
+        except ImportError as e:
+            raise SystemExit(f"error: {e}; --gguf needs the packages of scripts/python/requirements-peers.txt (scripts/bench_peers installs them)")
+        return peer_models.write(Unwritten(config, args.seed), args.gguf, args.out)
     if args.out.exists() and any(args.out.iterdir()):
         raise SystemExit(f"error: {args.out}: not empty; name a new folder")
     shards, size = [[]], 0

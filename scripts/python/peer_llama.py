@@ -5,7 +5,9 @@
     decode SEQUENCES TOKENS    after a prompt of 32 tokens each, logits of every token; nothing is sampled
     choose MEASUREMENT         runs the measurement in every configuration, twice, and takes the fastest from then on
 
-and answers a line each: tokens per second, or the configuration chosen. The first line it prints is "ready VERSION | what it was compiled with"."""
+and answers a line each: tokens per second, or the configuration chosen. The first line it prints is "ready VERSION | what it was compiled with".
+
+PEER_MMAP in the environment: weights in the mapped file. PEER_ONE_SEQUENCE: one context with room for one sequence, for where memory is short."""
 
 import ctypes
 import os
@@ -37,7 +39,9 @@ class Peer:
             raise SystemExit(f"error: llama.cpp cannot load {path}")
         self.vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self.model))
         self.context_length = min(LENGTH_MAX, lib.llama_model_n_ctx_train(self.model))
-        self.contexts = {name: self.new_context(threads, *settings) for name, settings in CONFIGURATIONS.items()}
+        self.sequences = 1 if os.environ.get("PEER_ONE_SEQUENCE") else SEQUENCES_MAX
+        names = list(CONFIGURATIONS)[: 1 if self.sequences == 1 else None]
+        self.contexts = {name: self.new_context(threads, *CONFIGURATIONS[name]) for name in names}
         self.chosen = {}
         self.random = random.Random(7)
         self.batch = lib.llama_batch_init(BATCH, 0, 1)
@@ -48,9 +52,9 @@ class Peer:
 
     def new_context(self, threads, flash, unified):
         c = lib.llama_context_default_params()
-        c.n_seq_max = SEQUENCES_MAX
-        c.n_ctx = SEQUENCES_MAX * (160 if unified else self.context_length)
-        c.n_batch, c.n_ubatch = BATCH, STEP
+        c.n_seq_max = self.sequences
+        c.n_ctx = self.sequences * (160 if unified and self.sequences > 1 else self.context_length)
+        c.n_batch, c.n_ubatch = (PROMPT, PROMPT) if self.sequences == 1 else (BATCH, STEP)
         c.n_threads = c.n_threads_batch = threads
         c.flash_attn_type, c.kv_unified = flash, unified
         context = lib.llama_init_from_model(self.model, c)

@@ -112,11 +112,12 @@ def put_config(w, c):
     w.add_tokenizer_model("no_vocab")
 
 
-def write(home, dtype, path):
-    source, kind = Checkpoint(pathlib.Path(home)), KINDS[dtype]
+def write(source, dtype, path):
+    """`source`: a Checkpoint, or what has its config, shape(), get() and `in`. Tensors are asked for in the order of tensors()."""
+    kind = KINDS[dtype]
     types = {"mixtral": "llama", "qwen3_moe": "qwen3moe"}
     if source.config["model_type"] not in types:
-        raise SystemExit(f"error: {home}: {source.config['model_type']}; {' and '.join(types)} are written here")
+        raise SystemExit(f"error: {path}: the model is a {source.config['model_type']}; {' and '.join(types)} are written here")
     w = gguf.GGUFWriter(path, types[source.config["model_type"]])
     put_config(w, source.config)
     entries = list(tensors(source))
@@ -145,4 +146,4 @@ def write(home, dtype, path):
 if __name__ == "__main__":
     if len(sys.argv) != 4 or sys.argv[2] not in KINDS:
         raise SystemExit(__doc__)
-    write(*sys.argv[1:])
+    write(Checkpoint(pathlib.Path(sys.argv[1])), *sys.argv[2:])

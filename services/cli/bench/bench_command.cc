@@ -44,7 +44,8 @@ void add_engine_options(CLI::App& engine, EngineBenchOptions& o) {
   const auto list = [&](const char* names, std::vector<int64_t>& values, int64_t least, int64_t most, const char* help) {
     engine.add_option(names, values, help)->delimiter(',')->check(CLI::Range(least, most))->capture_default_str();
   };
-  engine.add_option("--model", o.pack, "a pack (made by moestro pack)")->required();
+  engine.add_option("--model", o.pack, "a pack (made by moestro pack); with --store the name it serves")->required();
+  engine.add_option("--store", o.store, "ipc://RUN_DIR/store.sock: weights from a running store, instead of the pack in this process");
   list("--prompt", o.prompts, 0, int64_t{1} << 20, "lengths of one prompt, for prefill; 0: none");
   list("--generate,--gen", o.generates, 0, int64_t{1} << 20, "tokens decoded by each sequence; 0: none");
   list("--batch", o.batches, 1, 4096, "sequences that decode at once");

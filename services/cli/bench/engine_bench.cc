@@ -75,6 +75,9 @@ class Bench {
     beside.compute(c, options_.step_tokens);
     MOESTRO_ASSIGN_OR_RETURN(const Cost cost, measure(c, beside));
     EngineRun& run = result.runs.emplace_back();
+    const store::BlobSource::Counters after = benched_.source->counters();
+    run.expert_hits = static_cast<double>(after.hits - counted_from_.hits);
+    run.expert_misses = static_cast<double>(after.misses - counted_from_.misses);
     run.seconds = cost.seconds;
     run.tokens = cost.tokens;
     run.weight_bytes = cost.weight_bytes;
@@ -86,11 +89,13 @@ class Bench {
  private:
   Result<Cost> measure(const EngineCase& c, LimitsBeside& beside) {
     Workload workload(*benched_.engine, clock_, c.batch, c.prefill ? c.tokens : c.depth + c.tokens);
+    counted_from_ = benched_.source->counters();
     if (c.prefill) {
       beside.stream();
       return workload.prompts(c.tokens);
     }
     MOESTRO_RETURN_IF_ERROR(workload.prompts(c.depth).status());
+    counted_from_ = benched_.source->counters();
     Cost total;
     for (int64_t i = 0; i < c.tokens; ++i) {
       if (i % kStepsBetweenLimits == 0) beside.stream();
@@ -104,6 +109,7 @@ class Bench {
   BenchedEngine& benched_;
   Limits* limits_;
   const Clock& clock_;
+  store::BlobSource::Counters counted_from_;  ///< when the tokens of the run at hand began to count
 };
 
 Result<int64_t> stream_bytes(const EngineBenchOptions& o) {
@@ -144,7 +150,7 @@ Result<EngineBenchReport> bench_engine(const EngineBenchOptions& o, const BenchP
   const SteadyClock clock;
   MOESTRO_ASSIGN_OR_RETURN(const std::vector<EngineCase> cases, bench_cases(o));
   Steps steps(progress, 2 + cases.size() * static_cast<uint64_t>(turns == nullptr ? o.repeats + 1 : 1));
-  steps.begin("reading " + o.pack);
+  steps.begin(o.store.empty() ? "reading " + o.pack : "attaching to " + o.store);
   MOESTRO_ASSIGN_OR_RETURN(BenchedEngine benched, open_engine(o, cases, clock));
   steps.end();
 

@@ -13,6 +13,7 @@
 namespace moestro::cli {
 
 struct EngineBenchOptions {
+  std::string store;           ///< ipc://RUN_DIR/store.sock; `pack` is then the name it serves. Empty: the pack is read into this process
   std::string pack, experts, isa, kv_dtype = "f32";
   std::vector<int64_t> prompts = {512}, generates = {64}, batches = {1};
   int64_t depth = 32, repeats = 5, step_tokens = 512;
@@ -34,6 +35,7 @@ struct EngineCase {
 struct EngineRun {
   double seconds = 0, tokens = 0;
   double weight_bytes = 0, operations = 0;
+  double expert_hits = 0, expert_misses = 0; ///< of a store's memory, while tokens were counted; a pack in this process has no misses
   double read_rate = 0;                      ///< bytes/s
   std::map<std::string, double> matvec_rate; ///< bytes/s, by dtype
   std::map<std::string, double> peak_rate;   ///< operations/s, by what is multiplied

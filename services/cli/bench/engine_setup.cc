@@ -5,6 +5,8 @@
 #include <fstream>
 
 #include "common/config/units.h"
+#include "store/client/store_client.h"
+#include "store/resident_source.h"
 
 namespace moestro::cli {
 namespace {
@@ -57,6 +59,11 @@ Result<DType> chosen_experts(const std::string& name, const store::Manifest& man
   return invalid_argument("--experts " + name + ": this pack has " + names);
 }
 
+Result<std::unique_ptr<store::BlobSource>> attach(const EngineBenchOptions& o) {
+  MOESTRO_ASSIGN_OR_RETURN(auto client, store::StoreClient::attach({.endpoint = o.store, .model = o.pack, .client = "bench engine"}));
+  return std::unique_ptr<store::BlobSource>(std::move(client));
+}
+
 /// Of the whole cache, for whoever reads an error.
 Status check_memory(const model::ModelSpec& spec, DType dtype, int64_t kv_tokens, int64_t batch) {
   int64_t per_token = 0;
@@ -92,13 +99,19 @@ Result<std::vector<EngineCase>> bench_cases(const EngineBenchOptions& o) {
 
 Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector<EngineCase>& cases, const Clock& clock) {
   MOESTRO_ASSIGN_OR_RETURN(const kernels::Isa isa, chosen_isa(o.isa));
-  // What is wrong with the options shows before gigabytes are read.
-  MOESTRO_ASSIGN_OR_RETURN(const store::Manifest manifest, store::open_pack(o.pack));
+  BenchedEngine benched;
+  // What is wrong with the options shows before gigabytes of a pack are read; a store has its weights already.
+  store::Manifest of_pack;
+  if (o.store.empty()) {
+    MOESTRO_ASSIGN_OR_RETURN(of_pack, store::open_pack(o.pack));
+  } else {
+    MOESTRO_ASSIGN_OR_RETURN(benched.source, attach(o));
+  }
+  const store::Manifest& manifest = benched.source ? benched.source->manifest() : of_pack;
   MOESTRO_ASSIGN_OR_RETURN(const model::ModelDescription description,
                            model::describe_model(manifest.config_json, manifest.generation_config_json));
   if (o.kv_window == 0) MOESTRO_RETURN_IF_ERROR(check_context(cases, description.spec.max_position));
   if (o.kv_tokens > 0) MOESTRO_RETURN_IF_ERROR(check_cache(o, cases));
-  BenchedEngine benched;
   MOESTRO_ASSIGN_OR_RETURN(benched.experts, chosen_experts(o.experts, manifest));
 
   engine::EngineOptions options;
@@ -118,7 +131,9 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   options.step_tokens_max = std::max(o.step_tokens, options.step_sequences_max);
   MOESTRO_RETURN_IF_ERROR(check_memory(description.spec, options.kv_dtype, options.kv_tokens, options.step_sequences_max));
 
-  MOESTRO_ASSIGN_OR_RETURN(benched.source, store::ResidentSource::open(o.pack));
+  if (!benched.source) {
+    MOESTRO_ASSIGN_OR_RETURN(benched.source, store::ResidentSource::open(o.pack));
+  }
   benched.ops = kernels::make_cpu_ops({.threads = o.threads, .deterministic = o.deterministic, .isa = isa});
   MOESTRO_ASSIGN_OR_RETURN(benched.engine, engine::Engine::create(options, *benched.source, *benched.ops, clock));
   return benched;

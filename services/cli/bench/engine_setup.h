@@ -6,13 +6,13 @@
 #include "common/clock.h"
 #include "services/cli/bench/engine_bench.h"
 #include "services/worker/engine/engine.h"
-#include "store/resident_source.h"
+#include "store/blob_source.h"
 
 namespace moestro::cli {
 
 /// Pack, operations and engine, in the order of their lives.
 struct BenchedEngine {
-  std::unique_ptr<store::ResidentSource> source;
+  std::unique_ptr<store::BlobSource> source;
   std::unique_ptr<kernels::Ops> ops;
   std::unique_ptr<engine::Engine> engine;
   DType experts = DType::kF32;

@@ -1,0 +1,125 @@
+"""Decoding of one sequence with everything (weights, KV cache, store, worker; or llama.cpp with its mapped file) under one limit of memory.
+
+Ours is a store and an engine on it, in one cgroup; llama.cpp a process in another. One side runs at a time, from caches without the model's files."""
+
+import json
+import pathlib
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+
+import memory_limit as limits
+
+MIB = 1 << 20
+READ_AHEAD_KIB = (4096, 128)  # a drive's own here, and Linux' default: llama.cpp gets the better one
+AIMS = {("mixtral-12gb", 50): 2.2, ("mixtral-12gb", 25): 3.0, ("qwen3moe-mini", 50): 3.5, ("qwen3moe-mini", 25): 5.0}
+
+
+def model_bytes(pack):
+    return sum(f.stat().st_size for f in limits.files_of(pack) if f.suffix == ".bin")
+
+
+class Store:
+    """moestro-store on a tmpfs of its own, in the group; a context manager."""
+
+    def __init__(self, args, pack, group, dram):
+        self.home = pathlib.Path(tempfile.mkdtemp(prefix="moestro-bench-"))
+        self.arena, self.process, self.log = None, None, open(self.home / "store.log", "w+")
+        try:
+            self.arena = limits.TmpfsWithHugePages(self.home / "arena", dram + dram // 16 + 64 * MIB)
+            command = [pathlib.Path(args.bin).parent / "moestro-store", "--run-dir", self.home / "run", "--arena-dir", self.home / "arena", "--model", f"m={pack}",
+                       "--dram", dram, *args.store_options]
+            self.process = subprocess.Popen([str(c) for c in command], stderr=self.log, preexec_fn=group.enter)
+            self.wait_until_it_listens()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    @property
+    def endpoint(self):
+        return f"ipc://{self.home}/run/store.sock"
+
+    def wait_until_it_listens(self):
+        while not (self.home / "run" / "store.sock").exists():
+            if self.process.poll() is not None:
+                raise SystemExit(f"error: moestro-store ended: {(self.home / 'store.log').read_text()[-2000:]}")
+            time.sleep(0.02)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait()
+        self.log.close()
+        if self.arena:
+            self.arena.close()
+        shutil.rmtree(self.home)
+
+
+def asked(program, request):
+    """Its rate, and what it prints at its end. Whatever happens, it does not outlive this."""
+    try:
+        return float(program.ask(request)), program.end()
+    finally:
+        program.stop()
+
+
+def ours(args, side, pack, group, limit):
+    """(tokens/s, the rest of what is known)"""
+    with Store(args, pack, group, limit - args.beside_arena) as store:
+        engine = side("moestro bench engine", [args.bin, "bench", "engine", "--model", "m", "--store", store.endpoint, "--threads", args.threads, "--turns", "--json",
+                                               "--no-limits", "--prompt", 0, "--generate", args.tokens, "--batch", 1, "--depth", 32, "--step-tokens", 32], within=group)
+        rate, report = asked(engine, 0)
+        report = json.loads(report)["results"][0]
+        hits, misses = (report[f"expert_{x}"]["median"] for x in ("hits", "misses"))
+        return rate, dict(peak_bytes=group.peak_bytes(), hit_rate=hits / max(1, hits + misses))
+
+
+def theirs(args, side, python, gguf, group, read_ahead_kib):
+    with limits.ReadAhead(gguf, read_ahead_kib):
+        peer = side("llama.cpp", [python, pathlib.Path(__file__).with_name("peer_llama.py"), gguf, args.threads], {"PEER_MMAP": "1", "PEER_ONE_SEQUENCE": "1"}, within=group)
+        rate, _ = asked(peer, f"decode 1 {args.tokens}")
+        return rate, dict(peak_bytes=group.peak_bytes(), read_ahead_kib=read_ahead_kib, greeting=peer.greeting)
+
+
+def turn(run, files, limit):
+    """One side alone, in a new group, with no page of the files in memory."""
+    for file in files:
+        limits.drop_from_cache(file)
+    group = limits.MemoryLimit("moestro-bench", limit)
+    hugetlb = limits.hugetlb_bytes()
+    try:
+        rate, more = run(group)
+        if limits.hugetlb_bytes() > hugetlb:
+            raise SystemExit("error: pages of hugetlbfs came into use, which the limit does not see")
+        return rate, more
+    finally:
+        group.close()
+
+
+def compare(args, side, say, models, shape, dtype, percent):
+    """One row; `models`: (our pack, their file, their interpreter)."""
+    pack, gguf, python = models
+    whole = model_bytes(pack)
+    limit = whole * percent // 100
+    runs = {"ours": lambda g: ours(args, side, pack, g, limit)}
+    for kib in READ_AHEAD_KIB:
+        runs[f"llama.cpp, read-ahead of {kib} KiB"] = lambda g, kib=kib: theirs(args, side, python, gguf, g, kib)
+    seen = {name: [] for name in runs}
+    for r in range(args.rounds):
+        for name in list(runs) if r % 2 == 0 else list(runs)[::-1]:
+            rate, more = turn(runs[name], (pack, gguf), limit)
+            seen[name].append((rate, more))
+            say(f"{shape} {dtype}, {percent} % ({limit / 1e9:.2f} GB), round {r + 1} of {args.rounds}, {name}: {rate:.2f} tokens/s, "
+                f"{more['peak_bytes'] / 1e9:.2f} GB at most" + (f", {100 * more['hit_rate']:.1f} % hits" if "hit_rate" in more else ""))
+    medians = {name: statistics.median(rate for rate, _ in rates) for name, rates in seen.items()}
+    best = max((name for name in runs if name != "ours"), key=medians.get)
+    mine, other = medians["ours"], medians[best]
+    return dict(shape=shape, dtype=dtype, what=f"decode in {percent} %", ours=mine, theirs=other, ratio=mine / other, aim=AIMS.get((shape, percent)) if dtype == "bf16" else None,
+                unit="tokens/s", rounds={name: [rate for rate, _ in rates] for name, rates in seen.items()}, threads=args.threads, tokens=args.tokens,
+                model_bytes=whole, limit_bytes=limit, hit_rate=statistics.median(more["hit_rate"] for _, more in seen["ours"]),
+                peak_bytes={name: max(more["peak_bytes"] for _, more in rates) for name, rates in seen.items()}, peer=f"{best}; {seen[best][0][1]['greeting']}")

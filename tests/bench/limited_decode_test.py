@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Our side of scripts/bench_peers --memory-limit on the demo model with real programs, and the limit itself. Skipped where memory cannot be limited."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+
+SOURCE = pathlib.Path(os.environ.get("MOESTRO_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
+BIN = pathlib.Path(os.environ.get("MOESTRO_BIN_DIR", SOURCE / "build/dev/bin"))
+sys.path.insert(0, str(SOURCE / "scripts" / "python"))
+
+import limited_decode
+import memory_limit
+from peer_side import Side
+
+MIB = 1 << 20
+
+
+def limited(name, size):
+    try:
+        return memory_limit.MemoryLimit(f"moestro-test-{os.getpid()}-{name}", size)
+    except memory_limit.Unavailable as e:
+        raise unittest.SkipTest(str(e)) from e
+
+
+class Limits(unittest.TestCase):
+    def test_more_than_the_limit_is_not_had(self):
+        group = limited("small", 64 * MIB)
+        try:
+            def touch(mib):
+                return subprocess.run([sys.executable, "-c", f"x = bytearray(b'x') * ({mib} << 20)"], preexec_fn=group.enter, capture_output=True).returncode
+            self.assertEqual(touch(16), 0)
+            self.assertGreater(group.peak_bytes(), 16 * MIB)
+            self.assertNotEqual(touch(128), 0)
+            self.assertLessEqual(group.peak_bytes(), 64 * MIB)
+        finally:
+            group.close()
+        self.assertFalse(group.path.exists())
+
+    def test_read_ahead_is_put_back(self):
+        ahead = memory_limit.ReadAhead(SOURCE, 64)
+        if ahead.file is None:
+            self.skipTest("the source lies on no drive")
+        before = ahead.file.read_text()
+        try:
+            with ahead:
+                self.assertEqual(ahead.file.read_text().strip(), "64")
+                raise KeyError
+        except KeyError:
+            pass
+        except memory_limit.Unavailable as e:
+            self.skipTest(str(e))
+        self.assertEqual(ahead.file.read_text(), before)
+
+
+class Ours(unittest.TestCase):
+    def test_decodes_from_a_store_that_holds_a_part_of_the_model(self):
+        with tempfile.TemporaryDirectory() as home:
+            pack = pathlib.Path(home) / "pack"
+            subprocess.run([BIN / "moestro", "pack", SOURCE / "models" / "demo", "-o", pack, "--experts", "bf16"], check=True, capture_output=True)
+            whole = limited_decode.model_bytes(pack)
+            beside = 256 * MIB
+            args = types.SimpleNamespace(bin=BIN / "moestro", threads=1, tokens=4, beside_arena=beside, store_options=[])
+            limited("probe", beside).close()
+            try:
+                rate, more = limited_decode.turn(lambda group: limited_decode.ours(args, Side, pack, group, whole // 2 + beside), (pack,), whole // 2 + beside)
+            except memory_limit.Unavailable as e:
+                self.skipTest(str(e))
+        self.assertGreater(rate, 0)
+        self.assertLess(more["hit_rate"], 1)  # half of the model is not there
+        self.assertGreater(more["peak_bytes"], whole // 2 * 9 // 10)
+        self.assertLessEqual(more["peak_bytes"], whole // 2 + beside)
+
+
+if __name__ == "__main__":
+    ran = unittest.main(verbosity=2, exit=False).result
+    sys.exit(1 if not ran.wasSuccessful() else 77 if ran.skipped else 0)
