@@ -21,7 +21,7 @@ bool StoreMachine::read_elsewhere(uint32_t index, Actions& actions) {
   if (!source) return false;
   ++counters_.reads_elsewhere;
   entry.load = ++loads_begun_;
-  actions.push_back({.kind = Action::Kind::kRead, .entry = index, .source = *source, .offset = entry.offset, .length = entry.blob.length,
+  actions.push_back({.kind = Action::Kind::kRead, .entry = index, .source = *source, .read_class = entry.read_class, .offset = entry.offset, .length = entry.blob.length,
                      .load = entry.load});
   return true;
 }
@@ -39,7 +39,7 @@ void StoreMachine::become_alias(uint32_t index, uint32_t first, const ContentHas
   Entry& kept = entries_[first];
   if (kept.state == Residency::kAbsent || kept.state == Residency::kBad) {
     if (kept.blob.dense) ranges_.free(kept.offset, kept.blob.length);  // a place of its own that it never filled
-    kept.offset = entry.offset;
+    kept.offset = entry.offset, kept.read_class = entry.read_class;
     landed(first, content);
     tell(first, Code::kOk, actions);
   } else {

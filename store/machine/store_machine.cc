@@ -80,7 +80,7 @@ void StoreMachine::share_out() {
 
 Actions StoreMachine::gone(uint32_t slot) {
   Actions actions;
-  queue_.forget(slot);
+  give_up(queue_.forget(slot), actions);
   reserves_[slot].reset();
   share_out();
   schedule(actions);
@@ -89,7 +89,7 @@ Actions StoreMachine::gone(uint32_t slot) {
 
 Actions StoreMachine::cancel(uint32_t slot) {
   Actions actions;
-  queue_.forget(slot);
+  give_up(queue_.withdraw_demands(slot), actions);
   schedule(actions);
   return actions;
 }
@@ -100,7 +100,7 @@ Actions StoreMachine::poll() {
   return actions;
 }
 
-Actions StoreMachine::fetch(uint32_t slot, DemandQueue::Why why, const std::vector<uint32_t>& wanted) {
+Actions StoreMachine::fetch(uint32_t slot, ReadQueue::Why why, const std::vector<uint32_t>& wanted) {
   Actions actions;
   for (const uint32_t asked : wanted) {
     const uint32_t index = contents_.resolve(asked);
@@ -117,10 +117,11 @@ Actions StoreMachine::fetch(uint32_t slot, DemandQueue::Why why, const std::vect
       case Residency::kAbsent:
       case Residency::kLoading: {
         const bool absent = entry.state == Residency::kAbsent;
-        const bool joins = !absent || queue_.wanted(index);
-        if (!queue_.want(slot, index, why, absent)) break;  // asked again
+        const bool joins = !absent || queue_.demanded(index);
+        if (!queue_.want(slot, index, why, ReadClass::kDemand, absent)) break;  // asked again
         ++counters_.fetches;
         counters_.joined += joins;
+        if (!absent) promote(index, actions);
       }
     }
   }
@@ -132,12 +133,12 @@ Actions StoreMachine::read_done(uint32_t index, uint64_t load, const Status& sta
   Actions actions;
   Entry& entry = entries_[index];
   if (entry.state != Residency::kLoading || entry.load != load) return actions;
+  if (status.code() == Code::kCancelled) return given_up(index);
   const ContentKey key{content, entry.blob.length, entry.blob.format};
   Status verdict = status;
   if (status.is_ok() && contents_.contradicts(index, key)) verdict = corrupt("its bytes are not those that were read before");
   if (!verdict.is_ok() && read_elsewhere(index, actions)) return actions;
-  --loading_;
-  loading_bytes_ -= entry.blob.length;
+  no_longer_loading(entry);
   if (verdict.is_ok()) {
     source_was_good(index);
     if (const auto first = contents_.learn(index, key)) {
@@ -148,8 +149,8 @@ Actions StoreMachine::read_done(uint32_t index, uint64_t load, const Status& sta
     landed(index, content);
   } else {
     entry.failure = verdict;
-    ++counters_.bad_blobs;
     if (!entry.blob.dense) ranges_.free(entry.offset, entry.blob.length);
+    ++counters_.bad_blobs;
     set_state(index, Residency::kBad);
   }
   tell(index, verdict.code(), actions);
@@ -161,37 +162,61 @@ void StoreMachine::landed(uint32_t index, const ContentHash& content) {
   Entry& entry = entries_[index];
   ++entry.generation;
   shared_.set_place(index, entry.offset, content);
-  if (!entry.blob.dense) policy_->inserted(index, shared_.stamp_now());
+  const uint64_t now = shared_.stamp_now();
+  if (!entry.blob.dense) policy_->inserted(index, now);
+  if (entry.read_class == ReadClass::kPrefetch) prefetched_.landed(index, entry.blob.length, now);
   set_state(index, Residency::kResident);
 }
 
 void StoreMachine::tell(uint32_t index, Code outcome, Actions& actions) {
   for (const uint32_t slot : queue_.ended(index))
-    actions.push_back({.kind = Action::Kind::kNotify, .entry = index, .slot = slot, .outcome = outcome});
+    if (slot != kStoreSlot) actions.push_back({.kind = Action::Kind::kNotify, .entry = index, .slot = slot, .outcome = outcome});
+}
+
+void StoreMachine::no_longer_loading(const Entry& entry) {
+  const auto read_class = static_cast<size_t>(entry.read_class);
+  --loading_[read_class], loading_bytes_[read_class] -= entry.blob.length;
+}
+
+/// Reads ahead go only as far as they keep the drive busy: what is begun holds room and, until its chunk is read, the drive.
+bool StoreMachine::may_begin(const MachineBlob& blob, ReadClass read_class) const {
+  const bool demand = read_class == ReadClass::kDemand;
+  if ((demand ? loading_[0] : loading()) == 0) return true;
+  const uint64_t bytes = demand ? loading_bytes_[0] : loading_bytes_[0] + loading_bytes_[1] + loading_bytes_[2];
+  return bytes + blob.length <= options_.loading_bytes_max;
 }
 
 void StoreMachine::schedule(Actions& actions) {
   blocked_ = false;
-  while (const std::optional<uint32_t> next = queue_.next()) {
-    Entry& entry = entries_[*next];
-    if (loading_ > 0 && loading_bytes_ + entry.blob.length > options_.loading_bytes_max) return;
+  while (const std::optional<ReadQueue::Next> next = queue_.next()) {
+    Entry& entry = entries_[next->entry];
+    if (!may_begin(entry.blob, next->read_class)) return;
     if (!entry.blob.dense) {
       const std::optional<uint64_t> offset = make_room(entry.blob, actions);
       if (!offset) {
-        queue_.hold(*next);
-        blocked_ = true;
+        blocked_ = next->read_class == ReadClass::kDemand;  // nobody waits for the others: they try again with what comes next
+        if (blocked_) queue_.hold(next->entry);
         return;
       }
       entry.offset = *offset;
     }
-    queue_.taken(*next);
-    entry.load = ++loads_begun_;
-    entry.sources_failed = 0;
-    ++loading_, ++counters_.loads;
-    loading_bytes_ += entry.blob.length;
-    set_state(*next, Residency::kLoading);
-    actions.push_back({.kind = Action::Kind::kRead, .entry = *next, .source = *next_source(*next), .offset = entry.offset, .length = entry.blob.length, .load = entry.load});
+    begin(next->entry, next->read_class, actions);
   }
+}
+
+void StoreMachine::begin(uint32_t index, ReadClass read_class, Actions& actions) {
+  Entry& entry = entries_[index];
+  queue_.taken(index);
+  entry.load = ++loads_begun_;
+  entry.read_class = read_class;
+  entry.given_up = false;
+  entry.sources_failed = 0;
+  ++loading_[static_cast<size_t>(read_class)], ++counters_.loads;
+  counters_.prefetch_loads += read_class == ReadClass::kPrefetch;
+  loading_bytes_[static_cast<size_t>(read_class)] += entry.blob.length;
+  set_state(index, Residency::kLoading);
+  actions.push_back({.kind = Action::Kind::kRead, .entry = index, .source = *next_source(index), .read_class = read_class, .offset = entry.offset,
+                     .length = entry.blob.length, .load = entry.load});
 }
 
 /// Experts lie from the high end down. Evicts, oldest first, until some hole is large enough; none if too much is pinned.
@@ -212,6 +237,7 @@ bool StoreMachine::evict_one(Actions& actions) {
   if (!victim) return false;
   Entry& entry = entries_[*victim];
   policy_->removed(*victim);
+  prefetched_.evicted(*victim, shared_.last_use(*victim));
   ranges_.free(entry.offset, entry.blob.length);
   set_state(*victim, Residency::kAbsent);
   ++counters_.evictions;

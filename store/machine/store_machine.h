@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,8 @@
 #include "store/layout/content_hash.h"
 #include "store/layout/table_layout.h"
 #include "store/machine/content_index.h"
-#include "store/machine/demand_queue.h"
+#include "store/machine/prefetch_ledger.h"
+#include "store/machine/read_queue.h"
 
 namespace moestro::store {
 
@@ -43,7 +45,9 @@ struct MachineBlob {
 
 struct Action {
   enum class Kind : uint8_t {
-    kRead,    ///< read `entry` to [offset, offset + length), from where the pack of `source` has it; report it as `load`
+    kRead,     ///< read `entry` to [offset, offset + length) in `read_class`, from where the pack of `source` has it; report it as `load`
+    kPromote,  ///< the load `load` of `entry` is demanded now
+    kCancel,   ///< nobody wants the load `load` of `entry` any more: report it as kCancelled, unless it is whole by then
     kNotify,  ///< tell worker `slot` that `entry` is resident, or failed with `outcome`
     kPoison,  ///< fill [offset, offset + length) with 0xFF, before any later action
   } kind = Kind::kRead;
@@ -51,6 +55,7 @@ struct Action {
   uint32_t source = 0;  ///< `entry`, or another entry with its content
   uint32_t slot = 0;
   Code outcome = Code::kOk;
+  ReadClass read_class = ReadClass::kDemand;
   uint64_t offset = 0, length = 0, load = 0;
 };
 using Actions = std::vector<Action>;
@@ -59,12 +64,16 @@ class StoreMachine {
  public:
   struct Options {
     uint64_t arena_bytes = 0;
-    uint64_t loading_bytes_max = 32ULL << 20;  ///< reads begun at once; at least one blob always is
+    uint64_t loading_bytes_max = 32ULL << 20;  ///< demands begun at once; at least one blob always is
     bool poison_freed = false;
   };
   struct Counters {
     uint64_t fetches = 0, joined = 0, loads = 0, evictions = 0, bad_blobs = 0;
     uint64_t reads_elsewhere = 0;  ///< reads that failed and were tried in another pack with the same content
+    uint64_t prefetches = 0;          ///< blobs that a worker asked to have read ahead, and that were not there
+    uint64_t prefetch_loads = 0;      ///< of them, reads begun as a prefetch
+    uint64_t prefetches_late = 0;     ///< of these, demanded before they were whole
+    uint64_t prefetches_dropped = 0;  ///< taken back by their worker before they were whole
   };
 
   /// The smallest arena for these blobs: all dense ones, and room for one expert of the largest kind.
@@ -78,8 +87,13 @@ class StoreMachine {
   Status attach(uint32_t slot, uint64_t reserve, const std::string& name);
   /// Its pins have been cleared: drops its wants and its reserve.
   Actions gone(uint32_t slot);
-  Actions fetch(uint32_t slot, DemandQueue::Why why, const std::vector<uint32_t>& entries);
+  Actions fetch(uint32_t slot, ReadQueue::Why why, const std::vector<uint32_t>& entries);
+  /// Withdraws the demands of a worker; its prefetches stand.
   Actions cancel(uint32_t slot);
+  /// Nobody is told of what a prefetch brings: it lies there unpinned.
+  Actions prefetch(uint32_t slot, ReadQueue::Why why, const std::vector<uint32_t>& entries);
+  /// Prefetches of a worker for plans up to `plan_max`: other ranks, or dropped, by MoE layer.
+  Actions steer(uint32_t slot, uint64_t plan_max, std::span<const LayerRank> layers);
   Actions read_done(uint32_t entry, uint64_t load, const Status& status, const ContentHash& content);
   /// Something may have been unpinned. Call now and then while blocked().
   Actions poll();
@@ -87,6 +101,8 @@ class StoreMachine {
   /// A blob waits for room that only unpinning can make; workers unpin without telling.
   bool blocked() const { return blocked_; }
   const Counters& counters() const { return counters_; }
+  /// What became of the prefetches that landed. Looks at the workers' words first: a hit tells nobody.
+  const PrefetchLedger::Counters& prefetch_counters();
   uint64_t used_bytes() const { return options_.arena_bytes - ranges_.free_bytes(); }
   Residency state(uint32_t entry) const { return entries_[entry].state; }
   /// The entry that holds the bytes of this one: itself, unless another one with equal content was first.
@@ -95,7 +111,7 @@ class StoreMachine {
   size_t aliases() const { return contents_.aliases(); }
   const Status& failure(uint32_t entry) const { return entries_[entry].failure; }
   size_t queued() const { return queue_.queued(); }
-  size_t loading() const { return loading_; }
+  size_t loading() const { return loading_[0] + loading_[1] + loading_[2]; }
   uint64_t expert_bytes() const { return expert_bytes_; }
 
  private:
@@ -107,11 +123,19 @@ class StoreMachine {
     uint64_t load = 0;
     uint32_t source = 0;          ///< which of its holders served last
     uint32_t sources_failed = 0;  ///< holders tried in vain by the load under way
+    ReadClass read_class = ReadClass::kDemand;  ///< of the load
+    bool given_up = false;                      ///< the load: nobody wanted it any more
     Status failure;
   };
   StoreMachine(Options options, std::vector<MachineBlob> blobs, std::unique_ptr<policy::CachePolicy> policy, SharedState& shared);
   void place_dense();
   void schedule(Actions& actions);
+  bool may_begin(const MachineBlob& blob, ReadClass read_class) const;
+  void begin(uint32_t index, ReadClass read_class, Actions& actions);
+  void promote(uint32_t index, Actions& actions);
+  Actions given_up(uint32_t index);
+  void no_longer_loading(const Entry& entry);
+  void give_up(const std::vector<uint32_t>& unwanted, Actions& actions);
   std::optional<uint64_t> make_room(const MachineBlob& blob, Actions& actions);
   bool evict_one(Actions& actions);
   bool try_evict(uint32_t entry);
@@ -129,12 +153,14 @@ class StoreMachine {
   RangeAllocator ranges_;
   std::vector<Entry> entries_;
   std::unique_ptr<policy::CachePolicy> policy_;
-  DemandQueue queue_;
+  ReadQueue queue_;
+  PrefetchLedger prefetched_;
   ContentIndex contents_;
   std::array<std::optional<uint64_t>, kWorkerSlotsMax> reserves_;
   uint64_t expert_bytes_ = 0;
-  uint64_t loading_bytes_ = 0, loads_begun_ = 0;
-  size_t loading_ = 0;
+  std::array<uint64_t, kReadClasses> loading_bytes_{};
+  std::array<size_t, kReadClasses> loading_{};
+  uint64_t loads_begun_ = 0;
   bool blocked_ = false;
   Counters counters_;
 };

@@ -1,90 +1,60 @@
 #pragma once
-// Reads whole blobs: every slice into its place, verified as it completes while others are in flight, tried three times in all.
+// Reads whole blobs: every slice into its place, verified as it completes while others are in flight, tried three times in all. A blob's
+// slices may lie on several drives; each drive has a lane, with its own thread and ring.
 
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "common/shm/mapped_file.h"
 #include "common/status.h"
-#include "store/layout/content_hash.h"
-#include "store/reader/reader.h"
+#include "store/reader/lane_thread.h"
+#include "store/reader/load.h"
 
 namespace moestro::store {
 
-inline constexpr int kReadAttempts = 3;
-
-/// A slice as the reader sees it. In the arena slices follow one another; only the last may have a length off kDiskAlign.
-struct LoadSlice {
-  uint32_t file = 0;
-  uint64_t offset = 0;
-  uint32_t length = 0;
-  uint64_t xxh3_64 = 0;
-};
-
-/// What goes into a blob's content hash for each slice.
-struct SliceHash {
-  uint64_t length = 0, low = 0, high = 0;
-};
-
-struct LoadRequest {
-  uint64_t load = 0;  ///< names this load in its outcome
-  std::byte* into = nullptr;
-  std::vector<LoadSlice> slices;
-};
-
-struct LoadOutcome {
-  uint64_t load = 0;
-  Status status;          ///< names file and offset; kCorrupt or kIo
-  ContentHash content;    ///< of the bytes that were read; not known if the load failed
-};
-
 class BlobLoader {
  public:
-  /// `file_names` are for messages, one per file of the reader.
-  BlobLoader(std::unique_ptr<Reader> reader, std::vector<std::string> file_names);
+  struct Counters {
+    uint64_t bytes_read = 0, retries = 0;
+  };
+  /// `lane_of_file`: which lane reads a file; every lane's reader knows all files by the same numbers.
+  static Result<std::unique_ptr<BlobLoader>> start(std::vector<ReadLane> lanes, std::vector<uint32_t> lane_of_file);
 
   void load(LoadRequest request);
-  /// Handles completions and keeps the reader full. Appends the loads that ended.
+  /// A worker waits for it now: the rest of it goes before what nobody waits for.
+  void promote(uint64_t load);
+  /// What is not under way yet is not read: it ends as kCancelled, unless it was whole.
+  void cancel(uint64_t load);
+  /// Appends the loads that ended. Never waits.
   void pump(std::vector<LoadOutcome>& outcomes);
+  /// More files, on the lanes there are.
+  void add_files(const std::vector<int>& fds, const std::vector<std::string>& names, const std::vector<uint32_t>& lanes);
 
   size_t loads_in_flight() const { return loads_.size(); }
-  int event_fd() const { return reader_->event_fd(); }
-  const Reader& reader() const { return *reader_; }
-  uint64_t bytes_read() const { return bytes_read_; }
-  uint64_t retries() const { return retries_; }
+  /// Readable while there may be something to pump.
+  int event_fd() const { return done_.get(); }
+  const std::vector<std::unique_ptr<LaneThread>>& lanes() const { return lanes_; }
+  Counters counters() const;
 
  private:
   struct Load {
     LoadRequest request;
-    size_t slices_left = 0;
+    std::vector<uint32_t> lanes;  ///< that have a part of it
+    size_t lanes_left = 0;
     std::vector<SliceHash> hashes;  ///< of the slices that are there
-    Status failure;  ///< the first one; the load ends when no read of it is under way
+    Status failure;  ///< the first one
   };
-  struct Read {
-    uint64_t load = 0;
-    uint32_t slice = 0;
-    std::byte* into = nullptr;  ///< of the slice
-    uint32_t done = 0;          ///< bytes of the slice that are there
-    int attempts = 0;
-  };
-  void submit_queued();
-  void complete(uint64_t tag, int64_t result);
-  void try_again(uint64_t tag, Read& read, Status why);
-  void slice_ended(const Read& read, const Status& status);
-  std::string where(const LoadSlice& slice) const;
+  explicit BlobLoader(std::vector<uint32_t> lane_of_file) : lane_of_file_(std::move(lane_of_file)) {}
+  void part_ended(LaneOutcome& part, std::vector<LoadOutcome>& outcomes);
 
-  std::unique_ptr<Reader> reader_;
-  std::vector<std::string> file_names_;
+  shm::UniqueFd done_;  ///< outlives the lanes, which ring it
+  std::vector<std::unique_ptr<LaneThread>> lanes_;
+  std::vector<uint32_t> lane_of_file_;
   std::unordered_map<uint64_t, Load> loads_;
-  std::unordered_map<uint64_t, Read> reads_;  ///< by tag: queued or under way
-  std::deque<uint64_t> queue_;
   std::vector<LoadOutcome> ended_;
-  uint64_t next_tag_ = 1;
-  uint64_t bytes_read_ = 0, retries_ = 0;
 };
 
 }  // namespace moestro::store

@@ -1,7 +1,9 @@
 #include "store/reader/pack_files.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace moestro::store {
@@ -20,10 +22,20 @@ Result<uint32_t> PackFiles::add(const std::filesystem::path& pack, const Manifes
       buffered_.push_back(path);
     }
     if (!fd) return io_error("cannot open " + path, errno);
+    MOESTRO_RETURN_IF_ERROR(note_drive(fd.get(), path));
     files_.push_back(std::move(fd));
     names_.push_back(path);
   }
   return first;
+}
+
+Status PackFiles::note_drive(int fd, const std::string& path) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return io_error("cannot stat " + path, errno);
+  const auto known = std::ranges::find(devices_, info.st_dev);
+  drives_.push_back(static_cast<uint32_t>(known - devices_.begin()));
+  if (known == devices_.end()) devices_.push_back(info.st_dev);
+  return Status::ok();
 }
 
 std::vector<int> PackFiles::fds() const {

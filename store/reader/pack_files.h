@@ -1,6 +1,8 @@
 #pragma once
 // The data files of packs, open for reading.
 
+#include <sys/types.h>
+
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -8,7 +10,7 @@
 #include "common/shm/mapped_file.h"
 #include "common/status.h"
 #include "store/pack/manifest.h"
-#include "store/reader/blob_loader.h"
+#include "store/reader/load.h"
 
 namespace moestro::store {
 
@@ -19,11 +21,18 @@ class PackFiles {
   Result<uint32_t> add(const std::filesystem::path& pack, const Manifest& manifest);
 
   std::vector<int> fds() const;
+  /// Which drive each file lies on: files of one file system have one, and one lane reads them.
+  const std::vector<uint32_t>& drives() const { return drives_; }
+  size_t drive_count() const { return devices_.size(); }
   const std::vector<std::string>& names() const { return names_; }
   const std::vector<std::string>& buffered() const { return buffered_; }
 
  private:
+  Status note_drive(int fd, const std::string& path);
+
   std::vector<shm::UniqueFd> files_;
+  std::vector<uint32_t> drives_;
+  std::vector<dev_t> devices_;  ///< by drive
   std::vector<std::string> names_, buffered_;
 };
 

@@ -17,7 +17,7 @@ namespace {
 /// outlast them without further care.
 class PreadReader final : public Reader {
  public:
-  PreadReader(std::vector<int> fds, uint32_t depth) : fds_(std::move(fds)), depth_(depth) {}
+  PreadReader(std::vector<int> fds, uint32_t depth) : depth_(depth), fds_(std::move(fds)) {}
 
   Status start() {
     event_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -55,6 +55,11 @@ class PreadReader final : public Reader {
     done_.clear();
   }
 
+  Status add_files(std::span<const int> fds) override {
+    const std::lock_guard lock(mutex_);
+    fds_.insert(fds_.end(), fds.begin(), fds.end());
+    return Status::ok();
+  }
   int event_fd() const override { return event_.get(); }
   uint32_t in_flight() const override { return in_flight_; }
   std::string_view name() const override { return "pread"; }
@@ -67,8 +72,9 @@ class PreadReader final : public Reader {
       if (queue_.empty()) return;  // stopping, and nothing accepted is left undone
       const ReadOp op = queue_.front();
       queue_.pop_front();
+      const int fd = op.file < fds_.size() ? fds_[op.file] : -1;
       lock.unlock();
-      const ssize_t n = ::pread(fds_[op.file], op.into, op.length, static_cast<off_t>(op.offset));
+      const ssize_t n = ::pread(fd, op.into, op.length, static_cast<off_t>(op.offset));
       const int64_t result = n >= 0 ? n : -errno;
       lock.lock();
       done_.push_back({op.tag, result});
@@ -77,11 +83,11 @@ class PreadReader final : public Reader {
     }
   }
 
-  const std::vector<int> fds_;
   const uint32_t depth_;
   uint32_t in_flight_ = 0;  ///< owner thread
   shm::UniqueFd event_;
   std::mutex mutex_;  ///< guards what follows
+  std::vector<int> fds_;
   std::condition_variable wake_;
   std::deque<ReadOp> queue_;
   std::vector<ReadResult> done_;

@@ -40,6 +40,10 @@ class Reader {
   virtual std::string_view name() const = 0;
   /// An error if `memory` was given and could not be registered: why, and what mends it. Reads work all the same.
   virtual Status registered() const { return Status::ok(); }
+  /// Accepted reads wait for room in the kernel: reap() tries again, and nothing else will wake anyone.
+  virtual bool unsent() const { return false; }
+  /// More files, numbered on from the last. They stay open for as long as the reader lives.
+  virtual Status add_files(std::span<const int> fds) = 0;
 };
 
 /// The kernel refuses a registered buffer above 1 GiB.

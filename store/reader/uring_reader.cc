@@ -37,10 +37,7 @@ class UringReader final : public Reader {
     if (!event_) return io_error("eventfd", errno);
     if (const int error = io_uring_register_eventfd(&ring_, event_.get()); error < 0)
       return unsupported(io_error("io_uring cannot register an eventfd", -error).message());
-    std::vector<int> table = files.fds;
-    if (files.lock_fd >= 0) table.push_back(files.lock_fd);
-    if (const int error = table.empty() ? 0 : io_uring_register_files(&ring_, table.data(), static_cast<unsigned>(table.size())); error < 0)
-      return unsupported(io_error("io_uring cannot register files", -error).message());
+    MOESTRO_RETURN_IF_ERROR(register_files(files));
     register_memory(files);
     return Status::ok();
   }
@@ -59,7 +56,7 @@ class UringReader final : public Reader {
     if (in_flight_ >= depth_) return false;
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
     if (sqe == nullptr) return false;
-    const auto file = static_cast<int>(op.file);
+    const auto file = static_cast<int>(kFirstFile + op.file);
     if (const auto at = registered_offset(op)) {
       const uint64_t left_in_piece = piece_bytes_ - *at % piece_bytes_;
       const auto length = static_cast<uint32_t>(std::min<uint64_t>(op.length, left_in_piece));
@@ -86,12 +83,38 @@ class UringReader final : public Reader {
     }
   }
 
+  bool unsent() const override { return io_uring_sq_ready(&ring_) > 0; }
+  Status add_files(std::span<const int> fds) override {
+    if (files_ + fds.size() > table_)
+      return exhausted("io_uring holds " + std::to_string(files_) + " files and has room for " + std::to_string(table_) +
+                       ": raise ulimit -n, or start the store again");
+    const int error = io_uring_register_files_update(&ring_, static_cast<unsigned>(kFirstFile + files_), fds.data(),
+                                                     static_cast<unsigned>(fds.size()));
+    if (error < static_cast<int>(fds.size())) return io_error("io_uring cannot register more files", error < 0 ? -error : EIO);
+    files_ += fds.size();
+    return Status::ok();
+  }
   int event_fd() const override { return event_.get(); }
   uint32_t in_flight() const override { return in_flight_; }
   std::string_view name() const override { return "io_uring"; }
   Status registered() const override { return registered_; }
 
  private:
+  /// The lock comes first; behind the files stays room for more, as far as the limit on open files allows.
+  Status register_files(const ReaderFiles& files) {
+    std::vector<int> table(kFirstFile + files.fds.size() + kMoreFiles, -1);
+    table[0] = files.lock_fd;
+    std::copy(files.fds.begin(), files.fds.end(), table.begin() + kFirstFile);
+    int error = io_uring_register_files(&ring_, table.data(), static_cast<unsigned>(table.size()));
+    if (error == -EMFILE) {
+      table.resize(kFirstFile + files.fds.size());
+      error = io_uring_register_files(&ring_, table.data(), static_cast<unsigned>(table.size()));
+    }
+    if (error < 0) return unsupported(io_error("io_uring cannot register files", -error).message());
+    table_ = table.size() - kFirstFile;
+    files_ = files.fds.size();
+    return Status::ok();
+  }
   void register_memory(const ReaderFiles& files) {
     if (files.memory.empty()) return;
     piece_bytes_ = files.piece_bytes;
@@ -113,7 +136,10 @@ class UringReader final : public Reader {
     if (io_uring_sq_ready(&ring_) > 0) io_uring_submit(&ring_);
   }
 
+  static constexpr size_t kFirstFile = 1;   ///< in the ring's table
+  static constexpr size_t kMoreFiles = 256;
   const uint32_t depth_;
+  size_t table_ = 0, files_ = 0;
   io_uring ring_{};
   bool open_ = false;
   uint32_t in_flight_ = 0;

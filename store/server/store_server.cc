@@ -34,7 +34,7 @@ Status StoreServer::run(const std::atomic<bool>& stop) {
     name_who_pins_too_much(blocked && machine_->blocked());
     look_for_dead_workers();
   }
-  log::info("stopping: {} reads under way", loader_->reader().in_flight());
+  log::info("stopping: {} loads under way", loader_->loads_in_flight());
   return Status::ok();
 }
 
@@ -143,7 +143,7 @@ void StoreServer::pump_reads() {
     const Status status = outcome.status.is_ok() ? outcome.status : outcome.status.with_context(catalogue_.describe(source));
     const Actions actions = machine_->read_done(entry, outcome.load, status, outcome.content);
     if (machine_->state(entry) == Residency::kBad) log::error("{}; requests that need it will fail", machine_->failure(entry).message());
-    else if (!status.is_ok()) log::warn("{}; reading the same bytes from another pack", status.message());
+    else if (!status.is_ok() && status.code() != Code::kCancelled) log::warn("{}; reading the same bytes from another pack", status.message());
     perform(actions);
   }
 }
@@ -152,6 +152,8 @@ void StoreServer::perform(const Actions& actions) {
   for (const Action& action : actions) {
     switch (action.kind) {
       case Action::Kind::kRead: begin_read(action); break;
+      case Action::Kind::kPromote: loader_->promote(action.load); break;
+      case Action::Kind::kCancel: loader_->cancel(action.load); break;
       case Action::Kind::kNotify: notify(action); break;
       case Action::Kind::kPoison: std::memset(files_->arena() + action.offset, 0xff, action.length); break;
     }
@@ -161,7 +163,7 @@ void StoreServer::perform(const Actions& actions) {
 void StoreServer::begin_read(const Action& action) {
   under_way_[action.load] = {action.entry, action.source};
   const Catalogue::Pack& pack = catalogue_.pack_of_entry(action.source);
-  loader_->load({action.load, files_->arena() + action.offset, load_slices(catalogue_.blob(action.source), pack.first_file)});
+  loader_->load({action.load, files_->arena() + action.offset, load_slices(catalogue_.blob(action.source), pack.first_file), action.read_class});
 }
 
 void StoreServer::notify(const Action& action) {
@@ -223,7 +225,7 @@ void StoreServer::drop_worker(uint32_t slot, const char* why) {
 StoreFigures StoreServer::figures() const {
   StoreFigures f;
   f.epoch = epoch_, f.arena_bytes = files_->table().arena_bytes, f.used_bytes = machine_->used_bytes(), f.huge_bytes = files_->huge_bytes();
-  f.reader = std::string(loader_->reader().name());
+  f.reader = std::string(loader_->lanes().front()->reader_name());
   for (const Catalogue::Model& model : catalogue_.models()) {
     const Catalogue::Pack& pack = catalogue_.packs()[model.pack];
     ModelFigures m{model.name, pack.dir.string(), pack.dense_bytes, pack.expert_bytes, static_cast<uint32_t>(pack.manifest.blobs.size()), 0, pack.experts};
@@ -243,7 +245,8 @@ StoreFigures StoreServer::figures() const {
   const StoreMachine::Counters& c = machine_->counters();
   f.fetches = c.fetches, f.joined = c.joined, f.loads = c.loads, f.evictions = c.evictions, f.bad_blobs = c.bad_blobs;
   f.reads_elsewhere = c.reads_elsewhere, f.aliases = static_cast<uint32_t>(machine_->aliases()), f.resident_bytes = machine_->resident_bytes();
-  f.bytes_read = loader_->bytes_read(), f.retries = loader_->retries();
+  const BlobLoader::Counters read = loader_->counters();
+  f.bytes_read = read.bytes_read, f.retries = read.retries;
   f.queued = static_cast<uint32_t>(machine_->queued()), f.loading = static_cast<uint32_t>(machine_->loading());
   return f;
 }

@@ -50,6 +50,7 @@ class StoreServer {
   Result<uint64_t> choose_arena_bytes(const StoreOptions& options, const std::vector<MachineBlob>& blobs) const;
   Status back_arena(uint64_t bytes, const std::atomic<bool>& stop);
   Status start_reader(const StoreOptions& options);
+  Result<std::unique_ptr<Reader>> make_reader(const StoreOptions& options) const;
 
   Status receive();
   void handle(const std::string& peer, std::span<const std::byte> body);

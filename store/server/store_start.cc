@@ -47,6 +47,8 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   StoreMachine::Options machine_options;
   machine_options.arena_bytes = bytes;
   machine_options.poison_freed = options_.poison_freed;
+  for (const Catalogue::Pack& pack : catalogue_.packs())  // two at once, so that the drive goes on from one to the next
+    machine_options.loading_bytes_max = std::max(machine_options.loading_bytes_max, 2 * pack.largest_expert);
   auto machine = StoreMachine::create(machine_options, blobs, std::make_unique<policy::LruPolicy>(), *state_);
   // A size that was asked for stays too small; one that was taken from what is free may be larger at the next start.
   if (!machine) return options_.dram_bytes ? invalid_argument(machine.status().message()) : machine.status();
@@ -96,19 +98,27 @@ Status StoreServer::back_arena(uint64_t bytes, const std::atomic<bool>& stop) {
 Status StoreServer::start_reader(const StoreOptions& options) {
   for (const std::string& path : catalogue_.files().buffered())
     log::warn("{} does not allow O_DIRECT: it is read through the page cache", path);
-  const ReaderFiles files{catalogue_.files().fds(), files_->lock_fd(), {files_->arena(), files_->table().arena_bytes}};
-  Result<std::unique_ptr<Reader>> reader = unsupported("not tried");
-  if (options.io != IoKind::kPread) {
-    reader = make_uring_reader(files, options.read_depth);
-    if (!reader && options.io == IoKind::kUring) return reader.status();
-    if (!reader) log::warn("{}; reading with a pool of pread threads instead", reader.status().message());
+  std::vector<ReadLane> lanes;
+  for (size_t drive = 0; drive < std::max<size_t>(catalogue_.files().drive_count(), 1); ++drive) {
+    MOESTRO_ASSIGN_OR_RETURN(auto reader, make_reader(options));
+    if (const Status registered = reader->registered(); !registered && drive == 0)
+      log::warn("{}; reads go on without, which costs some CPU", registered.message());
+    LaneOptions lane;
+    lane.depth = options.read_depth;
+    lanes.emplace_back(std::move(reader), catalogue_.files().names(), lane);
   }
-  if (!reader) reader = make_pread_reader(files, options.read_depth);
-  if (!reader) return reader.status();
-  if (const Status registered = (*reader)->registered(); !registered)
-    log::warn("{}; reads go on without, which costs some CPU", registered.message());
-  loader_ = std::make_unique<BlobLoader>(std::move(reader).value(), catalogue_.files().names());
+  MOESTRO_ASSIGN_OR_RETURN(loader_, BlobLoader::start(std::move(lanes), catalogue_.files().drives()));
   return Status::ok();
+}
+
+Result<std::unique_ptr<Reader>> StoreServer::make_reader(const StoreOptions& options) const {
+  const ReaderFiles files{catalogue_.files().fds(), files_->lock_fd(), {files_->arena(), files_->table().arena_bytes}};
+  if (options.io != IoKind::kPread) {
+    auto reader = make_uring_reader(files, options.read_depth);
+    if (reader || options.io == IoKind::kUring) return reader;
+    log::warn("{}; reading with a pool of pread threads instead", reader.status().message());
+  }
+  return make_pread_reader(files, options.read_depth);
 }
 
 }  // namespace moestro::store

@@ -1,162 +1,212 @@
-// Loading through a reader that misbehaves on purpose.
+// Loading through lanes with threads of their own: both readers, and faults in what they read.
 
 #include "store/reader/blob_loader.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <xxhash.h>
 
 #include <cerrno>
 #include <cstring>
-#include <map>
+
+#include "store/reader/faulty_reader.h"
+#include "tests/pack/synthetic_checkpoint.h"
 
 namespace moestro::store {
 namespace {
 
 using ::testing::HasSubstr;
+using Make = Result<std::unique_ptr<Reader>> (*)(const ReaderFiles&, uint32_t);
+constexpr uint32_t kSlice = 16384;
+constexpr uint32_t kSlices = 24;  ///< of the load; every third lies on the second drive
 
-/// Serves reads from a string; each read of an offset listed in `faults` fails that way once per entry.
-class FaultyReader final : public Reader {
- public:
-  struct Fault {
-    int64_t result = 0;   ///< negative: -errno; else at most this many bytes
-    bool flip = false;    ///< a wrong byte instead
-  };
-  FaultyReader(std::string file, std::multimap<uint64_t, Fault> faults) : file_(std::move(file)), faults_(std::move(faults)) {}
-  bool submit(const ReadOp& op) override {
-    if (queue_.size() >= 3) return false;
-    queue_.push_back(op);
+class BlobLoaderTest : public ::testing::TestWithParam<Make> {
+ protected:
+  void SetUp() override {
+    for (int drive = 0; drive < 2; ++drive) {
+      std::string text(kSlices * kSlice, ' ');
+      for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 7 + i / kSlice + static_cast<size_t>(drive) * 91);
+      const std::string name = "drive" + std::to_string(drive);
+      testing::write_text(dir_ / name, text);
+      texts_.push_back(text);
+      names_.push_back(name);
+      files_.emplace_back(::open((dir_ / name).c_str(), O_RDONLY | O_CLOEXEC));
+    }
+  }
+  void start(const std::vector<Fault>& faults) {
+    std::vector<ReadLane> lanes;
+    for (const Fault& fault : faults) {
+      auto reader = GetParam()({{files_[0].get(), files_[1].get()}}, 4);
+      if (!reader) GTEST_SKIP() << reader.status().message();
+      lanes.emplace_back(std::make_unique<FaultyReader>(std::move(*reader), fault), names_, LaneOptions{kSlice, 4, 2});
+    }
+    auto started = BlobLoader::start(std::move(lanes), {0, 1});
+    ASSERT_TRUE(started) << started.status().message();
+    loader_ = std::move(*started);
+  }
+  LoadRequest request(uint64_t load, std::byte* into, ReadClass read_class = ReadClass::kDemand) const {
+    LoadRequest request{load, into, {}, read_class};
+    for (uint32_t i = 0; i < kSlices; ++i) {
+      const uint32_t file = i % 3 == 2;
+      request.slices.push_back({file, uint64_t{i} * kSlice, kSlice, XXH3_64bits(texts_[file].data() + i * kSlice, kSlice)});
+    }
+    return request;
+  }
+  bool holds(const std::byte* memory) const {
+    for (uint32_t i = 0; i < kSlices; ++i)
+      if (std::memcmp(memory + i * kSlice, texts_[i % 3 == 2].data() + i * kSlice, kSlice) != 0) return false;
     return true;
   }
-  void reap(std::vector<ReadResult>& results) override {
-    if (queue_.empty()) return;
-    const ReadOp op = queue_.back();  // out of order
-    queue_.pop_back();
-    int64_t n = op.offset >= file_.size() ? 0 : static_cast<int64_t>(std::min<uint64_t>(op.length, file_.size() - op.offset));
-    const auto fault = faults_.find(op.offset);
-    const bool flip = fault != faults_.end() && fault->second.flip;
-    if (fault != faults_.end() && !flip) n = std::min(n, fault->second.result);
-    if (n > 0) std::memcpy(op.into, file_.data() + op.offset, static_cast<size_t>(n));
-    if (flip) op.into[5] ^= std::byte{1};
-    if (fault != faults_.end()) faults_.erase(fault);
-    results.push_back({op.tag, n});
+  LoadOutcome next() {
+    while (ended_.empty()) {
+      pollfd wait{loader_->event_fd(), POLLIN, 0};
+      if (::poll(&wait, 1, 20000) != 1) return {0, internal_error("no load ended"), {}};
+      loader_->pump(ended_);
+    }
+    const LoadOutcome first = ended_.front();
+    ended_.erase(ended_.begin());
+    return first;
   }
-  int event_fd() const override { return -1; }
-  uint32_t in_flight() const override { return static_cast<uint32_t>(queue_.size()); }
-  std::string_view name() const override { return "faulty"; }
+  static void no_fault(const ReadOp&, ReadResult&) {}
 
- private:
-  std::string file_;
-  std::multimap<uint64_t, Fault> faults_;
-  std::vector<ReadOp> queue_;
+  testing::TemporaryDirectory dir_;
+  std::vector<std::string> texts_, names_;
+  std::vector<shm::UniqueFd> files_;
+  std::vector<std::byte> memory_{kSlices * kSlice}, more_{kSlices * kSlice};
+  std::unique_ptr<BlobLoader> loader_;
+  std::vector<LoadOutcome> ended_;
 };
 
-struct Loaded {
-  Status status;
-  uint64_t retries = 0;
-  bool same = false;
-};
+TEST_P(BlobLoaderTest, LoadIsWholeWhenAllItsDrivesHaveDelivered) {
+  start({no_fault, no_fault});
+  if (IsSkipped()) return;
+  loader_->load(request(5, memory_.data()));
+  const LoadOutcome outcome = next();
+  EXPECT_TRUE(outcome.status) << outcome.status.message();
+  EXPECT_EQ(outcome.load, 5u);
+  EXPECT_TRUE(holds(memory_.data()));
+  EXPECT_GT(loader_->lanes()[0]->counters().bytes_read, loader_->lanes()[1]->counters().bytes_read);
+  EXPECT_EQ(loader_->counters().bytes_read, kSlices * kSlice);
+  EXPECT_EQ(loader_->loads_in_flight(), 0u);
+}
 
-Loaded load_with(std::multimap<uint64_t, FaultyReader::Fault> faults, size_t file_bytes = 5 * 8192 + 4096 + 100) {
-  std::string file(5 * 8192 + 4096 + 100, ' ');
-  for (size_t i = 0; i < file.size(); ++i) file[i] = static_cast<char>(i * 31 + i / 4096);
-  LoadRequest request;
-  request.load = 1;
-  std::vector<std::byte> memory(6 * 8192);
-  request.into = memory.data();
-  for (uint64_t at = 0; at < file.size(); at += 8192) {
-    const auto length = static_cast<uint32_t>(std::min<uint64_t>(8192, file.size() - at));
-    request.slices.push_back({0, at, length, XXH3_64bits(file.data() + at, length)});
+TEST_P(BlobLoaderTest, FaultsOfEveryKindOnBothDrivesAreMadeGood) {
+  start({random_faults({20, 10, 20, 20, 20, 100, 20, 3}), random_faults({20, 10, 20, 20, 20, 100, 20, 4})});
+  if (IsSkipped()) return;
+  int good = 0;
+  for (uint64_t load = 1; load <= 30; ++load) {
+    std::fill(memory_.begin(), memory_.end(), std::byte{});
+    loader_->load(request(load, memory_.data()));
+    const LoadOutcome outcome = next();
+    ASSERT_EQ(outcome.load, load) << outcome.status.message();
+    if (outcome.status) ASSERT_TRUE(holds(memory_.data())) << "load " << load;
+    good += outcome.status.is_ok();
   }
-  BlobLoader loader(std::make_unique<FaultyReader>(file.substr(0, file_bytes), std::move(faults)), {"PACK/experts-000.bin"});
-  loader.load(request);
-  std::vector<LoadOutcome> outcomes;
-  for (int i = 0; i < 200 && outcomes.empty(); ++i) loader.pump(outcomes);
-  if (outcomes.size() != 1) return {internal_error("the load never ended"), 0, false};
-  EXPECT_EQ(loader.loads_in_flight(), 0u);
-  EXPECT_EQ(loader.reader().in_flight(), 0u) << "memory of a load that ended is still being written";
-  return {outcomes[0].status, loader.retries(), std::memcmp(memory.data(), file.data(), file.size()) == 0};
+  EXPECT_GE(good, 28) << "three in a row at one place are rare";
+  EXPECT_GT(loader_->counters().retries, 10u);
 }
 
-TEST(BlobLoader, ReadsAllSlices) {
-  const Loaded loaded = load_with({});
-  EXPECT_TRUE(loaded.status) << loaded.status.message();
-  EXPECT_TRUE(loaded.same);
-  EXPECT_EQ(loaded.retries, 0u);
+TEST_P(BlobLoaderTest, DriveThatFailsFailsTheLoadByName) {
+  start({no_fault, [](const ReadOp&, ReadResult& result) { result.result = -EIO; }});
+  if (IsSkipped()) return;
+  loader_->load(request(1, memory_.data()));
+  const LoadOutcome outcome = next();
+  EXPECT_EQ(outcome.status.code(), Code::kIo);
+  EXPECT_THAT(outcome.status.message(), HasSubstr("drive1 at offset"));
+  EXPECT_EQ(loader_->loads_in_flight(), 0u);
 }
 
-TEST(BlobLoader, ShortReadsInterruptionsAndPassingErrorsAreMadeGood) {
-  const Loaded loaded = load_with({{0, {4096}}, {8192, {-EINTR}}, {16384, {-EAGAIN}}, {24576, {-EIO}}, {24576, {-EIO}}, {32768, {0, true}},
-                                   {40960, {100}}});
-  EXPECT_TRUE(loaded.status) << loaded.status.message();
-  EXPECT_TRUE(loaded.same);
-  EXPECT_EQ(loaded.retries, 4u);
-}
-
-TEST(BlobLoader, LastingErrorNamesFileAndOffset) {
-  const Loaded loaded = load_with({{8192, {-EIO}}, {8192, {-EIO}}, {8192, {-EIO}}});
-  EXPECT_EQ(loaded.status.code(), Code::kIo);
-  EXPECT_THAT(loaded.status.message(), HasSubstr("PACK/experts-000.bin at offset 8192"));
-  EXPECT_THAT(loaded.status.message(), HasSubstr("Input/output error"));
-}
-
-TEST(BlobLoader, WrongByteIsCorruptAfterThreeReads) {
-  const Loaded loaded = load_with({{16384, {0, true}}, {16384, {0, true}}, {16384, {0, true}}});
-  EXPECT_EQ(loaded.status.code(), Code::kCorrupt);
-  EXPECT_EQ(loaded.retries, 2u);
-  EXPECT_THAT(loaded.status.message(), HasSubstr("offset 16384"));
-}
-
-/// The content hash of a file read in slices of these lengths; `lie` is added to the checksum of the first one.
-LoadOutcome content_of(const std::string& file, const std::vector<uint32_t>& lengths, uint64_t lie = 0) {
-  std::vector<std::byte> memory(file.size() + 8192);
-  LoadRequest request;
-  request.load = 1, request.into = memory.data();
-  uint64_t at = 0;
-  for (const uint32_t length : lengths) {
-    request.slices.push_back({0, at, length, XXH3_64bits(file.data() + at, length) + (at == 0 ? lie : 0)});
-    at += length;
+TEST_P(BlobLoaderTest, DemandArrivesWhilePrefetchesSaturate) {
+  start({no_fault, no_fault});
+  if (IsSkipped()) return;
+  constexpr uint64_t kPrefetches = 40;
+  for (uint64_t load = 1; load <= kPrefetches; ++load) loader_->load(request(load, memory_.data(), ReadClass::kPrefetch));
+  loader_->load(request(100, more_.data()));
+  loader_->load(request(101, memory_.data(), ReadClass::kPrefetch));
+  loader_->promote(101);
+  uint64_t before_demand = 0, before_promoted = 0;
+  bool demand = false, promoted = false;
+  for (uint64_t i = 0; i < kPrefetches + 2; ++i) {
+    const LoadOutcome outcome = next();
+    ASSERT_TRUE(outcome.status) << outcome.status.message();
+    demand |= outcome.load == 100, promoted |= outcome.load == 101;
+    before_demand += !demand, before_promoted += !promoted;
   }
-  BlobLoader loader(std::make_unique<FaultyReader>(file, std::multimap<uint64_t, FaultyReader::Fault>{}), {"a"});
-  loader.load(request);
-  std::vector<LoadOutcome> outcomes;
-  for (int i = 0; i < 200 && outcomes.empty(); ++i) loader.pump(outcomes);
-  return outcomes.empty() ? LoadOutcome{} : outcomes[0];
+  EXPECT_TRUE(holds(more_.data()));
+  // However quick the lanes were before the demand was heard of, from then on it overtakes: it cannot be among the last.
+  EXPECT_LT(before_demand, kPrefetches) << "the demand came last";
+  EXPECT_LT(before_promoted, kPrefetches + 1) << "the promoted one came last";
 }
 
-TEST(ContentHash, IsThatOfTheBytesTheirOrderAndTheirBorders) {
-  std::string file(3 * 8192, ' ');
-  for (size_t i = 0; i < file.size(); ++i) file[i] = static_cast<char>(i * 7 + i / 4096);
-  const ContentHash whole = content_of(file, {8192, 8192, 8192}).content;
+TEST_P(BlobLoaderTest, CancelledLoadsEndAndTheOthersArrive) {
+  start({no_fault, no_fault});
+  if (IsSkipped()) return;
+  for (uint64_t load = 1; load <= 20; ++load) loader_->load(request(load, memory_.data(), ReadClass::kPrefetch));
+  for (uint64_t load = 1; load <= 19; ++load) loader_->cancel(load);
+  int given_up = 0;
+  for (int i = 0; i < 20; ++i) {
+    const LoadOutcome outcome = next();
+    EXPECT_TRUE(outcome.status || outcome.status.code() == Code::kCancelled) << outcome.status.message();
+    if (outcome.load == 20) EXPECT_TRUE(outcome.status);
+    given_up += !outcome.status.is_ok();
+  }
+  EXPECT_GT(given_up, 0);
+  EXPECT_EQ(loader_->loads_in_flight(), 0u);
+}
+
+TEST_P(BlobLoaderTest, FilesAddedLaterAreRead) {
+  start({no_fault, no_fault});
+  if (IsSkipped()) return;
+  testing::write_text(dir_ / "later", texts_[0]);
+  const shm::UniqueFd later(::open((dir_ / "later").c_str(), O_RDONLY | O_CLOEXEC));
+  loader_->add_files({later.get()}, {"later"}, {1});
+  LoadRequest load{7, memory_.data(), {{2, kSlice, kSlice, XXH3_64bits(texts_[0].data() + kSlice, kSlice)}}};
+  loader_->load(load);
+  const LoadOutcome outcome = next();
+  EXPECT_TRUE(outcome.status) << outcome.status.message();
+  EXPECT_EQ(loader_->lanes()[1]->counters().bytes_read, kSlice);
+}
+
+TEST_P(BlobLoaderTest, EndsWithReadsUnderWay) {
+  start({no_fault, no_fault});
+  if (IsSkipped()) return;
+  for (uint64_t load = 1; load <= 20; ++load) loader_->load(request(load, memory_.data()));
+  loader_.reset();
+  std::fill(memory_.begin(), memory_.end(), std::byte{9});
+  for (const std::byte b : memory_) ASSERT_EQ(b, std::byte{9}) << "a read landed after the loader had gone";
+}
+
+TEST_P(BlobLoaderTest, ContentIsThatOfTheBytesTheirOrderAndTheirBorders) {
+  start({no_fault, no_fault});
+  if (IsSkipped()) return;
+  const auto content = [&](const std::vector<std::pair<uint64_t, uint32_t>>& ranges, uint64_t lie = 0) {
+    LoadRequest load{1, memory_.data(), {}};
+    for (const auto& [at, length] : ranges)
+      load.slices.push_back({0, at, length, XXH3_64bits(texts_[0].data() + at, length) + (at == 0 ? lie : 0)});
+    loader_->load(load);
+    return next();
+  };
+  const ContentHash whole = content({{0, 8192}, {8192, 8192}, {16384, 8192}}).content;
   EXPECT_TRUE(whole.known());
-  EXPECT_EQ(whole, content_of(file, {8192, 8192, 8192}).content);
-  EXPECT_NE(whole, content_of(file, {4096, 4096, 8192, 8192}).content);
-  std::string other = file;
-  other[20000] ^= 1;
-  EXPECT_NE(whole, content_of(other, {8192, 8192, 8192}).content);
-  EXPECT_NE(whole, content_of(file.substr(8192) + file.substr(0, 8192), {8192, 8192, 8192}).content);
+  EXPECT_EQ(whole, content({{0, 8192}, {8192, 8192}, {16384, 8192}}).content);
+  EXPECT_NE(whole, content({{0, 4096}, {4096, 4096}, {8192, 8192}, {16384, 8192}}).content);
+  EXPECT_NE(whole, content({{16384, 8192}, {8192, 8192}, {0, 8192}}).content);
+  const LoadOutcome lied = content({{0, 8192}, {8192, 8192}}, 1);
+  EXPECT_EQ(lied.status.code(), Code::kCorrupt);
+  EXPECT_FALSE(lied.content.known());
 }
 
-TEST(ContentHash, IsNotKnownWhereAChecksumLies) {
-  const LoadOutcome outcome = content_of(std::string(16384, 'x'), {8192, 8192}, 1);
-  EXPECT_EQ(outcome.status.code(), Code::kCorrupt);
-  EXPECT_FALSE(outcome.content.known());
+TEST(SliceHash, OnePassOverASliceGivesItsChecksumToo) {
+  std::vector<std::byte> bytes(1 << 16);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 131 + i / 251);
+  for (const uint32_t length : {1, 16, 128, 240, 241, 256, 1023, 1024, 1025, 4096, 4100, 65536})
+    EXPECT_EQ(checksum_of(bytes.data(), hash_of(bytes.data(), length)), XXH3_64bits(bytes.data(), length)) << length;
 }
 
-TEST(ContentHash, OnePassOverASliceGivesItsChecksumToo) {
-  std::string bytes(1 << 16, ' ');
-  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 131 + i / 251);
-  for (const size_t length : {241, 256, 1023, 1024, 1025, 4096, 4100, 65536})
-    EXPECT_EQ(XXH3_128bits(bytes.data(), length).low64, XXH3_64bits(bytes.data(), length)) << length;
-  for (const uint32_t length : {1, 16, 128, 240, 241})  // lengths that have to be hashed twice are right as well
-    EXPECT_TRUE(content_of(bytes, {length}).status) << length;
-}
-
-TEST(BlobLoader, TruncatedFileIsSaid) {
-  const Loaded loaded = load_with({}, 5 * 8192);
-  EXPECT_EQ(loaded.status.code(), Code::kIo);
-  EXPECT_THAT(loaded.status.message(), HasSubstr("truncated"));
-}
+INSTANTIATE_TEST_SUITE_P(Both, BlobLoaderTest, ::testing::Values(&make_uring_reader, &make_pread_reader),
+                         [](const auto& kind) { return kind.index == 0 ? "uring" : "pread"; });
 
 }  // namespace
 }  // namespace moestro::store

@@ -54,13 +54,15 @@ class Simulation {
       worker.attached = machine_->attach(slot, reserve_, "w").is_ok();
       return;
     }
-    switch (pick(12)) {
+    switch (pick(14)) {
       case 0: return begin_layer(worker);
       case 1: return pin_one(slot, worker, static_cast<uint32_t>(1 + pick(kExperts)));
       case 2: if (pick(10) == 0) return cancel(slot, worker); break;
       case 3: if (pick(20) == 0) return die(slot, worker); break;
       case 4: case 5: case 6: return complete_a_read();
       case 7: perform(machine_->poll()); return;
+      case 8: return read_ahead(slot, worker);
+      case 9: if (pick(4) == 0) return steer(slot, worker); break;
       default: advance(slot, worker);
     }
   }
@@ -72,6 +74,17 @@ class Simulation {
       const auto entry = static_cast<uint32_t>(1 + pick(kExperts));
       if (!worker.holding.contains(entry) && std::ranges::find(worker.waiting, entry) == worker.waiting.end()) worker.waiting.push_back(entry);
     }
+  }
+
+  void read_ahead(uint32_t slot, const SimWorker& worker) {
+    std::vector<uint32_t> entries;
+    for (uint64_t i = 0, n = 1 + pick(6); i < n; ++i) entries.push_back(static_cast<uint32_t>(1 + pick(kExperts)));
+    perform(machine_->prefetch(slot, {worker.plan + pick(2), static_cast<uint32_t>(pick(3))}, entries));
+  }
+
+  void steer(uint32_t slot, const SimWorker& worker) {
+    const LayerRank layers[] = {{static_cast<uint32_t>(pick(3)), LayerRank::kDrop}, {static_cast<uint32_t>(pick(3)), static_cast<uint32_t>(pick(9))}};
+    perform(machine_->steer(slot, worker.plan + pick(2), layers));
   }
 
   uint64_t pinned_bytes(const SimWorker& worker) const {
@@ -125,13 +138,15 @@ class Simulation {
     const auto at = reads_.begin() + static_cast<long>(pick(reads_.size()));
     const Action read = *at;
     reads_.erase(at);
-    const bool fails = pick(200) == 0;
-    perform(machine_->read_done(read.entry, read.load, fails ? io_error("bad") : Status::ok(), {}));
+    const bool fails = pick(200) == 0, ends_early = cancelled_.erase(read.load) != 0 && pick(2) == 0;
+    const Status status = ends_early ? cancelled("") : fails ? io_error("bad") : Status::ok();
+    perform(machine_->read_done(read.entry, read.load, status, {}));
   }
 
   void perform(const Actions& actions) {
     for (const Action& action : actions) {
       if (action.kind == Action::Kind::kRead) reads_.push_back(action);
+      if (action.kind == Action::Kind::kCancel) cancelled_.insert(action.load);
       if (action.kind == Action::Kind::kNotify) arrived(action);
       if (action.kind == Action::Kind::kPoison) ASSERT_FALSE(shared_.pinned(action.entry)) << "a pinned blob was evicted";
     }
@@ -188,6 +203,7 @@ class Simulation {
   FakeSharedState shared_;
   std::unique_ptr<StoreMachine> machine_;
   std::vector<Action> reads_;
+  std::set<uint64_t> cancelled_;  ///< loads that may end early
 };
 
 class MachineSimulation : public ::testing::TestWithParam<bool> {};

@@ -1,0 +1,49 @@
+#pragma once
+// A reader whose drive misbehaves, for tests: of this folder, and (store.inject_read_faults) of a whole store.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "store/reader/reader.h"
+
+namespace moestro::store {
+
+/// How many reads in a thousand go wrong, and how.
+struct FaultPlan {
+  uint32_t eio = 0, enospc = 0, enomem = 0, eagain = 0, eintr = 0;
+  uint32_t short_reads = 0;
+  uint32_t flip = 0;  ///< one wrong byte
+  uint64_t seed = 1;
+};
+
+/// "eio=5,short=50,flip=1,seed=7"; kInvalidArgument names what is wrong.
+Result<FaultPlan> parse_fault_plan(const std::string& text);
+
+/// Changes what a read that is done has brought.
+using Fault = std::function<void(const ReadOp& op, ReadResult& result)>;
+Fault random_faults(const FaultPlan& plan);
+
+/// Everything that `inner` reads passes through `fault`.
+class FaultyReader final : public Reader {
+ public:
+  FaultyReader(std::unique_ptr<Reader> inner, Fault fault) : inner_(std::move(inner)), fault_(std::move(fault)) {}
+
+  bool submit(const ReadOp& op) override;
+  void reap(std::vector<ReadResult>& results) override;
+  int event_fd() const override { return inner_->event_fd(); }
+  uint32_t in_flight() const override { return inner_->in_flight(); }
+  std::string_view name() const override { return inner_->name(); }
+  Status registered() const override { return inner_->registered(); }
+  bool unsent() const override { return inner_->unsent(); }
+  Status add_files(std::span<const int> fds) override { return inner_->add_files(fds); }
+
+ private:
+  std::unique_ptr<Reader> inner_;
+  Fault fault_;
+  std::unordered_map<uint64_t, ReadOp> ops_;  ///< under way, by tag
+};
+
+}  // namespace moestro::store

@@ -1,0 +1,77 @@
+#pragma once
+// A ReadLane on a thread of its own: one for each drive, so that all are read, and what comes from them verified, at once.
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "common/shm/mapped_file.h"
+#include "store/reader/read_lane.h"
+
+namespace moestro::store {
+
+/// Called by the owner of the loads (the store's thread); the thread inside owns the lane and its reader.
+class LaneThread {
+ public:
+  /// `done_fd` is an eventfd: it is rung when outcomes are there.
+  static Result<std::unique_ptr<LaneThread>> start(ReadLane lane, int done_fd);
+  /// Gives up what is not under way, and waits for what is.
+  ~LaneThread();
+
+  void add(uint64_t load, ReadClass read_class, std::vector<LaneSlice> slices);
+  void promote(uint64_t load);
+  void cancel(uint64_t load);
+  void add_files(std::vector<int> fds, std::vector<std::string> names);
+
+  /// Appends the loads that ended.
+  void take(std::vector<LaneOutcome>& ended);
+  LaneCounters counters() const;
+  /// Loads that were added and have not ended.
+  size_t loads() const { return loads_; }
+  std::string_view reader_name() const { return reader_name_; }
+  const Status& registered() const { return registered_; }
+  const LaneOptions& options() const { return options_; }
+
+ private:
+  struct Add {
+    uint64_t load;
+    ReadClass read_class;
+    std::vector<LaneSlice> slices;
+  };
+  struct Promote {
+    uint64_t load;
+  };
+  struct Cancel {
+    uint64_t load;
+  };
+  struct AddFiles {
+    std::vector<int> fds;
+    std::vector<std::string> names;
+  };
+  using Command = std::variant<Add, Promote, Cancel, AddFiles>;
+
+  LaneThread(ReadLane lane, int done_fd);
+  void post(Command command);
+  void serve();
+  bool obey();
+  void wait() const;
+
+  ReadLane lane_;  ///< the thread's
+  const int done_fd_;
+  const std::string reader_name_;
+  const Status registered_;
+  const LaneOptions options_;
+  size_t loads_ = 0;  ///< owner thread
+  shm::UniqueFd wake_;
+  mutable std::mutex mutex_;  ///< guards what follows
+  std::vector<Command> commands_;
+  std::vector<LaneOutcome> outcomes_;
+  LaneCounters counters_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace moestro::store

@@ -1,0 +1,35 @@
+#pragma once
+// What the loader is asked for, and what it answers.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/status.h"
+#include "store/layout/content_hash.h"
+#include "store/read_class.h"
+
+namespace moestro::store {
+
+/// A slice as the reader sees it. In the arena slices follow one another; only the last may have a length off kDiskAlign.
+struct LoadSlice {
+  uint32_t file = 0;
+  uint64_t offset = 0;
+  uint32_t length = 0;
+  uint64_t xxh3_64 = 0;
+};
+
+struct LoadRequest {
+  uint64_t load = 0;  ///< names this load in its outcome
+  std::byte* into = nullptr;
+  std::vector<LoadSlice> slices;
+  ReadClass read_class = ReadClass::kDemand;
+};
+
+struct LoadOutcome {
+  uint64_t load = 0;
+  Status status;          ///< names file and offset; kCorrupt or kIo, or kCancelled
+  ContentHash content;    ///< of the bytes that were read; not known if the load failed
+};
+
+}  // namespace moestro::store

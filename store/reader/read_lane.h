@@ -1,0 +1,96 @@
+#pragma once
+// One drive's reads: which chunk goes to it next, what becomes of those that fail, and the checksum of every slice as it completes, while
+// others are in flight. A machine around a Reader, without a thread of its own (lane_thread.h has that).
+
+#include <array>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "store/reader/lane_job.h"
+#include "store/reader/reader.h"
+
+namespace moestro::store {
+
+inline constexpr uint32_t kReadAttempts = 3;
+/// A read that the kernel has no room for (EAGAIN, ENOMEM) is tried again at this distance, for two seconds in all.
+inline constexpr std::chrono::milliseconds kRefusedPause{1};
+inline constexpr uint32_t kRefusalsMax = 2000;
+
+struct LaneOptions {
+  uint32_t chunk_bytes = 1 << 20;
+  uint32_t depth = 8;  ///< reads under way at once
+  /// The same, where nobody waits for them: a demand that comes finds no more than this before it on the drive.
+  uint32_t background_depth = 2;
+};
+
+struct LaneOutcome {
+  uint64_t load = 0;
+  Status status;  ///< names file and offset
+  std::vector<LaneSlice> slices;  ///< with their hashes, if all is well
+};
+
+struct LaneCounters {
+  uint64_t bytes_read = 0, retries = 0, reads = 0;
+};
+
+class ReadLane {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  /// `file_names` are for messages, one per file of the reader.
+  ReadLane(std::unique_ptr<Reader> reader, std::vector<std::string> file_names, LaneOptions options);
+
+  void add(uint64_t load, ReadClass read_class, std::vector<LaneSlice> slices);
+  /// The rest of a load goes before what nobody waits for.
+  void promote(uint64_t load);
+  /// What is not under way yet is not read; it ends as kCancelled, unless it was whole.
+  void cancel(uint64_t load);
+  Status add_files(std::span<const int> fds, std::span<const std::string> names);
+
+  /// Handles completions and keeps the drive busy. Appends the loads that ended.
+  void step(TimePoint now, std::vector<LaneOutcome>& ended);
+  /// When to step although nothing completes.
+  std::optional<TimePoint> step_at() const { return step_at_; }
+
+  size_t loads() const { return jobs_.size(); }
+  const LaneCounters& counters() const { return counters_; }
+  const Reader& reader() const { return *reader_; }
+  const LaneOptions& options() const { return options_; }
+  void set_options(const LaneOptions& options) { options_ = options; }
+
+ private:
+  struct Flight {
+    LaneJob* job = nullptr;
+    LaneRead read;
+  };
+  LaneJob* next_job(TimePoint now);
+  void submit(TimePoint now);
+  bool submit_one(LaneJob& job);
+  void complete(const ReadResult& result, TimePoint now);
+  void arrived(LaneJob& job, const LaneRead& read);
+  void verify(LaneJob& job, uint32_t slice, uint32_t attempts);
+  void read_again(LaneJob& job, LaneRead read);
+  void failed(LaneJob& job, LaneRead read, const Status& why);
+  void end_if_done(LaneJob& job);
+  std::string where(uint32_t file, uint64_t offset, uint64_t length) const;
+
+  std::unique_ptr<Reader> reader_;
+  std::vector<std::string> file_names_;
+  LaneOptions options_;
+  std::unordered_map<uint64_t, LaneJob> jobs_;
+  std::array<std::deque<LaneJob*>, kReadClasses> queues_;  ///< those that have reads to submit
+  std::vector<Flight> flights_;         ///< by tag; reused
+  std::vector<uint32_t> free_flights_;
+  std::vector<Flight> there_;  ///< read, to be verified
+  std::vector<ReadResult> results_;
+  std::vector<LaneOutcome> ended_;
+  std::optional<TimePoint> step_at_, refused_until_;
+  LaneCounters counters_;
+};
+
+}  // namespace moestro::store
