@@ -20,7 +20,8 @@ Result<StoreStatusReport> query_store(const std::string& endpoint, std::chrono::
   report.reader = text(s.reader());
   if (s.models() != nullptr)
     for (const auto* m : *s.models())
-      report.models.push_back({text(m->name()), text(m->pack()), m->dense_bytes(), m->expert_bytes(), m->blobs(), m->resident_experts(), m->experts()});
+      report.models.push_back({text(m->name()), text(m->pack()), m->dense_bytes(), m->expert_bytes(), m->blobs(), m->resident_experts(), m->experts(),
+                               m->workers(), m->retired()});
   if (s.workers() != nullptr)
     for (const auto* w : *s.workers())
       report.workers.push_back({w->slot(), text(w->client()), text(w->model()), w->fetches(), w->share_bytes(), w->pinned()});
@@ -29,6 +30,18 @@ Result<StoreStatusReport> query_store(const std::string& endpoint, std::chrono::
   report.queued = s.queued(), report.loading = s.loading();
   report.resident_bytes = s.resident_bytes(), report.aliases = s.aliases(), report.reads_elsewhere = s.reads_elsewhere();
   return report;
+}
+
+Result<std::string> change_packs(const std::string& endpoint, PackChange change, const std::string& name, const std::string& pack,
+                                 std::chrono::milliseconds timeout) {
+  MOESTRO_ASSIGN_OR_RETURN(auto socket, net::DealerSocket::connect(endpoint));
+  flatbuffers::FlatBufferBuilder b;
+  const auto kind = static_cast<wire::PackChange>(change);
+  MOESTRO_RETURN_IF_ERROR(socket.send(encode(b, wire::StoreBody::ChangePacks,
+                                             wire::CreateChangePacksDirect(b, kClientProtocol, kind, name.c_str(), pack.c_str()))));
+  MOESTRO_ASSIGN_OR_RETURN(const auto bytes, receive_reply(socket, wire::StoreBody::PacksChanged,
+                                                           std::chrono::steady_clock::now() + timeout, endpoint));
+  return text(decode(bytes)->body_as_PacksChanged()->message());
 }
 
 }  // namespace moestro::store

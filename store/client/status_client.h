@@ -15,6 +15,8 @@ struct StoreStatusReport {
     std::string name, pack;
     uint64_t dense_bytes = 0, expert_bytes = 0;
     uint32_t blobs = 0, resident_experts = 0, experts = 0;
+    uint32_t workers = 0;
+    bool retired = false;  ///< served under no name any more; its last workers still use it
   };
   struct Worker {
     uint32_t slot = 0;
@@ -34,6 +36,12 @@ struct StoreStatusReport {
   uint64_t reads_elsewhere = 0;  ///< reads that failed and were made good from another pack with the same content
   uint32_t aliases = 0;          ///< blobs whose bytes another blob holds
 };
+
+enum class PackChange : uint8_t { kAdd, kRemove, kReplace };
+
+/// Changes what a running store serves; returns what it says it has done. `pack` is a path on the store's host; kRemove needs none.
+Result<std::string> change_packs(const std::string& endpoint, PackChange change, const std::string& name, const std::string& pack,
+                                 std::chrono::milliseconds timeout);
 
 /// kUnavailable if no store answers at `endpoint` in time.
 Result<StoreStatusReport> query_store(const std::string& endpoint, std::chrono::milliseconds timeout);

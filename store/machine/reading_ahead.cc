@@ -56,6 +56,7 @@ Actions StoreMachine::given_up(uint32_t index) {
   if (!entry.blob.dense) ranges_.free(entry.offset, entry.blob.length);
   set_state(index, Residency::kAbsent);
   queue_.queue_again(index);
+  if (sweep_again_) sweep(actions);
   schedule(actions);
   return actions;
 }

@@ -4,11 +4,18 @@
 
 namespace moestro::store {
 
+/// The entries whose packs are served and have its bytes.
+std::vector<uint32_t> StoreMachine::sources(uint32_t index) const {
+  std::vector<uint32_t> holders = contents_.holders(index);
+  std::erase_if(holders, [this](uint32_t holder) { return entries_[holder].going; });
+  return holders;
+}
+
 /// Which entry's slices the next read of `index` takes; none if all have failed since it was last read whole. Starts with the one
 /// that served last, so that a drive that has gone bad is not asked again and again.
 std::optional<uint32_t> StoreMachine::next_source(uint32_t index) const {
   const Entry& entry = entries_[index];
-  const std::vector<uint32_t> holders = contents_.holders(index);
+  const std::vector<uint32_t> holders = sources(index);
   if (entry.sources_failed >= holders.size()) return std::nullopt;
   return holders[(entry.source + entry.sources_failed) % holders.size()];
 }
@@ -28,7 +35,8 @@ bool StoreMachine::read_elsewhere(uint32_t index, Actions& actions) {
 
 void StoreMachine::source_was_good(uint32_t index) {
   Entry& entry = entries_[index];
-  entry.source = (entry.source + entry.sources_failed) % static_cast<uint32_t>(contents_.holders(index).size());
+  const auto count = static_cast<uint32_t>(sources(index).size());
+  entry.source = count > 0 ? (entry.source + entry.sources_failed) % count : 0;
   entry.sources_failed = 0;
 }
 
@@ -38,16 +46,15 @@ void StoreMachine::become_alias(uint32_t index, uint32_t first, const ContentHas
   Entry& entry = entries_[index];
   Entry& kept = entries_[first];
   if (kept.state == Residency::kAbsent || kept.state == Residency::kBad) {
-    if (kept.blob.dense) ranges_.free(kept.offset, kept.blob.length);  // a place of its own that it never filled
-    kept.offset = entry.offset, kept.read_class = entry.read_class;
+    if (kept.placed) ranges_.free(kept.offset, kept.blob.length);  // that of dense weights, never filled
+    kept.offset = entry.offset, kept.placed = kept.blob.dense, kept.read_class = entry.read_class;
     landed(first, content);
     tell(first, Code::kOk, actions);
   } else {
-    ranges_.free(entry.offset, entry.blob.length);
-    if (options_.poison_freed)
-      actions.push_back({.kind = Action::Kind::kPoison, .entry = index, .offset = entry.offset, .length = ranges_.rounded(entry.blob.length)});
+    give_back(index, actions);
   }
-  entry.offset = 0;
+  entry.offset = 0, entry.placed = false;
+  if (entry.blob.dense) expert_bytes_ += ranges_.rounded(entry.blob.length), share_out();
   shared_.set_alias(index, first);
   set_state(index, Residency::kAlias);
   tell(index, Code::kOk, actions);

@@ -43,7 +43,8 @@ Result<std::unique_ptr<StoreMachine>> StoreMachine::create(Options options, std:
 StoreMachine::StoreMachine(Options options, std::vector<MachineBlob> blobs, std::unique_ptr<policy::CachePolicy> policy,
                            SharedState& shared)
     : options_(options), shared_(shared), ranges_(options.arena_bytes, kGranule), policy_(std::move(policy)) {
-  for (MachineBlob& blob : blobs) entries_.emplace_back().blob = blob;
+  for (MachineBlob& blob : blobs) entries_.emplace_back().blob = blob, entries_.back().used = true;
+  entries_.resize(std::max<size_t>(entries_.size(), options_.entries_max));
   contents_.resize(entries_.size());
   place_dense();
   expert_bytes_ = ranges_.free_bytes();
@@ -51,7 +52,7 @@ StoreMachine::StoreMachine(Options options, std::vector<MachineBlob> blobs, std:
 
 void StoreMachine::place_dense() {
   for (Entry& entry : entries_)
-    if (entry.blob.dense) entry.offset = *ranges_.allocate(entry.blob.length, RangeAllocator::End::kLow);  // create() measured
+    if (entry.blob.dense) entry.offset = *ranges_.allocate(entry.blob.length, RangeAllocator::End::kLow), entry.placed = true;  // create() measured
 }
 
 Status StoreMachine::attach(uint32_t slot, uint64_t reserve, const std::string& name) {
@@ -96,6 +97,7 @@ Actions StoreMachine::cancel(uint32_t slot) {
 
 Actions StoreMachine::poll() {
   Actions actions;
+  if (sweep_again_) sweep(actions);
   schedule(actions);
   return actions;
 }
@@ -143,6 +145,7 @@ Actions StoreMachine::read_done(uint32_t index, uint64_t load, const Status& sta
     source_was_good(index);
     if (const auto first = contents_.learn(index, key)) {
       become_alias(index, *first, content, actions);
+      if (sweep_again_) sweep(actions);
       schedule(actions);
       return actions;
     }
@@ -154,6 +157,7 @@ Actions StoreMachine::read_done(uint32_t index, uint64_t load, const Status& sta
     set_state(index, Residency::kBad);
   }
   tell(index, verdict.code(), actions);
+  if (sweep_again_) sweep(actions);
   schedule(actions);
   return actions;
 }
@@ -191,14 +195,14 @@ void StoreMachine::schedule(Actions& actions) {
   while (const std::optional<ReadQueue::Next> next = queue_.next()) {
     Entry& entry = entries_[next->entry];
     if (!may_begin(entry.blob, next->read_class)) return;
-    if (!entry.blob.dense) {
+    if (!entry.placed) {
       const std::optional<uint64_t> offset = make_room(entry.blob, actions);
       if (!offset) {
         blocked_ = next->read_class == ReadClass::kDemand;  // nobody waits for the others: they try again with what comes next
         if (blocked_) queue_.hold(next->entry);
         return;
       }
-      entry.offset = *offset;
+      entry.offset = *offset, entry.placed = entry.blob.dense;
     }
     begin(next->entry, next->read_class, actions);
   }
@@ -235,15 +239,19 @@ bool StoreMachine::evict_one(Actions& actions) {
     return {try_evict(index) ? Kind::kTake : Kind::kSkip, 0};
   });
   if (!victim) return false;
-  Entry& entry = entries_[*victim];
   policy_->removed(*victim);
   prefetched_.evicted(*victim, shared_.last_use(*victim));
-  ranges_.free(entry.offset, entry.blob.length);
+  give_back(*victim, actions);
   set_state(*victim, Residency::kAbsent);
   ++counters_.evictions;
-  if (options_.poison_freed)
-    actions.push_back({.kind = Action::Kind::kPoison, .entry = *victim, .offset = entry.offset, .length = rounded(entry.blob.length)});
   return true;
+}
+
+void StoreMachine::give_back(uint32_t index, Actions& actions) {
+  const Entry& entry = entries_[index];
+  ranges_.free(entry.offset, entry.blob.length);
+  if (options_.poison_freed)
+    actions.push_back({.kind = Action::Kind::kPoison, .entry = index, .offset = entry.offset, .length = rounded(entry.blob.length)});
 }
 
 /// Why a pinned blob is never evicted. A worker stores its pin word, then loads the table word; the store stores EVICTING, then

@@ -28,6 +28,8 @@ class SharedState {
   virtual void set_place(uint32_t entry, uint64_t offset, const ContentHash& content) = 0;
   /// `entry` holds what `first` holds. Comes before the word that says so.
   virtual void set_alias(uint32_t entry, uint32_t first) = 0;
+  virtual void clear_alias(uint32_t entry) = 0;
+  virtual void set_length(uint32_t entry, uint64_t bytes) = 0;
   /// Whether any worker's word for this entry says pinned.
   virtual bool pinned(uint32_t entry) const = 0;
   /// The newest stamp in any worker's word for this entry.
@@ -66,6 +68,7 @@ class StoreMachine {
     uint64_t arena_bytes = 0;
     uint64_t loading_bytes_max = 32ULL << 20;  ///< demands begun at once; at least one blob always is
     bool poison_freed = false;
+    uint32_t entries_max = 0;  ///< of the table, so that packs can be added; 0: as many as there are blobs at start
   };
   struct Counters {
     uint64_t fetches = 0, joined = 0, loads = 0, evictions = 0, bad_blobs = 0;
@@ -95,6 +98,17 @@ class StoreMachine {
   /// Prefetches of a worker for plans up to `plan_max`: other ranks, or dropped, by MoE layer.
   Actions steer(uint32_t slot, uint64_t plan_max, std::span<const LayerRank> layers);
   Actions read_done(uint32_t entry, uint64_t load, const Status& status, const ContentHash& content);
+  /// Entries [first, first + blobs.size()), free until now, stand for these blobs. kExhausted, with the numbers, if their dense weights
+  /// would leave no room for the experts of the workers there are.
+  Status add_entries(uint32_t first, const std::vector<MachineBlob>& blobs);
+  /// Nobody is attached for these any more. Each is forgotten as soon as it is not being read and no other entry has its bytes there.
+  Actions remove_entries(uint32_t first, uint32_t count);
+  /// All of them are forgotten: they may stand for other blobs.
+  bool entries_free(uint32_t first, uint32_t count) const;
+  /// Their pack is there again, as it was: what was bad may be tried anew.
+  Actions mend_entries(uint32_t first, uint32_t count);
+  /// Removed entries wait for something that nobody reports. Call poll() now and then.
+  bool sweeping() const { return sweep_again_; }
   /// Something may have been unpinned. Call now and then while blocked().
   Actions poll();
 
@@ -121,6 +135,9 @@ class StoreMachine {
     uint64_t generation = 0;
     uint64_t offset = 0;
     uint64_t load = 0;
+    bool used = false;    ///< stands for a blob of a pack
+    bool going = false;   ///< of a pack that has been removed; it stays while it holds the bytes of others
+    bool placed = false;  ///< dense: [offset, offset + length) is its own, whatever its state
     uint32_t source = 0;          ///< which of its holders served last
     uint32_t sources_failed = 0;  ///< holders tried in vain by the load under way
     ReadClass read_class = ReadClass::kDemand;  ///< of the load
@@ -142,6 +159,10 @@ class StoreMachine {
   void set_state(uint32_t entry, Residency state);
   void landed(uint32_t entry, const ContentHash& content);
   void tell(uint32_t entry, Code outcome, Actions& actions);
+  void give_back(uint32_t entry, Actions& actions);
+  void sweep(Actions& actions);
+  void try_forget(uint32_t entry, Actions& actions);
+  std::vector<uint32_t> sources(uint32_t entry) const;
   std::optional<uint32_t> next_source(uint32_t entry) const;
   bool read_elsewhere(uint32_t entry, Actions& actions);
   void source_was_good(uint32_t entry);
@@ -162,6 +183,7 @@ class StoreMachine {
   std::array<size_t, kReadClasses> loading_{};
   uint64_t loads_begun_ = 0;
   bool blocked_ = false;
+  bool sweep_again_ = false;
   Counters counters_;
 };
 

@@ -38,7 +38,7 @@ class FaultyReader final : public Reader {
   std::string_view name() const override { return inner_->name(); }
   Status registered() const override { return inner_->registered(); }
   bool unsent() const override { return inner_->unsent(); }
-  Status add_files(std::span<const int> fds) override { return inner_->add_files(fds); }
+  Status set_files(uint32_t first, std::span<const int> fds) override { return inner_->set_files(first, fds); }
 
  private:
   std::unique_ptr<Reader> inner_;

@@ -69,7 +69,9 @@ void LaneThread::add(uint64_t load, ReadClass read_class, std::vector<LaneSlice>
 }
 void LaneThread::promote(uint64_t load) { post(Promote{load}); }
 void LaneThread::cancel(uint64_t load) { post(Cancel{load}); }
-void LaneThread::add_files(std::vector<int> fds, std::vector<std::string> names) { post(AddFiles{std::move(fds), std::move(names)}); }
+void LaneThread::set_files(uint32_t first, std::vector<int> fds, std::vector<std::string> names) {
+  post(SetFiles{first, std::move(fds), std::move(names)});
+}
 
 void LaneThread::take(std::vector<LaneOutcome>& ended) {
   const std::lock_guard lock(mutex_);
@@ -97,8 +99,8 @@ bool LaneThread::obey() {
     std::visit(Overloaded{[&](Add& add) { lane_.add(add.load, add.read_class, std::move(add.slices)); },
                           [&](const Promote& promote) { lane_.promote(promote.load); },
                           [&](const Cancel& cancel) { lane_.cancel(cancel.load); },
-                          [&](const AddFiles& more) {
-                            if (const Status added = lane_.add_files(more.fds, more.names); !added)
+                          [&](const SetFiles& more) {
+                            if (const Status added = lane_.set_files(more.first, more.fds, more.names); !added)
                               log::error("{}; what lies in them cannot be read", added.message());
                           }},
                command);

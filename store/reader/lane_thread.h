@@ -24,7 +24,7 @@ class LaneThread {
   void add(uint64_t load, ReadClass read_class, std::vector<LaneSlice> slices);
   void promote(uint64_t load);
   void cancel(uint64_t load);
-  void add_files(std::vector<int> fds, std::vector<std::string> names);
+  void set_files(uint32_t first, std::vector<int> fds, std::vector<std::string> names);
 
   /// Appends the loads that ended.
   void take(std::vector<LaneOutcome>& ended);
@@ -47,11 +47,12 @@ class LaneThread {
   struct Cancel {
     uint64_t load;
   };
-  struct AddFiles {
+  struct SetFiles {
+    uint32_t first;
     std::vector<int> fds;
     std::vector<std::string> names;
   };
-  using Command = std::variant<Add, Promote, Cancel, AddFiles>;
+  using Command = std::variant<Add, Promote, Cancel, SetFiles>;
 
   LaneThread(ReadLane lane, int done_fd);
   void post(Command command);

@@ -13,7 +13,7 @@ Result<uint32_t> PackFiles::add(const std::filesystem::path& pack, const Manifes
     for (const Slice& slice : blob.slices)
       if (slice.directory != 0)
         return unsupported(pack.string() + " has shards on other drives, which this store cannot read yet: pack it into one directory");
-  const auto first = static_cast<uint32_t>(files_.size());
+  std::vector<shm::UniqueFd> opened;  // all of them, or none is taken
   for (const std::string& name : manifest.files) {
     const std::string path = (pack / name).string();
     shm::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
@@ -22,18 +22,35 @@ Result<uint32_t> PackFiles::add(const std::filesystem::path& pack, const Manifes
       buffered_.push_back(path);
     }
     if (!fd) return io_error("cannot open " + path, errno);
-    MOESTRO_RETURN_IF_ERROR(note_drive(fd.get(), path));
-    files_.push_back(std::move(fd));
-    names_.push_back(path);
+    opened.push_back(std::move(fd));
   }
+  const uint32_t first = free_run(opened.size());
+  for (uint32_t i = 0; i < opened.size(); ++i) {
+    names_[first + i] = (pack / manifest.files[i]).string();
+    MOESTRO_RETURN_IF_ERROR(note_drive(first + i, opened[i].get(), names_[first + i]));
+  }
+  std::ranges::move(opened, files_.begin() + first);
   return first;
 }
 
-Status PackFiles::note_drive(int fd, const std::string& path) {
+void PackFiles::close(uint32_t first, uint32_t count) {
+  for (uint32_t i = first; i < first + count; ++i) files_[i].reset(), names_[i].clear();
+}
+
+uint32_t PackFiles::free_run(size_t count) {
+  size_t first = 0;
+  for (size_t i = 0; i < files_.size() && i < first + count; ++i)
+    if (files_[i]) first = i + 1;
+  const size_t size = std::max(files_.size(), first + count);
+  files_.resize(size), names_.resize(size), drives_.resize(size);
+  return static_cast<uint32_t>(first);
+}
+
+Status PackFiles::note_drive(uint32_t file, int fd, const std::string& path) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return io_error("cannot stat " + path, errno);
   const auto known = std::ranges::find(devices_, info.st_dev);
-  drives_.push_back(static_cast<uint32_t>(known - devices_.begin()));
+  drives_[file] = static_cast<uint32_t>(known - devices_.begin());
   if (known == devices_.end()) devices_.push_back(info.st_dev);
   return Status::ok();
 }

@@ -20,7 +20,10 @@ class PackFiles {
   /// through the page cache (buffered() then names the file). Shards on other drives are kUnsupported.
   Result<uint32_t> add(const std::filesystem::path& pack, const Manifest& manifest);
 
-  std::vector<int> fds() const;
+  /// Nothing reads files [first, first + count) any more: their numbers are free.
+  void close(uint32_t first, uint32_t count);
+
+  std::vector<int> fds() const;  ///< by number; -1 for one that is free
   /// Which drive each file lies on: files of one file system have one, and one lane reads them.
   const std::vector<uint32_t>& drives() const { return drives_; }
   size_t drive_count() const { return devices_.size(); }
@@ -28,7 +31,9 @@ class PackFiles {
   const std::vector<std::string>& buffered() const { return buffered_; }
 
  private:
-  Status note_drive(int fd, const std::string& path);
+  /// The first of `count` numbers in a row that are free.
+  uint32_t free_run(size_t count);
+  Status note_drive(uint32_t file, int fd, const std::string& path);
 
   std::vector<shm::UniqueFd> files_;
   std::vector<uint32_t> drives_;

@@ -1,6 +1,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <condition_variable>
 #include <deque>
@@ -55,9 +56,10 @@ class PreadReader final : public Reader {
     done_.clear();
   }
 
-  Status add_files(std::span<const int> fds) override {
+  Status set_files(uint32_t first, std::span<const int> fds) override {
     const std::lock_guard lock(mutex_);
-    fds_.insert(fds_.end(), fds.begin(), fds.end());
+    if (fds_.size() < first + fds.size()) fds_.resize(first + fds.size(), -1);
+    std::copy(fds.begin(), fds.end(), fds_.begin() + first);
     return Status::ok();
   }
   int event_fd() const override { return event_.get(); }

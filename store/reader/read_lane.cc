@@ -42,9 +42,10 @@ void ReadLane::cancel(uint64_t load) {
   end_if_done(job);
 }
 
-Status ReadLane::add_files(std::span<const int> fds, std::span<const std::string> names) {
-  MOESTRO_RETURN_IF_ERROR(reader_->add_files(fds));
-  file_names_.insert(file_names_.end(), names.begin(), names.end());
+Status ReadLane::set_files(uint32_t first, std::span<const int> fds, std::span<const std::string> names) {
+  if (file_names_.size() < first + names.size()) file_names_.resize(first + names.size());
+  std::ranges::copy(names, file_names_.begin() + first);
+  MOESTRO_RETURN_IF_ERROR(reader_->set_files(first, fds));
   return Status::ok();
 }
 

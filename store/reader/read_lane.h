@@ -50,7 +50,7 @@ class ReadLane {
   void promote(uint64_t load);
   /// What is not under way yet is not read; it ends as kCancelled, unless it was whole.
   void cancel(uint64_t load);
-  Status add_files(std::span<const int> fds, std::span<const std::string> names);
+  Status set_files(uint32_t first, std::span<const int> fds, std::span<const std::string> names);
 
   /// Handles completions and keeps the drive busy. Appends the loads that ended.
   void step(TimePoint now, std::vector<LaneOutcome>& ended);

@@ -42,8 +42,9 @@ class Reader {
   virtual Status registered() const { return Status::ok(); }
   /// Accepted reads wait for room in the kernel: reap() tries again, and nothing else will wake anyone.
   virtual bool unsent() const { return false; }
-  /// More files, numbered on from the last. They stay open for as long as the reader lives.
-  virtual Status add_files(std::span<const int> fds) = 0;
+  /// Files number `first` and on are these from now on; -1: none, and the one before is let go of. No read of them is under way. They stay
+  /// open for as long as they are set.
+  virtual Status set_files(uint32_t first, std::span<const int> fds) = 0;
 };
 
 /// The kernel refuses a registered buffer above 1 GiB.

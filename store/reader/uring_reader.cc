@@ -84,14 +84,13 @@ class UringReader final : public Reader {
   }
 
   bool unsent() const override { return io_uring_sq_ready(&ring_) > 0; }
-  Status add_files(std::span<const int> fds) override {
-    if (files_ + fds.size() > table_)
-      return exhausted("io_uring holds " + std::to_string(files_) + " files and has room for " + std::to_string(table_) +
-                       ": raise ulimit -n, or start the store again");
-    const int error = io_uring_register_files_update(&ring_, static_cast<unsigned>(kFirstFile + files_), fds.data(),
+  Status set_files(uint32_t first, std::span<const int> fds) override {
+    if (first + fds.size() > table_)
+      return exhausted("io_uring has room for " + std::to_string(table_) +
+                       " files: raise ulimit -n, or start the store again");
+    const int error = io_uring_register_files_update(&ring_, static_cast<unsigned>(kFirstFile + first), fds.data(),
                                                      static_cast<unsigned>(fds.size()));
     if (error < static_cast<int>(fds.size())) return io_error("io_uring cannot register more files", error < 0 ? -error : EIO);
-    files_ += fds.size();
     return Status::ok();
   }
   int event_fd() const override { return event_.get(); }
@@ -112,7 +111,6 @@ class UringReader final : public Reader {
     }
     if (error < 0) return unsupported(io_error("io_uring cannot register files", -error).message());
     table_ = table.size() - kFirstFile;
-    files_ = files.fds.size();
     return Status::ok();
   }
   void register_memory(const ReaderFiles& files) {

@@ -20,6 +20,10 @@ void ArenaState::set_alias(uint32_t entry, uint32_t first) {
   files_.entry(entry).alias.store(first + 1, std::memory_order_release);
 }
 
+void ArenaState::clear_alias(uint32_t entry) { files_.entry(entry).alias.store(0, std::memory_order_release); }
+
+void ArenaState::set_length(uint32_t entry, uint64_t bytes) { files_.entry(entry).length.store(bytes, std::memory_order_relaxed); }
+
 bool ArenaState::pinned(uint32_t entry) const {
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot)
     if (files_.has_slot(slot) && PinWord::pinned(files_.pin_word(slot, entry).load(std::memory_order_seq_cst))) return true;

@@ -12,6 +12,8 @@ class ArenaState final : public SharedState {
   void set_word(uint32_t entry, Residency state, uint64_t generation) override;
   void set_place(uint32_t entry, uint64_t offset, const ContentHash& content) override;
   void set_alias(uint32_t entry, uint32_t first) override;
+  void clear_alias(uint32_t entry) override;
+  void set_length(uint32_t entry, uint64_t bytes) override;
   bool pinned(uint32_t entry) const override;
   uint64_t last_use(uint32_t entry) const override;
   uint64_t stamp_now() const override;

@@ -1,17 +1,9 @@
 #include "store/server/catalogue.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace moestro::store {
-
-namespace {
-
-MachineBlob machine_blob(const Manifest& manifest, const Blob& blob) {
-  const bool dense = blob.kind == BlobKind::kDense;
-  return {dense, blob.length, blob_format(manifest.layout_id, static_cast<uint8_t>(blob.precision), dense)};
-}
-
-}  // namespace
 
 Result<Catalogue> Catalogue::open(const std::vector<ModelSource>& sources) {
   if (sources.empty()) return invalid_argument("no model to serve: give --model NAME=PACK");
@@ -20,27 +12,25 @@ Result<Catalogue> Catalogue::open(const std::vector<ModelSource>& sources) {
     if (source.name.empty()) return invalid_argument("--model needs a name: NAME=PACK");
     if (std::ranges::any_of(catalogue.models_, [&](const Model& m) { return m.name == source.name; }))
       return invalid_argument("two models are named '" + source.name + "': names must differ");
-    std::error_code error;
-    const auto dir = std::filesystem::canonical(source.pack, error);
-    if (error) return not_found("model '" + source.name + "': no pack at " + source.pack.string() + ": " + error.message());
-    const auto known = std::ranges::find_if(catalogue.packs_, [&](const Pack& pack) { return pack.dir == dir; });
-    uint32_t index = static_cast<uint32_t>(known - catalogue.packs_.begin());
-    if (known == catalogue.packs_.end()) {
-      auto added = catalogue.add_pack(dir);
+    auto seen = look_at(source.pack);
+    if (!seen) return seen.status().with_context("model '" + source.name + "'");
+    auto index = catalogue.find_version(*seen);
+    if (!index) {
+      auto added = catalogue.add(std::move(*seen), catalogue.entries());
       if (!added) return added.status().with_context("model '" + source.name + "'");
       index = *added;
     }
-    catalogue.models_.push_back({source.name, index});
+    catalogue.name(source.name, *index);
   }
   return catalogue;
 }
 
-Result<uint32_t> Catalogue::add_pack(const std::filesystem::path& dir) {
+Result<Catalogue::Pack> Catalogue::look_at(const std::filesystem::path& where) {
+  std::error_code error;
   Pack pack;
-  pack.dir = dir;
-  pack.first_entry = entries();
-  MOESTRO_ASSIGN_OR_RETURN(pack.manifest, open_pack(dir));
-  MOESTRO_ASSIGN_OR_RETURN(pack.first_file, files_.add(dir, pack.manifest));
+  pack.dir = std::filesystem::canonical(where, error);
+  if (error) return not_found("no pack at " + where.string() + ": " + error.message());
+  MOESTRO_ASSIGN_OR_RETURN(pack.manifest, open_pack(pack.dir));
   for (const Blob& blob : pack.manifest.blobs) {
     if (blob.kind == BlobKind::kDense) {
       pack.dense_bytes += blob.length;
@@ -50,22 +40,82 @@ Result<uint32_t> Catalogue::add_pack(const std::filesystem::path& dir) {
       pack.largest_expert = std::max(pack.largest_expert, blob.length);
     }
   }
-  packs_.push_back(std::move(pack));
-  return static_cast<uint32_t>(packs_.size() - 1);
+  return pack;
+}
+
+std::optional<uint32_t> Catalogue::find_version(const Pack& seen) const {
+  for (const auto& [index, pack] : packs_)
+    if (!pack.removed && pack.dir == seen.dir && pack.manifest.identity == seen.manifest.identity) return index;
+  return std::nullopt;
+}
+
+Result<uint32_t> Catalogue::free_entries(uint32_t count, uint32_t entries_max) const {
+  uint32_t from = 0;
+  for (const auto& [first, index] : by_entry_) {
+    if (first - from >= count) return from;
+    from = first + packs_.at(index).blobs();
+  }
+  if (entries_max - from >= count) return from;
+  return exhausted("the store's table of " + std::to_string(entries_max) + " blobs has no room for " + std::to_string(count) +
+                   " more in a row: remove another model, or start the store with this one");
+}
+
+Result<uint32_t> Catalogue::add(Pack seen, uint32_t first_entry) {
+  MOESTRO_ASSIGN_OR_RETURN(seen.first_file, files_.add(seen.dir, seen.manifest));
+  seen.first_entry = first_entry;
+  by_entry_[first_entry] = next_pack_;
+  packs_.emplace(next_pack_, std::move(seen));
+  return next_pack_++;
+}
+
+Result<uint32_t> Catalogue::reopen(uint32_t index) {
+  Pack& pack = packs_.at(index);
+  MOESTRO_ASSIGN_OR_RETURN(const uint32_t first, files_.add(pack.dir, pack.manifest));
+  return std::exchange(pack.first_file, first);
+}
+
+void Catalogue::name(const std::string& name, uint32_t index) {
+  forget_name(name);
+  models_.push_back({name, index});
+  Pack& pack = packs_.at(index);
+  if (std::ranges::count(models_, index, &Model::pack) == 1) pack.last_name = name;
+  pack.retired = false;
+}
+
+bool Catalogue::forget_name(const std::string& name) {
+  const auto found = std::ranges::find(models_, name, &Model::name);
+  if (found == models_.end()) return false;
+  const uint32_t index = found->pack;
+  models_.erase(found);
+  packs_.at(index).retired = std::ranges::none_of(models_, [index](const Model& m) { return m.pack == index; });
+  return true;
+}
+
+void Catalogue::drop(uint32_t index) {
+  const Pack& pack = packs_.at(index);
+  by_entry_.erase(pack.first_entry);
+  files_.close(pack.first_file, static_cast<uint32_t>(pack.manifest.files.size()));
+  packs_.erase(index);
 }
 
 Result<uint32_t> Catalogue::find(const std::string& name) const {
   std::string names;
-  for (uint32_t i = 0; i < models_.size(); ++i) {
-    if (models_[i].name == name) return i;
-    names += (names.empty() ? "" : ", ") + models_[i].name;
+  for (const Model& model : models_) {
+    if (model.name == name) return model.pack;
+    names += (names.empty() ? "" : ", ") + model.name;
   }
-  return not_found("this store does not serve model '" + name + "'; it serves " + names);
+  return not_found("this store does not serve model '" + name + "'; it serves " + (names.empty() ? "none" : names));
 }
 
 const Catalogue::Pack& Catalogue::pack_of_entry(uint32_t entry) const {
-  const auto after = std::ranges::upper_bound(packs_, entry, {}, &Pack::first_entry);
-  return *std::prev(after);
+  return packs_.at(std::prev(by_entry_.upper_bound(entry))->second);
+}
+
+bool Catalogue::has_entry(uint32_t entry) const {
+  const auto after = by_entry_.upper_bound(entry);
+  if (after == by_entry_.begin()) return false;
+  const auto& [first, index] = *std::prev(after);
+  return entry - first < packs_.at(index).blobs();
 }
 
 const Blob& Catalogue::blob(uint32_t entry) const {
@@ -77,24 +127,34 @@ std::string Catalogue::describe(uint32_t entry) const {
   const Pack& pack = pack_of_entry(entry);
   const uint32_t index = entry - pack.first_entry;
   const Blob& blob = pack.manifest.blobs[index];
-  const auto model = std::ranges::find_if(models_, [&](const Model& m) { return &packs_[m.pack] == &pack; });
-  const std::string name = "model " + (model == models_.end() ? pack.manifest.model_name : model->name);
+  const std::string name = "model " + pack.last_name;
   if (blob.kind == BlobKind::kDense) return name + ", dense blob " + std::to_string(index);
   return name + ", layer " + std::to_string(blob.moe_layer.value) + ", expert " + std::to_string(blob.expert.value) + " (" +
          std::string(dtype_name(blob.precision)) + ")";
 }
 
+std::vector<MachineBlob> Catalogue::machine_blobs(const Pack& pack) {
+  std::vector<MachineBlob> blobs;
+  for (const Blob& blob : pack.manifest.blobs) {
+    const bool dense = blob.kind == BlobKind::kDense;
+    blobs.push_back({dense, blob.length, blob_format(pack.manifest.layout_id, static_cast<uint8_t>(blob.precision), dense)});
+  }
+  return blobs;
+}
+
 std::vector<MachineBlob> Catalogue::machine_blobs() const {
   std::vector<MachineBlob> blobs;
-  for (const Pack& pack : packs_)
-    for (const Blob& blob : pack.manifest.blobs) blobs.push_back(machine_blob(pack.manifest, blob));
+  for (const auto& [first, index] : by_entry_) {
+    const std::vector<MachineBlob> more = machine_blobs(packs_.at(index));
+    blobs.insert(blobs.end(), more.begin(), more.end());
+  }
   return blobs;
 }
 
 uint32_t Catalogue::entries() const {
-  uint32_t count = 0;
-  for (const Pack& pack : packs_) count += static_cast<uint32_t>(pack.manifest.blobs.size());
-  return count;
+  if (by_entry_.empty()) return 0;
+  const auto& [first, index] = *by_entry_.rbegin();
+  return first + packs_.at(index).blobs();
 }
 
 }  // namespace moestro::store

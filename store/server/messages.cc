@@ -48,6 +48,11 @@ Result<Request> parse_request(std::span<const std::byte> bytes) {
     case wire::StoreBody::CancelFetches: return Request{session_of<CancelRequest>(*message->body_as_CancelFetches())};
     case wire::StoreBody::FetchBlobs: return Request{fetch_request(*message->body_as_FetchBlobs())};
     case wire::StoreBody::StoreStatusRequest: return Request{StatusRequest{}};
+    case wire::StoreBody::ChangePacks: {
+      const auto* body = message->body_as_ChangePacks();
+      if (body->change() > wire::PackChange::MAX) return invalid_argument("a change of packs that this store does not know");
+      return Request{ChangePacksRequest{body->protocol(), static_cast<ChangePacksRequest::Kind>(body->change()), text(body->name()), text(body->pack())}};
+    }
     default: return invalid_argument("a message that a store does not answer");
   }
 }
@@ -79,12 +84,17 @@ net::Bytes build_blob_failed(uint32_t blob, const Status& why) {
                 wire::CreateBlobFailedDirect(b, blob, static_cast<uint32_t>(why.code()), why.message().c_str()));
 }
 
+net::Bytes build_packs_changed(const std::string& message) {
+  flatbuffers::FlatBufferBuilder b;
+  return finish(b, wire::StoreBody::PacksChanged, wire::CreatePacksChangedDirect(b, message.c_str()));
+}
+
 net::Bytes build_status(const StoreFigures& f) {
   flatbuffers::FlatBufferBuilder b;
   std::vector<flatbuffers::Offset<wire::StoreModelStatus>> models;
   for (const ModelFigures& m : f.models)
     models.push_back(wire::CreateStoreModelStatusDirect(b, m.name.c_str(), m.pack.c_str(), m.dense_bytes, m.expert_bytes, m.blobs,
-                                                        m.resident_experts, m.experts));
+                                                        m.resident_experts, m.experts, m.workers, m.retired));
   std::vector<flatbuffers::Offset<wire::StoreWorkerStatus>> workers;
   for (const WorkerFigures& w : f.workers)
     workers.push_back(wire::CreateStoreWorkerStatusDirect(b, w.slot, w.client.c_str(), w.model.c_str(), w.fetches, w.share_bytes, w.pinned));

@@ -32,7 +32,13 @@ struct FetchRequest : Session {
   std::vector<uint32_t> blobs;
 };
 struct StatusRequest {};
-using Request = std::variant<AttachRequest, ConfirmRequest, DetachRequest, FetchRequest, CancelRequest, StatusRequest>;
+struct ChangePacksRequest {
+  enum class Kind : uint8_t { kAdd = 0, kRemove = 1, kReplace = 2 };
+  uint32_t protocol = 0;
+  Kind kind = Kind::kAdd;
+  std::string name, pack;
+};
+using Request = std::variant<AttachRequest, ConfirmRequest, DetachRequest, FetchRequest, CancelRequest, StatusRequest, ChangePacksRequest>;
 
 /// Takes any bytes. kCorrupt if they are no store message, kInvalidArgument if it is none that a store answers.
 Result<Request> parse_request(std::span<const std::byte> bytes);
@@ -51,6 +57,8 @@ struct ModelFigures {
   std::string name, pack;
   uint64_t dense_bytes = 0, expert_bytes = 0;
   uint32_t blobs = 0, resident_experts = 0, experts = 0;
+  uint32_t workers = 0;
+  bool retired = false;
 };
 struct WorkerFigures {
   uint32_t slot = 0;
@@ -73,6 +81,7 @@ net::Bytes build_attached(const AttachReply& reply);
 net::Bytes build_confirmed(const Session& session);
 net::Bytes build_refused(const Status& why);
 net::Bytes build_blob_failed(uint32_t blob, const Status& why);
+net::Bytes build_packs_changed(const std::string& message);
 net::Bytes build_status(const StoreFigures& figures);
 
 }  // namespace moestro::store

@@ -30,9 +30,10 @@ Status StoreServer::run(const std::atomic<bool>& stop) {
     MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const bool ready, socket_->wait(blocked ? kBlockedWait : kIdleWait, loader_->event_fd()));
     pump_reads();
     MOESTRO_RETURN_IF_ERROR(receive());
-    if (machine_->blocked()) perform(machine_->poll());
+    if (machine_->blocked() || machine_->sweeping()) perform(machine_->poll());
     name_who_pins_too_much(blocked && machine_->blocked());
     look_for_dead_workers();
+    release_unused_packs();
   }
   log::info("stopping: {} loads under way", loader_->loads_in_flight());
   return Status::ok();
@@ -76,14 +77,14 @@ void StoreServer::answer(const std::string& peer, const AttachRequest& request) 
   if (free == workers_.end())
     return refuse(peer, exhausted("all " + std::to_string(kWorkerSlotsMax) + " worker slots of this store are taken: stop a worker first"));
   const auto slot = static_cast<uint32_t>(free - workers_.begin());
-  const Catalogue::Pack& pack = catalogue_.pack_of(*model);
+  const Catalogue::Pack& pack = catalogue_.pack(*model);
   if (const Status made = files_->create_slot(slot); !made) return refuse(peer, made);
   if (const Status fits = machine_->attach(slot, pack.largest_expert, request.client); !fits) {
     files_->forget_slot(slot);
     return refuse(peer, fits);
   }
-  *free = Worker{peer, request.client, ++incarnations_, *model, false, steady_clock::now(), 0};
-  AttachReply attached{slot, incarnations_, epoch_, files_->dir().string(), files_->table().arena_bytes, catalogue_.entries(),
+  *free = Worker{peer, request.client, ++incarnations_, request.model, *model, false, steady_clock::now(), 0};
+  AttachReply attached{slot, incarnations_, epoch_, files_->dir().string(), files_->table().arena_bytes, entries_max_,
                        serialise_manifest(pack.manifest), {}};
   for (uint32_t i = 0; i < pack.manifest.blobs.size(); ++i) attached.entries.push_back(pack.first_entry + i);
   reply(peer, build_attached(attached));
@@ -106,7 +107,7 @@ void StoreServer::answer(const std::string& peer, const ConfirmRequest& request)
   if (!alive || !*alive)
     return refuse(peer, invalid_argument("slot " + std::to_string(request.slot) + " was confirmed without holding its lock"));
   worker->confirmed = true;
-  log::info("worker '{}' attached to slot {} for model {}", worker->client, request.slot, catalogue_.models()[worker->model].name);
+  log::info("worker '{}' attached to slot {} for model {}", worker->client, request.slot, worker->model);
   reply(peer, build_confirmed(request));
 }
 
@@ -117,7 +118,7 @@ void StoreServer::answer(const std::string& peer, const DetachRequest& request) 
 void StoreServer::answer(const std::string& peer, const FetchRequest& request) {
   Worker* worker = holder(peer, request);
   if (worker == nullptr) return;
-  const Catalogue::Pack& pack = catalogue_.pack_of(worker->model);
+  const Catalogue::Pack& pack = catalogue_.pack(worker->pack);
   std::vector<uint32_t> entries;
   for (const uint32_t blob : request.blobs) {
     if (blob >= pack.manifest.blobs.size())
@@ -139,7 +140,7 @@ void StoreServer::pump_reads() {
   std::vector<LoadOutcome> outcomes;
   loader_->pump(outcomes);
   for (const LoadOutcome& outcome : outcomes) {
-    const auto [entry, source] = under_way_.extract(outcome.load).mapped();
+    const auto [entry, source, file] = under_way_.extract(outcome.load).mapped();
     const Status status = outcome.status.is_ok() ? outcome.status : outcome.status.with_context(catalogue_.describe(source));
     const Actions actions = machine_->read_done(entry, outcome.load, status, outcome.content);
     if (machine_->state(entry) == Residency::kBad) log::error("{}; requests that need it will fail", machine_->failure(entry).message());
@@ -161,8 +162,8 @@ void StoreServer::perform(const Actions& actions) {
 }
 
 void StoreServer::begin_read(const Action& action) {
-  under_way_[action.load] = {action.entry, action.source};
   const Catalogue::Pack& pack = catalogue_.pack_of_entry(action.source);
+  under_way_[action.load] = {action.entry, action.source, pack.first_file};
   loader_->load({action.load, files_->arena() + action.offset, load_slices(catalogue_.blob(action.source), pack.first_file), action.read_class});
 }
 
@@ -170,7 +171,7 @@ void StoreServer::notify(const Action& action) {
   const auto& worker = workers_[action.slot];
   if (!worker || !files_->has_slot(action.slot)) return;
   if (action.outcome != Code::kOk) {  // the reason goes first, so that it is there when the bell rings
-    const Catalogue::Pack& pack = catalogue_.pack_of(worker->model);
+    const Catalogue::Pack& pack = catalogue_.pack(worker->pack);
     for (uint32_t blob = 0; blob < pack.manifest.blobs.size(); ++blob)  // several of its blobs may have these bytes
       if (machine_->resolve(pack.first_entry + blob) == action.entry)
         reply(worker->peer, build_blob_failed(blob, machine_->failure(action.entry)));
@@ -193,8 +194,8 @@ void StoreServer::look_for_dead_workers() {
 uint64_t StoreServer::pinned_bytes(uint32_t slot) const {
   uint64_t bytes = 0;
   for (uint32_t entry = 0; entry < catalogue_.entries(); ++entry)
-    if (const Blob& blob = catalogue_.blob(entry); blob.kind == BlobKind::kExpert)
-      bytes += PinWord::pinned(files_->pin_word(slot, entry).load(std::memory_order_relaxed)) ? blob.length : 0;
+    if (catalogue_.has_entry(entry) && catalogue_.blob(entry).kind == BlobKind::kExpert)
+      bytes += PinWord::pinned(files_->pin_word(slot, entry).load(std::memory_order_relaxed)) ? catalogue_.blob(entry).length : 0;
   return bytes;
 }
 
@@ -226,17 +227,11 @@ StoreFigures StoreServer::figures() const {
   StoreFigures f;
   f.epoch = epoch_, f.arena_bytes = files_->table().arena_bytes, f.used_bytes = machine_->used_bytes(), f.huge_bytes = files_->huge_bytes();
   f.reader = std::string(loader_->lanes().front()->reader_name());
-  for (const Catalogue::Model& model : catalogue_.models()) {
-    const Catalogue::Pack& pack = catalogue_.packs()[model.pack];
-    ModelFigures m{model.name, pack.dir.string(), pack.dense_bytes, pack.expert_bytes, static_cast<uint32_t>(pack.manifest.blobs.size()), 0, pack.experts};
-    for (uint32_t i = 0; i < m.blobs; ++i)
-      m.resident_experts += pack.manifest.blobs[i].kind == BlobKind::kExpert && machine_->state(machine_->resolve(pack.first_entry + i)) == Residency::kResident;
-    f.models.push_back(std::move(m));
-  }
+  f.models = model_figures();
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) {
     if (!workers_[slot]) continue;
     const Worker& worker = *workers_[slot];
-    WorkerFigures w{slot, worker.client, catalogue_.models()[worker.model].name, worker.fetches,
+    WorkerFigures w{slot, worker.client, worker.model, worker.fetches,
                     files_->table().share_bytes[slot].load(std::memory_order_relaxed), 0};
     for (uint32_t entry = 0; entry < catalogue_.entries(); ++entry)
       w.pinned += PinWord::pinned(files_->pin_word(slot, entry).load(std::memory_order_relaxed));

@@ -39,7 +39,8 @@ class StoreServer {
   struct Worker {
     std::string peer, client;
     uint64_t incarnation = 0;
-    uint32_t model = 0;
+    std::string model;
+    uint32_t pack = 0;  ///< the version of the model's pack that it attached with, for as long as it stays
     bool confirmed = false;
     TimePoint offered;
     uint64_t fetches = 0;
@@ -60,6 +61,17 @@ class StoreServer {
   void answer(const std::string& peer, const FetchRequest& request);
   void answer(const std::string& peer, const CancelRequest& request);
   void answer(const std::string& peer, const StatusRequest& request);
+  void answer(const std::string& peer, const ChangePacksRequest& request);
+  Result<std::string> add_model(const std::string& name, const std::filesystem::path& dir);
+  Result<std::string> replace_model(const std::string& name, const std::filesystem::path& dir);
+  Result<std::string> remove_model(const std::string& name);
+  Result<uint32_t> take_in(const std::filesystem::path& dir);
+  Status mend(uint32_t pack);
+  void give_files_to_reader(uint32_t first, uint32_t count);
+  bool files_being_read(uint32_t first) const;
+  void close_files(uint32_t first, uint32_t count);
+  void release_unused_packs();
+  uint32_t workers_of(uint32_t pack) const;
   void refuse(const std::string& peer, const Status& why);
   void reply(const std::string& peer, const net::Bytes& body);
   /// The worker that a message is from; null, and a refusal sent, if it is not that slot's holder.
@@ -72,6 +84,7 @@ class StoreServer {
   void look_for_dead_workers();
   void name_who_pins_too_much(bool blocked);
   uint64_t pinned_bytes(uint32_t slot) const;
+  std::vector<ModelFigures> model_figures() const;
   void drop_worker(uint32_t slot, const char* why);
   StoreFigures figures() const;
 
@@ -86,8 +99,11 @@ class StoreServer {
   std::array<std::optional<Worker>, kWorkerSlotsMax> workers_;
   struct UnderWay {
     uint32_t entry = 0, source = 0;
+    uint32_t first_file = 0;  ///< of the pack that it reads from
   };
+  std::vector<std::pair<uint32_t, uint32_t>> files_to_close_;  ///< first, count: of packs put right, until nothing is read from them
   std::unordered_map<uint64_t, UnderWay> under_way_;  ///< by load
+  uint32_t entries_max_ = 0;  ///< of the table
   uint64_t incarnations_ = 0, epoch_ = 0;
   TimePoint looked_{}, not_blocked_{};
 };

@@ -12,6 +12,7 @@ namespace moestro::store {
 namespace {
 
 constexpr std::chrono::seconds kLockPatience{30};  ///< a killed store's reads can go on for seconds
+constexpr uint32_t kEntriesMin = 4096;             ///< of the table: room for packs that are added later
 constexpr uint64_t kLeaveFree = 256ULL << 20;      ///< of what is free, when the size is ours to choose
 
 uint64_t total_bytes(const std::vector<MachineBlob>& blobs) {
@@ -46,8 +47,9 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   // The machine says whether the size can work before minutes go into backing it; it touches shared memory only when stepped.
   StoreMachine::Options machine_options;
   machine_options.arena_bytes = bytes;
+  machine_options.entries_max = entries_max_ = std::max(kEntriesMin, 2 * static_cast<uint32_t>(blobs.size()));
   machine_options.poison_freed = options_.poison_freed;
-  for (const Catalogue::Pack& pack : catalogue_.packs())  // two at once, so that the drive goes on from one to the next
+  for (const auto& [index, pack] : catalogue_.packs())  // two at once, so that the drive goes on from one to the next
     machine_options.loading_bytes_max = std::max(machine_options.loading_bytes_max, 2 * pack.largest_expert);
   auto machine = StoreMachine::create(machine_options, blobs, std::make_unique<policy::LruPolicy>(), *state_);
   // A size that was asked for stays too small; one that was taken from what is free may be larger at the next start.
@@ -78,7 +80,7 @@ Status StoreServer::back_arena(uint64_t bytes, const std::atomic<bool>& stop) {
   if (!files_->in_memory())
     log::warn("--arena-dir {} is not on a tmpfs: the arena will be written back to the disk; mount a tmpfs there", files_->dir().string());
   auto said = std::chrono::steady_clock::now();
-  const Status made = files_->create(bytes, catalogue_.entries(), epoch_, [&](uint64_t done) {
+  const Status made = files_->create(bytes, entries_max_, epoch_, [&](uint64_t done) {
     const auto now = std::chrono::steady_clock::now();
     if (now - said > std::chrono::seconds(2)) {
       log::info("backing the arena: {} of {} MiB", done >> 20, bytes >> 20);

@@ -161,7 +161,7 @@ TEST_P(BlobLoaderTest, FilesAddedLaterAreRead) {
   if (IsSkipped()) return;
   testing::write_text(dir_ / "later", texts_[0]);
   const shm::UniqueFd later(::open((dir_ / "later").c_str(), O_RDONLY | O_CLOEXEC));
-  loader_->add_files({later.get()}, {"later"}, {1});
+  loader_->set_files(2, {later.get()}, {"later"}, {1});
   LoadRequest load{7, memory_.data(), {{2, kSlice, kSlice, XXH3_64bits(texts_[0].data() + kSlice, kSlice)}}};
   loader_->load(load);
   const LoadOutcome outcome = next();

@@ -32,7 +32,7 @@ class MemoryReader final : public Reader {
   int event_fd() const override { return -1; }
   uint32_t in_flight() const override { return static_cast<uint32_t>(pending.size()); }
   std::string_view name() const override { return "memory"; }
-  Status add_files(std::span<const int>) override { return Status::ok(); }
+  Status set_files(uint32_t, std::span<const int>) override { return Status::ok(); }
 
   std::vector<ReadOp> pending;
   std::vector<uint64_t> submitted;  ///< offsets, in order

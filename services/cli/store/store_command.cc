@@ -1,0 +1,111 @@
+#include "services/cli/store/store_command.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "common/config/units.h"
+#include "services/box/box_flags.h"
+#include "services/box/named_pack.h"
+#include "services/box/places.h"
+#include "services/cli/output.h"
+#include "store/client/status_client.h"
+
+namespace moestro::cli {
+namespace {
+
+using nlohmann::json;
+using store::PackChange;
+using store::StoreStatusReport;
+
+constexpr std::chrono::seconds kStatusWithin{10};
+constexpr std::chrono::seconds kChangeWithin{120};  ///< a large manifest is read and checked
+
+/// Each subcommand has its own: CLI11 options belong to one command.
+struct Options {
+  explicit Options(CLI::App& app) : flags(app, {"run.dir"}) {}
+  box::BoxFlags flags;
+  std::string what;
+  bool json = false;
+};
+
+Result<std::string> endpoint_of(const Options& options) {
+  config::BoxConfig box;
+  MOESTRO_RETURN_IF_ERROR(options.flags.read(box));
+  if (box.run.dir.empty()) return invalid_argument("which store? give --run-dir, as `moestro up` printed it, or -c FILE with run.dir");
+  return box::store_endpoint(box.run.dir);
+}
+
+void print(const StoreStatusReport& s) {
+  using config::readable_size;
+  std::printf("arena %s, %s in use, %s resident; %u blobs share the bytes of another\n", readable_size(s.arena_bytes).c_str(),
+              readable_size(s.used_bytes).c_str(), readable_size(s.resident_bytes).c_str(), s.aliases);
+  for (const auto& m : s.models)
+    std::printf("%-24s %s: %u of %u experts resident, %s dense, %s of experts, %u worker%s%s\n", one_line(m.name).c_str(), one_line(m.pack).c_str(),
+                m.resident_experts, m.experts, readable_size(m.dense_bytes).c_str(), readable_size(m.expert_bytes).c_str(), m.workers,
+                m.workers == 1 ? "" : "s", m.retired ? "; removed or replaced, goes with them" : "");
+}
+
+json to_json(const StoreStatusReport& s) {
+  json report{{"arena_bytes", s.arena_bytes}, {"used_bytes", s.used_bytes},   {"resident_bytes", s.resident_bytes}, {"aliases", s.aliases},
+              {"bytes_read", s.bytes_read},   {"evictions", s.evictions},     {"bad_blobs", s.bad_blobs},           {"reads_elsewhere", s.reads_elsewhere},
+              {"models", json::array()}};
+  for (const auto& m : s.models)
+    report["models"].push_back({{"name", m.name}, {"pack", m.pack}, {"dense_bytes", m.dense_bytes}, {"expert_bytes", m.expert_bytes},
+                                {"experts", m.experts}, {"resident_experts", m.resident_experts}, {"workers", m.workers}, {"retired", m.retired}});
+  return report;
+}
+
+Status list(const Options& options) {
+  MOESTRO_ASSIGN_OR_RETURN(const std::string endpoint, endpoint_of(options));
+  MOESTRO_ASSIGN_OR_RETURN(const StoreStatusReport report, store::query_store(endpoint, kStatusWithin));
+  if (options.json) std::printf("%s\n", to_json(report).dump(2, ' ', false, json::error_handler_t::replace).c_str());
+  else print(report);
+  return Status::ok();
+}
+
+Status change(const Options& options, PackChange kind) {
+  MOESTRO_ASSIGN_OR_RETURN(const std::string endpoint, endpoint_of(options));
+  box::NamedPack model{options.what, ""};
+  if (kind == PackChange::kRemove) {
+    MOESTRO_RETURN_IF_ERROR(box::check_model_name(model.name));
+  } else {
+    MOESTRO_ASSIGN_OR_RETURN(model, box::parse_named_pack(options.what));
+    std::error_code ignored;  // the store looks at it and says what is wrong
+    model.pack = std::filesystem::absolute(model.pack, ignored).string();
+  }
+  MOESTRO_ASSIGN_OR_RETURN(const std::string done, store::change_packs(endpoint, kind, model.name, model.pack, kChangeWithin));
+  std::printf("%s\n", one_line(done).c_str());
+  return Status::ok();
+}
+
+void finish(CommandResult& result, const Status& status) {
+  if (!status.is_ok()) fail(result, status);
+}
+
+void add_change(CLI::App& command, CommandResult& result, PackChange kind, const char* name, const char* help) {
+  CLI::App* sub = command.add_subcommand(name, help);
+  auto options = std::make_shared<Options>(*sub);
+  sub->add_option(kind == PackChange::kRemove ? "NAME" : "NAME=PACK", options->what, kind == PackChange::kRemove ? "the model" : "the model and its pack's directory")
+      ->required();
+  sub->callback([options, &result, kind] { finish(result, change(*options, kind)); });
+}
+
+}  // namespace
+
+void add_store_command(CLI::App& app, CommandResult& result) {
+  CLI::App* command = app.add_subcommand("store", "What a running store serves: look, add, replace, remove, without stopping it");
+  command->require_subcommand(1);
+  add_change(*command, result, PackChange::kAdd, "add", "serve one more model");
+  add_change(*command, result, PackChange::kReplace, "replace",
+             "serve a model from another pack, or from the same one put right; attached workers keep what they have");
+  add_change(*command, result, PackChange::kRemove, "remove", "serve a model no longer; attached workers keep what they have");
+  CLI::App* show = command->add_subcommand("list", "the models, their packs and what of them is resident");
+  auto options = std::make_shared<Options>(*show);
+  show->add_flag("--json", options->json, "as JSON on stdout");
+  show->callback([options, &result] { finish(result, list(*options)); });
+}
+
+}  // namespace moestro::cli

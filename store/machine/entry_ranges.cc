@@ -1,0 +1,92 @@
+// Entries come and go with their packs while the store serves.
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "store/machine/store_machine.h"
+
+namespace moestro::store {
+
+/// Their dense weights get room as experts do, by eviction, when they are first asked for; here only the sum is kept in mind.
+Status StoreMachine::add_entries(uint32_t first, const std::vector<MachineBlob>& blobs) {
+  uint64_t dense = 0, largest = 0, reserved = 0;
+  for (const MachineBlob& blob : blobs) {
+    if (blob.dense) dense += ranges_.rounded(blob.length);
+    else largest = std::max(largest, ranges_.rounded(blob.length));
+  }
+  for (const auto& reserve : reserves_) reserved += reserve.value_or(0);
+  if (dense + std::max(largest, reserved) > expert_bytes_)
+    return exhausted("no room for it: its dense weights need " + std::to_string(dense) + " bytes and its largest expert, or those of the workers, " +
+                     std::to_string(std::max(largest, reserved)) + ", the arena has " + std::to_string(expert_bytes_) +
+                     " for experts; raise --dram, or remove another model first");
+  MOESTRO_CHECK(first + blobs.size() <= entries_.size(), "entries beyond the table");
+  for (uint32_t i = 0; i < blobs.size(); ++i) {
+    Entry& entry = entries_[first + i];
+    MOESTRO_CHECK(!entry.used, "entries given to two packs");
+    const uint64_t generation = entry.generation;  // grows for ever: who still has the word of an earlier blob in mind cannot take this for it
+    entry = Entry{};
+    entry.blob = blobs[i], entry.used = true, entry.generation = generation;
+    shared_.set_length(first + i, entry.blob.length);
+    set_state(first + i, Residency::kAbsent);
+  }
+  expert_bytes_ -= dense;
+  share_out();
+  return Status::ok();
+}
+
+Actions StoreMachine::remove_entries(uint32_t first, uint32_t count) {
+  Actions actions;
+  for (uint32_t index = first; index < first + count; ++index) entries_[index].going = true;
+  sweep(actions);
+  schedule(actions);
+  return actions;
+}
+
+bool StoreMachine::entries_free(uint32_t first, uint32_t count) const {
+  for (uint32_t index = first; index < first + count; ++index)
+    if (entries_[index].used) return false;
+  return true;
+}
+
+/// Forgets what can be forgotten of packs that are gone. Aliases first: a first entry stays for as long as it has any.
+void StoreMachine::sweep(Actions& actions) {
+  sweep_again_ = false;
+  const uint64_t before = expert_bytes_;
+  for (const bool aliases : {true, false})
+    for (uint32_t index = 0; index < entries_.size(); ++index)
+      if (entries_[index].used && entries_[index].going && contents_.is_alias(index) == aliases) try_forget(index, actions);
+  if (expert_bytes_ != before) share_out();
+}
+
+/// No worker of its pack is left, so nobody has a right to a pin; one that is set nevertheless is waited for, not overridden.
+void StoreMachine::try_forget(uint32_t index, Actions& actions) {
+  Entry& entry = entries_[index];
+  if (contents_.holders(index).size() > 1) return;  // others have their bytes here
+  const bool ready = entry.state == Residency::kResident ? try_evict(index) : entry.state != Residency::kLoading;
+  if (!ready) {
+    sweep_again_ = true;
+    return;
+  }
+  if (entry.state == Residency::kEvicting && !entry.blob.dense) policy_->removed(index);
+  if (entry.state == Residency::kEvicting || (entry.blob.dense && entry.placed)) give_back(index, actions);
+  if (contents_.is_alias(index)) shared_.clear_alias(index);
+  else if (entry.blob.dense) expert_bytes_ += ranges_.rounded(entry.blob.length);
+  contents_.forget(index);
+  entry.used = entry.going = false;
+  set_state(index, Residency::kAbsent);
+}
+
+/// A pack is there again, as it was: what could not be read may be tried anew.
+Actions StoreMachine::mend_entries(uint32_t first, uint32_t count) {
+  Actions actions;
+  for (uint32_t index = first; index < first + count; ++index) {
+    const uint32_t kept = contents_.resolve(index);
+    if (entries_[kept].state != Residency::kBad) continue;
+    entries_[kept].failure = Status::ok();
+    set_state(kept, Residency::kAbsent);
+  }
+  schedule(actions);
+  return actions;
+}
+
+}  // namespace moestro::store

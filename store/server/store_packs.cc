@@ -1,0 +1,155 @@
+// Models come and go while the store serves. A worker stays with the version of the pack that it attached with; a version goes when
+// neither a name nor a worker is left for it.
+
+#include <algorithm>
+#include <utility>
+
+#include "common/log.h"
+#include "store/server/store_server.h"
+
+namespace moestro::store {
+namespace {
+
+constexpr size_t kNameBytesMax = 64;
+
+Status check_name(const std::string& name) {
+  const bool plain = std::ranges::all_of(name, [](unsigned char c) { return c > 0x20 && c < 0x7f && c != '/' && c != '=' && c != ','; });
+  return !name.empty() && name.size() <= kNameBytesMax && plain
+             ? Status::ok()
+             : invalid_argument("a model's name has 1 to " + std::to_string(kNameBytesMax) + " printable characters, none of them '/', '=' or ','");
+}
+
+std::string plural(uint64_t n, const char* what) { return std::to_string(n) + " " + what + (n == 1 ? "" : "s"); }
+
+}  // namespace
+
+void StoreServer::answer(const std::string& peer, const ChangePacksRequest& request) {
+  using Kind = ChangePacksRequest::Kind;
+  if (request.protocol != kStoreProtocol)
+    return refuse(peer, unsupported("a change of packs in store protocol " + std::to_string(request.protocol) + ", this store speaks " +
+                                    std::to_string(kStoreProtocol) + ": run both from one build"));
+  if (const Status named = check_name(request.name); !named) return refuse(peer, named);
+  auto done = request.kind == Kind::kRemove ? remove_model(request.name)
+              : request.kind == Kind::kAdd  ? add_model(request.name, request.pack)
+                                            : replace_model(request.name, request.pack);
+  if (!done) return refuse(peer, done.status().with_context("model '" + request.name + "'"));
+  release_unused_packs();
+  log::info("{}", *done);
+  reply(peer, build_packs_changed(*done));
+}
+
+Result<std::string> StoreServer::add_model(const std::string& name, const std::filesystem::path& dir) {
+  std::error_code ignored;
+  if (const auto known = catalogue_.find(name); known && catalogue_.pack(*known).dir != std::filesystem::weakly_canonical(dir, ignored))
+    return invalid_argument("it is served already, from " + catalogue_.pack(*known).dir.string() + ": use `moestro store replace`");
+  MOESTRO_ASSIGN_OR_RETURN(const uint32_t pack, take_in(dir));
+  catalogue_.name(name, pack);
+  return "model '" + name + "' is served from " + catalogue_.pack(pack).dir.string();
+}
+
+Result<std::string> StoreServer::replace_model(const std::string& name, const std::filesystem::path& dir) {
+  MOESTRO_ASSIGN_OR_RETURN(const uint32_t before, catalogue_.find(name));
+  MOESTRO_ASSIGN_OR_RETURN(const uint32_t pack, take_in(dir));
+  catalogue_.name(name, pack);
+  const std::string from = "model '" + name + "' is served from " + catalogue_.pack(pack).dir.string();
+  if (pack == before) return from + ": the same version as before, its files opened anew";
+  const uint32_t workers = workers_of(before);
+  return from + (workers == 0 ? "" : "; " + plural(workers, "worker") + " of the version before it keep it until they detach");
+}
+
+Result<std::string> StoreServer::remove_model(const std::string& name) {
+  MOESTRO_ASSIGN_OR_RETURN(const uint32_t pack, catalogue_.find(name));
+  catalogue_.forget_name(name);
+  const uint32_t workers = catalogue_.pack(pack).retired ? workers_of(pack) : 0;
+  return "model '" + name + "' is not served any more" +
+         (workers == 0 ? "" : "; " + plural(workers, "worker") + " of it keep its weights until they detach");
+}
+
+/// The pack in `dir` as it is now: one that is known is mended, another version of it is another pack.
+Result<uint32_t> StoreServer::take_in(const std::filesystem::path& dir) {
+  MOESTRO_ASSIGN_OR_RETURN(Catalogue::Pack seen, Catalogue::look_at(dir));
+  if (const auto known = catalogue_.find_version(seen)) {
+    MOESTRO_RETURN_IF_ERROR(mend(*known));
+    return *known;
+  }
+  const std::vector<MachineBlob> blobs = Catalogue::machine_blobs(seen);
+  MOESTRO_ASSIGN_OR_RETURN(const uint32_t first, catalogue_.free_entries(seen.blobs(), entries_max_));
+  MOESTRO_ASSIGN_OR_RETURN(const uint32_t index, catalogue_.add(std::move(seen), first));
+  const Catalogue::Pack& pack = catalogue_.pack(index);
+  if (const Status added = machine_->add_entries(first, blobs); !added) {
+    catalogue_.drop(index);
+    return added;
+  }
+  give_files_to_reader(pack.first_file, static_cast<uint32_t>(pack.manifest.files.size()));
+  return index;
+}
+
+/// The reader learns of these files. On a drive that was not there at start they share the first drive's lane.
+void StoreServer::give_files_to_reader(uint32_t first, uint32_t count) {
+  const PackFiles& files = catalogue_.files();
+  const std::vector<int> fds = files.fds();
+  std::vector<uint32_t> lanes(files.drives().begin() + first, files.drives().begin() + first + count);
+  for (uint32_t& lane : lanes) lane = lane < loader_->lanes().size() ? lane : 0;
+  loader_->set_files(first, {fds.begin() + first, fds.begin() + first + count}, {files.names().begin() + first, files.names().begin() + first + count}, lanes);
+}
+
+bool StoreServer::files_being_read(uint32_t first) const {
+  return std::ranges::any_of(under_way_, [first](const auto& load) { return load.second.first_file == first; });
+}
+
+void StoreServer::close_files(uint32_t first, uint32_t count) {
+  loader_->set_files(first, std::vector<int>(count, -1), std::vector<std::string>(count), std::vector<uint32_t>(count, 0));
+  catalogue_.close_files(first, count);
+}
+
+/// The same version, perhaps from new files: what was bad is tried anew.
+Status StoreServer::mend(uint32_t pack) {
+  const auto count = static_cast<uint32_t>(catalogue_.pack(pack).manifest.files.size());
+  MOESTRO_ASSIGN_OR_RETURN(const uint32_t before, catalogue_.reopen(pack));
+  files_to_close_.emplace_back(before, count);
+  give_files_to_reader(catalogue_.pack(pack).first_file, count);
+  perform(machine_->mend_entries(catalogue_.pack(pack).first_entry, catalogue_.pack(pack).blobs()));
+  return Status::ok();
+}
+
+uint32_t StoreServer::workers_of(uint32_t pack) const {
+  return static_cast<uint32_t>(std::ranges::count_if(workers_, [pack](const auto& worker) { return worker && worker->pack == pack; }));
+}
+
+void StoreServer::release_unused_packs() {
+  std::vector<uint32_t> retired;
+  for (const auto& [index, pack] : catalogue_.packs())
+    if (pack.retired && workers_of(index) == 0) retired.push_back(index);
+  for (const uint32_t index : retired) {
+    Catalogue::Pack& pack = catalogue_.pack(index);
+    if (!std::exchange(pack.removed, true)) perform(machine_->remove_entries(pack.first_entry, pack.blobs()));
+    if (!machine_->entries_free(pack.first_entry, pack.blobs())) continue;
+    if (files_being_read(pack.first_file)) continue;
+    log::info("the pack of {}, once model '{}', is not used any more", pack.dir.string(), pack.last_name);
+    close_files(pack.first_file, static_cast<uint32_t>(pack.manifest.files.size()));
+    catalogue_.drop(index);
+  }
+  std::erase_if(files_to_close_, [this](const auto& files) {
+    if (files_being_read(files.first)) return false;
+    close_files(files.first, files.second);
+    return true;
+  });
+}
+
+std::vector<ModelFigures> StoreServer::model_figures() const {
+  std::vector<ModelFigures> figures;
+  const auto figures_of = [&](const std::string& name, uint32_t index) {
+    const Catalogue::Pack& pack = catalogue_.pack(index);
+    ModelFigures m{name, pack.dir.string(), pack.dense_bytes, pack.expert_bytes, pack.blobs(), 0, pack.experts, 0, pack.retired};
+    for (uint32_t i = 0; i < m.blobs; ++i)
+      m.resident_experts += pack.manifest.blobs[i].kind == BlobKind::kExpert && machine_->state(machine_->resolve(pack.first_entry + i)) == Residency::kResident;
+    for (const auto& worker : workers_) m.workers += worker && worker->pack == index && worker->model == name;
+    figures.push_back(std::move(m));
+  };
+  for (const Catalogue::Model& model : catalogue_.models()) figures_of(model.name, model.pack);
+  for (const auto& [index, pack] : catalogue_.packs())
+    if (pack.retired) figures_of(pack.last_name, index);
+  return figures;
+}
+
+}  // namespace moestro::store
