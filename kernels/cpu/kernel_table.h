@@ -86,7 +86,7 @@ struct ProductTask {
 using ProductFn = void (*)(const ProductTask&);
 
 /// The fast product of a precision of weights: with activations rounded to what its instruction takes. A token's result depends on how
-/// many tokens share the call (two orders of summation).
+/// many tokens share the call (one, few or many: three orders of summation).
 struct RoundedProduct {
   int64_t block_columns = 0;
   /// Fills a token's part of `to`.

@@ -80,6 +80,19 @@ TEST_P(RoundedTest, ProductsAreThoseOfTheRoundedActivations) {
   }
 }
 
+TEST_P(RoundedTest, OneTokenOfRowsThatNoCacheHolds) {
+  for (const DType dtype : kRoundingDtypes) {
+    for (const auto& [rows, cols] : {Shape{20, 40000}, Shape{3, 300001}}) {
+      const auto x = random_.normal(cols);
+      const auto w = store_weight(random_.normal(rows * cols), dtype, rows, cols);
+      std::vector<float> y(static_cast<size_t>(rows), NAN), want(y.size());
+      ops_->matmul(x.data(), 1, w.weight, nullptr, y.data());
+      reference_->matmul((rounds() ? rounded(dtype, x, cols) : x).data(), 1, w.weight, nullptr, want.data());
+      expect_close(y, want, 1e-4, std::string(dtype_name(dtype)) + " rows " + std::to_string(rows) + " cols " + std::to_string(cols));
+    }
+  }
+}
+
 TEST_P(RoundedTest, RoundingStaysWithinItsBound) {
   const int64_t rows = 40, cols = 700, n = 30;
   for (const DType dtype : kRoundingDtypes) {

@@ -16,6 +16,7 @@ namespace {
 #include "kernels/cpu/isa/attention.inc"
 #include "kernels/cpu/isa/rounded_rows.inc"
 #include "kernels/cpu/isa/rounded_few.inc"
+#include "kernels/cpu/isa/rounded_one.inc"
 #include "kernels/cpu/isa/rounded_panel.inc"
 // clang-format on
 }  // namespace
