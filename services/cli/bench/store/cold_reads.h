@@ -1,0 +1,60 @@
+#pragma once
+// The same slices of the same pack read without a store: by io_uring alone, and through a mapping of the files.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/shm/mapped_file.h"
+#include "common/status.h"
+#include "store/pack/manifest.h"
+#include "store/reader/pack_files.h"
+#include "store/reader/raw_reads.h"
+
+namespace moestro::cli {
+
+/// One thread. Every read finds a cold page cache: O_DIRECT passes it by, and the mapping's pages are dropped before they are read.
+class ColdReads {
+ public:
+  /// `arena_dir`: where the memory is made that io_uring reads into, so that it has the pages that the store's arena has.
+  static Result<std::unique_ptr<ColdReads>> create(const std::filesystem::path& pack, const store::Manifest& manifest, const std::filesystem::path& arena_dir,
+                                                   uint32_t depth);
+  ~ColdReads();
+  ColdReads(const ColdReads&) = delete;
+  ColdReads& operator=(const ColdReads&) = delete;
+
+  /// Seconds for all slices of `blobs`, `depth` of them in flight, nothing verified.
+  Result<double> by_ring(std::span<const uint32_t> blobs);
+  /// Seconds until every page of `blobs` has been touched through the mapping.
+  Result<double> by_mapping(std::span<const uint32_t> blobs);
+
+  /// What it makes in the arena's directory.
+  static uint64_t memory_bytes_for(const store::Manifest& manifest);
+  uint64_t memory_huge_bytes() const { return memory_.huge_bytes(); }
+  bool registered() const { return ring_->registered(); }
+  /// What the kernel reads ahead for a mapping, as the drive under the pack is set; 0 if it does not say.
+  uint64_t read_ahead_bytes() const { return read_ahead_bytes_; }
+  uint32_t slice_bytes_max() const;
+
+ private:
+  explicit ColdReads(const store::Manifest& manifest) : manifest_(manifest) {}
+  Status map_files(const std::filesystem::path& pack);
+  void drop_pages(std::span<const uint32_t> blobs);
+
+  struct Mapping {
+    shm::UniqueFd fd;
+    std::byte* data = nullptr;
+    uint64_t size = 0;
+  };
+  const store::Manifest& manifest_;
+  store::PackFiles direct_;
+  shm::MappedFile memory_;
+  std::unique_ptr<store::RawReads> ring_;
+  std::vector<Mapping> mapped_;
+  uint64_t read_ahead_bytes_ = 0;
+  std::filesystem::path memory_path_;
+};
+
+}  // namespace moestro::cli

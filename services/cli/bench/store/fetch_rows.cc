@@ -1,0 +1,123 @@
+#include "services/cli/bench/store/fetch_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <random>
+
+#include "common/config/units.h"
+
+namespace moestro::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kPatience{60000};
+
+/// Experts that are not resident now, in an order that is no layer's, of `bytes` together at most, one at least.
+Result<std::vector<uint32_t>> cold_experts(store::StoreClient& client, uint64_t bytes, std::mt19937& random) {
+  std::vector<uint32_t> experts = experts_of(client.manifest()), cold;
+  std::shuffle(experts.begin(), experts.end(), random);
+  uint64_t sum = 0;
+  for (const uint32_t blob : experts) {
+    if (client.try_pin(blob)) continue;
+    sum += client.manifest().blobs[blob].length;
+    if (sum > bytes && !cold.empty()) break;
+    cold.push_back(blob);
+  }
+  if (cold.empty()) return invalid_argument("every expert is resident: nothing is cold; give less --dram");
+  return cold;
+}
+
+uint64_t bytes_of(const store::Manifest& manifest, std::span<const uint32_t> blobs) {
+  uint64_t sum = 0;
+  for (const uint32_t blob : blobs) sum += manifest.blobs[blob].length;
+  return sum;
+}
+
+/// One round of three ways to read the same blobs, beginning with another one each time.
+struct Rounds {
+  std::vector<double> store, ring, mapping;
+
+  Status add(size_t round, store::StoreClient& client, ColdReads& reads, std::span<const uint32_t> blobs, double per) {
+    for (size_t i = 0; i < 3; ++i) {
+      const size_t turn = (round + i) % 3;
+      Result<double> seconds = turn == 0 ? fetch_all(client, blobs) : turn == 1 ? reads.by_ring(blobs) : reads.by_mapping(blobs);
+      MOESTRO_RETURN_IF_ERROR(seconds.status());
+      (turn == 0 ? store : turn == 1 ? ring : mapping).push_back(per > 0 ? per / *seconds : *seconds * 1e3);
+    }
+    return Status::ok();
+  }
+};
+
+StoreRow row(std::string what, std::string unit, double value, std::string baseline_name, double baseline) {
+  StoreRow r;
+  r.what = std::move(what), r.unit = std::move(unit), r.value = value;
+  r.baseline_name = std::move(baseline_name), r.baseline = baseline;
+  if (baseline > 0) r.ratio = value / baseline;
+  return r;
+}
+
+/// Medians of both, and the median of the ratios of each round: what drifts between rounds drops out.
+double ratio_of_rounds(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < a.size(); ++i) ratios.push_back(a[i] / b[i]);
+  return quantile(ratios, 0.5);
+}
+
+void add_rows(const Rounds& r, const char* what, const char* unit, StoreRow::Aim kind, double aim, const std::string& how, std::vector<StoreRow>& rows) {
+  const double value = quantile(r.store, 0.5);
+  const std::array baselines{std::pair{"io_uring alone", &r.ring}, std::pair{"mmap", &r.mapping}};
+  for (const auto& [name, figures] : baselines) {
+    StoreRow next = row(what, unit, value, name, quantile(*figures, 0.5));
+    next.ratio = ratio_of_rounds(r.store, *figures);
+    if (figures == &r.ring) next.aim_kind = kind, next.aim = aim;
+    next.how = how;
+    rows.push_back(std::move(next));
+  }
+}
+
+}  // namespace
+
+std::vector<uint32_t> experts_of(const store::Manifest& manifest) {
+  std::vector<uint32_t> experts;
+  for (uint32_t blob = 0; blob < manifest.blobs.size(); ++blob)
+    if (manifest.blobs[blob].kind == store::BlobKind::kExpert && manifest.blobs[blob].precision == manifest.expert_precisions.front()) experts.push_back(blob);
+  return experts;
+}
+
+Result<double> fetch_all(store::StoreClient& client, std::span<const uint32_t> blobs) {
+  const auto begin = Clock::now();
+  MOESTRO_RETURN_IF_ERROR(client.fetch(blobs, {}));
+  for (size_t i = 0; i < blobs.size(); ++i) MOESTRO_RETURN_IF_ERROR(client.next_arrival(kPatience).status());
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+Status add_fetch_rows(const StoreBenchOptions& o, store::StoreClient& client, ColdReads& reads, std::vector<StoreRow>& rows) {
+  std::mt19937 random(1);
+  Rounds many, one;
+  const store::Manifest& manifest = client.manifest();
+  const uint64_t quarter = bytes_of(manifest, experts_of(manifest)) / 4, bytes = std::min<uint64_t>(static_cast<uint64_t>(o.fetch_bytes), quarter);
+  size_t in_flight = 0;
+  for (int64_t round = 0; round < o.rounds; ++round) {
+    MOESTRO_ASSIGN_OR_RETURN(const std::vector<uint32_t> cold, cold_experts(client, bytes, random));
+    in_flight = cold.size();
+    MOESTRO_RETURN_IF_ERROR(many.add(static_cast<size_t>(round), client, reads, cold, static_cast<double>(bytes_of(manifest, cold)) * 1e-9));
+    for (int64_t i = 0; i < o.singles; ++i) {
+      MOESTRO_ASSIGN_OR_RETURN(const std::vector<uint32_t> single, cold_experts(client, 0, random));
+      MOESTRO_RETURN_IF_ERROR(one.add(static_cast<size_t>(round + i), client, reads, single, 0));
+    }
+  }
+  const std::string slices = "slices of " + config::readable_size(reads.slice_bytes_max()) + " at most, " + std::to_string(o.depth) + " in flight in the baseline";
+  add_rows(many, "cold fetch, all in flight", "GB/s", StoreRow::Aim::kAtLeast, 0.92,
+           std::to_string(in_flight) + " experts, " + config::readable_size(bytes) + ", " + slices, rows);
+  const uint64_t length = manifest.blobs[experts_of(manifest).front()].length;
+  add_rows(one, "cold fetch of one expert", "ms", StoreRow::Aim::kAtMost, 1.08, config::readable_size(length) + ", " + slices + "; median of " + std::to_string(one.store.size()), rows);
+  StoreRow tail = row("cold fetch of one expert, p99", "ms", quantile(one.store, 0.99), "io_uring alone", quantile(one.ring, 0.99));
+  tail.how = rows.back().how;
+  rows.push_back(std::move(tail));
+  return Status::ok();
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,64 @@
+#pragma once
+// A store of the benchmark's own, and workers on it: the programs a user runs, in a temporary run directory, ended with it.
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/config/box_config.h"
+#include "common/status.h"
+#include "services/cli/up/arena_dir.h"
+#include "services/cli/up/launch_plan.h"
+
+namespace moestro::cli {
+
+class PrivateBox {
+ public:
+  /// Nothing is started yet. The arena lies where `moestro up` would put it, with room for `beside_bytes` of other files.
+  static Result<std::unique_ptr<PrivateBox>> create(config::BoxConfig box, uint64_t beside_bytes);
+  ~PrivateBox();
+  PrivateBox(const PrivateBox&) = delete;
+  PrivateBox& operator=(const PrivateBox&) = delete;
+
+  /// Returns when the store listens; an error has its last words.
+  Status start_store();
+  /// Returns when the worker has registered with the orchestrator. Seconds from its start.
+  Result<double> start_worker(size_t index);
+  /// Returns when it listens.
+  Status start_orchestrator();
+  /// kill -9, and waits for its end.
+  void kill_store();
+
+  std::string endpoint() const;
+  const std::string& model() const { return box_.model.name; }
+  std::string arena_explanation() const { return arena_->explanation(); }
+  const std::filesystem::path& arena_dir() const { return arena_->path(); }
+  /// The orchestrator's port; 0 before it listens.
+  int http_port() const;
+  /// Of the programs that run: the store first, then the workers. Without the orchestrator.
+  std::vector<pid_t> processes() const;
+  size_t workers() const { return launches_.size() - 2; }
+
+ private:
+  explicit PrivateBox(config::BoxConfig box) : box_(std::move(box)) {}
+  Status begin(size_t program);
+  void end(size_t program, int signal);
+  std::filesystem::path log(size_t program) const;
+  /// Looks every millisecond until `reached`, the program's end, or a minute without either.
+  template <typename Reached>
+  Status wait(size_t program, const char* what, Reached reached);
+  size_t orchestrator() const { return launches_.size() - 1; }
+
+  config::BoxConfig box_;
+  std::filesystem::path run_dir_;
+  std::optional<ArenaDir> arena_;
+  std::vector<Launch> launches_;
+  std::vector<pid_t> pids_;
+};
+
+}  // namespace moestro::cli

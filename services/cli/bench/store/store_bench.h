@@ -1,0 +1,56 @@
+#pragma once
+// What the store costs beside the drive and the memory themselves: each figure beside its baseline, measured in turns in one run.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "services/cli/bench/engine_bench.h"
+
+namespace moestro::cli {
+
+struct StoreBenchOptions {
+  std::string pack;
+  std::string arena_dir;              ///< empty: where `moestro up` would put it
+  std::optional<uint64_t> dram;       ///< of the fetches; none: half of the experts, so that there is always one to fetch
+  int64_t workers = 4;                ///< whose memory is counted
+  int64_t rounds = 7;
+  int64_t depth = 8;                  ///< reads in flight of the baseline
+  int64_t fetch_bytes = int64_t{1} << 30;  ///< fetched in a round, at most a quarter of the experts
+  int64_t singles = 8;                ///< fetched one by one in a round
+  std::string only;                   ///< rows whose name holds this; empty: all
+};
+
+/// A figure. Its aim concerns the ratio where there is a baseline, else the value.
+struct StoreRow {
+  enum class Aim : uint8_t { kNone, kAtLeast, kAtMost };
+  std::string what, unit;
+  double value = 0;
+  std::string baseline_name;  ///< empty: there is none
+  double baseline = 0;
+  std::optional<double> ratio;
+  Aim aim_kind = Aim::kNone;
+  double aim = 0;
+  std::string how;      ///< pages, sizes, what exactly was counted
+  std::string missing;  ///< why it could not be measured here; empty: it was
+
+  double measured() const { return ratio.value_or(value); }
+  bool reached() const { return aim_kind == Aim::kNone || (aim_kind == Aim::kAtLeast ? measured() >= aim : measured() <= aim); }
+};
+
+struct StoreBenchReport {
+  std::string model, reader, arena;
+  uint64_t arena_bytes = 0, huge_bytes = 0, slice_bytes = 0, read_ahead_bytes = 0, expert_bytes = 0;
+  bool registered = false;
+  std::vector<StoreRow> rows;
+};
+
+Result<StoreBenchReport> bench_store(const StoreBenchOptions& options, const BenchProgress& progress);
+
+/// Of an unsorted list that is not empty; `share` 0.5: the median.
+double quantile(std::vector<double> values, double share);
+
+}  // namespace moestro::cli

@@ -1,0 +1,31 @@
+#pragma once
+// What a drive gives without a store: io_uring and nothing else, for measurements to be held against.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "common/status.h"
+
+namespace moestro::store {
+
+struct RawRead {
+  uint32_t file = 0;  ///< index into the descriptors
+  uint64_t offset = 0;
+  std::byte* into = nullptr;
+  uint32_t length = 0;
+};
+
+/// One ring with registered files, and registered memory where that is allowed. One thread.
+class RawReads {
+ public:
+  /// `fds` and `memory` (where all reads go) outlive it. kUnsupported where the kernel refuses io_uring.
+  static Result<std::unique_ptr<RawReads>> create(std::span<const int> fds, std::span<std::byte> memory, uint32_t depth);
+  virtual ~RawReads() = default;
+  /// Reads all, `depth` of them in flight, and waits for the last. A read that fails or is short is an error: files and offsets are known to be good.
+  virtual Status run(std::span<const RawRead> reads) = 0;
+  virtual bool registered() const = 0;
+};
+
+}  // namespace moestro::store
