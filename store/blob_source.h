@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "common/ids.h"
 #include "common/status.h"
@@ -53,6 +54,13 @@ struct WantedBy {
   MoeLayerId moe_layer;
 };
 
+/// What becomes of the prefetches of one MoE layer.
+struct PrefetchRank {
+  static constexpr uint32_t kDrop = UINT32_MAX;
+  MoeLayerId moe_layer;
+  uint32_t rank = 0;  ///< the lower, the sooner, within its plan (at first: the layer's number); kDrop: not wanted any more
+};
+
 /// Owned and called by one thread (the worker's engine thread). At most one Lease per blob at a time from one source.
 class BlobSource {
  public:
@@ -75,6 +83,17 @@ class BlobSource {
 
   /// Withdraws every fetch that has not arrived yet (a failed or cancelled step).
   virtual void cancel_fetches() = 0;
+
+  /// Asks for blobs to be read while nobody waits for them. Nothing is pinned and nothing arrives: try_pin will find them, or a fetch
+  /// overtakes what is left of the read. A source that has everything does nothing.
+  virtual Status prefetch(std::span<const uint32_t> /*blobs*/, WantedBy /*why*/) { return Status::ok(); }
+  /// Reorders or drops prefetches for plans up to `plan_max`, of many layers in one message.
+  virtual Status steer_prefetches(PlanId /*plan_max*/, std::span<const PrefetchRank> /*layers*/) { return Status::ok(); }
+  Status drop_prefetches(PlanId plan_max, std::span<const MoeLayerId> layers) {
+    std::vector<PrefetchRank> ranks;
+    for (const MoeLayerId layer : layers) ranks.push_back({layer, PrefetchRank::kDrop});
+    return steer_prefetches(plan_max, ranks);
+  }
 
   struct Counters {
     uint64_t hits = 0, misses = 0, late = 0, fetched_bytes = 0;

@@ -5,6 +5,19 @@
 namespace moestro::store {
 namespace {
 std::string text(const flatbuffers::String* s) { return s == nullptr ? std::string() : s->str(); }
+
+StoreReadingReport read_reading(const wire::StoreReading& r) {
+  StoreReadingReport report;
+  if (r.drives() != nullptr)
+    for (const auto* d : *r.drives())
+      report.drives.push_back({text(d->path()), text(d->reader()), d->chunk_bytes(), d->depth(), d->bytes_per_s(), d->bytes_read(), d->retries()});
+  report.prefetches = r.prefetches(), report.prefetch_loads = r.prefetch_loads(), report.prefetches_used = r.prefetches_used();
+  report.prefetches_late = r.prefetches_late(), report.prefetches_wasted = r.prefetches_wasted();
+  report.prefetch_wasted_bytes = r.prefetch_wasted_bytes(), report.prefetches_dropped = r.prefetches_dropped();
+  report.scrubbed_bytes = r.scrubbed_bytes(), report.scrub_mismatches = r.scrub_mismatches();
+  return report;
+}
+
 }  // namespace
 
 Result<StoreStatusReport> query_store(const std::string& endpoint, std::chrono::milliseconds timeout) {
@@ -29,6 +42,7 @@ Result<StoreStatusReport> query_store(const std::string& endpoint, std::chrono::
   report.bytes_read = s.bytes_read(), report.retries = s.retries(), report.bad_blobs = s.bad_blobs();
   report.queued = s.queued(), report.loading = s.loading();
   report.resident_bytes = s.resident_bytes(), report.aliases = s.aliases(), report.reads_elsewhere = s.reads_elsewhere();
+  if (s.reading() != nullptr) report.reading = read_reading(*s.reading());
   return report;
 }
 

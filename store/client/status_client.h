@@ -10,6 +10,24 @@
 
 namespace moestro::store {
 
+/// One drive, and the thread that reads it.
+struct StoreDriveReport {
+  std::string path, reader;
+  uint32_t chunk_bytes = 0, depth = 0;
+  uint64_t bytes_per_s = 0;  ///< as measured at start; 0: not measured
+  uint64_t bytes_read = 0, retries = 0;
+};
+struct StoreReadingReport {
+  std::vector<StoreDriveReport> drives;
+  uint64_t prefetches = 0;       ///< blobs that workers asked to have read ahead, and that were not there
+  uint64_t prefetch_loads = 0;   ///< of them, begun while nobody waited for them
+  uint64_t prefetches_used = 0;  ///< of these, hit after they were there
+  uint64_t prefetches_late = 0;  ///< demanded while they were being read
+  uint64_t prefetches_wasted = 0, prefetch_wasted_bytes = 0;  ///< evicted before anyone used them
+  uint64_t prefetches_dropped = 0;  ///< taken back before they were there
+  uint64_t scrubbed_bytes = 0, scrub_mismatches = 0;
+};
+
 struct StoreStatusReport {
   struct Model {
     std::string name, pack;
@@ -32,6 +50,7 @@ struct StoreStatusReport {
   uint64_t joined = 0;   ///< of them, being read already
   uint64_t loads = 0, evictions = 0, bytes_read = 0, retries = 0, bad_blobs = 0;
   uint32_t queued = 0, loading = 0;
+  StoreReadingReport reading;
   uint64_t resident_bytes = 0;   ///< of blobs that are there whole, each content once
   uint64_t reads_elsewhere = 0;  ///< reads that failed and were made good from another pack with the same content
   uint32_t aliases = 0;          ///< blobs whose bytes another blob holds

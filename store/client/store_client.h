@@ -28,6 +28,8 @@ class StoreClient final : public BlobSource {
   Result<Lease> next_arrival(std::chrono::milliseconds timeout) override;
   std::optional<uint32_t> failed_blob() const override { return failed_blob_; }
   void cancel_fetches() override;
+  Status prefetch(std::span<const uint32_t> blobs, WantedBy why) override;
+  Status steer_prefetches(PlanId plan_max, std::span<const PrefetchRank> layers) override;
   Counters counters() const override { return counters_; }
 
   /// False once the store is known to be gone.

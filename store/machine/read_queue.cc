@@ -6,17 +6,18 @@ namespace moestro::store {
 
 bool ReadQueue::want(uint32_t slot, uint32_t entry, Why why, ReadClass read_class, bool queued) {
   Item& item = items_[entry];
-  bool before = false;
+  size_t before = 0;
   for (const Want& want : item.wants) {
     if (want.slot != slot || want.read_class != read_class) continue;
-    before = true;
+    ++before;
     if (want.plan == why.plan && want.moe_layer == why.moe_layer) return false;
   }
+  if (before >= kWantsMax) return false;
   leave(entry, item);
   item.wants.push_back({slot, read_class, why.plan, why.moe_layer, why.moe_layer, arrivals_++});
   item.queued = queued;
   enter(entry, item);
-  return !before;
+  return before == 0;
 }
 
 /// Each want has a place of its own in the queue of its slot and class: the first of them is where the blob comes up.

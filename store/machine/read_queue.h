@@ -39,6 +39,9 @@ class ReadQueue {
     ReadClass read_class = ReadClass::kDemand;
   };
 
+  /// A worker wants one blob for few plans at once; more of them are not kept apart, whatever a client sends.
+  static constexpr size_t kWantsMax = 16;
+
   /// False if `slot` wanted `entry` in this class before. `queued`: it waits to be read (else it is being read already).
   bool want(uint32_t slot, uint32_t entry, Why why, ReadClass read_class, bool queued);
   /// These return what nobody wants any more.

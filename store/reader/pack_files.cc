@@ -51,7 +51,10 @@ Status PackFiles::note_drive(uint32_t file, int fd, const std::string& path) {
   if (::fstat(fd, &info) != 0) return io_error("cannot stat " + path, errno);
   const auto known = std::ranges::find(devices_, info.st_dev);
   drives_[file] = static_cast<uint32_t>(known - devices_.begin());
-  if (known == devices_.end()) devices_.push_back(info.st_dev);
+  if (known == devices_.end()) {
+    devices_.push_back(info.st_dev);
+    drive_paths_.push_back(std::filesystem::path(path).parent_path().string());
+  }
   return Status::ok();
 }
 

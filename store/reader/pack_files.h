@@ -27,6 +27,8 @@ class PackFiles {
   /// Which drive each file lies on: files of one file system have one, and one lane reads them.
   const std::vector<uint32_t>& drives() const { return drives_; }
   size_t drive_count() const { return devices_.size(); }
+  /// A directory on it, for messages.
+  std::string drive_path(size_t drive) const { return drive < drive_paths_.size() ? drive_paths_[drive] : ""; }
   const std::vector<std::string>& names() const { return names_; }
   const std::vector<std::string>& buffered() const { return buffered_; }
 
@@ -38,6 +40,7 @@ class PackFiles {
   std::vector<shm::UniqueFd> files_;
   std::vector<uint32_t> drives_;
   std::vector<dev_t> devices_;  ///< by drive
+  std::vector<std::string> drive_paths_;
   std::vector<std::string> names_, buffered_;
 };
 

@@ -14,8 +14,9 @@ net::Bytes finish(flatbuffers::FlatBufferBuilder& b, wire::StoreBody kind, flatb
   return net::Bytes(begin, begin + b.GetSize());
 }
 
-FetchRequest fetch_request(const wire::FetchBlobs& body) {
-  FetchRequest request;
+template <typename To, typename From>
+To fetch_request(const From& body) {
+  To request;
   request.slot = body.slot(), request.incarnation = body.incarnation();
   request.plan = body.plan(), request.moe_layer = body.moe_layer();
   if (body.blobs() != nullptr) request.blobs.assign(body.blobs()->begin(), body.blobs()->end());
@@ -27,6 +28,23 @@ To session_of(const From& body) {
   To request;
   request.slot = body.slot(), request.incarnation = body.incarnation();
   return request;
+}
+
+SteerRequest steer_request(const wire::SteerPrefetches& body) {
+  SteerRequest request = session_of<SteerRequest>(body);
+  request.plan_max = body.plan_max();
+  if (body.layers() != nullptr)
+    for (const wire::PrefetchRank* layer : *body.layers()) request.layers.push_back({layer->moe_layer(), layer->rank()});
+  return request;
+}
+
+flatbuffers::Offset<wire::StoreReading> write_reading(flatbuffers::FlatBufferBuilder& b, const ReadingFigures& f) {
+  std::vector<flatbuffers::Offset<wire::StoreDriveStatus>> drives;
+  for (const DriveFigures& d : f.drives)
+    drives.push_back(wire::CreateStoreDriveStatusDirect(b, d.path.c_str(), d.reader.c_str(), d.chunk_bytes, d.depth, d.bytes_per_s, d.bytes_read,
+                                                        d.retries));
+  return wire::CreateStoreReadingDirect(b, &drives, f.prefetches, f.prefetch_loads, f.prefetches_used, f.prefetches_late, f.prefetches_wasted,
+                                        f.prefetch_wasted_bytes, f.prefetches_dropped, f.scrubbed_bytes, f.scrub_mismatches);
 }
 
 }  // namespace
@@ -46,7 +64,9 @@ Result<Request> parse_request(std::span<const std::byte> bytes) {
     case wire::StoreBody::ConfirmAttach: return Request{session_of<ConfirmRequest>(*message->body_as_ConfirmAttach())};
     case wire::StoreBody::DetachStore: return Request{session_of<DetachRequest>(*message->body_as_DetachStore())};
     case wire::StoreBody::CancelFetches: return Request{session_of<CancelRequest>(*message->body_as_CancelFetches())};
-    case wire::StoreBody::FetchBlobs: return Request{fetch_request(*message->body_as_FetchBlobs())};
+    case wire::StoreBody::FetchBlobs: return Request{fetch_request<FetchRequest>(*message->body_as_FetchBlobs())};
+    case wire::StoreBody::PrefetchBlobs: return Request{fetch_request<PrefetchRequest>(*message->body_as_PrefetchBlobs())};
+    case wire::StoreBody::SteerPrefetches: return Request{steer_request(*message->body_as_SteerPrefetches())};
     case wire::StoreBody::StoreStatusRequest: return Request{StatusRequest{}};
     case wire::StoreBody::ChangePacks: {
       const auto* body = message->body_as_ChangePacks();
@@ -98,10 +118,11 @@ net::Bytes build_status(const StoreFigures& f) {
   std::vector<flatbuffers::Offset<wire::StoreWorkerStatus>> workers;
   for (const WorkerFigures& w : f.workers)
     workers.push_back(wire::CreateStoreWorkerStatusDirect(b, w.slot, w.client.c_str(), w.model.c_str(), w.fetches, w.share_bytes, w.pinned));
+  const auto reading = write_reading(b, f.reading);
   return finish(b, wire::StoreBody::StoreStatus,
                 wire::CreateStoreStatusDirect(b, f.epoch, f.arena_bytes, f.used_bytes, f.huge_bytes, f.reader.c_str(), &models, &workers,
                                               f.fetches, f.joined, f.loads, f.evictions, f.bytes_read, f.retries, f.bad_blobs, f.queued,
-                                              f.loading, f.resident_bytes, f.aliases, f.reads_elsewhere));
+                                              f.loading, f.resident_bytes, f.aliases, f.reads_elsewhere, reading));
 }
 
 }  // namespace moestro::store

@@ -9,6 +9,7 @@
 
 #include "common/net/zmq_socket.h"
 #include "common/status.h"
+#include "store/machine/read_queue.h"
 
 namespace moestro::store {
 
@@ -31,6 +32,11 @@ struct FetchRequest : Session {
   uint32_t moe_layer = 0;
   std::vector<uint32_t> blobs;
 };
+struct PrefetchRequest : FetchRequest {};
+struct SteerRequest : Session {
+  uint64_t plan_max = 0;
+  std::vector<LayerRank> layers;
+};
 struct StatusRequest {};
 struct ChangePacksRequest {
   enum class Kind : uint8_t { kAdd = 0, kRemove = 1, kReplace = 2 };
@@ -38,7 +44,8 @@ struct ChangePacksRequest {
   Kind kind = Kind::kAdd;
   std::string name, pack;
 };
-using Request = std::variant<AttachRequest, ConfirmRequest, DetachRequest, FetchRequest, CancelRequest, StatusRequest, ChangePacksRequest>;
+using Request = std::variant<AttachRequest, ConfirmRequest, DetachRequest, FetchRequest, CancelRequest, StatusRequest, ChangePacksRequest,
+                             PrefetchRequest, SteerRequest>;
 
 /// Takes any bytes. kCorrupt if they are no store message, kInvalidArgument if it is none that a store answers.
 Result<Request> parse_request(std::span<const std::byte> bytes);
@@ -66,6 +73,17 @@ struct WorkerFigures {
   uint64_t fetches = 0, share_bytes = 0;
   uint32_t pinned = 0;
 };
+struct DriveFigures {
+  std::string path, reader;
+  uint32_t chunk_bytes = 0, depth = 0;
+  uint64_t bytes_per_s = 0;  ///< as measured at start; 0: not measured
+  uint64_t bytes_read = 0, retries = 0;
+};
+struct ReadingFigures {
+  std::vector<DriveFigures> drives;
+  uint64_t prefetches = 0, prefetch_loads = 0, prefetches_used = 0, prefetches_late = 0, prefetches_wasted = 0, prefetch_wasted_bytes = 0;
+  uint64_t prefetches_dropped = 0, scrubbed_bytes = 0, scrub_mismatches = 0;
+};
 struct StoreFigures {
   uint64_t epoch = 0, arena_bytes = 0, used_bytes = 0, huge_bytes = 0;
   std::string reader;
@@ -75,6 +93,7 @@ struct StoreFigures {
   uint32_t queued = 0, loading = 0;
   uint64_t resident_bytes = 0, reads_elsewhere = 0;
   uint32_t aliases = 0;
+  ReadingFigures reading;
 };
 
 net::Bytes build_attached(const AttachReply& reply);

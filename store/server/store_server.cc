@@ -118,16 +118,10 @@ void StoreServer::answer(const std::string& peer, const DetachRequest& request) 
 void StoreServer::answer(const std::string& peer, const FetchRequest& request) {
   Worker* worker = holder(peer, request);
   if (worker == nullptr) return;
-  const Catalogue::Pack& pack = catalogue_.pack(worker->pack);
-  std::vector<uint32_t> entries;
-  for (const uint32_t blob : request.blobs) {
-    if (blob >= pack.manifest.blobs.size())
-      return refuse(peer, invalid_argument("worker '" + worker->client + "' asked for blob " + std::to_string(blob) + " of " +
-                                           std::to_string(pack.manifest.blobs.size())));
-    entries.push_back(pack.first_entry + blob);
-  }
-  worker->fetches += entries.size();
-  perform(machine_->fetch(request.slot, {request.plan, request.moe_layer}, entries));
+  const auto entries = entries_of(*worker, request);
+  if (!entries) return;
+  worker->fetches += entries->size();
+  perform(machine_->fetch(request.slot, {request.plan, request.moe_layer}, *entries));
 }
 
 void StoreServer::answer(const std::string& peer, const CancelRequest& request) {
@@ -242,6 +236,7 @@ StoreFigures StoreServer::figures() const {
   f.reads_elsewhere = c.reads_elsewhere, f.aliases = static_cast<uint32_t>(machine_->aliases()), f.resident_bytes = machine_->resident_bytes();
   const BlobLoader::Counters read = loader_->counters();
   f.bytes_read = read.bytes_read, f.retries = read.retries;
+  f.reading = reading_figures();
   f.queued = static_cast<uint32_t>(machine_->queued()), f.loading = static_cast<uint32_t>(machine_->loading());
   return f;
 }

@@ -72,6 +72,8 @@ class StoreServer {
   void close_files(uint32_t first, uint32_t count);
   void release_unused_packs();
   uint32_t workers_of(uint32_t pack) const;
+  void answer(const std::string& peer, const PrefetchRequest& request);
+  void answer(const std::string& peer, const SteerRequest& request);
   void refuse(const std::string& peer, const Status& why);
   void reply(const std::string& peer, const net::Bytes& body);
   /// The worker that a message is from; null, and a refusal sent, if it is not that slot's holder.
@@ -87,6 +89,9 @@ class StoreServer {
   std::vector<ModelFigures> model_figures() const;
   void drop_worker(uint32_t slot, const char* why);
   StoreFigures figures() const;
+  ReadingFigures reading_figures() const;
+  /// The table entries of the blobs that a worker names; nothing, and a refusal sent, if it names one that is not there.
+  std::optional<std::vector<uint32_t>> entries_of(const Worker& worker, const FetchRequest& request);
 
   StoreOptions options_;
   std::string endpoint_;

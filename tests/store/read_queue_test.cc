@@ -121,6 +121,12 @@ TEST(ReadQueue, GivenUpReadIsQueuedAgainForWhoWantsItByNow) {
   EXPECT_EQ(queue.next()->entry, 1u);
 }
 
+TEST(ReadQueue, WantsOfOneWorkerForOneBlobAreBounded) {
+  ReadQueue queue;
+  for (uint64_t plan = 0; plan < 1000; ++plan) queue.want(0, 1, {plan, 0}, kPrefetch, true);
+  EXPECT_THAT(queue.steer(0, ReadQueue::kWantsMax - 1, std::array{LayerRank{0, LayerRank::kDrop}}), ElementsAre(1)) << "the others were not kept";
+}
+
 TEST(ReadQueue, WorkersTakeTurnsInEveryClass) {
   for (const ReadClass read_class : {kDemand, kPrefetch}) {
     ReadQueue queue;

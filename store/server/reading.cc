@@ -1,0 +1,48 @@
+// Reading ahead, and what there is to say about reading.
+
+#include "store/server/store_server.h"
+
+namespace moestro::store {
+
+std::optional<std::vector<uint32_t>> StoreServer::entries_of(const Worker& worker, const FetchRequest& request) {
+  const Catalogue::Pack& pack = catalogue_.pack(worker.pack);
+  std::vector<uint32_t> entries;
+  for (const uint32_t blob : request.blobs) {
+    if (blob >= pack.manifest.blobs.size()) {
+      refuse(worker.peer, invalid_argument("worker '" + worker.client + "' asked for blob " + std::to_string(blob) + " of " +
+                                           std::to_string(pack.manifest.blobs.size())));
+      return std::nullopt;
+    }
+    entries.push_back(pack.first_entry + blob);
+  }
+  return entries;
+}
+
+void StoreServer::answer(const std::string& peer, const PrefetchRequest& request) {
+  const Worker* worker = holder(peer, request);
+  if (worker == nullptr) return;
+  if (const auto entries = entries_of(*worker, request))
+    perform(machine_->prefetch(request.slot, {request.plan, request.moe_layer}, *entries));
+}
+
+void StoreServer::answer(const std::string& peer, const SteerRequest& request) {
+  if (holder(peer, request) != nullptr) perform(machine_->steer(request.slot, request.plan_max, request.layers));
+}
+
+ReadingFigures StoreServer::reading_figures() const {
+  ReadingFigures f;
+  for (size_t lane = 0; lane < loader_->lanes().size(); ++lane) {
+    const LaneThread& thread = *loader_->lanes()[lane];
+    const LaneCounters read = thread.counters();
+    f.drives.push_back({catalogue_.files().drive_path(lane), std::string(thread.reader_name()), thread.options().chunk_bytes,
+                        thread.options().depth, 0, read.bytes_read, read.retries});
+  }
+  const StoreMachine::Counters& c = machine_->counters();
+  f.prefetches = c.prefetches, f.prefetch_loads = c.prefetch_loads;
+  f.prefetches_late = c.prefetches_late, f.prefetches_dropped = c.prefetches_dropped;
+  const PrefetchLedger::Counters& ended = machine_->prefetch_counters();
+  f.prefetches_used = ended.used, f.prefetches_wasted = ended.wasted, f.prefetch_wasted_bytes = ended.wasted_bytes;
+  return f;
+}
+
+}  // namespace moestro::store

@@ -1,0 +1,111 @@
+// Reading ahead with a real store and real clients.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "store/client/status_client.h"
+#include "tests/store/store_fixture.h"
+
+namespace moestro::store {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kLong{20000};
+
+class PrefetchTest : public ::testing::TestWithParam<IoKind> {
+ protected:
+  void start(uint32_t slots) {
+    StoreOptions options = store_options(pack_, pack_.dram(slots));
+    options.io = GetParam();
+    store_ = std::make_unique<RunningStore>(options);
+    ASSERT_TRUE(store_->status()) << store_->status().message();
+    client_ = attach();
+  }
+  std::unique_ptr<StoreClient> attach() {
+    auto client = StoreClient::attach({.endpoint = store_->endpoint(), .model = "tiny", .client = "test"});
+    EXPECT_TRUE(client) << client.status().message();
+    return client ? std::move(*client) : nullptr;
+  }
+  StoreStatusReport status() { return *query_store(store_->endpoint(), kLong); }
+  /// So many prefetches have been heard of, and nothing is being read any more.
+  StoreStatusReport settled(uint64_t prefetches) {
+    StoreStatusReport report = status();
+    while (report.reading.prefetches < prefetches || report.queued > 0 || report.loading > 0) report = status();
+    return report;
+  }
+  SmallPack pack_;
+  std::unique_ptr<RunningStore> store_;
+  std::unique_ptr<StoreClient> client_;
+};
+
+TEST_P(PrefetchTest, IsFoundWithoutAFetchAndCountedAsUsed) {
+  start(16);
+  const std::vector<uint32_t> ahead(pack_.experts_list.begin(), pack_.experts_list.begin() + 5);
+  ASSERT_TRUE(client_->prefetch(ahead, {PlanId(1), MoeLayerId(0)}));
+  StoreStatusReport report = settled(5);
+  EXPECT_EQ(report.workers[0].pinned, pack_.manifest.blobs.size() - pack_.experts_list.size()) << "dense weights alone";
+  for (const uint32_t blob : ahead) {
+    const auto lease = client_->try_pin(blob);
+    ASSERT_TRUE(lease);
+    EXPECT_TRUE(pack_.holds(*lease));
+  }
+  EXPECT_EQ(client_->counters().misses, 0u);
+  report = status();
+  EXPECT_EQ(report.reading.prefetch_loads, 5u);
+  EXPECT_EQ(report.reading.prefetches_used, 5u);
+  EXPECT_EQ(report.fetches, pack_.manifest.blobs.size() - pack_.experts_list.size()) << "nothing was fetched but dense weights";
+  ASSERT_EQ(report.reading.drives.size(), 1u);
+  EXPECT_EQ(report.reading.drives[0].path, (pack_.dir / "pack").string());
+}
+
+TEST_P(PrefetchTest, FetchesGoOnWhilePrefetchesOfEverythingAreQueued) {
+  start(6);
+  auto other = attach();
+  for (uint64_t plan = 1; plan <= 20; ++plan) {
+    ASSERT_TRUE(other->prefetch(pack_.experts_list, {PlanId(plan), MoeLayerId(0)}));
+    const std::vector<uint32_t> wanted{pack_.experts_list[plan % 16]};
+    if (client_->try_pin(wanted[0])) continue;
+    ASSERT_TRUE(client_->fetch(wanted, {PlanId(plan), MoeLayerId(0)}));
+    const auto arrived = client_->next_arrival(kLong);
+    ASSERT_TRUE(arrived) << arrived.status().message();
+    EXPECT_TRUE(pack_.holds(*arrived));
+    EXPECT_EQ(arrived->blob(), wanted[0]);
+  }
+  const StoreReadingReport reading = settled(1).reading;
+  EXPECT_GT(reading.prefetch_loads, 0u);
+  EXPECT_EQ(reading.prefetches_wasted > 0, reading.prefetch_wasted_bytes > 0);
+}
+
+TEST_P(PrefetchTest, DroppedLayersLeaveTheQueue) {
+  start(16);
+  ASSERT_TRUE(client_->prefetch(pack_.experts_list, {PlanId(3), MoeLayerId(1)}));
+  const std::array layers{MoeLayerId(0), MoeLayerId(1)};
+  ASSERT_TRUE(client_->drop_prefetches(PlanId(3), layers));
+  const StoreStatusReport report = settled(pack_.experts_list.size());
+  EXPECT_GE(report.reading.prefetches_dropped + report.models[0].resident_experts, pack_.experts_list.size()) << "each one was read or dropped";
+  ASSERT_TRUE(client_->fetch(pack_.experts_list, {PlanId(4), MoeLayerId(0)}));
+  for (size_t i = 0; i < pack_.experts_list.size(); ++i) {
+    const auto arrived = client_->next_arrival(kLong);
+    ASSERT_TRUE(arrived) << "what was dropped can be had all the same: " << arrived.status().message();
+    EXPECT_TRUE(pack_.holds(*arrived));
+  }
+}
+
+TEST_P(PrefetchTest, RubbishIsRefusedHereAndThere) {
+  start(16);
+  EXPECT_EQ(client_->prefetch(std::vector<uint32_t>{100000}, {}).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(client_->prefetch({}, {}));
+  EXPECT_TRUE(client_->steer_prefetches(PlanId(1), {}));
+  EXPECT_TRUE(client_->steer_prefetches(PlanId(UINT64_MAX), std::array{PrefetchRank{MoeLayerId(UINT32_MAX), 3}}));
+  for (uint64_t plan = 1; plan <= 50; ++plan)
+    ASSERT_TRUE(client_->prefetch(std::vector<uint32_t>{pack_.experts_list[0]}, {PlanId(plan), MoeLayerId(0)}));
+  EXPECT_EQ(settled(1).reading.prefetches, 1u) << "one blob, however often it is asked for";
+}
+
+INSTANTIATE_TEST_SUITE_P(Io, PrefetchTest, ::testing::Values(IoKind::kAuto, IoKind::kPread),
+                         [](const auto& kind) { return kind.param == IoKind::kAuto ? "auto" : "pread"; });
+
+}  // namespace
+}  // namespace moestro::store
