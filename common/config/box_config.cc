@@ -32,6 +32,11 @@ void add_store(Schema& schema, BoxConfig::Store& c) {
               .field = &c.io,
               .choices = {"auto", "uring", "pread"},
               .help = "how the pack is read; auto: io_uring where the kernel allows it"});
+  schema.add({.key = "store.warm_start",
+              .flag = "--warm-start",
+              .field = &c.warm_start,
+              .choices = {"on", "off"},
+              .help = "read what was in memory when the store was last shut down, the hottest first, while serving; off: read what is asked for alone"});
   schema.add({.key = "store.poison_freed",
               .flag = "--poison-freed",
               .field = &c.poison_freed,
@@ -98,6 +103,12 @@ void add_workers(Schema& schema, BoxConfig::Workers& c) {
               .min = 16,
               .max = int64_t{1} << 24,
               .help = "longest sequence; auto, or more than it allows: what the model allows"});
+  schema.add({.key = "workers.store_wait",
+              .flag = "--store-wait",
+              .field = &c.store_wait,
+              .min = 0,
+              .max = 24 * 3600'000,
+              .help = "how long an expert that is not in memory waits for the successor of a store that was killed; then the requests that need it fail"});
   schema.add({.key = "workers.reserve",
               .flag = "--reserve",
               .field = &c.reserve,

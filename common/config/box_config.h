@@ -21,6 +21,7 @@ struct BoxConfig {
     std::string arena_dir;  ///< empty: `up` finds a place
     std::string io = "auto";
     bool poison_freed = false;
+    std::string warm_start = "on";
   } store;
   struct Workers {
     int64_t count = 1;
@@ -37,6 +38,7 @@ struct BoxConfig {
     std::string precision;  ///< empty: the pack's first
     bool deterministic = false;
     std::optional<double> capacity_factor;
+    std::chrono::milliseconds store_wait = std::chrono::seconds(60);
     std::string trace, timeline;
   } workers;
   struct Orchestrator {

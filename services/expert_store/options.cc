@@ -21,6 +21,7 @@ Result<ProgramOptions> options_of(const box::BoxFlags& flags, const std::vector<
   if (box.store.dram) options.store.dram_bytes = box.store.dram->value;
   options.store.io = box.store.io == "uring" ? IoKind::kUring : box.store.io == "pread" ? IoKind::kPread : IoKind::kAuto;
   options.store.poison_freed = box.store.poison_freed;
+  options.store.warm_start = box.store.warm_start == "on";
   options.log_level = box.run.log_level;
   for (const std::string& text : models) {
     MOESTRO_ASSIGN_OR_RETURN(const auto model, box::parse_named_pack(text));
@@ -39,7 +40,7 @@ ParsedOptions parse_options(int argc, char** argv) {
   CLI::App app("The expert store: reads packs into memory that every worker of this host shares.", "moestro-store");
   std::vector<std::string> models;
   const box::BoxFlags flags(
-      app, {"run.dir", "store.arena_dir", "store.dram", "store.io", "store.poison_freed", "run.log_level"});
+      app, {"run.dir", "store.arena_dir", "store.dram", "store.io", "store.poison_freed", "store.warm_start", "run.log_level"});
   app.add_option("--model", models, "NAME=PACK; once for each model; default: model.pack of the YAML file")->allow_extra_args(false);
   ParsedOptions parsed;
   if (const auto code = box::parse_program_line(app, argc, argv)) {

@@ -1,6 +1,7 @@
 #include "services/worker/run_worker.h"
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 
 #include "common/log.h"
@@ -13,24 +14,26 @@
 namespace moestro::worker {
 namespace {
 
-WorkerService* g_service = nullptr;  ///< what the signal handler drains; set while handlers are installed
+constexpr std::chrono::milliseconds kAttachTry{2000};
+
+std::atomic<WorkerService*> g_service{nullptr};  ///< what the signal handler drains
+std::atomic<bool> g_stop{false};
 
 void on_signal(int) {
-  if (g_service != nullptr) g_service->drain();
+  g_stop.store(true);
+  if (WorkerService* service = g_service.load()) service->drain();
 }
 
-/// SIGTERM and SIGINT drain `service` for as long as this lives; before and after they end the process at once.
+/// From here on SIGTERM and SIGINT drain the service there is, or end the wait for a store; before and after they end the process at once.
 class DrainOnSignal {
  public:
-  explicit DrainOnSignal(WorkerService& service) {
-    g_service = &service;
+  DrainOnSignal() {
     struct sigaction action = {};
     action.sa_handler = on_signal;
     for (const int signal : {SIGTERM, SIGINT}) sigaction(signal, &action, nullptr);
   }
   ~DrainOnSignal() {
     for (const int signal : {SIGTERM, SIGINT}) std::signal(signal, SIG_DFL);
-    g_service = nullptr;
   }
   DrainOnSignal(const DrainOnSignal&) = delete;
   DrainOnSignal& operator=(const DrainOnSignal&) = delete;
@@ -46,6 +49,15 @@ Status check_reserve(const WorkerOptions& o, const store::StoreClient& client) {
                    std::to_string(client.share_bytes()) + "; raise the store's --dram or start fewer workers");
 }
 
+/// What outlives an arena: a worker that has to attach anew goes on with these.
+struct Lasting {
+  SteadyClock clock;
+  std::unique_ptr<kernels::Ops> ops;
+  std::unique_ptr<lanes::ChromeTrace> timeline;
+  std::unique_ptr<RouteTrace> trace;
+  std::unique_ptr<DrainOnSignal> signals;
+};
+
 /// The exit of a program that says why in one line; the store's absence comes first, it explains the rest.
 Status serve(const WorkerOptions& o, store::StoreClient& client, engine::Engine& engine) {
   ServiceOptions options;
@@ -54,10 +66,58 @@ Status serve(const WorkerOptions& o, store::StoreClient& client, engine::Engine&
   options.orchestrator = o.orchestrator;
   options.pack_identity = client.manifest().identity;
   MOESTRO_ASSIGN_OR_RETURN(auto service, WorkerService::create(options, engine, [&client] { return client.check(); }));
-  const DrainOnSignal signals(*service);
+  g_service.store(service.get());
+  if (g_stop.load()) service->drain();
   // What ended a worker that was ready may be over by its next start: an orchestrator that still counts on a worker that is gone, say.
   const Status end = service->run();
+  g_service.store(nullptr);
   return end.is_ok() ? end : unavailable(end.message());
+}
+
+store::AttachOptions attach_options(const WorkerOptions& o) {
+  return {.endpoint = o.store, .model = o.engine.model, .client = o.name, .store_wait = o.store_wait};
+}
+
+Status observe(const WorkerOptions& o, Lasting& lasting, engine::Engine& engine) {
+  if (!o.timeline.empty()) {
+    if (!lasting.timeline) {
+      MOESTRO_ASSIGN_OR_RETURN(lasting.timeline, lanes::ChromeTrace::create(o.timeline, o.name));
+    }
+    engine.set_timeline(lasting.timeline.get());
+  }
+  if (!o.trace.empty()) {
+    if (!lasting.trace) {
+      MOESTRO_ASSIGN_OR_RETURN(lasting.trace, RouteTrace::create(o.trace, o.engine.model, engine.spec()));
+    }
+    engine.set_route_observer([&lasting](const engine::RoutedTokens& tokens) { lasting.trace->write(tokens); });
+  }
+  return Status::ok();
+}
+
+/// Serves from one arena, until drained, or until it is over: `client` is then let go of, with all that maps it.
+Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> client, Lasting& lasting, bool& arena_over) {
+  MOESTRO_RETURN_IF_ERROR(check_reserve(o, *client));
+  MOESTRO_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(o.engine, *client, *lasting.ops, lasting.clock));
+  log::info("{}: model {}, {} on {} threads{}, {} KV tokens in {} ({} MiB), context {}", o.name, o.engine.model,
+            kernels::isa_name(lasting.ops->options().isa), lasting.ops->options().threads, o.places.cpus.empty() ? "" : ", each on its core",
+            engine->limits().kv_blocks * kernels::kKvBlockTokens, dtype_name(o.engine.kv_dtype),
+            engine->kv_bytes() >> 20, engine->limits().context_max);
+  MOESTRO_RETURN_IF_ERROR(observe(o, lasting, *engine));
+  if (!lasting.signals) lasting.signals = std::make_unique<DrainOnSignal>();
+  const Status end = serve(o, *client, *engine);
+  arena_over = client->store_state() == store::StoreClient::StoreState::kOver && !g_stop.load();
+  return end;
+}
+
+/// Waits for the next store, however long it takes to come; what it refuses it refuses for good.
+Result<std::unique_ptr<store::StoreClient>> attach_anew(const WorkerOptions& o) {
+  while (!g_stop.load()) {
+    store::AttachOptions options = attach_options(o);
+    options.timeout = kAttachTry;
+    auto client = store::StoreClient::attach(options);
+    if (client.is_ok() || client.status().code() != Code::kUnavailable) return client;
+  }
+  return cancelled("stopped while waiting for a store");
 }
 
 }  // namespace
@@ -66,27 +126,19 @@ Status run_worker(const WorkerOptions& o) {
   MOESTRO_RETURN_IF_ERROR(kernels::check_device(o.device));
   // Before any thread or buffer is made: they inherit it, and memory comes from the node whose CPU touches it first.
   if (!o.places.allowed.empty()) MOESTRO_RETURN_IF_ERROR(kernels::cpu::run_on(o.places.allowed).with_context("--numa-node"));
-  MOESTRO_ASSIGN_OR_RETURN(auto client, store::StoreClient::attach({.endpoint = o.store, .model = o.engine.model, .client = o.name}));
-  MOESTRO_RETURN_IF_ERROR(check_reserve(o, *client));
-  const SteadyClock clock;
-  const auto ops = kernels::make_cpu_ops({.threads = o.places.threads, .deterministic = o.deterministic, .isa = kernels::best_isa(), .cpus = o.places.cpus});
-  MOESTRO_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(o.engine, *client, *ops, clock));
-  log::info("{}: model {}, {} on {} threads{}, {} KV tokens in {} ({} MiB), context {}", o.name, o.engine.model,
-            kernels::isa_name(ops->options().isa), ops->options().threads, o.places.cpus.empty() ? "" : ", each on its core",
-            engine->limits().kv_blocks * kernels::kKvBlockTokens, dtype_name(o.engine.kv_dtype),
-            engine->kv_bytes() >> 20, engine->limits().context_max);
-
-  std::unique_ptr<lanes::ChromeTrace> timeline;
-  if (!o.timeline.empty()) {
-    MOESTRO_ASSIGN_OR_RETURN(timeline, lanes::ChromeTrace::create(o.timeline, o.name));
-    engine->set_timeline(timeline.get());
+  MOESTRO_ASSIGN_OR_RETURN(auto client, store::StoreClient::attach(attach_options(o)));
+  Lasting lasting;
+  lasting.ops = kernels::make_cpu_ops({.threads = o.places.threads, .deterministic = o.deterministic, .isa = kernels::best_isa(), .cpus = o.places.cpus});
+  while (true) {
+    bool arena_over = false;
+    const Status end = serve_from(o, std::move(client), lasting, arena_over);
+    if (!arena_over) return end;
+    log::warn("{}; its memory is let go of, its sequences are computed again from their tokens", end.message());
+    auto next = attach_anew(o);
+    if (!next.is_ok()) return g_stop.load() ? Status::ok() : next.status();
+    client = std::move(*next);
+    log::info("attached anew to the store at {}", o.store);
   }
-  std::unique_ptr<RouteTrace> trace;
-  if (!o.trace.empty()) {
-    MOESTRO_ASSIGN_OR_RETURN(trace, RouteTrace::create(o.trace, o.engine.model, engine->spec()));
-    engine->set_route_observer([&trace](const engine::RoutedTokens& tokens) { trace->write(tokens); });
-  }
-  return serve(o, *client, *engine);
 }
 
 }  // namespace moestro::worker

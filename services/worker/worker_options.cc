@@ -42,6 +42,7 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
   o.engine.visible = {.sinks = w.kv_sinks, .window = w.kv_window};
   if (w.context) o.engine.context_max = *w.context;
   if (w.reserve) o.reserve = *w.reserve;
+  o.store_wait = w.store_wait;
   if (box.orchestrator.step_tokens) o.engine.step_tokens_max = *box.orchestrator.step_tokens;
   if (!w.precision.empty()) {
     MOESTRO_ASSIGN_OR_RETURN(o.engine.expert_precision, parse_dtype(w.precision));
@@ -61,7 +62,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   Peers peers;
   std::string name = WorkerOptions{}.name;
   const box::BoxFlags flags(app, {"run.dir", "workers.device", "workers.threads", "workers.pin_threads", "workers.numa_node", "workers.kv_tokens", "workers.kv_dtype", "workers.kv_sinks",
-                                  "workers.kv_window", "workers.context", "workers.reserve", "workers.precision", "workers.deterministic",
+                                  "workers.kv_window", "workers.context", "workers.reserve", "workers.store_wait", "workers.precision", "workers.deterministic",
                                   "workers.capacity_factor", "workers.trace", "workers.timeline", "orchestrator.step_tokens",
                                   "run.log_level"});
   app.add_option("--model", peers.model, "Model id, as the store and the orchestrator know it [model.name of the YAML file]");

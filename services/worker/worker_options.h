@@ -1,6 +1,7 @@
 #pragma once
 // The command line of moestro-worker.
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -15,6 +16,7 @@ struct WorkerOptions {
   std::string trace, timeline, log_level = "info";
   ThreadPlaces places;
   int64_t reserve = 1;
+  std::chrono::milliseconds store_wait{60000};  ///< store::AttachOptions
   bool deterministic = false;
   engine::EngineOptions engine;  ///< model, KV, context, precision
 };

@@ -59,15 +59,15 @@ Result<std::unique_ptr<ArenaFiles>> ArenaFiles::lock(const std::filesystem::path
     if (!waiting()) return cancelled("stopped while waiting for " + (dir / "store.lock").string());
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  files->remove_stale();
   return files;
 }
 
 ArenaFiles::~ArenaFiles() { close(); }
 
-void ArenaFiles::remove_stale() {
+void ArenaFiles::remove_files() {
   std::error_code ignored;
-  for (const char* name : {"alive", "arena", "table"}) std::filesystem::remove(dir_ / name, ignored);
+  // The directory goes first: what lacks it is not whole.
+  for (const char* name : {"directory", "alive", "arena", "table"}) std::filesystem::remove(dir_ / name, ignored);
   for (const char* part : {"pins", "bell", "workers"})
     for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot)
       std::filesystem::remove(dir_ / part / std::to_string(slot), ignored);
@@ -108,12 +108,15 @@ Status ArenaFiles::create(uint64_t arena_bytes, uint32_t entries, uint64_t epoch
   }
   progress(arena_.size());
   TableHeader& header = table();
-  header.version = kSharedVersion, header.entries = entries, header.epoch = epoch, header.arena_bytes = arena_bytes;
+  header.version = kSharedVersion, header.entries = entries, header.epoch.store(epoch), header.arena_bytes = arena_bytes;
+  header.incarnations.store(epoch);  // so that no holder of a slot is taken for one of another arena
   header.magic = kTableMagic;
   return Status::ok();
 }
 
-Status ArenaFiles::create_slot(uint32_t slot) {
+Status ArenaFiles::create_slot(uint32_t slot, const SlotHolder& holder) {
+  if (holder.model.size() >= kSlotNameMax || holder.client.size() >= kSlotNameMax)
+    return invalid_argument("the name of a model or a worker is longer than " + std::to_string(kSlotNameMax - 1) + " bytes");
   const std::string name = std::to_string(slot);
   forget_slot(slot);
   Slot made;
@@ -126,6 +129,9 @@ Status ArenaFiles::create_slot(uint32_t slot) {
   pins->magic = kPinsMagic, pins->version = kSharedVersion, pins->entries = entries_, pins->epoch = epoch_;
   auto* bell = reinterpret_cast<BellHeader*>(made.bell.data());
   bell->magic = kBellMagic, bell->version = kSharedVersion, bell->ring_entries = kBellRing, bell->epoch = epoch_;
+  bell->incarnation = holder.incarnation;
+  holder.model.copy(bell->model, kSlotNameMax - 1);  // the file is zeros, so that both end with one
+  holder.client.copy(bell->client, kSlotNameMax - 1);
   slots_[slot] = std::move(made);
   return Status::ok();
 }
@@ -139,10 +145,10 @@ void ArenaFiles::forget_slot(uint32_t slot) {
 void ArenaFiles::close() {
   if (!made_) return;
   made_ = false;
-  if (table_) table().closed.store(1, std::memory_order_release);
+  if (table_) table().closed.store(static_cast<uint32_t>(Closed::kShutDown), std::memory_order_release);
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot)
     if (has_slot(slot)) ring(slot, 0, static_cast<uint32_t>(Code::kUnavailable));  // wakes the worker, which sees `closed`
-  remove_stale();
+  remove_files();
 }
 
 void ArenaFiles::ring(uint32_t slot, uint32_t entry, uint32_t outcome) {
@@ -154,6 +160,12 @@ void ArenaFiles::ring(uint32_t slot, uint32_t entry, uint32_t outcome) {
   header->head.store(head + 1, std::memory_order_release);
   header->doorbell.fetch_add(1, std::memory_order_seq_cst);
   shm::futex_wake_all(header->doorbell);
+}
+
+SlotHolder ArenaFiles::holder(uint32_t slot) const {
+  const auto& bell = *reinterpret_cast<const BellHeader*>(slots_[slot].bell.data());
+  const auto text = [](const char* name) { return std::string(name, strnlen(name, kSlotNameMax - 1)); };
+  return {bell.incarnation, text(bell.model), text(bell.client)};
 }
 
 Result<bool> ArenaFiles::worker_alive(uint32_t slot) { return slots_[slot].lock.held_elsewhere(); }

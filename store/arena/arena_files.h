@@ -1,13 +1,13 @@
 #pragma once
-// The files of an arena directory, made anew by each store:
+// The files of an arena directory. A store that was killed leaves them to its successor, which adopts them or makes them anew:
 //
-//   DIR/ store.lock  alive  arena  table  pins/SLOT  bell/SLOT  workers/SLOT
+//   DIR/ store.lock  alive  arena  table  directory  pins/SLOT  bell/SLOT  workers/SLOT
 //
 // store.lock is never removed. Its lock is taken before anything else is touched, and its descriptor is registered with every
 // ring: a killed store's reads go on landing for seconds, and only when the kernel has finished them is the lock free.
 // `alive` is locked too, but by a plain descriptor: it is free the moment the store is gone, which is what workers want to know.
 // workers/SLOT is locked by the worker of that slot, for the same reason. Slot files are new inodes for each holder, so that a
-// mapping left over from an earlier one reaches nothing.
+// mapping left over from an earlier one reaches nothing. `directory` (arena_directory.h) comes last: an arena is whole when it is there.
 
 #include <array>
 #include <atomic>
@@ -16,19 +16,26 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/shm/file_lock.h"
 #include "common/shm/mapped_file.h"
 #include "common/status.h"
+#include "store/arena/arena_directory.h"
 #include "store/layout/pins_layout.h"
 #include "store/layout/table_layout.h"
 
 namespace moestro::store {
 
+struct SlotHolder {
+  uint64_t incarnation = 0;
+  std::string model, client;
+};
+
 class ArenaFiles {
  public:
-  /// Makes the directory if need be, waits up to `patience` for its lock, and removes what an earlier store left. `waiting` is called
-  /// again and again while the lock is held; false stops with kCancelled.
+  /// Makes the directory if need be and waits up to `patience` for its lock; changes nothing that an earlier store left: adopt() or
+  /// discard() is next. `waiting` is called again and again while the lock is held; false stops with kCancelled.
   static Result<std::unique_ptr<ArenaFiles>> lock(const std::filesystem::path& dir, std::chrono::milliseconds patience,
                                                   const std::function<bool()>& waiting);
   ~ArenaFiles();
@@ -38,10 +45,22 @@ class ArenaFiles {
   /// False on a disk: then the arena competes with write-back.
   bool in_memory() const;
 
+  /// What a store that was killed has left, mapped: arena, table, and every slot whose worker lives (its pins stay; those of the dead
+  /// are dropped, `stamp` of each entry, the newest use by any of them, is kept). The table is as that store left it: the caller looks
+  /// at its entries, then calls publish(), or else discard(). An error (kNotFound: nothing was left) says why it cannot be used.
+  Status adopt(const ArenaDirectory& left);
+  /// After adopt(): this store, and its epoch, are there for the workers; rings every bell.
+  Status publish(uint64_t epoch);
+  /// Tells the workers of an arena that is not adopted that it is over, and removes its files. Waits up to `patience` until the last
+  /// worker has let go of its slot (with it goes the memory); returns the slots of those that have not. `waiting` as above.
+  Result<std::vector<uint32_t>> discard(std::chrono::milliseconds patience, const std::function<bool()>& waiting);
+
   /// Makes arena and table, and backs them. `progress` is told the bytes backed so far; false stops with kCancelled.
   Status create(uint64_t arena_bytes, uint32_t entries, uint64_t epoch, const std::function<bool(uint64_t)>& progress);
   /// Makes the files of one worker slot; forget_slot() drops them.
-  Status create_slot(uint32_t slot);
+  Status create_slot(uint32_t slot, const SlotHolder& holder);
+  /// Who holds a slot, as its bell file says.
+  SlotHolder holder(uint32_t slot) const;
   void forget_slot(uint32_t slot);
   /// Removes everything but the lock, and marks the table closed for whoever still maps it.
   void close();
@@ -58,6 +77,8 @@ class ArenaFiles {
   void ring(uint32_t slot, uint32_t entry, uint32_t outcome);
   /// Whether a worker holds the slot's lock.
   Result<bool> worker_alive(uint32_t slot);
+  /// After adopt(): the newest stamp of an entry in the words of any worker, dead or alive.
+  uint64_t former_stamp(uint32_t entry) const { return entry < former_stamps_.size() ? former_stamps_[entry] : 0; }
 
   int lock_fd() const { return store_lock_.fd(); }
   const std::filesystem::path& dir() const { return dir_; }
@@ -67,12 +88,15 @@ class ArenaFiles {
     shm::MappedFile pins, bell;
     shm::FileLock lock;
   };
-  void remove_stale();
+  void remove_files();
+  Status map_former(const ArenaDirectory& left);
+  Result<bool> map_former_slot(uint32_t slot);
 
   std::filesystem::path dir_;
   shm::FileLock store_lock_, alive_;
   shm::MappedFile arena_, table_;
   std::array<Slot, kWorkerSlotsMax> slots_;
+  std::vector<uint64_t> former_stamps_;
   uint64_t epoch_ = 0;
   uint32_t entries_ = 0;
   bool made_ = false;

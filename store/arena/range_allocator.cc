@@ -30,6 +30,20 @@ std::optional<uint64_t> RangeAllocator::allocate(uint64_t length, End end) {
   return offset;
 }
 
+bool RangeAllocator::take(uint64_t offset, uint64_t length) {
+  if (offset % granule_ != 0 || length > free_bytes_) return false;
+  const uint64_t need = std::max(rounded(length), granule_);
+  auto after = free_.upper_bound(offset);
+  if (after == free_.begin()) return false;
+  const auto [begin, bytes] = *std::prev(after);
+  if (offset - begin > bytes || need > bytes - (offset - begin)) return false;
+  free_.erase(std::prev(after));
+  if (offset > begin) free_[begin] = offset - begin;
+  if (const uint64_t end = offset + need; end < begin + bytes) free_[end] = begin + bytes - end;
+  free_bytes_ -= need;
+  return true;
+}
+
 void RangeAllocator::free(uint64_t offset, uint64_t length) {
   length = std::max(rounded(length), granule_);
   auto next = free_.lower_bound(offset);

@@ -39,7 +39,7 @@ Status map_files(Attachment& a, const wire::AttachedStore& reply) {
   MOESTRO_ASSIGN_OR_RETURN(a.bell, shm::MappedFile::open(dir / "bell" / slot, Access::kReadOnly, bell_bytes()));
   MOESTRO_ASSIGN_OR_RETURN(a.store_alive, shm::FileLock::open(dir / "alive", false));
   const auto& pins = *reinterpret_cast<const PinsHeader*>(a.pins.data());
-  MOESTRO_RETURN_IF_ERROR(check_header(a.header().magic, kTableMagic, a.header().version, a.header().epoch, reply.epoch(), "table"));
+  MOESTRO_RETURN_IF_ERROR(check_header(a.header().magic, kTableMagic, a.header().version, a.header().epoch.load(), reply.epoch(), "table"));
   MOESTRO_RETURN_IF_ERROR(check_header(pins.magic, kPinsMagic, pins.version, pins.epoch, reply.epoch(), "pins"));
   return check_header(a.bell_header().magic, kBellMagic, a.bell_header().version, a.bell_header().epoch, reply.epoch(), "bell");
 }
@@ -59,7 +59,6 @@ Status read_reply(Attachment& a, const wire::AttachedStore& reply) {
 }  // namespace
 
 bool Attachment::store_gone() {
-  if (header().closed.load(std::memory_order_acquire) != 0) return true;
   const auto held = store_alive.held_elsewhere();
   return !held || !*held;
 }

@@ -23,6 +23,7 @@ struct AttachOptions {
   std::string model;
   std::string client = "worker";  ///< names this process in the store's log
   std::chrono::milliseconds timeout{10000};  ///< for the store to be there and to answer
+  std::chrono::milliseconds store_wait{60000};  ///< how long a miss waits for the successor of a store that was killed
 };
 
 /// A slot of a store, held.
@@ -46,7 +47,10 @@ struct Attachment {
   uint64_t completion(uint64_t number) const {
     return reinterpret_cast<const std::atomic<uint64_t>*>(bell.data() + kSharedPage)[number % kBellRing].load(std::memory_order_relaxed);
   }
+  /// No store holds the arena's lock: it was killed.
   bool store_gone();
+  /// This arena is no store's any more.
+  bool closed() const { return header().closed.load(std::memory_order_acquire) != 0; }
 };
 
 /// kUnavailable if no store answers in time; otherwise the store's own refusal, or what of its files cannot be used.

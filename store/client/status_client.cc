@@ -41,6 +41,8 @@ Result<StoreStatusReport> query_store(const std::string& endpoint, std::chrono::
   report.fetches = s.fetches(), report.joined = s.joined(), report.loads = s.loads(), report.evictions = s.evictions();
   report.bytes_read = s.bytes_read(), report.retries = s.retries(), report.bad_blobs = s.bad_blobs();
   report.queued = s.queued(), report.loading = s.loading();
+  report.adopted = s.adopted(), report.adopted_bytes = s.adopted_bytes(), report.adopted_seconds = s.adopted_seconds();
+  report.unchecked = s.unchecked(), report.damaged = s.damaged();
   report.resident_bytes = s.resident_bytes(), report.aliases = s.aliases(), report.reads_elsewhere = s.reads_elsewhere();
   if (s.reading() != nullptr) report.reading = read_reading(*s.reading());
   return report;

@@ -53,6 +53,9 @@ struct StoreStatusReport {
   StoreReadingReport reading;
   uint64_t resident_bytes = 0;   ///< of blobs that are there whole, each content once
   uint64_t reads_elsewhere = 0;  ///< reads that failed and were made good from another pack with the same content
+  uint64_t adopted = 0, adopted_bytes = 0;  ///< blobs taken over from a store that was killed
+  double adopted_seconds = 0;               ///< until it served
+  uint64_t unchecked = 0, damaged = 0;      ///< of them: not compared with their checksums yet; changed, and read again
   uint32_t aliases = 0;          ///< blobs whose bytes another blob holds
 };
 

@@ -16,22 +16,24 @@ using Clock = std::chrono::steady_clock;
 /// A wake-up can be lost with a store that dies at the wrong moment, so no wait is longer than this.
 constexpr milliseconds kLook{50};
 
-Status gone(const std::string& endpoint) {
-  return unavailable("the store at " + endpoint + " is gone: start it again, then what was attached to it (`moestro up` does both)");
+Status over(const Attachment& at) {
+  const bool shut_down = at.header().closed.load() == static_cast<uint32_t>(Closed::kShutDown);
+  return unavailable("the store at " + at.endpoint + (shut_down ? " has shut down" : " has begun a new arena") +
+                     ": its memory is no longer this worker's; attach anew");
 }
 
 }  // namespace
 
 Result<std::unique_ptr<StoreClient>> StoreClient::attach(const AttachOptions& options) {
   MOESTRO_ASSIGN_OR_RETURN(auto attachment, attach_to_store(options));
-  std::unique_ptr<StoreClient> client(new StoreClient(std::move(attachment)));
+  std::unique_ptr<StoreClient> client(new StoreClient(std::move(attachment), options.store_wait));
   MOESTRO_RETURN_IF_ERROR(client->load_dense(options.timeout));
   return client;
 }
 
-StoreClient::StoreClient(std::unique_ptr<Attachment> attachment)
+StoreClient::StoreClient(std::unique_ptr<Attachment> attachment, milliseconds store_wait)
     : at_(std::move(attachment)), blobs_(at_->manifest.blobs.size()), arena_(at_->arena.data()), share_(&at_->header().share_bytes[at_->slot]),
-      why_(blobs_.size()) {
+      why_(blobs_.size()), store_wait_(store_wait), epoch_(at_->header().epoch.load()) {
   for (uint32_t blob = 0; blob < blobs_.size(); ++blob) {
     const uint32_t entry = at_->entries[blob];
     const Blob& known = at_->manifest.blobs[blob];
@@ -164,7 +166,7 @@ Status StoreClient::fetch(std::span<const uint32_t> blobs, WantedBy why) {
   for (const uint32_t blob : blobs)
     if (blob >= blobs_.size())
       return invalid_argument("blob " + std::to_string(blob) + " of model " + at_->manifest.model_name + ", which has " + std::to_string(blobs_.size()));
-  if (lost_) return gone(at_->endpoint);
+  if (state_ == StoreState::kOver) return over(*at_);
   for (const uint32_t blob : blobs) {
     BlobState& state = blobs_[blob];
     if (state.use != Use::kNone) continue;
@@ -176,7 +178,7 @@ Status StoreClient::fetch(std::span<const uint32_t> blobs, WantedBy why) {
     waiting_.push_back(blob);
   }
   activate_waiting();
-  return lost_ ? gone(at_->endpoint) : Status::ok();
+  return state_ == StoreState::kOver ? over(*at_) : Status::ok();
 }
 
 /// Pins and asks for as many of the waiting blobs as the share allows, in order.
@@ -201,6 +203,7 @@ void StoreClient::activate_waiting() {
 }
 
 Status StoreClient::ask(const std::vector<uint32_t>& blobs, WantedBy why) {
+  if (state_ != StoreState::kThere) return Status::ok();  // it is asked when it is back
   flatbuffers::FlatBufferBuilder b;
   const auto list = b.CreateVector(blobs);
   return at_->socket.send(encode(b, wire::StoreBody::FetchBlobs,
@@ -249,9 +252,27 @@ std::optional<Result<Lease>> StoreClient::collect() {
   return std::nullopt;
 }
 
+/// A store that is back is known by its epoch too: it may have been away and back between two looks.
+void StoreClient::look_at_store() {
+  if (state_ == StoreState::kOver) return;
+  if (at_->closed()) {
+    state_ = StoreState::kOver;
+    return;
+  }
+  if (at_->store_gone()) {
+    if (state_ == StoreState::kThere) away_since_ = Clock::now();
+    state_ = StoreState::kAway;
+    return;
+  }
+  state_ = StoreState::kThere;
+  const uint64_t epoch = at_->header().epoch.load(std::memory_order_acquire);
+  resumed_ += epoch != epoch_;
+  epoch_ = epoch;
+}
+
 Status StoreClient::check() {
-  lost_ = lost_ || at_->store_gone();
-  return lost_ ? gone(at_->endpoint) : Status::ok();
+  look_at_store();
+  return state_ == StoreState::kOver ? over(*at_) : Status::ok();
 }
 
 Result<Lease> StoreClient::next_arrival(milliseconds timeout) {
@@ -262,15 +283,16 @@ Result<Lease> StoreClient::next_arrival(milliseconds timeout) {
     const uint32_t rung = at_->bell_header().doorbell.load(std::memory_order_acquire);
     activate_waiting();
     if (auto arrived = collect()) return std::move(*arrived);
-    if (lost_) return fail_one();
+    if (state_ == StoreState::kOver) return fail_one();
     if (asked_.empty() && waiting_.empty()) return unavailable("no fetch is outstanding");
     if (asked_.empty())
       return exhausted("leases fill this worker's share of the arena (" + std::to_string(pinned_bytes_) + " of " +
                        std::to_string(share_bytes()) + " bytes): release them before waiting for more");
     const auto now = Clock::now();
     if (now >= look) {
-      lost_ = at_->store_gone();
-      if (!lost_) ask_again();
+      look_at_store();
+      if (waited_long_enough()) return fail_for_want_of_store();
+      ask_again();
       look = now + kLook;
       continue;
     }
@@ -279,13 +301,22 @@ Result<Lease> StoreClient::next_arrival(milliseconds timeout) {
   }
 }
 
-/// The store is gone: one outstanding fetch ends with that.
+/// The arena is over: one outstanding fetch ends with that.
 Result<Lease> StoreClient::fail_one() {
-  if (asked_.empty() && waiting_.empty()) return gone(at_->endpoint);
+  if (asked_.empty() && waiting_.empty()) return over(*at_);
   const uint32_t blob = asked_.empty() ? waiting_.front() : asked_.front();
   drop(blob);
   clear_pin(blobs_[blob]);
-  return io_error(gone(at_->endpoint).message());
+  return io_error(over(*at_).message());
+}
+
+Result<Lease> StoreClient::fail_for_want_of_store() {
+  const uint32_t blob = asked_.front();
+  drop(blob);
+  clear_pin(blobs_[blob]);
+  failed_blob_ = blob;
+  return io_error("blob " + std::to_string(blob) + " of model " + at_->manifest.model_name + " is not in memory, and no store has come back at " +
+                  at_->endpoint + " for " + std::to_string(store_wait_.count()) + " ms: start moestro-store again");
 }
 
 /// Idempotent: whatever was lost on the way is made good.
@@ -302,7 +333,7 @@ void StoreClient::read_messages() {
     if (message == nullptr) continue;
     if (message->body_type() == wire::StoreBody::StoreRefused) {
       // Only of a slot that is no longer ours: a store that took our place knows nothing of our fetches.
-      if (message->body_as_StoreRefused()->code() == static_cast<uint32_t>(Code::kUnavailable)) lost_ = true;
+      if (message->body_as_StoreRefused()->code() == static_cast<uint32_t>(Code::kUnavailable)) state_ = StoreState::kOver;
       continue;
     }
     if (message->body_type() != wire::StoreBody::BlobFailed) continue;

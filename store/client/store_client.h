@@ -15,8 +15,10 @@ namespace moestro::store {
 /// Dense blobs are loaded and pinned once, in attach(), for as long as the client lives; leases on them cost nothing. Experts are
 /// pinned up to this worker's share of the arena: beyond it try_pin gives nothing, and fetches wait until leases are released.
 ///
-/// When the store is gone (killed, or shut down) fetch() is kUnavailable and next_arrival() ends each outstanding fetch with kIo,
-/// both naming the store. What is mapped stays readable. A new store means a new process, or a new client.
+/// When the store is killed, what is resident can be pinned as before, and fetches wait for its successor, at most AttachOptions::store_wait
+/// after it was missed: then each ends with kIo, naming its blob and the store. A successor that adopts the arena goes on where
+/// the dead one stopped: every outstanding fetch is sent again. When the arena is over for good (the store has shut down, or its successor
+/// could not adopt it) fetch() is kUnavailable and next_arrival() kIo, and so for good: destroy this client, then attach anew.
 class StoreClient final : public BlobSource {
  public:
   static Result<std::unique_ptr<StoreClient>> attach(const AttachOptions& options);
@@ -32,11 +34,19 @@ class StoreClient final : public BlobSource {
   Status steer_prefetches(PlanId plan_max, std::span<const PrefetchRank> layers) override;
   Counters counters() const override { return counters_; }
 
-  /// False once the store is known to be gone.
-  bool connected() const { return !lost_; }
-  /// Looks whether the store is still there: for a worker that has no fetch outstanding. kUnavailable if not.
+  enum class StoreState : uint8_t {
+    kThere,
+    kAway,  ///< killed; its successor may adopt the arena
+    kOver,  ///< this arena is no store's any more
+  };
+  /// As of the last look.
+  StoreState store_state() const { return state_; }
+  /// Looks whether the store is still there: for a worker that has no fetch outstanding. kUnavailable once it is kOver.
   Status check();
+  /// How often a successor has gone on with this client.
+  uint64_t resumed() const { return resumed_; }
   uint32_t slot() const { return at_->slot; }
+  uint64_t incarnation() const { return at_->incarnation; }
   uint64_t share_bytes() const { return share_->load(std::memory_order_relaxed); }
 
  private:
@@ -60,7 +70,7 @@ class StoreClient final : public BlobSource {
   };
   static_assert(sizeof(BlobState) == 32);
 
-  explicit StoreClient(std::unique_ptr<Attachment> attachment);
+  StoreClient(std::unique_ptr<Attachment> attachment, std::chrono::milliseconds store_wait);
   Status load_dense(std::chrono::milliseconds timeout);
   void unpin(uint32_t blob) override;
 
@@ -77,6 +87,9 @@ class StoreClient final : public BlobSource {
   std::optional<Result<Lease>> collect();
   std::optional<Result<Lease>> look_at(uint32_t blob);
   Result<Lease> fail_one();
+  Result<Lease> fail_for_want_of_store();
+  void look_at_store();
+  bool waited_long_enough() const { return state_ == StoreState::kAway && std::chrono::steady_clock::now() - away_since_ >= store_wait_; }
   void read_messages();
   void ask_again();
   void drop(uint32_t blob);
@@ -94,7 +107,11 @@ class StoreClient final : public BlobSource {
   std::deque<uint32_t> ready_;        ///< blobs to look at: they were resident when asked for
   std::unordered_map<uint32_t, Status> failures_;
   uint64_t completions_read_ = 0;
-  bool lost_ = false;
+  StoreState state_ = StoreState::kThere;
+  std::chrono::steady_clock::time_point away_since_{};
+  const std::chrono::milliseconds store_wait_;
+  uint64_t epoch_ = 0;  ///< of the store that was last seen there
+  uint64_t resumed_ = 0;
   std::optional<uint32_t> failed_blob_;  ///< that next_arrival's last error was about
 };
 

@@ -1,6 +1,8 @@
 #pragma once
-// What belongs to one worker slot. `pins/SLOT`: written by the worker that holds the slot (the store clears it when that worker is gone).
+// What belongs to one worker slot. `pins/SLOT`: written by the worker that holds the slot (the store drops it when that worker is gone).
 // `bell/SLOT`: written by the store only.
+//
+// The epoch in both is of the store that made the files: a store that adopts them leaves it as it is.
 //
 //   pins/SLOT  0     | magic | version | entries | epoch |                PinsHeader, one page
 //              4096  | word of table entry 0 | of entry 1 | ...           8 bytes each; one writer, so 8 to a cache line is harmless
@@ -8,6 +10,7 @@
 //   bell/SLOT  0     | magic | version | ring_entries | epoch |           BellHeader, one page
 //              64    | doorbell |                                         futex: grows with every completion
 //              128   | head |                                             completions ever written
+//              192   | incarnation | model | client |                     who holds the slot, for a store that adopts it
 //              4096  | completion 0 | ... | completion kBellRing-1 |      {outcome, table entry}; number n lies at n % kBellRing
 
 #include <atomic>
@@ -21,6 +24,7 @@ namespace moestro::store {
 inline constexpr uint64_t kPinsMagic = 0x31534e4950534f4dULL;  // "MOSPINS1"
 inline constexpr uint64_t kBellMagic = 0x314c4c4542534f4dULL;  // "MOSBELL1"
 inline constexpr uint64_t kBellRing = 1024;
+inline constexpr size_t kSlotNameMax = 256;  ///< bytes of a model's or a client's name, the final 0 among them
 
 /// A worker's word for one table entry: {pinned:1, stamp of last use:63} (common/shm/use_clock.h).
 struct PinWord {
@@ -49,10 +53,14 @@ struct alignas(64) BellHeader {
   std::atomic<uint32_t> doorbell;
   uint8_t reserved1[60];
   std::atomic<uint64_t> head;
-  uint8_t reserved2[kSharedPage - 136];
+  uint8_t reserved2[56];
+  uint64_t incarnation;
+  char model[kSlotNameMax];   ///< ends with a 0
+  char client[kSlotNameMax];
+  uint8_t reserved3[kSharedPage - 200 - 2 * kSlotNameMax];
 };
 static_assert(sizeof(BellHeader) == kSharedPage);
-static_assert(offsetof(BellHeader, doorbell) == 64 && offsetof(BellHeader, head) == 128);
+static_assert(offsetof(BellHeader, doorbell) == 64 && offsetof(BellHeader, head) == 128 && offsetof(BellHeader, incarnation) == 192);
 static_assert(sizeof(std::atomic<uint32_t>) == 4, "a futex word");
 
 /// {outcome:32, table entry:32}; outcome 0: resident, else a moestro::Code.

@@ -1,7 +1,7 @@
 #pragma once
 // The residency table: file `table` of the arena directory. Written by the store only; workers map it read-only.
 //
-//   0     | magic | version | entries | epoch | arena_bytes | closed |              TableHeader, one page
+//   0     | magic | version | entries | epoch | arena_bytes | closed | incarnations |   TableHeader, one page
 //   512   | share_bytes of worker slot 0, 1, ... 63 |
 //   4096  | entry 0 | entry 1 | ...                                                 TableEntry, one cache line each
 //
@@ -13,7 +13,7 @@
 
 namespace moestro::store {
 
-inline constexpr uint32_t kSharedVersion = 2;  ///< of all segments together
+inline constexpr uint32_t kSharedVersion = 3;  ///< of all segments together
 inline constexpr uint64_t kTableMagic = 0x31454c4254534f4dULL;  // "MOSTBLE1"
 inline constexpr uint32_t kWorkerSlotsMax = 64;
 inline constexpr uint64_t kSharedPage = 4096;
@@ -26,6 +26,8 @@ enum class Residency : uint8_t {
   kEvicting = 3,  ///< the store is asking whether anyone has it pinned
   kBad = 4,       ///< cannot be read, or its bytes do not match their checksum
   kAlias = 5,     ///< another entry has the same content: TableEntry::alias names it, for as long as this entry's pack is served
+  kAdopted = 6,   ///< was RESIDENT under a store that was killed; this one has not checked its bytes yet. Leases of before stay good;
+                  ///< for whoever comes now it is a miss, which a check answers and no read
 };
 
 /// {generation:56, state:8}. The generation grows each time the blob becomes resident.
@@ -51,20 +53,28 @@ static_assert(offsetof(TableEntry, offset) == 8 && offsetof(TableEntry, length) 
 static_assert(offsetof(TableEntry, alias) == 40);
 static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(std::atomic<uint64_t>) == 8);
 
+/// TableHeader::closed. Anything but kOpen: this table is over for good; whoever maps it lets go of everything and attaches anew.
+enum class Closed : uint32_t {
+  kOpen = 0,
+  kShutDown = 1,  ///< the store has shut down in good order
+  kReplaced = 2,  ///< the store was killed, and its successor could not adopt the arena: it waits for this memory to be let go of
+};
+
 struct alignas(64) TableHeader {
   uint64_t magic;
   uint32_t version;
   uint32_t entries;
-  uint64_t epoch;        ///< of this run of the store
+  std::atomic<uint64_t> epoch;  ///< of the store that runs: a successor that adopts the arena sets its own
   uint64_t arena_bytes;
-  std::atomic<uint32_t> closed;  ///< 1: the store has shut down in good order
-  uint8_t reserved0[476];
+  std::atomic<uint32_t> closed;        ///< Closed
+  std::atomic<uint64_t> incarnations;  ///< how many holders its slots have had under all its stores
+  uint8_t reserved0[464];
   /// How many bytes of experts the worker in each slot may pin at once. The shares of all workers fit in the arena together.
   std::atomic<uint64_t> share_bytes[kWorkerSlotsMax];
   uint8_t reserved1[3072];
 };
 static_assert(sizeof(TableHeader) == kSharedPage);
-static_assert(offsetof(TableHeader, epoch) == 16 && offsetof(TableHeader, closed) == 32 && offsetof(TableHeader, share_bytes) == 512);
+static_assert(offsetof(TableHeader, epoch) == 16 && offsetof(TableHeader, closed) == 32 && offsetof(TableHeader, incarnations) == 40 && offsetof(TableHeader, share_bytes) == 512);
 
 constexpr uint64_t table_bytes(uint64_t entries) { return kSharedPage + entries * sizeof(TableEntry); }
 

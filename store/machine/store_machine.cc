@@ -117,13 +117,15 @@ Actions StoreMachine::fetch(uint32_t slot, ReadQueue::Why why, const std::vector
         break;
       case Residency::kAlias: break;  // resolve() has gone past it
       case Residency::kAbsent:
+      case Residency::kAdopted:  // its check comes before others', and answers like a read
       case Residency::kLoading: {
         const bool absent = entry.state == Residency::kAbsent;
         const bool joins = !absent || queue_.demanded(index);
         if (!queue_.want(slot, index, why, ReadClass::kDemand, absent)) break;  // asked again
         ++counters_.fetches;
         counters_.joined += joins;
-        if (!absent) promote(index, actions);
+        if (entry.state == Residency::kAdopted) actions.push_back(check_of(index));
+        else if (!absent) promote(index, actions);
       }
     }
   }
@@ -263,13 +265,15 @@ void StoreMachine::give_back(uint32_t index, Actions& actions) {
 /// only between ABSENT and RESIDENT, which cannot happen while its word is set.
 bool StoreMachine::try_evict(uint32_t index) {
   if (shared_.pinned(index)) return false;  // spares workers a needless EVICTING
+  const Residency before = entries_[index].state;  // kResident, or kAdopted: leases of before the adoption are pins like others
   set_state(index, Residency::kEvicting);
   if (!shared_.pinned(index)) return true;
-  set_state(index, Residency::kResident);  // same generation: nothing happened
+  set_state(index, before);  // same generation: nothing happened
   return false;
 }
 
 void StoreMachine::set_state(uint32_t index, Residency state) {
+  unchecked_ += (state == Residency::kAdopted) - (entries_[index].state == Residency::kAdopted);
   entries_[index].state = state;
   shared_.set_word(index, state, entries_[index].generation);
 }

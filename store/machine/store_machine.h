@@ -52,6 +52,7 @@ struct Action {
     kCancel,   ///< nobody wants the load `load` of `entry` any more: report it as kCancelled, unless it is whole by then
     kNotify,  ///< tell worker `slot` that `entry` is resident, or failed with `outcome`
     kPoison,  ///< fill [offset, offset + length) with 0xFF, before any later action
+    kCheck,   ///< compare the bytes of `entry` at `offset` with what they must be, before those of earlier kChecks; report it as `load`
   } kind = Kind::kRead;
   uint32_t entry = 0;
   uint32_t source = 0;  ///< `entry`, or another entry with its content
@@ -77,6 +78,15 @@ class StoreMachine {
     uint64_t prefetch_loads = 0;      ///< of them, reads begun as a prefetch
     uint64_t prefetches_late = 0;     ///< of these, demanded before they were whole
     uint64_t prefetches_dropped = 0;  ///< taken back by their worker before they were whole
+    uint64_t adopted = 0, adopted_bytes = 0, damaged = 0;  ///< blobs that a former store left; of them, those whose bytes had changed
+  };
+  /// What the table of a store that was killed says of an entry.
+  struct Former {
+    uint8_t state = 0;  ///< Residency, but any number can stand there
+    uint64_t generation = 0, offset = 0;
+    ContentHash content;    ///< as far as it was ever known
+    uint32_t alias = 0;     ///< 1 + the entry whose bytes it shares
+    uint64_t last_use = 0;  ///< newest stamp
   };
 
   /// The smallest arena for these blobs: all dense ones, and room for one expert of the largest kind.
@@ -85,6 +95,15 @@ class StoreMachine {
   /// kExhausted, with the numbers, if the arena is smaller than that.
   static Result<std::unique_ptr<StoreMachine>> create(Options options, std::vector<MachineBlob> blobs,
                                                       std::unique_ptr<policy::CachePolicy> policy, SharedState& shared);
+
+  /// Takes over what a former store left, before anything else is done: what was RESIDENT becomes kAdopted, and a kCheck of it comes
+  /// back, the hottest last; what was being read or evicted is free, unless it is pinned still. kCorrupt: says what cannot be true, and
+  /// nothing is changed in shared memory; this machine is then of no use. store/machine/adoption.cc has the argument.
+  Result<Actions> adopt(const std::vector<Former>& former);
+  /// How a kCheck ended. A blob that is not what it should be is read again, into its place.
+  Actions checked(uint32_t entry, uint64_t check, bool right);
+  /// A worker that was attached to the former store and lives: its reserve was granted then.
+  void attached(uint32_t slot, uint64_t reserve);
 
   /// A worker whose largest expert has `reserve` bytes. Refused (kExhausted) if the reserves of all workers no longer fit together.
   Status attach(uint32_t slot, uint64_t reserve, const std::string& name);
@@ -126,6 +145,7 @@ class StoreMachine {
   const Status& failure(uint32_t entry) const { return entries_[entry].failure; }
   size_t queued() const { return queue_.queued(); }
   size_t loading() const { return loading_[0] + loading_[1] + loading_[2]; }
+  size_t unchecked() const { return unchecked_; }  ///< entries that are kAdopted
   uint64_t expert_bytes() const { return expert_bytes_; }
 
  private:
@@ -167,6 +187,11 @@ class StoreMachine {
   bool read_elsewhere(uint32_t entry, Actions& actions);
   void source_was_good(uint32_t entry);
   void become_alias(uint32_t entry, uint32_t first, const ContentHash& content, Actions& actions);
+  Status claim_former(const std::vector<Former>& former, std::vector<bool>& kept);
+  Status learn_former(const std::vector<Former>& former);
+  Status claim_range(uint32_t entry, const Former& found);
+  void publish_former(uint32_t entry, const Former& found, bool kept, Actions& actions);
+  Action check_of(uint32_t entry) const;
   void share_out();
 
   const Options options_;
@@ -182,6 +207,7 @@ class StoreMachine {
   std::array<uint64_t, kReadClasses> loading_bytes_{};
   std::array<size_t, kReadClasses> loading_{};
   uint64_t loads_begun_ = 0;
+  size_t unchecked_ = 0;
   bool blocked_ = false;
   bool sweep_again_ = false;
   Counters counters_;

@@ -122,7 +122,8 @@ net::Bytes build_status(const StoreFigures& f) {
   return finish(b, wire::StoreBody::StoreStatus,
                 wire::CreateStoreStatusDirect(b, f.epoch, f.arena_bytes, f.used_bytes, f.huge_bytes, f.reader.c_str(), &models, &workers,
                                               f.fetches, f.joined, f.loads, f.evictions, f.bytes_read, f.retries, f.bad_blobs, f.queued,
-                                              f.loading, f.resident_bytes, f.aliases, f.reads_elsewhere, reading));
+                                              f.loading, f.resident_bytes, f.aliases, f.reads_elsewhere, reading, f.adopted, f.adopted_bytes,
+                                              f.adopted_seconds, f.unchecked, f.damaged));
 }
 
 }  // namespace moestro::store

@@ -24,6 +24,7 @@ struct StoreOptions {
   IoKind io = IoKind::kAuto;
   uint32_t read_depth = 8;
   bool poison_freed = false;        ///< freed ranges are filled with NaNs, so that a use after eviction shows
+  bool warm_start = false;          ///< shutting down, note what is resident; starting, read that again in the background
 };
 
 }  // namespace moestro::store

@@ -34,6 +34,7 @@ void StoreServer::answer(const std::string& peer, const ChangePacksRequest& requ
                                             : replace_model(request.name, request.pack);
   if (!done) return refuse(peer, done.status().with_context("model '" + request.name + "'"));
   release_unused_packs();
+  note_packs();
   log::info("{}", *done);
   reply(peer, build_packs_changed(*done));
 }
@@ -128,6 +129,7 @@ void StoreServer::release_unused_packs() {
     log::info("the pack of {}, once model '{}', is not used any more", pack.dir.string(), pack.last_name);
     close_files(pack.first_file, static_cast<uint32_t>(pack.manifest.files.size()));
     catalogue_.drop(index);
+    note_packs();
   }
   std::erase_if(files_to_close_, [this](const auto& files) {
     if (files_being_read(files.first)) return false;

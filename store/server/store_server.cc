@@ -27,10 +27,12 @@ StoreServer::~StoreServer() {
 Status StoreServer::run(const std::atomic<bool>& stop) {
   while (!stop.load(std::memory_order_relaxed)) {
     const bool blocked = machine_->blocked();
-    MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const bool ready, socket_->wait(blocked ? kBlockedWait : kIdleWait, loader_->event_fd()));
+    MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const bool ready, socket_->wait(!check_.idle() ? milliseconds(0) : blocked ? kBlockedWait : kIdleWait,
+                                                                              loader_->event_fd()));
     pump_reads();
     MOESTRO_RETURN_IF_ERROR(receive());
     if (machine_->blocked() || machine_->sweeping()) perform(machine_->poll());
+    check_residents();
     name_who_pins_too_much(blocked && machine_->blocked());
     look_for_dead_workers();
     release_unused_packs();
@@ -78,13 +80,14 @@ void StoreServer::answer(const std::string& peer, const AttachRequest& request) 
     return refuse(peer, exhausted("all " + std::to_string(kWorkerSlotsMax) + " worker slots of this store are taken: stop a worker first"));
   const auto slot = static_cast<uint32_t>(free - workers_.begin());
   const Catalogue::Pack& pack = catalogue_.pack(*model);
-  if (const Status made = files_->create_slot(slot); !made) return refuse(peer, made);
+  const uint64_t incarnation = files_->table().incarnations.fetch_add(1) + 1;
+  if (const Status made = files_->create_slot(slot, {incarnation, request.model, request.client}); !made) return refuse(peer, made);
   if (const Status fits = machine_->attach(slot, pack.largest_expert, request.client); !fits) {
     files_->forget_slot(slot);
     return refuse(peer, fits);
   }
-  *free = Worker{peer, request.client, ++incarnations_, request.model, *model, false, steady_clock::now(), 0};
-  AttachReply attached{slot, incarnations_, epoch_, files_->dir().string(), files_->table().arena_bytes, entries_max_,
+  *free = Worker{peer, request.client, incarnation, request.model, *model, false, steady_clock::now(), 0};
+  AttachReply attached{slot, incarnation, epoch_, files_->dir().string(), files_->table().arena_bytes, entries_max_,
                        serialise_manifest(pack.manifest), {}};
   for (uint32_t i = 0; i < pack.manifest.blobs.size(); ++i) attached.entries.push_back(pack.first_entry + i);
   reply(peer, build_attached(attached));
@@ -150,6 +153,7 @@ void StoreServer::perform(const Actions& actions) {
       case Action::Kind::kPromote: loader_->promote(action.load); break;
       case Action::Kind::kCancel: loader_->cancel(action.load); break;
       case Action::Kind::kNotify: notify(action); break;
+      case Action::Kind::kCheck: begin_check(action); break;
       case Action::Kind::kPoison: std::memset(files_->arena() + action.offset, 0xff, action.length); break;
     }
   }
@@ -159,6 +163,12 @@ void StoreServer::begin_read(const Action& action) {
   const Catalogue::Pack& pack = catalogue_.pack_of_entry(action.source);
   under_way_[action.load] = {action.entry, action.source, pack.first_file};
   loader_->load({action.load, files_->arena() + action.offset, load_slices(catalogue_.blob(action.source), pack.first_file), action.read_class});
+}
+
+void StoreServer::begin_check(const Action& action) {
+  const TableEntry& entry = files_->entry(action.entry);
+  check_.add(action.entry, action.load, catalogue_.blob(action.entry), files_->arena() + action.offset,
+             {entry.content_low.load(std::memory_order_relaxed), entry.content_high.load(std::memory_order_relaxed)});
 }
 
 void StoreServer::notify(const Action& action) {
@@ -233,6 +243,8 @@ StoreFigures StoreServer::figures() const {
   }
   const StoreMachine::Counters& c = machine_->counters();
   f.fetches = c.fetches, f.joined = c.joined, f.loads = c.loads, f.evictions = c.evictions, f.bad_blobs = c.bad_blobs;
+  f.adopted = c.adopted, f.adopted_bytes = c.adopted_bytes, f.adopted_seconds = adoption_.seconds;
+  f.unchecked = machine_->unchecked(), f.damaged = c.damaged;
   f.reads_elsewhere = c.reads_elsewhere, f.aliases = static_cast<uint32_t>(machine_->aliases()), f.resident_bytes = machine_->resident_bytes();
   const BlobLoader::Counters read = loader_->counters();
   f.bytes_read = read.bytes_read, f.retries = read.retries;

@@ -18,6 +18,7 @@
 #include "store/server/arena_state.h"
 #include "store/server/catalogue.h"
 #include "store/server/messages.h"
+#include "store/server/resident_check.h"
 #include "store/server/store_options.h"
 
 namespace moestro::store {
@@ -49,9 +50,22 @@ class StoreServer {
   StoreServer() = default;
   Status open(StoreOptions options, const std::atomic<bool>& stop);
   Result<uint64_t> choose_arena_bytes(const StoreOptions& options, const std::vector<MachineBlob>& blobs) const;
+  Status begin_anew(const std::vector<MachineBlob>& blobs, const std::atomic<bool>& stop);
+  Status make_machine(uint64_t arena_bytes);
   Status back_arena(uint64_t bytes, const std::atomic<bool>& stop);
   Status start_reader(const StoreOptions& options);
   Result<std::unique_ptr<Reader>> make_reader(const StoreOptions& options) const;
+
+  // store_adoption.cc
+  ArenaDirectory directory() const;
+  ArenaDirectory directory_of(uint64_t arena_bytes) const;
+  void note_packs();
+  /// True: what a killed store left is this store's now. False: nothing is left.
+  Result<bool> adopt_or_discard(const std::atomic<bool>& stop);
+  Status fits(const ArenaDirectory& left) const;
+  Status adopt_former(const ArenaDirectory& left);
+  Status adopt_workers();
+  void check_residents();
 
   Status receive();
   void handle(const std::string& peer, std::span<const std::byte> body);
@@ -82,6 +96,7 @@ class StoreServer {
   void pump_reads();
   void perform(const Actions& actions);
   void begin_read(const Action& action);
+  void begin_check(const Action& action);
   void notify(const Action& action);
   void look_for_dead_workers();
   void name_who_pins_too_much(bool blocked);
@@ -109,7 +124,12 @@ class StoreServer {
   std::vector<std::pair<uint32_t, uint32_t>> files_to_close_;  ///< first, count: of packs put right, until nothing is read from them
   std::unordered_map<uint64_t, UnderWay> under_way_;  ///< by load
   uint32_t entries_max_ = 0;  ///< of the table
-  uint64_t incarnations_ = 0, epoch_ = 0;
+  uint64_t epoch_ = 0;
+  ResidentCheck check_;
+  Actions adopted_actions_;  ///< until there is a reader to perform them
+  struct Adoption {
+    double seconds = 0;
+  } adoption_;
   TimePoint looked_{}, not_blocked_{};
 };
 

@@ -39,24 +39,11 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
       log::info("waiting for {}: another store, or the last reads of a killed one, hold it", (options_.arena_dir / "store.lock").string());
     return !stop.load(std::memory_order_relaxed);
   }));
-  MOESTRO_ASSIGN_OR_RETURN(const uint64_t bytes, choose_arena_bytes(options_, blobs));
-
   state_.emplace(*files_);
   std::random_device random;
   epoch_ = (uint64_t{random()} << 32 | random()) | 1;
-  // The machine says whether the size can work before minutes go into backing it; it touches shared memory only when stepped.
-  StoreMachine::Options machine_options;
-  machine_options.arena_bytes = bytes;
-  machine_options.entries_max = entries_max_ = std::max(kEntriesMin, 2 * static_cast<uint32_t>(blobs.size()));
-  machine_options.poison_freed = options_.poison_freed;
-  for (const auto& [index, pack] : catalogue_.packs())  // two at once, so that the drive goes on from one to the next
-    machine_options.loading_bytes_max = std::max(machine_options.loading_bytes_max, 2 * pack.largest_expert);
-  auto machine = StoreMachine::create(machine_options, blobs, std::make_unique<policy::LruPolicy>(), *state_);
-  // A size that was asked for stays too small; one that was taken from what is free may be larger at the next start.
-  if (!machine) return options_.dram_bytes ? invalid_argument(machine.status().message()) : machine.status();
-  machine_ = std::move(*machine);
-  MOESTRO_RETURN_IF_ERROR(back_arena(bytes, stop));
-  for (uint32_t i = 0; i < blobs.size(); ++i) files_->entry(i).length.store(blobs[i].length, std::memory_order_relaxed);
+  MOESTRO_ASSIGN_OR_RETURN(const bool adopted, adopt_or_discard(stop));
+  if (!adopted) MOESTRO_RETURN_IF_ERROR(begin_anew(blobs, stop));
   MOESTRO_RETURN_IF_ERROR(start_reader(options_));
 
   std::error_code error;
@@ -65,6 +52,29 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   endpoint_ = "ipc://" + (options_.run_dir / "store.sock").string();
   MOESTRO_ASSIGN_OR_RETURN(auto socket, net::RouterSocket::bind(endpoint_));
   socket_.emplace(std::move(socket));
+  perform(std::exchange(adopted_actions_, {}));
+  return adopted ? files_->publish(epoch_) : write_directory(files_->dir(), directory());
+}
+
+Status StoreServer::begin_anew(const std::vector<MachineBlob>& blobs, const std::atomic<bool>& stop) {
+  MOESTRO_ASSIGN_OR_RETURN(const uint64_t bytes, choose_arena_bytes(options_, blobs));
+  // The machine says whether the size can work before minutes go into backing it; it touches shared memory only when stepped.
+  // A size that was asked for stays too small; one that was taken from what is free may be larger at the next start.
+  if (const Status made = make_machine(bytes); !made) return options_.dram_bytes ? invalid_argument(made.message()) : made;
+  MOESTRO_RETURN_IF_ERROR(back_arena(bytes, stop));
+  for (uint32_t i = 0; i < blobs.size(); ++i) files_->entry(i).length.store(blobs[i].length, std::memory_order_relaxed);
+  return Status::ok();
+}
+
+Status StoreServer::make_machine(uint64_t arena_bytes) {
+  StoreMachine::Options machine_options;
+  machine_options.arena_bytes = arena_bytes;
+  const std::vector<MachineBlob> blobs = catalogue_.machine_blobs();
+  machine_options.entries_max = entries_max_ = std::max(kEntriesMin, 2 * static_cast<uint32_t>(blobs.size()));
+  machine_options.poison_freed = options_.poison_freed;
+  for (const auto& [index, pack] : catalogue_.packs())  // two at once, so that the drive goes on from one to the next
+    machine_options.loading_bytes_max = std::max(machine_options.loading_bytes_max, 2 * pack.largest_expert);
+  MOESTRO_ASSIGN_OR_RETURN(machine_, StoreMachine::create(machine_options, blobs, std::make_unique<policy::LruPolicy>(), *state_));
   return Status::ok();
 }
 

@@ -72,7 +72,7 @@ TEST_F(StoreMessages, StrangersSlotsAndBlobsOutOfRangeAreRefused) {
   };
   EXPECT_THAT(refusal_of(fetch(70000, 1, {0})), HasSubstr("no worker of this store has slot 70000"));
   EXPECT_THAT(refusal_of(fetch((*client)->slot(), 12345, {0})), HasSubstr("attach again"));
-  EXPECT_THAT(refusal_of(fetch((*client)->slot(), 1, {100000})), HasSubstr("asked for blob 100000"));
+  EXPECT_THAT(refusal_of(fetch((*client)->slot(), (*client)->incarnation(), {100000})), HasSubstr("asked for blob 100000"));
   EXPECT_TRUE((*client)->check());
 }
 

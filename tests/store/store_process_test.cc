@@ -108,38 +108,6 @@ TEST_F(StoreProcess, WorkerThatPinsMoreThanItsShareIsNamed) {
   EXPECT_TRUE(pack_.holds(*arrived));
 }
 
-TEST_F(StoreProcess, KilledStoreIsNoticedAndANewOneServes) {
-  auto store = std::make_unique<ChildProcess>(command(pack_.dram(2)), log("store.log"));
-  ASSERT_TRUE(store->says("ready")) << store->output();
-  auto client = attach();
-  ASSERT_TRUE(client);
-  ASSERT_TRUE((*client)->fetch(std::vector<uint32_t>{pack_.experts_list[0]}, {}));
-  auto lease = (*client)->next_arrival(kLong);
-  ASSERT_TRUE(lease);
-  store->kill(SIGSTOP);  // so that what follows is under way when it dies
-  ASSERT_TRUE((*client)->fetch(std::vector<uint32_t>{pack_.experts_list[1]}, {}));
-  EXPECT_EQ((*client)->next_arrival(milliseconds(60)).status().code(), Code::kUnavailable) << "a stopped store is only late";
-  store->kill(SIGKILL);
-  store->wait();
-  const auto lost = (*client)->next_arrival(kLong);
-  ASSERT_FALSE(lost);
-  EXPECT_EQ(lost.status().code(), Code::kIo);
-  EXPECT_THAT(lost.status().message(), HasSubstr(endpoint()));
-  EXPECT_FALSE((*client)->connected());
-  EXPECT_TRUE(pack_.holds(*lease)) << "what is mapped stays readable";
-
-  ChildProcess second(command(pack_.dram(2)), log("second.log"));
-  ASSERT_TRUE(second.says("ready")) << second.output();
-  EXPECT_FALSE((*client)->check()) << "another store is not its store";
-  auto fresh = attach();
-  ASSERT_TRUE(fresh) << fresh.status().message();
-  ASSERT_TRUE((*fresh)->fetch(std::vector<uint32_t>{pack_.experts_list[1]}, {}));
-  const auto arrived = (*fresh)->next_arrival(kLong);
-  ASSERT_TRUE(arrived);
-  EXPECT_TRUE(pack_.holds(*arrived));
-  EXPECT_TRUE(pack_.holds(*lease)) << "the new store does not touch the old arena";
-}
-
 TEST_F(StoreProcess, SecondStoreWaitsForTheLock) {
   auto first = std::make_unique<ChildProcess>(command(pack_.dram(2)), log("first.log"));
   ASSERT_TRUE(first->says("ready")) << first->output();

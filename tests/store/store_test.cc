@@ -193,7 +193,7 @@ TEST_P(StoreTest, ClientsNoticeThatTheStoreHasStopped) {
   store.stop();
   const Status gone = (*client)->check();
   EXPECT_EQ(gone.code(), Code::kUnavailable);
-  EXPECT_THAT(gone.message(), HasSubstr(store.endpoint()));
+  EXPECT_THAT(gone.message(), HasSubstr("the store at " + store.endpoint() + " has shut down"));
   EXPECT_EQ((*client)->fetch(std::vector<uint32_t>{pack_.experts_list[0]}, {}).code(), Code::kUnavailable);
   EXPECT_FALSE(std::filesystem::exists(pack_.dir / "arena" / "table")) << "it removes its files";
   EXPECT_TRUE(std::filesystem::exists(pack_.dir / "arena" / "store.lock"));

@@ -1,0 +1,43 @@
+#pragma once
+// File `directory` of the arena directory: whose blobs the table's entries are. Written by rename once the arena is whole, so an
+// arena without it was never finished. Text, for whoever repairs a machine:
+//
+//   moestro-arena 1
+//   shared-version 2
+//   arena-bytes 6442450944
+//   entries 1024
+//   pack 7f3a90c1d2e4b586 0 1024 /srv/packs/mixtral        identity of the manifest, first entry, number of blobs, where it lay
+//   checksum 0123456789abcdef                              XXH3-64 of all that stands before this line
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+
+namespace moestro::store {
+
+struct ArenaDirectory {
+  struct Pack {
+    uint64_t identity = 0;
+    uint32_t first_entry = 0, blobs = 0;
+    std::string path;  ///< for messages: a pack that was moved is still the same
+  };
+  uint32_t shared_version = 0;
+  uint64_t arena_bytes = 0;
+  uint32_t entries = 0;
+  std::vector<Pack> packs;
+};
+
+std::string serialise_directory(const ArenaDirectory& directory);
+/// Takes any bytes. kUnsupported: of another version; kCorrupt: says what is wrong.
+Result<ArenaDirectory> parse_directory(std::string_view text);
+
+/// DIR/directory, whole or not at all.
+Status write_directory(const std::filesystem::path& dir, const ArenaDirectory& directory);
+/// kNotFound if there is none.
+Result<ArenaDirectory> read_directory(const std::filesystem::path& dir);
+
+}  // namespace moestro::store

@@ -1,0 +1,135 @@
+// What becomes of the table of a store that was killed.
+//
+// Every wait of that store may have been cut off anywhere, so each state is taken for the least that it promises:
+//  - RESIDENT, ADOPTED: its range holds the blob. Workers that have it pinned read it now, and go on. Nobody has proved to this store
+//    that the bytes are still right, so it becomes ADOPTED: a miss for whoever comes, until its check is done.
+//  - EVICTING: the dead store had told the workers and may not have looked at their pins yet. This store looks now, which is the second
+//    half of try_evict(): a worker that saw RESIDENT before EVICTING has its word set, and whoever set it since sees EVICTING and lets
+//    go. Pinned: ADOPTED, like RESIDENT. Not pinned: free.
+//  - LOADING: part of the bytes. The reads have ended, or this store would not hold store.lock. Free; a pin on it is only the wish to
+//    have it, and its worker asks again.
+//  - ALIAS: stays one; the content that makes it one is known from the table, and its bytes are checked where they lie.
+//  - BAD: free, and tried again when it is wanted.
+// Pins count only of slots whose lock is held: what a dead worker had pinned is pinned by nobody.
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "store/machine/store_machine.h"
+
+namespace moestro::store {
+
+/// What was known to be equal stays so: workers have followed the aliases already.
+Status StoreMachine::learn_former(const std::vector<Former>& former) {
+  const auto key = [&](uint32_t index) { return ContentKey{former[index].content, entries_[index].blob.length, entries_[index].blob.format}; };
+  const auto is_alias = [&](uint32_t index) { return entries_[index].used && former[index].state == static_cast<uint8_t>(Residency::kAlias); };
+  for (uint32_t index = 0; index < former.size(); ++index)
+    if (entries_[index].used && !is_alias(index) && contents_.learn(index, key(index)))
+      return corrupt("table entry " + std::to_string(index) + " has the content of another one");
+  for (uint32_t index = 0; index < former.size(); ++index) {
+    if (!is_alias(index)) continue;
+    const uint32_t first = former[index].alias - 1;
+    if (first >= former.size() || !entries_[first].used || is_alias(first) || entries_[first].blob.format != entries_[index].blob.format || contents_.learn(index, key(first)) != first)
+      return corrupt("table entry " + std::to_string(index) + " is an alias of nothing");
+  }
+  return Status::ok();
+}
+
+Status StoreMachine::claim_range(uint32_t index, const Former& found) {
+  Entry& entry = entries_[index];
+  entry.offset = found.offset, entry.placed = entry.blob.dense;
+  if (ranges_.take(found.offset, entry.blob.length)) return Status::ok();
+  return corrupt("table entry " + std::to_string(index) + " lies at " + std::to_string(found.offset) + ", where it cannot lie or something else does");
+}
+
+/// Takes the ranges of all that is kept. An error leaves this machine half changed, and shared memory as it was.
+Status StoreMachine::claim_former(const std::vector<Former>& former, std::vector<bool>& kept) {
+  if (former.size() != entries_.size())
+    return corrupt("its table has " + std::to_string(former.size()) + " entries, this store's has " + std::to_string(entries_.size()));
+  for (Entry& entry : entries_)  // dense weights lie where they lay, which sharing may have changed
+    if (std::exchange(entry.placed, false)) ranges_.free(entry.offset, entry.blob.length);
+  for (uint32_t index = 0; index < former.size(); ++index) {
+    const Former& found = former[index];
+    if (found.state > static_cast<uint8_t>(Residency::kAdopted))
+      return corrupt("table entry " + std::to_string(index) + " has a state that does not exist: " + std::to_string(found.state));
+    const auto state = static_cast<Residency>(found.state);
+    entries_[index].generation = found.generation;
+    if (!entries_[index].used) continue;
+    kept[index] = state == Residency::kResident || state == Residency::kAdopted || (state == Residency::kEvicting && shared_.pinned(index));
+    if (kept[index]) MOESTRO_RETURN_IF_ERROR(claim_range(index, found));
+  }
+  MOESTRO_RETURN_IF_ERROR(learn_former(former));
+  for (uint32_t index = 0; index < former.size(); ++index) {
+    Entry& entry = entries_[index];
+    if (!entry.blob.dense || kept[index]) continue;
+    if (contents_.is_alias(index)) {
+      entry.offset = 0, expert_bytes_ += ranges_.rounded(entry.blob.length);
+      continue;
+    }
+    const auto offset = ranges_.allocate(entry.blob.length, RangeAllocator::End::kLow);
+    if (!offset) return exhausted("dense weights that it lacks have no room in it");
+    entry.offset = *offset, entry.placed = true;
+  }
+  return Status::ok();
+}
+
+Result<Actions> StoreMachine::adopt(const std::vector<Former>& former) {
+  std::vector<bool> kept(former.size(), false);
+  MOESTRO_RETURN_IF_ERROR(claim_former(former, kept));
+  std::vector<uint32_t> order(former.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](uint32_t index) {  // dense weights are what an attach waits for
+    return std::pair(entries_[index].blob.dense, former[index].last_use);
+  });
+  Actions actions;
+  for (const uint32_t index : order) publish_former(index, former[index], kept[index], actions);
+  return actions;
+}
+
+void StoreMachine::publish_former(uint32_t index, const Former& found, bool kept, Actions& actions) {
+  Entry& entry = entries_[index];
+  if (kept) {
+    if (!entry.blob.dense) policy_->inserted(index, std::min(found.last_use, shared_.stamp_now()));
+    entry.load = ++loads_begun_;
+    set_state(index, Residency::kAdopted);
+    ++counters_.adopted, counters_.adopted_bytes += entry.blob.length;
+    actions.push_back(check_of(index));
+    return;
+  }
+  set_state(index, contents_.is_alias(index) ? Residency::kAlias : Residency::kAbsent);
+  const bool evicted = static_cast<Residency>(found.state) == Residency::kEvicting;
+  if (!evicted || !options_.poison_freed || !ranges_.take(found.offset, entry.blob.length)) return;
+  ranges_.free(found.offset, entry.blob.length);  // it was free whole
+  actions.push_back({.kind = Action::Kind::kPoison, .entry = index, .offset = found.offset, .length = entry.blob.length});
+}
+
+Action StoreMachine::check_of(uint32_t index) const {
+  const Entry& entry = entries_[index];
+  return {.kind = Action::Kind::kCheck, .entry = index, .offset = entry.offset, .length = entry.blob.length, .load = entry.load};
+}
+
+Actions StoreMachine::checked(uint32_t index, uint64_t check, bool right) {
+  Actions actions;
+  Entry& entry = entries_[index];
+  if (entry.state != Residency::kAdopted || entry.load != check) return actions;  // evicted meanwhile
+  if (!right) {
+    // Read again where it lies: whoever still has it pinned from before sees wrong bytes become right ones, and nothing else moves.
+    ++counters_.damaged;
+    if (!entry.blob.dense) policy_->removed(index);
+    begin(index, ReadClass::kDemand, actions);
+    return actions;
+  }
+  set_state(index, Residency::kResident);
+  tell(index, Code::kOk, actions);
+  if (sweep_again_) sweep(actions);
+  schedule(actions);
+  return actions;
+}
+
+void StoreMachine::attached(uint32_t slot, uint64_t reserve) {
+  reserves_[slot] = static_cast<uint64_t>(ranges_.rounded(reserve));
+  share_out();
+}
+
+}  // namespace moestro::store

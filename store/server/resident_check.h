@@ -1,0 +1,46 @@
+#pragma once
+// Compares adopted blobs with the checksums of their packs, a slice at a time, so that the store's thread serves meanwhile. What was
+// added last is checked first: a blob that a worker waits for is added again.
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <unordered_map>
+
+#include "store/layout/content_hash.h"
+#include "store/pack/manifest.h"
+
+namespace moestro::store {
+
+class ResidentCheck {
+ public:
+  struct Outcome {
+    uint32_t entry = 0;
+    uint64_t check = 0;  ///< the number that add() was given
+    bool right = false;
+  };
+  /// `blob` and `bytes` stay until the outcome is there; the bytes must give `content` too. The same entry and number again: it
+  /// goes to the front, what is done of it counts.
+  void add(uint32_t entry, uint64_t check, const Blob& blob, const std::byte* bytes, const ContentHash& content);
+  /// Checks one slice of the first blob. An outcome when that was the last, or a wrong one.
+  std::optional<Outcome> step();
+  bool idle() const { return jobs_.empty(); }
+  uint64_t bytes_checked() const { return bytes_checked_; }
+
+ private:
+  struct Job {
+    uint32_t entry;
+    uint64_t check;
+    const Blob* blob;
+    const std::byte* bytes;
+    ContentHash content;
+    size_t slices_done = 0;
+    std::vector<uint64_t> hashes;  ///< {length, low, high} of each slice so far
+  };
+  std::list<Job> jobs_;
+  std::unordered_map<uint32_t, std::list<Job>::iterator> at_;
+  uint64_t bytes_checked_ = 0;
+};
+
+}  // namespace moestro::store
