@@ -62,7 +62,8 @@ void StoreMachine::sweep(Actions& actions) {
 void StoreMachine::try_forget(uint32_t index, Actions& actions) {
   Entry& entry = entries_[index];
   if (contents_.holders(index).size() > 1) return;  // others have their bytes here
-  const bool ready = entry.state == Residency::kResident ? try_evict(index) : entry.state != Residency::kLoading;
+  const bool there = entry.state == Residency::kResident || entry.state == Residency::kAdopted;
+  const bool ready = there ? try_evict(index) : entry.state != Residency::kLoading;
   if (!ready) {
     sweep_again_ = true;
     return;
