@@ -14,7 +14,7 @@ Status StoreClient::prefetch(std::span<const uint32_t> blobs, WantedBy why) {
     const Residency seen = follow(blobs_[blob]);
     if (seen == Residency::kAbsent || seen == Residency::kLoading) absent.push_back(blob);  // who has it read may drop it
   }
-  if (absent.empty() || lost_) return Status::ok();
+  if (absent.empty() || state_ != StoreState::kThere) return Status::ok();
   flatbuffers::FlatBufferBuilder b;
   const auto list = b.CreateVector(absent);
   return at_->socket.send(encode(b, wire::StoreBody::PrefetchBlobs,
@@ -22,7 +22,7 @@ Status StoreClient::prefetch(std::span<const uint32_t> blobs, WantedBy why) {
 }
 
 Status StoreClient::steer_prefetches(PlanId plan_max, std::span<const PrefetchRank> layers) {
-  if (layers.empty() || lost_) return Status::ok();
+  if (layers.empty() || state_ != StoreState::kThere) return Status::ok();
   std::vector<wire::PrefetchRank> ranks;
   for (const PrefetchRank& layer : layers) ranks.emplace_back(layer.moe_layer.value, layer.rank);
   flatbuffers::FlatBufferBuilder b;
