@@ -53,7 +53,7 @@ TEST(BenchStore, EveryRowIsMeasured) {
     by_name[row.at("what").get<std::string>() + (row.contains("baseline_is") ? ", " + row.at("baseline_is").get<std::string>() : "")] = row;
   }
   for (const char* name : {"cold fetch, all in flight, io_uring alone", "cold fetch, all in flight, mmap", "cold fetch of one expert, io_uring alone", "cold fetch of one expert, mmap",
-                           "pin + unpin", "two workers on the same entries", "second worker ready on a warm store"})
+                           "pin + unpin", "two workers on the same entries", "second worker ready on a warm store", "arena re-adopted after kill -9 of the store"})
     EXPECT_TRUE(by_name.contains(name)) << name;
   EXPECT_EQ(by_name["read from the drive meanwhile"]["value"], 0);
   EXPECT_EQ(by_name["read from the drive meanwhile"]["reached"], true);

@@ -4,7 +4,6 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <random>
 
 #include "common/config/units.h"
 
@@ -14,21 +13,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPatience{60000};
-
-/// Experts that are not resident now, in an order that is no layer's, of `bytes` together at most, one at least.
-Result<std::vector<uint32_t>> cold_experts(store::StoreClient& client, uint64_t bytes, std::mt19937& random) {
-  std::vector<uint32_t> experts = experts_of(client.manifest()), cold;
-  std::shuffle(experts.begin(), experts.end(), random);
-  uint64_t sum = 0;
-  for (const uint32_t blob : experts) {
-    if (client.try_pin(blob)) continue;
-    sum += client.manifest().blobs[blob].length;
-    if (sum > bytes && !cold.empty()) break;
-    cold.push_back(blob);
-  }
-  if (cold.empty()) return invalid_argument("every expert is resident: nothing is cold; give less --dram");
-  return cold;
-}
 
 uint64_t bytes_of(const store::Manifest& manifest, std::span<const uint32_t> blobs) {
   uint64_t sum = 0;
@@ -85,6 +69,20 @@ std::vector<uint32_t> experts_of(const store::Manifest& manifest) {
   for (uint32_t blob = 0; blob < manifest.blobs.size(); ++blob)
     if (manifest.blobs[blob].kind == store::BlobKind::kExpert && manifest.blobs[blob].precision == manifest.expert_precisions.front()) experts.push_back(blob);
   return experts;
+}
+
+Result<std::vector<uint32_t>> cold_experts(store::StoreClient& client, uint64_t bytes, std::mt19937& random) {
+  std::vector<uint32_t> experts = experts_of(client.manifest()), cold;
+  std::shuffle(experts.begin(), experts.end(), random);
+  uint64_t sum = 0;
+  for (const uint32_t blob : experts) {
+    if (client.try_pin(blob)) continue;
+    sum += client.manifest().blobs[blob].length;
+    if (sum > bytes && !cold.empty()) break;
+    cold.push_back(blob);
+  }
+  if (cold.empty()) return invalid_argument("every expert is resident: nothing is cold; give less --dram");
+  return cold;
 }
 
 Result<double> fetch_all(store::StoreClient& client, std::span<const uint32_t> blobs) {

@@ -46,9 +46,10 @@ Status add_in_process_rows(const StoreBenchOptions& o, const store::Manifest& ma
     progress(2, 4, "fetching experts");
     MOESTRO_RETURN_IF_ERROR(add_fetch_rows(o, *client, *reads, report.rows));
   }
-  progress(3, 4, "pinning experts");
+  progress(3, 4, "prefetching and pinning experts");
   MOESTRO_ASSIGN_OR_RETURN(const auto one, store::StoreClient::attach(attach));
   MOESTRO_ASSIGN_OR_RETURN(const auto two, store::StoreClient::attach(attach));
+  MOESTRO_RETURN_IF_ERROR(add_prefetch_row(o, *one, *two, *reads, report.rows));
   return add_hit_rows(o, *one, *two, report.rows);
 }
 

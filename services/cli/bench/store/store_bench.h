@@ -15,7 +15,7 @@ namespace moestro::cli {
 struct StoreBenchOptions {
   std::string pack;
   std::string arena_dir;              ///< empty: where `moestro up` would put it
-  std::optional<uint64_t> dram;       ///< of the fetches; none: half of the experts, so that there is always one to fetch
+  std::optional<uint64_t> dram;       ///< none: half of the experts for fetches, so that there is always one to fetch, and what the store chooses for workers
   int64_t workers = 4;                ///< whose memory is counted
   int64_t rounds = 7;
   int64_t depth = 8;                  ///< reads in flight of the baseline

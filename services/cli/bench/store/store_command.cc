@@ -36,7 +36,7 @@ void add_store_bench(CLI::App& bench, CommandResult& result) {
   store->add_option("--rounds", o->rounds, "each row is a median of them")->check(CLI::Range(int64_t{1}, int64_t{1000}))->capture_default_str();
   store->add_option("--depth", o->depth, "reads in flight of the bare io_uring that fetches are held against")->check(CLI::Range(int64_t{1}, int64_t{1024}))->capture_default_str();
   add_size(*store, "--fetch", "bytes fetched at once in a round; default: 1GiB, at most a quarter of the experts", [o](uint64_t n) { o->fetch_bytes = static_cast<int64_t>(n); });
-  add_size(*store, "--dram", "arena of the fetches; default: half of the experts", [o](uint64_t n) { o->dram = n; });
+  add_size(*store, "--dram", "the arena; default: half of the experts for fetches, what the store chooses for workers", [o](uint64_t n) { o->dram = n; });
   store->add_option("--arena-dir", o->arena_dir, "default: as `moestro up` chooses");
   store->add_option("--only", o->only, "reads: fetches and pins; processes: workers and memory; default: both")->check(CLI::IsMember({"reads", "processes"}));
   store->add_flag("--json", *json, "a list of rows {what, value, unit, baseline, ratio, aim, ...}");
