@@ -67,7 +67,9 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   const sigset_t signals = block_signals();
   MOESTRO_ASSIGN_OR_RETURN(HttpOptions http, parse_http(options.http));
   MOESTRO_ASSIGN_OR_RETURN(ServedModel model, ServedModel::load(options.model_name, options.pack));
+  MOESTRO_RETURN_IF_ERROR(shm::make_private_dir(options.run_dir, options.access, "run directory").with_context("--run-dir"));
   MOESTRO_ASSIGN_OR_RETURN(auto control, ControlPlane::start(control_options(options, model)));
+  MOESTRO_RETURN_IF_ERROR(options.access.apply(options.run_dir / "orchestrator.sock", options.access.shared()));
   Service* service_address = nullptr;
   const auto error_body = [](int status, const std::string& message) {
     ApiError e = bad_request(message);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "common/shm/file_access.h"
 #include "common/status.h"
 
 namespace moestro::orchestrator {
@@ -13,6 +14,7 @@ struct OrchestratorOptions {
   std::string model_name;
   std::filesystem::path pack;
   std::filesystem::path run_dir;      ///< orchestrator.sock and http.port are made in it
+  shm::FileAccess access;             ///< who may reach the socket
   std::string http = "127.0.0.1:8080";
   int64_t step_tokens = 512;
   bool prefix_cache = true;           ///< equal prefixes share KV blocks

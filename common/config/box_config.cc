@@ -27,6 +27,11 @@ void add_store(Schema& schema, BoxConfig::Store& c) {
               .help = "directory of the arena's files, on a tmpfs or hugetlbfs; empty: a tmpfs of its own "
                       "where it may be mounted, else "
                       "`/dev/shm`, else the run directory"});
+  schema.add({.key = "store.payload_dir",
+              .flag = "--payload-dir",
+              .field = &c.payload_dir,
+              .help = "directory for the weights alone: a hugetlbfs, or a volume that workers mount read-only; `memfd`: memory without a name, which a restarted "
+                      "store cannot take over; empty: in the arena's directory"});
   schema.add({.key = "store.io",
               .flag = "--io",
               .field = &c.io,
@@ -185,6 +190,11 @@ void add_run(Schema& schema, BoxConfig::Run& c) {
               .field = &c.dir,
               .help = "sockets, locks and logs; only its owner may enter it; empty: "
                       "`$XDG_RUNTIME_DIR/moestro/NAME` or `/tmp/moestro-UID/NAME`"});
+  schema.add({.key = "run.group",
+              .flag = "--group",
+              .field = &c.group,
+              .help = "name or number of a group whose members may reach sockets and arena too: for programs that run as users of their own, in containers; "
+                      "empty: this user alone"});
   schema.add({.key = "run.log_level",
               .flag = "--log-level",
               .field = &c.log_level,

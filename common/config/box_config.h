@@ -19,6 +19,7 @@ struct BoxConfig {
   struct Store {
     std::optional<Bytes> dram;
     std::string arena_dir;  ///< empty: `up` finds a place
+    std::string payload_dir;  ///< empty: in arena_dir
     std::string io = "auto";
     bool poison_freed = false;
     std::string warm_start = "on";
@@ -51,6 +52,7 @@ struct BoxConfig {
   } orchestrator;
   struct Run {
     std::string dir;  ///< empty: $XDG_RUNTIME_DIR/moestro/NAME or /tmp/moestro-UID/NAME
+    std::string group;  ///< empty: the user alone
     std::string log_level = "info";
     std::chrono::milliseconds drain = std::chrono::seconds(30);
   } run;

@@ -26,10 +26,10 @@ uint64_t page_of(int fd) {
   return 4096;
 }
 
-Result<std::byte*> map_fd(int fd, uint64_t bytes, bool writable, const std::filesystem::path& path) {
+Result<std::byte*> map_fd(int fd, uint64_t bytes, bool writable, const std::filesystem::path& name) {
   const int protection = PROT_READ | (writable ? PROT_WRITE : 0);
   void* at = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
-  if (at == MAP_FAILED) return io_error("cannot map " + path.string(), errno);
+  if (at == MAP_FAILED) return io_error("cannot map " + name.string(), errno);
   return static_cast<std::byte*>(at);
 }
 
@@ -55,18 +55,34 @@ Result<MappedFile> MappedFile::create(const std::filesystem::path& path, uint64_
 }
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path, Access access, uint64_t bytes_min) {
-  MappedFile file;
   const bool writable = access == Access::kReadWrite;
-  file.fd_.reset(::open(path.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW));
-  if (!file.fd_ && errno == ENOENT) return not_found(path.string() + " does not exist");
-  if (!file.fd_) return io_error("cannot open " + path.string(), errno);
+  UniqueFd fd(::open(path.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd && errno == ENOENT) return not_found(path.string() + " does not exist");
+  if (!fd) return io_error("cannot open " + path.string(), errno);
+  return of_descriptor(std::move(fd), access, bytes_min, path.string());
+}
+
+Result<MappedFile> MappedFile::of_descriptor(UniqueFd fd, Access access, uint64_t bytes_min, const std::string& name) {
+  MappedFile file;
+  file.fd_ = std::move(fd);
   struct stat info {};
-  if (fstat(file.fd(), &info) != 0) return io_error("cannot stat " + path.string(), errno);
+  if (fstat(file.fd(), &info) != 0) return io_error("cannot stat " + name, errno);
   file.size_ = static_cast<uint64_t>(info.st_size);
   if (file.size_ < bytes_min || file.size_ == 0)
-    return corrupt(path.string() + " has " + std::to_string(file.size_) + " bytes, at least " + std::to_string(bytes_min) +
-                   " are needed");
-  MOESTRO_ASSIGN_OR_RETURN(file.data_, map_fd(file.fd(), file.size_, writable, path));
+    return corrupt(name + " has " + std::to_string(file.size_) + " bytes, at least " + std::to_string(bytes_min) + " are needed");
+  MOESTRO_ASSIGN_OR_RETURN(file.data_, map_fd(file.fd(), file.size_, access == Access::kReadWrite, name));
+  return file;
+}
+
+Result<MappedFile> MappedFile::anonymous(const char* label, uint64_t bytes, mode_t mode) {
+  MappedFile file;
+  file.fd_.reset(::memfd_create(label, MFD_CLOEXEC));
+  if (!file.fd_) return io_error("cannot make memory without a name (memfd)", errno);
+  file.size_ = (bytes + 4095) / 4096 * 4096;
+  if (ftruncate(file.fd(), static_cast<off_t>(file.size_)) != 0)
+    return exhausted("cannot give memory without a name a size of " + std::to_string(file.size_));
+  fchmod(file.fd(), mode);
+  MOESTRO_ASSIGN_OR_RETURN(file.data_, map_fd(file.fd(), file.size_, true, label));
   return file;
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <string>
 
 #include "common/status.h"
 
@@ -44,6 +45,10 @@ class MappedFile {
   static Result<MappedFile> create(const std::filesystem::path& path, uint64_t bytes, mode_t mode);
   /// Maps an existing file of at least `bytes_min`. A shorter one is kCorrupt, a missing one kNotFound.
   static Result<MappedFile> open(const std::filesystem::path& path, Access access, uint64_t bytes_min);
+  /// Memory without a name in any file system (a memfd), of `bytes` zeros; `label` shows in /proc. It goes with its last descriptor.
+  static Result<MappedFile> anonymous(const char* label, uint64_t bytes, mode_t mode);
+  /// Maps what `fd` is, as open() does; `name` is for errors.
+  static Result<MappedFile> of_descriptor(UniqueFd fd, Access access, uint64_t bytes_min, const std::string& name);
 
   MappedFile() = default;
   MappedFile(MappedFile&& other) noexcept;

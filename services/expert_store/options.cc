@@ -1,10 +1,12 @@
 #include "services/expert_store/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <vector>
 
 #include "services/box/box_flags.h"
+#include "services/box/host_budget.h"
 #include "services/box/named_pack.h"
 
 namespace moestro::store {
@@ -18,6 +20,8 @@ Result<ProgramOptions> options_of(const box::BoxFlags& flags, const std::vector<
   ProgramOptions options;
   options.store.run_dir = box.run.dir;
   options.store.arena_dir = box.store.arena_dir;
+  options.store.payload = box.store.payload_dir;
+  MOESTRO_ASSIGN_OR_RETURN(options.store.access, shm::access_for_group(box.run.group));
   if (box.store.dram) options.store.dram_bytes = box.store.dram->value;
   options.store.io = box.store.io == "uring" ? IoKind::kUring : box.store.io == "pread" ? IoKind::kPread : IoKind::kAuto;
   options.store.poison_freed = box.store.poison_freed;
@@ -31,6 +35,9 @@ Result<ProgramOptions> options_of(const box::BoxFlags& flags, const std::vector<
     MOESTRO_ASSIGN_OR_RETURN(const auto model, box::model_of(box));
     options.store.models.push_back({model.name, model.pack});
   }
+  // A pack that cannot be described is refused when it is opened.
+  for (const ModelSource& model : options.store.models)
+    if (const auto workers = box::worker_memory(box, model.pack)) options.store.others_bytes = std::max(options.store.others_bytes, workers->total());
   return options;
 }
 
@@ -40,7 +47,7 @@ ParsedOptions parse_options(int argc, char** argv) {
   CLI::App app("The expert store: reads packs into memory that every worker of this host shares.", "moestro-store");
   std::vector<std::string> models;
   const box::BoxFlags flags(
-      app, {"run.dir", "store.arena_dir", "store.dram", "store.io", "store.poison_freed", "store.warm_start", "run.log_level"});
+      app, {"run.dir", "store.arena_dir", "store.payload_dir", "store.dram", "store.io", "store.poison_freed", "store.warm_start", "run.group", "run.log_level"});
   app.add_option("--model", models, "NAME=PACK; once for each model; default: model.pack of the YAML file")->allow_extra_args(false);
   ParsedOptions parsed;
   if (const auto code = box::parse_program_line(app, argc, argv)) {

@@ -18,6 +18,7 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
   options.model_name = named.name;
   options.pack = named.pack;
   options.run_dir = box.run.dir;
+  MOESTRO_ASSIGN_OR_RETURN(options.access, shm::access_for_group(box.run.group));
   options.http = box.orchestrator.http;
   if (box.orchestrator.step_tokens) options.step_tokens = *box.orchestrator.step_tokens;
   options.prefix_cache = box.orchestrator.prefix_cache;
@@ -33,7 +34,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   CLI::App app{"Moestro's request plane: HTTP API, scheduler, workers of one model.", "moestro-orchestrator"};
   std::string model;
   const box::BoxFlags flags(app, {"run.dir", "orchestrator.http", "orchestrator.step_tokens", "orchestrator.queue_max", "orchestrator.prefix_cache", "orchestrator.worker_wait",
-                                  "orchestrator.state", "run.drain", "run.log_level"});
+                                  "orchestrator.state", "run.drain", "run.group", "run.log_level"});
   app.add_option("--model", model, "NAME=PACK: the model to serve and its pack; default: model.pack of the YAML file");
   if (const auto code = box::parse_program_line(app, argc, argv)) return {std::nullopt, "", *code};
   config::BoxConfig box;

@@ -1,14 +1,8 @@
 #include "store/arena/arena_files.h"
 
-#include <linux/magic.h>
-#include <sys/statvfs.h>
-#include <sys/vfs.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <thread>
 
 #include "common/shm/futex.h"
@@ -16,38 +10,32 @@
 namespace moestro::store {
 namespace {
 
-constexpr uint64_t kBackStep = 64ULL << 20;
-constexpr mode_t kStoreOnly = 0440;   ///< the store writes through the descriptor it made the file with
-constexpr mode_t kWorkerToo = 0660;
-
-std::string mib(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
-
-uint64_t memory_available() {
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string line; std::getline(meminfo, line);) {
-    unsigned long kib = 0;
-    if (std::sscanf(line.c_str(), "MemAvailable: %lu", &kib) == 1) return uint64_t{kib} * 1024;
-  }
-  return UINT64_MAX;
+/// Makes a file, sized, mapped and backed, for who may reach it.
+Result<shm::MappedFile> make_file(const std::filesystem::path& path, uint64_t bytes, const shm::FileAccess& access, mode_t mode) {
+  MOESTRO_ASSIGN_OR_RETURN(auto file, shm::MappedFile::create(path, bytes, mode));
+  MOESTRO_RETURN_IF_ERROR(access.apply(file.fd(), mode, path));
+  MOESTRO_RETURN_IF_ERROR(file.back(0, file.size()));
+  return file;
 }
 
-Result<long> file_system_of(const std::filesystem::path& dir) {
-  struct statfs fs {};
-  if (statfs(dir.c_str(), &fs) != 0) return io_error("cannot stat the file system of " + dir.string(), errno);
-  return static_cast<long>(fs.f_type);
+Result<shm::FileLock> make_lock(const std::filesystem::path& path, const shm::FileAccess& access) {
+  MOESTRO_ASSIGN_OR_RETURN(auto lock, shm::FileLock::open(path, true, access.shared()));
+  MOESTRO_RETURN_IF_ERROR(access.apply(lock.fd(), access.shared(), path));
+  return lock;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<ArenaFiles>> ArenaFiles::lock(const std::filesystem::path& dir, std::chrono::milliseconds patience,
-                                                     const std::function<bool()>& waiting) {
+                                                     const std::function<bool()>& waiting, const ArenaOptions& options) {
   auto files = std::make_unique<ArenaFiles>();
+  files->access_ = options.access;
+  MOESTRO_RETURN_IF_ERROR(shm::make_private_dir(dir, options.access, "arena directory"));
+  for (const char* part : {"pins", "bell", "workers"})
+    MOESTRO_RETURN_IF_ERROR(shm::make_private_dir(dir / part, options.access, "arena directory"));
   std::error_code error;
-  for (const char* part : {"pins", "bell", "workers"}) {
-    std::filesystem::create_directories(dir / part, error);
-    if (error) return io_error("cannot make the arena directory " + (dir / part).string() + ": " + error.message());
-  }
   files->dir_ = std::filesystem::absolute(dir, error);
+  MOESTRO_ASSIGN_OR_RETURN(files->payload_, payload_place(options.payload, files->dir_));
   MOESTRO_ASSIGN_OR_RETURN(files->store_lock_, shm::FileLock::open(dir / "store.lock", true, 0600));
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (true) {
@@ -68,45 +56,24 @@ void ArenaFiles::remove_files() {
   std::error_code ignored;
   // The directory goes first: what lacks it is not whole.
   for (const char* name : {"directory", "alive", "arena", "table"}) std::filesystem::remove(dir_ / name, ignored);
+  if (!payload_.nameless()) std::filesystem::remove(payload_.file, ignored);
   for (const char* part : {"pins", "bell", "workers"})
     for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot)
       std::filesystem::remove(dir_ / part / std::to_string(slot), ignored);
 }
 
-Result<uint64_t> ArenaFiles::free_bytes() const {
-  struct statvfs fs {};
-  if (statvfs(dir_.c_str(), &fs) != 0) return io_error("cannot stat the file system of " + dir_.string(), errno);
-  const uint64_t free = uint64_t{fs.f_bavail} * fs.f_frsize;
-  return in_memory() ? std::min(free, memory_available()) : free;
-}
-
-bool ArenaFiles::in_memory() const {
-  const auto type = file_system_of(dir_);
-  return type && (*type == TMPFS_MAGIC || *type == HUGETLBFS_MAGIC || *type == RAMFS_MAGIC);
-}
-
 Status ArenaFiles::create(uint64_t arena_bytes, uint32_t entries, uint64_t epoch,
                           const std::function<bool(uint64_t)>& progress) {
-  MOESTRO_ASSIGN_OR_RETURN(const uint64_t free, free_bytes());
-  if (arena_bytes > free)
-    return exhausted("an arena of " + mib(arena_bytes) + " does not fit in " + dir_.string() + ", which has " + mib(free) +
-                     " free: lower --dram, or give --arena-dir a larger tmpfs");
   made_ = true;
   epoch_ = epoch, entries_ = entries;
-  MOESTRO_ASSIGN_OR_RETURN(alive_, shm::FileLock::open(dir_ / "alive", true, kWorkerToo));
+  MOESTRO_ASSIGN_OR_RETURN(alive_, make_lock(dir_ / "alive", access_));
   MOESTRO_ASSIGN_OR_RETURN(const bool alive, alive_.try_lock());
   if (!alive) return internal_error((dir_ / "alive").string() + " was just made and is locked already");
-  MOESTRO_ASSIGN_OR_RETURN(table_, shm::MappedFile::create(dir_ / "table", table_bytes(entries), kStoreOnly));
-  MOESTRO_RETURN_IF_ERROR(table_.back(0, table_.size()));
-  MOESTRO_ASSIGN_OR_RETURN(arena_, shm::MappedFile::create(dir_ / "arena", arena_bytes, kStoreOnly));
-  arena_.prefer_huge_pages();
-  for (uint64_t at = 0; at < arena_.size(); at += kBackStep) {
-    if (!progress(at)) return cancelled("stopped while backing the arena");
-    if (const Status backed = arena_.back(at, std::min(kBackStep, arena_.size() - at)); !backed)
-      return exhausted("the file system of " + dir_.string() + " ran full after " + mib(at) + " of an arena of " + mib(arena_bytes) +
-                       ": lower --dram, or give --arena-dir a larger tmpfs");
+  MOESTRO_ASSIGN_OR_RETURN(table_, make_file(dir_ / "table", table_bytes(entries), access_, access_.read_only()));
+  MOESTRO_ASSIGN_OR_RETURN(arena_, make_payload(payload_, arena_bytes, access_, progress));
+  if (payload_.nameless()) {
+    MOESTRO_ASSIGN_OR_RETURN(handing_out_, shm::DescriptorServer::listen(payload_.socket, arena_.fd(), access_));
   }
-  progress(arena_.size());
   TableHeader& header = table();
   header.version = kSharedVersion, header.entries = entries, header.epoch.store(epoch), header.arena_bytes = arena_bytes;
   header.incarnations.store(epoch);  // so that no holder of a slot is taken for one of another arena
@@ -120,11 +87,9 @@ Status ArenaFiles::create_slot(uint32_t slot, const SlotHolder& holder) {
   const std::string name = std::to_string(slot);
   forget_slot(slot);
   Slot made;
-  MOESTRO_ASSIGN_OR_RETURN(made.pins, shm::MappedFile::create(dir_ / "pins" / name, pins_bytes(entries_), kWorkerToo));
-  MOESTRO_ASSIGN_OR_RETURN(made.bell, shm::MappedFile::create(dir_ / "bell" / name, bell_bytes(), kStoreOnly));
-  MOESTRO_RETURN_IF_ERROR(made.pins.back(0, made.pins.size()));
-  MOESTRO_RETURN_IF_ERROR(made.bell.back(0, made.bell.size()));
-  MOESTRO_ASSIGN_OR_RETURN(made.lock, shm::FileLock::open(dir_ / "workers" / name, true, kWorkerToo));
+  MOESTRO_ASSIGN_OR_RETURN(made.pins, make_file(dir_ / "pins" / name, pins_bytes(entries_), access_, access_.shared()));
+  MOESTRO_ASSIGN_OR_RETURN(made.bell, make_file(dir_ / "bell" / name, bell_bytes(), access_, access_.read_only()));
+  MOESTRO_ASSIGN_OR_RETURN(made.lock, make_lock(dir_ / "workers" / name, access_));
   auto* pins = reinterpret_cast<PinsHeader*>(made.pins.data());
   pins->magic = kPinsMagic, pins->version = kSharedVersion, pins->entries = entries_, pins->epoch = epoch_;
   auto* bell = reinterpret_cast<BellHeader*>(made.bell.data());
@@ -148,6 +113,7 @@ void ArenaFiles::close() {
   if (table_) table().closed.store(static_cast<uint32_t>(Closed::kShutDown), std::memory_order_release);
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot)
     if (has_slot(slot)) ring(slot, 0, static_cast<uint32_t>(Code::kUnavailable));  // wakes the worker, which sees `closed`
+  handing_out_.reset();
   remove_files();
 }
 

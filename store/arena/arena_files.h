@@ -1,7 +1,7 @@
 #pragma once
 // The files of an arena directory. A store that was killed leaves them to its successor, which adopts them or makes them anew:
 //
-//   DIR/ store.lock  alive  arena  table  directory  pins/SLOT  bell/SLOT  workers/SLOT
+//   DIR/ store.lock  alive  arena  table  directory  pins/SLOT  bell/SLOT  workers/SLOT       (arena may lie elsewhere: payload.h)
 //
 // store.lock is never removed. Its lock is taken before anything else is touched, and its descriptor is registered with every
 // ring: a killed store's reads go on landing for seconds, and only when the kernel has finished them is the lock free.
@@ -22,10 +22,16 @@
 #include "common/shm/mapped_file.h"
 #include "common/status.h"
 #include "store/arena/arena_directory.h"
+#include "store/arena/payload.h"
 #include "store/layout/pins_layout.h"
 #include "store/layout/table_layout.h"
 
 namespace moestro::store {
+
+struct ArenaOptions {
+  std::string payload;     ///< --payload-dir (payload.h)
+  shm::FileAccess access;  ///< who may reach the files
+};
 
 struct SlotHolder {
   uint64_t incarnation = 0;
@@ -37,13 +43,8 @@ class ArenaFiles {
   /// Makes the directory if need be and waits up to `patience` for its lock; changes nothing that an earlier store left: adopt() or
   /// discard() is next. `waiting` is called again and again while the lock is held; false stops with kCancelled.
   static Result<std::unique_ptr<ArenaFiles>> lock(const std::filesystem::path& dir, std::chrono::milliseconds patience,
-                                                  const std::function<bool()>& waiting);
+                                                  const std::function<bool()>& waiting, const ArenaOptions& options = {});
   ~ArenaFiles();
-
-  /// Bytes that the file system of the directory, and this machine, can still give.
-  Result<uint64_t> free_bytes() const;
-  /// False on a disk: then the arena competes with write-back.
-  bool in_memory() const;
 
   /// What a store that was killed has left, mapped: arena, table, and every slot whose worker lives (its pins stay; those of the dead
   /// are dropped, `stamp` of each entry, the newest use by any of them, is kept). The table is as that store left it: the caller looks
@@ -67,6 +68,8 @@ class ArenaFiles {
 
   std::byte* arena() const { return arena_.data(); }
   uint64_t huge_bytes() const { return arena_.huge_bytes(); }
+  const PayloadPlace& payload() const { return payload_; }
+  PageReport pages() const { return report_pages(payload_, arena_); }
   TableHeader& table() const { return *reinterpret_cast<TableHeader*>(table_.data()); }
   TableEntry& entry(uint32_t index) const { return reinterpret_cast<TableEntry*>(table_.data() + kSharedPage)[index]; }
   bool has_slot(uint32_t slot) const { return static_cast<bool>(slots_[slot].pins); }
@@ -93,8 +96,11 @@ class ArenaFiles {
   Result<bool> map_former_slot(uint32_t slot);
 
   std::filesystem::path dir_;
+  PayloadPlace payload_;
+  shm::FileAccess access_;
   shm::FileLock store_lock_, alive_;
   shm::MappedFile arena_, table_;
+  std::unique_ptr<shm::DescriptorServer> handing_out_;  ///< of a nameless payload
   std::array<Slot, kWorkerSlotsMax> slots_;
   std::vector<uint64_t> former_stamps_;
   uint64_t epoch_ = 0;

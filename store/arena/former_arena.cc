@@ -51,7 +51,8 @@ Status ArenaFiles::map_former(const ArenaDirectory& left) {
     return corrupt("the head of its table does not say what its directory says");
   if (header.closed.load() != 0) return unavailable("it has been given up already");
   MOESTRO_ASSIGN_OR_RETURN(alive_, shm::FileLock::open(dir_ / "alive", false));
-  MOESTRO_ASSIGN_OR_RETURN(arena_, map_own(dir_ / "arena", left.arena_bytes));
+  if (payload_.nameless()) return unavailable("its memory had no name (--payload-dir memfd) and went with the store that made it");
+  MOESTRO_ASSIGN_OR_RETURN(arena_, map_own(payload_.file, left.arena_bytes));
   arena_.prefer_huge_pages();
   MOESTRO_RETURN_IF_ERROR(table_.back(0, table_.size()));
   MOESTRO_RETURN_IF_ERROR(arena_.back(0, arena_.size()));

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "store/arena/payload.h"
 #include "store/client/wire.h"
 
 namespace moestro::store {
@@ -29,12 +30,14 @@ Status check_header(uint64_t magic, uint64_t magic_wanted, uint32_t version, uin
   return Status::ok();
 }
 
+constexpr std::chrono::milliseconds kHandOut{5000};  ///< for a store to hand out memory without a name
+
 Status map_files(Attachment& a, const wire::AttachedStore& reply) {
   using Access = shm::MappedFile::Access;
   const std::filesystem::path dir = reply.arena_dir() ? reply.arena_dir()->str() : "";
   const std::string slot = std::to_string(a.slot);
   MOESTRO_ASSIGN_OR_RETURN(a.table, shm::MappedFile::open(dir / "table", Access::kReadOnly, table_bytes(reply.table_entries())));
-  MOESTRO_ASSIGN_OR_RETURN(a.arena, shm::MappedFile::open(dir / "arena", Access::kReadOnly, reply.arena_bytes()));
+  MOESTRO_ASSIGN_OR_RETURN(a.arena, open_payload(reply.payload() ? reply.payload()->str() : (dir / "arena").string(), reply.arena_bytes(), kHandOut));
   MOESTRO_ASSIGN_OR_RETURN(a.pins, shm::MappedFile::open(dir / "pins" / slot, Access::kReadWrite, pins_bytes(reply.table_entries())));
   MOESTRO_ASSIGN_OR_RETURN(a.bell, shm::MappedFile::open(dir / "bell" / slot, Access::kReadOnly, bell_bytes()));
   MOESTRO_ASSIGN_OR_RETURN(a.store_alive, shm::FileLock::open(dir / "alive", false));

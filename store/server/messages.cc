@@ -82,9 +82,10 @@ net::Bytes build_attached(const AttachReply& reply) {
   const auto dir = b.CreateString(reply.arena_dir);
   const auto manifest = b.CreateVector(reinterpret_cast<const uint8_t*>(reply.manifest.data()), reply.manifest.size());
   const auto entries = b.CreateVector(reply.entries);
+  const auto payload = b.CreateString(reply.payload);
   return finish(b, wire::StoreBody::AttachedStore,
                 wire::CreateAttachedStore(b, reply.slot, reply.incarnation, reply.epoch, dir, reply.arena_bytes,
-                                          reply.table_entries, manifest, entries));
+                                          reply.table_entries, manifest, entries, payload));
 }
 
 net::Bytes build_confirmed(const Session& session) {

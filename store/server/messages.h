@@ -58,6 +58,7 @@ struct AttachReply {
   uint32_t table_entries = 0;
   std::vector<std::byte> manifest;
   std::vector<uint32_t> entries;
+  std::string payload;  ///< payload_address()
 };
 
 struct ModelFigures {

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "common/shm/file_access.h"
+
 namespace moestro::store {
 
 enum class IoKind : uint8_t { kAuto, kUring, kPread };
@@ -19,6 +21,9 @@ struct ModelSource {
 struct StoreOptions {
   std::filesystem::path run_dir;    ///< the socket is RUN_DIR/store.sock
   std::filesystem::path arena_dir;
+  std::string payload;              ///< where the weights lie (store/arena/payload.h); empty: in the arena directory
+  shm::FileAccess access;           ///< who may reach sockets and arena
+  uint64_t others_bytes = 0;        ///< memory that the box's workers will take: KV caches, scratch
   std::optional<uint64_t> dram_bytes;  ///< none: what the packs need, at most what is free
   std::vector<ModelSource> models;
   IoKind io = IoKind::kAuto;

@@ -88,7 +88,7 @@ void StoreServer::answer(const std::string& peer, const AttachRequest& request) 
   }
   *free = Worker{peer, request.client, incarnation, request.model, *model, false, steady_clock::now(), 0};
   AttachReply attached{slot, incarnation, epoch_, files_->dir().string(), files_->table().arena_bytes, entries_max_,
-                       serialise_manifest(pack.manifest), {}};
+                       serialise_manifest(pack.manifest), {}, payload_address(files_->payload())};
   for (uint32_t i = 0; i < pack.manifest.blobs.size(); ++i) attached.entries.push_back(pack.first_entry + i);
   reply(peer, build_attached(attached));
 }

@@ -6,6 +6,8 @@
 
 #include "common/log.h"
 #include "common/policy/lru_policy.h"
+#include "store/arena/arena_size.h"
+#include "store/arena/backing_progress.h"
 #include "store/server/store_server.h"
 
 namespace moestro::store {
@@ -13,7 +15,6 @@ namespace {
 
 constexpr std::chrono::seconds kLockPatience{30};  ///< a killed store's reads can go on for seconds
 constexpr uint32_t kEntriesMin = 4096;             ///< of the table: room for packs that are added later
-constexpr uint64_t kLeaveFree = 256ULL << 20;      ///< of what is free, when the size is ours to choose
 
 uint64_t total_bytes(const std::vector<MachineBlob>& blobs) {
   uint64_t total = 0;
@@ -33,12 +34,15 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   options_ = std::move(options);
   MOESTRO_ASSIGN_OR_RETURN(catalogue_, Catalogue::open(options_.models));
   const std::vector<MachineBlob> blobs = catalogue_.machine_blobs();
+  MOESTRO_RETURN_IF_ERROR(shm::make_private_dir(options_.run_dir, options_.access, "run directory").with_context("--run-dir"));
+  if (shm::open_to_strangers(options_.run_dir, options_.access))
+    log::warn("others may enter the run directory {}: chmod go-rx it", options_.run_dir.string());
   bool said = false;
   MOESTRO_ASSIGN_OR_RETURN(files_, ArenaFiles::lock(options_.arena_dir, kLockPatience, [&] {
     if (!std::exchange(said, true))
       log::info("waiting for {}: another store, or the last reads of a killed one, hold it", (options_.arena_dir / "store.lock").string());
     return !stop.load(std::memory_order_relaxed);
-  }));
+  }, {options_.payload, options_.access}));
   state_.emplace(*files_);
   std::random_device random;
   epoch_ = (uint64_t{random()} << 32 | random()) | 1;
@@ -46,12 +50,10 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   if (!adopted) MOESTRO_RETURN_IF_ERROR(begin_anew(blobs, stop));
   MOESTRO_RETURN_IF_ERROR(start_reader(options_));
 
-  std::error_code error;
-  std::filesystem::create_directories(options_.run_dir, error);
-  if (error) return io_error("cannot make the run directory " + options_.run_dir.string() + ": " + error.message());
   endpoint_ = "ipc://" + (options_.run_dir / "store.sock").string();
   MOESTRO_ASSIGN_OR_RETURN(auto socket, net::RouterSocket::bind(endpoint_));
   socket_.emplace(std::move(socket));
+  MOESTRO_RETURN_IF_ERROR(options_.access.apply(options_.run_dir / "store.sock", options_.access.shared()));
   perform(std::exchange(adopted_actions_, {}));
   return adopted ? files_->publish(epoch_) : write_directory(files_->dir(), directory());
 }
@@ -79,31 +81,24 @@ Status StoreServer::make_machine(uint64_t arena_bytes) {
 }
 
 Result<uint64_t> StoreServer::choose_arena_bytes(const StoreOptions& options, const std::vector<MachineBlob>& blobs) const {
-  const uint64_t needed = std::max(total_bytes(blobs), StoreMachine::arena_bytes_min(blobs));
-  if (options.dram_bytes) return std::min(*options.dram_bytes, needed) / kSharedPage * kSharedPage;
-  MOESTRO_ASSIGN_OR_RETURN(const uint64_t free, files_->free_bytes());
-  const uint64_t chosen = std::min(needed, free > kLeaveFree ? free - kLeaveFree : free) / kSharedPage * kSharedPage;
-  return chosen;
+  MOESTRO_ASSIGN_OR_RETURN(const ArenaRoom room, look_at_room(files_->payload()));
+  if (!room.in_memory) log::warn("--arena-dir {} is not on a tmpfs: the arena will be written back to the disk; mount a tmpfs there", files_->dir().string());
+  const ArenaWish wish{options.dram_bytes, total_bytes(blobs), StoreMachine::arena_bytes_min(blobs), options.others_bytes};
+  MOESTRO_ASSIGN_OR_RETURN(const uint64_t bytes, store::choose_arena_bytes(wish, room, kSharedPage));
+  log::info("memory: arena {} MiB, workers {} MiB, {} MiB in all of {} MiB ({}; {} MiB left now)", bytes >> 20, wish.others >> 20,
+            (bytes + wish.others) >> 20, room.limit_bytes >> 20, room.limited_by, room.left_bytes >> 20);
+  return bytes;
 }
 
 Status StoreServer::back_arena(uint64_t bytes, const std::atomic<bool>& stop) {
-  if (!files_->in_memory())
-    log::warn("--arena-dir {} is not on a tmpfs: the arena will be written back to the disk; mount a tmpfs there", files_->dir().string());
-  auto said = std::chrono::steady_clock::now();
+  BackingProgress progress(bytes, std::chrono::steady_clock::now());
   const Status made = files_->create(bytes, entries_max_, epoch_, [&](uint64_t done) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now - said > std::chrono::seconds(2)) {
-      log::info("backing the arena: {} of {} MiB", done >> 20, bytes >> 20);
-      said = now;
-    }
+    if (const auto line = progress.line(done, std::chrono::steady_clock::now())) log::info("backing the arena: {}", *line);
     return !stop.load(std::memory_order_relaxed);
   });
   if (!made) return made;
-  const uint64_t huge = files_->huge_bytes();
-  if (huge * 10 >= bytes * 9) log::info("arena of {} MiB on huge pages", bytes >> 20);
-  else
-    log::info("arena of {} MiB, {} MiB of it on huge pages: reads into small pages run at about half the speed; a tmpfs mounted with "
-              "huge=within_size, or hugetlbfs, as --arena-dir mends it", bytes >> 20, huge >> 20);
+  const PageReport pages = files_->pages();
+  log::info("arena of {}{}{}", pages.found, pages.mend.empty() ? "" : "; mend: ", pages.mend);
   return Status::ok();
 }
 

@@ -1,0 +1,42 @@
+#pragma once
+// How much memory this process may still take: what the machine has free, and what every cgroup above it leaves.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace moestro::machine {
+
+/// A cgroup with a limit, v1 or v2.
+struct MemoryGroup {
+  std::string name;          ///< "/docker/4f2a": as this process sees it
+  uint64_t limit_bytes = 0;  ///< v2: the lower of memory.max and memory.high
+  uint64_t used_bytes = 0;   ///< without the clean page cache, which the kernel gives back when memory is wanted; shared memory counts
+  uint64_t left_bytes() const { return limit_bytes > used_bytes ? limit_bytes - used_bytes : 0; }
+};
+
+/// A size of huge pages, and those of it that the operator has set aside (hugetlbfs).
+struct HugePool {
+  uint64_t page_bytes = 0;
+  uint64_t pages = 0;
+  uint64_t free_pages = 0;  ///< neither used nor promised
+};
+
+struct HostMemory {
+  uint64_t total_bytes = 0, available_bytes = 0;
+  std::vector<MemoryGroup> groups;  ///< innermost first; those whose limit is below the machine's memory
+  std::vector<HugePool> huge;
+  std::string shmem_huge;           ///< the chosen word of shmem_enabled: "never"; empty: no transparent huge pages
+
+  /// What can still be taken: the least of what machine and groups leave.
+  uint64_t left_bytes() const;
+  /// The least of the machine's memory and the groups' limits, and whose it is: "this machine", "cgroup /docker/4f2a".
+  uint64_t limit_bytes() const;
+  std::string limited_by() const;
+};
+
+/// `root`: "/", or a folder of fixtures.
+HostMemory read_host_memory(const std::filesystem::path& root = "/");
+
+}  // namespace moestro::machine

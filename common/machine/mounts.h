@@ -1,0 +1,23 @@
+#pragma once
+// The mount table of this process.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace moestro::machine {
+
+struct Mount {
+  std::string root;   ///< which part of the file system: "/" but for bind mounts, and for cgroups seen from a container
+  std::string point;  ///< where it is mounted
+  std::string type;   ///< "tmpfs", "hugetlbfs", "cgroup2"
+  std::string options;  ///< of the mount and of its file system, with commas: "rw,nosuid,pagesize=2M"
+};
+
+/// In the order in which they were mounted. `root`: "/", or a folder of fixtures. Empty where there is no such table.
+std::vector<Mount> read_mounts(const std::filesystem::path& root = "/");
+
+/// Whether `option` ("rw", "memory") is one of the comma-separated words.
+bool has_option(const std::string& options, const std::string& option);
+
+}  // namespace moestro::machine

@@ -1,0 +1,81 @@
+#include "common/shm/file_access.h"
+
+#include <grp.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+
+namespace moestro::shm {
+namespace {
+
+constexpr uid_t kSame = static_cast<uid_t>(-1);
+
+std::string octal(mode_t mode) {
+  char text[8];
+  std::snprintf(text, sizeof text, "%04o", static_cast<unsigned>(mode & 07777));
+  return text;
+}
+
+Status not_given(const std::filesystem::path& name, gid_t group) {
+  return io_error("cannot give " + name.string() + " to group " + std::to_string(group) + "; is this user a member of it?", errno);
+}
+
+}  // namespace
+
+Status FileAccess::apply(int fd, mode_t mode, const std::filesystem::path& name) const {
+  if (group && ::fchown(fd, kSame, *group) != 0) return not_given(name, *group);
+  if (::fchmod(fd, mode) != 0) return io_error("cannot set the mode of " + name.string(), errno);
+  return Status::ok();
+}
+
+Status FileAccess::apply(const std::filesystem::path& path, mode_t mode) const {
+  if (group && ::lchown(path.c_str(), kSame, *group) != 0) return not_given(path, *group);
+  if (::chmod(path.c_str(), mode) != 0) return io_error("cannot set the mode of " + path.string(), errno);
+  return Status::ok();
+}
+
+Result<FileAccess> access_for_group(const std::string& name) {
+  if (name.empty()) return FileAccess{};
+  if (name.find_first_not_of("0123456789") == std::string::npos) {
+    errno = 0;
+    const unsigned long number = std::strtoul(name.c_str(), nullptr, 10);
+    if (errno != 0 || number >= UINT32_MAX) return invalid_argument("group " + name + " is no group id");
+    return FileAccess{static_cast<gid_t>(number)};
+  }
+  const struct group* found = ::getgrnam(name.c_str());
+  if (found == nullptr) return invalid_argument("there is no group '" + name + "' here; give its number");
+  return FileAccess{found->gr_gid};
+}
+
+Status check_private_dir(const std::filesystem::path& path, const std::string& what, bool roots_too) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return io_error(what + " " + path.string(), errno);
+  if (!S_ISDIR(info.st_mode)) return invalid_argument(what + " " + path.string() + " is not a directory");
+  if (info.st_uid != ::geteuid() && !(roots_too && info.st_uid == 0))
+    return invalid_argument(what + " " + path.string() + " belongs to user " + std::to_string(info.st_uid) + ", this is user " +
+                            std::to_string(::geteuid()) + ": give a directory of its own, or start as that user");
+  if ((info.st_mode & 0022) != 0 && !(roots_too && (info.st_mode & S_ISVTX) != 0))
+    return invalid_argument(what + " " + path.string() + " is open to writing by others (mode " + octal(info.st_mode) +
+                            "), who could replace what lies in it: chmod go-w " + path.string());
+  return Status::ok();
+}
+
+Status make_private_dir(const std::filesystem::path& path, const FileAccess& access, const std::string& what) {
+  std::error_code error;
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
+  if (::mkdir(path.c_str(), 0700) == 0) return access.apply(path, access.directory());
+  if (errno != EEXIST) return io_error("cannot make the " + what + " " + path.string(), errno);
+  return check_private_dir(path, what);
+}
+
+bool open_to_strangers(const std::filesystem::path& path, const FileAccess& access) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return false;
+  const mode_t closed = access.group && *access.group == info.st_gid ? 0007 : 0077;
+  return (info.st_mode & closed) != 0;
+}
+
+}  // namespace moestro::shm

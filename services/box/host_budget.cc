@@ -1,0 +1,66 @@
+#include "services/box/host_budget.h"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "common/dtype.h"
+#include "common/model/model_spec.h"
+#include "kernels/ops.h"
+
+namespace moestro::box {
+namespace {
+
+constexpr int64_t kKvTokens = 8192, kStepTokens = 512, kStepSequences = 256;  ///< where the configuration says auto
+constexpr uint64_t kProcessBytes = 60'000'000;
+
+uint64_t kv_bytes(const model::ModelSpec& spec, const config::BoxConfig::Workers& workers, DType dtype) {
+  const int64_t tokens = workers.kv_tokens.value_or(kKvTokens);
+  const int64_t blocks = (tokens + kernels::kKvBlockTokens - 1) / kernels::kKvBlockTokens;
+  uint64_t bytes = 0;
+  for (const model::LayerSpec& layer : spec.layers) {
+    kernels::AttentionShape shape;
+    shape.heads = layer.attention.heads, shape.kv_heads = layer.attention.kv_heads, shape.head_dim = layer.attention.head_dim;
+    bytes += static_cast<uint64_t>(kernels::kv_block_bytes(shape, dtype) * blocks);
+  }
+  return bytes;
+}
+
+uint64_t scratch_bytes(const model::ModelSpec& spec, int64_t step_tokens) {
+  int64_t widest = 0;
+  for (const model::LayerSpec& layer : spec.layers) {
+    const model::AttentionSpec& a = layer.attention;
+    int64_t width = 4 * spec.hidden + 2 * (a.heads + a.kv_heads) * a.head_dim;
+    if (layer.moe_index) {
+      const model::MoeSpec& moe = layer.moe;
+      width += moe.experts + moe.top_k * spec.hidden + 2 * std::max(moe.expert.ffn, moe.shared_ffn);
+    } else {
+      width += 2 * layer.dense_ffn;
+    }
+    widest = std::max(widest, width);
+  }
+  return static_cast<uint64_t>(4 * (step_tokens * widest + kStepSequences * spec.vocab));
+}
+
+}  // namespace
+
+Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::string& config_json) {
+  MOESTRO_ASSIGN_OR_RETURN(const auto model, model::describe_model(config_json, ""));
+  MOESTRO_ASSIGN_OR_RETURN(const DType dtype, parse_dtype(box.workers.kv_dtype));
+  WorkerMemory memory;
+  memory.workers = static_cast<uint64_t>(box.workers.count);
+  memory.kv_bytes = kv_bytes(model.spec, box.workers, dtype);
+  memory.scratch_bytes = scratch_bytes(model.spec, box.orchestrator.step_tokens.value_or(kStepTokens));
+  memory.process_bytes = kProcessBytes;
+  return memory;
+}
+
+Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::filesystem::path& pack) {
+  std::ifstream in(pack / "config.json", std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in) return not_found("no config.json in " + pack.string());
+  return worker_memory(box, text.str());
+}
+
+}  // namespace moestro::box

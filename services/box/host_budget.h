@@ -1,0 +1,26 @@
+#pragma once
+// What a box takes of its host's memory beside the arena: the workers' KV caches, scratch and processes. One sum, so that nobody sizes
+// the arena and forgets the rest.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "common/config/box_config.h"
+#include "common/status.h"
+
+namespace moestro::box {
+
+struct WorkerMemory {
+  uint64_t workers = 1;
+  uint64_t kv_bytes = 0;       ///< of each
+  uint64_t scratch_bytes = 0;  ///< of each: activations of the largest step
+  uint64_t process_bytes = 0;  ///< of each: code, heap, thread stacks
+  uint64_t total() const { return workers * (kv_bytes + scratch_bytes + process_bytes); }
+};
+
+/// For a pack's model (its copy of config.json); errors are those of describing it.
+Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::filesystem::path& pack);
+Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::string& config_json);
+
+}  // namespace moestro::box

@@ -1,0 +1,123 @@
+#include "store/arena/payload.h"
+
+#include <linux/magic.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+#include "common/machine/host_memory.h"
+
+namespace moestro::store {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kBackStep = 64ULL << 20;
+constexpr const char* kSocketScheme = "memfd:";
+
+std::string mib(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+Result<struct statfs> file_system_of(const fs::path& dir) {
+  struct statfs info {};
+  if (::statfs(dir.c_str(), &info) != 0) return io_error("cannot stat the file system of " + dir.string(), errno);
+  return info;
+}
+
+bool is_hugetlb(const struct statfs& info) { return info.f_type == HUGETLBFS_MAGIC; }
+bool is_in_memory(const struct statfs& info) { return is_hugetlb(info) || info.f_type == TMPFS_MAGIC || info.f_type == RAMFS_MAGIC; }
+
+/// FNV-1a: a name that differs from arena directory to arena directory.
+std::string name_for(const fs::path& arena_dir) {
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : arena_dir.string()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  char name[32];
+  std::snprintf(name, sizeof name, "arena-%016llx", static_cast<unsigned long long>(hash));
+  return name;
+}
+
+/// A mount without a size of its own reports none: then the pool is the limit.
+uint64_t hugetlb_room(const struct statfs& info, const machine::HostMemory& memory) {
+  const auto page = static_cast<uint64_t>(info.f_bsize);
+  const auto pool = std::find_if(memory.huge.begin(), memory.huge.end(), [&](const auto& p) { return p.page_bytes == page; });
+  const uint64_t free = pool == memory.huge.end() ? 0 : pool->free_pages * page;
+  return info.f_blocks > 0 ? std::min(free, static_cast<uint64_t>(info.f_bavail) * page) : free;
+}
+
+Status ran_full(const PayloadPlace& place, uint64_t at, uint64_t bytes) {
+  if (place.nameless()) return exhausted("memory ran out after " + mib(at) + " of an arena of " + mib(bytes) + ": lower --dram");
+  return exhausted("the file system of " + place.file.parent_path().string() + " ran full after " + mib(at) + " of an arena of " + mib(bytes) +
+                   ": lower --dram, or give --arena-dir a larger tmpfs");
+}
+
+}  // namespace
+
+Result<PayloadPlace> payload_place(const std::string& wanted, const fs::path& arena_dir) {
+  if (wanted == kNamelessPayload) return PayloadPlace{{}, arena_dir / "payload.sock"};
+  MOESTRO_ASSIGN_OR_RETURN(const auto info, file_system_of(arena_dir));
+  if (is_hugetlb(info))
+    return invalid_argument("--arena-dir " + arena_dir.string() + " is on hugetlbfs, which cannot hold the arena's small files: give it as "
+                            "--payload-dir, and a directory on a tmpfs as --arena-dir");
+  if (wanted.empty()) return PayloadPlace{arena_dir / "arena", {}};
+  std::error_code error;
+  const fs::path dir = fs::absolute(wanted, error).lexically_normal();
+  if (!fs::is_directory(dir, error)) return invalid_argument("--payload-dir " + wanted + " is not a directory");
+  MOESTRO_RETURN_IF_ERROR(shm::check_private_dir(dir, "--payload-dir", true));
+  return PayloadPlace{dir / name_for(arena_dir), {}};
+}
+
+Result<ArenaRoom> look_at_room(const PayloadPlace& place) {
+  const machine::HostMemory memory = machine::read_host_memory();
+  ArenaRoom room;
+  room.left_bytes = memory.left_bytes(), room.limit_bytes = memory.limit_bytes(), room.limited_by = memory.limited_by();
+  room.place = place.nameless() ? "memory" : place.file.parent_path().string();
+  room.place_bytes = room.left_bytes;
+  if (place.nameless()) return room;
+  MOESTRO_ASSIGN_OR_RETURN(const auto info, file_system_of(place.file.parent_path()));
+  room.in_memory = is_in_memory(info), room.set_aside = is_hugetlb(info);
+  room.place_bytes = room.set_aside ? hugetlb_room(info, memory) : static_cast<uint64_t>(info.f_bavail) * static_cast<uint64_t>(info.f_bsize);
+  return room;
+}
+
+Result<shm::MappedFile> make_payload(const PayloadPlace& place, uint64_t bytes, const shm::FileAccess& access,
+                                     const std::function<bool(uint64_t)>& progress) {
+  auto made = place.nameless() ? shm::MappedFile::anonymous("moestro-arena", bytes, access.read_only())
+                               : shm::MappedFile::create(place.file, bytes, access.read_only());
+  if (!made) return made.status();
+  MOESTRO_RETURN_IF_ERROR(access.apply(made->fd(), access.read_only(), place.nameless() ? fs::path("memfd") : place.file));
+  made->prefer_huge_pages();
+  for (uint64_t at = 0; at < made->size(); at += kBackStep) {
+    if (!progress(at)) return cancelled("stopped while backing the arena");
+    if (!made->back(at, std::min(kBackStep, made->size() - at)).is_ok()) return ran_full(place, at, bytes);
+  }
+  progress(made->size());
+  return made;
+}
+
+PageReport report_pages(const PayloadPlace& place, const shm::MappedFile& payload) {
+  const uint64_t huge = payload.huge_bytes();
+  PageReport report;
+  report.huge = huge >= payload.size() / 10 * 9;
+  const std::string kind = place.nameless() ? ", memory without a name: a restarted store cannot take it over" : "";
+  report.found = mib(payload.size()) + (report.huge ? " on huge pages" : ", " + mib(huge) + " of it on huge pages") + kind;
+  if (report.huge) return report;
+  report.found += "; reads into small pages run at about half the speed";
+  report.mend = place.nameless() ? "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled"
+                                 : "as --arena-dir a tmpfs mounted with huge=within_size, or hugetlbfs as --payload-dir";
+  return report;
+}
+
+std::string payload_address(const PayloadPlace& place) {
+  return place.nameless() ? kSocketScheme + place.socket.string() : place.file.string();
+}
+
+Result<shm::MappedFile> open_payload(const std::string& address, uint64_t bytes, std::chrono::milliseconds timeout) {
+  using Access = shm::MappedFile::Access;
+  if (!address.starts_with(kSocketScheme)) return shm::MappedFile::open(address, Access::kReadOnly, bytes);
+  MOESTRO_ASSIGN_OR_RETURN(auto fd, shm::receive_descriptor(address.substr(std::string(kSocketScheme).size()), timeout));
+  return shm::MappedFile::of_descriptor(std::move(fd), Access::kReadOnly, bytes, "the store's memory without a name");
+}
+
+}  // namespace moestro::store

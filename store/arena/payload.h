@@ -1,0 +1,49 @@
+#pragma once
+// The memory that holds the weights themselves. By default the file `arena` of the arena directory. Huge pages that the operator set aside
+// (hugetlbfs hold no small files), or a volume that workers mount read-only, are a directory of their own; and where no file system in
+// memory may be written, it is memory without a name, handed to workers through a socket. That goes with the store: it is never re-adopted.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/shm/descriptor_socket.h"
+#include "common/shm/mapped_file.h"
+#include "common/status.h"
+#include "store/arena/arena_size.h"
+
+namespace moestro::store {
+
+/// --payload-dir: empty, a directory, or this word.
+inline constexpr const char* kNamelessPayload = "memfd";
+
+struct PayloadPlace {
+  std::filesystem::path file;    ///< empty: nameless
+  std::filesystem::path socket;  ///< of a nameless one: ARENA_DIR/payload.sock
+  bool nameless() const { return file.empty(); }
+};
+
+/// Several stores may share a payload directory: the file's name then tells whose it is. kInvalidArgument for a directory that cannot serve.
+Result<PayloadPlace> payload_place(const std::string& wanted, const std::filesystem::path& arena_dir);
+
+/// Room for an arena at `place` (its directory is there), by file system, machine and cgroups.
+Result<ArenaRoom> look_at_room(const PayloadPlace& place);
+
+/// Makes it and backs all of it, asking for huge pages. `progress` is told the bytes backed so far; false stops with kCancelled.
+Result<shm::MappedFile> make_payload(const PayloadPlace& place, uint64_t bytes, const shm::FileAccess& access,
+                                     const std::function<bool(uint64_t)>& progress);
+
+/// In words, for the log: "on huge pages", or what it is on and what that costs. Empty `mend`: nothing to mend.
+struct PageReport {
+  bool huge = false;
+  std::string found, mend;
+};
+PageReport report_pages(const PayloadPlace& place, const shm::MappedFile& payload);
+
+/// What workers are told, and what they make of it: a path, or "memfd:SOCKET".
+std::string payload_address(const PayloadPlace& place);
+Result<shm::MappedFile> open_payload(const std::string& address, uint64_t bytes, std::chrono::milliseconds timeout);
+
+}  // namespace moestro::store

@@ -1,0 +1,92 @@
+// How large an arena is made, and the lines while it is backed.
+
+#include "store/arena/arena_size.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "store/arena/backing_progress.h"
+
+namespace moestro::store {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+constexpr uint64_t kMiB = 1 << 20, kGiB = 1 << 30;
+
+ArenaRoom roomy() {
+  ArenaRoom room;
+  room.place = "/arena";
+  room.place_bytes = 64 * kGiB;
+  room.left_bytes = 60 * kGiB, room.limit_bytes = 64 * kGiB, room.limited_by = "this machine";
+  return room;
+}
+
+uint64_t chosen(const ArenaWish& wish, const ArenaRoom& room) {
+  const auto bytes = choose_arena_bytes(wish, room, 4096);
+  EXPECT_TRUE(bytes) << bytes.status().message();
+  return bytes ? *bytes : 0;
+}
+std::string refusal(const ArenaWish& wish, const ArenaRoom& room) {
+  const auto bytes = choose_arena_bytes(wish, room, 4096);
+  EXPECT_FALSE(bytes) << *bytes;
+  if (bytes) return {};
+  EXPECT_EQ(bytes.status().code(), Code::kExhausted);
+  return bytes.status().message();
+}
+
+TEST(ArenaSize, NeverMoreThanThePacksNeed) {
+  EXPECT_EQ(chosen({std::nullopt, 8 * kGiB, kGiB, 0}, roomy()), 8 * kGiB);
+  EXPECT_EQ(chosen({16 * kGiB, 8 * kGiB, kGiB, 0}, roomy()), 8 * kGiB);
+  EXPECT_EQ(chosen({4 * kGiB + 5, 8 * kGiB, kGiB, 0}, roomy()), 4 * kGiB) << "whole pages";
+}
+
+TEST(ArenaSize, OfItsOwnChoiceItLeavesWorkersAndTheRestTheirMemory) {
+  ArenaRoom room = roomy();
+  room.left_bytes = 6 * kGiB;
+  EXPECT_EQ(chosen({std::nullopt, 8 * kGiB, kGiB, 2 * kGiB}, room), 4 * kGiB - 256 * kMiB);
+  room.place_bytes = 3 * kGiB;
+  EXPECT_EQ(chosen({std::nullopt, 8 * kGiB, kGiB, 2 * kGiB}, room), 3 * kGiB);
+}
+
+TEST(ArenaSize, ACgroupsLimitIsNamed) {
+  ArenaRoom room = roomy();
+  room.left_bytes = 3 * kGiB, room.limit_bytes = 4 * kGiB, room.limited_by = "cgroup /box";
+  EXPECT_THAT(refusal({5 * kGiB, 8 * kGiB, kGiB, 0}, room), AllOf(HasSubstr("cgroup /box"), HasSubstr("3072 MiB"), HasSubstr("lower --dram"), HasSubstr("raise that limit")));
+  EXPECT_THAT(refusal({3 * kGiB, 8 * kGiB, kGiB, 2 * kGiB}, room), AllOf(HasSubstr("2048 MiB for the workers"), HasSubstr("--kv-tokens")));
+  EXPECT_EQ(chosen({2 * kGiB, 8 * kGiB, kGiB, 2 * kGiB}, room), 2 * kGiB) << "the limit is for both together";
+  EXPECT_THAT(refusal({std::nullopt, 8 * kGiB, 2 * kGiB, 2 * kGiB}, room), AllOf(HasSubstr("at least 2048 MiB"), HasSubstr("cgroup /box")));
+}
+
+TEST(ArenaSize, AFullFileSystemIsNamed) {
+  ArenaRoom room = roomy();
+  room.place_bytes = 64 * kMiB;
+  EXPECT_THAT(refusal({kGiB, 8 * kGiB, kGiB, 0}, room), AllOf(HasSubstr("/arena, which has 64 MiB free"), HasSubstr("larger tmpfs")));
+  EXPECT_THAT(refusal({std::nullopt, 8 * kGiB, kGiB, 0}, room), AllOf(HasSubstr("/arena"), HasSubstr("64 MiB free")));
+}
+
+TEST(ArenaSize, PagesSetAsideAreInNobodysLimit) {
+  ArenaRoom room = roomy();
+  room.set_aside = true, room.place_bytes = 8 * kGiB, room.left_bytes = room.limit_bytes = kGiB;
+  EXPECT_EQ(chosen({8 * kGiB, 9 * kGiB, kGiB, kGiB}, room), 8 * kGiB);
+  EXPECT_EQ(chosen({std::nullopt, 9 * kGiB, kGiB, kGiB}, room), 8 * kGiB);
+  EXPECT_THAT(refusal({9 * kGiB, 9 * kGiB, kGiB, 0}, room), HasSubstr("nr_hugepages"));
+}
+
+TEST(ArenaSize, OnADiskTheDiskIsTheLimit) {
+  ArenaRoom room = roomy();
+  room.in_memory = false, room.left_bytes = kGiB;
+  EXPECT_EQ(chosen({8 * kGiB, 8 * kGiB, kGiB, 0}, room), 8 * kGiB);
+}
+
+TEST(BackingProgress, SaysBytesRateAndTimeLeft) {
+  const BackingProgress::TimePoint start{};
+  BackingProgress progress(8 * kGiB, start);
+  EXPECT_EQ(progress.line(kGiB / 2, start + std::chrono::seconds(1)), std::nullopt) << "short ones say nothing";
+  EXPECT_EQ(progress.line(kGiB, start + std::chrono::seconds(2)), "1.0 of 8.0 GiB, 0.50 GiB/s, 14 s left");
+  EXPECT_EQ(progress.line(kGiB * 5 / 4, start + std::chrono::milliseconds(3900)), std::nullopt);
+  EXPECT_EQ(progress.line(2 * kGiB, start + std::chrono::seconds(4)), "2.0 of 8.0 GiB, 0.50 GiB/s, 12 s left");
+}
+
+}  // namespace
+}  // namespace moestro::store

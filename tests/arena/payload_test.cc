@@ -1,0 +1,109 @@
+// The arena's memory: files, memory without a name; who may write.
+
+#include "store/arena/payload.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+
+#include "tests/store/memory_directory.h"
+
+namespace moestro::store {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+constexpr uint64_t kMiB = 1 << 20;
+constexpr std::chrono::seconds kLong{10};
+const auto kGoOn = [](uint64_t) { return true; };
+
+/// What workers get of `file` is the same memory, and cannot be mapped for writing.
+void expect_shared_read_only(const PayloadPlace& place, const shm::MappedFile& file) {
+  const auto seen = open_payload(payload_address(place), file.size(), kLong);
+  ASSERT_TRUE(seen) << seen.status().message();
+  file.data()[4096] = std::byte{0x5a};
+  EXPECT_EQ(seen->data()[4096], std::byte{0x5a});
+  EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, seen->fd(), 0), MAP_FAILED);
+}
+
+TEST(Payload, AFileInTheArenasDirectory) {
+  const testing::MemoryDirectory dir("/tmp");
+  const auto place = payload_place("", dir.path());
+  ASSERT_TRUE(place);
+  EXPECT_EQ(place->file, dir.path() / "arena");
+  uint64_t told = 0;
+  const auto file = make_payload(*place, 3 * kMiB, {}, [&](uint64_t done) { return told = done, true; });
+  ASSERT_TRUE(file) << file.status().message();
+  EXPECT_EQ(told, 3 * kMiB) << "all of it is backed";
+  struct stat info {};
+  ::stat(place->file.c_str(), &info);
+  EXPECT_EQ(info.st_mode & 0777, 0400u);
+  EXPECT_GE(static_cast<uint64_t>(info.st_blocks) * 512, 3 * kMiB);
+  expect_shared_read_only(*place, *file);
+}
+
+TEST(Payload, AGroupMayReadAndNotWrite) {
+  const testing::MemoryDirectory dir("/tmp");
+  const auto place = payload_place("", dir.path());
+  const auto file = make_payload(*place, kMiB, shm::FileAccess{::getegid()}, kGoOn);
+  ASSERT_TRUE(file) << file.status().message();
+  struct stat info {};
+  ::stat(place->file.c_str(), &info);
+  EXPECT_EQ(info.st_mode & 0777, 0440u);
+  EXPECT_EQ(info.st_gid, ::getegid());
+}
+
+TEST(Payload, ADirectoryOfItsOwnHoldsThoseOfSeveralStores) {
+  const testing::MemoryDirectory a("/tmp"), b("/tmp"), payloads("/tmp");
+  const auto of_a = payload_place(payloads.path().string(), a.path()), of_b = payload_place(payloads.path().string(), b.path());
+  ASSERT_TRUE(of_a && of_b);
+  EXPECT_EQ(of_a->file.parent_path(), payloads.path());
+  EXPECT_NE(of_a->file, of_b->file);
+  EXPECT_EQ(payload_place(payloads.path().string(), a.path())->file, of_a->file) << "found again after a restart";
+  const auto file = make_payload(*of_a, kMiB, {}, kGoOn);
+  ASSERT_TRUE(file);
+  expect_shared_read_only(*of_a, *file);
+}
+
+TEST(Payload, ADirectoryThatOthersMayWriteToIsRefused) {
+  const testing::MemoryDirectory arena("/tmp"), payloads("/tmp");
+  ::chmod(payloads.path().c_str(), 0777);
+  const auto place = payload_place(payloads.path().string(), arena.path());
+  ASSERT_FALSE(place);
+  EXPECT_THAT(place.status().message(), HasSubstr("mode 0777"));
+  ::chmod(payloads.path().c_str(), 01700);
+  EXPECT_TRUE(payload_place(payloads.path().string(), arena.path()));
+  EXPECT_FALSE(payload_place("/no/such/directory", arena.path()));
+}
+
+TEST(Payload, WithoutANameItGoesThroughASocket) {
+  const testing::MemoryDirectory dir("/tmp");
+  const auto place = payload_place(kNamelessPayload, dir.path());
+  ASSERT_TRUE(place && place->nameless());
+  const auto file = make_payload(*place, 3 * kMiB, {}, kGoOn);
+  ASSERT_TRUE(file) << file.status().message();
+  EXPECT_EQ(open_payload(payload_address(*place), 3 * kMiB, kLong).status().code(), Code::kUnavailable);
+  {
+    const auto server = shm::DescriptorServer::listen(place->socket, file->fd(), {});
+    ASSERT_TRUE(server) << server.status().message();
+    struct stat info {};
+    ::stat(place->socket.c_str(), &info);
+    EXPECT_EQ(info.st_mode & 0777, 0600u);
+    for (int i = 0; i < 3; ++i) expect_shared_read_only(*place, *file);
+    EXPECT_EQ(open_payload(payload_address(*place), 4 * kMiB, kLong).status().code(), Code::kCorrupt);
+  }
+  EXPECT_FALSE(fs::exists(place->socket));
+  EXPECT_THAT(report_pages(*place, *file).found, HasSubstr("cannot take it over"));
+}
+
+TEST(Payload, BackingCanBeStopped) {
+  const testing::MemoryDirectory dir("/tmp");
+  const auto place = payload_place("", dir.path());
+  EXPECT_EQ(make_payload(*place, 128 * kMiB, {}, [](uint64_t done) { return done == 0; }).status().code(), Code::kCancelled);
+}
+
+}  // namespace
+}  // namespace moestro::store
