@@ -12,6 +12,7 @@
 #include "services/cli/command.h"
 #include "services/cli/config_command.h"
 #include "services/cli/doctor/doctor_command.h"
+#include "services/cli/health_command.h"
 #include "services/cli/output.h"
 #include "services/cli/pack/inspect_command.h"
 #include "services/cli/pack/pack_command.h"
@@ -31,6 +32,7 @@ int main(int argc, char** argv) {
   add_complete_command(app, result);
   add_chat_command(app, result);
   add_doctor_command(app, result);
+  add_health_command(app, result);
   add_config_command(app, result);
   add_bench_command(app, result);
   add_store_command(app, result);
