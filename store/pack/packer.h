@@ -14,7 +14,7 @@ namespace moestro::store {
 
 struct PackOptions {
   std::vector<DType> experts = {};   ///< side by side, the first is the default; empty: the narrowest that holds the checkpoint's own exactly
-  std::optional<DType> dense = std::nullopt;   ///< f32, bf16, f16 or int8; absent: the same, for the dense weights
+  std::optional<DType> dense = std::nullopt;   ///< any; absent: the same, for the dense weights
   unsigned jobs = 1;            ///< threads
   std::string model_name = {};       ///< empty: the source directory's name
   uint64_t file_bytes_max = uint64_t{4} << 30;      ///< expert files are split here

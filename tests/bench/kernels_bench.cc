@@ -61,6 +61,19 @@ class Bench {
       ops_->matmul(x_.data(), 1, {w, dtype, rows, cols}, nullptr, y_.data());
     });
   }
+  /// One token through an expert that stays in a core's L2: what a decode step would do if memory were not the limit.
+  void decode_in_cache(DType dtype) {
+    constexpr int64_t kCacheBytes = 640 * 1024;
+    int64_t ffn = 64;
+    while (ExpertLayout(kHidden, ffn + 64, dtype).bytes() <= kCacheBytes) ffn += 64;
+    const ExpertLayout layout(kHidden, ffn, dtype);
+    const RoutedRow row{0, 0};
+    const double s = repeated([&] {
+      ops_->expert_ffn(layout, reinterpret_cast<const std::byte*>(data_), x_.data(), {&row, 1}, 1, y_.data());
+    });
+    std::printf("expert_ffn 1 token %-5s in cache (%3lld KiB) %6.1f GB/s\n", std::string(dtype_name(dtype)).c_str(),
+                static_cast<long long>(layout.bytes() / 1024), 1e-9 * static_cast<double>(layout.bytes()) / s);
+  }
   void product(DType dtype, int64_t n, int64_t rows, int64_t cols) {
     const double s = repeated([&] {
       ops_->matmul(x_.data(), n, {data_, dtype, rows, cols}, nullptr, y_.data());
@@ -210,6 +223,7 @@ int run(int argc, char** argv) {
   b.decode("expert_ffn 1 token f32", DType::kF32);
   b.decode("expert_ffn 1 token int8", DType::kInt8);
   b.decode("expert_ffn 1 token int4", DType::kInt4);
+  for (const DType d : {DType::kBF16, DType::kInt8, DType::kInt4}) b.decode_in_cache(d);
   for (const int64_t n : {4, 8, 16, 64, 512}) b.product(DType::kBF16, n, 4096, 4096);
   b.product(DType::kF32, 512, 4096, 4096);
   for (const int64_t n : {2, 8, 32, 128, 512}) b.expert(DType::kBF16, n);

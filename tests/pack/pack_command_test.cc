@@ -102,7 +102,7 @@ TEST_F(PackCommand, DamageIsAFailure) {
 TEST_F(PackCommand, WrongCommandLines) {
   EXPECT_EQ(run("pack " + src()).exit_code, 2);
   EXPECT_EQ(run("pack " + src() + " -o " + pack() + " --experts int3").exit_code, 2);
-  EXPECT_EQ(run("pack " + src() + " -o " + pack() + " --dense int4").exit_code, 2);
+  EXPECT_EQ(run("pack " + src() + " -o " + pack() + " --dense int2").exit_code, 2);
   EXPECT_EQ(run("pack " + src() + " -o " + pack() + " --jobs 0").exit_code, 2);
   EXPECT_EQ(run("inspect").exit_code, 2);
   EXPECT_FALSE(std::filesystem::exists(dir_ / "pack"));

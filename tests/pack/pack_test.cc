@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "common/dense_layout.h"
@@ -12,6 +13,7 @@
 #include "store/pack/journal.h"
 #include "store/pack/manifest.h"
 #include "store/pack/packer.h"
+#include "store/pack/quantise.h"
 #include "store/pack/slice_reader.h"
 #include "store/pack/verify.h"
 #include "tests/pack/synthetic_checkpoint.h"
@@ -58,10 +60,10 @@ TEST(Pack, HoldsEveryDenseTensor) {
   }
 }
 
-TEST(Pack, QuantisesTheMatricesOfProductsAlone) {
+void expect_quantised_products(DType dtype, int64_t vocab) {
   const TemporaryDirectory dir;
-  write_checkpoint(dir / "src", {.vocab = 20000});  // the head spans slices, whose borders lie within rows
-  const auto summary = pack_checkpoint(dir / "src", dir / "pack", {.dense = DType::kInt8}, {});
+  write_checkpoint(dir / "src", {.vocab = vocab});  // the head spans slices, whose borders lie within rows
+  const auto summary = pack_checkpoint(dir / "src", dir / "pack", {.dense = dtype}, {});
   ASSERT_TRUE(summary) << summary.status().message();
   const auto m = open_pack(dir / "pack");
   ASSERT_TRUE(m) << m.status().message();
@@ -69,7 +71,7 @@ TEST(Pack, QuantisesTheMatricesOfProductsAlone) {
   int quantised = 0;
   for (size_t t = 0; t < m->tensors.size(); ++t) {
     const PackedTensor& tensor = m->tensors[t];
-    if (tensor.dtype != DType::kInt8) {
+    if (tensor.dtype != dtype) {
       const bool looked_up_or_small = tensor.name == "embed.weight" || tensor.shape.size() == 1 || tensor.name.ends_with("router.weight") ||
                                         tensor.name.ends_with("shared_gate.weight");
       EXPECT_TRUE(looked_up_or_small) << tensor.name;
@@ -77,16 +79,26 @@ TEST(Pack, QuantisesTheMatricesOfProductsAlone) {
     }
     ++quantised;
     const auto bytes = read_blob(dir / "pack", *m, tensor.blob);
-    const int64_t rows = tensor.shape[0], cols = tensor.shape[1], groups = quant_groups(cols);
-    const auto* values = reinterpret_cast<const int8_t*>(bytes.data() + tensor.offset);
-    const auto* scales = reinterpret_cast<const uint16_t*>(bytes.data() + tensor.offset + dense_parameters_offset(DType::kInt8, rows, cols));
-    for (int64_t i = 0; i < rows * cols; ++i) {
-      const float scale = bf16_to_f32(scales[i / cols * groups + i % cols / kQuantGroup]);
-      const float expected = bf16_to_f32(f32_to_bf16(testing::synthetic_value(model->dense[t].source_name, i)));
-      ASSERT_LE(std::fabs(static_cast<float>(values[i]) * scale - expected), scale * 0.5001f) << tensor.name << " at " << i;
+    const int64_t rows = tensor.shape[0], cols = tensor.shape[1];
+    const std::byte* values = bytes.data() + tensor.offset;
+    const std::byte* parameters = values + dense_parameters_offset(dtype, rows, cols);
+    std::vector<float> row(static_cast<size_t>(cols));
+    std::vector<std::byte> want(static_cast<size_t>(row_bytes(dtype, cols)));
+    std::vector<uint16_t> want_parameters(static_cast<size_t>(quant_groups(cols) * group_parameters(dtype)));
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < cols; ++c)
+        row[static_cast<size_t>(c)] = bf16_to_f32(f32_to_bf16(testing::synthetic_value(model->dense[t].source_name, r * cols + c)));
+      ASSERT_TRUE(quantise_row(row.data(), cols, dtype, want.data(), want_parameters.data()));
+      ASSERT_EQ(std::memcmp(values + r * row_bytes(dtype, cols), want.data(), want.size()), 0) << tensor.name << " row " << r;
+      ASSERT_EQ(std::memcmp(parameters + r * parameter_bytes(dtype, cols), want_parameters.data(), want_parameters.size() * 2), 0) << tensor.name << " row " << r;
     }
   }
   EXPECT_GE(quantised, 5) << "q, k, v, o and the head";
+}
+
+TEST(Pack, QuantisesTheMatricesOfProductsAlone) {
+  expect_quantised_products(DType::kInt8, 20000);
+  expect_quantised_products(DType::kInt4, 30000);
 }
 
 TEST(Pack, GroupsDenseTensorsByLayer) {
@@ -236,7 +248,6 @@ TEST(Pack, MixedFormatsLoseNothing) {
 TEST(Pack, RefusesOptionsThatMakeNoSense) {
   const TemporaryDirectory dir;
   write_checkpoint(dir / "src", {});
-  EXPECT_EQ(pack_checkpoint(dir / "src", dir / "pack", {.dense = DType::kInt4}, {}).status().code(), Code::kUnsupported);
   EXPECT_EQ(pack_checkpoint(dir / "src", dir / "pack", {.experts = {DType::kF32, DType::kF32}}, {}).status().code(), Code::kInvalidArgument);
   EXPECT_FALSE(std::filesystem::exists(dir / "pack"));
 }

@@ -76,8 +76,8 @@ void add_pack_command(CLI::App& app, CommandResult& result) {
       ->required()->option_text("PACK");
   command->add_option("--experts", arguments->experts, "Precisions of the experts, side by side, the first served by default (default: the narrowest that holds the checkpoint's exactly)")
       ->delimiter(',')->check(CLI::IsMember({"bf16", "f16", "f32", "int8", "int4"}))->option_text("bf16|f16|f32|int8|int4[,...]");
-  command->add_option("--dense", arguments->dense, "Precision of all other weights (default: as for --experts); int8: of attention, shared experts, dense layers and the head")
-      ->check(CLI::IsMember({"bf16", "f16", "f32", "int8"}))->option_text("bf16|f16|f32|int8");
+  command->add_option("--dense", arguments->dense, "Precision of all other weights (default: as for --experts); int8, int4: of attention, shared experts, dense layers and the head")
+      ->check(CLI::IsMember({"bf16", "f16", "f32", "int8", "int4"}))->option_text("bf16|f16|f32|int8|int4");
   command->add_option("--jobs", arguments->jobs, "Threads")->check(CLI::Range(1, 256))->capture_default_str()->option_text("N");
   command->add_option("--name", arguments->name, "Name of the model (default: the source directory's name)")->option_text("NAME");
   command->add_flag("--json", arguments->json, "Print the result as JSON");
