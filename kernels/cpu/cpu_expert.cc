@@ -5,8 +5,12 @@
 namespace moestro::kernels::cpu {
 
 namespace {
-constexpr int64_t kUpRows = 32;     ///< ffn rows of a unit of the first phase
-constexpr int64_t kDownRows = 64;  ///< hidden rows of a unit of the second
+/// Rows of a unit of few tokens: long enough to be a stream of its own, and at least four units a thread.
+constexpr int64_t kUnitRowsMin = 32, kUnitRowsMax = 128;
+
+int64_t unit_rows(int64_t rows, int threads) {
+  return std::clamp(rows / (4 * threads) / kUnitRowsMin * kUnitRowsMin, kUnitRowsMin, kUnitRowsMax);
+}
 
 /// The part of a tile at `values` (and `parameters`), `cols` wide.
 WeightRun run_of(const ExpertLayout& layout, const std::byte* tile, int64_t values, int64_t parameters,
@@ -117,9 +121,9 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
   };
   ExpertWork work{layout,  product.run, n,    x_rows,     round(x_rows, layout.hidden(), rounded_x_), a_rows,
                   nullptr, y_rows,      gate, up_weights, down_weights,                               0,
-                  kUpRows, kDownRows};
+                  unit_rows(layout.ffn(), pool_.threads()), unit_rows(layout.hidden(), pool_.threads())};
   const bool small = n * layout.hidden() * layout.ffn() * 3 < kInlineWork;
-  if (n >= kPanelRows) work.up_rows = kPanelRows;
+  if (n >= kPanelRows) work.up_rows = work.down_rows = kPanelRows;
   if (small) {
     work.up_rows = layout.tile_ffn();
     work.down_rows = layout.hidden();
