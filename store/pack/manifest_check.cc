@@ -7,6 +7,7 @@
 #include "common/dense_layout.h"
 #include "common/expert_layout.h"
 #include "common/model/strict_json.h"
+#include "store/pack/shards.h"
 
 namespace moestro::store {
 namespace {
@@ -43,6 +44,7 @@ Status check_slices(const Manifest& m, uint32_t index) {
     if (s.length == 0 || s.length > kSliceBytesMax || s.length % kDiskAlign != 0) return bad(label + ": length of a slice");
     if (s.offset % kDiskAlign != 0 || s.offset > kFileBytesMax) return bad(label + ": offset of a slice");
     if (s.file >= m.files.size()) return bad(label + ": a slice in a file that is not listed");
+    if (s.directory >= kDirectoriesMax) return bad(label + ": directory of a slice");
     sum += s.length;
   }
   if (b.slices.empty() || sum != b.length) return bad(label + ": length is not that of its slices");
@@ -62,6 +64,18 @@ Status check_blob_order(const Manifest& m) {
                           b.moe_layer.value == i / experts % layers && b.precision == m.expert_precisions[i / experts / layers];
     if (!in_order) return bad("order of the experts, at blob " + std::to_string(first - m.blobs.begin() + static_cast<ptrdiff_t>(i)));
   }
+  return Status::ok();
+}
+
+Status check_directories(const Manifest& m) {
+  constexpr uint32_t kNone = UINT32_MAX;
+  std::vector<uint32_t> directories(m.files.size(), kNone);
+  for (const Blob& b : m.blobs)
+    for (const Slice& s : b.slices) {
+      uint32_t& known = directories[s.file];
+      if (known != kNone && known != s.directory) return bad("file " + m.files[s.file] + " in two directories");
+      known = s.directory;
+    }
   return Status::ok();
 }
 
@@ -126,6 +140,7 @@ Status check_manifest(const Manifest& m) {
     MOESTRO_RETURN_IF_ERROR(check_slices(m, i));
   }
   MOESTRO_RETURN_IF_ERROR(check_blob_order(m));
+  MOESTRO_RETURN_IF_ERROR(check_directories(m));
   MOESTRO_RETURN_IF_ERROR(check_slice_overlap(m));
   return check_tensors(m);
 }

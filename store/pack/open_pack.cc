@@ -6,6 +6,7 @@
 #include "store/pack/journal.h"
 #include "store/pack/manifest.h"
 #include "store/pack/manifest_layout.h"
+#include "store/pack/shards.h"
 
 namespace moestro::store {
 namespace {
@@ -15,12 +16,11 @@ namespace fs = std::filesystem;
 Status check_files(const fs::path& dir, const Manifest& m) {
   std::vector<uint64_t> ends(m.files.size());
   for (const Blob& b : m.blobs)
-    for (const Slice& s : b.slices) {
-      if (s.directory != 0) return unsupported(dir.string() + ": packs with shards in other directories are not supported");
-      ends[s.file] = std::max(ends[s.file], s.offset + s.length);
-    }
+    for (const Slice& s : b.slices) ends[s.file] = std::max(ends[s.file], s.offset + s.length);
+  MOESTRO_RETURN_IF_ERROR(check_shards(dir, m));
+  const std::vector<fs::path> paths = data_files(dir, m);
   for (size_t i = 0; i < m.files.size(); ++i) {
-    MOESTRO_ASSIGN_OR_RETURN(const File file, File::open_for_reading(dir / m.files[i]));
+    MOESTRO_ASSIGN_OR_RETURN(const File file, File::open_for_reading(paths[i]));
     MOESTRO_ASSIGN_OR_RETURN(const uint64_t size, file.size());
     if (size != ends[i])
       return corrupt(file.path() + ": has " + std::to_string(size) + " bytes, the manifest says " + std::to_string(ends[i]) +

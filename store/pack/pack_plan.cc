@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include "common/dense_layout.h"
 
@@ -10,7 +11,7 @@ namespace {
 
 class Planner {
  public:
-  Planner(const Checkpoint& checkpoint, const PackPlanOptions& options) : checkpoint_(checkpoint), options_(options) {}
+  Planner(const Checkpoint& checkpoint, const PackPlanOptions& options) : checkpoint_(checkpoint), options_(options), dealt_(options.shares.size()) {}
 
   PackPlan plan() {
     Manifest& m = plan_.manifest;
@@ -80,7 +81,7 @@ class Planner {
     const auto& experts = checkpoint_.model().experts;
     for (size_t i = 0; i < experts.size(); ++i) {
       const auto bytes = static_cast<uint64_t>(layout.bytes());
-      if (end_ > 0 && end_ + bytes > options_.file_bytes_max) open_expert_file(precision, ++part);
+      if (const uint64_t end = longest(); end > 0 && end + bytes > options_.file_bytes_max) open_expert_file(precision, ++part);
       Blob blob{BlobKind::kExpert, experts[i].moe_layer, experts[i].expert, precision, bytes, {}};
       for (int64_t t = 0; t < layout.tiles(); ++t) append_slices(blob, static_cast<uint64_t>(layout.tile(t).bytes));
       plan_.manifest.blobs.push_back(std::move(blob));
@@ -94,28 +95,54 @@ class Planner {
     open_file("experts-" + std::string(dtype_name(precision)) + "-" + number + ".bin");
   }
 
+  /// A file of this name in every directory that gets anything to put into it.
   void open_file(std::string name) {
-    plan_.manifest.files.push_back(std::move(name));
-    plan_.file_bytes.push_back(0);
-    end_ = 0;
+    name_ = std::move(name);
+    open_.assign(options_.shares.size(), std::nullopt);
   }
 
-  /// `bytes` more of `blob`, in slices of at most 1 MiB, at the end of the open file.
+  uint32_t file_in(uint32_t directory) {
+    if (open_[directory]) return *open_[directory];
+    std::string name = name_;  // names are unique in the whole pack
+    if (directory > 0) name.insert(name.rfind('.'), "-shard" + std::to_string(directory));
+    plan_.manifest.files.push_back(std::move(name));
+    plan_.file_bytes.push_back(0);
+    open_[directory] = static_cast<uint32_t>(plan_.manifest.files.size() - 1);
+    return *open_[directory];
+  }
+
+  uint64_t longest() const {
+    uint64_t bytes = 0;
+    for (const auto& file : open_) bytes = std::max(bytes, file ? plan_.file_bytes[*file] : 0);
+    return bytes;
+  }
+
+  /// The one that would have its fill last.
+  uint32_t next_directory(uint64_t length) {
+    uint32_t best = 0;
+    for (uint32_t d = 1; d < dealt_.size(); ++d)
+      if ((dealt_[d] + length) * options_.shares[best] < (dealt_[best] + length) * options_.shares[d]) best = d;
+    dealt_[best] += length;
+    return best;
+  }
+
+  /// `bytes` more of `blob`, in slices of at most 1 MiB, at the ends of the open files.
   void append_slices(Blob& blob, uint64_t bytes) {
-    const auto file = static_cast<uint32_t>(plan_.manifest.files.size() - 1);
     while (bytes > 0) {
       const auto length = static_cast<uint32_t>(std::min<uint64_t>(bytes, kSliceBytesMax));
-      blob.slices.push_back({0, file, end_, length, 0});
-      end_ += length;
+      const uint32_t directory = next_directory(length), file = file_in(directory);
+      blob.slices.push_back({directory, file, plan_.file_bytes[file], length, 0});
+      plan_.file_bytes[file] += length;
       bytes -= length;
     }
-    plan_.file_bytes[file] = end_;
   }
 
   const Checkpoint& checkpoint_;
   const PackPlanOptions& options_;
   PackPlan plan_;
-  uint64_t end_ = 0;  // of the open file
+  std::string name_;                          // of the open files
+  std::vector<std::optional<uint32_t>> open_;  // by directory
+  std::vector<uint64_t> dealt_;                // bytes, by directory
 };
 
 }  // namespace

@@ -18,6 +18,9 @@ struct PackPlanOptions {
   DType dense = DType::kBF16;
   DType dense_rest = DType::kBF16;  ///< where `dense` is quantised: embedding, router, vectors; else the same as `dense`
   uint64_t file_bytes_max = uint64_t{4} << 30;  ///< expert files are split here; a blob is never split
+  /// How much of the bytes each directory (shards.h) takes, in proportion; the slices of every blob are dealt out, so that all drives
+  /// read it at once.
+  std::vector<uint32_t> shares = {1};
 };
 
 /// Where a blob comes from. Tensor i of the manifest is dense tensor i of the model description.

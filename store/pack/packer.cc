@@ -9,6 +9,7 @@
 #include "store/pack/copied_files.h"
 #include "store/pack/journal.h"
 #include "store/pack/pack_plan.h"
+#include "store/pack/shards.h"
 
 namespace moestro::store {
 namespace {
@@ -48,6 +49,8 @@ uint64_t journal_key(const Checkpoint& checkpoint, const PackPlanOptions& option
   std::string text = std::to_string(kPackVersion) + '/' + std::to_string(kExpertLayoutId) + '/' + options.model_name + '/' +
                      std::string(dtype_name(options.dense)) + '/' + std::to_string(options.file_bytes_max);
   for (const DType d : options.experts) text += '/' + std::string(dtype_name(d));
+  if (options.shares.size() > 1)
+    for (const uint32_t share : options.shares) text += '+' + std::to_string(share);
   return XXH3_64bits_withSeed(text.data(), text.size(), checkpoint.fingerprint());
 }
 
@@ -57,7 +60,7 @@ Status prepare_directory(const fs::path& dir) {
   if (error) return io_error(dir.string() + ": cannot be made", error.value());
   if (fs::exists(dir / "manifest", error))
     return invalid_argument(dir.string() + ": already holds a pack; remove it or choose another directory");
-  if (!fs::exists(dir / kJournalName, error) && !fs::is_empty(dir, error))
+  if (!fs::exists(dir / kJournalName, error) && !fs::exists(dir / kSharesName, error) && !fs::is_empty(dir, error))
     return invalid_argument(dir.string() + ": is not empty and holds no unfinished pack; choose another directory");
   return error ? io_error(dir.string(), error.value()) : Status::ok();
 }
@@ -65,28 +68,21 @@ Status prepare_directory(const fs::path& dir) {
 // The manifest makes it a pack: after it nothing but the journal's removal is left.
 Status finish(const fs::path& source, const fs::path& dir, Manifest& manifest) {
   MOESTRO_ASSIGN_OR_RETURN(manifest.copied, copy_files(source, dir));
+  for (const ShardUse& shard : shard_use(dir, manifest))
+    if (shard.directory != 0) MOESTRO_RETURN_IF_ERROR(sync_directory(shard_path(dir, shard.directory)));
   MOESTRO_RETURN_IF_ERROR(write_file_durably(dir, "manifest", serialise_manifest(manifest)));
   std::error_code ignored;
   fs::remove(dir / kJournalName, ignored);
+  fs::remove(dir / kSharesName, ignored);
   return sync_directory(dir);
-}
-
-// What an unfinished pack of another plan left: only files that a packer itself makes.
-void remove_leftovers(const fs::path& dir) {
-  std::error_code ignored;
-  std::vector<fs::path> mine;
-  for (const auto& entry : fs::directory_iterator(dir, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name == "dense.bin" || (name.starts_with("experts-") && name.ends_with(".bin"))) mine.push_back(entry.path());
-  }
-  for (const fs::path& path : mine) fs::remove(path, ignored);
 }
 
 // Data files of the plan's sizes. False if one of them was missing or had another size, so that nothing in it can be relied on.
 Result<bool> open_data_files(const fs::path& dir, const PackPlan& plan, std::vector<File>& files) {
   bool as_left = true;
-  for (size_t i = 0; i < plan.manifest.files.size(); ++i) {
-    MOESTRO_ASSIGN_OR_RETURN(File file, File::open_for_writing(dir / plan.manifest.files[i]));
+  const std::vector<fs::path> paths = data_files(dir, plan.manifest);
+  for (size_t i = 0; i < paths.size(); ++i) {
+    MOESTRO_ASSIGN_OR_RETURN(File file, File::open_for_writing(paths[i]));
     MOESTRO_ASSIGN_OR_RETURN(const uint64_t size, file.size());
     if (size != plan.file_bytes[i]) {
       as_left = false;
@@ -105,14 +101,15 @@ Result<PackSummary> pack_checkpoint(const fs::path& source, const fs::path& dir,
     if (observer.note) observer.note(line);
   };
   MOESTRO_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(source));
-  MOESTRO_ASSIGN_OR_RETURN(const PackPlanOptions plan_with, plan_options(checkpoint, options));
-  PackPlan plan = plan_pack(checkpoint, plan_with);
+  MOESTRO_ASSIGN_OR_RETURN(PackPlanOptions plan_with, plan_options(checkpoint, options));
   MOESTRO_RETURN_IF_ERROR(prepare_directory(dir));
+  MOESTRO_ASSIGN_OR_RETURN(plan_with.shares, settle_spread(dir, options.own_share, options.spread));
+  PackPlan plan = plan_pack(checkpoint, plan_with);
   for (const std::string& line : remarks(checkpoint, options)) note(line);
   MOESTRO_ASSIGN_OR_RETURN(Journal journal, Journal::open(dir, journal_key(checkpoint, plan_with), plan.manifest));
   if (journal.restarted()) {
     note("the unfinished pack there is of another source or has other options: starting anew");
-    remove_leftovers(dir);
+    for (uint32_t d = 0; d < plan_with.shares.size(); ++d) remove_pack_files(shard_path(dir, d));
   }
   std::vector<File> files;
   MOESTRO_ASSIGN_OR_RETURN(const bool as_left, open_data_files(dir, plan, files));

@@ -9,6 +9,7 @@
 
 #include "common/dtype.h"
 #include "common/status.h"
+#include "store/pack/spread.h"
 
 namespace moestro::store {
 
@@ -17,6 +18,8 @@ struct PackOptions {
   std::optional<DType> dense = std::nullopt;   ///< any; absent: the same, for the dense weights
   unsigned jobs = 1;            ///< threads
   std::string model_name = {};       ///< empty: the source directory's name
+  std::vector<PackDirectory> spread = {};  ///< further directories, on other drives, that hold parts of it
+  uint32_t own_share = 1;       ///< of the pack's own directory, beside theirs
   uint64_t file_bytes_max = uint64_t{4} << 30;      ///< expert files are split here
   uint64_t commit_bytes = uint64_t{256} << 20;      ///< an interruption loses at most this much work
   uint64_t scratch_bytes_max = uint64_t{768} << 20; ///< of all threads together

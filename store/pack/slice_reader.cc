@@ -4,13 +4,14 @@
 
 #include "common/expert_layout.h"
 #include "store/pack/manifest_check.h"
+#include "store/pack/shards.h"
 
 namespace moestro::store {
 
 Result<SliceReader> SliceReader::open(const std::filesystem::path& dir, const Manifest& manifest) {
   SliceReader reader(manifest);
-  for (const std::string& name : manifest.files) {
-    MOESTRO_ASSIGN_OR_RETURN(File file, File::open_for_reading(dir / name));
+  for (const std::filesystem::path& path : data_files(dir, manifest)) {
+    MOESTRO_ASSIGN_OR_RETURN(File file, File::open_for_reading(path));
     reader.files_.push_back(std::move(file));
   }
   return reader;

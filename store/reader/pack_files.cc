@@ -6,16 +6,16 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "store/pack/shards.h"
+
 namespace moestro::store {
 
 Result<uint32_t> PackFiles::add(const std::filesystem::path& pack, const Manifest& manifest) {
-  for (const Blob& blob : manifest.blobs)
-    for (const Slice& slice : blob.slices)
-      if (slice.directory != 0)
-        return unsupported(pack.string() + " has shards on other drives, which this store cannot read yet: pack it into one directory");
+  MOESTRO_RETURN_IF_ERROR(check_shards(pack, manifest));
+  const std::vector<std::filesystem::path> paths = data_files(pack, manifest);
   std::vector<shm::UniqueFd> opened;  // all of them, or none is taken
-  for (const std::string& name : manifest.files) {
-    const std::string path = (pack / name).string();
+  for (const std::filesystem::path& file : paths) {
+    const std::string path = file.string();
     shm::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
     if (!fd && errno == EINVAL) {
       fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -26,7 +26,7 @@ Result<uint32_t> PackFiles::add(const std::filesystem::path& pack, const Manifes
   }
   const uint32_t first = free_run(opened.size());
   for (uint32_t i = 0; i < opened.size(); ++i) {
-    names_[first + i] = (pack / manifest.files[i]).string();
+    names_[first + i] = paths[i].string();
     MOESTRO_RETURN_IF_ERROR(note_drive(first + i, opened[i].get(), names_[first + i]));
   }
   std::ranges::move(opened, files_.begin() + first);

@@ -160,7 +160,10 @@ TEST_F(DamagedPack, ManifestOfAnotherModel) {
   changed = m;
   changed.blobs[0].slices[0].directory = 1;
   write(changed);
-  EXPECT_THAT(open_error(), HasSubstr("not supported"));
+  EXPECT_THAT(open_error(), HasSubstr("in two directories"));
+  changed.blobs[0].slices[0].directory = 64;
+  write(changed);
+  EXPECT_THAT(open_error(), HasSubstr("directory of a slice"));
 }
 
 }  // namespace

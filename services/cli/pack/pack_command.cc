@@ -10,6 +10,7 @@
 
 #include "orchestrator/api/served_model.h"
 #include "services/cli/pack/progress.h"
+#include "services/cli/pack/spread_option.h"
 #include "store/pack/packer.h"
 
 namespace moestro::cli {
@@ -17,7 +18,7 @@ namespace {
 
 struct Arguments {
   std::string source, pack, dense, name;
-  std::vector<std::string> experts;
+  std::vector<std::string> experts, spread;
   unsigned jobs = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
   bool json = false;
 };
@@ -48,8 +49,9 @@ Status check_servable(const std::filesystem::path& source) {
 }
 
 Status run(const Arguments& arguments) {
-  MOESTRO_ASSIGN_OR_RETURN(const store::PackOptions options, pack_options(arguments));
+  MOESTRO_ASSIGN_OR_RETURN(store::PackOptions options, pack_options(arguments));
   MOESTRO_RETURN_IF_ERROR(check_servable(arguments.source));
+  MOESTRO_RETURN_IF_ERROR(read_spread(arguments.spread, arguments.pack, options, [](const std::string& line) { note(line); }));
   ByteProgress progress("packing");
   const store::PackObserver observer{[&](uint64_t done, uint64_t total) { progress.update(done, total); },
                                      [&](const std::string& line) { note(line); }};
@@ -78,6 +80,8 @@ void add_pack_command(CLI::App& app, CommandResult& result) {
       ->delimiter(',')->check(CLI::IsMember({"bf16", "f16", "f32", "int8", "int4"}))->option_text("bf16|f16|f32|int8|int4[,...]");
   command->add_option("--dense", arguments->dense, "Precision of all other weights (default: as for --experts); int8, int4: of attention, shared experts, dense layers and the head")
       ->check(CLI::IsMember({"bf16", "f16", "f32", "int8", "int4"}))->option_text("bf16|f16|f32|int8|int4");
+  command->add_option("--spread", arguments->spread, "A further directory, on a drive of its own, that takes a part of the pack in proportion to "
+                      "what it reads; once for each. Without SHARE the drives are measured")->allow_extra_args(false)->option_text("DIR[=SHARE]");
   command->add_option("--jobs", arguments->jobs, "Threads")->check(CLI::Range(1, 256))->capture_default_str()->option_text("N");
   command->add_option("--name", arguments->name, "Name of the model (default: the source directory's name)")->option_text("NAME");
   command->add_flag("--json", arguments->json, "Print the result as JSON");

@@ -6,6 +6,7 @@
 
 #include "common/model/model_spec.h"
 #include "services/cli/pack/progress.h"
+#include "store/pack/shards.h"
 
 namespace moestro::cli {
 namespace {
@@ -18,12 +19,14 @@ std::string hex(uint64_t value) {
   return text;
 }
 
-json file_report(const store::Manifest& m) {
+json file_report(const std::filesystem::path& dir, const store::Manifest& m) {
   std::map<uint32_t, uint64_t> bytes;
   for (const store::Blob& b : m.blobs)
     for (const store::Slice& s : b.slices) bytes[s.file] += s.length;
   json files = json::array();
-  for (uint32_t i = 0; i < m.files.size(); ++i) files.push_back({{"name", m.files[i]}, {"bytes", bytes[i]}});
+  const std::vector<std::filesystem::path> paths = store::data_files(dir, m);
+  for (uint32_t i = 0; i < m.files.size(); ++i)
+    files.push_back({{"name", m.files[i]}, {"bytes", bytes[i]}, {"directory", paths[i].parent_path().string()}});
   return files;
 }
 
@@ -58,7 +61,7 @@ Result<json> pack_report(const std::filesystem::path& dir, const store::Manifest
               {"hidden", spec.hidden}, {"expert_ffn", spec.moe().expert.ffn}, {"vocab", spec.vocab}, {"max_position", spec.max_position},
               {"dense", {{"precision", dtype_name(m.blobs.front().precision)}, {"tensors", m.tensors.size()}, {"bytes", dense_bytes}}},
               {"experts", {{"per_layer", spec.moe().experts}, {"bytes", expert_bytes}, {"blob_bytes", precisions[0]["blob_bytes"]}, {"precisions", precisions}}},
-              {"blobs", m.blobs.size()}, {"slices", slices}, {"bytes", dense_bytes + expert_bytes}, {"files", file_report(m)}};
+              {"blobs", m.blobs.size()}, {"slices", slices}, {"bytes", dense_bytes + expert_bytes}, {"files", file_report(dir, m)}};
 }
 
 std::string pack_report_text(const json& r) {
