@@ -42,6 +42,27 @@ void add_store(Schema& schema, BoxConfig::Store& c) {
               .field = &c.warm_start,
               .choices = {"on", "off"},
               .help = "read what was in memory when the store was last shut down, the hottest first, while serving; off: read what is asked for alone"});
+  schema.add({.key = "store.read_chunk",
+              .flag = "--read-chunk",
+              .field = &c.read_chunk,
+              .min = 64 << 10,
+              .max = 16 << 20,
+              .help = "bytes of one read, a multiple of 4KiB; auto: measured at start on the packs' own files"});
+  schema.add({.key = "store.read_depth",
+              .flag = "--read-depth",
+              .field = &c.read_depth,
+              .min = 1,
+              .max = 256,
+              .help = "reads of one drive under way at once; auto: measured at start"});
+  schema.add({.key = "store.scrub",
+              .flag = "--scrub",
+              .field = &c.scrub,
+              .min = 0,
+              .help = "bytes a second of what is in memory that are compared with their checksums while nothing is to be read; 0: none"});
+  schema.add({.key = "store.inject_read_faults",
+              .flag = "--inject-read-faults",
+              .field = &c.inject_read_faults,
+              .help = "for tests: how many reads in a thousand go wrong, as `eio=5,short=50,flip=1,seed=7`"});
   schema.add({.key = "store.poison_freed",
               .flag = "--poison-freed",
               .field = &c.poison_freed,

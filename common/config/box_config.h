@@ -21,6 +21,10 @@ struct BoxConfig {
     std::string arena_dir;  ///< empty: `up` finds a place
     std::string payload_dir;  ///< empty: in arena_dir
     std::string io = "auto";
+    std::optional<Bytes> read_chunk;
+    std::optional<int64_t> read_depth;
+    std::optional<Bytes> scrub = Bytes{32 << 20};
+    std::string inject_read_faults;
     bool poison_freed = false;
     std::string warm_start = "on";
   } store;

@@ -26,6 +26,14 @@ Result<ProgramOptions> options_of(const box::BoxFlags& flags, const std::vector<
   options.store.io = box.store.io == "uring" ? IoKind::kUring : box.store.io == "pread" ? IoKind::kPread : IoKind::kAuto;
   options.store.poison_freed = box.store.poison_freed;
   options.store.warm_start = box.store.warm_start == "on";
+  if (box.store.read_chunk) options.store.read_chunk = static_cast<uint32_t>(box.store.read_chunk->value);
+  if (options.store.read_chunk % 4096 != 0)
+    return invalid_argument("store.read_chunk: " + std::to_string(options.store.read_chunk) + " bytes is not a multiple of 4 KiB");
+  if (box.store.read_depth) options.store.read_depth = static_cast<uint32_t>(*box.store.read_depth);
+  options.store.scrub_bytes_per_s = box.store.scrub.value_or(config::Bytes{32 << 20}).value;
+  if (!box.store.inject_read_faults.empty()) {
+    MOESTRO_ASSIGN_OR_RETURN(options.store.read_faults, parse_fault_plan(box.store.inject_read_faults));
+  }
   options.log_level = box.run.log_level;
   for (const std::string& text : models) {
     MOESTRO_ASSIGN_OR_RETURN(const auto model, box::parse_named_pack(text));
@@ -47,7 +55,9 @@ ParsedOptions parse_options(int argc, char** argv) {
   CLI::App app("The expert store: reads packs into memory that every worker of this host shares.", "moestro-store");
   std::vector<std::string> models;
   const box::BoxFlags flags(
-      app, {"run.dir", "store.arena_dir", "store.payload_dir", "store.dram", "store.io", "store.poison_freed", "store.warm_start", "run.group", "run.log_level"});
+      app, {"run.dir", "run.group", "run.log_level",
+            "store.arena_dir", "store.payload_dir", "store.dram", "store.warm_start",
+            "store.io", "store.read_chunk", "store.read_depth", "store.scrub", "store.inject_read_faults", "store.poison_freed"});
   app.add_option("--model", models, "NAME=PACK; once for each model; default: model.pack of the YAML file")->allow_extra_args(false);
   ParsedOptions parsed;
   if (const auto code = box::parse_program_line(app, argc, argv)) {

@@ -66,4 +66,21 @@ const PrefetchLedger::Counters& StoreMachine::prefetch_counters() {
   return prefetched_.counters();
 }
 
+bool StoreMachine::reread(uint32_t index, Actions& actions) {
+  Entry& entry = entries_[index];
+  entry.sources_failed = 0;
+  if (entry.state != Residency::kResident || !next_source(index) || (!entry.blob.dense && !try_evict(index))) return false;
+  ++counters_.scrub_mismatches;
+  if (!entry.blob.dense) policy_->removed(index), prefetched_.evicted(index, shared_.last_use(index));
+  queue_.want(kStoreSlot, index, {}, ReadClass::kScrub, false);
+  begin(index, ReadClass::kScrub, actions);
+  return true;
+}
+
+std::optional<uint64_t> StoreMachine::free_range(uint64_t length) {
+  const auto offset = ranges_.allocate(length, RangeAllocator::End::kHigh);
+  if (offset) ranges_.free(*offset, length);
+  return offset;
+}
+
 }  // namespace moestro::store

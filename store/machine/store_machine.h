@@ -78,6 +78,7 @@ class StoreMachine {
     uint64_t prefetch_loads = 0;      ///< of them, reads begun as a prefetch
     uint64_t prefetches_late = 0;     ///< of these, demanded before they were whole
     uint64_t prefetches_dropped = 0;  ///< taken back by their worker before they were whole
+    uint64_t scrub_mismatches = 0;    ///< blobs read again because their bytes had changed in memory
     uint64_t adopted = 0, adopted_bytes = 0, damaged = 0;  ///< blobs that a former store left; of them, those whose bytes had changed
   };
   /// What the table of a store that was killed says of an entry.
@@ -128,6 +129,9 @@ class StoreMachine {
   Actions mend_entries(uint32_t first, uint32_t count);
   /// Removed entries wait for something that nobody reports. Call poll() now and then.
   bool sweeping() const { return sweep_again_; }
+  /// The bytes of a resident blob are not what was read: it is read again into its place, as soon as nobody has it pinned (dense weights
+  /// at once: they are pinned for good). False if that has to wait; nothing has changed then.
+  bool reread(uint32_t entry, Actions& actions);
   /// Something may have been unpinned. Call now and then while blocked().
   Actions poll();
 
@@ -138,6 +142,11 @@ class StoreMachine {
   const PrefetchLedger::Counters& prefetch_counters();
   uint64_t used_bytes() const { return options_.arena_bytes - ranges_.free_bytes(); }
   Residency state(uint32_t entry) const { return entries_[entry].state; }
+  uint64_t generation(uint32_t entry) const { return entries_[entry].generation; }
+  uint64_t offset(uint32_t entry) const { return entries_[entry].offset; }
+  uint32_t entries() const { return static_cast<uint32_t>(entries_.size()); }
+  /// Where `length` bytes of the arena hold nothing now; they stay free.
+  std::optional<uint64_t> free_range(uint64_t length);
   /// The entry that holds the bytes of this one: itself, unless another one with equal content was first.
   uint32_t resolve(uint32_t entry) const { return contents_.resolve(entry); }
   uint64_t resident_bytes() const;

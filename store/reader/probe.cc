@@ -61,6 +61,7 @@ class Measurement {
     ReadOp op = places_.next(chunk);
     if (into_ + chunk > memory_.size()) into_ = 0;
     op.into = memory_.data() + into_;
+    op.tag = ++tags_;
     into_ += chunk;
     return reader_.submit(op);
   }
@@ -78,7 +79,7 @@ class Measurement {
   Reader& reader_;
   Places& places_;
   std::span<std::byte> memory_;
-  uint64_t into_ = 0, bytes_ = 0;
+  uint64_t into_ = 0, bytes_ = 0, tags_ = 0;
   bool failed_ = false;
   std::vector<ReadResult> results_;
 };

@@ -35,13 +35,14 @@ ReadingFigures StoreServer::reading_figures() const {
     const LaneThread& thread = *loader_->lanes()[lane];
     const LaneCounters read = thread.counters();
     f.drives.push_back({catalogue_.files().drive_path(lane), std::string(thread.reader_name()), thread.options().chunk_bytes,
-                        thread.options().depth, 0, read.bytes_read, read.retries});
+                        thread.options().depth, lane < drive_speeds_.size() ? drive_speeds_[lane] : 0, read.bytes_read, read.retries});
   }
   const StoreMachine::Counters& c = machine_->counters();
   f.prefetches = c.prefetches, f.prefetch_loads = c.prefetch_loads;
   f.prefetches_late = c.prefetches_late, f.prefetches_dropped = c.prefetches_dropped;
   const PrefetchLedger::Counters& ended = machine_->prefetch_counters();
   f.prefetches_used = ended.used, f.prefetches_wasted = ended.wasted, f.prefetch_wasted_bytes = ended.wasted_bytes;
+  f.scrubbed_bytes = scrubber_.bytes(), f.scrub_mismatches = machine_->counters().scrub_mismatches;
   return f;
 }
 

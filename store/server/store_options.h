@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "common/shm/file_access.h"
+#include "store/reader/faulty_reader.h"
+#include "store/reader/probe.h"
 
 namespace moestro::store {
 
@@ -27,7 +29,11 @@ struct StoreOptions {
   std::optional<uint64_t> dram_bytes;  ///< none: what the packs need, at most what is free
   std::vector<ModelSource> models;
   IoKind io = IoKind::kAuto;
-  uint32_t read_depth = 8;
+  uint32_t read_chunk = 0;          ///< bytes of one read; 0: measured, 1 MiB where there is little to measure
+  uint32_t read_depth = 0;          ///< reads of a drive under way at once; 0: measured, 8 where there is little to measure
+  uint64_t probe_bytes_min = kProbeFilesMin;  ///< smaller packs are not worth a measurement
+  uint64_t scrub_bytes_per_s = 0;   ///< of residents, compared with their checksums while nothing else is to be done
+  std::optional<FaultPlan> read_faults;  ///< for tests
   bool poison_freed = false;        ///< freed ranges are filled with NaNs, so that a use after eviction shows
   bool warm_start = false;          ///< shutting down, note what is resident; starting, read that again in the background
 };

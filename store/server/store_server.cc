@@ -27,12 +27,13 @@ StoreServer::~StoreServer() {
 Status StoreServer::run(const std::atomic<bool>& stop) {
   while (!stop.load(std::memory_order_relaxed)) {
     const bool blocked = machine_->blocked();
-    MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const bool ready, socket_->wait(!check_.idle() ? milliseconds(0) : blocked ? kBlockedWait : kIdleWait,
+    MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const bool ready, socket_->wait(!check_.idle() ? milliseconds(0) : blocked ? kBlockedWait : until_scrub(kIdleWait),
                                                                               loader_->event_fd()));
     pump_reads();
     MOESTRO_RETURN_IF_ERROR(receive());
-    if (machine_->blocked() || machine_->sweeping()) perform(machine_->poll());
+    if (machine_->blocked() || machine_->queued() > 0 || machine_->sweeping()) perform(machine_->poll());
     check_residents();
+    scrub();
     name_who_pins_too_much(blocked && machine_->blocked());
     look_for_dead_workers();
     release_unused_packs();

@@ -19,6 +19,7 @@
 #include "store/server/catalogue.h"
 #include "store/server/messages.h"
 #include "store/server/resident_check.h"
+#include "store/server/scrubber.h"
 #include "store/server/store_options.h"
 
 namespace moestro::store {
@@ -54,7 +55,12 @@ class StoreServer {
   Status make_machine(uint64_t arena_bytes);
   Status back_arena(uint64_t bytes, const std::atomic<bool>& stop);
   Status start_reader(const StoreOptions& options);
-  Result<std::unique_ptr<Reader>> make_reader(const StoreOptions& options) const;
+  Result<std::unique_ptr<Reader>> make_reader(const StoreOptions& options, bool say) const;
+  LaneOptions measure_drive(Reader& reader, uint32_t drive, const StoreOptions& options);
+
+  // scrub.cc
+  void scrub();
+  std::chrono::milliseconds until_scrub(std::chrono::milliseconds otherwise) const;
 
   // store_adoption.cc
   ArenaDirectory directory() const;
@@ -131,6 +137,8 @@ class StoreServer {
     double seconds = 0;
   } adoption_;
   TimePoint looked_{}, not_blocked_{};
+  std::vector<uint64_t> drive_speeds_;  ///< bytes a second, as measured; 0: not measured
+  Scrubber scrubber_;
 };
 
 }  // namespace moestro::store

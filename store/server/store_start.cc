@@ -32,6 +32,7 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(StoreOptions options, co
 
 Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   options_ = std::move(options);
+  scrubber_.set_rate(options_.scrub_bytes_per_s);
   MOESTRO_ASSIGN_OR_RETURN(catalogue_, Catalogue::open(options_.models));
   const std::vector<MachineBlob> blobs = catalogue_.machine_blobs();
   MOESTRO_RETURN_IF_ERROR(shm::make_private_dir(options_.run_dir, options_.access, "run directory").with_context("--run-dir"));
@@ -100,32 +101,6 @@ Status StoreServer::back_arena(uint64_t bytes, const std::atomic<bool>& stop) {
   const PageReport pages = files_->pages();
   log::info("arena of {}{}{}", pages.found, pages.mend.empty() ? "" : "; mend: ", pages.mend);
   return Status::ok();
-}
-
-Status StoreServer::start_reader(const StoreOptions& options) {
-  for (const std::string& path : catalogue_.files().buffered())
-    log::warn("{} does not allow O_DIRECT: it is read through the page cache", path);
-  std::vector<ReadLane> lanes;
-  for (size_t drive = 0; drive < std::max<size_t>(catalogue_.files().drive_count(), 1); ++drive) {
-    MOESTRO_ASSIGN_OR_RETURN(auto reader, make_reader(options));
-    if (const Status registered = reader->registered(); !registered && drive == 0)
-      log::warn("{}; reads go on without, which costs some CPU", registered.message());
-    LaneOptions lane;
-    lane.depth = options.read_depth;
-    lanes.emplace_back(std::move(reader), catalogue_.files().names(), lane);
-  }
-  MOESTRO_ASSIGN_OR_RETURN(loader_, BlobLoader::start(std::move(lanes), catalogue_.files().drives()));
-  return Status::ok();
-}
-
-Result<std::unique_ptr<Reader>> StoreServer::make_reader(const StoreOptions& options) const {
-  const ReaderFiles files{catalogue_.files().fds(), files_->lock_fd(), {files_->arena(), files_->table().arena_bytes}};
-  if (options.io != IoKind::kPread) {
-    auto reader = make_uring_reader(files, options.read_depth);
-    if (reader || options.io == IoKind::kUring) return reader;
-    log::warn("{}; reading with a pool of pread threads instead", reader.status().message());
-  }
-  return make_pread_reader(files, options.read_depth);
 }
 
 }  // namespace moestro::store

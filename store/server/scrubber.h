@@ -1,0 +1,42 @@
+#pragma once
+// The pace of looking at what is in memory once more, and how far it has come.
+
+#include <chrono>
+#include <cstdint>
+#include <set>
+
+namespace moestro::store {
+
+class Scrubber {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  void set_rate(uint64_t bytes_per_s) { bytes_per_s_ = bytes_per_s; }
+  bool on() const { return bytes_per_s_ != 0; }
+  TimePoint due() const { return due_; }
+  /// Something else was to be done until now: that time is not made up for.
+  void busy(TimePoint now) { due_ = now > due_ ? now : due_; }
+  void looked_at(uint64_t bytes, TimePoint now);
+  uint64_t bytes() const { return bytes_; }
+
+  /// A slice of a blob as it was loaded once.
+  struct Place {
+    uint32_t entry = 0;
+    uint32_t slice = 0;
+    uint64_t offset_in_blob = 0;
+    uint64_t generation = 0;
+  };
+  Place place;  ///< what is looked at next
+  void next_entry() { place = {place.entry + 1, 0, 0, 0}; }
+
+  /// Blobs that are wrong and still pinned by someone. False if it was one already.
+  bool wrong(uint32_t entry) { return wrong_.insert(entry).second; }
+  void mended(uint32_t entry) { wrong_.erase(entry); }
+
+ private:
+  uint64_t bytes_per_s_ = 0, bytes_ = 0;
+  TimePoint due_{};
+  std::set<uint32_t> wrong_;
+};
+
+}  // namespace moestro::store

@@ -1,0 +1,70 @@
+// How reading is set up: a lane for each drive, and what each drive wants to be read with.
+
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "common/log.h"
+#include "store/server/store_server.h"
+
+namespace moestro::store {
+
+Status StoreServer::start_reader(const StoreOptions& options) {
+  const PackFiles& files = catalogue_.files();
+  for (const std::string& path : files.buffered())
+    log::warn("{} does not allow O_DIRECT: it is read through the page cache", path);
+  if (options.read_faults) log::warn("reads go wrong on purpose (store.inject_read_faults)");
+  std::vector<ReadLane> lanes;
+  for (uint32_t drive = 0; drive < std::max<size_t>(files.drive_count(), 1); ++drive) {
+    MOESTRO_ASSIGN_OR_RETURN(auto reader, make_reader(options, drive == 0));
+    if (const Status registered = reader->registered(); !registered && drive == 0)
+      log::warn("{}; reads go on without, which costs some CPU", registered.message());
+    LaneOptions lane = measure_drive(*reader, drive, options);
+    if (options.read_faults) reader = std::make_unique<FaultyReader>(std::move(reader), random_faults(*options.read_faults));
+    lanes.emplace_back(std::move(reader), files.names(), lane);
+  }
+  MOESTRO_ASSIGN_OR_RETURN(loader_, BlobLoader::start(std::move(lanes), files.drives()));
+  return Status::ok();
+}
+
+Result<std::unique_ptr<Reader>> StoreServer::make_reader(const StoreOptions& options, bool say) const {
+  const ReaderFiles files{catalogue_.files().fds(), files_->lock_fd(), {files_->arena(), files_->table().arena_bytes}};
+  const uint32_t depth = options.read_depth != 0 ? options.read_depth : kProbeDepthMax;
+  if (options.io != IoKind::kPread) {
+    auto reader = make_uring_reader(files, depth);
+    if (reader || options.io == IoKind::kUring) return reader;
+    if (say) log::warn("{}; reading with a pool of pread threads instead", reader.status().message());
+  }
+  return make_pread_reader(files, depth);
+}
+
+/// Into pages of the arena that nothing lies in, so that the answer is about them too.
+LaneOptions StoreServer::measure_drive(Reader& reader, uint32_t drive, const StoreOptions& options) {
+  LaneOptions lane;
+  if (options.read_chunk != 0) lane.chunk_bytes = options.read_chunk;
+  if (options.read_depth != 0) lane.depth = options.read_depth;
+  drive_speeds_.resize(std::max<size_t>(drive_speeds_.size(), drive + 1));
+  const PackFiles& files = catalogue_.files();
+  std::vector<ProbeFile> to_read;
+  uint64_t bytes = 0;
+  for (uint32_t file = 0; file < files.drives().size(); ++file) {
+    struct stat info {};
+    if (files.drives()[file] != drive || ::fstat(files.fds()[file], &info) != 0) continue;
+    to_read.push_back({file, static_cast<uint64_t>(info.st_size)});
+    bytes += static_cast<uint64_t>(info.st_size);
+  }
+  const auto free = machine_->free_range(kProbeMemory);
+  if (bytes < options.probe_bytes_min || !free || (options.read_chunk != 0 && options.read_depth != 0)) return lane;
+  const auto measured = probe_reads(reader, to_read, {files_->arena() + *free, kProbeMemory}, options.read_chunk, options.read_depth);
+  if (!measured) {
+    log::warn("the drive of {} was not measured: {}", files.drive_path(drive), measured.status().message());
+    return lane;
+  }
+  lane.chunk_bytes = measured->chunk_bytes, lane.depth = measured->depth;
+  drive_speeds_[drive] = measured->bytes_per_s;
+  log::info("the drive of {} reads {} MiB/s by {}: chunks of {} KiB, {} at once (measured in {} ms)", files.drive_path(drive),
+            measured->bytes_per_s >> 20, reader.name(), lane.chunk_bytes >> 10, lane.depth, measured->took.count());
+  return lane;
+}
+
+}  // namespace moestro::store

@@ -1,0 +1,160 @@
+// A byte that changes in memory is found, and what it belongs to is read again; probing; drives.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/shm/mapped_file.h"
+#include "store/client/status_client.h"
+#include "store/pack/shards.h"
+#include "tests/store/memory_directory.h"
+#include "tests/store/store_fixture.h"
+
+namespace moestro::store {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kLong{20000};
+
+class ReadingTest : public ::testing::TestWithParam<IoKind> {
+ protected:
+  void start(StoreOptions options) {
+    options.io = GetParam();
+    store_ = std::make_unique<RunningStore>(options);
+    ASSERT_TRUE(store_->status()) << store_->status().message();
+    auto client = StoreClient::attach({.endpoint = store_->endpoint(), .model = "tiny", .client = "test"});
+    ASSERT_TRUE(client) << client.status().message();
+    client_ = std::move(*client);
+  }
+  StoreStatusReport status() { return *query_store(store_->endpoint(), kLong); }
+  void fetch(const SmallPack& pack, const std::vector<uint32_t>& blobs) {
+    ASSERT_TRUE(client_->fetch(blobs, {}));
+    for (size_t i = 0; i < blobs.size(); ++i) {
+      const auto arrived = client_->next_arrival(kLong);
+      ASSERT_TRUE(arrived) << arrived.status().message();
+      EXPECT_TRUE(pack.holds(*arrived)) << "blob " << arrived->blob();
+    }
+  }
+  /// Changes a byte of a blob where it lies in the arena.
+  static void flip(const SmallPack& pack, const Lease& lease, uint64_t at) {
+    auto arena = shm::MappedFile::open(pack.dir / "arena" / "arena", shm::MappedFile::Access::kReadWrite, 1);
+    ASSERT_TRUE(arena);
+    const auto found = std::search(arena->data(), arena->data() + arena->size(), lease.data(), lease.data() + lease.length());
+    ASSERT_NE(found, arena->data() + arena->size());
+    found[at] ^= std::byte{8};
+  }
+  std::unique_ptr<RunningStore> store_;
+  std::unique_ptr<StoreClient> client_;
+};
+
+TEST_P(ReadingTest, FlippedByteOfAResidentIsFoundAndReadAgain) {
+  const SmallPack pack;
+  StoreOptions options = store_options(pack, pack.dram(16));
+  options.scrub_bytes_per_s = 1ULL << 30;
+  start(options);
+  fetch(pack, pack.experts_list);
+  const uint32_t victim = pack.experts_list[5];
+  {
+    const auto lease = client_->try_pin(victim);
+    ASSERT_TRUE(lease);
+    flip(pack, *lease, lease->length() / 2);
+    EXPECT_FALSE(pack.holds(*lease));
+    const uint64_t seen = status().reading.scrubbed_bytes;
+    while (status().reading.scrubbed_bytes < seen + 2 * pack.dram(16)) {}  // it comes by twice
+    EXPECT_EQ(status().reading.scrub_mismatches, 0u) << "never taken from whoever has it pinned";
+    EXPECT_TRUE(client_->try_pin(pack.experts_list[6]));
+  }
+  while (status().reading.scrub_mismatches == 0 || status().loading > 0) {}
+  const auto lease = client_->try_pin(victim);
+  ASSERT_TRUE(lease) << "read again by itself";
+  EXPECT_TRUE(pack.holds(*lease));
+  EXPECT_EQ(status().reading.scrub_mismatches, 1u);
+  EXPECT_EQ(status().bad_blobs, 0u);
+}
+
+TEST_P(ReadingTest, FlippedByteOfDenseWeightsIsMadeGoodWhereTheyLie) {
+  const SmallPack pack;
+  StoreOptions options = store_options(pack, pack.dram(4));
+  options.scrub_bytes_per_s = 1ULL << 30;
+  start(options);
+  uint32_t dense = 0;
+  while (pack.manifest.blobs[dense].kind != BlobKind::kDense) ++dense;
+  const auto lease = client_->try_pin(dense);
+  ASSERT_TRUE(lease);
+  flip(pack, *lease, 100);
+  while (status().reading.scrub_mismatches == 0 || status().loading > 0) {}
+  EXPECT_TRUE(pack.holds(*lease));
+}
+
+TEST_P(ReadingTest, WithoutARateNothingIsScrubbed) {
+  const SmallPack pack;
+  start(store_options(pack, pack.dram(16)));
+  fetch(pack, pack.experts_list);
+  EXPECT_EQ(status().reading.scrubbed_bytes, 0u);
+}
+
+TEST_P(ReadingTest, PackOnTwoDrivesIsReadByTwoLanes) {
+  SmallPack pack(testing::CheckpointOptions{.hidden = 256, .ffn = 512, .experts = 8});
+  const testing::MemoryDirectory other(pack.dir / "other");
+  if (!other.in_memory()) GTEST_SKIP() << "no second file system at hand";
+  PackOptions spread;
+  spread.spread = {{other.path(), 1}};
+  const auto packed = pack_checkpoint(pack.dir / "src", pack.dir / "spread", spread, {});
+  ASSERT_TRUE(packed) << packed.status().message();
+  StoreOptions options = store_options(pack, pack.dram(4));
+  options.models[0].pack = pack.dir / "spread";
+  start(options);
+  fetch(pack, pack.experts_list);
+  const StoreStatusReport report = status();
+  ASSERT_EQ(report.reading.drives.size(), 2u);
+  const uint64_t a = report.reading.drives[0].bytes_read, b = report.reading.drives[1].bytes_read;
+  EXPECT_EQ(a + b, report.bytes_read);
+  EXPECT_NEAR(static_cast<double>(a) / static_cast<double>(b), 1.0, 0.1) << "half of it each";
+}
+
+TEST_P(ReadingTest, VanishedDriveIsSaidAtStart) {
+  SmallPack pack;
+  PackOptions spread;
+  spread.spread = {{pack.dir / "b", 1}};
+  ASSERT_TRUE(pack_checkpoint(pack.dir / "src", pack.dir / "spread", spread, {}));
+  std::filesystem::rename(pack.dir / "b", pack.dir / "c");
+  StoreOptions options = store_options(pack, pack.dram(4));
+  options.models[0].pack = pack.dir / "spread";
+  EXPECT_THAT(RunningStore(options).status().message(), ::testing::HasSubstr("which is not there: mount that drive"));
+}
+
+TEST_P(ReadingTest, DrivesAreMeasuredAtStartUnlessTheAnswerIsGiven) {
+  const SmallPack pack(testing::CheckpointOptions{.hidden = 512, .ffn = 1024, .experts = 8});
+  StoreOptions options = store_options(pack, (96ULL << 20));
+  options.probe_bytes_min = 1 << 20;
+  options.dram_bytes.reset();
+  start(options);
+  fetch(pack, pack.experts_list);
+  StoreDriveReport drive = status().reading.drives.at(0);
+  EXPECT_GT(drive.chunk_bytes, 0u);
+  EXPECT_LE(drive.depth, kProbeDepthMax);
+  client_.reset(), store_.reset();
+  options.read_chunk = 256 << 10, options.read_depth = 3;
+  start(options);
+  fetch(pack, pack.experts_list);
+  drive = status().reading.drives.at(0);
+  EXPECT_EQ(drive.chunk_bytes, 256u << 10);
+  EXPECT_EQ(drive.depth, 3u);
+  EXPECT_EQ(drive.bytes_per_s, 0u) << "nothing was left to measure";
+}
+
+TEST_P(ReadingTest, InjectedFaultsAreMadeGood) {
+  const SmallPack pack;
+  StoreOptions options = store_options(pack, pack.dram(3));
+  options.read_faults = FaultPlan{20, 10, 20, 20, 20, 100, 20, 9};
+  start(options);
+  for (int round = 0; round < 5; ++round) fetch(pack, pack.experts_list);
+  const StoreStatusReport report = status();
+  EXPECT_GT(report.retries, 0u);
+  EXPECT_EQ(report.bad_blobs, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Io, ReadingTest, ::testing::Values(IoKind::kAuto, IoKind::kPread),
+                         [](const auto& kind) { return kind.param == IoKind::kAuto ? "auto" : "pread"; });
+
+}  // namespace
+}  // namespace moestro::store
