@@ -9,16 +9,16 @@ namespace moestro::store {
 
 /// Their dense weights get room as experts do, by eviction, when they are first asked for; here only the sum is kept in mind.
 Status StoreMachine::add_entries(uint32_t first, const std::vector<MachineBlob>& blobs) {
-  uint64_t dense = 0, largest = 0, reserved = 0;
+  uint64_t dense = 0, largest = 0;
   for (const MachineBlob& blob : blobs) {
     if (blob.dense) dense += ranges_.rounded(blob.length);
     else largest = std::max(largest, ranges_.rounded(blob.length));
   }
-  for (const auto& reserve : reserves_) reserved += reserve.value_or(0);
-  if (dense + std::max(largest, reserved) > expert_bytes_)
-    return exhausted("no room for it: its dense weights need " + std::to_string(dense) + " bytes and its largest expert, or those of the workers, " +
-                     std::to_string(std::max(largest, reserved)) + ", the arena has " + std::to_string(expert_bytes_) +
-                     " for experts; raise --dram, or remove another model first");
+  std::vector<std::vector<uint32_t>> slots;
+  const bool fits = dense + largest <= expert_bytes_ && pin_shares(expert_bytes_ - dense, pin_groups(slots));
+  if (!fits)
+    return exhausted("no room for it: its dense weights need " + std::to_string(dense) + " bytes and its largest expert " + std::to_string(largest) +
+                     ", the arena has " + std::to_string(expert_bytes_) + " for experts and what is guaranteed to others; raise --dram, or remove another model first");
   MOESTRO_CHECK(first + blobs.size() <= entries_.size(), "entries beyond the table");
   for (uint32_t i = 0; i < blobs.size(); ++i) {
     Entry& entry = entries_[first + i];
@@ -36,7 +36,8 @@ Status StoreMachine::add_entries(uint32_t first, const std::vector<MachineBlob>&
 
 Actions StoreMachine::remove_entries(uint32_t first, uint32_t count) {
   Actions actions;
-  for (uint32_t index = first; index < first + count; ++index) entries_[index].going = true;
+  for (uint32_t index = first; index < first + count; ++index) entries_[index].going = true, entries_[index].owners = 0;
+  charge_anew();
   sweep(actions);
   schedule(actions);
   return actions;

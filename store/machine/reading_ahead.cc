@@ -53,6 +53,7 @@ Actions StoreMachine::given_up(uint32_t index) {
   Actions actions;
   Entry& entry = entries_[index];
   no_longer_loading(entry);
+  discharge(index);
   if (!entry.blob.dense) ranges_.free(entry.offset, entry.blob.length);
   set_state(index, Residency::kAbsent);
   queue_.queue_again(index);

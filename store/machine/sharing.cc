@@ -48,10 +48,12 @@ void StoreMachine::become_alias(uint32_t index, uint32_t first, const ContentHas
   if (kept.state == Residency::kAbsent || kept.state == Residency::kBad) {
     if (kept.placed) ranges_.free(kept.offset, kept.blob.length);  // that of dense weights, never filled
     kept.offset = entry.offset, kept.placed = kept.blob.dense, kept.read_class = entry.read_class;
+    discharge(index), charge(first);
     landed(first, content);
     tell(first, Code::kOk, actions);
   } else {
     give_back(index, actions);
+    if (kept.charged != 0) charge(first);  // it is the other model's too, from now on
   }
   entry.offset = 0, entry.placed = false;
   if (entry.blob.dense) expert_bytes_ += ranges_.rounded(entry.blob.length), share_out();

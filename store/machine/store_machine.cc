@@ -55,34 +55,10 @@ void StoreMachine::place_dense() {
     if (entry.blob.dense) entry.offset = *ranges_.allocate(entry.blob.length, RangeAllocator::End::kLow), entry.placed = true;  // create() measured
 }
 
-Status StoreMachine::attach(uint32_t slot, uint64_t reserve, const std::string& name) {
-  uint64_t reserved = rounded(reserve);
-  size_t workers = 1;
-  for (const auto& other : reserves_)
-    if (other) reserved += *other, ++workers;
-  if (reserved > expert_bytes_)
-    return exhausted("no room for worker '" + name + "': " + std::to_string(workers) + " workers need " + std::to_string(reserved) +
-                     " bytes for one expert each, the arena has " + std::to_string(expert_bytes_) +
-                     " for experts; raise --dram or run fewer workers");
-  reserves_[slot] = rounded(reserve);
-  share_out();
-  return Status::ok();
-}
-
-/// Everyone has room for one expert; what is left is split evenly. A worker never pins more than its share, so a worker whose
-/// share is not used up always finds something that can be evicted: nobody waits for room while others hold it and wait.
-void StoreMachine::share_out() {
-  uint64_t left = expert_bytes_, workers = 0;
-  for (const auto& reserve : reserves_)
-    if (reserve) left -= *reserve, ++workers;
-  for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot)
-    shared_.set_share(slot, reserves_[slot] ? *reserves_[slot] + left / workers : 0);
-}
-
 Actions StoreMachine::gone(uint32_t slot) {
   Actions actions;
   give_up(queue_.forget(slot), actions);
-  reserves_[slot].reset();
+  workers_[slot].reset();
   share_out();
   schedule(actions);
   return actions;
@@ -154,6 +130,7 @@ Actions StoreMachine::read_done(uint32_t index, uint64_t load, const Status& sta
     landed(index, content);
   } else {
     entry.failure = verdict;
+    discharge(index);
     if (!entry.blob.dense) ranges_.free(entry.offset, entry.blob.length);
     ++counters_.bad_blobs;
     set_state(index, Residency::kBad);
@@ -198,7 +175,7 @@ void StoreMachine::schedule(Actions& actions) {
     Entry& entry = entries_[next->entry];
     if (!may_begin(entry.blob, next->read_class)) return;
     if (!entry.placed) {
-      const std::optional<uint64_t> offset = make_room(entry.blob, actions);
+      const std::optional<uint64_t> offset = make_room(next->entry, actions);
       if (!offset) {
         blocked_ = next->read_class == ReadClass::kDemand;  // nobody waits for the others: they try again with what comes next
         if (blocked_) queue_.hold(next->entry);
@@ -220,22 +197,33 @@ void StoreMachine::begin(uint32_t index, ReadClass read_class, Actions& actions)
   ++loading_[static_cast<size_t>(read_class)], ++counters_.loads;
   counters_.prefetch_loads += read_class == ReadClass::kPrefetch;
   loading_bytes_[static_cast<size_t>(read_class)] += entry.blob.length;
+  charge(index);
   set_state(index, Residency::kLoading);
   actions.push_back({.kind = Action::Kind::kRead, .entry = index, .source = *next_source(index), .read_class = read_class, .offset = entry.offset,
                      .length = entry.blob.length, .load = entry.load});
 }
 
-/// Experts lie from the high end down. Evicts, oldest first, until some hole is large enough; none if too much is pinned.
-std::optional<uint64_t> StoreMachine::make_room(const MachineBlob& blob, Actions& actions) {
-  do {
-    if (const auto offset = ranges_.allocate(blob.length, RangeAllocator::End::kHigh)) return offset;
-  } while (evict_one(actions));
+/// Experts lie from the high end down. Evicts, oldest first, until some hole is large enough and no owner is above its maximum; none if
+/// too much is pinned, or kept for others.
+std::optional<uint64_t> StoreMachine::make_room(uint32_t index, Actions& actions) {
+  const uint64_t length = entries_[index].blob.length;
+  Shares::Eviction why{.wanting = owners_of(index)};
+  for (const bool shared_too : {false, true}) {
+    why.shared_too = shared_too;
+    do {
+      why.over = shares_.over_maximum(why.wanting, length);
+      if (why.over != 0) continue;
+      if (const auto offset = ranges_.allocate(length, RangeAllocator::End::kHigh)) return offset;
+    } while (evict_one(why, actions));
+  }
   return std::nullopt;
 }
 
-bool StoreMachine::evict_one(Actions& actions) {
+bool StoreMachine::evict_one(const Shares::Eviction& why, Actions& actions) {
   using Kind = policy::Verdict::Kind;
-  const auto victim = policy_->victim([this](uint32_t index, uint64_t known) -> policy::Verdict {
+  const auto victim = policy_->victim([this, &why](uint32_t index, uint64_t known) -> policy::Verdict {
+    const Entry& entry = entries_[index];
+    if (!shares_.may_evict(entry.charged, entry.blob.length, why)) return {Kind::kSkip, 0};
     const uint64_t used = shared_.last_use(index);
     if (used > known) return {Kind::kNewer, used};
     return {try_evict(index) ? Kind::kTake : Kind::kSkip, 0};
@@ -251,6 +239,7 @@ bool StoreMachine::evict_one(Actions& actions) {
 
 void StoreMachine::give_back(uint32_t index, Actions& actions) {
   const Entry& entry = entries_[index];
+  discharge(index);
   ranges_.free(entry.offset, entry.blob.length);
   if (options_.poison_freed)
     actions.push_back({.kind = Action::Kind::kPoison, .entry = index, .offset = entry.offset, .length = rounded(entry.blob.length)});

@@ -17,6 +17,7 @@
 #include "store/machine/content_index.h"
 #include "store/machine/prefetch_ledger.h"
 #include "store/machine/read_queue.h"
+#include "store/machine/shares.h"
 
 namespace moestro::store {
 
@@ -107,7 +108,14 @@ class StoreMachine {
   void attached(uint32_t slot, uint64_t reserve);
 
   /// A worker whose largest expert has `reserve` bytes. Refused (kExhausted) if the reserves of all workers no longer fit together.
-  Status attach(uint32_t slot, uint64_t reserve, const std::string& name);
+  /// `model`: for whose share.
+  Status attach(uint32_t slot, uint64_t reserve, const std::string& name, uint32_t model = 0);
+  /// What each model is guaranteed and may have; unbounded until this is called.
+  void set_model_share(uint32_t model, ModelShare share);
+  /// Entries [first, first + count) are blobs of these models.
+  void set_owners(uint32_t first, uint32_t count, ModelMask owners);
+  uint64_t model_bytes(uint32_t model) const { return shares_.used(model); }
+  const ModelShare& model_share(uint32_t model) const { return shares_.bounds(model); }
   /// Its pins have been cleared: drops its wants and its reserve.
   Actions gone(uint32_t slot);
   Actions fetch(uint32_t slot, ReadQueue::Why why, const std::vector<uint32_t>& entries);
@@ -166,6 +174,8 @@ class StoreMachine {
     uint64_t load = 0;
     bool used = false;    ///< stands for a blob of a pack
     bool going = false;   ///< of a pack that has been removed; it stays while it holds the bytes of others
+    ModelMask owners = 0;   ///< the models of its own pack
+    ModelMask charged = 0;  ///< those that its bytes count for, while it has a place
     bool placed = false;  ///< dense: [offset, offset + length) is its own, whatever its state
     uint32_t source = 0;          ///< which of its holders served last
     uint32_t sources_failed = 0;  ///< holders tried in vain by the load under way
@@ -182,8 +192,8 @@ class StoreMachine {
   Actions given_up(uint32_t index);
   void no_longer_loading(const Entry& entry);
   void give_up(const std::vector<uint32_t>& unwanted, Actions& actions);
-  std::optional<uint64_t> make_room(const MachineBlob& blob, Actions& actions);
-  bool evict_one(Actions& actions);
+  std::optional<uint64_t> make_room(uint32_t entry, Actions& actions);
+  bool evict_one(const Shares::Eviction& why, Actions& actions);
   bool try_evict(uint32_t entry);
   void set_state(uint32_t entry, Residency state);
   void landed(uint32_t entry, const ContentHash& content);
@@ -202,6 +212,11 @@ class StoreMachine {
   void publish_former(uint32_t entry, const Former& found, bool kept, Actions& actions);
   Action check_of(uint32_t entry) const;
   void share_out();
+  std::vector<PinGroup> pin_groups(std::vector<std::vector<uint32_t>>& slots) const;
+  ModelMask owners_of(uint32_t entry) const;
+  void charge(uint32_t entry);
+  void discharge(uint32_t entry);
+  void charge_anew();
 
   const Options options_;
   SharedState& shared_;
@@ -211,7 +226,12 @@ class StoreMachine {
   ReadQueue queue_;
   PrefetchLedger prefetched_;
   ContentIndex contents_;
-  std::array<std::optional<uint64_t>, kWorkerSlotsMax> reserves_;
+  struct WorkerNeed {
+    uint64_t reserve = 0;
+    uint32_t model = 0;
+  };
+  std::array<std::optional<WorkerNeed>, kWorkerSlotsMax> workers_;
+  Shares shares_;
   uint64_t expert_bytes_ = 0;
   std::array<uint64_t, kReadClasses> loading_bytes_{};
   std::array<size_t, kReadClasses> loading_{};
