@@ -37,6 +37,11 @@ void add_store(Schema& schema, BoxConfig::Store& c) {
               .field = &c.io,
               .choices = {"auto", "uring", "pread"},
               .help = "how the pack is read; auto: io_uring where the kernel allows it"});
+  schema.add({.key = "store.shares",
+              .flag = "--shares",
+              .field = &c.shares,
+              .help = "what of the arena each model is guaranteed and may have at most, dense weights included: "
+                      "`big=4GiB..12GiB,small=..2GiB,chat=1GiB`; a blob of n models counts 1/n to each; what is not guaranteed goes to whoever uses it"});
   schema.add({.key = "store.warm_start",
               .flag = "--warm-start",
               .field = &c.warm_start,

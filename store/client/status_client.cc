@@ -34,7 +34,7 @@ Result<StoreStatusReport> query_store(const std::string& endpoint, std::chrono::
   if (s.models() != nullptr)
     for (const auto* m : *s.models())
       report.models.push_back({text(m->name()), text(m->pack()), m->dense_bytes(), m->expert_bytes(), m->blobs(), m->resident_experts(), m->experts(),
-                               m->workers(), m->retired()});
+                               m->workers(), m->used_bytes(), m->guaranteed_bytes(), m->maximal_bytes(), m->retired()});
   if (s.workers() != nullptr)
     for (const auto* w : *s.workers())
       report.workers.push_back({w->slot(), text(w->client()), text(w->model()), w->fetches(), w->share_bytes(), w->pinned()});

@@ -34,6 +34,8 @@ struct StoreStatusReport {
     uint64_t dense_bytes = 0, expert_bytes = 0;
     uint32_t blobs = 0, resident_experts = 0, experts = 0;
     uint32_t workers = 0;
+    uint64_t used_bytes = 0;  ///< of the arena; a blob of n models counts 1/n to each
+    uint64_t guaranteed_bytes = 0, maximal_bytes = 0;  ///< store.shares; maximal 0: no limit
     bool retired = false;  ///< served under no name any more; its last workers still use it
   };
   struct Worker {

@@ -92,6 +92,7 @@ void StoreMachine::publish_former(uint32_t index, const Former& found, bool kept
   if (kept) {
     if (!entry.blob.dense) policy_->inserted(index, std::min(found.last_use, shared_.stamp_now()));
     entry.load = ++loads_begun_;
+    charge(index);
     set_state(index, Residency::kAdopted);
     ++counters_.adopted, counters_.adopted_bytes += entry.blob.length;
     actions.push_back(check_of(index));
@@ -127,8 +128,8 @@ Actions StoreMachine::checked(uint32_t index, uint64_t check, bool right) {
   return actions;
 }
 
-void StoreMachine::attached(uint32_t slot, uint64_t reserve) {
-  reserves_[slot] = static_cast<uint64_t>(ranges_.rounded(reserve));
+void StoreMachine::attached(uint32_t slot, uint64_t reserve, uint32_t model) {
+  workers_[slot] = WorkerNeed{ranges_.rounded(reserve), model};
   share_out();
 }
 

@@ -74,17 +74,4 @@ Result<std::vector<std::vector<uint64_t>>> pin_shares(uint64_t expert_bytes, con
   return shares;
 }
 
-Status check_shares(const std::vector<NamedShare>& shares, uint64_t arena_bytes) {
-  uint64_t sum = 0;
-  for (const NamedShare& named : shares) {
-    if (named.share.maximal < named.share.guaranteed)
-      return invalid_argument("store.shares: the maximum of model '" + named.model + "' is below its guarantee");
-    if (__builtin_add_overflow(sum, named.share.guaranteed, &sum)) sum = UINT64_MAX;
-  }
-  if (sum > arena_bytes)
-    return invalid_argument("store.shares: the guarantees add up to " + std::to_string(sum) + " bytes, the arena has " + std::to_string(arena_bytes) +
-                            ": lower them, or raise --dram");
-  return Status::ok();
-}
-
 }  // namespace moestro::store

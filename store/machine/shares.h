@@ -8,7 +8,6 @@
 
 #include <bit>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "common/status.h"
@@ -64,14 +63,5 @@ struct PinGroup {
 /// what is guaranteed to the other models fit in `expert_bytes` together, so whoever is below its share finds something to evict.
 /// kExhausted, with the numbers, if even the reserves do not fit.
 Result<std::vector<std::vector<uint64_t>>> pin_shares(uint64_t expert_bytes, const std::vector<PinGroup>& groups);
-
-/// "NAME=GUARANTEED..MAXIMAL" (either may be left out), as in store.shares.
-struct NamedShare {
-  std::string model;
-  ModelShare share;
-};
-
-/// The sum of the guarantees, each with room for one expert more, has to fit in the arena. kInvalidArgument names what to lower.
-Status check_shares(const std::vector<NamedShare>& shares, uint64_t arena_bytes);
 
 }  // namespace moestro::store

@@ -105,7 +105,7 @@ class StoreMachine {
   /// How a kCheck ended. A blob that is not what it should be is read again, into its place.
   Actions checked(uint32_t entry, uint64_t check, bool right);
   /// A worker that was attached to the former store and lives: its reserve was granted then.
-  void attached(uint32_t slot, uint64_t reserve);
+  void attached(uint32_t slot, uint64_t reserve, uint32_t model = 0);
 
   /// A worker whose largest expert has `reserve` bytes. Refused (kExhausted) if the reserves of all workers no longer fit together.
   /// `model`: for whose share.

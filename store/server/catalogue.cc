@@ -1,6 +1,7 @@
 #include "store/server/catalogue.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace moestro::store {
@@ -20,6 +21,7 @@ Result<Catalogue> Catalogue::open(const std::vector<ModelSource>& sources) {
       if (!added) return added.status().with_context("model '" + source.name + "'");
       index = *added;
     }
+    MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const uint32_t number, catalogue.number(source.name));
     catalogue.name(source.name, *index);
   }
   return catalogue;
@@ -78,6 +80,8 @@ void Catalogue::name(const std::string& name, uint32_t index) {
   forget_name(name);
   models_.push_back({name, index});
   Pack& pack = packs_.at(index);
+  if (pack.retired) pack.owners = 0;
+  pack.owners |= ModelMask{1} << numbers_.at(name);
   if (std::ranges::count(models_, index, &Model::pack) == 1) pack.last_name = name;
   pack.retired = false;
 }
@@ -87,8 +91,28 @@ bool Catalogue::forget_name(const std::string& name) {
   if (found == models_.end()) return false;
   const uint32_t index = found->pack;
   models_.erase(found);
-  packs_.at(index).retired = std::ranges::none_of(models_, [index](const Model& m) { return m.pack == index; });
+  Pack& pack = packs_.at(index);
+  pack.retired = std::ranges::none_of(models_, [index](const Model& m) { return m.pack == index; });
+  if (!pack.retired) pack.owners &= ~(ModelMask{1} << numbers_.at(name));
   return true;
+}
+
+std::optional<uint32_t> Catalogue::known_number(const std::string& name) const {
+  const auto known = numbers_.find(name);
+  return known == numbers_.end() ? std::nullopt : std::optional(known->second);
+}
+
+Result<uint32_t> Catalogue::number(const std::string& name) {
+  std::erase_if(numbers_, [&](const auto& known) {
+    const ModelMask bit = ModelMask{1} << known.second;
+    return known.first != name && std::ranges::none_of(models_, [&](const Model& m) { return m.name == known.first; }) &&
+           std::ranges::none_of(packs_, [&](const auto& pack) { return (pack.second.owners & bit) != 0; });
+  });
+  if (const auto known = numbers_.find(name); known != numbers_.end()) return known->second;
+  ModelMask taken = 0;
+  for (const auto& [other, number] : numbers_) taken |= ModelMask{1} << number;
+  if (~taken == 0) return exhausted("a store serves at most " + std::to_string(kModelsMax) + " models: remove one first");
+  return numbers_[name] = static_cast<uint32_t>(std::countr_one(taken));
 }
 
 void Catalogue::drop(uint32_t index) {

@@ -25,6 +25,7 @@ class Catalogue {
     uint32_t first_file = 0;
     uint64_t largest_expert = 0, dense_bytes = 0, expert_bytes = 0;
     uint32_t experts = 0;
+    ModelMask owners = 0;   ///< the models that it counts for: those that mean it, or, retired, those that did
     std::string last_name;  ///< the name it is, or was last, served under
     bool retired = false;   ///< under no name any more; its entries stay while workers or other packs use them
     bool removed = false;   ///< its entries have been given to the machine to forget
@@ -51,6 +52,9 @@ class Catalogue {
   void close_files(uint32_t first, uint32_t count) { files_.close(first, count); }
   /// `name` means this pack from now on. The pack that it meant before is retired if no name is left for it.
   void name(const std::string& name, uint32_t pack);
+  /// The number under which a model's share is kept: its own as long as the model or a worker of it is here. kExhausted above kModelsMax.
+  Result<uint32_t> number(const std::string& name);
+  std::optional<uint32_t> known_number(const std::string& name) const;
   /// False if there is no such model.
   bool forget_name(const std::string& name);
   /// Its entries are free and its files are not read any more: drops it.
@@ -79,6 +83,7 @@ class Catalogue {
   std::map<uint32_t, Pack> packs_;            ///< by a number that is never used again
   std::map<uint32_t, uint32_t> by_entry_;     ///< first entry -> pack
   std::vector<Model> models_;
+  std::map<std::string, uint32_t> numbers_;
   PackFiles files_;
   uint32_t next_pack_ = 0;
 };

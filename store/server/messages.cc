@@ -115,7 +115,8 @@ net::Bytes build_status(const StoreFigures& f) {
   std::vector<flatbuffers::Offset<wire::StoreModelStatus>> models;
   for (const ModelFigures& m : f.models)
     models.push_back(wire::CreateStoreModelStatusDirect(b, m.name.c_str(), m.pack.c_str(), m.dense_bytes, m.expert_bytes, m.blobs,
-                                                        m.resident_experts, m.experts, m.workers, m.retired));
+                                                        m.resident_experts, m.experts, m.workers, m.retired, m.used_bytes, m.guaranteed_bytes,
+                                                        m.maximal_bytes));
   std::vector<flatbuffers::Offset<wire::StoreWorkerStatus>> workers;
   for (const WorkerFigures& w : f.workers)
     workers.push_back(wire::CreateStoreWorkerStatusDirect(b, w.slot, w.client.c_str(), w.model.c_str(), w.fetches, w.share_bytes, w.pinned));

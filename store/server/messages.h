@@ -67,6 +67,7 @@ struct ModelFigures {
   uint32_t blobs = 0, resident_experts = 0, experts = 0;
   uint32_t workers = 0;
   bool retired = false;
+  uint64_t used_bytes = 0, guaranteed_bytes = 0, maximal_bytes = 0;  ///< of its share; maximal 0: none
 };
 struct WorkerFigures {
   uint32_t slot = 0;

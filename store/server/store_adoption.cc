@@ -108,7 +108,8 @@ Status StoreServer::adopt_workers() {
     const auto pack = catalogue_.find(holder.model);
     if (!pack) return unavailable("worker '" + holder.client + "' uses it for model '" + holder.model + "', which this store does not serve");
     workers_[slot] = Worker{"", holder.client, holder.incarnation, holder.model, *pack, true, std::chrono::steady_clock::now()};
-    machine_->attached(slot, catalogue_.pack(*pack).largest_expert);
+    MOESTRO_ASSIGN_OR_RETURN(const uint32_t number, catalogue_.number(holder.model));
+    machine_->attached(slot, catalogue_.pack(*pack).largest_expert, number);
   }
   return Status::ok();
 }

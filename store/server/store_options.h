@@ -20,6 +20,13 @@ struct ModelSource {
   std::filesystem::path pack;
 };
 
+/// What of the arena a model is guaranteed, and may have.
+struct NamedShare {
+  std::string model;
+  uint64_t guaranteed = 0;
+  uint64_t maximal = UINT64_MAX;
+};
+
 struct StoreOptions {
   std::filesystem::path run_dir;    ///< the socket is RUN_DIR/store.sock
   std::filesystem::path arena_dir;
@@ -28,6 +35,7 @@ struct StoreOptions {
   uint64_t others_bytes = 0;        ///< memory that the box's workers will take: KV caches, scratch
   std::optional<uint64_t> dram_bytes;  ///< none: what the packs need, at most what is free
   std::vector<ModelSource> models;
+  std::vector<NamedShare> shares;  ///< models that are not named have neither
   IoKind io = IoKind::kAuto;
   uint32_t read_chunk = 0;          ///< bytes of one read; 0: measured, 1 MiB where there is little to measure
   uint32_t read_depth = 0;          ///< reads of a drive under way at once; 0: measured, 8 where there is little to measure

@@ -33,6 +33,7 @@ void StoreServer::answer(const std::string& peer, const ChangePacksRequest& requ
               : request.kind == Kind::kAdd  ? add_model(request.name, request.pack)
                                             : replace_model(request.name, request.pack);
   if (!done) return refuse(peer, done.status().with_context("model '" + request.name + "'"));
+  assign_shares();
   release_unused_packs();
   note_packs();
   log::info("{}", *done);
@@ -43,6 +44,7 @@ Result<std::string> StoreServer::add_model(const std::string& name, const std::f
   std::error_code ignored;
   if (const auto known = catalogue_.find(name); known && catalogue_.pack(*known).dir != std::filesystem::weakly_canonical(dir, ignored))
     return invalid_argument("it is served already, from " + catalogue_.pack(*known).dir.string() + ": use `moestro store replace`");
+  MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const uint32_t number, catalogue_.number(name));
   MOESTRO_ASSIGN_OR_RETURN(const uint32_t pack, take_in(dir));
   catalogue_.name(name, pack);
   return "model '" + name + "' is served from " + catalogue_.pack(pack).dir.string();
@@ -142,10 +144,15 @@ std::vector<ModelFigures> StoreServer::model_figures() const {
   std::vector<ModelFigures> figures;
   const auto figures_of = [&](const std::string& name, uint32_t index) {
     const Catalogue::Pack& pack = catalogue_.pack(index);
-    ModelFigures m{name, pack.dir.string(), pack.dense_bytes, pack.expert_bytes, pack.blobs(), 0, pack.experts, 0, pack.retired};
+    ModelFigures m{name, pack.dir.string(), pack.dense_bytes, pack.expert_bytes, pack.blobs(), 0, pack.experts, 0, pack.retired, 0, 0, 0};
     for (uint32_t i = 0; i < m.blobs; ++i)
       m.resident_experts += pack.manifest.blobs[i].kind == BlobKind::kExpert && machine_->state(machine_->resolve(pack.first_entry + i)) == Residency::kResident;
     for (const auto& worker : workers_) m.workers += worker && worker->pack == index && worker->model == name;
+    if (const auto number = catalogue_.known_number(name)) {
+      const ModelShare& share = machine_->model_share(*number);
+      m.used_bytes = machine_->model_bytes(*number), m.guaranteed_bytes = share.guaranteed;
+      m.maximal_bytes = share.maximal == UINT64_MAX ? 0 : share.maximal;
+    }
     figures.push_back(std::move(m));
   };
   for (const Catalogue::Model& model : catalogue_.models()) figures_of(model.name, model.pack);

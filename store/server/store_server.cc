@@ -83,7 +83,9 @@ void StoreServer::answer(const std::string& peer, const AttachRequest& request) 
   const Catalogue::Pack& pack = catalogue_.pack(*model);
   const uint64_t incarnation = files_->table().incarnations.fetch_add(1) + 1;
   if (const Status made = files_->create_slot(slot, {incarnation, request.model, request.client}); !made) return refuse(peer, made);
-  if (const Status fits = machine_->attach(slot, pack.largest_expert, request.client); !fits) {
+  const auto number = catalogue_.number(request.model);
+  const Status fits = number ? machine_->attach(slot, pack.largest_expert, request.client, *number) : number.status();
+  if (!fits) {
     files_->forget_slot(slot);
     return refuse(peer, fits);
   }

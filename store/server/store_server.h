@@ -82,6 +82,8 @@ class StoreServer {
   void answer(const std::string& peer, const CancelRequest& request);
   void answer(const std::string& peer, const StatusRequest& request);
   void answer(const std::string& peer, const ChangePacksRequest& request);
+  Status check_shares(uint64_t arena_bytes) const;
+  void assign_shares();
   Result<std::string> add_model(const std::string& name, const std::filesystem::path& dir);
   Result<std::string> replace_model(const std::string& name, const std::filesystem::path& dir);
   Result<std::string> remove_model(const std::string& name);

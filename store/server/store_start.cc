@@ -78,6 +78,8 @@ Status StoreServer::make_machine(uint64_t arena_bytes) {
   for (const auto& [index, pack] : catalogue_.packs())  // two at once, so that the drive goes on from one to the next
     machine_options.loading_bytes_max = std::max(machine_options.loading_bytes_max, 2 * pack.largest_expert);
   MOESTRO_ASSIGN_OR_RETURN(machine_, StoreMachine::create(machine_options, blobs, std::make_unique<policy::LruPolicy>(), *state_));
+  MOESTRO_RETURN_IF_ERROR(check_shares(arena_bytes));
+  assign_shares();
   return Status::ok();
 }
 

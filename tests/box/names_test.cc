@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "services/box/model_shares.h"
 #include "services/box/named_pack.h"
 #include "services/box/places.h"
 
@@ -53,6 +54,25 @@ TEST(Places, SeveralWorkersShareTheCoresAndNoFile) {
   EXPECT_EQ(worker_threads(box, 2), 1);
   box.workers.threads = 5;
   EXPECT_EQ(worker_threads(box, 8), 5);
+}
+
+TEST(ModelShares, AreReadAndRefusedByTheirText) {
+  const auto shares = parse_model_shares("big=4GiB..12GiB, small=..2M,chat = 1K");
+  ASSERT_TRUE(shares) << shares.status().message();
+  ASSERT_EQ(shares->size(), 3u);
+  EXPECT_EQ((*shares)[0].guaranteed, uint64_t{4} << 30);
+  EXPECT_EQ((*shares)[0].maximal, uint64_t{12} << 30);
+  EXPECT_EQ((*shares)[1].guaranteed, 0u);
+  EXPECT_EQ((*shares)[1].maximal, uint64_t{2} << 20);
+  EXPECT_EQ((*shares)[2].model, "chat");
+  EXPECT_FALSE((*shares)[2].maximal);
+  EXPECT_TRUE(parse_model_shares("")->empty());
+  for (const char* wrong : {"big", "big=", "big=..", "=1G", "b/d=1G", "big=1x", "big=2G..1G", "big=1G..3y", "big=1G,big=2G", "a=1G,,b=1G"}) {
+    const auto refused = parse_model_shares(wrong);
+    ASSERT_FALSE(refused) << wrong;
+    EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
+    EXPECT_NE(refused.status().message().find("store.shares: "), std::string::npos) << refused.status().message();
+  }
 }
 
 }  // namespace

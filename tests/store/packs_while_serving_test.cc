@@ -163,6 +163,45 @@ TEST_P(PacksWhileServing, WhatCannotBeServedIsRefusedWholeAndSaysWhy) {
   EXPECT_TRUE(change(PackChange::kAdd, "a", a_.dir / "pack")) << "that is how it is already";
 }
 
+/// `a` and `b` take turns in an arena that has room for the dense weights and 8 experts; `b` is guaranteed 6 experts, `a` has at most 5.
+TEST(SharesOfModels, HoldWhateverTheOtherOneAsksFor) {
+  const SmallPack a(weights(0)), b(weights(0.25F));
+  StoreOptions options = store_options(a, a.dense_bytes + b.dense_bytes + 12 * a.expert_bytes);
+  options.models = {{"a", a.dir / "pack"}, {"b", b.dir / "pack"}};
+  options.shares = {{"a", 0, a.dense_bytes + 5 * a.expert_bytes}, {"b", b.dense_bytes + 6 * b.expert_bytes, UINT64_MAX}};
+  RunningStore store(options);
+  ASSERT_TRUE(store.status()) << store.status().message();
+  auto in_a = StoreClient::attach({.endpoint = store.endpoint(), .model = "a"});
+  auto in_b = StoreClient::attach({.endpoint = store.endpoint(), .model = "b"});
+  ASSERT_TRUE(in_a && in_b) << in_a.status().message() << in_b.status().message();
+  const auto read = [](StoreClient& client, const std::vector<uint32_t>& blobs) {
+    for (const uint32_t blob : blobs) {
+      ASSERT_TRUE(client.fetch(std::vector<uint32_t>{blob}, {}));
+      const auto arrived = client.next_arrival(kLong);
+      ASSERT_TRUE(arrived) << arrived.status().message();
+    }
+  };
+  read(**in_b, {b.experts_list.begin(), b.experts_list.begin() + 6});
+  for (int round = 0; round < 3; ++round) read(**in_a, a.experts_list);
+  const auto status = query_store(store.endpoint(), kLong);
+  ASSERT_TRUE(status);
+  EXPECT_EQ(status->models[0].used_bytes, a.dense_bytes + 5 * a.expert_bytes) << "a's maximum";
+  EXPECT_EQ(status->models[1].resident_experts, 6u) << "b's guarantee";
+  EXPECT_EQ(status->models[1].guaranteed_bytes, b.dense_bytes + 6 * b.expert_bytes);
+}
+
+TEST(SharesOfModels, ThatDoNotFitAreRefused) {
+  const SmallPack pack(weights(0));
+  StoreOptions options = store_options(pack, pack.dram(4));
+  options.shares = {{"tiny", pack.dram(5), UINT64_MAX}};
+  EXPECT_THAT(RunningStore(options).status().message(), HasSubstr("the guarantees add up to"));
+  options.shares = {{"tiny", 0, pack.dense_bytes}};
+  RunningStore store(options);
+  ASSERT_TRUE(store.status());
+  const auto refused = StoreClient::attach({.endpoint = store.endpoint(), .model = "tiny"});
+  EXPECT_THAT(refused.status().message(), HasSubstr("its maximum in store.shares leaves 0"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Io, PacksWhileServing, ::testing::Values(IoKind::kAuto, IoKind::kPread),
                          [](const auto& kind) { return kind.param == IoKind::kAuto ? "auto" : "pread"; });
 

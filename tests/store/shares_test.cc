@@ -62,13 +62,6 @@ TEST(Shares, PinSharesFitTogetherWithWhatIsGuaranteed) {
   EXPECT_THAT(pin_shares(100, {group(80, 1000, 10, {}), group(0, 1000, 0, {20})}).status().message(), HasSubstr("need 110 bytes"));
 }
 
-TEST(Shares, GuaranteesThatDoNotFitAreRefused) {
-  EXPECT_TRUE(check_shares({{"a", {60, UINT64_MAX}}, {"b", {40, 40}}}, 100));
-  EXPECT_THAT(check_shares({{"a", {60, 70}}, {"b", {41, 50}}}, 100).message(), HasSubstr("add up to 101 bytes, the arena has 100"));
-  EXPECT_THAT(check_shares({{"a", {60, 50}}}, 100).message(), HasSubstr("maximum of model 'a' is below its guarantee"));
-  EXPECT_FALSE(check_shares({{"a", {UINT64_MAX, UINT64_MAX}}, {"b", {9, 10}}}, 100));
-}
-
 constexpr uint64_t kPage = 4096;
 constexpr uint32_t kModels = 3, kExperts = 14, kEntries = kModels * kExperts, kSlots = 4;
 

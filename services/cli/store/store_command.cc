@@ -38,6 +38,13 @@ Result<std::string> endpoint_of(const Options& options) {
   return box::store_endpoint(box.run.dir);
 }
 
+std::string share_text(const StoreStatusReport::Model& m) {
+  std::string text = "; holds " + config::readable_size(m.used_bytes);
+  if (m.guaranteed_bytes > 0) text += ", guaranteed " + config::readable_size(m.guaranteed_bytes);
+  if (m.maximal_bytes > 0) text += ", at most " + config::readable_size(m.maximal_bytes);
+  return text;
+}
+
 void print(const StoreStatusReport& s) {
   using config::readable_size;
   std::printf("arena %s, %s in use, %s resident; %u blobs share the bytes of another\n", readable_size(s.arena_bytes).c_str(),
@@ -45,7 +52,7 @@ void print(const StoreStatusReport& s) {
   for (const auto& m : s.models)
     std::printf("%-24s %s: %u of %u experts resident, %s dense, %s of experts, %u worker%s%s\n", one_line(m.name).c_str(), one_line(m.pack).c_str(),
                 m.resident_experts, m.experts, readable_size(m.dense_bytes).c_str(), readable_size(m.expert_bytes).c_str(), m.workers,
-                m.workers == 1 ? "" : "s", m.retired ? "; removed or replaced, goes with them" : "");
+                m.workers == 1 ? "" : "s", (share_text(m) + (m.retired ? "; removed or replaced, goes with them" : "")).c_str());
 }
 
 json to_json(const StoreStatusReport& s) {
@@ -54,7 +61,8 @@ json to_json(const StoreStatusReport& s) {
               {"models", json::array()}};
   for (const auto& m : s.models)
     report["models"].push_back({{"name", m.name}, {"pack", m.pack}, {"dense_bytes", m.dense_bytes}, {"expert_bytes", m.expert_bytes},
-                                {"experts", m.experts}, {"resident_experts", m.resident_experts}, {"workers", m.workers}, {"retired", m.retired}});
+                                {"experts", m.experts}, {"resident_experts", m.resident_experts}, {"workers", m.workers}, {"retired", m.retired},
+                                {"used_bytes", m.used_bytes}, {"guaranteed_bytes", m.guaranteed_bytes}, {"maximal_bytes", m.maximal_bytes}});
   return report;
 }
 

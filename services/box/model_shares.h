@@ -1,0 +1,23 @@
+#pragma once
+// What of the store's arena each model is guaranteed and may have.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+
+namespace moestro::box {
+
+struct ModelShare {
+  std::string model;
+  uint64_t guaranteed = 0;
+  std::optional<uint64_t> maximal;  ///< none: no limit
+};
+
+/// "big=4GiB..12GiB,small=..2GiB,chat=1GiB": sizes as everywhere in the configuration, either end may be left out. kInvalidArgument
+/// quotes the part that is wrong.
+Result<std::vector<ModelShare>> parse_model_shares(const std::string& text);
+
+}  // namespace moestro::box
