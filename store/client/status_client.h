@@ -58,6 +58,7 @@ struct StoreStatusReport {
   uint64_t adopted = 0, adopted_bytes = 0;  ///< blobs taken over from a store that was killed
   double adopted_seconds = 0;               ///< until it served
   uint64_t unchecked = 0, damaged = 0;      ///< of them: not compared with their checksums yet; changed, and read again
+  uint64_t refused = 0;          ///< messages that were not what a client of its own sends
   uint32_t aliases = 0;          ///< blobs whose bytes another blob holds
 };
 

@@ -20,6 +20,10 @@ Status check_files(const fs::path& dir, const Manifest& m) {
   MOESTRO_RETURN_IF_ERROR(check_shards(dir, m));
   const std::vector<fs::path> paths = data_files(dir, m);
   for (size_t i = 0; i < m.files.size(); ++i) {
+    std::error_code ignored;  // what is not there says so when it is opened
+    const fs::file_type type = fs::symlink_status(paths[i], ignored).type();
+    if (type != fs::file_type::regular && type != fs::file_type::not_found)
+      return corrupt(paths[i].string() + ": is not a plain file; nothing outside a pack is read for it");
     MOESTRO_ASSIGN_OR_RETURN(const File file, File::open_for_reading(paths[i]));
     MOESTRO_ASSIGN_OR_RETURN(const uint64_t size, file.size());
     if (size != ends[i])

@@ -16,9 +16,9 @@ Result<uint32_t> PackFiles::add(const std::filesystem::path& pack, const Manifes
   std::vector<shm::UniqueFd> opened;  // all of them, or none is taken
   for (const std::filesystem::path& file : paths) {
     const std::string path = file.string();
-    shm::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
+    shm::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW));
     if (!fd && errno == EINVAL) {
-      fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+      fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
       buffered_.push_back(path);
     }
     if (!fd) return io_error("cannot open " + path, errno);

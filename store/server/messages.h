@@ -93,7 +93,7 @@ struct StoreFigures {
   std::vector<WorkerFigures> workers;
   uint64_t fetches = 0, joined = 0, loads = 0, evictions = 0, bytes_read = 0, retries = 0, bad_blobs = 0;
   uint32_t queued = 0, loading = 0;
-  uint64_t resident_bytes = 0, reads_elsewhere = 0;
+  uint64_t resident_bytes = 0, reads_elsewhere = 0, refused = 0;
   uint64_t adopted = 0, adopted_bytes = 0, unchecked = 0, damaged = 0;
   double adopted_seconds = 0;
   uint32_t aliases = 0;

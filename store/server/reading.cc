@@ -7,6 +7,11 @@ namespace moestro::store {
 std::optional<std::vector<uint32_t>> StoreServer::entries_of(const Worker& worker, const FetchRequest& request) {
   const Catalogue::Pack& pack = catalogue_.pack(worker.pack);
   std::vector<uint32_t> entries;
+  if (request.blobs.size() > pack.blobs()) {
+    refuse(worker.peer, exhausted("worker '" + worker.client + "' asked for " + std::to_string(request.blobs.size()) +
+                                  " blobs at once, its model has " + std::to_string(pack.blobs())));
+    return std::nullopt;
+  }
   for (const uint32_t blob : request.blobs) {
     if (blob >= pack.manifest.blobs.size()) {
       refuse(worker.peer, invalid_argument("worker '" + worker.client + "' asked for blob " + std::to_string(blob) + " of " +

@@ -95,6 +95,7 @@ Status StoreServer::adopt_former(const ArenaDirectory& left) {
     former[i] = {static_cast<uint8_t>(word & 0xff), ResidencyWord::generation(word), entry.offset.load(), {entry.content_low.load(), entry.content_high.load()},
                  entry.alias.load(std::memory_order_acquire), files_->former_stamp(i)};
   }
+  assign_shares();
   MOESTRO_RETURN_IF_ERROR(adopt_workers());
   MOESTRO_ASSIGN_OR_RETURN(adopted_actions_, machine_->adopt(former));
   return Status::ok();

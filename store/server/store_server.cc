@@ -14,6 +14,7 @@ using std::chrono::steady_clock;
 constexpr milliseconds kIdleWait{100};     ///< also how often workers are looked for: pins of a dead one go well within 1 s
 constexpr milliseconds kBlockedWait{1};    ///< while a blob waits for room: unpinning sends no message
 constexpr milliseconds kConfirmWithin{5000};
+constexpr int kUnconfirmedMax = 16;  ///< whoever only begins to attach, in a loop, must not keep all slots from the others
 constexpr milliseconds kBlockedLong{1000};  ///< shares shrink when a worker attaches: its neighbours give way within a step, not at once
 
 }  // namespace
@@ -62,7 +63,8 @@ void StoreServer::reply(const std::string& peer, const net::Bytes& body) {
 }
 
 void StoreServer::refuse(const std::string& peer, const Status& why) {
-  log::warn("refused a request: {}", why.message());
+  if (const auto unsaid = refusals_.refused(steady_clock::now()))
+    log::warn("refused a request: {}{}", why.message(), *unsaid == 0 ? "" : " (and " + std::to_string(*unsaid) + " more before it)");
   reply(peer, build_refused(why));
 }
 
@@ -79,6 +81,8 @@ void StoreServer::answer(const std::string& peer, const AttachRequest& request) 
   const auto free = std::ranges::find_if(workers_, [](const auto& w) { return !w.has_value(); });
   if (free == workers_.end())
     return refuse(peer, exhausted("all " + std::to_string(kWorkerSlotsMax) + " worker slots of this store are taken: stop a worker first"));
+  if (std::ranges::count_if(workers_, [](const auto& w) { return w && !w->confirmed; }) >= kUnconfirmedMax)
+    return refuse(peer, exhausted(std::to_string(kUnconfirmedMax) + " workers have begun to attach and not confirmed it: try again in some seconds"));
   const auto slot = static_cast<uint32_t>(free - workers_.begin());
   const Catalogue::Pack& pack = catalogue_.pack(*model);
   const uint64_t incarnation = files_->table().incarnations.fetch_add(1) + 1;
@@ -248,7 +252,7 @@ StoreFigures StoreServer::figures() const {
   f.fetches = c.fetches, f.joined = c.joined, f.loads = c.loads, f.evictions = c.evictions, f.bad_blobs = c.bad_blobs;
   f.adopted = c.adopted, f.adopted_bytes = c.adopted_bytes, f.adopted_seconds = adoption_.seconds;
   f.unchecked = machine_->unchecked(), f.damaged = c.damaged;
-  f.reads_elsewhere = c.reads_elsewhere, f.aliases = static_cast<uint32_t>(machine_->aliases()), f.resident_bytes = machine_->resident_bytes();
+  f.refused = refusals_.count(), f.reads_elsewhere = c.reads_elsewhere, f.aliases = static_cast<uint32_t>(machine_->aliases()), f.resident_bytes = machine_->resident_bytes();
   const BlobLoader::Counters read = loader_->counters();
   f.bytes_read = read.bytes_read, f.retries = read.retries;
   f.reading = reading_figures();

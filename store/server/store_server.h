@@ -19,6 +19,7 @@
 #include "store/server/catalogue.h"
 #include "store/server/messages.h"
 #include "store/server/resident_check.h"
+#include "store/server/refusals.h"
 #include "store/server/scrubber.h"
 #include "store/server/store_options.h"
 
@@ -131,6 +132,7 @@ class StoreServer {
   };
   std::vector<std::pair<uint32_t, uint32_t>> files_to_close_;  ///< first, count: of packs put right, until nothing is read from them
   std::unordered_map<uint64_t, UnderWay> under_way_;  ///< by load
+  RefusalLog refusals_;
   uint32_t entries_max_ = 0;  ///< of the table
   uint64_t epoch_ = 0;
   ResidentCheck check_;

@@ -66,10 +66,12 @@ Status StoreServer::begin_anew(const std::vector<MachineBlob>& blobs, const std:
   if (const Status made = make_machine(bytes); !made) return options_.dram_bytes ? invalid_argument(made.message()) : made;
   MOESTRO_RETURN_IF_ERROR(back_arena(bytes, stop));
   for (uint32_t i = 0; i < blobs.size(); ++i) files_->entry(i).length.store(blobs[i].length, std::memory_order_relaxed);
+  assign_shares();
   return Status::ok();
 }
 
 Status StoreServer::make_machine(uint64_t arena_bytes) {
+  MOESTRO_RETURN_IF_ERROR(check_shares(arena_bytes));
   StoreMachine::Options machine_options;
   machine_options.arena_bytes = arena_bytes;
   const std::vector<MachineBlob> blobs = catalogue_.machine_blobs();
@@ -78,8 +80,6 @@ Status StoreServer::make_machine(uint64_t arena_bytes) {
   for (const auto& [index, pack] : catalogue_.packs())  // two at once, so that the drive goes on from one to the next
     machine_options.loading_bytes_max = std::max(machine_options.loading_bytes_max, 2 * pack.largest_expert);
   MOESTRO_ASSIGN_OR_RETURN(machine_, StoreMachine::create(machine_options, blobs, std::make_unique<policy::LruPolicy>(), *state_));
-  MOESTRO_RETURN_IF_ERROR(check_shares(arena_bytes));
-  assign_shares();
   return Status::ok();
 }
 

@@ -6,6 +6,8 @@
 #include <random>
 
 #include "common/wire/store_messages_generated.h"
+#include "store/client/status_client.h"
+#include "store/server/refusals.h"
 #include "tests/store/store_fixture.h"
 
 namespace moestro::store {
@@ -89,6 +91,65 @@ TEST_F(StoreMessages, ConfirmingWithoutTheLockIsRefused) {
   flatbuffers::FlatBufferBuilder c;
   EXPECT_THAT(refusal_of(message(c, wire::StoreBody::ConfirmAttach, wire::CreateConfirmAttach(c, reply->slot(), reply->incarnation()))),
               HasSubstr("without holding its lock"));
+}
+
+TEST_F(StoreMessages, AFloodOfBlobsOrOfAttachesIsRefusedByName) {
+  ASSERT_TRUE(store_.status());
+  const auto client = StoreClient::attach({.endpoint = store_.endpoint(), .model = "tiny", .client = "flooder"});
+  ASSERT_TRUE(client);
+  const std::vector<uint32_t> many(pack_.manifest.blobs.size() + 1, 0);
+  flatbuffers::FlatBufferBuilder b;
+  EXPECT_THAT(refusal_of(message(b, wire::StoreBody::FetchBlobs,
+                                 wire::CreateFetchBlobsDirect(b, (*client)->slot(), (*client)->incarnation(), 1, 0, &many))),
+              HasSubstr("worker 'flooder' asked for " + std::to_string(many.size()) + " blobs at once"));
+  std::string last;
+  for (int i = 0; i < 20; ++i) {
+    flatbuffers::FlatBufferBuilder a;
+    last = refusal_of(message(a, wire::StoreBody::AttachStore, wire::CreateAttachStoreDirect(a, kStoreProtocol, kSharedVersion, "tiny", "x")));
+  }
+  EXPECT_THAT(last, ::testing::AnyOf(HasSubstr("have begun to attach"), HasSubstr("run fewer workers")));
+  const auto status = query_store(store_.endpoint(), std::chrono::seconds(10));
+  ASSERT_TRUE(status);
+  EXPECT_GE(status->refused, 2u);
+  EXPECT_TRUE((*client)->check());
+}
+
+TEST_F(StoreMessages, ChangesOfPacksThatMakeNoSenseAreRefused) {
+  ASSERT_TRUE(store_.status());
+  const auto change = [&](uint32_t protocol, uint8_t kind, const char* name, const char* pack) {
+    flatbuffers::FlatBufferBuilder b;
+    return refusal_of(message(b, wire::StoreBody::ChangePacks, wire::CreateChangePacksDirect(b, protocol, static_cast<wire::PackChange>(kind), name, pack)));
+  };
+  EXPECT_THAT(change(kStoreProtocol + 1, 0, "x", "/"), HasSubstr("run both from one build"));
+  EXPECT_THAT(change(kStoreProtocol, 77, "x", "/"), HasSubstr("does not know"));
+  EXPECT_THAT(change(kStoreProtocol, 0, "", "/"), HasSubstr("a model's name has"));
+  EXPECT_THAT(change(kStoreProtocol, 0, "line\nbreak", "/"), HasSubstr("a model's name has"));
+  EXPECT_THAT(change(kStoreProtocol, 0, std::string(65, 'x').c_str(), "/"), HasSubstr("a model's name has"));
+  EXPECT_THAT(change(kStoreProtocol, 0, "x", "/dev/null"), HasSubstr("model 'x': "));
+  EXPECT_THAT(change(kStoreProtocol, 0, "x", ""), HasSubstr("model 'x': "));
+  EXPECT_THAT(change(kStoreProtocol, 1, "nobody", ""), HasSubstr("does not serve model 'nobody'"));
+  flatbuffers::FlatBufferBuilder b;
+  EXPECT_THAT(refusal_of(message(b, wire::StoreBody::ChangePacks, wire::CreateChangePacks(b, kStoreProtocol))), HasSubstr("a model's name has"));
+}
+
+TEST(PackOutside, NothingOutsideAPackIsReadForIt) {
+  const SmallPack pack(3);
+  const std::filesystem::path file = pack.dir / "pack" / pack.manifest.files[0], elsewhere = pack.dir / "elsewhere";
+  std::filesystem::rename(file, elsewhere);
+  std::filesystem::create_symlink(elsewhere, file);
+  RunningStore store(store_options(pack, pack.dram(6)));
+  EXPECT_THAT(store.status().message(), HasSubstr("is not a plain file"));
+}
+
+TEST(RefusalLog, SaysTheFirstOnesAndThenHowManyWentUnsaid) {
+  RefusalLog log;
+  const auto start = RefusalLog::TimePoint{} + std::chrono::hours(1);
+  for (uint32_t i = 0; i < RefusalLog::kBurst; ++i) EXPECT_EQ(log.refused(start), 0u);
+  for (int i = 0; i < 1000; ++i) EXPECT_FALSE(log.refused(start + std::chrono::milliseconds(1)));
+  EXPECT_EQ(log.refused(start + RefusalLog::kEach), 1000u);
+  EXPECT_FALSE(log.refused(start + RefusalLog::kEach));
+  EXPECT_EQ(log.refused(start + std::chrono::hours(1)), 1u);
+  EXPECT_EQ(log.count(), RefusalLog::kBurst + 1003u);
 }
 
 }  // namespace

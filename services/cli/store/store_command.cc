@@ -57,7 +57,7 @@ void print(const StoreStatusReport& s) {
 
 json to_json(const StoreStatusReport& s) {
   json report{{"arena_bytes", s.arena_bytes}, {"used_bytes", s.used_bytes},   {"resident_bytes", s.resident_bytes}, {"aliases", s.aliases},
-              {"bytes_read", s.bytes_read},   {"evictions", s.evictions},     {"bad_blobs", s.bad_blobs},           {"reads_elsewhere", s.reads_elsewhere},
+              {"bytes_read", s.bytes_read},   {"evictions", s.evictions},     {"bad_blobs", s.bad_blobs},           {"reads_elsewhere", s.reads_elsewhere}, {"refused", s.refused},
               {"models", json::array()}};
   for (const auto& m : s.models)
     report["models"].push_back({{"name", m.name}, {"pack", m.pack}, {"dense_bytes", m.dense_bytes}, {"expert_bytes", m.expert_bytes},
