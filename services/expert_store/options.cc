@@ -59,7 +59,6 @@ ParsedOptions parse_options(int argc, char** argv) {
   std::vector<std::string> models;
   const box::BoxFlags flags(
       app, {"run.dir", "run.group", "run.log_level",
-      app, {"run.dir", "run.group", "run.log_level",
             "store.arena_dir", "store.payload_dir", "store.dram", "store.shares", "store.warm_start",
             "store.io", "store.read_chunk", "store.read_depth", "store.scrub", "store.inject_read_faults", "store.poison_freed"});
   app.add_option("--model", models, "NAME=PACK; once for each model; default: model.pack of the YAML file")->allow_extra_args(false);

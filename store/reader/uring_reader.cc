@@ -137,7 +137,7 @@ class UringReader final : public Reader {
   static constexpr size_t kFirstFile = 1;   ///< in the ring's table
   static constexpr size_t kMoreFiles = 256;
   const uint32_t depth_;
-  size_t table_ = 0, files_ = 0;
+  size_t table_ = 0;
   io_uring ring_{};
   bool open_ = false;
   uint32_t in_flight_ = 0;
