@@ -48,6 +48,26 @@ class Lease {
   uint64_t length_ = 0;
 };
 
+/// How much a use of an expert says about the next ones. The store's cache is to keep what decoding uses; a prompt's chunk touches
+/// nearly every expert, which says nothing about which are hot. So a row counts 1 / (rows of its sequence in this step): a decoded
+/// token counts whole, a chunk of a prompt as one token in all, shared out among the experts as its rows are.
+class UseWeight {
+ public:
+  static constexpr uint32_t kWhole = 16;
+  constexpr UseWeight() = default;
+  /// Of the sum over rows; at least one sixteenth, at most one whole.
+  static constexpr UseWeight of(float rows) {
+    UseWeight weight;
+    const float parts = rows * kWhole + 0.5F;
+    weight.sixteenths_ = parts >= kWhole ? kWhole : parts < 1 ? 1 : static_cast<uint8_t>(parts);
+    return weight;
+  }
+  constexpr uint8_t sixteenths() const { return sixteenths_; }
+
+ private:
+  uint8_t sixteenths_ = kWhole;
+};
+
 /// Why a blob is wanted: orders reads of one class (plan, then layer).
 struct WantedBy {
   PlanId plan;
@@ -67,8 +87,8 @@ class BlobSource {
   virtual ~BlobSource() = default;
   virtual const Manifest& manifest() const = 0;
 
-  /// Pins `blob` if it is resident: no message, no system call. Empty if it is not.
-  virtual std::optional<Lease> try_pin(uint32_t blob) = 0;
+  /// Pins `blob` if it is resident: no message, no system call. Empty if it is not; a fetch of it then counts with the same weight.
+  virtual std::optional<Lease> try_pin(uint32_t blob, UseWeight weight = {}) = 0;
 
   /// Asks for blobs that try_pin did not give. Each arrives once, pinned, through next_arrival(); asking twice is one request.
   /// Never blocks. The caller must compute on and release arrivals before it waits again, or others could starve.

@@ -35,7 +35,7 @@ ResidentSource::~ResidentSource() {
   if (base_ != nullptr) munmap(base_, mapped_bytes_);
 }
 
-std::optional<Lease> ResidentSource::try_pin(uint32_t blob) {
+std::optional<Lease> ResidentSource::try_pin(uint32_t blob, UseWeight) {
   MOESTRO_CHECK(blob < pinned_.size(), "a blob of this pack");
   MOESTRO_CHECK(!pinned_[blob], "one lease per blob at a time");
   pinned_[blob] = true;

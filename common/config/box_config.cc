@@ -47,6 +47,12 @@ void add_store(Schema& schema, BoxConfig::Store& c) {
               .field = &c.warm_start,
               .choices = {"on", "off"},
               .help = "read what was in memory when the store was last shut down, the hottest first, while serving; off: read what is asked for alone"});
+  schema.add({.key = "store.policy",
+              .flag = "--policy",
+              .field = &c.policy,
+              .choices = {"lfru", "lfu", "lru", "random"},
+              .help = "which expert leaves memory when another needs its place; lfru: the one used least often of late; lfu: least often, with a long memory; "
+                      "lru: longest not used; random"});
   schema.add({.key = "store.read_chunk",
               .flag = "--read-chunk",
               .field = &c.read_chunk,

@@ -21,6 +21,7 @@ struct BoxConfig {
     std::string arena_dir;  ///< empty: `up` finds a place
     std::string payload_dir;  ///< empty: in arena_dir
     std::string io = "auto";
+    std::string policy = "lfru";
     std::string shares;  ///< "NAME=GUARANTEED..MAXIMAL,..."
     std::optional<Bytes> read_chunk;
     std::optional<int64_t> read_depth;

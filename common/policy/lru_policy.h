@@ -1,24 +1,25 @@
 #pragma once
-// Least recently used first. inserted, used, removed: O(log n).
+// Least recently used first.
 
-#include <set>
-#include <unordered_map>
-#include <utility>
-
-#include "common/policy/cache_policy.h"
+#include "common/policy/ranked_policy.h"
 
 namespace moestro::policy {
 
-class LruPolicy final : public CachePolicy {
+struct LruOptions {
+  /// Scans make nothing recent, and what they bring in goes first, the newest before the others (insertion at the cold end: Qureshi
+  /// et al., "Adaptive insertion policies", 2007). False: every use counts.
+  bool scan_resistant = true;
+};
+
+class LruPolicy final : public RankedPolicy {
  public:
-  void inserted(uint32_t key, uint64_t stamp) override;
-  void used(uint32_t key, uint64_t stamp) override;
-  void removed(uint32_t key) override;
-  std::optional<uint32_t> victim(const std::function<Verdict(uint32_t, uint64_t)>& judge) override;
+  explicit LruPolicy(LruOptions options = {}) : options_(options) {}
+  std::string_view name() const override { return "lru"; }
+  double heat(uint32_t key, double now) const override;
 
  private:
-  std::set<std::pair<uint64_t, uint32_t>> by_stamp_;
-  std::unordered_map<uint32_t, uint64_t> stamps_;
+  void apply(State& state, const Use& use, bool entering) const override;
+  const LruOptions options_;
 };
 
 }  // namespace moestro::policy

@@ -10,11 +10,14 @@
 
 namespace moestro::shm {
 
+/// A stamp has 48 bits. Its unit is 1024 cycles, well under a microsecond, so it turns over after years.
+inline constexpr uint64_t kUseStampMax = (uint64_t{1} << 48) - 1;
+
 inline uint64_t use_stamp() {
 #if defined(__x86_64__)
-  return __rdtsc() >> 1;  // the top bit is the pin word's
+  return __rdtsc() >> 10 & kUseStampMax;
 #else
-  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) >> 10 & kUseStampMax;
 #endif
 }
 

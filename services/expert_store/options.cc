@@ -27,6 +27,7 @@ Result<ProgramOptions> options_of(const box::BoxFlags& flags, const std::vector<
   options.store.io = box.store.io == "uring" ? IoKind::kUring : box.store.io == "pread" ? IoKind::kPread : IoKind::kAuto;
   MOESTRO_ASSIGN_OR_RETURN(const auto shares, box::parse_model_shares(box.store.shares));
   for (const box::ModelShare& share : shares) options.store.shares.push_back({share.model, share.guaranteed, share.maximal.value_or(UINT64_MAX)});
+  options.store.policy = box.store.policy;
   options.store.poison_freed = box.store.poison_freed;
   options.store.warm_start = box.store.warm_start == "on";
   if (box.store.read_chunk) options.store.read_chunk = static_cast<uint32_t>(box.store.read_chunk->value);
@@ -61,6 +62,8 @@ ParsedOptions parse_options(int argc, char** argv) {
       app, {"run.dir", "run.group", "run.log_level",
             "store.arena_dir", "store.payload_dir", "store.dram", "store.shares", "store.warm_start",
             "store.io", "store.read_chunk", "store.read_depth", "store.scrub", "store.inject_read_faults", "store.poison_freed"});
+            "store.arena_dir", "store.payload_dir", "store.dram", "store.policy", "store.warm_start",
+            "store.io", "store.poison_freed"});
   app.add_option("--model", models, "NAME=PACK; once for each model; default: model.pack of the YAML file")->allow_extra_args(false);
   ParsedOptions parsed;
   if (const auto code = box::parse_program_line(app, argc, argv)) {

@@ -76,6 +76,7 @@ class ArenaFiles {
   std::atomic<uint64_t>& pin_word(uint32_t slot, uint32_t entry) const {
     return reinterpret_cast<std::atomic<uint64_t>*>(slots_[slot].pins.data() + kSharedPage)[entry];
   }
+  const PinsHeader& pins_header(uint32_t slot) const { return *reinterpret_cast<const PinsHeader*>(slots_[slot].pins.data()); }
   /// Writes a completion to the slot's ring and rings its bell.
   void ring(uint32_t slot, uint32_t entry, uint32_t outcome);
   /// Whether a worker holds the slot's lock.

@@ -22,6 +22,11 @@ Status over(const Attachment& at) {
                      ": its memory is no longer this worker's; attach anew");
 }
 
+/// A pin word of this worker, which alone writes it. Its reads of the payload come before.
+void release_word(std::atomic<uint64_t>& word) {
+  word.store(PinWord::unpinned(word.load(std::memory_order_relaxed)), std::memory_order_release);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<StoreClient>> StoreClient::attach(const AttachOptions& options) {
@@ -33,11 +38,11 @@ Result<std::unique_ptr<StoreClient>> StoreClient::attach(const AttachOptions& op
 
 StoreClient::StoreClient(std::unique_ptr<Attachment> attachment, milliseconds store_wait)
     : at_(std::move(attachment)), blobs_(at_->manifest.blobs.size()), arena_(at_->arena.data()), share_(&at_->header().share_bytes[at_->slot]),
-      why_(blobs_.size()), store_wait_(store_wait), epoch_(at_->header().epoch.load()) {
+      uses_(&at_->uses()), why_(blobs_.size()), store_wait_(store_wait), epoch_(at_->header().epoch.load()) {
   for (uint32_t blob = 0; blob < blobs_.size(); ++blob) {
     const uint32_t entry = at_->entries[blob];
     const Blob& known = at_->manifest.blobs[blob];
-    blobs_[blob] = {&at_->pin(entry), &at_->entry(entry), known.length, Use::kNone, known.kind == BlobKind::kDense};
+    blobs_[blob] = {&at_->pin(entry), &at_->entry(entry), known.length, Use::kNone, {}, known.kind == BlobKind::kDense};
     blob_of_entry_[entry] = blob;
   }
   for (BlobState& state : blobs_) (void)follow(state);  // what other models brought in before us
@@ -67,10 +72,16 @@ Status StoreClient::load_dense(milliseconds timeout) {
 }
 
 void StoreClient::set_pin(BlobState& state) {
-  if (!state.dense) pinned_bytes_ += state.length;
+  if (!state.dense) {
+    pinned_bytes_ += state.length;
+    uses_->store(uses_->load(std::memory_order_relaxed) + state.weight.sixteenths(), std::memory_order_relaxed);
+  }
   state.pinned = true;
   // Sequentially consistent, and before the load of the table's word: see StoreMachine::try_evict.
-  state.pin->store(PinWord::kPinned | shm::use_stamp(), std::memory_order_seq_cst);
+  const uint64_t old = state.pin->load(std::memory_order_relaxed);  // ours alone
+  const uint32_t parts = state.weight.sixteenths();
+  const uint64_t stamp = parts == UseWeight::kWhole ? shm::use_stamp() : PinWord::stamp(old);
+  state.pin->store(PinWord::used(old, parts, stamp), std::memory_order_seq_cst);
 }
 
 void StoreClient::clear_pin(BlobState& state) {
@@ -78,8 +89,7 @@ void StoreClient::clear_pin(BlobState& state) {
   state.pinned = false;
   if (!state.dense) pinned_bytes_ -= state.length;
   if (state.twin != kNoTwin && twin_pinned(state)) return;
-  const uint64_t old = state.pin->load(std::memory_order_relaxed);  // ours alone
-  state.pin->store(PinWord::stamp(old), std::memory_order_release);  // our reads of the payload come before it
+  release_word(*state.pin);
 }
 
 bool StoreClient::pin_if_resident(BlobState& state) {
@@ -106,7 +116,7 @@ Residency StoreClient::follow(BlobState& state) {
   if (pinned) {
     set_pin(state);
     pinned_bytes_ -= state.dense ? 0 : state.length;  // it is counted already
-    before.pin->store(PinWord::stamp(before.pin->load(std::memory_order_relaxed)), std::memory_order_release);
+    release_word(*before.pin);
   }
   join_twins(blob, alias - 1);
   return ResidencyWord::state(state.entry->word.load(std::memory_order_seq_cst));
@@ -134,10 +144,11 @@ Lease StoreClient::lease(uint32_t blob) {
   return Lease(this, blob, arena_ + offset, state.length);
 }
 
-std::optional<Lease> StoreClient::try_pin(uint32_t blob) {
+std::optional<Lease> StoreClient::try_pin(uint32_t blob, UseWeight weight) {
   if (blob >= blobs_.size()) return std::nullopt;
   BlobState& state = blobs_[blob];
   if (state.use == Use::kLeased) return std::nullopt;
+  state.weight = weight;
   if (state.pinned) {  // dense and held, or asked for and perhaps there by now
     if (follow(state) != Residency::kResident) return std::nullopt;
   } else if (!fits_share(state) || !pin_if_resident(state)) {

@@ -25,7 +25,7 @@ class StoreClient final : public BlobSource {
   ~StoreClient() override;
 
   const Manifest& manifest() const override { return at_->manifest; }
-  std::optional<Lease> try_pin(uint32_t blob) override;
+  std::optional<Lease> try_pin(uint32_t blob, UseWeight weight = {}) override;
   Status fetch(std::span<const uint32_t> blobs, WantedBy why) override;
   Result<Lease> next_arrival(std::chrono::milliseconds timeout) override;
   std::optional<uint32_t> failed_blob() const override { return failed_blob_; }
@@ -63,9 +63,10 @@ class StoreClient final : public BlobSource {
     const TableEntry* entry = nullptr;
     uint64_t length = 0;
     Use use = Use::kNone;
-    bool dense = false;
-    bool held = false;  ///< dense: stays pinned
-    bool pinned = false;  ///< by this blob; the word stays set while a twin needs it
+    UseWeight weight;         ///< of the next pin
+    bool dense : 1 = false;
+    bool held : 1 = false;    ///< dense: stays pinned
+    bool pinned : 1 = false;  ///< by this blob; the word stays set while a twin needs it
     uint32_t twin = kNoTwin;  ///< another blob of this model with the same entry; they form a ring
   };
   static_assert(sizeof(BlobState) == 32);
@@ -98,6 +99,7 @@ class StoreClient final : public BlobSource {
   std::vector<BlobState> blobs_;
   const std::byte* arena_;
   const std::atomic<uint64_t>* share_;
+  std::atomic<uint64_t>* uses_;
   uint64_t pinned_bytes_ = 0;         ///< experts: leased or asked
   Counters counters_;
   std::vector<WantedBy> why_;         ///< by blob: of its fetch

@@ -5,6 +5,7 @@
 // The epoch in both is of the store that made the files: a store that adopts them leaves it as it is.
 //
 //   pins/SLOT  0     | magic | version | entries | epoch |                PinsHeader, one page
+//              64    | uses |
 //              4096  | word of table entry 0 | of entry 1 | ...           8 bytes each; one writer, so 8 to a cache line is harmless
 //
 //   bell/SLOT  0     | magic | version | ring_entries | epoch |           BellHeader, one page
@@ -26,11 +27,23 @@ inline constexpr uint64_t kBellMagic = 0x314c4c4542534f4dULL;  // "MOSBELL1"
 inline constexpr uint64_t kBellRing = 1024;
 inline constexpr size_t kSlotNameMax = 256;  ///< bytes of a model's or a client's name, the final 0 among them
 
-/// A worker's word for one table entry: {pinned:1, stamp of last use:63} (common/shm/use_clock.h).
+/// A worker's word for one table entry: {pinned:1, uses:15, stamp:48}. A hit sends no message, so this is how the store learns what is
+/// hot: the worker adds to its count as it pins, in the store that it makes anyway.
+///   uses    in sixteenths of one token's use (UseWeight), modulo 2^15; the store adds up the differences that it sees
+///   stamp   of the last whole use (common/shm/use_clock.h); a prompt's leaves it as it is
 struct PinWord {
   static constexpr uint64_t kPinned = uint64_t{1} << 63;
+  static constexpr int kStampBits = 48;
+  static constexpr uint64_t kStampMask = (uint64_t{1} << kStampBits) - 1;
+  static constexpr uint32_t kUsesMask = (1 << 15) - 1;
   static constexpr bool pinned(uint64_t word) { return (word & kPinned) != 0; }
-  static constexpr uint64_t stamp(uint64_t word) { return word & ~kPinned; }
+  static constexpr uint64_t stamp(uint64_t word) { return word & kStampMask; }
+  static constexpr uint32_t uses(uint64_t word) { return static_cast<uint32_t>(word >> kStampBits) & kUsesMask; }
+  static constexpr uint64_t unpinned(uint64_t word) { return word & ~kPinned; }
+  /// `word` pinned, one use later.
+  static constexpr uint64_t used(uint64_t word, uint32_t sixteenths, uint64_t stamp) {
+    return kPinned | uint64_t{(uses(word) + sixteenths) & kUsesMask} << kStampBits | stamp;
+  }
 };
 
 struct alignas(64) PinsHeader {
@@ -38,9 +51,11 @@ struct alignas(64) PinsHeader {
   uint32_t version;
   uint32_t entries;
   uint64_t epoch;
-  uint8_t reserved[kSharedPage - 24];
+  uint8_t reserved0[40];
+  std::atomic<uint64_t> uses;  ///< of experts by this worker so far, in sixteenths: the clock by which frequencies age
+  uint8_t reserved1[kSharedPage - 72];
 };
-static_assert(sizeof(PinsHeader) == kSharedPage && offsetof(PinsHeader, epoch) == 16);
+static_assert(sizeof(PinsHeader) == kSharedPage && offsetof(PinsHeader, epoch) == 16 && offsetof(PinsHeader, uses) == 64);
 
 constexpr uint64_t pins_bytes(uint64_t entries) { return kSharedPage + entries * sizeof(uint64_t); }
 

@@ -82,6 +82,8 @@ Result<Actions> StoreMachine::adopt(const std::vector<Former>& former) {
   std::ranges::stable_sort(order, {}, [&](uint32_t index) {  // dense weights are what an attach waits for
     return std::pair(entries_[index].blob.dense, former[index].last_use);
   });
+  watch_.tick();
+  watch_.rebase();
   Actions actions;
   for (const uint32_t index : order) publish_former(index, former[index], kept[index], actions);
   return actions;
@@ -90,7 +92,7 @@ Result<Actions> StoreMachine::adopt(const std::vector<Former>& former) {
 void StoreMachine::publish_former(uint32_t index, const Former& found, bool kept, Actions& actions) {
   Entry& entry = entries_[index];
   if (kept) {
-    if (!entry.blob.dense) policy_->inserted(index, std::min(found.last_use, shared_.stamp_now()));
+    if (!entry.blob.dense) note_adopted(index);
     entry.load = ++loads_begun_;
     charge(index);
     set_state(index, Residency::kAdopted);
@@ -103,6 +105,12 @@ void StoreMachine::publish_former(uint32_t index, const Former& found, bool kept
   if (!evicted || !options_.poison_freed || !ranges_.take(found.offset, entry.blob.length)) return;
   ranges_.free(found.offset, entry.blob.length);  // it was free whole
   actions.push_back({.kind = Action::Kind::kPoison, .entry = index, .offset = found.offset, .length = entry.blob.length});
+}
+
+/// What the pin words of the workers that are left say about it. Called in the order of their last uses, which recency goes by.
+void StoreMachine::note_adopted(uint32_t index) {
+  const double time = watch_.now() + 1e-6 * static_cast<double>(counters_.adopted);
+  policy_->inserted(index, 0, {time, std::max(1.0, shared_.uses(index).sixteenths / 16.0)});
 }
 
 Action StoreMachine::check_of(uint32_t index) const {

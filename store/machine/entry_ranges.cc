@@ -69,7 +69,7 @@ void StoreMachine::try_forget(uint32_t index, Actions& actions) {
     sweep_again_ = true;
     return;
   }
-  if (entry.state == Residency::kEvicting && !entry.blob.dense) policy_->removed(index);
+  policy_->forget(index);
   if (entry.state == Residency::kEvicting || (entry.blob.dense && entry.placed)) give_back(index, actions);
   if (contents_.is_alias(index)) shared_.clear_alias(index);
   else if (entry.blob.dense) expert_bytes_ += ranges_.rounded(entry.blob.length);

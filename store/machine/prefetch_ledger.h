@@ -15,16 +15,17 @@ class PrefetchLedger {
     uint64_t unused = 0;  ///< there, and not used yet
   };
 
-  /// At `stamp` a blob landed that nobody had demanded.
-  void landed(uint32_t entry, uint64_t length, uint64_t stamp) { open_[entry] = {length, stamp}; }
-  void evicted(uint32_t entry, uint64_t last_use);
-  /// Settles those that have been used by now. A worker's hit tells nobody: its stamp says so afterwards.
-  void settle(const std::function<uint64_t(uint32_t entry)>& last_use);
+  /// A blob landed that nobody had demanded, when the uses in its pin words (UseNote) were so many.
+  void landed(uint32_t entry, uint64_t length, uint32_t uses) { open_[entry] = {length, uses}; }
+  void evicted(uint32_t entry, uint32_t uses);
+  /// Settles those that have been used by now. A worker's hit tells nobody: its count says so afterwards.
+  void settle(const std::function<uint32_t(uint32_t entry)>& uses);
   const Counters& counters() const { return counters_; }
 
  private:
   struct Landed {
-    uint64_t length = 0, stamp = 0;
+    uint64_t length = 0;
+    uint32_t uses = 0;
   };
   std::unordered_map<uint32_t, Landed> open_;
   Counters counters_;

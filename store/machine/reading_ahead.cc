@@ -63,7 +63,7 @@ Actions StoreMachine::given_up(uint32_t index) {
 }
 
 const PrefetchLedger::Counters& StoreMachine::prefetch_counters() {
-  prefetched_.settle([this](uint32_t index) { return shared_.last_use(index); });
+  prefetched_.settle([this](uint32_t index) { return shared_.uses(index).sixteenths; });
   return prefetched_.counters();
 }
 

@@ -8,6 +8,8 @@
 namespace moestro::store {
 namespace {
 constexpr uint64_t kGranule = kDiskAlign;
+constexpr std::array<uint32_t, 1> kAllExperts{0};  ///< the one group of the policy
+constexpr uint32_t kLooksAtOnce = 4096;  ///< entries of the table: tens of microseconds
 
 uint64_t rounded(uint64_t length) { return static_cast<uint64_t>(round_up(static_cast<int64_t>(std::max<uint64_t>(length, 1)), kGranule)); }
 
@@ -42,10 +44,11 @@ Result<std::unique_ptr<StoreMachine>> StoreMachine::create(Options options, std:
 
 StoreMachine::StoreMachine(Options options, std::vector<MachineBlob> blobs, std::unique_ptr<policy::CachePolicy> policy,
                            SharedState& shared)
-    : options_(options), shared_(shared), ranges_(options.arena_bytes, kGranule), policy_(std::move(policy)) {
+    : options_(options), shared_(shared), ranges_(options.arena_bytes, kGranule), policy_(std::move(policy)), watch_(shared) {
   for (MachineBlob& blob : blobs) entries_.emplace_back().blob = blob, entries_.back().used = true;
   entries_.resize(std::max<size_t>(entries_.size(), options_.entries_max));
   contents_.resize(entries_.size());
+  watch_.resize(entries_.size());
   place_dense();
   expert_bytes_ = ranges_.free_bytes();
 }
@@ -59,6 +62,7 @@ Actions StoreMachine::gone(uint32_t slot) {
   Actions actions;
   give_up(queue_.forget(slot), actions);
   workers_[slot].reset();
+  watch_.rebase();  // its words are gone
   share_out();
   schedule(actions);
   return actions;
@@ -145,9 +149,8 @@ void StoreMachine::landed(uint32_t index, const ContentHash& content) {
   Entry& entry = entries_[index];
   ++entry.generation;
   shared_.set_place(index, entry.offset, content);
-  const uint64_t now = shared_.stamp_now();
-  if (!entry.blob.dense) policy_->inserted(index, now);
-  if (entry.read_class == ReadClass::kPrefetch) prefetched_.landed(index, entry.blob.length, now);
+  if (!entry.blob.dense) note_arrival(index);
+  if (entry.read_class == ReadClass::kPrefetch) prefetched_.landed(index, entry.blob.length, shared_.uses(index).sixteenths);
   set_state(index, Residency::kResident);
 }
 
@@ -169,13 +172,31 @@ bool StoreMachine::may_begin(const MachineBlob& blob, ReadClass read_class) cons
   return bytes + blob.length <= options_.loading_bytes_max;
 }
 
+/// Whoever asked for it has set its pin word, which counts as a use; where nobody did, it was brought on a promise.
+void StoreMachine::note_arrival(uint32_t index) {
+  watch_.tick();
+  const auto use = watch_.news(index);
+  policy_->inserted(index, 0, use.value_or(policy::Use{watch_.now()}), !use.has_value());
+}
+
+void StoreMachine::look_around() {
+  watch_.tick();
+  for (uint32_t i = 0; i < std::min<size_t>(kLooksAtOnce, entries_.size()); ++i) {
+    if (entries_[looked_].state == Residency::kResident && !entries_[looked_].blob.dense)
+      if (const auto use = watch_.news(looked_)) policy_->used(looked_, *use);
+    looked_ = (looked_ + 1) % static_cast<uint32_t>(entries_.size());
+    if (looked_ == 0) policy_->look_again();
+  }
+}
+
 void StoreMachine::schedule(Actions& actions) {
   blocked_ = false;
+  watch_.tick();
   while (const std::optional<ReadQueue::Next> next = queue_.next()) {
     Entry& entry = entries_[next->entry];
     if (!may_begin(entry.blob, next->read_class)) return;
     if (!entry.placed) {
-      const std::optional<uint64_t> offset = make_room(next->entry, actions);
+      const std::optional<uint64_t> offset = make_room(next->entry, next->read_class, actions);
       if (!offset) {
         blocked_ = next->read_class == ReadClass::kDemand;  // nobody waits for the others: they try again with what comes next
         if (blocked_) queue_.hold(next->entry);
@@ -203,10 +224,12 @@ void StoreMachine::begin(uint32_t index, ReadClass read_class, Actions& actions)
                      .length = entry.blob.length, .load = entry.load});
 }
 
-/// Experts lie from the high end down. Evicts, oldest first, until some hole is large enough and no owner is above its maximum; none if
-/// too much is pinned, or kept for others.
-std::optional<uint64_t> StoreMachine::make_room(uint32_t index, Actions& actions) {
+/// Experts lie from the high end down. Evicts, coldest first, until some hole is large enough and no owner is above its maximum; none if
+/// too much is pinned, or kept for others, or hotter than what is to be read ahead.
+std::optional<uint64_t> StoreMachine::make_room(uint32_t index, ReadClass read_class, Actions& actions) {
   const uint64_t length = entries_[index].blob.length;
+  policy::Wanted wanted{kAllExperts, watch_.now(), {}};
+  if (read_class != ReadClass::kDemand) wanted.prefetch = index;
   Shares::Eviction why{.wanting = owners_of(index)};
   for (const bool shared_too : {false, true}) {
     why.shared_too = shared_too;
@@ -214,23 +237,22 @@ std::optional<uint64_t> StoreMachine::make_room(uint32_t index, Actions& actions
       why.over = shares_.over_maximum(why.wanting, length);
       if (why.over != 0) continue;
       if (const auto offset = ranges_.allocate(length, RangeAllocator::End::kHigh)) return offset;
-    } while (evict_one(why, actions));
+    } while (evict_one(wanted, why, actions));
   }
   return std::nullopt;
 }
 
-bool StoreMachine::evict_one(const Shares::Eviction& why, Actions& actions) {
+bool StoreMachine::evict_one(const policy::Wanted& wanted, const Shares::Eviction& why, Actions& actions) {
   using Kind = policy::Verdict::Kind;
-  const auto victim = policy_->victim([this, &why](uint32_t index, uint64_t known) -> policy::Verdict {
+  const auto victim = policy_->victim(wanted, [this, &why](uint32_t index) -> policy::Verdict {
     const Entry& entry = entries_[index];
-    if (!shares_.may_evict(entry.charged, entry.blob.length, why)) return {Kind::kSkip, 0};
-    const uint64_t used = shared_.last_use(index);
-    if (used > known) return {Kind::kNewer, used};
-    return {try_evict(index) ? Kind::kTake : Kind::kSkip, 0};
+    if (!shares_.may_evict(entry.charged, entry.blob.length, why)) return {Kind::kSpared, {}};
+    if (const auto use = watch_.news(index)) return {Kind::kUsed, *use};
+    return {try_evict(index) ? Kind::kTake : Kind::kInUse, {}};
   });
   if (!victim) return false;
   policy_->removed(*victim);
-  prefetched_.evicted(*victim, shared_.last_use(*victim));
+  prefetched_.evicted(*victim, shared_.uses(*victim).sixteenths);
   give_back(*victim, actions);
   set_state(*victim, Residency::kAbsent);
   ++counters_.evictions;

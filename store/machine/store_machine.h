@@ -17,27 +17,11 @@
 #include "store/machine/content_index.h"
 #include "store/machine/prefetch_ledger.h"
 #include "store/machine/read_queue.h"
+#include "store/machine/shared_state.h"
 #include "store/machine/shares.h"
+#include "store/machine/use_watch.h"
 
 namespace moestro::store {
-
-/// Shared memory as the machine sees it. All of it is sequentially consistent with the workers' pin words.
-class SharedState {
- public:
-  virtual ~SharedState() = default;
-  virtual void set_word(uint32_t entry, Residency state, uint64_t generation) = 0;
-  virtual void set_place(uint32_t entry, uint64_t offset, const ContentHash& content) = 0;
-  /// `entry` holds what `first` holds. Comes before the word that says so.
-  virtual void set_alias(uint32_t entry, uint32_t first) = 0;
-  virtual void clear_alias(uint32_t entry) = 0;
-  virtual void set_length(uint32_t entry, uint64_t bytes) = 0;
-  /// Whether any worker's word for this entry says pinned.
-  virtual bool pinned(uint32_t entry) const = 0;
-  /// The newest stamp in any worker's word for this entry.
-  virtual uint64_t last_use(uint32_t entry) const = 0;
-  virtual uint64_t stamp_now() const = 0;
-  virtual void set_share(uint32_t slot, uint64_t bytes) = 0;
-};
 
 /// One entry of the table, as known from the packs.
 struct MachineBlob {
@@ -140,6 +124,8 @@ class StoreMachine {
   /// The bytes of a resident blob are not what was read: it is read again into its place, as soon as nobody has it pinned (dense weights
   /// at once: they are pinned for good). False if that has to wait; nothing has changed then.
   bool reread(uint32_t entry, Actions& actions);
+  /// Looks at what workers left in some of their pin words. Call it now and then: every word is to be seen before its count turns over.
+  void look_around();
   /// Something may have been unpinned. Call now and then while blocked().
   Actions poll();
 
@@ -160,6 +146,7 @@ class StoreMachine {
   uint64_t resident_bytes() const;
   size_t aliases() const { return contents_.aliases(); }
   const Status& failure(uint32_t entry) const { return entries_[entry].failure; }
+  std::string_view policy() const { return policy_->name(); }
   size_t queued() const { return queue_.queued(); }
   size_t loading() const { return loading_[0] + loading_[1] + loading_[2]; }
   size_t unchecked() const { return unchecked_; }  ///< entries that are kAdopted
@@ -192,8 +179,10 @@ class StoreMachine {
   Actions given_up(uint32_t index);
   void no_longer_loading(const Entry& entry);
   void give_up(const std::vector<uint32_t>& unwanted, Actions& actions);
-  std::optional<uint64_t> make_room(uint32_t entry, Actions& actions);
-  bool evict_one(const Shares::Eviction& why, Actions& actions);
+  std::optional<uint64_t> make_room(uint32_t entry, ReadClass read_class, Actions& actions);
+  void note_arrival(uint32_t entry);
+  void note_adopted(uint32_t entry);
+  bool evict_one(const policy::Wanted& wanted, const Shares::Eviction& why, Actions& actions);
   bool try_evict(uint32_t entry);
   void set_state(uint32_t entry, Residency state);
   void landed(uint32_t entry, const ContentHash& content);
@@ -223,6 +212,8 @@ class StoreMachine {
   RangeAllocator ranges_;
   std::vector<Entry> entries_;
   std::unique_ptr<policy::CachePolicy> policy_;
+  UseWatch watch_;
+  uint32_t looked_ = 0;  ///< the next entry of look_around()
   ReadQueue queue_;
   PrefetchLedger prefetched_;
   ContentIndex contents_;

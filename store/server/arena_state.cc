@@ -30,12 +30,27 @@ bool ArenaState::pinned(uint32_t entry) const {
   return false;
 }
 
-uint64_t ArenaState::last_use(uint32_t entry) const {
-  uint64_t newest = 0;
-  for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot)
-    if (files_.has_slot(slot))
-      newest = std::max(newest, PinWord::stamp(files_.pin_word(slot, entry).load(std::memory_order_relaxed)));
-  return std::min(newest, stamp_now());  // a worker cannot claim uses that are yet to come
+UseNote ArenaState::uses(uint32_t entry) const {
+  UseNote note;
+  for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) {
+    if (!files_.has_slot(slot)) continue;
+    const uint64_t word = files_.pin_word(slot, entry).load(std::memory_order_relaxed);
+    note.stamp = std::max(note.stamp, PinWord::stamp(word));
+    note.sixteenths += PinWord::uses(word);
+  }
+  note.stamp = std::min(note.stamp, stamp_now());  // a worker cannot claim uses that are yet to come
+  note.sixteenths &= PinWord::kUsesMask;
+  return note;
+}
+
+/// A slot that has gone, or whose count fell because someone else holds it now, begins anew; what it had counted stays.
+uint64_t ArenaState::uses_of_all() const {
+  for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) {
+    const uint64_t count = files_.has_slot(slot) ? files_.pins_header(slot).uses.load(std::memory_order_relaxed) : 0;
+    if (count > counted_[slot]) uses_ += count - counted_[slot];
+    counted_[slot] = count;
+  }
+  return uses_;
 }
 
 uint64_t ArenaState::stamp_now() const { return shm::use_stamp(); }

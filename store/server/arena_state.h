@@ -15,12 +15,15 @@ class ArenaState final : public SharedState {
   void clear_alias(uint32_t entry) override;
   void set_length(uint32_t entry, uint64_t bytes) override;
   bool pinned(uint32_t entry) const override;
-  uint64_t last_use(uint32_t entry) const override;
+  UseNote uses(uint32_t entry) const override;
+  uint64_t uses_of_all() const override;
   uint64_t stamp_now() const override;
   void set_share(uint32_t slot, uint64_t bytes) override;
 
  private:
   ArenaFiles& files_;
+  mutable std::array<uint64_t, kWorkerSlotsMax> counted_{};  ///< each slot's total when it was last read
+  mutable uint64_t uses_ = 0;
 };
 
 }  // namespace moestro::store

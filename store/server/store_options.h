@@ -42,6 +42,7 @@ struct StoreOptions {
   uint64_t probe_bytes_min = kProbeFilesMin;  ///< smaller packs are not worth a measurement
   uint64_t scrub_bytes_per_s = 0;   ///< of residents, compared with their checksums while nothing else is to be done
   std::optional<FaultPlan> read_faults;  ///< for tests
+  std::string policy = "lfru";      ///< common/policy/make_policy.h
   bool poison_freed = false;        ///< freed ranges are filled with NaNs, so that a use after eviction shows
   bool warm_start = false;          ///< shutting down, note what is resident; starting, read that again in the background
 };

@@ -34,6 +34,7 @@ Status StoreServer::run(const std::atomic<bool>& stop) {
     MOESTRO_RETURN_IF_ERROR(receive());
     if (machine_->blocked() || machine_->queued() > 0 || machine_->sweeping()) perform(machine_->poll());
     check_residents();
+    look_around();
     scrub();
     name_who_pins_too_much(blocked && machine_->blocked());
     look_for_dead_workers();
@@ -190,6 +191,13 @@ void StoreServer::notify(const Action& action) {
   files_->ring(action.slot, action.entry, static_cast<uint32_t>(action.outcome));
 }
 
+void StoreServer::look_around() {
+  const auto now = steady_clock::now();
+  if (now - looked_around_ < kIdleWait) return;
+  looked_around_ = now;
+  machine_->look_around();
+}
+
 void StoreServer::look_for_dead_workers() {
   const auto now = steady_clock::now();
   if (now - looked_ < kIdleWait) return;
@@ -237,7 +245,7 @@ void StoreServer::drop_worker(uint32_t slot, const char* why) {
 StoreFigures StoreServer::figures() const {
   StoreFigures f;
   f.epoch = epoch_, f.arena_bytes = files_->table().arena_bytes, f.used_bytes = machine_->used_bytes(), f.huge_bytes = files_->huge_bytes();
-  f.reader = std::string(loader_->lanes().front()->reader_name());
+  f.reader = std::string(loader_->lanes().front()->reader_name()), f.policy = std::string(machine_->policy());
   f.models = model_figures();
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) {
     if (!workers_[slot]) continue;

@@ -107,6 +107,7 @@ class StoreServer {
   void begin_read(const Action& action);
   void begin_check(const Action& action);
   void notify(const Action& action);
+  void look_around();
   void look_for_dead_workers();
   void name_who_pins_too_much(bool blocked);
   uint64_t pinned_bytes(uint32_t slot) const;
@@ -140,7 +141,7 @@ class StoreServer {
   struct Adoption {
     double seconds = 0;
   } adoption_;
-  TimePoint looked_{}, not_blocked_{};
+  TimePoint looked_{}, looked_around_{}, not_blocked_{};
   std::vector<uint64_t> drive_speeds_;  ///< bytes a second, as measured; 0: not measured
   Scrubber scrubber_;
 };

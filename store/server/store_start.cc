@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "common/log.h"
-#include "common/policy/lru_policy.h"
+#include "common/policy/make_policy.h"
 #include "store/arena/arena_size.h"
 #include "store/arena/backing_progress.h"
 #include "store/server/store_server.h"
@@ -79,7 +79,10 @@ Status StoreServer::make_machine(uint64_t arena_bytes) {
   machine_options.poison_freed = options_.poison_freed;
   for (const auto& [index, pack] : catalogue_.packs())  // two at once, so that the drive goes on from one to the next
     machine_options.loading_bytes_max = std::max(machine_options.loading_bytes_max, 2 * pack.largest_expert);
-  MOESTRO_ASSIGN_OR_RETURN(machine_, StoreMachine::create(machine_options, blobs, std::make_unique<policy::LruPolicy>(), *state_));
+  const auto experts = std::ranges::count_if(blobs, [](const MachineBlob& blob) { return !blob.dense; });
+  MOESTRO_ASSIGN_OR_RETURN(auto policy, policy::make_policy(options_.policy, static_cast<size_t>(experts)));
+  log::info("experts give way by policy {}", policy->name());
+  MOESTRO_ASSIGN_OR_RETURN(machine_, StoreMachine::create(machine_options, blobs, std::move(policy), *state_));
   return Status::ok();
 }
 

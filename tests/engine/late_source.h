@@ -27,7 +27,7 @@ class LateSource final : public store::BlobSource {
   ~LateSource() override { held_.clear(); }
 
   const store::Manifest& manifest() const override { return inner_->manifest(); }
-  std::optional<store::Lease> try_pin(uint32_t blob) override {
+  std::optional<store::Lease> try_pin(uint32_t blob, store::UseWeight = {}) override {
     if (manifest().blobs[blob].kind == store::BlobKind::kDense) return hold(blob);
     ++counters_.misses;
     return std::nullopt;

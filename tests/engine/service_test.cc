@@ -159,7 +159,7 @@ class LostSource final : public store::BlobSource {
   LostSource(std::unique_ptr<store::BlobSource> inner, bool refuses_fetch, std::atomic<bool>& gone)
       : inner_(std::move(inner)), refuses_fetch_(refuses_fetch), gone_(gone) {}
   const store::Manifest& manifest() const override { return inner_->manifest(); }
-  std::optional<store::Lease> try_pin(uint32_t blob) override {
+  std::optional<store::Lease> try_pin(uint32_t blob, store::UseWeight = {}) override {
     if (manifest().blobs[blob].kind == store::BlobKind::kDense) return inner_->try_pin(blob);
     return std::nullopt;
   }

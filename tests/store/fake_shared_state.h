@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "store/layout/pins_layout.h"
 #include "store/machine/store_machine.h"
 
 namespace moestro::store {
@@ -19,6 +20,7 @@ class FakeSharedState final : public SharedState {
     stamps.assign(entries, 0);
     aliases.assign(entries, 0);
     lengths.assign(entries, 0);
+    sixteenths.assign(entries, 0);
   }
   void set_word(uint32_t entry, Residency state, uint64_t generation) override {
     words[entry] = ResidencyWord::pack(state, generation);
@@ -31,15 +33,27 @@ class FakeSharedState final : public SharedState {
   bool pinned(uint32_t entry) const override {
     return std::ranges::any_of(pins, [entry](const auto& slot) { return slot.second.contains(entry); });
   }
-  uint64_t last_use(uint32_t entry) const override { return stamps[entry]; }
+  UseNote uses(uint32_t entry) const override { return {stamps[entry], sixteenths[entry]}; }
+  uint64_t uses_of_all() const override { return all_uses; }
   uint64_t stamp_now() const override { return ++now; }
   void set_share(uint32_t slot, uint64_t bytes) override { shares[slot] = bytes; }
 
   Residency state(uint32_t entry) const { return ResidencyWord::state(words[entry]); }
-  void use(uint32_t, uint32_t entry) { stamps[entry] = ++now; }
+  /// A whole use by a worker: what it leaves in its pin word.
+  void use(uint32_t, uint32_t entry) {
+    stamps[entry] = ++now;
+    scan(entry, 16);
+  }
+  /// A prompt's.
+  void scan(uint32_t entry, uint32_t parts) {
+    sixteenths[entry] = (sixteenths[entry] + parts) & PinWord::kUsesMask;
+    all_uses += parts;
+  }
 
   std::vector<uint64_t> lengths, words, offsets, stamps;
   std::vector<uint32_t> aliases;  ///< 1 + first entry
+  std::vector<uint32_t> sixteenths;
+  uint64_t all_uses = 0;
   std::map<uint32_t, std::set<uint32_t>> pins;  ///< by worker slot
   std::map<uint32_t, uint64_t> shares;
   std::function<void(uint32_t)> on_evicting;

@@ -88,6 +88,24 @@ TEST_P(StoreTest, TwoClientsShareOneCopy) {
   EXPECT_EQ(status->loads, packed + 1) << "each blob was read once";
 }
 
+TEST_P(StoreTest, APromptThatTouchesEveryExpertDoesNotFlushWhatDecodingUses) {
+  RunningStore store(options(6));
+  ASSERT_TRUE(store.status()) << store.status().message();
+  auto client = attach(store);
+  ASSERT_TRUE(client) << client.status().message();
+  const std::vector<uint32_t> hot{pack_.experts_list[1], pack_.experts_list[4], pack_.experts_list[6]};
+  const auto use = [&](uint32_t expert, UseWeight weight) {
+    if ((*client)->try_pin(expert, weight)) return true;
+    fetch_all(**client, pack_, {expert}, 1);
+    return false;
+  };
+  for (int token = 0; token < 20; ++token)
+    for (const uint32_t expert : hot) use(expert, {});
+  for (int chunk = 0; chunk < 4; ++chunk)
+    for (const uint32_t expert : pack_.experts_list) use(expert, UseWeight::of(0.25F));
+  for (const uint32_t expert : hot) EXPECT_TRUE(use(expert, {})) << expert;
+}
+
 TEST_P(StoreTest, ThreeWorkersOnFourSlotsTouchEveryExpert) {
   RunningStore store(options(4));
   ASSERT_TRUE(store.status()) << store.status().message();

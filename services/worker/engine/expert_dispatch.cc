@@ -25,6 +25,7 @@ Result<ExpertDispatch> ExpertDispatch::create(store::BlobSource& source, int64_t
   const auto n = static_cast<size_t>(experts);
   d.first_row_.resize(n + 1);
   d.cursor_.resize(n);
+  d.use_.resize(n);
   d.leases_.resize(n);
   d.read_of_.assign(n, -1);
   d.routed_.reserve(n);
@@ -43,8 +44,12 @@ std::span<const lanes::RoutedExpert> ExpertDispatch::route(MoeLayerId layer, std
   const int64_t tokens = static_cast<int64_t>(ids.size()) / top_k;
   const int64_t most = capacity_factor_ ? std::min(tokens, capacity(*capacity_factor_, tokens, top_k, experts_)) : tokens;
   std::fill(first_row_.begin(), first_row_.end(), 0);
-  for (size_t i = 0; i < ids.size(); ++i)
-    if (!is_left_out(i)) ++first_row_[static_cast<size_t>(ids[i]) + 1];
+  std::fill(use_.begin(), use_.end(), 0.0F);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (is_left_out(i)) continue;
+    ++first_row_[static_cast<size_t>(ids[i]) + 1];
+    use_[static_cast<size_t>(ids[i])] += row_share_.empty() ? 1.0F : row_share_[i / static_cast<size_t>(top_k)];
+  }
   routed_.clear();
   for (size_t e = 0; e < static_cast<size_t>(experts_); ++e) {
     const int32_t n = std::min(first_row_[e + 1], static_cast<int32_t>(most));
@@ -73,7 +78,7 @@ std::span<const kernels::RoutedRow> ExpertDispatch::rows(int32_t expert) const {
 
 bool ExpertDispatch::acquire(lanes::TaskId read, int32_t expert) {
   const uint32_t blob = blob_of(expert);
-  if (auto lease = source_->try_pin(blob)) {
+  if (auto lease = source_->try_pin(blob, store::UseWeight::of(use_[static_cast<size_t>(expert)]))) {
     leases_[static_cast<size_t>(expert)] = std::move(*lease);
     return true;
   }

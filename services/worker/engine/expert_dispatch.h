@@ -31,8 +31,10 @@ class ExpertDispatch {
 
   /// From now on an expert takes no more rows of a layer than capacity(): the first ones, in the order of the step's rows.
   void set_capacity_factor(double factor) { capacity_factor_ = factor; }
-  void begin_step(PlanId plan) {
+  /// `row_share`: 1 / (rows of its sequence in this step), by row; it lives until the step has ended. Empty: each row counts whole.
+  void begin_step(PlanId plan, std::span<const float> row_share = {}) {
     plan_ = plan;
+    row_share_ = row_share;
     over_capacity_ = 0;
   }
   /// Choices of this step that were dropped because their expert was full.
@@ -67,6 +69,8 @@ class ExpertDispatch {
   std::optional<double> capacity_factor_;
   uint64_t over_capacity_ = 0;
   PlanId plan_;
+  std::span<const float> row_share_;
+  std::vector<float> use_;                     ///< by expert: sum of its rows' shares, what its use counts in the store (store::UseWeight)
   MoeLayerId layer_;
   std::vector<int32_t> first_row_;   ///< [experts + 1] into rows_
   std::vector<int32_t> cursor_;

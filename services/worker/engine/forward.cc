@@ -49,7 +49,7 @@ void Forward::begin(PlanId plan, const StepBatch& batch, lanes::TaskGraph& graph
   graph_ = &graph;
   guard_.begin(batch, failed);
   rows_ = batch.rows();
-  p_.experts.begin_step(plan);
+  p_.experts.begin_step(plan, batch.row_share);
 }
 
 int32_t* Forward::layer_routes(size_t layer) {

@@ -8,6 +8,7 @@ void StepBatch::clear() {
   ids.clear();
   positions.clear();
   sequence_of.clear();
+  row_share.clear();
   rows_of.clear();
   attention.clear();
   logit_rows.clear();
@@ -29,6 +30,7 @@ void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, cons
     ids.push_back(token.id == kSampledByParent ? state.last_sampled : token.id);
     positions.push_back(token.position);
     sequence_of.push_back(index);
+    row_share.push_back(1.0F / static_cast<float>(range.count));
     const int64_t seen = token.position + 1;
     context += visible.window > 0 ? std::min(seen, visible.sinks + visible.window) : seen;
     furthest = std::max<int64_t>(furthest, token.position);

@@ -1,0 +1,66 @@
+#pragma once
+// What policies share that give every key a rank: lowest goes first. A subclass says what a use does to the rank.
+
+#include <deque>
+#include <vector>
+
+#include "common/policy/cache_policy.h"
+#include "common/policy/ranking.h"
+
+namespace moestro::policy {
+
+/// Ranks only grow with uses, and known ranks lag behind the true ones; so a key at the front whose known rank is its true one is the
+/// coldest of all. When many were used since anyone looked, putting all of them right could take long, so victim() corrects at most
+/// `looks_max` keys at a time and then takes the coldest of those: a sample, and the next call finds that many fewer to correct.
+class RankedPolicy : public CachePolicy {
+ public:
+  RankedPolicy() = default;
+  RankedPolicy(const RankedPolicy&) = delete;
+  RankedPolicy& operator=(const RankedPolicy&) = delete;
+  static constexpr uint32_t kLooksMax = 64;
+
+  void inserted(uint32_t key, uint32_t group, const Use& use, bool predicted) override;
+  void used(uint32_t key, const Use& use) override;
+  void removed(uint32_t key) override;
+  void forget(uint32_t key) override;
+  std::optional<uint32_t> victim(const Wanted& wanted, const Judge& judge) override;
+  void look_again() override;
+
+  void set_looks_max(uint32_t looks) { looks_max_ = looks; }
+
+ protected:
+  struct State {
+    double rank = 0;  ///< by its uses; kept while the key is not in the cache
+    double tie = 0;   ///< last use, as far as it moves recency
+    double shown = 0; ///< the rank it is sorted by: higher while a prefetch's promise stands
+    uint32_t group = 0;
+    bool known = false;  ///< `rank` says something
+    bool in = false, parked = false;
+  };
+  /// `state` after `use`. `entering`: the use that brought it in.
+  virtual void apply(State& state, const Use& use, bool entering) const = 0;
+
+  const State& state(uint32_t key) const { return states_[key]; }
+  bool has(uint32_t key) const { return key < states_.size() && states_[key].in; }
+
+ private:
+  State& grow_to(uint32_t key);
+  Ranking& group(uint32_t index);
+  void sort_in(uint32_t key);
+  void take_out(uint32_t key);
+  void park(uint32_t key);
+  bool unpark(std::span<const uint32_t> groups);
+  const Ranking::Item* coldest(std::span<const uint32_t> groups) const;
+  std::optional<double> rank_limit(const Wanted& wanted) const;
+  std::optional<uint32_t> search(const Wanted& wanted, const Judge& judge, bool& guarded);
+  std::optional<uint32_t> take_from(std::vector<uint32_t>& sample, std::optional<double> limit, const Judge& judge);
+
+  uint32_t looks_max_ = kLooksMax;
+  std::vector<State> states_;
+  std::vector<uint32_t> place_;
+  std::deque<Ranking> groups_;
+  std::vector<std::vector<uint32_t>> parked_;  ///< by group: found in use, so not proposed again before the others
+  std::vector<uint32_t> spared_;               ///< during one search
+};
+
+}  // namespace moestro::policy

@@ -1,0 +1,155 @@
+// Policies on generated traces: the oracle above all, frequency above recency where popularity is skewed, prompts that touch every
+// expert between sequences that decode.
+
+#include "common/policy/replay.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "common/policy/lru_policy.h"
+#include "common/policy/make_policy.h"
+
+namespace moestro::policy {
+namespace {
+
+struct Shape {
+  uint32_t layers = 4, experts = 16, top_k = 2;
+  double skew = 1;  ///< of popularity: 1 / rank^skew
+  uint32_t keys() const { return layers * experts; }
+};
+
+class Traffic {
+ public:
+  Traffic(Shape shape, uint64_t seed) : shape_(shape), random_(seed) { shift(); }
+
+  /// Other experts are popular from now on.
+  void shift() {
+    order_.resize(shape_.keys());
+    for (uint32_t i = 0; i < order_.size(); ++i) order_[i] = i % shape_.experts;
+    for (uint32_t layer = 0; layer < shape_.layers; ++layer)
+      std::shuffle(order_.begin() + layer * shape_.experts, order_.begin() + (layer + 1) * shape_.experts, random_);
+  }
+  void decode(int tokens) {
+    for (int t = 0; t < tokens; ++t)
+      for (uint32_t layer = 0; layer < shape_.layers; ++layer)
+        for (const uint32_t expert : choose(layer)) uses.push_back({layer * shape_.experts + expert, 1, true});
+  }
+  void prompt(int tokens) {
+    for (uint32_t layer = 0; layer < shape_.layers; ++layer) {
+      std::vector<int> rows(shape_.experts);
+      for (int t = 0; t < tokens; ++t)
+        for (const uint32_t expert : choose(layer)) ++rows[expert];
+      for (uint32_t expert = 0; expert < shape_.experts; ++expert)
+        if (rows[expert] > 0) uses.push_back({layer * shape_.experts + expert, static_cast<float>(rows[expert]) / static_cast<float>(tokens), false});
+    }
+  }
+  std::vector<ReplayUse> uses;
+
+ private:
+  std::vector<uint32_t> choose(uint32_t layer) {
+    std::vector<double> weight(shape_.experts);
+    for (uint32_t i = 0; i < shape_.experts; ++i) weight[order_[layer * shape_.experts + i]] = std::pow(i + 1, -shape_.skew);
+    std::vector<uint32_t> chosen;
+    while (chosen.size() < shape_.top_k) {
+      const auto expert = std::discrete_distribution<uint32_t>(weight.begin(), weight.end())(random_);
+      chosen.push_back(expert);
+      weight[expert] = 0;
+    }
+    return chosen;
+  }
+  Shape shape_;
+  std::mt19937_64 random_;
+  std::vector<uint32_t> order_;
+};
+
+ReplayScore score_of(const std::string& policy, const std::vector<ReplayUse>& uses, size_t keys, size_t slots) {
+  return replay(uses, **make_policy(policy, keys), slots);
+}
+
+TEST(Replay, CountsWhatHits) {
+  const std::vector<ReplayUse> uses{{0}, {1}, {0}, {2}, {0, 0.5, false}, {1}};
+  LruPolicy lru;
+  const ReplayScore score = replay(uses, lru, 2);
+  EXPECT_EQ(score.uses, 6u);
+  EXPECT_EQ(score.hits, 2u) << "0 twice; 2 took 1's place";
+  EXPECT_EQ(score.decode_uses, 5u);
+  EXPECT_EQ(score.decode_hits, 1u);
+  EXPECT_EQ(replay_oracle(uses, 2).hits, 2u);
+  EXPECT_EQ(replay_oracle(uses, 3).hits, 3u);
+}
+
+TEST(Replay, NoPolicyBeatsTheOracle) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    std::mt19937_64 random(seed);
+    const Shape shape{2 + static_cast<uint32_t>(random() % 4), 4 + static_cast<uint32_t>(random() % 20), 1 + static_cast<uint32_t>(random() % 3),
+                      0.3 * static_cast<double>(random() % 6)};
+    Traffic traffic(shape, seed);
+    for (int part = 0; part < 6; ++part) {
+      if (random() % 3 == 0) traffic.shift();
+      if (random() % 2 == 0) traffic.prompt(1 + static_cast<int>(random() % 60));
+      traffic.decode(20);
+    }
+    const size_t slots = shape.top_k + random() % shape.keys();
+    const uint64_t best = replay_oracle(traffic.uses, slots).hits;
+    for (const std::string& name : policy_names())
+      ASSERT_LE(score_of(name, traffic.uses, shape.keys(), slots).hits, best) << name << ", seed " << seed << ", " << slots << " slots";
+  }
+}
+
+TEST(Replay, FrequencyBeatsRecencyWherePopularityIsSkewed) {
+  const Shape shape;
+  Traffic traffic(shape, 3);
+  traffic.decode(600);
+  const size_t slots = shape.keys() / 4;
+  const double lru = score_of("lru", traffic.uses, shape.keys(), slots).hit_rate(), lfru = score_of("lfru", traffic.uses, shape.keys(), slots).hit_rate();
+  EXPECT_GT(lfru, lru + 0.03);
+  EXPECT_GT(score_of("lfu", traffic.uses, shape.keys(), slots).hit_rate(), lru + 0.03);
+}
+
+TEST(Replay, AfterAShiftTheOldFavouritesFade) {
+  const Shape shape;
+  Traffic traffic(shape, 4);
+  traffic.decode(3000);
+  const size_t before = traffic.uses.size();
+  traffic.shift();
+  traffic.decode(300);
+  const std::vector<ReplayUse> after(traffic.uses.begin() + static_cast<long>(before), traffic.uses.end());
+  const auto hits_after = [&](const std::string& name) {
+    const std::vector<ReplayUse> first(traffic.uses.begin(), traffic.uses.begin() + static_cast<long>(before));
+    return score_of(name, traffic.uses, shape.keys(), 16).hits - score_of(name, first, shape.keys(), 16).hits;
+  };
+  EXPECT_GT(static_cast<double>(hits_after("lfru")), 0.9 * static_cast<double>(score_of("lfru", after, shape.keys(), 16).hits));
+}
+
+/// Decoding, then a prompt of another request that touches every expert, then the same decoding again.
+TEST(Replay, APromptThatTouchesEveryExpertDoesNotFlushTheDecodeSet) {
+  const Shape shape{.layers = 4, .experts = 32, .top_k = 2, .skew = 1.5};
+  const size_t slots = shape.keys() / 4;
+  const auto first_tokens_after = [&](const std::string& name, bool prompt) {
+    Traffic traffic(shape, 5);
+    traffic.decode(300);
+    for (int chunk = 0; prompt && chunk < 4; ++chunk) traffic.prompt(512);
+    const uint64_t before = score_of(name, traffic.uses, shape.keys(), slots).decode_hits;
+    const size_t at = traffic.uses.size();
+    traffic.decode(20);
+    const double wanted = static_cast<double>(traffic.uses.size() - at);
+    return static_cast<double>(score_of(name, traffic.uses, shape.keys(), slots).decode_hits - before) / wanted;
+  };
+  for (const char* name : {"lfru", "lfu", "lru"})
+    EXPECT_GT(first_tokens_after(name, true), first_tokens_after(name, false) - 0.1) << name;
+  // What the weight is for: the same uses, none of them marked as a prompt's, do flush a cache that goes by recency.
+  Traffic traffic(shape, 5);
+  traffic.decode(300);
+  for (int chunk = 0; chunk < 4; ++chunk) traffic.prompt(512);
+  for (ReplayUse& use : traffic.uses) use.weight = 1;
+  const uint64_t before = score_of("lru", traffic.uses, shape.keys(), slots).hits;
+  const size_t at = traffic.uses.size();
+  traffic.decode(2);
+  const double flushed = static_cast<double>(score_of("lru", traffic.uses, shape.keys(), slots).hits - before) / static_cast<double>(traffic.uses.size() - at);
+  EXPECT_LT(flushed, first_tokens_after("lru", true) - 0.2);
+}
+
+}  // namespace
+}  // namespace moestro::policy
