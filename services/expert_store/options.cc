@@ -60,10 +60,8 @@ ParsedOptions parse_options(int argc, char** argv) {
   std::vector<std::string> models;
   const box::BoxFlags flags(
       app, {"run.dir", "run.group", "run.log_level",
-            "store.arena_dir", "store.payload_dir", "store.dram", "store.shares", "store.warm_start",
+            "store.arena_dir", "store.payload_dir", "store.dram", "store.shares", "store.policy", "store.warm_start",
             "store.io", "store.read_chunk", "store.read_depth", "store.scrub", "store.inject_read_faults", "store.poison_freed"});
-            "store.arena_dir", "store.payload_dir", "store.dram", "store.policy", "store.warm_start",
-            "store.io", "store.poison_freed"});
   app.add_option("--model", models, "NAME=PACK; once for each model; default: model.pack of the YAML file")->allow_extra_args(false);
   ParsedOptions parsed;
   if (const auto code = box::parse_program_line(app, argc, argv)) {

@@ -72,7 +72,7 @@ bool StoreMachine::reread(uint32_t index, Actions& actions) {
   entry.sources_failed = 0;
   if (entry.state != Residency::kResident || !next_source(index) || (!entry.blob.dense && !try_evict(index))) return false;
   ++counters_.scrub_mismatches;
-  if (!entry.blob.dense) policy_->removed(index), prefetched_.evicted(index, shared_.last_use(index));
+  if (!entry.blob.dense) policy_->removed(index), prefetched_.evicted(index, shared_.uses(index).sixteenths);
   queue_.want(kStoreSlot, index, {}, ReadClass::kScrub, false);
   begin(index, ReadClass::kScrub, actions);
   return true;

@@ -197,9 +197,13 @@ void StoreMachine::schedule(Actions& actions) {
     if (!may_begin(entry.blob, next->read_class)) return;
     if (!entry.placed) {
       const std::optional<uint64_t> offset = make_room(next->entry, next->read_class, actions);
+      if (!offset && next->read_class != ReadClass::kDemand) {  // all there is is in use, or hotter: nobody waits for this one
+        counters_.prefetches_dropped += queue_.ended(next->entry).size();
+        continue;
+      }
       if (!offset) {
-        blocked_ = next->read_class == ReadClass::kDemand;  // nobody waits for the others: they try again with what comes next
-        if (blocked_) queue_.hold(next->entry);
+        blocked_ = true;
+        queue_.hold(next->entry);
         return;
       }
       entry.offset = *offset, entry.placed = entry.blob.dense;
