@@ -10,7 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <map>
 
-#include "services/cli/bench/store/process_rows.h"
+#include "common/shm/mapped_file.h"
+#include "services/cli/bench/store/process_memory.h"
 #include "services/cli/bench/store/store_bench.h"
 #include "store/pack/packer.h"
 #include "tests/cli/run_moestro.h"
@@ -57,7 +58,9 @@ TEST(BenchStore, EveryRowIsMeasured) {
     EXPECT_TRUE(by_name.contains(name)) << name;
   EXPECT_EQ(by_name["read from the drive meanwhile"]["value"], 0);
   EXPECT_EQ(by_name["read from the drive meanwhile"]["reached"], true);
-  EXPECT_GT(by_name["memory of 3 workers and store beyond the arena, a process"]["value"], 0);
+  const json& memory = by_name["memory of 3 workers and store beyond the arena, a process"];
+  EXPECT_GT(memory["value"], 0);
+  EXPECT_EQ(memory["reached"], true) << memory;
   EXPECT_TRUE(std::filesystem::is_empty(temporary.path())) << "what it made is gone again";
 }
 
@@ -87,13 +90,28 @@ TEST(BenchStore, WrongOptionsAndPacksAreRefusedInOneLine) {
 
 TEST(BenchStore, MemoryOfAProcessIsNoSmallerThanWhatItTouched) {
   const pid_t self = ::getpid();
-  const auto before = cli::memory_of({&self, 1});
+  const TempDir dir;
+  const auto before = cli::memory_of({&self, 1}, dir / "arena");
   ASSERT_TRUE(before.is_ok()) << before.status().message();
   const std::vector<char> touched(32 << 20, 'x');
-  const auto after = cli::memory_of({&self, 1});
-  EXPECT_GE(*after, *before + touched.size() * 9 / 10);
+  const auto after = cli::memory_of({&self, 1}, dir / "arena");
+  EXPECT_GE(after->rest, before->rest + touched.size() * 9 / 10);
+  EXPECT_EQ(after->arena, 0u);
   const pid_t nobody = 0x3fffffff;
-  EXPECT_FALSE(cli::memory_of({&nobody, 1}).is_ok());
+  EXPECT_FALSE(cli::memory_of({&nobody, 1}, dir / "arena").is_ok());
+}
+
+TEST(BenchStore, PagesOfTheArenaAreToldFromTheRest) {
+  constexpr size_t kBytes = 8 << 20;
+  const pid_t self = ::getpid();
+  const TempDir dir;
+  auto arena = shm::MappedFile::create(dir / "arena", kBytes, 0600);
+  ASSERT_TRUE(arena.is_ok()) << arena.status().message();
+  const auto before = cli::memory_of({&self, 1}, dir / "arena");
+  std::fill_n(arena->data(), kBytes, std::byte{1});
+  const auto after = cli::memory_of({&self, 1}, dir / "arena");
+  EXPECT_EQ(after->arena, kBytes);
+  EXPECT_LT(after->rest, before->rest + kBytes / 2);
 }
 
 TEST(Quantile, OfUnsortedLists) {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <fstream>
 #include <string>
 #include <thread>
 
@@ -12,6 +10,7 @@
 #include "kernels/ops.h"
 #include "services/cli/bench/store/fetch_rows.h"
 #include "services/cli/bench/store/private_box.h"
+#include "services/cli/bench/store/process_memory.h"
 #include "services/cli/http_client.h"
 #include "store/client/status_client.h"
 
@@ -21,6 +20,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int64_t kKvTokens = 2048;
+constexpr int64_t kStepTokens = 512;  ///< as many as a step takes
+constexpr int64_t kAnswerTokens = 2;
 constexpr milliseconds kPatience{60000};
 
 StoreRow at_most(std::string what, std::string unit, double value, double aim, std::string how) {
@@ -30,13 +31,18 @@ StoreRow at_most(std::string what, std::string unit, double value, double aim, s
   return r;
 }
 
-/// As large as one worker's cache of kKvTokens is.
-Result<uint64_t> kv_bytes(const store::Manifest& manifest) {
+/// What the workers are set up for, of which their memory beyond the arena is a consequence.
+struct Configured {
+  uint64_t kv_bytes = 0;  ///< of one worker's cache of kKvTokens
+  int64_t prompt_tokens = 0;  ///< as many as a step takes, or as the model allows
+};
+
+Result<Configured> configured(const store::Manifest& manifest) {
   MOESTRO_ASSIGN_OR_RETURN(const auto description, model::describe_model(manifest.config_json, manifest.generation_config_json));
-  int64_t bytes = 0;
+  Configured c{.prompt_tokens = std::min(kStepTokens, description.spec.max_position - kAnswerTokens)};
   for (const model::LayerSpec& layer : description.spec.layers)
-    bytes += kernels::kv_block_bytes({.kv_heads = layer.kv.heads, .head_dim = layer.kv.head_dim}, DType::kF32) * (kKvTokens / kernels::kKvBlockTokens);
-  return static_cast<uint64_t>(bytes);
+    c.kv_bytes += static_cast<uint64_t>(kernels::kv_block_bytes({.kv_heads = layer.kv.heads, .head_dim = layer.kv.head_dim}, DType::kF32) * (kKvTokens / kernels::kKvBlockTokens));
+  return c;
 }
 
 /// Every expert that the arena has room for is resident afterwards.
@@ -45,17 +51,24 @@ Status warm_up(const PrivateBox& box) {
   return fetch_all(*client, experts_of(client->manifest())).status();
 }
 
-/// A short answer from each worker, two requests for each at once, so that buffers are in use when they are weighed.
-Status exercise(const PrivateBox& box) {
+std::string request_of(const std::string& model, size_t client, int64_t prompt_tokens) {
+  std::string body = R"({"model":")" + model + R"(","max_tokens":)" + std::to_string(kAnswerTokens) + R"(,"ignore_eos":true,"prompt":[)" + std::to_string(client + 1);
+  for (int64_t i = 1; i < prompt_tokens; ++i) body += "," + std::to_string(i % 64 + 1);
+  return body + "]}";
+}
+
+/// A chunk of a prompt for each worker, all at once, as long as a step may be: every buffer is in use when they are weighed. The prompts
+/// begin differently, so that none goes where another's keys and values are.
+Status exercise(const PrivateBox& box, int64_t prompt_tokens) {
   Url url;
   url.host = "127.0.0.1";
   url.port = std::to_string(box.http_port());
-  const std::string body = R"({"model":")" + box.model() + R"(","prompt":[1,2,3,4,5,6,7,8],"max_tokens":8,"ignore_eos":true})";
-  std::vector<Status> ends(2 * box.workers());
+  std::vector<Status> ends(box.workers());
   std::vector<std::thread> clients;
-  for (Status& end : ends)
-    clients.emplace_back([&] {
-      const auto reply = HttpClient(url).post("/v1/completions", body);
+  for (size_t client = 0; client < ends.size(); ++client)
+    clients.emplace_back([&, client] {
+      Status& end = ends[client];
+      const auto reply = HttpClient(url).post("/v1/completions", request_of(box.model(), client, prompt_tokens));
       end = !reply ? reply.status() : reply->status == 200 ? Status::ok() : unavailable("a completion was answered with " + std::to_string(reply->status) + ": " + reply->body);
     });
   for (std::thread& client : clients) client.join();
@@ -75,15 +88,17 @@ Status add_second_worker(PrivateBox& box, uint64_t model_bytes, std::vector<Stor
 
 Status add_memory(PrivateBox& box, const store::Manifest& manifest, std::vector<StoreRow>& rows) {
   for (size_t worker = 2; worker < box.workers(); ++worker) MOESTRO_RETURN_IF_ERROR(box.start_worker(worker).status());
-  MOESTRO_RETURN_IF_ERROR(exercise(box));
+  MOESTRO_ASSIGN_OR_RETURN(const Configured c, configured(manifest));
+  MOESTRO_RETURN_IF_ERROR(exercise(box, c.prompt_tokens));
   MOESTRO_ASSIGN_OR_RETURN(const auto status, store::query_store(box.endpoint(), kPatience));
-  MOESTRO_ASSIGN_OR_RETURN(const uint64_t whole, memory_of(box.processes()));
-  MOESTRO_ASSIGN_OR_RETURN(const uint64_t kv, kv_bytes(manifest));
+  MOESTRO_ASSIGN_OR_RETURN(const ProcessMemory held, memory_of(box.processes(), box.arena_dir() / "arena"));
   const size_t processes = box.processes().size();
-  const double beyond = static_cast<double>(whole) - static_cast<double>(status.arena_bytes + kv * box.workers());
+  const double grown = static_cast<double>(held.arena) - static_cast<double>(status.arena_bytes);
+  const double beyond = static_cast<double>(held.rest) + std::max(grown, 0.0) - static_cast<double>(c.kv_bytes * box.workers());
   rows.push_back(at_most("memory of " + std::to_string(box.workers()) + " workers and store beyond the arena, a process", "MB", beyond * 1e-6 / static_cast<double>(processes), 60,
-                         config::readable_size(whole) + " in " + std::to_string(processes) + " processes (PSS, and pages of hugetlbfs once); arena " +
-                             config::readable_size(status.arena_bytes) + ", KV " + config::readable_size(kv) + " a worker"));
+                         config::readable_size(held.whole()) + " in " + std::to_string(processes) + " processes (PSS, and pages of hugetlbfs once), " +
+                             config::readable_size(held.arena) + " of it the arena; taken off: KV of " + std::to_string(kKvTokens) + " tokens, " + config::readable_size(c.kv_bytes) +
+                             " a worker. The workspace of steps of " + std::to_string(c.prompt_tokens) + " tokens is counted, though it is configured too"));
   return Status::ok();
 }
 
@@ -115,22 +130,6 @@ Status add_adoption(PrivateBox& box, std::vector<StoreRow>& rows) {
 }
 
 }  // namespace
-
-Result<uint64_t> memory_of(std::span<const pid_t> processes) {
-  uint64_t kib = 0, shared_huge = 0;
-  for (const pid_t pid : processes) {
-    std::ifstream in("/proc/" + std::to_string(pid) + "/smaps_rollup");
-    bool known = false;
-    for (std::string line; std::getline(in, line);) {
-      unsigned long n = 0;
-      if (std::sscanf(line.c_str(), "Pss: %lu", &n) == 1) kib += n, known = true;
-      if (std::sscanf(line.c_str(), "Private_Hugetlb: %lu", &n) == 1) kib += n;
-      if (std::sscanf(line.c_str(), "Shared_Hugetlb: %lu", &n) == 1) shared_huge = std::max<uint64_t>(shared_huge, n);
-    }
-    if (!known) return unavailable("/proc/" + std::to_string(pid) + "/smaps_rollup cannot be read");
-  }
-  return (kib + shared_huge) << 10;
-}
 
 Status add_process_rows(const StoreBenchOptions& o, const store::Manifest& manifest, std::vector<StoreRow>& rows) {
   config::BoxConfig config;

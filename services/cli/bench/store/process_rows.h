@@ -1,10 +1,6 @@
 #pragma once
 // What concerns whole processes: a worker that comes to a warm store, what several of them weigh.
 
-#include <sys/types.h>
-
-#include <span>
-
 #include "services/cli/bench/store/store_bench.h"
 #include "store/pack/manifest.h"
 
@@ -12,8 +8,5 @@ namespace moestro::cli {
 
 /// Starts store, orchestrator and workers of its own.
 Status add_process_rows(const StoreBenchOptions& options, const store::Manifest& manifest, std::vector<StoreRow>& rows);
-
-/// Bytes that these processes hold together, each page once: PSS, and huge pages of hugetlbfs, which PSS does not count.
-Result<uint64_t> memory_of(std::span<const pid_t> processes);
 
 }  // namespace moestro::cli
