@@ -3,6 +3,7 @@
 Ours is a store and an engine on it, in one cgroup; llama.cpp a process in another. One side runs at a time, from caches without the model's files."""
 
 import json
+import os
 import pathlib
 import shutil
 import statistics
@@ -14,6 +15,8 @@ import memory_limit as limits
 
 MIB = 1 << 20
 READ_AHEAD_KIB = (4096, 128)  # a drive's own here, and Linux' default: llama.cpp gets the better one
+PROMPT_TOKENS, STEP_TOKENS = 32, 32
+KV_TOKENS = 128
 AIMS = {("mixtral-12gb", 50): 2.2, ("mixtral-12gb", 25): 3.0, ("qwen3moe-mini", 50): 3.5, ("qwen3moe-mini", 25): 5.0}
 
 
@@ -28,8 +31,9 @@ class Store:
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="moestro-bench-"))
         self.arena, self.process, self.log = None, None, open(self.home / "store.log", "w+")
         try:
+            (self.home / "box.yaml").write_text(f"workers:\n  kv_tokens: {KV_TOKENS}\norchestrator:\n  step_tokens: {STEP_TOKENS}\n")  # what the engine takes beside it
             self.arena = limits.TmpfsWithHugePages(self.home / "arena", dram + dram // 16 + 64 * MIB)
-            command = [pathlib.Path(args.bin).parent / "moestro-store", "--run-dir", self.home / "run", "--arena-dir", self.home / "arena", "--model", f"m={pack}",
+            command = [pathlib.Path(args.bin).parent / "moestro-store", "--config", self.home / "box.yaml", "--run-dir", self.home / "run", "--arena-dir", self.home / "arena", "--model", f"m={pack}",
                        "--dram", dram, *args.store_options]
             self.process = subprocess.Popen([str(c) for c in command], stderr=self.log, preexec_fn=group.enter)
             self.wait_until_it_listens()
@@ -72,7 +76,7 @@ def ours(args, side, pack, group, limit):
     """(tokens/s, the rest of what is known)"""
     with Store(args, pack, group, limit - args.beside_arena) as store:
         engine = side("moestro bench engine", [args.bin, "bench", "engine", "--model", "m", "--store", store.endpoint, "--threads", args.threads, "--turns", "--json",
-                                               "--no-limits", "--prompt", 0, "--generate", args.tokens, "--batch", 1, "--depth", 32, "--step-tokens", 32], within=group)
+                                               "--no-limits", "--prompt", 0, "--generate", args.tokens, "--batch", 1, "--depth", PROMPT_TOKENS, "--step-tokens", STEP_TOKENS], within=group)
         rate, report = asked(engine, 0)
         report = json.loads(report)["results"][0]
         hits, misses = (report[f"expert_{x}"]["median"] for x in ("hits", "misses"))
@@ -90,7 +94,7 @@ def turn(run, files, limit):
     """One side alone, in a new group, with no page of the files in memory."""
     for file in files:
         limits.drop_from_cache(file)
-    group = limits.MemoryLimit("moestro-bench", limit)
+    group = limits.MemoryLimit(f"moestro-bench-{os.getpid()}", limit)
     hugetlb = limits.hugetlb_bytes()
     try:
         rate, more = run(group)

@@ -39,7 +39,7 @@ uint64_t scratch_bytes(const model::ModelSpec& spec, int64_t step_tokens) {
     }
     widest = std::max(widest, width);
   }
-  return static_cast<uint64_t>(4 * (step_tokens * widest + kStepSequences * spec.vocab));
+  return static_cast<uint64_t>(4 * (step_tokens * widest + std::min(kStepSequences, step_tokens) * spec.vocab));
 }
 
 }  // namespace
