@@ -232,6 +232,10 @@ void add_run(Schema& schema, BoxConfig::Run& c) {
               .field = &c.log_level,
               .choices = {"trace", "debug", "info", "warn", "error", "off"},
               .help = "of the three programs"});
+  schema.add({.key = "run.fault_points",
+              .flag = "--fault-points",
+              .field = &c.fault_points,
+              .help = "for tests: store and workers kill or stop themselves when they come by, as `loading=kill:3,leased=stop:1`"});
   schema.add(
       {.key = "run.drain",
        .flag = "--drain",

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "common/exit_code.h"
+#include "common/fault_point.h"
 #include "common/log.h"
 #include "services/expert_store/options.h"
 #include "store/server/store_server.h"
@@ -26,6 +27,7 @@ int main(int argc, char** argv) {
   auto parsed = moestro::store::parse_options(argc, argv);
   if (parsed.exit_code >= 0) return parsed.exit_code;
   if (const auto status = moestro::log::init("moestro-store", parsed.options.log_level); !status) return fail(status, 2);
+  if (const auto status = moestro::fault::arm(parsed.options.fault_points); !status) return fail(status, 2);
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
   auto server = StoreServer::start(std::move(parsed.options.store), stop);

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "common/exit_code.h"
+#include "common/fault_point.h"
 #include "common/log.h"
 #include "services/worker/run_worker.h"
 
@@ -10,6 +11,7 @@ int main(int argc, char** argv) {
   const auto line = moestro::worker::parse_command_line(argc, argv);
   if (!line.options) return line.exit_code;
   moestro::Status status = moestro::log::init("moestro-worker", line.options->log_level);
+  if (status.is_ok()) status = moestro::fault::arm(line.options->fault_points);
   if (status.is_ok()) status = moestro::worker::run_worker(*line.options);
   if (status.is_ok()) return 0;
   std::fprintf(stderr, "moestro-worker: %s: %s\n", line.options->name.c_str(), status.message().c_str());

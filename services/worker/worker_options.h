@@ -13,7 +13,7 @@ namespace moestro::worker {
 
 struct WorkerOptions {
   std::string store, orchestrator, name = "worker", device = "cpu";
-  std::string trace, timeline, log_level = "info";
+  std::string trace, timeline, log_level = "info", fault_points;
   ThreadPlaces places;
   int64_t reserve = 1;
   std::chrono::milliseconds store_wait{60000};  ///< store::AttachOptions

@@ -31,10 +31,14 @@ Status check_asked(uint64_t bytes, const ArenaWish& wish, const ArenaRoom& room)
 
 }  // namespace
 
+uint64_t asked_arena_bytes(const ArenaWish& wish, uint64_t granule) {
+  return std::min(*wish.asked, std::max(wish.needed, wish.minimum)) / granule * granule;
+}
+
 Result<uint64_t> choose_arena_bytes(const ArenaWish& wish, const ArenaRoom& room, uint64_t granule) {
   const uint64_t needed = std::max(wish.needed, wish.minimum);
   if (wish.asked) {
-    const uint64_t bytes = std::min(*wish.asked, needed) / granule * granule;
+    const uint64_t bytes = asked_arena_bytes(wish, granule);
     MOESTRO_RETURN_IF_ERROR(check_asked(bytes, wish, room));
     return bytes;
   }

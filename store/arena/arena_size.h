@@ -26,6 +26,9 @@ struct ArenaRoom {
   std::string limited_by;
 };
 
+/// What `wish.asked` comes to, which must be there; whether there is room for it is not looked at: an arena that is adopted has its own.
+uint64_t asked_arena_bytes(const ArenaWish& wish, uint64_t granule);
+
 /// A multiple of `granule`. kExhausted says what does not fit, why, and what to change.
 Result<uint64_t> choose_arena_bytes(const ArenaWish& wish, const ArenaRoom& room, uint64_t granule);
 

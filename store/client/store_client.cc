@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/fault_point.h"
 #include "common/shm/futex.h"
 #include "common/shm/use_clock.h"
 #include "store/client/wire.h"
@@ -209,7 +210,9 @@ void StoreClient::activate_waiting() {
       if (follow(state) == Residency::kResident) ready_.push_back(blob);
       else batch.push_back(blob);
     }
-    if (!batch.empty()) (void)ask(batch, why);  // a message that is lost is sent again by the next look
+    if (batch.empty()) continue;
+    (void)ask(batch, why);  // a message that is lost is sent again by the next look
+    if (!blobs_[batch.front()].dense) MOESTRO_FAULT_POINT("asked");
   }
 }
 
@@ -231,6 +234,7 @@ std::optional<Result<Lease>> StoreClient::look_at(uint32_t blob) {
   if (state == Residency::kResident) {
     drop(blob);
     counters_.fetched_bytes += blobs_[blob].length;
+    if (!blobs_[blob].dense) MOESTRO_FAULT_POINT("leased");
     return lease(blob);
   }
   if (state != Residency::kBad) return std::nullopt;

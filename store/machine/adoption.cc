@@ -16,6 +16,7 @@
 #include <numeric>
 #include <utility>
 
+#include "common/fault_point.h"
 #include "store/machine/store_machine.h"
 
 namespace moestro::store {
@@ -90,6 +91,7 @@ Result<Actions> StoreMachine::adopt(const std::vector<Former>& former) {
 }
 
 void StoreMachine::publish_former(uint32_t index, const Former& found, bool kept, Actions& actions) {
+  MOESTRO_FAULT_POINT("adopting");
   Entry& entry = entries_[index];
   if (kept) {
     if (!entry.blob.dense) note_adopted(index);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/expert_layout.h"
+#include "common/fault_point.h"
 
 namespace moestro::store {
 namespace {
@@ -282,6 +283,7 @@ bool StoreMachine::try_evict(uint32_t index) {
   if (shared_.pinned(index)) return false;  // spares workers a needless EVICTING
   const Residency before = entries_[index].state;  // kResident, or kAdopted: leases of before the adoption are pins like others
   set_state(index, Residency::kEvicting);
+  MOESTRO_FAULT_POINT("evicting");
   if (!shared_.pinned(index)) return true;
   set_state(index, before);  // same generation: nothing happened
   return false;

@@ -118,9 +118,19 @@ void LaneThread::serve() {
     }
     if (!ended.empty()) ring(done_fd_);
     ended.clear();
+    name_retries();
     wait();
   }
 }  // the reader's destructor waits for what is under way
+
+/// At most a line a second: a drive that is going bad has the same to say of every read.
+void LaneThread::name_retries() {
+  const uint64_t retries = lane_.counters().retries;
+  const auto now = std::chrono::steady_clock::now();
+  if (retries == retries_named_ || now - retries_named_at_ < std::chrono::seconds(1)) return;
+  log::warn("{} of {} reads went wrong and were tried again: {}", retries - retries_named_, lane_.counters().reads, lane_.retried_for());
+  retries_named_ = retries, retries_named_at_ = now;
+}
 
 void LaneThread::wait() const {
   pollfd fds[] = {{wake_.get(), POLLIN, 0}, {lane_.reader().event_fd(), POLLIN, 0}};

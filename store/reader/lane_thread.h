@@ -59,8 +59,11 @@ class LaneThread {
   void serve();
   bool obey();
   void wait() const;
+  void name_retries();
 
   ReadLane lane_;  ///< the thread's
+  uint64_t retries_named_ = 0;  ///< the thread's
+  std::chrono::steady_clock::time_point retries_named_at_{};
   const int done_fd_;
   const std::string reader_name_;
   const Status registered_;

@@ -137,6 +137,7 @@ void ReadLane::read_again(LaneJob& job, LaneRead read) {
 void ReadLane::failed(LaneJob& job, LaneRead read, const Status& why) {
   if (read.attempts < kReadAttempts) {
     ++read.attempts, ++counters_.retries;
+    retried_for_ = why.message();
     read.done = 0;
     return read_again(job, read);
   }
@@ -168,12 +169,13 @@ void ReadLane::verify(LaneJob& job, uint32_t index, uint32_t attempts) {
     return;
   }
   slice.left = slice.on_disk.length;
+  const std::string mismatch = where(slice.on_disk.file, slice.on_disk.offset, slice.on_disk.length) + " does not match its checksum";
   if (attempts < kReadAttempts) {
     ++counters_.retries;
+    retried_for_ = mismatch;
     return read_again(job, read_of_slice(job, index, attempts + 1));
   }
-  job.failure = corrupt(where(slice.on_disk.file, slice.on_disk.offset, slice.on_disk.length) +
-                        " does not match its checksum: pack the model again");
+  job.failure = corrupt(mismatch + ": pack the model again");
 }
 
 void ReadLane::end_if_done(LaneJob& job) {

@@ -59,6 +59,8 @@ class ReadLane {
 
   size_t loads() const { return jobs_.size(); }
   const LaneCounters& counters() const { return counters_; }
+  /// Why a read was tried again, the last time.
+  const std::string& retried_for() const { return retried_for_; }
   const Reader& reader() const { return *reader_; }
   const LaneOptions& options() const { return options_; }
   void set_options(const LaneOptions& options) { options_ = options; }
@@ -91,6 +93,7 @@ class ReadLane {
   std::vector<LaneOutcome> ended_;
   std::optional<TimePoint> step_at_, refused_until_;
   LaneCounters counters_;
+  std::string retried_for_;
 };
 
 }  // namespace moestro::store

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "common/fault_point.h"
 #include "common/log.h"
 #include "store/server/store_server.h"
 
@@ -75,7 +76,8 @@ Status StoreServer::fits(const ArenaDirectory& left) const {
     return unavailable("it is of other packs, or other versions of them: " + paths);
   }
   if (!options_.dram_bytes) return Status::ok();
-  MOESTRO_ASSIGN_OR_RETURN(const uint64_t wanted, choose_arena_bytes(options_, catalogue_.machine_blobs()));
+  // Not what there is room for: the arena that is there takes its own.
+  const uint64_t wanted = asked_arena_bytes(arena_wish(options_, catalogue_.machine_blobs()), kSharedPage);
   if (wanted != left.arena_bytes)
     return unavailable("it has " + std::to_string(left.arena_bytes) + " bytes, and " + std::to_string(wanted) + " are wanted now");
   return Status::ok();
@@ -116,6 +118,7 @@ Status StoreServer::adopt_workers() {
 }
 
 void StoreServer::check_residents() {
+  if (!check_.idle()) MOESTRO_FAULT_POINT("checking");
   const auto outcome = check_.step();
   if (!outcome) return;
   const uint64_t damaged = machine_->counters().damaged;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/fault_point.h"
 #include "common/log.h"
 
 namespace moestro::store {
@@ -150,6 +151,7 @@ void StoreServer::pump_reads() {
     const Actions actions = machine_->read_done(entry, outcome.load, status, outcome.content);
     if (machine_->state(entry) == Residency::kBad) log::error("{}; requests that need it will fail", machine_->failure(entry).message());
     else if (!status.is_ok() && status.code() != Code::kCancelled) log::warn("{}; reading the same bytes from another pack", status.message());
+    if (machine_->state(entry) == Residency::kResident) MOESTRO_FAULT_POINT("resident");
     perform(actions);
   }
 }
@@ -171,6 +173,7 @@ void StoreServer::begin_read(const Action& action) {
   const Catalogue::Pack& pack = catalogue_.pack_of_entry(action.source);
   under_way_[action.load] = {action.entry, action.source, pack.first_file};
   loader_->load({action.load, files_->arena() + action.offset, load_slices(catalogue_.blob(action.source), pack.first_file), action.read_class});
+  MOESTRO_FAULT_POINT("loading");
 }
 
 void StoreServer::begin_check(const Action& action) {

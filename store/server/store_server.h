@@ -13,6 +13,7 @@
 #include "common/net/zmq_socket.h"
 #include "common/status.h"
 #include "store/arena/arena_files.h"
+#include "store/arena/arena_size.h"
 #include "store/machine/store_machine.h"
 #include "store/reader/blob_loader.h"
 #include "store/server/arena_state.h"
@@ -51,6 +52,7 @@ class StoreServer {
   };
   StoreServer() = default;
   Status open(StoreOptions options, const std::atomic<bool>& stop);
+  static ArenaWish arena_wish(const StoreOptions& options, const std::vector<MachineBlob>& blobs);
   Result<uint64_t> choose_arena_bytes(const StoreOptions& options, const std::vector<MachineBlob>& blobs) const;
   Status begin_anew(const std::vector<MachineBlob>& blobs, const std::atomic<bool>& stop);
   Status make_machine(uint64_t arena_bytes);

@@ -4,6 +4,7 @@
 #include <random>
 #include <utility>
 
+#include "common/fault_point.h"
 #include "common/log.h"
 #include "common/policy/make_policy.h"
 #include "store/arena/arena_size.h"
@@ -56,6 +57,7 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   socket_.emplace(std::move(socket));
   MOESTRO_RETURN_IF_ERROR(options_.access.apply(options_.run_dir / "store.sock", options_.access.shared()));
   perform(std::exchange(adopted_actions_, {}));
+  if (adopted) MOESTRO_FAULT_POINT("adopted");
   return adopted ? files_->publish(epoch_) : write_directory(files_->dir(), directory());
 }
 
@@ -86,10 +88,14 @@ Status StoreServer::make_machine(uint64_t arena_bytes) {
   return Status::ok();
 }
 
+ArenaWish StoreServer::arena_wish(const StoreOptions& options, const std::vector<MachineBlob>& blobs) {
+  return {options.dram_bytes, total_bytes(blobs), StoreMachine::arena_bytes_min(blobs), options.others_bytes};
+}
+
 Result<uint64_t> StoreServer::choose_arena_bytes(const StoreOptions& options, const std::vector<MachineBlob>& blobs) const {
   MOESTRO_ASSIGN_OR_RETURN(const ArenaRoom room, look_at_room(files_->payload()));
   if (!room.in_memory) log::warn("--arena-dir {} is not on a tmpfs: the arena will be written back to the disk; mount a tmpfs there", files_->dir().string());
-  const ArenaWish wish{options.dram_bytes, total_bytes(blobs), StoreMachine::arena_bytes_min(blobs), options.others_bytes};
+  const ArenaWish wish = arena_wish(options, blobs);
   MOESTRO_ASSIGN_OR_RETURN(const uint64_t bytes, store::choose_arena_bytes(wish, room, kSharedPage));
   log::info("memory: arena {} MiB, workers {} MiB, {} MiB in all of {} MiB ({}; {} MiB left now)", bytes >> 20, wish.others >> 20,
             (bytes + wish.others) >> 20, room.limit_bytes >> 20, room.limited_by, room.left_bytes >> 20);

@@ -35,6 +35,15 @@ std::string refusal(const ArenaWish& wish, const ArenaRoom& room) {
   return bytes.status().message();
 }
 
+TEST(ArenaSize, WhatWasAskedForIsTheSameHoweverLittleIsFree) {
+  const ArenaWish wish{16 * kGiB + 100, 8 * kGiB + 5000, kGiB, 0};
+  EXPECT_EQ(asked_arena_bytes(wish, 4096), 8 * kGiB + 4096);
+  ArenaRoom full = roomy();
+  full.place_bytes = full.left_bytes = 0;
+  EXPECT_FALSE(choose_arena_bytes(wish, full, 4096));
+  EXPECT_EQ(chosen(wish, roomy()), asked_arena_bytes(wish, 4096)) << "so an arena that takes all there is can be adopted";
+}
+
 TEST(ArenaSize, NeverMoreThanThePacksNeed) {
   EXPECT_EQ(chosen({std::nullopt, 8 * kGiB, kGiB, 0}, roomy()), 8 * kGiB);
   EXPECT_EQ(chosen({16 * kGiB, 8 * kGiB, kGiB, 0}, roomy()), 8 * kGiB);

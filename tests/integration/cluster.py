@@ -1,5 +1,6 @@
 """A real cluster for tests: packs a model, starts `moestro up`, talks HTTP to it, kills what a test wants killed."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -39,7 +40,56 @@ def expert_and_dense_bytes(pack_dir):
     return experts["blob_bytes"], report["dense"]["bytes"]
 
 
-class Cluster:
+class Served:
+    """Whatever answers HTTP at self.host and self.port."""
+
+    @property
+    def url(self):
+        return f"http://{self.host}:{self.port}"
+
+    def connect(self, timeout=120):
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+
+    def request(self, method, path, body=None, headers=None):
+        """(status, parsed JSON or text)."""
+        connection = self.connect()
+        if isinstance(body, (dict, list)):
+            body = json.dumps(body)
+        connection.request(method, path, body, {"Content-Type": "application/json", **(headers or {})})
+        response = connection.getresponse()
+        text = response.read()
+        connection.close()
+        try:
+            return response.status, json.loads(text)
+        except ValueError:
+            return response.status, text.decode(errors="replace")
+
+    def complete(self, prompt, **options):
+        status, body = self.request("POST", "/v1/completions", {"prompt": prompt, **options})
+        if status != 200:
+            raise AssertionError(f"{status}: {body}")
+        return body
+
+    def stream(self, path, body):
+        """Yields the parsed `data:` events of a streamed answer, without [DONE]."""
+        with contextlib.closing(self.connect()) as connection:
+            connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            assert response.status == 200, response.read()
+            for raw in response:
+                line = raw.decode().strip()
+                if line.startswith("data: ") and line != "data: [DONE]":
+                    yield json.loads(line[6:])
+
+    def wait_until(self, condition, seconds=30, what="the condition"):
+        end = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > end:
+                raise AssertionError(f"{what} did not come true within {seconds} s")
+            time.sleep(0.05)
+
+
+class Cluster(Served):
     """`moestro up` in a temporary run directory; a context manager."""
 
     def __init__(self, pack_dir, *options, env=None):
@@ -84,45 +134,6 @@ class Cluster:
         shutil.rmtree(self.dir, ignore_errors=True)
         self.exit_code = self.process.returncode
 
-    @property
-    def url(self):
-        return f"http://{self.host}:{self.port}"
-
-    def connect(self, timeout=120):
-        return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
-
-    def request(self, method, path, body=None, headers=None):
-        """(status, parsed JSON or text)."""
-        connection = self.connect()
-        if isinstance(body, (dict, list)):
-            body = json.dumps(body)
-        connection.request(method, path, body, {"Content-Type": "application/json", **(headers or {})})
-        response = connection.getresponse()
-        text = response.read()
-        connection.close()
-        try:
-            return response.status, json.loads(text)
-        except ValueError:
-            return response.status, text.decode(errors="replace")
-
-    def complete(self, prompt, **options):
-        status, body = self.request("POST", "/v1/completions", {"prompt": prompt, **options})
-        if status != 200:
-            raise AssertionError(f"{status}: {body}")
-        return body
-
-    def stream(self, path, body):
-        """Yields the parsed `data:` events of a streamed answer, without [DONE]."""
-        connection = self.connect()
-        connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        assert response.status == 200, response.read()
-        for raw in response:
-            line = raw.decode().strip()
-            if line.startswith("data: ") and line != "data: [DONE]":
-                yield json.loads(line[6:])
-        connection.close()
-
     def children(self, program):
         """Process ids of the cluster's programs of that name."""
         found = []
@@ -138,13 +149,6 @@ class Cluster:
             if parent == self.process.pid and pathlib.Path(command).name == program:
                 found.append(int(entry.name))
         return sorted(found)
-
-    def wait_until(self, condition, seconds=30, what="the condition"):
-        end = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > end:
-                raise AssertionError(f"{what} did not come true within {seconds} s")
-            time.sleep(0.05)
 
 
 def main():

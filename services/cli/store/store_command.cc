@@ -58,7 +58,11 @@ void print(const StoreStatusReport& s) {
 json to_json(const StoreStatusReport& s) {
   json report{{"arena_bytes", s.arena_bytes}, {"used_bytes", s.used_bytes},   {"resident_bytes", s.resident_bytes}, {"aliases", s.aliases},
               {"bytes_read", s.bytes_read},   {"evictions", s.evictions},     {"bad_blobs", s.bad_blobs},           {"reads_elsewhere", s.reads_elsewhere}, {"refused", s.refused},
-              {"models", json::array()}};
+              {"reader", s.reader}, {"fetches", s.fetches}, {"loads", s.loads}, {"loading", s.loading}, {"queued", s.queued}, {"retries", s.retries},
+              {"adopted", s.adopted}, {"adopted_bytes", s.adopted_bytes}, {"unchecked", s.unchecked}, {"damaged", s.damaged},
+              {"scrub_mismatches", s.reading.scrub_mismatches}, {"workers", json::array()}, {"models", json::array()}};
+  for (const auto& w : s.workers)
+    report["workers"].push_back({{"name", w.client}, {"slot", w.slot}, {"model", w.model}, {"pinned", w.pinned}, {"share_bytes", w.share_bytes}});
   for (const auto& m : s.models)
     report["models"].push_back({{"name", m.name}, {"pack", m.pack}, {"dense_bytes", m.dense_bytes}, {"expert_bytes", m.expert_bytes},
                                 {"experts", m.experts}, {"resident_experts", m.resident_experts}, {"workers", m.workers}, {"retired", m.retired},

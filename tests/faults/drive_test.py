@@ -1,0 +1,173 @@
+"""Drives, packs and memory that fail: what can be made good is made good, what cannot fails whoever needs it, by name; nobody gets a wrong token."""
+
+import contextlib
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from box import Box, moestro
+from load import PROMPTS, answer
+from suite import LONG, SEED, FaultTest, say
+
+ANSWERS = 400 if LONG else 24
+LIMITED = [sys.executable, pathlib.Path(__file__).with_name("limited.py")]
+EXPERTS_A_LAYER = 16
+
+
+class Drive(FaultTest):
+    def serve(self, box, what, answers=ANSWERS, **options):
+        """A round of at least so many right answers."""
+        with self.round(box, what, **options) as load:
+            box.wait_until(lambda: load.answers >= answers or load.wrong, 300, f"{answers} answers")
+        return load
+
+    def test_reads_that_fail_come_short_or_bring_wrong_bytes(self):
+        plan = f"eio=3,flip=1,short=50,eintr=20,eagain=20,seed={SEED}"
+        with Box(self.pack, self.dram, ["--inject-read-faults", plan]) as box:
+            self.serve(box, plan)
+            self.assertGreater(box.figures()["retries"], 0)
+            self.assertEqual(box.figures()["bad_blobs"], 0)
+            self.assertIn("reads go wrong on purpose", box.store.log())
+            self.assertRegex(box.store.log(), r"tried again: .*(Input/output error|checksum|ends early|short)")
+
+    def expert_that_some_need(self):
+        """An expert, and the prompts whose answers need it: several, but not all."""
+        trace = pathlib.Path(self.dir.name) / "routes.jsonl"
+        users = {}
+        with Box(self.pack, self.dram, worker_options=["--trace", trace], workers=1) as box:
+            for prompt in PROMPTS:
+                seen = trace.stat().st_size
+                answer(box, prompt)
+                box.workers[0].signal(15)  # what it has seen is on disk when it has ended
+                box.workers[0].process.wait()
+                with open(trace) as file:
+                    lines = [json.loads(line) for line in file][1:]
+                for layer, experts in ((l, e) for line in lines for l, e in enumerate(line["e"])):
+                    for expert in experts:
+                        users.setdefault((layer, expert), set()).add(prompt)
+                box.workers[0].killed, _ = True, seen
+                box.until_serving()
+        some = sorted((len(prompts), at) for at, prompts in users.items() if 2 <= len(prompts) <= len(PROMPTS) // 2)
+        return some[-1][1], users[some[-1][1]]
+
+    def experts_file(self):
+        return next(self.pack.glob("experts-*.bin"))
+
+    def flip(self, offset):
+        with open(self.experts_file(), "r+b") as file:
+            file.seek(offset)
+            byte = file.read(1)[0]
+            file.seek(offset)
+            file.write(bytes([byte ^ 4]))
+
+    def test_a_flipped_bit_in_the_pack_fails_only_who_needs_it(self):
+        (layer, expert), users = self.expert_that_some_need()
+        offset = (layer * EXPERTS_A_LAYER + expert) * self.expert + self.random.randrange(self.expert)
+        self.flip(offset)
+        broken = True
+        try:
+            with Box(self.pack, self.dram) as box:
+                for prompt in PROMPTS:
+                    if prompt not in users:
+                        self.assertEqual(answer(box, prompt), self.expected[prompt], prompt)
+                        continue
+                    with self.assertRaisesRegex(AssertionError, rf"layer {layer}, expert {expert} .*does not match its checksum"):
+                        answer(box, prompt)
+                self.assertEqual(box.figures()["bad_blobs"], 1)
+                self.assertRegex(box.store.log(), rf"layer {layer}, expert {expert} .*does not match its checksum.*requests that need it will fail")
+                self.flip(offset)
+                broken = False
+                moestro("store", "replace", f"demo={self.pack}", "--run-dir", box.dir / "run")
+                self.serve(box, "after the repair")
+        finally:
+            if broken:
+                self.flip(offset)
+
+    def test_a_pack_file_that_vanishes(self):
+        file, aside = self.experts_file(), self.experts_file().with_suffix(".aside")
+        with Box(self.pack, self.dram) as box:
+            with self.round(box, "a vanished file") as load:
+                file.rename(aside)
+                try:
+                    box.wait_until(lambda: load.answers >= ANSWERS or load.wrong, 300, "answers from a file that is open")
+                    box.store.kill()
+                    box.store.start()
+                    box.wait_until(lambda: not box.store.alive, what="the end of a store without its file")
+                    self.assertGreater(box.store.process.returncode, 0, "no crash")
+                    self.assertIn(file.name, box.store.says())
+                finally:
+                    aside.rename(file)
+                box.store.killed = True  # it ended, as it should
+                box.store.start()
+            self.assertIn("adopted the arena", box.store.says())
+
+    def test_an_arena_with_one_place_for_each_worker(self):
+        with Box(self.pack, self.dense + 3 * self.expert) as box:
+            self.serve(box, "a full arena")
+            self.assertGreater(box.figures()["evictions"], ANSWERS)
+            fourth = subprocess.run([*box.workers[0].command, "--name", "w3"][:1] + [w if w != "w0" else "w3" for w in box.workers[0].command[1:]],
+                                    capture_output=True, text=True)
+            self.assertNotEqual(fourth.returncode, 0)
+            self.assertIn("arena", fourth.stderr)
+            self.assertRegex(box.store.log(), "refused a request: .*arena")
+            self.assertGreater(box.figures()["refused"], 0)
+
+    @contextlib.contextmanager
+    def small_tmpfs(self, size):
+        where = tempfile.mkdtemp(prefix="moestro-faults-shm-")
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0755", "tmpfs", where], capture_output=True).returncode != 0:
+            pathlib.Path(where).rmdir()
+            self.skipTest("a tmpfs may not be mounted here")
+        try:
+            yield pathlib.Path(where)
+        finally:
+            subprocess.run(["umount", "-l", where], check=True)
+            pathlib.Path(where).rmdir()
+
+    def test_a_full_shm_refuses_to_start(self):
+        with self.small_tmpfs(self.dram // 2) as shm:
+            box = Box(self.pack, self.dram, arena=shm)
+            box.store.start()
+            box.wait_until(lambda: not box.store.alive, what="the end of a store without room")
+            self.assertGreater(box.store.process.returncode, 0, "an error, no SIGBUS")
+            self.assertRegex(box.store.says().splitlines()[-1], "--dram|No space left|free")
+            box.__exit__()
+
+    def test_a_shm_that_is_filled_while_serving(self):
+        with self.small_tmpfs(self.dram + (2 << 20)) as shm, Box(self.pack, self.dram, arena=shm) as box:
+            filler = shm / "filler"
+            with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(4096))
+            self.assertEqual(shutil.disk_usage(shm).free, 0)
+            self.serve(box, "a full tmpfs")
+            box.store.kill()  # its successor needs no more than is there
+            box.until_serving()
+            self.serve(box, "adopted on a full tmpfs")
+            self.assertIn("adopted the arena", box.store.says())
+            box.workers[0].kill()  # a new one needs files of its own
+            box.workers[0].start()
+            with self.round(box, "a worker short of room"):
+                box.wait_until(lambda: not box.workers[0].alive or "attached" in box.store.says().split("is gone")[-1], 30, "the refused worker")
+                filler.unlink()
+
+    def test_a_refused_io_uring(self):
+        with Box(self.pack, self.dram, wrap=[*LIMITED, "--no-io-uring"]) as box:
+            self.serve(box, "without io_uring")
+            self.assertIn("reading with a pool of pread threads instead", box.store.log())
+            self.assertEqual(box.figures()["reader"], "pread")
+
+    def test_little_locked_memory(self):
+        with Box(self.pack, self.dram, wrap=[*LIMITED, "--memlock", 64 << 10]) as box:
+            self.serve(box, "with 64 KiB of locked memory")
+            self.assertRegex(box.store.log(), "cannot register the arena as read buffers")
+            self.assertIn(box.figures()["reader"], ("io_uring", "pread"))
+
+
+if __name__ == "__main__":
+    say(f"seed {SEED}")
+    unittest.main(verbosity=2)
