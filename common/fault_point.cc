@@ -51,6 +51,8 @@ Result<std::unique_ptr<Armed>> parse_one(std::string_view text) {
 
 const std::vector<std::string_view>& points() {
   static const std::vector<std::string_view> all{
+      "offered",    // worker: a slot has been offered, nothing of it is mapped
+      "confirming", // worker: holds the lock of its slot, has not said so
       "asked",      // worker: an expert is pinned as intent, the store has been asked
       "loading",    // store: an entry is LOADING, its reads are with the reader
       "resident",   // store: an entry is RESIDENT, whoever waits has not been woken

@@ -1,8 +1,10 @@
 #include "store/client/attach.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <thread>
 
+#include "common/fault_point.h"
 #include "store/arena/payload.h"
 #include "store/client/wire.h"
 
@@ -30,6 +32,7 @@ Status check_header(uint64_t magic, uint64_t magic_wanted, uint32_t version, uin
   return Status::ok();
 }
 
+constexpr std::chrono::milliseconds kAskAgain{500};
 constexpr std::chrono::milliseconds kHandOut{5000};  ///< for a store to hand out memory without a name
 
 Status map_files(Attachment& a, const wire::AttachedStore& reply) {
@@ -59,15 +62,40 @@ Status read_reply(Attachment& a, const wire::AttachedStore& reply) {
   return Status::ok();
 }
 
-}  // namespace
-
-bool Attachment::store_gone() {
-  const auto held = store_alive.held_elsewhere();
+/// Whether the store that made this offer has gone: its successor knows nothing of it, and has removed what it names.
+bool is_void(const std::filesystem::path& dir, uint64_t epoch) {
+  if (std::error_code ignored; !std::filesystem::exists(dir / "store.lock", ignored)) return false;  // this process does not see that directory
+  const auto table = shm::MappedFile::open(dir / "table", shm::MappedFile::Access::kReadOnly, kSharedPage);
+  if (!table) return true;
+  const auto& header = *reinterpret_cast<const TableHeader*>(table->data());
+  if (header.epoch.load() != epoch || header.closed.load() != 0) return true;
+  auto alive = shm::FileLock::open(dir / "alive", false);
+  if (!alive) return true;
+  const auto held = alive->held_elsewhere();
   return !held || !*held;
 }
 
-Result<std::unique_ptr<Attachment>> attach_to_store(const AttachOptions& options) {
-  const auto deadline = Clock::now() + options.timeout;
+/// Asked again: a store that dies now has a successor that adopts the slot and has not heard the question.
+Status confirm(Attachment& a, Clock::time_point deadline) {
+  while (true) {
+    flatbuffers::FlatBufferBuilder b;
+    MOESTRO_RETURN_IF_ERROR(a.socket.send(encode(b, wire::StoreBody::ConfirmAttach, wire::CreateConfirmAttach(b, a.slot, a.incarnation))));
+    const auto until = std::min(deadline, Clock::now() + kAskAgain);
+    const auto answer = receive_reply(a.socket, wire::StoreBody::AttachConfirmed, until, a.endpoint);
+    if (answer || Clock::now() < until || until == deadline) return answer.status();
+  }
+}
+
+Status take_offer(Attachment& a, const wire::AttachedStore& reply, Clock::time_point deadline) {
+  MOESTRO_FAULT_POINT("offered");
+  MOESTRO_RETURN_IF_ERROR(map_files(a, reply));
+  MOESTRO_RETURN_IF_ERROR(lock_slot(a, reply.arena_dir()->str(), deadline));
+  MOESTRO_FAULT_POINT("confirming");
+  return confirm(a, deadline);
+}
+
+/// Nothing: the store went away meanwhile, and the next one is to be asked.
+Result<std::unique_ptr<Attachment>> attach_once(const AttachOptions& options, Clock::time_point deadline) {
   MOESTRO_ASSIGN_OR_RETURN(auto socket, net::DealerSocket::connect(options.endpoint));
   auto a = std::unique_ptr<Attachment>(new Attachment{options.endpoint, std::move(socket), 0, 0, {}, {}, {}, {}, {}, {}, {}, {}});
   {
@@ -78,14 +106,26 @@ Result<std::unique_ptr<Attachment>> attach_to_store(const AttachOptions& options
   MOESTRO_ASSIGN_OR_RETURN(const auto bytes, receive_reply(a->socket, wire::StoreBody::AttachedStore, deadline, options.endpoint));
   const wire::AttachedStore& reply = *decode(bytes)->body_as_AttachedStore();
   MOESTRO_RETURN_IF_ERROR(read_reply(*a, reply));
-  MOESTRO_RETURN_IF_ERROR(map_files(*a, reply));
-  MOESTRO_RETURN_IF_ERROR(lock_slot(*a, reply.arena_dir()->str(), deadline));
-  flatbuffers::FlatBufferBuilder b;
-  MOESTRO_RETURN_IF_ERROR(
-      a->socket.send(encode(b, wire::StoreBody::ConfirmAttach, wire::CreateConfirmAttach(b, a->slot, a->incarnation))));
-  MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const auto confirmed,
-                           receive_reply(a->socket, wire::StoreBody::AttachConfirmed, deadline, options.endpoint));
-  return a;
+  const Status taken = take_offer(*a, reply, deadline);
+  if (taken.is_ok()) return a;
+  if (reply.arena_dir() != nullptr && is_void(reply.arena_dir()->str(), reply.epoch())) return std::unique_ptr<Attachment>();
+  return taken;
+}
+
+}  // namespace
+
+bool Attachment::store_gone() {
+  const auto held = store_alive.held_elsewhere();
+  return !held || !*held;
+}
+
+Result<std::unique_ptr<Attachment>> attach_to_store(const AttachOptions& options) {
+  const auto deadline = Clock::now() + options.timeout;
+  while (true) {
+    auto attached = attach_once(options, deadline);
+    if (!attached || *attached) return attached;
+    if (Clock::now() >= deadline) return unavailable("the store at " + options.endpoint + " went away while this worker attached to it: attach again");
+  }
 }
 
 }  // namespace moestro::store

@@ -10,7 +10,7 @@ StoreReadingReport read_reading(const wire::StoreReading& r) {
   StoreReadingReport report;
   if (r.drives() != nullptr)
     for (const auto* d : *r.drives())
-      report.drives.push_back({text(d->path()), text(d->reader()), d->chunk_bytes(), d->depth(), d->bytes_per_s(), d->bytes_read(), d->retries()});
+      report.drives.push_back({text(d->path()), text(d->reader()), d->chunk_bytes(), d->depth(), d->bytes_per_s(), d->bytes_read(), d->retries(), d->registered()});
   report.prefetches = r.prefetches(), report.prefetch_loads = r.prefetch_loads(), report.prefetches_used = r.prefetches_used();
   report.prefetches_late = r.prefetches_late(), report.prefetches_wasted = r.prefetches_wasted();
   report.prefetch_wasted_bytes = r.prefetch_wasted_bytes(), report.prefetches_dropped = r.prefetches_dropped();

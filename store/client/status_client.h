@@ -16,6 +16,7 @@ struct StoreDriveReport {
   uint32_t chunk_bytes = 0, depth = 0;
   uint64_t bytes_per_s = 0;  ///< as measured at start; 0: not measured
   uint64_t bytes_read = 0, retries = 0;
+  bool registered = false;  ///< the arena is registered as its buffers: reads cost less CPU
 };
 struct StoreReadingReport {
   std::vector<StoreDriveReport> drives;

@@ -42,7 +42,7 @@ flatbuffers::Offset<wire::StoreReading> write_reading(flatbuffers::FlatBufferBui
   std::vector<flatbuffers::Offset<wire::StoreDriveStatus>> drives;
   for (const DriveFigures& d : f.drives)
     drives.push_back(wire::CreateStoreDriveStatusDirect(b, d.path.c_str(), d.reader.c_str(), d.chunk_bytes, d.depth, d.bytes_per_s, d.bytes_read,
-                                                        d.retries));
+                                                        d.retries, d.registered));
   return wire::CreateStoreReadingDirect(b, &drives, f.prefetches, f.prefetch_loads, f.prefetches_used, f.prefetches_late, f.prefetches_wasted,
                                         f.prefetch_wasted_bytes, f.prefetches_dropped, f.scrubbed_bytes, f.scrub_mismatches);
 }

@@ -80,6 +80,7 @@ struct DriveFigures {
   uint32_t chunk_bytes = 0, depth = 0;
   uint64_t bytes_per_s = 0;  ///< as measured at start; 0: not measured
   uint64_t bytes_read = 0, retries = 0;
+  bool registered = false;  ///< the arena, as this reader's buffers
 };
 struct ReadingFigures {
   std::vector<DriveFigures> drives;

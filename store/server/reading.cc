@@ -40,7 +40,7 @@ ReadingFigures StoreServer::reading_figures() const {
     const LaneThread& thread = *loader_->lanes()[lane];
     const LaneCounters read = thread.counters();
     f.drives.push_back({catalogue_.files().drive_path(lane), std::string(thread.reader_name()), thread.options().chunk_bytes,
-                        thread.options().depth, lane < drive_speeds_.size() ? drive_speeds_[lane] : 0, read.bytes_read, read.retries});
+                        thread.options().depth, lane < drive_speeds_.size() ? drive_speeds_[lane] : 0, read.bytes_read, read.retries, thread.registered().is_ok()});
   }
   const StoreMachine::Counters& c = machine_->counters();
   f.prefetches = c.prefetches, f.prefetch_loads = c.prefetch_loads;

@@ -81,6 +81,24 @@ class Moments(FaultTest):
     def test_a_worker_that_has_just_got_an_entry(self):
         self.worker_dies("leased")
 
+    def test_a_worker_that_attaches_when_the_store_dies(self):
+        with Box(self.pack, self.dram) as box:
+            def once(kills):
+                worker = self.random.choice(box.workers)
+                worker.kill()
+                point = ("offered", "confirming")[kills % 2]
+                worker.start("--fault-points", f"{point}=stop:1")
+                self.until_reached(box, worker, point)
+                box.note(f"{worker.name} is stopped at '{point}'; the store is killed")
+                box.store.kill()
+                box.store.start()
+                box.wait_until(lambda: "ready at" in box.store.says(), what="the store's return")
+                lives, worker.killed = worker.starts, False
+                worker.signal(signal.SIGCONT)
+                box.wait_until(lambda: "registered as worker" in worker.says() or not worker.alive, what=f"{worker.name} at work")
+                self.assertEqual((worker.starts, worker.alive), (lives, True), f"{worker.name} has ended: {worker.says()}")
+            self.in_rounds(box, "store killed while a worker attaches", once)
+
     def test_with_a_worker_stopped_while_it_holds_pins(self):
         with Box(self.pack, self.dram) as box:
             def once(kills):

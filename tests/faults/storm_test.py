@@ -27,6 +27,8 @@ class Storm(FaultTest):
                 self.assertGreater(load.answers, load.failed)
                 answers += load.answers
                 given_up += load.failed
+                if rounds % 10 == 0:
+                    say(f"storm: {counts['kill'] + counts['stop']} of {FAULTS} faults, {time.monotonic() - began:.0f} s")
             self.check_named(box, counts)
         say(f"storm: {counts['kill']} kills and {counts['stop']} stops ({counts['store']} of the store, {counts['worker']} of workers) "
             f"in {rounds} rounds, {time.monotonic() - began:.0f} s; {answers} right answers, {given_up} requests given up after three dead workers")

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import re
 import sys
 import tempfile
 import time
@@ -16,6 +17,7 @@ SEED = int(os.environ.get("MOESTRO_FAULTS_SEED") or random.SystemRandom().randra
 QUIET_SECONDS_MAX = 20
 # What a client may be told although nothing is wrong with its request: who kills workers without pause kills one thrice under it.
 GIVEN_UP = "the worker died 3 times while it computed this request"
+ANSWERS = 400 if LONG else 24  # of a round that waits for them
 EXPERTS_IN_MEMORY = 24  # of 128: steps load and evict all the time
 
 
@@ -64,6 +66,12 @@ class FaultTest(unittest.TestCase):
         if problems:
             self.fail(f"seed {SEED}, {what}:\n" + "\n".join(problems[:12]) + "\n" + box.report())
 
+    def serve(self, box, what, answers=ANSWERS, **options):
+        """A round of at least so many right answers."""
+        with self.round(box, what, **options) as load:
+            box.wait_until(lambda: load.answers >= answers or load.wrong, 300, f"{answers} answers")
+        return load
+
     def settle(self, box):
         """No pin, no load and no slot is left over, and every byte in memory is the pack's."""
         end = time.monotonic() + QUIET_SECONDS_MAX
@@ -76,6 +84,8 @@ class FaultTest(unittest.TestCase):
             assert time.monotonic() < end, f"{QUIET_SECONDS_MAX} s after the last request: {left}"
             time.sleep(0.02)
         assert not seen["wrong"], f"wrong bytes in table entries {seen['wrong']}"
+        damaged = re.findall(r"all adopted blobs are checked: [1-9]\d* of .*", box.store.log())
+        assert not damaged, f"a store that was killed has left wrong bytes behind: {damaged[-1]}"
         assert not seen["overlapping"], f"table entries {seen['overlapping']} lie in others"
 
     def left_over(self, box, seen):

@@ -60,7 +60,9 @@ json to_json(const StoreStatusReport& s) {
               {"bytes_read", s.bytes_read},   {"evictions", s.evictions},     {"bad_blobs", s.bad_blobs},           {"reads_elsewhere", s.reads_elsewhere}, {"refused", s.refused},
               {"reader", s.reader}, {"fetches", s.fetches}, {"loads", s.loads}, {"loading", s.loading}, {"queued", s.queued}, {"retries", s.retries},
               {"adopted", s.adopted}, {"adopted_bytes", s.adopted_bytes}, {"unchecked", s.unchecked}, {"damaged", s.damaged},
-              {"scrub_mismatches", s.reading.scrub_mismatches}, {"workers", json::array()}, {"models", json::array()}};
+              {"scrub_mismatches", s.reading.scrub_mismatches}, {"drives", json::array()}, {"workers", json::array()}, {"models", json::array()}};
+  for (const auto& d : s.reading.drives)
+    report["drives"].push_back({{"path", d.path}, {"reader", d.reader}, {"registered", d.registered}, {"bytes_read", d.bytes_read}, {"retries", d.retries}});
   for (const auto& w : s.workers)
     report["workers"].push_back({{"name", w.client}, {"slot", w.slot}, {"model", w.model}, {"pinned", w.pinned}, {"share_bytes", w.share_bytes}});
   for (const auto& m : s.models)
