@@ -119,7 +119,7 @@ void LaneThread::serve() {
     if (!ended.empty()) ring(done_fd_);
     ended.clear();
     name_retries();
-    wait();
+    if (!lane_.busy()) wait();
   }
 }  // the reader's destructor waits for what is under way
 

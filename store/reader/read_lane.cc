@@ -54,10 +54,14 @@ void ReadLane::step(TimePoint now, std::vector<LaneOutcome>& ended) {
   results_.clear();
   reader_->reap(results_);  // collected first, acted on after
   for (const ReadResult& result : results_) complete(result, now);
-  submit(now);  // the drive goes on while checksums are computed
-  for (size_t i = 0; i < there_.size(); ++i) arrived(*there_[i].job, there_[i].read);
-  there_.clear();
-  submit(now);
+  submit(now);  // the drive goes on while a checksum is computed
+  if (!there_.empty()) {
+    const auto urgent = std::ranges::min_element(there_, {}, [](const Flight& flight) { return flight.job->read_class; });
+    const Flight next = *urgent;
+    there_.erase(urgent);
+    arrived(*next.job, next.read);
+    if (there_.empty()) submit(now);
+  }
   ended.insert(ended.end(), std::make_move_iterator(ended_.begin()), std::make_move_iterator(ended_.end()));
   ended_.clear();
 }

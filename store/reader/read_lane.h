@@ -52,8 +52,11 @@ class ReadLane {
   void cancel(uint64_t load);
   Status set_files(uint32_t first, std::span<const int> fds, std::span<const std::string> names);
 
-  /// Handles completions and keeps the drive busy. Appends the loads that ended.
+  /// Handles completions, keeps the drive busy, and verifies one of the reads that are there: between two of them the drive gets what it
+  /// can take, and whoever calls hears what else is wanted. Appends the loads that ended.
   void step(TimePoint now, std::vector<LaneOutcome>& ended);
+  /// More is there to be verified: step again at once.
+  bool busy() const { return !there_.empty(); }
   /// When to step although nothing completes.
   std::optional<TimePoint> step_at() const { return step_at_; }
 
@@ -88,7 +91,7 @@ class ReadLane {
   std::array<std::deque<LaneJob*>, kReadClasses> queues_;  ///< those that have reads to submit
   std::vector<Flight> flights_;         ///< by tag; reused
   std::vector<uint32_t> free_flights_;
-  std::vector<Flight> there_;  ///< read, to be verified
+  std::vector<Flight> there_;           ///< read, to be verified; the oldest first
   std::vector<ReadResult> results_;
   std::vector<LaneOutcome> ended_;
   std::optional<TimePoint> step_at_, refused_until_;

@@ -60,7 +60,9 @@ LaneOptions StoreServer::measure_drive(Reader& reader, uint32_t drive, const Sto
     log::warn("the drive of {} was not measured: {}", files.drive_path(drive), measured.status().message());
     return lane;
   }
-  lane.chunk_bytes = measured->chunk_bytes, lane.depth = measured->depth;
+  // Measured with nothing else to do. A lane also computes checksums, and others may read from the drive: with fewer under way it runs dry.
+  lane.chunk_bytes = measured->chunk_bytes;
+  lane.depth = options.read_depth != 0 ? options.read_depth : std::max(lane.depth, measured->depth);
   drive_speeds_[drive] = measured->bytes_per_s;
   log::info("the drive of {} reads {} MiB/s by {}: chunks of {} KiB, {} at once (measured in {} ms)", files.drive_path(drive),
             measured->bytes_per_s >> 20, reader.name(), lane.chunk_bytes >> 10, lane.depth, measured->took.count());
