@@ -58,6 +58,12 @@ Status PackFiles::note_drive(uint32_t file, int fd, const std::string& path) {
   return Status::ok();
 }
 
+bool PackFiles::is_buffered(uint32_t drive) const {
+  for (size_t file = 0; file < files_.size(); ++file)
+    if (files_[file] && drives_[file] == drive && (::fcntl(files_[file].get(), F_GETFL) & O_DIRECT) == 0) return true;
+  return false;
+}
+
 std::vector<int> PackFiles::fds() const {
   std::vector<int> fds;
   for (const shm::UniqueFd& file : files_) fds.push_back(file.get());

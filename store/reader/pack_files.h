@@ -32,6 +32,8 @@ class PackFiles {
   std::string drive_path(size_t drive) const { return drive < drive_paths_.size() ? drive_paths_[drive] : ""; }
   const std::vector<std::string>& names() const { return names_; }
   const std::vector<std::string>& buffered() const { return buffered_; }
+  /// Its file system refuses O_DIRECT.
+  bool is_buffered(uint32_t drive) const;
 
  private:
   /// The first of `count` numbers in a row that are free.

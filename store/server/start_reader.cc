@@ -16,7 +16,7 @@ Status StoreServer::start_reader(const StoreOptions& options) {
   if (options.read_faults) log::warn("reads go wrong on purpose (store.inject_read_faults)");
   std::vector<ReadLane> lanes;
   for (uint32_t drive = 0; drive < std::max<size_t>(files.drive_count(), 1); ++drive) {
-    MOESTRO_ASSIGN_OR_RETURN(auto reader, make_reader(options, drive == 0));
+    MOESTRO_ASSIGN_OR_RETURN(auto reader, make_reader(options, drive));
     if (const Status registered = reader->registered(); !registered && drive == 0)
       log::warn("{}; reads go on without, which costs some CPU", registered.message());
     LaneOptions lane = measure_drive(*reader, drive, options);
@@ -27,13 +27,18 @@ Status StoreServer::start_reader(const StoreOptions& options) {
   return Status::ok();
 }
 
-Result<std::unique_ptr<Reader>> StoreServer::make_reader(const StoreOptions& options, bool say) const {
+Result<std::unique_ptr<Reader>> StoreServer::make_reader(const StoreOptions& options, uint32_t drive) const {
   const ReaderFiles files{catalogue_.files().fds(), files_->lock_fd(), {files_->arena(), files_->table().arena_bytes}};
   const uint32_t depth = options.read_depth != 0 ? options.read_depth : kProbeDepthMax;
+  // Through the page cache a ring reads with threads of the kernel's, which are more and know less of each other than a pool.
+  if (options.io == IoKind::kAuto && catalogue_.files().is_buffered(drive)) {
+    log::warn("the drive of {} is read with a pool of pread threads", catalogue_.files().drive_path(drive));
+    return make_pread_reader(files, depth);
+  }
   if (options.io != IoKind::kPread) {
     auto reader = make_uring_reader(files, depth);
     if (reader || options.io == IoKind::kUring) return reader;
-    if (say) log::warn("{}; reading with a pool of pread threads instead", reader.status().message());
+    if (drive == 0) log::warn("{}; reading with a pool of pread threads instead", reader.status().message());
   }
   return make_pread_reader(files, depth);
 }

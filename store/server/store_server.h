@@ -58,7 +58,7 @@ class StoreServer {
   Status make_machine(uint64_t arena_bytes);
   Status back_arena(uint64_t bytes, const std::atomic<bool>& stop);
   Status start_reader(const StoreOptions& options);
-  Result<std::unique_ptr<Reader>> make_reader(const StoreOptions& options, bool say) const;
+  Result<std::unique_ptr<Reader>> make_reader(const StoreOptions& options, uint32_t drive) const;
   LaneOptions measure_drive(Reader& reader, uint32_t drive, const StoreOptions& options);
 
   // scrub.cc

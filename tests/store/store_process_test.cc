@@ -3,10 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
+#include <cerrno>
+#include <cstddef>
 #include <cstdio>
 
 #include "store/client/status_client.h"
@@ -149,6 +155,59 @@ TEST_F(StoreProcess, WithLittleLockedMemoryOnlyRegisteredBuffersAreGivenUp) {
   EXPECT_TRUE(pack_.holds(*lease));
 }
 
+/// As a container's profile or a file system refuses it: by the error that the kernel gives.
+struct Refusal {
+  const char* name;
+  const char* says;
+};
+class StoreProcessRefused : public StoreProcess, public ::testing::WithParamInterface<Refusal> {};
+
+TEST_P(StoreProcessRefused, StoreReadsWithPreadAndSaysWhy) {
+  std::vector<std::string> words{"/proc/self/exe", "--refuse", GetParam().name};
+  std::ranges::copy(command(pack_.dram(6)), std::back_inserter(words));
+  ChildProcess store(words, log("store.log"));
+  if (!store.says("ready") && store.output().find("no filter") != std::string::npos) GTEST_SKIP() << "this machine lets no process filter its system calls";
+  const auto status = query_store(endpoint(), kLong);
+  ASSERT_TRUE(status) << store.output();
+  EXPECT_EQ(status->reader, "pread");
+  EXPECT_THAT(store.output(), HasSubstr(GetParam().says));
+  EXPECT_THAT(store.output(), HasSubstr("with a pool of pread threads"));
+  auto client = attach();
+  ASSERT_TRUE(client) << client.status().message();
+  for (const uint32_t blob : pack_.experts_list) {
+    ASSERT_TRUE((*client)->fetch(std::vector<uint32_t>{blob}, {}));
+    const auto lease = (*client)->next_arrival(kLong);
+    ASSERT_TRUE(lease) << lease.status().message();
+    EXPECT_TRUE(pack_.holds(*lease));
+  }
+}
+
+TEST_P(StoreProcessRefused, StoreThatIsToldToUseIoUringReadsOrEnds) {
+  std::vector<std::string> words{"/proc/self/exe", "--refuse", GetParam().name};
+  std::ranges::copy(command(pack_.dram(6)), std::back_inserter(words));
+  words.insert(words.end(), {"--io", "uring"});
+  ChildProcess store(words, log("store.log"));
+  if (std::string(GetParam().name) == "direct") {  // a choice that costs speed, and no more
+    if (const auto ring = make_uring_reader({}, 8); !ring) GTEST_SKIP() << ring.status().message();
+    if (!store.says("ready") && store.output().find("no filter") != std::string::npos) GTEST_SKIP() << "this machine lets no process filter its system calls";
+    EXPECT_EQ(query_store(endpoint(), kLong)->reader, "io_uring");
+    return;
+  }
+  EXPECT_NE(store.wait(), 0);
+  if (store.output().find("no filter") != std::string::npos) GTEST_SKIP() << "this machine lets no process filter its system calls";
+  EXPECT_THAT(store.output(), HasSubstr("--io pread"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StoreProcessRefused,
+                         ::testing::Values(Refusal{"uring-eperm", "io_uring_setup: Operation not permitted"},
+                                           Refusal{"uring-enosys", "io_uring_setup: Function not implemented"},
+                                           Refusal{"direct", "does not allow O_DIRECT: it is read through the page cache"}),
+                         [](const auto& refusal) {
+                           std::string name = refusal.param.name;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
 TEST_F(StoreProcess, WrongCommandLinesAreOneLineAndCodeTwo) {
   struct Case {
     std::vector<std::string> words;
@@ -190,12 +249,34 @@ int run_with_little_locked_memory(char** argv) {
   return 127;
 }
 
+/// Runs a program whose io_uring_setup, or open of a file with O_DIRECT, is refused by a filter.
+int run_refused(const std::string& what, char** argv) {
+  constexpr uint32_t kNumber = offsetof(seccomp_data, nr), kFlags = offsetof(seccomp_data, args) + 2 * sizeof(uint64_t);
+  const auto refuse = [](uint32_t error) { return SECCOMP_RET_ERRNO | error; };
+  sock_filter direct[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kNumber),
+                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_openat, 0, 3),
+                          BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kFlags),
+                          BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_DIRECT, 0, 1),
+                          BPF_STMT(BPF_RET | BPF_K, refuse(EINVAL)),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  sock_filter uring[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kNumber),
+                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+                         BPF_STMT(BPF_RET | BPF_K, refuse(what == "uring-eperm" ? EPERM : ENOSYS)),
+                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  sock_fprog filter{static_cast<unsigned short>(std::size(uring)), uring};
+  if (what == "direct") filter = {static_cast<unsigned short>(std::size(direct)), direct};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0) ::execv(argv[0], argv);
+  std::fprintf(stderr, "no filter\n");
+  return 127;
+}
+
 }  // namespace
 }  // namespace moestro::store
 
 int main(int argc, char** argv) {
   if (argc == 4 && std::string(argv[1]) == "--hold") return moestro::store::hold(argv[2], static_cast<uint32_t>(std::atoi(argv[3])));
   if (argc > 2 && std::string(argv[1]) == "--little-locked-memory") return moestro::store::run_with_little_locked_memory(argv + 2);
+  if (argc > 3 && std::string(argv[1]) == "--refuse") return moestro::store::run_refused(argv[2], argv + 3);
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

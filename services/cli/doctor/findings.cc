@@ -77,7 +77,7 @@ Finding direct_io(const MachineFacts& facts) {
   if (facts.direct_io_error == 0) return {topic, Verdict::kGood, "works in " + facts.pack_dir, ""};
   return {topic, Verdict::kSlower,
           "refused in " + facts.pack_dir + " (" + std::strerror(facts.direct_io_error) +
-              "): reads go through the page cache, a copy and twice the memory",
+              "): a pool of pread threads reads through the page cache, a copy and twice the memory",
           "keep packs on ext4, xfs or btrfs"};
 }
 
