@@ -26,7 +26,7 @@ ONE_PLACE = {
     r"yaml-cpp/.*": ["common/config/yaml_file.cc"],
     r"boost/(asio|beast)(/.*|\.hpp)": ["orchestrator/http/", "services/cli/http_client.cc"],
     r"spdlog/.*": ["common/log.h", "common/log.cc"],
-    r"sqlite3\.h": ["orchestrator/journal/"],
+    r"sqlite3\.h": ["orchestrator/state/"],
     r"pcre2\.h": ["orchestrator/tokenizer/"],
     r"utf8proc\.h": ["orchestrator/tokenizer/", "orchestrator/chat/"],
     r"(dnnl|oneapi/dnnl).*": ["kernels/cpu/"],

@@ -1,0 +1,85 @@
+#pragma once
+// SQLite, with Status for errors. One thread.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace moestro::orchestrator {
+
+class Database;
+
+/// One statement with its values. Positions of bind count from 1, those of columns from 0, as in SQLite.
+class Query {
+ public:
+  Query(Query&& other) noexcept;
+  Query& operator=(Query&&) = delete;
+  ~Query();
+
+  Query& bind(int at, int64_t value);
+  Query& bind(int at, uint64_t value) { return bind(at, static_cast<int64_t>(value)); }
+  /// The text must outlive the query's next step.
+  Query& bind(int at, std::string_view text);
+  /// True: a row is there; false: it has ended.
+  Result<bool> step();
+  /// For what returns no rows.
+  Status run() { return step().status(); }
+  /// To be bound and stepped anew.
+  void reset();
+
+  int64_t integer(int column) const;
+  uint64_t count(int column) const { return static_cast<uint64_t>(integer(column)); }
+  std::string text(int column) const;
+
+ private:
+  friend class Database;
+  Query(const Database& database, sqlite3_stmt* statement) : database_(database), statement_(statement) {}
+  const Database& database_;
+  sqlite3_stmt* statement_;
+};
+
+class Database {
+ public:
+  /// Makes the file (0600) if it is not there.
+  static Result<std::unique_ptr<Database>> open(const std::string& path);
+  ~Database();
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+
+  Status execute(const char* sql);
+  Result<Query> prepare(const char* sql) const;
+  /// The first column of the first row.
+  Result<int64_t> integer(const char* sql) const;
+  /// How many rows the last statement has changed.
+  int64_t changes() const;
+  /// `code` is what SQLite said.
+  Status error(int code) const;
+  const std::string& path() const { return path_; }
+
+ private:
+  Database(std::string path, sqlite3* handle) : path_(std::move(path)), handle_(handle) {}
+  std::string path_;
+  sqlite3* handle_;
+};
+
+/// Rolled back unless it was committed.
+class Transaction {
+ public:
+  static Result<Transaction> begin(Database& database);
+  Transaction(Transaction&& other) noexcept : database_(std::exchange(other.database_, nullptr)) {}
+  Transaction& operator=(Transaction&&) = delete;
+  ~Transaction();
+  Status commit();
+
+ private:
+  explicit Transaction(Database& database) : database_(&database) {}
+  Database* database_;
+};
+
+}  // namespace moestro::orchestrator

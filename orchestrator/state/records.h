@@ -1,0 +1,46 @@
+#pragma once
+// What is kept of files and batches. Times are Unix seconds; 0: not (yet).
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace moestro::orchestrator {
+
+/// A file that was uploaded, or that a batch has written. Its bytes lie beside the state, by its id.
+struct FileRecord {
+  std::string id;  ///< "file-" and 24 hexadecimal digits
+  std::string name;     ///< as the client called it; never a path here
+  std::string purpose;  ///< "batch" or "batch_output"
+  uint64_t bytes = 0;
+  int64_t created_at = 0, expires_at = 0;
+};
+
+enum class BatchStatus : uint8_t { kValidating, kFailed, kInProgress, kFinalizing, kCompleted, kExpired, kCancelling, kCancelled };
+std::string_view batch_status_name(BatchStatus status);
+/// Whether nothing happens to a batch of this status any more.
+bool is_over(BatchStatus status);
+
+struct BatchRecord {
+  std::string id;  ///< "batch_" and 24 hexadecimal digits
+  BatchStatus status = BatchStatus::kValidating;
+  BatchStatus outcome = BatchStatus::kCompleted;  ///< what it is to be when it is over
+  std::string endpoint, model, input_file, completion_window, metadata;  ///< metadata: a JSON object, or empty
+  std::string output_file, error_file;  ///< ids; their files are there once it is over
+  int64_t created_at = 0, in_progress_at = 0, expires_at = 0, finalizing_at = 0, completed_at = 0, failed_at = 0, expired_at = 0,
+          cancelling_at = 0, cancelled_at = 0;
+  int64_t output_seconds = 0;  ///< its files expire so long after they were made; 0: never
+  uint64_t total = 0, completed = 0, failed = 0;  ///< lines
+  uint64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+  std::string error_code = {}, error_message = {};  ///< why it failed as a whole
+};
+
+/// The result of one line of a batch's input.
+struct LineResult {
+  uint64_t line = 0;  ///< from 1, as an editor counts
+  bool good = false;  ///< it goes to the output file; else to the error file
+  std::string text;   ///< a line of that file, without its break
+  uint64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+};
+
+}  // namespace moestro::orchestrator

@@ -1,0 +1,196 @@
+#include "orchestrator/state/sqlite_store.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+constexpr const char* kFileColumns = "id, name, purpose, bytes, created_at, expires_at";
+constexpr const char* kBatchColumns =
+    "id, status, outcome, endpoint, model, input_file, completion_window, metadata, output_file, error_file, created_at, in_progress_at, expires_at, "
+    "finalizing_at, completed_at, failed_at, expired_at, cancelling_at, cancelled_at, output_seconds, error_code, error_message, total, completed, failed, "
+    "prompt_tokens, cached_tokens, completion_tokens";
+
+FileRecord file_of(const Query& row) {
+  return {row.text(0), row.text(1), row.text(2), row.count(3), row.integer(4), row.integer(5)};
+}
+
+BatchRecord batch_of(const Query& row) {
+  BatchRecord b;
+  b.id = row.text(0);
+  b.status = static_cast<BatchStatus>(row.integer(1) & 7);
+  b.outcome = static_cast<BatchStatus>(row.integer(2) & 7);
+  int column = 3;
+  for (std::string* text : {&b.endpoint, &b.model, &b.input_file, &b.completion_window, &b.metadata, &b.output_file, &b.error_file}) *text = row.text(column++);
+  for (int64_t* at : {&b.created_at, &b.in_progress_at, &b.expires_at, &b.finalizing_at, &b.completed_at, &b.failed_at, &b.expired_at, &b.cancelling_at,
+                      &b.cancelled_at, &b.output_seconds})
+    *at = row.integer(column++);
+  b.error_code = row.text(column++);
+  b.error_message = row.text(column++);
+  for (uint64_t* n : {&b.total, &b.completed, &b.failed, &b.prompt_tokens, &b.cached_tokens, &b.completion_tokens}) *n = row.count(column++);
+  return b;
+}
+
+template <typename Record, typename Read>
+Result<std::vector<Record>> all_rows(Query& query, Read read) {
+  std::vector<Record> rows;
+  for (;;) {
+    MOESTRO_ASSIGN_OR_RETURN(const bool more, query.step());
+    if (!more) return rows;
+    rows.push_back(read(query));
+  }
+}
+
+/// A page of `table`: rows behind the one whose id is the first value, of a purpose if the second is not empty, at most the third.
+std::string page_of(const std::string& table, const char* columns, const ListQuery& query, bool purposes) {
+  const char* beyond = query.ascending ? ">" : "<";
+  std::string sql = std::string("SELECT ") + columns + " FROM " + table + " WHERE ";
+  sql += query.after.empty() ? "?1 = ''" : std::string("number ") + beyond + " (SELECT number FROM " + table + " WHERE id = ?1)";
+  if (purposes) sql += " AND (?2 = '' OR purpose = ?2)";
+  return sql + " ORDER BY number " + (query.ascending ? "ASC" : "DESC") + " LIMIT ?3";
+}
+
+constexpr int kLineBits = 32;
+
+}  // namespace
+
+Status SqliteStore::insert_file(const FileRecord& file) {
+  MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("INSERT INTO files(id, name, purpose, bytes, created_at, expires_at) VALUES(?, ?, ?, ?, ?, ?)"));
+  return query.bind(1, file.id).bind(2, file.name).bind(3, file.purpose).bind(4, file.bytes).bind(5, file.created_at).bind(6, file.expires_at).run();
+}
+
+Status SqliteStore::put_file(const FileRecord& file) { return insert_file(file); }
+
+Result<std::optional<FileRecord>> SqliteStore::file(const std::string& id) {
+  MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare((std::string("SELECT ") + kFileColumns + " FROM files WHERE id = ?").c_str()));
+  MOESTRO_ASSIGN_OR_RETURN(const bool row, query.bind(1, id).step());
+  return row ? std::optional(file_of(query)) : std::nullopt;
+}
+
+Result<std::vector<FileRecord>> SqliteStore::files(const ListQuery& query) {
+  MOESTRO_ASSIGN_OR_RETURN(Query rows, database_->prepare(page_of("files", kFileColumns, query, true).c_str()));
+  rows.bind(1, query.after).bind(2, query.purpose).bind(3, query.limit);
+  return all_rows<FileRecord>(rows, file_of);
+}
+
+Result<std::vector<FileRecord>> SqliteStore::expired_files(int64_t now) {
+  MOESTRO_ASSIGN_OR_RETURN(Query rows, database_->prepare((std::string("SELECT ") + kFileColumns +
+                                                           " FROM files WHERE expires_at > 0 AND expires_at <= ? LIMIT 100").c_str()));
+  rows.bind(1, now);
+  return all_rows<FileRecord>(rows, file_of);
+}
+
+Status SqliteStore::remove_file(const std::string& id) {
+  MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("DELETE FROM files WHERE id = ?"));
+  return query.bind(1, id).run();
+}
+
+Status SqliteStore::write_batch(const BatchRecord& b) {
+  MOESTRO_ASSIGN_OR_RETURN(
+      Query query,
+      database_->prepare("INSERT INTO batches(id, status, outcome, endpoint, model, input_file, completion_window, metadata, output_file, error_file, "
+                         "created_at, in_progress_at, expires_at, finalizing_at, completed_at, failed_at, expired_at, cancelling_at, cancelled_at, "
+                         "output_seconds, error_code, error_message, total) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) "
+                         "ON CONFLICT(id) DO UPDATE SET status=excluded.status, outcome=excluded.outcome, output_file=excluded.output_file, "
+                         "error_file=excluded.error_file, in_progress_at=excluded.in_progress_at, finalizing_at=excluded.finalizing_at, "
+                         "completed_at=excluded.completed_at, failed_at=excluded.failed_at, expired_at=excluded.expired_at, "
+                         "cancelling_at=excluded.cancelling_at, cancelled_at=excluded.cancelled_at, error_code=excluded.error_code, "
+                         "error_message=excluded.error_message, total=excluded.total"));
+  query.bind(1, b.id).bind(2, static_cast<int64_t>(b.status)).bind(3, static_cast<int64_t>(b.outcome));
+  int at = 4;
+  for (const std::string* text : {&b.endpoint, &b.model, &b.input_file, &b.completion_window, &b.metadata, &b.output_file, &b.error_file})
+    query.bind(at++, std::string_view(*text));
+  for (const int64_t when : {b.created_at, b.in_progress_at, b.expires_at, b.finalizing_at, b.completed_at, b.failed_at, b.expired_at, b.cancelling_at,
+                             b.cancelled_at, b.output_seconds})
+    query.bind(at++, when);
+  query.bind(at, std::string_view(b.error_code)).bind(at + 1, std::string_view(b.error_message)).bind(at + 2, b.total);
+  return query.run();
+}
+
+Status SqliteStore::put_batch(const BatchRecord& batch) { return write_batch(batch); }
+
+Result<std::optional<BatchRecord>> SqliteStore::batch(const std::string& id) {
+  MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare((std::string("SELECT ") + kBatchColumns + " FROM batches WHERE id = ?").c_str()));
+  MOESTRO_ASSIGN_OR_RETURN(const bool row, query.bind(1, id).step());
+  return row ? std::optional(batch_of(query)) : std::nullopt;
+}
+
+Result<std::vector<BatchRecord>> SqliteStore::batches(const ListQuery& query) {
+  MOESTRO_ASSIGN_OR_RETURN(Query rows, database_->prepare(page_of("batches", kBatchColumns, query, false).c_str()));
+  rows.bind(1, query.after).bind(3, query.limit);
+  return all_rows<BatchRecord>(rows, batch_of);
+}
+
+Result<std::vector<BatchRecord>> SqliteStore::unfinished() {
+  MOESTRO_ASSIGN_OR_RETURN(Query rows, database_->prepare((std::string("SELECT ") + kBatchColumns +
+                                                           " FROM batches WHERE status IN (0, 2, 3, 6) ORDER BY number").c_str()));
+  return all_rows<BatchRecord>(rows, batch_of);
+}
+
+Result<std::vector<uint64_t>> SqliteStore::count_batches() {
+  std::vector<uint64_t> counts(8);
+  MOESTRO_ASSIGN_OR_RETURN(Query rows, database_->prepare("SELECT status, count(*) FROM batches GROUP BY status"));
+  for (;;) {
+    MOESTRO_ASSIGN_OR_RETURN(const bool more, rows.step());
+    if (!more) return counts;
+    counts[rows.count(0) & 7] = rows.count(1);
+  }
+}
+
+Result<int64_t> SqliteStore::number_of(const std::string& batch) {
+  MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("SELECT number FROM batches WHERE id = ?"));
+  MOESTRO_ASSIGN_OR_RETURN(const bool row, query.bind(1, batch).step());
+  if (!row) return not_found("there is no batch " + batch);
+  return query.integer(0);
+}
+
+Status SqliteStore::put_results(const std::string& batch, std::span<const LineResult> results) {
+  MOESTRO_ASSIGN_OR_RETURN(const int64_t number, number_of(batch));
+  MOESTRO_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*database_));
+  {
+    MOESTRO_ASSIGN_OR_RETURN(Query insert, database_->prepare("INSERT OR IGNORE INTO results VALUES(?, ?, ?, ?, ?, ?)"));
+    uint64_t good = 0, bad = 0, prompt = 0, cached = 0, completion = 0;
+    for (const LineResult& r : results) {
+      insert.reset();
+      insert.bind(1, (number << kLineBits) + static_cast<int64_t>(r.line)).bind(2, int64_t{r.good}).bind(3, r.prompt_tokens);
+      insert.bind(4, r.cached_tokens).bind(5, r.completion_tokens).bind(6, std::string_view(r.text));
+      MOESTRO_RETURN_IF_ERROR(insert.run());
+      if (database_->changes() == 0) continue;
+      (r.good ? good : bad) += 1;
+      prompt += r.prompt_tokens, cached += r.cached_tokens, completion += r.completion_tokens;
+    }
+    MOESTRO_ASSIGN_OR_RETURN(Query count, database_->prepare("UPDATE batches SET completed = completed + ?, failed = failed + ?, prompt_tokens = prompt_tokens + ?, "
+                                                             "cached_tokens = cached_tokens + ?, completion_tokens = completion_tokens + ? WHERE number = ?"));
+    MOESTRO_RETURN_IF_ERROR(count.bind(1, good).bind(2, bad).bind(3, prompt).bind(4, cached).bind(5, completion).bind(6, number).run());
+  }
+  return transaction.commit();
+}
+
+Result<std::vector<uint64_t>> SqliteStore::lines_done(const std::string& batch) {
+  MOESTRO_ASSIGN_OR_RETURN(const int64_t number, number_of(batch));
+  MOESTRO_ASSIGN_OR_RETURN(Query rows, database_->prepare("SELECT row FROM results WHERE row BETWEEN ? AND ? ORDER BY row"));
+  rows.bind(1, number << kLineBits).bind(2, ((number + 1) << kLineBits) - 1);
+  return all_rows<uint64_t>(rows, [](const Query& row) { return row.count(0) & 0xFFFFFFFFu; });
+}
+
+Result<std::vector<LineResult>> SqliteStore::results(const std::string& batch, uint64_t after, int64_t limit) {
+  MOESTRO_ASSIGN_OR_RETURN(const int64_t number, number_of(batch));
+  MOESTRO_ASSIGN_OR_RETURN(Query rows, database_->prepare("SELECT row, good, text, prompt_tokens, cached_tokens, completion_tokens FROM results "
+                                                          "WHERE row > ? AND row < ? ORDER BY row LIMIT ?"));
+  rows.bind(1, (number << kLineBits) + static_cast<int64_t>(after)).bind(2, (number + 1) << kLineBits).bind(3, limit);
+  return all_rows<LineResult>(rows, [](const Query& row) {
+    return LineResult{row.count(0) & 0xFFFFFFFFu, row.integer(1) != 0, row.text(2), row.count(3), row.count(4), row.count(5)};
+  });
+}
+
+Status SqliteStore::finish(const BatchRecord& batch, std::span<const FileRecord> files) {
+  MOESTRO_ASSIGN_OR_RETURN(const int64_t number, number_of(batch.id));
+  MOESTRO_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*database_));
+  for (const FileRecord& file : files) MOESTRO_RETURN_IF_ERROR(insert_file(file));
+  MOESTRO_RETURN_IF_ERROR(write_batch(batch));
+  {
+    MOESTRO_ASSIGN_OR_RETURN(Query forget, database_->prepare("DELETE FROM results WHERE row BETWEEN ? AND ?"));
+    MOESTRO_RETURN_IF_ERROR(forget.bind(1, number << kLineBits).bind(2, ((number + 1) << kLineBits) - 1).run());
+  }
+  return transaction.commit();
+}
+
+}  // namespace moestro::orchestrator

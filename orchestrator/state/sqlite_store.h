@@ -1,0 +1,47 @@
+#pragma once
+// The state in one SQLite file: WAL, synchronous=FULL. A second opener is refused.
+
+#include <filesystem>
+#include <memory>
+
+#include "common/shm/file_lock.h"
+#include "orchestrator/state/database.h"
+#include "orchestrator/state/state_store.h"
+
+namespace moestro::orchestrator {
+
+class SqliteStore final : public StateStore {
+ public:
+  /// Makes the file if it is not there, and its directory (0700) if that alone is missing. Errors: kUnavailable while another orchestrator
+  /// has it, kCorrupt, kUnsupported if a later version has written it. A file that is refused is left as it is.
+  static Result<std::unique_ptr<SqliteStore>> open(const std::filesystem::path& path);
+
+  Status put_file(const FileRecord& file) override;
+  Result<std::optional<FileRecord>> file(const std::string& id) override;
+  Result<std::vector<FileRecord>> files(const ListQuery& query) override;
+  Result<std::vector<FileRecord>> expired_files(int64_t now) override;
+  Status remove_file(const std::string& id) override;
+  Status put_batch(const BatchRecord& batch) override;
+  Result<std::optional<BatchRecord>> batch(const std::string& id) override;
+  Result<std::vector<BatchRecord>> batches(const ListQuery& query) override;
+  Result<std::vector<BatchRecord>> unfinished() override;
+  Result<std::vector<uint64_t>> count_batches() override;
+  Status put_results(const std::string& batch, std::span<const LineResult> results) override;
+  Result<std::vector<uint64_t>> lines_done(const std::string& batch) override;
+  Result<std::vector<LineResult>> results(const std::string& batch, uint64_t after, int64_t limit) override;
+  Status finish(const BatchRecord& batch, std::span<const FileRecord> files) override;
+
+  /// For tests: the file may grow to so many pages, as on a disk that is full then.
+  Status limit_pages(int64_t pages);
+
+ private:
+  SqliteStore(shm::FileLock lock, std::unique_ptr<Database> database) : lock_(std::move(lock)), database_(std::move(database)) {}
+  Status insert_file(const FileRecord& file);
+  Status write_batch(const BatchRecord& batch);
+  Result<int64_t> number_of(const std::string& batch);
+
+  shm::FileLock lock_;
+  std::unique_ptr<Database> database_;
+};
+
+}  // namespace moestro::orchestrator
