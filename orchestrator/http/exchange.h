@@ -1,6 +1,7 @@
 #pragma once
 // One request and its answer, as handlers see them. Used on the server's thread only.
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -9,10 +10,30 @@
 
 namespace moestro::orchestrator {
 
+/// Takes a body in pieces as it arrives.
+class BodySink {
+ public:
+  virtual ~BodySink() = default;
+  /// The next piece comes after `taken`, called on the server's thread, perhaps at once. taken(false): no more is wanted; the handler gets
+  /// the request as it is and will say why.
+  virtual void take(std::string piece, std::function<void(bool more)> taken) = 0;
+};
+
+/// Gives a body in pieces as it is sent.
+class BodySource {
+ public:
+  virtual ~BodySource() = default;
+  virtual uint64_t bytes() const = 0;
+  /// `ready` is called on the server's thread with the next piece, never more than bytes() in all; an empty one: it cannot go on.
+  virtual void next(std::function<void(std::string piece)> ready) = 0;
+};
+
 struct HttpRequest {
   std::string method;  ///< "GET"
   std::string path;    ///< without the query
   std::string body;
+  std::string query = {};                    ///< what followed the '?', as it came
+  std::shared_ptr<BodySink> sink = nullptr;  ///< has taken the body, which is empty then
 };
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
@@ -22,6 +43,8 @@ class Exchange {
   virtual ~Exchange() = default;
   /// The whole answer. Nothing may follow.
   virtual void respond(int status, const std::string& content_type, std::string body, const Headers& headers = {}) = 0;
+  /// The same with status 200 and a body that may be large.
+  virtual void respond_from(const std::string& content_type, std::shared_ptr<BodySource> source, const Headers& headers = {}) = 0;
   /// An answer in pieces: begin_stream (status 200, text/event-stream), write..., end_stream. Writes after the client left are dropped.
   virtual void begin_stream() = 0;
   virtual void write(std::string text) = 0;
@@ -31,5 +54,7 @@ class Exchange {
 };
 
 using Handler = std::function<void(HttpRequest, std::shared_ptr<Exchange>)>;
+/// Where the body of a request goes, by its head; null: into HttpRequest::body.
+using SinkFor = std::function<std::shared_ptr<BodySink>(const HttpRequest& head, const std::string& content_type)>;
 
 }  // namespace moestro::orchestrator

@@ -17,11 +17,13 @@ class Pending final : public Exchange {
     int status = 0;
     std::string content_type, body;
     Headers headers;
+    std::shared_ptr<BodySource> source = nullptr;  ///< instead of body
   };
 
   explicit Pending(uint64_t unsent_bytes_max) : unsent_bytes_max_(unsent_bytes_max) {}
 
   void respond(int status, const std::string& content_type, std::string body, const Headers& headers) override;
+  void respond_from(const std::string& content_type, std::shared_ptr<BodySource> source, const Headers& headers) override;
   void begin_stream() override;
   void write(std::string text) override;
   void end_stream() override;

@@ -15,11 +15,12 @@
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
-#include <array>
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 
 #include "common/log.h"
+#include "orchestrator/http/body_transfer.h"
 #include "orchestrator/http/pending.h"
 
 namespace moestro::orchestrator {
@@ -33,9 +34,6 @@ using asio::ip::tcp;
 namespace {
 using boost::system::error_code;
 
-/// Awaits with an error code instead of an exception.
-auto into(error_code& error) { return asio::redirect_error(asio::use_awaitable, error); }
-
 /// The answer for the wire. One to HEAD says how long its body would be, and has none.
 http::response<http::string_body> whole_response(const Pending::Answer& answer, bool keep_alive, bool head) {
   http::response<http::string_body> r{static_cast<http::status>(answer.status), 11};
@@ -44,8 +42,18 @@ http::response<http::string_body> whole_response(const Pending::Answer& answer, 
   r.body() = answer.body;
   r.keep_alive(keep_alive);
   r.prepare_payload();
+  if (answer.source) r.content_length(answer.source->bytes());  // its bytes follow
   if (head) r.body().clear();
   return r;
+}
+
+/// A request without its body. HEAD is a GET whose answer leaves its body out.
+HttpRequest head_of(const http::request<http::string_body>& request) {
+  const std::string_view target(request.target().data(), request.target().size());
+  const size_t mark = target.find('?');
+  HttpRequest plain{request.method() == http::verb::head ? "GET" : std::string(request.method_string()), std::string(target.substr(0, mark)), ""};
+  if (mark != std::string_view::npos) plain.query = target.substr(mark + 1);
+  return plain;
 }
 
 std::string chunk(const std::string& text) {
@@ -79,11 +87,19 @@ class HttpServer::Impl {
     return answered_.wait_for(lock, limit, [this] { return answering_ == 0; });
   }
   void stop() { io_.stop(); }
+  void take_uploads(SinkFor sink_for) { sink_for_ = std::move(sink_for); }
 
  private:
+  struct Incoming {
+    http::request<http::string_body> request;
+    std::shared_ptr<BodySink> sink;
+    bool whole = true;  ///< the body has been read to its end
+  };
+
   awaitable<void> accept();
   awaitable<void> serve(tcp::socket socket);
-  awaitable<bool> read_request(beast::tcp_stream& stream, beast::flat_buffer& buffer, http::request<http::string_body>& request);
+  awaitable<bool> read_request(beast::tcp_stream& stream, beast::flat_buffer& buffer, Incoming& incoming);
+  awaitable<bool> refuse(beast::tcp_stream& stream, error_code error, uint64_t body_bytes_max);
   awaitable<bool> agree_to_body(beast::tcp_stream& stream, const http::request<http::string_body>& header);
   awaitable<bool> answer(beast::tcp_stream& stream, std::shared_ptr<Pending> pending, bool keep_alive, bool head);
   awaitable<bool> stream_answer(beast::tcp_stream& stream, std::shared_ptr<Pending> pending, asio::steady_timer& wake);
@@ -93,6 +109,7 @@ class HttpServer::Impl {
   const HttpOptions options_;
   const Handler handler_;
   const std::function<std::string(int, const std::string&)> error_body_;
+  SinkFor sink_for_ = [](const HttpRequest&, const std::string&) { return nullptr; };
   uint32_t connections_ = 0;
   std::mutex mutex_;
   std::condition_variable answered_;
@@ -162,39 +179,55 @@ awaitable<void> HttpServer::Impl::serve(tcp::socket socket) {
   }
   beast::flat_buffer buffer;
   for (bool open = true; open;) {
-    http::request<http::string_body> request;
-    if (!co_await read_request(stream, buffer, request)) break;
-    const std::string_view target(request.target().data(), request.target().size());
+    Incoming incoming;
+    if (!co_await read_request(stream, buffer, incoming)) break;
+    auto& request = incoming.request;
     auto pending = std::make_shared<Pending>(options_.unsent_bytes_max);
-    const bool head = request.method() == http::verb::head;  // a GET whose answer leaves its body out
-    HttpRequest plain{head ? "GET" : std::string(request.method_string()), std::string(target.substr(0, target.find('?'))),
-                      std::move(request.body())};
+    const bool head = request.method() == http::verb::head;
+    HttpRequest plain = head_of(request);
+    plain.body = std::move(request.body());
+    plain.sink = std::move(incoming.sink);
     const Answering under_way(*this);
     handler_(std::move(plain), pending);
-    open = co_await answer(stream, pending, request.keep_alive() && acceptor_.is_open(), head);
+    open = co_await answer(stream, pending, request.keep_alive() && acceptor_.is_open() && incoming.whole, head);
+    if (!incoming.whole) co_await let_client_read(stream);
     if (!acceptor_.is_open()) break;  // the gate was closed meanwhile
   }
   stream.socket().shutdown(tcp::socket::shutdown_both, ignored);
 }
 
-awaitable<bool> HttpServer::Impl::read_request(beast::tcp_stream& stream, beast::flat_buffer& buffer,
-                                               http::request<http::string_body>& request) {
+awaitable<bool> HttpServer::Impl::read_request(beast::tcp_stream& stream, beast::flat_buffer& buffer, Incoming& incoming) {
   http::request_parser<http::string_body> parser;
-  parser.body_limit(options_.body_bytes_max);
+  const uint64_t bytes_max = std::max(options_.body_bytes_max, options_.upload_bytes_max);
+  parser.body_limit(bytes_max);
   parser.header_limit(options_.header_bytes_max);
   stream.expires_after(options_.request_timeout);
   error_code error;
   co_await http::async_read_header(stream, buffer, parser, into(error));
-  if (!error && !parser.is_done()) {
+  if (error) co_return co_await refuse(stream, error, bytes_max);
+  if (!parser.is_done()) {
+    const auto type = parser.get()[http::field::content_type];
+    incoming.sink = sink_for_(head_of(parser.get()), std::string(type.data(), type.size()));
+    if (!incoming.sink) {
+      if (parser.content_length().value_or(0) > options_.body_bytes_max) co_return co_await refuse(stream, http::error::body_limit, options_.body_bytes_max);
+      parser.body_limit(options_.body_bytes_max);
+    }
     if (!co_await agree_to_body(stream, parser.get())) co_return false;
-    co_await http::async_read(stream, buffer, parser, into(error));
   }
-  if (!error) {
-    request = parser.release();
-    co_return true;
+  if (incoming.sink) {
+    incoming.request.base() = parser.get().base();
+    incoming.whole = co_await take_body(stream, buffer, parser, *incoming.sink, options_.request_timeout, error);
+  } else {
+    if (!parser.is_done()) co_await http::async_read(stream, buffer, parser, into(error));
+    if (!error) incoming.request = parser.release();
   }
+  if (error) co_return co_await refuse(stream, error, incoming.sink ? bytes_max : options_.body_bytes_max);
+  co_return true;
+}
+
+awaitable<bool> HttpServer::Impl::refuse(beast::tcp_stream& stream, error_code error, uint64_t body_bytes_max) {
   if (error == http::error::body_limit)
-    co_await refuse(stream, 413, "the body is larger than " + std::to_string(options_.body_bytes_max) + " bytes");
+    co_await refuse(stream, 413, "the body is larger than " + std::to_string(body_bytes_max) + " bytes");
   else if (error == http::error::header_limit)
     co_await refuse(stream, 431, "the header is larger than " + std::to_string(options_.header_bytes_max) + " bytes");
   else if (error.category() == http::make_error_code(http::error::bad_method).category() && error != http::error::end_of_stream &&
@@ -222,11 +255,7 @@ awaitable<bool> HttpServer::Impl::refuse(beast::tcp_stream& stream, int status, 
   stream.expires_after(std::chrono::seconds(5));
   error_code ignored;
   co_await http::async_write(stream, r, into(ignored));
-  // Closing with unread data in the socket would reset the connection before the client has read the answer.
-  stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
-  stream.expires_after(std::chrono::seconds(2));
-  std::array<char, 16384> rest;
-  for (error_code error; !error;) co_await stream.async_read_some(asio::buffer(rest), into(error));
+  co_await let_client_read(stream);
   co_return false;
 }
 
@@ -260,10 +289,12 @@ awaitable<bool> HttpServer::Impl::answer(beast::tcp_stream& stream, std::shared_
   } else if (pending->streaming()) {
     good = co_await stream_answer(stream, pending, wake);
   } else {
+    const auto source = pending->answer()->source;
     auto response = whole_response(*pending->answer(), keep_alive, head);
     stream.expires_after(options_.request_timeout);
     co_await http::async_write(stream, response, into(error));
     good = !error;
+    if (good && source && !head) good = co_await send_body(stream, *source, options_.request_timeout);
   }
   if (!good) pending->client_left();
   boost::system::error_code ignored;
@@ -305,6 +336,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(HttpOptions options, Hand
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 HttpServer::~HttpServer() = default;
 uint16_t HttpServer::port() const { return impl_->port(); }
+void HttpServer::take_uploads(SinkFor sink_for) { impl_->take_uploads(std::move(sink_for)); }
 void HttpServer::run() { impl_->run(); }
 void HttpServer::post(std::function<void()> work) { impl_->post(std::move(work)); }
 void HttpServer::close_gate() { impl_->close_gate(); }

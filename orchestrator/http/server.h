@@ -16,6 +16,7 @@ struct HttpOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8080;  ///< 0: one that is free
   uint64_t body_bytes_max = 16 << 20;
+  uint64_t upload_bytes_max = 0;  ///< of bodies that go into a sink
   uint32_t header_bytes_max = 64 << 10;
   uint32_t connections_max = 4096;
   uint64_t unsent_bytes_max = 8 << 20;
@@ -31,6 +32,8 @@ class HttpServer {
   ~HttpServer();
 
   uint16_t port() const;
+  /// Asked before a body is read. To be set before run().
+  void take_uploads(SinkFor sink_for);
   /// Serves until stop(); calls handlers on this thread.
   void run();
   /// Runs `work` on the server's thread. From any thread.

@@ -23,6 +23,10 @@ class FakeExchange final : public Exchange {
     done = true;
     gone = nullptr;
   }
+  void respond_from(const std::string& type, std::shared_ptr<BodySource> from, const Headers& more) override {
+    respond(200, type, "", more);
+    source = std::move(from);
+  }
   void begin_stream() override { streaming = true; }
   void write(std::string text) override {
     EXPECT_TRUE(streaming && !done);
@@ -46,6 +50,7 @@ class FakeExchange final : public Exchange {
   int status = 0;
   std::string content_type, body;
   Headers headers;
+  std::shared_ptr<BodySource> source;
   bool streaming = false, done = false;
   std::function<void()> gone;  ///< call it as the client that leaves
 };
