@@ -70,7 +70,7 @@ class Box(Served):
 
     def __init__(self, pack_dir, dram, store_options=(), worker_options=(), workers=3, wrap=(), arena=None):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="moestro-faults-", dir="/tmp"))
-        self.pack, self.own_arena, self.events = pathlib.Path(pack_dir), arena is None, []
+        self.pack, self.own_arena, self.events, self.ended = pathlib.Path(pack_dir), arena is None, [], 0
         if arena is None:
             memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > 4 * dram else self.dir
             arena = tempfile.mkdtemp(prefix="moestro-faults-", dir=memory)
@@ -134,7 +134,8 @@ class Box(Served):
                 continue
             code = program.process.returncode
             if not program.killed:
-                self.note(f"{program.name} has ended by itself: {code}")
+                self.ended += 1
+                self.note(f"{program.name} has ended by itself: {code}: {program.says()[-300:].strip()}")
                 assert code >= 0 or code == -signal.SIGKILL, f"{program.name} crashed: signal {-code}"
                 assert code != 2, f"{program.name} says that another start cannot mend it: {program.says()[-500:]}"
             program.start()
