@@ -17,7 +17,7 @@ SEED = int(os.environ.get("MOESTRO_FAULTS_SEED") or random.SystemRandom().randra
 QUIET_SECONDS_MAX = 20
 # What a client may be told although nothing is wrong with its request: who kills workers without pause kills one thrice under it.
 GIVEN_UP = "the worker died 3 times while it computed this request"
-ANSWERS = 400 if LONG else 24  # of a round that waits for them
+ANSWERS = 400 if LONG else 12  # of a round that waits for them
 EXPERTS_IN_MEMORY = 24  # of 128: steps load and evict all the time
 
 
