@@ -83,7 +83,7 @@ struct RoutedRow {
 };
 
 /// What the machine can run; detected once.
-enum class Isa : uint8_t { kScalar, kAvx2, kAvx512, kAvx512Bf16Vnni };
+enum class Isa : uint8_t { kScalar, kAvx2, kAvx512, kAvx512Bf16Vnni, kAvx512Amx };
 Isa best_isa();
 std::string_view isa_name(Isa isa);
 

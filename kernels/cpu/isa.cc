@@ -3,6 +3,8 @@
 #include <sched.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include <algorithm>
@@ -19,6 +21,18 @@ bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & (1u << 29)) != 0;
 }
+
+/// Tiles of bf16 and of bytes: in the machine, kept by the system from switch to switch, granted to this process (Linux' arch_prctl, for all of
+/// its threads), and right.
+bool has_amx() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & (kBf16 | kTile | kInt8)) != (kBf16 | kTile | kInt8)) return false;
+  constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
+  if (::syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) return false;
+  return cpu::amx_multiplies_rightly();
+}
 #endif
 
 Isa detect() {
@@ -32,7 +46,7 @@ Isa detect() {
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (!avx512) return Isa::kAvx2;
   if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"))
-    return Isa::kAvx512Bf16Vnni;
+    return has_amx() ? Isa::kAvx512Amx : Isa::kAvx512Bf16Vnni;
   return Isa::kAvx512;
 #else
   return Isa::kScalar;
@@ -55,6 +69,8 @@ std::string_view isa_name(Isa isa) {
       return "avx512";
     case Isa::kAvx512Bf16Vnni:
       return "avx512-bf16-vnni";
+    case Isa::kAvx512Amx:
+      return "avx512-amx";
   }
   return "unknown";
 }
@@ -73,6 +89,8 @@ const KernelTable& kernel_table(Isa isa) {
       return kAvx512Kernels;
     case Isa::kAvx512Bf16Vnni:
       return kAvx512Bf16Kernels;
+    case Isa::kAvx512Amx:
+      return kAvx512AmxKernels;
   }
 #endif
   return kGenericKernels;

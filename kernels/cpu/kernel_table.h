@@ -152,6 +152,9 @@ extern const KernelTable kGenericKernels;
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
 extern const KernelTable kAvx512Bf16Kernels;
+extern const KernelTable kAvx512AmxKernels;
+/// Multiplies two pairs of tiles and compares every number: asked before the tiles are trusted.
+bool amx_multiplies_rightly();
 #endif
 
 }  // namespace moestro::kernels::cpu

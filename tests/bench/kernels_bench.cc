@@ -1,7 +1,7 @@
 // How close the kernels come to what the machine can do: weights streamed from DRAM beside a plain read loop
 // over the same memory, measured in turns in one run, and products with many tokens in GFLOP/s.
 //
-//   moestro_kernels_bench [THREADS [ISA [MODE]]]      ISA: scalar, avx2, avx512, avx512-bf16-vnni; MODE: fast, deterministic
+//   moestro_kernels_bench [THREADS [ISA [MODE]]]      ISA: scalar, avx2, avx512, avx512-bf16-vnni, avx512-amx; MODE: fast, deterministic
 
 #include <algorithm>
 #include <chrono>

@@ -72,7 +72,7 @@ inline StoredWeight store_weight(const std::vector<float>& values, DType dtype, 
 
 /// Every instruction set there is code for; tests of those the machine lacks are skipped, which ctest counts.
 inline std::vector<Isa> all_isas() {
-  return {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16Vnni};
+  return {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16Vnni, Isa::kAvx512Amx};
 }
 inline std::unique_ptr<Ops> cpu_ops(Isa isa, int threads = 2, bool deterministic = true) {
   return make_cpu_ops({.threads = threads, .deterministic = deterministic, .isa = isa});

@@ -18,6 +18,7 @@ namespace {
 #include "kernels/cpu/isa/rounded_few.inc"
 #include "kernels/cpu/isa/rounded_one.inc"
 #include "kernels/cpu/isa/rounded_panel.inc"
+#include "kernels/cpu/isa/no_tiles.inc"
 // clang-format on
 }  // namespace
 

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "kernels/cpu/kernel_table.h"
+
+namespace moestro::kernels::cpu {
+
+/// kAvx512AmxKernels with tiles that are arrays.
+extern const KernelTable kEmulatedTileKernels;
+/// Products of two tiles so far.
+int64_t emulated_tile_dots();
+
+}  // namespace moestro::kernels::cpu

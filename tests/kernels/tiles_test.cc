@@ -1,0 +1,107 @@
+// Products with tiles (AMX) against those with vectors, on the same rounded activations: real tiles where the machine has them, and on any machine with
+// AVX-512 BF16 and VNNI tiles that are arrays, so that everything around the instructions is covered.
+
+#include <array>
+#include <cstring>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/scratch.h"
+#include "tests/kernels/emulated_tiles.h"
+#include "tests/kernels/op_test_data.h"
+
+namespace moestro::kernels::cpu {
+namespace {
+
+using test::store_weight;
+using test::StoredWeight;
+
+constexpr DType kDtypes[] = {DType::kBF16, DType::kInt8, DType::kInt4};
+
+/// Rounded activations of n tokens, with room behind them as RoundedRows wants it.
+struct Activations {
+  Activations(const RoundedProduct& rounding, const std::vector<float>& x, int64_t n, int64_t cols) {
+    rows.tokens = n;
+    rows.group_count = quant_groups(cols);
+    const int64_t count = (cols + rounding.block_columns - 1) / rounding.block_columns;
+    blocks.resize(static_cast<size_t>((count * n * RoundedRows::kBlockBytes + RoundedRows::kSpareBytes) / 64));
+    groups.resize(static_cast<size_t>(n * rows.group_count * 3));
+    rows.blocks = reinterpret_cast<std::byte*>(blocks.data());
+    rows.groups = reinterpret_cast<std::byte*>(groups.data());
+    for (int64_t t = 0; t < n; ++t) rounding.round(x.data() + t * cols, cols, t, rows);
+  }
+  struct alignas(64) Line {
+    std::array<std::byte, 64> bytes;
+  };
+  std::vector<Line> blocks;
+  std::vector<float> groups;
+  RoundedRows rows;
+};
+
+/// Weights as runs of columns, as an expert's down projection has them.
+struct Runs {
+  Runs(test::Random& random, DType dtype, int64_t rows, const std::vector<int64_t>& widths) {
+    for (const int64_t cols : widths) stored.push_back(store_weight(random.normal(rows * cols), dtype, rows, cols));
+    for (const StoredWeight& s : stored)
+      runs.push_back({static_cast<const std::byte*>(s.weight.data), row_bytes(dtype, s.weight.cols), s.weight.parameters,
+                      quant_groups(s.weight.cols) * group_parameters(dtype), s.weight.cols});
+  }
+  std::vector<StoredWeight> stored;
+  std::vector<WeightRun> runs;
+};
+
+std::vector<float> product(ProductFn run, const Runs& weights, const Activations& x, int64_t n, int64_t rows, const float* bias) {
+  static Scratch<float> panel;
+  std::vector<float> y(static_cast<size_t>(n * rows), NAN);
+  std::vector<float*> to;
+  for (int64_t t = 0; t < n; ++t) to.push_back(y.data() + t * rows);
+  ProductTask task;
+  task.rounded = &x.rows;
+  task.n = n;
+  task.runs = weights.runs.data();
+  task.run_count = static_cast<int64_t>(weights.runs.size());
+  task.rows = rows;
+  task.bias = bias;
+  task.y = to.data();
+  task.panel = panel.at_least(kPanelFloats);
+  run(task);
+  return y;
+}
+
+void expect_products_of_vectors(const RoundedProduct* tiles) {
+  test::Random random;
+  const RoundedProduct* vectors = kernel_table(Isa::kAvx512Bf16Vnni).rounded;
+  for (const DType dtype : kDtypes) {
+    for (const int64_t rows : {1, 16, 33, 64, 150}) {
+      for (const std::vector<int64_t>& widths : {std::vector<int64_t>{33}, {64}, {1030}, {64, 128, 90}, {2048, 2500}}) {
+        int64_t cols = 0;
+        for (const int64_t width : widths) cols += width;
+        const Runs weights(random, dtype, rows, widths);
+        for (const int64_t n : {17, 24, 31, 32, 50}) {
+          const auto& with_tiles = tiles[static_cast<size_t>(dtype)];
+          const auto x = random.normal(n * cols), bias = random.normal(rows);
+          const Activations rounded(with_tiles, x, n, cols);
+          const float* added = n % 2 ? bias.data() : nullptr;
+          const auto got = product(with_tiles.product, weights, rounded, n, rows, added);
+          const auto want = product(vectors[static_cast<size_t>(dtype)].product, weights, rounded, n, rows, added);
+          test::expect_close(got, want, 1e-5, std::string(dtype_name(dtype)) + " rows " + std::to_string(rows) + " cols " + std::to_string(cols) + " n " + std::to_string(n));
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(TilesTest, EmulatedTilesMultiplyAsVectorsDo) {
+  SKIP_WITHOUT(Isa::kAvx512Bf16Vnni);
+  const int64_t before = emulated_tile_dots();
+  expect_products_of_vectors(kEmulatedTileKernels.rounded);
+  EXPECT_GT(emulated_tile_dots(), before) << "no product went through tiles";
+}
+
+TEST(TilesTest, TilesMultiplyAsVectorsDo) {
+  SKIP_WITHOUT(Isa::kAvx512Amx);
+  expect_products_of_vectors(kernel_table(Isa::kAvx512Amx).rounded);
+}
+
+}  // namespace
+}  // namespace moestro::kernels::cpu
