@@ -24,13 +24,13 @@ void add_store(Schema& schema, BoxConfig::Store& c) {
   schema.add({.key = "store.arena_dir",
               .flag = "--arena-dir",
               .field = &c.arena_dir,
-              .help = "directory of the arena's files, on a tmpfs or hugetlbfs; empty: a tmpfs of its own "
+              .help = "directory of the arena's files, on a tmpfs; empty: a tmpfs of its own "
                       "where it may be mounted, else "
                       "`/dev/shm`, else the run directory"});
   schema.add({.key = "store.payload_dir",
               .flag = "--payload-dir",
               .field = &c.payload_dir,
-              .help = "directory for the weights alone: a hugetlbfs, or a volume that workers mount read-only; `memfd`: memory without a name, which a restarted "
+              .help = "directory for the weights alone: a hugetlbfs (where it has too few pages, the arena's directory is taken), or a volume that workers mount read-only; `memfd`: memory without a name, which a restarted "
                       "store cannot take over; empty: in the arena's directory"});
   schema.add({.key = "store.io",
               .flag = "--io",

@@ -73,6 +73,17 @@ std::string below_mount(const std::string& path, const Mount& mount) {
   return "";
 }
 
+/// Whether one process, the reader, is all that is in the group of this folder and in those below. Processes that it cannot see are 0.
+bool has_one_process(const fs::path& dir) {
+  std::istringstream processes(read_text(dir / "cgroup.procs"));
+  uint64_t first = 0, more = 0;
+  if (!(processes >> first) || first == 0 || processes >> more) return false;
+  std::error_code error;
+  for (const auto& below : fs::directory_iterator(dir, error))
+    if (below.is_directory(error)) return false;
+  return !error;
+}
+
 void walk(const fs::path& root, const Mount& mount, const std::string& path, const Dialect& dialect, std::vector<MemoryGroup>& groups) {
   const std::string point = mount.point == "/" ? "" : mount.point.substr(1);
   std::string below = below_mount(path, mount);
@@ -81,6 +92,7 @@ void walk(const fs::path& root, const Mount& mount, const std::string& path, con
   while (true) {
     if (auto group = read_group(root / (point + below), dialect)) {
       group->name = below.empty() ? "/" : below;
+      group->alone = has_one_process(root / (point + below));
       groups.push_back(std::move(*group));
     }
     if (below.empty()) break;
@@ -129,6 +141,14 @@ std::vector<HugePool> read_pools(const fs::path& root) {
   return pools;
 }
 
+constexpr const char* kMachine = "this machine";
+
+uint64_t minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+void tighten(MemoryBound& bound, uint64_t bytes, const MemoryGroup& group) {
+  if (bytes < bound.bytes) bound = {bytes, group.limit_bytes, "cgroup " + group.name};
+}
+
 /// The word in brackets: "always within_size advise [never]".
 std::string chosen_word(const std::string& text) {
   const size_t open = text.find('['), close = text.find(']');
@@ -137,21 +157,16 @@ std::string chosen_word(const std::string& text) {
 
 }  // namespace
 
-uint64_t HostMemory::left_bytes() const {
-  uint64_t left = available_bytes;
-  for (const MemoryGroup& group : groups) left = std::min(left, group.left_bytes());
-  return left;
+MemoryBound HostMemory::left(uint64_t others) const {
+  MemoryBound bound{minus(available_bytes, others), total_bytes, kMachine};
+  for (const MemoryGroup& group : groups) tighten(bound, minus(group.left_bytes(), group.alone ? 0 : others), group);
+  return bound;
 }
 
-uint64_t HostMemory::limit_bytes() const {
-  uint64_t limit = total_bytes;
-  for (const MemoryGroup& group : groups) limit = std::min(limit, group.limit_bytes);
-  return limit;
-}
-
-std::string HostMemory::limited_by() const {
-  const auto tightest = std::min_element(groups.begin(), groups.end(), [](const MemoryGroup& a, const MemoryGroup& b) { return a.limit_bytes < b.limit_bytes; });
-  return tightest == groups.end() ? "this machine" : "cgroup " + tightest->name;
+MemoryBound HostMemory::limit(uint64_t others) const {
+  MemoryBound bound{minus(total_bytes, others), total_bytes, kMachine};
+  for (const MemoryGroup& group : groups) tighten(bound, minus(group.limit_bytes, group.alone ? 0 : others), group);
+  return bound;
 }
 
 HostMemory read_host_memory(const fs::path& root) {

@@ -50,4 +50,21 @@ bool has_option(const std::string& options, const std::string& option) {
   return false;
 }
 
+std::string option_value(const std::string& options, const std::string& name) {
+  std::istringstream words(options);
+  for (std::string word; std::getline(words, word, ',');)
+    if (word.starts_with(name + "=")) return word.substr(name.size() + 1);
+  return {};
+}
+
+std::optional<Mount> mount_of(const std::filesystem::path& path, const std::vector<Mount>& mounts) {
+  std::optional<Mount> found;
+  for (const Mount& mount : mounts) {
+    const std::string point = mount.point == "/" ? "" : mount.point;
+    const bool above = path == point || path.string().starts_with(point + "/");
+    if (above && (!found || mount.point.size() >= found->point.size())) found = mount;
+  }
+  return found;
+}
+
 }  // namespace moestro::machine

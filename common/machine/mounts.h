@@ -2,6 +2,7 @@
 // The mount table of this process.
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,5 +20,10 @@ std::vector<Mount> read_mounts(const std::filesystem::path& root = "/");
 
 /// Whether `option` ("rw", "memory") is one of the comma-separated words.
 bool has_option(const std::string& options, const std::string& option);
+/// "within_size" of "rw,huge=within_size" for the name "huge"; empty: no such word.
+std::string option_value(const std::string& options, const std::string& name);
+
+/// The mount that `path` (absolute, without symbolic links) lies on: of those with the longest point above it, the one mounted last.
+std::optional<Mount> mount_of(const std::filesystem::path& path, const std::vector<Mount>& mounts);
 
 }  // namespace moestro::machine

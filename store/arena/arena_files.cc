@@ -35,7 +35,8 @@ Result<std::unique_ptr<ArenaFiles>> ArenaFiles::lock(const std::filesystem::path
     MOESTRO_RETURN_IF_ERROR(shm::make_private_dir(dir / part, options.access, "arena directory"));
   std::error_code error;
   files->dir_ = std::filesystem::absolute(dir, error);
-  MOESTRO_ASSIGN_OR_RETURN(files->payload_, payload_place(options.payload, files->dir_));
+  MOESTRO_ASSIGN_OR_RETURN(files->wanted_, payload_place(options.payload, files->dir_));
+  files->payload_ = files->wanted_;
   MOESTRO_ASSIGN_OR_RETURN(files->store_lock_, shm::FileLock::open(dir / "store.lock", true, 0600));
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (true) {
@@ -56,7 +57,8 @@ void ArenaFiles::remove_files() {
   std::error_code ignored;
   // The directory goes first: what lacks it is not whole.
   for (const char* name : {"directory", "alive", "arena", "table"}) std::filesystem::remove(dir_ / name, ignored);
-  if (!payload_.nameless()) std::filesystem::remove(payload_.file, ignored);
+  for (const PayloadPlace* place : {&wanted_, &payload_})
+    if (!place->nameless()) std::filesystem::remove(place->file, ignored);
   for (const char* part : {"pins", "bell", "workers"})
     for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot)
       std::filesystem::remove(dir_ / part / std::to_string(slot), ignored);

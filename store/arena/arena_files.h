@@ -67,8 +67,9 @@ class ArenaFiles {
   void close();
 
   std::byte* arena() const { return arena_.data(); }
-  uint64_t huge_bytes() const { return arena_.huge_bytes(); }
   const PayloadPlace& payload() const { return payload_; }
+  /// Before create(): the weights lie in the arena's directory after all, where --payload-dir has no room for them.
+  void use_own_directory() { payload_ = {dir_ / "arena", {}}; }
   PageReport pages() const { return report_pages(payload_, arena_); }
   TableHeader& table() const { return *reinterpret_cast<TableHeader*>(table_.data()); }
   TableEntry& entry(uint32_t index) const { return reinterpret_cast<TableEntry*>(table_.data() + kSharedPage)[index]; }
@@ -97,7 +98,7 @@ class ArenaFiles {
   Result<bool> map_former_slot(uint32_t slot);
 
   std::filesystem::path dir_;
-  PayloadPlace payload_;
+  PayloadPlace wanted_, payload_;  ///< by --payload-dir; where it lies
   shm::FileAccess access_;
   shm::FileLock store_lock_, alive_;
   shm::MappedFile arena_, table_;

@@ -11,50 +11,61 @@ std::string mib(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
 uint64_t minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
+std::string pages_missing(uint64_t bytes, const ArenaRoom& room) {
+  const uint64_t page = std::max<uint64_t>(room.page_bytes, 4096);
+  const uint64_t missing = (minus(bytes, room.place_bytes) + page - 1) / page;
+  return "set aside " + std::to_string(missing) + " more pages of " + std::to_string(page >> 10) + " KiB (vm.nr_hugepages)";
+}
+
+std::string in_words(const machine::MemoryBound& bound) { return "limit: " + mib(bound.limit_bytes) + ", of " + bound.whose; }
+
 Status check_asked(uint64_t bytes, const ArenaWish& wish, const ArenaRoom& room) {
   const std::string arena = "an arena of " + mib(bytes);
   if (bytes > room.place_bytes && room.set_aside)
     return exhausted(arena + " does not fit in the huge pages set aside for " + room.place + ", of which " + mib(room.place_bytes) +
-                     " are free: raise vm.nr_hugepages, or lower --dram");
+                     " are free: " + pages_missing(bytes, room) + ", or lower --dram");
   if (bytes > room.place_bytes)
     return exhausted(arena + " does not fit in " + room.place + ", which has " + mib(room.place_bytes) +
                      " free: lower --dram, or give --arena-dir a larger tmpfs");
   if (!room.in_memory || room.set_aside) return Status::ok();
-  if (bytes > room.left_bytes)
-    return exhausted(arena + " does not fit in the " + mib(room.left_bytes) + " of memory that are left (limit: " + mib(room.limit_bytes) +
-                     ", of " + room.limited_by + "): lower --dram" + (room.limited_by == "this machine" ? "" : ", or raise that limit"));
-  if (bytes > minus(room.limit_bytes, wish.others))
-    return exhausted(arena + " and " + mib(wish.others) + " for the workers (KV caches, scratch) are more than the " + mib(room.limit_bytes) +
-                     " of " + room.limited_by + ": lower --dram, --kv-tokens or --workers, or take --kv-dtype f16");
+  if (bytes > room.left.bytes)
+    return exhausted(arena + " does not fit in the " + mib(room.left.bytes) + " of memory that are left (" + in_words(room.left) +
+                     "): lower --dram" + (room.left.whose == "this machine" ? "" : ", or raise that limit"));
+  if (bytes > room.limit_beside.bytes)
+    return exhausted(arena + " and " + mib(wish.others) + " for the workers (KV caches, scratch) are more than the " + mib(room.limit_beside.limit_bytes) +
+                     " of " + room.limit_beside.whose + ": lower --dram, --kv-tokens or --workers, or take --kv-dtype f16");
   return Status::ok();
+}
+
+std::string too_little(uint64_t bytes, const ArenaWish& wish, const ArenaRoom& room) {
+  std::string why = "the arena needs at least " + mib(wish.minimum) + " (dense weights " + mib(wish.dense) + ", and the largest expert), and there is room for " +
+                    mib(bytes) + " in " + room.place + ": ";
+  if (room.place_bytes < wish.minimum && room.set_aside)
+    return why + "of its huge pages " + mib(room.place_bytes) + " are free; " + pages_missing(wish.minimum, room);
+  if (room.place_bytes < wish.minimum) return why + "it has " + mib(room.place_bytes) + " free; give --arena-dir a larger tmpfs";
+  return why + mib(room.left.bytes) + " of memory are left (" + in_words(room.left_beside) + "), and the workers need " + mib(wish.others) +
+         "; lower --kv-tokens or --workers, or raise the limit";
 }
 
 }  // namespace
 
-uint64_t asked_arena_bytes(const ArenaWish& wish, uint64_t granule) {
+std::optional<uint64_t> asked_arena_bytes(const ArenaWish& wish, uint64_t granule) {
+  if (!wish.asked) return std::nullopt;
   return std::min(*wish.asked, std::max(wish.needed, wish.minimum)) / granule * granule;
 }
 
 Result<uint64_t> choose_arena_bytes(const ArenaWish& wish, const ArenaRoom& room, uint64_t granule) {
-  const uint64_t needed = std::max(wish.needed, wish.minimum);
-  if (wish.asked) {
-    const uint64_t bytes = asked_arena_bytes(wish, granule);
-    MOESTRO_RETURN_IF_ERROR(check_asked(bytes, wish, room));
-    return bytes;
+  if (const auto asked = asked_arena_bytes(wish, granule)) {
+    MOESTRO_RETURN_IF_ERROR(check_asked(*asked, wish, room));
+    return *asked;
   }
   uint64_t free = room.place_bytes;
   if (room.in_memory && !room.set_aside) {
-    const uint64_t left = minus(room.left_bytes, wish.others);
+    const uint64_t left = room.left_beside.bytes;
     free = std::min(free, left > kKeepFree ? left - kKeepFree : left);
   }
-  const uint64_t bytes = std::min(needed, free) / granule * granule;
-  if (bytes < wish.minimum) {
-    const bool by_place = room.place_bytes < wish.minimum;
-    return exhausted("the arena needs at least " + mib(wish.minimum) + " and there is room for " + mib(bytes) + " in " + room.place + ": " +
-                     (by_place ? "it has " + mib(room.place_bytes) + " free; give --arena-dir a larger tmpfs"
-                               : mib(room.left_bytes) + " of memory are left (limit: " + mib(room.limit_bytes) + ", of " + room.limited_by + "), " +
-                                     mib(wish.others) + " of them for the workers; lower --kv-tokens or --workers, or raise the limit"));
-  }
+  const uint64_t bytes = std::min(std::max(wish.needed, wish.minimum), free) / granule * granule;
+  if (bytes < wish.minimum) return exhausted(too_little(bytes, wish, room));
   return bytes;
 }
 

@@ -51,6 +51,8 @@ Status ArenaFiles::map_former(const ArenaDirectory& left) {
     return corrupt("the head of its table does not say what its directory says");
   if (header.closed.load() != 0) return unavailable("it has been given up already");
   MOESTRO_ASSIGN_OR_RETURN(alive_, shm::FileLock::open(dir_ / "alive", false));
+  std::error_code ignored;
+  if (!wanted_.nameless() && !std::filesystem::exists(wanted_.file, ignored) && std::filesystem::exists(dir_ / "arena", ignored)) use_own_directory();
   if (payload_.nameless()) return unavailable("its memory had no name (--payload-dir memfd) and went with the store that made it");
   MOESTRO_ASSIGN_OR_RETURN(arena_, map_own(payload_.file, left.arena_bytes));
   arena_.prefer_huge_pages();
@@ -120,6 +122,7 @@ Result<std::vector<uint32_t>> ArenaFiles::discard(std::chrono::milliseconds pati
     std::this_thread::sleep_for(kLook);
   }
   remove_files();
+  payload_ = wanted_;
   made_ = false;
   arena_ = {}, table_ = {}, alive_ = {};
   for (Slot& slot : slots_) slot = Slot{};

@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "common/machine/host_memory.h"
+#include "common/machine/mounts.h"
 
 namespace moestro::store {
 namespace {
@@ -68,15 +69,17 @@ Result<PayloadPlace> payload_place(const std::string& wanted, const fs::path& ar
   return PayloadPlace{dir / name_for(arena_dir), {}};
 }
 
-Result<ArenaRoom> look_at_room(const PayloadPlace& place) {
+Result<ArenaRoom> look_at_room(const PayloadPlace& place, uint64_t others) {
   const machine::HostMemory memory = machine::read_host_memory();
   ArenaRoom room;
-  room.left_bytes = memory.left_bytes(), room.limit_bytes = memory.limit_bytes(), room.limited_by = memory.limited_by();
+  room.left = memory.left(), room.left_beside = memory.left(others);
+  room.limit = memory.limit(), room.limit_beside = memory.limit(others);
   room.place = place.nameless() ? "memory" : place.file.parent_path().string();
-  room.place_bytes = room.left_bytes;
+  room.place_bytes = room.left.bytes;
   if (place.nameless()) return room;
   MOESTRO_ASSIGN_OR_RETURN(const auto info, file_system_of(place.file.parent_path()));
   room.in_memory = is_in_memory(info), room.set_aside = is_hugetlb(info);
+  if (room.set_aside) room.page_bytes = static_cast<uint64_t>(info.f_bsize);
   room.place_bytes = room.set_aside ? hugetlb_room(info, memory) : static_cast<uint64_t>(info.f_bavail) * static_cast<uint64_t>(info.f_bsize);
   return room;
 }
@@ -97,16 +100,21 @@ Result<shm::MappedFile> make_payload(const PayloadPlace& place, uint64_t bytes, 
 }
 
 PageReport report_pages(const PayloadPlace& place, const shm::MappedFile& payload) {
-  const uint64_t huge = payload.huge_bytes();
-  PageReport report;
-  report.huge = huge >= payload.size() / 10 * 9;
-  const std::string kind = place.nameless() ? ", memory without a name: a restarted store cannot take it over" : "";
-  report.found = mib(payload.size()) + (report.huge ? " on huge pages" : ", " + mib(huge) + " of it on huge pages") + kind;
-  if (report.huge) return report;
-  report.found += "; reads into small pages run at about half the speed";
-  report.mend = place.nameless() ? "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled"
-                                 : "as --arena-dir a tmpfs mounted with huge=within_size, or hugetlbfs as --payload-dir";
-  return report;
+  PageFacts facts;
+  facts.bytes = payload.size(), facts.huge_bytes = payload.huge_bytes();
+  facts.shmem_huge = machine::read_host_memory().shmem_huge;
+  facts.kind = PageFacts::Kind::kNameless;
+  if (place.nameless()) return judge_pages(facts);
+  const fs::path dir = place.file.parent_path();
+  facts.dir = dir.string();
+  facts.kind = PageFacts::Kind::kDisk;
+  if (const auto info = file_system_of(dir); info && is_in_memory(*info))
+    facts.kind = is_hugetlb(*info) ? PageFacts::Kind::kHugetlbfs : PageFacts::Kind::kTmpfs;
+  if (const auto mount = machine::mount_of(dir, machine::read_mounts())) {
+    facts.mount = mount->point;
+    facts.mount_huge = machine::option_value(mount->options, "huge");
+  }
+  return judge_pages(facts);
 }
 
 std::string payload_address(const PayloadPlace& place) {

@@ -13,6 +13,7 @@
 #include "common/shm/mapped_file.h"
 #include "common/status.h"
 #include "store/arena/arena_size.h"
+#include "store/arena/page_report.h"
 
 namespace moestro::store {
 
@@ -28,18 +29,14 @@ struct PayloadPlace {
 /// Several stores may share a payload directory: the file's name then tells whose it is. kInvalidArgument for a directory that cannot serve.
 Result<PayloadPlace> payload_place(const std::string& wanted, const std::filesystem::path& arena_dir);
 
-/// Room for an arena at `place` (its directory is there), by file system, machine and cgroups.
-Result<ArenaRoom> look_at_room(const PayloadPlace& place);
+/// Room for an arena at `place` (its directory is there), by file system, machine and cgroups, beside what the workers will take.
+Result<ArenaRoom> look_at_room(const PayloadPlace& place, uint64_t others);
 
 /// Makes it and backs all of it, asking for huge pages. `progress` is told the bytes backed so far; false stops with kCancelled.
 Result<shm::MappedFile> make_payload(const PayloadPlace& place, uint64_t bytes, const shm::FileAccess& access,
                                      const std::function<bool(uint64_t)>& progress);
 
-/// In words, for the log: "on huge pages", or what it is on and what that costs. Empty `mend`: nothing to mend.
-struct PageReport {
-  bool huge = false;
-  std::string found, mend;
-};
+/// Looks at the pages it lies on; it is backed.
 PageReport report_pages(const PayloadPlace& place, const shm::MappedFile& payload);
 
 /// What workers are told, and what they make of it: a path, or "memfd:SOCKET".

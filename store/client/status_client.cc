@@ -31,6 +31,7 @@ Result<StoreStatusReport> query_store(const std::string& endpoint, std::chrono::
   StoreStatusReport report;
   report.epoch = s.epoch(), report.arena_bytes = s.arena_bytes(), report.used_bytes = s.used_bytes(), report.huge_bytes = s.huge_bytes();
   report.reader = text(s.reader()), report.policy = text(s.policy());
+  report.pages = text(s.pages()), report.pages_mend = text(s.pages_mend());
   if (s.models() != nullptr)
     for (const auto* m : *s.models())
       report.models.push_back({text(m->name()), text(m->pack()), m->dense_bytes(), m->expert_bytes(), m->blobs(), m->resident_experts(), m->experts(),

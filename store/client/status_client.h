@@ -48,6 +48,7 @@ struct StoreStatusReport {
   uint64_t epoch = 0, arena_bytes = 0, used_bytes = 0, huge_bytes = 0;
   std::string reader;  ///< "io_uring" or "pread"
   std::string policy;  ///< which expert goes first: `store.policy`
+  std::string pages, pages_mend;  ///< on what pages the arena lies, and what would give it better ones; empty: nothing to mend
   std::vector<Model> models;
   std::vector<Worker> workers;
   uint64_t fetches = 0;  ///< blobs asked for by message: what the DRAM tier missed

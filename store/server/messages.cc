@@ -125,7 +125,7 @@ net::Bytes build_status(const StoreFigures& f) {
                 wire::CreateStoreStatusDirect(b, f.epoch, f.arena_bytes, f.used_bytes, f.huge_bytes, f.reader.c_str(), &models, &workers,
                                               f.fetches, f.joined, f.loads, f.evictions, f.bytes_read, f.retries, f.bad_blobs, f.queued,
                                               f.loading, f.resident_bytes, f.aliases, f.reads_elsewhere, reading, f.adopted, f.adopted_bytes,
-                                              f.adopted_seconds, f.unchecked, f.damaged, f.refused, f.policy.c_str()));
+                                              f.adopted_seconds, f.unchecked, f.damaged, f.refused, f.policy.c_str(), f.pages.c_str(), f.pages_mend.c_str()));
 }
 
 }  // namespace moestro::store

@@ -89,7 +89,7 @@ struct ReadingFigures {
 };
 struct StoreFigures {
   uint64_t epoch = 0, arena_bytes = 0, used_bytes = 0, huge_bytes = 0;
-  std::string reader, policy;
+  std::string reader, policy, pages, pages_mend;
   std::vector<ModelFigures> models;
   std::vector<WorkerFigures> workers;
   uint64_t fetches = 0, joined = 0, loads = 0, evictions = 0, bytes_read = 0, retries = 0, bad_blobs = 0;

@@ -75,11 +75,10 @@ Status StoreServer::fits(const ArenaDirectory& left) const {
     for (const ArenaDirectory::Pack& pack : left.packs) paths += (paths.empty() ? "" : ", ") + pack.path;
     return unavailable("it is of other packs, or other versions of them: " + paths);
   }
-  if (!options_.dram_bytes) return Status::ok();
-  // Not what there is room for: the arena that is there takes its own.
-  const uint64_t wanted = asked_arena_bytes(arena_wish(options_, catalogue_.machine_blobs()), kSharedPage);
-  if (wanted != left.arena_bytes)
-    return unavailable("it has " + std::to_string(left.arena_bytes) + " bytes, and " + std::to_string(wanted) + " are wanted now");
+  // Its size is held against what is asked for, not against what is free: it has taken that room itself.
+  const auto wanted = asked_arena_bytes(arena_wish(), kSharedPage);
+  if (wanted && *wanted != left.arena_bytes)
+    return unavailable("it has " + std::to_string(left.arena_bytes) + " bytes, and " + std::to_string(*wanted) + " are wanted now");
   return Status::ok();
 }
 

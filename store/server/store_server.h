@@ -52,8 +52,8 @@ class StoreServer {
   };
   StoreServer() = default;
   Status open(StoreOptions options, const std::atomic<bool>& stop);
-  static ArenaWish arena_wish(const StoreOptions& options, const std::vector<MachineBlob>& blobs);
-  Result<uint64_t> choose_arena_bytes(const StoreOptions& options, const std::vector<MachineBlob>& blobs) const;
+  ArenaWish arena_wish() const;
+  Result<uint64_t> choose_arena_bytes();
   Status begin_anew(const std::vector<MachineBlob>& blobs, const std::atomic<bool>& stop);
   Status make_machine(uint64_t arena_bytes);
   Status back_arena(uint64_t bytes, const std::atomic<bool>& stop);

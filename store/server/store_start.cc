@@ -50,6 +50,8 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   epoch_ = (uint64_t{random()} << 32 | random()) | 1;
   MOESTRO_ASSIGN_OR_RETURN(const bool adopted, adopt_or_discard(stop));
   if (!adopted) MOESTRO_RETURN_IF_ERROR(begin_anew(blobs, stop));
+  const PageReport pages = files_->pages();
+  log::info("arena of {}{}{}", pages.found, pages.mend.empty() ? "" : "; mend: ", pages.mend);
   MOESTRO_RETURN_IF_ERROR(start_reader(options_));
 
   endpoint_ = "ipc://" + (options_.run_dir / "store.sock").string();
@@ -62,7 +64,7 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
 }
 
 Status StoreServer::begin_anew(const std::vector<MachineBlob>& blobs, const std::atomic<bool>& stop) {
-  MOESTRO_ASSIGN_OR_RETURN(const uint64_t bytes, choose_arena_bytes(options_, blobs));
+  MOESTRO_ASSIGN_OR_RETURN(const uint64_t bytes, choose_arena_bytes());
   // The machine says whether the size can work before minutes go into backing it; it touches shared memory only when stepped.
   // A size that was asked for stays too small; one that was taken from what is free may be larger at the next start.
   if (const Status made = make_machine(bytes); !made) return options_.dram_bytes ? invalid_argument(made.message()) : made;
@@ -88,17 +90,30 @@ Status StoreServer::make_machine(uint64_t arena_bytes) {
   return Status::ok();
 }
 
-ArenaWish StoreServer::arena_wish(const StoreOptions& options, const std::vector<MachineBlob>& blobs) {
-  return {options.dram_bytes, total_bytes(blobs), StoreMachine::arena_bytes_min(blobs), options.others_bytes};
+ArenaWish StoreServer::arena_wish() const {
+  const std::vector<MachineBlob> blobs = catalogue_.machine_blobs();
+  std::vector<MachineBlob> dense;
+  std::ranges::copy_if(blobs, std::back_inserter(dense), &MachineBlob::dense);
+  ArenaWish wish;
+  wish.asked = options_.dram_bytes, wish.needed = total_bytes(blobs), wish.minimum = StoreMachine::arena_bytes_min(blobs);
+  wish.dense = total_bytes(dense), wish.others = options_.others_bytes;
+  return wish;
 }
 
-Result<uint64_t> StoreServer::choose_arena_bytes(const StoreOptions& options, const std::vector<MachineBlob>& blobs) const {
-  MOESTRO_ASSIGN_OR_RETURN(const ArenaRoom room, look_at_room(files_->payload()));
+Result<uint64_t> StoreServer::choose_arena_bytes() {
+  const ArenaWish wish = arena_wish();
+  MOESTRO_ASSIGN_OR_RETURN(ArenaRoom room, look_at_room(files_->payload(), wish.others));
+  auto bytes = store::choose_arena_bytes(wish, room, kSharedPage);
+  if (!bytes && room.set_aside) {
+    log::warn("{}; until then it lies in {}, on the pages that are to be had there", bytes.status().message(), files_->dir().string());
+    files_->use_own_directory();
+    MOESTRO_ASSIGN_OR_RETURN(room, look_at_room(files_->payload(), wish.others));
+    bytes = store::choose_arena_bytes(wish, room, kSharedPage);
+  }
+  if (!bytes) return bytes.status();
   if (!room.in_memory) log::warn("--arena-dir {} is not on a tmpfs: the arena will be written back to the disk; mount a tmpfs there", files_->dir().string());
-  const ArenaWish wish = arena_wish(options, blobs);
-  MOESTRO_ASSIGN_OR_RETURN(const uint64_t bytes, store::choose_arena_bytes(wish, room, kSharedPage));
-  log::info("memory: arena {} MiB, workers {} MiB, {} MiB in all of {} MiB ({}; {} MiB left now)", bytes >> 20, wish.others >> 20,
-            (bytes + wish.others) >> 20, room.limit_bytes >> 20, room.limited_by, room.left_bytes >> 20);
+  log::info("memory: arena {} MiB, workers {} MiB, {} MiB in all of {} MiB ({}; {} MiB left now)", *bytes >> 20, wish.others >> 20,
+            (*bytes + wish.others) >> 20, room.limit.limit_bytes >> 20, room.limit.whose, room.left.bytes >> 20);
   return bytes;
 }
 
@@ -108,10 +123,7 @@ Status StoreServer::back_arena(uint64_t bytes, const std::atomic<bool>& stop) {
     if (const auto line = progress.line(done, std::chrono::steady_clock::now())) log::info("backing the arena: {}", *line);
     return !stop.load(std::memory_order_relaxed);
   });
-  if (!made) return made;
-  const PageReport pages = files_->pages();
-  log::info("arena of {}{}{}", pages.found, pages.mend.empty() ? "" : "; mend: ", pages.mend);
-  return Status::ok();
+  return made;
 }
 
 }  // namespace moestro::store

@@ -14,11 +14,16 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 constexpr uint64_t kMiB = 1 << 20, kGiB = 1 << 30;
 
+void set_memory(ArenaRoom& room, uint64_t left, uint64_t limit, const std::string& whose, uint64_t others = 0) {
+  room.left = {left, limit, whose}, room.left_beside = {left - others, limit, whose};
+  room.limit = {limit, limit, whose}, room.limit_beside = {limit - others, limit, whose};
+}
+
 ArenaRoom roomy() {
   ArenaRoom room;
   room.place = "/arena";
   room.place_bytes = 64 * kGiB;
-  room.left_bytes = 60 * kGiB, room.limit_bytes = 64 * kGiB, room.limited_by = "this machine";
+  set_memory(room, 60 * kGiB, 64 * kGiB, "this machine");
   return room;
 }
 
@@ -36,56 +41,70 @@ std::string refusal(const ArenaWish& wish, const ArenaRoom& room) {
 }
 
 TEST(ArenaSize, WhatWasAskedForIsTheSameHoweverLittleIsFree) {
-  const ArenaWish wish{16 * kGiB + 100, 8 * kGiB + 5000, kGiB, 0};
+  const ArenaWish wish{16 * kGiB + 100, 8 * kGiB + 5000, kGiB, 0, 0};
   EXPECT_EQ(asked_arena_bytes(wish, 4096), 8 * kGiB + 4096);
   ArenaRoom full = roomy();
-  full.place_bytes = full.left_bytes = 0;
+  full.place_bytes = 0;
+  set_memory(full, 0, 64 * kGiB, "this machine");
   EXPECT_FALSE(choose_arena_bytes(wish, full, 4096));
   EXPECT_EQ(chosen(wish, roomy()), asked_arena_bytes(wish, 4096)) << "so an arena that takes all there is can be adopted";
+  EXPECT_EQ(asked_arena_bytes({std::nullopt, 8 * kGiB, kGiB, 0, 0}, 4096), std::nullopt) << "whatever it has will do";
 }
 
 TEST(ArenaSize, NeverMoreThanThePacksNeed) {
-  EXPECT_EQ(chosen({std::nullopt, 8 * kGiB, kGiB, 0}, roomy()), 8 * kGiB);
-  EXPECT_EQ(chosen({16 * kGiB, 8 * kGiB, kGiB, 0}, roomy()), 8 * kGiB);
-  EXPECT_EQ(chosen({4 * kGiB + 5, 8 * kGiB, kGiB, 0}, roomy()), 4 * kGiB) << "whole pages";
+  EXPECT_EQ(chosen({std::nullopt, 8 * kGiB, kGiB, 0, 0}, roomy()), 8 * kGiB);
+  EXPECT_EQ(chosen({16 * kGiB, 8 * kGiB, kGiB, 0, 0}, roomy()), 8 * kGiB);
+  EXPECT_EQ(chosen({4 * kGiB + 5, 8 * kGiB, kGiB, 0, 0}, roomy()), 4 * kGiB) << "whole pages";
 }
 
 TEST(ArenaSize, OfItsOwnChoiceItLeavesWorkersAndTheRestTheirMemory) {
   ArenaRoom room = roomy();
-  room.left_bytes = 6 * kGiB;
-  EXPECT_EQ(chosen({std::nullopt, 8 * kGiB, kGiB, 2 * kGiB}, room), 4 * kGiB - 256 * kMiB);
+  set_memory(room, 6 * kGiB, 64 * kGiB, "this machine", 2 * kGiB);
+  EXPECT_EQ(chosen({std::nullopt, 8 * kGiB, kGiB, 0, 2 * kGiB}, room), 4 * kGiB - 256 * kMiB);
   room.place_bytes = 3 * kGiB;
-  EXPECT_EQ(chosen({std::nullopt, 8 * kGiB, kGiB, 2 * kGiB}, room), 3 * kGiB);
+  EXPECT_EQ(chosen({std::nullopt, 8 * kGiB, kGiB, 0, 2 * kGiB}, room), 3 * kGiB);
 }
 
 TEST(ArenaSize, ACgroupsLimitIsNamed) {
   ArenaRoom room = roomy();
-  room.left_bytes = 3 * kGiB, room.limit_bytes = 4 * kGiB, room.limited_by = "cgroup /box";
-  EXPECT_THAT(refusal({5 * kGiB, 8 * kGiB, kGiB, 0}, room), AllOf(HasSubstr("cgroup /box"), HasSubstr("3072 MiB"), HasSubstr("lower --dram"), HasSubstr("raise that limit")));
-  EXPECT_THAT(refusal({3 * kGiB, 8 * kGiB, kGiB, 2 * kGiB}, room), AllOf(HasSubstr("2048 MiB for the workers"), HasSubstr("--kv-tokens")));
-  EXPECT_EQ(chosen({2 * kGiB, 8 * kGiB, kGiB, 2 * kGiB}, room), 2 * kGiB) << "the limit is for both together";
-  EXPECT_THAT(refusal({std::nullopt, 8 * kGiB, 2 * kGiB, 2 * kGiB}, room), AllOf(HasSubstr("at least 2048 MiB"), HasSubstr("cgroup /box")));
+  set_memory(room, 3 * kGiB, 4 * kGiB, "cgroup /box", 2 * kGiB);
+  EXPECT_THAT(refusal({5 * kGiB, 8 * kGiB, kGiB, 0, 0}, room), AllOf(HasSubstr("cgroup /box"), HasSubstr("3072 MiB"), HasSubstr("lower --dram"), HasSubstr("raise that limit")));
+  EXPECT_THAT(refusal({3 * kGiB, 8 * kGiB, kGiB, 0, 2 * kGiB}, room), AllOf(HasSubstr("2048 MiB for the workers"), HasSubstr("--kv-tokens")));
+  EXPECT_EQ(chosen({2 * kGiB, 8 * kGiB, kGiB, 0, 2 * kGiB}, room), 2 * kGiB) << "the limit is for both together";
+  EXPECT_THAT(refusal({std::nullopt, 8 * kGiB, 2 * kGiB, 0, 2 * kGiB}, room), AllOf(HasSubstr("at least 2048 MiB"), HasSubstr("cgroup /box")));
 }
 
 TEST(ArenaSize, AFullFileSystemIsNamed) {
   ArenaRoom room = roomy();
   room.place_bytes = 64 * kMiB;
-  EXPECT_THAT(refusal({kGiB, 8 * kGiB, kGiB, 0}, room), AllOf(HasSubstr("/arena, which has 64 MiB free"), HasSubstr("larger tmpfs")));
-  EXPECT_THAT(refusal({std::nullopt, 8 * kGiB, kGiB, 0}, room), AllOf(HasSubstr("/arena"), HasSubstr("64 MiB free")));
+  EXPECT_THAT(refusal({kGiB, 8 * kGiB, kGiB, 0, 0}, room), AllOf(HasSubstr("/arena, which has 64 MiB free"), HasSubstr("larger tmpfs")));
+  EXPECT_THAT(refusal({std::nullopt, 8 * kGiB, kGiB, 0, 0}, room), AllOf(HasSubstr("/arena"), HasSubstr("64 MiB free")));
 }
 
 TEST(ArenaSize, PagesSetAsideAreInNobodysLimit) {
   ArenaRoom room = roomy();
-  room.set_aside = true, room.place_bytes = 8 * kGiB, room.left_bytes = room.limit_bytes = kGiB;
-  EXPECT_EQ(chosen({8 * kGiB, 9 * kGiB, kGiB, kGiB}, room), 8 * kGiB);
-  EXPECT_EQ(chosen({std::nullopt, 9 * kGiB, kGiB, kGiB}, room), 8 * kGiB);
-  EXPECT_THAT(refusal({9 * kGiB, 9 * kGiB, kGiB, 0}, room), HasSubstr("nr_hugepages"));
+  room.set_aside = true, room.place_bytes = 8 * kGiB, room.page_bytes = 2 * kMiB;
+  set_memory(room, kGiB, kGiB, "this machine");
+  EXPECT_EQ(chosen({8 * kGiB, 9 * kGiB, kGiB, 0, kGiB}, room), 8 * kGiB);
+  EXPECT_EQ(chosen({std::nullopt, 9 * kGiB, kGiB, 0, kGiB}, room), 8 * kGiB);
+  EXPECT_THAT(refusal({9 * kGiB, 9 * kGiB, kGiB, 0, 0}, room), AllOf(HasSubstr("8192 MiB are free"), HasSubstr("512 more pages of 2048 KiB"), HasSubstr("nr_hugepages")));
+  room.place_bytes = 3 * kMiB;
+  EXPECT_THAT(refusal({std::nullopt, 9 * kGiB, 8 * kMiB, 0, 0}, room), HasSubstr("set aside 3 more pages"));
+}
+
+TEST(ArenaSize, TooLittleForTheDenseWeightsSaysAllTheNumbers) {
+  ArenaRoom room = roomy();
+  set_memory(room, 3 * kGiB, 4 * kGiB, "cgroup /box", kGiB);
+  EXPECT_THAT(refusal({std::nullopt, 64 * kGiB, 5 * kGiB, 4 * kGiB, kGiB}, room),
+              AllOf(HasSubstr("at least 5120 MiB (dense weights 4096 MiB,"), HasSubstr("room for 1792 MiB in /arena"), HasSubstr("3072 MiB of memory are left"),
+                    HasSubstr("limit: 4096 MiB, of cgroup /box"), HasSubstr("workers need 1024 MiB")));
 }
 
 TEST(ArenaSize, OnADiskTheDiskIsTheLimit) {
   ArenaRoom room = roomy();
-  room.in_memory = false, room.left_bytes = kGiB;
-  EXPECT_EQ(chosen({8 * kGiB, 8 * kGiB, kGiB, 0}, room), 8 * kGiB);
+  room.in_memory = false;
+  set_memory(room, kGiB, 64 * kGiB, "this machine");
+  EXPECT_EQ(chosen({8 * kGiB, 8 * kGiB, kGiB, 0, 0}, room), 8 * kGiB);
 }
 
 TEST(BackingProgress, SaysBytesRateAndTimeLeft) {

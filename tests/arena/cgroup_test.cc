@@ -40,9 +40,9 @@ class LimitedGroup {
   }
   bool made() const { return !dir_.empty(); }
   std::string name() const { return "/" + dir_.filename().string(); }
-  /// `words` run inside of it.
-  std::vector<std::string> inside(const std::vector<std::string>& words) const {
-    std::vector<std::string> all{"/bin/sh", "-c", "echo $$ > " + (dir_ / "cgroup.procs").string() + " && exec \"$@\"", "sh"};
+  /// `words` run inside of it, alone or with the shell that started them.
+  std::vector<std::string> inside(const std::vector<std::string>& words, bool alone = false) const {
+    std::vector<std::string> all{"/bin/sh", "-c", "echo $$ > " + (dir_ / "cgroup.procs").string() + (alone ? " && exec \"$@\"" : " && \"$@\"; exit $?"), "sh"};
     all.insert(all.end(), words.begin(), words.end());
     return all;
   }
@@ -75,10 +75,18 @@ TEST_F(StoreInAGroup, WhatItsWorkersNeedBesideTheArenaCounts) {
   EXPECT_FALSE(fs::exists(arena_.path() / "arena")) << "nothing was begun";
 }
 
+TEST_F(StoreInAGroup, WorkersInGroupsOfTheirOwnTakeNothingOfIt) {
+  const LimitedGroup group(48 << 20);
+  if (!group.made()) GTEST_SKIP() << "no right to make a cgroup with a memory limit";
+  ChildProcess store(group.inside(command(), true), (pack_.dir / "store.log").string());
+  EXPECT_TRUE(store.says("ready")) << store.output();
+  EXPECT_THAT(store.output(), HasSubstr("of 48 MiB (cgroup " + group.name()));
+}
+
 TEST_F(StoreInAGroup, WithinItsLimitItServesAndSaysWhoseItIs) {
   const LimitedGroup group(512 << 20);
   if (!group.made()) GTEST_SKIP() << "no right to make a cgroup with a memory limit";
-  ChildProcess store(group.inside(command()), (pack_.dir / "store.log").string());
+  ChildProcess store(group.inside(command(), true), (pack_.dir / "store.log").string());
   EXPECT_TRUE(store.says("ready")) << store.output();
   EXPECT_THAT(store.output(), HasSubstr("of 512 MiB (cgroup " + group.name()));
 }

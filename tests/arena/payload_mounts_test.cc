@@ -2,43 +2,26 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mount.h>
 
 #include "common/machine/host_memory.h"
 #include "store/arena/payload.h"
+#include "tests/arena/mounted.h"
 #include "tests/store/memory_directory.h"
 
 namespace moestro::store {
 namespace {
 
-namespace fs = std::filesystem;
+using testing::Mounted;
 using ::testing::HasSubstr;
 constexpr uint64_t kMiB = 1 << 20;
 const auto kGoOn = [](uint64_t) { return true; };
-
-/// A mount for a test; `mounted` is false where there is no right to mount.
-class Mounted {
- public:
-  Mounted(const char* type, const std::string& options) {
-    char name[] = "/tmp/moestro-mount-XXXXXX";
-    path = ::mkdtemp(name);
-    mounted = ::mount("moestro-test", path.c_str(), type, 0, options.c_str()) == 0;
-  }
-  ~Mounted() {
-    if (mounted) ::umount2(path.c_str(), MNT_DETACH);
-    std::error_code ignored;
-    fs::remove(path, ignored);
-  }
-  fs::path path;
-  bool mounted = false;
-};
 
 TEST(PayloadMounts, AFileSystemThatRunsFullIsAnErrorAndNoCrash) {
   const Mounted small("tmpfs", "size=8m,mode=0700");
   if (!small.mounted) GTEST_SKIP() << "no right to mount a small tmpfs";
   const auto place = payload_place("", small.path);
   ASSERT_TRUE(place);
-  EXPECT_LE(look_at_room(*place)->place_bytes, 8 * kMiB);
+  EXPECT_LE(look_at_room(*place, 0)->place_bytes, 8 * kMiB);
   const auto file = make_payload(*place, 64 * kMiB, {}, kGoOn);
   ASSERT_FALSE(file);
   EXPECT_EQ(file.status().code(), Code::kExhausted);
@@ -52,7 +35,7 @@ TEST(PayloadMounts, ATmpfsWithHugePagesHasThem) {
   const auto file = make_payload(*place, 16 * kMiB, {}, kGoOn);
   ASSERT_TRUE(file) << file.status().message();
   const PageReport report = report_pages(*place, *file);
-  if (!report.huge && machine::read_host_memory().left_bytes() < 1024 * kMiB) GTEST_SKIP() << "memory is short: " << report.found;
+  if (!report.huge && machine::read_host_memory().left().bytes < 1024 * kMiB) GTEST_SKIP() << "memory is short: " << report.found;
   EXPECT_TRUE(report.huge) << report.found;
   EXPECT_EQ(report.mend, "");
 }
@@ -65,14 +48,14 @@ TEST(PayloadMounts, PagesThatTheOperatorSetAside) {
   EXPECT_THAT(payload_place("", pages.path).status().message(), HasSubstr("--payload-dir"));
   const auto place = payload_place(pages.path.string(), arena.path());
   ASSERT_TRUE(place) << place.status().message();
-  const auto room = look_at_room(*place);
+  const auto room = look_at_room(*place, 0);
   ASSERT_TRUE(room && room->set_aside);
   EXPECT_EQ(room->place_bytes % memory.huge[0].page_bytes, 0u);
   if (room->place_bytes < 4 * kMiB) GTEST_SKIP() << "no huge pages are set aside (vm.nr_hugepages)";
   const auto file = make_payload(*place, 4 * kMiB, {}, kGoOn);
   ASSERT_TRUE(file) << file.status().message();
   EXPECT_TRUE(report_pages(*place, *file).huge);
-  EXPECT_EQ(look_at_room(*place)->place_bytes, room->place_bytes - 4 * kMiB);
+  EXPECT_EQ(look_at_room(*place, 0)->place_bytes, room->place_bytes - 4 * kMiB);
 }
 
 }  // namespace

@@ -97,8 +97,25 @@ TEST(Findings, PlainUsersAreToldToUseSudo) {
 
 TEST(Findings, ACgroupsLimitIsNamed) {
   MachineFacts facts = good_machine();
-  facts.cgroup_limit_bytes = 4ull << 30;
-  EXPECT_THAT(about(facts, "memory").found, HasSubstr("4.00 GiB"));
+  facts.cgroup_limit_bytes = 4ull << 30, facts.cgroup_left_bytes = 3ull << 30, facts.cgroup = "cgroup /box";
+  EXPECT_THAT(about(facts, "memory").found, HasSubstr("cgroup /box allows 4.00 GiB, of which 3.00 GiB are left"));
+}
+
+TEST(Findings, HugePagesByWhoMayGiveThem) {
+  MachineFacts facts = good_machine();
+  EXPECT_THAT(about(facts, "huge pages").found, HasSubstr("`up` mounts"));
+  facts.shmem_huge = "deny";
+  EXPECT_THAT(about(facts, "huge pages").mend, HasSubstr("echo never >"));
+  facts.may_mount = false, facts.shmem_huge = "always";
+  EXPECT_EQ(about(facts, "huge pages").verdict, Verdict::kSlower) << "that is for memory without a name, not for /dev/shm";
+  EXPECT_THAT(about(facts, "huge pages").mend, HasSubstr("huge=within_size"));
+  facts.shm_huge = "within_size";
+  EXPECT_EQ(about(facts, "huge pages").verdict, Verdict::kGood);
+  facts.shm_huge = "never", facts.hugetlb_bytes = 4ull << 30, facts.hugetlb_free_bytes = 1ull << 30;
+  EXPECT_THAT(about(facts, "huge pages").found, HasSubstr("1.00 GiB of 4.00 GiB"));
+  EXPECT_THAT(about(facts, "huge pages").mend, HasSubstr("--payload-dir"));
+  facts.hugetlb_free_bytes = 0, facts.shmem_huge = "";
+  EXPECT_THAT(about(facts, "huge pages").mend, HasSubstr("nr_hugepages"));
 }
 
 TEST(Findings, GpusAsCudaSeesThemOrWhyItSeesNone) {

@@ -36,6 +36,7 @@ class HostMemoryTest : public ::testing::Test {
     file(dir + "/memory.usage_in_bytes", std::to_string(used) + "\n");
     file(dir + "/memory.stat", stat);
   }
+  uint64_t left() const { return read().left().bytes; }
   HostMemory read() const { return read_host_memory(root_); }
   fs::path root_;
 };
@@ -47,9 +48,9 @@ constexpr uint64_t kV1Unlimited = 0x7FFFFFFFFFFFF000;
 TEST_F(HostMemoryTest, WithoutGroupsTheMachineIsTheLimit) {
   const HostMemory memory = read();
   EXPECT_EQ(memory.total_bytes, 16 * kGiB);
-  EXPECT_EQ(memory.left_bytes(), 12 * kGiB);
-  EXPECT_EQ(memory.limit_bytes(), 16 * kGiB);
-  EXPECT_EQ(memory.limited_by(), "this machine");
+  EXPECT_EQ(memory.left().bytes, 12 * kGiB);
+  EXPECT_EQ(memory.limit().bytes, 16 * kGiB);
+  EXPECT_EQ(memory.limit().whose, "this machine");
 }
 
 TEST_F(HostMemoryTest, V2TakesTheTightestOfAllGroupsAbove) {
@@ -62,9 +63,9 @@ TEST_F(HostMemoryTest, V2TakesTheTightestOfAllGroupsAbove) {
   ASSERT_EQ(memory.groups.size(), 2u) << "what says max is no limit";
   EXPECT_EQ(memory.groups[0].name, "/box.slice/moestro.service");
   EXPECT_EQ(memory.groups[0].left_bytes(), 3 * kGiB + 200 * kMiB) << "clean page cache is given back";
-  EXPECT_EQ(memory.limit_bytes(), 4 * kGiB);
-  EXPECT_EQ(memory.limited_by(), "cgroup /box.slice/moestro.service");
-  EXPECT_EQ(memory.left_bytes(), kGiB) << "of the outer one less is left";
+  EXPECT_EQ(memory.limit().bytes, 4 * kGiB);
+  EXPECT_EQ(memory.limit().whose, "cgroup /box.slice/moestro.service");
+  EXPECT_EQ(memory.left().bytes, kGiB) << "of the outer one less is left";
 }
 
 TEST_F(HostMemoryTest, V2ThrottlingCountsAsALimit) {
@@ -72,16 +73,38 @@ TEST_F(HostMemoryTest, V2ThrottlingCountsAsALimit) {
   file("proc/self/cgroup", "0::/a\n");
   v2_group("sys/fs/cgroup/a", "max", kGiB);
   file("sys/fs/cgroup/a/memory.high", std::to_string(2 * kGiB) + "\n");
-  EXPECT_EQ(read().left_bytes(), kGiB);
+  EXPECT_EQ(left(), kGiB);
 }
 
 TEST_F(HostMemoryTest, V2InsideAContainerSeesItselfAtTheRoot) {
   file("proc/self/mountinfo", kV2Mount);
   file("proc/self/cgroup", "0::/\n");
   v2_group("sys/fs/cgroup", std::to_string(kGiB), 256 * kMiB);
-  EXPECT_EQ(read().left_bytes(), 768 * kMiB);
+  EXPECT_EQ(left(), 768 * kMiB);
   file("proc/self/cgroup", "0::/../../other\n");  // moved into a group outside of its namespace
-  EXPECT_EQ(read().left_bytes(), 768 * kMiB);
+  EXPECT_EQ(left(), 768 * kMiB);
+}
+
+TEST_F(HostMemoryTest, WhatOthersTakeIsNotOfAGroupThatOneHasAlone) {
+  file("proc/self/mountinfo", kV2Mount);
+  file("proc/self/cgroup", "0::/pod/store\n");
+  v2_group("sys/fs/cgroup/pod/store", std::to_string(4 * kGiB), kGiB);
+  v2_group("sys/fs/cgroup/pod", std::to_string(8 * kGiB), kGiB);
+  EXPECT_EQ(read().left(2 * kGiB).bytes, kGiB) << "no list of processes: others may be in it";
+  file("sys/fs/cgroup/pod/store/cgroup.procs", "17\n");
+  EXPECT_EQ(read().left(2 * kGiB).bytes, 3 * kGiB);
+  EXPECT_EQ(read().limit(2 * kGiB).bytes, 4 * kGiB);
+  EXPECT_EQ(read().limit(2 * kGiB).whose, "cgroup /pod/store");
+  EXPECT_EQ(read().left(5 * kGiB).bytes, 2 * kGiB) << "the pod's is for all of them";
+  EXPECT_EQ(read().left(5 * kGiB).whose, "cgroup /pod");
+  EXPECT_EQ(read().left(11 * kGiB).bytes, 0u);
+  file("sys/fs/cgroup/pod/store/cgroup.procs", "17\n18\n");
+  EXPECT_EQ(read().left(2 * kGiB).bytes, kGiB);
+  file("sys/fs/cgroup/pod/store/cgroup.procs", "0\n");
+  EXPECT_EQ(read().left(2 * kGiB).bytes, kGiB) << "someone of another namespace";
+  file("sys/fs/cgroup/pod/store/cgroup.procs", "17\n");
+  file("sys/fs/cgroup/pod/store/below/cgroup.procs", "18\n");
+  EXPECT_EQ(read().left(2 * kGiB).bytes, kGiB);
 }
 
 TEST_F(HostMemoryTest, V1Nested) {
@@ -92,8 +115,8 @@ TEST_F(HostMemoryTest, V1Nested) {
   v1_group("sys/fs/cgroup/memory", kV1Unlimited, 9 * kGiB, "");
   const HostMemory memory = read();
   ASSERT_EQ(memory.groups.size(), 1u);
-  EXPECT_EQ(memory.left_bytes(), kGiB + 512 * kMiB);
-  EXPECT_EQ(memory.limited_by(), "cgroup /box");
+  EXPECT_EQ(memory.left().bytes, kGiB + 512 * kMiB);
+  EXPECT_EQ(memory.limit().whose, "cgroup /box");
 }
 
 TEST_F(HostMemoryTest, V1InsideAContainerIsToldTheHostsPath) {
@@ -101,8 +124,8 @@ TEST_F(HostMemoryTest, V1InsideAContainerIsToldTheHostsPath) {
   file("proc/self/cgroup", "4:memory:/docker/4f2a\n");
   v1_group("sys/fs/cgroup/memory", 2 * kGiB, kGiB, "hierarchical_memory_limit 1610612736\n");
   const HostMemory memory = read();
-  EXPECT_EQ(memory.limit_bytes(), kGiB + 512 * kMiB) << "an ancestor that cannot be seen has a lower limit";
-  EXPECT_EQ(memory.left_bytes(), 512 * kMiB);
+  EXPECT_EQ(memory.limit().bytes, kGiB + 512 * kMiB) << "an ancestor that cannot be seen has a lower limit";
+  EXPECT_EQ(memory.left().bytes, 512 * kMiB);
 }
 
 TEST_F(HostMemoryTest, BothHierarchiesCount) {
@@ -110,7 +133,7 @@ TEST_F(HostMemoryTest, BothHierarchiesCount) {
   file("proc/self/cgroup", "4:memory:/a\n0::/b\n");
   v1_group("sys/fs/cgroup/memory/a", 4 * kGiB, 0, "");
   v2_group("sys/fs/cgroup/unified/b", std::to_string(3 * kGiB), 0);
-  EXPECT_EQ(read().left_bytes(), 3 * kGiB);
+  EXPECT_EQ(left(), 3 * kGiB);
 }
 
 TEST_F(HostMemoryTest, RubbishIsNoLimit) {
@@ -143,10 +166,25 @@ TEST_F(HostMemoryTest, MountsWithBlanksInTheirNames) {
   EXPECT_TRUE(has_option(mounts[0].options, "pagesize=2M"));
 }
 
+TEST_F(HostMemoryTest, TheMountThatAPathLiesOn) {
+  file("proc/self/mountinfo",
+       "20 1 0:20 / / rw - ext4 /dev/sda1 rw\n"
+       "40 20 0:30 / /srv rw - tmpfs none rw,size=8k\n"
+       "41 40 0:31 / /srv/arena rw - tmpfs none rw,size=8k,huge=within_size,mode=700\n"
+       "42 41 0:32 / /srv/arena rw - tmpfs none rw,huge=always\n");
+  const auto mounts = read_mounts(root_);
+  EXPECT_EQ(mount_of("/srv/arenas/x", mounts)->point, "/srv") << "a name that begins alike is another";
+  EXPECT_EQ(mount_of("/home", mounts)->point, "/");
+  EXPECT_EQ(option_value(mount_of("/srv/arena", mounts)->options, "huge"), "always") << "the one mounted last hides the other";
+  EXPECT_EQ(option_value(mount_of("/srv", mounts)->options, "huge"), "");
+  EXPECT_EQ(option_value("rw,huge=within_size,mode=700", "huge"), "within_size");
+  EXPECT_FALSE(mount_of("/srv", {}));
+}
+
 TEST(HostMemory, OfThisMachine) {
   const HostMemory memory = read_host_memory();
-  EXPECT_GT(memory.left_bytes(), 0u);
-  EXPECT_LE(memory.left_bytes(), memory.total_bytes);
+  EXPECT_GT(memory.left().bytes, 0u);
+  EXPECT_LE(memory.left().bytes, memory.total_bytes);
 }
 
 }  // namespace

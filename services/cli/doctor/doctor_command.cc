@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "common/config/units.h"
 #include "services/cli/doctor/arenas.h"
 #include "services/cli/doctor/findings.h"
+#include "services/cli/doctor/stores.h"
 #include "services/cli/output.h"
 
 namespace moestro::cli {
@@ -20,7 +22,7 @@ using nlohmann::json;
 
 struct Options {
   std::string pack = ".";
-  std::vector<std::string> arena_dirs;
+  std::vector<std::string> arena_dirs, stores;
   bool clean = false, json = false;
 };
 
@@ -75,7 +77,8 @@ Status clean(std::vector<Arena>& arenas, std::vector<std::string>& removed) {
 }
 
 void run(const Options& options, CommandResult& result) {
-  const std::vector<Finding> findings = judge(look_at_machine(options.pack));
+  std::vector<Finding> findings = judge(look_at_machine(options.pack));
+  std::ranges::move(judge_stores(arena_roots(), {options.stores.begin(), options.stores.end()}), std::back_inserter(findings));
   std::vector<Arena> arenas =
       find_arenas(arena_roots(), {options.arena_dirs.begin(), options.arena_dirs.end()});
   std::vector<std::string> removed;
@@ -96,6 +99,7 @@ void add_doctor_command(CLI::App& app, CommandResult& result) {
   command->add_option("--pack", options->pack, "directory of packs, to try O_DIRECT in")
       ->capture_default_str();
   command->add_option("--arena-dir", options->arena_dirs, "look for a stale arena here too");
+  command->add_option("--store", options->stores, "ask the store with this run directory what pages its arena got; those of `moestro up` are found");
   command->add_flag("--clean", options->clean, "remove arenas that no store holds");
   command->add_flag("--json", options->json, "the findings as JSON on stdout");
   command->callback([options, &result] { run(*options, result); });

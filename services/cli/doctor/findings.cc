@@ -33,8 +33,8 @@ Finding memory(const MachineFacts& facts) {
       ""};
   if (facts.cgroup_limit_bytes) {
     finding.verdict = Verdict::kInfo;
-    finding.found += "; a cgroup allows " + readable_size(*facts.cgroup_limit_bytes) +
-                     ", shared memory counts: keep --dram below it";
+    finding.found += "; " + facts.cgroup + " allows " + readable_size(*facts.cgroup_limit_bytes) + ", of which " + readable_size(facts.cgroup_left_bytes) +
+                     " are left; shared memory counts: keep --dram below it";
   }
   return finding;
 }
@@ -85,13 +85,19 @@ Finding huge_pages(const MachineFacts& facts) {
   const std::string topic = "huge pages";
   const bool by_mount = facts.may_mount && !facts.shmem_huge.empty() && facts.shmem_huge != "deny";
   if (by_mount) return {topic, Verdict::kGood, "`up` mounts a tmpfs of its own that has them", ""};
-  if (facts.shmem_huge == "always" || facts.shmem_huge == "within_size" || facts.shmem_huge == "force")
-    return {topic, Verdict::kGood, "shmem_enabled=" + facts.shmem_huge, ""};
+  const bool by_shm = facts.shmem_huge == "force" || (facts.shmem_huge != "deny" && !facts.shm_huge.empty() && facts.shm_huge != "never");
+  if (by_shm && !facts.shmem_huge.empty()) return {topic, Verdict::kGood, "/dev/shm has them", ""};
+  if (facts.hugetlb_free_bytes > 0)
+    return {topic, Verdict::kInfo, readable_size(facts.hugetlb_free_bytes) + " of " + readable_size(facts.hugetlb_bytes) + " that are set aside are free",
+            "mount a hugetlbfs, and give it to moestro up as --payload-dir"};
   const std::string cost = "; reads from disk reach about half the speed";
   if (facts.shmem_huge.empty())
-    return {topic, Verdict::kSlower, "the kernel has none for shared memory" + cost,
-            "use a kernel with transparent huge pages"};
-  return {topic, Verdict::kSlower, "shmem_enabled=" + facts.shmem_huge + " and no right to mount" + cost,
+    return {topic, Verdict::kSlower, "the kernel has no transparent ones for shared memory" + cost,
+            as_root(facts, "sysctl vm.nr_hugepages=N") + ", N of 2 MiB for the arena; mount a hugetlbfs, and give it to moestro up as --payload-dir"};
+  if (facts.shmem_huge == "deny")
+    return {topic, Verdict::kSlower, "switched off for all shared memory (shmem_enabled=deny)" + cost,
+            as_root(facts, "echo never > /sys/kernel/mm/transparent_hugepage/shmem_enabled") + ", which leaves it to each mount"};
+  return {topic, Verdict::kSlower, "no right to mount a tmpfs that has them, and /dev/shm has none" + cost,
           "sudo mount -t tmpfs -o huge=within_size,mode=0700,uid=$(id -u),size=SIZE moestro DIR; then "
           "moestro up --arena-dir DIR"};
 }

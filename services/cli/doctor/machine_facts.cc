@@ -17,6 +17,9 @@
 #include <sstream>
 #include <thread>
 
+#include "common/machine/host_memory.h"
+#include "common/machine/mounts.h"
+
 namespace moestro::cli {
 namespace {
 
@@ -84,13 +87,6 @@ int try_direct_io(const fs::path& dir) {
   return 0;
 }
 
-/// The word in brackets: "always within_size advise [never]".
-std::string chosen_word(const std::string& text) {
-  const size_t open = text.find('['), close = text.find(']');
-  return open == std::string::npos || close == std::string::npos ? ""
-                                                                 : text.substr(open + 1, close - open - 1);
-}
-
 /// The number of the first of `files` that has one.
 std::optional<uint64_t> first_number(const std::vector<fs::path>& files) {
   for (const fs::path& file : files)
@@ -98,31 +94,18 @@ std::optional<uint64_t> first_number(const std::vector<fs::path>& files) {
   return std::nullopt;
 }
 
-/// The tightest limit above this process in cgroup v2 or v1.
-std::optional<uint64_t> cgroup_limit() {
-  std::istringstream lines(read_file("/proc/self/cgroup"));
-  for (std::string line; std::getline(lines, line);) {
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1),
-                      path = line.substr(second + 1);
-    if (controllers.empty())
-      return first_number({"/sys/fs/cgroup" + path + "/memory.max", "/sys/fs/cgroup/memory.max"});
-    if (controllers.find("memory") != std::string::npos)
-      return first_number({"/sys/fs/cgroup/memory" + path + "/memory.limit_in_bytes",
-                           "/sys/fs/cgroup/memory/memory.limit_in_bytes"});
-  }
-  return std::nullopt;
-}
-
 void look_at_memory(MachineFacts& facts) {
-  const std::string info = read_file("/proc/meminfo");
-  facts.memory_bytes = number(field(info, "MemTotal")).value_or(0) * 1024;
-  facts.memory_available_bytes = number(field(info, "MemAvailable")).value_or(0) * 1024;
-  if (const auto limit = cgroup_limit(); limit && *limit < facts.memory_bytes)
-    facts.cgroup_limit_bytes = limit;
-  facts.shmem_huge = chosen_word(read_file("/sys/kernel/mm/transparent_hugepage/shmem_enabled"));
-  facts.hugetlb_pages = number(read_file("/proc/sys/vm/nr_hugepages")).value_or(0);
+  const machine::HostMemory memory = machine::read_host_memory();
+  facts.memory_bytes = memory.total_bytes;
+  facts.memory_available_bytes = memory.available_bytes;
+  if (const machine::MemoryBound limit = memory.limit(); limit.bytes < facts.memory_bytes)
+    facts.cgroup_limit_bytes = limit.bytes, facts.cgroup = limit.whose, facts.cgroup_left_bytes = memory.left().bytes;
+  facts.shmem_huge = memory.shmem_huge;
+  for (const machine::HugePool& pool : memory.huge) {
+    facts.hugetlb_bytes += pool.pages * pool.page_bytes;
+    facts.hugetlb_free_bytes += pool.free_pages * pool.page_bytes;
+  }
+  if (const auto mount = machine::mount_of("/dev/shm", machine::read_mounts())) facts.shm_huge = machine::option_value(mount->options, "huge");
   struct statfs shm {};
   if (::statfs("/dev/shm", &shm) == 0) {
     facts.shm_is_tmpfs = shm.f_type == TMPFS_MAGIC;

@@ -17,7 +17,9 @@ struct MachineFacts {
   bool avx2 = false, avx512 = false, avx512_bf16 = false, avx512_vnni = false;
 
   uint64_t memory_bytes = 0, memory_available_bytes = 0;
-  std::optional<uint64_t> cgroup_limit_bytes;  ///< where it is below the machine's memory
+  std::optional<uint64_t> cgroup_limit_bytes;  ///< the lowest, where it is below the machine's memory
+  std::string cgroup;                          ///< whose that is
+  uint64_t cgroup_left_bytes = 0;              ///< what all groups leave
 
   int io_uring_error = 0;      ///< errno of io_uring_setup, 0: works
   int register_error = 0;      ///< errno of registering a read buffer of 16 MiB with it, 0: works, or not tried
@@ -29,7 +31,8 @@ struct MachineFacts {
   int direct_io_error = 0;  ///< errno of an O_DIRECT open there, 0: works
 
   std::string shmem_huge;  ///< the chosen word of shmem_enabled: "never"; empty: no transparent huge pages
-  uint64_t hugetlb_pages = 0;  ///< nr_hugepages
+  std::string shm_huge;        ///< word of the option `huge=` of /dev/shm's mount; empty: none, as `never`
+  uint64_t hugetlb_bytes = 0, hugetlb_free_bytes = 0;  ///< pages of all sizes that are set aside
   bool may_mount = false;      ///< CAP_SYS_ADMIN
   bool is_root = false;
 
