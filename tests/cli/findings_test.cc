@@ -87,6 +87,15 @@ TEST(Findings, RegisteredBuffersAreTriedNotOnlyPromised) {
   EXPECT_EQ(about(facts, "locked memory").verdict, Verdict::kGood);
 }
 
+TEST(Findings, WhereNothingCanBeTriedNothingIsSaid) {
+  MachineFacts facts = good_machine();
+  facts.direct_io_error = EROFS;
+  EXPECT_EQ(about(facts, "O_DIRECT").verdict, Verdict::kInfo);
+  EXPECT_THAT(about(facts, "O_DIRECT").mend, HasSubstr("--pack"));
+  facts.direct_io_error = EINVAL;
+  EXPECT_EQ(about(facts, "O_DIRECT").verdict, Verdict::kSlower);
+}
+
 TEST(Findings, PlainUsersAreToldToUseSudo) {
   MachineFacts facts = good_machine();
   facts.io_uring_error = EPERM;

@@ -74,6 +74,8 @@ Finding direct_io(const MachineFacts& facts) {
   if (!facts.pack_dir_exists)
     return {topic, Verdict::kInfo, facts.pack_dir + " is not a directory: not tried",
             "moestro doctor --pack DIR"};
+  if (facts.direct_io_error == EROFS)
+    return {topic, Verdict::kInfo, facts.pack_dir + " is read-only and holds no pack: not tried", "moestro doctor --pack PACK"};
   if (facts.direct_io_error == 0) return {topic, Verdict::kGood, "works in " + facts.pack_dir, ""};
   return {topic, Verdict::kSlower,
           "refused in " + facts.pack_dir + " (" + std::strerror(facts.direct_io_error) +
