@@ -5,9 +5,13 @@ import time
 import unittest
 
 from box import Box
-from suite import LONG, FaultTest, say
+from suite import LONG, SEED, FaultTest, say
 
-FAULTS = 2000 if LONG else 60
+STORES = [("as it comes", [])]
+if LONG:
+    STORES += [("pread", ["--io", "pread", "--policy", "lru"]),
+               ("reads go wrong", ["--inject-read-faults", f"eio=3,flip=1,short=50,eagain=20,seed={SEED}", "--policy", "random"])]
+FAULTS = 2000 // len(STORES) + 1 if LONG else 60
 FAULTS_A_ROUND = 20
 GAP_SECONDS_MEAN = 0.08
 STOP_SECONDS_MAX = 0.4
@@ -17,20 +21,24 @@ SILENCES = 0.03        # of all stops
 
 class Storm(FaultTest):
     def test_kills_and_stops_at_random_moments(self):
+        for name, options in STORES:
+            self.weather(name, options)
+
+    def weather(self, name, options):
         counts = {"kill": 0, "stop": 0, "store": 0, "worker": 0}
         began, rounds, answers, given_up = time.monotonic(), 0, 0, 0
-        with Box(self.pack, self.dram) as box:
+        with Box(self.pack, self.dram, options) as box:
             while counts["kill"] + counts["stop"] < FAULTS:
                 rounds += 1
-                with self.round(box, f"round {rounds}") as load:
+                with self.round(box, f"{name}, round {rounds}") as load:
                     self.storm(box, counts)
                 self.assertGreater(load.answers, load.failed)
                 answers += load.answers
                 given_up += load.failed
                 if rounds % 10 == 0:
-                    say(f"storm: {counts['kill'] + counts['stop']} of {FAULTS} faults, {time.monotonic() - began:.0f} s")
+                    say(f"storm, {name}: {counts['kill'] + counts['stop']} of {FAULTS} faults, {time.monotonic() - began:.0f} s")
             self.check_named(box, counts)
-        say(f"storm: {counts['kill']} kills and {counts['stop']} stops ({counts['store']} of the store, {counts['worker']} of workers) "
+        say(f"storm, {name}: {counts['kill']} kills and {counts['stop']} stops ({counts['store']} of the store, {counts['worker']} of workers) "
             f"in {rounds} rounds, {time.monotonic() - began:.0f} s; {answers} right answers, {given_up} requests given up after three dead workers; "
             f"{box.ended} programs ended by themselves and were started again")
 
