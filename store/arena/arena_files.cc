@@ -99,6 +99,7 @@ Status ArenaFiles::create_slot(uint32_t slot, const SlotHolder& holder) {
   bell->incarnation = holder.incarnation;
   holder.model.copy(bell->model, kSlotNameMax - 1);  // the file is zeros, so that both end with one
   holder.client.copy(bell->client, kSlotNameMax - 1);
+  made.guard = shm::ShrinkGuard(made.pins);
   slots_[slot] = std::move(made);
   return Status::ok();
 }

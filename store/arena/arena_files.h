@@ -20,6 +20,7 @@
 
 #include "common/shm/file_lock.h"
 #include "common/shm/mapped_file.h"
+#include "common/shm/shrink_guard.h"
 #include "common/status.h"
 #include "store/arena/arena_directory.h"
 #include "store/arena/payload.h"
@@ -78,6 +79,8 @@ class ArenaFiles {
     return reinterpret_cast<std::atomic<uint64_t>*>(slots_[slot].pins.data() + kSharedPage)[entry];
   }
   const PinsHeader& pins_header(uint32_t slot) const { return *reinterpret_cast<const PinsHeader*>(slots_[slot].pins.data()); }
+  /// Its worker has cut the file of its pins short, which no worker of ours does: they all read as free now.
+  bool pins_cut(uint32_t slot) const { return slots_[slot].guard.shrunk(); }
   /// Writes a completion to the slot's ring and rings its bell.
   void ring(uint32_t slot, uint32_t entry, uint32_t outcome);
   /// Whether a worker holds the slot's lock.
@@ -92,6 +95,7 @@ class ArenaFiles {
   struct Slot {
     shm::MappedFile pins, bell;
     shm::FileLock lock;
+    shm::ShrinkGuard guard = {};  ///< of pins, which its worker may write
   };
   void remove_files();
   Status map_former(const ArenaDirectory& left);

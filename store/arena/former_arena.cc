@@ -75,7 +75,9 @@ Result<bool> ArenaFiles::map_former_slot(uint32_t slot) {
   MOESTRO_ASSIGN_OR_RETURN(const bool lives, lock->held_elsewhere());
   auto pins = map_own(dir_ / "pins" / name, pins_bytes(entries_));
   auto bell = map_own(dir_ / "bell" / name, bell_bytes());
+  shm::ShrinkGuard guard;
   if (pins) {  // also a dead worker's uses say what is hot
+    guard = shm::ShrinkGuard(*pins);
     const auto* words = reinterpret_cast<const std::atomic<uint64_t>*>(pins->data() + kSharedPage);
     for (uint32_t entry = 0; entry < entries_; ++entry)
       former_stamps_[entry] = std::max(former_stamps_[entry], PinWord::stamp(words[entry].load(std::memory_order_relaxed)));
@@ -87,7 +89,7 @@ Result<bool> ArenaFiles::map_former_slot(uint32_t slot) {
   if (head.magic != kPinsMagic || head.version != kSharedVersion || head.entries != entries_ || rings.magic != kBellMagic ||
       rings.version != kSharedVersion || rings.ring_entries != kBellRing)
     return corrupt("the files of worker slot " + name + " are damaged");
-  slots_[slot] = Slot{std::move(*pins), std::move(*bell), std::move(*lock)};
+  slots_[slot] = Slot{std::move(*pins), std::move(*bell), std::move(*lock), std::move(guard)};
   return true;
 }
 

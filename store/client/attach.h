@@ -43,7 +43,7 @@ struct Attachment {
   std::atomic<uint64_t>& pin(uint32_t index) const {
     return reinterpret_cast<std::atomic<uint64_t>*>(pins.data() + kSharedPage)[index];
   }
-  std::atomic<uint64_t>& uses() const { return reinterpret_cast<PinsHeader*>(pins.data())->uses; }
+  PinsHeader& pins_header() const { return *reinterpret_cast<PinsHeader*>(pins.data()); }
   const BellHeader& bell_header() const { return *reinterpret_cast<const BellHeader*>(bell.data()); }
   uint64_t completion(uint64_t number) const {
     return reinterpret_cast<const std::atomic<uint64_t>*>(bell.data() + kSharedPage)[number % kBellRing].load(std::memory_order_relaxed);

@@ -1,5 +1,8 @@
 #include "store/client/status_client.h"
 
+#include <filesystem>
+#include <fstream>
+
 #include "store/client/wire.h"
 
 namespace moestro::store {
@@ -14,6 +17,11 @@ StoreReadingReport read_reading(const wire::StoreReading& r) {
   report.prefetches = r.prefetches(), report.prefetch_loads = r.prefetch_loads(), report.prefetches_used = r.prefetches_used();
   report.prefetches_late = r.prefetches_late(), report.prefetches_wasted = r.prefetches_wasted();
   report.prefetch_wasted_bytes = r.prefetch_wasted_bytes(), report.prefetches_dropped = r.prefetches_dropped();
+  for (size_t c = 0; c < report.queued.size(); ++c) {
+    if (r.queued() != nullptr && c < r.queued()->size()) report.queued[c] = r.queued()->Get(static_cast<uint32_t>(c));
+    if (r.loading() != nullptr && c < r.loading()->size()) report.loading[c] = r.loading()->Get(static_cast<uint32_t>(c));
+  }
+  report.hits = r.hits(), report.misses = r.misses();
   report.scrubbed_bytes = r.scrubbed_bytes(), report.scrub_mismatches = r.scrub_mismatches();
   return report;
 }
@@ -38,7 +46,7 @@ Result<StoreStatusReport> query_store(const std::string& endpoint, std::chrono::
                                m->workers(), m->used_bytes(), m->guaranteed_bytes(), m->maximal_bytes(), m->retired()});
   if (s.workers() != nullptr)
     for (const auto* w : *s.workers())
-      report.workers.push_back({w->slot(), text(w->client()), text(w->model()), w->fetches(), w->share_bytes(), w->pinned()});
+      report.workers.push_back({w->slot(), text(w->client()), text(w->model()), w->fetches(), w->share_bytes(), w->pinned(), w->hits(), w->misses()});
   report.fetches = s.fetches(), report.joined = s.joined(), report.loads = s.loads(), report.evictions = s.evictions();
   report.bytes_read = s.bytes_read(), report.retries = s.retries(), report.bad_blobs = s.bad_blobs();
   report.queued = s.queued(), report.loading = s.loading();
@@ -49,13 +57,29 @@ Result<StoreStatusReport> query_store(const std::string& endpoint, std::chrono::
   return report;
 }
 
+namespace {
+
+/// Beside the store's socket.
+Result<std::string> read_change_key(const std::string& endpoint) {
+  const std::filesystem::path file = std::filesystem::path(endpoint.substr(endpoint.find("//") + 2)).parent_path() / "store.key";
+  std::ifstream in(file);
+  std::string key;
+  if (in >> key) return key;
+  std::error_code ignored;
+  if (!std::filesystem::exists(file.parent_path() / "store.sock", ignored)) return unavailable("no store answers at " + endpoint + ": is moestro-store running with this run directory?");
+  return invalid_argument(file.string() + " cannot be read: only the store's own user may change what it serves");
+}
+
+}  // namespace
+
 Result<std::string> change_packs(const std::string& endpoint, PackChange change, const std::string& name, const std::string& pack,
                                  std::chrono::milliseconds timeout) {
+  MOESTRO_ASSIGN_OR_RETURN(const std::string key, read_change_key(endpoint));
   MOESTRO_ASSIGN_OR_RETURN(auto socket, net::DealerSocket::connect(endpoint));
   flatbuffers::FlatBufferBuilder b;
   const auto kind = static_cast<wire::PackChange>(change);
   MOESTRO_RETURN_IF_ERROR(socket.send(encode(b, wire::StoreBody::ChangePacks,
-                                             wire::CreateChangePacksDirect(b, kClientProtocol, kind, name.c_str(), pack.c_str()))));
+                                             wire::CreateChangePacksDirect(b, kClientProtocol, kind, name.c_str(), pack.c_str(), key.c_str()))));
   MOESTRO_ASSIGN_OR_RETURN(const auto bytes, receive_reply(socket, wire::StoreBody::PacksChanged,
                                                            std::chrono::steady_clock::now() + timeout, endpoint));
   return text(decode(bytes)->body_as_PacksChanged()->message());

@@ -1,6 +1,7 @@
 #pragma once
 // The figures of a running store, for `doctor`, `top` and the status page.
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -27,6 +28,8 @@ struct StoreReadingReport {
   uint64_t prefetches_wasted = 0, prefetch_wasted_bytes = 0;  ///< evicted before anyone used them
   uint64_t prefetches_dropped = 0;  ///< taken back before they were there
   uint64_t scrubbed_bytes = 0, scrub_mismatches = 0;
+  std::array<uint32_t, 3> queued{}, loading{};  ///< blobs that wait to be read, or are: demand, prefetch, scrub
+  uint64_t hits = 0, misses = 0;                ///< of all workers so far
 };
 
 struct StoreStatusReport {
@@ -44,6 +47,7 @@ struct StoreStatusReport {
     std::string client, model;
     uint64_t fetches = 0, share_bytes = 0;
     uint32_t pinned = 0;
+    uint64_t hits = 0, misses = 0;  ///< experts that were resident when it wanted them, or not, by its own count
   };
   uint64_t epoch = 0, arena_bytes = 0, used_bytes = 0, huge_bytes = 0;
   std::string reader;  ///< "io_uring" or "pread"

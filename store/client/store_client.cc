@@ -39,7 +39,7 @@ Result<std::unique_ptr<StoreClient>> StoreClient::attach(const AttachOptions& op
 
 StoreClient::StoreClient(std::unique_ptr<Attachment> attachment, milliseconds store_wait)
     : at_(std::move(attachment)), blobs_(at_->manifest.blobs.size()), arena_(at_->arena.data()), share_(&at_->header().share_bytes[at_->slot]),
-      uses_(&at_->uses()), why_(blobs_.size()), store_wait_(store_wait), epoch_(at_->header().epoch.load()) {
+      told_(&at_->pins_header()), why_(blobs_.size()), store_wait_(store_wait), epoch_(at_->header().epoch.load()) {
   for (uint32_t blob = 0; blob < blobs_.size(); ++blob) {
     const uint32_t entry = at_->entries[blob];
     const Blob& known = at_->manifest.blobs[blob];
@@ -75,7 +75,7 @@ Status StoreClient::load_dense(milliseconds timeout) {
 void StoreClient::set_pin(BlobState& state) {
   if (!state.dense) {
     pinned_bytes_ += state.length;
-    uses_->store(uses_->load(std::memory_order_relaxed) + state.weight.sixteenths(), std::memory_order_relaxed);
+    told_->uses.store(told_->uses.load(std::memory_order_relaxed) + state.weight.sixteenths(), std::memory_order_relaxed);
   }
   state.pinned = true;
   // Sequentially consistent, and before the load of the table's word: see StoreMachine::try_evict.
@@ -157,6 +157,7 @@ std::optional<Lease> StoreClient::try_pin(uint32_t blob, UseWeight weight) {
   }
   if (state.use != Use::kNone) drop(blob);  // it will not arrive a second time
   counters_.hits += !state.dense;
+  told_->hits.store(counters_.hits, std::memory_order_relaxed);
   return lease(blob);
 }
 
@@ -184,6 +185,7 @@ Status StoreClient::fetch(std::span<const uint32_t> blobs, WantedBy why) {
     if (state.use != Use::kNone) continue;
     const uint64_t word = state.entry->word.load(std::memory_order_relaxed);
     ++counters_.misses;
+    told_->misses.store(counters_.misses, std::memory_order_relaxed);
     counters_.late += ResidencyWord::state(word) == Residency::kLoading;
     state.use = Use::kWaiting;
     why_[blob] = why;

@@ -99,7 +99,7 @@ class StoreClient final : public BlobSource {
   std::vector<BlobState> blobs_;
   const std::byte* arena_;
   const std::atomic<uint64_t>* share_;
-  std::atomic<uint64_t>* uses_;
+  PinsHeader* told_;  ///< what the store reads of this worker's uses
   uint64_t pinned_bytes_ = 0;         ///< experts: leased or asked
   Counters counters_;
   std::vector<WantedBy> why_;         ///< by blob: of its fetch

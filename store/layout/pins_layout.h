@@ -5,7 +5,7 @@
 // The epoch in both is of the store that made the files: a store that adopts them leaves it as it is.
 //
 //   pins/SLOT  0     | magic | version | entries | epoch |                PinsHeader, one page
-//              64    | uses |
+//              64    | uses | hits | misses |
 //              4096  | word of table entry 0 | of entry 1 | ...           8 bytes each; one writer, so 8 to a cache line is harmless
 //
 //   bell/SLOT  0     | magic | version | ring_entries | epoch |           BellHeader, one page
@@ -53,7 +53,8 @@ struct alignas(64) PinsHeader {
   uint64_t epoch;
   uint8_t reserved0[40];
   std::atomic<uint64_t> uses;  ///< of experts by this worker so far, in sixteenths: the clock by which frequencies age
-  uint8_t reserved1[kSharedPage - 72];
+  std::atomic<uint64_t> hits, misses;  ///< experts that were resident when it wanted them, and that were not: for whoever looks on
+  uint8_t reserved1[kSharedPage - 88];
 };
 static_assert(sizeof(PinsHeader) == kSharedPage && offsetof(PinsHeader, epoch) == 16 && offsetof(PinsHeader, uses) == 64);
 

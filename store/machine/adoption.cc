@@ -131,6 +131,7 @@ Actions StoreMachine::checked(uint32_t index, uint64_t check, bool right) {
     begin(index, ReadClass::kDemand, actions);
     return actions;
   }
+  note_claim(index);
   set_state(index, Residency::kResident);
   tell(index, Code::kOk, actions);
   if (sweep_again_) sweep(actions);

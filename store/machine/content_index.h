@@ -24,6 +24,8 @@ class ContentIndex {
 
   /// The entry that holds its bytes: itself unless it is an alias.
   uint32_t resolve(uint32_t entry) const { return items_[entry].first.value_or(entry); }
+  /// Of a first entry; none until it has been read.
+  const std::optional<ContentKey>& key(uint32_t first) const { return items_[first].key; }
   bool is_alias(uint32_t entry) const { return items_[entry].first.has_value(); }
   /// A first entry and its aliases: all that can be read for it.
   std::vector<uint32_t> holders(uint32_t first) const;

@@ -9,6 +9,7 @@ namespace moestro::store {
 Actions StoreMachine::prefetch(uint32_t slot, ReadQueue::Why why, const std::vector<uint32_t>& wanted) {
   Actions actions;
   for (const uint32_t asked : wanted) {
+    share_unread(asked, actions);
     const uint32_t index = contents_.resolve(asked);
     const Residency state = entries_[index].state;
     if (state != Residency::kAbsent && state != Residency::kLoading) continue;  // there, or never to be had

@@ -34,10 +34,59 @@ bool StoreMachine::read_elsewhere(uint32_t index, Actions& actions) {
 }
 
 void StoreMachine::source_was_good(uint32_t index) {
+  if (const auto source = next_source(index)) note_claim(*source);
   Entry& entry = entries_[index];
   const auto count = static_cast<uint32_t>(sources(index).size());
   entry.source = count > 0 ? (entry.source + entry.sources_failed) % count : 0;
   entry.sources_failed = 0;
+}
+
+/// The bytes of `source` are those that the checksums in its manifest are of.
+void StoreMachine::note_claim(uint32_t source) {
+  const MachineBlob& blob = entries_[source].blob;
+  if (blob.claim.known()) claims_[{blob.claim, blob.length, blob.format}] = source;
+}
+
+/// Another entry's bytes were compared with the very checksums that the manifest gives for `index`, which nobody has read. Whether the
+/// file says the same does not matter: other bytes would be refused as damaged, so these are the only ones it can stand for. Its
+/// manifest is believed about itself alone. The content hash is still that of bytes, those of the other one.
+std::optional<uint32_t> StoreMachine::known_equal(uint32_t index) const {
+  const MachineBlob& blob = entries_[index].blob;
+  if (!entries_[index].used || entries_[index].state != Residency::kAbsent || !blob.claim.known() || contents_.is_alias(index) || contents_.key(index)) return std::nullopt;
+  const auto known = claims_.find({blob.claim, blob.length, blob.format});
+  if (known == claims_.end()) return std::nullopt;
+  const Entry& other = entries_[known->second];
+  const uint32_t first = contents_.resolve(known->second);
+  const bool same = other.used && other.blob.claim == blob.claim && other.blob.length == blob.length && other.blob.format == blob.format;
+  if (!same || first == index || !contents_.key(first) || entries_[first].state == Residency::kBad) return std::nullopt;
+  return first;
+}
+
+/// True: `index`, never read, is an alias from now on.
+bool StoreMachine::share_unread(uint32_t index, Actions& actions) {
+  const auto first = known_equal(index);
+  if (!first || contents_.learn(index, *contents_.key(*first)) != first) return false;
+  Entry& entry = entries_[index];
+  if (entry.placed) ranges_.free(entry.offset, entry.blob.length);  // that of dense weights, never filled
+  give_up_place(index);
+  if (entries_[*first].charged != 0) charge(*first);
+  shared_.set_alias(index, *first);
+  set_state(index, Residency::kAlias);
+  tell(index, Code::kOk, actions);
+  return true;
+}
+
+Actions StoreMachine::share_known(uint32_t first, uint32_t count) {
+  Actions actions;
+  for (uint32_t index = first; index < first + count; ++index) share_unread(index, actions);
+  return actions;
+}
+
+/// It is an alias: the room that dense weights have for good is there for experts.
+void StoreMachine::give_up_place(uint32_t index) {
+  Entry& entry = entries_[index];
+  entry.offset = 0, entry.placed = false;
+  if (entry.blob.dense) expert_bytes_ += ranges_.rounded(entry.blob.length), share_out();
 }
 
 /// `index`, just read, holds what `first` holds: it gives up its copy, or, where `first` has none now, hands it over. Whoever waits for
@@ -55,8 +104,7 @@ void StoreMachine::become_alias(uint32_t index, uint32_t first, const ContentHas
     give_back(index, actions);
     if (kept.charged != 0) charge(first);  // it is the other model's too, from now on
   }
-  entry.offset = 0, entry.placed = false;
-  if (entry.blob.dense) expert_bytes_ += ranges_.rounded(entry.blob.length), share_out();
+  give_up_place(index);
   shared_.set_alias(index, first);
   set_state(index, Residency::kAlias);
   tell(index, Code::kOk, actions);

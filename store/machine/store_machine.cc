@@ -86,6 +86,10 @@ Actions StoreMachine::poll() {
 Actions StoreMachine::fetch(uint32_t slot, ReadQueue::Why why, const std::vector<uint32_t>& wanted) {
   Actions actions;
   for (const uint32_t asked : wanted) {
+    if (share_unread(asked, actions)) {  // whoever asks looks at the alias, and asks again if that one is not there
+      actions.push_back({.kind = Action::Kind::kNotify, .entry = asked, .slot = slot});
+      continue;
+    }
     const uint32_t index = contents_.resolve(asked);
     const Entry& entry = entries_[index];
     switch (entry.state) {

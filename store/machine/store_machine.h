@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,6 +29,7 @@ struct MachineBlob {
   bool dense = false;  ///< has a place of its own for good, and is never evicted
   uint64_t length = 0;
   uint32_t format = 0;  ///< blob_format(): only blobs of one format can have the same content
+  ContentHash claim = {};  ///< of the checksums that its manifest gives for its slices; unknown: nothing is known to be equal to it unread
 };
 
 struct Action {
@@ -103,6 +105,8 @@ class StoreMachine {
   /// Its pins have been cleared: drops its wants and its reserve.
   Actions gone(uint32_t slot);
   Actions fetch(uint32_t slot, ReadQueue::Why why, const std::vector<uint32_t>& entries);
+  /// A worker comes for these: what of them is in the store already, through another pack, is not read for it again.
+  Actions share_known(uint32_t first, uint32_t count);
   /// Withdraws the demands of a worker; its prefetches stand.
   Actions cancel(uint32_t slot);
   /// Nobody is told of what a prefetch brings: it lies there unpinned.
@@ -148,6 +152,8 @@ class StoreMachine {
   const Status& failure(uint32_t entry) const { return entries_[entry].failure; }
   std::string_view policy() const { return policy_->name(); }
   size_t queued() const { return queue_.queued(); }
+  size_t queued(ReadClass read_class) const { return queue_.queued(read_class); }
+  size_t loading(ReadClass read_class) const { return loading_[static_cast<size_t>(read_class)]; }
   size_t loading() const { return loading_[0] + loading_[1] + loading_[2]; }
   size_t unchecked() const { return unchecked_; }  ///< entries that are kAdopted
   uint64_t expert_bytes() const { return expert_bytes_; }
@@ -194,6 +200,10 @@ class StoreMachine {
   std::optional<uint32_t> next_source(uint32_t entry) const;
   bool read_elsewhere(uint32_t entry, Actions& actions);
   void source_was_good(uint32_t entry);
+  void note_claim(uint32_t source);
+  std::optional<uint32_t> known_equal(uint32_t entry) const;
+  bool share_unread(uint32_t entry, Actions& actions);
+  void give_up_place(uint32_t entry);
   void become_alias(uint32_t entry, uint32_t first, const ContentHash& content, Actions& actions);
   Status claim_former(const std::vector<Former>& former, std::vector<bool>& kept);
   Status learn_former(const std::vector<Former>& former);
@@ -217,6 +227,7 @@ class StoreMachine {
   ReadQueue queue_;
   PrefetchLedger prefetched_;
   ContentIndex contents_;
+  std::map<ContentKey, uint32_t> claims_;  ///< of an entry whose bytes were found to be what its manifest says
   struct WorkerNeed {
     uint64_t reserve = 0;
     uint32_t model = 0;

@@ -69,6 +69,8 @@ Result<Manifest> open_pack(const fs::path& dir) {
     return not_found(dir.string() + (fs::exists(dir / kJournalName, ignored)
                                          ? ": an unfinished pack; run moestro pack again to finish it"
                                          : ": not a pack (it has no manifest); make one with moestro pack"));
+  if (fs::symlink_status(dir / "manifest", ignored).type() != fs::file_type::regular)
+    return corrupt((dir / "manifest").string() + ": is not a plain file; nothing outside a pack is read for it");
   MOESTRO_ASSIGN_OR_RETURN(const std::string bytes, read_text_file(dir / "manifest", kManifestBytesMax));
   auto manifest = parse_manifest(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size());
   if (!manifest) return manifest.status().with_context(dir.string());

@@ -9,6 +9,10 @@
 #include "store/pack/shards.h"
 
 namespace moestro::store {
+namespace {
+/// No link to elsewhere, and no waiting for the other end of a pipe in place of a file.
+constexpr int kOpen = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+}  // namespace
 
 Result<uint32_t> PackFiles::add(const std::filesystem::path& pack, const Manifest& manifest) {
   MOESTRO_RETURN_IF_ERROR(check_shards(pack, manifest));
@@ -16,12 +20,16 @@ Result<uint32_t> PackFiles::add(const std::filesystem::path& pack, const Manifes
   std::vector<shm::UniqueFd> opened;  // all of them, or none is taken
   for (const std::filesystem::path& file : paths) {
     const std::string path = file.string();
-    shm::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW));
+    shm::UniqueFd fd(::open(path.c_str(), kOpen | O_DIRECT));
     if (!fd && errno == EINVAL) {
-      fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+      fd.reset(::open(path.c_str(), kOpen));
       buffered_.push_back(path);
     }
     if (!fd) return io_error("cannot open " + path, errno);
+    struct stat info {};
+    if (::fstat(fd.get(), &info) != 0) return io_error("cannot stat " + path, errno);
+    if (!S_ISREG(info.st_mode)) return corrupt(path + ": is not a plain file; nothing outside a pack is read for it");
+    ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK);  // else io_uring would not wait for the drive
     opened.push_back(std::move(fd));
   }
   const uint32_t first = free_run(opened.size());

@@ -44,14 +44,18 @@ UseNote ArenaState::uses(uint32_t entry) const {
 }
 
 /// A slot that has gone, or whose count fell because someone else holds it now, begins anew; what it had counted stays.
-uint64_t ArenaState::uses_of_all() const {
+uint64_t ArenaState::add_up(Total& total, std::atomic<uint64_t> PinsHeader::*member) const {
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) {
-    const uint64_t count = files_.has_slot(slot) ? files_.pins_header(slot).uses.load(std::memory_order_relaxed) : 0;
-    if (count > counted_[slot]) uses_ += count - counted_[slot];
-    counted_[slot] = count;
+    const uint64_t count = files_.has_slot(slot) ? (files_.pins_header(slot).*member).load(std::memory_order_relaxed) : 0;
+    if (count > total.counted[slot]) total.sum += count - total.counted[slot];
+    total.counted[slot] = count;
   }
-  return uses_;
+  return total.sum;
 }
+
+uint64_t ArenaState::uses_of_all() const { return add_up(uses_, &PinsHeader::uses); }
+uint64_t ArenaState::hits_of_all() const { return add_up(hits_, &PinsHeader::hits); }
+uint64_t ArenaState::misses_of_all() const { return add_up(misses_, &PinsHeader::misses); }
 
 uint64_t ArenaState::stamp_now() const { return shm::use_stamp(); }
 

@@ -19,11 +19,20 @@ class ArenaState final : public SharedState {
   uint64_t uses_of_all() const override;
   uint64_t stamp_now() const override;
   void set_share(uint32_t slot, uint64_t bytes) override;
+  /// Experts that workers, gone ones too, found resident, and did not, as they have counted so far.
+  uint64_t hits_of_all() const;
+  uint64_t misses_of_all() const;
 
  private:
+  /// The sum over all holders of all slots of a count that each keeps in its header.
+  struct Total {
+    std::array<uint64_t, kWorkerSlotsMax> counted{};  ///< each slot's when it was last read
+    uint64_t sum = 0;
+  };
+  uint64_t add_up(Total& total, std::atomic<uint64_t> PinsHeader::*count) const;
+
   ArenaFiles& files_;
-  mutable std::array<uint64_t, kWorkerSlotsMax> counted_{};  ///< each slot's total when it was last read
-  mutable uint64_t uses_ = 0;
+  mutable Total uses_, hits_, misses_;
 };
 
 }  // namespace moestro::store

@@ -4,7 +4,19 @@
 #include <bit>
 #include <utility>
 
+#include "store/reader/slice_hash.h"
+
 namespace moestro::store {
+namespace {
+
+/// What its manifest says of its bytes: two blobs of equal claims cannot both be read without having equal checksums.
+ContentHash claim_of(const Blob& blob) {
+  std::vector<SliceHash> slices;
+  for (const Slice& slice : blob.slices) slices.push_back({slice.length, slice.xxh3_64, 0});
+  return content_of(slices);
+}
+
+}  // namespace
 
 Result<Catalogue> Catalogue::open(const std::vector<ModelSource>& sources) {
   if (sources.empty()) return invalid_argument("no model to serve: give --model NAME=PACK");
@@ -161,7 +173,7 @@ std::vector<MachineBlob> Catalogue::machine_blobs(const Pack& pack) {
   std::vector<MachineBlob> blobs;
   for (const Blob& blob : pack.manifest.blobs) {
     const bool dense = blob.kind == BlobKind::kDense;
-    blobs.push_back({dense, blob.length, blob_format(pack.manifest.layout_id, static_cast<uint8_t>(blob.precision), dense)});
+    blobs.push_back({dense, blob.length, blob_format(pack.manifest.layout_id, static_cast<uint8_t>(blob.precision), dense), claim_of(blob)});
   }
   return blobs;
 }

@@ -44,7 +44,7 @@ flatbuffers::Offset<wire::StoreReading> write_reading(flatbuffers::FlatBufferBui
     drives.push_back(wire::CreateStoreDriveStatusDirect(b, d.path.c_str(), d.reader.c_str(), d.chunk_bytes, d.depth, d.bytes_per_s, d.bytes_read,
                                                         d.retries, d.registered));
   return wire::CreateStoreReadingDirect(b, &drives, f.prefetches, f.prefetch_loads, f.prefetches_used, f.prefetches_late, f.prefetches_wasted,
-                                        f.prefetch_wasted_bytes, f.prefetches_dropped, f.scrubbed_bytes, f.scrub_mismatches);
+                                        f.prefetch_wasted_bytes, f.prefetches_dropped, f.scrubbed_bytes, f.scrub_mismatches, &f.queued, &f.loading, f.hits, f.misses);
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ Result<Request> parse_request(std::span<const std::byte> bytes) {
     case wire::StoreBody::ChangePacks: {
       const auto* body = message->body_as_ChangePacks();
       if (body->change() > wire::PackChange::MAX) return invalid_argument("a change of packs that this store does not know");
-      return Request{ChangePacksRequest{body->protocol(), static_cast<ChangePacksRequest::Kind>(body->change()), text(body->name()), text(body->pack())}};
+      return Request{ChangePacksRequest{body->protocol(), static_cast<ChangePacksRequest::Kind>(body->change()), text(body->name()), text(body->pack()), text(body->key())}};
     }
     default: return invalid_argument("a message that a store does not answer");
   }
@@ -119,7 +119,7 @@ net::Bytes build_status(const StoreFigures& f) {
                                                         m.maximal_bytes));
   std::vector<flatbuffers::Offset<wire::StoreWorkerStatus>> workers;
   for (const WorkerFigures& w : f.workers)
-    workers.push_back(wire::CreateStoreWorkerStatusDirect(b, w.slot, w.client.c_str(), w.model.c_str(), w.fetches, w.share_bytes, w.pinned));
+    workers.push_back(wire::CreateStoreWorkerStatusDirect(b, w.slot, w.client.c_str(), w.model.c_str(), w.fetches, w.share_bytes, w.pinned, w.hits, w.misses));
   const auto reading = write_reading(b, f.reading);
   return finish(b, wire::StoreBody::StoreStatus,
                 wire::CreateStoreStatusDirect(b, f.epoch, f.arena_bytes, f.used_bytes, f.huge_bytes, f.reader.c_str(), &models, &workers,

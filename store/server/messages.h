@@ -42,7 +42,7 @@ struct ChangePacksRequest {
   enum class Kind : uint8_t { kAdd = 0, kRemove = 1, kReplace = 2 };
   uint32_t protocol = 0;
   Kind kind = Kind::kAdd;
-  std::string name, pack;
+  std::string name, pack, key;
 };
 using Request = std::variant<AttachRequest, ConfirmRequest, DetachRequest, FetchRequest, CancelRequest, StatusRequest, ChangePacksRequest,
                              PrefetchRequest, SteerRequest>;
@@ -74,6 +74,7 @@ struct WorkerFigures {
   std::string client, model;
   uint64_t fetches = 0, share_bytes = 0;
   uint32_t pinned = 0;
+  uint64_t hits = 0, misses = 0;
 };
 struct DriveFigures {
   std::string path, reader;
@@ -86,6 +87,8 @@ struct ReadingFigures {
   std::vector<DriveFigures> drives;
   uint64_t prefetches = 0, prefetch_loads = 0, prefetches_used = 0, prefetches_late = 0, prefetches_wasted = 0, prefetch_wasted_bytes = 0;
   uint64_t prefetches_dropped = 0, scrubbed_bytes = 0, scrub_mismatches = 0;
+  std::vector<uint32_t> queued, loading;  ///< by class
+  uint64_t hits = 0, misses = 0;
 };
 struct StoreFigures {
   uint64_t epoch = 0, arena_bytes = 0, used_bytes = 0, huge_bytes = 0;

@@ -47,6 +47,11 @@ ReadingFigures StoreServer::reading_figures() const {
   f.prefetches_late = c.prefetches_late, f.prefetches_dropped = c.prefetches_dropped;
   const PrefetchLedger::Counters& ended = machine_->prefetch_counters();
   f.prefetches_used = ended.used, f.prefetches_wasted = ended.wasted, f.prefetch_wasted_bytes = ended.wasted_bytes;
+  for (const ReadClass of : {ReadClass::kDemand, ReadClass::kPrefetch, ReadClass::kScrub}) {
+    f.queued.push_back(static_cast<uint32_t>(machine_->queued(of)));
+    f.loading.push_back(static_cast<uint32_t>(machine_->loading(of)));
+  }
+  f.hits = state_->hits_of_all(), f.misses = state_->misses_of_all();
   f.scrubbed_bytes = scrubber_.bytes(), f.scrub_mismatches = machine_->counters().scrub_mismatches;
   return f;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "store/server/change_key.h"
 #include "store/server/store_server.h"
 
 namespace moestro::store {
@@ -28,6 +29,8 @@ void StoreServer::answer(const std::string& peer, const ChangePacksRequest& requ
   if (request.protocol != kStoreProtocol)
     return refuse(peer, unsupported("a change of packs in store protocol " + std::to_string(request.protocol) + ", this store speaks " +
                                     std::to_string(kStoreProtocol) + ": run both from one build"));
+  if (!is_key(request.key, change_key_))
+    return refuse(peer, invalid_argument("a change of packs without the key of this store: only its own user may read " + (options_.run_dir / "store.key").string()));
   if (const Status named = check_name(request.name); !named) return refuse(peer, named);
   auto done = request.kind == Kind::kRemove ? remove_model(request.name)
               : request.kind == Kind::kAdd  ? add_model(request.name, request.pack)

@@ -96,6 +96,7 @@ void StoreServer::answer(const std::string& peer, const AttachRequest& request) 
     return refuse(peer, fits);
   }
   *free = Worker{peer, request.client, incarnation, request.model, *model, false, steady_clock::now(), 0};
+  perform(machine_->share_known(pack.first_entry, pack.blobs()));
   AttachReply attached{slot, incarnation, epoch_, files_->dir().string(), files_->table().arena_bytes, entries_max_,
                        serialise_manifest(pack.manifest), {}, payload_address(files_->payload())};
   for (uint32_t i = 0; i < pack.manifest.blobs.size(); ++i) attached.entries.push_back(pack.first_entry + i);
@@ -207,6 +208,11 @@ void StoreServer::look_for_dead_workers() {
   looked_ = now;
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) {
     if (!workers_[slot]) continue;
+    if (files_->pins_cut(slot)) {
+      log::warn("worker '{}' of slot {} has cut the file of its pins short: it has no place here any more", workers_[slot]->client, slot);
+      drop_worker(slot, "is put out");
+      continue;
+    }
     if (!workers_[slot]->confirmed && now - workers_[slot]->offered < kConfirmWithin) continue;
     const auto alive = files_->worker_alive(slot);
     if (alive && !*alive) drop_worker(slot, workers_[slot]->confirmed ? "is gone" : "never confirmed its slot");
@@ -240,6 +246,7 @@ void StoreServer::name_who_pins_too_much(bool blocked) {
 
 void StoreServer::drop_worker(uint32_t slot, const char* why) {
   log::info("worker '{}' of slot {} {}: its pins are cleared", workers_[slot]->client, slot, why);
+  (void)state_->hits_of_all(), (void)state_->misses_of_all();  // what it had counted by now
   files_->forget_slot(slot);  // its pin words go with the file
   workers_[slot].reset();
   perform(machine_->gone(slot));
@@ -256,7 +263,8 @@ StoreFigures StoreServer::figures() const {
     if (!workers_[slot]) continue;
     const Worker& worker = *workers_[slot];
     WorkerFigures w{slot, worker.client, worker.model, worker.fetches,
-                    files_->table().share_bytes[slot].load(std::memory_order_relaxed), 0};
+                    files_->table().share_bytes[slot].load(std::memory_order_relaxed), 0,
+                    files_->pins_header(slot).hits.load(std::memory_order_relaxed), files_->pins_header(slot).misses.load(std::memory_order_relaxed)};
     for (uint32_t entry = 0; entry < catalogue_.entries(); ++entry)
       w.pinned += PinWord::pinned(files_->pin_word(slot, entry).load(std::memory_order_relaxed));
     f.workers.push_back(std::move(w));

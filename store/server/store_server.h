@@ -136,6 +136,7 @@ class StoreServer {
   std::vector<std::pair<uint32_t, uint32_t>> files_to_close_;  ///< first, count: of packs put right, until nothing is read from them
   std::unordered_map<uint64_t, UnderWay> under_way_;  ///< by load
   RefusalLog refusals_;
+  std::string change_key_;
   uint32_t entries_max_ = 0;  ///< of the table
   uint64_t epoch_ = 0;
   ResidentCheck check_;

@@ -9,6 +9,7 @@
 #include "common/policy/make_policy.h"
 #include "store/arena/arena_size.h"
 #include "store/arena/backing_progress.h"
+#include "store/server/change_key.h"
 #include "store/server/store_server.h"
 
 namespace moestro::store {
@@ -54,6 +55,7 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   log::info("arena of {}{}{}", pages.found, pages.mend.empty() ? "" : "; mend: ", pages.mend);
   MOESTRO_RETURN_IF_ERROR(start_reader(options_));
 
+  MOESTRO_ASSIGN_OR_RETURN(change_key_, write_change_key(options_.run_dir));
   endpoint_ = "ipc://" + (options_.run_dir / "store.sock").string();
   MOESTRO_ASSIGN_OR_RETURN(auto socket, net::RouterSocket::bind(endpoint_));
   socket_.emplace(std::move(socket));

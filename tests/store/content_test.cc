@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 
 #include "common/policy/lru_policy.h"
@@ -50,8 +51,9 @@ TEST(ContentIndex, EqualHashesOfOtherLengthOrFormatAreNotEqual) {
 /// Experts 0..n-1 of one page each, `slots` of which fit.
 class SharedContent : public ::testing::Test {
  protected:
-  void make(uint32_t experts, uint32_t slots) {
-    const std::vector<MachineBlob> blobs(experts, MachineBlob{false, 4096, 1});
+  void make(uint32_t experts, uint32_t slots, const std::function<ContentHash(uint32_t)>& claim = {}) {
+    std::vector<MachineBlob> blobs(experts, MachineBlob{.length = 4096, .format = 1});
+    for (uint32_t entry = 0; claim && entry < experts; ++entry) blobs[entry].claim = claim(entry);
     shared_.resize(experts);
     machine_ = std::move(*StoreMachine::create({slots * 4096ULL, 1 << 20, true}, blobs, std::make_unique<policy::LruPolicy>(), shared_));
     ASSERT_TRUE(machine_->attach(0, 4096, "a") && machine_->attach(1, 4096, "b"));
@@ -150,12 +152,54 @@ TEST_F(SharedContent, ACopyFromAnotherPackMendsABadOne) {
   EXPECT_THAT(bring(0, 0, hash(1)), ElementsAre(std::pair(0u, 0u)));
 }
 
+/// Blobs of equal checksums in their manifests.
+TEST_F(SharedContent, WhatIsKnownFromAnotherPackIsNotReadAgain) {
+  make(6, 4, [](uint32_t entry) { return ContentHash{entry % 3 + 1, 0}; });
+  bring(0, 0, hash(1)), bring(0, 1, hash(2));
+  read_from_.clear();
+  EXPECT_THAT(bring(1, 3, hash(1)), ElementsAre(std::pair(1u, 3u))) << "who asks is told to look, and finds the alias";
+  EXPECT_EQ(shared_.state(3), Residency::kAlias);
+  EXPECT_EQ(shared_.aliases[3], 1u);
+  for (const Action& action : machine_->share_known(3, 3)) EXPECT_NE(action.kind, Action::Kind::kRead);
+  EXPECT_EQ(shared_.aliases[4], 2u);
+  EXPECT_EQ(shared_.state(5), Residency::kAbsent) << "nobody has read what equals it";
+  EXPECT_THAT(read_from_, IsEmpty());
+  bring(1, 5, hash(3)), bring(1, 2, hash(3));
+  EXPECT_THAT(read_from_, ElementsAre(5)) << "either pack may be the first";
+  EXPECT_EQ(shared_.aliases[2], 6u);
+  EXPECT_EQ(machine_->used_bytes(), 3 * 4096u);
+}
+
+TEST_F(SharedContent, ABadCopyStandsForNobodyUnread) {
+  make(6, 2, [](uint32_t entry) { return ContentHash{entry % 3 + 1, 0}; });
+  bring(0, 0, hash(1)), bring(0, 1, hash(2)), bring(0, 2, hash(3));
+  ASSERT_EQ(shared_.state(0), Residency::kAbsent) << "evicted";
+  bad_sources_ = {0};
+  bring(0, 0, hash(1));
+  ASSERT_EQ(shared_.state(0), Residency::kBad);
+  read_from_.clear();
+  bring(1, 3, hash(1));
+  EXPECT_THAT(read_from_, ElementsAre(3));
+  EXPECT_EQ(shared_.state(0), Residency::kResident) << "mended by the copy";
+}
+
+TEST_F(SharedContent, AForgottenEntrysClaimIsNobodysAnyMore) {
+  make(4, 4, [](uint32_t entry) { return ContentHash{entry % 2 + 1, 0}; });
+  bring(0, 0, hash(1));
+  machine_->remove_entries(0, 1);
+  ASSERT_TRUE(machine_->entries_free(0, 1));
+  EXPECT_THAT(machine_->share_known(0, 4), IsEmpty());
+  bring(0, 2, hash(1));
+  EXPECT_EQ(shared_.state(2), Residency::kResident);
+}
+
 /// What is read holds one of few contents, so that entries meet all the time; reads end in any order.
 TEST_F(SharedContent, RandomHistoriesKeepOneCopyOfEach) {
   for (uint64_t seed = 1; seed <= 200 && !HasFatalFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
-    make(20, 4);
+    // In every second history manifests say what is equal.
+    make(20, 4, seed % 2 == 0 ? std::function<ContentHash(uint32_t)>([](uint32_t entry) { return ContentHash{entry % 7 + 1, 0}; }) : nullptr);
     const auto content = [](uint32_t entry) { return hash(entry % 7); };
     std::vector<Action> reads;
     const auto take = [&](const Actions& actions) {

@@ -44,6 +44,19 @@ class SharedPacks : public ::testing::Test {
       ASSERT_TRUE(pack.holds(*arrived)) << "blob " << arrived->blob();
     }
   }
+  /// A worker of `model` attaches and uses every expert: nothing is read, nothing is asked for.
+  static void expect_all_there(const RunningStore& store, const std::string& model, const SmallPack& pack) {
+    const auto before = query_store(store.endpoint(), kLong);
+    auto client = attach(store, model);
+    for (const uint32_t expert : pack.experts_list) {
+      const auto lease = client->try_pin(expert);
+      ASSERT_TRUE(lease) << expert;
+      EXPECT_TRUE(pack.holds(*lease)) << expert;
+    }
+    const auto after = query_store(store.endpoint(), kLong);
+    EXPECT_EQ(after->bytes_read, before->bytes_read);
+    EXPECT_EQ(after->loads, before->loads);
+  }
   SmallPack a_, b_;
 };
 
@@ -115,14 +128,44 @@ TEST_F(SharedPacks, AnInstanceOfTheSamePackReadsNothing) {
   ASSERT_TRUE(store.status()) << store.status().message();
   auto first = attach(store, "a");
   fetch_all(*first, a_, a_.experts_list);
+  expect_all_there(store, "a", a_);
+}
+
+TEST_F(SharedPacks, AnInstanceOfAnotherNameReadsNothing) {
+  StoreOptions o = options(32);
+  o.models = {{"a", a_.dir / "pack"}, {"again", a_.dir / "pack"}};
+  RunningStore store(o);
+  ASSERT_TRUE(store.status()) << store.status().message();
+  auto first = attach(store, "a");
+  fetch_all(*first, a_, a_.experts_list);
+  expect_all_there(store, "again", a_);
+}
+
+/// Its files lie elsewhere, and its manifest is a file of its own: all that it has in common with the first are the bytes.
+TEST_F(SharedPacks, AnInstanceFromAnotherPackWithEqualExpertsReadsNothing) {
+  const SmallPack copy(variant(0));
+  StoreOptions o = options(32);
+  o.models = {{"a", a_.dir / "pack"}, {"copy", copy.dir / "pack"}};
+  RunningStore store(o);
+  ASSERT_TRUE(store.status()) << store.status().message();
+  auto first = attach(store, "a");
+  fetch_all(*first, a_, a_.experts_list);
+  expect_all_there(store, "copy", copy);
+}
+
+/// What two packs do not share is read, for the second one, and is its own.
+TEST_F(SharedPacks, OfAPackWithSomeEqualExpertsOnlyTheOthersAreRead) {
+  RunningStore store(options(32));
+  ASSERT_TRUE(store.status()) << store.status().message();
+  auto first = attach(store, "a");
+  fetch_all(*first, a_, a_.experts_list);
   const uint64_t before = query_store(store.endpoint(), kLong)->bytes_read;
-  auto second = attach(store, "a");
-  for (const uint32_t expert : a_.experts_list) {
-    const auto lease = second->try_pin(expert);
-    ASSERT_TRUE(lease);
-    EXPECT_TRUE(a_.holds(*lease));
-  }
-  EXPECT_EQ(query_store(store.endpoint(), kLong)->bytes_read, before);
+  auto second = attach(store, "b");
+  fetch_all(*second, b_, b_.experts_list);
+  uint64_t own = 0;
+  for (uint32_t blob = 0; blob < b_.contents.size(); ++blob) own += b_.contents[blob] != a_.contents[blob] ? b_.contents[blob].size() : 0;
+  ASSERT_GT(own, 0u);
+  EXPECT_EQ(query_store(store.endpoint(), kLong)->bytes_read, before + own);
 }
 
 TEST(EqualExpertsWithinAModel, AreOneCopyThatEachLeaseKeeps) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <random>
 
@@ -78,6 +79,52 @@ TEST_F(StoreMessages, StrangersSlotsAndBlobsOutOfRangeAreRefused) {
   EXPECT_TRUE((*client)->check());
 }
 
+/// Every message that names a slot, for a slot that is free, out of range, or another incarnation's.
+TEST_F(StoreMessages, ForeignSlotsAreRefusedByEveryMessage) {
+  ASSERT_TRUE(store_.status());
+  const auto client = StoreClient::attach({.endpoint = store_.endpoint(), .model = "tiny"});
+  ASSERT_TRUE(client);
+  const std::vector<uint32_t> blobs{0};
+  const std::vector<wire::PrefetchRank> ranks{{0, 0xffffffff}};
+  const uint32_t mine = (*client)->slot();
+  for (const auto& [slot, incarnation] : std::vector<std::pair<uint32_t, uint64_t>>{{mine, 1}, {mine + 1, (*client)->incarnation()}, {kWorkerSlotsMax, 1}, {UINT32_MAX, UINT64_MAX}}) {
+    using Body = wire::StoreBody;
+    const auto refused = [&](flatbuffers::FlatBufferBuilder& b, Body kind, auto body) {
+      EXPECT_THAT(refusal_of(message(b, kind, body)), HasSubstr("no worker of this store has slot " + std::to_string(slot))) << wire::EnumNameStoreBody(kind);
+    };
+    flatbuffers::FlatBufferBuilder b[6];
+    refused(b[0], Body::ConfirmAttach, wire::CreateConfirmAttach(b[0], slot, incarnation));
+    refused(b[1], Body::DetachStore, wire::CreateDetachStore(b[1], slot, incarnation));
+    refused(b[2], Body::FetchBlobs, wire::CreateFetchBlobsDirect(b[2], slot, incarnation, 1, 0, &blobs));
+    refused(b[3], Body::CancelFetches, wire::CreateCancelFetches(b[3], slot, incarnation));
+    refused(b[4], Body::PrefetchBlobs, wire::CreatePrefetchBlobsDirect(b[4], slot, incarnation, 1, 0, &blobs));
+    refused(b[5], Body::SteerPrefetches, wire::CreateSteerPrefetchesDirect(b[5], slot, incarnation, 1, &ranks));
+  }
+  EXPECT_TRUE((*client)->check()) << "and its holder is still there";
+}
+
+/// Plans that nobody has made, layers that the model does not have: orders of reading, and nothing else.
+TEST_F(StoreMessages, PlansAndLayersOutOfTheirRangeDoNoHarm) {
+  ASSERT_TRUE(store_.status());
+  const auto client = StoreClient::attach({.endpoint = store_.endpoint(), .model = "tiny"});
+  ASSERT_TRUE(client);
+  std::vector<uint32_t> all = pack_.experts_list;
+  const std::vector<wire::PrefetchRank> ranks{{UINT32_MAX, 5}, {0, 0}, {0, UINT32_MAX}, {1, UINT32_MAX - 1}};
+  for (const uint64_t plan : {uint64_t{0}, uint64_t{UINT64_MAX}}) {
+    flatbuffers::FlatBufferBuilder b[2];
+    ASSERT_TRUE(socket_.send(message(b[0], wire::StoreBody::PrefetchBlobs,
+                                     wire::CreatePrefetchBlobsDirect(b[0], (*client)->slot(), (*client)->incarnation(), plan, UINT32_MAX, &all))));
+    ASSERT_TRUE(socket_.send(message(b[1], wire::StoreBody::SteerPrefetches,
+                                     wire::CreateSteerPrefetchesDirect(b[1], (*client)->slot(), (*client)->incarnation(), plan, &ranks))));
+  }
+  ASSERT_TRUE((*client)->fetch(all, {PlanId(UINT64_MAX), MoeLayerId(UINT32_MAX)}));
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto lease = (*client)->next_arrival(std::chrono::seconds(20));
+    ASSERT_TRUE(lease) << lease.status().message();
+    EXPECT_TRUE(pack_.holds(*lease));
+  }
+}
+
 TEST_F(StoreMessages, ConfirmingWithoutTheLockIsRefused) {
   ASSERT_TRUE(store_.status());
   flatbuffers::FlatBufferBuilder b;
@@ -116,9 +163,11 @@ TEST_F(StoreMessages, AFloodOfBlobsOrOfAttachesIsRefusedByName) {
 
 TEST_F(StoreMessages, ChangesOfPacksThatMakeNoSenseAreRefused) {
   ASSERT_TRUE(store_.status());
+  std::string key = testing::read_text(pack_.dir / "run" / "store.key");
+  key.pop_back();  // the end of its line
   const auto change = [&](uint32_t protocol, uint8_t kind, const char* name, const char* pack) {
     flatbuffers::FlatBufferBuilder b;
-    return refusal_of(message(b, wire::StoreBody::ChangePacks, wire::CreateChangePacksDirect(b, protocol, static_cast<wire::PackChange>(kind), name, pack)));
+    return refusal_of(message(b, wire::StoreBody::ChangePacks, wire::CreateChangePacksDirect(b, protocol, static_cast<wire::PackChange>(kind), name, pack, key.c_str())));
   };
   EXPECT_THAT(change(kStoreProtocol + 1, 0, "x", "/"), HasSubstr("run both from one build"));
   EXPECT_THAT(change(kStoreProtocol, 77, "x", "/"), HasSubstr("does not know"));
@@ -129,7 +178,11 @@ TEST_F(StoreMessages, ChangesOfPacksThatMakeNoSenseAreRefused) {
   EXPECT_THAT(change(kStoreProtocol, 0, "x", ""), HasSubstr("model 'x': "));
   EXPECT_THAT(change(kStoreProtocol, 1, "nobody", ""), HasSubstr("does not serve model 'nobody'"));
   flatbuffers::FlatBufferBuilder b;
-  EXPECT_THAT(refusal_of(message(b, wire::StoreBody::ChangePacks, wire::CreateChangePacks(b, kStoreProtocol))), HasSubstr("a model's name has"));
+  EXPECT_THAT(refusal_of(message(b, wire::StoreBody::ChangePacks, wire::CreateChangePacks(b, kStoreProtocol))), HasSubstr("without the key of this store"));
+  key.back() = key.back() == '0' ? '1' : '0';
+  EXPECT_THAT(change(kStoreProtocol, 0, "x", "/"), HasSubstr("without the key of this store"));
+  key.clear();
+  EXPECT_THAT(change(kStoreProtocol, 0, "x", "/"), HasSubstr("without the key of this store"));
 }
 
 TEST(PackOutside, NothingOutsideAPackIsReadForIt) {
@@ -139,6 +192,17 @@ TEST(PackOutside, NothingOutsideAPackIsReadForIt) {
   std::filesystem::create_symlink(elsewhere, file);
   RunningStore store(store_options(pack, pack.dram(6)));
   EXPECT_THAT(store.status().message(), HasSubstr("is not a plain file"));
+}
+
+TEST(PackOutside, ALinkOrAPipeInPlaceOfAManifestIsRefused) {
+  const SmallPack pack(3);
+  const std::filesystem::path manifest = pack.dir / "pack" / "manifest", elsewhere = pack.dir / "elsewhere";
+  std::filesystem::rename(manifest, elsewhere);
+  std::filesystem::create_symlink(elsewhere, manifest);
+  EXPECT_THAT(RunningStore(store_options(pack, pack.dram(6))).status().message(), HasSubstr("manifest: is not a plain file"));
+  std::filesystem::remove(manifest);
+  ASSERT_EQ(::mkfifo(manifest.c_str(), 0600), 0);
+  EXPECT_THAT(RunningStore(store_options(pack, pack.dram(6))).status().message(), HasSubstr("manifest: is not a plain file")) << "and nobody waits for its other end";
 }
 
 TEST(RefusalLog, SaysTheFirstOnesAndThenHowManyWentUnsaid) {

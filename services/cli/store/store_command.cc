@@ -11,6 +11,7 @@
 #include "services/box/named_pack.h"
 #include "services/box/places.h"
 #include "services/cli/output.h"
+#include "services/cli/store/status_json.h"
 #include "store/client/status_client.h"
 
 namespace moestro::cli {
@@ -55,27 +56,10 @@ void print(const StoreStatusReport& s) {
                 m.workers == 1 ? "" : "s", (share_text(m) + (m.retired ? "; removed or replaced, goes with them" : "")).c_str());
 }
 
-json to_json(const StoreStatusReport& s) {
-  json report{{"arena_bytes", s.arena_bytes}, {"used_bytes", s.used_bytes},   {"resident_bytes", s.resident_bytes}, {"aliases", s.aliases},
-              {"bytes_read", s.bytes_read},   {"evictions", s.evictions},     {"bad_blobs", s.bad_blobs},           {"reads_elsewhere", s.reads_elsewhere}, {"refused", s.refused},
-              {"reader", s.reader}, {"fetches", s.fetches}, {"loads", s.loads}, {"loading", s.loading}, {"queued", s.queued}, {"retries", s.retries},
-              {"adopted", s.adopted}, {"adopted_bytes", s.adopted_bytes}, {"unchecked", s.unchecked}, {"damaged", s.damaged},
-              {"scrub_mismatches", s.reading.scrub_mismatches}, {"drives", json::array()}, {"workers", json::array()}, {"models", json::array()}};
-  for (const auto& d : s.reading.drives)
-    report["drives"].push_back({{"path", d.path}, {"reader", d.reader}, {"registered", d.registered}, {"bytes_read", d.bytes_read}, {"retries", d.retries}});
-  for (const auto& w : s.workers)
-    report["workers"].push_back({{"name", w.client}, {"slot", w.slot}, {"model", w.model}, {"pinned", w.pinned}, {"share_bytes", w.share_bytes}});
-  for (const auto& m : s.models)
-    report["models"].push_back({{"name", m.name}, {"pack", m.pack}, {"dense_bytes", m.dense_bytes}, {"expert_bytes", m.expert_bytes},
-                                {"experts", m.experts}, {"resident_experts", m.resident_experts}, {"workers", m.workers}, {"retired", m.retired},
-                                {"used_bytes", m.used_bytes}, {"guaranteed_bytes", m.guaranteed_bytes}, {"maximal_bytes", m.maximal_bytes}});
-  return report;
-}
-
 Status list(const Options& options) {
   MOESTRO_ASSIGN_OR_RETURN(const std::string endpoint, endpoint_of(options));
   MOESTRO_ASSIGN_OR_RETURN(const StoreStatusReport report, store::query_store(endpoint, kStatusWithin));
-  if (options.json) std::printf("%s\n", to_json(report).dump(2, ' ', false, json::error_handler_t::replace).c_str());
+  if (options.json) std::printf("%s\n", status_json(report).dump(2, ' ', false, json::error_handler_t::replace).c_str());
   else print(report);
   return Status::ok();
 }

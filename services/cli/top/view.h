@@ -1,0 +1,17 @@
+#pragma once
+// The page that `moestro top` draws.
+
+#include <string>
+#include <vector>
+
+#include "services/cli/top/rates.h"
+
+namespace moestro::cli {
+
+/// None is longer than `columns` characters; 80 are enough for names of usual length, longer ones lose their middle.
+std::vector<std::string> top_page(const StoreLook& now, const StoreRates& rates, size_t columns);
+
+/// "a-long-na..cut.bf16": at most `width` bytes.
+std::string shortened(const std::string& name, size_t width);
+
+}  // namespace moestro::cli

@@ -1,0 +1,19 @@
+#pragma once
+// Who may change what is served: whoever can read RUN_DIR/store.key, which is the store's own user alone, also where a group may reach
+// the socket. A worker asks for blobs; it does not choose the files that the store opens.
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+
+namespace moestro::store {
+
+/// Makes a new key and replaces the file.
+Result<std::string> write_change_key(const std::filesystem::path& run_dir);
+
+/// Takes as long for a wrong key as for the right one.
+bool is_key(std::string_view given, std::string_view key);
+
+}  // namespace moestro::store
