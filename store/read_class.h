@@ -9,7 +9,7 @@ namespace moestro::store {
 enum class ReadClass : uint8_t {
   kDemand = 0,    ///< a worker waits for it
   kPrefetch = 1,  ///< a worker thinks that it will
-  kScrub = 2,     ///< the store itself replaces bytes that have gone wrong
+  kScrub = 2,     ///< for the store itself: what has gone wrong in memory, and what was hot before it started
 };
 inline constexpr size_t kReadClasses = 3;
 

@@ -73,7 +73,7 @@ void add_store(Schema& schema, BoxConfig::Store& c) {
   schema.add({.key = "store.inject_read_faults",
               .flag = "--inject-read-faults",
               .field = &c.inject_read_faults,
-              .help = "for tests: how many reads in a thousand go wrong, as `eio=5,short=50,flip=1,seed=7`"});
+              .help = "for tests: how many reads in a thousand go wrong, as `eio=5,short=50,flip=1,seed=7`, and how many milliseconds each takes longer, `delay=20`"});
   schema.add({.key = "store.poison_freed",
               .flag = "--poison-freed",
               .field = &c.poison_freed,

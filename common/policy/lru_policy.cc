@@ -11,7 +11,8 @@ void LruPolicy::apply(State& state, const Use& use, bool entering) const {
 
 double LruPolicy::heat(uint32_t key, double now) const {
   if (!has(key) || state(key).shown < 0) return 0;
-  return 1 / (1 + std::max(0.0, now - state(key).shown));
+  const double age = now - state(key).shown;
+  return age >= 0 ? 1 / (1 + age) : 1 - age;  // also what is a little ahead of the clock has its order
 }
 
 }  // namespace moestro::policy

@@ -53,6 +53,8 @@ Result<StoreStatusReport> query_store(const std::string& endpoint, std::chrono::
   report.adopted = s.adopted(), report.adopted_bytes = s.adopted_bytes(), report.adopted_seconds = s.adopted_seconds();
   report.unchecked = s.unchecked(), report.damaged = s.damaged();
   report.refused = s.refused(), report.resident_bytes = s.resident_bytes(), report.aliases = s.aliases(), report.reads_elsewhere = s.reads_elsewhere();
+  if (const auto* w = s.warm_start())
+    report.warm_start = {w->blobs(), w->bytes(), w->blobs_there(), w->bytes_there(), w->left_out(), w->seconds(), w->running()};
   if (s.reading() != nullptr) report.reading = read_reading(*s.reading());
   return report;
 }

@@ -32,6 +32,14 @@ struct StoreReadingReport {
   uint64_t hits = 0, misses = 0;                ///< of all workers so far
 };
 
+/// What was in memory when the store was last shut down, being read again.
+struct StoreWarmStartReport {
+  uint64_t blobs = 0, bytes = 0, blobs_there = 0, bytes_there = 0;
+  uint64_t left_out = 0;  ///< blobs that found no room, or could not be read
+  double seconds = 0;     ///< so far, or in all
+  bool running = false;
+};
+
 struct StoreStatusReport {
   struct Model {
     std::string name, pack;
@@ -60,6 +68,7 @@ struct StoreStatusReport {
   uint64_t loads = 0, evictions = 0, bytes_read = 0, retries = 0, bad_blobs = 0;
   uint32_t queued = 0, loading = 0;
   StoreReadingReport reading;
+  StoreWarmStartReport warm_start;
   uint64_t resident_bytes = 0;   ///< of blobs that are there whole, each content once
   uint64_t reads_elsewhere = 0;  ///< reads that failed and were made good from another pack with the same content
   uint64_t adopted = 0, adopted_bytes = 0;  ///< blobs taken over from a store that was killed

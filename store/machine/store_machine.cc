@@ -181,14 +181,20 @@ bool StoreMachine::may_begin(const MachineBlob& blob, ReadClass read_class) cons
 void StoreMachine::note_arrival(uint32_t index) {
   watch_.tick();
   const auto use = watch_.news(index);
+  const auto known = remembered_.extract(index);
+  if (!use && known) return policy_->inserted(index, 0, {known.mapped(), 0}, true);  // as hot as it was
   policy_->inserted(index, 0, use.value_or(policy::Use{watch_.now()}), !use.has_value());
+}
+
+void StoreMachine::look_at(uint32_t index) {
+  if (entries_[index].state != Residency::kResident || entries_[index].blob.dense) return;
+  if (const auto use = watch_.news(index)) policy_->used(index, *use);
 }
 
 void StoreMachine::look_around() {
   watch_.tick();
   for (uint32_t i = 0; i < std::min<size_t>(kLooksAtOnce, entries_.size()); ++i) {
-    if (entries_[looked_].state == Residency::kResident && !entries_[looked_].blob.dense)
-      if (const auto use = watch_.news(looked_)) policy_->used(looked_, *use);
+    look_at(looked_);
     looked_ = (looked_ + 1) % static_cast<uint32_t>(entries_.size());
     if (looked_ == 0) policy_->look_again();
   }
@@ -203,7 +209,8 @@ void StoreMachine::schedule(Actions& actions) {
     if (!entry.placed) {
       const std::optional<uint64_t> offset = make_room(next->entry, next->read_class, actions);
       if (!offset && next->read_class != ReadClass::kDemand) {  // all there is is in use, or hotter: nobody waits for this one
-        counters_.prefetches_dropped += queue_.ended(next->entry).size();
+        queue_.ended(next->entry);
+        counters_.prefetches_dropped += next->read_class == ReadClass::kPrefetch;
         continue;
       }
       if (!offset) {
@@ -234,7 +241,7 @@ void StoreMachine::begin(uint32_t index, ReadClass read_class, Actions& actions)
 }
 
 /// Experts lie from the high end down. Evicts, coldest first, until some hole is large enough and no owner is above its maximum; none if
-/// too much is pinned, or kept for others, or hotter than what is to be read ahead.
+/// too much is pinned, or kept for others, or hotter than what is to be read ahead. What the store itself reads takes only what is free.
 std::optional<uint64_t> StoreMachine::make_room(uint32_t index, ReadClass read_class, Actions& actions) {
   const uint64_t length = entries_[index].blob.length;
   policy::Wanted wanted{kAllExperts, watch_.now(), {}};
@@ -246,7 +253,7 @@ std::optional<uint64_t> StoreMachine::make_room(uint32_t index, ReadClass read_c
       why.over = shares_.over_maximum(why.wanting, length);
       if (why.over != 0) continue;
       if (const auto offset = ranges_.allocate(length, RangeAllocator::End::kHigh)) return offset;
-    } while (evict_one(wanted, why, actions));
+    } while (read_class != ReadClass::kScrub && evict_one(wanted, why, actions));
   }
   return std::nullopt;
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "common/policy/cache_policy.h"
@@ -23,6 +24,12 @@
 #include "store/machine/use_watch.h"
 
 namespace moestro::store {
+
+/// How much an entry is worth to the policy (CachePolicy::heat).
+struct Warmth {
+  uint32_t entry = 0;
+  double heat = 0;
+};
 
 /// One entry of the table, as known from the packs.
 struct MachineBlob {
@@ -88,6 +95,14 @@ class StoreMachine {
   /// back, the hottest last; what was being read or evicted is free, unless it is pinned still. kCorrupt: says what cannot be true, and
   /// nothing is changed in shared memory; this machine is then of no use. store/machine/adoption.cc has the argument.
   Result<Actions> adopt(const std::vector<Former>& former);
+  /// What is there: dense weights, then experts, the hottest first by the policy's measure, then entries whose bytes another one holds.
+  std::vector<Warmth> by_heat();
+  /// What a former store said by_heat(): the policy takes these for as hot as they were. Nothing is read.
+  void remember(std::span<const Warmth> hottest_first);
+  /// Has what is absent of these read, in this order, behind everything that a worker wants; nothing is evicted for it. One that finds
+  /// no room is not wanted() any more.
+  Actions warm(const std::vector<uint32_t>& entries);
+  bool wanted(uint32_t entry) const { return queue_.wanted(contents_.resolve(entry)); }
   /// How a kCheck ended. A blob that is not what it should be is read again, into its place.
   Actions checked(uint32_t entry, uint64_t check, bool right);
   /// A worker that was attached to the former store and lives: its reserve was granted then.
@@ -130,6 +145,8 @@ class StoreMachine {
   bool reread(uint32_t entry, Actions& actions);
   /// Looks at what workers left in some of their pin words. Call it now and then: every word is to be seen before its count turns over.
   void look_around();
+  /// At all of them: before a worker's words go with it.
+  void look_at_all();
   /// Something may have been unpinned. Call now and then while blocked().
   Actions poll();
 
@@ -187,6 +204,7 @@ class StoreMachine {
   void give_up(const std::vector<uint32_t>& unwanted, Actions& actions);
   std::optional<uint64_t> make_room(uint32_t entry, ReadClass read_class, Actions& actions);
   void note_arrival(uint32_t entry);
+  void look_at(uint32_t entry);
   void note_adopted(uint32_t entry);
   bool evict_one(const policy::Wanted& wanted, const Shares::Eviction& why, Actions& actions);
   bool try_evict(uint32_t entry);
@@ -224,6 +242,7 @@ class StoreMachine {
   std::unique_ptr<policy::CachePolicy> policy_;
   UseWatch watch_;
   uint32_t looked_ = 0;  ///< the next entry of look_around()
+  std::unordered_map<uint32_t, double> remembered_;  ///< when what is not there yet was last used, as the policy is to take it
   ReadQueue queue_;
   PrefetchLedger prefetched_;
   ContentIndex contents_;

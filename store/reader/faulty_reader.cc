@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <random>
+#include <thread>
 
 namespace moestro::store {
 
@@ -22,10 +24,12 @@ Result<FaultPlan> parse_fault_plan(const std::string& text) {
     const char* last = text.data() + end;
     const bool number = equals + 1 < end && std::from_chars(text.data() + equals + 1, last, value).ptr == last;
     const auto rate = rates.find(name);
-    if (!number || (rate == rates.end() && name != "seed") || (rate != rates.end() && value > 1000))
+    const bool other = name == "seed" || (name == "delay" && value <= 10000);
+    if (!number || (rate == rates.end() && !other) || (rate != rates.end() && value > 1000))
       return invalid_argument("faults of reads: '" + text.substr(at, end - at) +
-                              "' is not NAME=PER_THOUSAND with a NAME of eio, enospc, enomem, eagain, eintr, short, flip (or seed=N)");
-    if (rate == rates.end()) plan.seed = value;
+                              "' is not NAME=PER_THOUSAND with a NAME of eio, enospc, enomem, eagain, eintr, short, flip (or seed=N, delay=MILLISECONDS)");
+    if (name == "delay") plan.delay_ms = static_cast<uint32_t>(value);
+    else if (rate == rates.end()) plan.seed = value;
     else *rate->second = static_cast<uint32_t>(value), sum += value;
     at = end + 1;
   }
@@ -35,6 +39,7 @@ Result<FaultPlan> parse_fault_plan(const std::string& text) {
 
 Fault random_faults(const FaultPlan& plan) {
   return [plan, random = std::mt19937_64(plan.seed)](const ReadOp& op, ReadResult& result) mutable {
+    if (plan.delay_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(plan.delay_ms));
     uint64_t draw = random() % 1000;
     const auto falls_in = [&draw](uint32_t rate) {
       if (draw < rate) return draw = UINT64_MAX, true;

@@ -17,9 +17,10 @@ struct FaultPlan {
   uint32_t short_reads = 0;
   uint32_t flip = 0;  ///< one wrong byte
   uint64_t seed = 1;
+  uint32_t delay_ms = 0;  ///< after each read: a slow drive, one read at a time
 };
 
-/// "eio=5,short=50,flip=1,seed=7"; kInvalidArgument names what is wrong.
+/// "eio=5,short=50,flip=1,seed=7,delay=20"; kInvalidArgument names what is wrong.
 Result<FaultPlan> parse_fault_plan(const std::string& text);
 
 /// Changes what a read that is done has brought.

@@ -121,11 +121,13 @@ net::Bytes build_status(const StoreFigures& f) {
   for (const WorkerFigures& w : f.workers)
     workers.push_back(wire::CreateStoreWorkerStatusDirect(b, w.slot, w.client.c_str(), w.model.c_str(), w.fetches, w.share_bytes, w.pinned, w.hits, w.misses));
   const auto reading = write_reading(b, f.reading);
+  const WarmLoad::Progress& w = f.warm_start;
+  const auto warm = wire::CreateStoreWarmStart(b, w.blobs, w.bytes, w.blobs_there, w.bytes_there, w.left_out, w.seconds, w.running);
   return finish(b, wire::StoreBody::StoreStatus,
                 wire::CreateStoreStatusDirect(b, f.epoch, f.arena_bytes, f.used_bytes, f.huge_bytes, f.reader.c_str(), &models, &workers,
                                               f.fetches, f.joined, f.loads, f.evictions, f.bytes_read, f.retries, f.bad_blobs, f.queued,
                                               f.loading, f.resident_bytes, f.aliases, f.reads_elsewhere, reading, f.adopted, f.adopted_bytes,
-                                              f.adopted_seconds, f.unchecked, f.damaged, f.refused, f.policy.c_str(), f.pages.c_str(), f.pages_mend.c_str()));
+                                              f.adopted_seconds, f.unchecked, f.damaged, f.refused, f.policy.c_str(), f.pages.c_str(), f.pages_mend.c_str(), warm));
 }
 
 }  // namespace moestro::store

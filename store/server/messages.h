@@ -10,6 +10,7 @@
 #include "common/net/zmq_socket.h"
 #include "common/status.h"
 #include "store/machine/read_queue.h"
+#include "store/server/warm_load.h"
 
 namespace moestro::store {
 
@@ -102,6 +103,7 @@ struct StoreFigures {
   double adopted_seconds = 0;
   uint32_t aliases = 0;
   ReadingFigures reading;
+  WarmLoad::Progress warm_start;
 };
 
 net::Bytes build_attached(const AttachReply& reply);

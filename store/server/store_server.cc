@@ -37,11 +37,12 @@ Status StoreServer::run(const std::atomic<bool>& stop) {
     check_residents();
     look_around();
     scrub();
+    warm_up();
     name_who_pins_too_much(blocked && machine_->blocked());
     look_for_dead_workers();
     release_unused_packs();
   }
-  log::info("stopping: {} loads under way", loader_->loads_in_flight());
+  close_down();
   return Status::ok();
 }
 
@@ -247,6 +248,7 @@ void StoreServer::name_who_pins_too_much(bool blocked) {
 void StoreServer::drop_worker(uint32_t slot, const char* why) {
   log::info("worker '{}' of slot {} {}: its pins are cleared", workers_[slot]->client, slot, why);
   (void)state_->hits_of_all(), (void)state_->misses_of_all();  // what it had counted by now
+  machine_->look_at_all();     // what it used says what is hot
   files_->forget_slot(slot);  // its pin words go with the file
   workers_[slot].reset();
   perform(machine_->gone(slot));
@@ -277,6 +279,7 @@ StoreFigures StoreServer::figures() const {
   const BlobLoader::Counters read = loader_->counters();
   f.bytes_read = read.bytes_read, f.retries = read.retries;
   f.reading = reading_figures();
+  f.warm_start = warm_.progress(steady_clock::now());
   f.queued = static_cast<uint32_t>(machine_->queued()), f.loading = static_cast<uint32_t>(machine_->loading());
   return f;
 }

@@ -23,6 +23,8 @@
 #include "store/server/refusals.h"
 #include "store/server/scrubber.h"
 #include "store/server/store_options.h"
+#include "store/server/warm_load.h"
+#include "store/server/warm_set.h"
 
 namespace moestro::store {
 
@@ -75,6 +77,13 @@ class StoreServer {
   Status adopt_former(const ArenaDirectory& left);
   Status adopt_workers();
   void check_residents();
+
+  // store_warmth.cc
+  void plan_warm_start();
+  void warm_up();
+  void note_warm_set();
+  std::vector<const Catalogue::Pack*> packs_of(const WarmSet& set) const;
+  void close_down();
 
   Status receive();
   void handle(const std::string& peer, std::span<const std::byte> body);
@@ -140,11 +149,12 @@ class StoreServer {
   uint32_t entries_max_ = 0;  ///< of the table
   uint64_t epoch_ = 0;
   ResidentCheck check_;
+  WarmLoad warm_;
   Actions adopted_actions_;  ///< until there is a reader to perform them
   struct Adoption {
     double seconds = 0;
   } adoption_;
-  TimePoint looked_{}, looked_around_{}, not_blocked_{};
+  TimePoint warm_said_{}, looked_{}, looked_around_{}, not_blocked_{};
   std::vector<uint64_t> drive_speeds_;  ///< bytes a second, as measured; 0: not measured
   Scrubber scrubber_;
 };

@@ -62,6 +62,7 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   MOESTRO_RETURN_IF_ERROR(options_.access.apply(options_.run_dir / "store.sock", options_.access.shared()));
   perform(std::exchange(adopted_actions_, {}));
   if (adopted) MOESTRO_FAULT_POINT("adopted");
+  plan_warm_start();
   return adopted ? files_->publish(epoch_) : write_directory(files_->dir(), directory());
 }
 

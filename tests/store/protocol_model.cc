@@ -2,36 +2,68 @@
 
 #include <utility>
 
+#include "tests/store/protocol_model_store.h"
+
 namespace moestro::store::model {
 namespace {
 
-using Visit = std::function<void(const World&, bool)>;
-constexpr uint8_t kStoreDeathsMax = 2;
-
-void set_pin(World& w, int thread, bool value) { w.pin[static_cast<size_t>(worker_of(thread))][w.blob_of(thread)] = value; }
-
-void ring(World& w, int worker) {
-  for (int t = 0; t < kThreads; ++t)
-    if (worker_of(t) == worker) w.rung[static_cast<size_t>(t)] = true;
+int8_t blob_of(const World& w, Scene scene, int thread) {
+  const auto& blobs = program(scene, thread);
+  const size_t at = w.uses_done[static_cast<size_t>(thread)];
+  return at < blobs.size() ? blobs[at] : int8_t{0};
 }
 
-void step_thread(World w, int thread, Mutant mutant, Findings& found, const Visit& visit) {
+/// The thread's pin on `blob` is set (or taken away): the word goes with the first (last) thread of its worker that has it. Count and word
+/// are one critical section of the worker, so they are one step.
+void hold(World& w, size_t me, size_t blob) {
+  if (w.uses[me][blob]++ == 0) w.pin[me][blob] = true;
+}
+void let_go(World& w, size_t me, size_t blob) {
+  if (--w.uses[me][blob] == 0) w.pin[me][blob] = false;
+}
+
+void next_use(World& w, Scene scene, int thread) {
+  const auto t = static_cast<size_t>(thread);
+  w.followed[t] = false;
+  w.at[t] = ++w.uses_done[t] == program(scene, thread).size() ? kDone : kPin;
+}
+
+void step_thread(World w, Scene scene, int thread, Mutant mutant, Findings& found, const Visit& visit) {
   const auto t = static_cast<size_t>(thread), me = static_cast<size_t>(worker_of(thread));
-  const uint32_t blob = w.blob_of(thread);
+  const auto named = static_cast<size_t>(blob_of(w, scene, thread));
+  const size_t blob = w.followed[t] ? 0 : named;                                   // what it looks at and uses
+  const size_t pinned = mutant == Mutant::kFollowsWithoutPin ? named : blob;       // what keeps it there
   const bool two_steps = mutant == Mutant::kCountOutsideSection;
   ThreadAt& at = w.at[t];
-  const auto look = [&](ThreadAt otherwise) { at = w.word[blob] == Residency::kResident ? kUseFirst : otherwise; };
+  const auto look = [&](ThreadAt otherwise) {
+    at = w.word[blob] == Residency::kResident ? kUseFirst : w.word[blob] == Residency::kAlias ? kFollow : otherwise;
+  };
+  const auto read = [&] {
+    const int8_t right = named == 1 && scene == Scene::kReplace ? content_of(scene, 1, w.expected) : content_of(scene, static_cast<int8_t>(blob), 0);
+    found.wrong_bytes |= w.content != right;
+  };
   switch (at) {
-    case kPin:  // count and word in one critical section of the worker; only the word is shared
-      if (mutant == Mutant::kPinAfterCheck && w.uses[me] == 0 && w.word[blob] == Residency::kResident) {
-        ++w.uses[me], at = kPinWord;
+    case kPin:
+      if (mutant == Mutant::kPinAfterCheck && w.uses[me][blob] == 0 && w.word[blob] == Residency::kResident) {
+        ++w.uses[me][blob], at = kPinWord;
         break;
       }
-      if (w.uses[me]++ == 0 && two_steps) at = kPinWord;
-      else set_pin(w, thread, true), at = kLook;
+      if (!two_steps) hold(w, me, blob), at = kLook;
+      else if (w.uses[me][blob]++ == 0) at = kPinWord;
+      else w.pin[me][blob] = true, at = kLook;
       break;
-    case kPinWord: set_pin(w, thread, true), at = two_steps ? kLook : kUseFirst; break;
+    case kPinWord: w.pin[me][blob] = true, at = two_steps ? kLook : kUseFirst; break;
     case kLook: look(kAsk); break;
+    case kFollow:  // pinned there before it is let go of here
+      w.followed[t] = true;
+      if (mutant != Mutant::kFollowsWithoutPin) hold(w, me, 0);
+      at = kLeaveAlias;
+      break;
+    case kLeaveAlias:
+      if (mutant == Mutant::kAliasStaysPinned) --w.uses[me][named];
+      else if (mutant != Mutant::kFollowsWithoutPin) let_go(w, me, named);
+      at = kLook;
+      break;
     case kAsk:  // the pin stays: what is read lands pinned
       if (w.store != kKilled) w.asked[me][blob] = true;
       at = kBell;
@@ -43,135 +75,77 @@ void step_thread(World w, int thread, Mutant mutant, Findings& found, const Visi
       at = mutant == Mutant::kNothingSentAgain || mutant == Mutant::kNoRingAndNoTimeout ? kBell : kAsk;
       break;
     case kUseFirst:
-      found.wrong_bytes |= w.content != static_cast<int8_t>(blob);
-      if (mutant == Mutant::kUnpinsBeforeLastUse) set_pin(w, thread, false);
+      read();
+      if (mutant == Mutant::kUnpinsBeforeLastUse) w.pin[me][blob] = false;
       at = kUseLast;
       break;
-    case kUseLast: found.wrong_bytes |= w.content != static_cast<int8_t>(blob), at = kUnpin; break;
+    case kUseLast: read(), at = kUnpin; break;
     case kUnpin:
-      if (--w.uses[me] == 0 && two_steps) at = kUnpinWord;
+      if (two_steps && --w.uses[me][pinned] == 0) at = kUnpinWord;
       else {
-        if (w.uses[me] == 0) set_pin(w, thread, false);
-        at = ++w.uses_done[t] == (thread == 2 ? 2 : 1) ? kDone : kPin;
+        if (!two_steps) let_go(w, me, pinned);
+        next_use(w, scene, thread);
       }
       break;
-    case kUnpinWord:
-      set_pin(w, thread, false);
-      at = ++w.uses_done[t] == (thread == 2 ? 2 : 1) ? kDone : kPin;
-      break;
+    case kUnpinWord: w.pin[me][pinned] = false, next_use(w, scene, thread); break;
     case kDone: return;
   }
   visit(w, false);
 }
 
-bool wanted(const World& w, size_t blob) { return w.wants[0][blob] || w.wants[1][blob]; }
-
-/// What an idle store may do next: read a message, begin a read (by way of an eviction), check an adopted blob, clear a dead slot.
-void idle_store(const World& now, Mutant mutant, Findings& found, const Visit& visit) {
-  for (size_t me = 0; me < kWorkers; ++me) {
-    for (size_t blob = 0; blob < kBlobs; ++blob) {
-      if (!now.asked[me][blob]) continue;
-      World w = now;
-      w.asked[me][blob] = false;
-      if (w.word[blob] == Residency::kResident) ring(w, static_cast<int>(me));
-      else w.wants[me][blob] = true;
-      visit(w, false);
-    }
-    const bool clears = mutant == Mutant::kClearsLiveSlot ? !now.slot_cleared[me] : now.dead[me] && !now.slot_cleared[me];
-    if (clears && mutant != Mutant::kPinsOfDeadStay) {
-      World w = now;
-      w.pin[me] = {}, w.wants[me] = {}, w.slot_cleared[me] = true;
-      visit(w, false);
-    }
-  }
-  for (size_t blob = 0; blob < kBlobs; ++blob) {
-    World w = now;
-    w.working = static_cast<int8_t>(blob);
-    if (now.word[blob] == Residency::kAdopted) {
-      found.wrong_adopted |= now.content != static_cast<int8_t>(blob);
-      w.word[blob] = Residency::kResident, w.store = kRing;
-      visit(w, false);
-    } else if (wanted(now, blob) && now.word[blob] == Residency::kAbsent) {
-      w.next = w.working;
-      if (now.holds == kNobody) w.store = kSubmit;
-      else w.working = now.holds, w.store = kSee0;
-      visit(w, false);
-    }
-  }
+void step_drive(const World& world, const Visit& visit) {
+  const auto write = [&](DriveAt World::*drive, int8_t World::*content) {
+    if (world.*drive == kStill) return;
+    World w = world;
+    w.content = w.*drive == kWriteFirst ? static_cast<int8_t>(kNobody) : w.*content;
+    w.*drive = w.*drive == kWriteFirst ? kWriteLast : kStill;
+    visit(w, false);
+  };
+  write(&World::drive, &World::writing);
+  write(&World::late, &World::late_writing);
 }
 
-void step_store(World w, Mutant mutant, Findings& found, const Visit& visit) {
-  const auto blob = static_cast<size_t>(w.working);
-  switch (w.store) {
-    case kIdle: return idle_store(w, mutant, found, visit);
-    case kSee0: w.store = w.pin[0][blob] ? kIdle : kSee1; break;
-    case kSee1: w.store = w.pin[1][blob] ? kIdle : kSayEvicting; break;
-    case kSayEvicting:
-      w.before = w.word[blob], w.word[blob] = Residency::kEvicting;
-      w.store = mutant == Mutant::kNoLookAfterEvicting ? kSayAbsent : kCheck0;
-      break;
-    case kCheck0: w.store = w.pin[0][blob] ? kRevert : kCheck1; break;
-    case kCheck1: w.store = w.pin[1][blob] ? kRevert : kSayAbsent; break;
-    case kRevert: w.word[blob] = w.before, w.store = kIdle; break;
-    case kSayAbsent: w.word[blob] = Residency::kAbsent, w.holds = kNobody, w.store = kSubmit; break;
-    case kSubmit:
-      w.working = w.next, w.holds = w.next;
-      w.word[static_cast<size_t>(w.next)] = Residency::kLoading;
-      w.drive = kWriteFirst, w.writing = w.next;
-      w.store = mutant == Mutant::kResidentBeforeRead ? kSayResident : kRead;
-      break;
-    case kRead:
-      if (w.drive != kStill) return;
-      w.store = kSayResident;
-      break;
-    case kSayResident: w.word[blob] = Residency::kResident, w.store = kRing; break;
-    case kRing:
-      for (size_t me = 0; me < kWorkers; ++me)
-        if (w.wants[me][blob]) ring(w, static_cast<int>(me)), w.wants[me][blob] = false;
-      w.store = kIdle;
-      break;
-    case kKilled:  // a successor, which gets the lock when the kernel has finished the last read
-      if (w.late != kStill && mutant != Mutant::kAdoptsBeforeLastRead) return;
-      w.store = kAdoptSlots, w.holds = kNobody;
-      break;
-    case kAdoptSlots:
-      for (size_t me = 0; me < kWorkers; ++me)
-        if (w.dead[me] && mutant != Mutant::kPinsOfDeadStay) w.pin[me] = {}, w.slot_cleared[me] = true;
-      w.working = 0, w.store = kAdoptWord;
-      break;
-    case kAdoptWord: {
-      const Residency was = w.word[blob];
-      const bool whole = was == Residency::kResident || was == Residency::kAdopted || (was == Residency::kLoading && mutant == Mutant::kAdoptsLoading);
-      if (was == Residency::kEvicting && mutant != Mutant::kFreesEvictingUnseen) {
-        w.store = kAdoptSee0;
-        break;
-      }
-      w.word[blob] = whole ? Residency::kAdopted : Residency::kAbsent;
-      if (whole) w.holds = w.working;
-      w.store = ++w.working < kBlobs ? kAdoptWord : kAdoptRing;
-      break;
+void kill_or_return(const World& world, Scene scene, const Visit& visit) {
+  for (size_t me = 0; me < kWorkers; ++me) {
+    World w = world;
+    if (!world.dead[me]) {  // its words stay as they are; what its threads were at no longer matters
+      w.dead[me] = true, w.uses[me] = {};
+      for (int t = 0; t < kThreads; ++t)
+        if (worker_of(t) == static_cast<int>(me)) w.at[static_cast<size_t>(t)] = kDone;
+      visit(w, true);
+    } else if (scene == Scene::kReplace && me == 1 && world.slot_cleared[1] && world.attaches == 0 && world.store == kIdle) {
+      // Another worker in its slot: new files, and the version of now.
+      w.dead[1] = w.slot_cleared[1] = false, w.pin[1] = {}, w.expected = w.version, w.at[2] = kPin, w.uses_done[2] = 0, w.rung[2] = false, w.attaches = 1;
+      visit(w, true);
     }
-    case kAdoptSee0:
-    case kAdoptSee1: {
-      const bool pinned = w.pin[w.store == kAdoptSee0 ? 0 : 1][blob];
-      if (!pinned && w.store == kAdoptSee0) {
-        w.store = kAdoptSee1;
-        break;
-      }
-      w.word[blob] = pinned ? Residency::kAdopted : Residency::kAbsent;
-      if (pinned) w.holds = w.working;
-      w.store = ++w.working < kBlobs ? kAdoptWord : kAdoptRing;
-      break;
-    }
-    case kAdoptRing:
-      if (mutant != Mutant::kNoRingAndNoTimeout) ring(w, 0), ring(w, 1);
-      w.working = 0, w.store = kIdle;
-      break;
   }
-  visit(w, false);
+  if (world.store == kKilled || world.store_deaths >= store_deaths_max(scene)) return;
+  World w = world;  // what it knew and what was on its way to it is gone; what its drive has begun goes on
+  w.store = kKilled, w.asked = {}, w.wants = {}, w.holds = 0, w.working = 0, w.next = 0, w.before = Residency::kAbsent;
+  ++w.store_deaths;
+  w.drive = kStill;
+  visit(w, true);  // some of its reads had not been begun: never will
+  if (world.drive != kStill) w.late = world.drive, w.late_writing = world.writing, visit(w, true);
 }
 
 }  // namespace
+
+int store_deaths_max(Scene scene) { return scene == Scene::kPlain ? 2 : scene == Scene::kTwins ? 0 : 1; }
+
+const std::vector<int8_t>& program(Scene scene, int thread) {
+  static const std::vector<int8_t> a{0}, b{1}, c{2}, ba{1, 0}, cb{2, 1}, nothing;
+  if (scene == Scene::kAlias) return thread == 0 ? b : thread == 1 ? nothing : cb;  // C is the rival
+  if (scene == Scene::kTwins) return thread == 0 ? a : thread == 1 ? b : c;
+  if (scene == Scene::kReplace) return thread == 0 ? a : thread == 1 ? nothing : b;
+  if (scene == Scene::kPlain) return thread == 2 ? ba : a;
+  return thread == 2 ? ba : thread == 1 ? nothing : a;
+}
+
+int8_t content_of(Scene scene, int8_t blob, uint8_t version) {
+  if (blob != 1) return blob;
+  if (scene == Scene::kAlias || scene == Scene::kTwins) return 0;
+  return version == 0 ? int8_t{1} : int8_t{3};
+}
 
 bool World::all_done() const {
   for (int t = 0; t < kThreads; ++t)
@@ -179,52 +153,31 @@ bool World::all_done() const {
   return true;
 }
 
-World World::normal() const {
+World World::normal(Scene scene) const {
   World w = *this;
-  for (size_t t = 0; t < kThreads; ++t) w.rung[t] = w.rung[t] && (w.at[t] == kLookAgain || w.at[t] == kSleep);  // kBell clears it before
-  if (std::pair(w.at[1], w.rung[1]) < std::pair(w.at[0], w.rung[0])) {
-    std::swap(w.at[0], w.at[1]), std::swap(w.rung[0], w.rung[1]), std::swap(w.uses_done[0], w.uses_done[1]);
+  for (size_t t = 0; t < kThreads; ++t) {
+    if (program(scene, static_cast<int>(t)).empty()) w.at[t] = kDone;
+    w.rung[t] = w.rung[t] && (w.at[t] == kLookAgain || w.at[t] == kSleep);  // kBell clears it before
+    if (w.at[t] == kDone) w.uses_done[t] = 0, w.followed[t] = false;
   }
-  for (size_t t = 0; t < 2; ++t) w.uses_done[t] = 0;  // kDone says it
-  if (w.at[2] == kDone) w.uses_done[2] = 0;
+  if (program(scene, 0) == program(scene, 1) && std::pair(w.at[1], w.rung[1]) < std::pair(w.at[0], w.rung[0])) {
+    std::swap(w.at[0], w.at[1]), std::swap(w.rung[0], w.rung[1]);
+  }
   for (size_t me = 0; me < kWorkers; ++me)
     if (w.dead[me]) w.asked[me] = {};
-  if (w.store == kIdle || w.store == kKilled) w.working = w.next = 0;
+  if (w.store == kIdle || w.store == kKilled) w.working = w.next = 0, w.aim = kLoadNext;
   if (w.store != kCheck0 && w.store != kCheck1 && w.store != kRevert) w.before = Residency::kAbsent;
   if (w.drive == kStill) w.writing = 0;
   if (w.late == kStill) w.late_writing = 0;
   return w;
 }
 
-void for_each_step(const World& world, Mutant mutant, Findings& found, const Visit& visit) {
+void for_each_step(const World& world, Scene scene, Mutant mutant, Findings& found, const Visit& visit) {
   for (int t = 0; t < kThreads; ++t)
-    if (!world.dead[static_cast<size_t>(worker_of(t))]) step_thread(world, t, mutant, found, visit);
-  step_store(world, mutant, found, visit);
-  const auto write = [&](DriveAt World::*drive, int8_t World::*blob) {
-    if (world.*drive == kStill) return;
-    World w = world;
-    w.content = w.*drive == kWriteFirst ? static_cast<int8_t>(kNobody) : w.*blob;
-    w.*drive = w.*drive == kWriteFirst ? kWriteLast : kStill;
-    visit(w, false);
-  };
-  write(&World::drive, &World::writing);
-  write(&World::late, &World::late_writing);
-  for (size_t me = 0; me < kWorkers; ++me) {
-    if (world.dead[me]) continue;
-    World w = world;  // its words stay as they are; what its threads were at no longer matters
-    w.dead[me] = true, w.uses[me] = 0;
-    for (int t = 0; t < kThreads; ++t)
-      if (worker_of(t) == static_cast<int>(me)) w.at[static_cast<size_t>(t)] = kDone, w.rung[static_cast<size_t>(t)] = false;
-    visit(w, true);
-  }
-  if (world.store != kKilled && world.store_deaths < kStoreDeathsMax) {
-    World w = world;  // what it knew and what was on its way to it is gone; what its drive has begun goes on
-    w.store = kKilled, w.asked = {}, w.wants = {}, w.holds = 0, w.working = 0, w.next = 0, w.before = Residency::kAbsent;
-    ++w.store_deaths;
-    w.drive = kStill;
-    visit(w, true);  // some of its reads had not been begun: never will
-    if (world.drive != kStill) w.late = world.drive, w.late_writing = world.writing, visit(w, true);
-  }
+    if (!world.dead[static_cast<size_t>(worker_of(t))]) step_thread(world, scene, t, mutant, found, visit);
+  step_store(world, scene, mutant, found, visit);
+  step_drive(world, visit);
+  kill_or_return(world, scene, visit);
 }
 
 }  // namespace moestro::store::model

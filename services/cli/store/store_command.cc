@@ -50,6 +50,10 @@ void print(const StoreStatusReport& s) {
   using config::readable_size;
   std::printf("arena %s, %s in use, %s resident; %u blobs share the bytes of another\n", readable_size(s.arena_bytes).c_str(),
               readable_size(s.used_bytes).c_str(), readable_size(s.resident_bytes).c_str(), s.aliases);
+  if (const auto& w = s.warm_start; w.blobs > 0)
+    std::printf("warm start %s: %s of %s, %llu of %llu blobs, in %.1f s; %llu left out\n", w.running ? "under way" : "done", readable_size(w.bytes_there).c_str(),
+                readable_size(w.bytes).c_str(), static_cast<unsigned long long>(w.blobs_there), static_cast<unsigned long long>(w.blobs), w.seconds,
+                static_cast<unsigned long long>(w.left_out));
   for (const auto& m : s.models)
     std::printf("%-24s %s: %u of %u experts resident, %s dense, %s of experts, %u worker%s%s\n", one_line(m.name).c_str(), one_line(m.pack).c_str(),
                 m.resident_experts, m.experts, readable_size(m.dense_bytes).c_str(), readable_size(m.expert_bytes).c_str(), m.workers,
