@@ -82,7 +82,9 @@ Status run_orchestrator(const OrchestratorOptions& options) {
                                               service_address->handle(std::move(r), std::move(e));
                                             },
                                             error_body));
+  const StoreWatch store(options.store);
   Service service(std::move(model), *control, [&server](std::function<void()> work) { server->post(std::move(work)); });
+  service.watch_store(store);
   service_address = &service;
   MOESTRO_RETURN_IF_ERROR(write_port(options.run_dir, server->port()));
   log::info("listening on http://{}:{}", http.host, server->port());

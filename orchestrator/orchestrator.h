@@ -14,6 +14,7 @@ struct OrchestratorOptions {
   std::string model_name;
   std::filesystem::path pack;
   std::filesystem::path run_dir;      ///< orchestrator.sock and http.port are made in it
+  std::string store;                  ///< the socket of the store whose figures /metrics has
   shm::FileAccess access;             ///< who may reach the socket
   std::string http = "127.0.0.1:8080";
   int64_t step_tokens = 512;

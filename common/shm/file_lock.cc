@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -17,6 +18,13 @@ Result<bool> flock_nowait(int fd, int operation) {
   return true;
 }
 
+/// The whole file, for writing, of this open file description.
+struct flock whole_file() {
+  struct flock lock {};
+  lock.l_type = F_WRLCK, lock.l_whence = SEEK_SET;
+  return lock;
+}
+
 }  // namespace
 
 Result<FileLock> FileLock::open(const std::filesystem::path& path, bool create, mode_t mode) {
@@ -30,14 +38,29 @@ Result<FileLock> FileLock::open(const std::filesystem::path& path, bool create, 
   return lock;
 }
 
-Result<bool> FileLock::try_lock() { return flock_nowait(fd_.get(), LOCK_EX); }
+/// Two locks, of which the kernel lets go together: flock keeps others out; whether the other is held can be asked for without taking it,
+/// not even for an instant. Whoever looks by taking hinders the one who locks just then, and, stopped amid it, for as long as it is stopped.
+Result<bool> FileLock::try_lock() {
+  MOESTRO_ASSIGN_OR_RETURN(const bool ours, flock_nowait(fd_.get(), LOCK_EX));
+  if (!ours) return false;
+  struct flock lock = whole_file();
+  if (fcntl(fd_.get(), F_OFD_SETLK, &lock) == 0) return true;
+  const int error = errno;
+  flock(fd_.get(), LOCK_UN);
+  return io_error("fcntl(F_OFD_SETLK)", error);
+}
 
-void FileLock::unlock() { flock(fd_.get(), LOCK_UN); }
+void FileLock::unlock() {
+  struct flock lock = whole_file();
+  lock.l_type = F_UNLCK;
+  (void)fcntl(fd_.get(), F_OFD_SETLK, &lock);
+  flock(fd_.get(), LOCK_UN);
+}
 
 Result<bool> FileLock::held_elsewhere() {
-  MOESTRO_ASSIGN_OR_RETURN(const bool taken, flock_nowait(fd_.get(), LOCK_SH));
-  if (taken) unlock();
-  return !taken;
+  struct flock lock = whole_file();
+  if (fcntl(fd_.get(), F_OFD_GETLK, &lock) != 0) return io_error("fcntl(F_OFD_GETLK)", errno);
+  return lock.l_type != F_UNLCK;
 }
 
 }  // namespace moestro::shm

@@ -1,5 +1,5 @@
 #pragma once
-// flock on a whole file: the kernel lets go of it when the last descriptor of the holder is closed, however the holder ends.
+// A lock on a whole file: the kernel lets go of it when the last descriptor of the holder is closed, however the holder ends.
 // It works across containers that share the file system, where process ids mean nothing.
 
 #include <filesystem>
@@ -18,7 +18,7 @@ class FileLock {
   /// True if the exclusive lock is now ours. Never waits.
   Result<bool> try_lock();
   void unlock();
-  /// True while another holder has the exclusive lock. Takes the lock for an instant to find out: who wants it must try again.
+  /// True while another holder has the exclusive lock. Takes nothing to find out: nobody who wants the lock is hindered.
   Result<bool> held_elsewhere();
   int fd() const { return fd_.get(); }
 

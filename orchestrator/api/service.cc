@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "orchestrator/api/store_metrics.h"
 #include "orchestrator/api/tokenize_request.h"
 
 namespace moestro::orchestrator {
@@ -257,7 +258,7 @@ void Service::health(const Call& call) const {
 }
 
 void Service::metrics(const Call& call) const {
-  call.exchange->respond(200, "text/plain; version=0.0.4", metrics_.text(control_.snapshot()));
+  call.exchange->respond(200, "text/plain; version=0.0.4", metrics_.text(control_.snapshot()) + (store_ != nullptr ? store_metrics_text(store_->latest()) : ""));
 }
 
 json Service::model_entry() const {
@@ -317,6 +318,7 @@ void Service::status(const Call& call) const {
           {"misses", c.expert_misses},
           {"hit_rate", experts > 0 ? json(static_cast<double>(c.expert_hits) / experts) : json()},
           {"fetched_bytes", c.fetched_bytes}}}}},
+      {"store", store_status(store_ != nullptr ? store_->latest() : std::nullopt)},
       {"workers", workers},
       {"workers_lost", c.workers_lost},
       {"nonfinite_sequences", c.nonfinite_sequences},

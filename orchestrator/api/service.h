@@ -8,6 +8,7 @@
 
 #include "orchestrator/api/background.h"
 #include "orchestrator/api/completion.h"
+#include "orchestrator/store_watch/store_watch.h"
 
 namespace moestro::orchestrator {
 
@@ -15,6 +16,8 @@ class Service {
  public:
   Service(ServedModel model, ControlPlane& control, std::function<void(std::function<void()>)> post);
 
+  /// Before anything is handled: what says how the store is. It outlives this.
+  void watch_store(const StoreWatch& watch) { store_ = &watch; }
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
 
  private:
@@ -60,6 +63,7 @@ class Service {
 
   const ServedModel model_;
   ControlPlane& control_;
+  const StoreWatch* store_ = nullptr;
   RequestMetrics metrics_;
   CompletionContext context_;
   std::mt19937_64 random_{std::random_device{}()};

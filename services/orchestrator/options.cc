@@ -5,19 +5,21 @@
 
 #include "services/box/box_flags.h"
 #include "services/box/named_pack.h"
+#include "services/box/places.h"
 
 namespace moestro::orchestrator {
 namespace {
 
 int64_t whole_seconds(std::chrono::milliseconds t) { return (t.count() + 999) / 1000; }
 
-Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::string& model) {
+Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::string& model, const std::string& store) {
   if (box.run.dir.empty()) return invalid_argument("no directory for the socket: give --run-dir, or run.dir in the YAML file");
   MOESTRO_ASSIGN_OR_RETURN(const auto named, model.empty() ? box::model_of(box) : box::parse_named_pack(model));
   OrchestratorOptions options;
   options.model_name = named.name;
   options.pack = named.pack;
   options.run_dir = box.run.dir;
+  options.store = store.empty() ? box::store_endpoint(box.run.dir) : store;
   MOESTRO_ASSIGN_OR_RETURN(options.access, shm::access_for_group(box.run.group));
   options.http = box.orchestrator.http;
   if (box.orchestrator.step_tokens) options.step_tokens = *box.orchestrator.step_tokens;
@@ -32,14 +34,15 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
 
 CommandLine parse_command_line(int argc, char** argv) {
   CLI::App app{"Moestro's request plane: HTTP API, scheduler, workers of one model.", "moestro-orchestrator"};
-  std::string model;
+  std::string model, store;
   const box::BoxFlags flags(app, {"run.dir", "orchestrator.http", "orchestrator.step_tokens", "orchestrator.queue_max", "orchestrator.prefix_cache", "orchestrator.worker_wait",
                                   "orchestrator.state", "run.drain", "run.group", "run.log_level"});
   app.add_option("--model", model, "NAME=PACK: the model to serve and its pack; default: model.pack of the YAML file");
+  app.add_option("--store", store, "The socket of the store whose figures /metrics has, ipc://PATH [ipc://RUN_DIR/store.sock]");
   if (const auto code = box::parse_program_line(app, argc, argv)) return {std::nullopt, "", *code};
   config::BoxConfig box;
   const Status status = flags.read(box);
-  auto options = status.is_ok() ? options_of(box, model) : Result<OrchestratorOptions>(status);
+  auto options = status.is_ok() ? options_of(box, model, store) : Result<OrchestratorOptions>(status);
   if (options.is_ok()) return {std::move(*options), box.run.log_level, 0};
   std::cerr << "moestro-orchestrator: " << options.status().message() << "\n";
   return {std::nullopt, "", 2};

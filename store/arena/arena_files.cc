@@ -97,6 +97,7 @@ Status ArenaFiles::create_slot(uint32_t slot, const SlotHolder& holder) {
   auto* bell = reinterpret_cast<BellHeader*>(made.bell.data());
   bell->magic = kBellMagic, bell->version = kSharedVersion, bell->ring_entries = kBellRing, bell->epoch = epoch_;
   bell->incarnation = holder.incarnation;
+  bell->pack_identity = holder.pack_identity, bell->pack_first_entry = holder.pack_first_entry;
   holder.model.copy(bell->model, kSlotNameMax - 1);  // the file is zeros, so that both end with one
   holder.client.copy(bell->client, kSlotNameMax - 1);
   made.guard = shm::ShrinkGuard(made.pins);
@@ -134,7 +135,7 @@ void ArenaFiles::ring(uint32_t slot, uint32_t entry, uint32_t outcome) {
 SlotHolder ArenaFiles::holder(uint32_t slot) const {
   const auto& bell = *reinterpret_cast<const BellHeader*>(slots_[slot].bell.data());
   const auto text = [](const char* name) { return std::string(name, strnlen(name, kSlotNameMax - 1)); };
-  return {bell.incarnation, text(bell.model), text(bell.client)};
+  return {bell.incarnation, text(bell.model), text(bell.client), bell.pack_identity, static_cast<uint32_t>(bell.pack_first_entry)};
 }
 
 Result<bool> ArenaFiles::worker_alive(uint32_t slot) { return slots_[slot].lock.held_elsewhere(); }

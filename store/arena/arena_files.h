@@ -37,6 +37,8 @@ struct ArenaOptions {
 struct SlotHolder {
   uint64_t incarnation = 0;
   std::string model, client;
+  uint64_t pack_identity = 0;  ///< of the version of the pack that it attached with, and where its entries begin
+  uint32_t pack_first_entry = 0;
 };
 
 class ArenaFiles {

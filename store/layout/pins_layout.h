@@ -11,7 +11,7 @@
 //   bell/SLOT  0     | magic | version | ring_entries | epoch |           BellHeader, one page
 //              64    | doorbell |                                         futex: grows with every completion
 //              128   | head |                                             completions ever written
-//              192   | incarnation | model | client |                     who holds the slot, for a store that adopts it
+//              192   | incarnation | model | client | pack |              who holds the slot, for a store that adopts it
 //              4096  | completion 0 | ... | completion kBellRing-1 |      {outcome, table entry}; number n lies at n % kBellRing
 
 #include <atomic>
@@ -73,10 +73,13 @@ struct alignas(64) BellHeader {
   uint64_t incarnation;
   char model[kSlotNameMax];   ///< ends with a 0
   char client[kSlotNameMax];
-  uint8_t reserved3[kSharedPage - 200 - 2 * kSlotNameMax];
+  uint64_t pack_identity;     ///< of the version of the pack that it attached with: a name may mean another one by now
+  uint64_t pack_first_entry;
+  uint8_t reserved3[kSharedPage - 216 - 2 * kSlotNameMax];
 };
 static_assert(sizeof(BellHeader) == kSharedPage);
-static_assert(offsetof(BellHeader, doorbell) == 64 && offsetof(BellHeader, head) == 128 && offsetof(BellHeader, incarnation) == 192);
+static_assert(offsetof(BellHeader, doorbell) == 64 && offsetof(BellHeader, head) == 128 && offsetof(BellHeader, incarnation) == 192 &&
+              offsetof(BellHeader, pack_identity) == 712);
 static_assert(sizeof(std::atomic<uint32_t>) == 4, "a futex word");
 
 /// {outcome:32, table entry:32}; outcome 0: resident, else a moestro::Code.

@@ -1,7 +1,5 @@
 #include "store/server/resident_check.h"
 
-#include <xxhash.h>
-
 namespace moestro::store {
 
 void ResidentCheck::add(uint32_t entry, uint64_t check, const Blob& blob, const std::byte* bytes, const ContentHash& content) {
@@ -13,23 +11,25 @@ void ResidentCheck::add(uint32_t entry, uint64_t check, const Blob& blob, const 
   at_[entry] = jobs_.begin();
 }
 
+void ResidentCheck::forget(uint32_t first, uint32_t count) {
+  const auto gone = [=](uint32_t entry) { return entry >= first && entry - first < count; };
+  std::erase_if(at_, [&](const auto& known) { return gone(known.first); });
+  std::erase_if(jobs_, [&](const Job& job) { return gone(job.entry); });
+}
+
 std::optional<ResidentCheck::Outcome> ResidentCheck::step() {
   if (jobs_.empty()) return std::nullopt;
   Job& job = jobs_.front();
   bool right = true;
   if (job.slices_done < job.blob->slices.size()) {
     const Slice& slice = job.blob->slices[job.slices_done++];
-    const XXH128_hash_t hash = XXH3_128bits(job.bytes, slice.length);
-    right = XXH3_64bits(job.bytes, slice.length) == slice.xxh3_64;
-    job.hashes.insert(job.hashes.end(), {slice.length, hash.low64, hash.high64});
+    job.hashes.push_back(hash_of(job.bytes, slice.length));
+    right = checksum_of(job.bytes, job.hashes.back()) == slice.xxh3_64;
     job.bytes += slice.length;
     bytes_checked_ += slice.length;
     if (right && job.slices_done < job.blob->slices.size()) return std::nullopt;
   }
-  if (right) {
-    const XXH128_hash_t all = XXH3_128bits(job.hashes.data(), job.hashes.size() * sizeof(uint64_t));
-    right = ContentHash{all.low64, all.high64} == job.content;
-  }
+  right = right && content_of(job.hashes) == job.content;
   const Outcome outcome{job.entry, job.check, right};
   at_.erase(job.entry);
   jobs_.pop_front();

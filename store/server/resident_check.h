@@ -10,6 +10,7 @@
 
 #include "store/layout/content_hash.h"
 #include "store/pack/manifest.h"
+#include "store/reader/slice_hash.h"
 
 namespace moestro::store {
 
@@ -20,11 +21,13 @@ class ResidentCheck {
     uint64_t check = 0;  ///< the number that add() was given
     bool right = false;
   };
-  /// `blob` and `bytes` stay until the outcome is there; the bytes must give `content` too. The same entry and number again: it
+  /// `blob` and `bytes` stay until the outcome is there, or forget(); the bytes must give `content` too. The same entry and number again: it
   /// goes to the front, what is done of it counts.
   void add(uint32_t entry, uint64_t check, const Blob& blob, const std::byte* bytes, const ContentHash& content);
   /// Checks one slice of the first blob. An outcome when that was the last, or a wrong one.
   std::optional<Outcome> step();
+  /// Entries [first, first + count) stand for nothing any more.
+  void forget(uint32_t first, uint32_t count);
   bool idle() const { return jobs_.empty(); }
   uint64_t bytes_checked() const { return bytes_checked_; }
 
@@ -36,7 +39,7 @@ class ResidentCheck {
     const std::byte* bytes;
     ContentHash content;
     size_t slices_done = 0;
-    std::vector<uint64_t> hashes;  ///< {length, low, high} of each slice so far
+    std::vector<SliceHash> hashes;  ///< of each slice so far
   };
   std::list<Job> jobs_;
   std::unordered_map<uint32_t, std::list<Job>::iterator> at_;

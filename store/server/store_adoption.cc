@@ -107,11 +107,15 @@ Status StoreServer::adopt_workers() {
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) {
     if (!files_->has_slot(slot)) continue;
     const SlotHolder holder = files_->holder(slot);
-    const auto pack = catalogue_.find(holder.model);
-    if (!pack) return unavailable("worker '" + holder.client + "' uses it for model '" + holder.model + "', which this store does not serve");
-    workers_[slot] = Worker{"", holder.client, holder.incarnation, holder.model, *pack, true, std::chrono::steady_clock::now()};
+    const auto& packs = catalogue_.packs();
+    const auto pack = std::ranges::find_if(packs, [&holder](const auto& known) {  // by version: its name may have come to mean another one
+      return known.second.manifest.identity == holder.pack_identity && known.second.first_entry == holder.pack_first_entry;
+    });
+    if (pack == packs.end())
+      return unavailable("worker '" + holder.client + "' uses it for a version of model '" + holder.model + "' that this store does not serve");
+    workers_[slot] = Worker{"", holder.client, holder.incarnation, holder.model, pack->first, true, std::chrono::steady_clock::now()};
     MOESTRO_ASSIGN_OR_RETURN(const uint32_t number, catalogue_.number(holder.model));
-    machine_->attached(slot, catalogue_.pack(*pack).largest_expert, number);
+    machine_->attached(slot, pack->second.largest_expert, number);
   }
   return Status::ok();
 }

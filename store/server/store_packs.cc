@@ -133,6 +133,7 @@ void StoreServer::release_unused_packs() {
     if (files_being_read(pack.first_file)) continue;
     log::info("the pack of {}, once model '{}', is not used any more", pack.dir.string(), pack.last_name);
     close_files(pack.first_file, static_cast<uint32_t>(pack.manifest.files.size()));
+    check_.forget(pack.first_entry, pack.blobs());
     catalogue_.drop(index);
     note_packs();
   }

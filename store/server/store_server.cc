@@ -89,7 +89,7 @@ void StoreServer::answer(const std::string& peer, const AttachRequest& request) 
   const auto slot = static_cast<uint32_t>(free - workers_.begin());
   const Catalogue::Pack& pack = catalogue_.pack(*model);
   const uint64_t incarnation = files_->table().incarnations.fetch_add(1) + 1;
-  if (const Status made = files_->create_slot(slot, {incarnation, request.model, request.client}); !made) return refuse(peer, made);
+  if (const Status made = files_->create_slot(slot, {incarnation, request.model, request.client, pack.manifest.identity, pack.first_entry}); !made) return refuse(peer, made);
   const auto number = catalogue_.number(request.model);
   const Status fits = number ? machine_->attach(slot, pack.largest_expert, request.client, *number) : number.status();
   if (!fits) {

@@ -37,8 +37,8 @@ class Adoption : public ::testing::Test {
   }
   std::filesystem::path arena() const { return pack_.dir / "arena"; }
   std::string endpoint() const { return "ipc://" + (pack_.dir / "run" / "store.sock").string(); }
-  Result<std::unique_ptr<StoreClient>> attach(milliseconds store_wait = kLong) {
-    return StoreClient::attach({.endpoint = endpoint(), .model = "tiny", .store_wait = store_wait});
+  Result<std::unique_ptr<StoreClient>> attach(milliseconds store_wait = kLong, const char* model = "tiny") {
+    return StoreClient::attach({.endpoint = endpoint(), .model = model, .store_wait = store_wait});
   }
   void fetch(StoreClient& client, uint32_t blob) {
     ASSERT_TRUE(client.fetch(std::vector<uint32_t>{blob}, {}));
@@ -211,6 +211,62 @@ TEST_F(Adoption, OtherPacksAreNamed) {
   const SmallPack other(8);
   store = start_store(6, "second.log", {"--model", "other=" + (other.dir / "pack").string()});
   EXPECT_THAT(store->output(), HasSubstr("it is of other packs, or other versions of them: " + std::filesystem::canonical(pack_.dir / "pack").string()));
+}
+
+TEST_F(Adoption, PacksComeAndGoAfterIt) {
+  auto store = start_store(8, "first.log");
+  auto client = attach();
+  ASSERT_TRUE(client);
+  fetch(**client, pack_.experts_list[0]);
+  kill(store);
+  store = start_store(8, "second.log");
+  const SmallPack other(testing::CheckpointOptions{.experts = 2, .value = [](const std::string& tensor, int64_t i) { return testing::synthetic_value(tensor, i) + 0.5F; }});
+  const auto change = [&](PackChange what, const char* name, const std::filesystem::path& pack) {
+    const auto done = change_packs(endpoint(), what, name, pack.string(), kLong);
+    EXPECT_TRUE(done) << done.status().message();
+  };
+  change(PackChange::kAdd, "other", other.dir / "pack");
+  {
+    auto added = attach(kLong, "other");
+    ASSERT_TRUE(added) << added.status().message();
+    ASSERT_TRUE((*added)->fetch(other.experts_list, {}));
+    for (size_t i = 0; i < other.experts_list.size(); ++i) {
+      const auto arrived = (*added)->next_arrival(kLong);
+      ASSERT_TRUE(arrived) << arrived.status().message();
+      EXPECT_TRUE(other.holds(*arrived));
+    }
+  }
+  for (const uint32_t blob : pack_.experts_list) fetch(**client, blob);
+  change(PackChange::kReplace, "other", pack_.dir / "pack");
+  change(PackChange::kRemove, "other", {});
+  // The directory says what is so now: the store of that command line adopts again.
+  EXPECT_TRUE(store->says("once model 'other', is not used any more")) << store->output();
+  kill(store);
+  store = start_store(8, "third.log");
+  EXPECT_THAT(store->output(), HasSubstr("adopted the arena"));
+  for (const uint32_t blob : pack_.experts_list) fetch(**client, blob);
+}
+
+TEST_F(Adoption, AWorkerKeepsTheVersionThatItAttachedWith) {
+  const SmallPack other(testing::CheckpointOptions{.experts = 8, .value = [](const std::string& tensor, int64_t i) { return testing::synthetic_value(tensor, i) + 0.5F; }});
+  const std::vector<std::string> both{"--model", "other=" + (other.dir / "pack").string(), "--dram", std::to_string(2 * pack_.dram(6))};
+  auto store = start_store(6, "first.log", both);
+  auto before = attach();
+  ASSERT_TRUE(before) << before.status().message();
+  const auto replaced = change_packs(endpoint(), PackChange::kReplace, "tiny", (other.dir / "pack").string(), kLong);
+  ASSERT_TRUE(replaced) << replaced.status().message();
+  auto after = attach();  // of the same name, and of another version
+  ASSERT_TRUE(after) << after.status().message();
+  kill(store);
+  store = start_store(6, "second.log", both);  // for which the name means the first version again
+  EXPECT_THAT(store->output(), HasSubstr("adopted the arena"));
+  for (size_t i = 0; i < 3; ++i) {
+    fetch(**before, pack_.experts_list[i]);
+    ASSERT_TRUE((*after)->fetch(std::vector<uint32_t>{other.experts_list[i]}, {}));
+    const auto arrived = (*after)->next_arrival(kLong);
+    ASSERT_TRUE(arrived) << arrived.status().message();
+    EXPECT_TRUE(other.holds(*arrived));
+  }
 }
 
 TEST_F(Adoption, AMissThatWaitsTooLongFailsByName) {

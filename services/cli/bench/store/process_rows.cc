@@ -108,8 +108,8 @@ Status add_adoption(PrivateBox& box, std::vector<StoreRow>& rows) {
   MOESTRO_ASSIGN_OR_RETURN(auto client, store::StoreClient::attach({.endpoint = box.endpoint(), .model = box.model(), .client = "bench store", .timeout = kPatience}));
   MOESTRO_ASSIGN_OR_RETURN(const auto before, store::query_store(box.endpoint(), kPatience));
   const uint32_t expert = experts_of(client->manifest()).back();
+  const auto begin = std::chrono::steady_clock::now();  // the dead store's memory is unmapped within it
   box.kill_store();
-  const auto begin = std::chrono::steady_clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
   MOESTRO_RETURN_IF_ERROR(box.start_store());
   while (client->resumed() == 0) MOESTRO_RETURN_IF_ERROR(client->check());

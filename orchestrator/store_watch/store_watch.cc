@@ -1,0 +1,99 @@
+#include "orchestrator/store_watch/store_watch.h"
+
+#include "common/log.h"
+#include "common/wire/store_messages_generated.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+constexpr milliseconds kEvery{1000}, kWithin{2000}, kLook{100};
+constexpr uint32_t kProtocol = 1;
+
+net::Bytes question() {
+  flatbuffers::FlatBufferBuilder b;
+  const auto body = wire::CreateStoreStatusRequest(b, kProtocol);
+  b.Finish(wire::CreateStoreMessage(b, wire::StoreBody::StoreStatusRequest, body.Union()), wire::StoreMessageIdentifier());
+  const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());
+  return {begin, begin + b.GetSize()};
+}
+
+}  // namespace
+
+std::optional<StoreFigures> read_store_status(const net::Bytes& bytes) {
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  flatbuffers::Verifier verifier(data, bytes.size());
+  if (bytes.size() < 8 || !wire::VerifyStoreMessageBuffer(verifier)) return std::nullopt;
+  const wire::StoreStatus* s = wire::GetStoreMessage(data)->body_as_StoreStatus();
+  if (s == nullptr) return std::nullopt;
+  StoreFigures f;
+  f.arena_bytes = s->arena_bytes(), f.used_bytes = s->used_bytes(), f.resident_bytes = s->resident_bytes();
+  f.fetches = s->fetches(), f.loads = s->loads(), f.evictions = s->evictions(), f.bytes_read = s->bytes_read();
+  f.retries = s->retries(), f.bad_blobs = s->bad_blobs();
+  f.adopted = s->adopted(), f.unchecked = s->unchecked(), f.damaged = s->damaged();
+  if (const auto* r = s->reading()) {
+    f.prefetches = r->prefetches(), f.prefetches_used = r->prefetches_used(), f.prefetches_late = r->prefetches_late();
+    f.prefetches_wasted = r->prefetches_wasted(), f.prefetch_wasted_bytes = r->prefetch_wasted_bytes();
+    f.scrub_mismatches = r->scrub_mismatches();
+  }
+  if (s->workers() != nullptr)
+    for (const auto* worker : *s->workers()) ++f.workers, f.pins += worker->pinned();
+  if (const auto* w = s->warm_start()) {
+    f.warm_bytes = w->bytes(), f.warm_bytes_there = w->bytes_there(), f.warm_left_out = w->left_out();
+    f.warm_running = w->running();
+  }
+  return f;
+}
+
+StoreWatch::StoreWatch(std::string endpoint) : endpoint_(std::move(endpoint)), thread_([this] { run(); }) {}
+
+StoreWatch::~StoreWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+std::optional<StoreFigures> StoreWatch::latest() const {
+  const std::lock_guard lock(mutex_);
+  return latest_;
+}
+
+bool StoreWatch::stopped_within(milliseconds wait) {
+  std::unique_lock lock(mutex_);
+  return wake_.wait_for(lock, wait, [this] { return stop_; });
+}
+
+/// A socket for each question: an answer that comes late answers none that was asked later.
+void StoreWatch::run() {
+  do {
+    std::optional<StoreFigures> figures;
+    if (auto socket = net::DealerSocket::connect(endpoint_)) figures = ask(*socket);
+    else log::debug("the store's figures: {}", socket.status().message());
+    const std::lock_guard lock(mutex_);
+    latest_ = figures;
+  } while (!stopped_within(kEvery));
+}
+
+std::optional<StoreFigures> StoreWatch::ask(net::DealerSocket& socket) const {
+  if (!socket.send(question())) return std::nullopt;
+  const auto deadline = Clock::now() + kWithin;
+  while (Clock::now() < deadline) {
+    const auto ready = socket.wait(kLook);
+    {
+      const std::lock_guard lock(mutex_);
+      if (stop_) return std::nullopt;
+    }
+    if (!ready) return std::nullopt;
+    if (!*ready) continue;
+    const auto bytes = socket.receive();
+    if (!bytes) return std::nullopt;
+    if (*bytes) return read_store_status(**bytes);
+  }
+  return std::nullopt;
+}
+
+}  // namespace moestro::orchestrator

@@ -1,0 +1,54 @@
+#pragma once
+// What the box's store says of itself, asked for once a second: for /metrics and the status page. A thread of its own, which waits for the
+// store so that nobody else does.
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "common/net/zmq_socket.h"
+
+namespace moestro::orchestrator {
+
+/// The DRAM tier. Counters are those of the store that runs, from its start.
+struct StoreFigures {
+  uint64_t arena_bytes = 0, used_bytes = 0, resident_bytes = 0;
+  uint64_t fetches = 0, loads = 0, evictions = 0, bytes_read = 0, retries = 0, bad_blobs = 0;
+  uint64_t prefetches = 0, prefetches_used = 0, prefetches_late = 0, prefetches_wasted = 0, prefetch_wasted_bytes = 0;
+  uint64_t adopted = 0, unchecked = 0, damaged = 0, scrub_mismatches = 0;
+  uint64_t workers = 0, pins = 0;
+  /// What was in memory when the store was last shut down, being read again.
+  uint64_t warm_bytes = 0, warm_bytes_there = 0, warm_left_out = 0;
+  bool warm_running = false;
+};
+
+/// Takes any bytes; none if they are no status of a store.
+std::optional<StoreFigures> read_store_status(const net::Bytes& bytes);
+
+class StoreWatch {
+ public:
+  explicit StoreWatch(std::string endpoint);
+  ~StoreWatch();
+  StoreWatch(const StoreWatch&) = delete;
+  StoreWatch& operator=(const StoreWatch&) = delete;
+
+  /// None while no store answers. From any thread.
+  std::optional<StoreFigures> latest() const;
+
+ private:
+  void run();
+  std::optional<StoreFigures> ask(net::DealerSocket& socket) const;
+  bool stopped_within(std::chrono::milliseconds wait);
+
+  const std::string endpoint_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stop_ = false;
+  std::optional<StoreFigures> latest_;
+  std::thread thread_;  ///< last: it uses the others
+};
+
+}  // namespace moestro::orchestrator

@@ -1,0 +1,96 @@
+// What the orchestrator knows of a store: a stand-in that answers as one does.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/wire/store_messages_generated.h"
+#include "orchestrator/api/store_metrics.h"
+#include "tests/pack/synthetic_checkpoint.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+net::Bytes status_message(uint64_t loads) {
+  flatbuffers::FlatBufferBuilder b;
+  const std::vector<flatbuffers::Offset<wire::StoreWorkerStatus>> workers{wire::CreateStoreWorkerStatusDirect(b, 0, "w", "m", 1, 2, 3),
+                                                                          wire::CreateStoreWorkerStatusDirect(b, 1, "v", "m", 1, 2, 4)};
+  const auto list = b.CreateVector(workers);
+  const auto warm = wire::CreateStoreWarmStart(b, 9, 900, 5, 500, 1, 0.5, true);
+  wire::StoreStatusBuilder status(b);
+  status.add_arena_bytes(1 << 20), status.add_loads(loads), status.add_workers(list), status.add_warm_start(warm);
+  const auto body = status.Finish();
+  b.Finish(wire::CreateStoreMessage(b, wire::StoreBody::StoreStatus, body.Union()), wire::StoreMessageIdentifier());
+  const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());
+  return {begin, begin + b.GetSize()};
+}
+
+TEST(StoreWatch, ReadsWhatAStoreSays) {
+  const auto f = read_store_status(status_message(7));
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->arena_bytes, 1u << 20);
+  EXPECT_EQ(f->loads, 7u);
+  EXPECT_EQ(f->workers, 2u);
+  EXPECT_EQ(f->pins, 7u);
+  EXPECT_EQ(f->warm_bytes_there, 500u);
+  EXPECT_TRUE(f->warm_running);
+}
+
+TEST(StoreWatch, OtherBytesAreNoStatus) {
+  EXPECT_FALSE(read_store_status({}));
+  const net::Bytes whole = status_message(7);
+  for (size_t n = 0; n < whole.size(); n += 3) EXPECT_FALSE(read_store_status({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(n)}));
+  flatbuffers::FlatBufferBuilder b;
+  b.Finish(wire::CreateStoreMessage(b, wire::StoreBody::StoreStatusRequest, wire::CreateStoreStatusRequest(b, 1).Union()), wire::StoreMessageIdentifier());
+  const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());
+  EXPECT_FALSE(read_store_status({begin, begin + b.GetSize()}));
+}
+
+TEST(StoreWatch, HasTheNewestAnswerOrNone) {
+  const testing::TemporaryDirectory dir;
+  const std::string endpoint = "ipc://" + (dir.path() / "store.sock").string();
+  auto store = net::RouterSocket::bind(endpoint);
+  ASSERT_TRUE(store) << store.status().message();
+  const StoreWatch watch(endpoint);
+  EXPECT_FALSE(watch.latest());
+  for (uint64_t loads = 1; loads <= 2; ++loads) {
+    ASSERT_TRUE(*store->wait(milliseconds(20000)));
+    const auto asked = store->receive();
+    ASSERT_TRUE(asked && *asked);
+    ASSERT_TRUE(store->send((*asked)->peer, status_message(loads)));
+  }
+  while (!watch.latest() || watch.latest()->loads < 2) std::this_thread::yield();
+  EXPECT_EQ(watch.latest()->pins, 7u);
+}
+
+TEST(StoreWatch, NobodyWaitsForAStoreThatIsAway) {
+  const testing::TemporaryDirectory dir;
+  const auto begun = std::chrono::steady_clock::now();
+  {
+    const StoreWatch watch("ipc://" + (dir.path() / "none.sock").string());
+    EXPECT_FALSE(watch.latest());
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(5));
+}
+
+TEST(StoreMetrics, NameEveryFigure) {
+  const auto figures = read_store_status(status_message(7));
+  const std::string text = store_metrics_text(figures);
+  EXPECT_THAT(text, HasSubstr("moestro_store_up 1\n"));
+  EXPECT_THAT(text, HasSubstr("# TYPE moestro_store_loads_total counter\nmoestro_store_loads_total 7\n"));
+  EXPECT_THAT(text, HasSubstr("# TYPE moestro_store_warm_start_there_bytes gauge\nmoestro_store_warm_start_there_bytes 500\n"));
+  EXPECT_THAT(text, HasSubstr("moestro_store_warm_start_running 1\n"));
+  EXPECT_EQ(store_status(figures)["warm_start_there_bytes"], 500);
+  const std::string away = store_metrics_text(std::nullopt);
+  EXPECT_THAT(away, HasSubstr("moestro_store_up 0\n"));
+  EXPECT_THAT(away, Not(HasSubstr("loads")));
+  EXPECT_TRUE(store_status(std::nullopt).is_null());
+}
+
+}  // namespace
+}  // namespace moestro::orchestrator
