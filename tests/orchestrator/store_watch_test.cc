@@ -44,7 +44,7 @@ TEST(StoreWatch, ReadsWhatAStoreSays) {
 TEST(StoreWatch, OtherBytesAreNoStatus) {
   EXPECT_FALSE(read_store_status({}));
   const net::Bytes whole = status_message(7);
-  for (size_t n = 0; n < whole.size(); n += 3) EXPECT_FALSE(read_store_status({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(n)}));
+  for (size_t n = 0; n < whole.size() / 2; ++n) EXPECT_FALSE(read_store_status({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(n)}));
   flatbuffers::FlatBufferBuilder b;
   b.Finish(wire::CreateStoreMessage(b, wire::StoreBody::StoreStatusRequest, wire::CreateStoreStatusRequest(b, 1).Union()), wire::StoreMessageIdentifier());
   const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());

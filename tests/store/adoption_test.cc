@@ -249,8 +249,9 @@ TEST_F(Adoption, PacksComeAndGoAfterIt) {
 
 TEST_F(Adoption, AWorkerKeepsTheVersionThatItAttachedWith) {
   const SmallPack other(testing::CheckpointOptions{.experts = 8, .value = [](const std::string& tensor, int64_t i) { return testing::synthetic_value(tensor, i) + 0.5F; }});
-  const std::vector<std::string> both{"--model", "other=" + (other.dir / "pack").string(), "--dram", std::to_string(2 * pack_.dram(6))};
-  auto store = start_store(6, "first.log", both);
+  const std::vector<std::string> both{"--model", "other=" + (other.dir / "pack").string()};
+  const auto slots = static_cast<uint32_t>(12 + other.dense_bytes / pack_.expert_bytes + 1);
+  auto store = start_store(slots, "first.log", both);
   auto before = attach();
   ASSERT_TRUE(before) << before.status().message();
   const auto replaced = change_packs(endpoint(), PackChange::kReplace, "tiny", (other.dir / "pack").string(), kLong);
@@ -258,7 +259,7 @@ TEST_F(Adoption, AWorkerKeepsTheVersionThatItAttachedWith) {
   auto after = attach();  // of the same name, and of another version
   ASSERT_TRUE(after) << after.status().message();
   kill(store);
-  store = start_store(6, "second.log", both);  // for which the name means the first version again
+  store = start_store(slots, "second.log", both);  // for which the name means the first version again
   EXPECT_THAT(store->output(), HasSubstr("adopted the arena"));
   for (size_t i = 0; i < 3; ++i) {
     fetch(**before, pack_.experts_list[i]);
