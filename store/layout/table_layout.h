@@ -13,7 +13,7 @@
 
 namespace moestro::store {
 
-inline constexpr uint32_t kSharedVersion = 5;  ///< of all segments together
+inline constexpr uint32_t kSharedVersion = 6;  ///< of all segments together
 inline constexpr uint64_t kTableMagic = 0x31454c4254534f4dULL;  // "MOSTBLE1"
 inline constexpr uint32_t kWorkerSlotsMax = 64;
 inline constexpr uint64_t kSharedPage = 4096;

@@ -88,6 +88,8 @@ void add_rest(const StoreStatusReport& s, std::vector<std::string>& page) {
   page.push_back(text("ahead    %llu prefetches: %llu used, %llu late, %llu wasted (%s), %llu dropped", n(r.prefetches), n(r.prefetches_used), n(r.prefetches_late),
                       n(r.prefetches_wasted), readable_size(r.prefetch_wasted_bytes).c_str(), n(r.prefetches_dropped)));
   page.push_back(text("scrub    %s compared again, %llu changed", readable_size(r.scrubbed_bytes).c_str(), n(r.scrub_mismatches)));
+  if (const auto& w = s.warm_start; w.blobs > 0)
+    page.push_back(text("warm     %s of %s, %llu of %llu blobs, in %.1f s; %llu left out%s", readable_size(w.bytes_there).c_str(), readable_size(w.bytes).c_str(), n(w.blobs_there), n(w.blobs), w.seconds, n(w.left_out), w.running ? "; reading" : ""));
   if (s.adopted > 0)
     page.push_back(text("adopted  %llu blobs (%s) in %.1f s; %llu to check, %llu damaged", n(s.adopted), readable_size(s.adopted_bytes).c_str(), s.adopted_seconds, n(s.unchecked), n(s.damaged)));
   page.push_back(text("shared   %u blobs lie where another's bytes are; %llu read from another pack", s.aliases, n(s.reads_elsewhere)));
