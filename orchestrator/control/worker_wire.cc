@@ -83,10 +83,23 @@ std::vector<std::byte> finish(FlatBufferBuilder& b, wire::WorkerBody type, flatb
 
 flatbuffers::Offset<wire::PlanSequence> write_sequence(FlatBufferBuilder& b, const PlannedSequence& s) {
   const Sampling& p = s.sampling;
-  const auto sampling =
-      s.sample ? wire::CreateSampling(b, p.temperature, p.top_k, p.top_p, p.min_p, p.seed, p.choice, p.logprobs, 1) : 0;
+  flatbuffers::Offset<flatbuffers::Vector<int32_t>> bias_ids, history;
+  flatbuffers::Offset<flatbuffers::Vector<float>> biases;
+  flatbuffers::Offset<flatbuffers::Vector<uint32_t>> allowed;
+  if (s.sample && p.bias && !p.bias->empty()) {
+    std::vector<int32_t> ids;
+    std::vector<float> values;
+    for (const LogitBias& one : *p.bias) ids.push_back(one.id), values.push_back(one.bias);
+    bias_ids = b.CreateVector(ids);
+    biases = b.CreateVector(values);
+  }
+  if (s.sample && s.allowed) allowed = b.CreateVector(*s.allowed);
+  if (!s.history.empty()) history = b.CreateVector(s.history);
+  const auto sampling = s.sample ? wire::CreateSampling(b, p.temperature, p.top_k, p.top_p, p.min_p, p.seed, p.choice, p.logprobs, 1,
+                                                        p.repetition_penalty, p.presence_penalty, p.frequency_penalty, bias_ids, biases, allowed)
+                                 : 0;
   return wire::CreatePlanSequence(b, s.id.value, s.blocks_first, b.CreateVector(s.blocks), s.sample, sampling,
-                                  b.CreateVector(s.score_targets), s.score_top);
+                                  b.CreateVector(s.score_targets), s.score_top, s.history_first, history, s.history_prompt);
 }
 
 }  // namespace

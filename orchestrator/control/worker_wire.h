@@ -11,7 +11,7 @@
 
 namespace moestro::orchestrator {
 
-inline constexpr uint32_t kWorkerProtocol = 1;
+inline constexpr uint32_t kWorkerProtocol = 2;
 
 struct Registration {
   uint32_t protocol = 0;

@@ -61,6 +61,7 @@ Plan Scheduler::form_plan(Worker& worker) {
     reuse(worker, *s, reusable_blocks(worker, *s));  // what others have computed since
     if (another_computes(worker, *s, coming)) continue;
     const int64_t tokens = std::min({budget, s->length() - s->computed, worker.window.chunk_max(s->computed)});
+    if (s->computed + tokens == s->length() && !know_allowed(*s)) continue;
     if (!make_room(worker, *s, s->computed + tokens)) continue;
     note_coming(worker, *s, s->computed + tokens, coming);
     plan_chunk(worker, *s, tokens, plan);
@@ -68,6 +69,24 @@ Plan Scheduler::form_plan(Worker& worker) {
   }
   if (!plan.sequences.empty()) plan.released = std::exchange(worker.released, {});
   return plan;
+}
+
+/// What penalties need to know, as far as the worker does not.
+void Scheduler::add_history(Sequence& s, PlannedSequence& p) {
+  if (!p.sampling.penalises()) return;
+  p.history_first = static_cast<uint32_t>(s.history_sent);
+  p.history_prompt = static_cast<uint32_t>(s.prompt());
+  p.history.assign(s.tokens.begin() + s.history_sent, s.tokens.end());
+  s.history_sent = s.length();
+}
+
+/// The tokens that its constraint allows next, into `s.allowed`. False if that cannot be said: then the sequence has failed.
+bool Scheduler::know_allowed(Sequence& s) {
+  if (!s.request.constraint || s.allowed) return true;
+  auto mask = s.request.constraint->allowed();
+  if (!mask.is_ok()) return fail(s, mask.status()), false;
+  s.allowed = std::move(*mask);
+  return true;
 }
 
 void Scheduler::plan_chunk(const Worker& worker, Sequence& s, int64_t tokens, Plan& plan) {
@@ -83,6 +102,8 @@ void Scheduler::plan_chunk(const Worker& worker, Sequence& s, int64_t tokens, Pl
   s.blocks_sent = static_cast<uint32_t>(s.blocks.size());
   p.sample = s.samples() && s.computed + tokens == s.length();
   p.sampling = s.request.sampling;
+  if (p.sample) add_history(s, p);
+  if (p.sample) p.allowed = s.allowed;
   if (s.request.score_top >= 0 && s.computed < s.prompt() - 1) {
     p.score_top = s.request.score_top;
     for (int64_t i = s.computed; i < s.computed + tokens; ++i) {

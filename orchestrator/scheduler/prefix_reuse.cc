@@ -102,6 +102,7 @@ void Scheduler::give_back_all(Worker& worker, Sequence& s) {
   }
   s.blocks.clear();
   s.blocks_sent = 0;
+  s.history_sent = 0;
   s.blocks_left = 0;
 }
 

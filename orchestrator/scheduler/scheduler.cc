@@ -196,6 +196,7 @@ void Scheduler::plan_failed(const std::vector<SequenceId>& in_flight, const Stat
     if (s == nullptr) continue;
     s->in_flight = 0;
     s->blocks_sent = 0;  // the worker may not have taken the block table in: send all of it again
+    s->history_sent = 0;
     if (s->cancelled) {
       remove(*s);
     } else if (in_flight.size() == 1) {
@@ -237,10 +238,17 @@ void Scheduler::apply(Worker& worker, Sequence& s, SequenceOutcome& outcome) {
   }
   if (sampled) {
     s.tokens.push_back(outcome.sampled[0].id);
+    s.allowed = nullptr;
+    if (s.request.constraint && !is_eos(s.tokens.back()) && !s.request.constraint->accept(s.tokens.back()))
+      return fail(s, internal_error("the worker sampled a token that it was told not to"));
     progress.sampled = std::move(outcome.sampled);
   }
   actions_.push_back(std::move(progress));
   if (finished(worker, s)) remove(s);
+}
+
+bool Scheduler::is_eos(TokenId token) const {
+  return std::find(options_.eos_ids.begin(), options_.eos_ids.end(), token) != options_.eos_ids.end();
 }
 
 bool Scheduler::finished(Worker& worker, Sequence& s) {
@@ -251,8 +259,8 @@ bool Scheduler::finished(Worker& worker, Sequence& s) {
   }
   const int64_t sampled = s.length() - s.prompt();
   if (sampled == 0) return false;
-  const bool eos = !s.request.ignore_eos &&
-                   std::find(options_.eos_ids.begin(), options_.eos_ids.end(), s.tokens.back()) != options_.eos_ids.end();
+  const bool said_all = s.request.constraint && s.request.constraint->complete();
+  const bool eos = said_all || (!s.request.ignore_eos && is_eos(s.tokens.back()));
   const bool full = sampled >= s.request.tokens_max || s.length() >= worker.length_max();
   if (!eos && !full) return false;
   actions_.push_back(Finished{s.request.id, eos ? FinishReason::kStop : FinishReason::kLength});

@@ -84,6 +84,9 @@ class Scheduler {
   void plan_chunk(const Worker& worker, Sequence& s, int64_t tokens, Plan& plan);
   void apply(Worker& worker, Sequence& s, SequenceOutcome& outcome);
   bool finished(Worker& worker, Sequence& s);
+  bool is_eos(TokenId token) const;
+  static void add_history(Sequence& s, PlannedSequence& p);
+  bool know_allowed(Sequence& s);
   void plan_failed(const std::vector<SequenceId>& in_flight, const Status& error);
   void send_back(Worker& worker, Sequence& s);
   void remove(Sequence& s);

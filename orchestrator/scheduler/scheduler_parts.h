@@ -18,6 +18,8 @@ struct Scheduler::Sequence {
   Nanos without_worker_since{0};  ///< while waiting: since when no worker has been there
   std::vector<uint32_t> blocks;   ///< by position; kNoBlock: given back
   uint32_t blocks_sent = 0;     ///< entries of `blocks` that the worker knows
+  std::shared_ptr<const TokenMask> allowed;  ///< what its constraint lets it say next; null: not asked yet, or anything
+  int64_t history_sent = 0;     ///< tokens that the worker's history of this sequence has
   int64_t blocks_left = 0;      ///< leading entries, sinks aside, that are kNoBlock
   std::vector<PrefixKey> keys;  ///< keys[0]: the root, keys[i + 1]: of block i; as far as they were asked for
   uint32_t keys_block_tokens = 0;

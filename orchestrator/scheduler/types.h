@@ -2,6 +2,7 @@
 // What goes in and out of the scheduler.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -9,11 +10,17 @@
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/status.h"
+#include "orchestrator/scheduler/token_constraint.h"
 
 namespace moestro::orchestrator {
 
 /// A worker as this process knows it; a worker that comes back is a new one.
 using WorkerId = Id<struct WorkerTag, uint32_t>;
+
+struct LogitBias {
+  TokenId id = 0;
+  float bias = 0.0f;
+};
 
 struct Sampling {
   float temperature = 1.0f;  ///< 0: greedy
@@ -22,6 +29,11 @@ struct Sampling {
   uint64_t seed = 0;
   uint32_t choice = 0;   ///< of n
   int32_t logprobs = -1; ///< -1: none; n: of the sampled token and of the n best
+  float repetition_penalty = 1.0f;  ///< of tokens of the prompt and of the answer; 1: none
+  float presence_penalty = 0.0f, frequency_penalty = 0.0f;  ///< of tokens of the answer; 0: none
+  std::shared_ptr<const std::vector<LogitBias>> bias = nullptr;  ///< may be null
+
+  bool penalises() const { return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f; }
 };
 
 /// One choice of one request.
@@ -33,6 +45,7 @@ struct SequenceRequest {
   Sampling sampling;
   int32_t score_top = -1;       ///< >= 0: log-probabilities of the prompt's tokens, and the n best
   bool ignore_eos = false;
+  std::shared_ptr<TokenConstraint> constraint = nullptr;  ///< null: the answer may be any text
   std::string prefix_domain;    ///< KV blocks are shared between sequences of one domain only
 };
 
@@ -67,6 +80,10 @@ struct PlannedSequence {
   Sampling sampling;
   std::vector<TokenId> score_targets;  ///< empty, or one per token (-1: none)
   int32_t score_top = 0;
+  /// Where penalties want them: the sequence's tokens from entry history_first on, of all of which the first history_prompt are the prompt.
+  uint32_t history_first = 0, history_prompt = 0;
+  std::vector<TokenId> history = {};
+  std::shared_ptr<const TokenMask> allowed = nullptr;  ///< null: every token may be sampled
 };
 struct Plan {
   PlanId id;

@@ -79,6 +79,19 @@ TEST_F(PlanTest, WrongSampling) {
   expect_refused("score targets");
   bench_.add(7, ids_).score_targets.assign(8, 1 << 30);
   expect_refused("score target");
+  with(8).repetition_penalty = -1;
+  expect_refused("repetition_penalty");
+  with(9).allowed = {1};
+  expect_refused("mask");
+  with(10).presence_penalty = 1;
+  bench_.plan().sequences.back().sample = true;
+  expect_refused("history has 0");
+  bench_.add(11, ids_).history = {1 << 30};
+  expect_refused("history has a token");
+  PlanSequence& late = bench_.add(12, ids_);
+  late.history = {1};
+  late.history_first = 4;
+  expect_refused("goes on at 4");
 }
 
 TEST_F(PlanTest, WrongPlans) {

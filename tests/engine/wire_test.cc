@@ -18,8 +18,15 @@ std::vector<std::byte> plan_message(int32_t parent, uint32_t tokens_max) {
   FlatBufferBuilder b;
   const std::vector<uint32_t> blocks = {4, 5};
   const std::vector<int32_t> targets = {9, -1};
-  const auto sampling = wire::CreateSampling(b, 0.5f, 3, 0.9f, 0.1f, 77, 2, 4, tokens_max);
-  const auto sequence = wire::CreatePlanSequence(b, 12, 1, b.CreateVector(blocks), true, sampling, b.CreateVector(targets), 6);
+  const std::vector<int32_t> bias_ids = {3, 9}, history = {5, 6, 7};
+  const std::vector<float> biases = {1.5f, -2.0f};
+  const std::vector<uint32_t> allowed = {7, 1};
+  const auto id_list = b.CreateVector(bias_ids);
+  const auto bias_list = b.CreateVector(biases);
+  const auto mask = b.CreateVector(allowed);
+  const auto sampling = wire::CreateSampling(b, 0.5f, 3, 0.9f, 0.1f, 77, 2, 4, tokens_max, 1.25f, 0.5f, -0.5f, id_list, bias_list, mask);
+  const auto sequence = wire::CreatePlanSequence(b, 12, 1, b.CreateVector(blocks), true, sampling, b.CreateVector(targets), 6, 4,
+                                                 b.CreateVector(history), 2);
   const std::vector<wire::PlanToken> tokens = {{0, 30, 8, -1}, {0, 31, 9, parent}};
   const auto batch = wire::CreateMicroBatch(b, b.CreateVector(&sequence, 1), b.CreateVectorOfStructs(tokens));
   const std::vector<flatbuffers::Offset<wire::MicroBatch>> batches = {batch, batch};
@@ -55,6 +62,12 @@ TEST(WorkerWire, ReadsAPlanWithAllItSays) {
   EXPECT_EQ(s.sampling.seed, 77u);
   EXPECT_EQ(s.sampling.choice, 2u);
   EXPECT_EQ(s.sampling.logprobs, 4);
+  EXPECT_EQ(std::tuple(s.sampling.repetition_penalty, s.sampling.presence_penalty, s.sampling.frequency_penalty), std::tuple(1.25f, 0.5f, -0.5f));
+  ASSERT_EQ(s.sampling.bias.size(), 2u);
+  EXPECT_EQ(std::pair(s.sampling.bias[1].id, s.sampling.bias[1].bias), std::pair(9, -2.0f));
+  EXPECT_EQ(s.sampling.allowed, (std::vector<uint32_t>{7, 1}));
+  EXPECT_EQ(s.history, (std::vector<TokenId>{5, 6, 7}));
+  EXPECT_EQ(std::pair(s.history_first, s.history_prompt), std::pair(int64_t{4}, int64_t{2}));
   ASSERT_EQ(p.tokens.size(), 4u);
   EXPECT_EQ(p.tokens[3].sequence, 1u);
   EXPECT_EQ(p.tokens[3].position, 31);

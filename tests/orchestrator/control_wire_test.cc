@@ -57,7 +57,11 @@ Plan full_plan() {
   s.blocks_first = 1;
   s.blocks = {4, 5};
   s.sample = true;
-  s.sampling = {0.5f, 3, 0.9f, 0.1f, 77, 2, 4};
+  s.sampling = {0.5f, 3, 0.9f, 0.1f, 77, 2, 4, 1.25f, 0.5f, -0.5f, std::make_shared<const std::vector<LogitBias>>(1, LogitBias{9, -2.0f})};
+  s.history_first = 4;
+  s.history_prompt = 2;
+  s.history = {5, 6, 7};
+  s.allowed = std::make_shared<const TokenMask>(TokenMask{7, 1});
   PlannedSequence& t = plan.sequences.emplace_back();
   t.id = SequenceId{13};
   t.tokens = {7};
@@ -93,6 +97,13 @@ TEST(OrchestratorWire, WritesAPlanWithAllItSays) {
   EXPECT_EQ(s->sampling()->choice(), 2u);
   EXPECT_EQ(s->sampling()->logprobs(), 4);
   EXPECT_EQ(s->sampling()->tokens_max(), 1u);
+  EXPECT_EQ(std::tuple(s->sampling()->repetition_penalty(), s->sampling()->presence_penalty(), s->sampling()->frequency_penalty()),
+            std::tuple(1.25f, 0.5f, -0.5f));
+  ASSERT_EQ(s->sampling()->bias_ids()->size(), 1u);
+  EXPECT_EQ(std::pair(s->sampling()->bias_ids()->Get(0), s->sampling()->biases()->Get(0)), std::pair(9, -2.0f));
+  EXPECT_EQ(std::vector<uint32_t>(s->sampling()->allowed()->begin(), s->sampling()->allowed()->end()), (std::vector<uint32_t>{7, 1}));
+  EXPECT_EQ(std::vector<int32_t>(s->history()->begin(), s->history()->end()), (std::vector<int32_t>{5, 6, 7}));
+  EXPECT_EQ(std::pair(s->history_first(), s->history_prompt()), std::pair(4u, 2u));
   const auto* t = batch->sequences()->Get(1);
   EXPECT_FALSE(t->sample());
   EXPECT_EQ(t->sampling(), nullptr);

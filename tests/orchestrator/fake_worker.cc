@@ -42,8 +42,19 @@ Plan read_plan(const wire::StepPlan& m) {
     p.blocks_first = s->blocks_first();
     p.blocks.assign(s->blocks()->begin(), s->blocks()->end());
     p.sample = s->sample();
-    if (const auto* o = s->sampling())
-      p.sampling = Sampling{o->temperature(), o->top_k(), o->top_p(), o->min_p(), o->seed(), o->choice(), o->logprobs()};
+    if (const auto* o = s->sampling()) {
+      p.sampling = Sampling{o->temperature(), o->top_k(), o->top_p(), o->min_p(), o->seed(), o->choice(), o->logprobs(),
+                            o->repetition_penalty(), o->presence_penalty(), o->frequency_penalty()};
+      if (o->bias_ids() != nullptr) {
+        std::vector<LogitBias> bias;
+        for (uint32_t i = 0; i < o->bias_ids()->size(); ++i) bias.push_back({o->bias_ids()->Get(i), o->biases()->Get(i)});
+        p.sampling.bias = std::make_shared<const std::vector<LogitBias>>(std::move(bias));
+      }
+      if (o->allowed() != nullptr) p.allowed = std::make_shared<const TokenMask>(o->allowed()->begin(), o->allowed()->end());
+    }
+    p.history_first = s->history_first();
+    p.history_prompt = s->history_prompt();
+    if (s->history() != nullptr) p.history.assign(s->history()->begin(), s->history()->end());
     p.score_targets.assign(s->score_targets()->begin(), s->score_targets()->end());
     p.score_top = s->score_top();
     plan.sequences.push_back(std::move(p));

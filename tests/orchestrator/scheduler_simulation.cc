@@ -34,6 +34,7 @@ SequenceRequest Simulation::random_request(uint64_t id) {
   r.tokens_max = static_cast<int64_t>(roll(40));
   r.score_top = r.tokens_max == 0 || roll(3) == 0 ? 0 : -1;
   r.ignore_eos = roll(2) == 0;
+  if (id % 3 == 0) r.sampling.presence_penalty = 1;  // the worker is to know all its tokens
   return r;
 }
 

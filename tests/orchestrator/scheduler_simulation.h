@@ -54,6 +54,7 @@ class SimulatedWorker {
   TokensOf tokens_of_;
   std::vector<Slot> cache_;
   std::map<uint64_t, std::vector<uint32_t>> tables_;
+  std::map<uint64_t, std::vector<TokenId>> histories_;  ///< what penalties see
 };
 
 struct Heard {

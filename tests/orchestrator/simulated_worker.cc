@@ -43,7 +43,10 @@ bool SimulatedWorker::sees(int64_t position, int64_t query) const {
 }
 
 void SimulatedWorker::take_in(const Plan& plan) {
-  for (SequenceId id : plan.released) tables_.erase(id.value);
+  for (SequenceId id : plan.released) {
+    tables_.erase(id.value);
+    histories_.erase(id.value);
+  }
   size_t tokens = 0;
   for (const PlannedSequence& s : plan.sequences) {
     auto& table = tables_[s.id.value];
@@ -51,6 +54,15 @@ void SimulatedWorker::take_in(const Plan& plan) {
     table.resize(s.blocks_first);
     table.insert(table.end(), s.blocks.begin(), s.blocks.end());
     for (uint32_t b : s.blocks) EXPECT_LT(b, limits_.kv_blocks);
+    auto& history = histories_[s.id.value];
+    if (!s.history.empty()) {
+      EXPECT_TRUE(s.history_first == 0 || s.history_first == history.size()) << "a hole in the history, or tokens twice";
+      history.resize(s.history_first);
+      history.insert(history.end(), s.history.begin(), s.history.end());
+    }
+    if (s.sample && s.sampling.penalises()) {
+      EXPECT_EQ(history, tokens_of_(s.id));
+    }
     EXPECT_LE(table.size(), (limits_.context_max + limits_.kv_block_tokens - 1) / limits_.kv_block_tokens);
     tokens += s.tokens.size();
   }

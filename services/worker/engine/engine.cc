@@ -141,6 +141,7 @@ Status Engine::Impl::admit(const StepPlan& plan, uint32_t index) {
   const PlanSequence& s = plan.sequences[index];
   SequenceState& state = sequences.obtain(s.id);
   MOESTRO_RETURN_IF_ERROR(update_blocks(s, limits, state.blocks));
+  MOESTRO_RETURN_IF_ERROR(update_history(s, limits, state.history));
   MOESTRO_RETURN_IF_ERROR(check_sequence(plan, s, ranges[index], state, limits, cache->filled()));
   batch.add(plan, index, ranges[index], state, rope, limits.visible);
   const int64_t first = plan.tokens[ranges[index].first].position;

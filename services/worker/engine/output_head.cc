@@ -40,21 +40,27 @@ uint32_t OutputHead::run(const StepPlan& plan, const StepBatch& batch, const flo
                                 std::to_string(position) + "; its weights are damaged or out of range: `moestro inspect PACK --verify` looks at them");
         continue;
       }
-      finish_row(plan.sequences[row.sequence], row, batch.rows_of[row.sequence].first, position, logits, outcomes[row.sequence]);
+      finish_row(plan.sequences[row.sequence], *batch.history_of[row.sequence], row, batch.rows_of[row.sequence].first, position, logits, outcomes[row.sequence]);
     }
   }
   return not_finite;
 }
 
-void OutputHead::finish_row(const PlanSequence& sequence, const LogitRow& row, int64_t first_row, int64_t position,
-                            std::span<const float> logits, SequenceOutcome& out) {
+void OutputHead::finish_row(const PlanSequence& sequence, const TokenHistory& history, const LogitRow& row, int64_t first_row,
+                            int64_t position, std::span<const float> logits, SequenceOutcome& out) {
   if (row.score) {
     out.scores.resize(sequence.score_targets.size());
     sampler_.score(logits, row.target, sequence.score_top, out.scores[static_cast<size_t>(row.row - first_row)]);
   }
   if (!row.sample) return;
   SampledToken& token = out.sampled.emplace_back();
-  token.id = sampler_.sample(logits, sequence.sampling, position);
+  std::span<const float> drawn_from = logits;
+  if (sequence.sampling.adjusts()) {
+    adjusted_.assign(logits.begin(), logits.end());
+    adjust_logits(adjusted_, sequence.sampling, history);
+    drawn_from = adjusted_;
+  }
+  token.id = sampler_.sample(drawn_from, sequence.sampling, position);
   token.scored = sequence.sampling.logprobs >= 0;
   if (token.scored) sampler_.score(logits, token.id, sequence.sampling.logprobs, token.score);
 }

@@ -20,14 +20,14 @@ class OutputHead {
                std::vector<SequenceOutcome>& outcomes);
 
  private:
-  void finish_row(const PlanSequence& sequence, const LogitRow& row, int64_t first_row, int64_t position,
+  void finish_row(const PlanSequence& sequence, const TokenHistory& history, const LogitRow& row, int64_t first_row, int64_t position,
                   std::span<const float> logits, SequenceOutcome& out);
 
   const model::ModelSpec& spec_;
   const DenseWeights& weights_;
   kernels::Ops& ops_;
   Sampler sampler_;
-  std::vector<float> rows_, logits_;
+  std::vector<float> rows_, logits_, adjusted_;
 };
 
 }  // namespace moestro::engine

@@ -21,6 +21,7 @@ Status check_sampling(const PlanSequence& s, int64_t vocab) {
   if (!(p.min_p >= 0 && p.min_p <= 1)) return bad("min_p is not in [0, 1]");
   if (p.logprobs < -1 || p.logprobs > kLogprobsMax) return bad("logprobs is not between 0 and 128");
   if (s.score_top < 0 || s.score_top > kLogprobsMax) return bad("score_top is not between 0 and 128");
+  MOESTRO_RETURN_IF_ERROR(check_adjustment(name_of(s), p, vocab));
   for (const TokenId t : s.score_targets)
     if (t < -1 || t >= vocab) return bad("a score target is not a token of the vocabulary");
   return Status::ok();
@@ -84,6 +85,19 @@ Status update_blocks(const PlanSequence& s, const EngineLimits& limits, std::vec
   return Status::ok();
 }
 
+Status update_history(const PlanSequence& s, const EngineLimits& limits, TokenHistory& history) {
+  if (s.history.empty()) return Status::ok();
+  if (s.history_first != 0 && s.history_first != history.length())
+    return invalid_argument(name_of(s) + ": its history has " + std::to_string(history.length()) + " tokens, the plan goes on at " +
+                            std::to_string(s.history_first));
+  if (s.history_first + static_cast<int64_t>(s.history.size()) > limits.context_max)
+    return invalid_argument(name_of(s) + ": a history of more tokens than the context of " + std::to_string(limits.context_max));
+  for (const TokenId id : s.history)
+    if (id < 0 || id >= limits.vocab) return invalid_argument(name_of(s) + ": its history has a token that is not of the vocabulary");
+  history.update(s.history_first, s.history, s.history_prompt);
+  return Status::ok();
+}
+
 Status check_sequence(const StepPlan& plan, const PlanSequence& s, TokenRange range, const SequenceState& state,
                       const EngineLimits& limits, std::span<const uint8_t> filled) {
   if (range.count == 0) return invalid_argument(name_of(s) + " has no tokens in this plan");
@@ -95,6 +109,9 @@ Status check_sequence(const StepPlan& plan, const PlanSequence& s, TokenRange ra
   if (first < 0 || last >= limits.context_max)
     return invalid_argument(name_of(s) + ": positions " + std::to_string(first) + " to " + std::to_string(last) + " are outside the context of " +
                             std::to_string(limits.context_max));
+  if (s.sample && s.sampling.penalises() && state.history.length() != last + 1)
+    return invalid_argument(name_of(s) + ": penalties want the " + std::to_string(last + 1) + " tokens before the one to sample, its history has " +
+                            std::to_string(state.history.length()));
   if (last / kBlock >= static_cast<int64_t>(state.blocks.size()))
     return invalid_argument(name_of(s) + ": position " + std::to_string(last) + " has no KV block");
   for (uint32_t i = 0; i < range.count; ++i) {

@@ -27,4 +27,7 @@ Status check_sequence(const StepPlan& plan, const PlanSequence& sequence, TokenR
 /// Applies the plan's changes to the block table, or says why they cannot be; then the table is as before.
 Status update_blocks(const PlanSequence& sequence, const EngineLimits& limits, std::vector<uint32_t>& table);
 
+/// Likewise for what penalties see of the sequence.
+Status update_history(const PlanSequence& sequence, const EngineLimits& limits, TokenHistory& history);
+
 }  // namespace moestro::engine

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "services/worker/engine/philox.h"
 
@@ -26,7 +27,12 @@ double Sampler::log_sum_exp(std::span<const float> logits) {
 
 void Sampler::collect(std::span<const float> logits) {
   candidates_.resize(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) candidates_[i] = {logits[i], static_cast<TokenId>(i)};
+  size_t n = 0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    candidates_[n] = {logits[i], static_cast<TokenId>(i)};
+    n += logits[i] != -std::numeric_limits<float>::infinity();
+  }
+  candidates_.resize(n);
 }
 
 void Sampler::order_best(size_t n) {
@@ -39,7 +45,7 @@ void Sampler::order_best(size_t n) {
 TokenId Sampler::sample(std::span<const float> logits, const Sampling& s, int64_t position) {
   if (s.temperature <= 0 || s.top_k == 1) return argmax(logits);
   collect(logits);
-  const size_t kept_max = s.top_k > 0 ? std::min(static_cast<size_t>(s.top_k), logits.size()) : logits.size();
+  const size_t kept_max = s.top_k > 0 ? std::min(static_cast<size_t>(s.top_k), candidates_.size()) : candidates_.size();
   order_best(kept_max);
   candidates_.resize(kept_max);
 

@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "services/worker/engine/step_plan.h"
+#include "services/worker/engine/logit_adjustment.h"
 
 namespace moestro::engine {
 
@@ -14,6 +14,7 @@ struct SequenceState {
   int64_t counted = 0;   ///< positions whose routes have been counted: a recomputed one is not counted again
   PlanId last_plan;
   TokenId last_sampled = -1;
+  TokenHistory history;  ///< kept where penalties want it
   bool decoding = false;  ///< has sampled before
 };
 

@@ -10,6 +10,7 @@ void StepBatch::clear() {
   sequence_of.clear();
   row_share.clear();
   rows_of.clear();
+  history_of.clear();
   attention.clear();
   logit_rows.clear();
   cos.clear();
@@ -23,6 +24,8 @@ void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, cons
   const auto first_row = static_cast<int64_t>(ids.size());
   const int32_t first_position = plan.tokens[range.first].position;
   rows_of.resize(std::max<size_t>(rows_of.size(), index + 1));
+  history_of.resize(rows_of.size());
+  history_of[index] = &state.history;
   rows_of[index] = {static_cast<uint32_t>(first_row), range.count};
   attention.push_back({.first_token = first_row, .tokens = range.count, .first_position = first_position, .blocks = state.blocks});
   for (uint32_t i = 0; i < range.count; ++i) {

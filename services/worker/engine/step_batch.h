@@ -26,6 +26,7 @@ struct StepBatch {
   std::vector<TokenRange> rows_of;    ///< sequence of the plan -> its rows; none if it failed
   std::vector<kernels::AttentionSequence> attention;
   std::vector<LogitRow> logit_rows;
+  std::vector<const TokenHistory*> history_of;  ///< sequence of the plan -> what penalties see of it; null if it failed
   std::vector<float> cos, sin;
   int64_t context = 0;   ///< sum over rows of the positions they attend to
   int64_t furthest = 0;  ///< position of any row

@@ -20,6 +20,11 @@ struct PlanToken {
   TokenId id = 0;
 };
 
+struct LogitBias {
+  TokenId id = 0;
+  float bias = 0;
+};
+
 struct Sampling {
   float temperature = 0;  ///< 0: greedy, the lowest id among equals
   int32_t top_k = 0;      ///< 0: all
@@ -28,6 +33,12 @@ struct Sampling {
   uint64_t seed = 0;
   uint32_t choice = 0;
   int32_t logprobs = -1;  ///< -1: none; n: the chosen token's and the n best
+  float repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
+  std::vector<LogitBias> bias = {};
+  std::vector<uint32_t> allowed = {};  ///< empty: every token; else one bit a token, lowest first
+
+  bool penalises() const { return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0; }
+  bool adjusts() const { return penalises() || !bias.empty() || !allowed.empty(); }
 };
 
 struct PlanSequence {
@@ -38,6 +49,10 @@ struct PlanSequence {
   Sampling sampling;
   std::vector<TokenId> score_targets;  ///< empty, or one per token of the sequence; -1: none there
   int32_t score_top = 0;
+  /// For penalties: the sequence's tokens from entry history_first on, which is 0 or where the worker's own history ends. The first
+  /// history_prompt of them are the prompt.
+  int64_t history_first = 0, history_prompt = 0;
+  std::vector<TokenId> history = {};
 };
 
 struct KvCopy {

@@ -12,7 +12,7 @@
 
 namespace moestro::worker {
 
-inline constexpr uint32_t kWorkerProtocol = 1;
+inline constexpr uint32_t kWorkerProtocol = 2;
 
 struct Registered {
   uint32_t worker = 0;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -33,6 +34,12 @@ engine::Sampling read_sampling(const wire::Sampling* m) {
   s.seed = m->seed();
   s.choice = m->choice();
   s.logprobs = m->logprobs();
+  s.repetition_penalty = m->repetition_penalty();
+  s.presence_penalty = m->presence_penalty();
+  s.frequency_penalty = m->frequency_penalty();
+  const uint32_t biases = m->bias_ids() == nullptr || m->biases() == nullptr ? 0 : std::min(m->bias_ids()->size(), m->biases()->size());
+  for (uint32_t i = 0; i < biases; ++i) s.bias.push_back({m->bias_ids()->Get(i), m->biases()->Get(i)});
+  if (m->allowed() != nullptr) s.allowed.assign(m->allowed()->begin(), m->allowed()->end());
   return s;
 }
 
@@ -47,6 +54,9 @@ Result<engine::PlanSequence> read_sequence(const wire::PlanSequence& m) {
     return unsupported("sampling " + std::to_string(m.sampling()->tokens_max()) + " tokens a plan; this worker samples one");
   if (m.score_targets() != nullptr) s.score_targets.assign(m.score_targets()->begin(), m.score_targets()->end());
   s.score_top = m.score_top();
+  s.history_first = m.history_first();
+  s.history_prompt = m.history_prompt();
+  if (m.history() != nullptr) s.history.assign(m.history()->begin(), m.history()->end());
   return s;
 }
 

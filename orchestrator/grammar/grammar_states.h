@@ -1,0 +1,78 @@
+#pragma once
+// A ByteGrammar as a deterministic automaton that is made as it is walked. A state is a set of (node, stack of calls); stacks share their
+// tails. Belongs to one thread at a time.
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <unordered_map>
+#include <vector>
+
+#include "orchestrator/grammar/byte_grammar.h"
+
+namespace moestro::grammar {
+
+using StateId = uint32_t;
+inline constexpr StateId kDeadState = 0;
+
+class GrammarStates {
+ public:
+  static constexpr uint32_t kDepthMax = 64;             ///< calls within calls; deeper ones are not offered
+  static constexpr size_t kItemsMax = 4096;             ///< ways in which one text can be read at once
+  static constexpr size_t kBytesMax = size_t{64} << 20;
+
+  /// `grammar` outlives it.
+  explicit GrammarStates(const ByteGrammar& grammar);
+
+  StateId start() const { return start_; }
+  /// Where `byte` leads; kDeadState: nowhere.
+  StateId next(StateId state, uint8_t byte) {
+    const StateId to = transitions_[size_t{state} * classes_ + class_of_[byte]];
+    return to != kUnknown ? to : make_next(state, byte);
+  }
+  /// The text may end here.
+  bool accepting(StateId state) const { return states_[state].accepting; }
+  /// And nothing else can come.
+  bool ends(StateId state) const { return states_[state].accepting && states_[state].items.empty(); }
+  /// The grammar has turned out to be too ambiguous or too large to be walked; what was said since is not reliable.
+  bool failed() const { return failed_; }
+  size_t size() const { return states_.size(); }
+
+ private:
+  static constexpr StateId kUnknown = std::numeric_limits<StateId>::max();
+  using StackId = uint32_t;  ///< 0: empty
+  struct Item {
+    NodeId node;
+    StackId stack;
+    bool operator==(const Item&) const = default;
+    auto operator<=>(const Item&) const = default;
+  };
+  struct Stack {
+    NodeId back;
+    StackId below;
+    uint32_t depth;
+  };
+  struct State {
+    std::vector<Item> items;  ///< those that read a byte, sorted
+    bool accepting = false;
+  };
+
+  StateId make_next(StateId state, uint8_t byte);
+  StackId push(NodeId back, StackId below);
+  StateId intern(std::vector<Item> reached);
+  void find_classes();
+
+  const ByteGrammar& grammar_;
+  std::array<uint16_t, 256> class_of_{};
+  size_t classes_ = 0;
+  std::vector<Stack> stacks_{{0, 0, 0}};
+  std::unordered_map<uint64_t, StackId> stack_ids_;
+  std::vector<State> states_;
+  std::vector<StateId> transitions_;  ///< [state][class]
+  std::unordered_multimap<uint64_t, StateId> state_ids_;
+  StateId start_ = kDeadState;
+  size_t bytes_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace moestro::grammar

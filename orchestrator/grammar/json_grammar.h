@@ -1,0 +1,49 @@
+#pragma once
+// The parts of JSON as byte grammars. Every function reads its part from `from` on and returns the node behind it.
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "orchestrator/grammar/byte_grammar.h"
+
+namespace moestro::grammar {
+
+/// Digits of a whole number: all of them fit 64 bits.
+inline constexpr int kDigitsMax = 18;
+inline constexpr int64_t kIntegerMax = 999'999'999'999'999'999;
+
+class JsonGrammar {
+ public:
+  explicit JsonGrammar(ByteGrammar& grammar) : g_(grammar) {}
+
+  /// What may stand between two parts: nothing, a space, or a new line with up to 20 spaces or tabs. Bounded, so that a model that likes
+  /// white space still ends.
+  NodeId white(NodeId from);
+  /// A string of `least` to `most` code points, quotes included; nothing: no bound.
+  NodeId string(NodeId from, int64_t least = 0, std::optional<int64_t> most = std::nullopt);
+  /// One code point of `ranges`, as a JSON string shows it: escaped where it has to be.
+  void character(NodeId from, NodeId to, std::span<const CodePoints> ranges);
+  /// A string without escapes that is none of `names`.
+  NodeId other_key(NodeId from, const std::vector<std::string>& names);
+  NodeId integer(NodeId from, int64_t least = -kIntegerMax, int64_t most = kIntegerMax);
+  NodeId number(NodeId from);
+  /// Any value; any object. Depth is bounded by GrammarStates::kDepthMax.
+  NodeId value(NodeId from);
+  NodeId object(NodeId from);
+
+ private:
+  NodeId digits(NodeId from, int least, int most);
+  void between(NodeId from, NodeId to, const std::string& low, const std::string& high);
+  void not_negative(NodeId from, NodeId to, int64_t least, int64_t most);
+  NodeId make_value();
+  NodeId object_of(NodeId from, NodeId value);
+
+  ByteGrammar& g_;
+  std::optional<NodeId> value_;  ///< the rule that value() calls
+};
+
+}  // namespace moestro::grammar

@@ -1,0 +1,44 @@
+#pragma once
+// JSON schemas as byte grammars. What is generated satisfies the schema; what cannot be promised is refused by name.
+//
+// Objects have their properties in the order of the schema, and others only where additionalProperties is true or a schema.
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "common/status.h"
+#include "orchestrator/grammar/json_grammar.h"
+
+namespace moestro::grammar {
+
+class JsonSchemaCompiler {
+ public:
+  using Json = nlohmann::ordered_json;
+
+  /// `root` is what references ("#/...") are resolved in. Both outlive it.
+  JsonSchemaCompiler(ByteGrammar& grammar, const Json& root) : g_(grammar), json_(grammar), root_(root) {}
+
+  /// A value that satisfies the root schema. kUnsupported names a keyword and where it is, kInvalidArgument what is no schema.
+  Result<NodeId> compile(NodeId from) { return add(from, root_, ""); }
+
+ private:
+  Result<NodeId> add(NodeId from, const Json& schema, const std::string& path);
+  Result<NodeId> add_any_of(NodeId from, const Json& list, const std::string& path);
+  Result<NodeId> add_literals(NodeId from, const Json& schema, const std::string& path);
+  Result<NodeId> add_reference(NodeId from, const Json& reference, const std::string& path);
+  Result<NodeId> add_type(NodeId from, const std::string& type, const Json& schema, const std::string& path);
+  Result<NodeId> add_string(NodeId from, const Json& schema, const std::string& path);
+  Result<NodeId> add_integer(NodeId from, const Json& schema, const std::string& path);
+  Result<NodeId> add_array(NodeId from, const Json& schema, const std::string& path);
+  Result<NodeId> add_object(NodeId from, const Json& schema, const std::string& path);
+  Result<std::pair<NodeId, NodeId>> add_property(const std::string& key, const Json& schema, const std::string& path);
+
+  ByteGrammar& g_;
+  JsonGrammar json_;
+  const Json& root_;
+  std::map<std::string, NodeId> rules_;  ///< of references
+  int depth_ = 0;
+};
+
+}  // namespace moestro::grammar

@@ -1,0 +1,151 @@
+#include "orchestrator/grammar/schema_keywords.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "orchestrator/grammar/json_grammar.h"
+
+namespace moestro::grammar {
+
+Status schema_error(Code code, const std::string& path, const std::string& what) {
+  return Status(code, "the schema" + (path.empty() ? std::string() : " at " + path) + ": " + what);
+}
+
+Status check_keywords(const SchemaJson& schema, const std::string& path) {
+  static const std::set<std::string> kKnown{
+      "type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "$defs", "definitions",
+      "properties", "required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems",
+      "minLength", "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"};
+  static const std::set<std::string> kRemarks{"title", "description", "default", "example", "examples", "deprecated", "readOnly", "writeOnly",
+                                              "$schema", "$id", "$comment", "$anchor", "discriminator"};
+  if (!schema.is_object()) return schema_error(Code::kInvalidArgument, path, "it must be an object or true");
+  for (const auto& [key, value] : schema.items()) {
+    if (kKnown.contains(key) || kRemarks.contains(key)) continue;
+    if (key == "uniqueItems" && value == false) continue;
+    return schema_error(Code::kUnsupported, path, "'" + key + "' is not supported");
+  }
+  return Status::ok();
+}
+
+Result<std::vector<std::string>> types_of(const SchemaJson& schema, const std::string& path) {
+  static const std::set<std::string> kTypes{"string", "number", "integer", "boolean", "null", "object", "array"};
+  std::vector<std::string> types;
+  const auto type = schema.find("type");
+  if (type == schema.end()) {
+    static const std::pair<const char*, std::vector<const char*>> kImplied[]{
+        {"object", {"properties", "required", "additionalProperties"}},
+        {"array", {"items", "prefixItems", "minItems", "maxItems"}},
+        {"string", {"minLength", "maxLength", "pattern", "format"}},
+        {"integer", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}}};
+    for (const auto& [name, words] : kImplied)
+      if (std::any_of(words.begin(), words.end(), [&](const char* w) { return schema.contains(w); })) return std::vector<std::string>{name};
+    return types;
+  }
+  for (const SchemaJson& one : type->is_array() ? *type : SchemaJson::array({*type})) {
+    if (!one.is_string() || !kTypes.contains(one.get<std::string>())) return schema_error(Code::kInvalidArgument, path, "'type' names no type of JSON");
+    types.push_back(one.get<std::string>());
+  }
+  if (types.empty()) return schema_error(Code::kInvalidArgument, path, "'type' is an empty list");
+  return types;
+}
+
+Result<std::optional<int64_t>> whole_number(const SchemaJson& schema, const char* key, const std::string& path, int64_t least) {
+  const auto it = schema.find(key);
+  if (it == schema.end()) return std::optional<int64_t>();
+  if (!it->is_number() || it->get<double>() != std::floor(it->get<double>()) || it->get<double>() < static_cast<double>(least) || it->get<double>() > 1e9)
+    return schema_error(Code::kInvalidArgument, path, "'" + std::string(key) + "' must be a whole number, " + std::to_string(least) + " to 1e9");
+  return std::optional(it->get<int64_t>());
+}
+
+Result<std::pair<int64_t, int64_t>> integer_bounds(const SchemaJson& schema, const std::string& path) {
+  int64_t least = -kIntegerMax, most = kIntegerMax;
+  for (const char* key : {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
+    const auto it = schema.find(key);
+    if (it == schema.end()) continue;
+    if (!it->is_number()) return schema_error(Code::kInvalidArgument, path, "'" + std::string(key) + "' must be a number");
+    const bool lower = std::string_view(key).ends_with("inimum"), exclusive = std::string_view(key).starts_with("exclusive");
+    const double bound = std::clamp(it->get<double>(), -9.9e17, 9.9e17);
+    int64_t n = it->is_number_integer() && std::fabs(it->get<double>()) < 9.9e17 ? it->get<int64_t>()
+                                                                                 : static_cast<int64_t>(lower ? std::ceil(bound) : std::floor(bound));
+    if (exclusive && static_cast<double>(n) == it->get<double>()) n += lower ? 1 : -1;
+    if (lower) least = std::max(least, n);
+    else most = std::min(most, n);
+  }
+  if (least > most) return schema_error(Code::kInvalidArgument, path, "no integer is within its bounds");
+  return std::pair(least, most);
+}
+
+namespace {
+/// The kinds of values that an alternative allows; integers are numbers.
+std::set<std::string> kinds_of(const SchemaJson& schema) {
+  const auto types = types_of(schema, "");
+  if (!types.is_ok() || types->empty()) return {"string", "number", "boolean", "null", "object", "array"};
+  std::set<std::string> kinds;
+  for (const std::string& t : *types) kinds.insert(t == "integer" ? "number" : t);
+  return kinds;
+}
+
+std::set<std::string> values_of(const SchemaJson& schema) {
+  std::set<std::string> values;
+  if (schema.contains("const")) values.insert(schema["const"].dump());
+  else if (schema.contains("enum") && schema["enum"].is_array())
+    for (const SchemaJson& v : schema["enum"]) values.insert(v.dump());
+  return values;
+}
+
+bool apart(const std::set<std::string>& a, const std::set<std::string>& b) {
+  return std::none_of(a.begin(), a.end(), [&](const std::string& x) { return b.contains(x); });
+}
+
+bool required(const SchemaJson& schema, const std::string& name) {
+  return schema.contains("required") && schema["required"].is_array() &&
+         std::find(schema["required"].begin(), schema["required"].end(), name) != schema["required"].end();
+}
+
+/// No value satisfies both: other types, other constants, or a required property that tells them apart.
+bool disjoint(const SchemaJson& a, const SchemaJson& b) {
+  if (!a.is_object() || !b.is_object()) return false;
+  if (const auto x = values_of(a), y = values_of(b); !x.empty() && !y.empty()) return apart(x, y);
+  if (a.contains("$ref") || b.contains("$ref")) return false;
+  if (apart(kinds_of(a), kinds_of(b))) return true;
+  if (!a.contains("properties") || !b.contains("properties") || !a["properties"].is_object() || !b["properties"].is_object()) return false;
+  for (const auto& [name, schema] : a["properties"].items()) {
+    if (!b["properties"].contains(name) || !required(a, name) || !required(b, name)) continue;
+    if (!schema.is_object() || !b["properties"][name].is_object()) continue;
+    const auto x = values_of(schema), y = values_of(b["properties"][name]);
+    if (!x.empty() && !y.empty() && apart(x, y)) return true;
+  }
+  return false;
+}
+}  // namespace
+
+Status check_one_of(const SchemaJson& list, const std::string& path) {
+  for (size_t i = 0; i < list.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (!disjoint(list[i], list[j]))
+        return schema_error(Code::kUnsupported, path,
+                            "'oneOf' is supported only where its alternatives cannot be told to overlap: of other types, or with a required property of "
+                            "other constants; use 'anyOf'");
+  return Status::ok();
+}
+
+std::optional<std::string> pattern_of_format(const std::string& format) {
+  static const std::string kDate = "\\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\\d|2[0-8])";
+  static const std::string kTime = "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,9})?(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)";
+  static const std::string kByte = "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)";
+  static const std::string kLabel = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
+  static const std::map<std::string, std::string> kPatterns{
+      {"date", "^" + kDate + "$"},  // days that every month has
+      {"time", "^" + kTime + "$"},
+      {"date-time", "^" + kDate + "T" + kTime + "$"},
+      {"uuid", "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"},
+      {"ipv4", "^" + kByte + "(?:\\." + kByte + "){3}$"},
+      {"hostname", "^" + kLabel + "(?:\\." + kLabel + "){0,3}$"},
+      {"email", "^[A-Za-z0-9_+-]{1,32}(?:\\.[A-Za-z0-9_+-]{1,32}){0,3}@" + kLabel + "(?:\\." + kLabel + "){1,3}$"}};
+  const auto found = kPatterns.find(format);
+  return found == kPatterns.end() ? std::nullopt : std::optional(found->second);
+}
+
+}  // namespace moestro::grammar

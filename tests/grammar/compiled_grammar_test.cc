@@ -1,0 +1,90 @@
+#include "orchestrator/grammar/compiled_grammar.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/grammar/grammar_texts.h"
+
+namespace moestro::grammar {
+namespace {
+
+using orchestrator::TokenMask;
+using testing::grammar_of;
+using testing::small_vocabulary;
+
+bool has(const TokenMask& mask, TokenId id) { return mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1; }
+
+/// The slow reference: every token by itself, through an automaton of its own.
+TokenMask slow_mask(const ByteGrammar& g, const GrammarVocabulary& v, const std::string& said) {
+  TokenMask mask((v.tokens.vocab() + 31) / 32, 0);
+  GrammarStates states(g);
+  const auto walk = [&](StateId at, const std::string& text) {
+    for (const char c : text) at = states.next(at, static_cast<uint8_t>(c));
+    return at;
+  };
+  const StateId here = walk(states.start(), said);
+  for (size_t id = 0; id < v.tokens.vocab(); ++id) {
+    const std::string& bytes = v.tokens.bytes(static_cast<TokenId>(id));
+    if (!bytes.empty() && walk(here, bytes) != kDeadState) mask[id / 32] |= 1u << (id % 32);
+  }
+  if (states.accepting(here)) mask[static_cast<size_t>(v.eos_ids[0]) / 32] |= 1u << (v.eos_ids[0] % 32);
+  return mask;
+}
+
+TEST(CompiledGrammar, MasksEqualTheSlowReferenceAllTheWay) {
+  const auto vocabulary = small_vocabulary();
+  const TokenId end = vocabulary->eos_ids[0];
+  std::mt19937 random(11);
+  for (const char* schema : {"{}", R"({"type": "object", "additionalProperties": true})", R"({"properties": {"a": {"type": ["integer", "null"]}, "b": {"enum": ["abc", true]}}, "required": ["a"]})",
+                             R"({"type": "array", "items": {"type": "array", "items": {"type": "number"}}, "maxItems": 3})"}) {
+    const ByteGrammar g = grammar_of(schema);
+    const auto compiled = std::make_shared<CompiledGrammar>(g, vocabulary);
+    for (int round = 0; round < 8; ++round) {
+      GrammarConstraint constraint(compiled);
+      std::string said;
+      for (int step = 0; step < 25 && !constraint.complete(); ++step) {
+        const auto mask = constraint.allowed();
+        ASSERT_TRUE(mask.is_ok());
+        ASSERT_EQ(**mask, slow_mask(g, *vocabulary, said)) << schema << " after " << said;
+        std::vector<TokenId> ways;
+        for (TokenId id = 0; id <= end; ++id)
+          if (has(**mask, id)) ways.push_back(id);
+        const TokenId token = ways[random() % ways.size()];
+        if (token == end) break;
+        ASSERT_TRUE(constraint.accept(token));
+        said += vocabulary->tokens.bytes(token);
+      }
+      if (constraint.complete()) {
+        EXPECT_TRUE(nlohmann::json::accept(said)) << said;
+      }
+    }
+  }
+}
+
+TEST(CompiledGrammar, WhatIsNotAllowedIsNotAccepted) {
+  const auto compiled = std::make_shared<CompiledGrammar>(grammar_of(R"({"type": "boolean"})"), small_vocabulary());
+  const auto token = [](char c) { return static_cast<TokenId>(static_cast<uint8_t>(c)); };
+  EXPECT_FALSE(GrammarConstraint(compiled).accept(token('x')));
+  EXPECT_FALSE(GrammarConstraint(compiled).accept(small_vocabulary()->eos_ids[0])) << "the text has not begun";
+  EXPECT_FALSE(GrammarConstraint(compiled).accept(-1));
+  EXPECT_FALSE(GrammarConstraint(compiled).accept(1 << 30));
+  GrammarConstraint constraint(compiled);
+  for (const char c : std::string("true")) {
+    EXPECT_FALSE(constraint.complete());
+    EXPECT_TRUE(constraint.accept(token(c)));
+  }
+  EXPECT_TRUE(constraint.complete()) << "nothing can follow";
+  const auto mask = constraint.allowed();
+  ASSERT_TRUE(mask.is_ok());
+  EXPECT_TRUE(has(**mask, small_vocabulary()->eos_ids[0]));
+}
+
+TEST(CompiledGrammar, SaysWhenNoTokenFits) {
+  GrammarVocabulary v{TokenTrie({"x", "y", ""}), {2}};
+  CompiledGrammar compiled(grammar_of(R"({"type": "null"})"), std::make_shared<const GrammarVocabulary>(std::move(v)));
+  const auto mask = compiled.allowed(compiled.start());
+  ASSERT_FALSE(mask.is_ok());
+  EXPECT_EQ(mask.status().code(), Code::kInternal);
+}
+
+}  // namespace
+}  // namespace moestro::grammar
