@@ -2,12 +2,15 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <thread>
 
 #include "common/log.h"
+#include "orchestrator/api/front_door.h"
 #include "orchestrator/api/service.h"
 #include "orchestrator/http/server.h"
 
@@ -50,6 +53,17 @@ Status write_port(const std::filesystem::path& run_dir, uint16_t port) {
   return Status::ok();
 }
 
+/// A connection is a descriptor, and many systems let a program have 1024 of them unless it asks.
+void raise_open_files(uint32_t connections_max) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = connections_max + 256;
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted)
+    log::warn("only {} open files are allowed (ulimit -n): that many clients at once cannot be served", limit.rlim_cur);
+}
+
 /// SIGTERM and SIGINT are blocked in every thread and taken by one that waits for them.
 sigset_t block_signals() {
   sigset_t set;
@@ -66,11 +80,20 @@ sigset_t block_signals() {
 Status run_orchestrator(const OrchestratorOptions& options) {
   const sigset_t signals = block_signals();
   MOESTRO_ASSIGN_OR_RETURN(HttpOptions http, parse_http(options.http));
+  raise_open_files(http.connections_max);
   MOESTRO_ASSIGN_OR_RETURN(ServedModel model, ServedModel::load(options.model_name, options.pack));
   MOESTRO_RETURN_IF_ERROR(shm::make_private_dir(options.run_dir, options.access, "run directory").with_context("--run-dir"));
   MOESTRO_ASSIGN_OR_RETURN(auto control, ControlPlane::start(control_options(options, model)));
   MOESTRO_RETURN_IF_ERROR(options.access.apply(options.run_dir / "orchestrator.sock", options.access.shared()));
+  FrontDoorOptions door_options{std::nullopt, options.origins};
+  if (!options.api_keys.empty()) {
+    auto keys = ApiKeys::load(options.api_keys);
+    if (!keys.is_ok()) return keys.status().with_context("--api-keys");
+    door_options.keys = std::move(*keys);
+  }
   Service* service_address = nullptr;
+  FrontDoor door(std::move(door_options),
+                 [&service_address](HttpRequest r, std::shared_ptr<Exchange> e) { service_address->handle(std::move(r), std::move(e)); });
   const auto error_body = [](int status, const std::string& message) {
     ApiError e = bad_request(message);
     e.http_status = status;
@@ -78,9 +101,7 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   };
   MOESTRO_ASSIGN_OR_RETURN(auto server, HttpServer::listen(
                                             http,
-                                            [&service_address](HttpRequest r, std::shared_ptr<Exchange> e) {
-                                              service_address->handle(std::move(r), std::move(e));
-                                            },
+                                            [&door](HttpRequest r, std::shared_ptr<Exchange> e) { door.handle(std::move(r), std::move(e)); },
                                             error_body));
   const StoreWatch store(options.store);
   Service service(std::move(model), *control, [&server](std::function<void()> work) { server->post(std::move(work)); });

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "common/shm/file_access.h"
 #include "common/status.h"
@@ -20,6 +21,8 @@ struct OrchestratorOptions {
   int64_t step_tokens = 512;
   bool prefix_cache = true;           ///< equal prefixes share KV blocks
   size_t queue_max = 4096;
+  std::filesystem::path api_keys;     ///< file of hashed keys; empty: everybody who can connect
+  std::vector<std::string> origins;   ///< that browsers may call from
   int64_t worker_wait_s = 60;         ///< requests that wait while no worker is there fail after so long
   int64_t drain_s = 30;               ///< running requests get so long when it is told to stop
 };

@@ -208,6 +208,14 @@ void add_orchestrator(Schema& schema, BoxConfig::Orchestrator& c) {
               .min = 1000,
               .max = 24 * 3600'000,
               .help = "how long requests wait while no worker is there; then they fail with 503"});
+  schema.add({.key = "orchestrator.api_keys",
+              .flag = "--api-keys",
+              .field = &c.api_keys,
+              .help = "file of the keys that requests must bring, as hashes (`sha256:HEX NAME [concurrency=N]`, one a line); empty: none are wanted"});
+  schema.add({.key = "orchestrator.cors",
+              .flag = "--cors",
+              .field = &c.cors,
+              .help = "origins whose pages in browsers may call the API, with commas between them, or *; empty: none"});
   schema.add({.key = "orchestrator.state",
               .flag = "--state",
               .field = &c.state,

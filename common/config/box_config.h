@@ -55,6 +55,8 @@ struct BoxConfig {
     std::optional<int64_t> queue_max;
     std::string state = "default";
     std::chrono::milliseconds worker_wait = std::chrono::seconds(60);
+    std::string api_keys;  ///< empty: no keys are wanted
+    std::string cors;      ///< empty: no other origin
   } orchestrator;
   struct Run {
     std::string dir;  ///< empty: $XDG_RUNTIME_DIR/moestro/NAME or /tmp/moestro-UID/NAME

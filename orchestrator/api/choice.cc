@@ -7,8 +7,9 @@
 
 namespace moestro::orchestrator {
 
-Choice::Choice(const Tokenizer& tokenizer, const std::vector<std::string>* stop, std::span<const TokenId> prompt, const std::string* echoed)
-    : tokenizer_(tokenizer), decoder_(tokenizer, /*skip_special=*/true), prompt_(prompt), stop_(stop), echoed_(echoed) {}
+Choice::Choice(const Tokenizer& tokenizer, const std::vector<std::string>* stop, std::span<const TokenId> prompt, const std::string* echoed,
+               std::string shown)
+    : tokenizer_(tokenizer), decoder_(tokenizer, /*skip_special=*/shown.empty()), prompt_(prompt), stop_(stop), echoed_(echoed), shown_(std::move(shown)) {}
 
 void Choice::look_at_prompt() {
   if (std::exchange(prompt_seen_, true)) return;
@@ -36,7 +37,8 @@ bool Choice::push(SampledToken token) {
   const bool special = tokenizer_.is_special(token.id);
   const std::string bytes = special ? std::string() : tokenizer_.token_bytes(token.id);
   tokens_.push_back({token.id, std::move(token.score), true, 0, tokenizer_.token_text(token.id)});
-  const std::string text = decoder_.push(token.id);
+  const bool hidden = special && tokenizer_.token(token.id) != shown_;
+  const std::string text = hidden ? std::string() : decoder_.push(token.id);
   place(tokens_.back(), bytes, text);
   held_ += text;
   return scan(false);

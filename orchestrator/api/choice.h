@@ -22,7 +22,9 @@ class Choice {
  public:
   /// `stop`, `prompt` and `echoed` outlive it. The prompt is looked at when the first token comes, or the echo is asked for. `echoed`
   /// is the prompt's text if it is part of the choice's text, else null.
-  Choice(const Tokenizer& tokenizer, const std::vector<std::string>* stop, std::span<const TokenId> prompt, const std::string* echoed);
+  /// `shown`: of special tokens, the text shows those that are spelled so; empty: none.
+  Choice(const Tokenizer& tokenizer, const std::vector<std::string>* stop, std::span<const TokenId> prompt, const std::string* echoed,
+         std::string shown = "");
 
   /// Takes a sampled token. True if its text completed a stop string: the sequence is to end.
   bool push(SampledToken token);
@@ -46,6 +48,7 @@ class Choice {
   std::span<const TokenId> prompt_;
   const std::vector<std::string>* stop_;
   const std::string* echoed_;
+  const std::string shown_;
   bool prompt_seen_ = false;
   size_t echo_bytes_ = 0;  ///< of echoed_
   std::string held_;       ///< decoded, but might begin a stop string

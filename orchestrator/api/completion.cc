@@ -3,15 +3,27 @@
 #include <algorithm>
 
 #include "orchestrator/api/text_cursor.h"
+#include "orchestrator/api/tool_calls.h"
 
 namespace moestro::orchestrator {
 
 using nlohmann::json;
 using std::chrono::steady_clock;
 
+namespace {
+const char* const kStop = "stop";
+const char* const kToolCalls = "tool_calls";
+}  // namespace
+
 struct Completion::Line {
-  Line(size_t i, const TokenizedPrompt& p, uint32_t c, const Tokenizer& tokenizer, const CompletionRequest& r)
-      : index(i), prompt(p), choice_number(c), cursor(tokenizer, p.text), choice(tokenizer, &r.stop, p.ids, r.echo ? &p.text : nullptr) {}
+  Line(size_t i, const TokenizedPrompt& p, uint32_t c, const ServedModel& model, const CompletionRequest& r)
+      : index(i),
+        prompt(p),
+        choice_number(c),
+        cursor(model.tokenizer, p.text),
+        choice(model.tokenizer, &r.stop, p.ids, r.echo ? &p.text : nullptr, r.tool_choice == ToolChoice::kNone ? "" : model.tool_style->begin) {
+    if (r.tool_choice != ToolChoice::kNone) tools.emplace(*model.tool_style);
+  }
 
   void take_prompt_token(TokenScore score, bool has_score) {
     const TokenId token = prompt.ids[prompt_tokens.size()];
@@ -26,6 +38,7 @@ struct Completion::Line {
   SequenceId id;
   TextCursor cursor;  ///< over the prompt's text
   Choice choice;
+  std::optional<ToolCallParser> tools;  ///< where there are any
   bool scores_prompt = false;
   std::vector<ScoredToken> prompt_tokens;  ///< of an echo with log-probabilities
   bool echoed = false;
@@ -34,14 +47,26 @@ struct Completion::Line {
   steady_clock::time_point last_token;
 };
 
+namespace {
+/// One list for all choices; null if there is none.
+std::shared_ptr<const std::vector<LogitBias>> bias_of(const CompletionRequest& request) {
+  if (request.logit_bias.empty()) return nullptr;
+  auto list = std::make_shared<std::vector<LogitBias>>();
+  for (const auto& [id, bias] : request.logit_bias) list->push_back({id, bias});
+  return list;
+}
+}  // namespace
+
 Completion::Completion(const CompletionContext& context, AnswerFrame frame, CompletionRequest request,
-                       std::vector<TokenizedPrompt> prompts, uint64_t seed, std::shared_ptr<Exchange> exchange)
+                       std::vector<TokenizedPrompt> prompts, Constraint constraint, uint64_t seed, std::shared_ptr<Exchange> exchange)
     : context_(context),
       frame_(std::move(frame)),
       request_(std::move(request)),
       prompts_(std::move(prompts)),
+      constraint_(std::move(constraint)),
       seed_(seed),
-      exchange_(std::move(exchange)) {}
+      exchange_(std::move(exchange)),
+      bias_(bias_of(request_)) {}
 
 Completion::~Completion() = default;
 
@@ -54,17 +79,19 @@ SequenceRequest Completion::sequence_request(const Line& line) const {
   s.tokens_max = std::min(request_.max_tokens.value_or(context_.context_max), room);
   s.open_ended = !request_.max_tokens;
   s.sampling = Sampling{static_cast<float>(request_.temperature), static_cast<int32_t>(request_.top_k), static_cast<float>(request_.top_p),
-                        static_cast<float>(request_.min_p), seed_, line.choice_number, request_.logprobs};
+                        static_cast<float>(request_.min_p), seed_, line.choice_number, request_.logprobs, static_cast<float>(request_.repetition_penalty),
+                        static_cast<float>(request_.presence_penalty), static_cast<float>(request_.frequency_penalty), bias_};
   s.score_top = line.scores_prompt ? request_.logprobs : -1;
   s.ignore_eos = request_.ignore_eos;
   s.prefix_domain = request_.cache_salt;
+  s.constraint = constraint_.begin(context_.model.tokenizer);
   return s;
 }
 
 void Completion::start() {
   for (const TokenizedPrompt& prompt : prompts_) {
     for (uint32_t c = 0; c < static_cast<uint32_t>(request_.n); ++c) {
-      auto line = std::make_unique<Line>(lines_.size(), prompt, c, context_.model.tokenizer, request_);
+      auto line = std::make_unique<Line>(lines_.size(), prompt, c, context_.model, request_);
       line->id = context_.control.next_sequence_id();
       line->scores_prompt = request_.echo && request_.logprobs >= 0;
       if (line->scores_prompt) line->take_prompt_token({}, false);
@@ -109,7 +136,7 @@ void Completion::on_event(size_t index, SequenceEvent event) {
   if (auto* progress = std::get_if<Progress>(&event)) on_progress(line, *progress);
   if (auto* done = std::get_if<Finished>(&event)) {
     line.choice.finish();
-    end_line(line, done->reason == FinishReason::kStop ? "stop" : "length");
+    end_line(line, done->reason == FinishReason::kStop ? kStop : "length");
   }
   if (request_.stream) stream_line(line);
   if (open_lines_ == 0) finish();
@@ -118,13 +145,16 @@ void Completion::on_event(size_t index, SequenceEvent event) {
 void Completion::on_progress(Line& line, Progress& progress) {
   line.cached_tokens = progress.prompt_tokens_cached;
   for (TokenScore& score : progress.prompt_scores) line.take_prompt_token(std::move(score), true);
+  const auto prompt = static_cast<int64_t>(line.prompt.ids.size());
+  if (streaming_ && progress.prompt_tokens_done < prompt)  // a comment: shows that the prompt is being read, and keeps proxies waiting
+    exchange_->write(": prompt " + std::to_string(progress.prompt_tokens_done) + "/" + std::to_string(prompt) + "\n\n");
   if (progress.sampled.empty()) return;
   measure(line, progress.sampled.size());
   for (SampledToken& token : progress.sampled) {
     if (request_.return_token_ids) line.new_token_ids.push_back(token.id);
     if (line.choice.push(std::move(token))) {
       context_.control.cancel(line.id);
-      return end_line(line, "stop");
+      return end_line(line, kStop);
     }
   }
 }
@@ -147,6 +177,49 @@ json Completion::chunk_choice(const Line& line) const {
   return {{"index", line.index}, {"logprobs", nullptr}, {"finish_reason", line.reason == nullptr ? json() : json(line.reason)}};
 }
 
+/// Takes the calls out of a line's new text, as a stream shows them.
+json Completion::take_tool_calls(Line& line, std::string& text) const {
+  json calls = json::array();
+  if (!line.tools) return calls;
+  line.tools->push(text);
+  if (line.reason != nullptr) line.tools->finish();
+  text = line.tools->take_content();
+  for (ToolCallDelta& delta : line.tools->take_calls()) {
+    json call{{"index", delta.index}, {"function", {{"arguments", std::move(delta.arguments)}}}};
+    if (delta.begins) {
+      call["id"] = call_id(line, delta.index);
+      call["type"] = "function";
+      call["function"]["name"] = std::move(delta.name);
+    }
+    calls.push_back(std::move(call));
+  }
+  if (line.reason == kStop && line.tools->calls() > 0) line.reason = kToolCalls;
+  return calls;
+}
+
+json Completion::message_of(Line& line, std::string text) const {
+  const json deltas = take_tool_calls(line, text);
+  json message{{"role", "assistant"}, {"content", text.empty() && !deltas.empty() ? json() : json(std::move(text))}};
+  if (deltas.empty()) return message;
+  json& calls = message["tool_calls"] = json::array();
+  for (const json& delta : deltas) {
+    if (delta.contains("id"))
+      calls.push_back({{"id", delta["id"]}, {"type", "function"}, {"function", delta["function"]}});
+    else
+      calls.back()["function"]["arguments"] = calls.back()["function"]["arguments"].get<std::string>() + delta["function"]["arguments"].get<std::string>();
+  }
+  return message;
+}
+
+/// Nine letters and digits: some templates take no others.
+std::string Completion::call_id(const Line& line, size_t call) const {
+  constexpr std::string_view kLetters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  uint64_t n = std::hash<std::string>()(frame_.id + "/" + std::to_string(line.index) + "/" + std::to_string(call));
+  std::string id;
+  for (int i = 0; i < 9; ++i, n /= kLetters.size()) id += kLetters[n % kLetters.size()];
+  return id;
+}
+
 void Completion::stream_line(Line& line) {
   std::string text = line.choice.take_text();
   std::vector<ScoredToken> tokens = line.choice.take_tokens();
@@ -158,7 +231,8 @@ void Completion::stream_line(Line& line) {
       line.echoed = true;
     }
   }
-  if (text.empty() && tokens.empty() && line.reason == nullptr) return;
+  const json calls = take_tool_calls(line, text);
+  if (text.empty() && tokens.empty() && calls.empty() && line.reason == nullptr) return;
   json chunk = answer_frame(frame_, true);
   json choice = chunk_choice(line);
   if (request_.logprobs >= 0 && !tokens.empty())
@@ -168,6 +242,7 @@ void Completion::stream_line(Line& line) {
     choice["delta"] = text.empty() ? json::object() : json{{"content", std::move(text)}};
   else
     choice["text"] = std::move(text);
+  if (!calls.empty()) choice["delta"]["tool_calls"] = calls;
   chunk["choices"].push_back(std::move(choice));
   exchange_->write(server_sent_event(chunk));
 }
@@ -187,14 +262,15 @@ void Completion::finish() {
   }
   json answer = answer_frame(frame_, false);
   for (const auto& line : lines_) {
-    json choice = chunk_choice(*line);
     std::string text = line->choice.echo() + line->choice.take_text();
+    json message = frame_.chat ? message_of(*line, text) : json();
+    json choice = chunk_choice(*line);
     std::vector<ScoredToken> tokens = std::move(line->prompt_tokens);
     for (ScoredToken& t : line->choice.take_tokens()) tokens.push_back(std::move(t));
     if (request_.logprobs >= 0) choice["logprobs"] = logprobs_json(context_.model.tokenizer, tokens, frame_.chat, request_.logprobs);
     if (request_.return_token_ids) choice["token_ids"] = line->new_token_ids;
     if (frame_.chat)
-      choice["message"] = {{"role", "assistant"}, {"content", std::move(text)}};
+      choice["message"] = std::move(message);
     else
       choice["text"] = std::move(text);
     answer["choices"].push_back(std::move(choice));

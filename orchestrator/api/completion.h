@@ -10,6 +10,7 @@
 #include "orchestrator/api/answer.h"
 #include "orchestrator/api/choice.h"
 #include "orchestrator/api/completion_request.h"
+#include "orchestrator/api/constraints.h"
 #include "orchestrator/api/request_metrics.h"
 #include "orchestrator/api/served_model.h"
 #include "orchestrator/control/control_plane.h"
@@ -34,7 +35,7 @@ struct CompletionContext {
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
   Completion(const CompletionContext& context, AnswerFrame frame, CompletionRequest request, std::vector<TokenizedPrompt> prompts,
-             uint64_t seed, std::shared_ptr<Exchange> exchange);
+             Constraint constraint, uint64_t seed, std::shared_ptr<Exchange> exchange);
 
   ~Completion();
 
@@ -50,6 +51,9 @@ class Completion : public std::enable_shared_from_this<Completion> {
   void measure(Line& line, size_t tokens);
   void end_line(Line& line, const char* reason);
   void stream_line(Line& line);
+  nlohmann::json take_tool_calls(Line& line, std::string& text) const;
+  nlohmann::json message_of(Line& line, std::string text) const;
+  std::string call_id(const Line& line, size_t call) const;
   void stream_open();
   nlohmann::json chunk_choice(const Line& line) const;
   void finish();
@@ -63,8 +67,10 @@ class Completion : public std::enable_shared_from_this<Completion> {
   const AnswerFrame frame_;
   const CompletionRequest request_;
   const std::vector<TokenizedPrompt> prompts_;
+  const Constraint constraint_;
   const uint64_t seed_;
   const std::shared_ptr<Exchange> exchange_;
+  const std::shared_ptr<const std::vector<LogitBias>> bias_;
   const std::chrono::steady_clock::time_point arrived_ = std::chrono::steady_clock::now();
   std::vector<std::unique_ptr<Line>> lines_;
   size_t open_lines_ = 0;

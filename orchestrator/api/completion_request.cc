@@ -1,8 +1,10 @@
 #include "orchestrator/api/completion_request.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "orchestrator/api/field_reader.h"
+#include "orchestrator/api/output_request.h"
 
 namespace moestro::orchestrator {
 
@@ -12,6 +14,24 @@ namespace {
 
 constexpr int64_t kMaxTokensMax = int64_t{1} << 40;  // the context decides below
 constexpr double kTopPLeast = 1e-6;
+
+/// {"token id": bias}. Ids beyond the vocabulary are found later: the model is not known here.
+void read_logit_bias(FieldReader& f, CompletionRequest& r) {
+  const json* map = f.field("logit_bias");
+  if (map == nullptr) return;
+  const auto refuse = [&](const std::string& why) { f.fail(bad_request("'logit_bias' " + why, "logit_bias")); };
+  if (!map->is_object()) return refuse("must be an object of token ids and biases");
+  if (map->size() > kLogitBiasMax) return refuse("has more than " + std::to_string(kLogitBiasMax) + " tokens");
+  for (const auto& [key, value] : map->items()) {
+    TokenId id = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size() || id < 0) return refuse("has a key that is no token id");
+    if (!value.is_number()) return refuse("has a value that is not a number");
+    const double bias = value.get<double>();
+    if (!(bias >= -100 && bias <= 100)) return refuse("has a value that is not between -100 and 100");
+    r.logit_bias.emplace_back(id, static_cast<float>(bias));
+  }
+}
 
 /// What both kinds of request share.
 void read_common(FieldReader& f, CompletionRequest& r) {
@@ -55,10 +75,11 @@ void read_common(FieldReader& f, CompletionRequest& r) {
     std::erase(r.stop, std::string());
     if (r.stop.size() > 64) f.fail(bad_request("'stop' has more than 64 strings", "stop"));
   }
-  f.only("presence_penalty", 0, "penalties are not supported yet; leave it at 0");
-  f.only("frequency_penalty", 0, "penalties are not supported yet; leave it at 0");
-  f.only("repetition_penalty", 1, "penalties are not supported yet; leave it at 1");
-  f.only("logit_bias", json::object(), "not supported yet; leave it out");
+  r.presence_penalty = f.number("presence_penalty", -2, 2).value_or(0.0);
+  r.frequency_penalty = f.number("frequency_penalty", -2, 2).value_or(0.0);
+  r.repetition_penalty = f.number("repetition_penalty", 0.01, 100).value_or(1.0);
+  read_logit_bias(f, r);
+  read_response_format(f, r);
   for (const char* harmless : {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}) f.ignore(harmless);
 }
 
@@ -112,12 +133,16 @@ void read_messages(FieldReader& f, CompletionRequest& r) {
     const auto role = m.find("role");
     if (role == m.end() || !role->is_string()) return refuse("has an entry without a 'role'");
     const auto content = m.find("content"), calls = m.find("tool_calls");
+    json plain = m;
+    const bool calls_tools = calls != m.end() && calls->is_array() && !calls->empty();
+    if (calls_tools) {
+      if (const std::string why = plain_tool_calls(plain["tool_calls"]); !why.empty()) return refuse(why);
+    }
     if (content == m.end() || content->is_null()) {
-      if (calls == m.end() || !calls->is_array() || calls->empty()) return refuse("has an entry without 'content'");
-      r.messages.push_back(m);  // what was said are the calls
+      if (!calls_tools) return refuse("has an entry without 'content'");
+      r.messages.push_back(std::move(plain));  // what was said are the calls
       continue;
     }
-    json plain = m;
     if (content->is_array()) {  // parts: text ones are joined, others are not for this model
       std::string text;
       for (const json& part : *content) {
@@ -175,12 +200,9 @@ std::variant<CompletionRequest, ApiError> read_chat(const json& body) {
     else
       f.fail(bad_request("'chat_template_kwargs' must be an object", "chat_template_kwargs"));
   }
-  f.only("tools", json::array(), "tools are not supported yet; leave it out");
-  f.only("tool_choice", "none", "tools are not supported yet; leave it out");
-  f.ignore("parallel_tool_calls");
-  f.only("functions", json::array(), "functions are not supported; leave it out");
-  f.only("function_call", "none", "functions are not supported; leave it out");
-  f.only("response_format", json{{"type", "text"}}, "only {\"type\":\"text\"} is supported");
+  read_tools(f, r);
+  f.only("functions", json::array(), "not supported; use 'tools'");
+  f.only("function_call", "none", "not supported; use 'tool_choice'");
   f.only("modalities", json::array({"text"}), "only text is supported");
   return finish(f, std::move(r));
 }

@@ -15,6 +15,10 @@ namespace moestro::orchestrator {
 
 using PromptInput = std::variant<std::string, std::vector<TokenId>>;
 
+enum class ResponseFormat : uint8_t { kText, kJsonObject, kJsonSchema };
+/// kNone also where there are no tools; kRequired also where one is named.
+enum class ToolChoice : uint8_t { kNone, kAuto, kRequired };
+
 struct CompletionRequest {
   bool chat = false;
   std::optional<std::string> model;
@@ -22,17 +26,26 @@ struct CompletionRequest {
   RequestJson messages, template_arguments;  ///< chat
   std::optional<int64_t> max_tokens;
   double temperature = 1.0, top_p = 1.0, min_p = 0.0;
+  double repetition_penalty = 1.0, presence_penalty = 0.0, frequency_penalty = 0.0;
+  std::vector<std::pair<TokenId, float>> logit_bias;
   int64_t top_k = 0, n = 1;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   std::string cache_salt;  ///< requests of different salts share no KV blocks
   bool echo = false, stream = false, include_usage = false, ignore_eos = false, return_token_ids = false;
+  ResponseFormat response_format = ResponseFormat::kText;
+  RequestJson response_schema;   ///< of kJsonSchema
+  RequestJson tools = RequestJson::array();
+  ToolChoice tool_choice = ToolChoice::kNone;
+  std::string tool_name;         ///< the one tool that is to be called
+  bool parallel_tool_calls = true;
   int logprobs = -1;  ///< -1: none; else how many alternatives
 };
 
 inline constexpr int kTopLogprobsMax = 20;
 inline constexpr int64_t kChoicesMax = 128;
 inline constexpr size_t kPromptsMax = 2048;
+inline constexpr size_t kLogitBiasMax = 1024;
 
 std::variant<CompletionRequest, ApiError> read_completion(const RequestJson& body);
 std::variant<CompletionRequest, ApiError> read_chat(const RequestJson& body);

@@ -73,10 +73,12 @@ void set_template(const std::optional<std::string>& source, ServedModel& m) {
     return;
   }
   auto parsed = ChatTemplate::parse(*source);
-  if (parsed.is_ok())
+  if (parsed.is_ok()) {
     m.chat_template = std::move(*parsed);
-  else
+    m.tool_style = tool_style_of(*source);
+  } else {
     m.chat_template_missing = "the model's chat template cannot be used: " + parsed.status().message();
+  }
 }
 
 Status read_tokenizer_config(const std::filesystem::path& pack, ServedModel& m) {

@@ -8,6 +8,7 @@
 
 #include "common/ids.h"
 #include "common/status.h"
+#include "orchestrator/api/tool_style.h"
 #include "orchestrator/chat/chat_template.h"
 #include "orchestrator/tokenizer/tokenizer.h"
 
@@ -24,6 +25,7 @@ struct ServedModel {
   int64_t context_max = 0;  ///< positions
   int64_t created_unix_s = 0;
   std::string pad_token = {}, unk_token = {};
+  std::optional<ToolStyle> tool_style = {};  ///< how the chat template writes tool calls
 
   /// Reads config.json, generation_config.json, tokenizer.json, tokenizer_config.json and chat_template.jinja of a pack or a checkpoint.
   /// Refuses files that contradict each other: a token beyond the embedding, a token that only tokenizer_config.json knows.

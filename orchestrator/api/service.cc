@@ -17,6 +17,11 @@ constexpr std::string_view kModelPath = "/v1/models/";
 constexpr size_t kInlineBytes = 64 * 1024;
 constexpr size_t kLargeBodiesMax = 64;
 
+/// A small schema can make a large grammar: bodies that seem to have one are read there too.
+bool has_schemas(std::string_view body) {
+  return body.find("\"json_schema\"") != std::string_view::npos || body.find("\"tools\"") != std::string_view::npos;
+}
+
 /// Moves the value out, or hands the error to `refuse` and returns nothing.
 template <typename T, typename Refuse>
 std::optional<T> value_or_refuse(std::variant<T, ApiError>&& v, const Refuse& refuse) {
@@ -96,7 +101,7 @@ void Service::complete(const Call& call, bool chat) {
     refuse(call.exchange, e);
   };
   if (const auto error = not_ready()) return refuse_it(*error);
-  if (call.request.body.size() <= kInlineBytes) return begin(call.exchange, read_request(call.request.body, chat), chat);
+  if (call.request.body.size() <= kInlineBytes && !has_schemas(call.request.body)) return begin(call.exchange, read_request(call.request.body, chat), chat);
   const bool taken = large_bodies_.run([this, body = call.request.body, exchange = call.exchange, chat] {
     context_.post([this, exchange, chat, r = std::make_shared<std::variant<ReadRequest, ApiError>>(read_request(body, chat))] {
       begin(exchange, std::move(*r), chat);
@@ -113,11 +118,16 @@ std::variant<Service::ReadRequest, ApiError> Service::read_request(const std::st
   auto request = value_or_refuse(chat ? read_chat(*body) : read_completion(*body), refuse_it);
   if (!request) return *refusal;
   if (request->model && *request->model != model_.name) return unknown_model(*request->model);
+  for (const auto& [token, bias] : request->logit_bias)
+    if (token >= model_.vocab)
+      return bad_request("'logit_bias' has the token id " + std::to_string(token) + "; this model's are 0 to " + std::to_string(model_.vocab - 1), "logit_bias");
   if (const auto error = check_text(*request)) return *error;
   auto prompts = value_or_refuse(tokenize_prompts(*request), refuse_it);
   if (!prompts) return *refusal;
   if (const auto error = check_lengths(*request, *prompts)) return *error;
-  return ReadRequest{std::move(*request), std::move(*prompts)};
+  auto constraint = value_or_refuse(constraints_.of(*request), refuse_it);
+  if (!constraint) return *refusal;
+  return ReadRequest{std::move(*request), std::move(*prompts), std::move(*constraint)};
 }
 
 void Service::begin(const std::shared_ptr<Exchange>& exchange, std::variant<ReadRequest, ApiError> read, bool chat) {
@@ -125,12 +135,12 @@ void Service::begin(const std::shared_ptr<Exchange>& exchange, std::variant<Read
     metrics_.request_ended("refused", false);
     return refuse(exchange, *error);
   }
-  auto& [request, prompts] = std::get<ReadRequest>(read);
+  auto& [request, prompts, constraint] = std::get<ReadRequest>(read);
   const uint64_t seed = request.seed.value_or(random_());
   char id[32];
   std::snprintf(id, sizeof id, "%s-%016llx", chat ? "chatcmpl" : "cmpl", static_cast<unsigned long long>(random_()));
   const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  std::make_shared<Completion>(context_, AnswerFrame{id, model_.name, now, chat}, std::move(request), std::move(prompts), seed, exchange)
+  std::make_shared<Completion>(context_, AnswerFrame{id, model_.name, now, chat}, std::move(request), std::move(prompts), std::move(constraint), seed, exchange)
       ->start();
 }
 
@@ -160,6 +170,7 @@ std::variant<TokenizedPrompt, ApiError> Service::apply_template(const Completion
   if (!model_.chat_template) return bad_request(model_.chat_template_missing);
   RequestJson arguments = request.template_arguments;
   arguments["add_generation_prompt"] = true;
+  if (request.tool_choice != ToolChoice::kNone) arguments["tools"] = request.tools;
   arguments["bos_token"] = model_.bos_token;
   arguments["eos_token"] = model_.eos_token;
   if (!model_.pad_token.empty()) arguments["pad_token"] = model_.pad_token;  // templates ask whether these are defined

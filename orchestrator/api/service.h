@@ -8,6 +8,7 @@
 
 #include "orchestrator/api/background.h"
 #include "orchestrator/api/completion.h"
+#include "orchestrator/api/constraints.h"
 #include "orchestrator/store_watch/store_watch.h"
 
 namespace moestro::orchestrator {
@@ -35,6 +36,7 @@ class Service {
   struct ReadRequest {
     CompletionRequest request;
     std::vector<TokenizedPrompt> prompts;
+    Constraint constraint;
   };
 
   void complete(const Call& call, bool chat);
@@ -62,6 +64,7 @@ class Service {
   static void refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error, Headers headers = {});
 
   const ServedModel model_;
+  const Constraints constraints_{model_};
   ControlPlane& control_;
   const StoreWatch* store_ = nullptr;
   RequestMetrics metrics_;

@@ -34,6 +34,7 @@ struct HttpRequest {
   std::string body;
   std::string query = {};                    ///< what followed the '?', as it came
   std::shared_ptr<BodySink> sink = nullptr;  ///< has taken the body, which is empty then
+  std::string authorization = {}, origin = {};  ///< the headers of these names; empty: not there
 };
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
@@ -46,7 +47,7 @@ class Exchange {
   /// The same with status 200 and a body that may be large.
   virtual void respond_from(const std::string& content_type, std::shared_ptr<BodySource> source, const Headers& headers = {}) = 0;
   /// An answer in pieces: begin_stream (status 200, text/event-stream), write..., end_stream. Writes after the client left are dropped.
-  virtual void begin_stream() = 0;
+  virtual void begin_stream(const Headers& headers = {}) = 0;
   virtual void write(std::string text) = 0;
   virtual void end_stream() = 0;
   /// Called at most once, if the client goes away before the answer is complete.

@@ -16,8 +16,9 @@ void Pending::respond_from(const std::string& content_type, std::shared_ptr<Body
   wake();
 }
 
-void Pending::begin_stream() {
+void Pending::begin_stream(const Headers& headers) {
   if (done_) return;
+  stream_headers_ = headers;
   streaming_ = true;
   wake();
 }

@@ -24,7 +24,7 @@ class Pending final : public Exchange {
 
   void respond(int status, const std::string& content_type, std::string body, const Headers& headers) override;
   void respond_from(const std::string& content_type, std::shared_ptr<BodySource> source, const Headers& headers) override;
-  void begin_stream() override;
+  void begin_stream(const Headers& headers) override;
   void write(std::string text) override;
   void end_stream() override;
   void on_gone(std::function<void()> callback) override;
@@ -42,6 +42,7 @@ class Pending final : public Exchange {
 
   const std::optional<Answer>& answer() const { return answer_; }
   bool streaming() const { return streaming_; }
+  const Headers& stream_headers() const { return stream_headers_; }
   bool done() const { return done_; }
   bool gone() const { return gone_; }
   bool detached() const { return detached_; }
@@ -55,6 +56,7 @@ class Pending final : public Exchange {
 
   const uint64_t unsent_bytes_max_;
   std::optional<Answer> answer_;
+  Headers stream_headers_;
   std::deque<std::string> queue_;
   std::function<void()> wake_, gone_callback_;
   uint64_t unsent_bytes_ = 0;

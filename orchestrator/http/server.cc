@@ -53,6 +53,8 @@ HttpRequest head_of(const http::request<http::string_body>& request) {
   const size_t mark = target.find('?');
   HttpRequest plain{request.method() == http::verb::head ? "GET" : std::string(request.method_string()), std::string(target.substr(0, mark)), ""};
   if (mark != std::string_view::npos) plain.query = target.substr(mark + 1);
+  plain.authorization = std::string(request[http::field::authorization]);
+  plain.origin = std::string(request[http::field::origin]);
   return plain;
 }
 
@@ -305,7 +307,9 @@ awaitable<bool> HttpServer::Impl::answer(beast::tcp_stream& stream, std::shared_
 awaitable<bool> HttpServer::Impl::stream_answer(beast::tcp_stream& stream, std::shared_ptr<Pending> pending, asio::steady_timer& wake) {
   std::string out =
       "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
-      "Transfer-Encoding: chunked\r\n\r\n";
+      "Transfer-Encoding: chunked\r\n";
+  for (const auto& [name, value] : pending->stream_headers()) out += name + ": " + value + "\r\n";
+  out += "\r\n";
   error_code error;
   for (;;) {
     for (const std::string& text : pending->take_text()) out += chunk(text);

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <sstream>
 
 #include "services/box/box_flags.h"
 #include "services/box/named_pack.h"
@@ -11,6 +12,19 @@ namespace moestro::orchestrator {
 namespace {
 
 int64_t whole_seconds(std::chrono::milliseconds t) { return (t.count() + 999) / 1000; }
+
+/// "https://a.example,http://localhost:3000". Browsers send no path and no trailing slash.
+Result<std::vector<std::string>> origins_of(const std::string& list) {
+  std::vector<std::string> origins;
+  std::istringstream words(list);
+  for (std::string origin; std::getline(words, origin, ',');) {
+    const size_t host = origin.find("://");
+    if (origin != "*" && (host == std::string::npos || host == 0 || host + 3 == origin.size() || origin.find_first_of("/ \t\r\n", host + 3) != std::string::npos))
+      return invalid_argument("--cors '" + origin + "' is neither * nor an origin such as https://example.org");
+    origins.push_back(origin);
+  }
+  return origins;
+}
 
 Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::string& model, const std::string& store) {
   if (box.run.dir.empty()) return invalid_argument("no directory for the socket: give --run-dir, or run.dir in the YAML file");
@@ -26,6 +40,8 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
   options.prefix_cache = box.orchestrator.prefix_cache;
   if (box.orchestrator.queue_max) options.queue_max = static_cast<size_t>(*box.orchestrator.queue_max);
   options.worker_wait_s = whole_seconds(box.orchestrator.worker_wait);
+  options.api_keys = box.orchestrator.api_keys;
+  MOESTRO_ASSIGN_OR_RETURN(options.origins, origins_of(box.orchestrator.cors));
   options.drain_s = whole_seconds(box.run.drain);
   return options;
 }
@@ -36,6 +52,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   CLI::App app{"Moestro's request plane: HTTP API, scheduler, workers of one model.", "moestro-orchestrator"};
   std::string model, store;
   const box::BoxFlags flags(app, {"run.dir", "orchestrator.http", "orchestrator.step_tokens", "orchestrator.queue_max", "orchestrator.prefix_cache", "orchestrator.worker_wait",
+                                  "orchestrator.api_keys", "orchestrator.cors",
                                   "orchestrator.state", "run.drain", "run.group", "run.log_level"});
   app.add_option("--model", model, "NAME=PACK: the model to serve and its pack; default: model.pack of the YAML file");
   app.add_option("--store", store, "The socket of the store whose figures /metrics has, ipc://PATH [ipc://RUN_DIR/store.sock]");

@@ -68,10 +68,40 @@ class BadRequests(unittest.TestCase):
                 self.refused(400, {"prompt": "a", "max_tokens": 1, field: value}, field)
 
     def test_parameters_that_are_not_supported_are_refused_by_name(self):
-        for field, value in [("logit_bias", {"5": 10}), ("presence_penalty", 0.5), ("frequency_penalty", 1), ("best_of", 3),
+        for field, value in [("logit_bias", {"5": 1000}), ("presence_penalty", 5), ("frequency_penalty", -5), ("best_of", 3),
                              ("suffix", "x")]:
             with self.subTest(field=field):
                 self.refused(400, {"prompt": "a", "max_tokens": 1, field: value}, field)
+
+    def test_what_an_answer_shall_look_like(self):
+        def schema(s):
+            return {"type": "json_schema", "json_schema": {"name": "x", "schema": s}}
+        chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
+        tool = {"type": "function", "function": {"name": "f"}}
+        for field, value in [("response_format", "json"), ("response_format", {"type": "xml"}), ("response_format", schema({"not": {}})),
+                             ("response_format", schema({"type": "string", "pattern": "(?=a)"})), ("response_format", schema({"$ref": "#"})),
+                             ("response_format", schema({"type": "string", "maxLength": 10**8})), ("tools", 5), ("tools", [tool]),
+                             ("tool_choice", "required"), ("functions", [tool]), ("logit_bias", {"99999999": 1}), ("logit_bias", {"a": 1}),
+                             ("modalities", ["audio"]), ("top_logprobs", 5), ("max_completion_tokens", 0)]:
+            with self.subTest(field=field, value=value):
+                self.refused(400, {**chat, field: value}, field, "/v1/chat/completions")
+
+    def test_oversized_bodies_and_headers(self):
+        for status, request in [(413, b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n"),
+                                (431, b"GET /health HTTP/1.1\r\n" + b"x: y\r\n" * 20000 + b"\r\n")]:
+            with self.subTest(status=status), socket.create_connection((self.cluster.host, self.cluster.port), 10) as s:
+                s.settimeout(10)
+                try:
+                    s.sendall(request)
+                except OSError:
+                    pass
+                self.assertIn(str(status).encode(), s.recv(4096).split(b"\r\n")[0])
+            self.assertEqual(self.cluster.request("GET", "/health")[0], 200)
+
+    def test_paths(self):
+        for path in ("/v1/models/..%2f..%2fetc%2fpasswd", "/v1/models/../../etc/passwd", "/../etc/passwd", "/v1/models/" + "a" * 5000, "//", "/%00"):
+            with self.subTest(path=path[:30]):
+                self.assertEqual(self.cluster.request("GET", path)[0], 404)
 
     def test_unknown_model(self):
         self.refused(404, {"prompt": "a", "model": "gpt-99"}, "gpt-99")

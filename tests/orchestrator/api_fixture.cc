@@ -8,9 +8,13 @@ std::vector<nlohmann::json> FakeExchange::events() const {
   std::vector<nlohmann::json> all;
   for (size_t at = 0; at < body.size();) {
     const size_t end = body.find("\n\n", at);
-    EXPECT_EQ(body.compare(at, 6, "data: "), 0) << body.substr(at);
     EXPECT_NE(end, std::string::npos) << body.substr(at);
     if (end == std::string::npos) break;
+    if (body[at] == ':') {  // a comment
+      at = end + 2;
+      continue;
+    }
+    EXPECT_EQ(body.compare(at, 6, "data: "), 0) << body.substr(at);
     const std::string data = body.substr(at + 6, end - at - 6);
     all.push_back(data == "[DONE]" ? nlohmann::json(data) : nlohmann::json::parse(data, nullptr, false));
     at = end + 2;
@@ -63,7 +67,13 @@ PlanOutcome ApiTest::compute_texts(const Plan& plan) {
   return compute(plan, [this](const PlannedSequence& s, int64_t) {
     const std::string& text = says_.at(s.sampling.choice);
     const size_t at = said_[s.id]++;
-    return at < text.size() ? static_cast<TokenId>(static_cast<unsigned char>(text[at])) : kEnd;
+    const TokenId wanted = at < text.size() ? static_cast<TokenId>(static_cast<unsigned char>(text[at])) : kEnd;
+    const auto allowed = [&](TokenId id) { return !s.allowed || (s.allowed->at(static_cast<size_t>(id) / 32) >> (id % 32) & 1) != 0; };
+    if (allowed(wanted)) return wanted;
+    for (TokenId id = 0; id <= kEnd; ++id)
+      if (allowed(id)) return id;  // the lowest that is
+    ADD_FAILURE() << "a mask that allows nothing";
+    return kEnd;
   });
 }
 

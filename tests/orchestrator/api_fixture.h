@@ -27,7 +27,7 @@ class FakeExchange final : public Exchange {
     respond(200, type, "", more);
     source = std::move(from);
   }
-  void begin_stream() override { streaming = true; }
+  void begin_stream(const Headers& more) override { streaming = true, headers = more; }
   void write(std::string text) override {
     EXPECT_TRUE(streaming && !done);
     body += text;
@@ -82,7 +82,7 @@ class ApiTest : public ::testing::Test {
   void run_until(const std::function<bool()>& met);
   PlanOutcome compute_texts(const Plan& plan);
 
-  std::vector<std::string> says_{""};  ///< by choice: what the worker says, a byte a token, and then kEnd
+  std::vector<std::string> says_{""};  ///< by choice: what the worker says, a byte a token, and then kEnd; where that is not allowed, the lowest that is
 
   test::TempDir dir_;
   const std::string name_;

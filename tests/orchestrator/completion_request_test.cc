@@ -73,8 +73,9 @@ TEST(CompletionRequest, RefusesFieldsByName) {
            {"stream", "\"yes\""}, {"stop", "5"}, {"stop", "[\"a\", 5]"}, {"logprobs", "\"all\""}, {"logprobs", "-1"},
            {"logprobs", "21"}, {"logprobs", "true"}, {"seed", "\"s\""}, {"seed", "0.5"}, {"echo", "3"}, {"model", "7"},
            {"cache_salt", "5"}, {"ignore_eos", "1"}, {"return_token_ids", "\"\""}, {"stream_options", "[]"},
-           {"logit_bias", "{\"5\": 10}"}, {"presence_penalty", "0.5"}, {"frequency_penalty", "1"},
-           {"repetition_penalty", "1.2"}, {"best_of", "3"}, {"suffix", "\"x\""}, {"no_such_field", "1"}, {"messages", "[]"}})
+           {"logit_bias", "[5]"}, {"logit_bias", "{\"x\": 1}"}, {"logit_bias", "{\"-1\": 1}"}, {"logit_bias", "{\"5\": 101}"},
+           {"logit_bias", "{\"5\": \"1\"}"}, {"presence_penalty", "2.5"}, {"presence_penalty", "\"1\""}, {"frequency_penalty", "-3"},
+           {"repetition_penalty", "0"}, {"best_of", "3"}, {"suffix", "\"x\""}, {"no_such_field", "1"}, {"messages", "[]"}})
     expect_refused(std::string("{\"prompt\": \"a\", \"") + field + "\": " + value + "}", field, false);
   expect_refused(R"({"prompt": "a", "stream_options": {"include_usage": 1}})", "include_usage", false);
   expect_refused(R"({"prompt": "a", "stream_options": {"other": 1}})", "other", false);
@@ -104,9 +105,9 @@ TEST(CompletionRequest, RefusesChats) {
     expect_refused(body, "messages", true);
   for (const auto& [field, value] : std::vector<Refused>{{"max_tokens", "0"}, {"max_completion_tokens", "-1"}, {"logprobs", "3"},
                                                          {"top_logprobs", "2"}, {"top_logprobs", "21"}, {"chat_template_kwargs", "[]"},
-                                                         {"tools", "[{}]"}, {"tool_choice", "\"auto\""}, {"functions", "[1]"},
+                                                         {"tools", "[{}]"}, {"tools", "{}"}, {"tool_choice", "\"required\""}, {"tool_choice", "5"}, {"functions", "[1]"},
                                                          {"function_call", "\"auto\""}, {"modalities", "[\"audio\"]"},
-                                                         {"response_format", R"({"type":"json_object"})"}, {"prompt", "\"a\""}})
+                                                         {"response_format", R"({"type":"xml"})"}, {"response_format", "[]"}, {"parallel_tool_calls", "1"}, {"prompt", "\"a\""}})
     expect_refused(std::string(R"({"messages": [{"role": "user", "content": "a"}], ")") + field + "\": " + value + "}", field, true);
 }
 
@@ -135,7 +136,8 @@ TEST(CompletionRequest, Defaults) {
 TEST(CompletionRequest, Values) {
   const CompletionRequest r = good(R"({"prompt": ["a", [1, 2]], "model": "m", "max_tokens": 5.0, "temperature": 0, "top_p": 0.5, "min_p": 0.25,
     "top_k": -1, "n": 2, "best_of": 2, "seed": -1, "stop": ["x", ""], "echo": true, "stream": true, "stream_options": {"include_usage": true},
-    "ignore_eos": true, "return_token_ids": true, "logprobs": 20, "user": "u", "suffix": null, "presence_penalty": 0, "logit_bias": {}})");
+    "ignore_eos": true, "return_token_ids": true, "logprobs": 20, "user": "u", "suffix": null, "presence_penalty": -2, "frequency_penalty": 0.5,
+    "repetition_penalty": 1.25, "logit_bias": {"5": -100}})");
   ASSERT_EQ(r.prompts.size(), 2u);
   EXPECT_EQ(std::get<std::string>(r.prompts[0]), "a");
   EXPECT_EQ(std::get<std::vector<TokenId>>(r.prompts[1]), (std::vector<TokenId>{1, 2}));
@@ -146,6 +148,8 @@ TEST(CompletionRequest, Values) {
   EXPECT_EQ(r.min_p, 0.25);
   EXPECT_EQ(r.top_k, 0) << "-1 and 0 both mean all";
   EXPECT_EQ(r.n, 2);
+  EXPECT_EQ(std::tuple(r.presence_penalty, r.frequency_penalty, r.repetition_penalty), std::tuple(-2.0, 0.5, 1.25));
+  EXPECT_EQ(r.logit_bias, (std::vector<std::pair<TokenId, float>>{{5, -100.0f}}));
   EXPECT_EQ(r.seed, ~uint64_t{0});
   EXPECT_EQ(r.stop, std::vector<std::string>{"x"}) << "an empty string stops nothing";
   EXPECT_TRUE(r.echo && r.stream && r.include_usage && r.ignore_eos && r.return_token_ids);

@@ -188,5 +188,28 @@ TEST_F(CompletionTest, SamplingReachesTheWorker) {
   finish(*exchange);
 }
 
+TEST_F(CompletionTest, PenaltiesAndBiasReachTheWorkerWithWhatItDoesNotKnowOfTheTokens) {
+  says_ = {"xyz"};
+  const auto exchange = post("/v1/completions", {{"prompt", "ab"}, {"presence_penalty", 0.5}, {"frequency_penalty", -1}, {"repetition_penalty", 1.5},
+                                                 {"logit_bias", {{"120", 100}, {"7", -3.5}}}, {"max_tokens", 3}});
+  std::vector<std::vector<TokenId>> histories;
+  for (int step = 0; step < 3; ++step) {
+    const Plan plan = worker_.hear_plan();
+    const PlannedSequence& s = plan.sequences.at(0);
+    EXPECT_EQ(std::tuple(s.sampling.presence_penalty, s.sampling.frequency_penalty, s.sampling.repetition_penalty), std::tuple(0.5f, -1.0f, 1.5f));
+    ASSERT_TRUE(s.sampling.bias);
+    ASSERT_EQ(s.sampling.bias->size(), 2u);
+    EXPECT_EQ(std::pair(s.sampling.bias->at(1).id, s.sampling.bias->at(1).bias), std::pair(7, -3.5f));
+    EXPECT_EQ(s.history_prompt, 2u);
+    EXPECT_EQ(s.history_first, step == 0 ? 0u : static_cast<uint32_t>(step + 1));
+    histories.push_back(s.history);
+    worker_.answer(compute_texts(plan));
+  }
+  EXPECT_EQ(histories, (std::vector<std::vector<TokenId>>{{'a', 'b'}, {'x'}, {'y'}}));
+  finish(*exchange);
+  EXPECT_EQ(exchange->json()["choices"][0]["text"], "xyz");
+  EXPECT_EQ(complete({{"prompt", "ab"}, {"logit_bias", {{"257", 1}}}})->status, 400) << "beyond the vocabulary";
+}
+
 }  // namespace
 }  // namespace moestro::orchestrator

@@ -89,8 +89,9 @@ TEST_F(TemplateTest, SeesKeysInTheirOrderAndThePadToken) {
 }
 
 TEST_F(TemplateTest, ACallOfToolsNeedsNoContent) {
-  EXPECT_EQ(prompt(R"({"max_tokens": 1, "messages": [{"role": "a", "content": null, "tool_calls": [{"id": "c"}]}]})"),
-            R"({"role": "a", "content": null, "tool_calls": [{"id": "c"}]}[P])");
+  EXPECT_EQ(prompt(R"({"max_tokens": 1, "messages": [{"role": "a", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": "{\"z\": 1, \"a\": 2}"}}]}]})"),
+            R"({"role": "a", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {"z": 1, "a": 2}}}]}[P])");
+  EXPECT_THAT(prompt(R"({"messages": [{"role": "a", "content": null, "tool_calls": [{"id": "c"}]}]})"), HasSubstr("'function'"));
   for (const char* calls : {"[]", "null", "5"})
     EXPECT_THAT(prompt(R"({"messages": [{"role": "a", "content": null, "tool_calls": )" + std::string(calls) + "}]}"), HasSubstr("without 'content'"));
 }

@@ -27,7 +27,7 @@ Status check_box(config::BoxConfig& box) {
   MOESTRO_ASSIGN_OR_RETURN(const auto model, box::model_of(box));
   box.model.name = model.name;
   // The programs need not stand where this one was started.
-  for (std::string* file : {&box.workers.trace, &box.workers.timeline})
+  for (std::string* file : {&box.workers.trace, &box.workers.timeline, &box.orchestrator.api_keys})
     if (!file->empty()) *file = fs::absolute(*file).string();
   return parse_host_port(box.orchestrator.http).status();
 }

@@ -1,0 +1,163 @@
+#include "orchestrator/api/constraints.h"
+
+#include <algorithm>
+
+#include "orchestrator/grammar/json_schema.h"
+
+namespace moestro::orchestrator {
+
+using grammar::ByteGrammar;
+using grammar::NodeId;
+
+namespace {
+
+constexpr size_t kKeptMax = 32;
+constexpr size_t kStatesMax = 50'000;  ///< a grammar that has grown beyond is made anew for new requests
+
+/// Free text, but what follows the trigger is what the grammar reads; then free text again.
+class TriggeredConstraint final : public TokenConstraint {
+ public:
+  TriggeredConstraint(std::shared_ptr<grammar::CompiledGrammar> grammar, std::string trigger, Tokenizer tokenizer)
+      : grammar_(std::move(grammar)), trigger_(std::move(trigger)), tokenizer_(std::move(tokenizer)) {}
+
+  Result<std::shared_ptr<const TokenMask>> allowed() override {
+    if (inside_) return inside_->allowed();
+    return std::shared_ptr<const TokenMask>();
+  }
+  bool accept(TokenId token) override {
+    if (inside_) {
+      if (!inside_->accept(token)) return false;
+      if (inside_->complete()) inside_.reset();
+      return true;
+    }
+    said_ += tokenizer_.token_bytes(token);
+    // A token that ends in more than the trigger has begun the call by itself: it is left to the parser.
+    if (said_.ends_with(trigger_)) {
+      inside_.emplace(grammar_);
+      said_.clear();
+    }
+    if (said_.size() > 2 * trigger_.size()) said_.erase(0, said_.size() - trigger_.size());
+    return true;
+  }
+  bool complete() const override { return false; }
+
+ private:
+  std::shared_ptr<grammar::CompiledGrammar> grammar_;
+  const std::string trigger_;
+  const Tokenizer tokenizer_;
+  std::string said_;
+  std::optional<grammar::GrammarConstraint> inside_;
+};
+
+Result<NodeId> add_arguments(ByteGrammar& g, NodeId from, const RequestJson& function) {
+  const auto parameters = function.find("parameters");
+  if (parameters == function.end() || parameters->is_null()) return grammar::JsonGrammar(g).object(from);
+  return grammar::JsonSchemaCompiler(g, *parameters).compile(from);
+}
+
+/// {"name": ..., "arguments": ...} of any of the request's tools, or of the one that was chosen.
+Result<NodeId> add_call(ByteGrammar& g, NodeId from, const CompletionRequest& request) {
+  const NodeId to = g.add();
+  for (const RequestJson& tool : request.tools) {
+    const RequestJson& function = tool["function"];
+    if (!request.tool_name.empty() && function["name"] != request.tool_name) continue;
+    NodeId at = g.add();
+    g.empty(from, at);
+    at = g.literal(at, "{\"name\": " + function["name"].dump() + ", \"arguments\": ");
+    auto end = add_arguments(g, at, function);
+    if (!end.is_ok()) return Status(end.status().code(), "the function '" + function["name"].get<std::string>() + "': " + end.status().message());
+    g.empty(g.literal(*end, "}"), to);
+  }
+  return to;
+}
+
+/// The calls of an answer, from their first marker on; `triggered`: behind it, and one call or list of calls.
+Result<NodeId> add_calls(ByteGrammar& g, NodeId from, const CompletionRequest& request, const ToolStyle& style, bool triggered) {
+  const bool many = request.parallel_tool_calls;
+  NodeId at = triggered ? from : g.literal(from, style.begin);
+  if (style.list) {
+    at = g.literal(at, "[");
+    const NodeId call = g.add();
+    g.empty(at, call);
+    MOESTRO_ASSIGN_OR_RETURN(const NodeId end, add_call(g, call, request));
+    if (many) g.empty(g.literal(end, ", "), call);
+    return g.literal(end, "]");
+  }
+  const NodeId call = g.add();
+  g.empty(g.literal(at, "\n"), call);
+  MOESTRO_ASSIGN_OR_RETURN(const NodeId behind, add_call(g, call, request));
+  const NodeId end = g.literal(behind, "\n" + style.end);
+  if (many && !triggered) g.empty(g.literal(end, "\n" + style.begin + "\n"), call);
+  return end;
+}
+
+Result<NodeId> add_format(ByteGrammar& g, NodeId from, const CompletionRequest& request) {
+  if (request.response_format == ResponseFormat::kJsonObject) return grammar::JsonGrammar(g).object(from);
+  return grammar::JsonSchemaCompiler(g, request.response_schema).compile(from);
+}
+
+}  // namespace
+
+std::shared_ptr<TokenConstraint> Constraint::begin(const Tokenizer& tokenizer) const {
+  if (!grammar) return nullptr;
+  if (trigger.empty()) return std::make_shared<grammar::GrammarConstraint>(grammar);
+  return std::make_shared<TriggeredConstraint>(grammar, trigger, tokenizer);
+}
+
+std::shared_ptr<const grammar::GrammarVocabulary> Constraints::vocabulary() const {
+  if (vocabulary_) return vocabulary_;
+  std::vector<std::string> bytes(static_cast<size_t>(model_.vocab));
+  for (int64_t id = 0; id < model_.tokenizer.vocab_size(); ++id) {
+    const auto token = static_cast<TokenId>(id);
+    const bool marker = model_.tool_style && model_.tokenizer.token(token) == model_.tool_style->begin;
+    const bool ends = std::find(model_.eos_ids.begin(), model_.eos_ids.end(), token) != model_.eos_ids.end();
+    if (!ends && (marker || !model_.tokenizer.is_special(token))) bytes[static_cast<size_t>(id)] = model_.tokenizer.token_bytes(token);
+  }
+  vocabulary_ = std::make_shared<const grammar::GrammarVocabulary>(grammar::GrammarVocabulary{grammar::TokenTrie(std::move(bytes)), model_.eos_ids});
+  return vocabulary_;
+}
+
+Result<std::shared_ptr<grammar::CompiledGrammar>> Constraints::compiled(const CompletionRequest& request, bool triggered) const {
+  const bool calls = request.tool_choice != ToolChoice::kNone;
+  const std::string key = std::to_string(static_cast<int>(request.response_format)) + (triggered ? "t" : "") + (request.parallel_tool_calls ? "p" : "") +
+                          request.tool_name + "\n" + (calls ? request.tools.dump() : request.response_schema.dump());
+  const std::lock_guard lock(mutex_);
+  const auto known = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.key == key; });
+  if (known != kept_.end() && known->grammar->states() <= kStatesMax) {
+    kept_.splice(kept_.begin(), kept_, known);
+    return known->grammar;
+  }
+  if (known != kept_.end()) kept_.erase(known);
+  ByteGrammar g;
+  const NodeId begin = g.add();
+  MOESTRO_ASSIGN_OR_RETURN(const NodeId end, calls ? add_calls(g, begin, request, *model_.tool_style, triggered) : add_format(g, begin, request));
+  g.end(end);
+  g.set_start(begin);
+  if (g.too_large()) return unsupported("the schema is too large");
+  auto made = std::make_shared<grammar::CompiledGrammar>(std::move(g), vocabulary());
+  if (const auto first = made->allowed(made->start()); !first.is_ok()) return unsupported(first.status().message());
+  kept_.push_front({key, made});
+  if (kept_.size() > kKeptMax) kept_.pop_back();
+  return made;
+}
+
+std::variant<Constraint, ApiError> Constraints::of(const CompletionRequest& request) const {
+  const bool calls = request.tool_choice != ToolChoice::kNone;
+  if (calls && !model_.tool_style)
+    return not_supported("tools", "the chat template of '" + model_.name + "' has no tool calls of a kind that is known here (<tool_call>, [TOOL_CALLS])");
+  if (!calls && request.response_format == ResponseFormat::kText) return Constraint{};
+  const char* field = calls ? "tools" : "response_format";
+  if (calls && request.response_format != ResponseFormat::kText)
+    return not_supported("response_format", "not together with tools; give tool_choice \"none\", or leave it out");
+  if (request.ignore_eos) return not_supported("ignore_eos", std::string("not together with ") + field);
+  const bool triggered = calls && request.tool_choice == ToolChoice::kAuto;
+  auto grammar = compiled(request, triggered);
+  if (!grammar.is_ok()) {
+    ApiError e = bad_request("'" + std::string(field) + "': " + grammar.status().message(), field);
+    if (grammar.status().code() == Code::kUnsupported) e.code = "unsupported_parameter";
+    return e;
+  }
+  return Constraint{std::move(*grammar), triggered ? model_.tool_style->begin : ""};
+}
+
+}  // namespace moestro::orchestrator

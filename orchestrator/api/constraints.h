@@ -1,0 +1,46 @@
+#pragma once
+// From response_format and tools to what a sequence may say.
+
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <variant>
+
+#include "orchestrator/api/completion_request.h"
+#include "orchestrator/api/served_model.h"
+#include "orchestrator/grammar/compiled_grammar.h"
+
+namespace moestro::orchestrator {
+
+/// How one request's sequences are constrained; copies share the grammar.
+struct Constraint {
+  std::shared_ptr<grammar::CompiledGrammar> grammar;  ///< null: not at all
+  std::string trigger;  ///< not empty: only what follows this text, up to the grammar's end
+
+  /// For one sequence; null if there is no constraint.
+  std::shared_ptr<TokenConstraint> begin(const Tokenizer& tokenizer) const;
+};
+
+/// Makes them, and keeps those that were used last. From any thread.
+class Constraints {
+ public:
+  explicit Constraints(const ServedModel& model) : model_(model) {}
+  /// Errors name 'response_format' or 'tools'.
+  std::variant<Constraint, ApiError> of(const CompletionRequest& request) const;
+
+ private:
+  struct Kept {
+    std::string key;
+    std::shared_ptr<grammar::CompiledGrammar> grammar;
+  };
+  std::shared_ptr<const grammar::GrammarVocabulary> vocabulary() const;
+  Result<std::shared_ptr<grammar::CompiledGrammar>> compiled(const CompletionRequest& request, bool triggered) const;
+
+  const ServedModel& model_;
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<const grammar::GrammarVocabulary> vocabulary_;  ///< made when it is first wanted
+  mutable std::list<Kept> kept_;  ///< the last one used first
+};
+
+}  // namespace moestro::orchestrator

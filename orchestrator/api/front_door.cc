@@ -1,0 +1,101 @@
+#include "orchestrator/api/front_door.h"
+
+#include <algorithm>
+
+#include "orchestrator/api/api_error.h"
+
+namespace moestro::orchestrator {
+
+/// Adds headers to the answer, and counts the request until it is out.
+class FrontDoor::Guarded final : public Exchange {
+ public:
+  Guarded(std::shared_ptr<Exchange> inner, Headers headers, std::shared_ptr<std::map<std::string, uint32_t>> counts, std::string key)
+      : inner_(std::move(inner)), headers_(std::move(headers)), counts_(std::move(counts)), key_(std::move(key)) {
+    if (!key_.empty()) ++(*counts_)[key_];
+  }
+  ~Guarded() override { leave(); }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+
+  void respond(int status, const std::string& content_type, std::string body, const Headers& headers) override {
+    Headers all = headers_;
+    all.insert(all.end(), headers.begin(), headers.end());
+    leave();
+    inner_->respond(status, content_type, std::move(body), all);
+  }
+  void respond_from(const std::string& content_type, std::shared_ptr<BodySource> source, const Headers& headers) override {
+    Headers all = headers_;
+    all.insert(all.end(), headers.begin(), headers.end());
+    leave();
+    inner_->respond_from(content_type, std::move(source), all);
+  }
+  void begin_stream(const Headers& headers) override {
+    Headers all = headers_;
+    all.insert(all.end(), headers.begin(), headers.end());
+    inner_->begin_stream(all);
+  }
+  void write(std::string text) override { inner_->write(std::move(text)); }
+  void end_stream() override {
+    leave();
+    inner_->end_stream();
+  }
+  void on_gone(std::function<void()> callback) override { inner_->on_gone(std::move(callback)); }
+
+ private:
+  void leave() {
+    if (key_.empty()) return;
+    const auto count = counts_->find(std::exchange(key_, {}));
+    if (--count->second == 0) counts_->erase(count);
+  }
+  const std::shared_ptr<Exchange> inner_;
+  const Headers headers_;
+  const std::shared_ptr<std::map<std::string, uint32_t>> counts_;
+  std::string key_;
+};
+
+Headers FrontDoor::cors_headers(const HttpRequest& request) const {
+  if (options_.origins.empty()) return {};
+  const auto& all = options_.origins;
+  if (std::find(all.begin(), all.end(), "*") != all.end()) return {{"Access-Control-Allow-Origin", "*"}};
+  if (request.origin.empty() || std::find(all.begin(), all.end(), request.origin) == all.end()) return {{"Vary", "Origin"}};
+  return {{"Access-Control-Allow-Origin", request.origin}, {"Vary", "Origin"}};
+}
+
+void FrontDoor::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  Headers headers = cors_headers(request);
+  const bool allowed_origin = !headers.empty() && headers.front().first == "Access-Control-Allow-Origin";
+  if (request.method == "OPTIONS" && allowed_origin) {
+    headers.insert(headers.end(), {{"Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE, OPTIONS"},
+                                   {"Access-Control-Allow-Headers", "Authorization, Content-Type"},
+                                   {"Access-Control-Max-Age", "600"}});
+    return exchange->respond(204, "text/plain", "", headers);
+  }
+  const ApiKeys::Key* key = nullptr;
+  const bool open = !options_.keys || request.path == "/health" || request.path == "/v1/health";
+  if (!open) {
+    ApiError e = bad_request("");
+    key = options_.keys->find(request.authorization);
+    if (key == nullptr) {
+      e.http_status = 401;
+      e.type = "authentication_error";
+      e.code = "invalid_api_key";
+      e.message = request.authorization.empty() ? "an API key is needed: Authorization: Bearer KEY" : "the API key is not known here";
+      headers.emplace_back("WWW-Authenticate", "Bearer");
+      return exchange->respond(e.http_status, "application/json", e.body(), headers);
+    }
+    const auto count = under_way_->find(key->name);
+    if (request.method == "POST" && key->concurrency > 0 && count != under_way_->end() && count->second >= key->concurrency) {
+      e.http_status = 429;
+      e.type = "rate_limit_error";
+      e.message = "this key has " + std::to_string(key->concurrency) + " requests under way, as many as it may; try again when one has ended";
+      headers.emplace_back("Retry-After", "1");
+      return exchange->respond(e.http_status, "application/json", e.body(), headers);
+    }
+  }
+  const bool counted = key != nullptr && key->concurrency > 0 && request.method == "POST";
+  if (headers.empty() && !counted) return inside_(std::move(request), std::move(exchange));
+  auto guarded = std::make_shared<Guarded>(std::move(exchange), std::move(headers), under_way_, counted ? key->name : "");
+  inside_(std::move(request), std::move(guarded));
+}
+
+}  // namespace moestro::orchestrator

@@ -1,0 +1,37 @@
+#pragma once
+// What every request passes before its route: keys, their limits, and what browsers of other origins may do. Server's thread only.
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orchestrator/api/api_keys.h"
+#include "orchestrator/http/exchange.h"
+
+namespace moestro::orchestrator {
+
+struct FrontDoorOptions {
+  std::optional<ApiKeys> keys;        ///< none: everybody who can connect
+  std::vector<std::string> origins;   ///< that browsers may call from; "*": any; empty: no CORS headers at all
+};
+
+class FrontDoor {
+ public:
+  FrontDoor(FrontDoorOptions options, Handler inside) : options_(std::move(options)), inside_(std::move(inside)) {}
+  /// Answers itself, or hands on. /health is open to all.
+  void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
+  /// Whether a request with this head brings a key that handle() lets in: nobody else's upload is to be taken.
+  bool knows(const HttpRequest& head) const { return !options_.keys || options_.keys->find(head.authorization) != nullptr; }
+
+ private:
+  class Guarded;
+  Headers cors_headers(const HttpRequest& request) const;
+
+  const FrontDoorOptions options_;
+  const Handler inside_;
+  std::shared_ptr<std::map<std::string, uint32_t>> under_way_ = std::make_shared<std::map<std::string, uint32_t>>();  ///< by key's name
+};
+
+}  // namespace moestro::orchestrator

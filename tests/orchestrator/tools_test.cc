@@ -1,0 +1,181 @@
+#include <gmock/gmock.h>
+
+#include "tests/orchestrator/api_fixture.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+using namespace testing;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+constexpr int64_t kLongContext = 512;
+
+ServedModel model_with_tools() {
+  const std::string source =
+      "{% if tools %}{{ tools | length }}{% for t in tools %} {{ t.function.name }}{% endfor %} <tool_call></tool_call>|{% endif %}"
+      "{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls[0].function.arguments.a }}{% else %}{{ m.content }}{% endif %}|{% endfor %}";
+  ServedModel m = byte_model();
+  auto chat = ChatTemplate::parse(source);
+  MOESTRO_CHECK(chat.is_ok(), chat.status().message());
+  m.chat_template = std::move(*chat);
+  m.tool_style = tool_style_of(source);
+  m.context_max = kLongContext;
+  return m;
+}
+
+class ToolsTest : public ApiTest {
+ protected:
+  ToolsTest() : ApiTest(model_with_tools()) {
+    worker_.join({.model = name_, .limits = {.kv_blocks = 256, .kv_block_tokens = 4, .context_max = kLongContext, .step_tokens_max = 512, .step_sequences_max = 4}});
+  }
+  static json request(const json& choice = nullptr) {
+    const json schema = {{"type", "object"}, {"properties", {{"a", {{"type", "boolean"}}}}}, {"required", {"a"}}};
+    json r = {{"messages", {{{"role", "user"}, {"content", "x"}}}},
+              {"max_tokens", 300},
+              {"tools", {{{"type", "function"}, {"function", {{"name", "f"}, {"description", "d"}, {"parameters", schema}}}},
+                         {{"type", "function"}, {"function", {{"name", "g"}, {"parameters", schema}}}}}}};
+    if (!choice.is_null()) r["tool_choice"] = choice;
+    return r;
+  }
+  json choice(const json& body) {
+    const auto exchange = complete(body, "/v1/chat/completions");
+    EXPECT_EQ(exchange->status, 200) << exchange->body;
+    return exchange->json()["choices"][0];
+  }
+};
+
+TEST_F(ToolsTest, TheModelMayCall) {
+  says_ = {"Hm. <tool_call>\n{\"name\": \"g\", \"arguments\": {\"a\": true}}\n</tool_call>"};
+  const json c = choice(request());
+  EXPECT_EQ(c["message"]["content"], "Hm.");
+  ASSERT_EQ(c["message"]["tool_calls"].size(), 1u);
+  const json& call = c["message"]["tool_calls"][0];
+  EXPECT_EQ(call["type"], "function");
+  EXPECT_EQ(call["id"].get<std::string>().size(), 9u);
+  EXPECT_EQ(call["function"], (json{{"name", "g"}, {"arguments", "{\"a\": true}"}}));
+  EXPECT_EQ(c["finish_reason"], "tool_calls");
+}
+
+TEST_F(ToolsTest, OrMayNot) {
+  says_ = {"Just words."};
+  const json c = choice(request("auto"));
+  EXPECT_EQ(c["message"], (json{{"role", "assistant"}, {"content", "Just words."}}));
+  EXPECT_EQ(c["finish_reason"], "stop");
+}
+
+TEST_F(ToolsTest, ACallThatItBeginsFollowsTheSchema) {
+  says_ = {"<tool_call>\n{\"name\": \"nonsense\", \"arguments\": 7"};
+  const json c = choice(request());
+  const json& call = c["message"]["tool_calls"].at(0)["function"];
+  EXPECT_THAT(call["name"].get<std::string>(), ::testing::AnyOf("f", "g"));
+  EXPECT_TRUE(json::parse(call["arguments"].get<std::string>())["a"].is_boolean());
+}
+
+TEST_F(ToolsTest, ItMustCall) {
+  says_ = {"I would rather not."};
+  json body = request("required");
+  body["parallel_tool_calls"] = false;
+  const json c = choice(body);
+  EXPECT_EQ(c["message"]["content"], nullptr);
+  EXPECT_EQ(c["message"]["tool_calls"].at(0)["function"]["name"], "f");
+  EXPECT_EQ(c["message"]["tool_calls"].size(), 1u);
+  EXPECT_EQ(c["finish_reason"], "tool_calls");
+  const json named = choice(request({{"type", "function"}, {"function", {{"name", "g"}}}}));
+  EXPECT_EQ(named["message"]["tool_calls"].at(0)["function"]["name"], "g");
+}
+
+TEST_F(ToolsTest, CallsAreStreamed) {
+  says_ = {"Hm. <tool_call>\n{\"name\": \"g\", \"arguments\": {\"a\": true}}\n</tool_call>"};
+  json body = request();
+  body["stream"] = true;
+  const auto exchange = complete(body, "/v1/chat/completions");
+  std::string content, arguments, name, reason;
+  size_t pieces = 0;
+  for (const json& e : exchange->events()) {
+    if (!e.is_object()) continue;
+    const json& c = e["choices"][0];
+    if (c["delta"].contains("content") && c["delta"]["content"].is_string()) content += c["delta"]["content"].get<std::string>();
+    for (const json& call : c["delta"].value("tool_calls", json::array())) {
+      EXPECT_EQ(call["index"], 0);
+      EXPECT_EQ(call.contains("id"), name.empty()) << "the first piece has id and name, and no other";
+      name += call["function"].value("name", "");
+      arguments += call["function"]["arguments"].get<std::string>();
+      ++pieces;
+    }
+    if (c["finish_reason"].is_string()) reason = c["finish_reason"];
+  }
+  EXPECT_EQ(content, "Hm.");
+  EXPECT_EQ(name, "g");
+  EXPECT_EQ(arguments, "{\"a\": true}");
+  EXPECT_GT(pieces, 3u) << "arguments come as they are said";
+  EXPECT_EQ(reason, "tool_calls");
+}
+
+TEST_F(ToolsTest, TheTemplateSeesToolsAndCallsOfBefore) {
+  const auto prompt_of = [&](const json& body) {
+    const auto exchange = post("/v1/chat/completions", body);
+    std::optional<Plan> plan;  // the request is read on a thread of its own first
+    for (const auto end = std::chrono::steady_clock::now() + kAnswerLimit; !plan && !exchange->done && std::chrono::steady_clock::now() < end;) {
+      (void)run_posted();
+      plan = worker_.try_plan(std::chrono::milliseconds(5));
+    }
+    if (!plan) return exchange->body;
+    std::string text;
+    for (const TokenId t : plan->sequences.at(0).tokens) text += static_cast<char>(t);
+    worker_.answer(compute_texts(*plan));
+    finish(*exchange);
+    return text;
+  };
+  EXPECT_EQ(prompt_of(request()), "2 f g <tool_call></tool_call>|x|");
+  EXPECT_EQ(prompt_of(request("none")), "x|") << "what may not be called is not shown";
+  json body = request("none");
+  body["messages"].push_back({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", {{{"id", "1"}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", "{\"a\": 41}"}}}}}}});
+  EXPECT_EQ(prompt_of(body), "x|41|") << "arguments are objects to the template";
+}
+
+TEST_F(ToolsTest, RefusesByName) {
+  const auto refused = [&](const json& body, const std::string& field, const std::string& words) {
+    const auto exchange = complete(body, "/v1/chat/completions");
+    EXPECT_EQ(exchange->status, 400) << body;
+    EXPECT_EQ(exchange->json()["error"]["param"], field) << exchange->body;
+    EXPECT_THAT(exchange->json()["error"]["message"].get<std::string>(), HasSubstr(words));
+  };
+  const auto with = [&](const json& tools) {
+    json body = request();
+    body["tools"] = tools;
+    return body;
+  };
+  const auto function = [](const json& f) { return json::array({{{"type", "function"}, {"function", f}}}); };
+  refused(with(5), "tools", "list");
+  refused(with(json::array({5})), "tools", "function");
+  refused(with(json::array({{{"type", "code_interpreter"}}})), "tools", "function");
+  refused(with(function({{"name", "a b"}})), "tools", "name");
+  refused(with(function({{"name", "f"}, {"parameters", 5}})), "tools", "parameters");
+  refused(with(function({{"name", "f"}, {"extra", 5}})), "extra", "extra");
+  refused(with(function({{"name", "f"}, {"parameters", {{"not", json::object()}}}})), "tools", "'not'");
+  refused(request("always"), "tool_choice", "auto");
+  refused(request({{"type", "function"}, {"function", {{"name", "h"}}}}), "tool_choice", "'h'");
+  json none = request("required");
+  none.erase("tools");
+  refused(none, "tool_choice", "no tools");
+  json both = request();
+  both["response_format"] = {{"type", "json_object"}};
+  refused(both, "response_format", "tools");
+  json bad = request();
+  bad["messages"].push_back({{"role", "assistant"}, {"tool_calls", {{{"function", {{"name", "f"}, {"arguments", "not json"}}}}}}});
+  refused(bad, "messages", "arguments");
+}
+
+class NoToolsTest : public ApiTest {};
+
+TEST_F(NoToolsTest, AModelWithoutToolsSaysSo) {
+  join();
+  const auto exchange = complete({{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}}}},
+                                 "/v1/chat/completions");
+  EXPECT_EQ(exchange->status, 400);
+  EXPECT_EQ(exchange->json()["error"]["param"], "tools");
+}
+
+}  // namespace
+}  // namespace moestro::orchestrator
