@@ -6,13 +6,16 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <fstream>
 #include <thread>
 
 #include "common/log.h"
 #include "orchestrator/api/front_door.h"
 #include "orchestrator/api/service.h"
+#include "orchestrator/batch/batch_api.h"
 #include "orchestrator/http/server.h"
+#include "orchestrator/state/open_state.h"
 
 namespace moestro::orchestrator {
 
@@ -41,6 +44,34 @@ ControlOptions control_options(const OrchestratorOptions& options, const ServedM
   control.queue_max = options.queue_max;
   control.worker_wait = std::chrono::seconds(options.worker_wait_s);
   return control;
+}
+
+/// The form around an uploaded file may have so many bytes more.
+constexpr uint64_t kFormBytes = 64 << 10;
+
+struct Kept {
+  std::unique_ptr<StateStore> state;
+  FileStore files;
+};
+
+Result<Kept> open_kept(const OrchestratorOptions& options) {
+  MOESTRO_ASSIGN_OR_RETURN(const StatePlace place, state_place(options.state, options.run_dir));
+  MOESTRO_ASSIGN_OR_RETURN(auto state, open_state(place));
+  MOESTRO_ASSIGN_OR_RETURN(FileStore files, FileStore::open(place.files));
+  log::info("files and batches are kept in {}", place.database.string());
+  if (lies_in_memory(place.database)) log::warn("{} lies in memory: a restart of the machine loses it; give another --state", place.database.string());
+  return Kept{std::move(state), std::move(files)};
+}
+
+int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+BatchLimits batch_limits(const OrchestratorOptions& options) {
+  BatchLimits limits;
+  limits.lines_in_flight = options.batch_lines;
+  limits.sequences_in_flight = std::max<uint64_t>(1, options.queue_max / 2);  // the other half of the queue is for those who wait
+  return limits;
 }
 
 /// Written whole or not at all: readers wait for it to appear.
@@ -83,6 +114,8 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   raise_open_files(http.connections_max);
   MOESTRO_ASSIGN_OR_RETURN(ServedModel model, ServedModel::load(options.model_name, options.pack));
   MOESTRO_RETURN_IF_ERROR(shm::make_private_dir(options.run_dir, options.access, "run directory").with_context("--run-dir"));
+  MOESTRO_ASSIGN_OR_RETURN(Kept kept, open_kept(options));
+  http.upload_bytes_max = options.file_bytes_max + kFormBytes;
   MOESTRO_ASSIGN_OR_RETURN(auto control, ControlPlane::start(control_options(options, model)));
   MOESTRO_RETURN_IF_ERROR(options.access.apply(options.run_dir / "orchestrator.sock", options.access.shared()));
   FrontDoorOptions door_options{std::nullopt, options.origins};
@@ -104,9 +137,16 @@ Status run_orchestrator(const OrchestratorOptions& options) {
                                             [&door](HttpRequest r, std::shared_ptr<Exchange> e) { door.handle(std::move(r), std::move(e)); },
                                             error_body));
   const StoreWatch store(options.store);
-  Service service(std::move(model), *control, [&server](std::function<void()> work) { server->post(std::move(work)); });
+  const auto post = [&server](std::function<void()> work) { server->post(std::move(work)); };
+  Service service(std::move(model), *control, post);
   service.watch_store(store);
   service_address = &service;
+  auto runner = std::make_unique<BatchRunner>(
+      std::move(kept.state), std::move(kept.files), options.model_name, batch_limits(options),
+      [&service](HttpRequest r, std::shared_ptr<Exchange> e) { service.handle(std::move(r), std::move(e)); }, post, unix_seconds);
+  auto batches = std::make_unique<BatchApi>(*runner, options.model_name, post);
+  service.extend(batches.get());
+  server->take_uploads([&batches](const HttpRequest& head, const std::string& type) { return batches->sink_for(head, type); });
   MOESTRO_RETURN_IF_ERROR(write_port(options.run_dir, server->port()));
   log::info("listening on http://{}:{}", http.host, server->port());
 
@@ -115,13 +155,18 @@ Status run_orchestrator(const OrchestratorOptions& options) {
     sigwait(&signals, &signal);
     log::info("stopping: no new requests, {} s for those under way", options.drain_s);
     server->close_gate();
+    runner->stop_starting();
     control->drain(std::chrono::seconds(options.drain_s));
     // Every sequence has ended; what is left is to write the answers, to clients that may read slowly.
     if (!server->wait_answered(kLastBytes)) log::warn("some answers could not be written to their end");
+    if (!runner->wait_settled(kLastBytes)) log::warn("some lines of batches have come back too late: they run again at the next start");
     server->stop();
   });
   server->run();
   drainer.join();
+  service.extend(nullptr);
+  batches.reset();
+  runner.reset();
   control.reset();  // lets the workers go
   server.reset();   // and with it the completions it broke off, while what they refer to is there
   std::error_code ignored;

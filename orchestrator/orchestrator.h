@@ -24,6 +24,9 @@ struct OrchestratorOptions {
   std::filesystem::path api_keys;     ///< file of hashed keys; empty: everybody who can connect
   std::vector<std::string> origins;   ///< that browsers may call from
   int64_t worker_wait_s = 60;         ///< requests that wait while no worker is there fail after so long
+  std::string state = "default";      ///< where files and batches are kept (state/open_state.h)
+  uint64_t file_bytes_max = 512ull << 20;
+  size_t batch_lines = 64;            ///< lines of batches that run at once
   int64_t drain_s = 30;               ///< running requests get so long when it is told to stop
 };
 

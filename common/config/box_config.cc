@@ -219,8 +219,19 @@ void add_orchestrator(Schema& schema, BoxConfig::Orchestrator& c) {
   schema.add({.key = "orchestrator.state",
               .flag = "--state",
               .field = &c.state,
-              .choices = {"default"},
-              .help = "where batch jobs and history are kept; only `default` exists in this version"});
+              .help = "where files and batches are kept: `sqlite:PATH`, a file, with a folder PATH.files beside it; default: `RUN_DIR/state/batches.db`"});
+  schema.add({.key = "orchestrator.file_max",
+              .flag = "--file-max",
+              .field = &c.file_max,
+              .min = 1,
+              .max = int64_t{64} << 30,
+              .help = "largest file that may be uploaded"});
+  schema.add({.key = "orchestrator.batch_lines",
+              .flag = "--batch-lines",
+              .field = &c.batch_lines,
+              .min = 1,
+              .max = 4096,
+              .help = "lines of batches that run at once"});
 }
 
 void add_run(Schema& schema, BoxConfig::Run& c) {

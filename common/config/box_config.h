@@ -54,6 +54,8 @@ struct BoxConfig {
     bool prefix_cache = true;
     std::optional<int64_t> queue_max;
     std::string state = "default";
+    std::optional<Bytes> file_max = Bytes{512ull << 20};
+    int64_t batch_lines = 64;
     std::chrono::milliseconds worker_wait = std::chrono::seconds(60);
     std::string api_keys;  ///< empty: no keys are wanted
     std::string cors;      ///< empty: no other origin

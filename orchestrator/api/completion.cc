@@ -85,6 +85,7 @@ SequenceRequest Completion::sequence_request(const Line& line) const {
   s.ignore_eos = request_.ignore_eos;
   s.prefix_domain = request_.cache_salt;
   s.constraint = constraint_.begin(context_.model.tokenizer);
+  s.background = exchange_->background();
   return s;
 }
 

@@ -62,6 +62,7 @@ std::optional<Service::Route> Service::route(const std::string& path) {
 }
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  if (extension_ != nullptr && extension_->handle(request, exchange)) return;
   const auto found = route(request.path);
   ApiError error = bad_request("");
   if (!found) {
@@ -269,7 +270,10 @@ void Service::health(const Call& call) const {
 }
 
 void Service::metrics(const Call& call) const {
-  call.exchange->respond(200, "text/plain; version=0.0.4", metrics_.text(control_.snapshot()) + (store_ != nullptr ? store_metrics_text(store_->latest()) : ""));
+  std::string text = metrics_.text(control_.snapshot());
+  if (store_ != nullptr) text += store_metrics_text(store_->latest());
+  if (extension_ != nullptr) text += extension_->metrics();
+  call.exchange->respond(200, "text/plain; version=0.0.4", text);
 }
 
 json Service::model_entry() const {
@@ -316,7 +320,7 @@ void Service::status(const Call& call) const {
   for (const auto& w : c.workers)
     workers.push_back({{"name", w.name}, {"device", w.device}, {"last_heard_s", w.age_s}, {"plans", w.plans}});
   const double experts = static_cast<double>(c.expert_hits + c.expert_misses);
-  const json body{
+  json body{
       {"model", model_.name},
       {"requests", {{"running", metrics_.running()}}},
       {"sequences", {{"waiting", c.waiting}, {"running", c.running}}},
@@ -335,6 +339,7 @@ void Service::status(const Call& call) const {
       {"nonfinite_sequences", c.nonfinite_sequences},
       {"capacity_dropped", c.dropped_rows},
   };
+  if (extension_ != nullptr) body.update(extension_->status());
   call.exchange->respond(200, kJson, dump(body));
 }
 

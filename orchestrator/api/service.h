@@ -9,6 +9,7 @@
 #include "orchestrator/api/background.h"
 #include "orchestrator/api/completion.h"
 #include "orchestrator/api/constraints.h"
+#include "orchestrator/api/extension.h"
 #include "orchestrator/store_watch/store_watch.h"
 
 namespace moestro::orchestrator {
@@ -20,6 +21,8 @@ class Service {
   /// Before anything is handled: what says how the store is. It outlives this.
   void watch_store(const StoreWatch& watch) { store_ = &watch; }
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
+  /// Serves more paths from now on. Outlives this; null: none.
+  void extend(Extension* extension) { extension_ = extension; }
 
  private:
   struct Call {
@@ -65,6 +68,7 @@ class Service {
 
   const ServedModel model_;
   const Constraints constraints_{model_};
+  Extension* extension_ = nullptr;
   ControlPlane& control_;
   const StoreWatch* store_ = nullptr;
   RequestMetrics metrics_;

@@ -52,6 +52,8 @@ class Exchange {
   virtual void end_stream() = 0;
   /// Called at most once, if the client goes away before the answer is complete.
   virtual void on_gone(std::function<void()> callback) = 0;
+  /// Nobody waits for it at a screen: others go before it.
+  virtual bool background() const { return false; }
 };
 
 using Handler = std::function<void(HttpRequest, std::shared_ptr<Exchange>)>;

@@ -25,7 +25,8 @@ bool Scheduler::make_room(Worker& worker, Sequence& s, int64_t tokens) {
   while (!grow(worker, s, tokens)) {
     Sequence* youngest = &s;
     for (Sequence* other : worker.running)
-      if (other->in_flight == 0 && other->admission > youngest->admission) youngest = other;
+      if (other->in_flight == 0 && std::pair(other->request.background, other->admission) > std::pair(youngest->request.background, youngest->admission))
+        youngest = other;
     send_back(worker, *youngest);
     if (youngest == &s) return false;
   }
@@ -50,8 +51,9 @@ Plan Scheduler::form_plan(Worker& worker) {
   plan.id = PlanId{next_plan_++};
   int64_t budget = std::min<int64_t>(options_.step_tokens, worker.limits.step_tokens_max);
   std::vector<Sequence*> order = worker.running;
-  // Decodes before prompts, each in order of admission.
-  std::stable_partition(order.begin(), order.end(), [](const Sequence* s) { return s->length() - s->computed == 1; });
+  // Decodes before prompts, each in order of admission; prompts of batches last.
+  const auto prompts = std::stable_partition(order.begin(), order.end(), [](const Sequence* s) { return s->length() - s->computed == 1; });
+  std::stable_partition(prompts, order.end(), [](const Sequence* s) { return !s->request.background; });
   const auto suspect = std::find_if(order.begin(), order.end(), [](const Sequence* s) { return s->alone; });
   if (suspect != order.end()) order = {*suspect};
   KeySet coming;

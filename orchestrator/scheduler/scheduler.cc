@@ -38,7 +38,7 @@ void Scheduler::on(Submitted&& event) {
   s->tokens = event.request.prompt;
   s->request = std::move(event.request);
   s->without_worker_since = now_;
-  waiting_.push_back(s.get());
+  enqueue(*s, /*first=*/false);
   const SequenceId id = s->request.id;
   MOESTRO_CHECK(sequences_.emplace(id, std::move(s)).second, "a sequence id is used once");
 }
@@ -99,7 +99,29 @@ void Scheduler::send_back(Worker& worker, Sequence& s) {
   s.worker = nullptr;
   s.computed = 0;
   s.in_flight = 0;
-  waiting_.push_front(&s);
+  enqueue(s, /*first=*/true);
+}
+
+/// The queue has all others before the sequences of batches, each class in its order; `first`: before its class.
+void Scheduler::enqueue(Sequence& s, bool first) {
+  const auto batches = std::find_if(waiting_.begin(), waiting_.end(), [](const Sequence* w) { return w->request.background; });
+  if (s.request.background)
+    waiting_.insert(first ? batches : waiting_.end(), &s);
+  else
+    waiting_.insert(first ? waiting_.begin() : batches, &s);
+}
+
+/// Sends a batch's sequence back that is not being computed, from a worker that could hold `s`; the youngest. False if there is none.
+bool Scheduler::make_way(const Sequence& s) {
+  Sequence* youngest = nullptr;
+  for (const auto& [id, w] : workers_) {
+    if (s.least_room() > w->length_max()) continue;
+    for (Sequence* other : w->running)
+      if (other->request.background && other->in_flight == 0 && (youngest == nullptr || other->admission > youngest->admission)) youngest = other;
+  }
+  if (youngest == nullptr) return false;
+  send_back(*youngest->worker, *youngest);
+  return true;
 }
 
 void Scheduler::remove(Sequence& s) {
@@ -154,7 +176,8 @@ void Scheduler::admit() {
                         " tokens, more than any worker's KV cache or context holds; lower max_tokens or start workers with more --kv-tokens"));
       continue;
     }
-    const Place place = choose_worker(s);
+    Place place = choose_worker(s);
+    while (place.worker == nullptr && !s.request.background && make_way(s)) place = choose_worker(s);
     if (place.worker == nullptr) return;  // the first in the queue waits for room; nobody overtakes it
     waiting_.pop_front();
     enter(*place.worker, s, place.reused_blocks);

@@ -11,6 +11,9 @@
 // has, be it of a prompt, of an answer or its own from before it was sent back. Blocks that are there are never computed again, blocks
 // that others can find are never written. Where queries see a window only (kv_window.h), blocks are given back as they leave it.
 //
+// Two classes: sequences of batches wait behind all others, have their prompts computed after those of others, and are the first to be sent
+// back, also when one that is no batch's waits for room.
+//
 // Who waits for room on a worker waits as long as it takes. Who waits because no worker is there at all fails after `worker_wait`.
 
 #include <cstddef>
@@ -72,6 +75,8 @@ class Scheduler {
   void on(PlanDone&& event);
   void on(Tick&& event);
 
+  void enqueue(Sequence& s, bool first);
+  bool make_way(const Sequence& s);
   void admit();
   int64_t blocks_wanted(const Worker& worker, const Sequence& s) const;
   Place choose_worker(Sequence& s);

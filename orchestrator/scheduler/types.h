@@ -46,6 +46,7 @@ struct SequenceRequest {
   int32_t score_top = -1;       ///< >= 0: log-probabilities of the prompt's tokens, and the n best
   bool ignore_eos = false;
   std::shared_ptr<TokenConstraint> constraint = nullptr;  ///< null: the answer may be any text
+  bool background = false;      ///< of a batch: others are admitted, and have their prompts computed, before it
   std::string prefix_domain;    ///< KV blocks are shared between sequences of one domain only
 };
 

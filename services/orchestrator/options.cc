@@ -39,6 +39,9 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
   if (box.orchestrator.step_tokens) options.step_tokens = *box.orchestrator.step_tokens;
   options.prefix_cache = box.orchestrator.prefix_cache;
   if (box.orchestrator.queue_max) options.queue_max = static_cast<size_t>(*box.orchestrator.queue_max);
+  options.state = box.orchestrator.state;
+  if (box.orchestrator.file_max) options.file_bytes_max = box.orchestrator.file_max->value;
+  options.batch_lines = static_cast<size_t>(box.orchestrator.batch_lines);
   options.worker_wait_s = whole_seconds(box.orchestrator.worker_wait);
   options.api_keys = box.orchestrator.api_keys;
   MOESTRO_ASSIGN_OR_RETURN(options.origins, origins_of(box.orchestrator.cors));
@@ -52,8 +55,8 @@ CommandLine parse_command_line(int argc, char** argv) {
   CLI::App app{"Moestro's request plane: HTTP API, scheduler, workers of one model.", "moestro-orchestrator"};
   std::string model, store;
   const box::BoxFlags flags(app, {"run.dir", "orchestrator.http", "orchestrator.step_tokens", "orchestrator.queue_max", "orchestrator.prefix_cache", "orchestrator.worker_wait",
-                                  "orchestrator.api_keys", "orchestrator.cors",
-                                  "orchestrator.state", "run.drain", "run.group", "run.log_level"});
+                                  "orchestrator.api_keys", "orchestrator.cors", "orchestrator.state", "orchestrator.file_max", "orchestrator.batch_lines",
+                                  "run.drain", "run.group", "run.log_level"});
   app.add_option("--model", model, "NAME=PACK: the model to serve and its pack; default: model.pack of the YAML file");
   app.add_option("--store", store, "The socket of the store whose figures /metrics has, ipc://PATH [ipc://RUN_DIR/store.sock]");
   if (const auto code = box::parse_program_line(app, argc, argv)) return {std::nullopt, "", *code};

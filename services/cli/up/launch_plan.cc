@@ -29,6 +29,11 @@ Status check_box(config::BoxConfig& box) {
   // The programs need not stand where this one was started.
   for (std::string* file : {&box.workers.trace, &box.workers.timeline, &box.orchestrator.api_keys})
     if (!file->empty()) *file = fs::absolute(*file).string();
+  // Likewise a state's file; default and other kinds of state are no paths.
+  std::string& state = box.orchestrator.state;
+  const std::string scheme = "sqlite:";
+  if (state.starts_with(scheme)) state = scheme + fs::absolute(state.substr(scheme.size())).string();
+  else if (state != "default" && state.find("://") == std::string::npos) state = fs::absolute(state).string();
   return parse_host_port(box.orchestrator.http).status();
 }
 

@@ -1,0 +1,295 @@
+#include "orchestrator/batch/batch_api.h"
+
+#include <unistd.h>
+
+#include "common/log.h"
+#include "orchestrator/api/answer.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+using nlohmann::json;
+using Answer = std::variant<json, ApiError>;
+
+constexpr const char* kJson = "application/json";
+constexpr std::string_view kFiles = "/v1/files", kBatches = "/v1/batches";
+constexpr size_t kDiskQueueMax = 256;
+constexpr int kUploadsMax = 32;
+
+/// As other errors are, but for a disk that is full: 507.
+ApiError error_of(const Status& status) {
+  if (status.code() != Code::kExhausted) return from_status(status);
+  ApiError e;
+  e.http_status = 507;
+  e.type = "insufficient_storage_error";
+  e.message = status.message();
+  return e;
+}
+
+ApiError not_here(const std::string& what, const std::string& id) {
+  ApiError e = bad_request("there is no " + what + " '" + id.substr(0, 80) + "'", "id");
+  e.http_status = 404;
+  e.code = "not_found";
+  return e;
+}
+
+/// A file's bytes, read on the disk's thread.
+class FileSource final : public BodySource {
+ public:
+  FileSource(shm::UniqueFd fd, uint64_t bytes, Background& disk, BatchRunner::Post post)
+      : fd_(std::make_shared<shm::UniqueFd>(std::move(fd))), bytes_(bytes), disk_(disk), post_(std::move(post)) {}
+  uint64_t bytes() const override { return bytes_; }
+  void next(std::function<void(std::string)> ready) override {
+    const uint64_t at = std::exchange(at_, std::min(bytes_, at_ + kPiece));
+    const bool queued = disk_.run([fd = fd_, at, size = at_ - at, ready, post = post_] {
+      std::string piece(size, '\0');
+      const ssize_t n = ::pread(fd->get(), piece.data(), piece.size(), static_cast<off_t>(at));
+      if (n != static_cast<ssize_t>(size)) piece.clear();
+      post([ready, p = std::move(piece)]() mutable { ready(std::move(p)); });
+    });
+    if (!queued) ready("");
+  }
+
+ private:
+  static constexpr uint64_t kPiece = 256 << 10;
+  const std::shared_ptr<shm::UniqueFd> fd_;
+  const uint64_t bytes_;
+  Background& disk_;
+  const BatchRunner::Post post_;
+  uint64_t at_ = 0;
+};
+
+}  // namespace
+
+BatchApi::BatchApi(BatchRunner& runner, std::string model, BatchRunner::Post post)
+    : runner_(runner), model_(std::move(model)), post_(std::move(post)), disk_(kDiskQueueMax) {}
+
+void BatchApi::refuse(const ExchangePtr& exchange, const ApiError& error) {
+  Headers headers;
+  if (error.http_status == 503 || error.http_status == 429) headers.emplace_back("Retry-After", "1");
+  exchange->respond(error.http_status, kJson, error.body(), headers);
+}
+
+void BatchApi::say(const ExchangePtr& exchange, const Answer& what) {
+  if (const auto* error = std::get_if<ApiError>(&what)) return refuse(exchange, *error);
+  exchange->respond(200, kJson, dump(std::get<json>(what)));
+}
+
+void BatchApi::answer(const ExchangePtr& exchange, std::function<Answer()> ask) {
+  runner_.ask([this, exchange, ask = std::move(ask)] {
+    post_([this, exchange, what = std::make_shared<Answer>(ask())] { say(exchange, *what); });
+  });
+}
+
+bool BatchApi::handle(HttpRequest& request, const ExchangePtr& exchange) {
+  for (const std::string_view root : {kFiles, kBatches}) {
+    if (!request.path.starts_with(root)) continue;
+    const std::string rest = request.path.substr(root.size());
+    if (!rest.empty() && rest.front() != '/') continue;
+    if (root == kFiles) handle_files(request, exchange, rest);
+    else handle_batches(request, exchange, rest);
+    return true;
+  }
+  return false;
+}
+
+namespace {
+
+/// "/ID" or "/ID/word"; the id is checked before anything is looked for.
+struct Rest {
+  std::string id, word;
+};
+Rest split(const std::string& rest) {
+  const size_t slash = rest.find('/', 1);
+  if (slash == std::string::npos) return {rest.substr(1), ""};
+  return {rest.substr(1, slash - 1), rest.substr(slash + 1)};
+}
+
+void wrong_method(const std::shared_ptr<Exchange>& exchange, const HttpRequest& request, const std::string& allowed) {
+  ApiError e = bad_request(request.path + " takes " + allowed + ", not " + request.method);
+  e.http_status = 405;
+  exchange->respond(405, kJson, e.body(), {{"Allow", allowed}});
+}
+
+}  // namespace
+
+void BatchApi::handle_files(HttpRequest& request, const ExchangePtr& exchange, const std::string& rest) {
+  const std::string& method = request.method;
+  if (rest.empty()) {
+    if (method == "GET") return list_files(request, exchange);
+    if (method == "POST") return upload(request, exchange);
+    return wrong_method(exchange, request, "GET, HEAD, POST");
+  }
+  const auto [id, word] = split(rest);
+  if (!is_id(id, "file-") || (!word.empty() && word != "content")) return refuse(exchange, not_here("file", rest.substr(1)));
+  if (word == "content") return method == "GET" ? content(exchange, id) : wrong_method(exchange, request, "GET, HEAD");
+  if (method == "DELETE") return answer(exchange, [this, file = id] { return remove_file(file); });
+  if (method != "GET") return wrong_method(exchange, request, "GET, HEAD, DELETE");
+  answer(exchange, [this, file_id = id]() -> Answer {
+    const auto file = runner_.state().file(file_id);
+    if (!file.is_ok()) return error_of(file.status());
+    return *file ? Answer(file_json(**file)) : not_here("file", file_id);
+  });
+}
+
+void BatchApi::handle_batches(HttpRequest& request, const ExchangePtr& exchange, const std::string& rest) {
+  const std::string& method = request.method;
+  if (rest.empty()) {
+    if (method == "GET") return list_batches(request, exchange);
+    if (method == "POST") return create_batch(request, exchange);
+    return wrong_method(exchange, request, "GET, HEAD, POST");
+  }
+  const auto [id, word] = split(rest);
+  if (!is_id(id, "batch_") || (!word.empty() && word != "cancel")) return refuse(exchange, not_here("batch", rest.substr(1)));
+  if (word == "cancel") {
+    if (method != "POST") return wrong_method(exchange, request, "POST");
+    return answer(exchange, [this, batch_id = id]() -> Answer {
+      const auto batch = runner_.cancel(batch_id);
+      if (batch.is_ok()) return batch_json(*batch);
+      return batch.status().code() == Code::kNotFound ? not_here("batch", batch_id) : error_of(batch.status());
+    });
+  }
+  if (method != "GET") return wrong_method(exchange, request, "GET, HEAD");
+  answer(exchange, [this, batch_id = id]() -> Answer {
+    const auto batch = runner_.state().batch(batch_id);
+    if (!batch.is_ok()) return error_of(batch.status());
+    return *batch ? Answer(batch_json(**batch)) : not_here("batch", batch_id);
+  });
+}
+
+std::shared_ptr<BodySink> BatchApi::sink_for(const HttpRequest& head, const std::string& content_type) {
+  if (head.method != "POST" || head.path != kFiles || !content_type.starts_with("multipart/form-data")) return nullptr;
+  if (*uploads_ >= kUploadsMax) return nullptr;  // then the body has the usual limit, and the handler says why it is refused
+  ++*uploads_;
+  // It may go on the disk's thread; the count is the server's.
+  return std::make_shared<Upload>(content_type, runner_.files(), disk_, post_, [post = post_, count = uploads_] { post([count] { --*count; }); });
+}
+
+void BatchApi::upload(const HttpRequest& request, const ExchangePtr& exchange) {
+  const auto sink = std::dynamic_pointer_cast<Upload>(request.sink);
+  if (!sink && *uploads_ >= kUploadsMax) return refuse(exchange, from_status(exhausted("many files are being uploaded already; try again later")));
+  if (!sink) return refuse(exchange, bad_request("a file is uploaded as multipart/form-data with the fields 'file' and 'purpose'"));
+  const bool queued = disk_.run([this, exchange, sink] {
+    auto finished = sink->finish();
+    answer(exchange, [this, file = std::move(finished), seconds = sink->expires_seconds()]() mutable -> Answer {
+      if (!file.is_ok()) return error_of(file.status());
+      file->created_at = runner_.now();
+      if (seconds > 0) file->expires_at = file->created_at + seconds;
+      const Status kept = runner_.state().put_file(*file);
+      if (kept.is_ok()) return file_json(*file);
+      runner_.files().remove(file->id);
+      return error_of(kept);
+    });
+  });
+  if (!queued) refuse(exchange, from_status(exhausted("many files are being written already; try again later")));
+}
+
+void BatchApi::list_files(const HttpRequest& request, const ExchangePtr& exchange) {
+  auto query = read_list_query(request.query, true);
+  if (const auto* error = std::get_if<ApiError>(&query)) return refuse(exchange, *error);
+  answer(exchange, [this, list = std::get<ListQuery>(query)]() mutable -> Answer {
+    ++list.limit;  // one more tells whether there are more
+    auto files = runner_.state().files(list);
+    if (!files.is_ok()) return error_of(files.status());
+    const bool more = static_cast<int64_t>(files->size()) == list.limit;
+    if (more) files->pop_back();
+    std::vector<json> items;
+    for (const FileRecord& file : *files) items.push_back(file_json(file));
+    return list_json(std::move(items), more);
+  });
+}
+
+void BatchApi::content(const ExchangePtr& exchange, const std::string& id) {
+  runner_.ask([this, exchange, id] {
+    const auto file = runner_.state().file(id);
+    if (!file.is_ok() || !*file) {
+      post_([exchange, error = file.is_ok() ? not_here("file", id) : error_of(file.status())] { refuse(exchange, error); });
+      return;
+    }
+    auto fd = runner_.files().read(id);
+    if (!fd.is_ok()) {
+      post_([exchange, error = error_of(fd.status())] { refuse(exchange, error); });
+      return;
+    }
+    const auto source = std::make_shared<FileSource>(std::move(*fd), (*file)->bytes, disk_, post_);
+    post_([exchange, source] { exchange->respond_from("application/octet-stream", source); });
+  });
+}
+
+Answer BatchApi::remove_file(const std::string& id) {
+  const auto file = runner_.state().file(id);
+  if (!file.is_ok()) return error_of(file.status());
+  if (!*file) return not_here("file", id);
+  if (const std::string user = runner_.user_of(id); !user.empty()) {
+    ApiError e = bad_request("the file is the input of " + user + ", which is not over; cancel that first", "id");
+    e.http_status = 409;
+    return e;
+  }
+  if (const Status removed = runner_.state().remove_file(id); !removed.is_ok()) return error_of(removed);
+  runner_.files().remove(id);
+  return json{{"id", id}, {"object", "file"}, {"deleted", true}};
+}
+
+void BatchApi::create_batch(const HttpRequest& request, const ExchangePtr& exchange) {
+  auto order = read_batch_order(request.body);
+  if (const auto* error = std::get_if<ApiError>(&order)) return refuse(exchange, *error);
+  answer(exchange, [this, o = std::move(std::get<BatchOrder>(order))]() mutable -> Answer {
+    BatchRecord& record = o.record;
+    const auto file = runner_.state().file(record.input_file);
+    if (!file.is_ok()) return error_of(file.status());
+    if (!*file) return bad_request("there is no file '" + record.input_file.substr(0, 80) + "'", "input_file_id");
+    if ((*file)->purpose != "batch") return bad_request("the file's purpose is '" + (*file)->purpose + "', not 'batch'", "input_file_id");
+    record.id = new_id("batch_");
+    record.model = model_;
+    record.created_at = runner_.now();
+    record.expires_at = record.created_at + o.window_seconds;
+    if (const Status added = runner_.add(record); !added.is_ok())
+      return added.message().starts_with("there are ") ? from_status(added) : error_of(added);
+    return batch_json(record);
+  });
+}
+
+void BatchApi::list_batches(const HttpRequest& request, const ExchangePtr& exchange) {
+  auto query = read_list_query(request.query, false);
+  if (const auto* error = std::get_if<ApiError>(&query)) return refuse(exchange, *error);
+  answer(exchange, [this, list = std::get<ListQuery>(query)]() mutable -> Answer {
+    ++list.limit;
+    auto batches = runner_.state().batches(list);
+    if (!batches.is_ok()) return error_of(batches.status());
+    const bool more = static_cast<int64_t>(batches->size()) == list.limit;
+    if (more) batches->pop_back();
+    std::vector<json> items;
+    for (const BatchRecord& batch : *batches) items.push_back(batch_json(batch));
+    return list_json(std::move(items), more);
+  });
+}
+
+std::string BatchApi::metrics() const {
+  const BatchFigures f = runner_.figures();
+  const std::string labels = "{model=\"" + model_ + "\"";
+  std::string text = "# HELP moestro_batches Batches that are known, by status.\n# TYPE moestro_batches gauge\n";
+  for (size_t s = 0; s < f.batches.size(); ++s)
+    text += "moestro_batches" + labels + ",status=\"" + std::string(batch_status_name(static_cast<BatchStatus>(s))) + "\"} " + std::to_string(f.batches[s]) + "\n";
+  text += "# HELP moestro_batch_lines_total Lines of batches that have been answered, by result.\n# TYPE moestro_batch_lines_total counter\n";
+  text += "moestro_batch_lines_total" + labels + ",result=\"ok\"} " + std::to_string(f.lines_good) + "\n";
+  text += "moestro_batch_lines_total" + labels + ",result=\"error\"} " + std::to_string(f.lines_bad) + "\n";
+  const auto one = [&](const char* name, const char* type, const char* help, uint64_t value) {
+    text += std::string("# HELP ") + name + " " + help + "\n# TYPE " + name + " " + type + "\n" + name + labels + "} " + std::to_string(value) + "\n";
+  };
+  one("moestro_batch_lines_in_flight", "gauge", "Lines that have been given out and are not answered.", f.in_flight);
+  one("moestro_batch_retries_total", "counter", "Lines given out again because the server was full or had no worker.", f.retries);
+  one("moestro_batches_stalled", "gauge", "1 while the state cannot be written.", f.stalled.empty() ? 0 : 1);
+  return text;
+}
+
+json BatchApi::status() const {
+  const BatchFigures f = runner_.figures();
+  json batches = json::object();
+  for (size_t s = 0; s < f.batches.size(); ++s) batches[std::string(batch_status_name(static_cast<BatchStatus>(s)))] = f.batches[s];
+  return {{"batches",
+           {{"by_status", std::move(batches)},
+            {"lines", {{"completed", f.lines_good}, {"failed", f.lines_bad}, {"in_flight", f.in_flight}, {"retries", f.retries}}},
+            {"stalled", f.stalled.empty() ? json() : json(f.stalled)}}}};
+}
+
+}  // namespace moestro::orchestrator

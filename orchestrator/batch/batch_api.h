@@ -1,0 +1,54 @@
+#pragma once
+// /v1/files and /v1/batches. Routes on the server's thread; the state is asked on the runner's, bytes move on a third.
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "orchestrator/api/background.h"
+#include "orchestrator/api/extension.h"
+#include "orchestrator/batch/batch_runner.h"
+#include "orchestrator/batch/batch_shapes.h"
+#include "orchestrator/batch/upload.h"
+
+namespace moestro::orchestrator {
+
+class BatchApi final : public Extension {
+ public:
+  /// `runner` and what `post` leads to outlive it.
+  BatchApi(BatchRunner& runner, std::string model, BatchRunner::Post post);
+
+  bool handle(HttpRequest& request, const std::shared_ptr<Exchange>& exchange) override;
+  std::string metrics() const override;
+  nlohmann::json status() const override;
+  /// For HttpServer::take_uploads.
+  std::shared_ptr<BodySink> sink_for(const HttpRequest& head, const std::string& content_type);
+
+ private:
+  struct Reply {
+    int status = 200;
+    std::string body;
+  };
+  using ExchangePtr = std::shared_ptr<Exchange>;
+  /// Asks the state and answers with what comes of it.
+  void answer(const ExchangePtr& exchange, std::function<std::variant<nlohmann::json, ApiError>()> ask);
+  void say(const ExchangePtr& exchange, const std::variant<nlohmann::json, ApiError>& what);
+  static void refuse(const ExchangePtr& exchange, const ApiError& error);
+  void handle_files(HttpRequest& request, const ExchangePtr& exchange, const std::string& rest);
+  void handle_batches(HttpRequest& request, const ExchangePtr& exchange, const std::string& rest);
+
+  void upload(const HttpRequest& request, const ExchangePtr& exchange);
+  void list_files(const HttpRequest& request, const ExchangePtr& exchange);
+  void content(const ExchangePtr& exchange, const std::string& id);
+  std::variant<nlohmann::json, ApiError> remove_file(const std::string& id);
+  void create_batch(const HttpRequest& request, const ExchangePtr& exchange);
+  void list_batches(const HttpRequest& request, const ExchangePtr& exchange);
+
+  BatchRunner& runner_;
+  const std::string model_;
+  const BatchRunner::Post post_;
+  std::shared_ptr<int> uploads_ = std::make_shared<int>(0);  ///< under way; server's thread
+  Background disk_;  ///< last: its thread uses the others
+};
+
+}  // namespace moestro::orchestrator

@@ -1,0 +1,315 @@
+#include "orchestrator/batch/batch_runner.h"
+
+#include <algorithm>
+#include <set>
+
+#include "common/log.h"
+
+namespace moestro::orchestrator {
+
+namespace {
+constexpr std::chrono::seconds kSweepEvery{60};
+
+/// Answers that say nothing of the line: the server is full, or nobody is there to compute.
+bool may_pass(int status) { return status == 429 || status == 503; }
+
+bool full(size_t taken, size_t more, size_t most) { return taken > 0 && taken + more > most; }
+}  // namespace
+
+BatchRunner::BatchRunner(std::unique_ptr<StateStore> state, FileStore files, std::string model, BatchLimits limits, RunLine run_line, Post post,
+                         std::function<int64_t()> now)
+    : state_(std::move(state)),
+      files_(std::move(files)),
+      around_{*state_, files_, std::move(model), std::move(now)},
+      limits_(limits),
+      run_line_(std::move(run_line)),
+      post_(std::move(post)),
+      thread_([this] { loop(); }) {}
+
+BatchRunner::~BatchRunner() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void BatchRunner::ask(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  wake_.notify_one();
+}
+
+BatchFigures BatchRunner::figures() const {
+  const std::lock_guard lock(mutex_);
+  return published_;
+}
+
+void BatchRunner::stop_starting() {
+  {
+    const std::lock_guard lock(mutex_);
+    starting_ = false;
+    is_settled_ = false;  // until the thread has seen it
+  }
+  wake_.notify_one();
+}
+
+bool BatchRunner::wait_settled(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  return settled_.wait_for(lock, limit, [this] { return is_settled_; });
+}
+
+void BatchRunner::loop() {
+  for (bool more = true;;) {
+    std::deque<std::function<void()>> tasks;
+    {
+      std::unique_lock lock(mutex_);
+      if (!more) wake_.wait_until(lock, next_due(), [this] { return stop_ || !tasks_.empty() || (!starting_ && !is_settled_); });
+      if (stop_) return;
+      tasks.swap(tasks_);
+    }
+    if (!loaded_) load();
+    for (const auto& task : tasks) task();
+    keep_results();
+    expire();
+    more = work();
+    fill();
+    more = more || (!results_.empty() && figures_.stalled.empty());
+    if (Clock::now() >= sweep_at_) sweep_files();
+    publish();
+  }
+}
+
+/// What a former process has left.
+void BatchRunner::load() {
+  const auto unfinished = state_->unfinished();
+  if (!unfinished.is_ok()) return stall(unfinished.status());
+  loaded_ = true;
+  for (const BatchRecord& record : *unfinished) jobs_.push_back(std::make_unique<BatchJob>(around_, record));
+  if (!jobs_.empty()) log::info("{} batches go on", jobs_.size());
+  std::set<std::string> known;
+  if (const auto all = state_->files({.limit = INT64_MAX}); all.is_ok()) {
+    for (const FileRecord& file : *all) known.insert(file.id);
+    files_.sweep([&](const std::string& id) { return known.contains(id); });
+  }
+}
+
+BatchJob* BatchRunner::find(const std::string& id) const {
+  for (const auto& job : jobs_)
+    if (job->record().id == id) return job.get();
+  return nullptr;
+}
+
+Status BatchRunner::add(const BatchRecord& record) {
+  if (jobs_.size() >= limits_.batches_max)
+    return exhausted("there are " + std::to_string(jobs_.size()) + " batches that are not over; try again when some are");
+  MOESTRO_RETURN_IF_ERROR(state_->put_batch(record));
+  jobs_.push_back(std::make_unique<BatchJob>(around_, record));
+  return Status::ok();
+}
+
+Result<BatchRecord> BatchRunner::cancel(const std::string& id) {
+  MOESTRO_ASSIGN_OR_RETURN(const auto kept, state_->batch(id));
+  if (!kept) return not_found("there is no batch '" + id + "'");
+  BatchJob* job = find(id);
+  const BatchStatus status = job == nullptr ? kept->status : job->record().status;
+  if (status == BatchStatus::kCancelling) return *kept;
+  if (job == nullptr || job->over() || status == BatchStatus::kFinalizing)
+    return invalid_argument("the batch is " + std::string(batch_status_name(status)) + " and cannot be cancelled any more");
+  MOESTRO_RETURN_IF_ERROR(job->end(BatchStatus::kCancelled));
+  let_go(*job);
+  MOESTRO_ASSIGN_OR_RETURN(const auto now, state_->batch(id));
+  return now ? *now : job->record();
+}
+
+std::string BatchRunner::user_of(const std::string& file) const {
+  for (const auto& job : jobs_)
+    if (job->record().input_file == file) return job->record().id;
+  return {};
+}
+
+/// Lines that are under way are given up; what is done and not kept yet is still kept.
+void BatchRunner::let_go(BatchJob& job) {
+  const auto leave = [&](Flight& flight) {
+    if (flight.exchange) post_([exchange = flight.exchange] { exchange->leave(); });
+    --job.open_lines;
+  };
+  if (held_ && held_->job == &job) {
+    leave(*held_);
+    held_.reset();
+  }
+  for (auto it = flights_.begin(); it != flights_.end();) {
+    if (it->second.job != &job) {
+      ++it;
+      continue;
+    }
+    leave(it->second);
+    bytes_ -= it->second.ready.line.body.size();
+    sequences_ -= it->second.ready.line.sequences;
+    it = flights_.erase(it);
+  }
+}
+
+void BatchRunner::expire() {
+  for (const auto& job : jobs_) {
+    const BatchStatus status = job->record().status;
+    if (status != BatchStatus::kValidating && status != BatchStatus::kInProgress) continue;
+    if (now() < job->record().expires_at) continue;
+    if (const Status ended = job->end(BatchStatus::kExpired); !ended.is_ok()) return stall(ended);
+    let_go(*job);
+  }
+}
+
+/// A piece of every batch's checking or writing; true if there is more.
+bool BatchRunner::work() {
+  if (!figures_.stalled.empty() && Clock::now() < stalled_until_) return false;
+  bool more = false;
+  for (auto it = jobs_.begin(); it != jobs_.end();) {
+    const auto worked = (*it)->work();
+    if (!worked.is_ok()) {
+      stall(worked.status());
+      return false;
+    }
+    more = more || *worked;
+    if ((*it)->over()) it = jobs_.erase(it);
+    else ++it;
+  }
+  if (results_.empty() && loaded_ && !figures_.stalled.empty()) {
+    log::info("batches go on");
+    figures_.stalled.clear();
+    more = true;
+  }
+  return more;
+}
+
+bool BatchRunner::fits(const BatchLine& line) const {
+  return flights_.size() < limits_.lines_in_flight && !full(bytes_, line.body.size(), limits_.bytes_in_flight) &&
+         !full(sequences_, line.sequences, limits_.sequences_in_flight);
+}
+
+void BatchRunner::fill() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!starting_) return;
+  }
+  if (!figures_.stalled.empty()) return;
+  const auto now = Clock::now();
+  for (auto& [id, flight] : flights_)
+    if (!flight.exchange && now >= flight.due) begin(id, flight);
+  while (flights_.size() < limits_.lines_in_flight && give_out()) {
+  }
+}
+
+/// Starts the next line: of each batch one in turn. False if there is none, or no room for it.
+bool BatchRunner::give_out() {
+  for (size_t tried = 0; !held_ && tried < jobs_.size(); ++tried) {
+    BatchJob& job = *jobs_.front();
+    jobs_.splice(jobs_.end(), jobs_, jobs_.begin());
+    auto ready = job.next();
+    if (!ready.is_ok()) {
+      stall(ready.status());
+      return false;
+    }
+    if (!*ready) continue;
+    if ((*ready)->refused) {
+      results_[&job].push_back(std::move(*(*ready)->refused));
+      return true;
+    }
+    held_ = Flight{&job, std::move(**ready), nullptr};
+  }
+  if (!held_ || !fits(held_->ready.line)) return false;
+  const uint64_t id = next_flight_++;
+  bytes_ += held_->ready.line.body.size();
+  sequences_ += held_->ready.line.sequences;
+  Flight& flight = flights_.emplace(id, std::move(*held_)).first->second;
+  held_.reset();
+  begin(id, flight);
+  return true;
+}
+
+void BatchRunner::begin(uint64_t id, Flight& flight) {
+  ++flight.tries;
+  flight.exchange = std::make_shared<LineExchange>([this, id](int status, std::string body) {
+    ask([this, id, status, answer = std::move(body)] { answered(id, status, answer); });
+  });
+  post_([this, exchange = flight.exchange, request = HttpRequest{"POST", flight.job->record().endpoint, flight.ready.line.body}]() mutable {
+    run_line_(std::move(request), exchange);
+  });
+}
+
+void BatchRunner::answered(uint64_t id, int status, const std::string& body) {
+  const auto it = flights_.find(id);
+  if (it == flights_.end()) return;  // given up meanwhile
+  Flight& flight = it->second;
+  if (may_pass(status)) {
+    auto pause = limits_.retry_first;
+    for (int i = 1; i < flight.tries && pause < limits_.retry_max; ++i) pause *= 2;
+    flight.exchange = nullptr;
+    flight.due = Clock::now() + std::min(pause, limits_.retry_max);
+    ++figures_.retries;
+    return;
+  }
+  const BatchJob::Ready& ready = flight.ready;
+  results_[flight.job].push_back(answered_line({flight.job->record().id, ready.number}, ready.line.custom_id, status, body));
+  bytes_ -= ready.line.body.size();
+  sequences_ -= ready.line.sequences;
+  flights_.erase(it);
+}
+
+/// All that has come in since the last time is one step of the state for each batch.
+void BatchRunner::keep_results() {
+  if (!figures_.stalled.empty() && Clock::now() < stalled_until_) return;
+  for (auto it = results_.begin(); it != results_.end(); it = results_.erase(it)) {
+    BatchJob& job = *it->first;
+    if (const Status kept = state_->put_results(job.record().id, it->second); !kept.is_ok()) return stall(kept);
+    for (const LineResult& r : it->second) {
+      (r.good ? figures_.lines_good : figures_.lines_bad) += 1;
+      job.mark_done(r.line);
+      --job.open_lines;
+    }
+  }
+}
+
+/// Results wait in memory, no more than were in flight, and nothing new begins until the state can be written again.
+void BatchRunner::stall(const Status& why) {
+  if (figures_.stalled != why.message()) log::error("batches stand still: {}", why.message());
+  figures_.stalled = why.message();
+  stalled_until_ = Clock::now() + limits_.stalled;
+}
+
+void BatchRunner::sweep_files() {
+  sweep_at_ = Clock::now() + kSweepEvery;
+  const auto expired = state_->expired_files(now());
+  if (!expired.is_ok()) return stall(expired.status());
+  for (const FileRecord& file : *expired) {
+    if (!user_of(file.id).empty()) continue;
+    if (const Status removed = state_->remove_file(file.id); !removed.is_ok()) return stall(removed);
+    files_.remove(file.id);
+  }
+}
+
+BatchRunner::Clock::time_point BatchRunner::next_due() const {
+  const auto now = Clock::now();
+  auto due = std::min(sweep_at_, now + std::chrono::seconds(60));
+  if (!figures_.stalled.empty()) due = std::min(due, stalled_until_);
+  for (const auto& [id, flight] : flights_)
+    if (!flight.exchange) due = std::min(due, flight.due);
+  for (const auto& job : jobs_)
+    if (const int64_t left = job->record().expires_at - this->now(); left < 60) due = std::min(due, now + std::chrono::seconds(std::max<int64_t>(left, 1)));
+  return due;
+}
+
+void BatchRunner::publish() {
+  if (const auto counts = state_->count_batches(); counts.is_ok()) figures_.batches = *counts;
+  figures_.in_flight = flights_.size();
+  const bool under_way = std::any_of(flights_.begin(), flights_.end(), [](const auto& f) { return f.second.exchange != nullptr; });
+  const std::lock_guard lock(mutex_);
+  published_ = figures_;
+  is_settled_ = !starting_ && !under_way && results_.empty();
+  if (is_settled_) settled_.notify_all();
+}
+
+}  // namespace moestro::orchestrator

@@ -1,0 +1,118 @@
+#pragma once
+// The thread that owns the state and runs batches: whoever wants something of either asks it.
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "orchestrator/batch/batch_job.h"
+#include "orchestrator/batch/line_exchange.h"
+#include "orchestrator/http/exchange.h"
+
+namespace moestro::orchestrator {
+
+struct BatchLimits {
+  size_t lines_in_flight = 64;
+  uint64_t bytes_in_flight = 2 << 20;       ///< of their bodies; one line alone may have more
+  uint64_t sequences_in_flight = 2048;      ///< likewise
+  size_t batches_max = 256;                 ///< that are not over
+  std::chrono::milliseconds retry_first{250}, retry_max{5000};  ///< of a line that the server is too full for
+  std::chrono::milliseconds stalled{1000};  ///< between tries while the state cannot be written
+};
+
+/// For /metrics and the status page.
+struct BatchFigures {
+  std::vector<uint64_t> batches = std::vector<uint64_t>(8);  ///< by BatchStatus
+  uint64_t lines_good = 0, lines_bad = 0, retries = 0;       ///< since the start
+  uint64_t in_flight = 0;
+  std::string stalled;  ///< why no batch goes on; empty: they do
+};
+
+class BatchRunner {
+ public:
+  /// `run_line`: hands a request to the API, on the server's thread, where `post` brings it.
+  using RunLine = std::function<void(HttpRequest, std::shared_ptr<Exchange>)>;
+  using Post = std::function<void(std::function<void()>)>;
+
+  /// Goes on with what the state says is not over.
+  BatchRunner(std::unique_ptr<StateStore> state, FileStore files, std::string model, BatchLimits limits, RunLine run_line, Post post,
+              std::function<int64_t()> now);
+  ~BatchRunner();
+
+  /// From any thread: runs `task` on this one's.
+  void ask(std::function<void()> task);
+  BatchFigures figures() const;
+  /// Gives out no more lines. From any thread.
+  void stop_starting();
+  /// Waits until what was given out has come back and is kept; false if `limit` passes before.
+  bool wait_settled(std::chrono::milliseconds limit);
+
+  // On its thread alone.
+  StateStore& state() { return *state_; }
+  const FileStore& files() const { return files_; }
+  int64_t now() const { return around_.now(); }
+  /// Durable when it returns. kExhausted: there are too many.
+  Status add(const BatchRecord& record);
+  Result<BatchRecord> cancel(const std::string& id);
+  /// The batch that still needs this file; empty: none.
+  std::string user_of(const std::string& file) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Flight {
+    BatchJob* job;
+    BatchJob::Ready ready;
+    std::shared_ptr<LineExchange> exchange;  ///< null: waits for `due`
+    int tries = 0;
+    Clock::time_point due{};
+  };
+
+  void loop();
+  void load();
+  bool work();
+  void expire();
+  void fill();
+  bool fits(const BatchLine& line) const;
+  bool give_out();
+  void begin(uint64_t id, Flight& flight);
+  void answered(uint64_t id, int status, const std::string& body);
+  void let_go(BatchJob& job);
+  void keep_results();
+  void stall(const Status& why);
+  void sweep_files();
+  void publish();
+  Clock::time_point next_due() const;
+  BatchJob* find(const std::string& id) const;
+
+  const std::unique_ptr<StateStore> state_;
+  const FileStore files_;
+  BatchSurroundings around_;
+  const BatchLimits limits_;
+  const RunLine run_line_;
+  const Post post_;
+
+  // Its thread only.
+  std::list<std::unique_ptr<BatchJob>> jobs_;  ///< the next to give out a line first
+  std::map<uint64_t, Flight> flights_;
+  std::optional<Flight> held_;  ///< given out by its job, and waits for room
+  std::map<BatchJob*, std::vector<LineResult>> results_;  ///< not kept yet
+  uint64_t next_flight_ = 1, bytes_ = 0, sequences_ = 0;
+  Clock::time_point stalled_until_{}, sweep_at_{};
+  BatchFigures figures_;
+  bool loaded_ = false;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_, settled_;
+  std::deque<std::function<void()>> tasks_;
+  bool stop_ = false, starting_ = true, is_settled_ = true;
+  BatchFigures published_;
+  std::thread thread_;  ///< last: it uses the others
+};
+
+}  // namespace moestro::orchestrator

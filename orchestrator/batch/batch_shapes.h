@@ -1,0 +1,29 @@
+#pragma once
+// The JSON of files and batches, and the bodies and queries that ask for them. Pure.
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "orchestrator/api/api_error.h"
+#include "orchestrator/state/state_store.h"
+
+namespace moestro::orchestrator {
+
+nlohmann::json file_json(const FileRecord& file);
+nlohmann::json batch_json(const BatchRecord& batch);
+/// {"object": "list", "data", "first_id", "last_id", "has_more"}
+nlohmann::json list_json(std::vector<nlohmann::json> items, bool has_more);
+
+/// The body of POST /v1/batches; id, model and times are not set but for output_seconds.
+struct BatchOrder {
+  BatchRecord record;
+  int64_t window_seconds = 0;
+};
+std::variant<BatchOrder, ApiError> read_batch_order(const std::string& body);
+
+/// ?after=ID&limit=N, and for files &order=asc|desc&purpose=P.
+std::variant<ListQuery, ApiError> read_list_query(const std::string& query, bool of_files);
+
+}  // namespace moestro::orchestrator

@@ -1,0 +1,43 @@
+#pragma once
+// The answer to a line of a batch: it goes to the runner instead of a connection. Server's thread only.
+
+#include "orchestrator/http/exchange.h"
+
+namespace moestro::orchestrator {
+
+class LineExchange final : public Exchange {
+ public:
+  using Answered = std::function<void(int status, std::string body)>;
+  explicit LineExchange(Answered answered) : answered_(std::move(answered)) {}
+
+  void respond(int status, const std::string&, std::string body, const Headers&) override {
+    gone_ = nullptr;  // it holds what holds this
+    if (const auto tell = std::exchange(answered_, nullptr)) tell(status, std::move(body));
+  }
+  void respond_from(const std::string&, std::shared_ptr<BodySource>, const Headers&) override { respond(500, "", "null", {}); }
+  // Lines that ask for streams are refused before they come here.
+  void begin_stream() override {}
+  void write(std::string) override {}
+  void end_stream() override { respond(500, "", "null", {}); }
+  void on_gone(std::function<void()> callback) override {
+    if (answered_)
+      gone_ = std::move(callback);
+    else if (left_)
+      callback();
+  }
+  bool background() const override { return true; }
+
+  /// The runner wants no answer any more.
+  void leave() {
+    left_ = true;
+    answered_ = nullptr;
+    if (const auto callback = std::exchange(gone_, nullptr)) callback();
+  }
+
+ private:
+  Answered answered_;
+  std::function<void()> gone_;
+  bool left_ = false;
+};
+
+}  // namespace moestro::orchestrator

@@ -1,0 +1,249 @@
+// Files and batches from their upload to their results, over a real state and a worker that answers with a text.
+
+#include "orchestrator/batch/batch_api.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <fstream>
+#include <set>
+
+#include "orchestrator/state/open_state.h"
+#include "orchestrator/state/sqlite_store.h"
+#include "tests/orchestrator/api_fixture.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+using namespace testing;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class BatchApiTest : public ApiTest {
+ protected:
+  BatchApiTest() {
+    says_ = {"hey"};
+    start();
+  }
+  ~BatchApiTest() override { stop(); }
+
+  void start() {
+    auto store = SqliteStore::open(dir_ / "state.db");
+    MOESTRO_CHECK(store.is_ok(), store.status().message());
+    store_ = store->get();
+    auto files = FileStore::open(dir_ / "state.db.files");
+    MOESTRO_CHECK(files.is_ok(), files.status().message());
+    const auto post = [this](std::function<void()> work) {
+      const std::lock_guard lock(mutex_);
+      posted_.push_back(std::move(work));
+    };
+    BatchLimits limits;
+    limits.lines_in_flight = 4;
+    limits.retry_first = limits.stalled = std::chrono::milliseconds(5);
+    runner_ = std::make_unique<BatchRunner>(std::move(*store), std::move(*files), "m", limits,
+                                            [this](HttpRequest r, std::shared_ptr<Exchange> e) { service_->handle(std::move(r), std::move(e)); }, post,
+                                            [this] { return now_.load(); });
+    api_ = std::make_unique<BatchApi>(*runner_, "m", post);
+    service_->extend(api_.get());
+  }
+  /// As a process that is killed: what it has posted is lost.
+  void stop() {
+    service_->extend(nullptr);
+    api_.reset();
+    runner_.reset();
+    const std::lock_guard lock(mutex_);
+    posted_.clear();
+  }
+  json ask(const std::string& method, const std::string& path, const json& body = {}, int status = 200) {
+    const auto exchange = send(method, path, body.is_null() ? "" : body.dump());
+    finish(*exchange);
+    EXPECT_EQ(exchange->status, status) << exchange->body;
+    return exchange->json();
+  }
+  std::shared_ptr<FakeExchange> upload_form(const std::string& form) {
+    HttpRequest request{"POST", "/v1/files", ""};
+    request.sink = api_->sink_for(request, "multipart/form-data; boundary=XX");
+    bool taken = false;
+    request.sink->take(form, [&](bool) { taken = true; });
+    run_until([&] { return taken; });
+    auto exchange = std::make_shared<FakeExchange>();
+    service_->handle(std::move(request), exchange);
+    finish(*exchange);
+    return exchange;
+  }
+  static std::string form_of(const std::string& content, const std::string& purpose = "batch") {
+    return "--XX\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\n" + purpose +
+           "\r\n--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"../in.jsonl\"\r\n\r\n" + content + "\r\n--XX--\r\n";
+  }
+  std::string upload(const std::string& content) { return upload_form(form_of(content))->json().value("id", ""); }
+  std::string create(const std::string& file, const std::string& window = "24h") {
+    return ask("POST", "/v1/batches", {{"input_file_id", file}, {"endpoint", "/v1/completions"}, {"completion_window", window}, {"metadata", {{"k", "v"}}}}).value("id", "");
+  }
+  json wait_for(const std::string& id, const std::string& status) {
+    json batch;
+    run_until([&] { return (batch = ask("GET", "/v1/batches/" + id))["status"] == status; });
+    return batch;
+  }
+  std::string content(const json& id) {
+    const auto exchange = send("GET", "/v1/files/" + id.get<std::string>() + "/content");
+    finish(*exchange);
+    std::string all;
+    while (exchange->source && all.size() < exchange->source->bytes()) {
+      bool ready = false;
+      exchange->source->next([&](std::string piece) { all += piece, ready = true; });
+      run_until([&] { return ready; });
+    }
+    return all;
+  }
+  static std::string line(const std::string& id) {
+    return json{{"custom_id", id}, {"method", "POST"}, {"url", "/v1/completions"}, {"body", {{"prompt", "p" + id}, {"max_tokens", 3}}}}.dump() + "\n";
+  }
+  static std::string lines(int n) {
+    std::string all;
+    for (int i = 0; i < n; ++i) all += line("id-" + std::to_string(i));
+    return all;
+  }
+  static std::multiset<std::string> custom_ids(const std::string& text) {
+    std::multiset<std::string> ids;
+    std::istringstream in(text);
+    for (std::string one; std::getline(in, one);) ids.insert(json::parse(one)["custom_id"].dump());
+    return ids;
+  }
+  size_t files_on_disk() const {
+    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(dir_ / "state.db.files"), std::filesystem::directory_iterator()));
+  }
+
+  std::atomic<int64_t> now_{1000};
+  SqliteStore* store_ = nullptr;
+  std::unique_ptr<BatchRunner> runner_;
+  std::unique_ptr<BatchApi> api_;
+};
+
+TEST_F(BatchApiTest, FilesComeAndGo) {
+  const json file = upload_form(form_of("abc"))->json();
+  EXPECT_EQ(file["object"], "file");
+  EXPECT_EQ(file["bytes"], 3);
+  EXPECT_EQ(file["purpose"], "batch");
+  EXPECT_EQ(file["created_at"], 1000);
+  const std::string id = file["id"];
+  EXPECT_EQ(content(id), "abc");
+  EXPECT_EQ(ask("GET", "/v1/files/" + id), file);
+  EXPECT_EQ(ask("GET", "/v1/files")["data"], json::array({file}));
+  EXPECT_EQ(ask("DELETE", "/v1/files/" + id)["deleted"], true);
+  EXPECT_EQ(files_on_disk(), 0u);
+  ask("GET", "/v1/files/" + id, {}, 404);
+  ask("GET", "/v1/files/" + id + "/content", {}, 404);
+}
+
+TEST_F(BatchApiTest, WhatIsNoFileOfOursIsNotLookedFor) {
+  test::write_file(dir_ / "secret", "s");
+  for (const char* path : {"/v1/files/../state.db", "/v1/files/..%2fsecret/content", "/v1/files//etc/passwd", "/v1/files/file-..%2f", "/v1/batches/../x", "/v1/files/"})
+    ask("GET", path, {}, 404);
+  ask("PUT", "/v1/files", {}, 405);
+  ask("GET", "/v1/files?limit=x", {}, 404);  // the server takes the query off
+}
+
+TEST_F(BatchApiTest, AFormThatIsWrongLeavesNothing) {
+  EXPECT_EQ(upload_form(form_of("abc", "fine-tune"))->status, 400);
+  EXPECT_EQ(upload_form(form_of("abc").substr(0, 150))->status, 400);
+  EXPECT_EQ(upload_form("--XX\r\nContent-Disposition: form-data; name=\"color\"\r\n\r\nred\r\n--XX--")->status, 400);
+  ask("POST", "/v1/files", {{"file", "x"}}, 400);
+  EXPECT_EQ(files_on_disk(), 0u);
+  EXPECT_TRUE(ask("GET", "/v1/files")["data"].empty());
+}
+
+TEST_F(BatchApiTest, ABatchRunsItsGoodLinesAndNamesTheBad) {
+  join();
+  const std::string input = upload(lines(10) + "nonsense\n" + line("id-3") + "\n" + R"({"custom_id":"u","method":"POST","url":"/v1/embeddings","body":{}})" + "\n" +
+                                   R"({"custom_id":"w","method":"POST","url":"/v1/completions","body":{"max_tokens":-1}})");
+  const std::string id = create(input);
+  ask("DELETE", "/v1/files/" + input, {}, 409);
+  const json batch = wait_for(id, "completed");
+  EXPECT_EQ(batch["request_counts"], (json{{"total", 14}, {"completed", 10}, {"failed", 4}}));
+  EXPECT_EQ(batch["metadata"], (json{{"k", "v"}}));
+  EXPECT_GT(batch["usage"]["output_tokens"], 0);
+  const std::string output = content(batch["output_file_id"]), errors = content(batch["error_file_id"]);
+  const auto done = custom_ids(output);
+  EXPECT_EQ(done.size(), 10u);
+  EXPECT_EQ(std::set<std::string>(done.begin(), done.end()).size(), 10u);
+  EXPECT_THAT(output, HasSubstr(R"("text":"hey")"));
+  EXPECT_EQ(custom_ids(errors), (std::multiset<std::string>{"null", "\"id-3\"", "\"u\"", "\"w\""}));
+  EXPECT_THAT(errors, HasSubstr("duplicate_custom_id"));
+  EXPECT_THAT(send("GET", "/metrics")->body, HasSubstr("moestro_batch_lines_total{model=\"m\",result=\"ok\"} 10"));
+  EXPECT_EQ(ask("GET", "/v1/moestro/status")["batches"]["by_status"]["completed"], 1);
+  ask("POST", "/v1/batches/" + id + "/cancel", {}, 400);
+  EXPECT_EQ(ask("DELETE", "/v1/files/" + input)["deleted"], true);
+}
+
+TEST_F(BatchApiTest, ARestartGoesOnAndStoresNothingTwice) {
+  join();
+  const std::string id = create(upload(lines(40)));
+  run_until([&] { return ask("GET", "/v1/batches/" + id)["request_counts"]["completed"].get<int>() >= 10; });
+  stop();
+  test::write_file(dir_ / ("state.db.files/" + new_id("file-")), "left by a crash");
+  start();
+  const json batch = wait_for(id, "completed");
+  EXPECT_EQ(batch["request_counts"], (json{{"total", 40}, {"completed", 40}, {"failed", 0}}));
+  const auto done = custom_ids(content(batch["output_file_id"]));
+  EXPECT_EQ(done.size(), 40u);
+  EXPECT_EQ(std::set<std::string>(done.begin(), done.end()).size(), 40u);
+  EXPECT_EQ(files_on_disk(), 2u);
+}
+
+TEST_F(BatchApiTest, ACancelledBatchHasWhatWasDoneAndNamesTheRest) {
+  const std::string id = create(upload(lines(8)));  // no worker: its lines wait
+  run_until([&] { return ask("GET", "/v1/batches/" + id)["status"] == "in_progress"; });
+  EXPECT_THAT(ask("POST", "/v1/batches/" + id + "/cancel")["status"].get<std::string>(), HasSubstr("cancel"));
+  const json batch = wait_for(id, "cancelled");
+  EXPECT_TRUE(batch["output_file_id"].is_null());
+  const std::string errors = content(batch["error_file_id"]);
+  EXPECT_EQ(custom_ids(errors).size(), 8u);
+  EXPECT_THAT(errors, HasSubstr("batch_cancelled"));
+}
+
+TEST_F(BatchApiTest, ABatchExpires) {
+  const std::string id = create(upload(lines(3)), "60s");
+  run_until([&] { return ask("GET", "/v1/batches/" + id)["status"] == "in_progress"; });
+  now_ = 1060;
+  const json batch = wait_for(id, "expired");
+  EXPECT_EQ(batch["expired_at"], 1060);
+  EXPECT_THAT(content(batch["error_file_id"]), HasSubstr("batch_expired"));
+}
+
+TEST_F(BatchApiTest, AnEmptyInputFails) {
+  const json batch = wait_for(create(upload("\n \n")), "failed");
+  EXPECT_EQ(batch["errors"]["data"][0]["code"], "empty_file");
+}
+
+TEST_F(BatchApiTest, OrdersThatAreWrong) {
+  const std::string file = upload(lines(1));
+  const json good{{"input_file_id", file}, {"endpoint", "/v1/completions"}, {"completion_window", "24h"}};
+  for (const json& change : {json{{"endpoint", "/v1/embeddings"}}, json{{"completion_window", "soon"}}, json{{"input_file_id", "../x"}}, json{{"metadata", {{"a", 1}}}},
+                             json{{"color", "red"}}, json{{"output_expires_after", {{"anchor", "created_at"}, {"seconds", 5}}}}, json{{"input_file_id", nullptr}}}) {
+    json order = good;
+    order.update(change);
+    EXPECT_TRUE(ask("POST", "/v1/batches", order, 400).contains("error")) << order;
+  }
+  EXPECT_TRUE(ask("GET", "/v1/batches")["data"].empty());
+}
+
+TEST_F(BatchApiTest, AFullDiskStopsABatchAndLosesNothing) {
+  join();
+  const std::string file = upload(lines(20));
+  ASSERT_FALSE(file.empty());
+  std::atomic<bool> limited{false};
+  const std::string id = create(file);
+  runner_->ask([&] { limited = store_->limit_pages(1).is_ok(); });
+  run_until([&] { return limited.load(); });
+  EXPECT_EQ(ask("POST", "/v1/batches", {{"input_file_id", file}, {"endpoint", "/v1/completions"}, {"completion_window", "24h"}, {"metadata", {{"k", std::string(500, 'x')}}}}, 507)["error"]["type"],
+            "insufficient_storage_error");
+  run_until([&] { return ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_string(); });
+  runner_->ask([&] { limited = !store_->limit_pages(1'000'000).is_ok(); });
+  const json batch = wait_for(id, "completed");
+  EXPECT_EQ(batch["request_counts"]["completed"], 20);
+  EXPECT_EQ(custom_ids(content(batch["output_file_id"])).size(), 20u);
+  EXPECT_TRUE(ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_null());
+}
+
+}  // namespace
+}  // namespace moestro::orchestrator

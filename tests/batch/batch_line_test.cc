@@ -1,0 +1,90 @@
+#include "orchestrator/batch/batch_line.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "orchestrator/batch/line_reader.h"
+#include "tests/cli/temp_dir.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+std::string code_of(const std::string& text) {
+  const auto read = read_batch_line(text, "/v1/completions", "m");
+  const auto* problem = std::get_if<LineProblem>(&read);
+  return problem == nullptr ? "good" : problem->code;
+}
+std::string line(const json& change) {
+  json value{{"custom_id", "a"}, {"method", "POST"}, {"url", "/v1/completions"}, {"body", {{"prompt", "p"}}}};
+  value.merge_patch(change);  // null takes a member out
+  return value.dump();
+}
+
+TEST(BatchLineTest, WhatIsWrongHasItsOwnCode) {
+  EXPECT_EQ(code_of(line({})), "good");
+  EXPECT_EQ(code_of(line({{"method", nullptr}})), "good");
+  EXPECT_EQ(code_of("{"), "invalid_json_line");
+  EXPECT_EQ(code_of("[]"), "invalid_json_line");
+  EXPECT_EQ(code_of("\xff"), "invalid_json_line");
+  EXPECT_EQ(code_of(R"({"custom_id":"a","custom_id":"b"})"), "invalid_json_line");
+  EXPECT_EQ(code_of(std::string(1000, '[')), "invalid_json_line");
+  EXPECT_EQ(code_of(line({{"custom_id", nullptr}})), "invalid_custom_id");
+  EXPECT_EQ(code_of(line({{"custom_id", 7}})), "invalid_custom_id");
+  EXPECT_EQ(code_of(line({{"custom_id", std::string(513, 'x')}})), "invalid_custom_id");
+  EXPECT_EQ(code_of(line({{"method", "GET"}})), "invalid_method");
+  EXPECT_EQ(code_of(line({{"url", "/v1/embeddings"}})), "invalid_url");
+  EXPECT_EQ(code_of(line({{"url", nullptr}})), "invalid_url");
+  EXPECT_EQ(code_of(line({{"body", 1}})), "invalid_body");
+  EXPECT_EQ(code_of(line({{"body", {{"stream", true}}}})), "invalid_body");
+  EXPECT_EQ(code_of(line({{"body", {{"model", "other"}}}})), "model_not_found");
+  EXPECT_EQ(code_of(line({{"body", {{"model", "m"}}}})), "good");
+  EXPECT_EQ(code_of(line({{"priority", 1}})), "unknown_field");
+}
+
+TEST(BatchLineTest, SequencesAreCounted) {
+  const auto count = [](const json& body) { return std::get<BatchLine>(read_batch_line(line({{"body", body}}), "/v1/completions", "m")).sequences; };
+  EXPECT_EQ(count({{"prompt", "p"}}), 1u);
+  EXPECT_EQ(count({{"prompt", {"a", "b"}}, {"n", 3}}), 6u);
+  EXPECT_EQ(count({{"prompt", {1, 2, 3}}}), 1u);
+}
+
+TEST(BatchLineTest, ResultsKeepTheIdAndCountTokens) {
+  const LineResult good = answered_line({"batch_7", 3}, "c", 200, R"({"id":"cmpl-1","usage":{"prompt_tokens":5,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}})");
+  EXPECT_TRUE(good.good);
+  EXPECT_EQ(good.prompt_tokens + good.completion_tokens * 10 + good.cached_tokens * 100, 425u);
+  const json text = json::parse(good.text);
+  EXPECT_EQ(text["custom_id"], "c");
+  EXPECT_EQ(text["id"], "batch_req_7_3");
+  EXPECT_EQ(text["response"]["status_code"], 200);
+  EXPECT_EQ(text["response"]["request_id"], "cmpl-1");
+  EXPECT_TRUE(text["error"].is_null());
+  EXPECT_FALSE(answered_line({"batch_7", 3}, "c", 400, R"({"error":{}})").good);
+  const json refused = json::parse(refused_line({"batch_7", 4}, {"", "invalid_json_line", "why"}).text);
+  EXPECT_TRUE(refused["custom_id"].is_null());
+  EXPECT_EQ(refused["error"]["line"], 4);
+}
+
+TEST(LineReaderTest, LinesOfAllKinds) {
+  const test::TempDir dir;
+  const std::string large(100'000, 'x');
+  test::write_file(dir / "f", "\xef\xbb\xbf" "a\n\n \r\n" + large + "\nb\r\n" + std::string(3000, 'y') + "\nlast");
+  const auto read = [&](size_t most) {
+    LineReader reader(shm::UniqueFd(::open((dir / "f").c_str(), O_RDONLY)), most);
+    std::string all;
+    for (;;) {
+      const auto next = reader.next();
+      if (!next.is_ok() || !*next) return all;
+      all += std::to_string((*next)->number) + ((*next)->too_long ? "!" : ":" + std::to_string((*next)->text.size())) + " ";
+    }
+  };
+  EXPECT_EQ(read(1 << 20), "1:1 4:100000 5:2 6:3000 7:4 ");
+  EXPECT_EQ(read(2000), "1:1 4! 5:2 6! 7:4 ");
+}
+
+}  // namespace
+}  // namespace moestro::orchestrator
