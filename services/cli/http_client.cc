@@ -5,6 +5,7 @@
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/write.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <cerrno>
@@ -103,7 +104,10 @@ struct HttpClient::Impl {
     if (stream && is_stale()) stream.reset();
     if (!stream) MOESTRO_RETURN_IF_ERROR(connect());
     Parser parser;
-    parser.body_limit(limits.body_bytes_max);
+    if (on_body != nullptr)
+      parser.body_limit(boost::none);  // it goes on in pieces
+    else
+      parser.body_limit(limits.body_bytes_max);
     beast::error_code error =
         wait_for(limits.silence, [&](auto done) { http::async_write(*stream, message, done); });
     if (!error)
@@ -111,6 +115,33 @@ struct HttpClient::Impl {
                        [&](auto done) { http::async_read_header(*stream, buffer, parser, done); });
     if (error) return failed("no answer", error);
     return read_reply(parser, on_body);
+  }
+
+  /// The head, then the pieces; a server that has had enough answers before the end.
+  Result<HttpReply> upload(const std::string& path, const std::string& content_type, uint64_t bytes, const NextPiece& next) {
+    http::request<http::empty_body> message(http::verb::post, url.base + path, 11);
+    message.set(http::field::host, url.authority());
+    message.set(http::field::user_agent, "moestro");
+    message.set(http::field::content_type, content_type);
+    message.content_length(bytes);
+    stream.reset();
+    MOESTRO_RETURN_IF_ERROR(connect());
+    http::request_serializer<http::empty_body> head(message);
+    beast::error_code error = wait_for(limits.silence, [&](auto done) { http::async_write_header(*stream, head, done); });
+    if (error) return failed("no answer", error);
+    for (uint64_t sent = 0; sent < bytes && !is_stale();) {
+      auto piece = next();
+      if (!piece.is_ok()) return stream.reset(), piece.status();
+      if (piece->empty()) return stream.reset(), io_error("the file became shorter while it was read");
+      sent += piece->size();
+      error = wait_for(limits.silence, [&](auto done) { asio::async_write(*stream, asio::buffer(*piece), done); });
+      if (error) break;  // it may have answered
+    }
+    Parser parser;
+    parser.body_limit(limits.body_bytes_max);
+    error = wait_for(limits.silence, [&](auto done) { http::async_read_header(*stream, buffer, parser, done); });
+    if (error) return failed("no answer", error);
+    return read_reply(parser, nullptr);
   }
 
   Result<HttpReply> read_reply(Parser& parser, const OnBody* on_body) {
@@ -152,6 +183,15 @@ Result<HttpReply> HttpClient::get(const std::string& path) {
 }
 Result<HttpReply> HttpClient::post(const std::string& path, std::string_view json) {
   return impl_->request(http::verb::post, path, json, nullptr);
+}
+Result<HttpReply> HttpClient::remove(const std::string& path) {
+  return impl_->request(http::verb::delete_, path, {}, nullptr);
+}
+Result<HttpReply> HttpClient::upload(const std::string& path, const std::string& content_type, uint64_t bytes, const NextPiece& next) {
+  return impl_->upload(path, content_type, bytes, next);
+}
+Result<HttpReply> HttpClient::get_stream(const std::string& path, const OnBody& on_body) {
+  return impl_->request(http::verb::get, path, {}, &on_body);
 }
 Result<HttpReply> HttpClient::post_stream(const std::string& path, std::string_view json,
                                           const OnBody& on_body) {

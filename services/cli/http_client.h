@@ -40,6 +40,12 @@ class HttpClient {
   Result<HttpReply> get(const std::string& path);
   Result<HttpReply> post(const std::string& path, std::string_view json);
 
+  Result<HttpReply> remove(const std::string& path);
+  /// Sends `bytes` bytes in the pieces that `next` gives; an empty one, or an error, ends the request.
+  using NextPiece = std::function<Result<std::string>()>;
+  Result<HttpReply> upload(const std::string& path, const std::string& content_type, uint64_t bytes, const NextPiece& next);
+  Result<HttpReply> get_stream(const std::string& path, const std::function<Status(std::string_view piece)>& on_body);
+
   /// An answer of 200 is handed to `on_body` in pieces as it arrives and the reply's body is empty; any other
   /// comes whole in the reply. An error from on_body ends the request and is returned.
   using OnBody = std::function<Status(std::string_view piece)>;

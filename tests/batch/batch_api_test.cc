@@ -120,7 +120,9 @@ class BatchApiTest : public ApiTest {
 };
 
 TEST_F(BatchApiTest, FilesComeAndGo) {
-  const json file = upload_form(form_of("abc"))->json();
+  const auto uploaded = upload_form(form_of("abc"));
+  ASSERT_EQ(uploaded->status, 200) << uploaded->body;
+  const json file = uploaded->json();
   EXPECT_EQ(file["object"], "file");
   EXPECT_EQ(file["bytes"], 3);
   EXPECT_EQ(file["purpose"], "batch");
@@ -235,8 +237,10 @@ TEST_F(BatchApiTest, AFullDiskStopsABatchAndLosesNothing) {
   const std::string id = create(file);
   runner_->ask([&] { limited = store_->limit_pages(1).is_ok(); });
   run_until([&] { return limited.load(); });
-  EXPECT_EQ(ask("POST", "/v1/batches", {{"input_file_id", file}, {"endpoint", "/v1/completions"}, {"completion_window", "24h"}, {"metadata", {{"k", std::string(500, 'x')}}}}, 507)["error"]["type"],
-            "insufficient_storage_error");
+  json order{{"input_file_id", file}, {"endpoint", "/v1/completions"}, {"completion_window", "24h"}, {"metadata", json::object()}};
+  for (int i = 0; i < 16; ++i) order["metadata"][std::to_string(i)] = std::string(512, 'x');  // more than a page
+  EXPECT_EQ(ask("POST", "/v1/batches", order, 507)["error"]["type"], "insufficient_storage_error");
+  EXPECT_EQ(ask("GET", "/v1/batches")["data"].size(), 1u);
   run_until([&] { return ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_string(); });
   runner_->ask([&] { limited = !store_->limit_pages(1'000'000).is_ok(); });
   const json batch = wait_for(id, "completed");

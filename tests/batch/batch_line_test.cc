@@ -26,7 +26,7 @@ std::string line(const json& change) {
 }
 
 TEST(BatchLineTest, WhatIsWrongHasItsOwnCode) {
-  EXPECT_EQ(code_of(line({})), "good");
+  EXPECT_EQ(code_of(line(json::object())), "good");
   EXPECT_EQ(code_of(line({{"method", nullptr}})), "good");
   EXPECT_EQ(code_of("{"), "invalid_json_line");
   EXPECT_EQ(code_of("[]"), "invalid_json_line");

@@ -60,6 +60,44 @@ TEST(Scheduler, ALongPromptIsCutAndDecodesGoOnBesideIt) {
   sim.expect_right_answers();
 }
 
+SequenceRequest of_a_batch(uint64_t id, size_t prompt, int64_t tokens) {
+  SequenceRequest r = request(id, prompt, tokens);
+  r.background = true;
+  return r;
+}
+
+TEST(Scheduler, OthersGoBeforeBatches) {
+  Simulation sim(1, /*step_tokens=*/10);
+  sim.join({.kv_blocks = 100, .kv_block_tokens = 4, .context_max = 200, .step_tokens_max = 512, .step_sequences_max = 8});
+  for (uint64_t id = 1; id <= 3; ++id) sim.submit(of_a_batch(id, 50, 2));
+  sim.submit(request(4, 10, 2));
+  sim.compute_one();  // what was planned before it came
+  ASSERT_EQ(sim.plans().size(), 1u);
+  const Plan& plan = sim.plans()[0].plan;
+  EXPECT_EQ(plan.sequences[0].id.value, 4u);
+  EXPECT_EQ(plan.sequences[0].tokens.size(), 10u) << "the whole step is its";
+  sim.finish_all();
+  sim.expect_right_answers();
+}
+
+TEST(Scheduler, ABatchMakesWayForWhoeverWaits) {
+  Simulation sim(1);
+  sim.join({.kv_blocks = 100, .kv_block_tokens = 4, .context_max = 200, .step_tokens_max = 512, .step_sequences_max = 2});
+  for (uint64_t id = 1; id <= 3; ++id) sim.submit(of_a_batch(id, 4, 30));
+  sim.compute_one();
+  sim.submit(request(4, 4, 3));
+  sim.submit(of_a_batch(5, 4, 3));
+  sim.compute_one();
+  ASSERT_EQ(sim.plans().size(), 1u);
+  std::vector<uint64_t> ids;
+  for (const PlannedSequence& s : sim.plans()[0].plan.sequences) ids.push_back(s.id.value);
+  EXPECT_NE(std::find(ids.begin(), ids.end(), 4u), ids.end());
+  EXPECT_NE(std::find(ids.begin(), ids.end(), 1u), ids.end()) << "the older of the batch's stays";
+  sim.finish_all();
+  sim.expect_right_answers();
+  EXPECT_EQ(sim.scheduler().kv().held, 0u);
+}
+
 TEST(Scheduler, LoadIsSpreadOverWorkers) {
   Simulation sim(1);
   sim.join(small_worker());

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "services/cli/batch/batch_runner.h"
+#include "services/cli/batch/server_commands.h"
 #include "services/cli/output.h"
 
 namespace moestro::cli {
@@ -110,6 +111,7 @@ void run(const Options& options, CommandResult& result) {
 void add_batch_command(CLI::App& app, CommandResult& result) {
   CLI::App* batch = app.add_subcommand("batch", "Run files of requests");
   batch->require_subcommand(1);
+  add_server_commands(*batch, result);
   CLI::App* command = batch->add_subcommand(
       "run",
       "Send every line of IN.jsonl to the server, append every answer to OUT.jsonl; the same command goes on "

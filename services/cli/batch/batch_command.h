@@ -7,6 +7,6 @@ class App;
 }
 
 namespace moestro::cli {
-/// `moestro batch run`.
+/// `moestro batch run|submit|status|results|cancel|list`.
 void add_batch_command(CLI::App& app, CommandResult& result);
 }  // namespace moestro::cli

@@ -1,0 +1,31 @@
+#pragma once
+// The server's files and batches, as the commands use them. Answers other than 200 are errors with the server's words.
+
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "services/cli/http_client.h"
+
+namespace moestro::cli {
+
+class BatchClient {
+ public:
+  explicit BatchClient(Url url) : http_(std::move(url)) {}
+
+  /// The id of the file on the server. `progress`: bytes sent so far.
+  Result<std::string> upload(const std::filesystem::path& file, const std::function<void(uint64_t)>& progress);
+  Result<nlohmann::json> create(const nlohmann::json& order);
+  Result<nlohmann::json> batch(const std::string& id);
+  Result<nlohmann::json> cancel(const std::string& id);
+  Result<nlohmann::json> list(int64_t limit);
+  /// Writes a file of the server's to `target`: whole, or not at all.
+  Status download(const std::string& id, const std::filesystem::path& target);
+
+ private:
+  Result<nlohmann::json> body_of(const Result<HttpReply>& reply) const;
+  HttpClient http_;
+};
+
+}  // namespace moestro::cli

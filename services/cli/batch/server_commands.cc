@@ -1,0 +1,174 @@
+#include "services/cli/batch/server_commands.h"
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "services/cli/batch/batch_client.h"
+#include "services/cli/json_text.h"
+#include "services/cli/output.h"
+
+namespace moestro::cli {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  std::string url = kDefaultUrl, id, input, endpoint = "/v1/completions", window = "24h", output, errors;
+  std::vector<std::string> metadata;
+  int64_t limit = 20;
+  bool wait = false, json = false;
+};
+
+double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+uint64_t lines(const json& batch, const char* what) {
+  const auto counts = batch.find("request_counts");
+  return counts != batch.end() && counts->is_object() ? count_or(*counts, what) : 0;
+}
+
+bool is_over(const json& batch) {
+  const std::string status = text_or(batch, "status");
+  return status == "completed" || status == "failed" || status == "cancelled" || status == "expired";
+}
+
+void print_json(const json& value) { std::printf("%s\n", value.dump(-1, ' ', false, json::error_handler_t::replace).c_str()); }
+
+/// "batch_1 in_progress 12 of 50 lines, 1 failed"
+void print_batch(const json& batch) {
+  std::string text = text_or(batch, "id") + " " + text_or(batch, "status") + " " + std::to_string(lines(batch, "completed") + lines(batch, "failed")) + " of " +
+                     std::to_string(lines(batch, "total")) + " lines, " + std::to_string(lines(batch, "failed")) + " failed";
+  for (const char* file : {"output_file_id", "error_file_id"})
+    if (const std::string id = text_or(batch, file); !id.empty()) text += std::string(file[0] == 'o' ? "; output " : "; errors ") + id;
+  if (const auto errors = batch.find("errors"); errors != batch.end() && errors->is_object() && (*errors)["data"].is_array())
+    for (const json& error : (*errors)["data"]) text += "; " + text_or(error, "message");
+  std::printf("%s\n", one_line(text).c_str());
+}
+
+/// Asks twice a second; a server that is away is waited for, for five minutes.
+Result<json> wait_over(BatchClient& client, const std::string& id) {
+  constexpr double kPatience = 300;
+  std::unique_ptr<Progress> bar;
+  for (double heard = now_s();;) {
+    const auto batch = client.batch(id);
+    if (batch.is_ok()) {
+      heard = now_s();
+      const uint64_t total = lines(*batch, "total");
+      if (!bar && total > 0) bar = std::make_unique<Progress>("batch", total);
+      const uint64_t failed = lines(*batch, "failed");
+      if (bar) bar->update(lines(*batch, "completed") + failed, text_or(*batch, "status") + (failed > 0 ? ", " + std::to_string(failed) + " failed" : ""), now_s());
+      if (is_over(*batch)) return batch;
+    } else if (batch.status().message().find("answers 4") != std::string::npos || now_s() - heard > kPatience) {
+      return batch;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  }
+}
+
+Status report(const Result<json>& batch, const Options& options) {
+  MOESTRO_RETURN_IF_ERROR(batch.status());
+  if (options.json) print_json(*batch);
+  else print_batch(*batch);
+  const std::string status = text_or(*batch, "status");
+  if (options.wait && status != "completed") return unavailable("the batch is " + status);
+  return Status::ok();
+}
+
+Status submit(const Options& options, BatchClient& client) {
+  json order{{"endpoint", options.endpoint}, {"completion_window", options.window}};
+  for (const std::string& pair : options.metadata) {
+    const size_t equals = pair.find('=');
+    if (equals == std::string::npos || equals == 0) return invalid_argument("--metadata '" + pair + "' is not NAME=TEXT");
+    order["metadata"][pair.substr(0, equals)] = pair.substr(equals + 1);
+  }
+  std::error_code ignored;
+  const auto size = std::filesystem::file_size(options.input, ignored);
+  Result<std::string> file = [&] {
+    Progress bar("upload", ignored ? 0 : size);
+    return client.upload(options.input, [&](uint64_t sent) { bar.update(sent, "bytes", now_s()); });
+  }();
+  MOESTRO_RETURN_IF_ERROR(file.status());
+  order["input_file_id"] = *file;
+  auto batch = client.create(order);
+  if (batch.is_ok() && options.wait) {
+    note(text_or(*batch, "id") + " is submitted; it goes on if this command is stopped");
+    batch = wait_over(client, text_or(*batch, "id"));
+  }
+  return report(batch, options);
+}
+
+Status status(const Options& options, BatchClient& client) {
+  return report(options.wait ? wait_over(client, options.id) : client.batch(options.id), options);
+}
+
+Status cancel(const Options& options, BatchClient& client) { return report(client.cancel(options.id), options); }
+
+Status results(const Options& options, BatchClient& client) {
+  MOESTRO_ASSIGN_OR_RETURN(const json batch, options.wait ? wait_over(client, options.id) : client.batch(options.id));
+  if (!is_over(batch)) return unavailable("the batch is " + text_or(batch, "status") + "; its results are there when it is over (--wait)");
+  const auto fetch = [&](const char* file, const std::string& target) -> Status {
+    const std::string id = text_or(batch, file);
+    if (target.empty()) return Status::ok();
+    if (!id.empty()) return client.download(id, target);
+    note(std::string("there is no ") + (file[0] == 'o' ? "output: no line succeeded" : "error file: no line failed"));
+    return Status::ok();
+  };
+  MOESTRO_RETURN_IF_ERROR(fetch("output_file_id", options.output));
+  MOESTRO_RETURN_IF_ERROR(fetch("error_file_id", options.errors));
+  if (options.json) print_json(batch);
+  else print_batch(batch);
+  return Status::ok();
+}
+
+Status list(const Options& options, BatchClient& client) {
+  MOESTRO_ASSIGN_OR_RETURN(const json batches, client.list(options.limit));
+  if (options.json) return print_json(batches), Status::ok();
+  if (const auto data = batches.find("data"); data != batches.end() && data->is_array())
+    for (const json& batch : *data) print_batch(batch);
+  return Status::ok();
+}
+
+using Action = Status (*)(const Options&, BatchClient&);
+
+void add(CLI::App& batch, CommandResult& result, const char* name, const char* help, Action action, const std::function<void(CLI::App*, Options&)>& more) {
+  CLI::App* command = batch.add_subcommand(name, help);
+  auto options = std::make_shared<Options>();
+  more(command, *options);
+  command->add_option("--url", options->url, "server")->capture_default_str();
+  command->add_flag("--json", options->json, "the server's answer as JSON on stdout");
+  command->callback([options, action, &result] {
+    const Result<Url> url = parse_url(options->url);
+    if (!url.is_ok()) return fail(result, url.status().with_context("--url"), kExitUsage);
+    BatchClient client(*url);
+    if (const Status done = action(*options, client); !done.is_ok()) fail(result, done);
+  });
+}
+
+}  // namespace
+
+void add_server_commands(CLI::App& batch, CommandResult& result) {
+  const auto id = [](CLI::App* c, Options& o) { c->add_option("batch", o.id, "id of the batch")->required(); };
+  const auto wait = [](CLI::App* c, Options& o) { c->add_flag("--wait", o.wait, "until it is over, with a progress bar"); };
+  add(batch, result, "submit", "Upload IN.jsonl and have the server run its lines; prints the batch", submit, [&](CLI::App* c, Options& o) {
+    c->add_option("input", o.input, "lines of {custom_id, method, url, body}")->required();
+    c->add_option("--endpoint", o.endpoint, "what every line asks")->check(CLI::IsMember({"/v1/completions", "/v1/chat/completions"}))->capture_default_str();
+    c->add_option("--window", o.window, "what is not run in this time is not run: 90m, 24h, 7d")->capture_default_str();
+    c->add_option("--metadata", o.metadata, "NAME=TEXT, kept with the batch; may be given often");
+    wait(c, o);
+  });
+  add(batch, result, "status", "How far a batch is", status, [&](CLI::App* c, Options& o) { id(c, o), wait(c, o); });
+  add(batch, result, "results", "Fetch the results of a batch that is over", results, [&](CLI::App* c, Options& o) {
+    id(c, o);
+    c->add_option("-o,--output", o.output, "where the answers go")->required();
+    c->add_option("--errors", o.errors, "where the lines go that failed");
+    wait(c, o);
+  });
+  add(batch, result, "cancel", "Run no more lines of a batch; what is done stays", cancel, id);
+  add(batch, result, "list", "The batches, newest first", list, [](CLI::App* c, Options& o) {
+    c->add_option("--limit", o.limit, "how many")->check(CLI::Range(int64_t{1}, int64_t{100}))->capture_default_str();
+  });
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,197 @@
+"""Batches on real processes: whatever is killed, every line has one result. MOESTRO_BATCH_LINES and MOESTRO_BATCH_KILLS make it longer."""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from cluster import DEMO, Cluster, main, moestro, pack
+
+LINES = int(os.environ.get("MOESTRO_BATCH_LINES", "600"))
+KILLS = int(os.environ.get("MOESTRO_BATCH_KILLS", "6"))
+SEED = int(os.environ.get("MOESTRO_FAULTS_SEED", "7"))
+PROGRAMS = ["moestro-orchestrator", "moestro-worker", "moestro-store"]
+
+
+def line(i, **body):
+    return {"custom_id": f"line-{i}", "method": "POST", "url": "/v1/completions",
+            "body": {"prompt": f"Chapter {i}. Once upon a time", "max_tokens": 16, "temperature": 0, "ignore_eos": True, **body}}
+
+
+class Batches(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.TemporaryDirectory()
+        cls.pack = pack(DEMO, cls.dir.name + "/pack")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.dir.cleanup()
+
+    def upload(self, cluster, text):
+        form = ('--XX\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--XX\r\nContent-Disposition: form-data; name="file"; '
+                f'filename="in.jsonl"\r\n\r\n{text}\r\n--XX--\r\n')
+        return cluster.request("POST", "/v1/files", form, {"Content-Type": "multipart/form-data; boundary=XX"})
+
+    def submit(self, cluster, lines, window="24h"):
+        status, file = self.upload(cluster, "\n".join(json.dumps(one) for one in lines))
+        self.assertEqual(status, 200, file)
+        status, batch = cluster.request("POST", "/v1/batches", {"input_file_id": file["id"], "endpoint": "/v1/completions", "completion_window": window})
+        self.assertEqual(status, 200, batch)
+        return batch["id"]
+
+    def look(self, cluster, batch):
+        """The batch; None while the orchestrator is away."""
+        try:
+            status, found = cluster.request("GET", "/v1/batches/" + batch)
+            return found if status == 200 else None
+        except OSError:
+            return None
+
+    def wait_over(self, cluster, batch, seconds=120):
+        seen = {}
+
+        def over():
+            seen.update(self.look(cluster, batch) or {})
+            return seen.get("status") in ("completed", "failed", "cancelled", "expired")
+
+        cluster.wait_until(over, seconds, "the end of the batch")
+        return seen
+
+    def results(self, cluster, batch, which="output_file_id"):
+        connection = cluster.connect()
+        connection.request("GET", f"/v1/files/{batch[which]}/content")
+        response = connection.getresponse()
+        text = response.read().decode()
+        connection.close()
+        self.assertEqual(response.status, 200)
+        return [json.loads(one) for one in text.splitlines()]
+
+    def kill_one(self, cluster, program):
+        """Kills it at some moment and waits until its successor serves."""
+        before = cluster.children(program)
+        os.kill(before[0], signal.SIGKILL)
+
+        def back():
+            now = cluster.children(program)
+            if not now or set(now) & set(before):
+                return False
+            try:
+                return cluster.request("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1})[0] == 200
+            except OSError:
+                return False
+
+        cluster.wait_until(back, 60, f"the successor of {program}")
+
+    def test_whatever_is_killed_every_line_has_one_result(self):
+        chance = random.Random(SEED)
+        lines = [line(i) for i in range(LINES)]
+        with Cluster(self.pack, "--state", "sqlite:" + self.dir.name + "/kills/state.db") as cluster:
+            batch = self.submit(cluster, lines)
+            kills = 0
+            for kill in range(KILLS):
+                before = (self.look(cluster, batch) or {}).get("request_counts", {}).get("completed", 0)
+                step = chance.randrange(1, max(2, LINES // (2 * KILLS)))
+                cluster.wait_until(lambda: ((now := self.look(cluster, batch)) and (now["request_counts"]["completed"] >= min(before + step, LINES))), 120, "progress")
+                if self.look(cluster, batch)["status"] == "completed":
+                    break
+                self.kill_one(cluster, PROGRAMS[kill % 3])
+                kills += 1
+            self.assertGreaterEqual(kills, min(KILLS, 3), "the batch was over too soon")
+            over = self.wait_over(cluster, batch, 600)
+            self.assertEqual(over["status"], "completed", over)
+            self.assertEqual(over["request_counts"], {"total": LINES, "completed": LINES, "failed": 0})
+            answers = self.results(cluster, over)
+            self.assertEqual(sorted(a["custom_id"] for a in answers), sorted(one["custom_id"] for one in lines))
+            self.assertEqual({a["response"]["body"]["usage"]["completion_tokens"] for a in answers}, {16})
+
+    def test_a_batch_survives_a_stop_of_everything(self):
+        state = "sqlite:" + self.dir.name + "/stop/state.db"
+        with Cluster(self.pack, "--state", state) as cluster:
+            batch = self.submit(cluster, [line(i, max_tokens=48) for i in range(300)])
+            cluster.wait_until(lambda: self.look(cluster, batch)["request_counts"]["completed"] > 5, what="progress")
+        self.assertEqual(cluster.exit_code, 0, cluster.log_text)
+        with Cluster(self.pack, "--state", state) as cluster:
+            over = self.wait_over(cluster, batch)
+            self.assertEqual(len({a["custom_id"] for a in self.results(cluster, over)}), 300)
+            self.assertEqual(over["request_counts"], {"total": 300, "completed": 300, "failed": 0})
+
+    def test_an_interactive_request_does_not_wait_for_a_batch(self):
+        with Cluster(self.pack) as cluster:
+            batch = self.submit(cluster, [line(i, max_tokens=200) for i in range(400)])
+            cluster.wait_until(lambda: self.look(cluster, batch)["status"] == "in_progress", what="the batch")
+            for _ in range(5):
+                cluster.complete("a", max_tokens=4)
+            self.assertEqual(self.look(cluster, batch)["status"], "in_progress", "the batch was over before: this proves nothing")
+            status, now = cluster.request("POST", f"/v1/batches/{batch}/cancel")
+            self.assertEqual(status, 200, now)
+            over = self.wait_over(cluster, batch)
+            done = self.results(cluster, over) if over["output_file_id"] else []
+            self.assertEqual(len(done) + len(self.results(cluster, over, "error_file_id")), 400)
+
+    def orchestrator(self, state):
+        return subprocess.run([pathlib.Path(os.environ["MOESTRO_BIN_DIR"]) / "moestro-orchestrator", "--model", f"pack={self.pack}", "--run-dir", self.dir.name + "/other",
+                               "--http", "127.0.0.1:0", "--state", state], capture_output=True, text=True, timeout=60)
+
+    def test_a_state_that_cannot_be_used_is_refused_by_name(self):
+        state = self.dir.name + "/shared/state.db"
+        with Cluster(self.pack, "--state", "sqlite:" + state) as cluster:
+            second = self.orchestrator("sqlite:" + state)
+            self.assertEqual(second.returncode, 2, second.stderr)
+            self.assertIn("belongs to another orchestrator", second.stderr)
+            self.assertEqual(cluster.request("GET", "/health")[0], 200)
+        redis = self.orchestrator("redis://127.0.0.1:6379/0")
+        self.assertEqual(redis.returncode, 2)
+        self.assertIn("redis://127.0.0.1:6379/0", redis.stderr)
+        with open(state, "r+b") as file:
+            file.write(b"x" * 8192)
+        damaged = self.orchestrator(state)
+        self.assertNotEqual(damaged.returncode, 0)
+        self.assertIn(state, damaged.stderr)
+        self.assertEqual(len(damaged.stderr.strip().splitlines()[-1:]), 1)
+
+    def test_a_full_disk_is_said_and_leaves_nothing_half_written(self):
+        mount = pathlib.Path(self.dir.name) / "small"
+        mount.mkdir()
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", mount], capture_output=True).returncode != 0:
+            self.skipTest("no right to mount a small file system")
+        try:
+            with Cluster(self.pack, "--state", f"sqlite:{mount}/s/state.db") as cluster:
+                status, answer = self.upload(cluster, "x" * 2_000_000)
+                self.assertEqual(status, 507, answer)
+                self.assertEqual(list((mount / "s" / "state.db.files").iterdir()), [])
+                self.assertEqual(cluster.request("GET", "/v1/files")[1]["data"], [])
+                over = self.wait_over(cluster, self.submit(cluster, [line(i) for i in range(20)]))
+                self.assertEqual(over["request_counts"]["completed"], 20)
+        finally:
+            subprocess.run(["umount", mount], check=True)
+
+    def test_the_command_line_carries_a_batch_through(self):
+        source, output = self.dir.name + "/in.jsonl", self.dir.name + "/out.jsonl"
+        with open(source, "w") as file:
+            file.writelines(json.dumps(line(i)) + "\n" for i in range(50))
+            file.write("nonsense\n")
+        with Cluster(self.pack) as cluster:
+            submitted = json.loads(moestro("batch", "submit", source, "--url", cluster.url, "--wait", "--json", "--metadata", "who=test").stdout)
+            self.assertEqual(submitted["status"], "completed")
+            self.assertEqual(submitted["request_counts"], {"total": 51, "completed": 50, "failed": 1})
+            self.assertEqual(submitted["metadata"], {"who": "test"})
+            batch = submitted["id"]
+            self.assertIn("completed", moestro("batch", "status", batch, "--url", cluster.url).stdout)
+            self.assertIn(batch, moestro("batch", "list", "--url", cluster.url).stdout)
+            moestro("batch", "results", batch, "-o", output, "--errors", output + ".errors", "--url", cluster.url)
+            self.assertEqual(len(pathlib.Path(output).read_text().splitlines()), 50)
+            self.assertEqual(len(pathlib.Path(output + ".errors").read_text().splitlines()), 1)
+            refused = moestro("batch", "cancel", batch, "--url", cluster.url, check=False)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("completed", refused.stderr)
+            self.assertEqual(moestro("batch", "status", "batch_none", "--url", cluster.url, check=False).returncode, 1)
+
+
+if __name__ == "__main__":
+    main()
