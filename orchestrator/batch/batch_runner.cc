@@ -23,42 +23,38 @@ BatchRunner::BatchRunner(std::unique_ptr<StateStore> state, FileStore files, std
       around_{*state_, files_, std::move(model), std::move(now)},
       limits_(limits),
       run_line_(std::move(run_line)),
-      post_(std::move(post)),
-      thread_([this] { loop(); }) {}
+      post_(std::move(post)) {
+  load();  // before anybody can upload what it would take for a leftover
+  thread_ = std::thread([this] { loop(); });
+}
 
 BatchRunner::~BatchRunner() {
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(inbox_->mutex);
     stop_ = true;
   }
-  wake_.notify_one();
+  inbox_->wake.notify_one();
   thread_.join();
 }
 
-void BatchRunner::ask(std::function<void()> task) {
-  {
-    const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
-  }
-  wake_.notify_one();
-}
+void BatchRunner::ask(std::function<void()> task) { inbox_->put(std::move(task)); }
 
 BatchFigures BatchRunner::figures() const {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(inbox_->mutex);
   return published_;
 }
 
 void BatchRunner::stop_starting() {
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(inbox_->mutex);
     starting_ = false;
-    is_settled_ = false;  // until the thread has seen it
+    is_settled_ = false;
   }
-  wake_.notify_one();
+  ask([] {});  // the thread is to look how things stand
 }
 
 bool BatchRunner::wait_settled(std::chrono::milliseconds limit) {
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(inbox_->mutex);
   return settled_.wait_for(lock, limit, [this] { return is_settled_; });
 }
 
@@ -66,10 +62,10 @@ void BatchRunner::loop() {
   for (bool more = true;;) {
     std::deque<std::function<void()>> tasks;
     {
-      std::unique_lock lock(mutex_);
-      if (!more) wake_.wait_until(lock, next_due(), [this] { return stop_ || !tasks_.empty() || (!starting_ && !is_settled_); });
+      std::unique_lock lock(inbox_->mutex);
+      if (!more) inbox_->wake.wait_until(lock, next_due(), [this] { return stop_ || !inbox_->tasks.empty(); });
       if (stop_) return;
-      tasks.swap(tasks_);
+      tasks.swap(inbox_->tasks);
     }
     if (!loaded_) load();
     for (const auto& task : tasks) task();
@@ -192,7 +188,7 @@ bool BatchRunner::fits(const BatchLine& line) const {
 
 void BatchRunner::fill() {
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(inbox_->mutex);
     if (!starting_) return;
   }
   if (!figures_.stalled.empty()) return;
@@ -232,8 +228,8 @@ bool BatchRunner::give_out() {
 
 void BatchRunner::begin(uint64_t id, Flight& flight) {
   ++flight.tries;
-  flight.exchange = std::make_shared<LineExchange>([this, id](int status, std::string body) {
-    ask([this, id, status, answer = std::move(body)] { answered(id, status, answer); });
+  flight.exchange = std::make_shared<LineExchange>([this, inbox = inbox_, id](int status, std::string body) {
+    inbox->put([this, id, status, answer = std::move(body)] { answered(id, status, answer); });
   });
   post_([this, exchange = flight.exchange, request = HttpRequest{"POST", flight.job->record().endpoint, flight.ready.line.body}]() mutable {
     run_line_(std::move(request), exchange);
@@ -306,7 +302,7 @@ void BatchRunner::publish() {
   if (const auto counts = state_->count_batches(); counts.is_ok()) figures_.batches = *counts;
   figures_.in_flight = flights_.size();
   const bool under_way = std::any_of(flights_.begin(), flights_.end(), [](const auto& f) { return f.second.exchange != nullptr; });
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(inbox_->mutex);
   published_ = figures_;
   is_settled_ = !starting_ && !under_way && results_.empty();
   if (is_settled_) settled_.notify_all();

@@ -40,7 +40,7 @@ class BatchRunner {
   using RunLine = std::function<void(HttpRequest, std::shared_ptr<Exchange>)>;
   using Post = std::function<void(std::function<void()>)>;
 
-  /// Goes on with what the state says is not over.
+  /// Removes files that no record names, and goes on with what the state says is not over.
   BatchRunner(std::unique_ptr<StateStore> state, FileStore files, std::string model, BatchLimits limits, RunLine run_line, Post post,
               std::function<int64_t()> now);
   ~BatchRunner();
@@ -71,6 +71,20 @@ class BatchRunner {
     std::shared_ptr<LineExchange> exchange;  ///< null: waits for `due`
     int tries = 0;
     Clock::time_point due{};
+  };
+
+  /// What others want of the thread. It may outlive the runner: then nobody looks into it any more.
+  struct Inbox {
+    std::mutex mutex;
+    std::condition_variable wake;
+    std::deque<std::function<void()>> tasks;
+    void put(std::function<void()> task) {
+      {
+        const std::lock_guard lock(mutex);
+        tasks.push_back(std::move(task));
+      }
+      wake.notify_one();
+    }
   };
 
   void loop();
@@ -107,9 +121,8 @@ class BatchRunner {
   BatchFigures figures_;
   bool loaded_ = false;
 
-  mutable std::mutex mutex_;
-  std::condition_variable wake_, settled_;
-  std::deque<std::function<void()>> tasks_;
+  const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
+  std::condition_variable settled_;  ///< with the inbox's mutex, as what follows
   bool stop_ = false, starting_ = true, is_settled_ = true;
   BatchFigures published_;
   std::thread thread_;  ///< last: it uses the others
