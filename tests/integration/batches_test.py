@@ -15,6 +15,7 @@ from cluster import DEMO, Cluster, main, moestro, pack
 LINES = int(os.environ.get("MOESTRO_BATCH_LINES", "600"))
 KILLS = int(os.environ.get("MOESTRO_BATCH_KILLS", "6"))
 SEED = int(os.environ.get("MOESTRO_FAULTS_SEED", "7"))
+SETTLED_SECONDS = 5.5  # `up` gives up after five deaths in a row of a program that did not live so long in between
 PROGRAMS = ["moestro-orchestrator", "moestro-worker", "moestro-store"]
 
 
@@ -93,14 +94,18 @@ class Batches(unittest.TestCase):
         lines = [line(i) for i in range(LINES)]
         with Cluster(self.pack, "--state", "sqlite:" + self.dir.name + "/kills/state.db") as cluster:
             batch = self.submit(cluster, lines)
-            kills = 0
+            kills, back_at = 0, {}
             for kill in range(KILLS):
+                victim = PROGRAMS[kill % 3]
+                if kill >= 6:
+                    cluster.wait_until(lambda: time.monotonic() - back_at[victim] > SETTLED_SECONDS, what="a settled " + victim)
                 before = (self.look(cluster, batch) or {}).get("request_counts", {}).get("completed", 0)
                 step = chance.randrange(1, max(2, LINES // (2 * KILLS)))
                 cluster.wait_until(lambda: ((now := self.look(cluster, batch)) and (now["request_counts"]["completed"] >= min(before + step, LINES))), 120, "progress")
                 if self.look(cluster, batch)["status"] == "completed":
                     break
-                self.kill_one(cluster, PROGRAMS[kill % 3])
+                self.kill_one(cluster, victim)
+                back_at[victim] = time.monotonic()
                 kills += 1
             self.assertGreaterEqual(kills, min(KILLS, 3), "the batch was over too soon")
             over = self.wait_over(cluster, batch, 600)
