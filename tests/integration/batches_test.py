@@ -1,4 +1,4 @@
-"""Batches on real processes: whatever is killed, every line has one result. MOESTRO_BATCH_LINES and MOESTRO_BATCH_KILLS make it longer."""
+"""Batches on real processes: whatever is killed, every line has one result. MOESTRO_BATCH_LINES, _TOKENS and _KILLS make it longer."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import pathlib
 import random
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -13,6 +14,7 @@ import unittest
 from cluster import DEMO, Cluster, main, moestro, pack
 
 LINES = int(os.environ.get("MOESTRO_BATCH_LINES", "600"))
+TOKENS = int(os.environ.get("MOESTRO_BATCH_TOKENS", "16"))
 KILLS = int(os.environ.get("MOESTRO_BATCH_KILLS", "6"))
 SEED = int(os.environ.get("MOESTRO_FAULTS_SEED", "7"))
 SETTLED_SECONDS = 5.5  # `up` gives up after five deaths in a row of a program that did not live so long in between
@@ -21,7 +23,7 @@ PROGRAMS = ["moestro-orchestrator", "moestro-worker", "moestro-store"]
 
 def line(i, **body):
     return {"custom_id": f"line-{i}", "method": "POST", "url": "/v1/completions",
-            "body": {"prompt": f"Chapter {i}. Once upon a time", "max_tokens": 16, "temperature": 0, "ignore_eos": True, **body}}
+            "body": {"prompt": f"Chapter {i}. Once upon a time", "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True, **body}}
 
 
 class Batches(unittest.TestCase):
@@ -113,7 +115,8 @@ class Batches(unittest.TestCase):
             self.assertEqual(over["request_counts"], {"total": LINES, "completed": LINES, "failed": 0})
             answers = self.results(cluster, over)
             self.assertEqual(sorted(a["custom_id"] for a in answers), sorted(one["custom_id"] for one in lines))
-            self.assertEqual({a["response"]["body"]["usage"]["completion_tokens"] for a in answers}, {16})
+            print(f"{LINES} lines of {TOKENS} tokens, {kills} programs killed", file=sys.stderr)
+            self.assertEqual({a["response"]["body"]["usage"]["completion_tokens"] for a in answers}, {TOKENS})
 
     def test_a_batch_survives_a_stop_of_everything(self):
         state = "sqlite:" + self.dir.name + "/stop/state.db"
