@@ -18,6 +18,8 @@ Status check_box(config::BoxConfig& box) {
   MOESTRO_RETURN_IF_ERROR(kernels::check_device(box.workers.device));
   if (box.workers.deterministic && box.workers.capacity_factor)
     return invalid_argument("--capacity-factor and --deterministic exclude each other: which tokens an expert drops depends on what else is in the batch");
+  if (box.orchestrator.state.find("://") != std::string::npos)
+    return unsupported("--state '" + box.orchestrator.state + "' is not in this version; give sqlite:PATH");
   std::error_code error;
   const fs::path pack = fs::weakly_canonical(fs::absolute(box.model.pack), error);
   if (error || !fs::is_regular_file(pack / "manifest", error))
@@ -29,11 +31,11 @@ Status check_box(config::BoxConfig& box) {
   // The programs need not stand where this one was started.
   for (std::string* file : {&box.workers.trace, &box.workers.timeline, &box.orchestrator.api_keys})
     if (!file->empty()) *file = fs::absolute(*file).string();
-  // Likewise a state's file; default and other kinds of state are no paths.
+  // Likewise a state's file.
   std::string& state = box.orchestrator.state;
   const std::string scheme = "sqlite:";
   if (state.starts_with(scheme)) state = scheme + fs::absolute(state.substr(scheme.size())).string();
-  else if (state != "default" && state.find("://") == std::string::npos) state = fs::absolute(state).string();
+  else if (state != "default") state = fs::absolute(state).string();
   return parse_host_port(box.orchestrator.http).status();
 }
 
