@@ -146,7 +146,9 @@ Status run_orchestrator(const OrchestratorOptions& options) {
       [&service](HttpRequest r, std::shared_ptr<Exchange> e) { service.handle(std::move(r), std::move(e)); }, post, unix_seconds);
   auto batches = std::make_unique<BatchApi>(*runner, options.model_name, post);
   service.extend(batches.get());
-  server->take_uploads([&batches](const HttpRequest& head, const std::string& type) { return batches->sink_for(head, type); });
+  server->take_uploads([&batches, &door](const HttpRequest& head, const std::string& type) -> std::shared_ptr<BodySink> {
+    return door.knows(head) ? batches->sink_for(head, type) : nullptr;
+  });
   MOESTRO_RETURN_IF_ERROR(write_port(options.run_dir, server->port()));
   log::info("listening on http://{}:{}", http.host, server->port());
 

@@ -16,7 +16,7 @@ class LineExchange final : public Exchange {
   }
   void respond_from(const std::string&, std::shared_ptr<BodySource>, const Headers&) override { respond(500, "", "null", {}); }
   // Lines that ask for streams are refused before they come here.
-  void begin_stream() override {}
+  void begin_stream(const Headers&) override {}
   void write(std::string) override {}
   void end_stream() override { respond(500, "", "null", {}); }
   void on_gone(std::function<void()> callback) override {

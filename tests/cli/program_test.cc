@@ -43,7 +43,7 @@ TEST(Program, WrongCommandLinesExitWith2AndOneLine) {
       {{"up", "--model", "a", "--workers", "0"}, "--workers"},
       {{"up", "--model", "a", "--bogus"}, "--bogus"},
       {{"batch"}, "subcommand"},
-      {{"batch", "submit"}, "submit"},
+      {{"batch", "submit"}, "input is required"},
       {{"batch", "run", "in"}, "--output"},
       {{"batch", "run", "in", "-o", "out", "--url", "https://x"}, "TLS"},
       {{"batch", "run", "in", "-o", "out", "--concurrency", "0"}, "--concurrency"},

@@ -77,8 +77,6 @@ TEST_F(SchemaTest, ErrorsNamePlaceKeyValueAndWhatIsAllowed) {
 
 TEST_F(SchemaTest, AFlagIsNamedAsItWasWritten) {
   EXPECT_EQ(error_of("store.dram", "1K", "--dram"), "--dram: '1K' is below the smallest allowed, 4KiB");
-  EXPECT_EQ(error_of("orchestrator.state", "redis://h:1/0", "--state"),
-            "--state: 'redis://h:1/0' is not in this version; only 'default' is");
 }
 
 TEST_F(SchemaTest, AnErrorLeavesTheFieldAsItWas) {
