@@ -43,7 +43,7 @@ Status check_reserve(const WorkerOptions& o, const store::StoreClient& client) {
   uint64_t blob_bytes = 0;
   for (const store::Blob& b : client.manifest().blobs)
     if (b.kind == store::BlobKind::kExpert) blob_bytes = std::max(blob_bytes, b.length);
-  const uint64_t needed = static_cast<uint64_t>(o.reserve) * blob_bytes;
+  const uint64_t needed = static_cast<uint64_t>(o.reserve) * client.pin_cost(blob_bytes);
   if (needed <= client.share_bytes()) return Status::ok();
   return exhausted("--reserve " + std::to_string(o.reserve) + " needs " + std::to_string(needed) + " bytes of the store's arena, this worker's share is " +
                    std::to_string(client.share_bytes()) + "; raise the store's --dram or start fewer workers");

@@ -5,7 +5,7 @@
 namespace moestro::store {
 namespace {
 
-constexpr std::string_view kFirstLine = "moestro-arena 1";
+constexpr std::string_view kFirstLine = "moestro-arena 2";
 constexpr size_t kBytesMax = 16 << 20;
 
 template <typename T>
@@ -30,7 +30,7 @@ Result<ArenaDirectory::Pack> read_pack(std::string_view line) {
 std::string serialise_directory(const ArenaDirectory& d) {
   std::string text(kFirstLine);
   text += "\nshared-version " + std::to_string(d.shared_version) + "\narena-bytes " + std::to_string(d.arena_bytes) + "\nentries " +
-          std::to_string(d.entries) + "\n";
+          std::to_string(d.entries) + "\nsegment-bytes " + std::to_string(d.segment_bytes) + "\n";
   for (const ArenaDirectory::Pack& pack : d.packs) {
     std::string path = pack.path;
     for (char& c : path)
@@ -43,12 +43,13 @@ std::string serialise_directory(const ArenaDirectory& d) {
 Result<ArenaDirectory> parse_directory(std::string_view text) {
   MOESTRO_ASSIGN_OR_RETURN(const auto lines, checked_lines(text));
   if (lines.empty() || lines[0] != kFirstLine) return unsupported("it is of another version of this program");
-  if (lines.size() < 4) return corrupt("it ends early");
+  if (lines.size() < 5) return corrupt("it ends early");
   ArenaDirectory d;
   MOESTRO_RETURN_IF_ERROR(read_number(lines[1], "shared-version", d.shared_version));
   MOESTRO_RETURN_IF_ERROR(read_number(lines[2], "arena-bytes", d.arena_bytes));
   MOESTRO_RETURN_IF_ERROR(read_number(lines[3], "entries", d.entries));
-  for (size_t i = 4; i < lines.size(); ++i) {
+  MOESTRO_RETURN_IF_ERROR(read_number(lines[4], "segment-bytes", d.segment_bytes));
+  for (size_t i = 5; i < lines.size(); ++i) {
     MOESTRO_ASSIGN_OR_RETURN(auto pack, read_pack(lines[i]));
     if (uint64_t{pack.first_entry} + pack.blobs > d.entries) return corrupt("pack " + pack.path + " has entries beyond the table's end");
     d.packs.push_back(std::move(pack));

@@ -64,6 +64,19 @@ void RangeAllocator::free(uint64_t offset, uint64_t length) {
   free_[offset] = length;
 }
 
+std::optional<uint64_t> RangeAllocator::find(uint64_t length) const {
+  for (const auto& [offset, bytes] : free_)
+    if (bytes >= length) return offset;
+  return std::nullopt;
+}
+
+uint64_t RangeAllocator::free_before(uint64_t end) const {
+  auto after = free_.lower_bound(end);
+  if (after == free_.begin()) return 0;
+  const auto [begin, bytes] = *std::prev(after);
+  return begin + bytes == end ? bytes : 0;
+}
+
 uint64_t RangeAllocator::largest_free() const {
   uint64_t largest = 0;
   for (const auto& [offset, length] : free_) largest = std::max(largest, length);

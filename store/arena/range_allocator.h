@@ -23,6 +23,10 @@ class RangeAllocator {
 
   uint64_t free_bytes() const { return free_bytes_; }
   uint64_t largest_free() const;
+  /// A free range of `length` bytes, which stays free.
+  std::optional<uint64_t> find(uint64_t length) const;
+  /// How many bytes are free right below `end`.
+  uint64_t free_before(uint64_t end) const;
   uint64_t rounded(uint64_t length) const { return (length + granule_ - 1) / granule_ * granule_; }
 
  private:

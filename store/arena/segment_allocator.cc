@@ -19,7 +19,8 @@ uint64_t choose_segment_bytes(std::span<const SizeShare> sizes, uint64_t region_
     total += size.total_bytes;
     lengths.insert(whole(size.length));
   }
-  if (lengths.size() <= 1) return longest;
+  if (lengths.empty()) return std::max(longest, whole(region_bytes / kMultiples));
+  if (lengths.size() == 1) return longest;
   // What a candidate wastes, as a share of the region: the tails, weighted by how much of the memory each size is likely to have, and
   // half a segment for each class that is not full.
   const auto waste = [&](uint64_t segment) {
@@ -36,9 +37,9 @@ uint64_t choose_segment_bytes(std::span<const SizeShare> sizes, uint64_t region_
   return best;
 }
 
-SegmentAllocator::SegmentAllocator(uint64_t base, uint64_t size, uint64_t segment_bytes, uint64_t piece_bytes)
-    : base_(base), segment_bytes_(rounded(segment_bytes)), piece_bytes_(piece_bytes), region_bytes_(size), segments_(size / segment_bytes_) {
-  for (uint32_t i = 0; i < segments(); ++i) free_.insert(i);
+SegmentAllocator::SegmentAllocator(uint64_t base, uint64_t size, uint64_t segment_bytes)
+    : base_(base), segment_bytes_(rounded(segment_bytes)), segments_(size / segment_bytes_) {
+  for (uint32_t i = 0; i < segments(); ++i) free_.insert(free_.end(), i);
 }
 
 uint32_t SegmentAllocator::span_of(uint64_t length) const {
@@ -49,106 +50,137 @@ uint32_t SegmentAllocator::slots_of(uint64_t length) const {
   return static_cast<uint32_t>(span_of(length) * segment_bytes_ / rounded(length));
 }
 
-/// Slots follow one another; where the tail has room for it, they go on behind a border of pieces that one would lie across.
-uint64_t SegmentAllocator::slot_offset(uint32_t first, uint64_t slot_bytes, uint32_t slot) const {
-  const uint64_t begin = base_ + first * segment_bytes_, block = span_of(slot_bytes) * segment_bytes_;
-  const uint64_t border = (begin / piece_bytes_ + 1) * piece_bytes_;
-  const uint64_t offset = begin + slot * slot_bytes;
-  if (border >= begin + block || offset + slot_bytes <= border) return offset;
-  const uint64_t before = (border - begin) / slot_bytes * slot_bytes;  // slots that end before the border
-  const uint64_t shift = border - begin - before;
-  return shift <= block % slot_bytes ? offset + shift : offset;
-}
-
 std::optional<uint32_t> SegmentAllocator::free_block(uint32_t span) const {
-  if (span == 1) return free_.empty() ? std::nullopt : std::optional(*free_.begin());
-  for (auto at = free_.begin(); at != free_.end();) {
-    const uint32_t first = (*at + span - 1) / span * span;
+  if (span == 1) return free_.empty() ? std::nullopt : std::optional(*free_.rbegin());
+  for (uint32_t block = segments() / span; block-- > 0;) {
+    const uint32_t first = block * span;
+    auto at = free_.lower_bound(first);
     uint32_t found = 0;
-    for (auto next = free_.lower_bound(first); next != free_.end() && *next == first + found && found < span; ++next) ++found;
+    while (found < span && at != free_.end() && *at == first + found) ++found, ++at;
     if (found == span) return first;
-    at = free_.lower_bound(std::max(first + found, *at + 1));
   }
   return std::nullopt;
 }
 
 void SegmentAllocator::open_block(uint32_t first, uint64_t slot_bytes) {
-  for (uint32_t i = 0; i < span_of(slot_bytes); ++i) {
-    segments_[first + i].slot_bytes = slot_bytes;
-    segments_[first + i].first = first;
-    free_.erase(first + i);
+  for (uint32_t i = first; i < first + span_of(slot_bytes); ++i) {
+    segments_[i].kind = Kind::kSlots, segments_[i].slot_bytes = slot_bytes, segments_[i].first = first;
+    free_.erase(i);
   }
   segments_[first].keys.assign(slots_of(slot_bytes), kNobody);
-  open_[slot_bytes].insert(first);
+  ++classes_[slot_bytes].blocks;
+  classes_[slot_bytes].open.insert(first);
 }
 
 uint64_t SegmentAllocator::fill(uint32_t first, uint32_t slot, uint32_t key) {
   Segment& segment = segments_[first];
   segment.keys[slot] = key;
   used_bytes_ += segment.slot_bytes;
-  if (++segment.used == segment.keys.size()) open_[segment.slot_bytes].erase(first);
-  return slot_offset(first, segment.slot_bytes, slot);
+  if (++segment.used == segment.keys.size()) classes_[segment.slot_bytes].open.erase(first);
+  return offset_of(first) + slot * segment.slot_bytes;
 }
 
 std::optional<uint64_t> SegmentAllocator::take(uint64_t length, uint32_t key) {
   const uint64_t slot_bytes = rounded(length);
-  if (open_[slot_bytes].empty()) {
+  const auto own = classes_.find(slot_bytes);
+  if (own == classes_.end() || own->second.open.empty()) {
     const auto first = free_block(span_of(length));
     if (!first) return std::nullopt;
     open_block(*first, slot_bytes);
   }
-  const uint32_t first = *open_[slot_bytes].begin();
+  const uint32_t first = *classes_[slot_bytes].open.rbegin();
   const auto& keys = segments_[first].keys;
   return fill(first, static_cast<uint32_t>(std::ranges::find(keys, kNobody) - keys.begin()), key);
 }
 
 bool SegmentAllocator::take_at(uint64_t offset, uint64_t length, uint32_t key) {
   const uint64_t slot_bytes = rounded(length);
-  if (offset < base_ || (offset - base_) / segment_bytes_ >= segments()) return false;
+  if (offset < base_ || (offset - base_) / segment_bytes_ >= segments() || slot_bytes > segments() * segment_bytes_) return false;
   const uint32_t span = span_of(length), first = static_cast<uint32_t>((offset - base_) / segment_bytes_) / span * span;
-  if (first + span > segments()) return false;
-  uint32_t slot = 0;
-  while (slot < slots_of(length) && slot_offset(first, slot_bytes, slot) != offset) ++slot;
-  if (slot == slots_of(length)) return false;
-  for (uint32_t i = 0; i < span; ++i)
-    if (segments_[first + i].slot_bytes != 0 && (segments_[first + i].slot_bytes != slot_bytes || segments_[first + i].first != first)) return false;
-  const bool fresh = segments_[first].slot_bytes == 0;
-  if (!fresh && segments_[first].keys[slot] != kNobody) return false;
-  for (uint32_t i = 0; fresh && i < span; ++i)
-    if (!free_.contains(first + i)) return false;
-  if (fresh) open_block(first, slot_bytes);
-  fill(first, slot, key);
+  if (first + span > segments() || (offset - offset_of(first)) % slot_bytes != 0) return false;
+  const uint64_t slot = (offset - offset_of(first)) / slot_bytes;
+  if (slot >= slots_of(length)) return false;
+  const Segment& segment = segments_[first];
+  if (segment.kind == Kind::kSlots) {
+    if (segment.slot_bytes != slot_bytes || segment.first != first || segment.keys[slot] != kNobody) return false;
+  } else {
+    for (uint32_t i = first; i < first + span; ++i)
+      if (!is_free(i)) return false;
+    open_block(first, slot_bytes);
+  }
+  fill(first, static_cast<uint32_t>(slot), key);
   return true;
 }
 
-void SegmentAllocator::give_back(uint64_t offset) {
+uint32_t& SegmentAllocator::key_at(uint64_t offset) {
   const auto index = static_cast<uint32_t>((offset - base_) / segment_bytes_);
+  MOESTRO_CHECK(offset >= base_ && index < segments() && segments_[index].kind == Kind::kSlots, "a slot that was never taken");
   const uint32_t first = segments_[index].first;
   Segment& segment = segments_[first];
+  const uint64_t slot = (offset - offset_of(first)) / segment.slot_bytes;
+  MOESTRO_CHECK(offset == offset_of(first) + slot * segment.slot_bytes && segment.keys[slot] != kNobody, "a slot that is not taken any more");
+  return segment.keys[slot];
+}
+
+void SegmentAllocator::rename(uint64_t offset, uint32_t key) { key_at(offset) = key; }
+
+void SegmentAllocator::give_back(uint64_t offset) {
+  key_at(offset) = kNobody;
+  const uint32_t first = segments_[(offset - base_) / segment_bytes_].first;
+  Segment& segment = segments_[first];
   const uint64_t slot_bytes = segment.slot_bytes;
-  MOESTRO_CHECK(offset >= base_ && index < segments() && slot_bytes != 0, "a slot given back that was never taken");
-  auto slot = static_cast<uint32_t>((offset - base_ - first * segment_bytes_) / slot_bytes);
-  MOESTRO_CHECK(slot_offset(first, slot_bytes, slot) == offset && segment.keys[slot] != kNobody, "a slot given back twice");
-  segment.keys[slot] = kNobody;
   used_bytes_ -= slot_bytes;
-  open_[slot_bytes].insert(first);
+  Class& own = classes_[slot_bytes];
+  own.open.insert(first);
   if (--segment.used > 0) return;
-  open_[slot_bytes].erase(first);
-  for (uint32_t i = 0; i < span_of(slot_bytes); ++i) {
-    segments_[first + i] = Segment{};
-    free_.insert(first + i);
+  own.open.erase(first);
+  if (--own.blocks == 0) classes_.erase(slot_bytes);
+  for (uint32_t i = first; i < first + span_of(slot_bytes); ++i) {
+    segments_[i] = Segment{};
+    free_.insert(i);
   }
 }
 
-bool SegmentAllocator::occupants(uint64_t length, uint32_t block, std::vector<uint32_t>& keys) const {
-  keys.clear();
-  const uint32_t span = span_of(length);
-  for (uint32_t i = block * span; i < (block + 1) * span; ++i) {
+bool SegmentAllocator::lend(uint32_t first, uint32_t count) {
+  for (uint32_t i = first; i < first + count; ++i)
+    if (!is_free(i)) return false;
+  for (uint32_t i = first; i < first + count; ++i) segments_[i].kind = Kind::kLent, free_.erase(i);
+  lent_ += count;
+  return true;
+}
+
+void SegmentAllocator::take_home(uint32_t segment) {
+  MOESTRO_CHECK(segments_[segment].kind == Kind::kLent, "a segment taken home that was not lent");
+  segments_[segment] = Segment{};
+  free_.insert(segment);
+  --lent_;
+}
+
+bool SegmentAllocator::has_others(uint64_t length) const {
+  if (length == 0 || classes_.size() != 1) return !classes_.empty();
+  return classes_.begin()->first != rounded(length);
+}
+
+uint32_t SegmentAllocator::free_slots(uint64_t length) const {
+  const auto own = classes_.find(rounded(length));
+  if (own == classes_.end()) return 0;
+  size_t slots = 0;
+  for (const uint32_t first : own->second.open) slots += segments_[first].keys.size() - segments_[first].used;
+  return static_cast<uint32_t>(slots);
+}
+
+bool SegmentAllocator::occupants(uint32_t first, uint32_t count, uint64_t own_length, std::vector<Occupant>& found) const {
+  found.clear();
+  const uint64_t own = own_length == 0 ? 0 : rounded(own_length);
+  std::optional<uint32_t> last;
+  for (uint32_t i = first; i < first + count; ++i) {
     const Segment& segment = segments_[i];
-    if (segment.slot_bytes == rounded(length)) return false;
-    if (segment.slot_bytes == 0 || (i > block * span && segment.first == segments_[i - 1].first && segments_[i - 1].slot_bytes != 0)) continue;
+    if (segment.kind == Kind::kLent) return false;
+    if (segment.kind == Kind::kFree || last == segment.first) continue;
+    if (segment.slot_bytes == own) return false;
+    last = segment.first;
     for (const uint32_t key : segments_[segment.first].keys)
-      if (key != kNobody) keys.push_back(key);
+      if (key != kNobody) found.push_back({key, segment.first, segment.slot_bytes});
   }
   return true;
 }
@@ -160,7 +192,7 @@ uint64_t SegmentAllocator::waste_bound(std::span<const uint64_t> lengths) const 
     tail = std::max(tail, (span * segment_bytes_ % rounded(length) + span - 1) / span);
     open += span * segment_bytes_;
   }
-  return segments() * tail + open + (region_bytes_ - segments() * segment_bytes_);
+  return (segments() - lent_) * tail + open;
 }
 
 }  // namespace moestro::store

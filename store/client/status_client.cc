@@ -17,6 +17,7 @@ StoreReadingReport read_reading(const wire::StoreReading& r) {
   report.prefetches = r.prefetches(), report.prefetch_loads = r.prefetch_loads(), report.prefetches_used = r.prefetches_used();
   report.prefetches_late = r.prefetches_late(), report.prefetches_wasted = r.prefetches_wasted();
   report.prefetch_wasted_bytes = r.prefetch_wasted_bytes(), report.prefetches_dropped = r.prefetches_dropped();
+  report.prefetches_refused = r.prefetches_refused();
   for (size_t c = 0; c < report.queued.size(); ++c) {
     if (r.queued() != nullptr && c < r.queued()->size()) report.queued[c] = r.queued()->Get(static_cast<uint32_t>(c));
     if (r.loading() != nullptr && c < r.loading()->size()) report.loading[c] = r.loading()->Get(static_cast<uint32_t>(c));
@@ -48,7 +49,7 @@ Result<StoreStatusReport> query_store(const std::string& endpoint, std::chrono::
     for (const auto* w : *s.workers())
       report.workers.push_back({w->slot(), text(w->client()), text(w->model()), w->fetches(), w->share_bytes(), w->pinned(), w->hits(), w->misses()});
   report.fetches = s.fetches(), report.joined = s.joined(), report.loads = s.loads(), report.evictions = s.evictions();
-  report.bytes_read = s.bytes_read(), report.retries = s.retries(), report.bad_blobs = s.bad_blobs();
+  report.bytes_read = s.bytes_read(), report.retries = s.retries(), report.bad_blobs = s.bad_blobs(), report.segments_emptied = s.segments_emptied();
   report.queued = s.queued(), report.loading = s.loading();
   report.adopted = s.adopted(), report.adopted_bytes = s.adopted_bytes(), report.adopted_seconds = s.adopted_seconds();
   report.unchecked = s.unchecked(), report.damaged = s.damaged();

@@ -26,7 +26,8 @@ struct StoreReadingReport {
   uint64_t prefetches_used = 0;  ///< of these, hit after they were there
   uint64_t prefetches_late = 0;  ///< demanded while they were being read
   uint64_t prefetches_wasted = 0, prefetch_wasted_bytes = 0;  ///< evicted before anyone used them
-  uint64_t prefetches_dropped = 0;  ///< taken back before they were there
+  uint64_t prefetches_dropped = 0;  ///< taken back before they were there, or without room
+  uint64_t prefetches_refused = 0;  ///< of the latter, because all that could have made room was hotter
   uint64_t scrubbed_bytes = 0, scrub_mismatches = 0;
   std::array<uint32_t, 3> queued{}, loading{};  ///< blobs that wait to be read, or are: demand, prefetch, scrub
   uint64_t hits = 0, misses = 0;                ///< of all workers so far
@@ -66,6 +67,7 @@ struct StoreStatusReport {
   uint64_t fetches = 0;  ///< blobs asked for by message: what the DRAM tier missed
   uint64_t joined = 0;   ///< of them, being read already
   uint64_t loads = 0, evictions = 0, bytes_read = 0, retries = 0, bad_blobs = 0;
+  uint64_t segments_emptied = 0;  ///< so that experts of another length could lie there
   uint32_t queued = 0, loading = 0;
   StoreReadingReport reading;
   StoreWarmStartReport warm_start;

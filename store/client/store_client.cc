@@ -39,6 +39,7 @@ Result<std::unique_ptr<StoreClient>> StoreClient::attach(const AttachOptions& op
 
 StoreClient::StoreClient(std::unique_ptr<Attachment> attachment, milliseconds store_wait)
     : at_(std::move(attachment)), blobs_(at_->manifest.blobs.size()), arena_(at_->arena.data()), share_(&at_->header().share_bytes[at_->slot]),
+      pin_bytes_min_(&at_->header().pin_bytes_min),
       told_(&at_->pins_header()), why_(blobs_.size()), store_wait_(store_wait), epoch_(at_->header().epoch.load()) {
   for (uint32_t blob = 0; blob < blobs_.size(); ++blob) {
     const uint32_t entry = at_->entries[blob];
@@ -74,7 +75,7 @@ Status StoreClient::load_dense(milliseconds timeout) {
 
 void StoreClient::set_pin(BlobState& state) {
   if (!state.dense) {
-    pinned_bytes_ += state.length;
+    pinned_bytes_ += state.length, ++pinned_experts_;
     told_->uses.store(told_->uses.load(std::memory_order_relaxed) + state.weight.sixteenths(), std::memory_order_relaxed);
   }
   state.pinned = true;
@@ -88,7 +89,7 @@ void StoreClient::set_pin(BlobState& state) {
 void StoreClient::clear_pin(BlobState& state) {
   if (!state.pinned) return;
   state.pinned = false;
-  if (!state.dense) pinned_bytes_ -= state.length;
+  if (!state.dense) pinned_bytes_ -= state.length, --pinned_experts_;
   if (state.twin != kNoTwin && twin_pinned(state)) return;
   release_word(*state.pin);
 }
@@ -116,7 +117,7 @@ Residency StoreClient::follow(BlobState& state) {
   state.pin = &at_->pin(alias - 1), state.entry = &at_->entry(alias - 1);
   if (pinned) {
     set_pin(state);
-    pinned_bytes_ -= state.dense ? 0 : state.length;  // it is counted already
+    if (!state.dense) pinned_bytes_ -= state.length, --pinned_experts_;  // it is counted already
     release_word(*before.pin);
   }
   join_twins(blob, alias - 1);
@@ -303,7 +304,7 @@ Result<Lease> StoreClient::next_arrival(milliseconds timeout) {
     if (state_ == StoreState::kOver) return fail_one();
     if (asked_.empty() && waiting_.empty()) return unavailable("no fetch is outstanding");
     if (asked_.empty())
-      return exhausted("leases fill this worker's share of the arena (" + std::to_string(pinned_bytes_) + " of " +
+      return exhausted("leases fill this worker's share of the arena (" + std::to_string(pinned_cost()) + " of " +
                        std::to_string(share_bytes()) + " bytes): release them before waiting for more");
     const auto now = Clock::now();
     if (now >= look) {

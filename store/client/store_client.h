@@ -1,6 +1,7 @@
 #pragma once
 // Weights from a running store.
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <memory>
@@ -48,6 +49,8 @@ class StoreClient final : public BlobSource {
   uint32_t slot() const { return at_->slot; }
   uint64_t incarnation() const { return at_->incarnation; }
   uint64_t share_bytes() const { return share_->load(std::memory_order_relaxed); }
+  /// What a pinned expert of this length takes of the share.
+  uint64_t pin_cost(uint64_t length) const { return std::max(length, pin_bytes_min_->load(std::memory_order_relaxed)); }
 
  private:
   enum class Use : uint8_t {
@@ -75,7 +78,9 @@ class StoreClient final : public BlobSource {
   Status load_dense(std::chrono::milliseconds timeout);
   void unpin(uint32_t blob) override;
 
-  bool fits_share(const BlobState& state) const { return state.dense || pinned_bytes_ + state.length <= share_bytes(); }
+  bool fits_share(const BlobState& state) const { return state.dense || pinned_cost() + pin_cost(state.length) <= share_bytes(); }
+  /// All experts count alike where there is a least cost: it is that of the longest.
+  uint64_t pinned_cost() const { return std::max(pinned_bytes_, pinned_experts_ * pin_bytes_min_->load(std::memory_order_relaxed)); }
   bool pin_if_resident(BlobState& state);
   Residency follow(BlobState& state);
   void join_twins(uint32_t blob, uint32_t entry);
@@ -99,8 +104,9 @@ class StoreClient final : public BlobSource {
   std::vector<BlobState> blobs_;
   const std::byte* arena_;
   const std::atomic<uint64_t>* share_;
+  const std::atomic<uint64_t>* pin_bytes_min_;
   PinsHeader* told_;  ///< what the store reads of this worker's uses
-  uint64_t pinned_bytes_ = 0;         ///< experts: leased or asked
+  uint64_t pinned_bytes_ = 0, pinned_experts_ = 0;  ///< leased or asked
   Counters counters_;
   std::vector<WantedBy> why_;         ///< by blob: of its fetch
   std::unordered_map<uint32_t, uint32_t> blob_of_entry_;

@@ -2,6 +2,7 @@
 // The residency table: file `table` of the arena directory. Written by the store only; workers map it read-only.
 //
 //   0     | magic | version | entries | epoch | arena_bytes | closed | incarnations |   TableHeader, one page
+//   48    | pin_bytes_min |
 //   512   | share_bytes of worker slot 0, 1, ... 63 |
 //   4096  | entry 0 | entry 1 | ...                                                 TableEntry, one cache line each
 //
@@ -13,7 +14,7 @@
 
 namespace moestro::store {
 
-inline constexpr uint32_t kSharedVersion = 6;  ///< of all segments together
+inline constexpr uint32_t kSharedVersion = 7;  ///< of all segments together
 inline constexpr uint64_t kTableMagic = 0x31454c4254534f4dULL;  // "MOSTBLE1"
 inline constexpr uint32_t kWorkerSlotsMax = 64;
 inline constexpr uint64_t kSharedPage = 4096;
@@ -68,13 +69,16 @@ struct alignas(64) TableHeader {
   uint64_t arena_bytes;
   std::atomic<uint32_t> closed;        ///< Closed
   std::atomic<uint64_t> incarnations;  ///< how many holders its slots have had under all its stores
-  uint8_t reserved0[464];
+  /// 0, or what each pinned expert counts, however short it is: where experts of several lengths lie in the arena, what a pin takes from
+  /// the others is the block that it lies in.
+  std::atomic<uint64_t> pin_bytes_min;
+  uint8_t reserved0[456];
   /// How many bytes of experts the worker in each slot may pin at once. The shares of all workers fit in the arena together.
   std::atomic<uint64_t> share_bytes[kWorkerSlotsMax];
   uint8_t reserved1[3072];
 };
 static_assert(sizeof(TableHeader) == kSharedPage);
-static_assert(offsetof(TableHeader, epoch) == 16 && offsetof(TableHeader, closed) == 32 && offsetof(TableHeader, incarnations) == 40 && offsetof(TableHeader, share_bytes) == 512);
+static_assert(offsetof(TableHeader, epoch) == 16 && offsetof(TableHeader, closed) == 32 && offsetof(TableHeader, incarnations) == 40 && offsetof(TableHeader, pin_bytes_min) == 48 && offsetof(TableHeader, share_bytes) == 512);
 
 constexpr uint64_t table_bytes(uint64_t entries) { return kSharedPage + entries * sizeof(TableEntry); }
 

@@ -40,7 +40,7 @@ Status StoreMachine::learn_former(const std::vector<Former>& former) {
 Status StoreMachine::claim_range(uint32_t index, const Former& found) {
   Entry& entry = entries_[index];
   entry.offset = found.offset, entry.placed = entry.blob.dense;
-  if (ranges_.take(found.offset, entry.blob.length)) return Status::ok();
+  if (placement_.claim(entry.blob.dense, found.offset, entry.blob.length, index)) return Status::ok();
   return corrupt("table entry " + std::to_string(index) + " lies at " + std::to_string(found.offset) + ", where it cannot lie or something else does");
 }
 
@@ -49,7 +49,7 @@ Status StoreMachine::claim_former(const std::vector<Former>& former, std::vector
   if (former.size() != entries_.size())
     return corrupt("its table has " + std::to_string(former.size()) + " entries, this store's has " + std::to_string(entries_.size()));
   for (Entry& entry : entries_)  // dense weights lie where they lay, which sharing may have changed
-    if (std::exchange(entry.placed, false)) ranges_.free(entry.offset, entry.blob.length);
+    if (std::exchange(entry.placed, false)) placement_.give_back(true, entry.offset, entry.blob.length);
   for (uint32_t index = 0; index < former.size(); ++index) {
     const Former& found = former[index];
     if (found.state > static_cast<uint8_t>(Residency::kAdopted))
@@ -65,10 +65,10 @@ Status StoreMachine::claim_former(const std::vector<Former>& former, std::vector
     Entry& entry = entries_[index];
     if (!entry.blob.dense || kept[index]) continue;
     if (contents_.is_alias(index)) {
-      entry.offset = 0, expert_bytes_ += ranges_.rounded(entry.blob.length);
+      entry.offset = 0, expert_bytes_ += Placement::rounded(entry.blob.length);
       continue;
     }
-    const auto offset = ranges_.allocate(entry.blob.length, RangeAllocator::End::kLow);
+    const auto offset = place(index);
     if (!offset) return exhausted("dense weights that it lacks have no room in it");
     entry.offset = *offset, entry.placed = true;
   }
@@ -104,15 +104,15 @@ void StoreMachine::publish_former(uint32_t index, const Former& found, bool kept
   }
   set_state(index, contents_.is_alias(index) ? Residency::kAlias : Residency::kAbsent);
   const bool evicted = static_cast<Residency>(found.state) == Residency::kEvicting;
-  if (!evicted || !options_.poison_freed || !ranges_.take(found.offset, entry.blob.length)) return;
-  ranges_.free(found.offset, entry.blob.length);  // it was free whole
+  if (!evicted || !options_.poison_freed || !placement_.claim(entry.blob.dense, found.offset, entry.blob.length, index)) return;
+  placement_.give_back(entry.blob.dense, found.offset, entry.blob.length);  // it was free whole
   actions.push_back({.kind = Action::Kind::kPoison, .entry = index, .offset = found.offset, .length = entry.blob.length});
 }
 
 /// What the pin words of the workers that are left say about it. Called in the order of their last uses, which recency goes by.
 void StoreMachine::note_adopted(uint32_t index) {
   const double time = watch_.now() + 1e-6 * static_cast<double>(counters_.adopted);
-  policy_->inserted(index, 0, {time, std::max(1.0, shared_.uses(index).sixteenths / 16.0)});
+  policy_->inserted(index, group_of(entries_[index].blob.length), {time, std::max(1.0, shared_.uses(index).sixteenths / 16.0)});
 }
 
 Action StoreMachine::check_of(uint32_t index) const {
@@ -140,7 +140,7 @@ Actions StoreMachine::checked(uint32_t index, uint64_t check, bool right) {
 }
 
 void StoreMachine::attached(uint32_t slot, uint64_t reserve, uint32_t model) {
-  workers_[slot] = WorkerNeed{ranges_.rounded(reserve), model};
+  workers_[slot] = WorkerNeed{Placement::rounded(reserve), model};
   share_out();
 }
 

@@ -11,11 +11,10 @@ namespace moestro::store {
 Status StoreMachine::add_entries(uint32_t first, const std::vector<MachineBlob>& blobs) {
   uint64_t dense = 0, largest = 0;
   for (const MachineBlob& blob : blobs) {
-    if (blob.dense) dense += ranges_.rounded(blob.length);
-    else largest = std::max(largest, ranges_.rounded(blob.length));
+    if (blob.dense) dense += Placement::rounded(blob.length);
+    else largest = std::max(largest, Placement::rounded(blob.length));
   }
-  std::vector<std::vector<uint32_t>> slots;
-  const bool fits = dense + largest <= expert_bytes_ && pin_shares(expert_bytes_ - dense, pin_groups(slots));
+  const bool fits = dense + largest <= expert_bytes_ && split_pins(blobs).fits;
   if (!fits)
     return exhausted("no room for it: its dense weights need " + std::to_string(dense) + " bytes and its largest expert " + std::to_string(largest) +
                      ", the arena has " + std::to_string(expert_bytes_) + " for experts and what is guaranteed to others; raise --dram, or remove another model first");
@@ -72,7 +71,7 @@ void StoreMachine::try_forget(uint32_t index, Actions& actions) {
   policy_->forget(index);
   if (entry.state == Residency::kEvicting || (entry.blob.dense && entry.placed)) give_back(index, actions);
   if (contents_.is_alias(index)) shared_.clear_alias(index);
-  else if (entry.blob.dense) expert_bytes_ += ranges_.rounded(entry.blob.length);
+  else if (entry.blob.dense) expert_bytes_ += Placement::rounded(entry.blob.length);
   contents_.forget(index);
   entry.used = entry.going = false;
   set_state(index, Residency::kAbsent);

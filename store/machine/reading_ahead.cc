@@ -55,7 +55,7 @@ Actions StoreMachine::given_up(uint32_t index) {
   Entry& entry = entries_[index];
   no_longer_loading(entry);
   discharge(index);
-  if (!entry.blob.dense) ranges_.free(entry.offset, entry.blob.length);
+  if (!entry.blob.dense) placement_.give_back(false, entry.offset, entry.blob.length);
   set_state(index, Residency::kAbsent);
   queue_.queue_again(index);
   if (sweep_again_) sweep(actions);
@@ -77,12 +77,6 @@ bool StoreMachine::reread(uint32_t index, Actions& actions) {
   queue_.want(kStoreSlot, index, {}, ReadClass::kScrub, false);
   begin(index, ReadClass::kScrub, actions);
   return true;
-}
-
-std::optional<uint64_t> StoreMachine::free_range(uint64_t length) {
-  const auto offset = ranges_.allocate(length, RangeAllocator::End::kHigh);
-  if (offset) ranges_.free(*offset, length);
-  return offset;
 }
 
 }  // namespace moestro::store

@@ -31,6 +31,8 @@ class SharedState {
   virtual uint64_t uses_of_all() const = 0;
   virtual uint64_t stamp_now() const = 0;
   virtual void set_share(uint32_t slot, uint64_t bytes) = 0;
+  /// What each pinned expert counts of a share, if that is more than its length.
+  virtual void set_pin_bytes_min(uint64_t bytes) = 0;
 };
 
 }  // namespace moestro::store

@@ -46,6 +46,10 @@ bool Shares::may_evict(ModelMask owners, uint64_t bytes, const Eviction& why) co
   return keeps;
 }
 
+bool Shares::any_guarantee() const {
+  return std::ranges::any_of(models_, [](const Model& m) { return m.bounds.guaranteed > 0; });
+}
+
 Result<std::vector<std::vector<uint64_t>>> pin_shares(uint64_t expert_bytes, const std::vector<PinGroup>& groups) {
   uint64_t kept = 0, workers = 0;
   for (const PinGroup& group : groups) {

@@ -27,6 +27,7 @@ class Shares {
  public:
   void set_bounds(uint32_t model, ModelShare bounds) { models_[model].bounds = bounds; }
   const ModelShare& bounds(uint32_t model) const { return models_[model].bounds; }
+  bool any_guarantee() const;
   uint64_t used(uint32_t model) const { return models_[model].used; }
 
   void add(ModelMask owners, uint64_t bytes);

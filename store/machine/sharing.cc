@@ -67,7 +67,7 @@ bool StoreMachine::share_unread(uint32_t index, Actions& actions) {
   const auto first = known_equal(index);
   if (!first || contents_.learn(index, *contents_.key(*first)) != first) return false;
   Entry& entry = entries_[index];
-  if (entry.placed) ranges_.free(entry.offset, entry.blob.length);  // that of dense weights, never filled
+  if (entry.placed) placement_.give_back(true, entry.offset, entry.blob.length);  // that of dense weights, never filled
   give_up_place(index);
   if (entries_[*first].charged != 0) charge(*first);
   shared_.set_alias(index, *first);
@@ -86,7 +86,7 @@ Actions StoreMachine::share_known(uint32_t first, uint32_t count) {
 void StoreMachine::give_up_place(uint32_t index) {
   Entry& entry = entries_[index];
   entry.offset = 0, entry.placed = false;
-  if (entry.blob.dense) expert_bytes_ += ranges_.rounded(entry.blob.length), share_out();
+  if (entry.blob.dense) expert_bytes_ += Placement::rounded(entry.blob.length), share_out();
 }
 
 /// `index`, just read, holds what `first` holds: it gives up its copy, or, where `first` has none now, hands it over. Whoever waits for
@@ -95,7 +95,8 @@ void StoreMachine::become_alias(uint32_t index, uint32_t first, const ContentHas
   Entry& entry = entries_[index];
   Entry& kept = entries_[first];
   if (kept.state == Residency::kAbsent || kept.state == Residency::kBad) {
-    if (kept.placed) ranges_.free(kept.offset, kept.blob.length);  // that of dense weights, never filled
+    if (kept.placed) placement_.give_back(true, kept.offset, kept.blob.length);  // that of dense weights, never filled
+    placement_.hand_over(entry.blob.dense, entry.offset, first);
     kept.offset = entry.offset, kept.placed = kept.blob.dense, kept.read_class = entry.read_class;
     discharge(index), charge(first);
     landed(first, content);

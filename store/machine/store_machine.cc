@@ -1,18 +1,16 @@
 #include "store/machine/store_machine.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "common/expert_layout.h"
-#include "common/fault_point.h"
 
 namespace moestro::store {
 namespace {
 constexpr uint64_t kGranule = kDiskAlign;
-constexpr std::array<uint32_t, 1> kAllExperts{0};  ///< the one group of the policy
+static_assert(kGranule == SegmentAllocator::kGranule);
 constexpr uint32_t kLooksAtOnce = 4096;  ///< entries of the table: tens of microseconds
-
-uint64_t rounded(uint64_t length) { return static_cast<uint64_t>(round_up(static_cast<int64_t>(std::max<uint64_t>(length, 1)), kGranule)); }
 
 struct Needs {
   uint64_t dense = 0, largest_expert = 0;
@@ -21,16 +19,38 @@ struct Needs {
 Needs needs_of(const std::vector<MachineBlob>& blobs) {
   Needs needs;
   for (const MachineBlob& blob : blobs) {
-    if (blob.dense) needs.dense += rounded(blob.length);
-    else needs.largest_expert = std::max(needs.largest_expert, rounded(blob.length));
+    if (blob.dense) needs.dense += Placement::rounded(blob.length);
+    else needs.largest_expert = std::max(needs.largest_expert, Placement::rounded(blob.length));
   }
   return needs;
+}
+
+/// Of the experts; what dense weights leave is theirs.
+uint64_t segment_bytes_for(const std::vector<MachineBlob>& blobs, uint64_t arena_bytes) {
+  std::map<uint64_t, uint64_t> bytes;
+  for (const MachineBlob& blob : blobs)
+    if (!blob.dense) bytes[Placement::rounded(blob.length)] += Placement::rounded(blob.length);
+  std::vector<SizeShare> sizes;
+  for (const auto& [length, total] : bytes) sizes.push_back({length, total});
+  return choose_segment_bytes(sizes, arena_bytes / kGranule * kGranule - needs_of(blobs).dense);
 }
 }  // namespace
 
 uint64_t StoreMachine::arena_bytes_min(const std::vector<MachineBlob>& blobs) {
   const Needs needs = needs_of(blobs);
   return needs.dense + needs.largest_expert;
+}
+
+uint64_t StoreMachine::arena_bytes_max(const std::vector<MachineBlob>& blobs) {
+  uint64_t experts = 0;
+  std::map<uint64_t, uint64_t> counts;
+  for (const MachineBlob& blob : blobs)
+    if (!blob.dense) ++counts[blob.length], experts += Placement::rounded(blob.length);
+  const uint64_t dense = needs_of(blobs).dense, segment = segment_bytes_for(blobs, dense + experts);
+  if (counts.empty()) return dense;
+  uint64_t segments = 0;
+  for (const auto& [length, count] : counts) segments += (count - 1) / (segment / Placement::rounded(length)) + 1;
+  return dense + segments * segment;
 }
 
 Result<std::unique_ptr<StoreMachine>> StoreMachine::create(Options options, std::vector<MachineBlob> blobs,
@@ -40,23 +60,26 @@ Result<std::unique_ptr<StoreMachine>> StoreMachine::create(Options options, std:
     return exhausted("an arena of " + std::to_string(options.arena_bytes) + " bytes is too small: dense weights need " +
                      std::to_string(needs.dense) + " and the largest expert " + std::to_string(needs.largest_expert) +
                      "; raise --dram to at least " + std::to_string(needs.dense + needs.largest_expert));
+  if (options.segment_bytes == 0) options.segment_bytes = segment_bytes_for(blobs, options.arena_bytes);
+  if (options.segment_bytes % kGranule != 0 || options.segment_bytes > options.arena_bytes)
+    return corrupt("segments of " + std::to_string(options.segment_bytes) + " bytes in an arena of " + std::to_string(options.arena_bytes));
   return std::unique_ptr<StoreMachine>(new StoreMachine(options, std::move(blobs), std::move(policy), shared));
 }
 
 StoreMachine::StoreMachine(Options options, std::vector<MachineBlob> blobs, std::unique_ptr<policy::CachePolicy> policy,
                            SharedState& shared)
-    : options_(options), shared_(shared), ranges_(options.arena_bytes, kGranule), policy_(std::move(policy)), watch_(shared) {
+    : options_(options), shared_(shared), placement_(options.arena_bytes, options.segment_bytes), policy_(std::move(policy)), watch_(shared) {
   for (MachineBlob& blob : blobs) entries_.emplace_back().blob = blob, entries_.back().used = true;
   entries_.resize(std::max<size_t>(entries_.size(), options_.entries_max));
   contents_.resize(entries_.size());
   watch_.resize(entries_.size());
   place_dense();
-  expert_bytes_ = ranges_.free_bytes();
+  expert_bytes_ = options_.arena_bytes / kGranule * kGranule - placement_.used_bytes();
 }
 
 void StoreMachine::place_dense() {
-  for (Entry& entry : entries_)
-    if (entry.blob.dense) entry.offset = *ranges_.allocate(entry.blob.length, RangeAllocator::End::kLow), entry.placed = true;  // create() measured
+  for (uint32_t index = 0; index < entries_.size(); ++index)
+    if (entries_[index].blob.dense) entries_[index].offset = *place(index), entries_[index].placed = true;  // create() measured
 }
 
 Actions StoreMachine::gone(uint32_t slot) {
@@ -140,7 +163,7 @@ Actions StoreMachine::read_done(uint32_t index, uint64_t load, const Status& sta
   } else {
     entry.failure = verdict;
     discharge(index);
-    if (!entry.blob.dense) ranges_.free(entry.offset, entry.blob.length);
+    if (!entry.blob.dense) placement_.give_back(false, entry.offset, entry.blob.length);
     ++counters_.bad_blobs;
     set_state(index, Residency::kBad);
   }
@@ -182,8 +205,8 @@ void StoreMachine::note_arrival(uint32_t index) {
   watch_.tick();
   const auto use = watch_.news(index);
   const auto known = remembered_.extract(index);
-  if (!use && known) return policy_->inserted(index, 0, {known.mapped(), 0}, true);  // as hot as it was
-  policy_->inserted(index, 0, use.value_or(policy::Use{watch_.now()}), !use.has_value());
+  if (!use && known) return policy_->inserted(index, group_of(entries_[index].blob.length), {known.mapped(), 0}, true);  // as hot as it was
+  policy_->inserted(index, group_of(entries_[index].blob.length), use.value_or(policy::Use{watch_.now()}), !use.has_value());
 }
 
 void StoreMachine::look_at(uint32_t index) {
@@ -209,8 +232,10 @@ void StoreMachine::schedule(Actions& actions) {
     if (!entry.placed) {
       const std::optional<uint64_t> offset = make_room(next->entry, next->read_class, actions);
       if (!offset && next->read_class != ReadClass::kDemand) {  // all there is is in use, or hotter: nobody waits for this one
+        const std::array<uint32_t, 1> own{group_of(entry.blob.length)};
+        const bool refused = coldest(own, {.wanting = owners_of(next->entry)}).has_value();
         queue_.ended(next->entry);
-        counters_.prefetches_dropped += next->read_class == ReadClass::kPrefetch;
+        if (next->read_class == ReadClass::kPrefetch) ++counters_.prefetches_dropped, counters_.prefetches_refused += refused;
         continue;
       }
       if (!offset) {
@@ -238,66 +263,6 @@ void StoreMachine::begin(uint32_t index, ReadClass read_class, Actions& actions)
   set_state(index, Residency::kLoading);
   actions.push_back({.kind = Action::Kind::kRead, .entry = index, .source = *next_source(index), .read_class = read_class, .offset = entry.offset,
                      .length = entry.blob.length, .load = entry.load});
-}
-
-/// Experts lie from the high end down. Evicts, coldest first, until some hole is large enough and no owner is above its maximum; none if
-/// too much is pinned, or kept for others, or hotter than what is to be read ahead. What the store itself reads takes only what is free.
-std::optional<uint64_t> StoreMachine::make_room(uint32_t index, ReadClass read_class, Actions& actions) {
-  const uint64_t length = entries_[index].blob.length;
-  policy::Wanted wanted{kAllExperts, watch_.now(), {}};
-  if (read_class != ReadClass::kDemand) wanted.prefetch = index;
-  Shares::Eviction why{.wanting = owners_of(index)};
-  for (const bool shared_too : {false, true}) {
-    why.shared_too = shared_too;
-    do {
-      why.over = shares_.over_maximum(why.wanting, length);
-      if (why.over != 0) continue;
-      if (const auto offset = ranges_.allocate(length, RangeAllocator::End::kHigh)) return offset;
-    } while (read_class != ReadClass::kScrub && evict_one(wanted, why, actions));
-  }
-  return std::nullopt;
-}
-
-bool StoreMachine::evict_one(const policy::Wanted& wanted, const Shares::Eviction& why, Actions& actions) {
-  using Kind = policy::Verdict::Kind;
-  const auto victim = policy_->victim(wanted, [this, &why](uint32_t index) -> policy::Verdict {
-    const Entry& entry = entries_[index];
-    if (!shares_.may_evict(entry.charged, entry.blob.length, why)) return {Kind::kSpared, {}};
-    if (const auto use = watch_.news(index)) return {Kind::kUsed, *use};
-    return {try_evict(index) ? Kind::kTake : Kind::kInUse, {}};
-  });
-  if (!victim) return false;
-  policy_->removed(*victim);
-  prefetched_.evicted(*victim, shared_.uses(*victim).sixteenths);
-  give_back(*victim, actions);
-  set_state(*victim, Residency::kAbsent);
-  ++counters_.evictions;
-  return true;
-}
-
-void StoreMachine::give_back(uint32_t index, Actions& actions) {
-  const Entry& entry = entries_[index];
-  discharge(index);
-  ranges_.free(entry.offset, entry.blob.length);
-  if (options_.poison_freed)
-    actions.push_back({.kind = Action::Kind::kPoison, .entry = index, .offset = entry.offset, .length = rounded(entry.blob.length)});
-}
-
-/// Why a pinned blob is never evicted. A worker stores its pin word, then loads the table word; the store stores EVICTING, then
-/// loads every worker's pin word. All four are sequentially consistent, so they have one order that everyone agrees on:
-///  - the worker's store comes before the store's load of that word: the store sees the pin and puts RESIDENT back;
-///  - or it comes after it, hence after EVICTING: the worker's load, later still, sees EVICTING (or what follows) and it lets go.
-/// Both may give way at once, which costs the worker a message and the store a victim; never can both go on. A worker that saw
-/// RESIDENT before EVICTING has its pin word set already. It reads the offset only after it saw RESIDENT, and the offset changes
-/// only between ABSENT and RESIDENT, which cannot happen while its word is set.
-bool StoreMachine::try_evict(uint32_t index) {
-  if (shared_.pinned(index)) return false;  // spares workers a needless EVICTING
-  const Residency before = entries_[index].state;  // kResident, or kAdopted: leases of before the adoption are pins like others
-  set_state(index, Residency::kEvicting);
-  MOESTRO_FAULT_POINT("evicting");
-  if (!shared_.pinned(index)) return true;
-  set_state(index, before);  // same generation: nothing happened
-  return false;
 }
 
 void StoreMachine::set_state(uint32_t index, Residency state) {

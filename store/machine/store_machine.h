@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -13,10 +14,10 @@
 
 #include "common/policy/cache_policy.h"
 #include "common/status.h"
-#include "store/arena/range_allocator.h"
 #include "store/layout/content_hash.h"
 #include "store/layout/table_layout.h"
 #include "store/machine/content_index.h"
+#include "store/machine/placement.h"
 #include "store/machine/prefetch_ledger.h"
 #include "store/machine/read_queue.h"
 #include "store/machine/shared_state.h"
@@ -64,6 +65,7 @@ class StoreMachine {
     uint64_t loading_bytes_max = 32ULL << 20;  ///< demands begun at once; at least one blob always is
     bool poison_freed = false;
     uint32_t entries_max = 0;  ///< of the table, so that packs can be added; 0: as many as there are blobs at start
+    uint64_t segment_bytes = 0;  ///< 0: chosen for the blobs; a former store's, if its arena is to be adopted
   };
   struct Counters {
     uint64_t fetches = 0, joined = 0, loads = 0, evictions = 0, bad_blobs = 0;
@@ -71,7 +73,9 @@ class StoreMachine {
     uint64_t prefetches = 0;          ///< blobs that a worker asked to have read ahead, and that were not there
     uint64_t prefetch_loads = 0;      ///< of them, reads begun as a prefetch
     uint64_t prefetches_late = 0;     ///< of these, demanded before they were whole
-    uint64_t prefetches_dropped = 0;  ///< taken back by their worker before they were whole
+    uint64_t prefetches_dropped = 0;  ///< taken back by their worker before they were whole, or without room
+    uint64_t prefetches_refused = 0;  ///< of the latter, because all that could have gone was hotter
+    uint64_t segments_emptied = 0;    ///< so that blobs of another length could lie there
     uint64_t scrub_mismatches = 0;    ///< blobs read again because their bytes had changed in memory
     uint64_t adopted = 0, adopted_bytes = 0, damaged = 0;  ///< blobs that a former store left; of them, those whose bytes had changed
   };
@@ -86,6 +90,8 @@ class StoreMachine {
 
   /// The smallest arena for these blobs: all dense ones, and room for one expert of the largest kind.
   static uint64_t arena_bytes_min(const std::vector<MachineBlob>& blobs);
+  /// One that holds all of them.
+  static uint64_t arena_bytes_max(const std::vector<MachineBlob>& blobs);
 
   /// kExhausted, with the numbers, if the arena is smaller than that.
   static Result<std::unique_ptr<StoreMachine>> create(Options options, std::vector<MachineBlob> blobs,
@@ -155,13 +161,14 @@ class StoreMachine {
   const Counters& counters() const { return counters_; }
   /// What became of the prefetches that landed. Looks at the workers' words first: a hit tells nobody.
   const PrefetchLedger::Counters& prefetch_counters();
-  uint64_t used_bytes() const { return options_.arena_bytes - ranges_.free_bytes(); }
+  uint64_t used_bytes() const { return placement_.used_bytes(); }
+  uint64_t segment_bytes() const { return placement_.segments().segment_bytes(); }
   Residency state(uint32_t entry) const { return entries_[entry].state; }
   uint64_t generation(uint32_t entry) const { return entries_[entry].generation; }
   uint64_t offset(uint32_t entry) const { return entries_[entry].offset; }
   uint32_t entries() const { return static_cast<uint32_t>(entries_.size()); }
   /// Where `length` bytes of the arena hold nothing now; they stay free.
-  std::optional<uint64_t> free_range(uint64_t length);
+  std::optional<uint64_t> free_range(uint64_t length) const { return placement_.free_range(length); }
   /// The entry that holds the bytes of this one: itself, unless another one with equal content was first.
   uint32_t resolve(uint32_t entry) const { return contents_.resolve(entry); }
   uint64_t resident_bytes() const;
@@ -202,7 +209,18 @@ class StoreMachine {
   Actions given_up(uint32_t index);
   void no_longer_loading(const Entry& entry);
   void give_up(const std::vector<uint32_t>& unwanted, Actions& actions);
+  enum class Sparing : uint8_t { kShares, kRoomElsewhere };  ///< what holds eviction back: models' shares; or that there be room left for those who go
   std::optional<uint64_t> make_room(uint32_t entry, ReadClass read_class, Actions& actions);
+  std::optional<uint64_t> place(uint32_t entry);
+  bool evict_for(uint32_t entry, ReadClass read_class, const Shares::Eviction& why, Actions& actions);
+  bool another_segment_is_colder(uint32_t entry, const Shares::Eviction& why, Actions& actions);
+  bool empty_segments(uint32_t entry, const Shares::Eviction& why, double limit, Sparing sparing, Actions& actions);
+  std::optional<double> heat_of(std::span<const SegmentAllocator::Occupant> there);
+  bool may_go(std::span<const SegmentAllocator::Occupant> there, const Shares::Eviction& why, Sparing sparing);
+  bool press_together(uint32_t entry, const Shares::Eviction& why, Actions& actions);
+  std::optional<uint32_t> coldest(std::span<const uint32_t> groups, const Shares::Eviction& why);
+  void evicted(uint32_t entry, Actions& actions);
+  uint32_t group_of(uint64_t length);
   void note_arrival(uint32_t entry);
   void look_at(uint32_t entry);
   void note_adopted(uint32_t entry);
@@ -229,7 +247,15 @@ class StoreMachine {
   void publish_former(uint32_t entry, const Former& found, bool kept, Actions& actions);
   Action check_of(uint32_t entry) const;
   void share_out();
-  std::vector<PinGroup> pin_groups(std::vector<std::vector<uint32_t>>& slots) const;
+  std::set<uint64_t> expert_lengths() const;
+  struct PinSplit {
+    uint64_t each = 0;  ///< what a pin counts at least
+    std::array<uint64_t, kWorkerSlotsMax> of_slot{};
+    Status fits{};
+  };
+  std::vector<PinGroup> pin_groups(uint64_t each, std::vector<std::vector<uint32_t>>& slots) const;
+  void count_in_blocks(PinGroup& group, uint64_t each, const std::set<uint64_t>& lengths) const;
+  PinSplit split_pins(const std::vector<MachineBlob>& more = {}) const;
   ModelMask owners_of(uint32_t entry) const;
   void charge(uint32_t entry);
   void discharge(uint32_t entry);
@@ -237,9 +263,12 @@ class StoreMachine {
 
   const Options options_;
   SharedState& shared_;
-  RangeAllocator ranges_;
+  Placement placement_;
   std::vector<Entry> entries_;
   std::unique_ptr<policy::CachePolicy> policy_;
+  std::map<uint64_t, uint32_t> groups_;   ///< of the policy, by rounded length
+  std::vector<uint32_t> all_groups_;
+  std::vector<uint32_t> looks_wait_;      ///< by group: evictions until all segments are looked at again
   UseWatch watch_;
   uint32_t looked_ = 0;  ///< the next entry of look_around()
   std::unordered_map<uint32_t, double> remembered_;  ///< when what is not there yet was last used, as the policy is to take it

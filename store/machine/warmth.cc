@@ -39,7 +39,7 @@ void StoreMachine::remember(std::span<const Warmth> hottest_first) {
     time -= kInstant;
     const Entry& entry = entries_[known.entry];
     if (!entry.used || entry.blob.dense || entry.state != Residency::kAbsent) continue;
-    policy_->inserted(known.entry, 0, {time, known.heat});
+    policy_->inserted(known.entry, group_of(entry.blob.length), {time, known.heat});
     policy_->removed(known.entry);
     remembered_[known.entry] = time;
   }

@@ -44,7 +44,7 @@ flatbuffers::Offset<wire::StoreReading> write_reading(flatbuffers::FlatBufferBui
     drives.push_back(wire::CreateStoreDriveStatusDirect(b, d.path.c_str(), d.reader.c_str(), d.chunk_bytes, d.depth, d.bytes_per_s, d.bytes_read,
                                                         d.retries, d.registered));
   return wire::CreateStoreReadingDirect(b, &drives, f.prefetches, f.prefetch_loads, f.prefetches_used, f.prefetches_late, f.prefetches_wasted,
-                                        f.prefetch_wasted_bytes, f.prefetches_dropped, f.scrubbed_bytes, f.scrub_mismatches, &f.queued, &f.loading, f.hits, f.misses);
+                                        f.prefetch_wasted_bytes, f.prefetches_dropped, f.scrubbed_bytes, f.scrub_mismatches, &f.queued, &f.loading, f.hits, f.misses, f.prefetches_refused);
 }
 
 }  // namespace
@@ -127,7 +127,7 @@ net::Bytes build_status(const StoreFigures& f) {
                 wire::CreateStoreStatusDirect(b, f.epoch, f.arena_bytes, f.used_bytes, f.huge_bytes, f.reader.c_str(), &models, &workers,
                                               f.fetches, f.joined, f.loads, f.evictions, f.bytes_read, f.retries, f.bad_blobs, f.queued,
                                               f.loading, f.resident_bytes, f.aliases, f.reads_elsewhere, reading, f.adopted, f.adopted_bytes,
-                                              f.adopted_seconds, f.unchecked, f.damaged, f.refused, f.policy.c_str(), f.pages.c_str(), f.pages_mend.c_str(), warm));
+                                              f.adopted_seconds, f.unchecked, f.damaged, f.refused, f.policy.c_str(), f.pages.c_str(), f.pages_mend.c_str(), warm, f.segments_emptied));
 }
 
 }  // namespace moestro::store

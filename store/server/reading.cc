@@ -44,7 +44,7 @@ ReadingFigures StoreServer::reading_figures() const {
   }
   const StoreMachine::Counters& c = machine_->counters();
   f.prefetches = c.prefetches, f.prefetch_loads = c.prefetch_loads;
-  f.prefetches_late = c.prefetches_late, f.prefetches_dropped = c.prefetches_dropped;
+  f.prefetches_late = c.prefetches_late, f.prefetches_dropped = c.prefetches_dropped, f.prefetches_refused = c.prefetches_refused;
   const PrefetchLedger::Counters& ended = machine_->prefetch_counters();
   f.prefetches_used = ended.used, f.prefetches_wasted = ended.wasted, f.prefetch_wasted_bytes = ended.wasted_bytes;
   for (const ReadClass of : {ReadClass::kDemand, ReadClass::kPrefetch, ReadClass::kScrub}) {

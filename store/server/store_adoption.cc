@@ -17,11 +17,11 @@ std::string bytes_text(uint64_t bytes) { return std::to_string(bytes >> 20) + " 
 }  // namespace
 
 ArenaDirectory StoreServer::directory() const {
-  return directory_of(files_->table().arena_bytes);
+  return directory_of(files_->table().arena_bytes, machine_->segment_bytes());
 }
 
-ArenaDirectory StoreServer::directory_of(uint64_t arena_bytes) const {
-  ArenaDirectory directory{kSharedVersion, arena_bytes, entries_max_, {}};
+ArenaDirectory StoreServer::directory_of(uint64_t arena_bytes, uint64_t segment_bytes) const {
+  ArenaDirectory directory{kSharedVersion, arena_bytes, entries_max_, segment_bytes, {}};
   for (const auto& [index, pack] : catalogue_.packs())
     directory.packs.push_back({pack.manifest.identity, pack.first_entry, pack.blobs(), pack.dir.string()});
   return directory;
@@ -64,7 +64,7 @@ Result<bool> StoreServer::adopt_or_discard(const std::atomic<bool>& stop) {
 
 /// Why the arena that is there cannot be this store's, before anything of it is touched.
 Status StoreServer::fits(const ArenaDirectory& left) const {
-  const ArenaDirectory own = directory_of(left.arena_bytes);
+  const ArenaDirectory own = directory_of(left.arena_bytes, left.segment_bytes);
   if (left.shared_version != kSharedVersion)
     return unsupported("its memory layout is version " + std::to_string(left.shared_version) + ", this store's is " + std::to_string(kSharedVersion));
   const auto same = [](const ArenaDirectory::Pack& a, const ArenaDirectory::Pack& b) {
@@ -83,7 +83,7 @@ Status StoreServer::fits(const ArenaDirectory& left) const {
 }
 
 Status StoreServer::adopt_former(const ArenaDirectory& left) {
-  MOESTRO_RETURN_IF_ERROR(make_machine(left.arena_bytes));
+  MOESTRO_RETURN_IF_ERROR(make_machine(left.arena_bytes, left.segment_bytes));
   MOESTRO_RETURN_IF_ERROR(fits(left));
   MOESTRO_RETURN_IF_ERROR(files_->adopt(left));
   std::vector<StoreMachine::Former> former(left.entries);

@@ -221,10 +221,11 @@ void StoreServer::look_for_dead_workers() {
 }
 
 uint64_t StoreServer::pinned_bytes(uint32_t slot) const {
+  const uint64_t least = files_->table().pin_bytes_min.load(std::memory_order_relaxed);
   uint64_t bytes = 0;
   for (uint32_t entry = 0; entry < catalogue_.entries(); ++entry)
     if (catalogue_.has_entry(entry) && catalogue_.blob(entry).kind == BlobKind::kExpert)
-      bytes += PinWord::pinned(files_->pin_word(slot, entry).load(std::memory_order_relaxed)) ? catalogue_.blob(entry).length : 0;
+      bytes += PinWord::pinned(files_->pin_word(slot, entry).load(std::memory_order_relaxed)) ? std::max(catalogue_.blob(entry).length, least) : 0;
   return bytes;
 }
 
@@ -272,7 +273,7 @@ StoreFigures StoreServer::figures() const {
     f.workers.push_back(std::move(w));
   }
   const StoreMachine::Counters& c = machine_->counters();
-  f.fetches = c.fetches, f.joined = c.joined, f.loads = c.loads, f.evictions = c.evictions, f.bad_blobs = c.bad_blobs;
+  f.fetches = c.fetches, f.joined = c.joined, f.loads = c.loads, f.evictions = c.evictions, f.bad_blobs = c.bad_blobs, f.segments_emptied = c.segments_emptied;
   f.adopted = c.adopted, f.adopted_bytes = c.adopted_bytes, f.adopted_seconds = adoption_.seconds;
   f.unchecked = machine_->unchecked(), f.damaged = c.damaged;
   f.refused = refusals_.count(), f.reads_elsewhere = c.reads_elsewhere, f.aliases = static_cast<uint32_t>(machine_->aliases()), f.resident_bytes = machine_->resident_bytes();

@@ -57,7 +57,8 @@ class StoreServer {
   ArenaWish arena_wish() const;
   Result<uint64_t> choose_arena_bytes();
   Status begin_anew(const std::vector<MachineBlob>& blobs, const std::atomic<bool>& stop);
-  Status make_machine(uint64_t arena_bytes);
+  /// `segment_bytes`: 0, or those of a former store whose arena is adopted.
+  Status make_machine(uint64_t arena_bytes, uint64_t segment_bytes);
   Status back_arena(uint64_t bytes, const std::atomic<bool>& stop);
   Status start_reader(const StoreOptions& options);
   Result<std::unique_ptr<Reader>> make_reader(const StoreOptions& options, uint32_t drive) const;
@@ -69,7 +70,7 @@ class StoreServer {
 
   // store_adoption.cc
   ArenaDirectory directory() const;
-  ArenaDirectory directory_of(uint64_t arena_bytes) const;
+  ArenaDirectory directory_of(uint64_t arena_bytes, uint64_t segment_bytes) const;
   void note_packs();
   /// True: what a killed store left is this store's now. False: nothing is left.
   Result<bool> adopt_or_discard(const std::atomic<bool>& stop);

@@ -18,12 +18,6 @@ namespace {
 constexpr std::chrono::seconds kLockPatience{30};  ///< a killed store's reads can go on for seconds
 constexpr uint32_t kEntriesMin = 4096;             ///< of the table: room for packs that are added later
 
-uint64_t total_bytes(const std::vector<MachineBlob>& blobs) {
-  uint64_t total = 0;
-  for (const MachineBlob& blob : blobs) total += (blob.length + kSharedPage - 1) / kSharedPage * kSharedPage;
-  return total;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<StoreServer>> StoreServer::start(StoreOptions options, const std::atomic<bool>& stop) {
@@ -70,17 +64,17 @@ Status StoreServer::begin_anew(const std::vector<MachineBlob>& blobs, const std:
   MOESTRO_ASSIGN_OR_RETURN(const uint64_t bytes, choose_arena_bytes());
   // The machine says whether the size can work before minutes go into backing it; it touches shared memory only when stepped.
   // A size that was asked for stays too small; one that was taken from what is free may be larger at the next start.
-  if (const Status made = make_machine(bytes); !made) return options_.dram_bytes ? invalid_argument(made.message()) : made;
+  if (const Status made = make_machine(bytes, 0); !made) return options_.dram_bytes ? invalid_argument(made.message()) : made;
   MOESTRO_RETURN_IF_ERROR(back_arena(bytes, stop));
   for (uint32_t i = 0; i < blobs.size(); ++i) files_->entry(i).length.store(blobs[i].length, std::memory_order_relaxed);
   assign_shares();
   return Status::ok();
 }
 
-Status StoreServer::make_machine(uint64_t arena_bytes) {
+Status StoreServer::make_machine(uint64_t arena_bytes, uint64_t segment_bytes) {
   MOESTRO_RETURN_IF_ERROR(check_shares(arena_bytes));
   StoreMachine::Options machine_options;
-  machine_options.arena_bytes = arena_bytes;
+  machine_options.arena_bytes = arena_bytes, machine_options.segment_bytes = segment_bytes;
   const std::vector<MachineBlob> blobs = catalogue_.machine_blobs();
   machine_options.entries_max = entries_max_ = std::max(kEntriesMin, 2 * static_cast<uint32_t>(blobs.size()));
   machine_options.poison_freed = options_.poison_freed;
@@ -98,8 +92,8 @@ ArenaWish StoreServer::arena_wish() const {
   std::vector<MachineBlob> dense;
   std::ranges::copy_if(blobs, std::back_inserter(dense), &MachineBlob::dense);
   ArenaWish wish;
-  wish.asked = options_.dram_bytes, wish.needed = total_bytes(blobs), wish.minimum = StoreMachine::arena_bytes_min(blobs);
-  wish.dense = total_bytes(dense), wish.others = options_.others_bytes;
+  wish.asked = options_.dram_bytes, wish.needed = StoreMachine::arena_bytes_max(blobs), wish.minimum = StoreMachine::arena_bytes_min(blobs);
+  wish.dense = StoreMachine::arena_bytes_max(dense), wish.others = options_.others_bytes;
   return wish;
 }
 

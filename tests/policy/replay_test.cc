@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
+#include <map>
 #include <random>
 
 #include "common/policy/lru_policy.h"
@@ -95,6 +97,35 @@ TEST(Replay, NoPolicyBeatsTheOracle) {
     const uint64_t best = replay_oracle(traffic.uses, slots).hits;
     for (const std::string& name : policy_names())
       ASSERT_LE(score_of(name, traffic.uses, shape.keys(), slots).hits, best) << name << ", seed " << seed << ", " << slots << " slots";
+  }
+}
+
+/// What each policy reaches at 10, 25 and 50 % of the entries, beside the oracle: requests that each have favourites of their own among
+/// what is popular with all, a prompt before each.
+TEST(Replay, RatesAtThreeSizesBesideTheOracle) {
+  const Shape common{.layers = 8, .experts = 32, .top_k = 2, .skew = 0.7};
+  Traffic traffic(common, 9);
+  for (int request = 0; request < 30; ++request) {
+    if (request % 10 == 9) traffic.shift();
+    traffic.prompt(64);
+    traffic.decode(60);
+  }
+  double last_best = 0;
+  for (const int percent : {10, 25, 50}) {
+    const size_t slots = common.keys() * static_cast<size_t>(percent) / 100;
+    const double best = replay_oracle(traffic.uses, slots).decode_hit_rate();
+    std::map<std::string, double> rate;
+    for (const std::string& name : policy_names()) rate[name] = score_of(name, traffic.uses, common.keys(), slots).decode_hit_rate();
+    std::printf("%3d %% of the entries: belady %.1f", percent, 100 * best);
+    for (const std::string& name : policy_names()) std::printf(", %s %.1f", name.c_str(), 100 * rate[name]);
+    std::printf("\n");
+    SCOPED_TRACE(percent);
+    EXPECT_GT(best, last_best);
+    EXPECT_GT(rate["lfru"], rate["random"] + 0.04);
+    EXPECT_GT(rate["lfru"], rate["lru"] - 0.005);
+    EXPECT_GT(rate["lfu"], rate["random"] + 0.04);
+    EXPECT_GT(rate["lfru"], 0.45 * best);
+    last_best = best;
   }
 }
 

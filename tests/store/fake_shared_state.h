@@ -31,12 +31,15 @@ class FakeSharedState final : public SharedState {
   void clear_alias(uint32_t entry) override { aliases[entry] = 0; }
   void set_length(uint32_t entry, uint64_t bytes) override { lengths[entry] = bytes; }
   bool pinned(uint32_t entry) const override {
+    ++looks;
     return std::ranges::any_of(pins, [entry](const auto& slot) { return slot.second.contains(entry); });
   }
-  UseNote uses(uint32_t entry) const override { return {stamps[entry], sixteenths[entry]}; }
+  UseNote uses(uint32_t entry) const override { return ++looks, UseNote{stamps[entry], sixteenths[entry]}; }
   uint64_t uses_of_all() const override { return all_uses; }
   uint64_t stamp_now() const override { return ++now; }
   void set_share(uint32_t slot, uint64_t bytes) override { shares[slot] = bytes; }
+  void set_pin_bytes_min(uint64_t bytes) override { pin_bytes_min = bytes; }
+  uint64_t pin_cost(uint64_t length) const { return std::max(length, pin_bytes_min); }
 
   Residency state(uint32_t entry) const { return ResidencyWord::state(words[entry]); }
   /// A whole use by a worker: what it leaves in its pin word.
@@ -56,8 +59,10 @@ class FakeSharedState final : public SharedState {
   uint64_t all_uses = 0;
   std::map<uint32_t, std::set<uint32_t>> pins;  ///< by worker slot
   std::map<uint32_t, uint64_t> shares;
+  uint64_t pin_bytes_min = 0;
   std::function<void(uint32_t)> on_evicting;
   mutable uint64_t now = 0;
+  mutable uint64_t looks = 0;  ///< at pin words, by the machine
 };
 
 }  // namespace moestro::store

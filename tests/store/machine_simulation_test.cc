@@ -90,13 +90,13 @@ class Simulation {
   uint64_t pinned_bytes(const SimWorker& worker) const {
     uint64_t bytes = 0;
     for (const auto* set : {&worker.asked, &worker.holding})
-      for (const uint32_t entry : *set) bytes += blobs_[entry].length;
+      for (const uint32_t entry : *set) bytes += shared_.pin_cost(blobs_[entry].length);
     return bytes;
   }
 
   void pin_one(uint32_t slot, SimWorker& worker, uint32_t entry) {  // a hit
     if (worker.asked.contains(entry) || shared_.state(entry) != Residency::kResident) return;
-    if (pinned_bytes(worker) + blobs_[entry].length > shared_.shares[slot]) return;
+    if (pinned_bytes(worker) + shared_.pin_cost(blobs_[entry].length) > shared_.shares[slot]) return;
     shared_.pins[slot].insert(entry);
     worker.holding.insert(entry);
     std::erase(worker.waiting, entry);
@@ -105,7 +105,7 @@ class Simulation {
   void advance(uint32_t slot, SimWorker& worker) {
     while (!worker.holding.empty()) release(slot, worker, *worker.holding.begin());  // computes, lets go, then waits
     std::vector<uint32_t> ask;
-    while (!worker.waiting.empty() && pinned_bytes(worker) + blobs_[worker.waiting.front()].length <= shared_.shares[slot]) {
+    while (!worker.waiting.empty() && pinned_bytes(worker) + shared_.pin_cost(blobs_[worker.waiting.front()].length) <= shared_.shares[slot]) {
       const uint32_t entry = worker.waiting.front();
       worker.waiting.erase(worker.waiting.begin());
       shared_.pins[slot].insert(entry);

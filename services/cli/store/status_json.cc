@@ -40,10 +40,10 @@ json status_json(const store::StoreStatusReport& s) {
   const store::StoreWarmStartReport& w = s.warm_start;
   return {{"arena_bytes", s.arena_bytes}, {"used_bytes", s.used_bytes}, {"resident_bytes", s.resident_bytes}, {"huge_bytes", s.huge_bytes}, {"aliases", s.aliases},
           {"policy", s.policy}, {"reader", s.reader}, {"hits", r.hits}, {"misses", r.misses}, {"fetches", s.fetches}, {"joined", s.joined}, {"loads", s.loads},
-          {"evictions", s.evictions}, {"bytes_read", s.bytes_read}, {"retries", s.retries}, {"bad_blobs", s.bad_blobs}, {"reads_elsewhere", s.reads_elsewhere},
+          {"evictions", s.evictions}, {"segments_emptied", s.segments_emptied}, {"bytes_read", s.bytes_read}, {"retries", s.retries}, {"bad_blobs", s.bad_blobs}, {"reads_elsewhere", s.reads_elsewhere},
           {"refused", s.refused}, {"queued", s.queued}, {"loading", s.loading}, {"queued_by_class", by_class(r.queued)}, {"loading_by_class", by_class(r.loading)},
           {"prefetches", {{"asked", r.prefetches}, {"loaded", r.prefetch_loads}, {"used", r.prefetches_used}, {"late", r.prefetches_late},
-                          {"wasted", r.prefetches_wasted}, {"wasted_bytes", r.prefetch_wasted_bytes}, {"dropped", r.prefetches_dropped}}},
+                          {"wasted", r.prefetches_wasted}, {"wasted_bytes", r.prefetch_wasted_bytes}, {"dropped", r.prefetches_dropped}, {"refused", r.prefetches_refused}}},
           {"scrubbed_bytes", r.scrubbed_bytes}, {"scrub_mismatches", r.scrub_mismatches}, {"adopted", s.adopted}, {"adopted_bytes", s.adopted_bytes},
           {"adopted_seconds", s.adopted_seconds}, {"unchecked", s.unchecked}, {"damaged", s.damaged},
           {"warm_start", {{"running", w.running}, {"blobs", w.blobs}, {"bytes", w.bytes}, {"blobs_there", w.blobs_there}, {"bytes_there", w.bytes_there},

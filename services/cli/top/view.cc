@@ -85,8 +85,8 @@ void add_drives(const StoreStatusReport& s, const StoreRates& r, std::vector<std
 void add_rest(const StoreStatusReport& s, std::vector<std::string>& page) {
   const auto n = [](uint64_t count) { return static_cast<unsigned long long>(count); };
   const auto& r = s.reading;
-  page.push_back(text("ahead    %llu prefetches: %llu used, %llu late, %llu wasted (%s), %llu dropped", n(r.prefetches), n(r.prefetches_used), n(r.prefetches_late),
-                      n(r.prefetches_wasted), readable_size(r.prefetch_wasted_bytes).c_str(), n(r.prefetches_dropped)));
+  page.push_back(text("ahead    %llu prefetches: %llu used, %llu late, %llu wasted (%s), %llu dropped, %llu of them for want of anything colder", n(r.prefetches), n(r.prefetches_used), n(r.prefetches_late),
+                      n(r.prefetches_wasted), readable_size(r.prefetch_wasted_bytes).c_str(), n(r.prefetches_dropped), n(r.prefetches_refused)));
   page.push_back(text("scrub    %s compared again, %llu changed", readable_size(r.scrubbed_bytes).c_str(), n(r.scrub_mismatches)));
   if (const auto& w = s.warm_start; w.blobs > 0)
     page.push_back(text("warm     %s of %s, %llu of %llu blobs, in %.1f s; %llu left out%s", readable_size(w.bytes_there).c_str(), readable_size(w.bytes).c_str(), n(w.blobs_there), n(w.blobs), w.seconds, n(w.left_out), w.running ? "; reading" : ""));
