@@ -7,6 +7,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
@@ -106,6 +107,11 @@ void MappedFile::unmap() {
   data_ = nullptr;
 }
 
+void touch_pages(std::span<std::byte> memory) {
+  for (uint64_t at = 0; at < memory.size(); at += 4096)
+    std::atomic_ref(reinterpret_cast<unsigned char&>(memory[at])).fetch_or(0, std::memory_order_relaxed);
+}
+
 Status MappedFile::back(uint64_t offset, uint64_t length) {
   // Populating the mapping, not fallocate: only so does MADV_HUGEPAGE decide the size of the pages, and a full file system
   // is an errno here instead of a SIGBUS at the first touch.
@@ -115,7 +121,7 @@ Status MappedFile::back(uint64_t offset, uint64_t length) {
     // A kernel before 5.14: allocate, which reports ENOSPC, then touch.
     if (fallocate(fd(), 0, static_cast<off_t>(offset), static_cast<off_t>(length)) != 0)
       return exhausted("no memory for " + std::to_string(length) + " bytes at " + std::to_string(offset));
-    for (uint64_t at = offset; at < offset + length; at += 4096) *reinterpret_cast<volatile std::byte*>(data_ + at) = std::byte{0};
+    touch_pages({data_ + offset, length});
     break;
   }
   return Status::ok();

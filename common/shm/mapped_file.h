@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 
 #include "common/status.h"
@@ -35,6 +36,9 @@ class UniqueFd {
  private:
   int fd_ = -1;
 };
+
+/// Has every page of `memory` there, written to and unchanged: others may be using it.
+void touch_pages(std::span<std::byte> memory);
 
 class MappedFile {
  public:

@@ -45,7 +45,7 @@ class UringReader final : public Reader {
   ~UringReader() override {
     if (!open_) return;
     std::vector<ReadResult> ignored;
-    while (in_flight_ > 0) {
+    while (in_flight_ > io_uring_sq_ready(&ring_)) {  // what the kernel has not taken ends with the ring
       io_uring_cqe* cqe = nullptr;
       if (io_uring_wait_cqe(&ring_, &cqe) == 0) reap(ignored);
     }

@@ -197,6 +197,43 @@ TEST_P(ServiceWithALostStore, LeavesThePlanUnansweredAndEnds) {
     EXPECT_NE(wire::GetWorkerMessage((*incoming)->body.data())->body_type(), wire::WorkerBody::StepResult);
 }
 
+/// Every blob is there; to pin one takes a while, as a step of a large model does.
+class SlowHits final : public store::BlobSource {
+ public:
+  explicit SlowHits(std::unique_ptr<store::BlobSource> inner) : inner_(std::move(inner)) {}
+  const store::Manifest& manifest() const override { return inner_->manifest(); }
+  std::optional<store::Lease> try_pin(uint32_t blob, store::UseWeight weight) override {
+    if (manifest().blobs[blob].kind == store::BlobKind::kExpert) std::this_thread::sleep_for(milliseconds(3));
+    return inner_->try_pin(blob, weight);
+  }
+  Status fetch(std::span<const uint32_t> blobs, store::WantedBy by) override { return inner_->fetch(blobs, by); }
+  Result<store::Lease> next_arrival(std::chrono::milliseconds timeout) override { return inner_->next_arrival(timeout); }
+  void cancel_fetches() override { inner_->cancel_fetches(); }
+  Counters counters() const override { return inner_->counters(); }
+
+ private:
+  void unpin(uint32_t) override {}
+  std::unique_ptr<store::BlobSource> inner_;
+};
+
+class ServiceWithSlowHits : public ServiceTest {
+ protected:
+  ServiceWithSlowHits() : ServiceTest([](std::unique_ptr<store::BlobSource> inner) { return std::make_unique<SlowHits>(std::move(inner)); }) {}
+};
+
+TEST_F(ServiceWithSlowHits, LooksAfterTheStoreWhilePlanFollowsPlan) {
+  register_worker();
+  constexpr int kPlans = 100;  // of 3 ms at least
+  for (uint64_t plan = 1; plan <= kPlans; ++plan) send_plan(plan, 2);
+  store_gone_ = true;
+  thread_.join();
+  EXPECT_EQ(end_.message(), "the store is gone");
+  int answered = 0;
+  for (auto incoming = router_->receive(); incoming.is_ok() && incoming->has_value(); incoming = router_->receive())
+    answered += wire::GetWorkerMessage((*incoming)->body.data())->body_type() == wire::WorkerBody::StepResult;
+  EXPECT_LT(answered, kPlans) << "it looked only when it had nothing else to do";
+}
+
 INSTANTIATE_TEST_SUITE_P(When, ServiceWithALostStore, ::testing::Bool(), [](const auto& p) { return p.param ? "asking" : "waiting"; });
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace moestro::worker {
 namespace {
 
-constexpr std::chrono::milliseconds kIdleCheck{100};
+constexpr std::chrono::milliseconds kStoreCheck{100};
 
 Registration describe(const ServiceOptions& options, const engine::Engine& engine) {
   const engine::EngineLimits& limits = engine.limits();
@@ -69,11 +69,16 @@ void WorkerService::drain() { link_->drain(); }
 Status WorkerService::run() {
   link_->start();
   Status end;
+  auto checked = std::chrono::steady_clock::now();
   for (bool running = true; running;) {
-    std::optional<Job> job = link_->next(kIdleCheck);
-    if (!job) {
-      if (end = check_store_(); !end.is_ok()) running = false;
-    } else if (auto* stop = std::get_if<Stop>(&*job)) {
+    // Also where plan follows plan and every expert is a hit: nothing else tells such a worker that its arena is over.
+    if (const auto now = std::chrono::steady_clock::now(); now - checked >= kStoreCheck) {
+      if (end = check_store_(); !end.is_ok()) break;
+      checked = now;
+    }
+    std::optional<Job> job = link_->next(kStoreCheck);
+    if (!job) continue;
+    if (auto* stop = std::get_if<Stop>(&*job)) {
       end = stop->why;
       running = false;
     } else if (std::holds_alternative<ForgetAll>(*job)) {
