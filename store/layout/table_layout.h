@@ -44,7 +44,7 @@ struct alignas(64) TableEntry {
   std::atomic<uint64_t> word;    ///< ResidencyWord
   std::atomic<uint64_t> offset;  ///< in the arena; read after pinning, meaningful only while pinned
   std::atomic<uint64_t> length;  ///< bytes; constant
-  std::atomic<uint64_t> content_low, content_high;  ///< ContentHash of its bytes, set when first resident; never changes after that
+  std::atomic<uint64_t> content_low, content_high;  ///< ContentHash of its bytes, set when first resident, 0 before; never changes while the entry stands for one blob
   std::atomic<uint32_t> alias;  ///< 0, or 1 + the entry that has the same content; set before the word says kAlias
   uint32_t reserved0;
   uint64_t reserved[2];

@@ -6,8 +6,9 @@
 //  - EVICTING: the dead store had told the workers and may not have looked at their pins yet. This store looks now, which is the second
 //    half of try_evict(): a worker that saw RESIDENT before EVICTING has its word set, and whoever set it since sees EVICTING and lets
 //    go. Pinned: ADOPTED, like RESIDENT. Not pinned: free.
-//  - LOADING: part of the bytes. The reads have ended, or this store would not hold store.lock. Free; a pin on it is only the wish to
-//    have it, and its worker asks again.
+//  - LOADING: part of the bytes. The reads have ended, or this store would not hold store.lock. Free, where a pin is only the wish to have
+//    it, whose worker asks again. But a blob that was damaged is read again in its place under the leases of before: one that has been
+//    resident and is pinned keeps the place that the table names, if nobody else has it, and is read there again.
 //  - ALIAS: stays one; the content that makes it one is known from the table, and its bytes are checked where they lie.
 //  - BAD: free, and tried again when it is wanted.
 // Pins count only of slots whose lock is held: what a dead worker had pinned is pinned by nobody.
@@ -39,8 +40,10 @@ Status StoreMachine::learn_former(const std::vector<Former>& former) {
 
 Status StoreMachine::claim_range(uint32_t index, const Former& found) {
   Entry& entry = entries_[index];
-  entry.offset = found.offset, entry.placed = entry.blob.dense;
-  if (placement_.claim(entry.blob.dense, found.offset, entry.blob.length, index)) return Status::ok();
+  if (placement_.claim(entry.blob.dense, found.offset, entry.blob.length, index)) {
+    entry.offset = found.offset, entry.placed = entry.blob.dense;
+    return Status::ok();
+  }
   return corrupt("table entry " + std::to_string(index) + " lies at " + std::to_string(found.offset) + ", where it cannot lie or something else does");
 }
 
@@ -59,6 +62,10 @@ Status StoreMachine::claim_former(const std::vector<Former>& former, std::vector
     if (!entries_[index].used) continue;
     kept[index] = state == Residency::kResident || state == Residency::kAdopted || (state == Residency::kEvicting && shared_.pinned(index));
     if (kept[index]) MOESTRO_RETURN_IF_ERROR(claim_range(index, found));
+  }
+  for (uint32_t index = 0; index < former.size(); ++index) {  // last, for the place may be one of long ago
+    const bool leased = former[index].state == static_cast<uint8_t>(Residency::kLoading) && former[index].generation > 0 && shared_.pinned(index);
+    if (entries_[index].used && leased) kept[index] = claim_range(index, former[index]).is_ok();
   }
   MOESTRO_RETURN_IF_ERROR(learn_former(former));
   for (uint32_t index = 0; index < former.size(); ++index) {
@@ -87,12 +94,15 @@ Result<Actions> StoreMachine::adopt(const std::vector<Former>& former) {
   watch_.rebase();
   Actions actions;
   for (const uint32_t index : order) publish_former(index, former[index], kept[index], actions);
+  shares_held_ = false;
+  share_out();
   return actions;
 }
 
 void StoreMachine::publish_former(uint32_t index, const Former& found, bool kept, Actions& actions) {
   MOESTRO_FAULT_POINT("adopting");
   Entry& entry = entries_[index];
+  if (kept && static_cast<Residency>(found.state) == Residency::kLoading) return begin(index, ReadClass::kDemand, actions);
   if (kept) {
     if (!entry.blob.dense) note_adopted(index);
     entry.load = ++loads_begun_;

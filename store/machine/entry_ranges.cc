@@ -26,6 +26,7 @@ Status StoreMachine::add_entries(uint32_t first, const std::vector<MachineBlob>&
     entry = Entry{};
     entry.blob = blobs[i], entry.used = true, entry.generation = generation;
     shared_.set_length(first + i, entry.blob.length);
+    shared_.set_place(first + i, 0, {});  // a successor would take what an earlier blob held for this one's bytes
     set_state(first + i, Residency::kAbsent);
   }
   expert_bytes_ -= dense;

@@ -152,6 +152,7 @@ Status StoreMachine::attach(uint32_t slot, uint64_t reserve, const std::string& 
 
 /// Where dense weights of a pack added since have left too little, workers fall back to their reserves.
 void StoreMachine::share_out() {
+  if (shares_held_) return;
   const PinSplit split = split_pins();
   shared_.set_pin_bytes_min(split.each);
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) shared_.set_share(slot, split.of_slot[slot]);

@@ -111,6 +111,8 @@ class StoreMachine {
   bool wanted(uint32_t entry) const { return queue_.wanted(contents_.resolve(entry)); }
   /// How a kCheck ended. A blob that is not what it should be is read again, into its place.
   Actions checked(uint32_t entry, uint64_t check, bool right);
+  /// Before adopt(): live workers keep the shares that they have until it is done.
+  void hold_shares() { shares_held_ = true; }
   /// A worker that was attached to the former store and lives: its reserve was granted then.
   void attached(uint32_t slot, uint64_t reserve, uint32_t model = 0);
 
@@ -281,6 +283,7 @@ class StoreMachine {
     uint32_t model = 0;
   };
   std::array<std::optional<WorkerNeed>, kWorkerSlotsMax> workers_;
+  bool shares_held_ = false;  ///< nothing is written to the workers' shares
   Shares shares_;
   uint64_t expert_bytes_ = 0;
   std::array<uint64_t, kReadClasses> loading_bytes_{};

@@ -84,6 +84,7 @@ Status StoreServer::fits(const ArenaDirectory& left) const {
 
 Status StoreServer::adopt_former(const ArenaDirectory& left) {
   MOESTRO_RETURN_IF_ERROR(make_machine(left.arena_bytes, left.segment_bytes));
+  machine_->hold_shares();
   MOESTRO_RETURN_IF_ERROR(fits(left));
   MOESTRO_RETURN_IF_ERROR(files_->adopt(left));
   std::vector<StoreMachine::Former> former(left.entries);

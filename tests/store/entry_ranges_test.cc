@@ -45,6 +45,18 @@ class EntryRanges : public ::testing::Test {
   std::vector<uint32_t> sources_;
 };
 
+TEST_F(EntryRanges, EntriesThatAreServedAgainBeginWithoutTheContentOfBefore) {
+  make(10);
+  ASSERT_TRUE(machine_->add_entries(4, pack()));
+  ASSERT_TRUE(machine_->attach(1, kPage, "b"));
+  bring(1, 5, hash(5));
+  ASSERT_EQ(shared_.contents[5], hash(5));
+  end(machine_->gone(1), {});
+  end(machine_->remove_entries(4, 4), {});
+  ASSERT_TRUE(machine_->add_entries(4, pack()));
+  EXPECT_FALSE(shared_.contents[5].known()) << "a store that adopts this arena would take it for the new blob's";
+}
+
 TEST_F(EntryRanges, AddedPacksDenseWeightsEvictExpertsAndStay) {
   make(6);
   for (uint32_t expert : {1, 2, 3}) bring(0, expert, hash(expert));

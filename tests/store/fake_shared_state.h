@@ -17,6 +17,7 @@ class FakeSharedState final : public SharedState {
   void resize(size_t entries) {
     words.assign(entries, 0);
     offsets.assign(entries, 0);
+    contents.assign(entries, {});
     stamps.assign(entries, 0);
     aliases.assign(entries, 0);
     lengths.assign(entries, 0);
@@ -26,7 +27,7 @@ class FakeSharedState final : public SharedState {
     words[entry] = ResidencyWord::pack(state, generation);
     if (state == Residency::kEvicting && on_evicting) on_evicting(entry);
   }
-  void set_place(uint32_t entry, uint64_t offset, const ContentHash&) override { offsets[entry] = offset; }
+  void set_place(uint32_t entry, uint64_t offset, const ContentHash& content) override { offsets[entry] = offset, contents[entry] = content; }
   void set_alias(uint32_t entry, uint32_t first) override { aliases[entry] = first + 1; }
   void clear_alias(uint32_t entry) override { aliases[entry] = 0; }
   void set_length(uint32_t entry, uint64_t bytes) override { lengths[entry] = bytes; }
@@ -37,7 +38,10 @@ class FakeSharedState final : public SharedState {
   UseNote uses(uint32_t entry) const override { return ++looks, UseNote{stamps[entry], sixteenths[entry]}; }
   uint64_t uses_of_all() const override { return all_uses; }
   uint64_t stamp_now() const override { return ++now; }
-  void set_share(uint32_t slot, uint64_t bytes) override { shares[slot] = bytes; }
+  void set_share(uint32_t slot, uint64_t bytes) override {
+    shares[slot] = bytes;
+    if (on_share) on_share(slot, bytes);
+  }
   void set_pin_bytes_min(uint64_t bytes) override { pin_bytes_min = bytes; }
   uint64_t pin_cost(uint64_t length) const { return std::max(length, pin_bytes_min); }
 
@@ -54,6 +58,7 @@ class FakeSharedState final : public SharedState {
   }
 
   std::vector<uint64_t> lengths, words, offsets, stamps;
+  std::vector<ContentHash> contents;
   std::vector<uint32_t> aliases;  ///< 1 + first entry
   std::vector<uint32_t> sixteenths;
   uint64_t all_uses = 0;
@@ -61,6 +66,7 @@ class FakeSharedState final : public SharedState {
   std::map<uint32_t, uint64_t> shares;
   uint64_t pin_bytes_min = 0;
   std::function<void(uint32_t)> on_evicting;
+  std::function<void(uint32_t slot, uint64_t bytes)> on_share;
   mutable uint64_t now = 0;
   mutable uint64_t looks = 0;  ///< at pin words, by the machine
 };

@@ -174,5 +174,37 @@ TEST_F(OneStore, ASuccessorTakesOverSegmentsOfAllLengths) {
   EXPECT_EQ(machine_->adopt(moved).status().code(), Code::kCorrupt);
 }
 
+TEST_F(OneStore, ASuccessorReadsALeasedBlobAgainWhereItLies) {
+  const std::vector<MachineBlob> blobs{{true, 2 * kPage}, {false, kPage}, {false, kPage}, {false, kPage}};
+  make(blobs, 5);
+  for (uint32_t entry = 0; entry < 4; ++entry) bring(entry);
+  auto former = former_of(*machine_, shared_);
+  shared_.pins[0] = {0, 2};
+  for (const uint32_t entry : {0, 2, 3}) former[entry].state = static_cast<uint8_t>(Residency::kLoading);
+  make(blobs, 5);
+  const auto adopted = machine_->adopt(former);
+  ASSERT_TRUE(adopted) << adopted.status().message();
+  std::map<uint32_t, uint64_t> read;
+  for (const Action& action : *adopted)
+    if (action.kind == Action::Kind::kRead) read[action.entry] = action.offset;
+  EXPECT_EQ(read, (std::map<uint32_t, uint64_t>{{0, former[0].offset}, {2, former[2].offset}}));
+  EXPECT_EQ(machine_->used_bytes(), 4 * kPage) << "what nobody has pinned is free";
+}
+
+TEST_F(OneStore, ASuccessorLeavesSharesAloneUntilItKnowsTheWorkers) {
+  const std::vector<MachineBlob> blobs{{true, 2 * kPage}, {false, kPage}, {false, kPage}, {false, kPage}};
+  make(blobs, 5);
+  const uint64_t share = shared_.shares[0];
+  ASSERT_GT(share, 0u);
+  const auto former = former_of(*machine_, shared_);
+  machine_ = std::move(*StoreMachine::create({.arena_bytes = 5 * kPage, .loading_bytes_max = 1 << 20}, blobs, std::make_unique<policy::FrequencyPolicy>(policy::LfruOptions{50}), shared_));
+  shared_.on_share = [&](uint32_t slot, uint64_t bytes) { EXPECT_TRUE(slot != 0 || bytes == share) << "a step that pins just now fails"; };
+  machine_->hold_shares();
+  machine_->set_owners(0, 4, 1);
+  machine_->attached(0, kPage, 0);
+  ASSERT_TRUE(machine_->adopt(former));
+  EXPECT_EQ(shared_.shares[0], share);
+}
+
 }  // namespace
 }  // namespace moestro::store
