@@ -78,10 +78,10 @@ Status arm(const std::string& text) {
 }
 
 void internal::reached(std::string_view point) {
-  for (const auto& armed : all()) {
-    if (armed->point != point || armed->visits_left == 0 || --armed->visits_left != 0) continue;
-    log::warn("at fault point '{}': {}", point, armed->signal == SIGKILL ? "killed" : "stopped");
-    ::kill(::getpid(), armed->signal);
+  for (const auto& fault : all()) {
+    if (fault->point != point || fault->visits_left == 0 || --fault->visits_left != 0) continue;
+    log::warn("at fault point '{}': {}", point, fault->signal == SIGKILL ? "killed" : "stopped");
+    ::kill(::getpid(), fault->signal);
   }
 }
 

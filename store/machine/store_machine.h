@@ -36,7 +36,7 @@ struct Warmth {
 struct MachineBlob {
   bool dense = false;  ///< has a place of its own for good, and is never evicted
   uint64_t length = 0;
-  uint32_t format = 0;  ///< blob_format(): only blobs of one format can have the same content
+  uint32_t format = 0;  ///< blob_format(): only blobs of one format can have the same content; dense weights never have that of experts
   ContentHash claim = {};  ///< of the checksums that its manifest gives for its slices; unknown: nothing is known to be equal to it unread
 };
 

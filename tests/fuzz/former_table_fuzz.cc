@@ -26,6 +26,7 @@ class Memory final : public store::SharedState {
   uint64_t uses_of_all() const override { return 0; }
   uint64_t stamp_now() const override { return 1; }
   void set_share(uint32_t, uint64_t) override {}
+  void set_pin_bytes_min(uint64_t) override {}
   std::set<uint32_t> pins;
 };
 
@@ -67,7 +68,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Numbers in(data, size);
   Memory memory;
   std::vector<store::MachineBlob> blobs(kEntries, store::MachineBlob{.length = kPage, .format = 1});
-  blobs[0].dense = blobs[6].dense = true;
+  for (const uint32_t dense : {0, 6}) blobs[dense].dense = true, blobs[dense].format = 2;  // blob_format() tells them apart, too
   auto machine = store::StoreMachine::create({.arena_bytes = kRoom * kPage}, blobs, std::make_unique<moestro::policy::LruPolicy>(), memory);
   MOESTRO_CHECK(machine.is_ok(), "a machine");
   std::vector<store::StoreMachine::Former> former;
