@@ -85,6 +85,8 @@ struct RoutedRow {
 /// What the machine can run; detected once.
 enum class Isa : uint8_t { kScalar, kAvx2, kAvx512, kAvx512Bf16Vnni, kAvx512Amx };
 Isa best_isa();
+/// Why a processor's AMX is not used; empty where it has none, and where it is used.
+std::string_view amx_not_used();
 std::string_view isa_name(Isa isa);
 
 /// What a product may do to its activations without OpsOptions::deterministic.

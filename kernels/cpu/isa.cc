@@ -22,42 +22,54 @@ bool has_f16c() {
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & (1u << 29)) != 0;
 }
 
-/// Tiles of bf16 and of bytes: in the machine, kept by the system from switch to switch, granted to this process (Linux' arch_prctl, for all of
-/// its threads), and right.
-bool has_amx() {
+/// Tiles of bf16 and of bytes.
+bool processor_has_amx() {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & (kBf16 | kTile | kInt8)) != (kBf16 | kTile | kInt8)) return false;
+  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25, kAll = kBf16 | kTile | kInt8;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kAll) == kAll;
+}
+
+/// The system keeps tiles from switch to switch only for a process that it has granted them (Linux' arch_prctl, for all threads).
+bool system_grants_amx() {
   constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
-  if (::syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) return false;
-  return cpu::amx_multiplies_rightly();
+  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #endif
 
-Isa detect() {
+struct Detected {
+  Isa best = Isa::kScalar;
+  std::string_view amx_not_used = {};
+};
+
+Detected detect() {
 #if defined(__x86_64__)
   // These ask for the operating system's support of the registers, too.
   __builtin_cpu_init();
   const bool avx2 =
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-  if (!avx2) return Isa::kScalar;
+  if (!avx2) return {Isa::kScalar};
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  if (!avx512) return Isa::kAvx2;
-  if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"))
-    return has_amx() ? Isa::kAvx512Amx : Isa::kAvx512Bf16Vnni;
-  return Isa::kAvx512;
+  if (!avx512) return {Isa::kAvx2};
+  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vnni")) return {Isa::kAvx512};
+  if (!processor_has_amx()) return {Isa::kAvx512Bf16Vnni};
+  if (!system_grants_amx()) return {Isa::kAvx512Bf16Vnni, "the system does not grant its registers (Linux 5.16 or later does)"};
+  if (!cpu::amx_multiplies_rightly()) return {Isa::kAvx512Bf16Vnni, "its products of whole numbers came out wrong"};
+  return {Isa::kAvx512Amx};
 #else
-  return Isa::kScalar;
+  return {};
 #endif
+}
+
+const Detected& detected() {
+  static const Detected once = detect();
+  return once;
 }
 }  // namespace
 
-Isa best_isa() {
-  static const Isa best = detect();
-  return best;
-}
+Isa best_isa() { return detected().best; }
+std::string_view amx_not_used() { return detected().amx_not_used; }
 
 std::string_view isa_name(Isa isa) {
   switch (isa) {

@@ -128,6 +128,7 @@ Status run_worker(const WorkerOptions& o) {
   if (!o.places.allowed.empty()) MOESTRO_RETURN_IF_ERROR(kernels::cpu::run_on(o.places.allowed).with_context("--numa-node"));
   MOESTRO_ASSIGN_OR_RETURN(auto client, store::StoreClient::attach(attach_options(o)));
   Lasting lasting;
+  if (const auto why = kernels::amx_not_used(); !why.empty()) log::warn("AMX is not used: {}; products of many tokens take AVX-512", why);
   lasting.ops = kernels::make_cpu_ops({.threads = o.places.threads, .deterministic = o.deterministic, .isa = kernels::best_isa(), .cpus = o.places.cpus});
   while (true) {
     bool arena_over = false;
