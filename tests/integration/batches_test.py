@@ -7,11 +7,9 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-import unittest
 
-from cluster import DEMO, Cluster, main, moestro, pack
+from cluster import Cluster, DemoTest, main, moestro, pack
 
 LINES = int(os.environ.get("MOESTRO_BATCH_LINES", "600"))
 TOKENS = int(os.environ.get("MOESTRO_BATCH_TOKENS", "16"))
@@ -26,16 +24,7 @@ def line(i, **body):
             "body": {"prompt": f"Chapter {i}. Once upon a time", "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True, **body}}
 
 
-class Batches(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.dir = tempfile.TemporaryDirectory()
-        cls.pack = pack(DEMO, cls.dir.name + "/pack")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.dir.cleanup()
-
+class Batches(DemoTest):
     def upload(self, cluster, text):
         form = ('--XX\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--XX\r\nContent-Disposition: form-data; name="file"; '
                 f'filename="in.jsonl"\r\n\r\n{text}\r\n--XX--\r\n')

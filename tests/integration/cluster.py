@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import unittest
 import urllib.parse
 
 SOURCE = pathlib.Path(os.environ.get("MOESTRO_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
@@ -31,6 +32,18 @@ def moestro(*args, check=True):
 def pack(source, target, *options):
     moestro("pack", source, "-o", target, *options)
     return pathlib.Path(target)
+
+
+class DemoTest(unittest.TestCase):
+    """Tests that share a pack of the demo model: `cls.pack`, in `cls.dir`, which is theirs to fill."""
+
+    PACK_OPTIONS = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.dir.cleanup)
+        cls.pack = pack(DEMO, cls.dir.name + "/pack", *cls.PACK_OPTIONS)
 
 
 def expert_and_dense_bytes(pack_dir):

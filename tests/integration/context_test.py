@@ -1,26 +1,19 @@
 """What happens where a sequence outgrows the KV cache: a refusal with the figures, or an answer that says `length`."""
 
 import json
-import tempfile
-import unittest
 
-from cluster import DEMO, Cluster, main, pack
+from cluster import DEMO, Cluster, DemoTest, main
 
 IDS = json.loads((DEMO / "reference.json").read_text())["prompts"][0]["ids"]
 ROOM = 128
 
 
-class Context(unittest.TestCase):
+class Context(DemoTest):
     @classmethod
     def setUpClass(cls):
-        cls.dir = tempfile.TemporaryDirectory()
-        cls.pack = pack(DEMO, cls.dir.name + "/pack")
+        super().setUpClass()
         cls.cluster = Cluster(cls.pack, "--kv-tokens", str(ROOM)).__enter__()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.cluster.__exit__()
-        cls.dir.cleanup()
+        cls.addClassCleanup(cls.cluster.__exit__)
 
     def refusal(self, path="/v1/completions", **body):
         """The same with and without a stream: a refusal comes before a stream begins."""

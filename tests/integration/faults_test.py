@@ -4,26 +4,15 @@ import json
 import os
 import pathlib
 import signal
-import tempfile
 import threading
-import unittest
 
-from cluster import DEMO, Cluster, main, moestro, pack
+from cluster import Cluster, DemoTest, main, moestro, pack
 
 PROMPTS = ["Once upon a time", "The price of a bushel of wheat", "def parse(self, text):", "Mix the flour with", "She had 12 apples and",
            "KING HENRY:", "The nature of virtue is", "The city was founded in"]
 
 
-class Faults(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.dir = tempfile.TemporaryDirectory()
-        cls.pack = pack(DEMO, cls.dir.name + "/pack")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.dir.cleanup()
-
+class Faults(DemoTest):
     def run_streams(self, cluster, tokens, when=None):
         """Streams PROMPTS at once; `when(n)` is called once after n events in total. Returns the token ids of each."""
         ids, failures, seen, lock = {}, [], [0], threading.Lock()

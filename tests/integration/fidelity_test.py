@@ -4,10 +4,8 @@ import concurrent.futures
 import json
 import pathlib
 import shutil
-import tempfile
-import unittest
 
-from cluster import DEMO, Cluster, expert_and_dense_bytes, main, pack
+from cluster import DEMO, Cluster, DemoTest, expert_and_dense_bytes, main, pack
 from safetensors_edit import swap_tensors
 
 LOGPROB_ERROR_MAX = 2e-2  # bf16 weights; the reference computes in float32 over the same rounded weights
@@ -31,17 +29,12 @@ def everything(cluster, prompt):
     return scores(cluster, prompt["ids"]), greedy(cluster, prompt["ids"], len(prompt["greedy"]["ids"]))
 
 
-class Fidelity(unittest.TestCase):
+class Fidelity(DemoTest):
     @classmethod
     def setUpClass(cls):
-        cls.dir = tempfile.TemporaryDirectory()
-        cls.pack = pack(DEMO, cls.dir.name + "/pack")
+        super().setUpClass()
         with Cluster(cls.pack, "--deterministic") as cluster:
             cls.alone = [everything(cluster, p) for p in REFERENCE]
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.dir.cleanup()
 
     def worst_error(self, results):
         worst = 0.0

@@ -3,21 +3,12 @@
 import pathlib
 import shutil
 import socket
-import tempfile
-import unittest
 
-from cluster import DEMO, Cluster, main, pack
+from cluster import Cluster, DemoTest, main
 
 
-class PermanentFaults(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.dir = tempfile.TemporaryDirectory()
-        cls.pack = pack(DEMO, cls.dir.name + "/pack", "--experts", "bf16")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.dir.cleanup()
+class PermanentFaults(DemoTest):
+    PACK_OPTIONS = ("--experts", "bf16")
 
     def damaged(self, name, damage):
         """A copy of the pack, after damage(copy)."""

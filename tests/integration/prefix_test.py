@@ -5,11 +5,9 @@ import json
 import os
 import signal
 import statistics
-import tempfile
 import time
-import unittest
 
-from cluster import DEMO, Cluster, main, pack
+from cluster import DEMO, Cluster, DemoTest, main, pack
 
 TEXTS = [p["ids"] for p in json.loads((DEMO / "reference.json").read_text())["prompts"]]
 LONG = [token for text in TEXTS for token in text][:448]
@@ -41,19 +39,14 @@ def first_token_seconds(cluster, ids):
     return first - begin
 
 
-class Prefix(unittest.TestCase):
+class Prefix(DemoTest):
     @classmethod
     def setUpClass(cls):
-        cls.dir = tempfile.TemporaryDirectory()
-        cls.pack = pack(DEMO, cls.dir.name + "/pack")
+        super().setUpClass()
         cls.prompts = [LONG + text for text in TEXTS] + [LONG[:200] + text for text in TEXTS[:6]]
         with Cluster(cls.pack, "--deterministic", "--no-prefix-cache") as cluster:
             cls.anew = [greedy(cluster, p) for p in cls.prompts]
             cls.turns_anew = conversation(cluster, LONG[:100], 4)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.dir.cleanup()
 
     def test_nothing_is_shared_where_it_is_turned_off(self):
         self.assertEqual({cached for _, cached in self.anew}, {0})

@@ -2,10 +2,8 @@
 
 import concurrent.futures
 import json
-import tempfile
-import unittest
 
-from cluster import DEMO, Cluster, main, pack
+from cluster import DEMO, Cluster, DemoTest, main, pack
 
 TEXTS = [p["ids"] for p in json.loads((DEMO / "reference.json").read_text())["prompts"]]
 WINDOW = ("--deterministic", "--kv-sinks", "4", "--kv-window", "48")
@@ -19,16 +17,7 @@ def greedy(cluster, ids, tokens):
     return choice["token_ids"], choice["logprobs"]["token_logprobs"], choice["finish_reason"]
 
 
-class Window(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.dir = tempfile.TemporaryDirectory()
-        cls.pack = pack(DEMO, cls.dir.name + "/pack")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.dir.cleanup()
-
+class Window(DemoTest):
     def answers(self, *options):
         """Of long prompts at once; then of one again, which finds what is left of itself."""
         prompts = [LONG, LONG[:450] + TEXTS[3], TEXTS[0], TEXTS[1] * 20]
