@@ -1,0 +1,63 @@
+#pragma once
+// From the routes seen so far to the experts that later layers will use. One interface, many predictors; the live worker and the replay of
+// a trace run the same objects.
+//
+// A predictor sees every layer of every iteration in order: begin_iteration(), then for each MoE layer routed() and, where somebody wants
+// it, forecast(), then end_iteration(). It is owned by one thread and allocates only when a sequence is new.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "common/activation/activation_matrix.h"
+#include "common/prediction/forecast.h"
+#include "common/status.h"
+
+namespace moestro::prediction {
+
+struct PredictorShape {
+  int32_t layers = 0;   ///< MoE layers
+  int32_t experts = 0;  ///< per layer
+  int32_t top_k = 0;
+};
+
+/// A sequence's part of one iteration.
+struct IterationSequence {
+  uint64_t sequence = 0;
+  bool decode = false;  ///< false: a chunk of its prompt
+  int32_t tokens = 0;
+};
+
+/// What a sequence's tokens chose at one layer. `counts` has only cells of that layer, each expert once.
+struct SequenceRoutes {
+  uint64_t sequence = 0;
+  std::span<const activation::ActivationCount> counts;
+};
+
+/// Scores of the next routers for this layer's input (gate look-ahead): what they would choose if they were asked now.
+struct GateGuess {
+  int32_t layer = 0;                   ///< whose router was asked
+  std::span<const float> probability;  ///< [experts]: that at least one token of the step chooses it
+};
+
+class Predictor {
+ public:
+  virtual ~Predictor() = default;
+  virtual std::string_view name() const = 0;
+
+  virtual void begin_iteration(std::span<const IterationSequence> sequences) = 0;
+  /// The choices of all sequences at `layer`, in the order of begin_iteration().
+  virtual void routed(int32_t layer, std::span<const SequenceRoutes> routes) = 0;
+  /// How many of the next routers the engine should ask for this predictor; 0: none.
+  virtual int32_t gate_lookahead() const { return 0; }
+  virtual void guessed(int32_t layer, std::span<const GateGuess> guesses) { (void)layer, (void)guesses; }
+  /// Overwrites `out` with what is known after routed(layer); layer -1: before the first layer of an iteration.
+  virtual void forecast(int32_t layer, Forecast& out) = 0;
+  virtual void end_iteration() = 0;
+  /// The request has ended: what is kept for it is let go of.
+  virtual void end_sequence(uint64_t sequence) = 0;
+};
+
+}  // namespace moestro::prediction

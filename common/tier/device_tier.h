@@ -1,0 +1,119 @@
+#pragma once
+// Which experts lie in a device's memory, and what its link carries next.
+//
+// A pure machine: time is passed in, nothing waits, nothing is copied. A live device (services/worker/device) and the replay of a trace on
+// a virtual clock (common/tier/replay) drive the same object, so what replay says about a policy is what the device does with it.
+//
+// The link carries one chunk at a time. Before each chunk the tier says which expert's chunk is next: an expert that a layer waits for
+// comes before every prefetch, and of prefetches the one with the highest priority, activation probability times proximity, comes first. A
+// copy that was overtaken keeps what it has; one whose prediction has become false is dropped at the next chunk.
+//
+// Not thread-safe: a live device calls it under one lock from the engine's thread and the link's.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/policy/cache_policy.h"
+#include "common/prediction/forecast.h"
+
+namespace moestro::tier {
+
+using Key = uint32_t;   ///< moe_layer * experts + expert
+using Slot = uint32_t;  ///< of `slots` equal ones in device memory
+
+struct TierOptions {
+  int32_t layers = 0, experts = 0;
+  int32_t slots = 1;
+  uint64_t expert_bytes = 0;
+  uint64_t chunk_bytes = uint64_t{1} << 20;
+  double link_bytes_per_s = 0;   ///< what the budget of prefetches reckons with; measured copies correct it
+  Nanos link_latency{0};         ///< of a copy
+  bool prefetch = true;          ///< false: forecasts only protect, nothing is copied before it is wanted
+};
+
+/// How a router's choice was found.
+enum class Found : uint8_t {
+  kHit,   ///< in a slot, whole
+  kLate,  ///< on its way: counts as a miss that has begun
+  kMiss,
+};
+
+/// A piece of an expert for the link to carry.
+struct Chunk {
+  Key key = 0;
+  Slot slot = 0;
+  uint64_t offset = 0, bytes = 0;
+  bool last = false;    ///< the expert is whole with it
+  bool demand = false;  ///< a layer waits for it
+};
+
+struct TierCounters {
+  uint64_t hits = 0, late = 0, misses = 0;
+  uint64_t evictions = 0;
+  uint64_t moved_bytes = 0;             ///< all that the link carried
+  uint64_t prefetched = 0;              ///< experts that a prefetch completed
+  uint64_t prefetched_used = 0;         ///< of those: used before they were given up
+  uint64_t wasted_bytes = 0;            ///< carried for a prefetch and given up unused
+  uint64_t dropped_prefetches = 0;      ///< begun and let go of: their prediction had become false
+};
+
+class DeviceTier {
+ public:
+  DeviceTier(const TierOptions& options, std::unique_ptr<policy::CachePolicy> policy);
+  ~DeviceTier();
+
+  // The step, by the engine.
+
+  /// `scan`: most of its tokens are of prompts: whole layers pass by, and what they bring is first to go.
+  void begin_step(Nanos now, bool scan);
+  struct Wanted {
+    Key key = 0;
+    float weight = 1;  ///< as policy::Use::weight
+  };
+  /// The router of `layer` has named these, each key once. They are needed until released(); what is missing overtakes every prefetch, in
+  /// the order given. `found`: one per key.
+  void routed(Nanos now, int32_t layer, std::span<const Wanted> wanted, std::span<Found> found);
+  /// What is likely next, seen from `layer` (-1: from before the first); replaces what an earlier forecast said.
+  void foresee(Nanos now, int32_t layer, const prediction::Forecast& forecast);
+  /// The device has computed with a key that routed() named: nobody needs it now.
+  void released(Nanos now, Key key);
+  /// The step has failed: nothing is needed any more, queued demands are dropped.
+  void abandon(Nanos now);
+
+  /// The slot of a key that is whole.
+  std::optional<Slot> slot_of(Key key) const;
+
+  // Host memory, by whoever fills it. A copy starts only from a key whose source is ready; where sources are never asked for
+  // (replay with all experts in host memory), sources_always_ready() says so once.
+
+  void sources_always_ready();
+  void source_ready(Key key, bool ready);
+  /// Keys that should get a source, first the most urgent: demands, then at most `prefetches` prefetches; without those that have one.
+  void sources_wanted(int32_t prefetches, std::vector<Key>& out) const;
+
+  // The link, by its thread.
+
+  /// What to carry now; nothing: wait for routed(), foresee(), released() or source_ready(). Each chunk is followed by chunk_done()
+  /// before the next is asked for.
+  std::optional<Chunk> next_chunk(Nanos now);
+  /// `took`: how long the link was busy with it.
+  void chunk_done(Nanos now, const Chunk& chunk, Nanos took);
+  /// The source cannot be read: the copy ends, its slot is free. Who waits for it is told by the device.
+  void copy_failed(Nanos now, Key key);
+
+  const TierCounters& counters() const;
+  int32_t resident() const;  ///< keys that are whole
+  /// For tests: what is wrong with the bookkeeping; empty if nothing is.
+  std::string inconsistency() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moestro::tier
