@@ -17,6 +17,7 @@ struct Use {
   double time = 0;
   double weight = 1;  ///< tokens that used it; a prompt's chunk counts as one token, shared out over the experts it went to
   bool scan = false;  ///< none of them was a whole token's: a prompt passed by
+  bool low_precision = false;  ///< a smaller copy would have served
 };
 
 /// What the cache says about an entry that the policy would evict.
@@ -51,12 +52,19 @@ class CachePolicy {
   /// Of a key in the cache; no effect on others.
   virtual void used(uint32_t key, const Use& use) = 0;
   virtual void removed(uint32_t key) = 0;
+  /// A prefetch brought `key` for a use that did not come: what it promised counts no more.
+  virtual void ruled_out(uint32_t key) { (void)key; }
   /// `key` stands for something else from now on: what is known of its uses is forgotten.
   virtual void forget(uint32_t key) { removed(key); }
 
   /// Proposes keys, first to go first, until `judge` takes one; none if it takes none. The key stays in until removed().
   /// Users of shared memory note uses without telling anyone, so `judge` may answer kUsed: the order is put right as it is read.
   virtual std::optional<uint32_t> victim(const Wanted& wanted, const Judge& judge) = 0;
+
+  /// What follows happens at this layer of the model; for policies that know which layer a key belongs to.
+  virtual void at_layer(int32_t layer) { (void)layer; }
+  /// A new sequence has joined; `sequences` run now, it included. For policies that count by request.
+  virtual void sequence_began(int32_t sequences) { (void)sequences; }
 
   /// What was found in use may be free by now: it is proposed again in its place. Call it now and then.
   virtual void look_again() {}

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "common/policy/activation_policy.h"
 #include "common/policy/frequency_policy.h"
 #include "common/policy/lru_policy.h"
 #include "common/policy/random_policy.h"
+#include "common/policy/weighted_policy.h"
 
 namespace moestro::policy {
 namespace {
@@ -29,6 +31,21 @@ Result<std::unique_ptr<CachePolicy>> make_policy(std::string_view name, size_t e
   else if (name == "random") made = std::make_unique<RandomPolicy>();
   else return invalid_argument("no cache policy is called '" + std::string(name) + "': there are lfru, lfu, lru and random");
   return made;
+}
+
+const std::vector<std::string>& device_policy_names() {
+  static const std::vector<std::string> names{"lfru", "lfu", "lru", "activation", "weighted", "random"};
+  return names;
+}
+
+Result<std::unique_ptr<CachePolicy>> make_device_policy(std::string_view name, const ModelShape& shape) {
+  std::unique_ptr<CachePolicy> made;
+  if (name == "activation") made = std::make_unique<ActivationPolicy>(ActivationOptions{shape.layers, shape.experts});
+  else if (name == "weighted") made = std::make_unique<WeightedPolicy>(WeightedOptions{shape.layers, shape.experts});
+  if (made) return made;
+  const auto& names = policy_names();
+  if (std::ranges::find(names, name) != names.end()) return make_policy(name, static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.experts));
+  return invalid_argument("no device cache policy is called '" + std::string(name) + "': there are lfru, lfu, lru, activation, weighted and random");
 }
 
 }  // namespace moestro::policy

@@ -14,6 +14,15 @@ namespace moestro::policy {
 /// The policies that need not know the future, best first.
 const std::vector<std::string>& policy_names();
 
+/// What a device cache's policies know besides: key = layer * experts + expert.
+struct ModelShape {
+  int32_t layers = 0, experts = 0;
+};
+/// The policies of a device cache: the above, and those that know of layers and requests.
+const std::vector<std::string>& device_policy_names();
+/// kInvalidArgument for a name that is none of device_policy_names().
+Result<std::unique_ptr<CachePolicy>> make_device_policy(std::string_view name, const ModelShape& shape);
+
 /// `entries`: how many keys there are, in the cache or not; lifetimes of frequencies are in proportion to it, because that many uses
 /// are about what it takes to see each of them once. kInvalidArgument for a name that is none of them.
 Result<std::unique_ptr<CachePolicy>> make_policy(std::string_view name, size_t entries);

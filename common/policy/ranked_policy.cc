@@ -1,6 +1,7 @@
 #include "common/policy/ranked_policy.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace moestro::policy {
 
@@ -9,6 +10,7 @@ RankedPolicy::State& RankedPolicy::grow_to(uint32_t key) {
     states_.resize(std::max<size_t>(key + 1, states_.size() * 2));
     place_.resize(states_.size(), Ranking::kNowhere);
   }
+  states_[key].key = key;
   return states_[key];
 }
 
@@ -67,7 +69,14 @@ void RankedPolicy::removed(uint32_t key) {
 
 void RankedPolicy::forget(uint32_t key) {
   removed(key);
-  if (key < states_.size()) states_[key] = State{};
+  if (key < states_.size()) states_[key] = State{.key = key};
+}
+
+void RankedPolicy::ruled_out(uint32_t key) {
+  if (!has(key)) return;
+  State& state = states_[key];
+  state.shown = state.known ? state.rank : -std::numeric_limits<double>::infinity();
+  if (!state.parked) sort_in(key);
 }
 
 void RankedPolicy::park(uint32_t key) {
@@ -104,6 +113,7 @@ const Ranking::Item* RankedPolicy::coldest(std::span<const uint32_t> groups) con
 std::optional<double> RankedPolicy::rank_limit(const Wanted& wanted) const {
   if (!wanted.prefetch) return std::nullopt;
   State itself = *wanted.prefetch < states_.size() ? states_[*wanted.prefetch] : State{};
+  itself.key = *wanted.prefetch;
   apply(itself, {wanted.now, 1}, true);
   return itself.rank;
 }

@@ -23,6 +23,7 @@ class RankedPolicy : public CachePolicy {
   void used(uint32_t key, const Use& use) override;
   void removed(uint32_t key) override;
   void forget(uint32_t key) override;
+  void ruled_out(uint32_t key) override;
   std::optional<uint32_t> victim(const Wanted& wanted, const Judge& judge) override;
   void look_again() override;
 
@@ -33,13 +34,24 @@ class RankedPolicy : public CachePolicy {
     double rank = 0;  ///< by its uses; kept while the key is not in the cache
     double tie = 0;   ///< last use, as far as it moves recency
     double shown = 0; ///< the rank it is sorted by: higher while a prefetch's promise stands
-    uint32_t group = 0;
+    uint32_t group = 0, key = 0;
     bool known = false;  ///< `rank` says something
     bool in = false, parked = false;
   };
   /// `state` after `use`. `entering`: the use that brought it in.
   virtual void apply(State& state, const Use& use, bool entering) const = 0;
 
+  /// Gives every key that is known a new rank; its ties stay.
+  template <typename NewRank>
+  void rerank(const NewRank& new_rank) {
+    for (State& state : states_) {
+      if (!state.known) continue;
+      const bool promised = state.shown != state.rank;
+      state.rank = new_rank(state);
+      if (!promised) state.shown = state.rank;
+      if (place_[state.key] != Ranking::kNowhere) sort_in(state.key);
+    }
+  }
   const State& state(uint32_t key) const { return states_[key]; }
   bool has(uint32_t key) const { return key < states_.size() && states_[key].in; }
 

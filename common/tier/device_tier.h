@@ -26,14 +26,27 @@ namespace moestro::tier {
 using Key = uint32_t;   ///< moe_layer * experts + expert
 using Slot = uint32_t;  ///< of `slots` equal ones in device memory
 
+/// What keeps prefetching from doing harm. Each can be off, so that replay shows what it is worth.
+struct PrefetchOptions {
+  float floor = 0.3F;     ///< calibrated probability under which nothing is copied ahead
+  int32_t horizon = 0;    ///< layers ahead that are looked at; 0: all
+  bool proximity = true;  ///< priority falls with distance
+  bool budget = true;     ///< only what the link can bring before its layer needs it
+  bool guard = true;      ///< never evicts what is likelier to be used than itself
+  bool calibrate = true;  ///< false: a predictor is taken at its word
+  int32_t choices = 0;    ///< victims that the policy names, of which the forecast takes one; 0: a quarter of the slots
+};
+
 struct TierOptions {
   int32_t layers = 0, experts = 0;
   int32_t slots = 1;
   uint64_t expert_bytes = 0;
   uint64_t chunk_bytes = uint64_t{1} << 20;
-  double link_bytes_per_s = 0;   ///< what the budget of prefetches reckons with; measured copies correct it
+  double link_bytes_per_s = 0;   ///< what the budget of prefetches reckons with until copies have been measured; 0: anything
   Nanos link_latency{0};         ///< of a copy
   bool prefetch = true;          ///< false: forecasts only protect, nothing is copied before it is wanted
+  bool keep = true;              ///< false: an expert is given up as soon as it was computed with; the slots only buffer
+  PrefetchOptions how{};
 };
 
 /// How a router's choice was found.
@@ -49,7 +62,7 @@ struct Chunk {
   Slot slot = 0;
   uint64_t offset = 0, bytes = 0;
   bool last = false;    ///< the expert is whole with it
-  bool demand = false;  ///< a layer waits for it
+  bool demand = false;  ///< a layer waits for it; offset 0 begins a copy, which costs the link's latency
 };
 
 struct TierCounters {
@@ -60,6 +73,10 @@ struct TierCounters {
   uint64_t prefetched_used = 0;         ///< of those: used before they were given up
   uint64_t wasted_bytes = 0;            ///< carried for a prefetch and given up unused
   uint64_t dropped_prefetches = 0;      ///< begun and let go of: their prediction had become false
+  // Forecasts that were not acted on, each counted once until the next forecast.
+  uint64_t below_floor = 0;     ///< the predictor's own figure was above the floor, what it is worth by experience is not
+  uint64_t over_budget = 0;     ///< the link would not have brought it in time
+  uint64_t guarded = 0;         ///< everything in the slots was likelier to be used
 };
 
 class DeviceTier {
@@ -71,12 +88,15 @@ class DeviceTier {
 
   /// `scan`: most of its tokens are of prompts: whole layers pass by, and what they bring is first to go.
   void begin_step(Nanos now, bool scan);
+  /// A new sequence has joined and `sequences` are running, it included: for policies that count by request.
+  void sequence_began(int32_t sequences);
   struct Wanted {
     Key key = 0;
     float weight = 1;  ///< as policy::Use::weight
   };
-  /// The router of `layer` has named these, each key once. They are needed until released(); what is missing overtakes every prefetch, in
-  /// the order given. `found`: one per key.
+  /// The router of `layer` has named these, each key once. They are needed until released(), as often as they were named; what is missing
+  /// overtakes every prefetch: what lacks least first, then in the order given. `found`: one per key. What was foreseen of `layer` and not
+  /// named has become false.
   void routed(Nanos now, int32_t layer, std::span<const Wanted> wanted, std::span<Found> found);
   /// What is likely next, seen from `layer` (-1: from before the first); replaces what an earlier forecast said.
   void foresee(Nanos now, int32_t layer, const prediction::Forecast& forecast);
@@ -108,6 +128,7 @@ class DeviceTier {
 
   const TierCounters& counters() const;
   int32_t resident() const;  ///< keys that are whole
+  bool idle() const;         ///< no chunk is on the link
   /// For tests: what is wrong with the bookkeeping; empty if nothing is.
   std::string inconsistency() const;
 

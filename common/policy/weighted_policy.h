@@ -1,0 +1,59 @@
+#pragma once
+// The four-part weighted policy of HOBBIT (2024, eq. 3): what an entry is worth is the weighted sum of how recently it was used, how often,
+// how often at high precision, and how near its layer is:
+//
+//   w_lru R / T + w_lfu F / T + w_lhu H / T + w_fld (1 - d / L)
+//
+// R the token of its last use, F and H its uses, T the tokens so far, all of them of the running sequence; d the layers until its layer is
+// next, 1 to L (a layer that is being computed has chosen: its next pass is L away). The weights are calibrated on a recorded trace.
+
+#include <functional>
+#include <vector>
+
+#include "common/policy/cache_policy.h"
+
+namespace moestro::policy {
+
+struct WeightedOptions {
+  int32_t layers = 1;
+  int32_t experts = 1;  ///< per layer: key = layer * experts + expert
+  double recency = 0.25, frequency = 0.5, high_frequency = 0, nearness = 0.25;  ///< sum 1
+};
+
+class WeightedPolicy final : public CachePolicy {
+ public:
+  explicit WeightedPolicy(WeightedOptions options);
+  std::string_view name() const override { return "weighted"; }
+  void inserted(uint32_t key, uint32_t group, const Use& use, bool predicted) override;
+  void used(uint32_t key, const Use& use) override;
+  void removed(uint32_t key) override;
+  void ruled_out(uint32_t key) override;
+  void forget(uint32_t key) override;
+  std::optional<uint32_t> victim(const Wanted& wanted, const Judge& judge) override;
+  void at_layer(int32_t layer) override;
+  void sequence_began(int32_t sequences) override;
+  double heat(uint32_t key, double now) const override;
+
+ private:
+  struct State {
+    bool in = false;
+    uint32_t group = 0, place = 0;                    ///< in members_
+    double last = 0, promised = 0, uses = 0, high = 0;  ///< of the running sequence
+  };
+  State& grow_to(uint32_t key);
+  void count(State& state, const Use& use) const;
+  double worth(uint32_t key) const;
+
+  WeightedOptions options_;
+  std::vector<State> states_;
+  std::vector<uint32_t> members_;
+  std::vector<std::pair<double, uint32_t>> order_;  ///< of one search
+  int32_t layer_ = -1;
+  double token_ = 1;
+};
+
+/// The weights with the least penalty: all of them in steps of 1 / `steps`, as `penalty` (a replay of recorded requests: misses, each of
+/// low precision at its share of the bytes) judges them. The first of equal ones.
+WeightedOptions calibrate_weights(WeightedOptions shape, int steps, const std::function<double(const WeightedOptions&)>& penalty);
+
+}  // namespace moestro::policy

@@ -1,0 +1,213 @@
+#include "common/tier/device_tier.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "common/check.h"
+#include "common/tier/tier_impl.h"
+
+namespace moestro::tier {
+namespace {
+
+constexpr size_t kCandidatesMax = 64;     ///< prefetches that one forecast is good for
+constexpr float kRateNew = 1.0F / 32;     ///< weight of the newest pass in an expert's rate
+constexpr float kDropBelow = 0.5F;        ///< of the floor: what has become less likely than that is given up
+constexpr float kScanLikely = 0.3F;       ///< of a scan's forecast, where there is one
+constexpr int32_t kScanLayersAhead = 2;
+
+}  // namespace
+
+DeviceTier::Impl::Impl(const TierOptions& given, std::unique_ptr<policy::CachePolicy> chosen)
+    : options(given), policy(std::move(chosen)), calibration(given.layers, given.experts), pace(given.link_bytes_per_s, given.link_latency) {
+  MOESTRO_CHECK(given.layers > 0 && given.experts > 0 && given.slots > 0 && given.expert_bytes > 0 && given.chunk_bytes > 0, "a tier without room");
+  const auto keys = static_cast<size_t>(given.layers) * static_cast<size_t>(given.experts);
+  entries.resize(keys);
+  likely.resize(keys);
+  row_known.resize(static_cast<size_t>(given.layers));
+  used.resize(static_cast<size_t>(given.experts));
+  slots.resize(static_cast<size_t>(given.slots));
+  for (Slot slot = static_cast<Slot>(slots.size()); slot-- > 0;) free.push_back(slot);
+  candidates.reserve(keys);
+}
+
+Found DeviceTier::Impl::found(Key key, float weight) {
+  Entry& entry = entries[key];
+  const policy::Use use{time += weight, weight, scan && weight < 1};
+  entry.weight = weight;
+  if (entry.state == State::kWhole) {
+    if (entry.ahead) ++counters.prefetched_used;
+    entry.ahead = entry.standing = false;
+    entry.scanned = entry.scanned && scan;
+    policy->used(key, use);
+    return ++counters.hits, Found::kHit;
+  }
+  const bool begun = entry.state == State::kCopying;
+  demand(key);
+  return begun ? (++counters.late, Found::kLate) : (++counters.misses, Found::kMiss);
+}
+
+void DeviceTier::Impl::demand(Key key) {
+  Entry& entry = entries[key];
+  entry.ahead = entry.standing = entry.doomed = false;
+  if (std::ranges::find(demands, key) != demands.end()) return;
+  entry.order = ++orders;
+  demands.push_back(key);
+}
+
+void DeviceTier::Impl::drop(Key key, bool was_false) {
+  Entry& entry = entries[key];
+  if (entry.state != State::kCopying) return;
+  if (was_false && !entry.doomed) ++counters.dropped_prefetches;
+  if (on_link && on_link->key == key) {
+    entry.doomed = true;  // its slot is being written
+    return;
+  }
+  if (entry.ahead) counters.wasted_bytes += entry.sent;
+  slots[entry.slot].reset();
+  free.push_back(entry.slot);
+  std::erase(copies, key);
+  entry.state = State::kAbsent, entry.sent = 0;
+  entry.ahead = entry.standing = entry.doomed = false;
+}
+
+/// `layer` has spoken: what was foreseen of it and not named is false.
+void DeviceTier::Impl::pass_by(int32_t layer) {
+  const Key first = static_cast<Key>(layer * options.experts);
+  for (Key key = first; key < first + static_cast<Key>(options.experts); ++key) {
+    Entry& entry = entries[key];
+    if (!entry.standing || used[key - first] != 0) continue;
+    entry.standing = false;
+    if (entry.state == State::kCopying) drop(key, true);
+    else if (entry.state == State::kWhole) policy->ruled_out(key);
+  }
+  std::erase_if(candidates, [&](const Candidate& c) { return layer_of(c.key) == layer; });
+}
+
+void DeviceTier::Impl::count_rates(int32_t layer) {
+  const auto first = static_cast<size_t>(layer) * used.size();
+  for (size_t e = 0; e < used.size(); ++e) entries[first + e].rate += kRateNew * (static_cast<float>(used[e]) - entries[first + e].rate);
+}
+
+void DeviceTier::Impl::plan_prefetches() {
+  candidates.clear();
+  const int32_t horizon = options.how.horizon > 0 ? options.how.horizon : options.layers;
+  for (Key key = 0; key < entries.size(); ++key) {
+    Entry& entry = entries[key];
+    const int32_t ahead = distance(layer_of(key));
+    const bool likely_enough = likely[key] >= options.how.floor && ahead <= horizon;
+    if (entry.standing && likely[key] < kDropBelow * options.how.floor) {
+      entry.standing = false;
+      if (entry.state == State::kCopying) drop(key, true);
+    }
+    if (entry.state == State::kWhole || entry.needed > 0 || !(likely_enough || entry.standing)) continue;
+    const float near = options.how.proximity ? 1 - static_cast<float>(ahead - 1) / static_cast<float>(options.layers) : 1;
+    candidates.push_back({key, likely[key], likely[key] * near});
+  }
+  const auto first = [](const Candidate& a, const Candidate& b) { return a.priority != b.priority ? a.priority > b.priority : a.key < b.key; };
+  const size_t kept = std::min(candidates.size(), kCandidatesMax);
+  std::ranges::partial_sort(candidates, candidates.begin() + static_cast<std::ptrdiff_t>(kept), first);
+  candidates.resize(kept);
+}
+
+/// Prompts pass by: whole layers in use order.
+void DeviceTier::Impl::plan_scan() {
+  candidates.clear();
+  for (int32_t ahead = 1; ahead <= kScanLayersAhead && at + ahead < options.layers; ++ahead) {
+    const int32_t layer = at + ahead;
+    const Key first = static_cast<Key>(layer * options.experts);
+    for (Key key = first; key < first + static_cast<Key>(options.experts); ++key) {
+      const bool likely_enough = row_known[static_cast<size_t>(layer)] == 0 || likely[key] >= kScanLikely;
+      if (entries[key].state != State::kWhole && entries[key].needed == 0 && likely_enough) candidates.push_back({key, 1, 1});
+    }
+  }
+}
+
+DeviceTier::DeviceTier(const TierOptions& options, std::unique_ptr<policy::CachePolicy> policy) : impl_(std::make_unique<Impl>(options, std::move(policy))) {}
+DeviceTier::~DeviceTier() = default;
+
+void DeviceTier::begin_step(Nanos, bool scan) {
+  Impl& t = *impl_;
+  if (t.scan != scan) {
+    t.candidates.clear();
+    std::ranges::fill(t.row_known, uint8_t{0});
+  }
+  t.scan = scan, t.at = -1;
+  if (scan) t.plan_scan();
+}
+
+void DeviceTier::sequence_began(int32_t sequences) { impl_->policy->sequence_began(sequences); }
+
+void DeviceTier::routed(Nanos now, int32_t layer, std::span<const Wanted> wanted, std::span<Found> found) {
+  Impl& t = *impl_;
+  MOESTRO_CHECK(layer >= 0 && layer < t.options.layers && found.size() == wanted.size(), "a router of no layer");
+  t.pace.routed(now, t.at < 0 ? 0 : layer - t.at, t.scan);
+  t.at = layer;
+  t.policy->at_layer(layer);
+  std::ranges::fill(t.used, uint8_t{0});
+  for (const Wanted& w : wanted) {
+    MOESTRO_CHECK(w.key < t.entries.size() && t.layer_of(w.key) == layer, "an expert of another layer");
+    t.used[w.key - static_cast<Key>(layer * t.options.experts)] = 1;
+    ++t.entries[w.key].needed;
+  }
+  t.pass_by(layer);
+  for (size_t i = 0; i < wanted.size(); ++i) found[i] = t.found(wanted[i].key, wanted[i].weight);
+  if (t.scan) return t.plan_scan();
+  t.calibration.routed(layer, t.used);
+  t.count_rates(layer);
+}
+
+void DeviceTier::foresee(Nanos, int32_t layer, const prediction::Forecast& forecast) {
+  Impl& t = *impl_;
+  MOESTRO_CHECK(forecast.layers() == t.options.layers && forecast.experts() == t.options.experts && layer >= -1 && layer < t.options.layers,
+                "a forecast of another model");
+  t.at = layer;
+  uint64_t below = 0;
+  for (int32_t target = 0; target < t.options.layers; ++target) {
+    const auto row = forecast.row(target);
+    const int32_t ahead = t.distance(target);
+    bool known = false;
+    for (size_t e = 0; e < row.size(); ++e) {
+      const float q = t.options.how.calibrate && !t.scan ? t.calibration.probability(row[e], ahead) : row[e];
+      t.likely[static_cast<size_t>(target) * row.size() + e] = q;
+      known = known || row[e] > 0;
+      below += row[e] >= t.options.how.floor && q < t.options.how.floor;
+    }
+    t.row_known[static_cast<size_t>(target)] = known;
+    t.foreseen = t.foreseen || known;
+  }
+  if (t.scan) return t.plan_scan();
+  t.counters.below_floor += below;
+  t.calibration.foreseen(layer, forecast);
+  if (t.options.prefetch) t.plan_prefetches();
+}
+
+void DeviceTier::released(Nanos, Key key) {
+  Impl& t = *impl_;
+  Impl::Entry& entry = t.entries[key];
+  if (entry.needed == 0 || --entry.needed > 0) return;
+  if (entry.state == Impl::State::kWhole) {
+    if (!t.options.keep) t.evict(key);
+    return;
+  }
+  std::erase(t.demands, key);
+  t.drop(key, false);
+}
+
+void DeviceTier::abandon(Nanos) {
+  Impl& t = *impl_;
+  for (Impl::Entry& entry : t.entries) entry.needed = 0;
+  for (const Key key : t.demands) t.drop(key, false);
+  t.demands.clear();
+}
+
+std::optional<Slot> DeviceTier::slot_of(Key key) const {
+  const Impl::Entry& entry = impl_->entries[key];
+  return entry.state == Impl::State::kWhole ? std::optional(entry.slot) : std::nullopt;
+}
+
+const TierCounters& DeviceTier::counters() const { return impl_->counters; }
+int32_t DeviceTier::resident() const { return impl_->whole; }
+bool DeviceTier::idle() const { return !impl_->on_link; }
+std::string DeviceTier::inconsistency() const { return impl_->check(); }
+
+}  // namespace moestro::tier

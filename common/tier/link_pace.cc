@@ -1,0 +1,44 @@
+#include "common/tier/link_pace.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace moestro::tier {
+namespace {
+
+constexpr double kNew = 1.0 / 16;          ///< weight of the newest layer in the mean
+constexpr double kMeasuredBytes = 64e6;    ///< bytes over which a measured rate forgets
+constexpr Nanos kPause = std::chrono::seconds(1);  ///< longer between two routers: nobody asked for anything
+
+double seconds(Nanos time) { return std::chrono::duration<double>(time).count(); }
+
+}  // namespace
+
+void LinkPace::routed(Nanos now, int32_t layers, bool scan) {
+  const Nanos took = now - last_;
+  if (any_ && layers > 0 && took >= Nanos{0} && took < kPause) {
+    Nanos& mean = layer_[scan ? 1 : 0];
+    const Nanos each = took / layers;
+    mean = mean == Nanos{0} ? each : mean + Nanos(static_cast<int64_t>(kNew * static_cast<double>((each - mean).count())));
+  }
+  last_ = now, any_ = true;
+}
+
+void LinkPace::carried(uint64_t bytes, Nanos took) {
+  sum_bytes_ += static_cast<double>(bytes), sum_seconds_ += seconds(took);
+  if (sum_seconds_ > 0) bytes_per_s_ = sum_bytes_ / sum_seconds_;
+  if (sum_bytes_ > kMeasuredBytes) sum_bytes_ /= 2, sum_seconds_ /= 2;
+}
+
+double LinkPace::room(Nanos now, int32_t distance, bool scan) const {
+  const Nanos each = layer_[scan ? 1 : 0];
+  if (bytes_per_s_ <= 0 || each == Nanos{0}) return std::numeric_limits<double>::infinity();
+  return std::max(0.0, seconds(each * distance - (now - last_))) * bytes_per_s_;
+}
+
+Nanos LinkPace::time_of(uint64_t bytes) const {
+  if (bytes_per_s_ <= 0) return latency_;
+  return latency_ + Nanos(static_cast<int64_t>(static_cast<double>(bytes) / bytes_per_s_ * 1e9));
+}
+
+}  // namespace moestro::tier

@@ -1,0 +1,34 @@
+#pragma once
+// What a link carries in a second and how long a layer takes, as measured: what the budget of prefetches reckons with.
+
+#include <cstdint>
+
+#include "common/clock.h"
+
+namespace moestro::tier {
+
+class LinkPace {
+ public:
+  LinkPace(double bytes_per_s, Nanos latency) : bytes_per_s_(bytes_per_s), latency_(latency) {}
+
+  /// `layers`: how many MoE layers lie between this router and the one before it; `scan` steps have a pace of their own.
+  void routed(Nanos now, int32_t layers, bool scan);
+  void carried(uint64_t bytes, Nanos took);
+
+  double bytes_per_s() const { return bytes_per_s_; }
+  /// Nothing: no layer has been timed yet.
+  Nanos per_layer() const { return layer_[0]; }
+  /// Bytes that the link can carry until a layer `distance` ahead of the last router needs them; nothing is known: all.
+  double room(Nanos now, int32_t distance, bool scan) const;
+  Nanos time_of(uint64_t bytes) const;
+
+ private:
+  double bytes_per_s_;
+  Nanos latency_;
+  Nanos last_{0};
+  bool any_ = false;
+  Nanos layer_[2]{};  ///< by scan
+  double sum_bytes_ = 0, sum_seconds_ = 0;
+};
+
+}  // namespace moestro::tier

@@ -1,0 +1,93 @@
+#pragma once
+// A routing trace against a device that is not here: policy, predictor, slots and link on a virtual clock, with the same DeviceTier and
+// Predictor objects that a worker runs.
+//
+// The device computes one thing at a time: a layer's attention, its router, then its experts, those present first and the others in the
+// order in which they arrive. The link carries one chunk at a time beside it. When no expert of the layer is there the device stalls.
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/prediction/predictor.h"
+#include "common/tier/device_tier.h"
+#include "common/tier/routes.h"
+
+namespace moestro::tier {
+
+/// What things take. A copy takes latency + bytes / rate.
+struct ReplayTimes {
+  Nanos attention{0};         ///< of a layer, with its router
+  Nanos attention_token{0};   ///< each token more than the first
+  Nanos expert{0};            ///< an expert with one token: its weights are read once
+  Nanos expert_token{0};      ///< each token more than the first
+  Nanos step{0};              ///< around the layers: head, sampling, the scheduler
+  double link_bytes_per_s = 0;
+  Nanos link_latency{0};
+};
+
+struct ReplaySetup {
+  int32_t slots = 1;
+  uint64_t expert_bytes = 0;
+  uint64_t chunk_bytes = uint64_t{1} << 20;
+  bool prefetch = true;
+  bool keep = true;      ///< TierOptions::keep
+  PrefetchOptions how{};
+  ReplayTimes times{};
+  int32_t batch = 1;     ///< requests that decode at once; each joins when another ends
+  int32_t chunk = 512;   ///< tokens of a prompt in one step, at most
+};
+
+/// Of the decoding steps, unless it says otherwise.
+struct ReplayReport {
+  uint64_t steps = 0, tokens = 0;
+  uint64_t uses = 0, hits = 0, late = 0;
+  Nanos time{0}, stall{0};
+  uint64_t moved_bytes = 0, wasted_bytes = 0;
+  uint64_t prompt_steps = 0, prompt_tokens = 0;
+  Nanos prompt_time{0}, prompt_stall{0};
+  uint64_t prompt_moved_bytes = 0;
+  TierCounters counters;             ///< of all steps
+  std::vector<uint64_t> layer_uses, layer_hits;
+  std::vector<double> request_hit_rate;  ///< of each request, in the order in which they began
+
+  double hit_rate() const { return uses == 0 ? 0 : static_cast<double>(hits) / static_cast<double>(uses); }
+  double stall_per_token_s() const { return tokens == 0 ? 0 : std::chrono::duration<double>(stall).count() / static_cast<double>(tokens); }
+  double time_per_token_s() const { return tokens == 0 ? 0 : std::chrono::duration<double>(time).count() / static_cast<double>(tokens); }
+};
+
+/// One expert of a step's layer, and its tokens.
+struct StepUse {
+  uint16_t expert = 0;
+  uint16_t tokens = 0;
+};
+/// What one step computes: tokens of some requests.
+struct ReplayStep {
+  bool scan = false;                                       ///< mostly of prompts
+  std::vector<prediction::IterationSequence> sequences;
+  std::vector<uint32_t> first;                             ///< by sequence: its tokens in `tokens`
+  std::vector<RoutedToken> tokens;
+  std::vector<size_t> began, ended;                        ///< indices into `sequences` of those whose first or last step it is
+};
+/// The steps that serve `requests` (indices), `batch` at a time: each prompt in steps of its own of at most `chunk` tokens, then all that
+/// run decode one token a step.
+std::vector<ReplayStep> plan_steps(const Routes& routes, std::span<const size_t> requests, int32_t batch, int32_t chunk);
+/// What all tokens of a step chose at a layer, ascending by expert.
+void uses_of(const Routes& routes, const ReplayStep& step, int32_t layer, std::vector<StepUse>& out);
+
+/// Predictors see the requests without a device: what is learned before those that are judged.
+void train(const Routes& routes, std::span<const size_t> requests, prediction::Predictor& predictor);
+
+/// `predictor` may be null: nothing is foreseen.
+ReplayReport replay(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup, std::unique_ptr<policy::CachePolicy> policy,
+                    prediction::Predictor* predictor);
+
+/// Belady's oracle on demand: fewest misses without prefetch. A layer's experts count as used at once, those present first.
+ReplayReport replay_belady(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup);
+
+/// Knows the next pass of every layer, one token ahead.
+std::unique_ptr<prediction::Predictor> make_perfect_predictor(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup);
+
+}  // namespace moestro::tier

@@ -1,0 +1,49 @@
+#pragma once
+// A routing trace in memory: what each token of each request chose at every MoE layer. docs/request-trace.md describes the file
+// (`--trace`, "moestro-routes", version 1).
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+
+namespace moestro::tier {
+
+struct RoutedToken {
+  bool decode = false;
+  int32_t position = 0;
+  uint32_t first = 0;  ///< where its choices begin in Routes::choices
+};
+
+struct RoutedRequest {
+  uint64_t id = 0;
+  std::vector<RoutedToken> tokens;  ///< in the order computed
+};
+
+struct Routes {
+  std::string model;
+  int32_t layers = 0, experts = 0, top_k = 0;
+  std::vector<RoutedRequest> requests;  ///< in the order in which their first tokens were computed
+  std::vector<uint16_t> choices;        ///< [token][layer][rank]
+
+  /// What `token` chose at `layer`: top_k experts.
+  std::span<const uint16_t> chosen(const RoutedToken& token, int32_t layer) const {
+    return std::span(choices).subspan(token.first + static_cast<size_t>(layer) * static_cast<size_t>(top_k), static_cast<size_t>(top_k));
+  }
+};
+
+struct RouteLimits {
+  uint64_t choices_max = uint64_t{1} << 31;  ///< of a trace, each two bytes
+};
+
+/// Reads a trace, plain or .zst, a line at a time. kInvalidArgument names the file and its first bad line, and what is wrong with it; a
+/// last line without its end is of a worker that was killed, and is left out.
+Result<Routes> read_routes(const std::filesystem::path& path, const RouteLimits& limits = {});
+
+/// The requests of `more` behind those of `routes`, with ids of their own. kInvalidArgument if it is of another shape.
+Status append_routes(Routes& routes, const Routes& more);
+
+}  // namespace moestro::tier

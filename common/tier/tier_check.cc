@@ -1,0 +1,41 @@
+// What must hold between the calls of a tier.
+
+#include <set>
+
+#include "common/tier/tier_impl.h"
+
+namespace moestro::tier {
+
+std::string DeviceTier::Impl::check() const {
+  const auto wrong = [](const char* what, size_t number) { return std::string(what) + " " + std::to_string(number); };
+  size_t held = 0, copying = 0, wholes = 0;
+  for (Slot slot = 0; slot < slots.size(); ++slot) {
+    if (!slots[slot]) continue;
+    ++held;
+    const Entry& entry = entries[*slots[slot]];
+    if (entry.state == State::kAbsent || entry.slot != slot) return wrong("a slot of a key that is not in it:", slot);
+  }
+  const std::set<Slot> free_ones(free.begin(), free.end());
+  if (free_ones.size() != free.size()) return "a slot is free twice";
+  if (held + free.size() != slots.size()) return wrong("slots that are neither free nor held:", slots.size() - held - free.size());
+  for (Key key = 0; key < entries.size(); ++key) {
+    const Entry& entry = entries[key];
+    copying += entry.state == State::kCopying, wholes += entry.state == State::kWhole;
+    if (entry.state != State::kAbsent && slots[entry.slot] != key) return wrong("a key whose slot is another's:", key);
+    if (entry.state == State::kAbsent && (entry.sent != 0 || entry.ahead || entry.standing || entry.doomed)) return wrong("an absent key with a past:", key);
+    if (entry.state == State::kWhole && entry.sent != options.expert_bytes) return wrong("a whole key that lacks something:", key);
+    if (entry.standing && !entry.ahead) return wrong("a prediction that stands for no prefetch:", key);
+    if (entry.doomed && !(on_link && on_link->key == key)) return wrong("a doomed copy that is not on the link:", key);
+    if (entry.ahead && entry.needed > 0) return wrong("a prefetch that somebody waits for:", key);
+  }
+  if (held != copying + wholes) return "a slot is held by a key without a copy";
+  if (copies.size() != copying) return "copies are not listed";
+  if (whole != static_cast<int32_t>(wholes)) return "whole keys are not counted";
+  for (const Key key : demands)
+    if (entries[key].needed == 0 || entries[key].state == State::kWhole) return wrong("a demand that nobody waits for:", key);
+  if (std::set<Key>(demands.begin(), demands.end()).size() != demands.size()) return "a demand is queued twice";
+  if (on_link && (entries[on_link->key].state != State::kCopying || entries[on_link->key].slot != on_link->slot)) return "the link writes to a slot of another key";
+  return {};
+}
+
+}  // namespace moestro::tier

@@ -1,0 +1,93 @@
+#pragma once
+// What DeviceTier keeps. Its parts: the step (device_tier.cc), the link (tier_link.cc), who gives way (tier_room.cc), and the check of it
+// all (tier_check.cc).
+
+#include "common/tier/device_tier.h"
+#include "common/tier/forecast_calibration.h"
+#include "common/tier/link_pace.h"
+
+namespace moestro::tier {
+
+struct DeviceTier::Impl {
+  enum class State : uint8_t { kAbsent, kCopying, kWhole };
+  struct Entry {
+    State state = State::kAbsent;
+    bool source = false;
+    bool ahead = false;    ///< copied, or being copied, before it was wanted, and not used since
+    bool standing = false; ///< of those: its layer has not spoken yet, so it is protected
+    bool doomed = false;   ///< given up while its chunk is on the link
+    bool scanned = false;  ///< a scan brought it, and no decoding step has used it
+    uint16_t needed = 0;   ///< routed() less released()
+    Slot slot = 0;
+    uint64_t order = 0;    ///< of demands
+    uint64_t sent = 0;
+    float weight = 1;      ///< of its last use
+    float rate = 0;        ///< share of its layer's passes that used it, the last ones most
+  };
+  struct Candidate {
+    Key key = 0;
+    float probability = 0, priority = 0;
+    bool over_budget = false, guarded = false;  ///< counted
+  };
+
+  Impl(const TierOptions& given, std::unique_ptr<policy::CachePolicy> chosen);
+
+  int32_t layer_of(Key key) const { return static_cast<int32_t>(key) / options.experts; }
+  int32_t distance(int32_t layer) const { return layer > at ? layer - at : layer - at + options.layers; }
+  uint64_t missing(const Entry& entry) const { return options.expert_bytes - entry.sent; }
+
+  // The step.
+  void pass_by(int32_t layer);
+  void count_rates(int32_t layer);
+  Found found(Key key, float weight);
+  void demand(Key key);
+  void drop(Key key, bool was_false);
+  void plan_prefetches();
+  void plan_scan();
+
+  // The link.
+  std::optional<Chunk> chunk_of(Key key, bool is_demand);
+  std::optional<Key> next_demand();
+  std::optional<Key> next_prefetch(Nanos now);
+  bool in_budget(Nanos now, Key key) const;
+  void finished(Key key);
+
+  // Room.
+  bool room_for_demand(Key key);
+  std::optional<Key> victim();
+  std::optional<Key> scan_victim();
+  std::optional<Key> standing_victim() const;
+  std::optional<Key> unfinished_victim() const;
+  void evict(Key key);
+  void take_slot(Key key);
+  double passes_until(Key key, float probability) const;
+  float worth(Key key) const;
+
+  std::string check() const;
+
+  TierOptions options;
+  std::unique_ptr<policy::CachePolicy> policy;
+  ForecastCalibration calibration;
+  LinkPace pace;
+  TierCounters counters;
+  std::vector<Entry> entries;
+  std::vector<std::optional<Key>> slots;
+  std::vector<Slot> free;
+  std::vector<Key> demands;             ///< needed and not whole
+  std::vector<Key> copies;              ///< kCopying
+  std::vector<Key> looked_at;           ///< of one search for a victim
+  std::vector<Candidate> candidates;    ///< by priority, the highest first
+  std::vector<float> likely;            ///< [key]: calibrated probability of its next pass; 0: nothing is known
+  std::vector<uint8_t> row_known;       ///< [layer]: the forecast says something of it
+  std::vector<uint8_t> used;            ///< [experts] of the layer that spoke
+  std::optional<Chunk> on_link;
+  int32_t at = -1;                      ///< the layer that spoke last
+  bool scan = false;
+  bool always_ready = false;
+  bool foreseen = false;                ///< there has been a forecast
+  double time = 0;                      ///< uses: one a (step, expert) of decoding
+  uint64_t orders = 0;
+  int32_t whole = 0;
+};
+
+}  // namespace moestro::tier

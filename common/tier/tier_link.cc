@@ -1,0 +1,128 @@
+// What the link carries next: demands, then prefetches by priority.
+
+#include <algorithm>
+#include <utility>
+
+#include "common/tier/tier_impl.h"
+
+namespace moestro::tier {
+
+std::optional<Chunk> DeviceTier::Impl::chunk_of(Key key, bool is_demand) {
+  const Entry& entry = entries[key];
+  const uint64_t bytes = std::min(options.chunk_bytes, missing(entry));
+  on_link = Chunk{key, entry.slot, entry.sent, bytes, bytes == missing(entry), is_demand};
+  return on_link;
+}
+
+/// The demand that lacks least: its layer can go on with it soonest, and all of them take equally long.
+std::optional<Key> DeviceTier::Impl::next_demand() {
+  std::ranges::sort(demands, [this](Key a, Key b) {
+    const Entry &one = entries[a], &other = entries[b];
+    return missing(one) != missing(other) ? missing(one) < missing(other) : one.order < other.order;
+  });
+  for (const Key key : demands)
+    if ((always_ready || entries[key].source) && room_for_demand(key)) return key;
+  return std::nullopt;
+}
+
+/// Whether the link can bring it, behind what it has to bring first, before its layer needs it.
+bool DeviceTier::Impl::in_budget(Nanos now, Key key) const {
+  if (!options.how.budget || scan) return true;
+  const int32_t ahead = distance(layer_of(key));
+  uint64_t bytes = missing(entries[key]);
+  for (const Key demand : demands) bytes += missing(entries[demand]);
+  for (const Key copy : copies)
+    if (entries[copy].needed == 0 && !entries[copy].doomed && distance(layer_of(copy)) <= ahead) bytes += missing(entries[copy]);
+  return static_cast<double>(bytes) <= pace.room(now, ahead, scan);
+}
+
+std::optional<Key> DeviceTier::Impl::next_prefetch(Nanos now) {
+  std::optional<Key> out;  // who would have to go; the same for all candidates
+  bool searched = false;
+  for (Candidate& candidate : candidates) {
+    Entry& entry = entries[candidate.key];
+    if (entry.state == State::kWhole || entry.needed > 0 || !(always_ready || entry.source)) continue;
+    if (entry.state == State::kCopying) return candidate.key;
+    if (!in_budget(now, candidate.key)) {
+      counters.over_budget += !std::exchange(candidate.over_budget, true);
+      continue;
+    }
+    if (free.empty()) {
+      if (!std::exchange(searched, true)) out = scan ? scan_victim() : victim();
+      if (!out) return std::nullopt;
+      const bool guarded = !scan && options.how.guard && passes_until(*out, worth(*out)) <= passes_until(candidate.key, candidate.probability);
+      if (guarded) {
+        counters.guarded += !std::exchange(candidate.guarded, true);
+        continue;
+      }
+      evict(*out);
+    }
+    take_slot(candidate.key);
+    entry.ahead = entry.standing = true;
+    return candidate.key;
+  }
+  return std::nullopt;
+}
+
+void DeviceTier::Impl::finished(Key key) {
+  Entry& entry = entries[key];
+  entry.state = State::kWhole;
+  ++whole;
+  std::erase(copies, key);
+  std::erase(demands, key);
+  entry.scanned = scan;
+  if (entry.ahead) {
+    ++counters.prefetched;
+    policy->inserted(key, 0, {time, 1, scan}, true);
+  } else {
+    policy->inserted(key, 0, {time, entry.weight, scan && entry.weight < 1}, false);
+  }
+}
+
+void DeviceTier::sources_always_ready() { impl_->always_ready = true; }
+void DeviceTier::source_ready(Key key, bool ready) { impl_->entries[key].source = ready; }
+
+void DeviceTier::sources_wanted(int32_t prefetches, std::vector<Key>& out) const {
+  out.clear();
+  if (impl_->always_ready) return;
+  for (const Key key : impl_->demands)
+    if (!impl_->entries[key].source) out.push_back(key);
+  for (const Impl::Candidate& candidate : impl_->candidates) {
+    if (prefetches <= 0) return;
+    const Impl::Entry& entry = impl_->entries[candidate.key];
+    if (entry.source || entry.state == Impl::State::kWhole || entry.needed > 0) continue;
+    out.push_back(candidate.key);
+    --prefetches;
+  }
+}
+
+std::optional<Chunk> DeviceTier::next_chunk(Nanos now) {
+  Impl& t = *impl_;
+  if (t.on_link) return std::nullopt;
+  if (const auto key = t.next_demand()) return t.chunk_of(*key, true);
+  if (!t.options.prefetch) return std::nullopt;
+  if (const auto key = t.next_prefetch(now)) return t.chunk_of(*key, false);
+  return std::nullopt;
+}
+
+void DeviceTier::chunk_done(Nanos, const Chunk& chunk, Nanos took) {
+  Impl& t = *impl_;
+  if (!t.on_link || t.on_link->key != chunk.key) return;  // its copy has failed
+  t.on_link.reset();
+  t.pace.carried(chunk.bytes, took);
+  t.counters.moved_bytes += chunk.bytes;
+  Impl::Entry& entry = t.entries[chunk.key];
+  entry.sent += chunk.bytes;
+  if (entry.doomed) t.drop(chunk.key, false);
+  else if (entry.sent == t.options.expert_bytes) t.finished(chunk.key);
+}
+
+void DeviceTier::copy_failed(Nanos, Key key) {
+  Impl& t = *impl_;
+  if (t.on_link && t.on_link->key == key) t.on_link.reset();
+  std::erase(t.demands, key);
+  std::erase_if(t.candidates, [key](const Impl::Candidate& c) { return c.key == key; });
+  t.drop(key, false);
+}
+
+}  // namespace moestro::tier

@@ -1,0 +1,114 @@
+// Who gives way. Nothing that a layer needs ever does. A prefetch takes neither what another prefetch has brought and its layer has not yet
+// spoken about, nor what is likelier to be used than itself; a demand takes what it must.
+//
+// Likelier means sooner: of a key with probability q at each pass, next passing in `d` of `L` layers, the next use is d / L + (1 - q) / q
+// passes away on average. Belady's oracle evicts what is used furthest in the future; so does this, with what is known of it.
+
+#include <algorithm>
+
+#include "common/tier/tier_impl.h"
+
+namespace moestro::tier {
+namespace {
+
+constexpr double kProbabilityMin = 1e-3;
+constexpr size_t kChoicesShare = 4;  ///< a quarter of the slots
+constexpr const uint32_t kGroup = 0;
+
+}  // namespace
+
+float DeviceTier::Impl::worth(Key key) const {
+  return row_known[static_cast<size_t>(layer_of(key))] != 0 ? likely[key] : entries[key].rate;
+}
+
+double DeviceTier::Impl::passes_until(Key key, float probability) const {
+  const double q = std::clamp(static_cast<double>(probability), kProbabilityMin, 1.0);
+  return static_cast<double>(distance(layer_of(key))) / options.layers + (1 - q) / q;
+}
+
+/// The policy names those it would give up first; of them the forecast takes the one whose next use is furthest.
+std::optional<Key> DeviceTier::Impl::victim() {
+  looked_at.clear();
+  const size_t share = std::max<size_t>(1, slots.size() / kChoicesShare);
+  const size_t choices = !foreseen || scan ? 1 : options.how.choices > 0 ? static_cast<size_t>(options.how.choices) : share;
+  policy->victim({{&kGroup, 1}, time, {}}, [&](uint32_t key) -> policy::Verdict {
+    using Kind = policy::Verdict::Kind;
+    if (entries[key].needed > 0 || entries[key].standing) return {Kind::kSpared};
+    looked_at.push_back(key);
+    return {looked_at.size() < choices ? Kind::kSpared : Kind::kTake};
+  });
+  if (looked_at.empty()) return std::nullopt;
+  return *std::ranges::max_element(looked_at, {}, [this](Key key) { return passes_until(key, worth(key)); });
+}
+
+/// What a scan has brought and passed is dead; besides it a scan ahead of its demands may hold a few slots, no more.
+std::optional<Key> DeviceTier::Impl::scan_victim() {
+  size_t held = 0;
+  std::optional<Key> passed;
+  for (const auto& key : slots) {
+    if (!key) continue;
+    const Entry& entry = entries[*key];
+    held += entry.scanned || entry.state == State::kCopying;
+    if (entry.state == State::kWhole && entry.scanned && entry.needed == 0 && !entry.standing) passed = key;
+  }
+  if (passed) return passed;
+  return held < std::max<size_t>(2, slots.size() / kChoicesShare) ? victim() : std::nullopt;
+}
+
+void DeviceTier::Impl::evict(Key key) {
+  Entry& entry = entries[key];
+  policy->removed(key);
+  ++counters.evictions;
+  --whole;
+  if (entry.ahead) counters.wasted_bytes += options.expert_bytes;
+  slots[entry.slot].reset();
+  free.push_back(entry.slot);
+  entry.state = State::kAbsent, entry.sent = 0;
+  entry.ahead = entry.standing = entry.scanned = false;
+}
+
+void DeviceTier::Impl::take_slot(Key key) {
+  Entry& entry = entries[key];
+  entry.slot = free.back();
+  free.pop_back();
+  slots[entry.slot] = key;
+  entry.state = State::kCopying, entry.sent = 0;
+  copies.push_back(key);
+}
+
+/// A slot for what a layer waits for: a free one, or of what is not needed, or of a prefetch, whole or not; last, of a demand whose
+/// source is gone, for that one cannot go on. None: all hold what is being computed with.
+bool DeviceTier::Impl::room_for_demand(Key key) {
+  if (entries[key].state == State::kCopying) return true;
+  if (free.empty()) {
+    std::optional<Key> out = scan ? scan_victim() : std::nullopt;
+    if (!out) out = victim();
+    if (!out) out = standing_victim();
+    if (out) evict(*out);
+    else if (const auto begun = unfinished_victim()) drop(*begun, false);
+  }
+  if (free.empty()) return false;
+  take_slot(key);
+  return true;
+}
+
+std::optional<Key> DeviceTier::Impl::standing_victim() const {
+  std::optional<Key> out;
+  for (const auto& key : slots) {
+    if (!key || entries[*key].state != State::kWhole || entries[*key].needed > 0) continue;
+    if (!out || passes_until(*key, worth(*key)) > passes_until(*out, worth(*out))) out = key;
+  }
+  return out;
+}
+
+std::optional<Key> DeviceTier::Impl::unfinished_victim() const {
+  std::optional<Key> out;
+  for (const Key key : copies)
+    if (entries[key].needed == 0 && (!out || passes_until(key, worth(key)) > passes_until(*out, worth(*out)))) out = key;
+  if (out) return out;
+  for (const Key key : copies)
+    if (!always_ready && !entries[key].source) return key;
+  return std::nullopt;
+}
+
+}  // namespace moestro::tier

@@ -1,0 +1,156 @@
+// Any order of calls that a device may make: the bookkeeping holds after each, and every layer gets what it needs.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "common/policy/make_policy.h"
+#include "common/tier/device_tier.h"
+
+namespace moestro::tier {
+namespace {
+
+class Device {
+ public:
+  explicit Device(uint64_t seed) : random_(seed) {
+    options_ = {below(6) + 1, below(8) + 1, below(12) + 1, static_cast<uint64_t>(below(500) + 1), static_cast<uint64_t>(below(300) + 1)};
+    options_.prefetch = chance(0.9);
+    options_.how = {chance(0.5) ? 0.3F : 0.0F, below(3), chance(0.8), chance(0.8), chance(0.8), chance(0.8), below(3)};
+    const auto& names = policy::policy_names();
+    const auto keys = static_cast<size_t>(options_.layers) * static_cast<size_t>(options_.experts);
+    tier_ = std::make_unique<DeviceTier>(options_, std::move(*policy::make_policy(names[static_cast<size_t>(below(static_cast<int>(names.size())))], keys)));
+    forecast_ = prediction::Forecast(options_.layers, options_.experts);
+    ready_.assign(keys, false);
+    if ((always_ready_ = chance(0.5))) tier_->sources_always_ready();
+  }
+
+  void run(int steps) {
+    for (int step = 0; step < steps && !::testing::Test::HasFatalFailure(); ++step) {
+      tier_->begin_step(now_, chance(0.2));
+      if (chance(0.2)) tier_->sequence_began(below(4) + 1);
+      if (chance(0.5)) foresee(-1);
+      for (int layer = 0; layer < options_.layers; ++layer) {
+        if (chance(0.02)) {
+          tier_->abandon(now_), check();
+          break;
+        }
+        pass(layer);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+    }
+    finish_link();
+    EXPECT_EQ(looked_for_, tier_->counters().hits + tier_->counters().late + tier_->counters().misses);
+    EXPECT_LE(tier_->counters().wasted_bytes, tier_->counters().moved_bytes);
+    EXPECT_LE(tier_->counters().prefetched_used, tier_->counters().prefetched);
+  }
+
+ private:
+  int below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
+  bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
+  void check() { ASSERT_EQ(tier_->inconsistency(), ""); }
+
+  void foresee(int layer) {
+    forecast_.clear();
+    for (int l = 0; l < options_.layers; ++l)
+      for (float& p : forecast_.row(l))
+        if (chance(0.4)) p = static_cast<float>(below(101)) / 100;
+    tier_->foresee(now_, layer, forecast_), check();
+  }
+  void sources() {
+    if (always_ready_) return;
+    std::vector<Key> wanted;
+    tier_->sources_wanted(below(4), wanted);
+    for (const Key key : wanted)
+      if (chance(0.5)) tier_->source_ready(key, ready_[key] = true);
+    const auto other = static_cast<Key>(below(static_cast<int>(ready_.size())));
+    if (chance(0.2)) tier_->source_ready(other, ready_[other] = !ready_[other]);
+    check();
+  }
+  void finish_link() {
+    if (chunk_) tier_->chunk_done(now_, *chunk_, Nanos{10});
+    chunk_.reset();
+    check();
+  }
+  void link() {
+    now_ += Nanos{below(20)};
+    if (chunk_ && chance(0.03)) {
+      tier_->copy_failed(now_, chunk_->key), check();
+      failed_.insert(chunk_->key);
+      chunk_.reset();
+    } else if (chunk_) {
+      finish_link();
+    } else if ((chunk_ = tier_->next_chunk(now_))) {
+      ASSERT_TRUE(always_ready_ || ready_[chunk_->key]);
+      ASSERT_LE(chunk_->offset + chunk_->bytes, options_.expert_bytes);
+      ASSERT_LT(chunk_->slot, static_cast<Slot>(options_.slots));
+      for (const auto& [key, slot] : computing_) ASSERT_NE(slot, chunk_->slot) << "written while it is computed with";
+      check();
+    }
+  }
+
+  void pass(int layer) {
+    std::vector<DeviceTier::Wanted> wanted;
+    for (int e = 0; e < options_.experts; ++e)
+      if (chance(0.3)) wanted.push_back({static_cast<Key>(layer * options_.experts + e), chance(0.5) ? 1.0F : 0.1F});
+    std::shuffle(wanted.begin(), wanted.end(), random_);
+    std::vector<Found> found(wanted.size());
+    failed_.clear();
+    tier_->routed(now_, layer, wanted, found), check();
+    looked_for_ += wanted.size();
+    std::set<Key> left;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      left.insert(wanted[i].key);
+      ASSERT_EQ(found[i] == Found::kHit, tier_->slot_of(wanted[i].key).has_value());
+    }
+    if (chance(0.8)) foresee(layer);
+    for (int turns = 0; !left.empty() || !computing_.empty(); ++turns) {
+      ASSERT_LT(turns, 100000) << "nothing moves";
+      sources(), link();
+      if (::testing::Test::HasFatalFailure()) return;
+      compute(left);
+    }
+  }
+  void compute(std::set<Key>& left) {
+    if (!computing_.empty() && chance(0.5)) {
+      const auto done = computing_.begin();
+      ASSERT_EQ(tier_->slot_of(done->first), done->second);
+      tier_->released(now_, done->first), check();
+      computing_.erase(done);
+    }
+    for (auto it = left.begin(); it != left.end();) {
+      const auto slot = tier_->slot_of(*it);
+      if (slot) computing_.emplace(*it, *slot);
+      else if (failed_.count(*it) > 0) tier_->released(now_, *it), check();
+      it = slot || failed_.count(*it) > 0 ? left.erase(it) : std::next(it);
+    }
+  }
+
+  std::mt19937_64 random_;
+  TierOptions options_;
+  std::unique_ptr<DeviceTier> tier_;
+  prediction::Forecast forecast_;
+  std::vector<bool> ready_;
+  bool always_ready_ = false;
+  Nanos now_{0};
+  std::optional<Chunk> chunk_;
+  std::map<Key, Slot> computing_;
+  std::set<Key> failed_;
+  uint64_t looked_for_ = 0;
+};
+
+TEST(DeviceTierRandom, HoldsTogetherAndNeverStops) {
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
+    SCOPED_TRACE(seed);
+    Device device(seed);
+    device.run(12);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace moestro::tier
