@@ -58,6 +58,8 @@ class Predictor {
   virtual void end_iteration() = 0;
   /// The request has ended: what is kept for it is let go of.
   virtual void end_sequence(uint64_t sequence) = 0;
+  /// Off: what is learned over requests stays as it is, as for those that it is judged on; a request's own past counts nevertheless.
+  virtual void set_learning(bool on) { (void)on; }
 };
 
 }  // namespace moestro::prediction

@@ -1,0 +1,56 @@
+#pragma once
+// Which past requests a sequence is like, learned row by row.
+//
+// The query is what the sequence has used so far, its earlier iterations counting as at most so many tokens, plus the rows of the iteration
+// under way. So layer 0 is matched with the request's matrix so far, and later layers with more and more of this very token. Where there
+// are no earlier iterations, an entry's first rows are compared with the query's first rows, each by its own norm.
+//
+// One for each sequence and collection; a row costs the reading of the columns of its experts.
+
+#include <vector>
+
+#include "common/activation/eamc.h"
+
+namespace moestro::activation {
+
+struct EamcMatch {
+  int32_t entry = 0;
+  float score = 0;  ///< cosine times the query's length: comparable within one ranking
+};
+
+class EamcMatcher {
+ public:
+  static constexpr int32_t kMatchesMax = 32;
+  /// `request_tokens`: what earlier iterations weigh at most, in tokens of the one under way.
+  EamcMatcher(const Eamc& eamc, float request_tokens);
+
+  void begin_iteration();
+  /// What the sequence's `tokens` tokens chose at `layer`; layers in order.
+  void add_row(int32_t layer, std::span<const ActivationCount> counts, int32_t tokens);
+  /// The iteration's rows are part of the request's matrix from here on.
+  void end_iteration();
+
+  /// The best `count` (at most kMatchesMax) entries, best first; fewer if there are not so many that share anything with the query.
+  std::span<const EamcMatch> best(int32_t count);
+
+ private:
+  void catch_up();
+  void keep(EamcMatch match, size_t count);
+  float iteration_weight() const;
+
+  const Eamc& eamc_;
+  const float request_tokens_max_;
+  uint64_t version_ = 0;
+  int32_t layer_ = -1;           ///< the last row of the iteration
+  int32_t tokens_ = 0;           ///< of the iteration
+  float request_tokens_ = 0;     ///< of earlier iterations
+  size_t ranked_ = 0;            ///< best_ holds the best so many
+  std::vector<uint32_t> sums_;   ///< [entry]: rows of this iteration times the entry's
+  std::vector<float> base_;      ///< [entry]: earlier iterations
+  std::vector<float> request_;   ///< [layer][expert]: earlier iterations
+  std::vector<uint8_t> iteration_;  ///< [layer][expert]: in units of weight()
+  std::vector<const uint8_t*> columns_;
+  std::vector<EamcMatch> best_;
+};
+
+}  // namespace moestro::activation

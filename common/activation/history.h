@@ -1,0 +1,41 @@
+#pragma once
+// What past requests of one model have used: prompts and answers apart, because a prompt's tokens go to many more experts at once.
+
+#include <span>
+#include <vector>
+
+#include "common/activation/eamc.h"
+
+namespace moestro::activation {
+
+/// A request's counts while it runs.
+struct RequestCounts {
+  ActivationMatrix prompt, answer;
+  explicit RequestCounts(const EamcShape& shape) : prompt(shape.layers, shape.experts), answer(shape.layers, shape.experts) {}
+};
+
+struct ActivationHistory {
+  Eamc prompts, answers;
+
+  ActivationHistory(const EamcShape& shape, int32_t capacity) : prompts(shape, capacity), answers(shape, capacity) {}
+
+  struct Changes {
+    std::optional<Eamc::Change> prompt, answer;
+  };
+  /// A request has ended. One that was short says little of its domain, and leaves no matrix of what it has too few tokens of.
+  Changes add(const RequestCounts& request);
+};
+
+/// A history as bytes, for the state store: whatever a checkpoint is read from, it is whole and of this very pack, or it is refused.
+///
+///     0  "MSTEAMC1"    8 version u32   12 layers u32   16 experts u32   20 top_k u32   24 pack identity u64   32 prompts u32   36 answers u32
+///     40 XXH3-64 of all but these 8 bytes   48 cells u8 [prompts][layers][experts], then [answers][layers][experts]
+///
+/// Numbers are little-endian.
+std::vector<std::byte> write_checkpoint(const ActivationHistory& history, uint64_t pack_identity);
+
+/// Fills `history`, whose shape is the model's; of a checkpoint with more entries than its capacity the first ones stay. Errors leave it empty:
+/// kCorrupt (damaged or truncated), kUnsupported (a later version), kInvalidArgument (of another pack or shape).
+Status read_checkpoint(std::span<const std::byte> bytes, uint64_t pack_identity, ActivationHistory& history);
+
+}  // namespace moestro::activation

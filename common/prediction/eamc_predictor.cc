@@ -1,0 +1,66 @@
+#include "common/prediction/eamc_predictor.h"
+
+namespace moestro::prediction {
+
+EamcPredictor::EamcPredictor(const PredictorShape& shape, const activation::ActivationHistory& history, const EamcOptions& options)
+    : RowPredictor(shape), history_(history), options_(options), per_token_(static_cast<size_t>(shape.experts)) {}
+
+void EamcPredictor::begin_iteration(std::span<const IterationSequence> sequences) {
+  RowPredictor::begin_iteration(sequences);
+  states_.begin(sequences, [this] {
+    return State{activation::EamcMatcher(history_.prompts, options_.request_tokens), activation::EamcMatcher(history_.answers, options_.request_tokens)};
+  });
+  for (size_t i = 0; i < states_.size(); ++i) {
+    states_[i].answer.begin_iteration();
+    if (!active_[i].decode) states_[i].prompt.begin_iteration();
+  }
+}
+
+void EamcPredictor::routed(int32_t layer, std::span<const SequenceRoutes> routes) {
+  for (size_t i = 0; i < routes.size() && i < states_.size(); ++i) {
+    states_[i].answer.add_row(layer, routes[i].counts, active_[i].tokens);
+    if (!active_[i].decode) states_[i].prompt.add_row(layer, routes[i].counts, active_[i].tokens);
+  }
+}
+
+void EamcPredictor::end_iteration() {
+  for (size_t i = 0; i < states_.size(); ++i) {
+    states_[i].answer.end_iteration();
+    if (!active_[i].decode) states_[i].prompt.end_iteration();
+  }
+}
+
+bool EamcPredictor::add_matches(activation::EamcMatcher& matcher, const activation::Eamc& eamc, int32_t target) {
+  std::fill(per_token_.begin(), per_token_.end(), 0.0F);
+  float total = 0;
+  for (const activation::EamcMatch& m : matcher.best(options_.matches)) {
+    const std::span<const uint8_t> row = eamc.row(m.entry, target);
+    for (size_t e = 0; e < per_token_.size(); ++e) per_token_[e] += static_cast<float>(row[e]);
+  }
+  for (const float p : per_token_) total += p;
+  if (total == 0) return false;
+  // A token chooses top_k experts of the row.
+  for (float& p : per_token_) p = std::min(1.0F, p * static_cast<float>(shape_.top_k) / total);
+  return true;
+}
+
+bool EamcPredictor::row(int32_t layer, int32_t target, std::span<float> out) {
+  if (states_.size() == 0) return false;
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const bool prompt = !active_[i].decode && target > layer;
+    if (states_[i].answer.best(1).empty() && !prompt) return false;
+    if (prompt && states_[i].prompt.best(1).empty()) return false;
+  }
+  AnyToken any(out);
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const bool prompt = !active_[i].decode && target > layer;
+    const float even = static_cast<float>(shape_.top_k) / static_cast<float>(shape_.experts);
+    if (!add_matches(prompt ? states_[i].prompt : states_[i].answer, prompt ? history_.prompts : history_.answers, target))
+      std::fill(per_token_.begin(), per_token_.end(), even);
+    for (size_t e = 0; e < per_token_.size(); ++e) any.add(e, per_token_[e], tokens_at(active_[i], layer, target));
+  }
+  any.finish();
+  return true;
+}
+
+}  // namespace moestro::prediction

@@ -1,0 +1,37 @@
+#pragma once
+// Logistic regression that learns from one example after the other.
+//
+// Each update is a Newton step with the curvature of all examples so far, older ones counting less: there is no learning rate to choose,
+// and some hundred examples are enough.
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+namespace moestro::prediction {
+
+class Logistic {
+ public:
+  static constexpr size_t kFeaturesMax = 12;
+  using Weights = std::array<double, kFeaturesMax>;
+
+  /// The weights that it starts with are held as firmly as `trust` examples of unit curvature would hold them.
+  Logistic(size_t features, const Weights& start, double trust);
+
+  std::span<const double> weights() const { return std::span(weights_).first(features_); }
+
+  /// Adds an example to the next step: features `x`, predicted chance `p`, and whether it came true.
+  void note(std::span<const float> x, double p, bool came);
+  /// Takes the step. `memory` in (0, 1]: what all that was learned before counts by now.
+  void step(double memory);
+  uint64_t examples() const { return examples_; }
+
+ private:
+  size_t features_ = 0;
+  Weights weights_{}, gradient_{};
+  std::array<double, kFeaturesMax * kFeaturesMax> curvature_{};  ///< [row][column], the lower half
+  double trust_ = 1;
+  uint64_t examples_ = 0;
+};
+
+}  // namespace moestro::prediction

@@ -1,0 +1,29 @@
+#pragma once
+// Predictors by name.
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/activation/history.h"
+#include "common/prediction/predictor.h"
+
+namespace moestro::prediction {
+
+struct PredictorOptions {
+  PredictorShape shape;
+  /// What past requests have used; null: nothing is known of any. It outlives the predictor, and whoever changes it does so between
+  /// iterations, on the predictor's thread.
+  const activation::ActivationHistory* history = nullptr;
+  int32_t gate_lookahead = 2;     ///< routers that gate asks
+  int32_t correlation_path = 1;   ///< layers whose choices correlation looks up together
+};
+
+/// The single ones; "+" between them makes one of several, as in eamc+gate; auto is a mixture that does well on most models.
+const std::vector<std::string>& predictor_names();
+
+/// kInvalidArgument: no such name, or an option out of range.
+Result<std::unique_ptr<Predictor>> make_predictor(std::string_view name, const PredictorOptions& options);
+
+}  // namespace moestro::prediction

@@ -1,0 +1,64 @@
+#pragma once
+// Several predictors as one. Their odds are weighed by a logistic regression that learns from what the routers chose, so what comes out is
+// calibrated: of the experts given probability p a part p is used. Weights are kept apart by distance, by the number of tokens and by which
+// sources know anything.
+
+#include "common/prediction/logistic.h"
+#include "common/prediction/popularity.h"
+#include "common/prediction/row_predictor.h"
+
+namespace moestro::prediction {
+
+class MixedPredictor final : public Predictor {
+ public:
+  static constexpr size_t kSourcesMax = 8;
+  /// At most kSourcesMax sources.
+  MixedPredictor(const PredictorShape& shape, std::string name, std::vector<std::unique_ptr<RowPredictor>> sources);
+
+  std::string_view name() const override { return name_; }
+  void begin_iteration(std::span<const IterationSequence> sequences) override;
+  void routed(int32_t layer, std::span<const SequenceRoutes> routes) override;
+  int32_t gate_lookahead() const override;
+  void guessed(int32_t layer, std::span<const GateGuess> guesses) override;
+  /// Layers up to kNear ahead, and `layer` itself, are weighed anew; of the others stands what was known before the first layer.
+  void forecast(int32_t layer, Forecast& out) override;
+  void end_iteration() override;
+  void end_sequence(uint64_t sequence) override;
+  void set_learning(bool on) override;
+
+ private:
+  static constexpr int32_t kNear = 4;
+  static constexpr size_t kBuckets = static_cast<size_t>(kNear) + 1;  ///< of distances: 1 to kNear, and beyond
+  static constexpr size_t kTokenBuckets = 4;
+  static constexpr size_t kWindows = kBuckets * kTokenBuckets;
+
+  /// What the sources said of one target at one distance, until its router has spoken.
+  struct Said {
+    bool open = false;
+    size_t regression = 0;
+    std::vector<float> features;  ///< [expert][feature]
+    std::vector<float> chance;    ///< [expert]
+  };
+
+  size_t features() const { return sources_.size() + 2; }  ///< the sources', popularity, 1
+  Said& said(size_t bucket, int32_t target) { return said_[bucket * static_cast<size_t>(shape_.layers) + static_cast<size_t>(target)]; }
+  void weigh(int32_t layer, int32_t target);
+  size_t fill_features(int32_t layer, int32_t target, Said& said);
+  void learn(int32_t layer, std::span<const SequenceRoutes> routes);
+
+  const PredictorShape shape_;
+  const std::string name_;
+  const std::vector<std::unique_ptr<RowPredictor>> sources_;
+  bool learning_ = true;
+  UsageTable usage_;
+  std::vector<Logistic> regressions_;  ///< [bucket][tokens][which sources know]
+  std::vector<Said> said_;             ///< [bucket][layer]
+  Forecast table_;
+  bool begun_ = false;  ///< the table has been made in this iteration
+  std::vector<IterationSequence> active_;
+  std::vector<float> row_;         ///< scratch
+  std::vector<uint8_t> chosen_;    ///< scratch
+  uint32_t turn_ = 0;              ///< of many experts a part is learned from at a time
+};
+
+}  // namespace moestro::prediction

@@ -1,0 +1,42 @@
+#include "common/prediction/popularity.h"
+
+#include <cmath>
+
+namespace moestro::prediction {
+namespace {
+// Beyond so many tokens the counts are halved: float counts stay exact, and a model's use may drift over weeks.
+constexpr float kTokensMax = 1U << 22;
+}  // namespace
+
+void UsageTable::add(int32_t layer, std::span<const activation::ActivationCount> counts, int32_t tokens) {
+  const size_t first = static_cast<size_t>(layer) * static_cast<size_t>(shape_.experts);
+  for (const activation::ActivationCount& c : counts)
+    if (c.expert.value < static_cast<uint32_t>(shape_.experts)) used_[first + c.expert.value] += static_cast<float>(c.tokens);
+  float& seen = tokens_[static_cast<size_t>(layer)];
+  seen += static_cast<float>(tokens);
+  if (seen < kTokensMax) return;
+  seen /= 2;
+  for (int32_t e = 0; e < shape_.experts; ++e) used_[first + static_cast<size_t>(e)] /= 2;
+}
+
+float UsageTable::probability(int32_t layer, int32_t expert) const {
+  const float even = static_cast<float>(shape_.top_k) / static_cast<float>(shape_.experts);
+  const size_t at = static_cast<size_t>(layer) * static_cast<size_t>(shape_.experts) + static_cast<size_t>(expert);
+  return std::min(1.0F, (used_[at] + prior_tokens_ * even) / (tokens_[static_cast<size_t>(layer)] + prior_tokens_));
+}
+
+void PopularityPredictor::routed(int32_t layer, std::span<const SequenceRoutes> routes) {
+  for (size_t i = 0; i < routes.size() && i < active_.size() && learning_; ++i) usage_.add(layer, routes[i].counts, active_[i].tokens);
+}
+
+bool PopularityPredictor::row(int32_t layer, int32_t target, std::span<float> out) {
+  int32_t tokens = 0;
+  for (const IterationSequence& s : active_) tokens += tokens_at(s, layer, target);
+  for (int32_t e = 0; e < shape_.experts; ++e) {
+    const float unused = 1 - usage_.probability(target, e);
+    out[static_cast<size_t>(e)] = 1 - (tokens == 1 ? unused : std::pow(unused, static_cast<float>(tokens)));
+  }
+  return true;
+}
+
+}  // namespace moestro::prediction

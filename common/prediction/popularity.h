@@ -1,0 +1,38 @@
+#pragma once
+// How often each expert is used by the tokens of all requests: model-level tracing.
+
+#include "common/prediction/row_predictor.h"
+
+namespace moestro::prediction {
+
+/// Counts of (token, expert) pairs, and from them the probability that one token uses an expert.
+class UsageTable {
+ public:
+  UsageTable(const PredictorShape& shape, float prior_tokens)
+      : shape_(shape), prior_tokens_(prior_tokens), used_(static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.experts)),
+        tokens_(static_cast<size_t>(shape.layers)) {}
+
+  /// What `tokens` tokens have chosen at `layer`.
+  void add(int32_t layer, std::span<const activation::ActivationCount> counts, int32_t tokens);
+  float tokens(int32_t layer) const { return tokens_[static_cast<size_t>(layer)]; }
+  /// With nothing counted: top_k of all experts, evenly.
+  float probability(int32_t layer, int32_t expert) const;
+
+ private:
+  PredictorShape shape_;
+  float prior_tokens_;  ///< the even share counts as so many tokens
+  std::vector<float> used_, tokens_;
+};
+
+class PopularityPredictor final : public RowPredictor {
+ public:
+  explicit PopularityPredictor(const PredictorShape& shape) : RowPredictor(shape), usage_(shape, 4) {}
+  std::string_view name() const override { return "popularity"; }
+  void routed(int32_t layer, std::span<const SequenceRoutes> routes) override;
+  bool row(int32_t layer, int32_t target, std::span<float> out) override;
+
+ private:
+  UsageTable usage_;
+};
+
+}  // namespace moestro::prediction

@@ -1,0 +1,59 @@
+#pragma once
+// What a sequence has used itself: over its whole life, and of late.
+
+#include "common/prediction/popularity.h"
+#include "common/prediction/row_predictor.h"
+#include "common/prediction/sequence_states.h"
+
+namespace moestro::prediction {
+
+/// The sequence's own counts, of its prompt and of its answer, over a prior of what all sequences use.
+class RequestPredictor final : public RowPredictor {
+ public:
+  explicit RequestPredictor(const PredictorShape& shape) : RowPredictor(shape), everyone_(shape, 4) {}
+  std::string_view name() const override { return "request"; }
+  void begin_iteration(std::span<const IterationSequence> sequences) override;
+  void routed(int32_t layer, std::span<const SequenceRoutes> routes) override;
+  bool row(int32_t layer, int32_t target, std::span<float> out) override;
+  void end_sequence(uint64_t sequence) override { states_.end(sequence); }
+
+ private:
+  struct State {
+    UsageTable prompt, answer;
+  };
+  float probability(const State& state, int32_t target, int32_t expert, float everyone) const;
+
+  UsageTable everyone_;
+  SequenceStates<State> states_;
+};
+
+/// Which of a sequence's last tokens used the expert, and how often that pattern was followed by a use: counted, so calibrated.
+class RecentPredictor final : public RowPredictor {
+ public:
+  explicit RecentPredictor(const PredictorShape& shape);
+  std::string_view name() const override { return "recent"; }
+  void begin_iteration(std::span<const IterationSequence> sequences) override;
+  void routed(int32_t layer, std::span<const SequenceRoutes> routes) override;
+  bool row(int32_t layer, int32_t target, std::span<float> out) override;
+  void end_sequence(uint64_t sequence) override { states_.end(sequence); }
+
+ private:
+  static constexpr uint32_t kTokens = 4, kPatterns = 1U << kTokens;
+  struct State {
+    std::vector<uint8_t> used;  ///< by cell: one bit a token, the last one lowest
+    std::vector<uint8_t> seen;  ///< by layer: tokens of the answer so far, at most kTokens
+  };
+  struct Count {
+    float used = 0, seen = 0;
+  };
+  /// A pattern's count at one layer leans on that of all layers.
+  float probability(int32_t layer, uint32_t pattern) const;
+  void learn(int32_t layer, const State& state, std::span<const activation::ActivationCount> counts);
+
+  std::vector<Count> by_layer_;  ///< [layer][pattern]
+  std::vector<Count> overall_;   ///< [pattern]
+  std::vector<uint8_t> chosen_;  ///< scratch: [experts]
+  SequenceStates<State> states_;
+};
+
+}  // namespace moestro::prediction
