@@ -7,7 +7,7 @@
 
 and answers a line each: tokens per second, or the configuration chosen. The first line it prints is "ready VERSION | what it was compiled with".
 
-PEER_MMAP in the environment: weights in the mapped file. PEER_ONE_SEQUENCE: one context with room for one sequence, for where memory is short."""
+PEER_CONFIGURATION in the environment: the only configuration there is. PEER_MMAP: weights in the mapped file. PEER_ONE_SEQUENCE: one context with room for one sequence, for where memory is short."""
 
 import ctypes
 import os
@@ -40,7 +40,8 @@ class Peer:
         self.vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self.model))
         self.context_length = min(LENGTH_MAX, lib.llama_model_n_ctx_train(self.model))
         self.sequences = 1 if os.environ.get("PEER_ONE_SEQUENCE") else SEQUENCES_MAX
-        names = list(CONFIGURATIONS)[: 1 if self.sequences == 1 else None]
+        only = os.environ.get("PEER_CONFIGURATION")
+        names = [only] if only else list(CONFIGURATIONS)[: 1 if self.sequences == 1 else None]
         self.contexts = {name: self.new_context(threads, *CONFIGURATIONS[name]) for name in names}
         self.chosen = {}
         self.random = random.Random(7)
