@@ -22,6 +22,11 @@ Query& Query::bind(int at, std::string_view text) {
   return *this;
 }
 
+Query& Query::bind(int at, std::span<const std::byte> bytes) {
+  sqlite3_bind_blob64(statement_, at, bytes.empty() ? "" : static_cast<const void*>(bytes.data()), bytes.size(), SQLITE_STATIC);
+  return *this;
+}
+
 Result<bool> Query::step() {
   const int code = sqlite3_step(statement_);
   if (code == SQLITE_ROW) return true;
@@ -37,6 +42,12 @@ std::string Query::text(int column) const {
   const auto* bytes = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
   if (bytes == nullptr) return {};
   return {bytes, static_cast<size_t>(sqlite3_column_bytes(statement_, column))};
+}
+
+std::vector<std::byte> Query::bytes(int column) const {
+  const auto* first = static_cast<const std::byte*>(sqlite3_column_blob(statement_, column));
+  if (first == nullptr) return {};
+  return {first, first + sqlite3_column_bytes(statement_, column)};
 }
 
 Result<std::unique_ptr<Database>> Database::open(const std::string& path) {

@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/status.h"
 
@@ -26,6 +29,8 @@ class Query {
   Query& bind(int at, uint64_t value) { return bind(at, static_cast<int64_t>(value)); }
   /// The text must outlive the query's next step.
   Query& bind(int at, std::string_view text);
+  /// Likewise.
+  Query& bind(int at, std::span<const std::byte> bytes);
   /// True: a row is there; false: it has ended.
   Result<bool> step();
   /// For what returns no rows.
@@ -36,6 +41,7 @@ class Query {
   int64_t integer(int column) const;
   uint64_t count(int column) const { return static_cast<uint64_t>(integer(column)); }
   std::string text(int column) const;
+  std::vector<std::byte> bytes(int column) const;
 
  private:
   friend class Database;

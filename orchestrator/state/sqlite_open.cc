@@ -39,6 +39,9 @@ PRAGMA user_version = 1;
 COMMIT;
 )sql";
 
+/// A file of version 1 may lack them, and a program that does not know them leaves them alone.
+constexpr const char* kLaterTables = "CREATE TABLE IF NOT EXISTS blobs(name TEXT PRIMARY KEY, bytes BLOB NOT NULL)";
+
 /// A killed orchestrator's lock is free as soon as the kernel has taken its process down.
 Status take_lock(shm::FileLock& lock, const fs::path& path) {
   constexpr auto kWait = std::chrono::seconds(5);
@@ -87,7 +90,8 @@ Status check_ours(Database& database) {
   MOESTRO_RETURN_IF_ERROR(check_whole(database));
   // Exclusive: the journal's index stays in this process, so any file system will do.
   MOESTRO_RETURN_IF_ERROR(database.execute("PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -4096;"));
-  return fresh ? database.execute(kTables) : Status::ok();
+  if (fresh) MOESTRO_RETURN_IF_ERROR(database.execute(kTables));
+  return database.execute(kLaterTables);
 }
 
 }  // namespace

@@ -181,6 +181,17 @@ Result<std::vector<LineResult>> SqliteStore::results(const std::string& batch, u
   });
 }
 
+Status SqliteStore::put_blob(const std::string& name, std::span<const std::byte> bytes) {
+  MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("INSERT INTO blobs(name, bytes) VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET bytes=excluded.bytes"));
+  return query.bind(1, std::string_view(name)).bind(2, bytes).run();
+}
+
+Result<std::optional<std::vector<std::byte>>> SqliteStore::blob(const std::string& name) {
+  MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("SELECT bytes FROM blobs WHERE name = ?"));
+  MOESTRO_ASSIGN_OR_RETURN(const bool row, query.bind(1, std::string_view(name)).step());
+  return row ? std::optional(query.bytes(0)) : std::nullopt;
+}
+
 Status SqliteStore::finish(const BatchRecord& batch, std::span<const FileRecord> files) {
   MOESTRO_ASSIGN_OR_RETURN(const int64_t number, number_of(batch.id));
   MOESTRO_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*database_));

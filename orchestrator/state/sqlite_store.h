@@ -29,6 +29,8 @@ class SqliteStore final : public StateStore {
   Status put_results(const std::string& batch, std::span<const LineResult> results) override;
   Result<std::vector<uint64_t>> lines_done(const std::string& batch) override;
   Result<std::vector<LineResult>> results(const std::string& batch, uint64_t after, int64_t limit) override;
+  Status put_blob(const std::string& name, std::span<const std::byte> bytes) override;
+  Result<std::optional<std::vector<std::byte>>> blob(const std::string& name) override;
   Status finish(const BatchRecord& batch, std::span<const FileRecord> files) override;
 
   /// For tests: the file may grow to so many pages, as on a disk that is full then.

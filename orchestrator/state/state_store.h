@@ -2,6 +2,7 @@
 // What survives the orchestrator: files and batches, and the results of lines. Every call is durable when it returns, or has changed nothing.
 // Owned by one thread. Errors: kExhausted when the disk is full (trying again may help), kCorrupt when the state is damaged, kIo.
 
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
@@ -46,6 +47,9 @@ class StateStore {
   virtual Result<std::vector<uint64_t>> lines_done(const std::string& batch) = 0;
   /// Results in the order of lines, from the one behind `after`.
   virtual Result<std::vector<LineResult>> results(const std::string& batch, uint64_t after, int64_t limit) = 0;
+  /// What others keep here by name, the activation history of a model for one: bytes that this does not look into. The last one stays.
+  virtual Status put_blob(const std::string& name, std::span<const std::byte> bytes) = 0;
+  virtual Result<std::optional<std::vector<std::byte>>> blob(const std::string& name) = 0;
   /// In one step: the batch is over, its files are there, its results are in them and kept no longer.
   virtual Status finish(const BatchRecord& batch, std::span<const FileRecord> files) = 0;
 };

@@ -68,6 +68,34 @@ TEST_F(SqliteStoreTest, WhatWasPutIsThereAfterAnotherOpen) {
   EXPECT_THAT(*store->lines_done("batch_1"), ElementsAre(1, 2));
 }
 
+TEST_F(SqliteStoreTest, ABlobIsWhatWasPutLast) {
+  const auto bytes = [](std::string_view text) { return std::as_bytes(std::span(text)); };
+  {
+    auto store = open();
+    EXPECT_FALSE(store->blob("history/m")->has_value());
+    ASSERT_TRUE(store->put_blob("history/m", bytes(std::string_view("a\0b", 3))).is_ok());
+    ASSERT_TRUE(store->put_blob("history/n", {}).is_ok());
+    ASSERT_TRUE(store->put_blob("history/m", bytes(std::string_view("c\0\xFF" "d", 4))).is_ok());
+  }
+  auto store = open();
+  const auto kept = *store->blob("history/m");
+  ASSERT_TRUE(kept);
+  EXPECT_THAT(*kept, ElementsAre(std::byte{'c'}, std::byte{0}, std::byte{0xFF}, std::byte{'d'}));
+  const auto empty = *store->blob("history/n");
+  ASSERT_TRUE(empty);
+  EXPECT_THAT(*empty, IsEmpty());
+}
+
+TEST_F(SqliteStoreTest, AFileFromBeforeThereWereBlobsGetsThem) {
+  open();
+  {
+    auto database = Database::open(path());
+    ASSERT_TRUE(database.is_ok() && (*database)->execute("DROP TABLE blobs").is_ok());
+  }
+  auto store = open();
+  EXPECT_TRUE(store->put_blob("history/m", {}).is_ok());
+}
+
 TEST_F(SqliteStoreTest, ALineKeepsItsFirstResultAndIsCountedOnce) {
   auto store = open();
   ASSERT_TRUE(store->put_batch(batch("batch_1")).is_ok());
