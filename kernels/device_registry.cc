@@ -3,9 +3,8 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <charconv>
-#include <optional>
 
+#include "common/config/device_spec.h"
 #include "kernels/cuda/plugin_abi.h"
 
 namespace moestro::kernels {
@@ -43,17 +42,6 @@ Result<CudaPlugin> load(const fs::path& plugin) {
   return CudaPlugin{probe};
 }
 
-/// The index in "cuda" (0) or "cuda:INDEX"; none: neither.
-std::optional<size_t> cuda_index(const std::string& device) {
-  if (device == "cuda") return 0;
-  if (!device.starts_with("cuda:")) return std::nullopt;
-  size_t index = 0;
-  const char *begin = device.data() + 5, *end = device.data() + device.size();
-  const auto [stopped, error] = std::from_chars(begin, end, index);
-  if (error != std::errc{} || stopped != end) return std::nullopt;
-  return index;
-}
-
 Status check_cuda(size_t index, const fs::path& plugin) {
   const Result<std::vector<CudaDevice>> devices = probe_cuda(plugin);
   if (!devices.is_ok()) return devices.status();
@@ -83,9 +71,10 @@ Result<std::vector<CudaDevice>> probe_cuda(const fs::path& plugin) {
 }
 
 Status check_device(const std::string& device, const fs::path& cuda_plugin) {
-  if (device == "cpu") return Status::ok();
-  if (const auto index = cuda_index(device)) return check_cuda(*index, cuda_plugin).with_context("--device " + device);
-  return unsupported("--device '" + device + "' (workers.device) is not in this version; only 'cpu' is");
+  const auto spec = config::parse_device(device);
+  if (!spec.is_ok()) return spec.status().with_context("--device (workers.device)");
+  if (spec->kind == config::DeviceSpec::Kind::kCuda) return check_cuda(spec->cuda_index, cuda_plugin).with_context("--device " + device);
+  return Status::ok();
 }
 
 }  // namespace moestro::kernels

@@ -23,7 +23,7 @@ std::filesystem::path cuda_plugin_path();
 /// version; kUnavailable: CUDA finds no device, with its own words.
 Result<std::vector<CudaDevice>> probe_cuda(const std::filesystem::path& plugin);
 
-/// Whether --device `device` can be computed on; else why not. Looks for CUDA where "cuda" or "cuda:INDEX" is asked for.
+/// Whether --device `device` (common/config/device_spec.h) can be computed on; else why not. Looks for CUDA where that is asked for.
 Status check_device(const std::string& device, const std::filesystem::path& cuda_plugin = cuda_plugin_path());
 
 }  // namespace moestro::kernels

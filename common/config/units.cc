@@ -29,6 +29,7 @@ constexpr std::array<Unit, 14> kSizeUnits{{{"", 1},
                                            {"TiB", kTi},
                                            {"TB", 1000'000'000'000}}};
 constexpr std::array<Unit, 4> kDurationUnits{{{"ms", 1}, {"s", 1000}, {"min", 60'000}, {"h", 3600'000}}};
+constexpr std::array<Unit, 4> kFineDurationUnits{{{"ns", 1}, {"us", 1000}, {"ms", 1000'000}, {"s", 1000'000'000}}};
 
 /// A number of digits with at most one dot, and what follows it. No sign, no exponent, no spaces but those
 /// before the unit.
@@ -116,6 +117,17 @@ std::string format_duration(std::chrono::milliseconds duration) {
       return std::to_string(ms / unit.factor) + std::string(unit.name);
   }
   return std::to_string(ms) + "ms";
+}
+
+Result<std::chrono::nanoseconds> parse_fine_duration(std::string_view text) {
+  if (text == "0") return std::chrono::nanoseconds(0);
+  MOESTRO_ASSIGN_OR_RETURN(const uint64_t ns,
+                           parse_with(text, kFineDurationUnits, " is not a duration: write it as 800ns, 10us, 1.5ms or 1s"));
+  return std::chrono::nanoseconds(static_cast<int64_t>(ns));
+}
+
+Result<uint64_t> parse_rate(std::string_view text) {
+  return parse_with(text.ends_with("/s") ? text.substr(0, text.size() - 2) : text, kSizeUnits, " is not a rate: write it as 16GB/s or 700MiB/s");
 }
 
 }  // namespace moestro::config

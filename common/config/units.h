@@ -24,4 +24,9 @@ std::string readable_size(uint64_t bytes);
 Result<std::chrono::milliseconds> parse_duration(std::string_view text);
 std::string format_duration(std::chrono::milliseconds duration);
 
+/// Of hardware: "800ns", "10us", "1.5ms", "1s". A number without a unit is refused, but for 0.
+Result<std::chrono::nanoseconds> parse_fine_duration(std::string_view text);
+/// Bytes a second, as a size with or without "/s": "16GB/s", "700MiB".
+Result<uint64_t> parse_rate(std::string_view text);
+
 }  // namespace moestro::config

@@ -56,12 +56,16 @@ TEST(CudaPlugin, DevicesComeAsItGivesThem) {
   EXPECT_EQ((*devices)[1].total_bytes, 4ull << 30);
 }
 
-TEST(CheckDevice, OnlyTheCpuComputes) {
+TEST(CheckDevice, TheCpuComputesAlsoForADeviceThatIsEmulated) {
   EXPECT_TRUE(check_device("cpu", kNone).is_ok());
-  for (const char* device : {"", "gpu", "cuda0", "cuda:", "cuda:x", "cuda:-1", "cuda:0x", "emulated:vram=1G,link=1G"}) {
+  EXPECT_TRUE(check_device("emulated:vram=1G,link=16GB/s", kNone).is_ok());
+}
+
+TEST(CheckDevice, WhatIsNoDeviceIsRefusedWithTheFormsThereAre) {
+  for (const char* device : {"", "gpu", "cuda0", "cuda:", "cuda:x", "cuda:-1", "cuda:0x"}) {
     const Status refused = check_device(device, kNone);
-    EXPECT_EQ(refused.code(), Code::kUnsupported) << device;
-    EXPECT_THAT(refused.message(), HasSubstr("--device '" + std::string(device) + "' (workers.device) is not in this version"));
+    EXPECT_EQ(refused.code(), Code::kInvalidArgument) << device;
+    EXPECT_THAT(refused.message(), HasSubstr("--device (workers.device): '" + std::string(device) + "' is no device; there are cpu, cuda,"));
   }
 }
 

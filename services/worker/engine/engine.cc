@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 
 #include "services/worker/engine/forward.h"
 #include "services/worker/engine/output_head.h"
@@ -11,13 +12,31 @@
 namespace moestro::engine {
 namespace {
 
+/// The time that an emulated device computes longer than this one.
+class ComputeFloor {
+ public:
+  ComputeFloor(Nanos least, const Clock& clock) : least_(least), clock_(clock) {}
+  template <class Compute>
+  Status run(const lanes::Task& task, const Compute& compute) const {
+    if (least_.count() == 0 || (task.kind != lanes::TaskKind::kExpert && task.kind != lanes::TaskKind::kAttention)) return compute();
+    const Nanos end = clock_.now() + least_;
+    MOESTRO_RETURN_IF_ERROR(compute());
+    if (const Nanos left = end - clock_.now(); left.count() > 0) std::this_thread::sleep_for(left);
+    return Status::ok();
+  }
+
+ private:
+  Nanos least_;
+  const Clock& clock_;
+};
+
 /// The forward pass, and the head as the graph's last task.
 template <class Head>
 class StepRunner final : public lanes::TaskRunner {
  public:
-  StepRunner(Forward& forward, const Head& head) : forward_(forward), head_(head) {}
+  StepRunner(Forward& forward, const Head& head, ComputeFloor floor) : forward_(forward), head_(head), floor_(floor) {}
   Status run(lanes::TaskId id, const lanes::Task& task) override {
-    if (task.kind != lanes::TaskKind::kHead) return forward_.run(id, task);
+    if (task.kind != lanes::TaskKind::kHead) return floor_.run(task, [&] { return forward_.run(id, task); });
     head_();
     return Status::ok();
   }
@@ -28,6 +47,7 @@ class StepRunner final : public lanes::TaskRunner {
  private:
   Forward& forward_;
   const Head& head_;
+  ComputeFloor floor_;
 };
 
 Status check_options(const EngineOptions& o, bool deterministic) {
@@ -83,6 +103,8 @@ struct Engine::Impl {
   lanes::CpuExecutor executor;
   lanes::Timeline* timeline = nullptr;
   RouteObserver observer;
+  ExpertWatch* watch = nullptr;
+  std::vector<WatchedSequence> watched;
 
   SequenceTable sequences;
   std::vector<TokenRange> ranges;
@@ -99,6 +121,7 @@ struct Engine::Impl {
   Status prepare(const StepPlan& plan);
   Status admit(const StepPlan& plan, uint32_t index);
   Result<lanes::ExecutionTotals> execute(const StepPlan& plan, std::vector<SequenceOutcome>& outcomes);
+  std::span<const WatchedSequence> watched_sequences(const StepPlan& plan);
   void finish(const StepPlan& plan, uint32_t index, SequenceOutcome& out);
   void lose_kv(const StepPlan& plan, uint32_t index);
 };
@@ -151,7 +174,10 @@ Status Engine::Impl::admit(const StepPlan& plan, uint32_t index) {
 
 Status Engine::Impl::prepare(const StepPlan& plan) {
   MOESTRO_RETURN_IF_ERROR(check_plan(plan, limits, ranges));
-  for (const SequenceId id : plan.released) sequences.forget(id);
+  for (const SequenceId id : plan.released) {
+    sequences.forget(id);
+    if (watch != nullptr) watch->forget(id);
+  }
   for (const KvCopy& c : plan.kv_copies) cache->copy_block(c.from, c.to);
   batch.clear();
   batch.rows_of.resize(plan.sequences.size());
@@ -166,13 +192,26 @@ Result<lanes::ExecutionTotals> Engine::Impl::execute(const StepPlan& plan, std::
   graph.clear();
   schedule->begin({batch.rows(), batch.context, static_cast<int64_t>(batch.logit_rows.size())}, graph);
   forward->begin(plan.id, batch, graph, failed);
+  if (watch != nullptr) watch->begin_step(plan.id, watched_sequences(plan));
   const auto run_head = [&] { head_not_finite = head->run(plan, batch, forward->hidden(), failed, outcomes); };
-  StepRunner runner(*forward, run_head);
+  StepRunner runner(*forward, run_head, ComputeFloor(options.compute_floor, clock));
   if (timeline != nullptr) timeline->begin_step(plan.id.value);
   auto totals = executor.execute(graph, runner, timeline);
   if (timeline != nullptr) timeline->end_step();
   if (!totals.is_ok()) forward->abandon();
+  else if (watch != nullptr) watch->end_step();
   return totals;
+}
+
+std::span<const WatchedSequence> Engine::Impl::watched_sequences(const StepPlan& plan) {
+  watched.clear();
+  for (uint32_t i = 0; i < plan.sequences.size(); ++i) {
+    const TokenRange rows = batch.rows_of[i];
+    if (rows.count == 0) continue;
+    const SequenceId id = plan.sequences[i].id;
+    watched.push_back({id, rows.count == 1 && sequences.obtain(id).decoding, static_cast<int32_t>(rows.first), static_cast<int32_t>(rows.count)});
+  }
+  return watched;
 }
 
 /// A failed sequence's keys and values are not to be built upon.
@@ -237,6 +276,10 @@ const model::ModelSpec& Engine::spec() const { return impl_->description.spec; }
 const EngineLimits& Engine::limits() const { return impl_->limits; }
 int64_t Engine::kv_bytes() const { return impl_->cache->bytes(); }
 void Engine::set_timeline(lanes::Timeline* timeline) { impl_->timeline = timeline; }
+void Engine::set_expert_watch(ExpertWatch* watch) {
+  impl_->watch = watch;
+  impl_->forward->set_watch(watch);
+}
 void Engine::set_route_observer(RouteObserver observer) { impl_->observer = std::move(observer); }
 
 void Engine::forget_all() {

@@ -10,6 +10,7 @@
 #include "common/model/model_spec.h"
 #include "kernels/ops.h"
 #include "services/worker/engine/engine_options.h"
+#include "services/worker/engine/expert_watch.h"
 #include "services/worker/engine/step_plan.h"
 #include "store/blob_source.h"
 
@@ -56,6 +57,7 @@ class Engine {
   void forget_all();
 
   void set_timeline(lanes::Timeline* timeline);  ///< may be null; outlives the engine
+  void set_expert_watch(ExpertWatch* watch);    ///< may be null; outlives the engine
   void set_route_observer(RouteObserver observer);
 
  private:

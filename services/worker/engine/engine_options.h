@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "common/clock.h"
 #include "common/dtype.h"
 
 namespace moestro::engine {
@@ -25,6 +26,7 @@ struct EngineOptions {
   std::optional<double> capacity_factor = std::nullopt;  ///< none: an expert takes all its tokens
   DType kv_dtype = DType::kF32;
   VisiblePositions visible = {};  ///< of a window: contexts are longer than the model's, and than the cache
+  Nanos compute_floor{0};       ///< the least time of one expert and of one attention: an emulated device waits out the rest
   bool poison_kv = false;       ///< tests: the empty cache is NaN
 };
 

@@ -26,6 +26,8 @@ class ExpertDispatch {
                                              std::span<const uint8_t> left_out = {});
   /// The choices that no expert got, by token: whoever sums the rows takes theirs as zero.
   std::span<const kernels::RoutedRow> dropped() const { return dropped_; }
+  /// By expert of the layer: the sum of its rows' shares, what its use counts (store::UseWeight).
+  std::span<const float> uses() const { return use_; }
   /// (token, rank) of an expert, by token.
   std::span<const kernels::RoutedRow> rows(int32_t expert) const;
 
@@ -70,7 +72,7 @@ class ExpertDispatch {
   uint64_t over_capacity_ = 0;
   PlanId plan_;
   std::span<const float> row_share_;
-  std::vector<float> use_;                     ///< by expert: sum of its rows' shares, what its use counts in the store (store::UseWeight)
+  std::vector<float> use_;
   MoeLayerId layer_;
   std::vector<int32_t> first_row_;   ///< [experts + 1] into rows_
   std::vector<int32_t> cursor_;

@@ -28,7 +28,7 @@ Widths widest(const model::ModelSpec& spec) {
 
 }  // namespace
 
-Forward::Forward(const Parts& parts, int64_t n, bool poison) : p_(parts), poison_(poison), hidden_(parts.spec.hidden), guard_(parts.ops, hidden_, n) {
+Forward::Forward(const Parts& parts, int64_t n, bool poison) : p_(parts), poison_(poison), step_tokens_max_(n), hidden_(parts.spec.hidden), guard_(parts.ops, hidden_, n) {
   const Widths w = widest(p_.spec);
   moe_layers_ = p_.spec.moe_layers();
   top_k_ = moe_layers_ > 0 ? p_.spec.moe().top_k : 0;
@@ -50,6 +50,18 @@ void Forward::begin(PlanId plan, const StepBatch& batch, lanes::TaskGraph& graph
   guard_.begin(batch, failed);
   rows_ = batch.rows();
   p_.experts.begin_step(plan, batch.row_share);
+}
+
+void Forward::set_watch(ExpertWatch* watch) {
+  watch_ = watch;
+  lookahead_.reset();
+  if (watch != nullptr && watch->gate_lookahead() > 0)
+    lookahead_.emplace(p_.spec, p_.weights, p_.ops, step_tokens_max_, watch->gate_lookahead());
+}
+
+void Forward::abandon() {
+  p_.experts.abandon();
+  if (watch_ != nullptr) watch_->abandon();
 }
 
 int32_t* Forward::layer_routes(size_t layer) {
@@ -134,7 +146,18 @@ void Forward::route(size_t layer) {
   if (poison_) std::fill(expert_rows_.begin(), expert_rows_.end(), std::numeric_limits<float>::quiet_NaN());
   const auto routed = p_.experts.route(*p_.spec.layers[layer].moe_index, chosen, top_k_, guard_.left_out());
   clear_rows(p_.experts.dropped());
+  if (watch_ != nullptr) tell_watch(*p_.spec.layers[layer].moe_index, chosen, routed);
   p_.schedule.expand(static_cast<int32_t>(layer), routed, *graph_);
+}
+
+void Forward::tell_watch(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> routed) {
+  // First what is wanted now, so that its copies run while the next routers are asked.
+  watch_->routed(layer, ids, routed, p_.experts.uses());
+  if (lookahead_) {
+    const GateLookahead::Answer answer = lookahead_->ask(layer, watch_->gate_lookahead(), x_.data(), rows_);
+    if (answer.layers > 0) watch_->guessed(layer, answer.layers, answer.logits);
+  }
+  watch_->foresee(layer);
 }
 
 Result<bool> Forward::start(lanes::TaskId id, const lanes::Task& task) { return p_.experts.acquire(id, task.expert); }

@@ -2,6 +2,7 @@
 // The tasks of a step on the CPU: what each kind of task computes, on buffers that are made once.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/lanes/executor.h"
@@ -10,7 +11,9 @@
 #include "kernels/ops.h"
 #include "services/worker/engine/dense_weights.h"
 #include "services/worker/engine/expert_dispatch.h"
+#include "services/worker/engine/expert_watch.h"
 #include "services/worker/engine/finite_guard.h"
+#include "services/worker/engine/gate_lookahead.h"
 #include "services/worker/engine/kv_cache.h"
 #include "services/worker/engine/step_batch.h"
 
@@ -37,7 +40,9 @@ class Forward final : public lanes::TaskRunner {
   /// The step that the following tasks belong to. All three live until it has ended; `failed` holds one Status per sequence of the
   /// plan and receives those whose expert cannot be had, and those whose activations become NaN or infinite.
   void begin(PlanId plan, const StepBatch& batch, lanes::TaskGraph& graph, std::vector<Status>& failed);
-  void abandon() { p_.experts.abandon(); }
+  void abandon();
+  /// May be null; outlives this.
+  void set_watch(ExpertWatch* watch);
 
   /// After the last layer: [rows, hidden], not yet normed.
   const float* hidden() const { return x_.data(); }
@@ -59,6 +64,7 @@ class Forward final : public lanes::TaskRunner {
   const float* rotate_for_sinks(size_t layer);
   void project_qkv(const model::AttentionSpec& spec, const LayerWeights& w);
   void route(size_t layer);
+  void tell_watch(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> routed);
   void run_mlp(const MlpWeights& w, const float* x, float* out);
   void dense_mlp(size_t layer);
   void shared_expert(size_t layer);
@@ -71,7 +77,9 @@ class Forward final : public lanes::TaskRunner {
 
   Parts p_;
   bool poison_;
-  int64_t hidden_, top_k_ = 0, moe_layers_ = 0, rows_ = 0;
+  ExpertWatch* watch_ = nullptr;
+  std::optional<GateLookahead> lookahead_;
+  int64_t step_tokens_max_, hidden_, top_k_ = 0, moe_layers_ = 0, rows_ = 0;
   const StepBatch* batch_ = nullptr;
   lanes::TaskGraph* graph_ = nullptr;
   FiniteGuard guard_;

@@ -1,0 +1,80 @@
+#include "common/config/device_spec.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "common/config/units.h"
+
+namespace moestro::config {
+namespace {
+
+constexpr std::string_view kForms = "cpu, cuda, cuda:INDEX, or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]";
+
+Status not_a_device(std::string_view text) {
+  return invalid_argument("'" + std::string(text) + "' is no device; there are " + std::string(kForms));
+}
+
+Result<uint32_t> parse_index(std::string_view text) {
+  uint32_t index = 0;
+  const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), index);
+  if (error != std::errc{} || stopped != text.data() + text.size()) return invalid_argument("no index");
+  return index;
+}
+
+Status set_one(std::string_view key, std::string_view value, EmulatedDevice& device) {
+  if (key == "vram") {
+    MOESTRO_ASSIGN_OR_RETURN(device.vram_bytes, parse_size(value));
+  } else if (key == "link") {
+    MOESTRO_ASSIGN_OR_RETURN(device.link_bytes_per_s, parse_rate(value));
+  } else if (key == "latency") {
+    MOESTRO_ASSIGN_OR_RETURN(device.latency, parse_fine_duration(value));
+  } else if (key == "compute") {
+    MOESTRO_ASSIGN_OR_RETURN(device.compute, parse_fine_duration(value));
+  } else {
+    return invalid_argument("'" + std::string(key) + "' is none of vram, link, latency and compute");
+  }
+  return Status::ok();
+}
+
+Result<EmulatedDevice> parse_emulated(std::string_view settings) {
+  EmulatedDevice device;
+  while (!settings.empty()) {
+    const std::string_view one = settings.substr(0, settings.find(','));
+    settings.remove_prefix(std::min(settings.size(), one.size() + 1));
+    const size_t equals = one.find('=');
+    if (equals == std::string_view::npos) return invalid_argument("'" + std::string(one) + "' is not KEY=VALUE");
+    const std::string key(one.substr(0, equals));
+    MOESTRO_RETURN_IF_ERROR(set_one(key, one.substr(equals + 1), device).with_context(key));
+  }
+  if (device.vram_bytes == 0) return invalid_argument("vram=SIZE is missing: how much of the experts the device holds");
+  if (device.link_bytes_per_s == 0) return invalid_argument("link=RATE is missing: bytes a second from host memory, as 16GB/s");
+  return device;
+}
+
+}  // namespace
+
+Result<DeviceSpec> parse_device(std::string_view text) {
+  DeviceSpec spec;
+  if (text == "cpu") return spec;
+  const std::string_view kind = text.substr(0, text.find(':'));
+  const bool has_more = kind.size() < text.size();
+  const std::string_view more = has_more ? text.substr(kind.size() + 1) : std::string_view();
+  if (kind == "cuda") {
+    spec.kind = DeviceSpec::Kind::kCuda;
+    if (!has_more) return spec;
+    const auto index = parse_index(more);
+    if (!index.is_ok()) return not_a_device(text);
+    spec.cuda_index = *index;
+    return spec;
+  }
+  if (kind == "emulated") {
+    spec.kind = DeviceSpec::Kind::kEmulated;
+    auto device = parse_emulated(more);
+    if (!device.is_ok()) return device.status().with_context("'" + std::string(text) + "'");
+    spec.emulated = *device;
+    return spec;
+  }
+  return not_a_device(text);
+}
+
+}  // namespace moestro::config

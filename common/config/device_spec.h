@@ -1,0 +1,30 @@
+#pragma once
+// What --device says: cpu | cuda[:INDEX] | emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+
+namespace moestro::config {
+
+/// A device that is not there: the CPU computes, but an expert must first be copied into a bounded memory over a link.
+struct EmulatedDevice {
+  uint64_t vram_bytes = 0;                 ///< for experts; whole experts of it are used
+  uint64_t link_bytes_per_s = 0;
+  std::chrono::nanoseconds latency{0};     ///< of each copy, before its first byte
+  std::chrono::nanoseconds compute{0};     ///< the least time of one expert and of one attention; the rest is waited for
+};
+
+struct DeviceSpec {
+  enum class Kind : uint8_t { kCpu, kCuda, kEmulated } kind = Kind::kCpu;
+  uint32_t cuda_index = 0;
+  EmulatedDevice emulated;
+};
+
+/// kInvalidArgument names the text, what is wrong with it, and the forms there are.
+Result<DeviceSpec> parse_device(std::string_view text);
+
+}  // namespace moestro::config

@@ -1,0 +1,74 @@
+#include "services/worker/device/copy_lane.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace moestro::device {
+
+CopyLane::CopyLane(tier::DeviceTier& tier, const SlotMemory& slots, const LinkOptions& options, const Clock& clock, uint32_t keys)
+    : tier_(tier), slots_(slots), options_(options), clock_(clock), sources_(keys, nullptr), began_(keys), thread_([this] { run(); }) {}
+
+CopyLane::~CopyLane() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  work_.notify_one();
+  thread_.join();
+}
+
+void CopyLane::set_source(tier::Key key, const std::byte* data) {
+  sources_[key] = data;
+  tier_.source_ready(key, data != nullptr);
+}
+
+void CopyLane::take_ended(std::vector<Copied>& out) {
+  out.insert(out.end(), done_.begin(), done_.end());
+  done_.clear();
+}
+
+void CopyLane::wait_for_end(std::unique_lock<std::mutex>& lock, uint64_t& seen, Nanos until) {
+  const Nanos left = until - clock_.now();
+  if (ends_ == seen && left.count() > 0) ended_.wait_for(lock, left);
+  seen = ends_;
+}
+
+void CopyLane::run() {
+  prctl(PR_SET_TIMERSLACK, 1UL);  // of this thread: chunks last tens of microseconds, the kernel's 50 of slack would double them
+  std::unique_lock lock(mutex_);
+  bool follows = false;
+  while (!stop_) {
+    if (const auto chunk = tier_.next_chunk(clock_.now())) {
+      carry(lock, *chunk, follows);
+      follows = true;
+      continue;
+    }
+    follows = false;
+    work_.wait(lock);
+  }
+}
+
+void CopyLane::carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk, bool follows) {
+  const std::byte* source = sources_[chunk.key] + chunk.offset;
+  copying_ = chunk.key;
+  const Nanos begin = follows ? free_at_ : std::max(clock_.now(), free_at_);
+  if (chunk.offset == 0) began_[chunk.key] = begin;
+  const auto wire = Nanos(static_cast<int64_t>(static_cast<double>(chunk.bytes) * 1e9 / static_cast<double>(options_.bytes_per_s)));
+  free_at_ = begin + wire + (chunk.offset == 0 ? options_.latency : Nanos(0));
+  lock.unlock();
+  if (options_.poison_slots && chunk.offset == 0) slots_.poison(chunk.slot);
+  std::memcpy(slots_.slot(chunk.slot) + chunk.offset, source, chunk.bytes);
+  if (const Nanos left = free_at_ - clock_.now(); left.count() > 0) std::this_thread::sleep_for(left);
+  lock.lock();
+  copying_ = kNone;
+  // The link's own end, not when this thread woke: what the tier learns of the link must not depend on how busy the host is.
+  tier_.chunk_done(std::max(free_at_, begin), chunk, free_at_ - begin);
+  if (!chunk.last) return;
+  done_.push_back({chunk.key, chunk.demand, began_[chunk.key], free_at_});
+  ++ends_;
+  ended_.notify_one();
+}
+
+}  // namespace moestro::device

@@ -1,0 +1,293 @@
+#include "services/worker/device/device_experts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/config/units.h"
+#include "common/policy/make_policy.h"
+
+namespace moestro::device {
+namespace {
+
+/// Prefetches whose host memory is leased ahead of their copies: the link must not run dry while the engine computes a layer.
+constexpr int32_t kPrefetchSources = 16;
+/// How often a wait for the link looks at host memory too, while something has to come from the drive.
+constexpr Nanos kHostLook{100'000};
+constexpr Nanos kLongWait{50'000'000};
+
+Result<uint64_t> expert_bytes(const store::Manifest& manifest, DType precision) {
+  for (const store::Blob& blob : manifest.blobs)
+    if (blob.kind == store::BlobKind::kExpert && blob.precision == precision) return blob.length;
+  return invalid_argument("the pack of '" + manifest.model_name + "' has no experts as " + std::string(dtype_name(precision)));
+}
+
+struct Extent {
+  int32_t layers = 0, experts = 0;
+};
+
+Extent extent_of(const store::Manifest& manifest) {
+  Extent extent;
+  for (const store::Blob& blob : manifest.blobs) {
+    if (blob.kind != store::BlobKind::kExpert) continue;
+    extent.layers = std::max(extent.layers, static_cast<int32_t>(blob.moe_layer.value) + 1);
+    extent.experts = std::max(extent.experts, static_cast<int32_t>(blob.expert.value) + 1);
+  }
+  return extent;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceExperts>> DeviceExperts::create(store::BlobSource& host, const DeviceExpertsOptions& options, const Clock& clock) {
+  const store::Manifest& manifest = host.manifest();
+  MOESTRO_ASSIGN_OR_RETURN(const uint64_t bytes, expert_bytes(manifest, options.precision));
+  const Extent extent = extent_of(manifest);
+  const uint64_t fit = options.device.vram_bytes / bytes;
+  if (fit == 0)
+    return invalid_argument("vram=" + config::format_size(options.device.vram_bytes) + " holds no expert of '" + manifest.model_name + "', one has " +
+                            config::readable_size(bytes) + ": give the device at least vram=" + config::format_size(bytes));
+  const auto keys = static_cast<uint32_t>(extent.layers * extent.experts);
+  const auto slots = static_cast<int32_t>(std::min<uint64_t>(fit, keys));
+  MOESTRO_ASSIGN_OR_RETURN(auto policy, policy::make_policy(options.cache, keys));
+  std::vector<tier::Key> key_of(manifest.blobs.size(), kDense);
+  std::vector<Expert> experts(keys);
+  for (tier::Key key = 0; key < keys; ++key) {
+    const auto per_layer = static_cast<uint32_t>(extent.experts);
+    MOESTRO_ASSIGN_OR_RETURN(const uint32_t blob, manifest.expert_blob(MoeLayerId(key / per_layer), ExpertId(key % per_layer), options.precision));
+    key_of[blob] = key;
+    experts[key].blob = blob;
+  }
+  MOESTRO_ASSIGN_OR_RETURN(SlotMemory memory, SlotMemory::create(slots, bytes));
+  const tier::TierOptions tier_options{.layers = extent.layers,
+                                       .experts = extent.experts,
+                                       .slots = slots,
+                                       .expert_bytes = bytes,
+                                       .link_bytes_per_s = static_cast<double>(options.device.link_bytes_per_s),
+                                       .link_latency = options.device.latency,
+                                       .prefetch = options.prefetch};
+  return std::unique_ptr<DeviceExperts>(new DeviceExperts(host, options, clock, std::move(memory), tier_options, std::move(policy),
+                                                          std::move(key_of), std::move(experts)));
+}
+
+DeviceExperts::DeviceExperts(store::BlobSource& host, const DeviceExpertsOptions& options, const Clock& clock, SlotMemory slots,
+                             const tier::TierOptions& tier_options, std::unique_ptr<policy::CachePolicy> policy, std::vector<tier::Key> key_of,
+                             std::vector<Expert> experts)
+    : host_(host),
+      clock_(clock),
+      tier_options_(tier_options),
+      slots_(std::move(slots)),
+      key_of_(std::move(key_of)),
+      experts_(std::move(experts)),
+      tier_(tier_options, std::move(policy)),
+      lane_(tier_, slots_,
+            {.bytes_per_s = options.device.link_bytes_per_s, .latency = options.device.latency, .poison_slots = options.poison_slots}, clock,
+            static_cast<uint32_t>(experts_.size())) {}
+
+DeviceExperts::~DeviceExperts() = default;
+
+// --- the step ---
+
+void DeviceExperts::begin_step(PlanId plan, bool scan) {
+  const std::lock_guard lock(lane_.mutex());
+  plan_ = plan;
+  tier_.begin_step(clock_.now(), scan);
+}
+
+void DeviceExperts::routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wanted> wanted) {
+  how_found_.resize(wanted.size());
+  {
+    const std::lock_guard lock(lane_.mutex());
+    for (const auto& w : wanted) experts_[w.key].needed = true;
+    tier_.routed(clock_.now(), static_cast<int32_t>(layer.value), wanted, how_found_);
+    (void)find_sources();  // a source that refuses says so again to who waits, in next_arrival()
+  }
+  lane_.wake();
+}
+
+void DeviceExperts::foresee(int32_t layer, const prediction::Forecast& forecast) {
+  {
+    const std::lock_guard lock(lane_.mutex());
+    let_ended_go();
+    tier_.foresee(clock_.now(), layer, forecast);
+    (void)find_sources();
+  }
+  lane_.wake();
+}
+
+void DeviceExperts::abandon() {
+  const std::lock_guard lock(lane_.mutex());
+  for (Expert& e : experts_) e.needed = false, e.failure = Status::ok();
+  tier_.abandon(clock_.now());
+}
+
+tier::TierCounters DeviceExperts::tier_counters() const {
+  const std::lock_guard lock(lane_.mutex());
+  return tier_.counters();
+}
+
+void DeviceExperts::take_copied(std::vector<Copied>& out) {
+  {
+    const std::lock_guard lock(lane_.mutex());
+    let_ended_go();
+  }
+  out.insert(out.end(), copied_.begin(), copied_.end());
+  copied_.clear();
+}
+
+// --- host memory ---
+
+void DeviceExperts::take_source(tier::Key key, store::Lease lease) {
+  Expert& e = experts_[key];
+  e.host = std::move(lease);
+  with_source_.push_back(key);
+  lane_.set_source(key, e.host.data());
+}
+
+void DeviceExperts::let_ended_go() {
+  ended_.clear();
+  lane_.take_ended(ended_);
+  for (const Copied& copy : ended_) {
+    lane_.set_source(copy.key, nullptr);
+    experts_[copy.key].host.release();
+    std::erase(with_source_, copy.key);
+  }
+  copied_.insert(copied_.end(), ended_.begin(), ended_.end());
+}
+
+/// Nobody who waits for host memory may hold some that he is not using (the store's rule against deadlock).
+void DeviceExperts::drop_sources_nobody_needs() {
+  std::erase_if(with_source_, [this](tier::Key key) {
+    if (experts_[key].needed || lane_.is_copying(key)) return false;
+    lane_.set_source(key, nullptr);
+    experts_[key].host.release();
+    return true;
+  });
+}
+
+Status DeviceExperts::find_sources() {
+  if (host_fetches_ > 0 || with_source_.size() >= 4 * kPrefetchSources) drop_sources_nobody_needs();
+  found_.clear();
+  tier_.sources_wanted(host_fetches_ > 0 ? 0 : kPrefetchSources, found_);
+  for (const tier::Key key : found_) {
+    Expert& e = experts_[key];
+    if (e.host || e.host_asked || !e.failure.is_ok()) continue;
+    if (auto lease = host_.try_pin(e.blob)) {
+      take_source(key, std::move(*lease));
+      continue;
+    }
+    const store::WantedBy why{plan_, MoeLayerId(key / static_cast<uint32_t>(tier_options_.experts))};
+    if (e.needed) {
+      MOESTRO_RETURN_IF_ERROR(host_.fetch(std::span(&e.blob, 1), why));
+      e.host_asked = true;
+      ++host_fetches_;
+    } else if (e.host_prefetched != plan_) {
+      MOESTRO_RETURN_IF_ERROR(host_.prefetch(std::span(&e.blob, 1), why));
+      e.host_prefetched = plan_;
+    }
+  }
+  return Status::ok();
+}
+
+Status DeviceExperts::take_host_arrival() {
+  auto arrival = host_.next_arrival(std::chrono::milliseconds(0));
+  if (arrival.is_ok()) {
+    const tier::Key key = key_of_[arrival->blob()];
+    if (key == kDense || !experts_[key].host_asked) return Status::ok();  // withdrawn before; its lease ends here
+    experts_[key].host_asked = false;
+    --host_fetches_;
+    take_source(key, std::move(*arrival));
+    return Status::ok();
+  }
+  const Code code = arrival.status().code();
+  // Exhausted: leases fill the worker's share; copies that are under way give theirs back.
+  if (code == Code::kUnavailable || (code == Code::kExhausted && !with_source_.empty())) return Status::ok();
+  const auto blob = host_.failed_blob();
+  if (!blob) return arrival.status();
+  Expert& e = experts_[key_of_[*blob]];
+  if (std::exchange(e.host_asked, false)) --host_fetches_;
+  tier_.copy_failed(clock_.now(), key_of_[*blob]);
+  if (e.needed) e.failure = arrival.status();
+  return Status::ok();
+}
+
+// --- the engine's side ---
+
+std::optional<store::Lease> DeviceExperts::lease_slot(tier::Key key) {
+  const auto slot = tier_.slot_of(key);
+  if (!slot) return std::nullopt;
+  return store::Lease(this, experts_[key].blob, slots_.slot(*slot), slots_.slot_bytes());
+}
+
+std::optional<store::Lease> DeviceExperts::try_pin(uint32_t blob, store::UseWeight weight) {
+  const tier::Key key = key_of_[blob];
+  if (key == kDense) return host_.try_pin(blob, weight);
+  const std::lock_guard lock(lane_.mutex());
+  MOESTRO_CHECK(experts_[key].needed, "an expert of a device is asked for after its layer was routed");
+  return lease_slot(key);
+}
+
+void DeviceExperts::unpin(uint32_t blob) {
+  const tier::Key key = key_of_[blob];
+  {
+    const std::lock_guard lock(lane_.mutex());
+    experts_[key].needed = false;
+    tier_.released(clock_.now(), key);
+  }
+  lane_.wake();
+}
+
+Status DeviceExperts::fetch(std::span<const uint32_t> blobs, store::WantedBy why) {
+  const bool dense = !blobs.empty() && key_of_[blobs.front()] == kDense;
+  if (dense) return host_.fetch(blobs, why);  // at the start, before the first step
+  for (const uint32_t blob : blobs) wanted_.push_back(key_of_[blob]);
+  return Status::ok();
+}
+
+std::optional<Result<store::Lease>> DeviceExperts::next_ready() {
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    const tier::Key key = wanted_[i];
+    Expert& e = experts_[key];
+    auto lease = lease_slot(key);
+    if (!lease && e.failure.is_ok()) continue;
+    wanted_.erase(wanted_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (lease) return Result<store::Lease>(std::move(*lease));
+    failed_blob_ = e.blob;
+    e.needed = false;
+    tier_.released(clock_.now(), key);
+    return Result<store::Lease>(std::exchange(e.failure, Status::ok()));
+  }
+  return std::nullopt;
+}
+
+Result<store::Lease> DeviceExperts::next_arrival(std::chrono::milliseconds timeout) {
+  failed_blob_.reset();
+  if (wanted_.empty()) return host_.next_arrival(timeout);  // dense weights
+  const Nanos until = clock_.now() + timeout;
+  std::unique_lock lock(lane_.mutex());
+  uint64_t seen = lane_.ends();
+  while (true) {
+    let_ended_go();
+    if (auto ready = next_ready()) return std::move(*ready);
+    if (host_fetches_ > 0) MOESTRO_RETURN_IF_ERROR(take_host_arrival());
+    MOESTRO_RETURN_IF_ERROR(find_sources());
+    const Nanos now = clock_.now();
+    if (now >= until) return unavailable("no expert was copied in time");
+    lane_.wake();
+    lane_.wait_for_end(lock, seen, std::min(until, now + (host_fetches_ > 0 ? kHostLook : kLongWait)));
+  }
+}
+
+void DeviceExperts::cancel_fetches() {
+  const std::lock_guard lock(lane_.mutex());
+  wanted_.clear();
+  host_.cancel_fetches();
+  host_fetches_ = 0;
+  for (Expert& e : experts_) e.host_asked = false, e.failure = Status::ok();
+}
+
+store::BlobSource::Counters DeviceExperts::counters() const {
+  const tier::TierCounters t = tier_counters();
+  return {.hits = t.hits, .misses = t.misses + t.late, .late = t.late, .fetched_bytes = t.moved_bytes};
+}
+
+}  // namespace moestro::device

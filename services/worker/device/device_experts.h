@@ -1,0 +1,104 @@
+#pragma once
+// The experts of a device with a memory of its own, as the engine's source of weights.
+//
+// An expert is leased from a slot of the device. What no slot holds is copied there from host memory: leased from the source behind this
+// one (the store's client) until its copy has ended. Dense weights are the source's own; the device computes on them where they lie.
+// common/tier decides what is copied when, the copy lane carries it.
+//
+// One thread, the engine's, calls everything here.
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "common/config/device_spec.h"
+#include "common/dtype.h"
+#include "common/prediction/forecast.h"
+#include "services/worker/device/copy_lane.h"
+#include "store/blob_source.h"
+
+namespace moestro::device {
+
+struct DeviceExpertsOptions {
+  config::EmulatedDevice device;
+  DType precision = DType::kBF16;  ///< of the experts that the engine asks for
+  std::string cache = "lfru";      ///< policy::make_policy
+  bool prefetch = true;            ///< false: what is foreseen protects what is there, and nothing is copied before it is wanted
+  bool poison_slots = false;       ///< tests
+};
+
+class DeviceExperts final : public store::BlobSource {
+ public:
+  /// kInvalidArgument: the memory holds not even one expert. `host` and `clock` outlive it.
+  static Result<std::unique_ptr<DeviceExperts>> create(store::BlobSource& host, const DeviceExpertsOptions& options, const Clock& clock);
+  ~DeviceExperts() override;
+
+  int32_t slots() const { return tier_options_.slots; }
+  int32_t layers() const { return tier_options_.layers; }
+  int32_t experts() const { return tier_options_.experts; }  ///< of a layer
+
+  // What a step wants, before the engine asks for it blob by blob.
+
+  void begin_step(PlanId plan, bool scan);
+  /// weights: how much each use counts, as policy::Use::weight.
+  void routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wanted> wanted);
+  /// `layer` -1: before the first.
+  void foresee(int32_t layer, const prediction::Forecast& forecast);
+  void abandon();
+
+  tier::TierCounters tier_counters() const;
+  /// Copies that have ended since the last call.
+  void take_copied(std::vector<Copied>& out);
+
+  const store::Manifest& manifest() const override { return host_.manifest(); }
+  std::optional<store::Lease> try_pin(uint32_t blob, store::UseWeight weight = {}) override;
+  Status fetch(std::span<const uint32_t> blobs, store::WantedBy why) override;
+  Result<store::Lease> next_arrival(std::chrono::milliseconds timeout) override;
+  std::optional<uint32_t> failed_blob() const override { return failed_blob_; }
+  void cancel_fetches() override;
+  /// Of the device: a miss is an expert that no slot held, late or not.
+  Counters counters() const override;
+
+ private:
+  static constexpr tier::Key kDense = UINT32_MAX;
+  struct Expert {
+    uint32_t blob = 0;
+    bool needed = false;        ///< routed() named it, unpin() has not come yet
+    bool host_asked = false;    ///< the host's source has been asked to fetch it
+    PlanId host_prefetched;     ///< the last plan for which it was asked to prefetch it
+    store::Lease host;          ///< of host memory, until its copy has ended
+    Status failure;             ///< why it cannot be had, until the engine has been told
+  };
+
+  DeviceExperts(store::BlobSource& host, const DeviceExpertsOptions& options, const Clock& clock, SlotMemory slots,
+                const tier::TierOptions& tier_options, std::unique_ptr<policy::CachePolicy> policy, std::vector<tier::Key> key_of,
+                std::vector<Expert> experts);
+  void unpin(uint32_t blob) override;
+  // With the lane's lock held:
+  std::optional<store::Lease> lease_slot(tier::Key key);
+  std::optional<Result<store::Lease>> next_ready();
+  void let_ended_go();
+  Status find_sources();
+  void take_source(tier::Key key, store::Lease lease);
+  void drop_sources_nobody_needs();
+  Status take_host_arrival();
+
+  store::BlobSource& host_;
+  const Clock& clock_;
+  const tier::TierOptions tier_options_;
+  const SlotMemory slots_;
+  const std::vector<tier::Key> key_of_;  ///< blob -> key; kDense
+  std::vector<Expert> experts_;          ///< by key
+  std::vector<tier::Key> with_source_;   ///< keys that lease host memory
+  std::vector<tier::Key> wanted_;        ///< what fetch() asked for and has not arrived
+  std::vector<tier::Key> found_;         ///< scratch
+  std::vector<tier::Found> how_found_;   ///< scratch
+  std::vector<Copied> ended_, copied_;
+  std::optional<uint32_t> failed_blob_;
+  PlanId plan_;
+  uint32_t host_fetches_ = 0;            ///< outstanding
+  tier::DeviceTier tier_;
+  mutable CopyLane lane_;                ///< last: its thread uses slots and tier
+};
+
+}  // namespace moestro::device

@@ -1,0 +1,130 @@
+#include "services/worker/device/foresight.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
+
+namespace moestro::device {
+namespace {
+
+bool mostly_prompts(std::span<const engine::WatchedSequence> sequences) {
+  int64_t prompts = 0, decoded = 0;
+  for (const auto& s : sequences) (s.decode ? decoded : prompts) += s.rows;
+  return prompts > decoded;
+}
+
+}  // namespace
+
+Foresight::Foresight(DeviceExperts& device, std::unique_ptr<prediction::Predictor> predictor, int64_t top_k)
+    : device_(device), predictor_(std::move(predictor)), top_k_(top_k), forecast_(device.layers(), device.experts()),
+      row_counts_(static_cast<size_t>(device.experts()), 0) {}
+
+void Foresight::set_timeline(lanes::Timeline* timeline, std::vector<int32_t> model_layers) {
+  timeline_ = timeline;
+  model_layers_ = std::move(model_layers);
+}
+
+void Foresight::begin_step(PlanId plan, std::span<const engine::WatchedSequence> sequences) {
+  sequences_.assign(sequences.begin(), sequences.end());
+  device_.begin_step(plan, mostly_prompts(sequences));
+  if (!predictor_) return;
+  iteration_.clear();
+  for (const auto& s : sequences) iteration_.push_back({s.id.value, s.decode, s.rows});
+  predictor_->begin_iteration(iteration_);
+  predictor_->forecast(-1, forecast_);
+  device_.foresee(-1, forecast_);
+}
+
+void Foresight::routed(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> experts,
+                       std::span<const float> uses) {
+  wanted_.clear();
+  const uint32_t first = layer.value * static_cast<uint32_t>(device_.experts());
+  for (const lanes::RoutedExpert& e : experts)
+    wanted_.push_back({first + static_cast<uint32_t>(e.expert), std::min(1.0F, uses[static_cast<size_t>(e.expert)])});
+  device_.routed(layer, wanted_);
+  if (!predictor_) return;
+  count(layer, ids);
+  predictor_->routed(static_cast<int32_t>(layer.value), routes_);
+}
+
+void Foresight::count(MoeLayerId layer, std::span<const int32_t> ids) {
+  counts_.clear();
+  first_count_.clear();
+  for (const auto& s : sequences_) {
+    first_count_.push_back(static_cast<uint32_t>(counts_.size()));
+    const auto chosen = ids.subspan(static_cast<size_t>(s.first_row * top_k_), static_cast<size_t>(s.rows * top_k_));
+    for (const int32_t expert : chosen) ++row_counts_[static_cast<size_t>(expert)];
+    for (const int32_t expert : chosen)
+      if (const uint32_t tokens = std::exchange(row_counts_[static_cast<size_t>(expert)], 0); tokens > 0)
+        counts_.push_back({layer, ExpertId(static_cast<uint32_t>(expert)), tokens});
+  }
+  first_count_.push_back(static_cast<uint32_t>(counts_.size()));
+  routes_.clear();
+  for (size_t i = 0; i < sequences_.size(); ++i)
+    routes_.push_back({sequences_[i].id.value, std::span(counts_).subspan(first_count_[i], first_count_[i + 1] - first_count_[i])});
+}
+
+/// A router's logits become the probability that a row chooses an expert by their distance from the row's choice: the middle between the
+/// last that would be chosen and the first that would not.
+void Foresight::guessed(MoeLayerId layer, int32_t layers, std::span<const float> logits) {
+  const auto experts = static_cast<size_t>(device_.experts()), k = static_cast<size_t>(top_k_);
+  const auto n = static_cast<size_t>(layers);
+  if (k >= experts) return;
+  guess_cells_.assign(n * experts, 1.0F);  // that no row chooses it
+  for (size_t row = 0; row * n * experts < logits.size(); ++row)
+    for (size_t l = 0; l < n; ++l) {
+      const auto asked = logits.subspan((row * n + l) * experts, experts);
+      sorted_.assign(asked.begin(), asked.end());
+      std::nth_element(sorted_.begin(), sorted_.begin() + static_cast<std::ptrdiff_t>(k), sorted_.end(), std::greater<>());
+      const float first_out = sorted_[k];
+      const float last_in = *std::min_element(sorted_.begin(), sorted_.begin() + static_cast<std::ptrdiff_t>(k));
+      const float middle = 0.5F * (first_out + last_in);
+      for (size_t e = 0; e < experts; ++e) guess_cells_[l * experts + e] *= 1.0F - 1.0F / (1.0F + std::exp(middle - asked[e]));
+    }
+  guesses_.clear();
+  for (size_t l = 0; l < n; ++l) {
+    const auto row = std::span(guess_cells_).subspan(l * experts, experts);
+    for (float& p : row) p = std::isfinite(p) ? 1.0F - p : 0.0F;
+    guesses_.push_back({static_cast<int32_t>(layer.value) + 1 + static_cast<int32_t>(l), row});
+  }
+  predictor_->guessed(static_cast<int32_t>(layer.value), guesses_);
+}
+
+void Foresight::foresee(MoeLayerId layer) {
+  if (!predictor_) return;
+  predictor_->forecast(static_cast<int32_t>(layer.value), forecast_);
+  device_.foresee(static_cast<int32_t>(layer.value), forecast_);
+}
+
+void Foresight::end_step() {
+  if (predictor_) predictor_->end_iteration();
+  draw_copies();
+}
+
+void Foresight::abandon() {
+  if (predictor_) predictor_->end_iteration();
+  device_.abandon();
+  draw_copies();
+}
+
+void Foresight::forget(SequenceId sequence) {
+  if (predictor_) predictor_->end_sequence(sequence.value);
+}
+
+void Foresight::draw_copies() {
+  copied_.clear();
+  device_.take_copied(copied_);
+  if (timeline_ == nullptr) return;
+  const auto experts = static_cast<uint32_t>(device_.experts());
+  for (const Copied& c : copied_)
+    timeline_->slice({.task = {.lane = lanes::Lane::kHostToDevice,
+                               .kind = lanes::TaskKind::kExpertRead,
+                               .layer = model_layers_[c.key / experts],
+                               .expert = static_cast<int32_t>(c.key % experts)},
+                      .id = 0,
+                      .begin = c.begin,
+                      .end = c.end});
+}
+
+}  // namespace moestro::device

@@ -1,0 +1,58 @@
+#pragma once
+// Between the engine and a device: tells the predictor what a step routes and the device what it foresees.
+
+#include <memory>
+#include <vector>
+
+#include "common/lanes/timeline.h"
+#include "common/prediction/predictor.h"
+#include "services/worker/device/device_experts.h"
+#include "services/worker/engine/expert_watch.h"
+
+namespace moestro::device {
+
+class Foresight final : public engine::ExpertWatch {
+ public:
+  /// `predictor`: null for none; what is missing is then copied when it is wanted. `device` outlives it. `top_k`: experts of a token.
+  Foresight(DeviceExperts& device, std::unique_ptr<prediction::Predictor> predictor, int64_t top_k);
+
+  /// Copies go to it as slices of the link's lane. May be null; outlives this. `model_layers`: MoE layer -> the model's layer.
+  void set_timeline(lanes::Timeline* timeline, std::vector<int32_t> model_layers);
+
+  void begin_step(PlanId plan, std::span<const engine::WatchedSequence> sequences) override;
+  void routed(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> experts,
+              std::span<const float> uses) override;
+  int32_t gate_lookahead() const override { return predictor_ ? predictor_->gate_lookahead() : 0; }
+  void guessed(MoeLayerId layer, int32_t layers, std::span<const float> logits) override;
+  void foresee(MoeLayerId layer) override;
+  void end_step() override;
+  void abandon() override;
+  void forget(SequenceId sequence) override;
+
+  prediction::Predictor* predictor() const { return predictor_.get(); }
+
+ private:
+  void count(MoeLayerId layer, std::span<const int32_t> ids);
+  void draw_copies();
+
+  DeviceExperts& device_;
+  std::unique_ptr<prediction::Predictor> predictor_;
+  const int64_t top_k_;
+  prediction::Forecast forecast_;
+  lanes::Timeline* timeline_ = nullptr;
+  std::vector<int32_t> model_layers_;
+
+  std::vector<engine::WatchedSequence> sequences_;             ///< of the step
+  std::vector<prediction::IterationSequence> iteration_;
+  std::vector<tier::DeviceTier::Wanted> wanted_;
+  std::vector<activation::ActivationCount> counts_;            ///< of a layer, sequence after sequence
+  std::vector<uint32_t> first_count_;                          ///< sequence -> its first in counts_; and the end
+  std::vector<prediction::SequenceRoutes> routes_;
+  std::vector<uint32_t> row_counts_;                           ///< [experts], zero between uses
+  std::vector<float> guess_cells_;                             ///< [layers, experts]
+  std::vector<float> sorted_;
+  std::vector<prediction::GateGuess> guesses_;
+  std::vector<Copied> copied_;
+};
+
+}  // namespace moestro::device

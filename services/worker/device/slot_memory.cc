@@ -1,0 +1,32 @@
+#include "services/worker/device/slot_memory.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <utility>
+
+#include "common/config/units.h"
+
+namespace moestro::device {
+
+Result<SlotMemory> SlotMemory::create(int32_t slots, uint64_t slot_bytes) {
+  const uint64_t bytes = static_cast<uint64_t>(slots) * slot_bytes;
+  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED)
+    return exhausted("no memory for the emulated device's " + config::readable_size(bytes) + " of experts: give it less (vram=SIZE)");
+  madvise(base, bytes, MADV_HUGEPAGE);  // nothing lost where there are none
+  // Backed now, so that no copy pays for it later. Older kernels lack the call: the first copies then do pay.
+  madvise(base, bytes, MADV_POPULATE_WRITE);
+  return SlotMemory(static_cast<std::byte*>(base), bytes, slot_bytes);
+}
+
+SlotMemory::SlotMemory(SlotMemory&& other) noexcept
+    : base_(std::exchange(other.base_, nullptr)), bytes_(other.bytes_), slot_bytes_(other.slot_bytes_) {}
+
+SlotMemory::~SlotMemory() {
+  if (base_ != nullptr) munmap(base_, bytes_);
+}
+
+void SlotMemory::poison(uint32_t index) const { std::memset(slot(index), 0xff, slot_bytes_); }
+
+}  // namespace moestro::device

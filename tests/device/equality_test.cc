@@ -1,0 +1,97 @@
+// What a device holds and foresees never changes what the model says: bitwise the resident engine's log-probabilities, for every cache
+// policy and predictor, from one slot up.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "common/policy/make_policy.h"
+#include "common/prediction/make_predictor.h"
+#include "tests/device/device_bench.h"
+
+namespace moestro::device::testing {
+namespace {
+
+using engine::testing::Bench;
+using engine::testing::Fixture;
+using Scores = std::vector<std::vector<float>>;
+
+std::vector<std::vector<TokenId>> prompts_of(const Fixture& fixture) {
+  std::vector<std::vector<TokenId>> prompts;
+  for (const auto& r : fixture.prompts("f32")) {
+    prompts.push_back(r.ids);
+    prompts.back().insert(prompts.back().end(), r.greedy.begin(), r.greedy.end());
+  }
+  prompts.resize(std::min<size_t>(prompts.size(), 3));
+  return prompts;
+}
+
+/// Prompts in one batch, in chunks; then token by token, as if decoded.
+Scores score(Bench& bench, const std::vector<std::vector<TokenId>>& prompts) {
+  Scores scores = bench.score(prompts, 7);
+  for (const auto& p : prompts) scores.push_back(bench.score({p}, 1).front());
+  return scores;
+}
+
+bool same(const Scores& a, const Scores& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (a[i].size() != b[i].size() || std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0) return false;
+  return true;
+}
+
+class EqualityTest : public ::testing::Test {
+ protected:
+  const Fixture& fixture_ = engine::testing::any_fixture();
+  const std::vector<std::vector<TokenId>> prompts_ = prompts_of(fixture_);
+  const Scores resident_ = [this] {
+    Bench bench(fixture_);
+    return score(bench, prompts_);
+  }();
+};
+
+TEST_F(EqualityTest, EveryPolicyPredictorAndNumberOfSlots) {
+  for (const std::string& cache : policy::policy_names())
+    for (const std::string& predictor : prediction::predictor_names())
+      for (const int32_t slots : {1, 3, 7, 1000}) {
+        DeviceBench device(fixture_, {.slots = slots, .cache = cache, .predictor = predictor});
+        ASSERT_TRUE(same(resident_, score(device.bench(), prompts_))) << cache << ", " << predictor << ", " << slots << " slots";
+        const tier::TierCounters counters = device.device().tier_counters();
+        EXPECT_GT(counters.misses + counters.late + counters.prefetched, 0u);
+        if (slots < device.device().layers() * device.device().experts()) EXPECT_GT(counters.evictions, 0u);
+      }
+}
+
+TEST_F(EqualityTest, ExpertsThatReachHostMemoryLateAndInAnyOrder) {
+  for (const int32_t slots : {1, 5})
+    for (const std::string& predictor : prediction::predictor_names()) {
+      DeviceBench device(fixture_, {.slots = slots, .predictor = predictor, .late_host = true});
+      ASSERT_TRUE(same(resident_, score(device.bench(), prompts_))) << predictor << ", " << slots << " slots";
+    }
+}
+
+TEST_F(EqualityTest, ALinkSlowerThanTheDevice) {
+  DeviceBench device(fixture_, {.slots = 3, .predictor = "next-layer-all", .link_bytes_per_s = 200 << 20, .latency = std::chrono::microseconds(20)});
+  EXPECT_TRUE(same(resident_, score(device.bench(), prompts_)));
+}
+
+TEST_F(EqualityTest, TwoSwappedExpertsAreNoticed) {
+  DeviceBench probe(fixture_, {});
+  const auto& manifest = probe.device().manifest();
+  const uint32_t first = *manifest.expert_blob(MoeLayerId(0), ExpertId(0), DType::kF32);
+  const uint32_t second = *manifest.expert_blob(MoeLayerId(0), ExpertId(1), DType::kF32);
+  DeviceBench swapped(fixture_, {.slots = 5, .late_host = true, .late = {.swapped = {{first, second}}}});
+  EXPECT_FALSE(same(resident_, score(swapped.bench(), prompts_)));
+}
+
+TEST_F(EqualityTest, WhatFitsIsCopiedOnce) {
+  DeviceBench device(fixture_, {.slots = 1000});
+  EXPECT_EQ(device.device().slots(), device.device().layers() * device.device().experts()) << "no more slots than experts";
+  for (int round = 0; round < 3; ++round) score(device.bench(), prompts_);
+  const tier::TierCounters counters = device.device().tier_counters();
+  EXPECT_LE(counters.misses + counters.late, static_cast<uint64_t>(device.device().slots()));
+  EXPECT_EQ(counters.evictions, 0u);
+}
+
+}  // namespace
+}  // namespace moestro::device::testing

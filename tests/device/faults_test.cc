@@ -1,0 +1,65 @@
+// What goes wrong with an expert concerns those who need it, and nobody else.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/device/device_bench.h"
+
+namespace moestro::device::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(DeviceFaults, AMemoryThatHoldsNoExpertIsRefusedWithTheLeastThatDoes) {
+  const auto& fixture = engine::testing::any_fixture();
+  auto host = store::ResidentSource::open(engine::testing::packed(fixture, DType::kF32, DType::kF32));
+  ASSERT_TRUE(host.is_ok());
+  SteadyClock clock;
+  const auto device = DeviceExperts::create(**host, {.device = {.vram_bytes = 100, .link_bytes_per_s = 1 << 20}, .precision = DType::kF32}, clock);
+  ASSERT_FALSE(device.is_ok());
+  EXPECT_EQ(device.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(device.status().message(), HasSubstr("vram=100 holds no expert of"));
+  EXPECT_THAT(device.status().message(), HasSubstr("give the device at least vram="));
+}
+
+TEST(DeviceFaults, APrecisionThatThePackLacks) {
+  const auto& fixture = engine::testing::any_fixture();
+  auto host = store::ResidentSource::open(engine::testing::packed(fixture, DType::kF32, DType::kF32));
+  ASSERT_TRUE(host.is_ok());
+  SteadyClock clock;
+  const auto device = DeviceExperts::create(**host, {.device = {.vram_bytes = 1 << 30, .link_bytes_per_s = 1 << 20}, .precision = DType::kInt8}, clock);
+  ASSERT_FALSE(device.is_ok());
+  EXPECT_THAT(device.status().message(), HasSubstr("has no experts as int8"));
+}
+
+TEST(DeviceFaults, AnExpertThatCannotBeReadFailsThoseThatNeedItAndIsAskedForAgain) {
+  const auto& fixture = engine::testing::any_fixture();
+  const auto prompt = fixture.prompts("f32").front().ids;
+  DeviceBench whole(fixture, {});
+  const uint32_t blob = *whole.device().manifest().expert_blob(MoeLayerId(0), ExpertId(0), DType::kF32);
+  for (const char* predictor : {"none", "next-layer-all"}) {
+    DeviceBench device(fixture, {.slots = 3, .predictor = predictor, .late_host = true, .late = {.broken_blob = blob}});
+    engine::testing::Bench& bench = device.bench();
+    int failed = 0, served = 0;
+    // One token after another: those that are not routed to the broken expert have their answers.
+    for (uint64_t i = 0; i < 24; ++i) {
+      auto& s = bench.add(i, {prompt[i % prompt.size()]});
+      s.sample = true;
+      const auto outcome = bench.run();
+      ASSERT_TRUE(outcome.is_ok()) << outcome.status().message();
+      const auto& status = outcome->sequences.at(0).status;
+      if (status.is_ok()) {
+        ++served;
+      } else {
+        ++failed;
+        EXPECT_THAT(status.message(), HasSubstr("blob " + std::to_string(blob))) << predictor;
+      }
+      bench.release(i);
+    }
+    EXPECT_GT(failed, 0) << predictor;
+    EXPECT_GT(served, 0) << predictor;
+  }
+}
+
+}  // namespace
+}  // namespace moestro::device::testing
