@@ -91,7 +91,17 @@ void add_workers(Schema& schema, BoxConfig::Workers& c) {
   schema.add({.key = "workers.device",
               .flag = "--device",
               .field = &c.device,
-              .help = "what they compute on: cpu; cuda or cuda:INDEX is looked for and refused with the reason"});
+              .help = "what they compute on: cpu; emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]: the CPU, but each expert must first be copied into a "
+                      "memory of that size over a link of that speed (compute: the least time of one expert and of one attention); cuda or cuda:INDEX is looked "
+                      "for and refused with the reason"});
+  schema.add({.key = "workers.cache",
+              .flag = "--cache",
+              .field = &c.cache,
+              .help = "on a device with a memory of its own: which expert makes room for another"});
+  schema.add({.key = "workers.predict",
+              .flag = "--predict",
+              .field = &c.predict,
+              .help = "on a device with a memory of its own: which experts are copied before a layer wants them; none: none"});
   schema.add({.key = "workers.threads",
               .flag = "--threads",
               .field = &c.threads,

@@ -33,6 +33,8 @@ struct BoxConfig {
   struct Workers {
     int64_t count = 1;
     std::string device = "cpu";
+    std::string cache = "lfru";
+    std::string predict = "none";
     std::optional<int64_t> threads;
     std::string pin_threads = "auto";
     std::optional<int64_t> numa_node;

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "common/config/device_spec.h"
 #include "common/dtype.h"
 #include "common/model/model_spec.h"
 #include "kernels/ops.h"
@@ -52,6 +53,8 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
   memory.kv_bytes = kv_bytes(model.spec, box.workers, dtype);
   memory.scratch_bytes = scratch_bytes(model.spec, box.orchestrator.step_tokens.value_or(kStepTokens));
   memory.process_bytes = kProcessBytes;
+  MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec device, config::parse_device(box.workers.device));
+  memory.device_bytes = device.emulated.vram_bytes;
   return memory;
 }
 

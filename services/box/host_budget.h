@@ -16,7 +16,8 @@ struct WorkerMemory {
   uint64_t kv_bytes = 0;       ///< of each
   uint64_t scratch_bytes = 0;  ///< of each: activations of the largest step
   uint64_t process_bytes = 0;  ///< of each: code, heap, thread stacks
-  uint64_t total() const { return workers * (kv_bytes + scratch_bytes + process_bytes); }
+  uint64_t device_bytes = 0;   ///< of each: the memory of an emulated device
+  uint64_t total() const { return workers * (kv_bytes + scratch_bytes + process_bytes + device_bytes); }
 };
 
 /// For a pack's model (its copy of config.json); errors are those of describing it.

@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "kernels/device_registry.h"
+#include "services/worker/device/worker_device.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/service/route_trace.h"
 #include "services/worker/service/worker_service.h"
@@ -62,7 +63,7 @@ struct Lasting {
 Status serve(const WorkerOptions& o, store::StoreClient& client, engine::Engine& engine) {
   ServiceOptions options;
   options.name = o.name;
-  options.device = o.device;
+  options.device = o.device_name;
   options.orchestrator = o.orchestrator;
   options.pack_identity = client.manifest().identity;
   MOESTRO_ASSIGN_OR_RETURN(auto service, WorkerService::create(options, engine, [&client] { return client.check(); }));
@@ -97,12 +98,14 @@ Status observe(const WorkerOptions& o, Lasting& lasting, engine::Engine& engine)
 /// Serves from one arena, until drained, or until it is over: `client` is then let go of, with all that maps it.
 Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> client, Lasting& lasting, bool& arena_over) {
   MOESTRO_RETURN_IF_ERROR(check_reserve(o, *client));
-  MOESTRO_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(o.engine, *client, *lasting.ops, lasting.clock));
-  log::info("{}: model {}, {} on {} threads{}, {} KV tokens in {} ({} MiB), context {}", o.name, o.engine.model,
+  MOESTRO_ASSIGN_OR_RETURN(auto device, device::WorkerDevice::create(o.device, o.engine.expert_precision, *client, lasting.clock));
+  MOESTRO_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(o.engine, device.source(), *lasting.ops, lasting.clock));
+  log::info("{}: model {}, {} on {} threads{}, {} KV tokens in {} ({} MiB), context {}; {}", o.name, o.engine.model,
             kernels::isa_name(lasting.ops->options().isa), lasting.ops->options().threads, o.places.cpus.empty() ? "" : ", each on its core",
             engine->limits().kv_blocks * kernels::kKvBlockTokens, dtype_name(o.engine.kv_dtype),
-            engine->kv_bytes() >> 20, engine->limits().context_max);
+            engine->kv_bytes() >> 20, engine->limits().context_max, device.describe());
   MOESTRO_RETURN_IF_ERROR(observe(o, lasting, *engine));
+  MOESTRO_RETURN_IF_ERROR(device.attach(*engine, lasting.timeline.get(), nullptr));
   if (!lasting.signals) lasting.signals = std::make_unique<DrainOnSignal>();
   const Status end = serve(o, *client, *engine);
   arena_over = client->store_state() == store::StoreClient::StoreState::kOver && !g_stop.load();
@@ -123,7 +126,7 @@ Result<std::unique_ptr<store::StoreClient>> attach_anew(const WorkerOptions& o) 
 }  // namespace
 
 Status run_worker(const WorkerOptions& o) {
-  MOESTRO_RETURN_IF_ERROR(kernels::check_device(o.device));
+  MOESTRO_RETURN_IF_ERROR(kernels::check_device(o.device_name));
   // Before any thread or buffer is made: they inherit it, and memory comes from the node whose CPU touches it first.
   if (!o.places.allowed.empty()) MOESTRO_RETURN_IF_ERROR(kernels::cpu::run_on(o.places.allowed).with_context("--numa-node"));
   MOESTRO_ASSIGN_OR_RETURN(auto client, store::StoreClient::attach(attach_options(o)));

@@ -28,6 +28,14 @@ Status take_peers(const config::BoxConfig& box, Peers given, WorkerOptions& o) {
   return Status::ok();
 }
 
+Result<device::WorkerDeviceOptions> device_options(const config::BoxConfig::Workers& w) {
+  auto spec = config::parse_device(w.device);
+  if (!spec.is_ok()) return spec.status().with_context("--device (workers.device)");
+  const device::WorkerDeviceOptions options{.spec = *spec, .cache = w.cache, .predict = w.predict};
+  MOESTRO_RETURN_IF_ERROR(device::check_worker_device(options));
+  return options;
+}
+
 Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers, const std::string& name) {
   config::BoxConfig box;
   MOESTRO_RETURN_IF_ERROR(flags.read(box));
@@ -35,7 +43,9 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
   o.name = name;
   MOESTRO_RETURN_IF_ERROR(take_peers(box, peers, o));
   const config::BoxConfig::Workers& w = box.workers;
-  o.device = w.device;
+  o.device_name = w.device;
+  MOESTRO_ASSIGN_OR_RETURN(o.device, device_options(w));
+  o.engine.compute_floor = o.device.spec.emulated.compute;
   MOESTRO_ASSIGN_OR_RETURN(o.places, place_threads(box, name, kernels::cpu::Topology::of_process()));
   if (w.kv_tokens) o.engine.kv_tokens = *w.kv_tokens;
   MOESTRO_ASSIGN_OR_RETURN(o.engine.kv_dtype, parse_dtype(w.kv_dtype));
@@ -61,7 +71,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   CLI::App app("Computes a model's steps with weights from the expert store, for the orchestrator.", "moestro-worker");
   Peers peers;
   std::string name = WorkerOptions{}.name;
-  const box::BoxFlags flags(app, {"run.dir", "workers.device", "workers.threads", "workers.pin_threads", "workers.numa_node", "workers.kv_tokens", "workers.kv_dtype", "workers.kv_sinks",
+  const box::BoxFlags flags(app, {"run.dir", "workers.device", "workers.cache", "workers.predict", "workers.threads", "workers.pin_threads", "workers.numa_node", "workers.kv_tokens", "workers.kv_dtype", "workers.kv_sinks",
                                   "workers.kv_window", "workers.context", "workers.reserve", "workers.store_wait", "workers.precision", "workers.deterministic",
                                   "workers.capacity_factor", "workers.trace", "workers.timeline", "orchestrator.step_tokens",
                                   "run.log_level", "run.fault_points"});

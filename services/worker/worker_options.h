@@ -6,13 +6,15 @@
 #include <string>
 
 #include "common/status.h"
+#include "services/worker/device/worker_device.h"
 #include "services/worker/engine/engine_options.h"
 #include "services/worker/thread_places.h"
 
 namespace moestro::worker {
 
 struct WorkerOptions {
-  std::string store, orchestrator, name = "worker", device = "cpu";
+  std::string store, orchestrator, name = "worker", device_name = "cpu";
+  device::WorkerDeviceOptions device;
   std::string trace, timeline, log_level = "info", fault_points;
   ThreadPlaces places;
   int64_t reserve = 1;

@@ -1,0 +1,49 @@
+#include "services/worker/device/worker_device.h"
+
+#include "common/policy/make_policy.h"
+#include "common/prediction/make_predictor.h"
+
+namespace moestro::device {
+
+Status check_worker_device(const WorkerDeviceOptions& options) {
+  MOESTRO_RETURN_IF_ERROR(policy::make_policy(options.cache, 1).status().with_context("--cache (workers.cache)"));
+  return prediction::make_predictor(options.predict, {.shape = {.layers = 2, .experts = 2, .top_k = 1}}).status().with_context("--predict (workers.predict)");
+}
+
+Result<WorkerDevice> WorkerDevice::create(const WorkerDeviceOptions& options, std::optional<DType> precision, store::BlobSource& host,
+                                          const Clock& clock) {
+  WorkerDevice made(options, host);
+  if (options.spec.kind != config::DeviceSpec::Kind::kEmulated) return made;
+  MOESTRO_ASSIGN_OR_RETURN(made.experts_, DeviceExperts::create(host,
+                                                                {.device = options.spec.emulated,
+                                                                 .precision = precision.value_or(host.manifest().expert_precisions.front()),
+                                                                 .cache = options.cache,
+                                                                 .prefetch = options.predict != "none"},
+                                                                clock));
+  return made;
+}
+
+Status WorkerDevice::attach(engine::Engine& engine, lanes::Timeline* timeline, const activation::ActivationHistory* history) {
+  if (!experts_) return Status::ok();
+  const auto top_k = static_cast<int32_t>(engine.spec().moe().top_k);
+  std::unique_ptr<prediction::Predictor> predictor;
+  if (options_.predict != "none") {
+    const prediction::PredictorShape shape{.layers = experts_->layers(), .experts = experts_->experts(), .top_k = top_k};
+    MOESTRO_ASSIGN_OR_RETURN(predictor, prediction::make_predictor(options_.predict, {.shape = shape, .history = history}));
+  }
+  foresight_ = std::make_unique<Foresight>(*experts_, std::move(predictor), top_k);
+  std::vector<int32_t> model_layers;
+  for (size_t l = 0; l < engine.spec().layers.size(); ++l)
+    if (engine.spec().layers[l].moe_index) model_layers.push_back(static_cast<int32_t>(l));
+  foresight_->set_timeline(timeline, std::move(model_layers));
+  engine.set_expert_watch(foresight_.get());
+  return Status::ok();
+}
+
+std::string WorkerDevice::describe() const {
+  if (!experts_) return "experts where they lie in the store's memory";
+  return std::to_string(experts_->slots()) + " of " + std::to_string(experts_->layers() * experts_->experts()) + " experts fit the device, cache " +
+         options_.cache + ", prediction " + options_.predict;
+}
+
+}  // namespace moestro::device
