@@ -34,16 +34,16 @@ TEST(DeviceFaults, APrecisionThatThePackLacks) {
 
 TEST(DeviceFaults, AnExpertThatCannotBeReadFailsThoseThatNeedItAndIsAskedForAgain) {
   const auto& fixture = engine::testing::any_fixture();
-  const auto prompt = fixture.prompts("f32").front().ids;
   DeviceBench whole(fixture, {});
-  const uint32_t blob = *whole.device().manifest().expert_blob(MoeLayerId(0), ExpertId(0), DType::kF32);
+  const auto vocab = static_cast<uint64_t>(whole.bench().engine().spec().vocab);
+  const uint32_t blob = *whole.device().manifest().expert_blob(MoeLayerId(1), ExpertId(2), DType::kF32);
   for (const char* predictor : {"none", "next-layer-all"}) {
     DeviceBench device(fixture, {.slots = 3, .predictor = predictor, .late_host = true, .late = {.broken_blob = blob}});
     engine::testing::Bench& bench = device.bench();
     int failed = 0, served = 0;
     // One token after another: those that are not routed to the broken expert have their answers.
     for (uint64_t i = 0; i < 24; ++i) {
-      auto& s = bench.add(i, {prompt[i % prompt.size()]});
+      auto& s = bench.add(i, {static_cast<TokenId>((i * 37 + 11) % vocab)});
       s.sample = true;
       const auto outcome = bench.run();
       ASSERT_TRUE(outcome.is_ok()) << outcome.status().message();

@@ -93,6 +93,11 @@ void DeviceExperts::begin_step(PlanId plan, bool scan) {
   tier_.begin_step(clock_.now(), scan);
 }
 
+void DeviceExperts::sequence_began(int32_t running) {
+  const std::lock_guard lock(lane_.mutex());
+  tier_.sequence_began(running);
+}
+
 void DeviceExperts::routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wanted> wanted) {
   how_found_.resize(wanted.size());
   {

@@ -40,6 +40,8 @@ class DeviceExperts final : public store::BlobSource {
   // What a step wants, before the engine asks for it blob by blob.
 
   void begin_step(PlanId plan, bool scan);
+  /// A sequence that no step had before; `running`: those there are, with it.
+  void sequence_began(int32_t running);
   /// weights: how much each use counts, as policy::Use::weight.
   void routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wanted> wanted);
   /// `layer` -1: before the first.

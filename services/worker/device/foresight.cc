@@ -27,6 +27,8 @@ void Foresight::set_timeline(lanes::Timeline* timeline, std::vector<int32_t> mod
 
 void Foresight::begin_step(PlanId plan, std::span<const engine::WatchedSequence> sequences) {
   sequences_.assign(sequences.begin(), sequences.end());
+  for (const auto& s : sequences)
+    if (running_.insert(s.id).second) device_.sequence_began(static_cast<int32_t>(running_.size()));
   device_.begin_step(plan, mostly_prompts(sequences));
   if (!predictor_) return;
   iteration_.clear();
@@ -109,6 +111,7 @@ void Foresight::abandon() {
 }
 
 void Foresight::forget(SequenceId sequence) {
+  running_.erase(sequence);
   if (predictor_) predictor_->end_sequence(sequence.value);
 }
 
@@ -121,7 +124,8 @@ void Foresight::draw_copies() {
     timeline_->slice({.task = {.lane = lanes::Lane::kHostToDevice,
                                .kind = lanes::TaskKind::kExpertRead,
                                .layer = model_layers_[c.key / experts],
-                               .expert = static_cast<int32_t>(c.key % experts)},
+                               .expert = static_cast<int32_t>(c.key % experts),
+                               .cost = {}},
                       .id = 0,
                       .begin = c.begin,
                       .end = c.end});

@@ -2,6 +2,7 @@
 // Between the engine and a device: tells the predictor what a step routes and the device what it foresees.
 
 #include <memory>
+#include <unordered_set>
 #include <vector>
 
 #include "common/lanes/timeline.h"
@@ -43,6 +44,7 @@ class Foresight final : public engine::ExpertWatch {
   std::vector<int32_t> model_layers_;
 
   std::vector<engine::WatchedSequence> sequences_;             ///< of the step
+  std::unordered_set<SequenceId> running_;                     ///< seen, and not over
   std::vector<prediction::IterationSequence> iteration_;
   std::vector<tier::DeviceTier::Wanted> wanted_;
   std::vector<activation::ActivationCount> counts_;            ///< of a layer, sequence after sequence
