@@ -24,7 +24,7 @@ ONE_PLACE = {
     r"zmq(_addon)?\.h(pp)?": ["common/net/"],
     r"liburing(/.*)?\.h": ["store/reader/"],
     r"yaml-cpp/.*": ["common/config/yaml_file.cc"],
-    r"boost/(asio|beast)(/.*|\.hpp)": ["orchestrator/http/", "services/cli/http_client.cc"],
+    r"boost/(asio|beast)(/.*|\.hpp)": ["orchestrator/http/", "services/cli/http_client.cc", "services/cli/bench/serve/load_client.cc"],
     r"spdlog/.*": ["common/log.h", "common/log.cc"],
     r"sqlite3\.h": ["orchestrator/state/"],
     r"pcre2\.h": ["orchestrator/tokenizer/"],

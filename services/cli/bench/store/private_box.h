@@ -42,6 +42,7 @@ class PrivateBox {
   int http_port() const;
   /// Of the programs that run: the store first, then the workers. Without the orchestrator.
   std::vector<pid_t> processes() const;
+  pid_t orchestrator_pid() const { return pids_[orchestrator()]; }
   size_t workers() const { return launches_.size() - 2; }
 
  private:

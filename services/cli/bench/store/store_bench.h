@@ -9,6 +9,7 @@
 
 #include "common/status.h"
 #include "services/cli/bench/engine_bench.h"
+#include "services/cli/bench/row.h"
 
 namespace moestro::cli {
 
@@ -24,22 +25,7 @@ struct StoreBenchOptions {
   std::string only;                   ///< rows whose name holds this; empty: all
 };
 
-/// A figure. Its aim concerns the ratio where there is a baseline, else the value.
-struct StoreRow {
-  enum class Aim : uint8_t { kNone, kAtLeast, kAtMost };
-  std::string what, unit;
-  double value = 0;
-  std::string baseline_name;  ///< empty: there is none
-  double baseline = 0;
-  std::optional<double> ratio;
-  Aim aim_kind = Aim::kNone;
-  double aim = 0;
-  std::string how;      ///< pages, sizes, what exactly was counted
-  std::string missing;  ///< why it could not be measured here; empty: it was
-
-  double measured() const { return ratio.value_or(value); }
-  bool reached() const { return aim_kind == Aim::kNone || (aim_kind == Aim::kAtLeast ? measured() >= aim : measured() <= aim); }
-};
+using StoreRow = BenchRow;
 
 struct StoreBenchReport {
   std::string model, reader, arena;

@@ -1,0 +1,34 @@
+#pragma once
+// A figure of a benchmark beside its baseline and its aim, as tables and JSON have it.
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+namespace moestro::cli {
+
+/// The aim concerns the ratio where there is a baseline, else the value.
+struct BenchRow {
+  enum class Aim : uint8_t { kNone, kAtLeast, kAtMost };
+  std::string what, unit;
+  double value = 0;
+  std::string baseline_name;  ///< empty: there is none
+  double baseline = 0;
+  std::optional<double> ratio;
+  Aim aim_kind = Aim::kNone;
+  double aim = 0;
+  std::string how;      ///< pages, sizes, what exactly was counted
+  std::string missing;  ///< why it could not be measured here; empty: it was
+
+  double measured() const { return ratio.value_or(value); }
+  bool reached() const { return aim_kind == Aim::kNone || (aim_kind == Aim::kAtLeast ? measured() >= aim : measured() <= aim); }
+};
+
+/// {what, value, unit, baseline, ratio, aim, ..., how}
+nlohmann::ordered_json row_json(const BenchRow& row);
+/// The head of a table, and a line for a row with `how` below it.
+std::string rows_head();
+std::string row_text(const BenchRow& row);
+
+}  // namespace moestro::cli

@@ -1,0 +1,40 @@
+#pragma once
+// The generator of a load: open loop, many streams on one thread. Boost is included by load_client.cc alone.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "services/cli/bench/serve/arrivals.h"
+#include "services/cli/bench/serve/request_record.h"
+#include "services/cli/url.h"
+
+namespace moestro::cli {
+
+struct LoadOptions {
+  Url url;
+  std::string model;
+  int64_t vocab = 0;
+  uint64_t seed = 1;
+  double temperature = 1;          ///< random models run in circles on their likeliest tokens
+  int64_t concurrency = 0;         ///< requests under way at most; 0: no bound
+  int64_t idle_connections = 0;    ///< open beside the load; each asks for /health now and then
+  std::chrono::milliseconds connect_limit{10'000};
+  std::chrono::milliseconds silence_limit{600'000};  ///< longest wait for the next bytes of an answer
+  bool stop_on_signals = true;     ///< Ctrl-C and SIGTERM end the run with what there is
+};
+
+struct LoadProgress {
+  int64_t due = 0, ended = 0, under_way = 0, refused = 0, failed = 0;
+  uint64_t tokens = 0;
+  double seconds = 0;
+};
+
+/// Sends every arrival when it is due (and when a place is free), reads all streams to their ends. An error: the host has no address, or idle
+/// connections cannot be opened; what happens to requests is in the run. Connections are kept and used again.
+Result<LoadRun> run_load(const LoadOptions& options, const std::vector<Arrival>& arrivals, const std::function<void(const LoadProgress&)>& progress);
+
+}  // namespace moestro::cli

@@ -1,0 +1,29 @@
+#pragma once
+// The server that a load goes to: somebody's, or a box of the benchmark's own.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/config/box_config.h"
+#include "common/status.h"
+#include "services/cli/bench/store/private_box.h"
+#include "services/cli/url.h"
+
+namespace moestro::cli {
+
+struct Served {
+  Url url;
+  std::string model;    ///< as requests name it
+  int64_t vocab = 0;    ///< 0: it does not say
+  int64_t context = 0;  ///< 0: it does not say
+};
+
+/// What it serves: `model`, or where that is empty its first.
+Result<Served> ask_served(const Url& url, const std::string& model);
+
+/// Store, orchestrator and workers of one pack, on a free port of 127.0.0.1; returns when they serve.
+Result<std::unique_ptr<PrivateBox>> start_box(config::BoxConfig config);
+Url url_of(const PrivateBox& box);
+
+}  // namespace moestro::cli
