@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/plot_bench on rows as scripts/bench_peers prints them, and what both refuse. Nothing is measured."""
+"""scripts/plot_bench on rows as scripts/bench_peers prints them, scripts/plot_serving on reports of moestro bench serve, and what both refuse. Nothing is measured."""
 
 import json
 import pathlib
@@ -50,6 +50,41 @@ class PlotBench(unittest.TestCase):
             self.assertRegex(ran.stderr, r"\Aerror: .*\n\Z")
             self.assertIsNone(svg)
         self.assertIn("No such file", run("plot_bench", "/nowhere.json", "-o", "/nowhere.svg").stderr)
+
+
+def load(rate, done, ttft, tpot):
+    return dict(rate=rate, requests=9, completed=done, requests_per_s=(rate or 9) * 0.9, ttft_ms=ttft and dict(p50=ttft, p99=2 * ttft), tpot_ms=tpot and dict(p50=tpot, p99=3 * tpot))
+
+
+class PlotServing(unittest.TestCase):
+    def plot(self, content):
+        with tempfile.TemporaryDirectory() as home:
+            report, svg = pathlib.Path(home) / "report.json", pathlib.Path(home) / "out.svg"
+            report.write_text(content)
+            ran = run("plot_serving", report, "-o", svg)
+            return ran, svg.read_text() if svg.exists() else None
+
+    def test_a_point_for_every_rate(self):
+        runs = [load(4, 9, 100, 20), load(1, 9, 10, 20), load(8, 9, 400, None), load(16, 0, None, None), load(None, 9, 1, 1)]
+        ran, svg = self.plot(json.dumps(dict(model="a<b", server="s", arrivals="Poisson", runs=runs)))
+        self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+        picture = xml.dom.minidom.parseString(svg)
+        lines = [[tuple(map(float, p.split(","))) for p in line.getAttribute("points").split()] for line in picture.getElementsByTagName("polyline")]
+        self.assertEqual([len(points) for points in lines], [2, 3, 3, 3, 2, 2])  # asked for, done, and p50 and p99 of each time; without the loads that have no rate, no answer or no time
+        p50, p99 = lines[2], lines[3]
+        zero = 360 - 48
+        self.assertEqual([x for x, _ in p50], sorted(x for x, _ in p50))
+        for (_, half), (_, most) in zip(p50, p99):
+            self.assertAlmostEqual((zero - most) / (zero - half), 2, delta=0.1)
+        for words in ("a&lt;b on s", "9 requests at each rate", "time to first token, ms"):
+            self.assertIn(words, svg)
+
+    def test_what_is_no_report_is_refused_in_one_line(self):
+        for content in ("", "[]", "{}", '{"runs": []}', '{"runs": [{}]}', '{"runs": [1]}'):
+            ran, svg = self.plot(content)
+            self.assertEqual(ran.returncode, 1, content)
+            self.assertRegex(ran.stderr, r"\Aerror: .*\n\Z")
+            self.assertIsNone(svg)
 
 
 class BenchPeers(unittest.TestCase):

@@ -190,7 +190,7 @@ TEST(BenchServe, WrongOptionsAreRefusedInOneLine) {
       {{"--url", "ftp://x"}, 1, "ftp"},
       {{"--model", "/nowhere"}, 1, "/nowhere"},
       {{"--model", "/nowhere", "--table"}, 1, "/nowhere"},
-      {{"--model", "p", "--rate", "0"}, 2, "--rate: 0 is no rate"},
+      {{"--model", "p", "--rate", "0"}, 2, "0 is no rate"},
       {{"--model", "p", "--rate", "1,x"}, 2, "x is no rate"},
       {{"--model", "p", "--prompt", "9-8"}, 2, "9-8 is no range"},
       {{"--model", "p", "--output", "0"}, 2, "0 is no range"},

@@ -11,15 +11,15 @@ namespace moestro::cli {
 /// The aim concerns the ratio where there is a baseline, else the value.
 struct BenchRow {
   enum class Aim : uint8_t { kNone, kAtLeast, kAtMost };
-  std::string what, unit;
+  std::string what = {}, unit = {};
   double value = 0;
-  std::string baseline_name;  ///< empty: there is none
+  std::string baseline_name = {};  ///< empty: there is none
   double baseline = 0;
-  std::optional<double> ratio;
+  std::optional<double> ratio = {};
   Aim aim_kind = Aim::kNone;
   double aim = 0;
-  std::string how;      ///< pages, sizes, what exactly was counted
-  std::string missing;  ///< why it could not be measured here; empty: it was
+  std::string how = {};      ///< pages, sizes, what exactly was counted
+  std::string missing = {};  ///< why it could not be measured here; empty: it was
 
   double measured() const { return ratio.value_or(value); }
   bool reached() const { return aim_kind == Aim::kNone || (aim_kind == Aim::kAtLeast ? measured() >= aim : measured() <= aim); }

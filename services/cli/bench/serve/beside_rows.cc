@@ -1,5 +1,7 @@
 // Interactive requests beside a batch job that fills the machine.
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -17,8 +19,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kRequests = 50;   ///< in a round
-constexpr double kRate = 1;         ///< a second: rarely two at once
-constexpr LengthRange kPrompt = {8, 128}, kAnswer = {16, 16};
+constexpr double kSpacing = 6;      ///< times what one takes on the idle server: seldom two at once
+constexpr LengthRange kPrompt = {8, 128}, kAnswer = {8, 8};
 constexpr int64_t kLinesPerRound = 4000;  ///< more than a job can do in a round
 constexpr uint64_t kSaturated = 16;       ///< sequences of the job in the server before the load begins
 constexpr std::chrono::milliseconds kLook{100};
@@ -79,26 +81,37 @@ struct Figures {
   bool ended_early = false;
 };
 
-Result<LoadSummary> interactive(const RowContext& context, LoadOptions& load, int64_t concurrency, double rate, const std::string& what) {
+/// Requests of the same lengths each time, and prompts that are in no cache.
+Result<LoadRun> interactive(const RowContext& context, LoadOptions& load, uint64_t lengths_seed, int64_t concurrency, double rate, const std::string& what) {
   ++load.seed;
   load.concurrency = concurrency;
-  const auto arrivals = poisson_arrivals({.rate = rate, .count = kRequests, .prompt = kPrompt, .output = kAnswer, .seed = load.seed});
-  MOESTRO_ASSIGN_OR_RETURN(const LoadRun run, row_load(context, load, arrivals, what));
+  const auto arrivals = poisson_arrivals({.rate = rate, .count = kRequests, .prompt = kPrompt, .output = kAnswer, .seed = lengths_seed});
+  MOESTRO_ASSIGN_OR_RETURN(LoadRun run, row_load(context, load, arrivals, what));
   MOESTRO_RETURN_IF_ERROR(all_answered(run, what));
-  return summarise(run, {});
+  return run;
+}
+
+/// Each request is held against two steps and the time that a prompt of its length takes alone.
+double ratio_p99(const LoadRun& beside, const LoadRun& alone, double step) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < beside.requests.size(); ++i) ratios.push_back(beside.requests[i].ttft_s() / (2 * step + alone.requests[i].ttft_s()));
+  return distribution(std::move(ratios)).p99;
 }
 
 Status round(const RowContext& context, const Served& served, LoadOptions& load, Figures& f) {
-  MOESTRO_ASSIGN_OR_RETURN(const LoadSummary alone, interactive(context, load, 1, kAllAtOnce, "interactive, one at a time"));
-  MOESTRO_ASSIGN_OR_RETURN(const auto job, Job::submit(context, served, load.seed + 1000));
+  const uint64_t lengths_seed = load.seed + 1000;
+  MOESTRO_ASSIGN_OR_RETURN(const LoadRun alone, interactive(context, load, lengths_seed, 1, kAllAtOnce, "interactive, one at a time"));
+  const LoadSummary idle = summarise(alone, {});
+  MOESTRO_ASSIGN_OR_RETURN(const auto job, Job::submit(context, served, lengths_seed));
   context.say("interactive: waiting for the batch job to fill the server");
   MOESTRO_RETURN_IF_ERROR(wait_until_full(served.url));
-  MOESTRO_ASSIGN_OR_RETURN(const LoadSummary beside, interactive(context, load, 0, kRate, "interactive beside the batch job"));
+  MOESTRO_ASSIGN_OR_RETURN(const LoadRun beside, interactive(context, load, lengths_seed, 0, 1 / (kSpacing * idle.e2e_s.p50), "interactive beside the batch job"));
   MOESTRO_ASSIGN_OR_RETURN(const bool full, job->goes_on());
   f.ended_early = f.ended_early || !full;
-  f.prefill.push_back(alone.ttft_s.p50), f.ttft.push_back(beside.ttft_s.p99), f.step.push_back(beside.itl_s.p99);
-  f.step_p50.push_back(beside.itl_s.p50), f.ttft_p50.push_back(beside.ttft_s.p50);
-  f.ratios.push_back(beside.ttft_s.p99 / (2 * beside.itl_s.p99 + alone.ttft_s.p50));
+  const LoadSummary s = summarise(beside, {});
+  f.prefill.push_back(idle.ttft_s.p50), f.ttft.push_back(s.ttft_s.p99), f.step.push_back(s.itl_s.p99);
+  f.step_p50.push_back(s.itl_s.p50), f.ttft_p50.push_back(s.ttft_s.p50);
+  f.ratios.push_back(ratio_p99(beside, alone, s.itl_s.p99));
   return Status::ok();
 }
 
@@ -122,8 +135,8 @@ Status add_beside_rows(const RowContext& context, std::vector<BenchRow>& rows) {
   BenchRow r{.what = "interactive beside a saturating batch job: TTFT p99", .unit = "ms", .value = 1e3 * median(f.ttft), .baseline_name = "2 steps + its own prefill",
              .baseline = 1e3 * (2 * median(f.step) + median(f.prefill)), .ratio = median(f.ratios)};
   r.aim_kind = BenchRow::Aim::kAtMost, r.aim = 1;
-  r.how = "step p99 " + ms(f.step) + " (p50 " + ms(f.step_p50) + "): gaps between the tokens of the same requests; prefill " + ms(f.prefill) + ": TTFT p50 on the idle server; TTFT p50 " +
-          ms(f.ttft_p50) + "; " + std::to_string(kRequests) + " requests at " + std::to_string(static_cast<int>(kRate)) + "/s, " + std::to_string(context.rounds) + " rounds";
+  r.how = "the ratio: p99 of each request's own, with its own length's prefill; step p99 " + ms(f.step) + " (p50 " + ms(f.step_p50) + "): gaps between the tokens of the same requests; prefill p50 " + ms(f.prefill) +
+          ": TTFT on the idle server; TTFT p50 " + ms(f.ttft_p50) + "; " + std::to_string(kRequests) + " requests a round, " + std::to_string(context.rounds) + " rounds";
   if (f.ended_early) r.missing = "the batch job was over before the interactive requests were";
   rows.push_back(std::move(r));
   return Status::ok();

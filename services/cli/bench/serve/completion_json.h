@@ -10,7 +10,7 @@
 namespace moestro::cli {
 
 struct CompletionFields {
-  std::string model;
+  std::string model = {};
   int64_t max_tokens = 1;
   double temperature = 1;
   uint64_t seed = 0;

@@ -15,8 +15,8 @@
 namespace moestro::cli {
 
 struct LoadOptions {
-  Url url;
-  std::string model;
+  Url url = {};
+  std::string model = {};
   int64_t vocab = 0;
   uint64_t seed = 1;
   double temperature = 1;          ///< random models run in circles on their likeliest tokens

@@ -15,8 +15,8 @@ constexpr int64_t kWarmup = 8;
 struct Side {
   const char* baseline;
   bool by_whole_length = false;
-  std::unique_ptr<PaddedServer> server;
-  std::vector<double> rates, ratios;
+  std::unique_ptr<PaddedServer> server = nullptr;
+  std::vector<double> rates = {}, ratios = {};
 };
 
 Result<double> ours(const RowContext& context, LoadOptions& load, const std::vector<Arrival>& arrivals) {

@@ -14,6 +14,7 @@ namespace moestro::cli {
 namespace {
 
 constexpr int64_t kQueueMax = 128;
+constexpr int64_t kFull = 96;  ///< under way at the peak: below the limit, for an answer's place is free a moment after its end
 constexpr double kTimesCapacity = 3;
 constexpr std::chrono::milliseconds kLookEvery{50};
 
@@ -52,7 +53,7 @@ struct Figures {
 
 Status round(const RowContext& context, const std::vector<Arrival>& closed, LoadOptions& load, Figures& f) {
   ++load.seed;
-  load.concurrency = kQueueMax;
+  load.concurrency = kFull;
   MOESTRO_ASSIGN_OR_RETURN(const LoadRun full, row_load(context, load, closed, "capacity"));
   MOESTRO_RETURN_IF_ERROR(all_answered(full, "capacity"));
   const LoadSummary at_capacity = summarise(full, {});
@@ -75,7 +76,7 @@ Status round(const RowContext& context, const std::vector<Arrival>& closed, Load
 }
 
 BenchRow at_most(std::string what, std::string unit, double value, double aim, std::string how) {
-  BenchRow r{.what = std::move(what), .unit = std::move(unit), .value = value, .baseline_name = {}};
+  BenchRow r{.what = std::move(what), .unit = std::move(unit), .value = value};
   r.aim_kind = BenchRow::Aim::kAtMost, r.aim = aim, r.how = std::move(how);
   return r;
 }
@@ -83,7 +84,7 @@ BenchRow at_most(std::string what, std::string unit, double value, double aim, s
 void add_rows(const RowContext& context, const Figures& f, std::vector<BenchRow>& rows) {
   BenchRow r{.what = "arrivals above capacity: tokens/s out", .unit = "1/s", .value = median(f.above), .baseline_name = "its peak", .baseline = median(f.peak), .ratio = median(f.ratios)};
   r.aim_kind = BenchRow::Aim::kAtLeast, r.aim = 0.95;
-  r.how = "Poisson at " + std::to_string(static_cast<int>(kTimesCapacity)) + " times the requests/s of the peak, which is " + std::to_string(kQueueMax) + " under way; tokens between a fifth of the sending time and its end; " +
+  r.how = "Poisson at " + std::to_string(static_cast<int>(kTimesCapacity)) + " times the requests/s of the peak, which is " + std::to_string(kFull) + " under way; tokens between a fifth of the sending time and its end; " +
           std::to_string(context.rounds) + " rounds in turns";
   if (median(f.peak) == 0) r.missing = "the loads were over within a second; give a larger --count";
   rows.push_back(std::move(r));

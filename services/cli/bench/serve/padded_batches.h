@@ -19,9 +19,9 @@
 namespace moestro::cli {
 
 struct PaddedOptions {
-  std::string pack;   ///< the pack; with `store` the name it serves
-  std::string store;  ///< ipc://RUN_DIR/store.sock: weights of a running store
-  std::string experts, kv_dtype = "f32";
+  std::string pack = {};   ///< the pack; with `store` the name it serves
+  std::string store = {};  ///< ipc://RUN_DIR/store.sock: weights of a running store
+  std::string experts = {}, kv_dtype = "f32";
   int threads = 0;
   int64_t batch = 32, step_tokens = 512;
   bool by_whole_length = false;  ///< sorted by prompt and output, as if outputs were known; else by prompt

@@ -12,7 +12,7 @@ struct RequestRecord {
   enum class Ending : uint8_t { kUnsent, kUnderWay, kDone, kRefused, kFailed };  ///< refused: 429
   double due_s = 0, sent_s = 0;
   double first_s = 0, last_s = 0;  ///< when the first and the last piece of text came
-  std::vector<float> gaps_s;       ///< between pieces that came after each other; a piece is a token, or what the server sends at once
+  std::vector<float> gaps_s = {};       ///< between pieces that came after each other; a piece is a token, or what the server sends at once
   int32_t prompt_tokens = 0, output_tokens = 0;  ///< as asked for
   int32_t got_tokens = 0;          ///< by the server's usage, or as many as there were pieces
   Ending ending = Ending::kUnsent;

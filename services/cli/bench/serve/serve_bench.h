@@ -43,8 +43,8 @@ struct ServeBenchOptions {
 struct ServeRun {
   double rate = kAllAtOnce;  ///< as asked for; a trace has its own
   int64_t cut = 0;           ///< requests that were shortened to the context
-  LoadRun load;
-  LoadSummary summary;
+  LoadRun load = {};
+  LoadSummary summary = {};
 };
 
 struct ServeBenchReport {

@@ -13,8 +13,8 @@
 namespace moestro::cli {
 
 struct Served {
-  Url url;
-  std::string model;    ///< as requests name it
+  Url url = {};
+  std::string model = {};    ///< as requests name it
   int64_t vocab = 0;    ///< 0: it does not say
   int64_t context = 0;  ///< 0: it does not say
 };

@@ -25,7 +25,7 @@ uint64_t peak_memory(pid_t pid) {
 }
 
 BenchRow at_most(std::string what, std::string unit, double value, double aim, std::string how) {
-  BenchRow r{.what = std::move(what), .unit = std::move(unit), .value = value, .baseline_name = {}};
+  BenchRow r{.what = std::move(what), .unit = std::move(unit), .value = value};
   r.aim_kind = BenchRow::Aim::kAtMost, r.aim = aim, r.how = std::move(how);
   return r;
 }

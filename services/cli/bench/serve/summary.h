@@ -21,7 +21,7 @@ Distribution distribution(std::vector<double> values);
 
 /// What a request must keep to count as good; none: no bound.
 struct GoodputBounds {
-  std::optional<double> ttft_s, tpot_s, e2e_s;
+  std::optional<double> ttft_s = {}, tpot_s = {}, e2e_s = {};
   bool any() const { return ttft_s || tpot_s || e2e_s; }
   bool kept(const RequestRecord& r) const;
 };
@@ -38,7 +38,7 @@ struct LoadSummary {
   double requests_per_s = 0, prompt_tokens_per_s = 0, output_tokens_per_s = 0;
   double steady_tokens_per_s = 0;    ///< output tokens, of all requests, between a fifth of the sending time and its end; 0: too short
   double good_per_s = 0, good_share = 0;
-  Distribution ttft_s, tpot_s, itl_s, e2e_s, behind_s;
+  Distribution ttft_s = {}, tpot_s = {}, itl_s = {}, e2e_s = {}, behind_s = {};
 };
 LoadSummary summarise(const LoadRun& run, const GoodputBounds& bounds);
 
