@@ -14,6 +14,7 @@
 #include "orchestrator/api/front_door.h"
 #include "orchestrator/api/service.h"
 #include "orchestrator/batch/batch_api.h"
+#include "orchestrator/history_shelf.h"
 #include "orchestrator/http/server.h"
 #include "orchestrator/state/open_state.h"
 
@@ -116,7 +117,11 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   MOESTRO_RETURN_IF_ERROR(shm::make_private_dir(options.run_dir, options.access, "run directory").with_context("--run-dir"));
   MOESTRO_ASSIGN_OR_RETURN(Kept kept, open_kept(options));
   http.upload_bytes_max = options.file_bytes_max + kFormBytes;
-  MOESTRO_ASSIGN_OR_RETURN(auto control, ControlPlane::start(control_options(options, model)));
+  HistoryShelf shelf(options.model_name);
+  ControlOptions control_settings = control_options(options, model);
+  control_settings.history = {options.history_capacity, shelf.load(*kept.state), options.history_checkpoint};
+  control_settings.keep_history = [&shelf](std::vector<std::byte> checkpoint) { shelf.keep(std::move(checkpoint)); };
+  MOESTRO_ASSIGN_OR_RETURN(auto control, ControlPlane::start(std::move(control_settings)));
   MOESTRO_RETURN_IF_ERROR(options.access.apply(options.run_dir / "orchestrator.sock", options.access.shared()));
   FrontDoorOptions door_options{std::nullopt, options.origins};
   if (!options.api_keys.empty()) {
@@ -146,6 +151,7 @@ Status run_orchestrator(const OrchestratorOptions& options) {
       [&service](HttpRequest r, std::shared_ptr<Exchange> e) { service.handle(std::move(r), std::move(e)); }, post, unix_seconds);
   auto batches = std::make_unique<BatchApi>(*runner, options.model_name, post);
   service.extend(batches.get());
+  shelf.open(*runner, *control);
   server->take_uploads([&batches, &door](const HttpRequest& head, const std::string& type) -> std::shared_ptr<BodySink> {
     return door.knows(head) ? batches->sink_for(head, type) : nullptr;
   });
@@ -166,6 +172,7 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   });
   server->run();
   drainer.join();
+  shelf.close(kLastBytes);
   service.extend(nullptr);
   batches.reset();
   runner.reset();

@@ -1,6 +1,7 @@
 #pragma once
 // The orchestrator as a whole: control thread, HTTP server and API of one model.
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -27,6 +28,8 @@ struct OrchestratorOptions {
   std::string state = "default";      ///< where files and batches are kept (state/open_state.h)
   uint64_t file_bytes_max = 512ull << 20;
   size_t batch_lines = 64;            ///< lines of batches that run at once
+  int32_t history_capacity = 512;     ///< past requests whose activations are kept; 0: none
+  std::chrono::milliseconds history_checkpoint = std::chrono::seconds(60);
   int64_t drain_s = 30;               ///< running requests get so long when it is told to stop
 };
 

@@ -244,6 +244,23 @@ void add_orchestrator(Schema& schema, BoxConfig::Orchestrator& c) {
               .help = "lines of batches that run at once"});
 }
 
+void add_history(Schema& schema, BoxConfig::History& c) {
+  schema.section("history", "What past requests have used, from which the `eamc` and `auto` predictors tell what comes next.");
+  schema.add({.key = "history.capacity",
+              .flag = "--history-capacity",
+              .field = &c.capacity,
+              .min = 0,
+              .max = 65536,
+              .help = "past requests whose activations are kept, prompts and answers apart; when they are so many, a new one takes the place of the most similar; "
+                      "0: none are kept"});
+  schema.add({.key = "history.checkpoint",
+              .flag = "--history-checkpoint",
+              .field = &c.checkpoint,
+              .min = 1000,
+              .max = 24 * 3600'000,
+              .help = "time between checkpoints of it in the state, while something changes; there is one at the end, too"});
+}
+
 void add_run(Schema& schema, BoxConfig::Run& c) {
   schema.section("run", "The run itself.");
   schema.add({.key = "run.dir",
@@ -282,6 +299,7 @@ Schema box_schema(BoxConfig& config) {
   add_store(schema, config.store);
   add_workers(schema, config.workers);
   add_orchestrator(schema, config.orchestrator);
+  add_history(schema, config.history);
   add_run(schema, config.run);
   return schema;
 }

@@ -62,6 +62,10 @@ struct BoxConfig {
     std::string api_keys;  ///< empty: no keys are wanted
     std::string cors;      ///< empty: no other origin
   } orchestrator;
+  struct History {
+    int64_t capacity = 512;
+    std::chrono::milliseconds checkpoint = std::chrono::seconds(60);
+  } history;
   struct Run {
     std::string dir;  ///< empty: $XDG_RUNTIME_DIR/moestro/NAME or /tmp/moestro-UID/NAME
     std::string group;  ///< empty: the user alone

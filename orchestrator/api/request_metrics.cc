@@ -102,6 +102,12 @@ std::string RequestMetrics::text(const ControlSnapshot& c) const {
   add("moestro_prefix_blocks", "KV blocks that no sequence holds and that can be found again.", kGauge, of(c.prefix_blocks));
   add("moestro_prefix_cached_tokens_total", "Tokens whose keys and values were found in the KV cache instead of computed.", kCounter,
       of(c.prefix_cached_tokens));
+  add("moestro_history_prompts", "Past requests whose prompts' activations are kept.", kGauge, of(c.history.prompts));
+  add("moestro_history_answers", "Past requests whose answers' activations are kept.", kGauge, of(c.history.answers));
+  add("moestro_history_capacity", "Most of either that are kept.", kGauge, of(c.history.capacity));
+  add("moestro_history_requests_total", "Requests that have entered the history.", kCounter, of(c.history.requests));
+  add("moestro_history_replacements_total", "Entries of the history that a similar request has replaced.", kCounter, of(c.history.replacements));
+  if (c.history_kept_s) add("moestro_history_checkpoint_age_seconds", "Since the last checkpoint of the history that was kept.", kGauge, *c.history_kept_s);
   add("moestro_workers", "Workers that are there.", kGauge, of(c.workers.size()));
   add("moestro_workers_lost_total", "Workers that died, fell silent or were replaced.", kCounter, of(c.workers_lost));
   return prometheus::TextSerializer().Serialize(families);

@@ -41,7 +41,8 @@ class ControlPlane::Loop {
       : options_(std::move(options)),
         socket_(std::move(socket)),
         wake_fd_(wake_fd),
-        scheduler_(scheduler_options(options_)) {}
+        scheduler_(scheduler_options(options_)),
+        history_(options_.history) {}
   ~Loop() { close(wake_fd_); }
 
   void run();
@@ -50,6 +51,8 @@ class ControlPlane::Loop {
   Status submit(SequenceRequest request, Sink sink);
   void cancel(SequenceId id);
   void drain(milliseconds limit);
+  void history_kept(const Status& how);
+  void keep_history_now(milliseconds limit);
   void stop() {
     stop_.store(true);
     wake();
@@ -80,6 +83,7 @@ class ControlPlane::Loop {
     int64_t context_max = 0;  ///< the longest sequence it can hold
     Nanos heard{0};
     bool unreachable = false;  ///< a message could not be sent to it
+    bool wants_history = false;
   };
 
   void wake() {
@@ -101,6 +105,9 @@ class ControlPlane::Loop {
   void end_sequence(SequenceId id, SequenceEvent event);
   void publish();
   void publish_context();
+  void give_history(const Peer& peer);
+  void history_ended(SequenceId id);
+  void keep_history();
 
   const ControlOptions options_;
   net::RouterSocket socket_;
@@ -108,6 +115,7 @@ class ControlPlane::Loop {
 
   // Control thread only.
   Scheduler scheduler_;
+  HistoryKeeper history_;
   std::map<WorkerId, Peer> peers_;
   std::unordered_map<SequenceId, Sink> sinks_;
   uint32_t next_worker_ = 1;
@@ -120,11 +128,14 @@ class ControlPlane::Loop {
   std::atomic<size_t> worker_count_{0};
   std::atomic<int64_t> context_max_{0};
   std::atomic<bool> had_worker_{false};
+  std::atomic<bool> history_lost_{false};     ///< the last checkpoint could not be kept
+  std::atomic<int64_t> history_kept_at_{-1};  ///< nanoseconds of the clock; -1: never
   mutable std::mutex mutex_;
   std::condition_variable idle_;
   std::deque<Order> orders_;
   size_t sequences_ = 0;  ///< submitted and not ended
   bool draining_ = false;
+  uint64_t keep_wanted_ = 0, keep_done_ = 0;  ///< calls of keep_history_now
   ControlSnapshot snapshot_;
 };
 
@@ -170,6 +181,7 @@ void ControlPlane::Loop::run() {
     take_messages();
     if (give_up_.load()) fail_all();
     lose_silent();
+    keep_history();
     publish();
   }
   take_orders();  // whoever was let in hears how it ended
@@ -195,9 +207,11 @@ void ControlPlane::Loop::take_orders() {
   for (Order& o : orders) {
     if (o.request.has_value()) {
       sinks_.emplace(o.id, std::move(o.sink));
+      history_.submitted(o.id, static_cast<int64_t>(o.request->prompt.size()));
       feed(Submitted{std::move(*o.request)});
     } else if (sinks_.erase(o.id) > 0) {
       feed(Cancelled{o.id});
+      history_ended(o.id);
       const std::lock_guard lock(mutex_);
       if (--sequences_ == 0) idle_.notify_all();
     }
@@ -271,13 +285,15 @@ void ControlPlane::Loop::on_registration(const std::string& identity, const Regi
   }
   const WorkerId id{next_worker_++};
   pack_identity_ = r.pack_identity;
-  peers_.emplace(id, Peer{identity, r.name, r.device, r.kv_epoch, 0, KvWindow(r.limits).length_max(), now()});
+  peers_.emplace(id, Peer{identity, r.name, r.device, r.kv_epoch, 0, KvWindow(r.limits).length_max(), now(), false, r.wants_history});
+  history_.begin(r.pack_identity, r.experts);
   worker_count_.store(peers_.size());
   publish_context();
   had_worker_.store(true);
   log::info("control: worker {} joined ({}, {} KV blocks of {} tokens)", r.name, r.device, r.limits.kv_blocks,
             r.limits.kv_block_tokens);
   if (Status sent = socket_.send(identity, write_registered(id)); !sent.is_ok()) return lose(id, sent.message());
+  give_history(peers_.at(id));
   feed(WorkerJoined{id, r.limits});
 }
 
@@ -292,6 +308,7 @@ void ControlPlane::Loop::on_report(WorkerId id, Peer& peer, StepReport report) {
   totals_.nonfinite_sequences += report.nonfinite_sequences;
   totals_.dropped_rows += report.dropped_rows;
   if (!report.outcome.error.is_ok()) log::warn("control: worker {}: {}", peer.name, report.outcome.error.message());
+  history_.done(id, report.outcome);
   feed(PlanDone{id, std::move(report.outcome)});
 }
 
@@ -303,6 +320,7 @@ void ControlPlane::Loop::lose(WorkerId id, const std::string& why) {
   worker_count_.store(peers_.size());
   publish_context();
   ++totals_.workers_lost;
+  history_.lost(id);
   feed(WorkerLost{id});
 }
 
@@ -325,6 +343,7 @@ void ControlPlane::Loop::act(Action action) {
   if (auto* send = std::get_if<SendPlan>(&action)) {
     const auto it = peers_.find(send->worker);
     if (it == peers_.end()) return;
+    history_.planned(send->worker, send->plan);
     const Status sent = socket_.send(it->second.identity, write_plan(send->plan, options_.model));
     if (!sent.is_ok()) {
       // lose_silent() ends it; doing so here would re-enter the scheduler.
@@ -347,8 +366,53 @@ void ControlPlane::Loop::end_sequence(SequenceId id, SequenceEvent event) {
   const Sink sink = std::move(it->second);
   sinks_.erase(it);
   sink(std::move(event));
+  history_ended(id);
   const std::lock_guard lock(mutex_);
   if (--sequences_ == 0) idle_.notify_all();
+}
+
+void ControlPlane::Loop::give_history(const Peer& peer) {
+  if (!peer.wants_history || history_.history() == nullptr) return;
+  for (const auto& message : write_history(*history_.history()))
+    if (const Status sent = socket_.send(peer.identity, message); !sent.is_ok())
+      return log::warn("control: worker {} has no history: {}", peer.name, sent.message());
+}
+
+void ControlPlane::Loop::history_ended(SequenceId id) {
+  const std::vector<HistoryEntry> changes = history_.ended(id);
+  if (changes.empty()) return;
+  const std::vector<std::byte> message = write_history(*history_.history(), changes);
+  // Who misses one predicts a little worse; who cannot be reached at all is noticed by its silence.
+  for (const auto& [worker, peer] : peers_)
+    if (peer.wants_history) (void)socket_.send(peer.identity, message).is_ok();
+}
+
+void ControlPlane::Loop::keep_history() {
+  uint64_t wanted = 0;
+  bool at_once = false;
+  {
+    const std::lock_guard lock(mutex_);
+    wanted = keep_wanted_, at_once = keep_wanted_ != keep_done_;
+  }
+  if (history_lost_.exchange(false)) history_.not_kept();
+  if (auto bytes = history_.checkpoint(now(), at_once); bytes && options_.keep_history) options_.keep_history(std::move(*bytes));
+  if (!at_once) return;
+  const std::lock_guard lock(mutex_);
+  keep_done_ = wanted;
+  idle_.notify_all();
+}
+
+void ControlPlane::Loop::history_kept(const Status& how) {
+  if (how.is_ok()) return history_kept_at_.store(now().count());
+  log::warn("history: the checkpoint is not kept: {}", how.message());
+  history_lost_.store(true);
+}
+
+void ControlPlane::Loop::keep_history_now(milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  const uint64_t mine = ++keep_wanted_;
+  wake();
+  (void)idle_.wait_for(lock, limit, [&] { return keep_done_ >= mine; });
 }
 
 /// While no worker is there, the last one's stands: its successor will most likely be like it.
@@ -367,6 +431,8 @@ void ControlPlane::Loop::publish() {
   totals_.kv_blocks_total = kv.blocks;
   totals_.prefix_blocks = kv.cached;
   totals_.prefix_cached_tokens = kv.reused_tokens;
+  totals_.history = history_.figures();
+  if (const int64_t at = history_kept_at_.load(); at >= 0) totals_.history_kept_s = std::chrono::duration<double>(now() - Nanos(at)).count();
   totals_.workers.clear();
   for (const auto& [id, peer] : peers_)
     totals_.workers.push_back({peer.name, peer.device, std::chrono::duration<double>(now() - peer.heard).count(), peer.plans});
@@ -398,6 +464,8 @@ bool ControlPlane::has_worker() const { return loop_->has_worker(); }
 bool ControlPlane::had_worker() const { return loop_->had_worker(); }
 bool ControlPlane::draining() const { return loop_->draining(); }
 size_t ControlPlane::queue_max() const { return loop_->queue_max(); }
+void ControlPlane::history_kept(const Status& how) { loop_->history_kept(how); }
+void ControlPlane::keep_history_now(milliseconds limit) { loop_->keep_history_now(limit); }
 void ControlPlane::drain(milliseconds limit) { loop_->drain(limit); }
 
 }  // namespace moestro::orchestrator

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <variant>
@@ -13,6 +14,7 @@
 
 #include "common/clock.h"
 #include "common/status.h"
+#include "orchestrator/history/history_keeper.h"
 #include "orchestrator/scheduler/types.h"
 
 namespace moestro::orchestrator {
@@ -23,6 +25,9 @@ struct ControlOptions {
   int64_t step_tokens = 512;
   std::vector<TokenId> eos_ids;
   bool prefix_cache = true; ///< equal prefixes share KV blocks
+  HistoryOptions history;
+  /// Takes a checkpoint of the history to where it is kept; called on the control thread. May be empty.
+  std::function<void(std::vector<std::byte>)> keep_history = {};
   size_t queue_max = 4096;  ///< sequences waiting or running; more are refused
   std::chrono::milliseconds silence_max{2000};  ///< a worker that is not heard for longer is given up
   std::chrono::milliseconds worker_wait{60000};  ///< a sequence fails that has waited so long while no worker was there
@@ -47,6 +52,8 @@ struct ControlSnapshot {
   uint64_t prefix_cached_tokens = 0;  ///< found in the KV cache instead of computed
   uint64_t plans = 0, step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0, nonfinite_sequences = 0, dropped_rows = 0;
   uint64_t sampled_tokens = 0, workers_lost = 0;
+  HistoryFigures history;
+  std::optional<double> history_kept_s;  ///< since the last checkpoint that was kept; none yet: nothing
   uint64_t turns = 0;  ///< of the control thread's loop; what was submitted two turns ago is in these figures
 };
 
@@ -70,6 +77,10 @@ class ControlPlane {
   /// The longest sequence that any worker can hold: its context, or its KV cache. 0 before the first has come.
   int64_t context_max() const;
   size_t queue_max() const;
+  /// From any thread: how it went with what keep_history was given last.
+  void history_kept(const Status& how);
+  /// Has keep_history called at once if something has changed since the last time; waits for that.
+  void keep_history_now(std::chrono::milliseconds limit);
   /// Refuses new sequences, waits until the others are done or `limit` has passed; those that are left then fail. From any thread but a sink's.
   void drain(std::chrono::milliseconds limit);
 

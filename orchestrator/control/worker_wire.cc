@@ -1,5 +1,7 @@
 #include "orchestrator/control/worker_wire.h"
 
+#include <algorithm>
+
 #include "common/wire/worker_messages_generated.h"
 
 namespace moestro::orchestrator {
@@ -28,6 +30,11 @@ Result<Registration> read_registration(const wire::RegisterWorker& m) {
   r.ranks = m.ranks();
   r.limits = WorkerLimits{m.kv_blocks(), m.kv_block_tokens(), m.context_max(), m.step_tokens_max(), m.step_sequences_max(),
                           m.kv_sinks(), m.kv_window()};
+  constexpr uint32_t kLayersMax = 4096, kExpertsMax = 1u << 16;
+  if (m.moe_layers() > kLayersMax || m.experts() > kExpertsMax || m.top_k() > m.experts())
+    return invalid_argument("registration: " + std::to_string(m.moe_layers()) + " layers of " + std::to_string(m.experts()) + " experts");
+  r.experts = {static_cast<int32_t>(m.moe_layers()), static_cast<int32_t>(m.experts()), static_cast<int32_t>(m.top_k())};
+  r.wants_history = m.wants_history();
   constexpr uint32_t kMost = 1u << 30;
   for (uint32_t n : {r.limits.kv_blocks, r.limits.kv_block_tokens, r.limits.context_max, r.limits.step_tokens_max,
                      r.limits.step_sequences_max}) {
@@ -69,6 +76,11 @@ StepReport read_result(const wire::StepResult& m) {
       for (const wire::SampledToken* t : *s->sampled()) outcome.sampled.push_back({t->id(), read_score(t->score())});
     if (s->scores() != nullptr)
       for (const wire::TokenScore* t : *s->scores()) outcome.scores.push_back(read_score(t));
+    if (s->activations() != nullptr) {
+      outcome.activations.reserve(s->activations()->size());
+      for (const wire::ActivationCount* c : *s->activations())
+        outcome.activations.push_back({MoeLayerId(c->moe_layer()), ExpertId(c->expert()), c->tokens()});
+    }
     report.outcome.sequences.push_back(std::move(outcome));
   }
   return report;
@@ -79,6 +91,19 @@ std::vector<std::byte> finish(FlatBufferBuilder& b, wire::WorkerBody type, flatb
   wire::FinishWorkerMessageBuffer(b, wire::CreateWorkerMessage(b, type, body.Union()));
   const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());
   return {begin, begin + b.GetSize()};
+}
+
+flatbuffers::Offset<wire::HistoryEntry> write_entry(FlatBufferBuilder& b, const activation::ActivationHistory& history, HistoryEntry entry) {
+  const std::span<const uint8_t> cells = (entry.answer ? history.answers : history.prompts).cells(entry.entry);
+  return wire::CreateHistoryEntry(b, entry.answer, static_cast<uint32_t>(entry.entry), b.CreateVector(cells.data(), cells.size()));
+}
+
+std::vector<std::byte> write_entries(const activation::ActivationHistory& history, std::span<const HistoryEntry> entries, bool reset) {
+  FlatBufferBuilder b(entries.size() * history.answers.shape().cells() + 1024);
+  std::vector<flatbuffers::Offset<wire::HistoryEntry>> written;
+  for (const HistoryEntry& e : entries) written.push_back(write_entry(b, history, e));
+  const auto written_offset = b.CreateVector(written);
+  return finish(b, wire::WorkerBody::History, wire::CreateHistory(b, reset, static_cast<uint32_t>(history.answers.capacity()), written_offset));
 }
 
 flatbuffers::Offset<wire::PlanSequence> write_sequence(FlatBufferBuilder& b, const PlannedSequence& s) {
@@ -99,7 +124,8 @@ flatbuffers::Offset<wire::PlanSequence> write_sequence(FlatBufferBuilder& b, con
                                                         p.repetition_penalty, p.presence_penalty, p.frequency_penalty, bias_ids, biases, allowed)
                                  : 0;
   return wire::CreatePlanSequence(b, s.id.value, s.blocks_first, b.CreateVector(s.blocks), s.sample, sampling,
-                                  b.CreateVector(s.score_targets), s.score_top, s.history_first, history, s.history_prompt);
+                                  b.CreateVector(s.score_targets), s.score_top, s.history_first, history, s.history_prompt,
+                                  static_cast<uint32_t>(s.counted));
 }
 
 }  // namespace
@@ -137,6 +163,22 @@ std::vector<std::byte> write_refused(const Status& why) {
 std::vector<std::byte> write_drain() {
   FlatBufferBuilder b;
   return finish(b, wire::WorkerBody::Drain, wire::CreateDrain(b));
+}
+
+std::vector<std::byte> write_history(const activation::ActivationHistory& history, std::span<const HistoryEntry> changes) {
+  return write_entries(history, changes, false);
+}
+
+std::vector<std::vector<std::byte>> write_history(const activation::ActivationHistory& history) {
+  constexpr size_t kBytesMax = 4 << 20;
+  const size_t at_once = std::max<size_t>(1, kBytesMax / std::max<size_t>(1, history.answers.shape().cells()));
+  std::vector<HistoryEntry> all;
+  for (int32_t i = 0; i < history.prompts.size(); ++i) all.push_back({false, i});
+  for (int32_t i = 0; i < history.answers.size(); ++i) all.push_back({true, i});
+  std::vector<std::vector<std::byte>> messages;
+  for (size_t first = 0; first == 0 || first < all.size(); first += at_once)
+    messages.push_back(write_entries(history, std::span(all).subspan(first, std::min(at_once, all.size() - first)), first == 0));
+  return messages;
 }
 
 std::vector<std::byte> write_plan(const Plan& plan, const std::string& model) {

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "orchestrator/history/history_keeper.h"
 #include "orchestrator/scheduler/types.h"
 
 namespace moestro::orchestrator {
@@ -19,6 +20,8 @@ struct Registration {
   uint64_t pack_identity = 0, kv_epoch = 0;
   uint32_t rank = 0, ranks = 1;
   WorkerLimits limits;
+  activation::EamcShape experts;  ///< of the model; empty where a worker does not say
+  bool wants_history = false;
 };
 struct HeartbeatMessage {
   uint32_t worker = 0;
@@ -36,6 +39,10 @@ Result<WorkerSays> read_worker_message(std::span<const std::byte> body);
 std::vector<std::byte> write_registered(WorkerId worker);
 std::vector<std::byte> write_refused(const Status& why);
 std::vector<std::byte> write_drain();
+/// All of a history, in messages of a few MiB; the first one resets.
+std::vector<std::vector<std::byte>> write_history(const activation::ActivationHistory& history);
+/// Entries of it that have changed.
+std::vector<std::byte> write_history(const activation::ActivationHistory& history, std::span<const HistoryEntry> changes);
 std::vector<std::byte> write_plan(const Plan& plan, const std::string& model);
 
 }  // namespace moestro::orchestrator

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/activation/activation_matrix.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/status.h"
@@ -85,6 +86,7 @@ struct PlannedSequence {
   uint32_t history_first = 0, history_prompt = 0;
   std::vector<TokenId> history = {};
   std::shared_ptr<const TokenMask> allowed = nullptr;  ///< null: every token may be sampled
+  int64_t counted = 0;  ///< activations of positions before it have been counted
 };
 struct Plan {
   PlanId id;
@@ -97,6 +99,7 @@ struct SequenceOutcome {
   std::vector<SampledToken> sampled;
   std::vector<TokenScore> scores;  ///< one per score target
   Status error;                    ///< this sequence failed
+  std::vector<activation::ActivationCount> activations = {};  ///< of positions that had not been counted
 };
 struct PlanOutcome {
   PlanId plan;

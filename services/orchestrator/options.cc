@@ -43,6 +43,8 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
   if (box.orchestrator.file_max) options.file_bytes_max = box.orchestrator.file_max->value;
   options.batch_lines = static_cast<size_t>(box.orchestrator.batch_lines);
   options.worker_wait_s = whole_seconds(box.orchestrator.worker_wait);
+  options.history_capacity = static_cast<int32_t>(box.history.capacity);
+  options.history_checkpoint = box.history.checkpoint;
   options.api_keys = box.orchestrator.api_keys;
   MOESTRO_ASSIGN_OR_RETURN(options.origins, origins_of(box.orchestrator.cors));
   options.drain_s = whole_seconds(box.run.drain);
@@ -56,7 +58,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   std::string model, store;
   const box::BoxFlags flags(app, {"run.dir", "orchestrator.http", "orchestrator.step_tokens", "orchestrator.queue_max", "orchestrator.prefix_cache", "orchestrator.worker_wait",
                                   "orchestrator.api_keys", "orchestrator.cors", "orchestrator.state", "orchestrator.file_max", "orchestrator.batch_lines",
-                                  "run.drain", "run.group", "run.log_level"});
+                                  "history.capacity", "history.checkpoint", "run.drain", "run.group", "run.log_level"});
   app.add_option("--model", model, "NAME=PACK: the model to serve and its pack; default: model.pack of the YAML file");
   app.add_option("--store", store, "The socket of the store whose figures /metrics has, ipc://PATH [ipc://RUN_DIR/store.sock]");
   if (const auto code = box::parse_program_line(app, argc, argv)) return {std::nullopt, "", *code};

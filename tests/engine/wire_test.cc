@@ -141,5 +141,34 @@ TEST(WorkerWire, WritesResultsThatVerify) {
   EXPECT_EQ(result->sequences()->Get(1)->error()->str(), "gone");
 }
 
+std::vector<std::byte> history_message(bool reset, uint32_t capacity, uint32_t entry, size_t cells) {
+  FlatBufferBuilder b;
+  const std::vector<uint8_t> values(cells, 9);
+  const auto written = wire::CreateHistoryEntry(b, true, entry, b.CreateVector(values));
+  const auto history = wire::CreateHistory(b, reset, capacity, b.CreateVector(&written, 1));
+  wire::FinishWorkerMessageBuffer(b, wire::CreateWorkerMessage(b, wire::WorkerBody::History, history.Union()));
+  const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());
+  return {begin, begin + b.GetSize()};
+}
+
+TEST(WorkerWire, AHistoryIsTakenInAsFarAsItFits) {
+  activation::ActivationHistory history({2, 4, 1}, 0);
+  const auto take_in = [&](const std::vector<std::byte>& message) {
+    const auto said = read_orchestrator_message(message);
+    return said.is_ok() ? std::get<HistoryUpdate>(*said).apply(history) : said.status();
+  };
+  EXPECT_EQ(take_in(history_message(false, 4, 0, 8)).code(), Code::kInvalidArgument) << "nothing has been reset yet";
+  ASSERT_TRUE(take_in(history_message(true, 4, 0, 8)).is_ok());
+  EXPECT_EQ(history.answers.capacity(), 4);
+  ASSERT_TRUE(take_in(history_message(false, 4, 1, 8)).is_ok());
+  EXPECT_EQ(history.answers.size(), 2);
+  EXPECT_EQ(history.answers.cells(1)[7], 9);
+  EXPECT_EQ(take_in(history_message(false, 4, 3, 8)).code(), Code::kInvalidArgument) << "an entry beyond the next";
+  EXPECT_EQ(take_in(history_message(false, 4, 1, 7)).code(), Code::kInvalidArgument) << "another model's cells";
+  EXPECT_EQ(take_in(history_message(false, 4, 4, 8)).code(), Code::kInvalidArgument) << "beyond the capacity";
+  EXPECT_EQ(take_in(history_message(true, 1U << 20, 0, 8)).code(), Code::kInvalidArgument) << "absurd";
+  EXPECT_EQ(history.answers.size(), 2);
+}
+
 }  // namespace
 }  // namespace moestro::worker

@@ -54,8 +54,7 @@ class Heard {
 
 class ControlPlaneTest : public ::testing::Test {
  protected:
-  void start(size_t queue_max = 100) {
-    ControlOptions options;
+  void start(size_t queue_max = 100, ControlOptions options = {}) {
     options.endpoint = endpoint_;
     options.model = "m";
     options.eos_ids = {0};
@@ -114,6 +113,51 @@ TEST_F(ControlPlaneTest, ASequenceIsComputedStepByStep) {
     EXPECT_EQ(progress.sampled[0].id, expected);
   }
   EXPECT_EQ(heard.next<Finished>().reason, FinishReason::kLength);
+}
+
+TEST_F(ControlPlaneTest, WhatARequestUsedReachesWorkersAndTheNextStart) {
+  using Entries = std::vector<HistoryEntry>;
+  const FakeWorker::Identity who{.experts = {2, 4, 1}, .wants_history = true};
+  std::promise<std::vector<std::byte>> kept;
+  start(100, [&] {
+    ControlOptions options;
+    options.history.capacity = 8;
+    options.keep_history = [&kept](std::vector<std::byte> bytes) { kept.set_value(std::move(bytes)); };
+    return options;
+  }());
+  FakeWorker worker(endpoint_);
+  worker.join(who);
+  EXPECT_EQ(worker.hear_history(), std::pair(true, Entries{}));
+  Heard heard;
+  submit(heard, 5);
+  for (int step = 0; step < 5; ++step) {
+    const Plan plan = worker.hear_plan();
+    EXPECT_EQ(plan.sequences[0].counted, plan.sequences[0].first_position);
+    PlanOutcome outcome = tokens(plan);
+    for (uint32_t layer : {0U, 1U})
+      outcome.sequences[0].activations.push_back({MoeLayerId(layer), ExpertId(step == 0 ? 1U : 3U), static_cast<uint32_t>(plan.sequences[0].tokens.size())});
+    worker.answer(outcome);
+    heard.next<Progress>();
+  }
+  heard.next<Finished>();
+  // A prompt of three tokens is too short to say anything; the answer's four that were computed are not.
+  EXPECT_EQ(worker.hear_history(), std::pair(false, Entries{{true, 0}}));
+  control_->keep_history_now(seconds(10));
+  control_->history_kept(Status::ok());
+  const std::vector<std::byte> checkpoint = kept.get_future().get();
+  settle();
+  EXPECT_EQ(control_->snapshot().history.answers, 1U);
+  EXPECT_TRUE(control_->snapshot().history_kept_s.has_value());
+
+  control_.reset();
+  start(100, [&] {
+    ControlOptions options;
+    options.history = {.capacity = 8, .checkpoint = checkpoint};
+    return options;
+  }());
+  FakeWorker next(endpoint_);
+  next.join(who);
+  EXPECT_EQ(next.hear_history(), std::pair(true, Entries{{true, 0}}));
 }
 
 TEST_F(ControlPlaneTest, RefusesWorkersThatDoNotFit) {

@@ -237,5 +237,42 @@ TEST(OrchestratorWire, RefusesAMessageWithoutItsBody) {
   }
 }
 
+TEST(ControlWire, CountsComeWithTheirSequence) {
+  FlatBufferBuilder b;
+  const auto count = wire::CreateActivationCount(b, 3, 17, 40);
+  const auto counts = b.CreateVector(&count, 1);
+  const auto sequence = wire::CreateSequenceResult(b, 12, 0, 0, counts);
+  const auto said = read_worker_message(message(b, wire::WorkerBody::StepResult, wire::CreateStepResult(b, 6, b.CreateVector(&sequence, 1))));
+  ASSERT_TRUE(said.is_ok());
+  const std::vector<activation::ActivationCount> expected{{MoeLayerId(3), ExpertId(17), 40}};
+  EXPECT_EQ(std::get<StepReport>(*said).outcome.sequences[0].activations, expected);
+}
+
+TEST(ControlWire, ALargeHistoryGoesInSeveralMessagesAndOnlyTheFirstResets) {
+  const activation::EamcShape shape{64, 1024, 8};
+  activation::ActivationHistory history(shape, 80);
+  const std::vector<uint8_t> cells(shape.cells(), 1);
+  for (int32_t i = 0; i < 70; ++i) ASSERT_TRUE((i % 7 == 0 ? history.prompts : history.answers).set(i % 7 == 0 ? i / 7 : i - i / 7 - 1, cells).is_ok());
+  const auto messages = write_history(history);
+  EXPECT_EQ(messages.size(), 2U);
+  size_t entries = 0;
+  for (const auto& m : messages) {
+    EXPECT_LT(m.size(), size_t{5} << 20);
+    const auto* read = wire::GetWorkerMessage(m.data())->body_as_History();
+    EXPECT_EQ(read->reset(), &m == &messages.front());
+    EXPECT_EQ(read->capacity(), 80U);
+    entries += read->entries()->size();
+  }
+  EXPECT_EQ(entries, 70U);
+  EXPECT_EQ(write_history(activation::ActivationHistory(shape, 2)).size(), 1U) << "an empty one still resets";
+}
+
+TEST(ControlWire, ARegistrationOfAbsurdExpertsIsRefused) {
+  FlatBufferBuilder b;
+  const auto name = b.CreateString("w");
+  const auto body = wire::CreateRegisterWorker(b, kWorkerProtocol, name, name, 77, name, 0, 1, 8, 16, 5, 64, 64, 4, 1U << 20, 1U << 20, 1);
+  EXPECT_EQ(read_worker_message(message(b, wire::WorkerBody::RegisterWorker, body)).status().code(), Code::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace moestro::orchestrator

@@ -54,6 +54,7 @@ Plan read_plan(const wire::StepPlan& m) {
     }
     p.history_first = s->history_first();
     p.history_prompt = s->history_prompt();
+    p.counted = s->counted();
     if (s->history() != nullptr) p.history.assign(s->history()->begin(), s->history()->end());
     p.score_targets.assign(s->score_targets()->begin(), s->score_targets()->end());
     p.score_top = s->score_top();
@@ -91,7 +92,9 @@ void FakeWorker::send_registration(const Identity& who) {
   const WorkerLimits& l = who.limits;
   send_bytes(finish(b, wire::WorkerBody::RegisterWorker,
                     wire::CreateRegisterWorker(b, who.protocol, name, model, who.pack, device, 0, who.ranks, l.kv_blocks, l.kv_block_tokens,
-                                               who.epoch, l.context_max, l.step_tokens_max, l.step_sequences_max, 0, 0, 0, l.kv_sinks, l.kv_window)));
+                                               who.epoch, l.context_max, l.step_tokens_max, l.step_sequences_max,
+                                               static_cast<uint32_t>(who.experts.layers), static_cast<uint32_t>(who.experts.experts),
+                                               static_cast<uint32_t>(who.experts.top_k), l.kv_sinks, l.kv_window, who.wants_history)));
 }
 
 void FakeWorker::send_heartbeat() {
@@ -110,7 +113,11 @@ void FakeWorker::answer(const PlanOutcome& outcome) {
     const auto sampled_list = b.CreateVector(sampled);
     const auto score_list = b.CreateVector(scores);
     const auto why = b.CreateString(s.error.message());
-    sequences.push_back(wire::CreateSequenceResult(b, s.id.value, sampled_list, score_list, 0, static_cast<uint32_t>(s.error.code()), why));
+    std::vector<flatbuffers::Offset<wire::ActivationCount>> counts;
+    for (const activation::ActivationCount& c : s.activations)
+      counts.push_back(wire::CreateActivationCount(b, static_cast<uint16_t>(c.layer.value), static_cast<uint16_t>(c.expert.value), c.tokens));
+    const auto count_list = b.CreateVector(counts);
+    sequences.push_back(wire::CreateSequenceResult(b, s.id.value, sampled_list, score_list, count_list, static_cast<uint32_t>(s.error.code()), why));
   }
   const auto list = b.CreateVector(sequences);
   const auto why = b.CreateString(outcome.error.message());
@@ -133,6 +140,14 @@ std::optional<net::Bytes> FakeWorker::next(std::chrono::milliseconds limit) {
 WorkerId FakeWorker::hear_registered() {
   const auto bytes = next(kAnswerLimit);
   return WorkerId{message(bytes, wire::WorkerBody::Registered).body_as_Registered()->worker()};
+}
+
+std::pair<bool, std::vector<HistoryEntry>> FakeWorker::hear_history() {
+  const auto bytes = next(kAnswerLimit);
+  const auto* history = message(bytes, wire::WorkerBody::History).body_as_History();
+  std::vector<HistoryEntry> entries;
+  for (const auto* e : *history->entries()) entries.push_back({e->answer(), static_cast<int32_t>(e->entry())});
+  return {history->reset(), std::move(entries)};
 }
 
 FakeWorker::Refused FakeWorker::hear_refused() {

@@ -34,6 +34,8 @@ class FakeWorker {
     uint64_t pack = 7, epoch = 1;
     uint32_t ranks = 1;
     WorkerLimits limits{.kv_blocks = 64, .kv_block_tokens = 4, .context_max = 64, .step_tokens_max = 64, .step_sequences_max = 16};
+    activation::EamcShape experts{};
+    bool wants_history = false;
   };
   struct Refused {
     Code code;
@@ -52,6 +54,8 @@ class FakeWorker {
   Refused hear_refused();
   Plan hear_plan();
   void hear_drain();
+  /// Whether it resets, and its entries.
+  std::pair<bool, std::vector<HistoryEntry>> hear_history();
   /// The next plan, if one comes within `limit`.
   std::optional<Plan> try_plan(std::chrono::milliseconds limit);
 

@@ -236,7 +236,8 @@ void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome&
   const TokenRange rows = batch.rows_of[index];
   const int64_t first = batch.positions[rows.first], last = first + rows.count;
   const int64_t top_k = description.spec.moe().top_k, moe_layers = description.spec.moe_layers();
-  const int64_t fresh = std::clamp<int64_t>(state.counted - first, 0, rows.count);
+  const int64_t counted = std::max(state.counted, plan.sequences[index].counted);
+  const int64_t fresh = std::clamp<int64_t>(counted - first, 0, rows.count);
   activation::count_routes(forward->routes(), moe_layers, batch.rows(), top_k, rows.first + fresh, rows.first + rows.count, count_scratch,
                            out.activations);
   if (observer && fresh < rows.count)

@@ -53,6 +53,7 @@ struct PlanSequence {
   /// history_prompt of them are the prompt.
   int64_t history_first = 0, history_prompt = 0;
   std::vector<TokenId> history = {};
+  int64_t counted = 0;  ///< routes of positions before it have been counted, by whichever worker
 };
 
 struct KvCopy {

@@ -109,6 +109,8 @@ void WorkerService::Link::handle(OrchestratorSays message) {
     push(Stop{});
   } else if (auto* plan = std::get_if<PlanMessage>(&message)) {
     handle_plan(std::move(*plan));
+  } else if (auto* update = std::get_if<HistoryUpdate>(&message)) {
+    push(std::move(*update));  // between the plans that it came between
   }
 }
 

@@ -31,6 +31,7 @@ Registration describe(const ServiceOptions& options, const engine::Engine& engin
   r.top_k = static_cast<uint32_t>(engine.spec().moe().top_k);
   r.kv_sinks = static_cast<uint32_t>(limits.visible.sinks);
   r.kv_window = static_cast<uint32_t>(limits.visible.window);
+  r.wants_history = options.history != nullptr;
   return r;
 }
 
@@ -57,11 +58,11 @@ Result<std::unique_ptr<WorkerService>> WorkerService::create(const ServiceOption
   const int wake_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (wake_fd < 0) return io_error("eventfd", errno);
   auto link = std::make_unique<Link>(options, describe(options, engine), std::move(socket), wake_fd);
-  return std::unique_ptr<WorkerService>(new WorkerService(engine, std::move(check_store), std::move(link)));
+  return std::unique_ptr<WorkerService>(new WorkerService(engine, options.history, std::move(check_store), std::move(link)));
 }
 
-WorkerService::WorkerService(engine::Engine& engine, std::function<Status()> check_store, std::unique_ptr<Link> link)
-    : engine_(engine), check_store_(std::move(check_store)), link_(std::move(link)) {}
+WorkerService::WorkerService(engine::Engine& engine, activation::ActivationHistory* history, std::function<Status()> check_store, std::unique_ptr<Link> link)
+    : engine_(engine), history_(history), check_store_(std::move(check_store)), link_(std::move(link)) {}
 WorkerService::~WorkerService() = default;
 
 void WorkerService::drain() { link_->drain(); }
@@ -83,6 +84,9 @@ Status WorkerService::run() {
       running = false;
     } else if (std::holds_alternative<ForgetAll>(*job)) {
       engine_.forget_all();
+    } else if (const auto* update = std::get_if<HistoryUpdate>(&*job)) {
+      const Status applied = history_ == nullptr ? Status::ok() : update->apply(*history_);
+      if (!applied.is_ok()) log::warn("a change of the history is refused: {}", applied.message());
     } else {
       const RunPlan& work = std::get<RunPlan>(*job);
       const Status ran = engine_.step(work.plan, outcome_);

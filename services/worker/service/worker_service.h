@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "common/activation/history.h"
 #include "common/status.h"
 #include "services/worker/engine/engine.h"
 
@@ -15,6 +16,8 @@ struct ServiceOptions {
   std::string name, device;
   std::string orchestrator;  ///< endpoint
   uint64_t pack_identity = 0;
+  /// What past requests have used: filled between steps, on the thread of run(), with what the orchestrator says. Null: not wanted.
+  activation::ActivationHistory* history = nullptr;
   std::chrono::milliseconds heartbeat{200};
   std::chrono::milliseconds register_retry{1000};
   size_t queued_plans_max = 16;
@@ -36,9 +39,10 @@ class WorkerService {
 
  private:
   class Link;
-  WorkerService(engine::Engine& engine, std::function<Status()> check_store, std::unique_ptr<Link> link);
+  WorkerService(engine::Engine& engine, activation::ActivationHistory* history, std::function<Status()> check_store, std::unique_ptr<Link> link);
 
   engine::Engine& engine_;
+  activation::ActivationHistory* const history_;
   engine::StepOutcome outcome_;
   std::function<Status()> check_store_;
   std::unique_ptr<Link> link_;

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/activation/history.h"
 #include "services/worker/engine/step_plan.h"
 
 namespace moestro::worker {
@@ -28,7 +29,20 @@ struct PlanMessage {
   PlanId id;
   Result<engine::StepPlan> plan;
 };
-using OrchestratorSays = std::variant<Registered, Refused, Drain, Ignored, PlanMessage>;
+/// What past requests have used, or what of it has changed.
+struct HistoryUpdate {
+  struct Entry {
+    bool answer = false;
+    int32_t entry = 0;
+    std::vector<uint8_t> cells;
+  };
+  bool reset = false;
+  int32_t capacity = 0;  ///< of a reset
+  std::vector<Entry> entries;
+  /// kInvalidArgument, and the rest left out, at the first entry that does not fit the model.
+  Status apply(activation::ActivationHistory& history) const;
+};
+using OrchestratorSays = std::variant<Registered, Refused, Drain, Ignored, PlanMessage, HistoryUpdate>;
 
 /// kInvalidArgument for anything but a verified message that an orchestrator may send.
 Result<OrchestratorSays> read_orchestrator_message(std::span<const std::byte> body);
@@ -39,6 +53,7 @@ struct Registration {
   uint32_t kv_blocks = 0, context_max = 0, step_tokens_max = 0, step_sequences_max = 0;
   uint32_t moe_layers = 0, experts = 0, top_k = 0;
   uint32_t kv_sinks = 0, kv_window = 0;
+  bool wants_history = false;
 };
 std::vector<std::byte> write_registration(const Registration& registration);
 std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done);

@@ -56,6 +56,7 @@ Result<engine::PlanSequence> read_sequence(const wire::PlanSequence& m) {
   s.score_top = m.score_top();
   s.history_first = m.history_first();
   s.history_prompt = m.history_prompt();
+  s.counted = m.counted();
   if (m.history() != nullptr) s.history.assign(m.history()->begin(), m.history()->end());
   return s;
 }
@@ -92,7 +93,28 @@ Result<StepPlan> read_plan(const wire::StepPlan& m) {
   return plan;
 }
 
+Result<HistoryUpdate> read_history(const wire::History& m) {
+  constexpr uint32_t kCapacityMax = 1U << 17;
+  if (m.capacity() > kCapacityMax) return invalid_argument("a history of " + std::to_string(m.capacity()) + " requests");
+  HistoryUpdate update{m.reset(), static_cast<int32_t>(m.capacity()), {}};
+  if (m.entries() == nullptr) return update;
+  for (const wire::HistoryEntry* e : *m.entries()) {
+    if (e->cells() == nullptr || e->entry() >= m.capacity()) return invalid_argument("a history's entry " + std::to_string(e->entry()) + " without cells, or beyond its capacity");
+    update.entries.push_back({e->answer(), static_cast<int32_t>(e->entry()), {e->cells()->begin(), e->cells()->end()}});
+  }
+  return update;
+}
+
 }  // namespace
+
+Status HistoryUpdate::apply(activation::ActivationHistory& history) const {
+  constexpr uint64_t kCellsMax = uint64_t{1} << 30;  // a history of so many takes four times the bytes
+  if (reset && static_cast<uint64_t>(capacity) * history.answers.shape().cells() > kCellsMax)
+    return invalid_argument("a history of " + std::to_string(capacity) + " requests takes more memory than this worker gives it");
+  if (reset) history.prompts.reset(capacity), history.answers.reset(capacity);
+  for (const Entry& e : entries) MOESTRO_RETURN_IF_ERROR((e.answer ? history.answers : history.prompts).set(e.entry, e.cells));
+  return Status::ok();
+}
 
 Result<OrchestratorSays> read_orchestrator_message(std::span<const std::byte> body) {
   flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(body.data()), body.size(), /*max_depth=*/16, /*max_tables=*/16'000'000);
@@ -107,6 +129,10 @@ Result<OrchestratorSays> read_orchestrator_message(std::span<const std::byte> bo
       return OrchestratorSays{Refused{refusal(r->code(), r->message())}};
     }
     case wire::WorkerBody::Drain: return OrchestratorSays{Drain{}};
+    case wire::WorkerBody::History: {
+      MOESTRO_ASSIGN_OR_RETURN(auto update, read_history(*message->body_as_History()));
+      return OrchestratorSays{std::move(update)};
+    }
     case wire::WorkerBody::Heartbeat: return OrchestratorSays{Ignored{}};
     case wire::WorkerBody::StepPlan: {
       const auto* plan = message->body_as_StepPlan();

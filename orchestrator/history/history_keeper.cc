@@ -1,0 +1,102 @@
+#include "orchestrator/history/history_keeper.h"
+
+#include <algorithm>
+
+#include "common/log.h"
+
+namespace moestro::orchestrator {
+
+using activation::ActivationHistory;
+using activation::Eamc;
+using activation::RequestCounts;
+
+HistoryKeeper::HistoryKeeper(HistoryOptions options) : options_(std::move(options)) {}
+
+void HistoryKeeper::begin(uint64_t pack_identity, const activation::EamcShape& shape) {
+  if (options_.capacity == 0 || shape.cells() == 0) return;
+  if (history_ && pack_identity_ == pack_identity && history_->answers.shape() == shape) return;
+  history_ = std::make_unique<ActivationHistory>(shape, options_.capacity);
+  pack_identity_ = pack_identity;
+  for (auto& [id, sequence] : sequences_) sequence.counts.reset();
+  if (options_.checkpoint.empty()) return;
+  const Status read = activation::read_checkpoint(options_.checkpoint, pack_identity, *history_);
+  if (read.is_ok()) log::info("history: {} prompts and {} answers of past requests", history_->prompts.size(), history_->answers.size());
+  else log::warn("history: the checkpoint is not used, and the history starts empty: {}", read.message());
+  options_.checkpoint = {};
+}
+
+void HistoryKeeper::submitted(SequenceId sequence, int64_t prompt_tokens) {
+  if (options_.capacity > 0) sequences_.emplace(sequence, Sequence{prompt_tokens, 0, nullptr});
+}
+
+void HistoryKeeper::planned(WorkerId worker, Plan& plan) {
+  if (options_.capacity == 0) return;
+  auto& chunks = under_way_[worker][plan.id];
+  for (PlannedSequence& p : plan.sequences) {
+    const auto found = sequences_.find(p.id);
+    if (found == sequences_.end()) continue;
+    p.counted = found->second.counted;
+    chunks.emplace_back(p.id, Chunk{p.first_position, p.first_position + static_cast<int64_t>(p.tokens.size())});
+  }
+}
+
+void HistoryKeeper::done(WorkerId worker, const PlanOutcome& outcome) {
+  const auto at = under_way_.find(worker);
+  if (at == under_way_.end()) return;
+  const auto plan = at->second.find(outcome.plan);
+  if (plan == at->second.end()) return;
+  const auto chunks = std::move(plan->second);
+  at->second.erase(plan);
+  for (const SequenceOutcome& o : outcome.sequences) {
+    const auto chunk = std::ranges::find(chunks, o.id, [](const auto& c) { return c.first; });
+    const auto sequence = sequences_.find(o.id);
+    if (chunk != chunks.end() && sequence != sequences_.end() && o.error.is_ok()) count(sequence->second, chunk->second, o.activations);
+  }
+}
+
+void HistoryKeeper::lost(WorkerId worker) { under_way_.erase(worker); }
+
+void HistoryKeeper::count(Sequence& s, const Chunk& chunk, const std::vector<activation::ActivationCount>& counts) {
+  // Nothing new: computed again elsewhere. A chunk that is new in part was counted by the worker from where the plan said.
+  if (!history_ || counts.empty() || chunk.end <= s.counted) return;
+  const int64_t first_new = std::max(chunk.first, s.counted);
+  s.counted = chunk.end;
+  if (!s.counts) s.counts = std::make_unique<RequestCounts>(history_->answers.shape());
+  // Cells that the model does not have are a peer's mistake: they are left out.
+  (void)(first_new >= s.prompt_tokens ? s.counts->answer : s.counts->prompt).add(counts);
+}
+
+std::vector<HistoryEntry> HistoryKeeper::ended(SequenceId sequence) {
+  std::vector<HistoryEntry> changes;
+  const auto found = sequences_.find(sequence);
+  if (found == sequences_.end()) return changes;
+  const std::unique_ptr<RequestCounts> counts = std::move(found->second.counts);
+  sequences_.erase(found);
+  if (!counts || !history_) return changes;
+  const ActivationHistory::Changes made = history_->add(*counts);
+  for (const auto& [change, answer] : {std::pair(made.prompt, false), std::pair(made.answer, true)}) {
+    if (!change) continue;
+    changes.push_back({answer, change->entry});
+    replacements_ += change->replaced ? 1 : 0;
+  }
+  if (changes.empty()) return changes;
+  ++requests_;
+  changed_ = true;
+  return changes;
+}
+
+HistoryFigures HistoryKeeper::figures() const {
+  HistoryFigures f{.capacity = static_cast<uint64_t>(options_.capacity), .requests = requests_, .replacements = replacements_};
+  if (history_) f.prompts = static_cast<uint64_t>(history_->prompts.size()), f.answers = static_cast<uint64_t>(history_->answers.size());
+  return f;
+}
+
+std::optional<std::vector<std::byte>> HistoryKeeper::checkpoint(Nanos now, bool at_once) {
+  if (!checkpointed_) checkpointed_ = now;
+  if (!changed_ || !history_ || (!at_once && now - *checkpointed_ < options_.interval)) return std::nullopt;
+  checkpointed_ = now;
+  changed_ = false;
+  return activation::write_checkpoint(*history_, pack_identity_);
+}
+
+}  // namespace moestro::orchestrator

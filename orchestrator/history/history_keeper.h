@@ -1,0 +1,79 @@
+#pragma once
+// From the counts in workers' results to the activation history of the model. A machine without I/O; the control thread owns it.
+
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "common/activation/history.h"
+#include "common/clock.h"
+#include "orchestrator/scheduler/types.h"
+
+namespace moestro::orchestrator {
+
+struct HistoryOptions {
+  int32_t capacity = 512;             ///< requests that are kept, prompts and answers apart; 0: nothing is
+  std::vector<std::byte> checkpoint = {};  ///< of an earlier run; empty: none
+  Nanos interval = std::chrono::seconds(60);  ///< between checkpoints while something changes
+};
+
+/// An entry that is to be told to workers.
+struct HistoryEntry {
+  bool answer = false;  ///< of the answers' collection
+  int32_t entry = 0;
+  friend bool operator==(const HistoryEntry&, const HistoryEntry&) = default;
+};
+
+struct HistoryFigures {
+  uint64_t prompts = 0, answers = 0;  ///< entries
+  uint64_t capacity = 0;
+  uint64_t requests = 0, replacements = 0;  ///< since the start
+};
+
+class HistoryKeeper {
+ public:
+  explicit HistoryKeeper(HistoryOptions options);
+
+  /// A worker is there whose model has this shape. The first one of a pack begins its history: from the checkpoint, if that is of this pack.
+  void begin(uint64_t pack_identity, const activation::EamcShape& shape);
+  void submitted(SequenceId sequence, int64_t prompt_tokens);
+  /// The plan goes out: its sequences learn up to where they have been counted.
+  void planned(WorkerId worker, Plan& plan);
+  void done(WorkerId worker, const PlanOutcome& outcome);
+  /// What it had under way does not come back.
+  void lost(WorkerId worker);
+  /// The entries that have changed.
+  std::vector<HistoryEntry> ended(SequenceId sequence);
+
+  /// Null until a worker has been there, or if nothing is kept.
+  const activation::ActivationHistory* history() const { return history_.get(); }
+  HistoryFigures figures() const;
+
+  /// A checkpoint, if something has changed since the last one and that is `interval` ago, or `at_once`.
+  std::optional<std::vector<std::byte>> checkpoint(Nanos now, bool at_once);
+  /// The last checkpoint could not be kept.
+  void not_kept() { changed_ = true; }
+
+ private:
+  struct Sequence {
+    int64_t prompt_tokens = 0;
+    int64_t counted = 0;  ///< positions
+    std::unique_ptr<activation::RequestCounts> counts;  ///< null until something was counted
+  };
+  struct Chunk {
+    int64_t first = 0, end = 0;  ///< positions
+  };
+  void count(Sequence& s, const Chunk& chunk, const std::vector<activation::ActivationCount>& counts);
+
+  HistoryOptions options_;
+  uint64_t pack_identity_ = 0;
+  std::unique_ptr<activation::ActivationHistory> history_;
+  std::unordered_map<SequenceId, Sequence> sequences_;
+  std::map<WorkerId, std::map<PlanId, std::vector<std::pair<SequenceId, Chunk>>>> under_way_;
+  uint64_t requests_ = 0, replacements_ = 0;
+  bool changed_ = false;
+  std::optional<Nanos> checkpointed_;
+};
+
+}  // namespace moestro::orchestrator

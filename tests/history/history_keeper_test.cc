@@ -1,0 +1,162 @@
+#include "orchestrator/history/history_keeper.h"
+
+#include <gmock/gmock.h>
+
+namespace moestro::orchestrator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr activation::EamcShape kShape{2, 4, 1};
+constexpr uint64_t kPack = 77;
+constexpr WorkerId kOne{1}, kTwo{2};
+constexpr SequenceId kSequence{5};
+
+class HistoryKeeperTest : public ::testing::Test {
+ protected:
+  HistoryKeeperTest() { keeper_.begin(kPack, kShape); }
+
+  Plan plan(WorkerId worker, int64_t first, int64_t tokens) {
+    Plan p;
+    p.id = PlanId{next_plan_++};
+    p.sequences.resize(1);
+    p.sequences[0].id = kSequence;
+    p.sequences[0].first_position = first;
+    p.sequences[0].tokens.resize(static_cast<size_t>(tokens));
+    keeper_.planned(worker, p);
+    return p;
+  }
+  /// As a worker answers that counts from where the plan says: every new token has chosen `expert` at both layers.
+  static PlanOutcome outcome(const Plan& p, uint32_t expert) {
+    const PlannedSequence& s = p.sequences[0];
+    const int64_t fresh = s.first_position + static_cast<int64_t>(s.tokens.size()) - std::max(s.counted, s.first_position);
+    PlanOutcome o;
+    o.plan = p.id;
+    o.sequences.resize(1);
+    o.sequences[0].id = s.id;
+    if (fresh > 0)
+      for (uint32_t layer : {0U, 1U}) o.sequences[0].activations.push_back({MoeLayerId(layer), ExpertId(expert), static_cast<uint32_t>(fresh)});
+    return o;
+  }
+  void run(WorkerId worker, int64_t first, int64_t tokens, uint32_t expert) { keeper_.done(worker, outcome(plan(worker, first, tokens), expert)); }
+
+  HistoryKeeper keeper_{HistoryOptions{.capacity = 3}};
+  uint64_t next_plan_ = 1;
+};
+
+std::vector<uint8_t> cells(const activation::Eamc& eamc, int32_t entry) { return {eamc.cells(entry).begin(), eamc.cells(entry).end()}; }
+
+TEST_F(HistoryKeeperTest, ARequestEntersWhenItEnds) {
+  keeper_.submitted(kSequence, 6);
+  run(kOne, 0, 4, 1);
+  run(kOne, 4, 2, 1);
+  for (int64_t at = 6; at < 11; ++at) run(kOne, at, 1, 2);
+  EXPECT_EQ(keeper_.figures().answers, 0U);
+  EXPECT_THAT(keeper_.ended(kSequence), ElementsAre(HistoryEntry{false, 0}, HistoryEntry{true, 0}));
+  EXPECT_EQ(cells(keeper_.history()->prompts, 0), (std::vector<uint8_t>{0, 255, 0, 0, 0, 255, 0, 0}));
+  EXPECT_EQ(cells(keeper_.history()->answers, 0), (std::vector<uint8_t>{0, 0, 255, 0, 0, 0, 255, 0}));
+  EXPECT_THAT(keeper_.ended(kSequence), IsEmpty());
+}
+
+TEST_F(HistoryKeeperTest, WhatAnotherWorkerComputesAgainCountsOnce) {
+  keeper_.submitted(kSequence, 4);
+  run(kOne, 0, 4, 1);
+  for (int64_t at = 4; at < 8; ++at) run(kOne, at, 1, 2);
+  plan(kOne, 8, 1);  // its result never comes
+  keeper_.lost(kOne);
+  // The successor computes all of it again; had it counted them, expert 3 would be in both matrices.
+  const Plan again = plan(kTwo, 0, 9);
+  EXPECT_EQ(again.sequences[0].counted, 8);
+  keeper_.done(kTwo, outcome(again, 3));
+  keeper_.ended(kSequence);
+  EXPECT_EQ(cells(keeper_.history()->prompts, 0)[1], 255);
+  EXPECT_EQ(cells(keeper_.history()->answers, 0)[2], 204);  // four of five tokens
+  EXPECT_EQ(cells(keeper_.history()->answers, 0)[3], 51);
+}
+
+TEST_F(HistoryKeeperTest, AWorkerThatCountsOldPositionsIsNotBelieved) {
+  keeper_.submitted(kSequence, 4);
+  run(kOne, 0, 4, 1);
+  Plan again = plan(kTwo, 0, 4);
+  again.sequences[0].counted = 0;
+  keeper_.done(kTwo, outcome(again, 3));
+  keeper_.ended(kSequence);
+  EXPECT_EQ(cells(keeper_.history()->prompts, 0)[3], 0);
+}
+
+TEST_F(HistoryKeeperTest, ALateResultOfALostWorkerAndOneOfAnEndedSequenceCountNothing) {
+  keeper_.submitted(kSequence, 4);
+  const Plan p = plan(kOne, 0, 4);
+  keeper_.lost(kOne);
+  keeper_.done(kOne, outcome(p, 1));
+  EXPECT_THAT(keeper_.ended(kSequence), IsEmpty());
+  keeper_.submitted(kSequence, 4);
+  const Plan overshoot = plan(kTwo, 0, 4);
+  keeper_.ended(kSequence);
+  keeper_.done(kTwo, outcome(overshoot, 1));
+  EXPECT_EQ(keeper_.figures().prompts, 0U);
+}
+
+TEST_F(HistoryKeeperTest, AbsurdCountsOfAPeerHarmNothing) {
+  keeper_.submitted(kSequence, 4);
+  PlanOutcome o = outcome(plan(kOne, 0, 4), 1);
+  o.sequences[0].activations.push_back({MoeLayerId(9), ExpertId(1), 5});
+  o.sequences[0].activations.push_back({MoeLayerId(1), ExpertId(4), UINT32_MAX});
+  keeper_.done(kOne, o);
+  EXPECT_EQ(keeper_.ended(kSequence).size(), 1U);
+  EXPECT_EQ(cells(keeper_.history()->prompts, 0), (std::vector<uint8_t>{0, 255, 0, 0, 0, 255, 0, 0}));
+}
+
+TEST_F(HistoryKeeperTest, AFullHistoryReplacesAndSaysSo) {
+  for (uint32_t i = 0; i < 5; ++i) {
+    keeper_.submitted(kSequence, 4);
+    run(kOne, 0, 4, i % 4);
+    keeper_.ended(kSequence);
+  }
+  EXPECT_EQ(keeper_.figures().prompts, 3U);
+  EXPECT_EQ(keeper_.figures().requests, 5U);
+  EXPECT_EQ(keeper_.figures().replacements, 2U);
+}
+
+TEST_F(HistoryKeeperTest, CheckpointsComeWhileSomethingChangesAndBringItBack) {
+  using std::chrono::seconds;
+  EXPECT_FALSE(keeper_.checkpoint(seconds(100), true));
+  keeper_.submitted(kSequence, 4);
+  run(kOne, 0, 4, 1);
+  keeper_.ended(kSequence);
+  EXPECT_FALSE(keeper_.checkpoint(seconds(159), false));
+  const auto bytes = keeper_.checkpoint(seconds(160), false);
+  ASSERT_TRUE(bytes);
+  EXPECT_FALSE(keeper_.checkpoint(seconds(300), true));
+  keeper_.not_kept();
+  EXPECT_TRUE(keeper_.checkpoint(seconds(300), true));
+
+  HistoryKeeper same({.capacity = 3, .checkpoint = *bytes}), other({.capacity = 3, .checkpoint = *bytes});
+  same.begin(kPack, kShape);
+  EXPECT_EQ(same.figures().prompts, 1U);
+  EXPECT_EQ(cells(same.history()->prompts, 0), cells(keeper_.history()->prompts, 0));
+  other.begin(kPack + 1, kShape);
+  EXPECT_EQ(other.figures().prompts, 0U);
+}
+
+TEST_F(HistoryKeeperTest, AnotherPackBeginsAnew) {
+  keeper_.submitted(kSequence, 4);
+  run(kOne, 0, 4, 1);
+  keeper_.begin(kPack, kShape);  // the same once more: nothing happens
+  keeper_.begin(kPack + 1, kShape);
+  EXPECT_THAT(keeper_.ended(kSequence), IsEmpty());
+  EXPECT_EQ(keeper_.figures().prompts, 0U);
+}
+
+TEST(HistoryKeeperOff, KeepsNothing) {
+  HistoryKeeper keeper(HistoryOptions{.capacity = 0});
+  keeper.begin(kPack, kShape);
+  keeper.submitted(kSequence, 4);
+  EXPECT_EQ(keeper.history(), nullptr);
+  EXPECT_THAT(keeper.ended(kSequence), IsEmpty());
+  EXPECT_FALSE(keeper.checkpoint(std::chrono::hours(1), true));
+}
+
+}  // namespace
+}  // namespace moestro::orchestrator
