@@ -21,8 +21,7 @@ Status check(const PredictorOptions& options) {
   if (s.layers < 1 || s.experts < 1 || s.experts > UINT16_MAX || s.top_k < 1 || s.top_k > s.experts || s.top_k > 255)
     return invalid_argument("no predictor for " + std::to_string(s.layers) + " layers of " + std::to_string(s.experts) + " experts, " +
                             std::to_string(s.top_k) + " a token");
-  if (options.gate_lookahead < 1 || options.gate_lookahead > s.layers)
-    return invalid_argument("gate look-ahead " + std::to_string(options.gate_lookahead) + ": it goes 1 to " + std::to_string(s.layers) + " layers ahead");
+  if (options.gate_lookahead < 1) return invalid_argument("gate look-ahead " + std::to_string(options.gate_lookahead) + ": at least one layer");
   return Status::ok();
 }
 
@@ -40,7 +39,7 @@ Result<std::unique_ptr<RowPredictor>> make_source(std::string_view name, const P
   else if (name == "popularity") made = std::make_unique<PopularityPredictor>(shape);
   else if (name == "request") made = std::make_unique<RequestPredictor>(shape);
   else if (name == "recent") made = std::make_unique<RecentPredictor>(shape);
-  else if (name == "gate") made = std::make_unique<GatePredictor>(shape, o.gate_lookahead);
+  else if (name == "gate") made = std::make_unique<GatePredictor>(shape, std::min(o.gate_lookahead, shape.layers));
   else if (name == "eamc" && o.history != nullptr) made = std::make_unique<EamcPredictor>(shape, *o.history, EamcOptions{});
   else if (name == "eamc") made = std::make_unique<NoPredictor>(shape);
   else if (name == "correlation") {

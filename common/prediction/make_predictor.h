@@ -16,7 +16,7 @@ struct PredictorOptions {
   /// What past requests have used; null: nothing is known of any. It outlives the predictor, and whoever changes it does so between
   /// iterations, on the predictor's thread.
   const activation::ActivationHistory* history = nullptr;
-  int32_t gate_lookahead = 2;     ///< routers that gate asks
+  int32_t gate_lookahead = 2;     ///< routers that gate asks, as far as there are layers
   int32_t correlation_path = 1;   ///< layers whose choices correlation looks up together
 };
 

@@ -56,16 +56,18 @@ struct Lasting {
   std::unique_ptr<kernels::Ops> ops;
   std::unique_ptr<lanes::ChromeTrace> timeline;
   std::unique_ptr<RouteTrace> trace;
+  std::unique_ptr<activation::ActivationHistory> history;  ///< where a predictor reads it
   std::unique_ptr<DrainOnSignal> signals;
 };
 
 /// The exit of a program that says why in one line; the store's absence comes first, it explains the rest.
-Status serve(const WorkerOptions& o, store::StoreClient& client, engine::Engine& engine) {
+Status serve(const WorkerOptions& o, store::StoreClient& client, engine::Engine& engine, activation::ActivationHistory* history) {
   ServiceOptions options;
   options.name = o.name;
   options.device = o.device_name;
   options.orchestrator = o.orchestrator;
   options.pack_identity = client.manifest().identity;
+  options.history = history;
   MOESTRO_ASSIGN_OR_RETURN(auto service, WorkerService::create(options, engine, [&client] { return client.check(); }));
   g_service.store(service.get());
   if (g_stop.load()) service->drain();
@@ -95,6 +97,12 @@ Status observe(const WorkerOptions& o, Lasting& lasting, engine::Engine& engine)
   return Status::ok();
 }
 
+/// What the orchestrator says of past requests fills it; until then its capacity is 0.
+std::unique_ptr<activation::ActivationHistory> empty_history(const model::ModelSpec& spec) {
+  const activation::EamcShape shape{static_cast<int32_t>(spec.moe_layers()), static_cast<int32_t>(spec.moe().experts), static_cast<int32_t>(spec.moe().top_k)};
+  return std::make_unique<activation::ActivationHistory>(shape, 0);
+}
+
 /// Serves from one arena, until drained, or until it is over: `client` is then let go of, with all that maps it.
 Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> client, Lasting& lasting, bool& arena_over) {
   MOESTRO_RETURN_IF_ERROR(check_reserve(o, *client));
@@ -105,9 +113,10 @@ Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> cl
             engine->limits().kv_blocks * kernels::kKvBlockTokens, dtype_name(o.engine.kv_dtype),
             engine->kv_bytes() >> 20, engine->limits().context_max, device.describe());
   MOESTRO_RETURN_IF_ERROR(observe(o, lasting, *engine));
-  MOESTRO_RETURN_IF_ERROR(device.attach(*engine, lasting.timeline.get(), nullptr));
+  if (device.experts() != nullptr && o.device.predict != "none" && !lasting.history) lasting.history = empty_history(engine->spec());
+  MOESTRO_RETURN_IF_ERROR(device.attach(*engine, lasting.timeline.get(), lasting.history.get()));
   if (!lasting.signals) lasting.signals = std::make_unique<DrainOnSignal>();
-  const Status end = serve(o, *client, *engine);
+  const Status end = serve(o, *client, *engine, lasting.history.get());
   arena_over = client->store_state() == store::StoreClient::StoreState::kOver && !g_stop.load();
   return end;
 }

@@ -53,7 +53,7 @@ TEST(YamlFile, ErrorsNameFileLineAndKey) {
             "box.yaml line 4: workers.count: '1000' is above the largest allowed, 64");
   EXPECT_EQ(
       load("stores:\n  dram: 4GiB\n").error,
-      "box.yaml line 1: unknown section 'stores'; sections are: model, store, workers, orchestrator, run");
+      "box.yaml line 1: unknown section 'stores'; sections are: model, store, workers, orchestrator, history, run");
   EXPECT_EQ(load("store:\n  dram: [4GiB]\n").error, "box.yaml line 2: store.dram: needs one value");
   EXPECT_EQ(load("store:\n  dram:\n").error, "box.yaml line 2: store.dram: needs one value");
   EXPECT_EQ(load("store: 4GiB\n").error, "box.yaml line 1: section 'store' must hold lines of `key: value`");
