@@ -6,8 +6,6 @@
 namespace moestro::tier {
 namespace {
 
-constexpr int32_t kHorizons[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128};
-
 class Scheduler {
  public:
   Scheduler(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy, int32_t horizon)
@@ -104,6 +102,11 @@ class Scheduler {
 };
 
 }  // namespace
+
+std::span<const int32_t> clairvoyant_horizons() {
+  static constexpr int32_t kHorizons[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128};
+  return kHorizons;
+}
 
 VisitIndex::VisitIndex(std::span<const Visit> visits, size_t keys) : visits_(keys) {
   for (size_t v = 0; v < visits.size(); ++v)

@@ -41,6 +41,8 @@ struct Schedule {
 };
 /// The aggressive schedule that looks at most `horizon` visits ahead (0: any number).
 Schedule aggressive(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy, int32_t horizon);
+/// Those that clairvoyant() tries.
+std::span<const int32_t> clairvoyant_horizons();
 /// Computing alone, and the least number of fetches alone.
 Nanos least_time(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy);
 

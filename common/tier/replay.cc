@@ -21,7 +21,7 @@ class Choices {
         for (const uint16_t expert : routes.chosen(step.tokens[step.first[s] + static_cast<size_t>(i)], layer)) {
           const auto it = std::ranges::find(counts, ExpertId{expert}, &activation::ActivationCount::expert);
           if (it != counts.end()) ++it->tokens;
-          else counts.push_back({MoeLayerId{layer}, ExpertId{expert}, 1});
+          else counts.push_back({MoeLayerId{static_cast<uint32_t>(layer)}, ExpertId{expert}, 1});
         }
       std::ranges::sort(counts, {}, [](const auto& c) { return c.expert.value; });
     }
@@ -34,10 +34,15 @@ class Choices {
   std::vector<prediction::SequenceRoutes> routes_;
 };
 
+void end_request(const Foresight& foresight, uint64_t sequence) {
+  if (foresight.predictor != nullptr) foresight.predictor->end_sequence(sequence);
+  if (foresight.ended) foresight.ended(static_cast<size_t>(sequence - 1));
+}
+
 class Machine {
  public:
-  Machine(const Routes& routes, const ReplaySetup& setup, std::unique_ptr<policy::CachePolicy> policy, prediction::Predictor* predictor)
-      : routes_(routes), setup_(setup), predictor_(predictor), tier_(options(), std::move(policy)),
+  Machine(const Routes& routes, const ReplaySetup& setup, std::unique_ptr<policy::CachePolicy> policy, const Foresight& foresight)
+      : routes_(routes), setup_(setup), foresight_(foresight), predictor_(foresight.predictor), tier_(options(), std::move(policy)),
         link_(tier_, setup.times.link_bytes_per_s, setup.times.link_latency), forecast_(routes.layers, routes.experts) {
     tier_.sources_always_ready();
     report_.layer_uses.resize(static_cast<size_t>(routes.layers)), report_.layer_hits.resize(static_cast<size_t>(routes.layers));
@@ -54,8 +59,7 @@ class Machine {
       }
       step(s);
       running -= static_cast<int32_t>(s.ended.size());
-      if (predictor_ != nullptr)
-        for (const size_t i : s.ended) predictor_->end_sequence(s.sequences[i].sequence);
+      for (const size_t i : s.ended) end_request(foresight_, s.sequences[i].sequence);
     }
     for (const size_t request : order) {
       const auto [uses, hits] = by_request_[request];
@@ -162,6 +166,7 @@ class Machine {
 
   const Routes& routes_;
   const ReplaySetup& setup_;
+  const Foresight& foresight_;
   prediction::Predictor* predictor_;
   DeviceTier tier_;
   VirtualLink link_;
@@ -178,7 +183,9 @@ class Machine {
 
 }  // namespace
 
-void train(const Routes& routes, std::span<const size_t> requests, prediction::Predictor& predictor) {
+void train(const Routes& routes, std::span<const size_t> requests, const Foresight& foresight) {
+  if (foresight.predictor == nullptr) return;
+  prediction::Predictor& predictor = *foresight.predictor;
   Choices choices;
   prediction::Forecast forecast(routes.layers, routes.experts);
   for (const ReplayStep& step : plan_steps(routes, requests, 1, INT32_MAX)) {
@@ -190,13 +197,13 @@ void train(const Routes& routes, std::span<const size_t> requests, prediction::P
       predictor.forecast(layer, forecast);
     }
     predictor.end_iteration();
-    for (const size_t i : step.ended) predictor.end_sequence(step.sequences[i].sequence);
+    for (const size_t i : step.ended) end_request(foresight, step.sequences[i].sequence);
   }
 }
 
 ReplayReport replay(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup, std::unique_ptr<policy::CachePolicy> policy,
-                    prediction::Predictor* predictor) {
-  Machine machine(routes, setup, std::move(policy), predictor);
+                    const Foresight& foresight) {
+  Machine machine(routes, setup, std::move(policy), foresight);
   return machine.run(plan_steps(routes, requests, setup.batch, setup.chunk));
 }
 

@@ -77,14 +77,19 @@ std::vector<ReplayStep> plan_steps(const Routes& routes, std::span<const size_t>
 /// What all tokens of a step chose at a layer, ascending by expert.
 void uses_of(const Routes& routes, const ReplayStep& step, int32_t layer, std::vector<StepUse>& out);
 
-/// Predictors see the requests without a device: what is learned before those that are judged.
-void train(const Routes& routes, std::span<const size_t> requests, prediction::Predictor& predictor);
+/// What foresees, and who is told when a request has ended (so that it may enter the history that the predictor reads).
+struct Foresight {
+  prediction::Predictor* predictor = nullptr;  ///< null: nothing is foreseen
+  std::function<void(size_t request)> ended{};
+};
 
-/// `predictor` may be null: nothing is foreseen.
+/// The predictor sees the requests without a device: what is learned before those that are judged.
+void train(const Routes& routes, std::span<const size_t> requests, const Foresight& foresight);
+
 ReplayReport replay(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup, std::unique_ptr<policy::CachePolicy> policy,
-                    prediction::Predictor* predictor);
+                    const Foresight& foresight);
 
-/// Belady's oracle on demand: fewest misses without prefetch. A layer's experts count as used at once, those present first.
+/// Belady's oracle on demand: fewest misses without prefetch. A layer's experts are used at once, those present first.
 ReplayReport replay_belady(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup);
 
 /// Knows the next pass of every layer, one token ahead.

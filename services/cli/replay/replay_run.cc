@@ -1,0 +1,78 @@
+#include "services/cli/replay/replay_run.h"
+
+#include <algorithm>
+
+#include "common/policy/make_policy.h"
+#include "common/policy/weighted_policy.h"
+#include "common/prediction/make_predictor.h"
+
+namespace moestro::cli {
+namespace {
+
+constexpr int32_t kHistory = 1000;    ///< matrices that a history of past requests holds
+constexpr int kWeightSteps = 4;       ///< of the weights that are tried: quarters
+constexpr size_t kCalibrated = 8;     ///< requests that weights are tried on, at most
+
+
+activation::RequestCounts counts_of(const tier::Routes& routes, const tier::RoutedRequest& request, const activation::EamcShape& shape) {
+  activation::RequestCounts counts(shape);
+  for (const tier::RoutedToken& token : request.tokens)
+    for (int32_t layer = 0; layer < routes.layers; ++layer)
+      for (const uint16_t expert : routes.chosen(token, layer))
+        (token.decode ? counts.answer : counts.prompt).add(MoeLayerId{static_cast<uint32_t>(layer)}, ExpertId{expert}, 1);
+  return counts;
+}
+
+}  // namespace
+
+ReplaySplit split_requests(size_t requests, double share) {
+  ReplaySplit split;
+  double due = 0;
+  for (size_t i = 0; i < requests; ++i) {
+    due += share;
+    const bool learned = due >= 1 - 1e-9;
+    if (learned) due -= 1;
+    (learned ? split.learned : split.judged).push_back(i);
+  }
+  return split;
+}
+
+policy::WeightedOptions calibrated_weights(const tier::Routes& routes, const ReplaySplit& split, const tier::ReplaySetup& setup) {
+  std::vector<size_t> requests = split.learned.empty() ? split.judged : split.learned;
+  requests.resize(std::min(requests.size(), kCalibrated));
+  tier::ReplaySetup on_demand = setup;
+  on_demand.prefetch = false;
+  on_demand.times = {}, on_demand.chunk_bytes = setup.expert_bytes;
+  return policy::calibrate_weights({routes.layers, routes.experts}, kWeightSteps, [&](const policy::WeightedOptions& weights) {
+    const auto report = tier::replay(routes, requests, on_demand, std::make_unique<policy::WeightedPolicy>(weights), {});
+    return static_cast<double>(report.uses - report.hits);
+  });
+}
+
+Result<tier::ReplayReport> run_case(const tier::Routes& routes, const ReplaySplit& split, const ReplayCase& what) {
+  if (what.cache == "belady") return tier::replay_belady(routes, split.judged, what.setup);
+  std::unique_ptr<policy::CachePolicy> policy;
+  if (what.cache == "weighted") {
+    policy = std::make_unique<policy::WeightedPolicy>(calibrated_weights(routes, split, what.setup));
+  } else {
+    MOESTRO_ASSIGN_OR_RETURN(policy, policy::make_device_policy(what.cache, {routes.layers, routes.experts}));
+  }
+  tier::Foresight foresight;
+  std::unique_ptr<prediction::Predictor> predictor;
+  const activation::EamcShape shape{routes.layers, routes.experts, routes.top_k};
+  activation::ActivationHistory history(shape, kHistory);
+  if (what.predict == "perfect") {
+    predictor = tier::make_perfect_predictor(routes, split.judged, what.setup);
+    foresight.predictor = predictor.get();
+  } else if (what.predict != "none") {
+    prediction::PredictorOptions options{{routes.layers, routes.experts, routes.top_k}};
+    options.history = &history;
+    MOESTRO_ASSIGN_OR_RETURN(predictor, prediction::make_predictor(what.predict, options));
+    foresight.predictor = predictor.get();
+    foresight.ended = [&](size_t request) { history.add(counts_of(routes, routes.requests[request], shape)); };
+    tier::train(routes, split.learned, foresight);
+  }
+  return tier::replay(routes, split.judged, what.setup, std::move(policy), foresight);
+}
+
+}  // namespace moestro::cli

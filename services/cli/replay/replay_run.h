@@ -1,0 +1,31 @@
+#pragma once
+// What `moestro replay` runs: a trace against one setting of a device, or a table of them.
+
+#include <string>
+#include <vector>
+
+#include "common/policy/weighted_policy.h"
+#include "common/tier/clairvoyant.h"
+
+namespace moestro::cli {
+
+/// One setting. `cache` is a device policy or "belady", `predict` a predictor or "perfect".
+struct ReplayCase {
+  std::string cache = "lfru", predict = "auto";
+  tier::ReplaySetup setup;
+};
+
+/// Requests that are learned from before, and those that are judged.
+struct ReplaySplit {
+  std::vector<size_t> learned, judged;
+};
+/// `share` of the requests, spread evenly over the trace, are learned from; always the same ones.
+ReplaySplit split_requests(size_t requests, double share);
+
+/// kInvalidArgument: no such policy or predictor.
+Result<tier::ReplayReport> run_case(const tier::Routes& routes, const ReplaySplit& split, const ReplayCase& what);
+
+/// HOBBIT's weights for this trace and cache, by the misses on the learned requests (or all, if none are).
+policy::WeightedOptions calibrated_weights(const tier::Routes& routes, const ReplaySplit& split, const tier::ReplaySetup& setup);
+
+}  // namespace moestro::cli

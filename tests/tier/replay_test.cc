@@ -1,0 +1,125 @@
+// Replays of traces small enough to be reckoned by hand.
+
+#include "common/tier/replay.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "common/policy/lru_policy.h"
+#include "common/tier/clairvoyant.h"
+
+namespace moestro::tier {
+namespace {
+
+using ::testing::ElementsAre;
+
+/// Requests of decoded tokens; each token chooses `experts[token][layer]`.
+Routes make_routes(int32_t experts, const std::vector<std::vector<std::vector<uint16_t>>>& requests, int prompt_tokens = 0) {
+  Routes routes{"test", static_cast<int32_t>(requests[0][0].size()), experts, 1, {}, {}};
+  for (size_t r = 0; r < requests.size(); ++r) {
+    routes.requests.push_back({r + 1, {}});
+    for (size_t t = 0; t < requests[r].size(); ++t) {
+      routes.requests[r].tokens.push_back({t >= static_cast<size_t>(prompt_tokens), static_cast<int32_t>(t), static_cast<uint32_t>(routes.choices.size())});
+      routes.choices.insert(routes.choices.end(), requests[r][t].begin(), requests[r][t].end());
+    }
+  }
+  return routes;
+}
+ReplaySetup setup_of(int32_t slots) {
+  ReplaySetup setup;
+  setup.slots = slots, setup.expert_bytes = 1000, setup.chunk_bytes = 250;
+  setup.times.attention = Nanos{1000}, setup.times.expert = Nanos{1000}, setup.times.link_bytes_per_s = 1e9;
+  return setup;
+}
+std::unique_ptr<policy::CachePolicy> lru() { return std::make_unique<policy::LruPolicy>(); }
+std::vector<size_t> all_of(const Routes& routes) {
+  std::vector<size_t> all(routes.requests.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i] = i;
+  return all;
+}
+
+TEST(Replay, OnDemandStallsForEachCopy) {
+  const Routes routes = make_routes(2, {{{0, 1}, {0, 1}, {1, 1}}});
+  const ReplayReport report = replay(routes, all_of(routes), setup_of(4), lru(), {});
+  EXPECT_EQ(report.tokens, 3u);
+  EXPECT_EQ(report.uses, 6u);
+  EXPECT_EQ(report.hits, 3u);
+  EXPECT_EQ(report.stall, Nanos{3000});
+  EXPECT_EQ(report.time, Nanos{3 * 4000 + 3000});
+  EXPECT_EQ(report.moved_bytes, 3000u);
+  EXPECT_THAT(report.layer_hits, ElementsAre(1u, 2u));
+  EXPECT_THAT(report.request_hit_rate, ElementsAre(0.5));
+}
+
+TEST(Replay, LatencyIsPaidOnceACopy) {
+  const Routes routes = make_routes(2, {{{0, 1}}});
+  ReplaySetup setup = setup_of(4);
+  setup.times.link_latency = Nanos{70};
+  EXPECT_EQ(replay(routes, all_of(routes), setup, lru(), {}).stall, Nanos{2 * 1070});
+}
+
+TEST(Replay, PerfectPredictionHidesWhatTheLinkCanBring) {
+  std::vector<std::vector<uint16_t>> tokens;
+  for (uint16_t t = 0; t < 20; ++t) tokens.push_back({static_cast<uint16_t>(t % 4), static_cast<uint16_t>((t + 1) % 4), static_cast<uint16_t>((t + 2) % 4)});
+  const Routes routes = make_routes(4, {tokens});
+  const auto requests = all_of(routes);
+  const ReplaySetup setup = setup_of(3);
+  const auto perfect = make_perfect_predictor(routes, requests, setup);
+  const ReplayReport with = replay(routes, requests, setup, lru(), {perfect.get(), {}});
+  const ReplayReport without = replay(routes, requests, setup, lru(), {});
+  EXPECT_EQ(without.hits, 0u);
+  EXPECT_GE(with.hits, 55u);
+  EXPECT_LE(with.stall, Nanos{5000});
+  EXPECT_EQ(with.wasted_bytes, 0u);
+  EXPECT_GE(without.stall, Nanos{60 * 1000});
+}
+
+TEST(Replay, AllIsLeftOfAnExpertThatIsNotKept) {
+  const Routes routes = make_routes(2, {{{0, 1}, {0, 1}}});
+  ReplaySetup setup = setup_of(4);
+  setup.keep = false;
+  EXPECT_EQ(replay(routes, all_of(routes), setup, lru(), {}).hits, 0u);
+}
+
+TEST(Replay, PromptsAreStepsOfTheirOwn) {
+  const Routes routes = make_routes(2, {{{0, 1}, {1, 1}, {0, 0}, {0, 0}}, {{0, 1}, {1, 1}, {0, 0}}}, 2);
+  const auto steps = plan_steps(routes, all_of(routes), 2, 512);
+  ASSERT_EQ(steps.size(), 4u);
+  EXPECT_TRUE(steps[0].scan && steps[1].scan);
+  EXPECT_EQ(steps[2].sequences.size(), 2u) << "both decode";
+  EXPECT_EQ(steps[3].sequences.size(), 1u);
+  EXPECT_THAT(steps[2].ended, ElementsAre(1u));
+  std::vector<StepUse> uses;
+  uses_of(routes, steps[0], 0, uses);
+  ASSERT_EQ(uses.size(), 2u);
+  uses_of(routes, steps[0], 1, uses);
+  ASSERT_EQ(uses.size(), 1u);
+  EXPECT_EQ(uses[0].tokens, 2);
+  EXPECT_EQ(plan_steps(routes, all_of(routes), 1, 1).size(), 7u) << "chunks of one token";
+}
+
+TEST(Replay, BeladyHitsMostAndTheClairvoyantIsFastest) {
+  std::mt19937_64 random(7);
+  std::vector<std::vector<uint16_t>> tokens(200, std::vector<uint16_t>(6));
+  for (auto& token : tokens)
+    for (auto& expert : token) expert = static_cast<uint16_t>(std::min(random() % 8, random() % 8));
+  const Routes routes = make_routes(8, {tokens});
+  const auto requests = all_of(routes);
+  for (const int32_t slots : {1, 5, 12, 24}) {
+    const ReplaySetup setup = setup_of(slots);
+    const ReplayReport with_lru = replay(routes, requests, setup, lru(), {});
+    const ReplayReport belady = replay_belady(routes, requests, setup);
+    const Clairvoyant best = clairvoyant(routes, requests, setup);
+    const auto perfect = make_perfect_predictor(routes, requests, setup);
+    const ReplayReport foreseen = replay(routes, requests, setup, lru(), {perfect.get(), {}});
+    EXPECT_GE(belady.hits, with_lru.hits) << slots;
+    EXPECT_LE(best.total_time, belady.time) << slots;
+    EXPECT_LE(best.total_time, foreseen.time) << slots;
+    EXPECT_LE(best.least_time, best.total_time) << slots;
+    EXPECT_EQ(best.report.tokens, 200u);
+  }
+}
+
+}  // namespace
+}  // namespace moestro::tier
