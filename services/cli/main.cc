@@ -16,6 +16,7 @@
 #include "services/cli/output.h"
 #include "services/cli/pack/inspect_command.h"
 #include "services/cli/pack/pack_command.h"
+#include "services/cli/replay/replay_command.h"
 #include "services/cli/store/store_command.h"
 #include "services/cli/top/top_command.h"
 #include "services/cli/up/up_command.h"
@@ -38,6 +39,7 @@ int main(int argc, char** argv) {
   add_bench_command(app, result);
   add_store_command(app, result);
   add_top_command(app, result);
+  add_replay_command(app, result);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version

@@ -1,0 +1,34 @@
+#pragma once
+// Replays as text and JSON.
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "services/cli/replay/replay_run.h"
+
+namespace moestro::cli {
+
+/// One row: a setting, what it came to, and beside it what is compared with.
+struct ReplayRow {
+  std::string cache, predict;
+  tier::ReplaySetup setup;
+  double share = 0;       ///< slots of all experts
+  double link_ratio = 0;  ///< time of one expert's copy / time of computing with it
+  tier::ReplayReport report, on_demand, belady;  ///< on demand with LRU
+  tier::Clairvoyant clairvoyant;
+
+  /// Share of on-demand + LRU's stall that is left, and of the gap to the clairvoyant's that is closed.
+  double stall_left() const;
+  double gap_closed() const;
+  double speed_up() const;      ///< over on-demand + LRU
+  double speed_up_best() const; ///< the clairvoyant's
+  double bytes_ratio() const;   ///< to on-demand + LRU's
+  double wasted_share() const;  ///< of the bytes moved
+};
+
+nlohmann::json row_json(const ReplayRow& row);
+std::string row_text(const ReplayRow& row);
+std::string table_text(const std::vector<ReplayRow>& rows);
+
+}  // namespace moestro::cli
