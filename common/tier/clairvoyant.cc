@@ -8,8 +8,8 @@ namespace {
 
 class Scheduler {
  public:
-  Scheduler(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy, int32_t horizon)
-      : visits_(visits), index_(visits, keys), slots_(static_cast<size_t>(slots)), copy_(copy), horizon_(horizon), present_(keys) {
+  Scheduler(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy, int32_t horizon, bool keep)
+      : visits_(visits), index_(visits, keys), slots_(static_cast<size_t>(slots)), copy_(copy), horizon_(horizon), keep_(keep), present_(keys) {
     const size_t n = visits.size();
     out_.visit_stall.resize(n), out_.visit_time.resize(n), out_.visit_hits.resize(n), out_.visit_fetches.resize(n);
   }
@@ -41,6 +41,7 @@ class Scheduler {
       const auto which = static_cast<size_t>(std::ranges::find(v.keys, key) - v.keys.begin());
       compute(v.took[which]);
       std::erase(left_, key);
+      if (!keep_) present_[key] = 0, std::erase(resident_, key);
       fetch();
     }
     ++cleared_;
@@ -93,6 +94,7 @@ class Scheduler {
   size_t slots_;
   Nanos copy_;
   int32_t horizon_;
+  bool keep_;
   Schedule out_;
   std::vector<uint8_t> present_;
   std::vector<Key> resident_, left_;
@@ -139,11 +141,11 @@ std::vector<Visit> plan_visits(const Routes& routes, std::span<const ReplayStep>
   return visits;
 }
 
-Schedule aggressive(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy, int32_t horizon) {
-  return Scheduler(visits, keys, slots, copy, horizon).run();
+Schedule aggressive(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy, int32_t horizon, bool keep) {
+  return Scheduler(visits, keys, slots, copy, horizon, keep).run();
 }
 
-Nanos least_time(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy) {
+Nanos least_time(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy, bool keep) {
   const VisitIndex index(visits, keys);
   Nanos computing{0};
   uint64_t fetches = 0;
@@ -162,6 +164,7 @@ Nanos least_time(std::span<const Visit> visits, size_t keys, int32_t slots, Nano
       resident.push_back(key);
       ++fetches;
     }
+    if (!keep) resident.clear();
   }
   return std::max(computing, copy * static_cast<int64_t>(fetches));
 }

@@ -39,12 +39,13 @@ struct Schedule {
   std::vector<Nanos> visit_stall, visit_time;
   std::vector<uint32_t> visit_hits, visit_fetches;
 };
-/// The aggressive schedule that looks at most `horizon` visits ahead (0: any number).
-Schedule aggressive(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy, int32_t horizon);
+/// The aggressive schedule that looks at most `horizon` visits ahead (0: any number). `keep` false: experts are given up as soon as they
+/// were computed with.
+Schedule aggressive(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy, int32_t horizon, bool keep = true);
 /// Those that clairvoyant() tries.
 std::span<const int32_t> clairvoyant_horizons();
 /// Computing alone, and the least number of fetches alone.
-Nanos least_time(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy);
+Nanos least_time(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy, bool keep = true);
 
 /// By key: when it is visited.
 class VisitIndex {

@@ -11,14 +11,24 @@ namespace {
 
 constexpr size_t kCandidatesMax = 64;     ///< prefetches that one forecast is good for
 constexpr float kRateNew = 1.0F / 32;     ///< weight of the newest pass in an expert's rate
+constexpr float kWasteShare = 0.14F, kWasteShareFewSlots = 0.28F;
+constexpr double kWasteWindow = 512;      ///< experts carried over which their waste is reckoned
+constexpr double kErrorKept = 0.999;      ///< of errors, a layer later
 constexpr float kDropBelow = 0.5F;        ///< of the floor: what has become less likely than that is given up
 constexpr float kScanLikely = 0.3F;       ///< of a scan's forecast, where there is one
 constexpr int32_t kScanLayersAhead = 2;
 
 }  // namespace
 
+float waste_limit(const TierOptions& options) {
+  if (options.how.waste_max > 0) return options.how.waste_max;
+  const bool room = options.keep && int64_t{options.slots} * 5 >= int64_t{options.layers} * options.experts;
+  return room ? kWasteShare : kWasteShareFewSlots;
+}
+
 DeviceTier::Impl::Impl(const TierOptions& given, std::unique_ptr<policy::CachePolicy> chosen)
-    : options(given), policy(std::move(chosen)), calibration(given.layers, given.experts), pace(given.link_bytes_per_s, given.link_latency) {
+    : options(given), policy(std::move(chosen)), calibration(given.layers, given.experts), pace(given.link_bytes_per_s, given.link_latency),
+      waste(given.how.floor, waste_limit(given), kWasteWindow * static_cast<double>(given.expert_bytes)) {
   MOESTRO_CHECK(given.layers > 0 && given.experts > 0 && given.slots > 0 && given.expert_bytes > 0 && given.chunk_bytes > 0, "a tier without room");
   const auto keys = static_cast<size_t>(given.layers) * static_cast<size_t>(given.experts);
   entries.resize(keys);
@@ -62,12 +72,17 @@ void DeviceTier::Impl::drop(Key key, bool was_false) {
     entry.doomed = true;  // its slot is being written
     return;
   }
-  if (entry.ahead) counters.wasted_bytes += entry.sent;
+  if (entry.ahead) count_waste(entry.sent);
   slots[entry.slot].reset();
   free.push_back(entry.slot);
   std::erase(copies, key);
   entry.state = State::kAbsent, entry.sent = 0;
   entry.ahead = entry.standing = entry.doomed = false;
+}
+
+void DeviceTier::Impl::count_waste(uint64_t bytes) {
+  counters.wasted_bytes += bytes;
+  if (!scan) waste.wasted(bytes);
 }
 
 /// `layer` has spoken: what was foreseen of it and not named is false.
@@ -83,23 +98,38 @@ void DeviceTier::Impl::pass_by(int32_t layer) {
   std::erase_if(candidates, [&](const Candidate& c) { return layer_of(c.key) == layer; });
 }
 
+/// How often each expert of the layer is used, and whether the forecast knew better than that.
 void DeviceTier::Impl::count_rates(int32_t layer) {
   const auto first = static_cast<size_t>(layer) * used.size();
-  for (size_t e = 0; e < used.size(); ++e) entries[first + e].rate += kRateNew * (static_cast<float>(used[e]) - entries[first + e].rate);
+  const bool told = row_known[static_cast<size_t>(layer)] != 0;
+  if (told) forecast_error *= kErrorKept, rate_error *= kErrorKept;
+  for (size_t e = 0; e < used.size(); ++e) {
+    const auto came = static_cast<float>(used[e]);
+    float& rate = entries[first + e].rate;
+    if (told) {
+      forecast_error += (came - likely[first + e]) * (came - likely[first + e]);
+      rate_error += (came - rate) * (came - rate);
+    }
+    rate += kRateNew * (came - rate);
+  }
 }
 
 void DeviceTier::Impl::plan_prefetches() {
   candidates.clear();
+  waste.adjust();
+  const float floor = waste.floor();
   const int32_t horizon = options.how.horizon > 0 ? options.how.horizon : options.layers;
   for (Key key = 0; key < entries.size(); ++key) {
     Entry& entry = entries[key];
     const int32_t ahead = distance(layer_of(key));
-    const bool likely_enough = likely[key] >= options.how.floor && ahead <= horizon;
+    const bool likely_enough = likely[key] >= floor && ahead <= horizon;
     if (entry.standing && likely[key] < kDropBelow * options.how.floor) {
       entry.standing = false;
       if (entry.state == State::kCopying) drop(key, true);
     }
-    if (entry.state == State::kWhole || entry.needed > 0 || !(likely_enough || entry.standing)) continue;
+    if (entry.state == State::kWhole || entry.needed > 0) continue;
+    counters.throttled += !likely_enough && ahead <= horizon && likely[key] >= options.how.floor;
+    if (!likely_enough && !entry.standing) continue;
     const float near = options.how.proximity ? 1 - static_cast<float>(ahead - 1) / static_cast<float>(options.layers) : 1;
     candidates.push_back({key, likely[key], likely[key] * near});
   }
@@ -206,6 +236,7 @@ std::optional<Slot> DeviceTier::slot_of(Key key) const {
 }
 
 const TierCounters& DeviceTier::counters() const { return impl_->counters; }
+float DeviceTier::floor() const { return impl_->waste.floor(); }
 int32_t DeviceTier::resident() const { return impl_->whole; }
 bool DeviceTier::idle() const { return !impl_->on_link; }
 std::string DeviceTier::inconsistency() const { return impl_->check(); }

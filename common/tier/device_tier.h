@@ -28,14 +28,20 @@ using Slot = uint32_t;  ///< of `slots` equal ones in device memory
 
 /// What keeps prefetching from doing harm. Each can be off, so that replay shows what it is worth.
 struct PrefetchOptions {
-  float floor = 0.3F;     ///< calibrated probability under which nothing is copied ahead
+  float floor = 0.35F;    ///< calibrated probability under which nothing is copied ahead
+  float waste_max = 0;    ///< share of the bytes moved that prefetches may waste: beyond it the floor rises; 1: any; 0: waste_limit()
   int32_t horizon = 0;    ///< layers ahead that are looked at; 0: all
   bool proximity = true;  ///< priority falls with distance
   bool budget = true;     ///< only what the link can bring before its layer needs it
   bool guard = true;      ///< never evicts what is likelier to be used than itself
   bool calibrate = true;  ///< false: a predictor is taken at its word
-  int32_t choices = 0;    ///< victims that the policy names, of which the forecast takes one; 0: a quarter of the slots
+  int32_t choices = 0;    ///< victims that the policy names, of which the forecast takes one; 0: all
 };
+
+struct TierOptions;
+/// Where slots hold a fifth of the experts or more, most of what is wanted is there, and prefetches may waste 15 %; where they hold less
+/// prefetching is most of what a link is for, and it may carry 1.4 times what is used.
+float waste_limit(const TierOptions& options);
 
 struct TierOptions {
   int32_t layers = 0, experts = 0;
@@ -75,6 +81,7 @@ struct TierCounters {
   uint64_t dropped_prefetches = 0;      ///< begun and let go of: their prediction had become false
   // Forecasts that were not acted on, each counted once until the next forecast.
   uint64_t below_floor = 0;     ///< the predictor's own figure was above the floor, what it is worth by experience is not
+  uint64_t throttled = 0;       ///< above the floor, but not above what it has risen to for want of precision
   uint64_t over_budget = 0;     ///< the link would not have brought it in time
   uint64_t guarded = 0;         ///< everything in the slots was likelier to be used
 };
@@ -127,6 +134,7 @@ class DeviceTier {
   void copy_failed(Nanos now, Key key);
 
   const TierCounters& counters() const;
+  float floor() const;       ///< PrefetchOptions::floor, or what it has risen to
   int32_t resident() const;  ///< keys that are whole
   bool idle() const;         ///< no chunk is on the link
   /// For tests: what is wrong with the bookkeeping; empty if nothing is.

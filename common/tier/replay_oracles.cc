@@ -102,13 +102,13 @@ Clairvoyant clairvoyant(const Routes& routes, std::span<const size_t> requests, 
   Clairvoyant best;
   std::optional<Schedule> fastest;
   for (const int32_t horizon : clairvoyant_horizons()) {
-    Schedule tried = aggressive(visits, keys_of(routes), setup.slots, copy, horizon);
+    Schedule tried = aggressive(visits, keys_of(routes), setup.slots, copy, horizon, setup.keep);
     if (fastest && fastest->time <= tried.time) continue;
     fastest = std::move(tried), best.horizon = horizon;
   }
   best.report = report_of(*fastest, visits, steps, setup);
   best.total_time = fastest->time;
-  best.least_time = least_time(visits, keys_of(routes), setup.slots, copy);
+  best.least_time = least_time(visits, keys_of(routes), setup.slots, copy, setup.keep);
   return best;
 }
 

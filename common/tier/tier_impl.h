@@ -5,6 +5,7 @@
 #include "common/tier/device_tier.h"
 #include "common/tier/forecast_calibration.h"
 #include "common/tier/link_pace.h"
+#include "common/tier/waste_limit.h"
 
 namespace moestro::tier {
 
@@ -42,6 +43,7 @@ struct DeviceTier::Impl {
   Found found(Key key, float weight);
   void demand(Key key);
   void drop(Key key, bool was_false);
+  void count_waste(uint64_t bytes);
   void plan_prefetches();
   void plan_scan();
 
@@ -62,6 +64,7 @@ struct DeviceTier::Impl {
   void take_slot(Key key);
   double passes_until(Key key, float probability) const;
   float worth(Key key) const;
+  bool forecast_leads() const { return foreseen && forecast_error <= rate_error; }
 
   std::string check() const;
 
@@ -69,6 +72,7 @@ struct DeviceTier::Impl {
   std::unique_ptr<policy::CachePolicy> policy;
   ForecastCalibration calibration;
   LinkPace pace;
+  WasteLimit waste;
   TierCounters counters;
   std::vector<Entry> entries;
   std::vector<std::optional<Key>> slots;
@@ -85,6 +89,7 @@ struct DeviceTier::Impl {
   bool scan = false;
   bool always_ready = false;
   bool foreseen = false;                ///< there has been a forecast
+  double forecast_error = 0, rate_error = 0;  ///< squared, of the forecasts and of the experts' own rates; old ones fade
   double time = 0;                      ///< uses: one a (step, expert) of decoding
   uint64_t orders = 0;
   int32_t whole = 0;

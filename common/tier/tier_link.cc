@@ -50,7 +50,7 @@ std::optional<Key> DeviceTier::Impl::next_prefetch(Nanos now) {
     if (free.empty()) {
       if (!std::exchange(searched, true)) out = scan ? scan_victim() : victim();
       if (!out) return std::nullopt;
-      const bool guarded = !scan && options.how.guard && passes_until(*out, worth(*out)) <= passes_until(candidate.key, candidate.probability);
+      const bool guarded = !scan && options.how.guard && passes_until(*out, worth(*out)) <= passes_until(candidate.key, worth(candidate.key));
       if (guarded) {
         counters.guarded += !std::exchange(candidate.guarded, true);
         continue;
@@ -111,6 +111,7 @@ void DeviceTier::chunk_done(Nanos, const Chunk& chunk, Nanos took) {
   t.on_link.reset();
   t.pace.carried(chunk.bytes, took);
   t.counters.moved_bytes += chunk.bytes;
+  if (!t.scan) t.waste.moved(chunk.bytes);
   Impl::Entry& entry = t.entries[chunk.key];
   entry.sent += chunk.bytes;
   if (entry.doomed) t.drop(chunk.key, false);

@@ -1,6 +1,9 @@
 // Who gives way. Nothing that a layer needs ever does. A prefetch takes neither what another prefetch has brought and its layer has not yet
 // spoken about, nor what is likelier to be used than itself; a demand takes what it must.
 //
+// The policy says who goes first, unless the forecasts have lately been nearer to the truth than the shares of passes that experts were
+// used in; then of those that the policy names the one goes whose next use is furthest away.
+//
 // Likelier means sooner: of a key with probability q at each pass, next passing in `d` of `L` layers, the next use is d / L + (1 - q) / q
 // passes away on average. Belady's oracle evicts what is used furthest in the future; so does this, with what is known of it.
 
@@ -12,13 +15,13 @@ namespace moestro::tier {
 namespace {
 
 constexpr double kProbabilityMin = 1e-3;
-constexpr size_t kChoicesShare = 4;  ///< a quarter of the slots
+constexpr size_t kScanShare = 4;  ///< a quarter of the slots is what a scan may hold ahead of its demands
 constexpr const uint32_t kGroup = 0;
 
 }  // namespace
 
 float DeviceTier::Impl::worth(Key key) const {
-  return row_known[static_cast<size_t>(layer_of(key))] != 0 ? likely[key] : entries[key].rate;
+  return forecast_leads() && row_known[static_cast<size_t>(layer_of(key))] != 0 ? likely[key] : entries[key].rate;
 }
 
 double DeviceTier::Impl::passes_until(Key key, float probability) const {
@@ -29,8 +32,7 @@ double DeviceTier::Impl::passes_until(Key key, float probability) const {
 /// The policy names those it would give up first; of them the forecast takes the one whose next use is furthest.
 std::optional<Key> DeviceTier::Impl::victim() {
   looked_at.clear();
-  const size_t share = std::max<size_t>(1, slots.size() / kChoicesShare);
-  const size_t choices = !foreseen || scan ? 1 : options.how.choices > 0 ? static_cast<size_t>(options.how.choices) : share;
+  const size_t choices = !forecast_leads() || scan ? 1 : options.how.choices > 0 ? static_cast<size_t>(options.how.choices) : slots.size();
   policy->victim({{&kGroup, 1}, time, {}}, [&](uint32_t key) -> policy::Verdict {
     using Kind = policy::Verdict::Kind;
     if (entries[key].needed > 0 || entries[key].standing) return {Kind::kSpared};
@@ -52,7 +54,7 @@ std::optional<Key> DeviceTier::Impl::scan_victim() {
     if (entry.state == State::kWhole && entry.scanned && entry.needed == 0 && !entry.standing) passed = key;
   }
   if (passed) return passed;
-  return held < std::max<size_t>(2, slots.size() / kChoicesShare) ? victim() : std::nullopt;
+  return held < std::max<size_t>(2, slots.size() / kScanShare) ? victim() : std::nullopt;
 }
 
 void DeviceTier::Impl::evict(Key key) {
@@ -60,7 +62,7 @@ void DeviceTier::Impl::evict(Key key) {
   policy->removed(key);
   ++counters.evictions;
   --whole;
-  if (entry.ahead) counters.wasted_bytes += options.expert_bytes;
+  if (entry.ahead) count_waste(options.expert_bytes);
   slots[entry.slot].reset();
   free.push_back(entry.slot);
   entry.state = State::kAbsent, entry.sent = 0;

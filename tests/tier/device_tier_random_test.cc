@@ -20,7 +20,8 @@ class Device {
   explicit Device(uint64_t seed) : random_(seed) {
     options_ = {below(6) + 1, below(8) + 1, below(12) + 1, static_cast<uint64_t>(below(500) + 1), static_cast<uint64_t>(below(300) + 1)};
     options_.prefetch = chance(0.9);
-    options_.how = {chance(0.5) ? 0.3F : 0.0F, below(3), chance(0.8), chance(0.8), chance(0.8), chance(0.8), below(3)};
+    options_.keep = chance(0.8);
+    options_.how = {chance(0.5) ? 0.3F : 0.0F, chance(0.5) ? 0.1F : 1.0F, below(3), chance(0.8), chance(0.8), chance(0.8), chance(0.8), below(3)};
     const auto& names = policy::policy_names();
     const auto keys = static_cast<size_t>(options_.layers) * static_cast<size_t>(options_.experts);
     tier_ = std::make_unique<DeviceTier>(options_, std::move(*policy::make_policy(names[static_cast<size_t>(below(static_cast<int>(names.size())))], keys)));

@@ -238,6 +238,33 @@ TEST_F(DeviceTierTest, APredictorThatIsModestIsBelieved) {
   EXPECT_EQ(tier->counters().hits - hits, 400u);
 }
 
+TEST_F(DeviceTierTest, TheFloorRisesWhileTooMuchIsWasted) {
+  for (const float most : {0.1F, 1.0F}) {
+    make(8, {.waste_max = most, .budget = false, .guard = false, .calibrate = false});
+    for (int step = 0; step < 400; ++step) {
+      tier->begin_step(now, false);
+      for (int layer = 0; layer < 4; ++layer) {
+        pass(layer, {step % 2});
+        foresee(layer, {{(layer + 1) % 4, 2 + step % 2, 0.6F}});  // never
+        carry_all();
+      }
+    }
+    if (most < 1) EXPECT_GT(tier->floor(), 0.6F);
+    else EXPECT_EQ(tier->floor(), 0.35F);
+    EXPECT_EQ(tier->counters().throttled > 0, most < 1);
+  }
+}
+
+TEST_F(DeviceTierTest, WithoutKeepingAnExpertIsGoneOnceItWasUsed) {
+  TierOptions options{4, 4, 4, 200, 100};
+  options.keep = false;
+  tier = std::make_unique<DeviceTier>(options, std::make_unique<policy::LruPolicy>());
+  tier->sources_always_ready();
+  pass(0, {0, 1});
+  EXPECT_EQ(tier->resident(), 0);
+  EXPECT_THAT(pass(0, {0}), ElementsAre(kMiss));
+}
+
 TEST_F(DeviceTierTest, AScanStreamsTheNextLayerAndLeavesWhatDecodingUses) {
   make(8);
   for (int step = 0; step < 3; ++step) {

@@ -39,7 +39,7 @@ nlohmann::json row_json(const ReplayRow& row) {
           {"hit_rate_by_layer", layers}, {"hit_rate_by_request", r.request_hit_rate},
           {"stall_ms_per_token", 1e3 * r.stall_per_token_s()}, {"time_ms_per_token", 1e3 * r.time_per_token_s()},
           {"moved_bytes", r.moved_bytes}, {"wasted_bytes", r.wasted_bytes}, {"wasted_share", row.wasted_share()}, {"prefetched", c.prefetched},
-          {"prefetched_used", c.prefetched_used}, {"dropped_prefetches", c.dropped_prefetches}, {"below_floor", c.below_floor},
+          {"prefetched_used", c.prefetched_used}, {"dropped_prefetches", c.dropped_prefetches}, {"below_floor", c.below_floor}, {"throttled", c.throttled},
           {"over_budget", c.over_budget}, {"guarded", c.guarded}, {"evictions", c.evictions},
           {"prompt", {{"steps", r.prompt_steps}, {"tokens", r.prompt_tokens}, {"time_ms", ms(r.prompt_time)}, {"stall_ms", ms(r.prompt_stall)}, {"moved_bytes", r.prompt_moved_bytes}}},
           {"on_demand_lru", {{"hit_rate", row.on_demand.hit_rate()}, {"stall_ms_per_token", 1e3 * row.on_demand.stall_per_token_s()}, {"time_ms_per_token", 1e3 * row.on_demand.time_per_token_s()}, {"moved_bytes", row.on_demand.moved_bytes}}},

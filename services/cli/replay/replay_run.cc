@@ -67,6 +67,7 @@ Result<tier::ReplayReport> run_case(const tier::Routes& routes, const ReplaySpli
   } else if (what.predict != "none") {
     prediction::PredictorOptions options{{routes.layers, routes.experts, routes.top_k}};
     options.history = &history;
+    options.gate_lookahead = std::min(options.gate_lookahead, routes.layers);
     MOESTRO_ASSIGN_OR_RETURN(predictor, prediction::make_predictor(what.predict, options));
     foresight.predictor = predictor.get();
     foresight.ended = [&](size_t request) { history.add(counts_of(routes, routes.requests[request], shape)); };

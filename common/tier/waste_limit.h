@@ -1,0 +1,36 @@
+#pragma once
+// Holds what prefetches waste under a share of what the link carries, by the probability from which on they are made.
+
+#include <algorithm>
+#include <cstdint>
+
+namespace moestro::tier {
+
+class WasteLimit {
+ public:
+  /// `window_bytes`: what was carried longer ago than that counts half.
+  WasteLimit(float floor, float share_max, double window_bytes) : least_(floor), floor_(floor), share_max_(share_max), window_(window_bytes) {}
+
+  void moved(uint64_t bytes) {
+    moved_ += static_cast<double>(bytes);
+    if (moved_ > window_) moved_ /= 2, wasted_ /= 2;
+  }
+  void wasted(uint64_t bytes) { wasted_ += static_cast<double>(bytes); }
+  /// Once a forecast: a small step up or down.
+  void adjust() {
+    if (share_max_ >= 1) return;
+    const bool too_much = wasted_ > static_cast<double>(share_max_) * std::max(moved_, window_ / 8);
+    floor_ = std::clamp(floor_ + (too_much ? kStep : -kStep), least_, std::max(least_, kFloorMax));
+  }
+  float floor() const { return floor_; }
+
+ private:
+  static constexpr float kStep = 0.002F, kFloorMax = 0.98F;
+  const float least_;
+  float floor_;
+  const float share_max_;
+  const double window_;
+  double moved_ = 0, wasted_ = 0;
+};
+
+}  // namespace moestro::tier
