@@ -87,6 +87,25 @@ class PlotServing(unittest.TestCase):
             self.assertIsNone(svg)
 
 
+class BenchServing(unittest.TestCase):
+    def test_what_is_missing_is_said_before_anything_is_measured(self):
+        for arguments, code, words in ((["--model", "/nowhere", "--bin", "/"], 1, "/moestro is not there"), (["--model", "/nowhere"], 1, "is not there"), ([], 2, "--model"), (["--model", "p", "--rounds", "0"], 2, "--rounds")):
+            ran = run("bench_serving", *arguments)
+            self.assertEqual((ran.returncode, ran.stdout), (code, ""), arguments)
+            self.assertIn(words, ran.stderr)
+
+    def test_tables_say_what_was_reached_and_what_was_not(self):
+        source = (SCRIPTS / "bench_serving").read_text().split("def table(args)")[0]
+        script = {"__file__": str(SCRIPTS / "bench_serving")}
+        exec(compile(source, "bench_serving", "exec"), script)
+        base = dict(unit="1/s", aim=1.9, aim_is="at least, of the ratio", baseline_is="theirs", baseline=10)
+        rows = [dict(base, what="a", value=20, ratio=2, reached=True), dict(base, what="b", value=15, ratio=1.5, reached=False), dict(base, what="c", value=None, ratio=None, missing="no disk")]
+        lines = script["rows_markdown"](rows).splitlines()[2:]
+        self.assertEqual(lines, ["| a, beside theirs | 20 1/s | 10 | **2** | at least 1.9 |", "| b, beside theirs | 15 1/s | 10 | 1.5 | at least 1.9 (missed) |", "| c, beside theirs | not measured: no disk | | | |"])
+        self.assertIn("| 4 | 3.6 | 1,234 | 10, 20 | - | 10, 20 |",
+                      script["rates_markdown"](dict(runs=[dict(rate=4, requests_per_s=3.6, output_tokens_per_s=1234, ttft_ms=dict(p50=10, p99=20), tpot_ms=None, e2e_ms=dict(p50=10, p99=20))])))
+
+
 class BenchPeers(unittest.TestCase):
     def test_wrong_options_are_refused_before_anything_is_made(self):
         for arguments, code, words in ((["--dtypes", "int3"], 2, "int3 is not one of bf16, int8, int4"), (["--only", "training"], 2, "the measurements are decode"),

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -18,8 +20,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kRequests = 50;   ///< in a round
-constexpr double kSpacing = 6;      ///< times what one takes on the idle server: seldom two at once
+constexpr int64_t kRequestsMax = 40;  ///< in a round
+constexpr int64_t kProbes = 3;      ///< say how long one takes beside the job
+constexpr double kSpacing = 1.5;    ///< times that, on average: seldom two at once
 constexpr LengthRange kPrompt = {8, 128}, kAnswer = {8, 8};
 constexpr int64_t kLinesPerRound = 4000;  ///< more than a job can do in a round
 constexpr uint64_t kSaturated = 16;       ///< sequences of the job in the server before the load begins
@@ -81,11 +84,11 @@ struct Figures {
   bool ended_early = false;
 };
 
-/// Requests of the same lengths each time, and prompts that are in no cache.
-Result<LoadRun> interactive(const RowContext& context, LoadOptions& load, uint64_t lengths_seed, int64_t concurrency, double rate, const std::string& what) {
+/// Requests of the same lengths each time, and prompts that are in no cache; one after the other where no rate is given.
+Result<LoadRun> interactive(const RowContext& context, LoadOptions& load, uint64_t lengths_seed, int64_t count, double rate, const std::string& what) {
   ++load.seed;
-  load.concurrency = concurrency;
-  const auto arrivals = poisson_arrivals({.rate = rate, .count = kRequests, .prompt = kPrompt, .output = kAnswer, .seed = lengths_seed});
+  load.concurrency = std::isfinite(rate) ? 0 : 1;
+  const auto arrivals = poisson_arrivals({.rate = rate, .count = count, .prompt = kPrompt, .output = kAnswer, .seed = lengths_seed});
   MOESTRO_ASSIGN_OR_RETURN(LoadRun run, row_load(context, load, arrivals, what));
   MOESTRO_RETURN_IF_ERROR(all_answered(run, what));
   return run;
@@ -100,12 +103,15 @@ double ratio_p99(const LoadRun& beside, const LoadRun& alone, double step) {
 
 Status round(const RowContext& context, const Served& served, LoadOptions& load, Figures& f) {
   const uint64_t lengths_seed = load.seed + 1000;
-  MOESTRO_ASSIGN_OR_RETURN(const LoadRun alone, interactive(context, load, lengths_seed, 1, kAllAtOnce, "interactive, one at a time"));
+  const int64_t requests = std::min(kRequestsMax, context.options.count);
+  MOESTRO_ASSIGN_OR_RETURN(const LoadRun alone, interactive(context, load, lengths_seed, requests, kAllAtOnce, "interactive, one at a time"));
   const LoadSummary idle = summarise(alone, {});
   MOESTRO_ASSIGN_OR_RETURN(const auto job, Job::submit(context, served, lengths_seed));
   context.say("interactive: waiting for the batch job to fill the server");
   MOESTRO_RETURN_IF_ERROR(wait_until_full(served.url));
-  MOESTRO_ASSIGN_OR_RETURN(const LoadRun beside, interactive(context, load, lengths_seed, 0, 1 / (kSpacing * idle.e2e_s.p50), "interactive beside the batch job"));
+  MOESTRO_ASSIGN_OR_RETURN(const LoadRun probes, interactive(context, load, lengths_seed, kProbes, kAllAtOnce, "interactive beside the batch job, one at a time"));
+  const double rate = 1 / (kSpacing * summarise(probes, {}).e2e_s.p50);
+  MOESTRO_ASSIGN_OR_RETURN(const LoadRun beside, interactive(context, load, lengths_seed, requests, rate, "interactive beside the batch job"));
   MOESTRO_ASSIGN_OR_RETURN(const bool full, job->goes_on());
   f.ended_early = f.ended_early || !full;
   const LoadSummary s = summarise(beside, {});
@@ -136,7 +142,7 @@ Status add_beside_rows(const RowContext& context, std::vector<BenchRow>& rows) {
              .baseline = 1e3 * (2 * median(f.step) + median(f.prefill)), .ratio = median(f.ratios)};
   r.aim_kind = BenchRow::Aim::kAtMost, r.aim = 1;
   r.how = "the ratio: p99 of each request's own, with its own length's prefill; step p99 " + ms(f.step) + " (p50 " + ms(f.step_p50) + "): gaps between the tokens of the same requests; prefill p50 " + ms(f.prefill) +
-          ": TTFT on the idle server; TTFT p50 " + ms(f.ttft_p50) + "; " + std::to_string(kRequests) + " requests a round, " + std::to_string(context.rounds) + " rounds";
+          ": TTFT on the idle server; TTFT p50 " + ms(f.ttft_p50) + "; " + std::to_string(std::min(kRequestsMax, o.count)) + " requests a round, " + std::to_string(context.rounds) + " rounds";
   if (f.ended_early) r.missing = "the batch job was over before the interactive requests were";
   rows.push_back(std::move(r));
   return Status::ok();
