@@ -41,7 +41,7 @@ class Scheduler {
       const auto which = static_cast<size_t>(std::ranges::find(v.keys, key) - v.keys.begin());
       compute(v.took[which]);
       std::erase(left_, key);
-      if (!keep_) present_[key] = 0, std::erase(resident_, key);
+      if (!keep_) leave(key);
       fetch();
     }
     ++cleared_;
@@ -74,16 +74,20 @@ class Scheduler {
     const std::vector<Key>& first = began() ? left_ : (at_ < visits_.size() ? visits_[at_].keys : left_);
     for (const Key key : first)
       if (present_[key] == 0) return start(key, at_, when);
-    for (size_t v = at_ + 1; v < last; ++v)
-      for (const Key key : visits_[v].keys)
-        if (present_[key] == 0) return start(key, v, when);
+    for (clean_ = std::max(clean_, at_ + 1); clean_ < last; ++clean_)
+      for (const Key key : visits_[clean_].keys)
+        if (present_[key] == 0) return start(key, clean_, when);
+  }
+  void leave(Key key) {
+    present_[key] = 0;
+    std::erase(resident_, key);
+    clean_ = std::min(clean_, next_use(key));
   }
   void start(Key key, size_t needed, Nanos when) {
     if (resident_.size() == slots_) {
-      const auto out = std::ranges::max_element(resident_, {}, [this](Key k) { return next_use(k); });
-      if (next_use(*out) <= needed) return;
-      present_[*out] = 0;
-      resident_.erase(out);
+      const Key out = *std::ranges::max_element(resident_, {}, [this](Key k) { return next_use(k); });
+      if (next_use(out) <= needed) return;
+      leave(out);
     }
     copying_ = key, ends_ = when + copy_;
     ++out_.fetches, ++out_.visit_fetches[std::min(at_, visits_.size() - 1)];
@@ -101,6 +105,7 @@ class Scheduler {
   std::optional<Key> copying_;
   Nanos now_{0}, ends_{0};
   size_t at_ = 0, cleared_ = 0;  ///< visits whose experts are all computed with
+  size_t clean_ = 0;             ///< between at_ and this one nothing is missing but what is being copied
 };
 
 }  // namespace
