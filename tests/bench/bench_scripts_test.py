@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""scripts/plot_bench on rows as scripts/bench_peers prints them, scripts/plot_serving on reports of moestro bench serve, and what both refuse. Nothing is measured."""
+"""scripts/plot_bench on rows as scripts/bench_peers prints them, scripts/plot_serving on reports of moestro bench serve, scripts/plot_replay
+on sweeps of moestro replay, scripts/convert_routes.py on foreign traces, and what they refuse. Nothing is measured."""
 
 import json
 import pathlib
@@ -104,6 +105,67 @@ class BenchServing(unittest.TestCase):
         self.assertEqual(lines, ["| a, beside theirs | 20 1/s | 10 | **2** | at least 1.9 |", "| b, beside theirs | 15 1/s | 10 | 1.5 | at least 1.9 (missed) |", "| c, beside theirs | not measured: no disk | | | |"])
         self.assertIn("| 4 | 3.6 | 1,234 | 10, 20 | - | 10, 20 |",
                       script["rates_markdown"](dict(runs=[dict(rate=4, requests_per_s=3.6, output_tokens_per_s=1234, ttft_ms=dict(p50=10, p99=20), tpot_ms=None, e2e_ms=dict(p50=10, p99=20))])))
+
+
+def replayed(share, copy, hits):
+    return dict(cache="lfru", predict="auto", slots_share=share, link_ratio=copy, hit_rate=hits, time_ms_per_token=20 + copy,
+                on_demand_lru=dict(hit_rate=hits / 2, time_ms_per_token=30 + copy), belady=dict(hit_rate=hits), clairvoyant=dict(hit_rate=1.0, time_ms_per_token=18))
+
+
+class PlotReplay(unittest.TestCase):
+    def plot(self, content):
+        with tempfile.TemporaryDirectory() as home:
+            rows, svg = pathlib.Path(home) / "rows.json", pathlib.Path(home) / "out.svg"
+            rows.write_text(content)
+            ran = run("plot_replay", rows, "-o", svg, "--title", "a<b")
+            return ran, svg.read_text() if svg.exists() else None
+
+    def test_a_panel_for_each_number_of_slots_and_a_line_for_each_comparison(self):
+        ran, svg = self.plot(json.dumps([replayed(share, copy, share) for share in (0.1, 0.5) for copy in (2, 0.5, 1)]))
+        self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+        picture = xml.dom.minidom.parseString(svg)
+        lines = [[tuple(map(float, p.split(","))) for p in line.getAttribute("points").split()] for line in picture.getElementsByTagName("polyline")]
+        self.assertEqual([len(points) for points in lines], [3] * (2 * 4 + 2 * 3))  # hit rates of four, times of three (Belady's is no schedule)
+        self.assertEqual([x for x, _ in lines[0]], sorted(x for x, _ in lines[0]))
+        for words in ("a&lt;b", "slots for 10 % of the experts", "slots for 50 % of the experts"):
+            self.assertIn(words, svg)
+
+    def test_what_is_no_sweep_is_refused_in_one_line(self):
+        for content in ("", "{}", "[]", "[1]", "[{}]"):
+            ran, svg = self.plot(content)
+            self.assertEqual(ran.returncode, 1, content)
+            self.assertRegex(ran.stderr, r"\Aerror: .*\n\Z")
+            self.assertIsNone(svg)
+
+
+class ConvertRoutes(unittest.TestCase):
+    def convert(self, kind, lines, *more):
+        with tempfile.TemporaryDirectory() as home:
+            source, out = pathlib.Path(home) / "in.jsonl", pathlib.Path(home) / "out.jsonl"
+            source.write_text("\n".join(lines if isinstance(lines[0], str) else map(json.dumps, lines)) + "\n")
+            ran = run("convert_routes.py", kind, source, "-o", out, *more)
+            return ran, [json.loads(line) for line in out.read_text().splitlines()] if ran.returncode == 0 else None
+
+    def test_layers_of_a_token_become_one_line(self):
+        rows = [dict(dataset="d", problem_id=p, layer=l, experts=[l, 7], gating_probs=[0.75, 0.25], token_idx=t) for p in (0, 1) for l in (0, 1) for t in range(3 + l)]
+        ran, out = self.convert("mixtral", rows, "--prompt", 2)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertEqual(out[0], dict(format="moestro-routes", version=1, model="mixtral-8x7b-instruct", layers=2, experts=8, top_k=2))
+        self.assertEqual([(l["r"], l["ph"], l["t"]) for l in out[1:]], [(r, "prefill" if t < 2 else "decode", t) for r in (1, 2) for t in range(3)])
+        self.assertEqual(out[1]["e"], [[0, 7], [1, 7]])
+
+    def test_a_warm_up_is_left_out_and_a_long_log_is_cut(self):
+        rows = [dict(type="meta", model_id="m", num_experts=4, top_k=2)] + [dict(type="route", req_id="r0", token_idx=t, layer=0, topk_ids=[t % 4, 3 - t % 4], topk_weights=[0.5, 0.5]) for t in range(10)]
+        ran, out = self.convert("olmoe", rows, "--skip", 2, "--cut", 4, "--prompt", 1)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertEqual([(l["r"], l["ph"]) for l in out[1:]], [(r, "prefill" if t == 0 else "decode") for r in (1, 2) for t in range(4)])
+        self.assertEqual(out[1]["e"], [[2, 1]])
+
+    def test_other_files_are_refused_in_one_line(self):
+        for kind, lines in (("mixtral", ["nonsense"]), ("mixtral", ["{}"]), ("olmoe", ['{"type": "route"}']), ("olmoe", ['{"type": "other"}'])):
+            ran, _ = self.convert(kind, lines)
+            self.assertEqual(ran.returncode, 1)
+            self.assertRegex(ran.stderr, r"\Aerror: .*\n\Z")
 
 
 class BenchPeers(unittest.TestCase):
