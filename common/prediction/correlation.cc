@@ -106,7 +106,7 @@ void CorrelationPredictor::add_odds(std::span<const size_t> rows, int32_t target
 }
 
 bool CorrelationPredictor::row(int32_t layer, int32_t target, std::span<float> out) {
-  const int32_t distance = target > layer ? target - layer : target - layer + shape_.layers;
+  const int32_t distance = (target > layer ? target - layer : target - layer + shape_.layers) + options_.back;
   if (distance > options_.reach || states_.size() == 0) return false;
   AnyToken any(out);
   bool known = false;

@@ -11,13 +11,14 @@ namespace moestro::prediction {
 struct CorrelationOptions {
   int32_t path = 1;   ///< layers whose choices are looked up together: 1 or 2
   int32_t reach = 1;  ///< a table for each distance up to it
+  int32_t back = 0;   ///< asks not for what was chosen last, but so many layers before it; 0 or 1
 };
 
 class CorrelationPredictor final : public RowPredictor {
  public:
   /// Errors: kInvalidArgument, also for tables beyond 256 MiB.
   static Result<std::unique_ptr<CorrelationPredictor>> create(const PredictorShape& shape, const CorrelationOptions& options);
-  std::string_view name() const override { return "correlation"; }
+  std::string_view name() const override { return options_.back == 0 ? "correlation" : "correlation-2"; }
   void begin_iteration(std::span<const IterationSequence> sequences) override;
   void routed(int32_t layer, std::span<const SequenceRoutes> routes) override;
   bool row(int32_t layer, int32_t target, std::span<float> out) override;

@@ -1,5 +1,7 @@
 #include "common/prediction/eamc_predictor.h"
 
+#include <cmath>
+
 namespace moestro::prediction {
 
 EamcPredictor::EamcPredictor(const PredictorShape& shape, const activation::ActivationHistory& history, const EamcOptions& options)
@@ -33,9 +35,11 @@ void EamcPredictor::end_iteration() {
 bool EamcPredictor::add_matches(activation::EamcMatcher& matcher, const activation::Eamc& eamc, int32_t target) {
   std::fill(per_token_.begin(), per_token_.end(), 0.0F);
   float total = 0;
-  for (const activation::EamcMatch& m : matcher.best(options_.matches)) {
+  const std::span<const activation::EamcMatch> best = matcher.best(options_.matches);
+  for (const activation::EamcMatch& m : best) {
+    const float weight = std::pow(m.score / best.front().score, options_.sharpness);
     const std::span<const uint8_t> row = eamc.row(m.entry, target);
-    for (size_t e = 0; e < per_token_.size(); ++e) per_token_[e] += static_cast<float>(row[e]);
+    for (size_t e = 0; e < per_token_.size(); ++e) per_token_[e] += weight * static_cast<float>(row[e]);
   }
   for (const float p : per_token_) total += p;
   if (total == 0) return false;

@@ -10,8 +10,9 @@
 namespace moestro::prediction {
 
 struct EamcOptions {
-  int32_t matches = 16;        ///< entries that are summed
-  float request_tokens = 24;   ///< what a sequence's earlier tokens weigh at most in a match, in tokens of the iteration under way
+  int32_t matches = 16;        ///< entries that are summed, the more alike the heavier
+  float sharpness = 24;        ///< the power of an entry's similarity, relative to the best one's, that it is weighed by
+  float request_tokens = 1;    ///< what a sequence's earlier tokens weigh at most in a match, in tokens of the iteration under way
 };
 
 class EamcPredictor final : public RowPredictor {

@@ -6,6 +6,7 @@
 #include "common/prediction/eamc_predictor.h"
 #include "common/prediction/mixed_predictor.h"
 #include "common/prediction/request_predictors.h"
+#include "common/prediction/signature.h"
 #include "common/prediction/simple_predictors.h"
 
 namespace moestro::prediction {
@@ -13,8 +14,8 @@ namespace {
 
 using Sources = std::vector<std::unique_ptr<RowPredictor>>;
 
-constexpr int32_t kMixtureReach = 2;  ///< of correlation in a mixture: further ahead it adds nothing to a sequence's own counts
-constexpr std::string_view kAuto = "request+recent+correlation+eamc+gate";
+constexpr int32_t kMixtureReach = 4;  ///< layers ahead of correlation in a mixture
+constexpr std::string_view kAuto = "request+recent+correlation+signature+signature-3+eamc+gate";
 
 Status check(const PredictorOptions& options) {
   const PredictorShape& s = options.shape;
@@ -39,11 +40,15 @@ Result<std::unique_ptr<RowPredictor>> make_source(std::string_view name, const P
   else if (name == "popularity") made = std::make_unique<PopularityPredictor>(shape);
   else if (name == "request") made = std::make_unique<RequestPredictor>(shape);
   else if (name == "recent") made = std::make_unique<RecentPredictor>(shape);
+  else if (name == "signature") made = std::make_unique<SignaturePredictor>(shape, 2);
+  else if (name == "signature-3") made = std::make_unique<SignaturePredictor>(shape, 3);
   else if (name == "gate") made = std::make_unique<GatePredictor>(shape, std::min(o.gate_lookahead, shape.layers));
   else if (name == "eamc" && o.history != nullptr) made = std::make_unique<EamcPredictor>(shape, *o.history, EamcOptions{});
   else if (name == "eamc") made = std::make_unique<NoPredictor>(shape);
-  else if (name == "correlation") {
-    MOESTRO_ASSIGN_OR_RETURN(auto table, CorrelationPredictor::create(shape, {o.correlation_path, alone ? 1 : std::min(kMixtureReach, shape.layers)}));
+  else if (name == "correlation" || name == "correlation-2") {
+    const int32_t back = name == "correlation" ? 0 : 1;
+    if (back >= shape.layers) return std::unique_ptr<RowPredictor>(std::make_unique<NoPredictor>(shape));
+    MOESTRO_ASSIGN_OR_RETURN(auto table, CorrelationPredictor::create(shape, {o.correlation_path, std::min((alone ? 1 : kMixtureReach) + back, shape.layers), back}));
     made = std::move(table);
   } else {
     return no_such(name);
@@ -54,7 +59,7 @@ Result<std::unique_ptr<RowPredictor>> make_source(std::string_view name, const P
 }  // namespace
 
 const std::vector<std::string>& predictor_names() {
-  static const std::vector<std::string> names{"auto", "none", "next-layer-all", "popularity", "request", "recent", "correlation", "gate", "eamc"};
+  static const std::vector<std::string> names{"auto", "none", "next-layer-all", "popularity", "request", "recent", "correlation", "correlation-2", "signature", "signature-3", "gate", "eamc"};
   return names;
 }
 

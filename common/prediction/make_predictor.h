@@ -20,7 +20,7 @@ struct PredictorOptions {
   int32_t correlation_path = 1;   ///< layers whose choices correlation looks up together
 };
 
-/// The single ones; "+" between them makes one of several, as in eamc+gate; auto is a mixture that does well on most models.
+/// The single ones; "+" between them makes one of several, as in eamc+gate; auto is a mixture of all that look at the past and the gate.
 const std::vector<std::string>& predictor_names();
 
 /// kInvalidArgument: no such name, or an option out of range.

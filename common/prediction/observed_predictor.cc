@@ -14,6 +14,12 @@ double PredictionScore::calibration_error() const {
   return experts == 0 ? 0 : distance / experts;
 }
 
+double PredictionScore::log_loss() const {
+  uint64_t experts = 0;
+  for (const Bin& b : bins) experts += b.experts;
+  return experts == 0 ? 0 : log_loss_sum / static_cast<double>(experts);
+}
+
 ObservedPredictor::ObservedPredictor(const PredictorShape& shape, std::unique_ptr<Predictor> predictor, float threshold)
     : shape_(shape), predictor_(std::move(predictor)), threshold_(threshold), scores_(static_cast<size_t>(shape.layers)),
       last_(static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.experts)), since_(last_.size()),
@@ -54,6 +60,7 @@ void ObservedPredictor::routed(int32_t layer, std::span<const SequenceRoutes> ro
       PredictionScore::Bin& bin = score.bins[static_cast<size_t>(std::clamp(p * 10, 0.0F, 9.0F))];
       ++bin.experts, bin.used += used ? 1 : 0, bin.probability += static_cast<double>(p);
       score.used += used ? 1 : 0;
+      score.log_loss_sum -= std::log(std::clamp(static_cast<double>(used ? p : 1 - p), 1e-4, 1.0));
       if (since == 0) continue;
       ++score.predicted;
       if (used) ++score.predicted_used, score.lead_layers += clock_ - since + 1;
@@ -70,6 +77,7 @@ PredictionScore ObservedPredictor::total() const {
   PredictionScore sum;
   for (const PredictionScore& s : scores_) {
     sum.predicted += s.predicted, sum.used += s.used, sum.predicted_used += s.predicted_used, sum.lead_layers += s.lead_layers;
+    sum.log_loss_sum += s.log_loss_sum;
     for (size_t b = 0; b < sum.bins.size(); ++b) {
       sum.bins[b].experts += s.bins[b].experts, sum.bins[b].used += s.bins[b].used;
       sum.bins[b].probability += s.bins[b].probability;

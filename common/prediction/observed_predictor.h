@@ -15,6 +15,7 @@ struct PredictionScore {
     uint64_t experts = 0, used = 0;
     double probability = 0;  ///< sum
   };
+  double log_loss_sum = 0;
   std::array<Bin, 10> bins{};  ///< by probability in the last forecast: [0, 0.1), [0.1, 0.2), ...
 
   double precision() const { return predicted == 0 ? 0 : static_cast<double>(predicted_used) / static_cast<double>(predicted); }
@@ -22,6 +23,8 @@ struct PredictionScore {
   double mean_lead_layers() const { return predicted_used == 0 ? 0 : static_cast<double>(lead_layers) / static_cast<double>(predicted_used); }
   /// The mean distance between what was promised and what came, weighed by how often it was promised; 0: calibrated.
   double calibration_error() const;
+  /// Of the probabilities as they are, in nats an expert: what a better predictor lowers, calibration and sharpness in one.
+  double log_loss() const;
 };
 
 class ObservedPredictor final : public Predictor {

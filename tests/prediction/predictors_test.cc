@@ -147,6 +147,45 @@ TEST(Correlation, LongerPathsTellApartWhatOneLayerCannot) {
   });
 }
 
+TEST(Correlation, TheLayerBeforeTheLastOneCanBeAskedToo) {
+  const auto predictor = make("correlation-2");
+  const auto token = [](uint32_t i) { return Token{{i % 4}, {i / 4 % 4}, {i % 4}}; };  // the layer between says nothing
+  for (uint32_t i = 0; i < 800; ++i) decode(*predictor, kShape, {{1, token(i)}});
+  decode(*predictor, kShape, {{1, token(6)}}, [](int32_t layer, const Forecast& f) {
+    if (layer == 1) EXPECT_GT(f.row(2)[2], 0.8);
+  });
+}
+
+TEST(Signature, TellsApartWhatSinglePairsOfExpertsDoNot) {
+  // The last layer is the sum of the first two: neither of them alone says anything of it.
+  const auto token = [](uint32_t i) { return Token{{i % 4}, {i / 4 % 4}, {(i + i / 4) % 4}}; };
+  const auto predictor = make("signature"), pairs = make("correlation");
+  for (uint32_t i = 0; i < 400; ++i) decode(*predictor, kShape, {{1, token(i * 7)}}), decode(*pairs, kShape, {{1, token(i * 7)}});
+  for (uint32_t i = 0; i < 16; ++i) {
+    const auto right = [&](int32_t layer, const Forecast& f) { return layer == 1 ? f.row(2)[(i + i / 4) % 4] : 0.5F; };
+    decode(*predictor, kShape, {{1, token(i)}}, [&](int32_t layer, const Forecast& f) {
+      if (layer == 1) EXPECT_GT(right(layer, f), 0.9) << i;
+    });
+    decode(*pairs, kShape, {{1, token(i)}}, [&](int32_t layer, const Forecast& f) {
+      if (layer == 1) EXPECT_LT(right(layer, f), 0.6) << i;
+    });
+  }
+}
+
+TEST(Signature, WhatWasNeverSeenIsNotKnownNorAreTooManyExperts) {
+  const auto predictor = make("signature");
+  decode(*predictor, kShape, {{1, same(1)}}, [](int32_t, const Forecast& f) {
+    for (const float p : f.row(2)) EXPECT_EQ(p, 0);
+  });
+  const PredictorShape many{3, 64, 1};
+  auto made = make_predictor("signature", {.shape = many});
+  ASSERT_TRUE(made.is_ok());
+  for (int i = 0; i < 10; ++i)
+    decode(**made, many, {{1, same(1)}}, [](int32_t, const Forecast& f) {
+      for (const float p : f.row(2)) EXPECT_EQ(p, 0);
+    });
+}
+
 TEST(Gate, SaysWhatTheNextRoutersSaid) {
   const auto predictor = make("gate");
   EXPECT_EQ(predictor->gate_lookahead(), 2);
