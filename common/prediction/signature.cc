@@ -24,7 +24,7 @@ size_t rows_for(const PredictorShape& shape, int32_t reach) {
 }  // namespace
 
 SignaturePredictor::SignaturePredictor(const PredictorShape& shape, int32_t depth)
-    : RowPredictor(shape), depth_(std::min(depth, shape.layers - 1)), rows_(rows_for(shape, kReach)), usage_(shape, 4) {
+    : RowPredictor(shape), name_(depth == 3 ? "signature-3" : "signature"), depth_(std::min(depth, shape.layers - 1)), rows_(rows_for(shape, kReach)), usage_(shape, 4) {
   const size_t all = static_cast<size_t>(kReach) * static_cast<size_t>(shape.layers) * rows_;
   tags_.resize(all);
   seen_.resize(all);

@@ -14,7 +14,7 @@ class SignaturePredictor final : public RowPredictor {
 
   /// `depth`: layers whose choices are looked up together.
   explicit SignaturePredictor(const PredictorShape& shape, int32_t depth = 2);
-  std::string_view name() const override { return depth_ == 3 ? "signature-3" : "signature"; }
+  std::string_view name() const override { return name_; }
   void begin_iteration(std::span<const IterationSequence> sequences) override;
   void routed(int32_t layer, std::span<const SequenceRoutes> routes) override;
   bool row(int32_t layer, int32_t target, std::span<float> out) override;
@@ -34,7 +34,8 @@ class SignaturePredictor final : public RowPredictor {
   bool place(const State& state, int32_t target, int32_t distance, Place& place) const;
   void learn(const State& state, int32_t target, std::span<const activation::ActivationCount> counts);
 
-  const int32_t depth_;
+  const std::string_view name_;
+  const int32_t depth_;  ///< at most the layers that there are beside the target
   size_t rows_ = 0;               ///< for each target and distance, a power of 2; 0: too many experts
   std::vector<uint32_t> tags_;    ///< [distance][target][row]
   std::vector<float> seen_;       ///< likewise: tokens
