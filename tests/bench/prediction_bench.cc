@@ -1,6 +1,7 @@
 // What predictors are worth, and what a match costs.
 //
 //   moestro_prediction_bench routes [BATCH] FILE...   predictors on traces: of every three requests one is judged, the others are learned from
+//   moestro_prediction_bench ablation [BATCH] FILE... the same of eamc with parts of it off or otherwise
 //   moestro_prediction_bench match                    one match per layer beside the bytes it reads at the speed of this core
 
 #include <algorithm>
@@ -14,6 +15,8 @@
 #include <vector>
 
 #include "common/activation/eamc_matcher.h"
+#include "common/check.h"
+#include "common/prediction/eamc_predictor.h"
 #include "common/prediction/make_predictor.h"
 #include "common/prediction/observed_predictor.h"
 #include "common/tier/replay.h"
@@ -123,7 +126,57 @@ void walk(const tier::Routes& routes, std::span<const size_t> requests, int32_t 
   }
 }
 
-int routes(int32_t batch, std::span<char*> files) {
+/// Learns from some requests, then says how well the others were foreseen.
+struct Judge {
+  const tier::Routes& all;
+  const std::vector<size_t>&learned, &judged;
+  int32_t batch;
+
+  prediction::PredictorShape shape() const { return {all.layers, all.experts, all.top_k}; }
+  using Make = std::function<std::unique_ptr<prediction::Predictor>(const activation::ActivationHistory&)>;
+  void operator()(const std::string& name, const Make& make) const {
+    activation::ActivationHistory history({all.layers, all.experts, all.top_k}, 512);
+    prediction::ObservedPredictor observed(shape(), make(history));
+    walk(all, learned, batch, observed, &history);
+    observed.reset_scores();
+    observed.set_learning(false);
+    const double took = seconds([&] { walk(all, judged, batch, observed, nullptr); });
+    const prediction::PredictionScore score = observed.total();
+    const auto layers = tier::plan_steps(all, judged, batch, 512).size() * static_cast<size_t>(all.layers);
+    std::printf("%-40s %9.3f %7.3f %6.1f %11.3f %8.4f %8.1f\n", name.c_str(), score.precision(), score.recall(), score.mean_lead_layers(),
+                score.calibration_error(), score.log_loss(), took / static_cast<double>(layers) * 1e6);
+  }
+  void named(const std::string& name) const {
+    (*this)(name, [&](const activation::ActivationHistory& history) {
+      auto made = prediction::make_predictor(name, {.shape = shape(), .history = &history});
+      MOESTRO_CHECK(made.is_ok(), made.status().message());
+      return std::move(*made);
+    });
+  }
+};
+
+/// The match by the iteration alone, as in MoE-Infinity; how much the request's earlier tokens weigh; how many entries, and how they are weighed.
+void ablate(const Judge& judge) {
+  const auto eamc = [&](const char* name, int32_t matches, float sharpness, float request_tokens) {
+    judge(name, [&](const activation::ActivationHistory& history) {
+      return std::make_unique<prediction::EamcPredictor>(judge.shape(), history, prediction::EamcOptions{matches, sharpness, request_tokens});
+    });
+  };
+  eamc("eamc", 16, 24, 1);
+  eamc("  by the iteration alone", 16, 24, 0);
+  eamc("  by the iteration alone, 1 entry", 1, 24, 0);
+  eamc("  by the iteration alone, 16 alike", 16, 0, 0);
+  eamc("  earlier tokens weigh as 4", 16, 24, 4);
+  eamc("  earlier tokens weigh as 100", 16, 24, 100);
+  eamc("  1 entry", 1, 24, 1);
+  eamc("  4 entries alike", 4, 0, 1);
+  eamc("  16 entries alike", 16, 0, 1);
+  eamc("  32 entries alike", 32, 0, 1);
+  judge.named("auto");
+  judge.named("request+recent+correlation+signature+signature-3");
+}
+
+int routes(int32_t batch, std::span<char*> files, bool ablation) {
   tier::Routes all;
   for (char* file : files) {
     auto read = tier::read_routes(file);
@@ -135,23 +188,13 @@ int routes(int32_t batch, std::span<char*> files) {
   // Domains in turns, as files are one domain each.
   const size_t turn = std::max<size_t>(1, learned.size() / std::max<size_t>(1, files.size()));
   std::ranges::stable_sort(learned, {}, [&](size_t i) { return static_cast<size_t>(std::ranges::find(learned, i) - learned.begin()) % turn; });
-  const prediction::PredictorShape shape{all.layers, all.experts, all.top_k};
+  const Judge judge{all, learned, judged, batch};
   std::printf("%zu requests learned from, %zu judged, batch %d: threshold 0.5, decode\n", learned.size(), judged.size(), batch);
-  std::printf("%-28s %9s %7s %6s %11s %8s %8s\n", "predictor", "precision", "recall", "lead", "calibration", "log loss", "us/layer");
-  for (const std::string name : {"popularity", "request", "recent", "correlation", "eamc", "signature", "signature-3", "eamc+recent", "request+recent", "request+recent+correlation", "request+recent+correlation+signature", "auto"}) {
-    activation::ActivationHistory history({all.layers, all.experts, all.top_k}, 512);
-    auto made = prediction::make_predictor(name, {.shape = shape, .history = &history});
-    if (!made.is_ok()) return std::fprintf(stderr, "%s\n", made.status().message().c_str()), 1;
-    prediction::ObservedPredictor observed(shape, std::move(*made));
-    walk(all, learned, batch, observed, &history);
-    observed.reset_scores();
-    observed.set_learning(false);
-    const double took = seconds([&] { walk(all, judged, batch, observed, nullptr); });
-    const prediction::PredictionScore score = observed.total();
-    const auto steps = tier::plan_steps(all, judged, batch, 512).size() * static_cast<size_t>(all.layers);
-    std::printf("%-28s %9.3f %7.3f %6.1f %11.3f %8.4f %8.1f\n", name.c_str(), score.precision(), score.recall(), score.mean_lead_layers(),
-                score.calibration_error(), score.log_loss(), took / static_cast<double>(steps) * 1e6);
-  }
+  std::printf("%-40s %9s %7s %6s %11s %8s %8s\n", "predictor", "precision", "recall", "lead", "calibration", "log loss", "us/layer");
+  if (ablation) return ablate(judge), 0;
+  for (const char* name : {"popularity", "request", "recent", "correlation", "signature", "signature-3", "eamc", "eamc+recent", "request+recent",
+                           "request+recent+correlation", "request+recent+correlation+signature", "auto"})
+    judge.named(name);
   return 0;
 }
 
@@ -168,7 +211,8 @@ int main(int argc, char** argv) {
   }
   int first = 2, batch = 1;
   if (argc > 2 && std::from_chars(argv[2], argv[2] + std::strlen(argv[2]), batch).ec == std::errc{}) ++first;
-  if (mode == "routes" && first < argc) return moestro::routes(std::max(1, batch), std::span(argv + first, static_cast<size_t>(argc - first)));
-  std::fprintf(stderr, "moestro_prediction_bench match | routes [BATCH] FILE...\n");
+  if ((mode == "routes" || mode == "ablation") && first < argc)
+    return moestro::routes(std::max(1, batch), std::span(argv + first, static_cast<size_t>(argc - first)), mode == "ablation");
+  std::fprintf(stderr, "moestro_prediction_bench match | routes [BATCH] FILE... | ablation [BATCH] FILE...\n");
   return 2;
 }

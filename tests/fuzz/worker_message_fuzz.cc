@@ -35,6 +35,10 @@ void check(const engine::StepPlan& plan, const engine::VisiblePositions& visible
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto said = moestro::worker::read_orchestrator_message({reinterpret_cast<const std::byte*>(data), size});
   if (!said.is_ok()) return 0;
+  if (const auto* update = std::get_if<moestro::worker::HistoryUpdate>(&*said); update != nullptr && update->capacity < 1024) {
+    moestro::activation::ActivationHistory history({2, 4, 1}, 0);
+    (void)update->apply(history).is_ok();
+  }
   if (const auto* message = std::get_if<moestro::worker::PlanMessage>(&*said); message != nullptr && message->plan.is_ok())
     for (const auto& visible : {engine::VisiblePositions{}, engine::VisiblePositions{.sinks = 3, .window = 20}}) check(*message->plan, visible);
   return 0;

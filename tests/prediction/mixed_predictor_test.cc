@@ -86,6 +86,30 @@ TEST(MixedPredictor, ForecastsAreProbabilitiesFromTheFirstTokenOn) {
       });
 }
 
+TEST(MixedPredictor, AChangeOfDomainIsLearnedWithinFifteenRequests) {
+  auto made = make_predictor("auto", {.shape = kShape});
+  ASSERT_TRUE(made.is_ok());
+  ObservedPredictor observed(kShape, std::move(*made));
+  Source source(11);
+  std::vector<double> recall;
+  for (uint64_t request = 0; request < 80; ++request) {
+    observed.reset_scores();
+    for (int token = 0; token < 20; ++token) decode(observed, kShape, {{request, source.next(request < 40 ? 0 : 2)}});
+    observed.end_sequence(request);
+    source.forget();
+    recall.push_back(observed.total().recall());
+  }
+  const auto mean = [&](size_t first, size_t last) {
+    double sum = 0;
+    for (size_t i = first; i < last; ++i) sum += recall[i];
+    return sum / static_cast<double>(last - first);
+  };
+  size_t needed = 0;  // until the mean of ten is back
+  while (needed < 30 && mean(40 + needed, 50 + needed) < 0.95 * mean(60, 80)) ++needed;
+  EXPECT_LE(needed, 15U);
+  EXPECT_GT(mean(60, 80), 0.5);
+}
+
 TEST(MixedPredictor, AGateThatIsRightIsBelieved) {
   auto made = make_predictor("request+gate", {.shape = kShape});
   ASSERT_TRUE(made.is_ok());
