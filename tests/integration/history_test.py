@@ -1,0 +1,70 @@
+"""What requests used outlives worker and cluster; a damaged checkpoint is named, and serving goes on without."""
+
+import json
+import os
+import pathlib
+import signal
+import sqlite3
+
+from cluster import DEMO, Cluster, DemoTest, main
+
+TEXTS = [p["ids"] for p in json.loads((DEMO / "reference.json").read_text())["prompts"]]
+DEVICE = ("--device", "emulated:vram=6MB,link=2GB", "--predict", "auto", "--no-prefix-cache", "--deterministic")
+
+
+def history(cluster):
+    """The figures of /metrics, without what they have in common."""
+    text = cluster.request("GET", "/metrics")[1]
+    lines = [line.split() for line in text.splitlines() if line.startswith("moestro_history_")]
+    return {name.removeprefix("moestro_history_"): float(value) for name, value in lines}
+
+
+class History(DemoTest):
+    def cluster(self):
+        return Cluster(self.pack, *DEVICE, "--state", "sqlite:" + str(self.state))
+
+    def complete(self, cluster, index, tokens=8):
+        return cluster.complete(TEXTS[index], max_tokens=tokens, temperature=0, ignore_eos=True, return_token_ids=True)["choices"][0]["token_ids"]
+
+    def setUp(self):
+        self.state = pathlib.Path(self.dir.name) / f"{self.id()}.db"
+
+    def test_it_comes_back_and_changes_no_answer(self):
+        with self.cluster() as first:
+            answers = [self.complete(first, i) for i in range(5)]
+            first.wait_until(lambda: history(first)["requests_total"] == 5, what="all five in the history")
+            self.assertEqual(history(first)["answers"], 5)
+        with self.cluster() as second:
+            figures = history(second)
+            self.assertEqual((figures["answers"], figures["requests_total"]), (5, 0))
+            self.assertEqual([self.complete(second, i) for i in range(5)], answers)
+
+    def test_a_damaged_checkpoint_is_named_and_serving_starts_empty(self):
+        with self.cluster() as first:
+            answer = self.complete(first, 0)
+            first.wait_until(lambda: history(first)["requests_total"] == 1, what="the request in the history")
+        with sqlite3.connect(self.state) as database:
+            ((name, kept),) = database.execute("SELECT name, bytes FROM blobs").fetchall()
+            database.execute("UPDATE blobs SET bytes = ? WHERE name = ?", (kept[:-1] + bytes([kept[-1] ^ 1]), name))
+        database.close()
+        with self.cluster() as second:
+            self.assertEqual(history(second)["answers"], 0)
+            self.assertEqual(self.complete(second, 0), answer)
+        self.assertIn("history: the checkpoint is not used", second.log_text)
+
+    def test_a_worker_that_dies_amid_a_request_takes_nothing_of_it(self):
+        with self.cluster() as cluster:
+            expected = self.complete(cluster, 0, 40)
+            tokens = []
+            body = {"prompt": TEXTS[0], "max_tokens": 40, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+            for event in cluster.stream("/v1/completions", body):
+                if not tokens:
+                    os.kill(cluster.children("moestro-worker")[0], signal.SIGKILL)
+                tokens += event["choices"][0].get("token_ids") or []
+            self.assertEqual(tokens, expected)
+            cluster.wait_until(lambda: history(cluster)["requests_total"] == 2, what="both in the history")
+            self.assertEqual(history(cluster)["answers"], 2)
+
+
+if __name__ == "__main__":
+    main()
