@@ -40,6 +40,7 @@ ControlOptions control_options(const OrchestratorOptions& options, const ServedM
   control.endpoint = "ipc://" + (options.run_dir / "orchestrator.sock").string();
   control.model = options.model_name;
   control.step_tokens = options.step_tokens;
+  control.steps_in_flight = options.steps_in_flight;
   control.eos_ids = model.eos_ids;
   control.prefix_cache = options.prefix_cache;
   control.queue_max = options.queue_max;

@@ -20,6 +20,7 @@ struct OrchestratorOptions {
   shm::FileAccess access;             ///< who may reach the socket
   std::string http = "127.0.0.1:8080";
   int64_t step_tokens = 512;
+  size_t steps_in_flight = 2;         ///< of each worker: 1 or 2
   bool prefix_cache = true;           ///< equal prefixes share KV blocks
   size_t queue_max = 4096;
   std::filesystem::path api_keys;     ///< file of hashed keys; empty: everybody who can connect

@@ -202,6 +202,13 @@ void add_orchestrator(Schema& schema, BoxConfig::Orchestrator& c) {
        .max = 1 << 20,
        .help =
            "most tokens of one step; smaller answers running requests sooner, larger reads prompts faster"});
+  schema.add({.key = "orchestrator.steps_in_flight",
+              .flag = "--steps-in-flight",
+              .field = &c.steps_in_flight,
+              .min = 1,
+              .max = 2,
+              .help = "steps that each worker has at once; 2: the next is sent before the result of the one before it, so that no worker waits for the orchestrator; "
+                      "1: it is not"});
   schema.add({.key = "orchestrator.prefix_cache",
               .flag = "--no-prefix-cache",
               .field = &c.prefix_cache,

@@ -53,6 +53,7 @@ struct BoxConfig {
   struct Orchestrator {
     std::string http = "127.0.0.1:8080";
     std::optional<int64_t> step_tokens;
+    int64_t steps_in_flight = 2;
     bool prefix_cache = true;
     std::optional<int64_t> queue_max;
     std::string state = "default";

@@ -83,6 +83,7 @@ SequenceRequest Completion::sequence_request(const Line& line) const {
                         static_cast<float>(request_.presence_penalty), static_cast<float>(request_.frequency_penalty), bias_};
   s.score_top = line.scores_prompt ? request_.logprobs : -1;
   s.ignore_eos = request_.ignore_eos;
+  s.text_ends = !request_.stop.empty();
   s.prefix_domain = request_.cache_salt;
   s.constraint = constraint_.begin(context_.model.tokenizer);
   s.background = exchange_->background();
@@ -154,7 +155,7 @@ void Completion::on_progress(Line& line, Progress& progress) {
   for (SampledToken& token : progress.sampled) {
     if (request_.return_token_ids) line.new_token_ids.push_back(token.id);
     if (line.choice.push(std::move(token))) {
-      context_.control.cancel(line.id);
+      context_.control.cancel(line.id, static_cast<int64_t>(line.choice.tokens()));
       return end_line(line, kStop);
     }
   }

@@ -26,6 +26,7 @@ constexpr int kMessagesOfATurn = 1000;
 SchedulerOptions scheduler_options(const ControlOptions& options) {
   SchedulerOptions s;
   s.step_tokens = options.step_tokens;
+  s.steps_in_flight = options.steps_in_flight;
   s.eos_ids = options.eos_ids;
   s.worker_wait = options.worker_wait;
   s.prefix_cache = options.prefix_cache;
@@ -49,7 +50,7 @@ class ControlPlane::Loop {
 
   // From other threads.
   Status submit(SequenceRequest request, Sink sink);
-  void cancel(SequenceId id);
+  void cancel(SequenceId id, int64_t sampled);
   void drain(milliseconds limit);
   void history_kept(const Status& how);
   void keep_history_now(milliseconds limit);
@@ -76,6 +77,7 @@ class ControlPlane::Loop {
     std::optional<SequenceRequest> request;  ///< absent: cancel `id`
     SequenceId id;
     Sink sink;
+    int64_t sampled = -1;  ///< of a cancelled one: its answer
   };
   struct Peer {
     std::string identity, name, device;
@@ -102,6 +104,7 @@ class ControlPlane::Loop {
   Nanos now() const { return options_.clock->now(); }
   void feed(Event event);
   void act(Action action);
+  void send_to(WorkerId worker, const std::vector<std::byte>& message);
   void end_sequence(SequenceId id, SequenceEvent event);
   void publish();
   void publish_context();
@@ -147,16 +150,16 @@ Status ControlPlane::Loop::submit(SequenceRequest request, Sink sink) {
       return exhausted("the queue is full (" + std::to_string(options_.queue_max) + " sequences); try again later");
     ++sequences_;
     const SequenceId id = request.id;
-    orders_.push_back(Order{std::move(request), id, std::move(sink)});
+    orders_.push_back(Order{std::move(request), id, std::move(sink), -1});
   }
   wake();
   return Status::ok();
 }
 
-void ControlPlane::Loop::cancel(SequenceId id) {
+void ControlPlane::Loop::cancel(SequenceId id, int64_t sampled) {
   {
     const std::lock_guard lock(mutex_);
-    orders_.push_back(Order{std::nullopt, id, {}});
+    orders_.push_back(Order{std::nullopt, id, {}, sampled});
   }
   wake();
 }
@@ -194,7 +197,7 @@ void ControlPlane::Loop::fail_all() {
   for (const auto& [id, sink] : sinks_) open.push_back(id);
   for (SequenceId id : open) {
     end_sequence(id, Failed{id, unavailable("the server is shutting down")});
-    feed(Cancelled{id});
+    feed(Cancelled{id, -1});
   }
 }
 
@@ -210,7 +213,7 @@ void ControlPlane::Loop::take_orders() {
       history_.submitted(o.id, static_cast<int64_t>(o.request->prompt.size()));
       feed(Submitted{std::move(*o.request)});
     } else if (sinks_.erase(o.id) > 0) {
-      feed(Cancelled{o.id});
+      feed(Cancelled{o.id, o.sampled});
       history_ended(o.id);
       const std::lock_guard lock(mutex_);
       if (--sequences_ == 0) idle_.notify_all();
@@ -308,6 +311,7 @@ void ControlPlane::Loop::on_report(WorkerId id, Peer& peer, StepReport report) {
   totals_.nonfinite_sequences += report.nonfinite_sequences;
   totals_.dropped_rows += report.dropped_rows;
   if (!report.outcome.error.is_ok()) log::warn("control: worker {}: {}", peer.name, report.outcome.error.message());
+  scheduler_.leave_out_dropped(id, report.outcome);
   history_.done(id, report.outcome);
   feed(PlanDone{id, std::move(report.outcome)});
 }
@@ -336,20 +340,28 @@ void ControlPlane::Loop::lose_silent() {
 }
 
 void ControlPlane::Loop::feed(Event event) {
-  for (Action& action : scheduler_.step(std::move(event))) act(std::move(action));
+  std::vector<Action> actions = scheduler_.step(std::move(event));
+  // Workers first: they are not to wait until everybody has heard what the step before brought.
+  std::stable_partition(actions.begin(), actions.end(), [](const Action& a) { return std::holds_alternative<SendPlan>(a); });
+  for (Action& action : actions) act(std::move(action));
+}
+
+void ControlPlane::Loop::send_to(WorkerId worker, const std::vector<std::byte>& message) {
+  const auto it = peers_.find(worker);
+  if (it == peers_.end()) return;
+  const Status sent = socket_.send(it->second.identity, message);
+  if (sent.is_ok()) return;
+  // lose_silent() ends it; doing so here would re-enter the scheduler.
+  log::warn("control: cannot send to worker {}: {}", it->second.name, sent.message());
+  it->second.unreachable = true;
 }
 
 void ControlPlane::Loop::act(Action action) {
   if (auto* send = std::get_if<SendPlan>(&action)) {
-    const auto it = peers_.find(send->worker);
-    if (it == peers_.end()) return;
     history_.planned(send->worker, send->plan);
-    const Status sent = socket_.send(it->second.identity, write_plan(send->plan, options_.model));
-    if (!sent.is_ok()) {
-      // lose_silent() ends it; doing so here would re-enter the scheduler.
-      log::warn("control: cannot send to worker {}: {}", it->second.name, sent.message());
-      it->second.unreachable = true;
-    }
+    send_to(send->worker, write_plan(send->plan, options_.model));
+  } else if (const auto* release = std::get_if<SendRelease>(&action)) {
+    send_to(release->worker, write_release(release->released));
   } else if (auto* progress = std::get_if<Progress>(&action)) {
     totals_.sampled_tokens += progress->sampled.size();
     if (const auto it = sinks_.find(progress->id); it != sinks_.end()) it->second(std::move(*progress));
@@ -456,7 +468,7 @@ ControlPlane::~ControlPlane() {
 }
 
 Status ControlPlane::submit(SequenceRequest request, Sink sink) { return loop_->submit(std::move(request), std::move(sink)); }
-void ControlPlane::cancel(SequenceId id) { loop_->cancel(id); }
+void ControlPlane::cancel(SequenceId id, int64_t sampled) { loop_->cancel(id, sampled); }
 SequenceId ControlPlane::next_sequence_id() { return loop_->next_id(); }
 ControlSnapshot ControlPlane::snapshot() const { return loop_->snapshot(); }
 int64_t ControlPlane::context_max() const { return loop_->context_max(); }

@@ -23,6 +23,7 @@ struct ControlOptions {
   std::string endpoint;  ///< workers connect here
   std::string model;     ///< as served; workers of another are refused
   int64_t step_tokens = 512;
+  size_t steps_in_flight = 2;  ///< of each worker: 1 or 2
   std::vector<TokenId> eos_ids;
   bool prefix_cache = true; ///< equal prefixes share KV blocks
   HistoryOptions history;
@@ -66,7 +67,8 @@ class ControlPlane {
   /// Queues a sequence. kExhausted if queue_max are there; kUnavailable while draining. `sink` is called on the control thread.
   Status submit(SequenceRequest request, Sink sink);
   /// Its sink is not called again once the control thread has seen this; an event may be under way.
-  void cancel(SequenceId id);
+  /// `sampled`: so many of its tokens are its answer; -1: all that came.
+  void cancel(SequenceId id, int64_t sampled = -1);
   SequenceId next_sequence_id();
 
   ControlSnapshot snapshot() const;

@@ -108,7 +108,7 @@ std::vector<std::byte> write_entries(const activation::ActivationHistory& histor
 
 flatbuffers::Offset<wire::PlanSequence> write_sequence(FlatBufferBuilder& b, const PlannedSequence& s) {
   const Sampling& p = s.sampling;
-  flatbuffers::Offset<flatbuffers::Vector<int32_t>> bias_ids, history;
+  flatbuffers::Offset<flatbuffers::Vector<int32_t>> bias_ids, history, ends;
   flatbuffers::Offset<flatbuffers::Vector<float>> biases;
   flatbuffers::Offset<flatbuffers::Vector<uint32_t>> allowed;
   if (s.sample && p.bias && !p.bias->empty()) {
@@ -120,12 +120,25 @@ flatbuffers::Offset<wire::PlanSequence> write_sequence(FlatBufferBuilder& b, con
   }
   if (s.sample && s.allowed) allowed = b.CreateVector(*s.allowed);
   if (!s.history.empty()) history = b.CreateVector(s.history);
+  if (!s.ends.empty()) ends = b.CreateVector(s.ends);
   const auto sampling = s.sample ? wire::CreateSampling(b, p.temperature, p.top_k, p.top_p, p.min_p, p.seed, p.choice, p.logprobs, 1,
                                                         p.repetition_penalty, p.presence_penalty, p.frequency_penalty, bias_ids, biases, allowed)
                                  : 0;
   return wire::CreatePlanSequence(b, s.id.value, s.blocks_first, b.CreateVector(s.blocks), s.sample, sampling,
                                   b.CreateVector(s.score_targets), s.score_top, s.history_first, history, s.history_prompt,
-                                  static_cast<uint32_t>(s.counted));
+                                  static_cast<uint32_t>(s.counted), ends, s.text_ends);
+}
+
+struct ReleasedVectors {
+  flatbuffers::Offset<flatbuffers::Vector<uint64_t>> ids;
+  flatbuffers::Offset<flatbuffers::Vector<uint32_t>> lengths;
+};
+
+ReleasedVectors write_released(FlatBufferBuilder& b, std::span<const ReleasedSequence> released) {
+  std::vector<uint64_t> ids;
+  std::vector<uint32_t> lengths;
+  for (const ReleasedSequence& r : released) ids.push_back(r.id.value), lengths.push_back(static_cast<uint32_t>(r.length));
+  return {b.CreateVector(ids), b.CreateVector(lengths)};
 }
 
 }  // namespace
@@ -181,6 +194,12 @@ std::vector<std::vector<std::byte>> write_history(const activation::ActivationHi
   return messages;
 }
 
+std::vector<std::byte> write_release(std::span<const ReleasedSequence> released) {
+  FlatBufferBuilder b;
+  const ReleasedVectors vectors = write_released(b, released);
+  return finish(b, wire::WorkerBody::Release, wire::CreateRelease(b, vectors.ids, vectors.lengths));
+}
+
 std::vector<std::byte> write_plan(const Plan& plan, const std::string& model) {
   FlatBufferBuilder b(4096);
   std::vector<flatbuffers::Offset<wire::PlanSequence>> sequences;
@@ -195,12 +214,10 @@ std::vector<std::byte> write_plan(const Plan& plan, const std::string& model) {
   }
   const auto batch = wire::CreateMicroBatch(b, b.CreateVector(sequences), b.CreateVectorOfStructs(tokens));
   const auto batches = b.CreateVector(&batch, 1);
-  std::vector<uint64_t> released;
-  for (SequenceId id : plan.released) released.push_back(id.value);
-  const auto released_offset = b.CreateVector(released);
+  const ReleasedVectors released = write_released(b, plan.released);
   const auto model_offset = b.CreateString(model);
   return finish(b, wire::WorkerBody::StepPlan,
-                wire::CreateStepPlan(b, plan.id.value, 0, model_offset, batches, 0, released_offset));
+                wire::CreateStepPlan(b, plan.id.value, plan.parent.value, model_offset, batches, 0, released.ids, released.lengths));
 }
 
 }  // namespace moestro::orchestrator

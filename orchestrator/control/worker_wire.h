@@ -12,7 +12,7 @@
 
 namespace moestro::orchestrator {
 
-inline constexpr uint32_t kWorkerProtocol = 2;
+inline constexpr uint32_t kWorkerProtocol = 3;
 
 struct Registration {
   uint32_t protocol = 0;
@@ -43,6 +43,7 @@ std::vector<std::byte> write_drain();
 std::vector<std::vector<std::byte>> write_history(const activation::ActivationHistory& history);
 /// Entries of it that have changed.
 std::vector<std::byte> write_history(const activation::ActivationHistory& history, std::span<const HistoryEntry> changes);
+std::vector<std::byte> write_release(std::span<const ReleasedSequence> released);
 std::vector<std::byte> write_plan(const Plan& plan, const std::string& model);
 
 }  // namespace moestro::orchestrator

@@ -7,25 +7,46 @@
 
 namespace moestro::orchestrator {
 
+bool Scheduler::may_plan(const Worker& worker) const {
+  if (worker.running.empty() || worker.flights.size() >= options_.steps_in_flight) return false;
+  if (worker.flights.empty()) return true;
+  // A sequence that runs alone does so on a worker that has nothing else to fail at.
+  return !worker.flights.back().lost && std::none_of(worker.running.begin(), worker.running.end(), [](const Sequence* s) { return s->alone; });
+}
+
 void Scheduler::make_plans() {
   for (const auto& [id, worker] : workers_) {
-    if (worker->plan.has_value() || worker->running.empty()) continue;
-    Plan plan = form_plan(*worker);
-    if (plan.sequences.empty()) continue;
-    worker->plan = plan.id;
-    worker->planned.clear();
-    for (const PlannedSequence& s : plan.sequences) worker->planned.push_back(s.id);
-    actions_.push_back(SendPlan{id, std::move(plan)});
+    while (may_plan(*worker)) {
+      Flight flight;
+      Plan plan = form_plan(*worker, flight);
+      if (plan.sequences.empty()) break;
+      worker->flights.push_back(std::move(flight));
+      actions_.push_back(SendPlan{id, std::move(plan)});
+    }
   }
 }
 
-/// Makes the sequence's block table cover `tokens`, sending back younger sequences that are not in the plan yet if it must. False if `s`
-/// is the youngest of those and had to go itself.
-bool Scheduler::make_room(Worker& worker, Sequence& s, int64_t tokens) {
+/// A worker that has nothing more to do hears what it may forget.
+void Scheduler::make_releases() {
+  for (const auto& [id, worker] : workers_)
+    if (worker->flights.empty() && !worker->released.empty()) actions_.push_back(SendRelease{id, std::exchange(worker->released, {})});
+}
+
+/// Tokens of `s` that can be computed next: those that are known, or the one that the plan before samples.
+int64_t Scheduler::plannable(const Worker& worker, const Sequence& s) const {
+  if (s.awaited == 0) return s.length() - s.planned();
+  const bool last = s.expected() - s.prompt() >= s.request.tokens_max || s.expected() >= worker.length_max();
+  return last || s.request.constraint ? 0 : s.expected() - s.planned();
+}
+
+/// Makes the sequence's block table cover `tokens`, sending back younger sequences that are not in this plan yet if it must. False if `s`
+/// is the youngest of those and had to go itself, or has a plan under way: that may give blocks back, and nobody has to go for a head start.
+bool Scheduler::make_room(Worker& worker, Sequence& s, int64_t tokens, PlanId plan) {
   while (!grow(worker, s, tokens)) {
+    if (s.in_flight > 0) return false;
     Sequence* youngest = &s;
     for (Sequence* other : worker.running)
-      if (other->in_flight == 0 && std::pair(other->request.background, other->admission) > std::pair(youngest->request.background, youngest->admission))
+      if (other->last_plan != plan && std::pair(other->request.background, other->admission) > std::pair(youngest->request.background, youngest->admission))
         youngest = other;
     send_back(worker, *youngest);
     if (youngest == &s) return false;
@@ -33,7 +54,16 @@ bool Scheduler::make_room(Worker& worker, Sequence& s, int64_t tokens) {
   return true;
 }
 
-/// Whether the next block of `s` is one that this plan computes for another sequence: then `s` waits a step and shares it.
+/// Blocks that plans under way compute.
+Scheduler::KeySet Scheduler::coming_blocks(const Worker& worker) {
+  KeySet coming;
+  for (const Flight& flight : worker.flights)
+    for (const Part& part : flight.parts)
+      if (part.sequence != nullptr) note_coming(worker, *part.sequence, part.first + part.tokens, coming);
+  return coming;
+}
+
+/// Whether the next block of `s` is one that a plan computes for another sequence: then `s` waits a step and shares it.
 bool Scheduler::another_computes(const Worker& worker, Sequence& s, const KeySet& coming) {
   const int64_t block = worker.kv.block_tokens(), next = s.computed / block;
   if (coming.empty() || s.computed % block != 0 || next >= s.reusable_max() / block) return false;
@@ -42,31 +72,36 @@ bool Scheduler::another_computes(const Worker& worker, Sequence& s, const KeySet
 
 void Scheduler::note_coming(const Worker& worker, Sequence& s, int64_t end, KeySet& coming) {
   if (!options_.prefix_cache) return;
-  const int64_t block = worker.kv.block_tokens();
-  for (int64_t k = s.computed / block; k < end / block; ++k) coming.insert(link(worker, s, k).key);
+  const int64_t block = worker.kv.block_tokens(), known = std::min(end, s.length());
+  for (int64_t k = s.computed / block; k < known / block; ++k) coming.insert(link(worker, s, k).key);
 }
 
-Plan Scheduler::form_plan(Worker& worker) {
+Plan Scheduler::form_plan(Worker& worker, Flight& flight) {
   Plan plan;
-  plan.id = PlanId{next_plan_++};
+  flight.plan = plan.id = PlanId{next_plan_++};
+  if (!worker.flights.empty()) plan.parent = worker.flights.back().plan;
   int64_t budget = std::min<int64_t>(options_.step_tokens, worker.limits.step_tokens_max);
   std::vector<Sequence*> order = worker.running;
   // Decodes before prompts, each in order of admission; prompts of batches last.
-  const auto prompts = std::stable_partition(order.begin(), order.end(), [](const Sequence* s) { return s->length() - s->computed == 1; });
+  const auto prompts = std::stable_partition(order.begin(), order.end(), [](const Sequence* s) { return s->expected() - s->planned() == 1; });
   std::stable_partition(prompts, order.end(), [](const Sequence* s) { return !s->request.background; });
   const auto suspect = std::find_if(order.begin(), order.end(), [](const Sequence* s) { return s->alone; });
   if (suspect != order.end()) order = {*suspect};
-  KeySet coming;
+  KeySet coming = coming_blocks(worker);
   for (Sequence* s : order) {
     if (budget == 0 || plan.sequences.size() >= worker.limits.step_sequences_max) break;
     if (s->worker == nullptr) continue;  // sent back to make room for an older one
-    reuse(worker, *s, reusable_blocks(worker, *s));  // what others have computed since
-    if (another_computes(worker, *s, coming)) continue;
-    const int64_t tokens = std::min({budget, s->length() - s->computed, worker.window.chunk_max(s->computed)});
-    if (s->computed + tokens == s->length() && !know_allowed(*s)) continue;
-    if (!make_room(worker, *s, s->computed + tokens)) continue;
-    note_coming(worker, *s, s->computed + tokens, coming);
-    plan_chunk(worker, *s, tokens, plan);
+    if (s->in_flight == 0) {
+      reuse(worker, *s, reusable_blocks(worker, *s));  // what others have computed since
+      if (another_computes(worker, *s, coming)) continue;
+    }
+    const int64_t first = s->planned();
+    const int64_t tokens = std::min({budget, plannable(worker, *s), worker.window.chunk_max(first)});
+    if (tokens <= 0) continue;  // its next token hangs on what is under way
+    if (first + tokens == s->expected() && !know_allowed(*s)) continue;
+    if (!make_room(worker, *s, first + tokens, plan.id)) continue;
+    note_coming(worker, *s, first + tokens, coming);
+    flight.parts.push_back(plan_chunk(worker, *s, tokens, plan));
     budget -= tokens;
   }
   if (!plan.sequences.empty()) plan.released = std::exchange(worker.released, {});
@@ -78,8 +113,9 @@ void Scheduler::add_history(Sequence& s, PlannedSequence& p) {
   if (!p.sampling.penalises()) return;
   p.history_first = static_cast<uint32_t>(s.history_sent);
   p.history_prompt = static_cast<uint32_t>(s.prompt());
-  p.history.assign(s.tokens.begin() + s.history_sent, s.tokens.end());
-  s.history_sent = s.length();
+  p.history.assign(s.tokens.begin() + std::min(s.history_sent, s.length()), s.tokens.end());
+  if (s.awaited > 0) p.history.push_back(kSampledByParent);
+  s.history_sent = s.expected();
 }
 
 /// The tokens that its constraint allows next, into `s.allowed`. False if that cannot be said: then the sequence has failed.
@@ -91,30 +127,40 @@ bool Scheduler::know_allowed(Sequence& s) {
   return true;
 }
 
-void Scheduler::plan_chunk(const Worker& worker, Sequence& s, int64_t tokens, Plan& plan) {
-  const int64_t block = worker.kv.block_tokens();
-  for (int64_t k = s.computed / block; k * block < s.computed + tokens; ++k)
+Scheduler::Part Scheduler::plan_chunk(const Worker& worker, Sequence& s, int64_t tokens, Plan& plan) {
+  const int64_t block = worker.kv.block_tokens(), first = s.planned(), end = first + tokens;
+  for (int64_t k = first / block; k * block < end; ++k)
     MOESTRO_CHECK(worker.kv.writable(s.blocks[static_cast<size_t>(k)]), "a plan writes to a KV block that others can read");
   PlannedSequence p;
   p.id = s.request.id;
-  p.first_position = s.computed;
-  p.tokens.assign(s.tokens.begin() + s.computed, s.tokens.begin() + s.computed + tokens);
+  p.first_position = first;
+  p.tokens.assign(s.tokens.begin() + first, s.tokens.begin() + std::min(end, s.length()));
+  if (end > s.length()) {
+    p.tokens.push_back(kSampledByParent);
+    if (!s.request.ignore_eos) p.ends = options_.eos_ids;
+  }
   p.blocks_first = s.blocks_sent;
   for (auto b = s.blocks.begin() + s.blocks_sent; b != s.blocks.end(); ++b) p.blocks.push_back(*b == kNoBlock ? 0 : *b);  // read by nobody
   s.blocks_sent = static_cast<uint32_t>(s.blocks.size());
-  p.sample = s.samples() && s.computed + tokens == s.length();
+  p.sample = s.samples() && end == s.expected();
   p.sampling = s.request.sampling;
+  p.text_ends = s.request.text_ends;
+  p.counted = s.reached;
   if (p.sample) add_history(s, p);
   if (p.sample) p.allowed = s.allowed;
-  if (s.request.score_top >= 0 && s.computed < s.prompt() - 1) {
+  if (s.request.score_top >= 0 && first < s.prompt() - 1) {
     p.score_top = s.request.score_top;
-    for (int64_t i = s.computed; i < s.computed + tokens; ++i) {
+    for (int64_t i = first; i < end; ++i) {
       const bool wanted = i >= s.scored && i + 1 < s.prompt();
       p.score_targets.push_back(wanted ? s.tokens[static_cast<size_t>(i + 1)] : -1);
     }
   }
-  s.in_flight = tokens;
+  s.in_flight += tokens;
+  s.awaited += p.sample ? 1 : 0;
+  s.last_plan = plan.id;
+  const Part part{&s, first, tokens, p.sample};
   plan.sequences.push_back(std::move(p));
+  return part;
 }
 
 }  // namespace moestro::orchestrator

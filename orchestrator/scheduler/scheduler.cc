@@ -5,7 +5,9 @@
 
 namespace moestro::orchestrator {
 
-Scheduler::Scheduler(SchedulerOptions options) : options_(std::move(options)), hasher_(options_.prefix_secret) {}
+Scheduler::Scheduler(SchedulerOptions options) : options_(std::move(options)), hasher_(options_.prefix_secret) {
+  MOESTRO_CHECK(options_.steps_in_flight == 1 || options_.steps_in_flight == 2, "a worker has one or two plans under way");
+}
 Scheduler::~Scheduler() = default;
 
 std::vector<Action> Scheduler::step(Event event) {
@@ -13,6 +15,7 @@ std::vector<Action> Scheduler::step(Event event) {
   std::visit([this](auto&& e) { on(std::move(e)); }, std::move(event));
   admit();
   make_plans();
+  make_releases();
   return std::move(actions_);
 }
 
@@ -46,10 +49,8 @@ void Scheduler::on(Submitted&& event) {
 void Scheduler::on(Cancelled&& event) {
   Sequence* s = find(event.id);
   if (s == nullptr) return;  // it has just finished
-  if (s->in_flight > 0)
-    s->cancelled = true;
-  else
-    remove(*s);
+  if (event.sampled > 0) s->stands = s->prompt() + event.sampled - 1;  // the last was sampled, not computed
+  remove(*s);
 }
 
 void Scheduler::on(WorkerJoined&& event) {
@@ -65,9 +66,7 @@ void Scheduler::on(WorkerLost&& event) {
   const std::vector<Sequence*> orphans(worker.running.rbegin(), worker.running.rend());
   for (Sequence* s : orphans) {
     if (s->in_flight > 0 && ++s->deaths == options_.deaths_max - 1) s->alone = true;  // its companions shall not pay for it
-    if (s->cancelled) {
-      remove(*s);
-    } else if (s->deaths >= options_.deaths_max) {
+    if (s->deaths >= options_.deaths_max) {
       fail(*s, internal_error("the worker died " + std::to_string(s->deaths) +
                               " times while it computed this request; it is not tried again"));
     } else {
@@ -93,12 +92,12 @@ void Scheduler::on(Tick&& event) {
 
 /// Takes a sequence off its worker, to be prefilled again from its tokens.
 void Scheduler::send_back(Worker& worker, Sequence& s) {
+  withdraw_all(worker, s);
   give_back_all(worker, s);
-  worker.released.push_back(s.request.id);
+  release(worker, s);
   std::erase(worker.running, &s);
   s.worker = nullptr;
   s.computed = 0;
-  s.in_flight = 0;
   enqueue(s, /*first=*/true);
 }
 
@@ -111,23 +110,29 @@ void Scheduler::enqueue(Sequence& s, bool first) {
     waiting_.insert(first ? waiting_.begin() : batches, &s);
 }
 
-/// Sends a batch's sequence back that is not being computed, from a worker that could hold `s`; the youngest. False if there is none.
+/// Sends a batch's sequence back from a worker that could hold `s` and take a plan now; the youngest. False if there is none. What is under
+/// way of it is lost: a token, beside all those that are computed again.
 bool Scheduler::make_way(const Sequence& s) {
   Sequence* youngest = nullptr;
   for (const auto& [id, w] : workers_) {
-    if (s.least_room() > w->length_max()) continue;
+    if (s.least_room() > w->length_max() || w->flights.size() >= options_.steps_in_flight) continue;
     for (Sequence* other : w->running)
-      if (other->request.background && other->in_flight == 0 && (youngest == nullptr || other->admission > youngest->admission)) youngest = other;
+      if (other->request.background && (youngest == nullptr || other->admission > youngest->admission)) youngest = other;
   }
   if (youngest == nullptr) return false;
   send_back(*youngest->worker, *youngest);
   return true;
 }
 
+void Scheduler::release(Worker& worker, const Sequence& s) {
+  worker.released.push_back({s.request.id, s.stands >= 0 ? std::min(s.stands, s.computed) : s.computed});
+}
+
 void Scheduler::remove(Sequence& s) {
   if (s.worker != nullptr) {
+    withdraw_all(*s.worker, s);
     give_back_all(*s.worker, s);
-    s.worker->released.push_back(s.request.id);
+    release(*s.worker, s);
     std::erase(s.worker->running, &s);
   } else {
     std::erase(waiting_, &s);
@@ -197,45 +202,88 @@ void Scheduler::enter(Worker& worker, Sequence& s, int64_t reused_blocks) {
 
 void Scheduler::on(PlanDone&& event) {
   const auto it = workers_.find(event.worker);
-  if (it == workers_.end() || it->second->plan != event.outcome.plan) return;  // from a worker that was given up
+  if (it == workers_.end()) return;
   Worker& worker = *it->second;
-  worker.plan.reset();
-  const std::vector<SequenceId> in_flight = std::exchange(worker.planned, {});
-  if (!event.outcome.error.is_ok()) return plan_failed(in_flight, event.outcome.error);
-  for (SequenceOutcome& outcome : event.outcome.sequences) {
-    Sequence* s = find(outcome.id);
-    if (s != nullptr && s->worker == &worker && s->in_flight > 0) apply(worker, *s, outcome);
+  const auto flight = std::find_if(worker.flights.begin(), worker.flights.end(), [&](const Flight& f) { return f.plan == event.outcome.plan; });
+  if (flight == worker.flights.end()) return;  // from a worker that was given up
+  const auto index = static_cast<size_t>(flight - worker.flights.begin());
+  if (!event.outcome.error.is_ok()) return plan_failed(worker, index, event.outcome.error);
+  if (index > 0) return plan_failed(worker, index, internal_error("the worker answered a plan before the one that it follows"));
+  for (size_t i = 0; i < event.outcome.sequences.size(); ++i) {
+    SequenceOutcome& outcome = event.outcome.sequences[i];
+    if (Part* part = part_of(*flight, i, outcome.id)) apply(worker, *part, outcome);
   }
-  for (SequenceId id : in_flight) {  // a plan answers for every sequence that it had
-    Sequence* s = find(id);
-    if (s != nullptr && s->in_flight > 0) fail(*s, internal_error("the worker's answer left this request out"));
+  for (Part& part : flight->parts)  // a plan answers for every sequence that it had
+    if (part.sequence != nullptr) fail(*part.sequence, internal_error("the worker's answer left this request out"));
+  worker.flights.pop_front();
+}
+
+/// The part that an outcome is of, unless its sequence has left; `index`: where it is if the worker answers in the plan's order.
+Scheduler::Part* Scheduler::part_of(Flight& flight, size_t index, SequenceId id) {
+  const auto is_its = [&](const Part& p) { return p.sequence != nullptr && p.sequence->request.id == id; };
+  if (index < flight.parts.size() && is_its(flight.parts[index])) return &flight.parts[index];
+  const auto part = std::find_if(flight.parts.begin(), flight.parts.end(), is_its);
+  return part == flight.parts.end() ? nullptr : &*part;
+}
+
+void Scheduler::leave_out_dropped(WorkerId worker, PlanOutcome& outcome) const {
+  const auto it = workers_.find(worker);
+  if (it == workers_.end()) return;
+  for (Flight& flight : it->second->flights) {
+    if (flight.plan != outcome.plan) continue;
+    for (size_t i = 0; i < outcome.sequences.size(); ++i)
+      if (part_of(flight, i, outcome.sequences[i].id) == nullptr) outcome.sequences[i].activations.clear();
   }
 }
 
-/// A plan that failed as a whole: its sequences are tried one by one, so that only the one at fault fails.
-void Scheduler::plan_failed(const std::vector<SequenceId>& in_flight, const Status& error) {
-  for (SequenceId id : in_flight) {
-    Sequence* s = find(id);
+/// What a part computed is there.
+void Scheduler::land(Part& part) {
+  part.sequence->in_flight -= part.tokens;
+  part.sequence->awaited -= part.samples ? 1 : 0;
+  part.sequence = nullptr;
+}
+
+/// What a part computes counts for nothing. The worker may not have taken the block table in: all of it is sent again.
+void Scheduler::withdraw(Part& part) {
+  if (part.sequence == nullptr) return;
+  part.sequence->blocks_sent = 0;
+  part.sequence->history_sent = 0;
+  land(part);
+}
+
+void Scheduler::withdraw_all(Worker& worker, const Sequence& s) {
+  for (Flight& flight : worker.flights)
+    for (Part& part : flight.parts)
+      if (part.sequence == &s) withdraw(part);
+}
+
+/// A plan that failed as a whole: its sequences are tried one by one, so that only the one at fault fails. What was sent after it built
+/// on it: it is planned again, and is nobody's fault.
+void Scheduler::plan_failed(Worker& worker, size_t index, const Status& error) {
+  Flight failed = std::move(worker.flights[index]);
+  worker.flights.erase(worker.flights.begin() + static_cast<std::ptrdiff_t>(index));
+  for (size_t later = index; later < worker.flights.size(); ++later) {
+    for (Part& part : worker.flights[later].parts) withdraw(part);
+    worker.flights[later].lost = true;
+  }
+  for (Part& part : failed.parts) {
+    Sequence* s = part.sequence;
     if (s == nullptr) continue;
-    s->in_flight = 0;
-    s->blocks_sent = 0;  // the worker may not have taken the block table in: send all of it again
-    s->history_sent = 0;
-    if (s->cancelled) {
-      remove(*s);
-    } else if (in_flight.size() == 1) {
+    withdraw(part);
+    if (failed.parts.size() == 1)
       fail(*s, error);
-    } else {
+    else
       s->alone = true;
-    }
   }
 }
 
-void Scheduler::apply(Worker& worker, Sequence& s, SequenceOutcome& outcome) {
-  if (s.cancelled) return remove(s);
+void Scheduler::apply(Worker& worker, Part& part, SequenceOutcome& outcome) {
+  Sequence& s = *part.sequence;
+  const int64_t first = part.first, tokens = part.tokens;
+  const bool sampled = part.samples;
+  MOESTRO_CHECK(first == s.computed, "what is done of a sequence follows what was done before");
+  land(part);
   if (!outcome.error.is_ok()) return fail(s, outcome.error);
-  const int64_t first = s.computed;
-  const int64_t tokens = std::exchange(s.in_flight, 0);
-  const bool sampled = s.samples() && first + tokens == s.length();
   const bool scored = s.request.score_top >= 0 && first < s.prompt() - 1;
   if (outcome.sampled.size() != (sampled ? 1u : 0u) || outcome.scores.size() != (scored ? static_cast<size_t>(tokens) : 0u))
     return fail(s, internal_error("the worker's answer does not match what was asked of it"));

@@ -14,6 +14,12 @@
 // Two classes: sequences of batches wait behind all others, have their prompts computed after those of others, and are the first to be sent
 // back, also when one that is no batch's waits for room.
 //
+// A worker has up to two plans under way (`steps_in_flight`): the next is sent before the result of the one before it, its parent, so that
+// no worker waits for the wire. A running sequence then goes on with "what the parent sampled", a prompt with its next chunk; the KV blocks
+// of both are its own. Plans of a worker are computed in their order. What a plan computes of a sequence that has left meanwhile is dropped,
+// and its blocks are free at once: whoever gets them writes to them in a later plan. Not sent ahead is: what a grammar lets a sequence
+// say after a token that is not known yet, what is known to be the end, and anything beside a sequence that runs alone.
+//
 // Who waits for room on a worker waits as long as it takes. Who waits because no worker is there at all fails after `worker_wait`.
 
 #include <cstddef>
@@ -33,6 +39,7 @@ namespace moestro::orchestrator {
 struct SchedulerOptions {
   int64_t step_tokens = 512;       ///< token budget of a step (a worker's own limit may be lower)
   std::vector<TokenId> eos_ids;
+  size_t steps_in_flight = 2;      ///< 1 or 2: plans that a worker has at once
   int deaths_max = 3;              ///< a sequence in flight at so many deaths of its worker fails
   Nanos worker_wait = std::chrono::seconds(60);  ///< a sequence fails that has waited so long while no worker was there
   bool prefix_cache = true;        ///< blocks of equal prefixes are shared and kept
@@ -51,6 +58,8 @@ class Scheduler {
   ~Scheduler();
 
   std::vector<Action> step(Event event);
+  /// Takes what a plan counted out of those outcomes that will be dropped: of sequences that have left since it was made.
+  void leave_out_dropped(WorkerId worker, PlanOutcome& outcome) const;
 
   size_t waiting() const { return waiting_.size(); }
   size_t running() const { return sequences_.size() - waiting_.size(); }
@@ -62,6 +71,8 @@ class Scheduler {
  private:
   struct Sequence;
   struct Worker;
+  struct Part;
+  struct Flight;
   struct Place {
     Worker* worker = nullptr;
     int64_t reused_blocks = 0;
@@ -82,17 +93,26 @@ class Scheduler {
   Place choose_worker(Sequence& s);
   void enter(Worker& worker, Sequence& s, int64_t reused_blocks);
   void make_plans();
-  Plan form_plan(Worker& worker);
-  bool make_room(Worker& worker, Sequence& s, int64_t tokens);
+  void make_releases();
+  static void release(Worker& worker, const Sequence& s);
+  bool may_plan(const Worker& worker) const;
+  int64_t plannable(const Worker& worker, const Sequence& s) const;
+  Plan form_plan(Worker& worker, Flight& flight);
+  bool make_room(Worker& worker, Sequence& s, int64_t tokens, PlanId plan);
+  KeySet coming_blocks(const Worker& worker);
   bool another_computes(const Worker& worker, Sequence& s, const KeySet& coming);
   void note_coming(const Worker& worker, Sequence& s, int64_t end, KeySet& coming);
-  void plan_chunk(const Worker& worker, Sequence& s, int64_t tokens, Plan& plan);
-  void apply(Worker& worker, Sequence& s, SequenceOutcome& outcome);
+  Part plan_chunk(const Worker& worker, Sequence& s, int64_t tokens, Plan& plan);
+  void apply(Worker& worker, Part& part, SequenceOutcome& outcome);
   bool finished(Worker& worker, Sequence& s);
   bool is_eos(TokenId token) const;
   static void add_history(Sequence& s, PlannedSequence& p);
   bool know_allowed(Sequence& s);
-  void plan_failed(const std::vector<SequenceId>& in_flight, const Status& error);
+  static Part* part_of(Flight& flight, size_t index, SequenceId id);
+  void plan_failed(Worker& worker, size_t index, const Status& error);
+  static void land(Part& part);
+  static void withdraw(Part& part);
+  static void withdraw_all(Worker& worker, const Sequence& s);
   void send_back(Worker& worker, Sequence& s);
   void remove(Sequence& s);
   void fail(Sequence& s, Status error);

@@ -26,15 +26,21 @@ struct Scheduler::Sequence {
   int64_t reached = 0;          ///< the highest `computed` so far, whoever computed it
   int64_t cached_tokens = 0;    ///< of the prompt: found, not computed
   uint64_t admission = 0;       ///< order of admission; the highest is the youngest
-  int64_t in_flight = 0;        ///< tokens in the plan under way
+  int64_t stands = -1;          ///< of its positions, so many count; -1: all that were computed
+  int64_t in_flight = 0;        ///< tokens in plans under way
+  int64_t awaited = 0;          ///< tokens that those will sample
+  PlanId last_plan;             ///< that it was in
   int64_t furthest = 0;         ///< the highest `computed` after a plan of its own
   int deaths = 0;               ///< of its workers while it was in flight, since it last got further
   bool alone = false;           ///< was in a plan that failed as a whole: runs by itself until it succeeds
-  bool cancelled = false;       ///< while in flight: removed when the plan is done
 
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   int64_t prompt() const { return static_cast<int64_t>(request.prompt.size()); }
   bool samples() const { return request.tokens_max > 0; }
+  /// The first position that is in no plan yet.
+  int64_t planned() const { return computed + in_flight; }
+  /// Its length when the plans under way are done.
+  int64_t expected() const { return length() + awaited; }
   /// Tokens that a worker must have room for, alone with this sequence.
   int64_t least_room() const { return request.open_ended ? length() + 1 : prompt() + request.tokens_max; }
   /// Tokens that need not be computed if their KV is there: not the last, whose logits are wanted, and no token of a prompt whose
@@ -45,15 +51,27 @@ struct Scheduler::Sequence {
   }
 };
 
+/// What a plan under way computes of a sequence.
+struct Scheduler::Part {
+  Sequence* sequence = nullptr;  ///< null: it has left; what comes of its part is dropped
+  int64_t first = 0, tokens = 0; ///< positions
+  bool samples = false;
+};
+
+struct Scheduler::Flight {
+  PlanId plan;
+  std::vector<Part> parts = {};
+  bool lost = false;  ///< a plan before it failed as a whole: so will it, and nothing is to follow it
+};
+
 struct Scheduler::Worker {
   WorkerId id;
   WorkerLimits limits;
   KvBlocks kv;
   KvWindow window{limits};
   std::vector<Sequence*> running = {};  ///< in order of admission
-  std::optional<PlanId> plan = {};      ///< under way
-  std::vector<SequenceId> planned = {};
-  std::vector<SequenceId> released = {};
+  std::deque<Flight> flights = {};      ///< plans under way, in the order in which they are computed
+  std::vector<ReleasedSequence> released = {};  ///< that it does not know of yet
 
   /// The longest sequence that it can hold.
   int64_t length_max() const { return window.length_max(); }

@@ -46,6 +46,7 @@ struct SequenceRequest {
   Sampling sampling;
   int32_t score_top = -1;       ///< >= 0: log-probabilities of the prompt's tokens, and the n best
   bool ignore_eos = false;
+  bool text_ends = false;       ///< whoever asked looks for its end in its text, and cancels it
   std::shared_ptr<TokenConstraint> constraint = nullptr;  ///< null: the answer may be any text
   bool background = false;      ///< of a batch: others are admitted, and have their prompts computed, before it
   std::string prefix_domain;    ///< KV blocks are shared between sequences of one domain only
@@ -71,11 +72,15 @@ struct WorkerLimits {
   uint32_t kv_sinks = 0, kv_window = 0;  ///< a query sees the first kv_sinks and the last kv_window positions; kv_window 0: all of them
 };
 
+/// A token's id in a plan or a history: what the parent plan sampled for the sequence.
+inline constexpr TokenId kSampledByParent = -1;
+
 /// One sequence's part of a plan: its tokens at positions [first_position, first_position + tokens.size()).
 struct PlannedSequence {
   SequenceId id;
   int64_t first_position = 0;
-  std::vector<TokenId> tokens;
+  std::vector<TokenId> tokens;       ///< kSampledByParent: only alone
+  std::vector<TokenId> ends = {};    ///< beside kSampledByParent: if it is one of these, the sequence has ended and nothing is computed
   uint32_t blocks_first = 0;         ///< entries of its block table from here on are `blocks`
   std::vector<uint32_t> blocks;
   bool sample = false;
@@ -83,15 +88,24 @@ struct PlannedSequence {
   std::vector<TokenId> score_targets;  ///< empty, or one per token (-1: none)
   int32_t score_top = 0;
   /// Where penalties want them: the sequence's tokens from entry history_first on, of all of which the first history_prompt are the prompt.
+  /// The last may be kSampledByParent.
   uint32_t history_first = 0, history_prompt = 0;
   std::vector<TokenId> history = {};
+  bool text_ends = false;  ///< its routes count when it is released
   std::shared_ptr<const TokenMask> allowed = nullptr;  ///< null: every token may be sampled
   int64_t counted = 0;  ///< activations of positions before it have been counted
 };
+/// A sequence that its worker may forget; its first `length` positions stand.
+struct ReleasedSequence {
+  SequenceId id;
+  int64_t length = 0;
+  friend bool operator==(const ReleasedSequence&, const ReleasedSequence&) = default;
+};
 struct Plan {
   PlanId id;
+  PlanId parent;  ///< the plan before it, if that was under way when this one was made; 0: none
   std::vector<PlannedSequence> sequences;
-  std::vector<SequenceId> released;  ///< the worker may forget these
+  std::vector<ReleasedSequence> released;
 };
 
 struct SequenceOutcome {
@@ -113,6 +127,7 @@ struct Submitted {
 };
 struct Cancelled {
   SequenceId id;
+  int64_t sampled = -1;  ///< so many of its sampled tokens are its answer; -1: all that came
 };
 struct WorkerJoined {
   WorkerId worker;
@@ -137,6 +152,10 @@ struct SendPlan {
   WorkerId worker;
   Plan plan;
 };
+struct SendRelease {  ///< no plan is to come that could say it
+  WorkerId worker;
+  std::vector<ReleasedSequence> released;
+};
 struct Progress {  ///< new scores of prompt tokens and newly sampled tokens, in order
   SequenceId id;
   std::vector<TokenScore> prompt_scores;
@@ -152,6 +171,6 @@ struct Failed {
   SequenceId id;
   Status error;
 };
-using Action = std::variant<SendPlan, Progress, Finished, Failed>;
+using Action = std::variant<SendPlan, SendRelease, Progress, Finished, Failed>;
 
 }  // namespace moestro::orchestrator

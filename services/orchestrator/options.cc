@@ -37,6 +37,7 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
   MOESTRO_ASSIGN_OR_RETURN(options.access, shm::access_for_group(box.run.group));
   options.http = box.orchestrator.http;
   if (box.orchestrator.step_tokens) options.step_tokens = *box.orchestrator.step_tokens;
+  options.steps_in_flight = static_cast<size_t>(box.orchestrator.steps_in_flight);
   options.prefix_cache = box.orchestrator.prefix_cache;
   if (box.orchestrator.queue_max) options.queue_max = static_cast<size_t>(*box.orchestrator.queue_max);
   options.state = box.orchestrator.state;
@@ -56,7 +57,7 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
 CommandLine parse_command_line(int argc, char** argv) {
   CLI::App app{"Moestro's request plane: HTTP API, scheduler, workers of one model.", "moestro-orchestrator"};
   std::string model, store;
-  const box::BoxFlags flags(app, {"run.dir", "orchestrator.http", "orchestrator.step_tokens", "orchestrator.queue_max", "orchestrator.prefix_cache", "orchestrator.worker_wait",
+  const box::BoxFlags flags(app, {"run.dir", "orchestrator.http", "orchestrator.step_tokens", "orchestrator.steps_in_flight", "orchestrator.queue_max", "orchestrator.prefix_cache", "orchestrator.worker_wait",
                                   "orchestrator.api_keys", "orchestrator.cors", "orchestrator.state", "orchestrator.file_max", "orchestrator.batch_lines",
                                   "history.capacity", "history.checkpoint", "run.drain", "run.group", "run.log_level"});
   app.add_option("--model", model, "NAME=PACK: the model to serve and its pack; default: model.pack of the YAML file");

@@ -93,6 +93,7 @@ Status observe(const WorkerOptions& o, Lasting& lasting, engine::Engine& engine)
       MOESTRO_ASSIGN_OR_RETURN(lasting.trace, RouteTrace::create(o.trace, o.engine.model, engine.spec()));
     }
     engine.set_route_observer([&lasting](const engine::RoutedTokens& tokens) { lasting.trace->write(tokens); });
+    engine.set_release_observer([&lasting](const engine::ReleasedSequence& released) { lasting.trace->release(released); });
   }
   return Status::ok();
 }

@@ -106,7 +106,8 @@ PlanSequence& Bench::add_behind(uint64_t other, size_t blocks, uint64_t id, cons
 
 Status Bench::run(StepOutcome& out) {
   plan_.id = PlanId(next_plan_++);
-  plan_.parent = PlanId(plan_.id.value - 1);
+  const bool goes_on = std::any_of(plan_.tokens.begin(), plan_.tokens.end(), [](const PlanToken& t) { return t.id == kSampledByParent; });
+  plan_.parent = PlanId(goes_on ? plan_.id.value - 1 : 0);
   const Status status = engine_->step(plan_, out);
   plan_.sequences.clear();
   plan_.tokens.clear();
@@ -131,7 +132,7 @@ void Bench::release(uint64_t id) {
   blocks_.erase(id);
   left_.erase(id);
   lengths_.erase(id);
-  plan_.released.emplace_back(id);
+  plan_.released.push_back({SequenceId(id), INT64_MAX});
 }
 
 std::vector<std::vector<float>> Bench::score(const std::vector<std::vector<TokenId>>& prompts, size_t chunk) {

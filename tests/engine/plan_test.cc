@@ -217,6 +217,76 @@ TEST_F(PlanTest, ContinuesWithWhatTheParentSampled) {
   expect_refused("sampled nothing");
 }
 
+TEST_F(PlanTest, WhatTheParentSampledEndsASequence) {
+  bench_.add(1, ids_).sample = true;
+  const TokenId sampled = bench_.run()->sequences[0].sampled.at(0).id;
+  PlanSequence& s = bench_.add(1, {kSampledByParent});
+  s.sample = true;
+  s.ends = {sampled + 1, sampled};
+  bench_.add(2, ids_).sample = true;  // beside it
+  const auto outcome = bench_.run();
+  ASSERT_TRUE(outcome.is_ok());
+  const SequenceOutcome& ended = outcome->sequences[0];
+  EXPECT_TRUE(ended.status.is_ok()) << ended.status.message();
+  EXPECT_TRUE(ended.sampled.empty() && ended.scores.empty() && ended.activations.empty()) << "nothing was computed";
+  EXPECT_EQ(outcome->sequences[1].sampled.at(0).id, sampled);
+  bench_.plan().sequences.clear();
+  bench_.add(1, {kSampledByParent}).blocks.clear();
+  expect_refused("sampled nothing");
+  bench_.add(3, ids_).sample = true;
+  ASSERT_TRUE(bench_.run()->sequences[0].status.is_ok());
+  PlanSequence& alone = bench_.add(3, {kSampledByParent});
+  alone.ends = {sampled};
+  const auto empty = bench_.run();  // a plan in which nothing is left to compute
+  ASSERT_TRUE(empty.is_ok()) << empty.status().message();
+  EXPECT_TRUE(empty->sequences[0].status.is_ok());
+}
+
+TEST_F(PlanTest, PenaltiesSeeWhatTheParentSampled) {
+  const auto penalised = [](PlanSequence& s, std::vector<TokenId> history, int64_t first) {
+    s.sample = true;
+    s.sampling.frequency_penalty = 30;
+    s.sampling.logprobs = 4;
+    s.history = std::move(history);
+    s.history_first = first;
+    s.history_prompt = 8;
+  };
+  penalised(bench_.add(1, ids_), ids_, 0);
+  const TokenId first = bench_.run()->sequences[0].sampled.at(0).id;
+  penalised(bench_.add(1, {kSampledByParent}), {kSampledByParent}, 8);
+  const auto ahead = bench_.run();
+  ASSERT_TRUE(ahead.is_ok() && ahead->sequences[0].status.is_ok()) << ahead->sequences[0].status.message();
+  penalised(bench_.add(2, ids_), ids_, 0);
+  ASSERT_TRUE(bench_.run()->sequences[0].status.is_ok());
+  penalised(bench_.add(2, {first}), {first}, 8);
+  const auto told = bench_.run();
+  ASSERT_TRUE(told->sequences[0].status.is_ok());
+  EXPECT_EQ(ahead->sequences[0].sampled.at(0).id, told->sequences[0].sampled.at(0).id);
+  EXPECT_EQ(ahead->sequences[0].sampled[0].score.logprob, told->sequences[0].sampled[0].score.logprob);
+  penalised(bench_.add(3, ids_), {ids_.begin(), ids_.end()}, 0);
+  bench_.plan().sequences[0].history.back() = kSampledByParent;
+  expect_refused("sampled nothing");
+}
+
+TEST_F(PlanTest, APlanWhoseParentFailedFailsAsAWhole) {
+  bench_.add(1, ids_).sample = true;
+  ASSERT_TRUE(bench_.run().is_ok());
+  bench_.add(1, {kSampledByParent}).sample = true;
+  bench_.plan().model = "another";
+  expect_plan_refused("another");
+  bench_.plan().model = "m";
+  bench_.add(1, {kSampledByParent}).sample = true;
+  for (auto& t : bench_.plan().tokens) t.position -= 1;
+  bench_.add(2, ids_);
+  expect_plan_refused("which failed or is not the one before it");
+  bench_.plan().parent = PlanId();
+  bench_.add(3, ids_);
+  EXPECT_TRUE(bench_.run()->sequences[0].status.is_ok()) << "one without a parent stands for itself";
+  bench_.engine().forget_all();
+  bench_.add(3, {kSampledByParent});
+  expect_plan_refused("is not the one before it");
+}
+
 TEST_F(PlanTest, BlocksAreUsedAgain) {
   const auto first = bench_.score({ids_}, 3).front();
   for (int i = 0; i < 600; ++i) ASSERT_EQ(bench_.score({ids_}, 100).front(), first) << "round " << i;  // more than the cache has blocks

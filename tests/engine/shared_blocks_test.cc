@@ -70,7 +70,7 @@ TEST_P(SharedBlocksTest, GiveBitwiseTheSameLogProbabilities) {
   ASSERT_TRUE(outcome.is_ok());
   EXPECT_TRUE(same(scores(outcome->sequences[1], 20), alone(one)));
   EXPECT_TRUE(same(scores(outcome->sequences[2], 4), alone(two)));
-  bench_.plan().released.emplace_back(1);  // the blocks outlive their first owner
+  bench_.plan().released.push_back({SequenceId(1), 0});  // the blocks outlive their first owner
   score_behind(2, 4, late);
   const auto last = bench_.run();
   ASSERT_TRUE(last.is_ok());

@@ -18,7 +18,7 @@ std::vector<std::byte> plan_message(int32_t parent, uint32_t tokens_max) {
   FlatBufferBuilder b;
   const std::vector<uint32_t> blocks = {4, 5};
   const std::vector<int32_t> targets = {9, -1};
-  const std::vector<int32_t> bias_ids = {3, 9}, history = {5, 6, 7};
+  const std::vector<int32_t> bias_ids = {3, 9}, history = {5, 6, -1}, ends = {2, 9};
   const std::vector<float> biases = {1.5f, -2.0f};
   const std::vector<uint32_t> allowed = {7, 1};
   const auto id_list = b.CreateVector(bias_ids);
@@ -26,15 +26,16 @@ std::vector<std::byte> plan_message(int32_t parent, uint32_t tokens_max) {
   const auto mask = b.CreateVector(allowed);
   const auto sampling = wire::CreateSampling(b, 0.5f, 3, 0.9f, 0.1f, 77, 2, 4, tokens_max, 1.25f, 0.5f, -0.5f, id_list, bias_list, mask);
   const auto sequence = wire::CreatePlanSequence(b, 12, 1, b.CreateVector(blocks), true, sampling, b.CreateVector(targets), 6, 4,
-                                                 b.CreateVector(history), 2);
+                                                 b.CreateVector(history), 2, 21, b.CreateVector(ends), true);
   const std::vector<wire::PlanToken> tokens = {{0, 30, 8, -1}, {0, 31, 9, parent}};
   const auto batch = wire::CreateMicroBatch(b, b.CreateVector(&sequence, 1), b.CreateVectorOfStructs(tokens));
   const std::vector<flatbuffers::Offset<wire::MicroBatch>> batches = {batch, batch};
   const auto batch_list = b.CreateVector(batches);
   const std::vector<uint64_t> released = {3};
   const auto released_list = b.CreateVector(released);
+  const auto lengths = b.CreateVector(std::vector<uint32_t>{17});
   const auto model = b.CreateString("m");
-  return finish(b, wire::CreateStepPlan(b, 5, 4, model, batch_list, 0, released_list));
+  return finish(b, wire::CreateStepPlan(b, 5, 4, model, batch_list, 0, released_list, lengths));
 }
 
 TEST(WorkerWire, ReadsAPlanWithAllItSays) {
@@ -46,7 +47,7 @@ TEST(WorkerWire, ReadsAPlanWithAllItSays) {
   EXPECT_EQ(p.id, PlanId(5));
   EXPECT_EQ(p.parent, PlanId(4));
   EXPECT_EQ(p.model, "m");
-  EXPECT_EQ(p.released, std::vector<SequenceId>{SequenceId(3)});
+  EXPECT_EQ(p.released, (std::vector<engine::ReleasedSequence>{{SequenceId(3), 17}}));
   ASSERT_EQ(p.sequences.size(), 2u) << "micro-batches lie one after another";
   const engine::PlanSequence& s = p.sequences[0];
   EXPECT_EQ(s.id, SequenceId(12));
@@ -66,7 +67,10 @@ TEST(WorkerWire, ReadsAPlanWithAllItSays) {
   ASSERT_EQ(s.sampling.bias.size(), 2u);
   EXPECT_EQ(std::pair(s.sampling.bias[1].id, s.sampling.bias[1].bias), std::pair(9, -2.0f));
   EXPECT_EQ(s.sampling.allowed, (std::vector<uint32_t>{7, 1}));
-  EXPECT_EQ(s.history, (std::vector<TokenId>{5, 6, 7}));
+  EXPECT_EQ(s.history, (std::vector<TokenId>{5, 6, engine::kSampledByParent}));
+  EXPECT_EQ(s.ends, (std::vector<TokenId>{2, 9}));
+  EXPECT_TRUE(s.text_ends);
+  EXPECT_EQ(s.counted, 21);
   EXPECT_EQ(std::pair(s.history_first, s.history_prompt), std::pair(int64_t{4}, int64_t{2}));
   ASSERT_EQ(p.tokens.size(), 4u);
   EXPECT_EQ(p.tokens[3].sequence, 1u);

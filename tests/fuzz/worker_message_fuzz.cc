@@ -19,7 +19,9 @@ void check(const engine::StepPlan& plan, const engine::VisiblePositions& visible
   if (!engine::check_plan(plan, limits, ranges).is_ok()) return;
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
     engine::SequenceState state;
+    if (engine::has_ended(plan, plan.sequences[i], ranges[i], state)) continue;
     if (!engine::update_blocks(plan.sequences[i], limits, state.blocks).is_ok()) continue;
+    if (!engine::update_history(plan, plan.sequences[i], limits, state).is_ok()) continue;
     if (!engine::check_sequence(plan, plan.sequences[i], ranges[i], state, limits, filled).is_ok()) continue;
     for (uint32_t t = ranges[i].first; t < ranges[i].first + ranges[i].count; ++t) {
       const engine::PlanToken& token = plan.tokens[t];

@@ -33,12 +33,13 @@ ServedModel byte_model() {
   return m;
 }
 
-ApiTest::ApiTest(ServedModel model, size_t queue_max) : name_(model.name), worker_(endpoint()) {
+ApiTest::ApiTest(ServedModel model, size_t queue_max, size_t steps_in_flight) : name_(model.name), worker_(endpoint()) {
   ControlOptions options;
   options.endpoint = endpoint();
   options.model = name_;
   options.eos_ids = model.eos_ids;
   options.queue_max = queue_max;
+  options.steps_in_flight = steps_in_flight;
   options.clock = std::make_shared<TestClock>();  // stands still: the worker sends no heartbeats
   auto started = ControlPlane::start(options);
   MOESTRO_CHECK(started.is_ok(), started.status().message());

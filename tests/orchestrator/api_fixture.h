@@ -62,7 +62,8 @@ ServedModel byte_model();
 
 class ApiTest : public ::testing::Test {
  protected:
-  explicit ApiTest(ServedModel model = byte_model(), size_t queue_max = 64);
+  /// One step in flight: a test answers plan by plan.
+  explicit ApiTest(ServedModel model = byte_model(), size_t queue_max = 64, size_t steps_in_flight = 1);
   ~ApiTest() override;
 
   void join() { worker_.join({.model = name_}); }

@@ -54,11 +54,13 @@ class Heard {
 
 class ControlPlaneTest : public ::testing::Test {
  protected:
-  void start(size_t queue_max = 100, ControlOptions options = {}) {
+  /// One step in flight: a test answers plan by plan.
+  void start(size_t queue_max = 100, ControlOptions options = {}, size_t steps_in_flight = 1) {
     options.endpoint = endpoint_;
     options.model = "m";
     options.eos_ids = {0};
     options.queue_max = queue_max;
+    options.steps_in_flight = steps_in_flight;
     options.clock = clock_;
     auto started = ControlPlane::start(options);
     MOESTRO_CHECK(started.is_ok(), started.status().message());
@@ -158,6 +160,51 @@ TEST_F(ControlPlaneTest, WhatARequestUsedReachesWorkersAndTheNextStart) {
   FakeWorker next(endpoint_);
   next.join(who);
   EXPECT_EQ(next.hear_history(), std::pair(true, Entries{{true, 0}}));
+}
+
+TEST_F(ControlPlaneTest, TheNextStepIsSentBeforeTheResult) {
+  start(/*queue_max=*/100, {}, /*steps_in_flight=*/2);
+  FakeWorker worker(endpoint_);
+  worker.join();
+  Heard heard;
+  submit(heard);
+  Plan first = worker.hear_plan(), second = worker.hear_plan();
+  EXPECT_EQ(second.parent, first.id);
+  EXPECT_EQ(second.sequences.at(0).tokens, std::vector<TokenId>{kSampledByParent});
+  EXPECT_EQ(second.sequences[0].first_position, 3);
+  EXPECT_EQ(second.sequences[0].ends, std::vector<TokenId>{0});
+  worker.answer(tokens(first));
+  EXPECT_EQ(heard.next<Progress>().sampled.at(0).id, 10);
+  const Plan third = worker.hear_plan();
+  EXPECT_EQ(third.parent, second.id);
+  worker.answer(tokens(second));
+  worker.answer(tokens(third));
+  EXPECT_EQ(heard.next<Progress>().sampled.at(0).id, 11);
+  EXPECT_EQ(heard.next<Progress>().sampled.at(0).id, 12);
+  EXPECT_EQ(heard.next<Finished>().reason, FinishReason::kLength);
+  settle();
+  EXPECT_FALSE(worker.try_plan(milliseconds(0)).has_value()) << "the end was known";
+}
+
+TEST_F(ControlPlaneTest, AWorkerThatDiesWithTwoStepsLosesAndRepeatsNothing) {
+  start(/*queue_max=*/100, {}, /*steps_in_flight=*/2);
+  FakeWorker worker(endpoint_);
+  worker.join({.epoch = 1});
+  Heard heard;
+  submit(heard, 4);
+  worker.answer(tokens(worker.hear_plan()));
+  EXPECT_EQ(heard.next<Progress>().sampled.at(0).id, 10);
+  const Plan lost[] = {worker.hear_plan(), worker.hear_plan()};
+  worker.send_registration({.epoch = 2});
+  worker.hear_registered();
+  for (const Plan& plan : lost) worker.answer(tokens(plan));  // of the old epoch: nobody waits for them
+  const Plan again = worker.hear_plan();
+  EXPECT_EQ(again.parent, PlanId());
+  EXPECT_EQ(again.sequences.at(0).tokens, (std::vector<TokenId>{5, 6, 7, 10}));
+  worker.answer(tokens(again));
+  for (int i = 0; i < 2; ++i) worker.answer(tokens(worker.hear_plan()));
+  for (const TokenId expected : {11, 12, 13}) EXPECT_EQ(heard.next<Progress>().sampled.at(0).id, expected);
+  heard.next<Finished>();
 }
 
 TEST_F(ControlPlaneTest, RefusesWorkersThatDoNotFit) {
@@ -309,7 +356,7 @@ TEST_F(ControlPlaneTest, ACancelledSequenceLeavesItsWorker) {
   settle();
   worker.answer(tokens(plan));
   const Plan next = worker.hear_plan();
-  EXPECT_EQ(next.released, std::vector<SequenceId>{id});
+  EXPECT_EQ(next.released, (std::vector<ReleasedSequence>{{id, 0}}));
   worker.answer(tokens(next));
   other.next<Progress>();
   other.next<Finished>();

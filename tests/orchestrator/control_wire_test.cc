@@ -49,7 +49,8 @@ std::vector<std::byte> result() {
 Plan full_plan() {
   Plan plan;
   plan.id = PlanId{5};
-  plan.released = {SequenceId{3}, SequenceId{4}};
+  plan.parent = PlanId{4};
+  plan.released = {{SequenceId{3}, 20}, {SequenceId{4}, 0}};
   PlannedSequence& s = plan.sequences.emplace_back();
   s.id = SequenceId{12};
   s.first_position = 30;
@@ -64,7 +65,8 @@ Plan full_plan() {
   s.allowed = std::make_shared<const TokenMask>(TokenMask{7, 1});
   PlannedSequence& t = plan.sequences.emplace_back();
   t.id = SequenceId{13};
-  t.tokens = {7};
+  t.tokens = {kSampledByParent};
+  t.ends = {2, 9};
   t.score_targets = {-1};
   t.score_top = 6;
   return plan;
@@ -77,9 +79,10 @@ TEST(OrchestratorWire, WritesAPlanWithAllItSays) {
   const auto* plan = wire::GetWorkerMessage(bytes.data())->body_as_StepPlan();
   ASSERT_NE(plan, nullptr);
   EXPECT_EQ(plan->plan(), 5u);
-  EXPECT_EQ(plan->parent(), 0u);
+  EXPECT_EQ(plan->parent(), 4u);
   EXPECT_EQ(plan->model()->str(), "m");
   EXPECT_EQ(std::vector<uint64_t>(plan->released()->begin(), plan->released()->end()), (std::vector<uint64_t>{3, 4}));
+  EXPECT_EQ(std::vector<uint32_t>(plan->released_lengths()->begin(), plan->released_lengths()->end()), (std::vector<uint32_t>{20, 0}));
   ASSERT_EQ(plan->micro_batches()->size(), 1u);
   const auto* batch = plan->micro_batches()->Get(0);
   ASSERT_EQ(batch->sequences()->size(), 2u);
@@ -110,7 +113,8 @@ TEST(OrchestratorWire, WritesAPlanWithAllItSays) {
   ASSERT_EQ(t->score_targets()->size(), 1u);
   EXPECT_EQ(t->score_targets()->Get(0), -1);
   EXPECT_EQ(t->score_top(), 6);
-  const std::vector<std::array<int32_t, 4>> rows = {{0, 30, 8, -1}, {0, 31, 9, -1}, {1, 0, 7, -1}};
+  EXPECT_EQ(std::vector<int32_t>(t->ends()->begin(), t->ends()->end()), (std::vector<int32_t>{2, 9}));
+  const std::vector<std::array<int32_t, 4>> rows = {{0, 30, 8, -1}, {0, 31, 9, -1}, {1, 0, -1, -1}};
   ASSERT_EQ(batch->tokens()->size(), rows.size());
   for (uint32_t i = 0; i < rows.size(); ++i) {
     const auto* token = batch->tokens()->Get(i);
@@ -192,7 +196,7 @@ TEST(OrchestratorWire, ReadsAResult) {
 }
 
 TEST(OrchestratorWire, RefusesWhatItItselfSends) {
-  for (const auto& bytes : {write_registered(WorkerId{1}), write_refused(not_found("x")), write_drain(), write_plan(full_plan(), "m")}) {
+  for (const auto& bytes : {write_registered(WorkerId{1}), write_refused(not_found("x")), write_drain(), write_release(full_plan().released), write_plan(full_plan(), "m")}) {
     const auto said = read_worker_message(bytes);
     ASSERT_FALSE(said.is_ok());
     EXPECT_EQ(said.status().code(), Code::kInvalidArgument);

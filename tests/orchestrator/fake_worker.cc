@@ -33,7 +33,9 @@ const wire::WorkerMessage& message(const std::optional<net::Bytes>& bytes, wire:
 Plan read_plan(const wire::StepPlan& m) {
   Plan plan;
   plan.id = PlanId{m.plan()};
-  for (uint64_t id : *m.released()) plan.released.push_back(SequenceId{id});
+  plan.parent = PlanId{m.parent()};
+  for (uint32_t i = 0; i < m.released()->size(); ++i)
+    plan.released.push_back({SequenceId{m.released()->Get(i)}, m.released_lengths()->Get(i)});
   const auto& batch = *m.micro_batches()->Get(0);
   for (const auto* s : *batch.sequences()) {
     PlannedSequence p;
@@ -54,10 +56,12 @@ Plan read_plan(const wire::StepPlan& m) {
     }
     p.history_first = s->history_first();
     p.history_prompt = s->history_prompt();
-    p.counted = s->counted();
     if (s->history() != nullptr) p.history.assign(s->history()->begin(), s->history()->end());
     p.score_targets.assign(s->score_targets()->begin(), s->score_targets()->end());
     p.score_top = s->score_top();
+    p.text_ends = s->text_ends();
+    p.counted = s->counted();
+    if (s->ends() != nullptr) p.ends.assign(s->ends()->begin(), s->ends()->end());
     plan.sequences.push_back(std::move(p));
   }
   for (const auto* t : *batch.tokens()) {
@@ -130,7 +134,13 @@ std::optional<net::Bytes> FakeWorker::next(std::chrono::milliseconds limit) {
   for (;;) {
     auto got = socket_.receive();
     MOESTRO_CHECK(got.is_ok(), got.status().message());
-    if (got->has_value()) return std::move(*got);
+    if (got->has_value()) {
+      const auto* release = wire::GetWorkerMessage((*got)->data())->body_as_Release();
+      if (release == nullptr) return std::move(*got);
+      for (uint32_t i = 0; i < release->released()->size(); ++i)
+        released_.push_back({SequenceId{release->released()->Get(i)}, release->released_lengths()->Get(i)});
+      continue;
+    }
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
     if (left.count() <= 0) return std::nullopt;
     (void)socket_.wait(left).is_ok();

@@ -59,6 +59,9 @@ class FakeWorker {
   /// The next plan, if one comes within `limit`.
   std::optional<Plan> try_plan(std::chrono::milliseconds limit);
 
+  /// What it was told to forget between plans, as far as it has listened.
+  const std::vector<ReleasedSequence>& released() const { return released_; }
+
   WorkerId join() { return join(Identity()); }
   WorkerId join(const Identity& identity) {
     send_registration(identity);
@@ -68,6 +71,7 @@ class FakeWorker {
  private:
   std::optional<net::Bytes> next(std::chrono::milliseconds limit);
   net::DealerSocket socket_;
+  std::vector<ReleasedSequence> released_;
 };
 
 /// The outcome of a plan: the token after position p of a sequence is next(sequence, p). Its log-probability is -0.25, that of a scored

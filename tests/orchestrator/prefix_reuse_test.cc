@@ -57,7 +57,8 @@ TEST(PrefixReuse, NobodyReadsWhatIsNotHisOwn) {
   uint64_t reused = 0, computed = 0;
   for (uint64_t seed = 1; seed <= 400; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Simulation sim(seed);
+    Simulation sim(seed, 24, true, /*steps_in_flight=*/1 + seed / 2 % 2);
+    sim.let_results_be_late();
     live(sim, 28 + 40 * (seed % 2));  // every other one with hardly more room than one sequence needs
     sim.expect_right_answers();
     EXPECT_EQ(sim.scheduler().waiting() + sim.scheduler().running(), 0u);

@@ -7,8 +7,9 @@
 namespace moestro::orchestrator {
 namespace {
 
-SchedulerOptions options_of(uint64_t seed, int64_t step_tokens, bool prefix_cache) {
+SchedulerOptions options_of(uint64_t seed, int64_t step_tokens, bool prefix_cache, size_t steps_in_flight) {
   SchedulerOptions options;
+  options.steps_in_flight = steps_in_flight;
   options.step_tokens = step_tokens;
   options.eos_ids = {kEos};
   options.prefix_cache = prefix_cache;
@@ -19,8 +20,15 @@ SchedulerOptions options_of(uint64_t seed, int64_t step_tokens, bool prefix_cach
 
 }  // namespace
 
-Simulation::Simulation(uint64_t seed, int64_t step_tokens, bool prefix_cache)
-    : random_(seed), scheduler_(options_of(seed, step_tokens, prefix_cache)) {}
+Simulation::Simulation(uint64_t seed, int64_t step_tokens, bool prefix_cache, size_t steps_in_flight)
+    : random_(seed), steps_in_flight_(steps_in_flight), scheduler_(options_of(seed, step_tokens, prefix_cache, steps_in_flight)) {}
+
+std::vector<TokenId> Simulation::text(SequenceId id, size_t length) {
+  std::vector<TokenId>& text = texts_[id.value];
+  if (text.empty()) text = heard_[id.value].request.prompt;
+  while (text.size() < length) text.push_back(next_token(text));
+  return {text.begin(), text.begin() + static_cast<std::ptrdiff_t>(length)};
+}
 
 void Simulation::submit(SequenceRequest request) {
   heard_[request.id.value].request = request;
@@ -60,11 +68,7 @@ SequenceRequest Simulation::related_request(uint64_t id) {
 
 void Simulation::join(WorkerLimits limits) {
   const WorkerId id{next_worker_++};
-  workers_.emplace(id, std::make_unique<SimulatedWorker>(limits, [this](SequenceId s) {
-    std::vector<TokenId> tokens = heard_[s.value].request.prompt;
-    tokens.insert(tokens.end(), heard_[s.value].sampled.begin(), heard_[s.value].sampled.end());
-    return tokens;
-  }));
+  workers_.emplace(id, std::make_unique<SimulatedWorker>(limits, [this](SequenceId s, size_t length) { return text(s, length); }));
   feed(WorkerJoined{id, limits});
 }
 
@@ -73,6 +77,7 @@ void Simulation::kill_one() {
   const WorkerId id = it->first;
   workers_.erase(it);
   std::erase_if(plans_, [&](const SendPlan& p) { return p.worker == id; });
+  results_.erase(id);
   feed(WorkerLost{id});
 }
 
@@ -82,29 +87,62 @@ void Simulation::cancel(uint64_t id) {
 }
 
 SendPlan Simulation::take_plan() {
-  const size_t i = roll(plans_.size());
-  SendPlan p = std::move(plans_[i]);
-  plans_.erase(plans_.begin() + static_cast<int64_t>(i));
+  const WorkerId worker = plans_[roll(plans_.size())].worker;
+  const auto first = std::find_if(plans_.begin(), plans_.end(), [&](const SendPlan& p) { return p.worker == worker; });
+  SendPlan p = std::move(*first);
+  plans_.erase(first);
   return p;
+}
+
+void Simulation::answer(WorkerId worker, PlanOutcome outcome) {
+  std::deque<PlanOutcome>& results = results_[worker];
+  results.push_back(std::move(outcome));
+  const bool more = std::any_of(plans_.begin(), plans_.end(), [&](const SendPlan& p) { return p.worker == worker; });
+  if (late_ && more && roll(3) == 0) return;  // it computes the next before this is heard
+  while (!results.empty()) {
+    PlanOutcome next = std::move(results.front());
+    results.pop_front();
+    feed(PlanDone{worker, std::move(next)});
+  }
 }
 
 void Simulation::compute_one() {
   const SendPlan p = take_plan();
   for (const PlannedSequence& s : p.plan.sequences) computed_tokens_ += s.tokens.size();
-  feed(PlanDone{p.worker, workers_.at(p.worker)->compute(p.plan)});
+  answer(p.worker, workers_.at(p.worker)->compute(p.plan));
 }
 
 void Simulation::break_one() {
   const SendPlan p = take_plan();
   SimulatedWorker& worker = *workers_.at(p.worker);
-  feed(PlanDone{p.worker, roll(2) == 0 ? worker.break_down(p.plan) : worker.compute_all_but(roll(p.plan.sequences.size()), p.plan)});
+  answer(p.worker, roll(2) == 0 ? worker.break_down(p.plan) : worker.compute_all_but(roll(p.plan.sequences.size()), p.plan));
+}
+
+void Simulation::check_plan(const SendPlan& send) {
+  PlanId parent;
+  size_t under_way = results_[send.worker].size();
+  for (const PlanOutcome& r : results_[send.worker]) parent = r.plan;
+  for (const SendPlan& p : plans_) {
+    if (p.worker != send.worker) continue;
+    parent = p.plan.id;
+    ++under_way;
+  }
+  EXPECT_LT(under_way, steps_in_flight_) << "too many plans in flight";
+  EXPECT_EQ(send.plan.parent, parent) << "its parent is the plan before it, if that is under way";
+  for (const PlannedSequence& s : send.plan.sequences) {
+    const auto end = static_cast<size_t>(s.first_position) + s.tokens.size();
+    const SequenceRequest& r = heard_[s.id.value].request;
+    EXPECT_FALSE(s.sample && static_cast<int64_t>(end - r.prompt.size()) >= r.tokens_max) << "samples beyond the end that was known";
+  }
 }
 
 void Simulation::feed(Event event) {
   for (Action& action : scheduler_.step(std::move(event))) {
     if (auto* send = std::get_if<SendPlan>(&action)) {
-      for (const SendPlan& p : plans_) EXPECT_NE(p.worker, send->worker) << "two plans in flight";
+      check_plan(*send);
       plans_.push_back(std::move(*send));
+    } else if (const auto* release = std::get_if<SendRelease>(&action)) {
+      workers_.at(release->worker)->release(release->released);
     } else if (auto* progress = std::get_if<Progress>(&action)) {
       Heard& h = heard_[progress->id.value];
       EXPECT_FALSE(h.finished || h.failed || h.cancelled);
@@ -118,6 +156,10 @@ void Simulation::feed(Event event) {
     }
   }
   EXPECT_EQ(scheduler_.inconsistency(), "");
+}
+
+bool Simulation::all_is_released() const {
+  return std::all_of(workers_.begin(), workers_.end(), [](const auto& w) { return w.second->knows_nobody(); });
 }
 
 void Simulation::expect_right_answers() {

@@ -2,6 +2,7 @@
 // A scheduler against simulated workers, with a seeded choice of what happens next. After every event the blocks' bookkeeping is checked;
 // with every plan, that whatever the planned tokens read is their own sequence's.
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,12 +27,14 @@ std::vector<TokenId> expected_output(const SequenceRequest& request);
 /// slot's contents depend on its token and on what its sequence had before it.
 class SimulatedWorker {
  public:
-  /// Gives the tokens of a sequence, prompt and sampled.
-  using TokensOf = std::function<std::vector<TokenId>(SequenceId)>;
+  /// Gives the first tokens of a sequence, prompt and what must be sampled, as many as are asked for.
+  using TextOf = std::function<std::vector<TokenId>(SequenceId, size_t)>;
 
-  SimulatedWorker(WorkerLimits limits, TokensOf tokens_of);
-  /// Computes a plan and checks that it is one that this worker can compute.
+  SimulatedWorker(WorkerLimits limits, TextOf text_of);
+  /// Computes a plan and checks that it is one that this worker can compute. A plan whose parent failed, or was not the last, fails.
   PlanOutcome compute(const Plan& plan);
+  void release(const std::vector<ReleasedSequence>& released);
+  bool knows_nobody() const { return tables_.empty(); }
   /// Breaks down amid the plan: what it was to write is garbage.
   PlanOutcome break_down(const Plan& plan);
   /// One sequence of the plan fails, and leaves garbage.
@@ -42,17 +45,32 @@ class SimulatedWorker {
     TokenId token = -1;
     uint64_t chain = 0;  ///< over the sequence's tokens up to this one, as the slots before it tell
   };
+  struct Said {
+    PlanId plan;
+    TokenId token = -1;
+  };
+  /// A sequence's part with its tokens as they are; `runs`: there is something to compute.
+  struct Work {
+    const PlannedSequence* planned = nullptr;
+    std::vector<TokenId> tokens;
+    bool runs = false;
+    Status error;
+  };
   void take_in(const Plan& plan);
+  void take_history(const Work& work);
+  Work resolve(const Plan& plan, const PlannedSequence& s);
   bool sees(int64_t position, int64_t query) const;
-  void check_writes(const Plan& plan);
-  void check_reads(const PlannedSequence& s);
+  void check_writes(const std::vector<Work>& all);
+  void check_reads(const Work& work);
   void spoil(const PlannedSequence& s);
-  SequenceOutcome compute(const PlannedSequence& s);
+  SequenceOutcome compute(PlanId plan, const Work& work);
   Slot& slot(SequenceId id, int64_t position);
 
   WorkerLimits limits_;
-  TokensOf tokens_of_;
+  TextOf text_of_;
+  PlanId done_;  ///< the plan before, unless it failed as a whole
   std::vector<Slot> cache_;
+  std::map<uint64_t, Said> said_;
   std::map<uint64_t, std::vector<uint32_t>> tables_;
   std::map<uint64_t, std::vector<TokenId>> histories_;  ///< what penalties see
 };
@@ -69,7 +87,7 @@ struct Heard {
 
 class Simulation {
  public:
-  explicit Simulation(uint64_t seed, int64_t step_tokens = 24, bool prefix_cache = true);
+  explicit Simulation(uint64_t seed, int64_t step_tokens = 24, bool prefix_cache = true, size_t steps_in_flight = 1);
 
   uint64_t roll(uint64_t sides) { return random_() % sides; }
 
@@ -80,13 +98,15 @@ class Simulation {
   void join(WorkerLimits limits);
   void kill_one();
   void cancel(uint64_t id);
-  /// Computes one of the plans that are out.
+  /// A worker computes its next plan.
   void compute_one();
   /// One of the plans that are out fails, for one of its sequences or as a whole.
   void break_one();
   void finish_all() {
     while (!plans_.empty()) compute_one();
   }
+  /// From here on a result may be heard only when the next plan is computed, too.
+  void let_results_be_late() { late_ = true; }
   bool has_plans() const { return !plans_.empty(); }
   size_t workers() const { return workers_.size(); }
   std::map<uint64_t, Heard>& heard() { return heard_; }
@@ -96,18 +116,27 @@ class Simulation {
   uint64_t computed_tokens() const { return computed_tokens_; }
 
   void feed(Event event);
+  /// Every worker has heard which sequences it may forget.
+  bool all_is_released() const;
   void expect_right_answers();
 
  private:
   SendPlan take_plan();
+  void answer(WorkerId worker, PlanOutcome outcome);
+  void check_plan(const SendPlan& send);
+  std::vector<TokenId> text(SequenceId id, size_t length);
 
   std::mt19937_64 random_;
+  const size_t steps_in_flight_;
   Scheduler scheduler_;
   std::map<WorkerId, std::unique_ptr<SimulatedWorker>> workers_;
-  std::vector<SendPlan> plans_;
+  std::vector<SendPlan> plans_;  ///< not computed yet; a worker's in their order
+  std::map<WorkerId, std::deque<PlanOutcome>> results_;  ///< not heard of yet
   std::map<uint64_t, Heard> heard_;
+  std::map<uint64_t, std::vector<TokenId>> texts_;
   uint32_t next_worker_ = 1;
   uint64_t computed_tokens_ = 0;
+  bool late_ = false;
 };
 
 WorkerLimits small_worker();

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "tests/orchestrator/scheduler_simulation.h"
 
 namespace moestro::orchestrator {
@@ -28,8 +31,8 @@ std::vector<TokenId> expected_output(const SequenceRequest& r) {
   return {tokens.begin() + static_cast<int64_t>(r.prompt.size()), tokens.end()};
 }
 
-SimulatedWorker::SimulatedWorker(WorkerLimits limits, TokensOf tokens_of)
-    : limits_(limits), tokens_of_(std::move(tokens_of)), cache_(size_t{limits.kv_blocks} * limits.kv_block_tokens) {}
+SimulatedWorker::SimulatedWorker(WorkerLimits limits, TextOf text_of)
+    : limits_(limits), text_of_(std::move(text_of)), cache_(size_t{limits.kv_blocks} * limits.kv_block_tokens) {}
 
 SimulatedWorker::Slot& SimulatedWorker::slot(SequenceId id, int64_t position) {
   const auto& table = tables_[id.value];
@@ -42,11 +45,16 @@ bool SimulatedWorker::sees(int64_t position, int64_t query) const {
   return limits_.kv_window == 0 || position < limits_.kv_sinks || position > query - int64_t{limits_.kv_window};
 }
 
-void SimulatedWorker::take_in(const Plan& plan) {
-  for (SequenceId id : plan.released) {
-    tables_.erase(id.value);
-    histories_.erase(id.value);
+void SimulatedWorker::release(const std::vector<ReleasedSequence>& released) {
+  for (const ReleasedSequence& r : released) {
+    tables_.erase(r.id.value);
+    histories_.erase(r.id.value);
+    said_.erase(r.id.value);
   }
+}
+
+void SimulatedWorker::take_in(const Plan& plan) {
+  release(plan.released);
   size_t tokens = 0;
   for (const PlannedSequence& s : plan.sequences) {
     auto& table = tables_[s.id.value];
@@ -54,15 +62,6 @@ void SimulatedWorker::take_in(const Plan& plan) {
     table.resize(s.blocks_first);
     table.insert(table.end(), s.blocks.begin(), s.blocks.end());
     for (uint32_t b : s.blocks) EXPECT_LT(b, limits_.kv_blocks);
-    auto& history = histories_[s.id.value];
-    if (!s.history.empty()) {
-      EXPECT_TRUE(s.history_first == 0 || s.history_first == history.size()) << "a hole in the history, or tokens twice";
-      history.resize(s.history_first);
-      history.insert(history.end(), s.history.begin(), s.history.end());
-    }
-    if (s.sample && s.sampling.penalises()) {
-      EXPECT_EQ(history, tokens_of_(s.id));
-    }
     EXPECT_LE(table.size(), (limits_.context_max + limits_.kv_block_tokens - 1) / limits_.kv_block_tokens);
     tokens += s.tokens.size();
   }
@@ -70,14 +69,46 @@ void SimulatedWorker::take_in(const Plan& plan) {
   EXPECT_LE(plan.sequences.size(), limits_.step_sequences_max);
 }
 
+void SimulatedWorker::take_history(const Work& work) {
+  const PlannedSequence& s = *work.planned;
+  auto& history = histories_[s.id.value];
+  if (!s.history.empty()) {
+    EXPECT_TRUE(s.history_first == 0 || s.history_first == history.size()) << "a hole in the history, or tokens twice";
+    history.resize(s.history_first);
+    history.insert(history.end(), s.history.begin(), s.history.end());
+    if (history.back() == kSampledByParent) history.back() = said_[s.id.value].token;
+  }
+  if (s.sample && s.sampling.penalises()) {
+    EXPECT_EQ(history, text_of_(s.id, static_cast<size_t>(s.first_position) + s.tokens.size()));
+  }
+}
+
+/// What there is to compute of a sequence: nothing if it has ended with what the parent sampled, or if what it goes on from is not there.
+SimulatedWorker::Work SimulatedWorker::resolve(const Plan& plan, const PlannedSequence& s) {
+  Work work{&s, s.tokens, true, Status::ok()};
+  if (s.tokens.front() == kSampledByParent) {
+    EXPECT_EQ(s.tokens.size(), 1u);
+    const Said& said = said_[s.id.value];
+    if (said.token < 0 || said.plan != plan.parent) return {&s, {}, false, invalid_argument("the parent sampled nothing")};
+    if (std::find(s.ends.begin(), s.ends.end(), said.token) != s.ends.end()) return {&s, {}, false, Status::ok()};
+    work.tokens = {said.token};
+  }
+  if (s.first_position > 0 && slot(s.id, s.first_position - 1).token == -2) return {&s, {}, false, invalid_argument("follows what was lost")};
+  return work;
+}
+
 /// No block that a sequence writes to is one that another sees.
-void SimulatedWorker::check_writes(const Plan& plan) {
+void SimulatedWorker::check_writes(const std::vector<Work>& all) {
   std::map<uint32_t, uint64_t> writer;
   const int64_t block = limits_.kv_block_tokens;
-  for (const PlannedSequence& s : plan.sequences)
-    for (int64_t k = s.first_position / block; k * block < s.first_position + static_cast<int64_t>(s.tokens.size()); ++k)
+  for (const Work& work : all) {
+    const PlannedSequence& s = *work.planned;
+    for (int64_t k = s.first_position / block; work.runs && k * block < s.first_position + static_cast<int64_t>(s.tokens.size()); ++k)
       EXPECT_TRUE(writer.emplace(tables_[s.id.value].at(static_cast<size_t>(k)), s.id.value).second) << "two sequences write one block";
-  for (const PlannedSequence& s : plan.sequences) {
+  }
+  for (const Work& work : all) {
+    const PlannedSequence& s = *work.planned;
+    if (!work.runs) continue;
     for (int64_t p = 0; p < s.first_position; ++p) {
       const auto found = writer.find(tables_[s.id.value].at(static_cast<size_t>(p / block)));
       if (!sees(p, s.first_position) || found == writer.end()) continue;
@@ -87,10 +118,10 @@ void SimulatedWorker::check_writes(const Plan& plan) {
 }
 
 /// What the planned tokens see is what their own sequence's tokens before them have left, whoever computed it.
-void SimulatedWorker::check_reads(const PlannedSequence& s) {
-  const std::vector<TokenId> tokens = tokens_of_(s.id);
+void SimulatedWorker::check_reads(const Work& work) {
+  const PlannedSequence& s = *work.planned;
   const auto end = static_cast<size_t>(s.first_position) + s.tokens.size();
-  ASSERT_LE(end, tokens.size());
+  const std::vector<TokenId> tokens = text_of_(s.id, end);
   uint64_t chain = kChainBegin;
   for (size_t p = 0; p < end; ++p) {
     chain = chain_on(chain, tokens[p]);
@@ -101,27 +132,44 @@ void SimulatedWorker::check_reads(const PlannedSequence& s) {
   }
 }
 
-SequenceOutcome SimulatedWorker::compute(const PlannedSequence& s) {
+SequenceOutcome SimulatedWorker::compute(PlanId plan, const Work& work) {
+  const PlannedSequence& s = *work.planned;
   SequenceOutcome out;
   out.id = s.id;
+  out.error = work.error;
+  said_[s.id.value] = {plan, -1};
+  if (!work.runs) return out;
   int64_t position = s.first_position;
   uint64_t chain = position == 0 ? kChainBegin : slot(s.id, position - 1).chain;
   for (size_t i = 0; i < s.tokens.size(); ++i, ++position) {
-    chain = chain_on(chain, s.tokens[i]);
-    slot(s.id, position) = {s.tokens[i], chain};
+    chain = chain_on(chain, work.tokens[i]);
+    slot(s.id, position) = {work.tokens[i], chain};
     if (!s.score_targets.empty()) out.scores.push_back({score_of(s.score_targets[i], position), {}});
   }
-  if (s.sample) out.sampled.push_back({said_after(chain), {}});
+  if (!s.sample) return out;
+  out.sampled.push_back({said_after(chain), {}});
+  said_[s.id.value].token = said_after(chain);
   return out;
 }
 
 PlanOutcome SimulatedWorker::compute(const Plan& plan) {
   PlanOutcome outcome;
   outcome.plan = plan.id;
+  if (const PlanId before = std::exchange(done_, PlanId()); plan.parent.value != 0 && plan.parent != before) {
+    outcome.error = unavailable("its parent failed");
+    return outcome;
+  }
   take_in(plan);
-  check_writes(plan);
-  for (const PlannedSequence& s : plan.sequences) outcome.sequences.push_back(compute(s));
-  for (const PlannedSequence& s : plan.sequences) check_reads(s);
+  std::vector<Work> all;
+  for (const PlannedSequence& s : plan.sequences) {
+    all.push_back(resolve(plan, s));
+    if (all.back().runs) take_history(all.back());
+  }
+  check_writes(all);
+  for (const Work& work : all) outcome.sequences.push_back(compute(plan.id, work));
+  for (const Work& work : all)
+    if (work.runs) check_reads(work);
+  done_ = plan.id;
   return outcome;
 }
 
@@ -131,7 +179,9 @@ void SimulatedWorker::spoil(const PlannedSequence& s) {
 
 PlanOutcome SimulatedWorker::compute_all_but(size_t broken, const Plan& plan) {
   PlanOutcome outcome = compute(plan);
+  if (!outcome.error.is_ok()) return outcome;
   spoil(plan.sequences[broken]);
+  said_[plan.sequences[broken].id.value].token = -1;
   outcome.sequences[broken] = {plan.sequences[broken].id, {}, {}, internal_error(kBrokeDown)};
   return outcome;
 }
@@ -140,8 +190,9 @@ PlanOutcome SimulatedWorker::break_down(const Plan& plan) {
   PlanOutcome outcome;
   outcome.plan = plan.id;
   outcome.error = internal_error(kBrokeDown);
+  const PlanId before = std::exchange(done_, PlanId());
+  if (plan.parent.value != 0 && plan.parent != before) return outcome;
   take_in(plan);
-  check_writes(plan);
   for (const PlannedSequence& s : plan.sequences) spoil(s);
   return outcome;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <thread>
+#include <utility>
 
 #include "services/worker/engine/forward.h"
 #include "services/worker/engine/output_head.h"
@@ -103,10 +104,12 @@ struct Engine::Impl {
   lanes::CpuExecutor executor;
   lanes::Timeline* timeline = nullptr;
   RouteObserver observer;
+  ReleaseObserver release_observer;
   ExpertWatch* watch = nullptr;
   std::vector<WatchedSequence> watched;
 
   SequenceTable sequences;
+  PlanId last_done;  ///< the plan before, if it did not fail as a whole
   std::vector<TokenRange> ranges;
   std::vector<Status> failed;
   StepBatch batch;
@@ -118,7 +121,8 @@ struct Engine::Impl {
       : options(o), source(s), ops(k), clock(c), executor(c) {}
 
   Status load();
-  Status prepare(const StepPlan& plan);
+  void release(std::span<const ReleasedSequence> released);
+  Status prepare(const StepPlan& plan, PlanId before);
   Status admit(const StepPlan& plan, uint32_t index);
   Result<lanes::ExecutionTotals> execute(const StepPlan& plan, std::vector<SequenceOutcome>& outcomes);
   std::span<const WatchedSequence> watched_sequences(const StepPlan& plan);
@@ -163,8 +167,9 @@ Status Engine::Impl::load() {
 Status Engine::Impl::admit(const StepPlan& plan, uint32_t index) {
   const PlanSequence& s = plan.sequences[index];
   SequenceState& state = sequences.obtain(s.id);
+  if (has_ended(plan, s, ranges[index], state)) return Status::ok();
   MOESTRO_RETURN_IF_ERROR(update_blocks(s, limits, state.blocks));
-  MOESTRO_RETURN_IF_ERROR(update_history(s, limits, state.history));
+  MOESTRO_RETURN_IF_ERROR(update_history(plan, s, limits, state));
   MOESTRO_RETURN_IF_ERROR(check_sequence(plan, s, ranges[index], state, limits, cache->filled()));
   batch.add(plan, index, ranges[index], state, rope, limits.visible);
   const int64_t first = plan.tokens[ranges[index].first].position;
@@ -172,12 +177,20 @@ Status Engine::Impl::admit(const StepPlan& plan, uint32_t index) {
   return Status::ok();
 }
 
-Status Engine::Impl::prepare(const StepPlan& plan) {
-  MOESTRO_RETURN_IF_ERROR(check_plan(plan, limits, ranges));
-  for (const SequenceId id : plan.released) {
-    sequences.forget(id);
-    if (watch != nullptr) watch->forget(id);
+void Engine::Impl::release(std::span<const ReleasedSequence> released) {
+  for (const ReleasedSequence& r : released) {
+    sequences.forget(r.id);
+    if (watch != nullptr) watch->forget(r.id);
+    if (release_observer) release_observer(r);
   }
+}
+
+Status Engine::Impl::prepare(const StepPlan& plan, PlanId before) {
+  release(plan.released);  // whatever becomes of the plan
+  if (plan.parent.value != 0 && plan.parent != before)
+    return unavailable("plan " + std::to_string(plan.id.value) + " builds on plan " + std::to_string(plan.parent.value) +
+                       ", which failed or is not the one before it");
+  MOESTRO_RETURN_IF_ERROR(check_plan(plan, limits, ranges));
   for (const KvCopy& c : plan.kv_copies) cache->copy_block(c.from, c.to);
   batch.clear();
   batch.rows_of.resize(plan.sequences.size());
@@ -234,6 +247,7 @@ void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome&
     return lose_kv(plan, index);
   }
   const TokenRange rows = batch.rows_of[index];
+  if (rows.count == 0) return;  // it had ended before
   const int64_t first = batch.positions[rows.first], last = first + rows.count;
   const int64_t top_k = description.spec.moe().top_k, moe_layers = description.spec.moe_layers();
   const int64_t counted = std::max(state.counted, plan.sequences[index].counted);
@@ -241,7 +255,7 @@ void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome&
   activation::count_routes(forward->routes(), moe_layers, batch.rows(), top_k, rows.first + fresh, rows.first + rows.count, count_scratch,
                            out.activations);
   if (observer && fresh < rows.count)
-    observer({out.id, state.decoding, first + fresh, rows.count - fresh, moe_layers, top_k, batch.rows(), rows.first + fresh,
+    observer({out.id, state.decoding, plan.sequences[index].text_ends, first + fresh, rows.count - fresh, moe_layers, top_k, batch.rows(), rows.first + fresh,
               forward->routes(), forward->route_weights()});
   state.counted = std::max(state.counted, last);
   if (!plan.sequences[index].score_targets.empty()) out.scores.resize(plan.sequences[index].score_targets.size());
@@ -282,9 +296,12 @@ void Engine::set_expert_watch(ExpertWatch* watch) {
   impl_->forward->set_watch(watch);
 }
 void Engine::set_route_observer(RouteObserver observer) { impl_->observer = std::move(observer); }
+void Engine::set_release_observer(ReleaseObserver observer) { impl_->release_observer = std::move(observer); }
+void Engine::release(std::span<const ReleasedSequence> released) { impl_->release(released); }
 
 void Engine::forget_all() {
   impl_->sequences.forget_all();
+  impl_->last_done = PlanId();
   impl_->cache->forget_all();
 }
 
@@ -300,7 +317,7 @@ Status Engine::step(const StepPlan& plan, StepOutcome& out) {
   Impl& e = *impl_;
   const Nanos begin = e.clock.now();
   const store::BlobSource::Counters before = e.source.counters();
-  MOESTRO_RETURN_IF_ERROR(e.prepare(plan));
+  MOESTRO_RETURN_IF_ERROR(e.prepare(plan, std::exchange(e.last_done, PlanId())));
   out.begin(plan.id, plan.sequences.size());
   const auto executed = e.execute(plan, out.sequences);
   if (!executed.is_ok()) {
@@ -308,6 +325,7 @@ Status Engine::step(const StepPlan& plan, StepOutcome& out) {
     return executed.status();
   }
   for (uint32_t i = 0; i < plan.sequences.size(); ++i) e.finish(plan, i, out.sequences[i]);
+  e.last_done = plan.id;
   const store::BlobSource::Counters after = e.source.counters();
   out.expert_hits = after.hits - before.hits;
   out.expert_misses = after.misses - before.misses;

@@ -20,6 +20,7 @@ namespace moestro::engine {
 struct RoutedTokens {
   SequenceId sequence;
   bool decode = false;
+  bool text_ends = false;  ///< how far they stand is said when the sequence is released
   int64_t first_position = 0, tokens = 0;
   int64_t moe_layers = 0, top_k = 0;
   int64_t step_tokens = 0, first_row = 0;
@@ -27,6 +28,7 @@ struct RoutedTokens {
   std::span<const float> weights;
 };
 using RouteObserver = std::function<void(const RoutedTokens&)>;
+using ReleaseObserver = std::function<void(const ReleasedSequence&)>;
 
 class Engine {
  public:
@@ -53,12 +55,15 @@ class Engine {
   /// Runs one plan. An error concerns the plan as a whole; what is wrong with one sequence is in its outcome. `out` is overwritten and
   /// keeps its memory: with the same one at every step, decoding allocates nothing.
   Status step(const StepPlan& plan, StepOutcome& out);
+  void release(std::span<const ReleasedSequence> released);
   /// Forgets every sequence and all KV contents (a new KV epoch).
   void forget_all();
 
   void set_timeline(lanes::Timeline* timeline);  ///< may be null; outlives the engine
   void set_expert_watch(ExpertWatch* watch);    ///< may be null; outlives the engine
   void set_route_observer(RouteObserver observer);
+  /// Hears of every sequence that is released.
+  void set_release_observer(ReleaseObserver observer);
 
  private:
   struct Impl;

@@ -42,6 +42,15 @@ Status check_written(const PlanSequence& s, const std::vector<uint32_t>& table, 
   return Status::ok();
 }
 
+/// What the parent plan sampled for it; -1: nothing.
+TokenId sampled_by_parent(const StepPlan& plan, const SequenceState& state) {
+  return plan.parent.value != 0 && state.last_plan == plan.parent ? state.last_sampled : -1;
+}
+
+Status sampled_nothing(const StepPlan& plan, const PlanSequence& s) {
+  return invalid_argument(name_of(s) + ": plan " + std::to_string(plan.parent.value) + " sampled nothing for it");
+}
+
 }  // namespace
 
 Status check_plan(const StepPlan& plan, const EngineLimits& limits, std::vector<TokenRange>& ranges) {
@@ -85,17 +94,30 @@ Status update_blocks(const PlanSequence& s, const EngineLimits& limits, std::vec
   return Status::ok();
 }
 
-Status update_history(const PlanSequence& s, const EngineLimits& limits, TokenHistory& history) {
+Status update_history(const StepPlan& plan, const PlanSequence& s, const EngineLimits& limits, SequenceState& state) {
+  TokenHistory& history = state.history;
   if (s.history.empty()) return Status::ok();
   if (s.history_first != 0 && s.history_first != history.length())
     return invalid_argument(name_of(s) + ": its history has " + std::to_string(history.length()) + " tokens, the plan goes on at " +
                             std::to_string(s.history_first));
   if (s.history_first + static_cast<int64_t>(s.history.size()) > limits.context_max)
     return invalid_argument(name_of(s) + ": a history of more tokens than the context of " + std::to_string(limits.context_max));
-  for (const TokenId id : s.history)
+  std::span<const TokenId> known = s.history;
+  const bool goes_on = known.back() == kSampledByParent;
+  if (goes_on) known = known.first(known.size() - 1);
+  for (const TokenId id : known)
     if (id < 0 || id >= limits.vocab) return invalid_argument(name_of(s) + ": its history has a token that is not of the vocabulary");
-  history.update(s.history_first, s.history, s.history_prompt);
+  const TokenId sampled = sampled_by_parent(plan, state);
+  if (goes_on && sampled < 0) return sampled_nothing(plan, s);
+  history.update(s.history_first, known, s.history_prompt);
+  if (goes_on) history.update(history.length(), std::span(&sampled, 1), s.history_prompt);
   return Status::ok();
+}
+
+bool has_ended(const StepPlan& plan, const PlanSequence& s, TokenRange range, const SequenceState& state) {
+  if (range.count == 0 || plan.tokens[range.first].id != kSampledByParent) return false;
+  const TokenId sampled = sampled_by_parent(plan, state);
+  return sampled >= 0 && std::find(s.ends.begin(), s.ends.end(), sampled) != s.ends.end();
 }
 
 Status check_sequence(const StepPlan& plan, const PlanSequence& s, TokenRange range, const SequenceState& state,
@@ -118,8 +140,7 @@ Status check_sequence(const StepPlan& plan, const PlanSequence& s, TokenRange ra
     const PlanToken& t = plan.tokens[range.first + i];
     if (t.position != first + i) return invalid_argument(name_of(s) + ": positions are not consecutive");
     if (t.id == kSampledByParent && i == 0) {
-      if (state.last_sampled < 0 || plan.parent.value == 0 || state.last_plan != plan.parent)
-        return invalid_argument(name_of(s) + ": plan " + std::to_string(plan.parent.value) + " sampled nothing for it");
+      if (sampled_by_parent(plan, state) < 0) return sampled_nothing(plan, s);
     } else if (t.id < 0 || t.id >= limits.vocab) {
       return invalid_argument(name_of(s) + ": token id " + std::to_string(t.id) + " is outside the vocabulary of " + std::to_string(limits.vocab));
     }

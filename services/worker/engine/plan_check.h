@@ -28,6 +28,9 @@ Status check_sequence(const StepPlan& plan, const PlanSequence& sequence, TokenR
 Status update_blocks(const PlanSequence& sequence, const EngineLimits& limits, std::vector<uint32_t>& table);
 
 /// Likewise for what penalties see of the sequence.
-Status update_history(const PlanSequence& sequence, const EngineLimits& limits, TokenHistory& history);
+Status update_history(const StepPlan& plan, const PlanSequence& sequence, const EngineLimits& limits, SequenceState& state);
+
+/// Whether the sequence was to go on with what the parent plan sampled, and that has ended it.
+bool has_ended(const StepPlan& plan, const PlanSequence& sequence, TokenRange range, const SequenceState& state);
 
 }  // namespace moestro::engine

@@ -12,7 +12,7 @@
 namespace moestro::engine {
 
 inline constexpr int32_t kLogprobsMax = 128;     ///< best tokens listed per position
-inline constexpr TokenId kSampledByParent = -1;  ///< a token's id: what the last plan sampled for its sequence
+inline constexpr TokenId kSampledByParent = -1;  ///< a token's id: what the parent plan sampled for its sequence
 
 struct PlanToken {
   uint32_t sequence = 0;  ///< index in StepPlan::sequences
@@ -50,25 +50,35 @@ struct PlanSequence {
   std::vector<TokenId> score_targets;  ///< empty, or one per token of the sequence; -1: none there
   int32_t score_top = 0;
   /// For penalties: the sequence's tokens from entry history_first on, which is 0 or where the worker's own history ends. The first
-  /// history_prompt of them are the prompt.
+  /// history_prompt of them are the prompt. The last may be kSampledByParent.
   int64_t history_first = 0, history_prompt = 0;
   std::vector<TokenId> history = {};
   int64_t counted = 0;  ///< routes of positions before it have been counted, by whichever worker
+  /// What ends the sequence: if the parent plan sampled one of these, nothing is computed, and the outcome is empty.
+  std::vector<TokenId> ends = {};
+  bool text_ends = false;  ///< its end may be found in its text later: which of its positions stand is said when it is released
 };
 
 struct KvCopy {
   uint32_t from = 0, to = 0;
 };
 
+/// A sequence to forget; of its positions the first `length` stand.
+struct ReleasedSequence {
+  SequenceId id;
+  int64_t length = 0;
+  friend bool operator==(const ReleasedSequence&, const ReleasedSequence&) = default;
+};
+
 /// Tokens of a sequence are consecutive, in the order of their positions.
 struct StepPlan {
   PlanId id;
-  PlanId parent;  ///< 0: none
+  PlanId parent;  ///< the plan before it; if that failed as a whole, so does this one; 0: none
   std::string model;
   std::vector<PlanSequence> sequences;
   std::vector<PlanToken> tokens;
   std::vector<KvCopy> kv_copies;
-  std::vector<SequenceId> released;
+  std::vector<ReleasedSequence> released;
 };
 
 struct TopLogprob {

@@ -107,6 +107,8 @@ void WorkerService::Link::handle(OrchestratorSays message) {
     log::info("the orchestrator asked this worker to stop");
     drain_.store(true);
     push(Stop{});
+  } else if (auto* release = std::get_if<Release>(&message)) {
+    push(std::move(*release));
   } else if (auto* plan = std::get_if<PlanMessage>(&message)) {
     handle_plan(std::move(*plan));
   } else if (auto* update = std::get_if<HistoryUpdate>(&message)) {

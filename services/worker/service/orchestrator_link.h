@@ -26,7 +26,7 @@ struct ForgetAll {};  ///< a new KV epoch has begun
 struct Stop {
   Status why;  ///< OK: drained
 };
-using Job = std::variant<RunPlan, ForgetAll, Stop, HistoryUpdate>;
+using Job = std::variant<RunPlan, Release, ForgetAll, Stop, HistoryUpdate>;
 
 class WorkerService::Link {
  public:

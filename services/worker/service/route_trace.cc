@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "common/json_escape.h"
 #include "common/log.h"
@@ -33,7 +35,11 @@ Result<std::unique_ptr<RouteTrace>> RouteTrace::create(const std::filesystem::pa
   return trace;
 }
 
-RouteTrace::~RouteTrace() { ::close(fd_); }
+RouteTrace::~RouteTrace() {
+  for (auto& [id, lines] : waiting_) stand(lines, INT64_MAX);  // nobody has said that they do not
+  flush();
+  ::close(fd_);
+}
 
 void RouteTrace::append_token(const engine::RoutedTokens& t, int64_t index) {
   buffer_ += "{\"r\":" + std::to_string(t.sequence.value) + ",\"ph\":\"" + (t.decode ? "decode" : "prefill") +
@@ -63,8 +69,33 @@ void RouteTrace::append_token(const engine::RoutedTokens& t, int64_t index) {
 
 void RouteTrace::write(const engine::RoutedTokens& tokens) {
   if (failed_) return;
-  for (int64_t i = 0; i < tokens.tokens; ++i) append_token(tokens, i);
-  if (write_out()) return;
+  std::vector<Line>& lines = waiting_[tokens.sequence];
+  // What was computed beyond where it goes on from was dropped.
+  std::erase_if(lines, [&](const Line& line) { return line.position >= tokens.first_position; });
+  if (!tokens.text_ends) stand(lines, tokens.first_position);
+  flush();
+  for (int64_t i = 0; i < tokens.tokens; ++i) {
+    append_token(tokens, i);
+    lines.push_back({tokens.first_position + i, std::exchange(buffer_, {})});
+  }
+}
+
+/// Lines before position `length` are written.
+void RouteTrace::stand(std::vector<Line>& lines, int64_t length) {
+  for (const Line& line : lines)
+    if (line.position < length) buffer_ += line.text;
+  lines.clear();
+}
+
+void RouteTrace::release(const engine::ReleasedSequence& released) {
+  auto node = waiting_.extract(released.id);
+  if (node.empty()) return;
+  stand(node.mapped(), released.length);
+  flush();
+}
+
+void RouteTrace::flush() {
+  if (failed_ || write_out()) return;
   failed_ = true;
   log::warn("trace: write failed ({}); no more routes are recorded", std::strerror(errno));
 }

@@ -1,10 +1,14 @@
 #pragma once
-// The routing trace (`--trace FILE`): JSON Lines, one line per token of a request with the experts of every MoE layer.
+// The routing trace (`--trace FILE`): JSON Lines, one line per token of a request with the experts of every MoE layer. A step may be ahead
+// of what the orchestrator knows (a sequence that is sent back or cancelled), so lines wait until the sequence goes on from them or is
+// released; where an answer may end in its text, which only the orchestrator sees, until it is released. Each position is there once.
 
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
 #include "common/status.h"
 #include "services/worker/engine/engine.h"
@@ -20,17 +24,26 @@ class RouteTrace {
   RouteTrace(const RouteTrace&) = delete;
   RouteTrace& operator=(const RouteTrace&) = delete;
 
-  /// Appends the tokens and hands the lines to the system: a killed worker leaves whole lines.
+  /// Appends the tokens. Lines that stand now go to the system: a killed worker leaves whole ones.
   void write(const engine::RoutedTokens& tokens);
+  /// Writes what waits of this sequence, as far as it stands.
+  void release(const engine::ReleasedSequence& released);
 
  private:
   explicit RouteTrace(int fd) : fd_(fd) {}
+  struct Line {
+    int64_t position = 0;
+    std::string text;
+  };
   void append_token(const engine::RoutedTokens& tokens, int64_t index);
+  void stand(std::vector<Line>& lines, int64_t length);
+  void flush();
   bool write_out();
 
   int fd_;
   bool failed_ = false;
   std::string buffer_;
+  std::unordered_map<SequenceId, std::vector<Line>> waiting_;
 };
 
 }  // namespace moestro::worker

@@ -87,6 +87,8 @@ Status WorkerService::run() {
     } else if (const auto* update = std::get_if<HistoryUpdate>(&*job)) {
       const Status applied = history_ == nullptr ? Status::ok() : update->apply(*history_);
       if (!applied.is_ok()) log::warn("a change of the history is refused: {}", applied.message());
+    } else if (const auto* release = std::get_if<Release>(&*job)) {
+      engine_.release(release->released);
     } else {
       const RunPlan& work = std::get<RunPlan>(*job);
       const Status ran = engine_.step(work.plan, outcome_);

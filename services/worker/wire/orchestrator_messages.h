@@ -13,7 +13,7 @@
 
 namespace moestro::worker {
 
-inline constexpr uint32_t kWorkerProtocol = 2;
+inline constexpr uint32_t kWorkerProtocol = 3;
 
 struct Registered {
   uint32_t worker = 0;
@@ -22,6 +22,9 @@ struct Refused {
   Status why;
 };
 struct Drain {};
+struct Release {
+  std::vector<engine::ReleasedSequence> released;
+};
 /// Something the worker need not answer.
 struct Ignored {};
 /// `plan` is an error if the plan asks for what this worker lacks: then that is the answer to plan `id`.
@@ -42,7 +45,7 @@ struct HistoryUpdate {
   /// kInvalidArgument, and the rest left out, at the first entry that does not fit the model.
   Status apply(activation::ActivationHistory& history) const;
 };
-using OrchestratorSays = std::variant<Registered, Refused, Drain, Ignored, PlanMessage, HistoryUpdate>;
+using OrchestratorSays = std::variant<Registered, Refused, Drain, Release, Ignored, PlanMessage, HistoryUpdate>;
 
 /// kInvalidArgument for anything but a verified message that an orchestrator may send.
 Result<OrchestratorSays> read_orchestrator_message(std::span<const std::byte> body);

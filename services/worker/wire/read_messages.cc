@@ -24,6 +24,17 @@ uint64_t copied(const uint8_t* bytes) {
   return value;
 }
 
+/// A length that is not there is taken for all of them.
+std::vector<engine::ReleasedSequence> read_released(const flatbuffers::Vector<uint64_t>* ids, const flatbuffers::Vector<uint32_t>* lengths) {
+  std::vector<engine::ReleasedSequence> released;
+  for (uint32_t i = 0; ids != nullptr && i < ids->size(); ++i) {
+    // The verifier does not check that 8-byte elements of a vector are aligned: they are copied, not read in place.
+    const SequenceId id(flatbuffers::EndianScalar(copied(ids->Data() + i * sizeof(uint64_t))));
+    released.push_back({id, lengths != nullptr && i < lengths->size() ? lengths->Get(i) : INT64_MAX});
+  }
+  return released;
+}
+
 engine::Sampling read_sampling(const wire::Sampling* m) {
   engine::Sampling s;
   if (m == nullptr) return s;
@@ -56,8 +67,10 @@ Result<engine::PlanSequence> read_sequence(const wire::PlanSequence& m) {
   s.score_top = m.score_top();
   s.history_first = m.history_first();
   s.history_prompt = m.history_prompt();
-  s.counted = m.counted();
   if (m.history() != nullptr) s.history.assign(m.history()->begin(), m.history()->end());
+  s.text_ends = m.text_ends();
+  s.counted = m.counted();
+  if (m.ends() != nullptr) s.ends.assign(m.ends()->begin(), m.ends()->end());
   return s;
 }
 
@@ -86,10 +99,7 @@ Result<StepPlan> read_plan(const wire::StepPlan& m) {
     for (const wire::MicroBatch* batch : *m.micro_batches()) MOESTRO_RETURN_IF_ERROR(read_micro_batch(*batch, plan));
   if (m.kv_copies() != nullptr)
     for (const wire::KvCopy* c : *m.kv_copies()) plan.kv_copies.push_back({c->from(), c->to()});
-  // The verifier does not check that 8-byte elements of a vector are aligned: they are copied, not read in place.
-  const uint8_t* released = m.released() == nullptr ? nullptr : m.released()->Data();
-  for (uint32_t i = 0; released != nullptr && i < m.released()->size(); ++i)
-    plan.released.emplace_back(flatbuffers::EndianScalar(copied(released + i * sizeof(uint64_t))));
+  plan.released = read_released(m.released(), m.released_lengths());
   return plan;
 }
 
@@ -127,6 +137,10 @@ Result<OrchestratorSays> read_orchestrator_message(std::span<const std::byte> bo
     case wire::WorkerBody::Refused: {
       const auto* r = message->body_as_Refused();
       return OrchestratorSays{Refused{refusal(r->code(), r->message())}};
+    }
+    case wire::WorkerBody::Release: {
+      const auto* r = message->body_as_Release();
+      return OrchestratorSays{Release{read_released(r->released(), r->released_lengths())}};
     }
     case wire::WorkerBody::Drain: return OrchestratorSays{Drain{}};
     case wire::WorkerBody::History: {
