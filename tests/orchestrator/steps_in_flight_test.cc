@@ -82,7 +82,17 @@ TEST(StepsInFlight, WhatWasSentBehindAnEndIsDropped) {
   EXPECT_EQ(sim.scheduler().kv().held, 0u) << "its blocks are free while its overshoot is under way";
   ASSERT_EQ(sim.plans().size(), 1u);
   EXPECT_EQ(sim.plans()[0].plan.sequences.at(0).ends, std::vector<TokenId>{kEos}) << "so that the worker need not compute it";
+  const auto counted = [&](uint64_t id) {
+    PlanOutcome outcome;
+    outcome.plan = sim.plans()[0].plan.id;
+    outcome.sequences.push_back({SequenceId{id}, {}, {}, Status::ok(), {{MoeLayerId{0}, ExpertId{1}, 1}}});
+    sim.scheduler().leave_out_dropped(WorkerId{1}, outcome);
+    return outcome.sequences[0].activations.size();
+  };
+  EXPECT_EQ(counted(1), 0u) << "what it counted is nobody's";
   sim.submit(request(2, 9, 3));  // takes the same blocks
+  sim.compute_one();
+  EXPECT_EQ(counted(2), 1u);
   sim.finish_all();
   sim.expect_right_answers();
 }
