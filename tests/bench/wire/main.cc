@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "common/model/describe_model.h"
+#include "common/model/model_spec.h"
 #include "store/pack/manifest.h"
 #include "tests/bench/wire/engine_turns.h"
 #include "tests/bench/wire/plane.h"

@@ -87,7 +87,7 @@ std::unique_ptr<Plane> Plane::start(const std::string& endpoint, size_t steps_in
   options.steps_in_flight = steps_in_flight;
   options.prefix_cache = false;  // every prompt is computed
   auto plane = std::make_unique<Plane>();
-  plane->worker_ = std::make_unique<testing::ChildProcess>(std::move(worker), log);  // before this process has more threads
+  plane->worker_ = std::make_unique<testing::ChildProcess>(std::move(worker), log);
   auto control = orchestrator::ControlPlane::start(options);
   if (!control.is_ok()) return std::fprintf(stderr, "%s\n", control.status().message().c_str()), nullptr;
   plane->control_ = std::move(*control);
