@@ -83,7 +83,7 @@ SequenceRequest random_request(orchestrator::ControlPlane& control, const Load& 
 std::unique_ptr<Plane> Plane::start(const std::string& endpoint, size_t steps_in_flight, std::vector<std::string> worker, const std::string& log) {
   orchestrator::ControlOptions options;
   options.endpoint = endpoint;
-  options.model = "m";
+  options.model = std::string(1, 'm');  // a literal sets off g++ 12's -Wrestrict
   options.steps_in_flight = steps_in_flight;
   options.prefix_cache = false;  // every prompt is computed
   auto plane = std::make_unique<Plane>();
