@@ -42,6 +42,9 @@ ControlOptions control_options(const OrchestratorOptions& options, const ServedM
   control.step_tokens = options.step_tokens;
   control.steps_in_flight = options.steps_in_flight;
   control.eos_ids = model.eos_ids;
+  control.tpot_target = options.tpot_target;
+  control.interactive_weight = options.interactive_weight;
+  control.batch_aging = options.batch_aging;
   control.prefix_cache = options.prefix_cache;
   control.queue_max = options.queue_max;
   control.worker_wait = std::chrono::seconds(options.worker_wait_s);

@@ -21,6 +21,9 @@ struct OrchestratorOptions {
   std::string http = "127.0.0.1:8080";
   int64_t step_tokens = 512;
   size_t steps_in_flight = 2;         ///< of each worker: 1 or 2
+  std::chrono::milliseconds tpot_target{0};  ///< as ControlOptions have these three
+  int64_t interactive_weight = 16;
+  std::chrono::milliseconds batch_aging{60000};
   bool prefix_cache = true;           ///< equal prefixes share KV blocks
   size_t queue_max = 4096;
   std::filesystem::path api_keys;     ///< file of hashed keys; empty: everybody who can connect

@@ -209,6 +209,25 @@ void add_orchestrator(Schema& schema, BoxConfig::Orchestrator& c) {
               .max = 2,
               .help = "steps that each worker has at once; 2: the next is sent before the result of the one before it, so that no worker waits for the orchestrator; "
                       "1: it is not"});
+  schema.add({.key = "orchestrator.tpot_target",
+              .flag = "--tpot-target",
+              .field = &c.tpot_target,
+              .min = 0,
+              .max = 600'000,
+              .help = "time per output token that running requests are to keep, as `80ms`: prompts are read in smaller pieces and fewer requests run at once where "
+                      "measured steps say that it is at risk; 0ms: no target, step_tokens alone bounds a step"});
+  schema.add({.key = "orchestrator.interactive_weight",
+              .flag = "--interactive-weight",
+              .field = &c.interactive_weight,
+              .min = 1,
+              .max = 1000,
+              .help = "tokens and places of other requests for one of batches, while both want more than there is"});
+  schema.add({.key = "orchestrator.batch_aging",
+              .flag = "--batch-aging",
+              .field = &c.batch_aging,
+              .min = 0,
+              .max = 24 * 3600'000,
+              .help = "a batch's line that has waited so long without getting any further counts as other requests do"});
   schema.add({.key = "orchestrator.prefix_cache",
               .flag = "--no-prefix-cache",
               .field = &c.prefix_cache,

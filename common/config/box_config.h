@@ -54,6 +54,9 @@ struct BoxConfig {
     std::string http = "127.0.0.1:8080";
     std::optional<int64_t> step_tokens;
     int64_t steps_in_flight = 2;
+    std::chrono::milliseconds tpot_target{0};
+    int64_t interactive_weight = 16;
+    std::chrono::milliseconds batch_aging = std::chrono::seconds(60);
     bool prefix_cache = true;
     std::optional<int64_t> queue_max;
     std::string state = "default";

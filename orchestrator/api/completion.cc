@@ -87,6 +87,7 @@ SequenceRequest Completion::sequence_request(const Line& line) const {
   s.prefix_domain = request_.cache_salt;
   s.constraint = constraint_.begin(context_.model.tokenizer);
   s.background = exchange_->background();
+  s.flow = request_.owner;
   return s;
 }
 
@@ -134,7 +135,7 @@ void Completion::stream_open() {
 void Completion::on_event(size_t index, SequenceEvent event) {
   Line& line = *lines_[index];
   if (over_ || line.reason != nullptr) return;
-  if (auto* failed = std::get_if<Failed>(&event)) return fail(failed->error);
+  if (auto* failed = std::get_if<Failed>(&event)) return fail(failed->error, failed->quarantined);
   if (auto* progress = std::get_if<Progress>(&event)) on_progress(line, *progress);
   if (auto* done = std::get_if<Finished>(&event)) {
     line.choice.finish();
@@ -281,7 +282,7 @@ void Completion::finish() {
   exchange_->respond(200, "application/json", dump(answer));
 }
 
-void Completion::fail(const Status& error) {
+void Completion::fail(const Status& error, bool quarantined) {
   if (std::exchange(over_, true)) return;
   cancel_all();
   const ApiError e = from_status(error);
@@ -292,7 +293,9 @@ void Completion::fail(const Status& error) {
     return exchange_->end_stream();
   }
   Headers headers;
-  if (e.http_status == 429 || e.http_status == 503) headers.emplace_back("Retry-After", "1");
+  if (e.http_status == 429) headers.emplace_back("Retry-After", std::to_string(context_.control.retry_after().count()));
+  if (e.http_status == 503) headers.emplace_back("Retry-After", "1");
+  if (quarantined) headers.emplace_back("x-should-retry", "false");  // OpenAI's clients send what got a 500 again, unless told so
   exchange_->respond(e.http_status, "application/json", e.body(), headers);
 }
 

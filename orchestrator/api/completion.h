@@ -57,7 +57,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   void stream_open();
   nlohmann::json chunk_choice(const Line& line) const;
   void finish();
-  void fail(const Status& error);
+  void fail(const Status& error, bool quarantined = false);
   void cancel_all();
   int64_t prompt_tokens() const;
   int64_t cached_tokens() const;

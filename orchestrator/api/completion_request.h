@@ -40,6 +40,7 @@ struct CompletionRequest {
   std::string tool_name;         ///< the one tool that is to be called
   bool parallel_tool_calls = true;
   int logprobs = -1;  ///< -1: none; else how many alternatives
+  std::string owner;  ///< not of the body: HttpRequest::owner
 };
 
 inline constexpr int kTopLogprobsMax = 20;

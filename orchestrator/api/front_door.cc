@@ -92,6 +92,7 @@ void FrontDoor::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) 
       return exchange->respond(e.http_status, "application/json", e.body(), headers);
     }
   }
+  if (key != nullptr) request.owner = key->name;
   const bool counted = key != nullptr && key->concurrency > 0 && request.method == "POST";
   if (headers.empty() && !counted) return inside_(std::move(request), std::move(exchange));
   auto guarded = std::make_shared<Guarded>(std::move(exchange), std::move(headers), under_way_, counted ? key->name : "");

@@ -96,6 +96,17 @@ std::string RequestMetrics::text(const ControlSnapshot& c) const {
   add("moestro_nonfinite_sequences_total", "Sequences that failed because their activations or logits became NaN or infinite.", kCounter, of(c.nonfinite_sequences));
   add("moestro_capacity_dropped_total", "Choices of an expert by a token that the capacity factor dropped.", kCounter, of(c.dropped_rows));
   add("moestro_sequences_waiting", "Sequences without a worker.", kGauge, of(c.waiting));
+  {
+    prometheus::MetricFamily f = family("moestro_queue_sequences", "Sequences without a worker, by class.", kGauge, of(c.waiting - c.waiting_of_batches));
+    f.metric[0].label = {{"class", "interactive"}};
+    prometheus::ClientMetric batch;
+    batch.label = {{"class", "batch"}};
+    batch.gauge.value = of(c.waiting_of_batches);
+    f.metric.push_back(batch);
+    families.push_back(std::move(f));
+  }
+  add("moestro_preemptions_total", "Sequences that were sent back to the queue to make room for others.", kCounter, of(c.preemptions));
+  add("moestro_quarantined_total", "Sequences that failed because workers died of them.", kCounter, of(c.quarantined));
   add("moestro_sequences_running", "Sequences that a worker holds.", kGauge, of(c.running));
   add("moestro_kv_blocks_used", "KV blocks held by sequences.", kGauge, of(c.kv_blocks_used));
   add("moestro_kv_blocks", "KV blocks of all workers.", kGauge, of(c.kv_blocks_total));

@@ -102,19 +102,19 @@ void Service::complete(const Call& call, bool chat) {
     refuse(call.exchange, e);
   };
   if (const auto error = not_ready()) return refuse_it(*error);
-  if (call.request.body.size() <= kInlineBytes && !has_schemas(call.request.body)) return begin(call.exchange, read_request(call.request.body, chat), chat);
-  const bool taken = large_bodies_.run([this, body = call.request.body, exchange = call.exchange, chat] {
-    context_.post([this, exchange, chat, r = std::make_shared<std::variant<ReadRequest, ApiError>>(read_request(body, chat))] {
+  if (call.request.body.size() <= kInlineBytes && !has_schemas(call.request.body)) return begin(call.exchange, read_request(call.request, chat), chat);
+  const bool taken = large_bodies_.run([this, request = call.request, exchange = call.exchange, chat] {
+    context_.post([this, exchange, chat, r = std::make_shared<std::variant<ReadRequest, ApiError>>(read_request(request, chat))] {
       begin(exchange, std::move(*r), chat);
     });
   });
   if (!taken) refuse_it(from_status(exhausted("many large requests are being read already; try again later")));
 }
 
-std::variant<Service::ReadRequest, ApiError> Service::read_request(const std::string& text, bool chat) const {
+std::variant<Service::ReadRequest, ApiError> Service::read_request(const HttpRequest& http, bool chat) const {
   std::optional<ApiError> refusal;
   const auto refuse_it = [&](const ApiError& e) { refusal = e; };
-  const auto body = value_or_refuse(parse_body(text), refuse_it);
+  const auto body = value_or_refuse(parse_body(http.body), refuse_it);
   if (!body) return *refusal;
   auto request = value_or_refuse(chat ? read_chat(*body) : read_completion(*body), refuse_it);
   if (!request) return *refusal;
@@ -128,6 +128,7 @@ std::variant<Service::ReadRequest, ApiError> Service::read_request(const std::st
   if (const auto error = check_lengths(*request, *prompts)) return *error;
   auto constraint = value_or_refuse(constraints_.of(*request), refuse_it);
   if (!constraint) return *refusal;
+  request->owner = http.owner;
   return ReadRequest{std::move(*request), std::move(*prompts), std::move(*constraint)};
 }
 
@@ -323,7 +324,12 @@ void Service::status(const Call& call) const {
   json body{
       {"model", model_.name},
       {"requests", {{"running", metrics_.running()}}},
-      {"sequences", {{"waiting", c.waiting}, {"running", c.running}}},
+      {"sequences",
+       {{"waiting", c.waiting},
+        {"waiting_of_batches", c.waiting_of_batches},
+        {"running", c.running},
+        {"preemptions", c.preemptions},
+        {"quarantined", c.quarantined}}},
       {"tokens", {{"prompt", metrics_.total_prompt_tokens()}, {"generated", c.sampled_tokens}, {"prefix_cached", c.prefix_cached_tokens}}},
       {"kv_blocks", {{"used", c.kv_blocks_used}, {"prefixes", c.prefix_blocks}, {"total", c.kv_blocks_total}}},
       {"steps", {{"count", c.plans}, {"seconds", static_cast<double>(c.step_us) * 1e-6}, {"stall_seconds", static_cast<double>(c.stall_us) * 1e-6}}},

@@ -44,7 +44,7 @@ class Service {
 
   void complete(const Call& call, bool chat);
   /// From any thread: looks at nothing that changes but the control plane's figures.
-  std::variant<ReadRequest, ApiError> read_request(const std::string& text, bool chat) const;
+  std::variant<ReadRequest, ApiError> read_request(const HttpRequest& http, bool chat) const;
   void begin(const std::shared_ptr<Exchange>& exchange, std::variant<ReadRequest, ApiError> read, bool chat);
   std::optional<ApiError> check_text(const CompletionRequest& request) const;
   /// The longest sequence served: the model's context, or what the workers can hold.

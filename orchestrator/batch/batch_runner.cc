@@ -231,7 +231,9 @@ void BatchRunner::begin(uint64_t id, Flight& flight) {
   flight.exchange = std::make_shared<LineExchange>([this, inbox = inbox_, id](int status, std::string body) {
     inbox->put([this, id, status, answer = std::move(body)] { answered(id, status, answer); });
   });
-  post_([this, exchange = flight.exchange, request = HttpRequest{"POST", flight.job->record().endpoint, flight.ready.line.body}]() mutable {
+  HttpRequest request{"POST", flight.job->record().endpoint, flight.ready.line.body};
+  request.owner = flight.job->record().id;
+  post_([this, exchange = flight.exchange, request = std::move(request)]() mutable {
     run_line_(std::move(request), exchange);
   });
 }

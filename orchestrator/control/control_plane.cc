@@ -12,6 +12,8 @@
 
 #include "common/log.h"
 #include "common/net/zmq_socket.h"
+#include "orchestrator/control/registration_check.h"
+#include "orchestrator/control/retry_after.h"
 #include "orchestrator/control/worker_wire.h"
 #include "orchestrator/scheduler/kv_window.h"
 #include "orchestrator/scheduler/scheduler.h"
@@ -22,6 +24,7 @@ using std::chrono::milliseconds;
 
 namespace {
 constexpr int kMessagesOfATurn = 1000;
+constexpr uint64_t kStepMicrosMax = 3'600'000'000;  ///< a worker that says more has told nothing
 
 SchedulerOptions scheduler_options(const ControlOptions& options) {
   SchedulerOptions s;
@@ -29,6 +32,9 @@ SchedulerOptions scheduler_options(const ControlOptions& options) {
   s.steps_in_flight = options.steps_in_flight;
   s.eos_ids = options.eos_ids;
   s.worker_wait = options.worker_wait;
+  s.tpot_target = options.tpot_target;
+  s.interactive_weight = options.interactive_weight;
+  s.batch_aging = options.batch_aging;
   s.prefix_cache = options.prefix_cache;
   s.prefix_secret = random_prefix_secret();
   return s;
@@ -57,6 +63,10 @@ class ControlPlane::Loop {
   void stop() {
     stop_.store(true);
     wake();
+  }
+  std::chrono::seconds retry_after() {
+    const std::lock_guard lock(mutex_);
+    return retry_after_.refused(options_.clock->now(), sequences_);
   }
   SequenceId next_id() { return SequenceId{next_id_.fetch_add(1)}; }
   ControlSnapshot snapshot() const {
@@ -106,6 +116,7 @@ class ControlPlane::Loop {
   void act(Action action);
   void send_to(WorkerId worker, const std::vector<std::byte>& message);
   void end_sequence(SequenceId id, SequenceEvent event);
+  void leave_queue();
   void publish();
   void publish_context();
   void give_history(const Peer& peer);
@@ -137,6 +148,7 @@ class ControlPlane::Loop {
   std::condition_variable idle_;
   std::deque<Order> orders_;
   size_t sequences_ = 0;  ///< submitted and not ended
+  RetryAfter retry_after_;
   bool draining_ = false;
   uint64_t keep_wanted_ = 0, keep_done_ = 0;  ///< calls of keep_history_now
   ControlSnapshot snapshot_;
@@ -148,7 +160,7 @@ Status ControlPlane::Loop::submit(SequenceRequest request, Sink sink) {
     if (draining_) return unavailable("the server is shutting down");
     if (sequences_ >= options_.queue_max)
       return exhausted("the queue is full (" + std::to_string(options_.queue_max) + " sequences); try again later");
-    ++sequences_;
+    if (sequences_++ == 0) retry_after_.began(now());
     const SequenceId id = request.id;
     orders_.push_back(Order{std::move(request), id, std::move(sink), -1});
   }
@@ -215,8 +227,7 @@ void ControlPlane::Loop::take_orders() {
     } else if (sinks_.erase(o.id) > 0) {
       feed(Cancelled{o.id, o.sampled});
       history_ended(o.id);
-      const std::lock_guard lock(mutex_);
-      if (--sequences_ == 0) idle_.notify_all();
+      leave_queue();
     }
   }
 }
@@ -257,17 +268,7 @@ void ControlPlane::Loop::on_message(const std::string& identity, const net::Byte
 }
 
 void ControlPlane::Loop::on_registration(const std::string& identity, const Registration& r) {
-  Status refusal = Status::ok();
-  if (r.protocol != kWorkerProtocol)
-    refusal = unsupported("the worker speaks protocol " + std::to_string(r.protocol) + ", this orchestrator " +
-                          std::to_string(kWorkerProtocol) + "; run the same version of both");
-  else if (r.model != options_.model)
-    refusal = invalid_argument("the worker serves model '" + r.model + "', this orchestrator '" + options_.model + "'");
-  else if (!peers_.empty() && r.pack_identity != pack_identity_)
-    refusal = invalid_argument("the worker serves another version of the pack of '" + r.model +
-                               "' than those that are here; restart them together");
-  else if (r.ranks != 1)
-    refusal = unsupported("replicas of " + std::to_string(r.ranks) + " ranks");
+  const Status refusal = check_registration(r, options_.model, peers_.empty() ? std::nullopt : std::optional(pack_identity_));
   if (!refusal.is_ok()) {
     log::warn("control: worker {} refused: {}", r.name, refusal.message());
     (void)socket_.send(identity, write_refused(refusal)).is_ok();
@@ -313,7 +314,8 @@ void ControlPlane::Loop::on_report(WorkerId id, Peer& peer, StepReport report) {
   if (!report.outcome.error.is_ok()) log::warn("control: worker {}: {}", peer.name, report.outcome.error.message());
   scheduler_.leave_out_dropped(id, report.outcome);
   history_.done(id, report.outcome);
-  feed(PlanDone{id, std::move(report.outcome)});
+  const Nanos took = std::chrono::microseconds(report.step_us <= kStepMicrosMax ? static_cast<int64_t>(report.step_us) : 0);
+  feed(PlanDone{id, std::move(report.outcome), took});
 }
 
 void ControlPlane::Loop::lose(WorkerId id, const std::string& why) {
@@ -368,6 +370,7 @@ void ControlPlane::Loop::act(Action action) {
   } else if (auto* finished = std::get_if<Finished>(&action)) {
     end_sequence(finished->id, *finished);
   } else if (auto* failed = std::get_if<Failed>(&action)) {
+    if (failed->quarantined) log::error("control: sequence {}: {}", failed->id.value, failed->error.message());
     end_sequence(failed->id, *failed);
   }
 }
@@ -379,7 +382,12 @@ void ControlPlane::Loop::end_sequence(SequenceId id, SequenceEvent event) {
   sinks_.erase(it);
   sink(std::move(event));
   history_ended(id);
+  leave_queue();
+}
+
+void ControlPlane::Loop::leave_queue() {
   const std::lock_guard lock(mutex_);
+  retry_after_.ended(now());
   if (--sequences_ == 0) idle_.notify_all();
 }
 
@@ -438,6 +446,9 @@ void ControlPlane::Loop::publish() {
   ++totals_.turns;
   totals_.waiting = scheduler_.waiting();
   totals_.running = scheduler_.running();
+  totals_.waiting_of_batches = scheduler_.waiting_of_batches();
+  totals_.preemptions = scheduler_.preemptions();
+  totals_.quarantined = scheduler_.quarantined();
   const KvFigures kv = scheduler_.kv();
   totals_.kv_blocks_used = kv.held;
   totals_.kv_blocks_total = kv.blocks;
@@ -469,6 +480,7 @@ ControlPlane::~ControlPlane() {
 
 Status ControlPlane::submit(SequenceRequest request, Sink sink) { return loop_->submit(std::move(request), std::move(sink)); }
 void ControlPlane::cancel(SequenceId id, int64_t sampled) { loop_->cancel(id, sampled); }
+std::chrono::seconds ControlPlane::retry_after() { return loop_->retry_after(); }
 SequenceId ControlPlane::next_sequence_id() { return loop_->next_id(); }
 ControlSnapshot ControlPlane::snapshot() const { return loop_->snapshot(); }
 int64_t ControlPlane::context_max() const { return loop_->context_max(); }

@@ -25,6 +25,9 @@ struct ControlOptions {
   int64_t step_tokens = 512;
   size_t steps_in_flight = 2;  ///< of each worker: 1 or 2
   std::vector<TokenId> eos_ids;
+  std::chrono::milliseconds tpot_target{0};  ///< SchedulerOptions; so the next two
+  int64_t interactive_weight = 16;
+  std::chrono::milliseconds batch_aging{60000};
   bool prefix_cache = true; ///< equal prefixes share KV blocks
   HistoryOptions history;
   /// Takes a checkpoint of the history to where it is kept; called on the control thread. May be empty.
@@ -32,7 +35,7 @@ struct ControlOptions {
   size_t queue_max = 4096;  ///< sequences waiting or running; more are refused
   std::chrono::milliseconds silence_max{2000};  ///< a worker that is not heard for longer is given up
   std::chrono::milliseconds worker_wait{60000};  ///< a sequence fails that has waited so long while no worker was there
-  std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< read on the control thread
+  std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< read on any thread
 };
 
 /// What a sequence's owner hears. Finished and Failed are the last.
@@ -48,6 +51,9 @@ struct ControlSnapshot {
   };
   std::vector<Worker> workers;
   size_t waiting = 0, running = 0;
+  size_t waiting_of_batches = 0;      ///< of the waiting
+  uint64_t preemptions = 0;           ///< sequences sent back to the queue to make room
+  uint64_t quarantined = 0;           ///< sequences that workers died of
   uint64_t kv_blocks_used = 0, kv_blocks_total = 0;
   uint64_t prefix_blocks = 0;         ///< KV blocks that no sequence uses and that can be found again
   uint64_t prefix_cached_tokens = 0;  ///< found in the KV cache instead of computed
@@ -70,6 +76,8 @@ class ControlPlane {
   /// `sampled`: so many of its tokens are its answer; -1: all that came.
   void cancel(SequenceId id, int64_t sampled = -1);
   SequenceId next_sequence_id();
+  /// For whoever submit() has just refused because of the queue: when a place is to be expected for it.
+  std::chrono::seconds retry_after();
 
   ControlSnapshot snapshot() const;
   bool has_worker() const;

@@ -35,6 +35,7 @@ struct HttpRequest {
   std::string query = {};                    ///< what followed the '?', as it came
   std::shared_ptr<BodySink> sink = nullptr;  ///< has taken the body, which is empty then
   std::string authorization = {}, origin = {};  ///< the headers of these names; empty: not there
+  std::string owner = {};  ///< the name of its API key, or the id of its batch; empty: nobody's. Owners share what is served
 };
 
 using Headers = std::vector<std::pair<std::string, std::string>>;

@@ -11,7 +11,7 @@ bool Scheduler::may_plan(const Worker& worker) const {
   if (worker.running.empty() || worker.flights.size() >= options_.steps_in_flight) return false;
   if (worker.flights.empty()) return true;
   // A sequence that runs alone does so on a worker that has nothing else to fail at.
-  return !worker.flights.back().lost && std::none_of(worker.running.begin(), worker.running.end(), [](const Sequence* s) { return s->alone; });
+  return !worker.flights.back().lost && std::none_of(worker.running.begin(), worker.running.end(), [](const Sequence* s) { return s->alone(); });
 }
 
 void Scheduler::make_plans() {
@@ -19,6 +19,7 @@ void Scheduler::make_plans() {
     while (may_plan(*worker)) {
       Flight flight;
       Plan plan = form_plan(*worker, flight);
+      if (plan.sequences.empty() && may_plan(*worker)) plan = form_plan(*worker, flight);  // whose turn it was had to go: the others go on
       if (plan.sequences.empty()) break;
       worker->flights.push_back(std::move(flight));
       actions_.push_back(SendPlan{id, std::move(plan)});
@@ -46,9 +47,9 @@ bool Scheduler::make_room(Worker& worker, Sequence& s, int64_t tokens, PlanId pl
     if (s.in_flight > 0) return false;
     Sequence* youngest = &s;
     for (Sequence* other : worker.running)
-      if (other->last_plan != plan && std::pair(other->request.background, other->admission) > std::pair(youngest->request.background, youngest->admission))
+      if (other->last_plan != plan && std::pair(other->of_batch(), other->admission) > std::pair(youngest->of_batch(), youngest->admission))
         youngest = other;
-    send_back(worker, *youngest);
+    preempt(worker, *youngest);
     if (youngest == &s) return false;
   }
   return true;
@@ -80,15 +81,15 @@ Plan Scheduler::form_plan(Worker& worker, Flight& flight) {
   Plan plan;
   flight.plan = plan.id = PlanId{next_plan_++};
   if (!worker.flights.empty()) plan.parent = worker.flights.back().plan;
-  int64_t budget = std::min<int64_t>(options_.step_tokens, worker.limits.step_tokens_max);
-  std::vector<Sequence*> order = worker.running;
-  // Decodes before prompts, each in order of admission; prompts of batches last.
-  const auto prompts = std::stable_partition(order.begin(), order.end(), [](const Sequence* s) { return s->expected() - s->planned() == 1; });
-  std::stable_partition(prompts, order.end(), [](const Sequence* s) { return !s->request.background; });
-  const auto suspect = std::find_if(order.begin(), order.end(), [](const Sequence* s) { return s->alone; });
-  if (suspect != order.end()) order = {*suspect};
+  int64_t budget = step_tokens(worker);
+  const std::vector<Sequence*> order = planning_order(worker);
   KeySet coming = coming_blocks(worker);
+  bool at_prompts = false;
   for (Sequence* s : order) {
+    if (!at_prompts && s->expected() - s->planned() > 1) {
+      at_prompts = true;
+      budget = prompt_budget(worker, static_cast<int64_t>(plan.sequences.size()), budget);
+    }
     if (budget == 0 || plan.sequences.size() >= worker.limits.step_sequences_max) break;
     if (s->worker == nullptr) continue;  // sent back to make room for an older one
     if (s->in_flight == 0) {
@@ -105,6 +106,7 @@ Plan Scheduler::form_plan(Worker& worker, Flight& flight) {
     budget -= tokens;
   }
   if (!plan.sequences.empty()) plan.released = std::exchange(worker.released, {});
+  charge(worker, flight);
   return plan;
 }
 
@@ -158,7 +160,7 @@ Scheduler::Part Scheduler::plan_chunk(const Worker& worker, Sequence& s, int64_t
   s.in_flight += tokens;
   s.awaited += p.sample ? 1 : 0;
   s.last_plan = plan.id;
-  const Part part{&s, first, tokens, p.sample};
+  const Part part{s.request.id, &s, first, tokens, p.sample};
   plan.sequences.push_back(std::move(p));
   return part;
 }

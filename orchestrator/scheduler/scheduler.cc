@@ -40,7 +40,7 @@ void Scheduler::on(Submitted&& event) {
   auto s = std::make_unique<Sequence>();
   s->tokens = event.request.prompt;
   s->request = std::move(event.request);
-  s->without_worker_since = now_;
+  s->without_worker_since = s->further_at = now_;
   enqueue(*s, /*first=*/false);
   const SequenceId id = s->request.id;
   MOESTRO_CHECK(sequences_.emplace(id, std::move(s)).second, "a sequence id is used once");
@@ -55,39 +55,23 @@ void Scheduler::on(Cancelled&& event) {
 
 void Scheduler::on(WorkerJoined&& event) {
   workers_.emplace(event.worker, std::make_unique<Worker>(
-                                     Worker{event.worker, event.limits, KvBlocks(event.limits.kv_blocks, event.limits.kv_block_tokens)}));
-}
-
-void Scheduler::on(WorkerLost&& event) {
-  const auto it = workers_.find(event.worker);
-  if (it == workers_.end()) return;
-  Worker& worker = *it->second;
-  // Last admitted first, so that the queue keeps the order of admission.
-  const std::vector<Sequence*> orphans(worker.running.rbegin(), worker.running.rend());
-  for (Sequence* s : orphans) {
-    if (s->in_flight > 0 && ++s->deaths == options_.deaths_max - 1) s->alone = true;  // its companions shall not pay for it
-    if (s->deaths >= options_.deaths_max) {
-      fail(*s, internal_error("the worker died " + std::to_string(s->deaths) +
-                              " times while it computed this request; it is not tried again"));
-    } else {
-      send_back(worker, *s);
-    }
-  }
-  workers_.erase(it);
-  if (workers_.empty())
-    for (Sequence* s : waiting_) s->without_worker_since = now_;
+                                     Worker{event.worker, event.limits, KvBlocks(event.limits.kv_blocks, event.limits.kv_block_tokens)}))
+      .first->second->batch_turn = BatchTurn(options_.interactive_weight);
 }
 
 void Scheduler::on(Tick&& event) {
   now_ = event.now;
+  age();
   if (!workers_.empty()) return;
-  const std::vector<Sequence*> waiting(waiting_.begin(), waiting_.end());  // failing one changes the queue
-  for (Sequence* s : waiting) {
-    if (now_ - s->without_worker_since < options_.worker_wait) continue;
-    const auto waited = std::chrono::duration_cast<std::chrono::seconds>(now_ - s->without_worker_since);
-    fail(*s, unavailable("no worker has been there for " + std::to_string(waited.count()) +
-                         " s, and this request is not held longer (--worker-wait); try again later"));
-  }
+  for (const FairQueue* queue : {&interactive_, &batches_})
+    for (const SequenceId id : queue->waiting()) fail_if_forgotten(*find(id));
+}
+
+void Scheduler::fail_if_forgotten(Sequence& s) {
+  if (now_ - s.without_worker_since < options_.worker_wait) return;
+  const auto waited = std::chrono::duration_cast<std::chrono::seconds>(now_ - s.without_worker_since);
+  fail(s, unavailable("no worker has been there for " + std::to_string(waited.count()) +
+                      " s, and this request is not held longer (--worker-wait); try again later"));
 }
 
 /// Takes a sequence off its worker, to be prefilled again from its tokens.
@@ -101,29 +85,6 @@ void Scheduler::send_back(Worker& worker, Sequence& s) {
   enqueue(s, /*first=*/true);
 }
 
-/// The queue has all others before the sequences of batches, each class in its order; `first`: before its class.
-void Scheduler::enqueue(Sequence& s, bool first) {
-  const auto batches = std::find_if(waiting_.begin(), waiting_.end(), [](const Sequence* w) { return w->request.background; });
-  if (s.request.background)
-    waiting_.insert(first ? batches : waiting_.end(), &s);
-  else
-    waiting_.insert(first ? waiting_.begin() : batches, &s);
-}
-
-/// Sends a batch's sequence back from a worker that could hold `s` and take a plan now; the youngest. False if there is none. What is under
-/// way of it is lost: a token, beside all those that are computed again.
-bool Scheduler::make_way(const Sequence& s) {
-  Sequence* youngest = nullptr;
-  for (const auto& [id, w] : workers_) {
-    if (s.least_room() > w->length_max() || w->flights.size() >= options_.steps_in_flight) continue;
-    for (Sequence* other : w->running)
-      if (other->request.background && (youngest == nullptr || other->admission > youngest->admission)) youngest = other;
-  }
-  if (youngest == nullptr) return false;
-  send_back(*youngest->worker, *youngest);
-  return true;
-}
-
 void Scheduler::release(Worker& worker, const Sequence& s) {
   worker.released.push_back({s.request.id, s.stands >= 0 ? std::min(s.stands, s.computed) : s.computed});
 }
@@ -135,8 +96,9 @@ void Scheduler::remove(Sequence& s) {
     release(*s.worker, s);
     std::erase(s.worker->running, &s);
   } else {
-    std::erase(waiting_, &s);
+    dequeue(s);
   }
+  queue_of(s).leave(*s.flow);
   sequences_.erase(s.request.id);
 }
 
@@ -145,65 +107,11 @@ void Scheduler::fail(Sequence& s, Status error) {
   remove(s);
 }
 
-/// The blocks that a sequence is given when it is admitted: its prompt's, or on a worker with a window as many as it will hold at once.
-int64_t Scheduler::blocks_wanted(const Worker& worker, const Sequence& s) const {
-  return worker.window.blocks_at_most(s.length() + 1, std::min<int64_t>(options_.step_tokens, worker.limits.step_tokens_max));
-}
-
-/// The worker with room that has the fewest tokens to compute until this prompt is done: those it has already, and what of `s` is not in
-/// its cache. So a prefix draws a sequence to its worker until that one is behind by more tokens than the prefix has.
-Scheduler::Place Scheduler::choose_worker(Sequence& s) {
-  Place best;
-  int64_t best_cost = 0;
-  for (const auto& [id, w] : workers_) {
-    if (s.least_room() > w->length_max() || w->running.size() >= w->limits.step_sequences_max) continue;
-    const int64_t reused = reusable_blocks(*w, s);
-    int64_t fresh = blocks_wanted(*w, s), found = 0;  // blocks to take, and cached ones to share, which are not to be taken meanwhile
-    for (int64_t k = 0; k < reused; ++k) {
-      if (!w->window.sees(k, reused * w->kv.block_tokens())) continue;
-      --fresh;
-      found += !w->kv.is_held(*w->kv.find(link(*w, s, k)));
-    }
-    if (fresh + found > w->kv.available()) continue;
-    const int64_t cost = w->load() + s.length() - reused * w->kv.block_tokens();
-    if (best.worker == nullptr || cost < best_cost) best = {w.get(), reused}, best_cost = cost;
-  }
-  return best;
-}
-
-void Scheduler::admit() {
-  while (!waiting_.empty() && !workers_.empty()) {
-    Sequence& s = *waiting_.front();
-    const bool fits_somewhere = std::any_of(workers_.begin(), workers_.end(),
-                                            [&](const auto& entry) { return s.least_room() <= entry.second->length_max(); });
-    if (!fits_somewhere) {
-      fail(s, invalid_argument("prompt and max_tokens together are " + std::to_string(s.least_room()) +
-                        " tokens, more than any worker's KV cache or context holds; lower max_tokens or start workers with more --kv-tokens"));
-      continue;
-    }
-    Place place = choose_worker(s);
-    while (place.worker == nullptr && !s.request.background && make_way(s)) place = choose_worker(s);
-    if (place.worker == nullptr) return;  // the first in the queue waits for room; nobody overtakes it
-    waiting_.pop_front();
-    enter(*place.worker, s, place.reused_blocks);
-  }
-}
-
-void Scheduler::enter(Worker& worker, Sequence& s, int64_t reused_blocks) {
-  reuse(worker, s, reused_blocks);
-  const auto held = std::count_if(s.blocks.begin(), s.blocks.end(), [](uint32_t b) { return b != kNoBlock; });
-  const int64_t more = std::max<int64_t>(0, blocks_wanted(worker, s) - held);
-  const int64_t covered = (static_cast<int64_t>(s.blocks.size()) + more) * worker.kv.block_tokens();
-  MOESTRO_CHECK(grow(worker, s, std::min(s.length() + 1, covered)), "room was just found");
-  s.worker = &worker;
-  s.admission = next_admission_++;
-  worker.running.push_back(&s);
-}
-
 void Scheduler::on(PlanDone&& event) {
   const auto it = workers_.find(event.worker);
   if (it == workers_.end()) return;
   Worker& worker = *it->second;
+  worker.step_times.done(event.outcome.plan, event.took);
   const auto flight = std::find_if(worker.flights.begin(), worker.flights.end(), [&](const Flight& f) { return f.plan == event.outcome.plan; });
   if (flight == worker.flights.end()) return;  // from a worker that was given up
   const auto index = static_cast<size_t>(flight - worker.flights.begin());
@@ -269,11 +177,12 @@ void Scheduler::plan_failed(Worker& worker, size_t index, const Status& error) {
   for (Part& part : failed.parts) {
     Sequence* s = part.sequence;
     if (s == nullptr) continue;
+    const int64_t end = part.first + part.tokens;
     withdraw(part);
     if (failed.parts.size() == 1)
       fail(*s, error);
     else
-      s->alone = true;
+      s->alone_until = std::max(s->alone_until, end);
   }
 }
 
@@ -290,11 +199,11 @@ void Scheduler::apply(Worker& worker, Part& part, SequenceOutcome& outcome) {
   s.computed = first + tokens;
   publish(worker, s, first);
   leave_behind(worker, s);
-  s.alone = false;
   s.reached = std::max(s.reached, s.computed);
-  if (s.computed > s.furthest) {  // beyond where its workers died
+  if (!s.alone()) s.deaths = 0;  // beyond where its workers died
+  if (s.computed > s.furthest) {
     s.furthest = s.computed;
-    s.deaths = 0;
+    s.further_at = now_;
   }
 
   Progress progress;

@@ -12,7 +12,9 @@
 // that others can find are never written. Where queries see a window only (kv_window.h), blocks are given back as they leave it.
 //
 // Two classes: sequences of batches wait behind all others, have their prompts computed after those of others, and are the first to be sent
-// back, also when one that is no batch's waits for room.
+// back, also when one that is no batch's waits for room. They keep one place and one token for each `interactive_weight` of the others'
+// (batch_turn.h), and who of them has waited for `batch_aging` counts as the others do. Within a class it is the turn of the API key, or
+// the batch, that was served the fewest tokens (fair_queue.h).
 //
 // A worker has up to two plans under way (`steps_in_flight`): the next is sent before the result of the one before it, its parent, so that
 // no worker waits for the wire. A running sequence then goes on with "what the parent sampled", a prompt with its next chunk; the KV blocks
@@ -23,7 +25,6 @@
 // Who waits for room on a worker waits as long as it takes. Who waits because no worker is there at all fails after `worker_wait`.
 
 #include <cstddef>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -31,6 +32,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "orchestrator/scheduler/fair_queue.h"
 #include "orchestrator/scheduler/kv_blocks.h"
 #include "orchestrator/scheduler/types.h"
 
@@ -40,8 +42,11 @@ struct SchedulerOptions {
   int64_t step_tokens = 512;       ///< token budget of a step (a worker's own limit may be lower)
   std::vector<TokenId> eos_ids;
   size_t steps_in_flight = 2;      ///< 1 or 2: plans that a worker has at once
-  int deaths_max = 3;              ///< a sequence in flight at so many deaths of its worker fails
+  int deaths_max = 2;              ///< a sequence in flight at so many deaths of its worker, without getting further, is quarantined
   Nanos worker_wait = std::chrono::seconds(60);  ///< a sequence fails that has waited so long while no worker was there
+  Nanos tpot_target{0};            ///< steps that decode take no longer, as far as that can be foreseen; 0: no target
+  int64_t interactive_weight = 16; ///< tokens of others for one of batches, where both want all there is
+  Nanos batch_aging = std::chrono::seconds(60);  ///< a batch's sequence that got no further for so long counts as the others do
   bool prefix_cache = true;        ///< blocks of equal prefixes are shared and kept
   PrefixSecret prefix_secret = {}; ///< of the hash that names them
 };
@@ -61,8 +66,13 @@ class Scheduler {
   /// Takes what a plan counted out of those outcomes that will be dropped: of sequences that have left since it was made.
   void leave_out_dropped(WorkerId worker, PlanOutcome& outcome) const;
 
-  size_t waiting() const { return waiting_.size(); }
-  size_t running() const { return sequences_.size() - waiting_.size(); }
+  size_t waiting() const { return interactive_.size() + batches_.size(); }
+  size_t waiting_of_batches() const { return batches_.size() + aged_waiting_; }
+  size_t running() const { return sequences_.size() - waiting(); }
+  /// Sequences that were sent back to the queue to make room, since the start.
+  uint64_t preemptions() const { return preemptions_; }
+  /// Sequences that failed because workers died of them, since the start.
+  uint64_t quarantined() const { return quarantined_; }
   size_t workers() const { return workers_.size(); }
   KvFigures kv() const;
   /// For tests: what is wrong with the blocks' bookkeeping; empty if nothing is.
@@ -86,16 +96,32 @@ class Scheduler {
   void on(PlanDone&& event);
   void on(Tick&& event);
 
+  // admission.cc
+  FairQueue& queue_of(const Sequence& s);
   void enqueue(Sequence& s, bool first);
+  void dequeue(Sequence& s);
+  void age();
   bool make_way(const Sequence& s);
+  void preempt(Worker& worker, Sequence& s);
+  bool count_running();
   void admit();
+  void admit_waiting(std::vector<Sequence*>& admitted);
   int64_t blocks_wanted(const Worker& worker, const Sequence& s) const;
   Place choose_worker(Sequence& s);
   void enter(Worker& worker, Sequence& s, int64_t reused_blocks);
+  bool alike() const;
+  void spread(std::vector<Sequence*> admitted);
+
+  // planning.cc
   void make_plans();
   void make_releases();
   static void release(Worker& worker, const Sequence& s);
   bool may_plan(const Worker& worker) const;
+  std::vector<Sequence*> planning_order(Worker& worker);
+  int64_t step_tokens(const Worker& worker) const;
+  int64_t prompt_budget(const Worker& worker, int64_t decodes, int64_t left) const;
+  size_t places(const Worker& worker) const;
+  void charge(Worker& worker, const Flight& flight);
   int64_t plannable(const Worker& worker, const Sequence& s) const;
   Plan form_plan(Worker& worker, Flight& flight);
   bool make_room(Worker& worker, Sequence& s, int64_t tokens, PlanId plan);
@@ -103,6 +129,13 @@ class Scheduler {
   bool another_computes(const Worker& worker, Sequence& s, const KeySet& coming);
   void note_coming(const Worker& worker, Sequence& s, int64_t end, KeySet& coming);
   Part plan_chunk(const Worker& worker, Sequence& s, int64_t tokens, Plan& plan);
+
+  // quarantine.cc
+  void suspect(SequenceId id, int64_t end);
+  void quarantine(Sequence& culprit);
+  std::optional<std::vector<Sequence*>> suspects_turn(Worker& worker);
+
+  // scheduler.cc
   void apply(Worker& worker, Part& part, SequenceOutcome& outcome);
   bool finished(Worker& worker, Sequence& s);
   bool is_eos(TokenId token) const;
@@ -114,6 +147,7 @@ class Scheduler {
   static void withdraw(Part& part);
   static void withdraw_all(Worker& worker, const Sequence& s);
   void send_back(Worker& worker, Sequence& s);
+  void fail_if_forgotten(Sequence& s);
   void remove(Sequence& s);
   void fail(Sequence& s, Status error);
   Sequence* find(SequenceId id);
@@ -130,7 +164,10 @@ class Scheduler {
   SchedulerOptions options_;
   PrefixHasher hasher_;
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
-  std::deque<Sequence*> waiting_;  ///< first is next
+  FairQueue interactive_, batches_;  ///< who waits, by class
+  size_t aged_waiting_ = 0;          ///< in interactive_, but of batches
+  Nanos next_aging_{0};              ///< nobody in batches_ ages before
+  uint64_t preemptions_ = 0, quarantined_ = 0;
   std::map<WorkerId, std::unique_ptr<Worker>> workers_;
   uint64_t next_plan_ = 1, next_admission_ = 1;
   uint64_t reused_tokens_ = 0;

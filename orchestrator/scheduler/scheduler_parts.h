@@ -1,8 +1,12 @@
 #pragma once
 // What the scheduler's own files share: a sequence and a worker as it knows them.
 
+#include <algorithm>
+
+#include "orchestrator/scheduler/batch_turn.h"
 #include "orchestrator/scheduler/kv_window.h"
 #include "orchestrator/scheduler/scheduler.h"
+#include "orchestrator/scheduler/step_time_model.h"
 
 namespace moestro::orchestrator {
 
@@ -15,6 +19,9 @@ struct Scheduler::Sequence {
   int64_t computed = 0;         ///< positions whose KV its worker holds, or held while a query could see them
   int64_t scored = 0;           ///< prompt positions whose score has been given out
   Worker* worker = nullptr;     ///< null: waiting
+  FairQueue::Flow* flow = nullptr;  ///< whose it is, in the queue of its class
+  bool aged = false;            ///< of a batch, and has waited so long that it counts as the others do
+  Nanos further_at{0};          ///< when it came, or when it last got further
   Nanos without_worker_since{0};  ///< while waiting: since when no worker has been there
   std::vector<uint32_t> blocks;   ///< by position; kNoBlock: given back
   uint32_t blocks_sent = 0;     ///< entries of `blocks` that the worker knows
@@ -31,12 +38,15 @@ struct Scheduler::Sequence {
   int64_t awaited = 0;          ///< tokens that those will sample
   PlanId last_plan;             ///< that it was in
   int64_t furthest = 0;         ///< the highest `computed` after a plan of its own
-  int deaths = 0;               ///< of its workers while it was in flight, since it last got further
-  bool alone = false;           ///< was in a plan that failed as a whole: runs by itself until it succeeds
+  int64_t charged = 0;          ///< tokens that its flow has been charged for: computing them again is not its fault
+  int deaths = 0;               ///< of its workers while it was in flight, since it was last beyond where one died
+  int64_t alone_until = 0;      ///< it was in a plan that failed as a whole, or killed its worker: until it is beyond, it runs by itself
 
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   int64_t prompt() const { return static_cast<int64_t>(request.prompt.size()); }
   bool samples() const { return request.tokens_max > 0; }
+  bool alone() const { return computed < alone_until; }
+  bool of_batch() const { return request.background && !aged; }
   /// The first position that is in no plan yet.
   int64_t planned() const { return computed + in_flight; }
   /// Its length when the plans under way are done.
@@ -53,6 +63,7 @@ struct Scheduler::Sequence {
 
 /// What a plan under way computes of a sequence.
 struct Scheduler::Part {
+  SequenceId id;
   Sequence* sequence = nullptr;  ///< null: it has left; what comes of its part is dropped
   int64_t first = 0, tokens = 0; ///< positions
   bool samples = false;
@@ -72,9 +83,15 @@ struct Scheduler::Worker {
   std::vector<Sequence*> running = {};  ///< in order of admission
   std::deque<Flight> flights = {};      ///< plans under way, in the order in which they are computed
   std::vector<ReleasedSequence> released = {};  ///< that it does not know of yet
+  BatchTurn batch_turn = {};
+  StepTimeModel step_times = {};
+  bool suspect_was_last = false;        ///< in the last plan, by itself
 
   /// The longest sequence that it can hold.
   int64_t length_max() const { return window.length_max(); }
+  size_t batch_sequences() const {
+    return static_cast<size_t>(std::count_if(running.begin(), running.end(), [](const Sequence* s) { return s->of_batch(); }));
+  }
   int64_t load() const {
     int64_t tokens = 0;
     for (const Sequence* s : running) tokens += 1 + s->length() - s->computed;

@@ -49,6 +49,7 @@ struct SequenceRequest {
   bool text_ends = false;       ///< whoever asked looks for its end in its text, and cancels it
   std::shared_ptr<TokenConstraint> constraint = nullptr;  ///< null: the answer may be any text
   bool background = false;      ///< of a batch: others are admitted, and have their prompts computed, before it
+  std::string flow;             ///< whose it is: an API key's name, a batch's id; each gets its share
   std::string prefix_domain;    ///< KV blocks are shared between sequences of one domain only
 };
 
@@ -139,6 +140,7 @@ struct WorkerLost {
 struct PlanDone {
   WorkerId worker;
   PlanOutcome outcome;
+  Nanos took{0};  ///< to compute it, as the worker says; 0: not known
 };
 struct Tick {  ///< how late it is; the scheduler knows no other clock
   Nanos now;
@@ -170,6 +172,7 @@ struct Finished {
 struct Failed {
   SequenceId id;
   Status error;
+  bool quarantined = false;  ///< workers died of it: it is not to be sent again
 };
 using Action = std::variant<SendPlan, SendRelease, Progress, Finished, Failed>;
 

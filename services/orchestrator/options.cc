@@ -38,6 +38,9 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
   options.http = box.orchestrator.http;
   if (box.orchestrator.step_tokens) options.step_tokens = *box.orchestrator.step_tokens;
   options.steps_in_flight = static_cast<size_t>(box.orchestrator.steps_in_flight);
+  options.tpot_target = box.orchestrator.tpot_target;
+  options.interactive_weight = box.orchestrator.interactive_weight;
+  options.batch_aging = box.orchestrator.batch_aging;
   options.prefix_cache = box.orchestrator.prefix_cache;
   if (box.orchestrator.queue_max) options.queue_max = static_cast<size_t>(*box.orchestrator.queue_max);
   options.state = box.orchestrator.state;
@@ -57,7 +60,8 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
 CommandLine parse_command_line(int argc, char** argv) {
   CLI::App app{"Moestro's request plane: HTTP API, scheduler, workers of one model.", "moestro-orchestrator"};
   std::string model, store;
-  const box::BoxFlags flags(app, {"run.dir", "orchestrator.http", "orchestrator.step_tokens", "orchestrator.steps_in_flight", "orchestrator.queue_max", "orchestrator.prefix_cache", "orchestrator.worker_wait",
+  const box::BoxFlags flags(app, {"run.dir", "orchestrator.http", "orchestrator.step_tokens", "orchestrator.steps_in_flight", "orchestrator.queue_max",
+                                  "orchestrator.tpot_target", "orchestrator.interactive_weight", "orchestrator.batch_aging", "orchestrator.prefix_cache", "orchestrator.worker_wait",
                                   "orchestrator.api_keys", "orchestrator.cors", "orchestrator.state", "orchestrator.file_max", "orchestrator.batch_lines",
                                   "history.capacity", "history.checkpoint", "run.drain", "run.group", "run.log_level"});
   app.add_option("--model", model, "NAME=PACK: the model to serve and its pack; default: model.pack of the YAML file");

@@ -39,7 +39,7 @@ class Storm(FaultTest):
                     say(f"storm, {name}: {counts['kill'] + counts['stop']} of {FAULTS} faults, {time.monotonic() - began:.0f} s")
             self.check_named(box, counts)
         say(f"storm, {name}: {counts['kill']} kills and {counts['stop']} stops ({counts['store']} of the store, {counts['worker']} of workers) "
-            f"in {rounds} rounds, {time.monotonic() - began:.0f} s; {answers} right answers, {given_up} requests given up after three dead workers; "
+            f"in {rounds} rounds, {time.monotonic() - began:.0f} s; {answers} right answers, {given_up} requests quarantined after two dead workers; "
             f"{box.ended} programs ended by themselves and were started again")
 
     def storm(self, box, counts):

@@ -35,6 +35,21 @@ TEST_F(CompletionTest, AnAnswerHasItsTextAndItsUsage) {
   EXPECT_EQ(answer_["usage"], (json{{"prompt_tokens", 2}, {"completion_tokens", 3}, {"total_tokens", 5}, {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
 }
 
+TEST_F(CompletionTest, ARequestThatWorkersDieOfIsNotToBeSentAgain) {
+  const auto bad = post("/v1/completions", {{"prompt", "ab"}, {"max_tokens", 3}});
+  for (const uint64_t epoch : {2, 3}) {
+    worker_.hear_plan();
+    worker_.send_registration({.model = name_, .epoch = epoch});  // its process is another
+    worker_.hear_registered();
+  }
+  run_until([&] { return bad->done; });
+  EXPECT_EQ(bad->status, 500);
+  EXPECT_EQ(bad->header("x-should-retry"), "false") << "OpenAI's clients try again else";
+  EXPECT_THAT(bad->json()["error"]["message"].get<std::string>(), HasSubstr("quarantined: 2 workers died"));
+  says_ = {"ok"};
+  EXPECT_EQ(choice({{"prompt", "cd"}, {"max_tokens", 2}})["text"], "ok");
+}
+
 TEST_F(CompletionTest, TheEndTokenEndsItAndHasNoText) {
   says_ = {"hi"};
   const json c = choice({{"prompt", "ab"}, {"max_tokens", 30}});

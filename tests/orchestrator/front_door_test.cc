@@ -59,8 +59,12 @@ TEST(ApiKeys, RefusesFilesThatItDoesNotUnderstand) {
 
 struct Door {
   std::vector<std::shared_ptr<Exchange>> inside;  ///< requests that were let in, under way
+  std::vector<std::string> owners;                ///< of those
   FrontDoor door;
-  explicit Door(FrontDoorOptions options) : door(std::move(options), [this](HttpRequest, std::shared_ptr<Exchange> e) { inside.push_back(std::move(e)); }) {}
+  explicit Door(FrontDoorOptions options) : door(std::move(options), [this](HttpRequest r, std::shared_ptr<Exchange> e) {
+    inside.push_back(std::move(e));
+    owners.push_back(r.owner);
+  }) {}
   std::shared_ptr<FakeExchange> send(const std::string& method, const std::string& path, const std::string& key = "", const std::string& origin = "") {
     auto exchange = std::make_shared<FakeExchange>();
     HttpRequest request{method, path, ""};
@@ -70,6 +74,14 @@ struct Door {
     return exchange;
   }
 };
+
+TEST(FrontDoor, SaysWhoseARequestIs) {
+  Door d({keys(hashed("k") + " ann\n" + hashed("l") + " bob concurrency=2\n"), {}});
+  d.send("POST", "/v1/completions", "l");
+  d.send("POST", "/v1/completions", "k");
+  d.send("GET", "/health");
+  EXPECT_EQ(d.owners, (std::vector<std::string>{"bob", "ann", ""}));
+}
 
 TEST(FrontDoor, WantsAKeyForAllButHealth) {
   Door d({keys(hashed("k") + " ann"), {}});

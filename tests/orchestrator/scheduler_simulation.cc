@@ -12,6 +12,7 @@ SchedulerOptions options_of(uint64_t seed, int64_t step_tokens, bool prefix_cach
   options.steps_in_flight = steps_in_flight;
   options.step_tokens = step_tokens;
   options.eos_ids = {kEos};
+  options.deaths_max = 3;  // tests let workers die twice, of nothing that was asked of them
   options.prefix_cache = prefix_cache;
   std::mt19937_64 random(seed);
   for (std::byte& b : options.prefix_secret) b = static_cast<std::byte>(random());

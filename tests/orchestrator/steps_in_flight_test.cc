@@ -229,12 +229,13 @@ TEST(StepsInFlight, WhoRunsAloneDoesSoWithNothingBesideIt) {
   sim.plans().clear();
   sim.feed(PlanDone{WorkerId{1}, failure(first)});
   sim.feed(PlanDone{WorkerId{1}, failure(second)});
-  for (int tried = 0; tried < 3; ++tried) {
-    ASSERT_EQ(sim.plans().size(), 1u);
-    EXPECT_EQ(sim.plans()[0].plan.sequences.size(), 1u);
+  int tried = 0;  // each by itself, and in between those that were
+  for (; sim.plans().size() == 1; ++tried) {
+    EXPECT_LE(sim.plans()[0].plan.sequences.size(), 2u);
     sim.compute_one();
   }
   EXPECT_EQ(sim.plans().size(), 2u) << "all were found innocent";
+  EXPECT_GE(tried, 3);
   sim.finish_all();
   sim.expect_right_answers();
 }

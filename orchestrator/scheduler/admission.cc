@@ -1,0 +1,154 @@
+// Who is given to a worker next, and to which one.
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "orchestrator/scheduler/scheduler_parts.h"
+
+namespace moestro::orchestrator {
+
+namespace {
+/// Who has aged keeps to a flow of its own: an API key may be named as its batch is.
+std::string aged_flow(const std::string& flow) { return "batch\n" + flow; }
+}  // namespace
+
+FairQueue& Scheduler::queue_of(const Sequence& s) { return s.of_batch() ? batches_ : interactive_; }
+
+void Scheduler::enqueue(Sequence& s, bool first) {
+  FairQueue& queue = queue_of(s);
+  if (s.flow == nullptr) s.flow = &queue.enter(s.request.flow);
+  first ? queue.push_front(*s.flow, s.request.id) : queue.push_back(*s.flow, s.request.id);
+  aged_waiting_ += s.aged ? 1 : 0;
+  if (s.of_batch()) next_aging_ = std::min(next_aging_, s.further_at + options_.batch_aging);
+}
+
+void Scheduler::dequeue(Sequence& s) {
+  queue_of(s).erase(*s.flow, s.request.id);
+  aged_waiting_ -= s.aged ? 1 : 0;
+}
+
+/// Sequences of batches that have waited too long go among the others, with the place and the rights of those.
+void Scheduler::age() {
+  if (batches_.empty() || now_ < next_aging_) return;
+  next_aging_ = now_ + options_.batch_aging;
+  for (const SequenceId id : batches_.waiting()) {
+    Sequence& s = *find(id);
+    const Nanos due = s.further_at + options_.batch_aging;
+    if (due > now_) {
+      next_aging_ = std::min(next_aging_, due);
+      continue;
+    }
+    dequeue(s);
+    batches_.leave(*s.flow);
+    s.aged = true;
+    s.flow = &interactive_.enter(aged_flow(s.request.flow));
+    enqueue(s, /*first=*/false);
+  }
+}
+
+/// Sends a batch's sequence back from a worker that could hold `s` and take a plan now; the youngest. False if there is none. What is under
+/// way of it is lost: a token, beside all those that are computed again.
+bool Scheduler::make_way(const Sequence& s) {
+  Sequence* youngest = nullptr;
+  for (const auto& [id, w] : workers_) {
+    if (s.least_room() > w->length_max() || w->flights.size() >= options_.steps_in_flight) continue;
+    if (w->batch_sequences() <= batch_places(w->running.size(), options_.interactive_weight)) continue;
+    for (Sequence* other : w->running)
+      if (other->of_batch() && (youngest == nullptr || other->admission > youngest->admission)) youngest = other;
+  }
+  if (youngest == nullptr) return false;
+  preempt(*youngest->worker, *youngest);
+  return true;
+}
+
+void Scheduler::preempt(Worker& worker, Sequence& s) {
+  ++preemptions_;
+  send_back(worker, s);
+}
+
+/// The blocks that a sequence is given when it is admitted: its prompt's, or on a worker with a window as many as it will hold at once.
+int64_t Scheduler::blocks_wanted(const Worker& worker, const Sequence& s) const {
+  return worker.window.blocks_at_most(s.length() + 1, std::min<int64_t>(options_.step_tokens, worker.limits.step_tokens_max));
+}
+
+/// The worker with room that has the fewest tokens to compute until this prompt is done: those it has already, and what of `s` is not in
+/// its cache. So a prefix draws a sequence to its worker until that one is behind by more tokens than the prefix has.
+Scheduler::Place Scheduler::choose_worker(Sequence& s) {
+  Place best;
+  int64_t best_cost = 0;
+  for (const auto& [id, w] : workers_) {
+    if (s.least_room() > w->length_max() || w->running.size() >= places(*w)) continue;
+    const int64_t reused = reusable_blocks(*w, s);
+    int64_t fresh = blocks_wanted(*w, s), found = 0;  // blocks to take, and cached ones to share, which are not to be taken meanwhile
+    for (int64_t k = 0; k < reused; ++k) {
+      if (!w->window.sees(k, reused * w->kv.block_tokens())) continue;
+      --fresh;
+      found += !w->kv.is_held(*w->kv.find(link(*w, s, k)));
+    }
+    if (fresh + found > w->kv.available()) continue;
+    const int64_t cost = w->load() + s.length() - reused * w->kv.block_tokens();
+    if (best.worker == nullptr || cost < best_cost) best = {w.get(), reused}, best_cost = cost;
+  }
+  return best;
+}
+
+/// Tokens that admitted sequences still have to compute, by flow: who has many is not next. And whether batches have fewer places than
+/// they are left in any case.
+bool Scheduler::count_running() {
+  interactive_.forget_pending();
+  batches_.forget_pending();
+  size_t running = 0, of_batches = 0;
+  for (const auto& [id, w] : workers_) {
+    for (const Sequence* s : w->running) s->flow->pending += s->length() - s->computed;
+    running += w->running.size();
+    of_batches += w->batch_sequences();
+  }
+  return of_batches < batch_places(running + 1, options_.interactive_weight);
+}
+
+void Scheduler::admit() {
+  if (workers_.empty() || waiting() == 0) return;
+  std::vector<Sequence*> admitted;
+  admit_waiting(admitted);
+  spread(std::move(admitted));
+}
+
+void Scheduler::admit_waiting(std::vector<Sequence*>& admitted) {
+  bool batch_first = count_running();
+  while (waiting() > 0) {
+    const bool other_class_waits = !interactive_.empty() && !batches_.empty();
+    FairQueue& queue = interactive_.empty() || (other_class_waits && batch_first) ? batches_ : interactive_;
+    Sequence& s = *find(*queue.next());
+    const bool fits_somewhere = std::any_of(workers_.begin(), workers_.end(),
+                                            [&](const auto& entry) { return s.least_room() <= entry.second->length_max(); });
+    if (!fits_somewhere) {
+      fail(s, invalid_argument("prompt and max_tokens together are " + std::to_string(s.least_room()) +
+                        " tokens, more than any worker's KV cache or context holds; lower max_tokens or start workers with more --kv-tokens"));
+      continue;
+    }
+    Place place = choose_worker(s);
+    while (place.worker == nullptr && !s.of_batch() && make_way(s)) place = choose_worker(s);
+    if (place.worker == nullptr) {
+      if (&queue == &interactive_ || interactive_.empty()) return;  // the first in the queue waits for room; nobody overtakes it
+      batch_first = false;
+      continue;
+    }
+    dequeue(s);
+    enter(*place.worker, s, place.reused_blocks);
+    admitted.push_back(&s);
+    batch_first = count_running();
+  }
+}
+
+void Scheduler::enter(Worker& worker, Sequence& s, int64_t reused_blocks) {
+  reuse(worker, s, reused_blocks);
+  const auto held = std::count_if(s.blocks.begin(), s.blocks.end(), [](uint32_t b) { return b != kNoBlock; });
+  const int64_t more = std::max<int64_t>(0, blocks_wanted(worker, s) - held);
+  const int64_t covered = (static_cast<int64_t>(s.blocks.size()) + more) * worker.kv.block_tokens();
+  MOESTRO_CHECK(grow(worker, s, std::min(s.length() + 1, covered)), "room was just found");
+  s.worker = &worker;
+  s.admission = next_admission_++;
+  worker.running.push_back(&s);
+}
+
+}  // namespace moestro::orchestrator

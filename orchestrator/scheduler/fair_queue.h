@@ -1,0 +1,55 @@
+#pragma once
+// Sequences of one class that wait for a worker, fair to those who sent them.
+//
+// A flow is whose they are: an API key, or a batch. The flow that was served the fewest tokens is next; within a flow, who came first is
+// first. A flow that comes back after it had nothing here begins where the least served of those that are here stands: what it did not use
+// is no credit, what it used beyond others while they waited stays a debt. These are the virtual token counters of Sheng et al.,
+// "Fairness in Serving Large Language Models" (OSDI 2024): between flows that always have something waiting, the tokens served differ by
+// no more than what one of them may have under way at once.
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "common/ids.h"
+
+namespace moestro::orchestrator {
+
+class FairQueue {
+ public:
+  struct Flow {
+    int64_t served = 0;   ///< tokens, lifted when the flow comes back
+    int64_t pending = 0;  ///< of sequences that were admitted, still to be computed; kept by whoever admits
+    size_t present = 0;   ///< sequences, waiting or not
+    std::deque<SequenceId> waiting;
+  };
+
+  /// One more sequence of this flow is there. The flow stays where it is until the last of its sequences has left.
+  Flow& enter(const std::string& name);
+  void leave(Flow& flow);
+
+  void push_back(Flow& flow, SequenceId id);
+  /// Before the others of its flow.
+  void push_front(Flow& flow, SequenceId id);
+  void erase(Flow& flow, SequenceId id);
+
+  bool empty() const { return waiting_ == 0; }
+  size_t size() const { return waiting_; }
+  /// The first of the flow for which served and pending tokens together are fewest; of equals, the flow whose name comes first.
+  std::optional<SequenceId> next() const;
+
+  /// All that wait, a flow after the other.
+  std::deque<SequenceId> waiting() const;
+  void forget_pending();
+
+ private:
+  int64_t least_served() const;
+
+  std::map<std::string, Flow> flows_;  ///< present, or served more than the least of those that are
+  int64_t floor_ = 0;                  ///< where a flow begins while no other is present
+  size_t present_ = 0, waiting_ = 0;
+};
+
+}  // namespace moestro::orchestrator

@@ -1,0 +1,63 @@
+// Prompts that are admitted at one time, as those of a worker that died are: spread by length.
+
+#include <algorithm>
+#include <tuple>
+
+#include "orchestrator/scheduler/micro_batches.h"
+#include "orchestrator/scheduler/scheduler_parts.h"
+
+namespace moestro::orchestrator {
+
+/// Whether a sequence that one of them has room for fits into the other as well if that has as many blocks free.
+bool Scheduler::alike() const {
+  const auto limits = [](const auto& entry) {
+    const WorkerLimits& l = entry.second->limits;
+    return std::tuple(l.kv_block_tokens, l.context_max, l.step_tokens_max, l.step_sequences_max, l.kv_sinks, l.kv_window, entry.second->length_max());
+  };
+  return std::all_of(workers_.begin(), workers_.end(), [&](const auto& entry) { return limits(entry) == limits(*workers_.begin()); });
+}
+
+/// One after the other they have gone where the load was least; longest first, the loads come out more even. Of no use, and left as it
+/// is, where something of a prompt is held by a worker, or where workers differ. Nothing of these is in a plan yet.
+void Scheduler::spread(std::vector<Sequence*> admitted) {
+  std::erase_if(admitted, [](const Sequence* s) { return s->worker == nullptr || s->computed > 0; });
+  if (admitted.size() < 2 || workers_.size() < 2 || !alike()) return;
+  std::vector<Worker*> workers;
+  std::vector<MicroBatchRoom> rooms;
+  std::vector<int64_t> lengths;
+  for (const auto& [id, w] : workers_) {
+    workers.push_back(w.get());
+    rooms.push_back({places(*w) - std::min(places(*w), w->running.size()), static_cast<int64_t>(w->kv.available()), w->load()});
+  }
+  const auto room_of = [&](const Sequence* s) -> MicroBatchRoom& {
+    return rooms[static_cast<size_t>(std::find(workers.begin(), workers.end(), s->worker) - workers.begin())];
+  };
+  // In blocks, so that what fits here fits into the cache.
+  const int64_t block = workers.front()->kv.block_tokens();
+  int64_t longest_before = 0;
+  for (MicroBatchRoom& room : rooms) longest_before = std::max(longest_before, room.tokens /= block);
+  for (const Sequence* s : admitted) {
+    MicroBatchRoom& room = room_of(s);
+    lengths.push_back(blocks_wanted(*s->worker, *s));
+    ++room.sequences_max;
+    room.tokens_max += lengths.back();
+    room.tokens = std::max<int64_t>(0, room.tokens - lengths.back());
+  }
+  const auto placed = balance_by_length(lengths, 0, rooms);
+  for (size_t i = 0; i < admitted.size(); ++i) {
+    if (!placed[i]) return;
+    rooms[*placed[i]].tokens += lengths[i];
+  }
+  const auto most = std::max_element(rooms.begin(), rooms.end(), [](const auto& a, const auto& b) { return a.tokens < b.tokens; });
+  if (most->tokens >= longest_before) return;
+  std::vector<std::pair<Sequence*, Worker*>> moved;
+  for (size_t i = 0; i < admitted.size(); ++i) {
+    if (admitted[i]->worker == workers[*placed[i]]) continue;
+    give_back_all(*admitted[i]->worker, *admitted[i]);
+    std::erase(admitted[i]->worker->running, admitted[i]);
+    moved.emplace_back(admitted[i], workers[*placed[i]]);
+  }
+  for (const auto& [s, worker] : moved) enter(*worker, *s, 0);
+}
+
+}  // namespace moestro::orchestrator

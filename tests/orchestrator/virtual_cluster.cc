@@ -1,0 +1,160 @@
+#include "tests/orchestrator/virtual_cluster.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace moestro::orchestrator {
+
+namespace {
+constexpr TokenId kPlainToken = 7;
+}
+
+void VirtualCluster::run(Nanos end) {
+  while (!events_.empty() && events_.begin()->first <= end) {
+    const auto first = events_.begin();
+    now_ = std::max(now_, first->first);
+    const auto what = std::move(first->second);
+    events_.erase(first);
+    what();
+  }
+  if (end != Nanos::max()) now_ = end;
+}
+
+void VirtualCluster::join(WorkerLimits limits) {
+  const WorkerId id{next_worker_++};
+  const auto text_of = [this](SequenceId s, size_t length) {
+    std::vector<TokenId>& text = texts_[s.value];
+    if (text.empty()) text = told_[s.value].request.prompt;
+    while (text.size() < length) text.push_back(next_token(text));
+    return std::vector<TokenId>(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(length));
+  };
+  workers_.emplace(id, Worker{limits, std::make_unique<SimulatedWorker>(limits, text_of), {}, false});
+  feed(WorkerJoined{id, limits});
+}
+
+void VirtualCluster::kill(WorkerId id) {
+  const WorkerLimits limits = workers_.at(id).limits;
+  workers_.erase(id);
+  ++deaths;
+  feed(WorkerLost{id});
+  after(back_after, [this, limits] { join(limits); });
+}
+
+std::vector<WorkerId> VirtualCluster::workers() const {
+  std::vector<WorkerId> ids;
+  for (const auto& [id, worker] : workers_) ids.push_back(id);
+  return ids;
+}
+
+void VirtualCluster::submit(SequenceRequest request) {
+  Told& told = told_[request.id.value];
+  told.request = request;
+  told.came = told.last_token = now_;
+  feed(Submitted{std::move(request)});
+}
+
+void VirtualCluster::cancel(uint64_t id) {
+  Told& told = told_.at(id);
+  if (told.ended) return;
+  told.cancelled = true;
+  feed(Cancelled{SequenceId{id}});
+  end(told);
+}
+
+void VirtualCluster::begin_step(WorkerId id, Worker& worker) {
+  if (worker.busy || worker.plans.empty()) return;
+  worker.busy = true;
+  int64_t tokens = 0;
+  for (const PlannedSequence& s : worker.plans.front().sequences) tokens += static_cast<int64_t>(s.tokens.size());
+  after(cost_.of(tokens), [this, id] { end_step(id); });
+}
+
+void VirtualCluster::end_step(WorkerId id) {
+  const auto it = workers_.find(id);
+  if (it == workers_.end()) return;
+  Worker& worker = it->second;
+  const Plan plan = std::move(worker.plans.front());
+  worker.plans.pop_front();
+  worker.busy = false;
+  if (std::any_of(plan.sequences.begin(), plan.sequences.end(), [&](const auto& s) { return deadly.contains(s.id.value); })) return kill(id);
+  ++steps[id];
+  int64_t tokens = 0;
+  for (const PlannedSequence& s : plan.sequences) {
+    const SequenceRequest& r = told_[s.id.value].request;
+    computed[{r.background, r.flow}] += static_cast<int64_t>(s.tokens.size());
+    tokens += static_cast<int64_t>(s.tokens.size());
+  }
+  PlanOutcome outcome = compute(worker, plan);
+  begin_step(id, worker);
+  feed(PlanDone{id, std::move(outcome), cost_.of(tokens)});
+}
+
+PlanOutcome VirtualCluster::compute(Worker& worker, const Plan& plan) {
+  if (model_ == Model::kTrue) return worker.device->compute(plan);
+  PlanOutcome outcome{plan.id, {}, Status::ok()};
+  for (const PlannedSequence& s : plan.sequences) {
+    SequenceOutcome& o = outcome.sequences.emplace_back();
+    o.id = s.id;
+    if (s.sample) o.sampled.push_back({kPlainToken, {}});
+  }
+  return outcome;
+}
+
+void VirtualCluster::hear(Progress& progress) {
+  Told& told = told_[progress.id.value];
+  EXPECT_FALSE(told.ended) << "sequence " << progress.id.value << " is told more after its end";
+  for (const SampledToken& t : progress.sampled) told.sampled.push_back(t.id);
+  if (progress.sampled.empty()) return;
+  if (told.first_token) told.gap_max = std::max(told.gap_max, now_ - told.last_token);
+  if (!told.first_token) told.first_token = now_;
+  told.last_token = now_;
+}
+
+void VirtualCluster::end(Told& told) {
+  EXPECT_FALSE(told.ended) << "sequence " << told.request.id.value << " ends twice";
+  told.ended = now_;
+  if (on_end) after(Nanos(0), [this, &told] { on_end(told); });
+}
+
+void VirtualCluster::feed(Event event) {
+  std::vector<Action> actions = scheduler_.step(Tick{now_});
+  std::vector<Action> more = scheduler_.step(std::move(event));
+  std::move(more.begin(), more.end(), std::back_inserter(actions));
+  for (Action& action : actions) {
+    if (auto* send = std::get_if<SendPlan>(&action)) {
+      Worker& worker = workers_.at(send->worker);
+      worker.plans.push_back(std::move(send->plan));
+      begin_step(send->worker, worker);
+    } else if (auto* progress = std::get_if<Progress>(&action)) {
+      hear(*progress);
+    } else if (auto* finished = std::get_if<Finished>(&action)) {
+      told_[finished->id.value].finished = finished->reason;
+      end(told_[finished->id.value]);
+    } else if (auto* failed = std::get_if<Failed>(&action)) {
+      told_[failed->id.value].failed = *failed;
+      end(told_[failed->id.value]);
+    }
+  }
+  if (model_ == Model::kTrue || ++events_fed_ % 64 == 0) {
+    EXPECT_EQ(scheduler_.inconsistency(), "");
+  }
+}
+
+void VirtualCluster::expect_right_answers() {
+  EXPECT_EQ(scheduler_.waiting() + scheduler_.running(), 0u);
+  EXPECT_EQ(scheduler_.kv().held, 0u) << "KV blocks leaked";
+  for (const auto& [id, told] : told_) {
+    EXPECT_TRUE(told.ended.has_value()) << "sequence " << id << " never ended";
+    if (told.cancelled) continue;
+    if (told.failed) {
+      EXPECT_TRUE(told.failed->quarantined && deadly.contains(id)) << "sequence " << id << ": " << told.failed->error.message();
+    } else {
+      const std::vector<TokenId> expected =
+          model_ == Model::kTrue ? expected_output(told.request) : std::vector<TokenId>(static_cast<size_t>(told.request.tokens_max), kPlainToken);
+      EXPECT_EQ(told.sampled, expected) << "sequence " << id;
+    }
+  }
+}
+
+}  // namespace moestro::orchestrator
