@@ -113,7 +113,7 @@ bool CorrelationPredictor::row(int32_t layer, int32_t target, std::span<float> o
   for (size_t i = 0; i < states_.size(); ++i) {
     paths_to(states_[i], before(target, distance), distance, rows_);
     if (!rows_.empty()) add_odds(rows_, target);
-    known = known || !rows_.empty();
+    for (const size_t r : rows_) known = known || walked_[r] > 0;
     for (int32_t e = 0; e < shape_.experts; ++e)
       any.add(static_cast<size_t>(e), rows_.empty() ? usage_.probability(target, e) : per_token_[static_cast<size_t>(e)],
               tokens_at(active_[i], layer, target));

@@ -38,7 +38,7 @@ Result<std::unique_ptr<RowPredictor>> make_source(std::string_view name, const P
   if (name == "none") made = std::make_unique<NoPredictor>(shape);
   else if (name == "next-layer-all") made = std::make_unique<NextLayerPredictor>(shape);
   else if (name == "popularity") made = std::make_unique<PopularityPredictor>(shape);
-  else if (name == "request") made = std::make_unique<RequestPredictor>(shape);
+  else if (name == "request") made = std::make_unique<RequestPredictor>(shape, o.history);
   else if (name == "recent") made = std::make_unique<RecentPredictor>(shape);
   else if (name == "signature") made = std::make_unique<SignaturePredictor>(shape, 2);
   else if (name == "signature-3") made = std::make_unique<SignaturePredictor>(shape, 3);
@@ -79,7 +79,7 @@ Result<std::unique_ptr<Predictor>> make_predictor(std::string_view name, const P
   }
   if (sources.size() > MixedPredictor::kSourcesMax)
     return invalid_argument("predictor '" + std::string(name) + "': at most " + std::to_string(MixedPredictor::kSourcesMax) + " can be joined");
-  return std::unique_ptr<Predictor>(std::make_unique<MixedPredictor>(options.shape, std::string(name), std::move(sources)));
+  return std::unique_ptr<Predictor>(std::make_unique<MixedPredictor>(options.shape, std::string(name), std::move(sources), options.history));
 }
 
 }  // namespace moestro::prediction

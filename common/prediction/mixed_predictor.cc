@@ -16,8 +16,9 @@ size_t token_bucket(int32_t tokens) { return tokens <= 1 ? 0 : tokens <= 4 ? 1 :
 
 }  // namespace
 
-MixedPredictor::MixedPredictor(const PredictorShape& shape, std::string name, std::vector<std::unique_ptr<RowPredictor>> sources)
-    : shape_(shape), name_(std::move(name)), sources_(std::move(sources)), usage_(shape, 4),
+MixedPredictor::MixedPredictor(const PredictorShape& shape, std::string name, std::vector<std::unique_ptr<RowPredictor>> sources,
+                               const activation::ActivationHistory* history)
+    : shape_(shape), name_(std::move(name)), sources_(std::move(sources)), history_(history), usage_(shape, 16),
       said_(kBuckets * static_cast<size_t>(shape.layers)), table_(shape.layers, shape.experts), row_(static_cast<size_t>(shape.experts)),
       chosen_(static_cast<size_t>(shape.experts)) {
   MOESTRO_CHECK(sources_.size() <= kSourcesMax, "sources of a mixture");
@@ -41,6 +42,7 @@ MixedPredictor::MixedPredictor(const PredictorShape& shape, std::string name, st
 void MixedPredictor::begin_iteration(std::span<const IterationSequence> sequences) {
   active_.assign(sequences.begin(), sequences.end());
   begun_ = false;
+  if (history_ != nullptr) usage_.lean_on(history_->answers);
   for (const auto& s : sources_) s->begin_iteration(sequences);
 }
 

@@ -14,6 +14,15 @@ double PredictionScore::calibration_error() const {
   return experts == 0 ? 0 : distance / experts;
 }
 
+void PredictionScore::add(const PredictionScore& other) {
+  predicted += other.predicted, used += other.used, predicted_used += other.predicted_used, lead_layers += other.lead_layers;
+  log_loss_sum += other.log_loss_sum;
+  for (size_t b = 0; b < bins.size(); ++b) {
+    bins[b].experts += other.bins[b].experts, bins[b].used += other.bins[b].used;
+    bins[b].probability += other.bins[b].probability;
+  }
+}
+
 double PredictionScore::log_loss() const {
   uint64_t experts = 0;
   for (const Bin& b : bins) experts += b.experts;
@@ -75,14 +84,7 @@ void ObservedPredictor::routed(int32_t layer, std::span<const SequenceRoutes> ro
 
 PredictionScore ObservedPredictor::total() const {
   PredictionScore sum;
-  for (const PredictionScore& s : scores_) {
-    sum.predicted += s.predicted, sum.used += s.used, sum.predicted_used += s.predicted_used, sum.lead_layers += s.lead_layers;
-    sum.log_loss_sum += s.log_loss_sum;
-    for (size_t b = 0; b < sum.bins.size(); ++b) {
-      sum.bins[b].experts += s.bins[b].experts, sum.bins[b].used += s.bins[b].used;
-      sum.bins[b].probability += s.bins[b].probability;
-    }
-  }
+  for (const PredictionScore& s : scores_) sum.add(s);
   return sum;
 }
 

@@ -18,6 +18,7 @@ struct PredictionScore {
   double log_loss_sum = 0;
   std::array<Bin, 10> bins{};  ///< by probability in the last forecast: [0, 0.1), [0.1, 0.2), ...
 
+  void add(const PredictionScore& other);
   double precision() const { return predicted == 0 ? 0 : static_cast<double>(predicted_used) / static_cast<double>(predicted); }
   double recall() const { return used == 0 ? 0 : static_cast<double>(predicted_used) / static_cast<double>(used); }
   double mean_lead_layers() const { return predicted_used == 0 ? 0 : static_cast<double>(lead_layers) / static_cast<double>(predicted_used); }

@@ -20,9 +20,20 @@ void UsageTable::add(int32_t layer, std::span<const activation::ActivationCount>
 }
 
 float UsageTable::probability(int32_t layer, int32_t expert) const {
-  const float even = static_cast<float>(shape_.top_k) / static_cast<float>(shape_.experts);
   const size_t at = static_cast<size_t>(layer) * static_cast<size_t>(shape_.experts) + static_cast<size_t>(expert);
-  return std::min(1.0F, (used_[at] + prior_tokens_ * even) / (tokens_[static_cast<size_t>(layer)] + prior_tokens_));
+  const float expected = expected_.empty() ? static_cast<float>(shape_.top_k) / static_cast<float>(shape_.experts) : expected_[at];
+  return std::min(1.0F, (used_[at] + prior_tokens_ * expected) / (tokens_[static_cast<size_t>(layer)] + prior_tokens_));
+}
+
+void UsageTable::lean_on(const activation::Eamc& past) {
+  if (past.size() == 0 || past.size() < 2 * leant_on_ || past.shape().cells() != used_.size()) return;
+  leant_on_ = past.size();
+  expected_.assign(used_.size(), 0.0F);
+  for (int32_t entry = 0; entry < past.size(); ++entry) {
+    const std::span<const uint8_t> cells = past.cells(entry);
+    for (size_t i = 0; i < cells.size(); ++i) expected_[i] += static_cast<float>(cells[i]);
+  }
+  for (float& p : expected_) p /= 255.0F * static_cast<float>(past.size());
 }
 
 void PopularityPredictor::routed(int32_t layer, std::span<const SequenceRoutes> routes) {

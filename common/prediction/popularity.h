@@ -1,6 +1,7 @@
 #pragma once
 // How often each expert is used by the tokens of all requests: model-level tracing.
 
+#include "common/activation/eamc.h"
 #include "common/prediction/row_predictor.h"
 
 namespace moestro::prediction {
@@ -15,13 +16,16 @@ class UsageTable {
   /// What `tokens` tokens have chosen at `layer`.
   void add(int32_t layer, std::span<const activation::ActivationCount> counts, int32_t tokens);
   float tokens(int32_t layer) const { return tokens_[static_cast<size_t>(layer)]; }
-  /// With nothing counted: top_k of all experts, evenly.
+  /// With nothing counted: what past requests used, if lean_on() has said so, else top_k of all experts, evenly.
   float probability(int32_t layer, int32_t expert) const;
+  /// Takes the mean of a collection for what is expected before anything is counted; again each time that it has doubled.
+  void lean_on(const activation::Eamc& past);
 
  private:
   PredictorShape shape_;
-  float prior_tokens_;  ///< the even share counts as so many tokens
-  std::vector<float> used_, tokens_;
+  float prior_tokens_;  ///< what is expected counts as so many tokens
+  int32_t leant_on_ = 0;
+  std::vector<float> used_, tokens_, expected_;  ///< expected_: empty: the even share
 };
 
 class PopularityPredictor final : public RowPredictor {

@@ -7,11 +7,13 @@ namespace {
 constexpr float kPromptTokens = 8, kEveryoneTokens = 4;
 constexpr float kOverallTokens = 16;  ///< of a pattern: what all layers say counts as so many of one layer's
 constexpr float kCountsMax = 1U << 16;
+constexpr float kSeenMin = 256;  ///< before so many experts were unused for some tokens, patterns say nothing
 
 }  // namespace
 
 void RequestPredictor::begin_iteration(std::span<const IterationSequence> sequences) {
   RowPredictor::begin_iteration(sequences);
+  if (history_ != nullptr) everyone_.lean_on(history_->answers);
   states_.begin(sequences, [this] { return State{UsageTable(shape_, 0.01F), UsageTable(shape_, 0.01F)}; });
 }
 
@@ -87,7 +89,7 @@ void RecentPredictor::routed(int32_t layer, std::span<const SequenceRoutes> rout
 bool RecentPredictor::row(int32_t layer, int32_t target, std::span<float> out) {
   for (size_t i = 0; i < states_.size(); ++i)
     if (states_[i].seen[static_cast<size_t>(target)] == 0) return false;
-  if (states_.size() == 0) return false;
+  if (states_.size() == 0 || overall_[0].seen < kSeenMin) return false;
   float of_pattern[kPatterns];
   for (uint32_t p = 0; p < kPatterns; ++p) of_pattern[p] = probability(target, p);
   AnyToken any(out);

@@ -1,6 +1,7 @@
 #pragma once
 // What a sequence has used itself: over its whole life, and of late.
 
+#include "common/activation/history.h"
 #include "common/prediction/popularity.h"
 #include "common/prediction/row_predictor.h"
 #include "common/prediction/sequence_states.h"
@@ -10,7 +11,8 @@ namespace moestro::prediction {
 /// The sequence's own counts, of its prompt and of its answer, over a prior of what all sequences use.
 class RequestPredictor final : public RowPredictor {
  public:
-  explicit RequestPredictor(const PredictorShape& shape) : RowPredictor(shape), everyone_(shape, 4) {}
+  /// `history` may be null; see PredictorOptions.
+  RequestPredictor(const PredictorShape& shape, const activation::ActivationHistory* history) : RowPredictor(shape), history_(history), everyone_(shape, 16) {}
   std::string_view name() const override { return "request"; }
   void begin_iteration(std::span<const IterationSequence> sequences) override;
   void routed(int32_t layer, std::span<const SequenceRoutes> routes) override;
@@ -23,6 +25,7 @@ class RequestPredictor final : public RowPredictor {
   };
   float probability(const State& state, int32_t target, int32_t expert, float everyone) const;
 
+  const activation::ActivationHistory* const history_;
   UsageTable everyone_;
   SequenceStates<State> states_;
 };

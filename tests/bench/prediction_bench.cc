@@ -134,24 +134,27 @@ struct Judge {
 
   prediction::PredictorShape shape() const { return {all.layers, all.experts, all.top_k}; }
   using Make = std::function<std::unique_ptr<prediction::Predictor>(const activation::ActivationHistory&)>;
-  void operator()(const std::string& name, const Make& make) const {
+  void operator()(const std::string& name, const Make& make, bool learning = false) const {
     activation::ActivationHistory history({all.layers, all.experts, all.top_k}, 512);
     prediction::ObservedPredictor observed(shape(), make(history));
     walk(all, learned, batch, observed, &history);
     observed.reset_scores();
-    observed.set_learning(false);
-    const double took = seconds([&] { walk(all, judged, batch, observed, nullptr); });
-    const prediction::PredictionScore score = observed.total();
+    observed.set_learning(learning);
+    const double took = seconds([&] { walk(all, judged, batch, observed, learning ? &history : nullptr); });
     const auto layers = tier::plan_steps(all, judged, batch, 512).size() * static_cast<size_t>(all.layers);
+    print(name, observed.total(), took / static_cast<double>(layers) * 1e6);
+  }
+  void print(const std::string& name, const prediction::PredictionScore& score, double us) const {
     std::printf("%-40s %9.3f %7.3f %6.1f %11.3f %8.4f %8.1f\n", name.c_str(), score.precision(), score.recall(), score.mean_lead_layers(),
-                score.calibration_error(), score.log_loss(), took / static_cast<double>(layers) * 1e6);
+                score.calibration_error(), score.log_loss(), us);
+  }
+  std::unique_ptr<prediction::Predictor> make(const std::string& name, const activation::ActivationHistory& history) const {
+    auto made = prediction::make_predictor(name, {.shape = shape(), .history = &history});
+    MOESTRO_CHECK(made.is_ok(), made.status().message());
+    return std::move(*made);
   }
   void named(const std::string& name) const {
-    (*this)(name, [&](const activation::ActivationHistory& history) {
-      auto made = prediction::make_predictor(name, {.shape = shape(), .history = &history});
-      MOESTRO_CHECK(made.is_ok(), made.status().message());
-      return std::move(*made);
-    });
+    (*this)(name, [&](const activation::ActivationHistory& history) { return make(name, history); });
   }
 };
 
@@ -176,7 +179,22 @@ void ablate(const Judge& judge) {
   judge.named("request+recent+correlation+signature+signature-3");
 }
 
-int routes(int32_t batch, std::span<char*> files, bool ablation) {
+/// The first request after a restart: each judged request by a predictor that knows nothing but the checkpoint.
+void restart(const Judge& judge, const std::string& name) {
+  for (const bool checkpoint : {false, true}) {
+    activation::ActivationHistory history({judge.all.layers, judge.all.experts, judge.all.top_k}, 512);
+    if (checkpoint) walk(judge.all, judge.learned, judge.batch, *judge.make(name, history), &history);
+    prediction::PredictionScore sum;
+    for (const size_t request : judge.judged) {
+      prediction::ObservedPredictor observed(judge.shape(), judge.make(name, history));
+      walk(judge.all, std::span(&request, 1), 1, observed, nullptr);
+      sum.add(observed.total());
+    }
+    judge.print(name + (checkpoint ? ", started anew with the checkpoint" : ", started anew"), sum, 0);
+  }
+}
+
+int routes(int32_t batch, std::span<char*> files, const std::string& mode) {
   tier::Routes all;
   for (char* file : files) {
     auto read = tier::read_routes(file);
@@ -191,10 +209,13 @@ int routes(int32_t batch, std::span<char*> files, bool ablation) {
   const Judge judge{all, learned, judged, batch};
   std::printf("%zu requests learned from, %zu judged, batch %d: threshold 0.5, decode\n", learned.size(), judged.size(), batch);
   std::printf("%-40s %9s %7s %6s %11s %8s %8s\n", "predictor", "precision", "recall", "lead", "calibration", "log loss", "us/layer");
-  if (ablation) return ablate(judge), 0;
+  if (mode == "ablation") return ablate(judge), 0;
   for (const char* name : {"popularity", "request", "recent", "correlation", "signature", "signature-3", "eamc", "eamc+recent", "request+recent",
                            "request+recent+correlation", "request+recent+correlation+signature", "auto"})
     judge.named(name);
+  judge("auto, learning on", [&](const activation::ActivationHistory& history) { return judge.make("auto", history); }, true);
+  restart(judge, "eamc");
+  restart(judge, "auto");
   return 0;
 }
 
@@ -212,7 +233,7 @@ int main(int argc, char** argv) {
   int first = 2, batch = 1;
   if (argc > 2 && std::from_chars(argv[2], argv[2] + std::strlen(argv[2]), batch).ec == std::errc{}) ++first;
   if ((mode == "routes" || mode == "ablation") && first < argc)
-    return moestro::routes(std::max(1, batch), std::span(argv + first, static_cast<size_t>(argc - first)), mode == "ablation");
+    return moestro::routes(std::max(1, batch), std::span(argv + first, static_cast<size_t>(argc - first)), mode);
   std::fprintf(stderr, "moestro_prediction_bench match | routes [BATCH] FILE... | ablation [BATCH] FILE...\n");
   return 2;
 }

@@ -206,6 +206,22 @@ TEST(Gate, SaysWhatTheNextRoutersSaid) {
   for (const float p : f.row(2)) EXPECT_EQ(p, 0);
 }
 
+TEST(Request, BeforeAnythingIsCountedThereIsWhatPastRequestsUsed) {
+  const activation::EamcShape shape{kShape.layers, kShape.experts, kShape.top_k};
+  activation::ActivationHistory history(shape, 10);
+  for (uint32_t e : {1U, 1U, 1U, 2U}) {
+    activation::RequestCounts counts(shape);
+    for (uint32_t layer = 0; layer < 3; ++layer) counts.answer.add(MoeLayerId(layer), ExpertId(e), 20);
+    history.add(counts);
+  }
+  decode(*make("request", &history), kShape, {{1, same(1)}}, [](int32_t layer, const Forecast& f) {
+    if (layer >= 0) return;
+    EXPECT_NEAR(f.row(1)[1], 0.75, 0.01);
+    EXPECT_NEAR(f.row(1)[2], 0.25, 0.01);
+    EXPECT_NEAR(f.row(1)[0], 0, 0.01);
+  });
+}
+
 TEST(EamcPredictor, ASequenceThatBeginsAsAPastRequestDidGoesOnAsItDid) {
   const activation::EamcShape shape{kShape.layers, kShape.experts, kShape.top_k};
   activation::ActivationHistory history(shape, 10);
