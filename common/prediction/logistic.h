@@ -12,7 +12,7 @@ namespace moestro::prediction {
 
 class Logistic {
  public:
-  static constexpr size_t kFeaturesMax = 12;
+  static constexpr size_t kFeaturesMax = 10;
   using Weights = std::array<double, kFeaturesMax>;
 
   /// The weights that it starts with are held as firmly as `trust` examples of unit curvature would hold them.

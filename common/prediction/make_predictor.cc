@@ -4,6 +4,7 @@
 
 #include "common/prediction/correlation.h"
 #include "common/prediction/eamc_predictor.h"
+#include "common/prediction/echo.h"
 #include "common/prediction/mixed_predictor.h"
 #include "common/prediction/request_predictors.h"
 #include "common/prediction/signature.h"
@@ -15,7 +16,7 @@ namespace {
 using Sources = std::vector<std::unique_ptr<RowPredictor>>;
 
 constexpr int32_t kMixtureReach = 4;  ///< layers ahead of correlation in a mixture
-constexpr std::string_view kAuto = "request+recent+correlation+signature+signature-3+eamc+gate";
+constexpr std::string_view kAuto = "request+recent+correlation+signature+signature-3+echo+eamc+gate";
 
 Status check(const PredictorOptions& options) {
   const PredictorShape& s = options.shape;
@@ -42,6 +43,7 @@ Result<std::unique_ptr<RowPredictor>> make_source(std::string_view name, const P
   else if (name == "recent") made = std::make_unique<RecentPredictor>(shape);
   else if (name == "signature") made = std::make_unique<SignaturePredictor>(shape, 2);
   else if (name == "signature-3") made = std::make_unique<SignaturePredictor>(shape, 3);
+  else if (name == "echo") made = std::make_unique<EchoPredictor>(shape);
   else if (name == "gate") made = std::make_unique<GatePredictor>(shape, std::min(o.gate_lookahead, shape.layers));
   else if (name == "eamc" && o.history != nullptr) made = std::make_unique<EamcPredictor>(shape, *o.history, EamcOptions{});
   else if (name == "eamc") made = std::make_unique<NoPredictor>(shape);
@@ -59,7 +61,7 @@ Result<std::unique_ptr<RowPredictor>> make_source(std::string_view name, const P
 }  // namespace
 
 const std::vector<std::string>& predictor_names() {
-  static const std::vector<std::string> names{"auto", "none", "next-layer-all", "popularity", "request", "recent", "correlation", "correlation-2", "signature", "signature-3", "gate", "eamc"};
+  static const std::vector<std::string> names{"auto", "none", "next-layer-all", "popularity", "request", "recent", "correlation", "correlation-2", "signature", "signature-3", "echo", "gate", "eamc"};
   return names;
 }
 

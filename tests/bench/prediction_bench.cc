@@ -176,6 +176,7 @@ void ablate(const Judge& judge) {
   eamc("  16 entries alike", 16, 0, 1);
   eamc("  32 entries alike", 32, 0, 1);
   judge.named("auto");
+  judge.named("request+recent+correlation+signature+signature-3+eamc");
   judge.named("request+recent+correlation+signature+signature-3");
 }
 
@@ -210,8 +211,8 @@ int routes(int32_t batch, std::span<char*> files, const std::string& mode) {
   std::printf("%zu requests learned from, %zu judged, batch %d: threshold 0.5, decode\n", learned.size(), judged.size(), batch);
   std::printf("%-40s %9s %7s %6s %11s %8s %8s\n", "predictor", "precision", "recall", "lead", "calibration", "log loss", "us/layer");
   if (mode == "ablation") return ablate(judge), 0;
-  for (const char* name : {"popularity", "request", "recent", "correlation", "signature", "signature-3", "eamc", "eamc+recent", "request+recent",
-                           "request+recent+correlation", "request+recent+correlation+signature", "auto"})
+  for (const char* name : {"popularity", "request", "recent", "correlation", "signature", "signature-3", "echo", "eamc", "eamc+recent", "request+recent",
+                           "request+recent+correlation", "request+recent+correlation+signature", "request+recent+correlation+signature+signature-3+eamc", "auto"})
     judge.named(name);
   judge("auto, learning on", [&](const activation::ActivationHistory& history) { return judge.make("auto", history); }, true);
   restart(judge, "eamc");

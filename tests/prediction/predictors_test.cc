@@ -186,6 +186,28 @@ TEST(Signature, WhatWasNeverSeenIsNotKnownNorAreTooManyExperts) {
     });
 }
 
+TEST(Echo, ATokenThatGoesAnOldWayGoesOnAsTheOldOneDid) {
+  const auto predictor = make("echo");
+  const auto token = [](uint32_t i) { return Token{{i % 4}, {i / 4 % 4}, {i % 3}}; };
+  for (uint32_t i = 0; i < 10; ++i)
+    decode(*predictor, kShape, {{1, token(i)}}, [](int32_t, const Forecast& f) {
+      for (const float p : f.row(2)) EXPECT_EQ(p, 0);  // every way is new
+    });
+  decode(*predictor, kShape, {{1, token(7)}}, [](int32_t layer, const Forecast& f) {
+    if (layer != 1) return;
+    EXPECT_GT(f.row(2)[1], 0.8);
+    EXPECT_LT(f.row(2)[0], 0.1);
+  });
+  // The memory of a sequence is its own, and of its last 256 tokens.
+  decode(*predictor, kShape, {{2, token(7)}}, [](int32_t layer, const Forecast& f) {
+    if (layer == 1) EXPECT_EQ(f.row(2)[1], 0);
+  });
+  for (int i = 0; i < 300; ++i) decode(*predictor, kShape, {{1, same(3)}});
+  decode(*predictor, kShape, {{1, token(7)}}, [](int32_t layer, const Forecast& f) {
+    if (layer == 1) EXPECT_EQ(f.row(2)[1], 0);
+  });
+}
+
 TEST(Gate, SaysWhatTheNextRoutersSaid) {
   const auto predictor = make("gate");
   EXPECT_EQ(predictor->gate_lookahead(), 2);

@@ -64,7 +64,7 @@ void add_options(CLI::App& app, ReplayOptions& o) {
   app.add_option("--slots", o.slots, "experts that the device holds, or a share of all as 25%")->capture_default_str();
   app.add_option("--vram", o.vram, "instead: memory for experts; nine tenths of it are used");
   app.add_option("--cache", o.cache, "lfru, lfu, lru, activation, weighted, random, or belady: on demand, knowing the future")->capture_default_str();
-  app.add_option("--predict", o.predict, "auto, none, next-layer-all, popularity, request, recent, correlation, signature, eamc, several joined by +, or perfect")->capture_default_str();
+  app.add_option("--predict", o.predict, "auto, none, next-layer-all, popularity, request, recent, correlation, signature, echo, eamc, several joined by +, or perfect")->capture_default_str();
   app.add_option("--hardware", o.hardware, "a file of configs/hardware; else one expert's computing takes --expert-ms and its copy --copy-ratio times that");
   app.add_option("--expert-bytes", o.expert_bytes, "of one expert, as it is moved");
   app.add_option("--attention-bytes", o.attention_bytes, "of a layer's dense weights; default: a quarter of an expert");

@@ -1,0 +1,36 @@
+#pragma once
+// What the sequence itself did when it last chose exactly the same at the last layers: text repeats words and phrases, and its tokens take the
+// same ways again. The sequence's own past alone: nothing is learned over requests.
+
+#include "common/prediction/row_predictor.h"
+#include "common/prediction/sequence_states.h"
+
+namespace moestro::prediction {
+
+class EchoPredictor final : public RowPredictor {
+ public:
+  static constexpr int32_t kExpertsMax = 32;  ///< with more, the same choices hardly come again
+
+  explicit EchoPredictor(const PredictorShape& shape) : RowPredictor(shape) {}
+  std::string_view name() const override { return "echo"; }
+  void begin_iteration(std::span<const IterationSequence> sequences) override;
+  void routed(int32_t layer, std::span<const SequenceRoutes> routes) override;
+  /// Only of the iteration under way, and where all sequences have such a token.
+  bool row(int32_t layer, int32_t target, std::span<float> out) override;
+  void end_iteration() override;
+  void end_sequence(uint64_t sequence) override { states_.end(sequence); }
+
+ private:
+  static constexpr size_t kTokens = 256;  ///< of a sequence that are remembered
+  struct State {
+    std::vector<uint32_t> sets;  ///< [token][layer]: its experts, one bit each; 0: not known
+    size_t tokens = 0;           ///< whole ones so far; the one under way lies behind them
+  };
+  uint32_t* token(State& state, size_t number) const { return state.sets.data() + number % kTokens * static_cast<size_t>(shape_.layers); }
+  /// The sets of the last token that went the way of this one up to `layer`; null: there is none.
+  const uint32_t* find(State& state, int32_t layer) const;
+
+  SequenceStates<State> states_;
+};
+
+}  // namespace moestro::prediction
