@@ -12,6 +12,7 @@
 
 #include "common/log.h"
 #include "orchestrator/api/front_door.h"
+#include "orchestrator/api/request_log.h"
 #include "orchestrator/api/service.h"
 #include "orchestrator/batch/batch_api.h"
 #include "orchestrator/history_shelf.h"
@@ -136,6 +137,7 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   Service* service_address = nullptr;
   FrontDoor door(std::move(door_options),
                  [&service_address](HttpRequest r, std::shared_ptr<Exchange> e) { service_address->handle(std::move(r), std::move(e)); });
+  RequestLog requests([&door](HttpRequest r, std::shared_ptr<Exchange> e) { door.handle(std::move(r), std::move(e)); });
   const auto error_body = [](int status, const std::string& message) {
     ApiError e = bad_request(message);
     e.http_status = status;
@@ -143,7 +145,7 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   };
   MOESTRO_ASSIGN_OR_RETURN(auto server, HttpServer::listen(
                                             http,
-                                            [&door](HttpRequest r, std::shared_ptr<Exchange> e) { door.handle(std::move(r), std::move(e)); },
+                                            [&requests](HttpRequest r, std::shared_ptr<Exchange> e) { requests.handle(std::move(r), std::move(e)); },
                                             error_body));
   const StoreWatch store(options.store);
   const auto post = [&server](std::function<void()> work) { server->post(std::move(work)); };

@@ -304,6 +304,11 @@ void add_run(Schema& schema, BoxConfig::Run& c) {
               .field = &c.log_level,
               .choices = {"trace", "debug", "info", "warn", "error", "off"},
               .help = "of the three programs"});
+  schema.add({.key = "run.log_format",
+              .flag = "--log-format",
+              .field = &c.log_format,
+              .choices = {"text", "json"},
+              .help = "of their logs: lines for people, or an object a line with `time`, `level`, `program`, `message` and `request_id`"});
   schema.add({.key = "run.fault_points",
               .flag = "--fault-points",
               .field = &c.fault_points,

@@ -74,6 +74,7 @@ struct BoxConfig {
     std::string dir;  ///< empty: $XDG_RUNTIME_DIR/moestro/NAME or /tmp/moestro-UID/NAME
     std::string group;  ///< empty: the user alone
     std::string log_level = "info";
+    std::string log_format = "text";
     std::string fault_points;
     std::chrono::milliseconds drain = std::chrono::seconds(30);
   } run;

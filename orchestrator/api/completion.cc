@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/log_format.h"
 #include "orchestrator/api/text_cursor.h"
 #include "orchestrator/api/tool_calls.h"
 
@@ -88,6 +89,7 @@ SequenceRequest Completion::sequence_request(const Line& line) const {
   s.constraint = constraint_.begin(context_.model.tokenizer);
   s.background = exchange_->background();
   s.flow = request_.owner;
+  s.request_id = exchange_->request_id();
   return s;
 }
 
@@ -287,6 +289,9 @@ void Completion::fail(const Status& error, bool quarantined) {
   cancel_all();
   const ApiError e = from_status(error);
   context_.metrics.request_ended(e.http_status == 429 ? "refused" : "error", true);
+  const log::Field field("request_id", exchange_->request_id());
+  // Other answers are logged where they go out.
+  if (streaming_ ? e.http_status >= 500 : e.http_status == 500 && exchange_->background()) log::warn("{} failed: {}", frame_.id, e.message);
   if (streaming_) {
     exchange_->write("data: " + e.body() + "\n\n");
     exchange_->write("data: [DONE]\n\n");  // clients that wait for it must not hang on an error

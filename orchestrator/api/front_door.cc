@@ -40,6 +40,8 @@ class FrontDoor::Guarded final : public Exchange {
     inner_->end_stream();
   }
   void on_gone(std::function<void()> callback) override { inner_->on_gone(std::move(callback)); }
+  bool background() const override { return inner_->background(); }
+  const std::string& request_id() const override { return inner_->request_id(); }
 
  private:
   void leave() {
@@ -71,7 +73,7 @@ void FrontDoor::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) 
     return exchange->respond(204, "text/plain", "", headers);
   }
   const ApiKeys::Key* key = nullptr;
-  const bool open = !options_.keys || request.path == "/health" || request.path == "/v1/health";
+  const bool open = !options_.keys || request.path == "/health" || request.path == "/v1/health" || (request.path == "/" && request.method == "GET");
   if (!open) {
     ApiError e = bad_request("");
     key = options_.keys->find(request.authorization);

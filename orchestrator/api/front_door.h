@@ -20,7 +20,7 @@ struct FrontDoorOptions {
 class FrontDoor {
  public:
   FrontDoor(FrontDoorOptions options, Handler inside) : options_(std::move(options)), inside_(std::move(inside)) {}
-  /// Answers itself, or hands on. /health is open to all.
+  /// Answers itself, or hands on. /health is open to all, and so is the status page, which has no figures: it asks for them with a key.
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
   /// Whether a request with this head brings a key that handle() lets in: nobody else's upload is to be taken.
   bool knows(const HttpRequest& head) const { return !options_.keys || options_.keys->find(head.authorization) != nullptr; }

@@ -6,10 +6,16 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "orchestrator/api/metric_text.h"
+
 namespace moestro::orchestrator {
 
 namespace {
-const prometheus::Histogram::BucketBoundaries kSeconds{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60};
+const prometheus::Histogram::BucketBoundaries kSeconds{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600};
 
 prometheus::MetricFamily family(const std::string& name, const std::string& help, prometheus::MetricType type, double value) {
   prometheus::MetricFamily f;
@@ -24,11 +30,37 @@ prometheus::MetricFamily family(const std::string& name, const std::string& help
   f.metric.push_back(m);
   return f;
 }
+constexpr std::array kResults{"ok", "error", "cancelled", "refused"};
+
+nlohmann::json histogram_json(const prometheus::Histogram& of) {
+  const auto histogram = of.Collect().histogram;
+  nlohmann::json counts = nlohmann::json::array();
+  uint64_t before = 0;
+  for (const auto& bucket : histogram.bucket) counts.push_back(bucket.cumulative_count - std::exchange(before, bucket.cumulative_count));
+  return {{"bounds", kSeconds}, {"counts", std::move(counts)}, {"sum", histogram.sample_sum}, {"count", histogram.sample_count}};
+}
+
+void add_workers(MetricText& text, const std::string& model, const ControlSnapshot& c) {
+  const auto each = [&](auto value) {
+    for (const auto& w : c.workers) text.sample(static_cast<double>(value(w)), {{"model", model}, {"worker", w.name}});
+  };
+  text.counter("moestro_worker_steps_total", "Plans that a worker has computed since it registered.");
+  each([](const auto& w) { return w.plans; });
+  text.counter("moestro_worker_step_seconds_total", "Time it spent on them.");
+  each([](const auto& w) { return static_cast<double>(w.step_us) * 1e-6; });
+  text.counter("moestro_worker_stall_seconds_total", "Of it, time in which its device waited for experts.");
+  each([](const auto& w) { return static_cast<double>(w.stall_us) * 1e-6; });
+  text.gauge("moestro_worker_plans_in_flight", "Plans that it has and has not answered.");
+  each([](const auto& w) { return w.plans_in_flight; });
+  text.gauge("moestro_worker_heard_seconds", "Since it was last heard.");
+  each([](const auto& w) { return w.age_s; });
+}
 }  // namespace
 
 struct RequestMetrics::Families {
-  explicit Families(const std::string& model)
-      : labels{{"model", model}},
+  explicit Families(const std::string& name)
+      : model(name),
+        labels{{"model", model}},
         ended(prometheus::BuildCounter()
                   .Name("moestro_requests_total")
                   .Help("Requests that have ended, by result.")
@@ -53,6 +85,7 @@ struct RequestMetrics::Families {
                  .Labels(labels)
                  .Register(registry)
                  .Add({}, kSeconds)) {}
+  const std::string model;
   prometheus::Registry registry;
   prometheus::Labels labels;
   prometheus::Family<prometheus::Counter>& ended;
@@ -62,7 +95,9 @@ struct RequestMetrics::Families {
   prometheus::Histogram& tpot;
 };
 
-RequestMetrics::RequestMetrics(const std::string& model) : f_(std::make_unique<Families>(model)) {}
+RequestMetrics::RequestMetrics(const std::string& model) : f_(std::make_unique<Families>(model)) {
+  for (const char* result : kResults) f_->ended.Add({{"result", result}});  // there from the start, at 0: rates need a beginning
+}
 RequestMetrics::~RequestMetrics() = default;
 
 void RequestMetrics::request_started() { f_->running.Increment(); }
@@ -77,6 +112,14 @@ void RequestMetrics::next_tokens(std::chrono::duration<double> since_last, size_
 }
 int64_t RequestMetrics::running() const { return static_cast<int64_t>(f_->running.Value()); }
 uint64_t RequestMetrics::total_prompt_tokens() const { return static_cast<uint64_t>(f_->prompt.Value()); }
+
+nlohmann::json RequestMetrics::results() const {
+  nlohmann::json results;
+  for (const char* result : kResults) results[result] = static_cast<uint64_t>(f_->ended.Add({{"result", result}}).Value());
+  return results;
+}
+
+nlohmann::json RequestMetrics::latencies() const { return {{"ttft_s", histogram_json(f_->ttft)}, {"tpot_s", histogram_json(f_->tpot)}}; }
 
 std::string RequestMetrics::text(const ControlSnapshot& c) const {
   auto families = f_->registry.Collect();
@@ -121,7 +164,14 @@ std::string RequestMetrics::text(const ControlSnapshot& c) const {
   if (c.history_kept_s) add("moestro_history_checkpoint_age_seconds", "Since the last checkpoint of the history that was kept.", kGauge, *c.history_kept_s);
   add("moestro_workers", "Workers that are there.", kGauge, of(c.workers.size()));
   add("moestro_workers_lost_total", "Workers that died, fell silent or were replaced.", kCounter, of(c.workers_lost));
-  return prometheus::TextSerializer().Serialize(families);
+  MetricText more;
+  const MetricText::Labels model{{"model", f_->model}}, tier{{"model", f_->model}, {"tier", "dram"}};
+  more.histogram("moestro_step_duration_seconds", "What workers took for a plan.").sample(c.steps, model);
+  more.counter("moestro_worker_restarts_total", "Workers that registered under a name that was there before.").sample(of(c.worker_restarts), model);
+  more.counter("moestro_tier_hits_total", "Experts that were in a tier when a layer wanted them.").sample(of(c.expert_hits), tier);
+  more.counter("moestro_tier_misses_total", "Experts that were not, and had to be fetched.").sample(of(c.expert_misses), tier);
+  add_workers(more, f_->model, c);
+  return prometheus::TextSerializer().Serialize(families) + more.text();
 }
 
 }  // namespace moestro::orchestrator

@@ -2,8 +2,10 @@
 
 #include <map>
 
+#include "orchestrator/api/status_report.h"
 #include "orchestrator/api/store_metrics.h"
 #include "orchestrator/api/tokenize_request.h"
+#include "orchestrator/page/status_page.h"
 
 namespace moestro::orchestrator {
 
@@ -50,7 +52,7 @@ std::optional<Service::Route> Service::route(const std::string& path) {
       {"/v1/models", {"GET", &Service::models}},     {"/tokenize", {"POST", &Service::tokenize}},
       {"/detokenize", {"POST", &Service::detokenize}}, {"/health", {"GET", &Service::health}},
       {"/v1/health", {"GET", &Service::health}},     {"/v1/moestro/status", {"GET", &Service::status}},
-      {"/metrics", {"GET", &Service::metrics}},
+      {"/metrics", {"GET", &Service::metrics}},      {"/", {"GET", &Service::page}},
   };
   if (path == "/v1/completions") return Route{"POST", [this](const Call& c) { complete(c, false); }};
   if (path == "/v1/chat/completions") return Route{"POST", [this](const Call& c) { complete(c, true); }};
@@ -315,38 +317,22 @@ void Service::detokenize(const Call& call) const {
   call.exchange->respond(200, kJson, dump({{"content", text}, {"prompt", text}}));
 }
 
+void Service::page(const Call& call) const {
+  const StatusPage& page = status_page();
+  call.exchange->respond(200, "text/html; charset=utf-8", page.html, page.headers);
+}
+
 void Service::status(const Call& call) const {
-  const ControlSnapshot c = control_.snapshot();
-  json workers = json::array();
-  for (const auto& w : c.workers)
-    workers.push_back({{"name", w.name}, {"device", w.device}, {"last_heard_s", w.age_s}, {"plans", w.plans}});
-  const double experts = static_cast<double>(c.expert_hits + c.expert_misses);
-  json body{
-      {"model", model_.name},
-      {"requests", {{"running", metrics_.running()}}},
-      {"sequences",
-       {{"waiting", c.waiting},
-        {"waiting_of_batches", c.waiting_of_batches},
-        {"running", c.running},
-        {"preemptions", c.preemptions},
-        {"quarantined", c.quarantined}}},
-      {"tokens", {{"prompt", metrics_.total_prompt_tokens()}, {"generated", c.sampled_tokens}, {"prefix_cached", c.prefix_cached_tokens}}},
-      {"kv_blocks", {{"used", c.kv_blocks_used}, {"prefixes", c.prefix_blocks}, {"total", c.kv_blocks_total}}},
-      {"steps", {{"count", c.plans}, {"seconds", static_cast<double>(c.step_us) * 1e-6}, {"stall_seconds", static_cast<double>(c.stall_us) * 1e-6}}},
-      {"tiers",
-       {{"dram",
-         {{"hits", c.expert_hits},
-          {"misses", c.expert_misses},
-          {"hit_rate", experts > 0 ? json(static_cast<double>(c.expert_hits) / experts) : json()},
-          {"fetched_bytes", c.fetched_bytes}}}}},
-      {"store", store_status(store_ != nullptr ? store_->latest() : std::nullopt)},
-      {"workers", workers},
-      {"workers_lost", c.workers_lost},
-      {"nonfinite_sequences", c.nonfinite_sequences},
-      {"capacity_dropped", c.dropped_rows},
-  };
-  if (extension_ != nullptr) body.update(extension_->status());
-  call.exchange->respond(200, kJson, dump(body));
+  StatusSources now;
+  now.model = model_.name;
+  now.uptime_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+  now.control = control_.snapshot();
+  now.draining = control_.draining(), now.had_worker = control_.had_worker();
+  now.queue_max = control_.queue_max();
+  now.has_store = store_ != nullptr;
+  if (store_ != nullptr) now.store = store_->latest();
+  const json more = extension_ != nullptr ? extension_->status() : json::object();
+  call.exchange->respond(200, kJson, dump(status_report(now, metrics_, more)));
 }
 
 }  // namespace moestro::orchestrator

@@ -62,6 +62,7 @@ class Service {
   void tokenize(const Call& call) const;
   void detokenize(const Call& call) const;
   void status(const Call& call) const;
+  void page(const Call& call) const;
   nlohmann::json model_entry() const;
   ApiError unknown_model(const std::string& name) const;
   static void refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error, Headers headers = {});
@@ -71,6 +72,7 @@ class Service {
   Extension* extension_ = nullptr;
   ControlPlane& control_;
   const StoreWatch* store_ = nullptr;
+  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   RequestMetrics metrics_;
   CompletionContext context_;
   std::mt19937_64 random_{std::random_device{}()};

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "orchestrator/api/metric_text.h"
+
 namespace moestro::orchestrator {
 namespace {
 
@@ -39,25 +41,93 @@ constexpr Metric kMetrics[] = {
     {"warm_start_left_out", "Blobs of it that found no room.", false, &StoreFigures::warm_left_out},
 };
 
-void add(std::string& text, const std::string& name, const char* help, bool counter, uint64_t value) {
-  text += "# HELP " + name + " " + help + "\n# TYPE " + name + (counter ? " counter\n" : " gauge\n") + name + " " + std::to_string(value) + "\n";
+/// What the tiers have in common, by the tier's name. The store counts over all its models.
+void add_tiers(MetricText& text, const StoreFigures& s) {
+  const MetricText::Labels dram{{"tier", "dram"}}, nvme{{"tier", "nvme"}};
+  const auto of = [](uint64_t n) { return static_cast<double>(n); };
+  text.gauge("moestro_tier_capacity_bytes", "Bytes that a tier has room for.").sample(of(s.arena_bytes), dram);
+  text.gauge("moestro_tier_used_bytes", "Of them, in use; of the nvme tier, all packs.").sample(of(s.used_bytes), dram).sample(of(pack_bytes(s)), nvme);
+  text.gauge("moestro_tier_resident_bytes", "Bytes of weights that are in a tier whole.").sample(of(s.resident_bytes), dram).sample(of(pack_bytes(s)), nvme);
+  text.counter("moestro_tier_late_total", "Blobs that were wanted while they were still being loaded into a tier.").sample(of(s.joined), dram);
+  text.counter("moestro_tier_prefetched_total", "Blobs that were asked for ahead of their use, and were not there.").sample(of(s.prefetches), dram);
+  text.counter("moestro_tier_prefetched_used_total", "Of them, used after they were there.").sample(of(s.prefetches_used), dram);
+  text.counter("moestro_tier_prefetched_wasted_total", "Of them, evicted unused.").sample(of(s.prefetches_wasted), dram);
+  text.counter("moestro_tier_prefetched_wasted_bytes_total", "Their bytes.").sample(of(s.prefetch_wasted_bytes), dram);
+  text.counter("moestro_tier_prefetched_dropped_total", "Of them, taken back before they were there, or without room.").sample(of(s.prefetches_dropped), dram);
+  text.counter("moestro_tier_evictions_total", "Experts that gave way in a tier.").sample(of(s.evictions), dram);
+  text.counter("moestro_tier_read_bytes_total", "Bytes read from a tier.").sample(of(s.bytes_read), nvme);
+}
+
+void add_drives(MetricText& text, const StoreFigures& s) {
+  const auto each = [&s, &text](auto value) {
+    for (const auto& d : s.drives) text.sample(static_cast<double>(value(d)), {{"drive", d.path}});
+  };
+  text.counter("moestro_drive_read_bytes_total", "Bytes read from a drive.");
+  each([](const auto& d) { return d.bytes_read; });
+  text.counter("moestro_drive_read_retries_total", "Its reads that went wrong and were tried again.");
+  each([](const auto& d) { return d.retries; });
+  text.gauge("moestro_drive_speed_bytes_per_second", "What it read when it was measured at the store's start; 0: not measured.");
+  each([](const auto& d) { return d.bytes_per_s; });
+  text.gauge("moestro_drive_utilisation_ratio", "Bytes read in the last second or so, by that speed. 1: as fast as it can; 0 also where the speed was not measured.");
+  each([](const auto& d) { return d.utilisation(); });
+}
+
+void add_models(MetricText& text, const StoreFigures& s) {
+  const auto each = [&s, &text](auto value) {
+    for (const auto& m : s.models) text.sample(static_cast<double>(value(m)), {{"model", m.name}, {"tier", "dram"}});
+  };
+  text.gauge("moestro_tier_experts", "Experts of a model that are in a tier.");
+  each([](const auto& m) { return m.resident_experts; });
+  text.gauge("moestro_tier_model_bytes", "Bytes of a tier that a model uses; what several have in common counts for each in part.");
+  each([](const auto& m) { return m.used_bytes; });
+  text.gauge("moestro_model_experts", "Experts that a model has.");
+  for (const auto& m : s.models) text.sample(static_cast<double>(m.experts), {{"model", m.name}});
+}
+
+void add_queues(MetricText& text, const StoreFigures& s) {
+  text.gauge("moestro_store_read_queue", "Blobs that wait to be read, or are being read, by the reason.");
+  for (const auto& q : s.queues)
+    text.sample(static_cast<double>(q.waiting), {{"class", q.of}, {"state", "waiting"}}).sample(static_cast<double>(q.reading), {{"class", q.of}, {"state", "reading"}});
 }
 
 }  // namespace
 
+uint64_t pack_bytes(const StoreFigures& store) {
+  uint64_t sum = 0;
+  for (const auto& m : store.models) sum += m.pack_bytes;
+  return sum;
+}
+
 std::string store_metrics_text(const std::optional<StoreFigures>& store) {
-  std::string text;
-  add(text, "moestro_store_up", "Whether the store answers.", false, store.has_value());
-  if (!store) return text;
-  for (const Metric& m : kMetrics) add(text, "moestro_store_" + std::string(m.name) + (m.counter ? "_total" : ""), m.help, m.counter, *store.*m.value);
-  add(text, "moestro_store_warm_start_running", "Whether it is still being read.", false, store->warm_running);
-  return text;
+  MetricText text;
+  text.gauge("moestro_store_up", "Whether the store answers.").sample(store.has_value() ? 1 : 0);
+  if (!store) return text.text();
+  for (const Metric& m : kMetrics) {
+    const std::string name = "moestro_store_" + std::string(m.name);
+    (m.counter ? text.counter(name + "_total", m.help) : text.gauge(name, m.help)).sample(static_cast<double>(*store.*m.value));
+  }
+  text.gauge("moestro_store_warm_start_running", "Whether it is still being read.").sample(store->warm_running ? 1 : 0);
+  add_tiers(text, *store);
+  add_drives(text, *store);
+  add_models(text, *store);
+  add_queues(text, *store);
+  return text.text();
 }
 
 nlohmann::json store_status(const std::optional<StoreFigures>& store) {
   if (!store) return nullptr;
-  nlohmann::json status{{"warm_start_running", store->warm_running}};
+  using nlohmann::json;
+  json status{{"warm_start_running", store->warm_running}, {"policy", store->policy}, {"reader", store->reader}};
   for (const Metric& m : kMetrics) status[m.name] = *store.*m.value;
+  json& models = status["models"] = json::array();
+  for (const auto& m : store->models)
+    models.push_back({{"name", m.name}, {"pack_bytes", m.pack_bytes}, {"used_bytes", m.used_bytes}, {"experts", m.experts}, {"resident_experts", m.resident_experts}});
+  json& drives = status["drives"] = json::array();
+  for (const auto& d : store->drives)
+    drives.push_back({{"path", d.path}, {"read_bytes", d.bytes_read}, {"retries", d.retries}, {"bytes_per_s_at_start", d.bytes_per_s},
+                      {"utilisation", d.bytes_per_s > 0 ? json(d.utilisation()) : json()}});
+  json& queues = status["queues"] = json::object();
+  for (const auto& q : store->queues) queues[q.of] = {{"waiting", q.waiting}, {"reading", q.reading}};
   return status;
 }
 

@@ -11,6 +11,8 @@ namespace moestro::orchestrator {
 
 /// Prometheus' text format; none: `moestro_store_up 0` alone.
 std::string store_metrics_text(const std::optional<StoreFigures>& store);
+/// Of all packs.
+uint64_t pack_bytes(const StoreFigures& store);
 /// null for none.
 nlohmann::json store_status(const std::optional<StoreFigures>& store);
 

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "common/log.h"
+#include "common/log_format.h"
 #include "orchestrator/api/answer.h"
 
 namespace moestro::orchestrator {
@@ -77,6 +77,7 @@ void BatchApi::say(const ExchangePtr& exchange, const Answer& what) {
 
 void BatchApi::answer(const ExchangePtr& exchange, std::function<Answer()> ask) {
   runner_.ask([this, exchange, ask = std::move(ask)] {
+    const log::Field field("request_id", exchange->request_id());
     post_([this, exchange, what = std::make_shared<Answer>(ask())] { say(exchange, *what); });
   });
 }
@@ -286,8 +287,12 @@ json BatchApi::status() const {
   const BatchFigures f = runner_.figures();
   json batches = json::object();
   for (size_t s = 0; s < f.batches.size(); ++s) batches[std::string(batch_status_name(static_cast<BatchStatus>(s)))] = f.batches[s];
+  json under_way = json::array();
+  for (const auto& b : f.under_way)
+    under_way.push_back({{"id", b.id}, {"status", batch_status_name(b.status)}, {"total", b.total}, {"completed", b.completed}, {"failed", b.failed}});
   return {{"batches",
            {{"by_status", std::move(batches)},
+            {"under_way", std::move(under_way)},
             {"lines", {{"completed", f.lines_good}, {"failed", f.lines_bad}, {"in_flight", f.in_flight}, {"retries", f.retries}}},
             {"stalled", f.stalled.empty() ? json() : json(f.stalled)}}}};
 }

@@ -50,6 +50,8 @@ class BatchJob {
   Status end(BatchStatus outcome);
   /// Lines that were given out and have no result kept yet. Writing begins when none is left.
   uint64_t open_lines = 0;
+  /// Lines whose results were kept since this process took the batch up: record() has those of before.
+  uint64_t good_lines = 0, bad_lines = 0;
   /// These have results that are kept.
   void mark_done(uint64_t line);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "common/log.h"
 
@@ -9,6 +10,7 @@ namespace moestro::orchestrator {
 
 namespace {
 constexpr std::chrono::seconds kSweepEvery{60};
+constexpr size_t kListedMax = 16;
 
 /// Answers that say nothing of the line: the server is full, or nobody is there to compute.
 bool may_pass(int status) { return status == 429 || status == 503; }
@@ -228,7 +230,8 @@ bool BatchRunner::give_out() {
 
 void BatchRunner::begin(uint64_t id, Flight& flight) {
   ++flight.tries;
-  flight.exchange = std::make_shared<LineExchange>([this, inbox = inbox_, id](int status, std::string body) {
+  const std::string name = flight.job->record().id + "/" + std::to_string(flight.ready.number);
+  flight.exchange = std::make_shared<LineExchange>(name, [this, inbox = inbox_, id](int status, std::string body) {
     inbox->put([this, id, status, answer = std::move(body)] { answered(id, status, answer); });
   });
   HttpRequest request{"POST", flight.job->record().endpoint, flight.ready.line.body};
@@ -265,6 +268,7 @@ void BatchRunner::keep_results() {
     if (const Status kept = state_->put_results(job.record().id, it->second); !kept.is_ok()) return stall(kept);
     for (const LineResult& r : it->second) {
       (r.good ? figures_.lines_good : figures_.lines_bad) += 1;
+      (r.good ? job.good_lines : job.bad_lines) += 1;
       job.mark_done(r.line);
       --job.open_lines;
     }
@@ -300,9 +304,23 @@ BatchRunner::Clock::time_point BatchRunner::next_due() const {
   return due;
 }
 
+void BatchRunner::list_under_way() {
+  std::vector<const BatchJob*> jobs;
+  for (const auto& job : jobs_) jobs.push_back(job.get());
+  const auto older = [](const BatchJob* a, const BatchJob* b) { return std::tie(a->record().created_at, a->record().id) < std::tie(b->record().created_at, b->record().id); };
+  const auto end = jobs.begin() + static_cast<std::ptrdiff_t>(std::min(kListedMax, jobs.size()));
+  std::partial_sort(jobs.begin(), end, jobs.end(), older);
+  figures_.under_way.clear();
+  for (auto it = jobs.begin(); it != end; ++it) {
+    const BatchRecord& r = (*it)->record();
+    figures_.under_way.push_back({r.id, r.status, r.total, r.completed + (*it)->good_lines, r.failed + (*it)->bad_lines});
+  }
+}
+
 void BatchRunner::publish() {
   if (const auto counts = state_->count_batches(); counts.is_ok()) figures_.batches = *counts;
   figures_.in_flight = flights_.size();
+  list_under_way();
   const bool under_way = std::any_of(flights_.begin(), flights_.end(), [](const auto& f) { return f.second.exchange != nullptr; });
   const std::lock_guard lock(inbox_->mutex);
   published_ = figures_;

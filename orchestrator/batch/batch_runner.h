@@ -31,6 +31,12 @@ struct BatchFigures {
   std::vector<uint64_t> batches = std::vector<uint64_t>(8);  ///< by BatchStatus
   uint64_t lines_good = 0, lines_bad = 0, retries = 0;       ///< since the start
   uint64_t in_flight = 0;
+  struct UnderWay {
+    std::string id;
+    BatchStatus status;
+    uint64_t total = 0, completed = 0, failed = 0;  ///< lines
+  };
+  std::vector<UnderWay> under_way;  ///< the oldest that are not over, at most 16
   std::string stalled;  ///< why no batch goes on; empty: they do
 };
 
@@ -100,6 +106,7 @@ class BatchRunner {
   void keep_results();
   void stall(const Status& why);
   void sweep_files();
+  void list_under_way();
   void publish();
   Clock::time_point next_due() const;
   BatchJob* find(const std::string& id) const;

@@ -8,7 +8,8 @@ namespace moestro::orchestrator {
 class LineExchange final : public Exchange {
  public:
   using Answered = std::function<void(int status, std::string body)>;
-  explicit LineExchange(Answered answered) : answered_(std::move(answered)) {}
+  /// `request_id`: where the line stands, for logs.
+  LineExchange(std::string request_id, Answered answered) : request_id_(std::move(request_id)), answered_(std::move(answered)) {}
 
   void respond(int status, const std::string&, std::string body, const Headers&) override {
     gone_ = nullptr;  // it holds what holds this
@@ -26,6 +27,7 @@ class LineExchange final : public Exchange {
       callback();
   }
   bool background() const override { return true; }
+  const std::string& request_id() const override { return request_id_; }
 
   /// The runner wants no answer any more.
   void leave() {
@@ -35,6 +37,7 @@ class LineExchange final : public Exchange {
   }
 
  private:
+  const std::string request_id_;
   Answered answered_;
   std::function<void()> gone_;
   bool left_ = false;

@@ -10,10 +10,11 @@
 #include <optional>
 #include <unordered_map>
 
-#include "common/log.h"
+#include "common/log_format.h"
 #include "common/net/zmq_socket.h"
 #include "orchestrator/control/registration_check.h"
 #include "orchestrator/control/retry_after.h"
+#include "orchestrator/control/worker_figures.h"
 #include "orchestrator/control/worker_wire.h"
 #include "orchestrator/scheduler/kv_window.h"
 #include "orchestrator/scheduler/scheduler.h"
@@ -89,9 +90,14 @@ class ControlPlane::Loop {
     Sink sink;
     int64_t sampled = -1;  ///< of a cancelled one: its answer
   };
+  struct Owner {
+    Sink sink;
+    std::string request_id;
+  };
   struct Peer {
-    std::string identity, name, device;
-    uint64_t kv_epoch = 0, plans = 0;
+    std::string identity;
+    ControlSnapshot::Worker figures;  ///< its name among them
+    uint64_t kv_epoch = 0;
     int64_t context_max = 0;  ///< the longest sequence it can hold
     Nanos heard{0};
     bool unreachable = false;  ///< a message could not be sent to it
@@ -114,7 +120,7 @@ class ControlPlane::Loop {
   Nanos now() const { return options_.clock->now(); }
   void feed(Event event);
   void act(Action action);
-  void send_to(WorkerId worker, const std::vector<std::byte>& message);
+  bool send_to(WorkerId worker, const std::vector<std::byte>& message);
   void end_sequence(SequenceId id, SequenceEvent event);
   void leave_queue();
   void publish();
@@ -131,10 +137,11 @@ class ControlPlane::Loop {
   Scheduler scheduler_;
   HistoryKeeper history_;
   std::map<WorkerId, Peer> peers_;
-  std::unordered_map<SequenceId, Sink> sinks_;
+  std::unordered_map<SequenceId, Owner> sinks_;
   uint32_t next_worker_ = 1;
   uint64_t pack_identity_ = 0;  ///< of the workers that are there: a sequence never changes weights under way
   ControlSnapshot totals_;
+  NamesSeen names_seen_;
 
   // Shared.
   std::atomic<uint64_t> next_id_{1};
@@ -221,7 +228,7 @@ void ControlPlane::Loop::take_orders() {
   }
   for (Order& o : orders) {
     if (o.request.has_value()) {
-      sinks_.emplace(o.id, std::move(o.sink));
+      sinks_.emplace(o.id, Owner{std::move(o.sink), o.request->request_id});
       history_.submitted(o.id, static_cast<int64_t>(o.request->prompt.size()));
       feed(Submitted{std::move(*o.request)});
     } else if (sinks_.erase(o.id) > 0) {
@@ -283,13 +290,14 @@ void ControlPlane::Loop::on_registration(const std::string& identity, const Regi
     lose(it->first, "it started anew");
   }
   for (const auto& [old, peer] : peers_) {
-    if (peer.name != r.name) continue;
+    if (peer.figures.name != r.name) continue;
     lose(old, "its successor registered");
     break;
   }
   const WorkerId id{next_worker_++};
   pack_identity_ = r.pack_identity;
-  peers_.emplace(id, Peer{identity, r.name, r.device, r.kv_epoch, 0, KvWindow(r.limits).length_max(), now(), false, r.wants_history});
+  peers_.emplace(id, Peer{identity, figures_of(r), r.kv_epoch, KvWindow(r.limits).length_max(), now(), false, r.wants_history});
+  if (names_seen_.again(r.name)) ++totals_.worker_restarts;
   history_.begin(r.pack_identity, r.experts);
   worker_count_.store(peers_.size());
   publish_context();
@@ -302,16 +310,8 @@ void ControlPlane::Loop::on_registration(const std::string& identity, const Regi
 }
 
 void ControlPlane::Loop::on_report(WorkerId id, Peer& peer, StepReport report) {
-  ++peer.plans;
-  ++totals_.plans;
-  totals_.step_us += report.step_us;
-  totals_.stall_us += report.stall_us;
-  totals_.expert_hits += report.expert_hits;
-  totals_.expert_misses += report.expert_misses;
-  totals_.fetched_bytes += report.fetched_bytes;
-  totals_.nonfinite_sequences += report.nonfinite_sequences;
-  totals_.dropped_rows += report.dropped_rows;
-  if (!report.outcome.error.is_ok()) log::warn("control: worker {}: {}", peer.name, report.outcome.error.message());
+  count_step(report, peer.figures, totals_);
+  if (!report.outcome.error.is_ok()) log::warn("control: worker {}: {}", peer.figures.name, report.outcome.error.message());
   scheduler_.leave_out_dropped(id, report.outcome);
   history_.done(id, report.outcome);
   const Nanos took = std::chrono::microseconds(report.step_us <= kStepMicrosMax ? static_cast<int64_t>(report.step_us) : 0);
@@ -321,7 +321,7 @@ void ControlPlane::Loop::on_report(WorkerId id, Peer& peer, StepReport report) {
 void ControlPlane::Loop::lose(WorkerId id, const std::string& why) {
   const auto it = peers_.find(id);
   if (it == peers_.end()) return;
-  log::warn("control: worker {} is gone: {}", it->second.name, why);
+  log::warn("control: worker {} is gone: {}", it->second.figures.name, why);
   peers_.erase(it);
   worker_count_.store(peers_.size());
   publish_context();
@@ -348,28 +348,31 @@ void ControlPlane::Loop::feed(Event event) {
   for (Action& action : actions) act(std::move(action));
 }
 
-void ControlPlane::Loop::send_to(WorkerId worker, const std::vector<std::byte>& message) {
+bool ControlPlane::Loop::send_to(WorkerId worker, const std::vector<std::byte>& message) {
   const auto it = peers_.find(worker);
-  if (it == peers_.end()) return;
+  if (it == peers_.end()) return false;
   const Status sent = socket_.send(it->second.identity, message);
-  if (sent.is_ok()) return;
+  if (sent.is_ok()) return true;
   // lose_silent() ends it; doing so here would re-enter the scheduler.
-  log::warn("control: cannot send to worker {}: {}", it->second.name, sent.message());
+  log::warn("control: cannot send to worker {}: {}", it->second.figures.name, sent.message());
   it->second.unreachable = true;
+  return false;
 }
 
 void ControlPlane::Loop::act(Action action) {
   if (auto* send = std::get_if<SendPlan>(&action)) {
     history_.planned(send->worker, send->plan);
-    send_to(send->worker, write_plan(send->plan, options_.model));
+    if (send_to(send->worker, write_plan(send->plan, options_.model))) ++peers_.at(send->worker).figures.plans_in_flight;
   } else if (const auto* release = std::get_if<SendRelease>(&action)) {
     send_to(release->worker, write_release(release->released));
   } else if (auto* progress = std::get_if<Progress>(&action)) {
     totals_.sampled_tokens += progress->sampled.size();
-    if (const auto it = sinks_.find(progress->id); it != sinks_.end()) it->second(std::move(*progress));
+    if (const auto it = sinks_.find(progress->id); it != sinks_.end()) it->second.sink(std::move(*progress));
   } else if (auto* finished = std::get_if<Finished>(&action)) {
     end_sequence(finished->id, *finished);
   } else if (auto* failed = std::get_if<Failed>(&action)) {
+    const auto owner = sinks_.find(failed->id);
+    const log::Field field("request_id", owner == sinks_.end() ? "" : owner->second.request_id);
     if (failed->quarantined) log::error("control: sequence {}: {}", failed->id.value, failed->error.message());
     end_sequence(failed->id, *failed);
   }
@@ -378,7 +381,7 @@ void ControlPlane::Loop::act(Action action) {
 void ControlPlane::Loop::end_sequence(SequenceId id, SequenceEvent event) {
   const auto it = sinks_.find(id);
   if (it == sinks_.end()) return;
-  const Sink sink = std::move(it->second);
+  const Sink sink = std::move(it->second.sink);
   sinks_.erase(it);
   sink(std::move(event));
   history_ended(id);
@@ -395,7 +398,7 @@ void ControlPlane::Loop::give_history(const Peer& peer) {
   if (!peer.wants_history || history_.history() == nullptr) return;
   for (const auto& message : write_history(*history_.history()))
     if (const Status sent = socket_.send(peer.identity, message); !sent.is_ok())
-      return log::warn("control: worker {} has no history: {}", peer.name, sent.message());
+      return log::warn("control: worker {} has no history: {}", peer.figures.name, sent.message());
 }
 
 void ControlPlane::Loop::history_ended(SequenceId id) {
@@ -457,8 +460,10 @@ void ControlPlane::Loop::publish() {
   totals_.history = history_.figures();
   if (const int64_t at = history_kept_at_.load(); at >= 0) totals_.history_kept_s = std::chrono::duration<double>(now() - Nanos(at)).count();
   totals_.workers.clear();
-  for (const auto& [id, peer] : peers_)
-    totals_.workers.push_back({peer.name, peer.device, std::chrono::duration<double>(now() - peer.heard).count(), peer.plans});
+  for (const auto& [id, peer] : peers_) {
+    totals_.workers.push_back(peer.figures);
+    totals_.workers.back().age_s = std::chrono::duration<double>(now() - peer.heard).count();
+  }
   const std::lock_guard lock(mutex_);
   snapshot_ = totals_;
 }

@@ -14,6 +14,7 @@
 
 #include "common/clock.h"
 #include "common/status.h"
+#include "orchestrator/control/duration_histogram.h"
 #include "orchestrator/history/history_keeper.h"
 #include "orchestrator/scheduler/types.h"
 
@@ -47,7 +48,10 @@ struct ControlSnapshot {
   struct Worker {
     std::string name, device;
     double age_s = 0;  ///< since it was last heard
-    uint64_t plans = 0;
+    uint64_t plans = 0, plans_in_flight = 0;
+    uint64_t step_us = 0, stall_us = 0, last_step_us = 0;
+    uint64_t expert_hits = 0, expert_misses = 0;
+    uint64_t kv_blocks = 0;
   };
   std::vector<Worker> workers;
   size_t waiting = 0, running = 0;
@@ -61,6 +65,8 @@ struct ControlSnapshot {
   uint64_t sampled_tokens = 0, workers_lost = 0;
   HistoryFigures history;
   std::optional<double> history_kept_s;  ///< since the last checkpoint that was kept; none yet: nothing
+  uint64_t worker_restarts = 0;  ///< workers that registered under a name that was there before
+  DurationHistogram steps;
   uint64_t turns = 0;  ///< of the control thread's loop; what was submitted two turns ago is in these figures
 };
 

@@ -111,6 +111,7 @@ flatbuffers::Offset<wire::PlanSequence> write_sequence(FlatBufferBuilder& b, con
   flatbuffers::Offset<flatbuffers::Vector<int32_t>> bias_ids, history, ends;
   flatbuffers::Offset<flatbuffers::Vector<float>> biases;
   flatbuffers::Offset<flatbuffers::Vector<uint32_t>> allowed;
+  flatbuffers::Offset<flatbuffers::String> request;
   if (s.sample && p.bias && !p.bias->empty()) {
     std::vector<int32_t> ids;
     std::vector<float> values;
@@ -121,12 +122,13 @@ flatbuffers::Offset<wire::PlanSequence> write_sequence(FlatBufferBuilder& b, con
   if (s.sample && s.allowed) allowed = b.CreateVector(*s.allowed);
   if (!s.history.empty()) history = b.CreateVector(s.history);
   if (!s.ends.empty()) ends = b.CreateVector(s.ends);
+  if (!s.request_id.empty()) request = b.CreateString(s.request_id);
   const auto sampling = s.sample ? wire::CreateSampling(b, p.temperature, p.top_k, p.top_p, p.min_p, p.seed, p.choice, p.logprobs, 1,
                                                         p.repetition_penalty, p.presence_penalty, p.frequency_penalty, bias_ids, biases, allowed)
                                  : 0;
   return wire::CreatePlanSequence(b, s.id.value, s.blocks_first, b.CreateVector(s.blocks), s.sample, sampling,
                                   b.CreateVector(s.score_targets), s.score_top, s.history_first, history, s.history_prompt,
-                                  static_cast<uint32_t>(s.counted), ends, s.text_ends);
+                                  static_cast<uint32_t>(s.counted), ends, s.text_ends, request);
 }
 
 struct ReleasedVectors {

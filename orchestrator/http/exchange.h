@@ -35,6 +35,7 @@ struct HttpRequest {
   std::string query = {};                    ///< what followed the '?', as it came
   std::shared_ptr<BodySink> sink = nullptr;  ///< has taken the body, which is empty then
   std::string authorization = {}, origin = {};  ///< the headers of these names; empty: not there
+  std::string request_id = {};  ///< X-Request-Id, likewise
   std::string owner = {};  ///< the name of its API key, or the id of its batch; empty: nobody's. Owners share what is served
 };
 
@@ -55,6 +56,11 @@ class Exchange {
   virtual void on_gone(std::function<void()> callback) = 0;
   /// Nobody waits for it at a screen: others go before it.
   virtual bool background() const { return false; }
+  /// By which logs, the client and the worker know the request; empty: it has none.
+  virtual const std::string& request_id() const {
+    static const std::string kNone;
+    return kNone;
+  }
 };
 
 using Handler = std::function<void(HttpRequest, std::shared_ptr<Exchange>)>;

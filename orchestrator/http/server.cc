@@ -55,6 +55,7 @@ HttpRequest head_of(const http::request<http::string_body>& request) {
   if (mark != std::string_view::npos) plain.query = target.substr(mark + 1);
   plain.authorization = std::string(request[http::field::authorization]);
   plain.origin = std::string(request[http::field::origin]);
+  plain.request_id = std::string(request["X-Request-Id"]);
   return plain;
 }
 

@@ -142,6 +142,7 @@ Scheduler::Part Scheduler::plan_chunk(const Worker& worker, Sequence& s, int64_t
     if (!s.request.ignore_eos) p.ends = options_.eos_ids;
   }
   p.blocks_first = s.blocks_sent;
+  if (s.blocks_sent == 0) p.request_id = s.request.request_id;
   for (auto b = s.blocks.begin() + s.blocks_sent; b != s.blocks.end(); ++b) p.blocks.push_back(*b == kNoBlock ? 0 : *b);  // read by nobody
   s.blocks_sent = static_cast<uint32_t>(s.blocks.size());
   p.sample = s.samples() && end == s.expected();

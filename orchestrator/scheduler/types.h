@@ -51,6 +51,7 @@ struct SequenceRequest {
   bool background = false;      ///< of a batch: others are admitted, and have their prompts computed, before it
   std::string flow;             ///< whose it is: an API key's name, a batch's id; each gets its share
   std::string prefix_domain;    ///< KV blocks are shared between sequences of one domain only
+  std::string request_id = {};  ///< for the worker's log
 };
 
 struct TopLogprob {
@@ -95,6 +96,7 @@ struct PlannedSequence {
   bool text_ends = false;  ///< its routes count when it is released
   std::shared_ptr<const TokenMask> allowed = nullptr;  ///< null: every token may be sampled
   int64_t counted = 0;  ///< activations of positions before it have been counted
+  std::string request_id = {};  ///< where the worker does not know the sequence yet
 };
 /// A sequence that its worker may forget; its first `length` positions stand.
 struct ReleasedSequence {

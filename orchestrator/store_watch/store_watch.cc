@@ -1,5 +1,7 @@
 #include "orchestrator/store_watch/store_watch.h"
 
+#include <array>
+
 #include "common/log.h"
 #include "common/wire/store_messages_generated.h"
 
@@ -19,6 +21,31 @@ net::Bytes question() {
   return {begin, begin + b.GetSize()};
 }
 
+/// More of either a box does not have, and nobody could look at.
+constexpr uint32_t kListedMax = 64;
+
+std::string text(const flatbuffers::String* s) { return s == nullptr ? std::string() : s->str(); }
+
+void add_models(const wire::StoreStatus& s, StoreFigures& f) {
+  for (uint32_t i = 0; s.models() != nullptr && i < std::min(s.models()->size(), kListedMax); ++i) {
+    const auto& m = *s.models()->Get(i);
+    if (m.retired()) continue;  // its successor may have its name
+    f.models.push_back({text(m.name()), m.dense_bytes() + m.expert_bytes(), m.used_bytes(), m.experts(), m.resident_experts()});
+  }
+}
+
+void add_reading(const wire::StoreReading& r, StoreFigures& f) {
+  for (uint32_t i = 0; r.drives() != nullptr && i < std::min(r.drives()->size(), kListedMax); ++i) {
+    const auto& d = *r.drives()->Get(i);
+    f.drives.push_back({text(d.path()), d.bytes_read(), d.retries(), d.bytes_per_s(), 0});
+  }
+  constexpr std::array kClasses{"demand", "prefetch", "scrub"};
+  for (uint32_t i = 0; i < kClasses.size(); ++i) {
+    const auto of = [i](const auto* counts) -> uint64_t { return counts != nullptr && i < counts->size() ? counts->Get(i) : 0; };
+    f.queues.push_back({kClasses[i], of(r.queued()), of(r.loading())});
+  }
+}
+
 }  // namespace
 
 std::optional<StoreFigures> read_store_status(const net::Bytes& bytes) {
@@ -28,13 +55,19 @@ std::optional<StoreFigures> read_store_status(const net::Bytes& bytes) {
   const wire::StoreStatus* s = wire::GetStoreMessage(data)->body_as_StoreStatus();
   if (s == nullptr) return std::nullopt;
   StoreFigures f;
+  f.epoch = s->epoch();
   f.arena_bytes = s->arena_bytes(), f.used_bytes = s->used_bytes(), f.resident_bytes = s->resident_bytes();
   f.fetches = s->fetches(), f.loads = s->loads(), f.evictions = s->evictions(), f.bytes_read = s->bytes_read();
   f.retries = s->retries(), f.bad_blobs = s->bad_blobs();
   f.adopted = s->adopted(), f.unchecked = s->unchecked(), f.damaged = s->damaged();
+  f.joined = s->joined();
+  f.policy = text(s->policy()), f.reader = text(s->reader());
+  add_models(*s, f);
   if (const auto* r = s->reading()) {
+    add_reading(*r, f);
     f.prefetches = r->prefetches(), f.prefetches_used = r->prefetches_used(), f.prefetches_late = r->prefetches_late();
     f.prefetches_wasted = r->prefetches_wasted(), f.prefetch_wasted_bytes = r->prefetch_wasted_bytes();
+    f.prefetches_dropped = r->prefetches_dropped();
     f.scrub_mismatches = r->scrub_mismatches();
   }
   if (s->workers() != nullptr)
@@ -44,6 +77,15 @@ std::optional<StoreFigures> read_store_status(const net::Bytes& bytes) {
     f.warm_running = w->running();
   }
   return f;
+}
+
+void add_rates(const StoreFigures& before, double seconds, StoreFigures& now) {
+  if (before.epoch != now.epoch || seconds <= 0) return;
+  for (size_t i = 0; i < std::min(before.drives.size(), now.drives.size()); ++i) {
+    const auto& was = before.drives[i];
+    auto& is = now.drives[i];
+    if (was.path == is.path && is.bytes_read > was.bytes_read) is.read_per_s = static_cast<double>(is.bytes_read - was.bytes_read) / seconds;
+  }
 }
 
 StoreWatch::StoreWatch(std::string endpoint) : endpoint_(std::move(endpoint)), thread_([this] { run(); }) {}
@@ -69,12 +111,16 @@ bool StoreWatch::stopped_within(milliseconds wait) {
 
 /// A socket for each question: an answer that comes late answers none that was asked later.
 void StoreWatch::run() {
+  Clock::time_point asked{};
   do {
     std::optional<StoreFigures> figures;
     if (auto socket = net::DealerSocket::connect(endpoint_)) figures = ask(*socket);
     else log::debug("the store's figures: {}", socket.status().message());
+    const auto now = Clock::now();
     const std::lock_guard lock(mutex_);
-    latest_ = figures;
+    if (latest_ && figures) add_rates(*latest_, std::chrono::duration<double>(now - asked).count(), *figures);
+    asked = now;
+    latest_ = std::move(figures);
   } while (!stopped_within(kEvery));
 }
 

@@ -38,7 +38,7 @@ Result<ProgramOptions> options_of(const box::BoxFlags& flags, const std::vector<
   if (!box.store.inject_read_faults.empty()) {
     MOESTRO_ASSIGN_OR_RETURN(options.store.read_faults, parse_fault_plan(box.store.inject_read_faults));
   }
-  options.log_level = box.run.log_level, options.fault_points = box.run.fault_points;
+  options.log_level = box.run.log_level, options.log_format = box.run.log_format, options.fault_points = box.run.fault_points;
   for (const std::string& text : models) {
     MOESTRO_ASSIGN_OR_RETURN(const auto model, box::parse_named_pack(text));
     options.store.models.push_back({model.name, model.pack});
@@ -59,7 +59,7 @@ ParsedOptions parse_options(int argc, char** argv) {
   CLI::App app("The expert store: reads packs into memory that every worker of this host shares.", "moestro-store");
   std::vector<std::string> models;
   const box::BoxFlags flags(
-      app, {"run.dir", "run.group", "run.log_level", "run.fault_points",
+      app, {"run.dir", "run.group", "run.log_level", "run.log_format", "run.fault_points",
             "store.arena_dir", "store.payload_dir", "store.dram", "store.shares", "store.policy", "store.warm_start",
             "store.io", "store.read_chunk", "store.read_depth", "store.scrub", "store.inject_read_faults", "store.poison_freed"});
   app.add_option("--model", models, "NAME=PACK; once for each model; default: model.pack of the YAML file")->allow_extra_args(false);

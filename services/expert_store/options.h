@@ -10,7 +10,7 @@ namespace moestro::store {
 
 struct ProgramOptions {
   StoreOptions store;
-  std::string log_level = "info", fault_points;
+  std::string log_level = "info", log_format = "text", fault_points;
 };
 
 /// Reads the command line, and the YAML file of `-c` under it (what is on the command line wins). On `--help` or an error it has

@@ -63,16 +63,16 @@ CommandLine parse_command_line(int argc, char** argv) {
   const box::BoxFlags flags(app, {"run.dir", "orchestrator.http", "orchestrator.step_tokens", "orchestrator.steps_in_flight", "orchestrator.queue_max",
                                   "orchestrator.tpot_target", "orchestrator.interactive_weight", "orchestrator.batch_aging", "orchestrator.prefix_cache", "orchestrator.worker_wait",
                                   "orchestrator.api_keys", "orchestrator.cors", "orchestrator.state", "orchestrator.file_max", "orchestrator.batch_lines",
-                                  "history.capacity", "history.checkpoint", "run.drain", "run.group", "run.log_level"});
+                                  "history.capacity", "history.checkpoint", "run.drain", "run.group", "run.log_level", "run.log_format"});
   app.add_option("--model", model, "NAME=PACK: the model to serve and its pack; default: model.pack of the YAML file");
   app.add_option("--store", store, "The socket of the store whose figures /metrics has, ipc://PATH [ipc://RUN_DIR/store.sock]");
-  if (const auto code = box::parse_program_line(app, argc, argv)) return {std::nullopt, "", *code};
+  if (const auto code = box::parse_program_line(app, argc, argv)) return {std::nullopt, "", "", *code};
   config::BoxConfig box;
   const Status status = flags.read(box);
   auto options = status.is_ok() ? options_of(box, model, store) : Result<OrchestratorOptions>(status);
-  if (options.is_ok()) return {std::move(*options), box.run.log_level, 0};
+  if (options.is_ok()) return {std::move(*options), box.run.log_level, box.run.log_format, 0};
   std::cerr << "moestro-orchestrator: " << options.status().message() << "\n";
-  return {std::nullopt, "", 2};
+  return {std::nullopt, "", "", 2};
 }
 
 }  // namespace moestro::orchestrator

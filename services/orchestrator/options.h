@@ -11,7 +11,7 @@ namespace moestro::orchestrator {
 /// The options, or the exit code with which the program ends now (--help: 0, a wrong command line: 2, said on stderr).
 struct CommandLine {
   std::optional<OrchestratorOptions> options;
-  std::string log_level;
+  std::string log_level, log_format;
   int exit_code = 0;
 };
 CommandLine parse_command_line(int argc, char** argv);

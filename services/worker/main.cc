@@ -4,13 +4,14 @@
 
 #include "common/exit_code.h"
 #include "common/fault_point.h"
-#include "common/log.h"
+#include "common/log_format.h"
 #include "services/worker/run_worker.h"
 
 int main(int argc, char** argv) {
   const auto line = moestro::worker::parse_command_line(argc, argv);
   if (!line.options) return line.exit_code;
   moestro::Status status = moestro::log::init("moestro-worker", line.options->log_level);
+  if (status.is_ok()) status = moestro::log::set_format(line.options->log_format);
   if (status.is_ok()) status = moestro::fault::arm(line.options->fault_points);
   if (status.is_ok()) status = moestro::worker::run_worker(*line.options);
   if (status.is_ok()) return 0;

@@ -61,7 +61,7 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
   o.engine.capacity_factor = w.capacity_factor;
   o.trace = box::own_file(box, w.trace, name);
   o.timeline = box::own_file(box, w.timeline, name);
-  o.log_level = box.run.log_level, o.fault_points = box.run.fault_points;
+  o.log_level = box.run.log_level, o.log_format = box.run.log_format, o.fault_points = box.run.fault_points;
   return o;
 }
 
@@ -74,7 +74,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   const box::BoxFlags flags(app, {"run.dir", "workers.device", "workers.cache", "workers.predict", "workers.threads", "workers.pin_threads", "workers.numa_node", "workers.kv_tokens", "workers.kv_dtype", "workers.kv_sinks",
                                   "workers.kv_window", "workers.context", "workers.reserve", "workers.store_wait", "workers.precision", "workers.deterministic",
                                   "workers.capacity_factor", "workers.trace", "workers.timeline", "orchestrator.step_tokens",
-                                  "run.log_level", "run.fault_points"});
+                                  "run.log_level", "run.log_format", "run.fault_points"});
   app.add_option("--model", peers.model, "Model id, as the store and the orchestrator know it [model.name of the YAML file]");
   app.add_option("--store", peers.store, "The store's socket, ipc://PATH [ipc://RUN_DIR/store.sock]");
   app.add_option("--orchestrator", peers.orchestrator, "The orchestrator's socket, ipc://PATH or tcp://HOST:PORT [ipc://RUN_DIR/orchestrator.sock]");

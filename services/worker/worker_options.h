@@ -15,7 +15,7 @@ namespace moestro::worker {
 struct WorkerOptions {
   std::string store, orchestrator, name = "worker", device_name = "cpu";
   device::WorkerDeviceOptions device;
-  std::string trace, timeline, log_level = "info", fault_points;
+  std::string trace, timeline, log_level = "info", log_format = "text", fault_points;
   ThreadPlaces places;
   int64_t reserve = 1;
   std::chrono::milliseconds store_wait{60000};  ///< store::AttachOptions

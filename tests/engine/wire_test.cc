@@ -14,7 +14,7 @@ std::vector<std::byte> finish(FlatBufferBuilder& b, flatbuffers::Offset<wire::St
   return {begin, begin + b.GetSize()};
 }
 
-std::vector<std::byte> plan_message(int32_t parent, uint32_t tokens_max) {
+std::vector<std::byte> plan_message(int32_t parent, uint32_t tokens_max, const std::string& request_id = "req-7") {
   FlatBufferBuilder b;
   const std::vector<uint32_t> blocks = {4, 5};
   const std::vector<int32_t> targets = {9, -1};
@@ -25,8 +25,9 @@ std::vector<std::byte> plan_message(int32_t parent, uint32_t tokens_max) {
   const auto bias_list = b.CreateVector(biases);
   const auto mask = b.CreateVector(allowed);
   const auto sampling = wire::CreateSampling(b, 0.5f, 3, 0.9f, 0.1f, 77, 2, 4, tokens_max, 1.25f, 0.5f, -0.5f, id_list, bias_list, mask);
+  const auto request = b.CreateString(request_id);
   const auto sequence = wire::CreatePlanSequence(b, 12, 1, b.CreateVector(blocks), true, sampling, b.CreateVector(targets), 6, 4,
-                                                 b.CreateVector(history), 2, 21, b.CreateVector(ends), true);
+                                                 b.CreateVector(history), 2, 21, b.CreateVector(ends), true, request);
   const std::vector<wire::PlanToken> tokens = {{0, 30, 8, -1}, {0, 31, 9, parent}};
   const auto batch = wire::CreateMicroBatch(b, b.CreateVector(&sequence, 1), b.CreateVectorOfStructs(tokens));
   const std::vector<flatbuffers::Offset<wire::MicroBatch>> batches = {batch, batch};
@@ -36,6 +37,12 @@ std::vector<std::byte> plan_message(int32_t parent, uint32_t tokens_max) {
   const auto lengths = b.CreateVector(std::vector<uint32_t>{17});
   const auto model = b.CreateString("m");
   return finish(b, wire::CreateStepPlan(b, 5, 4, model, batch_list, 0, released_list, lengths));
+}
+
+TEST(WorkerWire, ARequestsIdOfAbsurdLengthIsLeftOut) {
+  const auto said = read_orchestrator_message(plan_message(-1, 1, std::string(257, 'x')));
+  ASSERT_TRUE(said.is_ok());
+  EXPECT_TRUE(std::get<PlanMessage>(*said).names.empty());
 }
 
 TEST(WorkerWire, ReadsAPlanWithAllItSays) {
@@ -72,6 +79,8 @@ TEST(WorkerWire, ReadsAPlanWithAllItSays) {
   EXPECT_TRUE(s.text_ends);
   EXPECT_EQ(s.counted, 21);
   EXPECT_EQ(std::pair(s.history_first, s.history_prompt), std::pair(int64_t{4}, int64_t{2}));
+  ASSERT_EQ(message.names.size(), 2u);
+  EXPECT_EQ(std::pair(message.names[1].sequence, message.names[1].request), std::pair(SequenceId(12), std::string("req-7")));
   ASSERT_EQ(p.tokens.size(), 4u);
   EXPECT_EQ(p.tokens[3].sequence, 1u);
   EXPECT_EQ(p.tokens[3].position, 31);

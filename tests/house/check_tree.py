@@ -25,7 +25,7 @@ ONE_PLACE = {
     r"liburing(/.*)?\.h": ["store/reader/"],
     r"yaml-cpp/.*": ["common/config/yaml_file.cc"],
     r"boost/(asio|beast)(/.*|\.hpp)": ["orchestrator/http/", "services/cli/http_client.cc", "services/cli/bench/serve/load_client.cc"],
-    r"spdlog/.*": ["common/log.h", "common/log.cc"],
+    r"spdlog/.*": ["common/log.h", "common/log.cc", "common/log_format.cc"],
     r"sqlite3\.h": ["orchestrator/state/"],
     r"pcre2\.h": ["orchestrator/tokenizer/"],
     r"utf8proc\.h": ["orchestrator/tokenizer/", "orchestrator/chat/"],

@@ -44,12 +44,22 @@ class StoreView(unittest.TestCase):
         self.assertGreaterEqual(seen["drives"][0]["bytes_read"], seen["resident_bytes"])
         self.assertGreaterEqual(seen["rates"]["seconds"], 0.1)
         self.assertEqual(seen["queued_by_class"]["demand"], 0)
+        self.assertEqual(seen["server"]["state"], "serving")
+        self.assertEqual(seen["server"]["requests"]["running"], 0)
 
     def test_a_page_of_80_columns(self):
         page = moestro("top", "--run-dir", self.run_dir, "--interval", "100ms").stdout.splitlines()
+        self.assertRegex(page[0], r"^server   serving; 0 requests under way; [\d.]+ tokens/s written")
+        self.assertRegex(page[1], r"^queue    waiting: interactive 0, batch 0; at workers 0; room for \d+$")
+        self.assertRegex(page[2], r"^batches  0 under way; 0 lines given out")
         self.assertTrue(any(line.startswith("arena ") for line in page))
         self.assertTrue(any(line.startswith("demo ") for line in page))
         self.assertTrue(all(len(line) <= 80 for line in page), page)
+
+    def test_without_an_orchestrator_the_store_is_shown(self):
+        page = moestro("top", "--run-dir", self.run_dir, "--interval", "100ms", "--url", "http://127.0.0.1:1").stdout.splitlines()
+        self.assertRegex(page[0], r"^server   .*127\.0\.0\.1:1")
+        self.assertTrue(any(line.startswith("arena ") for line in page))
 
     def test_on_a_terminal_it_is_drawn_until_interrupted(self):
         child, terminal = pty.fork()

@@ -62,6 +62,7 @@ Plan full_plan() {
   s.history_first = 4;
   s.history_prompt = 2;
   s.history = {5, 6, 7};
+  s.request_id = "req-7";
   s.allowed = std::make_shared<const TokenMask>(TokenMask{7, 1});
   PlannedSequence& t = plan.sequences.emplace_back();
   t.id = SequenceId{13};
@@ -107,6 +108,7 @@ TEST(OrchestratorWire, WritesAPlanWithAllItSays) {
   EXPECT_EQ(std::vector<uint32_t>(s->sampling()->allowed()->begin(), s->sampling()->allowed()->end()), (std::vector<uint32_t>{7, 1}));
   EXPECT_EQ(std::vector<int32_t>(s->history()->begin(), s->history()->end()), (std::vector<int32_t>{5, 6, 7}));
   EXPECT_EQ(std::pair(s->history_first(), s->history_prompt()), std::pair(4u, 2u));
+  EXPECT_EQ(s->request()->str(), "req-7");
   const auto* t = batch->sequences()->Get(1);
   EXPECT_FALSE(t->sample());
   EXPECT_EQ(t->sampling(), nullptr);

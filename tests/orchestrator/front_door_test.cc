@@ -83,7 +83,7 @@ TEST(FrontDoor, SaysWhoseARequestIs) {
   EXPECT_EQ(d.owners, (std::vector<std::string>{"bob", "ann", ""}));
 }
 
-TEST(FrontDoor, WantsAKeyForAllButHealth) {
+TEST(FrontDoor, WantsAKeyForAllButHealthAndTheEmptyPage) {
   Door d({keys(hashed("k") + " ann"), {}});
   EXPECT_EQ(d.send("POST", "/v1/completions")->status, 401);
   const auto wrong = d.send("GET", "/metrics", "x");
@@ -91,9 +91,12 @@ TEST(FrontDoor, WantsAKeyForAllButHealth) {
   EXPECT_EQ(wrong->json()["error"]["code"], "invalid_api_key");
   EXPECT_EQ(wrong->header("WWW-Authenticate"), "Bearer");
   EXPECT_TRUE(d.inside.empty());
+  EXPECT_EQ(d.send("POST", "/")->status, 401);
+  EXPECT_EQ(d.send("GET", "/v1/moestro/status")->status, 401);
   d.send("GET", "/health");
+  d.send("GET", "/");
   d.send("GET", "/v1/models", "k");
-  EXPECT_EQ(d.inside.size(), 2u);
+  EXPECT_EQ(d.inside.size(), 3u);
 }
 
 TEST(FrontDoor, LimitsRequestsUnderWayByKey) {

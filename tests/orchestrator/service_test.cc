@@ -77,7 +77,8 @@ TEST_F(ServiceTest, WrongMethodsAreToldTheRightOnes) {
     EXPECT_EQ(exchange->header("Allow"), allow) << path;
   }
   EXPECT_EQ(error(*send("GET", "/v1/nothing"), 404)["type"], "not_found_error");
-  EXPECT_EQ(error(*send("GET", "/"), 404)["type"], "not_found_error");
+  EXPECT_EQ(error(*send("GET", "/index.html"), 404)["type"], "not_found_error");
+  EXPECT_EQ(send("POST", "/")->header("Allow"), "GET, HEAD");
 }
 
 TEST_F(ServiceTest, PromptsThatDoNotFit) {

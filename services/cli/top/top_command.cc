@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -17,8 +18,11 @@
 #include "common/config/units.h"
 #include "services/box/box_flags.h"
 #include "services/box/places.h"
+#include "services/cli/http_client.h"
+#include "services/cli/json_text.h"
 #include "services/cli/output.h"
 #include "services/cli/store/status_json.h"
+#include "services/cli/top/server_look.h"
 #include "services/cli/top/view.h"
 #include "services/cli/up/run_dir.h"
 
@@ -28,14 +32,14 @@ namespace {
 using nlohmann::json;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kWithin{3000};
+constexpr milliseconds kWithin{3000}, kServerWithin{2000};
 constexpr milliseconds kIntervalMin{100};
 constexpr size_t kColumns = 80;  ///< where there is no terminal
 
 struct Options {
-  explicit Options(CLI::App& app) : flags(app, {"run.dir", "model.name"}) {}
+  explicit Options(CLI::App& app) : flags(app, {"run.dir", "model.name", "orchestrator.http"}) {}
   box::BoxFlags flags;
-  std::string interval = "1s";
+  std::string interval = "1s", url;
   bool json = false, once = false;
 };
 
@@ -82,13 +86,52 @@ class Screen {
   }
 };
 
-Result<StoreLook> look(const std::string& endpoint) {
-  MOESTRO_ASSIGN_OR_RETURN(auto status, store::query_store(endpoint, kWithin));
-  return StoreLook{std::move(status), std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count()};
+/// The store and the orchestrator of one box, at one time. The latter may be away, or on another machine.
+struct Look {
+  StoreLook store;
+  ServerLook server;
+};
+struct Places {
+  std::string store;  ///< endpoint
+  Url server;
+};
+
+ServerLook ask_server(const Url& url) {
+  ServerLook look;
+  HttpClient client(url, {.connect = kServerWithin, .silence = kServerWithin});
+  const auto reply = client.get("/v1/moestro/status");
+  if (!reply.is_ok()) look.trouble = reply.status().message();
+  else if (reply->status != 200) look.trouble = url.authority() + " answers " + std::to_string(reply->status) + ": " + error_message(reply->body);
+  else return read_server_status(reply->body);
+  return look;
 }
 
-json to_json(const StoreLook& now, const StoreRates& r) {
-  json report = status_json(now.status);
+Result<Look> look(const Places& places) {
+  MOESTRO_ASSIGN_OR_RETURN(auto status, store::query_store(places.store, kWithin));
+  StoreLook store{std::move(status), std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count()};
+  return Look{std::move(store), ask_server(places.server)};
+}
+
+/// Where `up` or the orchestrator itself has written which port it took; else as configured.
+Result<Url> server_of_box(const config::BoxConfig& box, const std::filesystem::path& run_dir) {
+  MOESTRO_ASSIGN_OR_RETURN(HostPort at, parse_host_port(box.orchestrator.http));
+  std::string port;
+  if (std::ifstream(run_dir / "http.port") >> port) at.port = port;
+  if (at.host == "0.0.0.0") at.host = "127.0.0.1";
+  if (at.host == "::") at.host = "::1";
+  return Url{.host = at.host, .port = at.port, .base = ""};
+}
+
+std::vector<std::string> page_of(const Look& before, const Look& now, size_t columns) {
+  std::vector<std::string> page = server_lines(before.server, now.server);
+  for (std::string& line : page) line.resize(std::min(line.size(), columns));
+  for (std::string& line : top_page(now.store, rates_between(before.store, now.store), columns)) page.push_back(std::move(line));
+  return page;
+}
+
+json to_json(const Look& now, const StoreRates& r) {
+  json report = status_json(now.store.status);
+  report["server"] = now.server.trouble.empty() ? json::parse(now.server.json, nullptr, false) : json();
   report["rates"] = {{"seconds", r.seconds}, {"hits", r.hits}, {"misses", r.misses}, {"read_bytes", r.read_bytes}, {"loads", r.loads}, {"evictions", r.evictions},
                      {"prefetches", r.prefetches}, {"scrubbed_bytes", r.scrubbed_bytes}};
   for (size_t i = 0; i < r.workers.size(); ++i) report["workers"][i]["rates"] = {{"hits", r.workers[i].hits}, {"misses", r.workers[i].misses}};
@@ -97,29 +140,28 @@ json to_json(const StoreLook& now, const StoreRates& r) {
 }
 
 /// Two looks, and what lies between them.
-Status show_once(const std::string& endpoint, milliseconds interval, bool as_json, const Stop& stop) {
-  MOESTRO_ASSIGN_OR_RETURN(const StoreLook before, look(endpoint));
+Status show_once(const Places& places, milliseconds interval, bool as_json, const Stop& stop) {
+  MOESTRO_ASSIGN_OR_RETURN(const Look before, look(places));
   if (stop.within(interval)) return Status::ok();
-  MOESTRO_ASSIGN_OR_RETURN(const StoreLook now, look(endpoint));
-  const StoreRates rates = rates_between(before, now);
+  MOESTRO_ASSIGN_OR_RETURN(const Look now, look(places));
   if (as_json) {
-    std::printf("%s\n", to_json(now, rates).dump(2, ' ', false, json::error_handler_t::replace).c_str());
+    std::printf("%s\n", to_json(now, rates_between(before.store, now.store)).dump(2, ' ', false, json::error_handler_t::replace).c_str());
     return Status::ok();
   }
-  for (const std::string& line : top_page(now, rates, kColumns)) std::printf("%s\n", line.c_str());
+  for (const std::string& line : page_of(before, now, kColumns)) std::printf("%s\n", line.c_str());
   return Status::ok();
 }
 
 /// Until a signal. A store that is away is waited for: it may be on its way back.
-Status watch(const std::string& endpoint, milliseconds interval, const Stop& stop) {
-  MOESTRO_ASSIGN_OR_RETURN(StoreLook before, look(endpoint));
+Status watch(const Places& places, milliseconds interval, const Stop& stop) {
+  MOESTRO_ASSIGN_OR_RETURN(Look before, look(places));
   const Screen screen;
-  StoreLook now = before;
+  Look now = before;
   while (true) {
-    std::vector<std::string> page = top_page(now, rates_between(before, now), Screen::columns());
+    std::vector<std::string> page = page_of(before, now, Screen::columns());
     Screen::draw(page);
     if (stop.within(interval)) return Status::ok();
-    auto next = look(endpoint);
+    auto next = look(places);
     if (!next) {
       page.insert(page.begin(), shortened("no answer since the figures below: " + next.status().message(), Screen::columns()));
       Screen::draw(page);
@@ -136,18 +178,21 @@ Status show(const Options& o) {
   MOESTRO_ASSIGN_OR_RETURN(const milliseconds interval, config::parse_duration(o.interval));
   if (interval < kIntervalMin) return invalid_argument("--interval " + o.interval + ": at least " + config::format_duration(kIntervalMin));
   if (box.run.dir.empty() && box.model.name.empty()) return invalid_argument("which store? give --run-dir, or --name as `moestro up` has it, or -c FILE");
-  const std::string endpoint = box::store_endpoint(box.run.dir.empty() ? default_run_dir(box.model.name) : std::filesystem::path(box.run.dir));
+  const std::filesystem::path run_dir = box.run.dir.empty() ? default_run_dir(box.model.name) : std::filesystem::path(box.run.dir);
+  MOESTRO_ASSIGN_OR_RETURN(const Url server, o.url.empty() ? server_of_box(box, run_dir) : parse_url(o.url));
+  const Places places{box::store_endpoint(run_dir), server};
   const Stop stop;
   const bool once = o.once || o.json || ::isatty(STDOUT_FILENO) == 0;
-  return once ? show_once(endpoint, interval, o.json, stop) : watch(endpoint, interval, stop);
+  return once ? show_once(places, interval, o.json, stop) : watch(places, interval, stop);
 }
 
 }  // namespace
 
 void add_top_command(CLI::App& app, CommandResult& result) {
-  CLI::App* command = app.add_subcommand("top", "What a running store holds, reads and hits, drawn anew every second (Ctrl-C ends it)");
+  CLI::App* command = app.add_subcommand("top", "What a running cluster does: requests, queue, batches, and what its store holds, reads and hits; drawn anew every second (Ctrl-C ends it)");
   auto options = std::make_shared<Options>(*command);
   command->add_option("--interval", options->interval, "between two looks")->capture_default_str();
+  command->add_option("--url", options->url, "the orchestrator; default: the one of that run directory");
   command->add_flag("--once", options->once, "one page; also where the output is no terminal");
   command->add_flag("--json", options->json, "one look as JSON on stdout, with the rates of one interval");
   command->callback([options, &result] {

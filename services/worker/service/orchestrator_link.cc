@@ -143,7 +143,7 @@ void WorkerService::Link::handle_plan(PlanMessage message) {
   if (full)
     return answer(registration_.kv_epoch, write_failure(message.id, exhausted("worker " + options_.name + " has " +
                                                                               std::to_string(options_.queued_plans_max) + " plans queued")));
-  push(RunPlan{registration_.kv_epoch, std::move(*message.plan)});
+  push(RunPlan{registration_.kv_epoch, std::move(*message.plan), std::move(message.names)});
 }
 
 void WorkerService::Link::send(std::span<const std::byte> message) {

@@ -21,6 +21,7 @@ namespace moestro::worker {
 struct RunPlan {
   uint64_t epoch = 0;
   engine::StepPlan plan;
+  std::vector<RequestName> names;  ///< of its new sequences
 };
 struct ForgetAll {};  ///< a new KV epoch has begun
 struct Stop {

@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include "common/log.h"
+#include "common/log_format.h"
 #include "services/worker/service/orchestrator_link.h"
 
 namespace moestro::worker {
@@ -84,17 +84,22 @@ Status WorkerService::run() {
       running = false;
     } else if (std::holds_alternative<ForgetAll>(*job)) {
       engine_.forget_all();
+      requests_.forget_all();
     } else if (const auto* update = std::get_if<HistoryUpdate>(&*job)) {
       const Status applied = history_ == nullptr ? Status::ok() : update->apply(*history_);
       if (!applied.is_ok()) log::warn("a change of the history is refused: {}", applied.message());
     } else if (const auto* release = std::get_if<Release>(&*job)) {
       engine_.release(release->released);
+      requests_.forget(release->released);
     } else {
       const RunPlan& work = std::get<RunPlan>(*job);
+      requests_.learn(work.plan, work.names);
       const Status ran = engine_.step(work.plan, outcome_);
       if (!ran.is_ok()) {
+        const log::Field field("request_id", requests_.of(work.plan));
         log::warn("plan {}: {}", work.plan.id.value, ran.message());
       } else if (outcome_.nonfinite_sequences > 0) {
+        const log::Field field("request_id", requests_.of_failed(outcome_));
         warn_not_finite(outcome_);
       }
       // Without the store no further plan can succeed: leave this one unanswered, so that its sequences run again elsewhere.

@@ -9,6 +9,7 @@
 #include "common/activation/history.h"
 #include "common/status.h"
 #include "services/worker/engine/engine.h"
+#include "services/worker/service/request_names.h"
 
 namespace moestro::worker {
 
@@ -44,6 +45,7 @@ class WorkerService {
   engine::Engine& engine_;
   activation::ActivationHistory* const history_;
   engine::StepOutcome outcome_;
+  RequestNames requests_;
   std::function<Status()> check_store_;
   std::unique_ptr<Link> link_;
 };

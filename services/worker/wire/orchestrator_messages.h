@@ -27,10 +27,16 @@ struct Release {
 };
 /// Something the worker need not answer.
 struct Ignored {};
+/// Whose a sequence is, for logs; said once.
+struct RequestName {
+  SequenceId sequence;
+  std::string request;
+};
 /// `plan` is an error if the plan asks for what this worker lacks: then that is the answer to plan `id`.
 struct PlanMessage {
   PlanId id;
   Result<engine::StepPlan> plan;
+  std::vector<RequestName> names = {};
 };
 /// What past requests have used, or what of it has changed.
 struct HistoryUpdate {

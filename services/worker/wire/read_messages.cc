@@ -10,6 +10,8 @@ namespace {
 
 using engine::StepPlan;
 
+constexpr uint32_t kRequestBytesMax = 256;
+
 std::string text(const flatbuffers::String* s) { return s == nullptr ? std::string() : s->str(); }
 
 Status refusal(uint32_t code, const flatbuffers::String* message) {
@@ -115,6 +117,18 @@ Result<HistoryUpdate> read_history(const wire::History& m) {
   return update;
 }
 
+std::vector<RequestName> read_names(const wire::StepPlan& m) {
+  std::vector<RequestName> names;
+  if (m.micro_batches() == nullptr) return names;
+  for (const wire::MicroBatch* batch : *m.micro_batches()) {
+    for (uint32_t i = 0; batch->sequences() != nullptr && i < batch->sequences()->size(); ++i) {
+      const wire::PlanSequence& s = *batch->sequences()->Get(i);
+      if (s.request() != nullptr && s.request()->size() > 0 && s.request()->size() <= kRequestBytesMax) names.push_back({SequenceId(s.id()), s.request()->str()});
+    }
+  }
+  return names;
+}
+
 }  // namespace
 
 Status HistoryUpdate::apply(activation::ActivationHistory& history) const {
@@ -150,7 +164,7 @@ Result<OrchestratorSays> read_orchestrator_message(std::span<const std::byte> bo
     case wire::WorkerBody::Heartbeat: return OrchestratorSays{Ignored{}};
     case wire::WorkerBody::StepPlan: {
       const auto* plan = message->body_as_StepPlan();
-      return OrchestratorSays{PlanMessage{PlanId(plan->plan()), read_plan(*plan)}};
+      return OrchestratorSays{PlanMessage{PlanId(plan->plan()), read_plan(*plan), read_names(*plan)}};
     }
     default: return invalid_argument("a message that an orchestrator does not send");
   }

@@ -1,0 +1,149 @@
+#include "orchestrator/api/status_report.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "orchestrator/api/store_metrics.h"
+
+namespace moestro::orchestrator {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr double kSilentSeconds = 1;  ///< heartbeats come five times a second
+
+double seconds(uint64_t us) { return static_cast<double>(us) * 1e-6; }
+
+const char* state_of(const StatusSources& now) {
+  if (now.draining) return "draining";
+  if (!now.control.workers.empty()) return "serving";
+  return now.had_worker ? "no_worker" : "starting";
+}
+
+const char* state_of(const ControlSnapshot::Worker& worker) {
+  if (worker.age_s > kSilentSeconds) return "silent";
+  return worker.plans_in_flight > 0 ? "busy" : "idle";
+}
+
+json workers_json(const StatusSources& now) {
+  json workers = json::array();
+  for (const auto& w : now.control.workers)
+    workers.push_back({{"name", w.name},
+                       {"model", now.model},
+                       {"device", w.device},
+                       {"state", state_of(w)},
+                       {"last_heard_s", w.age_s},
+                       {"plans", w.plans},
+                       {"plans_in_flight", w.plans_in_flight},
+                       {"step_seconds", seconds(w.step_us)},
+                       {"stall_seconds", seconds(w.stall_us)},
+                       {"last_step_s", seconds(w.last_step_us)},
+                       {"expert_hits", w.expert_hits},
+                       {"expert_misses", w.expert_misses},
+                       {"kv_blocks", w.kv_blocks}});
+  return workers;
+}
+
+json rate(uint64_t hits, uint64_t misses) {
+  return hits + misses > 0 ? json(static_cast<double>(hits) / static_cast<double>(hits + misses)) : json();
+}
+
+json tiers_json(const StatusSources& now) {
+  const ControlSnapshot& c = now.control;
+  json dram{{"hits", c.expert_hits}, {"misses", c.expert_misses}, {"hit_rate", rate(c.expert_hits, c.expert_misses)}, {"fetched_bytes", c.fetched_bytes}};
+  json tiers;
+  if (now.store) {
+    const StoreFigures& s = *now.store;
+    dram.update({{"capacity_bytes", s.arena_bytes}, {"used_bytes", s.used_bytes}, {"resident_bytes", s.resident_bytes}, {"late", s.joined},
+                 {"prefetched", s.prefetches}, {"prefetched_used", s.prefetches_used}, {"prefetched_wasted", s.prefetches_wasted},
+                 {"prefetched_wasted_bytes", s.prefetch_wasted_bytes}, {"evictions", s.evictions}});
+    tiers["nvme"] = {{"used_bytes", pack_bytes(s)}, {"read_bytes", s.bytes_read}, {"reads", s.loads}, {"retries", s.retries}};
+  }
+  tiers["dram"] = std::move(dram);
+  return tiers;
+}
+
+json steps_json(const ControlSnapshot& c) {
+  return {{"count", c.plans},
+          {"seconds", seconds(c.step_us)},
+          {"stall_seconds", seconds(c.stall_us)},
+          {"duration_s", {{"bounds", DurationHistogram::kBounds}, {"counts", c.steps.counts}, {"sum", c.steps.sum}, {"count", c.steps.count}}}};
+}
+
+class Problems {
+ public:
+  void error(const std::string& what, const std::string& to_do) { list_.insert(list_.begin() + errors_++, entry("error", what, to_do)); }
+  void warning(const std::string& what, const std::string& to_do) { list_.push_back(entry("warning", what, to_do)); }
+  json take() { return std::move(list_); }
+
+ private:
+  static json entry(const char* severity, const std::string& what, const std::string& to_do) { return {{"severity", severity}, {"what", what}, {"do", to_do}}; }
+  json list_ = json::array();
+  int errors_ = 0;
+};
+
+void add_workers(const StatusSources& now, Problems& problems) {
+  const std::string state = state_of(now);
+  if (state == "draining") problems.warning("The server is shutting down: new requests are refused.", "Wait for its end.");
+  if (state == "starting") problems.warning("No worker has come yet: weights are being loaded.", "Watch the logs of store and worker.");
+  if (state == "no_worker") problems.error("No worker is there: the last one is gone, and requests wait for its successor.", "Read the end of the worker's log.");
+  for (const auto& w : now.control.workers)
+    if (w.age_s > kSilentSeconds) problems.warning("Worker " + w.name + " has not been heard for " + std::to_string(static_cast<int>(w.age_s)) + " s.", "Is it stopped, or its machine out of memory?");
+  if (const size_t there = now.control.waiting + now.control.running; now.queue_max > 0 && there * 10 >= now.queue_max * 9)
+    problems.warning("The queue holds " + std::to_string(there) + " of " + std::to_string(now.queue_max) + " sequences: more are refused with 429.", "Send less, or add workers.");
+}
+
+void add_store(const StatusSources& now, Problems& problems) {
+  if (!now.has_store) return;
+  if (!now.store) return problems.error("The store does not answer: what is not in memory cannot be read.", "Read the end of the store's log.");
+  const StoreFigures& s = *now.store;
+  if (s.bad_blobs > 0)
+    problems.error(std::to_string(s.bad_blobs) + " blobs could not be read: requests that need them fail.", "moestro inspect PACK --verify names the file; restore it, then moestro store replace.");
+  if (s.scrub_mismatches > 0)
+    problems.warning(std::to_string(s.scrub_mismatches) + " blobs have changed in memory and were read again.", "Once: note it. Again: test the machine's memory.");
+}
+
+}  // namespace
+
+json problems_of(const StatusSources& now, const json& more) {
+  Problems problems;
+  add_workers(now, problems);
+  add_store(now, problems);
+  const json stalled = more.value(json::json_pointer("/batches/stalled"), json());
+  if (stalled.is_string()) problems.error("Batches stand still: " + stalled.get<std::string>() + ".", "Make room, or mend the disk, where the state is kept; they go on by themselves.");
+  return problems.take();
+}
+
+json status_report(const StatusSources& now, const RequestMetrics& requests, const json& more) {
+  const ControlSnapshot& c = now.control;
+  json body{
+      {"model", now.model},
+      {"uptime_s", now.uptime_s},
+      {"state", state_of(now)},
+      {"problems", problems_of(now, more)},
+      {"requests", {{"running", requests.running()}, {"ended", requests.results()}}},
+      {"latency", requests.latencies()},
+      {"sequences",
+       {{"waiting", c.waiting},
+        {"waiting_of_batches", c.waiting_of_batches},
+        {"running", c.running},
+        {"max", now.queue_max},
+        {"preemptions", c.preemptions},
+        {"quarantined", c.quarantined}}},
+      {"tokens", {{"prompt", requests.total_prompt_tokens()}, {"generated", c.sampled_tokens}, {"prefix_cached", c.prefix_cached_tokens}}},
+      {"kv_blocks", {{"used", c.kv_blocks_used}, {"prefixes", c.prefix_blocks}, {"total", c.kv_blocks_total}}},
+      {"steps", steps_json(c)},
+      {"tiers", tiers_json(now)},
+      {"store", store_status(now.store)},
+      {"workers", workers_json(now)},
+      {"workers_lost", c.workers_lost},
+      {"worker_restarts", c.worker_restarts},
+      {"nonfinite_sequences", c.nonfinite_sequences},
+      {"capacity_dropped", c.dropped_rows},
+  };
+  body.update(more);
+  return body;
+}
+
+}  // namespace moestro::orchestrator

@@ -1,0 +1,85 @@
+#include "services/cli/top/server_look.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "services/cli/json_text.h"
+#include "services/cli/output.h"
+#include "services/cli/top/view.h"
+
+namespace moestro::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kBatchesShown = 5;
+
+/// object[key] if both are there; else an empty object, so that members can be asked of it.
+const json& member(const json& object, const char* key) {
+  static const json kNone = json::object();
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found == object.end() ? kNone : *found;
+}
+
+std::string whole(uint64_t n) { return std::to_string(n); }
+
+std::string per_second(uint64_t before, uint64_t now, double seconds) {
+  return seconds > 0 && now >= before ? readable_count(static_cast<double>(now - before) / seconds) : "-";
+}
+
+std::string bar(const ServerLook::Batch& b) {
+  constexpr size_t kCells = 20;
+  const uint64_t done = b.total == 0 ? 0 : std::min(b.total, b.completed + b.failed);
+  const size_t cells = b.total == 0 ? 0 : static_cast<size_t>(done * kCells / b.total);
+  return std::string(cells, '#') + std::string(kCells - cells, '.');
+}
+
+void read_batches(const json& batches, ServerLook& look) {
+  look.lines_in_flight = count_or(member(batches, "lines"), "in_flight");
+  look.lines_retried = count_or(member(batches, "lines"), "retries");
+  for (const json& b : member(batches, "under_way"))
+    look.batches.push_back({text_or(b, "id"), text_or(b, "status"), count_or(b, "total"), count_or(b, "completed"), count_or(b, "failed")});
+}
+
+}  // namespace
+
+ServerLook read_server_status(std::string_view body) {
+  ServerLook look;
+  const auto parsed = parse_json(body);
+  if (!parsed.is_ok() || !parsed->is_object() || !member(*parsed, "sequences").contains("waiting")) {
+    look.trouble = "what answers is no orchestrator of this version";
+    return look;
+  }
+  look.json = body;
+  look.state = text_or(*parsed, "state", "serving");
+  if (const json& up = member(*parsed, "uptime_s"); up.is_number()) look.uptime_s = up.get<double>();
+  const json& sequences = member(*parsed, "sequences");
+  look.requests = count_or(member(*parsed, "requests"), "running");
+  look.waiting = count_or(sequences, "waiting"), look.running = count_or(sequences, "running"), look.sequences_max = count_or(sequences, "max");
+  look.waiting_of_batches = std::min(look.waiting, count_or(sequences, "waiting_of_batches"));
+  look.generated = count_or(member(*parsed, "tokens"), "generated"), look.prompt = count_or(member(*parsed, "tokens"), "prompt");
+  for (const json& p : member(*parsed, "problems")) look.problems.push_back(text_or(p, "what") + " " + text_or(p, "do"));
+  read_batches(member(*parsed, "batches"), look);
+  return look;
+}
+
+std::vector<std::string> server_lines(const ServerLook& before, const ServerLook& now) {
+  std::vector<std::string> page;
+  if (!now.trouble.empty()) return {"server   " + one_line(now.trouble)};
+  const double seconds = before.trouble.empty() ? now.uptime_s - before.uptime_s : 0;
+  page.push_back("server   " + one_line(now.state) + "; " + whole(now.requests) + " requests under way; " + per_second(before.generated, now.generated, seconds) +
+                 " tokens/s written, " + per_second(before.prompt, now.prompt, seconds) + "/s read");
+  for (const std::string& problem : now.problems) page.push_back("      !  " + one_line(problem));
+  page.push_back("queue    waiting: interactive " + whole(now.waiting - now.waiting_of_batches) + ", batch " + whole(now.waiting_of_batches) + "; at workers " +
+                 whole(now.running) + "; room for " + whole(now.sequences_max));
+  page.push_back("batches  " + whole(now.batches.size()) + " under way; " + whole(now.lines_in_flight) + " lines given out, " + whole(now.lines_retried) + " given out again");
+  for (size_t i = 0; i < std::min(kBatchesShown, now.batches.size()); ++i) {
+    const auto& b = now.batches[i];
+    page.push_back("         " + shortened(b.id, 20) + " [" + bar(b) + "] " + whole(b.completed) + " of " + whole(b.total) + ", " + whole(b.failed) + " failed, " + one_line(b.status));
+  }
+  if (now.batches.size() > kBatchesShown) page.push_back("         and " + whole(now.batches.size() - kBatchesShown) + " more");
+  page.emplace_back();
+  return page;
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,58 @@
+// What `moestro top` shows of the orchestrator.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "services/cli/top/server_look.h"
+
+namespace moestro::cli {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr const char* kStatus = R"({"model": "m", "state": "serving", "uptime_s": 10.5, "requests": {"running": 4},
+  "sequences": {"waiting": 9, "waiting_of_batches": 7, "running": 16, "max": 4096}, "tokens": {"prompt": 100, "generated": 1000},
+  "problems": [{"severity": "error", "what": "The store does not answer.", "do": "Read its log."}],
+  "batches": {"by_status": {}, "stalled": null, "lines": {"in_flight": 64, "retries": 2},
+    "under_way": [{"id": "batch_0123456789abcdef01234567", "status": "in_progress", "total": 200, "completed": 95, "failed": 5}]}})";
+
+TEST(TopServer, ShowsQueueByClassAndBatches) {
+  const ServerLook now = read_server_status(kStatus);
+  ASSERT_EQ(now.trouble, "");
+  ServerLook before = now;
+  before.uptime_s -= 2, before.generated -= 500, before.prompt -= 40;
+  const auto page = server_lines(before, now);
+  EXPECT_THAT(page, ElementsAre("server   serving; 4 requests under way; 250 tokens/s written, 20.0/s read", "      !  The store does not answer. Read its log.",
+                                "queue    waiting: interactive 2, batch 7; at workers 16; room for 4096", "batches  1 under way; 64 lines given out, 2 given out again",
+                                "         batch_012..f01234567 [##########..........] 95 of 200, 5 failed, in_progress", ""));
+  for (const std::string& line : page) EXPECT_LE(line.size(), 80u) << line;
+}
+
+TEST(TopServer, HasNoRatesBeforeThereAreTwoLooks) {
+  const ServerLook now = read_server_status(kStatus);
+  ServerLook away;
+  away.trouble = "no answer";
+  EXPECT_THAT(server_lines(away, now), Contains(HasSubstr("- tokens/s written")));
+  EXPECT_THAT(server_lines(now, now), Contains(HasSubstr("- tokens/s written")));
+  ServerLook former = now;
+  former.uptime_s = 900, former.generated = 5000;
+  EXPECT_THAT(server_lines(former, now), Contains(HasSubstr("- tokens/s written"))) << "another process has taken its place";
+}
+
+TEST(TopServer, WhatAnswersMayBeAnything) {
+  for (const char* other : {"", "{", "[]", "null", "{}", R"({"sequences": 3})", "<html>"}) {
+    const ServerLook look = read_server_status(other);
+    EXPECT_THAT(server_lines(look, look), ElementsAre("server   what answers is no orchestrator of this version")) << other;
+  }
+  const ServerLook odd = read_server_status(R"({"state": 3, "uptime_s": "x", "sequences": {"waiting": 1, "waiting_of_batches": 9}, "problems": {"a": 1}, "batches": {"under_way": [1, null]}})");
+  EXPECT_EQ(odd.waiting_of_batches, 1u);
+  EXPECT_EQ(odd.batches.size(), 2u);
+  EXPECT_FALSE(server_lines(odd, odd).empty());
+  const ServerLook harmful = read_server_status(R"({"state": "\u001b[2J\n", "sequences": {"waiting": 1}})");
+  for (const std::string& line : server_lines(harmful, harmful)) EXPECT_EQ(line.find_first_of("\x1b\n"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace moestro::cli

@@ -1,0 +1,45 @@
+"""The queries of configs/monitoring: what a dashboard's panels and the alerts ask Prometheus."""
+
+import json
+import re
+
+from cluster import SOURCE
+
+FOLDER = SOURCE / "configs" / "monitoring"
+# What Prometheus adds to every series by itself.
+ADDED = {"instance", "job"}
+
+
+def panels():
+    dashboard = json.loads((FOLDER / "grafana-dashboard.json").read_text())
+    return [p for p in dashboard["panels"] if p["type"] != "row"]
+
+
+def variables():
+    return {v["name"]: v for v in json.loads((FOLDER / "grafana-dashboard.json").read_text())["templating"]["list"]}
+
+
+def dashboard_queries():
+    """[(panel's title, query, legend)], the variables filled in as Grafana does for `All`."""
+    return [(p["title"], t["expr"].replace("$instance", ".*").replace("$__rate_interval", "1m"), t["legendFormat"]) for p in panels() for t in p["targets"]]
+
+
+def alerts():
+    """[(name, query)]"""
+    text = (FOLDER / "alerts.yml").read_text()
+    return re.findall(r"- alert: (\w+)\n\s+expr: (.+)\n", text)
+
+
+def series_of(query):
+    """[(metric, [labels that its selector names])]"""
+    found = re.findall(r"\b(moestro_\w+|up)\b(?:\{([^}]*)\})?", re.sub(r"\bby \([^)]*\)", "", query))
+    return [(name, re.findall(r"(\w+)\s*(?:=~|!=|!~|=)", selector)) for name, selector in found]
+
+
+def grouped_by(query):
+    return {label.strip() for group in re.findall(r"\bby \(([^)]*)\)", query) for label in group.split(",")}
+
+
+def matches(query):
+    """[(metric, label, value)] of the selectors that want one value."""
+    return [(name, label, value) for name, selector in re.findall(r"\b(moestro_\w+)\{([^}]*)\}", query) for label, value in re.findall(r'(\w+)="([^"]*)"', selector)]

@@ -1,0 +1,261 @@
+"""The status page in a headless Chromium: figures of a real cluster, and of a stand-in that says whatever a test wants said."""
+
+import hashlib
+import http.client
+import os
+import pathlib
+import sys
+import threading
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
+import browser  # noqa: E402
+import cluster  # noqa: E402
+from cluster import Cluster, DemoTest  # noqa: E402
+from fake_server import FakeServer, figures, histogram, worker  # noqa: E402
+
+SHOTS = pathlib.Path(os.environ.get("MOESTRO_BIN_DIR", ".")).parent / "page"
+KEY = "a secret of ours"
+NAMED = "[...document.querySelectorAll('.figure')].find((f) => f.closest('.card').querySelector('h2').textContent === {0!r} && f.querySelector('dt').textContent === {1!r})" \
+        ".querySelector('dd').textContent"
+
+
+def figure(card, name):
+    return NAMED.format(card, name)
+
+
+class PageTest(DemoTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        SHOTS.mkdir(exist_ok=True)
+        cls.browser = browser.Browser()
+        cls.addClassCleanup(cls.browser.__exit__)
+
+    def assert_fits(self, page):
+        self.assertLessEqual(page.eval("document.scrollingElement.scrollWidth"), page.eval("innerWidth"), "the page is wider than its window")
+
+    def assert_readable(self, page):
+        """Contrast of every text with what lies behind it: 4.5 at least (WCAG AA)."""
+        poor = page.eval("""(() => {
+            const numbers = (c) => c.match(/[\\d.]+/g).map(Number);
+            const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+                .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+            const behind = (e) => { for (; e; e = e.parentElement) { const c = numbers(getComputedStyle(e).backgroundColor); if (c[3] !== 0) return c; } return [255, 255, 255]; };
+            return [...document.querySelectorAll('body *')].filter((e) => e.checkVisibility() && [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()))
+                .map((e) => { const [a, b] = [light(numbers(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x); return [(a + 0.05) / (b + 0.05), e.textContent]; })
+                .filter(([ratio]) => ratio < 4.5);
+        })()""")
+        self.assertEqual(poor, [])
+
+
+class Live(PageTest):
+    """A demo cluster at work."""
+
+    def test_shows_the_figures_of_a_running_cluster(self):
+        with Cluster(self.pack, "--workers", "2") as served:
+            over = threading.Event()
+
+            def work():
+                while not over.is_set():
+                    served.complete("Once upon a time", max_tokens=48, ignore_eos=True)
+            hands = [threading.Thread(target=work) for _ in range(3)]
+            for hand in hands:
+                hand.start()
+            try:
+                wide = self.browser.open(served.url)
+                wide.wait("parseFloat(" + figure("Tokens per second", "written") + ") > 0", 60)
+                wide.wait("parseFloat(" + figure("Time to the first token", "median") + ") > 0 && parseFloat(" + figure("Time per output token", "median") + ") > 0", 60)
+                wide.wait("document.querySelectorAll('.plot path.one')[0].getAttribute('d').split('L').length > 8", 60)
+                self.assertEqual(wide.text("#state-text"), "Serving")
+                self.assertEqual(wide.text("#model"), self.pack.name)
+                self.assertEqual(sorted(wide.eval("[...document.querySelectorAll('table[aria-label=Workers] tbody td:first-child')].map((c) => c.textContent)")), ["worker-0", "worker-1"])
+                status = served.request("GET", "/v1/moestro/status")[1]
+                self.assertIn(f"of {status['kv_blocks']['total']:,}", wide.text("main"))
+                self.assertIn(status["store"]["drives"][0]["path"], wide.text("main"))
+                narrow = self.browser.open(served.url, 360, 780, phone=True)
+                dark = self.browser.open(served.url, dark=True)
+                for page, name in ((wide, "wide"), (narrow, "narrow"), (dark, "dark")):
+                    page.wait("document.querySelectorAll('.plot path.one')[0].getAttribute('d').split('L').length > 3", 60)
+                    self.assert_fits(page)
+                    self.assert_readable(page)
+                    page.screenshot(SHOTS / f"{name}.png")
+                    self.assertEqual(page.errors, [], name)
+                self.assertNotEqual(*(page.eval("getComputedStyle(document.body).backgroundColor") for page in (wide, dark)))
+            finally:
+                over.set()
+                for hand in hands:
+                    hand.join()
+            wide.wait(figure("Requests and sequences", "requests under way") + " === '0'")
+            ok = served.request("GET", "/v1/moestro/status")[1]["requests"]["ended"]["ok"]
+            wide.wait(f"document.querySelector('table[aria-label=\"Requests by result\"] tbody').textContent.startsWith('answered{ok:,}')")
+
+    def test_asks_for_the_key_and_keeps_it_in_the_tab(self):
+        keys = pathlib.Path(self.dir.name) / "keys"
+        keys.write_text(f"sha256:{hashlib.sha256(KEY.encode()).hexdigest()} ann\n")
+        keys.chmod(0o600)
+        with Cluster(self.pack, "--api-keys", keys) as served:
+            page = self.browser.open(served.url)
+            page.wait("!document.querySelector('#key-form').hidden")
+            self.assertEqual(page.text("#state-text"), "API key needed")
+            self.assertTrue(page.eval("document.querySelector('main').hidden && document.activeElement === document.querySelector('#key')"))
+            page.screenshot(SHOTS / "key.png")
+            enter = "document.querySelector('#key').value = {!r}; document.querySelector('#key-form').requestSubmit()"
+            page.eval(enter.format("another"))
+            page.wait("document.querySelector('#notices').textContent.includes('does not know this key')")
+            self.assertEqual(page.eval("sessionStorage.length"), 0)
+            page.eval(enter.format(KEY))
+            page.wait("document.querySelector('#state-text').textContent === 'Serving' && document.querySelector('#key-form').hidden && !document.querySelector('main').hidden")
+            self.assertEqual(page.eval("[sessionStorage.length, localStorage.length, document.cookie, document.querySelector('#key').value]"), [1, 0, "", ""])
+            self.assertEqual([e for e in page.errors if "401" not in e], [])
+            page.call("Page.reload")
+            page.wait("document.querySelector('#state-text').textContent === 'Serving'")
+            another = self.browser.open(served.url)
+            another.wait("!document.querySelector('#key-form').hidden")
+
+
+class Told(PageTest):
+    """What the page makes of what it is told."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        with Cluster(cls.pack) as served:
+            connection = http.client.HTTPConnection(served.host, served.port, timeout=30)
+            connection.request("GET", "/")
+            answer = connection.getresponse()
+            cls.html, cls.headers = answer.read(), {name: answer.headers[name] for name in ("Content-Type", "Content-Security-Policy", "X-Content-Type-Options")}
+            connection.close()
+
+    def setUp(self):
+        self.server = FakeServer(self.html, self.headers)
+        self.server.__enter__()
+        self.addCleanup(self.server.__exit__)
+
+    def open(self, **window):
+        page = self.browser.open(self.server.url, **window)
+        self.addCleanup(page.close)
+        page.wait("document.querySelector('#state-text').textContent !== 'Connecting'")
+        return page
+
+    def tell(self, page, told, condition):
+        self.server.answer = (200, told)
+        page.wait(condition)
+
+    def test_rates_are_what_lies_between_two_answers(self):
+        page = self.open()
+        self.assertEqual(page.eval(figure("Tokens per second", "written")), "–")
+        later = figures()
+        later["uptime_s"] += 2
+        later["tokens"].update(generated=2246, prompt=1050)
+        later["tiers"]["dram"].update(hits=1080, misses=120)
+        later["store"]["read_bytes"] += 64 << 20
+        later["store"]["drives"][0]["read_bytes"] += 64 << 20
+        later["latency"]["ttft_s"] = histogram(0, 10, 0, 0)
+        later["latency"]["tpot_s"] = histogram(98, 0, 2, 0)
+        later["workers"][0].update(plans=150, step_seconds=3.0, stall_seconds=0.75)
+        self.tell(page, later, figure("Tokens per second", "written") + " === '123'")
+        shown = {(c, n): page.eval(figure(c, n)) for c, n in [
+            ("Tokens per second", "read"), ("Experts that were in memory", "just now"), ("Experts that were in memory", "since the start"), ("Read from the drives", "per second"),
+            ("Time to the first token", "median"), ("Time per output token", "median"), ("Time per output token", "99 of 100 within")]}
+        self.assertEqual(list(shown.values()), ["25", "90 %", "90 %", "32 MiB/s", "55 ms", "5.1 ms", "550 ms"])
+        self.assertRegex(page.text("table[aria-label=Workers]"), r"worker-0\s+busy\s+cpu\s+demo\s+25 ms\s+20 ms\s+25\s+25 %\s+90 %\s+now")
+        self.assertRegex(page.text("table[aria-label=Drives]"), r"/packs\s+32 MiB/s\s+25 %\s+5\.06 GiB\s+2")
+        self.assertRegex(page.text("table[aria-label='Requests by result']"), r"answered\s+7\s+0\s+failed\s+1\s+0\s+left by their client\s+2\s+0\s+refused\s+4\s+0")
+        self.assertRegex(page.text("table[aria-label=Sequences]"), r"at workers\s+4\s+waiting, interactive\s+2\s+waiting, of batches\s+3")
+        main = page.text("main")
+        for words in ("2 GiB there of 4 GiB", "48 of 64 in DRAM", "10 blocks held, 20 kept for reuse, of 100", "17 experts gave way; 6 were wanted while they were being read",
+                      "Read ahead: 50, of them 40 used and 3 (3 MiB) evicted unused", "in progress: 50 of 200 lines, 2 failed", "3 requests are under way. There is room for 4,096 sequences; more are refused. 9 were sent back to make room for others, 1 killed"):
+            self.assertIn(words, main)
+        self.assertIn("123", page.eval("document.querySelector('.plot svg').getAttribute('aria-label')"))
+        self.assertEqual(page.errors, [])
+
+    def test_a_server_started_anew_begins_a_new_history(self):
+        page = self.open()
+        later = figures()
+        later.update(uptime_s=104.0)
+        later["tokens"]["generated"] = 2400
+        self.tell(page, later, figure("Tokens per second", "written") + " === '100'")
+        anew = figures()
+        anew.update(uptime_s=1.0)
+        anew["tokens"]["generated"] = 0
+        self.tell(page, anew, figure("Tokens per second", "written") + " === '–'")
+        self.assertEqual(page.text("#age"), "up 1 s")
+
+    def test_says_what_is_wrong_and_what_to_do(self):
+        told = figures()
+        told["problems"] = [{"severity": "error", "what": "The store does not answer.", "do": "Read its log."}, {"severity": "warning", "what": "Worker w is silent.", "do": "Look."}]
+        told["workers"][1] = worker("w", state="silent", last_heard_s=7.2)
+        told["store"] = None
+        self.server.answer = (200, told)
+        page = self.open()
+        self.assertEqual(page.text("#state-text"), "Serving, in trouble")
+        self.assertEqual(page.eval("[...document.querySelectorAll('.notice')].map((n) => n.className + ': ' + n.textContent)"),
+                         ["notice bad: The store does not answer. Read its log.", "notice warn: Worker w is silent. Look."])
+        self.assertIn("7.2 s ago", page.text("table[aria-label=Workers]"))
+        self.assertEqual(page.eval("document.querySelector('#notices').getAttribute('role')"), "status")
+        self.assert_readable(page)
+        page.screenshot(SHOTS / "trouble.png")
+        told = figures()
+        told.update(state="no_worker", workers=[], problems=[{"severity": "error", "what": "No worker is there.", "do": ""}])
+        self.tell(page, told, "document.querySelector('#state-text').textContent === 'No worker'")
+        self.tell(page, figures(), "document.querySelector('#state-text').textContent === 'Serving' && document.querySelector('#notices').children.length === 0")
+        self.assertEqual(page.errors, [])
+
+    def test_says_when_the_server_is_gone_and_when_it_is_back(self):
+        page = self.open()
+        self.server.close_port()
+        page.wait("document.querySelector('#state-text').textContent === 'No answer'")
+        self.assertRegex(page.text("#notices"), r"does not answer: it is down.* The figures below are of \d")
+        self.assertTrue(page.eval("document.querySelector('main').className === 'stale'"))
+        self.assertIn("No answer", page.eval("document.title"))
+        page.screenshot(SHOTS / "gone.png")
+        self.server.open_port()
+        page.wait("document.querySelector('#state-text').textContent === 'Serving' && document.querySelector('main').className === ''")
+        self.server.answer = (503, {"error": {"message": "too many connections (4096)"}})
+        page.wait("document.querySelector('#notices').textContent.includes('The server answered 503: too many connections (4096).')")
+
+    def test_names_stay_text(self):
+        evil = "<img src=x onerror=window.hit=1><script>window.hit=1</script>"
+        told = figures()
+        told.update(model=evil, problems=[{"severity": evil, "what": evil, "do": evil}])
+        told["workers"][0].update(name=evil, device=evil, model=evil, state=evil)
+        told["store"]["drives"][0]["path"] = told["store"]["models"][0]["name"] = told["store"]["policy"] = evil
+        told["batches"]["under_way"][0].update(id=evil, status=evil)
+        self.server.answer = (200, told)
+        page = self.open(width=360)
+        page.wait("!document.querySelector('main').hidden")
+        self.assertGreaterEqual(page.text("body").count("<img src=x"), 10)
+        self.assertIsNone(page.eval("window.hit"))
+        self.assertEqual(page.eval("document.querySelectorAll('img, main script').length"), 0)
+        self.assert_fits(page)
+        self.assertEqual(page.errors, [])
+
+    def test_no_other_script_runs(self):
+        page = self.open()
+        page.eval("(() => { const s = document.createElement('script'); s.textContent = 'window.hit = 1'; document.body.append(s); })()")
+        page.eval("(() => { const e = document.createElement('div'); e.setAttribute('onclick', 'window.hit = 1'); document.body.append(e); e.click(); })()")
+        self.assertIsNone(page.eval("window.hit"))
+        self.assertTrue(any("Content Security Policy" in e for e in page.errors), page.errors)
+        self.assertEqual(page.eval("fetch('data:text/plain,x').then(() => 'sent', () => 'refused')"), "refused")
+
+    def test_a_chart_says_what_it_was_at_a_moment(self):
+        page = self.open()
+        for k in (1, 2):
+            told = figures()
+            told["uptime_s"] += k * 10
+            told["tokens"]["generated"] += 1000 * k * k
+            self.tell(page, told, figure("Tokens per second", "written") + f" === '{(100, 300)[k - 1]}'")
+        box = page.eval("(({left, top, width, height}) => [left, top, width, height])(document.querySelector('.plot').getBoundingClientRect())")
+        x = box[0] + box[2] * page.eval("charts[0].x(1)") / 600
+        page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=box[1] + box[3] / 2)
+        page.wait("document.querySelector('.card .span').textContent === '10 s agowritten 100, read 0'")
+        page.call("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
+        page.wait("document.querySelector('.card .span').textContent === '1 min agotop: 300now'")
+
+
+if __name__ == "__main__":
+    if browser.find() is None:
+        print("there is no Chromium here (scripts/test_page installs one)")
+        sys.exit(77)
+    cluster.main()
