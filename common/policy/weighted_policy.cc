@@ -74,7 +74,8 @@ std::optional<uint32_t> WeightedPolicy::victim(const Wanted& wanted, const Judge
     order_.pop_back();
     const Verdict verdict = judge(key);
     if (verdict.kind == Verdict::Kind::kTake) return key;
-    if (verdict.kind != Verdict::Kind::kUsed || corrections-- == 0) continue;
+    if (verdict.kind != Verdict::Kind::kUsed) continue;
+    if (corrections-- == 0) return std::nullopt;
     used(key, verdict.use);
     order_.emplace_back(worth(key), key);
     std::ranges::push_heap(order_, std::greater<>{});

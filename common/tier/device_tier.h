@@ -28,14 +28,14 @@ using Slot = uint32_t;  ///< of `slots` equal ones in device memory
 
 /// What keeps prefetching from doing harm. Each can be off, so that replay shows what it is worth.
 struct PrefetchOptions {
-  float floor = 0.35F;    ///< calibrated probability under which nothing is copied ahead
+  float floor = 0.25F;    ///< calibrated probability under which nothing is copied ahead
   float waste_max = 0;    ///< share of the bytes moved that prefetches may waste: beyond it the floor rises; 1: any; 0: waste_limit()
   int32_t horizon = 0;    ///< layers ahead that are looked at; 0: all
   bool proximity = true;  ///< priority falls with distance
   bool budget = true;     ///< only what the link can bring before its layer needs it
   bool guard = true;      ///< never evicts what is likelier to be used than itself
   bool calibrate = true;  ///< false: a predictor is taken at its word
-  int32_t choices = 0;    ///< victims that the policy names, of which the forecast takes one; 0: all
+  int32_t choices = 0;    ///< victims that the policy names, of which the forecast takes one; 0: a quarter of the experts
 };
 
 struct TierOptions;

@@ -15,6 +15,7 @@ namespace moestro::tier {
 namespace {
 
 constexpr double kProbabilityMin = 1e-3;
+constexpr size_t kChoicesShare = 4;  ///< of all experts: of what forecasts say little about, the policy knows more
 constexpr size_t kScanShare = 4;  ///< a quarter of the slots is what a scan may hold ahead of its demands
 constexpr const uint32_t kGroup = 0;
 
@@ -32,7 +33,7 @@ double DeviceTier::Impl::passes_until(Key key, float probability) const {
 /// The policy names those it would give up first; of them the forecast takes the one whose next use is furthest.
 std::optional<Key> DeviceTier::Impl::victim() {
   looked_at.clear();
-  const size_t choices = !forecast_leads() || scan ? 1 : options.how.choices > 0 ? static_cast<size_t>(options.how.choices) : slots.size();
+  const size_t choices = !forecast_leads() || scan ? 1 : options.how.choices > 0 ? static_cast<size_t>(options.how.choices) : std::max<size_t>(1, entries.size() / kChoicesShare);
   policy->victim({{&kGroup, 1}, time, {}}, [&](uint32_t key) -> policy::Verdict {
     using Kind = policy::Verdict::Kind;
     if (entries[key].needed > 0 || entries[key].standing) return {Kind::kSpared};

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """scripts/plot_bench on rows as scripts/bench_peers prints them, scripts/plot_serving on reports of moestro bench serve, scripts/plot_replay
-on sweeps of moestro replay, scripts/convert_routes.py on foreign traces, and what they refuse. Nothing is measured."""
+on sweeps of moestro replay, scripts/convert_routes.py on foreign traces, tables of scripts/bench_serving and scripts/bench_prefetch, and what they refuse. Nothing is measured."""
 
 import json
 import pathlib
@@ -165,6 +165,22 @@ class ConvertRoutes(unittest.TestCase):
         for kind, lines in (("mixtral", ["nonsense"]), ("mixtral", ["{}"]), ("olmoe", ['{"type": "route"}']), ("olmoe", ['{"type": "other"}'])):
             ran, _ = self.convert(kind, lines)
             self.assertEqual(ran.returncode, 1)
+            self.assertRegex(ran.stderr, r"\Aerror: .*\n\Z")
+
+
+class BenchPrefetch(unittest.TestCase):
+    def test_rows_as_tables(self):
+        rows = [dict(what="b", setting="s", value=1, oracle=2, aim=3, met=True, unit="%"), dict(what="a", setting="t", value=4, oracle=5, aim=None, met=None, unit="x"),
+                dict(what="b", setting="u", value=6, oracle=7, aim=3, met=False, unit="%")]
+        with tempfile.TemporaryDirectory() as home:
+            path = pathlib.Path(home) / "rows.json"
+            path.write_text(json.dumps(rows))
+            lines = run("bench_prefetch", "--rows", path, "--markdown").stdout.splitlines()
+            self.assertEqual([line for line in lines if line.startswith(("**", "| s", "| t", "| u"))][:2], ["**a** (x)", "| setting | value | oracle | aim |"])
+            self.assertEqual(lines[-2:], ["| s | 1.00 | 2.00 | 3.00, met |", "| u | 6.00 | 7.00 | 3.00, missed |"])
+            path.write_text("[1]")
+            ran = run("bench_prefetch", "--rows", path)
+            self.assertEqual((ran.returncode, ran.stdout), (1, ""))
             self.assertRegex(ran.stderr, r"\Aerror: .*\n\Z")
 
 

@@ -250,7 +250,7 @@ TEST_F(DeviceTierTest, TheFloorRisesWhileTooMuchIsWasted) {
       }
     }
     if (most < 1) EXPECT_GT(tier->floor(), 0.6F);
-    else EXPECT_EQ(tier->floor(), 0.35F);
+    else EXPECT_EQ(tier->floor(), PrefetchOptions{}.floor);
     EXPECT_EQ(tier->counters().throttled > 0, most < 1);
   }
 }

@@ -82,7 +82,7 @@ void add_options(CLI::App& app, ReplayOptions& o) {
   app.add_option("--floor", o.how.floor, "probability under which nothing is prefetched")->check(CLI::Range(0.0, 1.0))->capture_default_str()->group(group);
   app.add_option("--waste", o.how.waste_max, "share of the bytes moved that prefetches may waste before the floor rises; 1: any; 0: 15 %, or 1.4 times the bytes where slots hold less than a fifth")->check(CLI::Range(0.0, 1.0))->capture_default_str()->group(group);
   app.add_option("--horizon", o.how.horizon, "layers ahead; 0: all")->check(CLI::Range(0, 4096))->capture_default_str()->group(group);
-  app.add_option("--choices", o.how.choices, "victims named by the policy, of which the forecast takes one; 0: all")->check(CLI::Range(0, 1 << 20))->capture_default_str()->group(group);
+  app.add_option("--choices", o.how.choices, "victims named by the policy, of which the forecast takes one; 0: a quarter of the experts")->check(CLI::Range(0, 1 << 20))->capture_default_str()->group(group);
   app.add_flag("!--no-proximity", o.how.proximity, "nearer layers are not preferred")->group(group);
   app.add_flag("!--no-budget", o.how.budget, "also what the link cannot bring in time")->group(group);
   app.add_flag("!--no-guard", o.how.guard, "also in place of what is likelier to be used")->group(group);
