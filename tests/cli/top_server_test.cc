@@ -26,7 +26,7 @@ TEST(TopServer, ShowsQueueByClassAndBatches) {
   const auto page = server_lines(before, now);
   EXPECT_THAT(page, ElementsAre("server   serving; 4 requests under way; 250 tokens/s written, 20.0/s read", "      !  The store does not answer. Read its log.",
                                 "queue    waiting: interactive 2, batch 7; at workers 16; room for 4096", "batches  1 under way; 64 lines given out, 2 given out again",
-                                "         batch_012..f01234567 [##########..........] 95 of 200, 5 failed, in_progress", ""));
+                                "         batch_012..f01234567 [#######.......] 95 of 200, 5 failed, in_progress", ""));
   for (const std::string& line : page) EXPECT_LE(line.size(), 80u) << line;
 }
 

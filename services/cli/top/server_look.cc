@@ -28,7 +28,7 @@ std::string per_second(uint64_t before, uint64_t now, double seconds) {
 }
 
 std::string bar(const ServerLook::Batch& b) {
-  constexpr size_t kCells = 20;
+  constexpr size_t kCells = 14;
   const uint64_t done = b.total == 0 ? 0 : std::min(b.total, b.completed + b.failed);
   const size_t cells = b.total == 0 ? 0 : static_cast<size_t>(done * kCells / b.total);
   return std::string(cells, '#') + std::string(kCells - cells, '.');
