@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "services/worker/device/device_experts.h"
 #include "services/worker/device/foresight.h"
 #include "tests/engine/engine_bench.h"
 #include "tests/engine/late_source.h"

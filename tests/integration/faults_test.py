@@ -58,6 +58,15 @@ class Faults(DemoTest):
             stormy = self.run_streams(cluster, 48, lambda: os.kill(victim, signal.SIGKILL))
             self.assertEqual(stormy, calm)
 
+    def test_a_worker_with_an_emulated_device_and_the_store_are_killed(self):
+        """Copies are under way from the arena of a store that dies, and of a worker that does."""
+        with Cluster(self.pack, "--deterministic") as cluster:
+            calm = self.run_streams(cluster, 48)
+        with Cluster(self.pack, "--deterministic", "--device", "emulated:vram=2M,link=300MB/s", "--predict", "auto") as cluster:
+            for program in ("moestro-store", "moestro-worker"):
+                victim = cluster.children(program)[0]
+                self.assertEqual(self.run_streams(cluster, 48, lambda: os.kill(victim, signal.SIGKILL)), calm, program)
+
     def test_a_request_that_waits_for_a_worker_in_vain_is_told(self):
         with Cluster(self.pack, "--worker-wait", "1s") as cluster:
             self.assertEqual(cluster.request("GET", "/v1/models/pack")[0], 200)

@@ -87,6 +87,16 @@ class Fidelity(DemoTest):
         dram = self.same_as_alone("--workers", "2", "--dram", str(dense + 4 * expert))
         self.assertGreater(dram["misses"], 1000, "a tier of 4 experts must have been exchanged all the time")
 
+    def test_on_an_emulated_device_that_holds_7_experts(self):
+        expert, _ = expert_and_dense_bytes(self.pack)
+        found = self.same_as_alone("--device", f"emulated:vram={7 * expert},link=500MB/s,latency=20us", "--predict", "auto")
+        self.assertGreater(found["misses"], 1000, "7 slots must have been exchanged all the time")
+
+    def test_on_two_emulated_devices_of_3_experts_over_4_in_host_memory(self):
+        expert, dense = expert_and_dense_bytes(self.pack)
+        self.same_as_alone("--workers", "2", "--dram", str(dense + 4 * expert), "--device", f"emulated:vram={3 * expert},link=1GB/s",
+                           "--predict", "gate+eamc", "--cache", "lru")
+
     def test_without_io_uring(self):
         self.same_as_alone("--io", "pread")
 

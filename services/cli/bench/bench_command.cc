@@ -62,6 +62,9 @@ void add_engine_options(CLI::App& engine, EngineBenchOptions& o) {
   engine.add_option("--kv-sinks", o.kv_sinks, "with --kv-window: tokens from the beginning that each token also sees")->check(CLI::Range(int64_t{0}, int64_t{1} << 24))->capture_default_str();
   engine.add_option("--kv-window", o.kv_window, "tokens that each token sees, itself included; 0: all")->check(CLI::Range(int64_t{0}, int64_t{1} << 24))->capture_default_str();
   CLI::Option* deterministic = engine.add_flag("--deterministic", o.deterministic, "the kernels of deterministic mode: f32 activations, one order of sums");
+  engine.add_option("--device", o.device, "cpu, or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]")->capture_default_str();
+  engine.add_option("--cache", o.cache, "which expert makes room on a device with a memory of its own")->capture_default_str();
+  engine.add_option("--predict", o.predict, "which experts are copied to such a device before a layer wants them")->capture_default_str();
   engine.add_option("--capacity-factor", o.capacity_factor, "an expert takes at most this times its even share of a step's tokens; default: all of them")
       ->check(CLI::PositiveNumber)
       ->excludes(deterministic);

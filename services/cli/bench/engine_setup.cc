@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "common/config/units.h"
+#include "kernels/device_registry.h"
 #include "store/client/store_client.h"
 #include "store/resident_source.h"
 
@@ -135,7 +136,15 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
     MOESTRO_ASSIGN_OR_RETURN(benched.source, store::ResidentSource::open(o.pack));
   }
   benched.ops = kernels::make_cpu_ops({.threads = o.threads, .deterministic = o.deterministic, .isa = isa});
-  MOESTRO_ASSIGN_OR_RETURN(benched.engine, engine::Engine::create(options, *benched.source, *benched.ops, clock));
+  MOESTRO_RETURN_IF_ERROR(kernels::check_device(o.device));
+  MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec spec, config::parse_device(o.device));
+  const device::WorkerDeviceOptions on{.spec = spec, .cache = o.cache, .predict = o.predict};
+  MOESTRO_RETURN_IF_ERROR(device::check_worker_device(on));
+  MOESTRO_ASSIGN_OR_RETURN(auto device, device::WorkerDevice::create(on, benched.experts, *benched.source, clock));
+  benched.device = std::make_unique<device::WorkerDevice>(std::move(device));
+  options.compute_floor = spec.emulated.compute;
+  MOESTRO_ASSIGN_OR_RETURN(benched.engine, engine::Engine::create(options, benched.device->source(), *benched.ops, clock));
+  MOESTRO_RETURN_IF_ERROR(benched.device->attach(*benched.engine, nullptr, nullptr));
   return benched;
 }
 

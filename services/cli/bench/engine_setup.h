@@ -5,6 +5,7 @@
 
 #include "common/clock.h"
 #include "services/cli/bench/engine_bench.h"
+#include "services/worker/device/worker_device.h"
 #include "services/worker/engine/engine.h"
 #include "store/blob_source.h"
 
@@ -14,6 +15,7 @@ namespace moestro::cli {
 struct BenchedEngine {
   std::unique_ptr<store::BlobSource> source;
   std::unique_ptr<kernels::Ops> ops;
+  std::unique_ptr<device::WorkerDevice> device;
   std::unique_ptr<engine::Engine> engine;
   DType experts = DType::kF32;
 };

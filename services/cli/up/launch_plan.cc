@@ -17,7 +17,8 @@ Status check_box(config::BoxConfig& box) {
   if (box.model.pack.empty())
     return invalid_argument("no model: give --model PACK, or model.pack in a file with -c");
   MOESTRO_RETURN_IF_ERROR(kernels::check_device(box.workers.device));
-  MOESTRO_RETURN_IF_ERROR(device::check_worker_device({.spec = {}, .cache = box.workers.cache, .predict = box.workers.predict}));
+  MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec device, config::parse_device(box.workers.device));
+  MOESTRO_RETURN_IF_ERROR(device::check_worker_device({.spec = device, .cache = box.workers.cache, .predict = box.workers.predict}));
   if (box.workers.deterministic && box.workers.capacity_factor)
     return invalid_argument("--capacity-factor and --deterministic exclude each other: which tokens an expert drops depends on what else is in the batch");
   if (box.orchestrator.state.find("://") != std::string::npos)

@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/config/units.h"
 #include "common/policy/make_policy.h"
+#include "services/worker/device/expert_blobs.h"
 
 namespace moestro::device {
 namespace {
@@ -16,52 +17,29 @@ constexpr int32_t kPrefetchSources = 16;
 constexpr Nanos kHostLook{100'000};
 constexpr Nanos kLongWait{50'000'000};
 
-Result<uint64_t> expert_bytes(const store::Manifest& manifest, DType precision) {
-  for (const store::Blob& blob : manifest.blobs)
-    if (blob.kind == store::BlobKind::kExpert && blob.precision == precision) return blob.length;
-  return invalid_argument("the pack of '" + manifest.model_name + "' has no experts as " + std::string(dtype_name(precision)));
-}
-
-struct Extent {
-  int32_t layers = 0, experts = 0;
-};
-
-Extent extent_of(const store::Manifest& manifest) {
-  Extent extent;
-  for (const store::Blob& blob : manifest.blobs) {
-    if (blob.kind != store::BlobKind::kExpert) continue;
-    extent.layers = std::max(extent.layers, static_cast<int32_t>(blob.moe_layer.value) + 1);
-    extent.experts = std::max(extent.experts, static_cast<int32_t>(blob.expert.value) + 1);
-  }
-  return extent;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<DeviceExperts>> DeviceExperts::create(store::BlobSource& host, const DeviceExpertsOptions& options, const Clock& clock) {
   const store::Manifest& manifest = host.manifest();
-  MOESTRO_ASSIGN_OR_RETURN(const uint64_t bytes, expert_bytes(manifest, options.precision));
-  const Extent extent = extent_of(manifest);
-  const uint64_t fit = options.device.vram_bytes / bytes;
+  MOESTRO_ASSIGN_OR_RETURN(const ExpertBlobs blobs, ExpertBlobs::of(manifest, options.precision));
+  const uint64_t fit = options.device.vram_bytes / blobs.bytes;
   if (fit == 0)
     return invalid_argument("vram=" + config::format_size(options.device.vram_bytes) + " holds no expert of '" + manifest.model_name + "', one has " +
-                            config::readable_size(bytes) + ": give the device at least vram=" + config::format_size(bytes));
-  const auto keys = static_cast<uint32_t>(extent.layers * extent.experts);
+                            config::readable_size(blobs.bytes) + ": give the device at least vram=" + config::format_size(blobs.bytes));
+  const size_t keys = blobs.blob_of.size();
   const auto slots = static_cast<int32_t>(std::min<uint64_t>(fit, keys));
   MOESTRO_ASSIGN_OR_RETURN(auto policy, policy::make_policy(options.cache, keys));
   std::vector<tier::Key> key_of(manifest.blobs.size(), kDense);
   std::vector<Expert> experts(keys);
   for (tier::Key key = 0; key < keys; ++key) {
-    const auto per_layer = static_cast<uint32_t>(extent.experts);
-    MOESTRO_ASSIGN_OR_RETURN(const uint32_t blob, manifest.expert_blob(MoeLayerId(key / per_layer), ExpertId(key % per_layer), options.precision));
-    key_of[blob] = key;
-    experts[key].blob = blob;
+    experts[key].blob = blobs.blob_of[key];
+    key_of[experts[key].blob] = key;
   }
-  MOESTRO_ASSIGN_OR_RETURN(SlotMemory memory, SlotMemory::create(slots, bytes));
-  const tier::TierOptions tier_options{.layers = extent.layers,
-                                       .experts = extent.experts,
+  MOESTRO_ASSIGN_OR_RETURN(SlotMemory memory, SlotMemory::create(slots, blobs.bytes));
+  const tier::TierOptions tier_options{.layers = blobs.layers,
+                                       .experts = blobs.experts,
                                        .slots = slots,
-                                       .expert_bytes = bytes,
+                                       .expert_bytes = blobs.bytes,
                                        .link_bytes_per_s = static_cast<double>(options.device.link_bytes_per_s),
                                        .link_latency = options.device.latency,
                                        .prefetch = options.prefetch};

@@ -34,23 +34,25 @@ class DeviceExperts final : public store::BlobSource {
   ~DeviceExperts() override;
 
   int32_t slots() const { return tier_options_.slots; }
-  int32_t layers() const { return tier_options_.layers; }
-  int32_t experts() const { return tier_options_.experts; }  ///< of a layer
+  tier::TierCounters tier_counters() const;
 
   // What a step wants, before the engine asks for it blob by blob.
 
+  int32_t layers() const { return tier_options_.layers; }    ///< MoE layers
+  int32_t experts() const { return tier_options_.experts; }  ///< of a layer
+  /// `scan`: most of its tokens are of prompts.
   void begin_step(PlanId plan, bool scan);
   /// A sequence that no step had before; `running`: those there are, with it.
   void sequence_began(int32_t running);
-  /// weights: how much each use counts, as policy::Use::weight.
+  /// The experts of `layer` that the step needs now, each once.
   void routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wanted> wanted);
-  /// `layer` -1: before the first.
+  /// What is likely next; `layer` -1: before the first.
   void foresee(int32_t layer, const prediction::Forecast& forecast);
   void abandon();
-
-  tier::TierCounters tier_counters() const;
-  /// Copies that have ended since the last call.
+  /// Copies that have ended since the last call, for the timeline.
   void take_copied(std::vector<Copied>& out);
+
+  // What the engine asks for.
 
   const store::Manifest& manifest() const override { return host_.manifest(); }
   std::optional<store::Lease> try_pin(uint32_t blob, store::UseWeight weight = {}) override;

@@ -20,7 +20,7 @@ struct WorkerDeviceOptions {
   std::string predict = "none";  ///< prediction::make_predictor; none: an expert is copied when it is wanted
 };
 
-/// What is wrong with the names in it: kInvalidArgument, with the names there are.
+/// What is wrong with the names in it, or does not go together: kInvalidArgument, with the names there are.
 Status check_worker_device(const WorkerDeviceOptions& options);
 
 class WorkerDevice {

@@ -1,0 +1,152 @@
+// What replay says is what the device does: the demo model decodes on an emulated device where an expert's copy takes as long as an expert, and
+// its routes, recorded meanwhile, are replayed on the virtual clock with the same policy and predictor objects.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+
+#include "common/policy/make_policy.h"
+#include "common/prediction/make_predictor.h"
+#include "common/tier/replay.h"
+#include "tests/device/device_bench.h"
+
+namespace moestro::device::testing {
+namespace {
+
+using engine::testing::Bench;
+using engine::testing::Fixture;
+
+constexpr Nanos kExpert = std::chrono::milliseconds(1);
+constexpr int kSlots = 32;
+constexpr int kDecoded = 40;
+constexpr int kRounds = 5;
+
+Fixture demo() { return {"demo", std::filesystem::path(std::getenv("MOESTRO_SOURCE_DIR")) / "models/demo"}; }
+
+std::vector<std::vector<TokenId>> prompts(int64_t vocab) {
+  std::vector<std::vector<TokenId>> all;
+  for (uint32_t i = 0; i < 3; ++i) {
+    auto& prompt = all.emplace_back();
+    for (uint32_t p = 0; p < 12; ++p) prompt.push_back(static_cast<TokenId>((i * 977 + p * 131 + 57) % static_cast<uint32_t>(vocab)));
+  }
+  return all;
+}
+
+/// What the device did while decoding.
+struct Live {
+  tier::Routes routes;
+  uint64_t uses = 0, hits = 0, steps = 0;
+  std::vector<uint64_t> hits_of_step;
+  double stall_s = 0;
+};
+
+void record(const engine::RoutedTokens& tokens, tier::Routes& routes) {
+  auto request = std::find_if(routes.requests.begin(), routes.requests.end(), [&](const auto& r) { return r.id == tokens.sequence.value; });
+  if (request == routes.requests.end()) request = routes.requests.insert(routes.requests.end(), {tokens.sequence.value, {}});
+  for (int64_t t = 0; t < tokens.tokens; ++t) {
+    request->tokens.push_back({tokens.decode, static_cast<int32_t>(tokens.first_position + t), static_cast<uint32_t>(routes.choices.size())});
+    for (int64_t l = 0; l < tokens.moe_layers; ++l)
+      for (int64_t k = 0; k < tokens.top_k; ++k)
+        routes.choices.push_back(static_cast<uint16_t>(tokens.ids[static_cast<size_t>(((l * tokens.step_tokens) + tokens.first_row + t) * tokens.top_k + k)]));
+  }
+}
+
+class AgreementTest : public ::testing::Test {
+ protected:
+  /// Where nothing is prefetched a copy takes half as long again, so that no copy ends at the moment when an expert is computed.
+  DeviceBenchOptions options(const std::string& predictor) const {
+    const double copies_ns = (predictor == "none" ? 1.5 : 1.0) * static_cast<double>(kExpert.count());
+    return {.slots = kSlots,
+            .predictor = predictor,
+            .link_bytes_per_s = static_cast<uint64_t>(static_cast<double>(bytes_) * 1e9 / copies_ns),
+            .engine = {.experts = DType::kBF16, .dense = DType::kBF16, .engine = {.model = "m", .kv_tokens = 4096, .compute_floor = kExpert}}};
+  }
+
+  Live live(const std::string& predictor) {
+    DeviceBench device(demo_, options(predictor));
+    Bench& bench = device.bench();
+    Live l;
+    const auto& spec = bench.engine().spec();
+    l.routes.layers = static_cast<int32_t>(spec.moe_layers()), l.routes.experts = static_cast<int32_t>(spec.moe().experts),
+    l.routes.top_k = static_cast<int32_t>(spec.moe().top_k);
+    bench.engine().set_route_observer([&](const engine::RoutedTokens& tokens) { record(tokens, l.routes); });
+    uint64_t id = 1;
+    for (const auto& prompt : prompts(spec.vocab)) decode(bench, id++, prompt, l);
+    return l;
+  }
+
+  void decode(Bench& bench, uint64_t id, const std::vector<TokenId>& prompt, Live& l) {
+    std::vector<TokenId> next = prompt;
+    for (int i = 0; i <= kDecoded; ++i) {
+      bench.add(id, next).sample = true;
+      const auto outcome = bench.run();
+      ASSERT_TRUE(outcome.is_ok() && outcome->sequences[0].status.is_ok());
+      next = {outcome->sequences[0].sampled.at(0).id};
+      if (i == 0) continue;  // the prompt
+      l.hits += outcome->expert_hits, l.uses += outcome->expert_hits + outcome->expert_misses;
+      l.hits_of_step.push_back(outcome->expert_hits);
+      l.stall_s += static_cast<double>(outcome->stall_us) * 1e-6;
+    }
+    bench.release(id);
+  }
+
+  tier::ReplayReport replayed(const Live& l, const std::string& predictor) const {
+    const DeviceBenchOptions o = options(predictor);
+    const auto keys = static_cast<size_t>(l.routes.layers * l.routes.experts);
+    std::unique_ptr<prediction::Predictor> foresees;
+    if (predictor != "none")
+      foresees = std::move(*prediction::make_predictor(predictor, {.shape = {.layers = l.routes.layers, .experts = l.routes.experts, .top_k = l.routes.top_k}}));
+    std::vector<size_t> requests(l.routes.requests.size());
+    std::iota(requests.begin(), requests.end(), size_t{0});
+    const tier::ReplaySetup setup{.slots = kSlots,
+                                  .expert_bytes = bytes_,
+                                  .prefetch = predictor != "none",
+                                  .times = {.attention = kExpert, .expert = kExpert, .link_bytes_per_s = static_cast<double>(o.link_bytes_per_s)}};
+    return tier::replay(l.routes, requests, setup, std::move(*policy::make_policy(o.cache, keys)), {.predictor = foresees.get()});
+  }
+
+  const Fixture demo_ = demo();
+  const uint64_t bytes_ = [this] {
+    const auto host = store::ResidentSource::open(engine::testing::packed(demo_, DType::kBF16, DType::kBF16));
+    for (const store::Blob& b : (*host)->manifest().blobs)
+      if (b.kind == store::BlobKind::kExpert) return b.length;
+    return uint64_t{0};
+  }();
+};
+
+TEST_F(AgreementTest, WithoutPrefetchTheSameExpertsAreFound) {
+  const Live l = live("none");
+  const tier::ReplayReport r = replayed(l, "none");
+  EXPECT_EQ(r.uses, l.uses);
+  EXPECT_EQ(r.hits, l.hits);
+  EXPECT_GT(l.hits, 0u);
+  EXPECT_LT(l.hits, l.uses);
+}
+
+TEST_F(AgreementTest, WithPrefetchHitRateAndStallAreClose) {
+  for (const char* predictor : {"popularity", "correlation"}) {
+    std::vector<double> hit_points, stall_ratios;
+    for (int round = 0; round < kRounds; ++round) {
+      const Live l = live(predictor);
+      const tier::ReplayReport r = replayed(l, predictor);
+      ASSERT_EQ(r.uses, l.uses);
+      hit_points.push_back(100 * (static_cast<double>(l.hits) / static_cast<double>(l.uses) - r.hit_rate()));
+      stall_ratios.push_back(l.stall_s / std::chrono::duration<double>(r.stall).count());
+      std::printf("%s: hits %.1f %% live, %.1f %% by replay; stall %.1f ms and %.1f ms\n", predictor,
+                  100.0 * static_cast<double>(l.hits) / static_cast<double>(l.uses), 100 * r.hit_rate(), 1e3 * l.stall_s,
+                  1e3 * std::chrono::duration<double>(r.stall).count());
+    }
+    const auto median = [](std::vector<double> v) {
+      std::nth_element(v.begin(), v.begin() + kRounds / 2, v.end());
+      return v[kRounds / 2];
+    };
+    EXPECT_NEAR(median(hit_points), 0, 2) << predictor;
+    EXPECT_NEAR(median(stall_ratios), 1, 0.15) << predictor;
+  }
+}
+
+}  // namespace
+}  // namespace moestro::device::testing
