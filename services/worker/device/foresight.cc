@@ -10,7 +10,7 @@ namespace {
 
 bool mostly_prompts(std::span<const engine::WatchedSequence> sequences) {
   int64_t prompts = 0, decoded = 0;
-  for (const auto& s : sequences) (s.decode ? decoded : prompts) += s.rows;
+  for (const auto& s : sequences) (s.rows == 1 ? decoded : prompts) += s.rows;  // a prompt's only token is as good as decoded
   return prompts > decoded;
 }
 
