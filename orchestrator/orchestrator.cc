@@ -15,6 +15,8 @@
 #include "orchestrator/api/request_log.h"
 #include "orchestrator/api/service.h"
 #include "orchestrator/batch/batch_api.h"
+#include "orchestrator/batch/folder_files.h"
+#include "orchestrator/batch/redis_files.h"
 #include "orchestrator/history_shelf.h"
 #include "orchestrator/http/server.h"
 #include "orchestrator/state/open_state.h"
@@ -57,15 +59,21 @@ constexpr uint64_t kFormBytes = 64 << 10;
 
 struct Kept {
   std::unique_ptr<StateStore> state;
-  FileStore files;
+  std::unique_ptr<FileStore> files;
 };
+
+Result<std::unique_ptr<FileStore>> open_files(const StatePlace& place, const std::string& host) {
+  if (place.redis) return std::unique_ptr<FileStore>(std::make_unique<RedisFiles>(*place.redis, host));
+  return FolderFiles::open_folder(place.files);
+}
 
 Result<Kept> open_kept(const OrchestratorOptions& options) {
   MOESTRO_ASSIGN_OR_RETURN(const StatePlace place, state_place(options.state, options.run_dir));
-  MOESTRO_ASSIGN_OR_RETURN(auto state, open_state(place));
-  MOESTRO_ASSIGN_OR_RETURN(FileStore files, FileStore::open(place.files));
-  log::info("files and batches are kept in {}", place.database.string());
-  if (lies_in_memory(place.database)) log::warn("{} lies in memory: a restart of the machine loses it; give another --state", place.database.string());
+  const std::string host = new_host_name();
+  MOESTRO_ASSIGN_OR_RETURN(auto state, open_state(place, host, options.line_lease));
+  MOESTRO_ASSIGN_OR_RETURN(auto files, open_files(place, host));
+  log::info("files and batches are kept in {}{}", place.shown(), place.redis ? ", as " + host : "");
+  if (!place.redis && lies_in_memory(place.database)) log::warn("{} lies in memory: a restart of the machine loses it; give another --state", place.shown());
   return Kept{std::move(state), std::move(files)};
 }
 

@@ -32,6 +32,7 @@ struct OrchestratorOptions {
   std::string state = "default";      ///< where files and batches are kept (state/open_state.h)
   uint64_t file_bytes_max = 512ull << 20;
   size_t batch_lines = 64;            ///< lines of batches that run at once
+  std::chrono::milliseconds line_lease{15'000};  ///< an orchestrator that shares batches and says nothing for so long is taken for dead
   int32_t history_capacity = 512;     ///< past requests whose activations are kept; 0: none
   std::chrono::milliseconds history_checkpoint = std::chrono::seconds(60);
   int64_t drain_s = 30;               ///< running requests get so long when it is told to stop

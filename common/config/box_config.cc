@@ -255,7 +255,9 @@ void add_orchestrator(Schema& schema, BoxConfig::Orchestrator& c) {
   schema.add({.key = "orchestrator.state",
               .flag = "--state",
               .field = &c.state,
-              .help = "where files and batches are kept: `sqlite:PATH`, a file, with a folder PATH.files beside it; default: `RUN_DIR/state/batches.db`"});
+              .help = "where files and batches are kept: `sqlite:PATH`, a file, with a folder PATH.files beside it; or `redis://HOST:PORT/DB`, which several "
+                      "orchestrators share (docs/scaling-out.md). Default: `RUN_DIR/state/batches.db`; of `moestro up` without `--run-dir` "
+                      "`$XDG_STATE_HOME/moestro/NAME/batches.db` (`~/.local/state`)"});
   schema.add({.key = "orchestrator.file_max",
               .flag = "--file-max",
               .field = &c.file_max,
@@ -268,6 +270,12 @@ void add_orchestrator(Schema& schema, BoxConfig::Orchestrator& c) {
               .min = 1,
               .max = 4096,
               .help = "lines of batches that run at once"});
+  schema.add({.key = "orchestrator.line_lease",
+              .flag = "--line-lease",
+              .field = &c.line_lease,
+              .min = 500,
+              .max = 3'600'000,
+              .help = "an orchestrator that shares batches in Redis and says nothing for so long is taken for dead: others get its lines"});
 }
 
 void add_history(Schema& schema, BoxConfig::History& c) {

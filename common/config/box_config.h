@@ -62,6 +62,7 @@ struct BoxConfig {
     std::string state = "default";
     std::optional<Bytes> file_max = Bytes{512ull << 20};
     int64_t batch_lines = 64;
+    std::chrono::milliseconds line_lease{15'000};
     std::chrono::milliseconds worker_wait = std::chrono::seconds(60);
     std::string api_keys;  ///< empty: no keys are wanted
     std::string cors;      ///< empty: no other origin

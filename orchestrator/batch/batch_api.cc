@@ -1,7 +1,5 @@
 #include "orchestrator/batch/batch_api.h"
 
-#include <unistd.h>
-
 #include "common/log_format.h"
 #include "orchestrator/api/answer.h"
 
@@ -16,8 +14,13 @@ constexpr std::string_view kFiles = "/v1/files", kBatches = "/v1/batches";
 constexpr size_t kDiskQueueMax = 256;
 constexpr int kUploadsMax = 32;
 
-/// As other errors are, but for a disk that is full: 507.
+/// As other errors are, but for a disk that is full: 507; and for what is in use, or was changed by somebody else: 409.
 ApiError error_of(const Status& status) {
+  if (status.code() == kConflict) {
+    ApiError e = bad_request(status.message(), "id");
+    e.http_status = 409;
+    return e;
+  }
   if (status.code() != Code::kExhausted) return from_status(status);
   ApiError e;
   e.http_status = 507;
@@ -36,23 +39,22 @@ ApiError not_here(const std::string& what, const std::string& id) {
 /// A file's bytes, read on the disk's thread.
 class FileSource final : public BodySource {
  public:
-  FileSource(shm::UniqueFd fd, uint64_t bytes, Background& disk, BatchRunner::Post post)
-      : fd_(std::make_shared<shm::UniqueFd>(std::move(fd))), bytes_(bytes), disk_(disk), post_(std::move(post)) {}
+  FileSource(std::unique_ptr<FileBytes> file, uint64_t bytes, Background& disk, BatchRunner::Post post)
+      : file_(std::move(file)), bytes_(bytes), disk_(disk), post_(std::move(post)) {}
   uint64_t bytes() const override { return bytes_; }
   void next(std::function<void(std::string)> ready) override {
     const uint64_t at = std::exchange(at_, std::min(bytes_, at_ + kPiece));
-    const bool queued = disk_.run([fd = fd_, at, size = at_ - at, ready, post = post_] {
-      std::string piece(size, '\0');
-      const ssize_t n = ::pread(fd->get(), piece.data(), piece.size(), static_cast<off_t>(at));
-      if (n != static_cast<ssize_t>(size)) piece.clear();
-      post([ready, p = std::move(piece)]() mutable { ready(std::move(p)); });
+    const bool queued = disk_.run([file = file_, at, size = at_ - at, ready, post = post_] {
+      auto piece = file->read(at, size);
+      const bool whole = piece.is_ok() && piece->size() == size;
+      post([ready, p = whole ? std::move(*piece) : std::string()]() mutable { ready(std::move(p)); });
     });
     if (!queued) ready("");
   }
 
  private:
   static constexpr uint64_t kPiece = 256 << 10;
-  const std::shared_ptr<shm::UniqueFd> fd_;
+  const std::shared_ptr<FileBytes> file_;
   const uint64_t bytes_;
   Background& disk_;
   const BatchRunner::Post post_;
@@ -207,12 +209,12 @@ void BatchApi::content(const ExchangePtr& exchange, const std::string& id) {
       post_([exchange, error = file.is_ok() ? not_here("file", id) : error_of(file.status())] { refuse(exchange, error); });
       return;
     }
-    auto fd = runner_.files().read(id);
-    if (!fd.is_ok()) {
-      post_([exchange, error = error_of(fd.status())] { refuse(exchange, error); });
+    auto bytes = runner_.files().open(id);
+    if (!bytes.is_ok()) {
+      post_([exchange, error = error_of(bytes.status())] { refuse(exchange, error); });
       return;
     }
-    const auto source = std::make_shared<FileSource>(std::move(*fd), (*file)->bytes, disk_, post_);
+    const auto source = std::make_shared<FileSource>(std::move(*bytes), (*file)->bytes, disk_, post_);
     post_([exchange, source] { exchange->respond_from("application/octet-stream", source); });
   });
 }
@@ -221,11 +223,6 @@ Answer BatchApi::remove_file(const std::string& id) {
   const auto file = runner_.state().file(id);
   if (!file.is_ok()) return error_of(file.status());
   if (!*file) return not_here("file", id);
-  if (const std::string user = runner_.user_of(id); !user.empty()) {
-    ApiError e = bad_request("the file is the input of " + user + ", which is not over; cancel that first", "id");
-    e.http_status = 409;
-    return e;
-  }
   if (const Status removed = runner_.state().remove_file(id); !removed.is_ok()) return error_of(removed);
   runner_.files().remove(id);
   return json{{"id", id}, {"object", "file"}, {"deleted", true}};

@@ -2,8 +2,6 @@
 
 #include <sys/random.h>
 
-#include <cstring>
-
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -13,17 +11,14 @@ namespace {
 constexpr int kLinesOfAPiece = 256;
 constexpr size_t kBytesOfAPiece = 1 << 20;
 
-/// 16 bytes that stand for a custom_id; equal by chance once in 2^64 batches of this size, and nobody knows the seed.
-std::string digest(const std::string& custom_id) {
+/// Equal by chance once in 2^64 batches of a million lines, and nobody knows the seed.
+CustomIdDigest digest(const std::string& custom_id) {
   static const uint64_t seed = [] {
     uint64_t drawn = 0;
     return ::getrandom(&drawn, sizeof drawn, 0) == sizeof drawn ? drawn : 0;
   }();
   const XXH128_hash_t hash = XXH3_128bits_withSeed(custom_id.data(), custom_id.size(), seed);
-  std::string bytes(16, '\0');
-  std::memcpy(bytes.data(), &hash.low64, 8);
-  std::memcpy(bytes.data() + 8, &hash.high64, 8);
-  return bytes;
+  return {hash.low64, hash.high64};
 }
 }  // namespace
 
@@ -33,9 +28,32 @@ BatchJob::BatchJob(BatchSurroundings& around, BatchRecord record) : around_(arou
 }
 
 Status BatchJob::open_input() {
-  MOESTRO_ASSIGN_OR_RETURN(auto fd, around_.files.read(record_.input_file));
-  input_.emplace(std::move(fd), around_.line_bytes_max);
+  MOESTRO_ASSIGN_OR_RETURN(auto file, around_.files.open(record_.input_file));
+  input_.emplace(std::move(file), around_.line_bytes_max);
   return Status::ok();
+}
+
+bool BatchJob::refresh(const BatchRecord& record) {
+  const bool moved = record.status != record_.status;
+  record_ = record;
+  good_lines = bad_lines = 0;  // they are in the record
+  may_ask_ = true;
+  resting_ = false;
+  if (!moved) return false;
+  exhausted_ = record_.status != BatchStatus::kInProgress && record_.status != BatchStatus::kValidating;
+  taken_.clear();
+  custom_ids_ = {};
+  input_.reset();
+  writing_.reset();
+  return true;
+}
+
+/// Whether this orchestrator checks the input and writes the files. Nobody else can where the state is not shared.
+Result<bool> BatchJob::lead() {
+  if (around_.shared == nullptr || leads_) return true;
+  if (!std::exchange(may_ask_, false)) return false;
+  MOESTRO_ASSIGN_OR_RETURN(leads_, around_.shared->lead(record_.id));
+  return leads_;
 }
 
 void BatchJob::mark_done(uint64_t line) {
@@ -45,6 +63,13 @@ void BatchJob::mark_done(uint64_t line) {
 
 Result<bool> BatchJob::work() {
   if (over()) return false;
+  if (around_.shared != nullptr) {
+    // Its lines may be anybody's, so their number tells whether all are done.
+    if (record_.status == BatchStatus::kInProgress && record_.completed + record_.failed < record_.total) return false;
+    MOESTRO_ASSIGN_OR_RETURN(const bool leads, lead());
+    if (!leads) return false;
+    return record_.status == BatchStatus::kValidating ? check() : write();
+  }
   if (!loaded_) {
     MOESTRO_ASSIGN_OR_RETURN(const auto lines, around_.state.lines_done(record_.id));
     for (const uint64_t line : lines) mark_done(line);
@@ -64,13 +89,22 @@ std::optional<LineProblem> BatchJob::problem_of(const LineReader::Line& line, Ba
   return std::nullopt;
 }
 
+Status BatchJob::begin_check() {
+  lines_seen_ = 0;
+  custom_ids_.clear();
+  if (around_.shared != nullptr) MOESTRO_RETURN_IF_ERROR(around_.shared->offer(record_.id, {}, /*anew=*/true));
+  return Status::ok();
+}
+
 Result<bool> BatchJob::check() {
   if (!input_) {
-    lines_seen_ = 0;
-    custom_ids_.clear();
-    if (const Status opened = open_input(); !opened.is_ok()) return fail("input_file_missing", opened.message());
+    MOESTRO_RETURN_IF_ERROR(begin_check());
+    const Status opened = open_input();
+    if (opened.code() == Code::kUnavailable) return opened;
+    if (!opened.is_ok()) return fail("input_file_missing", opened.message());
   }
   std::vector<LineResult> problems;
+  std::vector<QueuedLine> good_lines;
   bool ended = false;
   size_t bytes = 0;
   for (int i = 0; i < kLinesOfAPiece && bytes < kBytesOfAPiece && !ended; ++i) {
@@ -78,24 +112,31 @@ Result<bool> BatchJob::check() {
     ended = !line;
     if (!line) break;
     bytes += line->text.size();
-    if (++lines_seen_ > around_.lines_max)
-      return fail("too_many_lines", "the input has more than " + std::to_string(around_.lines_max) + " lines");
+    if (++lines_seen_ > around_.lines_max || line->number > around_.line_numbers_max)
+      return fail("too_many_lines", "the input has more than " + std::to_string(lines_seen_ > around_.lines_max ? around_.lines_max : around_.line_numbers_max) +
+                                        (lines_seen_ > around_.lines_max ? " lines" : " lines, blank ones with them"));
     BatchLine good;
     auto problem = problem_of(*line, &good);
     if (!problem && !custom_ids_.insert(digest(good.custom_id)).second)
       problem = LineProblem{good.custom_id, "duplicate_custom_id", "an earlier line has this custom_id"};
     if (problem) problems.push_back(refused_line({record_.id, line->number}, *problem));
+    else good_lines.push_back({line->number, line->offset});
   }
-  if (!problems.empty()) {
-    if (const Status kept = around_.state.put_results(record_.id, problems); !kept.is_ok()) {
-      input_.reset();  // from the beginning: which lines were read is not remembered
-      return kept;
-    }
-    for (const LineResult& r : problems) mark_done(r.line);
+  if (const Status kept = keep_checked(problems, good_lines); !kept.is_ok()) {
+    input_.reset();  // from the beginning: which lines were read is not remembered
+    return kept;
   }
   if (!ended) return true;
   MOESTRO_RETURN_IF_ERROR(checked());
   return true;
+}
+
+Status BatchJob::keep_checked(const std::vector<LineResult>& problems, const std::vector<QueuedLine>& good) {
+  if (around_.shared != nullptr && !good.empty()) MOESTRO_RETURN_IF_ERROR(around_.shared->offer(record_.id, good, /*anew=*/false));
+  if (problems.empty()) return Status::ok();
+  MOESTRO_RETURN_IF_ERROR(around_.state.put_results(record_.id, problems));
+  for (const LineResult& r : problems) mark_done(r.line);
+  return Status::ok();
 }
 
 Status BatchJob::checked() {
@@ -104,23 +145,45 @@ Status BatchJob::checked() {
   next.total = lines_seen_;
   next.status = BatchStatus::kInProgress;
   next.in_progress_at = around_.now();
-  MOESTRO_RETURN_IF_ERROR(around_.state.put_batch(next));
+  MOESTRO_RETURN_IF_ERROR(around_.state.change_batch(next, record_.status));
   record_ = std::move(next);
   custom_ids_ = {};
   input_.reset();
   return Status::ok();
 }
 
-Result<std::optional<BatchJob::Ready>> BatchJob::next() {
-  if (!runs() || !loaded_) return std::optional<Ready>();
+/// Sets the reader to the next line that is this orchestrator's; false if there is none for now.
+Result<bool> BatchJob::next_taken(size_t room) {
+  if (taken_.empty()) {
+    if (resting_ || room == 0) return false;
+    MOESTRO_ASSIGN_OR_RETURN(const auto lines, around_.shared->take(record_.id, room));
+    resting_ = lines.size() < room;  // there are no more: until something changes
+    taken_.assign(lines.begin(), lines.end());
+    if (taken_.empty()) return false;
+  }
+  input_->go_to(taken_.front().number, taken_.front().offset);
+  return true;
+}
+
+Result<std::optional<BatchJob::Ready>> BatchJob::next(size_t room) {
+  const bool shared = around_.shared != nullptr;
+  if (!runs() || (!shared && !loaded_)) return std::optional<Ready>();
   if (!input_) MOESTRO_RETURN_IF_ERROR(open_input());
   for (;;) {
+    if (shared) {
+      MOESTRO_ASSIGN_OR_RETURN(const bool any, next_taken(room));
+      if (!any) return std::optional<Ready>();
+    }
     MOESTRO_ASSIGN_OR_RETURN(auto line, input_->next());
     if (!line) {
-      exhausted_ = true;
-      return std::optional<Ready>();
+      if (!shared) {
+        exhausted_ = true;
+        return std::optional<Ready>();
+      }
+      line = LineReader::Line{taken_.front().number, taken_.front().offset, {}, false};  // refused as no JSON
     }
-    if (done(line->number)) continue;
+    if (shared) taken_.pop_front();
+    else if (done(line->number)) continue;
     Ready ready{line->number, {}};
     if (const auto problem = problem_of(*line, &ready.line)) {  // only if the served model is another than when it was checked
       ready.refused = refused_line({record_.id, line->number}, *problem);
@@ -140,7 +203,7 @@ Status BatchJob::end(BatchStatus outcome) {
     next.status = BatchStatus::kFinalizing;
     next.finalizing_at = around_.now();
   }
-  MOESTRO_RETURN_IF_ERROR(around_.state.put_batch(next));
+  MOESTRO_RETURN_IF_ERROR(around_.state.change_batch(next, record_.status));
   record_ = std::move(next);
   exhausted_ = true;
   input_.reset();

@@ -11,6 +11,7 @@ namespace moestro::orchestrator {
 namespace {
 constexpr std::chrono::seconds kSweepEvery{60};
 constexpr size_t kListedMax = 16;
+constexpr std::chrono::milliseconds kLookSoon{50};  ///< not at once: many lines end together
 
 /// Answers that say nothing of the line: the server is full, or nobody is there to compute.
 bool may_pass(int status) { return status == 429 || status == 503; }
@@ -18,11 +19,12 @@ bool may_pass(int status) { return status == 429 || status == 503; }
 bool full(size_t taken, size_t more, size_t most) { return taken > 0 && taken + more > most; }
 }  // namespace
 
-BatchRunner::BatchRunner(std::unique_ptr<StateStore> state, FileStore files, std::string model, BatchLimits limits, RunLine run_line, Post post,
+BatchRunner::BatchRunner(std::unique_ptr<StateStore> state, std::unique_ptr<FileStore> files, std::string model, BatchLimits limits, RunLine run_line, Post post,
                          std::function<int64_t()> now)
     : state_(std::move(state)),
       files_(std::move(files)),
-      around_{*state_, files_, std::move(model), std::move(now)},
+      shared_(state_->shared()),
+      around_{*state_, shared_, *files_, std::move(model), std::move(now)},
       limits_(limits),
       run_line_(std::move(run_line)),
       post_(std::move(post)) {
@@ -37,6 +39,7 @@ BatchRunner::~BatchRunner() {
   }
   inbox_->wake.notify_one();
   thread_.join();
+  if (shared_ != nullptr && !shared_->leave().is_ok()) log::info("others get this orchestrator's lines of batches {} ms from now", shared_->lease_ms());
 }
 
 void BatchRunner::ask(std::function<void()> task) { inbox_->put(std::move(task)); }
@@ -71,6 +74,7 @@ void BatchRunner::loop() {
     }
     if (!loaded_) load();
     for (const auto& task : tasks) task();
+    share();
     keep_results();
     expire();
     more = work();
@@ -83,6 +87,7 @@ void BatchRunner::loop() {
 
 /// What a former process has left.
 void BatchRunner::load() {
+  if (shared_ != nullptr) return share();
   const auto unfinished = state_->unfinished();
   if (!unfinished.is_ok()) return stall(unfinished.status());
   loaded_ = true;
@@ -91,7 +96,7 @@ void BatchRunner::load() {
   std::set<std::string> known;
   if (const auto all = state_->files({.limit = INT64_MAX}); all.is_ok()) {
     for (const FileRecord& file : *all) known.insert(file.id);
-    files_.sweep([&](const std::string& id) { return known.contains(id); });
+    if (files_->keeps_strays()) files_->sweep([&](const std::string& id) { return known.contains(id); });
   }
 }
 
@@ -104,7 +109,7 @@ BatchJob* BatchRunner::find(const std::string& id) const {
 Status BatchRunner::add(const BatchRecord& record) {
   if (jobs_.size() >= limits_.batches_max)
     return exhausted("there are " + std::to_string(jobs_.size()) + " batches that are not over; try again when some are");
-  MOESTRO_RETURN_IF_ERROR(state_->put_batch(record));
+  MOESTRO_RETURN_IF_ERROR(state_->add_batch(record));
   jobs_.push_back(std::make_unique<BatchJob>(around_, record));
   return Status::ok();
 }
@@ -113,6 +118,9 @@ Result<BatchRecord> BatchRunner::cancel(const std::string& id) {
   MOESTRO_ASSIGN_OR_RETURN(const auto kept, state_->batch(id));
   if (!kept) return not_found("there is no batch '" + id + "'");
   BatchJob* job = find(id);
+  std::unique_ptr<BatchJob> unknown;  // one of another model, or so new that it was not looked at yet: who has it finds out
+  if (shared_ != nullptr && job != nullptr && job->refresh(*kept)) let_go(*job);
+  if (shared_ != nullptr && job == nullptr && !is_over(kept->status)) job = (unknown = std::make_unique<BatchJob>(around_, *kept)).get();
   const BatchStatus status = job == nullptr ? kept->status : job->record().status;
   if (status == BatchStatus::kCancelling) return *kept;
   if (job == nullptr || job->over() || status == BatchStatus::kFinalizing)
@@ -121,12 +129,6 @@ Result<BatchRecord> BatchRunner::cancel(const std::string& id) {
   let_go(*job);
   MOESTRO_ASSIGN_OR_RETURN(const auto now, state_->batch(id));
   return now ? *now : job->record();
-}
-
-std::string BatchRunner::user_of(const std::string& file) const {
-  for (const auto& job : jobs_)
-    if (job->record().input_file == file) return job->record().id;
-  return {};
 }
 
 /// Lines that are under way are given up; what is done and not kept yet is still kept.
@@ -156,7 +158,10 @@ void BatchRunner::expire() {
     const BatchStatus status = job->record().status;
     if (status != BatchStatus::kValidating && status != BatchStatus::kInProgress) continue;
     if (now() < job->record().expires_at) continue;
-    if (const Status ended = job->end(BatchStatus::kExpired); !ended.is_ok()) return stall(ended);
+    if (const Status ended = job->end(BatchStatus::kExpired); !ended.is_ok()) {
+      if (put_off(*job, ended)) continue;
+      return stall(ended);
+    }
     let_go(*job);
   }
 }
@@ -166,14 +171,15 @@ bool BatchRunner::work() {
   if (!figures_.stalled.empty() && Clock::now() < stalled_until_) return false;
   bool more = false;
   for (auto it = jobs_.begin(); it != jobs_.end();) {
-    const auto worked = (*it)->work();
+    BatchJob& job = *(it++)->get();
+    const auto worked = job.work();
     if (!worked.is_ok()) {
+      if (put_off(job, worked.status())) continue;
       stall(worked.status());
       return false;
     }
     more = more || *worked;
-    if ((*it)->over()) it = jobs_.erase(it);
-    else ++it;
+    if (job.over()) forget(job);
   }
   if (results_.empty() && loaded_ && !figures_.stalled.empty()) {
     log::info("batches go on");
@@ -206,8 +212,9 @@ bool BatchRunner::give_out() {
   for (size_t tried = 0; !held_ && tried < jobs_.size(); ++tried) {
     BatchJob& job = *jobs_.front();
     jobs_.splice(jobs_.end(), jobs_, jobs_.begin());
-    auto ready = job.next();
+    auto ready = job.next(Clock::now() < take_at_ ? 0 : limits_.lines_in_flight - flights_.size());
     if (!ready.is_ok()) {
+      if (put_off(job, ready.status())) continue;
       stall(ready.status());
       return false;
     }
@@ -248,9 +255,10 @@ void BatchRunner::answered(uint64_t id, int status, const std::string& body) {
   if (may_pass(status)) {
     auto pause = limits_.retry_first;
     for (int i = 1; i < flight.tries && pause < limits_.retry_max; ++i) pause *= 2;
+    ++figures_.retries;
+    if (shared_ != nullptr && (status == 503 || flight.tries >= limits_.tries_max)) return give_back(it);
     flight.exchange = nullptr;
     flight.due = Clock::now() + std::min(pause, limits_.retry_max);
-    ++figures_.retries;
     return;
   }
   const BatchJob::Ready& ready = flight.ready;
@@ -265,13 +273,17 @@ void BatchRunner::keep_results() {
   if (!figures_.stalled.empty() && Clock::now() < stalled_until_) return;
   for (auto it = results_.begin(); it != results_.end(); it = results_.erase(it)) {
     BatchJob& job = *it->first;
-    if (const Status kept = state_->put_results(job.record().id, it->second); !kept.is_ok()) return stall(kept);
+    if (const Status kept = state_->put_results(job.record().id, it->second); !kept.is_ok()) {
+      if (!put_off(job, kept)) return stall(kept);
+      continue;  // the batch is gone, and its results with it
+    }
     for (const LineResult& r : it->second) {
       (r.good ? figures_.lines_good : figures_.lines_bad) += 1;
       (r.good ? job.good_lines : job.bad_lines) += 1;
       job.mark_done(r.line);
       --job.open_lines;
     }
+    if (job.open_lines == 0) look_at_ = std::min(look_at_, Clock::now() + kLookSoon);  // perhaps these were the last
   }
 }
 
@@ -287,9 +299,10 @@ void BatchRunner::sweep_files() {
   const auto expired = state_->expired_files(now());
   if (!expired.is_ok()) return stall(expired.status());
   for (const FileRecord& file : *expired) {
-    if (!user_of(file.id).empty()) continue;
-    if (const Status removed = state_->remove_file(file.id); !removed.is_ok()) return stall(removed);
-    files_.remove(file.id);
+    const Status removed = state_->remove_file(file.id);
+    if (removed.code() == kConflict) continue;  // a batch needs it
+    if (!removed.is_ok()) return stall(removed);
+    files_->remove(file.id);
   }
 }
 
@@ -297,6 +310,7 @@ BatchRunner::Clock::time_point BatchRunner::next_due() const {
   const auto now = Clock::now();
   auto due = std::min(sweep_at_, now + std::chrono::seconds(60));
   if (!figures_.stalled.empty()) due = std::min(due, stalled_until_);
+  else if (shared_ != nullptr) due = std::min(due, look_at_);
   for (const auto& [id, flight] : flights_)
     if (!flight.exchange) due = std::min(due, flight.due);
   for (const auto& job : jobs_)
@@ -318,7 +332,8 @@ void BatchRunner::list_under_way() {
 }
 
 void BatchRunner::publish() {
-  if (const auto counts = state_->count_batches(); counts.is_ok()) figures_.batches = *counts;
+  if (shared_ == nullptr)
+    if (const auto counts = state_->count_batches(); counts.is_ok()) figures_.batches = *counts;
   figures_.in_flight = flights_.size();
   list_under_way();
   const bool under_way = std::any_of(flights_.begin(), flights_.end(), [](const auto& f) { return f.second.exchange != nullptr; });

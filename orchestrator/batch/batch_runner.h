@@ -24,6 +24,8 @@ struct BatchLimits {
   size_t batches_max = 256;                 ///< that are not over
   std::chrono::milliseconds retry_first{250}, retry_max{5000};  ///< of a line that the server is too full for
   std::chrono::milliseconds stalled{1000};  ///< between tries while the state cannot be written
+  std::chrono::milliseconds look{1000};     ///< at what other orchestrators have done to shared batches; less than their lease
+  int tries_max = 4;                        ///< of a shared line while the server is full; then others may have it
 };
 
 /// For /metrics and the status page.
@@ -47,7 +49,7 @@ class BatchRunner {
   using Post = std::function<void(std::function<void()>)>;
 
   /// Removes files that no record names, and goes on with what the state says is not over.
-  BatchRunner(std::unique_ptr<StateStore> state, FileStore files, std::string model, BatchLimits limits, RunLine run_line, Post post,
+  BatchRunner(std::unique_ptr<StateStore> state, std::unique_ptr<FileStore> files, std::string model, BatchLimits limits, RunLine run_line, Post post,
               std::function<int64_t()> now);
   ~BatchRunner();
 
@@ -61,13 +63,11 @@ class BatchRunner {
 
   // On its thread alone.
   StateStore& state() { return *state_; }
-  const FileStore& files() const { return files_; }
+  const FileStore& files() const { return *files_; }
   int64_t now() const { return around_.now(); }
   /// Durable when it returns. kExhausted: there are too many.
   Status add(const BatchRecord& record);
   Result<BatchRecord> cancel(const std::string& id);
-  /// The batch that still needs this file; empty: none.
-  std::string user_of(const std::string& file) const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -95,6 +95,11 @@ class BatchRunner {
 
   void loop();
   void load();
+  void share();
+  void look_at(const std::vector<BatchRecord>& records);
+  Status claim_own();
+  void forget(BatchJob& job);
+  void give_back(std::map<uint64_t, Flight>::iterator flight);
   bool work();
   void expire();
   void fill();
@@ -105,6 +110,7 @@ class BatchRunner {
   void let_go(BatchJob& job);
   void keep_results();
   void stall(const Status& why);
+  bool put_off(BatchJob& job, const Status& why);
   void sweep_files();
   void list_under_way();
   void publish();
@@ -112,7 +118,8 @@ class BatchRunner {
   BatchJob* find(const std::string& id) const;
 
   const std::unique_ptr<StateStore> state_;
-  const FileStore files_;
+  const std::unique_ptr<FileStore> files_;
+  SharedLines* const shared_;  ///< null: nobody else works on these batches
   BatchSurroundings around_;
   const BatchLimits limits_;
   const RunLine run_line_;
@@ -125,6 +132,8 @@ class BatchRunner {
   std::map<BatchJob*, std::vector<LineResult>> results_;  ///< not kept yet
   uint64_t next_flight_ = 1, bytes_ = 0, sequences_ = 0;
   Clock::time_point stalled_until_{}, sweep_at_{};
+  Clock::time_point look_at_{}, take_at_{};  ///< of shared batches: when to look again, and from when to take lines
+  uint64_t generation_ = 0;                  ///< of shared_, when claim_own was done
   BatchFigures figures_;
   bool loaded_ = false;
 

@@ -12,7 +12,7 @@ constexpr const char* kPurpose = "batch_output";
 }  // namespace
 
 struct BatchJob::Writing {
-  PartFile output, errors;
+  std::unique_ptr<PartFile> output, errors;
   uint64_t output_lines = 0, error_lines = 0, after = 0;
   bool results_written = false;
 };
@@ -24,10 +24,17 @@ Status BatchJob::begin_writing() {
   if (next.finalizing_at == 0) next.finalizing_at = around_.now();
   if (next.output_file.empty()) next.output_file = new_id("file-");
   if (next.error_file.empty()) next.error_file = new_id("file-");
-  MOESTRO_RETURN_IF_ERROR(around_.state.put_batch(next));
+  MOESTRO_RETURN_IF_ERROR(around_.state.change_batch(next, record_.status));
   record_ = std::move(next);
-  MOESTRO_ASSIGN_OR_RETURN(PartFile output, around_.files.create(record_.output_file));
-  MOESTRO_ASSIGN_OR_RETURN(PartFile errors, around_.files.create(record_.error_file));
+  exhausted_ = true;
+  taken_.clear();
+  if (around_.shared != nullptr) {  // from here on no results are kept, so these are all
+    done_.clear();
+    MOESTRO_ASSIGN_OR_RETURN(const auto lines, around_.state.lines_done(record_.id));
+    for (const uint64_t line : lines) mark_done(line);
+  }
+  MOESTRO_ASSIGN_OR_RETURN(auto output, around_.files.create(record_.output_file));
+  MOESTRO_ASSIGN_OR_RETURN(auto errors, around_.files.create(record_.error_file));
   writing_ = std::make_shared<Writing>(Writing{std::move(output), std::move(errors)});
   input_.reset();
   lines_seen_ = 0;
@@ -47,7 +54,7 @@ Result<bool> BatchJob::write() {
 Result<bool> BatchJob::write_results() {
   MOESTRO_ASSIGN_OR_RETURN(const auto results, around_.state.results(record_.id, writing_->after, kResultsOfAPiece));
   for (const LineResult& r : results) {
-    MOESTRO_RETURN_IF_ERROR((r.good ? writing_->output : writing_->errors).write(r.text + "\n"));
+    MOESTRO_RETURN_IF_ERROR((r.good ? writing_->output : writing_->errors)->write(r.text + "\n"));
     (r.good ? writing_->output_lines : writing_->error_lines) += 1;
     writing_->after = r.line;
   }
@@ -60,7 +67,9 @@ Result<bool> BatchJob::write_rest() {
   const bool cancelled = record_.outcome == BatchStatus::kCancelled;
   if (record_.outcome == BatchStatus::kCompleted) return finish();
   if (!input_) {
-    if (const Status opened = open_input(); !opened.is_ok()) return fail("input_file_missing", opened.message());
+    const Status opened = open_input();
+    if (opened.code() == Code::kUnavailable) return opened;
+    if (!opened.is_ok()) return fail("input_file_missing", opened.message());
   }
   for (int i = 0; i < kLinesOfAPiece; ++i) {
     MOESTRO_ASSIGN_OR_RETURN(const auto line, input_->next());
@@ -75,7 +84,7 @@ Result<bool> BatchJob::write_rest() {
     if (!problem)
       problem = cancelled ? LineProblem{good.custom_id, "batch_cancelled", "the batch was cancelled before this line was run"}
                           : LineProblem{good.custom_id, "batch_expired", "the batch's completion window ended before this line was run"};
-    MOESTRO_RETURN_IF_ERROR(writing_->errors.write(refused_line({record_.id, line->number}, *problem).text + "\n"));
+    MOESTRO_RETURN_IF_ERROR(writing_->errors->write(refused_line({record_.id, line->number}, *problem).text + "\n"));
     ++writing_->error_lines;
   }
   return true;
@@ -96,9 +105,9 @@ Result<bool> BatchJob::finish() {
     files.push_back({id, record_.id + "_" + what + ".jsonl", kPurpose, part.bytes(), now, record_.output_seconds > 0 ? now + record_.output_seconds : 0});
     return Status::ok();
   };
-  MOESTRO_RETURN_IF_ERROR(keep(writing_->output, writing_->output_lines, next.output_file, "output"));
-  MOESTRO_RETURN_IF_ERROR(keep(writing_->errors, writing_->error_lines, next.error_file, "error"));
-  MOESTRO_RETURN_IF_ERROR(around_.state.finish(next, files));
+  MOESTRO_RETURN_IF_ERROR(keep(*writing_->output, writing_->output_lines, next.output_file, "output"));
+  MOESTRO_RETURN_IF_ERROR(keep(*writing_->errors, writing_->error_lines, next.error_file, "error"));
+  MOESTRO_RETURN_IF_ERROR(around_.state.finish(next, record_.status, files));
   record_ = std::move(next);
   log::info("{} is {}: {} lines in its output file, {} in its error file", record_.id, batch_status_name(record_.status), writing_->output_lines,
             writing_->error_lines);
@@ -116,7 +125,7 @@ Result<bool> BatchJob::fail(std::string code, std::string message) {
   next.error_message = std::move(message);
   next.output_file.clear();
   next.error_file.clear();
-  MOESTRO_RETURN_IF_ERROR(around_.state.finish(next, {}));
+  MOESTRO_RETURN_IF_ERROR(around_.state.finish(next, record_.status, {}));
   record_ = std::move(next);
   log::warn("{} has failed: {}", record_.id, record_.error_message);
   return false;

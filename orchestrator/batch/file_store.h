@@ -1,12 +1,11 @@
 #pragma once
-// The bytes of files, each by its id in one folder. A file is there whole and on disk, or not at all. Any thread, a PartFile one at a time.
+// The bytes of files, each by its id. A file is there whole and safe, or not at all. Any thread, a PartFile one at a time.
 
-#include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
-#include "common/shm/mapped_file.h"
 #include "common/status.h"
 
 namespace moestro::orchestrator {
@@ -14,41 +13,32 @@ namespace moestro::orchestrator {
 /// A file that is being written; gone unless it was committed.
 class PartFile {
  public:
-  PartFile(PartFile&&) noexcept = default;
-  PartFile& operator=(PartFile&&) = delete;
-  ~PartFile();
-  /// kExhausted if the disk is full.
-  Status write(std::string_view bytes);
-  /// On disk under its name when it returns.
-  Status commit();
-  uint64_t bytes() const { return bytes_; }
+  virtual ~PartFile() = default;
+  /// kExhausted if there is no room.
+  virtual Status write(std::string_view bytes) = 0;
+  /// Safe when it returns; there as soon as the state has its record.
+  virtual Status commit() = 0;
+  virtual uint64_t bytes() const = 0;
+};
 
- private:
-  friend class FileStore;
-  PartFile(std::filesystem::path path, shm::UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
-  Status flush();
-  std::filesystem::path path_;  ///< without ".part"
-  shm::UniqueFd fd_;
-  std::string buffer_;
-  uint64_t bytes_ = 0;
+/// A file that is read. One thread at a time.
+class FileBytes {
+ public:
+  virtual ~FileBytes() = default;
+  /// The bytes from `offset` on, at most `size`, and more than none but at the file's end.
+  virtual Result<std::string> read(uint64_t offset, size_t size) = 0;
 };
 
 class FileStore {
  public:
-  /// Makes the folder (0700) if it is not there.
-  static Result<FileStore> open(const std::filesystem::path& folder);
-
-  Result<PartFile> create(const std::string& id) const;
-  /// To be read; it stays readable when it is removed meanwhile.
-  Result<shm::UniqueFd> read(const std::string& id) const;
-  std::filesystem::path path(const std::string& id) const { return folder_ / id; }
-  void remove(const std::string& id) const;
-  /// Removes what is not `known`: parts and files whose record a crash has kept from being written.
-  void sweep(const std::function<bool(const std::string& id)>& known) const;
-
- private:
-  explicit FileStore(std::filesystem::path folder) : folder_(std::move(folder)) {}
-  std::filesystem::path folder_;
+  virtual ~FileStore() = default;
+  virtual Result<std::unique_ptr<PartFile>> create(const std::string& id) const = 0;
+  virtual Result<std::unique_ptr<FileBytes>> open(const std::string& id) const = 0;
+  /// When the state has its record no longer, or never got it.
+  virtual void remove(const std::string& id) const = 0;
+  /// Removes what is not `known`: parts and files whose record a crash has kept from being written. Nothing where that goes by itself.
+  virtual bool keeps_strays() const = 0;
+  virtual void sweep(const std::function<bool(const std::string& id)>& known) const = 0;
 };
 
 /// `prefix` and 24 random hexadecimal digits.

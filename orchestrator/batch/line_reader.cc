@@ -1,47 +1,51 @@
 #include "orchestrator/batch/line_reader.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-
 namespace moestro::orchestrator {
 
 /// False at the end of the file.
 Result<bool> LineReader::fill() {
-  buffer_.resize(64 << 10);
+  MOESTRO_ASSIGN_OR_RETURN(std::string piece, file_->read(offset_, 64 << 10));
+  buffer_ = std::move(piece);
   at_ = 0;
-  ssize_t n = 0;
-  do n = ::pread(fd_.get(), buffer_.data(), buffer_.size(), static_cast<off_t>(offset_));
-  while (n < 0 && errno == EINTR);
-  buffer_.resize(n > 0 ? static_cast<size_t>(n) : 0);
-  if (n < 0) return io_error("reading a batch's input", errno);
-  offset_ += static_cast<uint64_t>(n);
-  return n > 0;
+  offset_ += buffer_.size();
+  return !buffer_.empty();
+}
+
+void LineReader::go_to(uint64_t number, uint64_t offset) {
+  begun_.reset();
+  number_ = number - 1;
+  const uint64_t first = offset_ - buffer_.size();
+  if (offset >= first && offset <= offset_) {
+    at_ = static_cast<size_t>(offset - first);
+    return;
+  }
+  buffer_.clear();
+  at_ = 0;
+  offset_ = offset;
 }
 
 Result<std::optional<LineReader::Line>> LineReader::next() {
   for (;;) {
-    Line line;
-    bool any = false, ended = false;
-    while (!ended) {
+    for (bool ended = false; !ended;) {
       if (at_ == buffer_.size()) {
         MOESTRO_ASSIGN_OR_RETURN(const bool more, fill());
         if (!more) break;
       }
-      any = true;
+      if (!begun_) begun_ = Line{++number_, position(), {}, false};
       const size_t end = buffer_.find('\n', at_);
       ended = end != std::string::npos;
       const size_t stop = ended ? end : buffer_.size();
-      line.too_long = line.too_long || line.text.size() + (stop - at_) > line_bytes_max_;
-      if (line.too_long)
-        line.text.clear();
+      begun_->too_long = begun_->too_long || begun_->text.size() + (stop - at_) > line_bytes_max_;
+      if (begun_->too_long)
+        begun_->text.clear();
       else
-        line.text.append(buffer_, at_, stop - at_);
+        begun_->text.append(buffer_, at_, stop - at_);
       at_ = stop + (ended ? 1 : 0);
     }
-    if (!any) return std::optional<Line>();
-    line.number = ++number_;
-    if (number_ == 1 && line.text.starts_with("\xef\xbb\xbf")) line.text.erase(0, 3);
+    if (!begun_) return std::optional<Line>();
+    Line line = std::move(*begun_);
+    begun_.reset();
+    if (line.number == 1 && line.text.starts_with("\xef\xbb\xbf")) line.text.erase(0, 3);
     if (line.too_long || line.text.find_first_not_of(" \t\r") != std::string::npos) return std::optional<Line>(std::move(line));
   }
 }

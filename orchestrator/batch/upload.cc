@@ -39,8 +39,7 @@ Status Upload::begin_part(const MultipartReader::Part& part) {
   if (std::exchange(has_file_, true)) return invalid_argument("the form has two files; upload them one by one");
   record_.id = new_id("file-");
   record_.name = part.filename.substr(0, kNameBytesMax);
-  MOESTRO_ASSIGN_OR_RETURN(PartFile file, files_.create(record_.id));
-  file_.emplace(std::move(file));
+  MOESTRO_ASSIGN_OR_RETURN(file_, files_.create(record_.id));
   return Status::ok();
 }
 

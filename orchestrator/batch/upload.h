@@ -39,7 +39,7 @@ class Upload final : public BodySink, public std::enable_shared_from_this<Upload
   const std::function<void()> done_;
   std::optional<MultipartReader> form_;
   Status problem_;
-  std::optional<PartFile> file_;
+  std::unique_ptr<PartFile> file_;
   FileRecord record_;
   std::string field_;  ///< whose content comes; "file": the file's
   std::string purpose_, anchor_, seconds_;

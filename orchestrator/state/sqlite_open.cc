@@ -103,7 +103,9 @@ Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const fs::path& path) {
   MOESTRO_ASSIGN_OR_RETURN(auto database, Database::open(path.string()));
   MOESTRO_RETURN_IF_ERROR(check_ours(*database));
   MOESTRO_RETURN_IF_ERROR(sync_directory_of(path));
-  return std::unique_ptr<SqliteStore>(new SqliteStore(std::move(lock), std::move(database)));
+  std::unique_ptr<SqliteStore> store(new SqliteStore(std::move(lock), std::move(database)));
+  MOESTRO_RETURN_IF_ERROR(store->read_counts());
+  return store;
 }
 
 Status SqliteStore::limit_pages(int64_t pages) {

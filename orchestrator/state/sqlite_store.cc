@@ -53,7 +53,7 @@ constexpr int kLineBits = 32;
 }  // namespace
 
 Status SqliteStore::insert_file(const FileRecord& file) {
-  MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("INSERT INTO files(id, name, purpose, bytes, created_at, expires_at) VALUES(?, ?, ?, ?, ?, ?)"));
+  MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("INSERT OR IGNORE INTO files(id, name, purpose, bytes, created_at, expires_at) VALUES(?, ?, ?, ?, ?, ?)"));
   return query.bind(1, file.id).bind(2, file.name).bind(3, file.purpose).bind(4, file.bytes).bind(5, file.created_at).bind(6, file.expires_at).run();
 }
 
@@ -79,33 +79,61 @@ Result<std::vector<FileRecord>> SqliteStore::expired_files(int64_t now) {
 }
 
 Status SqliteStore::remove_file(const std::string& id) {
+  MOESTRO_ASSIGN_OR_RETURN(Query user, database_->prepare("SELECT id FROM batches WHERE input_file = ? AND status IN (0, 2, 3, 6) LIMIT 1"));
+  MOESTRO_ASSIGN_OR_RETURN(const bool used, user.bind(1, id).step());
+  if (used) return conflict("the file is the input of " + user.text(0) + ", which is not over; cancel that first");
   MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("DELETE FROM files WHERE id = ?"));
   return query.bind(1, id).run();
 }
 
-Status SqliteStore::write_batch(const BatchRecord& b) {
-  MOESTRO_ASSIGN_OR_RETURN(
-      Query query,
-      database_->prepare("INSERT INTO batches(id, status, outcome, endpoint, model, input_file, completion_window, metadata, output_file, error_file, "
-                         "created_at, in_progress_at, expires_at, finalizing_at, completed_at, failed_at, expired_at, cancelling_at, cancelled_at, "
-                         "output_seconds, error_code, error_message, total) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) "
-                         "ON CONFLICT(id) DO UPDATE SET status=excluded.status, outcome=excluded.outcome, output_file=excluded.output_file, "
-                         "error_file=excluded.error_file, in_progress_at=excluded.in_progress_at, finalizing_at=excluded.finalizing_at, "
-                         "completed_at=excluded.completed_at, failed_at=excluded.failed_at, expired_at=excluded.expired_at, "
-                         "cancelling_at=excluded.cancelling_at, cancelled_at=excluded.cancelled_at, error_code=excluded.error_code, "
-                         "error_message=excluded.error_message, total=excluded.total"));
-  query.bind(1, b.id).bind(2, static_cast<int64_t>(b.status)).bind(3, static_cast<int64_t>(b.outcome));
-  int at = 4;
-  for (const std::string* text : {&b.endpoint, &b.model, &b.input_file, &b.completion_window, &b.metadata, &b.output_file, &b.error_file})
-    query.bind(at++, std::string_view(*text));
-  for (const int64_t when : {b.created_at, b.in_progress_at, b.expires_at, b.finalizing_at, b.completed_at, b.failed_at, b.expired_at, b.cancelling_at,
-                             b.cancelled_at, b.output_seconds})
-    query.bind(at++, when);
-  query.bind(at, std::string_view(b.error_code)).bind(at + 1, std::string_view(b.error_message)).bind(at + 2, b.total);
-  return query.run();
+namespace {
+
+/// What may change of a batch, from position 1.
+int bind_state(Query& query, const BatchRecord& b) {
+  int at = 1;
+  for (const BatchStatus status : {b.status, b.outcome}) query.bind(at++, static_cast<int64_t>(status));
+  for (const std::string* text : {&b.output_file, &b.error_file, &b.error_code, &b.error_message}) query.bind(at++, std::string_view(*text));
+  for (const int64_t when : {b.in_progress_at, b.finalizing_at, b.completed_at, b.failed_at, b.expired_at, b.cancelling_at, b.cancelled_at}) query.bind(at++, when);
+  query.bind(at++, b.total);
+  return at;
 }
 
-Status SqliteStore::put_batch(const BatchRecord& batch) { return write_batch(batch); }
+}  // namespace
+
+Status SqliteStore::add_batch(const BatchRecord& b) {
+  MOESTRO_ASSIGN_OR_RETURN(
+      Query query, database_->prepare("INSERT OR IGNORE INTO batches(status, outcome, output_file, error_file, error_code, error_message, in_progress_at, "
+                                      "finalizing_at, completed_at, failed_at, expired_at, cancelling_at, cancelled_at, total, id, endpoint, model, input_file, "
+                                      "completion_window, metadata, created_at, expires_at, output_seconds) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
+  int at = bind_state(query, b);
+  for (const std::string* text : {&b.id, &b.endpoint, &b.model, &b.input_file, &b.completion_window, &b.metadata}) query.bind(at++, std::string_view(*text));
+  for (const int64_t when : {b.created_at, b.expires_at, b.output_seconds}) query.bind(at++, when);
+  MOESTRO_RETURN_IF_ERROR(query.run());
+  counts_[static_cast<size_t>(b.status)] += static_cast<uint64_t>(database_->changes());
+  return Status::ok();
+}
+
+Status SqliteStore::update_batch(const BatchRecord& b, BatchStatus from) {
+  MOESTRO_ASSIGN_OR_RETURN(
+      Query query, database_->prepare("UPDATE batches SET status = ?, outcome = ?, output_file = ?, error_file = ?, error_code = ?, error_message = ?, "
+                                      "in_progress_at = ?, finalizing_at = ?, completed_at = ?, failed_at = ?, expired_at = ?, cancelling_at = ?, cancelled_at = ?, "
+                                      "total = ? WHERE id = ? AND status = ?"));
+  const int at = bind_state(query, b);
+  MOESTRO_RETURN_IF_ERROR(query.bind(at, std::string_view(b.id)).bind(at + 1, static_cast<int64_t>(from)).run());
+  if (database_->changes() > 0) return Status::ok();
+  return conflict("batch " + b.id + " is not " + std::string(batch_status_name(from)) + " any more");
+}
+
+void SqliteStore::moved(BatchStatus from, BatchStatus to) {
+  --counts_[static_cast<size_t>(from)];
+  ++counts_[static_cast<size_t>(to)];
+}
+
+Status SqliteStore::change_batch(const BatchRecord& batch, BatchStatus from) {
+  MOESTRO_RETURN_IF_ERROR(update_batch(batch, from));
+  moved(from, batch.status);
+  return Status::ok();
+}
 
 Result<std::optional<BatchRecord>> SqliteStore::batch(const std::string& id) {
   MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare((std::string("SELECT ") + kBatchColumns + " FROM batches WHERE id = ?").c_str()));
@@ -125,13 +153,12 @@ Result<std::vector<BatchRecord>> SqliteStore::unfinished() {
   return all_rows<BatchRecord>(rows, batch_of);
 }
 
-Result<std::vector<uint64_t>> SqliteStore::count_batches() {
-  std::vector<uint64_t> counts(8);
+Status SqliteStore::read_counts() {
   MOESTRO_ASSIGN_OR_RETURN(Query rows, database_->prepare("SELECT status, count(*) FROM batches GROUP BY status"));
   for (;;) {
     MOESTRO_ASSIGN_OR_RETURN(const bool more, rows.step());
-    if (!more) return counts;
-    counts[rows.count(0) & 7] = rows.count(1);
+    if (!more) return Status::ok();
+    counts_[rows.count(0) & 7] = rows.count(1);
   }
 }
 
@@ -142,8 +169,16 @@ Result<int64_t> SqliteStore::number_of(const std::string& batch) {
   return query.integer(0);
 }
 
+Result<bool> SqliteStore::takes_results(int64_t number) {
+  MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("SELECT output_file = '' AND status IN (0, 2, 3, 6) FROM batches WHERE number = ?"));
+  MOESTRO_ASSIGN_OR_RETURN(const bool row, query.bind(1, number).step());
+  return row && query.integer(0) != 0;
+}
+
 Status SqliteStore::put_results(const std::string& batch, std::span<const LineResult> results) {
   MOESTRO_ASSIGN_OR_RETURN(const int64_t number, number_of(batch));
+  MOESTRO_ASSIGN_OR_RETURN(const bool open, takes_results(number));
+  if (!open) return Status::ok();
   MOESTRO_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*database_));
   {
     MOESTRO_ASSIGN_OR_RETURN(Query insert, database_->prepare("INSERT OR IGNORE INTO results VALUES(?, ?, ?, ?, ?, ?)"));
@@ -192,16 +227,18 @@ Result<std::optional<std::vector<std::byte>>> SqliteStore::blob(const std::strin
   return row ? std::optional(query.bytes(0)) : std::nullopt;
 }
 
-Status SqliteStore::finish(const BatchRecord& batch, std::span<const FileRecord> files) {
+Status SqliteStore::finish(const BatchRecord& batch, BatchStatus from, std::span<const FileRecord> files) {
   MOESTRO_ASSIGN_OR_RETURN(const int64_t number, number_of(batch.id));
   MOESTRO_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*database_));
   for (const FileRecord& file : files) MOESTRO_RETURN_IF_ERROR(insert_file(file));
-  MOESTRO_RETURN_IF_ERROR(write_batch(batch));
+  MOESTRO_RETURN_IF_ERROR(update_batch(batch, from));
   {
     MOESTRO_ASSIGN_OR_RETURN(Query forget, database_->prepare("DELETE FROM results WHERE row BETWEEN ? AND ?"));
     MOESTRO_RETURN_IF_ERROR(forget.bind(1, number << kLineBits).bind(2, ((number + 1) << kLineBits) - 1).run());
   }
-  return transaction.commit();
+  MOESTRO_RETURN_IF_ERROR(transaction.commit());
+  moved(from, batch.status);
+  return Status::ok();
 }
 
 }  // namespace moestro::orchestrator

@@ -21,17 +21,18 @@ class SqliteStore final : public StateStore {
   Result<std::vector<FileRecord>> files(const ListQuery& query) override;
   Result<std::vector<FileRecord>> expired_files(int64_t now) override;
   Status remove_file(const std::string& id) override;
-  Status put_batch(const BatchRecord& batch) override;
+  Status add_batch(const BatchRecord& batch) override;
+  Status change_batch(const BatchRecord& batch, BatchStatus from) override;
   Result<std::optional<BatchRecord>> batch(const std::string& id) override;
   Result<std::vector<BatchRecord>> batches(const ListQuery& query) override;
   Result<std::vector<BatchRecord>> unfinished() override;
-  Result<std::vector<uint64_t>> count_batches() override;
+  Result<std::vector<uint64_t>> count_batches() override { return counts_; }
   Status put_results(const std::string& batch, std::span<const LineResult> results) override;
   Result<std::vector<uint64_t>> lines_done(const std::string& batch) override;
   Result<std::vector<LineResult>> results(const std::string& batch, uint64_t after, int64_t limit) override;
   Status put_blob(const std::string& name, std::span<const std::byte> bytes) override;
   Result<std::optional<std::vector<std::byte>>> blob(const std::string& name) override;
-  Status finish(const BatchRecord& batch, std::span<const FileRecord> files) override;
+  Status finish(const BatchRecord& batch, BatchStatus from, std::span<const FileRecord> files) override;
 
   /// For tests: the file may grow to so many pages, as on a disk that is full then.
   Status limit_pages(int64_t pages);
@@ -39,11 +40,16 @@ class SqliteStore final : public StateStore {
  private:
   SqliteStore(shm::FileLock lock, std::unique_ptr<Database> database) : lock_(std::move(lock)), database_(std::move(database)) {}
   Status insert_file(const FileRecord& file);
-  Status write_batch(const BatchRecord& batch);
+  Status update_batch(const BatchRecord& batch, BatchStatus from);
+  void moved(BatchStatus from, BatchStatus to);
+  Status read_counts();
   Result<int64_t> number_of(const std::string& batch);
+  /// Whether the batch is neither being written nor over.
+  Result<bool> takes_results(int64_t number);
 
   shm::FileLock lock_;
   std::unique_ptr<Database> database_;
+  std::vector<uint64_t> counts_ = std::vector<uint64_t>(8);  ///< batches by status, so that nobody has to count rows
 };
 
 }  // namespace moestro::orchestrator

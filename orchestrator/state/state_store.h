@@ -1,6 +1,7 @@
 #pragma once
-// What survives the orchestrator: files and batches, and the results of lines. Every call is durable when it returns, or has changed nothing.
-// Owned by one thread. Errors: kExhausted when the disk is full (trying again may help), kCorrupt when the state is damaged, kIo.
+// What survives the orchestrator: files and batches, and the results of lines. Every call is durable when it returns, or has changed nothing; but when
+// a connection breaks amid a call (kUnavailable) it may have been done, so each can be made again. Owned by one thread.
+// Errors: kExhausted when disk or memory is full (trying again may help), kUnavailable while the state is away, kCorrupt when it is damaged, kIo.
 
 #include <cstddef>
 #include <optional>
@@ -9,7 +10,9 @@
 #include <vector>
 
 #include "common/status.h"
+#include "orchestrator/state/conflict.h"
 #include "orchestrator/state/records.h"
+#include "orchestrator/state/shared_lines.h"
 
 namespace moestro::orchestrator {
 
@@ -25,15 +28,23 @@ class StateStore {
  public:
   virtual ~StateStore() = default;
 
+  /// Null: nobody but this orchestrator has this state.
+  virtual SharedLines* shared() { return nullptr; }
+
+  /// Its bytes are in the FileStore that belongs to this state.
   virtual Status put_file(const FileRecord& file) = 0;
   virtual Result<std::optional<FileRecord>> file(const std::string& id) = 0;
   virtual Result<std::vector<FileRecord>> files(const ListQuery& query) = 0;
   /// Files whose expires_at has come.
   virtual Result<std::vector<FileRecord>> expired_files(int64_t now) = 0;
+  /// kConflict, with the batch's name, if it is the input of one that is not over.
   virtual Status remove_file(const std::string& id) = 0;
 
-  /// A new batch, or a known one's new state; line counts and tokens of a known one stay as they are, but for `total`.
-  virtual Status put_batch(const BatchRecord& batch) = 0;
+  /// Nothing happens if it is there.
+  virtual Status add_batch(const BatchRecord& batch) = 0;
+  /// A batch's new state; its line counts and tokens stay as they are, but for `total`. kConflict if its status is not `from` any more, or if
+  /// another orchestrator leads it. Once it has an output file no results are kept any more.
+  virtual Status change_batch(const BatchRecord& batch, BatchStatus from) = 0;
   virtual Result<std::optional<BatchRecord>> batch(const std::string& id) = 0;
   virtual Result<std::vector<BatchRecord>> batches(const ListQuery& query) = 0;
   /// Those that are not over, oldest first.
@@ -41,7 +52,8 @@ class StateStore {
   /// How many batches have each status, by its number.
   virtual Result<std::vector<uint64_t>> count_batches() = 0;
 
-  /// Keeps the results of lines that have none, and counts them in the batch. A line that has one keeps it.
+  /// Keeps the results of lines that have none, and counts them in the batch. A line that has one keeps it. Results of a batch that is being
+  /// written, or is over, are dropped.
   virtual Status put_results(const std::string& batch, std::span<const LineResult> results) = 0;
   /// The lines that have results.
   virtual Result<std::vector<uint64_t>> lines_done(const std::string& batch) = 0;
@@ -50,8 +62,8 @@ class StateStore {
   /// What others keep here by name, the activation history of a model for one: bytes that this does not look into. The last one stays.
   virtual Status put_blob(const std::string& name, std::span<const std::byte> bytes) = 0;
   virtual Result<std::optional<std::vector<std::byte>>> blob(const std::string& name) = 0;
-  /// In one step: the batch is over, its files are there, its results are in them and kept no longer.
-  virtual Status finish(const BatchRecord& batch, std::span<const FileRecord> files) = 0;
+  /// In one step: the batch is over, its files are there, its results are in them and kept no longer. kConflict as of change_batch.
+  virtual Status finish(const BatchRecord& batch, BatchStatus from, std::span<const FileRecord> files) = 0;
 };
 
 }  // namespace moestro::orchestrator

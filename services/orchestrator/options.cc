@@ -45,6 +45,7 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
   if (box.orchestrator.queue_max) options.queue_max = static_cast<size_t>(*box.orchestrator.queue_max);
   options.state = box.orchestrator.state;
   if (box.orchestrator.file_max) options.file_bytes_max = box.orchestrator.file_max->value;
+  options.line_lease = box.orchestrator.line_lease;
   options.batch_lines = static_cast<size_t>(box.orchestrator.batch_lines);
   options.worker_wait_s = whole_seconds(box.orchestrator.worker_wait);
   options.history_capacity = static_cast<int32_t>(box.history.capacity);
@@ -62,7 +63,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   std::string model, store;
   const box::BoxFlags flags(app, {"run.dir", "orchestrator.http", "orchestrator.step_tokens", "orchestrator.steps_in_flight", "orchestrator.queue_max",
                                   "orchestrator.tpot_target", "orchestrator.interactive_weight", "orchestrator.batch_aging", "orchestrator.prefix_cache", "orchestrator.worker_wait",
-                                  "orchestrator.api_keys", "orchestrator.cors", "orchestrator.state", "orchestrator.file_max", "orchestrator.batch_lines",
+                                  "orchestrator.api_keys", "orchestrator.cors", "orchestrator.state", "orchestrator.file_max", "orchestrator.batch_lines", "orchestrator.line_lease",
                                   "history.capacity", "history.checkpoint", "run.drain", "run.group", "run.log_level", "run.log_format"});
   app.add_option("--model", model, "NAME=PACK: the model to serve and its pack; default: model.pack of the YAML file");
   app.add_option("--store", store, "The socket of the store whose figures /metrics has, ipc://PATH [ipc://RUN_DIR/store.sock]");

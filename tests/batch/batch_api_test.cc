@@ -8,9 +8,10 @@
 #include <fstream>
 #include <set>
 
-#include "orchestrator/state/open_state.h"
+#include "orchestrator/state/redis_link.h"
 #include "orchestrator/state/sqlite_store.h"
 #include "tests/orchestrator/api_fixture.h"
+#include "tests/state/state_backends.h"
 
 namespace moestro::orchestrator {
 namespace {
@@ -19,28 +20,28 @@ using namespace testing;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-class BatchApiTest : public ApiTest {
+class BatchApiTest : public ApiTest, public ::testing::WithParamInterface<test::Backend> {
  protected:
-  BatchApiTest() {
+  void SetUp() override {
+    if (GetParam() == test::Backend::kRedis && !test::RedisServer::is_installed()) GTEST_SKIP() << "redis-server is not installed";
     says_ = {"hey"};
+    box_.emplace(GetParam());
     start();
   }
-  ~BatchApiTest() override { stop(); }
+  void TearDown() override {
+    if (box_) stop();
+  }
 
   void start() {
-    auto store = SqliteStore::open(dir_ / "state.db");
-    MOESTRO_CHECK(store.is_ok(), store.status().message());
-    store_ = store->get();
-    auto files = FileStore::open(dir_ / "state.db.files");
-    MOESTRO_CHECK(files.is_ok(), files.status().message());
+    auto opened = box_->open();
     const auto post = [this](std::function<void()> work) {
       const std::lock_guard lock(mutex_);
       posted_.push_back(std::move(work));
     };
     BatchLimits limits;
     limits.lines_in_flight = 4;
-    limits.retry_first = limits.stalled = std::chrono::milliseconds(5);
-    runner_ = std::make_unique<BatchRunner>(std::move(*store), std::move(*files), "m", limits,
+    limits.retry_first = limits.stalled = limits.look = std::chrono::milliseconds(5);
+    runner_ = std::make_unique<BatchRunner>(std::move(opened.state), std::move(opened.files), "m", limits,
                                             [this](HttpRequest r, std::shared_ptr<Exchange> e) { service_->handle(std::move(r), std::move(e)); }, post,
                                             [this] { return now_.load(); });
     api_ = std::make_unique<BatchApi>(*runner_, "m", post);
@@ -109,17 +110,24 @@ class BatchApiTest : public ApiTest {
     for (std::string one; std::getline(in, one);) ids.insert(json::parse(one)["custom_id"].dump());
     return ids;
   }
-  size_t files_on_disk() const {
-    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(dir_ / "state.db.files"), std::filesystem::directory_iterator()));
+  /// On the runner's thread alone.
+  SqliteStore& sqlite() { return dynamic_cast<SqliteStore&>(runner_->state()); }
+  /// Files and parts of files that are kept.
+  size_t files_kept() {
+    if (GetParam() == test::Backend::kSqlite)
+      return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(box_->database().string() + ".files"), std::filesystem::directory_iterator()));
+    RedisLink link(*parse_redis_url(box_->redis().url()), {});
+    const auto blobs = link.call({"KEYS", "moestro:blob:*"}), parts = link.call({"KEYS", "moestro:part:*"});
+    return blobs.is_ok() && parts.is_ok() ? (*blobs)->size() + (*parts)->size() : SIZE_MAX;
   }
 
   std::atomic<int64_t> now_{1000};
-  SqliteStore* store_ = nullptr;
+  std::optional<test::StateBox> box_;
   std::unique_ptr<BatchRunner> runner_;
   std::unique_ptr<BatchApi> api_;
 };
 
-TEST_F(BatchApiTest, FilesComeAndGo) {
+TEST_P(BatchApiTest, FilesComeAndGo) {
   const auto uploaded = upload_form(form_of("abc"));
   ASSERT_EQ(uploaded->status, 200) << uploaded->body;
   const json file = uploaded->json();
@@ -132,12 +140,12 @@ TEST_F(BatchApiTest, FilesComeAndGo) {
   EXPECT_EQ(ask("GET", "/v1/files/" + id), file);
   EXPECT_EQ(ask("GET", "/v1/files")["data"], json::array({file}));
   EXPECT_EQ(ask("DELETE", "/v1/files/" + id)["deleted"], true);
-  EXPECT_EQ(files_on_disk(), 0u);
+  EXPECT_EQ(files_kept(), 0u);
   ask("GET", "/v1/files/" + id, {}, 404);
   ask("GET", "/v1/files/" + id + "/content", {}, 404);
 }
 
-TEST_F(BatchApiTest, WhatIsNoFileOfOursIsNotLookedFor) {
+TEST_P(BatchApiTest, WhatIsNoFileOfOursIsNotLookedFor) {
   test::write_file(dir_ / "secret", "s");
   for (const char* path : {"/v1/files/../state.db", "/v1/files/..%2fsecret/content", "/v1/files//etc/passwd", "/v1/files/file-..%2f", "/v1/batches/../x", "/v1/files/"})
     ask("GET", path, {}, 404);
@@ -145,16 +153,16 @@ TEST_F(BatchApiTest, WhatIsNoFileOfOursIsNotLookedFor) {
   ask("GET", "/v1/files?limit=x", {}, 404);  // the server takes the query off
 }
 
-TEST_F(BatchApiTest, AFormThatIsWrongLeavesNothing) {
+TEST_P(BatchApiTest, AFormThatIsWrongLeavesNothing) {
   EXPECT_EQ(upload_form(form_of("abc", "fine-tune"))->status, 400);
   EXPECT_EQ(upload_form(form_of("abc").substr(0, 150))->status, 400);
   EXPECT_EQ(upload_form("--XX\r\nContent-Disposition: form-data; name=\"color\"\r\n\r\nred\r\n--XX--")->status, 400);
   ask("POST", "/v1/files", {{"file", "x"}}, 400);
-  EXPECT_EQ(files_on_disk(), 0u);
+  EXPECT_EQ(files_kept(), 0u);
   EXPECT_TRUE(ask("GET", "/v1/files")["data"].empty());
 }
 
-TEST_F(BatchApiTest, ABatchRunsItsGoodLinesAndNamesTheBad) {
+TEST_P(BatchApiTest, ABatchRunsItsGoodLinesAndNamesTheBad) {
   join();
   const std::string input = upload(lines(10) + "nonsense\n" + line("id-3") + "\n" + R"({"custom_id":"u","method":"POST","url":"/v1/embeddings","body":{}})" + "\n" +
                                    R"({"custom_id":"w","method":"POST","url":"/v1/completions","body":{"max_tokens":-1}})");
@@ -177,22 +185,22 @@ TEST_F(BatchApiTest, ABatchRunsItsGoodLinesAndNamesTheBad) {
   EXPECT_EQ(ask("DELETE", "/v1/files/" + input)["deleted"], true);
 }
 
-TEST_F(BatchApiTest, ARestartGoesOnAndStoresNothingTwice) {
+TEST_P(BatchApiTest, ARestartGoesOnAndStoresNothingTwice) {
   join();
   const std::string id = create(upload(lines(40)));
   run_until([&] { return ask("GET", "/v1/batches/" + id)["request_counts"]["completed"].get<int>() >= 10; });
   stop();
-  test::write_file(dir_ / ("state.db.files/" + new_id("file-")), "left by a crash");
+  if (GetParam() == test::Backend::kSqlite) test::write_file(box_->database().string() + ".files/" + new_id("file-"), "left by a crash");
   start();
   const json batch = wait_for(id, "completed");
   EXPECT_EQ(batch["request_counts"], (json{{"total", 40}, {"completed", 40}, {"failed", 0}}));
   const auto done = custom_ids(content(batch["output_file_id"]));
   EXPECT_EQ(done.size(), 40u);
   EXPECT_EQ(std::set<std::string>(done.begin(), done.end()).size(), 40u);
-  EXPECT_EQ(files_on_disk(), 2u);
+  EXPECT_EQ(files_kept(), 2u);
 }
 
-TEST_F(BatchApiTest, ACancelledBatchHasWhatWasDoneAndNamesTheRest) {
+TEST_P(BatchApiTest, ACancelledBatchHasWhatWasDoneAndNamesTheRest) {
   const std::string id = create(upload(lines(8)));  // no worker: its lines wait
   run_until([&] { return ask("GET", "/v1/batches/" + id)["status"] == "in_progress"; });
   EXPECT_THAT(ask("POST", "/v1/batches/" + id + "/cancel")["status"].get<std::string>(), HasSubstr("cancel"));
@@ -203,7 +211,7 @@ TEST_F(BatchApiTest, ACancelledBatchHasWhatWasDoneAndNamesTheRest) {
   EXPECT_THAT(errors, HasSubstr("batch_cancelled"));
 }
 
-TEST_F(BatchApiTest, ABatchExpires) {
+TEST_P(BatchApiTest, ABatchExpires) {
   const std::string id = create(upload(lines(3)), "60s");
   run_until([&] { return ask("GET", "/v1/batches/" + id)["status"] == "in_progress"; });
   now_ = 1060;
@@ -212,12 +220,12 @@ TEST_F(BatchApiTest, ABatchExpires) {
   EXPECT_THAT(content(batch["error_file_id"]), HasSubstr("batch_expired"));
 }
 
-TEST_F(BatchApiTest, AnEmptyInputFails) {
+TEST_P(BatchApiTest, AnEmptyInputFails) {
   const json batch = wait_for(create(upload("\n \n")), "failed");
   EXPECT_EQ(batch["errors"]["data"][0]["code"], "empty_file");
 }
 
-TEST_F(BatchApiTest, OrdersThatAreWrong) {
+TEST_P(BatchApiTest, OrdersThatAreWrong) {
   const std::string file = upload(lines(1));
   const json good{{"input_file_id", file}, {"endpoint", "/v1/completions"}, {"completion_window", "24h"}};
   for (const json& change : {json{{"endpoint", "/v1/embeddings"}}, json{{"completion_window", "soon"}}, json{{"input_file_id", "../x"}}, json{{"metadata", {{"a", 1}}}},
@@ -229,25 +237,56 @@ TEST_F(BatchApiTest, OrdersThatAreWrong) {
   EXPECT_TRUE(ask("GET", "/v1/batches")["data"].empty());
 }
 
-TEST_F(BatchApiTest, AFullDiskStopsABatchAndLosesNothing) {
+TEST_P(BatchApiTest, AFullDiskStopsABatchAndLosesNothing) {
+  if (GetParam() != test::Backend::kSqlite) GTEST_SKIP() << "a disk is SQLite's; of Redis' memory: redis_store_test";
   join();
   const std::string file = upload(lines(20));
   ASSERT_FALSE(file.empty());
   std::atomic<bool> limited{false};
   const std::string id = create(file);
-  runner_->ask([&] { limited = store_->limit_pages(1).is_ok(); });
+  runner_->ask([&] { limited = sqlite().limit_pages(1).is_ok(); });
   run_until([&] { return limited.load(); });
   json order{{"input_file_id", file}, {"endpoint", "/v1/completions"}, {"completion_window", "24h"}, {"metadata", json::object()}};
   for (int i = 0; i < 16; ++i) order["metadata"][std::to_string(i)] = std::string(512, 'x');  // more than a page
   EXPECT_EQ(ask("POST", "/v1/batches", order, 507)["error"]["type"], "insufficient_storage_error");
   EXPECT_EQ(ask("GET", "/v1/batches")["data"].size(), 1u);
   run_until([&] { return ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_string(); });
-  runner_->ask([&] { limited = !store_->limit_pages(1'000'000).is_ok(); });
+  runner_->ask([&] { limited = !sqlite().limit_pages(1'000'000).is_ok(); });
   const json batch = wait_for(id, "completed");
   EXPECT_EQ(batch["request_counts"]["completed"], 20);
   EXPECT_EQ(custom_ids(content(batch["output_file_id"])).size(), 20u);
   EXPECT_TRUE(ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_null());
 }
+
+TEST_P(BatchApiTest, AStateThatGoesAwayIsWaitedFor) {
+  if (GetParam() != test::Backend::kRedis) GTEST_SKIP() << "a file does not go away";
+  join();
+  const std::string file = upload(lines(60));
+  const std::string id = create(file);
+  run_until([&] { return ask("GET", "/v1/batches/" + id)["request_counts"]["completed"].get<int>() >= 5; });
+  for (int kill = 0; kill < 3; ++kill) {
+    box_->redis().kill();
+    const auto refused = send("GET", "/v1/batches/" + id);
+    finish(*refused);
+    EXPECT_EQ(refused->status, 503) << refused->body;
+    EXPECT_THAT(refused->json()["error"]["message"].get<std::string>(), HasSubstr("is away"));
+    EXPECT_EQ(refused->header("Retry-After"), "1");
+    EXPECT_EQ(upload_form(form_of("abc"))->status, 503);
+    const auto interactive = send("POST", "/v1/completions", R"({"prompt": "a", "max_tokens": 2})");
+    finish(*interactive);
+    EXPECT_EQ(interactive->status, 200) << "serving does not need the state";
+    run_until([&] { return ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_string(); });
+    box_->redis().start();
+    run_until([&] { return ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_null(); });
+  }
+  const json batch = wait_for(id, "completed");
+  EXPECT_EQ(batch["request_counts"], (json{{"total", 60}, {"completed", 60}, {"failed", 0}}));
+  const auto done = custom_ids(content(batch["output_file_id"]));
+  EXPECT_EQ(done.size(), 60u);
+  EXPECT_EQ(std::set<std::string>(done.begin(), done.end()).size(), 60u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, BatchApiTest, ::testing::Values(test::Backend::kSqlite, test::Backend::kRedis), [](const auto& each) { return test::backend_name(each.param); });
 
 }  // namespace
 }  // namespace moestro::orchestrator

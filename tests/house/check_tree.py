@@ -27,6 +27,7 @@ ONE_PLACE = {
     r"boost/(asio|beast)(/.*|\.hpp)": ["orchestrator/http/", "services/cli/http_client.cc", "services/cli/bench/serve/load_client.cc"],
     r"spdlog/.*": ["common/log.h", "common/log.cc", "common/log_format.cc"],
     r"sqlite3\.h": ["orchestrator/state/"],
+    r"hiredis/.*": ["orchestrator/state/"],
     r"pcre2\.h": ["orchestrator/tokenizer/"],
     r"utf8proc\.h": ["orchestrator/tokenizer/", "orchestrator/chat/"],
     r"(dnnl|oneapi/dnnl).*": ["kernels/cpu/"],

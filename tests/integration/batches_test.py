@@ -4,12 +4,13 @@ import json
 import os
 import pathlib
 import random
-import signal
 import subprocess
 import sys
 import time
 
-from cluster import Cluster, DemoTest, main, moestro, pack
+import batch_box
+from batch_box import BatchTest
+from cluster import Cluster, main, moestro
 
 LINES = int(os.environ.get("MOESTRO_BATCH_LINES", "600"))
 TOKENS = int(os.environ.get("MOESTRO_BATCH_TOKENS", "16"))
@@ -20,66 +21,10 @@ PROGRAMS = ["moestro-orchestrator", "moestro-worker", "moestro-store"]
 
 
 def line(i, **body):
-    return {"custom_id": f"line-{i}", "method": "POST", "url": "/v1/completions",
-            "body": {"prompt": f"Chapter {i}. Once upon a time", "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True, **body}}
+    return batch_box.line(i, **{"tokens": TOKENS, **body})
 
 
-class Batches(DemoTest):
-    def upload(self, cluster, text):
-        form = ('--XX\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--XX\r\nContent-Disposition: form-data; name="file"; '
-                f'filename="in.jsonl"\r\n\r\n{text}\r\n--XX--\r\n')
-        return cluster.request("POST", "/v1/files", form, {"Content-Type": "multipart/form-data; boundary=XX"})
-
-    def submit(self, cluster, lines, window="24h"):
-        status, file = self.upload(cluster, "\n".join(json.dumps(one) for one in lines))
-        self.assertEqual(status, 200, file)
-        status, batch = cluster.request("POST", "/v1/batches", {"input_file_id": file["id"], "endpoint": "/v1/completions", "completion_window": window})
-        self.assertEqual(status, 200, batch)
-        return batch["id"]
-
-    def look(self, cluster, batch):
-        """The batch; None while the orchestrator is away."""
-        try:
-            status, found = cluster.request("GET", "/v1/batches/" + batch)
-            return found if status == 200 else None
-        except OSError:
-            return None
-
-    def wait_over(self, cluster, batch, seconds=120):
-        seen = {}
-
-        def over():
-            seen.update(self.look(cluster, batch) or {})
-            return seen.get("status") in ("completed", "failed", "cancelled", "expired")
-
-        cluster.wait_until(over, seconds, "the end of the batch")
-        return seen
-
-    def results(self, cluster, batch, which="output_file_id"):
-        connection = cluster.connect()
-        connection.request("GET", f"/v1/files/{batch[which]}/content")
-        response = connection.getresponse()
-        text = response.read().decode()
-        connection.close()
-        self.assertEqual(response.status, 200)
-        return [json.loads(one) for one in text.splitlines()]
-
-    def kill_one(self, cluster, program):
-        """Kills it at some moment and waits until its successor serves."""
-        before = cluster.children(program)
-        os.kill(before[0], signal.SIGKILL)
-
-        def back():
-            now = cluster.children(program)
-            if not now or set(now) & set(before):
-                return False
-            try:
-                return cluster.request("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1})[0] == 200
-            except OSError:
-                return False
-
-        cluster.wait_until(back, 60, f"the successor of {program}")
-
+class Batches(BatchTest):
     def test_whatever_is_killed_every_line_has_one_result(self):
         chance = random.Random(SEED)
         lines = [line(i) for i in range(LINES)]
@@ -110,7 +55,7 @@ class Batches(DemoTest):
     def test_a_batch_survives_a_stop_of_everything(self):
         state = "sqlite:" + self.dir.name + "/stop/state.db"
         with Cluster(self.pack, "--state", state) as cluster:
-            batch = self.submit(cluster, [line(i, max_tokens=48) for i in range(300)])
+            batch = self.submit(cluster, [line(i, tokens=48) for i in range(300)])
             cluster.wait_until(lambda: self.look(cluster, batch)["request_counts"]["completed"] > 5, what="progress")
         self.assertEqual(cluster.exit_code, 0, cluster.log_text)
         with Cluster(self.pack, "--state", state) as cluster:
@@ -120,7 +65,7 @@ class Batches(DemoTest):
 
     def test_an_interactive_request_does_not_wait_for_a_batch(self):
         with Cluster(self.pack) as cluster:
-            batch = self.submit(cluster, [line(i, max_tokens=200) for i in range(400)])
+            batch = self.submit(cluster, [line(i, tokens=200) for i in range(400)])
             cluster.wait_until(lambda: self.look(cluster, batch)["status"] == "in_progress", what="the batch")
             for _ in range(5):
                 cluster.complete("a", max_tokens=4)
@@ -142,9 +87,11 @@ class Batches(DemoTest):
             self.assertEqual(second.returncode, 2, second.stderr)
             self.assertIn("belongs to another orchestrator", second.stderr)
             self.assertEqual(cluster.request("GET", "/health")[0], 200)
-        redis = self.orchestrator("redis://127.0.0.1:6379/0")
-        self.assertEqual(redis.returncode, 2)
-        self.assertIn("redis://127.0.0.1:6379/0", redis.stderr)
+        for wrong, why in (("postgres://h/x", "postgres://h/x"), ("rediss://h/0", "TLS"), ("redis://h:secret@x:y", "port")):
+            refused = self.orchestrator(wrong)
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn(why, refused.stderr)
+            self.assertNotIn("secret", refused.stderr)
         with open(state, "r+b") as file:
             file.write(b"x" * 8192)
         damaged = self.orchestrator(state)

@@ -17,7 +17,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 namespace fs = std::filesystem;
 
 BatchRecord batch(const std::string& id) {
@@ -39,53 +38,6 @@ class SqliteStoreTest : public ::testing::Test {
   test::TempDir dir_;
 };
 
-TEST_F(SqliteStoreTest, WhatWasPutIsThereAfterAnotherOpen) {
-  {
-    auto store = open();
-    ASSERT_TRUE(store->put_file({"file-1", "in.jsonl", "batch", 10, 5, 0}).is_ok());
-    BatchRecord b = batch("batch_1");
-    b.metadata = R"({"a":"b"})", b.error_code = "c", b.error_message = "m", b.output_seconds = 7, b.cancelling_at = 8, b.total = 4;
-    ASSERT_TRUE(store->put_batch(b).is_ok());
-    ASSERT_TRUE(store->put_results("batch_1", std::vector{result(2, true, "two"), result(1, false, "one")}).is_ok());
-  }
-  auto store = open();
-  const auto file = store->file("file-1");
-  ASSERT_TRUE(file.is_ok() && file->has_value());
-  EXPECT_EQ((*file)->name, "in.jsonl");
-  EXPECT_EQ((*file)->bytes, 10u);
-  const auto unfinished = store->unfinished();
-  ASSERT_TRUE(unfinished.is_ok());
-  ASSERT_EQ(unfinished->size(), 1u);
-  const BatchRecord& b = unfinished->front();
-  EXPECT_EQ(b.metadata, R"({"a":"b"})");
-  EXPECT_EQ(b.error_code + b.error_message, "cm");
-  EXPECT_EQ(b.output_seconds, 7);
-  EXPECT_EQ(b.cancelling_at, 8);
-  EXPECT_EQ(b.completed, 1u);
-  EXPECT_EQ(b.failed, 1u);
-  EXPECT_EQ(b.prompt_tokens, 6u);
-  EXPECT_EQ(b.completion_tokens, 4u);
-  EXPECT_THAT(*store->lines_done("batch_1"), ElementsAre(1, 2));
-}
-
-TEST_F(SqliteStoreTest, ABlobIsWhatWasPutLast) {
-  const auto bytes = [](std::string_view text) { return std::as_bytes(std::span(text)); };
-  {
-    auto store = open();
-    EXPECT_FALSE(store->blob("history/m")->has_value());
-    ASSERT_TRUE(store->put_blob("history/m", bytes(std::string_view("a\0b", 3))).is_ok());
-    ASSERT_TRUE(store->put_blob("history/n", {}).is_ok());
-    ASSERT_TRUE(store->put_blob("history/m", bytes(std::string_view("c\0\xFF" "d", 4))).is_ok());
-  }
-  auto store = open();
-  const auto kept = *store->blob("history/m");
-  ASSERT_TRUE(kept);
-  EXPECT_THAT(*kept, ElementsAre(std::byte{'c'}, std::byte{0}, std::byte{0xFF}, std::byte{'d'}));
-  const auto empty = *store->blob("history/n");
-  ASSERT_TRUE(empty);
-  EXPECT_THAT(*empty, IsEmpty());
-}
-
 TEST_F(SqliteStoreTest, AFileFromBeforeThereWereBlobsGetsThem) {
   open();
   {
@@ -96,61 +48,9 @@ TEST_F(SqliteStoreTest, AFileFromBeforeThereWereBlobsGetsThem) {
   EXPECT_TRUE(store->put_blob("history/m", {}).is_ok());
 }
 
-TEST_F(SqliteStoreTest, ALineKeepsItsFirstResultAndIsCountedOnce) {
-  auto store = open();
-  ASSERT_TRUE(store->put_batch(batch("batch_1")).is_ok());
-  ASSERT_TRUE(store->put_batch(batch("batch_2")).is_ok());
-  ASSERT_TRUE(store->put_results("batch_1", std::vector{result(7, true, "first")}).is_ok());
-  ASSERT_TRUE(store->put_results("batch_1", std::vector{result(7, false, "second"), result(8, true, "third")}).is_ok());
-  ASSERT_TRUE(store->put_results("batch_2", std::vector{result(7, true, "other")}).is_ok());
-  const auto kept = *store->results("batch_1", 0, 10);
-  ASSERT_EQ(kept.size(), 2u);
-  EXPECT_EQ(kept[0].text, "first");
-  EXPECT_TRUE(kept[0].good);
-  EXPECT_EQ(kept[1].text, "third");
-  EXPECT_THAT(*store->results("batch_1", 8, 10), IsEmpty());
-  EXPECT_EQ((*store->batch("batch_1"))->completed, 2u);
-  EXPECT_EQ((*store->batch("batch_1"))->failed, 0u);
-  EXPECT_EQ((*store->batch("batch_2"))->completed, 1u);
-}
-
-TEST_F(SqliteStoreTest, ABatchThatIsOverKeepsItsCountsAndItsFiles) {
-  auto store = open();
-  BatchRecord b = batch("batch_1");
-  ASSERT_TRUE(store->put_batch(b).is_ok());
-  ASSERT_TRUE(store->put_results("batch_1", std::vector{result(1, true, "x")}).is_ok());
-  b.status = BatchStatus::kCompleted, b.completed_at = 50, b.output_file = "file-out";
-  ASSERT_TRUE(store->finish(b, std::vector<FileRecord>{{"file-out", "o", "batch_output", 2, 50, 60}}).is_ok());
-  EXPECT_EQ((*store->batch("batch_1"))->completed, 1u) << "the caller's counts are not the state's";
-  EXPECT_THAT(*store->lines_done("batch_1"), IsEmpty());
-  EXPECT_THAT(*store->unfinished(), IsEmpty());
-  EXPECT_EQ((*store->count_batches())[static_cast<size_t>(BatchStatus::kCompleted)], 1u);
-  EXPECT_THAT(*store->expired_files(59), IsEmpty());
-  EXPECT_EQ(store->expired_files(60)->size(), 1u);
-}
-
-TEST_F(SqliteStoreTest, ListsComeInPages) {
-  auto store = open();
-  for (const char* id : {"a", "b", "c", "d"})
-    ASSERT_TRUE(store->put_file({std::string("file-") + id, id, id[0] == 'c' ? "batch_output" : "batch", 1, 5, 0}).is_ok());
-  const auto names = [&](const ListQuery& query) {
-    const auto page = store->files(query);
-    std::string all = page.is_ok() ? "" : page.status().message();
-    for (size_t i = 0; page.is_ok() && i < page->size(); ++i) all += (*page)[i].name;
-    return all;
-  };
-  EXPECT_EQ(names({.limit = 3}), "dcb");
-  EXPECT_EQ(names({.after = "file-b", .limit = 3}), "a");
-  EXPECT_EQ(names({.after = "file-b", .limit = 3, .ascending = true}), "cd");
-  EXPECT_EQ(names({.purpose = "batch", .limit = 9}), "dba");
-  EXPECT_EQ(names({.after = "file-nobody", .limit = 9}), "");
-  ASSERT_TRUE(store->remove_file("file-d").is_ok());
-  EXPECT_EQ(names({.limit = 9}), "cba");
-}
-
 TEST_F(SqliteStoreTest, AFullDiskChangesNothingAndPasses) {
   auto store = open();
-  ASSERT_TRUE(store->put_batch(batch("batch_1")).is_ok());
+  ASSERT_TRUE(store->add_batch(batch("batch_1")).is_ok());
   ASSERT_TRUE(store->put_results("batch_1", std::vector{result(1, true, "x")}).is_ok());
   ASSERT_TRUE(store->limit_pages(1).is_ok());
   const std::string large(100'000, 'x');
@@ -217,8 +117,9 @@ TEST(StatePlaceTest, Settings) {
   EXPECT_EQ(state_place("default", "/run/x")->database, "/run/x/state/batches.db");
   EXPECT_EQ(state_place("sqlite:/a/b.db", "/run/x")->database, "/a/b.db");
   EXPECT_EQ(state_place("/a/../c.db", "/run/x")->files, "/c.db.files");
-  EXPECT_EQ(state_place("redis://h:1/0", "/run/x").status().code(), Code::kUnsupported);
-  EXPECT_THAT(state_place("redis://h:1/0", "/run/x").status().message(), HasSubstr("redis://h:1/0"));
+  EXPECT_EQ(state_place("redis://h:1/2", "/run/x")->redis->database, 2);
+  EXPECT_EQ(state_place("postgres://h", "/run/x").status().code(), Code::kUnsupported);
+  EXPECT_THAT(state_place("postgres://h", "/run/x").status().message(), HasSubstr("postgres://h"));
   EXPECT_EQ(state_place("sqlite:", "/run/x").status().code(), Code::kInvalidArgument);
   EXPECT_EQ(state_place("", "/run/x").status().code(), Code::kInvalidArgument);
 }

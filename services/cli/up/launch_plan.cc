@@ -21,8 +21,10 @@ Status check_box(config::BoxConfig& box) {
   MOESTRO_RETURN_IF_ERROR(device::check_worker_device({.spec = device, .cache = box.workers.cache, .predict = box.workers.predict}));
   if (box.workers.deterministic && box.workers.capacity_factor)
     return invalid_argument("--capacity-factor and --deterministic exclude each other: which tokens an expert drops depends on what else is in the batch");
-  if (box.orchestrator.state.find("://") != std::string::npos)
-    return unsupported("--state '" + box.orchestrator.state + "' is not in this version; give sqlite:PATH");
+  std::string& state = box.orchestrator.state;
+  const bool elsewhere = state.starts_with("redis://") || state.starts_with("rediss://");  // the orchestrator reads the rest
+  if (!elsewhere && state.find("://") != std::string::npos)
+    return unsupported("--state '" + state + "' is neither sqlite:PATH nor redis://HOST:PORT/DB");
   std::error_code error;
   const fs::path pack = fs::weakly_canonical(fs::absolute(box.model.pack), error);
   if (error || !fs::is_regular_file(pack / "manifest", error))
@@ -35,10 +37,9 @@ Status check_box(config::BoxConfig& box) {
   for (std::string* file : {&box.workers.trace, &box.workers.timeline, &box.orchestrator.api_keys})
     if (!file->empty()) *file = fs::absolute(*file).string();
   // Likewise a state's file.
-  std::string& state = box.orchestrator.state;
   const std::string scheme = "sqlite:";
   if (state.starts_with(scheme)) state = scheme + fs::absolute(state.substr(scheme.size())).string();
-  else if (state != "default") state = fs::absolute(state).string();
+  else if (state != "default" && !elsewhere) state = fs::absolute(state).string();
   return parse_host_port(box.orchestrator.http).status();
 }
 

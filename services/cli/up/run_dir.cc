@@ -92,6 +92,22 @@ fs::path default_run_dir(const std::string& name) {
   return fs::path("/tmp") / ("moestro-" + std::to_string(::geteuid())) / name;
 }
 
+fs::path default_state_dir(const std::string& name) {
+  const char* state = std::getenv("XDG_STATE_HOME");
+  if (state != nullptr && state[0] == '/') return fs::path(state) / "moestro" / name;
+  const char* home = std::getenv("HOME");
+  if (home != nullptr && home[0] == '/' && home[1] != '\0') return fs::path(home) / ".local" / "state" / "moestro" / name;
+  return {};
+}
+
+Status make_state_dir(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return Status::ok();
+  if (path.has_parent_path() && path.parent_path() != path) MOESTRO_RETURN_IF_ERROR(make_state_dir(path.parent_path()));
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return io_error("cannot make " + path.string() + " for files and batches (give another --state)", errno);
+  return Status::ok();
+}
+
 Result<RunDir> open_run_dir(const fs::path& path) {
   RunDir dir;
   dir.path = fs::absolute(path).lexically_normal();

@@ -33,6 +33,13 @@ struct RunDir {
 /// $XDG_RUNTIME_DIR/moestro/NAME, else /tmp/moestro-UID/NAME.
 std::filesystem::path default_run_dir(const std::string& name);
 
+/// Where files and batches are kept that are to survive a restart of the machine: $XDG_STATE_HOME/moestro/NAME, else ~/.local/state/moestro/NAME.
+/// Empty: the user has no home.
+std::filesystem::path default_state_dir(const std::string& name);
+
+/// Makes that directory and what is missing above it, each for its user alone.
+Status make_state_dir(const std::filesystem::path& path);
+
 /// Makes the directory (0700) or checks that it is the caller's own and closed to others, and takes both
 /// locks. Refused: a path too long for its sockets, a directory in use. Waits up to 15 s for the programs of
 /// an `up` that was killed.

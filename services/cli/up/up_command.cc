@@ -16,7 +16,18 @@
 namespace moestro::cli {
 namespace {
 
-Status run_box(const config::BoxConfig& box) {
+/// Whoever names a run directory has the state in it; else it lies where it survives a restart of the machine, which the default run directory does not.
+Status place_state(config::BoxConfig& box) {
+  if (box.orchestrator.state != "default" || !box.run.dir.empty()) return Status::ok();
+  const std::filesystem::path dir = default_state_dir(box.model.name);
+  if (dir.empty()) return Status::ok();
+  MOESTRO_RETURN_IF_ERROR(make_state_dir(dir));
+  box.orchestrator.state = "sqlite:" + (dir / "batches.db").string();
+  return Status::ok();
+}
+
+Status run_box(config::BoxConfig box) {
+  MOESTRO_RETURN_IF_ERROR(place_state(box));
   MOESTRO_ASSIGN_OR_RETURN(const RunDir run_dir,
                            open_run_dir(box.run.dir.empty() ? default_run_dir(box.model.name)
                                                             : std::filesystem::path(box.run.dir)));

@@ -1,0 +1,95 @@
+// Batches that other orchestrators work on as well: what they have done is looked at again and again, and said to them is that this one lives.
+
+#include <algorithm>
+#include <set>
+
+#include "common/log_format.h"
+#include "orchestrator/batch/batch_runner.h"
+
+namespace moestro::orchestrator {
+
+namespace {
+constexpr std::chrono::milliseconds kAfterConflict{100};
+}
+
+void BatchRunner::share() {
+  const auto now = Clock::now();
+  if (shared_ == nullptr || now < look_at_ || (!figures_.stalled.empty() && now < stalled_until_)) return;
+  look_at_ = now + std::min(limits_.look, std::chrono::milliseconds(shared_->lease_ms() / 4));
+  if (const Status said = shared_->beat(); !said.is_ok()) return stall(said);
+  const auto records = state_->unfinished();
+  if (!records.is_ok()) return stall(records.status());
+  look_at(*records);
+  if (const Status claimed = claim_own(); !claimed.is_ok()) return stall(claimed);
+  if (const auto counts = state_->count_batches(); counts.is_ok()) figures_.batches = *counts;
+  loaded_ = true;
+}
+
+void BatchRunner::look_at(const std::vector<BatchRecord>& records) {
+  std::set<std::string> open;
+  for (const BatchRecord& record : records) {
+    if (record.model != around_.model) continue;  // others serve that
+    open.insert(record.id);
+    BatchJob* job = find(record.id);
+    if (job == nullptr) {
+      jobs_.push_back(std::make_unique<BatchJob>(around_, record));
+    } else if (job->refresh(record)) {
+      if (!job->runs()) let_go(*job);
+    }
+  }
+  for (auto it = jobs_.begin(); it != jobs_.end();) {
+    BatchJob& job = *(it++)->get();
+    if (!open.contains(job.record().id)) forget(job);
+  }
+}
+
+/// After a break of the connection lines may be this one's that it was never told of.
+Status BatchRunner::claim_own() {
+  if (generation_ == shared_->generation()) return Status::ok();
+  for (const auto& job : jobs_) {
+    std::vector<uint64_t> lines;
+    for (const QueuedLine& line : job->taken()) lines.push_back(line.number);
+    if (held_ && held_->job == job.get()) lines.push_back(held_->ready.number);
+    for (const auto& [id, flight] : flights_)
+      if (flight.job == job.get()) lines.push_back(flight.ready.number);
+    if (const auto it = results_.find(job.get()); it != results_.end())
+      for (const LineResult& r : it->second) lines.push_back(r.line);
+    MOESTRO_RETURN_IF_ERROR(shared_->hold_only(job->record().id, lines));
+  }
+  generation_ = shared_->generation();
+  return Status::ok();
+}
+
+/// The batch is over, or not this one's any more.
+void BatchRunner::forget(BatchJob& job) {
+  let_go(job);
+  results_.erase(&job);
+  jobs_.remove_if([&](const auto& one) { return one.get() == &job; });
+}
+
+/// Others may have computers for it: this one had none for a while.
+void BatchRunner::give_back(std::map<uint64_t, Flight>::iterator flight) {
+  BatchJob& job = *flight->second.job;
+  const uint64_t line = flight->second.ready.number;
+  take_at_ = Clock::now() + limits_.retry_max;
+  job.rest();
+  bytes_ -= flight->second.ready.line.body.size();
+  sequences_ -= flight->second.ready.line.sequences;
+  flights_.erase(flight);
+  --job.open_lines;
+  if (const Status given = shared_->give_back(job.record().id, std::span(&line, 1)); !given.is_ok()) {
+    generation_ = 0;  // claim_own gives it back when Redis answers again
+    if (!put_off(job, given)) stall(given);
+  }
+}
+
+/// True if somebody else was first: what the state has is looked at again, and nothing stands still.
+bool BatchRunner::put_off(BatchJob& job, const Status& why) {
+  if (shared_ == nullptr || (why.code() != kConflict && why.code() != Code::kNotFound)) return false;
+  log::debug("{}: {}", job.record().id, why.message());
+  job.ask_lead();
+  look_at_ = std::min(look_at_, Clock::now() + kAfterConflict);
+  return true;
+}
+
+}  // namespace moestro::orchestrator

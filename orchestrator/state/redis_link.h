@@ -1,0 +1,88 @@
+#pragma once
+// One connection to a Redis that was found safe to keep batches in; made anew when it is lost. One thread at a time.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+#include "orchestrator/state/redis_place.h"
+
+struct redisContext;
+struct redisReply;
+
+namespace moestro::orchestrator {
+
+/// A part of an answer; gone with the answer. What is not there, or of another kind, reads as empty, 0 or nothing.
+class RedisValue {
+ public:
+  explicit RedisValue(const redisReply* reply) : reply_(reply) {}
+  bool is_nil() const;
+  int64_t integer() const;
+  std::string_view text() const;
+  size_t size() const;
+  RedisValue operator[](size_t i) const;
+
+ private:
+  const redisReply* reply_;
+};
+
+class RedisReply {
+ public:
+  explicit RedisReply(redisReply* reply) : reply_(reply) {}
+  RedisReply(RedisReply&& other) noexcept : reply_(std::exchange(other.reply_, nullptr)) {}
+  RedisReply& operator=(RedisReply&&) = delete;
+  ~RedisReply();
+  RedisValue value() const { return RedisValue(reply_); }
+  const RedisValue* operator->() const { return &(view_ = value()); }
+  RedisValue operator[](size_t i) const { return value()[i]; }
+
+ private:
+  redisReply* reply_;
+  mutable RedisValue view_{nullptr};
+};
+
+class RedisLink {
+ public:
+  using Words = std::vector<std::string_view>;
+  struct Limits {
+    std::chrono::milliseconds connect{1000}, answer{5000};
+    std::chrono::milliseconds pause{500};  ///< before another try to connect; until then calls fail at once
+  };
+  explicit RedisLink(RedisPlace place, Limits limits);
+  ~RedisLink();
+  RedisLink(const RedisLink&) = delete;
+  RedisLink& operator=(const RedisLink&) = delete;
+
+  /// Errors: kUnavailable: Redis is away, or not safe to keep batches in (the message says which); whether the command was done is not known then.
+  /// kExhausted: its memory is full. kConflict, kNotFound: what a script of ours says. kIo: other errors of Redis.
+  Result<RedisReply> call(const Words& words);
+  /// Many at once; the first error is the answer, after all have been done.
+  Result<std::vector<RedisReply>> calls(std::span<const Words> commands);
+  /// Rises with each connection that was made.
+  uint64_t generation() const { return generation_; }
+  const RedisPlace& place() const { return place_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Status connect();
+  Status prepare();
+  Status send(const Words& words);
+  Result<RedisReply> receive();
+  Status lost(const std::string& what);
+  void drop();
+
+  const RedisPlace place_;
+  const Limits limits_;
+  redisContext* context_ = nullptr;
+  bool prepared_ = false;
+  uint64_t generation_ = 0;
+  Clock::time_point away_until_{};
+  Status away_;  ///< why, while there is no connection
+};
+
+}  // namespace moestro::orchestrator

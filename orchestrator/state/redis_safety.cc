@@ -1,0 +1,83 @@
+#include "orchestrator/state/redis_safety.h"
+
+#include <charconv>
+
+namespace moestro::orchestrator {
+namespace {
+
+using Say = std::function<Result<RedisReply>(const RedisLink::Words&)>;
+constexpr int kMajorLeast = 6, kMinorLeast = 2;  // streams whose groups can be asked by consumer, scripts that are kept by their effects
+constexpr std::string_view kVersion = "1";       // of the keys (redis_keys.h)
+
+/// The value behind "KEY:" of INFO.
+std::string line_of(std::string_view info, const std::string& key) {
+  const std::string begin = "\n" + key + ":";
+  const size_t at = info.find(begin);
+  if (at == std::string_view::npos) return {};
+  const size_t from = at + begin.size();
+  return std::string(info.substr(from, info.find_first_of("\r\n", from) - from));
+}
+
+bool is_old(const std::string& version) {
+  int major = 0, minor = 0;
+  const char* end = version.data() + version.size();
+  const auto [dot, error] = std::from_chars(version.data(), end, major);
+  if (error != std::errc{} || dot == end) return true;
+  std::from_chars(dot + 1, end, minor);
+  return major < kMajorLeast || (major == kMajorLeast && minor < kMinorLeast);
+}
+
+struct Asked {
+  const RedisPlace& place;
+  const Say& say;
+  Status refuse(const std::string& why) const { return unavailable("batches cannot be kept in " + place.shown() + ": " + why); }
+  Result<std::string> info(const char* section) const {
+    MOESTRO_ASSIGN_OR_RETURN(const RedisReply reply, say({"INFO", section}));
+    return std::string("\n") + std::string(reply->text());
+  }
+  Result<std::string> setting(const char* name) const {
+    auto reply = say({"CONFIG", "GET", name});
+    if (!reply.is_ok() && reply.status().code() == Code::kUnavailable && reply.status().message().find("NOPERM") == std::string::npos) return reply.status();
+    if (!reply.is_ok() || (*reply)->size() != 2) return refuse(std::string("it does not show its setting ") + name + " (CONFIG GET), so what it keeps cannot be told");
+    return std::string((*reply)[1].text());
+  }
+};
+
+Status check_kind(const Asked& asked) {
+  MOESTRO_ASSIGN_OR_RETURN(const std::string server, asked.info("server"));
+  const std::string version = line_of(server, "redis_version");
+  if (is_old(version)) return asked.refuse("it is version " + version + "; 6.2 is the least");
+  if (line_of(server, "redis_mode") != "standalone") return asked.refuse("it is a " + line_of(server, "redis_mode") + ", not one server for itself");
+  MOESTRO_ASSIGN_OR_RETURN(const std::string replication, asked.info("replication"));
+  if (line_of(replication, "role") != "master") return asked.refuse("it is a replica; give its master");
+  return Status::ok();
+}
+
+Status check_durable(const Asked& asked) {
+  MOESTRO_ASSIGN_OR_RETURN(const std::string append, asked.setting("appendonly"));
+  if (append != "yes") return asked.refuse("it has no append-only file, so a restart loses them; set `appendonly yes` and `appendfsync always`");
+  MOESTRO_ASSIGN_OR_RETURN(const std::string sync, asked.setting("appendfsync"));
+  const bool late = sync == "everysec" && asked.place.window_seconds > 0;
+  if (sync == "everysec" && !late)
+    return asked.refuse("it syncs each second alone, so what was acknowledged in the last second or two can be lost; set `appendfsync always`, or say that this may be with ?window=2s");
+  if (sync != "always" && !late) return asked.refuse("its appendfsync is '" + sync + "', so what was acknowledged can be lost; set `appendfsync always`");
+  MOESTRO_ASSIGN_OR_RETURN(const std::string pausing, asked.setting("no-appendfsync-on-rewrite"));
+  if (pausing != "no") return asked.refuse("it does not sync while it rewrites its file; set `no-appendfsync-on-rewrite no`");
+  MOESTRO_ASSIGN_OR_RETURN(const std::string eviction, asked.setting("maxmemory-policy"));
+  if (eviction != "noeviction") return asked.refuse("it drops keys when its memory is full (" + eviction + "); set `maxmemory-policy noeviction`");
+  return Status::ok();
+}
+
+}  // namespace
+
+Status check_redis_safe(const RedisPlace& place, const Say& say) {
+  const Asked asked{place, say};
+  MOESTRO_RETURN_IF_ERROR(check_kind(asked));
+  MOESTRO_RETURN_IF_ERROR(check_durable(asked));
+  MOESTRO_RETURN_IF_ERROR(say({"SET", "moestro:version", kVersion, "NX"}).status());
+  MOESTRO_ASSIGN_OR_RETURN(const RedisReply version, say({"GET", "moestro:version"}));
+  if (version->text() == kVersion) return Status::ok();
+  return asked.refuse("its keys have version " + std::string(version->text()) + ", written by a later Moestro; this one knows " + std::string(kVersion));
+}
+
+}  // namespace moestro::orchestrator

@@ -1,0 +1,223 @@
+#include "orchestrator/state/redis_scripts.h"
+
+namespace moestro::orchestrator::redis {
+
+// A script that fails midway keeps what it has changed: so each looks at everything first, and only then writes.
+
+constexpr std::string_view kFiles = R"lua(
+local function fields_at(at)
+  local n, fields = tonumber(ARGV[at]), {}
+  for i = 1, n do fields[i] = ARGV[at + i] end
+  return fields, at + n + 1
+end
+local function part_of(id, host) return 'moestro:part:' .. id .. ':' .. host end
+local function is_missing(id, bytes, host)
+  return tonumber(bytes) > 0 and redis.call('EXISTS', 'moestro:file:' .. id) == 0 and redis.call('EXISTS', part_of(id, host)) == 0
+end
+local function put_file(id, purpose, bytes, expires, host, fields)
+  local key = 'moestro:file:' .. id
+  if redis.call('EXISTS', key) == 1 then return end
+  if tonumber(bytes) > 0 then
+    redis.call('RENAME', part_of(id, host), 'moestro:blob:' .. id)
+    redis.call('PERSIST', 'moestro:blob:' .. id)
+  end
+  local n = redis.call('INCR', 'moestro:next')
+  redis.call('HSET', key, unpack(fields))
+  redis.call('ZADD', 'moestro:files', n, id)
+  redis.call('ZADD', 'moestro:files:' .. purpose, n, id)
+  if tonumber(expires) > 0 then redis.call('ZADD', 'moestro:expiring', expires, id) end
+end
+)lua";
+
+const Script kPutFile{kFiles, "", R"lua(
+local id, purpose, bytes, expires, host = unpack(ARGV, 1, 5)
+if is_missing(id, bytes, host) then return redis.error_reply('ABSENT the bytes of the file are gone; upload it again') end
+put_file(id, purpose, bytes, expires, host, (fields_at(6)))
+return 1
+)lua"};
+
+const Script kRemoveFile{"", "", R"lua(
+local id = ARGV[1]
+for _, batch in ipairs(redis.call('ZRANGE', 'moestro:open', 0, -1)) do
+  if redis.call('HGET', 'moestro:batch:' .. batch, 'input_file') == id then
+    return redis.error_reply('CONFLICT the file is the input of ' .. batch .. ', which is not over; cancel that first')
+  end
+end
+local purpose = redis.call('HGET', 'moestro:file:' .. id, 'purpose')
+redis.call('DEL', 'moestro:file:' .. id)
+redis.call('UNLINK', 'moestro:blob:' .. id)
+redis.call('ZREM', 'moestro:files', id)
+redis.call('ZREM', 'moestro:expiring', id)
+if purpose then redis.call('ZREM', 'moestro:files:' .. purpose, id) end
+return 1
+)lua"};
+
+const Script kAddBatch{kFiles, "", R"lua(
+local id = ARGV[1]
+local key = 'moestro:batch:' .. id
+if redis.call('EXISTS', key) == 1 then return 0 end
+redis.call('HSET', key, unpack((fields_at(2))))
+local n = redis.call('INCR', 'moestro:next')
+redis.call('ZADD', 'moestro:batches', n, id)
+redis.call('ZADD', 'moestro:open', n, id)
+redis.call('HINCRBY', 'moestro:counts', redis.call('HGET', key, 'status'), 1)
+return 1
+)lua"};
+
+// Status 2 is in_progress. Whoever writes files, or ends the checking, must lead the batch; anybody may cancel it.
+constexpr std::string_view kChange = R"lua(
+local id, from, to, host = unpack(ARGV, 1, 4)
+local key = 'moestro:batch:' .. id
+local status, lead = unpack(redis.call('HMGET', key, 'status', 'lead'))
+if not status then return redis.error_reply('ABSENT there is no batch ' .. id) end
+local led_by_another = lead and lead ~= '' and lead ~= host
+)lua";
+
+const Script kChangeBatch{kFiles, kChange, R"lua(
+if status ~= from then return redis.error_reply('CONFLICT batch ' .. id .. ' is in another state already') end
+if to == '2' and led_by_another then return redis.error_reply('CONFLICT batch ' .. id .. ' is led by another orchestrator') end
+redis.call('HSET', key, unpack((fields_at(5))))
+redis.call('HINCRBY', 'moestro:counts', from, -1)
+redis.call('HINCRBY', 'moestro:counts', to, 1)
+return 1
+)lua"};
+
+const Script kFinish{kFiles, kChange, R"lua(
+if status == to then return 0 end
+if status ~= from or led_by_another then return redis.error_reply('CONFLICT batch ' .. id .. ' is in other hands already') end
+local state, at = fields_at(5)
+local files = {}
+while at <= #ARGV do
+  local file = {unpack(ARGV, at, at + 3)}
+  file[5], at = fields_at(at + 4)
+  if is_missing(file[1], file[3], host) then return redis.error_reply('ABSENT the bytes of the file are gone') end
+  files[#files + 1] = file
+end
+redis.call('HSET', key, unpack(state))
+for _, file in ipairs(files) do put_file(file[1], file[2], file[3], file[4], host, file[5]) end
+redis.call('HDEL', key, 'lead')
+redis.call('ZREM', 'moestro:open', id)
+redis.call('HINCRBY', 'moestro:counts', from, -1)
+redis.call('HINCRBY', 'moestro:counts', to, 1)
+redis.call('UNLINK', 'moestro:queue:' .. id, 'moestro:done:' .. id, 'moestro:results:' .. id)
+return 1
+)lua"};
+
+// Result, count and acknowledgement in one step: a line is counted once, however many orchestrators have run it.
+const Script kPutResults{"", "", R"lua(
+local id = ARGV[1]
+local key, queue = 'moestro:batch:' .. id, 'moestro:queue:' .. id
+local status, output = unpack(redis.call('HMGET', key, 'status', 'output_file'))
+if not status then return redis.error_reply('ABSENT there is no batch ' .. id) end
+local is_open = status == '0' or status == '2' or status == '3' or status == '6'
+if not is_open or output ~= '' then return 0 end
+local good, bad, prompt, cached, completion = 0, 0, 0, 0, 0
+for at = 2, #ARGV, 6 do
+  local line, is_good = ARGV[at], ARGV[at + 1] == '1'
+  if redis.call('SETBIT', 'moestro:done:' .. id, line, 1) == 0 then
+    local figures = table.concat({ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]}, ' ')
+    redis.call('HSET', 'moestro:results:' .. id, line, figures .. '\n' .. ARGV[at + 5])
+    if is_good then good = good + 1 else bad = bad + 1 end
+    prompt, cached, completion = prompt + ARGV[at + 2], cached + ARGV[at + 3], completion + ARGV[at + 4]
+  end
+  redis.call('XACK', queue, 'runners', line .. '-1')
+  redis.call('XDEL', queue, line .. '-1')
+end
+redis.call('HINCRBY', key, 'completed', good)
+redis.call('HINCRBY', key, 'failed', bad)
+redis.call('HINCRBY', key, 'prompt_tokens', prompt)
+redis.call('HINCRBY', key, 'cached_tokens', cached)
+redis.call('HINCRBY', key, 'completion_tokens', completion)
+return good + bad
+)lua"};
+
+const Script kLead{"", "", R"lua(
+local id, host = ARGV[1], ARGV[2]
+local key = 'moestro:batch:' .. id
+local lead = redis.call('HGET', key, 'lead')
+if lead == host then return 1 end
+if redis.call('EXISTS', key) == 0 then return 0 end
+if lead and redis.call('EXISTS', 'moestro:host:' .. lead) == 1 then return 0 end
+redis.call('HSET', key, 'lead', host)
+return 1
+)lua"};
+
+const Script kOffer{"", "", R"lua(
+local id, host, anew = ARGV[1], ARGV[2], ARGV[3] == '1'
+local status, lead = unpack(redis.call('HMGET', 'moestro:batch:' .. id, 'status', 'lead'))
+if status ~= '0' or lead ~= host then return redis.error_reply('CONFLICT batch ' .. id .. ' is in other hands already') end
+local queue, last = 'moestro:queue:' .. id, 0
+if anew then
+  redis.call('DEL', queue)
+  redis.call('XGROUP', 'CREATE', queue, 'runners', '0', 'MKSTREAM')
+else
+  local newest = redis.call('XREVRANGE', queue, '+', '-', 'COUNT', 1)
+  if newest[1] then last = tonumber(string.match(newest[1][1], '^%d+')) end
+end
+for at = 4, #ARGV, 2 do
+  if tonumber(ARGV[at]) > last then redis.call('XADD', queue, ARGV[at] .. '-1', 'o', ARGV[at + 1]) end
+end
+return 1
+)lua"};
+
+// `returned` is a consumer that never lives: what is its is anybody's.
+const Script kTake{"", "", R"lua(
+local id, host, most, may_claim = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
+local queue, taken = 'moestro:queue:' .. id, {}
+if redis.call('HGET', 'moestro:batch:' .. id, 'status') ~= '2' or redis.call('EXISTS', queue) == 0 then return taken end
+local function add(entries)
+  for _, entry in ipairs(entries) do
+    if entry and entry[2] then
+      taken[#taken + 1] = entry[1]
+      taken[#taken + 1] = entry[2][2]
+      most = most - 1
+    end
+  end
+end
+local holders = redis.call('XPENDING', queue, 'runners')[4]
+for _, holder in ipairs(holders or {}) do
+  local name = holder[1]
+  local is_free = name == 'returned' or (may_claim and redis.call('EXISTS', 'moestro:host:' .. name) == 0)
+  if most > 0 and name ~= host and is_free then
+    local ids = {}
+    for _, one in ipairs(redis.call('XPENDING', queue, 'runners', '-', '+', most, name)) do ids[#ids + 1] = one[1] end
+    if #ids > 0 then add(redis.call('XCLAIM', queue, 'runners', host, 0, unpack(ids))) end
+  end
+end
+if most > 0 then
+  local fresh = redis.call('XREADGROUP', 'GROUP', 'runners', host, 'COUNT', most, 'STREAMS', queue, '>')
+  if fresh then add(fresh[1][2]) end
+end
+return taken
+)lua"};
+
+const Script kGiveBack{"", "", R"lua(
+local id, host = ARGV[1], ARGV[2]
+local queue = 'moestro:queue:' .. id
+if redis.call('EXISTS', queue) == 0 then return 0 end
+for at = 3, #ARGV do
+  local line = ARGV[at] .. '-1'
+  if redis.call('XPENDING', queue, 'runners', line, line, 1, host)[1] then redis.call('XCLAIM', queue, 'runners', 'returned', 0, line, 'JUSTID') end
+end
+return 1
+)lua"};
+
+const Script kHoldOnly{"", "", R"lua(
+local id, host, held = ARGV[1], ARGV[2], {}
+local queue, from, back = 'moestro:queue:' .. id, '-', 0
+if redis.call('EXISTS', queue) == 0 then return 0 end
+for at = 3, #ARGV do held[ARGV[at] .. '-1'] = true end
+while true do
+  local mine = redis.call('XPENDING', queue, 'runners', from, '+', 500, host)
+  for _, one in ipairs(mine) do
+    if not held[one[1]] then
+      redis.call('XCLAIM', queue, 'runners', 'returned', 0, one[1], 'JUSTID')
+      back = back + 1
+    end
+    from = '(' .. one[1]
+  end
+  if #mine < 500 then return back end
+end
+)lua"};
+
+}  // namespace moestro::orchestrator::redis

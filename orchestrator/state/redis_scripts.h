@@ -1,0 +1,38 @@
+#pragma once
+// What is kept in Redis, and the scripts that change it: each is one step, which Redis does whole or not at all.
+//
+//   moestro:version                 of these keys
+//   moestro:next                    the last number given to a file or a batch: lists are in the order of numbers
+//   moestro:file:ID                 hash: a FileRecord                moestro:files, moestro:files:PURPOSE   sorted sets: ids by number
+//   moestro:expiring                sorted set: files by expires_at
+//   moestro:blob:ID                 hash: piece -> bytes of a file    moestro:part:ID:HOST   one that is being written; gone by itself
+//   moestro:batch:ID                hash: a BatchRecord, `lead`       moestro:batches, moestro:open   sorted sets: ids by number; open: not over
+//   moestro:counts                  hash: status -> batches
+//   moestro:queue:ID                stream: LINE-1 -> offset, group `runners`, a consumer for each orchestrator
+//   moestro:done:ID                 bitmap: lines that have results   moestro:results:ID   hash: line -> result
+//   moestro:kept:NAME               what others keep by name (put_blob)
+//   moestro:host:HOST               there as long as that orchestrator lives; gone a lease after its last word
+//
+// Keys are made in the scripts, which Redis Cluster does not allow: it is refused (redis_safety).
+
+#include <array>
+#include <string_view>
+
+namespace moestro::orchestrator::redis {
+
+/// Lua, in parts to be put one behind the other.
+using Script = std::array<std::string_view, 3>;
+
+extern const Script kPutFile;     ///< id purpose bytes expires host n field value ...
+extern const Script kRemoveFile;  ///< id
+extern const Script kAddBatch;    ///< id n field value ...
+extern const Script kChangeBatch; ///< id from to host n field value ...
+extern const Script kFinish;      ///< id from to host n field value ... files (each as kPutFile's, without the host)
+extern const Script kPutResults;  ///< id (line good prompt cached completion text) ...
+extern const Script kLead;        ///< id host
+extern const Script kOffer;       ///< id host anew (line offset) ...
+extern const Script kTake;        ///< id host most may_claim -> line-id offset ...
+extern const Script kGiveBack;    ///< id host line ...
+extern const Script kHoldOnly;    ///< id host line ...
+
+}  // namespace moestro::orchestrator::redis

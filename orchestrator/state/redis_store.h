@@ -1,0 +1,67 @@
+#pragma once
+// The state in a Redis that several orchestrators share. Nothing is kept here but a connection: when Redis is away calls fail, and when it is back they
+// go on. What lies there: redis_scripts.h.
+
+#include <memory>
+
+#include "orchestrator/state/redis_link.h"
+#include "orchestrator/state/redis_scripts.h"
+#include "orchestrator/state/state_store.h"
+
+namespace moestro::orchestrator {
+
+struct RedisOptions {
+  RedisPlace place;
+  std::string host;  ///< of this process alone, and of no other, ever
+  std::chrono::milliseconds lease{15'000};
+  RedisLink::Limits limits = {};
+};
+
+class RedisStore final : public StateStore, public SharedLines {
+ public:
+  /// Connects with the first call, so it can be made while Redis is away.
+  explicit RedisStore(RedisOptions options);
+
+  SharedLines* shared() override { return this; }
+  Status put_file(const FileRecord& file) override;
+  Result<std::optional<FileRecord>> file(const std::string& id) override;
+  Result<std::vector<FileRecord>> files(const ListQuery& query) override;
+  Result<std::vector<FileRecord>> expired_files(int64_t now) override;
+  Status remove_file(const std::string& id) override;
+  Status add_batch(const BatchRecord& batch) override;
+  Status change_batch(const BatchRecord& batch, BatchStatus from) override;
+  Result<std::optional<BatchRecord>> batch(const std::string& id) override;
+  Result<std::vector<BatchRecord>> batches(const ListQuery& query) override;
+  Result<std::vector<BatchRecord>> unfinished() override;
+  Result<std::vector<uint64_t>> count_batches() override;
+  Status put_results(const std::string& batch, std::span<const LineResult> results) override;
+  Result<std::vector<uint64_t>> lines_done(const std::string& batch) override;
+  Result<std::vector<LineResult>> results(const std::string& batch, uint64_t after, int64_t limit) override;
+  Status put_blob(const std::string& name, std::span<const std::byte> bytes) override;
+  Result<std::optional<std::vector<std::byte>>> blob(const std::string& name) override;
+  Status finish(const BatchRecord& batch, BatchStatus from, std::span<const FileRecord> files) override;
+
+  Status beat() override;
+  int64_t lease_ms() const override { return options_.lease.count(); }
+  Status leave() override;
+  uint64_t generation() const override { return link_.generation(); }
+  Result<bool> lead(const std::string& batch) override;
+  Status offer(const std::string& batch, std::span<const QueuedLine> lines, bool anew) override;
+  Result<std::vector<QueuedLine>> take(const std::string& batch, size_t most) override;
+  Status give_back(const std::string& batch, std::span<const uint64_t> lines) override;
+  Status hold_only(const std::string& batch, std::span<const uint64_t> lines) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Result<RedisReply> run(const redis::Script& script, std::span<const std::string> arguments);
+  Result<std::vector<std::string>> page(const std::string& set, const ListQuery& query);
+  Result<std::vector<FileRecord>> files_of(std::span<const std::string> ids);
+  Result<std::vector<BatchRecord>> batches_of(std::span<const std::string> ids);
+
+  const RedisOptions options_;
+  RedisLink link_;
+  uint64_t claim_generation_ = 0;
+  Clock::time_point claim_from_{};  ///< others had no chance to say that they live since Redis is back: until then nobody is taken for dead
+};
+
+}  // namespace moestro::orchestrator

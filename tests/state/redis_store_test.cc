@@ -1,0 +1,244 @@
+// Redis as a state: which are refused, what a break of the connection does, and whose lines are whose.
+
+#include "orchestrator/state/redis_store.h"
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+
+#include "orchestrator/batch/redis_files.h"
+#include "tests/state/state_backends.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+using test::RedisServer;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Lines = std::vector<QueuedLine>;
+
+std::unique_ptr<RedisStore> store_at(const std::string& url, const std::string& host, std::chrono::milliseconds lease = std::chrono::milliseconds(200)) {
+  const auto place = parse_redis_url(url);
+  MOESTRO_CHECK(place.is_ok(), place.status().message());
+  RedisOptions options{*place, host, lease};
+  options.limits.pause = std::chrono::milliseconds(1);
+  return std::make_unique<RedisStore>(options);
+}
+
+/// Asks until it is so: leases end by the clock of Redis alone.
+template <typename Condition>
+bool in_time(Condition condition) {
+  for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20); std::chrono::steady_clock::now() < end;)
+    if (condition()) return true;
+  return false;
+}
+
+class RedisStoreTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!RedisServer::is_installed()) GTEST_SKIP() << "redis-server is not installed";
+  }
+  /// Why a server with these settings is refused; empty: it is not.
+  static std::string refusal(std::vector<std::string> settings, const std::string& options = "") {
+    const RedisServer server(std::move(settings));
+    const Status asked = store_at(server.url() + options, "a")->unfinished().status();
+    EXPECT_TRUE(asked.is_ok() || asked.code() == Code::kUnavailable);
+    return asked.is_ok() ? "" : asked.message();
+  }
+  /// A batch in progress with lines 1 to n, led by `leader`.
+  static void begin_batch(RedisStore& leader, uint64_t n) {
+    BatchRecord b;
+    b.id = "batch_1", b.input_file = "file-1", b.model = "m";
+    ASSERT_TRUE(leader.beat().is_ok());
+    ASSERT_TRUE(leader.add_batch(b).is_ok());
+    ASSERT_TRUE(*leader.lead("batch_1"));
+    ASSERT_TRUE(leader.offer("batch_1", {}, true).is_ok());
+    Lines lines;
+    for (uint64_t i = 1; i <= n; ++i) lines.push_back({i, i * 10});
+    ASSERT_TRUE(leader.offer("batch_1", lines, false).is_ok());
+    b.status = BatchStatus::kInProgress, b.total = n;
+    ASSERT_TRUE(leader.change_batch(b, BatchStatus::kValidating).is_ok());
+  }
+  static LineResult result(uint64_t line, std::string text = "text") { return {line, true, std::move(text), 1, 0, 1}; }
+};
+
+TEST_F(RedisStoreTest, OneThatMayLoseWhatItAcknowledgedIsRefusedWithTheReason) {
+  EXPECT_THAT(refusal({"--appendonly", "no"}), HasSubstr("set `appendonly yes`"));
+  EXPECT_THAT(refusal({"--appendfsync", "no"}), HasSubstr("appendfsync is 'no'"));
+  EXPECT_THAT(refusal({"--appendfsync", "everysec"}), HasSubstr("?window=2s"));
+  EXPECT_EQ(refusal({"--appendfsync", "everysec"}, "?window=2s"), "");
+  EXPECT_THAT(refusal({"--no-appendfsync-on-rewrite", "yes"}), HasSubstr("no-appendfsync-on-rewrite no"));
+  EXPECT_THAT(refusal({"--maxmemory-policy", "allkeys-lru"}), HasSubstr("noeviction"));
+  EXPECT_THAT(refusal({"--rename-command", "CONFIG", "hidden"}), HasSubstr("CONFIG GET"));
+  EXPECT_THAT(refusal({"--cluster-enabled", "yes"}), HasSubstr("cluster"));
+  EXPECT_THAT(refusal({"--requirepass", "secret"}), HasSubstr("NOAUTH"));
+  EXPECT_EQ(refusal({}), "");
+}
+
+TEST_F(RedisStoreTest, PasswordsAndUsers) {
+  RedisServer server({"--requirepass", "open sesame"});
+  const std::string at = "@127.0.0.1:" + std::to_string(server.port());
+  EXPECT_TRUE(store_at("redis://:open%20sesame" + at, "a")->unfinished().is_ok());
+  EXPECT_TRUE(store_at("redis://default:open%20sesame" + at, "a")->unfinished().is_ok());
+  const Status wrong = store_at("redis://:wrong" + at, "a")->unfinished().status();
+  EXPECT_EQ(wrong.code(), Code::kUnavailable);
+  EXPECT_THAT(wrong.message(), HasSubstr("WRONGPASS"));
+}
+
+TEST_F(RedisStoreTest, KeysOfALaterVersionAreLeftAlone) {
+  RedisServer server;
+  const auto place = *parse_redis_url(server.url());
+  RedisLink link(place, {});
+  ASSERT_TRUE(link.call({"SET", "moestro:version", "9"}).is_ok());
+  const Status refused = store_at(server.url(), "a")->unfinished().status();
+  EXPECT_EQ(refused.code(), Code::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("version 9"));
+}
+
+TEST_F(RedisStoreTest, WhatWasAcknowledgedSurvivesAKillOfRedis) {
+  RedisServer server;
+  const auto store = store_at(server.url(), "a");
+  begin_batch(*store, 3);
+  ASSERT_TRUE(store->put_results("batch_1", std::vector{result(2, "kept")}).is_ok());
+  server.kill();
+  const Status away = store->put_results("batch_1", std::vector{result(3)});
+  EXPECT_EQ(away.code(), Code::kUnavailable);
+  EXPECT_THAT(away.message(), HasSubstr("is away"));
+  server.start();
+  ASSERT_TRUE(in_time([&] { return store->put_results("batch_1", std::vector{result(2, "again"), result(3)}).is_ok(); }));
+  const auto kept = store->results("batch_1", 0, 10);
+  ASSERT_TRUE(kept.is_ok());
+  ASSERT_EQ(kept->size(), 2u);
+  EXPECT_EQ((*kept)[0].text, "kept");
+  EXPECT_EQ((*store->batch("batch_1"))->completed, 2u);
+  EXPECT_THAT(*store->take("batch_1", 9), ElementsAre(QueuedLine{1, 10}));
+}
+
+TEST_F(RedisStoreTest, EachLineIsTakenByOne) {
+  RedisServer server;
+  const auto a = store_at(server.url(), "a", std::chrono::hours(1)), b = store_at(server.url(), "b", std::chrono::hours(1));
+  begin_batch(*a, 5);
+  ASSERT_TRUE(b->beat().is_ok());
+  EXPECT_THAT(*a->take("batch_1", 2), ElementsAre(QueuedLine{1, 10}, QueuedLine{2, 20}));
+  EXPECT_THAT(*b->take("batch_1", 2), ElementsAre(QueuedLine{3, 30}, QueuedLine{4, 40}));
+  EXPECT_THAT(*a->take("batch_1", 9), ElementsAre(QueuedLine{5, 50}));
+  EXPECT_THAT(*b->take("batch_1", 9), IsEmpty());
+}
+
+TEST_F(RedisStoreTest, TheLinesOfTheDeadAreTakenByOthersAndThoseOfTheLivingAreNot) {
+  RedisServer server;
+  const auto a = store_at(server.url(), "a"), b = store_at(server.url(), "b");
+  begin_batch(*a, 4);
+  ASSERT_EQ(a->take("batch_1", 3)->size(), 3u);
+  ASSERT_TRUE(a->put_results("batch_1", std::vector{result(2)}).is_ok());
+  ASSERT_TRUE(b->beat().is_ok());
+  EXPECT_THAT(*b->take("batch_1", 9), ElementsAre(QueuedLine{4, 40}));
+  Lines taken;  // a says nothing any more
+  ASSERT_TRUE(in_time([&] {
+    MOESTRO_CHECK(b->beat().is_ok(), "Redis is there");
+    const auto more = *b->take("batch_1", 9);
+    taken.insert(taken.end(), more.begin(), more.end());
+    return taken.size() >= 2;
+  }));
+  EXPECT_THAT(taken, ElementsAre(QueuedLine{1, 10}, QueuedLine{3, 30}));
+  // It was not dead after all: who is first is kept.
+  ASSERT_TRUE(b->put_results("batch_1", std::vector{result(1, "b's")}).is_ok());
+  ASSERT_TRUE(a->put_results("batch_1", std::vector{result(1, "a's"), result(3, "a's")}).is_ok());
+  ASSERT_TRUE(b->put_results("batch_1", std::vector{result(3, "b's"), result(4, "b's")}).is_ok());
+  std::string all;
+  const auto kept = a->results("batch_1", 0, 10);
+  ASSERT_TRUE(kept.is_ok());
+  for (const LineResult& r : *kept) all += std::to_string(r.line) + r.text + " ";
+  EXPECT_EQ(all, "1b's 2text 3a's 4b's ");
+  EXPECT_EQ((*a->batch("batch_1"))->completed, 4u);
+  EXPECT_THAT(*a->take("batch_1", 9), IsEmpty());
+}
+
+TEST_F(RedisStoreTest, WhatIsGivenBackOrLeftIsTakenAtOnce) {
+  RedisServer server;
+  const auto a = store_at(server.url(), "a", std::chrono::hours(1)), b = store_at(server.url(), "b", std::chrono::hours(1)), c = store_at(server.url(), "c", std::chrono::milliseconds(1));
+  begin_batch(*a, 4);
+  ASSERT_TRUE(b->beat().is_ok());
+  ASSERT_EQ(a->take("batch_1", 4)->size(), 4u);
+  ASSERT_TRUE(a->give_back("batch_1", std::vector<uint64_t>{3}).is_ok());
+  EXPECT_THAT(*b->take("batch_1", 9), ElementsAre(QueuedLine{3, 30}));
+  ASSERT_TRUE(a->give_back("batch_1", std::vector<uint64_t>{3}).is_ok()) << "it is not a's any more";
+  EXPECT_THAT(*b->take("batch_1", 9), IsEmpty());
+  ASSERT_TRUE(a->hold_only("batch_1", std::vector<uint64_t>{1}).is_ok());
+  EXPECT_THAT(*b->take("batch_1", 9), ElementsAre(QueuedLine{2, 20}, QueuedLine{4, 40}));
+  ASSERT_TRUE(a->leave().is_ok());
+  ASSERT_TRUE(c->beat().is_ok());
+  Lines left;  // c waits its lease of 1 ms before it takes anybody for dead
+  ASSERT_TRUE(in_time([&] { return !(left = *c->take("batch_1", 9)).empty(); }));
+  EXPECT_THAT(left, ElementsAre(QueuedLine{1, 10}));
+}
+
+TEST_F(RedisStoreTest, OneLeadsUntilItIsDead) {
+  RedisServer server;
+  const auto a = store_at(server.url(), "a"), b = store_at(server.url(), "b");
+  BatchRecord record;
+  record.id = "batch_1";
+  ASSERT_TRUE(a->beat().is_ok() && b->beat().is_ok() && a->add_batch(record).is_ok());
+  EXPECT_TRUE(*a->lead("batch_1"));
+  EXPECT_FALSE(*b->lead("batch_1"));
+  EXPECT_TRUE(*a->lead("batch_1"));
+  EXPECT_EQ(b->offer("batch_1", {}, true).code(), kConflict);
+  ASSERT_TRUE(a->offer("batch_1", {}, true).is_ok());
+  ASSERT_TRUE(in_time([&] { return *b->lead("batch_1"); }));
+  EXPECT_EQ(a->offer("batch_1", Lines{{1, 0}}, false).code(), kConflict);
+  BatchRecord checked = record;
+  checked.status = BatchStatus::kInProgress;
+  EXPECT_EQ(a->change_batch(checked, BatchStatus::kValidating).code(), kConflict);
+  BatchRecord failed = record;
+  failed.status = BatchStatus::kFailed;
+  EXPECT_EQ(a->finish(failed, BatchStatus::kValidating, {}).code(), kConflict);
+  EXPECT_TRUE(b->finish(failed, BatchStatus::kValidating, {}).is_ok());
+  EXPECT_TRUE(b->finish(failed, BatchStatus::kValidating, {}).is_ok()) << "a call may be made again";
+  EXPECT_EQ((*b->count_batches())[static_cast<size_t>(BatchStatus::kFailed)], 1u);
+}
+
+TEST_F(RedisStoreTest, LinesAreOfferedAgainWithoutBeingDoubled) {
+  RedisServer server;
+  const auto a = store_at(server.url(), "a");
+  begin_batch(*a, 2);  // in progress: no more offers
+  EXPECT_EQ(a->offer("batch_1", Lines{{3, 30}}, false).code(), kConflict);
+  BatchRecord record;
+  record.id = "batch_2";
+  ASSERT_TRUE(a->add_batch(record).is_ok());
+  ASSERT_TRUE(*a->lead("batch_2"));
+  EXPECT_TRUE(a->offer("batch_2", Lines{{1, 1}, {2, 2}}, true).is_ok());
+  EXPECT_TRUE(a->offer("batch_2", Lines{{2, 2}, {3, 3}}, false).is_ok());
+  EXPECT_THAT(*a->take("batch_2", 9), IsEmpty()) << "it is not in progress";
+  record.status = BatchStatus::kInProgress;
+  ASSERT_TRUE(a->change_batch(record, BatchStatus::kValidating).is_ok());
+  EXPECT_THAT(*a->take("batch_2", 9), ElementsAre(QueuedLine{1, 1}, QueuedLine{2, 2}, QueuedLine{3, 3}));
+}
+
+TEST_F(RedisStoreTest, AFileWhoseBytesAreGoneGetsNoRecord) {
+  RedisServer server;
+  const auto a = store_at(server.url(), "a");
+  const Status refused = a->put_file({"file-1", "n", "batch", 5, 1, 0});
+  EXPECT_EQ(refused.code(), Code::kNotFound);
+  EXPECT_THAT(*a->files({}), IsEmpty());
+  EXPECT_TRUE(a->put_file({"file-2", "empty", "batch", 0, 1, 0}).is_ok());
+}
+
+TEST_F(RedisStoreTest, FullMemoryIsSaidAndChangesNothing) {
+  RedisServer server({"--maxmemory", "6mb"});
+  const auto place = *parse_redis_url(server.url());
+  const RedisFiles files(place, "a");
+  const auto a = store_at(server.url(), "a");
+  auto part = files.create("file-1");
+  ASSERT_TRUE(part.is_ok()) << part.status().message();
+  Status written;
+  for (int i = 0; i < 64 && written.is_ok(); ++i) written = (*part)->write(std::string(1 << 20, 'x'));
+  EXPECT_EQ(written.code(), Code::kExhausted) << written.message();
+  EXPECT_THAT(written.message(), HasSubstr("maxmemory"));
+  part->reset();  // and its pieces with it
+  ASSERT_TRUE(in_time([&] { return a->put_file({"file-2", "empty", "batch", 0, 1, 0}).is_ok(); }));
+  EXPECT_EQ(a->files({})->size(), 1u);
+}
+
+}  // namespace
+}  // namespace moestro::orchestrator
