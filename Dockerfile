@@ -28,6 +28,8 @@ FROM $BASE
 RUN groupadd -g 10000 moestro && \
     useradd -u 10001 -g moestro -M -d /nonexistent -s /usr/sbin/nologin moestro-store && \
     useradd -u 10002 -g moestro -M -d /nonexistent -s /usr/sbin/nologin moestro
+# Files and batches of the orchestrator: a volume that is mounted here gets this owner.
+RUN install -d -o 10002 -g 10000 -m 0750 /var/lib/moestro
 COPY --from=build /out/packages /tmp/packages
 RUN apt-get update -qq && \
     DEBIAN_FRONTEND=noninteractive xargs -a /tmp/packages apt-get install -y -qq --no-install-recommends libcap2-bin && \

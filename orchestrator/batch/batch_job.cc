@@ -104,7 +104,7 @@ Result<bool> BatchJob::check() {
     if (!opened.is_ok()) return fail("input_file_missing", opened.message());
   }
   std::vector<LineResult> problems;
-  std::vector<QueuedLine> good_lines;
+  std::vector<QueuedLine> to_offer;
   bool ended = false;
   size_t bytes = 0;
   for (int i = 0; i < kLinesOfAPiece && bytes < kBytesOfAPiece && !ended; ++i) {
@@ -120,9 +120,9 @@ Result<bool> BatchJob::check() {
     if (!problem && !custom_ids_.insert(digest(good.custom_id)).second)
       problem = LineProblem{good.custom_id, "duplicate_custom_id", "an earlier line has this custom_id"};
     if (problem) problems.push_back(refused_line({record_.id, line->number}, *problem));
-    else good_lines.push_back({line->number, line->offset});
+    else to_offer.push_back({line->number, line->offset});
   }
-  if (const Status kept = keep_checked(problems, good_lines); !kept.is_ok()) {
+  if (const Status kept = keep_checked(problems, to_offer); !kept.is_ok()) {
     input_.reset();  // from the beginning: which lines were read is not remembered
     return kept;
   }

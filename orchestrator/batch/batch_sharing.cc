@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "common/log_format.h"
+#include "common/log.h"
 #include "orchestrator/batch/batch_runner.h"
 
 namespace moestro::orchestrator {

@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-#include "common/log_format.h"
+#include "common/log.h"
 
 namespace moestro::orchestrator {
 namespace {

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <mutex>
 
-#include "common/log_format.h"
+#include "common/log.h"
 
 namespace moestro::orchestrator {
 

@@ -220,6 +220,21 @@ TEST_P(BatchApiTest, ABatchExpires) {
   EXPECT_THAT(content(batch["error_file_id"]), HasSubstr("batch_expired"));
 }
 
+TEST_P(BatchApiTest, WhatWasDoneBeforeABatchExpiredStays) {
+  join();
+  const std::string id = create(upload(lines(200)), "60s");
+  run_until([&] { return ask("GET", "/v1/batches/" + id)["request_counts"]["completed"].get<int>() >= 5; });
+  now_ = 1060;
+  const json batch = wait_for(id, "expired");
+  const auto done = custom_ids(content(batch["output_file_id"])), rest = custom_ids(content(batch["error_file_id"]));
+  EXPECT_GE(done.size(), 5u);
+  EXPECT_EQ(done.size() + rest.size(), 200u);
+  std::set<std::string> all(done.begin(), done.end());
+  all.insert(rest.begin(), rest.end());
+  EXPECT_EQ(all.size(), 200u) << "a line is in both files";
+  EXPECT_EQ(batch["request_counts"]["completed"], done.size());
+}
+
 TEST_P(BatchApiTest, AnEmptyInputFails) {
   const json batch = wait_for(create(upload("\n \n")), "failed");
   EXPECT_EQ(batch["errors"]["data"][0]["code"], "empty_file");

@@ -38,7 +38,7 @@ TEST(Program, WrongCommandLinesExitWith2AndOneLine) {
       {{"up", "--model", "a", "--device", "gpu"}, "'gpu' (workers.device) is not in this version"},
       {{"up", "--model", "a", "--device", "emulated:vram=1G,link=1G"},
        "'emulated:vram=1G,link=1G' (workers.device) is not in this version"},
-      {{"up", "--model", "a", "--state", "redis://h:1/0"}, "'redis://h:1/0' is not in this version"},
+      {{"up", "--model", "a", "--state", "postgres://h/x"}, "'postgres://h/x' is neither sqlite:PATH nor redis://HOST:PORT/DB"},
       {{"up", "--model", "a", "--dram", "4 gigs"}, "--dram"},
       {{"up", "--model", "a", "--workers", "0"}, "--workers"},
       {{"up", "--model", "a", "--bogus"}, "--bogus"},

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cstdlib>
+
 #include "services/cli/up/arena_dir.h"
 #include "tests/cli/temp_dir.h"
 
@@ -21,6 +23,30 @@ TEST(RunDir, IsMadePrivate) {
   ASSERT_EQ(::stat((dir / "a" / "b").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0700u);
   EXPECT_TRUE(fs::is_directory(dir / "a" / "b" / "logs"));
+}
+
+TEST(StateDir, LiesWhereItSurvivesAndIsTheUsersAlone) {
+  test::TempDir dir;
+  const char* home = std::getenv("HOME");
+  const std::string home_before = home == nullptr ? "" : home;
+  ::setenv("XDG_STATE_HOME", (dir / "x").c_str(), 1);
+  EXPECT_EQ(default_state_dir("demo"), dir / "x/moestro/demo");
+  ::unsetenv("XDG_STATE_HOME");
+  ::setenv("HOME", dir.path().c_str(), 1);
+  const fs::path state = default_state_dir("demo");
+  EXPECT_EQ(state, dir / ".local/state/moestro/demo");
+  ASSERT_TRUE(make_state_dir(state).is_ok());
+  ASSERT_TRUE(make_state_dir(state).is_ok());
+  for (const fs::path& made : {state, state.parent_path()}) {
+    struct stat info {};
+    ASSERT_EQ(::stat(made.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0700u) << made;
+  }
+  test::write_file(dir / "file", "");
+  EXPECT_THAT(make_state_dir(dir / "file" / "x").message(), HasSubstr("give another --state"));
+  ::unsetenv("HOME");
+  EXPECT_EQ(default_state_dir("demo"), "");
+  if (home != nullptr) ::setenv("HOME", home_before.c_str(), 1);
 }
 
 TEST(RunDir, OneUpADirectory) {

@@ -2,9 +2,10 @@
 
 import json
 import os
+import pathlib
 import signal
 
-from cluster import DemoTest
+from cluster import DemoTest, moestro
 
 OVER = ("completed", "failed", "cancelled", "expired")
 
@@ -75,3 +76,43 @@ class BatchTest(DemoTest):
                 return False
 
         cluster.wait_until(back, 60, f"the successor of {program}")
+
+    def write_input(self, lines, more=""):
+        path = self.dir.name + "/in.jsonl"
+        with open(path, "w") as file:
+            file.writelines(json.dumps(one) + "\n" for one in lines)
+            file.write(more)
+        return path
+
+    def carry_through(self, cluster):
+        """The commands of a batch from its submission to its results."""
+        source, output, url = self.write_input([line(i) for i in range(50)], "nonsense\n"), self.dir.name + "/out.jsonl", ("--url", cluster.url)
+        submitted = json.loads(moestro("batch", "submit", source, *url, "--wait", "--json", "--metadata", "who=test").stdout)
+        self.assertEqual(submitted["status"], "completed")
+        self.assertEqual(submitted["request_counts"], {"total": 51, "completed": 50, "failed": 1})
+        self.assertEqual(submitted["metadata"], {"who": "test"})
+        batch = submitted["id"]
+        self.assertIn("completed", moestro("batch", "status", batch, *url).stdout)
+        self.assertIn(batch, moestro("batch", "list", *url).stdout)
+        moestro("batch", "results", batch, "-o", output, "--errors", output + ".errors", *url)
+        self.assertEqual(len(pathlib.Path(output).read_text().splitlines()), 50)
+        self.assertEqual(len(pathlib.Path(output + ".errors").read_text().splitlines()), 1)
+        refused = moestro("batch", "cancel", batch, *url, check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("completed", refused.stderr)
+        self.assertEqual(moestro("batch", "status", "batch_none", *url, check=False).returncode, 1)
+
+    def cancel_midway(self, cluster):
+        """What was done is in the output, the rest in the error file, each line once."""
+        output, url = self.dir.name + "/part.jsonl", ("--url", cluster.url)
+        batch = json.loads(moestro("batch", "submit", self.write_input([line(i, tokens=150) for i in range(300)]), *url, "--json").stdout)["id"]
+        cluster.wait_until(lambda: self.completed(cluster, batch) > 0, 60, "a line that is done")
+        early = moestro("batch", "results", batch, "-o", output, *url, check=False)
+        self.assertEqual(early.returncode, 1, "it is not over")
+        moestro("batch", "cancel", batch, *url)
+        results = moestro("batch", "results", batch, "-o", output, "--errors", output + ".errors", "--wait", *url)
+        self.assertIn("cancelled", results.stdout)
+        done, rest = ([json.loads(one) for one in pathlib.Path(name).read_text().splitlines()] for name in (output, output + ".errors"))
+        self.assertGreater(len(done), 0)
+        self.assertEqual({one["error"]["code"] for one in rest}, {"batch_cancelled"})
+        self.assertEqual(sorted(one["custom_id"] for one in done + rest), sorted(f"line-{i}" for i in range(300)))

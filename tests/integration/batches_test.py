@@ -10,7 +10,7 @@ import time
 
 import batch_box
 from batch_box import BatchTest
-from cluster import Cluster, main, moestro
+from cluster import Cluster, main
 
 LINES = int(os.environ.get("MOESTRO_BATCH_LINES", "600"))
 TOKENS = int(os.environ.get("MOESTRO_BATCH_TOKENS", "16"))
@@ -116,25 +116,9 @@ class Batches(BatchTest):
             subprocess.run(["umount", mount], check=True)
 
     def test_the_command_line_carries_a_batch_through(self):
-        source, output = self.dir.name + "/in.jsonl", self.dir.name + "/out.jsonl"
-        with open(source, "w") as file:
-            file.writelines(json.dumps(line(i)) + "\n" for i in range(50))
-            file.write("nonsense\n")
         with Cluster(self.pack) as cluster:
-            submitted = json.loads(moestro("batch", "submit", source, "--url", cluster.url, "--wait", "--json", "--metadata", "who=test").stdout)
-            self.assertEqual(submitted["status"], "completed")
-            self.assertEqual(submitted["request_counts"], {"total": 51, "completed": 50, "failed": 1})
-            self.assertEqual(submitted["metadata"], {"who": "test"})
-            batch = submitted["id"]
-            self.assertIn("completed", moestro("batch", "status", batch, "--url", cluster.url).stdout)
-            self.assertIn(batch, moestro("batch", "list", "--url", cluster.url).stdout)
-            moestro("batch", "results", batch, "-o", output, "--errors", output + ".errors", "--url", cluster.url)
-            self.assertEqual(len(pathlib.Path(output).read_text().splitlines()), 50)
-            self.assertEqual(len(pathlib.Path(output + ".errors").read_text().splitlines()), 1)
-            refused = moestro("batch", "cancel", batch, "--url", cluster.url, check=False)
-            self.assertEqual(refused.returncode, 1)
-            self.assertIn("completed", refused.stderr)
-            self.assertEqual(moestro("batch", "status", "batch_none", "--url", cluster.url, check=False).returncode, 1)
+            self.carry_through(cluster)
+            self.cancel_midway(cluster)
 
 
 if __name__ == "__main__":

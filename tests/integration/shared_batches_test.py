@@ -113,6 +113,11 @@ class SharedBatches(BatchTest):
             self.assertEqual(cluster.request("GET", "/v1/batches")[0], 503)
             cluster.complete("a", max_tokens=2)
 
+    def test_the_command_line_carries_a_batch_through(self):
+        with Redis() as redis, self.cluster(redis) as cluster:
+            self.carry_through(cluster)
+            self.cancel_midway(cluster)
+
     def test_files_and_cancelling_on_either(self):
         with Redis() as redis, self.cluster(redis) as one, self.cluster(redis) as other:
             status, file = self.upload(one, "\n".join(json.dumps(line(i, tokens=120)) for i in range(300)))
