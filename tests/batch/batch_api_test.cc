@@ -127,6 +127,9 @@ class BatchApiTest : public ApiTest, public ::testing::WithParamInterface<test::
   std::unique_ptr<BatchApi> api_;
 };
 
+class SqliteBatchApiTest : public BatchApiTest {};
+class RedisBatchApiTest : public BatchApiTest {};
+
 TEST_P(BatchApiTest, FilesComeAndGo) {
   const auto uploaded = upload_form(form_of("abc"));
   ASSERT_EQ(uploaded->status, 200) << uploaded->body;
@@ -252,8 +255,7 @@ TEST_P(BatchApiTest, OrdersThatAreWrong) {
   EXPECT_TRUE(ask("GET", "/v1/batches")["data"].empty());
 }
 
-TEST_P(BatchApiTest, AFullDiskStopsABatchAndLosesNothing) {
-  if (GetParam() != test::Backend::kSqlite) GTEST_SKIP() << "a disk is SQLite's; of Redis' memory: redis_store_test";
+TEST_P(SqliteBatchApiTest, AFullDiskStopsABatchAndLosesNothing) {
   join();
   const std::string file = upload(lines(20));
   ASSERT_FALSE(file.empty());
@@ -273,8 +275,7 @@ TEST_P(BatchApiTest, AFullDiskStopsABatchAndLosesNothing) {
   EXPECT_TRUE(ask("GET", "/v1/moestro/status")["batches"]["stalled"].is_null());
 }
 
-TEST_P(BatchApiTest, AStateThatGoesAwayIsWaitedFor) {
-  if (GetParam() != test::Backend::kRedis) GTEST_SKIP() << "a file does not go away";
+TEST_P(RedisBatchApiTest, AStateThatGoesAwayIsWaitedFor) {
   join();
   const std::string file = upload(lines(60));
   const std::string id = create(file);
@@ -301,6 +302,8 @@ TEST_P(BatchApiTest, AStateThatGoesAwayIsWaitedFor) {
   EXPECT_EQ(std::set<std::string>(done.begin(), done.end()).size(), 60u);
 }
 
+INSTANTIATE_TEST_SUITE_P(One, SqliteBatchApiTest, ::testing::Values(test::Backend::kSqlite), [](const auto& each) { return test::backend_name(each.param); });
+INSTANTIATE_TEST_SUITE_P(One, RedisBatchApiTest, ::testing::Values(test::Backend::kRedis), [](const auto& each) { return test::backend_name(each.param); });
 INSTANTIATE_TEST_SUITE_P(Every, BatchApiTest, ::testing::Values(test::Backend::kSqlite, test::Backend::kRedis), [](const auto& each) { return test::backend_name(each.param); });
 
 }  // namespace

@@ -1,10 +1,10 @@
 #include "orchestrator/batch/batch_line.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
+#include "orchestrator/batch/folder_files.h"
 #include "orchestrator/batch/line_reader.h"
 #include "tests/cli/temp_dir.h"
 
@@ -73,8 +73,11 @@ TEST(LineReaderTest, LinesOfAllKinds) {
   const test::TempDir dir;
   const std::string large(100'000, 'x');
   test::write_file(dir / "f", "\xef\xbb\xbf" "a\n\n \r\n" + large + "\nb\r\n" + std::string(3000, 'y') + "\nlast");
+  const auto files = FolderFiles::open_folder(dir.path());
+  ASSERT_TRUE(files.is_ok());
+  const auto file = [&] { return std::move(*(*files)->open("f")); };
   const auto read = [&](size_t most) {
-    LineReader reader(shm::UniqueFd(::open((dir / "f").c_str(), O_RDONLY)), most);
+    LineReader reader(file(), most);
     std::string all;
     for (;;) {
       const auto next = reader.next();
@@ -84,6 +87,48 @@ TEST(LineReaderTest, LinesOfAllKinds) {
   };
   EXPECT_EQ(read(1 << 20), "1:1 4:100000 5:2 6:3000 7:4 ");
   EXPECT_EQ(read(2000), "1:1 4! 5:2 6! 7:4 ");
+  LineReader reader(file(), 1 << 20);
+  std::vector<LineReader::Line> lines;
+  for (auto next = reader.next(); next.is_ok() && *next; next = reader.next()) lines.push_back(std::move(**next));
+  ASSERT_EQ(lines.size(), 5u);
+  for (const size_t i : {4, 1, 2, 0, 3, 1, 4}) {
+    reader.go_to(lines[i].number, lines[i].offset);
+    const auto again = reader.next();
+    ASSERT_TRUE(again.is_ok() && *again);
+    EXPECT_EQ((*again)->number, lines[i].number);
+    EXPECT_EQ((*again)->text, lines[i].text);
+  }
+}
+
+/// Says no before each piece.
+class Unsteady final : public FileBytes {
+ public:
+  explicit Unsteady(std::string text) : text_(std::move(text)) {}
+  Result<std::string> read(uint64_t offset, size_t size) override {
+    if (tell_ = !tell_; tell_) return unavailable("away");
+    return text_.substr(std::min<size_t>(offset, text_.size()), std::min<size_t>(size, 7));
+  }
+
+ private:
+  const std::string text_;
+  bool tell_ = false;
+};
+
+TEST(LineReaderTest, AnErrorAmidALineLosesNothing) {
+  LineReader reader(std::make_unique<Unsteady>("a long first line\nsecond\n\nthe last one"), 100);
+  std::string all;
+  int errors = 0;
+  for (;;) {
+    const auto next = reader.next();
+    if (!next.is_ok()) {
+      ++errors;
+      continue;
+    }
+    if (!*next) break;
+    all += std::to_string((*next)->number) + (*next)->text + "|";
+  }
+  EXPECT_EQ(all, "1a long first line|2second|4the last one|");
+  EXPECT_GT(errors, 3);
 }
 
 }  // namespace

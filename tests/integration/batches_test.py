@@ -1,6 +1,5 @@
 """Batches on real processes: whatever is killed, every line has one result. MOESTRO_BATCH_LINES, _TOKENS and _KILLS make it longer."""
 
-import json
 import os
 import pathlib
 import random
