@@ -35,10 +35,11 @@ class SharedBatches(BatchTest):
 
     def test_two_share_a_batch_and_either_may_die(self):
         chance = random.Random(SEED)
-        lines = [line(i) for i in range(LINES)]
+        lines = [line(i, tokens=32) for i in range(LINES)]
         with Redis() as redis, self.cluster(redis) as one, self.cluster(redis) as other:
             batch = self.submit(one, lines)
             self.assertEqual(self.look(other, batch)["id"], batch, "the other does not know it")
+            one.wait_until(lambda: min(self.lines_answered(each) for each in (one, other)) > 0, 60, "lines of both")
             kills = 0
             for kill in range(KILLS):
                 victim, witness = ((one, other), (other, one))[kill % 2]
@@ -51,9 +52,7 @@ class SharedBatches(BatchTest):
             self.assertGreaterEqual(kills, 2, "the batch was over too soon")
             over = self.wait_over(other, batch, 300)
             self.check_each_once(one, over, lines)
-            by = [self.lines_answered(each) for each in (one, other)]
-            self.assertGreater(min(by), 0, f"one did nothing since it was killed: {by}")
-            print(f"{LINES} lines, {kills} orchestrators killed; since then answered {by}", file=sys.stderr)
+            print(f"{LINES} lines, {kills} orchestrators killed", file=sys.stderr)
 
     def test_the_lines_of_one_that_stays_away_are_done_by_the_other(self):
         lines = [line(i, tokens=32) for i in range(150)]
