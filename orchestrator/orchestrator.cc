@@ -130,6 +130,8 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   MOESTRO_RETURN_IF_ERROR(shm::make_private_dir(options.run_dir, options.access, "run directory").with_context("--run-dir"));
   MOESTRO_ASSIGN_OR_RETURN(Kept kept, open_kept(options));
   http.upload_bytes_max = options.file_bytes_max + kFormBytes;
+  http.reader_wait = std::chrono::seconds(options.reader_wait_s);
+  if (!options.tls_cert.empty()) http.tls = TlsFiles{options.tls_cert, options.tls_key};
   HistoryShelf shelf(options.model_name);
   ControlOptions control_settings = control_options(options, model);
   control_settings.history = {options.history_capacity, shelf.load(*kept.state), options.history_checkpoint};
@@ -170,7 +172,7 @@ Status run_orchestrator(const OrchestratorOptions& options) {
     return door.knows(head) ? batches->sink_for(head, type) : nullptr;
   });
   MOESTRO_RETURN_IF_ERROR(write_port(options.run_dir, server->port()));
-  log::info("listening on http://{}:{}", http.host, server->port());
+  log::info("listening on {}://{}:{}", http.tls ? "https" : "http", http.host, server->port());
 
   std::thread drainer([&] {
     int signal = 0;

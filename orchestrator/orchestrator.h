@@ -28,6 +28,8 @@ struct OrchestratorOptions {
   size_t queue_max = 4096;
   std::filesystem::path api_keys;     ///< file of hashed keys; empty: everybody who can connect
   std::vector<std::string> origins;   ///< that browsers may call from
+  std::filesystem::path tls_cert, tls_key;  ///< PEM files: https; empty: http
+  int64_t reader_wait_s = 300;        ///< a client that takes nothing for so long is cut off
   int64_t worker_wait_s = 60;         ///< requests that wait while no worker is there fail after so long
   std::string state = "default";      ///< where files and batches are kept (state/open_state.h)
   uint64_t file_bytes_max = 512ull << 20;

@@ -66,6 +66,8 @@ struct BoxConfig {
     std::chrono::milliseconds worker_wait = std::chrono::seconds(60);
     std::string api_keys;  ///< empty: no keys are wanted
     std::string cors;      ///< empty: no other origin
+    std::string tls_cert, tls_key;  ///< both or neither
+    std::chrono::milliseconds reader_wait = std::chrono::minutes(5);
   } orchestrator;
   struct History {
     int64_t capacity = 512;

@@ -72,7 +72,6 @@ json usage_json(int64_t prompt_tokens, int64_t cached_tokens, int64_t completion
           {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}}};
 }
 
-std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 std::string server_sent_event(const json& value) { return "data: " + dump(value) + "\n\n"; }
 
 }  // namespace moestro::orchestrator

@@ -8,6 +8,7 @@
 
 #include "orchestrator/api/choice.h"
 #include "orchestrator/api/completion_request.h"
+#include "orchestrator/api/json_text.h"
 
 namespace moestro::orchestrator {
 
@@ -22,8 +23,6 @@ nlohmann::json answer_frame(const AnswerFrame& frame, bool chunk);
 /// Log-probabilities in the shape of /v1/completions or of /v1/chat/completions.
 nlohmann::json logprobs_json(const Tokenizer& tokenizer, const std::vector<ScoredToken>& tokens, bool chat, int top);
 nlohmann::json usage_json(int64_t prompt_tokens, int64_t cached_tokens, int64_t completion_tokens);
-/// Text for the wire. Invalid UTF-8 cannot occur in it, and would be replaced.
-std::string dump(const nlohmann::json& value);
 std::string server_sent_event(const nlohmann::json& value);
 
 }  // namespace moestro::orchestrator

@@ -44,6 +44,7 @@ struct Completion::Line {
   std::vector<ScoredToken> prompt_tokens;  ///< of an echo with log-probabilities
   bool echoed = false;
   const char* reason = nullptr;            ///< set once it has ended
+  bool unshown = false;                    ///< has said more than its stream
   std::vector<TokenId> new_token_ids;      ///< sampled and not yet in an answer
   steady_clock::time_point last_token;
 };
@@ -126,6 +127,9 @@ void Completion::start() {
 void Completion::stream_open() {
   streaming_ = true;
   exchange_->begin_stream();
+  exchange_->on_drained([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->show();
+  });
   if (!frame_.chat) return;
   for (const auto& line : lines_) {
     json chunk = answer_frame(frame_, true);
@@ -143,7 +147,21 @@ void Completion::on_event(size_t index, SequenceEvent event) {
     line.choice.finish();
     end_line(line, done->reason == FinishReason::kStop ? kStop : "length");
   }
-  if (request_.stream) stream_line(line);
+  if (streaming_) {
+    line.unshown = true;
+    return show();
+  }
+  if (open_lines_ == 0) finish();
+}
+
+/// Streams what has been said. A client that is behind gets it in fewer and larger chunks, once it has taken what is on its way: its sequences
+/// do not wait for it, and what is kept for it is no more than the same answer would need that is not streamed.
+void Completion::show() {
+  if (over_) return;
+  for (const auto& line : lines_) {
+    if (exchange_->crowded()) return;
+    if (std::exchange(line->unshown, false)) stream_line(*line);
+  }
   if (open_lines_ == 0) finish();
 }
 
@@ -151,7 +169,7 @@ void Completion::on_progress(Line& line, Progress& progress) {
   line.cached_tokens = progress.prompt_tokens_cached;
   for (TokenScore& score : progress.prompt_scores) line.take_prompt_token(std::move(score), true);
   const auto prompt = static_cast<int64_t>(line.prompt.ids.size());
-  if (streaming_ && progress.prompt_tokens_done < prompt)  // a comment: shows that the prompt is being read, and keeps proxies waiting
+  if (streaming_ && progress.prompt_tokens_done < prompt && !exchange_->crowded())  // a comment: shows that the prompt is being read, and keeps proxies waiting
     exchange_->write(": prompt " + std::to_string(progress.prompt_tokens_done) + "/" + std::to_string(prompt) + "\n\n");
   if (progress.sampled.empty()) return;
   measure(line, progress.sampled.size());
@@ -293,6 +311,8 @@ void Completion::fail(const Status& error, bool quarantined) {
   // Other answers are logged where they go out.
   if (streaming_ ? e.http_status >= 500 : e.http_status == 500 && exchange_->background()) log::warn("{} failed: {}", frame_.id, e.message);
   if (streaming_) {
+    for (const auto& line : lines_)
+      if (std::exchange(line->unshown, false)) stream_line(*line);
     exchange_->write("data: " + e.body() + "\n\n");
     exchange_->write("data: [DONE]\n\n");  // clients that wait for it must not hang on an error
     return exchange_->end_stream();

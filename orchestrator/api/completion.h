@@ -51,6 +51,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   void measure(Line& line, size_t tokens);
   void end_line(Line& line, const char* reason);
   void stream_line(Line& line);
+  void show();
   nlohmann::json take_tool_calls(Line& line, std::string& text) const;
   nlohmann::json message_of(Line& line, std::string text) const;
   std::string call_id(const Line& line, size_t call) const;

@@ -42,6 +42,8 @@ class FrontDoor::Guarded final : public Exchange {
   void on_gone(std::function<void()> callback) override { inner_->on_gone(std::move(callback)); }
   bool background() const override { return inner_->background(); }
   const std::string& request_id() const override { return inner_->request_id(); }
+  bool crowded() const override { return inner_->crowded(); }
+  void on_drained(std::function<void()> callback) override { inner_->on_drained(std::move(callback)); }
 
  private:
   void leave() {

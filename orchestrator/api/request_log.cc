@@ -66,6 +66,8 @@ class RequestLog::Logged final : public Exchange {
     });
   }
   bool background() const override { return inner_->background(); }
+  bool crowded() const override { return inner_->crowded(); }
+  void on_drained(std::function<void()> callback) override { inner_->on_drained(std::move(callback)); }
   const std::string& request_id() const override { return id_; }
 
  private:

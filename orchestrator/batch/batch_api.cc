@@ -32,6 +32,7 @@ ApiError error_of(const Status& status) {
 ApiError not_here(const std::string& what, const std::string& id) {
   ApiError e = bad_request("there is no " + what + " '" + id.substr(0, 80) + "'", "id");
   e.http_status = 404;
+  e.type = "not_found_error";
   e.code = "not_found";
   return e;
 }

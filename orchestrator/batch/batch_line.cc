@@ -1,8 +1,9 @@
 #include "orchestrator/batch/batch_line.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "orchestrator/api/answer.h"
+#include "orchestrator/api/json_text.h"
 #include "orchestrator/api/request_json.h"
 
 namespace moestro::orchestrator {
@@ -22,7 +23,8 @@ std::string shown(const RequestJson& value) {
 /// Prompts times choices, as far as they are what they should be: the endpoint refuses what is not.
 uint64_t sequences_of(const RequestJson& body) {
   uint64_t n = 1;
-  if (const auto it = body.find("n"); it != body.end() && it->is_number_unsigned()) n = std::max<uint64_t>(1, it->get<uint64_t>());
+  constexpr uint64_t kMost = 1 << 20;  // of choices: the endpoint takes far fewer
+  if (const auto it = body.find("n"); it != body.end() && it->is_number_unsigned()) n = std::clamp<uint64_t>(it->get<uint64_t>(), 1, kMost);
   if (const auto it = body.find("prompt"); it != body.end() && it->is_array() && !it->empty() && !it->front().is_number()) n *= it->size();
   return n;
 }

@@ -1,8 +1,6 @@
 #include "orchestrator/http/body_transfer.h"
 
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/read.hpp>
 #include <array>
@@ -19,30 +17,9 @@ namespace {
 
 constexpr size_t kPieceBytes = 256 << 10;
 
-/// What a coroutine waits for until somebody on this thread says it. Who says it holds no more than a weak pointer: the coroutine may be gone.
-template <typename T>
-struct Said {
-  explicit Said(const asio::any_io_executor& executor) : timer(executor, asio::steady_timer::time_point::max()) {}
-  static std::function<void(T)> teller(const std::shared_ptr<Said>& said) {
-    return [weak = std::weak_ptr<Said>(said)](T value) {
-      const auto self = weak.lock();
-      if (!self) return;
-      self->value = std::move(value);
-      self->timer.cancel();
-    };
-  }
-  awaitable<T> wait() {
-    error_code ignored;
-    while (!value) co_await timer.async_wait(into(ignored));
-    co_return std::move(*value);
-  }
-  asio::steady_timer timer;
-  std::optional<T> value;
-};
-
 }  // namespace
 
-awaitable<bool> take_body(beast::tcp_stream& stream, beast::flat_buffer& buffer, http::request_parser<http::string_body>& head, BodySink& sink,
+awaitable<bool> take_body(tls::EitherStream& stream, beast::flat_buffer& buffer, http::request_parser<http::string_body>& head, BodySink& sink,
                           std::chrono::seconds silence, error_code& error) {
   http::request_parser<http::buffer_body> parser(std::move(head));
   while (!parser.is_done()) {
@@ -62,27 +39,44 @@ awaitable<bool> take_body(beast::tcp_stream& stream, beast::flat_buffer& buffer,
   co_return true;
 }
 
-awaitable<bool> send_body(beast::tcp_stream& stream, BodySource& source, std::chrono::seconds silence) {
+awaitable<bool> send_text(tls::EitherStream& stream, std::string_view text, std::chrono::seconds patience) {
+  while (!text.empty()) {
+    error_code error;
+    stream.expires_after(patience);  // anew with each piece that the client makes room for
+    const size_t sent = co_await stream.async_write_some(asio::buffer(text), into(error));
+    if (error) co_return false;
+    text.remove_prefix(sent);
+  }
+  co_return true;
+}
+
+awaitable<bool> send_body(tls::EitherStream& stream, BodySource& source, std::chrono::seconds patience) {
   for (uint64_t left = source.bytes(); left > 0;) {
     const auto ready = std::make_shared<Said<std::string>>(stream.get_executor());
     source.next(Said<std::string>::teller(ready));
     const std::string piece = co_await ready->wait();
     if (piece.empty() || piece.size() > left) co_return false;
-    error_code error;
-    stream.expires_after(silence);
-    co_await asio::async_write(stream, asio::buffer(piece), into(error));
-    if (error) co_return false;
+    if (!co_await send_text(stream, piece, patience)) co_return false;
     left -= piece.size();
   }
   co_return true;
 }
 
-awaitable<void> let_client_read(beast::tcp_stream& stream) {
+awaitable<void> say_end(tls::EitherStream& stream) {
   error_code error;
-  stream.socket().shutdown(asio::ip::tcp::socket::shutdown_send, error);
+  if (stream.secured() && stream.tcp().socket().is_open()) {
+    stream.expires_after(std::chrono::seconds(1));  // it also waits for the client to say the same
+    co_await stream.tls().async_shutdown(into(error));
+  }
+  if (stream.tcp().socket().is_open()) stream.tcp().socket().shutdown(asio::ip::tcp::socket::shutdown_send, error);
+}
+
+awaitable<void> let_client_read(tls::EitherStream& stream) {
+  co_await say_end(stream);
+  error_code error;
   stream.expires_after(std::chrono::seconds(2));
   std::array<char, 16384> rest;
-  for (error = {}; !error;) co_await stream.async_read_some(asio::buffer(rest), into(error));
+  while (!error) co_await stream.tcp().async_read_some(asio::buffer(rest), into(error));
 }
 
 }  // namespace moestro::orchestrator

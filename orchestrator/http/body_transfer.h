@@ -1,33 +1,35 @@
 #pragma once
-// Bodies in pieces, both ways: what is too large for memory goes through sinks and sources. Coroutines of the server's thread.
+// Bytes in pieces, both ways: what is too large for memory goes through sinks and sources. Coroutines of the server's thread.
 
-#include <boost/asio/awaitable.hpp>
-#include <boost/asio/redirect_error.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <chrono>
+#include <string_view>
 
+#include "common/tls/either_stream.h"
 #include "orchestrator/http/exchange.h"
+#include "orchestrator/http/said.h"
 
 namespace moestro::orchestrator {
 
-/// Awaits with an error code instead of an exception.
-inline auto into(boost::system::error_code& error) { return boost::asio::redirect_error(boost::asio::use_awaitable, error); }
-
 /// Reads the body that follows `head` into the sink. `silence` bounds the wait for each piece. True if it was read to its end; false with
 /// `error`, or without one if the sink wants no more.
-boost::asio::awaitable<bool> take_body(boost::beast::tcp_stream& stream, boost::beast::flat_buffer& buffer,
+boost::asio::awaitable<bool> take_body(tls::EitherStream& stream, boost::beast::flat_buffer& buffer,
                                        boost::beast::http::request_parser<boost::beast::http::string_body>& head, BodySink& sink,
                                        std::chrono::seconds silence, boost::system::error_code& error);
 
-/// Writes the source's bytes. False if either side fails: the connection is of no use then.
-boost::asio::awaitable<bool> send_body(boost::beast::tcp_stream& stream, BodySource& source, std::chrono::seconds silence);
+/// Writes it all, however slowly the client reads. False if the client takes nothing of it for `patience`, or is gone.
+boost::asio::awaitable<bool> send_text(tls::EitherStream& stream, std::string_view text, std::chrono::seconds patience);
+
+/// Writes the source's bytes, likewise. False if either side fails: the connection is of no use then.
+boost::asio::awaitable<bool> send_body(tls::EitherStream& stream, BodySource& source, std::chrono::seconds patience);
+
+/// Says that nothing more comes: in TLS a client could not tell otherwise whether it has heard everything.
+boost::asio::awaitable<void> say_end(tls::EitherStream& stream);
 
 /// Closes our side and reads what still comes for two seconds: closing with unread data in the socket would reset the connection before
 /// the client has read the answer.
-boost::asio::awaitable<void> let_client_read(boost::beast::tcp_stream& stream);
+boost::asio::awaitable<void> let_client_read(tls::EitherStream& stream);
 
 }  // namespace moestro::orchestrator

@@ -52,6 +52,11 @@ class Exchange {
   virtual void begin_stream(const Headers& headers = {}) = 0;
   virtual void write(std::string text) = 0;
   virtual void end_stream() = 0;
+  /// Whether the client takes a stream more slowly than it is written. What comes then is better kept together and written when on_drained
+  /// calls: what is written anyway is kept here, without a bound.
+  virtual bool crowded() const { return false; }
+  /// Called each time when a stream that was crowded is so no more. Holds nothing that holds this.
+  virtual void on_drained(std::function<void()>) {}
   /// Called at most once, if the client goes away before the answer is complete.
   virtual void on_gone(std::function<void()> callback) = 0;
   /// Nobody waits for it at a screen: others go before it.

@@ -25,8 +25,7 @@ void Pending::begin_stream(const Headers& headers) {
 
 void Pending::write(std::string text) {
   if (gone_ || done_ || text.empty()) return;
-  unsent_bytes_ += text.size();
-  if (unsent_bytes_ > unsent_bytes_max_) too_slow_ = true;
+  waiting_bytes_ += text.size();
   queue_.push_back(std::move(text));
   wake();
 }
@@ -49,20 +48,25 @@ void Pending::detach() {
   detached_ = gone_ = true;
   wake_ = nullptr;
   queue_.clear();
-  gone_callback_ = nullptr;
+  waiting_bytes_ = 0;
+  gone_callback_ = drained_callback_ = nullptr;
 }
 
 void Pending::client_left() {
   if (detached_) return;
   gone_ = true;
   queue_.clear();
+  waiting_bytes_ = 0;
   if (const auto callback = std::exchange(gone_callback_, nullptr)) callback();
   wake();
 }
 
 std::deque<std::string> Pending::take_text() {
-  unsent_bytes_ = 0;
-  return std::exchange(queue_, {});
+  const bool was_crowded = crowded();
+  waiting_bytes_ = 0;
+  std::deque<std::string> text = std::exchange(queue_, {});
+  if (was_crowded && drained_callback_) drained_callback_();
+  return text;
 }
 
 }  // namespace moestro::orchestrator

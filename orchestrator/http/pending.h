@@ -20,7 +20,7 @@ class Pending final : public Exchange {
     std::shared_ptr<BodySource> source = nullptr;  ///< instead of body
   };
 
-  explicit Pending(uint64_t unsent_bytes_max) : unsent_bytes_max_(unsent_bytes_max) {}
+  explicit Pending(uint64_t crowded_bytes) : crowded_bytes_(crowded_bytes) {}
 
   void respond(int status, const std::string& content_type, std::string body, const Headers& headers) override;
   void respond_from(const std::string& content_type, std::shared_ptr<BodySource> source, const Headers& headers) override;
@@ -28,6 +28,8 @@ class Pending final : public Exchange {
   void write(std::string text) override;
   void end_stream() override;
   void on_gone(std::function<void()> callback) override;
+  bool crowded() const override { return waiting_bytes_ > crowded_bytes_; }
+  void on_drained(std::function<void()> callback) override { drained_callback_ = std::move(callback); }
 
   // The connection's side.
 
@@ -37,7 +39,7 @@ class Pending final : public Exchange {
   void detach();
   /// The client has left: the handler hears of it if the answer was not complete.
   void client_left();
-  /// All text that waits; it counts as sent.
+  /// All text that waits. If there was too much of it, the handler hears that it can go on, and may have written more when this returns.
   std::deque<std::string> take_text();
 
   const std::optional<Answer>& answer() const { return answer_; }
@@ -46,7 +48,6 @@ class Pending final : public Exchange {
   bool done() const { return done_; }
   bool gone() const { return gone_; }
   bool detached() const { return detached_; }
-  bool too_slow() const { return too_slow_; }
   bool has_text() const { return !queue_.empty(); }
 
  private:
@@ -54,13 +55,13 @@ class Pending final : public Exchange {
     if (wake_) wake_();
   }
 
-  const uint64_t unsent_bytes_max_;
+  const uint64_t crowded_bytes_;
   std::optional<Answer> answer_;
   Headers stream_headers_;
   std::deque<std::string> queue_;
-  std::function<void()> wake_, gone_callback_;
-  uint64_t unsent_bytes_ = 0;
-  bool streaming_ = false, done_ = false, gone_ = false, too_slow_ = false, detached_ = false;
+  std::function<void()> wake_, gone_callback_, drained_callback_;
+  uint64_t waiting_bytes_ = 0;
+  bool streaming_ = false, done_ = false, gone_ = false, detached_ = false;
 };
 
 }  // namespace moestro::orchestrator

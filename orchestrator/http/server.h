@@ -3,14 +3,21 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/status.h"
 #include "orchestrator/http/exchange.h"
 
 namespace moestro::orchestrator {
+
+/// PEM files: the certificate with the chain behind it, and its private key.
+struct TlsFiles {
+  std::filesystem::path certificate, key;
+};
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
@@ -19,14 +26,16 @@ struct HttpOptions {
   uint64_t upload_bytes_max = 0;  ///< of bodies that go into a sink
   uint32_t header_bytes_max = 64 << 10;
   uint32_t connections_max = 4096;
-  uint64_t unsent_bytes_max = 8 << 20;
+  uint64_t crowded_bytes = 64 << 10;            ///< a stream with more than this unsent is crowded
+  std::optional<TlsFiles> tls = std::nullopt;   ///< https instead of http
   std::chrono::seconds request_timeout{30};     ///< to send a request, and between two of them
+  std::chrono::seconds reader_wait{300};        ///< a client that takes none of its answer for so long is cut off
   std::chrono::seconds keep_alive_comment{10};  ///< a silent stream gets a comment line
 };
 
 class HttpServer {
  public:
-  /// Binds and listens. `error_body(status, message)` makes the error body that is sent for what the server itself refuses.
+  /// Reads the certificate if there is to be one, binds and listens. `error_body(status, message)` makes the error body that is sent for what the server itself refuses.
   static Result<std::unique_ptr<HttpServer>> listen(HttpOptions options, Handler handler,
                                                     std::function<std::string(int, const std::string&)> error_body);
   ~HttpServer();

@@ -8,6 +8,7 @@
 #include "services/box/places.h"
 #include "services/cli/http_client.h"
 #include "services/cli/output.h"
+#include "services/cli/server_options.h"
 #include "store/client/status_client.h"
 
 namespace moestro::cli {
@@ -16,6 +17,7 @@ namespace {
 constexpr std::chrono::milliseconds kWithin{3000};
 
 struct Options {
+  ServerOptions server;
   std::string url, store, worker;
 };
 
@@ -28,8 +30,10 @@ Result<std::string> ask_store(const Options& options) {
 }
 
 Result<std::string> ask_orchestrator(const Options& options) {
-  MOESTRO_ASSIGN_OR_RETURN(const Url url, parse_url(options.url));
-  HttpClient client(url, {.connect = kWithin, .silence = kWithin});
+  ServerOptions asked = options.server;
+  asked.url = options.url;
+  MOESTRO_ASSIGN_OR_RETURN(const Server server, server_of(asked));
+  HttpClient client(server.url, {.connect = kWithin, .silence = kWithin}, server.access);
   MOESTRO_ASSIGN_OR_RETURN(const HttpReply reply, client.get("/health"));
   if (reply.status != 200) return unavailable(options.url + " answers " + std::to_string(reply.status) + ": " + one_line(reply.body.substr(0, 200)));
   return options.url + " can answer requests";
@@ -41,6 +45,7 @@ void add_health_command(CLI::App& app, CommandResult& result) {
   CLI::App* command = app.add_subcommand("health", "Whether one program does its work: exit 0, or 1 and why not (for container health checks)");
   auto options = std::make_shared<Options>();
   CLI::Option* url = command->add_option("--url", options->url, "the orchestrator at this address");
+  add_access_options(*command, options->server);
   CLI::Option* store = command->add_option("--store", options->store, "the store with this run directory")->excludes(url);
   command->add_option("--worker", options->worker, "this worker, as that store sees it")->needs(store);
   command->callback([options, &result] {

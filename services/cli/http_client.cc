@@ -4,13 +4,17 @@
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/error.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <cerrno>
 #include <charconv>
 #include <optional>
+
+#include "common/tls/either_stream.h"
 
 namespace moestro::cli {
 namespace {
@@ -38,12 +42,14 @@ bool is_protocol_error(const beast::error_code& error) {
 struct HttpClient::Impl {
   using Parser = http::response_parser<http::buffer_body>;
 
-  Impl(Url u, HttpLimits l) : url(std::move(u)), limits(l) {}
+  Impl(Url u, HttpLimits l, HttpAccess a) : url(std::move(u)), limits(l), access(std::move(a)) {}
 
   Url url;
   HttpLimits limits;
+  HttpAccess access;
+  std::shared_ptr<tls::Context> context;  ///< made for the first connection of https
   asio::io_context io;
-  std::optional<beast::tcp_stream> stream;
+  std::optional<tls::EitherStream> stream;
   beast::flat_buffer buffer;
 
   // Beast's timeouts work on asynchronous operations only: each call starts one and runs the loop until it is
@@ -60,7 +66,7 @@ struct HttpClient::Impl {
 
   Status failed(std::string_view doing, const beast::error_code& error) {
     stream.reset();
-    const std::string message = "http://" + url.authority() + ": " + std::string(doing) + ": " +
+    const std::string message = url.origin() + ": " + std::string(doing) + ": " +
                                 (error == beast::error::timeout ? "no answer in time" : error.message());
     return is_protocol_error(error) ? corrupt(message) : unavailable(message);
   }
@@ -70,12 +76,50 @@ struct HttpClient::Impl {
     beast::error_code error;
     const auto endpoints = resolver.resolve(url.host, url.port, error);
     if (error) return unavailable("host '" + url.host + "': " + error.message());
-    stream.emplace(io);
+    stream.emplace(beast::tcp_stream(io));
     buffer.clear();
-    error = wait_for(limits.connect, [&](auto done) { stream->async_connect(endpoints, done); });
+    error = wait_for(limits.connect, [&](auto done) { stream->tcp().async_connect(endpoints, done); });
     if (error) return unavailable(failed("cannot connect", error).message() + "; is the server up?");
-    stream->socket().set_option(Tcp::no_delay(true), error);
+    stream->tcp().socket().set_option(Tcp::no_delay(true), error);
+    return url.secure ? secure() : Status::ok();
+  }
+
+  Status make_context() {
+    auto made = std::make_shared<tls::Context>(tls::Context::tls_client);
+    SSL_CTX_set_min_proto_version(made->native_handle(), TLS1_2_VERSION);
+    beast::error_code error;
+    if (access.ca_file.empty())
+      made->set_default_verify_paths(error);
+    else
+      made->load_verify_file(access.ca_file, error);
+    if (error) return invalid_argument("--ca-file " + access.ca_file + ": no certificates in PEM form can be read from it");
+    context = std::move(made);
     return Status::ok();
+  }
+
+  /// The handshake, and that the server is the one that was asked for.
+  Status secure() {
+    if (!context) MOESTRO_RETURN_IF_ERROR(make_context());
+    stream->secure(context);
+    SSL* ssl = stream->tls().native_handle();
+    beast::error_code no_address;
+    asio::ip::make_address(url.host, no_address);
+    if (no_address) SSL_set_tlsext_host_name(ssl, url.host.c_str());
+    if (access.verify) {
+      X509_VERIFY_PARAM* wanted = SSL_get0_param(ssl);
+      const bool set = no_address ? X509_VERIFY_PARAM_set1_host(wanted, url.host.data(), url.host.size()) == 1 : X509_VERIFY_PARAM_set1_ip_asc(wanted, url.host.c_str()) == 1;
+      if (!set) return invalid_argument("'" + url.host + "' cannot be looked for in a certificate");
+      SSL_set_verify(ssl, SSL_VERIFY_PEER, nullptr);
+    }
+    const beast::error_code error = wait_for(limits.connect, [&](auto done) { stream->tls().async_handshake(asio::ssl::stream_base::client, done); });
+    if (!error) return Status::ok();
+    const long seen = access.verify ? SSL_get_verify_result(ssl) : X509_V_OK;
+    if (seen == X509_V_OK) return unavailable(failed("no TLS", error).message() + (error.category() == asio::error::get_ssl_category() ? "; does it speak https?" : ""));
+    const std::string why = X509_verify_cert_error_string(seen);
+    stream.reset();
+    const bool other_name = seen == X509_V_ERR_HOSTNAME_MISMATCH || seen == X509_V_ERR_IP_ADDRESS_MISMATCH;
+    return invalid_argument(url.origin() + ": the server's certificate is " + (other_name ? "for another name: " : "not trusted: ") + why +
+                       (other_name ? "; ask for it by the name that it has" : "; give the certificate to trust with --ca-file"));
   }
 
   http::request<http::string_body> make_request(http::verb verb, const std::string& path,
@@ -84,6 +128,7 @@ struct HttpClient::Impl {
     request.set(http::field::host, url.authority());
     request.set(http::field::user_agent, "moestro");
     request.set(http::field::accept, "*/*");
+    if (!access.api_key.empty()) request.set(http::field::authorization, "Bearer " + access.api_key);
     if (verb == http::verb::post) request.set(http::field::content_type, "application/json");
     request.body() = std::string(json);
     request.prepare_payload();
@@ -94,7 +139,7 @@ struct HttpClient::Impl {
   /// rubbish) to read before we ask.
   bool is_stale() {
     char byte = 0;
-    const ssize_t n = ::recv(stream->socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    const ssize_t n = ::recv(stream->tcp().socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     return n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
   }
 
@@ -117,19 +162,23 @@ struct HttpClient::Impl {
     return read_reply(parser, on_body);
   }
 
+  /// Whether something was said to what has not been sent to its end. In TLS that cannot be seen from outside; there writing fails in the end.
+  bool has_answered() { return !stream->secured() && is_stale(); }
+
   /// The head, then the pieces; a server that has had enough answers before the end.
   Result<HttpReply> upload(const std::string& path, const std::string& content_type, uint64_t bytes, const NextPiece& next) {
     http::request<http::empty_body> message(http::verb::post, url.base + path, 11);
     message.set(http::field::host, url.authority());
     message.set(http::field::user_agent, "moestro");
     message.set(http::field::content_type, content_type);
+    if (!access.api_key.empty()) message.set(http::field::authorization, "Bearer " + access.api_key);
     message.content_length(bytes);
     stream.reset();
     MOESTRO_RETURN_IF_ERROR(connect());
     http::request_serializer<http::empty_body> head(message);
     beast::error_code error = wait_for(limits.silence, [&](auto done) { http::async_write_header(*stream, head, done); });
     if (error) return failed("no answer", error);
-    for (uint64_t sent = 0; sent < bytes && !is_stale();) {
+    for (uint64_t sent = 0; sent < bytes && !has_answered();) {
       auto piece = next();
       if (!piece.is_ok()) return stream.reset(), piece.status();
       if (piece->empty()) return stream.reset(), io_error("the file became shorter while it was read");
@@ -173,7 +222,8 @@ struct HttpClient::Impl {
   }
 };
 
-HttpClient::HttpClient(Url url, HttpLimits limits) : impl_(std::make_unique<Impl>(std::move(url), limits)) {}
+HttpClient::HttpClient(Url url, HttpLimits limits, HttpAccess access)
+    : impl_(std::make_unique<Impl>(std::move(url), limits, std::move(access))) {}
 HttpClient::HttpClient(HttpClient&&) noexcept = default;
 HttpClient& HttpClient::operator=(HttpClient&&) noexcept = default;
 HttpClient::~HttpClient() = default;

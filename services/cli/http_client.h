@@ -1,5 +1,5 @@
 #pragma once
-// One kept-alive HTTP/1.1 connection. Boost.Beast is included by http_client.cc alone.
+// One kept-alive HTTP/1.1 connection, with TLS or without. Boost.Beast is included by http_client.cc alone.
 
 #include <chrono>
 #include <functional>
@@ -26,11 +26,17 @@ struct HttpLimits {
   uint64_t body_bytes_max = 256u << 20;
 };
 
+struct HttpAccess {
+  std::string api_key = {};  ///< empty: none is sent; it never stands in an error
+  std::string ca_file = {};  ///< PEM, trusted instead of the system's certificates
+  bool verify = true;        ///< of https: whether the server is who it says; false only where it is our own
+};
+
 /// Blocks; belongs to one thread. Errors: kUnavailable when the server is not there or hangs up, kCorrupt
-/// when it does not speak HTTP.
+/// when it does not speak HTTP, kInvalidArgument when its certificate is not to be trusted or --ca-file cannot be read.
 class HttpClient {
  public:
-  explicit HttpClient(Url url, HttpLimits limits = {});
+  explicit HttpClient(Url url, HttpLimits limits = {}, HttpAccess access = {});
   HttpClient(HttpClient&&) noexcept;
   HttpClient& operator=(HttpClient&&) noexcept;
   ~HttpClient();

@@ -63,4 +63,9 @@ std::string error_message(std::string_view body) {
   return std::string(body.substr(0, 200));
 }
 
+Status answered_with(int status, std::string_view body) {
+  const char* what_to_do = status == 401 ? "; give the key in MOESTRO_API_KEY or with --api-key" : "";
+  return unavailable("the server answers " + std::to_string(status) + ": " + error_message(body) + what_to_do);
+}
+
 }  // namespace moestro::cli

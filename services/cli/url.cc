@@ -33,6 +33,8 @@ std::string Url::authority() const {
   return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + port;
 }
 
+std::string Url::origin() const { return (secure ? "https://" : "http://") + authority(); }
+
 Result<HostPort> parse_host_port(std::string_view text) {
   constexpr std::string_view kHow = "is not HOST:PORT (as 127.0.0.1:8080 or [::1]:8080)";
   HostPort result;
@@ -55,11 +57,11 @@ Result<HostPort> parse_host_port(std::string_view text) {
 }
 
 Result<Url> parse_url(std::string_view text) {
-  constexpr std::string_view kScheme = "http://";
-  if (text.starts_with("https://"))
-    return bad(text, "needs TLS, which this client does not speak; use http://");
-  if (!text.starts_with(kScheme)) return bad(text, "is not a URL of the form http://HOST:PORT");
-  std::string_view rest = text.substr(kScheme.size());
+  constexpr std::string_view kPlain = "http://", kSecure = "https://", kHow = "is not a URL of the form http://HOST:PORT or https://HOST:PORT";
+  Url url;
+  url.secure = text.starts_with(kSecure);
+  if (!url.secure && !text.starts_with(kPlain)) return bad(text, kHow);
+  std::string_view rest = text.substr(url.secure ? kSecure.size() : kPlain.size());
   const size_t slash = rest.find('/');
   std::string_view authority = rest.substr(0, slash);
   std::string_view base = slash == std::string_view::npos ? std::string_view{} : rest.substr(slash);
@@ -70,10 +72,9 @@ Result<Url> parse_url(std::string_view text) {
       return bad(text, "has a path that cannot be used: no query, fragment or spaces");
   const bool has_port = authority.starts_with('[') ? authority.find("]:") != std::string_view::npos
                                                    : authority.find(':') != std::string_view::npos;
-  const std::string with_port = std::string(authority) + (has_port ? "" : ":80");
+  const std::string with_port = std::string(authority) + (has_port ? "" : url.secure ? ":443" : ":80");
   const Result<HostPort> parsed = parse_host_port(with_port);
-  if (!parsed.is_ok()) return bad(text, "is not a URL of the form http://HOST:PORT");
-  Url url;
+  if (!parsed.is_ok()) return bad(text, kHow);
   url.host = parsed->host;
   url.port = parsed->port;
   url.base = base;

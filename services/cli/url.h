@@ -14,11 +14,13 @@ struct Url {
   std::string host;  ///< a name or an address; IPv6 without its brackets
   std::string port = "80";
   std::string base;  ///< path before "/v1/...", without a slash at its end; often empty
+  bool secure = false;  ///< https
 
-  std::string authority() const;  ///< "host:port" for the Host header and for messages
+  std::string authority() const;  ///< "host:port" for the Host header
+  std::string origin() const;     ///< "https://host:port", for messages
 };
 
-/// "http://HOST[:PORT][/BASE]". https and user names are refused by name.
+/// "http[s]://HOST[:PORT][/BASE]", port 80 or 443 where none is given.
 Result<Url> parse_url(std::string_view text);
 
 struct HostPort {

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "services/box/box_flags.h"
+#include "services/box/https.h"
 #include "services/box/named_pack.h"
 #include "services/box/places.h"
 
@@ -52,6 +53,10 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
   options.history_checkpoint = box.history.checkpoint;
   options.api_keys = box.orchestrator.api_keys;
   MOESTRO_ASSIGN_OR_RETURN(options.origins, origins_of(box.orchestrator.cors));
+  MOESTRO_RETURN_IF_ERROR(box::serves_https(box).status());
+  options.tls_cert = box.orchestrator.tls_cert;
+  options.tls_key = box.orchestrator.tls_key;
+  options.reader_wait_s = whole_seconds(box.orchestrator.reader_wait);
   options.drain_s = whole_seconds(box.run.drain);
   return options;
 }
@@ -63,7 +68,8 @@ CommandLine parse_command_line(int argc, char** argv) {
   std::string model, store;
   const box::BoxFlags flags(app, {"run.dir", "orchestrator.http", "orchestrator.step_tokens", "orchestrator.steps_in_flight", "orchestrator.queue_max",
                                   "orchestrator.tpot_target", "orchestrator.interactive_weight", "orchestrator.batch_aging", "orchestrator.prefix_cache", "orchestrator.worker_wait",
-                                  "orchestrator.api_keys", "orchestrator.cors", "orchestrator.state", "orchestrator.file_max", "orchestrator.batch_lines", "orchestrator.line_lease",
+                                  "orchestrator.api_keys", "orchestrator.cors", "orchestrator.tls_cert", "orchestrator.tls_key", "orchestrator.reader_wait",
+                                  "orchestrator.state", "orchestrator.file_max", "orchestrator.batch_lines", "orchestrator.line_lease",
                                   "history.capacity", "history.checkpoint", "run.drain", "run.group", "run.log_level", "run.log_format"});
   app.add_option("--model", model, "NAME=PACK: the model to serve and its pack; default: model.pack of the YAML file");
   app.add_option("--store", store, "The socket of the store whose figures /metrics has, ipc://PATH [ipc://RUN_DIR/store.sock]");

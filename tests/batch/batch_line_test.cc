@@ -51,6 +51,7 @@ TEST(BatchLineTest, SequencesAreCounted) {
   EXPECT_EQ(count({{"prompt", "p"}}), 1u);
   EXPECT_EQ(count({{"prompt", {"a", "b"}}, {"n", 3}}), 6u);
   EXPECT_EQ(count({{"prompt", {1, 2, 3}}}), 1u);
+  EXPECT_GT(count({{"prompt", {"a", "b"}}, {"n", uint64_t{1} << 63}}), 128u) << "a count that nobody takes is not nothing";
 }
 
 TEST(BatchLineTest, ResultsKeepTheIdAndCountTokens) {

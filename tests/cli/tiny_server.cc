@@ -94,6 +94,11 @@ void TinyServer::serve(int fd) {
     const size_t path = request.method.size() + 1;
     request.path = head.substr(path, head.find(' ', path) - path);
     request.body = buffer.substr(head_end + 4, whole - head_end - 4);
+    constexpr std::string_view kAuthorization = "\r\nAuthorization: ";
+    if (const size_t at = head.find(kAuthorization); at != std::string::npos) {
+      const size_t value = at + kAuthorization.size();
+      request.authorization = head.substr(value, head.find("\r\n", value) - value);
+    }
     buffer.erase(0, whole);
     const TinyReply reply = handler_(request);
     const std::string bytes = render(reply);

@@ -12,6 +12,7 @@ namespace moestro::test {
 
 struct TinyRequest {
   std::string method, path, body;
+  std::string authorization = {};  ///< the header of this name; empty: not there
 };
 
 struct TinyReply {

@@ -24,7 +24,7 @@ ONE_PLACE = {
     r"zmq(_addon)?\.h(pp)?": ["common/net/"],
     r"liburing(/.*)?\.h": ["store/reader/"],
     r"yaml-cpp/.*": ["common/config/yaml_file.cc"],
-    r"boost/(asio|beast)(/.*|\.hpp)": ["orchestrator/http/", "services/cli/http_client.cc", "services/cli/bench/serve/load_client.cc"],
+    r"boost/(asio|beast)(/.*|\.hpp)": ["common/tls/", "orchestrator/http/", "services/cli/http_client.cc", "services/cli/bench/serve/load_client.cc"],
     r"spdlog/.*": ["common/log.h", "common/log.cc", "common/log_format.cc"],
     r"sqlite3\.h": ["orchestrator/state/"],
     r"hiredis/.*": ["orchestrator/state/"],
@@ -80,8 +80,8 @@ def check_code(name, text):
         yield f"{name}: getenv; settings come from common/config"
 
 
-# HOME-like places that programs are told about by the environment alone.
-GETENV = {"services/cli/up/run_dir.cc", "services/cli/up/process.cc", "services/cli/doctor/doctor_command.cc"}
+# HOME-like places that programs are told about by the environment alone, and secrets, which command lines show to everybody.
+GETENV = {"services/cli/up/run_dir.cc", "services/cli/up/process.cc", "services/cli/doctor/doctor_command.cc", "services/cli/server_options.cc"}
 
 
 def check_links(root, path, name, text):

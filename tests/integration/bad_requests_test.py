@@ -1,5 +1,7 @@
 """What clients get wrong: each gets one clear 4xx in OpenAI's shape, and the server goes on."""
 
+import contextlib
+import gzip
 import json
 import socket
 import tempfile
@@ -38,8 +40,20 @@ class BadRequests(unittest.TestCase):
         self.refused(400, '{"prompt": "a", "x": ' + deep + "]" * 100000 + "}", "nested")
         self.refused(400, '{"messages": [{"role": "user", "content": "a", "x": ' + deep + "]" * 100000 + "}]}", "nested", "/v1/chat/completions")
 
-    def test_invalid_utf8(self):
+    def test_encodings(self):
         self.refused(400, b'{"prompt": "\xff\xfe"}', "UTF-8")
+        self.refused(400, '{"prompt": "a"}'.encode("utf-16"), "UTF-8")
+        self.refused(400, gzip.compress(b'{"prompt": "a"}'), "UTF-8")
+        self.refused(400, b'{"prompt": "\xc0\xaf"}', "UTF-8")  # an overlong slash
+        self.refused(400, '{"prompt": "\\ud800"}', "JSON")  # half a character
+        self.refused(400, b'{"prompt": "a\x00"}', "JSON")
+
+    def test_unknown_fields(self):
+        self.refused(400, {"prompt": "a", "max_tokens": 1, "no_such_field": 1}, "no_such_field")
+        self.refused(400, {"prompt": "a", "max_tokens": 1, "Temperature": 0}, "Temperature")
+        self.refused(400, '{"prompt": "a", "max_tokens": 1, "max_tokens": 2}', "max_tokens")  # which of the two?
+        self.refused(400, {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1, "prompt": "b"}, "prompt", "/v1/chat/completions")
+        self.refused(400, {"prompt": "a", "stream": True, "stream_options": {"include_everything": True}}, "include_everything")
 
     def test_prompt(self):
         self.refused(400, {}, "prompt")
@@ -102,6 +116,74 @@ class BadRequests(unittest.TestCase):
         for path in ("/v1/models/..%2f..%2fetc%2fpasswd", "/v1/models/../../etc/passwd", "/../etc/passwd", "/v1/models/" + "a" * 5000, "//", "/%00"):
             with self.subTest(path=path[:30]):
                 self.assertEqual(self.cluster.request("GET", path)[0], 404)
+
+    def test_paths_of_files_and_batches(self):
+        for method, path in (("GET", "/v1/files/../../etc/passwd"), ("GET", "/v1/files/..%2f..%2fetc%2fpasswd/content"), ("DELETE", "/v1/files/../batches.db"),
+                             ("GET", "/v1/files/file-0123456789abcdef0123456/content"), ("GET", "/v1/files/file-%00/content"), ("GET", "/v1/files//content"),
+                             ("GET", "/v1/files/file-" + "0" * 24 + "/../../x"), ("GET", "/v1/files/" + "f" * 5000), ("POST", "/v1/batches/../files/cancel"),
+                             ("GET", "/v1/batches/batch_" + "0" * 24)):
+            with self.subTest(method=method, path=path[:50]):
+                status, answer = self.cluster.request(method, path)
+                self.assertEqual((status, answer["error"]["type"]), (404, "not_found_error"), answer)
+        for order in ({}, {"input_file_id": "../../etc/passwd", "endpoint": "/v1/completions", "completion_window": "24h"},
+                      {"input_file_id": "file-" + "0" * 24, "endpoint": "/v1/embeddings", "completion_window": "24h"}):
+            with self.subTest(order=order):
+                self.assertIn(self.cluster.request("POST", "/v1/batches", order)[0], (400, 404))
+
+    def upload(self, text, purpose="batch"):
+        form = (f'--XX\r\nContent-Disposition: form-data; name="purpose"\r\n\r\n{purpose}\r\n--XX\r\nContent-Disposition: form-data; name="file"; '
+                'filename="../../in.jsonl"\r\n\r\n').encode() + text + b"\r\n--XX--\r\n"
+        return self.cluster.request("POST", "/v1/files", form, {"Content-Type": "multipart/form-data; boundary=XX"})
+
+    def test_uploads(self):
+        self.assertEqual(self.upload(b"x", "fine-tune")[0], 400)
+        for type, body in (("multipart/form-data", b"--XX--"), ("multipart/form-data; boundary=" + "x" * 100, b""), ("multipart/form-data; boundary=XX", b"no form"),
+                           ("text/plain", b"x"), ("multipart/form-data; boundary=XX", b"--XX\r\n" + b"h" * 20000)):
+            with self.subTest(type=type[:40]):
+                self.assertEqual(self.cluster.request("POST", "/v1/files", body, {"Content-Type": type})[0], 400)
+        self.assertEqual(self.cluster.request("GET", "/v1/files")[1]["data"], [])
+
+    def test_lines_of_a_batch(self):
+        """Each bad line is told of by itself; the rest runs."""
+        def line(custom_id, **change):
+            return {"custom_id": custom_id, "method": "POST", "url": "/v1/completions", "body": {"prompt": "a", "max_tokens": 2}, **change}
+        bad = {"method": line("method", method="GET"), "url": line("url", url="/v1/embeddings"), "body": line("body", body=[]), "stream": line("stream", body={"prompt": "a", "stream": True}),
+               "model": line("model", body={"prompt": "a", "model": "gpt-99"}), "field": line("field", priority=1), "range": line("range", body={"prompt": "a", "max_tokens": -1}),
+               "long": line("long", body={"prompt": "word " * 50000})}
+        rows = [json.dumps(line(f"good-{i}")) for i in range(3)] + [json.dumps(r) for r in bad.values()]
+        rows += ["nonsense", '{"custom_id": ', json.dumps(line("good-0")), json.dumps(line("x" * 600)), json.dumps(line(7)), "[" * 5000]
+        status, file = self.upload("\n".join(rows).encode() + b'\n{"custom_id": "\xff"}')
+        self.assertEqual(status, 200, file)
+        status, batch = self.cluster.request("POST", "/v1/batches", {"input_file_id": file["id"], "endpoint": "/v1/completions", "completion_window": "24h"})
+        self.assertEqual(status, 200, batch)
+        path = "/v1/batches/" + batch["id"]
+        self.cluster.wait_until(lambda: self.cluster.request("GET", path)[1]["status"] == "completed", 60, "the end of the batch")
+        batch = self.cluster.request("GET", path)[1]
+        self.assertEqual(batch["request_counts"], {"total": len(rows) + 1, "completed": 3, "failed": len(rows) - 2})
+        with contextlib.closing(self.cluster.connect()) as connection:
+            connection.request("GET", f"/v1/files/{batch['error_file_id']}/content")
+            errors = [json.loads(t) for t in connection.getresponse().read().decode().splitlines()]
+        self.assertEqual(len(errors), len(rows) - 2)
+        told = {e["custom_id"]: e for e in errors if e["custom_id"] in bad}
+        self.assertEqual(set(told), set(bad))
+        for name in ("range", "long"):  # asked for and refused by the route itself
+            self.assertEqual(told[name]["response"]["status_code"], 400)
+        self.assertIn("duplicate_custom_id", [e["error"]["code"] for e in errors if e.get("error")])
+        self.assertEqual(self.cluster.request("DELETE", "/v1/files/" + file["id"])[0], 200)
+        for kind in ("output_file_id", "error_file_id"):
+            self.cluster.request("DELETE", "/v1/files/" + batch[kind])
+
+    def test_a_flood_of_slow_clients_leaves_room_for_others(self):
+        """Heads that come a byte at a time, and bodies that do not come: others are answered meanwhile."""
+        with contextlib.ExitStack() as stack:
+            slow = [stack.enter_context(socket.create_connection((self.cluster.host, self.cluster.port), 10)) for _ in range(200)]
+            begun = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"
+            for at in range(len(begun)):
+                for s in slow:
+                    s.sendall(begun[at:at + 1])
+                if at % 16 == 0:
+                    self.assertEqual(self.cluster.complete("Once", max_tokens=1)["usage"]["completion_tokens"], 1)
+            self.assertEqual(self.cluster.request("GET", "/health")[0], 200)
 
     def test_unknown_model(self):
         self.refused(404, {"prompt": "a", "model": "gpt-99"}, "gpt-99")

@@ -54,13 +54,17 @@ def expert_and_dense_bytes(pack_dir):
 
 
 class Served:
-    """Whatever answers HTTP at self.host and self.port."""
+    """Whatever answers HTTP at self.host and self.port; https, if it is told what to trust."""
+
+    trust = None  # an ssl.SSLContext
 
     @property
     def url(self):
-        return f"http://{self.host}:{self.port}"
+        return f"http{'s' if self.trust else ''}://{self.host}:{self.port}"
 
     def connect(self, timeout=120):
+        if self.trust:
+            return http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=self.trust)
         return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
 
     def request(self, method, path, body=None, headers=None):
@@ -122,7 +126,7 @@ class Cluster(Served):
         timer.start()
         line = self.process.stdout.readline()  # ends by itself when the process does
         timer.cancel()
-        if not line.startswith("ready http://"):
+        if not line.startswith(("ready http://", "ready https://")):
             self.__exit__()
             raise AssertionError("the cluster did not become ready:\n" + self.log_text)
         url = urllib.parse.urlparse(line.split()[1])

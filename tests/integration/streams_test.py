@@ -5,7 +5,9 @@ import json
 import os
 import pathlib
 import resource
+import socket
 import tempfile
+import threading
 import time
 import unittest
 
@@ -104,6 +106,49 @@ class Streams(unittest.TestCase):
                 writer.transport.abort()
         asyncio.run(run())
         self.cluster.wait_until(lambda: self.cluster.request("GET", "/v1/moestro/status")[1]["sequences"]["running"] == 0, 10, "what nobody reads to end")
+
+
+    def test_a_reader_at_a_byte_a_second_gets_it_all(self):
+        """Its sequences do not wait for it, nobody else does, and it is not cut off: what it is behind with comes in fewer chunks."""
+        body = {"prompt": "Once", "max_tokens": 400, "n": 8, "ignore_eos": True, "temperature": 0, "stream": True, "logprobs": 5}
+        normal = self.read_stream(body, 1 << 20, pauses=0)
+        slow = {}
+        thread = threading.Thread(target=lambda: slow.update(self.read_stream(body, 2048, pauses=5)))
+        begin = time.monotonic()
+        thread.start()
+        others = [self.cluster.complete("Once upon a time", max_tokens=8, temperature=0)["choices"][0]["text"] for _ in range(5)]
+        self.assertEqual(len(set(others)), 1)
+        self.cluster.wait_until(lambda: self.cluster.request("GET", "/v1/moestro/status")[1]["sequences"]["running"] == 0, 60, "the end of its sequences")
+        thread.join(120)
+        self.assertFalse(thread.is_alive())
+        self.assertGreater(time.monotonic() - begin, 5, "it read a byte a second at first")
+        self.assertEqual(slow["texts"], normal["texts"])
+        self.assertEqual(slow["tokens"], normal["tokens"])
+        self.assertEqual(slow["ends"], ["length"] * 8)
+        self.assertLess(slow["events"], normal["events"], "it was behind")
+
+    def read_stream(self, body, receive_buffer, pauses):
+        """What a stream says to a client that reads a byte a second for `pauses` seconds, and then all of it."""
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            s.settimeout(60)
+            s.connect((self.cluster.host, self.cluster.port))
+            text = json.dumps(body).encode()
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
+            heard = b""
+            for _ in range(pauses):
+                heard += s.recv(1)
+                time.sleep(1)
+            while piece := s.recv(65536):
+                heard += piece
+        self.assertTrue(heard.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"), heard[-200:])
+        events = [json.loads(line[6:]) for line in heard.decode().splitlines() if line.startswith("data: {")]
+        told = {"texts": [""] * body["n"], "tokens": [0] * body["n"], "ends": [None] * body["n"], "events": len(events)}
+        for choice in (c for e in events for c in e["choices"]):
+            told["texts"][choice["index"]] += choice["text"]
+            told["tokens"][choice["index"]] += len(choice["logprobs"]["tokens"]) if choice["logprobs"] else 0
+            told["ends"][choice["index"]] = choice["finish_reason"] or told["ends"][choice["index"]]
+        return told
 
 
 if __name__ == "__main__":

@@ -37,6 +37,8 @@ class FakeExchange final : public Exchange {
     gone = nullptr;
   }
   void on_gone(std::function<void()> callback) override { gone = std::move(callback); }
+  bool crowded() const override { return is_crowded; }
+  void on_drained(std::function<void()> callback) override { drained = std::move(callback); }
 
   nlohmann::json json() const { return nlohmann::json::parse(body, nullptr, false); }
   std::string header(const std::string& name) const {
@@ -53,6 +55,8 @@ class FakeExchange final : public Exchange {
   std::shared_ptr<BodySource> source;
   bool streaming = false, done = false;
   std::function<void()> gone;  ///< call it as the client that leaves
+  bool is_crowded = false;
+  std::function<void()> drained;
 };
 
 /// Tokens are bytes, their ids the bytes' values; kEnd ends a text.

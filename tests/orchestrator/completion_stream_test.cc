@@ -174,5 +174,53 @@ TEST_F(FailingTest, ShuttingDownIsSaid) {
   EXPECT_THAT(send("GET", "/health")->body, HasSubstr("shutting down"));
 }
 
+TEST_F(CompletionStreamTest, AReaderThatIsBehindGetsTheRestInOneChunk) {
+  says_ = {"hello there", "hi"};
+  const auto exchange = post("/v1/completions", {{"prompt", "ab"}, {"max_tokens", 11}, {"n", 2}, {"stream", true}, {"logprobs", 1}, {"return_token_ids", true}});
+  worker_.answer(compute_texts(worker_.hear_plan()));
+  run_until([&] { return exchange->events().size() == 2; });
+  const size_t before = exchange->events().size();
+  exchange->is_crowded = true;
+  run_until([&] {
+    const ControlSnapshot s = control_->snapshot();
+    return s.plans > 0 && s.running + s.waiting == 0;
+  });
+  while (run_posted()) {
+  }
+  EXPECT_EQ(exchange->events().size(), before) << "its sequences have ended, and it has not been told";
+  EXPECT_FALSE(exchange->done);
+  exchange->is_crowded = false;
+  exchange->drained();
+  EXPECT_TRUE(exchange->done);
+  const auto events = without_done(*exchange);
+  EXPECT_EQ(events.size(), before + 2) << "one chunk for each choice: " << exchange->body;
+  EXPECT_EQ(text(events, 0), "hello there");
+  EXPECT_EQ(text(events, 1), "hi");
+  size_t ids = 0, scores = 0, ends = 0;
+  for (const json& e : events)
+    for (const json& c : e["choices"]) {
+      ids += c["token_ids"].size();
+      if (c["logprobs"].is_object()) scores += c["logprobs"]["tokens"].size();
+      if (!c["finish_reason"].is_null()) ++ends;
+    }
+  EXPECT_EQ(ids, 14u) << "11 tokens; 2 and the end";
+  EXPECT_EQ(scores, ids);
+  EXPECT_EQ(ends, 2u);
+}
+
+TEST_F(FailingTest, AReaderThatIsBehindHearsWhatCameBeforeAnError) {
+  says_ = {"hello"};
+  const auto exchange = post("/v1/completions", {{"prompt", "ab"}, {"max_tokens", 5}, {"stream", true}});
+  worker_.answer(compute_texts(worker_.hear_plan()));
+  run_until([&] { return exchange->body.find("data:") != std::string::npos; });
+  exchange->is_crowded = true;
+  worker_.answer(compute_texts(worker_.hear_plan()));
+  fail_next(corrupt("expert 3 of layer 1 is bad"));
+  finish(*exchange);
+  const auto events = without_done(*exchange);
+  EXPECT_EQ(text({events.begin(), events.end() - 1}), "he");
+  EXPECT_TRUE(events.back().contains("error"));
+}
+
 }  // namespace
 }  // namespace moestro::orchestrator

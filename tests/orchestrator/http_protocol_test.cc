@@ -60,5 +60,15 @@ TEST_F(HttpServerTest, HeadIsAGetWithoutTheBody) {
   EXPECT_TRUE(next.ends_with("\r\n\r\nGET /x ")) << next;
 }
 
+TEST_F(HttpServerTest, WhoSendsABitAtATimeHasNoMoreTimeThanOthers) {
+  serve({.request_timeout = std::chrono::seconds(1)}, echo);
+  RawClient client(server_->port());
+  const auto begin = std::chrono::steady_clock::now();
+  for (bool open = true; open; std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
+    open = client.try_say("X");
+    ASSERT_LT(std::chrono::steady_clock::now() - begin, kPatience) << "a byte now and then holds the connection";
+  }
+}
+
 }  // namespace
 }  // namespace moestro::orchestrator

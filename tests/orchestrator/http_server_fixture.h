@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <future>
 #include <thread>
 
@@ -32,6 +33,8 @@ class RawClient {
   RawClient& operator=(const RawClient&) = delete;
 
   void say(const std::string& bytes) { EXPECT_EQ(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size())); }
+  /// False if nobody is there any more.
+  bool try_say(const std::string& bytes) { return ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0; }
   /// What comes until `end` was seen, or the server closes if `end` is empty.
   std::string hear(const std::string& end = "") {
     std::string heard;
@@ -43,6 +46,12 @@ class RawClient {
       heard.append(buffer, static_cast<size_t>(n));
     }
     return heard;
+  }
+  /// The next `n` bytes, or fewer if the server closes.
+  std::string take(size_t n) {
+    std::string taken(n, '\0');
+    taken.resize(static_cast<size_t>(std::max<ssize_t>(0, ::recv(socket_, taken.data(), n, MSG_WAITALL))));
+    return taken;
   }
   void leave() {
     if (socket_ >= 0) ::close(std::exchange(socket_, -1));

@@ -135,21 +135,6 @@ TEST_F(HttpServerTest, NoticesAClientThatLeavesAStream) {
   EXPECT_EQ(gone.get_future().wait_for(kPatience), std::future_status::ready);
 }
 
-TEST_F(HttpServerTest, CutsAReaderThatIsSlowerThanItsStream) {
-  std::promise<void> gone;
-  std::promise<std::shared_ptr<Exchange>> held;
-  serve({.unsent_bytes_max = 1 << 20, .request_timeout = std::chrono::seconds(1)}, [&](const HttpRequest&, std::shared_ptr<Exchange> exchange) {
-    exchange->on_gone([&] { gone.set_value(); });
-    exchange->begin_stream();
-    held.set_value(std::move(exchange));
-  });
-  RawClient client(server_->port(), 4096);
-  client.say(kGet);
-  const auto exchange = held.get_future().get();
-  for (int i = 0; i < 64; ++i) server_->post([exchange] { exchange->write(std::string(1 << 20, 'x')); });
-  EXPECT_EQ(gone.get_future().wait_for(kPatience), std::future_status::ready) << "the stream is held for a client that does not read";
-}
-
 TEST_F(HttpServerTest, ASilentStreamGetsComments) {
   std::shared_ptr<Exchange> kept;
   serve({.keep_alive_comment = std::chrono::seconds(1)}, [&](const HttpRequest&, std::shared_ptr<Exchange> exchange) {

@@ -33,7 +33,7 @@ std::string random_boundary() {
 
 Result<json> BatchClient::body_of(const Result<HttpReply>& reply) const {
   MOESTRO_RETURN_IF_ERROR(reply.status());
-  if (reply->status != 200) return unavailable("the server answers " + std::to_string(reply->status) + ": " + error_message(reply->body));
+  if (reply->status != 200) return answered_with(reply->status, reply->body);
   MOESTRO_ASSIGN_OR_RETURN(json body, parse_json(reply->body));
   if (!body.is_object()) return corrupt("the server's answer is not an object");
   return body;
@@ -92,7 +92,7 @@ Status BatchClient::download(const std::string& id, const fs::path& target) {
     return out ? Status::ok() : io_error("writing " + part.string(), errno);
   });
   Status status = reply.status();
-  if (status.is_ok() && reply->status != 200) status = unavailable("the server answers " + std::to_string(reply->status) + ": " + error_message(reply->body));
+  if (status.is_ok() && reply->status != 200) status = answered_with(reply->status, reply->body);
   out.close();
   if (status.is_ok() && !out) status = io_error("writing " + part.string(), errno);
   std::error_code error;

@@ -12,7 +12,7 @@ namespace moestro::cli {
 
 class BatchClient {
  public:
-  explicit BatchClient(Url url) : http_(std::move(url)) {}
+  explicit BatchClient(Url url, HttpAccess access = {}) : http_(std::move(url), {}, std::move(access)) {}
 
   /// The id of the file on the server. `progress`: bytes sent so far.
   Result<std::string> upload(const std::filesystem::path& file, const std::function<void(uint64_t)>& progress);

@@ -9,6 +9,7 @@
 #include "services/cli/batch/batch_runner.h"
 #include "services/cli/batch/server_commands.h"
 #include "services/cli/output.h"
+#include "services/cli/server_options.h"
 
 namespace moestro::cli {
 namespace {
@@ -66,16 +67,18 @@ void print_summary(const BatchReport& report, bool as_json, const std::string& o
 }
 
 struct Options {
-  std::string input, output, url = kDefaultUrl;
+  ServerOptions server;
+  std::string input, output;
   int concurrency = 16;
   bool json = false;
 };
 
 void run(const Options& options, CommandResult& result) {
   BatchOptions batch;
-  const Result<Url> url = parse_url(options.url);
-  if (!url.is_ok()) return fail(result, url.status().with_context("--url"), kExitUsage);
-  batch.url = *url;
+  const Result<Server> server = server_of(options.server);
+  if (!server.is_ok()) return fail(result, server.status(), kExitUsage);
+  batch.url = server->url;
+  batch.access = server->access;
   batch.input = options.input;
   batch.output = options.output;
   batch.concurrency = options.concurrency;
@@ -121,7 +124,7 @@ void add_batch_command(CLI::App& app, CommandResult& result) {
   command->add_option("input", options->input, "lines of {custom_id, method, url, body}")->required();
   command->add_option("-o,--output", options->output, "results, one a line, in the order they come")
       ->required();
-  command->add_option("--url", options->url, "server")->capture_default_str();
+  add_server_options(*command, options->server);
   command->add_option("--concurrency", options->concurrency, "requests in flight")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

@@ -56,7 +56,7 @@ class Run {
   }
 
   void work() {
-    HttpClient client(options_.url, HttpLimits{milliseconds(5000), options_.answer_max, 256u << 20});
+    HttpClient client(options_.url, HttpLimits{milliseconds(5000), options_.answer_max, 256u << 20}, options_.access);
     std::unique_lock lock(mutex_);
     while (!ending()) {
       Result<std::optional<BatchLine>> line = next_undone();
@@ -93,6 +93,8 @@ class Run {
   Result<HttpReply> send(HttpClient& client, const BatchLine& line) {
     for (int tries = 1;; ++tries) {
       const Result<HttpReply> reply = client.post(line.path, line.body);
+      // No answer to the line: with the right key it may get one.
+      if (reply.is_ok() && reply->status == 401) return answered_with(reply->status, reply->body);
       if (reply.is_ok() && !may_pass(reply->status)) return reply;
       if (!reply.is_ok() && reply.status().code() != Code::kUnavailable) return reply;
       const milliseconds pause =

@@ -7,13 +7,14 @@
 #include <functional>
 
 #include "common/status.h"
-#include "services/cli/url.h"
+#include "services/cli/http_client.h"
 
 namespace moestro::cli {
 
 struct BatchOptions {
   std::filesystem::path input, output;
   Url url;
+  HttpAccess access = {};
   int concurrency = 16;
   std::chrono::milliseconds answer_max = std::chrono::hours(1);  ///< longest wait for one answer
   std::chrono::milliseconds patience =

@@ -9,6 +9,7 @@
 #include "services/cli/batch/batch_client.h"
 #include "services/cli/json_text.h"
 #include "services/cli/output.h"
+#include "services/cli/server_options.h"
 
 namespace moestro::cli {
 namespace {
@@ -16,7 +17,8 @@ namespace {
 using nlohmann::json;
 
 struct Options {
-  std::string url = kDefaultUrl, id, input, endpoint = "/v1/completions", window = "24h", output, errors;
+  ServerOptions server;
+  std::string id, input, endpoint = "/v1/completions", window = "24h", output, errors;
   std::vector<std::string> metadata;
   int64_t limit = 20;
   bool wait = false, json = false;
@@ -136,12 +138,12 @@ void add(CLI::App& batch, CommandResult& result, const char* name, const char* h
   CLI::App* command = batch.add_subcommand(name, help);
   auto options = std::make_shared<Options>();
   more(command, *options);
-  command->add_option("--url", options->url, "server")->capture_default_str();
+  add_server_options(*command, options->server);
   command->add_flag("--json", options->json, "the server's answer as JSON on stdout");
   command->callback([options, action, &result] {
-    const Result<Url> url = parse_url(options->url);
-    if (!url.is_ok()) return fail(result, url.status().with_context("--url"), kExitUsage);
-    BatchClient client(*url);
+    const Result<Server> server = server_of(options->server);
+    if (!server.is_ok()) return fail(result, server.status(), kExitUsage);
+    BatchClient client(server->url, server->access);
     if (const Status done = action(*options, client); !done.is_ok()) fail(result, done);
   });
 }

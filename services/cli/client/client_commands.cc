@@ -15,6 +15,7 @@
 #include "services/cli/http_client.h"
 #include "services/cli/json_text.h"
 #include "services/cli/output.h"
+#include "services/cli/server_options.h"
 #include "services/cli/sse.h"
 
 namespace moestro::cli {
@@ -23,7 +24,8 @@ namespace {
 using nlohmann::json;
 
 struct Options {
-  std::string prompt, system, model, url = kDefaultUrl;
+  ServerOptions server;
+  std::string prompt, system, model;
   int64_t max_tokens = 128;
   double temperature = 0;
   std::optional<uint64_t> seed;
@@ -46,8 +48,7 @@ Status check_utf8(std::string_view what, std::string_view text) {
 Result<std::string> served_model(HttpClient& client) {
   MOESTRO_ASSIGN_OR_RETURN(const HttpReply reply, client.get("/v1/models"));
   if (reply.status != 200)
-    return unavailable("the server answers " + std::to_string(reply.status) +
-                       " to /v1/models: " + error_message(reply.body));
+    return answered_with(reply.status, reply.body).with_context("/v1/models");
   const Result<json> body = parse_json(reply.body);
   if (body.is_ok() && body->is_object() && body->contains("data") && (*body)["data"].is_array() &&
       !(*body)["data"].empty()) {
@@ -63,9 +64,7 @@ json request_of(const Options& options, const std::string& model) {
   return request;
 }
 
-Status refusal(const HttpReply& reply) {
-  return unavailable("the server answers " + std::to_string(reply.status) + ": " + error_message(reply.body));
-}
+Status refusal(const HttpReply& reply) { return answered_with(reply.status, reply.body); }
 
 /// Prints the answer as it comes and returns it whole.
 Result<std::string> stream_answer(HttpClient& client, const std::string& path, json request) {
@@ -151,7 +150,7 @@ Status chat(const Options& options, HttpClient& client) {
 }
 
 void add_common(CLI::App* command, Options& options) {
-  command->add_option("--url", options.url, "server")->capture_default_str();
+  add_server_options(*command, options.server);
   command->add_option("--model", options.model, "model id; default: the first that the server has");
   command->add_option("--max-tokens", options.max_tokens, "longest answer")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
@@ -163,9 +162,9 @@ void add_common(CLI::App* command, Options& options) {
 }
 
 void run(const Options& options, CommandResult& result, Status (*action)(const Options&, HttpClient&)) {
-  const Result<Url> url = parse_url(options.url);
-  if (!url.is_ok()) return fail(result, url.status().with_context("--url"), kExitUsage);
-  HttpClient client(*url);
+  const Result<Server> server = server_of(options.server);
+  if (!server.is_ok()) return fail(result, server.status(), kExitUsage);
+  HttpClient client(server->url, {}, server->access);
   Status status = check_utf8("--model", options.model);
   if (status.is_ok()) status = check_utf8("--system", options.system);
   if (status.is_ok()) status = action(options, client);

@@ -21,6 +21,7 @@
 #include "services/cli/http_client.h"
 #include "services/cli/json_text.h"
 #include "services/cli/output.h"
+#include "services/cli/server_options.h"
 #include "services/cli/store/status_json.h"
 #include "services/cli/top/server_look.h"
 #include "services/cli/top/view.h"
@@ -40,6 +41,7 @@ struct Options {
   explicit Options(CLI::App& app) : flags(app, {"run.dir", "model.name", "orchestrator.http"}) {}
   box::BoxFlags flags;
   std::string interval = "1s", url;
+  ServerOptions server;
   bool json = false, once = false;
 };
 
@@ -93,15 +95,15 @@ struct Look {
 };
 struct Places {
   std::string store;  ///< endpoint
-  Url server;
+  Server server;
 };
 
-ServerLook ask_server(const Url& url) {
+ServerLook ask_server(const Server& server) {
   ServerLook look;
-  HttpClient client(url, {.connect = kServerWithin, .silence = kServerWithin});
+  HttpClient client(server.url, {.connect = kServerWithin, .silence = kServerWithin}, server.access);
   const auto reply = client.get("/v1/moestro/status");
   if (!reply.is_ok()) look.trouble = reply.status().message();
-  else if (reply->status != 200) look.trouble = url.authority() + " answers " + std::to_string(reply->status) + ": " + error_message(reply->body);
+  else if (reply->status != 200) look.trouble = answered_with(reply->status, reply->body).with_context(server.url.authority()).message();
   else return read_server_status(reply->body);
   return look;
 }
@@ -179,7 +181,13 @@ Status show(const Options& o) {
   if (interval < kIntervalMin) return invalid_argument("--interval " + o.interval + ": at least " + config::format_duration(kIntervalMin));
   if (box.run.dir.empty() && box.model.name.empty()) return invalid_argument("which store? give --run-dir, or --name as `moestro up` has it, or -c FILE");
   const std::filesystem::path run_dir = box.run.dir.empty() ? default_run_dir(box.model.name) : std::filesystem::path(box.run.dir);
-  MOESTRO_ASSIGN_OR_RETURN(const Url server, o.url.empty() ? server_of_box(box, run_dir) : parse_url(o.url));
+  ServerOptions asked = o.server;
+  asked.url = o.url;
+  if (o.url.empty()) {
+    MOESTRO_ASSIGN_OR_RETURN(const Url own, server_of_box(box, run_dir));
+    asked.url = own.origin();
+  }
+  MOESTRO_ASSIGN_OR_RETURN(const Server server, server_of(asked));
   const Places places{box::store_endpoint(run_dir), server};
   const Stop stop;
   const bool once = o.once || o.json || ::isatty(STDOUT_FILENO) == 0;
@@ -192,7 +200,8 @@ void add_top_command(CLI::App& app, CommandResult& result) {
   CLI::App* command = app.add_subcommand("top", "What a running cluster does: requests, queue, batches, and what its store holds, reads and hits; drawn anew every second (Ctrl-C ends it)");
   auto options = std::make_shared<Options>(*command);
   command->add_option("--interval", options->interval, "between two looks")->capture_default_str();
-  command->add_option("--url", options->url, "the orchestrator; default: the one of that run directory");
+  command->add_option("--url", options->url, "the orchestrator; default: the one of that run directory, by http");
+  add_access_options(*command, options->server);
   command->add_flag("--once", options->once, "one page; also where the output is no terminal");
   command->add_flag("--json", options->json, "one look as JSON on stdout, with the rates of one interval");
   command->callback([options, &result] {

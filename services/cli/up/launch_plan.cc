@@ -5,6 +5,7 @@
 
 #include "common/config/yaml_file.h"
 #include "kernels/device_registry.h"
+#include "services/box/https.h"
 #include "services/box/named_pack.h"
 #include "services/cli/url.h"
 #include "services/worker/device/worker_device.h"
@@ -25,6 +26,7 @@ Status check_box(config::BoxConfig& box) {
   const bool elsewhere = state.starts_with("redis://") || state.starts_with("rediss://");  // the orchestrator reads the rest
   if (!elsewhere && state.find("://") != std::string::npos)
     return unsupported("--state '" + state + "' is neither sqlite:PATH nor redis://HOST:PORT/DB");
+  MOESTRO_RETURN_IF_ERROR(box::serves_https(box).status());
   std::error_code error;
   const fs::path pack = fs::weakly_canonical(fs::absolute(box.model.pack), error);
   if (error || !fs::is_regular_file(pack / "manifest", error))
@@ -34,7 +36,7 @@ Status check_box(config::BoxConfig& box) {
   MOESTRO_ASSIGN_OR_RETURN(const auto model, box::model_of(box));
   box.model.name = model.name;
   // The programs need not stand where this one was started.
-  for (std::string* file : {&box.workers.trace, &box.workers.timeline, &box.orchestrator.api_keys})
+  for (std::string* file : {&box.workers.trace, &box.workers.timeline, &box.orchestrator.api_keys, &box.orchestrator.tls_cert, &box.orchestrator.tls_key})
     if (!file->empty()) *file = fs::absolute(*file).string();
   // Likewise a state's file.
   const std::string scheme = "sqlite:";

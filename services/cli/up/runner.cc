@@ -108,7 +108,9 @@ class Runner {
       Url url;
       url.host = probe_host(config_.http.host);
       url.port = config_.http.port;
-      client_ = std::make_unique<HttpClient>(url, HttpLimits{milliseconds(500), milliseconds(1000), 1 << 20});
+      url.secure = config_.https;
+      // It is our own program: whether its certificate names this address is the clients' question.
+      client_ = std::make_unique<HttpClient>(url, HttpLimits{milliseconds(500), milliseconds(1000), 1 << 20}, HttpAccess{.verify = false});
     }
     const Result<HttpReply> reply = client_->get("/health");
     if (!reply.is_ok()) return {false, reply.status().message()};
@@ -154,7 +156,7 @@ class Runner {
     if (pid > 0) ::kill(pid, action.signal);
   }
   void act(const SayReady&) {
-    std::printf("ready http://%s:%s\n", url_host().c_str(), config_.http.port.c_str());
+    std::printf("ready %s://%s:%s\n", config_.https ? "https" : "http", url_host().c_str(), config_.http.port.c_str());
     std::fflush(stdout);
   }
   void act(const Say& action) { note(action.text); }

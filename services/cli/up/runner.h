@@ -17,10 +17,11 @@ struct RunnerConfig {
   Places places;
   std::vector<Launch> launches;
   HostPort http;
+  bool https = false;
   SupervisorLimits limits;
 };
 
-/// Runs the programs until the user stops them or they cannot be kept up. Prints "ready http://HOST:PORT" on
+/// Runs the programs until the user stops them or they cannot be kept up. Prints "ready http[s]://HOST:PORT" on
 /// stdout, everything else on stderr. OK after a drain; an error is followed on stderr by the last log lines
 /// of the program that caused it, where that did not say in one line why it ended.
 Status run_programs(RunnerConfig config);

@@ -7,6 +7,7 @@
 
 #include "common/config/box_config.h"
 #include "services/box/box_flags.h"
+#include "services/box/https.h"
 #include "services/cli/output.h"
 #include "services/cli/up/arena_dir.h"
 #include "services/cli/up/launch_plan.h"
@@ -39,6 +40,7 @@ Status run_box(config::BoxConfig box) {
   MOESTRO_RETURN_IF_ERROR(write_box_file(box, config.places));
   config.launches = plan_launches(box, config.places);
   MOESTRO_ASSIGN_OR_RETURN(config.http, parse_host_port(box.orchestrator.http));
+  MOESTRO_ASSIGN_OR_RETURN(config.https, box::serves_https(box));
   config.limits.drain =
       box.run.drain +
       std::chrono::seconds(5);  // it ends its requests by itself; the rest is for ending itself

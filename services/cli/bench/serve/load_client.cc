@@ -124,6 +124,7 @@ http::request<http::string_body> Load::message(http::verb verb, const char* path
   http::request<http::string_body> request(verb, o_.url.base + path, 11);
   request.set(http::field::host, o_.url.authority());
   request.set(http::field::user_agent, "moestro");
+  if (!o_.api_key.empty()) request.set(http::field::authorization, "Bearer " + o_.api_key);
   if (verb == http::verb::post) request.set(http::field::content_type, "application/json");
   request.body() = std::move(body);
   request.prepare_payload();

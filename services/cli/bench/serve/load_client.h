@@ -16,6 +16,7 @@ namespace moestro::cli {
 
 struct LoadOptions {
   Url url = {};
+  std::string api_key = {};
   std::string model = {};
   int64_t vocab = 0;
   uint64_t seed = 1;

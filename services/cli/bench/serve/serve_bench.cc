@@ -7,6 +7,7 @@
 #include "common/model/model_spec.h"
 #include "services/cli/bench/serve/interrupt.h"
 #include "services/cli/bench/serve/trace_file.h"
+#include "services/cli/server_options.h"
 #include "store/pack/manifest.h"
 
 namespace moestro::cli {
@@ -128,18 +129,20 @@ Result<ServeBenchReport> bench_serve(const ServeBenchOptions& o, const BenchProg
     return report;
   }
   std::unique_ptr<PrivateBox> box;
-  Url url;
+  Server server;
   if (o.url.empty()) {
     progress(0, 1, "starting store, orchestrator and worker");
     MOESTRO_ASSIGN_OR_RETURN(box, start_box(box_of(o)));
-    url = url_of(*box);
+    server.url = url_of(*box);
     report.server = "a box of its own";
   } else {
-    MOESTRO_ASSIGN_OR_RETURN(url, parse_url(o.url));
+    MOESTRO_ASSIGN_OR_RETURN(server, server_of({.url = o.url, .api_key = o.api_key, .ca_file = {}}));
+    if (server.url.secure) return unsupported("--url " + o.url + ": the load is sent over http; give the server's address before TLS");
     report.server = o.url;
   }
-  MOESTRO_ASSIGN_OR_RETURN(const Served served, ask_served(url, o.url.empty() ? "" : o.model));
+  MOESTRO_ASSIGN_OR_RETURN(const Served served, ask_served(server.url, o.url.empty() ? "" : o.model, server.access));
   LoadOptions load = load_options(o, served);
+  load.api_key = server.access.api_key;
   if (load.vocab == 0) return invalid_argument(report.server + " does not say how many tokens its model knows; give --vocab");
   report.model = served.model, report.vocab = load.vocab, report.context = served.context;
   MOESTRO_RETURN_IF_ERROR(warm_up(load, o.warmup, served.context));

@@ -18,6 +18,7 @@ namespace moestro::cli {
 
 struct ServeBenchOptions {
   std::string url;           ///< empty: a box of the benchmark's own serves `model`, a pack
+  std::string api_key;       ///< for the url's server
   std::string model;         ///< with a url: the name it serves; empty: its first
   std::string baseline;      ///< "padded": no server but static batches in this process
   bool by_whole_length = false;

@@ -11,6 +11,7 @@
 #include "services/cli/bench/serve/serve_report.h"
 #include "services/cli/bench/serve/table.h"
 #include "services/cli/output.h"
+#include "services/cli/server_options.h"
 
 namespace moestro::cli {
 namespace {
@@ -73,6 +74,7 @@ void add_load(CLI::App& app, ServeBenchOptions& o) {
 
 void add_server(CLI::App& app, ServeBenchOptions& o) {
   CLI::Option* url = app.add_option("--url", o.url, "a server of OpenAI's completions API that runs; --model is then the name it serves, default: its first");
+  add_key_option(app, o.api_key);
   app.add_option("--model", o.model, "a pack (made by moestro pack): a box of the benchmark's own serves it");
   app.add_option("--vocab", o.vocab, "prompts are ids below it; default: what the server says")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   app.add_option("--baseline", o.baseline, "padded: no server, but static batches on the same engine in this process, padded to their longest")->check(CLI::IsMember({"padded"}))->excludes(url);

@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "services/cli/http_client.h"
 #include "services/cli/json_text.h"
 
 namespace moestro::cli {
@@ -23,11 +22,11 @@ Served served_of(const Url& url, const json& entry) {
 
 }  // namespace
 
-Result<Served> ask_served(const Url& url, const std::string& model) {
-  HttpClient client(url);
+Result<Served> ask_served(const Url& url, const std::string& model, const HttpAccess& access) {
+  HttpClient client(url, {}, access);
   MOESTRO_ASSIGN_OR_RETURN(const HttpReply reply, client.get("/v1/models"));
   const std::string where = "http://" + url.authority() + url.base + "/v1/models";
-  if (reply.status != 200) return unavailable(where + " answers " + std::to_string(reply.status) + ": " + error_message(reply.body));
+  if (reply.status != 200) return answered_with(reply.status, reply.body).with_context(where);
   const auto body = parse_json(reply.body);
   if (!body.is_ok() || !body->is_object() || !body->contains("data") || !(*body)["data"].is_array()) return corrupt(where + ": not a list of models");
   std::string names;

@@ -8,7 +8,7 @@
 #include "common/config/box_config.h"
 #include "common/status.h"
 #include "services/cli/bench/store/private_box.h"
-#include "services/cli/url.h"
+#include "services/cli/http_client.h"
 
 namespace moestro::cli {
 
@@ -20,7 +20,7 @@ struct Served {
 };
 
 /// What it serves: `model`, or where that is empty its first.
-Result<Served> ask_served(const Url& url, const std::string& model);
+Result<Served> ask_served(const Url& url, const std::string& model, const HttpAccess& access = {});
 
 /// Store, orchestrator and workers of one pack, on a free port of 127.0.0.1; returns when they serve.
 Result<std::unique_ptr<PrivateBox>> start_box(config::BoxConfig config);

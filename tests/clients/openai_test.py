@@ -182,6 +182,66 @@ class Clients(unittest.TestCase):
             return status["sequences"]["running"]
         self.cluster.wait_until(lambda: running() == 0, 10, "the end of what nobody reads")
 
+    def test_files(self):
+        data = b'{"custom_id":"a"}\n'
+        file = self.client.files.create(file=("in.jsonl", data), purpose="batch")
+        self.assertEqual((file.object, file.bytes, file.filename, file.purpose), ("file", len(data), "in.jsonl", "batch"))
+        self.assertEqual(self.client.files.retrieve(file.id).id, file.id)
+        self.assertIn(file.id, [f.id for f in self.client.files.list(purpose="batch")])
+        self.assertEqual(self.client.files.content(file.id).read(), data)
+        self.assertTrue(self.client.files.delete(file.id).deleted)
+        with self.assertRaises(openai.NotFoundError):
+            self.client.files.content(file.id)
+        with self.assertRaises(openai.BadRequestError):
+            self.client.files.create(file=("a", b"x"), purpose="fine-tune")
+
+    def batch(self, lines, endpoint):
+        """A batch of these lines, once it is over."""
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        file = self.client.files.create(file=("in.jsonl", text.encode()), purpose="batch")
+        batch = self.client.batches.create(input_file_id=file.id, endpoint=endpoint, completion_window="24h", metadata={"made": "here"})
+        self.assertIn(batch.status, ("validating", "in_progress"))
+
+        def over():
+            nonlocal batch
+            batch = self.client.batches.retrieve(batch.id)
+            return batch.status in ("completed", "failed", "expired", "cancelled")
+        self.cluster.wait_until(over, 60, "the end of the batch")
+        return batch
+
+    def lines_of(self, file_id):
+        return {r["custom_id"]: r for r in map(json.loads, self.client.files.content(file_id).text.splitlines())}
+
+    def test_batches(self):
+        for endpoint, body in (("/v1/completions", {"prompt": "Once upon a time"}), ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Tell me a story."}]})):
+            with self.subTest(endpoint=endpoint):
+                body |= {"model": "demo", "max_tokens": 6, "temperature": 0}
+                lines = [{"custom_id": f"id-{i}", "method": "POST", "url": endpoint, "body": body} for i in range(5)]
+                lines.append({"custom_id": "bad", "method": "POST", "url": endpoint, "body": {**body, "temperature": "hot"}})
+                batch = self.batch(lines, endpoint)
+                self.assertEqual(batch.status, "completed", batch)
+                self.assertEqual((batch.request_counts.total, batch.request_counts.completed, batch.request_counts.failed), (6, 5, 1))
+                self.assertEqual(batch.metadata, {"made": "here"})
+                good, bad = self.lines_of(batch.output_file_id), self.lines_of(batch.error_file_id)
+                self.assertEqual((set(good), set(bad)), ({f"id-{i}" for i in range(5)}, {"bad"}))
+                direct = self.complete(max_tokens=6) if endpoint == "/v1/completions" else self.chat(max_tokens=6)
+                for line in good.values():
+                    self.assertEqual(line["response"]["status_code"], 200)
+                    choice = line["response"]["body"]["choices"][0]
+                    self.assertEqual(choice.get("text", choice.get("message", {}).get("content")), getattr(direct.choices[0], "text", None) or direct.choices[0].message.content)
+                self.assertEqual(bad["bad"]["response"]["status_code"], 400)
+                self.assertIn(batch.id, [b.id for b in self.client.batches.list(limit=5)])
+
+    def test_a_batch_is_cancelled(self):
+        line = {"method": "POST", "url": "/v1/completions", "body": {"prompt": "Once", "max_tokens": 200, "ignore_eos": True}}
+        text = "".join(json.dumps({"custom_id": str(i), **line}) + "\n" for i in range(2000))
+        file = self.client.files.create(file=("in.jsonl", text.encode()), purpose="batch")
+        batch = self.client.batches.create(input_file_id=file.id, endpoint="/v1/completions", completion_window="24h")
+        self.assertIn(self.client.batches.cancel(batch.id).status, ("cancelling", "cancelled"))
+        self.cluster.wait_until(lambda: self.client.batches.retrieve(batch.id).status == "cancelled", 60, "the end of the batch")
+        self.assertLess(self.client.batches.retrieve(batch.id).request_counts.completed, 2000)
+        self.assertEqual(self.complete().usage.completion_tokens, 8, "and others are served")
+
 
 if __name__ == "__main__":
     main()

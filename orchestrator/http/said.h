@@ -1,0 +1,38 @@
+#pragma once
+// What a coroutine waits for until somebody on its thread says it.
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+
+namespace moestro::orchestrator {
+
+/// Awaits with an error code instead of an exception.
+inline auto into(boost::system::error_code& error) { return boost::asio::redirect_error(boost::asio::use_awaitable, error); }
+
+/// Who says it holds no more than a weak pointer: the coroutine may be gone.
+template <typename T>
+struct Said {
+  explicit Said(const boost::asio::any_io_executor& executor) : timer(executor, boost::asio::steady_timer::time_point::max()) {}
+  static std::function<void(T)> teller(const std::shared_ptr<Said>& said) {
+    return [weak = std::weak_ptr<Said>(said)](T value) {
+      const auto self = weak.lock();
+      if (!self) return;
+      self->value = std::move(value);
+      self->timer.cancel();
+    };
+  }
+  boost::asio::awaitable<T> wait() {
+    boost::system::error_code ignored;
+    while (!value) co_await timer.async_wait(into(ignored));
+    co_return std::move(*value);
+  }
+  boost::asio::steady_timer timer;
+  std::optional<T> value;
+};
+
+}  // namespace moestro::orchestrator

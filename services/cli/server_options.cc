@@ -1,0 +1,55 @@
+#include "services/cli/server_options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+
+#include "services/cli/output.h"
+
+namespace moestro::cli {
+namespace {
+
+constexpr const char* kKeyVariable = "MOESTRO_API_KEY";
+
+/// What may stand in a header's line.
+Status check_key(std::string_view key, const char* where) {
+  const bool fine = std::all_of(key.begin(), key.end(), [](char c) { return c > 0x20 && c < 0x7f; });
+  return fine ? Status::ok() : invalid_argument(std::string(where) + " is no API key: it has spaces, line ends or other than ASCII in it");
+}
+
+bool stays_here(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
+}  // namespace
+
+void add_key_option(CLI::App& command, std::string& api_key) {
+  command.add_option("--api-key", api_key, std::string("API key; better in ") + kKeyVariable + ": other users of this machine can see a command's arguments");
+}
+
+void add_access_options(CLI::App& command, ServerOptions& options) {
+  add_key_option(command, options.api_key);
+  command.add_option("--ca-file", options.ca_file, "PEM file of the certificates to trust for https, for one the server's own; default: the system's");
+}
+
+void add_server_options(CLI::App& command, ServerOptions& options) {
+  command.add_option("--url", options.url, "server, http:// or https://")->capture_default_str();
+  add_access_options(command, options);
+}
+
+Result<Server> server_of(const ServerOptions& options) {
+  Server server;
+  const Result<Url> url = parse_url(options.url);
+  if (!url.is_ok()) return url.status().with_context("--url");
+  server.url = *url;
+  server.access = {options.api_key, options.ca_file};
+  MOESTRO_RETURN_IF_ERROR(check_key(options.api_key, "--api-key"));
+  if (const char* key = std::getenv(kKeyVariable); key != nullptr && options.api_key.empty()) {
+    MOESTRO_RETURN_IF_ERROR(check_key(key, kKeyVariable));
+    server.access.api_key = key;
+  }
+  if (!options.ca_file.empty() && !server.url.secure) return invalid_argument("--ca-file is for https, and --url is " + options.url);
+  if (!server.access.api_key.empty() && !server.url.secure && !stays_here(server.url.host))
+    note("the API key goes to " + server.url.host + " unencrypted: that server's URL is http, not https");
+  return server;
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,34 @@
+#pragma once
+// --url, --api-key and --ca-file: the same for every command that speaks HTTP to a server.
+
+#include <string>
+
+#include "common/status.h"
+#include "services/cli/http_client.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace moestro::cli {
+
+struct ServerOptions {
+  std::string url = kDefaultUrl, api_key, ca_file;
+};
+
+/// Adds the three to a command.
+void add_server_options(CLI::App& command, ServerOptions& options);
+/// Without --url, for commands that have one of their own.
+void add_access_options(CLI::App& command, ServerOptions& options);
+/// --api-key alone.
+void add_key_option(CLI::App& command, std::string& api_key);
+
+struct Server {
+  Url url;
+  HttpAccess access;
+};
+/// Checks them; the key is MOESTRO_API_KEY where none is given. Errors name the option and never the key.
+Result<Server> server_of(const ServerOptions& options);
+
+}  // namespace moestro::cli

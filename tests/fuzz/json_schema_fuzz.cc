@@ -1,0 +1,71 @@
+// fuzz-deps: moestro_grammar moestro_api_requests
+// A schema as it stands in response_format: whatever it says, what its grammar lets through to the end is JSON.
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <variant>
+
+#include "common/check.h"
+#include "orchestrator/api/request_json.h"
+#include "orchestrator/grammar/compiled_grammar.h"
+#include "orchestrator/grammar/json_schema.h"
+
+namespace api = moestro::orchestrator;
+namespace grammar = moestro::grammar;
+
+namespace {
+
+constexpr int kEnd = 256, kTokensMax = 200;
+
+/// Every byte is a token.
+std::shared_ptr<const grammar::GrammarVocabulary> bytes() {
+  std::vector<std::string> all(kEnd + 1);
+  for (size_t i = 0; i < kEnd; ++i) all[i] = std::string(1, static_cast<char>(i));
+  return std::make_shared<const grammar::GrammarVocabulary>(grammar::GrammarVocabulary{grammar::TokenTrie(std::move(all)), {kEnd}});
+}
+
+bool allows(const api::TokenMask& mask, int token) { return (mask.at(static_cast<size_t>(token) / 32) >> (token % 32) & 1) != 0; }
+
+/// A text that the grammar allows, chosen by `seed`.
+void walk(const std::shared_ptr<grammar::CompiledGrammar>& compiled, uint32_t seed) {
+  grammar::GrammarConstraint constraint(compiled);
+  std::string said;
+  for (int i = 0; i < kTokensMax; ++i) {
+    const auto mask = constraint.allowed();
+    if (!mask.is_ok()) return;  // too ambiguous: its request fails
+    if (allows(**mask, kEnd)) MOESTRO_CHECK(nlohmann::json::accept(said), "a text may end that is no JSON: " + said);
+    seed = seed * 1664525 + 1013904223;
+    int token = static_cast<int>(seed >> 24);
+    for (int tries = 0; tries < kEnd && !allows(**mask, token); ++tries) token = (token + 1) % kEnd;
+    if (!allows(**mask, token)) {
+      MOESTRO_CHECK(allows(**mask, kEnd), "nothing can follow, not even the end");
+      return;
+    }
+    MOESTRO_CHECK(constraint.accept(token), "what is allowed is not accepted");
+    said += static_cast<char>(token);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const auto vocabulary = bytes();
+  const auto body = api::parse_body(R"({"schema":)" + std::string(reinterpret_cast<const char*>(data), size) + "}");
+  const auto* object = std::get_if<api::RequestJson>(&body);
+  if (object == nullptr) return 0;
+  const auto schema = object->find("schema");
+  grammar::ByteGrammar g;
+  const grammar::NodeId begin = g.add();
+  const auto end = grammar::JsonSchemaCompiler(g, *schema).compile(begin);
+  if (!end.is_ok()) {
+    MOESTRO_CHECK(!end.status().message().empty(), "a refusal without a reason");
+    return 0;
+  }
+  g.end(*end);
+  g.set_start(begin);
+  if (g.too_large()) return 0;
+  const auto compiled = std::make_shared<grammar::CompiledGrammar>(std::move(g), vocabulary);
+  for (uint32_t seed : {1u, 77u}) walk(compiled, seed + static_cast<uint32_t>(size));
+  return 0;
+}
