@@ -76,7 +76,7 @@ class BatchRunnerTest : public testing::Test {
   std::mutex mutex_;
   std::map<std::string, int> seen_;
   std::unique_ptr<TinyServer> server_;
-  BatchOptions options_{dir_ / "in.jsonl", dir_ / "out.jsonl", {}, 4, milliseconds(5000), milliseconds(3000),
+  BatchOptions options_{dir_ / "in.jsonl", dir_ / "out.jsonl", {}, {}, 4, milliseconds(5000), milliseconds(3000),
                         milliseconds(1),   milliseconds(4)};
   std::atomic<bool> stop_{false};
   BatchReport report_;
