@@ -1,12 +1,12 @@
 // fuzz-deps: moestro_batch_text
 // A batch's input file, line by line, up to what is run; and what is kept of each line.
 
-#include <sys/mman.h>
-#include <unistd.h>
-
+#include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "common/check.h"
 #include "orchestrator/batch/batch_line.h"
@@ -17,6 +17,15 @@ namespace api = moestro::orchestrator;
 namespace {
 
 constexpr size_t kLineMax = 4096;
+
+class BytesInMemory final : public api::FileBytes {
+ public:
+  explicit BytesInMemory(std::string bytes) : bytes_(std::move(bytes)) {}
+  moestro::Result<std::string> read(uint64_t offset, size_t size) override { return bytes_.substr(std::min<uint64_t>(offset, bytes_.size()), size); }
+
+ private:
+  std::string bytes_;
+};
 
 void look_at(const api::LineReader::Line& line, const std::string& endpoint) {
   const std::string batch = "batch_0";
@@ -40,9 +49,7 @@ void look_at(const api::LineReader::Line& line, const std::string& endpoint) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const int fd = ::memfd_create("lines", MFD_CLOEXEC);
-  MOESTRO_CHECK(fd >= 0 && ::write(fd, data, size) == static_cast<ssize_t>(size), "no memory for the input");
-  api::LineReader lines(moestro::shm::UniqueFd(fd), kLineMax);
+  api::LineReader lines(std::make_unique<BytesInMemory>(std::string(reinterpret_cast<const char*>(data), size)), kLineMax);
   for (uint64_t last = 0;;) {
     const auto line = lines.next();
     MOESTRO_CHECK(line.is_ok(), "a file in memory cannot be read");
