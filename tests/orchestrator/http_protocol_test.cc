@@ -1,5 +1,6 @@
 // What HTTP/1.1 asks of a server beyond requests and answers.
 
+#include "orchestrator/http/request_head.h"
 #include "tests/orchestrator/http_server_fixture.h"
 
 namespace moestro::orchestrator {
@@ -67,6 +68,25 @@ TEST_F(HttpServerTest, WhoSendsABitAtATimeHasNoMoreTimeThanOthers) {
   for (bool open = true; open; std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
     open = client.try_say("X");
     ASSERT_LT(std::chrono::steady_clock::now() - begin, kPatience) << "a byte now and then holds the connection";
+  }
+}
+
+/// What is left of the parser's buffer goes to it again with the next byte, as a socket's would.
+TEST(RequestParser, AChunkedBodyMayComeByteByByte) {
+  const std::string text = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+  const std::string empty = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+  for (const auto& [request, body] : {std::pair(text, "hello"), std::pair(empty, "")}) {
+    RequestParser parser;
+    parser.eager(true);
+    std::string unread;
+    for (const char c : request) {
+      unread += c;
+      boost::system::error_code error;
+      unread.erase(0, parser.put(boost::asio::buffer(unread), error));
+      ASSERT_TRUE(!error || error == boost::beast::http::error::need_more) << error.message();
+    }
+    ASSERT_TRUE(parser.is_done());
+    EXPECT_EQ(parser.get().body(), body);
   }
 }
 
