@@ -38,6 +38,8 @@ TEST(Program, WrongCommandLinesExitWith2AndOneLine) {
       {{"up", "--model", "a", "--device", "gpu"}, "--device (workers.device): 'gpu' is no device"},
       {{"up", "--model", "a", "--device", "emulated:vram=1G"}, "link=RATE is missing"},
       {{"up", "--model", "a", "--predict", "gate"}, "is for a device with a memory of its own"},
+      {{"up", "--model", "a", "--cache", "lru"}, "is for a device with a memory of its own"},
+      {{"up", "--model", "a", "--device", "emulated:vram=1G,link=1G", "--cache", "tarot"}, "--cache (workers.cache)"},
       {{"up", "--model", "a", "--device", "emulated:vram=1G,link=1G", "--predict", "tarot"}, "--predict (workers.predict)"},
       {{"up", "--model", "a", "--state", "postgres://h/x"}, "'postgres://h/x' is neither sqlite:PATH nor redis://HOST:PORT/DB"},
       {{"up", "--model", "a", "--dram", "4 gigs"}, "--dram"},

@@ -51,7 +51,7 @@ class EqualityTest : public ::testing::Test {
 };
 
 TEST_F(EqualityTest, EveryPolicyPredictorAndNumberOfSlots) {
-  for (const std::string& cache : policy::policy_names())
+  for (const std::string& cache : policy::device_policy_names())
     for (const std::string& predictor : prediction::predictor_names())
       for (const int32_t slots : {1, 3, 7, 1000}) {
         DeviceBench device(fixture_, {.slots = slots, .cache = cache, .predictor = predictor});

@@ -28,7 +28,7 @@ Result<std::unique_ptr<DeviceExperts>> DeviceExperts::create(store::BlobSource& 
                             config::readable_size(blobs.bytes) + ": give the device at least vram=" + config::format_size(blobs.bytes));
   const size_t keys = blobs.blob_of.size();
   const auto slots = static_cast<int32_t>(std::min<uint64_t>(fit, keys));
-  MOESTRO_ASSIGN_OR_RETURN(auto policy, policy::make_policy(options.cache, keys));
+  MOESTRO_ASSIGN_OR_RETURN(auto policy, policy::make_device_policy(options.cache, {blobs.layers, blobs.experts}));
   std::vector<tier::Key> key_of(manifest.blobs.size(), kDense);
   std::vector<Expert> experts(keys);
   for (tier::Key key = 0; key < keys; ++key) {

@@ -22,7 +22,7 @@ namespace moestro::device {
 struct DeviceExpertsOptions {
   config::EmulatedDevice device;
   DType precision = DType::kBF16;  ///< of the experts that the engine asks for
-  std::string cache = "lfru";      ///< policy::make_policy
+  std::string cache = "lfru";      ///< policy::make_device_policy
   bool prefetch = true;            ///< false: what is foreseen protects what is there, and nothing is copied before it is wanted
   bool poison_slots = false;       ///< tests
 };
