@@ -71,6 +71,8 @@ void CopyLane::carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& chun
   // The link's own end, not when this thread woke: what the tier learns of the link must not depend on how busy the host is.
   tier_.chunk_done(std::max(free_at_, begin), chunk, free_at_ - begin);
   if (!chunk.last) return;
+  // Its lease may go now: no copy of the key begins before it is given a source again.
+  set_source(chunk.key, nullptr);
   done_.push_back({chunk.key, chunk.demand, began_[chunk.key], free_at_});
   ++ends_;
   ended_.notify_one();

@@ -42,7 +42,8 @@ class CopyLane {
 
   // With the lock held:
 
-  /// Where a key's bytes lie in host memory; null: nowhere, and no copy of it begins. May not change while the lane copies the key.
+  /// Where a key's bytes lie in host memory; null: nowhere, and no copy of it begins. May not change while the lane copies the key. A copy's
+  /// end makes it null.
   void set_source(tier::Key key, const std::byte* data);
   bool is_copying(tier::Key key) const { return copying_ == key; }
   /// Keys whose copies have ended since the last call: their sources may go.

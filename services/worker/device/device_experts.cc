@@ -80,6 +80,7 @@ void DeviceExperts::routed(MoeLayerId layer, std::span<const tier::DeviceTier::W
   how_found_.resize(wanted.size());
   {
     const std::lock_guard lock(lane_.mutex());
+    let_ended_go();  // what is wanted again needs a source again
     for (const auto& w : wanted) experts_[w.key].needed = true;
     tier_.routed(clock_.now(), static_cast<int32_t>(layer.value), wanted, how_found_);
     (void)find_sources();  // a source that refuses says so again to who waits, in next_arrival()
@@ -130,7 +131,6 @@ void DeviceExperts::let_ended_go() {
   ended_.clear();
   lane_.take_ended(ended_);
   for (const Copied& copy : ended_) {
-    lane_.set_source(copy.key, nullptr);
     experts_[copy.key].host.release();
     std::erase(with_source_, copy.key);
   }
@@ -186,9 +186,11 @@ Status DeviceExperts::take_host_arrival() {
   if (code == Code::kUnavailable || (code == Code::kExhausted && !with_source_.empty())) return Status::ok();
   const auto blob = host_.failed_blob();
   if (!blob) return arrival.status();
-  Expert& e = experts_[key_of_[*blob]];
+  const tier::Key key = key_of_[*blob];
+  if (key == kDense) return arrival.status();
+  Expert& e = experts_[key];
   if (std::exchange(e.host_asked, false)) --host_fetches_;
-  tier_.copy_failed(clock_.now(), key_of_[*blob]);
+  tier_.copy_failed(clock_.now(), key);
   if (e.needed) e.failure = arrival.status();
   return Status::ok();
 }
