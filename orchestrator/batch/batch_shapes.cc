@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "common/percent_decode.h"
 #include "orchestrator/api/field_reader.h"
 
 namespace moestro::orchestrator {
@@ -49,24 +50,6 @@ void read_output_expiry(FieldReader& f, BatchRecord& record) {
   if (anchor != "created_at" || !seconds)
     return f.fail(bad_request("'output_expires_after' must have 'anchor': 'created_at' and 'seconds'", "output_expires_after"));
   record.output_seconds = *seconds;
-}
-
-/// The text of a query's value; nothing if an escape is wrong.
-std::optional<std::string> unescaped(std::string_view text) {
-  std::string plain;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      plain += text[i] == '+' ? ' ' : text[i];
-      continue;
-    }
-    unsigned value = 0;
-    if (i + 2 >= text.size()) return std::nullopt;
-    const auto [end, error] = std::from_chars(text.data() + i + 1, text.data() + i + 3, value, 16);
-    if (error != std::errc{} || end != text.data() + i + 3) return std::nullopt;
-    plain += static_cast<char>(value);
-    i += 2;
-  }
-  return plain;
 }
 
 }  // namespace
@@ -154,7 +137,7 @@ std::variant<ListQuery, ApiError> read_list_query(const std::string& query, bool
     if (pair.empty()) continue;
     const size_t equals = std::min(pair.find('='), pair.size());
     const std::string name(pair.substr(0, equals));
-    const auto value = unescaped(equals < pair.size() ? pair.substr(equals + 1) : "");
+    const auto value = percent_decoded(equals < pair.size() ? pair.substr(equals + 1) : "", true);
     if (!value) return bad_request("'" + name + "' in the query has a wrong escape", name);
     if (name == "after") {
       list.after = *value;

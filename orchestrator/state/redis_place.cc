@@ -4,6 +4,8 @@
 #include <fstream>
 #include <optional>
 
+#include "common/percent_decode.h"
+
 namespace moestro::orchestrator {
 namespace {
 
@@ -15,23 +17,6 @@ std::optional<int64_t> number(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
   if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
   return n;
-}
-
-std::optional<std::string> unescaped(std::string_view text) {
-  std::string plain;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      plain += text[i];
-      continue;
-    }
-    unsigned value = 0;
-    if (i + 2 >= text.size()) return std::nullopt;
-    const auto [end, error] = std::from_chars(text.data() + i + 1, text.data() + i + 3, value, 16);
-    if (error != std::errc{} || end != text.data() + i + 3) return std::nullopt;
-    plain += static_cast<char>(value);
-    i += 2;
-  }
-  return plain;
 }
 
 Status bad(const std::string& what) {
@@ -57,7 +42,7 @@ Status read_option(std::string_view option, RedisPlace& place) {
     return Status::ok();
   }
   if (key != "password_file") return bad("the option '" + std::string(key.substr(0, 40)) + "' is not known");
-  const auto path = unescaped(value);
+  const auto path = percent_decoded(value);
   if (!path || !path->starts_with('/')) return bad("'password_file' is not the path of a file from the root");
   MOESTRO_ASSIGN_OR_RETURN(place.password, first_line(*path));
   return Status::ok();
@@ -66,7 +51,7 @@ Status read_option(std::string_view option, RedisPlace& place) {
 Status read_login(std::string_view login, RedisPlace& place) {
   const size_t colon = login.find(':');
   if (colon == std::string_view::npos) return bad("there is a user without a password before the @");
-  const auto user = unescaped(login.substr(0, colon)), password = unescaped(login.substr(colon + 1));
+  const auto user = percent_decoded(login.substr(0, colon)), password = percent_decoded(login.substr(colon + 1));
   if (!user || !password) return bad("an escape (%XX) in user or password is wrong");
   place.user = *user, place.password = *password;
   return Status::ok();
