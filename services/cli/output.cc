@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdarg>
 #include <cstdio>
 
 namespace moestro::cli {
@@ -45,6 +46,15 @@ std::string readable_count(double count) {
   char text[32];
   const int decimals = count < 10 ? 2 : count < 100 ? 1 : 0;
   std::snprintf(text, sizeof text, "%.*f%s", decimals, count, suffix);
+  return text;
+}
+
+std::string printed(const char* format, ...) {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
   return text;
 }
 

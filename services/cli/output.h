@@ -26,6 +26,9 @@ std::string one_line(std::string_view text);
 /// "12.3k", "1.25M": three digits at most.
 std::string readable_count(double count);
 
+/// As printf, into a string of at most 511 bytes: a line of a table.
+std::string printed(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
 /// Progress of a long command on stderr: a bar redrawn in place on a terminal, else a line every 5 seconds.
 /// Owned by one thread.
 class Progress {

@@ -1,11 +1,11 @@
 #include "services/cli/bench/engine_report.h"
 
 #include <algorithm>
-#include <cstdarg>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "common/config/units.h"
+#include "services/cli/output.h"
 
 namespace moestro::cli {
 namespace {
@@ -104,23 +104,13 @@ std::vector<Limit> all_limits(const EngineBenchReport& report) {
   return all;
 }
 
-std::string line(const char* format, ...) __attribute__((format(printf, 1, 2)));
-std::string line(const char* format, ...) {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  return text;
-}
-
-std::string percent(double share) { return share > 0 ? line("%6.1f %%", 100 * share) : line("%8s", "-"); }
+std::string percent(double share) { return share > 0 ? printed("%6.1f %%", 100 * share) : printed("%8s", "-"); }
 
 std::string case_text(const EngineBenchReport& report, const EngineBenchResult& result) {
   if (result.runs.empty()) return "";
   const auto median = [&](const Figure& figure) { return spread(result.runs, figure).median; };
   const Spread tokens = spread(result.runs, tokens_rate);
-  std::string text = line("%-16s %9.1f %9.1f %9.1f %9.2f %9.3f ", case_name(result.what).c_str(), tokens.min, tokens.median, tokens.max,
+  std::string text = printed("%-16s %9.1f %9.1f %9.1f %9.2f %9.3f ", case_name(result.what).c_str(), tokens.min, tokens.median, tokens.max,
                           1e-6 * median([](const EngineRun& r) { return ratio(r.weight_bytes, r.tokens); }),
                           1e-9 * median([](const EngineRun& r) { return ratio(r.operations, r.tokens); }));
   text += percent(median([](const EngineRun& r) { return ratio(bytes_rate(r), r.read_rate); }));
@@ -155,16 +145,16 @@ Json engine_report_json(const EngineBenchOptions& o, const EngineBenchReport& re
 std::string engine_report_text(const EngineBenchOptions& o, const EngineBenchReport& report) {
   const std::string window =
       o.kv_window == 0 ? "" : ", window " + std::to_string(o.kv_window) + " and " + std::to_string(o.kv_sinks) + " sinks";
-  std::string text = line("%s: experts %s, KV %s%s, %s, %d threads%s, steps of %lld tokens, %zu repeats\n", report.model.c_str(), report.experts.c_str(),
+  std::string text = printed("%s: experts %s, KV %s%s, %s, %d threads%s, steps of %lld tokens, %zu repeats\n", report.model.c_str(), report.experts.c_str(),
                           o.kv_dtype.c_str(), window.c_str(), report.isa.c_str(), report.threads, o.deterministic ? ", deterministic" : "", static_cast<long long>(report.step_tokens),
                           report.results.front().runs.size());
-  text += line("%-16s %9s %9s %9s %9s %9s %7s %7s %7s %7s %7s\n", "", "tokens/s", "", "", "MB", "GFLOP", "of DRAM", "of bf16", "of own", "of f32", "of best");
-  text += line("%-16s %9s %9s %9s %9s %9s %7s %7s %7s %7s %7s\n", "", "min", "median", "max", "a token", "a token", "reads", "matvec", "matvec", "peak", "GEMM");
+  text += printed("%-16s %9s %9s %9s %9s %9s %7s %7s %7s %7s %7s\n", "", "tokens/s", "", "", "MB", "GFLOP", "of DRAM", "of bf16", "of own", "of f32", "of best");
+  text += printed("%-16s %9s %9s %9s %9s %9s %7s %7s %7s %7s %7s\n", "", "min", "median", "max", "a token", "a token", "reads", "matvec", "matvec", "peak", "GEMM");
   for (const EngineBenchResult& result : report.results) text += case_text(report, result);
   if (!o.limits) return text;
   text += "limits, measured in turns with the above, streamed over " + config::readable_size(static_cast<uint64_t>(report.stream_bytes)) + "\n";
   for (const Limit& l : all_limits(report))
-    text += line("%-16s %9.1f %9.1f %9.1f %-8s %s\n", l.name.c_str(), 1e-9 * l.spread.min, 1e-9 * l.spread.median, 1e-9 * l.spread.max, l.unit == "bytes/s" ? "GB/s" : "GFLOP/s", l.how.c_str());
+    text += printed("%-16s %9.1f %9.1f %9.1f %-8s %s\n", l.name.c_str(), 1e-9 * l.spread.min, 1e-9 * l.spread.median, 1e-9 * l.spread.max, l.unit == "bytes/s" ? "GB/s" : "GFLOP/s", l.how.c_str());
   return text;
 }
 

@@ -1,24 +1,15 @@
 #include "services/cli/bench/serve/serve_report.h"
 
 #include <cmath>
-#include <cstdarg>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+
+#include "services/cli/output.h"
 
 namespace moestro::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string line(const char* format, ...) __attribute__((format(printf, 1, 2)));
-std::string line(const char* format, ...) {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  return text;
-}
 
 long long of(int64_t n) { return static_cast<long long>(n); }
 
@@ -59,14 +50,14 @@ Json run_json(const ServeBenchOptions& o, const ServeRun& run) {
 }
 
 std::string spread(const char* name, const Distribution& d) {
-  if (d.count == 0) return line("%-24s %10s\n", name, "-");
-  return line("%-24s %10.1f %10.1f %10.1f %10.1f %10.1f\n", name, 1e3 * d.mean, 1e3 * d.p50, 1e3 * d.p90, 1e3 * d.p99, 1e3 * d.max);
+  if (d.count == 0) return printed("%-24s %10s\n", name, "-");
+  return printed("%-24s %10.1f %10.1f %10.1f %10.1f %10.1f\n", name, 1e3 * d.mean, 1e3 * d.p50, 1e3 * d.p90, 1e3 * d.p99, 1e3 * d.max);
 }
 
 std::string failures_text(const ServeRun& run) {
   std::string text;
-  for (const auto& [kind, failure] : run.load.failures) text += line("  %s: %lld, such as: %.300s\n", kind.c_str(), of(failure.count), failure.example.c_str());
-  if (run.summary.refused_without_retry_after > 0) text += line("  %lld refusals had no Retry-After\n", of(run.summary.refused_without_retry_after));
+  for (const auto& [kind, failure] : run.load.failures) text += printed("  %s: %lld, such as: %.300s\n", kind.c_str(), of(failure.count), failure.example.c_str());
+  if (run.summary.refused_without_retry_after > 0) text += printed("  %lld refusals had no Retry-After\n", of(run.summary.refused_without_retry_after));
   return text;
 }
 
@@ -74,29 +65,29 @@ std::string goodput_text(const ServeBenchOptions& o, const LoadSummary& s) {
   if (!o.bounds.any()) return "";
   std::string bounds;
   const auto bound = [&](const char* name, const std::optional<double>& seconds) {
-    if (seconds) bounds += line("%s%s <= %.0f ms", bounds.empty() ? "" : ", ", name, 1e3 * *seconds);
+    if (seconds) bounds += printed("%s%s <= %.0f ms", bounds.empty() ? "" : ", ", name, 1e3 * *seconds);
   };
   bound("TTFT", o.bounds.ttft_s), bound("TPOT", o.bounds.tpot_s), bound("end to end", o.bounds.e2e_s);
-  return line("%-24s %10.2f requests/s, %.1f %% of those sent (%s)\n", "goodput", s.good_per_s, 100 * s.good_share, bounds.c_str());
+  return printed("%-24s %10.2f requests/s, %.1f %% of those sent (%s)\n", "goodput", s.good_per_s, 100 * s.good_share, bounds.c_str());
 }
 
 std::string run_text(const ServeBenchOptions& o, const ServeRun& run) {
   const LoadSummary& s = run.summary;
-  std::string text = s.offered_rate > 0 ? line("\noffered %.3g requests/s", s.offered_rate) : "\nall at once";
-  if (o.concurrency > 0) text += line(", at most %lld under way", of(o.concurrency));
-  text += line(": %zu requests, %lld completed, %lld refused, %lld failed", run.load.requests.size(), of(s.done), of(s.refused), of(s.failed));
-  if (run.load.interrupted) text += line("; interrupted, %lld unfinished", of(s.unfinished + s.unsent));
+  std::string text = s.offered_rate > 0 ? printed("\noffered %.3g requests/s", s.offered_rate) : "\nall at once";
+  if (o.concurrency > 0) text += printed(", at most %lld under way", of(o.concurrency));
+  text += printed(": %zu requests, %lld completed, %lld refused, %lld failed", run.load.requests.size(), of(s.done), of(s.refused), of(s.failed));
+  if (run.load.interrupted) text += printed("; interrupted, %lld unfinished", of(s.unfinished + s.unsent));
   text += "\n" + failures_text(run);
-  if (s.other_length > 0) text += line("  %lld answers had another number of tokens than asked for\n", of(s.other_length));
-  if (run.cut > 0) text += line("  %lld requests were shortened to the context\n", of(run.cut));
-  if (o.idle > 0) text += line("  %lld idle connections beside them, %lld of them lost\n", of(run.load.idle_open), of(run.load.idle_lost));
-  text += line("%-24s %10.2f requests/s in %.1f s, at most %lld under way\n", "throughput", s.requests_per_s, s.seconds, of(run.load.in_flight_max));
-  text += line("%-24s %10.1f tokens/s in, %.1f out", "", s.prompt_tokens_per_s, s.output_tokens_per_s);
-  text += (s.steady_tokens_per_s > 0 ? line(", %.1f out while requests were being sent\n", s.steady_tokens_per_s) : "\n") + goodput_text(o, s);
-  text += line("%-24s %10s %10s %10s %10s %10s\n", "ms", "mean", "p50", "p90", "p99", "max");
+  if (s.other_length > 0) text += printed("  %lld answers had another number of tokens than asked for\n", of(s.other_length));
+  if (run.cut > 0) text += printed("  %lld requests were shortened to the context\n", of(run.cut));
+  if (o.idle > 0) text += printed("  %lld idle connections beside them, %lld of them lost\n", of(run.load.idle_open), of(run.load.idle_lost));
+  text += printed("%-24s %10.2f requests/s in %.1f s, at most %lld under way\n", "throughput", s.requests_per_s, s.seconds, of(run.load.in_flight_max));
+  text += printed("%-24s %10.1f tokens/s in, %.1f out", "", s.prompt_tokens_per_s, s.output_tokens_per_s);
+  text += (s.steady_tokens_per_s > 0 ? printed(", %.1f out while requests were being sent\n", s.steady_tokens_per_s) : "\n") + goodput_text(o, s);
+  text += printed("%-24s %10s %10s %10s %10s %10s\n", "ms", "mean", "p50", "p90", "p99", "max");
   text += spread("time to first token", s.ttft_s) + spread("time per output token", s.tpot_s) + spread("inter-token latency", s.itl_s) + spread("end to end", s.e2e_s);
   text += spread("sent behind schedule", s.behind_s);
-  return text + line("%-24s %9.1f%% of a core\n", "the generator took", 100 * run.load.busy_share);
+  return text + printed("%-24s %9.1f%% of a core\n", "the generator took", 100 * run.load.busy_share);
 }
 
 }  // namespace
