@@ -115,17 +115,6 @@ std::span<const int32_t> clairvoyant_horizons() {
   return kHorizons;
 }
 
-VisitIndex::VisitIndex(std::span<const Visit> visits, size_t keys) : visits_(keys) {
-  for (size_t v = 0; v < visits.size(); ++v)
-    for (const Key key : visits[v].keys) visits_[key].push_back(v);
-}
-
-size_t VisitIndex::next(Key key, size_t from) const {
-  const auto& of = visits_[key];
-  const auto it = std::ranges::lower_bound(of, from);
-  return it == of.end() ? kNever : *it;
-}
-
 std::vector<Visit> plan_visits(const Routes& routes, std::span<const ReplayStep> steps, const ReplayTimes& times) {
   std::vector<Visit> visits;
   std::vector<StepUse> uses;

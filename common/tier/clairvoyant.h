@@ -9,6 +9,7 @@
 // search on small cases: 129 of 150 schedules are optimal there, the mean is 1.3 % above the optimum.
 
 #include "common/tier/replay.h"
+#include "common/tier/visits.h"
 
 namespace moestro::tier {
 
@@ -22,15 +23,6 @@ struct Clairvoyant {
 /// The fetches of Belady's oracle, as many as any schedule needs, and no schedule's computing is shorter than all of it.
 Clairvoyant clairvoyant(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup);
 
-/// One layer of one step, as the schedule sees it.
-struct Visit {
-  Nanos attention{0};       ///< before its experts
-  Nanos after{0};           ///< after them: the rest of the step
-  bool decode = true;
-  size_t step = 0;
-  std::vector<Key> keys;
-  std::vector<Nanos> took;  ///< computing with each
-};
 std::vector<Visit> plan_visits(const Routes& routes, std::span<const ReplayStep> steps, const ReplayTimes& times);
 
 struct Schedule {
@@ -46,17 +38,5 @@ Schedule aggressive(std::span<const Visit> visits, size_t keys, int32_t slots, N
 std::span<const int32_t> clairvoyant_horizons();
 /// Computing alone, and the least number of fetches alone.
 Nanos least_time(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy, bool keep = true);
-
-/// By key: when it is visited.
-class VisitIndex {
- public:
-  VisitIndex(std::span<const Visit> visits, size_t keys);
-  /// The first visit of `key` at `from` or later; kNever if there is none.
-  size_t next(Key key, size_t from) const;
-  static constexpr size_t kNever = SIZE_MAX;
-
- private:
-  std::vector<std::vector<size_t>> visits_;
-};
 
 }  // namespace moestro::tier

@@ -26,6 +26,17 @@ float waste_limit(const TierOptions& options) {
   return room ? kWasteShare : kWasteShareFewSlots;
 }
 
+LayerCounters& LayerCounters::operator+=(const LayerCounters& o) {
+  hits += o.hits, late += o.late, misses += o.misses, evictions += o.evictions;
+  prefetched += o.prefetched, prefetched_used += o.prefetched_used, prefetched_wasted += o.prefetched_wasted;
+  return *this;
+}
+
+LayerCounters operator-(const LayerCounters& now, const LayerCounters& before) {
+  return {now.hits - before.hits, now.late - before.late, now.misses - before.misses, now.evictions - before.evictions,
+          now.prefetched - before.prefetched, now.prefetched_used - before.prefetched_used, now.prefetched_wasted - before.prefetched_wasted};
+}
+
 DeviceTier::Impl::Impl(const TierOptions& given, std::unique_ptr<policy::CachePolicy> chosen)
     : options(given), policy(std::move(chosen)), calibration(given.layers, given.experts), pace(given.link_bytes_per_s, given.link_latency),
       waste(given.how.floor, waste_limit(given), kWasteWindow * static_cast<double>(given.expert_bytes)) {
@@ -34,6 +45,7 @@ DeviceTier::Impl::Impl(const TierOptions& given, std::unique_ptr<policy::CachePo
   entries.resize(keys);
   likely.resize(keys);
   row_known.resize(static_cast<size_t>(given.layers));
+  by_layer.resize(static_cast<size_t>(given.layers));
   used.resize(static_cast<size_t>(given.experts));
   slots.resize(static_cast<size_t>(given.slots));
   for (Slot slot = static_cast<Slot>(slots.size()); slot-- > 0;) free.push_back(slot);
@@ -42,18 +54,19 @@ DeviceTier::Impl::Impl(const TierOptions& given, std::unique_ptr<policy::CachePo
 
 Found DeviceTier::Impl::found(Key key, float weight) {
   Entry& entry = entries[key];
+  LayerCounters& count = layer_counters(key);
   const policy::Use use{time += weight, weight, scan && weight < 1};
   entry.weight = weight;
   if (entry.state == State::kWhole) {
-    if (entry.ahead) ++counters.prefetched_used;
+    if (entry.ahead) ++count.prefetched_used;
     entry.ahead = entry.standing = false;
     entry.scanned = entry.scanned && scan;
     policy->used(key, use);
-    return ++counters.hits, Found::kHit;
+    return ++count.hits, Found::kHit;
   }
   const bool begun = entry.state == State::kCopying;
   demand(key);
-  return begun ? (++counters.late, Found::kLate) : (++counters.misses, Found::kMiss);
+  return begun ? (++count.late, Found::kLate) : (++count.misses, Found::kMiss);
 }
 
 void DeviceTier::Impl::demand(Key key) {
@@ -235,7 +248,12 @@ std::optional<Slot> DeviceTier::slot_of(Key key) const {
   return entry.state == Impl::State::kWhole ? std::optional(entry.slot) : std::nullopt;
 }
 
-const TierCounters& DeviceTier::counters() const { return impl_->counters; }
+TierCounters DeviceTier::counters() const {
+  TierCounters sum = impl_->counters;
+  for (const LayerCounters& layer : impl_->by_layer) sum += layer;
+  return sum;
+}
+std::span<const LayerCounters> DeviceTier::layer_counters() const { return impl_->by_layer; }
 float DeviceTier::floor() const { return impl_->waste.floor(); }
 int32_t DeviceTier::resident() const { return impl_->whole; }
 bool DeviceTier::idle() const { return !impl_->on_link; }

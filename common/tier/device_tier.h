@@ -71,13 +71,24 @@ struct Chunk {
   bool demand = false;  ///< a layer waits for it; offset 0 begins a copy, which costs the link's latency
 };
 
-struct TierCounters {
+/// What came of the experts of one layer.
+struct LayerCounters {
   uint64_t hits = 0, late = 0, misses = 0;
   uint64_t evictions = 0;
+  uint64_t prefetched = 0;         ///< experts that a prefetch completed
+  uint64_t prefetched_used = 0;    ///< of those: used before they were given up
+  uint64_t prefetched_wasted = 0;  ///< of those: given up unused
+
+  LayerCounters& operator+=(const LayerCounters& other);
+  friend LayerCounters operator-(const LayerCounters& now, const LayerCounters& before);
+  friend bool operator==(const LayerCounters&, const LayerCounters&) = default;
+};
+
+/// The sums over all layers, and what the link did.
+struct TierCounters : LayerCounters {
   uint64_t moved_bytes = 0;             ///< all that the link carried
-  uint64_t prefetched = 0;              ///< experts that a prefetch completed
-  uint64_t prefetched_used = 0;         ///< of those: used before they were given up
-  uint64_t wasted_bytes = 0;            ///< carried for a prefetch and given up unused
+  Nanos link_busy{0};                   ///< carrying it
+  uint64_t wasted_bytes = 0;            ///< carried for a prefetch, whole or not, and given up unused
   uint64_t dropped_prefetches = 0;      ///< begun and let go of: their prediction had become false
   // Forecasts that were not acted on, each counted once until the next forecast.
   uint64_t below_floor = 0;     ///< the predictor's own figure was above the floor, what it is worth by experience is not
@@ -133,7 +144,8 @@ class DeviceTier {
   /// The source cannot be read: the copy ends, its slot is free. Who waits for it is told by the device.
   void copy_failed(Nanos now, Key key);
 
-  const TierCounters& counters() const;
+  TierCounters counters() const;
+  std::span<const LayerCounters> layer_counters() const;
   float floor() const;       ///< PrefetchOptions::floor, or what it has risen to
   int32_t resident() const;  ///< keys that are whole
   bool idle() const;         ///< no chunk is on the link

@@ -58,31 +58,6 @@ ReplayReport report_of(const Schedule& schedule, std::span<const Visit> visits, 
 
 }  // namespace
 
-void VisitOracle::inserted(uint32_t key, uint32_t, const policy::Use&, bool) {
-  removed(key);
-  members_.push_back(key);
-}
-
-void VisitOracle::removed(uint32_t key) { std::erase(members_, key); }
-
-void VisitOracle::at_layer(int32_t) {
-  if (std::exchange(began_, true)) ++visit_;
-}
-
-std::optional<uint32_t> VisitOracle::victim(const policy::Wanted&, const policy::Judge& judge) {
-  order_.clear();
-  for (const uint32_t key : members_) order_.emplace_back(next(key), key);
-  std::ranges::sort(order_, std::greater<>{});
-  for (const auto& [when, key] : order_)
-    if (judge(key).kind == policy::Verdict::Kind::kTake) return key;
-  return std::nullopt;
-}
-
-double VisitOracle::heat(uint32_t key, double) const {
-  const size_t when = next(key);
-  return when == VisitIndex::kNever ? 0 : 1 / (1 + static_cast<double>(when - visit_));
-}
-
 std::unique_ptr<prediction::Predictor> make_perfect_predictor(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup) {
   return std::make_unique<PerfectPredictor>(routes, plan_steps(routes, requests, setup.batch, setup.chunk));
 }

@@ -9,6 +9,7 @@ namespace moestro::tier {
 std::string DeviceTier::Impl::check() const {
   const auto wrong = [](const char* what, size_t number) { return std::string(what) + " " + std::to_string(number); };
   size_t held = 0, copying = 0, wholes = 0;
+  std::vector<uint64_t> waiting(by_layer.size());
   for (Slot slot = 0; slot < slots.size(); ++slot) {
     if (!slots[slot]) continue;
     ++held;
@@ -21,6 +22,7 @@ std::string DeviceTier::Impl::check() const {
   for (Key key = 0; key < entries.size(); ++key) {
     const Entry& entry = entries[key];
     copying += entry.state == State::kCopying, wholes += entry.state == State::kWhole;
+    waiting[static_cast<size_t>(layer_of(key))] += entry.state == State::kWhole && entry.ahead;
     if (entry.state != State::kAbsent && slots[entry.slot] != key) return wrong("a key whose slot is another's:", key);
     if (entry.state == State::kAbsent && (entry.sent != 0 || entry.ahead || entry.standing || entry.doomed)) return wrong("an absent key with a past:", key);
     if (entry.state == State::kWhole && entry.sent != options.expert_bytes) return wrong("a whole key that lacks something:", key);
@@ -31,6 +33,10 @@ std::string DeviceTier::Impl::check() const {
   if (held != copying + wholes) return "a slot is held by a key without a copy";
   if (copies.size() != copying) return "copies are not listed";
   if (whole != static_cast<int32_t>(wholes)) return "whole keys are not counted";
+  for (size_t layer = 0; layer < by_layer.size(); ++layer) {
+    const LayerCounters& c = by_layer[layer];
+    if (c.prefetched != c.prefetched_used + c.prefetched_wasted + waiting[layer]) return wrong("prefetches that came to nothing that is counted, of layer", layer);
+  }
   for (const Key key : demands)
     if (entries[key].needed == 0 || entries[key].state == State::kWhole) return wrong("a demand that nobody waits for:", key);
   if (std::set<Key>(demands.begin(), demands.end()).size() != demands.size()) return "a demand is queued twice";

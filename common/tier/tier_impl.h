@@ -35,6 +35,7 @@ struct DeviceTier::Impl {
 
   int32_t layer_of(Key key) const { return static_cast<int32_t>(key) / options.experts; }
   int32_t distance(int32_t layer) const { return layer > at ? layer - at : layer - at + options.layers; }
+  LayerCounters& layer_counters(Key key) { return by_layer[static_cast<size_t>(layer_of(key))]; }
   uint64_t missing(const Entry& entry) const { return options.expert_bytes - entry.sent; }
 
   // The step.
@@ -73,7 +74,8 @@ struct DeviceTier::Impl {
   ForecastCalibration calibration;
   LinkPace pace;
   WasteLimit waste;
-  TierCounters counters;
+  TierCounters counters;                ///< but for what is counted by layer
+  std::vector<LayerCounters> by_layer;
   std::vector<Entry> entries;
   std::vector<std::optional<Key>> slots;
   std::vector<Slot> free;

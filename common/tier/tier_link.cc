@@ -72,7 +72,7 @@ void DeviceTier::Impl::finished(Key key) {
   std::erase(demands, key);
   entry.scanned = scan;
   if (entry.ahead) {
-    ++counters.prefetched;
+    ++layer_counters(key).prefetched;
     policy->inserted(key, 0, {time, 1, scan}, true);
   } else {
     policy->inserted(key, 0, {time, entry.weight, scan && entry.weight < 1}, false);
@@ -110,7 +110,7 @@ void DeviceTier::chunk_done(Nanos, const Chunk& chunk, Nanos took) {
   if (!t.on_link || t.on_link->key != chunk.key) return;  // its copy has failed
   t.on_link.reset();
   t.pace.carried(chunk.bytes, took);
-  t.counters.moved_bytes += chunk.bytes;
+  t.counters.moved_bytes += chunk.bytes, t.counters.link_busy += took;
   if (!t.scan) t.waste.moved(chunk.bytes);
   Impl::Entry& entry = t.entries[chunk.key];
   entry.sent += chunk.bytes;

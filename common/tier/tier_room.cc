@@ -61,9 +61,13 @@ std::optional<Key> DeviceTier::Impl::scan_victim() {
 void DeviceTier::Impl::evict(Key key) {
   Entry& entry = entries[key];
   policy->removed(key);
-  ++counters.evictions;
+  LayerCounters& count = layer_counters(key);
+  ++count.evictions;
   --whole;
-  if (entry.ahead) count_waste(options.expert_bytes);
+  if (entry.ahead) {
+    ++count.prefetched_wasted;
+    count_waste(options.expert_bytes);
+  }
   slots[entry.slot].reset();
   free.push_back(entry.slot);
   entry.state = State::kAbsent, entry.sent = 0;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/policy/cache_policy.h"
-#include "common/tier/clairvoyant.h"
+#include "common/tier/visits.h"
 
 namespace moestro::tier {
 

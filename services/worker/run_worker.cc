@@ -61,13 +61,18 @@ struct Lasting {
 };
 
 /// The exit of a program that says why in one line; the store's absence comes first, it explains the rest.
-Status serve(const WorkerOptions& o, store::StoreClient& client, engine::Engine& engine, activation::ActivationHistory* history) {
+Status serve(const WorkerOptions& o, store::StoreClient& client, device::DeviceExperts* device, engine::Engine& engine, activation::ActivationHistory* history) {
   ServiceOptions options;
   options.name = o.name;
   options.device = o.device_name;
   options.orchestrator = o.orchestrator;
   options.pack_identity = client.manifest().identity;
   options.history = history;
+  if (device != nullptr) {
+    options.device_slots = static_cast<uint32_t>(device->slots());
+    options.device_slot_bytes = device->slot_bytes();
+    options.take_device_figures = [device](tier::TierFigures& out) { device->take_figures(out); };
+  }
   MOESTRO_ASSIGN_OR_RETURN(auto service, WorkerService::create(options, engine, [&client] { return client.check(); }));
   g_service.store(service.get());
   if (g_stop.load()) service->drain();
@@ -117,7 +122,7 @@ Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> cl
   if (device.experts() != nullptr && o.device.predict != "none" && !lasting.history) lasting.history = empty_history(engine->spec());
   MOESTRO_RETURN_IF_ERROR(device.attach(*engine, lasting.timeline.get(), lasting.history.get()));
   if (!lasting.signals) lasting.signals = std::make_unique<DrainOnSignal>();
-  const Status end = serve(o, *client, *engine, lasting.history.get());
+  const Status end = serve(o, *client, device.experts(), *engine, lasting.history.get());
   arena_over = client->store_state() == store::StoreClient::StoreState::kOver && !g_stop.load();
   return end;
 }

@@ -117,6 +117,7 @@ TEST(WorkerWire, TakesAnyBytes) {
 TEST(WorkerWire, WritesWhatItsQueriesSee) {
   Registration r;
   r.top_k = 2, r.kv_sinks = 4, r.kv_window = 1000;
+  r.device_slots = 32, r.device_slot_bytes = uint64_t{1} << 33;
   const auto bytes = write_registration(r);
   flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
   ASSERT_TRUE(wire::VerifyWorkerMessageBuffer(verifier));
@@ -125,6 +126,8 @@ TEST(WorkerWire, WritesWhatItsQueriesSee) {
   EXPECT_EQ(written->top_k(), 2u);
   EXPECT_EQ(written->kv_sinks(), 4u);
   EXPECT_EQ(written->kv_window(), 1000u);
+  EXPECT_EQ(written->device_slots(), 32u);
+  EXPECT_EQ(written->device_slot_bytes(), uint64_t{1} << 33);
 }
 
 TEST(WorkerWire, WritesResultsThatVerify) {
@@ -152,6 +155,28 @@ TEST(WorkerWire, WritesResultsThatVerify) {
   EXPECT_FLOAT_EQ(first->sampled()->Get(0)->score()->best()->Get(1)->logprob(), -1.5f);
   EXPECT_EQ(first->activations()->Get(0)->tokens(), 3u);
   EXPECT_EQ(result->sequences()->Get(1)->error()->str(), "gone");
+  EXPECT_EQ(result->device(), nullptr) << "no memory of its own";
+}
+
+TEST(WorkerWire, WritesWhatADeviceHasDone) {
+  tier::TierFigures figures;
+  figures.layers = {{1, 2, 3, 4, 5, 6, 7}, {.hits = uint64_t{1} << 40}};
+  figures.moved_bytes = uint64_t{1} << 35, figures.wasted_bytes = 11, figures.link_busy_us = 12, figures.resident = 13;
+  figures.recent = {.uses = 20, .hits = 14, .lru_hits = 15, .belady_hits = 16};
+  const auto bytes = write_result({}, &figures);
+  flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  ASSERT_TRUE(wire::VerifyWorkerMessageBuffer(verifier));
+  const auto* device = wire::GetWorkerMessage(bytes.data())->body_as_StepResult()->device();
+  ASSERT_NE(device, nullptr);
+  ASSERT_EQ(device->layers()->size(), 2u);
+  const auto* first = device->layers()->Get(0);
+  EXPECT_EQ(first->hits(), 1u), EXPECT_EQ(first->late(), 2u), EXPECT_EQ(first->misses(), 3u), EXPECT_EQ(first->evictions(), 4u);
+  EXPECT_EQ(first->prefetched(), 5u), EXPECT_EQ(first->prefetched_used(), 6u), EXPECT_EQ(first->prefetched_wasted(), 7u);
+  EXPECT_EQ(device->layers()->Get(1)->hits(), UINT32_MAX);
+  EXPECT_EQ(device->moved_bytes(), uint64_t{1} << 35);
+  EXPECT_EQ(device->wasted_bytes(), 11u), EXPECT_EQ(device->link_busy_us(), 12u), EXPECT_EQ(device->resident(), 13u);
+  EXPECT_EQ(device->recent_uses(), 20u), EXPECT_EQ(device->recent_hits(), 14u);
+  EXPECT_EQ(device->recent_lru_hits(), 15u), EXPECT_EQ(device->recent_belady_hits(), 16u);
 }
 
 std::vector<std::byte> history_message(bool reset, uint32_t capacity, uint32_t entry, size_t cells) {

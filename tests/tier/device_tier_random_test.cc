@@ -11,6 +11,7 @@
 
 #include "common/policy/make_policy.h"
 #include "common/tier/device_tier.h"
+#include "common/tier/tier_figures.h"
 
 namespace moestro::tier {
 namespace {
@@ -27,6 +28,7 @@ class Device {
     tier_ = std::make_unique<DeviceTier>(options_, std::move(*policy::make_policy(names[static_cast<size_t>(below(static_cast<int>(names.size())))], keys)));
     forecast_ = prediction::Forecast(options_.layers, options_.experts);
     ready_.assign(keys, false);
+    routed_.resize(static_cast<size_t>(options_.layers));
     if ((always_ready_ = chance(0.5))) tier_->sources_always_ready();
   }
 
@@ -43,11 +45,24 @@ class Device {
         pass(layer);
         if (::testing::Test::HasFatalFailure()) return;
       }
+      if (chance(0.5)) take_figures();
     }
     finish_link();
-    EXPECT_EQ(looked_for_, tier_->counters().hits + tier_->counters().late + tier_->counters().misses);
-    EXPECT_LE(tier_->counters().wasted_bytes, tier_->counters().moved_bytes);
-    EXPECT_LE(tier_->counters().prefetched_used, tier_->counters().prefetched);
+    take_figures();
+    const TierCounters counters = tier_->counters();
+    EXPECT_EQ(looked_for_, counters.hits + counters.late + counters.misses);
+    EXPECT_LE(counters.wasted_bytes, counters.moved_bytes);
+    EXPECT_LE(counters.prefetched_used + counters.prefetched_wasted, counters.prefetched);
+    for (size_t l = 0; l < routed_.size(); ++l) {
+      const LayerCounters& of = tier_->layer_counters()[l];
+      EXPECT_EQ(of.hits, routed_[l].hits), EXPECT_EQ(of.late, routed_[l].late), EXPECT_EQ(of.misses, routed_[l].misses);
+    }
+    EXPECT_TRUE(told_layers_ == static_cast<const LayerCounters&>(counters)) << "what was told adds up to what there is";
+    EXPECT_EQ(told_.moved_bytes, counters.moved_bytes);
+    EXPECT_EQ(told_.wasted_bytes, counters.wasted_bytes);
+    EXPECT_EQ(told_.link_busy_us, static_cast<uint64_t>(counters.link_busy.count() / 1000));
+    EXPECT_EQ(counters.link_busy, link_busy_);
+    EXPECT_EQ(told_.resident, static_cast<uint32_t>(tier_->resident()));
   }
 
  private:
@@ -72,8 +87,15 @@ class Device {
     if (chance(0.2)) tier_->source_ready(other, ready_[other] = !ready_[other]);
     check();
   }
+  void take_figures() {
+    since_.take(*tier_, taken_);
+    ASSERT_EQ(taken_.layers.size(), routed_.size());
+    for (const LayerCounters& layer : taken_.layers) told_layers_ += layer;
+    told_.moved_bytes += taken_.moved_bytes, told_.wasted_bytes += taken_.wasted_bytes, told_.link_busy_us += taken_.link_busy_us;
+    told_.resident = taken_.resident;
+  }
   void finish_link() {
-    if (chunk_) tier_->chunk_done(now_, *chunk_, Nanos{10});
+    if (chunk_) tier_->chunk_done(now_, *chunk_, kChunkTime), link_busy_ += kChunkTime;
     chunk_.reset();
     check();
   }
@@ -103,6 +125,8 @@ class Device {
     failed_.clear();
     tier_->routed(now_, layer, wanted, found), check();
     looked_for_ += wanted.size();
+    LayerCounters& routed = routed_[static_cast<size_t>(layer)];
+    for (const Found f : found) ++(f == Found::kHit ? routed.hits : f == Found::kLate ? routed.late : routed.misses);
     std::set<Key> left;
     for (size_t i = 0; i < wanted.size(); ++i) {
       left.insert(wanted[i].key);
@@ -141,7 +165,13 @@ class Device {
   std::optional<Chunk> chunk_;
   std::map<Key, Slot> computing_;
   std::set<Key> failed_;
+  static constexpr Nanos kChunkTime{777};
   uint64_t looked_for_ = 0;
+  Nanos link_busy_{0};
+  std::vector<LayerCounters> routed_;  ///< by layer, as routed() answered
+  FiguresSince since_;
+  TierFigures taken_, told_;
+  LayerCounters told_layers_;
 };
 
 TEST(DeviceTierRandom, HoldsTogetherAndNeverStops) {

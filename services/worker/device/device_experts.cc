@@ -56,6 +56,7 @@ DeviceExperts::DeviceExperts(store::BlobSource& host, const DeviceExpertsOptions
       slots_(std::move(slots)),
       key_of_(std::move(key_of)),
       experts_(std::move(experts)),
+      recent_(tier_options, clock),
       tier_(tier_options, std::move(policy)),
       lane_(tier_, slots_,
             {.bytes_per_s = options.device.link_bytes_per_s, .latency = options.device.latency, .poison_slots = options.poison_slots}, clock,
@@ -66,6 +67,7 @@ DeviceExperts::~DeviceExperts() = default;
 // --- the step ---
 
 void DeviceExperts::begin_step(PlanId plan, bool scan) {
+  recent_.begin_step(scan);
   const std::lock_guard lock(lane_.mutex());
   plan_ = plan;
   tier_.begin_step(clock_.now(), scan);
@@ -86,6 +88,7 @@ void DeviceExperts::routed(MoeLayerId layer, std::span<const tier::DeviceTier::W
     (void)find_sources();  // a source that refuses says so again to who waits, in next_arrival()
   }
   lane_.wake();
+  recent_.routed(wanted, how_found_);
 }
 
 void DeviceExperts::foresee(int32_t layer, const prediction::Forecast& forecast) {
@@ -107,6 +110,14 @@ void DeviceExperts::abandon() {
 tier::TierCounters DeviceExperts::tier_counters() const {
   const std::lock_guard lock(lane_.mutex());
   return tier_.counters();
+}
+
+void DeviceExperts::take_figures(tier::TierFigures& out) {
+  {
+    const std::lock_guard lock(lane_.mutex());
+    told_.take(tier_, out);
+  }
+  out.recent = recent_.take();
 }
 
 void DeviceExperts::take_copied(std::vector<Copied>& out) {

@@ -14,7 +14,9 @@
 #include "common/config/device_spec.h"
 #include "common/dtype.h"
 #include "common/prediction/forecast.h"
+#include "common/tier/tier_figures.h"
 #include "services/worker/device/copy_lane.h"
+#include "services/worker/device/recent_uses.h"
 #include "store/blob_source.h"
 
 namespace moestro::device {
@@ -34,7 +36,10 @@ class DeviceExperts final : public store::BlobSource {
   ~DeviceExperts() override;
 
   int32_t slots() const { return tier_options_.slots; }
+  uint64_t slot_bytes() const { return tier_options_.expert_bytes; }
   tier::TierCounters tier_counters() const;
+  /// What it has done since the call before.
+  void take_figures(tier::TierFigures& out);
 
   // What a step wants, before the engine asks for it blob by blob.
 
@@ -101,7 +106,9 @@ class DeviceExperts final : public store::BlobSource {
   std::optional<uint32_t> failed_blob_;
   PlanId plan_;
   uint32_t host_fetches_ = 0;            ///< outstanding
+  RecentUses recent_;
   tier::DeviceTier tier_;
+  tier::FiguresSince told_;              ///< by take_figures()
   mutable CopyLane lane_;                ///< last: its thread uses slots and tier
 };
 

@@ -34,7 +34,7 @@ class WorkerDevice {
   Status attach(engine::Engine& engine, lanes::Timeline* timeline, const activation::ActivationHistory* history);
 
   /// Null on the CPU.
-  const DeviceExperts* experts() const { return experts_.get(); }
+  DeviceExperts* experts() const { return experts_.get(); }
   /// For the log: what is held where, and how it is chosen.
   std::string describe() const;
 

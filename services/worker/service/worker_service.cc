@@ -32,6 +32,8 @@ Registration describe(const ServiceOptions& options, const engine::Engine& engin
   r.kv_sinks = static_cast<uint32_t>(limits.visible.sinks);
   r.kv_window = static_cast<uint32_t>(limits.visible.window);
   r.wants_history = options.history != nullptr;
+  r.device_slots = options.device_slots;
+  r.device_slot_bytes = options.device_slot_bytes;
   return r;
 }
 
@@ -58,12 +60,22 @@ Result<std::unique_ptr<WorkerService>> WorkerService::create(const ServiceOption
   const int wake_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (wake_fd < 0) return io_error("eventfd", errno);
   auto link = std::make_unique<Link>(options, describe(options, engine), std::move(socket), wake_fd);
-  return std::unique_ptr<WorkerService>(new WorkerService(engine, options.history, std::move(check_store), std::move(link)));
+  return std::unique_ptr<WorkerService>(new WorkerService(options, engine, std::move(check_store), std::move(link)));
 }
 
-WorkerService::WorkerService(engine::Engine& engine, activation::ActivationHistory* history, std::function<Status()> check_store, std::unique_ptr<Link> link)
-    : engine_(engine), history_(history), check_store_(std::move(check_store)), link_(std::move(link)) {}
+WorkerService::WorkerService(const ServiceOptions& options, engine::Engine& engine, std::function<Status()> check_store, std::unique_ptr<Link> link)
+    : engine_(engine),
+      history_(options.history),
+      take_device_figures_(options.take_device_figures),
+      check_store_(std::move(check_store)),
+      link_(std::move(link)) {}
 WorkerService::~WorkerService() = default;
+
+const tier::TierFigures* WorkerService::device_figures() {
+  if (!take_device_figures_) return nullptr;
+  take_device_figures_(figures_);
+  return &figures_;
+}
 
 void WorkerService::drain() { link_->drain(); }
 
@@ -106,7 +118,7 @@ Status WorkerService::run() {
       if (!ran.is_ok() || !succeeded(outcome_)) {
         if (end = check_store_(); !end.is_ok()) break;
       }
-      link_->answer(work.epoch, ran.is_ok() ? write_result(outcome_) : write_failure(work.plan.id, ran));
+      link_->answer(work.epoch, ran.is_ok() ? write_result(outcome_, device_figures()) : write_failure(work.plan.id, ran));
     }
   }
   link_->close();

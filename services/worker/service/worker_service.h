@@ -8,6 +8,7 @@
 
 #include "common/activation/history.h"
 #include "common/status.h"
+#include "common/tier/tier_figures.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/service/request_names.h"
 
@@ -19,6 +20,10 @@ struct ServiceOptions {
   uint64_t pack_identity = 0;
   /// What past requests have used: filled between steps, on the thread of run(), with what the orchestrator says. Null: not wanted.
   activation::ActivationHistory* history = nullptr;
+  uint32_t device_slots = 0;  ///< experts that a device's own memory holds; 0: it has none
+  uint64_t device_slot_bytes = 0;
+  /// What that device has done since it was last asked: goes with every result. Asked between steps, on the thread of run(). Empty: no such device.
+  std::function<void(tier::TierFigures&)> take_device_figures;
   std::chrono::milliseconds heartbeat{200};
   std::chrono::milliseconds register_retry{1000};
   size_t queued_plans_max = 16;
@@ -40,11 +45,14 @@ class WorkerService {
 
  private:
   class Link;
-  WorkerService(engine::Engine& engine, activation::ActivationHistory* history, std::function<Status()> check_store, std::unique_ptr<Link> link);
+  WorkerService(const ServiceOptions& options, engine::Engine& engine, std::function<Status()> check_store, std::unique_ptr<Link> link);
+  const tier::TierFigures* device_figures();
 
   engine::Engine& engine_;
   activation::ActivationHistory* const history_;
+  const std::function<void(tier::TierFigures&)> take_device_figures_;
   engine::StepOutcome outcome_;
+  tier::TierFigures figures_;
   RequestNames requests_;
   std::function<Status()> check_store_;
   std::unique_ptr<Link> link_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/activation/history.h"
+#include "common/tier/tier_figures.h"
 #include "services/worker/engine/step_plan.h"
 
 namespace moestro::worker {
@@ -63,10 +64,13 @@ struct Registration {
   uint32_t moe_layers = 0, experts = 0, top_k = 0;
   uint32_t kv_sinks = 0, kv_window = 0;
   bool wants_history = false;
+  uint32_t device_slots = 0;  ///< 0: no memory of its own
+  uint64_t device_slot_bytes = 0;
 };
 std::vector<std::byte> write_registration(const Registration& registration);
 std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done);
-std::vector<std::byte> write_result(const engine::StepOutcome& outcome);
+/// `device`: what a device of its own has done since the result before; null: there is none.
+std::vector<std::byte> write_result(const engine::StepOutcome& outcome, const tier::TierFigures* device = nullptr);
 /// The plan failed as a whole.
 std::vector<std::byte> write_failure(PlanId plan, const Status& why);
 

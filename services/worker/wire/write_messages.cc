@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "common/wire/worker_messages_generated.h"
 #include "kernels/ops.h"
 #include "services/worker/wire/orchestrator_messages.h"
@@ -40,6 +42,19 @@ Offset<wire::SequenceResult> write_sequence(FlatBufferBuilder& b, const engine::
   return wire::CreateSequenceResult(b, s.id.value, sampled_offset, scores_offset, counts_offset, static_cast<uint32_t>(s.status.code()), error);
 }
 
+uint32_t narrowed(uint64_t count) { return static_cast<uint32_t>(std::min<uint64_t>(count, UINT32_MAX)); }
+
+Offset<wire::DeviceFigures> write_device(FlatBufferBuilder& b, const tier::TierFigures& f) {
+  std::vector<wire::DeviceLayer> layers;
+  layers.reserve(f.layers.size());
+  for (const tier::LayerCounters& c : f.layers)
+    layers.emplace_back(narrowed(c.hits), narrowed(c.late), narrowed(c.misses), narrowed(c.evictions), narrowed(c.prefetched), narrowed(c.prefetched_used),
+                        narrowed(c.prefetched_wasted));
+  const auto layers_offset = b.CreateVectorOfStructs(layers);
+  return wire::CreateDeviceFigures(b, layers_offset, f.moved_bytes, f.wasted_bytes, f.link_busy_us, f.resident, f.recent.uses, f.recent.hits,
+                                   f.recent.lru_hits, f.recent.belady_hits);
+}
+
 }  // namespace
 
 std::vector<std::byte> write_registration(const Registration& r) {
@@ -48,7 +63,8 @@ std::vector<std::byte> write_registration(const Registration& r) {
   return finish(b, wire::WorkerBody::RegisterWorker,
                 wire::CreateRegisterWorker(b, kWorkerProtocol, name, model, r.pack_identity, device, 0, 1, r.kv_blocks,
                                            static_cast<uint32_t>(kernels::kKvBlockTokens), r.kv_epoch, r.context_max, r.step_tokens_max,
-                                           r.step_sequences_max, r.moe_layers, r.experts, r.top_k, r.kv_sinks, r.kv_window, r.wants_history));
+                                           r.step_sequences_max, r.moe_layers, r.experts, r.top_k, r.kv_sinks, r.kv_window, r.wants_history,
+                                           r.device_slots, r.device_slot_bytes));
 }
 
 std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done) {
@@ -56,14 +72,16 @@ std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done) {
   return finish(b, wire::WorkerBody::Heartbeat, wire::CreateHeartbeat(b, worker, plans_done));
 }
 
-std::vector<std::byte> write_result(const engine::StepOutcome& outcome) {
+std::vector<std::byte> write_result(const engine::StepOutcome& outcome, const tier::TierFigures* device) {
   FlatBufferBuilder b(4096);
   std::vector<Offset<wire::SequenceResult>> sequences;
   for (const engine::SequenceOutcome& s : outcome.sequences) sequences.push_back(write_sequence(b, s));
   const auto sequences_offset = b.CreateVector(sequences);
+  const auto device_offset = device == nullptr ? 0 : write_device(b, *device);
   return finish(b, wire::WorkerBody::StepResult,
                 wire::CreateStepResult(b, outcome.plan.value, sequences_offset, outcome.step_us, outcome.stall_us, outcome.expert_hits,
-                                       outcome.expert_misses, outcome.fetched_bytes, 0, 0, outcome.nonfinite_sequences, outcome.dropped_rows));
+                                       outcome.expert_misses, outcome.fetched_bytes, 0, 0, outcome.nonfinite_sequences, outcome.dropped_rows,
+                                       device_offset));
 }
 
 std::vector<std::byte> write_failure(PlanId plan, const Status& why) {
