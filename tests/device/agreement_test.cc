@@ -5,26 +5,22 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <numeric>
 
 #include "common/policy/make_policy.h"
 #include "common/prediction/make_predictor.h"
 #include "common/tier/replay.h"
-#include "tests/device/device_bench.h"
+#include "tests/device/demo_decode.h"
 
 namespace moestro::device::testing {
 namespace {
 
 using engine::testing::Bench;
-using engine::testing::Fixture;
 
 constexpr Nanos kExpert = std::chrono::milliseconds(1);
 constexpr int kSlots = 32;
 constexpr int kDecoded = 40;
 constexpr int kRounds = 5;
-
-Fixture demo() { return {"demo", std::filesystem::path(std::getenv("MOESTRO_SOURCE_DIR")) / "models/demo"}; }
 
 std::vector<std::vector<TokenId>> prompts(int64_t vocab, uint32_t tokens) {
   std::vector<std::vector<TokenId>> all;
@@ -35,11 +31,9 @@ std::vector<std::vector<TokenId>> prompts(int64_t vocab, uint32_t tokens) {
   return all;
 }
 
-/// What the device did while decoding.
 struct Live {
   tier::Routes routes;
-  uint64_t uses = 0, hits = 0;
-  double stall_s = 0;
+  Decoded decoded;
 };
 
 void record(const engine::RoutedTokens& tokens, tier::Routes& routes) {
@@ -67,7 +61,7 @@ class AgreementTest : public ::testing::Test {
   }
 
   Live live(const std::string& predictor) {
-    DeviceBench device(demo_, options(predictor));
+    DeviceBench device(demo_model(), options(predictor));
     Bench& bench = device.bench();
     Live l;
     const auto& spec = bench.engine().spec();
@@ -75,22 +69,11 @@ class AgreementTest : public ::testing::Test {
     l.routes.top_k = static_cast<int32_t>(spec.moe().top_k);
     bench.engine().set_route_observer([&](const engine::RoutedTokens& tokens) { record(tokens, l.routes); });
     uint64_t id = 1;
-    for (const auto& prompt : prompts(spec.vocab, predictor == "none" ? 1 : 12)) decode(bench, id++, prompt, l);
-    return l;
-  }
-
-  void decode(Bench& bench, uint64_t id, const std::vector<TokenId>& prompt, Live& l) {
-    std::vector<TokenId> next = prompt;
-    for (int i = 0; i <= kDecoded; ++i) {
-      bench.add(id, next).sample = true;
-      const auto outcome = bench.run();
-      ASSERT_TRUE(outcome.is_ok() && outcome->sequences[0].status.is_ok());
-      next = {outcome->sequences[0].sampled.at(0).id};
-      if (i == 0 && prompt.size() > 1) continue;  // a prompt passes by; one token is as good as decoded
-      l.hits += outcome->expert_hits, l.uses += outcome->expert_hits + outcome->expert_misses;
-      l.stall_s += static_cast<double>(outcome->stall_us) * 1e-6;
+    for (const auto& prompt : prompts(spec.vocab, predictor == "none" ? 1 : 12)) {
+      const Status status = decode(bench, id++, prompt, kDecoded, l.decoded);
+      EXPECT_TRUE(status.is_ok()) << status.message();
     }
-    bench.release(id);
+    return l;
   }
 
   tier::ReplayReport replayed(const Live& l, const std::string& predictor) const {
@@ -108,23 +91,19 @@ class AgreementTest : public ::testing::Test {
     return tier::replay(l.routes, requests, setup, std::move(*policy::make_policy(o.cache, keys)), {.predictor = foresees.get()});
   }
 
-  const Fixture demo_ = demo();
-  const uint64_t bytes_ = [this] {
-    const auto host = store::ResidentSource::open(engine::testing::packed(demo_, DType::kBF16, DType::kBF16));
-    for (const store::Blob& b : (*host)->manifest().blobs)
-      if (b.kind == store::BlobKind::kExpert) return b.length;
-    return uint64_t{0};
-  }();
+  const uint64_t bytes_ = demo_expert_bytes();
 };
 
 TEST_F(AgreementTest, WithoutPrefetchTheSameExpertsAreFound) {
   const Live l = live("none");
   const tier::ReplayReport r = replayed(l, "none");
-  EXPECT_EQ(r.uses, l.uses);
-  EXPECT_EQ(r.hits, l.hits);
+  std::printf("none: %llu of %llu uses are hits live, %llu of %llu by replay\n", static_cast<unsigned long long>(l.decoded.hits),
+              static_cast<unsigned long long>(l.decoded.uses), static_cast<unsigned long long>(r.hits), static_cast<unsigned long long>(r.uses));
+  EXPECT_EQ(r.uses, l.decoded.uses);
+  EXPECT_EQ(r.hits, l.decoded.hits);
   ASSERT_EQ(r.request_hit_rate.size(), l.routes.requests.size());
-  EXPECT_GT(l.hits, 0u);
-  EXPECT_LT(l.hits, l.uses);
+  EXPECT_GT(l.decoded.hits, 0u);
+  EXPECT_LT(l.decoded.hits, l.decoded.uses);
 }
 
 TEST_F(AgreementTest, WithPrefetchHitRateAndStallAreClose) {
@@ -133,12 +112,11 @@ TEST_F(AgreementTest, WithPrefetchHitRateAndStallAreClose) {
     for (int round = 0; round < kRounds; ++round) {
       const Live l = live(predictor);
       const tier::ReplayReport r = replayed(l, predictor);
-      ASSERT_EQ(r.uses, l.uses);
-      hit_points.push_back(100 * (static_cast<double>(l.hits) / static_cast<double>(l.uses) - r.hit_rate()));
-      stall_ratios.push_back(l.stall_s / std::chrono::duration<double>(r.stall).count());
+      ASSERT_EQ(r.uses, l.decoded.uses);
+      hit_points.push_back(l.decoded.hit_percent() - 100 * r.hit_rate());
+      stall_ratios.push_back(l.decoded.stall_s / std::chrono::duration<double>(r.stall).count());
       std::printf("%s: hits %.1f %% live, %.1f %% by replay; stall %.1f ms and %.1f ms\n", predictor,
-                  100.0 * static_cast<double>(l.hits) / static_cast<double>(l.uses), 100 * r.hit_rate(), 1e3 * l.stall_s,
-                  1e3 * std::chrono::duration<double>(r.stall).count());
+                  l.decoded.hit_percent(), 100 * r.hit_rate(), 1e3 * l.decoded.stall_s, 1e3 * std::chrono::duration<double>(r.stall).count());
     }
     const auto median = [](std::vector<double> v) {
       std::nth_element(v.begin(), v.begin() + kRounds / 2, v.end());

@@ -23,6 +23,7 @@ DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBe
                                                     .latency = options.latency},
                                          .precision = options.engine.experts,
                                          .cache = options.cache,
+                                         .prefetch = options.predictor != "none",
                                          .poison_slots = true};
     auto device = DeviceExperts::create(*host_, of_device, clock_);
     MOESTRO_CHECK(device.is_ok(), device.status().message());

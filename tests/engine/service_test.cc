@@ -8,9 +8,8 @@
 #include <atomic>
 #include <thread>
 
-#include "common/net/zmq_socket.h"
-#include "common/wire/worker_messages_generated.h"
 #include "tests/engine/engine_bench.h"
+#include "tests/engine/played_orchestrator.h"
 
 namespace moestro::worker {
 namespace {
@@ -18,22 +17,14 @@ namespace {
 using engine::testing::Bench;
 using engine::testing::TempDir;
 using std::chrono::milliseconds;
-
-template <typename T>
-std::vector<std::byte> message(flatbuffers::FlatBufferBuilder& b, wire::WorkerBody type, flatbuffers::Offset<T> body) {
-  wire::FinishWorkerMessageBuffer(b, wire::CreateWorkerMessage(b, type, body.Union()));
-  const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());
-  return {begin, begin + b.GetSize()};
-}
+using testing::message;
+using testing::PlayedOrchestrator;
 
 class ServiceTest : public ::testing::Test {
  protected:
-  explicit ServiceTest(const Bench::Wrap& wrap = {}) : bench_(engine::testing::any_fixture(), {}, wrap), endpoint_("ipc://" + (dir_.path() / "o.sock").string()) {
-    auto router = net::RouterSocket::bind(endpoint_);
-    MOESTRO_CHECK(router.is_ok(), router.status().message());
-    router_.emplace(std::move(*router));
+  explicit ServiceTest(const Bench::Wrap& wrap = {}) : bench_(engine::testing::any_fixture(), {}, wrap), orchestrator_(dir_.path()) {
     ServiceOptions options;
-    options.name = "w", options.device = "cpu", options.orchestrator = endpoint_;
+    options.name = "w", options.device = "cpu", options.orchestrator = orchestrator_.endpoint();
     options.heartbeat = milliseconds(20), options.register_retry = milliseconds(100);
     auto service = WorkerService::create(options, bench_.engine(), [this] { return store_gone_ ? unavailable("the store is gone") : Status::ok(); });
     MOESTRO_CHECK(service.is_ok(), service.status().message());
@@ -45,51 +36,18 @@ class ServiceTest : public ::testing::Test {
     if (thread_.joinable()) thread_.join();
   }
 
-  /// The next message of this kind; its bytes live until the next call.
-  const wire::WorkerMessage* next(wire::WorkerBody type) {
-    for (int looks = 0; looks < 500; ++looks) {
-      auto incoming = router_->receive();
-      if (!incoming.is_ok()) return nullptr;
-      if (!incoming->has_value()) {
-        (void)router_->wait(milliseconds(20)).is_ok();
-        continue;
-      }
-      last_ = std::move(**incoming);
-      const auto* m = wire::GetWorkerMessage(last_.body.data());
-      if (m->body_type() == type) return m;
-    }
-    return nullptr;
-  }
-  uint64_t register_worker() {
-    const auto* m = next(wire::WorkerBody::RegisterWorker);
-    MOESTRO_CHECK(m != nullptr, "the worker registers");
-    const uint64_t epoch = m->body_as_RegisterWorker()->kv_epoch();
-    flatbuffers::FlatBufferBuilder b;
-    send(message(b, wire::WorkerBody::Registered, wire::CreateRegistered(b, 7)));
-    return epoch;
-  }
-  void send(const std::vector<std::byte>& bytes) { MOESTRO_CHECK(router_->send(last_.peer, bytes).is_ok(), "the worker is there"); }
-  void send_plan(uint64_t plan, int32_t first_token, int32_t parent = -1) {
-    flatbuffers::FlatBufferBuilder b;
-    const std::vector<uint32_t> blocks = {0};
-    const auto sampling = wire::CreateSampling(b, 0, 0, 1, 0, 0, 0, 2);
-    const auto sequence = wire::CreatePlanSequence(b, plan, 0, b.CreateVector(blocks), true, sampling);
-    const std::vector<wire::PlanToken> tokens = {{0, 0, first_token, parent}, {0, 1, 3, -1}};
-    const auto batch = wire::CreateMicroBatch(b, b.CreateVector(&sequence, 1), b.CreateVectorOfStructs(tokens));
-    const auto batches = b.CreateVector(&batch, 1);
-    const auto model = b.CreateString("m");
-    send(message(b, wire::WorkerBody::StepPlan, wire::CreateStepPlan(b, plan, 0, model, batches)));
-  }
+  const wire::WorkerMessage* next(wire::WorkerBody type) { return orchestrator_.next(type); }
+  uint64_t register_worker() { return orchestrator_.register_worker()->kv_epoch(); }
+  void send(const std::vector<std::byte>& bytes) { orchestrator_.send(bytes); }
+  void send_plan(uint64_t plan, int32_t first_token, int32_t parent = -1) { orchestrator_.send_plan(plan, first_token, parent); }
 
   TempDir dir_;
   std::atomic<bool> store_gone_{false};
   Bench bench_;
-  std::string endpoint_;
-  std::optional<net::RouterSocket> router_;
+  PlayedOrchestrator orchestrator_;
   std::unique_ptr<WorkerService> service_;
   std::thread thread_;
   Status end_;
-  net::RouterSocket::Incoming last_;
 };
 
 TEST_F(ServiceTest, RegistersAnswersPlansAndDrains) {
@@ -103,6 +61,7 @@ TEST_F(ServiceTest, RegistersAnswersPlansAndDrains) {
   ASSERT_EQ(result->sequences()->size(), 1u);
   EXPECT_EQ(result->sequences()->Get(0)->error_code(), 0u);
   EXPECT_EQ(result->sequences()->Get(0)->sampled()->Get(0)->score()->best()->size(), 2u);
+  EXPECT_EQ(result->device(), nullptr) << "it computes in host memory";
   flatbuffers::FlatBufferBuilder b;
   send(message(b, wire::WorkerBody::Drain, wire::CreateDrain(b)));
   thread_.join();
@@ -193,7 +152,7 @@ TEST_P(ServiceWithALostStore, LeavesThePlanUnansweredAndEnds) {
   send_plan(1, 2);
   thread_.join();
   EXPECT_EQ(end_.message(), "the store is gone") << "its sequences run again elsewhere, or here when it is started again";
-  for (auto incoming = router_->receive(); incoming.is_ok() && incoming->has_value(); incoming = router_->receive())
+  for (auto incoming = orchestrator_.router().receive(); incoming.is_ok() && incoming->has_value(); incoming = orchestrator_.router().receive())
     EXPECT_NE(wire::GetWorkerMessage((*incoming)->body.data())->body_type(), wire::WorkerBody::StepResult);
 }
 
@@ -229,7 +188,7 @@ TEST_F(ServiceWithSlowHits, LooksAfterTheStoreWhilePlanFollowsPlan) {
   thread_.join();
   EXPECT_EQ(end_.message(), "the store is gone");
   int answered = 0;
-  for (auto incoming = router_->receive(); incoming.is_ok() && incoming->has_value(); incoming = router_->receive())
+  for (auto incoming = orchestrator_.router().receive(); incoming.is_ok() && incoming->has_value(); incoming = orchestrator_.router().receive())
     answered += wire::GetWorkerMessage((*incoming)->body.data())->body_type() == wire::WorkerBody::StepResult;
   EXPECT_LT(answered, kPlans) << "it looked only when it had nothing else to do";
 }
