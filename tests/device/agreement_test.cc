@@ -31,6 +31,7 @@ std::vector<std::vector<TokenId>> prompts(int64_t vocab, uint32_t tokens) {
   return all;
 }
 
+/// What the device did, and the routes it took.
 struct Live {
   tier::Routes routes;
   Decoded decoded;

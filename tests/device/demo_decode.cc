@@ -22,7 +22,7 @@ std::vector<std::vector<TokenId>> demo_prompts(size_t count) {
   std::ifstream file(demo_model().dir / "reference.json");
   const auto prompts = nlohmann::json::parse(file).at("prompts");
   std::vector<std::vector<TokenId>> all;
-  for (size_t i = 0; i < count; ++i) all.push_back(prompts.at(i).at("ids").get<std::vector<TokenId>>());
+  for (size_t i = 0; i < count; ++i) all.push_back(prompts.at(i * prompts.size() / count).at("ids").get<std::vector<TokenId>>());
   return all;
 }
 

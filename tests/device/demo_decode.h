@@ -11,7 +11,7 @@ namespace moestro::device::testing {
 engine::testing::Fixture demo_model();
 /// Of one of its experts, as BF16.
 uint64_t demo_expert_bytes();
-/// The first `count` prompts of its reference, a few words each.
+/// `count` of its reference's prompts, a few words each, from as many domains as may be.
 std::vector<std::vector<TokenId>> demo_prompts(size_t count);
 
 /// What the device did while decoding.
