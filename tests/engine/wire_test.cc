@@ -170,13 +170,22 @@ TEST(WorkerWire, WritesWhatADeviceHasDone) {
   ASSERT_NE(device, nullptr);
   ASSERT_EQ(device->layers()->size(), 2u);
   const auto* first = device->layers()->Get(0);
-  EXPECT_EQ(first->hits(), 1u), EXPECT_EQ(first->late(), 2u), EXPECT_EQ(first->misses(), 3u), EXPECT_EQ(first->evictions(), 4u);
-  EXPECT_EQ(first->prefetched(), 5u), EXPECT_EQ(first->prefetched_used(), 6u), EXPECT_EQ(first->prefetched_wasted(), 7u);
+  EXPECT_EQ(first->hits(), 1u);
+  EXPECT_EQ(first->late(), 2u);
+  EXPECT_EQ(first->misses(), 3u);
+  EXPECT_EQ(first->evictions(), 4u);
+  EXPECT_EQ(first->prefetched(), 5u);
+  EXPECT_EQ(first->prefetched_used(), 6u);
+  EXPECT_EQ(first->prefetched_wasted(), 7u);
   EXPECT_EQ(device->layers()->Get(1)->hits(), UINT32_MAX);
   EXPECT_EQ(device->moved_bytes(), uint64_t{1} << 35);
-  EXPECT_EQ(device->wasted_bytes(), 11u), EXPECT_EQ(device->link_busy_us(), 12u), EXPECT_EQ(device->resident(), 13u);
-  EXPECT_EQ(device->recent_uses(), 20u), EXPECT_EQ(device->recent_hits(), 14u);
-  EXPECT_EQ(device->recent_lru_hits(), 15u), EXPECT_EQ(device->recent_belady_hits(), 16u);
+  EXPECT_EQ(device->wasted_bytes(), 11u);
+  EXPECT_EQ(device->link_busy_us(), 12u);
+  EXPECT_EQ(device->resident(), 13u);
+  EXPECT_EQ(device->recent_uses(), 20u);
+  EXPECT_EQ(device->recent_hits(), 14u);
+  EXPECT_EQ(device->recent_lru_hits(), 15u);
+  EXPECT_EQ(device->recent_belady_hits(), 16u);
 }
 
 std::vector<std::byte> history_message(bool reset, uint32_t capacity, uint32_t entry, size_t cells) {

@@ -55,7 +55,9 @@ class Device {
     EXPECT_LE(counters.prefetched_used + counters.prefetched_wasted, counters.prefetched);
     for (size_t l = 0; l < routed_.size(); ++l) {
       const LayerCounters& of = tier_->layer_counters()[l];
-      EXPECT_EQ(of.hits, routed_[l].hits), EXPECT_EQ(of.late, routed_[l].late), EXPECT_EQ(of.misses, routed_[l].misses);
+      EXPECT_EQ(of.hits, routed_[l].hits);
+      EXPECT_EQ(of.late, routed_[l].late);
+      EXPECT_EQ(of.misses, routed_[l].misses);
     }
     EXPECT_TRUE(told_layers_ == static_cast<const LayerCounters&>(counters)) << "what was told adds up to what there is";
     EXPECT_EQ(told_.moved_bytes, counters.moved_bytes);

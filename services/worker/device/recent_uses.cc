@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/shm/futex.h"
+
 namespace moestro::device {
 namespace {
 
 constexpr size_t kUsesMin = 1024, kUsesMax = size_t{1} << 16;
 constexpr size_t kUsesPerSlot = 8;  ///< long enough that most of what slots hold has been decided in the window
+constexpr Nanos kLookAgain = std::chrono::minutes(10);  ///< it is woken
 constexpr size_t kWithPrompts = 2;  ///< room for uses by prompts: as many again
 
 size_t window_of(const tier::TierOptions& tier, const RecentUsesOptions& options) {
@@ -37,17 +40,14 @@ RecentUses::RecentUses(const tier::TierOptions& tier, const Clock& clock, const 
 }
 
 RecentUses::~RecentUses() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_.store(true);
-  }
-  full_.notify_one();
+  turn_.store(kOver);
+  shm::futex_wake_all(turn_);
   thread_.join();
 }
 
 void RecentUses::begin_step(bool scan) {
   look_at_result();
-  if (!recording_ && turn_.load(std::memory_order_relaxed) == Turn::kRecording && clock_.now() >= rests_until_) begin_window();
+  if (!recording_ && turn_.load(std::memory_order_relaxed) == kRecording && clock_.now() >= rests_until_) begin_window();
   scan_ = scan, begins_step_ = true;
 }
 
@@ -71,21 +71,16 @@ void RecentUses::routed(std::span<const tier::DeviceTier::Wanted> wanted, std::s
 void RecentUses::hand_over() {
   recording_ = false;
   if (decoded_ == 0) return;  // prompts alone: nothing of it would count
-  {
-    const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock) return;  // the other thread was stopped on its way to sleep: this window is let go rather than waited for
-    turn_.store(Turn::kReplaying, std::memory_order_relaxed);
-    handed_over_ = true;
-  }
-  full_.notify_one();
+  turn_.store(kReplaying, std::memory_order_release);
+  shm::futex_wake_all(turn_);
 }
 
 void RecentUses::look_at_result() {
-  if (turn_.load(std::memory_order_acquire) != Turn::kReplayed) return;
+  if (turn_.load(std::memory_order_acquire) != kReplayed) return;
   untaken_ = result_;
   replays_took_ += took_;
   if (options_.share_max > 0) rests_until_ = clock_.now() + std::chrono::duration_cast<Nanos>(took_ / options_.share_max);
-  turn_.store(Turn::kRecording, std::memory_order_relaxed);
+  turn_.store(kRecording, std::memory_order_relaxed);
 }
 
 tier::WindowHits RecentUses::take() {
@@ -96,17 +91,17 @@ tier::WindowHits RecentUses::take() {
 void RecentUses::replay_windows() {
   const sched_param none{};
   sched_setscheduler(0, SCHED_IDLE, &none);  // of this thread; where it is refused the pauses keep it out of the way
-  std::unique_lock lock(mutex_);
-  while (true) {
-    full_.wait(lock, [this] { return stop_.load() || handed_over_; });
-    if (stop_.load()) return;
-    handed_over_ = false;
-    lock.unlock();
-    const Nanos begin = thread_cpu_time();
-    result_ = tier::hits_of(window_, tier_, [this] { return !stop_.load(std::memory_order_relaxed); });
-    took_ = thread_cpu_time() - begin;
-    turn_.store(Turn::kReplayed, std::memory_order_release);
-    lock.lock();
+  uint32_t turn = turn_.load(std::memory_order_acquire);
+  while (turn != kOver) {
+    if (turn == kReplaying) {
+      const Nanos begin = thread_cpu_time();
+      result_ = tier::hits_of(window_, tier_, [this] { return turn_.load(std::memory_order_relaxed) != kOver; });
+      took_ = thread_cpu_time() - begin;
+      turn_.compare_exchange_strong(turn, kReplayed, std::memory_order_release, std::memory_order_acquire);
+    } else {
+      shm::futex_wait(turn_, turn, kLookAgain);
+    }
+    turn = turn_.load(std::memory_order_acquire);
   }
 }
 

@@ -3,12 +3,11 @@
 // replay it with LRU and with Belady's oracle (common/tier/use_window.h).
 //
 // There is one window. The engine's thread fills it; when it is full it belongs to the replaying thread until that is done; then the
-// next is begun, after so long a pause that the replays take no more than a given share of a core.
+// next is begun, after so long a pause that the replays take no more than a given share of a core. Whose turn it is lies in one word, so
+// that the engine never waits for a thread that may not run for long.
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
@@ -46,7 +45,8 @@ class RecentUses {
   size_t window_uses() const { return uses_max_; }
 
  private:
-  enum class Turn : uint8_t { kRecording, kReplaying, kReplayed };  ///< whose window_, result_ and took_ are
+  /// Whose window_, result_ and took_ are: the replaying thread's while kReplaying, else the engine's.
+  static constexpr uint32_t kRecording = 0, kReplaying = 1, kReplayed = 2, kOver = 3;
   void begin_window();
   void hand_over();
   void look_at_result();
@@ -57,7 +57,7 @@ class RecentUses {
   const RecentUsesOptions options_;
   const size_t uses_max_, all_uses_max_;
 
-  std::atomic<Turn> turn_{Turn::kRecording};
+  std::atomic<uint32_t> turn_{kRecording};
   tier::UseWindow window_;
   tier::WindowHits result_;
   Nanos took_{0};
@@ -71,10 +71,6 @@ class RecentUses {
   Nanos replays_took_{0};
   tier::WindowHits untaken_;
 
-  std::mutex mutex_;
-  std::condition_variable full_;
-  std::atomic<bool> stop_{false};
-  bool handed_over_ = false;        ///< under mutex_
   std::thread thread_;              ///< last: it uses all of the above
 };
 
