@@ -4,9 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <numeric>
+#include <thread>
 
 #include "common/policy/make_policy.h"
 #include "common/prediction/make_predictor.h"
@@ -21,8 +22,8 @@ using engine::testing::Bench;
 constexpr Nanos kExpert = std::chrono::milliseconds(1);
 constexpr int kSlots = 32;
 constexpr int kDecoded = 40;
-constexpr int kRounds = 5;
-constexpr int kAttempts = 4;  ///< at all rounds, where stalls are too long
+constexpr size_t kRounds = 5;
+constexpr int kRoundsMax = 10;  ///< where others use the machine
 
 std::vector<std::vector<TokenId>> prompts(int64_t vocab, uint32_t tokens) {
   std::vector<std::vector<TokenId>> all;
@@ -34,14 +35,28 @@ std::vector<std::vector<TokenId>> prompts(int64_t vocab, uint32_t tokens) {
 }
 
 double median(std::vector<double> v) {
-  std::nth_element(v.begin(), v.begin() + kRounds / 2, v.end());
-  return v[kRounds / 2];
+  const auto middle = v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2);
+  std::nth_element(v.begin(), middle, v.end());
+  return *middle;
+}
+
+/// Threads of the whole machine that run or would.
+double runnable_now() {
+  double load = 0, runnable = 0;
+  std::ifstream("/proc/loadavg") >> load >> load >> load >> runnable;
+  return runnable;
 }
 
 /// What the device did, and the routes it took.
 struct Live {
   tier::Routes routes;
   Decoded decoded;
+  std::vector<double> runnable = {};  ///< as each step ended
+
+  /// Whose turn it was had a core: where threads wait for one, copies and layers are late by milliseconds, which is not the device's doing.
+  bool undisturbed() const {
+    return std::accumulate(runnable.begin(), runnable.end(), 0.0) <= static_cast<double>(runnable.size() * std::thread::hardware_concurrency());
+  }
 };
 
 void record(const engine::RoutedTokens& tokens, tier::Routes& routes) {
@@ -75,7 +90,10 @@ class AgreementTest : public ::testing::Test {
     const auto& spec = bench.engine().spec();
     l.routes.layers = static_cast<int32_t>(spec.moe_layers()), l.routes.experts = static_cast<int32_t>(spec.moe().experts),
     l.routes.top_k = static_cast<int32_t>(spec.moe().top_k);
-    bench.engine().set_route_observer([&](const engine::RoutedTokens& tokens) { record(tokens, l.routes); });
+    bench.engine().set_route_observer([&](const engine::RoutedTokens& tokens) {
+      record(tokens, l.routes);
+      l.runnable.push_back(runnable_now());
+    });
     uint64_t id = 1;
     for (const auto& prompt : prompts(spec.vocab, predictor == "none" ? 1 : 12)) {
       const Status status = decode(bench, id++, prompt, kDecoded, l.decoded);
@@ -115,25 +133,23 @@ TEST_F(AgreementTest, WithoutPrefetchTheSameExpertsAreFound) {
 }
 
 TEST_F(AgreementTest, WithPrefetchHitRateAndStallAreClose) {
+  bool compared = true;
   for (const char* predictor : {"popularity", "correlation"}) {
-    double hit_points = 0, stall_ratio = 0;
-    // Who else uses the machine can only make a copy or a layer later, so what is measured then is not held against the device at once.
-    for (int attempt = 0; attempt < kAttempts && !(std::abs(stall_ratio - 1) < 0.15); ++attempt) {
-      std::vector<double> points, ratios;
-      for (int round = 0; round < kRounds; ++round) {
-        const Live l = live(predictor);
-        const tier::ReplayReport r = replayed(l, predictor);
-        ASSERT_EQ(r.uses, l.decoded.uses);
-        points.push_back(l.decoded.hit_percent() - 100 * r.hit_rate());
-        ratios.push_back(l.decoded.stall_s / std::chrono::duration<double>(r.stall).count());
-        std::printf("%s: hits %.1f %% live, %.1f %% by replay; stall %.1f ms and %.1f ms\n", predictor, l.decoded.hit_percent(), 100 * r.hit_rate(),
-                    1e3 * l.decoded.stall_s, 1e3 * std::chrono::duration<double>(r.stall).count());
-      }
-      hit_points = median(points), stall_ratio = median(ratios);
+    std::vector<double> hit_points, stall_ratios;
+    for (int round = 0; round < kRoundsMax && stall_ratios.size() < kRounds; ++round) {
+      const Live l = live(predictor);
+      const tier::ReplayReport r = replayed(l, predictor);
+      ASSERT_EQ(r.uses, l.decoded.uses);
+      hit_points.push_back(l.decoded.hit_percent() - 100 * r.hit_rate());
+      if (l.undisturbed()) stall_ratios.push_back(l.decoded.stall_s / std::chrono::duration<double>(r.stall).count());
+      std::printf("%s: hits %.1f %% live, %.1f %% by replay; stall %.1f ms and %.1f ms%s\n", predictor, l.decoded.hit_percent(), 100 * r.hit_rate(),
+                  1e3 * l.decoded.stall_s, 1e3 * std::chrono::duration<double>(r.stall).count(), l.undisturbed() ? "" : " (others used the machine)");
     }
-    EXPECT_NEAR(hit_points, 0, 2) << predictor;
-    EXPECT_NEAR(stall_ratio, 1, 0.15) << predictor;
+    EXPECT_NEAR(median(hit_points), 0, 2) << predictor;
+    if (stall_ratios.size() < kRounds) compared = false;
+    else EXPECT_NEAR(median(stall_ratios), 1, 0.15) << predictor;
   }
+  if (!compared) GTEST_SKIP() << "the machine is too busy to compare stalls";
 }
 
 }  // namespace
