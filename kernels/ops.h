@@ -143,6 +143,9 @@ class Ops {
   virtual void combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) = 0;
   /// gate[i] = silu(gate[i]) * up[i].
   virtual void silu_mul(float* gate, const float* up, int64_t count) = 0;
+  /// y[i] = exp((x[i] - shift) * factor), and 0 where that is below 2e-38 (so of x = -infinity): with the largest x as shift, what
+  /// tokens weigh at temperature 1 / factor. The exponent is rounded to f32. y may be x.
+  virtual void exponentials(const float* x, int64_t count, float shift, float factor, float* y) = 0;
   /// y[t, :] += scale_t * x[t, :], scale_t = sigmoid(logit[t]) or 1 if logit is null.
   virtual void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) = 0;
   /// x clamped to [-limit, limit].

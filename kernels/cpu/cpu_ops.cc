@@ -131,6 +131,10 @@ void CpuOps::silu_mul(float* gate, const float* up, int64_t count) {
   });
 }
 
+void CpuOps::exponentials(const float* x, int64_t count, float shift, float factor, float* y) {
+  over_ranges(count, 64, count, [&](int64_t first, int64_t end, int) { kernels_.exponentials(x + first, end - first, shift, factor, y + first); });
+}
+
 void CpuOps::add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) {
   over_ranges(n, 1, n * dim, [&](int64_t first, int64_t end, int) {
     for (int64_t t = first; t < end; ++t)

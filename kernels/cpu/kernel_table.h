@@ -141,6 +141,7 @@ struct KernelTable {
   float (*softmax)(float* x, int64_t count, float scale);  ///< x = exp(scale * (x - max)); returns the sum
   float (*sigmoid)(float* x, int64_t count);               ///< in place; returns the sum
   void (*silu_mul)(float* gate, const float* up, int64_t count);
+  void (*exponentials)(const float* x, int64_t count, float shift, float factor, float* y);
   void (*add_scaled)(const float* x, const float* logit, int64_t dim, float* y);  ///< one token
   void (*combine)(const float* rows, const float* weights, int64_t top_k, int64_t hidden,
                   float* y);  ///< one token

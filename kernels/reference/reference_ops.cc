@@ -122,6 +122,13 @@ void ReferenceOps::silu_mul(float* gate, const float* up, int64_t count) {
   for (int64_t i = 0; i < count; ++i) gate[i] = static_cast<float>(silu(gate[i]) * up[i]);
 }
 
+void ReferenceOps::exponentials(const float* x, int64_t count, float shift, float factor, float* y) {
+  for (int64_t i = 0; i < count; ++i) {
+    const double e = std::exp((static_cast<double>(x[i]) - static_cast<double>(shift)) * static_cast<double>(factor));
+    y[i] = e < 2e-38 ? 0.0f : static_cast<float>(e);
+  }
+}
+
 void ReferenceOps::add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) {
   for (int64_t t = 0; t < n; ++t) {
     const double scale = logit ? 1.0 / (1.0 + std::exp(-static_cast<double>(logit[t]))) : 1.0;

@@ -55,7 +55,8 @@ TEST(LogitAdjustment, EqualsTheSlowReferenceStepByStep) {
     const size_t prompt = tokens.size();
     TokenHistory history;
     history.update(0, tokens, static_cast<int64_t>(prompt));
-    Sampler sampler;
+    const auto ops = kernels::make_reference_ops();
+    Sampler sampler(*ops);
     for (int step = 0; step < 30; ++step) {
       std::vector<float> logits(kVocab);
       for (float& x : logits) x = std::normal_distribution<float>(0, 3)(random);
@@ -86,7 +87,8 @@ TEST(LogitAdjustment, OneAllowedTokenIsDrawnWhateverItsLogit) {
   std::vector<float> logits(kVocab, 50.0f);
   logits[35] = -1000;
   adjust_logits(logits, s, {});
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(Sampler().sample(logits, s, i), 35);
+  const auto ops = kernels::make_reference_ops();
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Sampler(*ops).sample(logits, s, i), 35);
 }
 
 TEST(LogitAdjustment, RefusesWhatMakesNoSense) {

@@ -2,13 +2,23 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <limits>
+#include <numeric>
+#include <random>
 
 #include "services/worker/engine/philox.h"
 
 namespace moestro::engine {
 namespace {
+
+kernels::Ops& ops() {
+  static const auto made = kernels::make_cpu_ops({.threads = 1, .isa = kernels::best_isa()});
+  return *made;
+}
 
 const std::vector<float> kLogits = {0.5f, 2.0f, -1.0f, 1.0f, 2.0f, 0.0f};
 
@@ -21,7 +31,7 @@ std::vector<double> probabilities(double temperature) {
 }
 
 std::vector<double> frequencies(const Sampling& sampling, int draws) {
-  Sampler sampler;
+  Sampler sampler(ops());
   std::vector<double> f(kLogits.size());
   for (int i = 0; i < draws; ++i) f[static_cast<size_t>(sampler.sample(kLogits, sampling, i))] += 1.0 / draws;
   return f;
@@ -36,7 +46,7 @@ TEST(Philox, KnownAnswers) {
             (std::array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(Sampler, GreedyTakesTheLowestIdAmongEquals) { EXPECT_EQ(Sampler().sample(kLogits, {}, 0), 1); }
+TEST(Sampler, GreedyTakesTheLowestIdAmongEquals) { EXPECT_EQ(Sampler(ops()).sample(kLogits, {}, 0), 1); }
 
 TEST(Sampler, DrawsTheDistributionAtItsTemperature) {
   for (const double t : {0.5, 1.0, 2.0}) {
@@ -70,7 +80,7 @@ TEST(Sampler, MinPKeepsWhatIsNearTheBest) {
 }
 
 TEST(Sampler, DependsOnSeedChoiceAndPositionAlone) {
-  Sampler a, b;
+  Sampler a(ops()), b(ops());
   const Sampling s{.temperature = 1.5f, .seed = 11, .choice = 2};
   for (int i = 0; i < 50; ++i) (void)b.sample(kLogits, s, i);  // what was drawn before does not matter
   int differ_by_choice = 0, differ_by_seed = 0;
@@ -84,9 +94,85 @@ TEST(Sampler, DependsOnSeedChoiceAndPositionAlone) {
   EXPECT_GT(differ_by_seed, 50);
 }
 
+/// What each token is drawn with, the slow way: everything sorted, in double.
+std::vector<double> chances(const std::vector<float>& logits, const Sampling& s) {
+  std::vector<size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+  if (s.top_k > 0) order.resize(std::min(order.size(), static_cast<size_t>(s.top_k)));
+  std::vector<double> weights;
+  for (const size_t i : order)
+    weights.push_back(std::exp((static_cast<double>(logits[i]) - static_cast<double>(logits[order[0]])) / static_cast<double>(s.temperature)));
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  size_t kept = 0;
+  double sum = 0;
+  while (kept < weights.size() && (kept == 0 || sum < static_cast<double>(s.top_p) * total)) sum += weights[kept++];
+  while (kept > 1 && weights[kept - 1] < static_cast<double>(s.min_p)) sum -= weights[--kept];
+  std::vector<double> p(logits.size());
+  for (size_t i = 0; i < kept; ++i) p[order[i]] = weights[i] / sum;
+  return p;
+}
+
+TEST(Sampler, EqualsTheSortedReferenceOnLargeVocabularies) {
+  std::mt19937 random(13);
+  const Sampling kinds[] = {{.temperature = 1},
+                            {.temperature = 0.7f, .top_p = 0.95f},
+                            {.temperature = 1, .top_p = 0.5f},
+                            {.temperature = 1.3f, .top_k = 40},
+                            {.temperature = 1, .top_k = 200, .top_p = 0.9f},
+                            {.temperature = 1, .min_p = 0.05f},
+                            {.temperature = 2, .top_k = 1000, .top_p = 0.8f, .min_p = 0.02f}};
+  Sampler sampler(ops());
+  for (const float spread : {1.0f, 4.0f}) {
+    std::vector<float> logits(3001);
+    for (float& x : logits) x = std::normal_distribution<float>(0, spread)(random);
+    for (size_t i = 0; i < logits.size(); i += 50) logits[i] = -std::numeric_limits<float>::infinity();
+    for (size_t i = 3; i < logits.size(); i += 500) logits[i] = 2 * spread;  // equals
+    for (Sampling s : kinds) {
+      const std::vector<double> p = chances(logits, s);
+      // Where the draws fall along the ids: as the chances summed along them say, to within what so many draws scatter.
+      constexpr int kDraws = 4000;
+      std::vector<double> drawn(logits.size());
+      int outside = 0;
+      for (int i = 0; i < kDraws; ++i) {
+        const auto id = static_cast<size_t>(sampler.sample(logits, s, i));
+        drawn[id] += 1.0 / kDraws;
+        outside += p[id] == 0;
+      }
+      EXPECT_LE(outside, kDraws / 1000) << "a token at the border, where the last bit decides, at most";
+      double expected = 0, got = 0, apart = 0;
+      for (size_t i = 0; i < p.size(); ++i) expected += p[i], got += drawn[i], apart = std::max(apart, std::abs(expected - got));
+      EXPECT_LT(apart, 1.63 / std::sqrt(kDraws)) << "Kolmogorov and Smirnov, 1 %; spread " << spread << ", top_k " << s.top_k << ", top_p " << s.top_p;
+    }
+  }
+}
+
+TEST(Sampler, ATinyTemperatureIsGreedy) {
+  for (const float t : {1e-6f, 1e-38f, std::numeric_limits<float>::denorm_min()})
+    EXPECT_EQ(Sampler(ops()).sample(std::vector<float>{0.5f, 2.0f, 1.0f}, {.temperature = t, .seed = 3}, 7), 1);
+}
+
+TEST(Sampler, ARowTakesTensOfMicroseconds) {
+  std::mt19937 random(17);
+  std::vector<float> logits(32000);
+  for (float& x : logits) x = std::normal_distribution<float>(0, 2)(random);
+  Sampler sampler(ops());
+  const Sampling kinds[] = {{.temperature = 1}, {.temperature = 1, .top_p = 0.95f}, {.temperature = 1, .top_k = 40}};
+  for (const Sampling& s : kinds) {
+    double best_us = 1e9;
+    for (int i = 0; i < 50; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      (void)sampler.sample(logits, s, i);
+      best_us = std::min(best_us, std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
+    }
+    std::printf("a token of 32,000, top_k %d, top_p %.2f: %.0f us\n", s.top_k, static_cast<double>(s.top_p), best_us);
+    EXPECT_LT(best_us, 2000) << "sorting the vocabulary took 2.8 ms";
+  }
+}
+
 TEST(Sampler, ScoresAreOfTheUnmodifiedDistribution) {
   TokenScore score;
-  Sampler().score(kLogits, 3, 3, score);
+  Sampler(ops()).score(kLogits, 3, 3, score);
   const auto p = probabilities(1);
   EXPECT_NEAR(score.logprob, std::log(p[3]), 1e-6);
   ASSERT_EQ(score.best.size(), 3u);
@@ -94,7 +180,7 @@ TEST(Sampler, ScoresAreOfTheUnmodifiedDistribution) {
   EXPECT_EQ(score.best[1].id, 4);
   EXPECT_EQ(score.best[2].id, 3);
   EXPECT_NEAR(score.best[0].logprob, std::log(p[1]), 1e-6);
-  Sampler().score(kLogits, 0, 100, score);
+  Sampler(ops()).score(kLogits, 0, 100, score);
   EXPECT_EQ(score.best.size(), kLogits.size()) << "no more than there are";
 }
 

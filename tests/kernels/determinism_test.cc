@@ -97,6 +97,7 @@ TEST_P(DeterminismTest, RowwiseOperations) {
       ops.sum_squares(normed.data() + t * dim, k, dim, squares.data() + t);
       ops.add_scaled(normed.data() + t * dim, logits.data() + t, k, dim, y.data() + t * dim);
       ops.silu_mul(gate.data() + t * dim, y.data() + t * dim, k * dim);
+      ops.exponentials(gate.data() + t * dim, k * dim, 1.5f, 0.8f, gate.data() + t * dim);
     }
     gate.insert(gate.end(), squares.begin(), squares.end());
     return gate;

@@ -180,6 +180,23 @@ TEST_P(OpsTest, SiluMul) {
   EXPECT_TRUE(std::isfinite(extreme[0]));
 }
 
+TEST_P(OpsTest, Exponentials) {
+  for (const int64_t count : {0, 1, 31, 1000, 40000}) {
+    const auto x = random_.normal(count, 9.0f);
+    std::vector<float> got(x), want(x);
+    ops_->exponentials(x.data(), count, 20.0f, 0.7f, got.data());
+    reference_->exponentials(x.data(), count, 20.0f, 0.7f, want.data());
+    expect_close(got, want, 1e-5, "exponentials " + std::to_string(count));
+  }
+  const std::vector<float> x{3.0f, -INFINITY, -100.0f, -80.0f};
+  std::vector<float> y(x.size(), -1.0f);
+  ops_->exponentials(x.data(), static_cast<int64_t>(x.size()), 3.0f, 1.0f, y.data());
+  EXPECT_EQ(y[0], 1.0f) << "the largest";
+  EXPECT_EQ(y[1], 0.0f);
+  EXPECT_EQ(y[2], 0.0f);
+  EXPECT_NEAR(y[3], 9.0e-37f, 5e-38f);
+}
+
 TEST_P(OpsTest, NanIsNotHidden) {
   std::vector<float> gate{NAN, 1.0f}, up{1.0f, 1.0f};
   ops_->silu_mul(gate.data(), up.data(), 2);

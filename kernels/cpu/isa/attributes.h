@@ -14,6 +14,6 @@
         (rounded),                                                                                           \
         {&attention<WeightF32>, &attention<WeightBf16>, &attention<WeightF16>, &attention<KvInt8>},          \
         {&to_f32<WeightF32>, &to_f32<WeightBf16>, &to_f32<WeightF16>}, &to_bf16, &to_f16, &to_int8,          \
-        &rms_norm, &layer_norm, &sum_squares, &rope, &softmax, &sigmoid, &silu_mul, &add_scaled, &combine,   \
-        &clamp                                                                                               \
+        &rms_norm, &layer_norm, &sum_squares, &rope, &softmax, &sigmoid, &silu_mul, &exponentials,           \
+        &add_scaled, &combine, &clamp                                                                         \
   }

@@ -10,7 +10,7 @@ constexpr int64_t kTileRows = 32;
 }  // namespace
 
 OutputHead::OutputHead(const model::ModelSpec& spec, const DenseWeights& weights, kernels::Ops& ops)
-    : spec_(spec), weights_(weights), ops_(ops) {
+    : spec_(spec), weights_(weights), ops_(ops), sampler_(ops) {
   rows_.resize(static_cast<size_t>(kTileRows * spec.hidden));
   logits_.resize(static_cast<size_t>(kTileRows * spec.vocab));
 }

@@ -5,15 +5,20 @@
 #include <span>
 #include <vector>
 
+#include "kernels/ops.h"
 #include "services/worker/engine/step_plan.h"
 
 namespace moestro::engine {
 
 class Sampler {
  public:
+  /// `ops` outlives it.
+  explicit Sampler(kernels::Ops& ops) : ops_(ops) {}
+
   /// The token after `position` (the position of the row's own token). Temperature, then the top_k best, then the smallest set of
   /// the best that has top_p of what is left, then those with at least min_p times the best one's probability; drawn with the
   /// random number of (seed, choice, position). Logits are finite, or -infinity where a token is not to be drawn; one at least is finite.
+  /// The vocabulary is never sorted: a row of 32,000 costs tens of microseconds, whatever is asked for.
   TokenId sample(std::span<const float> logits, const Sampling& sampling, int64_t position);
 
   /// log(sum(exp(logits))), summed in double.
@@ -31,12 +36,19 @@ class Sampler {
     TokenId id;
   };
   static bool better(const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
-  void collect(std::span<const float> logits);
-  /// The n best candidates come first, in order.
-  void order_best(size_t n);
+  /// candidates_: the n best, in order.
+  void take_best(std::span<const float> logits, size_t n);
+  // Each gives the weight 0 to tokens that are not to be drawn. Weights are those of `logits`, at most 1.
+  void drop_all_but_best(std::span<const float> logits, size_t n);
+  void drop_tail(std::span<const float> logits, double top_p);
+  void drop_unlikely(float min_p);
+  /// The token that `share` of all weights falls on.
+  TokenId draw(double share);
 
+  kernels::Ops& ops_;
   std::vector<Candidate> candidates_;
-  std::vector<double> weights_;
+  std::vector<float> weights_;        ///< by token
+  std::vector<double> sums_;          ///< of blocks of weights, or of classes of weights
 };
 
 }  // namespace moestro::engine
