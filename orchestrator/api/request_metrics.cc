@@ -165,11 +165,9 @@ std::string RequestMetrics::text(const ControlSnapshot& c) const {
   add("moestro_workers", "Workers that are there.", kGauge, of(c.workers.size()));
   add("moestro_workers_lost_total", "Workers that died, fell silent or were replaced.", kCounter, of(c.workers_lost));
   MetricText more;
-  const MetricText::Labels model{{"model", f_->model}}, tier{{"model", f_->model}, {"tier", "dram"}};
+  const MetricText::Labels model{{"model", f_->model}};
   more.histogram("moestro_step_duration_seconds", "What workers took for a plan.").sample(c.steps, model);
   more.counter("moestro_worker_restarts_total", "Workers that registered under a name that was there before.").sample(of(c.worker_restarts), model);
-  more.counter("moestro_tier_hits_total", "Experts that were in a tier when a layer wanted them.").sample(of(c.expert_hits), tier);
-  more.counter("moestro_tier_misses_total", "Experts that were not, and had to be fetched.").sample(of(c.expert_misses), tier);
   add_workers(more, f_->model, c);
   return prometheus::TextSerializer().Serialize(families) + more.text();
 }

@@ -4,6 +4,7 @@
 
 #include "orchestrator/api/status_report.h"
 #include "orchestrator/api/store_metrics.h"
+#include "orchestrator/api/tier_metrics.h"
 #include "orchestrator/api/tokenize_request.h"
 #include "orchestrator/page/status_page.h"
 
@@ -273,8 +274,10 @@ void Service::health(const Call& call) const {
 }
 
 void Service::metrics(const Call& call) const {
-  std::string text = metrics_.text(control_.snapshot());
-  if (store_ != nullptr) text += store_metrics_text(store_->latest());
+  const ControlSnapshot control = control_.snapshot();
+  const auto store = store_ != nullptr ? store_->latest() : std::nullopt;
+  std::string text = metrics_.text(control) + tier_metrics_text(model_.name, control, store);
+  if (store_ != nullptr) text += store_metrics_text(store);
   if (extension_ != nullptr) text += extension_->metrics();
   call.exchange->respond(200, "text/plain; version=0.0.4", text);
 }
@@ -331,6 +334,7 @@ void Service::status(const Call& call) const {
   now.queue_max = control_.queue_max();
   now.has_store = store_ != nullptr;
   if (store_ != nullptr) now.store = store_->latest();
+  if (call.request.query == "experts=1") now.experts = control_.expert_shares();
   const json more = extension_ != nullptr ? extension_->status() : json::object();
   call.exchange->respond(200, kJson, dump(status_report(now, metrics_, more)));
 }

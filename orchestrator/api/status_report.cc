@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "orchestrator/api/store_metrics.h"
+#include "orchestrator/api/tier_metrics.h"
 
 namespace moestro::orchestrator {
 
@@ -41,27 +42,9 @@ json workers_json(const StatusSources& now) {
                        {"last_step_s", seconds(w.last_step_us)},
                        {"expert_hits", w.expert_hits},
                        {"expert_misses", w.expert_misses},
-                       {"kv_blocks", w.kv_blocks}});
+                       {"kv_blocks", w.kv_blocks},
+                       {"device_memory", device_status(w)}});
   return workers;
-}
-
-json rate(uint64_t hits, uint64_t misses) {
-  return hits + misses > 0 ? json(static_cast<double>(hits) / static_cast<double>(hits + misses)) : json();
-}
-
-json tiers_json(const StatusSources& now) {
-  const ControlSnapshot& c = now.control;
-  json dram{{"hits", c.expert_hits}, {"misses", c.expert_misses}, {"hit_rate", rate(c.expert_hits, c.expert_misses)}, {"fetched_bytes", c.fetched_bytes}};
-  json tiers;
-  if (now.store) {
-    const StoreFigures& s = *now.store;
-    dram.update({{"capacity_bytes", s.arena_bytes}, {"used_bytes", s.used_bytes}, {"resident_bytes", s.resident_bytes}, {"late", s.joined},
-                 {"prefetched", s.prefetches}, {"prefetched_used", s.prefetches_used}, {"prefetched_wasted", s.prefetches_wasted},
-                 {"prefetched_wasted_bytes", s.prefetch_wasted_bytes}, {"evictions", s.evictions}});
-    tiers["nvme"] = {{"used_bytes", pack_bytes(s)}, {"read_bytes", s.bytes_read}, {"reads", s.loads}, {"retries", s.retries}};
-  }
-  tiers["dram"] = std::move(dram);
-  return tiers;
 }
 
 json steps_json(const ControlSnapshot& c) {
@@ -134,7 +117,7 @@ json status_report(const StatusSources& now, const RequestMetrics& requests, con
       {"tokens", {{"prompt", requests.total_prompt_tokens()}, {"generated", c.sampled_tokens}, {"prefix_cached", c.prefix_cached_tokens}}},
       {"kv_blocks", {{"used", c.kv_blocks_used}, {"prefixes", c.prefix_blocks}, {"total", c.kv_blocks_total}}},
       {"steps", steps_json(c)},
-      {"tiers", tiers_json(now)},
+      {"tiers", tiers_status(c, now.store)},
       {"store", store_status(now.store)},
       {"workers", workers_json(now)},
       {"workers_lost", c.workers_lost},
@@ -142,6 +125,7 @@ json status_report(const StatusSources& now, const RequestMetrics& requests, con
       {"nonfinite_sequences", c.nonfinite_sequences},
       {"capacity_dropped", c.dropped_rows},
   };
+  if (now.experts) body["experts"] = experts_status(*now.experts);
   body.update(more);
   return body;
 }

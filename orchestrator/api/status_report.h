@@ -19,6 +19,7 @@ struct StatusSources {
   size_t queue_max = 0;
   bool has_store = false;              ///< one is asked for its figures
   std::optional<StoreFigures> store;  ///< what it said last; none: it does not answer
+  std::optional<ExpertShares> experts;  ///< where they were asked for
 };
 
 /// `more`: members of a part that the API knows nothing of, such as batches.

@@ -41,23 +41,6 @@ constexpr Metric kMetrics[] = {
     {"warm_start_left_out", "Blobs of it that found no room.", false, &StoreFigures::warm_left_out},
 };
 
-/// What the tiers have in common, by the tier's name. The store counts over all its models.
-void add_tiers(MetricText& text, const StoreFigures& s) {
-  const MetricText::Labels dram{{"tier", "dram"}}, nvme{{"tier", "nvme"}};
-  const auto of = [](uint64_t n) { return static_cast<double>(n); };
-  text.gauge("moestro_tier_capacity_bytes", "Bytes that a tier has room for.").sample(of(s.arena_bytes), dram);
-  text.gauge("moestro_tier_used_bytes", "Of them, in use; of the nvme tier, all packs.").sample(of(s.used_bytes), dram).sample(of(pack_bytes(s)), nvme);
-  text.gauge("moestro_tier_resident_bytes", "Bytes of weights that are in a tier whole.").sample(of(s.resident_bytes), dram).sample(of(pack_bytes(s)), nvme);
-  text.counter("moestro_tier_late_total", "Blobs that were wanted while they were still being loaded into a tier.").sample(of(s.joined), dram);
-  text.counter("moestro_tier_prefetched_total", "Blobs that were asked for ahead of their use, and were not there.").sample(of(s.prefetches), dram);
-  text.counter("moestro_tier_prefetched_used_total", "Of them, used after they were there.").sample(of(s.prefetches_used), dram);
-  text.counter("moestro_tier_prefetched_wasted_total", "Of them, evicted unused.").sample(of(s.prefetches_wasted), dram);
-  text.counter("moestro_tier_prefetched_wasted_bytes_total", "Their bytes.").sample(of(s.prefetch_wasted_bytes), dram);
-  text.counter("moestro_tier_prefetched_dropped_total", "Of them, taken back before they were there, or without room.").sample(of(s.prefetches_dropped), dram);
-  text.counter("moestro_tier_evictions_total", "Experts that gave way in a tier.").sample(of(s.evictions), dram);
-  text.counter("moestro_tier_read_bytes_total", "Bytes read from a tier.").sample(of(s.bytes_read), nvme);
-}
-
 void add_drives(MetricText& text, const StoreFigures& s) {
   const auto each = [&s, &text](auto value) {
     for (const auto& d : s.drives) text.sample(static_cast<double>(value(d)), {{"drive", d.path}});
@@ -73,13 +56,6 @@ void add_drives(MetricText& text, const StoreFigures& s) {
 }
 
 void add_models(MetricText& text, const StoreFigures& s) {
-  const auto each = [&s, &text](auto value) {
-    for (const auto& m : s.models) text.sample(static_cast<double>(value(m)), {{"model", m.name}, {"tier", "dram"}});
-  };
-  text.gauge("moestro_tier_experts", "Experts of a model that are in a tier.");
-  each([](const auto& m) { return m.resident_experts; });
-  text.gauge("moestro_tier_model_bytes", "Bytes of a tier that a model uses; what several have in common counts for each in part.");
-  each([](const auto& m) { return m.used_bytes; });
   text.gauge("moestro_model_experts", "Experts that a model has.");
   for (const auto& m : s.models) text.sample(static_cast<double>(m.experts), {{"model", m.name}});
 }
@@ -92,12 +68,6 @@ void add_queues(MetricText& text, const StoreFigures& s) {
 
 }  // namespace
 
-uint64_t pack_bytes(const StoreFigures& store) {
-  uint64_t sum = 0;
-  for (const auto& m : store.models) sum += m.pack_bytes;
-  return sum;
-}
-
 std::string store_metrics_text(const std::optional<StoreFigures>& store) {
   MetricText text;
   text.gauge("moestro_store_up", "Whether the store answers.").sample(store.has_value() ? 1 : 0);
@@ -107,7 +77,6 @@ std::string store_metrics_text(const std::optional<StoreFigures>& store) {
     (m.counter ? text.counter(name + "_total", m.help) : text.gauge(name, m.help)).sample(static_cast<double>(*store.*m.value));
   }
   text.gauge("moestro_store_warm_start_running", "Whether it is still being read.").sample(store->warm_running ? 1 : 0);
-  add_tiers(text, *store);
   add_drives(text, *store);
   add_models(text, *store);
   add_queues(text, *store);

@@ -1,5 +1,5 @@
 #pragma once
-// The store's figures in /metrics and in /v1/moestro/status.
+// The store's own figures in /metrics and in /v1/moestro/status; what it says of the tiers is in tier_metrics.h.
 
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -11,8 +11,6 @@ namespace moestro::orchestrator {
 
 /// Prometheus' text format; none: `moestro_store_up 0` alone.
 std::string store_metrics_text(const std::optional<StoreFigures>& store);
-/// Of all packs.
-uint64_t pack_bytes(const StoreFigures& store);
 /// null for none.
 nlohmann::json store_status(const std::optional<StoreFigures>& store);
 

@@ -14,6 +14,7 @@
 #include "common/net/zmq_socket.h"
 #include "orchestrator/control/registration_check.h"
 #include "orchestrator/control/retry_after.h"
+#include "orchestrator/control/scheduler_setup.h"
 #include "orchestrator/control/worker_figures.h"
 #include "orchestrator/control/worker_wire.h"
 #include "orchestrator/scheduler/kv_window.h"
@@ -26,21 +27,6 @@ using std::chrono::milliseconds;
 namespace {
 constexpr int kMessagesOfATurn = 1000;
 constexpr uint64_t kStepMicrosMax = 3'600'000'000;  ///< a worker that says more has told nothing
-
-SchedulerOptions scheduler_options(const ControlOptions& options) {
-  SchedulerOptions s;
-  s.step_tokens = options.step_tokens;
-  s.steps_in_flight = options.steps_in_flight;
-  s.eos_ids = options.eos_ids;
-  s.worker_wait = options.worker_wait;
-  s.tpot_target = options.tpot_target;
-  s.interactive_weight = options.interactive_weight;
-  s.batch_aging = options.batch_aging;
-  s.prefix_cache = options.prefix_cache;
-  s.prefix_secret = random_prefix_secret();
-  return s;
-}
-
 }  // namespace
 
 class ControlPlane::Loop {
@@ -74,6 +60,7 @@ class ControlPlane::Loop {
     const std::lock_guard lock(mutex_);
     return snapshot_;
   }
+  ExpertShares expert_shares() const { return expert_use_.shares(); }
   int64_t context_max() const { return context_max_.load(); }
   bool has_worker() const { return worker_count_.load() > 0; }
   bool had_worker() const { return had_worker_.load(); }
@@ -144,6 +131,7 @@ class ControlPlane::Loop {
   NamesSeen names_seen_;
 
   // Shared.
+  ExpertUse expert_use_;
   std::atomic<uint64_t> next_id_{1};
   std::atomic<bool> stop_{false}, give_up_{false};
   std::atomic<size_t> worker_count_{0};
@@ -296,9 +284,10 @@ void ControlPlane::Loop::on_registration(const std::string& identity, const Regi
   }
   const WorkerId id{next_worker_++};
   pack_identity_ = r.pack_identity;
-  peers_.emplace(id, Peer{identity, figures_of(r), r.kv_epoch, KvWindow(r.limits).length_max(), now(), false, r.wants_history});
+  peers_.emplace(id, Peer{identity, begin_figures(r, totals_), r.kv_epoch, KvWindow(r.limits).length_max(), now(), false, r.wants_history});
   if (names_seen_.again(r.name)) ++totals_.worker_restarts;
   history_.begin(r.pack_identity, r.experts);
+  expert_use_.begin(r.experts);
   worker_count_.store(peers_.size());
   publish_context();
   had_worker_.store(true);
@@ -314,6 +303,7 @@ void ControlPlane::Loop::on_report(WorkerId id, Peer& peer, StepReport report) {
   if (!report.outcome.error.is_ok()) log::warn("control: worker {}: {}", peer.figures.name, report.outcome.error.message());
   scheduler_.leave_out_dropped(id, report.outcome);
   history_.done(id, report.outcome);
+  for (const SequenceOutcome& s : report.outcome.sequences) expert_use_.count(s.activations, now());
   const Nanos took = std::chrono::microseconds(report.step_us <= kStepMicrosMax ? static_cast<int64_t>(report.step_us) : 0);
   feed(PlanDone{id, std::move(report.outcome), took});
 }
@@ -488,6 +478,7 @@ void ControlPlane::cancel(SequenceId id, int64_t sampled) { loop_->cancel(id, sa
 std::chrono::seconds ControlPlane::retry_after() { return loop_->retry_after(); }
 SequenceId ControlPlane::next_sequence_id() { return loop_->next_id(); }
 ControlSnapshot ControlPlane::snapshot() const { return loop_->snapshot(); }
+ExpertShares ControlPlane::expert_shares() const { return loop_->expert_shares(); }
 int64_t ControlPlane::context_max() const { return loop_->context_max(); }
 bool ControlPlane::has_worker() const { return loop_->has_worker(); }
 bool ControlPlane::had_worker() const { return loop_->had_worker(); }

@@ -14,7 +14,9 @@
 
 #include "common/clock.h"
 #include "common/status.h"
+#include "orchestrator/control/device_figures.h"
 #include "orchestrator/control/duration_histogram.h"
+#include "orchestrator/control/expert_use.h"
 #include "orchestrator/history/history_keeper.h"
 #include "orchestrator/scheduler/types.h"
 
@@ -52,6 +54,12 @@ struct ControlSnapshot {
     uint64_t step_us = 0, stall_us = 0, last_step_us = 0;
     uint64_t expert_hits = 0, expert_misses = 0;
     uint64_t kv_blocks = 0;
+    uint32_t moe_layers = 0;
+    // Of a device with a memory of its own; without one all is 0, and experts are hit and missed in host memory.
+    uint64_t device_slots = 0, device_slot_bytes = 0, device_resident = 0;
+    DeviceTotals device = {};
+    RecentUses recent = {};
+    bool has_device() const { return device_slots > 0; }
   };
   std::vector<Worker> workers;
   size_t waiting = 0, running = 0;
@@ -62,6 +70,9 @@ struct ControlSnapshot {
   uint64_t prefix_blocks = 0;         ///< KV blocks that no sequence uses and that can be found again
   uint64_t prefix_cached_tokens = 0;  ///< found in the KV cache instead of computed
   uint64_t plans = 0, step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0, nonfinite_sequences = 0, dropped_rows = 0;
+  uint64_t dram_hits = 0, dram_misses = 0, dram_fetched_bytes = 0;  ///< of these, those of workers that compute in host memory
+  DeviceTotals device;                                              ///< and what the devices of the others did
+  std::vector<DeviceUse> device_layers;                             ///< by MoE layer; empty: no worker with a device has come
   uint64_t sampled_tokens = 0, workers_lost = 0;
   HistoryFigures history;
   std::optional<double> history_kept_s;  ///< since the last checkpoint that was kept; none yet: nothing
@@ -86,6 +97,7 @@ class ControlPlane {
   std::chrono::seconds retry_after();
 
   ControlSnapshot snapshot() const;
+  ExpertShares expert_shares() const;
   bool has_worker() const;
   /// Whether a worker has ever been there. Until then there is nothing to wait for but the start.
   bool had_worker() const;

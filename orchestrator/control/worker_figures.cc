@@ -1,19 +1,59 @@
 #include "orchestrator/control/worker_figures.h"
 
+#include <algorithm>
+
 namespace moestro::orchestrator {
 
 namespace {
+
 constexpr size_t kNamesMax = 4096;
+// Since the result before, that is of one step or a few. Nobody's device does more.
+constexpr uint64_t kUsesMax = 1 << 24;  ///< of a layer
+constexpr uint64_t kBytesMax = uint64_t{1} << 50;
+constexpr uint64_t kBusyMicrosMax = 24ULL * 3'600'000'000;  ///< a machine may have slept
+
+bool absurd(const DeviceUse& u) { return std::ranges::max({u.hits, u.misses, u.evictions, u.prefetched, u.prefetched_used, u.prefetched_wasted}) > kUsesMax; }
+
+void count_device(const DeviceStep& said, ControlSnapshot::Worker& worker, ControlSnapshot& all) {
+  for (DeviceTotals* of : {&worker.device, &all.device}) {
+    for (const DeviceUse& layer : said.layers) of->use += layer;
+    of->moved_bytes += said.moved_bytes, of->wasted_bytes += said.wasted_bytes, of->link_busy_us += said.link_busy_us;
+  }
+  // Workers of a pack with other layers may have come since this one did: then it is on its way out.
+  if (all.device_layers.size() == said.layers.size())
+    for (size_t i = 0; i < said.layers.size(); ++i) all.device_layers[i] += said.layers[i];
+  worker.device_resident = said.resident;
+  if (said.recent.uses > 0) worker.recent = said.recent;
 }
 
-ControlSnapshot::Worker figures_of(const Registration& registration) {
+}  // namespace
+
+ControlSnapshot::Worker begin_figures(const Registration& r, ControlSnapshot& all) {
   ControlSnapshot::Worker figures;
-  figures.name = registration.name, figures.device = registration.device;
-  figures.kv_blocks = registration.limits.kv_blocks;
+  figures.name = r.name, figures.device = r.device;
+  figures.kv_blocks = r.limits.kv_blocks;
+  figures.moe_layers = static_cast<uint32_t>(r.experts.layers);
+  figures.device_slots = r.device_slots, figures.device_slot_bytes = r.device_slot_bytes;
+  if (figures.has_device() && all.device_layers.size() != figures.moe_layers) all.device_layers.assign(figures.moe_layers, {});
   return figures;
 }
 
-void count_step(const StepReport& report, ControlSnapshot::Worker& worker, ControlSnapshot& all) {
+Status check_device(const DeviceStep& said, const ControlSnapshot::Worker& worker) {
+  const std::string who = "worker " + worker.name + "'s figures of its device: ";
+  if (!worker.has_device()) return internal_error(who + "it has registered none with a memory of its own");
+  if (said.layers.size() != worker.moe_layers)
+    return internal_error(who + std::to_string(said.layers.size()) + " layers, but its model has " + std::to_string(worker.moe_layers));
+  if (said.resident > worker.device_slots)
+    return internal_error(who + std::to_string(said.resident) + " experts in " + std::to_string(worker.device_slots) + " slots");
+  if (said.moved_bytes > kBytesMax || said.wasted_bytes > kBytesMax || said.link_busy_us > kBusyMicrosMax || std::ranges::any_of(said.layers, absurd))
+    return internal_error(who + "a count that no device reaches between two results");
+  const RecentUses& r = said.recent;
+  if (r.uses > kUsesMax || std::ranges::max({r.hits, r.lru_hits, r.belady_hits}) > r.uses)
+    return internal_error(who + "more hits than uses of late");
+  return Status::ok();
+}
+
+void count_step(StepReport& report, ControlSnapshot::Worker& worker, ControlSnapshot& all) {
   ++worker.plans;
   if (worker.plans_in_flight > 0) --worker.plans_in_flight;
   worker.last_step_us = report.step_us;
@@ -26,6 +66,14 @@ void count_step(const StepReport& report, ControlSnapshot::Worker& worker, Contr
   all.fetched_bytes += report.fetched_bytes;
   all.nonfinite_sequences += report.nonfinite_sequences;
   all.dropped_rows += report.dropped_rows;
+  if (worker.has_device()) {
+    for (DeviceTotals* of : {&worker.device, &all.device}) of->step_us += report.step_us, of->stall_us += report.stall_us;
+  } else {
+    all.dram_hits += report.expert_hits, all.dram_misses += report.expert_misses, all.dram_fetched_bytes += report.fetched_bytes;
+  }
+  if (!report.device) return;
+  if (Status fits = check_device(*report.device, worker); fits.is_ok()) count_device(*report.device, worker, all);
+  else report.outcome.error = std::move(fits);
 }
 
 bool NamesSeen::again(const std::string& name) {

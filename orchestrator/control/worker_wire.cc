@@ -35,6 +35,13 @@ Result<Registration> read_registration(const wire::RegisterWorker& m) {
     return invalid_argument("registration: " + std::to_string(m.moe_layers()) + " layers of " + std::to_string(m.experts()) + " experts");
   r.experts = {static_cast<int32_t>(m.moe_layers()), static_cast<int32_t>(m.experts()), static_cast<int32_t>(m.top_k())};
   r.wants_history = m.wants_history();
+  r.device_slots = m.device_slots();
+  r.device_slot_bytes = m.device_slot_bytes();
+  constexpr uint32_t kSlotsMax = 1u << 28;
+  constexpr uint64_t kSlotBytesMax = uint64_t{1} << 36;
+  if (r.device_slots > 0 && (r.device_slots > kSlotsMax || r.device_slot_bytes == 0 || r.device_slot_bytes > kSlotBytesMax || m.moe_layers() == 0))
+    return invalid_argument("registration: a device of " + std::to_string(r.device_slots) + " slots of " + std::to_string(r.device_slot_bytes) + " bytes for the experts of " +
+                            std::to_string(m.moe_layers()) + " layers");
   constexpr uint32_t kMost = 1u << 30;
   for (uint32_t n : {r.limits.kv_blocks, r.limits.kv_block_tokens, r.limits.context_max, r.limits.step_tokens_max,
                      r.limits.step_sequences_max}) {
@@ -56,6 +63,21 @@ TokenScore read_score(const wire::TokenScore* m) {
   return score;
 }
 
+DeviceStep read_device(const wire::DeviceFigures& m) {
+  DeviceStep d;
+  d.moved_bytes = m.moved_bytes();
+  d.wasted_bytes = m.wasted_bytes();
+  d.link_busy_us = m.link_busy_us();
+  d.resident = m.resident();
+  d.recent = {m.recent_uses(), m.recent_hits(), m.recent_lru_hits(), m.recent_belady_hits()};
+  if (m.layers() == nullptr) return d;
+  d.layers.reserve(m.layers()->size());
+  for (const wire::DeviceLayer* l : *m.layers())
+    d.layers.push_back({.hits = l->hits(), .misses = uint64_t{l->late()} + l->misses(), .late = l->late(), .evictions = l->evictions(),
+                        .prefetched = l->prefetched(), .prefetched_used = l->prefetched_used(), .prefetched_wasted = l->prefetched_wasted()});
+  return d;
+}
+
 StepReport read_result(const wire::StepResult& m) {
   StepReport report;
   report.outcome.plan = PlanId{m.plan()};
@@ -67,6 +89,7 @@ StepReport read_result(const wire::StepResult& m) {
   report.fetched_bytes = m.fetched_bytes();
   report.nonfinite_sequences = m.nonfinite_sequences();
   report.dropped_rows = m.dropped_rows();
+  if (m.device() != nullptr) report.device = read_device(*m.device());
   if (m.sequences() == nullptr) return report;
   for (const wire::SequenceResult* s : *m.sequences()) {
     SequenceOutcome outcome;

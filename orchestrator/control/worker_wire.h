@@ -2,11 +2,13 @@
 // The worker protocol (common/wire/worker_messages.fbs) from the orchestrator's side. Reading takes any bytes.
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "orchestrator/control/device_figures.h"
 #include "orchestrator/history/history_keeper.h"
 #include "orchestrator/scheduler/types.h"
 
@@ -22,6 +24,8 @@ struct Registration {
   WorkerLimits limits;
   activation::EamcShape experts;  ///< of the model; empty where a worker does not say
   bool wants_history = false;
+  uint32_t device_slots = 0;  ///< experts that fit in the device's own memory; 0: it has none
+  uint64_t device_slot_bytes = 0;
 };
 struct HeartbeatMessage {
   uint32_t worker = 0;
@@ -30,6 +34,7 @@ struct HeartbeatMessage {
 struct StepReport {
   PlanOutcome outcome;
   uint64_t step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0, nonfinite_sequences = 0, dropped_rows = 0;
+  std::optional<DeviceStep> device;  ///< of one with a memory of its own
 };
 using WorkerSays = std::variant<Registration, HeartbeatMessage, StepReport>;
 
