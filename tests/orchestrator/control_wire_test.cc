@@ -46,6 +46,16 @@ std::vector<std::byte> result() {
   return message(b, wire::WorkerBody::StepResult, wire::CreateStepResult(b, 6, list, 100, 20, 3, 4, 5, 0, 0, 6, 7));
 }
 
+/// Of a worker whose device has a memory of its own.
+std::vector<std::byte> device_result() {
+  FlatBufferBuilder b;
+  const std::vector<wire::DeviceLayer> layers{{10, 2, 3, 4, 5, 6, 7}, {UINT32_MAX, UINT32_MAX, UINT32_MAX, 0, 0, 0, 0}};
+  const auto device = wire::CreateDeviceFigures(b, b.CreateVectorOfStructs(layers), 1000, 200, 30, 6, 50, 40, 20, 45);
+  wire::StepResultBuilder builder(b);
+  builder.add_plan(6), builder.add_device(device);
+  return message(b, wire::WorkerBody::StepResult, builder.Finish());
+}
+
 Plan full_plan() {
   Plan plan;
   plan.id = PlanId{5};
@@ -206,7 +216,7 @@ TEST(OrchestratorWire, RefusesWhatItItselfSends) {
 }
 
 TEST(OrchestratorWire, RefusesTruncatedMessages) {
-  for (const auto& bytes : {registration(8, 16, 64, 32, 4), result()})
+  for (const auto& bytes : {registration(8, 16, 64, 32, 4), result(), device_result()})
     for (size_t n = 0; n < bytes.size() / 2; ++n) EXPECT_FALSE(read_worker_message(std::span(bytes).first(n)).is_ok()) << n;
 }
 
@@ -223,7 +233,7 @@ TEST(OrchestratorWire, RefusesRandomBytes) {
 }
 
 TEST(OrchestratorWire, TakesBrokenMessages) {
-  for (const auto& bytes : {registration(8, 16, 64, 32, 4), result()})
+  for (const auto& bytes : {registration(8, 16, 64, 32, 4), result(), device_result()})
     for (size_t i = 0; i < bytes.size(); ++i)
       for (const int flip : {0xff, 0x01, 0x80}) {
         auto broken = bytes;
@@ -278,6 +288,56 @@ TEST(ControlWire, ARegistrationOfAbsurdExpertsIsRefused) {
   const auto name = b.CreateString("w");
   const auto body = wire::CreateRegisterWorker(b, kWorkerProtocol, name, name, 77, name, 0, 1, 8, 16, 5, 64, 64, 4, 1U << 20, 1U << 20, 1);
   EXPECT_EQ(read_worker_message(message(b, wire::WorkerBody::RegisterWorker, body)).status().code(), Code::kInvalidArgument);
+}
+
+std::vector<std::byte> device_registration(uint32_t slots, uint64_t slot_bytes, uint32_t layers) {
+  FlatBufferBuilder b;
+  const auto name = b.CreateString("w");
+  return message(b, wire::WorkerBody::RegisterWorker,
+                 wire::CreateRegisterWorker(b, kWorkerProtocol, name, name, 77, name, 0, 1, 8, 16, 5, 64, 64, 4, layers, 8, 2, 0, 0, false, slots, slot_bytes));
+}
+
+TEST(ControlWire, ARegistrationSaysWhatItsDeviceHolds) {
+  const auto said = read_worker_message(device_registration(7, 1024, 3));
+  ASSERT_TRUE(said.is_ok()) << said.status().message();
+  EXPECT_EQ(std::get<Registration>(*said).device_slots, 7U);
+  EXPECT_EQ(std::get<Registration>(*said).device_slot_bytes, 1024U);
+  EXPECT_EQ(std::get<Registration>(*read_worker_message(registration(8, 16, 64, 32, 4))).device_slots, 0U) << "a worker that says nothing has none";
+}
+
+TEST(ControlWire, ADeviceThatCannotBeIsRefused) {
+  for (const auto& bytes : {device_registration(7, 0, 3), device_registration(7, uint64_t{1} << 40, 3), device_registration(UINT32_MAX, 1024, 3), device_registration(7, 1024, 0)}) {
+    const auto said = read_worker_message(bytes);
+    ASSERT_FALSE(said.is_ok());
+    EXPECT_EQ(said.status().code(), Code::kInvalidArgument);
+    EXPECT_NE(said.status().message().find("slots"), std::string::npos);
+  }
+}
+
+TEST(ControlWire, AResultSaysWhatItsDeviceDid) {
+  const auto said = read_worker_message(device_result());
+  ASSERT_TRUE(said.is_ok()) << said.status().message();
+  const auto& d = std::get<StepReport>(*said).device;
+  ASSERT_TRUE(d.has_value());
+  ASSERT_EQ(d->layers.size(), 2U);
+  const DeviceUse& first = d->layers[0];
+  EXPECT_EQ(std::tuple(first.hits, first.late, first.misses), std::tuple(10U, 2U, 5U)) << "what was late is missed too";
+  EXPECT_EQ(std::tuple(first.evictions, first.prefetched, first.prefetched_used, first.prefetched_wasted), std::tuple(4U, 5U, 6U, 7U));
+  EXPECT_EQ(d->layers[1].misses, 2 * uint64_t{UINT32_MAX}) << "a sum of what a peer says does not run over";
+  EXPECT_EQ(std::tuple(d->moved_bytes, d->wasted_bytes, d->link_busy_us, d->resident), std::tuple(1000U, 200U, 30U, 6U));
+  EXPECT_EQ(std::tuple(d->recent.uses, d->recent.hits, d->recent.lru_hits, d->recent.belady_hits), std::tuple(50U, 40U, 20U, 45U));
+  EXPECT_FALSE(std::get<StepReport>(*read_worker_message(result())).device.has_value());
+}
+
+TEST(ControlWire, DeviceFiguresWithoutLayersAreRead) {
+  FlatBufferBuilder b;
+  const auto device = wire::CreateDeviceFigures(b);
+  wire::StepResultBuilder builder(b);
+  builder.add_plan(6), builder.add_device(device);
+  const auto said = read_worker_message(message(b, wire::WorkerBody::StepResult, builder.Finish()));
+  ASSERT_TRUE(said.is_ok());
+  ASSERT_TRUE(std::get<StepReport>(*said).device.has_value());
+  EXPECT_TRUE(std::get<StepReport>(*said).device->layers.empty());
 }
 
 }  // namespace

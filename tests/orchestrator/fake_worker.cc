@@ -98,7 +98,8 @@ void FakeWorker::send_registration(const Identity& who) {
                     wire::CreateRegisterWorker(b, who.protocol, name, model, who.pack, device, 0, who.ranks, l.kv_blocks, l.kv_block_tokens,
                                                who.epoch, l.context_max, l.step_tokens_max, l.step_sequences_max,
                                                static_cast<uint32_t>(who.experts.layers), static_cast<uint32_t>(who.experts.experts),
-                                               static_cast<uint32_t>(who.experts.top_k), l.kv_sinks, l.kv_window, who.wants_history)));
+                                               static_cast<uint32_t>(who.experts.top_k), l.kv_sinks, l.kv_window, who.wants_history,
+                                               who.device_slots, who.device_slot_bytes)));
 }
 
 void FakeWorker::send_heartbeat() {
@@ -106,7 +107,7 @@ void FakeWorker::send_heartbeat() {
   send_bytes(finish(b, wire::WorkerBody::Heartbeat, wire::CreateHeartbeat(b, 1)));
 }
 
-void FakeWorker::answer(const PlanOutcome& outcome) {
+void FakeWorker::answer(const PlanOutcome& outcome, int device_layers) {
   FlatBufferBuilder b;
   std::vector<flatbuffers::Offset<wire::SequenceResult>> sequences;
   for (const SequenceOutcome& s : outcome.sequences) {
@@ -125,8 +126,13 @@ void FakeWorker::answer(const PlanOutcome& outcome) {
   }
   const auto list = b.CreateVector(sequences);
   const auto why = b.CreateString(outcome.error.message());
+  flatbuffers::Offset<wire::DeviceFigures> device;
+  if (device_layers >= 0) {
+    const std::vector<wire::DeviceLayer> layers(static_cast<size_t>(device_layers), wire::DeviceLayer(3, 1, 1, 1, 2, 1, 1));
+    device = wire::CreateDeviceFigures(b, b.CreateVectorOfStructs(layers), 500, 100, 300, 2, 8, 6, 4, 7);
+  }
   send_bytes(finish(b, wire::WorkerBody::StepResult,
-                    wire::CreateStepResult(b, outcome.plan.value, list, 1000, 0, 3, 1, 4096, static_cast<uint32_t>(outcome.error.code()), why, 2, 5)));
+                    wire::CreateStepResult(b, outcome.plan.value, list, 1000, 0, 3, 1, 4096, static_cast<uint32_t>(outcome.error.code()), why, 2, 5, device)));
 }
 
 std::optional<net::Bytes> FakeWorker::next(std::chrono::milliseconds limit) {

@@ -36,6 +36,8 @@ class FakeWorker {
     WorkerLimits limits{.kv_blocks = 64, .kv_block_tokens = 4, .context_max = 64, .step_tokens_max = 64, .step_sequences_max = 16};
     activation::EamcShape experts{};
     bool wants_history = false;
+    uint32_t device_slots = 0;
+    uint64_t device_slot_bytes = 0;
   };
   struct Refused {
     Code code;
@@ -47,7 +49,8 @@ class FakeWorker {
   void send_registration(const Identity& identity);
   void send_heartbeat();
   void send_bytes(const std::vector<std::byte>& bytes);
-  void answer(const PlanOutcome& outcome);
+  /// `device_layers`: of a device, so many layers with 3 hits, 1 late and 1 other miss each, and a recent window of 8 uses; -1: none.
+  void answer(const PlanOutcome& outcome, int device_layers = -1);
 
   // What comes next; a failure of the test if it is something else, or if nothing comes.
   WorkerId hear_registered();

@@ -194,6 +194,24 @@ TEST_F(ServiceTest, FiguresOfWhatWasDone) {
   EXPECT_EQ(status["workers"][0]["name"], "w");
 }
 
+TEST_F(ServiceTest, TheUseOfExpertsIsToldToThoseWhoAsk) {
+  worker_.join({.model = name_, .experts = {2, 3, 1}});
+  const auto exchange = post("/v1/completions", {{"prompt", "ab"}, {"max_tokens", 1}});
+  std::optional<Plan> plan;
+  run_until([&] { return (plan = worker_.try_plan(std::chrono::milliseconds(2))).has_value(); });
+  PlanOutcome outcome = compute_texts(*plan);
+  outcome.sequences[0].activations = {{MoeLayerId(0), ExpertId(2), 2}, {MoeLayerId(1), ExpertId(0), 1}, {MoeLayerId(1), ExpertId(1), 1}};
+  worker_.answer(outcome);
+  finish(*exchange);
+  EXPECT_FALSE(send("GET", "/v1/moestro/status")->json().contains("experts"));
+  const auto asked = std::make_shared<FakeExchange>();
+  HttpRequest request{"GET", "/v1/moestro/status", ""};
+  request.query = "experts=1";
+  service_->handle(request, asked);
+  EXPECT_EQ(asked->json()["experts"]["shares"], (json{{0.0, 0.0, 1.0}, {0.5, 0.5, 0.0}}));
+  EXPECT_EQ(asked->json()["experts"]["layers"], 2);
+}
+
 /// With the tokenizer, chat template and limits of the demo model of the source tree.
 class DemoTest : public ServiceTest {
  protected:

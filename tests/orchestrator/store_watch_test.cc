@@ -7,6 +7,7 @@
 
 #include "common/wire/store_messages_generated.h"
 #include "orchestrator/api/store_metrics.h"
+#include "orchestrator/api/tier_metrics.h"
 #include "tests/pack/synthetic_checkpoint.h"
 
 namespace moestro::orchestrator {
@@ -124,9 +125,10 @@ TEST(StoreMetrics, NameEveryFigure) {
   EXPECT_THAT(text, HasSubstr("# TYPE moestro_store_warm_start_there_bytes gauge\nmoestro_store_warm_start_there_bytes 500\n"));
   EXPECT_THAT(text, HasSubstr("moestro_store_warm_start_running 1\n"));
   EXPECT_EQ(store_status(figures)["warm_start_there_bytes"], 500);
-  EXPECT_THAT(text, HasSubstr("moestro_tier_experts{model=\"m\\\"1\\\"\",tier=\"dram\"} 5\n")) << "a name with quotes stays a label";
-  EXPECT_THAT(text, HasSubstr("moestro_tier_late_total{tier=\"dram\"} 3\n"));
-  EXPECT_THAT(text, HasSubstr("moestro_tier_used_bytes{tier=\"nvme\"} 1000\n"));
+  const std::string tiers = tier_metrics_text("m", {}, figures);
+  EXPECT_THAT(tiers, HasSubstr("moestro_tier_experts{model=\"m\\\"1\\\"\",tier=\"dram\"} 5\n")) << "a name with quotes stays a label";
+  EXPECT_THAT(tiers, HasSubstr("moestro_tier_late_total{tier=\"dram\"} 3\n"));
+  EXPECT_THAT(tiers, HasSubstr("moestro_tier_used_bytes{tier=\"nvme\"} 1000\n"));
   EXPECT_THAT(text, HasSubstr("moestro_drive_read_bytes_total{drive=\"/packs\"} 700\n"));
   EXPECT_THAT(text, HasSubstr("moestro_store_read_queue{class=\"prefetch\",state=\"waiting\"} 5\n"));
   EXPECT_EQ(store_status(figures)["drives"][0]["read_bytes"], 700);
