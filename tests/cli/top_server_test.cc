@@ -41,6 +41,31 @@ TEST(TopServer, HasNoRatesBeforeThereAreTwoLooks) {
   EXPECT_THAT(server_lines(former, now), Contains(HasSubstr("- tokens/s written"))) << "another process has taken its place";
 }
 
+constexpr const char* kOnDevices = R"({"state": "serving", "uptime_s": 10, "sequences": {"waiting": 0}, "tiers": {"dram": {}, "device": {"workers": 2, "slots": 64, "experts": 60,
+  "hits": 1000, "misses": 500, "prefetched": 200, "prefetched_used": 160, "prefetched_wasted": 10, "link_busy_seconds": 6.0, "step_seconds": 10.0, "stall_seconds": 2.0,
+  "recent": {"uses": 100, "realised": 0.84, "lru": 0.71, "belady": 0.88}}}})";
+
+TEST(TopServer, ShowsDevicesWhereThereAreSome) {
+  const ServerLook now = read_server_status(kOnDevices);
+  ServerLook before = now;
+  before.uptime_s -= 2, before.device.hits -= 83, before.device.misses -= 17, before.device.link_busy_s -= 1, before.device.step_s -= 4, before.device.stall_s -= 1;
+  const auto page = server_lines(before, now);
+  EXPECT_THAT(page, Contains("device   83 % of 50.0/s were there; of late 84 %, LRU 71 %, Belady 88 %"));
+  EXPECT_THAT(page, Contains("         link 25 % busy, stalled 25 %; slots 60 of 64; ahead 80 % used, 5 % wasted"));
+  for (const std::string& line : page) EXPECT_LE(line.size(), 80u) << line;
+  EXPECT_THAT(server_lines(now, now), Contains("device   - of 0.00/s were there; of late 84 %, LRU 71 %, Belady 88 %"));
+  const ServerLook cpus = read_server_status(kStatus);
+  EXPECT_THAT(server_lines(cpus, cpus), ::testing::Not(Contains(HasSubstr("device"))));
+}
+
+TEST(TopServer, ADevicesFiguresMayBeAnything) {
+  for (const char* tier : {"3", "[]", "null", R"({"workers": "x"})", R"({"workers": 1, "recent": 7})", R"({"workers": 1, "recent": {"lru": "x"}, "link_busy_seconds": null, "hits": -3})"}) {
+    const ServerLook look = read_server_status(std::string(R"({"sequences": {"waiting": 1}, "tiers": {"device": )") + tier + "}}");
+    EXPECT_EQ(look.trouble, "") << tier;
+    EXPECT_FALSE(server_lines(look, look).empty()) << tier;
+  }
+}
+
 TEST(TopServer, WhatAnswersMayBeAnything) {
   for (const char* other : {"", "{", "[]", "null", "{}", R"({"sequences": 3})", "<html>"}) {
     const ServerLook look = read_server_status(other);

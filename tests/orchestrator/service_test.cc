@@ -197,9 +197,7 @@ TEST_F(ServiceTest, FiguresOfWhatWasDone) {
 TEST_F(ServiceTest, TheUseOfExpertsIsToldToThoseWhoAsk) {
   worker_.join({.model = name_, .experts = {2, 3, 1}});
   const auto exchange = post("/v1/completions", {{"prompt", "ab"}, {"max_tokens", 1}});
-  std::optional<Plan> plan;
-  run_until([&] { return (plan = worker_.try_plan(std::chrono::milliseconds(2))).has_value(); });
-  PlanOutcome outcome = compute_texts(*plan);
+  PlanOutcome outcome = compute_texts(worker_.hear_plan());
   outcome.sequences[0].activations = {{MoeLayerId(0), ExpertId(2), 2}, {MoeLayerId(1), ExpertId(0), 1}, {MoeLayerId(1), ExpertId(1), 1}};
   worker_.answer(outcome);
   finish(*exchange);

@@ -60,6 +60,7 @@ ServerLook read_server_status(std::string_view body) {
   look.generated = count_or(member(*parsed, "tokens"), "generated"), look.prompt = count_or(member(*parsed, "tokens"), "prompt");
   for (const json& p : member(*parsed, "problems")) look.problems.push_back(text_or(p, "what") + " " + text_or(p, "do"));
   read_batches(member(*parsed, "batches"), look);
+  look.device = read_device(member(member(*parsed, "tiers"), "device"));
   return look;
 }
 
@@ -78,6 +79,7 @@ std::vector<std::string> server_lines(const ServerLook& before, const ServerLook
     page.push_back("         " + shortened(b.id, 20) + " [" + bar(b) + "] " + whole(b.completed) + " of " + whole(b.total) + ", " + whole(b.failed) + " failed, " + one_line(b.status));
   }
   if (now.batches.size() > kBatchesShown) page.push_back("         and " + whole(now.batches.size() - kBatchesShown) + " more");
+  for (std::string& line : device_lines(before.device, now.device, seconds)) page.push_back(std::move(line));
   page.emplace_back();
   return page;
 }

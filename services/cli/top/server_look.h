@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "services/cli/top/device_look.h"
+
 namespace moestro::cli {
 
 struct ServerLook {
@@ -22,6 +24,7 @@ struct ServerLook {
   };
   std::vector<Batch> batches;  ///< under way
   uint64_t lines_in_flight = 0, lines_retried = 0;
+  DeviceLook device;
 };
 
 /// Of an answer of 200. Another program's answer is a trouble.

@@ -14,7 +14,6 @@ using store::StoreStatusReport;
 
 constexpr size_t kBar = 28;
 
-std::string percent(double share) { return share < 0 ? "-" : printed(share > 0.995 && share < 1 ? "%.1f %%" : "%.0f %%", 100 * share); }
 std::string share_of(uint64_t part, uint64_t whole) { return percent(whole == 0 ? -1 : static_cast<double>(part) / static_cast<double>(whole)); }
 std::string or_none(uint64_t bytes) { return bytes == 0 ? "-" : readable_size(bytes); }
 std::string speed(double bytes_per_s) { return readable_size(static_cast<uint64_t>(bytes_per_s)) + "/s"; }
@@ -87,6 +86,8 @@ void add_rest(const StoreStatusReport& s, std::vector<std::string>& page) {
 }
 
 }  // namespace
+
+std::string percent(double share) { return share < 0 ? "-" : printed(share > 0.995 && share < 1 ? "%.1f %%" : "%.0f %%", 100 * share); }
 
 std::string shortened(const std::string& name, size_t width) {
   std::string plain = one_line(name);

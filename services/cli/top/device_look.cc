@@ -1,0 +1,56 @@
+#include "services/cli/top/device_look.h"
+
+#include <nlohmann/json.hpp>
+
+#include "services/cli/json_text.h"
+#include "services/cli/output.h"
+#include "services/cli/top/rates.h"
+#include "services/cli/top/view.h"
+
+namespace moestro::cli {
+namespace {
+
+using nlohmann::json;
+
+double number_or(const json& object, const char* key, double otherwise) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : otherwise;
+}
+
+template <typename N>
+double growth(N before, N now) {
+  return now > before ? static_cast<double>(now - before) : 0;
+}
+
+/// Negative, which is shown as "-", where there is no whole.
+double part(double of, double whole) { return whole > 0 ? of / whole : -1; }
+
+}  // namespace
+
+DeviceLook read_device(const json& tier) {
+  DeviceLook d;
+  d.workers = count_or(tier, "workers");
+  d.slots = count_or(tier, "slots"), d.experts = count_or(tier, "experts");
+  d.hits = count_or(tier, "hits"), d.misses = count_or(tier, "misses");
+  d.prefetched = count_or(tier, "prefetched"), d.prefetched_used = count_or(tier, "prefetched_used"), d.prefetched_wasted = count_or(tier, "prefetched_wasted");
+  d.link_busy_s = number_or(tier, "link_busy_seconds", 0), d.step_s = number_or(tier, "step_seconds", 0), d.stall_s = number_or(tier, "stall_seconds", 0);
+  if (!tier.is_object() || !tier.contains("recent")) return d;
+  const json& recent = tier.at("recent");
+  d.realised = number_or(recent, "realised", -1), d.lru = number_or(recent, "lru", -1), d.belady = number_or(recent, "belady", -1);
+  return d;
+}
+
+std::vector<std::string> device_lines(const DeviceLook& before, const DeviceLook& now, double seconds) {
+  if (now.workers == 0) return {};
+  const double known = seconds > 0 ? 1 : 0;
+  const double hits = known * growth(before.hits, now.hits), misses = known * growth(before.misses, now.misses);
+  const double busy = part(growth(before.link_busy_s, now.link_busy_s), seconds * static_cast<double>(now.workers));
+  const double stalled = part(known * growth(before.stall_s, now.stall_s), growth(before.step_s, now.step_s));
+  const auto of_ahead = [&](uint64_t n) { return percent(part(static_cast<double>(n), static_cast<double>(now.prefetched))); };
+  return {printed("device   %s of %s/s were there; of late %s, LRU %s, Belady %s", percent(hit_share(hits, misses)).c_str(),
+                  readable_count(seconds > 0 ? (hits + misses) / seconds : 0).c_str(), percent(now.realised).c_str(), percent(now.lru).c_str(), percent(now.belady).c_str()),
+          printed("         link %s busy, stalled %s; slots %llu of %llu; ahead %s used, %s wasted", percent(busy).c_str(), percent(stalled).c_str(),
+                  static_cast<unsigned long long>(now.experts), static_cast<unsigned long long>(now.slots), of_ahead(now.prefetched_used).c_str(), of_ahead(now.prefetched_wasted).c_str())};
+}
+
+}  // namespace moestro::cli
