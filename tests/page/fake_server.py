@@ -12,7 +12,7 @@ def histogram(*counts):
 
 def worker(name, **more):
     return {"name": name, "model": "demo", "device": "cpu", "state": "busy", "last_heard_s": 0.1, "plans": 100, "plans_in_flight": 1, "step_seconds": 2.0,
-            "stall_seconds": 0.5, "last_step_s": 0.025, "expert_hits": 90, "expert_misses": 10, "kv_blocks": 64, **more}
+            "stall_seconds": 0.5, "last_step_s": 0.025, "expert_hits": 90, "expert_misses": 10, "kv_blocks": 64, "device_memory": None, **more}
 
 
 def figures():
@@ -36,7 +36,19 @@ def figures():
         "workers_lost": 1, "worker_restarts": 1, "nonfinite_sequences": 0, "capacity_dropped": 0,
         "batches": {"by_status": {"in_progress": 1, "completed": 2, "failed": 0}, "stalled": None,
                     "under_way": [{"id": "batch_0123", "status": "in_progress", "total": 200, "completed": 50, "failed": 2}],
-                    "lines": {"completed": 250, "failed": 2, "in_flight": 8, "retries": 1}}})
+                    "lines": {"completed": 250, "failed": 2, "in_flight": 8, "retries": 1}},
+        "experts": {"layers": 2, "experts": 4, "half_life_s": 60, "shares": [[0.1, 0.4, 0.25, 0.25], [0, 0, 1, 0]]}})
+
+
+def on_devices():
+    """The same of workers on devices with a memory of their own."""
+    told = figures()
+    told["tiers"]["device"] = {
+        "workers": 2, "slots": 64, "experts": 48, "capacity_bytes": 4 << 30, "used_bytes": 3 << 30, "resident_bytes": 3 << 30, "hits": 900, "misses": 300, "late": 44, "hit_rate": 0.75,
+        "evictions": 99, "prefetched": 50, "prefetched_used": 40, "prefetched_wasted": 3, "prefetched_wasted_bytes": 3 << 20, "moved_bytes": 5 << 30, "link_busy_seconds": 10.0,
+        "step_seconds": 40.0, "stall_seconds": 8.0, "recent": {"uses": 4096, "realised": 0.84, "lru": 0.71, "belady": 0.88},
+        "layers": {"hits": [600, 300], "misses": [100, 200], "late": [40, 4], "evictions": [60, 39], "prefetched": [30, 20], "prefetched_used": [25, 15], "prefetched_wasted": [2, 1]}}
+    return told
 
 
 class FakeServer:
@@ -69,6 +81,8 @@ class FakeServer:
                 if self.path == "/":
                     return self.send(200, fake.html, fake.headers)
                 status, body = fake.answer(self.headers) if callable(fake.answer) else fake.answer
+                if not self.path.endswith("?experts=1"):  # as the server does
+                    body = {name: value for name, value in body.items() if name != "experts"}
                 self.send(status, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
             def send(self, status, body, headers):

@@ -12,12 +12,16 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integratio
 import browser  # noqa: E402
 import cluster  # noqa: E402
 from cluster import Cluster, DemoTest  # noqa: E402
-from fake_server import FakeServer, figures, histogram, worker  # noqa: E402
+from fake_server import FakeServer, figures, histogram, on_devices, worker  # noqa: E402
 
 SHOTS = pathlib.Path(os.environ.get("MOESTRO_BIN_DIR", ".")).parent / "page"
 KEY = "a secret of ours"
 NAMED = "[...document.querySelectorAll('.figure')].find((f) => f.closest('.card').querySelector('h2').textContent === {0!r} && f.querySelector('dt').textContent === {1!r})" \
         ".querySelector('dd').textContent"
+CARD = "[...document.querySelectorAll('.card')].find((c) => c.querySelector('h2')?.textContent === {0!r})"
+BOARD = CARD + ".querySelector('.board')"
+SAID = CARD + ".querySelector('.note').textContent"
+DEVICES, BY_LAYER, EXPERTS = "Devices with a memory of their own", "Experts that were on the device, by layer", "Use of experts of late, by layer"
 
 
 def figure(card, name):
@@ -73,6 +77,10 @@ class Live(PageTest):
                 status = served.request("GET", "/v1/moestro/status")[1]
                 self.assertIn(f"of {status['kv_blocks']['total']:,}", wide.text("main"))
                 self.assertIn(status["store"]["drives"][0]["path"], wide.text("main"))
+                wide.wait(CARD.format(EXPERTS) + ".querySelector('.note').textContent.startsWith('Most used: expert ')", 60)
+                used = served.request("GET", "/v1/moestro/status?experts=1")[1]["experts"]
+                self.assertEqual(wide.eval("[document.querySelector('canvas').width, document.querySelector('canvas').height]"), [used["experts"], used["layers"]])
+                self.assertTrue(wide.eval(CARD.format(DEVICES) + ".hidden"), "CPUs have none")
                 narrow = self.browser.open(served.url, 360, 780, phone=True)
                 dark = self.browser.open(served.url, dark=True)
                 for page, name in ((wide, "wide"), (narrow, "narrow"), (dark, "dark")):
@@ -89,6 +97,23 @@ class Live(PageTest):
             wide.wait(figure("Requests and sequences", "requests under way") + " === '0'")
             ok = served.request("GET", "/v1/moestro/status")[1]["requests"]["ended"]["ok"]
             wide.wait(f"document.querySelector('table[aria-label=\"Requests by result\"] tbody').textContent.startsWith('answered{ok:,}')")
+
+    def test_shows_a_device_at_work(self):
+        expert, _ = cluster.expert_and_dense_bytes(self.pack)
+        with Cluster(self.pack, "--device", f"emulated:vram={12 * expert},link=1GB/s", "--predict", "auto") as served:
+            page = self.browser.open(served.url)
+            self.addCleanup(page.close)
+            served.complete("Once upon a time", max_tokens=64, ignore_eos=True)
+            device = CARD.format(DEVICES)
+            page.wait(f"!{device}.hidden && {device}.textContent.includes('12 of 12 hold an expert')", 60)
+            d = served.request("GET", "/v1/moestro/status")[1]["tiers"]["device"]
+            self.assertGreater(d["hits"], 0)
+            layers = CARD.format(BY_LAYER)
+            page.wait(f"{layers}.querySelectorAll('rect').length === {len(d['layers']['hits'])}")
+            self.assert_fits(page)
+            self.assert_readable(page)
+            page.screenshot(SHOTS / "device.png")
+            self.assertEqual(page.errors, [])
 
     def test_asks_for_the_key_and_keeps_it_in_the_tab(self):
         keys = pathlib.Path(self.dir.name) / "keys"
@@ -168,6 +193,104 @@ class Told(PageTest):
                       "Read ahead: 50, of them 40 used and 3 (3 MiB) evicted unused", "in progress: 50 of 200 lines, 2 failed", "3 requests are under way. There is room for 4,096 sequences; more are refused. 9 were sent back to make room for others, 1 killed"):
             self.assertIn(words, main)
         self.assertIn("123", page.eval("document.querySelector('.plot svg').getAttribute('aria-label')"))
+        self.assertEqual(page.errors, [])
+
+    def pixels(self, page):
+        """The heat map's cells as [red, green, blue], row by row."""
+        return page.eval("(() => { const c = document.querySelector('canvas'), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+                         " return Array.from({length: c.width * c.height}, (_, i) => [...d.slice(4 * i, 4 * i + 3)]); })()")
+
+    def press(self, page, key):
+        for kind in ("keyDown", "keyUp"):
+            page.call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+
+    def test_a_heat_map_shows_which_experts_are_used(self):
+        page = self.open()
+        page.wait(SAID.format(EXPERTS) + " !== ''")
+        self.assertEqual(page.eval(SAID.format(EXPERTS)), "Most used: expert 2 of layer 1, 100 % of its layer's uses; an even share is 25 %. Uses 1 min ago count half.")
+        self.assertEqual(page.eval("[document.querySelector('canvas').width, document.querySelector('canvas').height]"), [4, 2])
+
+        def light(cell):
+            return 0.2126 * cell[0] + 0.7152 * cell[1] + 0.0722 * cell[2]
+        for dark in (False, True):
+            page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+            unused = page.eval("getComputedStyle(document.documentElement).getPropertyValue('--heat-0').trim()")
+            self.assertEqual(unused, "#20262d" if dark else "#eef1f4")
+            cells = self.pixels(page)
+            self.assertEqual("#" + bytes(cells[4]).hex(), unused, "what is not used has the card's own shade")
+            rising = [light(cells[k]) for k in (4, 0, 2, 1, 6)]  # shares 0, 0.1, 0.25, 0.4, 1
+            self.assertEqual(rising, sorted(rising, reverse=not dark), "the more it is used, the farther its lightness from the card's")
+            self.assertGreater(min(abs(a - b) for a, b in zip(rising, rising[1:])), 10, "shares that differ look different")
+            self.assertEqual(cells[2], cells[3])
+
+    def test_the_heat_map_is_read_with_pointer_and_keys(self):
+        page = self.open()
+        page.wait(SAID.format(EXPERTS) + " !== ''")
+        self.assertIn("4 experts in each of 2 layers", page.eval(BOARD.format(EXPERTS) + ".getAttribute('aria-label')"))
+        box = page.eval("(({left, top, width, height}) => [left, top, width, height])((" + BOARD.format(EXPERTS) + ".scrollIntoView({block: 'center'}), " + BOARD.format(EXPERTS) + ".getBoundingClientRect()))")
+        page.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0] + box[2] * 0.375, y=box[1] + box[3] * 0.25)
+        page.wait(SAID.format(EXPERTS) + ' === "Layer 0, expert 1: 40 % of the layer\'s uses, 1.6 times the even share."')
+        self.assertFalse(page.eval(BOARD.format(EXPERTS) + ".querySelector('.pick').hidden"))
+        page.call("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
+        page.wait(SAID.format(EXPERTS) + ".startsWith('Most used')")
+        page.eval(BOARD.format(EXPERTS) + ".focus()")
+        for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight"):  # the first goes to the corner
+            self.press(page, key)
+        page.wait(SAID.format(EXPERTS) + ' === "Layer 1, expert 2: 100 % of the layer\'s uses, 4 times the even share."')
+        self.assertEqual(page.eval(CARD.format(EXPERTS) + ".querySelector('.note').getAttribute('aria-live')"), "polite")
+        for _ in range(9):  # the edge holds
+            self.press(page, "ArrowRight")
+        page.wait(SAID.format(EXPERTS) + ".startsWith('Layer 1, expert 3: 0 %')")
+        self.press(page, "Escape")
+        page.wait(SAID.format(EXPERTS) + ".startsWith('Most used')")
+        self.assertEqual(page.errors, [])
+
+    def test_without_experts_there_is_no_map(self):
+        told = figures()
+        told["experts"] = {"layers": 0, "experts": 0, "half_life_s": 60, "shares": []}
+        self.server.answer = (200, told)
+        page = self.open()
+        self.assertTrue(page.eval(CARD.format(EXPERTS) + ".hidden"))
+        self.assertEqual(page.errors, [])
+
+    def test_devices_have_their_cards_where_there_are_some(self):
+        page = self.open()
+        self.assertTrue(page.eval(f"{CARD.format(DEVICES)}.hidden && {CARD.format(BY_LAYER)}.hidden && {figure('Experts that were in memory', 'on devices, just now')} === '–'"))
+        self.assertNotIn("on devices", page.text("main"))
+        told = on_devices()
+        told["uptime_s"] += 1
+        self.tell(page, told, f"!{CARD.format(DEVICES)}.hidden")
+        later = on_devices()
+        later["uptime_s"] += 3
+        later["tiers"]["device"].update(hits=980, misses=320, link_busy_seconds=11.0, step_seconds=44.0, stall_seconds=9.0)
+        self.tell(page, later, figure("Experts that were in memory", "on devices, just now") + " === '80 %'")
+        words = page.text("main")
+        for said in ("48 of 64 hold an expert, 3 GiB of 4 GiB", "Of the last 4,096 uses, there\n84 %", "On demand with LRU, there would have been\n71 %", "With Belady's oracle, who knows the future\n88 %",
+                     "Link busy, just now\n25 %", "Stalled for experts, just now\n25 %", "Brought ahead: 50, of them 40 used and 3 (3 MiB) evicted unused. 44 were wanted while they were on their way; 99 gave way. Links have carried 5 GiB."):
+            self.assertIn(said, words)
+        self.assertEqual(page.eval(SAID.format(BY_LAYER)), "Since the start; between 60 % and 86 %.")
+        page.eval(BOARD.format(BY_LAYER) + ".focus()")
+        self.press(page, "ArrowRight")
+        page.wait(SAID.format(BY_LAYER) + " === 'Layer 0: 86 % of 700 were there, 40 on their way; brought ahead 30, used 25, evicted unused 2.'")
+        self.assertEqual(page.eval(CARD.format(BY_LAYER) + ".querySelectorAll('rect').length"), 2)
+        self.assert_fits(page)
+        self.assert_readable(page)
+        page.screenshot(SHOTS / "devices.png")
+        self.tell(page, {**figures(), "uptime_s": 110.0}, f"{CARD.format(DEVICES)}.hidden")
+        self.assertEqual(page.errors, [])
+
+    def test_a_window_that_is_not_there_yet_is_not_shown(self):
+        told = on_devices()
+        told["tiers"]["device"].update(recent=None, prefetched=0)
+        told["tiers"]["device"]["layers"].update(hits=[0, 0], misses=[0, 0])
+        self.server.answer = (200, told)
+        page = self.open(width=360)
+        page.wait(f"!{CARD.format(DEVICES)}.hidden")
+        words = page.text("main")
+        self.assertIn("Nothing was brought ahead.", words)
+        self.assertIn("nothing was wanted yet", words)
+        self.assertNotIn("Belady", words)
+        self.assert_fits(page)
         self.assertEqual(page.errors, [])
 
     def test_a_server_started_anew_begins_a_new_history(self):
