@@ -12,9 +12,12 @@ class Dashboard(DemoTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        with Cluster(cls.pack) as served:
-            served.complete("Once upon a time", max_tokens=4)
-            served.wait_until(lambda: "moestro_store_up 1" in served.request("GET", "/metrics")[1], what="the store's figures")
+        with Cluster(cls.pack, *monitoring.on_a_device(cls.pack)) as served:
+            def all_there():
+                served.complete("Once upon a time", max_tokens=48, ignore_eos=True)
+                text = served.request("GET", "/metrics")[1]
+                return "moestro_store_up 1" in text and "moestro_tier_recent_hit_ratio" in text
+            served.wait_until(all_there, 120, what="the store's figures, and a window of the device's last uses")
             text = served.request("GET", "/metrics")[1]
         cls.labels = {}  # metric -> {label: {values}}
         for name, labels in re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", text, re.M):

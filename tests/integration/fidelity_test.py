@@ -68,13 +68,13 @@ class Fidelity(DemoTest):
         self.assertLessEqual(self.worst_error(results), LOGPROB_ERROR_MAX_F32)
 
     def same_as_alone(self, *options):
-        """Bitwise: JSON carries every double exactly. Returns the DRAM tier's figures."""
+        """Bitwise: JSON carries every double exactly. Returns the figures of the tiers."""
         with Cluster(self.pack, "--deterministic", *options) as cluster:
             with concurrent.futures.ThreadPoolExecutor(16) as pool:
                 together = list(pool.map(lambda p: everything(cluster, p), REFERENCE))
-            dram = cluster.request("GET", "/v1/moestro/status")[1]["tiers"]["dram"]
+            tiers = cluster.request("GET", "/v1/moestro/status")[1]["tiers"]
         self.assertEqual(together, self.alone)
-        return dram
+        return tiers
 
     def test_in_a_batch_of_16(self):
         self.same_as_alone()
@@ -84,13 +84,23 @@ class Fidelity(DemoTest):
 
     def test_with_room_for_4_experts_and_2_workers(self):
         expert, dense = expert_and_dense_bytes(self.pack)
-        dram = self.same_as_alone("--workers", "2", "--dram", str(dense + 4 * expert))
-        self.assertGreater(dram["misses"], 1000, "a tier of 4 experts must have been exchanged all the time")
+        tiers = self.same_as_alone("--workers", "2", "--dram", str(dense + 4 * expert))
+        self.assertNotIn("device", tiers)
+        self.assertGreater(tiers["dram"]["misses"], 1000, "a tier of 4 experts must have been exchanged all the time")
 
     def test_on_an_emulated_device_that_holds_7_experts(self):
         expert, _ = expert_and_dense_bytes(self.pack)
-        found = self.same_as_alone("--device", f"emulated:vram={7 * expert},link=500MB/s,latency=20us", "--predict", "auto")
-        self.assertGreater(found["misses"], 1000, "7 slots must have been exchanged all the time")
+        tiers = self.same_as_alone("--device", f"emulated:vram={7 * expert},link=500MB/s,latency=20us", "--predict", "auto")
+        device = tiers["device"]
+        self.assertGreater(device["misses"], 1000, "7 slots must have been exchanged all the time")
+        self.assertGreater(device["evictions"], 1000)
+        self.assertEqual((tiers["dram"]["hits"], tiers["dram"]["misses"]), (0, 0), "no worker computes in host memory")
+        for name in ("hits", "misses", "late", "evictions", "prefetched", "prefetched_used", "prefetched_wasted"):
+            self.assertEqual(sum(device["layers"][name]), device[name], name)
+        self.assertEqual(device["slots"], 7)
+        self.assertLessEqual(device["experts"], 7)
+        self.assertGreaterEqual(device["moved_bytes"], (device["misses"] - device["late"]) * expert)
+        self.assertGreater(device["link_busy_seconds"], device["moved_bytes"] / 500e6 * 0.9, "the link carries no faster than it may")
 
     def test_on_two_emulated_devices_of_3_experts_over_4_in_host_memory(self):
         expert, dense = expert_and_dense_bytes(self.pack)

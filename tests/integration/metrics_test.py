@@ -5,7 +5,7 @@ import re
 import sys
 import unittest
 
-from cluster import DemoTest, Cluster, main
+from cluster import DemoTest, Cluster, expert_and_dense_bytes, main
 
 try:
     from prometheus_client.parser import text_string_to_metric_families
@@ -26,9 +26,12 @@ COUNTERS = """moestro_prompt_tokens moestro_generated_tokens moestro_requests mo
 GAUGES = """moestro_requests_running moestro_sequences_waiting moestro_sequences_running moestro_workers moestro_kv_blocks moestro_kv_blocks_used moestro_prefix_blocks
     moestro_tier_capacity_bytes moestro_tier_used_bytes moestro_tier_resident_bytes moestro_tier_experts moestro_tier_model_bytes moestro_model_experts
     moestro_drive_speed_bytes_per_second moestro_store_up moestro_store_pins moestro_store_read_queue moestro_worker_plans_in_flight moestro_batches moestro_batches_stalled moestro_queue_sequences""".split()
+DEVICE_COUNTERS = """moestro_device_link_bytes moestro_device_link_busy_seconds moestro_device_step_seconds moestro_device_stall_seconds moestro_worker_device_hits
+    moestro_worker_device_misses moestro_worker_device_link_busy_seconds""".split() + [f"moestro_device_layer_{name}" for name in (
+        "hits", "misses", "late", "evictions", "prefetched", "prefetched_used", "prefetched_wasted")]
 HISTOGRAMS = "moestro_time_to_first_token_seconds moestro_time_per_output_token_seconds moestro_step_duration_seconds".split()
 # Labels take their values from configuration alone, never from what a client sends.
-LABELS = {"model", "result", "le", "worker", "tier", "drive", "class", "state", "status"}
+LABELS = {"model", "result", "le", "worker", "tier", "drive", "class", "state", "status", "layer", "policy"}
 SERIES_OF_A_FAMILY_MAX = 40
 
 
@@ -45,15 +48,21 @@ def value(found, name, **labels):
     return sum(s.value for s in samples)
 
 
-class Metrics(DemoTest):
+class Scraped(DemoTest):
+    """A cluster whose metrics are read."""
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.cluster = Cluster(cls.pack, "--workers", "2")
+        cls.cluster = Cluster(cls.pack, *cls.options())
         cls.cluster.__enter__()
         cls.addClassCleanup(cls.cluster.__exit__)
         cls.cluster.wait_until(lambda: len(cls.cluster.request("GET", "/v1/moestro/status")[1]["workers"]) == 2, what="both workers")
         cls.cluster.wait_until(lambda: "moestro_store_up 1" in cls.cluster.request("GET", "/metrics")[1], what="the store's figures")
+
+    @classmethod
+    def options(cls):
+        return ("--workers", "2")
 
     def scrape(self):
         status, text = self.cluster.request("GET", "/metrics")
@@ -81,6 +90,8 @@ class Metrics(DemoTest):
             self.assertIn(name, described)
             self.assertEqual(name.endswith("_total"), kind == "counter", name)
 
+
+class Metrics(Scraped):
     def test_has_what_is_promised(self):
         self.cluster.complete("Once upon a time", max_tokens=8, ignore_eos=True)
         found = families(self.scrape())
@@ -147,6 +158,64 @@ class Metrics(DemoTest):
         self.assertEqual({w["name"]: w["state"] for w in status["workers"]}, {"worker-0": "idle", "worker-1": "idle"})
         self.assertEqual(sum(w["plans"] for w in status["workers"]), status["steps"]["count"])
         json.dumps(status, allow_nan=False)
+
+
+class Devices(Scraped):
+    """Two workers on devices that hold a part of the experts."""
+
+    @classmethod
+    def options(cls):
+        expert, _ = expert_and_dense_bytes(cls.pack)
+        return ("--workers", "2", "--device", f"emulated:vram={10 * expert},link=1GB/s", "--predict", "auto")
+
+    def test_devices_are_counted_apart_from_memory(self):
+        for _ in range(4):
+            self.cluster.complete("Once upon a time", max_tokens=24, ignore_eos=True)
+        found, status = families(self.scrape()), self.cluster.request("GET", "/v1/moestro/status")[1]
+        for name in DEVICE_COUNTERS:
+            self.assertIn(name, found)
+            self.assertEqual(found[name].type, "counter", name)
+        hits, misses = (value(found, f"moestro_tier_{what}_total", tier="device", model=self.pack.name) for what in ("hits", "misses"))
+        self.assertGreater(hits, 0)
+        self.assertGreater(misses, 0)
+        self.assertEqual((value(found, "moestro_tier_hits_total", tier="dram"), value(found, "moestro_tier_misses_total", tier="dram")), (0, 0))
+        self.assertEqual((hits, misses), (value(found, "moestro_expert_hits_total"), value(found, "moestro_expert_misses_total")), "every step's device figures have come")
+        for what in ("hits", "misses", "late", "evictions", "prefetched", "prefetched_used", "prefetched_wasted"):
+            layers = found[f"moestro_device_layer_{what}"].samples
+            self.assertEqual([s.labels["layer"] for s in layers], [str(i) for i in range(len(status["tiers"]["device"]["layers"]["hits"]))])
+            self.assertEqual(sum(s.value for s in layers), value(found, f"moestro_tier_{what}_total", tier="device"), what)
+        self.assertEqual({s.labels["worker"] for s in found["moestro_worker_device_slots"].samples}, {"worker-0", "worker-1"})
+        self.assertEqual(value(found, "moestro_worker_device_slots"), 20)
+        self.assertEqual(value(found, "moestro_tier_capacity_bytes", tier="device"), status["tiers"]["device"]["capacity_bytes"])
+        self.assertLessEqual(value(found, "moestro_tier_used_bytes", tier="device"), value(found, "moestro_tier_capacity_bytes", tier="device"))
+        self.assertGreater(value(found, "moestro_device_link_busy_seconds_total"), 0)
+        self.assertGreaterEqual(value(found, "moestro_device_step_seconds_total"), value(found, "moestro_device_stall_seconds_total"))
+        self.assertEqual(sum(w["device_memory"]["hits"] for w in status["workers"]), status["tiers"]["device"]["hits"])
+
+    def test_the_recent_window_stands_beside_lru_and_belady(self):
+        def told():
+            self.cluster.complete("Once upon a time", max_tokens=48, ignore_eos=True)
+            return "moestro_tier_recent_hit_ratio" in self.scrape()
+        self.cluster.wait_until(told, 120, what="the first window")
+        found, recent = families(self.scrape()), self.cluster.request("GET", "/v1/moestro/status")[1]["tiers"]["device"]["recent"]
+        ratios = {s.labels["policy"]: s.value for s in found["moestro_tier_recent_hit_ratio"].samples}
+        self.assertEqual(set(ratios), {"realised", "lru", "belady"})
+        self.assertLessEqual(ratios["lru"], ratios["belady"] + 1e-9, "nobody does better on demand than who knows the future")
+        self.assertTrue(all(0 <= r <= 1 for r in ratios.values()), ratios)
+        self.assertGreater(value(found, "moestro_tier_recent_uses"), 0)
+        self.assertGreater(recent["uses"], 0)
+
+    def test_experts_are_shown_to_those_who_ask(self):
+        self.cluster.complete("Once upon a time", max_tokens=8, ignore_eos=True)
+        self.assertNotIn("experts", self.cluster.request("GET", "/v1/moestro/status")[1])
+        experts = self.cluster.request("GET", "/v1/moestro/status?experts=1")[1]["experts"]
+        self.assertEqual(len(experts["shares"]), experts["layers"])
+        for row in experts["shares"]:
+            self.assertEqual(len(row), experts["experts"])
+            self.assertAlmostEqual(sum(row), 1, delta=1e-4 * len(row))
+
+
+del Scraped  # no tests of its own
 
 
 if __name__ == "__main__":

@@ -3,11 +3,17 @@
 import json
 import re
 
-from cluster import SOURCE
+from cluster import SOURCE, expert_and_dense_bytes
 
 FOLDER = SOURCE / "configs" / "monitoring"
 # What Prometheus adds to every series by itself.
 ADDED = {"instance", "job"}
+
+
+def on_a_device(pack):
+    """Options of a cluster that has every metric: its worker computes on a device that holds a part of the experts."""
+    expert, _ = expert_and_dense_bytes(pack)
+    return ("--device", f"emulated:vram={12 * expert},link=2GB/s", "--predict", "auto")
 
 
 def panels():

@@ -69,7 +69,7 @@ class Prometheus:
 
 class Queries(DemoTest):
     def test_all_are_answered(self):
-        with Cluster(self.pack) as served, Prometheus(f"{served.host}:{served.port}") as prometheus:
+        with Cluster(self.pack, *monitoring.on_a_device(self.pack)) as served, Prometheus(f"{served.host}:{served.port}") as prometheus:
             over = threading.Event()
 
             def work():
@@ -81,7 +81,8 @@ class Queries(DemoTest):
                 end.callback(hand.join)
                 end.callback(over.set)
                 # Rates need two scrapes: wait for the last that comes.
-                served.wait_until(lambda: prometheus.ask("rate(moestro_drive_read_bytes_total[1m])") and prometheus.ask("rate(moestro_worker_steps_total[1m]) > 0"), 90, "two scrapes")
+                served.wait_until(lambda: prometheus.ask("rate(moestro_drive_read_bytes_total[1m])") and prometheus.ask("rate(moestro_worker_steps_total[1m]) > 0") and
+                                  prometheus.ask("moestro_tier_recent_hit_ratio"), 120, "two scrapes, and a window of the device's last uses")
                 for title, query, _ in monitoring.dashboard_queries():
                     self.assertTrue(prometheus.ask(query), f"{title}: {query} comes to nothing")
                 self.assertEqual({r["metric"]["instance"] for r in prometheus.ask("moestro_workers")}, {f"{served.host}:{served.port}"})

@@ -216,6 +216,8 @@ class Told(PageTest):
             page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
             unused = page.eval("getComputedStyle(document.documentElement).getPropertyValue('--heat-0').trim()")
             self.assertEqual(unused, "#20262d" if dark else "#eef1f4")
+            page.wait("[...document.querySelector('canvas').getContext('2d').getImageData(0, 1, 1, 1).data].slice(0, 3).map((n) => n.toString(16).padStart(2, '0')).join('')"
+                      f" === '{unused[1:]}'")
             cells = self.pixels(page)
             self.assertEqual("#" + bytes(cells[4]).hex(), unused, "what is not used has the card's own shade")
             rising = [light(cells[k]) for k in (4, 0, 2, 1, 6)]  # shares 0, 0.1, 0.25, 0.4, 1
