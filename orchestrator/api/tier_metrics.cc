@@ -34,9 +34,9 @@ class Tiers {
     if (store_ && nvme) text_.sample(of(*nvme), nvme_);
   }
   bool has_device() const { return !control_.device_layers.empty(); }
-  const MetricText::Labels& device() const { return device_; }
-  const MetricText::Labels& dram() const { return dram_; }
-  const MetricText::Labels& nvme() const { return nvme_; }
+  const MetricText::Labels& on_device() const { return device_; }
+  const MetricText::Labels& in_dram() const { return dram_; }
+  const MetricText::Labels& on_nvme() const { return nvme_; }
 
  private:
   MetricText& text_;
@@ -62,11 +62,11 @@ void add_tiers(MetricText& text, const std::string& model, const ControlSnapshot
   tiers.gauge("moestro_tier_used_bytes", "Of them, in use; of the nvme tier, all packs.", room.used_bytes, &S::used_bytes, packs);
   tiers.gauge("moestro_tier_resident_bytes", "Bytes of weights that are in a tier whole.", room.used_bytes, &S::resident_bytes, packs);
   if (store) {
-    text.counter("moestro_tier_prefetched_dropped_total", "What was asked for ahead and taken back before it was there, or had no room.").sample(of(store->prefetches_dropped), tiers.dram());
-    text.counter("moestro_tier_read_bytes_total", "Bytes read from a tier.").sample(of(store->bytes_read), tiers.nvme());
+    text.counter("moestro_tier_prefetched_dropped_total", "What was asked for ahead and taken back before it was there, or had no room.").sample(of(store->prefetches_dropped), tiers.in_dram());
+    text.counter("moestro_tier_read_bytes_total", "Bytes read from a tier.").sample(of(store->bytes_read), tiers.on_nvme());
   }
   text.gauge("moestro_tier_experts", "Experts of a model that are in a tier; one that lies on several devices counts on each.");
-  if (tiers.has_device()) text.sample(of(room.resident), tiers.device());
+  if (tiers.has_device()) text.sample(of(room.resident), tiers.on_device());
   if (!store) return;
   for (const auto& m : store->models) text.sample(of(m.resident_experts), {{"model", m.name}, {"tier", "dram"}});
   text.gauge("moestro_tier_model_bytes", "Bytes of a tier that a model uses; what several have in common counts for each in part.");

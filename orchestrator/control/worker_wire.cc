@@ -37,7 +37,7 @@ Result<Registration> read_registration(const wire::RegisterWorker& m) {
   r.wants_history = m.wants_history();
   r.device_slots = m.device_slots();
   r.device_slot_bytes = m.device_slot_bytes();
-  constexpr uint32_t kSlotsMax = 1u << 28;
+  constexpr uint32_t kSlotsMax = 1u << 24;
   constexpr uint64_t kSlotBytesMax = uint64_t{1} << 36;
   if (r.device_slots > 0 && (r.device_slots > kSlotsMax || r.device_slot_bytes == 0 || r.device_slot_bytes > kSlotBytesMax || m.moe_layers() == 0))
     return invalid_argument("registration: a device of " + std::to_string(r.device_slots) + " slots of " + std::to_string(r.device_slot_bytes) + " bytes for the experts of " +
