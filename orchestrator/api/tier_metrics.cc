@@ -27,11 +27,11 @@ class Tiers {
     if (store_) text_.sample(of(*store_.*dram), dram_);
   }
   /// `nvme`: of the drives.
-  void gauge(const std::string& name, const std::string& help, uint64_t device, uint64_t StoreFigures::*dram, std::optional<uint64_t> nvme = {}) {
+  void gauge(const std::string& name, const std::string& help, uint64_t device, uint64_t StoreFigures::*dram, const uint64_t* nvme = nullptr) {
     text_.gauge(name, help);
     if (has_device()) text_.sample(of(device), device_);
     if (store_) text_.sample(of(*store_.*dram), dram_);
-    if (store_ && nvme) text_.sample(of(*nvme), nvme_);
+    if (store_ && nvme != nullptr) text_.sample(of(*nvme), nvme_);
   }
   bool has_device() const { return !control_.device_layers.empty(); }
   const MetricText::Labels& on_device() const { return device_; }
@@ -57,10 +57,10 @@ void add_tiers(MetricText& text, const std::string& model, const ControlSnapshot
   tiers.counter("moestro_tier_prefetched_wasted_total", "Of them, evicted unused.", d.prefetched_wasted, &S::prefetches_wasted);
   tiers.counter("moestro_tier_prefetched_wasted_bytes_total", "Bytes that were brought ahead and evicted unused.", c.device.wasted_bytes, &S::prefetch_wasted_bytes);
   tiers.counter("moestro_tier_evictions_total", "Experts that gave way in a tier.", d.evictions, &S::evictions);
-  const std::optional<uint64_t> packs = store ? std::optional(pack_bytes(*store)) : std::nullopt;
+  const uint64_t packs = store ? pack_bytes(*store) : 0;
   tiers.gauge("moestro_tier_capacity_bytes", "Bytes that a tier has room for.", room.capacity_bytes, &S::arena_bytes);
-  tiers.gauge("moestro_tier_used_bytes", "Of them, in use; of the nvme tier, all packs.", room.used_bytes, &S::used_bytes, packs);
-  tiers.gauge("moestro_tier_resident_bytes", "Bytes of weights that are in a tier whole.", room.used_bytes, &S::resident_bytes, packs);
+  tiers.gauge("moestro_tier_used_bytes", "Of them, in use; of the nvme tier, all packs.", room.used_bytes, &S::used_bytes, &packs);
+  tiers.gauge("moestro_tier_resident_bytes", "Bytes of weights that are in a tier whole.", room.used_bytes, &S::resident_bytes, &packs);
   if (store) {
     text.counter("moestro_tier_prefetched_dropped_total", "What was asked for ahead and taken back before it was there, or had no room.").sample(of(store->prefetches_dropped), tiers.in_dram());
     text.counter("moestro_tier_read_bytes_total", "Bytes read from a tier.").sample(of(store->bytes_read), tiers.on_nvme());
@@ -92,11 +92,11 @@ void add_devices(MetricText& text, const std::string& model, const ControlSnapsh
       if (w.has_device()) text.sample(value(w), {{"model", model}, {"worker", w.name}});
   };
   text.counter("moestro_worker_device_hits_total", "Experts that were on a worker's device when a layer wanted them, since it registered.");
-  each([](const auto& w) { return of(w.device.use.hits); });
+  each([](const auto& w) { return of(w.device_totals.use.hits); });
   text.counter("moestro_worker_device_misses_total", "Experts that were not.");
-  each([](const auto& w) { return of(w.device.use.misses); });
+  each([](const auto& w) { return of(w.device_totals.use.misses); });
   text.counter("moestro_worker_device_link_busy_seconds_total", "Time in which its link carried. Its rate is the link's utilisation.");
-  each([](const auto& w) { return seconds(w.device.link_busy_us); });
+  each([](const auto& w) { return seconds(w.device_totals.link_busy_us); });
   text.gauge("moestro_worker_device_slots", "Experts that its device has room for.");
   each([](const auto& w) { return of(w.device_slots); });
   for (const LayerFigure& figure : kByLayer) {

@@ -63,7 +63,7 @@ json tiers_status(const ControlSnapshot& c, const std::optional<StoreFigures>& s
 
 json device_status(const ControlSnapshot::Worker& worker) {
   if (!worker.has_device()) return nullptr;
-  json device = totals_json(worker.device);
+  json device = totals_json(worker.device_totals);
   device.update({{"slots", worker.device_slots}, {"slot_bytes", worker.device_slot_bytes}, {"experts", worker.device_resident}, {"recent", recent_json(worker.recent)}});
   return device;
 }

@@ -57,7 +57,7 @@ struct ControlSnapshot {
     uint32_t moe_layers = 0;
     // Of a device with a memory of its own; without one all is 0, and experts are hit and missed in host memory.
     uint64_t device_slots = 0, device_slot_bytes = 0, device_resident = 0;
-    DeviceTotals device = {};
+    DeviceTotals device_totals = {};
     RecentUses recent = {};
     bool has_device() const { return device_slots > 0; }
   };

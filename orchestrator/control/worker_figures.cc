@@ -15,7 +15,7 @@ constexpr uint64_t kBusyMicrosMax = 24ULL * 3'600'000'000;  ///< a machine may h
 bool absurd(const DeviceUse& u) { return std::ranges::max({u.hits, u.misses, u.evictions, u.prefetched, u.prefetched_used, u.prefetched_wasted}) > kUsesMax; }
 
 void count_device(const DeviceStep& said, ControlSnapshot::Worker& worker, ControlSnapshot& all) {
-  for (DeviceTotals* of : {&worker.device, &all.device}) {
+  for (DeviceTotals* of : {&worker.device_totals, &all.device}) {
     for (const DeviceUse& layer : said.layers) of->use += layer;
     of->moved_bytes += said.moved_bytes, of->wasted_bytes += said.wasted_bytes, of->link_busy_us += said.link_busy_us;
   }
@@ -67,7 +67,7 @@ void count_step(StepReport& report, ControlSnapshot::Worker& worker, ControlSnap
   all.nonfinite_sequences += report.nonfinite_sequences;
   all.dropped_rows += report.dropped_rows;
   if (worker.has_device()) {
-    for (DeviceTotals* of : {&worker.device, &all.device}) of->step_us += report.step_us, of->stall_us += report.stall_us;
+    for (DeviceTotals* of : {&worker.device_totals, &all.device}) of->step_us += report.step_us, of->stall_us += report.stall_us;
   } else {
     all.dram_hits += report.expert_hits, all.dram_misses += report.expert_misses, all.dram_fetched_bytes += report.fetched_bytes;
   }

@@ -34,8 +34,8 @@ ControlSnapshot on_devices() {
   for (const char* name : {"gpu-0", "gpu-1"}) {
     ControlSnapshot::Worker w;
     w.name = name, w.device = "emulated", w.device_slots = 10, w.device_slot_bytes = 100, w.device_resident = 4;
-    w.device.use = {.hits = 40, .misses = 10};
-    w.device.link_busy_us = 1'250'000;
+    w.device_totals.use = {.hits = 40, .misses = 10};
+    w.device_totals.link_busy_us = 1'250'000;
     w.recent = {.uses = 64, .hits = 48, .lru_hits = 32, .belady_hits = 56};
     c.workers.push_back(w);
   }

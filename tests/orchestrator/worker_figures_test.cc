@@ -51,7 +51,7 @@ TEST(WorkerFigures, HitsOfHostMemoryAreThoseOfWorkersThatComputeThere) {
   EXPECT_EQ(std::tuple(all.device.step_us, all.device.stall_us), std::tuple(1000U, 200U)) << "the CPU's step is none of a device";
   EXPECT_EQ(std::tuple(all.step_us, all.stall_us), std::tuple(2000U, 400U));
   EXPECT_FALSE(cpu.has_device());
-  EXPECT_EQ(cpu.device.step_us, 0U);
+  EXPECT_EQ(cpu.device_totals.step_us, 0U);
 }
 
 TEST(WorkerFigures, ADevicesFiguresAddUpByLayerByWorkerAndInAll) {
@@ -62,8 +62,8 @@ TEST(WorkerFigures, ADevicesFiguresAddUpByLayerByWorkerAndInAll) {
     count_step(r, *worker, all);
     EXPECT_TRUE(r.outcome.error.is_ok());
   }
-  EXPECT_EQ(one.device.use.hits, 14U);
-  EXPECT_EQ(two.device.use.hits, 7U);
+  EXPECT_EQ(one.device_totals.use.hits, 14U);
+  EXPECT_EQ(two.device_totals.use.hits, 7U);
   EXPECT_EQ(std::tuple(all.device.moved_bytes, all.device.wasted_bytes, all.device.link_busy_us), std::tuple(1500U, 300U, 900U));
   EXPECT_EQ(std::tuple(all.device.use.evictions, all.device.use.prefetched, all.device.use.prefetched_used, all.device.use.prefetched_wasted), std::tuple(6U, 9U, 6U, 3U));
   ASSERT_EQ(all.device_layers.size(), 2U);
