@@ -173,7 +173,7 @@ class Devices(Scraped):
             self.cluster.complete("Once upon a time", max_tokens=24, ignore_eos=True)
         found, status = families(self.scrape()), self.cluster.request("GET", "/v1/moestro/status")[1]
         for name in DEVICE_COUNTERS:
-            self.assertIn(name, found)
+            self.assertTrue(name in found, name)
             self.assertEqual(found[name].type, "counter", name)
         hits, misses = (value(found, f"moestro_tier_{what}_total", tier="device", model=self.pack.name) for what in ("hits", "misses"))
         self.assertGreater(hits, 0)
