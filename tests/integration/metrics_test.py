@@ -64,6 +64,10 @@ class Scraped(DemoTest):
     def options(cls):
         return ("--workers", "2")
 
+    def settled(self):
+        """Waits until the control thread's figures have all that was answered: an answer may be read before they are published."""
+        self.cluster.wait_until(lambda: self.cluster.request("GET", "/v1/moestro/status")[1]["sequences"]["running"] == 0, what="the end of all sequences")
+
     def scrape(self):
         status, text = self.cluster.request("GET", "/metrics")
         self.assertEqual(status, 200)
@@ -111,6 +115,7 @@ class Metrics(Scraped):
         answers = [self.cluster.complete("Once upon a time", max_tokens=n, ignore_eos=True) for n in (1, 7, 16)]
         status, _ = self.cluster.request("POST", "/v1/completions", {"prompt": "a", "max_tokens": -3})
         self.assertEqual(status, 400)
+        self.settled()
         after = families(self.scrape())
 
         def more(name, **labels):
@@ -143,6 +148,7 @@ class Metrics(Scraped):
 
     def test_the_status_has_the_same_figures(self):
         self.cluster.complete("Once upon a time", max_tokens=4, ignore_eos=True)
+        self.settled()
         found, status = families(self.scrape()), self.cluster.request("GET", "/v1/moestro/status")[1]
         self.assertEqual((status["state"], status["problems"]), ("serving", []))
         self.assertEqual(status["tokens"]["generated"], value(found, "moestro_generated_tokens_total"))
@@ -171,6 +177,7 @@ class Devices(Scraped):
     def test_devices_are_counted_apart_from_memory(self):
         for _ in range(4):
             self.cluster.complete("Once upon a time", max_tokens=24, ignore_eos=True)
+        self.settled()
         found, status = families(self.scrape()), self.cluster.request("GET", "/v1/moestro/status")[1]
         for name in DEVICE_COUNTERS:
             self.assertTrue(name in found, name)
