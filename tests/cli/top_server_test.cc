@@ -51,7 +51,8 @@ TEST(TopServer, ShowsDevicesWhereThereAreSome) {
   before.uptime_s -= 2, before.device.hits -= 83, before.device.misses -= 17, before.device.link_busy_s -= 1, before.device.step_s -= 4, before.device.stall_s -= 1;
   const auto page = server_lines(before, now);
   EXPECT_THAT(page, Contains("device   83 % of 50.0/s were there; of late 84 %, LRU 71 %, Belady 88 %"));
-  EXPECT_THAT(page, Contains("         link 25 % busy, stalled 25 %; slots 60 of 64; ahead 80 % used, 5 % wasted"));
+  EXPECT_THAT(page, Contains("         link 25 % busy, stalled 25 %; 60 of 64 slots hold an expert"));
+  EXPECT_THAT(page, Contains("         brought ahead since start 200: 80 % used, 5 % wasted"));
   for (const std::string& line : page) EXPECT_LE(line.size(), 80u) << line;
   EXPECT_THAT(server_lines(now, now), Contains("device   - of 0.00/s were there; of late 84 %, LRU 71 %, Belady 88 %"));
   const ServerLook cpus = read_server_status(kStatus);

@@ -49,8 +49,10 @@ std::vector<std::string> device_lines(const DeviceLook& before, const DeviceLook
   const auto of_ahead = [&](uint64_t n) { return percent(part(static_cast<double>(n), static_cast<double>(now.prefetched))); };
   return {printed("device   %s of %s/s were there; of late %s, LRU %s, Belady %s", percent(hit_share(hits, misses)).c_str(),
                   readable_count(seconds > 0 ? (hits + misses) / seconds : 0).c_str(), percent(now.realised).c_str(), percent(now.lru).c_str(), percent(now.belady).c_str()),
-          printed("         link %s busy, stalled %s; slots %llu of %llu; ahead %s used, %s wasted", percent(busy).c_str(), percent(stalled).c_str(),
-                  static_cast<unsigned long long>(now.experts), static_cast<unsigned long long>(now.slots), of_ahead(now.prefetched_used).c_str(), of_ahead(now.prefetched_wasted).c_str())};
+          printed("         link %s busy, stalled %s; %llu of %llu slots hold an expert", percent(busy).c_str(), percent(stalled).c_str(),
+                  static_cast<unsigned long long>(now.experts), static_cast<unsigned long long>(now.slots)),
+          printed("         brought ahead since start %s: %s used, %s wasted", readable_count(static_cast<double>(now.prefetched)).c_str(), of_ahead(now.prefetched_used).c_str(),
+                  of_ahead(now.prefetched_wasted).c_str())};
 }
 
 }  // namespace moestro::cli

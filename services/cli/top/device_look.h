@@ -19,7 +19,7 @@ struct DeviceLook {
 /// Of any JSON: what is not as it should be is as if it were not there.
 DeviceLook read_device(const nlohmann::json& tier);
 
-/// Two lines, or none; rates are what lies between the looks, `seconds` apart. 0: there is no earlier one.
+/// Three lines, or none; rates are what lies between the looks, `seconds` apart. 0: there is no earlier one.
 std::vector<std::string> device_lines(const DeviceLook& before, const DeviceLook& now, double seconds);
 
 }  // namespace moestro::cli
