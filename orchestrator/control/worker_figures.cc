@@ -12,7 +12,7 @@ constexpr uint64_t kUsesMax = 1 << 24;  ///< of a layer
 constexpr uint64_t kBytesMax = uint64_t{1} << 50;
 constexpr uint64_t kBusyMicrosMax = 24ULL * 3'600'000'000;  ///< a machine may have slept
 
-bool absurd(const DeviceUse& u) { return std::ranges::max({u.hits, u.misses, u.evictions, u.prefetched, u.prefetched_used, u.prefetched_wasted}) > kUsesMax; }
+bool absurd(const DeviceUse& u) { return std::max({u.hits, u.misses, u.evictions, u.prefetched, u.prefetched_used, u.prefetched_wasted}) > kUsesMax; }
 
 void count_device(const DeviceStep& said, ControlSnapshot::Worker& worker, ControlSnapshot& all) {
   for (DeviceTotals* of : {&worker.device_totals, &all.device}) {
@@ -48,7 +48,7 @@ Status check_device(const DeviceStep& said, const ControlSnapshot::Worker& worke
   if (said.moved_bytes > kBytesMax || said.wasted_bytes > kBytesMax || said.link_busy_us > kBusyMicrosMax || std::ranges::any_of(said.layers, absurd))
     return internal_error(who + "a count that no device reaches between two results");
   const RecentUses& r = said.recent;
-  if (r.uses > kUsesMax || std::ranges::max({r.hits, r.lru_hits, r.belady_hits}) > r.uses)
+  if (r.uses > kUsesMax || std::max({r.hits, r.lru_hits, r.belady_hits}) > r.uses)
     return internal_error(who + "more hits than uses of late");
   return Status::ok();
 }

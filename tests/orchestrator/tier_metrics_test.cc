@@ -88,7 +88,7 @@ TEST(TierMetrics, EveryFamilyStandsOnceAndHasItsKind) {
       auto names = families(tier_metrics_text("m", c, with));
       const size_t all = names.size();
       std::ranges::sort(names);
-      names.erase(std::ranges::unique(names).begin(), names.end());
+      names.erase(std::unique(names.begin(), names.end()), names.end());
       EXPECT_EQ(names.size(), all);
     }
 }
