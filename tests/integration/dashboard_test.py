@@ -5,7 +5,7 @@ import re
 import unittest
 
 import monitoring
-from cluster import Cluster, DemoTest, main
+from cluster import SOURCE, Cluster, DemoTest, main
 
 
 class Dashboard(DemoTest):
@@ -75,6 +75,19 @@ class Dashboard(DemoTest):
             self.assertIn(f"${name}" if name != "datasource" else "${datasource}", text)
             if variable["type"] == "query":
                 self.assertRegex(variable["definition"], r"^label_values\(moestro_workers, instance\)$")
+
+    def test_compose_mounts_what_there_is(self):
+        """Docker would make a folder of a file that is missing."""
+        compose = (SOURCE / "docker-compose.yml").read_text()
+        mounted = re.findall(r"- \./(configs/monitoring/[^:]+):", compose)
+        self.assertEqual(len(mounted), 5)
+        for path in mounted:
+            self.assertTrue((SOURCE / path).exists(), path)
+        told = (monitoring.FOLDER / "grafana/datasources/moestro.yml").read_text()
+        for name in re.findall(r"\$(\w+)", told):
+            self.assertIn(f"      {name}: ", compose, "Grafana's data source asks for it")
+        self.assertIn("/etc/moestro/dashboards/", compose)
+        self.assertIn("/etc/moestro/dashboards", (monitoring.FOLDER / "grafana/dashboards/moestro.yml").read_text())
 
 
 if __name__ == "__main__":
