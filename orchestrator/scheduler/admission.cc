@@ -85,7 +85,7 @@ Scheduler::Place Scheduler::choose_worker(Sequence& s) {
       --fresh;
       found += !w->kv.is_held(*w->kv.find(link(*w, s, k)));
     }
-    if (fresh + found > w->kv.available()) continue;
+    if (fresh + found + w->growth() > w->kv.available()) continue;
     const int64_t cost = w->load() + s.length() - reused * w->kv.block_tokens();
     if (best.worker == nullptr || cost < best_cost) best = {w.get(), reused}, best_cost = cost;
   }

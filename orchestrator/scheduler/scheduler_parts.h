@@ -92,6 +92,8 @@ struct Scheduler::Worker {
   size_t batch_sequences() const {
     return static_cast<size_t>(std::count_if(running.begin(), running.end(), [](const Sequence* s) { return s->of_batch(); }));
   }
+  /// Blocks that those who run will soon ask for: one each. Who is admitted beside them is not sent back at once to make room then.
+  int64_t growth() const { return static_cast<int64_t>(running.size()); }
   int64_t load() const {
     int64_t tokens = 0;
     for (const Sequence* s : running) tokens += 1 + s->length() - s->computed;

@@ -134,6 +134,47 @@ TEST(Cluster, ThroughputAboveCapacityStaysWhereItsPeakIs) {
   }
 }
 
+/// 256 requests at once for a worker whose KV cache holds so many blocks; steps cost what a model of 1.5 B parameters takes on two cores.
+struct Filled {
+  double requests_per_s = 0;
+  uint64_t preemptions = 0;
+  double computed = 0;  ///< tokens, of those that there are
+};
+Filled fill(uint32_t kv_blocks) {
+  SchedulerOptions o;
+  o.step_tokens = 512;
+  o.eos_ids = {kEos};
+  o.prefix_cache = false;
+  VirtualCluster cluster(o, {.step = milliseconds(70), .token = std::chrono::microseconds(1400)}, VirtualCluster::Model::kPlain);
+  cluster.join({.kv_blocks = kv_blocks, .kv_block_tokens = 16, .context_max = 1000, .step_tokens_max = 512, .step_sequences_max = 256});
+  std::mt19937_64 random(1);
+  int64_t tokens = 0;
+  cluster.on_end = [](const Told&) {};
+  for (uint64_t id = 1; id <= 256; ++id) {
+    SequenceRequest r = request(id, 8 + random() % 120, static_cast<int64_t>(1 + random() % 128));
+    r.ignore_eos = true;
+    tokens += static_cast<int64_t>(r.prompt.size()) + r.tokens_max;
+    cluster.after(Nanos(0), [&cluster, r] { cluster.submit(r); });
+  }
+  cluster.run();
+  int64_t computed = 0;
+  for (const auto& [of, n] : cluster.computed) computed += n;
+  return {256 / std::chrono::duration<double>(cluster.now()).count(), cluster.scheduler().preemptions(), static_cast<double>(computed) / static_cast<double>(tokens)};
+}
+
+TEST(Cluster, ACacheThatIsFullCostsLittle) {
+  const Filled ample = fill(256 * 16);
+  EXPECT_EQ(ample.preemptions, 0u);
+  for (const uint32_t blocks : {128u, 256u, 512u, 1024u}) {
+    const Filled full = fill(blocks);
+    std::printf("%5u blocks: %.3f of what an ample cache gives, %llu preemptions, %.3f of the tokens computed\n", blocks, full.requests_per_s / ample.requests_per_s,
+                static_cast<unsigned long long>(full.preemptions), full.computed);
+    EXPECT_LT(full.preemptions, 30u) << "without a reserve for those who run it were 140";
+    EXPECT_LT(full.computed, 1.05);
+  }
+  EXPECT_GT(fill(512).requests_per_s, 0.78 * ample.requests_per_s) << "without a reserve it was 0.758";
+}
+
 TEST(RetryAfterTest, TellsWhenPlacesComeFree) {
   RetryAfter r;
   r.began(seconds(0));
