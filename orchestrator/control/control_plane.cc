@@ -192,6 +192,7 @@ void ControlPlane::Loop::run() {
     if (give_up_.load()) fail_all();
     lose_silent();
     keep_history();
+    ++totals_.turns;
     publish();
   }
   take_orders();  // whoever was let in hears how it ended
@@ -359,11 +360,13 @@ void ControlPlane::Loop::act(Action action) {
     totals_.sampled_tokens += progress->sampled.size();
     if (const auto it = sinks_.find(progress->id); it != sinks_.end()) it->second.sink(std::move(*progress));
   } else if (auto* finished = std::get_if<Finished>(&action)) {
+    publish();  // whoever hears of its end may ask for the figures at once
     end_sequence(finished->id, *finished);
   } else if (auto* failed = std::get_if<Failed>(&action)) {
     const auto owner = sinks_.find(failed->id);
     const log::Field field("request_id", owner == sinks_.end() ? "" : owner->second.request_id);
     if (failed->quarantined) log::error("control: sequence {}: {}", failed->id.value, failed->error.message());
+    publish();
     end_sequence(failed->id, *failed);
   }
 }
@@ -436,7 +439,6 @@ void ControlPlane::Loop::publish_context() {
 }
 
 void ControlPlane::Loop::publish() {
-  ++totals_.turns;
   totals_.waiting = scheduler_.waiting();
   totals_.running = scheduler_.running();
   totals_.waiting_of_batches = scheduler_.waiting_of_batches();

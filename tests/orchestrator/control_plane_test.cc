@@ -453,6 +453,21 @@ TEST_F(ControlPlaneTest, TheSnapshotCounts) {
   EXPECT_EQ(s.workers[0].plans, 1u);
 }
 
+TEST_F(ControlPlaneTest, TheFiguresHaveAnEndBeforeItsOwnerHearsOfIt) {
+  start();
+  FakeWorker worker(endpoint_);
+  worker.join();
+  for (uint64_t round = 1; round <= 20; ++round) {
+    Heard heard;
+    submit(heard, 1);
+    worker.answer(tokens(worker.hear_plan()));
+    heard.next<Progress>();
+    heard.next<Finished>();
+    const ControlSnapshot s = control_->snapshot();
+    ASSERT_EQ(std::tuple(s.running, s.kv_blocks_used, s.sampled_tokens), std::tuple(0U, 0U, round));
+  }
+}
+
 TEST_F(ControlPlaneTest, TheSnapshotCountsDevicesApart) {
   start();
   FakeWorker worker(endpoint_);
