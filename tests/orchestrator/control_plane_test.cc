@@ -2,13 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <deque>
 #include <future>
 #include <optional>
 
-#include "tests/cli/temp_dir.h"
-#include "tests/orchestrator/fake_worker.h"
+#include "tests/orchestrator/control_fixture.h"
 
 namespace moestro::orchestrator {
 namespace {
@@ -16,89 +13,6 @@ namespace {
 using namespace testing;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-/// What a sequence's owner hears, in order.
-class Heard {
- public:
-  /// May be called when this is gone: the control plane outlives what a test has on its stack.
-  Sink sink() {
-    return [s = state_](SequenceEvent event) {
-      const std::lock_guard lock(s->mutex);
-      s->events.push_back(std::move(event));
-      s->changed.notify_all();
-    };
-  }
-  template <typename T>
-  T next() {
-    std::unique_lock lock(state_->mutex);
-    auto& events = state_->events;
-    MOESTRO_CHECK(state_->changed.wait_for(lock, kAnswerLimit, [&] { return !events.empty(); }), "the owner hears nothing");
-    MOESTRO_CHECK(std::holds_alternative<T>(events.front()), "the owner hears something else");
-    T event = std::get<T>(std::move(events.front()));
-    events.pop_front();
-    return event;
-  }
-  bool nothing() const {
-    const std::lock_guard lock(state_->mutex);
-    return state_->events.empty();
-  }
-
- private:
-  struct State {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::deque<SequenceEvent> events;
-  };
-  const std::shared_ptr<State> state_ = std::make_shared<State>();
-};
-
-class ControlPlaneTest : public ::testing::Test {
- protected:
-  /// One step in flight: a test answers plan by plan.
-  void start(size_t queue_max = 100, ControlOptions options = {}, size_t steps_in_flight = 1) {
-    options.endpoint = endpoint_;
-    options.model = "m";
-    options.eos_ids = {0};
-    options.queue_max = queue_max;
-    options.steps_in_flight = steps_in_flight;
-    options.clock = clock_;
-    auto started = ControlPlane::start(options);
-    MOESTRO_CHECK(started.is_ok(), started.status().message());
-    control_ = std::move(*started);
-  }
-  SequenceRequest request(int64_t tokens_max = 3) {
-    SequenceRequest r;
-    r.id = control_->next_sequence_id();
-    r.prompt = {5, 6, 7};
-    r.tokens_max = tokens_max;
-    return r;
-  }
-  SequenceId submit(Heard& heard, int64_t tokens_max = 3) {
-    SequenceRequest r = request(tokens_max);
-    const SequenceId id = r.id;
-    EXPECT_TRUE(control_->submit(std::move(r), heard.sink()).is_ok());
-    return id;
-  }
-  /// Returns once the control thread has taken all that was submitted before, and shows it in its figures.
-  void settle() {
-    FakeWorker stranger(endpoint_);
-    for (const uint64_t seen = control_->snapshot().turns; control_->snapshot().turns < seen + 2;) {
-      stranger.send_heartbeat();
-      EXPECT_EQ(stranger.hear_refused().code, Code::kNotFound);
-    }
-  }
-  void wait_until_no_worker() {
-    while (control_->has_worker()) settle();
-  }
-  static PlanOutcome tokens(const Plan& plan) {  // 10, 11, ...: after position 2, 3, ...
-    return compute(plan, [](const PlannedSequence&, int64_t position) { return static_cast<TokenId>(8 + position); });
-  }
-
-  test::TempDir dir_;
-  const std::string endpoint_ = "ipc://" + (dir_ / "o.sock").string();
-  const std::shared_ptr<TestClock> clock_ = std::make_shared<TestClock>();
-  std::unique_ptr<ControlPlane> control_;
-};
 
 TEST_F(ControlPlaneTest, ASequenceIsComputedStepByStep) {
   start();
@@ -451,64 +365,6 @@ TEST_F(ControlPlaneTest, TheSnapshotCounts) {
   ASSERT_EQ(s.workers.size(), 1u);
   EXPECT_EQ(s.workers[0].name, "w");
   EXPECT_EQ(s.workers[0].plans, 1u);
-}
-
-TEST_F(ControlPlaneTest, TheFiguresHaveAnEndBeforeItsOwnerHearsOfIt) {
-  start();
-  FakeWorker worker(endpoint_);
-  worker.join();
-  for (uint64_t round = 1; round <= 20; ++round) {
-    Heard heard;
-    submit(heard, 1);
-    worker.answer(tokens(worker.hear_plan()));
-    heard.next<Progress>();
-    heard.next<Finished>();
-    const ControlSnapshot s = control_->snapshot();
-    ASSERT_EQ(std::tuple(s.running, s.kv_blocks_used, s.sampled_tokens), std::tuple(0U, 0U, round));
-  }
-}
-
-TEST_F(ControlPlaneTest, TheSnapshotCountsDevicesApart) {
-  start();
-  FakeWorker worker(endpoint_);
-  worker.join({.experts = {2, 4, 1}, .device_slots = 5, .device_slot_bytes = 100});
-  Heard heard;
-  submit(heard, 1);
-  PlanOutcome outcome = tokens(worker.hear_plan());
-  outcome.sequences[0].activations = {{MoeLayerId(0), ExpertId(1), 3}, {MoeLayerId(1), ExpertId(0), 1}, {MoeLayerId(1), ExpertId(2), 1}, {MoeLayerId(7), ExpertId(0), 1}};
-  worker.answer(outcome, 2);
-  heard.next<Progress>();
-  heard.next<Finished>();
-  settle();
-  const ControlSnapshot s = control_->snapshot();
-  EXPECT_EQ(std::pair(s.expert_hits, s.dram_hits), std::pair(uint64_t{3}, uint64_t{0}));
-  EXPECT_EQ(std::tuple(s.device.use.hits, s.device.use.misses, s.device.use.late, s.device.moved_bytes), std::tuple(6U, 4U, 2U, 500U));
-  ASSERT_EQ(s.device_layers.size(), 2u);
-  EXPECT_EQ(s.device_layers[1].hits, 3u);
-  ASSERT_EQ(s.workers.size(), 1u);
-  EXPECT_EQ(std::tuple(s.workers[0].device_slots, s.workers[0].device_resident, s.workers[0].recent.belady_hits), std::tuple(5U, 2U, 7U));
-  EXPECT_EQ(control_->expert_shares().cells, (std::vector<float>{0, 1, 0, 0, 0.5F, 0, 0.5F, 0}));
-}
-
-TEST_F(ControlPlaneTest, AResultWithADeviceThatCannotBeFailsItsPlan) {
-  start();
-  FakeWorker worker(endpoint_);
-  worker.join({.experts = {2, 4, 1}, .device_slots = 5, .device_slot_bytes = 100});
-  for (const int layers : {0, 1, 3}) {
-    Heard heard;
-    submit(heard, 1);
-    worker.answer(tokens(worker.hear_plan()), layers);
-    const auto failed = heard.next<Failed>();
-    EXPECT_EQ(failed.error.code(), Code::kInternal);
-    EXPECT_NE(failed.error.message().find("layers"), std::string::npos) << failed.error.message();
-  }
-  Heard heard;
-  submit(heard, 1);
-  worker.answer(tokens(worker.hear_plan()), 2);
-  heard.next<Progress>();
-  heard.next<Finished>();
-  settle();
-  EXPECT_EQ(control_->snapshot().device.use.hits, 6u) << "only what can be is counted";
 }
 
 }  // namespace
