@@ -97,7 +97,7 @@ void add_workers(Schema& schema, BoxConfig::Workers& c) {
   schema.add({.key = "workers.cache",
               .flag = "--cache",
               .field = &c.cache,
-              .help = "on a device with a memory of its own: which expert makes room for another"});
+              .help = "on a device with a memory of its own: which expert makes room for another; auto: as the policy says that has lately missed least"});
   schema.add({.key = "workers.predict",
               .flag = "--predict",
               .field = &c.predict,

@@ -33,7 +33,7 @@ struct BoxConfig {
   struct Workers {
     int64_t count = 1;
     std::string device = "cpu";
-    std::string cache = "lfru";
+    std::string cache = "auto";
     std::string predict = "none";
     std::optional<int64_t> threads;
     std::string pin_threads = "auto";

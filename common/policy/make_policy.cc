@@ -5,6 +5,7 @@
 #include "common/policy/activation_policy.h"
 #include "common/policy/frequency_policy.h"
 #include "common/policy/lru_policy.h"
+#include "common/policy/measured_policy.h"
 #include "common/policy/random_policy.h"
 #include "common/policy/weighted_policy.h"
 
@@ -15,6 +16,25 @@ namespace {
 // the subject within 2; 1 loses 2 to 6 points of hit rate, 64 up to 2 where one text is read on and on.
 constexpr double kHalfLivesPerEntry = 8;
 constexpr double kPeriodsPerEntry = 16;
+
+/// What auto chooses from: weights of the four-part policy that calibrations come to, and those that have no weights.
+constexpr WeightedOptions kWeights[] = {{1, 1, 0.25, 0.5, 0, 0.25}, {1, 1, 0.5, 0.25, 0, 0.25}, {1, 1, 0.25, 0.25, 0, 0.5}, {1, 1, 0, 0.75, 0, 0.25}};
+constexpr const char* kPlain[] = {"lfru", "activation", "lru"};
+
+std::unique_ptr<CachePolicy> make_measured(const ModelShape& shape) {
+  std::vector<MeasuredPolicy::Make> candidates;
+  const bool all_fit = int64_t{shape.slots} >= int64_t{shape.layers} * shape.experts;  // nobody ever goes
+  if (!all_fit)
+    for (WeightedOptions weights : kWeights) {
+      weights.layers = shape.layers, weights.experts = shape.experts;
+      candidates.push_back([weights] { return std::make_unique<WeightedPolicy>(weights); });
+    }
+  for (const char* name : kPlain) {
+    if (all_fit && !candidates.empty()) break;
+    candidates.push_back([name, shape] { return std::move(*make_device_policy(name, shape)); });
+  }
+  return std::make_unique<MeasuredPolicy>(MeasuredOptions{static_cast<size_t>(std::max(shape.slots, 1))}, candidates);
+}
 }  // namespace
 
 const std::vector<std::string>& policy_names() {
@@ -34,18 +54,19 @@ Result<std::unique_ptr<CachePolicy>> make_policy(std::string_view name, size_t e
 }
 
 const std::vector<std::string>& device_policy_names() {
-  static const std::vector<std::string> names{"lfru", "lfu", "lru", "activation", "weighted", "random"};
+  static const std::vector<std::string> names{"auto", "lfru", "lfu", "lru", "activation", "weighted", "random"};
   return names;
 }
 
 Result<std::unique_ptr<CachePolicy>> make_device_policy(std::string_view name, const ModelShape& shape) {
   std::unique_ptr<CachePolicy> made;
-  if (name == "activation") made = std::make_unique<ActivationPolicy>(ActivationOptions{shape.layers, shape.experts});
+  if (name == "auto") made = make_measured(shape);
+  else if (name == "activation") made = std::make_unique<ActivationPolicy>(ActivationOptions{shape.layers, shape.experts});
   else if (name == "weighted") made = std::make_unique<WeightedPolicy>(WeightedOptions{shape.layers, shape.experts});
   if (made) return made;
   const auto& names = policy_names();
   if (std::ranges::find(names, name) != names.end()) return make_policy(name, static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.experts));
-  return invalid_argument("no device cache policy is called '" + std::string(name) + "': there are lfru, lfu, lru, activation, weighted and random");
+  return invalid_argument("no device cache policy is called '" + std::string(name) + "': there are auto, lfru, lfu, lru, activation, weighted and random");
 }
 
 }  // namespace moestro::policy

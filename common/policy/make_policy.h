@@ -17,8 +17,10 @@ const std::vector<std::string>& policy_names();
 /// What a device cache's policies know besides: key = layer * experts + expert.
 struct ModelShape {
   int32_t layers = 0, experts = 0;
+  int32_t slots = 1;  ///< of the cache: auto measures what each policy would do with so many
 };
-/// The policies of a device cache: the above, and those that know of layers and requests.
+/// The policies of a device cache: auto, which takes the one that has lately missed least (measured_policy.h), the above, and those that know of
+/// layers and requests.
 const std::vector<std::string>& device_policy_names();
 /// kInvalidArgument for a name that is none of device_policy_names().
 Result<std::unique_ptr<CachePolicy>> make_device_policy(std::string_view name, const ModelShape& shape);

@@ -1,6 +1,7 @@
 #include "common/prediction/eamc_predictor.h"
 
 #include <cmath>
+#include <utility>
 
 namespace moestro::prediction {
 
@@ -10,35 +11,35 @@ EamcPredictor::EamcPredictor(const PredictorShape& shape, const activation::Acti
 void EamcPredictor::begin_iteration(std::span<const IterationSequence> sequences) {
   RowPredictor::begin_iteration(sequences);
   states_.begin(sequences, [this] {
-    return State{activation::EamcMatcher(history_.prompts, options_.request_tokens), activation::EamcMatcher(history_.answers, options_.request_tokens)};
+    return State{{activation::EamcMatcher(history_.prompts, options_.request_tokens)}, {activation::EamcMatcher(history_.answers, options_.request_tokens)}};
   });
-  for (size_t i = 0; i < states_.size(); ++i) {
-    states_[i].answer.begin_iteration();
-    if (!active_[i].decode) states_[i].prompt.begin_iteration();
-  }
+  of_each([](Matches& m, size_t) { m.matcher.begin_iteration(); });
 }
 
 void EamcPredictor::routed(int32_t layer, std::span<const SequenceRoutes> routes) {
-  for (size_t i = 0; i < routes.size() && i < states_.size(); ++i) {
-    states_[i].answer.add_row(layer, routes[i].counts, active_[i].tokens);
-    if (!active_[i].decode) states_[i].prompt.add_row(layer, routes[i].counts, active_[i].tokens);
-  }
+  of_each([&](Matches& m, size_t i) {
+    if (i < routes.size()) m.matcher.add_row(layer, routes[i].counts, active_[i].tokens);
+  });
 }
 
 void EamcPredictor::end_iteration() {
-  for (size_t i = 0; i < states_.size(); ++i) {
-    states_[i].answer.end_iteration();
-    if (!active_[i].decode) states_[i].prompt.end_iteration();
-  }
+  of_each([](Matches& m, size_t) { m.matcher.end_iteration(); });
 }
 
-bool EamcPredictor::add_matches(activation::EamcMatcher& matcher, const activation::Eamc& eamc, int32_t target) {
+std::span<const activation::EamcMatch> EamcPredictor::weighed(Matches& matches) {
+  const std::span<const activation::EamcMatch> best = matches.matcher.best(options_.matches);
+  if (std::exchange(matches.weighed, true)) return best;
+  for (size_t i = 0; i < best.size(); ++i) matches.weights[i] = std::pow(best[i].score / best.front().score, options_.sharpness);
+  return best;
+}
+
+bool EamcPredictor::add_matches(Matches& matches, const activation::Eamc& eamc, int32_t target) {
   std::fill(per_token_.begin(), per_token_.end(), 0.0F);
   float total = 0;
-  const std::span<const activation::EamcMatch> best = matcher.best(options_.matches);
-  for (const activation::EamcMatch& m : best) {
-    const float weight = std::pow(m.score / best.front().score, options_.sharpness);
-    const std::span<const uint8_t> row = eamc.row(m.entry, target);
+  const std::span<const activation::EamcMatch> best = weighed(matches);
+  for (size_t i = 0; i < best.size(); ++i) {
+    const float weight = matches.weights[i];
+    const std::span<const uint8_t> row = eamc.row(best[i].entry, target);
     for (size_t e = 0; e < per_token_.size(); ++e) per_token_[e] += weight * static_cast<float>(row[e]);
   }
   for (const float p : per_token_) total += p;
@@ -52,8 +53,7 @@ bool EamcPredictor::row(int32_t layer, int32_t target, std::span<float> out) {
   if (states_.size() == 0) return false;
   for (size_t i = 0; i < states_.size(); ++i) {
     const bool prompt = !active_[i].decode && target > layer;
-    if (states_[i].answer.best(1).empty() && !prompt) return false;
-    if (prompt && states_[i].prompt.best(1).empty()) return false;
+    if (weighed(prompt ? states_[i].prompt : states_[i].answer).empty()) return false;
   }
   AnyToken any(out);
   for (size_t i = 0; i < states_.size(); ++i) {

@@ -1,6 +1,8 @@
 #pragma once
 // Activation-matrix match (MoE-Infinity, section 5): the past requests that a sequence is most like say what comes.
 
+#include <array>
+
 #include "common/activation/eamc_matcher.h"
 #include "common/activation/history.h"
 #include "common/prediction/popularity.h"
@@ -29,10 +31,25 @@ class EamcPredictor final : public RowPredictor {
 
  private:
   /// A prompt is matched with prompts for its own next layers, and with answers for the answer that it leads to.
-  struct State {
-    activation::EamcMatcher prompt, answer;
+  struct Matches {
+    activation::EamcMatcher matcher;
+    bool weighed = false;
+    std::array<float, activation::EamcMatcher::kMatchesMax> weights{};  ///< of the best entries, until the query changes
   };
-  bool add_matches(activation::EamcMatcher& matcher, const activation::Eamc& eamc, int32_t target);
+  struct State {
+    Matches prompt, answer;
+  };
+  /// What the sequences are matched with in this iteration: prompts only while they last. Whatever is done there changes the query.
+  template <typename Do>
+  void of_each(const Do& act) {
+    for (size_t i = 0; i < states_.size(); ++i) {
+      states_[i].answer.weighed = states_[i].prompt.weighed = false;
+      act(states_[i].answer, i);
+      if (!active_[i].decode) act(states_[i].prompt, i);
+    }
+  }
+  std::span<const activation::EamcMatch> weighed(Matches& matches);
+  bool add_matches(Matches& matches, const activation::Eamc& eamc, int32_t target);
 
   const activation::ActivationHistory& history_;
   const EamcOptions options_;

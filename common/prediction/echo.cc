@@ -1,5 +1,7 @@
 #include "common/prediction/echo.h"
 
+#include <utility>
+
 namespace moestro::prediction {
 namespace {
 
@@ -12,7 +14,7 @@ constexpr int32_t kDepth = 2;  ///< layers that have to be the same
 void EchoPredictor::begin_iteration(std::span<const IterationSequence> sequences) {
   RowPredictor::begin_iteration(sequences);
   const size_t cells = shape_.experts <= kExpertsMax ? kTokens * static_cast<size_t>(shape_.layers) : 0;
-  states_.begin(sequences, [cells] { return State{std::vector<uint32_t>(cells), 0}; });
+  states_.begin(sequences, [cells] { return State{std::vector<uint32_t>(cells)}; });
   if (cells == 0) return;
   for (size_t i = 0; i < states_.size(); ++i) std::fill_n(token(states_[i], states_[i].tokens), shape_.layers, 0U);
 }
@@ -33,6 +35,12 @@ void EchoPredictor::end_iteration() {
 }
 
 const uint32_t* EchoPredictor::find(State& state, int32_t layer) const {
+  const size_t wanted = state.tokens * static_cast<size_t>(shape_.layers + 1) + static_cast<size_t>(layer + 1);
+  if (std::exchange(state.looked_up, wanted) != wanted) state.found = search(state, layer);
+  return state.found;
+}
+
+const uint32_t* EchoPredictor::search(State& state, int32_t layer) const {
   if (layer + 1 < kDepth || state.sets.empty()) return nullptr;
   const uint32_t* now = token(state, state.tokens);
   const uint32_t last = now[layer], earlier = now[layer - 1];

@@ -25,10 +25,13 @@ class EchoPredictor final : public RowPredictor {
   struct State {
     std::vector<uint32_t> sets;  ///< [token][layer]: its experts, one bit each; 0: not known
     size_t tokens = 0;           ///< whole ones so far; the one under way lies behind them
+    size_t looked_up = SIZE_MAX; ///< token and layer that `found` is of: it is asked for once for each layer ahead
+    const uint32_t* found = nullptr;
   };
   uint32_t* token(State& state, size_t number) const { return state.sets.data() + number % kTokens * static_cast<size_t>(shape_.layers); }
   /// The sets of the last token that went the way of this one up to `layer`; null: there is none.
   const uint32_t* find(State& state, int32_t layer) const;
+  const uint32_t* search(State& state, int32_t layer) const;
 
   SequenceStates<State> states_;
 };

@@ -7,6 +7,8 @@ namespace moestro::prediction {
 namespace {
 
 constexpr size_t kMax = Logistic::kFeaturesMax;
+constexpr uint64_t kEager = 1024;  ///< examples up to which no step waits
+constexpr int32_t kTogether = 4;
 constexpr double kStepMax = 1;  ///< of one weight: a few odd examples at the start must not throw it far
 
 /// Solves a x = b for a symmetric positive definite `a` of n rows, by its Cholesky factor; false if it is not.
@@ -44,6 +46,8 @@ void Logistic::note(std::span<const float> x, double p, bool came) {
 }
 
 void Logistic::step(double memory) {
+  kept_ *= memory;
+  if (++waiting_ < kTogether && examples_ > kEager) return;
   std::array<double, kMax * kMax> held = curvature_;
   for (size_t i = 0; i < features_; ++i) held[i * kMax + i] += trust_;
   Weights step = gradient_;
@@ -51,7 +55,8 @@ void Logistic::step(double memory) {
     for (size_t i = 0; i < features_; ++i)
       if (std::isfinite(step[i])) weights_[i] += std::clamp(step[i], -kStepMax, kStepMax);
   gradient_.fill(0);
-  for (double& c : curvature_) c *= memory;
+  for (double& c : curvature_) c *= kept_;
+  kept_ = 1, waiting_ = 0;
 }
 
 }  // namespace moestro::prediction

@@ -22,7 +22,8 @@ class Logistic {
 
   /// Adds an example to the next step: features `x`, predicted chance `p`, and whether it came true.
   void note(std::span<const float> x, double p, bool came);
-  /// Takes the step. `memory` in (0, 1]: what all that was learned before counts by now.
+  /// Takes the step; once there have been many examples, one for several calls, which are the dearest part of learning. `memory` in (0, 1]:
+  /// what all that was learned before counts by now.
   void step(double memory);
   uint64_t examples() const { return examples_; }
 
@@ -31,6 +32,8 @@ class Logistic {
   Weights weights_{}, gradient_{};
   std::array<double, kFeaturesMax * kFeaturesMax> curvature_{};  ///< [row][column], the lower half
   double trust_ = 1;
+  double kept_ = 1;    ///< of what was learned before, since the last step
+  int32_t waiting_ = 0;  ///< calls since the last step
   uint64_t examples_ = 0;
 };
 

@@ -42,6 +42,7 @@ MixedPredictor::MixedPredictor(const PredictorShape& shape, std::string name, st
 void MixedPredictor::begin_iteration(std::span<const IterationSequence> sequences) {
   active_.assign(sequences.begin(), sequences.end());
   begun_ = false;
+  ++iteration_;
   if (history_ != nullptr) usage_.lean_on(history_->answers);
   for (const auto& s : sources_) s->begin_iteration(sequences);
 }
@@ -85,7 +86,7 @@ void MixedPredictor::learn(int32_t layer, std::span<const SequenceRoutes> routes
   ++turn_;
   for (size_t bucket = 0; bucket < kBuckets; ++bucket) {
     Said& s = said(bucket, layer);
-    if (!std::exchange(s.open, false) || !learning_) continue;
+    if (!std::exchange(s.open, false) || !learning_ || iteration_ > s.iteration + 1) continue;
     Logistic& regression = regressions_[s.regression];
     for (size_t e = turn_ % stride; e < chosen_.size(); e += stride)
       regression.note(std::span(s.features).subspan(e * features(), features()), static_cast<double>(s.chance[e]), chosen_[e] != 0);
@@ -121,7 +122,7 @@ void MixedPredictor::weigh(int32_t layer, int32_t target) {
   const size_t bucket = static_cast<size_t>(std::min(distance, kNear + 1) - 1);
   Said& s = said(bucket, target);
   s.regression = bucket * kTokenBuckets * (size_t{1} << sources_.size()) + fill_features(layer, target, s);
-  s.open = true;
+  s.open = true, s.iteration = iteration_;
   const std::span<const double> weights = regressions_[s.regression].weights();
   const std::span<float> out = table_.row(target);
   float w[Logistic::kFeaturesMax];

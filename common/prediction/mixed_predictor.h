@@ -38,6 +38,7 @@ class MixedPredictor final : public Predictor {
   /// What the sources said of one target at one distance, until its router has spoken.
   struct Said {
     bool open = false;
+    uint64_t iteration = 0;       ///< in which it was said: of a pass that was not asked about in between it says nothing
     size_t regression = 0;
     std::vector<float> features;  ///< [expert][feature]
     std::vector<float> chance;    ///< [expert]
@@ -58,6 +59,7 @@ class MixedPredictor final : public Predictor {
   std::vector<Logistic> regressions_;  ///< [bucket][tokens][which sources know]
   std::vector<Said> said_;             ///< [bucket][layer]
   Forecast table_;
+  uint64_t iteration_ = 0;
   bool begun_ = false;  ///< the table has been made in this iteration
   std::vector<IterationSequence> active_;
   std::vector<float> row_;         ///< scratch

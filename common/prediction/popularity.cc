@@ -19,12 +19,6 @@ void UsageTable::add(int32_t layer, std::span<const activation::ActivationCount>
   for (int32_t e = 0; e < shape_.experts; ++e) used_[first + static_cast<size_t>(e)] /= 2;
 }
 
-float UsageTable::probability(int32_t layer, int32_t expert) const {
-  const size_t at = static_cast<size_t>(layer) * static_cast<size_t>(shape_.experts) + static_cast<size_t>(expert);
-  const float expected = expected_.empty() ? static_cast<float>(shape_.top_k) / static_cast<float>(shape_.experts) : expected_[at];
-  return std::min(1.0F, (used_[at] + prior_tokens_ * expected) / (tokens_[static_cast<size_t>(layer)] + prior_tokens_));
-}
-
 void UsageTable::lean_on(const activation::Eamc& past) {
   if (past.size() == 0 || past.size() < 2 * leant_on_ || past.shape().cells() != used_.size()) return;
   leant_on_ = past.size();

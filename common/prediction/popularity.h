@@ -17,7 +17,11 @@ class UsageTable {
   void add(int32_t layer, std::span<const activation::ActivationCount> counts, int32_t tokens);
   float tokens(int32_t layer) const { return tokens_[static_cast<size_t>(layer)]; }
   /// With nothing counted: what past requests used, if lean_on() has said so, else top_k of all experts, evenly.
-  float probability(int32_t layer, int32_t expert) const;
+  float probability(int32_t layer, int32_t expert) const {
+    const size_t at = static_cast<size_t>(layer) * static_cast<size_t>(shape_.experts) + static_cast<size_t>(expert);
+    const float expected = expected_.empty() ? static_cast<float>(shape_.top_k) / static_cast<float>(shape_.experts) : expected_[at];
+    return std::min(1.0F, (used_[at] + prior_tokens_ * expected) / (tokens_[static_cast<size_t>(layer)] + prior_tokens_));
+  }
   /// Takes the mean of a collection for what is expected before anything is counted; again each time that it has doubled.
   void lean_on(const activation::Eamc& past);
 

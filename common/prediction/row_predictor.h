@@ -1,6 +1,7 @@
 #pragma once
 // A predictor that knows each layer's next pass by itself: what most of them are, and what mixtures are made of.
 
+#include <cmath>
 #include <vector>
 
 #include "common/prediction/predictor.h"
@@ -40,7 +41,10 @@ class AnyToken {
  public:
   explicit AnyToken(std::span<float> out) : out_(out) { std::fill(out_.begin(), out_.end(), 1.0F); }
   /// `tokens` tokens that each use the expert with probability `p`.
-  void add(size_t expert, float p, int32_t tokens);
+  void add(size_t expert, float p, int32_t tokens) {
+    const float unused = 1 - std::min(std::max(p, 0.0F), 1.0F);
+    out_[expert] *= tokens == 1 ? unused : std::pow(unused, static_cast<float>(tokens));
+  }
   void finish() {
     for (float& unused : out_) unused = 1 - unused;
   }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kCandidatesMax = 64;     ///< prefetches that one forecast is good for
 constexpr float kRateNew = 1.0F / 32;     ///< weight of the newest pass in an expert's rate
-constexpr float kWasteShare = 0.14F, kWasteShareFewSlots = 0.28F;
+constexpr float kWasteShare = 0.13F, kWasteShareFewSlots = 0.28F;
 constexpr double kWasteWindow = 512;      ///< experts carried over which their waste is reckoned
 constexpr double kErrorKept = 0.999;      ///< of errors, a layer later
 constexpr float kDropBelow = 0.5F;        ///< of the floor: what has become less likely than that is given up
@@ -222,6 +222,12 @@ void DeviceTier::foresee(Nanos, int32_t layer, const prediction::Forecast& forec
   t.counters.below_floor += below;
   t.calibration.foreseen(layer, forecast);
   if (t.options.prefetch) t.plan_prefetches();
+}
+
+void DeviceTier::unforeseen() {
+  if (impl_->scan) return;  // a scan's own candidates, and no forecast beside them
+  impl_->candidates.clear();
+  std::ranges::fill(impl_->row_known, uint8_t{0});
 }
 
 void DeviceTier::released(Nanos, Key key) {

@@ -118,6 +118,8 @@ class DeviceTier {
   void routed(Nanos now, int32_t layer, std::span<const Wanted> wanted, std::span<Found> found);
   /// What is likely next, seen from `layer` (-1: from before the first); replaces what an earlier forecast said.
   void foresee(Nanos now, int32_t layer, const prediction::Forecast& forecast);
+  /// What was foreseen holds no more, and nothing takes its place: nobody makes forecasts for now.
+  void unforeseen();
   /// The device has computed with a key that routed() named: nobody needs it now.
   void released(Nanos now, Key key);
   /// The step has failed: nothing is needed any more, queued demands are dropped.
@@ -139,6 +141,8 @@ class DeviceTier {
   /// What to carry now; nothing: wait for routed(), foresee(), released() or source_ready(). Each chunk is followed by chunk_done()
   /// before the next is asked for.
   std::optional<Chunk> next_chunk(Nanos now);
+  /// Whether it is worth while to ask for a chunk.
+  bool link_wanted() const;
   /// `took`: how long the link was busy with it.
   void chunk_done(Nanos now, const Chunk& chunk, Nanos took);
   /// The source cannot be read: the copy ends, its slot is free. Who waits for it is told by the device.

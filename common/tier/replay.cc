@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/tier/forecast_need.h"
 #include "common/tier/virtual_link.h"
 
 namespace moestro::tier {
@@ -43,7 +44,8 @@ class Machine {
  public:
   Machine(const Routes& routes, const ReplaySetup& setup, std::unique_ptr<policy::CachePolicy> policy, const Foresight& foresight)
       : routes_(routes), setup_(setup), foresight_(foresight), predictor_(foresight.predictor), tier_(options(), std::move(policy)),
-        link_(tier_, setup.times.link_bytes_per_s, setup.times.link_latency), forecast_(routes.layers, routes.experts) {
+        link_(tier_, setup.times.link_bytes_per_s, setup.times.link_latency), forecast_(routes.layers, routes.experts),
+        need_(int64_t{setup.slots} >= int64_t{routes.layers} * routes.experts && setup.keep) {
     tier_.sources_always_ready();
     report_.layer_uses.resize(static_cast<size_t>(routes.layers)), report_.layer_hits.resize(static_cast<size_t>(routes.layers));
     by_request_.resize(routes.requests.size());
@@ -82,7 +84,7 @@ class Machine {
     link_.advance(now_);
   }
   void foresee(int32_t layer) {
-    if (predictor_ == nullptr) return;
+    if (predictor_ == nullptr || need_.need() != Need::kForecasts) return;
     predictor_->forecast(layer, forecast_);
     tier_.foresee(now_, layer, forecast_);
     link_.poke(now_);
@@ -92,23 +94,34 @@ class Machine {
     const Nanos begin = now_;
     const TierCounters before = tier_.counters();
     stall_ = Nanos{0};
+    if (s.scan) note_held();
     tier_.begin_step(now_, s.scan);
-    if (predictor_ != nullptr) predictor_->begin_iteration(s.sequences);
+    const Need need = predictor_ != nullptr ? need_.begin_step(before.moved_bytes) : Need::kNothing;
+    if (need != Need::kNothing) predictor_->begin_iteration(s.sequences);
+    if (need != Need::kForecasts) tier_.unforeseen();
     foresee(-1);
     link_.poke(now_);
     for (int32_t l = 0; l < routes_.layers; ++l) layer(s, l);
-    if (predictor_ != nullptr) predictor_->end_iteration();
+    if (need != Need::kNothing) predictor_->end_iteration();
     compute(setup_.times.step);
     const TierCounters& after = tier_.counters();
     if (s.scan) {
       ++report_.prompt_steps, report_.prompt_tokens += s.tokens.size();
       report_.prompt_time += now_ - begin, report_.prompt_stall += stall_;
       report_.prompt_moved_bytes += after.moved_bytes - before.moved_bytes;
+      report_.prompt_held += held_.size(), after_prompt_ = ReplayReport::kAfterPrompt;
+      for (const Key key : held_) report_.prompt_kept += tier_.slot_of(key).has_value();
     } else {
       ++report_.steps, report_.tokens += s.tokens.size();
       report_.time += now_ - begin, report_.stall += stall_;
       report_.moved_bytes += after.moved_bytes - before.moved_bytes, report_.wasted_bytes += after.wasted_bytes - before.wasted_bytes;
     }
+  }
+
+  void note_held() {
+    held_.clear();
+    for (Key key = 0; key < static_cast<Key>(routes_.layers * routes_.experts); ++key)
+      if (tier_.slot_of(key)) held_.push_back(key);
   }
 
   void layer(const ReplayStep& s, int32_t l) {
@@ -121,7 +134,8 @@ class Machine {
     tier_.routed(now_, l, wanted_, found_);
     count(s, l);
     link_.poke(now_);
-    if (predictor_ != nullptr) {
+    if (std::ranges::any_of(found_, [](Found f) { return f != Found::kHit; })) need_.missed();
+    if (predictor_ != nullptr && need_.need() != Need::kNothing) {
       choices_.of(routes_, s, l);
       predictor_->routed(l, choices_.routes());
     }
@@ -133,10 +147,16 @@ class Machine {
     return s.scan ? static_cast<float>(use.tokens) / static_cast<float>(s.tokens.size()) : static_cast<float>(use.tokens);
   }
   void count(const ReplayStep& s, int32_t l) {
-    if (s.scan) return;
+    if (s.scan) {
+      report_.prompt_uses += found_.size();
+      return;
+    }
+    if (l == 0 && after_prompt_ > 0) --after_prompt_, counts_after_ = true;
+    else if (l == 0) counts_after_ = false;
     for (size_t i = 0; i < found_.size(); ++i) {
       const bool hit = found_[i] == Found::kHit;
       ++report_.uses, report_.hits += hit, report_.late += found_[i] == Found::kLate;
+      report_.after_uses += counts_after_, report_.after_hits += counts_after_ && hit;
       ++report_.layer_uses[static_cast<size_t>(l)], report_.layer_hits[static_cast<size_t>(l)] += hit;
       if (s.sequences.size() != 1) continue;
       auto& [uses, hits] = by_request_[static_cast<size_t>(s.sequences[0].sequence - 1)];
@@ -171,6 +191,7 @@ class Machine {
   DeviceTier tier_;
   VirtualLink link_;
   prediction::Forecast forecast_;
+  ForecastNeed need_;
   ReplayReport report_;
   Nanos now_{0}, stall_{0};
   Choices choices_;
@@ -178,6 +199,9 @@ class Machine {
   std::vector<DeviceTier::Wanted> wanted_;
   std::vector<Found> found_;
   std::vector<size_t> left_;
+  std::vector<Key> held_;      ///< before a step of prompts
+  int after_prompt_ = 0;       ///< decoding steps that still come next after one
+  bool counts_after_ = false;  ///< this is such a step
   std::vector<std::pair<uint64_t, uint64_t>> by_request_;
 };
 

@@ -42,6 +42,7 @@ struct ReplaySetup {
 
 /// Of the decoding steps, unless it says otherwise.
 struct ReplayReport {
+  static constexpr int kAfterPrompt = 8;
   uint64_t steps = 0, tokens = 0;
   uint64_t uses = 0, hits = 0, late = 0;
   Nanos time{0}, stall{0};
@@ -49,11 +50,17 @@ struct ReplayReport {
   uint64_t prompt_steps = 0, prompt_tokens = 0;
   Nanos prompt_time{0}, prompt_stall{0};
   uint64_t prompt_moved_bytes = 0;
+  uint64_t prompt_uses = 0;                   ///< experts that a step of prompts used at a layer, each once for all of its tokens
+  uint64_t prompt_held = 0, prompt_kept = 0;  ///< experts in slots before each such step, and of those, after it
+  uint64_t after_uses = 0, after_hits = 0;    ///< of the decoding steps next after one, kAfterPrompt at most
   TierCounters counters;             ///< of all steps
   std::vector<uint64_t> layer_uses, layer_hits;
   std::vector<double> request_hit_rate;  ///< of each request, in the order in which they began
 
   double hit_rate() const { return uses == 0 ? 0 : static_cast<double>(hits) / static_cast<double>(uses); }
+  /// Of experts that prompts found in slots, those that they left there.
+  double prompt_kept_share() const { return prompt_held == 0 ? 0 : static_cast<double>(prompt_kept) / static_cast<double>(prompt_held); }
+  double after_hit_rate() const { return after_uses == 0 ? 0 : static_cast<double>(after_hits) / static_cast<double>(after_uses); }
   double stall_per_token_s() const { return tokens == 0 ? 0 : std::chrono::duration<double>(stall).count() / static_cast<double>(tokens); }
   double time_per_token_s() const { return tokens == 0 ? 0 : std::chrono::duration<double>(time).count() / static_cast<double>(tokens); }
 };

@@ -105,6 +105,8 @@ std::optional<Chunk> DeviceTier::next_chunk(Nanos now) {
   return std::nullopt;
 }
 
+bool DeviceTier::link_wanted() const { return !impl_->demands.empty() || (impl_->options.prefetch && !impl_->candidates.empty()); }
+
 void DeviceTier::chunk_done(Nanos, const Chunk& chunk, Nanos took) {
   Impl& t = *impl_;
   if (!t.on_link || t.on_link->key != chunk.key) return;  // its copy has failed

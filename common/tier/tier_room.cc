@@ -4,8 +4,8 @@
 // The policy says who goes first, unless the forecasts have lately been nearer to the truth than the shares of passes that experts were
 // used in; then of those that the policy names the one goes whose next use is furthest away.
 //
-// Likelier means sooner: of a key with probability q at each pass, next passing in `d` of `L` layers, the next use is d / L + (1 - q) / q
-// passes away on average. Belady's oracle evicts what is used furthest in the future; so does this, with what is known of it.
+// Likelier means sooner: of a key with probability q at its next pass, in `d` of `L` layers, and r at each one after that, the next use is
+// d / L + (1 - q) / r passes away on average; r lies between q, which knows this token, and the key's own rate. Belady's oracle evicts what is used furthest in the future; so does this, with what is known of it.
 
 #include <algorithm>
 
@@ -15,6 +15,7 @@ namespace moestro::tier {
 namespace {
 
 constexpr double kProbabilityMin = 1e-3;
+constexpr double kOwnRate = 0.5;  ///< share of an expert's own rate in what is expected of its later passes
 constexpr size_t kChoicesShare = 4;  ///< of all experts: of what forecasts say little about, the policy knows more
 constexpr size_t kScanShare = 4;  ///< a quarter of the slots is what a scan may hold ahead of its demands
 constexpr const uint32_t kGroup = 0;
@@ -26,8 +27,9 @@ float DeviceTier::Impl::worth(Key key) const {
 }
 
 double DeviceTier::Impl::passes_until(Key key, float probability) const {
-  const double q = std::clamp(static_cast<double>(probability), kProbabilityMin, 1.0);
-  return static_cast<double>(distance(layer_of(key))) / options.layers + (1 - q) / q;
+  const double q = std::clamp(static_cast<double>(probability), 0.0, 1.0);
+  const double later = std::clamp(kOwnRate * static_cast<double>(entries[key].rate) + (1 - kOwnRate) * q, kProbabilityMin, 1.0);
+  return static_cast<double>(distance(layer_of(key))) / options.layers + (1 - q) / later;
 }
 
 /// The policy names those it would give up first; of them the forecast takes the one whose next use is furthest.

@@ -168,7 +168,48 @@ class ConvertRoutes(unittest.TestCase):
             self.assertRegex(ran.stderr, r"\Aerror: .*\n\Z")
 
 
+FAKE_REPLAY = f"#!{sys.executable} -IS" + """
+import json, sys
+a = sys.argv
+worse = 0.9 if "checkpoint" in a else 1
+part = dict(hit_rate=0.5, stall_ms_per_token=10, time_ms_per_token=30, moved_bytes=7)
+print(json.dumps(dict(part, hit_rate=0.8 * worse, cache="auto", predict="auto", slots_share=float(a[a.index("--slots") + 1][:-1]) / 100, link_ratio=float(a[a.index("--copy-ratio") + 1]),
+    on_demand_lru=part, belady=part, clairvoyant=dict(part, stall_ms_per_token=1, time_ms_per_token=20), stall_left=0.2, gap_closed=0.9, speed_up=1.4, speed_up_best=1.5, bytes_ratio=1.1, wasted_share=0.1,
+    hit_rate_by_request=[0.5] * 4 + [0.8] * 92, prompt=dict(uses=100, copies=80, kept_share=0.75, hit_rate_after=0.7))))
+"""
+FAKE_TESTS = {"device_own_time_test": "own time: every expert fits, 1 ms an expert: 12.5 us of a step of 25.00 ms, 0.05 %", "device_live_speed_test": "live speed: 13 of 128 slots, copy 1x: 33.0 tokens/s, on demand + lru 30.0, speed-up 1.10 of 1.33 possible; hits 80.0 % and 1.0 %"}
+
+
 class BenchPrefetch(unittest.TestCase):
+    def test_every_part_comes_to_rows_and_a_picture(self):
+        with tempfile.TemporaryDirectory() as home:
+            home = pathlib.Path(home)
+            programs = {home / "bin/moestro": FAKE_REPLAY, home / "bin/moestro_prediction_bench": "#!/bin/sh\necho '  1000 entries of 32 x   8,  1 sequences:     3.0 us a layer (p50), aim    15; its bytes at 20.0 GB/s:    1.5 us'\n"}
+            programs |= {home / "tests" / name: f"#!/bin/sh\necho '{line}'\nexit 1\n" for name, line in FAKE_TESTS.items()}
+            for path, text in programs.items():
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(text)
+                path.chmod(0o755)
+            ran = run("bench_prefetch", "--bin", home / "bin", "--json", "--plot", home / "out.svg")
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            rows = json.loads(ran.stdout)
+            self.assertEqual({key for r in rows for key in r}, {"what", "setting", "value", "oracle", "aim", "met", "unit"})
+            first = {r["what"]: r for r in reversed(rows)}
+            self.assertEqual(len(first), 18)
+            self.assertEqual(first["EAMC match per layer, one core"]["setting"], "1000 entries of 32 x 8, 1 sequences")
+            self.assertTrue(first["own time of predictor, prefetcher and counting"]["met"])
+            self.assertTrue(first["speed-up live at 1 ms an expert"]["met"])
+            self.assertAlmostEqual(first["hit rate of the first request after a restart"]["value"], 90)
+            self.assertEqual(first["prompts: copies of an expert that a layer uses"]["value"], 0.8)
+            self.assertIn("requests until steady after a change of domain", first)
+            xml.dom.minidom.parse(str(home / "out.svg"))
+
+    def test_unknown_parts_and_programs_that_are_not_there_are_refused(self):
+        for arguments, code, words in ((["--only", "training"], 2, "--only training: there are without-cache"), (["--only", "match", "--bin", "/nowhere"], 1, "/nowhere/moestro_prediction_bench")):
+            ran = run("bench_prefetch", *arguments)
+            self.assertEqual((ran.returncode, ran.stdout), (code, ""), arguments)
+            self.assertIn(words, ran.stderr)
+
     def test_rows_as_tables(self):
         rows = [dict(what="b", setting="s", value=1, oracle=2, aim=3, met=True, unit="%"), dict(what="a", setting="t", value=4, oracle=5, aim=None, met=None, unit="x"),
                 dict(what="b", setting="u", value=6, oracle=7, aim=3, met=False, unit="%")]

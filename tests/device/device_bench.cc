@@ -34,7 +34,7 @@ DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBe
   const auto top_k = static_cast<int32_t>(bench_->engine().spec().moe().top_k);
   std::unique_ptr<prediction::Predictor> predictor;
   if (options.predictor != "none") {
-    auto made = prediction::make_predictor(options.predictor, {.shape = {.layers = device_->layers(), .experts = device_->experts(), .top_k = top_k}});
+    auto made = prediction::make_predictor(options.predictor, {.shape = {.layers = device_->layers(), .experts = device_->experts(), .top_k = top_k}, .history = options.history});
     MOESTRO_CHECK(made.is_ok(), made.status().message());
     predictor = std::move(*made);
   }

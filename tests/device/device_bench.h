@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "common/activation/history.h"
 #include "services/worker/device/device_experts.h"
 #include "services/worker/device/foresight.h"
 #include "tests/engine/engine_bench.h"
@@ -15,6 +16,7 @@ struct DeviceBenchOptions {
   int32_t slots = 4;
   std::string cache = "lfru";
   std::string predictor = "none";
+  const activation::ActivationHistory* history = nullptr;  ///< what the predictor knows of past requests
   uint64_t link_bytes_per_s = uint64_t{4} << 30;
   Nanos latency{0};
   bool late_host = false;  ///< host memory has nothing at hand: experts arrive late, in random order

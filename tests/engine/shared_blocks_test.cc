@@ -99,6 +99,61 @@ TEST_P(SharedBlocksTest, BlocksThatNobodyHasFilledAreRefused) {
   EXPECT_NE(outcome->sequences[0].status.message().find("does not hold"), std::string::npos);
 }
 
+/// Notes what was found of sequences that are new.
+class FoundWatch final : public ExpertWatch {
+ public:
+  void found(SequenceId sequence, int64_t tokens, std::span<const activation::ActivationCount> counts) override {
+    told.push_back({sequence, tokens, {counts.begin(), counts.end()}});
+  }
+  void begin_step(PlanId, std::span<const WatchedSequence>) override {}
+  void routed(MoeLayerId, std::span<const int32_t>, std::span<const lanes::RoutedExpert>, std::span<const float>) override {}
+  void foresee(MoeLayerId) override {}
+  void end_step() override {}
+  void abandon() override {}
+  void forget(SequenceId) override {}
+
+  struct Told {
+    SequenceId sequence;
+    int64_t tokens = 0;
+    std::vector<activation::ActivationCount> counts;
+  };
+  std::vector<Told> told;
+};
+
+TEST_P(SharedBlocksTest, WhatTheirTokensChoseCountsForWhoBeginsBehindThem) {
+  if (bench_.engine().limits().visible.window > 0) GTEST_SKIP() << "with a window nothing is kept";
+  const auto& spec = bench_.engine().spec();
+  const auto matrix = [&](const std::vector<activation::ActivationCount>& counts) {
+    activation::ActivationMatrix m(spec.moe_layers(), spec.moe().experts);
+    EXPECT_TRUE(m.add(counts));
+    std::vector<uint32_t> cells;
+    for (uint32_t l = 0; l < spec.moe_layers(); ++l) cells.insert(cells.end(), m.row(MoeLayerId(l)).begin(), m.row(MoeLayerId(l)).end());
+    return cells;
+  };
+  FoundWatch watch;
+  bench_.engine().set_expert_watch(&watch);
+  const auto tail = tokens_of(2, 21, vocab_);
+  bench_.add(1, joined(prefix_, tail));
+  const auto whole = bench_.run();
+  ASSERT_TRUE(whole.is_ok());
+  EXPECT_TRUE(watch.told.empty());
+  bench_.add_behind(1, kShared / kernels::kKvBlockTokens, 2, tail);
+  bench_.add_behind(1, kShared / kernels::kKvBlockTokens, 3, tail).counted = kShared;
+  const auto behind = bench_.run();
+  ASSERT_TRUE(behind.is_ok());
+  EXPECT_EQ(matrix(behind->sequences[0].activations), matrix(whole->sequences[0].activations));
+  ASSERT_EQ(watch.told.size(), 2u);
+  EXPECT_EQ(watch.told[0].sequence, SequenceId(2));
+  EXPECT_EQ(watch.told[0].tokens, static_cast<int64_t>(kShared));
+  auto counted = behind->sequences[1].activations;
+  counted.insert(counted.end(), watch.told[1].counts.begin(), watch.told[1].counts.end());
+  EXPECT_EQ(matrix(counted), matrix(whole->sequences[0].activations)) << "counted before: here they count no more, but the predictor hears of them";
+  bench_.add(2, {tail[0]});
+  ASSERT_TRUE(bench_.run().is_ok());
+  EXPECT_EQ(watch.told.size(), 2u) << "once";
+  bench_.engine().set_expert_watch(nullptr);
+}
+
 std::string fixture_name(const ::testing::TestParamInfo<Fixture>& param) {
   std::string name = param.param.name;
   for (char& c : name)

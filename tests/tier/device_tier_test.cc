@@ -345,6 +345,18 @@ TEST_F(DeviceTierTest, AbandonForgetsWhatWasWanted) {
   EXPECT_THAT(pass(0, {0, 1}), ElementsAre(kHit, kMiss));
 }
 
+TEST_F(DeviceTierTest, WhatIsUnforeseenIsNotCopied) {
+  make(8);
+  foresee(-1, {{0, 1, 0.9F}, {1, 2, 0.9F}});
+  EXPECT_TRUE(tier->link_wanted());
+  tier->unforeseen();
+  EXPECT_FALSE(tier->link_wanted());
+  EXPECT_EQ(carry_all(), 0);
+  EXPECT_THAT(route(0, {1}), ElementsAre(Found::kMiss));
+  EXPECT_TRUE(tier->link_wanted());
+  EXPECT_EQ(carry_all(), 2);
+}
+
 TEST_F(DeviceTierTest, PrefetchOffMovesNothingAhead) {
   make(4, {}, false);
   foresee(-1, {{0, 0, 0.9F}});

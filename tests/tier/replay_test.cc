@@ -99,6 +99,63 @@ TEST(Replay, PromptsAreStepsOfTheirOwn) {
   EXPECT_EQ(plan_steps(routes, all_of(routes), 1, 1).size(), 7u) << "chunks of one token";
 }
 
+/// Notes what it is asked and told.
+class NotingPredictor final : public prediction::Predictor {
+ public:
+  std::string_view name() const override { return "noting"; }
+  void begin_iteration(std::span<const prediction::IterationSequence>) override { ++begun; }
+  void routed(int32_t, std::span<const prediction::SequenceRoutes>) override { ++told; }
+  void forecast(int32_t, prediction::Forecast& out) override { out.clear(), ++asked; }
+  void end_iteration() override { --begun; }
+  void end_sequence(uint64_t) override {}
+  int begun = 0, told = 0, asked = 0;
+};
+
+TEST(Replay, NothingIsAskedOfAPredictorWhileAllThereIsToUseIsThere) {
+  const std::vector<std::vector<uint16_t>> tokens(200, {0, 1, 2});
+  const Routes routes = make_routes(4, {tokens});
+  NotingPredictor all_fit, three_fit;
+  EXPECT_EQ(replay(routes, all_of(routes), setup_of(12), lru(), {&all_fit, {}}).hits, 597u);
+  EXPECT_EQ(all_fit.begun, 0);
+  EXPECT_LE(all_fit.asked, 6 * 4);
+  EXPECT_EQ(all_fit.told, all_fit.asked / 4 * 3) << "it rests";
+  EXPECT_EQ(replay(routes, all_of(routes), setup_of(3), lru(), {&three_fit, {}}).hits, 597u);
+  EXPECT_EQ(three_fit.told, 600) << "it has to know, for the day on which something is missing";
+  EXPECT_GT(three_fit.asked, all_fit.asked);
+  EXPECT_LE(three_fit.asked, 50 * 4);
+}
+
+TEST(Replay, AMissWakesThePredictor) {
+  std::vector<std::vector<uint16_t>> tokens(100, {0, 1, 2});
+  tokens.resize(120, {0, 3, 2});
+  const Routes routes = make_routes(4, {tokens});
+  const Routes calm = make_routes(4, {std::vector<std::vector<uint16_t>>(120, {0, 1, 2})});
+  for (const int32_t slots : {3, 12}) {
+    NotingPredictor woken, asleep;
+    replay(routes, all_of(routes), setup_of(slots), lru(), {&woken, {}});
+    replay(calm, all_of(calm), setup_of(slots), lru(), {&asleep, {}});
+    EXPECT_GE(woken.asked, asleep.asked + 12) << slots;
+  }
+}
+
+TEST(Replay, APromptCopiesEachExpertOnceAndLeavesWhatDecodingUses) {
+  // One request decodes with experts 0 to 2; then one comes whose prompt goes everywhere, and which decodes as the first does.
+  std::vector<std::vector<uint16_t>> first(40, {0, 1, 2}), second;
+  for (uint16_t t = 0; t < 64; ++t) second.push_back({static_cast<uint16_t>(t % 8), static_cast<uint16_t>((t + 3) % 8), static_cast<uint16_t>((t + 5) % 8)});
+  const Routes prompts = make_routes(8, {second}, 64);
+  Routes routes = make_routes(8, {first});
+  ASSERT_TRUE(append_routes(routes, prompts).is_ok());
+  ASSERT_TRUE(append_routes(routes, make_routes(8, {first})).is_ok());
+  const ReplayReport report = replay(routes, all_of(routes), setup_of(12), lru(), {});
+  EXPECT_EQ(report.prompt_steps, 1u);
+  EXPECT_EQ(report.prompt_uses, 24u);
+  EXPECT_EQ(report.prompt_moved_bytes, 21u * 1000) << "all but the three that were there";
+  EXPECT_EQ(report.prompt_held, 3u);
+  EXPECT_EQ(report.prompt_kept_share(), 1);
+  EXPECT_EQ(report.after_uses, 3u * ReplayReport::kAfterPrompt);
+  EXPECT_EQ(report.after_hit_rate(), 1);
+}
+
 TEST(Replay, BeladyHitsMostAndTheClairvoyantIsFastest) {
   std::mt19937_64 random(7);
   std::vector<std::vector<uint16_t>> tokens(200, std::vector<uint16_t>(6));

@@ -63,7 +63,7 @@ void add_options(CLI::App& app, ReplayOptions& o) {
   app.add_option("ROUTES", o.traces, "routing traces (--trace of a worker), plain or .zst; several of one model are taken one after the other")->required();
   app.add_option("--slots", o.slots, "experts that the device holds, or a share of all as 25%")->capture_default_str();
   app.add_option("--vram", o.vram, "instead: memory for experts; nine tenths of it are used");
-  app.add_option("--cache", o.cache, "lfru, lfu, lru, activation, weighted, random, or belady: on demand, knowing the future")->capture_default_str();
+  app.add_option("--cache", o.cache, "auto, lfru, lfu, lru, activation, weighted, random, or belady: on demand, knowing the future")->capture_default_str();
   app.add_option("--predict", o.predict, "auto, none, next-layer-all, popularity, request, recent, correlation, signature, echo, eamc, several joined by +, or perfect")->capture_default_str();
   app.add_option("--hardware", o.hardware, "a file of configs/hardware; else one expert's computing takes --expert-ms and its copy --copy-ratio times that");
   app.add_option("--expert-bytes", o.expert_bytes, "of one expert, as it is moved");
@@ -76,6 +76,7 @@ void add_options(CLI::App& app, ReplayOptions& o) {
   app.add_option("--chunk", o.chunk, "tokens of a prompt in one step")->check(CLI::Range(int64_t{1}, int64_t{65535}))->capture_default_str();
   app.add_flag("!--no-keep", o.keep, "an expert is given up as soon as it was computed with: slots only buffer");
   app.add_flag("!--no-prefetch", o.prefetch, "nothing is copied before it is wanted");
+  app.add_option("--restart", o.restart, "each judged request as the first after a restart: an empty device, and of what was learned the checkpoint of past requests, or nothing")->check(CLI::IsMember({"checkpoint", "nothing"}));
   app.add_flag("--sweep", o.sweep, "a table: 10, 25 and 50 % of the experts, copies of 0.5 to 4 times one expert's computing");
   app.add_flag("--json", o.json, "machine-readable results");
   const char* const group = "What prefetching is held back by";

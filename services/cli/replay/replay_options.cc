@@ -47,6 +47,7 @@ Result<int32_t> parse_slots(const std::string& text, int64_t experts) {
 Result<ReplayCase> read_case(const ReplayOptions& o, const tier::Routes& routes) {
   MOESTRO_RETURN_IF_ERROR(check_names(o));
   ReplayCase what{o.cache, o.predict, {}};
+  if (!o.restart.empty()) what.start = o.restart == "nothing" ? ReplayCase::Start::kNothing : ReplayCase::Start::kCheckpoint;
   tier::ReplaySetup& s = what.setup;
   MOESTRO_ASSIGN_OR_RETURN(s.expert_bytes, size_of("--expert-bytes", o.expert_bytes, kExpertBytes));
   if (o.hardware.empty()) {

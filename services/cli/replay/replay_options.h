@@ -13,13 +13,14 @@ struct ReplayOptions {
   std::vector<std::string> traces;
   std::string slots = "25%";
   std::string vram, expert_bytes, attention_bytes, hardware, link;
-  std::string cache = "lfru", predict = "auto";
+  std::string cache = "auto", predict = "auto";
   double copy_ratio = 1;     ///< one copy / one expert's computing, where no hardware is named
   double expert_ms = 1;      ///< computing with one expert, and with a layer's attention, where no hardware is named
   double split = 0.5;
   int64_t batch = 1, chunk = 512;
   bool keep = true, prefetch = true;
   tier::PrefetchOptions how{};
+  std::string restart;       ///< empty, checkpoint or nothing: ReplayCase::Start
   bool sweep = false, json = false;
 };
 

@@ -8,6 +8,8 @@
 namespace moestro::cli {
 namespace {
 
+/// Experts that were copied while prompts were computed.
+double copies(const tier::ReplayReport& r, const tier::ReplaySetup& setup) { return static_cast<double>(r.prompt_moved_bytes) / static_cast<double>(setup.expert_bytes); }
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 double ms(Nanos time) { return std::chrono::duration<double, std::milli>(time).count(); }
 
@@ -41,7 +43,8 @@ nlohmann::json row_json(const ReplayRow& row) {
           {"moved_bytes", r.moved_bytes}, {"wasted_bytes", r.wasted_bytes}, {"wasted_share", row.wasted_share()}, {"prefetched", c.prefetched},
           {"prefetched_used", c.prefetched_used}, {"dropped_prefetches", c.dropped_prefetches}, {"below_floor", c.below_floor}, {"throttled", c.throttled},
           {"over_budget", c.over_budget}, {"guarded", c.guarded}, {"evictions", c.evictions},
-          {"prompt", {{"steps", r.prompt_steps}, {"tokens", r.prompt_tokens}, {"time_ms", ms(r.prompt_time)}, {"stall_ms", ms(r.prompt_stall)}, {"moved_bytes", r.prompt_moved_bytes}}},
+          {"prompt", {{"steps", r.prompt_steps}, {"tokens", r.prompt_tokens}, {"time_ms", ms(r.prompt_time)}, {"stall_ms", ms(r.prompt_stall)}, {"moved_bytes", r.prompt_moved_bytes},
+                      {"uses", r.prompt_uses}, {"copies", copies(r, row.setup)}, {"kept_share", r.prompt_kept_share()}, {"hit_rate_after", r.after_hit_rate()}}},
           {"on_demand_lru", {{"hit_rate", row.on_demand.hit_rate()}, {"stall_ms_per_token", 1e3 * row.on_demand.stall_per_token_s()}, {"time_ms_per_token", 1e3 * row.on_demand.time_per_token_s()}, {"moved_bytes", row.on_demand.moved_bytes}}},
           {"belady", {{"hit_rate", row.belady.hit_rate()}, {"stall_ms_per_token", 1e3 * row.belady.stall_per_token_s()}}},
           {"clairvoyant", {{"hit_rate", row.clairvoyant.report.hit_rate()}, {"stall_ms_per_token", 1e3 * row.clairvoyant.report.stall_per_token_s()},
@@ -70,6 +73,10 @@ std::string row_text(const ReplayRow& row) {
   text += printed("\n  %llu tokens decoded, %llu of prompts; %llu prefetched, %llu of them used, %llu dropped on the way\n", static_cast<unsigned long long>(r.tokens),
                   static_cast<unsigned long long>(r.prompt_tokens), static_cast<unsigned long long>(r.counters.prefetched),
                   static_cast<unsigned long long>(r.counters.prefetched_used), static_cast<unsigned long long>(r.counters.dropped_prefetches));
+  if (r.prompt_steps > 0)
+    text += printed("  prompts: %llu steps used %llu experts of a layer and copied %.0f, %.2f each; %.0f %% of what lay in slots stayed there; hit rate of the %d decoding steps after one %.1f %%\n",
+                    static_cast<unsigned long long>(r.prompt_steps), static_cast<unsigned long long>(r.prompt_uses), copies(r, row.setup),
+                    ratio(copies(r, row.setup), static_cast<double>(r.prompt_uses)), 100 * r.prompt_kept_share(), tier::ReplayReport::kAfterPrompt, 100 * r.after_hit_rate());
   text += printed("  speed-up over on demand + lru: %.2f of %.2f possible; gap in stall closed: %.0f %%\n", row.speed_up(), row.speed_up_best(), 100 * row.gap_closed());
   return text;
 }

@@ -13,7 +13,6 @@ constexpr int32_t kHistory = 1000;    ///< matrices that a history of past reque
 constexpr int kWeightSteps = 4;       ///< of the weights that are tried: quarters
 constexpr size_t kCalibrated = 8;     ///< requests that weights are tried on, at most
 
-
 activation::RequestCounts counts_of(const tier::Routes& routes, const tier::RoutedRequest& request, const activation::EamcShape& shape) {
   activation::RequestCounts counts(shape);
   for (const tier::RoutedToken& token : request.tokens)
@@ -49,14 +48,54 @@ policy::WeightedOptions calibrated_weights(const tier::Routes& routes, const Rep
   });
 }
 
+namespace {
+
+Result<std::unique_ptr<policy::CachePolicy>> policy_of(const tier::Routes& routes, const ReplaySplit& split, const ReplayCase& what) {
+  if (what.cache != "weighted") return policy::make_device_policy(what.cache, {routes.layers, routes.experts, what.setup.slots});
+  return std::unique_ptr<policy::CachePolicy>(std::make_unique<policy::WeightedPolicy>(calibrated_weights(routes, split, what.setup)));
+}
+
+Result<std::unique_ptr<prediction::Predictor>> predictor_of(const tier::Routes& routes, const std::string& name, const activation::ActivationHistory& history) {
+  prediction::PredictorOptions options{{routes.layers, routes.experts, routes.top_k}};
+  options.history = &history;
+  options.gate_lookahead = std::min(options.gate_lookahead, routes.layers);
+  return prediction::make_predictor(name, options);
+}
+
+void add(tier::ReplayReport& sum, const tier::ReplayReport& r) {
+  sum.steps += r.steps, sum.tokens += r.tokens, sum.uses += r.uses, sum.hits += r.hits, sum.late += r.late, sum.time += r.time, sum.stall += r.stall;
+  sum.moved_bytes += r.moved_bytes, sum.wasted_bytes += r.wasted_bytes;
+  sum.prompt_steps += r.prompt_steps, sum.prompt_tokens += r.prompt_tokens, sum.prompt_time += r.prompt_time, sum.prompt_stall += r.prompt_stall;
+  sum.prompt_moved_bytes += r.prompt_moved_bytes, sum.prompt_uses += r.prompt_uses;
+  sum.layer_uses.resize(r.layer_uses.size()), sum.layer_hits.resize(r.layer_hits.size());
+  for (size_t l = 0; l < r.layer_uses.size(); ++l) sum.layer_uses[l] += r.layer_uses[l], sum.layer_hits[l] += r.layer_hits[l];
+  sum.request_hit_rate.insert(sum.request_hit_rate.end(), r.request_hit_rate.begin(), r.request_hit_rate.end());
+}
+
+/// Each judged request as the first after a restart. Two things last: the weights, which are a setting, and the history, which is a file.
+Result<tier::ReplayReport> run_restarts(const tier::Routes& routes, const ReplaySplit& split, const ReplayCase& what) {
+  const activation::EamcShape shape{routes.layers, routes.experts, routes.top_k};
+  activation::ActivationHistory history(shape, kHistory);
+  if (what.start == ReplayCase::Start::kCheckpoint)
+    for (const size_t request : split.learned) history.add(counts_of(routes, routes.requests[request], shape));
+  tier::ReplayReport sum;
+  for (const size_t request : split.judged) {
+    MOESTRO_ASSIGN_OR_RETURN(auto policy, policy_of(routes, split, what));
+    std::unique_ptr<prediction::Predictor> predictor;
+    if (what.predict != "none") {
+      MOESTRO_ASSIGN_OR_RETURN(predictor, predictor_of(routes, what.predict, history));
+    }
+    add(sum, tier::replay(routes, std::span(&request, 1), what.setup, std::move(policy), {predictor.get(), {}}));
+  }
+  return sum;
+}
+
+}  // namespace
+
 Result<tier::ReplayReport> run_case(const tier::Routes& routes, const ReplaySplit& split, const ReplayCase& what) {
   if (what.cache == "belady") return tier::replay_belady(routes, split.judged, what.setup);
-  std::unique_ptr<policy::CachePolicy> policy;
-  if (what.cache == "weighted") {
-    policy = std::make_unique<policy::WeightedPolicy>(calibrated_weights(routes, split, what.setup));
-  } else {
-    MOESTRO_ASSIGN_OR_RETURN(policy, policy::make_device_policy(what.cache, {routes.layers, routes.experts}));
-  }
+  if (what.start != ReplayCase::Start::kOnce && what.predict != "perfect") return run_restarts(routes, split, what);
+  MOESTRO_ASSIGN_OR_RETURN(auto policy, policy_of(routes, split, what));
   tier::Foresight foresight;
   std::unique_ptr<prediction::Predictor> predictor;
   const activation::EamcShape shape{routes.layers, routes.experts, routes.top_k};
@@ -65,10 +104,7 @@ Result<tier::ReplayReport> run_case(const tier::Routes& routes, const ReplaySpli
     predictor = tier::make_perfect_predictor(routes, split.judged, what.setup);
     foresight.predictor = predictor.get();
   } else if (what.predict != "none") {
-    prediction::PredictorOptions options{{routes.layers, routes.experts, routes.top_k}};
-    options.history = &history;
-    options.gate_lookahead = std::min(options.gate_lookahead, routes.layers);
-    MOESTRO_ASSIGN_OR_RETURN(predictor, prediction::make_predictor(what.predict, options));
+    MOESTRO_ASSIGN_OR_RETURN(predictor, predictor_of(routes, what.predict, history));
     foresight.predictor = predictor.get();
     foresight.ended = [&](size_t request) { history.add(counts_of(routes, routes.requests[request], shape)); };
     tier::train(routes, split.learned, foresight);

@@ -1,6 +1,7 @@
 #pragma once
 // What `moestro replay` runs: a trace against one setting of a device, or a table of them.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,13 @@ namespace moestro::cli {
 
 /// One setting. `cache` is a device policy or "belady", `predict` a predictor or "perfect".
 struct ReplayCase {
-  std::string cache = "lfru", predict = "auto";
+  std::string cache = "auto", predict = "auto";
   tier::ReplaySetup setup;
+  enum class Start : uint8_t {
+    kOnce,        ///< the requests one after the other, after those learned from
+    kCheckpoint,  ///< each by itself, as the first after a restart: the device is empty, and of what was learned only the history is left
+    kNothing,     ///< the same without a history
+  } start = Start::kOnce;
 };
 
 /// Requests that are learned from before, and those that are judged.

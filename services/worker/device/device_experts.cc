@@ -28,7 +28,7 @@ Result<std::unique_ptr<DeviceExperts>> DeviceExperts::create(store::BlobSource& 
                             config::readable_size(blobs.bytes) + ": give the device at least vram=" + config::format_size(blobs.bytes));
   const size_t keys = blobs.blob_of.size();
   const auto slots = static_cast<int32_t>(std::min<uint64_t>(fit, keys));
-  MOESTRO_ASSIGN_OR_RETURN(auto policy, policy::make_device_policy(options.cache, {blobs.layers, blobs.experts}));
+  MOESTRO_ASSIGN_OR_RETURN(auto policy, policy::make_device_policy(options.cache, {blobs.layers, blobs.experts, slots}));
   std::vector<tier::Key> key_of(manifest.blobs.size(), kDense);
   std::vector<Expert> experts(keys);
   for (tier::Key key = 0; key < keys; ++key) {
@@ -66,11 +66,12 @@ DeviceExperts::~DeviceExperts() = default;
 
 // --- the step ---
 
-void DeviceExperts::begin_step(PlanId plan, bool scan) {
+uint64_t DeviceExperts::begin_step(PlanId plan, bool scan) {
   recent_.begin_step(scan);
   const std::lock_guard lock(lane_.mutex());
   plan_ = plan;
   tier_.begin_step(clock_.now(), scan);
+  return tier_.counters().moved_bytes;
 }
 
 void DeviceExperts::sequence_began(int32_t running) {
@@ -78,27 +79,37 @@ void DeviceExperts::sequence_began(int32_t running) {
   tier_.sequence_began(running);
 }
 
-void DeviceExperts::routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wanted> wanted) {
+bool DeviceExperts::routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wanted> wanted) {
   how_found_.resize(wanted.size());
+  bool wake = false;
   {
     const std::lock_guard lock(lane_.mutex());
     let_ended_go();  // what is wanted again needs a source again
     for (const auto& w : wanted) experts_[w.key].needed = true;
     tier_.routed(clock_.now(), static_cast<int32_t>(layer.value), wanted, how_found_);
     (void)find_sources();  // a source that refuses says so again to who waits, in next_arrival()
+    wake = tier_.link_wanted();
   }
-  lane_.wake();
+  if (wake) lane_.wake();
   recent_.routed(wanted, how_found_);
+  return std::ranges::all_of(how_found_, [](tier::Found f) { return f == tier::Found::kHit; });
 }
 
 void DeviceExperts::foresee(int32_t layer, const prediction::Forecast& forecast) {
+  bool wake = false;
   {
     const std::lock_guard lock(lane_.mutex());
     let_ended_go();
     tier_.foresee(clock_.now(), layer, forecast);
     (void)find_sources();
+    wake = tier_.link_wanted();
   }
-  lane_.wake();
+  if (wake) lane_.wake();
+}
+
+void DeviceExperts::unforeseen() {
+  const std::lock_guard lock(lane_.mutex());
+  tier_.unforeseen();
 }
 
 void DeviceExperts::abandon() {
@@ -224,12 +235,14 @@ std::optional<store::Lease> DeviceExperts::try_pin(uint32_t blob, store::UseWeig
 
 void DeviceExperts::unpin(uint32_t blob) {
   const tier::Key key = key_of_[blob];
+  bool wake = false;
   {
     const std::lock_guard lock(lane_.mutex());
     experts_[key].needed = false;
     tier_.released(clock_.now(), key);
+    wake = tier_.link_wanted();  // its slot may be what a copy waits for
   }
-  lane_.wake();
+  if (wake) lane_.wake();
 }
 
 Status DeviceExperts::fetch(std::span<const uint32_t> blobs, store::WantedBy why) {

@@ -24,7 +24,7 @@ namespace moestro::device {
 struct DeviceExpertsOptions {
   config::EmulatedDevice device;
   DType precision = DType::kBF16;  ///< of the experts that the engine asks for
-  std::string cache = "lfru";      ///< policy::make_device_policy
+  std::string cache = "auto";      ///< policy::make_device_policy
   bool prefetch = true;            ///< false: what is foreseen protects what is there, and nothing is copied before it is wanted
   bool poison_slots = false;       ///< tests
 };
@@ -45,14 +45,16 @@ class DeviceExperts final : public store::BlobSource {
 
   int32_t layers() const { return tier_options_.layers; }    ///< MoE layers
   int32_t experts() const { return tier_options_.experts; }  ///< of a layer
-  /// `scan`: most of its tokens are of prompts.
-  void begin_step(PlanId plan, bool scan);
+  /// `scan`: most of its tokens are of prompts. The bytes that the link has carried so far.
+  uint64_t begin_step(PlanId plan, bool scan);
   /// A sequence that no step had before; `running`: those there are, with it.
   void sequence_began(int32_t running);
-  /// The experts of `layer` that the step needs now, each once.
-  void routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wanted> wanted);
+  /// The experts of `layer` that the step needs now, each once. Whether all of them are there.
+  bool routed(MoeLayerId layer, std::span<const tier::DeviceTier::Wanted> wanted);
   /// What is likely next; `layer` -1: before the first.
   void foresee(int32_t layer, const prediction::Forecast& forecast);
+  /// Nothing is foreseen for now.
+  void unforeseen();
   void abandon();
   /// Copies that have ended since the last call, for the timeline.
   void take_copied(std::vector<Copied>& out);

@@ -17,7 +17,8 @@ bool mostly_prompts(std::span<const engine::WatchedSequence> sequences) {
 }  // namespace
 
 Foresight::Foresight(DeviceExperts& device, std::unique_ptr<prediction::Predictor> predictor, int64_t top_k)
-    : device_(device), predictor_(std::move(predictor)), top_k_(top_k), forecast_(device.layers(), device.experts()),
+    : device_(device), predictor_(std::move(predictor)), top_k_(top_k),
+      need_(device.slots() >= device.layers() * device.experts()), forecast_(device.layers(), device.experts()),
       row_counts_(static_cast<size_t>(device.experts()), 0) {}
 
 void Foresight::set_timeline(lanes::Timeline* timeline, std::vector<int32_t> model_layers) {
@@ -25,17 +26,43 @@ void Foresight::set_timeline(lanes::Timeline* timeline, std::vector<int32_t> mod
   model_layers_ = std::move(model_layers);
 }
 
+/// A part of the sequence's prompt that is over already: it says what the sequence is like. Of the model it says nothing new, as all others have
+/// counted it when it was computed.
+void Foresight::found(SequenceId sequence, int64_t tokens, std::span<const activation::ActivationCount> counts) {
+  if (!predictor_) return;
+  const prediction::IterationSequence prompt{sequence.value, false, static_cast<int32_t>(tokens)};
+  predictor_->set_learning(false);
+  predictor_->begin_iteration({&prompt, 1});
+  for (auto rest = counts; !rest.empty();) {
+    const MoeLayerId layer = rest.front().layer;
+    const auto end = std::ranges::find_if(rest, [&](const auto& c) { return c.layer != layer; });
+    const prediction::SequenceRoutes routes{sequence.value, {rest.begin(), end}};
+    predictor_->routed(static_cast<int32_t>(layer.value), {&routes, 1});
+    rest = {end, rest.end()};
+  }
+  predictor_->end_iteration();
+  predictor_->set_learning(true);
+}
+
 void Foresight::begin_step(PlanId plan, std::span<const engine::WatchedSequence> sequences) {
   sequences_.assign(sequences.begin(), sequences.end());
   for (const auto& s : sequences)
     if (running_.insert(s.id).second) device_.sequence_began(static_cast<int32_t>(running_.size()));
-  device_.begin_step(plan, mostly_prompts(sequences));
+  const uint64_t moved = device_.begin_step(plan, mostly_prompts(sequences));
   if (!predictor_) return;
+  const tier::Need need = need_.begin_step(moved);
+  told_ = need != tier::Need::kNothing;
+  if (need != tier::Need::kForecasts) device_.unforeseen();
+  if (!told_) return;
   iteration_.clear();
   for (const auto& s : sequences) iteration_.push_back({s.id.value, s.decode, s.rows});
   predictor_->begin_iteration(iteration_);
-  predictor_->forecast(-1, forecast_);
-  device_.foresee(-1, forecast_);
+  if (need == tier::Need::kForecasts) forecast(-1);
+}
+
+void Foresight::forecast(int32_t layer) {
+  predictor_->forecast(layer, forecast_);
+  device_.foresee(layer, forecast_);
 }
 
 void Foresight::routed(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> experts,
@@ -44,8 +71,8 @@ void Foresight::routed(MoeLayerId layer, std::span<const int32_t> ids, std::span
   const uint32_t first = layer.value * static_cast<uint32_t>(device_.experts());
   for (const lanes::RoutedExpert& e : experts)
     wanted_.push_back({first + static_cast<uint32_t>(e.expert), std::min(1.0F, uses[static_cast<size_t>(e.expert)])});
-  device_.routed(layer, wanted_);
-  if (!predictor_) return;
+  if (!device_.routed(layer, wanted_)) need_.missed();
+  if (!predictor_ || !told_) return;
   count(layer, ids);
   predictor_->routed(static_cast<int32_t>(layer.value), routes_);
 }
@@ -94,18 +121,16 @@ void Foresight::guessed(MoeLayerId layer, int32_t layers, std::span<const float>
 }
 
 void Foresight::foresee(MoeLayerId layer) {
-  if (!predictor_) return;
-  predictor_->forecast(static_cast<int32_t>(layer.value), forecast_);
-  device_.foresee(static_cast<int32_t>(layer.value), forecast_);
+  if (predictor_ && told_ && need_.need() == tier::Need::kForecasts) forecast(static_cast<int32_t>(layer.value));
 }
 
 void Foresight::end_step() {
-  if (predictor_) predictor_->end_iteration();
+  if (std::exchange(told_, false)) predictor_->end_iteration();
   draw_copies();
 }
 
 void Foresight::abandon() {
-  if (predictor_) predictor_->end_iteration();
+  if (std::exchange(told_, false)) predictor_->end_iteration();
   device_.abandon();
   draw_copies();
 }

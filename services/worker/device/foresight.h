@@ -7,6 +7,7 @@
 
 #include "common/lanes/timeline.h"
 #include "common/prediction/predictor.h"
+#include "common/tier/forecast_need.h"
 #include "services/worker/device/device_experts.h"
 #include "services/worker/engine/expert_watch.h"
 
@@ -20,10 +21,12 @@ class Foresight final : public engine::ExpertWatch {
   /// Copies go to it as slices of the link's lane. May be null; outlives this. `model_layers`: MoE layer -> the model's layer.
   void set_timeline(lanes::Timeline* timeline, std::vector<int32_t> model_layers);
 
+  void found(SequenceId sequence, int64_t tokens, std::span<const activation::ActivationCount> counts) override;
   void begin_step(PlanId plan, std::span<const engine::WatchedSequence> sequences) override;
   void routed(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> experts,
               std::span<const float> uses) override;
-  int32_t gate_lookahead() const override { return predictor_ ? predictor_->gate_lookahead() : 0; }
+  /// None while nothing is asked of the predictor; at first, what it will ask for at most.
+  int32_t gate_lookahead() const override { return predictor_ && need_.need() == tier::Need::kForecasts ? predictor_->gate_lookahead() : 0; }
   void guessed(MoeLayerId layer, int32_t layers, std::span<const float> logits) override;
   void foresee(MoeLayerId layer) override;
   void end_step() override;
@@ -33,12 +36,15 @@ class Foresight final : public engine::ExpertWatch {
   prediction::Predictor* predictor() const { return predictor_.get(); }
 
  private:
+  void forecast(int32_t layer);
   void count(MoeLayerId layer, std::span<const int32_t> ids);
   void draw_copies();
 
   DeviceExperts& device_;
   std::unique_ptr<prediction::Predictor> predictor_;
   const int64_t top_k_;
+  tier::ForecastNeed need_;
+  bool told_ = false;  ///< the predictor has heard of this step
   prediction::Forecast forecast_;
   lanes::Timeline* timeline_ = nullptr;
   std::vector<int32_t> model_layers_;

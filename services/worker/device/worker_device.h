@@ -16,7 +16,7 @@ namespace moestro::device {
 
 struct WorkerDeviceOptions {
   config::DeviceSpec spec;
-  std::string cache = "lfru";    ///< policy::make_device_policy
+  std::string cache = "auto";    ///< policy::make_device_policy
   std::string predict = "none";  ///< prediction::make_predictor; none: an expert is copied when it is wanted
 };
 

@@ -8,6 +8,7 @@
 #include "services/worker/engine/forward.h"
 #include "services/worker/engine/output_head.h"
 #include "services/worker/engine/plan_check.h"
+#include "services/worker/engine/route_memory.h"
 #include "services/worker/engine/visible_positions.h"
 
 namespace moestro::engine {
@@ -95,6 +96,7 @@ struct Engine::Impl {
   ExpertLayout layout;
   std::optional<DenseWeights> weights;
   std::optional<KvCache> cache;
+  RouteMemory routes;
   std::optional<ExpertDispatch> experts;
   RopeTables rope;
   lanes::ModelShape shape;
@@ -116,6 +118,7 @@ struct Engine::Impl {
   uint32_t head_not_finite = 0;
   lanes::TaskGraph graph;
   std::vector<uint32_t> count_scratch;
+  std::vector<activation::ActivationCount> found_counts;
 
   Impl(const EngineOptions& o, store::BlobSource& s, kernels::Ops& k, const Clock& c)
       : options(o), source(s), ops(k), clock(c), executor(c) {}
@@ -126,6 +129,8 @@ struct Engine::Impl {
   Status admit(const StepPlan& plan, uint32_t index);
   Result<lanes::ExecutionTotals> execute(const StepPlan& plan, std::vector<SequenceOutcome>& outcomes);
   std::span<const WatchedSequence> watched_sequences(const StepPlan& plan);
+  bool knows_routes() const { return limits.visible.window == 0; }
+  void tell_found(const StepPlan& plan);
   void finish(const StepPlan& plan, uint32_t index, SequenceOutcome& out);
   void lose_kv(const StepPlan& plan, uint32_t index);
 };
@@ -156,6 +161,7 @@ Status Engine::Impl::load() {
             .step_tokens_max = options.step_tokens_max, .step_sequences_max = options.step_sequences_max,
             .visible = visible_in_all(spec, options.visible)};
   MOESTRO_ASSIGN_OR_RETURN(cache, KvCache::create(spec, blocks, options));
+  if (knows_routes()) routes = RouteMemory(blocks, kernels::kKvBlockTokens, moe_layers, spec.moe().top_k);
   rope = RopeTables(spec.rope, std::min(limits.context_max, spec.max_position));
   shape = model_shape(spec, *weights, layout, *cache);
   schedule = lanes::make_layerwise_schedule(shape);
@@ -191,7 +197,10 @@ Status Engine::Impl::prepare(const StepPlan& plan, PlanId before) {
     return unavailable("plan " + std::to_string(plan.id.value) + " builds on plan " + std::to_string(plan.parent.value) +
                        ", which failed or is not the one before it");
   MOESTRO_RETURN_IF_ERROR(check_plan(plan, limits, ranges));
-  for (const KvCopy& c : plan.kv_copies) cache->copy_block(c.from, c.to);
+  for (const KvCopy& c : plan.kv_copies) {
+    cache->copy_block(c.from, c.to);
+    if (knows_routes()) routes.copy_block(c.from, c.to);
+  }
   batch.clear();
   batch.rows_of.resize(plan.sequences.size());
   failed.assign(plan.sequences.size(), Status::ok());
@@ -205,6 +214,7 @@ Result<lanes::ExecutionTotals> Engine::Impl::execute(const StepPlan& plan, std::
   graph.clear();
   schedule->begin({batch.rows(), batch.context, static_cast<int64_t>(batch.logit_rows.size())}, graph);
   forward->begin(plan.id, batch, graph, failed);
+  if (watch != nullptr) tell_found(plan);
   if (watch != nullptr) watch->begin_step(plan.id, watched_sequences(plan));
   const auto run_head = [&] { head_not_finite = head->run(plan, batch, forward->hidden(), failed, outcomes); };
   StepRunner runner(*forward, run_head, ComputeFloor(options.compute_floor, clock));
@@ -225,6 +235,19 @@ std::span<const WatchedSequence> Engine::Impl::watched_sequences(const StepPlan&
     watched.push_back({id, rows.count == 1 && sequences.obtain(id).decoding, static_cast<int32_t>(rows.first), static_cast<int32_t>(rows.count)});
   }
   return watched;
+}
+
+/// What was there of a sequence before its first step here.
+void Engine::Impl::tell_found(const StepPlan& plan) {
+  for (uint32_t i = 0; i < plan.sequences.size() && knows_routes(); ++i) {
+    const TokenRange rows = batch.rows_of[i];
+    const SequenceState& state = sequences.obtain(plan.sequences[i].id);
+    if (rows.count == 0 || state.last_plan.value != 0) continue;
+    const int64_t before = batch.positions[rows.first];
+    found_counts.clear();
+    if (before > 0) routes.count(state.blocks, 0, before, found_counts);
+    if (!found_counts.empty()) watch->found(plan.sequences[i].id, before, found_counts);
+  }
 }
 
 /// A failed sequence's keys and values are not to be built upon.
@@ -252,6 +275,10 @@ void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome&
   const int64_t top_k = description.spec.moe().top_k, moe_layers = description.spec.moe_layers();
   const int64_t counted = std::max(state.counted, plan.sequences[index].counted);
   const int64_t fresh = std::clamp<int64_t>(counted - first, 0, rows.count);
+  if (knows_routes()) {
+    if (counted < first) routes.count(state.blocks, counted, first, out.activations);  // computed for another, and used by this one as well
+    routes.keep(state.blocks, first, rows.count, forward->routes(), batch.rows(), rows.first);
+  }
   activation::count_routes(forward->routes(), moe_layers, batch.rows(), top_k, rows.first + fresh, rows.first + rows.count, count_scratch,
                            out.activations);
   if (observer && fresh < rows.count)

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "common/activation/activation_matrix.h"
 #include "common/ids.h"
 #include "common/lanes/schedule.h"
 
@@ -21,6 +22,9 @@ class ExpertWatch {
  public:
   virtual ~ExpertWatch() = default;
 
+  /// A sequence that is new here begins behind `tokens` tokens that were computed before: what they chose, by layer, then expert. Before the
+  /// step that it begins in.
+  virtual void found(SequenceId sequence, int64_t tokens, std::span<const activation::ActivationCount> counts) { (void)sequence, (void)tokens, (void)counts; }
   virtual void begin_step(PlanId plan, std::span<const WatchedSequence> sequences) = 0;
   /// The router of `layer` has run and nothing of it was asked for yet. ids: [rows, top_k]. `uses`: by expert, the sum of its rows'
   /// shares (store::UseWeight).

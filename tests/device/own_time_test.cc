@@ -1,0 +1,124 @@
+// What foresight costs by itself: the engine's thread's time in predictor, prefetcher and counting, beside the step that it serves.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <utility>
+
+#include "tests/activation/random_requests.h"
+#include "tests/device/demo_steps.h"
+
+namespace moestro::device::testing {
+namespace {
+
+using engine::testing::Bench;
+
+constexpr int kAllExperts = 128;
+constexpr Nanos kMillisecond = std::chrono::milliseconds(1);
+
+/// Of this thread, waits and other threads' turns left out.
+double thread_us() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
+}
+
+class TimedWatch final : public engine::ExpertWatch {
+ public:
+  explicit TimedWatch(engine::ExpertWatch& inner) : inner_(inner) {
+    for (int i = 0; i < 1000; ++i) timed([] {});
+    clock_us_ = take_us() / 1000;
+  }
+  /// Without what the clock takes itself.
+  double take_us() { return std::max(0.0, std::exchange(us_, 0) - clock_us_ * std::exchange(calls_, 0)); }
+
+  void begin_step(PlanId plan, std::span<const engine::WatchedSequence> sequences) override {
+    timed([&] { inner_.begin_step(plan, sequences); });
+  }
+  void routed(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> experts, std::span<const float> uses) override {
+    timed([&] { inner_.routed(layer, ids, experts, uses); });
+  }
+  int32_t gate_lookahead() const override { return inner_.gate_lookahead(); }
+  void guessed(MoeLayerId layer, int32_t layers, std::span<const float> logits) override {
+    timed([&] { inner_.guessed(layer, layers, logits); });
+  }
+  void foresee(MoeLayerId layer) override {
+    timed([&] { inner_.foresee(layer); });
+  }
+  void end_step() override {
+    timed([&] { inner_.end_step(); });
+  }
+  void abandon() override { inner_.abandon(); }
+  void forget(SequenceId sequence) override { inner_.forget(sequence); }
+
+ private:
+  template <typename Do>
+  void timed(const Do& act) {
+    const double begin = thread_us();
+    act();
+    us_ += thread_us() - begin;
+    ++calls_;
+  }
+  engine::ExpertWatch& inner_;
+  double us_ = 0, clock_us_ = 0;
+  int calls_ = 0;
+};
+
+struct OwnTime {
+  double own_us = 0, step_us = 0;  ///< medians of steps that decode one token
+  double share() const { return own_us / step_us; }
+};
+
+/// `prompt` tokens at once, some steps to settle, then those that count.
+OwnTime measure(const DeviceBenchOptions& options, uint32_t prompt, int settle, int counted) {
+  DeviceBench device(demo_model(), options);
+  TimedWatch watch(device.foresight());
+  Bench& bench = device.bench();
+  bench.engine().set_expert_watch(&watch);
+  SteadyClock clock;
+  std::vector<double> own, steps;
+  std::vector<TokenId> next = demo_prompt(1, prompt, bench.engine().spec().vocab);
+  for (int i = 0; i <= settle + counted; ++i) {
+    bench.add(1, next).sample = true;
+    watch.take_us();
+    const Nanos begin = clock.now();
+    const auto outcome = bench.run();
+    const Nanos took = clock.now() - begin;
+    EXPECT_TRUE(outcome.is_ok() && outcome->sequences[0].status.is_ok());
+    if (i > settle) own.push_back(watch.take_us()), steps.push_back(std::chrono::duration<double, std::micro>(took).count());
+    next = {outcome->sequences[0].sampled.at(0).id};
+  }
+  bench.engine().set_expert_watch(nullptr);
+  return {median(own), median(steps)};
+}
+
+OwnTime shown(const char* what, const OwnTime& time) {
+  std::printf("own time: %s: %.1f us of a step of %.2f ms, %.2f %%\n", what, time.own_us, 1e-3 * time.step_us, 100 * time.share());
+  return time;
+}
+
+DeviceBenchOptions with_room(Nanos floor) { return {.slots = kAllExperts, .cache = "auto", .predictor = "auto", .engine = demo_engine(floor)}; }
+
+TEST(OwnTime, IsNothingToSpeakOfWhereEveryExpertFits) {
+  EXPECT_LE(shown("every expert fits, 1 ms an expert", measure(with_room(kMillisecond), 256, 30, 30)).share(), 0.01);
+  EXPECT_LE(shown("every expert fits, as fast as the CPU computes", measure(with_room(Nanos{0}), 256, 100, 200)).share(), 0.10);
+}
+
+TEST(OwnTime, WhereAQuarterFitsForecastsCostLittleBesideWhatTheyForesee) {
+  const activation::EamcShape shape{8, 16, 2};
+  activation::ActivationHistory history(shape, 512);
+  activation::RandomRequests requests(shape, 8, 1);
+  for (int i = 0; i < 512; ++i) {
+    activation::RequestCounts counts(shape);
+    counts.prompt = requests.matrix(i % 8, 8), counts.answer = requests.matrix(i % 8, 8);
+    history.add(counts);
+  }
+  DeviceBenchOptions options = with_room(kMillisecond);
+  options.slots = kAllExperts / 4, options.history = &history, options.link_bytes_per_s = demo_expert_bytes() * 1000;
+  EXPECT_LE(shown("a quarter fits, 512 past requests, 1 ms an expert and a copy", measure(options, 32, 30, 60)).share(), 0.10);
+}
+
+}  // namespace
+}  // namespace moestro::device::testing
