@@ -3,16 +3,19 @@
 
 #include <stdint.h>
 
+#include "kernels/cuda/op_abi.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/// Raised when anything below changes; a program refuses a plugin of another version.
-#define MOESTRO_CUDA_PLUGIN_VERSION 1
+/// Raised when anything below or in op_abi.h changes; a program refuses a plugin of another version.
+#define MOESTRO_CUDA_PLUGIN_VERSION 2
 
-/// The names under which the two functions are looked up.
+/// The names under which the three functions are looked up.
 #define MOESTRO_CUDA_PLUGIN_VERSION_SYMBOL "moestro_cuda_plugin_version"
 #define MOESTRO_CUDA_PROBE_SYMBOL "moestro_cuda_probe"
+#define MOESTRO_CUDA_FUNCTIONS_SYMBOL "moestro_cuda_functions"
 
 struct MoestroCudaDevice {
   char name[256];  ///< ends with a zero
@@ -27,6 +30,50 @@ typedef int32_t (*MoestroCudaPluginVersion)(void);
 /// Fills up to `devices_max` devices and returns how many there are; 0 is possible. Below 0: CUDA gave an error, whose text is in `error`
 /// (`error_bytes` of room, ends with a zero).
 typedef int32_t (*MoestroCudaProbe)(struct MoestroCudaDevice* devices, int32_t devices_max, char* error, int32_t error_bytes);
+
+/// Opaque: a cudaEvent_t, without timing.
+typedef void* MoestroCudaEvent;
+/// Of event_query: what was queued before the event has not ended yet.
+#define MOESTRO_CUDA_NOT_READY (-2)
+
+/// Memory, streams and events of the device that the calling thread has chosen, and the operations on them. Results as of operations.
+struct MoestroCudaFunctions {
+  /// Text of a result that is not 0; lives for ever.
+  const char* (*error_text)(MoestroCudaResult result);
+  /// The device that this thread's calls concern from now on.
+  MoestroCudaResult (*use_device)(int32_t index);
+
+  MoestroCudaResult (*memory_info)(uint64_t* free_bytes, uint64_t* total_bytes);
+  MoestroCudaResult (*allocate)(uint64_t bytes, void** device);
+  MoestroCudaResult (*release)(void* device);
+  /// Host memory that copies reach without staging.
+  MoestroCudaResult (*allocate_pinned)(uint64_t bytes, void** host);
+  MoestroCudaResult (*release_pinned)(void* host);
+  /// Makes memory of the caller such memory; `read_only`: the mapping cannot be written.
+  MoestroCudaResult (*register_host)(void* host, uint64_t bytes, int32_t read_only);
+  MoestroCudaResult (*unregister_host)(void* host);
+
+  MoestroCudaResult (*make_stream)(int32_t urgent, MoestroCudaStream* stream);
+  MoestroCudaResult (*end_stream)(MoestroCudaStream stream);
+  MoestroCudaResult (*wait_stream)(MoestroCudaStream stream);
+  MoestroCudaResult (*make_event)(MoestroCudaEvent* event);
+  MoestroCudaResult (*end_event)(MoestroCudaEvent event);
+  MoestroCudaResult (*record_event)(MoestroCudaEvent event, MoestroCudaStream stream);
+  MoestroCudaResult (*query_event)(MoestroCudaEvent event);
+  MoestroCudaResult (*wait_event)(MoestroCudaEvent event);
+  /// The stream goes on once the event has come; the host does not wait.
+  MoestroCudaResult (*stream_waits)(MoestroCudaStream stream, MoestroCudaEvent event);
+
+  MoestroCudaResult (*copy_in)(void* device, const void* host, uint64_t bytes, MoestroCudaStream stream);
+  MoestroCudaResult (*copy_out)(void* host, const void* device, uint64_t bytes, MoestroCudaStream stream);
+  MoestroCudaResult (*copy_within)(void* to, const void* from, uint64_t bytes, MoestroCudaStream stream);
+  /// Every byte becomes `value`.
+  MoestroCudaResult (*fill)(void* device, int32_t value, uint64_t bytes, MoestroCudaStream stream);
+
+  struct MoestroCudaOps ops;
+};
+
+typedef const struct MoestroCudaFunctions* (*MoestroCudaGetFunctions)(void);
 
 #ifdef __cplusplus
 }

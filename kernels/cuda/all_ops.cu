@@ -1,0 +1,24 @@
+#include "kernels/cuda/ops.h"
+
+namespace moestro::kernels::cuda {
+
+MoestroCudaOps all_ops() {
+  MoestroCudaOps ops{};
+  ops.matmul = matmul;
+  ops.gather = gather;
+  ops.norm = norm;
+  ops.sum_squares = sum_squares;
+  ops.rope = rope;
+  ops.silu_mul = silu_mul;
+  ops.add_scaled = add_scaled;
+  ops.clamp = clamp;
+  ops.combine = combine;
+  ops.kv_write = kv_write;
+  ops.attention = attention;
+  ops.router = router;
+  ops.sort_routes = sort_routes;
+  ops.experts = experts;
+  return ops;
+}
+
+}  // namespace moestro::kernels::cuda

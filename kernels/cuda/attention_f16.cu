@@ -1,0 +1,7 @@
+#include "kernels/cuda/attention_kernel.h"
+
+namespace moestro::kernels::cuda {
+
+MoestroCudaResult attention_f16(const MoestroCudaAttention& a, bool single, MoestroCudaStream stream) { return attention_of<F16>(a, single, stream); }
+
+}  // namespace moestro::kernels::cuda

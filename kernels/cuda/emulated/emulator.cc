@@ -1,0 +1,188 @@
+// The checks of glibc's longjmp take a jump to another stack for a mistake.
+#undef _FORTIFY_SOURCE
+
+#include "kernels/cuda/emulated/emulator.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "common/check.h"
+#include "kernels/cuda/emulated/fiber.h"
+
+namespace moestro::kernels::cuda::emulated {
+namespace {
+
+constexpr unsigned kLanes = 32, kThreadsMax = 1024;
+constexpr uint64_t kSharedMax = 99 * 1024;  // what a block may have on compute capability 8.6 and 8.9
+constexpr size_t kGuardBytes = 256;
+constexpr char kGuard = 0x5a;
+
+enum class State : uint8_t { kReady, kAtBarrier, kInExchange, kEnded };
+
+struct Warp {
+  uint64_t values[2][kLanes];
+  unsigned given = 0, turn = 0;
+  Exchange kind = Exchange::kWait;
+};
+
+/// The block that runs.
+class Block {
+ public:
+  void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument);
+  void barrier();
+  const uint64_t* exchange(Exchange kind, uint64_t mine);
+
+  uint64_t seed = 0;
+  Counters counters;
+  std::vector<char> shared;
+  unsigned current = 0;
+
+ private:
+  struct Thread {
+    std::unique_ptr<Fiber> fiber;
+    State state = State::kEnded;
+    Index3 index;
+  };
+  static void thread_main(void* block);
+  void run_one(dim3 block);
+  bool sweep(unsigned warp);
+  bool resume(unsigned thread);
+  /// The order in which `n` things run now.
+  const std::vector<unsigned>& order(unsigned n, std::vector<unsigned>& into);
+
+  std::vector<Thread> threads_;
+  std::vector<Warp> warps_;
+  unsigned count_ = 0, at_barrier_ = 0, ended_ = 0;
+  void (*body_)(void*) = nullptr;
+  void* argument_ = nullptr;
+  std::mt19937_64 random_;
+  std::vector<unsigned> warp_order_, lane_order_, block_order_;
+};
+
+Block& block_of_process() {
+  static Block block;
+  return block;
+}
+
+const std::vector<unsigned>& Block::order(unsigned n, std::vector<unsigned>& into) {
+  if (into.size() != n || seed != 0) {
+    into.resize(n);
+    std::iota(into.begin(), into.end(), 0u);
+    if (seed != 0) std::shuffle(into.begin(), into.end(), random_);
+  }
+  return into;
+}
+
+void Block::thread_main(void* of) {
+  Block& block = *static_cast<Block*>(of);
+  block.body_(block.argument_);
+  block.threads_[block.current].state = State::kEnded;
+  ++block.ended_;
+}
+
+void Block::run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument) {
+  count_ = block.x * block.y * block.z;
+  MOESTRO_CHECK(count_ >= kLanes && count_ <= kThreadsMax && count_ % kLanes == 0, "a block is of whole warps, at most 1024 threads");
+  MOESTRO_CHECK(grid.y <= 65535 && grid.z <= 65535 && grid.x <= 0x7fffffffu, "a grid within CUDA's limits");
+  MOESTRO_CHECK(shared_bytes <= kSharedMax, "shared memory that every card has");
+  ++counters.launches;
+  body_ = body;
+  argument_ = argument;
+  if (threads_.size() < count_) threads_.resize(count_);
+  for (unsigned i = 0; i < count_; ++i) {
+    if (!threads_[i].fiber) threads_[i].fiber = std::make_unique<Fiber>(thread_main, this);
+    threads_[i].index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
+  }
+  warps_.resize(count_ / kLanes);
+  random_.seed(seed);
+  blockDim = block;
+  gridDim = grid;
+  const unsigned blocks = grid.x * grid.y * grid.z;
+  MOESTRO_CHECK(blocks / grid.x / grid.y == grid.z, "a grid that an emulation can run");
+  shared.resize(shared_bytes + kGuardBytes);
+  for (const unsigned b : order(blocks, block_order_)) {
+    blockIdx = {b % grid.x, b / grid.x % grid.y, b / (grid.x * grid.y)};
+    std::fill_n(shared.begin(), shared_bytes, static_cast<char>(0xff));
+    std::fill_n(shared.begin() + static_cast<std::ptrdiff_t>(shared_bytes), kGuardBytes, kGuard);
+    run_one(block);
+    MOESTRO_CHECK(std::all_of(shared.end() - kGuardBytes, shared.end(), [](char c) { return c == kGuard; }),
+                  "a kernel has written behind its shared memory");
+  }
+}
+
+void Block::run_one(dim3) {
+  counters.threads += count_;
+  at_barrier_ = ended_ = 0;
+  for (unsigned i = 0; i < count_; ++i) threads_[i].state = State::kReady;
+  for (Warp& w : warps_) w.given = 0;
+  while (ended_ < count_) {
+    bool progress = false;
+    for (const unsigned warp : order(static_cast<unsigned>(warps_.size()), warp_order_)) {
+      while (sweep(warp)) progress = true;
+    }
+    MOESTRO_CHECK(progress, "threads of a block wait for others that have ended or wait elsewhere");
+  }
+}
+
+/// Runs the lanes of a warp that can run, once; false: none can.
+bool Block::sweep(unsigned warp) {
+  bool progress = false;
+  for (const unsigned lane : order(kLanes, lane_order_)) progress = resume(warp * kLanes + lane) || progress;
+  return progress;
+}
+
+bool Block::resume(unsigned thread) {
+  Thread& t = threads_[thread];
+  if (t.state != State::kReady) return false;
+  current = thread;
+  threadIdx = t.index;
+  t.fiber->resume();
+  return true;
+}
+
+void Block::barrier() {
+  MOESTRO_CHECK(ended_ == 0, "a barrier that some threads of the block do not reach");
+  if (++at_barrier_ == count_) {
+    at_barrier_ = 0;
+    for (unsigned i = 0; i < count_; ++i) threads_[i].state = State::kReady;
+    return;
+  }
+  threads_[current].state = State::kAtBarrier;
+  threads_[current].fiber->leave();
+}
+
+const uint64_t* Block::exchange(Exchange kind, uint64_t mine) {
+  Warp& w = warps_[current / kLanes];
+  if (w.given == 0) w.kind = kind;
+  MOESTRO_CHECK(w.kind == kind, "lanes of a warp that exchange different things");
+  const uint64_t* values = w.values[w.turn % 2];
+  w.values[w.turn % 2][current % kLanes] = mine;
+  if (++w.given == kLanes) {
+    w.given = 0;
+    ++w.turn;
+    const unsigned first = current / kLanes * kLanes;
+    for (unsigned i = first; i < first + kLanes; ++i) threads_[i].state = State::kReady;
+    return values;
+  }
+  threads_[current].state = State::kInExchange;
+  threads_[current].fiber->leave();
+  return values;
+}
+
+}  // namespace
+
+void set_order(uint64_t seed) { block_of_process().seed = seed; }
+Counters counters() { return block_of_process().counters; }
+void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  block_of_process().run(grid, block, shared_bytes, body, argument);
+}
+void barrier() { block_of_process().barrier(); }
+const uint64_t* exchange(Exchange kind, uint64_t mine) { return block_of_process().exchange(kind, mine); }
+char* shared() { return block_of_process().shared.data(); }
+unsigned lane() { return block_of_process().current % kLanes; }
+
+}  // namespace moestro::kernels::cuda::emulated

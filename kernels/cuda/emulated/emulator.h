@@ -1,0 +1,117 @@
+#pragma once
+// CUDA's model of execution on one thread of the CPU, for tests of kernels: each thread of a block is a fiber that runs until it reaches a
+// barrier, an exchange within its warp, or its end. Blocks run one after another. What CUDA leaves undefined is a failed check here: a barrier
+// that not all threads reach, an exchange in which a lane is missing, more shared memory than asked for; shared memory begins as NaN.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "common/float16.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define MOESTRO_UNROLL
+
+namespace moestro::kernels::cuda {
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}  // NOLINT: CUDA's is not explicit either
+};
+struct Index3 {
+  unsigned x = 0, y = 0, z = 0;
+};
+
+/// Of the fiber that runs.
+inline Index3 threadIdx, blockIdx;
+inline dim3 blockDim, gridDim;
+
+namespace emulated {
+
+/// What a lane does to its warp; all lanes of an exchange do the same.
+enum class Exchange : uint8_t { kShuffle, kShuffleXor, kBallot, kWait };
+
+/// 0, the default: threads run in the order of their numbers wherever they may run. Else they, the warps and the blocks run in an order drawn
+/// anew each time: a kernel without races gives the same bits. Results hold until the next call.
+void set_order(uint64_t seed);
+/// Launches so far, and threads that ran.
+struct Counters {
+  uint64_t launches = 0, threads = 0;
+};
+Counters counters();
+
+/// Runs `body(argument)` once for each thread of the grid. One caller at a time.
+void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument);
+void barrier();
+/// What the 32 lanes of this warp gave; holds until this lane's exchange after the next.
+const uint64_t* exchange(Exchange kind, uint64_t mine);
+char* shared();
+unsigned lane();
+
+template <typename T>
+uint64_t packed(T value) {
+  static_assert(sizeof(T) <= sizeof(uint64_t));
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  return bits;
+}
+template <typename T>
+T unpacked(uint64_t bits) {
+  T value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+}  // namespace emulated
+
+inline void __syncthreads() { emulated::barrier(); }
+inline void __syncwarp() { emulated::exchange(emulated::Exchange::kWait, 0); }
+template <typename T>
+T __shfl_sync(uint32_t, T value, int from) {
+  return emulated::unpacked<T>(emulated::exchange(emulated::Exchange::kShuffle, emulated::packed(value))[from & 31]);
+}
+template <typename T>
+T __shfl_xor_sync(uint32_t, T value, int mask) {
+  return emulated::unpacked<T>(emulated::exchange(emulated::Exchange::kShuffleXor, emulated::packed(value))[emulated::lane() ^ static_cast<unsigned>(mask)]);
+}
+inline uint32_t __ballot_sync(uint32_t, bool value) {
+  const uint64_t* all = emulated::exchange(emulated::Exchange::kBallot, value ? 1 : 0);
+  uint32_t votes = 0;
+  for (uint32_t i = 0; i < 32; ++i) votes |= static_cast<uint32_t>(all[i]) << i;
+  return votes;
+}
+inline int __popc(uint32_t bits) { return __builtin_popcount(bits); }
+template <typename T>
+T atomicAdd(T* at, T value) {
+  const T before = *at;
+  *at = before + value;
+  return before;
+}
+inline uint32_t atomicOr(uint32_t* at, uint32_t value) {
+  const uint32_t before = *at;
+  *at = before | value;
+  return before;
+}
+
+inline char* shared_memory() { return emulated::shared(); }
+inline float multiply_add(float a, float b, float c) { return a * b + c; }
+inline float bits_to_float(uint32_t bits) { return std::bit_cast<float>(bits); }
+inline uint32_t float_to_bits(float f) { return std::bit_cast<uint32_t>(f); }
+inline float f16_value(uint16_t half) { return f16_to_f32(half); }
+inline uint16_t f16_bits(float f) { return f32_to_f16(f); }
+
+using std::isfinite;
+using std::isnan;
+
+template <typename... P, typename... A>
+int32_t launch(void (*kernel)(P...), dim3 grid, dim3 block, uint64_t shared_bytes, void*, const A&... arguments) {
+  auto body = [&] { kernel(arguments...); };
+  emulated::run(grid, block, shared_bytes, [](void* it) { (*static_cast<decltype(body)*>(it))(); }, &body);
+  return 0;
+}
+
+}  // namespace moestro::kernels::cuda

@@ -1,0 +1,37 @@
+#pragma once
+// A function with a stack of its own that can be left and gone on with. Entered through ucontext, then switched by setjmp and longjmp, which
+// save no signal mask and so ask no kernel: a kernel's emulation switches tens of thousands of times a block.
+
+#include <csetjmp>
+#include <cstddef>
+#include <ucontext.h>
+
+namespace moestro::kernels::cuda::emulated {
+
+class Fiber {
+ public:
+  /// Nothing runs yet.
+  Fiber(void (*main)(void*), void* argument);
+  ~Fiber();
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  /// Runs it until it leaves or its main function returns; in the latter case the next call begins main anew.
+  void resume();
+  /// From within: back to who resumed it.
+  void leave();
+
+ private:
+  static constexpr std::size_t kStackBytes = std::size_t{128} << 10;
+  static void enter(unsigned high, unsigned low);
+  void loop();
+
+  void (*main_)(void*);
+  void* argument_;
+  void* stack_;
+  ucontext_t own_{}, outside_{};
+  [[maybe_unused]] std::jmp_buf own_jump_{}, outside_jump_{};
+  [[maybe_unused]] bool entered_ = false;
+};
+
+}  // namespace moestro::kernels::cuda::emulated

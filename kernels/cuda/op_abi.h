@@ -1,0 +1,218 @@
+#pragma once
+// The operations of the CUDA plugin: one plain struct of arguments each. What they compute is said in kernels/ops.h; here is what differs on
+// a device. Every pointer is to device memory; sizes and switches are the host's. An operation is queued on a stream and returns at once.
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// Opaque: a cudaStream_t.
+typedef void* MoestroCudaStream;
+
+/// 0: queued. Above 0: CUDA's number of its error. MOESTRO_CUDA_REFUSED: the plugin has no kernel for these arguments; nothing was queued.
+typedef int32_t MoestroCudaResult;
+#define MOESTRO_CUDA_REFUSED (-1)
+
+/// Number formats, numbered as moestro::DType.
+enum MoestroCudaDType {
+  MOESTRO_CUDA_F32 = 0,
+  MOESTRO_CUDA_BF16 = 1,
+  MOESTRO_CUDA_F16 = 2,
+  MOESTRO_CUDA_INT8 = 3,
+  MOESTRO_CUDA_INT4 = 4,
+};
+
+/// y[n, rows] = x[n, cols] * w^T + bias. `parameters`: quantised weights only; `bias` may be null.
+struct MoestroCudaMatmul {
+  const float* x;
+  int64_t n, rows, cols;
+  const void* weight;
+  const uint16_t* parameters;
+  int32_t dtype;
+  const float* bias;
+  float* y;
+};
+
+struct MoestroCudaGather {
+  const void* table;  ///< [rows, cols]; f32, bf16 or f16
+  int32_t dtype;
+  int64_t cols, count;
+  const int32_t* ids;  ///< within the table: the caller has checked
+  float* y;
+};
+
+/// RMSNorm where `bias` and `centred` are 0; LayerNorm where `centred` is not.
+struct MoestroCudaNorm {
+  const float* x;
+  int64_t n, dim;
+  const float *weight, *bias;
+  float eps;
+  int32_t centred;
+  float* y;  ///< may be x
+};
+
+/// sums[t] as Ops::sum_squares. Where `bad_layer` is not null this is the guard: a row whose sum is not finite becomes zeros, and
+/// bad_layer[t] becomes `layer` unless it was >= 0 before.
+struct MoestroCudaSumSquares {
+  float* x;
+  int64_t n, dim;
+  float* sums;         ///< may be null
+  int32_t* bad_layer;  ///< may be null: then x is only read
+  int32_t layer;
+};
+
+struct MoestroCudaRope {
+  float* x;
+  int64_t n, heads, head_dim, rotary_dim;
+  const float *cos, *sin;
+};
+
+struct MoestroCudaSiluMul {
+  float* gate;
+  const float* up;
+  int64_t count;
+};
+
+struct MoestroCudaAddScaled {
+  const float *x, *logit;
+  int64_t n, dim;
+  float* y;
+};
+
+struct MoestroCudaClamp {
+  float* x;
+  int64_t count;
+  float limit;
+};
+
+struct MoestroCudaCombine {
+  const float *rows, *weights;
+  int64_t n, top_k, hidden;
+  float* y;
+};
+
+/// A query of a step and where it stands.
+struct MoestroCudaQuery {
+  int32_t row;  ///< of q, k, v and out
+  int32_t position;
+  int32_t first_block;  ///< of its sequence, in `blocks`
+};
+
+/// One layer's KV cache, in the layout of kernels/ops.h (KvView).
+struct MoestroCudaKv {
+  int64_t heads, kv_heads, head_dim;
+  int64_t window, sinks;
+  float scale;
+  int32_t dtype;
+  void* data;
+  int64_t block_bytes, scales_offset;
+};
+
+struct MoestroCudaKvWrite {
+  struct MoestroCudaKv kv;
+  const struct MoestroCudaQuery* queries;
+  const uint32_t* blocks;
+  int64_t count;
+  const float *k, *v;
+};
+
+/// Up to `kAttentionPairs` (query, head) pairs of one sequence that read the same KV heads: pairs [first_pair, first_pair + pairs), pair p
+/// being head p % group of query first_query + p / group, group = heads / kv_heads.
+struct MoestroCudaAttentionUnit {
+  int32_t first_query, first_pair, pairs;
+};
+#define MOESTRO_CUDA_ATTENTION_PAIRS 4
+/// Positions of a sequence are visited in parts of this many, anchored at position 0.
+#define MOESTRO_CUDA_ATTENTION_PART 128
+#define MOESTRO_CUDA_HEAD_DIM_MAX 256
+
+struct MoestroCudaAttention {
+  struct MoestroCudaKv kv;
+  const struct MoestroCudaQuery* queries;
+  const uint32_t* blocks;
+  const struct MoestroCudaAttentionUnit* units;
+  int64_t unit_count;
+  int64_t rows;      ///< of q and out
+  int64_t furthest;  ///< position of any query
+  const float *q, *sink_q;
+  float* out;
+  /// Not null: the parts of a sequence are computed side by side and put together by a second kernel. Room for rows * heads * parts *
+  /// (head_dim + 2) floats, parts = furthest / MOESTRO_CUDA_ATTENTION_PART + 1. Null: one after another; the same bits come out.
+  float* partial;
+};
+
+struct MoestroCudaRouter {
+  const float* logits;
+  int64_t n, experts, top_k;
+  int32_t sigmoid, normalise;
+  float scale;
+  const float* bias;
+  int64_t groups, groups_kept, group_best;
+  int32_t* ids;
+  float* weights;
+};
+#define MOESTRO_CUDA_EXPERTS_MAX 1024
+
+/// As moestro::kernels::RoutedRow.
+struct MoestroCudaRoutedRow {
+  int32_t token, rank;
+};
+
+/// Routes by expert: rows of expert e are sorted[offsets[e] .. offsets[e + 1]), in the order of tokens, then ranks; active: the experts that
+/// have rows, in rising order, then -1.
+struct MoestroCudaSortRoutes {
+  const int32_t* ids;       ///< [n, top_k], within [0, experts)
+  const uint8_t* left_out;  ///< [n], may be null: tokens that are not 0 here have no rows
+  int64_t n, top_k, experts;
+  int32_t* offsets;  ///< [experts + 1]
+  int32_t* active;   ///< [min(experts, n * top_k)]
+  struct MoestroCudaRoutedRow* sorted;  ///< [n * top_k]
+};
+
+/// Byte offsets of the parts of a tile (common/expert_layout.h).
+struct MoestroCudaTile {
+  int64_t ffn, gate, up, down, gate_scales, up_scales, down_scales;
+};
+
+struct MoestroCudaExpertLayout {
+  int64_t hidden, ffn, tile_ffn, tiles, tile_bytes;  ///< tile_bytes: of every tile but the last
+  int32_t dtype;
+  struct MoestroCudaTile full, last;
+};
+
+/// All experts of a layer on their rows, as Ops::expert_ffn. An expert whose slot is 0 is not computed: its rows of `out` are not written.
+struct MoestroCudaExperts {
+  struct MoestroCudaExpertLayout layout;
+  const uint64_t* slots;  ///< expert -> address of its blob, 0: it is not in device memory
+  const int32_t* offsets;
+  const int32_t* active;
+  const struct MoestroCudaRoutedRow* sorted;
+  int64_t active_max;  ///< entries of `active`
+  int64_t top_k;
+  const float* x;
+  float* activated;  ///< workspace: [rows of `sorted`, ffn]
+  float* out;
+};
+
+struct MoestroCudaOps {
+  MoestroCudaResult (*matmul)(const struct MoestroCudaMatmul*, MoestroCudaStream);
+  MoestroCudaResult (*gather)(const struct MoestroCudaGather*, MoestroCudaStream);
+  MoestroCudaResult (*norm)(const struct MoestroCudaNorm*, MoestroCudaStream);
+  MoestroCudaResult (*sum_squares)(const struct MoestroCudaSumSquares*, MoestroCudaStream);
+  MoestroCudaResult (*rope)(const struct MoestroCudaRope*, MoestroCudaStream);
+  MoestroCudaResult (*silu_mul)(const struct MoestroCudaSiluMul*, MoestroCudaStream);
+  MoestroCudaResult (*add_scaled)(const struct MoestroCudaAddScaled*, MoestroCudaStream);
+  MoestroCudaResult (*clamp)(const struct MoestroCudaClamp*, MoestroCudaStream);
+  MoestroCudaResult (*combine)(const struct MoestroCudaCombine*, MoestroCudaStream);
+  MoestroCudaResult (*kv_write)(const struct MoestroCudaKvWrite*, MoestroCudaStream);
+  MoestroCudaResult (*attention)(const struct MoestroCudaAttention*, MoestroCudaStream);
+  MoestroCudaResult (*router)(const struct MoestroCudaRouter*, MoestroCudaStream);
+  MoestroCudaResult (*sort_routes)(const struct MoestroCudaSortRoutes*, MoestroCudaStream);
+  MoestroCudaResult (*experts)(const struct MoestroCudaExperts*, MoestroCudaStream);
+};
+
+#ifdef __cplusplus
+}
+#endif

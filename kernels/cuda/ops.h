@@ -1,0 +1,26 @@
+#pragma once
+// The operations of op_abi.h by their names, each beside its kernels.
+
+#include "kernels/cuda/op_abi.h"
+
+namespace moestro::kernels::cuda {
+
+MoestroCudaResult matmul(const MoestroCudaMatmul* arguments, MoestroCudaStream stream);
+MoestroCudaResult gather(const MoestroCudaGather* arguments, MoestroCudaStream stream);
+MoestroCudaResult norm(const MoestroCudaNorm* arguments, MoestroCudaStream stream);
+MoestroCudaResult sum_squares(const MoestroCudaSumSquares* arguments, MoestroCudaStream stream);
+MoestroCudaResult rope(const MoestroCudaRope* arguments, MoestroCudaStream stream);
+MoestroCudaResult silu_mul(const MoestroCudaSiluMul* arguments, MoestroCudaStream stream);
+MoestroCudaResult add_scaled(const MoestroCudaAddScaled* arguments, MoestroCudaStream stream);
+MoestroCudaResult clamp(const MoestroCudaClamp* arguments, MoestroCudaStream stream);
+MoestroCudaResult combine(const MoestroCudaCombine* arguments, MoestroCudaStream stream);
+MoestroCudaResult kv_write(const MoestroCudaKvWrite* arguments, MoestroCudaStream stream);
+MoestroCudaResult attention(const MoestroCudaAttention* arguments, MoestroCudaStream stream);
+MoestroCudaResult router(const MoestroCudaRouter* arguments, MoestroCudaStream stream);
+MoestroCudaResult sort_routes(const MoestroCudaSortRoutes* arguments, MoestroCudaStream stream);
+MoestroCudaResult experts(const MoestroCudaExperts* arguments, MoestroCudaStream stream);
+
+/// All of them, for the table that the plugin hands out.
+MoestroCudaOps all_ops();
+
+}  // namespace moestro::kernels::cuda

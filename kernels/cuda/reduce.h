@@ -1,0 +1,37 @@
+#pragma once
+// Sums and maxima over the threads of a warp or a block, in one order whatever the data.
+
+#include "kernels/cuda/simt.h"
+
+namespace moestro::kernels::cuda {
+
+/// In every lane: the sum over each run of `width` lanes, a power of two.
+template <int kWidth = kWarp>
+__device__ inline float warp_sum(float value) {
+  for (int step = kWidth / 2; step > 0; step /= 2) value += __shfl_xor_sync(kWholeWarp, value, step);
+  return value;
+}
+
+/// NaN is passed over, unless all are NaN.
+__device__ inline float warp_max(float value) {
+  for (int step = kWarp / 2; step > 0; step /= 2) value = fmaxf(value, __shfl_xor_sync(kWholeWarp, value, step));
+  return value;
+}
+
+__device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % kWarp; }
+__device__ inline int warp_id() { return static_cast<int>(threadIdx.x) / kWarp; }
+
+/// The sum over a block of one dimension, in every thread. `room`: a float of shared memory for each warp; free again afterwards.
+__device__ inline float block_sum(float value, float* room) {
+  value = warp_sum(value);
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  if (warps == 1) return value;
+  if (lane_id() == 0) room[warp_id()] = value;
+  __syncthreads();
+  float sum = 0.0f;
+  for (int w = 0; w < warps; ++w) sum += room[w];
+  __syncthreads();
+  return sum;
+}
+
+}  // namespace moestro::kernels::cuda

@@ -1,0 +1,88 @@
+// Memory, streams and events of the plugin, over CUDA's runtime.
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/plugin_abi.h"
+
+namespace moestro::kernels::cuda {
+namespace {
+
+cudaStream_t stream_of(MoestroCudaStream stream) { return static_cast<cudaStream_t>(stream); }
+cudaEvent_t event_of(MoestroCudaEvent event) { return static_cast<cudaEvent_t>(event); }
+
+const char* error_text(MoestroCudaResult result) {
+  if (result == MOESTRO_CUDA_REFUSED) return "the CUDA plugin has no kernel for this";
+  if (result == MOESTRO_CUDA_NOT_READY) return "not ready";
+  return cudaGetErrorString(static_cast<cudaError_t>(result));
+}
+MoestroCudaResult use_device(int32_t index) { return cudaSetDevice(index); }
+
+MoestroCudaResult memory_info(uint64_t* free_bytes, uint64_t* total_bytes) {
+  size_t free_now = 0, total = 0;
+  const cudaError_t error = cudaMemGetInfo(&free_now, &total);
+  *free_bytes = free_now;
+  *total_bytes = total;
+  return error;
+}
+MoestroCudaResult allocate(uint64_t bytes, void** device) { return cudaMalloc(device, bytes); }
+MoestroCudaResult release(void* device) { return cudaFree(device); }
+MoestroCudaResult allocate_pinned(uint64_t bytes, void** host) { return cudaHostAlloc(host, bytes, cudaHostAllocPortable); }
+MoestroCudaResult release_pinned(void* host) { return cudaFreeHost(host); }
+MoestroCudaResult register_host(void* host, uint64_t bytes, int32_t read_only) {
+  return cudaHostRegister(host, bytes, cudaHostRegisterPortable | (read_only ? cudaHostRegisterReadOnly : 0u));
+}
+MoestroCudaResult unregister_host(void* host) { return cudaHostUnregister(host); }
+
+MoestroCudaResult make_stream(int32_t urgent, MoestroCudaStream* stream) {
+  int least = 0, most = 0;
+  if (const cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &most); error != cudaSuccess) return error;
+  cudaStream_t made = nullptr;
+  const cudaError_t error = cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, urgent ? most : least);
+  *stream = made;
+  return error;
+}
+MoestroCudaResult end_stream(MoestroCudaStream stream) { return cudaStreamDestroy(stream_of(stream)); }
+MoestroCudaResult wait_stream(MoestroCudaStream stream) { return cudaStreamSynchronize(stream_of(stream)); }
+
+MoestroCudaResult make_event(MoestroCudaEvent* event) {
+  cudaEvent_t made = nullptr;
+  const cudaError_t error = cudaEventCreateWithFlags(&made, cudaEventDisableTiming);
+  *event = made;
+  return error;
+}
+MoestroCudaResult end_event(MoestroCudaEvent event) { return cudaEventDestroy(event_of(event)); }
+MoestroCudaResult record_event(MoestroCudaEvent event, MoestroCudaStream stream) { return cudaEventRecord(event_of(event), stream_of(stream)); }
+MoestroCudaResult query_event(MoestroCudaEvent event) {
+  const cudaError_t error = cudaEventQuery(event_of(event));
+  return error == cudaErrorNotReady ? MOESTRO_CUDA_NOT_READY : static_cast<MoestroCudaResult>(error);
+}
+MoestroCudaResult wait_event(MoestroCudaEvent event) { return cudaEventSynchronize(event_of(event)); }
+MoestroCudaResult stream_waits(MoestroCudaStream stream, MoestroCudaEvent event) { return cudaStreamWaitEvent(stream_of(stream), event_of(event), 0); }
+
+MoestroCudaResult copy_in(void* device, const void* host, uint64_t bytes, MoestroCudaStream stream) {
+  return cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_of(stream));
+}
+MoestroCudaResult copy_out(void* host, const void* device, uint64_t bytes, MoestroCudaStream stream) {
+  return cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_of(stream));
+}
+MoestroCudaResult copy_within(void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
+  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(stream));
+}
+MoestroCudaResult fill(void* device, int32_t value, uint64_t bytes, MoestroCudaStream stream) {
+  return cudaMemsetAsync(device, value, bytes, stream_of(stream));
+}
+
+}  // namespace
+
+const MoestroCudaFunctions* functions() {
+  static const MoestroCudaFunctions table = {
+      error_text,  use_device,   memory_info,  allocate,    release,     allocate_pinned, release_pinned, register_host, unregister_host, make_stream, end_stream,
+      wait_stream, make_event,   end_event,    record_event, query_event, wait_event,      stream_waits,   copy_in,       copy_out,        copy_within, fill,
+      all_ops()};
+  return &table;
+}
+
+}  // namespace moestro::kernels::cuda
+
+extern "C" __attribute__((visibility("default"))) const MoestroCudaFunctions* moestro_cuda_functions() { return moestro::kernels::cuda::functions(); }
