@@ -29,7 +29,7 @@ __global__ void merge_parts_kernel(MoestroCudaAttention a) {
 
 MoestroCudaResult attention(const MoestroCudaAttention* a, MoestroCudaStream stream) {
   if (a->kv.head_dim > MOESTRO_CUDA_HEAD_DIM_MAX || a->kv.heads % a->kv.kv_heads != 0) return MOESTRO_CUDA_REFUSED;
-  const bool single = a->kv.heads == a->kv.kv_heads && a->unit_count == a->rows;
+  const bool single = a->kv.heads == a->kv.kv_heads && a->unit_count == a->query_count;
   MoestroCudaResult result = MOESTRO_CUDA_REFUSED;
   switch (a->kv.dtype) {
     case MOESTRO_CUDA_F32: result = attention_f32(*a, single, stream); break;

@@ -118,7 +118,7 @@ struct MoestroCudaKvWrite {
   const float *k, *v;
 };
 
-/// Up to `kAttentionPairs` (query, head) pairs of one sequence that read the same KV heads: pairs [first_pair, first_pair + pairs), pair p
+/// Up to MOESTRO_CUDA_ATTENTION_PAIRS (query, head) pairs of one sequence that read the same KV heads: pairs [first_pair, first_pair + pairs), pair p
 /// being head p % group of query first_query + p / group, group = heads / kv_heads.
 struct MoestroCudaAttentionUnit {
   int32_t first_query, first_pair, pairs;
@@ -134,12 +134,12 @@ struct MoestroCudaAttention {
   const uint32_t* blocks;
   const struct MoestroCudaAttentionUnit* units;
   int64_t unit_count;
-  int64_t rows;      ///< of q and out
+  int64_t query_count;
   int64_t furthest;  ///< position of any query
   const float *q, *sink_q;
   float* out;
-  /// Not null: the parts of a sequence are computed side by side and put together by a second kernel. Room for rows * heads * parts *
-  /// (head_dim + 2) floats, parts = furthest / MOESTRO_CUDA_ATTENTION_PART + 1. Null: one after another; the same bits come out.
+  /// Not null: the parts of a sequence are computed side by side and put together by a second kernel. Room for (highest row + 1) * heads *
+  /// parts * (head_dim + 2) floats, parts = furthest / MOESTRO_CUDA_ATTENTION_PART + 1. Null: one after another; the same bits come out.
   float* partial;
 };
 

@@ -14,6 +14,7 @@
 #include "common/float16.h"
 #include "kernels/ops.h"
 #include "tests/kernels/expert_blob.h"
+#include "tests/kernels/ops_under_test.h"
 
 namespace moestro::kernels::test {
 
@@ -70,13 +71,6 @@ inline StoredWeight store_weight(const std::vector<float>& values, DType dtype, 
   return s;
 }
 
-/// Every instruction set there is code for; tests of those the machine lacks are skipped, which ctest counts.
-inline std::vector<Isa> all_isas() {
-  return {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16Vnni, Isa::kAvx512Amx};
-}
-inline std::unique_ptr<Ops> cpu_ops(Isa isa, int threads = 2, bool deterministic = true) {
-  return make_cpu_ops({.threads = threads, .deterministic = deterministic, .isa = isa});
-}
 #define SKIP_WITHOUT(isa) \
   if ((isa) > best_isa()) GTEST_SKIP() << "this machine lacks " << isa_name(isa)
 

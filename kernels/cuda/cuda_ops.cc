@@ -1,0 +1,173 @@
+#include "kernels/cuda/cuda_ops.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/check.h"
+
+namespace moestro::kernels::cuda {
+namespace {
+
+static_assert(static_cast<int>(DType::kF32) == MOESTRO_CUDA_F32 && static_cast<int>(DType::kBF16) == MOESTRO_CUDA_BF16 &&
+              static_cast<int>(DType::kF16) == MOESTRO_CUDA_F16 && static_cast<int>(DType::kInt8) == MOESTRO_CUDA_INT8 &&
+              static_cast<int>(DType::kInt4) == MOESTRO_CUDA_INT4);
+static_assert(sizeof(RoutedRow) == sizeof(MoestroCudaRoutedRow) && offsetof(RoutedRow, rank) == offsetof(MoestroCudaRoutedRow, rank));
+
+MoestroCudaTile tile_of(const ExpertTile& t) { return {t.ffn, t.gate, t.up, t.down, t.gate_scales, t.up_scales, t.down_scales}; }
+
+MoestroCudaExpertLayout layout_of(const ExpertLayout& layout) {
+  MoestroCudaExpertLayout l{};
+  l.hidden = layout.hidden();
+  l.ffn = layout.ffn();
+  l.tile_ffn = layout.tile_ffn();
+  l.tiles = layout.tiles();
+  l.dtype = static_cast<int32_t>(layout.dtype());
+  l.full = tile_of(layout.tile(0));
+  l.last = tile_of(layout.tile(layout.tiles() - 1));
+  l.tile_bytes = layout.tiles() > 1 ? layout.tile(1).offset : 0;
+  return l;
+}
+
+/// One expert's call: what the kernels read of it, in one array.
+struct ExpertCall {
+  uint64_t slot = 0;
+  int32_t offsets[2] = {0, 0};
+  int32_t active = 0;
+  int32_t padding = 0;
+};
+static_assert(sizeof(ExpertCall) == 24);
+
+}  // namespace
+
+CudaOps::CudaOps(const MoestroCudaFunctions& functions, OpsOptions options) : options_(std::move(options)), queue_(functions) {}
+
+CudaOps::~CudaOps() {
+  if (queue_.stream != nullptr) (void)queue_.functions.wait_stream(queue_.stream);
+}
+
+Result<std::unique_ptr<CudaOps>> CudaOps::create(const MoestroCudaFunctions& functions, OpsOptions options) {
+  options.isa = Isa::kScalar;
+  options.threads = 1;
+  std::unique_ptr<CudaOps> ops(new CudaOps(functions, std::move(options)));
+  ops->queue_.note("make_stream", functions.make_stream(1, &ops->queue_.stream));
+  MOESTRO_RETURN_IF_ERROR(ops->status());
+  return ops;
+}
+
+Status CudaOps::status() const {
+  if (queue_.error == 0) return Status::ok();
+  const std::string what = "CUDA: " + std::string(queue_.failed) + ": " + queue_.functions.error_text(queue_.error);
+  return queue_.error == MOESTRO_CUDA_REFUSED ? unsupported(what) : unavailable(what);
+}
+
+Status CudaOps::wait() {
+  if (fine()) queue_.note("wait_stream", queue_.functions.wait_stream(queue_.stream));
+  return status();
+}
+
+void CudaOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations) {
+  const MoestroCudaMatmul a{x, n, w.rows, w.cols, w.data, w.parameters, static_cast<int32_t>(w.dtype), bias, y};
+  if (fine()) queue_.note("matmul", ops().matmul(&a, queue_.stream));
+}
+
+void CudaOps::gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) {
+  for (const int32_t id : ids) MOESTRO_CHECK(id >= 0 && id < table.rows, "row of a table");
+  const MoestroCudaGather a{table.data, static_cast<int32_t>(table.dtype), table.cols, static_cast<int64_t>(ids.size()), ids_.of(ids), y};
+  if (fine()) queue_.note("gather_rows", ops().gather(&a, queue_.stream));
+}
+
+void CudaOps::rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) {
+  const MoestroCudaNorm a{x, n, dim, weight, nullptr, eps, 0, y};
+  if (fine()) queue_.note("rms_norm", ops().norm(&a, queue_.stream));
+}
+
+void CudaOps::layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps, float* y) {
+  const MoestroCudaNorm a{x, n, dim, weight, bias, eps, 1, y};
+  if (fine()) queue_.note("layer_norm", ops().norm(&a, queue_.stream));
+}
+
+void CudaOps::sum_squares(const float* x, int64_t n, int64_t dim, float* sums) {
+  // Only the guard writes x.
+  const MoestroCudaSumSquares a{const_cast<float*>(x), n, dim, sums, nullptr, 0};
+  if (fine()) queue_.note("sum_squares", ops().sum_squares(&a, queue_.stream));
+}
+
+void CudaOps::guard(float* x, int64_t n, int64_t dim, int32_t layer, int32_t* bad_layer) {
+  const MoestroCudaSumSquares a{x, n, dim, nullptr, bad_layer, layer};
+  if (fine()) queue_.note("guard", ops().sum_squares(&a, queue_.stream));
+}
+
+void CudaOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos, const float* sin) {
+  const MoestroCudaRope a{x, n, heads, head_dim, rotary_dim, cos, sin};
+  if (fine()) queue_.note("rope", ops().rope(&a, queue_.stream));
+}
+
+void CudaOps::router_top_k(const float* logits, int64_t n, const RouterSpec& s, int32_t* ids, float* weights) {
+  MOESTRO_CHECK(s.top_k >= 1 && s.top_k <= s.experts && s.groups >= 1 && s.experts % s.groups == 0 && s.group_best >= 1, "a router's shape");
+  MOESTRO_CHECK(s.groups_kept >= 1 && s.groups_kept <= s.groups && s.groups_kept * (s.experts / s.groups) >= s.top_k, "the kept groups hold top-k experts");
+  const MoestroCudaRouter a{logits, n, s.experts, s.top_k, s.scores == RouterSpec::Scores::kSigmoid, s.normalise, s.scale, s.bias, s.groups, s.groups_kept, s.group_best, ids, weights};
+  if (fine()) queue_.note("router_top_k", ops().router(&a, queue_.stream));
+}
+
+void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x, std::span<const RoutedRow> rows, int64_t top_k, float* out) {
+  if (rows.empty()) return;
+  ExpertCall call;
+  call.slot = reinterpret_cast<uint64_t>(blob);
+  call.offsets[1] = static_cast<int32_t>(rows.size());
+  expert_call_.resize(sizeof call + rows.size_bytes());
+  std::memcpy(expert_call_.data(), &call, sizeof call);
+  std::memcpy(expert_call_.data() + sizeof call, rows.data(), rows.size_bytes());
+  const std::byte* sent = expert_calls_.of(std::span<const std::byte>(expert_call_));
+  auto* activated = static_cast<float*>(activated_.at_least(rows.size() * static_cast<uint64_t>(layout.ffn()) * sizeof(float)));
+  if (!fine()) return;
+  MoestroCudaExperts a{};
+  a.layout = layout_of(layout);
+  a.slots = reinterpret_cast<const uint64_t*>(sent);
+  a.offsets = reinterpret_cast<const int32_t*>(sent + offsetof(ExpertCall, offsets));
+  a.active = reinterpret_cast<const int32_t*>(sent + offsetof(ExpertCall, active));
+  a.sorted = reinterpret_cast<const MoestroCudaRoutedRow*>(sent + sizeof call);
+  a.active_max = 1;
+  a.top_k = top_k;
+  a.x = x;
+  a.activated = activated;
+  a.out = out;
+  queue_.note("expert_ffn", ops().experts(&a, queue_.stream));
+}
+
+void CudaOps::experts(const LayerExperts& w) {
+  const int64_t pairs = w.n * w.top_k, active_max = std::min(w.experts, pairs);
+  if (pairs == 0) return;
+  const auto bytes = static_cast<uint64_t>(pairs * 8 + (w.experts + 1 + active_max) * 4);
+  auto* routes = static_cast<std::byte*>(routes_.at_least(bytes));
+  auto* activated = static_cast<float*>(activated_.at_least(static_cast<uint64_t>(pairs * w.layout.ffn()) * sizeof(float)));
+  if (!fine()) return;
+  auto* sorted = reinterpret_cast<MoestroCudaRoutedRow*>(routes);
+  auto* offsets = reinterpret_cast<int32_t*>(routes + pairs * 8);
+  int32_t* active = offsets + w.experts + 1;
+  const MoestroCudaSortRoutes sort{w.ids, w.left_out, w.n, w.top_k, w.experts, offsets, active, sorted};
+  if (!queue_.note("sort_routes", ops().sort_routes(&sort, queue_.stream))) return;
+  const MoestroCudaExperts a{layout_of(w.layout), w.slots, offsets, active, sorted, active_max, w.top_k, w.x, activated, w.out};
+  queue_.note("experts", ops().experts(&a, queue_.stream));
+}
+
+void CudaOps::combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) {
+  const MoestroCudaCombine a{rows, weights, n, top_k, hidden, y};
+  if (fine()) queue_.note("combine", ops().combine(&a, queue_.stream));
+}
+
+void CudaOps::silu_mul(float* gate, const float* up, int64_t count) {
+  const MoestroCudaSiluMul a{gate, up, count};
+  if (fine()) queue_.note("silu_mul", ops().silu_mul(&a, queue_.stream));
+}
+
+void CudaOps::add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) {
+  const MoestroCudaAddScaled a{x, logit, n, dim, y};
+  if (fine()) queue_.note("add_scaled", ops().add_scaled(&a, queue_.stream));
+}
+
+void CudaOps::clamp(float* x, int64_t count, float limit) {
+  const MoestroCudaClamp a{x, count, limit};
+  if (fine()) queue_.note("clamp", ops().clamp(&a, queue_.stream));
+}
+
+}  // namespace moestro::kernels::cuda

@@ -1,0 +1,81 @@
+#pragma once
+// Ops over the functions of the CUDA plugin. Pointers to activations, weights, biases and caches are to device memory; spans, and what they
+// hold, are the host's. Every operation is queued on one stream and returns at once; an error of any is kept, and what is queued after it
+// does nothing. Like every Ops it has one caller.
+
+#include <memory>
+#include <vector>
+
+#include "common/status.h"
+#include "kernels/cuda/device_memory.h"
+#include "kernels/ops.h"
+
+namespace moestro::kernels::cuda {
+
+/// A layer's experts on all rows of a step, routed and sorted on the device.
+struct LayerExperts {
+  const ExpertLayout& layout;
+  const uint64_t* slots = nullptr;     ///< device, [experts]: the address of an expert's blob; 0: not in device memory, its rows are not written
+  const int32_t* ids = nullptr;        ///< device, [n, top_k]
+  const uint8_t* left_out = nullptr;   ///< device, [n], may be null: rows of sequences that have failed
+  int64_t n = 0, experts = 0, top_k = 0;
+  const float* x = nullptr;
+  float* out = nullptr;                ///< [n, top_k, hidden]
+};
+
+class CudaOps final : public Ops {
+ public:
+  /// `functions` live for ever; they concern the device that the calling thread has chosen, and this thread makes all calls.
+  static Result<std::unique_ptr<CudaOps>> create(const MoestroCudaFunctions& functions, OpsOptions options);
+  ~CudaOps() override;
+
+  /// The first error of anything that was queued, as far as it is known.
+  Status status() const;
+  /// Waits for all that was queued, then as status().
+  Status wait();
+  MoestroCudaStream stream() const { return queue_.stream; }
+
+  /// The experts of a layer in three launches, without the host.
+  void experts(const LayerExperts& work);
+  /// As sum_squares, and rows whose sum is not finite become zeros; bad_layer[t] (device, -1 at first) becomes the first such layer.
+  void guard(float* x, int64_t n, int64_t dim, int32_t layer, int32_t* bad_layer);
+
+  const OpsOptions& options() const override { return options_; }
+  bool supports(DType) const override { return true; }
+  void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations activations) override;
+  void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) override;
+  void rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) override;
+  void layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps, float* y) override;
+  void sum_squares(const float* x, int64_t n, int64_t dim, float* sums) override;
+  void rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos, const float* sin) override;
+  void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k, const float* v, const KvView& cache) override;
+  void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q, const float* sink_q, const KvView& cache,
+                 float* out) override;
+  void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids, float* weights) override;
+  void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x, std::span<const RoutedRow> rows, int64_t top_k, float* out) override;
+  void combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) override;
+  void silu_mul(float* gate, const float* up, int64_t count) override;
+  void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) override;
+  void clamp(float* x, int64_t count, float limit) override;
+
+ private:
+  explicit CudaOps(const MoestroCudaFunctions& functions, OpsOptions options);
+  const MoestroCudaOps& ops() const { return queue_.functions.ops; }
+  bool fine() const { return queue_.error == 0; }
+  /// What attention reads of the step's sequences, flattened.
+  void flatten(std::span<const AttentionSequence> sequences);
+  void cut_units(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
+
+  OpsOptions options_;
+  DeviceQueue queue_;
+  std::vector<MoestroCudaQuery> query_list_;
+  std::vector<uint32_t> block_list_;
+  std::vector<MoestroCudaAttentionUnit> unit_list_;
+  std::vector<std::byte> expert_call_;
+  int64_t furthest_ = 0;  ///< position of any query of query_list_
+  // Last: they use the queue.
+  Mirror queries_{queue_}, blocks_{queue_}, units_{queue_}, ids_{queue_}, expert_calls_{queue_};
+  Workspace partial_{queue_}, activated_{queue_}, routes_{queue_};
+};
+
+}  // namespace moestro::kernels::cuda

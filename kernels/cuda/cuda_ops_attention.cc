@@ -1,0 +1,103 @@
+// CudaOps: what belongs to the KV cache.
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "kernels/cuda/cuda_ops.h"
+
+namespace moestro::kernels::cuda {
+namespace {
+
+static_assert(kKvBlockTokens == 16 && kKvLeastMagnitude == 1e-35f, "kernels have these as constants");
+
+/// Blocks of a launch that fill any card a few times over: with fewer, parts of a sequence are computed side by side.
+constexpr int64_t kFillingBlocks = 512;
+/// What is kept between the two kernels of such an attention.
+constexpr int64_t kPartialBytesMax = int64_t{256} << 20;
+
+MoestroCudaKv kv_of(const AttentionShape& shape, const KvView& cache) {
+  MoestroCudaKv kv{};
+  kv.heads = shape.heads;
+  kv.kv_heads = shape.kv_heads;
+  kv.head_dim = shape.head_dim;
+  kv.window = shape.window;
+  kv.sinks = shape.sinks;
+  kv.scale = shape.scale;
+  kv.dtype = static_cast<int32_t>(cache.dtype);
+  kv.data = cache.data;
+  kv.block_bytes = kv_block_bytes(shape, cache.dtype);
+  kv.scales_offset = kv_scales_offset(shape, cache.dtype);
+  return kv;
+}
+
+}  // namespace
+
+void CudaOps::flatten(std::span<const AttentionSequence> sequences) {
+  query_list_.clear();
+  block_list_.clear();
+  furthest_ = 0;
+  for (const AttentionSequence& s : sequences) {
+    if (s.tokens == 0) continue;
+    const auto first_block = static_cast<int32_t>(block_list_.size());
+    const int64_t last = s.first_position + s.tokens - 1;
+    block_list_.insert(block_list_.end(), s.blocks.begin(), s.blocks.begin() + last / kKvBlockTokens + 1);
+    for (int64_t i = 0; i < s.tokens; ++i)
+      query_list_.push_back({static_cast<int32_t>(s.first_token + i), static_cast<int32_t>(s.first_position + i), first_block});
+    furthest_ = std::max(furthest_, last);
+  }
+}
+
+/// Pairs of a sequence lie one after another, heads of a query first: a unit's share its keys.
+void CudaOps::cut_units(const AttentionShape& shape, std::span<const AttentionSequence> sequences) {
+  unit_list_.clear();
+  const int64_t group = shape.heads / shape.kv_heads;
+  int64_t first_query = 0;
+  for (const AttentionSequence& s : sequences) {
+    const int64_t pairs = s.tokens * group;
+    for (int64_t p = 0; p < pairs; p += MOESTRO_CUDA_ATTENTION_PAIRS)
+      unit_list_.push_back({static_cast<int32_t>(first_query), static_cast<int32_t>(p), static_cast<int32_t>(std::min<int64_t>(MOESTRO_CUDA_ATTENTION_PAIRS, pairs - p))});
+    first_query += s.tokens;
+  }
+}
+
+void CudaOps::kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k, const float* v, const KvView& cache) {
+  MOESTRO_CHECK(is_kv_dtype(cache.dtype), "a KV cache is f32, bf16, f16 or int8");
+  flatten(sequences);
+  if (query_list_.empty()) return;
+  MoestroCudaKvWrite a{};
+  a.kv = kv_of(shape, cache);
+  a.queries = queries_.of(std::span<const MoestroCudaQuery>(query_list_));
+  a.blocks = blocks_.of(std::span<const uint32_t>(block_list_));
+  a.count = static_cast<int64_t>(query_list_.size());
+  a.k = k;
+  a.v = v;
+  if (fine()) queue_.note("kv_write", ops().kv_write(&a, queue_.stream));
+}
+
+void CudaOps::attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q, const float* sink_q, const KvView& cache,
+                        float* out) {
+  MOESTRO_CHECK(is_kv_dtype(cache.dtype), "a KV cache is f32, bf16, f16 or int8");
+  flatten(sequences);
+  if (query_list_.empty()) return;
+  cut_units(shape, sequences);
+  MoestroCudaAttention a{};
+  a.kv = kv_of(shape, cache);
+  a.queries = queries_.of(std::span<const MoestroCudaQuery>(query_list_));
+  a.blocks = blocks_.of(std::span<const uint32_t>(block_list_));
+  a.units = units_.of(std::span<const MoestroCudaAttentionUnit>(unit_list_));
+  a.unit_count = static_cast<int64_t>(unit_list_.size());
+  a.query_count = static_cast<int64_t>(query_list_.size());
+  a.furthest = furthest_;
+  a.q = q;
+  a.sink_q = sink_q;
+  a.out = out;
+  int64_t rows = 0;  // of q, whether or not all of them are of a sequence
+  for (const MoestroCudaQuery& query : query_list_) rows = std::max<int64_t>(rows, query.row + 1);
+  const int64_t parts = furthest_ / MOESTRO_CUDA_ATTENTION_PART + 1;
+  const int64_t partial_bytes = rows * shape.heads * parts * (shape.head_dim + 2) * static_cast<int64_t>(sizeof(float));
+  if (parts > 1 && a.unit_count * shape.kv_heads < kFillingBlocks && partial_bytes <= kPartialBytesMax)
+    a.partial = static_cast<float*>(partial_.at_least(static_cast<uint64_t>(partial_bytes)));
+  if (fine()) queue_.note("attention", ops().attention(&a, queue_.stream));
+}
+
+}  // namespace moestro::kernels::cuda

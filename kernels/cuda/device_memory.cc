@@ -1,0 +1,74 @@
+#include "kernels/cuda/device_memory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace moestro::kernels::cuda {
+namespace {
+
+constexpr uint64_t kLeastBytes = 4096;
+
+/// Grown by halves, so that a slowly growing batch does not allocate at every step.
+uint64_t room_for(uint64_t bytes, uint64_t before) { return std::max({bytes, before + before / 2, kLeastBytes}); }
+
+}  // namespace
+
+Workspace::~Workspace() {
+  if (memory_ != nullptr) (void)queue_.functions.release(memory_);
+}
+
+void* Workspace::at_least(uint64_t bytes) {
+  if (queue_.error != 0) return nullptr;
+  if (bytes <= bytes_) return memory_;
+  const uint64_t room = room_for(bytes, bytes_);
+  bytes_ = 0;
+  if (!queue_.note("wait_stream", queue_.functions.wait_stream(queue_.stream))) return nullptr;
+  if (memory_ != nullptr && !queue_.note("release", queue_.functions.release(std::exchange(memory_, nullptr)))) return nullptr;
+  if (!queue_.note("allocate", queue_.functions.allocate(room, &memory_))) return nullptr;
+  bytes_ = room;
+  return memory_;
+}
+
+Mirror::~Mirror() {
+  (void)queue_.functions.wait_stream(queue_.stream);
+  for (Copy& copy : copies_) free(copy);
+}
+
+void Mirror::free(Copy& copy) {
+  if (copy.host != nullptr) (void)queue_.functions.release_pinned(copy.host);
+  if (copy.device != nullptr) (void)queue_.functions.release(copy.device);
+  if (copy.sent != nullptr) (void)queue_.functions.end_event(copy.sent);
+  copy = {};
+}
+
+bool Mirror::make_room(Copy& copy, size_t bytes) {
+  if (bytes <= copy.room) return queue_.note("wait_event", queue_.functions.wait_event(copy.sent));
+  const uint64_t room = room_for(bytes, copy.room);
+  if (!queue_.note("wait_stream", queue_.functions.wait_stream(queue_.stream))) return false;
+  free(copy);
+  const MoestroCudaFunctions& f = queue_.functions;
+  if (!queue_.note("allocate_pinned", f.allocate_pinned(room, &copy.host)) || !queue_.note("allocate", f.allocate(room, &copy.device)) ||
+      !queue_.note("make_event", f.make_event(&copy.sent)))
+    return false;
+  copy.room = room;
+  return true;
+}
+
+const void* Mirror::bytes_of(std::span<const std::byte> bytes) {
+  if (bytes.empty() || queue_.error != 0) return nullptr;
+  if (const Copy& last = copies_[last_]; last.bytes == bytes.size() && std::memcmp(last.host, bytes.data(), bytes.size()) == 0) return last.device;
+  last_ = (last_ + 1) % kCopies;
+  Copy& copy = copies_[last_];
+  copy.bytes = 0;
+  if (!make_room(copy, bytes.size())) return nullptr;
+  std::memcpy(copy.host, bytes.data(), bytes.size());
+  const MoestroCudaFunctions& f = queue_.functions;
+  if (!queue_.note("copy_in", f.copy_in(copy.device, copy.host, bytes.size(), queue_.stream)) ||
+      !queue_.note("record_event", f.record_event(copy.sent, queue_.stream)))
+    return nullptr;
+  copy.bytes = bytes.size();
+  return copy.device;
+}
+
+}  // namespace moestro::kernels::cuda

@@ -1,0 +1,87 @@
+#pragma once
+// Memory on a device: workspaces that grow, and small arrays of the host's that kernels read.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/plugin_abi.h"
+
+namespace moestro::kernels::cuda {
+
+/// The stream that everything is queued on, and the first error that a call on it gave: after one nothing is to be believed.
+struct DeviceQueue {
+  explicit DeviceQueue(const MoestroCudaFunctions& f) : functions(f) {}
+  ~DeviceQueue() {
+    if (stream != nullptr) (void)functions.end_stream(stream);
+  }
+  DeviceQueue(const DeviceQueue&) = delete;
+  DeviceQueue& operator=(const DeviceQueue&) = delete;
+
+  const MoestroCudaFunctions& functions;
+  MoestroCudaStream stream = nullptr;
+  MoestroCudaResult error = 0;
+  const char* failed = nullptr;  ///< the call that gave it
+
+  /// Whether all has gone well so far, this call included. `call` lives for ever.
+  bool note(const char* call, MoestroCudaResult result) {
+    if (error == 0 && result != 0) {
+      error = result;
+      failed = call;
+    }
+    return error == 0;
+  }
+};
+
+/// Memory that is at least as large as was last asked for. What was in it is lost when it grows.
+class Workspace {
+ public:
+  explicit Workspace(DeviceQueue& queue) : queue_(queue) {}
+  ~Workspace();
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  /// Null after an error.
+  void* at_least(uint64_t bytes);
+
+ private:
+  DeviceQueue& queue_;
+  void* memory_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+/// An array of the host's on the device. The host writes one of a few copies while others may still be read by what was queued before, and
+/// waits only if all of them may. An array equal to the last one is not sent again: that of a step serves all of its layers.
+class Mirror {
+ public:
+  explicit Mirror(DeviceQueue& queue) : queue_(queue) {}
+  ~Mirror();
+  Mirror(const Mirror&) = delete;
+  Mirror& operator=(const Mirror&) = delete;
+
+  /// Where the device finds these; valid for what is queued before the next call but kCopies. Null after an error, and for none.
+  template <typename T>
+  const T* of(std::span<const T> values) {
+    return static_cast<const T*>(bytes_of(std::as_bytes(values)));
+  }
+
+ private:
+  static constexpr size_t kCopies = 4;
+  struct Copy {
+    void* host = nullptr;
+    void* device = nullptr;
+    MoestroCudaEvent sent = nullptr;
+    uint64_t room = 0;
+    size_t bytes = 0;
+  };
+  const void* bytes_of(std::span<const std::byte> bytes);
+  bool make_room(Copy& copy, size_t bytes);
+  void free(Copy& copy);
+
+  DeviceQueue& queue_;
+  std::array<Copy, kCopies> copies_{};
+  size_t last_ = 0;
+};
+
+}  // namespace moestro::kernels::cuda

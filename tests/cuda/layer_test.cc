@@ -1,0 +1,218 @@
+// What the tables of operations do not reach: routes sorted on the device, a layer's experts together, the guard, long contexts; and that no
+// order of threads changes a bit.
+
+#include <numeric>
+
+#include "kernels/cuda/ops.h"
+#include "tests/kernels/expert_blob.h"
+#include "tests/kernels/op_test_data.h"
+
+namespace moestro::kernels::test {
+namespace {
+
+using ::moestro::test::ExpertMatrices;
+using ::moestro::test::write_expert_blob;
+
+/// Distinct experts for each token.
+std::vector<int32_t> random_routes(int64_t n, int64_t top_k, int64_t experts, Random& random) {
+  std::vector<int32_t> ids, all(static_cast<size_t>(experts));
+  std::iota(all.begin(), all.end(), 0);
+  for (int64_t t = 0; t < n; ++t) {
+    std::shuffle(all.begin(), all.end(), random.engine());
+    ids.insert(ids.end(), all.begin(), all.begin() + top_k);
+  }
+  return ids;
+}
+
+struct RoutesCase {
+  int64_t n, top_k, experts;
+};
+
+TEST(SortRoutes, RowsOfAnExpertStandTogetherInTheOrderOfTokens) {
+  Random random;
+  for (const auto& [n, top_k, experts] : {RoutesCase{1, 1, 1}, RoutesCase{1, 8, 128}, RoutesCase{70, 2, 8}, RoutesCase{300, 4, 60}, RoutesCase{9, 3, 1000}}) {
+    for (const bool some_left_out : {false, true}) {
+      const auto ids = random_routes(n, top_k, experts, random);
+      std::vector<uint8_t> left_out(static_cast<size_t>(n));
+      for (uint8_t& l : left_out) l = some_left_out && random.below(3) == 0;
+      const auto pairs = static_cast<size_t>(n * top_k), active_max = std::min(static_cast<size_t>(experts), pairs);
+      std::vector<int32_t> offsets(static_cast<size_t>(experts) + 1, -7), active(active_max, -7);
+      std::vector<MoestroCudaRoutedRow> sorted(pairs, {-7, -7});
+      const MoestroCudaSortRoutes a{ids.data(), some_left_out ? left_out.data() : nullptr, n, top_k, experts, offsets.data(), active.data(), sorted.data()};
+      ASSERT_EQ(cuda::sort_routes(&a, nullptr), 0);
+      size_t at = 0, active_at = 0;
+      for (int32_t e = 0; e < experts; ++e) {
+        ASSERT_EQ(offsets[static_cast<size_t>(e)], static_cast<int32_t>(at));
+        const size_t before = at;
+        for (size_t i = 0; i < pairs; ++i) {
+          if (ids[i] != e || left_out[i / static_cast<size_t>(top_k)] != 0) continue;
+          ASSERT_EQ(sorted[at].token, static_cast<int32_t>(i) / top_k);
+          ASSERT_EQ(sorted[at++].rank, static_cast<int32_t>(i) % top_k);
+        }
+        if (at > before) {
+          ASSERT_EQ(active[active_at++], e);
+        }
+      }
+      EXPECT_EQ(offsets.back(), static_cast<int32_t>(at));
+      EXPECT_TRUE(std::all_of(active.begin() + static_cast<std::ptrdiff_t>(active_at), active.end(), [](int32_t e) { return e == -1; }));
+    }
+  }
+}
+
+/// A layer: experts in the layout of packs, and where they lie.
+struct Layer {
+  ExpertLayout layout;
+  std::vector<std::vector<std::byte>> blobs;
+  std::vector<uint64_t> slots;
+};
+Layer random_layer(int64_t experts, int64_t hidden, int64_t ffn, DType dtype, Random& random) {
+  Layer l{ExpertLayout(hidden, ffn, dtype), {}, {}};
+  for (int64_t e = 0; e < experts; ++e) {
+    l.blobs.push_back(write_expert_blob(l.layout, ExpertMatrices{hidden, ffn, random.normal(ffn * hidden, 0.2f), random.normal(ffn * hidden, 0.2f), random.normal(ffn * hidden, 0.2f)}));
+    l.slots.push_back(reinterpret_cast<uint64_t>(l.blobs.back().data()));
+  }
+  return l;
+}
+
+TEST(LayerExperts, EqualOneExpertAfterAnotherAndLeaveOutWhatIsNotThere) {
+  Random random;
+  const auto reference = make_reference_ops();
+  const auto ops = emulated_ops();
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4}) {
+    for (const int64_t n : {1, 3, 40}) {
+      const int64_t experts = 9, top_k = 3, hidden = 72, ffn = 150;
+      Layer layer = random_layer(experts, hidden, ffn, dtype, random);
+      const auto ids = random_routes(n, top_k, experts, random);
+      const int32_t missing = ids[0];
+      layer.slots[static_cast<size_t>(missing)] = 0;
+      const auto x = random.normal(n * hidden);
+      std::vector<float> got(static_cast<size_t>(n * top_k * hidden), 7.0f), want(got);
+      ops->experts({layer.layout, layer.slots.data(), ids.data(), nullptr, n, experts, top_k, x.data(), got.data()});
+      for (int32_t e = 0; e < experts; ++e) {
+        std::vector<RoutedRow> rows;
+        for (size_t i = 0; i < ids.size(); ++i)
+          if (ids[i] == e && e != missing) rows.push_back({static_cast<int32_t>(i) / static_cast<int32_t>(top_k), static_cast<int32_t>(i) % static_cast<int32_t>(top_k)});
+        reference->expert_ffn(layer.layout, layer.blobs[static_cast<size_t>(e)].data(), x.data(), rows, top_k, want.data());
+      }
+      ASSERT_TRUE(ops->status().is_ok()) << ops->status().message();
+      expect_close(got, want, 1e-5, std::string(dtype_name(dtype)) + " n " + std::to_string(n));
+      EXPECT_TRUE(std::all_of(got.begin(), got.begin() + hidden, [](float f) { return f == 7.0f; })) << "the rows of a missing expert are not written";
+    }
+  }
+}
+
+TEST(Guard, ARowThatIsNotFiniteBecomesZerosAndIsRememberedByItsFirstLayer) {
+  const auto ops = emulated_ops();
+  const int64_t dim = 300;
+  std::vector<float> x(4 * 300, 1.0f);
+  std::vector<int32_t> bad(4, -1);
+  x[300 + 299] = NAN;
+  ops->guard(x.data(), 4, dim, 5, bad.data());
+  EXPECT_EQ(bad, (std::vector<int32_t>{-1, 5, -1, -1}));
+  x[300] = INFINITY;
+  x[900] = 1e30f;
+  ops->guard(x.data(), 4, dim, 6, bad.data());
+  EXPECT_EQ(bad, (std::vector<int32_t>{-1, 5, -1, 6}));
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(x[i], i / 300 % 2 == 1 ? 0.0f : 1.0f) << i;
+}
+
+/// One sequence in a cache of its own, position p in block (p / 16) from the end.
+class LongSequence {
+ public:
+  LongSequence(const AttentionShape& shape, DType dtype, int64_t length, Ops& ops, Random& random) : shape_(shape), q_(random.normal(length * shape.heads * shape.head_dim)), sink_q_(random.normal(length * shape.heads * shape.head_dim)) {
+    const int64_t count = ceil_div(length, kKvBlockTokens);
+    bytes_.assign(static_cast<size_t>(count * kv_block_bytes(shape, dtype)), std::byte{0xff});
+    for (int64_t i = 0; i < count; ++i) blocks_.push_back(static_cast<uint32_t>(count - 1 - i));
+    view_ = {bytes_.data(), dtype, count};
+    const auto k = random.normal(length * shape.kv_heads * shape.head_dim), v = random.normal(length * shape.kv_heads * shape.head_dim);
+    const AttentionSequence all{0, length, 0, blocks_};
+    ops.kv_write(shape, {&all, 1}, k.data(), v.data(), view_);
+  }
+  /// Queries [first, first + tokens).
+  std::vector<float> attend(Ops& ops, int64_t first, int64_t tokens) const {
+    const int64_t width = shape_.heads * shape_.head_dim;
+    std::vector<float> out(static_cast<size_t>(tokens * width), NAN);
+    const AttentionSequence part{0, tokens, first, blocks_};
+    ops.attention(shape_, {&part, 1}, q_.data() + first * width, sink_q_.data() + first * width, view_, out.data());
+    return out;
+  }
+
+ private:
+  AttentionShape shape_;
+  std::vector<float> q_, sink_q_;
+  std::vector<std::byte> bytes_;
+  std::vector<uint32_t> blocks_;
+  KvView view_;
+};
+
+AttentionShape long_shape(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t window, int64_t sinks) {
+  return {heads, kv_heads, head_dim, window, 1.0f / std::sqrt(static_cast<float>(head_dim)), sinks};
+}
+
+TEST(LongAttention, PartsSideBySideAndOneAfterAnotherGiveTheSameBits) {
+  Random random;
+  const auto ops = emulated_ops();
+  const auto reference = make_reference_ops();
+  const int64_t length = 5 * MOESTRO_CUDA_ATTENTION_PART + 9, many = 300;
+  for (const AttentionShape& shape : {long_shape(4, 2, 24, 0, 0), long_shape(2, 2, 24, 0, 0), long_shape(4, 2, 24, 150, 20), long_shape(4, 4, 24, 200, 0)}) {
+    const LongSequence sequence(shape, DType::kBF16, length, *ops, random);
+    const int64_t width = shape.heads * shape.head_dim;
+    const auto whole = sequence.attend(*ops, length - many, many);
+    expect_close(whole, sequence.attend(*reference, length - many, many), 5e-6, "against the reference");
+    for (const int64_t tokens : {1, 3, 50}) {
+      const auto few = sequence.attend(*ops, length - tokens, tokens);
+      expect_same(few.data(), whole.data() + (many - tokens) * width, tokens * width, "the last " + std::to_string(tokens));
+    }
+  }
+}
+
+/// Everything once, in the order of threads that `seed` gives.
+std::vector<float> everything(uint64_t seed) {
+  std::mt19937 same(5);
+  Random random;
+  random.engine() = same;
+  cuda::emulated::set_order(seed);
+  const auto ops = emulated_ops();
+  std::vector<float> results;
+  const auto keep = [&](const std::vector<float>& v) { results.insert(results.end(), v.begin(), v.end()); };
+  const int64_t n = 5, hidden = 136, experts = 40, top_k = 4;
+  auto x = random.normal(n * hidden);
+  const auto weight = random.normal(hidden);
+  ops->rms_norm(x.data(), n, hidden, weight.data(), 1e-5f, x.data());
+  ops->layer_norm(x.data(), n, hidden, weight.data(), weight.data(), 1e-5f, x.data());
+  keep(x);
+  std::vector<float> sums(5), logits(static_cast<size_t>(n * experts)), weights(static_cast<size_t>(n * top_k));
+  ops->sum_squares(x.data(), n, hidden, sums.data());
+  keep(sums);
+  const auto router = store_weight(random.normal(experts * hidden), DType::kBF16, experts, hidden);
+  ops->matmul(x.data(), n, router.weight, nullptr, logits.data(), Activations::kExact);
+  std::vector<int32_t> ids(weights.size());
+  ops->router_top_k(logits.data(), n, {.experts = experts, .top_k = top_k, .normalise = true, .groups = 8, .groups_kept = 4}, ids.data(), weights.data());
+  keep(weights);
+  const Layer layer = random_layer(experts, hidden, 90, DType::kInt8, random);
+  std::vector<float> rows(static_cast<size_t>(n * top_k * hidden), NAN);
+  ops->experts({layer.layout, layer.slots.data(), ids.data(), nullptr, n, experts, top_k, x.data(), rows.data()});
+  ops->combine(rows.data(), weights.data(), n, top_k, hidden, x.data());
+  keep(x);
+  for (const DType dtype : {DType::kF16, DType::kInt8}) {
+    const LongSequence sequence(long_shape(4, 2, 72, 0, 0), dtype, 300, *ops, random);
+    keep(sequence.attend(*ops, 290, 10));
+    keep(sequence.attend(*ops, 0, 300));
+  }
+  cuda::emulated::set_order(0);
+  EXPECT_TRUE(ops->status().is_ok());
+  return results;
+}
+
+TEST(Order, OfThreadsWarpsAndBlocksChangesNoBit) {
+  const auto want = everything(0);
+  ASSERT_TRUE(std::all_of(want.begin(), want.end(), [](float f) { return std::isfinite(f); }));
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    const auto got = everything(seed);
+    ASSERT_EQ(got.size(), want.size());
+    expect_same(got.data(), want.data(), static_cast<int64_t>(want.size()), "order " + std::to_string(seed));
+  }
+}
+
+}  // namespace
+}  // namespace moestro::kernels::test

@@ -1,0 +1,118 @@
+// What CudaOps keeps on the device, and what it makes of calls that fail.
+
+#include "kernels/cuda/device_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/emulated/functions.h"
+
+namespace moestro::kernels::cuda {
+namespace {
+
+/// The emulated functions, counted; each may be made to fail.
+struct Counted {
+  int copies = 0, allocations = 0, waits = 0;
+  MoestroCudaResult copy_result = 0, allocate_result = 0;
+};
+Counted counted;
+
+MoestroCudaFunctions counting_functions() {
+  counted = {};
+  MoestroCudaFunctions f = emulated::functions();
+  f.copy_in = [](void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
+    ++counted.copies;
+    return counted.copy_result != 0 ? counted.copy_result : emulated::functions().copy_in(to, from, bytes, stream);
+  };
+  f.allocate = [](uint64_t bytes, void** memory) {
+    ++counted.allocations;
+    return counted.allocate_result != 0 ? counted.allocate_result : emulated::functions().allocate(bytes, memory);
+  };
+  f.wait_event = [](MoestroCudaEvent event) {
+    ++counted.waits;
+    return emulated::functions().wait_event(event);
+  };
+  return f;
+}
+
+std::span<const int32_t> numbers(const std::vector<int32_t>& v) { return v; }
+
+TEST(Mirror, SendsWhatIsNewAndNothingTwice) {
+  const MoestroCudaFunctions f = counting_functions();
+  DeviceQueue queue(f);
+  Mirror mirror(queue);
+  const std::vector<int32_t> a{1, 2, 3}, b{1, 2, 4};
+  const int32_t* first = mirror.of(numbers(a));
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(first[2], 3);
+  EXPECT_EQ(mirror.of(numbers(a)), first);
+  EXPECT_EQ(counted.copies, 1);
+  const int32_t* second = mirror.of(numbers(b));
+  EXPECT_NE(second, first) << "the first may still be read";
+  EXPECT_EQ(second[2], 4);
+  EXPECT_EQ(first[2], 3);
+  EXPECT_EQ(counted.copies, 2);
+}
+
+TEST(Mirror, WaitsBeforeItWritesACopyThatMayStillBeOnItsWay) {
+  const MoestroCudaFunctions f = counting_functions();
+  DeviceQueue queue(f);
+  Mirror mirror(queue);
+  for (int32_t i = 0; i < 4; ++i) ASSERT_NE(mirror.of(numbers({i})), nullptr);
+  EXPECT_EQ(counted.waits, 0);
+  const int allocations = counted.allocations;
+  for (int32_t i = 4; i < 12; ++i) EXPECT_EQ(*mirror.of(numbers({i})), i);
+  EXPECT_EQ(counted.waits, 8);
+  EXPECT_EQ(counted.allocations, allocations) << "nothing is allocated once all copies are";
+}
+
+TEST(Mirror, OfNothingIsNothing) {
+  const MoestroCudaFunctions f = counting_functions();
+  DeviceQueue queue(f);
+  Mirror mirror(queue);
+  EXPECT_EQ(mirror.of(std::span<const int32_t>()), nullptr);
+  EXPECT_EQ(counted.copies, 0);
+}
+
+TEST(Workspace, GrowsAndStays) {
+  const MoestroCudaFunctions f = counting_functions();
+  DeviceQueue queue(f);
+  Workspace workspace(queue);
+  void* small = workspace.at_least(100);
+  ASSERT_NE(small, nullptr);
+  EXPECT_EQ(workspace.at_least(4096), small) << "there is a least size";
+  EXPECT_NE(workspace.at_least(1 << 20), nullptr);
+  EXPECT_EQ(counted.allocations, 2);
+  workspace.at_least(10);
+  EXPECT_EQ(counted.allocations, 2);
+}
+
+TEST(CudaOps, TheFirstErrorStaysAndIsNamed) {
+  const MoestroCudaFunctions f = counting_functions();
+  auto ops = CudaOps::create(f, {});
+  ASSERT_TRUE(ops.is_ok());
+  counted.allocate_result = 2;
+  const std::vector<float> table(8, 1.0f);
+  std::vector<float> y(4, 5.0f);
+  (*ops)->gather_rows({table.data(), DType::kF32, 2, 4}, std::vector<int32_t>{1}, y.data());
+  EXPECT_EQ((*ops)->status().code(), Code::kUnavailable);
+  EXPECT_EQ((*ops)->status().message(), "CUDA: allocate: out of memory");
+  counted.allocate_result = 0;
+  (*ops)->gather_rows({table.data(), DType::kF32, 2, 4}, std::vector<int32_t>{1}, y.data());
+  EXPECT_EQ((*ops)->wait().message(), "CUDA: allocate: out of memory");
+  EXPECT_EQ(y, std::vector<float>(4, 5.0f)) << "after an error nothing is done";
+}
+
+TEST(CudaOps, WhatThereIsNoKernelForIsRefused) {
+  auto ops = CudaOps::create(emulated::functions(), {});
+  const AttentionShape shape{.heads = 1, .kv_heads = 1, .head_dim = 320, .scale = 1.0f};
+  std::vector<float> numbers(320), cache(static_cast<size_t>(kv_block_bytes(shape, DType::kF32)) / sizeof(float));
+  const std::vector<uint32_t> blocks{0};
+  const AttentionSequence sequence{0, 1, 0, blocks};
+  (*ops)->attention(shape, {&sequence, 1}, numbers.data(), nullptr, {cache.data(), DType::kF32, 1}, numbers.data());
+  EXPECT_EQ((*ops)->status().code(), Code::kUnsupported);
+  EXPECT_EQ((*ops)->status().message(), "CUDA: attention: the CUDA plugin has no kernel for this");
+}
+
+}  // namespace
+}  // namespace moestro::kernels::cuda

@@ -1,0 +1,23 @@
+#pragma once
+// Which backend the tests of operations test: the CPU's, or the CUDA kernels run by their emulator (tests/cuda builds the same tests once more).
+
+#include <memory>
+#include <vector>
+
+#include "kernels/ops.h"
+
+#if MOESTRO_TEST_EMULATED_CUDA
+#include "tests/cuda/emulated_ops.h"
+#else
+namespace moestro::kernels::test {
+
+/// Every instruction set there is code for; tests of those the machine lacks are skipped, which ctest counts.
+inline std::vector<Isa> all_isas() {
+  return {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16Vnni, Isa::kAvx512Amx};
+}
+inline std::unique_ptr<Ops> cpu_ops(Isa isa, int threads = 2, bool deterministic = true) {
+  return make_cpu_ops({.threads = threads, .deterministic = deterministic, .isa = isa});
+}
+
+}  // namespace moestro::kernels::test
+#endif
