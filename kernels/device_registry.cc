@@ -22,6 +22,7 @@ Function symbol(void* library, const char* name) {
 
 struct CudaPlugin {
   MoestroCudaProbe probe = nullptr;
+  MoestroCudaGetFunctions functions = nullptr;
 };
 
 Result<CudaPlugin> load(const fs::path& plugin) {
@@ -35,11 +36,13 @@ Result<CudaPlugin> load(const fs::path& plugin) {
   }
   const auto version = symbol<MoestroCudaPluginVersion>(library, MOESTRO_CUDA_PLUGIN_VERSION_SYMBOL);
   const auto probe = symbol<MoestroCudaProbe>(library, MOESTRO_CUDA_PROBE_SYMBOL);
+  const auto functions = symbol<MoestroCudaGetFunctions>(library, MOESTRO_CUDA_FUNCTIONS_SYMBOL);
   if (version == nullptr || probe == nullptr) return unsupported(plugin.string() + " is not Moestro's CUDA plugin");
   if (const int32_t found = version(); found != MOESTRO_CUDA_PLUGIN_VERSION)
     return unsupported(plugin.string() + " is a CUDA plugin of version " + std::to_string(found) + ", this program needs " +
                        std::to_string(MOESTRO_CUDA_PLUGIN_VERSION) + ": build both together");
-  return CudaPlugin{probe};
+  if (functions == nullptr) return unsupported(plugin.string() + " is not Moestro's CUDA plugin");
+  return CudaPlugin{probe, functions};
 }
 
 Status check_cuda(size_t index, const fs::path& plugin) {
@@ -68,6 +71,11 @@ Result<std::vector<CudaDevice>> probe_cuda(const fs::path& plugin) {
   std::vector<CudaDevice> devices;
   for (const MoestroCudaDevice& d : found) devices.push_back({d.name, d.major, d.minor, d.free_bytes, d.total_bytes});
   return devices;
+}
+
+Result<const MoestroCudaFunctions*> cuda_functions(const fs::path& plugin) {
+  MOESTRO_ASSIGN_OR_RETURN(const CudaPlugin cuda, load(plugin));
+  return cuda.functions();
 }
 
 Status check_device(const std::string& device, const fs::path& cuda_plugin) {

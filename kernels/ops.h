@@ -1,6 +1,7 @@
 #pragma once
-// The operations of the engine behind one interface; kernels/cpu implements it. Activations are f32, row-major, token by token;
-// weights are read in the precision they are stored in. All pointers are host memory. One caller at a time (the engine thread).
+// The operations of the engine behind one interface; kernels/cpu implements it, and kernels/cuda. Activations are f32, row-major, token by
+// token; weights are read in the precision they are stored in. Pointers are to the memory that the backend computes on (the CPU's: host
+// memory), spans and what they hold are the host's. One caller at a time (the engine thread).
 
 #include <cstdint>
 #include <memory>

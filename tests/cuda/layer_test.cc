@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "kernels/cuda/emulated/emulator.h"
 #include "kernels/cuda/ops.h"
 #include "tests/kernels/expert_blob.h"
 #include "tests/kernels/op_test_data.h"
@@ -153,14 +154,18 @@ TEST(LongAttention, PartsSideBySideAndOneAfterAnotherGiveTheSameBits) {
   Random random;
   const auto ops = emulated_ops();
   const auto reference = make_reference_ops();
-  const int64_t length = 5 * MOESTRO_CUDA_ATTENTION_PART + 9, many = 300;
-  for (const AttentionShape& shape : {long_shape(4, 2, 24, 0, 0), long_shape(2, 2, 24, 0, 0), long_shape(4, 2, 24, 150, 20), long_shape(4, 4, 24, 200, 0)}) {
+  const int64_t length = 5 * MOESTRO_CUDA_ATTENTION_PART + 9, many = 600;
+  for (const AttentionShape& shape : {long_shape(4, 2, 24, 0, 0), long_shape(4, 4, 40, 0, 0), long_shape(4, 2, 24, 150, 20), long_shape(4, 4, 24, 200, 0)}) {
     const LongSequence sequence(shape, DType::kBF16, length, *ops, random);
     const int64_t width = shape.heads * shape.head_dim;
+    const uint64_t launches = cuda::emulated::counters().launches;
     const auto whole = sequence.attend(*ops, length - many, many);
+    EXPECT_EQ(cuda::emulated::counters().launches, launches + 1) << "many units fill a device: nothing side by side";
     expect_close(whole, sequence.attend(*reference, length - many, many), 5e-6, "against the reference");
     for (const int64_t tokens : {1, 3, 50}) {
+      const uint64_t before = cuda::emulated::counters().launches;
       const auto few = sequence.attend(*ops, length - tokens, tokens);
+      EXPECT_EQ(cuda::emulated::counters().launches, before + 2) << "side by side, and put together";
       expect_same(few.data(), whole.data() + (many - tokens) * width, tokens * width, "the last " + std::to_string(tokens));
     }
   }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/plugin_abi.h"
 #include "kernels/device_registry.h"
 
 namespace moestro::kernels {
@@ -24,6 +25,23 @@ TEST(BuiltCudaPlugin, LoadsWithoutADriverAndSaysWhatIsThere) {
     EXPECT_GT(device.total_bytes, 0u);
     EXPECT_LE(device.free_bytes, device.total_bytes);
   }
+}
+
+TEST(BuiltCudaPlugin, CallsWithoutADeviceFailInWordsAndDoNoHarm) {
+  const auto found = cuda_functions(MOESTRO_CUDA_PLUGIN);
+  ASSERT_TRUE(found.is_ok()) << found.status().message();
+  const MoestroCudaFunctions& f = **found;
+  EXPECT_STREQ(f.error_text(2), "out of memory");
+  if (probe_cuda(MOESTRO_CUDA_PLUGIN).is_ok()) GTEST_SKIP() << "there is a device";
+  void* memory = nullptr;
+  const MoestroCudaResult allocated = f.allocate(4096, &memory);
+  ASSERT_GT(allocated, 0);
+  EXPECT_THAT(f.error_text(allocated), ::testing::ContainsRegex("driver|device"));
+  float x = 0;
+  const MoestroCudaClamp clamp{&x, 1, 1.0f};
+  EXPECT_GT(f.ops.clamp(&clamp, nullptr), 0) << "every launch says that nothing was queued";
+  const MoestroCudaGather gather{&x, MOESTRO_CUDA_INT4, 1, 1, nullptr, &x};
+  EXPECT_EQ(f.ops.gather(&gather, nullptr), MOESTRO_CUDA_REFUSED);
 }
 
 }  // namespace

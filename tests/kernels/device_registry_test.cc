@@ -35,7 +35,7 @@ TEST(CudaPlugin, AnotherLibraryIsRefused) {
 }
 
 TEST(CudaPlugin, AnotherVersionIsRefused) {
-  EXPECT_THAT(probe_cuda(FAKE_CUDA_NEWER).status().message(), HasSubstr("is a CUDA plugin of version 2, this program needs 1"));
+  EXPECT_THAT(probe_cuda(FAKE_CUDA_NEWER).status().message(), HasSubstr("is a CUDA plugin of version 3, this program needs 2"));
 }
 
 TEST(CudaPlugin, AnErrorOfCudaMeansNoDeviceInItsOwnWords) {
@@ -54,6 +54,13 @@ TEST(CudaPlugin, DevicesComeAsItGivesThem) {
   EXPECT_EQ((*devices)[1].minor, 1);
   EXPECT_EQ((*devices)[1].free_bytes, 3ull << 30);
   EXPECT_EQ((*devices)[1].total_bytes, 4ull << 30);
+}
+
+TEST(CudaPlugin, ItsFunctionsAreThereWithoutADevice) {
+  const auto functions = cuda_functions(FAKE_CUDA_NO_DRIVER);
+  ASSERT_TRUE(functions.is_ok()) << functions.status().message();
+  EXPECT_NE(*functions, nullptr);
+  EXPECT_EQ(cuda_functions(kNone).status().code(), Code::kUnsupported);
 }
 
 TEST(CheckDevice, TheCpuComputesAlsoForADeviceThatIsEmulated) {

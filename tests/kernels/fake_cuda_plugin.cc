@@ -25,4 +25,9 @@ extern "C" int32_t moestro_cuda_probe(MoestroCudaDevice* devices, int32_t device
   }
   return FAKE_DEVICES;
 }
+
+extern "C" const MoestroCudaFunctions* moestro_cuda_functions() {
+  static const MoestroCudaFunctions none{};
+  return &none;
+}
 #endif
