@@ -28,6 +28,11 @@ MoestroCudaExpertLayout layout_of(const ExpertLayout& layout) {
   return l;
 }
 
+/// Up to as many tokens the weights' bytes are what a product costs: the kernels in f32, which read them once for four tokens, lose nothing by it.
+constexpr int64_t kFewTokens = 16;
+
+bool rounds(DType dtype) { return dtype == DType::kBF16 || is_quantised(dtype); }
+
 /// One expert's call: what the kernels read of it, in one array.
 struct ExpertCall {
   uint64_t slot = 0;
@@ -65,8 +70,11 @@ Status CudaOps::wait() {
   return status();
 }
 
-void CudaOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations) {
-  const MoestroCudaMatmul a{x, n, w.rows, w.cols, w.data, w.parameters, static_cast<int32_t>(w.dtype), bias, y};
+bool CudaOps::on_tensor_cores(int64_t tokens, DType weights) const { return !options_.deterministic && tokens > kFewTokens && rounds(weights); }
+
+void CudaOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations activations) {
+  const bool rounded = activations == Activations::kRounded && on_tensor_cores(n, w.dtype);
+  const MoestroCudaMatmul a{x, n, w.rows, w.cols, w.data, w.parameters, static_cast<int32_t>(w.dtype), bias, y, rounded};
   if (fine()) queue_.note("matmul", ops().matmul(&a, queue_.stream));
 }
 
@@ -131,6 +139,8 @@ void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, cons
   a.x = x;
   a.activated = activated;
   a.out = out;
+  const auto tokens = static_cast<int64_t>(rows.size());
+  a.rounded_tokens = on_tensor_cores(tokens, layout.dtype()) ? tokens : 0;
   queue_.note("expert_ffn", ops().experts(&a, queue_.stream));
 }
 
@@ -146,7 +156,8 @@ void CudaOps::experts(const LayerExperts& w) {
   int32_t* active = offsets + w.experts + 1;
   const MoestroCudaSortRoutes sort{w.ids, w.left_out, w.n, w.top_k, w.experts, offsets, active, sorted};
   if (!queue_.note("sort_routes", ops().sort_routes(&sort, queue_.stream))) return;
-  const MoestroCudaExperts a{layout_of(w.layout), w.slots, offsets, active, sorted, active_max, w.top_k, w.x, activated, w.out};
+  const MoestroCudaExperts a{layout_of(w.layout), w.slots, offsets, active, sorted, active_max, w.top_k, w.x, activated, w.out,
+                             on_tensor_cores(w.n, w.layout.dtype()) ? w.n : 0};
   queue_.note("experts", ops().experts(&a, queue_.stream));
 }
 

@@ -62,6 +62,8 @@ class CudaOps final : public Ops {
   explicit CudaOps(const MoestroCudaFunctions& functions, OpsOptions options);
   const MoestroCudaOps& ops() const { return queue_.functions.ops; }
   bool fine() const { return queue_.error == 0; }
+  /// Whether a product may round its activations, and gains by it.
+  bool on_tensor_cores(int64_t tokens, DType weights) const;
   /// What attention reads of the step's sequences, flattened.
   void flatten(std::span<const AttentionSequence> sequences);
   void cut_units(const AttentionShape& shape, std::span<const AttentionSequence> sequences);

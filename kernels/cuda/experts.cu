@@ -2,42 +2,18 @@
 // experts in each, act(gate x) * (up x) and down. What bounds them is reading the weights; those of an expert are read once for each
 // kTokensAtOnce of its tokens.
 
-#include "kernels/cuda/ops.h"
-#include "kernels/cuda/row_products.h"
+#include "kernels/cuda/experts_many.h"
+#include "kernels/cuda/experts_work.h"
 
 namespace moestro::kernels::cuda {
 namespace {
 
 constexpr unsigned kWarps = 4;
 
-/// The expert of this block and its rows of `sorted`; blob is null where there is nothing to compute.
-struct Work {
-  const char* blob = nullptr;
-  int32_t begin = 0, end = 0;
-};
-
-__device__ Work work_of(const MoestroCudaExperts& a) {
-  const int32_t expert = a.active[blockIdx.y];
-  if (expert < 0) return {};
-  Work w;
-  w.blob = reinterpret_cast<const char*>(a.slots[expert]);
-  w.begin = a.offsets[expert];
-  w.end = a.offsets[expert + 1];
-  return w;
-}
-
-__device__ const MoestroCudaTile& tile_at(const MoestroCudaExpertLayout& layout, int64_t tile) { return tile == layout.tiles - 1 ? layout.last : layout.full; }
-
-/// Row `index` of a part of a tile.
-template <typename W>
-__device__ WeightRow row_in(const char* tile, int64_t values, int64_t parameters, int64_t index, int64_t cols) {
-  return {tile + values + index * W::row_bytes(cols), reinterpret_cast<const uint16_t*>(tile + parameters) + index * W::row_parameters(cols), cols};
-}
-
 /// A warp for each row of gate and up.
 template <typename W>
 __global__ void gate_up_kernel(MoestroCudaExperts a) {
-  const Work work = work_of(a);
+  const ExpertWork work = expert_work(a);
   const int64_t f = static_cast<int64_t>(blockIdx.x) * kWarps + warp_id(), hidden = a.layout.hidden;
   if (work.blob == nullptr || f >= a.layout.ffn) return;
   const int64_t tile = f / a.layout.tile_ffn, index = f % a.layout.tile_ffn;
@@ -52,17 +28,14 @@ __global__ void gate_up_kernel(MoestroCudaExperts a) {
     for (int64_t unit = lane_id(); unit < W::units(hidden); unit += kWarp) add_unit<W>(rows, unit, tokens, loads_whole(a.x, hidden), sums);
     sum_lanes(tokens.count, sums);
     if (lane_id() != 0) continue;
-    for (int t = 0; t < tokens.count; ++t) {
-      const float gate = sums[0][t];
-      a.activated[(first + t) * a.layout.ffn + f] = gate / (1.0f + expf(-gate)) * sums[1][t];
-    }
+    for (int t = 0; t < tokens.count; ++t) a.activated[(first + t) * a.layout.ffn + f] = activated(sums[0][t], sums[1][t]);
   }
 }
 
 /// A warp for each row of down; its lanes share the units of all tiles, so that narrow tiles fill the warp.
 template <typename W>
 __global__ void down_kernel(MoestroCudaExperts a) {
-  const Work work = work_of(a);
+  const ExpertWork work = expert_work(a);
   const int64_t h = static_cast<int64_t>(blockIdx.x) * kWarps + warp_id();
   if (work.blob == nullptr || h >= a.layout.hidden) return;
   const int64_t full_units = W::units(a.layout.full.ffn), units = (a.layout.tiles - 1) * full_units + W::units(a.layout.last.ffn);
@@ -81,10 +54,7 @@ __global__ void down_kernel(MoestroCudaExperts a) {
     }
     sum_lanes(count, sums);
     if (lane_id() != 0) continue;
-    for (int t = 0; t < count; ++t) {
-      const MoestroCudaRoutedRow to = a.sorted[first + t];
-      a.out[(static_cast<int64_t>(to.token) * a.top_k + to.rank) * a.layout.hidden + h] = sums[0][t];
-    }
+    for (int t = 0; t < count; ++t) out_row(a, a.sorted[first + t])[h] = sums[0][t];
   }
 }
 
@@ -98,6 +68,7 @@ MoestroCudaResult launch_experts(const MoestroCudaExperts& a, MoestroCudaStream 
 }  // namespace
 
 MoestroCudaResult experts(const MoestroCudaExperts* a, MoestroCudaStream stream) {
+  if (a->rounded_tokens > 0) return experts_many(*a, stream);
   switch (a->layout.dtype) {
     case MOESTRO_CUDA_F32: return launch_experts<PlainWeights<F32>>(*a, stream);
     case MOESTRO_CUDA_BF16: return launch_experts<PlainWeights<BF16>>(*a, stream);

@@ -33,6 +33,7 @@ struct MoestroCudaMatmul {
   int32_t dtype;
   const float* bias;
   float* y;
+  int32_t rounded;  ///< on tensor cores, as MoestroCudaExperts::rounded_tokens
 };
 
 struct MoestroCudaGather {
@@ -194,6 +195,9 @@ struct MoestroCudaExperts {
   const float* x;
   float* activated;  ///< workspace: [rows of `sorted`, ffn]
   float* out;
+  /// 0: in f32. Else at least the tokens of any expert, and products are made on tensor cores: activations are rounded to bf16, and so are weights
+  /// after their scales. bf16, int8 and int4 weights only.
+  int64_t rounded_tokens;
 };
 
 struct MoestroCudaOps {

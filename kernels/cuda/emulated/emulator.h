@@ -33,7 +33,7 @@ inline dim3 blockDim, gridDim;
 namespace emulated {
 
 /// What a lane does to its warp; all lanes of an exchange do the same.
-enum class Exchange : uint8_t { kShuffle, kShuffleXor, kBallot, kWait };
+enum class Exchange : uint8_t { kShuffle, kShuffleXor, kBallot, kTiles, kWait };
 
 /// 0, the default: threads run in the order of their numbers wherever they may run. Else they, the warps and the blocks run in an order drawn
 /// anew each time: a kernel without races gives the same bits. Results hold until the next call.

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "kernels/cuda/op_abi.h"
+
+namespace moestro::kernels::cuda {
+
+/// `experts` and `matmul` on tensor cores. Refused for weights of f32 and f16.
+MoestroCudaResult experts_many(const MoestroCudaExperts& arguments, MoestroCudaStream stream);
+MoestroCudaResult matmul_many(const MoestroCudaMatmul& arguments, MoestroCudaStream stream);
+
+}  // namespace moestro::kernels::cuda
