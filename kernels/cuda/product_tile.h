@@ -35,7 +35,7 @@ struct ProductTile {
 
   const Source& source;
   Room& room;
-  float sums[kMatrices][2][4][4];  ///< of this lane: [matrix][16 tokens][8 rows][as multiply_tiles]
+  float sums[kMatrices][2][4][4];  ///< of this lane, zeros at first: [matrix][16 tokens][8 rows][as multiply_tiles]
   uint32_t x_next[kEightsOfThread][4], w_next[kMatrices][kEightsOfThread][4];
 
   __device__ static int row_of(int i) { return (static_cast<int>(threadIdx.x) + i * kTileThreads) / kEightsOfRow; }
@@ -111,8 +111,6 @@ struct ProductTile {
 
   /// All threads of the block.
   __device__ void run() {
-    MOESTRO_UNROLL
-    for (int i = 0; i < kMatrices * 2 * 4 * 4; ++i) (&sums[0][0][0][0])[i] = 0.0f;
     const int64_t pieces = divided_up(source.depth(), kTileDepth);
     load(0);
     for (int64_t piece = 0; piece < pieces; ++piece) {
