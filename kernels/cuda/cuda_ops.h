@@ -39,6 +39,8 @@ class CudaOps final : public Ops {
   void experts(const LayerExperts& work);
   /// As sum_squares, and rows whose sum is not finite become zeros; bad_layer[t] (device, -1 at first) becomes the first such layer.
   void guard(float* x, int64_t n, int64_t dim, int32_t layer, int32_t* bad_layer);
+  /// ids[t] (device): what greedy decoding takes of row t of logits [n, vocabulary]; -1 where one is not finite.
+  void argmax(const float* logits, int64_t n, int64_t vocabulary, int32_t* ids);
 
   const OpsOptions& options() const override { return options_; }
   bool supports(DType) const override { return true; }

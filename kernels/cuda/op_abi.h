@@ -200,6 +200,13 @@ struct MoestroCudaExperts {
   int64_t rounded_tokens;
 };
 
+/// ids[t]: the lowest id of the largest logit of row t; -1 where a logit of the row is not finite.
+struct MoestroCudaArgmax {
+  const float* logits;
+  int64_t n, vocabulary;
+  int32_t* ids;
+};
+
 struct MoestroCudaOps {
   MoestroCudaResult (*matmul)(const struct MoestroCudaMatmul*, MoestroCudaStream);
   MoestroCudaResult (*gather)(const struct MoestroCudaGather*, MoestroCudaStream);
@@ -215,6 +222,7 @@ struct MoestroCudaOps {
   MoestroCudaResult (*router)(const struct MoestroCudaRouter*, MoestroCudaStream);
   MoestroCudaResult (*sort_routes)(const struct MoestroCudaSortRoutes*, MoestroCudaStream);
   MoestroCudaResult (*experts)(const struct MoestroCudaExperts*, MoestroCudaStream);
+  MoestroCudaResult (*argmax)(const struct MoestroCudaArgmax*, MoestroCudaStream);
 };
 
 #ifdef __cplusplus

@@ -1,33 +1,13 @@
-// A router's choice: a warp for each token, scores in shared memory. Comparisons go through keys that order every f32, NaN below all else, and
-// equal values by falling id: so ids are distinct and in range whatever the logits.
+// A router's choice: a warp for each token, scores in shared memory. Comparisons go through keys (rank_key.h): so ids are distinct and in range
+// whatever the logits.
 
-#include "kernels/cuda/numbers.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/reduce.h"
+#include "kernels/cuda/rank_key.h"
 
 namespace moestro::kernels::cuda {
 namespace {
 
 constexpr unsigned kWarps = 4;
-
-/// Of 0, nothing is lower: no expert has it.
-using RankKey = uint64_t;
-
-__device__ RankKey key_of(float value, int64_t id) {
-  const uint32_t bits = value == 0.0f ? 0u : float_to_bits(value);  // -0 is 0
-  const uint32_t ordered = isnan(value) ? 0u : (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
-  return static_cast<uint64_t>(ordered) << 32 | (0xffffffffu - static_cast<uint32_t>(id));
-}
-__device__ int64_t id_of(RankKey key) { return 0xffffffffu - static_cast<uint32_t>(key); }
-
-__device__ RankKey warp_best(RankKey key) {
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    const auto high = __shfl_xor_sync(kWholeWarp, static_cast<uint32_t>(key >> 32), step);
-    const auto low = __shfl_xor_sync(kWholeWarp, static_cast<uint32_t>(key), step);
-    key = at_least(key, static_cast<RankKey>(high) << 32 | low);
-  }
-  return key;
-}
 
 /// Shared memory of one warp.
 struct Room {

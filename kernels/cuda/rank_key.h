@@ -1,0 +1,29 @@
+#pragma once
+// Which of two numbered values comes first: a key orders every f32, NaN below all else, and of equal values the lower id before the higher. So
+// no two keys are equal, whatever the values.
+
+#include "kernels/cuda/reduce.h"
+
+namespace moestro::kernels::cuda {
+
+/// 0 is below every key.
+using RankKey = uint64_t;
+
+__device__ inline RankKey key_of(float value, int64_t id) {
+  const uint32_t bits = value == 0.0f ? 0u : float_to_bits(value);  // -0 is 0
+  const uint32_t ordered = isnan(value) ? 0u : (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+  return static_cast<uint64_t>(ordered) << 32 | (0xffffffffu - static_cast<uint32_t>(id));
+}
+__device__ inline int64_t id_of(RankKey key) { return 0xffffffffu - static_cast<uint32_t>(key); }
+
+/// The highest key of a warp, in every lane.
+__device__ inline RankKey warp_best(RankKey key) {
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    const auto high = __shfl_xor_sync(kWholeWarp, static_cast<uint32_t>(key >> 32), step);
+    const auto low = __shfl_xor_sync(kWholeWarp, static_cast<uint32_t>(key), step);
+    key = at_least(key, static_cast<RankKey>(high) << 32 | low);
+  }
+  return key;
+}
+
+}  // namespace moestro::kernels::cuda
