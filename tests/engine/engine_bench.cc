@@ -64,7 +64,8 @@ const fs::path& packed(const Fixture& fixture, DType experts, DType dense) {
 }
 
 Bench::Bench(const Fixture& fixture, BenchOptions options, const Wrap& wrap) {
-  ops_ = kernels::make_cpu_ops({.threads = options.threads, .deterministic = options.deterministic, .isa = kernels::best_isa()});
+  ops_ = options.make_ops ? options.make_ops()
+                          : kernels::make_cpu_ops({.threads = options.threads, .deterministic = options.deterministic, .isa = kernels::best_isa()});
   auto resident = store::ResidentSource::open(packed(fixture, options.experts, options.dense));
   MOESTRO_CHECK(resident.is_ok(), resident.status().message());
   source_ = std::move(*resident);

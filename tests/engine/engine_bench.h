@@ -51,6 +51,8 @@ struct BenchOptions {
   bool deterministic = true;
   int threads = 1;
   EngineOptions engine = {.model = "m", .kv_tokens = 4096, .poison_kv = true};
+  /// Null: the CPU's, as the above says.
+  std::unique_ptr<kernels::Ops> (*make_ops)() = nullptr;
 };
 
 /// An engine with its own source and operations; `wrap` may put a test double around the source.
