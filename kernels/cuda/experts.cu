@@ -2,7 +2,7 @@
 // experts in each, act(gate x) * (up x) and down. What bounds them is reading the weights; those of an expert are read once for each
 // kTokensAtOnce of its tokens.
 
-#include "kernels/cuda/experts_many.h"
+#include "kernels/cuda/many_tokens.h"
 #include "kernels/cuda/experts_work.h"
 
 namespace moestro::kernels::cuda {

@@ -1,7 +1,7 @@
 // The experts of a layer on many tokens: grouped products on tensor cores. A block for each active expert, tile of its tokens and tile of rows;
 // the number of an expert's tokens is known on the device alone, so blocks behind the last of them end at once.
 
-#include "kernels/cuda/experts_many.h"
+#include "kernels/cuda/many_tokens.h"
 #include "kernels/cuda/experts_work.h"
 #include "kernels/cuda/product_tile.h"
 

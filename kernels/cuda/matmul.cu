@@ -1,6 +1,6 @@
 // y = x w^T + bias in f32, a warp for each row of w: for few tokens, and for all where activations must not be rounded.
 
-#include "kernels/cuda/experts_many.h"
+#include "kernels/cuda/many_tokens.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/row_products.h"
 

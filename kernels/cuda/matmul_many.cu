@@ -1,6 +1,6 @@
 // y = x w^T + bias on tensor cores: a block for each tile of tokens and of rows.
 
-#include "kernels/cuda/experts_many.h"
+#include "kernels/cuda/many_tokens.h"
 #include "kernels/cuda/product_tile.h"
 
 namespace moestro::kernels::cuda {

@@ -45,6 +45,26 @@ struct alignas(8) Bytes8 {
   uint32_t words[2];
 };
 
+/// Loads and stores at once what was written, or will be read, as other types. `at` lies on a multiple of sizeof(B).
+template <typename B>
+__device__ inline B load_as(const void* at) {
+#if defined(__CUDACC__)
+  return *static_cast<const B*>(at);
+#else
+  B bytes;
+  std::memcpy(&bytes, at, sizeof bytes);  // of a host's compiler the types must be told
+  return bytes;
+#endif
+}
+template <typename B>
+__device__ inline void store_as(void* at, const B& bytes) {
+#if defined(__CUDACC__)
+  *static_cast<B*>(at) = bytes;
+#else
+  std::memcpy(at, &bytes, sizeof bytes);
+#endif
+}
+
 __device__ inline uint16_t half_of(const uint32_t* words, int i) { return static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16)); }
 __device__ inline int byte_of(const uint32_t* words, int i) { return static_cast<int>(words[i / 4] >> (i % 4 * 8) & 0xffu); }
 __device__ inline int8_t signed_byte_of(const uint32_t* words, int i) { return static_cast<int8_t>(byte_of(words, i)); }
@@ -53,16 +73,16 @@ __device__ inline int8_t signed_byte_of(const uint32_t* words, int i) { return s
 template <typename N>
 __device__ inline void load8(const typename N::Stored* from, float (&to)[8]) {
   if constexpr (sizeof(typename N::Stored) == 4) {
-    const Bytes16 a = reinterpret_cast<const Bytes16*>(from)[0], b = reinterpret_cast<const Bytes16*>(from)[1];
+    const Bytes16 a = load_as<Bytes16>(from), b = load_as<Bytes16>(from + 4);
     for (int i = 0; i < 4; ++i) {
       to[i] = bits_to_float(a.words[i]);
       to[i + 4] = bits_to_float(b.words[i]);
     }
   } else if constexpr (sizeof(typename N::Stored) == 2) {
-    const Bytes16 a = *reinterpret_cast<const Bytes16*>(from);
+    const Bytes16 a = load_as<Bytes16>(from);
     for (int i = 0; i < 8; ++i) to[i] = N::value(half_of(a.words, i));
   } else {
-    const Bytes8 a = *reinterpret_cast<const Bytes8*>(from);
+    const Bytes8 a = load_as<Bytes8>(from);
     for (int i = 0; i < 8; ++i) to[i] = N::value(signed_byte_of(a.words, i));
   }
 }

@@ -76,10 +76,10 @@ struct ProductTile {
   __device__ static void put(const uint32_t (&words)[4], uint16_t* to) {
     Bytes16 all;
     for (int i = 0; i < 4; ++i) all.words[i] = words[i];
-    *reinterpret_cast<Bytes16*>(to) = all;
+    store_as(to, all);
   }
 
-  __device__ static uint32_t pair_at(const uint16_t* at) { return *reinterpret_cast<const uint32_t*>(at); }
+  __device__ static uint32_t pair_at(const uint16_t* at) { return load_as<uint32_t>(at); }
   __device__ static int first_token(int m16) { return warp_id() / 2 * 32 + m16 * 16; }
   __device__ static int first_row(int n8) { return warp_id() % 2 * 32 + n8 * 8; }
 

@@ -58,7 +58,7 @@ struct Int4Weights {
   __host__ __device__ static int64_t row_bytes(int64_t cols) { return divided_up(cols, kGroup) * (kGroup / 2); }
   __host__ __device__ static int64_t row_parameters(int64_t cols) { return divided_up(cols, kGroup) * 2; }
   __device__ static void load(const WeightRow& row, int64_t unit, int eight, float (&to)[8]) {
-    const Bytes8 packed = *reinterpret_cast<const Bytes8*>(row.values + unit * 8);
+    const auto packed = load_as<Bytes8>(row.values + unit * 8);
     const uint16_t* group = row.parameters + unit / 4 * 2;
     const float scale = bf16_value(group[0]), offset = bf16_value(group[1]);
     MOESTRO_UNROLL

@@ -47,7 +47,7 @@ class Block {
     Index3 index;
   };
   static void thread_main(void* block);
-  void run_one(dim3 block);
+  void run_one();
   bool sweep(unsigned warp);
   bool resume(unsigned thread);
   /// The order in which `n` things run now.
@@ -107,13 +107,13 @@ void Block::run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*
     blockIdx = {b % grid.x, b / grid.x % grid.y, b / (grid.x * grid.y)};
     std::fill_n(shared.begin(), shared_bytes, static_cast<char>(0xff));
     std::fill_n(shared.begin() + static_cast<std::ptrdiff_t>(shared_bytes), kGuardBytes, kGuard);
-    run_one(block);
+    run_one();
     MOESTRO_CHECK(std::all_of(shared.end() - kGuardBytes, shared.end(), [](char c) { return c == kGuard; }),
                   "a kernel has written behind its shared memory");
   }
 }
 
-void Block::run_one(dim3) {
+void Block::run_one() {
   counters.threads += count_;
   at_barrier_ = ended_ = 0;
   for (unsigned i = 0; i < count_; ++i) threads_[i].state = State::kReady;

@@ -36,7 +36,7 @@ namespace emulated {
 enum class Exchange : uint8_t { kShuffle, kShuffleXor, kBallot, kTiles, kWait };
 
 /// 0, the default: threads run in the order of their numbers wherever they may run. Else they, the warps and the blocks run in an order drawn
-/// anew each time: a kernel without races gives the same bits. Results hold until the next call.
+/// from it: a kernel without races gives the same bits. Holds until the next call.
 void set_order(uint64_t seed);
 /// Launches so far, and threads that ran.
 struct Counters {
