@@ -18,7 +18,7 @@ MoestroCudaOps all_ops() {
   ops.router = router;
   ops.sort_routes = sort_routes;
   ops.experts = experts;
-  ops.argmax = argmax;
+  ops.sample = sample;
   return ops;
 }
 

@@ -105,9 +105,10 @@ void CudaOps::guard(float* x, int64_t n, int64_t dim, int32_t layer, int32_t* ba
   if (fine()) queue_.note("guard", ops().sum_squares(&a, queue_.stream));
 }
 
-void CudaOps::argmax(const float* logits, int64_t n, int64_t vocabulary, int32_t* ids) {
-  const MoestroCudaArgmax a{logits, n, vocabulary, ids};
-  if (fine()) queue_.note("argmax", ops().argmax(&a, queue_.stream));
+void CudaOps::sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how, int32_t* ids) {
+  MOESTRO_CHECK(how.empty() || static_cast<int64_t>(how.size()) == n, "one way of drawing a row");
+  const MoestroCudaSample a{logits, n, vocabulary, sampling_.of(how), ids};
+  if (fine()) queue_.note("sample", ops().sample(&a, queue_.stream));
 }
 
 void CudaOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos, const float* sin) {

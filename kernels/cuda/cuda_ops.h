@@ -39,8 +39,9 @@ class CudaOps final : public Ops {
   void experts(const LayerExperts& work);
   /// As sum_squares, and rows whose sum is not finite become zeros; bad_layer[t] (device, -1 at first) becomes the first such layer.
   void guard(float* x, int64_t n, int64_t dim, int32_t layer, int32_t* bad_layer);
-  /// ids[t] (device): what greedy decoding takes of row t of logits [n, vocabulary]; -1 where one is not finite.
-  void argmax(const float* logits, int64_t n, int64_t vocabulary, int32_t* ids);
+  /// ids[t] (device): the token drawn from row t of logits [n, vocabulary] as how[t] says, or the likeliest where `how` is empty; -1 where a
+  /// logit is not finite.
+  void sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how, int32_t* ids);
 
   const OpsOptions& options() const override { return options_; }
   bool supports(DType) const override { return true; }
@@ -78,7 +79,7 @@ class CudaOps final : public Ops {
   std::vector<std::byte> expert_call_;
   int64_t furthest_ = 0;  ///< position of any query of query_list_
   // Last: they use the queue.
-  Mirror queries_{queue_}, blocks_{queue_}, units_{queue_}, ids_{queue_}, expert_calls_{queue_};
+  Mirror queries_{queue_}, blocks_{queue_}, units_{queue_}, ids_{queue_}, sampling_{queue_}, expert_calls_{queue_};
   Workspace partial_{queue_}, activated_{queue_}, routes_{queue_};
 };
 

@@ -200,10 +200,21 @@ struct MoestroCudaExperts {
   int64_t rounded_tokens;
 };
 
-/// ids[t]: the lowest id of the largest logit of row t; -1 where a logit of the row is not finite.
-struct MoestroCudaArgmax {
+/// How a token is drawn: as engine::Sampling, the token's position with it.
+struct MoestroCudaSampling {
+  float temperature;  ///< 0: the likeliest
+  int32_t top_k;      ///< 0: all
+  float top_p, min_p;
+  uint64_t seed;
+  uint32_t choice;
+  int32_t position;
+};
+
+/// ids[t]: the token drawn from row t of logits [n, vocabulary], -1 where one of them is not finite. At most 2^21 tokens.
+struct MoestroCudaSample {
   const float* logits;
   int64_t n, vocabulary;
+  const struct MoestroCudaSampling* how;  ///< [n]; null: the likeliest, the lowest id among equals
   int32_t* ids;
 };
 
@@ -222,7 +233,7 @@ struct MoestroCudaOps {
   MoestroCudaResult (*router)(const struct MoestroCudaRouter*, MoestroCudaStream);
   MoestroCudaResult (*sort_routes)(const struct MoestroCudaSortRoutes*, MoestroCudaStream);
   MoestroCudaResult (*experts)(const struct MoestroCudaExperts*, MoestroCudaStream);
-  MoestroCudaResult (*argmax)(const struct MoestroCudaArgmax*, MoestroCudaStream);
+  MoestroCudaResult (*sample)(const struct MoestroCudaSample*, MoestroCudaStream);
 };
 
 #ifdef __cplusplus

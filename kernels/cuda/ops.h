@@ -19,7 +19,7 @@ MoestroCudaResult attention(const MoestroCudaAttention* arguments, MoestroCudaSt
 MoestroCudaResult router(const MoestroCudaRouter* arguments, MoestroCudaStream stream);
 MoestroCudaResult sort_routes(const MoestroCudaSortRoutes* arguments, MoestroCudaStream stream);
 MoestroCudaResult experts(const MoestroCudaExperts* arguments, MoestroCudaStream stream);
-MoestroCudaResult argmax(const MoestroCudaArgmax* arguments, MoestroCudaStream stream);
+MoestroCudaResult sample(const MoestroCudaSample* arguments, MoestroCudaStream stream);
 
 /// All of them, for the table that the plugin hands out.
 MoestroCudaOps all_ops();

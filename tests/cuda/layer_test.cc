@@ -117,27 +117,6 @@ TEST(Guard, ARowThatIsNotFiniteBecomesZerosAndIsRememberedByItsFirstLayer) {
   for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(x[i], i / 300 % 2 == 1 ? 0.0f : 1.0f) << i;
 }
 
-TEST(Argmax, IsTheLowestOfTheLargestAndNoneWhereOneIsNotFinite) {
-  Random random;
-  const auto ops = emulated_ops();
-  for (const int64_t vocabulary : {1, 33, 512, 3001}) {
-    const int64_t n = 6;
-    auto logits = random.normal(n * vocabulary);
-    for (int64_t i = 0; i < vocabulary; i += 3) logits[static_cast<size_t>(vocabulary + i)] = 9.0f;  // many that are equal
-    for (int64_t i = 0; i < vocabulary; ++i) logits[static_cast<size_t>(2 * vocabulary + i)] = i % 2 == 0 ? -0.0f : 0.0f;
-    const int64_t at = random.below(vocabulary);
-    logits[static_cast<size_t>(3 * vocabulary + at)] = NAN;
-    logits[static_cast<size_t>(4 * vocabulary + at)] = -INFINITY;
-    std::vector<int32_t> ids(6, -7);
-    ops->argmax(logits.data(), n, vocabulary, ids.data());
-    for (int64_t t = 0; t < n; ++t) {
-      const auto row = logits.begin() + t * vocabulary;
-      const auto want = static_cast<int32_t>(std::max_element(row, row + vocabulary) - row);
-      EXPECT_EQ(ids[static_cast<size_t>(t)], t == 3 || t == 4 ? -1 : want) << "row " << t << " of " << vocabulary;
-    }
-  }
-}
-
 /// One sequence in a cache of its own, position p in block (p / 16) from the end.
 class LongSequence {
  public:
