@@ -16,12 +16,6 @@ using ::moestro::test::write_expert_blob;
 
 constexpr DType kRoundedDtypes[] = {DType::kBF16, DType::kInt8, DType::kInt4};
 
-std::unique_ptr<cuda::CudaOps> fast_ops() {
-  auto ops = cuda::CudaOps::create(cuda::emulated::functions(), {.deterministic = false});
-  MOESTRO_CHECK(ops.is_ok(), "the emulator has a stream");
-  return std::move(*ops);
-}
-
 std::vector<float> to_bf16(std::vector<float> v) {
   for (float& f : v) f = bf16_to_f32(f32_to_bf16(f));
   return v;
@@ -76,7 +70,7 @@ struct Shape {
 TEST(ManyTokens, MatmulIsThatOfTheRoundedNumbers) {
   Random random;
   const auto reference = make_reference_ops();
-  const auto ops = fast_ops();
+  const auto ops = emulated_ops(false);
   for (const DType dtype : kRoundedDtypes) {
     for (const auto& [n, rows, cols] : {Shape{17, 1, 1}, Shape{64, 64, 32}, Shape{65, 7, 65}, Shape{30, 130, 100}, Shape{129, 65, 263}, Shape{20, 33, 448}}) {
       const auto x = random.normal(n * cols), bias = random.normal(rows);
@@ -93,7 +87,7 @@ TEST(ManyTokens, MatmulIsThatOfTheRoundedNumbers) {
 
 TEST(ManyTokens, WhatMayNotBeRoundedIsNot) {
   Random random;
-  const auto ops = fast_ops(), exact = emulated_ops();
+  const auto ops = emulated_ops(false), exact = emulated_ops();
   const int64_t n = 40, rows = 24, cols = 200;
   const auto x = random.normal(n * cols);
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kInt8}) {
@@ -109,7 +103,7 @@ TEST(ManyTokens, WhatMayNotBeRoundedIsNot) {
 
 TEST(ManyTokens, ARowThatIsNotFiniteStaysSoAndAlone) {
   Random random;
-  const auto ops = fast_ops();
+  const auto ops = emulated_ops(false);
   const int64_t n = 70, rows = 40, cols = 96;
   for (const DType dtype : kRoundedDtypes) {
     for (const float bad : {NAN, INFINITY}) {
@@ -132,7 +126,7 @@ struct LayerCase {
 TEST(ManyTokens, ExpertsOfALayerAreThoseOfTheRoundedNumbers) {
   Random random;
   const auto reference = make_reference_ops();
-  const auto ops = fast_ops();
+  const auto ops = emulated_ops(false);
   for (const DType dtype : kRoundedDtypes) {
     // Tiles of one slice and of several, the last one narrow.
     for (const auto& [n, hidden, ffn] : {LayerCase{17, 33, 70}, LayerCase{90, 64, 64}, LayerCase{140, 200, 131}, LayerCase{20, 1500, 200}}) {

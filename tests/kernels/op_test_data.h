@@ -71,9 +71,6 @@ inline StoredWeight store_weight(const std::vector<float>& values, DType dtype, 
   return s;
 }
 
-#define SKIP_WITHOUT(isa) \
-  if ((isa) > best_isa()) GTEST_SKIP() << "this machine lacks " << isa_name(isa)
-
 inline std::string isa_test_name(const ::testing::TestParamInfo<Isa>& info) {
   std::string name(isa_name(info.param));
   std::replace(name.begin(), name.end(), '-', '_');

@@ -1,13 +1,13 @@
 #pragma once
-// Which backend the tests of operations test: the CPU's, or the CUDA kernels run by their emulator (tests/cuda builds the same tests once more).
+// Which backend the tests of operations test: the CPU's, or the CUDA kernels (tests/cuda builds the same tests once more).
 
 #include <memory>
 #include <vector>
 
 #include "kernels/ops.h"
 
-#if MOESTRO_TEST_EMULATED_CUDA
-#include "tests/cuda/emulated_ops.h"
+#if MOESTRO_TEST_CUDA
+#include "tests/cuda/cuda_under_test.h"
 #else
 namespace moestro::kernels::test {
 
@@ -18,6 +18,9 @@ inline std::vector<Isa> all_isas() {
 inline std::unique_ptr<Ops> cpu_ops(Isa isa, int threads = 2, bool deterministic = true) {
   return make_cpu_ops({.threads = threads, .deterministic = deterministic, .isa = isa});
 }
+
+#define SKIP_WITHOUT(isa) \
+  if ((isa) > best_isa()) GTEST_SKIP() << "this machine lacks " << isa_name(isa)
 
 }  // namespace moestro::kernels::test
 #endif

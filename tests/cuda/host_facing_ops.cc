@@ -1,0 +1,140 @@
+#include "tests/cuda/host_facing_ops.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+
+namespace moestro::kernels::test {
+namespace {
+
+/// Rows of q, k or v that a step has.
+int64_t rows_of(std::span<const AttentionSequence> sequences) {
+  int64_t rows = 0;
+  for (const AttentionSequence& s : sequences) rows = std::max(rows, s.first_token + s.tokens);
+  return rows;
+}
+
+}  // namespace
+
+HostFacingOps::HostFacingOps(const MoestroCudaFunctions& functions, bool deterministic) : functions_(functions) {
+  auto ops = cuda::CudaOps::create(functions, {.deterministic = deterministic});
+  MOESTRO_CHECK(ops.is_ok(), ops.status().message());
+  ops_ = std::move(*ops);
+}
+
+HostFacingOps::~HostFacingOps() = default;
+
+void HostFacingOps::check(MoestroCudaResult result) const { MOESTRO_CHECK(result == 0, functions_.error_text(result)); }
+
+void* HostFacingOps::copy(const void* host, void* back, uint64_t bytes) {
+  if (host == nullptr || bytes == 0) return nullptr;
+  void* device = nullptr;
+  check(functions_.allocate(bytes, &device));
+  check(functions_.copy_in(device, host, bytes, ops_->stream()));
+  operands_.push_back({device, back, bytes});
+  return device;
+}
+
+void HostFacingOps::finish() {
+  for (const Operand& o : operands_)
+    if (o.host != nullptr) check(functions_.copy_out(o.host, o.device, o.bytes, ops_->stream()));
+  const Status status = ops_->wait();
+  MOESTRO_CHECK(status.is_ok(), status.message());
+  for (const Operand& o : operands_) check(functions_.release(o.device));
+  operands_.clear();
+}
+
+Weight HostFacingOps::weight(const Weight& w) {
+  Weight on_device = w;
+  on_device.data = in(static_cast<const std::byte*>(w.data), w.rows * row_bytes(w.dtype, w.cols));
+  on_device.parameters = in(w.parameters, w.rows * parameter_bytes(w.dtype, w.cols) / 2);
+  return on_device;
+}
+
+KvView HostFacingOps::cache(const AttentionShape& shape, const KvView& view) {
+  return {back(static_cast<std::byte*>(view.data), view.blocks * kv_block_bytes(shape, view.dtype)), view.dtype, view.blocks};
+}
+
+void HostFacingOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations activations) {
+  ops_->matmul(in(x, n * w.cols), n, weight(w), in(bias, w.rows), back(y, n * w.rows), activations);
+  finish();
+}
+
+void HostFacingOps::gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) {
+  ops_->gather_rows(weight(table), ids, back(y, static_cast<int64_t>(ids.size()) * table.cols));
+  finish();
+}
+
+void HostFacingOps::rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) {
+  float* to = back(y, n * dim);
+  ops_->rms_norm(x == y ? to : in(x, n * dim), n, dim, in(weight, dim), eps, to);
+  finish();
+}
+
+void HostFacingOps::layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps, float* y) {
+  float* to = back(y, n * dim);
+  ops_->layer_norm(x == y ? to : in(x, n * dim), n, dim, in(weight, dim), in(bias, dim), eps, to);
+  finish();
+}
+
+void HostFacingOps::sum_squares(const float* x, int64_t n, int64_t dim, float* sums) {
+  ops_->sum_squares(in(x, n * dim), n, dim, back(sums, n));
+  finish();
+}
+
+void HostFacingOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos, const float* sin) {
+  ops_->rope(back(x, n * heads * head_dim), n, heads, head_dim, rotary_dim, in(cos, n * rotary_dim / 2), in(sin, n * rotary_dim / 2));
+  finish();
+}
+
+void HostFacingOps::kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k, const float* v, const KvView& view) {
+  const int64_t numbers = rows_of(sequences) * shape.kv_heads * shape.head_dim;
+  ops_->kv_write(shape, sequences, in(k, numbers), in(v, numbers), cache(shape, view));
+  finish();
+}
+
+void HostFacingOps::attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q, const float* sink_q,
+                              const KvView& view, float* out) {
+  const int64_t numbers = rows_of(sequences) * shape.heads * shape.head_dim;
+  ops_->attention(shape, sequences, in(q, numbers), in(sink_q, numbers), cache(shape, view), back(out, numbers));
+  finish();
+}
+
+void HostFacingOps::router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids, float* weights) {
+  RouterSpec on_device = spec;
+  on_device.bias = in(spec.bias, spec.experts);
+  ops_->router_top_k(in(logits, n * spec.experts), n, on_device, back(ids, n * spec.top_k), back(weights, n * spec.top_k));
+  finish();
+}
+
+void HostFacingOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x, std::span<const RoutedRow> rows, int64_t top_k, float* out) {
+  int64_t tokens = 0, outputs = 0;
+  for (const RoutedRow& r : rows) {
+    tokens = std::max<int64_t>(tokens, r.token + 1);
+    outputs = std::max(outputs, r.token * top_k + r.rank + 1);
+  }
+  ops_->expert_ffn(layout, in(blob, layout.bytes()), in(x, tokens * layout.hidden()), rows, top_k, back(out, outputs * layout.hidden()));
+  finish();
+}
+
+void HostFacingOps::combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) {
+  ops_->combine(in(rows, n * top_k * hidden), in(weights, n * top_k), n, top_k, hidden, back(y, n * hidden));
+  finish();
+}
+
+void HostFacingOps::silu_mul(float* gate, const float* up, int64_t count) {
+  ops_->silu_mul(back(gate, count), in(up, count), count);
+  finish();
+}
+
+void HostFacingOps::add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) {
+  ops_->add_scaled(in(x, n * dim), in(logit, n), n, dim, back(y, n * dim));
+  finish();
+}
+
+void HostFacingOps::clamp(float* x, int64_t count, float limit) {
+  ops_->clamp(back(x, count), count, limit);
+  finish();
+}
+
+}  // namespace moestro::kernels::test

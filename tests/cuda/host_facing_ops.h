@@ -1,0 +1,62 @@
+#pragma once
+// CudaOps for tests that hold their operands in host memory: each operation gets copies on the device, of exactly the bytes that it may touch,
+// and what it writes comes back.
+
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/cuda_ops.h"
+
+namespace moestro::kernels::test {
+
+class HostFacingOps final : public Ops {
+ public:
+  HostFacingOps(const MoestroCudaFunctions& functions, bool deterministic);
+  ~HostFacingOps() override;
+
+  const OpsOptions& options() const override { return ops_->options(); }
+  bool supports(DType weight) const override { return ops_->supports(weight); }
+  void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations activations) override;
+  void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) override;
+  void rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) override;
+  void layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps, float* y) override;
+  void sum_squares(const float* x, int64_t n, int64_t dim, float* sums) override;
+  void rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos, const float* sin) override;
+  void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k, const float* v, const KvView& cache) override;
+  void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q, const float* sink_q, const KvView& cache,
+                 float* out) override;
+  void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids, float* weights) override;
+  void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x, std::span<const RoutedRow> rows, int64_t top_k, float* out) override;
+  void combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) override;
+  void silu_mul(float* gate, const float* up, int64_t count) override;
+  void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) override;
+  void clamp(float* x, int64_t count, float limit) override;
+
+ private:
+  struct Operand {
+    void* device;
+    void* host;  ///< to copy back to; null: it was only read
+    uint64_t bytes;
+  };
+  void* copy(const void* host, void* back, uint64_t bytes);
+  /// On the device, and null where it is null.
+  template <typename T>
+  const T* in(const T* host, int64_t count) {
+    return static_cast<const T*>(copy(host, nullptr, static_cast<uint64_t>(count) * sizeof(T)));
+  }
+  template <typename T>
+  T* back(T* host, int64_t count) {
+    return static_cast<T*>(copy(host, host, static_cast<uint64_t>(count) * sizeof(T)));
+  }
+  Weight weight(const Weight& w);
+  KvView cache(const AttentionShape& shape, const KvView& view);
+  /// Waits, and takes back what was written.
+  void finish();
+  void check(MoestroCudaResult result) const;
+
+  const MoestroCudaFunctions& functions_;
+  std::unique_ptr<cuda::CudaOps> ops_;
+  std::vector<Operand> operands_;
+};
+
+}  // namespace moestro::kernels::test
