@@ -1,6 +1,7 @@
 // Which attention kernel; and the one that puts together parts that were computed side by side.
 
 #include "kernels/cuda/attention_kernel.h"
+#include "kernels/cuda/attention_prefill.h"
 
 namespace moestro::kernels::cuda {
 namespace {
@@ -29,7 +30,8 @@ __global__ void merge_parts_kernel(MoestroCudaAttention a) {
 
 MoestroCudaResult attention(const MoestroCudaAttention* a, MoestroCudaStream stream) {
   if (a->kv.head_dim > MOESTRO_CUDA_HEAD_DIM_MAX || a->kv.heads % a->kv.kv_heads != 0) return MOESTRO_CUDA_REFUSED;
-  const bool single = a->kv.heads == a->kv.kv_heads && a->unit_count == a->query_count;
+  if (a->rounded) return attention_prefill(*a, stream);
+  const bool single = a->pairs_most == 1;
   MoestroCudaResult result = MOESTRO_CUDA_REFUSED;
   switch (a->kv.dtype) {
     case MOESTRO_CUDA_F32: result = attention_f32(*a, single, stream); break;

@@ -69,17 +69,21 @@ class CudaOps final : public Ops {
   bool on_tensor_cores(int64_t tokens, DType weights) const;
   /// What attention reads of the step's sequences, flattened.
   void flatten(std::span<const AttentionSequence> sequences);
-  void cut_units(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
+  /// Units of sequences that have many queries, and of the others.
+  void cut_units(const AttentionShape& shape, std::span<const AttentionSequence> sequences, bool may_round);
+
+  /// Where parts of sequences that are computed side by side leave their results; null where they are not.
+  float* partial_room(const AttentionShape& shape, int64_t units);
 
   OpsOptions options_;
   DeviceQueue queue_;
   std::vector<MoestroCudaQuery> query_list_;
   std::vector<uint32_t> block_list_;
-  std::vector<MoestroCudaAttentionUnit> unit_list_;
+  std::vector<MoestroCudaAttentionUnit> unit_list_, prefill_list_;
   std::vector<std::byte> expert_call_;
   int64_t furthest_ = 0;  ///< position of any query of query_list_
   // Last: they use the queue.
-  Mirror queries_{queue_}, blocks_{queue_}, units_{queue_}, ids_{queue_}, sampling_{queue_}, expert_calls_{queue_};
+  Mirror queries_{queue_}, blocks_{queue_}, units_{queue_}, prefill_units_{queue_}, ids_{queue_}, sampling_{queue_}, expert_calls_{queue_};
   Workspace partial_{queue_}, activated_{queue_}, routes_{queue_};
 };
 

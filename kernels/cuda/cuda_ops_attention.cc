@@ -12,6 +12,8 @@ static_assert(kKvBlockTokens == 16 && kKvLeastMagnitude == 1e-35f, "kernels have
 
 /// Blocks of a launch that fill any card a few times over: with fewer, parts of a sequence are computed side by side.
 constexpr int64_t kFillingBlocks = 512;
+/// A tile of tensor cores has 16 rows: with fewer pairs it would be mostly empty.
+constexpr int64_t kTilePairs = 16;
 /// What is kept between the two kernels of such an attention.
 constexpr int64_t kPartialBytesMax = int64_t{256} << 20;
 
@@ -47,15 +49,18 @@ void CudaOps::flatten(std::span<const AttentionSequence> sequences) {
   }
 }
 
-/// Pairs of a sequence lie one after another, heads of a query first: a unit's share its keys.
-void CudaOps::cut_units(const AttentionShape& shape, std::span<const AttentionSequence> sequences) {
+/// Pairs of a sequence lie one after another, heads of a query first: a unit's share their keys.
+void CudaOps::cut_units(const AttentionShape& shape, std::span<const AttentionSequence> sequences, bool may_round) {
   unit_list_.clear();
+  prefill_list_.clear();
   const int64_t group = shape.heads / shape.kv_heads;
   int64_t first_query = 0;
   for (const AttentionSequence& s : sequences) {
     const int64_t pairs = s.tokens * group;
-    for (int64_t p = 0; p < pairs; p += MOESTRO_CUDA_ATTENTION_PAIRS)
-      unit_list_.push_back({static_cast<int32_t>(first_query), static_cast<int32_t>(p), static_cast<int32_t>(std::min<int64_t>(MOESTRO_CUDA_ATTENTION_PAIRS, pairs - p))});
+    const bool rounded = may_round && s.tokens > 1 && pairs >= kTilePairs;
+    const int64_t most = rounded ? MOESTRO_CUDA_PREFILL_PAIRS : MOESTRO_CUDA_ATTENTION_PAIRS;
+    for (int64_t p = 0; p < pairs; p += most)
+      (rounded ? prefill_list_ : unit_list_).push_back({static_cast<int32_t>(first_query), static_cast<int32_t>(p), static_cast<int32_t>(std::min(most, pairs - p))});
     first_query += s.tokens;
   }
 }
@@ -79,25 +84,34 @@ void CudaOps::attention(const AttentionShape& shape, std::span<const AttentionSe
   MOESTRO_CHECK(is_kv_dtype(cache.dtype), "a KV cache is f32, bf16, f16 or int8");
   flatten(sequences);
   if (query_list_.empty()) return;
-  cut_units(shape, sequences);
+  cut_units(shape, sequences, !options_.deterministic && sink_q == nullptr && shape.head_dim % 8 == 0 && shape.head_dim <= 128);
   MoestroCudaAttention a{};
   a.kv = kv_of(shape, cache);
   a.queries = queries_.of(std::span<const MoestroCudaQuery>(query_list_));
   a.blocks = blocks_.of(std::span<const uint32_t>(block_list_));
-  a.units = units_.of(std::span<const MoestroCudaAttentionUnit>(unit_list_));
-  a.unit_count = static_cast<int64_t>(unit_list_.size());
-  a.query_count = static_cast<int64_t>(query_list_.size());
   a.furthest = furthest_;
   a.q = q;
   a.sink_q = sink_q;
   a.out = out;
+  MoestroCudaAttention prefill = a;
+  prefill.rounded = 1;
+  prefill.units = prefill_units_.of(std::span<const MoestroCudaAttentionUnit>(prefill_list_));
+  prefill.unit_count = static_cast<int64_t>(prefill_list_.size());
+  if (fine() && prefill.unit_count > 0) queue_.note("attention", ops().attention(&prefill, queue_.stream));
+  a.units = units_.of(std::span<const MoestroCudaAttentionUnit>(unit_list_));
+  a.unit_count = static_cast<int64_t>(unit_list_.size());
+  for (const MoestroCudaAttentionUnit& unit : unit_list_) a.pairs_most = std::max(a.pairs_most, unit.pairs);
+  a.partial = partial_room(shape, a.unit_count);
+  if (fine() && a.unit_count > 0) queue_.note("attention", ops().attention(&a, queue_.stream));
+}
+
+float* CudaOps::partial_room(const AttentionShape& shape, int64_t units) {
   int64_t rows = 0;  // of q, whether or not all of them are of a sequence
   for (const MoestroCudaQuery& query : query_list_) rows = std::max<int64_t>(rows, query.row + 1);
   const int64_t parts = furthest_ / MOESTRO_CUDA_ATTENTION_PART + 1;
-  const int64_t partial_bytes = rows * shape.heads * parts * (shape.head_dim + 2) * static_cast<int64_t>(sizeof(float));
-  if (parts > 1 && a.unit_count * shape.kv_heads < kFillingBlocks && partial_bytes <= kPartialBytesMax)
-    a.partial = static_cast<float*>(partial_.at_least(static_cast<uint64_t>(partial_bytes)));
-  if (fine()) queue_.note("attention", ops().attention(&a, queue_.stream));
+  const int64_t bytes = rows * shape.heads * parts * (shape.head_dim + 2) * static_cast<int64_t>(sizeof(float));
+  if (parts == 1 || units == 0 || units * shape.kv_heads >= kFillingBlocks || bytes > kPartialBytesMax) return nullptr;
+  return static_cast<float*>(partial_.at_least(static_cast<uint64_t>(bytes)));
 }
 
 }  // namespace moestro::kernels::cuda

@@ -119,12 +119,13 @@ struct MoestroCudaKvWrite {
   const float *k, *v;
 };
 
-/// Up to MOESTRO_CUDA_ATTENTION_PAIRS (query, head) pairs of one sequence that read the same KV heads: pairs [first_pair, first_pair + pairs), pair p
+/// Up to MOESTRO_CUDA_ATTENTION_PAIRS (on tensor cores: MOESTRO_CUDA_PREFILL_PAIRS) (query, head) pairs of one sequence that read the same KV heads: pairs [first_pair, first_pair + pairs), pair p
 /// being head p % group of query first_query + p / group, group = heads / kv_heads.
 struct MoestroCudaAttentionUnit {
   int32_t first_query, first_pair, pairs;
 };
 #define MOESTRO_CUDA_ATTENTION_PAIRS 4
+#define MOESTRO_CUDA_PREFILL_PAIRS 64
 /// Positions of a sequence are visited in parts of this many, anchored at position 0.
 #define MOESTRO_CUDA_ATTENTION_PART 128
 #define MOESTRO_CUDA_HEAD_DIM_MAX 256
@@ -135,7 +136,8 @@ struct MoestroCudaAttention {
   const uint32_t* blocks;
   const struct MoestroCudaAttentionUnit* units;
   int64_t unit_count;
-  int64_t query_count;
+  int32_t pairs_most;  ///< of any unit
+  int32_t rounded;     ///< on tensor cores: everything is rounded to bf16 but sums and scores; not with sinks
   int64_t furthest;  ///< position of any query
   const float *q, *sink_q;
   float* out;

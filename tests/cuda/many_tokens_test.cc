@@ -118,6 +118,56 @@ TEST(ManyTokens, ARowThatIsNotFiniteStaysSoAndAlone) {
   }
 }
 
+struct AttentionCase {
+  AttentionShape shape;
+  DType dtype;
+};
+AttentionShape shape_of(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t window) {
+  return {heads, kv_heads, head_dim, window, 1.0f / std::sqrt(static_cast<float>(head_dim)), 0};
+}
+
+/// What rounding to bf16 makes of outputs that are means of random values.
+constexpr double kAttentionBound = 1.5e-2;
+
+TEST(ManyTokens, AttentionOfPromptsIsThatOfTheReferenceButForRounding) {
+  Random random;
+  const auto reference = make_reference_ops();
+  const auto ops = emulated_ops(false), exact = emulated_ops();
+  for (const auto& [shape, dtype] : {AttentionCase{shape_of(4, 2, 64, 0), DType::kBF16}, AttentionCase{shape_of(3, 3, 24, 0), DType::kF32},
+                                     AttentionCase{shape_of(8, 1, 128, 50), DType::kF16}, AttentionCase{shape_of(4, 4, 80, 0), DType::kInt8}}) {
+    // A long prompt's last chunk, a decode, a whole prompt.
+    const std::vector<int64_t> first{90, 70, 0}, tokens{61, 1, 40};
+    std::vector<std::byte> bytes(static_cast<size_t>(30 * kv_block_bytes(shape, dtype)), std::byte{0xff});
+    const KvView view{bytes.data(), dtype, 30};
+    std::vector<std::vector<uint32_t>> blocks(3);
+    std::vector<AttentionSequence> past, step;
+    int64_t past_rows = 0, rows = 0;
+    uint32_t next = 29;
+    for (size_t i = 0; i < 3; ++i) {
+      for (int64_t b = 0; b < ceil_div(first[i] + tokens[i], kKvBlockTokens); ++b) blocks[i].push_back(next--);
+      past.push_back({past_rows, first[i], 0, blocks[i]});
+      step.push_back({rows, tokens[i], first[i], blocks[i]});
+      past_rows += first[i];
+      rows += tokens[i];
+    }
+    const int64_t kv_width = shape.kv_heads * shape.head_dim, width = shape.heads * shape.head_dim;
+    for (const auto& [sequences, n] : {std::pair(&past, past_rows), std::pair(&step, rows)}) {
+      const auto k = random.normal(n * kv_width), v = random.normal(n * kv_width);
+      ops->kv_write(shape, *sequences, k.data(), v.data(), view);
+    }
+    const auto q = random.normal(rows * width);
+    std::vector<float> got(q.size(), NAN), want(q.size()), in_f32(q.size());
+    ops->attention(shape, step, q.data(), nullptr, view, got.data());
+    exact->attention(shape, step, q.data(), nullptr, view, in_f32.data());
+    reference->attention(shape, step, q.data(), nullptr, view, want.data());
+    ASSERT_TRUE(ops->status().is_ok()) << ops->status().message();
+    const std::string what = std::string(dtype_name(dtype)) + " head_dim " + std::to_string(shape.head_dim);
+    expect_close(got, want, kAttentionBound, what);
+    expect_same(got.data() + 61 * width, in_f32.data() + 61 * width, width, "a decode is not rounded");
+    EXPECT_NE(got, in_f32) << "prompts are";
+  }
+}
+
 struct LayerCase {
   int64_t n, hidden, ffn;
 };
