@@ -77,7 +77,7 @@ TEST(ManyTokens, MatmulIsThatOfTheRoundedNumbers) {
       const auto w = store_weight(random.normal(rows * cols), dtype, rows, cols);
       const auto multiplied = as_multiplied(*reference, w.weight);
       std::vector<float> y(static_cast<size_t>(n * rows), NAN), want(y.size());
-      ops->matmul(x.data(), n, w.weight, bias.data(), y.data());
+      ops->matmul(x.data(), n, w.weight, bias.data(), y.data(), Activations::kRounded);
       reference->matmul(to_bf16(x).data(), n, {multiplied.data(), DType::kF32, rows, cols}, bias.data(), want.data());
       ASSERT_TRUE(ops->status().is_ok()) << ops->status().message();
       expect_close(y, want, 1e-5, std::string(dtype_name(dtype)) + " n " + std::to_string(n) + " rows " + std::to_string(rows) + " cols " + std::to_string(cols));
@@ -93,10 +93,10 @@ TEST(ManyTokens, WhatMayNotBeRoundedIsNot) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kInt8}) {
     const auto w = store_weight(random.normal(rows * cols), dtype, rows, cols);
     std::vector<float> y(static_cast<size_t>(n * rows)), want(y.size()), rounded(y.size());
-    exact->matmul(x.data(), n, w.weight, nullptr, want.data());
+    exact->matmul(x.data(), n, w.weight, nullptr, want.data(), Activations::kRounded);
     ops->matmul(x.data(), n, w.weight, nullptr, y.data(), Activations::kExact);
     expect_same(y.data(), want.data(), n * rows, "exact activations");
-    ops->matmul(x.data(), n, w.weight, nullptr, rounded.data());
+    ops->matmul(x.data(), n, w.weight, nullptr, rounded.data(), Activations::kRounded);
     EXPECT_EQ(rounded == want, dtype == DType::kF32 || dtype == DType::kF16) << dtype_name(dtype) << ": both kinds of kernels are reached";
   }
 }
@@ -111,7 +111,7 @@ TEST(ManyTokens, ARowThatIsNotFiniteStaysSoAndAlone) {
       x[static_cast<size_t>(66 * cols + 50)] = bad;
       const auto w = store_weight(random.normal(rows * cols), dtype, rows, cols);
       std::vector<float> y(static_cast<size_t>(n * rows));
-      ops->matmul(x.data(), n, w.weight, nullptr, y.data());
+      ops->matmul(x.data(), n, w.weight, nullptr, y.data(), Activations::kRounded);
       for (int64_t t = 0; t < n; ++t)
         for (int64_t r = 0; r < rows; ++r) ASSERT_EQ(std::isfinite(y[static_cast<size_t>(t * rows + r)]), t != 66) << dtype_name(dtype) << " token " << t;
     }
