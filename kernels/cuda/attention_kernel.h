@@ -149,17 +149,31 @@ struct AttentionBlock {
       float k[kElements] = {};
       float scale = a.kv.scale;
       if (any_sees(position)) scale *= load_row(position, false, k);
+      float dots[kPairs] = {};
       MOESTRO_UNROLL
       for (int pair = 0; pair < kPairs; ++pair) {
         const float* q = room.q[position < room.sight[pair].sinks ? 1 : 0][pair];
-        float dot = 0.0f;
         MOESTRO_UNROLL
-        for (int e = 0; e < kElements; ++e) dot = multiply_add(q[first_of(e / 8) + e % 8], k[e], dot);
-        dot = warp_sum<kKeyLanes>(dot);
-        if (threadIdx.x % kKeyLanes == 0) room.weights[pair][key] = dot * scale;
+        for (int e = 0; e < kElements; ++e) dots[pair] = multiply_add(q[first_of(e / 8) + e % 8], k[e], dots[pair]);
       }
+      const int pair = sum_dots(dots);
+      if (pair >= 0) room.weights[pair][key] = dots[0] * scale;
     });
     __syncthreads();
+  }
+
+  /// dots[0]: the whole dot product of the pair that is returned; -1 in lanes that need not write it. Both ways add the lanes in one order.
+  __device__ static int sum_dots(float (&dots)[kPairs]) {
+    static_assert(kPairs == 1 || kPairs == 4);
+    if constexpr (kPairs == 1) {
+      dots[0] = warp_sum<kKeyLanes>(dots[0]);
+      return lane_id() % kKeyLanes == 0 ? 0 : -1;
+    } else {
+      halve_sums<4>(dots, 4);
+      halve_sums<2>(dots, 2);
+      dots[0] += __shfl_xor_sync(kWholeWarp, dots[0], 1);
+      return lane_id() % 2 == 0 ? lane_id() % kKeyLanes / 2 : -1;
+    }
   }
 
   /// Scores become weights; a warp for each pair.
@@ -197,13 +211,11 @@ struct AttentionBlock {
     });
     MOESTRO_UNROLL
     for (int pair = 0; pair < kPairs; ++pair) {
+      halve_sums<kElements>(sums[pair], kKeyLanes);
+      halve_sums<kElements / 2>(sums[pair], 2 * kKeyLanes);
+      const int kept = lane_id() / kKeyLanes % 2 * (kElements / 2) + lane_id() / kKeyLanes / 2 * (kElements / 4);
       MOESTRO_UNROLL
-      for (int e = 0; e < kElements; ++e) {
-        float sum = sums[pair][e];
-        sum += __shfl_xor_sync(kWholeWarp, sum, kKeyLanes);
-        sum += __shfl_xor_sync(kWholeWarp, sum, 2 * kKeyLanes);
-        if (lane_id() < kKeyLanes) room.values[warp_id()][pair][first_of(e / 8) + e % 8] = sum;
-      }
+      for (int i = 0; i < kElements / 4; ++i) room.values[warp_id()][pair][first_of((kept + i) / 8) + (kept + i) % 8] = sums[pair][i];
     }
     __syncthreads();
   }

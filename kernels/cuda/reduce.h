@@ -19,6 +19,19 @@ __device__ inline float warp_max(float value) {
 }
 
 __device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % kWarp; }
+
+/// Of each of `kCount` values its sum over this lane and the one `step` away, each of the two keeping half of the values: the first of
+/// them those of the lane whose bit `step` is 0. What this lane keeps comes to values[0, kCount / 2). As warp_sum's step, with half the exchanges.
+template <int kCount, int kSize>
+__device__ inline void halve_sums(float (&values)[kSize], int step) {
+  const bool upper = (lane_id() & step) != 0;
+  MOESTRO_UNROLL
+  for (int i = 0; i < kCount / 2; ++i) {
+    const float keep = upper ? values[i + kCount / 2] : values[i], give = upper ? values[i] : values[i + kCount / 2];
+    values[i] = keep + __shfl_xor_sync(kWholeWarp, give, step);
+  }
+}
+
 __device__ inline int warp_id() { return static_cast<int>(threadIdx.x) / kWarp; }
 
 /// The sum over a block of one dimension, in every thread. `room`: a float of shared memory for each warp; free again afterwards.

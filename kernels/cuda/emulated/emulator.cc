@@ -62,10 +62,7 @@ class Block {
   std::vector<unsigned> warp_order_, lane_order_, block_order_;
 };
 
-Block& block_of_process() {
-  static Block block;
-  return block;
-}
+Block the_block;
 
 const std::vector<unsigned>& Block::order(unsigned n, std::vector<unsigned>& into) {
   if (into.size() != n || seed != 0) {
@@ -174,15 +171,15 @@ const uint64_t* Block::exchange(Exchange kind, uint64_t mine) {
 
 }  // namespace
 
-void set_order(uint64_t seed) { block_of_process().seed = seed; }
-Counters counters() { return block_of_process().counters; }
+void set_order(uint64_t seed) { the_block.seed = seed; }
+Counters counters() { return the_block.counters; }
 void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  block_of_process().run(grid, block, shared_bytes, body, argument);
+  the_block.run(grid, block, shared_bytes, body, argument);
 }
-void barrier() { block_of_process().barrier(); }
-const uint64_t* exchange(Exchange kind, uint64_t mine) { return block_of_process().exchange(kind, mine); }
-char* shared() { return block_of_process().shared.data(); }
-unsigned lane() { return block_of_process().current % kLanes; }
+void barrier() { the_block.barrier(); }
+const uint64_t* exchange(Exchange kind, uint64_t mine) { return the_block.exchange(kind, mine); }
+char* shared() { return the_block.shared.data(); }
+unsigned lane() { return the_block.current % kLanes; }
 
 }  // namespace moestro::kernels::cuda::emulated
