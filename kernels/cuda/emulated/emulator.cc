@@ -50,6 +50,9 @@ class Block {
   void run_one();
   bool sweep(unsigned warp);
   bool resume(unsigned thread);
+  void become(unsigned thread);
+  /// The running thread waits as `state`.
+  void wait(State state);
   /// The order in which `n` things run now.
   const std::vector<unsigned>& order(unsigned n, std::vector<unsigned>& into);
 
@@ -132,12 +135,29 @@ bool Block::sweep(unsigned warp) {
 }
 
 bool Block::resume(unsigned thread) {
-  Thread& t = threads_[thread];
-  if (t.state != State::kReady) return false;
-  current = thread;
-  threadIdx = t.index;
-  t.fiber->resume();
+  if (threads_[thread].state != State::kReady) return false;
+  become(thread);
+  threads_[thread].fiber->resume();
   return true;
+}
+
+void Block::become(unsigned thread) {
+  current = thread;
+  threadIdx = threads_[thread].index;
+}
+
+void Block::wait(State state) {
+  Fiber& fiber = *threads_[current].fiber;
+  threads_[current].state = state;
+  // In the plain order the next lane that can run is gone on with from here: half the switches.
+  const unsigned first = current / kLanes * kLanes;
+  for (unsigned i = 1; seed == 0 && i < kLanes; ++i) {
+    const unsigned next = first + (current - first + i) % kLanes;
+    if (threads_[next].state != State::kReady) continue;
+    become(next);
+    return fiber.hand_over(*threads_[next].fiber);
+  }
+  fiber.leave();
 }
 
 void Block::barrier() {
@@ -147,8 +167,7 @@ void Block::barrier() {
     for (unsigned i = 0; i < count_; ++i) threads_[i].state = State::kReady;
     return;
   }
-  threads_[current].state = State::kAtBarrier;
-  threads_[current].fiber->leave();
+  wait(State::kAtBarrier);
 }
 
 const uint64_t* Block::exchange(Exchange kind, uint64_t mine) {
@@ -164,8 +183,7 @@ const uint64_t* Block::exchange(Exchange kind, uint64_t mine) {
     for (unsigned i = first; i < first + kLanes; ++i) threads_[i].state = State::kReady;
     return values;
   }
-  threads_[current].state = State::kInExchange;
-  threads_[current].fiber->leave();
+  wait(State::kInExchange);
   return values;
 }
 

@@ -48,20 +48,31 @@ void Fiber::loop() {
   }
 }
 
+namespace {
+// Where the last resume() was called.
+[[maybe_unused]] ucontext_t outside;
+[[maybe_unused]] std::jmp_buf outside_jump;
+}  // namespace
+
 #if MOESTRO_FIBER_JUMPS
-void Fiber::resume() {
-  if (_setjmp(outside_jump_) != 0) return;
+void Fiber::go_on() {
   if (entered_) _longjmp(own_jump_, 1);
   entered_ = true;
-  ::swapcontext(&outside_, &own_);  // leave() jumps back past it
+  ::setcontext(&own_);
 }
-
+void Fiber::resume() {
+  if (_setjmp(outside_jump) == 0) go_on();
+}
 void Fiber::leave() {
-  if (_setjmp(own_jump_) == 0) _longjmp(outside_jump_, 1);
+  if (_setjmp(own_jump_) == 0) _longjmp(outside_jump, 1);
+}
+void Fiber::hand_over(Fiber& next) {
+  if (_setjmp(own_jump_) == 0) next.go_on();
 }
 #else
-void Fiber::resume() { ::swapcontext(&outside_, &own_); }
-void Fiber::leave() { ::swapcontext(&own_, &outside_); }
+void Fiber::resume() { ::swapcontext(&outside, &own_); }
+void Fiber::leave() { ::swapcontext(&own_, &outside); }
+void Fiber::hand_over(Fiber& next) { ::swapcontext(&own_, &next.own_); }
 #endif
 
 }  // namespace moestro::kernels::cuda::emulated

@@ -10,7 +10,7 @@ namespace moestro::kernels::cuda::emulated {
 
 class Fiber {
  public:
-  /// Nothing runs yet.
+  /// Nothing runs yet. All fibers are of one thread.
   Fiber(void (*main)(void*), void* argument);
   ~Fiber();
   Fiber(const Fiber&) = delete;
@@ -18,19 +18,22 @@ class Fiber {
 
   /// Runs it until it leaves or its main function returns; in the latter case the next call begins main anew.
   void resume();
-  /// From within: back to who resumed it.
+  /// From within: back to who resumed.
   void leave();
+  /// From within: another goes on, and leaves to where this one would have.
+  void hand_over(Fiber& next);
 
  private:
   static constexpr std::size_t kStackBytes = std::size_t{128} << 10;
   static void enter(unsigned high, unsigned low);
   void loop();
+  void go_on();
 
   void (*main_)(void*);
   void* argument_;
   void* stack_;
-  ucontext_t own_{}, outside_{};
-  [[maybe_unused]] std::jmp_buf own_jump_{}, outside_jump_{};
+  ucontext_t own_{};
+  [[maybe_unused]] std::jmp_buf own_jump_{};
   [[maybe_unused]] bool entered_ = false;
 };
 
