@@ -10,6 +10,7 @@ MoestroCudaOps all_ops() {
   ops.sum_squares = sum_squares;
   ops.rope = rope;
   ops.silu_mul = silu_mul;
+  ops.exponentials = exponentials;
   ops.add_scaled = add_scaled;
   ops.clamp = clamp;
   ops.combine = combine;

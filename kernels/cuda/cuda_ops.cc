@@ -177,6 +177,11 @@ void CudaOps::silu_mul(float* gate, const float* up, int64_t count) {
   if (fine()) queue_.note("silu_mul", ops().silu_mul(&a, queue_.stream));
 }
 
+void CudaOps::exponentials(const float* x, int64_t count, float shift, float factor, float* y) {
+  const MoestroCudaExponentials a{x, count, shift, factor, y};
+  if (fine()) queue_.note("exponentials", ops().exponentials(&a, queue_.stream));
+}
+
 void CudaOps::add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) {
   const MoestroCudaAddScaled a{x, logit, n, dim, y};
   if (fine()) queue_.note("add_scaled", ops().add_scaled(&a, queue_.stream));

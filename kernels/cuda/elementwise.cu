@@ -28,6 +28,11 @@ __global__ void silu_mul_kernel(MoestroCudaSiluMul a) {
   a.gate[i] = g / (1.0f + expf(-g)) * a.up[i];
 }
 
+__global__ void exponentials_kernel(MoestroCudaExponentials a) {
+  const int64_t i = element();
+  if (i < a.count) a.y[i] = exponential(a.x[i], a.shift, a.factor);
+}
+
 __global__ void add_scaled_kernel(MoestroCudaAddScaled a) {
   const int64_t i = element();
   if (i >= a.n * a.dim) return;
@@ -69,6 +74,9 @@ MoestroCudaResult rope(const MoestroCudaRope* a, MoestroCudaStream stream) {
 }
 MoestroCudaResult silu_mul(const MoestroCudaSiluMul* a, MoestroCudaStream stream) {
   return launch(silu_mul_kernel, grid_for(a->count), kThreads, 0, stream, *a);
+}
+MoestroCudaResult exponentials(const MoestroCudaExponentials* a, MoestroCudaStream stream) {
+  return launch(exponentials_kernel, grid_for(a->count), kThreads, 0, stream, *a);
 }
 MoestroCudaResult add_scaled(const MoestroCudaAddScaled* a, MoestroCudaStream stream) {
   return launch(add_scaled_kernel, grid_for(a->n * a->dim), kThreads, 0, stream, *a);

@@ -15,6 +15,12 @@ __device__ inline uint16_t bf16_bits(float f) {
   return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
+/// As Ops::exponentials.
+__device__ inline float exponential(float x, float shift, float factor) {
+  const float e = expf((x - shift) * factor);
+  return e < 2e-38f ? 0.0f : e;
+}
+
 /// How one number of a format is stored and read.
 struct F32 {
   using Stored = float;

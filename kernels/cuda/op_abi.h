@@ -76,6 +76,13 @@ struct MoestroCudaSiluMul {
   int64_t count;
 };
 
+struct MoestroCudaExponentials {
+  const float* x;
+  int64_t count;
+  float shift, factor;
+  float* y;
+};
+
 struct MoestroCudaAddScaled {
   const float *x, *logit;
   int64_t n, dim;
@@ -227,6 +234,7 @@ struct MoestroCudaOps {
   MoestroCudaResult (*sum_squares)(const struct MoestroCudaSumSquares*, MoestroCudaStream);
   MoestroCudaResult (*rope)(const struct MoestroCudaRope*, MoestroCudaStream);
   MoestroCudaResult (*silu_mul)(const struct MoestroCudaSiluMul*, MoestroCudaStream);
+  MoestroCudaResult (*exponentials)(const struct MoestroCudaExponentials*, MoestroCudaStream);
   MoestroCudaResult (*add_scaled)(const struct MoestroCudaAddScaled*, MoestroCudaStream);
   MoestroCudaResult (*clamp)(const struct MoestroCudaClamp*, MoestroCudaStream);
   MoestroCudaResult (*combine)(const struct MoestroCudaCombine*, MoestroCudaStream);

@@ -11,6 +11,7 @@ MoestroCudaResult norm(const MoestroCudaNorm* arguments, MoestroCudaStream strea
 MoestroCudaResult sum_squares(const MoestroCudaSumSquares* arguments, MoestroCudaStream stream);
 MoestroCudaResult rope(const MoestroCudaRope* arguments, MoestroCudaStream stream);
 MoestroCudaResult silu_mul(const MoestroCudaSiluMul* arguments, MoestroCudaStream stream);
+MoestroCudaResult exponentials(const MoestroCudaExponentials* arguments, MoestroCudaStream stream);
 MoestroCudaResult add_scaled(const MoestroCudaAddScaled* arguments, MoestroCudaStream stream);
 MoestroCudaResult clamp(const MoestroCudaClamp* arguments, MoestroCudaStream stream);
 MoestroCudaResult combine(const MoestroCudaCombine* arguments, MoestroCudaStream stream);

@@ -1,7 +1,8 @@
-// From a row of logits to a token, as services/worker/engine/sampler.cc says: a block for each row. The host sorts; here the candidate at which a
-// running count or weight, from the best one down, reaches a target is found by histograms over the digits of its key (rank_key.h). Weights are
-// summed as integers, so in any order: the sums differ from the host's by at most 2^-44 of the best candidate's weight for each candidate.
+// From a row of logits to a token, as services/worker/engine/sampler.cc says: a block for each row. The candidate at which a running
+// count or weight, from the best one down, reaches a target is found by histograms over the digits of its key (rank_key.h). Weights are summed as
+// integers, so in any order: sums differ from the host's by what its exponential is off, and 2^-44 of the best one's weight for each candidate.
 
+#include "kernels/cuda/numbers.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/philox.h"
 #include "kernels/cuda/rank_key.h"
@@ -17,6 +18,7 @@ constexpr int64_t kVocabularyMax = int64_t{1} << 21;  // ids have two digits
 /// A weight in steps of 2^-44; those of kVocabularyMax candidates do not overflow.
 using Fixed = unsigned long long;
 constexpr double kOne = 17592186044416.0;
+constexpr float kFactorMax = 1e30f;  // as the host's sampler
 
 /// A candidate, and what all from the best one down to it, itself included, are together.
 struct Cut {
@@ -35,16 +37,16 @@ struct Room {
   uint32_t lane_counts[kWarp];
   Cut cut;
   Fixed total;
-  uint32_t likely;
+  int64_t drawn;
 };
 
 struct Row {
   const float* logits;
   int64_t vocabulary;
-  double top, temperature;
+  float top, factor;  ///< factor: 1 / temperature, within bounds
 
-  __device__ double weight(int64_t i) const { return exp((static_cast<double>(logits[i]) - top) / temperature); }
-  __device__ Fixed fixed_weight(int64_t i) const { return static_cast<Fixed>(weight(i) * kOne + 0.5); }
+  __device__ float weight(int64_t i) const { return exponential(logits[i], top, factor); }
+  __device__ Fixed fixed_weight(int64_t i) const { return static_cast<Fixed>(static_cast<double>(weight(i)) * kOne + 0.5); }
 };
 
 /// What a search goes by, and how much of it is to be reached.
@@ -124,17 +126,6 @@ __device__ Cut search(const Row& row, Room& room, const Target& target) {
 
 __device__ Fixed share_of(double share, Fixed of) { return at_most(at_least(static_cast<Fixed>(ceil(share * static_cast<double>(of))), Fixed{1}), of); }
 
-/// Of all from the best one down to `kept.key`, those at least `min_p` times as likely as the best; at least that one.
-__device__ uint32_t likely_ones(const Row& row, Room& room, RankKey least, double min_p) {
-  if (threadIdx.x == 0) room.likely = 0;
-  __syncthreads();
-  uint32_t mine = 0;
-  for (int64_t i = threadIdx.x; i < row.vocabulary; i += kThreads) mine += key_of(row.logits[i], i) >= least && row.weight(i) >= min_p ? 1u : 0u;
-  if (mine != 0) atomicAdd(&room.likely, mine);
-  __syncthreads();
-  return at_least(room.likely, 1u);
-}
-
 __device__ Fixed total_weight(const Row& row, Room& room) {
   if (threadIdx.x == 0) room.total = 0;
   __syncthreads();
@@ -145,14 +136,60 @@ __device__ Fixed total_weight(const Row& row, Room& room) {
   return room.total;
 }
 
+/// Who can be drawn: from the best one down to `least`, and not less than min_p times as likely.
+struct Drawn {
+  RankKey least;
+  float min_p;
+  double share;  ///< of all their weights
+
+  __device__ Fixed weight(const Row& row, int64_t i) const {
+    return key_of(row.logits[i], i) >= least && row.weight(i) >= min_p ? row.fixed_weight(i) : Fixed{0};
+  }
+};
+
+/// The token on which the share falls where candidates stand in the order of their ids; room.weights: of a run of `chunk` ids each. One lane.
+__device__ int64_t find_drawn(const Row& row, const Room& room, const Drawn& drawn, int64_t chunk) {
+  constexpr int kBinsOfLane = kBins / kWarp;
+  Fixed total = 0, passed = 0;
+  for (int l = 0; l < kWarp; ++l) total += room.lane_weights[l];
+  const Fixed target = at_most(static_cast<Fixed>(drawn.share * static_cast<double>(total)) + 1, total);
+  int l = 0;
+  for (; l < kWarp - 1 && passed + room.lane_weights[l] < target; ++l) passed += room.lane_weights[l];
+  int bin = l * kBinsOfLane;
+  for (; bin < (l + 1) * kBinsOfLane - 1 && passed + room.weights[bin] < target; ++bin) passed += room.weights[bin];
+  int64_t id = bin * chunk;
+  for (const int64_t last = at_most((bin + 1) * chunk, row.vocabulary) - 1; id < last; ++id) {
+    passed += drawn.weight(row, id);
+    if (passed >= target) break;
+  }
+  return id;
+}
+
+__device__ int64_t draw_from(const Row& row, Room& room, const Drawn& drawn) {
+  const int64_t chunk = divided_up(row.vocabulary, kBins);
+  for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kThreads) room.weights[i] = 0;
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < row.vocabulary; i += kThreads)
+    if (const Fixed weight = drawn.weight(row, i)) atomicAdd(&room.weights[i / chunk], weight);
+  __syncthreads();
+  if (warp_id() == 0) {
+    Fixed mine = 0;
+    for (int i = 0; i < kBins / kWarp; ++i) mine += room.weights[lane_id() * (kBins / kWarp) + i];
+    room.lane_weights[lane_id()] = mine;
+    __syncwarp();
+    if (lane_id() == 0) room.drawn = find_drawn(row, room, drawn, chunk);
+  }
+  __syncthreads();
+  return room.drawn;
+}
+
 __device__ int64_t draw(const Row& row, Room& room, const MoestroCudaSampling& how) {
   Cut kept;
-  if (how.top_k > 0 && how.top_k < row.vocabulary) kept = search(row, room, {true, static_cast<Fixed>(how.top_k)});
-  else kept.weight = total_weight(row, room);
+  const bool few = how.top_k > 0 && how.top_k < row.vocabulary;
+  if (few) kept = search(row, room, {true, static_cast<Fixed>(how.top_k)});
+  else if (how.top_p < 1.0f) kept.weight = total_weight(row, room);
   if (how.top_p < 1.0f) kept = search(row, room, {false, share_of(how.top_p, kept.weight)});
-  if (how.min_p > 0.0f) kept = search(row, room, {true, static_cast<Fixed>(likely_ones(row, room, kept.key, how.min_p))});
-  const double drawn = uniform_at(how.seed, how.choice, static_cast<uint32_t>(how.position)) * static_cast<double>(kept.weight);
-  return id_of(search(row, room, {false, at_most(static_cast<Fixed>(drawn) + 1, kept.weight)}).key);
+  return draw_from(row, room, {kept.key, how.min_p, uniform_at(how.seed, how.choice, static_cast<uint32_t>(how.position))});
 }
 
 /// The best candidate in every thread; 0 where a logit is not finite.
@@ -185,7 +222,7 @@ __global__ void sample_kernel(MoestroCudaSample a) {
   int64_t id = best == 0 ? -1 : id_of(best);
   if (a.how && best != 0) {
     const MoestroCudaSampling how = a.how[blockIdx.x];
-    const Row row{logits, a.vocabulary, static_cast<double>(logits[id]), static_cast<double>(how.temperature)};
+    const Row row{logits, a.vocabulary, logits[id], fminf(1.0f / how.temperature, kFactorMax)};
     if (how.temperature > 0.0f && how.top_k != 1) id = draw(row, room, how);
   }
   if (threadIdx.x == 0) a.ids[blockIdx.x] = static_cast<int32_t>(id);

@@ -127,6 +127,12 @@ void HostFacingOps::silu_mul(float* gate, const float* up, int64_t count) {
   finish();
 }
 
+void HostFacingOps::exponentials(const float* x, int64_t count, float shift, float factor, float* y) {
+  float* to = back(y, count);
+  ops_->exponentials(x == y ? to : in(x, count), count, shift, factor, to);
+  finish();
+}
+
 void HostFacingOps::add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) {
   ops_->add_scaled(in(x, n * dim), in(logit, n), n, dim, back(y, n * dim));
   finish();

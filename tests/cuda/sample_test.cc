@@ -37,11 +37,12 @@ struct Way {
 TEST(Sample, DrawsWhatTheHostDraws) {
   Random random;
   const auto ops = emulated_ops();
-  engine::Sampler host;
+  const auto host_ops = make_cpu_ops({.threads = 1, .deterministic = true, .isa = best_isa()});
+  engine::Sampler host(*host_ops);
   int32_t position = 0;
   for (const int64_t vocabulary : {2, 300, 1500}) {
     for (const Way& way : {Way{1, 0, 1, 0}, Way{0.7f, 5, 1, 0}, Way{1.3f, 0, 0.8f, 0}, Way{0.3f, 40, 0.95f, 0.02f}, Way{2, 0, 1, 0.1f}, Way{1, 4000, 0.0f, 0}, Way{1, 1, 1, 0},
-                           Way{0, 0, 1, 0}, Way{1, 3, 1, 2.0f}}) {
+                           Way{0, 0, 1, 0}, Way{1, 3, 1, 0.9f}, Way{1e-38f, 0, 1, 0}}) {
       const int64_t n = 8;
       auto logits = random.normal(n * vocabulary, 3.0f);
       for (int64_t i = 0; i < vocabulary; ++i)  // few different values, so that ids decide
