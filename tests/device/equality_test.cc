@@ -70,6 +70,28 @@ TEST_F(EqualityTest, ExpertsThatReachHostMemoryLateAndInAnyOrder) {
     }
 }
 
+TEST_F(EqualityTest, ASequenceThatBeginsBehindBlocksOfAnother) {
+  const auto tail_scores = [&](Bench& bench) {
+    std::vector<TokenId> prefix;
+    for (TokenId t = 0; t < 2 * static_cast<TokenId>(kernels::kKvBlockTokens); ++t) prefix.push_back((t * 37 + 5) % static_cast<TokenId>(bench.engine().spec().vocab));
+    bench.add(1, prefix);
+    EXPECT_TRUE(bench.run().is_ok());
+    engine::PlanSequence& behind = bench.add_behind(1, 2, 2, {3, 1, 4, 1});
+    behind.score_targets = {1, 4, 1, -1};
+    const auto outcome = bench.run();
+    EXPECT_TRUE(outcome.is_ok() && outcome->sequences[0].status.is_ok());
+    std::vector<float> scores;
+    for (const auto& score : outcome->sequences[0].scores) scores.push_back(score.logprob);
+    return Scores{scores};
+  };
+  Bench resident(fixture_);
+  const Scores expected = tail_scores(resident);
+  for (const std::string& predictor : prediction::predictor_names()) {
+    DeviceBench device(fixture_, {.slots = 3, .predictor = predictor});
+    EXPECT_TRUE(same(expected, tail_scores(device.bench()))) << predictor;
+  }
+}
+
 TEST_F(EqualityTest, ALinkSlowerThanTheDevice) {
   DeviceBench device(fixture_, {.slots = 3, .predictor = "next-layer-all", .link_bytes_per_s = 200 << 20, .latency = std::chrono::microseconds(20)});
   EXPECT_TRUE(same(resident_, score(device.bench(), prompts_)));
