@@ -14,10 +14,11 @@
 
 namespace moestro::store {
 
-inline constexpr uint32_t kSharedVersion = 7;  ///< of all segments together
+inline constexpr uint32_t kSharedVersion = 8;  ///< of all segments together
 inline constexpr uint64_t kTableMagic = 0x31454c4254534f4dULL;  // "MOSTBLE1"
 inline constexpr uint32_t kWorkerSlotsMax = 64;
 inline constexpr uint64_t kSharedPage = 4096;
+inline constexpr uint64_t kNoPlace = UINT64_MAX;  ///< TableEntry::offset of a blob that could not be read and has no range
 
 /// Values are in shared memory: never renumber.
 enum class Residency : uint8_t {
@@ -42,7 +43,7 @@ struct ResidencyWord {
 
 struct alignas(64) TableEntry {
   std::atomic<uint64_t> word;    ///< ResidencyWord
-  std::atomic<uint64_t> offset;  ///< in the arena; read after pinning, meaningful only while pinned
+  std::atomic<uint64_t> offset;  ///< in the arena; read after pinning, meaningful only while pinned. Set before LOADING, so that a successor knows what was being read where
   std::atomic<uint64_t> length;  ///< bytes; constant
   std::atomic<uint64_t> content_low, content_high;  ///< ContentHash of its bytes, set when first resident, 0 before; never changes while the entry stands for one blob
   std::atomic<uint32_t> alias;  ///< 0, or 1 + the entry that has the same content; set before the word says kAlias

@@ -6,11 +6,11 @@
 //  - EVICTING: the dead store had told the workers and may not have looked at their pins yet. This store looks now, which is the second
 //    half of try_evict(): a worker that saw RESIDENT before EVICTING has its word set, and whoever set it since sees EVICTING and lets
 //    go. Pinned: ADOPTED, like RESIDENT. Not pinned: free.
-//  - LOADING: part of the bytes. The reads have ended, or this store would not hold store.lock. Free, where a pin is only the wish to have
-//    it, whose worker asks again. But a blob that was damaged is read again in its place under the leases of before: one that has been
-//    resident and is pinned keeps the place that the table names, if nobody else has it, and is read there again.
+//  - LOADING, BAD: part of the bytes, or wrong ones. The reads have ended, or this store would not hold store.lock. Free, and read when it
+//    is wanted: a pin is only the wish to have it, whose worker asks again. But a blob that was damaged is read again where it lies, under
+//    the leases of before, and keeps its place under them if that fails (failed_loads.cc). So one that has been resident, is pinned and has
+//    a place by the table is read there again.
 //  - ALIAS: stays one; the content that makes it one is known from the table, and its bytes are checked where they lie.
-//  - BAD: free, and tried again when it is wanted.
 // Pins count only of slots whose lock is held: what a dead worker had pinned is pinned by nobody.
 
 #include <algorithm>
@@ -21,6 +21,15 @@
 #include "store/machine/store_machine.h"
 
 namespace moestro::store {
+namespace {
+
+/// It was being read where it lay before, or could not be.
+bool may_be_leased(const StoreMachine::Former& found) {
+  const auto state = static_cast<Residency>(found.state);
+  return (state == Residency::kLoading || state == Residency::kBad) && found.generation > 0 && found.offset != kNoPlace;
+}
+
+}  // namespace
 
 /// What was known to be equal stays so: workers have followed the aliases already.
 Status StoreMachine::learn_former(const std::vector<Former>& former) {
@@ -60,12 +69,9 @@ Status StoreMachine::claim_former(const std::vector<Former>& former, std::vector
     const auto state = static_cast<Residency>(found.state);
     entries_[index].generation = found.generation;
     if (!entries_[index].used) continue;
-    kept[index] = state == Residency::kResident || state == Residency::kAdopted || (state == Residency::kEvicting && shared_.pinned(index));
+    const bool whole = state == Residency::kResident || state == Residency::kAdopted;
+    kept[index] = whole || ((state == Residency::kEvicting || may_be_leased(found)) && shared_.pinned(index));
     if (kept[index]) MOESTRO_RETURN_IF_ERROR(claim_range(index, found));
-  }
-  for (uint32_t index = 0; index < former.size(); ++index) {  // last, for the place may be one of long ago
-    const bool leased = former[index].state == static_cast<uint8_t>(Residency::kLoading) && former[index].generation > 0 && shared_.pinned(index);
-    if (entries_[index].used && leased) kept[index] = claim_range(index, former[index]).is_ok();
   }
   MOESTRO_RETURN_IF_ERROR(learn_former(former));
   for (uint32_t index = 0; index < former.size(); ++index) {
@@ -102,7 +108,7 @@ Result<Actions> StoreMachine::adopt(const std::vector<Former>& former) {
 void StoreMachine::publish_former(uint32_t index, const Former& found, bool kept, Actions& actions) {
   MOESTRO_FAULT_POINT("adopting");
   Entry& entry = entries_[index];
-  if (kept && static_cast<Residency>(found.state) == Residency::kLoading) return begin(index, ReadClass::kDemand, actions);
+  if (kept && may_be_leased(found)) return read_where_it_lies(index, actions);
   if (kept) {
     if (!entry.blob.dense) note_adopted(index);
     entry.load = ++loads_begun_;
@@ -135,10 +141,9 @@ Actions StoreMachine::checked(uint32_t index, uint64_t check, bool right) {
   Entry& entry = entries_[index];
   if (entry.state != Residency::kAdopted || entry.load != check) return actions;  // evicted meanwhile
   if (!right) {
-    // Read again where it lies: whoever still has it pinned from before sees wrong bytes become right ones, and nothing else moves.
     ++counters_.damaged;
     if (!entry.blob.dense) policy_->removed(index);
-    begin(index, ReadClass::kDemand, actions);
+    read_where_it_lies(index, actions);
     return actions;
   }
   note_claim(index);

@@ -64,7 +64,7 @@ void StoreMachine::try_forget(uint32_t index, Actions& actions) {
   Entry& entry = entries_[index];
   if (contents_.holders(index).size() > 1) return;  // others have their bytes here
   const bool there = entry.state == Residency::kResident || entry.state == Residency::kAdopted;
-  const bool ready = there ? try_evict(index) : entry.state != Residency::kLoading;
+  const bool ready = there ? try_evict(index) : entry.state != Residency::kLoading && !entry.held;
   if (!ready) {
     sweep_again_ = true;
     return;
@@ -83,8 +83,13 @@ Actions StoreMachine::mend_entries(uint32_t first, uint32_t count) {
   Actions actions;
   for (uint32_t index = first; index < first + count; ++index) {
     const uint32_t kept = contents_.resolve(index);
-    if (entries_[kept].state != Residency::kBad) continue;
-    entries_[kept].failure = Status::ok();
+    Entry& entry = entries_[kept];
+    if (entry.state != Residency::kBad) continue;
+    if (entry.held) {
+      read_where_it_lies(kept, actions);
+      continue;
+    }
+    entry.failure = Status::ok();
     set_state(kept, Residency::kAbsent);
   }
   schedule(actions);

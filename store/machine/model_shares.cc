@@ -45,7 +45,7 @@ void StoreMachine::discharge(uint32_t index) {
 void StoreMachine::charge_anew() {
   for (uint32_t index = 0; index < entries_.size(); ++index) {
     const Residency state = entries_[index].state;
-    if (state == Residency::kResident || state == Residency::kAdopted || state == Residency::kLoading) charge(index);
+    if (state == Residency::kResident || state == Residency::kAdopted || state == Residency::kLoading || entries_[index].held) charge(index);
   }
 }
 

@@ -90,11 +90,13 @@ void StoreMachine::give_up_place(uint32_t index) {
 }
 
 /// `index`, just read, holds what `first` holds: it gives up its copy, or, where `first` has none now, hands it over. Whoever waits for
-/// it is told, finds the alias and goes on with `first`. Nobody can have `index` in use: it was never resident.
+/// it is told, finds the alias and goes on with `first`. Nobody can have `index` in use: it was never resident. A `first` that could not be
+/// read and is still under leases stays where it lies, and there is a new pack now to read it from.
 void StoreMachine::become_alias(uint32_t index, uint32_t first, const ContentHash& content, Actions& actions) {
   Entry& entry = entries_[index];
   Entry& kept = entries_[first];
-  if (kept.state == Residency::kAbsent || kept.state == Residency::kBad) {
+  const bool held = kept.held;
+  if (!held && (kept.state == Residency::kAbsent || kept.state == Residency::kBad)) {
     if (kept.placed) placement_.give_back(true, kept.offset, kept.blob.length);  // that of dense weights, never filled
     placement_.hand_over(entry.blob.dense, entry.offset, first);
     kept.offset = entry.offset, kept.placed = kept.blob.dense, kept.read_class = entry.read_class;
@@ -109,6 +111,7 @@ void StoreMachine::become_alias(uint32_t index, uint32_t first, const ContentHas
   shared_.set_alias(index, first);
   set_state(index, Residency::kAlias);
   tell(index, Code::kOk, actions);
+  if (held) read_where_it_lies(first, actions);
 }
 
 uint64_t StoreMachine::resident_bytes() const {

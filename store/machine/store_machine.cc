@@ -161,11 +161,7 @@ Actions StoreMachine::read_done(uint32_t index, uint64_t load, const Status& sta
     }
     landed(index, content);
   } else {
-    entry.failure = verdict;
-    discharge(index);
-    if (!entry.blob.dense) placement_.give_back(false, entry.offset, entry.blob.length);
-    ++counters_.bad_blobs;
-    set_state(index, Residency::kBad);
+    failed(index, verdict);
   }
   tell(index, verdict.code(), actions);
   if (sweep_again_) sweep(actions);
@@ -226,6 +222,7 @@ void StoreMachine::look_around() {
 void StoreMachine::schedule(Actions& actions) {
   blocked_ = false;
   watch_.tick();
+  if (!held_.empty()) leave_held_places(actions);
   while (const std::optional<ReadQueue::Next> next = queue_.next()) {
     Entry& entry = entries_[next->entry];
     if (!may_begin(entry.blob, next->read_class)) return;
@@ -254,12 +251,13 @@ void StoreMachine::begin(uint32_t index, ReadClass read_class, Actions& actions)
   queue_.taken(index);
   entry.load = ++loads_begun_;
   entry.read_class = read_class;
-  entry.given_up = false;
+  entry.given_up = entry.leased = false;
   entry.sources_failed = 0;
   ++loading_[static_cast<size_t>(read_class)], ++counters_.loads;
   counters_.prefetch_loads += read_class == ReadClass::kPrefetch;
   loading_bytes_[static_cast<size_t>(read_class)] += entry.blob.length;
   charge(index);
+  shared_.set_place(index, entry.offset, content_of(index));
   set_state(index, Residency::kLoading);
   actions.push_back({.kind = Action::Kind::kRead, .entry = index, .source = *next_source(index), .read_class = read_class, .offset = entry.offset,
                      .length = entry.blob.length, .load = entry.load});

@@ -109,7 +109,7 @@ class StoreMachine {
   /// no room is not wanted() any more.
   Actions warm(const std::vector<uint32_t>& entries);
   bool wanted(uint32_t entry) const { return queue_.wanted(contents_.resolve(entry)); }
-  /// How a kCheck ended. A blob that is not what it should be is read again, into its place.
+  /// How a kCheck ended. A blob that is not what it should be is read again, into its place (store/machine/failed_loads.cc).
   Actions checked(uint32_t entry, uint64_t check, bool right);
   /// Before adopt(): live workers keep the shares that they have until it is done.
   void hold_shares() { shares_held_ = true; }
@@ -146,8 +146,8 @@ class StoreMachine {
   bool entries_free(uint32_t first, uint32_t count) const;
   /// Their pack is there again, as it was: what was bad may be tried anew.
   Actions mend_entries(uint32_t first, uint32_t count);
-  /// Removed entries wait for something that nobody reports. Call poll() now and then.
-  bool sweeping() const { return sweep_again_; }
+  /// Removed entries, or places under leases, wait for something that nobody reports. Call poll() now and then.
+  bool sweeping() const { return sweep_again_ || !held_.empty(); }
   /// The bytes of a resident blob are not what was read: it is read again into its place, as soon as nobody has it pinned (dense weights
   /// at once: they are pinned for good). False if that has to wait; nothing has changed then.
   bool reread(uint32_t entry, Actions& actions);
@@ -200,6 +200,8 @@ class StoreMachine {
     uint32_t sources_failed = 0;  ///< holders tried in vain by the load under way
     ReadClass read_class = ReadClass::kDemand;  ///< of the load
     bool given_up = false;                      ///< the load: nobody wanted it any more
+    bool leased = false;  ///< the load: into a place that leases of before may still look at
+    bool held = false;    ///< kBad, and keeps its place until the last of those leases is gone
     Status failure;
   };
   StoreMachine(Options options, std::vector<MachineBlob> blobs, std::unique_ptr<policy::CachePolicy> policy, SharedState& shared);
@@ -207,6 +209,10 @@ class StoreMachine {
   void schedule(Actions& actions);
   bool may_begin(const MachineBlob& blob, ReadClass read_class) const;
   void begin(uint32_t index, ReadClass read_class, Actions& actions);
+  void read_where_it_lies(uint32_t index, Actions& actions);
+  void failed(uint32_t index, const Status& why);
+  void leave_held_places(Actions& actions);
+  ContentHash content_of(uint32_t index) const;
   void promote(uint32_t index, Actions& actions);
   Actions given_up(uint32_t index);
   void no_longer_loading(const Entry& entry);
@@ -292,6 +298,7 @@ class StoreMachine {
   size_t unchecked_ = 0;
   bool blocked_ = false;
   bool sweep_again_ = false;
+  std::vector<uint32_t> held_;  ///< entries that are
   Counters counters_;
 };
 

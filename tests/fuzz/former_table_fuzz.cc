@@ -17,7 +17,7 @@ constexpr uint32_t kEntries = 12, kPage = 4096, kRoom = 8;
 class Memory final : public store::SharedState {
  public:
   void set_word(uint32_t, store::Residency, uint64_t) override {}
-  void set_place(uint32_t, uint64_t offset, const store::ContentHash&) override { MOESTRO_CHECK(offset % kPage == 0 && offset < kRoom * kPage, "a place within the arena"); }
+  void set_place(uint32_t, uint64_t offset, const store::ContentHash&) override { MOESTRO_CHECK(offset == store::kNoPlace || (offset % kPage == 0 && offset < kRoom * kPage), "a place within the arena, or none"); }
   void set_alias(uint32_t, uint32_t first) override { MOESTRO_CHECK(first < kEntries, "an alias of an entry"); }
   void clear_alias(uint32_t) override {}
   void set_length(uint32_t, uint64_t) override {}
@@ -62,6 +62,10 @@ store::StoreMachine::Former read_former(Numbers& in) {
   return former;
 }
 
+store::Actions end_read(store::StoreMachine& machine, const store::Action& read, uint8_t how) {
+  return machine.read_done(read.entry, read.load, (how & 8) != 0 ? moestro::io_error("") : moestro::Status::ok(), {how & 7u, 0});
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -82,17 +86,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     MOESTRO_CHECK(!todo.status().message().empty(), "a refusal says why");
     return 0;
   }
-  memory.pins.clear();
   (*machine)->attached(0, kPage);
   while (in.more() || !todo->empty()) {
+    if (!in.more()) memory.pins.clear();  // until then, what was leased before is
     if (todo->empty()) *todo = (*machine)->fetch(0, {in.next<uint8_t>(), 0}, {in.next<uint8_t>() % kEntries});
     if (todo->empty()) continue;
     const store::Action action = todo->back();
     todo->pop_back();
     store::Actions more;
     if (action.kind == store::Action::Kind::kCheck) more = (*machine)->checked(action.entry, action.load, (in.next<uint8_t>() & 1) != 0);
-    if (action.kind == store::Action::Kind::kRead) more = (*machine)->read_done(action.entry, action.load, moestro::Status::ok(), {in.next<uint8_t>() & 7u, 0});
+    if (action.kind == store::Action::Kind::kRead) more = end_read(**machine, action, in.next<uint8_t>());
     todo->insert(todo->end(), more.begin(), more.end());
   }
+  memory.pins.clear();
+  (*machine)->poll();
+  MOESTRO_CHECK(!(*machine)->sweeping(), "no place is kept for leases that are gone");
   return 0;
 }

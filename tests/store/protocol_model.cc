@@ -36,7 +36,8 @@ void step_thread(World w, Scene scene, int thread, Mutant mutant, Findings& foun
   const bool two_steps = mutant == Mutant::kCountOutsideSection;
   ThreadAt& at = w.at[t];
   const auto look = [&](ThreadAt otherwise) {
-    at = w.word[blob] == Residency::kResident ? kUseFirst : w.word[blob] == Residency::kAlias ? kFollow : otherwise;
+    const Residency seen = w.word[blob];
+    at = seen == Residency::kResident ? kUseFirst : seen == Residency::kAlias ? kFollow : seen == Residency::kBad ? kUnpin : otherwise;
   };
   const auto read = [&] {
     const int8_t right = named == 1 && scene == Scene::kReplace ? content_of(scene, 1, w.expected) : content_of(scene, static_cast<int8_t>(blob), 0);
@@ -130,7 +131,7 @@ void kill_or_return(const World& world, Scene scene, const Visit& visit) {
 
 }  // namespace
 
-int store_deaths_max(Scene scene) { return scene == Scene::kPlain ? 2 : scene == Scene::kTwins ? 0 : 1; }
+int store_deaths_max(Scene scene) { return scene == Scene::kPlain || scene == Scene::kDamaged ? 2 : scene == Scene::kTwins ? 0 : 1; }
 
 const std::vector<int8_t>& program(Scene scene, int thread) {
   static const std::vector<int8_t> a{0}, b{1}, c{2}, ba{1, 0}, cb{2, 1}, nothing;
@@ -167,6 +168,8 @@ World World::normal(Scene scene) const {
     if (w.dead[me]) w.asked[me] = {};
   if (w.store == kIdle || w.store == kKilled) w.working = w.next = 0, w.aim = kLoadNext;
   if (w.store != kCheck0 && w.store != kCheck1 && w.store != kRevert) w.before = Residency::kAbsent;
+  for (size_t blob = 0; blob < kBlobs; ++blob)
+    w.lies[blob] = w.lies[blob] && scene == Scene::kDamaged && (w.word[blob] == Residency::kLoading || w.word[blob] == Residency::kBad);
   if (w.drive == kStill) w.writing = 0;
   if (w.late == kStill) w.late_writing = 0;
   return w;

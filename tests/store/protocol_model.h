@@ -22,6 +22,7 @@ enum class Scene : uint8_t {
   kPlain,      ///< pin, load, evict; the store may die twice
   kReadAhead,  ///< it also reads what nobody asked for, and leaves off amid it
   kScrub,      ///< it also finds a blob wrong in memory, and reads it again where it lies
+  kDamaged,    ///< a successor finds wrong what is under leases of before, reads it again where it lies, and that may fail
   kAlias,      ///< B turns out to hold the bytes of A
   kTwins,      ///< the same, and one worker uses both; the store is not killed
   kReplace,    ///< B's pack is replaced once nobody is attached for it, and its entry stands for another blob
@@ -45,6 +46,8 @@ enum class Mutant : uint8_t {
   kFreesBeforeReadEnds,      ///< a read that is left off: its range is free before the drive has done with it
   kLeftOffIsResident,        ///< a read that was left off is taken for done
   kRereadsPinned,            ///< a blob is read again without a look at the pins
+  kFreesUnderLease,          ///< what could not be read again gives its range back, whoever has it leased
+  kForgetsKeptPlace,         ///< the successor takes BAD for free without a look at the pins
   kFollowsWithoutPin,        ///< a thread that has the alias pinned uses what it leads to
   kAliasStaysPinned,         ///< a thread follows an alias and leaves its pin there
   kHandsOverAndFrees,        ///< the range that an alias gives to its first entry is also free
@@ -61,10 +64,10 @@ int store_deaths_max(Scene scene);
 
 enum ThreadAt : uint8_t { kPin, kPinWord, kLook, kFollow, kLeaveAlias, kAsk, kBell, kLookAgain, kSleep, kUseFirst, kUseLast, kUnpin, kUnpinWord, kDone };
 enum StoreAt : uint8_t { kIdle, kSee0, kSee1, kSayEvicting, kCheck0, kCheck1, kRevert, kSayAbsent, kSubmit, kRead, kLeaveOff, kSayResident, kHandOver, kSayAlias,
-                         kRing, kReassign, kKilled, kAdoptSlots, kAdoptWord, kAdoptSee0, kAdoptSee1, kAdoptRing };
+                         kLookHeld0, kLookHeld1, kSayNowhere, kSayBad, kRing, kReassign, kKilled, kAdoptSlots, kAdoptWord, kAdoptSee0, kAdoptSee1, kAdoptRing };
 enum DriveAt : uint8_t { kStill, kWriteFirst, kWriteLast };
-/// What the store is at an eviction for.
-enum Aim : uint8_t { kLoadNext, kReadAgain, kForget };
+/// What the store is at an eviction, or a read, for.
+enum Aim : uint8_t { kLoadNext, kReadAgain, kForget, kMend };
 
 struct World {
   std::array<Residency, kBlobs> word{Residency::kResident, Residency::kAbsent, Residency::kAbsent};
@@ -80,6 +83,7 @@ struct World {
   // messages and store
   std::array<std::array<bool, kBlobs>, kWorkers> asked{};  ///< on the way
   std::array<std::array<bool, kBlobs>, kWorkers> wants{};  ///< known to the store
+  std::array<bool, kBlobs> lies{};  ///< the table names the range for it; of what is LOADING or BAD, in kDamaged
   StoreAt store = kIdle;
   Aim aim = kLoadNext;
   int8_t holds = 0;      ///< the blob that has the range, as the store knows; kNobody: free

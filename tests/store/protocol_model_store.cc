@@ -25,7 +25,7 @@ void hear(const World& now, const Visit& visit) {
       World w = now;
       w.asked[me][blob] = false;
       const size_t first = w.word[blob] == Residency::kAlias ? 0 : blob;
-      if (w.word[first] == Residency::kResident) ring(w, static_cast<int>(me));
+      if (w.word[first] == Residency::kResident || w.word[first] == Residency::kBad) ring(w, static_cast<int>(me));
       else w.wants[me][first] = true;
       visit(w, false);
     }
@@ -70,18 +70,34 @@ void extra(const World& now, Scene scene, Mutant mutant, const Visit& visit) {
   }
 }
 
+/// Into the range that it has, under whoever looks at it.
+void read_where_it_lies(World w, size_t blob, bool is_extra, const Visit& visit) {
+  w.extras += is_extra;
+  w.holds = w.working = w.next = static_cast<int8_t>(blob), w.aim = kMend, w.store = kSubmit;
+  visit(w, is_extra);
+}
+
+/// A blob that is BAD keeps its range for as long as anyone has it pinned: is that still so?
+void look_at_held(World w, size_t blob, const Visit& visit) {
+  w.working = static_cast<int8_t>(blob), w.store = kLookHeld0;
+  visit(w, false);
+}
+
 /// What an idle store may do next: read a message, begin a read, check an adopted blob, clear a dead slot.
 void idle(const World& now, Scene scene, Mutant mutant, Findings& found, const Visit& visit) {
   hear(now, visit);
   clear_slots(now, mutant, visit);
   extra(now, scene, mutant, visit);
   for (size_t blob = 0; blob < kBlobs; ++blob) {
+    if (scene == Scene::kDamaged && now.word[blob] == Residency::kAdopted && now.extras < kExtrasMax) read_where_it_lies(now, blob, true, visit);
+    if (now.word[blob] == Residency::kLoading) read_where_it_lies(now, blob, false, visit);  // as a former store had begun to
+    if (now.word[blob] == Residency::kBad && now.lies[blob]) look_at_held(now, blob, visit);
     if (now.word[blob] == Residency::kAdopted) {
       World w = now;
       found.wrong_adopted |= now.content != content_of(scene, static_cast<int8_t>(blob), now.version);
       w.working = static_cast<int8_t>(blob), w.word[blob] = Residency::kResident, w.store = kRing;
       visit(w, false);
-    } else if (wanted(now, blob) && now.word[blob] == Residency::kAbsent) {
+    } else if (wanted(now, blob) && now.word[blob] == Residency::kAbsent && (now.holds == kNobody || now.word[static_cast<size_t>(now.holds)] != Residency::kBad)) {
       begin(now, static_cast<int8_t>(blob), visit);
     }
   }
@@ -104,6 +120,9 @@ void step_read(World w, Scene scene, Mutant mutant, const Visit& visit) {
   if (w.drive != kStill) return;
   w.store = is_alias(w, scene) ? kHandOver : kSayResident;
   visit(w, false);
+  if (w.aim != kMend) return;
+  w.store = mutant == Mutant::kFreesUnderLease ? kSayNowhere : kLookHeld0;
+  visit(w, true);
 }
 
 void step_leave_off(World w, Mutant mutant, const Visit& visit) {
@@ -118,7 +137,8 @@ void step_leave_off(World w, Mutant mutant, const Visit& visit) {
 void adopt_word(World& w, Mutant mutant) {
   const auto blob = static_cast<size_t>(w.working);
   const Residency was = w.word[blob];
-  if (was == Residency::kEvicting && mutant != Mutant::kFreesEvictingUnseen) {
+  const bool may_be_leased = w.lies[blob] && (was == Residency::kLoading || (was == Residency::kBad && mutant != Mutant::kForgetsKeptPlace));
+  if ((was == Residency::kEvicting && mutant != Mutant::kFreesEvictingUnseen) || may_be_leased) {
     w.store = kAdoptSee0;
     return;
   }
@@ -128,14 +148,15 @@ void adopt_word(World& w, Mutant mutant) {
   w.store = ++w.working < kBlobs ? kAdoptWord : kAdoptRing;
 }
 
-void adopt_evicting(World& w) {
+void adopt_if_pinned(World& w) {
   const auto blob = static_cast<size_t>(w.working);
   const bool pinned = w.pin[w.store == kAdoptSee0 ? 0 : 1][blob];
   if (!pinned && w.store == kAdoptSee0) {
     w.store = kAdoptSee1;
     return;
   }
-  w.word[blob] = pinned ? Residency::kAdopted : Residency::kAbsent;
+  const Residency kept = w.word[blob] == Residency::kEvicting ? Residency::kAdopted : Residency::kLoading;
+  w.word[blob] = pinned ? kept : Residency::kAbsent;
   if (pinned) w.holds = w.working;
   w.store = ++w.working < kBlobs ? kAdoptWord : kAdoptRing;
 }
@@ -171,11 +192,20 @@ void step_store(World w, Scene scene, Mutant mutant, Findings& found, const Visi
     case kSubmit:
       w.working = w.next, w.holds = w.next;
       w.word[static_cast<size_t>(w.next)] = Residency::kLoading;
-      w.drive = kWriteFirst, w.writing = content_of(scene, w.next, w.version);
+      w.lies[static_cast<size_t>(w.next)] = scene == Scene::kDamaged;
+      // Where it lies: what is right stays so, and what is wrong becomes right.
+      w.drive = w.aim == kMend ? kWriteLast : kWriteFirst, w.writing = content_of(scene, w.next, w.version);
       w.store = mutant == Mutant::kResidentBeforeRead ? kSayResident : kRead;
       break;
     case kRead: return step_read(w, scene, mutant, visit);
     case kLeaveOff: return step_leave_off(w, mutant, visit);
+    case kLookHeld0: w.store = w.pin[0][blob] ? kSayBad : kLookHeld1; break;
+    case kLookHeld1: w.store = w.pin[1][blob] ? kSayBad : kSayNowhere; break;
+    case kSayNowhere: w.lies[blob] = false, w.store = kSayBad; break;
+    case kSayBad:
+      w.word[blob] = Residency::kBad, w.holds = w.lies[blob] ? w.working : int8_t{kNobody};
+      w.store = kRing;
+      break;
     case kSayResident: w.word[blob] = Residency::kResident, w.store = kRing; break;
     case kHandOver:  // A is not there, or B would have found no room: it gets B's range
       w.word[0] = Residency::kResident, w.holds = mutant == Mutant::kHandsOverAndFrees ? kNobody : 0;
@@ -195,7 +225,7 @@ void step_store(World w, Scene scene, Mutant mutant, Findings& found, const Visi
       break;
     case kAdoptWord: adopt_word(w, mutant); break;
     case kAdoptSee0:
-    case kAdoptSee1: adopt_evicting(w); break;
+    case kAdoptSee1: adopt_if_pinned(w); break;
     case kAdoptRing:
       if (mutant != Mutant::kNoRingAndNoTimeout) ring(w, 0), ring(w, 1);
       w.working = 0, w.store = kIdle;

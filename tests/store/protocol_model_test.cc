@@ -121,7 +121,7 @@ TEST_P(ProtocolModel, NoExecutionUsesWrongBytesLeaksAPinOrWaitsForEver) {
   std::printf("%s: %zu states\n", GetParam().name, verdict.states);
 }
 INSTANTIATE_TEST_SUITE_P(Scene, ProtocolModel,
-                         ::testing::Values(Case{Scene::kPlain, "Plain"}, Case{Scene::kReadAhead, "ReadAhead"}, Case{Scene::kScrub, "Scrub"},
+                         ::testing::Values(Case{Scene::kPlain, "Plain"}, Case{Scene::kReadAhead, "ReadAhead"}, Case{Scene::kScrub, "Scrub"}, Case{Scene::kDamaged, "Damaged"},
                                            Case{Scene::kAlias, "Alias"}, Case{Scene::kTwins, "Twins"}, Case{Scene::kReplace, "Replace"}),
                          [](const auto& c) { return c.param.name; });
 
@@ -136,6 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Each, ProtocolMutant,
                                            plain(Mutant::kNothingSentAgain), plain(Mutant::kResidentBeforeRead), plain(Mutant::kUnpinsBeforeLastUse),
                                            std::pair(Scene::kReadAhead, Mutant::kFreesBeforeReadEnds), std::pair(Scene::kReadAhead, Mutant::kLeftOffIsResident),
                                            std::pair(Scene::kScrub, Mutant::kRereadsPinned), std::pair(Scene::kScrub, Mutant::kNoLookAfterEvicting),
+                                           std::pair(Scene::kDamaged, Mutant::kFreesUnderLease), std::pair(Scene::kDamaged, Mutant::kForgetsKeptPlace),
                                            std::pair(Scene::kAlias, Mutant::kFollowsWithoutPin), std::pair(Scene::kAlias, Mutant::kAliasStaysPinned), std::pair(Scene::kTwins, Mutant::kAliasStaysPinned),
                                            std::pair(Scene::kAlias, Mutant::kHandsOverAndFrees), std::pair(Scene::kReplace, Mutant::kReplacesUnderWorkers),
                                            std::pair(Scene::kReplace, Mutant::kReplacesResident), std::pair(Scene::kReplace, Mutant::kPinsOfDeadStay)));
