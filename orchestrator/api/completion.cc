@@ -145,6 +145,7 @@ void Completion::on_event(size_t index, SequenceEvent event) {
   if (auto* progress = std::get_if<Progress>(&event)) on_progress(line, *progress);
   if (auto* done = std::get_if<Finished>(&event)) {
     line.choice.finish();
+    if (!request_.stop.empty()) context_.control.cancel(line.id, static_cast<int64_t>(line.choice.tokens()));  // no stop string was found: all of it stands
     end_line(line, done->reason == FinishReason::kStop ? kStop : "length");
   }
   if (streaming_) {

@@ -113,7 +113,7 @@ class ControlPlane::Loop {
   void publish();
   void publish_context();
   void give_history(const Peer& peer);
-  void history_ended(SequenceId id);
+  void publish_history(const std::vector<HistoryEntry>& changes);
   void keep_history();
 
   const ControlOptions options_;
@@ -218,12 +218,13 @@ void ControlPlane::Loop::take_orders() {
   for (Order& o : orders) {
     if (o.request.has_value()) {
       sinks_.emplace(o.id, Owner{std::move(o.sink), o.request->request_id});
-      history_.submitted(o.id, static_cast<int64_t>(o.request->prompt.size()));
+      history_.submitted(o.id, static_cast<int64_t>(o.request->prompt.size()), o.request->text_ends);
       feed(Submitted{std::move(*o.request)});
-    } else if (sinks_.erase(o.id) > 0) {
-      feed(Cancelled{o.id, o.sampled});
-      history_ended(o.id);
-      leave_queue();
+    } else {
+      const bool there = sinks_.erase(o.id) > 0;
+      if (there) feed(Cancelled{o.id, o.sampled});
+      publish_history(history_.settled(o.id, o.sampled));
+      if (there) leave_queue();
     }
   }
 }
@@ -377,7 +378,7 @@ void ControlPlane::Loop::end_sequence(SequenceId id, SequenceEvent event) {
   const Sink sink = std::move(it->second.sink);
   sinks_.erase(it);
   sink(std::move(event));
-  history_ended(id);
+  publish_history(history_.ended(id));
   leave_queue();
 }
 
@@ -394,8 +395,7 @@ void ControlPlane::Loop::give_history(const Peer& peer) {
       return log::warn("control: worker {} has no history: {}", peer.figures.name, sent.message());
 }
 
-void ControlPlane::Loop::history_ended(SequenceId id) {
-  const std::vector<HistoryEntry> changes = history_.ended(id);
+void ControlPlane::Loop::publish_history(const std::vector<HistoryEntry>& changes) {
   if (changes.empty()) return;
   const std::vector<std::byte> message = write_history(*history_.history(), changes);
   // Who misses one predicts a little worse; who cannot be reached at all is noticed by its silence.

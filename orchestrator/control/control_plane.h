@@ -90,7 +90,8 @@ class ControlPlane {
   /// Queues a sequence. kExhausted if queue_max are there; kUnavailable while draining. `sink` is called on the control thread.
   Status submit(SequenceRequest request, Sink sink);
   /// Its sink is not called again once the control thread has seen this; an event may be under way.
-  /// `sampled`: so many of its tokens are its answer; -1: all that came.
+  /// `sampled`: so many of its tokens are its answer; -1: all that came. Of one that has ended by itself, and whose text might have ended
+  /// before, this says how far it stands.
   void cancel(SequenceId id, int64_t sampled = -1);
   SequenceId next_sequence_id();
   /// For whoever submit() has just refused because of the queue: when a place is to be expected for it.

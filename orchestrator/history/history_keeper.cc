@@ -10,6 +10,12 @@ using activation::ActivationHistory;
 using activation::Eamc;
 using activation::RequestCounts;
 
+namespace {
+/// A stop string is found within a step or two. Whoever is told of it later than this leaves no answer in the history, rather than a wrong one.
+constexpr size_t kTail = 16;
+constexpr size_t kUnsettledMax = 4096;
+}  // namespace
+
 HistoryKeeper::HistoryKeeper(HistoryOptions options) : options_(std::move(options)) {}
 
 void HistoryKeeper::begin(uint64_t pack_identity, const activation::EamcShape& shape) {
@@ -17,7 +23,7 @@ void HistoryKeeper::begin(uint64_t pack_identity, const activation::EamcShape& s
   if (history_ && pack_identity_ == pack_identity && history_->answers.shape() == shape) return;
   history_ = std::make_unique<ActivationHistory>(shape, options_.capacity);
   pack_identity_ = pack_identity;
-  for (auto& [id, sequence] : sequences_) sequence.counts.reset();
+  for (auto& [id, sequence] : sequences_) sequence.counts.reset(), sequence.tail.clear();
   if (options_.checkpoint.empty()) return;
   const Status read = activation::read_checkpoint(options_.checkpoint, pack_identity, *history_);
   if (read.is_ok()) log::info("history: {} prompts and {} answers of past requests", history_->prompts.size(), history_->answers.size());
@@ -25,8 +31,8 @@ void HistoryKeeper::begin(uint64_t pack_identity, const activation::EamcShape& s
   options_.checkpoint = {};
 }
 
-void HistoryKeeper::submitted(SequenceId sequence, int64_t prompt_tokens) {
-  if (options_.capacity > 0) sequences_.emplace(sequence, Sequence{prompt_tokens, 0, nullptr});
+void HistoryKeeper::submitted(SequenceId sequence, int64_t prompt_tokens, bool text_ends) {
+  if (options_.capacity > 0) sequences_.emplace(sequence, Sequence{prompt_tokens, text_ends, 0, nullptr});
 }
 
 void HistoryKeeper::planned(WorkerId worker, Plan& plan) {
@@ -56,20 +62,47 @@ void HistoryKeeper::done(WorkerId worker, const PlanOutcome& outcome) {
 
 void HistoryKeeper::lost(WorkerId worker) { under_way_.erase(worker); }
 
-void HistoryKeeper::count(Sequence& s, const Chunk& chunk, const std::vector<activation::ActivationCount>& counts) {
+void HistoryKeeper::count(Sequence& s, const Chunk& chunk, std::vector<activation::ActivationCount> counts) {
   // Nothing new: computed again elsewhere. A chunk that is new in part was counted by the worker from where the plan said.
   if (!history_ || counts.empty() || chunk.end <= s.counted) return;
   const int64_t first_new = std::max(chunk.first, s.counted);
   s.counted = chunk.end;
   if (!s.counts) s.counts = std::make_unique<RequestCounts>(history_->answers.shape());
   // Cells that the model does not have are a peer's mistake: they are left out.
-  (void)(first_new >= s.prompt_tokens ? s.counts->answer : s.counts->prompt).add(counts);
+  if (first_new < s.prompt_tokens) return (void)s.counts->prompt.add(counts);
+  if (!s.text_ends) return (void)s.counts->answer.add(counts);
+  s.tail.push_back({chunk.end, std::move(counts)});
+  if (s.tail.size() > kTail) add_first(s);
+}
+
+void HistoryKeeper::add_first(Sequence& s) {
+  (void)s.counts->answer.add(s.tail.front().counts);
+  s.added = s.tail.front().end;
+  s.tail.pop_front();
+}
+
+/// Its answer's positions from `end` on are not its own.
+void HistoryKeeper::cut(Sequence& s, int64_t end) {
+  if (s.added > end) s.counts->answer.clear(), s.tail.clear();
+  while (!s.tail.empty() && s.tail.front().end <= end) add_first(s);
 }
 
 std::vector<HistoryEntry> HistoryKeeper::ended(SequenceId sequence) {
+  const auto found = sequences_.find(sequence);
+  if (found == sequences_.end()) return {};
+  if (!found->second.text_ends) return settled(sequence, -1);
+  unsettled_.push_back(sequence);
+  if (unsettled_.size() > kUnsettledMax) sequences_.erase(unsettled_.front()), unsettled_.pop_front();
+  return {};
+}
+
+std::vector<HistoryEntry> HistoryKeeper::settled(SequenceId sequence, int64_t sampled) {
   std::vector<HistoryEntry> changes;
   const auto found = sequences_.find(sequence);
   if (found == sequences_.end()) return changes;
+  // The last token was sampled, not computed.
+  const int64_t end = sampled < 0 ? found->second.counted : found->second.prompt_tokens + std::max<int64_t>(0, sampled - 1);
+  if (found->second.counts) cut(found->second, end);
   const std::unique_ptr<RequestCounts> counts = std::move(found->second.counts);
   sequences_.erase(found);
   if (!counts || !history_) return changes;

@@ -46,7 +46,7 @@ struct SequenceRequest {
   Sampling sampling;
   int32_t score_top = -1;       ///< >= 0: log-probabilities of the prompt's tokens, and the n best
   bool ignore_eos = false;
-  bool text_ends = false;       ///< whoever asked looks for its end in its text, and cancels it
+  bool text_ends = false;       ///< whoever asked looks for its end in its text, and cancels it, also where it has ended by itself
   std::shared_ptr<TokenConstraint> constraint = nullptr;  ///< null: the answer may be any text
   bool background = false;      ///< of a batch: others are admitted, and have their prompts computed, before it
   std::string flow;             ///< whose it is: an API key's name, a batch's id; each gets its share

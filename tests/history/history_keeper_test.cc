@@ -108,6 +108,63 @@ TEST_F(HistoryKeeperTest, AbsurdCountsOfAPeerHarmNothing) {
   EXPECT_EQ(cells(keeper_.history()->prompts, 0), (std::vector<uint8_t>{0, 255, 0, 0, 0, 255, 0, 0}));
 }
 
+/// A prompt of 4 tokens of expert 1; then `computed` tokens of an answer, of expert 2 as far as its stop string, of expert 3 behind it.
+class StopString : public HistoryKeeperTest {
+ protected:
+  void answer(int64_t computed, int64_t stands) {
+    keeper_.submitted(kSequence, 4, /*text_ends=*/true);
+    run(kOne, 0, 4, 1);
+    for (int64_t i = 0; i < computed; ++i) run(kOne, 4 + i, 1, i < stands ? 2 : 3);
+  }
+  std::vector<uint8_t> answers() const { return cells(keeper_.history()->answers, 0); }
+  const std::vector<uint8_t> only_two_{0, 0, 255, 0, 0, 0, 255, 0};
+};
+
+TEST_F(StopString, WhatWasComputedBehindItIsNotItsOwn) {
+  answer(40, 38);
+  EXPECT_THAT(keeper_.settled(kSequence, 39), ElementsAre(HistoryEntry{false, 0}, HistoryEntry{true, 0})) << "of 39 tokens the last was not computed";
+  EXPECT_EQ(answers(), only_two_);
+}
+
+TEST_F(StopString, NorWhereTheSequenceHasEndedMeanwhile) {
+  answer(8, 6);
+  EXPECT_THAT(keeper_.ended(kSequence), IsEmpty()) << "its text is still being looked at";
+  keeper_.settled(kSequence, 7);
+  EXPECT_EQ(answers(), only_two_);
+  EXPECT_THAT(keeper_.settled(kSequence, 7), IsEmpty());
+}
+
+TEST_F(StopString, WithoutOneAllOfItStands) {
+  answer(40, 40);
+  keeper_.ended(kSequence);
+  keeper_.settled(kSequence, 41);
+  EXPECT_EQ(answers(), only_two_);
+}
+
+TEST_F(StopString, FoundTooLateTheAnswerIsLeftOut) {
+  answer(40, 10);
+  EXPECT_THAT(keeper_.settled(kSequence, 11), ElementsAre(HistoryEntry{false, 0})) << "the prompt stands";
+}
+
+TEST_F(StopString, TokensThatWereComputedTogetherStandTogether) {
+  answer(6, 6);
+  plan(kOne, 10, 1);  // two results that never come
+  keeper_.lost(kOne);
+  run(kTwo, 0, 12, 3);  // positions 10 and 11 at once
+  keeper_.settled(kSequence, 8);  // of which 10 stands
+  EXPECT_EQ(answers(), only_two_);
+}
+
+TEST_F(StopString, WhoNeverSaysHowFarItStandsLeavesNothing) {
+  answer(8, 8);
+  keeper_.ended(kSequence);
+  for (uint64_t other = 100; other < 100 + 4096; ++other) {
+    keeper_.submitted(SequenceId{other}, 4, true);
+    keeper_.ended(SequenceId{other});
+  }
+  EXPECT_THAT(keeper_.settled(kSequence, 9), IsEmpty());
+}
+
 TEST_F(HistoryKeeperTest, AFullHistoryReplacesAndSaysSo) {
   for (uint32_t i = 0; i < 5; ++i) {
     keeper_.submitted(kSequence, 4);

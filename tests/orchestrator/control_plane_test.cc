@@ -76,6 +76,41 @@ TEST_F(ControlPlaneTest, WhatARequestUsedReachesWorkersAndTheNextStart) {
   EXPECT_EQ(next.hear_history(), std::pair(true, Entries{{true, 0}}));
 }
 
+TEST_F(ControlPlaneTest, WhatWasComputedBehindAStopStringIsNotInTheHistory) {
+  const FakeWorker::Identity who{.experts = {2, 4, 1}, .wants_history = true};
+  std::promise<std::vector<std::byte>> kept;
+  start(100, [&] {
+    ControlOptions options;
+    options.history.capacity = 8;
+    options.keep_history = [&kept](std::vector<std::byte> bytes) { kept.set_value(std::move(bytes)); };
+    return options;
+  }());
+  FakeWorker worker(endpoint_);
+  worker.join(who);
+  worker.hear_history();
+  Heard heard;
+  SequenceRequest r = request(20);
+  r.text_ends = true;
+  const SequenceId id = r.id;
+  ASSERT_TRUE(control_->submit(std::move(r), heard.sink()));
+  for (int step = 0; step < 9; ++step) {  // the prompt, and eight tokens, of which the last two follow a stop string
+    const Plan plan = worker.hear_plan();
+    PlanOutcome outcome = tokens(plan);
+    for (uint32_t layer : {0U, 1U})
+      outcome.sequences[0].activations.push_back({MoeLayerId(layer), ExpertId(step < 7 ? 2U : 3U), static_cast<uint32_t>(plan.sequences[0].tokens.size())});
+    worker.answer(outcome);
+    heard.next<Progress>();
+  }
+  worker.hear_plan();
+  control_->cancel(id, 7);
+  EXPECT_EQ(worker.hear_history(), std::pair(false, std::vector<HistoryEntry>{{true, 0}}));
+  control_->keep_history_now(seconds(10));
+  activation::ActivationHistory read(activation::EamcShape{2, 4, 1}, 8);
+  ASSERT_TRUE(activation::read_checkpoint(kept.get_future().get(), who.pack, read));
+  const auto cells = read.answers.cells(0);
+  EXPECT_EQ(std::vector<uint8_t>(cells.begin(), cells.end()), (std::vector<uint8_t>{0, 0, 255, 0, 0, 0, 255, 0}));
+}
+
 TEST_F(ControlPlaneTest, TheNextStepIsSentBeforeTheResult) {
   start(/*queue_max=*/100, {}, /*steps_in_flight=*/2);
   FakeWorker worker(endpoint_);
