@@ -7,9 +7,15 @@
 
 namespace moestro::orchestrator {
 
+namespace {
+constexpr Nanos kLongStep = std::chrono::milliseconds(10);
+}
+
 bool Scheduler::may_plan(const Worker& worker) const {
   if (worker.running.empty() || worker.flights.size() >= options_.steps_in_flight) return false;
   if (worker.flights.empty()) return true;
+  // Whoever comes beside a batch is to be in the very next step; against a long one, the wire between two is nothing.
+  if (worker.step_times.usual() >= kLongStep && worker.batch_sequences() > 0) return false;
   // A sequence that runs alone does so on a worker that has nothing else to fail at.
   return !worker.flights.back().lost && std::none_of(worker.running.begin(), worker.running.end(), [](const Sequence* s) { return s->alone(); });
 }

@@ -20,7 +20,8 @@
 // no worker waits for the wire. A running sequence then goes on with "what the parent sampled", a prompt with its next chunk; the KV blocks
 // of both are its own. Plans of a worker are computed in their order. What a plan computes of a sequence that has left meanwhile is dropped,
 // and its blocks are free at once: whoever gets them writes to them in a later plan. Not sent ahead is: what a grammar lets a sequence
-// say after a token that is not known yet, what is known to be the end, and anything beside a sequence that runs alone.
+// say after a token that is not known yet, what is known to be the end, anything beside a sequence that runs alone, and a long step beside
+// lines of a batch, so that whoever comes is in the very next one.
 //
 // Who waits for room on a worker waits as long as it takes. Who waits because no worker is there at all fails after `worker_wait`.
 

@@ -33,6 +33,7 @@ void StepTimeModel::observe(double tokens, double took) {
   p.deviation += kNew * (std::abs(took - p.took) - p.deviation);
   p.took += kNew * (took - p.took);
   p.tokens += kNew * (tokens - p.tokens);
+  usual_ += steps_ == 0 ? took : kNew * (took - usual_);
   p.seen = ++steps_;
 }
 

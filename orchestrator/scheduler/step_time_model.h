@@ -22,6 +22,8 @@ class StepTimeModel {
   void done(PlanId plan, Nanos took);
   /// Tokens of a step that is expected to take no longer than `target`; at least 1. Without any measurement 16.
   int64_t tokens_within(Nanos target) const;
+  /// Of the latest steps; 0: not measured.
+  Nanos usual() const { return Nanos(static_cast<int64_t>(usual_)); }
 
  private:
   struct Point {
@@ -34,6 +36,7 @@ class StepTimeModel {
   std::array<Point, 24> points_;  ///< [k]: steps of 2^k tokens or more, up to twice as many
   std::map<PlanId, int64_t> under_way_;
   uint64_t steps_ = 0;
+  double usual_ = 0;
 };
 
 }  // namespace moestro::orchestrator

@@ -55,10 +55,10 @@ class BatchJobLoad {
   uint64_t next_id_ = 1'000'000;
 };
 
-TEST(Classes, AnInteractiveRequestBesideASaturatingBatchWaitsTwoStepsAtMost) {
+TEST(Classes, AnInteractiveRequestBesideASaturatingBatchWaitsForTheStepUnderWay) {
   double worst = 0;
   for (uint64_t seed = 1; seed <= 10; ++seed) {
-    VirtualCluster cluster(options(), {}, VirtualCluster::Model::kPlain);
+    VirtualCluster cluster(options(), {milliseconds(20)}, VirtualCluster::Model::kPlain);  // long steps: nothing is sent ahead
     cluster.join(kWorker);
     BatchJobLoad job(cluster, 64, seed);
     std::mt19937_64 random(seed);
@@ -67,7 +67,7 @@ TEST(Classes, AnInteractiveRequestBesideASaturatingBatchWaitsTwoStepsAtMost) {
     std::function<void()> arrive = [&] {
       arrived.push_back(next);
       cluster.submit(interactive(next++, 1 + random() % 500, static_cast<int64_t>(1 + random() % 30)));
-      if (next <= 60) cluster.after(milliseconds(200 + random() % 300), arrive);  // one is read before the next comes
+      if (next <= 60) cluster.after(milliseconds(400 + random() % 300), arrive);  // one is read before the next comes
       else job.more = false;
     };
     cluster.after(seconds(1), arrive);
@@ -82,7 +82,7 @@ TEST(Classes, AnInteractiveRequestBesideASaturatingBatchWaitsTwoStepsAtMost) {
       waited.push_back(((*told.first_token - told.came) - step * own).count());
     }
     std::sort(waited.begin(), waited.end());
-    EXPECT_LE(waited[waited.size() * 99 / 100], (2 * step).count()) << "seed " << seed;
+    EXPECT_LE(waited[waited.size() * 99 / 100], step.count()) << "the step under way; seed " << seed;
     worst = std::max(worst, static_cast<double>(waited[waited.size() * 99 / 100]) / static_cast<double>(step.count()));
   }
   std::printf("first tokens beside a saturating batch: p99 %.2f steps and their own prefill\n", worst);
