@@ -253,9 +253,9 @@ std::optional<ApiError> Service::check_lengths(const CompletionRequest& request,
     e.n_ctx = context;
     return e;
   }
-  if (const size_t sequences = prompts.size() * static_cast<size_t>(request.n); sequences > control_.queue_max())
-    return bad_request("'prompt' and 'n' make " + std::to_string(sequences) + " sequences; at most " + std::to_string(control_.queue_max()) +
-                           " may wait at once (orchestrator.queue_max); send several requests",
+  if (const size_t sequences = prompts.size() * static_cast<size_t>(request.n); sequences > control_.sequences_max())
+    return bad_request("'prompt' and 'n' make " + std::to_string(sequences) + " sequences; at most " + std::to_string(control_.sequences_max()) +
+                           " of one client may wait at once (orchestrator.queue_max); send several requests",
                        field);
   if (request.max_tokens && *request.max_tokens > context)
     return bad_request("'max_tokens' is " + std::to_string(*request.max_tokens) + "; the model's context is " + std::to_string(context),

@@ -73,8 +73,8 @@ void add_workers(const StatusSources& now, Problems& problems) {
   if (state == "no_worker") problems.error("No worker is there: the last one is gone, and requests wait for its successor.", "Read the end of the worker's log.");
   for (const auto& w : now.control.workers)
     if (w.age_s > kSilentSeconds) problems.warning("Worker " + w.name + " has not been heard for " + std::to_string(static_cast<int>(w.age_s)) + " s.", "Is it stopped, or its machine out of memory?");
-  if (const size_t there = now.control.waiting + now.control.running; now.queue_max > 0 && there * 10 >= now.queue_max * 9)
-    problems.warning("The queue holds " + std::to_string(there) + " of " + std::to_string(now.queue_max) + " sequences: more are refused with 429.", "Send less, or add workers.");
+  if (const size_t there = now.control.waiting + now.control.running; now.queue_max > 0 && there * 8 >= now.queue_max * 7)
+    problems.warning("The queue holds " + std::to_string(there) + " of " + std::to_string(now.queue_max) + " sequences: who has most of them there is refused with 429.", "Send less, or add workers.");
   // Not full to the last block: those that run keep some to grow into.
   const ControlSnapshot& c = now.control;
   if (c.waiting > c.waiting_of_batches && c.kv_blocks_total > 0 && c.kv_blocks_used * 4 >= c.kv_blocks_total * 3)

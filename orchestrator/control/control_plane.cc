@@ -18,6 +18,7 @@
 #include "orchestrator/control/worker_figures.h"
 #include "orchestrator/control/worker_wire.h"
 #include "orchestrator/scheduler/kv_window.h"
+#include "orchestrator/scheduler/queue_places.h"
 #include "orchestrator/scheduler/scheduler.h"
 
 namespace moestro::orchestrator {
@@ -36,7 +37,8 @@ class ControlPlane::Loop {
         socket_(std::move(socket)),
         wake_fd_(wake_fd),
         scheduler_(scheduler_options(options_)),
-        history_(options_.history) {}
+        history_(options_.history),
+        places_(options_.queue_max) {}
   ~Loop() { close(wake_fd_); }
 
   void run();
@@ -53,7 +55,7 @@ class ControlPlane::Loop {
   }
   std::chrono::seconds retry_after() {
     const std::lock_guard lock(mutex_);
-    return retry_after_.refused(options_.clock->now(), sequences_);
+    return retry_after_.refused(options_.clock->now(), places_.size());
   }
   SequenceId next_id() { return SequenceId{next_id_.fetch_add(1)}; }
   ControlSnapshot snapshot() const {
@@ -80,6 +82,7 @@ class ControlPlane::Loop {
   struct Owner {
     Sink sink;
     std::string request_id;
+    std::string flow;
   };
   struct Peer {
     std::string identity;
@@ -109,7 +112,7 @@ class ControlPlane::Loop {
   void act(Action action);
   bool send_to(WorkerId worker, const std::vector<std::byte>& message);
   void end_sequence(SequenceId id, SequenceEvent event);
-  void leave_queue();
+  void leave_queue(const std::string& flow);
   void publish();
   void publish_context();
   void give_history(const Peer& peer);
@@ -142,7 +145,7 @@ class ControlPlane::Loop {
   mutable std::mutex mutex_;
   std::condition_variable idle_;
   std::deque<Order> orders_;
-  size_t sequences_ = 0;  ///< submitted and not ended
+  QueuePlaces places_;  ///< of who was submitted and has not ended
   RetryAfter retry_after_;
   bool draining_ = false;
   uint64_t keep_wanted_ = 0, keep_done_ = 0;  ///< calls of keep_history_now
@@ -153,9 +156,8 @@ Status ControlPlane::Loop::submit(SequenceRequest request, Sink sink) {
   {
     const std::lock_guard lock(mutex_);
     if (draining_) return unavailable("the server is shutting down");
-    if (sequences_ >= options_.queue_max)
-      return exhausted("the queue is full (" + std::to_string(options_.queue_max) + " sequences); try again later");
-    if (sequences_++ == 0) retry_after_.began(now());
+    MOESTRO_RETURN_IF_ERROR(places_.enter(request.flow));
+    if (places_.size() == 1) retry_after_.began(now());
     const SequenceId id = request.id;
     orders_.push_back(Order{std::move(request), id, std::move(sink), -1});
   }
@@ -174,7 +176,7 @@ void ControlPlane::Loop::cancel(SequenceId id, int64_t sampled) {
 void ControlPlane::Loop::drain(milliseconds limit) {
   std::unique_lock lock(mutex_);
   draining_ = true;
-  const auto idle = [this] { return sequences_ == 0; };
+  const auto idle = [this] { return places_.size() == 0; };
   if (idle_.wait_for(lock, limit, idle)) return;
   give_up_.store(true);
   wake();
@@ -217,14 +219,14 @@ void ControlPlane::Loop::take_orders() {
   }
   for (Order& o : orders) {
     if (o.request.has_value()) {
-      sinks_.emplace(o.id, Owner{std::move(o.sink), o.request->request_id});
+      sinks_.emplace(o.id, Owner{std::move(o.sink), o.request->request_id, o.request->flow});
       history_.submitted(o.id, static_cast<int64_t>(o.request->prompt.size()), o.request->text_ends);
       feed(Submitted{std::move(*o.request)});
     } else {
-      const bool there = sinks_.erase(o.id) > 0;
-      if (there) feed(Cancelled{o.id, o.sampled});
+      const auto owner = sinks_.extract(o.id);  // none: it has ended by itself
+      if (owner) feed(Cancelled{o.id, o.sampled});
       publish_history(history_.settled(o.id, o.sampled));
-      if (there) leave_queue();
+      if (owner) leave_queue(owner.mapped().flow);
     }
   }
 }
@@ -375,17 +377,18 @@ void ControlPlane::Loop::act(Action action) {
 void ControlPlane::Loop::end_sequence(SequenceId id, SequenceEvent event) {
   const auto it = sinks_.find(id);
   if (it == sinks_.end()) return;
-  const Sink sink = std::move(it->second.sink);
+  const Owner owner = std::move(it->second);
   sinks_.erase(it);
-  sink(std::move(event));
+  owner.sink(std::move(event));
   publish_history(history_.ended(id));
-  leave_queue();
+  leave_queue(owner.flow);
 }
 
-void ControlPlane::Loop::leave_queue() {
+void ControlPlane::Loop::leave_queue(const std::string& flow) {
   const std::lock_guard lock(mutex_);
   retry_after_.ended(now());
-  if (--sequences_ == 0) idle_.notify_all();
+  places_.leave(flow);
+  if (places_.size() == 0) idle_.notify_all();
 }
 
 void ControlPlane::Loop::give_history(const Peer& peer) {
@@ -486,6 +489,7 @@ bool ControlPlane::has_worker() const { return loop_->has_worker(); }
 bool ControlPlane::had_worker() const { return loop_->had_worker(); }
 bool ControlPlane::draining() const { return loop_->draining(); }
 size_t ControlPlane::queue_max() const { return loop_->queue_max(); }
+size_t ControlPlane::sequences_max() const { return QueuePlaces::most_of_one(loop_->queue_max()); }
 void ControlPlane::history_kept(const Status& how) { loop_->history_kept(how); }
 void ControlPlane::keep_history_now(milliseconds limit) { loop_->keep_history_now(limit); }
 void ControlPlane::drain(milliseconds limit) { loop_->drain(limit); }

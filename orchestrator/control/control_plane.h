@@ -87,7 +87,7 @@ class ControlPlane {
   static Result<std::unique_ptr<ControlPlane>> start(ControlOptions options);
   ~ControlPlane();
 
-  /// Queues a sequence. kExhausted if queue_max are there; kUnavailable while draining. `sink` is called on the control thread.
+  /// Queues a sequence. kExhausted if it has no place (scheduler/queue_places.h); kUnavailable while draining. `sink` is called on the control thread.
   Status submit(SequenceRequest request, Sink sink);
   /// Its sink is not called again once the control thread has seen this; an event may be under way.
   /// `sampled`: so many of its tokens are its answer; -1: all that came. Of one that has ended by itself, and whose text might have ended
@@ -106,6 +106,8 @@ class ControlPlane {
   /// The longest sequence that any worker can hold: its context, or its KV cache. 0 before the first has come.
   int64_t context_max() const;
   size_t queue_max() const;
+  /// So many sequences of one request can be there at once.
+  size_t sequences_max() const;
   /// From any thread: how it went with what keep_history was given last.
   void history_kept(const Status& how);
   /// Has keep_history called at once if something has changed since the last time; waits for that.

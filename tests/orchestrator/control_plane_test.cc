@@ -293,6 +293,28 @@ TEST_F(ControlPlaneTest, TheQueueIsBounded) {
   EXPECT_TRUE(heard.nothing());
 }
 
+TEST_F(ControlPlaneTest, OneKeyThatFillsTheQueueLeavesPlacesToOthers) {
+  start(/*queue_max=*/16);
+  EXPECT_EQ(control_->sequences_max(), 14u);
+  Heard heard;
+  const auto send = [&](const char* key) {
+    SequenceRequest r = request();
+    r.flow = key;
+    const SequenceId id = r.id;
+    return control_->submit(std::move(r), heard.sink()).is_ok() ? std::optional(id) : std::nullopt;
+  };
+  std::vector<SequenceId> flood;
+  while (const auto id = send("flood")) flood.push_back(*id);
+  EXPECT_EQ(flood.size(), 14u);
+  EXPECT_TRUE(send("other"));
+  control_->cancel(flood[0]);
+  settle();
+  EXPECT_FALSE(send("flood")) << "not while others may want the last places";
+  EXPECT_TRUE(send("other"));
+  EXPECT_TRUE(send("other"));
+  EXPECT_FALSE(send("third")) << "now it is full";
+}
+
 TEST_F(ControlPlaneTest, ACancelledSequenceLeavesItsWorker) {
   start();
   FakeWorker worker(endpoint_);
