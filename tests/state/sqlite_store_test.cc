@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <random>
 
 #include "orchestrator/state/open_state.h"
 #include "tests/cli/temp_dir.h"
@@ -62,6 +63,43 @@ TEST_F(SqliteStoreTest, AFullDiskChangesNothingAndPasses) {
   ASSERT_TRUE(store->limit_pages(1'000'000).is_ok());
   ASSERT_TRUE(store->put_results("batch_1", std::vector{result(2, true, "small"), result(3, true, large)}).is_ok());
   EXPECT_THAT(*store->lines_done("batch_1"), ElementsAre(1, 2, 3));
+}
+
+/// The counts are kept, not counted: whatever changes a batch has to change them, too.
+TEST_F(SqliteStoreTest, CountsOfThousandsOfBatchesFollowEveryChange) {
+  open();
+  {
+    auto database = Database::open(path());
+    ASSERT_TRUE(database.is_ok());
+    const Status made = (*database)->execute(
+        "INSERT INTO batches(id, status, outcome, endpoint, model, input_file, completion_window, metadata, output_file, error_file, created_at, in_progress_at, "
+        "expires_at, finalizing_at, completed_at, failed_at, expired_at, cancelling_at, cancelled_at, output_seconds, error_code, error_message) "
+        "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 3999) "
+        "SELECT 'batch_' || i, i % 8, 0, '/v1/completions', 'm', 'file-1', '24h', '', '', '', 5, 0, 99, 0, 0, 0, 0, 0, 0, 0, '', '' FROM n");
+    ASSERT_TRUE(made.is_ok()) << made.message();
+  }
+  auto store = open();
+  std::vector<uint64_t> expected(8, 500);
+  EXPECT_EQ(*store->count_batches(), expected);
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 200; ++i) {
+    auto known = *store->batch("batch_" + std::to_string(random() % 4000));
+    ASSERT_TRUE(known);
+    const BatchStatus from = known->status, wrong = static_cast<BatchStatus>((static_cast<int>(from) + 1) % 8);
+    known->status = static_cast<BatchStatus>(random() % 8);
+    const FileRecord file{"file-" + std::to_string(100 + i), "out", "batch_output", 1, 5, 0};
+    const bool finish = random() % 2 == 0;
+    EXPECT_EQ((finish ? store->finish(*known, wrong, std::span(&file, 1)) : store->change_batch(*known, wrong)).code(), kConflict);
+    const Status changed = finish ? store->finish(*known, from, std::span(&file, 1)) : store->change_batch(*known, from);
+    ASSERT_TRUE(changed.is_ok()) << changed.message();
+    --expected[static_cast<size_t>(from)], ++expected[static_cast<size_t>(known->status)];
+    ASSERT_EQ(*store->count_batches(), expected);
+  }
+  for (int twice = 0; twice < 2; ++twice) ASSERT_TRUE(store->add_batch(batch("batch_new")).is_ok());
+  ++expected[static_cast<size_t>(batch("").status)];
+  EXPECT_EQ(*store->count_batches(), expected);
+  store.reset();
+  EXPECT_EQ(*open()->count_batches(), expected) << "as the rows say";
 }
 
 TEST_F(SqliteStoreTest, ADamagedFileIsRefusedAndLeftAlone) {
