@@ -87,7 +87,7 @@ SequenceRequest Completion::sequence_request(const Line& line) const {
   s.ignore_eos = request_.ignore_eos;
   s.text_ends = !request_.stop.empty();
   s.prefix_domain = request_.cache_salt;
-  s.constraint = constraint_.begin(context_.model.tokenizer);
+  s.constraint = constraint_.begin();
   s.background = exchange_->background();
   s.flow = request_.owner;
   s.request_id = exchange_->request_id();

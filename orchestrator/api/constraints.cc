@@ -14,41 +14,6 @@ namespace {
 constexpr size_t kKeptMax = 32;
 constexpr size_t kStatesMax = 50'000;  ///< a grammar that has grown beyond is made anew for new requests
 
-/// Free text, but what follows the trigger is what the grammar reads; then free text again.
-class TriggeredConstraint final : public TokenConstraint {
- public:
-  TriggeredConstraint(std::shared_ptr<grammar::CompiledGrammar> grammar, std::string trigger, Tokenizer tokenizer)
-      : grammar_(std::move(grammar)), trigger_(std::move(trigger)), tokenizer_(std::move(tokenizer)) {}
-
-  Result<std::shared_ptr<const TokenMask>> allowed() override {
-    if (inside_) return inside_->allowed();
-    return std::shared_ptr<const TokenMask>();
-  }
-  bool accept(TokenId token) override {
-    if (inside_) {
-      if (!inside_->accept(token)) return false;
-      if (inside_->complete()) inside_.reset();
-      return true;
-    }
-    said_ += tokenizer_.token_bytes(token);
-    // A token that ends in more than the trigger has begun the call by itself: it is left to the parser.
-    if (said_.ends_with(trigger_)) {
-      inside_.emplace(grammar_);
-      said_.clear();
-    }
-    if (said_.size() > 2 * trigger_.size()) said_.erase(0, said_.size() - trigger_.size());
-    return true;
-  }
-  bool complete() const override { return false; }
-
- private:
-  std::shared_ptr<grammar::CompiledGrammar> grammar_;
-  const std::string trigger_;
-  const Tokenizer tokenizer_;
-  std::string said_;
-  std::optional<grammar::GrammarConstraint> inside_;
-};
-
 Result<NodeId> add_arguments(ByteGrammar& g, NodeId from, const RequestJson& function) {
   const auto parameters = function.find("parameters");
   if (parameters == function.end() || parameters->is_null()) return grammar::JsonGrammar(g).object(from);
@@ -98,10 +63,10 @@ Result<NodeId> add_format(ByteGrammar& g, NodeId from, const CompletionRequest& 
 
 }  // namespace
 
-std::shared_ptr<TokenConstraint> Constraint::begin(const Tokenizer& tokenizer) const {
-  if (!grammar) return nullptr;
-  if (trigger.empty()) return std::make_shared<grammar::GrammarConstraint>(grammar);
-  return std::make_shared<TriggeredConstraint>(grammar, trigger, tokenizer);
+std::shared_ptr<TokenConstraint> Constraint::begin() const {
+  if (triggered) return std::make_shared<grammar::TriggeredConstraint>(triggered);
+  if (grammar) return std::make_shared<grammar::GrammarConstraint>(grammar);
+  return nullptr;
 }
 
 std::shared_ptr<const grammar::GrammarVocabulary> Constraints::vocabulary() const {
@@ -117,15 +82,15 @@ std::shared_ptr<const grammar::GrammarVocabulary> Constraints::vocabulary() cons
   return vocabulary_;
 }
 
-Result<std::shared_ptr<grammar::CompiledGrammar>> Constraints::compiled(const CompletionRequest& request, bool triggered) const {
+Result<Constraint> Constraints::compiled(const CompletionRequest& request, bool triggered) const {
   const bool calls = request.tool_choice != ToolChoice::kNone;
   const std::string key = std::to_string(static_cast<int>(request.response_format)) + (triggered ? "t" : "") + (request.parallel_tool_calls ? "p" : "") +
                           request.tool_name + "\n" + (calls ? request.tools.dump() : request.response_schema.dump());
   const std::lock_guard lock(mutex_);
   const auto known = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.key == key; });
-  if (known != kept_.end() && known->grammar->states() <= kStatesMax) {
+  if (known != kept_.end() && known->made.grammar->states() <= kStatesMax) {
     kept_.splice(kept_.begin(), kept_, known);
-    return known->grammar;
+    return known->made;
   }
   if (known != kept_.end()) kept_.erase(known);
   ByteGrammar g;
@@ -134,8 +99,9 @@ Result<std::shared_ptr<grammar::CompiledGrammar>> Constraints::compiled(const Co
   g.end(end);
   g.set_start(begin);
   if (g.too_large()) return unsupported("the schema is too large");
-  auto made = std::make_shared<grammar::CompiledGrammar>(std::move(g), vocabulary());
-  if (const auto first = made->allowed(made->start()); !first.is_ok()) return unsupported(first.status().message());
+  Constraint made{std::make_shared<grammar::CompiledGrammar>(std::move(g), vocabulary()), nullptr};
+  if (const auto first = made.grammar->allowed(made.grammar->start()); !first.is_ok()) return unsupported(first.status().message());
+  if (triggered) made.triggered = std::make_shared<grammar::TriggeredGrammar>(made.grammar, model_.tool_style->begin, vocabulary());
   kept_.push_front({key, made});
   if (kept_.size() > kKeptMax) kept_.pop_back();
   return made;
@@ -151,13 +117,13 @@ std::variant<Constraint, ApiError> Constraints::of(const CompletionRequest& requ
     return not_supported("response_format", "not together with tools; give tool_choice \"none\", or leave it out");
   if (request.ignore_eos) return not_supported("ignore_eos", std::string("not together with ") + field);
   const bool triggered = calls && request.tool_choice == ToolChoice::kAuto;
-  auto grammar = compiled(request, triggered);
-  if (!grammar.is_ok()) {
-    ApiError e = bad_request("'" + std::string(field) + "': " + grammar.status().message(), field);
-    if (grammar.status().code() == Code::kUnsupported) e.code = "unsupported_parameter";
+  auto made = compiled(request, triggered);
+  if (!made.is_ok()) {
+    ApiError e = bad_request("'" + std::string(field) + "': " + made.status().message(), field);
+    if (made.status().code() == Code::kUnsupported) e.code = "unsupported_parameter";
     return e;
   }
-  return Constraint{std::move(*grammar), triggered ? model_.tool_style->begin : ""};
+  return std::move(*made);
 }
 
 }  // namespace moestro::orchestrator

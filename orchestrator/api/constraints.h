@@ -9,17 +9,17 @@
 
 #include "orchestrator/api/completion_request.h"
 #include "orchestrator/api/served_model.h"
-#include "orchestrator/grammar/compiled_grammar.h"
+#include "orchestrator/grammar/triggered_grammar.h"
 
 namespace moestro::orchestrator {
 
 /// How one request's sequences are constrained; copies share the grammar.
 struct Constraint {
   std::shared_ptr<grammar::CompiledGrammar> grammar;  ///< null: not at all
-  std::string trigger;  ///< not empty: only what follows this text, up to the grammar's end
+  std::shared_ptr<grammar::TriggeredGrammar> triggered;  ///< not null: only what follows a marker, up to the grammar's end
 
   /// For one sequence; null if there is no constraint.
-  std::shared_ptr<TokenConstraint> begin(const Tokenizer& tokenizer) const;
+  std::shared_ptr<TokenConstraint> begin() const;
 };
 
 /// Makes them, and keeps those that were used last. From any thread.
@@ -32,10 +32,10 @@ class Constraints {
  private:
   struct Kept {
     std::string key;
-    std::shared_ptr<grammar::CompiledGrammar> grammar;
+    Constraint made;
   };
   std::shared_ptr<const grammar::GrammarVocabulary> vocabulary() const;
-  Result<std::shared_ptr<grammar::CompiledGrammar>> compiled(const CompletionRequest& request, bool triggered) const;
+  Result<Constraint> compiled(const CompletionRequest& request, bool triggered) const;
 
   const ServedModel& model_;
   mutable std::mutex mutex_;

@@ -51,6 +51,11 @@ StateId CompiledGrammar::advance(StateId state, TokenId token) {
   return state;
 }
 
+StateId CompiledGrammar::advance_byte(StateId state, uint8_t byte) {
+  const std::lock_guard lock(mutex_);
+  return states_.next(state, byte);
+}
+
 bool CompiledGrammar::complete(StateId state) {
   const std::lock_guard lock(mutex_);
   return states_.ends(state);

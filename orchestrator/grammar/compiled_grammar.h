@@ -28,6 +28,7 @@ class CompiledGrammar {
   Result<std::shared_ptr<const orchestrator::TokenMask>> allowed(StateId state);
   /// Where a token leads; kDeadState if it is not allowed.
   StateId advance(StateId state, TokenId token);
+  StateId advance_byte(StateId state, uint8_t byte);
   bool complete(StateId state);
   size_t states();
 

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 
+#include "orchestrator/api/constraints.h"
 #include "tests/orchestrator/api_fixture.h"
+#include "tests/tokenizer/tiny_tokenizers.h"
 
 namespace moestro::orchestrator {
 namespace {
@@ -25,7 +27,7 @@ ServedModel model_with_tools() {
 }
 
 class ToolsTest : public ApiTest {
- protected:
+ public:
   ToolsTest() : ApiTest(model_with_tools()) {
     worker_.join({.model = name_, .limits = {.kv_blocks = 256, .kv_block_tokens = 4, .context_max = kLongContext, .step_tokens_max = 512, .step_sequences_max = 4}});
   }
@@ -165,6 +167,41 @@ TEST_F(ToolsTest, RefusesByName) {
   json bad = request();
   bad["messages"].push_back({{"role", "assistant"}, {"tool_calls", {{{"function", {{"name", "f"}, {"arguments", "not json"}}}}}}});
   refused(bad, "messages", "arguments");
+}
+
+/// Tokens that end the marker and go on: to a call, and to none.
+TEST(ToolMarkers, ATokenThatGoesOnBehindTheMarkerIsHeldToTheSchema) {
+  constexpr TokenId kToCall = kEnd + 1, kToNone = kEnd + 2;
+  auto json_text = moestro::testing::gpt2_like({});
+  const json plain{{"special", false}};
+  json_text["added_tokens"] = {moestro::testing::added_token(kEnd, "<|end|>"), moestro::testing::added_token(kToCall, ">\n{", plain),
+                               moestro::testing::added_token(kToNone, "> no", plain)};
+  auto tokenizer = Tokenizer::from_json(json_text.dump());
+  ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
+  ServedModel model = model_with_tools();
+  model.tokenizer = std::move(*tokenizer);
+  model.vocab = kToNone + 1;
+  const Constraints constraints(model);
+  const auto read = read_chat(RequestJson::parse(ToolsTest::request().dump()));
+  ASSERT_TRUE(std::holds_alternative<CompletionRequest>(read));
+  const auto made = constraints.of(std::get<CompletionRequest>(read));
+  ASSERT_TRUE(std::holds_alternative<Constraint>(made));
+  const auto has = [](const TokenMask& mask, TokenId id) { return (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0; };
+  const auto sequence = std::get<Constraint>(made).begin();
+  for (const char c : std::string("Hm. <tool_call")) {
+    EXPECT_EQ(*sequence->allowed(), nullptr) << "before '" << c << "'";
+    ASSERT_TRUE(sequence->accept(c));  // tokens of one byte
+  }
+  const auto at_marker = *sequence->allowed();
+  ASSERT_NE(at_marker, nullptr);
+  EXPECT_TRUE(has(*at_marker, kToCall) && has(*at_marker, kEnd) && has(*at_marker, 'x'));
+  EXPECT_FALSE(has(*at_marker, kToNone));
+  EXPECT_FALSE(sequence->accept(kToNone));
+  ASSERT_TRUE(sequence->accept(kToCall));
+  const auto inside = *sequence->allowed();
+  ASSERT_NE(inside, nullptr);
+  EXPECT_TRUE(has(*inside, '"'));
+  EXPECT_FALSE(has(*inside, 'x') || has(*inside, kEnd)) << "the call goes on as the grammar says";
 }
 
 class NoToolsTest : public ApiTest {};
