@@ -1,5 +1,6 @@
 #include "services/cli/http_client.h"
 
+#include <openssl/pem.h>
 #include <sys/socket.h>
 
 #include <boost/asio/connect.hpp>
@@ -105,21 +106,33 @@ struct HttpClient::Impl {
     beast::error_code no_address;
     asio::ip::make_address(url.host, no_address);
     if (no_address) SSL_set_tlsext_host_name(ssl, url.host.c_str());
-    if (access.verify) {
+    const bool verify = access.verify && access.certificate.empty();
+    if (verify) {
       X509_VERIFY_PARAM* wanted = SSL_get0_param(ssl);
       const bool set = no_address ? X509_VERIFY_PARAM_set1_host(wanted, url.host.data(), url.host.size()) == 1 : X509_VERIFY_PARAM_set1_ip_asc(wanted, url.host.c_str()) == 1;
       if (!set) return invalid_argument("'" + url.host + "' cannot be looked for in a certificate");
       SSL_set_verify(ssl, SSL_VERIFY_PEER, nullptr);
     }
     const beast::error_code error = wait_for(limits.connect, [&](auto done) { stream->tls().async_handshake(asio::ssl::stream_base::client, done); });
-    if (!error) return Status::ok();
-    const long seen = access.verify ? SSL_get_verify_result(ssl) : X509_V_OK;
+    if (!error) return access.certificate.empty() ? Status::ok() : check_certificate(ssl);
+    const long seen = verify ? SSL_get_verify_result(ssl) : X509_V_OK;
     if (seen == X509_V_OK) return unavailable(failed("no TLS", error).message() + (error.category() == asio::error::get_ssl_category() ? "; does it speak https?" : ""));
     const std::string why = X509_verify_cert_error_string(seen);
     stream.reset();
     const bool other_name = seen == X509_V_ERR_HOSTNAME_MISMATCH || seen == X509_V_ERR_IP_ADDRESS_MISMATCH;
     return invalid_argument(url.origin() + ": the server's certificate is " + (other_name ? "for another name: " : "not trusted: ") + why +
                        (other_name ? "; ask for it by the name that it has" : "; give the certificate to trust with --ca-file"));
+  }
+
+  /// Nothing has been said to the server yet, no key above all.
+  Status check_certificate(SSL* ssl) {
+    const std::unique_ptr<BIO, decltype(&BIO_free_all)> file(BIO_new_file(access.certificate.c_str(), "r"), BIO_free_all);
+    const std::unique_ptr<X509, decltype(&X509_free)> wanted(file ? PEM_read_bio_X509(file.get(), nullptr, nullptr, nullptr) : nullptr, X509_free);
+    const std::unique_ptr<X509, decltype(&X509_free)> shown(SSL_get1_peer_certificate(ssl), X509_free);
+    if (wanted && shown && X509_cmp(wanted.get(), shown.get()) == 0) return Status::ok();
+    stream.reset();
+    if (!wanted) return invalid_argument("no certificate in PEM form can be read from " + access.certificate + ": give --url and --ca-file");
+    return invalid_argument(url.origin() + ": the server does not show the certificate of " + access.certificate + ": another program listens there, or the file was replaced just now");
   }
 
   http::request<http::string_body> make_request(http::verb verb, const std::string& path,

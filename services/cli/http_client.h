@@ -29,6 +29,7 @@ struct HttpLimits {
 struct HttpAccess {
   std::string api_key = {};  ///< empty: none is sent; it never stands in an error
   std::string ca_file = {};  ///< PEM, trusted instead of the system's certificates
+  std::string certificate = {};  ///< PEM: of https, the server shows the first one in this file, or is refused; its name and who signed it do not matter
   bool verify = true;        ///< of https: whether the server is who it says; false only where it is our own
 };
 

@@ -76,6 +76,12 @@ class Https(DemoTest):
         self.assertEqual(fetched.returncode, 0, fetched.stderr)
         self.assertEqual(len((self.path / "results.jsonl").read_text().splitlines()), 5)
 
+    def test_top_finds_its_own_box(self):
+        command = [BIN / "moestro", "top", "--run-dir", self.cluster.dir / "run", "--json", "--interval", "100ms"]
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "MOESTRO_API_KEY": KEY}, stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["server"]["model"], "demo")
+
     def test_what_is_not_let_in(self):
         for options, words in (({"trust": False}, "--ca-file"), ({"key": ""}, "MOESTRO_API_KEY"), ({"key": "sk-wrong"}, "not known")):
             with self.subTest(words=words):

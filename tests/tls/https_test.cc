@@ -117,6 +117,15 @@ TEST_F(HttpsTest, ACertificateThatIsNotTrustedOrOfAnotherNameIsRefused) {
   EXPECT_THAT(client({.ca_file = dir_ / "over.crt"}).get("/").status().message(), HasSubstr("expired"));
 }
 
+TEST_F(HttpsTest, TheVeryCertificateIsEnoughWhateverItIsFor) {
+  test::make_identity(dir_.path(), "own");
+  test::make_identity(dir_.path(), "far", {.name = "far.example", .loopback = false});
+  serve({.tls = TlsFiles{dir_ / "far.crt", dir_ / "far.key"}}, echo);
+  EXPECT_TRUE(client({.certificate = dir_ / "far.crt"}).get("/").is_ok());
+  EXPECT_THAT(client({.certificate = dir_ / "own.crt"}).get("/").status().message(), HasSubstr("does not show the certificate of"));
+  EXPECT_THAT(client({.certificate = dir_ / "missing"}).get("/").status().message(), HasSubstr("no certificate in PEM form can be read"));
+}
+
 TEST_F(HttpsTest, PlainHttpIsToldWhereItIs) {
   serve_tls(echo);
   const std::string answer = ask(kGet);

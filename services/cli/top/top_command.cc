@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -23,6 +22,7 @@
 #include "services/cli/output.h"
 #include "services/cli/server_options.h"
 #include "services/cli/store/status_json.h"
+#include "services/cli/top/own_server.h"
 #include "services/cli/top/server_look.h"
 #include "services/cli/top/view.h"
 #include "services/cli/up/run_dir.h"
@@ -114,14 +114,15 @@ Result<Look> look(const Places& places) {
   return Look{std::move(store), ask_server(places.server)};
 }
 
-/// Where `up` or the orchestrator itself has written which port it took; else as configured.
-Result<Url> server_of_box(const config::BoxConfig& box, const std::filesystem::path& run_dir) {
-  MOESTRO_ASSIGN_OR_RETURN(HostPort at, parse_host_port(box.orchestrator.http));
-  std::string port;
-  if (std::ifstream(run_dir / "http.port") >> port) at.port = port;
-  if (at.host == "0.0.0.0") at.host = "127.0.0.1";
-  if (at.host == "::") at.host = "::1";
-  return Url{.host = at.host, .port = at.port, .base = ""};
+/// Of --url; else of the box, as it runs, with what the flags say over that.
+Result<Server> server_asked(const Options& o, const std::filesystem::path& run_dir) {
+  ServerOptions asked = o.server;
+  asked.url = o.url;
+  if (!o.url.empty()) return server_of(asked);
+  config::BoxConfig in_effect;
+  MOESTRO_RETURN_IF_ERROR(read_box_in_effect(run_dir, in_effect));
+  MOESTRO_RETURN_IF_ERROR(o.flags.read(in_effect));
+  return own_server(in_effect, run_dir, asked);
 }
 
 std::vector<std::string> page_of(const Look& before, const Look& now, size_t columns) {
@@ -181,13 +182,7 @@ Status show(const Options& o) {
   if (interval < kIntervalMin) return invalid_argument("--interval " + o.interval + ": at least " + config::format_duration(kIntervalMin));
   if (box.run.dir.empty() && box.model.name.empty()) return invalid_argument("which store? give --run-dir, or --name as `moestro up` has it, or -c FILE");
   const std::filesystem::path run_dir = box.run.dir.empty() ? default_run_dir(box.model.name) : std::filesystem::path(box.run.dir);
-  ServerOptions asked = o.server;
-  asked.url = o.url;
-  if (o.url.empty()) {
-    MOESTRO_ASSIGN_OR_RETURN(const Url own, server_of_box(box, run_dir));
-    asked.url = own.origin();
-  }
-  MOESTRO_ASSIGN_OR_RETURN(const Server server, server_of(asked));
+  MOESTRO_ASSIGN_OR_RETURN(const Server server, server_asked(o, run_dir));
   const Places places{box::store_endpoint(run_dir), server};
   const Stop stop;
   const bool once = o.once || o.json || ::isatty(STDOUT_FILENO) == 0;
@@ -200,7 +195,7 @@ void add_top_command(CLI::App& app, CommandResult& result) {
   CLI::App* command = app.add_subcommand("top", "What a running cluster does: requests, queue, batches, and what its store holds, reads and hits; drawn anew every second (Ctrl-C ends it)");
   auto options = std::make_shared<Options>(*command);
   command->add_option("--interval", options->interval, "between two looks")->capture_default_str();
-  command->add_option("--url", options->url, "the orchestrator; default: the one of that run directory, by http");
+  command->add_option("--url", options->url, "the orchestrator; default: the one of that run directory, by https with its own certificate if it serves that");
   add_access_options(*command, options->server);
   command->add_flag("--once", options->once, "one page; also where the output is no terminal");
   command->add_flag("--json", options->json, "one look as JSON on stdout, with the rates of one interval");

@@ -1,0 +1,33 @@
+#include "services/cli/top/own_server.h"
+
+#include <fstream>
+
+#include "common/config/yaml_file.h"
+#include "services/box/https.h"
+
+namespace moestro::cli {
+
+namespace fs = std::filesystem;
+
+Status read_box_in_effect(const fs::path& run_dir, config::BoxConfig& box) {
+  const fs::path file = run_dir / "box.yaml";
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) return Status::ok();
+  config::Schema schema = config::box_schema(box);
+  return config::load_yaml_file(file, schema);
+}
+
+Result<Server> own_server(const config::BoxConfig& box, const fs::path& run_dir, ServerOptions options) {
+  MOESTRO_ASSIGN_OR_RETURN(HostPort at, parse_host_port(box.orchestrator.http));
+  MOESTRO_ASSIGN_OR_RETURN(const bool secure, box::serves_https(box));
+  std::string port;
+  if (std::ifstream(run_dir / "http.port") >> port) at.port = port;
+  if (at.host == "0.0.0.0") at.host = "127.0.0.1";
+  if (at.host == "::") at.host = "::1";
+  options.url = Url{.host = at.host, .port = at.port, .base = "", .secure = secure}.origin();
+  MOESTRO_ASSIGN_OR_RETURN(Server server, server_of(options));
+  if (secure && options.ca_file.empty()) server.access.certificate = box.orchestrator.tls_cert;
+  return server;
+}
+
+}  // namespace moestro::cli
