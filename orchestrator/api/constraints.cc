@@ -102,6 +102,7 @@ Result<Constraint> Constraints::compiled(const CompletionRequest& request, bool 
   Constraint made{std::make_shared<grammar::CompiledGrammar>(std::move(g), vocabulary()), nullptr};
   if (const auto first = made.grammar->allowed(made.grammar->start()); !first.is_ok()) return unsupported(first.status().message());
   if (triggered) made.triggered = std::make_shared<grammar::TriggeredGrammar>(made.grammar, model_.tool_style->begin, vocabulary());
+  if (made.grammar->failed()) return unsupported(grammar::kTooLarge);
   kept_.push_front({key, made});
   if (kept_.size() > kKeptMax) kept_.pop_back();
   return made;

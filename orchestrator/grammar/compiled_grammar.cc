@@ -13,7 +13,7 @@ Result<std::shared_ptr<const TokenMask>> CompiledGrammar::allowed(StateId state)
   const std::lock_guard lock(mutex_);
   if (const auto known = masks_.find(state); known != masks_.end()) return known->second;
   auto mask = make_mask(state);
-  if (states_.failed()) return exhausted("the schema of response_format or of a tool is too ambiguous or too large to be followed");
+  if (states_.failed()) return exhausted(kTooLarge);
   if (std::all_of(mask->begin(), mask->end(), [](uint32_t word) { return word == 0; }))
     return internal_error("no token of this model goes on with what response_format or a tool wants");
   if ((masks_.size() + 1) * mask->size() * sizeof(uint32_t) > kMaskBytesMax) masks_.clear();
@@ -59,6 +59,11 @@ StateId CompiledGrammar::advance_byte(StateId state, uint8_t byte) {
 bool CompiledGrammar::complete(StateId state) {
   const std::lock_guard lock(mutex_);
   return states_.ends(state);
+}
+
+bool CompiledGrammar::failed() {
+  const std::lock_guard lock(mutex_);
+  return states_.failed();
 }
 
 size_t CompiledGrammar::states() {

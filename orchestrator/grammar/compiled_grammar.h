@@ -17,6 +17,8 @@ struct GrammarVocabulary {
   std::vector<TokenId> eos_ids;
 };
 
+inline constexpr const char* kTooLarge = "the schema of response_format or of a tool is too ambiguous or too large to be followed";
+
 class CompiledGrammar {
  public:
   static constexpr size_t kMaskBytesMax = size_t{16} << 20;  ///< masks kept; more are made anew
@@ -30,6 +32,8 @@ class CompiledGrammar {
   StateId advance(StateId state, TokenId token);
   StateId advance_byte(StateId state, uint8_t byte);
   bool complete(StateId state);
+  /// It has turned out to be too ambiguous or too large; what was said since is not reliable.
+  bool failed();
   size_t states();
 
  private:
