@@ -14,7 +14,9 @@ using ::testing::HasSubstr;
 
 class OwnServer : public ::testing::Test {
  protected:
-  Result<Server> server(const ServerOptions& options = {.url = ""}) {
+  Result<Server> server(const std::string& ca_file = "") {
+    ServerOptions options;
+    options.ca_file = ca_file;
     config::BoxConfig box;
     MOESTRO_RETURN_IF_ERROR(read_box_in_effect(dir_.path(), box));
     return own_server(box, dir_.path(), options);
@@ -39,7 +41,7 @@ TEST_F(OwnServer, SpeaksHttpsWithTheCertificateOfItsFile) {
   ASSERT_TRUE(found) << found.status().message();
   EXPECT_EQ(found->url.origin(), "https://127.0.0.1:9123");
   EXPECT_EQ(found->access.certificate, "/etc/own.crt");
-  const auto trusted = server({.url = "", .ca_file = "/etc/ca.pem"});
+  const auto trusted = server("/etc/ca.pem");
   ASSERT_TRUE(trusted);
   EXPECT_EQ(trusted->access.certificate, "") << "whoever names what to trust is asked for the address";
   EXPECT_EQ(trusted->access.ca_file, "/etc/ca.pem");

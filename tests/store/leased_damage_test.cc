@@ -81,7 +81,7 @@ TEST_F(LeasedDamage, ItsPlaceIsNobodyElsesUntilTheStoppedWorkerLetsGo) {
 
   worker.kill(SIGUSR1), worker.kill(SIGCONT);
   ASSERT_TRUE(worker.says("bytes differ")) << worker.output();
-  EXPECT_THAT(worker.output(), HasSubstr("holding\n1 bytes differ")) << "the one that the pack has wrong, and none of another blob's";
+  EXPECT_THAT(worker.output(), HasSubstr("\n1 bytes differ")) << "the one that the pack has wrong, and none of another blob's";
   while (query_store(endpoint(), kLong)->used_bytes != used - pack_.expert_bytes) {}
   use_all_but(lost);
 }
