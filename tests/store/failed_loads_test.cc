@@ -160,7 +160,8 @@ TEST_F(FailedLoads, EqualContentThatComesMendsItWhereItLies) {
   EXPECT_EQ(reads_[0].source, 2u) << "the pack that has it";
   end_read(Status::ok(), content(kLost));
   EXPECT_EQ(shared_.state(kLost), Residency::kResident);
-  EXPECT_EQ(machine_->used_bytes(), 2 * kPage);
+  EXPECT_EQ(shared_.offsets[kLost], place);
+  EXPECT_EQ(machine_->used_bytes(), kPage);
 }
 
 TEST_F(FailedLoads, ARemovedPackIsForgottenWhenTheLeaseIsGone) {
