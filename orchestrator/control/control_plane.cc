@@ -34,11 +34,8 @@ class ControlPlane::Loop {
  public:
   Loop(ControlOptions options, net::RouterSocket socket, int wake_fd)
       : options_(std::move(options)),
-        socket_(std::move(socket)),
-        wake_fd_(wake_fd),
-        scheduler_(scheduler_options(options_)),
-        history_(options_.history),
-        places_(options_.queue_max) {}
+        socket_(std::move(socket)), wake_fd_(wake_fd),
+        scheduler_(scheduler_options(options_)), history_(options_.history), places_(options_.queue_max) {}
   ~Loop() { close(wake_fd_); }
 
   void run();
@@ -81,8 +78,7 @@ class ControlPlane::Loop {
   };
   struct Owner {
     Sink sink;
-    std::string request_id;
-    std::string flow;
+    std::string request_id, flow;
   };
   struct Peer {
     std::string identity;
