@@ -101,7 +101,7 @@ void add_workers(Schema& schema, BoxConfig::Workers& c) {
   schema.add({.key = "workers.predict",
               .flag = "--predict",
               .field = &c.predict,
-              .help = "on a device with a memory of its own: which experts are copied before a layer wants them; none: none"});
+              .help = "on a device with a memory of its own: which experts are copied before a layer wants them; auto: as a mixture of all that is known of the request says, calibrated as it runs; none: none"});
   schema.add({.key = "workers.threads",
               .flag = "--threads",
               .field = &c.threads,

@@ -34,7 +34,7 @@ struct BoxConfig {
     int64_t count = 1;
     std::string device = "cpu";
     std::string cache = "auto";
-    std::string predict = "none";
+    std::string predict = "auto";
     std::optional<int64_t> threads;
     std::string pin_threads = "auto";
     std::optional<int64_t> numa_node;

@@ -38,7 +38,7 @@ LayerCounters operator-(const LayerCounters& now, const LayerCounters& before) {
 }
 
 DeviceTier::Impl::Impl(const TierOptions& given, std::unique_ptr<policy::CachePolicy> chosen)
-    : options(given), policy(std::move(chosen)), calibration(given.layers, given.experts), pace(given.link_bytes_per_s, given.link_latency),
+    : options(given), policy(std::move(chosen)), calibration(given.layers), pace(given.link_bytes_per_s, given.link_latency),
       waste(given.how.floor, waste_limit(given), kWasteWindow * static_cast<double>(given.expert_bytes)) {
   MOESTRO_CHECK(given.layers > 0 && given.experts > 0 && given.slots > 0 && given.expert_bytes > 0 && given.chunk_bytes > 0, "a tier without room");
   const auto keys = static_cast<size_t>(given.layers) * static_cast<size_t>(given.experts);

@@ -12,7 +12,7 @@ constexpr double kForget = 2048;          ///< forecasts of a band after which t
 
 }  // namespace
 
-ForecastCalibration::ForecastCalibration(int32_t layers, int32_t experts) : layers_(layers), experts_(experts) {
+ForecastCalibration::ForecastCalibration(int32_t layers) : layers_(layers) {
   for (auto& of_class : noted_) of_class.resize(static_cast<size_t>(layers));
 }
 

@@ -13,7 +13,7 @@ namespace moestro::tier {
 
 class ForecastCalibration {
  public:
-  ForecastCalibration(int32_t layers, int32_t experts);
+  explicit ForecastCalibration(int32_t layers);
 
   /// Notes what is said from `layer` about the layers at the distances that are judged.
   void foreseen(int32_t layer, const prediction::Forecast& forecast);
@@ -34,7 +34,7 @@ class ForecastCalibration {
   static int band(float p);
   static int distance_class(int32_t distance);
 
-  int32_t layers_, experts_;
+  int32_t layers_;
   std::array<std::array<Band, kBands>, kDistances> bands_;
   std::array<std::vector<Noted>, kDistances> noted_;  ///< by target layer
 };

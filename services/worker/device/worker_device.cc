@@ -7,10 +7,9 @@ namespace moestro::device {
 
 Status check_worker_device(const WorkerDeviceOptions& options) {
   if (options.spec.kind == config::DeviceSpec::Kind::kCpu) {
-    const WorkerDeviceOptions none;
     const std::string why = "' is for a device with a memory of its own: the CPU computes experts where they lie";
-    if (options.predict != none.predict) return invalid_argument("--predict (workers.predict) '" + options.predict + why);
-    if (options.cache != none.cache) return invalid_argument("--cache (workers.cache) '" + options.cache + why + "; the store's policy is --policy");
+    if (options.predict != "auto" && options.predict != "none") return invalid_argument("--predict (workers.predict) '" + options.predict + why);
+    if (options.cache != "auto") return invalid_argument("--cache (workers.cache) '" + options.cache + why + "; the store's policy is --policy");
   }
   MOESTRO_RETURN_IF_ERROR(policy::make_device_policy(options.cache, {1, 1}).status().with_context("--cache (workers.cache)"));
   return prediction::make_predictor(options.predict, {.shape = {.layers = 2, .experts = 2, .top_k = 1}}).status().with_context("--predict (workers.predict)");

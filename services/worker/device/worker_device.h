@@ -17,7 +17,7 @@ namespace moestro::device {
 struct WorkerDeviceOptions {
   config::DeviceSpec spec;
   std::string cache = "auto";    ///< policy::make_device_policy
-  std::string predict = "none";  ///< prediction::make_predictor; none: an expert is copied when it is wanted
+  std::string predict = "auto";  ///< prediction::make_predictor; none: an expert is copied when it is wanted
 };
 
 /// What is wrong with the names in it, or does not go together: kInvalidArgument, with the names there are.
