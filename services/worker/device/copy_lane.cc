@@ -38,25 +38,33 @@ void CopyLane::wait_for_end(std::unique_lock<std::mutex>& lock, uint64_t& seen, 
   seen = ends_;
 }
 
+void CopyLane::wake() {
+  int64_t not_yet = 0;
+  woken_ns_.compare_exchange_strong(not_yet, clock_.now().count());
+  work_.notify_one();
+}
+
 void CopyLane::run() {
   prctl(PR_SET_TIMERSLACK, 1UL);  // of this thread: chunks last tens of microseconds, the kernel's 50 of slack would double them
   std::unique_lock lock(mutex_);
-  bool follows = false;
+  Nanos from{0};  // when the link could have begun with the next chunk
   while (!stop_) {
-    if (const auto chunk = tier_.next_chunk(clock_.now())) {
-      carry(lock, *chunk, follows);
-      follows = true;
+    const Nanos now = clock_.now();
+    if (const auto chunk = tier_.next_chunk(now)) {
+      carry(lock, *chunk, from.count() > 0 ? from : now);
+      from = free_at_;
       continue;
     }
-    follows = false;
+    woken_ns_ = 0;
     work_.wait(lock);
+    from = Nanos(woken_ns_);  // a thread that waits wakes late; a link does not
   }
 }
 
-void CopyLane::carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk, bool follows) {
+void CopyLane::carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk, Nanos from) {
   const std::byte* source = sources_[chunk.key] + chunk.offset;
   copying_ = chunk.key;
-  const Nanos begin = follows ? free_at_ : std::max(clock_.now(), free_at_);
+  const Nanos begin = std::max(from, free_at_);
   if (chunk.offset == 0) began_[chunk.key] = begin;
   const auto wire = Nanos(static_cast<int64_t>(static_cast<double>(chunk.bytes) * 1e9 / static_cast<double>(options_.bytes_per_s)));
   free_at_ = begin + wire + (chunk.offset == 0 ? options_.latency : Nanos(0));

@@ -4,6 +4,7 @@
 // A copy begins after the link's latency, and its bytes follow at the link's rate. A thread that waits wakes late; a chunk that was there
 // when the one before it ended follows that one without a gap, so lateness never adds up.
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -50,7 +51,7 @@ class CopyLane {
   void take_ended(std::vector<Copied>& out);
 
   /// There may be something to carry. Without the lock.
-  void wake() { work_.notify_one(); }
+  void wake();
   /// Waits until a copy has ended since `seen` (its value then), or until `until`.
   void wait_for_end(std::unique_lock<std::mutex>& lock, uint64_t& seen, Nanos until);
   uint64_t ends() const { return ends_; }
@@ -58,7 +59,7 @@ class CopyLane {
  private:
   static constexpr tier::Key kNone = UINT32_MAX;
   void run();
-  void carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk, bool follows);
+  void carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk, Nanos from);
 
   tier::DeviceTier& tier_;
   const SlotMemory& slots_;
@@ -72,6 +73,7 @@ class CopyLane {
   tier::Key copying_ = kNone;
   Nanos free_at_{0};
   uint64_t ends_ = 0;
+  std::atomic<int64_t> woken_ns_{0};       ///< when wake() was first called since the lane began to wait; 0: it was not
   bool stop_ = false;
   std::thread thread_;  ///< last: it uses all of the above
 };

@@ -88,7 +88,7 @@ bool DeviceExperts::routed(MoeLayerId layer, std::span<const tier::DeviceTier::W
     for (const auto& w : wanted) experts_[w.key].needed = true;
     tier_.routed(clock_.now(), static_cast<int32_t>(layer.value), wanted, how_found_);
     (void)find_sources();  // a source that refuses says so again to who waits, in next_arrival()
-    wake = tier_.link_wanted();
+    wake = link_awake();
   }
   if (wake) lane_.wake();
   recent_.routed(wanted, how_found_);
@@ -96,19 +96,22 @@ bool DeviceExperts::routed(MoeLayerId layer, std::span<const tier::DeviceTier::W
 }
 
 void DeviceExperts::foresee(int32_t layer, const prediction::Forecast& forecast) {
-  bool wake = false;
   {
     const std::lock_guard lock(lane_.mutex());
     let_ended_go();
+    foreseen_ = true;
     tier_.foresee(clock_.now(), layer, forecast);
     (void)find_sources();
-    wake = tier_.link_wanted();
   }
-  if (wake) lane_.wake();
+  lane_.wake();
 }
+
+/// While forecasts are made the link's thread looks at every turn of the step; only where nothing is foreseen is it worth while to let it sleep.
+bool DeviceExperts::link_awake() const { return foreseen_ || tier_.link_wanted(); }
 
 void DeviceExperts::unforeseen() {
   const std::lock_guard lock(lane_.mutex());
+  foreseen_ = false;
   tier_.unforeseen();
 }
 
@@ -240,7 +243,7 @@ void DeviceExperts::unpin(uint32_t blob) {
     const std::lock_guard lock(lane_.mutex());
     experts_[key].needed = false;
     tier_.released(clock_.now(), key);
-    wake = tier_.link_wanted();  // its slot may be what a copy waits for
+    wake = link_awake();  // its slot may be what a copy waits for
   }
   if (wake) lane_.wake();
 }

@@ -90,6 +90,7 @@ class DeviceExperts final : public store::BlobSource {
   std::optional<Result<store::Lease>> next_ready();
   void let_ended_go();
   Status find_sources();
+  bool link_awake() const;
   void take_source(tier::Key key, store::Lease lease);
   void drop_sources_nobody_needs();
   Status take_host_arrival();
@@ -109,6 +110,7 @@ class DeviceExperts final : public store::BlobSource {
   PlanId plan_;
   uint32_t host_fetches_ = 0;            ///< outstanding
   RecentUses recent_;
+  bool foreseen_ = false;                ///< forecasts are being made; under the lane's lock
   tier::DeviceTier tier_;
   tier::FiguresSince told_;              ///< by take_figures()
   mutable CopyLane lane_;                ///< last: its thread uses slots and tier
