@@ -33,6 +33,11 @@ TEST(QueuePlaces, OneAloneLeavesAnEighthToOthers) {
   EXPECT_TRUE(places.enter("c").is_ok());
 }
 
+TEST(QueuePlaces, WithoutKeysTheWholeQueueIsThere) {
+  QueuePlaces places(64);
+  EXPECT_EQ(fill(places, ""), 64u);
+}
+
 TEST(QueuePlaces, ASmallQueueHasNothingToKeepBack) {
   for (size_t max = 1; max < 8; ++max) {
     QueuePlaces places(max);
