@@ -125,13 +125,13 @@ std::variant<Service::ReadRequest, ApiError> Service::read_request(const HttpReq
   for (const auto& [token, bias] : request->logit_bias)
     if (token >= model_.vocab)
       return bad_request("'logit_bias' has the token id " + std::to_string(token) + "; this model's are 0 to " + std::to_string(model_.vocab - 1), "logit_bias");
+  request->owner = http.owner;
   if (const auto error = check_text(*request)) return *error;
   auto prompts = value_or_refuse(tokenize_prompts(*request), refuse_it);
   if (!prompts) return *refusal;
   if (const auto error = check_lengths(*request, *prompts)) return *error;
   auto constraint = value_or_refuse(constraints_.of(*request), refuse_it);
   if (!constraint) return *refusal;
-  request->owner = http.owner;
   return ReadRequest{std::move(*request), std::move(*prompts), std::move(*constraint)};
 }
 
@@ -253,8 +253,8 @@ std::optional<ApiError> Service::check_lengths(const CompletionRequest& request,
     e.n_ctx = context;
     return e;
   }
-  if (const size_t sequences = prompts.size() * static_cast<size_t>(request.n); sequences > control_.sequences_max())
-    return bad_request("'prompt' and 'n' make " + std::to_string(sequences) + " sequences; at most " + std::to_string(control_.sequences_max()) +
+  if (const size_t sequences = prompts.size() * static_cast<size_t>(request.n); sequences > control_.sequences_max(request.owner))
+    return bad_request("'prompt' and 'n' make " + std::to_string(sequences) + " sequences; at most " + std::to_string(control_.sequences_max(request.owner)) +
                            " of one client may wait at once (orchestrator.queue_max); send several requests",
                        field);
   if (request.max_tokens && *request.max_tokens > context)

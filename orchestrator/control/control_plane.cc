@@ -485,7 +485,7 @@ bool ControlPlane::has_worker() const { return loop_->has_worker(); }
 bool ControlPlane::had_worker() const { return loop_->had_worker(); }
 bool ControlPlane::draining() const { return loop_->draining(); }
 size_t ControlPlane::queue_max() const { return loop_->queue_max(); }
-size_t ControlPlane::sequences_max() const { return QueuePlaces::most_of_one(loop_->queue_max()); }
+size_t ControlPlane::sequences_max(const std::string& flow) const { return QueuePlaces::most_of(flow, loop_->queue_max()); }
 void ControlPlane::history_kept(const Status& how) { loop_->history_kept(how); }
 void ControlPlane::keep_history_now(milliseconds limit) { loop_->keep_history_now(limit); }
 void ControlPlane::drain(milliseconds limit) { loop_->drain(limit); }

@@ -106,8 +106,8 @@ class ControlPlane {
   /// The longest sequence that any worker can hold: its context, or its KV cache. 0 before the first has come.
   int64_t context_max() const;
   size_t queue_max() const;
-  /// So many sequences of one request can be there at once.
-  size_t sequences_max() const;
+  /// So many sequences of one request of `flow` can be there at once.
+  size_t sequences_max(const std::string& flow) const;
   /// From any thread: how it went with what keep_history was given last.
   void history_kept(const Status& how);
   /// Has keep_history called at once if something has changed since the last time; waits for that.

@@ -15,7 +15,7 @@ Status QueuePlaces::enter(const std::string& flow) {
   if (size_ >= max_) return exhausted("the queue is full (" + std::to_string(max_) + " sequences); try again later");
   const auto found = there_.find(flow);
   const size_t held = found == there_.end() ? 0 : found->second;
-  if (const size_t share = share_with(flow); !flow.empty() && size_ >= most_of_one(max_) && held >= share)
+  if (const size_t share = share_with(flow); size_ >= most_of(flow, max_) && held >= share)
     return exhausted("the queue is nearly full (" + std::to_string(size_) + " of " + std::to_string(max_) + " sequences), " + std::to_string(held) +
                      " of them are yours, and its last places are for those who have fewer than " + std::to_string(share) + "; try again later");
   ++there_[flow];

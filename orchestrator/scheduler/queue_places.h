@@ -24,8 +24,8 @@ class QueuePlaces {
 
   /// Sequences that are there.
   size_t size() const { return size_; }
-  /// So many sequences one flow can have there, if it comes to an empty queue.
-  static size_t most_of_one(size_t max) { return max - max / 8; }
+  /// So many sequences a flow can have there, if it comes to an empty queue; of requests without a key all there are.
+  static size_t most_of(const std::string& flow, size_t max) { return flow.empty() ? max : max - max / 8; }
 
  private:
   size_t share_with(const std::string& flow) const;

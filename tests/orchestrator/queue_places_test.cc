@@ -42,14 +42,14 @@ TEST(QueuePlaces, ASmallQueueHasNothingToKeepBack) {
   for (size_t max = 1; max < 8; ++max) {
     QueuePlaces places(max);
     EXPECT_EQ(fill(places, ""), max);
-    EXPECT_EQ(QueuePlaces::most_of_one(max), max);
+    EXPECT_EQ(QueuePlaces::most_of("a", max), max);
   }
 }
 
 TEST(QueuePlaces, WhoIsAtItsShareIsNotLetInThere) {
   QueuePlaces places(48);
   for (int i = 0; i < 21; ++i) ASSERT_TRUE(places.enter("a").is_ok() && places.enter("b").is_ok());
-  ASSERT_EQ(places.size(), QueuePlaces::most_of_one(48));
+  ASSERT_EQ(places.size(), QueuePlaces::most_of("a", 48));
   EXPECT_FALSE(places.enter("a").is_ok() || places.enter("b").is_ok()) << "both have more than a third";
   EXPECT_EQ(fill(places, "c"), 6u);
   for (int i = 0; i < 21; ++i) places.leave("a");
@@ -84,7 +84,7 @@ TEST(QueuePlaces, ModestKeysAreLetInBesideAFlood) {
         ends -= count;
       }
       ASSERT_LE(places.size(), kMax);
-      ASSERT_GE(places.size() + 1, QueuePlaces::most_of_one(kMax)) << "nobody is sent away from a queue that has room";
+      ASSERT_GE(places.size() + 1, QueuePlaces::most_of("a", kMax)) << "nobody is sent away from a queue that has room";
     }
     EXPECT_GT(greedy_refused, 0u);
   }
