@@ -18,7 +18,7 @@ class Sampler {
   /// The token after `position` (the position of the row's own token). Temperature, then the top_k best, then the smallest set of
   /// the best that has top_p of what is left, then those with at least min_p times the best one's probability; drawn with the
   /// random number of (seed, choice, position). Logits are finite, or -infinity where a token is not to be drawn; one at least is finite.
-  /// The vocabulary is never sorted: a row of 32,000 costs tens of microseconds, whatever is asked for.
+  /// The vocabulary is never sorted: a row of 32,000 costs 0.1 to 0.3 ms, whatever is asked for (sampler_test).
   TokenId sample(std::span<const float> logits, const Sampling& sampling, int64_t position);
 
   /// log(sum(exp(logits))), summed in double.
