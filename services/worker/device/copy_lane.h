@@ -1,7 +1,8 @@
 #pragma once
 // The link of an emulated device: a thread that carries chunks from host memory into slots, one at a time, as fast as the link would.
 //
-// A copy begins after the link's latency, and its bytes follow at the link's rate. A thread that waits wakes late; a chunk that was there
+// A copy begins after the link's latency, and its bytes follow at the link's rate. A thread that waits wakes late, so a
+// copy counts from when the lane was woken, not from when it did wake; a chunk that was there
 // when the one before it ended follows that one without a gap, so lateness never adds up.
 
 #include <atomic>
