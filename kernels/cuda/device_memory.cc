@@ -49,7 +49,7 @@ bool Mirror::make_room(Copy& copy, size_t bytes) {
   free(copy);
   const MoestroCudaFunctions& f = queue_.functions;
   if (!queue_.note("allocate_pinned", f.allocate_pinned(room, &copy.host)) || !queue_.note("allocate", f.allocate(room, &copy.device)) ||
-      !queue_.note("make_event", f.make_event(&copy.sent)))
+      !queue_.note("make_event", f.make_event(0, &copy.sent)))
     return false;
   copy.room = room;
   return true;

@@ -56,7 +56,7 @@ __global__ void combine_kernel(MoestroCudaCombine a) {
     const int64_t row = t * a.top_k + r;
     sum = multiply_add(a.weights[row], a.rows[row * a.hidden + column], sum);
   }
-  a.y[i] += sum;
+  a.y[i] = a.base[i] + sum;
 }
 
 template <typename N>

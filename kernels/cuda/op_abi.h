@@ -95,9 +95,11 @@ struct MoestroCudaClamp {
   float limit;
 };
 
+/// y = base + the weighted rows; base may be y.
 struct MoestroCudaCombine {
   const float *rows, *weights;
   int64_t n, top_k, hidden;
+  const float* base;
   float* y;
 };
 

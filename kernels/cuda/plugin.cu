@@ -18,6 +18,7 @@ cudaError_t look_at(int index, MoestroCudaDevice& out) {
   std::snprintf(out.name, sizeof out.name, "%s", properties.name);
   out.major = properties.major;
   out.minor = properties.minor;
+  std::snprintf(out.pci, sizeof out.pci, "%04x:%02x:%02x.0", properties.pciDomainID, properties.pciBusID, properties.pciDeviceID);
   if (const cudaError_t error = cudaSetDevice(index); error != cudaSuccess) return error;
   size_t free_bytes = 0, total_bytes = 0;
   if (const cudaError_t error = cudaMemGetInfo(&free_bytes, &total_bytes); error != cudaSuccess) return error;

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /// Raised when anything below or in op_abi.h changes; a program refuses a plugin of another version.
-#define MOESTRO_CUDA_PLUGIN_VERSION 2
+#define MOESTRO_CUDA_PLUGIN_VERSION 3
 
 /// The names under which the three functions are looked up.
 #define MOESTRO_CUDA_PLUGIN_VERSION_SYMBOL "moestro_cuda_plugin_version"
@@ -23,6 +23,7 @@ struct MoestroCudaDevice {
   int32_t minor;
   uint64_t free_bytes;   ///< beside what this probe itself takes
   uint64_t total_bytes;
+  char pci[32];          ///< where it sits, as /sys/bus/pci/devices names it: 0000:17:00.0; ends with a zero
 };
 
 typedef int32_t (*MoestroCudaPluginVersion)(void);
@@ -31,8 +32,10 @@ typedef int32_t (*MoestroCudaPluginVersion)(void);
 /// (`error_bytes` of room, ends with a zero).
 typedef int32_t (*MoestroCudaProbe)(struct MoestroCudaDevice* devices, int32_t devices_max, char* error, int32_t error_bytes);
 
-/// Opaque: a cudaEvent_t, without timing.
+/// Opaque: a cudaEvent_t.
 typedef void* MoestroCudaEvent;
+/// Opaque: a cudaGraphExec_t.
+typedef void* MoestroCudaGraph;
 /// Of event_query: what was queued before the event has not ended yet.
 #define MOESTRO_CUDA_NOT_READY (-2)
 
@@ -56,11 +59,14 @@ struct MoestroCudaFunctions {
   MoestroCudaResult (*make_stream)(int32_t urgent, MoestroCudaStream* stream);
   MoestroCudaResult (*end_stream)(MoestroCudaStream stream);
   MoestroCudaResult (*wait_stream)(MoestroCudaStream stream);
-  MoestroCudaResult (*make_event)(MoestroCudaEvent* event);
+  /// `timed`: elapsed() may be asked of it; costs a little more.
+  MoestroCudaResult (*make_event)(int32_t timed, MoestroCudaEvent* event);
   MoestroCudaResult (*end_event)(MoestroCudaEvent event);
   MoestroCudaResult (*record_event)(MoestroCudaEvent event, MoestroCudaStream stream);
   MoestroCudaResult (*query_event)(MoestroCudaEvent event);
   MoestroCudaResult (*wait_event)(MoestroCudaEvent event);
+  /// Between two timed events that have come.
+  MoestroCudaResult (*elapsed)(float* ms, MoestroCudaEvent begin, MoestroCudaEvent end);
   /// The stream goes on once the event has come; the host does not wait.
   MoestroCudaResult (*stream_waits)(MoestroCudaStream stream, MoestroCudaEvent event);
 
@@ -69,6 +75,12 @@ struct MoestroCudaFunctions {
   MoestroCudaResult (*copy_within)(void* to, const void* from, uint64_t bytes, MoestroCudaStream stream);
   /// Every byte becomes `value`.
   MoestroCudaResult (*fill)(void* device, int32_t value, uint64_t bytes, MoestroCudaStream stream);
+
+  /// What this thread queues on the stream from here to end_capture() is not run but kept as a graph, pointers and sizes as they are.
+  MoestroCudaResult (*begin_capture)(MoestroCudaStream stream);
+  MoestroCudaResult (*end_capture)(MoestroCudaStream stream, MoestroCudaGraph* graph);
+  MoestroCudaResult (*launch_graph)(MoestroCudaGraph graph, MoestroCudaStream stream);
+  MoestroCudaResult (*end_graph)(MoestroCudaGraph graph);
 
   struct MoestroCudaOps ops;
 };

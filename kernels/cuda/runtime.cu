@@ -45,9 +45,9 @@ MoestroCudaResult make_stream(int32_t urgent, MoestroCudaStream* stream) {
 MoestroCudaResult end_stream(MoestroCudaStream stream) { return cudaStreamDestroy(stream_of(stream)); }
 MoestroCudaResult wait_stream(MoestroCudaStream stream) { return cudaStreamSynchronize(stream_of(stream)); }
 
-MoestroCudaResult make_event(MoestroCudaEvent* event) {
+MoestroCudaResult make_event(int32_t timed, MoestroCudaEvent* event) {
   cudaEvent_t made = nullptr;
-  const cudaError_t error = cudaEventCreateWithFlags(&made, cudaEventDisableTiming);
+  const cudaError_t error = cudaEventCreateWithFlags(&made, timed ? cudaEventDefault : cudaEventDisableTiming);
   *event = made;
   return error;
 }
@@ -58,6 +58,7 @@ MoestroCudaResult query_event(MoestroCudaEvent event) {
   return error == cudaErrorNotReady ? MOESTRO_CUDA_NOT_READY : static_cast<MoestroCudaResult>(error);
 }
 MoestroCudaResult wait_event(MoestroCudaEvent event) { return cudaEventSynchronize(event_of(event)); }
+MoestroCudaResult elapsed(float* ms, MoestroCudaEvent begin, MoestroCudaEvent end) { return cudaEventElapsedTime(ms, event_of(begin), event_of(end)); }
 MoestroCudaResult stream_waits(MoestroCudaStream stream, MoestroCudaEvent event) { return cudaStreamWaitEvent(stream_of(stream), event_of(event), 0); }
 
 MoestroCudaResult copy_in(void* device, const void* host, uint64_t bytes, MoestroCudaStream stream) {
@@ -73,13 +74,27 @@ MoestroCudaResult fill(void* device, int32_t value, uint64_t bytes, MoestroCudaS
   return cudaMemsetAsync(device, value, bytes, stream_of(stream));
 }
 
+// Thread-local: other threads go on copying while this one captures.
+MoestroCudaResult begin_capture(MoestroCudaStream stream) { return cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal); }
+MoestroCudaResult end_capture(MoestroCudaStream stream, MoestroCudaGraph* graph) {
+  cudaGraph_t captured = nullptr;
+  if (const cudaError_t error = cudaStreamEndCapture(stream_of(stream), &captured); error != cudaSuccess) return error;
+  cudaGraphExec_t made = nullptr;
+  const cudaError_t error = cudaGraphInstantiateWithFlags(&made, captured, 0);
+  (void)cudaGraphDestroy(captured);
+  *graph = made;
+  return error;
+}
+MoestroCudaResult launch_graph(MoestroCudaGraph graph, MoestroCudaStream stream) { return cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream_of(stream)); }
+MoestroCudaResult end_graph(MoestroCudaGraph graph) { return cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); }
+
 }  // namespace
 
 const MoestroCudaFunctions* functions() {
   static const MoestroCudaFunctions table = {
       error_text,  use_device,   memory_info,  allocate,    release,     allocate_pinned, release_pinned, register_host, unregister_host, make_stream, end_stream,
-      wait_stream, make_event,   end_event,    record_event, query_event, wait_event,      stream_waits,   copy_in,       copy_out,        copy_within, fill,
-      all_ops()};
+      wait_stream, make_event,   end_event,    record_event, query_event, wait_event,      elapsed,        stream_waits,  copy_in,         copy_out,    copy_within,
+      fill,        begin_capture, end_capture, launch_graph, end_graph,   all_ops()};
   return &table;
 }
 

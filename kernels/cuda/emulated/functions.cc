@@ -4,7 +4,11 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <utility>
+#include <vector>
 
+#include "kernels/cuda/emulated/emulator.h"
 #include "kernels/cuda/ops.h"
 
 namespace moestro::kernels::cuda::emulated {
@@ -14,6 +18,8 @@ constexpr uint64_t kMemoryBytes = uint64_t{1} << 40;
 constexpr std::size_t kAlignment = 256;  // cudaMalloc's
 constexpr MoestroCudaResult kErrorMemoryAllocation = 2;  // cudaErrorMemoryAllocation
 char any_stream, any_event;
+/// A captured stream.
+using Graph = std::vector<std::function<void()>>;
 
 const char* error_text(MoestroCudaResult result) {
   if (result == MOESTRO_CUDA_REFUSED) return "the CUDA plugin has no kernel for this";
@@ -44,19 +50,48 @@ MoestroCudaResult make_stream(int32_t, MoestroCudaStream* stream) {
   return 0;
 }
 MoestroCudaResult on_stream(MoestroCudaStream) { return 0; }
-MoestroCudaResult make_event(MoestroCudaEvent* event) {
+MoestroCudaResult make_event(int32_t, MoestroCudaEvent* event) {
   *event = &any_event;
   return 0;
 }
 MoestroCudaResult on_event(MoestroCudaEvent) { return 0; }
 MoestroCudaResult on_both(void*, void*) { return 0; }
-
-MoestroCudaResult copy(void* to, const void* from, uint64_t bytes, MoestroCudaStream) {
-  std::memcpy(to, from, bytes);
+MoestroCudaResult elapsed(float* ms, MoestroCudaEvent, MoestroCudaEvent) {
+  *ms = 0;
   return 0;
 }
+
+/// What a thread captures is its own stream's: copies of others run.
+thread_local bool captures = false;
+template <typename Work>
+MoestroCudaResult queue(Work work) {
+  if (captures) capture->push_back(work);
+  else work();
+  return 0;
+}
+MoestroCudaResult copy(void* to, const void* from, uint64_t bytes, MoestroCudaStream) {
+  return queue([=] { std::memcpy(to, from, bytes); });
+}
 MoestroCudaResult fill(void* memory, int32_t value, uint64_t bytes, MoestroCudaStream) {
-  std::memset(memory, value, bytes);
+  return queue([=] { std::memset(memory, value, bytes); });
+}
+
+MoestroCudaResult begin_capture(MoestroCudaStream) {
+  capture = new Graph;
+  captures = true;
+  return 0;
+}
+MoestroCudaResult end_capture(MoestroCudaStream, MoestroCudaGraph* graph) {
+  *graph = std::exchange(capture, nullptr);
+  captures = false;
+  return 0;
+}
+MoestroCudaResult launch_graph(MoestroCudaGraph graph, MoestroCudaStream) {
+  for (const auto& work : *static_cast<Graph*>(graph)) work();
+  return 0;
+}
+MoestroCudaResult end_graph(MoestroCudaGraph graph) {
+  delete static_cast<Graph*>(graph);
   return 0;
 }
 
@@ -65,8 +100,8 @@ MoestroCudaResult fill(void* memory, int32_t value, uint64_t bytes, MoestroCudaS
 const MoestroCudaFunctions& functions() {
   static const MoestroCudaFunctions table = {
       error_text, use_device, memory_info, allocate, release,  allocate, release,  register_host, unregister_host, make_stream, on_stream,
-      on_stream,  make_event, on_event,    on_both,  on_event, on_event, on_both,  copy,          copy,            copy,        fill,
-      all_ops()};
+      on_stream,  make_event, on_event,    on_both,  on_event, on_event, elapsed,  on_both,       copy,            copy,        copy,
+      fill,       begin_capture, end_capture, launch_graph, end_graph, all_ops()};
   return table;
 }
 
