@@ -169,6 +169,37 @@ Status Checkpoint::check_head() const {
   return Status::ok();
 }
 
+Status Checkpoint::describe(const std::string& where) {
+  auto described = model::describe_model(config_json_, generation_config_json_);
+  if (!described) return described.status().with_context(where);
+  model_ = std::move(*described);
+  const std::string texts = config_json_ + '\0' + generation_config_json_;
+  fingerprint_ = XXH3_64bits(texts.data(), texts.size());
+  return Status::ok();
+}
+
+Result<Checkpoint> Checkpoint::random(std::string config_json, std::string generation_config_json, uint64_t seed) {
+  Checkpoint c;
+  c.config_json_ = std::move(config_json);
+  c.generation_config_json_ = std::move(generation_config_json);
+  MOESTRO_RETURN_IF_ERROR(c.describe("random weights"));
+  const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    uint64_t bytes = static_cast<uint64_t>(dtype_bytes(DType::kBF16));
+    for (const int64_t n : shape) bytes *= static_cast<uint64_t>(n);
+    c.tensors_.emplace(name, SourceTensor{name, "BF16", DType::kBF16, shape, 0, bytes, 0});
+  };
+  for (const model::DenseTensor& t : c.model_.dense) add(t.source_name, t.shape);
+  const model::ExpertSpec& expert = c.model_.spec.moe().expert;
+  for (const model::ExpertTensors& t : c.model_.experts) {
+    add(t.gate, {expert.ffn, expert.hidden});
+    add(t.up, {expert.ffn, expert.hidden});
+    add(t.down, {expert.hidden, expert.ffn});
+  }
+  c.fingerprint_ = XXH3_64bits_withSeed(&seed, sizeof seed, c.fingerprint_);
+  c.random_ = std::make_shared<const RandomWeights>(c.model_, seed);
+  return c;
+}
+
 Result<Checkpoint> Checkpoint::open(const fs::path& dir) {
   std::error_code ignored;
   if (!fs::is_directory(dir, ignored)) return not_found(dir.string() + ": no such directory");
@@ -177,11 +208,7 @@ Result<Checkpoint> Checkpoint::open(const fs::path& dir) {
   MOESTRO_ASSIGN_OR_RETURN(c.config_json_, read_text_file(dir / "config.json", kConfigBytesMax));
   MOESTRO_ASSIGN_OR_RETURN(auto generation, read_text_file_if_any(dir / "generation_config.json", kConfigBytesMax));
   c.generation_config_json_ = generation.value_or("");
-  auto described = model::describe_model(c.config_json_, c.generation_config_json_);
-  if (!described) return described.status().with_context(dir.string());
-  c.model_ = std::move(*described);
-  const std::string texts = c.config_json_ + '\0' + c.generation_config_json_;
-  c.fingerprint_ = XXH3_64bits(texts.data(), texts.size());
+  MOESTRO_RETURN_IF_ERROR(c.describe(dir.string()));
   MOESTRO_RETURN_IF_ERROR(c.open_files());
   MOESTRO_RETURN_IF_ERROR(c.check_tensors());
   return c;
@@ -189,6 +216,10 @@ Result<Checkpoint> Checkpoint::open(const fs::path& dir) {
 
 Status Checkpoint::read(const SourceTensor& tensor, uint64_t first, std::span<std::byte> out) const {
   MOESTRO_CHECK(first <= tensor.bytes && out.size() <= tensor.bytes - first, "a read within the tensor");
+  if (random_) {
+    random_->fill(tensor.name, first / sizeof(uint16_t), {reinterpret_cast<uint16_t*>(out.data()), out.size() / sizeof(uint16_t)});
+    return Status::ok();
+  }
   MOESTRO_RETURN_IF_ERROR(files_[tensor.file].read_at(tensor.offset + first, out));
   const auto bad = find_not_finite(*tensor.dtype, out);
   if (!bad) return Status::ok();

@@ -1,13 +1,16 @@
 #pragma once
-// A Hugging Face checkpoint directory: config.json and one or many safetensors files, opened and checked against the model.
+// A Hugging Face checkpoint directory: config.json and one or many safetensors files, opened and checked against the model. Or one that is
+// not there, whose weights are made as they are read.
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "common/model/model_spec.h"
 #include "store/pack/file.h"
+#include "store/pack/random_weights.h"
 #include "store/pack/safetensors.h"
 
 namespace moestro::store {
@@ -16,6 +19,9 @@ class Checkpoint {
  public:
   /// Opens model.safetensors, or what model.safetensors.index.json lists. Everything that can be wrong with a directory shows here.
   static Result<Checkpoint> open(const std::filesystem::path& dir);
+
+  /// The checkpoint that this config.json describes, with random weights in bf16; nothing of it is on disk.
+  static Result<Checkpoint> random(std::string config_json, std::string generation_config_json, uint64_t seed);
 
   const model::ModelDescription& model() const { return model_; }
   const std::string& config_json() const { return config_json_; }
@@ -38,6 +44,7 @@ class Checkpoint {
   uint64_t fingerprint() const { return fingerprint_; }  ///< changes when config, names, sizes or times of the files do
 
  private:
+  Status describe(const std::string& where);
   Status open_files();
   Status open_file(const std::string& name);
   Status check_tensors();
@@ -49,6 +56,7 @@ class Checkpoint {
   std::string config_json_, generation_config_json_;
   model::ModelDescription model_;
   std::vector<File> files_;
+  std::shared_ptr<const RandomWeights> random_;  ///< null: the weights are in files_
   std::map<std::string, SourceTensor> tensors_;
   OwnDType own_dense_dtype_, own_expert_dtype_;
   uint64_t fingerprint_ = 0;

@@ -18,12 +18,19 @@ constexpr const char* kCopied[] = {"config.json", "generation_config.json", "tok
 }  // namespace
 
 Result<std::vector<CopiedFile>> copy_files(const fs::path& from, const fs::path& to) {
-  std::vector<CopiedFile> copied;
+  std::vector<TextFile> files;
   for (const char* name : kCopied) {
-    MOESTRO_ASSIGN_OR_RETURN(const auto text, read_text_file_if_any(from / name, kCopiedBytesMax));
-    if (!text) continue;
-    MOESTRO_RETURN_IF_ERROR(write_file_durably(to, name, std::as_bytes(std::span(*text))));
-    copied.push_back({name, text->size(), XXH3_64bits(text->data(), text->size())});
+    MOESTRO_ASSIGN_OR_RETURN(auto text, read_text_file_if_any(from / name, kCopiedBytesMax));
+    if (text) files.push_back({name, std::move(*text)});
+  }
+  return write_files(files, to);
+}
+
+Result<std::vector<CopiedFile>> write_files(const std::vector<TextFile>& files, const fs::path& to) {
+  std::vector<CopiedFile> copied;
+  for (const TextFile& file : files) {
+    MOESTRO_RETURN_IF_ERROR(write_file_durably(to, file.name, std::as_bytes(std::span(file.text))));
+    copied.push_back({file.name, file.text.size(), XXH3_64bits(file.text.data(), file.text.size())});
   }
   return copied;
 }

@@ -11,6 +11,12 @@ namespace moestro::store {
 /// Copies those that the checkpoint has; the result is for the manifest.
 Result<std::vector<CopiedFile>> copy_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
+/// A small file that a pack of no checkpoint gets: one of those that would have been copied.
+struct TextFile {
+  std::string name, text;
+};
+Result<std::vector<CopiedFile>> write_files(const std::vector<TextFile>& files, const std::filesystem::path& to);
+
 /// Is the file in `dir` what the manifest says? kCorrupt or kNotFound, naming it, if not.
 Status check_copied_file(const std::filesystem::path& dir, const CopiedFile& file);
 

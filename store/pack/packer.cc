@@ -1,7 +1,11 @@
 #include "store/pack/packer.h"
 
+#include <sys/stat.h>
 #include <xxhash.h>
 
+#include <algorithm>
+#include <functional>
+#include <map>
 #include <set>
 
 #include "store/pack/blob_writer.h"
@@ -65,9 +69,12 @@ Status prepare_directory(const fs::path& dir) {
   return error ? io_error(dir.string(), error.value()) : Status::ok();
 }
 
+/// Puts the small files of a model into its pack.
+using AddFiles = std::function<Result<std::vector<CopiedFile>>(const fs::path& to)>;
+
 // The manifest makes it a pack: after it nothing but the journal's removal is left.
-Status finish(const fs::path& source, const fs::path& dir, Manifest& manifest) {
-  MOESTRO_ASSIGN_OR_RETURN(manifest.copied, copy_files(source, dir));
+Status finish(const AddFiles& add_files, const fs::path& dir, Manifest& manifest) {
+  MOESTRO_ASSIGN_OR_RETURN(manifest.copied, add_files(dir));
   for (const ShardUse& shard : shard_use(dir, manifest))
     if (shard.directory != 0) MOESTRO_RETURN_IF_ERROR(sync_directory(shard_path(dir, shard.directory)));
   MOESTRO_RETURN_IF_ERROR(write_file_durably(dir, "manifest", serialise_manifest(manifest)));
@@ -93,18 +100,38 @@ Result<bool> open_data_files(const fs::path& dir, const PackPlan& plan, std::vec
   return as_left;
 }
 
-}  // namespace
+// Whether the disk has room for what is not there yet of each directory's files.
+Status check_room(const fs::path& dir, const PackPlan& plan) {
+  std::map<fs::path, uint64_t> missing;
+  const std::vector<fs::path> paths = data_files(dir, plan.manifest);
+  for (size_t i = 0; i < paths.size(); ++i) {
+    struct stat st{};
+    const uint64_t there = ::stat(paths[i].c_str(), &st) == 0 ? static_cast<uint64_t>(st.st_blocks) * 512 : 0;
+    missing[paths[i].parent_path()] += plan.file_bytes[i] - std::min(plan.file_bytes[i], there);
+  }
+  for (const auto& [directory, bytes] : missing) {
+    std::error_code error;
+    const fs::space_info room = fs::space(directory, error);
+    if (!error && room.available < bytes)
+      return exhausted(directory.string() + ": " + std::to_string((bytes >> 20) + 1) + " MiB are needed, " + std::to_string(room.available >> 20) +
+                       " MiB are free; make room or choose another directory");
+  }
+  return Status::ok();
+}
 
-Result<PackSummary> pack_checkpoint(const fs::path& source, const fs::path& dir, const PackOptions& options,
-                                    const PackObserver& observer) {
+Result<PackSummary> pack_opened(const Checkpoint& checkpoint, const AddFiles& add_files, const fs::path& dir, const PackOptions& options, const PackObserver& observer) {
   const auto note = [&](const std::string& line) {
     if (observer.note) observer.note(line);
   };
-  MOESTRO_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(source));
   MOESTRO_ASSIGN_OR_RETURN(PackPlanOptions plan_with, plan_options(checkpoint, options));
   MOESTRO_RETURN_IF_ERROR(prepare_directory(dir));
   MOESTRO_ASSIGN_OR_RETURN(plan_with.shares, settle_spread(dir, options.own_share, options.spread));
   PackPlan plan = plan_pack(checkpoint, plan_with);
+  if (const Status room = check_room(dir, plan); !room.is_ok()) {
+    std::error_code ignored;
+    fs::remove(dir, ignored);  // where it is still empty
+    return room;
+  }
   for (const std::string& line : remarks(checkpoint, options)) note(line);
   MOESTRO_ASSIGN_OR_RETURN(Journal journal, Journal::open(dir, journal_key(checkpoint, plan_with), plan.manifest));
   if (journal.restarted()) {
@@ -121,8 +148,21 @@ Result<PackSummary> pack_checkpoint(const fs::path& source, const fs::path& dir,
   const PackSummary summary{plan.total_bytes, writer.resumed_bytes(), static_cast<uint32_t>(plan.manifest.blobs.size())};
   if (summary.resumed_bytes > 0) note("going on where an earlier run stopped: " + std::to_string(summary.resumed_bytes) + " bytes are there");
   MOESTRO_RETURN_IF_ERROR(writer.write_all());
-  MOESTRO_RETURN_IF_ERROR(finish(source, dir, plan.manifest));
+  MOESTRO_RETURN_IF_ERROR(finish(add_files, dir, plan.manifest));
   return summary;
+}
+
+}  // namespace
+
+Result<PackSummary> pack_checkpoint(const fs::path& source, const fs::path& dir, const PackOptions& options,
+                                    const PackObserver& observer) {
+  MOESTRO_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(source));
+  return pack_opened(checkpoint, [&](const fs::path& to) { return copy_files(source, to); }, dir, options, observer);
+}
+
+Result<PackSummary> pack_random(const RandomModel& model, const fs::path& dir, const PackOptions& options, const PackObserver& observer) {
+  MOESTRO_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::random(model.config_json, model.generation_config_json, model.seed));
+  return pack_opened(checkpoint, [&](const fs::path& to) { return write_files(model.files, to); }, dir, options, observer);
 }
 
 }  // namespace moestro::store

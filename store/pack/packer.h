@@ -1,5 +1,5 @@
 #pragma once
-// moestro pack: a Hugging Face checkpoint to a pack.
+// moestro pack: a Hugging Face checkpoint to a pack; and packs of random weights, for benchmarks.
 
 #include <filesystem>
 #include <functional>
@@ -9,6 +9,7 @@
 
 #include "common/dtype.h"
 #include "common/status.h"
+#include "store/pack/copied_files.h"
 #include "store/pack/spread.h"
 
 namespace moestro::store {
@@ -41,5 +42,16 @@ struct PackSummary {
 /// An interrupted pack of the same source and options goes on where it stopped. The manifest is written last.
 Result<PackSummary> pack_checkpoint(const std::filesystem::path& source, const std::filesystem::path& pack,
                                     const PackOptions& options, const PackObserver& observer);
+
+/// A model that config.json describes; its weights are random_weights.h's.
+struct RandomModel {
+  std::string config_json, generation_config_json;
+  std::vector<TextFile> files;  ///< what the pack holds beside its weights: these two, and a tokenizer's
+  uint64_t seed = 1;
+};
+
+/// Packs it as above, options.model_name given; the same model, seed and options give the same bytes whatever `jobs`. No room on the disk is
+/// found before anything is written.
+Result<PackSummary> pack_random(const RandomModel& model, const std::filesystem::path& pack, const PackOptions& options, const PackObserver& observer);
 
 }  // namespace moestro::store

@@ -10,6 +10,7 @@
 
 #include "common/config/units.h"
 #include "services/cli/bench/engine_report.h"
+#include "services/cli/bench/model/model_command.h"
 #include "services/cli/bench/serve/serve_command.h"
 #include "services/cli/bench/store/store_command.h"
 #include "services/cli/output.h"
@@ -80,6 +81,7 @@ void add_bench_command(CLI::App& app, CommandResult& result) {
   bench->require_subcommand(1);
   add_store_bench(*bench, result);
   add_serve_bench(*bench, result);
+  add_model_bench(*bench, result);
   CLI::App* engine = bench->add_subcommand("engine", "Prefill and decode with a pack held in this process, beside what the machine can do at most");
   auto o = std::make_shared<EngineBenchOptions>();
   auto json = std::make_shared<bool>(false);

@@ -1,0 +1,103 @@
+#include "services/cli/bench/model/model_command.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "services/cli/bench/model/model_shape.h"
+#include "services/cli/pack/progress.h"
+#include "store/pack/packer.h"
+
+namespace moestro::cli {
+namespace {
+
+struct Arguments {
+  std::string shape, pack, name, experts = "bf16", dense = "bf16";
+  ModelShape own;  ///< dimensions of the command line; 0: the named shape's
+  uint64_t seed = 1;
+  unsigned jobs = std::clamp(std::thread::hardware_concurrency(), 1u, 256u);
+  bool json = false;
+
+  Arguments() { own.vocab = own.context = 0; }
+};
+
+struct Dimension {
+  const char* flag;
+  int64_t ModelShape::* member;
+  int64_t least, most;
+  const char* help;
+};
+constexpr Dimension kDimensions[] = {
+    {"--layers", &ModelShape::layers, 1, 1024, "Layers, each with experts"},
+    {"--hidden", &ModelShape::hidden, 1, 65536, "Width of the model"},
+    {"--heads", &ModelShape::heads, 1, 1024, "Attention heads"},
+    {"--kv-heads", &ModelShape::kv_heads, 1, 1024, "Of keys and values"},
+    {"--head-dim", &ModelShape::head_dim, 2, 1024, "Width of a head"},
+    {"--ffn", &ModelShape::ffn, 1, 262144, "Inner width of an expert"},
+    {"--experts-per-layer", &ModelShape::experts, 1, 1024, "Experts of a layer"},
+    {"--top-k", &ModelShape::top_k, 1, 64, "Experts of a token"},
+    {"--vocab", &ModelShape::vocab, kByteVocab, 1 << 20, "Vocabulary"},
+    {"--context", &ModelShape::context, 16, 1 << 24, "Longest sequence"},
+};
+
+ModelShape shape_of(const Arguments& a) {
+  ModelShape shape = *model_shape(a.shape);
+  for (const Dimension& d : kDimensions)
+    if (a.own.*d.member != 0) shape.*d.member = a.own.*d.member;
+  return shape;
+}
+
+Status run(const Arguments& a) {
+  const ModelShape shape = shape_of(a);
+  if (shape.top_k > shape.experts) return invalid_argument("--top-k " + std::to_string(shape.top_k) + " is more than the " + std::to_string(shape.experts) + " experts of a layer");
+  store::PackOptions options;
+  MOESTRO_ASSIGN_OR_RETURN(const DType experts, parse_dtype(a.experts));
+  MOESTRO_ASSIGN_OR_RETURN(options.dense, parse_dtype(a.dense));
+  options.experts = {experts};
+  options.jobs = a.jobs;
+  options.model_name = a.name.empty() ? a.shape : a.name;
+  store::RandomModel model{config_json(shape), generation_config_json(), {}, a.seed};
+  model.files = {{"config.json", model.config_json}, {"generation_config.json", model.generation_config_json}, {"tokenizer.json", byte_tokenizer_json(shape.vocab)},
+                 {"tokenizer_config.json", tokenizer_config_json(shape)}};
+  note(shape_text(shape) + "; seed " + std::to_string(a.seed));
+  const auto begin = std::chrono::steady_clock::now();
+  ByteProgress progress("making weights");
+  const auto summary = store::pack_random(model, a.pack, options, {[&](uint64_t done, uint64_t total) { progress.update(done, total); }, [](const std::string& line) { note(line); }});
+  progress.finish();
+  if (!summary) return summary.status();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (a.json) {
+    const nlohmann::ordered_json report = {{"pack", a.pack}, {"bytes", summary->bytes}, {"resumed_bytes", summary->resumed_bytes}, {"blobs", summary->blobs}, {"seconds", seconds}};
+    std::printf("%s\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  } else {
+    std::printf("made %s in %u blobs in %.1f s: %s\n", human_bytes(summary->bytes).c_str(), summary->blobs, seconds, a.pack.c_str());
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+void add_model_bench(CLI::App& bench, CommandResult& result) {
+  CLI::App* model = bench.add_subcommand("model", "Make a pack of random weights of a model's shape, for benchmarks; no checkpoint is needed");
+  auto a = std::make_shared<Arguments>();
+  model->add_option("--shape", a->shape, "Dimensions to begin with; each of them can be given")->required()->check(CLI::IsMember(model_shape_names()));
+  model->add_option("-o,--output", a->pack, "Directory of the pack; an interrupted one goes on where it stopped")->required()->option_text("PACK");
+  for (const Dimension& d : kDimensions) model->add_option(d.flag, a->own.*d.member, d.help)->check(CLI::Range(d.least, d.most))->option_text("N");
+  const CLI::IsMember precisions({"bf16", "f16", "f32", "int8", "int4"});
+  model->add_option("--experts", a->experts, "Precision of the experts")->check(precisions)->capture_default_str();
+  model->add_option("--dense", a->dense, "Precision of all other weights; int8, int4: of attention and the head")->check(precisions)->capture_default_str();
+  model->add_option("--name", a->name, "Name of the model (default: the shape's)")->option_text("NAME");
+  model->add_option("--seed", a->seed, "The same seed makes the same bytes")->capture_default_str()->option_text("S");
+  model->add_option("--jobs", a->jobs, "Threads")->check(CLI::Range(1, 256))->capture_default_str()->option_text("N");
+  model->add_flag("--json", a->json, "Print the result as JSON");
+  model->callback([a, &result] {
+    if (const Status status = run(*a); !status.is_ok()) fail(result, status);
+  });
+}
+
+}  // namespace moestro::cli

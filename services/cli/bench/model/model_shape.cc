@@ -1,0 +1,107 @@
+#include "services/cli/bench/model/model_shape.h"
+
+#include <nlohmann/json.hpp>
+
+#include "services/cli/output.h"
+
+namespace moestro::cli {
+namespace {
+
+using nlohmann::ordered_json;
+using Family = ModelShape::Family;
+
+struct NamedShape {
+  const char* name;
+  ModelShape shape;
+};
+
+// The first three as scripts/make_bench_model.py has them; then those of published models.
+constexpr NamedShape kShapes[] = {
+    {"mixtral-mini", {Family::kMixtral, 16, 1024, 16, 4, 64, 3584, 8, 2}},
+    {"qwen3moe-mini", {Family::kQwen3Moe, 24, 1024, 16, 4, 128, 384, 64, 8}},
+    {"mixtral-12gb", {Family::kMixtral, 16, 2048, 32, 8, 64, 7168, 8, 2}},
+    {"mixtral-8x7b", {Family::kMixtral, 32, 4096, 32, 8, 128, 14336, 8, 2}},
+    {"qwen3-30b-a3b", {Family::kQwen3Moe, 48, 2048, 32, 4, 128, 768, 128, 8, 151936, 40960}},
+};
+
+constexpr int64_t kEnd = kByteVocab - 1;
+
+ordered_json common_config(const ModelShape& s) {
+  return {{"attention_dropout", 0.0}, {"bos_token_id", kEnd}, {"eos_token_id", kEnd}, {"hidden_act", "silu"}, {"initializer_range", 0.02},
+          {"max_position_embeddings", s.context}, {"output_router_logits", false}, {"rms_norm_eps", 1e-5}, {"rope_scaling", nullptr}, {"rope_theta", 1e6},
+          {"router_aux_loss_coef", 0.02}, {"sliding_window", nullptr}, {"tie_word_embeddings", false}, {"torch_dtype", "bfloat16"}, {"use_cache", true},
+          {"vocab_size", s.vocab}, {"hidden_size", s.hidden}, {"num_hidden_layers", s.layers}, {"num_attention_heads", s.heads},
+          {"num_key_value_heads", s.kv_heads}, {"head_dim", s.head_dim}, {"num_experts_per_tok", s.top_k}};
+}
+
+/// A code point below 2^11, in UTF-8.
+std::string utf8(unsigned code) {
+  if (code < 0x80) return std::string(1, static_cast<char>(code));
+  return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F))};
+}
+
+/// GPT-2's printable stand-in for a byte: itself, or the next code point from 256 on.
+std::vector<std::string> byte_alphabet() {
+  std::vector<std::string> letters;
+  unsigned spare = 256;
+  for (unsigned b = 0; b < 256; ++b) {
+    const bool shown = (b >= 33 && b < 127) || (b >= 161 && b < 173) || b >= 174;
+    letters.push_back(utf8(shown ? b : spare++));
+  }
+  return letters;
+}
+
+}  // namespace
+
+std::vector<std::string> model_shape_names() {
+  std::vector<std::string> names;
+  for (const NamedShape& s : kShapes) names.emplace_back(s.name);
+  return names;
+}
+
+std::optional<ModelShape> model_shape(const std::string& name) {
+  for (const NamedShape& s : kShapes)
+    if (s.name == name) return s.shape;
+  return std::nullopt;
+}
+
+std::string shape_text(const ModelShape& s) {
+  return printed("%s, %ld layers of %ld experts (%ld a token), hidden %ld, ffn %ld, %ld heads of %ld (%ld of keys), vocabulary %ld",
+                 s.family == Family::kMixtral ? "mixtral" : "qwen3_moe", long{s.layers}, long{s.experts}, long{s.top_k}, long{s.hidden}, long{s.ffn}, long{s.heads},
+                 long{s.head_dim}, long{s.kv_heads}, long{s.vocab});
+}
+
+std::string config_json(const ModelShape& s) {
+  ordered_json config = common_config(s);
+  if (s.family == Family::kMixtral) {
+    config.update({{"architectures", {"MixtralForCausalLM"}}, {"model_type", "mixtral"}, {"num_local_experts", s.experts}, {"router_jitter_noise", 0.0},
+                   {"intermediate_size", s.ffn}});
+  } else {
+    config.update({{"architectures", {"Qwen3MoeForCausalLM"}}, {"model_type", "qwen3_moe"}, {"attention_bias", false}, {"decoder_sparse_step", 1},
+                   {"intermediate_size", 3 * s.hidden}, {"max_window_layers", s.layers}, {"mlp_only_layers", ordered_json::array()}, {"moe_intermediate_size", s.ffn},
+                   {"norm_topk_prob", true}, {"num_experts", s.experts}, {"use_sliding_window", false}});
+  }
+  return config.dump(2) + "\n";
+}
+
+std::string generation_config_json() { return ordered_json{{"bos_token_id", kEnd}, {"eos_token_id", kEnd}}.dump(2) + "\n"; }
+
+std::string byte_tokenizer_json(int64_t vocab) {
+  ordered_json ids = ordered_json::object();
+  for (const std::string& letter : byte_alphabet()) ids[letter] = ids.size();
+  ids["<|endoftext|>"] = kEnd;
+  for (int64_t i = kByteVocab; i < vocab; ++i) ids.get_ref<ordered_json::object_t&>().emplace_back("<|unused_" + std::to_string(i) + "|>", i);
+  const ordered_json level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  const ordered_json end = {{"id", kEnd}, {"content", "<|endoftext|>"}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", true}};
+  const ordered_json model = {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr}, {"continuing_subword_prefix", nullptr}, {"end_of_word_suffix", nullptr},
+                              {"fuse_unk", false}, {"byte_fallback", false}, {"ignore_merges", false}, {"vocab", std::move(ids)}, {"merges", ordered_json::array()}};
+  return ordered_json{{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", ordered_json::array({end})}, {"normalizer", nullptr},
+                      {"pre_tokenizer", level}, {"post_processor", nullptr}, {"decoder", level}, {"model", model}}
+             .dump() + "\n";
+}
+
+std::string tokenizer_config_json(const ModelShape& s) {
+  return ordered_json{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"eos_token", "<|endoftext|>"}, {"model_max_length", s.context}, {"clean_up_tokenization_spaces", false}}.dump(2) + "\n";
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,38 @@
+#pragma once
+// Shapes of benchmark models: what their config.json says.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+
+namespace moestro::cli {
+
+/// Every dimension of a model.
+struct ModelShape {
+  enum class Family : uint8_t { kMixtral, kQwen3Moe } family = Family::kMixtral;
+  int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t ffn = 0, experts = 0, top_k = 0;  ///< ffn: of an expert
+  int64_t vocab = 32000, context = 32768;
+};
+
+/// Names of those below.
+std::vector<std::string> model_shape_names();
+/// None: not one of those names.
+std::optional<ModelShape> model_shape(const std::string& name);
+
+/// One line: "mixtral, 16 layers of 8 experts (2 a token), hidden 1024, ...".
+std::string shape_text(const ModelShape& shape);
+
+/// The files of a model of this shape beside its weights, as Hugging Face writes them. The tokenizer knows bytes; the rest of its vocabulary is
+/// never produced by encoding. Needs a vocabulary of 257 at least.
+std::string config_json(const ModelShape& shape);
+std::string generation_config_json();
+std::string byte_tokenizer_json(int64_t vocab);
+std::string tokenizer_config_json(const ModelShape& shape);
+
+inline constexpr int64_t kByteVocab = 257;  ///< bytes, and the end of a text
+
+}  // namespace moestro::cli
