@@ -51,7 +51,7 @@ TEST(BenchModel, RefusesWhatIsNoModelAndWhatIsThere) {
   EXPECT_THAT(top.err, HasSubstr("--top-k 9 is more than the 8 experts"));
   EXPECT_EQ(run_moestro({"bench", "model", "--shape", "no-such", "-o", pack}).exit_code, 2);
   EXPECT_EQ(run_moestro({"bench", "model", "--shape", "mixtral-mini", "-o", pack, "--vocab", "256"}).exit_code, 2) << "bytes and an end need 257";
-  const Ran uneven = run_moestro(small("mixtral-mini", pack, {"--heads", "3"}));
+  const Ran uneven = run_moestro({"bench", "model", "--shape", "mixtral-mini", "-o", pack, "--heads", "3", "--kv-heads", "2"});
   EXPECT_EQ(uneven.exit_code, 1) << "3 heads cannot share 2 of keys";
   EXPECT_FALSE(std::filesystem::exists(pack));
   ASSERT_EQ(run_moestro(small("mixtral-mini", pack)).exit_code, 0);

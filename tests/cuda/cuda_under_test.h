@@ -1,7 +1,10 @@
 #pragma once
-// CUDA kernels as the backend that the tests of operations test: run by the emulator, or, where MOESTRO_CUDA_PLUGIN names the plugin, by the
+// CUDA kernels as the backend that tests of operations test: run by the emulator, or, where MOESTRO_CUDA_PLUGIN names the plugin, by the
 // machine's first device; those are skipped where there is none.
 
+#include <gtest/gtest.h>
+
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -10,26 +13,40 @@
 #ifdef MOESTRO_CUDA_PLUGIN
 #include "kernels/device_registry.h"
 #else
-#include "tests/cuda/emulated_ops.h"
+#include "kernels/cuda/emulated/functions.h"
 #endif
 
 namespace moestro::kernels::test {
 
 #ifdef MOESTRO_CUDA_PLUGIN
+constexpr bool kEmulated = false;
+/// The one built with this test; elsewhere the environment says where it lies.
+inline const char* plugin_under_test() {
+  const char* place = std::getenv("MOESTRO_CUDA_PLUGIN");
+  return place != nullptr ? place : MOESTRO_CUDA_PLUGIN;
+}
 inline const MoestroCudaFunctions& functions_under_test() {
-  const auto functions = cuda_functions(MOESTRO_CUDA_PLUGIN);
+  const auto functions = cuda_functions(plugin_under_test());
   MOESTRO_CHECK(functions.is_ok(), functions.status().message());
   return **functions;
 }
 #define SKIP_WITHOUT(isa) \
-  if (const auto devices = probe_cuda(MOESTRO_CUDA_PLUGIN); !devices.is_ok()) GTEST_SKIP() << devices.status().message()
+  if (const auto devices = probe_cuda(::moestro::kernels::test::plugin_under_test()); !devices.is_ok()) GTEST_SKIP() << devices.status().message()
 #else
+constexpr bool kEmulated = true;
 inline const MoestroCudaFunctions& functions_under_test() { return cuda::emulated::functions(); }
 #define SKIP_WITHOUT(isa) static_cast<void>(isa)
 #endif
 
 /// One, whatever the processor and the number of threads.
 inline std::vector<Isa> all_isas() { return {Isa::kScalar}; }
-inline std::unique_ptr<Ops> cpu_ops(Isa, int = 2, bool = true) { return std::make_unique<HostFacingOps>(functions_under_test(), true); }
+inline std::unique_ptr<HostFacingOps> cuda_ops(bool deterministic = true) { return std::make_unique<HostFacingOps>(functions_under_test(), deterministic); }
+inline std::unique_ptr<Ops> cpu_ops(Isa, int = 2, bool = true) { return cuda_ops(); }
+
+/// Skipped where there is nothing to run on.
+class CudaTest : public ::testing::Test {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(0); }
+};
 
 }  // namespace moestro::kernels::test

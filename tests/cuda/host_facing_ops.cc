@@ -143,4 +143,30 @@ void HostFacingOps::clamp(float* x, int64_t count, float limit) {
   finish();
 }
 
+void HostFacingOps::experts(const cuda::LayerExperts& work, std::span<const std::vector<std::byte>> blobs) {
+  std::vector<uint64_t> slots;
+  for (const auto& blob : blobs) slots.push_back(reinterpret_cast<uint64_t>(in(blob.data(), static_cast<int64_t>(blob.size()))));
+  ops_->experts({work.layout, in(slots.data(), work.experts), in(work.ids, work.n * work.top_k), in(work.left_out, work.n), work.n, work.experts, work.top_k,
+                 in(work.x, work.n * work.layout.hidden()), back(work.out, work.n * work.top_k * work.layout.hidden())});
+  finish();
+}
+
+void HostFacingOps::guard(float* x, int64_t n, int64_t dim, int32_t layer, int32_t* bad_layer) {
+  ops_->guard(back(x, n * dim), n, dim, layer, back(bad_layer, n));
+  finish();
+}
+
+void HostFacingOps::sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how, int32_t* ids) {
+  ops_->sample(in(logits, n * vocabulary), n, vocabulary, how, back(ids, n));
+  finish();
+}
+
+void HostFacingOps::sort_routes(const MoestroCudaSortRoutes& work) {
+  const int64_t pairs = work.n * work.top_k;
+  const MoestroCudaSortRoutes on_device{in(work.ids, pairs), in(work.left_out, work.n), work.n, work.top_k, work.experts, back(work.offsets, work.experts + 1),
+                                        back(work.active, std::min(work.experts, pairs)), back(work.sorted, pairs)};
+  check(functions_.ops.sort_routes(&on_device, ops_->stream()));
+  finish();
+}
+
 }  // namespace moestro::kernels::test

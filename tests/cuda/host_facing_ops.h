@@ -33,6 +33,13 @@ class HostFacingOps final : public Ops {
   void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) override;
   void clamp(float* x, int64_t count, float limit) override;
 
+  // Those that an Ops does not have, as CudaOps; pointers to the host's memory.
+  /// blobs[e]: of expert e; empty: it is missing. `work.slots` is not read.
+  void experts(const cuda::LayerExperts& work, std::span<const std::vector<std::byte>> blobs);
+  void guard(float* x, int64_t n, int64_t dim, int32_t layer, int32_t* bad_layer);
+  void sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how, int32_t* ids);
+  void sort_routes(const MoestroCudaSortRoutes& work);
+
  private:
   struct Operand {
     void* device;

@@ -5,12 +5,18 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/emulated/functions.h"
+#include "tests/cuda/cuda_under_test.h"
 
 namespace moestro::kernels::cuda {
 namespace {
 
-/// The emulated functions, counted; each may be made to fail.
+using kernels::test::functions_under_test;
+
+class Mirrors : public kernels::test::CudaTest {};
+class Workspaces : public kernels::test::CudaTest {};
+class CudaOpsErrors : public kernels::test::CudaTest {};
+
+/// The functions under test, counted; each may be made to fail.
 struct Counted {
   int copies = 0, allocations = 0, waits = 0;
   MoestroCudaResult copy_result = 0, allocate_result = 0;
@@ -19,54 +25,62 @@ Counted counted;
 
 MoestroCudaFunctions counting_functions() {
   counted = {};
-  MoestroCudaFunctions f = emulated::functions();
+  MoestroCudaFunctions f = functions_under_test();
   f.copy_in = [](void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
     ++counted.copies;
-    return counted.copy_result != 0 ? counted.copy_result : emulated::functions().copy_in(to, from, bytes, stream);
+    return counted.copy_result != 0 ? counted.copy_result : functions_under_test().copy_in(to, from, bytes, stream);
   };
   f.allocate = [](uint64_t bytes, void** memory) {
     ++counted.allocations;
-    return counted.allocate_result != 0 ? counted.allocate_result : emulated::functions().allocate(bytes, memory);
+    return counted.allocate_result != 0 ? counted.allocate_result : functions_under_test().allocate(bytes, memory);
   };
   f.wait_event = [](MoestroCudaEvent event) {
     ++counted.waits;
-    return emulated::functions().wait_event(event);
+    return functions_under_test().wait_event(event);
   };
   return f;
 }
 
+/// A number of the device's, once all before is done.
+int32_t number_at(DeviceQueue& queue, const int32_t* device) {
+  int32_t number = -1;
+  EXPECT_EQ(queue.functions.copy_out(&number, device, sizeof number, queue.stream), 0);
+  EXPECT_EQ(queue.functions.wait_stream(queue.stream), 0);
+  return number;
+}
+
 std::span<const int32_t> numbers(const std::vector<int32_t>& v) { return v; }
 
-TEST(Mirror, SendsWhatIsNewAndNothingTwice) {
+TEST_F(Mirrors, SendsWhatIsNewAndNothingTwice) {
   const MoestroCudaFunctions f = counting_functions();
   DeviceQueue queue(f);
   Mirror mirror(queue);
   const std::vector<int32_t> a{1, 2, 3}, b{1, 2, 4};
   const int32_t* first = mirror.of(numbers(a));
   ASSERT_NE(first, nullptr);
-  EXPECT_EQ(first[2], 3);
+  EXPECT_EQ(number_at(queue, first + 2), 3);
   EXPECT_EQ(mirror.of(numbers(a)), first);
   EXPECT_EQ(counted.copies, 1);
   const int32_t* second = mirror.of(numbers(b));
   EXPECT_NE(second, first) << "the first may still be read";
-  EXPECT_EQ(second[2], 4);
-  EXPECT_EQ(first[2], 3);
+  EXPECT_EQ(number_at(queue, second + 2), 4);
+  EXPECT_EQ(number_at(queue, first + 2), 3);
   EXPECT_EQ(counted.copies, 2);
 }
 
-TEST(Mirror, WaitsBeforeItWritesACopyThatMayStillBeOnItsWay) {
+TEST_F(Mirrors, WaitsBeforeItWritesACopyThatMayStillBeOnItsWay) {
   const MoestroCudaFunctions f = counting_functions();
   DeviceQueue queue(f);
   Mirror mirror(queue);
   for (int32_t i = 0; i < 4; ++i) ASSERT_NE(mirror.of(numbers({i})), nullptr);
   EXPECT_EQ(counted.waits, 0);
   const int allocations = counted.allocations;
-  for (int32_t i = 4; i < 12; ++i) EXPECT_EQ(*mirror.of(numbers({i})), i);
+  for (int32_t i = 4; i < 12; ++i) EXPECT_EQ(number_at(queue, mirror.of(numbers({i}))), i);
   EXPECT_EQ(counted.waits, 8);
   EXPECT_EQ(counted.allocations, allocations) << "nothing is allocated once all copies are";
 }
 
-TEST(Mirror, OfNothingIsNothing) {
+TEST_F(Mirrors, OfNothingIsNothing) {
   const MoestroCudaFunctions f = counting_functions();
   DeviceQueue queue(f);
   Mirror mirror(queue);
@@ -74,7 +88,7 @@ TEST(Mirror, OfNothingIsNothing) {
   EXPECT_EQ(counted.copies, 0);
 }
 
-TEST(Workspace, GrowsAndStays) {
+TEST_F(Workspaces, GrowsAndStays) {
   const MoestroCudaFunctions f = counting_functions();
   DeviceQueue queue(f);
   Workspace workspace(queue);
@@ -87,7 +101,7 @@ TEST(Workspace, GrowsAndStays) {
   EXPECT_EQ(counted.allocations, 2);
 }
 
-TEST(CudaOps, TheFirstErrorStaysAndIsNamed) {
+TEST_F(CudaOpsErrors, TheFirstErrorStaysAndIsNamed) {
   const MoestroCudaFunctions f = counting_functions();
   auto ops = CudaOps::create(f, {});
   ASSERT_TRUE(ops.is_ok());
@@ -103,8 +117,8 @@ TEST(CudaOps, TheFirstErrorStaysAndIsNamed) {
   EXPECT_EQ(y, std::vector<float>(4, 5.0f)) << "after an error nothing is done";
 }
 
-TEST(CudaOps, WhatThereIsNoKernelForIsRefused) {
-  auto ops = CudaOps::create(emulated::functions(), {});
+TEST_F(CudaOpsErrors, WhatThereIsNoKernelForIsRefused) {
+  auto ops = CudaOps::create(functions_under_test(), {});
   const AttentionShape shape{.heads = 1, .kv_heads = 1, .head_dim = 320, .scale = 1.0f};
   std::vector<float> numbers(320), cache(static_cast<size_t>(kv_block_bytes(shape, DType::kF32)) / sizeof(float));
   const std::vector<uint32_t> blocks{0};
