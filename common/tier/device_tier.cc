@@ -40,7 +40,7 @@ LayerCounters operator-(const LayerCounters& now, const LayerCounters& before) {
 DeviceTier::Impl::Impl(const TierOptions& given, std::unique_ptr<policy::CachePolicy> chosen)
     : options(given), policy(std::move(chosen)), calibration(given.layers), pace(given.link_bytes_per_s, given.link_latency),
       waste(given.how.floor, waste_limit(given), kWasteWindow * static_cast<double>(given.expert_bytes)) {
-  MOESTRO_CHECK(given.layers > 0 && given.experts > 0 && given.slots > 0 && given.expert_bytes > 0 && given.chunk_bytes > 0, "a tier without room");
+  MOESTRO_CHECK(given.layers > 0 && given.experts > 0 && given.slots > 0 && given.expert_bytes > 0 && given.chunk_bytes > 0 && given.chunks_given > 0, "a tier without room");
   const auto keys = static_cast<size_t>(given.layers) * static_cast<size_t>(given.experts);
   entries.resize(keys);
   likely.resize(keys);
@@ -81,7 +81,7 @@ void DeviceTier::Impl::drop(Key key, bool was_false) {
   Entry& entry = entries[key];
   if (entry.state != State::kCopying) return;
   if (was_false && !entry.doomed) ++counters.dropped_prefetches;
-  if (on_link && on_link->key == key) {
+  if (is_on_link(key)) {
     entry.doomed = true;  // its slot is being written
     return;
   }
@@ -89,7 +89,7 @@ void DeviceTier::Impl::drop(Key key, bool was_false) {
   slots[entry.slot].reset();
   free.push_back(entry.slot);
   std::erase(copies, key);
-  entry.state = State::kAbsent, entry.sent = 0;
+  entry.state = State::kAbsent, entry.sent = entry.given = 0;
   entry.ahead = entry.standing = entry.doomed = false;
 }
 
@@ -262,7 +262,7 @@ TierCounters DeviceTier::counters() const {
 std::span<const LayerCounters> DeviceTier::layer_counters() const { return impl_->by_layer; }
 float DeviceTier::floor() const { return impl_->waste.floor(); }
 int32_t DeviceTier::resident() const { return impl_->whole; }
-bool DeviceTier::idle() const { return !impl_->on_link; }
+bool DeviceTier::idle() const { return impl_->on_link.empty(); }
 std::string DeviceTier::inconsistency() const { return impl_->check(); }
 
 }  // namespace moestro::tier

@@ -4,9 +4,10 @@
 // A pure machine: time is passed in, nothing waits, nothing is copied. A live device (services/worker/device) and the replay of a trace on
 // a virtual clock (common/tier/replay) drive the same object, so what replay says about a policy is what the device does with it.
 //
-// The link carries one chunk at a time. Before each chunk the tier says which expert's chunk is next: an expert that a layer waits for
-// comes before every prefetch, and of prefetches the one with the highest priority, activation probability times proximity, comes first. A
-// copy that was overtaken keeps what it has; one whose prediction has become false is dropped at the next chunk.
+// The link carries one chunk after the other, and is given few ahead. Whenever it may have another the tier says which expert's chunk that
+// is: an expert that a layer waits for comes before every prefetch, and of prefetches the one with the highest priority, activation
+// probability times proximity, comes first. A copy that was overtaken keeps what it has; one whose prediction has become false is dropped
+// once the link has nothing more of it.
 //
 // Not thread-safe: a live device calls it under one lock from the engine's thread and the link's.
 
@@ -53,6 +54,7 @@ struct TierOptions {
   bool prefetch = true;          ///< false: forecasts only protect, nothing is copied before it is wanted
   bool keep = true;              ///< false: an expert is given up as soon as it was computed with; the slots only buffer
   PrefetchOptions how{};
+  int32_t chunks_given = 1;      ///< chunks that the link has been given and not yet brought, at most: 2 leave no gap between them
 };
 
 /// How a router's choice was found.
@@ -138,14 +140,14 @@ class DeviceTier {
 
   // The link, by its thread.
 
-  /// What to carry now; nothing: wait for routed(), foresee(), released() or source_ready(). Each chunk is followed by chunk_done()
-  /// before the next is asked for.
+  /// What to carry next; nothing: wait for routed(), foresee(), released() or source_ready(), or, where the link has been given as many as it
+  /// may (TierOptions::chunks_given), for chunk_done(). Each chunk is followed by chunk_done(), in the order they were given.
   std::optional<Chunk> next_chunk(Nanos now);
   /// Whether it is worth while to ask for a chunk.
   bool link_wanted() const;
   /// `took`: how long the link was busy with it.
   void chunk_done(Nanos now, const Chunk& chunk, Nanos took);
-  /// The source cannot be read: the copy ends, its slot is free. Who waits for it is told by the device.
+  /// The source cannot be read, and the link carries nothing of it any more: the copy ends, its slot is free. Who waits for it is told by the device.
   void copy_failed(Nanos now, Key key);
 
   TierCounters counters() const;

@@ -24,10 +24,10 @@ std::string DeviceTier::Impl::check() const {
     copying += entry.state == State::kCopying, wholes += entry.state == State::kWhole;
     waiting[static_cast<size_t>(layer_of(key))] += entry.state == State::kWhole && entry.ahead;
     if (entry.state != State::kAbsent && slots[entry.slot] != key) return wrong("a key whose slot is another's:", key);
-    if (entry.state == State::kAbsent && (entry.sent != 0 || entry.ahead || entry.standing || entry.doomed)) return wrong("an absent key with a past:", key);
+    if (entry.state == State::kAbsent && (entry.sent != 0 || entry.given != 0 || entry.ahead || entry.standing || entry.doomed)) return wrong("an absent key with a past:", key);
     if (entry.state == State::kWhole && entry.sent != options.expert_bytes) return wrong("a whole key that lacks something:", key);
     if (entry.standing && !entry.ahead) return wrong("a prediction that stands for no prefetch:", key);
-    if (entry.doomed && !(on_link && on_link->key == key)) return wrong("a doomed copy that is not on the link:", key);
+    if (entry.doomed && !is_on_link(key)) return wrong("a doomed copy that is not on the link:", key);
     if (entry.ahead && entry.needed > 0) return wrong("a prefetch that somebody waits for:", key);
   }
   if (held != copying + wholes) return "a slot is held by a key without a copy";
@@ -40,7 +40,16 @@ std::string DeviceTier::Impl::check() const {
   for (const Key key : demands)
     if (entries[key].needed == 0 || entries[key].state == State::kWhole) return wrong("a demand that nobody waits for:", key);
   if (std::set<Key>(demands.begin(), demands.end()).size() != demands.size()) return "a demand is queued twice";
-  if (on_link && (entries[on_link->key].state != State::kCopying || entries[on_link->key].slot != on_link->slot)) return "the link writes to a slot of another key";
+  std::vector<uint64_t> on_the_way(entries.size());
+  for (const Chunk& chunk : on_link) {
+    const Entry& entry = entries[chunk.key];
+    if (entry.state != State::kCopying || entry.slot != chunk.slot) return "the link writes to a slot of another key";
+    if (chunk.offset != entry.sent + on_the_way[chunk.key]) return wrong("a chunk that is not the next one of its key:", chunk.key);
+    on_the_way[chunk.key] += chunk.bytes;
+  }
+  if (std::ssize(on_link) > options.chunks_given) return "the link has more than it may be given";
+  for (Key key = 0; key < entries.size(); ++key)
+    if (entries[key].given != entries[key].sent + on_the_way[key]) return wrong("a key of which more was given than is on its way:", key);
   return {};
 }
 

@@ -2,6 +2,8 @@
 // What DeviceTier keeps. Its parts: the step (device_tier.cc), the link (tier_link.cc), who gives way (tier_room.cc), and the check of it
 // all (tier_check.cc).
 
+#include <algorithm>
+
 #include "common/tier/device_tier.h"
 #include "common/tier/forecast_calibration.h"
 #include "common/tier/link_pace.h"
@@ -16,12 +18,13 @@ struct DeviceTier::Impl {
     bool source = false;
     bool ahead = false;    ///< copied, or being copied, before it was wanted, and not used since
     bool standing = false; ///< of those: its layer has not spoken yet, so it is protected
-    bool doomed = false;   ///< given up while its chunk is on the link
+    bool doomed = false;   ///< given up while the link has chunks of it
     bool scanned = false;  ///< a scan brought it, and no decoding step has used it
     uint16_t needed = 0;   ///< routed() less released()
     Slot slot = 0;
     uint64_t order = 0;    ///< of demands
     uint64_t sent = 0;
+    uint64_t given = 0;    ///< to the link; `sent` of it has arrived
     float weight = 1;      ///< of its last use
     float rate = 0;        ///< share of its layer's passes that used it, the last ones most
   };
@@ -37,6 +40,8 @@ struct DeviceTier::Impl {
   int32_t distance(int32_t layer) const { return layer > at ? layer - at : layer - at + options.layers; }
   LayerCounters& layer_counters(Key key) { return by_layer[static_cast<size_t>(layer_of(key))]; }
   uint64_t missing(const Entry& entry) const { return options.expert_bytes - entry.sent; }
+  uint64_t ungiven(const Entry& entry) const { return options.expert_bytes - entry.given; }
+  bool is_on_link(Key key) const { return std::ranges::find(on_link, key, &Chunk::key) != on_link.end(); }
 
   // The step.
   void pass_by(int32_t layer);
@@ -86,7 +91,7 @@ struct DeviceTier::Impl {
   std::vector<float> likely;            ///< [key]: calibrated probability of its next pass; 0: nothing is known
   std::vector<uint8_t> row_known;       ///< [layer]: the forecast says something of it
   std::vector<uint8_t> used;            ///< [experts] of the layer that spoke
-  std::optional<Chunk> on_link;
+  std::vector<Chunk> on_link;           ///< in the order they were given
   int32_t at = -1;                      ///< the layer that spoke last
   bool scan = false;
   bool always_ready = false;

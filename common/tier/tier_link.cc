@@ -8,20 +8,22 @@
 namespace moestro::tier {
 
 std::optional<Chunk> DeviceTier::Impl::chunk_of(Key key, bool is_demand) {
-  const Entry& entry = entries[key];
-  const uint64_t bytes = std::min(options.chunk_bytes, missing(entry));
-  on_link = Chunk{key, entry.slot, entry.sent, bytes, bytes == missing(entry), is_demand};
-  return on_link;
+  Entry& entry = entries[key];
+  const uint64_t bytes = std::min(options.chunk_bytes, ungiven(entry));
+  on_link.push_back({key, entry.slot, entry.given, bytes, bytes == ungiven(entry), is_demand});
+  entry.given += bytes;
+  return on_link.back();
 }
 
-/// The demand that lacks least: its layer can go on with it soonest, and all of them take equally long.
+/// Of the demands that the link has not wholly been given the one that lacks least: its layer can go on with it soonest, and all of them take
+/// equally long.
 std::optional<Key> DeviceTier::Impl::next_demand() {
   std::ranges::sort(demands, [this](Key a, Key b) {
     const Entry &one = entries[a], &other = entries[b];
-    return missing(one) != missing(other) ? missing(one) < missing(other) : one.order < other.order;
+    return ungiven(one) != ungiven(other) ? ungiven(one) < ungiven(other) : one.order < other.order;
   });
   for (const Key key : demands)
-    if ((always_ready || entries[key].source) && room_for_demand(key)) return key;
+    if ((always_ready || entries[key].source) && ungiven(entries[key]) > 0 && room_for_demand(key)) return key;
   return std::nullopt;
 }
 
@@ -42,7 +44,10 @@ std::optional<Key> DeviceTier::Impl::next_prefetch(Nanos now) {
   for (Candidate& candidate : candidates) {
     Entry& entry = entries[candidate.key];
     if (entry.state == State::kWhole || entry.needed > 0 || !(always_ready || entry.source)) continue;
-    if (entry.state == State::kCopying) return candidate.key;
+    if (entry.state == State::kCopying) {
+      if (entry.doomed || ungiven(entry) == 0) continue;
+      return candidate.key;
+    }
     if (!in_budget(now, candidate.key)) {
       counters.over_budget += !std::exchange(candidate.over_budget, true);
       continue;
@@ -98,7 +103,7 @@ void DeviceTier::sources_wanted(int32_t prefetches, std::vector<Key>& out) const
 
 std::optional<Chunk> DeviceTier::next_chunk(Nanos now) {
   Impl& t = *impl_;
-  if (t.on_link) return std::nullopt;
+  if (std::ssize(t.on_link) >= t.options.chunks_given) return std::nullopt;
   if (const auto key = t.next_demand()) return t.chunk_of(*key, true);
   if (!t.options.prefetch) return std::nullopt;
   if (const auto key = t.next_prefetch(now)) return t.chunk_of(*key, false);
@@ -109,8 +114,9 @@ bool DeviceTier::link_wanted() const { return !impl_->demands.empty() || (impl_-
 
 void DeviceTier::chunk_done(Nanos, const Chunk& chunk, Nanos took) {
   Impl& t = *impl_;
-  if (!t.on_link || t.on_link->key != chunk.key) return;  // its copy has failed
-  t.on_link.reset();
+  const auto brought = std::ranges::find_if(t.on_link, [&](const Chunk& c) { return c.key == chunk.key && c.offset == chunk.offset; });
+  if (brought == t.on_link.end()) return;  // its copy has failed
+  t.on_link.erase(brought);
   t.pace.carried(chunk.bytes, took);
   t.counters.moved_bytes += chunk.bytes, t.counters.link_busy += took;
   if (!t.scan) t.waste.moved(chunk.bytes);
@@ -122,7 +128,7 @@ void DeviceTier::chunk_done(Nanos, const Chunk& chunk, Nanos took) {
 
 void DeviceTier::copy_failed(Nanos, Key key) {
   Impl& t = *impl_;
-  if (t.on_link && t.on_link->key == key) t.on_link.reset();
+  std::erase_if(t.on_link, [key](const Chunk& c) { return c.key == key; });
   std::erase(t.demands, key);
   std::erase_if(t.candidates, [key](const Impl::Candidate& c) { return c.key == key; });
   t.drop(key, false);

@@ -72,7 +72,7 @@ void DeviceTier::Impl::evict(Key key) {
   }
   slots[entry.slot].reset();
   free.push_back(entry.slot);
-  entry.state = State::kAbsent, entry.sent = 0;
+  entry.state = State::kAbsent, entry.sent = entry.given = 0;
   entry.ahead = entry.standing = entry.scanned = false;
 }
 
@@ -81,7 +81,7 @@ void DeviceTier::Impl::take_slot(Key key) {
   entry.slot = free.back();
   free.pop_back();
   slots[entry.slot] = key;
-  entry.state = State::kCopying, entry.sent = 0;
+  entry.state = State::kCopying, entry.sent = entry.given = 0;
   copies.push_back(key);
 }
 
