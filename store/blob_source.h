@@ -86,6 +86,8 @@ class BlobSource {
  public:
   virtual ~BlobSource() = default;
   virtual const Manifest& manifest() const = 0;
+  /// Where all blobs lie while they are resident, for a device that reads it by itself; empty: in no one place.
+  virtual std::span<const std::byte> memory() const { return {}; }
 
   /// Pins `blob` if it is resident: no message, no system call. Empty if it is not; a fetch of it then counts with the same weight.
   virtual std::optional<Lease> try_pin(uint32_t blob, UseWeight weight = {}) = 0;

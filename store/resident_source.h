@@ -16,6 +16,7 @@ class ResidentSource final : public BlobSource {
   ResidentSource& operator=(const ResidentSource&) = delete;
 
   const Manifest& manifest() const override { return manifest_; }
+  std::span<const std::byte> memory() const override { return {base_, mapped_bytes_}; }
   std::optional<Lease> try_pin(uint32_t blob, UseWeight weight = {}) override;  ///< always succeeds
   Status fetch(std::span<const uint32_t> blobs, WantedBy why) override;            ///< kUnsupported: nothing is ever missing
   Result<Lease> next_arrival(std::chrono::milliseconds timeout) override;          ///< kUnsupported

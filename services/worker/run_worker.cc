@@ -73,7 +73,10 @@ Status serve(const WorkerOptions& o, store::StoreClient& client, device::DeviceE
     options.device_slot_bytes = device->slot_bytes();
     options.take_device_figures = [device](tier::TierFigures& out) { device->take_figures(out); };
   }
-  MOESTRO_ASSIGN_OR_RETURN(auto service, WorkerService::create(options, engine, [&client] { return client.check(); }));
+  MOESTRO_ASSIGN_OR_RETURN(auto service, WorkerService::create(options, engine, [&client, device] {
+    MOESTRO_RETURN_IF_ERROR(client.check());
+    return device != nullptr ? device->check() : Status::ok();
+  }));
   g_service.store(service.get());
   if (g_stop.load()) service->drain();
   // What ended a worker that was ready may be over by its next start: an orchestrator that still counts on a worker that is gone, say.

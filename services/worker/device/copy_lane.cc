@@ -11,7 +11,7 @@ constexpr Nanos kSpin = std::chrono::microseconds(80);
 }  // namespace
 
 CopyLane::CopyLane(tier::DeviceTier& tier, const SlotMemory& slots, const LinkOptions& options, const Clock& clock, uint32_t keys)
-    : tier_(tier), slots_(slots), options_(options), clock_(clock), sources_(keys, nullptr), began_(keys), thread_([this] { run(); }) {}
+    : ExpertLink(tier, clock, keys), slots_(slots), options_(options), thread_([this] { run(); }) {}
 
 CopyLane::~CopyLane() {
   {
@@ -20,22 +20,6 @@ CopyLane::~CopyLane() {
   }
   work_.notify_one();
   thread_.join();
-}
-
-void CopyLane::set_source(tier::Key key, const std::byte* data) {
-  sources_[key] = data;
-  tier_.source_ready(key, data != nullptr);
-}
-
-void CopyLane::take_ended(std::vector<Copied>& out) {
-  out.insert(out.end(), done_.begin(), done_.end());
-  done_.clear();
-}
-
-void CopyLane::wait_for_end(std::unique_lock<std::mutex>& lock, uint64_t& seen, Nanos until) {
-  const Nanos left = until - clock_.now();
-  if (ends_ == seen && left.count() > 0) ended_.wait_for(lock, left);
-  seen = ends_;
 }
 
 void CopyLane::wake() {
@@ -78,12 +62,7 @@ void CopyLane::carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& chun
   copying_ = kNone;
   // The link's own end, not when this thread woke: what the tier learns of the link must not depend on how busy the host is.
   tier_.chunk_done(std::max(free_at_, begin), chunk, free_at_ - begin);
-  if (!chunk.last) return;
-  // Its lease may go now: no copy of the key begins before it is given a source again.
-  set_source(chunk.key, nullptr);
-  done_.push_back({chunk.key, chunk.demand, began_[chunk.key], free_at_});
-  ++ends_;
-  ended_.notify_one();
+  if (chunk.last) copy_ended(chunk.key, chunk.demand, free_at_);
 }
 
 }  // namespace moestro::device

@@ -6,6 +6,8 @@
 #include "common/check.h"
 #include "common/config/units.h"
 #include "common/policy/make_policy.h"
+#include "services/worker/device/copy_lane.h"
+#include "services/worker/device/cuda_link.h"
 #include "services/worker/device/expert_blobs.h"
 
 namespace moestro::device {
@@ -17,39 +19,56 @@ constexpr int32_t kPrefetchSources = 16;
 constexpr Nanos kHostLook{100'000};
 constexpr Nanos kLongWait{50'000'000};
 
+/// Experts that fit: kInvalidArgument if none does.
+Result<int32_t> slots_that_fit(const DeviceExpertsOptions& options, const ExpertBlobs& blobs, const std::string& model) {
+  const uint64_t room = options.cuda ? options.cuda->bytes : options.device.vram_bytes;
+  const uint64_t each = options.cuda ? SlotMemory::aligned(blobs.bytes) : blobs.bytes;
+  if (room >= each) return static_cast<int32_t>(std::min<uint64_t>(room / each, blobs.blob_of.size()));
+  if (options.cuda)
+    return invalid_argument("the " + config::readable_size(room) + " of cuda:" + std::to_string(options.cuda->index) + " that are left for experts hold none of '" +
+                            model + "', one has " + config::readable_size(each) + ": give the device more (vram=SIZE), or take a smaller KV cache");
+  return invalid_argument("vram=" + config::format_size(room) + " holds no expert of '" + model + "', one has " + config::readable_size(blobs.bytes) +
+                          ": give the device at least vram=" + config::format_size(blobs.bytes));
+}
+
+tier::TierOptions tier_options_of(const DeviceExpertsOptions& options, const ExpertBlobs& blobs, int32_t slots) {
+  tier::TierOptions tier{.layers = blobs.layers, .experts = blobs.experts, .slots = slots, .expert_bytes = blobs.bytes, .prefetch = options.prefetch};
+  if (options.cuda) {  // what its link carries in a second is measured
+    tier.chunk_bytes = CudaLink::kChunk;
+    tier.chunks_given = CudaLink::kUnderWay;
+  } else {
+    tier.link_bytes_per_s = static_cast<double>(options.device.link_bytes_per_s);
+    tier.link_latency = options.device.latency;
+  }
+  return tier;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<DeviceExperts>> DeviceExperts::create(store::BlobSource& host, const DeviceExpertsOptions& options, const Clock& clock) {
   const store::Manifest& manifest = host.manifest();
   MOESTRO_ASSIGN_OR_RETURN(const ExpertBlobs blobs, ExpertBlobs::of(manifest, options.precision));
-  const uint64_t fit = options.device.vram_bytes / blobs.bytes;
-  if (fit == 0)
-    return invalid_argument("vram=" + config::format_size(options.device.vram_bytes) + " holds no expert of '" + manifest.model_name + "', one has " +
-                            config::readable_size(blobs.bytes) + ": give the device at least vram=" + config::format_size(blobs.bytes));
-  const size_t keys = blobs.blob_of.size();
-  const auto slots = static_cast<int32_t>(std::min<uint64_t>(fit, keys));
+  MOESTRO_ASSIGN_OR_RETURN(const int32_t slots, slots_that_fit(options, blobs, manifest.model_name));
   MOESTRO_ASSIGN_OR_RETURN(auto policy, policy::make_device_policy(options.cache, {blobs.layers, blobs.experts, slots}));
   std::vector<tier::Key> key_of(manifest.blobs.size(), kDense);
-  std::vector<Expert> experts(keys);
-  for (tier::Key key = 0; key < keys; ++key) {
+  std::vector<Expert> experts(blobs.blob_of.size());
+  for (tier::Key key = 0; key < experts.size(); ++key) {
     experts[key].blob = blobs.blob_of[key];
     key_of[experts[key].blob] = key;
   }
-  MOESTRO_ASSIGN_OR_RETURN(SlotMemory memory, SlotMemory::create(slots, blobs.bytes));
-  const tier::TierOptions tier_options{.layers = blobs.layers,
-                                       .experts = blobs.experts,
-                                       .slots = slots,
-                                       .expert_bytes = blobs.bytes,
-                                       .link_bytes_per_s = static_cast<double>(options.device.link_bytes_per_s),
-                                       .link_latency = options.device.latency,
-                                       .prefetch = options.prefetch};
-  return std::unique_ptr<DeviceExperts>(new DeviceExperts(host, options, clock, std::move(memory), tier_options, std::move(policy),
-                                                          std::move(key_of), std::move(experts)));
+  if (options.cuda)
+    if (const MoestroCudaResult used = options.cuda->functions->use_device(static_cast<int32_t>(options.cuda->index)); used != 0)
+      return unavailable(words_of(*options.cuda, "use_device", used));
+  MOESTRO_ASSIGN_OR_RETURN(SlotMemory memory,
+                           options.cuda ? SlotMemory::on_device(*options.cuda, slots, blobs.bytes) : SlotMemory::create(slots, blobs.bytes));
+  std::unique_ptr<DeviceExperts> made(new DeviceExperts(host, clock, std::move(memory), tier_options_of(options, blobs, slots), std::move(policy),
+                                                        std::move(key_of), std::move(experts)));
+  MOESTRO_RETURN_IF_ERROR(made->make_link(options));
+  return made;
 }
 
-DeviceExperts::DeviceExperts(store::BlobSource& host, const DeviceExpertsOptions& options, const Clock& clock, SlotMemory slots,
-                             const tier::TierOptions& tier_options, std::unique_ptr<policy::CachePolicy> policy, std::vector<tier::Key> key_of,
-                             std::vector<Expert> experts)
+DeviceExperts::DeviceExperts(store::BlobSource& host, const Clock& clock, SlotMemory slots, const tier::TierOptions& tier_options,
+                             std::unique_ptr<policy::CachePolicy> policy, std::vector<tier::Key> key_of, std::vector<Expert> experts)
     : host_(host),
       clock_(clock),
       tier_options_(tier_options),
@@ -57,10 +76,20 @@ DeviceExperts::DeviceExperts(store::BlobSource& host, const DeviceExpertsOptions
       key_of_(std::move(key_of)),
       experts_(std::move(experts)),
       recent_(tier_options, clock),
-      tier_(tier_options, std::move(policy)),
-      lane_(tier_, slots_,
-            {.bytes_per_s = options.device.link_bytes_per_s, .latency = options.device.latency, .poison_slots = options.poison_slots}, clock,
-            static_cast<uint32_t>(experts_.size())) {}
+      tier_(tier_options, std::move(policy)) {}
+
+Status DeviceExperts::make_link(const DeviceExpertsOptions& options) {
+  const auto keys = static_cast<uint32_t>(experts_.size());
+  if (!options.cuda) {
+    const LinkOptions link{.bytes_per_s = options.device.link_bytes_per_s, .latency = options.device.latency, .poison_slots = options.poison_slots};
+    link_ = std::make_unique<CopyLane>(tier_, slots_, link, clock_, keys);
+    return Status::ok();
+  }
+  arena_ = std::make_unique<ArenaRegistration>(*options.cuda, host_.memory());
+  const CudaLink::Options link{.chunk_max = std::min(tier_options_.chunk_bytes, tier_options_.expert_bytes), .poison_slots = options.poison_slots};
+  MOESTRO_ASSIGN_OR_RETURN(link_, CudaLink::create(tier_, slots_, *arena_, *options.cuda, link, clock_, keys, static_cast<uint32_t>(slots())));
+  return Status::ok();
+}
 
 DeviceExperts::~DeviceExperts() = default;
 
@@ -68,14 +97,14 @@ DeviceExperts::~DeviceExperts() = default;
 
 uint64_t DeviceExperts::begin_step(PlanId plan, bool scan) {
   recent_.begin_step(scan);
-  const std::lock_guard lock(lane_.mutex());
+  const std::lock_guard lock(link_->mutex());
   plan_ = plan;
   tier_.begin_step(clock_.now(), scan);
   return tier_.counters().moved_bytes;
 }
 
 void DeviceExperts::sequence_began(int32_t running) {
-  const std::lock_guard lock(lane_.mutex());
+  const std::lock_guard lock(link_->mutex());
   tier_.sequence_began(running);
 }
 
@@ -83,27 +112,27 @@ bool DeviceExperts::routed(MoeLayerId layer, std::span<const tier::DeviceTier::W
   how_found_.resize(wanted.size());
   bool wake = false;
   {
-    const std::lock_guard lock(lane_.mutex());
+    const std::lock_guard lock(link_->mutex());
     let_ended_go();  // what is wanted again needs a source again
     for (const auto& w : wanted) experts_[w.key].needed = true;
     tier_.routed(clock_.now(), static_cast<int32_t>(layer.value), wanted, how_found_);
     (void)find_sources();  // a source that refuses says so again to who waits, in next_arrival()
     wake = link_awake();
   }
-  if (wake) lane_.wake();
+  if (wake) link_->wake();
   recent_.routed(wanted, how_found_);
   return std::ranges::all_of(how_found_, [](tier::Found f) { return f == tier::Found::kHit; });
 }
 
 void DeviceExperts::foresee(int32_t layer, const prediction::Forecast& forecast) {
   {
-    const std::lock_guard lock(lane_.mutex());
+    const std::lock_guard lock(link_->mutex());
     let_ended_go();
     foreseen_ = true;
     tier_.foresee(clock_.now(), layer, forecast);
     (void)find_sources();
   }
-  lane_.wake();
+  link_->wake();
 }
 
 /// While forecasts are made the link's thread looks at every turn of the step: one that sleeps until there is work wakes so late that stalls
@@ -111,25 +140,32 @@ void DeviceExperts::foresee(int32_t layer, const prediction::Forecast& forecast)
 bool DeviceExperts::link_awake() const { return foreseen_ || tier_.link_wanted(); }
 
 void DeviceExperts::unforeseen() {
-  const std::lock_guard lock(lane_.mutex());
+  const std::lock_guard lock(link_->mutex());
   foreseen_ = false;
   tier_.unforeseen();
 }
 
 void DeviceExperts::abandon() {
-  const std::lock_guard lock(lane_.mutex());
+  (void)link_->launched();  // what the step had queued may read any slot
+  const std::lock_guard lock(link_->mutex());
+  for (tier::Slot slot = 0; slot < static_cast<tier::Slot>(slots()); ++slot) link_->released(slot);
   for (Expert& e : experts_) e.needed = false, e.failure = Status::ok();
   tier_.abandon(clock_.now());
 }
 
+Status DeviceExperts::check() const {
+  const std::lock_guard lock(link_->mutex());
+  return link_->failure();
+}
+
 tier::TierCounters DeviceExperts::tier_counters() const {
-  const std::lock_guard lock(lane_.mutex());
+  const std::lock_guard lock(link_->mutex());
   return tier_.counters();
 }
 
 void DeviceExperts::take_figures(tier::TierFigures& out) {
   {
-    const std::lock_guard lock(lane_.mutex());
+    const std::lock_guard lock(link_->mutex());
     told_.take(tier_, out);
   }
   out.recent = recent_.take();
@@ -137,7 +173,7 @@ void DeviceExperts::take_figures(tier::TierFigures& out) {
 
 void DeviceExperts::take_copied(std::vector<Copied>& out) {
   {
-    const std::lock_guard lock(lane_.mutex());
+    const std::lock_guard lock(link_->mutex());
     let_ended_go();
   }
   out.insert(out.end(), copied_.begin(), copied_.end());
@@ -150,12 +186,12 @@ void DeviceExperts::take_source(tier::Key key, store::Lease lease) {
   Expert& e = experts_[key];
   e.host = std::move(lease);
   with_source_.push_back(key);
-  lane_.set_source(key, e.host.data());
+  link_->set_source(key, e.host.data());
 }
 
 void DeviceExperts::let_ended_go() {
   ended_.clear();
-  lane_.take_ended(ended_);
+  link_->take_ended(ended_);
   for (const Copied& copy : ended_) {
     experts_[copy.key].host.release();
     std::erase(with_source_, copy.key);
@@ -166,8 +202,8 @@ void DeviceExperts::let_ended_go() {
 /// Nobody who waits for host memory may hold some that he is not using (the store's rule against deadlock).
 void DeviceExperts::drop_sources_nobody_needs() {
   std::erase_if(with_source_, [this](tier::Key key) {
-    if (experts_[key].needed || lane_.is_copying(key)) return false;
-    lane_.set_source(key, nullptr);
+    if (experts_[key].needed || link_->is_copying(key)) return false;
+    link_->set_source(key, nullptr);
     experts_[key].host.release();
     return true;
   });
@@ -232,8 +268,9 @@ std::optional<store::Lease> DeviceExperts::lease_slot(tier::Key key) {
 std::optional<store::Lease> DeviceExperts::try_pin(uint32_t blob, store::UseWeight weight) {
   const tier::Key key = key_of_[blob];
   if (key == kDense) return host_.try_pin(blob, weight);
-  const std::lock_guard lock(lane_.mutex());
+  const std::lock_guard lock(link_->mutex());
   MOESTRO_CHECK(experts_[key].needed, "an expert of a device is asked for after its layer was routed");
+  if (!link_->failure().is_ok()) return std::nullopt;  // fetch() says why
   return lease_slot(key);
 }
 
@@ -241,17 +278,19 @@ void DeviceExperts::unpin(uint32_t blob) {
   const tier::Key key = key_of_[blob];
   bool wake = false;
   {
-    const std::lock_guard lock(lane_.mutex());
+    const std::lock_guard lock(link_->mutex());
     experts_[key].needed = false;
+    if (const auto slot = tier_.slot_of(key)) link_->released(*slot);
     tier_.released(clock_.now(), key);
     wake = link_awake();  // its slot may be what a copy waits for
   }
-  if (wake) lane_.wake();
+  if (wake) link_->wake();
 }
 
 Status DeviceExperts::fetch(std::span<const uint32_t> blobs, store::WantedBy why) {
   const bool dense = !blobs.empty() && key_of_[blobs.front()] == kDense;
   if (dense) return host_.fetch(blobs, why);  // at the start, before the first step
+  MOESTRO_RETURN_IF_ERROR(check());
   for (const uint32_t blob : blobs) wanted_.push_back(key_of_[blob]);
   return Status::ok();
 }
@@ -276,22 +315,24 @@ Result<store::Lease> DeviceExperts::next_arrival(std::chrono::milliseconds timeo
   failed_blob_.reset();
   if (wanted_.empty()) return host_.next_arrival(timeout);  // dense weights
   const Nanos until = clock_.now() + timeout;
-  std::unique_lock lock(lane_.mutex());
-  uint64_t seen = lane_.ends();
+  std::unique_lock lock(link_->mutex());
+  uint64_t seen = link_->ends();
   while (true) {
+    // Not kUnavailable, which asks to be asked again.
+    if (const Status& failure = link_->failure(); !failure.is_ok()) return io_error(failure.message());
     let_ended_go();
     if (auto ready = next_ready()) return std::move(*ready);
     if (host_fetches_ > 0) MOESTRO_RETURN_IF_ERROR(take_host_arrival());
     MOESTRO_RETURN_IF_ERROR(find_sources());
     const Nanos now = clock_.now();
     if (now >= until) return unavailable("no expert was copied in time");
-    lane_.wake();
-    lane_.wait_for_end(lock, seen, std::min(until, now + (host_fetches_ > 0 ? kHostLook : kLongWait)));
+    link_->wake();
+    link_->wait_for_end(lock, seen, std::min(until, now + (host_fetches_ > 0 ? kHostLook : kLongWait)));
   }
 }
 
 void DeviceExperts::cancel_fetches() {
-  const std::lock_guard lock(lane_.mutex());
+  const std::lock_guard lock(link_->mutex());
   wanted_.clear();
   host_.cancel_fetches();
   host_fetches_ = 0;

@@ -2,27 +2,34 @@
 // The experts of a device with a memory of its own, as the engine's source of weights.
 //
 // An expert is leased from a slot of the device. What no slot holds is copied there from host memory: leased from the source behind this
-// one (the store's client) until its copy has ended. Dense weights are the source's own; the device computes on them where they lie.
-// common/tier decides what is copied when, the copy lane carries it.
+// one (the store's client) until its copy has ended. Dense weights are the source's own, in host memory.
+// common/tier decides what is copied when, a link carries it: an emulated device's (copy_lane.h), or a CUDA device's (cuda_link.h).
+//
+// On a CUDA device a lease's data() is the slot's address there, which the host never reads. Kernels that read it may be queued while it is
+// held; when they are, call launched(), then let go of the leases: a slot is not written again before what was queued has ended.
 //
 // One thread, the engine's, calls everything here.
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/config/device_spec.h"
 #include "common/dtype.h"
 #include "common/prediction/forecast.h"
 #include "common/tier/tier_figures.h"
-#include "services/worker/device/copy_lane.h"
+#include "services/worker/device/arena_registration.h"
+#include "services/worker/device/expert_link.h"
 #include "services/worker/device/recent_uses.h"
+#include "services/worker/device/slot_memory.h"
 #include "store/blob_source.h"
 
 namespace moestro::device {
 
 struct DeviceExpertsOptions {
-  config::EmulatedDevice device;
+  config::EmulatedDevice device;   ///< where there is no `cuda`
+  std::optional<CudaSlots> cuda = std::nullopt;
   DType precision = DType::kBF16;  ///< of the experts that the engine asks for
   std::string cache = "auto";      ///< policy::make_device_policy
   bool prefetch = true;            ///< false: what is foreseen protects what is there, and nothing is copied before it is wanted
@@ -31,7 +38,8 @@ struct DeviceExpertsOptions {
 
 class DeviceExperts final : public store::BlobSource {
  public:
-  /// kInvalidArgument: the memory holds not even one expert. `host` and `clock` outlive it.
+  /// kInvalidArgument: the memory holds not even one expert. kExhausted: the device has not what was planned. `host` and `clock` outlive it.
+  /// On a CUDA device it registers the host's memory, which takes a while; the calling thread uses that device from then on.
   static Result<std::unique_ptr<DeviceExperts>> create(store::BlobSource& host, const DeviceExpertsOptions& options, const Clock& clock);
   ~DeviceExperts() override;
 
@@ -56,6 +64,13 @@ class DeviceExperts final : public store::BlobSource {
   /// Nothing is foreseen for now.
   void unforeseen();
   void abandon();
+  /// Kernels that read leased slots have been queued on the compute stream, which captures nothing now; those leases may go. kUnavailable: the
+  /// device fell off. Nothing to do on an emulated device, which computes before it lets go.
+  Status launched() { return link_->launched(); }
+  /// kUnavailable: the device fell off, and the worker has to end.
+  Status check() const;
+  /// For the log: how copies read host memory; empty on an emulated device.
+  std::string describe() const { return arena_ ? arena_->describe() : std::string(); }
   /// Copies that have ended since the last call, for the timeline.
   void take_copied(std::vector<Copied>& out);
 
@@ -81,11 +96,11 @@ class DeviceExperts final : public store::BlobSource {
     Status failure;             ///< why it cannot be had, until the engine has been told
   };
 
-  DeviceExperts(store::BlobSource& host, const DeviceExpertsOptions& options, const Clock& clock, SlotMemory slots,
-                const tier::TierOptions& tier_options, std::unique_ptr<policy::CachePolicy> policy, std::vector<tier::Key> key_of,
-                std::vector<Expert> experts);
+  DeviceExperts(store::BlobSource& host, const Clock& clock, SlotMemory slots, const tier::TierOptions& tier_options,
+                std::unique_ptr<policy::CachePolicy> policy, std::vector<tier::Key> key_of, std::vector<Expert> experts);
+  Status make_link(const DeviceExpertsOptions& options);
   void unpin(uint32_t blob) override;
-  // With the lane's lock held:
+  // With the link's lock held:
   std::optional<store::Lease> lease_slot(tier::Key key);
   std::optional<Result<store::Lease>> next_ready();
   void let_ended_go();
@@ -110,10 +125,11 @@ class DeviceExperts final : public store::BlobSource {
   PlanId plan_;
   uint32_t host_fetches_ = 0;            ///< outstanding
   RecentUses recent_;
-  bool foreseen_ = false;                ///< forecasts are being made; under the lane's lock
+  bool foreseen_ = false;                ///< forecasts are being made; under the link's lock
   tier::DeviceTier tier_;
   tier::FiguresSince told_;              ///< by take_figures()
-  mutable CopyLane lane_;                ///< last: its thread uses slots and tier
+  std::unique_ptr<ArenaRegistration> arena_;  ///< of a CUDA device
+  std::unique_ptr<ExpertLink> link_;     ///< last: its thread uses slots, tier, and what is leased of the host
 };
 
 }  // namespace moestro::device

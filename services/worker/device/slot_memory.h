@@ -1,30 +1,37 @@
 #pragma once
-// The memory of an emulated device: equal slots, apart from host memory, backed from the start.
+// A device's memory for experts: equal slots, apart from host memory.
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 
 #include "common/status.h"
+#include "services/worker/device/cuda_slots.h"
 
 namespace moestro::device {
 
 class SlotMemory {
  public:
-  /// kExhausted: the machine does not have it.
+  /// An emulated device's, backed from the start. kExhausted: the machine does not have it.
   static Result<SlotMemory> create(int32_t slots, uint64_t slot_bytes);
-  SlotMemory(SlotMemory&& other) noexcept;
-  SlotMemory& operator=(SlotMemory&&) = delete;
-  ~SlotMemory();
+  /// A CUDA device's, which the calling thread uses: one allocation, slots on whole kAlignment. kExhausted: the device does not have it.
+  static Result<SlotMemory> on_device(const CudaSlots& device, int32_t slots, uint64_t slot_bytes);
+  static constexpr uint64_t kAlignment = 256;
+  /// What a slot of a CUDA device takes.
+  static uint64_t aligned(uint64_t slot_bytes) { return (slot_bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-  std::byte* slot(uint32_t index) const { return base_ + static_cast<uint64_t>(index) * slot_bytes_; }
+  /// As the device knows it: of a CUDA device the host reads nothing there.
+  std::byte* slot(uint32_t index) const { return base_.get() + static_cast<uint64_t>(index) * stride_; }
   uint64_t slot_bytes() const { return slot_bytes_; }
-  /// NaN in every precision of weights: whoever reads a slot that holds nothing shows.
+  /// Of an emulated device: NaN in every precision of weights: whoever reads a slot that holds nothing shows.
   void poison(uint32_t index) const;
 
  private:
-  SlotMemory(std::byte* base, uint64_t bytes, uint64_t slot_bytes) : base_(base), bytes_(bytes), slot_bytes_(slot_bytes) {}
-  std::byte* base_;
-  uint64_t bytes_, slot_bytes_;
+  using Base = std::unique_ptr<std::byte, std::function<void(std::byte*)>>;
+  SlotMemory(Base base, uint64_t slot_bytes, uint64_t stride) : base_(std::move(base)), slot_bytes_(slot_bytes), stride_(stride) {}
+  Base base_;
+  uint64_t slot_bytes_, stride_;
 };
 
 }  // namespace moestro::device

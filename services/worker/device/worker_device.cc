@@ -48,7 +48,7 @@ Status WorkerDevice::attach(engine::Engine& engine, lanes::Timeline* timeline, c
 std::string WorkerDevice::describe() const {
   if (!experts_) return "experts where they lie in the store's memory";
   return std::to_string(experts_->slots()) + " of " + std::to_string(experts_->layers() * experts_->experts()) + " experts fit the device, cache " +
-         options_.cache + ", prediction " + options_.predict;
+         options_.cache + ", prediction " + options_.predict + (experts_->describe().empty() ? "" : "; " + experts_->describe());
 }
 
 }  // namespace moestro::device

@@ -1,0 +1,169 @@
+#include "services/worker/device/cuda_link.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace moestro::device {
+namespace {
+
+constexpr Nanos kYield = std::chrono::microseconds(100);  ///< in which a chunk usually arrives; beyond it the thread sleeps between looks
+constexpr Nanos kLook = std::chrono::microseconds(50);
+
+}  // namespace
+
+Result<std::unique_ptr<CudaLink>> CudaLink::create(tier::DeviceTier& tier, const SlotMemory& slots, const ArenaRegistration& arena, const CudaSlots& device,
+                                                   const Options& options, const Clock& clock, uint32_t keys, uint32_t slot_count) {
+  std::unique_ptr<CudaLink> link(new CudaLink(tier, slots, arena, device, options, clock, keys, slot_count));
+  MOESTRO_RETURN_IF_ERROR(link->make());
+  link->thread_ = std::thread([made = link.get()] { made->run(); });
+  return link;
+}
+
+CudaLink::CudaLink(tier::DeviceTier& tier, const SlotMemory& slots, const ArenaRegistration& arena, const CudaSlots& device, const Options& options,
+                   const Clock& clock, uint32_t keys, uint32_t slot_count)
+    : ExpertLink(tier, clock, keys), cuda_(*device.functions), slots_(slots), arena_(arena), device_(device), options_(options), launch_of_(slot_count) {}
+
+Status CudaLink::make() {
+  const auto made = [this](const char* what, MoestroCudaResult result) {
+    return result == 0 ? Status::ok() : exhausted(words_of(device_, what, result) + ", for the copies of experts");
+  };
+  MOESTRO_RETURN_IF_ERROR(made("make_stream", cuda_.make_stream(0, &stream_)));
+  for (MoestroCudaEvent& event : launch_events_) MOESTRO_RETURN_IF_ERROR(made("make_event", cuda_.make_event(0, &event)));
+  for (Flight& flight : flights_) {
+    MOESTRO_RETURN_IF_ERROR(made("make_event", cuda_.make_event(1, &flight.begin)));
+    MOESTRO_RETURN_IF_ERROR(made("make_event", cuda_.make_event(1, &flight.end)));
+    MOESTRO_RETURN_IF_ERROR(made("allocate_pinned", cuda_.allocate_pinned(options_.chunk_max, &flight.staging)));
+  }
+  return Status::ok();
+}
+
+CudaLink::~CudaLink() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  work_.notify_one();
+  if (thread_.joinable()) thread_.join();
+  for (const Flight& flight : flights_) {
+    if (flight.begin != nullptr) (void)cuda_.end_event(flight.begin);
+    if (flight.end != nullptr) (void)cuda_.end_event(flight.end);
+    if (flight.staging != nullptr) (void)cuda_.release_pinned(flight.staging);
+  }
+  for (const MoestroCudaEvent event : launch_events_)
+    if (event != nullptr) (void)cuda_.end_event(event);
+  if (stream_ != nullptr) (void)cuda_.end_stream(stream_);
+}
+
+bool CudaLink::is_copying(tier::Key key) const {
+  for (size_t i = 0; i < under_way_; ++i)
+    if (flights_[(oldest_ + i) % kUnderWay].chunk.key == key) return true;
+  return false;
+}
+
+void CudaLink::wake() {
+  woken_ = true;
+  work_.notify_one();
+}
+
+Status CudaLink::launched() {
+  // The link's thread may be about to wait for this event's former launch: it then waits for this one, behind it on the same stream.
+  const Status recorded = call("record_event", cuda_.record_event(launch_events_[(launches_ + 1) % kLaunches], device_.compute));
+  const std::lock_guard lock(mutex_);
+  if (recorded.is_ok()) ++launches_;
+  else fail(recorded);
+  return failure();
+}
+
+MoestroCudaEvent CudaLink::readers_of(tier::Slot slot) const {
+  const uint64_t launch = launch_of_[slot];
+  if (launch == 0) return nullptr;
+  const uint64_t oldest = launches_ < kLaunches ? 1 : launches_ - kLaunches + 1;
+  return launch_events_[std::max(launch, oldest) % kLaunches];
+}
+
+// --- its thread ---
+
+void CudaLink::run() {
+  prctl(PR_SET_TIMERSLACK, 1UL);  // of this thread: chunks last tens of microseconds, as does the kernel's slack
+  std::unique_lock lock(mutex_);
+  if (const Status used = call("use_device", cuda_.use_device(static_cast<int32_t>(device_.index))); !used.is_ok()) fail(used);
+  while (!stop_ && failure().is_ok()) {
+    woken_ = false;
+    const auto chunk = under_way_ < kUnderWay ? tier_.next_chunk(clock_.now()) : std::nullopt;
+    if (chunk) send(lock, *chunk);
+    else if (under_way_ > 0) look_at_oldest(lock);
+    else work_.wait(lock);
+  }
+  lock.unlock();
+  (void)cuda_.wait_stream(stream_);  // what is under way reads leases and writes slots; a device that fell off does neither
+}
+
+void CudaLink::send(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk) {
+  Flight& flight = flights_[(oldest_ + under_way_) % kUnderWay];
+  flight.chunk = chunk;
+  ++under_way_;
+  const std::byte* source = sources_[chunk.key] + chunk.offset;
+  const MoestroCudaEvent readers = chunk.offset == 0 ? readers_of(chunk.slot) : nullptr;
+  lock.unlock();
+  const Status queued = queue(flight, source, readers);
+  lock.lock();
+  if (!queued.is_ok()) fail(queued);
+}
+
+Status CudaLink::queue(const Flight& flight, const std::byte* source, MoestroCudaEvent readers) {
+  const tier::Chunk& chunk = flight.chunk;
+  if (readers != nullptr) MOESTRO_RETURN_IF_ERROR(call("stream_waits", cuda_.stream_waits(stream_, readers)));
+  if (options_.poison_slots && chunk.offset == 0)
+    MOESTRO_RETURN_IF_ERROR(call("fill", cuda_.fill(slots_.slot(chunk.slot), 0xff, slots_.slot_bytes(), stream_)));
+  MOESTRO_RETURN_IF_ERROR(call("record_event", cuda_.record_event(flight.begin, stream_)));
+  MOESTRO_RETURN_IF_ERROR(queue_copies(flight, source));
+  return call("record_event", cuda_.record_event(flight.end, stream_));
+}
+
+Status CudaLink::queue_copies(const Flight& flight, const std::byte* source) {
+  std::byte* to = slots_.slot(flight.chunk.slot) + flight.chunk.offset;
+  auto* staging = static_cast<std::byte*>(flight.staging);
+  for (uint64_t left = flight.chunk.bytes; left > 0;) {
+    const auto part = arena_.part(source, left);
+    if (!part.registered) std::memcpy(staging, source, part.bytes);
+    MOESTRO_RETURN_IF_ERROR(call("copy_in", cuda_.copy_in(to, part.registered ? source : staging, part.bytes, stream_)));
+    if (!part.registered) staging += part.bytes;
+    source += part.bytes, to += part.bytes, left -= part.bytes;
+  }
+  return Status::ok();
+}
+
+/// Until the oldest chunk has arrived, or there may be something to queue behind it.
+void CudaLink::look_at_oldest(std::unique_lock<std::mutex>& lock) {
+  const Flight& flight = flights_[oldest_];
+  const bool room = under_way_ < kUnderWay;
+  lock.unlock();
+  const Nanos until = clock_.now() + kYield;
+  MoestroCudaResult result = cuda_.query_event(flight.end);
+  while (result == MOESTRO_CUDA_NOT_READY && !(room && woken_) && clock_.now() < until) {
+    std::this_thread::yield();
+    result = cuda_.query_event(flight.end);
+  }
+  float ms = 0;
+  Status status;
+  if (result == 0) status = call("elapsed", cuda_.elapsed(&ms, flight.begin, flight.end));
+  else if (result != MOESTRO_CUDA_NOT_READY) status = call("query_event", result);
+  lock.lock();
+  if (!status.is_ok()) return fail(status);
+  if (result == 0) return arrived(flight, ms);
+  if (!stop_ && !(room && woken_)) work_.wait_for(lock, kLook);
+}
+
+void CudaLink::arrived(const Flight& flight, float ms) {
+  const tier::Chunk chunk = flight.chunk;
+  const Nanos now = clock_.now(), took(static_cast<int64_t>(static_cast<double>(ms) * 1e6));
+  oldest_ = (oldest_ + 1) % kUnderWay;
+  --under_way_;
+  if (chunk.offset == 0) began_[chunk.key] = now - took;
+  tier_.chunk_done(now, chunk, took);
+  if (chunk.last) copy_ended(chunk.key, chunk.demand, now);
+}
+
+}  // namespace moestro::device

@@ -1,0 +1,85 @@
+#pragma once
+// The link of a CUDA device: a thread that has its copy engine carry chunks straight out of the store's arena, on a stream of its own.
+//
+// Two chunks are under way, so that the engine goes from one to the next without the host; a demand overtakes behind them. A chunk counts once
+// its event has come, and an expert's host memory is leased until its last chunk's has.
+//
+// A slot that has been released may still be read by kernels that are queued. So the order is: queue the kernels, launched(), release the
+// leases. The first chunk into a slot then waits, on the device alone, for the event of the last launch before the slot was
+// released. The compute stream never waits for this one: an expert is leased when it is whole. So the two cannot wait for each other, and whoever waits
+// for a demand has nothing more queued than what the copy waits for.
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "services/worker/device/arena_registration.h"
+#include "services/worker/device/expert_link.h"
+#include "services/worker/device/slot_memory.h"
+
+namespace moestro::device {
+
+class CudaLink final : public ExpertLink {
+ public:
+  /// Between two copies a device rests for a microsecond or two: of 4 MiB, at 25 to 55 GB/s, that is 1 to 3 %. A demand waits for two
+  /// of them, 0.15 to 0.3 ms, at most.
+  static constexpr uint64_t kChunk = uint64_t{4} << 20;
+  static constexpr int32_t kUnderWay = 2;
+
+  struct Options {
+    uint64_t chunk_max = kChunk;  ///< the tier's longest chunk
+    bool poison_slots = false;    ///< tests: a slot is NaN from the begin of a copy on
+  };
+  /// All outlive it; the tier gives kUnderWay chunks. kExhausted: the device has no stream, events or staging memory to give.
+  static Result<std::unique_ptr<CudaLink>> create(tier::DeviceTier& tier, const SlotMemory& slots, const ArenaRegistration& arena, const CudaSlots& device,
+                                                  const Options& options, const Clock& clock, uint32_t keys, uint32_t slot_count);
+  /// Waits for what is under way: the slots and host memory are nobody's then.
+  ~CudaLink() override;
+
+  bool is_copying(tier::Key key) const override;
+  void released(tier::Slot slot) override { launch_of_[slot] = launches_; }
+  void wake() override;
+  /// By the thread that owns the compute stream, while it captures nothing. kUnavailable: the device fell off.
+  Status launched() override;
+
+ private:
+  /// Events of the last launches. A slot released longer ago waits for the oldest of them, which came later.
+  static constexpr uint64_t kLaunches = 64;
+  struct Flight {
+    tier::Chunk chunk;
+    MoestroCudaEvent begin = nullptr, end = nullptr;  ///< timed
+    void* staging = nullptr;                          ///< pinned; free again when `end` has come
+  };
+
+  CudaLink(tier::DeviceTier& tier, const SlotMemory& slots, const ArenaRegistration& arena, const CudaSlots& device, const Options& options,
+           const Clock& clock, uint32_t keys, uint32_t slot_count);
+  Status make();
+  void run();
+  void send(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk);
+  Status queue(const Flight& flight, const std::byte* source, MoestroCudaEvent readers);
+  Status queue_copies(const Flight& flight, const std::byte* source);
+  void look_at_oldest(std::unique_lock<std::mutex>& lock);
+  void arrived(const Flight& flight, float ms);
+  /// What the compute stream has to have done before the slot is written; null: nothing.
+  MoestroCudaEvent readers_of(tier::Slot slot) const;
+  Status call(const char* name, MoestroCudaResult result) const { return fell_off(device_, name, result); }
+
+  const MoestroCudaFunctions& cuda_;
+  const SlotMemory& slots_;
+  const ArenaRegistration& arena_;
+  const CudaSlots device_;
+  const Options options_;
+  MoestroCudaStream stream_ = nullptr;
+  std::array<Flight, kUnderWay> flights_{};   ///< a ring, guarded but for what the thread queues
+  size_t oldest_ = 0, under_way_ = 0;
+  std::array<MoestroCudaEvent, kLaunches> launch_events_{};  ///< launch n has n % kLaunches; the first is 1
+  uint64_t launches_ = 0;
+  std::vector<uint64_t> launch_of_;           ///< by slot: the last before it was released; 0: none
+  std::atomic<bool> woken_{false};
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace moestro::device

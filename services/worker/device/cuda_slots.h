@@ -1,0 +1,25 @@
+#pragma once
+// Where experts lie on a CUDA device, and how its calls are answered for.
+
+#include <cstdint>
+#include <string>
+
+#include "common/status.h"
+#include "kernels/cuda/plugin_abi.h"
+
+namespace moestro::device {
+
+struct CudaSlots {
+  const MoestroCudaFunctions* functions = nullptr;  ///< live for ever
+  uint32_t index = 0;                               ///< of the device
+  /// Kernels that read slots are queued here; outlives the experts. Only launched() uses it, from the engine's thread.
+  MoestroCudaStream compute = nullptr;
+  uint64_t bytes = 0;  ///< of device memory for slots, in one piece; whole experts of it are used
+};
+
+/// What a device says of a call: "the device cuda:0: copy_in: an illegal memory access was encountered".
+std::string words_of(const CudaSlots& device, const char* call, MoestroCudaResult result);
+/// OK for 0. Otherwise the device that has worked until now is gone: kUnavailable.
+Status fell_off(const CudaSlots& device, const char* call, MoestroCudaResult result);
+
+}  // namespace moestro::device

@@ -1,0 +1,77 @@
+#pragma once
+// What carries experts from host memory into the slots of a device: a thread that asks the tier for chunks. Here is what all links share; how a
+// chunk gets there is theirs.
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/status.h"
+#include "common/tier/device_tier.h"
+
+namespace moestro::device {
+
+/// A copy that has ended, for the timeline.
+struct Copied {
+  tier::Key key = 0;
+  bool demand = false;
+  Nanos begin{0}, end{0};
+};
+
+class ExpertLink {
+ public:
+  /// All outlive it.
+  ExpertLink(tier::DeviceTier& tier, const Clock& clock, uint32_t keys) : tier_(tier), clock_(clock), sources_(keys, nullptr), began_(keys) {}
+  virtual ~ExpertLink() = default;  ///< theirs end the thread, and nothing is read or written afterwards
+  ExpertLink(const ExpertLink&) = delete;
+  ExpertLink& operator=(const ExpertLink&) = delete;
+
+  /// Guards the tier and everything below. The link lets go of it while it copies.
+  std::mutex& mutex() { return mutex_; }
+
+  // With the lock held:
+
+  /// Where a key's bytes lie in host memory; null: nowhere, and no copy of it begins. May not change while the link copies the key. A copy's
+  /// end makes it null.
+  void set_source(tier::Key key, const std::byte* data);
+  virtual bool is_copying(tier::Key key) const = 0;
+  /// Keys whose copies have ended since the last call: their sources may go.
+  void take_ended(std::vector<Copied>& out);
+  /// Nobody will queue work that reads the slot any more, before it has been leased again. What is queued may still read it: see launched().
+  virtual void released(tier::Slot /*slot*/) {}
+  /// Why nothing is carried any more, and will not be: the device fell off.
+  const Status& failure() const { return failure_; }
+
+  // Without it:
+
+  /// There may be something to carry.
+  virtual void wake() = 0;
+  /// Work that reads slots has been queued on the device: those released from here on are not written before it has ended.
+  virtual Status launched() { return Status::ok(); }
+
+  /// Waits until a copy has ended since `seen` (its value then) or the link has failed, or until `until`.
+  void wait_for_end(std::unique_lock<std::mutex>& lock, uint64_t& seen, Nanos until);
+  uint64_t ends() const { return ends_; }
+
+ protected:
+  /// The last chunk of the copy that began at began_[key] has arrived.
+  void copy_ended(tier::Key key, bool demand, Nanos end);
+  /// Whoever waits is told. The first failure stays.
+  void fail(const Status& failure);
+
+  tier::DeviceTier& tier_;
+  const Clock& clock_;
+  std::mutex mutex_;
+  std::condition_variable work_, ended_;
+  std::vector<const std::byte*> sources_;  ///< by key
+  std::vector<Nanos> began_;               ///< by key: the copy under way
+
+ private:
+  std::vector<Copied> done_;
+  uint64_t ends_ = 0;
+  Status failure_;
+};
+
+}  // namespace moestro::device
