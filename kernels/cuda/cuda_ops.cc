@@ -168,7 +168,11 @@ void CudaOps::experts(const LayerExperts& w) {
 }
 
 void CudaOps::combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) {
-  const MoestroCudaCombine a{rows, weights, n, top_k, hidden, y, y};
+  combine_onto(y, rows, weights, n, top_k, hidden, y);
+}
+
+void CudaOps::combine_onto(const float* base, const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) {
+  const MoestroCudaCombine a{rows, weights, n, top_k, hidden, base, y};
   if (fine()) queue_.note("combine", ops().combine(&a, queue_.stream));
 }
 

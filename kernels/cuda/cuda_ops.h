@@ -34,9 +34,13 @@ class CudaOps final : public Ops {
   /// Waits for all that was queued, then as status().
   Status wait();
   MoestroCudaStream stream() const { return queue_.stream; }
+  /// The stream with its functions and its error, for what goes beside the operations.
+  DeviceQueue& queue() { return queue_; }
 
   /// The experts of a layer in three launches, without the host.
   void experts(const LayerExperts& work);
+  /// As combine, onto another stream of rows: y = base + the sums.
+  void combine_onto(const float* base, const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y);
   /// As sum_squares, and rows whose sum is not finite become zeros; bad_layer[t] (device, -1 at first) becomes the first such layer.
   void guard(float* x, int64_t n, int64_t dim, int32_t layer, int32_t* bad_layer);
   /// ids[t] (device): the token drawn from row t of logits [n, vocabulary] as how[t] says, or the likeliest where `how` is empty; -1 where a

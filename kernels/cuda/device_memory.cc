@@ -14,6 +14,43 @@ uint64_t room_for(uint64_t bytes, uint64_t before) { return std::max({bytes, bef
 
 }  // namespace
 
+StagingRing::~StagingRing() {
+  (void)queue_.functions.wait_stream(queue_.stream);
+  for (Buffer& buffer : buffers_) {
+    if (buffer.host != nullptr) (void)queue_.functions.release_pinned(buffer.host);
+    if (buffer.read != nullptr) (void)queue_.functions.end_event(buffer.read);
+  }
+}
+
+bool StagingRing::make_room() {
+  const MoestroCudaFunctions& f = queue_.functions;
+  if (Buffer& full = buffers_[turn_]; full.used == kBufferBytes) {
+    if (!queue_.note("record_event", f.record_event(full.read, queue_.stream))) return false;
+    turn_ = (turn_ + 1) % kBuffers;
+    Buffer& next = buffers_[turn_];
+    if (next.host != nullptr && !queue_.note("wait_event", f.wait_event(next.read))) return false;
+    next.used = 0;
+  }
+  Buffer& buffer = buffers_[turn_];
+  if (buffer.host != nullptr) return queue_.error == 0;
+  void* host = nullptr;
+  if (!queue_.note("make_event", f.make_event(0, &buffer.read)) || !queue_.note("allocate_pinned", f.allocate_pinned(kBufferBytes, &host))) return false;
+  buffer.host = static_cast<std::byte*>(host);
+  return true;
+}
+
+void StagingRing::copy_in(void* device, const void* host, uint64_t bytes) {
+  for (uint64_t done = 0; done < bytes;) {
+    if (queue_.error != 0 || !make_room()) return;
+    Buffer& buffer = buffers_[turn_];
+    const uint64_t piece = std::min(bytes - done, kBufferBytes - buffer.used);
+    std::memcpy(buffer.host + buffer.used, static_cast<const std::byte*>(host) + done, piece);
+    queue_.note("copy_in", queue_.functions.copy_in(static_cast<std::byte*>(device) + done, buffer.host + buffer.used, piece, queue_.stream));
+    buffer.used += piece;
+    done += piece;
+  }
+}
+
 Workspace::~Workspace() {
   if (memory_ != nullptr) (void)queue_.functions.release(memory_);
 }

@@ -35,6 +35,32 @@ struct DeviceQueue {
   }
 };
 
+/// From the host's memory to the device without waiting for the device: bytes pass through pinned buffers, taken in turns.
+class StagingRing {
+ public:
+  explicit StagingRing(DeviceQueue& queue) : queue_(queue) {}
+  ~StagingRing();
+  StagingRing(const StagingRing&) = delete;
+  StagingRing& operator=(const StagingRing&) = delete;
+  /// `host` may be reused on return. Waits only where all buffers are still being read.
+  void copy_in(void* device, const void* host, uint64_t bytes);
+
+ private:
+  static constexpr size_t kBuffers = 4;
+  static constexpr uint64_t kBufferBytes = uint64_t{2} << 20;
+  struct Buffer {
+    std::byte* host = nullptr;
+    MoestroCudaEvent read = nullptr;  ///< recorded when the next one's turn came
+    uint64_t used = 0;
+  };
+  /// Room for at least one byte in the buffer whose turn it is.
+  bool make_room();
+
+  DeviceQueue& queue_;
+  std::array<Buffer, kBuffers> buffers_{};
+  size_t turn_ = 0;
+};
+
 /// Memory that is at least as large as was last asked for. What was in it is lost when it grows.
 class Workspace {
  public:

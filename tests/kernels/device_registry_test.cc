@@ -1,3 +1,4 @@
+#include "kernels/cuda/plugin_abi.h"
 #include "kernels/device_registry.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +36,8 @@ TEST(CudaPlugin, AnotherLibraryIsRefused) {
 }
 
 TEST(CudaPlugin, AnotherVersionIsRefused) {
-  EXPECT_THAT(probe_cuda(FAKE_CUDA_NEWER).status().message(), HasSubstr("is a CUDA plugin of version 3, this program needs 2"));
+  EXPECT_THAT(probe_cuda(FAKE_CUDA_NEWER).status().message(), HasSubstr("is a CUDA plugin of version " + std::to_string(MOESTRO_CUDA_PLUGIN_VERSION + 1) + ", this program needs " +
+                                                                                                     std::to_string(MOESTRO_CUDA_PLUGIN_VERSION)));
 }
 
 TEST(CudaPlugin, AnErrorOfCudaMeansNoDeviceInItsOwnWords) {

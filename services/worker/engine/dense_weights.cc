@@ -77,12 +77,26 @@ Status DenseWeights::lease_blobs(store::BlobSource& source) {
   return Status::ok();
 }
 
+/// Where the backend computes on them: where they lie, or on a copy.
+Status DenseWeights::place_blobs(const store::Manifest& manifest) {
+  for (const auto& [blob, lease] : leases_) {
+    placed_[blob] = lease.data();
+    if (copies_.memory().is_host()) continue;
+    const auto bytes = static_cast<int64_t>(manifest.blobs[blob].length);
+    auto* copy = copies_.make<std::byte>(bytes);
+    MOESTRO_RETURN_IF_ERROR(copies_.status().with_context("dense weights on the device"));
+    copies_.memory().copy_in(copy, lease.data(), bytes);
+    placed_[blob] = copy;
+  }
+  return Status::ok();
+}
+
 Result<Weight> DenseWeights::weight(const Tensors& tensors, const std::string& name, const kernels::Ops& ops) const {
   const auto found = tensors.find(name);
   if (found == tensors.end() || found->second->shape.size() != 2) return corrupt("the pack lacks the matrix '" + name + "'");
   const PackedTensor& t = *found->second;
   if (!ops.supports(t.dtype)) return unsupported("tensor '" + name + "' as " + std::string(dtype_name(t.dtype)) + " on this device");
-  const std::byte* data = leases_.at(t.blob).data() + t.offset;
+  const std::byte* data = placed_.at(t.blob) + t.offset;
   Weight w{data, t.dtype, t.shape[0], t.shape[1], nullptr};
   if (is_quantised(t.dtype)) w.parameters = reinterpret_cast<const uint16_t*>(data + dense_parameters_offset(t.dtype, w.rows, w.cols));
   return w;
@@ -93,10 +107,13 @@ Result<const float*> DenseWeights::vector(const Tensors& tensors, const std::str
   if (found == tensors.end()) return corrupt("the pack lacks tensor '" + name + "'");
   const PackedTensor& t = *found->second;
   if (is_quantised(t.dtype)) return unsupported("tensor '" + name + "' as " + std::string(dtype_name(t.dtype)));
-  std::vector<float>& copy = converted_.emplace_back(static_cast<size_t>(element_count(t)));
+  std::vector<float> values(static_cast<size_t>(element_count(t)));
   const std::byte* data = leases_.at(t.blob).data() + t.offset;
-  for (size_t i = 0; i < copy.size(); ++i) copy[i] = read_element(data, t.dtype, i);
-  return copy.data();
+  for (size_t i = 0; i < values.size(); ++i) values[i] = read_element(data, t.dtype, i);
+  auto* copy = copies_.make<float>(static_cast<int64_t>(values.size()));
+  MOESTRO_RETURN_IF_ERROR(copies_.status().with_context("tensor '" + name + "'"));
+  copies_.memory().copy_in(copy, values.data(), static_cast<int64_t>(values.size() * sizeof(float)));
+  return copy;
 }
 
 Status DenseWeights::load_layer(const Tensors& tensors, const model::LayerSpec& spec, const kernels::Ops& ops, LayerWeights& out) {
@@ -141,12 +158,13 @@ Status DenseWeights::load_layer(const Tensors& tensors, const model::LayerSpec& 
 }
 
 Result<DenseWeights> DenseWeights::load(store::BlobSource& source, const model::ModelDescription& description,
-                                        const kernels::Ops& ops) {
-  DenseWeights weights;
+                                        const kernels::Ops& ops, kernels::Memory& memory) {
+  DenseWeights weights(memory);
   Tensors tensors;
   for (const PackedTensor& t : source.manifest().tensors) tensors.emplace(t.name, &t);
   MOESTRO_RETURN_IF_ERROR(check_tensors(tensors, description));
   MOESTRO_RETURN_IF_ERROR(weights.lease_blobs(source));
+  MOESTRO_RETURN_IF_ERROR(weights.place_blobs(source.manifest()));
   MOESTRO_ASSIGN_OR_RETURN(weights.embed_, weights.weight(tensors, "embed.weight", ops));
   if (is_quantised(weights.embed_.dtype)) return unsupported("a quantised embedding");
   if (description.spec.tied_embeddings) {
@@ -158,6 +176,7 @@ Result<DenseWeights> DenseWeights::load(store::BlobSource& source, const model::
   weights.layers_.resize(description.spec.layers.size());
   for (size_t i = 0; i < weights.layers_.size(); ++i)
     MOESTRO_RETURN_IF_ERROR(weights.load_layer(tensors, description.spec.layers[i], ops, weights.layers_[i]));
+  if (!memory.is_host()) weights.leases_.clear();  // what was copied is the store's to evict
   return weights;
 }
 

@@ -1,12 +1,12 @@
 #pragma once
-// The weights that every token uses: leased once from the blob source and kept for the engine's life.
+// The weights that every token uses. The host computes on them where the blob source has them, leased for the engine's life; a device on its own copy.
 
-#include <deque>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "common/model/model_spec.h"
+#include "kernels/memory.h"
 #include "kernels/ops.h"
 #include "store/blob_source.h"
 
@@ -16,7 +16,7 @@ struct MlpWeights {
   kernels::Weight gate, up, down;
 };
 
-/// Pointers into leased blobs; vectors are f32 copies. What a layer lacks is null.
+/// Pointers into blobs, and to f32 copies of vectors, in the backend's memory. What a layer lacks is null.
 struct LayerWeights {
   const float* input_norm = nullptr;
   const float* post_norm = nullptr;
@@ -31,23 +31,29 @@ struct LayerWeights {
 class DenseWeights {
  public:
   /// Waits for the dense blobs. Errors name the tensor that is missing or has another shape than the model's description.
-  static Result<DenseWeights> load(store::BlobSource& source, const model::ModelDescription& description, const kernels::Ops& ops);
+  /// `memory` is of `ops`, and outlives the weights.
+  static Result<DenseWeights> load(store::BlobSource& source, const model::ModelDescription& description, const kernels::Ops& ops,
+                                   kernels::Memory& memory);
 
   const kernels::Weight& embed() const { return embed_; }
   const kernels::Weight& head() const { return head_; }
   const float* norm() const { return norm_; }
   const LayerWeights& layer(size_t index) const { return layers_[index]; }
+  /// Copies in the backend's memory.
+  int64_t copied_bytes() const { return copies_.bytes(); }
 
  private:
   using Tensors = std::unordered_map<std::string, const store::PackedTensor*>;
-  DenseWeights() = default;
+  explicit DenseWeights(kernels::Memory& memory) : copies_(memory) {}
   Status lease_blobs(store::BlobSource& source);
+  Status place_blobs(const store::Manifest& manifest);
   Result<kernels::Weight> weight(const Tensors& tensors, const std::string& name, const kernels::Ops& ops) const;
   Result<const float*> vector(const Tensors& tensors, const std::string& name);
   Status load_layer(const Tensors& tensors, const model::LayerSpec& spec, const kernels::Ops& ops, LayerWeights& out);
 
-  std::unordered_map<uint32_t, store::Lease> leases_;
-  std::deque<std::vector<float>> converted_;
+  std::unordered_map<uint32_t, store::Lease> leases_;             ///< a device's end with loading
+  std::unordered_map<uint32_t, const std::byte*> placed_;         ///< blob -> where the backend finds it
+  kernels::Buffers copies_;
   kernels::Weight embed_, head_;
   const float* norm_ = nullptr;
   std::vector<LayerWeights> layers_;

@@ -2,55 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 #include <utility>
 
-#include "services/worker/engine/forward.h"
-#include "services/worker/engine/output_head.h"
+#include "services/worker/engine/pass.h"
 #include "services/worker/engine/plan_check.h"
 #include "services/worker/engine/route_memory.h"
 #include "services/worker/engine/visible_positions.h"
 
 namespace moestro::engine {
 namespace {
-
-/// The time that an emulated device computes longer than this one.
-class ComputeFloor {
- public:
-  ComputeFloor(Nanos least, const Clock& clock) : least_(least), clock_(clock) {}
-  template <class Compute>
-  Status run(const lanes::Task& task, const Compute& compute) const {
-    if (least_.count() == 0 || (task.kind != lanes::TaskKind::kExpert && task.kind != lanes::TaskKind::kAttention)) return compute();
-    const Nanos end = clock_.now() + least_;
-    MOESTRO_RETURN_IF_ERROR(compute());
-    if (const Nanos left = end - clock_.now(); left.count() > 0) std::this_thread::sleep_for(left);
-    return Status::ok();
-  }
-
- private:
-  Nanos least_;
-  const Clock& clock_;
-};
-
-/// The forward pass, and the head as the graph's last task.
-template <class Head>
-class StepRunner final : public lanes::TaskRunner {
- public:
-  StepRunner(Forward& forward, const Head& head, ComputeFloor floor) : forward_(forward), head_(head), floor_(floor) {}
-  Status run(lanes::TaskId id, const lanes::Task& task) override {
-    if (task.kind != lanes::TaskKind::kHead) return floor_.run(task, [&] { return forward_.run(id, task); });
-    head_();
-    return Status::ok();
-  }
-  Result<bool> start(lanes::TaskId id, const lanes::Task& task) override { return forward_.start(id, task); }
-  Status flush() override { return forward_.flush(); }
-  Result<lanes::TaskId> wait_any() override { return forward_.wait_any(); }
-
- private:
-  Forward& forward_;
-  const Head& head_;
-  ComputeFloor floor_;
-};
 
 Status check_options(const EngineOptions& o, bool deterministic) {
   if (o.kv_tokens < kernels::kKvBlockTokens) return invalid_argument("the KV cache needs at least 16 tokens (--kv-tokens)");
@@ -89,7 +49,7 @@ int64_t context_max(const EngineOptions& o, const model::ModelSpec& spec, int64_
 struct Engine::Impl {
   EngineOptions options;
   store::BlobSource& source;
-  kernels::Ops& ops;
+  Backend backend;
   const Clock& clock;
   model::ModelDescription description;
   EngineLimits limits;
@@ -100,11 +60,7 @@ struct Engine::Impl {
   std::optional<ExpertDispatch> experts;
   RopeTables rope;
   lanes::ModelShape shape;
-  std::unique_ptr<lanes::Schedule> schedule;
-  std::optional<Forward> forward;
-  std::optional<OutputHead> head;
-  lanes::CpuExecutor executor;
-  lanes::Timeline* timeline = nullptr;
+  std::unique_ptr<Pass> pass;
   RouteObserver observer;
   ReleaseObserver release_observer;
   ExpertWatch* watch = nullptr;
@@ -115,13 +71,10 @@ struct Engine::Impl {
   std::vector<TokenRange> ranges;
   std::vector<Status> failed;
   StepBatch batch;
-  uint32_t head_not_finite = 0;
-  lanes::TaskGraph graph;
   std::vector<uint32_t> count_scratch;
   std::vector<activation::ActivationCount> found_counts;
 
-  Impl(const EngineOptions& o, store::BlobSource& s, kernels::Ops& k, const Clock& c)
-      : options(o), source(s), ops(k), clock(c), executor(c) {}
+  Impl(const EngineOptions& o, store::BlobSource& s, Backend b, const Clock& c) : options(o), source(s), backend(std::move(b)), clock(c) {}
 
   Status load();
   void release(std::span<const ReleasedSequence> released);
@@ -136,7 +89,7 @@ struct Engine::Impl {
 };
 
 Status Engine::Impl::load() {
-  MOESTRO_RETURN_IF_ERROR(check_options(options, ops.options().deterministic));
+  MOESTRO_RETURN_IF_ERROR(check_options(options, backend.ops.options().deterministic));
   const store::Manifest& manifest = source.manifest();
   MOESTRO_ASSIGN_OR_RETURN(description, model::describe_model(manifest.config_json, manifest.generation_config_json));
   const model::ModelSpec& spec = description.spec;
@@ -146,27 +99,26 @@ Status Engine::Impl::load() {
   const DType precision = options.expert_precision.value_or(manifest.expert_precisions.front());
   MOESTRO_RETURN_IF_ERROR(check_precision(precision, manifest));
   layout = ExpertLayout(spec.moe().expert.hidden, spec.moe().expert.ffn, precision);
-  if (!ops.supports(precision)) return unsupported("experts as " + std::string(dtype_name(precision)) + " on this device");
+  if (!backend.ops.supports(precision)) return unsupported("experts as " + std::string(dtype_name(precision)) + " on this device");
   MOESTRO_ASSIGN_OR_RETURN(experts, ExpertDispatch::create(source, moe_layers, spec.moe().experts, precision));
   if (options.capacity_factor) experts->set_capacity_factor(*options.capacity_factor);
   for (const store::Blob& b : manifest.blobs)
     if (b.kind == store::BlobKind::kExpert && b.precision == precision && b.length != static_cast<uint64_t>(layout.bytes()))
       return corrupt("expert " + std::to_string(b.expert.value) + " of MoE layer " + std::to_string(b.moe_layer.value) + " has " +
                      std::to_string(b.length) + " bytes, its shape needs " + std::to_string(layout.bytes()));
-  MOESTRO_ASSIGN_OR_RETURN(weights, DenseWeights::load(source, description, ops));
+  MOESTRO_ASSIGN_OR_RETURN(weights, DenseWeights::load(source, description, backend.ops, backend.memory));
 
   const int64_t blocks = ceil_div(options.kv_tokens, kernels::kKvBlockTokens);
   limits = {.model = options.model, .vocab = spec.vocab, .kv_blocks = blocks,
             .context_max = context_max(options, spec, blocks),
             .step_tokens_max = options.step_tokens_max, .step_sequences_max = options.step_sequences_max,
             .visible = visible_in_all(spec, options.visible)};
-  MOESTRO_ASSIGN_OR_RETURN(cache, KvCache::create(spec, blocks, options));
+  MOESTRO_ASSIGN_OR_RETURN(cache, KvCache::create(spec, blocks, options, backend.memory));
   if (knows_routes()) routes = RouteMemory(blocks, kernels::kKvBlockTokens, moe_layers, spec.moe().top_k);
   rope = RopeTables(spec.rope, std::min(limits.context_max, spec.max_position));
   shape = model_shape(spec, *weights, layout, *cache);
-  schedule = lanes::make_layerwise_schedule(shape);
-  forward.emplace(Forward::Parts{spec, *weights, layout, ops, *cache, *experts, *schedule, rope}, options.step_tokens_max, options.poison_kv);
-  head.emplace(spec, *weights, ops);
+  const LayerMath::Parts math{spec, *weights, backend.ops, backend.memory, *cache, rope};
+  MOESTRO_ASSIGN_OR_RETURN(pass, backend.make_pass({options, math, layout, *experts, shape, clock}));
   return Status::ok();
 }
 
@@ -209,20 +161,11 @@ Status Engine::Impl::prepare(const StepPlan& plan, PlanId before) {
 }
 
 Result<lanes::ExecutionTotals> Engine::Impl::execute(const StepPlan& plan, std::vector<SequenceOutcome>& outcomes) {
-  head_not_finite = 0;
   if (batch.rows() == 0) return lanes::ExecutionTotals{};
-  graph.clear();
-  schedule->begin({batch.rows(), batch.context, static_cast<int64_t>(batch.logit_rows.size())}, graph);
-  forward->begin(plan.id, batch, graph, failed);
   if (watch != nullptr) tell_found(plan);
   if (watch != nullptr) watch->begin_step(plan.id, watched_sequences(plan));
-  const auto run_head = [&] { head_not_finite = head->run(plan, batch, forward->hidden(), failed, outcomes); };
-  StepRunner runner(*forward, run_head, ComputeFloor(options.compute_floor, clock));
-  if (timeline != nullptr) timeline->begin_step(plan.id.value);
-  auto totals = executor.execute(graph, runner, timeline);
-  if (timeline != nullptr) timeline->end_step();
-  if (!totals.is_ok()) forward->abandon();
-  else if (watch != nullptr) watch->end_step();
+  auto totals = pass->run(plan, batch, failed, outcomes);
+  if (totals.is_ok() && watch != nullptr) watch->end_step();
   return totals;
 }
 
@@ -277,13 +220,13 @@ void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome&
   const int64_t fresh = std::clamp<int64_t>(counted - first, 0, rows.count);
   if (knows_routes()) {
     if (counted < first) routes.count(state.blocks, counted, first, out.activations);  // computed for another, and used by this one as well
-    routes.keep(state.blocks, first, rows.count, forward->routes(), batch.rows(), rows.first);
+    routes.keep(state.blocks, first, rows.count, pass->routes(), batch.rows(), rows.first);
   }
-  activation::count_routes(forward->routes(), moe_layers, batch.rows(), top_k, rows.first + fresh, rows.first + rows.count, count_scratch,
+  activation::count_routes(pass->routes(), moe_layers, batch.rows(), top_k, rows.first + fresh, rows.first + rows.count, count_scratch,
                            out.activations);
   if (observer && fresh < rows.count)
     observer({out.id, state.decoding, plan.sequences[index].text_ends, first + fresh, rows.count - fresh, moe_layers, top_k, batch.rows(), rows.first + fresh,
-              forward->routes(), forward->route_weights()});
+              pass->routes(), pass->route_weights()});
   state.counted = std::max(state.counted, last);
   if (!plan.sequences[index].score_targets.empty()) out.scores.resize(plan.sequences[index].score_targets.size());
   if (!out.sampled.empty()) {
@@ -309,7 +252,11 @@ Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, store::BlobSource& source, kernels::Ops& ops,
                                                const Clock& clock) {
-  auto impl = std::make_unique<Impl>(options, source, ops, clock);
+  return create(options, source, cpu_backend(ops), clock);
+}
+
+Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, store::BlobSource& source, const Backend& backend, const Clock& clock) {
+  auto impl = std::make_unique<Impl>(options, source, backend, clock);
   MOESTRO_RETURN_IF_ERROR(impl->load());
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
@@ -317,10 +264,10 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, sto
 const model::ModelSpec& Engine::spec() const { return impl_->description.spec; }
 const EngineLimits& Engine::limits() const { return impl_->limits; }
 int64_t Engine::kv_bytes() const { return impl_->cache->bytes(); }
-void Engine::set_timeline(lanes::Timeline* timeline) { impl_->timeline = timeline; }
+void Engine::set_timeline(lanes::Timeline* timeline) { impl_->pass->set_timeline(timeline); }
 void Engine::set_expert_watch(ExpertWatch* watch) {
   impl_->watch = watch;
-  impl_->forward->set_watch(watch);
+  impl_->pass->set_watch(watch);
 }
 void Engine::set_route_observer(RouteObserver observer) { impl_->observer = std::move(observer); }
 void Engine::set_release_observer(ReleaseObserver observer) { impl_->release_observer = std::move(observer); }
@@ -359,7 +306,7 @@ Status Engine::step(const StepPlan& plan, StepOutcome& out) {
   out.fetched_bytes = after.fetched_bytes - before.fetched_bytes;
   out.stall_us = static_cast<uint64_t>(executed->stalled.count() / 1000);
   if (e.batch.rows() > 0) {
-    out.nonfinite_sequences = e.forward->not_finite() + e.head_not_finite;
+    out.nonfinite_sequences = e.pass->not_finite();
     out.dropped_rows = e.experts->over_capacity();
   }
   out.step_us = static_cast<uint64_t>((e.clock.now() - begin).count() / 1000);

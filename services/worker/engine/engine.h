@@ -16,6 +16,8 @@
 
 namespace moestro::engine {
 
+struct Backend;  // pass.h
+
 /// Routes of the tokens of one sequence in one step, for the routing trace.
 struct RoutedTokens {
   SequenceId sequence;
@@ -35,6 +37,8 @@ class Engine {
   /// Leases the dense weights and makes all buffers. `source`, `ops` and `clock` outlive the engine.
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, store::BlobSource& source, kernels::Ops& ops,
                                                 const Clock& clock);
+  /// On another backend than the CPU.
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, store::BlobSource& source, const Backend& backend, const Clock& clock);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

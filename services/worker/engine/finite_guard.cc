@@ -39,17 +39,17 @@ void FiniteGuard::check(size_t layer, float* x) {
   ops_.sum_squares(x, rows, hidden_, sums_.data());
   for (int64_t r = 0; r < rows; ++r) {
     if (std::isfinite(sums_[static_cast<size_t>(r)])) continue;
-    fail_row(layer, r, x + r * hidden_);
+    if (const uint32_t sequence = batch_->sequence_of[static_cast<size_t>(r)]; (*failed_)[sequence].is_ok())
+      fail_row(layer, r, describe({x + r * hidden_, static_cast<size_t>(hidden_)}), bad_rows_of(sequence) - 1);
     std::fill_n(x + r * hidden_, hidden_, 0.0f);
   }
 }
 
-void FiniteGuard::fail_row(size_t layer, int64_t row, const float* x) {
+void FiniteGuard::fail_row(size_t layer, int64_t row, const std::string& what, int64_t others) {
   const uint32_t sequence = batch_->sequence_of[static_cast<size_t>(row)];
   if (!(*failed_)[sequence].is_ok()) return;
-  const int64_t others = bad_rows_of(sequence) - 1;
   ++not_finite_;
-  fail(sequence, internal_error("layer " + std::to_string(layer) + ": " + describe({x, static_cast<size_t>(hidden_)}) + " at position " +
+  fail(sequence, internal_error("layer " + std::to_string(layer) + ": " + what + " at position " +
                                 std::to_string(batch_->positions[static_cast<size_t>(row)]) +
                                 (others > 0 ? " and at " + std::to_string(others) + " more of this step" : "") +
                                 "; the weights of this layer or of one before it are damaged or out of range: `moestro inspect PACK --verify` looks at them"));

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kernels/ops.h"
@@ -20,6 +21,9 @@ class FiniteGuard {
   void begin(const StepBatch& batch, std::vector<Status>& failed);
   /// x: [rows, hidden] after `layer`. Rows that are not finite become zero, so that nothing spreads from them.
   void check(size_t layer, float* x);
+  /// A backend that looks itself has found this row not finite after `layer`: `what` of it, as "3 of 2048 values are not finite", and `others`
+  /// more rows of its sequence.
+  void fail_row(size_t layer, int64_t row, const std::string& what, int64_t others);
   /// This sequence has failed with `why`, unless it had before.
   void fail(uint32_t sequence, const Status& why);
 
@@ -29,7 +33,6 @@ class FiniteGuard {
   uint32_t not_finite() const { return not_finite_; }
 
  private:
-  void fail_row(size_t layer, int64_t row, const float* x);
   int64_t bad_rows_of(uint32_t sequence) const;
 
   kernels::Ops& ops_;

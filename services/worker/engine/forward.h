@@ -9,33 +9,25 @@
 #include "common/lanes/schedule.h"
 #include "common/model/model_spec.h"
 #include "kernels/ops.h"
-#include "services/worker/engine/dense_weights.h"
 #include "services/worker/engine/expert_dispatch.h"
 #include "services/worker/engine/expert_watch.h"
 #include "services/worker/engine/finite_guard.h"
 #include "services/worker/engine/gate_lookahead.h"
-#include "services/worker/engine/kv_cache.h"
-#include "services/worker/engine/step_batch.h"
+#include "services/worker/engine/layer_math.h"
 
 namespace moestro::engine {
-
-/// What the schedule needs to know of a model at its precisions.
-lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& weights, const ExpertLayout& experts,
-                              const KvCache& cache);
 
 class Forward final : public lanes::TaskRunner {
  public:
   struct Parts {
-    const model::ModelSpec& spec;
-    const DenseWeights& weights;
+    LayerMath::Parts math;
     const ExpertLayout& layout;
-    kernels::Ops& ops;
-    KvCache& cache;
     ExpertDispatch& experts;
     lanes::Schedule& schedule;
-    const RopeTables& rope;
   };
   Forward(const Parts& parts, int64_t step_tokens_max, bool poison);
+  /// Whether all buffers could be made.
+  Status status() const { return math_.status(); }
 
   /// The step that the following tasks belong to. All three live until it has ended; `failed` holds one Status per sequence of the
   /// plan and receives those whose expert cannot be had, and those whose activations become NaN or infinite.
@@ -58,22 +50,18 @@ class Forward final : public lanes::TaskRunner {
   Result<lanes::TaskId> wait_any() override;
 
  private:
-  void embed();
-  void attention(size_t layer);
-  /// The queries as the sinks' keys meet them, from q_ before it is rotated; null where no row has a gap.
-  const float* rotate_for_sinks(size_t layer);
-  void project_qkv(const model::AttentionSpec& spec, const LayerWeights& w);
   void route(size_t layer);
   void tell_watch(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> routed);
-  void run_mlp(const MlpWeights& w, const float* x, float* out);
+  void expert(int32_t expert);
   void dense_mlp(size_t layer);
-  void shared_expert(size_t layer);
-  void expert(size_t layer, int32_t expert);
   void combine(size_t layer);
   int32_t* layer_routes(size_t layer);
   float* layer_weights(size_t layer);
   void clear_rows(std::span<const kernels::RoutedRow> rows);
   void fail_users(int32_t expert, const Status& why);
+
+  const model::ModelSpec& spec() const { return p_.math.spec; }
+  kernels::Ops& ops() { return p_.math.ops; }
 
   Parts p_;
   bool poison_;
@@ -83,9 +71,9 @@ class Forward final : public lanes::TaskRunner {
   const StepBatch* batch_ = nullptr;
   lanes::TaskGraph* graph_ = nullptr;
   FiniteGuard guard_;
-  // x: the residual stream; h: normed input of a block; out: a block's output before it is added.
-  std::vector<float> x_, h_, out_, q_, k_, v_, attended_, gate_, up_, router_logits_, shared_out_, shared_logit_, expert_rows_;
-  std::vector<float> sink_q_, sink_cos_, sink_sin_;
+  LayerMath math_;
+  std::vector<float> x_;  ///< the residual stream
+  std::vector<float> expert_rows_;
   std::vector<int32_t> route_ids_;
   std::vector<float> route_weights_;
 };

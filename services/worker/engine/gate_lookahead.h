@@ -3,10 +3,9 @@
 // what they will choose (HOBBIT, Tang et al. 2024; Eliseev and Mazur 2023). One product with all of them stacked.
 
 #include <cstdint>
-#include <span>
-#include <vector>
 
 #include "common/model/model_spec.h"
+#include "kernels/memory.h"
 #include "kernels/ops.h"
 #include "services/worker/engine/dense_weights.h"
 
@@ -14,12 +13,17 @@ namespace moestro::engine {
 
 class GateLookahead {
  public:
-  /// Keeps a copy of all routers, each multiplied by the norm before it: f32 [MoE layers, experts, hidden]. `ops` outlives it.
-  GateLookahead(const model::ModelSpec& spec, const DenseWeights& weights, kernels::Ops& ops, int64_t step_tokens_max, int32_t layers_max);
+  /// Keeps a copy of all routers, each multiplied by the norm before it: f32 [MoE layers, experts, hidden]. `ops` outlives it,
+  /// and so does `memory`, theirs.
+  GateLookahead(const model::ModelSpec& spec, const DenseWeights& weights, kernels::Ops& ops, kernels::Memory& memory, int64_t step_tokens_max,
+                int32_t layers_max);
+  /// Whether there was memory for it.
+  Status status() const { return buffers_.status(); }
 
   struct Answer {
     int32_t layers = 0;             ///< how many routers were asked: fewer than wanted at the model's end
-    std::span<const float> logits;  ///< [rows, layers, experts]; valid until the next call
+    const float* logits = nullptr;  ///< in the backend's memory: [rows, layers, experts]; valid until the next call
+    int64_t count = 0;              ///< of them
   };
   /// x: [rows, hidden], the residual stream as MoE layer `layer` meets it. Asks the `wanted` routers after it.
   Answer ask(MoeLayerId layer, int32_t wanted, const float* x, int64_t rows);
@@ -29,7 +33,8 @@ class GateLookahead {
   float eps_;
   int64_t hidden_, experts_;
   int32_t layers_, layers_max_;
-  std::vector<float> ones_, stacked_, normed_, logits_;
+  kernels::Buffers buffers_;
+  float *ones_, *stacked_, *normed_, *logits_;
 };
 
 }  // namespace moestro::engine

@@ -1,37 +1,27 @@
 #include "services/worker/engine/kv_cache.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 
 #include "services/worker/engine/visible_positions.h"
 
 namespace moestro::engine {
-namespace {
-constexpr size_t kAlign = 64;
-}
 
-void KvCache::Free::operator()(void* p) const { std::free(p); }
-
-Result<KvCache> KvCache::create(const model::ModelSpec& spec, int64_t blocks, const EngineOptions& options) {
-  KvCache cache;
+Result<KvCache> KvCache::create(const model::ModelSpec& spec, int64_t blocks, const EngineOptions& options, kernels::Memory& memory) {
+  KvCache cache(memory);
   cache.blocks_ = blocks;
   cache.filled_.resize(static_cast<size_t>(blocks));
   for (const model::LayerSpec& layer : spec.layers) {
     if (layer.kv.kind != model::KvSpec::Kind::kHeads) return unsupported("KV caches other than per-head keys and values");
     const kernels::AttentionShape shape = attention_shape(layer.attention, options.visible);
     const int64_t block_bytes = kernels::kv_block_bytes(shape, options.kv_dtype);
-    const auto bytes = static_cast<size_t>(block_bytes * blocks);
-    void* memory = std::aligned_alloc(kAlign, (bytes + kAlign - 1) / kAlign * kAlign);
-    if (memory == nullptr)
+    auto* data = cache.buffers_.make<std::byte>(block_bytes * blocks);
+    if (data == nullptr)
       return exhausted("no memory for a KV cache of " + std::to_string(blocks * kernels::kKvBlockTokens) +
                        " tokens; ask for fewer with --kv-tokens");
-    std::memset(memory, options.poison_kv ? 0xff : 0, bytes);  // also backs the pages now rather than in the first requests
-    cache.memory_.emplace_back(memory);
-    cache.layers_.push_back({.data = memory, .dtype = options.kv_dtype, .blocks = blocks});
+    if (options.poison_kv) memory.fill(data, 0xff, block_bytes * blocks);
+    cache.layers_.push_back({.data = data, .dtype = options.kv_dtype, .blocks = blocks});
     cache.shapes_.push_back(shape);
     cache.block_bytes_.push_back(block_bytes);
-    cache.bytes_ += static_cast<int64_t>(bytes);
   }
   return cache;
 }
@@ -61,8 +51,7 @@ void KvCache::copy_block(uint32_t from, uint32_t to) {
   if (from == to) return;
   for (size_t i = 0; i < layers_.size(); ++i) {
     auto* base = static_cast<std::byte*>(layers_[i].data);
-    std::memcpy(base + static_cast<int64_t>(to) * block_bytes_[i], base + static_cast<int64_t>(from) * block_bytes_[i],
-                static_cast<size_t>(block_bytes_[i]));
+    buffers_.memory().copy(base + static_cast<int64_t>(to) * block_bytes_[i], base + static_cast<int64_t>(from) * block_bytes_[i], block_bytes_[i]);
   }
   filled_[to] = filled_[from];
 }

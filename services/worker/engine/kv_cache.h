@@ -4,12 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "common/model/model_spec.h"
 #include "common/status.h"
+#include "kernels/memory.h"
 #include "kernels/ops.h"
 #include "services/worker/engine/engine_options.h"
 
@@ -17,13 +17,13 @@ namespace moestro::engine {
 
 class KvCache {
  public:
-  /// kExhausted if the memory is not there; the message says how to ask for less.
-  static Result<KvCache> create(const model::ModelSpec& spec, int64_t blocks, const EngineOptions& options);
+  /// In `memory`, which outlives it. kExhausted if there is not so much; the message says how to ask for less.
+  static Result<KvCache> create(const model::ModelSpec& spec, int64_t blocks, const EngineOptions& options, kernels::Memory& memory);
 
   int64_t blocks() const { return blocks_; }
   const kernels::KvView& layer(size_t index) const { return layers_[index]; }
   const kernels::AttentionShape& shape(size_t index) const { return shapes_[index]; }
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return buffers_.bytes(); }
   /// Of one position in one layer, scales included.
   double token_bytes(size_t layer) const { return static_cast<double>(block_bytes_[layer]) / kernels::kKvBlockTokens; }
 
@@ -39,12 +39,9 @@ class KvCache {
   void forget_all();
 
  private:
-  struct Free {
-    void operator()(void* p) const;
-  };
-  KvCache() = default;
-  int64_t blocks_ = 0, bytes_ = 0;
-  std::vector<std::unique_ptr<void, Free>> memory_;
+  explicit KvCache(kernels::Memory& memory) : buffers_(memory) {}
+  kernels::Buffers buffers_;
+  int64_t blocks_ = 0;
   std::vector<kernels::KvView> layers_;
   std::vector<kernels::AttentionShape> shapes_;
   std::vector<int64_t> block_bytes_;

@@ -1,5 +1,5 @@
 #include "common/dense_layout.h"
-#include "services/worker/engine/forward.h"
+#include "services/worker/engine/pass.h"
 
 namespace moestro::engine {
 namespace {

@@ -1,7 +1,6 @@
 #include "services/worker/engine/output_head.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace moestro::engine {
 namespace {
@@ -10,7 +9,7 @@ constexpr int64_t kTileRows = 32;
 }  // namespace
 
 OutputHead::OutputHead(const model::ModelSpec& spec, const DenseWeights& weights, kernels::Ops& ops)
-    : spec_(spec), weights_(weights), ops_(ops), sampler_(ops) {
+    : spec_(spec), weights_(weights), ops_(ops), reader_(ops) {
   rows_.resize(static_cast<size_t>(kTileRows * spec.hidden));
   logits_.resize(static_cast<size_t>(kTileRows * spec.vocab));
 }
@@ -29,40 +28,10 @@ uint32_t OutputHead::run(const StepPlan& plan, const StepBatch& batch, const flo
     ops_.matmul(rows_.data(), n, weights_.head(), nullptr, logits_.data());
     for (int64_t i = 0; i < n; ++i) {
       const LogitRow& row = batch.logit_rows[static_cast<size_t>(first + i)];
-      Status& status = failed[row.sequence];
-      if (!status.is_ok()) continue;
-      const int32_t position = batch.positions[static_cast<size_t>(row.row)];
-      const std::span<const float> logits(logits_.data() + i * spec_.vocab, static_cast<size_t>(spec_.vocab));
-      if (!Sampler::all_finite(logits)) {
-        ++not_finite;
-        const auto bad = std::count_if(logits.begin(), logits.end(), [](float l) { return !std::isfinite(l); });
-        status = internal_error("output head: " + std::to_string(bad) + " of " + std::to_string(logits.size()) + " logits are not finite at position " +
-                                std::to_string(position) + "; its weights are damaged or out of range: `moestro inspect PACK --verify` looks at them");
-        continue;
-      }
-      finish_row(plan.sequences[row.sequence], *batch.history_of[row.sequence], row, batch.rows_of[row.sequence].first, position, logits, outcomes[row.sequence]);
+      if (!reader_.read(plan, batch, row, {logits_.data() + i * spec_.vocab, static_cast<size_t>(spec_.vocab)}, failed, outcomes)) ++not_finite;
     }
   }
   return not_finite;
-}
-
-void OutputHead::finish_row(const PlanSequence& sequence, const TokenHistory& history, const LogitRow& row, int64_t first_row,
-                            int64_t position, std::span<const float> logits, SequenceOutcome& out) {
-  if (row.score) {
-    out.scores.resize(sequence.score_targets.size());
-    sampler_.score(logits, row.target, sequence.score_top, out.scores[static_cast<size_t>(row.row - first_row)]);
-  }
-  if (!row.sample) return;
-  SampledToken& token = out.sampled.emplace_back();
-  std::span<const float> drawn_from = logits;
-  if (sequence.sampling.adjusts()) {
-    adjusted_.assign(logits.begin(), logits.end());
-    adjust_logits(adjusted_, sequence.sampling, history);
-    drawn_from = adjusted_;
-  }
-  token.id = sampler_.sample(drawn_from, sequence.sampling, position);
-  token.scored = sequence.sampling.logprobs >= 0;
-  if (token.scored) sampler_.score(logits, token.id, sequence.sampling.logprobs, token.score);
 }
 
 }  // namespace moestro::engine

@@ -1,11 +1,11 @@
 #pragma once
-// From the last layer's rows to tokens and scores: only rows that need logits, a tile of them at a time.
+// From the last layer's rows to tokens and scores on the CPU: only rows that need logits, a tile of them at a time.
 
 #include <vector>
 
 #include "kernels/ops.h"
 #include "services/worker/engine/dense_weights.h"
-#include "services/worker/engine/sampler.h"
+#include "services/worker/engine/logit_reader.h"
 #include "services/worker/engine/step_batch.h"
 
 namespace moestro::engine {
@@ -20,14 +20,11 @@ class OutputHead {
                std::vector<SequenceOutcome>& outcomes);
 
  private:
-  void finish_row(const PlanSequence& sequence, const TokenHistory& history, const LogitRow& row, int64_t first_row, int64_t position,
-                  std::span<const float> logits, SequenceOutcome& out);
-
   const model::ModelSpec& spec_;
   const DenseWeights& weights_;
   kernels::Ops& ops_;
-  Sampler sampler_;
-  std::vector<float> rows_, logits_, adjusted_;
+  LogitReader reader_;
+  std::vector<float> rows_, logits_;
 };
 
 }  // namespace moestro::engine

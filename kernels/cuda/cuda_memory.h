@@ -1,0 +1,49 @@
+#pragma once
+// A device's memory as the engine's buffers, in the order of CudaOps' stream.
+
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/memory.h"
+
+namespace moestro::kernels::cuda {
+
+/// Errors are CudaOps' (status()): after one, nothing is copied, and what is copied out is 0.
+class CudaMemory final : public Memory {
+ public:
+  /// `ops` outlives it.
+  explicit CudaMemory(CudaOps& ops) : queue_(ops.queue()), staging_(queue_) {}
+
+  bool is_host() const override { return false; }
+  void* allocate(int64_t bytes) override;
+  void release(void* memory) override;
+  void copy_in(void* to, const void* host, int64_t bytes) override;
+  void copy_out(void* host, const void* from, int64_t bytes) override;
+  void copy(void* to, const void* from, int64_t bytes) override;
+  void fill(void* to, int value, int64_t bytes) override;
+
+ private:
+  DeviceQueue& queue_;
+  StagingRing staging_;
+};
+
+/// Host memory that a device writes without staging, given back at the end. Null where there is none.
+template <typename T>
+class Pinned {
+ public:
+  Pinned(CudaOps& ops, int64_t count) : queue_(ops.queue()) {
+    void* memory = nullptr;
+    if (count > 0 && queue_.note("allocate_pinned", queue_.functions.allocate_pinned(static_cast<uint64_t>(count) * sizeof(T), &memory)))
+      data_ = static_cast<T*>(memory);
+  }
+  ~Pinned() {
+    if (data_ != nullptr) (void)queue_.functions.release_pinned(data_);
+  }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  T* data() const { return data_; }
+
+ private:
+  DeviceQueue& queue_;
+  T* data_ = nullptr;
+};
+
+}  // namespace moestro::kernels::cuda

@@ -1,0 +1,65 @@
+#pragma once
+// What a layer computes on the rows of a step, all but its experts: on whichever backend, in that backend's memory.
+
+#include <cstdint>
+#include <vector>
+
+#include "common/model/model_spec.h"
+#include "kernels/memory.h"
+#include "kernels/ops.h"
+#include "services/worker/engine/dense_weights.h"
+#include "services/worker/engine/kv_cache.h"
+#include "services/worker/engine/step_batch.h"
+
+namespace moestro::engine {
+
+class LayerMath {
+ public:
+  struct Parts {
+    const model::ModelSpec& spec;
+    const DenseWeights& weights;
+    kernels::Ops& ops;
+    kernels::Memory& memory;
+    KvCache& cache;
+    const RopeTables& rope;
+  };
+  LayerMath(const Parts& parts, int64_t step_tokens_max);
+  /// Whether all buffers could be made.
+  Status status() const { return buffers_.status(); }
+
+  /// The step that the following concerns; `batch` lives until it has ended.
+  void begin(const StepBatch& batch);
+
+  // x: the residual stream, [rows, hidden].
+
+  void embed(float* x);
+  /// x += attention of its norm. h() is then what the layer's experts or MLP take.
+  void attention(size_t layer, float* x);
+  /// h(), once more, from the stream as attention() has left it.
+  void norm_after_attention(size_t layer, const float* x);
+  const float* h() const { return h_; }
+  /// The choices of a sparse layer: [rows, top_k].
+  void router(size_t layer, int32_t* ids, float* weights);
+  void dense_mlp(size_t layer, float* x);
+  /// Computed from h(), and kept until it is added.
+  void shared_expert(size_t layer);
+  void add_shared_expert(size_t layer, float* x);
+
+ private:
+  void project_qkv(const model::AttentionSpec& spec, const LayerWeights& w);
+  /// The queries as the sinks' keys meet them, from q_ before it is rotated; null where no row has a gap.
+  const float* rotate_for_sinks(size_t layer);
+  void run_mlp(const MlpWeights& w, float* out);
+  void norm(const float* x, const float* weight);
+
+  Parts p_;
+  int64_t hidden_, rows_ = 0;
+  const StepBatch* batch_ = nullptr;
+  kernels::Buffers buffers_;
+  // h: normed input of a block; out: a block's output before it is added.
+  float *h_, *out_, *q_, *k_, *v_, *attended_, *gate_, *up_, *router_logits_, *shared_out_, *shared_logit_, *cos_, *sin_;
+  float *sink_q_ = nullptr, *sink_cos_ = nullptr, *sink_sin_ = nullptr;
+  std::vector<float> sink_cos_list_, sink_sin_list_;
+};
+
+}  // namespace moestro::engine

@@ -1,0 +1,62 @@
+#pragma once
+// How a step's rows go through the model: on the CPU as a schedule's task graph, on a device as launches on its streams.
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/lanes/executor.h"
+#include "common/lanes/schedule.h"
+#include "services/worker/engine/engine_options.h"
+#include "services/worker/engine/expert_dispatch.h"
+#include "services/worker/engine/expert_watch.h"
+#include "services/worker/engine/layer_math.h"
+#include "services/worker/engine/step_plan.h"
+
+namespace moestro::engine {
+
+/// What a schedule needs to know of a model at its precisions.
+lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& weights, const ExpertLayout& experts, const KvCache& cache);
+
+class Pass {
+ public:
+  virtual ~Pass() = default;
+
+  /// All rows of a checked step, one at least. `failed` and `outcomes` hold one entry per sequence of the plan: `failed` receives those whose
+  /// expert cannot be had and those whose activations are not finite, `outcomes` the sampled tokens and scores of the others. An error concerns
+  /// the step as a whole: nothing of it is wanted any more then, and the watch has been told.
+  virtual Result<lanes::ExecutionTotals> run(const StepPlan& plan, const StepBatch& batch, std::vector<Status>& failed, std::vector<SequenceOutcome>& outcomes) = 0;
+
+  virtual void set_watch(ExpertWatch* watch) = 0;              ///< may be null; outlives this
+  virtual void set_timeline(lanes::Timeline* timeline) = 0;    ///< may be null; outlives this
+
+  // Of the step before:
+
+  /// Its choices: [moe layer][row][rank]. Weights in the same shape.
+  virtual std::span<const int32_t> routes() const = 0;
+  virtual std::span<const float> route_weights() const = 0;
+  /// Sequences that failed because activations or logits are not finite.
+  virtual uint32_t not_finite() const = 0;
+};
+
+/// What a pass is made of; all of it outlives the pass.
+struct PassParts {
+  const EngineOptions& options;
+  LayerMath::Parts math;
+  const ExpertLayout& layout;
+  ExpertDispatch& experts;
+  lanes::ModelShape shape;
+  const Clock& clock;
+};
+
+/// What an engine computes with. Everything outlives the engine.
+struct Backend {
+  kernels::Ops& ops;
+  kernels::Memory& memory;  ///< of `ops`
+  std::function<Result<std::unique_ptr<Pass>>(const PassParts&)> make_pass;
+};
+Backend cpu_backend(kernels::Ops& ops);
+
+}  // namespace moestro::engine
