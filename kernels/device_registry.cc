@@ -3,8 +3,9 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cstdlib>
 
-#include "common/config/device_spec.h"
+#include "common/config/units.h"
 #include "kernels/cuda/plugin_abi.h"
 
 namespace moestro::kernels {
@@ -12,7 +13,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using config::readable_size;
+
 constexpr int32_t kDevicesMax = 64;
+/// With less than this nothing can be begun, whatever the model.
+constexpr uint64_t kLeastFree = 64 << 20;
 
 /// A function of a loaded library; null where it has none of that name.
 template <typename Function>
@@ -45,17 +50,43 @@ Result<CudaPlugin> load(const fs::path& plugin) {
   return CudaPlugin{probe, functions};
 }
 
-Status check_cuda(size_t index, const fs::path& plugin) {
-  const Result<std::vector<CudaDevice>> devices = probe_cuda(plugin);
-  if (!devices.is_ok()) return devices.status();
-  if (index >= devices->size())
-    return invalid_argument("there is no CUDA device " + std::to_string(index) + "; this machine has " + std::to_string(devices->size()));
-  return unsupported("computing on CUDA is not in this version (the device would be " + (*devices)[index].name + ")");
+std::string capability_text(const CudaDevice& device) { return std::to_string(device.major) + "." + std::to_string(device.minor); }
+
+/// "; usable here: cuda:1, cuda:2", or nothing.
+std::string usable_ones(const std::vector<CudaDevice>& devices) {
+  std::string names;
+  for (size_t i = 0; i < devices.size(); ++i)
+    if (check_capability(devices[i]).is_ok()) names += (names.empty() ? "; usable here: cuda:" : ", cuda:") + std::to_string(i);
+  return names;
+}
+
+Status check_memory(const config::CudaDeviceSpec& spec, const CudaDevice& device) {
+  const std::string size = "vram=" + config::format_size(spec.vram_bytes);
+  if (spec.vram_bytes > device.total_bytes)
+    return invalid_argument(size + " is larger than the card: the " + device.name + " has " + readable_size(device.total_bytes));
+  const uint64_t wanted = std::max(spec.vram_bytes, kLeastFree);
+  if (device.free_bytes >= wanted) return Status::ok();
+  return unavailable("only " + readable_size(device.free_bytes) + " of the " + device.name + "'s " + readable_size(device.total_bytes) + " are free, and " +
+                     (spec.vram_bytes > 0 ? size + " is asked for" : "at least " + readable_size(wanted) + " are needed") +
+                     ": CUDA itself and other processes have the rest (nvidia-smi names them); end those, " +
+                     (spec.vram_bytes > 0 ? "lower vram=, or take another device" : "or take another device"));
+}
+
+/// What CUDA's words leave out: without a driver it, too, says that the driver is insufficient.
+Status no_device(const std::string& words) {
+  const std::string driver = nvidia_driver();
+  return unavailable("no CUDA device" + (words.empty() ? "" : ": " + words) +
+                     (driver.empty() ? "; no NVIDIA driver is loaded here" : "; the NVIDIA driver here is " + driver));
+}
+
+Status cuda_error(const MoestroCudaFunctions& functions, const std::string& call, MoestroCudaResult result) {
+  return result == 0 ? Status::ok() : unavailable("CUDA: " + call + ": " + functions.error_text(result));
 }
 
 }  // namespace
 
 fs::path cuda_plugin_path() {
+  if (const char* elsewhere = std::getenv("MOESTRO_CUDA_PLUGIN"); elsewhere != nullptr && elsewhere[0] != '\0') return elsewhere;
   std::error_code error;
   return fs::read_symlink("/proc/self/exe", error).parent_path() / "libmoestro_cuda.so";
 }
@@ -65,11 +96,11 @@ Result<std::vector<CudaDevice>> probe_cuda(const fs::path& plugin) {
   std::vector<MoestroCudaDevice> found(kDevicesMax);
   char error[512] = "";
   const int32_t count = cuda.probe(found.data(), kDevicesMax, error, sizeof error);
-  if (count < 0) return unavailable("no CUDA device: " + std::string(error));
-  if (count == 0) return unavailable("no CUDA device");
+  if (count < 0) return no_device(error);
+  if (count == 0) return no_device("");
   found.resize(static_cast<size_t>(std::min(count, kDevicesMax)));
   std::vector<CudaDevice> devices;
-  for (const MoestroCudaDevice& d : found) devices.push_back({d.name, d.major, d.minor, d.free_bytes, d.total_bytes});
+  for (const MoestroCudaDevice& d : found) devices.push_back({d.name, d.major, d.minor, d.free_bytes, d.total_bytes, d.pci});
   return devices;
 }
 
@@ -78,11 +109,40 @@ Result<const MoestroCudaFunctions*> cuda_functions(const fs::path& plugin) {
   return cuda.functions();
 }
 
+Status check_capability(const CudaDevice& device) {
+  if (device.major >= kCudaMajorMin) return Status::ok();
+  return unsupported("the card is a " + device.name + " of compute capability " + capability_text(device) + "; the kernels need " +
+                     std::to_string(kCudaMajorMin) + ".0");
+}
+
+Status check_cuda(const config::CudaDeviceSpec& spec, const std::vector<CudaDevice>& devices) {
+  if (spec.index >= devices.size())
+    return invalid_argument("there is no CUDA device " + std::to_string(spec.index) + "; this machine has " + std::to_string(devices.size()) +
+                            ", counted from 0");
+  const CudaDevice& device = devices[spec.index];
+  if (const Status old = check_capability(device); !old.is_ok()) return unsupported(old.message() + usable_ones(devices));
+  MOESTRO_RETURN_IF_ERROR(check_memory(spec, device));
+  if (!kCudaComputes) return unsupported("computing on CUDA is not in this version (the device would be " + device.name + ")");
+  return Status::ok();
+}
+
+Result<OpenCuda> open_cuda(const config::CudaDeviceSpec& spec, const fs::path& plugin) {
+  MOESTRO_ASSIGN_OR_RETURN(const std::vector<CudaDevice> devices, look_at_cuda(plugin));
+  MOESTRO_RETURN_IF_ERROR(check_cuda(spec, devices));
+  OpenCuda opened{.index = spec.index, .device = devices[spec.index]};
+  MOESTRO_ASSIGN_OR_RETURN(opened.functions, cuda_functions(plugin));
+  const MoestroCudaFunctions& f = *opened.functions;
+  MOESTRO_RETURN_IF_ERROR(cuda_error(f, "use_device", f.use_device(static_cast<int32_t>(spec.index))));
+  MOESTRO_RETURN_IF_ERROR(cuda_error(f, "memory_info", f.memory_info(&opened.device.free_bytes, &opened.device.total_bytes)));
+  return opened;
+}
+
 Status check_device(const std::string& device, const fs::path& cuda_plugin) {
   const auto spec = config::parse_device(device);
   if (!spec.is_ok()) return spec.status().with_context("--device (workers.device)");
-  if (spec->kind == config::DeviceSpec::Kind::kCuda) return check_cuda(spec->cuda_index, cuda_plugin).with_context("--device " + device);
-  return Status::ok();
+  if (spec->kind != config::DeviceSpec::Kind::kCuda) return Status::ok();
+  const auto devices = look_at_cuda(cuda_plugin);
+  return (devices.is_ok() ? check_cuda(spec->cuda, *devices) : devices.status()).with_context("--device " + device);
 }
 
 }  // namespace moestro::kernels

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/config/device_spec.h"
 #include "common/status.h"
 
 struct MoestroCudaFunctions;  // kernels/cuda/plugin_abi.h
@@ -16,19 +18,47 @@ struct CudaDevice {
   std::string name;
   int major = 0, minor = 0;  ///< compute capability
   uint64_t free_bytes = 0, total_bytes = 0;
+  std::string pci;  ///< as under /sys/bus/pci/devices: 0000:17:00.0
 };
 
-/// Where the CUDA plugin lies: libmoestro_cuda.so beside this program.
+/// The least compute capability that the kernels are made for.
+inline constexpr int kCudaMajorMin = 8;
+/// Whether the engine computes on a GPU.
+inline constexpr bool kCudaComputes = false;
+
+/// Where the CUDA plugin lies: what MOESTRO_CUDA_PLUGIN in the environment names, else libmoestro_cuda.so beside this program.
 std::filesystem::path cuda_plugin_path();
 
-/// The machine's CUDA devices, at least one. Loads `plugin` into this process, for good. kUnsupported: there is no plugin, or not one of this
-/// version; kUnavailable: CUDA finds no device, with its own words.
+/// The machine's CUDA devices, at least one. Loads `plugin` into this process, for good; CUDA then keeps memory on every device, and threads
+/// here. kUnsupported: there is no plugin, or not one of this version; kUnavailable: CUDA finds no device, with its own words.
 Result<std::vector<CudaDevice>> probe_cuda(const std::filesystem::path& plugin);
+
+/// The same, seen by a process of its own that has ended on return: nothing of CUDA stays, and no death or silence of a driver reaches this
+/// one. Not for a process that has used CUDA before. Memory is free beside what one process's use of the device takes.
+Result<std::vector<CudaDevice>> look_at_cuda(const std::filesystem::path& plugin = cuda_plugin_path());
 
 /// What the plugin does with devices; lives for ever. Errors as of probe_cuda, whether or not there is a device.
 Result<const MoestroCudaFunctions*> cuda_functions(const std::filesystem::path& plugin);
 
+/// Whether the card is too old for the kernels.
+Status check_capability(const CudaDevice& device);
+/// Whether a worker can compute on that one of `devices`; else why not, and what to do.
+Status check_cuda(const config::CudaDeviceSpec& spec, const std::vector<CudaDevice>& devices);
+
+struct OpenCuda {
+  const MoestroCudaFunctions* functions = nullptr;
+  uint32_t index = 0;
+  CudaDevice device;  ///< memory as it is now, beside what CUDA takes for this process
+};
+/// Looks, checks, and takes the device into use: of this thread. Others that call its functions choose it first (use_device).
+Result<OpenCuda> open_cuda(const config::CudaDeviceSpec& spec, const std::filesystem::path& plugin = cuda_plugin_path());
+
 /// Whether --device `device` (common/config/device_spec.h) can be computed on; else why not. Looks for CUDA where that is asked for.
 Status check_device(const std::string& device, const std::filesystem::path& cuda_plugin = cuda_plugin_path());
+
+/// Version of the NVIDIA driver that is loaded; empty: none is.
+std::string nvidia_driver(const std::filesystem::path& file = "/proc/driver/nvidia/version");
+/// The NUMA node that a PCI device is at; none: the machine does not say.
+std::optional<int> numa_node_of(const std::string& pci, const std::filesystem::path& devices = "/sys/bus/pci/devices");
 
 }  // namespace moestro::kernels

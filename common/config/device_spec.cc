@@ -8,7 +8,7 @@
 namespace moestro::config {
 namespace {
 
-constexpr std::string_view kForms = "cpu, cuda, cuda:INDEX, or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]";
+constexpr std::string_view kForms = "cpu, cuda[:INDEX][,vram=SIZE], or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]";
 
 Status not_a_device(std::string_view text) {
   return invalid_argument("'" + std::string(text) + "' is no device; there are " + std::string(kForms));
@@ -17,8 +17,28 @@ Status not_a_device(std::string_view text) {
 Result<uint32_t> parse_index(std::string_view text) {
   uint32_t index = 0;
   const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), index);
-  if (error != std::errc{} || stopped != text.data() + text.size()) return invalid_argument("no index");
+  if (error != std::errc{} || stopped != text.data() + text.size())
+    return invalid_argument("'" + std::string(text) + "' is not the number of a device, as in cuda:0");
   return index;
+}
+
+/// `text` is what follows "cuda".
+Result<CudaDeviceSpec> parse_cuda(std::string_view text) {
+  CudaDeviceSpec device;
+  if (text.starts_with(':')) {
+    const std::string_view index = text.substr(1, text.find(',') - 1);
+    MOESTRO_ASSIGN_OR_RETURN(device.index, parse_index(index));
+    device.any = false;
+    text.remove_prefix(1 + index.size());
+  }
+  if (text.empty()) return device;
+  constexpr std::string_view kVram = ",vram=";
+  if (!text.starts_with(kVram)) return invalid_argument("'" + std::string(text.substr(1)) + "' is not vram=SIZE");
+  auto vram = parse_size(text.substr(kVram.size()));
+  if (!vram.is_ok()) return vram.status().with_context("vram");
+  if (*vram == 0) return invalid_argument("vram=0 leaves no memory to compute in; without vram= all that is free is used");
+  device.vram_bytes = *vram;
+  return device;
 }
 
 Status set_one(std::string_view key, std::string_view value, EmulatedDevice& device) {
@@ -56,25 +76,29 @@ Result<EmulatedDevice> parse_emulated(std::string_view settings) {
 Result<DeviceSpec> parse_device(std::string_view text) {
   DeviceSpec spec;
   if (text == "cpu") return spec;
-  const std::string_view kind = text.substr(0, text.find(':'));
-  const bool has_more = kind.size() < text.size();
-  const std::string_view more = has_more ? text.substr(kind.size() + 1) : std::string_view();
+  const std::string_view kind = text.substr(0, text.find_first_of(":,"));
+  const std::string_view rest = text.substr(kind.size());
   if (kind == "cuda") {
     spec.kind = DeviceSpec::Kind::kCuda;
-    if (!has_more) return spec;
-    const auto index = parse_index(more);
-    if (!index.is_ok()) return not_a_device(text);
-    spec.cuda_index = *index;
+    auto device = parse_cuda(rest);
+    if (!device.is_ok()) return device.status().with_context("'" + std::string(text) + "'");
+    spec.cuda = *device;
     return spec;
   }
-  if (kind == "emulated") {
+  if (kind == "emulated" && !rest.starts_with(',')) {
     spec.kind = DeviceSpec::Kind::kEmulated;
-    auto device = parse_emulated(more);
+    auto device = parse_emulated(rest.substr(std::min<size_t>(1, rest.size())));
     if (!device.is_ok()) return device.status().with_context("'" + std::string(text) + "'");
     spec.emulated = *device;
     return spec;
   }
   return not_a_device(text);
+}
+
+std::string device_text(const CudaDeviceSpec& device) {
+  std::string text = device.any ? "cuda" : "cuda:" + std::to_string(device.index);
+  if (device.vram_bytes != 0) text += ",vram=" + format_size(device.vram_bytes);
+  return text;
 }
 
 }  // namespace moestro::config

@@ -1,5 +1,5 @@
 #pragma once
-// What --device says: cpu | cuda[:INDEX] | emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]
+// What --device says: cpu | cuda[:INDEX][,vram=SIZE] | emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]
 
 #include <chrono>
 #include <cstdint>
@@ -18,13 +18,23 @@ struct EmulatedDevice {
   std::chrono::nanoseconds compute{0};     ///< the least time of one expert and of one attention; the rest is waited for
 };
 
+/// A GPU, as CUDA counts them.
+struct CudaDeviceSpec {
+  uint32_t index = 0;
+  bool any = true;          ///< no index was given: one worker takes device 0, several of a box are spread over all
+  uint64_t vram_bytes = 0;  ///< the most that a worker takes of its memory; 0: what is free
+};
+
 struct DeviceSpec {
   enum class Kind : uint8_t { kCpu, kCuda, kEmulated } kind = Kind::kCpu;
-  uint32_t cuda_index = 0;
+  CudaDeviceSpec cuda;
   EmulatedDevice emulated;
 };
 
 /// kInvalidArgument names the text, what is wrong with it, and the forms there are.
 Result<DeviceSpec> parse_device(std::string_view text);
+
+/// What parse_device reads back: "cuda:1,vram=40GiB".
+std::string device_text(const CudaDeviceSpec& device);
 
 }  // namespace moestro::config

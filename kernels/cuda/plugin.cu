@@ -12,13 +12,11 @@ namespace {
 /// Stands for the plugin's device code: a device for which it cannot be loaded cannot run the others either.
 __global__ void any_kernel() {}
 
-cudaError_t look_at(int index, MoestroCudaDevice& out) {
-  cudaDeviceProp properties;
-  if (const cudaError_t error = cudaGetDeviceProperties(&properties, index); error != cudaSuccess) return error;
-  std::snprintf(out.name, sizeof out.name, "%s", properties.name);
-  out.major = properties.major;
-  out.minor = properties.minor;
-  std::snprintf(out.pci, sizeof out.pci, "%04x:%02x:%02x.0", properties.pciDomainID, properties.pciBusID, properties.pciDeviceID);
+/// The least compute capability that there is code for. Older cards are named, not touched.
+constexpr int kMajorMin = 8;
+
+/// Takes the device into use, which costs some of its memory; what is left of it.
+cudaError_t use(int index, MoestroCudaDevice& out) {
   if (const cudaError_t error = cudaSetDevice(index); error != cudaSuccess) return error;
   size_t free_bytes = 0, total_bytes = 0;
   if (const cudaError_t error = cudaMemGetInfo(&free_bytes, &total_bytes); error != cudaSuccess) return error;
@@ -26,6 +24,22 @@ cudaError_t look_at(int index, MoestroCudaDevice& out) {
   out.total_bytes = total_bytes;
   cudaFuncAttributes attributes;
   return cudaFuncGetAttributes(&attributes, any_kernel);
+}
+
+cudaError_t look_at(int index, MoestroCudaDevice& out) {
+  cudaDeviceProp properties;
+  if (const cudaError_t error = cudaGetDeviceProperties(&properties, index); error != cudaSuccess) return error;
+  std::snprintf(out.name, sizeof out.name, "%s", properties.name);
+  out.major = properties.major;
+  out.minor = properties.minor;
+  std::snprintf(out.pci, sizeof out.pci, "%04x:%02x:%02x.0", properties.pciDomainID, properties.pciBusID, properties.pciDeviceID);
+  out.free_bytes = out.total_bytes = properties.totalGlobalMem;
+  if (properties.major < kMajorMin) return cudaSuccess;
+  const cudaError_t error = use(index, out);
+  if (error != cudaErrorMemoryAllocation) return error;
+  out.free_bytes = 0;  // others have all of it: there is not even room to take it into use
+  (void)cudaGetLastError();
+  return cudaSuccess;
 }
 
 }  // namespace

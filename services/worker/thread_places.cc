@@ -22,7 +22,20 @@ std::optional<int> ordinal_of(const std::string& name) {
 
 }  // namespace
 
-Result<ThreadPlaces> place_threads(const config::BoxConfig& box, const std::string& name, kernels::cpu::Topology machine) {
+Result<CpuShare> parse_cpu_share(const std::string& text) {
+  const Status wrong = invalid_argument("--cpu-share '" + text + "' is not K/N, the Kth of N workers, K from 0 to N - 1");
+  CpuShare share;
+  const char* end = text.data() + text.size();
+  const auto k = std::from_chars(text.data(), end, share.k);
+  if (k.ec != std::errc{} || k.ptr == end || *k.ptr != '/') return wrong;
+  const auto of = std::from_chars(k.ptr + 1, end, share.of);
+  if (of.ec != std::errc{} || of.ptr != end || share.k < 0 || share.of > 1024 || share.k >= share.of) return wrong;
+  return share;
+}
+
+Result<ThreadPlaces> place_threads(const config::BoxConfig& asked, const std::string& name, kernels::cpu::Topology machine, std::optional<CpuShare> share) {
+  config::BoxConfig box = asked;
+  if (share) box.workers.count = share->of;
   const config::BoxConfig::Workers& w = box.workers;
   ThreadPlaces places;
   if (w.numa_node) {
@@ -35,7 +48,7 @@ Result<ThreadPlaces> place_threads(const config::BoxConfig& box, const std::stri
   const int64_t cores = std::max(1, machine.cores());
   places.threads = static_cast<int>(box::worker_threads(box, cores).value_or(cores));
   if (w.pin_threads == "off" || (w.pin_threads == "auto" && machine.nodes().size() < 2)) return places;
-  const std::optional<int> k = w.count == 1 ? 0 : ordinal_of(name);
+  const std::optional<int> k = share ? share->k : w.count == 1 ? 0 : ordinal_of(name);
   if (k) places.cpus = machine.cores_for(places.threads, *k * places.threads);
   if (!places.cpus.empty() || w.pin_threads == "auto") return places;
   if (!k) return invalid_argument("--pin-threads on: of several workers, those named worker-0, worker-1, ... know which cores are theirs; this one is '" + name + "'");

@@ -1,6 +1,7 @@
 #pragma once
 // How many threads a worker computes with, on which CPUs it keeps, and which core is whose.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,13 +11,23 @@
 
 namespace moestro::worker {
 
+/// Of the workers that share the CPUs, the `k`th of `of`.
+struct CpuShare {
+  int k = 0, of = 1;
+};
+
+/// "K/N": K from 0 to N - 1.
+Result<CpuShare> parse_cpu_share(const std::string& text);
+
 struct ThreadPlaces {
   int threads = 1;
   std::vector<int> allowed;  ///< CPUs to keep to; empty: all that the process has
   std::vector<int> cpus;     ///< of each thread, to pin it there; empty: none is pinned
 };
 
-/// From workers.threads, pin_threads, numa_node and count, for the worker of this name, on this machine.
-Result<ThreadPlaces> place_threads(const config::BoxConfig& box, const std::string& name, kernels::cpu::Topology machine);
+/// From workers.threads, pin_threads, numa_node and count, for the worker of this name, on this machine. `share`: who has the CPUs of that
+/// node; none: all workers of the box have.
+Result<ThreadPlaces> place_threads(const config::BoxConfig& box, const std::string& name, kernels::cpu::Topology machine,
+                                   std::optional<CpuShare> share = std::nullopt);
 
 }  // namespace moestro::worker

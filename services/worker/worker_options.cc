@@ -10,9 +10,10 @@
 namespace moestro::worker {
 namespace {
 
-/// Who it talks to: flags of the worker alone; without them the model and the run directory of the box say it.
+/// Flags of the worker alone. Who it talks to: without them the model and the run directory of the box say it.
 struct Peers {
   std::string model, store, orchestrator;
+  std::string cpu_share;
 };
 
 Status take_peers(const config::BoxConfig& box, Peers given, WorkerOptions& o) {
@@ -46,7 +47,11 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
   o.device_name = w.device;
   MOESTRO_ASSIGN_OR_RETURN(o.device, device_options(w));
   o.engine.compute_floor = o.device.spec.emulated.compute;
-  MOESTRO_ASSIGN_OR_RETURN(o.places, place_threads(box, name, kernels::cpu::Topology::of_process()));
+  std::optional<CpuShare> share;
+  if (!peers.cpu_share.empty()) {
+    MOESTRO_ASSIGN_OR_RETURN(share, parse_cpu_share(peers.cpu_share));
+  }
+  MOESTRO_ASSIGN_OR_RETURN(o.places, place_threads(box, name, kernels::cpu::Topology::of_process(), share));
   if (w.kv_tokens) o.engine.kv_tokens = *w.kv_tokens;
   MOESTRO_ASSIGN_OR_RETURN(o.engine.kv_dtype, parse_dtype(w.kv_dtype));
   o.engine.visible = {.sinks = w.kv_sinks, .window = w.kv_window};
@@ -78,6 +83,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   app.add_option("--model", peers.model, "Model id, as the store and the orchestrator know it [model.name of the YAML file]");
   app.add_option("--store", peers.store, "The store's socket, ipc://PATH [ipc://RUN_DIR/store.sock]");
   app.add_option("--orchestrator", peers.orchestrator, "The orchestrator's socket, ipc://PATH or tcp://HOST:PORT [ipc://RUN_DIR/orchestrator.sock]");
+  app.add_option("--cpu-share", peers.cpu_share, "K/N: of the CPUs of --numa-node this worker has the Kth part of N, from 0 [worker-K of workers.count]");
   app.add_option("--name", name, "This worker's name")->capture_default_str();
   if (const auto code = box::parse_program_line(app, argc, argv)) return {std::nullopt, *code};
   auto options = options_of(flags, peers, name);

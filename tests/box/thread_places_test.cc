@@ -77,5 +77,28 @@ TEST_F(ThreadPlacesTest, OneNode) {
   EXPECT_EQ(error(), "--numa-node: NUMA node 2 has no CPU that this process may use; nodes that have: 0, 1");
 }
 
+TEST_F(ThreadPlacesTest, AShareOfANode) {
+  box_.workers.numa_node = 1;
+  box_.workers.count = 4;
+  const auto cpus = [&](const std::string& share) {
+    const auto parsed = parse_cpu_share(share);
+    EXPECT_TRUE(parsed.is_ok()) << parsed.status().message();
+    const auto placed = place_threads(box_, "worker-3", kernels::cpu::Topology::read(root_, Ids{0, 1, 2, 3, 4, 5, 6, 7}), *parsed);
+    EXPECT_TRUE(placed.is_ok()) << placed.status().message();
+    return placed->cpus;
+  };
+  box_.workers.pin_threads = "on";
+  EXPECT_EQ(cpus("0/2"), (Ids{4, 5})) << "two of four workers are on this node, so that each has half of it";
+  EXPECT_EQ(cpus("1/2"), (Ids{6, 7}));
+  EXPECT_EQ(cpus("0/1"), (Ids{4, 5, 6, 7}));
+}
+
+TEST(CpuShare, WhatIsNoShareIsRefused) {
+  EXPECT_EQ(parse_cpu_share("3/4")->k, 3);
+  EXPECT_EQ(parse_cpu_share("3/4")->of, 4);
+  for (const char* text : {"", "1", "1/", "/2", "2/2", "-1/2", "1/2x", "x/2", "0/0", "0/1025", "1 /2", "99999999999/2"})
+    EXPECT_THAT(parse_cpu_share(text).status().message(), HasSubstr("is not K/N")) << text;
+}
+
 }  // namespace
 }  // namespace moestro::worker

@@ -133,7 +133,7 @@ TEST(Findings, GpusAsCudaSeesThemOrWhyItSeesNone) {
   EXPECT_THAT(about(facts, "GPU").found, testing::StartsWith("none, the CUDA plugin is not built; "));
   facts.gpus = {"/dev/nvidia0"};
   EXPECT_THAT(about(facts, "GPU").found, testing::StartsWith("1 (/dev/nvidia0), the CUDA plugin is not built; "));
-  facts.cuda = {{"Card A", 9, 0, 3ull << 30, 4ull << 30}, {"Card B", 8, 6, 1ull << 30, 2ull << 30}};
+  facts.cuda = {{"Card A", 9, 0, 3ull << 30, 4ull << 30, ""}, {"Card B", 8, 6, 1ull << 30, 2ull << 30, ""}};
   EXPECT_THAT(about(facts, "GPU").found,
               testing::StartsWith("Card A (compute capability 9.0, 3.00 GiB of 4.00 GiB free), Card B (compute capability 8.6, "));
 }

@@ -23,15 +23,31 @@ config::BoxConfig demo_box() {
   return box;
 }
 
+/// As on a machine without GPUs.
+std::vector<WorkerPlace> same_workers(size_t count) { return std::vector<WorkerPlace>(count, {.device = "cpu", .numa_node = {}, .share = {}, .note = ""}); }
+Status check(config::BoxConfig& box) { return check_box(box, {.plugin = "/nowhere/libmoestro_cuda.so", .pci_devices = "/nowhere", .nodes = {0}}).status(); }
+
 TEST(LaunchPlan, EveryProgramStartsFromTheBoxFile) {
   config::BoxConfig box = demo_box();
   box.workers.count = 2;
-  const auto launches = plan_launches(box, {"/run/m", "/arena"});
+  const auto launches = plan_launches(box, {"/run/m", "/arena"}, same_workers(2));
   ASSERT_EQ(launches.size(), 4u);
   EXPECT_EQ(command_of(launches[0]), "moestro-store -c /run/m/box.yaml");
   EXPECT_EQ(command_of(launches[1]), "moestro-worker -c /run/m/box.yaml --name worker-0");
   EXPECT_EQ(command_of(launches[2]), "moestro-worker -c /run/m/box.yaml --name worker-1");
   EXPECT_EQ(command_of(launches[3]), "moestro-orchestrator -c /run/m/box.yaml");
+}
+
+TEST(LaunchPlan, AWorkerIsToldItsDeviceAndItsNode) {
+  config::BoxConfig box = demo_box();
+  box.workers.device = "cuda";
+  box.workers.count = 2;
+  const std::vector<WorkerPlace> workers = {{.device = "cuda:0", .numa_node = {}, .share = {}, .note = ""},
+                                            {.device = "cuda:1,vram=4GiB", .numa_node = 1, .share = {.k = 2, .of = 3}, .note = ""}};
+  const auto launches = plan_launches(box, {"/run/m", "/arena"}, workers);
+  ASSERT_EQ(launches.size(), 4u);
+  EXPECT_EQ(command_of(launches[1]), "moestro-worker -c /run/m/box.yaml --name worker-0 --device cuda:0");
+  EXPECT_EQ(command_of(launches[2]), "moestro-worker -c /run/m/box.yaml --name worker-1 --device cuda:1,vram=4GiB --numa-node 1 --cpu-share 2/3");
 }
 
 TEST(LaunchPlan, TheBoxFileReadsBackWithThePlacesFilledIn) {
@@ -60,18 +76,23 @@ TEST(LaunchPlan, ABoxFileThatCannotBeWrittenIsNamed) {
 TEST(LaunchPlan, ABoxIsCheckedBeforeAnythingIsMade) {
   test::TempDir dir;
   config::BoxConfig box;
-  EXPECT_THAT(check_box(box).message(), HasSubstr("--model"));
+  EXPECT_THAT(check(box).message(), HasSubstr("--model"));
   box.model.pack = (dir / "nothing").string();
-  EXPECT_EQ(check_box(box).code(), Code::kNotFound);
-  EXPECT_THAT(check_box(box).message(), HasSubstr("moestro pack"));
+  EXPECT_EQ(check(box).code(), Code::kNotFound);
+  EXPECT_THAT(check(box).message(), HasSubstr("moestro pack"));
   std::filesystem::create_directory(dir / "tiny");
   test::write_file(dir / "tiny" / "manifest", "x");
   box.model.pack = (dir / "tiny").string() + "/";
-  ASSERT_TRUE(check_box(box).is_ok()) << check_box(box).message();
+  ASSERT_TRUE(check(box).is_ok()) << check(box).message();
   EXPECT_EQ(box.model.name, "tiny");
   EXPECT_EQ(box.model.pack, std::filesystem::weakly_canonical(dir / "tiny"));
+  box.workers.device = "cuda:1";
+  EXPECT_THAT(check(box).message(), HasSubstr("--device cuda:1: the CUDA plugin is not built"));
+  box.workers.device = "gpu";
+  EXPECT_THAT(check(box).message(), HasSubstr("--device (workers.device): 'gpu' is no device"));
+  box.workers.device = "cpu";
   box.orchestrator.http = "8080";
-  EXPECT_THAT(check_box(box).message(), HasSubstr("HOST:PORT"));
+  EXPECT_THAT(check(box).message(), HasSubstr("HOST:PORT"));
 }
 
 }  // namespace

@@ -9,10 +9,30 @@ namespace {
 using testing::HasSubstr;
 using std::chrono::microseconds;
 
-TEST(DeviceSpec, CpuAndCuda) {
-  EXPECT_EQ(parse_device("cpu")->kind, DeviceSpec::Kind::kCpu);
-  EXPECT_EQ(parse_device("cuda")->kind, DeviceSpec::Kind::kCuda);
-  EXPECT_EQ(parse_device("cuda:3")->cuda_index, 3u);
+TEST(DeviceSpec, TheCpu) { EXPECT_EQ(parse_device("cpu")->kind, DeviceSpec::Kind::kCpu); }
+
+TEST(DeviceSpec, CudaHasAnIndexAndALimitOfItsMemory) {
+  struct Case {
+    const char* text;
+    uint32_t index;
+    bool any;
+    uint64_t vram_bytes;
+  };
+  for (const Case& c : {Case{"cuda", 0, true, 0}, Case{"cuda:0", 0, false, 0}, Case{"cuda:3", 3, false, 0}, Case{"cuda,vram=1.5G", 0, true, 3ull << 29},
+                        Case{"cuda:12,vram=700MiB", 12, false, 700ull << 20}, Case{"cuda:1,vram=4095", 1, false, 4095}}) {
+    const auto spec = parse_device(c.text);
+    ASSERT_TRUE(spec.is_ok()) << c.text << ": " << spec.status().message();
+    EXPECT_EQ(spec->kind, DeviceSpec::Kind::kCuda);
+    EXPECT_EQ(spec->cuda.index, c.index) << c.text;
+    EXPECT_EQ(spec->cuda.any, c.any) << c.text;
+    EXPECT_EQ(spec->cuda.vram_bytes, c.vram_bytes) << c.text;
+    const auto back = parse_device(device_text(spec->cuda));
+    ASSERT_TRUE(back.is_ok()) << device_text(spec->cuda);
+    EXPECT_EQ(back->cuda.index, c.index);
+    EXPECT_EQ(back->cuda.any, c.any);
+    EXPECT_EQ(back->cuda.vram_bytes, c.vram_bytes);
+  }
+  EXPECT_EQ(device_text({.index = 1, .any = false, .vram_bytes = 40ull << 30}), "cuda:1,vram=40GiB");
 }
 
 TEST(DeviceSpec, AnEmulatedDeviceHasAMemoryAndALink) {
@@ -32,8 +52,23 @@ TEST(DeviceSpec, WhatIsWrongIsSaid) {
   const std::vector<std::pair<const char*, const char*>> cases = {
       {"", "is no device; there are cpu, cuda"},
       {"tpu:0", "is no device"},
-      {"cuda:-1", "is no device"},
-      {"cuda:", "is no device"},
+      {"cuda0", "'cuda0' is no device"},
+      {"cuda:-1", "'cuda:-1': '-1' is not the number of a device, as in cuda:0"},
+      {"cuda:", "'' is not the number of a device"},
+      {"cuda:99999999999", "'99999999999' is not the number"},
+      {"cuda:vram=1G", "'vram=1G' is not the number"},
+      {"cuda:0x,vram=1G", "'0x' is not the number"},
+      {"cuda,", "'' is not vram=SIZE"},
+      {"cuda:1,", "'' is not vram=SIZE"},
+      {"cuda:1,link=1G", "'link=1G' is not vram=SIZE"},
+      {"cuda:1,vram", "'vram' is not vram=SIZE"},
+      {"cuda:1,vram=", "vram: '' is not a size"},
+      {"cuda:1,vram=lots", "vram: 'lots' is not a size: write it as 512MiB"},
+      {"cuda:1,vram=1G,vram=2G", "vram: '1G,vram=2G' is not a size"},
+      {"cuda:1,vram=0", "vram=0 leaves no memory"},
+      {"cuda,1", "'1' is not vram=SIZE"},
+      {"cpu,vram=1G", "is no device"},
+      {"emulated,vram=1G", "is no device"},
       {"emulated", "vram=SIZE is missing"},
       {"emulated:vram=1G", "link=RATE is missing"},
       {"emulated:link=1G", "vram=SIZE is missing"},

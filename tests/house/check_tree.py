@@ -81,7 +81,7 @@ def check_code(name, text):
 
 
 # HOME-like places that programs are told about by the environment alone, and secrets, which command lines show to everybody.
-GETENV = {"services/cli/up/run_dir.cc", "services/cli/up/process.cc", "services/cli/doctor/doctor_command.cc", "services/cli/server_options.cc"}
+GETENV = {"kernels/device_registry.cc", "services/cli/up/run_dir.cc", "services/cli/up/process.cc", "services/cli/doctor/doctor_command.cc", "services/cli/server_options.cc"}
 
 
 def check_links(root, path, name, text):

@@ -152,7 +152,7 @@ void look_at_gpus(MachineFacts& facts) {
     if (const std::string node = "/dev/nvidia" + std::to_string(i); fs::exists(node, error))
       facts.gpus.push_back(node);
   if (fs::exists("/dev/kfd", error)) facts.gpus.push_back("/dev/kfd");
-  const auto cuda = kernels::probe_cuda(kernels::cuda_plugin_path());
+  const auto cuda = kernels::look_at_cuda();
   if (cuda.is_ok())
     facts.cuda = *cuda;
   else

@@ -4,7 +4,6 @@
 #include <fstream>
 
 #include "common/config/yaml_file.h"
-#include "kernels/device_registry.h"
 #include "services/box/https.h"
 #include "services/box/named_pack.h"
 #include "services/cli/url.h"
@@ -14,12 +13,14 @@ namespace moestro::cli {
 
 namespace fs = std::filesystem;
 
-Status check_box(config::BoxConfig& box) {
+namespace {
+
+Status check_without_devices(config::BoxConfig& box) {
   if (box.model.pack.empty())
     return invalid_argument("no model: give --model PACK, or model.pack in a file with -c");
-  MOESTRO_RETURN_IF_ERROR(kernels::check_device(box.workers.device));
-  MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec device, config::parse_device(box.workers.device));
-  MOESTRO_RETURN_IF_ERROR(device::check_worker_device({.spec = device, .cache = box.workers.cache, .predict = box.workers.predict}));
+  const auto device = config::parse_device(box.workers.device);
+  if (!device.is_ok()) return device.status().with_context("--device (workers.device)");
+  MOESTRO_RETURN_IF_ERROR(device::check_worker_device({.spec = *device, .cache = box.workers.cache, .predict = box.workers.predict}));
   if (box.workers.deterministic && box.workers.capacity_factor)
     return invalid_argument("--capacity-factor and --deterministic exclude each other: which tokens an expert drops depends on what else is in the batch");
   std::string& state = box.orchestrator.state;
@@ -45,6 +46,22 @@ Status check_box(config::BoxConfig& box) {
   return parse_host_port(box.orchestrator.http).status();
 }
 
+/// Flags of the worker alone, over the box's file. None where all workers are the same.
+std::vector<std::string> place_flags(const config::BoxConfig& box, const WorkerPlace& place) {
+  std::vector<std::string> flags;
+  if (place.device != box.workers.device) flags.insert(flags.end(), {"--device", place.device});
+  if (place.numa_node)
+    flags.insert(flags.end(), {"--numa-node", std::to_string(*place.numa_node), "--cpu-share", std::to_string(place.share.k) + "/" + std::to_string(place.share.of)});
+  return flags;
+}
+
+}  // namespace
+
+Result<std::vector<WorkerPlace>> check_box(config::BoxConfig& box, const MachineDevices& machine) {
+  MOESTRO_RETURN_IF_ERROR(check_without_devices(box));
+  return place_workers(box, machine);  // last: it may have to wake GPUs
+}
+
 Status write_box_file(config::BoxConfig box, const Places& places) {
   box.run.dir = fs::absolute(places.run_dir).string();
   box.store.arena_dir = fs::absolute(places.arena_dir).string();
@@ -61,12 +78,14 @@ Status write_box_file(config::BoxConfig box, const Places& places) {
 
 fs::path box_file(const Places& places) { return places.run_dir / "box.yaml"; }
 
-std::vector<Launch> plan_launches(const config::BoxConfig& box, const Places& places) {
+std::vector<Launch> plan_launches(const config::BoxConfig& box, const Places& places, const std::vector<WorkerPlace>& workers) {
   const std::vector<std::string> config{"-c", box_file(places).string()};
   std::vector<Launch> launches{{{"store", Role::kStore}, "moestro-store", config}};
-  for (int64_t i = 0; i < box.workers.count; ++i) {
+  for (size_t i = 0; i < workers.size(); ++i) {
     const std::string name = "worker-" + std::to_string(i);
-    launches.push_back({{name, Role::kWorker}, "moestro-worker", {config[0], config[1], "--name", name}});
+    Launch launch{{name, Role::kWorker}, "moestro-worker", {config[0], config[1], "--name", name}};
+    for (std::string& flag : place_flags(box, workers[i])) launch.arguments.push_back(std::move(flag));
+    launches.push_back(std::move(launch));
   }
   launches.push_back({{"orchestrator", Role::kOrchestrator}, "moestro-orchestrator", config});
   return launches;

@@ -8,6 +8,7 @@
 #include "common/config/box_config.h"
 #include "common/status.h"
 #include "services/cli/up/supervisor.h"
+#include "services/cli/up/worker_places.h"
 
 namespace moestro::cli {
 
@@ -23,8 +24,8 @@ struct Launch {
 };
 
 /// What has to be right before anything is made or started: a model, its pack, its name (filled in from the
-/// pack where empty), a device that is there, HOST:PORT.
-Status check_box(config::BoxConfig& box);
+/// pack where empty), HOST:PORT, a device for each worker, which it returns.
+Result<std::vector<WorkerPlace>> check_box(config::BoxConfig& box, const MachineDevices& machine);
 
 /// RUN_DIR/box.yaml: the configuration in effect, from which every program of the box starts.
 std::filesystem::path box_file(const Places& places);
@@ -33,6 +34,6 @@ std::filesystem::path box_file(const Places& places);
 Status write_box_file(config::BoxConfig box, const Places& places);
 
 /// Store first, then the workers, then the orchestrator.
-std::vector<Launch> plan_launches(const config::BoxConfig& box, const Places& places);
+std::vector<Launch> plan_launches(const config::BoxConfig& box, const Places& places, const std::vector<WorkerPlace>& workers);
 
 }  // namespace moestro::cli

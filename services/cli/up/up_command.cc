@@ -27,7 +27,7 @@ Status place_state(config::BoxConfig& box) {
   return Status::ok();
 }
 
-Status run_box(config::BoxConfig box) {
+Status run_box(config::BoxConfig box, const std::vector<WorkerPlace>& workers) {
   MOESTRO_RETURN_IF_ERROR(place_state(box));
   MOESTRO_ASSIGN_OR_RETURN(const RunDir run_dir,
                            open_run_dir(box.run.dir.empty() ? default_run_dir(box.model.name)
@@ -38,13 +38,15 @@ Status run_box(config::BoxConfig box) {
   RunnerConfig config;
   config.places = {run_dir.path, arena.path()};
   MOESTRO_RETURN_IF_ERROR(write_box_file(box, config.places));
-  config.launches = plan_launches(box, config.places);
+  config.launches = plan_launches(box, config.places, workers);
   MOESTRO_ASSIGN_OR_RETURN(config.http, parse_host_port(box.orchestrator.http));
   MOESTRO_ASSIGN_OR_RETURN(config.https, box::serves_https(box));
   config.limits.drain =
       box.run.drain +
       std::chrono::seconds(5);  // it ends its requests by itself; the rest is for ending itself
   note("model " + box.model.name + " from " + box.model.pack + "; " + arena.explanation());
+  for (size_t i = 0; i < workers.size(); ++i)
+    if (!workers[i].note.empty()) note("worker-" + std::to_string(i) + " " + workers[i].note);
   note("logs in " + (run_dir.path / "logs").string());
   return run_programs(std::move(config));
 }
@@ -55,10 +57,11 @@ void run_up(const box::BoxFlags& flags, CommandResult& result) {
   if (!status.is_ok()) return fail(result, status);
   status = flags.read_flags(box);
   if (!status.is_ok()) return fail(result, status, kExitUsage);
-  status = check_box(box);
+  const auto workers = check_box(box, this_machine());
+  status = workers.status();
   const bool usage = status.code() == Code::kInvalidArgument || status.code() == Code::kUnsupported;
   if (!status.is_ok()) return fail(result, status, usage ? kExitUsage : kExitFailed);
-  status = run_box(box);
+  status = run_box(box, *workers);
   if (!status.is_ok()) fail(result, status);
 }
 

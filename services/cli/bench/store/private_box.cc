@@ -34,7 +34,7 @@ bool says(const fs::path& log, const std::string& text) {
 
 Result<std::unique_ptr<PrivateBox>> PrivateBox::create(config::BoxConfig config, uint64_t beside_bytes) {
   std::unique_ptr<PrivateBox> box(new PrivateBox(std::move(config)));
-  MOESTRO_RETURN_IF_ERROR(check_box(box->box_));
+  MOESTRO_ASSIGN_OR_RETURN(const auto workers, check_box(box->box_, this_machine()));
   std::string name = (fs::temp_directory_path() / "moestro-bench-XXXXXX").string();
   if (::mkdtemp(name.data()) == nullptr) return io_error("cannot make a directory like " + name, errno);
   box->run_dir_ = name;
@@ -46,7 +46,7 @@ Result<std::unique_ptr<PrivateBox>> PrivateBox::create(config::BoxConfig config,
   box->arena_.emplace(std::move(arena));
   const Places places{box->run_dir_, box->arena_->path()};
   MOESTRO_RETURN_IF_ERROR(write_box_file(box->box_, places));
-  box->launches_ = plan_launches(box->box_, places);
+  box->launches_ = plan_launches(box->box_, places, workers);
   box->pids_.assign(box->launches_.size(), 0);
   return box;
 }

@@ -1,0 +1,101 @@
+#include "services/worker/cuda/device_budget.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+
+#include "common/check.h"
+#include "common/config/units.h"
+
+namespace moestro::cuda {
+namespace {
+
+using config::readable_size;
+
+constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
+constexpr uint64_t kMarginMin = 128ull << 20, kMarginMax = 1ull << 30;
+
+uint64_t plus(uint64_t a, uint64_t b) { return a > kMax - b ? kMax : a + b; }
+uint64_t times(uint64_t a, uint64_t b) { return b != 0 && a > kMax / b ? kMax : a * b; }
+uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+/// Up to whole MiB, as a person would type it.
+std::string as_vram(uint64_t bytes) {
+  constexpr uint64_t kMiB = 1 << 20;
+  return "vram=" + config::format_size(bytes / kMiB * kMiB + (bytes % kMiB != 0 ? kMiB : 0));
+}
+
+uint64_t fixed_bytes(const DeviceNeeds& needs) { return plus(plus(needs.dense_bytes, needs.kv_bytes), needs.workspace_bytes); }
+
+/// "dense weights 3.00 GiB, KV cache 1.00 GiB, workspace 200 MiB and 2 experts 10.0 MiB"
+std::string parts_text(const DeviceNeeds& needs, uint64_t slots) {
+  return "dense weights " + readable_size(needs.dense_bytes) + ", KV cache " + readable_size(needs.kv_bytes) + ", workspace " +
+         readable_size(needs.workspace_bytes) + " and " + (slots == 1 ? "one expert " : std::to_string(slots) + " experts ") +
+         readable_size(times(slots, needs.expert_bytes));
+}
+
+/// What gives the most, first.
+std::string what_to_lower(const DeviceNeeds& needs) {
+  struct Way {
+    uint64_t bytes;
+    std::string what;
+  };
+  std::vector<Way> ways = {{needs.kv_bytes, "fewer --kv-tokens (or --kv-dtype int8)"},
+                           {needs.workspace_bytes, "a smaller --step-tokens"},
+                           {needs.dense_bytes, "a pack with --dense int8"}};
+  std::ranges::stable_sort(ways, [](const Way& a, const Way& b) { return a.bytes > b.bytes; });
+  std::string text;
+  for (const Way& way : ways)
+    if (way.bytes > 0) text += (text.empty() ? "" : ", or ") + way.what;
+  return text.empty() ? "a pack with --experts int8" : text;
+}
+
+Status does_not_fit(const DeviceNeeds& needs, uint64_t slots_min, const DeviceMemory& memory, uint64_t free) {
+  const uint64_t least = plus(fixed_bytes(needs), times(slots_min, needs.expert_bytes)), margin = driver_margin(memory.total_bytes);
+  const std::string of_card = readable_size(memory.free_bytes) + " of the " + memory.name + "'s " + readable_size(memory.total_bytes) + " are free, " +
+                              readable_size(margin) + " of it left to the driver";
+  const std::string needed = readable_size(least) + " of device memory are the least for this model: " + parts_text(needs, slots_min);
+  if (memory.vram_bytes != 0 && memory.vram_bytes < least && least <= free)
+    return invalid_argument(as_vram(least) + " is the least for this model, vram=" + config::format_size(memory.vram_bytes) + " is given: " +
+                            parts_text(needs, slots_min) + "; raise it, or take " + what_to_lower(needs));
+  if (least > less(memory.total_bytes, margin)) return invalid_argument(needed + "; " + of_card + "; take " + what_to_lower(needs) + ", or a larger card");
+  return unavailable(needed + "; " + of_card + "; CUDA itself and other processes have the rest (nvidia-smi names them): end those, or take " +
+                     what_to_lower(needs));
+}
+
+}  // namespace
+
+uint64_t driver_margin(uint64_t total_bytes) { return std::clamp(total_bytes / 100, kMarginMin, kMarginMax); }
+
+Result<DeviceBudget> share_out(const DeviceNeeds& needs, const DeviceMemory& memory) {
+  MOESTRO_CHECK(needs.experts == 0 || needs.expert_bytes > 0, "an expert has a size");
+  const uint64_t free = less(memory.free_bytes, driver_margin(memory.total_bytes));
+  const uint64_t room = memory.vram_bytes == 0 ? free : std::min(memory.vram_bytes, free);
+  const uint64_t slots_min = std::min(needs.slots_min, needs.experts), fixed = fixed_bytes(needs);
+  if (plus(fixed, times(slots_min, needs.expert_bytes)) > room) return does_not_fit(needs, slots_min, memory, free);
+  DeviceBudget budget;
+  if (needs.experts > 0) budget.slots = std::min(needs.experts, (room - fixed) / needs.expert_bytes);
+  budget.all_resident = budget.slots == needs.experts;
+  const uint64_t slots_bytes = budget.slots * needs.expert_bytes;
+  const auto line = [&](std::string what, uint64_t bytes) {
+    budget.lines.push_back({std::move(what), bytes, room == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(room)});
+  };
+  line("dense weights", needs.dense_bytes);
+  line("KV cache", needs.kv_bytes);
+  line("workspace", needs.workspace_bytes);
+  line(std::to_string(budget.slots) + " of " + std::to_string(needs.experts) + " experts", slots_bytes);
+  line("left", room - fixed - slots_bytes);
+  return budget;
+}
+
+std::string DeviceBudget::table() const {
+  std::string text;
+  for (const BudgetLine& line : lines) {
+    char row[128];
+    std::snprintf(row, sizeof row, "%-28s %10s %5.1f %%", line.what.c_str(), readable_size(line.bytes).c_str(), 100 * line.share);
+    text += (text.empty() ? "" : "\n") + std::string(row);
+  }
+  return text;
+}
+
+}  // namespace moestro::cuda
