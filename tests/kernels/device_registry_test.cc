@@ -1,4 +1,3 @@
-#include "kernels/cuda/plugin_abi.h"
 #include "kernels/device_registry.h"
 
 #include <gmock/gmock.h>
@@ -8,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "kernels/cuda/plugin_abi.h"
 
 namespace moestro::kernels {
 namespace {
