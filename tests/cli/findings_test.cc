@@ -127,15 +127,41 @@ TEST(Findings, HugePagesByWhoMayGiveThem) {
   EXPECT_THAT(about(facts, "huge pages").mend, HasSubstr("nr_hugepages"));
 }
 
-TEST(Findings, GpusAsCudaSeesThemOrWhyItSeesNone) {
+TEST(Findings, WhyThereIsNoGpuAndWhatMendsIt) {
   MachineFacts facts = good_machine();
-  facts.cuda_refusal = "the CUDA plugin is not built";
-  EXPECT_THAT(about(facts, "GPU").found, testing::StartsWith("none, the CUDA plugin is not built; "));
+  facts.cuda_refusal = unsupported("the CUDA plugin is not built");
+  EXPECT_EQ(about(facts, "GPU").found, "none, the CUDA plugin is not built; the CPU computes");
+  EXPECT_EQ(about(facts, "GPU").verdict, Verdict::kInfo);
+  EXPECT_EQ(about(facts, "GPU").mend, "") << "nothing is lacking on a machine without GPUs";
+  facts.gpus = {"/dev/kfd"};
+  EXPECT_EQ(about(facts, "GPU").mend, "") << "not NVIDIA's";
   facts.gpus = {"/dev/nvidia0"};
-  EXPECT_THAT(about(facts, "GPU").found, testing::StartsWith("1 (/dev/nvidia0), the CUDA plugin is not built; "));
-  facts.cuda = {{"Card A", 9, 0, 3ull << 30, 4ull << 30, ""}, {"Card B", 8, 6, 1ull << 30, 2ull << 30, ""}};
-  EXPECT_THAT(about(facts, "GPU").found,
-              testing::StartsWith("Card A (compute capability 9.0, 3.00 GiB of 4.00 GiB free), Card B (compute capability 8.6, "));
+  EXPECT_EQ(about(facts, "GPU").verdict, Verdict::kSlower);
+  EXPECT_EQ(about(facts, "GPU").found, "1 (/dev/nvidia0), the CUDA plugin is not built; the CPU computes");
+  EXPECT_THAT(about(facts, "GPU").mend, HasSubstr("cmake --preset cuda"));
+  facts.cuda_refusal = unavailable("no CUDA device: CUDA driver version is insufficient for CUDA runtime version");
+  EXPECT_THAT(about(facts, "GPU").mend, testing::StartsWith("install NVIDIA's driver"));
+  facts.cuda_driver = "470.57.02";
+  EXPECT_THAT(about(facts, "GPU").mend, HasSubstr("driver here is 470.57.02"));
+}
+
+TEST(Findings, EachGpuHasALineOfItsOwn) {
+  MachineFacts facts = good_machine();
+  facts.numa_nodes = 2;
+  facts.cuda = {{{"NVIDIA H200", 9, 0, 138ull << 30, 139ull << 30, "0000:17:00.0"}, 1},
+                {{"Tesla T4", 7, 5, 14ull << 30, 15ull << 30, "0000:65:00.0"}, std::nullopt},
+                {{"NVIDIA L4", 8, 9, 10 << 20, 24ull << 30, ""}, 0}};
+  EXPECT_THAT(about(facts, "GPU 0").found,
+              testing::StartsWith("NVIDIA H200, compute capability 9.0, 138 GiB of 139 GiB free, at 0000:17:00.0, NUMA node 1"));
+  EXPECT_EQ(about(facts, "GPU 0").verdict, kernels::kCudaComputes ? Verdict::kGood : Verdict::kInfo);
+  EXPECT_EQ(about(facts, "GPU 0").mend, "");
+  EXPECT_EQ(about(facts, "GPU 1").found, "Tesla T4, compute capability 7.5, 14.0 GiB of 15.0 GiB free, at 0000:65:00.0, NUMA node not known; too old, the kernels need 8.0");
+  EXPECT_EQ(about(facts, "GPU 1").verdict, Verdict::kInfo);
+  EXPECT_THAT(about(facts, "GPU 1").mend, HasSubstr("compute capability 8.0 or later"));
+  EXPECT_EQ(about(facts, "GPU 2").verdict, Verdict::kSlower);
+  EXPECT_THAT(about(facts, "GPU 2").found, HasSubstr("10.0 MiB of 24.0 GiB free, NUMA node 0; other processes have its memory"));
+  EXPECT_THAT(about(facts, "GPU 2").mend, HasSubstr("nvidia-smi"));
+  for (const Finding& finding : judge(facts)) EXPECT_NE(finding.verdict, Verdict::kMissing) << finding.topic << ": doctor's exit code is that of the rest";
 }
 
 TEST(Findings, ThisMachineCanBeLookedAt) {
@@ -143,7 +169,7 @@ TEST(Findings, ThisMachineCanBeLookedAt) {
   EXPECT_GT(facts.memory_bytes, 0u);
   EXPECT_GE(facts.cores, 1u);
   EXPECT_TRUE(facts.pack_dir_exists);
-  EXPECT_NE(facts.cuda.empty(), facts.cuda_refusal.empty()) << "devices, or why there are none";
+  EXPECT_NE(facts.cuda.empty(), facts.cuda_refusal.is_ok()) << "devices, or why there are none";
   EXPECT_FALSE(look_at_machine("/no/such/place").pack_dir_exists);
 }
 

@@ -118,6 +118,19 @@ MoestroCudaResult register_host(void* host, uint64_t bytes, int32_t read_only) {
   return functions().register_host(host, bytes, read_only);
 }
 
+/// A function that the table has got since would go on on a device that has fallen off.
+void check_all_gated(const MoestroCudaFunctions& gated) {
+  constexpr size_t kCount = sizeof(MoestroCudaFunctions) / sizeof(void*);
+  const void *ours[kCount], *theirs[kCount];
+  std::memcpy(ours, &gated, sizeof gated);
+  std::memcpy(theirs, &functions(), sizeof gated);
+  for (size_t i = 0; i < kCount; ++i)
+    if (ours[i] == theirs[i]) {
+      std::fprintf(stderr, "the emulated CUDA plugin: function %zu of the table has no gate\n", i);
+      std::abort();
+    }
+}
+
 MoestroCudaFunctions gated_functions() {
   MoestroCudaFunctions f = functions();
   f.error_text = error_text;
@@ -131,6 +144,7 @@ MoestroCudaFunctions gated_functions() {
   GATE(matmul), GATE(gather), GATE(norm), GATE(sum_squares), GATE(rope), GATE(silu_mul), GATE(exponentials), GATE(add_scaled), GATE(clamp), GATE(combine);
   GATE(kv_write), GATE(attention), GATE(router), GATE(sort_routes), GATE(experts), GATE(sample);
 #undef GATE
+  check_all_gated(f);
   return f;
 }
 

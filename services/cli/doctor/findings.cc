@@ -1,9 +1,12 @@
 #include "services/cli/doctor/findings.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "common/config/units.h"
+#include "services/cli/doctor/gpu_findings.h"
 
 namespace moestro::cli {
 namespace {
@@ -143,23 +146,6 @@ Finding open_files(const MachineFacts& facts) {
           "ulimit -n 65536"};
 }
 
-Finding gpus(const MachineFacts& facts) {
-  const std::string unused = "; this version computes on the CPU";
-  if (facts.cuda.empty()) {
-    const std::string nodes =
-        facts.gpus.empty() ? "none" : std::to_string(facts.gpus.size()) + " (" + facts.gpus.front() + ")";
-    return {"GPU", Verdict::kInfo, nodes + ", " + facts.cuda_refusal + unused, ""};
-  }
-  std::string found;
-  for (const kernels::CudaDevice& device : facts.cuda) {
-    found += found.empty() ? "" : ", ";
-    found += device.name + " (compute capability " + std::to_string(device.major) + "." +
-             std::to_string(device.minor) + ", " + readable_size(device.free_bytes) + " of " +
-             readable_size(device.total_bytes) + " free)";
-  }
-  return {"GPU", Verdict::kInfo, found + unused, ""};
-}
-
 Finding numa(const MachineFacts& facts) {
   if (facts.numa_nodes <= 1) return {"NUMA", Verdict::kGood, "one node", ""};
   return {"NUMA", Verdict::kInfo,
@@ -185,9 +171,11 @@ std::string_view verdict_name(Verdict verdict) {
 }
 
 std::vector<Finding> judge(const MachineFacts& facts) {
-  return {processor(facts),  memory(facts),     io_uring(facts), seccomp(facts),
-          direct_io(facts),  huge_pages(facts), memlock(facts),  shared_memory(facts),
-          open_files(facts), gpus(facts),       numa(facts)};
+  std::vector<Finding> findings = {processor(facts),  memory(facts),  io_uring(facts),      seccomp(facts),   direct_io(facts),
+                                   huge_pages(facts), memlock(facts), shared_memory(facts), open_files(facts)};
+  std::ranges::move(judge_gpus(facts), std::back_inserter(findings));
+  findings.push_back(numa(facts));
+  return findings;
 }
 
 }  // namespace moestro::cli

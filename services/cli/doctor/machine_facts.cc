@@ -152,11 +152,12 @@ void look_at_gpus(MachineFacts& facts) {
     if (const std::string node = "/dev/nvidia" + std::to_string(i); fs::exists(node, error))
       facts.gpus.push_back(node);
   if (fs::exists("/dev/kfd", error)) facts.gpus.push_back("/dev/kfd");
-  const auto cuda = kernels::look_at_cuda();
-  if (cuda.is_ok())
-    facts.cuda = *cuda;
-  else
-    facts.cuda_refusal = cuda.status().message();
+  facts.cuda_driver = kernels::nvidia_driver();
+  facts.cuda_plugin = kernels::cuda_plugin_path().string();
+  const auto cuda = kernels::look_at_cuda(facts.cuda_plugin);
+  facts.cuda_refusal = cuda.status();
+  if (!cuda.is_ok()) return;
+  for (const kernels::CudaDevice& device : *cuda) facts.cuda.push_back({device, kernels::numa_node_of(device.pci)});
 }
 
 }  // namespace

@@ -43,9 +43,15 @@ struct MachineFacts {
   bool shm_is_tmpfs = false;
   uint64_t shm_bytes = 0, shm_free_bytes = 0;
 
-  std::vector<std::string> gpus;          ///< device nodes
-  std::vector<kernels::CudaDevice> cuda;  ///< as CUDA sees them
-  std::string cuda_refusal;               ///< why it sees none
+  std::vector<std::string> gpus;  ///< device nodes
+  struct Gpu {
+    kernels::CudaDevice device;
+    std::optional<int> numa_node;
+  };
+  std::vector<Gpu> cuda;     ///< as CUDA sees them
+  Status cuda_refusal;       ///< why it sees none
+  std::string cuda_driver;   ///< version of NVIDIA's; empty: none is loaded
+  std::string cuda_plugin;   ///< where it is looked for
   uint64_t numa_nodes = 1;
 };
 

@@ -1,0 +1,119 @@
+// The emulated plugin as programs load it. Its settings are read once a process, so each test is one of its own.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <vector>
+
+#include "kernels/cuda/plugin_abi.h"
+#include "kernels/device_registry.h"
+
+namespace moestro::kernels {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20, kGiB = 1 << 30;
+
+/// Runs `body` in a process with these settings; what fails there is on its stderr, and fails here.
+void with(const std::vector<std::pair<const char*, std::string>>& settings, const std::function<void(const MoestroCudaFunctions&)>& body) {
+  const auto run = [&] {
+    for (const auto& [name, value] : settings) ::setenv(name, value.c_str(), 1);
+    const auto functions = cuda_functions(EMULATED_CUDA_PLUGIN);
+    EXPECT_TRUE(functions.is_ok()) << functions.status().message();
+    if (functions.is_ok()) body(**functions);
+    std::fflush(nullptr);
+    ::_exit(testing::Test::HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(run(), testing::ExitedWithCode(0), "");
+}
+
+TEST(EmulatedPlugin, IsOneOfThisVersionWithOneCard) {
+  const auto devices = look_at_cuda(EMULATED_CUDA_PLUGIN);
+  ASSERT_TRUE(devices.is_ok()) << devices.status().message();
+  ASSERT_EQ(devices->size(), 1u);
+  EXPECT_EQ(devices->front().total_bytes, 8 * kGiB);
+  EXPECT_TRUE(check_capability(devices->front()).is_ok());
+}
+
+TEST(EmulatedPlugin, AllocationsHonourTheCardsMemory) {
+  with({{"MOESTRO_EMULATED_CUDA_DEVICES", "A,9.0,64M,16M;B,9.0,32M"}}, [](const MoestroCudaFunctions& f) {
+    uint64_t free_bytes = 0, total_bytes = 0;
+    EXPECT_EQ(f.use_device(0), 0);
+    EXPECT_EQ(f.memory_info(&free_bytes, &total_bytes), 0);
+    EXPECT_EQ(free_bytes, 48 * kMiB);
+    EXPECT_EQ(total_bytes, 64 * kMiB);
+    void *first = nullptr, *second = nullptr;
+    EXPECT_EQ(f.allocate(40 * kMiB, &first), 0);
+    EXPECT_NE(f.allocate(9 * kMiB, &second), 0);
+    EXPECT_EQ(second, nullptr);
+    EXPECT_STREQ(f.error_text(f.allocate(9 * kMiB, &second)), "out of memory");
+    EXPECT_EQ(f.use_device(1), 0);
+    EXPECT_EQ(f.allocate(9 * kMiB, &second), 0) << "another card";
+    EXPECT_EQ(f.release(first), 0) << "of whichever card it is";
+    EXPECT_NE(f.release(first), 0) << "twice";
+    EXPECT_EQ(f.release(nullptr), 0);
+    EXPECT_EQ(f.use_device(0), 0);
+    EXPECT_EQ(f.memory_info(&free_bytes, &total_bytes), 0);
+    EXPECT_EQ(free_bytes, 48 * kMiB);
+    EXPECT_STREQ(f.error_text(f.use_device(2)), "invalid device ordinal");
+  });
+}
+
+TEST(EmulatedPlugin, AThreadIsOnTheDeviceItHasChosen) {
+  with({{"MOESTRO_EMULATED_CUDA_DEVICES", "A,9.0,64M;B,9.0,32M"}}, [](const MoestroCudaFunctions& f) {
+    EXPECT_EQ(f.use_device(1), 0);
+    uint64_t free_bytes = 0, total_bytes = 0;
+    EXPECT_EQ(f.memory_info(&free_bytes, &total_bytes), 0);
+    EXPECT_EQ(total_bytes, 32 * kMiB);
+  });
+}
+
+TEST(EmulatedPlugin, ADeviceFallsOffAfterSoManyCalls) {
+  with({{"MOESTRO_EMULATED_CUDA_FAULTS", "fall-off=copy_in:2"}}, [](const MoestroCudaFunctions& f) {
+    std::vector<char> host(16), device(16);
+    MoestroCudaStream stream = nullptr;
+    EXPECT_EQ(f.make_stream(0, &stream), 0);
+    EXPECT_EQ(f.copy_in(device.data(), host.data(), 16, stream), 0);
+    EXPECT_EQ(f.copy_in(device.data(), host.data(), 16, stream), 0);
+    EXPECT_EQ(f.wait_stream(stream), 0);
+    const MoestroCudaResult off = f.copy_in(device.data(), host.data(), 16, stream);
+    EXPECT_STREQ(f.error_text(off), "unknown error");
+    EXPECT_EQ(f.wait_stream(stream), off) << "every call fails from then on";
+    float x = 0;
+    const MoestroCudaClamp clamp{&x, 1, 1.0f};
+    EXPECT_EQ(f.ops.clamp(&clamp, stream), off);
+    EXPECT_EQ(f.use_device(0), off);
+  });
+}
+
+TEST(EmulatedPlugin, ADeviceFallsOffWhenAFileIsThere) {
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / ("moestro-fallen-" + std::to_string(::getpid()));
+  with({{"MOESTRO_EMULATED_CUDA_FALLEN", file.string()}}, [&](const MoestroCudaFunctions& f) {
+    EXPECT_EQ(f.use_device(0), 0);
+    std::ofstream(file) << "x";
+    const MoestroCudaResult off = f.use_device(0);
+    std::filesystem::remove(file);
+    EXPECT_NE(off, 0);
+    EXPECT_EQ(f.use_device(0), off) << "it does not come back";
+  });
+}
+
+TEST(EmulatedPlugin, RegistrationIsRefusedWhereItIsToBe) {
+  char page[4096];
+  with({}, [&](const MoestroCudaFunctions& f) { EXPECT_EQ(f.register_host(page, sizeof page, 1), 0); });
+  with({{"MOESTRO_EMULATED_CUDA_FAULTS", "refuse-read-only"}}, [&](const MoestroCudaFunctions& f) {
+    EXPECT_STREQ(f.error_text(f.register_host(page, sizeof page, 1)), "operation not supported");
+    EXPECT_EQ(f.register_host(page, sizeof page, 0), 0);
+  });
+  with({{"MOESTRO_EMULATED_CUDA_FAULTS", "refuse-register"}}, [&](const MoestroCudaFunctions& f) {
+    EXPECT_NE(f.register_host(page, sizeof page, 1), 0);
+    EXPECT_NE(f.register_host(page, sizeof page, 0), 0);
+  });
+}
+
+}  // namespace
+}  // namespace moestro::kernels
