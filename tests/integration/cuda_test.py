@@ -1,0 +1,189 @@
+"""--device cuda in whole programs: over the emulated plugin, on every machine. What cannot be computed on is refused by its reason; a device that falls off loses nothing."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import threading
+import unittest
+
+from cluster import BIN, Cluster, DemoTest, main
+
+PLUGIN = BIN.parent / "tests" / "libmoestro_cuda_emulated.so"
+NOT_YET = "computing on CUDA is not in this version"
+PROMPTS = ["Once upon a time", "The price of a bushel of wheat", "def parse(self, text):", "Mix the flour with"]
+
+
+def environment(devices=None, faults=None, fallen=None, plugin=PLUGIN):
+    env = {**os.environ, "MOESTRO_CUDA_PLUGIN": str(plugin)}
+    for name, value in (("DEVICES", devices), ("FAULTS", faults), ("FALLEN", fallen)):
+        if value is not None:
+            env["MOESTRO_EMULATED_CUDA_" + name] = str(value)
+    return env
+
+
+def worker(device, **settings):
+    """A worker that has no store: what is said of its device comes first."""
+    return subprocess.run([BIN / "moestro-worker", "--model", "m", "--store", "ipc:///nowhere/store.sock", "--orchestrator", "ipc:///nowhere/o.sock",
+                           "--store-wait", "0s", "--device", device], capture_output=True, text=True, env=environment(**settings), timeout=60)
+
+
+def computes():
+    return NOT_YET not in worker("cuda").stderr
+
+
+class Refusals(unittest.TestCase):
+    """Each of them: one line on stderr, and an exit code that says whether another start may help."""
+
+    CASES = [
+        ("no driver, or one too old", {"faults": "no-driver"}, "cuda", 1,
+         ["no CUDA device: CUDA driver version is insufficient for CUDA runtime version", "NVIDIA driver"]),
+        ("no device", {"devices": ""}, "cuda", 1, ["no CUDA device"]),
+        ("a card too old", {"devices": "Tesla T4,7.5,16G;NVIDIA L4,8.9,24G"}, "cuda:0", 2,
+         ["the card is a Tesla T4 of compute capability 7.5; the kernels need 8.0; usable here: cuda:1"]),
+        ("all of its memory taken", {"devices": "NVIDIA L4,8.9,24G,24G"}, "cuda", 1,
+         ["only 0 B of the NVIDIA L4's 24.0 GiB are free", "other processes have the rest (nvidia-smi names them)"]),
+        ("more asked for than is free", {"devices": "NVIDIA L4,8.9,24G,20G"}, "cuda,vram=5G", 1,
+         ["only 4.00 GiB of the NVIDIA L4's 24.0 GiB are free, and vram=5GiB is asked for", "lower vram="]),
+        ("vram larger than the card", {"devices": "NVIDIA L4,8.9,24G"}, "cuda:0,vram=25G", 2,
+         ["vram=25GiB is larger than the card: the NVIDIA L4 has 24.0 GiB"]),
+        ("an unknown index", {"devices": "NVIDIA L4,8.9,24G;NVIDIA L4,8.9,24G"}, "cuda:2", 2,
+         ["there is no CUDA device 2; this machine has 2, counted from 0"]),
+        ("a device that has fallen off", {"faults": "fall-off=probe:0"}, "cuda", 1, ["no CUDA device: unknown error"]),
+        ("no plugin", {"plugin": "/nowhere/libmoestro_cuda.so"}, "cuda", 2, ["the CUDA plugin is not built: there is no /nowhere/libmoestro_cuda.so"]),
+        ("no plugin but another library", {"plugin": BIN / "moestro-worker"}, "cuda", 2, ["the CUDA plugin cannot be loaded"]),
+    ]
+
+    def test_a_worker_says_why_in_one_line(self):
+        for name, settings, device, exit_code, words in self.CASES:
+            with self.subTest(name):
+                ran = worker(device, **settings)
+                self.assertEqual(ran.returncode, exit_code, ran.stderr)
+                said = [line for line in ran.stderr.splitlines() if line.startswith("moestro-worker: ")]
+                self.assertEqual(len(said), 1, ran.stderr)
+                self.assertIn("--device " + device, said[0])
+                for word in words:
+                    self.assertIn(word, said[0])
+
+    def test_what_is_no_device_is_a_wrong_command_line(self):
+        for device, word in (("cuda:x", "'x' is not the number of a device"), ("cuda,vram=lots", "'lots' is not a size"), ("cuda,vram=0", "leaves no memory"),
+                             ("cuda:0,link=1G", "'link=1G' is not vram=SIZE")):
+            ran = worker(device)
+            self.assertEqual(ran.returncode, 2, ran.stderr)
+            self.assertIn(word, ran.stderr)
+
+    def test_a_driver_that_is_asked_for_nothing_is_not_asked(self):
+        ran = worker("cpu", faults="no-driver")
+        self.assertNotIn("CUDA", ran.stderr)
+        self.assertIn("store", ran.stderr)
+
+
+class RefusalsOfUp(DemoTest):
+    def test_up_refuses_as_a_worker_would_before_anything_is_made(self):
+        for name, settings, device, exit_code, words in Refusals.CASES:
+            with self.subTest(name), tempfile.TemporaryDirectory() as directory:
+                run_dir = pathlib.Path(directory, "run")
+                ran = subprocess.run([BIN / "moestro", "up", "--model", self.pack, "--run-dir", run_dir, "--http", "127.0.0.1:0", "--device", device],
+                                     capture_output=True, text=True, env=environment(**settings), timeout=60)
+                self.assertEqual(ran.returncode, exit_code, ran.stderr)
+                self.assertEqual(len(ran.stderr.splitlines()), 1, ran.stderr)
+                for word in words:
+                    self.assertIn(word, ran.stderr)
+                self.assertFalse(run_dir.exists())
+
+
+class Doctor(unittest.TestCase):
+    def findings(self, **settings):
+        ran = subprocess.run([BIN / "moestro", "doctor", "--json"], capture_output=True, text=True, env=environment(**settings), timeout=60)
+        self.calm = getattr(self, "calm", None) or subprocess.run([BIN / "moestro", "doctor"], capture_output=True).returncode
+        self.assertEqual(ran.returncode, self.calm, "GPUs do not change doctor's exit code")
+        return {finding["topic"]: finding for finding in json.loads(ran.stdout)["findings"] if finding["topic"].startswith("GPU")}
+
+    def test_each_device_is_named_with_what_it_lacks(self):
+        found = self.findings(devices="NVIDIA H200,9.0,139G,1G,0000:17:00.0;Tesla T4,7.5,16G;NVIDIA L4,8.9,24G,24G")
+        self.assertEqual(sorted(found), ["GPU 0", "GPU 1", "GPU 2"])
+        self.assertIn("NVIDIA H200, compute capability 9.0, 138 GiB of 139 GiB free, at 0000:17:00.0", found["GPU 0"]["found"])
+        self.assertIn("too old, the kernels need 8.0", found["GPU 1"]["found"])
+        self.assertIn("other processes have its memory", found["GPU 2"]["found"])
+        self.assertIn("nvidia-smi", found["GPU 2"]["mend"])
+
+    def test_why_there_is_none(self):
+        self.assertIn("CUDA driver version is insufficient", self.findings(faults="no-driver")["GPU"]["found"])
+        self.assertIn("driver", self.findings(faults="no-driver")["GPU"]["mend"])
+        self.assertIn("the CUDA plugin is not built", self.findings(plugin="/nowhere/libmoestro_cuda.so")["GPU"]["found"])
+
+
+@unittest.skipUnless(computes(), NOT_YET)
+class Serving(DemoTest):
+    TOKENS = 48
+
+    def run_streams(self, cluster, when=None):
+        """Streams PROMPTS at once; `when()` is called after some events. Returns the token ids of each."""
+        ids, failures, seen, lock = {}, [], [0], threading.Lock()
+
+        def one(prompt):
+            try:
+                out = []
+                for event in cluster.stream("/v1/completions", {"prompt": prompt, "max_tokens": self.TOKENS, "temperature": 0, "ignore_eos": True,
+                                                                "return_token_ids": True}):
+                    for choice in event["choices"]:
+                        out += choice.get("token_ids") or []
+                    with lock:
+                        seen[0] += 1
+                        fire = when if seen[0] == 20 else None
+                    if fire:
+                        fire()
+                ids[prompt] = out
+            except Exception as e:  # a thread's failure must reach the test
+                failures.append(f"{prompt}: {e!r}")
+
+        threads = [threading.Thread(target=one, args=(p,)) for p in PROMPTS]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(failures, [])
+        self.assertEqual([len(ids[p]) for p in PROMPTS], [self.TOKENS] * len(PROMPTS))
+        return ids
+
+    def test_workers_are_spread_over_devices(self):
+        cluster = Cluster(self.pack, "--workers", "2", "--device", "cuda", env=environment("NVIDIA H200,9.0,8G,0,0000:17:00.0;Tesla T4,7.5,8G;NVIDIA L4,8.9,8G"))
+        with cluster:
+            self.assertEqual(cluster.complete(PROMPTS[0], max_tokens=4, ignore_eos=True)["usage"]["completion_tokens"], 4)
+        self.assertIn("worker-0 on cuda:0, NVIDIA H200 (0000:17:00.0)", cluster.log_text)
+        self.assertIn("worker-1 on cuda:2, NVIDIA L4", cluster.log_text)
+
+    def test_a_limit_that_is_too_low_names_the_least_that_would_do(self):
+        with self.assertRaises(AssertionError) as refused:
+            Cluster(self.pack, "--device", "cuda,vram=1M", env=environment()).__enter__()
+        self.assertRegex(str(refused.exception), r"vram=\d+MiB is the least for this model, vram=1MiB is given")
+
+    def test_a_device_that_falls_off_loses_and_repeats_nothing(self):
+        fallen = pathlib.Path(self.dir.name, "fallen")
+        with Cluster(self.pack, "--deterministic") as cluster:
+            calm = self.run_streams(cluster)
+            log = open(pathlib.Path(self.dir.name, "gpu.log"), "w+")
+            gpu = subprocess.Popen([BIN / "moestro-worker", "-c", cluster.dir / "run" / "box.yaml", "--name", "gpu", "--device", "cuda"], stderr=log, stdout=log,
+                                   env=environment(fallen=fallen))
+            try:
+                def there():
+                    names = [w["name"] for w in cluster.request("GET", "/v1/moestro/status")[1]["workers"]]
+                    return "gpu" in names
+                cluster.wait_until(there, what="a worker on the GPU")
+                stormy = self.run_streams(cluster, lambda: fallen.write_text("x"))
+                self.assertEqual(gpu.wait(60), 1, "another start may help")
+            finally:
+                if gpu.poll() is None:
+                    gpu.kill()
+                    gpu.wait()
+            log.seek(0)
+            said = [line for line in log.read().splitlines() if line.startswith("moestro-worker: gpu: ")]
+            log.close()
+            self.assertEqual(len(said), 1, said)
+            self.assertIn("unknown error", said[0])
+            self.assertEqual(stormy, calm)
+
+
+if __name__ == "__main__":
+    main()
