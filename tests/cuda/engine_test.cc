@@ -1,16 +1,20 @@
-// Whole models on the emulated CUDA kernels, through the engine: log-probabilities of Hugging Face transformers, and the CPU's tokens.
+// Whole models on a CUDA device (emulated, or real where the plugin is), through the engine: log-probabilities of Hugging Face transformers, the
+// CPU's tokens, and the same bits however many experts the device holds.
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
-#include "tests/cuda/emulated_ops.h"
-#include "tests/engine/engine_bench.h"
+#include "tests/cuda/cuda_under_test.h"
+#include "tests/device/device_bench.h"
 
 namespace moestro::engine::testing {
 namespace {
 
-std::unique_ptr<kernels::Ops> emulated() { return kernels::test::emulated_ops(); }
+using device::testing::DeviceBench;
+using device::testing::DeviceBenchOptions;
+constexpr int32_t kAll = 1 << 20;
 
 std::string fixture_name(const ::testing::TestParamInfo<Fixture>& param) {
   std::string name = param.param.name;
@@ -19,24 +23,29 @@ std::string fixture_name(const ::testing::TestParamInfo<Fixture>& param) {
   return name;
 }
 
+DeviceBenchOptions on_cuda(int32_t slots, const std::string& predictor = "none", BenchOptions engine = {}) {
+  return {.slots = slots, .predictor = predictor, .engine = std::move(engine), .cuda = &kernels::test::functions_under_test()};
+}
+
 class CudaEngineTest : public ::testing::TestWithParam<Fixture> {
  protected:
+  void SetUp() override { SKIP_WITHOUT(0); }
   Reference prompt() const { return GetParam().prompts("f32").front(); }
 };
 INSTANTIATE_TEST_SUITE_P(Fixtures, CudaEngineTest, ::testing::ValuesIn(fixtures()), fixture_name);
 
 TEST_P(CudaEngineTest, LogProbabilitiesAreThoseOfTheReference) {
   const Reference r = prompt();
-  Bench bench(GetParam(), {.make_ops = emulated});
-  const auto scores = bench.score({r.ids}, 7).front();
+  DeviceBench device(GetParam(), on_cuda(kAll));
+  const auto scores = device.bench().score({r.ids}, 7).front();
   ASSERT_EQ(scores.size(), r.logprobs.size());
   for (size_t i = 0; i < scores.size(); ++i) ASSERT_NEAR(scores[i], r.logprobs[i], 1e-3) << "position " << i;
 }
 
 TEST_P(CudaEngineTest, GreedyTokensAreTheReferences) {
   const Reference r = prompt();
-  Bench bench(GetParam(), {.make_ops = emulated});
-  EXPECT_EQ(bench.greedy(r.ids, static_cast<int>(r.greedy.size())), r.greedy);
+  DeviceBench device(GetParam(), on_cuda(3));
+  EXPECT_EQ(device.bench().greedy(r.ids, static_cast<int>(r.greedy.size())), r.greedy);
 }
 
 /// In deterministic mode both sides compute in f32 with the same weights and the same cache; they differ in the order of sums.
@@ -44,13 +53,52 @@ TEST_P(CudaEngineTest, QuantisedWeightsAndCachesGiveTheCpusLogProbabilities) {
   const Reference r = prompt();
   for (const DType experts : {DType::kBF16, DType::kInt8, DType::kInt4}) {
     const BenchOptions on_cpu{.experts = experts, .dense = DType::kBF16, .engine = {.model = "m", .kv_tokens = 4096, .kv_dtype = DType::kF16, .poison_kv = true}};
-    BenchOptions on_cuda = on_cpu;
-    on_cuda.make_ops = emulated;
     const auto want = Bench(GetParam(), on_cpu).score({r.ids}, r.ids.size()).front();
-    const auto got = Bench(GetParam(), on_cuda).score({r.ids}, r.ids.size()).front();
+    DeviceBench device(GetParam(), on_cuda(kAll, "none", on_cpu));
+    const auto got = device.bench().score({r.ids}, r.ids.size()).front();
     ASSERT_EQ(got.size(), want.size());
     // A number next to the middle of two roundings of the cache may be rounded either way.
     for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-3) << dtype_name(experts) << " position " << i;
+  }
+}
+
+bool same(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (a[i].size() != b[i].size() || std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0) return false;
+  return true;
+}
+
+/// Two prompts in one batch, then one of them token by token.
+std::vector<std::vector<float>> scores_of(Bench& bench, const Fixture& fixture) {
+  const auto prompts = fixture.prompts("f32");
+  auto scores = bench.score({prompts.at(0).ids, prompts.at(1).ids}, 9);
+  scores.push_back(bench.score({prompts.at(1).ids}, 1).front());
+  return scores;
+}
+
+/// Ahead of the host where all is there, and waiting where it is not.
+TEST_P(CudaEngineTest, TheNumberOfSlotsAndThePredictorChangeNoBit) {
+  DeviceBench all(GetParam(), on_cuda(kAll));
+  const auto want = scores_of(all.bench(), GetParam());
+  for (const int32_t slots : {1, 3, 9})
+    for (const char* predictor : {"none", "gate"}) {
+      DeviceBench few(GetParam(), on_cuda(slots, predictor));
+      ASSERT_TRUE(same(want, scores_of(few.bench(), GetParam()))) << slots << " slots, prediction " << predictor;
+      const tier::TierCounters counters = few.device().tier_counters();
+      EXPECT_GT(counters.misses + counters.late + counters.prefetched, 0u);
+    }
+}
+
+/// Layers are queued before their routes are known, and again when experts were missing after all.
+TEST_P(CudaEngineTest, BeingWrongAboutWhatIsThereChangesNoBit) {
+  DeviceBench all(GetParam(), on_cuda(kAll));
+  const auto want = scores_of(all.bench(), GetParam());
+  for (const int32_t slots : {1, 4, 11}) {
+    auto options = on_cuda(slots, "gate");
+    options.expects_all = true;
+    DeviceBench few(GetParam(), options);
+    ASSERT_TRUE(same(want, scores_of(few.bench(), GetParam()))) << slots << " slots";
   }
 }
 

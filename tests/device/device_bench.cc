@@ -14,23 +14,38 @@ uint64_t expert_bytes(const store::Manifest& manifest) {
 
 }  // namespace
 
-DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBenchOptions& options) {
+CudaSlots DeviceBench::open_cuda(uint64_t slot_bytes) {
+  MOESTRO_CHECK(options_.cuda->use_device(0) == 0, "there is a device");
+  auto ops = kernels::cuda::CudaOps::create(*options_.cuda, {.deterministic = options_.engine.deterministic});
+  MOESTRO_CHECK(ops.is_ok(), ops.status().message());
+  cuda_ops_ = std::move(*ops);
+  cuda_memory_ = std::make_unique<kernels::cuda::CudaMemory>(*cuda_ops_);
+  options_.engine.make_backend = [this](kernels::Ops& host_ops, store::BlobSource&) {
+    hopeful_ = std::make_unique<Hopeful>(*device_);
+    return cuda::cuda_backend({*cuda_ops_, *cuda_memory_, host_ops, options_.expects_all ? static_cast<SlotTable&>(*hopeful_) : *device_});
+  };
+  constexpr uint64_t kAlign = 256;
+  return {.functions = options_.cuda, .index = 0, .compute = cuda_ops_->stream(), .bytes = static_cast<uint64_t>(options_.slots) * ((slot_bytes + kAlign - 1) / kAlign * kAlign)};
+}
+
+DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBenchOptions& options) : options_(options) {
   const auto wrap = [&](std::unique_ptr<store::BlobSource> inner) -> std::unique_ptr<store::BlobSource> {
     host_ = std::move(inner);
     if (options.late_host) host_ = std::make_unique<engine::testing::LateSource>(std::move(host_), options.late);
-    const DeviceExpertsOptions of_device{.device = {.vram_bytes = static_cast<uint64_t>(options.slots) * expert_bytes(host_->manifest()),
+    DeviceExpertsOptions of_device{.device = {.vram_bytes = static_cast<uint64_t>(options.slots) * expert_bytes(host_->manifest()),
                                                     .link_bytes_per_s = options.link_bytes_per_s,
                                                     .latency = options.latency},
                                          .precision = options.engine.experts,
                                          .cache = options.cache,
                                          .prefetch = options.predictor != "none",
                                          .poison_slots = true};
+    if (options.cuda != nullptr) of_device.cuda = open_cuda(expert_bytes(host_->manifest()));
     auto device = DeviceExperts::create(*host_, of_device, clock_);
     MOESTRO_CHECK(device.is_ok(), device.status().message());
     device_ = device->get();
     return std::move(*device);
   };
-  bench_ = std::make_unique<engine::testing::Bench>(fixture, options.engine, wrap);
+  bench_ = std::make_unique<engine::testing::Bench>(fixture, options_.engine, wrap);
   const auto top_k = static_cast<int32_t>(bench_->engine().spec().moe().top_k);
   std::unique_ptr<prediction::Predictor> predictor;
   if (options.predictor != "none") {

@@ -1,10 +1,11 @@
 #pragma once
-// An engine of a test model on an emulated device.
+// An engine of a test model on an emulated device, or on a CUDA device.
 
 #include <memory>
 #include <string>
 
 #include "common/activation/history.h"
+#include "services/worker/cuda/cuda_pass.h"
 #include "services/worker/device/device_experts.h"
 #include "services/worker/device/foresight.h"
 #include "tests/engine/engine_bench.h"
@@ -22,6 +23,8 @@ struct DeviceBenchOptions {
   bool late_host = false;  ///< host memory has nothing at hand: experts arrive late, in random order
   engine::testing::LateSource::Options late = {};
   engine::testing::BenchOptions engine = {};
+  const MoestroCudaFunctions* cuda = nullptr;  ///< not null: the engine computes on the first of these devices; link and latency are its own
+  bool expects_all = false;                    ///< CUDA: layers are always queued ahead, whatever is missing
 };
 
 class DeviceBench {
@@ -32,7 +35,24 @@ class DeviceBench {
   Foresight& foresight() { return *foresight_; }
 
  private:
+  /// Says that nothing will be missing.
+  class Hopeful final : public SlotTable {
+   public:
+    explicit Hopeful(SlotTable& slots) : slots_(slots) {}
+    void addresses(MoeLayerId layer, std::span<uint64_t> out) const override { slots_.addresses(layer, out); }
+    bool holds_all() const override { return true; }
+    Status launched() override { return slots_.launched(); }
+
+   private:
+    SlotTable& slots_;
+  };
+  CudaSlots open_cuda(uint64_t slot_bytes);
+
   SteadyClock clock_;
+  DeviceBenchOptions options_;
+  std::unique_ptr<kernels::cuda::CudaOps> cuda_ops_;
+  std::unique_ptr<kernels::cuda::CudaMemory> cuda_memory_;
+  std::unique_ptr<Hopeful> hopeful_;
   std::unique_ptr<store::BlobSource> host_;
   DeviceExperts* device_ = nullptr;  ///< the bench owns it
   std::unique_ptr<engine::testing::Bench> bench_;

@@ -70,7 +70,7 @@ Bench::Bench(const Fixture& fixture, BenchOptions options, const Wrap& wrap) {
   MOESTRO_CHECK(resident.is_ok(), resident.status().message());
   source_ = std::move(*resident);
   if (wrap) source_ = wrap(std::move(source_));
-  auto engine = Engine::create(options.engine, *source_, *ops_, clock_);
+  auto engine = Engine::create(options.engine, *source_, options.make_backend ? options.make_backend(*ops_, *source_) : cpu_backend(*ops_), clock_);
   MOESTRO_CHECK(engine.is_ok(), engine.status().message());
   engine_ = std::move(*engine);
   plan_.model = options.engine.model;

@@ -10,6 +10,7 @@
 
 #include "kernels/ops.h"
 #include "services/worker/engine/engine.h"
+#include "services/worker/engine/pass.h"
 #include "store/resident_source.h"
 
 namespace moestro::engine::testing {
@@ -53,6 +54,8 @@ struct BenchOptions {
   EngineOptions engine = {.model = "m", .kv_tokens = 4096, .poison_kv = true};
   /// Null: the CPU's, as the above says.
   std::unique_ptr<kernels::Ops> (*make_ops)() = nullptr;
+  /// Null: the CPU's, over the operations. `source`: what the engine leases from.
+  std::function<Backend(kernels::Ops& ops, store::BlobSource& source)> make_backend = {};
 };
 
 /// An engine with its own source and operations; `wrap` may put a test double around the source.

@@ -265,6 +265,21 @@ std::optional<store::Lease> DeviceExperts::lease_slot(tier::Key key) {
   return store::Lease(this, experts_[key].blob, slots_.slot(*slot), slots_.slot_bytes());
 }
 
+void DeviceExperts::addresses(MoeLayerId layer, std::span<uint64_t> out) const {
+  const std::lock_guard lock(link_->mutex());
+  const tier::Key first = layer.value * static_cast<uint32_t>(tier_options_.experts);
+  for (uint32_t e = 0; e < out.size(); ++e) {
+    const auto slot = tier_.slot_of(first + e);
+    out[e] = slot ? reinterpret_cast<uint64_t>(slots_.slot(*slot)) : 0;
+  }
+}
+
+bool DeviceExperts::holds_all() const {
+  if (static_cast<size_t>(tier_options_.slots) < experts_.size()) return false;  // what is there may go
+  const std::lock_guard lock(link_->mutex());
+  return static_cast<size_t>(tier_.resident()) == experts_.size();
+}
+
 std::optional<store::Lease> DeviceExperts::try_pin(uint32_t blob, store::UseWeight weight) {
   const tier::Key key = key_of_[blob];
   if (key == kDense) return host_.try_pin(blob, weight);

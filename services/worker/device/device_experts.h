@@ -23,6 +23,7 @@
 #include "services/worker/device/expert_link.h"
 #include "services/worker/device/recent_uses.h"
 #include "services/worker/device/slot_memory.h"
+#include "services/worker/device/slot_table.h"
 #include "store/blob_source.h"
 
 namespace moestro::device {
@@ -36,7 +37,7 @@ struct DeviceExpertsOptions {
   bool poison_slots = false;       ///< tests
 };
 
-class DeviceExperts final : public store::BlobSource {
+class DeviceExperts final : public store::BlobSource, public SlotTable {
  public:
   /// kInvalidArgument: the memory holds not even one expert. kExhausted: the device has not what was planned. `host` and `clock` outlive it.
   /// On a CUDA device it registers the host's memory, which takes a while; the calling thread uses that device from then on.
@@ -64,9 +65,12 @@ class DeviceExperts final : public store::BlobSource {
   /// Nothing is foreseen for now.
   void unforeseen();
   void abandon();
-  /// Kernels that read leased slots have been queued on the compute stream, which captures nothing now; those leases may go. kUnavailable: the
-  /// device fell off. Nothing to do on an emulated device, which computes before it lets go.
-  Status launched() { return link_->launched(); }
+  // What kernels read:
+
+  void addresses(MoeLayerId layer, std::span<uint64_t> out) const override;
+  bool holds_all() const override;
+  /// Nothing to do on an emulated device, which computes before it lets go.
+  Status launched() override { return link_->launched(); }
   /// kUnavailable: the device fell off, and the worker has to end.
   Status check() const;
   /// For the log: how copies read host memory; empty on an emulated device.

@@ -1,0 +1,87 @@
+#include "services/worker/cuda/cuda_head.h"
+
+#include <algorithm>
+
+namespace moestro::cuda {
+namespace {
+
+using engine::LogitRow;
+using engine::Sampling;
+
+// Scoring a long prompt must not need prompt x vocabulary floats.
+constexpr int64_t kTileRows = 64;
+constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
+
+bool host_reads(const LogitRow& row, const Sampling& sampling) { return row.score || sampling.adjusts() || sampling.logprobs >= 0; }
+
+MoestroCudaSampling sampling_of(const Sampling& s, int32_t position) {
+  return {s.temperature, s.top_k, s.top_p, s.min_p, s.seed, s.choice, position};
+}
+
+}  // namespace
+
+CudaHead::CudaHead(const model::ModelSpec& spec, const engine::DenseWeights& weights, kernels::cuda::CudaOps& ops, kernels::cuda::CudaMemory& memory,
+                   kernels::Ops& host_ops, int64_t step_tokens_max)
+    : spec_(spec), weights_(weights), ops_(ops), memory_(memory), reader_(host_ops), tile_(std::min(kTileRows, step_tokens_max)), buffers_(memory),
+      ids_(ops, step_tokens_max) {
+  rows_ = buffers_.make<float>(tile_ * spec.hidden);
+  logits_ = buffers_.make<float>(tile_ * spec.vocab);
+  device_ids_ = buffers_.make<int32_t>(step_tokens_max);
+}
+
+void CudaHead::launch(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* hidden) {
+  const auto total = static_cast<int64_t>(batch.logit_rows.size());
+  read_.resize(static_cast<size_t>(total));
+  for (int64_t first = 0; first < total; first += tile_) launch_tile(plan, batch, hidden, first, std::min(tile_, total - first));
+  auto& queue = ops_.queue();
+  if (total > 0 && queue.error == 0)
+    queue.note("copy_out", queue.functions.copy_out(ids_.data(), device_ids_, static_cast<uint64_t>(total) * sizeof(int32_t), queue.stream));
+}
+
+void CudaHead::launch_tile(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* hidden, int64_t first, int64_t n) {
+  row_list_.clear();
+  how_.clear();
+  bool all_likeliest = true;
+  for (int64_t i = 0; i < n; ++i) {
+    const LogitRow& row = batch.logit_rows[static_cast<size_t>(first + i)];
+    const Sampling& sampling = plan.sequences[row.sequence].sampling;
+    row_list_.push_back(row.row);
+    how_.push_back(sampling_of(sampling, batch.positions[static_cast<size_t>(row.row)]));
+    all_likeliest = all_likeliest && sampling.temperature <= 0;
+  }
+  if (all_likeliest) how_.clear();
+  ops_.gather_rows({hidden, DType::kF32, batch.rows(), spec_.hidden, nullptr}, row_list_, rows_);
+  ops_.rms_norm(rows_, n, spec_.hidden, weights_.norm(), static_cast<float>(spec_.norm_eps), rows_);
+  ops_.matmul(rows_, n, weights_.head(), nullptr, logits_, kernels::Activations::kRounded);
+  ops_.sample(logits_, n, spec_.vocab, how_, device_ids_ + first);
+  for (int64_t i = 0; i < n; ++i) {
+    const LogitRow& row = batch.logit_rows[static_cast<size_t>(first + i)];
+    std::vector<float>& read = read_[static_cast<size_t>(first + i)];
+    read.clear();
+    if (!host_reads(row, plan.sequences[row.sequence].sampling)) continue;
+    read.resize(static_cast<size_t>(spec_.vocab));
+    memory_.copy_out(read.data(), logits_ + i * spec_.vocab, spec_.vocab * kFloat);
+  }
+}
+
+uint32_t CudaHead::finish(const engine::StepPlan& plan, const engine::StepBatch& batch, std::vector<Status>& failed,
+                          std::vector<engine::SequenceOutcome>& outcomes) {
+  uint32_t not_finite = 0;
+  for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
+    const LogitRow& row = batch.logit_rows[i];
+    if (!read_[i].empty()) {
+      if (!reader_.read(plan, batch, row, read_[i], failed, outcomes)) ++not_finite;
+      continue;
+    }
+    if (!failed[row.sequence].is_ok()) continue;
+    if (ids_.data()[i] >= 0) {
+      outcomes[row.sequence].sampled.emplace_back().id = ids_.data()[i];
+      continue;
+    }
+    failed[row.sequence] = engine::LogitReader::not_finite("some of " + std::to_string(spec_.vocab), batch.positions[static_cast<size_t>(row.row)]);
+    ++not_finite;
+  }
+  return not_finite;
+}
+
+}  // namespace moestro::cuda

@@ -1,0 +1,44 @@
+#pragma once
+// From the last layer's rows to tokens and scores on a CUDA device. Tokens are drawn there; rows whose logits the host has to see (scores,
+// log-probabilities, penalties, grammars) are copied to it one by one.
+
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/cuda_memory.h"
+#include "services/worker/engine/dense_weights.h"
+#include "services/worker/engine/logit_reader.h"
+
+namespace moestro::cuda {
+
+class CudaHead {
+ public:
+  CudaHead(const model::ModelSpec& spec, const engine::DenseWeights& weights, kernels::cuda::CudaOps& ops, kernels::cuda::CudaMemory& memory,
+           kernels::Ops& host_ops, int64_t step_tokens_max);
+  Status status() const { return buffers_.status(); }
+
+  /// Queues everything for the rows that need logits, and reads those that the host has to see: it waits only for them. `hidden`: [rows, hidden],
+  /// not yet normed.
+  void launch(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* hidden);
+  /// After the stream has been waited for: fills `outcomes` and `failed`. Returns how many sequences have failed by logits that are not finite.
+  uint32_t finish(const engine::StepPlan& plan, const engine::StepBatch& batch, std::vector<Status>& failed, std::vector<engine::SequenceOutcome>& outcomes);
+
+ private:
+  void launch_tile(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* hidden, int64_t first, int64_t n);
+
+  const model::ModelSpec& spec_;
+  const engine::DenseWeights& weights_;
+  kernels::cuda::CudaOps& ops_;
+  kernels::cuda::CudaMemory& memory_;
+  engine::LogitReader reader_;
+  int64_t tile_;                              ///< rows of logits at a time
+  kernels::Buffers buffers_;
+  float *rows_, *logits_;
+  int32_t* device_ids_;
+  kernels::cuda::Pinned<int32_t> ids_;        ///< of every row with logits: the token drawn
+  std::vector<int32_t> row_list_;
+  std::vector<MoestroCudaSampling> how_;
+  std::vector<std::vector<float>> read_;      ///< of every row with logits: what the host has to see; empty elsewhere
+};
+
+}  // namespace moestro::cuda
