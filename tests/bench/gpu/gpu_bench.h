@@ -1,0 +1,67 @@
+#pragma once
+// What a CUDA device makes of its copies and kernels, each figure beside its ceiling, measured in the same run: one after the other, over and
+// over. It knows of the device what the plugin's table (kernels/cuda/plugin_abi.h) gives, and calls kernels as the engine does, through CudaOps.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/dtype.h"
+#include "common/status.h"
+#include "kernels/cuda/plugin_abi.h"
+
+namespace moestro::bench {
+
+/// The shapes and sizes that are measured; Mixtral's as they stand.
+struct GpuSizes {
+  int64_t hidden = 4096, ffn = 14336, experts = 8, top_k = 2;
+  int64_t many_tokens = 4096;
+  std::vector<int64_t> few_tokens = {1, 2, 4, 8, 16, 32};
+  std::vector<DType> few_dtypes = {DType::kBF16, DType::kInt8, DType::kInt4};
+  int64_t sequences = 32, context = 2048, heads = 32, kv_heads = 8, head_dim = 128;
+  std::vector<DType> kv_dtypes = {DType::kBF16, DType::kInt8};
+  std::vector<uint64_t> copies = {1 << 20, 4 << 20, 16 << 20, 64 << 20, 0};  ///< bytes; 0: an expert of bf16
+  uint64_t chunk_bytes = 1 << 20;           ///< of a copy, two of which are under way
+  uint64_t stream_bytes = uint64_t{2} << 30;  ///< that device memory is measured with
+  int repeats = 15;
+  double seconds_least = 5e-3;  ///< short kernels are launched again and again until they take this long together
+
+  /// So small that an emulator is done in a moment: for tests that the program works.
+  static GpuSizes tiny();
+};
+
+/// One figure. A ceiling of 0: it could not be measured.
+struct GpuRow {
+  std::string what;
+  double value = 0;
+  std::string unit;
+  double ceiling = 0;
+  std::string ceiling_is;  ///< what the ceiling was measured with
+  double aim = 0;          ///< the least that value / ceiling should be; 0: no aim
+  std::string failed;      ///< not empty: why there is no figure
+
+  double ratio() const { return ceiling > 0 ? value / ceiling : 0; }
+};
+
+/// Multiplies [n, cols] by [rows, cols], both bf16, to [n, rows] of bf16, all on the device; queued on the stream.
+using DenseProduct = std::function<Status(const void* x, const void* weight, void* y, int64_t n, int64_t rows, int64_t cols, MoestroCudaStream stream)>;
+
+struct GpuBench {
+  const MoestroCudaFunctions& functions;  ///< of the device that this thread has chosen
+  GpuSizes sizes;
+  DenseProduct dense;      ///< empty: the plugin's own product is the yardstick
+  std::string dense_name;  ///< "cuBLAS (libcublas.so.13)"
+};
+
+/// Everything, in the order of docs/perf/gpu.md; `done` sees each row when it is there.
+std::vector<GpuRow> run_gpu_bench(const GpuBench& bench, const std::function<void(const GpuRow&)>& done);
+
+/// Its parts. What cannot be measured is a row that says why.
+std::vector<GpuRow> copy_rows(const GpuBench& bench);
+std::vector<GpuRow> expert_rows(const GpuBench& bench, double memory_rate);
+std::vector<GpuRow> attention_rows(const GpuBench& bench, double memory_rate);
+/// What device memory moves, bytes/s: the best of copies within it, which read and write, and of fills.
+Result<GpuRow> memory_row(const GpuBench& bench);
+
+}  // namespace moestro::bench
