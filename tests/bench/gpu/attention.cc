@@ -13,7 +13,7 @@ namespace {
 
 GpuRow measure(const GpuBench& bench, DType dtype, double memory_rate, GpuRow row) {
   const GpuSizes& s = bench.sizes;
-  auto ops = kernels::cuda::CudaOps::create(bench.functions, {});
+  auto ops = kernels::cuda::CudaOps::create(bench.functions, {.deterministic = false});
   if (!ops.is_ok()) {
     row.failed = ops.status().message();
     return row;

@@ -139,7 +139,7 @@ std::vector<GpuRow> expert_rows(const GpuBench& bench, double memory_rate) {
   // An error stays with the CudaOps that met it: each part has its own. Not deterministic: many tokens go through tensor cores.
   std::vector<GpuRow> rows;
   const auto with_ops = [&](const std::string& what, const auto& measure) {
-    auto ops = kernels::cuda::CudaOps::create(bench.functions, {});
+    auto ops = kernels::cuda::CudaOps::create(bench.functions, {.deterministic = false});
     if (ops.is_ok()) measure(**ops);
     else rows.push_back({.what = what, .value = 0, .unit = "", .ceiling = 0, .ceiling_is = "", .aim = 0, .failed = ops.status().message()});
   };

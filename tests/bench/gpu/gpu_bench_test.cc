@@ -1,0 +1,74 @@
+// The GPU benchmark on the emulated kernels: every row is there, so that it works where there is a GPU. Its figures mean nothing here.
+
+#include "tests/bench/gpu/gpu_bench.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "kernels/cuda/emulated/functions.h"
+#include "tests/bench/gpu/report.h"
+
+namespace moestro::bench {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+const MoestroCudaFunctions& emulated() { return kernels::cuda::emulated::functions(); }
+
+TEST(GpuBench, MeasuresEveryRowBesideItsCeiling) {
+  const GpuBench bench{emulated(), GpuSizes::tiny(), nullptr, ""};
+  size_t seen = 0;
+  const auto rows = run_gpu_bench(bench, [&](const GpuRow&) { ++seen; });
+  std::vector<std::string> what;
+  for (const GpuRow& row : rows) {
+    what.push_back(row.what);
+    EXPECT_EQ(row.failed, "") << row.what;
+    EXPECT_GT(row.value, 0) << row.what;
+    EXPECT_GT(row.ratio(), 0) << row.what;
+    EXPECT_NE(row.ceiling_is, "") << row.what;
+  }
+  EXPECT_EQ(seen, rows.size());
+  EXPECT_THAT(what, ::testing::ElementsAre(StartsWith("device memory"), StartsWith("copy of 64 KiB from shared memory, chunks of 12 KiB"), HasSubstr("an expert of bf16"),
+                                           StartsWith("4 experts of bf16 on 40 tokens"), "2 experts of bf16 on 1 token", StartsWith("4 experts of bf16 on 20"),
+                                           "2 experts of int8 on 1 token", StartsWith("4 experts of int8"), "2 experts of int4 on 1 token", StartsWith("4 experts of int4"),
+                                           "attention, 3 sequences of 160 tokens decode, cache of bf16", HasSubstr("cache of int8")));
+  const auto json = nlohmann::json::parse(rows_json("a device", rows));
+  EXPECT_EQ(json.at("rows").size(), rows.size());
+  EXPECT_EQ(json.at("rows")[1].at("aim"), 0.97);
+  EXPECT_EQ(json.at("rows")[6].at("aim"), nullptr);
+}
+
+TEST(GpuBench, TheDenseProductOfTheYardstickHasAsManyOperations) {
+  GpuBench bench{emulated(), GpuSizes::tiny(), nullptr, "a yardstick"};
+  int64_t products = 0;
+  bench.dense = [&](const void*, const void*, void*, int64_t n, int64_t rows, int64_t cols, MoestroCudaStream) {
+    products = n * rows * cols;
+    return Status::ok();
+  };
+  const auto rows = expert_rows(bench, 1e9);
+  EXPECT_EQ(products, 40 * 2 * 3 * 96 * 64) << "tokens, experts of each, matrices, ffn, hidden";
+  EXPECT_THAT(rows.front().ceiling_is, HasSubstr("a yardstick"));
+}
+
+TEST(GpuBench, WhatFailsIsARowThatSaysWhyAndTheOthersAreThere) {
+  MoestroCudaFunctions broken = emulated();
+  broken.register_host = [](void*, uint64_t, int32_t) -> MoestroCudaResult { return 2; };
+  broken.ops.attention = [](const MoestroCudaAttention*, MoestroCudaStream) -> MoestroCudaResult { return MOESTRO_CUDA_REFUSED; };
+  const auto rows = run_gpu_bench({broken, GpuSizes::tiny(), nullptr, ""}, {});
+  for (const GpuRow& row : rows) {
+    if (row.what.starts_with("copy of")) {
+      EXPECT_EQ(row.failed, "register_host: out of memory") << row.what;
+    } else if (row.what.starts_with("attention")) {
+      EXPECT_THAT(row.failed, HasSubstr("no kernel for this")) << row.what;
+    } else {
+      EXPECT_EQ(row.failed, "") << row.what;
+    }
+  }
+  EXPECT_THAT(row_text(rows[1]), HasSubstr("not measured: register_host"));
+  EXPECT_EQ(nlohmann::json::parse(rows_json("", rows)).at("rows")[1].at("value"), nullptr);
+}
+
+}  // namespace
+}  // namespace moestro::bench
