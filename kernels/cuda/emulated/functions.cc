@@ -62,7 +62,8 @@ MoestroCudaResult elapsed(float* ms, MoestroCudaEvent, MoestroCudaEvent) {
 }
 
 /// What a thread captures is its own stream's: copies of others run.
-thread_local bool captures = false;
+/// Aligned: where thread-local data is a single byte, mold 1.10 at times links a program that does not start.
+alignas(16) thread_local bool captures = false;
 template <typename Work>
 MoestroCudaResult queue(Work work) {
   if (captures) capture->push_back(work);
