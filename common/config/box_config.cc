@@ -91,9 +91,9 @@ void add_workers(Schema& schema, BoxConfig::Workers& c) {
   schema.add({.key = "workers.device",
               .flag = "--device",
               .field = &c.device,
-              .help = "what they compute on: cpu; emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]: the CPU, but each expert must first be copied into a "
-                      "memory of that size over a link of that speed (compute: the least time of one expert and of one attention); cuda or cuda:INDEX is looked "
-                      "for and refused with the reason"});
+              .help = "what they compute on: cpu; cuda[:INDEX][,vram=SIZE]: a GPU, of whose memory each takes SIZE at most (without: what is free; without INDEX several "
+                      "workers are spread over the machine's), or the reason why it cannot be (docs/operations.md); emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]: the CPU, but "
+                      "each expert must first be copied into a memory of that size over a link of that speed (compute: the least time of one expert and of one attention)"});
   schema.add({.key = "workers.cache",
               .flag = "--cache",
               .field = &c.cache,
@@ -119,7 +119,7 @@ void add_workers(Schema& schema, BoxConfig::Workers& c) {
               .field = &c.numa_node,
               .min = 0,
               .max = 1023,
-              .help = "run on the CPUs of this NUMA node alone; KV cache and scratch then lie in its memory; auto: on all"});
+              .help = "run on the CPUs of this NUMA node alone; KV cache and scratch then lie in its memory; auto: on all, or, on a GPU, on that which is near it"});
   schema.add({.key = "workers.kv_tokens",
               .flag = "--kv-tokens",
               .field = &c.kv_tokens,

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kKvTokens = 8192, kStepTokens = 512, kStepSequences = 256;  ///< where the configuration says auto
 constexpr uint64_t kProcessBytes = 60'000'000;
+constexpr uint64_t kCudaBytes = 300'000'000;  ///< what CUDA takes of the host for a process, with pinned buffers; estimated
 
 uint64_t kv_bytes(const model::ModelSpec& spec, const config::BoxConfig::Workers& workers, DType dtype) {
   const int64_t tokens = workers.kv_tokens.value_or(kKvTokens);
@@ -55,6 +56,10 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
   memory.process_bytes = kProcessBytes;
   MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec device, config::parse_device(box.workers.device));
   memory.device_bytes = device.emulated.vram_bytes;
+  if (device.kind == config::DeviceSpec::Kind::kCuda) {  // the rest lies in the GPU's memory
+    memory.kv_bytes = memory.scratch_bytes = 0;
+    memory.process_bytes += kCudaBytes;
+  }
   return memory;
 }
 

@@ -1,0 +1,31 @@
+// What workers take of the host's memory beside the arena, by the device they compute on.
+
+#include "services/box/host_budget.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace moestro::box {
+namespace {
+
+WorkerMemory memory_of(const std::string& device) {
+  config::BoxConfig box;
+  box.workers.device = device;
+  box.workers.count = 2;
+  const auto memory = worker_memory(box, std::filesystem::path(std::getenv("MOESTRO_SOURCE_DIR")) / "models/demo");
+  EXPECT_TRUE(memory.is_ok()) << memory.status().message();
+  return memory.is_ok() ? *memory : WorkerMemory{};
+}
+
+TEST(HostBudget, TheMemoryOfADeviceIsTheHostsOnlyWhereItIsEmulated) {
+  const WorkerMemory cpu = memory_of("cpu"), emulated = memory_of("emulated:vram=1G,link=1GB/s"), gpu = memory_of("cuda,vram=1G");
+  EXPECT_GT(cpu.kv_bytes, 0u);
+  EXPECT_GT(cpu.scratch_bytes, 0u);
+  EXPECT_EQ(emulated.total(), cpu.total() + 2 * (uint64_t{1} << 30));
+  EXPECT_EQ(gpu.kv_bytes + gpu.scratch_bytes + gpu.device_bytes, 0u) << "KV cache and activations lie in the GPU's";
+  EXPECT_GT(gpu.process_bytes, cpu.process_bytes);
+}
+
+}  // namespace
+}  // namespace moestro::box
