@@ -20,10 +20,6 @@ CudaSlots DeviceBench::open_cuda(uint64_t slot_bytes) {
   MOESTRO_CHECK(ops.is_ok(), ops.status().message());
   cuda_ops_ = std::move(*ops);
   cuda_memory_ = std::make_unique<kernels::cuda::CudaMemory>(*cuda_ops_);
-  options_.engine.make_backend = [this](kernels::Ops& host_ops, store::BlobSource&) {
-    hopeful_ = std::make_unique<Hopeful>(*device_);
-    return cuda::cuda_backend({*cuda_ops_, *cuda_memory_, host_ops, options_.expects_all ? static_cast<SlotTable&>(*hopeful_) : *device_});
-  };
   constexpr uint64_t kAlign = 256;
   return {.functions = options_.cuda, .index = 0, .compute = cuda_ops_->stream(), .bytes = static_cast<uint64_t>(options_.slots) * ((slot_bytes + kAlign - 1) / kAlign * kAlign)};
 }
@@ -45,7 +41,13 @@ DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBe
     device_ = device->get();
     return std::move(*device);
   };
+  if (options.cuda != nullptr)
+    options_.engine.make_backend = [this](kernels::Ops& host_ops, store::BlobSource&) {
+      hopeful_ = std::make_unique<Hopeful>(*device_);
+      return cuda::cuda_backend({*cuda_ops_, *cuda_memory_, host_ops, options_.expects_all ? static_cast<SlotTable&>(*hopeful_) : *device_});
+    };
   bench_ = std::make_unique<engine::testing::Bench>(fixture, options_.engine, wrap);
+  MOESTRO_CHECK((hopeful_ != nullptr) == (options.cuda != nullptr), "the engine computes where it is to");
   const auto top_k = static_cast<int32_t>(bench_->engine().spec().moe().top_k);
   std::unique_ptr<prediction::Predictor> predictor;
   if (options.predictor != "none") {
