@@ -6,10 +6,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <functional>
-#include <vector>
 
 #include "common/float16.h"
+#include "kernels/cuda/emulated/streams.h"
 
 #define __global__
 #define __device__
@@ -46,10 +45,8 @@ struct Counters {
 };
 Counters counters();
 
-/// Runs `body(argument)` once for each thread of the grid. One caller at a time.
+/// Runs `body(argument)` once for each thread of the grid; one grid after the other, whoever calls.
 void run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument);
-/// While it is not null, what is queued is kept there instead of run: a graph.
-inline std::vector<std::function<void()>>* capture = nullptr;
 void barrier();
 /// What the 32 lanes of this warp gave; holds until this lane's exchange after the next.
 const uint64_t* exchange(Exchange kind, uint64_t mine);
@@ -112,13 +109,13 @@ using std::isfinite;
 using std::isnan;
 
 template <typename... P, typename... A>
-int32_t launch(void (*kernel)(P...), dim3 grid, dim3 block, uint64_t shared_bytes, void*, const A&... arguments) {
-  if (emulated::capture != nullptr) {
-    emulated::capture->push_back([=] { (void)launch(kernel, grid, block, shared_bytes, nullptr, arguments...); });
-    return 0;
-  }
-  auto body = [&] { kernel(arguments...); };
-  emulated::run(grid, block, shared_bytes, [](void* it) { (*static_cast<decltype(body)*>(it))(); }, &body);
+int32_t launch(void (*kernel)(P...), dim3 grid, dim3 block, uint64_t shared_bytes, void* stream, const A&... arguments) {
+  const auto work = [=] {
+    auto body = [&] { kernel(arguments...); };
+    emulated::run(grid, block, shared_bytes, [](void* it) { (*static_cast<decltype(body)*>(it))(); }, &body);
+  };
+  if (emulated::keeps(stream)) emulated::keep(stream, work);
+  else work();
   return 0;
 }
 

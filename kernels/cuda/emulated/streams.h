@@ -1,0 +1,46 @@
+#pragma once
+// Streams, events and graphs of the emulation.
+//
+// A stream runs what is queued on it at once, or, if it is a late one, as late as a device may: when somebody waits for it, for an event behind
+// it, or for another stream that waits for one. So whoever reads too early what such a stream writes, or writes too early what it reads, shows:
+// what he should have waited for has certainly not happened.
+//
+// Of any thread. What a late stream runs, it runs on the thread that waits.
+
+#include <cstdint>
+#include <functional>
+
+#include "kernels/cuda/plugin_abi.h"
+
+namespace moestro::kernels::cuda::emulated {
+
+/// Streams made from now on are late: an event on one comes when it is waited for, or at its `queries`th query. 0, the default: at once.
+void make_streams_late(int32_t queries);
+
+/// Whether work for the stream is kept instead of run: it is late, or this thread captures.
+bool keeps(MoestroCudaStream stream);
+void keep(MoestroCudaStream stream, std::function<void()> work);
+/// Has all streams done what was queued, as a device does before it gives memory back.
+void run_all();
+/// What CUDA refuses while the thread captures.
+bool captures();
+
+MoestroCudaResult make_stream(int32_t urgent, MoestroCudaStream* stream);
+MoestroCudaResult end_stream(MoestroCudaStream stream);
+MoestroCudaResult wait_stream(MoestroCudaStream stream);
+MoestroCudaResult make_event(int32_t timed, MoestroCudaEvent* event);
+MoestroCudaResult end_event(MoestroCudaEvent event);
+MoestroCudaResult record_event(MoestroCudaEvent event, MoestroCudaStream stream);
+MoestroCudaResult query_event(MoestroCudaEvent event);
+MoestroCudaResult wait_event(MoestroCudaEvent event);
+MoestroCudaResult elapsed(float* ms, MoestroCudaEvent begin, MoestroCudaEvent end);
+MoestroCudaResult stream_waits(MoestroCudaStream stream, MoestroCudaEvent event);
+MoestroCudaResult begin_capture(MoestroCudaStream stream);
+MoestroCudaResult end_capture(MoestroCudaStream stream, MoestroCudaGraph* graph);
+MoestroCudaResult launch_graph(MoestroCudaGraph graph, MoestroCudaStream stream);
+MoestroCudaResult end_graph(MoestroCudaGraph graph);
+
+/// cudaErrorStreamCaptureUnsupported.
+inline constexpr MoestroCudaResult kErrorWhileCapturing = 900;
+
+}  // namespace moestro::kernels::cuda::emulated
