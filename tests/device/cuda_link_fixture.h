@@ -24,6 +24,7 @@ class CudaLinkFixture : public ::testing::Test {
     for (uint32_t key = 0; key < kKeys; ++key) std::memset(host(key), static_cast<int>(key + 1), kBytes);
     device_.functions = &emulated::functions();
     device_.bytes = kSlots * kBytes;
+    device_.chunk_bytes = kChunk;
   }
   ~CudaLinkFixture() override { end(); }
 
@@ -36,7 +37,7 @@ class CudaLinkFixture : public ::testing::Test {
                                                std::make_unique<policy::LruPolicy>());
     slots_ = std::make_unique<SlotMemory>(*SlotMemory::on_device(device_, kSlots, kBytes));
     registration_ = std::make_unique<ArenaRegistration>(device_, std::span<const std::byte>(arena_).first(registered), piece);
-    auto link = CudaLink::create(*tier_, *slots_, *registration_, device_, {.chunk_max = kChunk, .poison_slots = true}, clock_, kKeys, kSlots);
+    auto link = CudaLink::create(*tier_, *slots_, *registration_, device_, {.keys = kKeys, .slots = kSlots, .poison_slots = true}, clock_);
     ASSERT_TRUE(link.is_ok()) << link.status().message();
     link_ = std::move(*link);
   }

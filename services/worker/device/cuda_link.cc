@@ -14,16 +14,16 @@ constexpr Nanos kLook = std::chrono::microseconds(50);
 }  // namespace
 
 Result<std::unique_ptr<CudaLink>> CudaLink::create(tier::DeviceTier& tier, const SlotMemory& slots, const ArenaRegistration& arena, const CudaSlots& device,
-                                                   const Options& options, const Clock& clock, uint32_t keys, uint32_t slot_count) {
-  std::unique_ptr<CudaLink> link(new CudaLink(tier, slots, arena, device, options, clock, keys, slot_count));
+                                                   const Options& options, const Clock& clock) {
+  std::unique_ptr<CudaLink> link(new CudaLink(tier, slots, arena, device, options, clock));
   MOESTRO_RETURN_IF_ERROR(link->make());
   link->thread_ = std::thread([made = link.get()] { made->run(); });
   return link;
 }
 
 CudaLink::CudaLink(tier::DeviceTier& tier, const SlotMemory& slots, const ArenaRegistration& arena, const CudaSlots& device, const Options& options,
-                   const Clock& clock, uint32_t keys, uint32_t slot_count)
-    : ExpertLink(tier, clock, keys), cuda_(*device.functions), slots_(slots), arena_(arena), device_(device), options_(options), launch_of_(slot_count) {}
+                   const Clock& clock)
+    : ExpertLink(tier, clock, options.keys), cuda_(*device.functions), slots_(slots), arena_(arena), device_(device), options_(options), launch_of_(options.slots) {}
 
 Status CudaLink::make() {
   const auto made = [this](const char* what, MoestroCudaResult result) {
@@ -34,7 +34,7 @@ Status CudaLink::make() {
   for (Flight& flight : flights_) {
     MOESTRO_RETURN_IF_ERROR(made("make_event", cuda_.make_event(1, &flight.begin)));
     MOESTRO_RETURN_IF_ERROR(made("make_event", cuda_.make_event(1, &flight.end)));
-    MOESTRO_RETURN_IF_ERROR(made("allocate_pinned", cuda_.allocate_pinned(options_.chunk_max, &flight.staging)));
+    MOESTRO_RETURN_IF_ERROR(made("allocate_pinned", cuda_.allocate_pinned(std::min(device_.chunk_bytes, slots_.slot_bytes()), &flight.staging)));
   }
   return Status::ok();
 }

@@ -23,18 +23,15 @@ namespace moestro::device {
 
 class CudaLink final : public ExpertLink {
  public:
-  /// Between two copies a device rests for a microsecond or two: of 4 MiB, at 25 to 55 GB/s, that is 1 to 3 %. A demand waits for two
-  /// of them, 0.15 to 0.3 ms, at most.
-  static constexpr uint64_t kChunk = uint64_t{4} << 20;
   static constexpr int32_t kUnderWay = 2;
 
   struct Options {
-    uint64_t chunk_max = kChunk;  ///< the tier's longest chunk
-    bool poison_slots = false;    ///< tests: a slot is NaN from the begin of a copy on
+    uint32_t keys = 0, slots = 0;
+    bool poison_slots = false;  ///< tests: a slot is NaN from the begin of a copy on
   };
-  /// All outlive it; the tier gives kUnderWay chunks. kExhausted: the device has no stream, events or staging memory to give.
+  /// All outlive it; the tier gives kUnderWay chunks, as long as the device says. kExhausted: the device has no stream, events or staging memory to give.
   static Result<std::unique_ptr<CudaLink>> create(tier::DeviceTier& tier, const SlotMemory& slots, const ArenaRegistration& arena, const CudaSlots& device,
-                                                  const Options& options, const Clock& clock, uint32_t keys, uint32_t slot_count);
+                                                  const Options& options, const Clock& clock);
   /// Waits for what is under way: the slots and host memory are nobody's then.
   ~CudaLink() override;
 
@@ -54,7 +51,7 @@ class CudaLink final : public ExpertLink {
   };
 
   CudaLink(tier::DeviceTier& tier, const SlotMemory& slots, const ArenaRegistration& arena, const CudaSlots& device, const Options& options,
-           const Clock& clock, uint32_t keys, uint32_t slot_count);
+           const Clock& clock);
   Status make();
   void run();
   void send(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk);

@@ -34,7 +34,7 @@ Result<int32_t> slots_that_fit(const DeviceExpertsOptions& options, const Expert
 tier::TierOptions tier_options_of(const DeviceExpertsOptions& options, const ExpertBlobs& blobs, int32_t slots) {
   tier::TierOptions tier{.layers = blobs.layers, .experts = blobs.experts, .slots = slots, .expert_bytes = blobs.bytes, .prefetch = options.prefetch};
   if (options.cuda) {  // what its link carries in a second is measured
-    tier.chunk_bytes = CudaLink::kChunk;
+    tier.chunk_bytes = options.cuda->chunk_bytes;
     tier.chunks_given = CudaLink::kUnderWay;
   } else {
     tier.link_bytes_per_s = static_cast<double>(options.device.link_bytes_per_s);
@@ -86,8 +86,8 @@ Status DeviceExperts::make_link(const DeviceExpertsOptions& options) {
     return Status::ok();
   }
   arena_ = std::make_unique<ArenaRegistration>(*options.cuda, host_.memory());
-  const CudaLink::Options link{.chunk_max = std::min(tier_options_.chunk_bytes, tier_options_.expert_bytes), .poison_slots = options.poison_slots};
-  MOESTRO_ASSIGN_OR_RETURN(link_, CudaLink::create(tier_, slots_, *arena_, *options.cuda, link, clock_, keys, static_cast<uint32_t>(slots())));
+  const CudaLink::Options link{.keys = keys, .slots = static_cast<uint32_t>(slots()), .poison_slots = options.poison_slots};
+  MOESTRO_ASSIGN_OR_RETURN(link_, CudaLink::create(tier_, slots_, *arena_, *options.cuda, link, clock_));
   return Status::ok();
 }
 

@@ -29,7 +29,7 @@
 namespace moestro::device {
 
 struct DeviceExpertsOptions {
-  config::EmulatedDevice device;   ///< where there is no `cuda`
+  config::EmulatedDevice device = {};  ///< where there is no `cuda`
   std::optional<CudaSlots> cuda = std::nullopt;
   DType precision = DType::kBF16;  ///< of the experts that the engine asks for
   std::string cache = "auto";      ///< policy::make_device_policy
