@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "kernels/cuda/emulated/functions.h"
 #include "kernels/cuda/emulated/streams.h"
 #include "tests/device/cuda_experts_driver.h"
@@ -18,11 +21,11 @@ using ::testing::HasSubstr;
 /// Longer than anything that is queried here: only a wait brings what lies on such a stream.
 constexpr int32_t kOnlyByWaiting = INT32_MAX;
 
-void expect_right(DriverOptions options) {
+void expect_right(DriverOptions options, const MoestroCudaFunctions& functions = emulated::functions()) {
   for (options.seed = 1; options.seed <= 5; ++options.seed) {
     SCOPED_TRACE(options.seed);
     CudaExpertsDriver driver(emulated::functions(), options, emulated::make_streams_late);
-    const Status made = driver.make(emulated::functions());
+    const Status made = driver.make(functions);
     ASSERT_TRUE(made.is_ok()) << made.message();
     const Status ran = driver.steps(60);
     ASSERT_TRUE(ran.is_ok()) << ran.message();
@@ -43,8 +46,14 @@ TEST(CudaExperts, BothLate) { expect_right({.late_compute = kOnlyByWaiting, .lat
 TEST(CudaExperts, BothLateAndOneChunkAnExpert) { expect_right({.chunk_bytes = 1 << 20, .late_compute = kOnlyByWaiting, .late_copies = 4}); }
 TEST(CudaExperts, NothingInHostMemoryAtHand) { expect_right({.slots = 4, .late_host = 100, .late_compute = kOnlyByWaiting, .late_copies = 3}); }
 
-/// Calls what `let_go` says while copies are under way; host memory and slots must be nobody's by then.
-bool stream_was_waited_for = false;
+TEST(CudaExperts, BothLateAndStagedWhereRegistrationIsRefused) {
+  MoestroCudaFunctions cuda = emulated::functions();
+  cuda.register_host = [](void*, uint64_t, int32_t) -> MoestroCudaResult { return 801; };
+  expect_right({.late_compute = kOnlyByWaiting, .late_copies = 4}, cuda);
+}
+
+/// Host memory and slots are nobody's only then.
+std::atomic<bool> stream_was_waited_for = false;
 
 TEST(CudaExperts, LetGoOfInTheMiddleWaitsForWhatIsUnderWayFirst) {
   MoestroCudaFunctions cuda = emulated::functions();
@@ -67,6 +76,45 @@ TEST(CudaExperts, LetGoOfInTheMiddleWaitsForWhatIsUnderWayFirst) {
   };
   driver.let_go();
   EXPECT_EQ(released, 2);
+}
+
+/// Nothing comes while it is not open.
+std::atomic<bool> gate_open{true};
+std::atomic<int> copies_queued{0};
+
+TEST(CudaExperts, HostMemoryOfWhatIsUnderWayIsKeptWhenTheRestIsGivenBack) {
+  MoestroCudaFunctions cuda = emulated::functions();
+  cuda.query_event = [](MoestroCudaEvent event) -> MoestroCudaResult {
+    return gate_open ? emulated::functions().query_event(event) : MOESTRO_CUDA_NOT_READY;
+  };
+  cuda.copy_in = [](void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
+    ++copies_queued;
+    return emulated::functions().copy_in(to, from, bytes, stream);
+  };
+  gate_open = false, copies_queued = 0;
+  CudaExpertsDriver driver(emulated::functions(), {.chunk_bytes = 4096, .late_host = 0, .late_copies = 3}, emulated::make_streams_late);
+  ASSERT_TRUE(driver.make(cuda).is_ok());
+  DeviceExperts& experts = driver.experts();
+  experts.begin_step(PlanId(1), false);
+  prediction::Forecast forecast(4, 8);
+  for (size_t e = 0; e < 4; ++e) forecast.row(1)[e] = 0.9F;
+  experts.foresee(-1, forecast);
+  while (copies_queued < 2) std::this_thread::yield();
+  EXPECT_EQ(driver.host().leased(), 4);
+  driver.host().set_late(100);
+  for (int i = 0; i < 2; ++i) experts.routed(MoeLayerId(0), std::vector<tier::DeviceTier::Wanted>{{0}});  // has to be fetched: nothing may be held idle
+  EXPECT_EQ(driver.host().leased(), 2) << "of the two under way";
+  gate_open = true;
+  EXPECT_TRUE(experts.fetch(std::vector<uint32_t>{0}, {PlanId(1), MoeLayerId(0)}).is_ok());
+  EXPECT_TRUE(experts.next_arrival(std::chrono::seconds(60)).is_ok());
+  driver.host().set_late(0);
+  experts.routed(MoeLayerId(1), std::vector<tier::DeviceTier::Wanted>{{8}, {9}});
+  for (const uint32_t blob : {8u, 9u}) {
+    std::vector<store::Lease> leases;
+    leases.push_back(*experts.try_pin(blob));
+    ASSERT_TRUE(driver.read(leases).is_ok());
+  }
+  EXPECT_EQ(driver.wrong(), 0);
 }
 
 /// Routes until the device is gone, as a worker does; then everything has to be let go of.

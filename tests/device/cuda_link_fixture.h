@@ -5,10 +5,12 @@
 
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "common/policy/lru_policy.h"
 #include "kernels/cuda/emulated/functions.h"
+#include "kernels/cuda/emulated/streams.h"
 #include "services/worker/device/cuda_link.h"
 
 namespace moestro::device::testing {
@@ -32,7 +34,7 @@ class CudaLinkFixture : public ::testing::Test {
   /// `piece`: of the registration; `registered`: bytes of the arena that are offered to it.
   void make(uint64_t piece = ArenaRegistration::kPiece, uint64_t registered = kKeys * kBytes) {
     ASSERT_EQ(cuda().make_stream(0, &device_.compute), 0);
-    tier_ = std::make_unique<tier::DeviceTier>(tier::TierOptions{.layers = 2, .experts = 4, .slots = kSlots, .expert_bytes = kBytes, .chunk_bytes = kChunk,
+    tier_ = std::make_unique<tier::DeviceTier>(tier::TierOptions{.layers = 2, .experts = 4, .slots = kSlots, .expert_bytes = kBytes, .chunk_bytes = device_.chunk_bytes,
                                                                  .chunks_given = CudaLink::kUnderWay},
                                                std::make_unique<policy::LruPolicy>());
     slots_ = std::make_unique<SlotMemory>(*SlotMemory::on_device(device_, kSlots, kBytes));

@@ -1,4 +1,9 @@
-// Chunks arrive where they belong on a CUDA device, from wherever they lie.
+// Chunks arrive where they belong on a CUDA device, from wherever they lie, two under way at a time.
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <thread>
 
 #include "tests/device/cuda_link_fixture.h"
 
@@ -44,6 +49,135 @@ TEST_F(CudaLinkTest, MemoryThatIsNotRegisteredIsStaged) {
 TEST_F(CudaLinkTest, AChunkMayLieInSeveralPiecesAndBehindTheLast) {
   make(3 * 4096 + 4096 * 7, 2 * kBytes + 4096);
   expect_all_arrive();
+}
+
+/// A device whose copies do not come before the gate is open.
+class GatedLinkTest : public CudaLinkFixture {
+ protected:
+  GatedLinkTest() {
+    gate_open = false;
+    copies.clear();
+    cuda_ = emulated::functions();
+    cuda_.query_event = [](MoestroCudaEvent event) -> MoestroCudaResult {
+      return gate_open ? emulated::functions().query_event(event) : MOESTRO_CUDA_NOT_READY;
+    };
+    cuda_.copy_in = [](void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
+      const std::lock_guard lock(copies_mutex);
+      copies.push_back(static_cast<const std::byte*>(from));
+      return emulated::functions().copy_in(to, from, bytes, stream);
+    };
+    device_.functions = &cuda_;
+    emulated::make_streams_late(3);
+  }
+  ~GatedLinkTest() override { emulated::make_streams_late(0); }
+
+  /// The sources of the copies that have been queued, once there are `count`.
+  std::vector<const std::byte*> queued(size_t count) {
+    for (const Nanos until = clock_.now() + std::chrono::seconds(60); clock_.now() < until; std::this_thread::yield()) {
+      const std::lock_guard lock(copies_mutex);
+      if (copies.size() >= count) return copies;
+    }
+    return {};
+  }
+  /// Chunk `index` of a key.
+  const std::byte* chunk(tier::Key key, uint64_t index) { return host(key) + index * kChunk; }
+  void foresee(tier::Key key) {
+    prediction::Forecast forecast(2, 4);
+    forecast.row(static_cast<int32_t>(key / 4))[key % 4] = 0.9F;
+    {
+      const std::lock_guard lock(link_->mutex());
+      link_->set_source(key, host(key));
+      tier_->foresee(clock_.now(), -1, forecast);
+    }
+    link_->wake();
+  }
+
+  inline static std::atomic<bool> gate_open;
+  inline static std::mutex copies_mutex;
+  inline static std::vector<const std::byte*> copies;
+  MoestroCudaFunctions cuda_;
+};
+
+TEST_F(GatedLinkTest, ADemandOvertakesBehindTheTwoThatAreUnderWay) {
+  make();
+  foresee(4);
+  EXPECT_EQ(queued(2).size(), 2u);
+  route(0, {1});
+  gate_open = true;
+  ASSERT_NE(wait_for(1), nullptr);
+  EXPECT_THAT(queued(8), ::testing::ElementsAre(chunk(4, 0), chunk(4, 1), chunk(1, 0), chunk(1, 1), chunk(1, 2), chunk(1, 3), chunk(4, 2), chunk(4, 3)));
+  const std::byte* late = wait_for(4);
+  ASSERT_NE(late, nullptr);
+  EXPECT_EQ(read_back(late), bytes_of(4));
+}
+
+TEST_F(GatedLinkTest, WhatIsUnderWayIsNotThereYet) {
+  make();
+  route(0, {0});
+  EXPECT_EQ(queued(2).size(), 2u);
+  {
+    const std::lock_guard lock(link_->mutex());
+    EXPECT_EQ(tier_->counters().moved_bytes, 0u);
+    EXPECT_EQ(tier_->slot_of(0), std::nullopt);
+    EXPECT_TRUE(link_->is_copying(0));
+    EXPECT_FALSE(link_->is_copying(1));
+    std::vector<Copied> ended;
+    link_->take_ended(ended);
+    EXPECT_TRUE(ended.empty());
+  }
+  gate_open = true;
+  EXPECT_NE(wait_for(0), nullptr);
+}
+
+TEST_F(GatedLinkTest, TwoExpertsAreUnderWayAndBothAreBeingCopied) {
+  device_.chunk_bytes = kBytes;
+  make();
+  route(0, {2, 3});
+  EXPECT_EQ(queued(2).size(), 2u);
+  {
+    const std::lock_guard lock(link_->mutex());
+    EXPECT_TRUE(link_->is_copying(2));
+    EXPECT_TRUE(link_->is_copying(3));
+  }
+  gate_open = true;
+  for (const tier::Key key : {2u, 3u}) {
+    const std::byte* slot = wait_for(key);
+    ASSERT_NE(slot, nullptr);
+    // Its host memory is nobody's from here on.
+    const auto expected = bytes_of(key);
+    std::memset(host(key), 0xff, kBytes);
+    EXPECT_EQ(read_back(slot), expected);
+  }
+  const std::lock_guard lock(link_->mutex());
+  EXPECT_FALSE(link_->is_copying(2) || link_->is_copying(3));
+}
+
+TEST_F(GatedLinkTest, AWokenLinkQueuesASecondChunkBehindALoneOne) {
+  device_.chunk_bytes = kBytes;
+  make();
+  route(0, {0});
+  EXPECT_EQ(queued(1).size(), 1u);
+  route(0, {1});
+  EXPECT_EQ(queued(2).size(), 2u) << "the first has not come";
+  gate_open = true;
+  EXPECT_NE(wait_for(1), nullptr);
+}
+
+TEST_F(GatedLinkTest, LaunchesLongAgoAreBehindTheOldestThatIsRemembered) {
+  gate_open = true;
+  make();
+  route(0, {0});
+  ASSERT_NE(wait_for(0), nullptr);
+  std::vector<std::byte> read(kBytes);
+  std::byte* slot = wait_for(0);
+  EXPECT_EQ(cuda().copy_out(read.data(), slot, kBytes, device_.compute), 0);
+  ASSERT_TRUE(link_->launched().is_ok());
+  release(0);
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(link_->launched().is_ok());
+  route(1, {4, 5, 6, 7});  // all slots: that of key 0 too
+  for (tier::Key key = 4; key < 8; ++key) ASSERT_NE(wait_for(key), nullptr);
+  EXPECT_EQ(cuda().wait_stream(device_.compute), 0);
+  EXPECT_EQ(read, bytes_of(0));
 }
 
 }  // namespace

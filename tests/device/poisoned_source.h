@@ -2,8 +2,6 @@
 // Host memory whose blobs are there while they are leased and not a moment longer: what is let go of is NaN at once, so that a copy
 // that still reads it shows.
 
-#include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -51,6 +49,7 @@ class PoisonedSource final : public store::BlobSource {
   Counters counters() const override { return {}; }
 
   int leased() const { return leased_; }
+  void set_late(int late) { late_ = late; }
   /// Called before a blob is poisoned.
   std::function<void()> on_release;
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <memory>
 #include <random>
@@ -18,11 +19,13 @@ namespace {
 
 class Device {
  public:
-  explicit Device(uint64_t seed) : random_(seed) {
+  /// `given`: chunks that the link may have.
+  Device(uint64_t seed, int32_t given) : random_(seed) {
     options_ = {below(6) + 1, below(8) + 1, below(12) + 1, static_cast<uint64_t>(below(500) + 1), static_cast<uint64_t>(below(300) + 1)};
     options_.prefetch = chance(0.9);
     options_.keep = chance(0.8);
     options_.how = {chance(0.5) ? 0.3F : 0.0F, chance(0.5) ? 0.1F : 1.0F, below(3), chance(0.8), chance(0.8), chance(0.8), chance(0.8), below(3)};
+    options_.chunks_given = given;
     const auto& names = policy::policy_names();
     const auto keys = static_cast<size_t>(options_.layers) * static_cast<size_t>(options_.experts);
     tier_ = std::make_unique<DeviceTier>(options_, std::move(*policy::make_policy(names[static_cast<size_t>(below(static_cast<int>(names.size())))], keys)));
@@ -97,23 +100,26 @@ class Device {
     told_.resident = taken_.resident;
   }
   void finish_link() {
-    if (chunk_) tier_->chunk_done(now_, *chunk_, kChunkTime), link_busy_ += kChunkTime;
-    chunk_.reset();
-    check();
+    for (; !chunks_.empty(); chunks_.pop_front()) tier_->chunk_done(now_, chunks_.front(), kChunkTime), link_busy_ += kChunkTime, check();
   }
   void link() {
     now_ += Nanos{below(20)};
-    if (chunk_ && chance(0.03)) {
-      tier_->copy_failed(now_, chunk_->key), check();
-      failed_.insert(chunk_->key);
-      chunk_.reset();
-    } else if (chunk_) {
-      finish_link();
-    } else if ((chunk_ = tier_->next_chunk(now_))) {
-      ASSERT_TRUE(always_ready_ || ready_[chunk_->key]);
-      ASSERT_LE(chunk_->offset + chunk_->bytes, options_.expert_bytes);
-      ASSERT_LT(chunk_->slot, static_cast<Slot>(options_.slots));
-      for (const auto& [key, slot] : computing_) ASSERT_NE(slot, chunk_->slot) << "written while it is computed with";
+    if (!chunks_.empty() && chance(0.03)) {
+      const Key key = chunks_.front().key;
+      std::erase_if(chunks_, [key](const Chunk& c) { return c.key == key; });
+      tier_->copy_failed(now_, key), check();
+      failed_.insert(key);
+    } else if (!chunks_.empty() && (std::ssize(chunks_) >= options_.chunks_given || chance(0.5))) {
+      tier_->chunk_done(now_, chunks_.front(), kChunkTime), link_busy_ += kChunkTime;
+      chunks_.pop_front();
+      check();
+    } else if (const auto chunk = tier_->next_chunk(now_)) {
+      ASSERT_TRUE(always_ready_ || ready_[chunk->key]);
+      ASSERT_LE(chunk->offset + chunk->bytes, options_.expert_bytes);
+      ASSERT_LT(chunk->slot, static_cast<Slot>(options_.slots));
+      for (const auto& [key, slot] : computing_) ASSERT_NE(slot, chunk->slot) << "written while it is computed with";
+      for (const Chunk& other : chunks_) ASSERT_EQ(other.key == chunk->key, other.slot == chunk->slot) << "two experts in one slot";
+      chunks_.push_back(*chunk);
       check();
     }
   }
@@ -164,7 +170,7 @@ class Device {
   std::vector<bool> ready_;
   bool always_ready_ = false;
   Nanos now_{0};
-  std::optional<Chunk> chunk_;
+  std::deque<Chunk> chunks_;  ///< on the link
   std::map<Key, Slot> computing_;
   std::set<Key> failed_;
   static constexpr Nanos kChunkTime{777};
@@ -177,9 +183,10 @@ class Device {
 };
 
 TEST(DeviceTierRandom, HoldsTogetherAndNeverStops) {
-  for (uint64_t seed = 1; seed <= 400; ++seed) {
+  for (uint64_t seed = 1; seed <= 800; ++seed) {
     SCOPED_TRACE(seed);
-    Device device(seed);
+    const bool one = seed <= 400;
+    Device device(one ? seed : seed - 400, one ? 1 : 2 + static_cast<int32_t>(seed % 2));
     device.run(12);
     if (::testing::Test::HasFailure()) return;
   }

@@ -136,6 +136,58 @@ TEST_F(DeviceTierTest, AChunkOnTheLinkIsNotDroppedUnderIt) {
   EXPECT_EQ(carry(), key(0, 1)) << "its slot is free now";
 }
 
+TEST_F(DeviceTierTest, ALinkMayBeGivenTwoChunks) {
+  make(4, {}, true, 2);
+  route(0, {0, 1});
+  const auto first = tier->next_chunk(now);
+  expect_given(first, key(0, 0), 0);
+  EXPECT_FALSE(first->last);
+  const auto second = tier->next_chunk(now);
+  expect_given(second, key(0, 0), 100);
+  EXPECT_TRUE(second->last);
+  EXPECT_EQ(tier->next_chunk(now), std::nullopt) << "two at a time";
+  tier->chunk_done(now, *first, kChunkTime);
+  EXPECT_FALSE(tier->slot_of(key(0, 0)));
+  const auto third = tier->next_chunk(now);
+  expect_given(third, key(0, 1), 0);
+  tier->chunk_done(now, *second, kChunkTime);
+  EXPECT_TRUE(tier->slot_of(key(0, 0)));
+  tier->chunk_done(now, *third, kChunkTime);
+  EXPECT_EQ(tier->counters().moved_bytes, 300u);
+  EXPECT_EQ(carry(), key(0, 1));
+  EXPECT_TRUE(tier->slot_of(key(0, 1)));
+}
+
+TEST_F(DeviceTierTest, OfTwoExpertsBothMayBeOnTheLink) {
+  make(4, {}, true, 2);
+  tier->begin_step(now, false);
+  foresee(-1, {{1, 2, 0.9F}});
+  const auto ahead = tier->next_chunk(now);
+  route(0, {1});
+  const auto demand = tier->next_chunk(now);
+  expect_given(demand, key(0, 1), 0);
+  EXPECT_TRUE(demand->demand);
+  tier->chunk_done(now, *ahead, kChunkTime);
+  expect_given(tier->next_chunk(now), key(0, 1), 100);  // the demand first
+}
+
+TEST_F(DeviceTierTest, WhatIsGivenUpFreesItsSlotBehindItsLastChunkOnTheLink) {
+  make(1, {}, true, 2);
+  tier->begin_step(now, false);
+  foresee(-1, {{0, 2, 0.9F}});
+  const auto first = tier->next_chunk(now), second = tier->next_chunk(now);
+  expect_given(second, key(0, 2), 100);
+  EXPECT_THAT(route(0, {1}), ElementsAre(kMiss));
+  tier->chunk_done(now, *first, kChunkTime);
+  EXPECT_EQ(tier->inconsistency(), "");
+  EXPECT_EQ(tier->next_chunk(now), std::nullopt) << "its slot is still being written";
+  foresee(0, {{0, 2, 0.9F}});
+  EXPECT_EQ(tier->next_chunk(now), std::nullopt) << "what is given up is not gone on with";
+  tier->chunk_done(now, *second, kChunkTime);
+  EXPECT_EQ(tier->counters().wasted_bytes, 200u);
+  EXPECT_EQ(carry(), key(0, 1));
+}
+
 TEST_F(DeviceTierTest, WantedWhileItIsBeingDroppedItGoesOn) {
   make(2);
   tier->begin_step(now, false);

@@ -17,9 +17,9 @@ constexpr Nanos kChunkTime{100};
 class TierFixture : public ::testing::Test {
  protected:
   /// Four layers of four experts of two chunks each.
-  void make(int32_t slots, PrefetchOptions how = {}, bool prefetch = true) {
+  void make(int32_t slots, PrefetchOptions how = {}, bool prefetch = true, int32_t chunks_given = 1) {
     TierOptions options{4, 4, slots, 200, 100};
-    options.prefetch = prefetch, options.how = how;
+    options.prefetch = prefetch, options.how = how, options.chunks_given = chunks_given;
     tier = std::make_unique<DeviceTier>(options, std::make_unique<policy::LruPolicy>());
     tier->sources_always_ready();
   }
@@ -40,6 +40,13 @@ class TierFixture : public ::testing::Test {
     tier->chunk_done(now, *chunk, kChunkTime);
     EXPECT_EQ(tier->inconsistency(), "");
     return chunk->key;
+  }
+  /// The link has been given this, and has not brought it.
+  void expect_given(const std::optional<Chunk>& chunk, Key wanted, uint64_t offset) {
+    ASSERT_TRUE(chunk);
+    EXPECT_EQ(chunk->key, wanted);
+    EXPECT_EQ(chunk->offset, offset);
+    EXPECT_EQ(tier->inconsistency(), "");
   }
   int carry_all() {
     int chunks = 0;
