@@ -188,6 +188,19 @@ TEST_F(DeviceTierTest, WhatIsGivenUpFreesItsSlotBehindItsLastChunkOnTheLink) {
   EXPECT_EQ(carry(), key(0, 1));
 }
 
+TEST_F(DeviceTierTest, WhatIsGivenUpIsNotGoneOnWithBeforeItHasLeftTheLink) {
+  make(1, {}, true, 2);
+  tier->begin_step(now, false);
+  foresee(-1, {{0, 2, 0.9F}});
+  const auto first = tier->next_chunk(now);
+  expect_given(first, key(0, 2), 0);
+  route(0, {1});
+  foresee(0, {{0, 2, 0.9F}});
+  EXPECT_EQ(tier->next_chunk(now), std::nullopt) << "its slot is for another";
+  tier->chunk_done(now, *first, kChunkTime);
+  EXPECT_EQ(carry(), key(0, 1));
+}
+
 TEST_F(DeviceTierTest, WantedWhileItIsBeingDroppedItGoesOn) {
   make(2);
   tier->begin_step(now, false);

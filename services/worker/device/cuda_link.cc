@@ -124,12 +124,10 @@ Status CudaLink::queue(const Flight& flight, const std::byte* source, MoestroCud
 
 Status CudaLink::queue_copies(const Flight& flight, const std::byte* source) {
   std::byte* to = slots_.slot(flight.chunk.slot) + flight.chunk.offset;
-  auto* staging = static_cast<std::byte*>(flight.staging);
   for (uint64_t left = flight.chunk.bytes; left > 0;) {
     const auto part = arena_.part(source, left);
-    if (!part.registered) std::memcpy(staging, source, part.bytes);
-    MOESTRO_RETURN_IF_ERROR(call("copy_in", cuda_.copy_in(to, part.registered ? source : staging, part.bytes, stream_)));
-    if (!part.registered) staging += part.bytes;
+    if (!part.registered) std::memcpy(flight.staging, source, part.bytes);  // all the rest of the chunk
+    MOESTRO_RETURN_IF_ERROR(call("copy_in", cuda_.copy_in(to, part.registered ? source : flight.staging, part.bytes, stream_)));
     source += part.bytes, to += part.bytes, left -= part.bytes;
   }
   return Status::ok();
