@@ -174,7 +174,7 @@ void DeviceTier::begin_step(Nanos, bool scan) {
     t.candidates.clear();
     std::ranges::fill(t.row_known, uint8_t{0});
   }
-  t.scan = scan, t.at = -1;
+  t.scan = scan, t.at = t.held_layer = -1;
   if (scan) t.plan_scan();
 }
 
@@ -185,6 +185,7 @@ void DeviceTier::routed(Nanos now, int32_t layer, std::span<const Wanted> wanted
   MOESTRO_CHECK(layer >= 0 && layer < t.options.layers && found.size() == wanted.size(), "a router of no layer");
   t.pace.routed(now, t.at < 0 ? 0 : layer - t.at, t.scan);
   t.at = layer;
+  if (t.held_layer == layer) t.held_layer = -1;
   t.policy->at_layer(layer);
   std::ranges::fill(t.used, uint8_t{0});
   for (const Wanted& w : wanted) {
@@ -244,10 +245,13 @@ void DeviceTier::released(Nanos, Key key) {
 
 void DeviceTier::abandon(Nanos) {
   Impl& t = *impl_;
+  t.held_layer = -1;
   for (Impl::Entry& entry : t.entries) entry.needed = 0;
   for (const Key key : t.demands) t.drop(key, false);
   t.demands.clear();
 }
+
+void DeviceTier::hold(int32_t layer) { impl_->held_layer = layer; }
 
 std::optional<Slot> DeviceTier::slot_of(Key key) const {
   const Impl::Entry& entry = impl_->entries[key];

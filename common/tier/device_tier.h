@@ -127,6 +127,9 @@ class DeviceTier {
   /// The step has failed: nothing is needed any more, queued demands are dropped.
   void abandon(Nanos now);
 
+  /// What of `layer` is whole stays so until its router has spoken, or the step has ended or failed: who computes ahead of the router was told
+  /// where it lies. Of one layer at a time.
+  void hold(int32_t layer);
   /// The slot of a key that is whole.
   std::optional<Slot> slot_of(Key key) const;
 

@@ -39,6 +39,8 @@ struct DeviceTier::Impl {
   int32_t layer_of(Key key) const { return static_cast<int32_t>(key) / options.experts; }
   int32_t distance(int32_t layer) const { return layer > at ? layer - at : layer - at + options.layers; }
   LayerCounters& layer_counters(Key key) { return by_layer[static_cast<size_t>(layer_of(key))]; }
+  /// A layer computes with it, or may be about to.
+  bool stays(Key key) const { return entries[key].needed > 0 || layer_of(key) == held_layer; }
   uint64_t missing(const Entry& entry) const { return options.expert_bytes - entry.sent; }
   uint64_t ungiven(const Entry& entry) const { return options.expert_bytes - entry.given; }
   bool is_on_link(Key key) const { return std::ranges::find(on_link, key, &Chunk::key) != on_link.end(); }
@@ -93,6 +95,7 @@ struct DeviceTier::Impl {
   std::vector<uint8_t> used;            ///< [experts] of the layer that spoke
   std::vector<Chunk> on_link;           ///< in the order they were given
   int32_t at = -1;                      ///< the layer that spoke last
+  int32_t held_layer = -1;              ///< hold()
   bool scan = false;
   bool always_ready = false;
   bool foreseen = false;                ///< there has been a forecast

@@ -38,7 +38,7 @@ std::optional<Key> DeviceTier::Impl::victim() {
   const size_t choices = !forecast_leads() || scan ? 1 : options.how.choices > 0 ? static_cast<size_t>(options.how.choices) : std::max<size_t>(1, entries.size() / kChoicesShare);
   policy->victim({{&kGroup, 1}, time, {}}, [&](uint32_t key) -> policy::Verdict {
     using Kind = policy::Verdict::Kind;
-    if (entries[key].needed > 0 || entries[key].standing) return {Kind::kSpared};
+    if (stays(key) || entries[key].standing) return {Kind::kSpared};
     looked_at.push_back(key);
     return {looked_at.size() < choices ? Kind::kSpared : Kind::kTake};
   });
@@ -54,7 +54,7 @@ std::optional<Key> DeviceTier::Impl::scan_victim() {
     if (!key) continue;
     const Entry& entry = entries[*key];
     held += entry.scanned || entry.state == State::kCopying;
-    if (entry.state == State::kWhole && entry.scanned && entry.needed == 0 && !entry.standing) passed = key;
+    if (entry.state == State::kWhole && entry.scanned && !stays(*key) && !entry.standing) passed = key;
   }
   if (passed) return passed;
   return held < std::max<size_t>(2, slots.size() / kScanShare) ? victim() : std::nullopt;
@@ -104,7 +104,7 @@ bool DeviceTier::Impl::room_for_demand(Key key) {
 std::optional<Key> DeviceTier::Impl::standing_victim() const {
   std::optional<Key> out;
   for (const auto& key : slots) {
-    if (!key || entries[*key].state != State::kWhole || entries[*key].needed > 0) continue;
+    if (!key || entries[*key].state != State::kWhole || stays(*key)) continue;
     if (!out || passes_until(*key, worth(*key)) > passes_until(*out, worth(*out))) out = key;
   }
   return out;

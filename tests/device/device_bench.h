@@ -39,7 +39,7 @@ class DeviceBench {
   class Hopeful final : public SlotTable {
    public:
     explicit Hopeful(SlotTable& slots) : slots_(slots) {}
-    void addresses(MoeLayerId layer, std::span<uint64_t> out) const override { slots_.addresses(layer, out); }
+    void addresses(MoeLayerId layer, std::span<uint64_t> out) override { slots_.addresses(layer, out); }
     bool holds_all() const override { return true; }
     Status launched() override { return slots_.launched(); }
 

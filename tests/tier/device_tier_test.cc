@@ -386,6 +386,37 @@ TEST_F(DeviceTierTest, ADemandWhoseSourceIsGoneMakesRoom) {
   EXPECT_EQ(carry_all(), 2);
 }
 
+TEST_F(DeviceTierTest, WhatIsHeldStaysUntilItsLayerHasSpoken) {
+  make(2);
+  tier->begin_step(now, false);
+  pass(1, {0, 1});
+  tier->hold(1);
+  foresee(-1, {{2, 0, 1.0F}, {2, 1, 1.0F}});
+  EXPECT_EQ(carry(), std::nullopt);
+  EXPECT_THAT(route(0, {3}), ElementsAre(kMiss));
+  EXPECT_EQ(carry(), std::nullopt) << "not even for a demand";
+  tier->released(now, key(0, 3));
+  EXPECT_THAT(route(1, {0}), ElementsAre(kHit));
+  EXPECT_EQ(carry(), key(2, 0)) << "in the place of what was not named";
+  EXPECT_TRUE(tier->slot_of(key(1, 0)));
+  EXPECT_FALSE(tier->slot_of(key(1, 1)));
+}
+
+TEST_F(DeviceTierTest, NothingIsHeldBehindTheEndOfAStep) {
+  for (const bool fails : {false, true}) {
+    make(1);
+    tier->begin_step(now, false);
+    pass(1, {0});
+    tier->hold(1);
+    route(0, {3});
+    EXPECT_EQ(carry(), std::nullopt);
+    if (fails) tier->abandon(now);
+    else tier->released(now, key(0, 3)), tier->begin_step(now, false);
+    route(0, {3});
+    EXPECT_EQ(carry_all(), 2);
+  }
+}
+
 TEST_F(DeviceTierTest, AFailedCopyFreesItsSlot) {
   make(1);
   route(0, {0, 1});

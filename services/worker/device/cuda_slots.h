@@ -18,6 +18,10 @@ struct CudaSlots {
   /// Carried at a time. Between two copies a device rests for a microsecond or two: of 4 MiB, at 25 to 55 GB/s, that is 1 to 3 %. A demand
   /// waits for two of them, 0.15 to 0.3 ms, at most.
   uint64_t chunk_bytes = uint64_t{4} << 20;
+
+  /// What one expert takes.
+  static constexpr uint64_t slot_bytes(uint64_t expert_bytes) { return (expert_bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  static constexpr uint64_t kAlignment = 256;
 };
 
 /// What a device says of a call: "the device cuda:0: copy_in: an illegal memory access was encountered".

@@ -22,7 +22,7 @@ constexpr Nanos kLongWait{50'000'000};
 /// Experts that fit: kInvalidArgument if none does.
 Result<int32_t> slots_that_fit(const DeviceExpertsOptions& options, const ExpertBlobs& blobs, const std::string& model) {
   const uint64_t room = options.cuda ? options.cuda->bytes : options.device.vram_bytes;
-  const uint64_t each = options.cuda ? SlotMemory::aligned(blobs.bytes) : blobs.bytes;
+  const uint64_t each = options.cuda ? CudaSlots::slot_bytes(blobs.bytes) : blobs.bytes;
   if (room >= each) return static_cast<int32_t>(std::min<uint64_t>(room / each, blobs.blob_of.size()));
   if (options.cuda)
     return invalid_argument("the " + config::readable_size(room) + " of cuda:" + std::to_string(options.cuda->index) + " that are left for experts hold none of '" +
@@ -265,8 +265,9 @@ std::optional<store::Lease> DeviceExperts::lease_slot(tier::Key key) {
   return store::Lease(this, experts_[key].blob, slots_.slot(*slot), slots_.slot_bytes());
 }
 
-void DeviceExperts::addresses(MoeLayerId layer, std::span<uint64_t> out) const {
+void DeviceExperts::addresses(MoeLayerId layer, std::span<uint64_t> out) {
   const std::lock_guard lock(link_->mutex());
+  tier_.hold(static_cast<int32_t>(layer.value));
   const tier::Key first = layer.value * static_cast<uint32_t>(tier_options_.experts);
   for (uint32_t e = 0; e < out.size(); ++e) {
     const auto slot = tier_.slot_of(first + e);

@@ -67,7 +67,7 @@ class DeviceExperts final : public store::BlobSource, public SlotTable {
   void abandon();
   // What kernels read:
 
-  void addresses(MoeLayerId layer, std::span<uint64_t> out) const override;
+  void addresses(MoeLayerId layer, std::span<uint64_t> out) override;
   bool holds_all() const override;
   /// Nothing to do on an emulated device, which computes before it lets go.
   Status launched() override { return link_->launched(); }

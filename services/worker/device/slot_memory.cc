@@ -21,12 +21,12 @@ Result<SlotMemory> SlotMemory::create(int32_t slots, uint64_t slot_bytes) {
 }
 
 Result<SlotMemory> SlotMemory::on_device(const CudaSlots& device, int32_t slots, uint64_t slot_bytes) {
-  const uint64_t bytes = static_cast<uint64_t>(slots) * aligned(slot_bytes);
+  const uint64_t bytes = static_cast<uint64_t>(slots) * CudaSlots::slot_bytes(slot_bytes);
   void* base = nullptr;
   if (const MoestroCudaResult result = device.functions->allocate(bytes, &base); result != 0)
     return exhausted(words_of(device, "allocate", result) + ": it has no " + config::readable_size(bytes) + " for experts in one piece: give it less (vram=SIZE)");
   const auto free = [functions = device.functions](std::byte* b) { (void)functions->release(b); };
-  return SlotMemory(Base(static_cast<std::byte*>(base), free), slot_bytes, aligned(slot_bytes));
+  return SlotMemory(Base(static_cast<std::byte*>(base), free), slot_bytes, CudaSlots::slot_bytes(slot_bytes));
 }
 
 void SlotMemory::poison(uint32_t index) const { std::memset(slot(index), 0xff, slot_bytes_); }

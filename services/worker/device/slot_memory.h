@@ -15,11 +15,8 @@ class SlotMemory {
  public:
   /// An emulated device's, backed from the start. kExhausted: the machine does not have it.
   static Result<SlotMemory> create(int32_t slots, uint64_t slot_bytes);
-  /// A CUDA device's, which the calling thread uses: one allocation, slots on whole kAlignment. kExhausted: the device does not have it.
+  /// A CUDA device's, which the calling thread uses: one allocation. kExhausted: the device does not have it.
   static Result<SlotMemory> on_device(const CudaSlots& device, int32_t slots, uint64_t slot_bytes);
-  static constexpr uint64_t kAlignment = 256;
-  /// What a slot of a CUDA device takes.
-  static uint64_t aligned(uint64_t slot_bytes) { return (slot_bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
   /// As the device knows it: of a CUDA device the host reads nothing there.
   std::byte* slot(uint32_t index) const { return base_.get() + static_cast<uint64_t>(index) * stride_; }
