@@ -11,6 +11,12 @@ namespace {
 cudaStream_t stream_of(MoestroCudaStream stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t event_of(MoestroCudaEvent event) { return static_cast<cudaEvent_t>(event); }
 
+/// What a call may refuse is said by it alone: CUDA also keeps it as the thread's last error, where the next launch of a kernel would find it.
+cudaError_t taken(cudaError_t error) {
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  return error;
+}
+
 const char* error_text(MoestroCudaResult result) {
   if (result == MOESTRO_CUDA_REFUSED) return "the CUDA plugin has no kernel for this";
   if (result == MOESTRO_CUDA_NOT_READY) return "not ready";
@@ -25,12 +31,12 @@ MoestroCudaResult memory_info(uint64_t* free_bytes, uint64_t* total_bytes) {
   *total_bytes = total;
   return error;
 }
-MoestroCudaResult allocate(uint64_t bytes, void** device) { return cudaMalloc(device, bytes); }
+MoestroCudaResult allocate(uint64_t bytes, void** device) { return taken(cudaMalloc(device, bytes)); }
 MoestroCudaResult release(void* device) { return cudaFree(device); }
-MoestroCudaResult allocate_pinned(uint64_t bytes, void** host) { return cudaHostAlloc(host, bytes, cudaHostAllocPortable); }
+MoestroCudaResult allocate_pinned(uint64_t bytes, void** host) { return taken(cudaHostAlloc(host, bytes, cudaHostAllocPortable)); }
 MoestroCudaResult release_pinned(void* host) { return cudaFreeHost(host); }
 MoestroCudaResult register_host(void* host, uint64_t bytes, int32_t read_only) {
-  return cudaHostRegister(host, bytes, cudaHostRegisterPortable | (read_only ? cudaHostRegisterReadOnly : 0u));
+  return taken(cudaHostRegister(host, bytes, cudaHostRegisterPortable | (read_only ? cudaHostRegisterReadOnly : 0u)));
 }
 MoestroCudaResult unregister_host(void* host) { return cudaHostUnregister(host); }
 
@@ -54,7 +60,7 @@ MoestroCudaResult make_event(int32_t timed, MoestroCudaEvent* event) {
 MoestroCudaResult end_event(MoestroCudaEvent event) { return cudaEventDestroy(event_of(event)); }
 MoestroCudaResult record_event(MoestroCudaEvent event, MoestroCudaStream stream) { return cudaEventRecord(event_of(event), stream_of(stream)); }
 MoestroCudaResult query_event(MoestroCudaEvent event) {
-  const cudaError_t error = cudaEventQuery(event_of(event));
+  const cudaError_t error = taken(cudaEventQuery(event_of(event)));
   return error == cudaErrorNotReady ? MOESTRO_CUDA_NOT_READY : static_cast<MoestroCudaResult>(error);
 }
 MoestroCudaResult wait_event(MoestroCudaEvent event) { return cudaEventSynchronize(event_of(event)); }
