@@ -31,7 +31,7 @@ inline const MoestroCudaFunctions& functions_under_test() {
   return **functions;
 }
 #define SKIP_WITHOUT(isa) \
-  if (const auto devices = probe_cuda(::moestro::kernels::test::plugin_under_test()); !devices.is_ok()) GTEST_SKIP() << devices.status().message()
+  if (const auto devices = ::moestro::kernels::probe_cuda(::moestro::kernels::test::plugin_under_test()); !devices.is_ok()) GTEST_SKIP() << devices.status().message()
 #else
 constexpr bool kEmulated = true;
 inline const MoestroCudaFunctions& functions_under_test() { return cuda::emulated::functions(); }
