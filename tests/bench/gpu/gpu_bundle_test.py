@@ -40,7 +40,7 @@ class Bundle(unittest.TestCase):
         with tarfile.open(BUNDLE / "payload.tar.gz") as tar:
             tar.extractall(cls.tree)
         # Nothing of this machine's settings; no PATH.
-        cls.environment = {"LD_LIBRARY_PATH": str(cls.tree / "lib"), "MOESTRO_SOURCE_DIR": str(cls.tree)}
+        cls.environment = {"LD_LIBRARY_PATH": f"{cls.tree}/lib:{cls.tree}/lib/g++", "MOESTRO_SOURCE_DIR": str(cls.tree)}
 
     def run_here(self, *command, **environment):
         return subprocess.run([str(c) for c in command], capture_output=True, text=True, env={**self.environment, **environment}, timeout=300)
@@ -60,7 +60,7 @@ class Bundle(unittest.TestCase):
         self.assertIn("models/demo/model.safetensors", manifest["files"])
 
     def test_nothing_comes_from_outside_but_glibc(self):
-        for file in [*(self.tree / "bin").iterdir(), *(self.tree / "lib").iterdir()]:
+        for file in [*(self.tree / "bin").iterdir(), *(f for f in (self.tree / "lib").rglob("*") if f.is_file())]:
             for line in self.run_here("/usr/bin/ldd", file).stdout.splitlines():
                 name, _, rest = line.strip().partition(" => ")
                 if maker.OF_GLIBC.fullmatch(pathlib.Path(name.split()[0]).name):
