@@ -1,0 +1,90 @@
+"""What run_gpu_tests makes of the programs that it runs, and what its report says of them: without a bundle, on every machine."""
+
+import argparse
+import importlib.machinery
+import importlib.util
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+loader = importlib.machinery.SourceFileLoader("run_gpu_tests", str(ROOT / "scripts" / "run_gpu_tests"))
+runner = importlib.util.module_from_spec(importlib.util.spec_from_loader("run_gpu_tests", loader))
+sys.dont_write_bytecode = True
+loader.exec_module(runner)
+
+ROWS = {"device": "d", "rows": [{"what": "device memory", "value": 4000.0, "unit": "GB/s", "ceiling": 4000.0, "ceiling_is": "a copy", "ratio": 1.0, "aim": None, "failed": None},
+                                {"what": "a|copy", "value": None, "unit": "GB/s", "ceiling": None, "ceiling_is": "pinned", "ratio": None, "aim": 0.97, "failed": "register_host: out of memory"}]}
+
+
+def ran(code, limit_s=60, read=None):
+    """A step whose program is these lines of Python."""
+    step = runner.Step("bench", "a step", [sys.executable, "-c", code], limit_s, read)
+    with tempfile.TemporaryDirectory() as work:
+        step.run(dict(os.environ), pathlib.Path(work))
+    return step
+
+
+class Steps(unittest.TestCase):
+    def test_exit_codes_are_judged(self):
+        for code, status, why in (("pass", "passed", ""), ("raise SystemExit('x: broken')", "failed", "x: broken"), ("import sys; print('no GPU', file=sys.stderr); sys.exit(77)", "skipped", "no GPU"),
+                                  ("raise SystemExit('first\\nm: this is not in this version (d)\\nlast')", "refused", "m: this is not in this version (d)")):
+            step = ran(code)
+            self.assertEqual(step.status, status, step.why)
+            self.assertIn(why, step.why)
+            self.assertNotIn("last", step.why)
+
+    def test_a_step_that_takes_too_long_is_ended_with_its_children(self):
+        step = ran("import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])", limit_s=0.5)
+        self.assertEqual(step.status, "timeout")
+        self.assertLess(step.seconds, 30)
+
+    def test_a_suite_of_which_nothing_ran_is_skipped(self):
+        whole = "[==========] 3 tests\n[  PASSED  ] 2 tests.\n[  SKIPPED ] 1 test, listed below:\n[  SKIPPED ] A.B\n"
+        step = ran(f"print({whole!r})", read=runner.read_suite)
+        self.assertEqual((step.status, step.figures), ("passed", {"passed": 2, "skipped": 1}))
+        self.assertEqual(ran("print('[  PASSED  ] 0 tests.\\n[  SKIPPED ] 4 tests, listed below:')", read=runner.read_suite).status, "skipped")
+
+    def test_rows_that_could_not_be_measured_fail_the_step_and_leave_the_others(self):
+        step = ran(f"print({json.dumps(ROWS)!r}); raise SystemExit(1)", read=runner.read_rows)
+        self.assertEqual(step.status, "failed")
+        self.assertIn("a|copy: register_host: out of memory", step.why)
+        self.assertEqual(len(runner.figures([step])), 2)
+
+    def test_output_that_cannot_be_read_is_a_failure(self):
+        self.assertIn("cannot be read", ran("print('{')", read=runner.read_json).why)
+
+
+class Report(unittest.TestCase):
+    def test_decoding_is_held_against_device_memory(self):
+        args = argparse.Namespace(device=2, check=False, shape="mixtral-12gb")
+        steps = runner.engine_steps(pathlib.Path("/tree"), pathlib.Path("/work"), args, lambda: 4000e9)
+        resident = next(s for s in steps if s.aim == 0.7)
+        self.assertEqual(resident.command[-1], "cuda:2")
+        said = {"results": [{"tokens_per_s": {"median": 800.0}, "weight_bytes_per_token": {"median": 4e9}}]}
+        row = resident.read(json.dumps(said), resident)["rows"][0]
+        self.assertEqual((row["value"], row["ceiling"], row["ratio"]), (800.0, 1000.0, 0.8))
+
+    def test_it_has_every_step_and_figure(self):
+        step = ran(f"print({json.dumps(ROWS)!r}); raise SystemExit(1)", read=runner.read_rows)
+        other = runner.Step("engine", "a pack", ["x"], 1)
+        other.skip("needs: memory")
+        with tempfile.TemporaryDirectory() as out:
+            counts = runner.write(pathlib.Path(out), {"commit": "abc"}, runner.machine(0), [step, other])
+            report, text = json.loads(pathlib.Path(out, "report.json").read_text()), pathlib.Path(out, "report.md").read_text()
+        self.assertEqual({k: v for k, v in counts.items() if v}, {"failed": 1, "skipped": 1})
+        self.assertEqual(report["counts"], counts)
+        self.assertEqual([s["name"] for s in report["steps"]], ["a step", "a pack"])
+        self.assertIn("| a/copy | not measured: register_host: out of memory | GB/s |  |  | 0.970 | pinned |", text)
+        self.assertIn("| device memory | 4,000.0 | GB/s | 4,000.0 | 1.000 |  | a copy |", text)
+        self.assertIn("needs: memory", text)
+
+    def test_versions_are_numbers(self):
+        self.assertLess(runner.version("2.9"), runner.version("2.34"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
