@@ -35,6 +35,7 @@ class CudaExpertsDriver {
     experts_.reset();
     make_late_(0);
     (void)cuda_.end_stream(compute_);
+    for (const Use& use : uses_) (void)cuda_.release_pinned(use.read);
   }
 
   /// `functions`: what the experts call, in which something may fail.
@@ -63,7 +64,8 @@ class CudaExpertsDriver {
     MOESTRO_CHECK(cuda_.wait_stream(compute_) == 0, "the end of the work");
     int wrong = 0;
     for (const auto& use : uses_)
-      wrong += std::ranges::any_of(use->read, [&](std::byte b) { return b != PoisonedSource::byte_of(use->blob); });
+      wrong += std::ranges::any_of(std::span(static_cast<const std::byte*>(use.read), options_.bytes),
+                                   [&](std::byte b) { return b != PoisonedSource::byte_of(use.blob); });
     return wrong;
   }
   size_t uses() const { return uses_.size(); }
@@ -95,8 +97,8 @@ class CudaExpertsDriver {
   /// Queues work that reads what is leased.
   Status read(std::span<const store::Lease> leases) {
     for (const store::Lease& lease : leases) {
-      auto& use = *uses_.emplace_back(std::make_unique<Use>(Use{lease.blob(), std::vector<std::byte>(options_.bytes)}));
-      if (cuda_.copy_out(use.read.data(), lease.data(), options_.bytes, compute_) != 0) return internal_error("a kernel");
+      Use& use = uses_.emplace_back(Use{lease.blob()});
+      if (cuda_.allocate_pinned(options_.bytes, &use.read) != 0 || cuda_.copy_out(use.read, lease.data(), options_.bytes, compute_) != 0) return internal_error("a kernel");
     }
     return Status::ok();
   }
@@ -104,7 +106,7 @@ class CudaExpertsDriver {
  private:
   struct Use {
     uint32_t blob = 0;
-    std::vector<std::byte> read;
+    void* read = nullptr;  ///< pinned: a copy to other memory is waited for
   };
   PlanId next_plan() { return plan_ = PlanId(plan_.value + 1); }
   void foresee(int32_t layer) {
@@ -136,7 +138,7 @@ class CudaExpertsDriver {
   PoisonedSource host_;
   MoestroCudaStream compute_ = nullptr;
   PlanId plan_;
-  std::vector<std::unique_ptr<Use>> uses_;
+  std::vector<Use> uses_;
   std::unique_ptr<DeviceExperts> experts_;
 };
 

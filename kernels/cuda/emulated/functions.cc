@@ -4,6 +4,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
 
 #include "kernels/cuda/emulated/streams.h"
 #include "kernels/cuda/ops.h"
@@ -41,8 +44,38 @@ MoestroCudaResult release(void* memory) {
   std::free(memory);
   return 0;
 }
-MoestroCudaResult register_host(void*, uint64_t, int32_t) { return 0; }
-MoestroCudaResult unregister_host(void*) { return 0; }
+
+/// Host memory that a device reaches by itself, by where it begins.
+std::mutex pinned_mutex;
+std::map<const char*, uint64_t> pinned;
+
+MoestroCudaResult register_host(void* host, uint64_t bytes, int32_t) {
+  const std::lock_guard lock(pinned_mutex);
+  pinned[static_cast<const char*>(host)] = bytes;
+  return 0;
+}
+MoestroCudaResult unregister_host(void* host) {
+  const std::lock_guard lock(pinned_mutex);
+  pinned.erase(static_cast<const char*>(host));
+  return 0;
+}
+MoestroCudaResult allocate_pinned(uint64_t bytes, void** memory) {
+  const MoestroCudaResult result = allocate(bytes, memory);
+  return result == 0 ? register_host(*memory, bytes, 0) : result;
+}
+MoestroCudaResult release_pinned(void* memory) {
+  if (captures()) return kErrorWhileCapturing;
+  (void)unregister_host(memory);
+  return release(memory);
+}
+bool is_pinned(const void* host, uint64_t bytes) {
+  const std::lock_guard lock(pinned_mutex);
+  const auto* at = static_cast<const char*>(host);
+  auto behind = pinned.upper_bound(at);
+  if (behind == pinned.begin()) return false;
+  --behind;
+  return at + bytes <= behind->first + behind->second;
+}
 
 template <typename Work>
 MoestroCudaResult queue(MoestroCudaStream stream, Work work) {
@@ -50,8 +83,19 @@ MoestroCudaResult queue(MoestroCudaStream stream, Work work) {
   else work();
   return 0;
 }
-MoestroCudaResult copy(void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
+MoestroCudaResult copy_within(void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
   return queue(stream, [=] { std::memcpy(to, from, bytes); });
+}
+/// Of memory that is not pinned CUDA takes a copy before it returns.
+MoestroCudaResult copy_in(void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
+  if (!keeps(stream) || captures() || is_pinned(from, bytes)) return copy_within(to, from, bytes, stream);
+  const auto* begin = static_cast<const char*>(from);
+  return queue(stream, [to, copied = std::vector<char>(begin, begin + bytes)] { std::memcpy(to, copied.data(), copied.size()); });
+}
+/// Into memory that is not pinned CUDA has copied when it returns.
+MoestroCudaResult copy_out(void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
+  const MoestroCudaResult result = copy_within(to, from, bytes, stream);
+  return result != 0 || captures() || is_pinned(to, bytes) ? result : wait_stream(stream);
 }
 MoestroCudaResult fill(void* memory, int32_t value, uint64_t bytes, MoestroCudaStream stream) {
   return queue(stream, [=] { std::memset(memory, value, bytes); });
@@ -61,8 +105,8 @@ MoestroCudaResult fill(void* memory, int32_t value, uint64_t bytes, MoestroCudaS
 
 const MoestroCudaFunctions& functions() {
   static const MoestroCudaFunctions table = {
-      error_text,  use_device, memory_info, allocate,     release,     allocate,   release, register_host, unregister_host, make_stream,   end_stream,  wait_stream,  make_event, end_event,
-      record_event, query_event, wait_event, elapsed,     stream_waits, copy,      copy,    copy,          fill,            begin_capture, end_capture, launch_graph, end_graph,  all_ops()};
+      error_text,  use_device, memory_info, allocate,     release,     allocate_pinned, release_pinned, register_host, unregister_host, make_stream,   end_stream,  wait_stream,  make_event, end_event,
+      record_event, query_event, wait_event, elapsed,     stream_waits, copy_in,   copy_out, copy_within,        fill,            begin_capture, end_capture, launch_graph, end_graph,  all_ops()};
   return table;
 }
 
