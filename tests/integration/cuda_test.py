@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import threading
@@ -154,10 +155,33 @@ class Serving(DemoTest):
         self.assertIn("worker-0 on cuda:0, NVIDIA H200 (0000:17:00.0)", cluster.log_text)
         self.assertIn("worker-1 on cuda:2, NVIDIA L4", cluster.log_text)
 
-    def test_a_limit_that_is_too_low_names_the_least_that_would_do(self):
+    def refused_by_its_worker(self, *options, **settings):
         with self.assertRaises(AssertionError) as refused:
-            Cluster(self.pack, "--device", "cuda,vram=1M", env=environment()).__enter__()
-        self.assertRegex(str(refused.exception), r"vram=\d+MiB is the least for this model, vram=1MiB is given")
+            Cluster(self.pack, *options, env=environment(**settings)).__enter__()
+        return str(refused.exception)
+
+    def test_what_cannot_fit_is_refused_with_what_would_do(self):
+        self.assertRegex(self.refused_by_its_worker("--device", "cuda,vram=1M"), r"vram=\d+MiB is the least for this model, vram=1MiB is given: .*raise it, or take")
+        self.assertRegex(self.refused_by_its_worker("--device", "cuda", devices="Small,9.0,150M"), "device memory are the least for this model: .*or a larger card")
+
+    def test_memory_that_others_have_may_come_back(self):
+        self.assertRegex(self.refused_by_its_worker("--device", "cuda", devices="Shared,9.0,8G,8042M"),
+                         "150 MiB of the Shared's 8.00 GiB are free, 128 MiB of it left to the driver; CUDA itself and other processes have the rest")
+
+    def test_tokens_are_the_cpus_however_little_memory_there_is(self):
+        def tokens(*options, **settings):
+            with Cluster(self.pack, "--deterministic", "--kv-tokens", "1024", *options, env=environment(**settings)) as cluster:
+                answer = cluster.complete(PROMPTS[0], max_tokens=8, temperature=0, ignore_eos=True, return_token_ids=True)
+            return answer["choices"][0]["token_ids"], cluster.log_text
+
+        calm, _ = tokens("--device", "cpu")
+        few, log = tokens("--device", "cuda,vram=24M")
+        self.assertEqual(few, calm)
+        slots, experts = map(int, re.search(r"(\d+) of (\d+) experts fit the device", log).groups())
+        self.assertLess(slots, experts, "some have to make room for others")
+        staged, log = tokens("--device", "cuda,vram=24M", faults="refuse-register")
+        self.assertEqual(staged, calm)
+        self.assertIn("operation not supported", log)
 
     def test_a_device_that_falls_off_loses_and_repeats_nothing(self):
         fallen = pathlib.Path(self.dir.name, "fallen")
@@ -167,11 +191,15 @@ class Serving(DemoTest):
             gpu = subprocess.Popen([BIN / "moestro-worker", "-c", cluster.dir / "run" / "box.yaml", "--name", "gpu", "--device", "cuda"], stderr=log, stdout=log,
                                    env=environment(fallen=fallen))
             try:
-                def there():
-                    names = [w["name"] for w in cluster.request("GET", "/v1/moestro/status")[1]["workers"]]
-                    return "gpu" in names
-                cluster.wait_until(there, what="a worker on the GPU")
-                stormy = self.run_streams(cluster, lambda: fallen.write_text("x"))
+                def plans():
+                    return next((w["plans"] for w in cluster.request("GET", "/v1/moestro/status")[1]["workers"] if w["name"] == "gpu"), None)
+
+                def fall():
+                    cluster.wait_until(lambda: plans() > 0, what="a step on the GPU")
+                    fallen.write_text("x")
+
+                cluster.wait_until(lambda: plans() is not None, what="a worker on the GPU")
+                stormy = self.run_streams(cluster, fall)
                 self.assertEqual(gpu.wait(60), 1, "another start may help")
             finally:
                 if gpu.poll() is None:
