@@ -34,6 +34,7 @@ class CudaExpertsDriver {
   ~CudaExpertsDriver() {
     experts_.reset();
     make_late_(0);
+    (void)cuda_.wait_stream(compute_);
     (void)cuda_.end_stream(compute_);
     for (const Use& use : uses_) (void)cuda_.release_pinned(use.read);
   }

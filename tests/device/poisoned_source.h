@@ -2,8 +2,10 @@
 // Host memory whose blobs are there while they are leased and not a moment longer: what is let go of is NaN at once, so that a copy
 // that still reads it shows.
 
+#include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -25,12 +27,14 @@ class PoisonedSource final : public store::BlobSource {
  public:
   /// Of asked blobs, `late` percent have to be fetched.
   PoisonedSource(store::Manifest manifest, uint32_t seed, int late) : manifest_(std::move(manifest)), random_(seed), late_(late) {
-    memory_.resize(manifest_.blobs.size() * length(), std::byte{0xff});
+    bytes_ = manifest_.blobs.size() * length();
+    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, (bytes_ + 4095) / 4096 * 4096)));
+    std::memset(memory_.get(), 0xff, bytes_);
   }
 
   static std::byte byte_of(uint32_t blob) { return static_cast<std::byte>(1 + blob % 250); }
   const store::Manifest& manifest() const override { return manifest_; }
-  std::span<const std::byte> memory() const override { return memory_; }
+  std::span<const std::byte> memory() const override { return {memory_.get(), bytes_}; }
   std::optional<store::Lease> try_pin(uint32_t blob, store::UseWeight = {}) override {
     if (static_cast<int>(random_() % 100) < late_) return std::nullopt;
     return lease(blob);
@@ -57,18 +61,22 @@ class PoisonedSource final : public store::BlobSource {
   uint64_t length() const { return manifest_.blobs.front().length; }
   store::Lease lease(uint32_t blob) {
     ++leased_;
-    std::byte* at = memory_.data() + blob * length();
+    std::byte* at = memory_.get() + blob * length();
     std::memset(at, static_cast<int>(byte_of(blob)), length());
     return {this, blob, at, length()};
   }
   void unpin(uint32_t blob) override {
     if (on_release) on_release();
     --leased_;
-    std::memset(memory_.data() + blob * length(), 0xff, length());
+    std::memset(memory_.get() + blob * length(), 0xff, length());
   }
 
   store::Manifest manifest_;
-  std::vector<std::byte> memory_;
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<std::byte, Free> memory_;  ///< whole pages: it may be registered with a device
+  uint64_t bytes_ = 0;
   std::mt19937 random_;
   int late_;
   std::vector<uint32_t> wanted_;
