@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/cuda/emulated/functions.h"
+#include "tests/bench/gpu/cublas.h"
 #include "tests/bench/gpu/report.h"
 
 namespace moestro::bench {
@@ -68,6 +69,15 @@ TEST(GpuBench, WhatFailsIsARowThatSaysWhyAndTheOthersAreThere) {
   }
   EXPECT_THAT(row_text(rows[1]), HasSubstr("not measured: register_host"));
   EXPECT_EQ(nlohmann::json::parse(rows_json("", rows)).at("rows")[1].at("value"), nullptr);
+}
+
+TEST(GpuBench, AYardstickThatIsNotThereIsNamed) {
+  const auto missing = load_cublas("/nowhere/libcublas.so.13");
+  ASSERT_FALSE(missing.is_ok());
+  EXPECT_THAT(missing.status().message(), HasSubstr("/nowhere/libcublas.so.13"));
+  const auto other = load_cublas("libm.so.6");
+  ASSERT_FALSE(other.is_ok());
+  EXPECT_EQ(other.status().message(), "libm.so.6 is not cuBLAS");
 }
 
 }  // namespace
