@@ -59,14 +59,33 @@ class Steps(unittest.TestCase):
 
 
 class Report(unittest.TestCase):
-    def test_decoding_is_held_against_device_memory(self):
+    def engine(self, measured):
         args = argparse.Namespace(device=2, check=False, shape="mixtral-12gb")
-        steps = runner.engine_steps(pathlib.Path("/tree"), pathlib.Path("/work"), args, lambda: 4000e9)
-        resident = next(s for s in steps if s.aim == 0.7)
+        steps = runner.engine_steps(pathlib.Path("/tree"), pathlib.Path("/work"), args, measured)
+        return next(s for s in steps if s.aim == 0.7), next(s for s in steps if s.aim == 1.05)
+
+    def said(self, rate, **more):
+        return json.dumps({"results": [{"tokens_per_s": {"median": rate}, "weight_bytes_per_token": {"median": 4e9}, **{k: {"median": v} for k, v in more.items()}}]})
+
+    def test_decoding_is_held_against_device_memory_and_the_link(self):
+        measured = runner.Step("bench", "b", ["x"], 1)
+        rows = [*ROWS["rows"], {"what": "copy of 336 MiB, an expert of bf16, from", "value": 49.0, "ceiling": 50.0}]
+        measured.figures = {"rows": rows}
+        resident, quarter = self.engine(measured)
         self.assertEqual(resident.command[-1], "cuda:2")
-        said = {"results": [{"tokens_per_s": {"median": 800.0}, "weight_bytes_per_token": {"median": 4e9}}]}
-        row = resident.read(json.dumps(said), resident)["rows"][0]
+        resident.figures = resident.read(self.said(800.0), resident)
+        row = resident.figures["rows"][0]
         self.assertEqual((row["value"], row["ceiling"], row["ratio"]), (800.0, 1000.0, 0.8))
+        row = quarter.read(self.said(20.0, moved_bytes_per_token=2e9), quarter)["rows"][0]
+        self.assertEqual((row["value"], row["ceiling"], row["ratio"]), (50.0, 40.0, 1.25))
+        row = quarter.read(self.said(400.0, moved_bytes_per_token=1e6), quarter)["rows"][0]
+        self.assertEqual((row["ceiling"], row["ratio"]), (1.25, 2.0))
+
+    def test_a_ceiling_that_was_not_measured_is_no_number(self):
+        resident, quarter = self.engine(runner.Step("bench", "b", ["x"], 1))
+        for step in (resident, quarter):
+            row = step.read(self.said(20.0), step)["rows"][0]
+            self.assertEqual((row["ceiling"], row["ratio"]), (None, None))
 
     def test_it_has_every_step_and_figure(self):
         step = ran(f"print({json.dumps(ROWS)!r}); raise SystemExit(1)", read=runner.read_rows)
