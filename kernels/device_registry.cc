@@ -121,9 +121,7 @@ Status check_cuda(const config::CudaDeviceSpec& spec, const std::vector<CudaDevi
                             ", counted from 0");
   const CudaDevice& device = devices[spec.index];
   if (const Status old = check_capability(device); !old.is_ok()) return unsupported(old.message() + usable_ones(devices));
-  MOESTRO_RETURN_IF_ERROR(check_memory(spec, device));
-  if (!kCudaComputes) return unsupported("computing on CUDA is not in this version (the device would be " + device.name + ")");
-  return Status::ok();
+  return check_memory(spec, device);
 }
 
 Result<OpenCuda> open_cuda(const config::CudaDeviceSpec& spec, const fs::path& plugin) {

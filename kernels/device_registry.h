@@ -23,8 +23,6 @@ struct CudaDevice {
 
 /// The least compute capability that the kernels are made for.
 inline constexpr int kCudaMajorMin = 8;
-/// Whether the engine computes on a GPU.
-inline constexpr bool kCudaComputes = false;
 
 /// Where the CUDA plugin lies: what MOESTRO_CUDA_PLUGIN in the environment names, else libmoestro_cuda.so beside this program.
 std::filesystem::path cuda_plugin_path();

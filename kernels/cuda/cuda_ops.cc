@@ -150,11 +150,21 @@ void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, cons
   queue_.note("expert_ffn", ops().experts(&a, queue_.stream));
 }
 
+int64_t CudaOps::routes_bytes(int64_t n, int64_t top_k, int64_t experts) {
+  const int64_t pairs = n * top_k, active_max = std::min(experts, pairs);
+  return pairs * static_cast<int64_t>(sizeof(RoutedRow)) + (experts + 1 + active_max) * static_cast<int64_t>(sizeof(int32_t));
+}
+
+void CudaOps::reserve(int64_t activated, int64_t routes, int64_t partial) {
+  activated_.at_least(static_cast<uint64_t>(activated));
+  routes_.at_least(static_cast<uint64_t>(routes));
+  partial_.at_least(static_cast<uint64_t>(partial));
+}
+
 void CudaOps::experts(const LayerExperts& w) {
   const int64_t pairs = w.n * w.top_k, active_max = std::min(w.experts, pairs);
   if (pairs == 0) return;
-  const auto bytes = static_cast<uint64_t>(pairs * 8 + (w.experts + 1 + active_max) * 4);
-  auto* routes = static_cast<std::byte*>(routes_.at_least(bytes));
+  auto* routes = static_cast<std::byte*>(routes_.at_least(static_cast<uint64_t>(routes_bytes(w.n, w.top_k, w.experts))));
   auto* activated = static_cast<float*>(activated_.at_least(static_cast<uint64_t>(pairs * w.layout.ffn()) * sizeof(float)));
   if (!fine()) return;
   auto* sorted = reinterpret_cast<MoestroCudaRoutedRow*>(routes);

@@ -37,6 +37,13 @@ class CudaOps final : public Ops {
   /// The stream with its functions and its error, for what goes beside the operations.
   DeviceQueue& queue() { return queue_; }
 
+  /// Makes room for steps up to a size, so that none of them allocates. Bytes; status() says whether there was enough.
+  void reserve(int64_t activated, int64_t routes, int64_t partial);
+  /// What experts() needs for the routes of n tokens.
+  static int64_t routes_bytes(int64_t n, int64_t top_k, int64_t experts);
+  /// The most that attention on up to n queries, none of them behind `positions`, needs for parts side by side.
+  static int64_t partial_bytes_max(const AttentionShape& shape, int64_t n, int64_t positions);
+
   /// The experts of a layer in three launches, without the host.
   void experts(const LayerExperts& work);
   /// As combine, onto another stream of rows: y = base + the sums.

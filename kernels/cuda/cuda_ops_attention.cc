@@ -17,6 +17,10 @@ constexpr int64_t kTilePairs = 16;
 /// What is kept between the two kernels of such an attention.
 constexpr int64_t kPartialBytesMax = int64_t{256} << 20;
 
+int64_t partial_bytes(const AttentionShape& shape, int64_t rows, int64_t parts) {
+  return rows * shape.heads * parts * (shape.head_dim + 2) * static_cast<int64_t>(sizeof(float));
+}
+
 MoestroCudaKv kv_of(const AttentionShape& shape, const KvView& cache) {
   MoestroCudaKv kv{};
   kv.heads = shape.heads;
@@ -105,11 +109,16 @@ void CudaOps::attention(const AttentionShape& shape, std::span<const AttentionSe
   if (fine() && a.unit_count > 0) queue_.note("attention", ops().attention(&a, queue_.stream));
 }
 
+int64_t CudaOps::partial_bytes_max(const AttentionShape& shape, int64_t n, int64_t positions) {
+  // With more queries than these the units alone fill the card.
+  const int64_t queries = std::min(n, kFillingBlocks / shape.kv_heads + 1), parts = positions / MOESTRO_CUDA_ATTENTION_PART + 1;
+  return std::min(kPartialBytesMax, partial_bytes(shape, queries, parts));
+}
+
 float* CudaOps::partial_room(const AttentionShape& shape, int64_t units) {
   int64_t rows = 0;  // of q, whether or not all of them are of a sequence
   for (const MoestroCudaQuery& query : query_list_) rows = std::max<int64_t>(rows, query.row + 1);
-  const int64_t parts = furthest_ / MOESTRO_CUDA_ATTENTION_PART + 1;
-  const int64_t bytes = rows * shape.heads * parts * (shape.head_dim + 2) * static_cast<int64_t>(sizeof(float));
+  const int64_t parts = furthest_ / MOESTRO_CUDA_ATTENTION_PART + 1, bytes = partial_bytes(shape, rows, parts);
   if (parts == 1 || units == 0 || units * shape.kv_heads >= kFillingBlocks || bytes > kPartialBytesMax) return nullptr;
   return static_cast<float*>(partial_.at_least(static_cast<uint64_t>(bytes)));
 }

@@ -54,6 +54,7 @@ Status check_reserve(const WorkerOptions& o, const store::StoreClient& client) {
 struct Lasting {
   SteadyClock clock;
   std::unique_ptr<kernels::Ops> ops;
+  std::unique_ptr<cuda::CudaDevice> cuda;  ///< null: another device
   std::unique_ptr<lanes::ChromeTrace> timeline;
   std::unique_ptr<RouteTrace> trace;
   std::unique_ptr<activation::ActivationHistory> history;  ///< where a predictor reads it
@@ -61,21 +62,21 @@ struct Lasting {
 };
 
 /// The exit of a program that says why in one line; the store's absence comes first, it explains the rest.
-Status serve(const WorkerOptions& o, store::StoreClient& client, device::DeviceExperts* device, engine::Engine& engine, activation::ActivationHistory* history) {
+Status serve(const WorkerOptions& o, store::StoreClient& client, const device::WorkerDevice& on, engine::Engine& engine, activation::ActivationHistory* history) {
   ServiceOptions options;
   options.name = o.name;
   options.device = o.device_name;
   options.orchestrator = o.orchestrator;
   options.pack_identity = client.manifest().identity;
   options.history = history;
-  if (device != nullptr) {
+  if (device::DeviceExperts* device = on.experts(); device != nullptr) {
     options.device_slots = static_cast<uint32_t>(device->slots());
     options.device_slot_bytes = device->slot_bytes();
     options.take_device_figures = [device](tier::TierFigures& out) { device->take_figures(out); };
   }
-  MOESTRO_ASSIGN_OR_RETURN(auto service, WorkerService::create(options, engine, [&client, device] {
+  MOESTRO_ASSIGN_OR_RETURN(auto service, WorkerService::create(options, engine, [&client, &on] {
     MOESTRO_RETURN_IF_ERROR(client.check());
-    return device != nullptr ? device->check() : Status::ok();
+    return on.check();
   }));
   g_service.store(service.get());
   if (g_stop.load()) service->drain();
@@ -115,17 +116,18 @@ std::unique_ptr<activation::ActivationHistory> empty_history(const model::ModelS
 /// Serves from one arena, until drained, or until it is over: `client` is then let go of, with all that maps it.
 Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> client, Lasting& lasting, bool& arena_over) {
   MOESTRO_RETURN_IF_ERROR(check_reserve(o, *client));
-  MOESTRO_ASSIGN_OR_RETURN(auto device, device::WorkerDevice::create(o.device, o.engine.expert_precision, *client, lasting.clock));
-  MOESTRO_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(o.engine, device.source(), *lasting.ops, lasting.clock));
+  MOESTRO_ASSIGN_OR_RETURN(auto device, device::WorkerDevice::create(o.device, o.engine, *client, *lasting.ops, lasting.cuda.get(), lasting.clock));
+  MOESTRO_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(o.engine, device.source(), device.backend(), lasting.clock));
   log::info("{}: model {}, {} on {} threads{}, {} KV tokens in {} ({} MiB), context {}; {}", o.name, o.engine.model,
             kernels::isa_name(lasting.ops->options().isa), lasting.ops->options().threads, o.places.cpus.empty() ? "" : ", each on its core",
             engine->limits().kv_blocks * kernels::kKvBlockTokens, dtype_name(o.engine.kv_dtype),
             engine->kv_bytes() >> 20, engine->limits().context_max, device.describe());
+  for (const std::string& line : device.memory_table()) log::info("{}: memory of the device: {}", o.name, line);
   MOESTRO_RETURN_IF_ERROR(observe(o, lasting, *engine));
   if (device.experts() != nullptr && o.device.predict != "none" && !lasting.history) lasting.history = empty_history(engine->spec());
   MOESTRO_RETURN_IF_ERROR(device.attach(*engine, lasting.timeline.get(), lasting.history.get()));
   if (!lasting.signals) lasting.signals = std::make_unique<DrainOnSignal>();
-  const Status end = serve(o, *client, device.experts(), *engine, lasting.history.get());
+  const Status end = serve(o, *client, device, *engine, lasting.history.get());
   arena_over = client->store_state() == store::StoreClient::StoreState::kOver && !g_stop.load();
   return end;
 }
@@ -144,13 +146,16 @@ Result<std::unique_ptr<store::StoreClient>> attach_anew(const WorkerOptions& o) 
 }  // namespace
 
 Status run_worker(const WorkerOptions& o) {
-  MOESTRO_RETURN_IF_ERROR(kernels::check_device(o.device_name));
+  MOESTRO_RETURN_IF_ERROR(kernels::check_device(o.device_name));  // before the store is waited for
   // Before any thread or buffer is made: they inherit it, and memory comes from the node whose CPU touches it first.
   if (!o.places.allowed.empty()) MOESTRO_RETURN_IF_ERROR(kernels::cpu::run_on(o.places.allowed).with_context("--numa-node"));
   MOESTRO_ASSIGN_OR_RETURN(auto client, store::StoreClient::attach(attach_options(o)));
   Lasting lasting;
   if (const auto why = kernels::amx_not_used(); !why.empty()) log::warn("AMX is not used: {}; products of many tokens take AVX-512", why);
   lasting.ops = kernels::make_cpu_ops({.threads = o.places.threads, .deterministic = o.deterministic, .isa = kernels::best_isa(), .cpus = o.places.cpus});
+  if (o.device.spec.kind == config::DeviceSpec::Kind::kCuda) {
+    MOESTRO_ASSIGN_OR_RETURN(lasting.cuda, cuda::CudaDevice::open(o.device.spec.cuda, o.deterministic));
+  }
   while (true) {
     bool arena_over = false;
     const Status end = serve_from(o, std::move(client), lasting, arena_over);

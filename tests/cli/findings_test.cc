@@ -153,7 +153,7 @@ TEST(Findings, EachGpuHasALineOfItsOwn) {
                 {{"NVIDIA L4", 8, 9, 10 << 20, 24ull << 30, ""}, 0}};
   EXPECT_THAT(about(facts, "GPU 0").found,
               testing::StartsWith("NVIDIA H200, compute capability 9.0, 138 GiB of 139 GiB free, at 0000:17:00.0, NUMA node 1"));
-  EXPECT_EQ(about(facts, "GPU 0").verdict, kernels::kCudaComputes ? Verdict::kGood : Verdict::kInfo);
+  EXPECT_EQ(about(facts, "GPU 0").verdict, Verdict::kGood);
   EXPECT_EQ(about(facts, "GPU 0").mend, "");
   EXPECT_EQ(about(facts, "GPU 1").found, "Tesla T4, compute capability 7.5, 14.0 GiB of 15.0 GiB free, at 0000:65:00.0, NUMA node not known; too old, the kernels need 8.0");
   EXPECT_EQ(about(facts, "GPU 1").verdict, Verdict::kInfo);

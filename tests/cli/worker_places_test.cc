@@ -65,7 +65,6 @@ TEST_F(WorkerPlacesTest, WhatCannotBeComputedOnIsRefusedByItsReason) {
 }
 
 TEST_F(WorkerPlacesTest, WithoutAnIndexTheyAreSpread) {
-  if (!kernels::kCudaComputes) GTEST_SKIP() << "the engine does not compute on CUDA";
   const auto places = place("cuda", 4);
   EXPECT_EQ(places[1].device, "cuda:1");
   EXPECT_EQ(places[2].device, "cuda:2");
@@ -79,7 +78,6 @@ TEST_F(WorkerPlacesTest, WithoutAnIndexTheyAreSpread) {
 }
 
 TEST_F(WorkerPlacesTest, EachRunsOnTheNodeOfItsDeviceAndSharesItsCores) {
-  if (!kernels::kCudaComputes) GTEST_SKIP() << "the engine does not compute on CUDA";
   auto places = place("cuda", 3);
   EXPECT_EQ(places[0].numa_node, 0);
   EXPECT_EQ(places[0].share.of, 1);
@@ -100,7 +98,6 @@ TEST_F(WorkerPlacesTest, EachRunsOnTheNodeOfItsDeviceAndSharesItsCores) {
 }
 
 TEST_F(WorkerPlacesTest, CardsThatAreTooOldOrTakenAreLeftOut) {
-  if (!kernels::kCudaComputes) GTEST_SKIP() << "the engine does not compute on CUDA";
   set_devices("Tesla T4,7.5,16G;NVIDIA L4,8.9,24G;NVIDIA L4,8.9,24G,24G;NVIDIA L4,8.9,24G");
   const auto places = place("cuda", 2);
   EXPECT_EQ(places[0].device, "cuda:1");
@@ -108,7 +105,6 @@ TEST_F(WorkerPlacesTest, CardsThatAreTooOldOrTakenAreLeftOut) {
 }
 
 TEST_F(WorkerPlacesTest, WithAnIndexTheyShareThatOne) {
-  if (!kernels::kCudaComputes) GTEST_SKIP() << "the engine does not compute on CUDA";
   for (const WorkerPlace& worker : place("cuda:2", 2)) EXPECT_EQ(worker.device, "cuda:2,vram=40704MiB");
   for (const WorkerPlace& worker : place("cuda:2,vram=40G", 2)) EXPECT_EQ(worker.device, "cuda:2,vram=40GiB");
   EXPECT_EQ(refusal("cuda:2,vram=41G", 2).code(), Code::kInvalidArgument);

@@ -145,12 +145,10 @@ TEST(DeviceBudget, TheMarginIsPartOfTheCardWithinBounds) {
 TEST(DeviceBudget, TheTableHasALineEach) {
   DeviceMemory memory = h200();
   memory.vram_bytes = 7 * kGiB;
-  EXPECT_EQ(share_out(model(), memory)->table(),
-            "dense weights                  2.00 GiB  28.6 %\n"
-            "KV cache                       1.00 GiB  14.3 %\n"
-            "workspace                       512 MiB   7.1 %\n"
-            "81 of 224 experts              3.48 GiB  49.7 %\n"
-            "left                           20.0 MiB   0.3 %");
+  const std::vector<std::string> lines = {"dense weights                  2.00 GiB  28.6 %", "KV cache                       1.00 GiB  14.3 %",
+                                          "workspace                       512 MiB   7.1 %", "81 of 224 experts              3.48 GiB  49.7 %",
+                                          "left                           20.0 MiB   0.3 %"};
+  EXPECT_EQ(share_out(model(), memory)->table(), lines);
 }
 
 }  // namespace

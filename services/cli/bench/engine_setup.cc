@@ -140,10 +140,13 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec spec, config::parse_device(o.device));
   const device::WorkerDeviceOptions on{.spec = spec, .cache = o.cache, .predict = o.predict};
   MOESTRO_RETURN_IF_ERROR(device::check_worker_device(on));
-  MOESTRO_ASSIGN_OR_RETURN(auto device, device::WorkerDevice::create(on, benched.experts, *benched.source, clock));
+  if (spec.kind == config::DeviceSpec::Kind::kCuda) {
+    MOESTRO_ASSIGN_OR_RETURN(benched.cuda, cuda::CudaDevice::open(spec.cuda, o.deterministic));
+  }
+  MOESTRO_ASSIGN_OR_RETURN(auto device, device::WorkerDevice::create(on, options, *benched.source, *benched.ops, benched.cuda.get(), clock));
   benched.device = std::make_unique<device::WorkerDevice>(std::move(device));
   options.compute_floor = spec.emulated.compute;
-  MOESTRO_ASSIGN_OR_RETURN(benched.engine, engine::Engine::create(options, benched.device->source(), *benched.ops, clock));
+  MOESTRO_ASSIGN_OR_RETURN(benched.engine, engine::Engine::create(options, benched.device->source(), benched.device->backend(), clock));
   MOESTRO_RETURN_IF_ERROR(benched.device->attach(*benched.engine, nullptr, nullptr));
   return benched;
 }

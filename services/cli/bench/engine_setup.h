@@ -15,6 +15,7 @@ namespace moestro::cli {
 struct BenchedEngine {
   std::unique_ptr<store::BlobSource> source;
   std::unique_ptr<kernels::Ops> ops;
+  std::unique_ptr<cuda::CudaDevice> cuda;  ///< null: another device
   std::unique_ptr<device::WorkerDevice> device;
   std::unique_ptr<engine::Engine> engine;
   DType experts = DType::kF32;

@@ -22,12 +22,14 @@ MoestroCudaSampling sampling_of(const Sampling& s, int32_t position) {
 
 CudaHead::CudaHead(const model::ModelSpec& spec, const engine::DenseWeights& weights, kernels::cuda::CudaOps& ops, kernels::cuda::CudaMemory& memory,
                    kernels::Ops& host_ops, int64_t step_tokens_max)
-    : spec_(spec), weights_(weights), ops_(ops), memory_(memory), reader_(host_ops), tile_(std::min(kTileRows, step_tokens_max)), buffers_(memory),
+    : spec_(spec), weights_(weights), ops_(ops), memory_(memory), reader_(host_ops), tile_(tile_rows(step_tokens_max)), buffers_(memory),
       ids_(ops, step_tokens_max) {
   rows_ = buffers_.make<float>(tile_ * spec.hidden);
   logits_ = buffers_.make<float>(tile_ * spec.vocab);
   device_ids_ = buffers_.make<int32_t>(step_tokens_max);
 }
+
+int64_t CudaHead::tile_rows(int64_t step_tokens_max) { return std::min(kTileRows, step_tokens_max); }
 
 void CudaHead::launch(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* hidden) {
   const auto total = static_cast<int64_t>(batch.logit_rows.size());

@@ -16,6 +16,8 @@ class CudaHead {
   CudaHead(const model::ModelSpec& spec, const engine::DenseWeights& weights, kernels::cuda::CudaOps& ops, kernels::cuda::CudaMemory& memory,
            kernels::Ops& host_ops, int64_t step_tokens_max);
   Status status() const { return buffers_.status(); }
+  /// Rows of logits that are computed at a time.
+  static int64_t tile_rows(int64_t step_tokens_max);
 
   /// Queues everything for the rows that need logits, and reads those that the host has to see: it waits only for them. `hidden`: [rows, hidden],
   /// not yet normed.

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "services/worker/cuda/cuda_needs.h"
+
 namespace moestro::cuda {
 namespace {
 
@@ -37,6 +39,8 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
   device_table_ = buffers_.make<uint64_t>(moe_layers_ * experts_);
   device_left_out_ = buffers_.make<uint8_t>(n);
   table_.resize(static_cast<size_t>(experts_));
+  const OpsWorkspace workspace = ops_workspace(spec(), parts.options, parts.math.cache.blocks() * kernels::kKvBlockTokens);
+  ops_.reserve(workspace.activated, workspace.routes, workspace.partial);
   const MoestroCudaFunctions& f = queue_.functions;
   queue_.note("make_stream", f.make_stream(1, &out_));
   queue_.note("make_event", f.make_event(0, &computed_));

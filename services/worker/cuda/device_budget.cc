@@ -88,14 +88,14 @@ Result<DeviceBudget> share_out(const DeviceNeeds& needs, const DeviceMemory& mem
   return budget;
 }
 
-std::string DeviceBudget::table() const {
-  std::string text;
+std::vector<std::string> DeviceBudget::table() const {
+  std::vector<std::string> table;
   for (const BudgetLine& line : lines) {
     char row[128];
     std::snprintf(row, sizeof row, "%-28s %10s %5.1f %%", line.what.c_str(), readable_size(line.bytes).c_str(), 100 * line.share);
-    text += (text.empty() ? "" : "\n") + std::string(row);
+    table.emplace_back(row);
   }
-  return text;
+  return table;
 }
 
 }  // namespace moestro::cuda

@@ -35,8 +35,8 @@ struct DeviceBudget {
   uint64_t slots = 0;
   bool all_resident = false;  ///< there is a slot for every expert
   std::vector<BudgetLine> lines;
-  /// A line each, for the log at start.
-  std::string table() const;
+  /// `lines` in columns, for the log at start.
+  std::vector<std::string> table() const;
 };
 
 /// Left alone of what is free: kernels are loaded, and their local memory made, only when they are first launched; graphs take some; and

@@ -2,6 +2,7 @@
 
 #include "common/policy/make_policy.h"
 #include "common/prediction/make_predictor.h"
+#include "services/worker/cuda/cuda_pass.h"
 
 namespace moestro::device {
 
@@ -15,17 +16,32 @@ Status check_worker_device(const WorkerDeviceOptions& options) {
   return prediction::make_predictor(options.predict, {.shape = {.layers = 2, .experts = 2, .top_k = 1}}).status().with_context("--predict (workers.predict)");
 }
 
-Result<WorkerDevice> WorkerDevice::create(const WorkerDeviceOptions& options, std::optional<DType> precision, store::BlobSource& host,
-                                          const Clock& clock) {
-  WorkerDevice made(options, host);
-  if (options.spec.kind != config::DeviceSpec::Kind::kEmulated) return made;
-  MOESTRO_ASSIGN_OR_RETURN(made.experts_, DeviceExperts::create(host,
-                                                                {.device = options.spec.emulated,
-                                                                 .precision = precision.value_or(host.manifest().expert_precisions.front()),
-                                                                 .cache = options.cache,
-                                                                 .prefetch = options.predict != "none"},
-                                                                clock));
+Result<WorkerDevice> WorkerDevice::create(const WorkerDeviceOptions& options, const engine::EngineOptions& engine, store::BlobSource& host,
+                                          kernels::Ops& cpu_ops, cuda::CudaDevice* cuda, const Clock& clock) {
+  WorkerDevice made(options, host, cpu_ops, cuda);
+  if (options.spec.kind == config::DeviceSpec::Kind::kCpu) return made;
+  DeviceExpertsOptions of{.device = options.spec.emulated,
+                          .precision = engine.expert_precision.value_or(host.manifest().expert_precisions.front()),
+                          .cache = options.cache,
+                          .prefetch = options.predict != "none"};
+  if (cuda != nullptr) {
+    MOESTRO_ASSIGN_OR_RETURN(const cuda::DeviceNeeds needs, cuda::device_needs(host.manifest(), engine, of.precision));
+    MOESTRO_ASSIGN_OR_RETURN(made.budget_, cuda->share_out(needs));
+    of.cuda = CudaSlots{.functions = &cuda->functions(), .index = cuda->index(), .compute = cuda->ops().stream(), .bytes = made.budget_.slots * needs.expert_bytes};
+  }
+  MOESTRO_ASSIGN_OR_RETURN(made.experts_, DeviceExperts::create(host, of, clock));
   return made;
+}
+
+engine::Backend WorkerDevice::backend() const {
+  if (cuda_ == nullptr) return engine::cpu_backend(*cpu_ops_);
+  return cuda::cuda_backend({cuda_->ops(), cuda_->memory(), *cpu_ops_, *experts_});
+}
+
+Status WorkerDevice::check() const {
+  if (cuda_ != nullptr)
+    if (const Status status = cuda_->ops().status(); !status.is_ok()) return unavailable("the device cuda:" + std::to_string(cuda_->index()) + " fell off: " + status.message() + "; the worker ends");
+  return experts_ ? experts_->check() : Status::ok();
 }
 
 Status WorkerDevice::attach(engine::Engine& engine, lanes::Timeline* timeline, const activation::ActivationHistory* history) {
@@ -47,7 +63,7 @@ Status WorkerDevice::attach(engine::Engine& engine, lanes::Timeline* timeline, c
 
 std::string WorkerDevice::describe() const {
   if (!experts_) return "experts where they lie in the store's memory";
-  return std::to_string(experts_->slots()) + " of " + std::to_string(experts_->layers() * experts_->experts()) + " experts fit the device, cache " +
+  return (cuda_ == nullptr ? "" : cuda_->name() + " computes; ") + std::to_string(experts_->slots()) + " of " + std::to_string(experts_->layers() * experts_->experts()) + " experts fit the device, cache " +
          options_.cache + ", prediction " + options_.predict + (experts_->describe().empty() ? "" : "; " + experts_->describe());
 }
 

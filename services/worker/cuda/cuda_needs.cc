@@ -1,0 +1,83 @@
+#include "services/worker/cuda/cuda_needs.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/cuda_ops.h"
+#include "services/worker/cuda/cuda_head.h"
+#include "services/worker/device/cuda_slots.h"
+#include "services/worker/engine/visible_positions.h"
+
+namespace moestro::cuda {
+namespace {
+
+constexpr int64_t kFloat = 4;
+/// Of a step's small arrays, each in a few copies, and of what rounding up takes.
+constexpr int64_t kSmallBytes = int64_t{8} << 20;
+
+int64_t elements(const store::PackedTensor& t) {
+  int64_t n = 1;
+  for (const int64_t d : t.shape) n *= d;
+  return n;
+}
+
+/// DenseWeights: the blobs, and vectors and routers once more as f32.
+int64_t dense_bytes(const store::Manifest& manifest) {
+  int64_t bytes = 0;
+  for (const store::Blob& b : manifest.blobs)
+    if (b.kind == store::BlobKind::kDense) bytes += static_cast<int64_t>(b.length);
+  for (const store::PackedTensor& t : manifest.tensors)
+    if (t.shape.size() == 1 || t.name.ends_with("router.weight")) bytes += elements(t) * kFloat;
+  return bytes;
+}
+
+/// KvCache.
+int64_t kv_bytes(const model::ModelSpec& spec, const engine::EngineOptions& options) {
+  int64_t bytes = 0;
+  for (const model::LayerSpec& layer : spec.layers) bytes += kernels::kv_block_bytes(engine::attention_shape(layer.attention, options.visible), options.kv_dtype);
+  return bytes * ceil_div(options.kv_tokens, kernels::kKvBlockTokens);
+}
+
+/// LayerMath, for each token of a step.
+int64_t layer_floats(const model::ModelSpec& spec, const engine::EngineOptions& options) {
+  int64_t q = 0, kv = 0, ffn = 0;
+  for (const model::LayerSpec& l : spec.layers) {
+    q = std::max(q, l.attention.heads * l.attention.head_dim);
+    kv = std::max(kv, l.attention.kv_heads * l.attention.head_dim);
+    ffn = std::max({ffn, l.dense_ffn, l.moe_index ? l.moe.shared_ffn : 0});
+  }
+  const int64_t angles = spec.rope.rotary_dim / 2, sinks = options.visible.sinks > 0 ? q + 2 * angles : 0;
+  return 3 * spec.hidden + 1 + 2 * q + 2 * kv + 2 * ffn + spec.moe().experts + 2 * angles + sinks;
+}
+
+}  // namespace
+
+OpsWorkspace ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options, int64_t context_max) {
+  const model::MoeSpec& moe = spec.moe();
+  const int64_t pairs = options.step_tokens_max * moe.top_k;
+  OpsWorkspace w{.activated = pairs * moe.expert.ffn * kFloat, .routes = kernels::cuda::CudaOps::routes_bytes(options.step_tokens_max, moe.top_k, moe.experts)};
+  for (const model::LayerSpec& layer : spec.layers)
+    w.partial = std::max(w.partial, kernels::cuda::CudaOps::partial_bytes_max(engine::attention_shape(layer.attention, options.visible), options.step_tokens_max, context_max));
+  return w;
+}
+
+Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::EngineOptions& options, DType precision) {
+  MOESTRO_ASSIGN_OR_RETURN(const model::ModelDescription description, model::describe_model(manifest.config_json, manifest.generation_config_json));
+  const model::ModelSpec& spec = description.spec;
+  if (spec.moe_layers() == 0) return unsupported("a model without a single MoE layer");
+  const model::MoeSpec& moe = spec.moe();
+  const int64_t n = options.step_tokens_max, layers = static_cast<int64_t>(spec.layers.size()), moe_layers = spec.moe_layers();
+  const OpsWorkspace ops = ops_workspace(spec, options, options.context_max > 0 ? options.context_max : std::min(options.kv_tokens, spec.max_position));
+  const int64_t pass = n * ((2 + moe.top_k) * spec.hidden * kFloat + (2 * moe_layers * moe.top_k + layers) * kFloat) + moe_layers * moe.experts * 8;
+  const int64_t head = CudaHead::tile_rows(n) * (spec.hidden + spec.vocab) * kFloat;
+  const int64_t lookahead = (moe_layers * moe.experts * spec.hidden + n * (spec.hidden + moe_layers * moe.experts)) * kFloat;
+  const ExpertLayout layout(moe.expert.hidden, moe.expert.ffn, precision);
+  DeviceNeeds needs;
+  needs.dense_bytes = static_cast<uint64_t>(dense_bytes(manifest));
+  needs.kv_bytes = static_cast<uint64_t>(kv_bytes(spec, options));
+  needs.workspace_bytes = static_cast<uint64_t>(n * layer_floats(spec, options) * kFloat + pass + head + lookahead + ops.activated + ops.routes + ops.partial + kSmallBytes);
+  needs.expert_bytes = device::CudaSlots::slot_bytes(static_cast<uint64_t>(layout.bytes()));
+  needs.experts = static_cast<uint64_t>(moe_layers * moe.experts);
+  return needs;
+}
+
+}  // namespace moestro::cuda

@@ -1,0 +1,24 @@
+#pragma once
+// How much memory of a GPU an engine takes, reckoned before anything is allocated. Beside each figure stands what allocates it; a test holds
+// the sum against what really is taken.
+
+#include "common/expert_layout.h"
+#include "common/model/model_spec.h"
+#include "services/worker/cuda/device_budget.h"
+#include "services/worker/engine/engine_options.h"
+#include "store/pack/manifest.h"
+
+namespace moestro::cuda {
+
+/// Workspaces of the operations for the largest step of these options, in bytes (CudaOps::reserve).
+struct OpsWorkspace {
+  int64_t activated = 0;  ///< between an expert's up and down products: [tokens, top_k, ffn]
+  int64_t routes = 0;     ///< of a layer, sorted
+  int64_t partial = 0;    ///< of attention whose parts are computed side by side
+};
+OpsWorkspace ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options, int64_t context_max);
+
+/// `precision`: of the experts.
+Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::EngineOptions& options, DType precision);
+
+}  // namespace moestro::cuda

@@ -1,0 +1,63 @@
+// What an engine takes of a device's memory is what was reckoned before it was made.
+
+#include "services/worker/cuda/cuda_needs.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/emulated/functions.h"
+#include "tests/device/device_bench.h"
+
+namespace moestro::cuda {
+namespace {
+
+using device::testing::DeviceBench;
+using engine::testing::Fixture;
+
+uint64_t taken = 0;  ///< by all that was allocated and not given back, at most
+std::map<void*, uint64_t> allocated;
+
+/// The emulator's functions, counting.
+const MoestroCudaFunctions& counting_functions() {
+  static MoestroCudaFunctions table = kernels::cuda::emulated::functions();
+  table.allocate = [](uint64_t bytes, void** memory) {
+    const MoestroCudaResult result = kernels::cuda::emulated::functions().allocate(bytes, memory);
+    if (result == 0) allocated[*memory] = bytes, taken += bytes;
+    return result;
+  };
+  table.release = [](void* memory) {
+    taken -= allocated[memory];
+    allocated.erase(memory);
+    return kernels::cuda::emulated::functions().release(memory);
+  };
+  return table;
+}
+
+class CudaNeedsTest : public ::testing::TestWithParam<Fixture> {};
+INSTANTIATE_TEST_SUITE_P(Fixtures, CudaNeedsTest, ::testing::ValuesIn(engine::testing::fixtures()), [](const auto& param) { return param.param.name; });
+
+/// Small arrays of a step have a fixed allowance, which is most of what a tiny model needs.
+constexpr uint64_t kAllowance = uint64_t{8} << 20;
+
+TEST_P(CudaNeedsTest, AreAtLeastWhatIsTakenAndHardlyMore) {
+  for (const int64_t step_tokens : {8, 300}) {
+    engine::testing::BenchOptions options{.experts = DType::kBF16, .dense = DType::kBF16};
+    options.engine.step_tokens_max = step_tokens;
+    options.engine.kv_tokens = 2048;
+    taken = 0;
+    DeviceBench bench(GetParam(), {.slots = 2, .predictor = "gate", .engine = options, .cuda = &counting_functions()});
+    std::vector<TokenId> prompt;
+    for (int64_t i = 0; i < step_tokens; ++i) prompt.push_back(static_cast<TokenId>(i % 50));
+    bench.bench().add(1, prompt).sample = true;
+    ASSERT_TRUE(bench.bench().run().is_ok());
+
+    const auto needs = device_needs(bench.device().manifest(), options.engine, DType::kBF16);
+    ASSERT_TRUE(needs.is_ok()) << needs.status().message();
+    const uint64_t planned = needs->dense_bytes + needs->kv_bytes + needs->workspace_bytes, of_slots = 2 * needs->expert_bytes;
+    EXPECT_LE(taken - of_slots, planned) << step_tokens;
+    EXPECT_GE((taken - of_slots + kAllowance) * 100, planned * 80) << step_tokens;
+    EXPECT_EQ(needs->experts, static_cast<uint64_t>(bench.device().layers()) * static_cast<uint64_t>(bench.device().experts()));
+  }
+}
+
+}  // namespace
+}  // namespace moestro::cuda
