@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
 import threading
@@ -12,7 +13,6 @@ import unittest
 from cluster import BIN, Cluster, DemoTest, main
 
 PLUGIN = BIN.parent / "tests" / "libmoestro_cuda_emulated.so"
-NOT_YET = "computing on CUDA is not in this version"
 PROMPTS = ["Once upon a time", "The price of a bushel of wheat", "def parse(self, text):", "Mix the flour with"]
 
 
@@ -28,10 +28,6 @@ def worker(device, **settings):
     """A worker that has no store: what is said of its device comes first."""
     return subprocess.run([BIN / "moestro-worker", "--model", "m", "--store", "ipc:///nowhere/store.sock", "--orchestrator", "ipc:///nowhere/o.sock",
                            "--store-wait", "0s", "--device", device], capture_output=True, text=True, env=environment(**settings), timeout=60)
-
-
-def computes():
-    return NOT_YET not in worker("cuda").stderr
 
 
 class Refusals(unittest.TestCase):
@@ -115,18 +111,15 @@ class Doctor(unittest.TestCase):
         self.assertIn("the CUDA plugin is not built", self.findings(plugin="/nowhere/libmoestro_cuda.so")["GPU"]["found"])
 
 
-@unittest.skipUnless(computes(), NOT_YET)
 class Serving(DemoTest):
-    TOKENS = 48
-
-    def run_streams(self, cluster, when=None):
+    def run_streams(self, cluster, when=None, tokens=48):
         """Streams PROMPTS at once; `when()` is called after some events. Returns the token ids of each."""
         ids, failures, seen, lock = {}, [], [0], threading.Lock()
 
         def one(prompt):
             try:
                 out = []
-                for event in cluster.stream("/v1/completions", {"prompt": prompt, "max_tokens": self.TOKENS, "temperature": 0, "ignore_eos": True,
+                for event in cluster.stream("/v1/completions", {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True,
                                                                 "return_token_ids": True}):
                     for choice in event["choices"]:
                         out += choice.get("token_ids") or []
@@ -145,7 +138,7 @@ class Serving(DemoTest):
         for t in threads:
             t.join()
         self.assertEqual(failures, [])
-        self.assertEqual([len(ids[p]) for p in PROMPTS], [self.TOKENS] * len(PROMPTS))
+        self.assertEqual([len(ids[p]) for p in PROMPTS], [tokens] * len(PROMPTS))
         return ids
 
     def test_workers_are_spread_over_devices(self):
@@ -182,6 +175,15 @@ class Serving(DemoTest):
         staged, log = tokens("--device", "cuda,vram=24M", faults="refuse-register")
         self.assertEqual(staged, calm)
         self.assertIn("operation not supported", log)
+
+    def test_a_worker_on_a_gpu_and_the_store_are_killed(self):
+        """Copies are under way from the arena of a store that dies, and of a worker that does."""
+        with Cluster(self.pack, "--deterministic") as cluster:
+            calm = self.run_streams(cluster, tokens=16)
+        with Cluster(self.pack, "--deterministic", "--kv-tokens", "2048", "--device", "cuda,vram=28M", env=environment()) as cluster:
+            for program in ("moestro-store", "moestro-worker"):
+                victim = cluster.children(program)[0]
+                self.assertEqual(self.run_streams(cluster, lambda: os.kill(victim, signal.SIGKILL), tokens=16), calm, program)
 
     def test_a_device_that_falls_off_loses_and_repeats_nothing(self):
         fallen = pathlib.Path(self.dir.name, "fallen")
