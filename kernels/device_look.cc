@@ -83,6 +83,7 @@ bool read_until(int input, SteadyTime end, std::string& text) {
 }  // namespace
 
 Result<std::vector<CudaDevice>> look_at_cuda(const fs::path& plugin) {
+  if (cuda_in_use()) return probe_cuda(plugin);
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return io_error("cannot look for CUDA devices: pipe", errno);
   const pid_t parent = ::getpid();

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 
 #include "common/config/units.h"
@@ -18,6 +19,7 @@ using config::readable_size;
 constexpr int32_t kDevicesMax = 64;
 /// With less than this nothing can be begun, whatever the model.
 constexpr uint64_t kLeastFree = 64 << 20;
+std::atomic<bool> g_in_use{false};
 
 /// A function of a loaded library; null where it has none of that name.
 template <typename Function>
@@ -130,10 +132,13 @@ Result<OpenCuda> open_cuda(const config::CudaDeviceSpec& spec, const fs::path& p
   OpenCuda opened{.index = spec.index, .device = devices[spec.index]};
   MOESTRO_ASSIGN_OR_RETURN(opened.functions, cuda_functions(plugin));
   const MoestroCudaFunctions& f = *opened.functions;
+  g_in_use.store(true);
   MOESTRO_RETURN_IF_ERROR(cuda_error(f, "use_device", f.use_device(static_cast<int32_t>(spec.index))));
   MOESTRO_RETURN_IF_ERROR(cuda_error(f, "memory_info", f.memory_info(&opened.device.free_bytes, &opened.device.total_bytes)));
   return opened;
 }
+
+bool cuda_in_use() { return g_in_use.load(); }
 
 Status check_device(const std::string& device, const fs::path& cuda_plugin) {
   const auto spec = config::parse_device(device);

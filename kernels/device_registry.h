@@ -32,7 +32,7 @@ std::filesystem::path cuda_plugin_path();
 Result<std::vector<CudaDevice>> probe_cuda(const std::filesystem::path& plugin);
 
 /// The same, seen by a process of its own that has ended on return: nothing of CUDA stays, and no death or silence of a driver reaches this
-/// one. Not for a process that has used CUDA before. Memory is free beside what one process's use of the device takes.
+/// one. (After open_cuda it is probe_cuda: a child of a process that uses CUDA cannot.) Memory is free beside what one process's use of the device takes.
 Result<std::vector<CudaDevice>> look_at_cuda(const std::filesystem::path& plugin = cuda_plugin_path());
 
 /// What the plugin does with devices; lives for ever. Errors as of probe_cuda, whether or not there is a device.
@@ -53,6 +53,9 @@ Result<OpenCuda> open_cuda(const config::CudaDeviceSpec& spec, const std::filesy
 
 /// Whether --device `device` (common/config/device_spec.h) can be computed on; else why not. Looks for CUDA where that is asked for.
 Status check_device(const std::string& device, const std::filesystem::path& cuda_plugin = cuda_plugin_path());
+
+/// Whether open_cuda has been called.
+bool cuda_in_use();
 
 /// Version of the NVIDIA driver that is loaded; empty: none is.
 std::string nvidia_driver(const std::filesystem::path& file = "/proc/driver/nvidia/version");

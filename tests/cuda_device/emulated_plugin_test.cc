@@ -102,6 +102,32 @@ TEST(EmulatedPlugin, ADeviceFallsOffWhenAFileIsThere) {
   });
 }
 
+TEST(OpenCuda, TakesTheDeviceIntoUseOrSaysWhyNot) {
+  with({{"MOESTRO_EMULATED_CUDA_DEVICES", "A,9.0,64M;B,9.0,512M,128M,0000:17:00.0;C,7.5,1G"}}, [](const MoestroCudaFunctions& f) {
+    EXPECT_FALSE(cuda_in_use());
+    EXPECT_EQ(open_cuda({.index = 3, .any = false, .vram_bytes = 0}, EMULATED_CUDA_PLUGIN).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(open_cuda({.index = 2, .any = false, .vram_bytes = 0}, EMULATED_CUDA_PLUGIN).status().code(), Code::kUnsupported);
+    EXPECT_EQ(open_cuda({.index = 1, .any = false, .vram_bytes = 385 * kMiB}, EMULATED_CUDA_PLUGIN).status().code(), Code::kUnavailable);
+    EXPECT_FALSE(cuda_in_use());
+    const auto opened = open_cuda({.index = 1, .any = false, .vram_bytes = 384 * kMiB}, EMULATED_CUDA_PLUGIN);
+    EXPECT_TRUE(opened.is_ok()) << opened.status().message();
+    EXPECT_TRUE(cuda_in_use());
+    EXPECT_EQ(opened->functions, &f);
+    EXPECT_EQ(opened->index, 1u);
+    EXPECT_EQ(opened->device.free_bytes, 384 * kMiB);
+    EXPECT_EQ(opened->device.pci, "0000:17:00.0");
+    void* memory = nullptr;
+    EXPECT_EQ(f.allocate(300 * kMiB, &memory), 0) << "this thread is on it";
+    EXPECT_TRUE(open_cuda({.index = 1, .any = false, .vram_bytes = 0}, EMULATED_CUDA_PLUGIN).is_ok()) << "once more";
+    EXPECT_EQ(f.release(memory), 0);
+  });
+  with({{"MOESTRO_EMULATED_CUDA_FAULTS", "fall-off=use_device:0"}}, [](const MoestroCudaFunctions&) {
+    const Status off = open_cuda({}, EMULATED_CUDA_PLUGIN).status();
+    EXPECT_EQ(off.code(), Code::kUnavailable);
+    EXPECT_EQ(off.message(), "CUDA: use_device: unknown error");
+  });
+}
+
 TEST(EmulatedPlugin, RegistrationIsRefusedWhereItIsToBe) {
   char page[4096];
   with({}, [&](const MoestroCudaFunctions& f) { EXPECT_EQ(f.register_host(page, sizeof page, 1), 0); });
