@@ -65,6 +65,16 @@ TEST(BenchEngine, JsonHasEveryMeasurementWithItsLimits) {
   EXPECT_GT(results[0].at("weight_bytes_per_token").at("median"), results[1].at("weight_bytes_per_token").at("median"));
 }
 
+TEST(BenchEngine, CountsWhatCameOverADevicesLink) {
+  const auto moved = [](const std::string& device) {
+    const Ran ran = bench({"--prompt", "0", "--generate", "4", "--repeats", "1", "--no-limits", "--json", "--device", device});
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return json::parse(ran.out).at("results")[0].at("moved_bytes_per_token").at("median").get<double>();
+  };
+  EXPECT_EQ(moved("cpu"), 0);
+  EXPECT_GT(moved("emulated:vram=64K,link=10G"), 0);
+}
+
 TEST(BenchEngine, TheTableNamesWhatWasMeasured) {
   const Ran ran = bench({"--prompt", "8", "--generate", "2", "--batch", "2", "--repeats", "1", "--stream", "64M"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;

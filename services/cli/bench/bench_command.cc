@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/config/units.h"
+#include "common/log.h"
 #include "services/cli/bench/engine_report.h"
 #include "services/cli/bench/model/model_command.h"
 #include "services/cli/bench/serve/serve_command.h"
@@ -90,6 +91,8 @@ void add_bench_command(CLI::App& app, CommandResult& result) {
   auto turns = std::make_shared<bool>(false);
   engine->add_flag("--turns", *turns, "takes turns with another program: runs measurement N (from 0) for every line `N` on stdin, answers with its tokens/s, and reports at the end of input");
   engine->callback([o, json, turns, &result] {
+    // What the engine and its device log goes to stderr: results alone are on stdout.
+    if (const Status logs = log::init("moestro", "info"); !logs.is_ok()) return fail(result, logs);
     const BenchTurns by_lines = turns_by_lines();
     std::unique_ptr<Progress> progress;
     const auto begin = std::chrono::steady_clock::now();

@@ -78,6 +78,7 @@ class Bench {
     const store::BlobSource::Counters after = benched_.source->counters();
     run.expert_hits = static_cast<double>(after.hits - counted_from_.hits);
     run.expert_misses = static_cast<double>(after.misses - counted_from_.misses);
+    run.moved_bytes = static_cast<double>(moved_bytes() - moved_from_);
     run.seconds = cost.seconds;
     run.tokens = cost.tokens;
     run.weight_bytes = cost.weight_bytes;
@@ -89,13 +90,13 @@ class Bench {
  private:
   Result<Cost> measure(const EngineCase& c, LimitsBeside& beside) {
     Workload workload(*benched_.engine, clock_, c.batch, c.prefill ? c.tokens : c.depth + c.tokens);
-    counted_from_ = benched_.source->counters();
+    count_from_here();
     if (c.prefill) {
       beside.stream();
       return workload.prompts(c.tokens);
     }
     MOESTRO_RETURN_IF_ERROR(workload.prompts(c.depth).status());
-    counted_from_ = benched_.source->counters();
+    count_from_here();
     Cost total;
     for (int64_t i = 0; i < c.tokens; ++i) {
       if (i % kStepsBetweenLimits == 0) beside.stream();
@@ -105,11 +106,18 @@ class Bench {
     return total;
   }
 
+  uint64_t moved_bytes() const { return benched_.device->experts() == nullptr ? 0 : benched_.device->experts()->tier_counters().moved_bytes; }
+  void count_from_here() {
+    counted_from_ = benched_.source->counters();
+    moved_from_ = moved_bytes();
+  }
+
   const EngineBenchOptions& options_;
   BenchedEngine& benched_;
   Limits* limits_;
   const Clock& clock_;
   store::BlobSource::Counters counted_from_;  ///< when the tokens of the run at hand began to count
+  uint64_t moved_from_ = 0;                   ///< the same
 };
 
 Result<int64_t> stream_bytes(const EngineBenchOptions& o) {

@@ -37,6 +37,7 @@ struct EngineRun {
   double seconds = 0, tokens = 0;
   double weight_bytes = 0, operations = 0;
   double expert_hits = 0, expert_misses = 0; ///< of a store's memory, while tokens were counted; a pack in this process has no misses
+  double moved_bytes = 0;  ///< over the link of a device with a memory of its own
   double read_rate = 0;                      ///< bytes/s
   std::map<std::string, double> matvec_rate; ///< bytes/s, by dtype
   std::map<std::string, double> peak_rate;   ///< operations/s, by what is multiplied

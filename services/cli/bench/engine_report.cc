@@ -62,6 +62,7 @@ Json result_json(const EngineBenchReport& report, const EngineBenchResult& resul
   json["flop_per_token"] = field([](const EngineRun& r) { return ratio(r.operations, r.tokens); });
   json["weight_bytes_per_s"] = field(bytes_rate);
   json["flop_per_s"] = field(operations_rate);
+  json["moved_bytes_per_token"] = field([](const EngineRun& r) { return ratio(r.moved_bytes, r.tokens); });
   json["expert_hits"] = field([](const EngineRun& r) { return r.expert_hits; });
   json["expert_misses"] = field([](const EngineRun& r) { return r.expert_misses; });
   if (limits) json["shares"] = shares_json(report, result);
