@@ -58,6 +58,15 @@ class Steps(unittest.TestCase):
         self.assertIn("cannot be read", ran("print('{')", read=runner.read_json).why)
 
 
+    def test_what_cannot_be_started_fails_alone(self):
+        missing = runner.Step("bench", "b", ["/nowhere/program"], 1)
+        with tempfile.TemporaryDirectory() as work:
+            runner.start(missing, dict(os.environ), pathlib.Path(work))
+        self.assertEqual(missing.status, "failed")
+        self.assertIn("/nowhere/program", missing.why)
+        self.assertEqual([s.name for s in runner.test_steps(pathlib.Path("/nowhere"), {})], ["the suites of gpu_test"])
+
+
 class Report(unittest.TestCase):
     def engine(self, measured):
         args = argparse.Namespace(device=2, check=False, shape="mixtral-12gb")
