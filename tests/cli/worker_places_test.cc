@@ -68,11 +68,11 @@ TEST_F(WorkerPlacesTest, WithoutAnIndexTheyAreSpread) {
   const auto places = place("cuda", 4);
   EXPECT_EQ(places[1].device, "cuda:1");
   EXPECT_EQ(places[2].device, "cuda:2");
-  // Two on device 0: 138 GiB less the other process's context, halved.
-  EXPECT_EQ(places[0].device, "cuda:0,vram=70400MiB");
+  // Two on device 0: 138 GiB less what CUDA takes for a second process, halved.
+  EXPECT_EQ(places[0].device, "cuda:0,vram=69688MiB");
   EXPECT_EQ(places[3].device, places[0].device);
   EXPECT_EQ(places[1].note, "on cuda:1, NVIDIA H200 (0000:65:00.0), NUMA node 1");
-  EXPECT_EQ(places[0].note, "on cuda:0, NVIDIA H200 (0000:17:00.0), NUMA node 0, at most 68.8 GiB of its memory");
+  EXPECT_EQ(places[0].note, "on cuda:0, NVIDIA H200 (0000:17:00.0), NUMA node 0, at most 68.1 GiB of its memory");
   EXPECT_EQ(place("cuda,vram=10G", 4)[3].device, "cuda:0,vram=10GiB");
   EXPECT_EQ(place("cuda", 1)[0].device, "cuda:0");
 }
@@ -105,7 +105,7 @@ TEST_F(WorkerPlacesTest, CardsThatAreTooOldOrTakenAreLeftOut) {
 }
 
 TEST_F(WorkerPlacesTest, WithAnIndexTheyShareThatOne) {
-  for (const WorkerPlace& worker : place("cuda:2", 2)) EXPECT_EQ(worker.device, "cuda:2,vram=40704MiB");
+  for (const WorkerPlace& worker : place("cuda:2", 2)) EXPECT_EQ(worker.device, "cuda:2,vram=40294MiB");
   for (const WorkerPlace& worker : place("cuda:2,vram=40G", 2)) EXPECT_EQ(worker.device, "cuda:2,vram=40GiB");
   EXPECT_EQ(refusal("cuda:2,vram=41G", 2).code(), Code::kInvalidArgument);
   EXPECT_THAT(refusal("cuda:2,vram=41G", 2).message(), HasSubstr("2 workers are on cuda:2, which has 80.0 GiB free, and vram=41GiB is for each of them"));

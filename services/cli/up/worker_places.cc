@@ -12,8 +12,9 @@ namespace {
 using config::CudaDeviceSpec;
 using kernels::CudaDevice;
 
-/// What CUDA takes for each further process on a device: one is in what is free already.
-constexpr uint64_t kContextBytes = 512ull << 20;
+/// What CUDA takes for each further process on a device, at most: its context, and what kernels need once they run. One context is in what is
+/// free already.
+uint64_t context_bytes(const CudaDevice& device) { return (512ull << 20) + device.total_bytes / 100; }
 
 /// Indices of those that a worker can be on. Why there is none is said of the first.
 Result<std::vector<uint32_t>> usable(const CudaDeviceSpec& spec, const std::vector<CudaDevice>& devices) {
@@ -37,7 +38,7 @@ std::string note_of(const CudaDeviceSpec& spec, const CudaDevice& device, std::o
 /// `workers` of them on one device without a limit: what each may take, a multiple of 1 MiB.
 Result<uint64_t> even_share(const CudaDevice& device, uint64_t workers) {
   constexpr uint64_t kMiB = 1 << 20;
-  const uint64_t contexts = (workers - 1) * kContextBytes;
+  const uint64_t contexts = (workers - 1) * context_bytes(device);
   const uint64_t each = device.free_bytes > contexts ? (device.free_bytes - contexts) / workers / kMiB * kMiB : 0;
   if (each > 0) return each;
   return exhausted(config::readable_size(device.free_bytes) + " of the " + device.name + "'s memory are free, too little for " + std::to_string(workers) +
