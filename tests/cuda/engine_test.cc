@@ -30,7 +30,7 @@ DeviceBenchOptions on_cuda(int32_t slots, const std::string& predictor = "none",
 class CudaEngineTest : public ::testing::TestWithParam<Fixture> {
  protected:
   void SetUp() override { SKIP_WITHOUT(0); }
-  Reference prompt() const { return GetParam().prompts("f32").front(); }
+  Reference prompt() const { return GetParam().prompts("f32").at(2); }  ///< of 21 tokens
 };
 INSTANTIATE_TEST_SUITE_P(Fixtures, CudaEngineTest, ::testing::ValuesIn(fixtures()), fixture_name);
 
@@ -38,6 +38,7 @@ TEST_P(CudaEngineTest, LogProbabilitiesAreThoseOfTheReference) {
   const Reference r = prompt();
   DeviceBench device(GetParam(), on_cuda(kAll));
   const auto scores = device.bench().score({r.ids}, 7).front();
+  ASSERT_GT(scores.size(), 1u);
   ASSERT_EQ(scores.size(), r.logprobs.size());
   for (size_t i = 0; i < scores.size(); ++i) ASSERT_NEAR(scores[i], r.logprobs[i], 1e-3) << "position " << i;
 }
@@ -72,7 +73,7 @@ bool same(const std::vector<std::vector<float>>& a, const std::vector<std::vecto
 /// Two prompts in one batch, then one of them token by token.
 std::vector<std::vector<float>> scores_of(Bench& bench, const Fixture& fixture) {
   const auto prompts = fixture.prompts("f32");
-  auto scores = bench.score({prompts.at(0).ids, prompts.at(1).ids}, 9);
+  auto scores = bench.score({prompts.at(1).ids, prompts.at(2).ids}, 9);
   scores.push_back(bench.score({prompts.at(1).ids}, 1).front());
   return scores;
 }
@@ -100,6 +101,15 @@ TEST_P(CudaEngineTest, BeingWrongAboutWhatIsThereChangesNoBit) {
     DeviceBench few(GetParam(), options);
     ASSERT_TRUE(same(want, scores_of(few.bench(), GetParam()))) << slots << " slots";
   }
+}
+
+TEST_P(CudaEngineTest, DeterministicExpertsAreTheDevices) {
+  const Reference r = prompt();
+  auto options = on_cuda(2);
+  options.copies_seem = std::chrono::seconds(1);
+  DeviceBench device(GetParam(), options);
+  (void)device.bench().score({r.ids}, 7);
+  EXPECT_EQ(device.computed_on_cpu(), 0u);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <map>
 #include <tuple>
 
 #include "kernels/cuda/emulated/functions.h"
@@ -28,9 +30,9 @@ Said said(const Fixture& fixture, const DeviceBenchOptions& options, int32_t lat
   emulated::make_streams_late(0);
   const auto prompts = fixture.prompts("f32");
   Said said;
-  said.scores = device.bench().score({prompts.at(0).ids, prompts.at(1).ids}, 9);
+  said.scores = device.bench().score({prompts.at(1).ids, prompts.at(2).ids}, 9);
   said.scores.push_back(device.bench().score({prompts.at(1).ids}, 1).front());
-  said.tokens = device.bench().greedy(prompts.at(0).ids, 8);
+  said.tokens = device.bench().greedy(prompts.at(1).ids, 8);
   return said;
 }
 
@@ -42,6 +44,34 @@ TEST(LateStreams, ChangeNoBit) {
       options.slots = slots, options.expects_all = expects_all, options.late_host = late_host, options.predictor = "gate";
       EXPECT_TRUE(said(fixture, options, 3) == want) << fixture.name << ", " << slots << " slots" << (expects_all ? ", queued ahead" : "");
     }
+  }
+}
+
+/// The emulator's functions on a slow link: a copy's event comes a while after it was first asked for. Only the link's thread asks.
+const MoestroCudaFunctions& slow_link() {
+  using Time = std::chrono::steady_clock;
+  static std::map<MoestroCudaEvent, Time::time_point> asked;
+  static MoestroCudaFunctions table = emulated::functions();
+  table.query_event = [](MoestroCudaEvent event) -> MoestroCudaResult {
+    const auto first = asked.try_emplace(event, Time::now()).first;
+    if (Time::now() - first->second < std::chrono::microseconds(500)) return MOESTRO_CUDA_NOT_READY;
+    asked.erase(first);
+    return emulated::functions().query_event(event);
+  };
+  return table;
+}
+
+/// Without --deterministic: of experts that would take long to move, those no copy of which has begun are computed where they lie.
+TEST(SlowLink, ExpertsOnTheCpuGiveTheReferencesLogProbabilities) {
+  for (const Fixture& fixture : fixtures()) {
+    const Reference r = fixture.prompts("f32").at(2);
+    DeviceBenchOptions options{.slots = 3, .cuda = &slow_link(), .copies_seem = std::chrono::seconds(1)};
+    options.engine.deterministic = false;
+    DeviceBench device(fixture, options);
+    const auto scores = device.bench().score({r.ids}, 7).front();
+    ASSERT_EQ(scores.size(), r.logprobs.size());
+    for (size_t i = 0; i < scores.size(); ++i) ASSERT_NEAR(scores[i], r.logprobs[i], 1e-3) << fixture.name << ", position " << i;
+    EXPECT_GT(device.computed_on_cpu(), 0u) << fixture.name;
   }
 }
 

@@ -43,8 +43,8 @@ DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBe
   };
   if (options.cuda != nullptr)
     options_.engine.make_backend = [this](kernels::Ops& host_ops, store::BlobSource&) {
-      hopeful_ = std::make_unique<Hopeful>(*device_);
-      return cuda::cuda_backend({*cuda_ops_, *cuda_memory_, host_ops, options_.expects_all ? static_cast<SlotTable&>(*hopeful_) : *device_});
+      hopeful_ = std::make_unique<Hopeful>(*device_, options_);
+      return cuda::cuda_backend({*cuda_ops_, *cuda_memory_, host_ops, *hopeful_});
     };
   bench_ = std::make_unique<engine::testing::Bench>(fixture, options_.engine, wrap);
   MOESTRO_CHECK((hopeful_ != nullptr) == (options.cuda != nullptr), "the engine computes where it is to");

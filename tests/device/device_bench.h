@@ -25,6 +25,7 @@ struct DeviceBenchOptions {
   engine::testing::BenchOptions engine = {};
   const MoestroCudaFunctions* cuda = nullptr;  ///< not null: the engine computes on the first of these devices; link and latency are its own
   bool expects_all = false;                    ///< CUDA: layers are always queued ahead, whatever is missing
+  Nanos copies_seem{0};                        ///< CUDA: what the engine takes a copy to last; 0: what it does
 };
 
 class DeviceBench {
@@ -33,18 +34,29 @@ class DeviceBench {
   engine::testing::Bench& bench() { return *bench_; }
   DeviceExperts& device() { return *device_; }
   Foresight& foresight() { return *foresight_; }
+  /// CUDA: experts that the CPU has computed.
+  uint64_t computed_on_cpu() const { return hopeful_->lent(); }
 
  private:
-  /// Says that nothing will be missing.
+  /// Says that nothing will be missing, or that copies take long.
   class Hopeful final : public SlotTable {
    public:
-    explicit Hopeful(SlotTable& slots) : slots_(slots) {}
+    Hopeful(SlotTable& slots, const DeviceBenchOptions& options) : slots_(slots), options_(options) {}
     void addresses(MoeLayerId layer, std::span<uint64_t> out) override { slots_.addresses(layer, out); }
-    bool holds_all() const override { return true; }
+    bool holds_all() const override { return options_.expects_all || slots_.holds_all(); }
     Status launched() override { return slots_.launched(); }
+    Nanos copy_time() const override { return options_.copies_seem.count() > 0 ? options_.copies_seem : slots_.copy_time(); }
+    std::optional<store::Lease> lease_host(uint32_t blob) override {
+      auto lease = slots_.lease_host(blob);
+      lent_ += lease ? 1 : 0;
+      return lease;
+    }
+    uint64_t lent() const { return lent_; }
 
    private:
     SlotTable& slots_;
+    const DeviceBenchOptions& options_;
+    uint64_t lent_ = 0;
   };
   CudaSlots open_cuda(uint64_t slot_bytes);
 

@@ -41,6 +41,7 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
   table_.resize(static_cast<size_t>(experts_));
   const OpsWorkspace workspace = ops_workspace(spec(), parts.options, parts.math.cache.blocks() * kernels::kKvBlockTokens);
   ops_.reserve(workspace.activated, workspace.routes, workspace.partial);
+  if (!ops_.options().deterministic) host_experts_.emplace(ops_, memory_, cuda.host_ops, p_.layout, slots_, p_.experts, top_k_, p_.clock);
   const MoestroCudaFunctions& f = queue_.functions;
   queue_.note("make_stream", f.make_stream(1, &out_));
   queue_.note("make_event", f.make_event(0, &computed_));
@@ -238,9 +239,10 @@ Result<std::span<const lanes::RoutedExpert>> CudaPass::take_routes(size_t layer)
 }
 
 bool CudaPass::lease(std::span<const lanes::RoutedExpert> routed) {
-  missing_ = 0;
-  for (const lanes::RoutedExpert& r : routed) missing_ += p_.experts.acquire(r.expert, r.expert) ? 0 : 1;
-  return missing_ == 0;
+  missing_.clear();
+  for (const lanes::RoutedExpert& r : routed)
+    if (!p_.experts.acquire(r.expert, r.expert)) missing_.push_back(r);
+  return missing_.empty();
 }
 
 bool CudaPass::lie_as_launched(std::span<const lanes::RoutedExpert> routed) const {
@@ -259,6 +261,7 @@ void CudaPass::rewind(size_t layer) {
 /// Nothing is held while the host waits for an expert: what is there is queued and let go of first.
 Status CudaPass::compute(size_t layer, std::span<const lanes::RoutedExpert> routed) {
   clear_rows(p_.experts.dropped());
+  const bool some_on_cpu = host_experts_ && host_experts_->choose(missing_, math_.h(), rows_);
   if (p_.options.capacity_factor) {
     for (const lanes::RoutedExpert& r : routed) compute_one(r.expert);
   } else {
@@ -266,9 +269,13 @@ Status CudaPass::compute(size_t layer, std::span<const lanes::RoutedExpert> rout
     launch_experts(layer);
   }
   MOESTRO_RETURN_IF_ERROR(let_go(routed));
-  if (missing_ == 0) return Status::ok();
+  const auto left = missing_.size() - static_cast<size_t>(some_on_cpu ? host_experts_->compute(expert_rows_) : 0);
+  return left == 0 ? Status::ok() : compute_what_arrives(left);
+}
+
+Status CudaPass::compute_what_arrives(size_t count) {
   MOESTRO_RETURN_IF_ERROR(p_.experts.request_missing());
-  for (; missing_ > 0; --missing_) {
+  for (; count > 0; --count) {
     const Nanos from = p_.clock.now();
     MOESTRO_ASSIGN_OR_RETURN(const engine::ExpertDispatch::Arrival arrival, p_.experts.wait());
     stalled_ += p_.clock.now() - from;

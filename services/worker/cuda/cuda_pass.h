@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/cuda_memory.h"
 #include "services/worker/cuda/cuda_head.h"
+#include "services/worker/cuda/host_experts.h"
 #include "services/worker/device/slot_table.h"
 #include "services/worker/engine/finite_guard.h"
 #include "services/worker/engine/gate_lookahead.h"
@@ -83,10 +84,11 @@ class CudaPass final : public engine::Pass {
 
   /// Waits for the layer's routes and tells who wants to know. The experts that have rows.
   Result<std::span<const lanes::RoutedExpert>> take_routes(size_t layer);
-  /// Whether all could be leased; missing_ of them could not.
+  /// Whether all could be leased; missing_ could not.
   bool lease(std::span<const lanes::RoutedExpert> routed);
   bool lie_as_launched(std::span<const lanes::RoutedExpert> routed) const;
   Status compute(size_t layer, std::span<const lanes::RoutedExpert> routed);
+  Status compute_what_arrives(size_t count);
   Status let_go(std::span<const lanes::RoutedExpert> routed);
   void take_notes();
 
@@ -104,6 +106,7 @@ class CudaPass final : public engine::Pass {
   std::optional<engine::GateLookahead> lookahead_;
   engine::LayerMath math_;
   CudaHead head_;
+  std::optional<HostExperts> host_experts_;   ///< where results may depend on who computes
   engine::FiniteGuard guard_;
 
   int64_t hidden_, experts_, top_k_, moe_layers_, step_tokens_max_, rows_ = 0;
@@ -126,7 +129,7 @@ class CudaPass final : public engine::Pass {
   // Of the step:
   const engine::StepBatch* batch_ = nullptr;
   std::vector<uint64_t> table_, launched_;    ///< by expert of the layer at hand: where it lies; where it lay when it was launched
-  int32_t missing_ = 0;
+  std::vector<lanes::RoutedExpert> missing_;  ///< could not be leased
   uint32_t head_not_finite_ = 0;
   uint64_t repeated_ = 0;
   Nanos stalled_{0};

@@ -281,6 +281,32 @@ bool DeviceExperts::holds_all() const {
   return static_cast<size_t>(tier_.resident()) == experts_.size();
 }
 
+Nanos DeviceExperts::copy_time() const {
+  const tier::TierCounters c = tier_counters();
+  if (c.moved_bytes == 0) return Nanos(0);
+  return Nanos(static_cast<int64_t>(static_cast<double>(c.link_busy.count()) * static_cast<double>(tier_options_.expert_bytes) / static_cast<double>(c.moved_bytes)));
+}
+
+std::optional<store::Lease> DeviceExperts::lease_host(uint32_t blob) {
+  const tier::Key key = key_of_[blob];
+  const std::lock_guard lock(link_->mutex());
+  let_ended_go();
+  Expert& e = experts_[key];
+  if (!e.needed || tier_.slot_of(key) || link_->is_copying(key) || e.host_asked || !e.failure.is_ok()) return std::nullopt;
+  std::optional<store::Lease> lease;
+  if (e.host) {
+    link_->set_source(key, nullptr);
+    std::erase(with_source_, key);
+    lease = std::exchange(e.host, store::Lease());
+  } else {
+    lease = host_.try_pin(blob);
+  }
+  if (!lease) return std::nullopt;
+  e.needed = false;
+  tier_.released(clock_.now(), key);
+  return lease;
+}
+
 std::optional<store::Lease> DeviceExperts::try_pin(uint32_t blob, store::UseWeight weight) {
   const tier::Key key = key_of_[blob];
   if (key == kDense) return host_.try_pin(blob, weight);

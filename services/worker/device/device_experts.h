@@ -69,6 +69,8 @@ class DeviceExperts final : public store::BlobSource, public SlotTable {
 
   void addresses(MoeLayerId layer, std::span<uint64_t> out) override;
   bool holds_all() const override;
+  Nanos copy_time() const override;
+  std::optional<store::Lease> lease_host(uint32_t blob) override;
   /// Nothing to do on an emulated device, which computes before it lets go.
   Status launched() override { return link_->launched(); }
   /// kUnavailable: the device fell off, and the worker has to end.

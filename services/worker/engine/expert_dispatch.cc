@@ -87,6 +87,11 @@ bool ExpertDispatch::acquire(lanes::TaskId read, int32_t expert) {
   return false;
 }
 
+void ExpertDispatch::withdraw(int32_t expert) {
+  std::erase(missing_, blob_of(expert));
+  read_of_[static_cast<size_t>(expert)] = -1;
+}
+
 Status ExpertDispatch::request_missing() {
   const Status status = source_->fetch(missing_, {plan_, layer_});
   missing_.clear();

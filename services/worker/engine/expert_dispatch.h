@@ -43,6 +43,10 @@ class ExpertDispatch {
   uint64_t over_capacity() const { return over_capacity_; }
   /// True: the expert is resident and leased now. False: the read is noted; request_missing() asks for it.
   bool acquire(lanes::TaskId read, int32_t expert);
+  /// An expert that acquire() noted is not asked for after all.
+  void withdraw(int32_t expert);
+  /// Its blob at the layer that was routed last.
+  uint32_t blob(int32_t expert) const { return blob_of(expert); }
   Status request_missing();
 
   struct Arrival {

@@ -1,0 +1,92 @@
+#include "services/worker/cuda/host_experts.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace moestro::cuda {
+namespace {
+
+constexpr double kNewShare = 0.2;
+constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
+
+size_t class_of(int32_t rows, size_t classes) { return std::min<size_t>(static_cast<size_t>(std::bit_width(static_cast<uint32_t>(rows))) - 1, classes - 1); }
+
+}  // namespace
+
+void HostCost::add(int32_t rows, Nanos took) {
+  double& ns = ns_[class_of(rows, kClasses)];
+  const auto now = static_cast<double>(took.count());
+  ns = ns == 0 ? now : ns + kNewShare * (now - ns);
+}
+
+Nanos HostCost::of(int32_t rows) const { return Nanos(static_cast<int64_t>(ns_[class_of(rows, kClasses)])); }
+
+size_t experts_for_cpu(std::span<const Nanos> on_cpu, Nanos copy) {
+  size_t best = 0;
+  Nanos cpu{0}, soonest = copy * static_cast<int64_t>(on_cpu.size());
+  for (size_t n = 1; n <= on_cpu.size(); ++n) {
+    cpu += on_cpu[n - 1];
+    const Nanos end = std::max(cpu, copy * static_cast<int64_t>(on_cpu.size() - n));
+    if (end < soonest) soonest = end, best = n;
+  }
+  return best;
+}
+
+HostExperts::HostExperts(kernels::cuda::CudaOps& device, kernels::cuda::CudaMemory& memory, kernels::Ops& cpu, const ExpertLayout& layout,
+                         device::SlotTable& slots, engine::ExpertDispatch& experts, int64_t top_k, const Clock& clock)
+    : device_(device), memory_(memory), cpu_(cpu), layout_(layout), slots_(slots), experts_(experts), top_k_(top_k), clock_(clock),
+      h_(device, kRowsMax * layout.hidden()) {
+  rows_.resize(static_cast<size_t>(kRowsMax * top_k * layout.hidden()));
+  auto& queue = device_.queue();
+  queue.note("make_stream", queue.functions.make_stream(1, &out_));
+  for (MoestroCudaEvent* event : {&computed_, &arrived_}) queue.note("make_event", queue.functions.make_event(0, event));
+}
+
+HostExperts::~HostExperts() {
+  const MoestroCudaFunctions& f = device_.queue().functions;
+  if (out_ != nullptr) (void)f.wait_stream(out_), (void)f.end_stream(out_);
+  for (MoestroCudaEvent event : {computed_, arrived_})
+    if (event != nullptr) (void)f.end_event(event);
+}
+
+bool HostExperts::choose(std::span<const lanes::RoutedExpert> missing, const float* h, int64_t rows) {
+  chosen_.clear();
+  const Nanos copy = slots_.copy_time();
+  if (missing.empty() || rows > kRowsMax || copy.count() == 0) return false;
+  chosen_.assign(missing.begin(), missing.end());
+  std::ranges::stable_sort(chosen_, {}, &lanes::RoutedExpert::rows);
+  on_cpu_.clear();
+  for (const lanes::RoutedExpert& r : chosen_) on_cpu_.push_back(cost_.of(r.rows));
+  chosen_.resize(experts_for_cpu(on_cpu_, copy));
+  if (chosen_.empty()) return false;
+  auto& queue = device_.queue();
+  const MoestroCudaFunctions& f = queue.functions;
+  return queue.error == 0 && queue.note("record_event", f.record_event(computed_, queue.stream)) && queue.note("stream_waits", f.stream_waits(out_, computed_)) &&
+         queue.note("copy_out", f.copy_out(h_.data(), h, static_cast<uint64_t>(rows * layout_.hidden() * kFloat), out_)) &&
+         queue.note("record_event", f.record_event(arrived_, out_));
+}
+
+int32_t HostExperts::compute(float* expert_rows) {
+  auto& queue = device_.queue();
+  if (!queue.note("wait_event", queue.functions.wait_event(arrived_))) return 0;
+  int32_t computed = 0;
+  for (const lanes::RoutedExpert& r : chosen_) computed += compute_one(r.expert, expert_rows) ? 1 : 0;
+  return computed;
+}
+
+bool HostExperts::compute_one(int32_t expert, float* expert_rows) {
+  const auto lease = slots_.lease_host(experts_.blob(expert));
+  if (!lease) return false;
+  experts_.withdraw(expert);
+  const auto rows = experts_.rows(expert);
+  const Nanos from = clock_.now();
+  cpu_.expert_ffn(layout_, lease->data(), h_.data(), rows, top_k_, rows_.data());
+  cost_.add(static_cast<int32_t>(rows.size()), clock_.now() - from);
+  for (const kernels::RoutedRow& r : rows) {
+    const int64_t at = (r.token * top_k_ + r.rank) * layout_.hidden();
+    memory_.copy_in(expert_rows + at, rows_.data() + at, layout_.hidden() * kFloat);
+  }
+  return true;
+}
+
+}  // namespace moestro::cuda

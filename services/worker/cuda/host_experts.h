@@ -1,0 +1,72 @@
+#pragma once
+// Experts of a step on a GPU that the CPU computes, because that takes less time than moving them (Fiddler, Kamahori et al. 2024; HOBBIT's
+// cooperative mode): both are measured as the worker runs. The CPU's kernels round otherwise than the device's, so deterministic workers
+// compute all experts on the device.
+
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/lanes/schedule.h"
+#include "kernels/cuda/cuda_memory.h"
+#include "services/worker/device/slot_table.h"
+#include "services/worker/engine/expert_dispatch.h"
+
+namespace moestro::cuda {
+
+/// How long an expert takes on the CPU, by how many rows it has: measured, forgotten slowly.
+class HostCost {
+ public:
+  void add(int32_t rows, Nanos took);
+  /// What about so many rows have taken; 0: never tried, which is how it is found out.
+  Nanos of(int32_t rows) const;
+
+ private:
+  static constexpr size_t kClasses = 16;  ///< of 2^i rows and more
+  std::array<double, kClasses> ns_{};
+};
+
+/// How many of the experts, each with so long on the CPU, are computed there while the link brings the others, so that both have ended the
+/// soonest: the first ones of `on_cpu`.
+size_t experts_for_cpu(std::span<const Nanos> on_cpu, Nanos copy);
+
+class HostExperts {
+ public:
+  /// All outlive it.
+  HostExperts(kernels::cuda::CudaOps& device, kernels::cuda::CudaMemory& memory, kernels::Ops& cpu, const ExpertLayout& layout, device::SlotTable& slots,
+              engine::ExpertDispatch& experts, int64_t top_k, const Clock& clock);
+  ~HostExperts();
+  HostExperts(const HostExperts&) = delete;
+  HostExperts& operator=(const HostExperts&) = delete;
+
+  /// Chooses among experts that are missing; whether any is to be computed here. Their input, h [rows, hidden], is then on its way to the host,
+  /// beside what is queued from now on.
+  bool choose(std::span<const lanes::RoutedExpert> missing, const float* h, int64_t rows);
+  /// Computes those whose weights can be had, and queues their rows into expert_rows [rows, top_k, hidden]. How many they were: nobody waits
+  /// for them any more.
+  int32_t compute(float* expert_rows);
+
+ private:
+  static constexpr int64_t kRowsMax = 64;  ///< of a step: prompts use an expert for many tokens, which is what GPUs are for
+  bool compute_one(int32_t expert, float* expert_rows);
+
+  kernels::cuda::CudaOps& device_;
+  kernels::cuda::CudaMemory& memory_;
+  kernels::Ops& cpu_;
+  const ExpertLayout& layout_;
+  device::SlotTable& slots_;
+  engine::ExpertDispatch& experts_;
+  const int64_t top_k_;
+  const Clock& clock_;
+  HostCost cost_;
+  kernels::cuda::Pinned<float> h_;
+  std::vector<float> rows_;               ///< what the CPU makes, as [rows, top_k, hidden]
+  std::vector<lanes::RoutedExpert> chosen_;
+  std::vector<Nanos> on_cpu_;
+  MoestroCudaStream out_ = nullptr;
+  MoestroCudaEvent computed_ = nullptr, arrived_ = nullptr;
+};
+
+}  // namespace moestro::cuda
