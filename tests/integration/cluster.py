@@ -45,6 +45,36 @@ class DemoTest(unittest.TestCase):
         cls.addClassCleanup(cls.dir.cleanup)
         cls.pack = pack(DEMO, cls.dir.name + "/pack", *cls.PACK_OPTIONS)
 
+    def run_streams(self, cluster, prompts, tokens, when=None, after=40):
+        """Streams all prompts at once; `when()` is called once, after so many events in total. The token ids of each."""
+        ids, failures, seen, lock = {}, [], [0], threading.Lock()
+
+        def one(prompt):
+            try:
+                out = []
+                for event in cluster.stream("/v1/completions", {"prompt": prompt, "max_tokens": tokens, "temperature": 0,
+                                                                "ignore_eos": True, "return_token_ids": True}):
+                    for choice in event["choices"]:
+                        out += choice.get("token_ids") or []
+                    with lock:
+                        seen[0] += 1
+                        fire = when if seen[0] == after else None
+                    if fire:
+                        fire()
+                ids[prompt] = out
+            except Exception as e:  # a thread's failure must reach the test
+                failures.append(f"{prompt}: {e!r}")
+
+        threads = [threading.Thread(target=one, args=(p,)) for p in prompts]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(failures, [])
+        for prompt in prompts:
+            self.assertEqual(len(ids[prompt]), tokens, prompt)
+        return ids
+
 
 def expert_and_dense_bytes(pack_dir):
     """(bytes of one expert blob, bytes of all dense blobs) as `inspect --json` reports them."""

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import tempfile
-import threading
 import unittest
 
 from cluster import BIN, Cluster, DemoTest, main
@@ -112,35 +111,6 @@ class Doctor(unittest.TestCase):
 
 
 class Serving(DemoTest):
-    def run_streams(self, cluster, when=None, tokens=48):
-        """Streams PROMPTS at once; `when()` is called after some events. Returns the token ids of each."""
-        ids, failures, seen, lock = {}, [], [0], threading.Lock()
-
-        def one(prompt):
-            try:
-                out = []
-                for event in cluster.stream("/v1/completions", {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True,
-                                                                "return_token_ids": True}):
-                    for choice in event["choices"]:
-                        out += choice.get("token_ids") or []
-                    with lock:
-                        seen[0] += 1
-                        fire = when if seen[0] == 20 else None
-                    if fire:
-                        fire()
-                ids[prompt] = out
-            except Exception as e:  # a thread's failure must reach the test
-                failures.append(f"{prompt}: {e!r}")
-
-        threads = [threading.Thread(target=one, args=(p,)) for p in PROMPTS]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-        self.assertEqual(failures, [])
-        self.assertEqual([len(ids[p]) for p in PROMPTS], [tokens] * len(PROMPTS))
-        return ids
-
     def test_workers_are_spread_over_devices(self):
         cluster = Cluster(self.pack, "--workers", "2", "--device", "cuda", env=environment("NVIDIA H200,9.0,8G,0,0000:17:00.0;Tesla T4,7.5,8G;NVIDIA L4,8.9,8G"))
         with cluster:
@@ -179,16 +149,16 @@ class Serving(DemoTest):
     def test_a_worker_on_a_gpu_and_the_store_are_killed(self):
         """Copies are under way from the arena of a store that dies, and of a worker that does."""
         with Cluster(self.pack, "--deterministic") as cluster:
-            calm = self.run_streams(cluster, tokens=16)
+            calm = self.run_streams(cluster, PROMPTS, 16)
         with Cluster(self.pack, "--deterministic", "--kv-tokens", "2048", "--device", "cuda,vram=28M", env=environment()) as cluster:
             for program in ("moestro-store", "moestro-worker"):
                 victim = cluster.children(program)[0]
-                self.assertEqual(self.run_streams(cluster, lambda: os.kill(victim, signal.SIGKILL), tokens=16), calm, program)
+                self.assertEqual(self.run_streams(cluster, PROMPTS, 16, lambda: os.kill(victim, signal.SIGKILL), after=20), calm, program)
 
     def test_a_device_that_falls_off_loses_and_repeats_nothing(self):
         fallen = pathlib.Path(self.dir.name, "fallen")
         with Cluster(self.pack, "--deterministic") as cluster:
-            calm = self.run_streams(cluster)
+            calm = self.run_streams(cluster, PROMPTS, 48)
             log = open(pathlib.Path(self.dir.name, "gpu.log"), "w+")
             gpu = subprocess.Popen([BIN / "moestro-worker", "-c", cluster.dir / "run" / "box.yaml", "--name", "gpu", "--device", "cuda"], stderr=log, stdout=log,
                                    env=environment(fallen=fallen))
@@ -201,7 +171,7 @@ class Serving(DemoTest):
                     fallen.write_text("x")
 
                 cluster.wait_until(lambda: plans() is not None, what="a worker on the GPU")
-                stormy = self.run_streams(cluster, fall)
+                stormy = self.run_streams(cluster, PROMPTS, 48, fall, after=20)
                 self.assertEqual(gpu.wait(60), 1, "another start may help")
             finally:
                 if gpu.poll() is None:

@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import signal
-import threading
 
 from cluster import Cluster, DemoTest, main, moestro, pack
 
@@ -13,59 +12,29 @@ PROMPTS = ["Once upon a time", "The price of a bushel of wheat", "def parse(self
 
 
 class Faults(DemoTest):
-    def run_streams(self, cluster, tokens, when=None):
-        """Streams PROMPTS at once; `when(n)` is called once after n events in total. Returns the token ids of each."""
-        ids, failures, seen, lock = {}, [], [0], threading.Lock()
-
-        def one(prompt):
-            try:
-                out = []
-                for event in cluster.stream("/v1/completions", {"prompt": prompt, "max_tokens": tokens, "temperature": 0,
-                                                                "ignore_eos": True, "return_token_ids": True}):
-                    for choice in event["choices"]:
-                        out += choice.get("token_ids") or []
-                    with lock:
-                        seen[0] += 1
-                        fire = when if seen[0] == 40 else None
-                    if fire:
-                        fire()
-                ids[prompt] = out
-            except Exception as e:  # a thread's failure must reach the test
-                failures.append(f"{prompt}: {e!r}")
-
-        threads = [threading.Thread(target=one, args=(p,)) for p in PROMPTS]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-        self.assertEqual(failures, [])
-        for prompt in PROMPTS:
-            self.assertEqual(len(ids[prompt]), tokens, prompt)
-        return ids
-
     def test_a_killed_worker_loses_and_repeats_nothing(self):
         with Cluster(self.pack, "--workers", "2", "--deterministic") as cluster:
-            calm = self.run_streams(cluster, 48)
+            calm = self.run_streams(cluster, PROMPTS, 48)
             victim = cluster.children("moestro-worker")[0]
-            stormy = self.run_streams(cluster, 48, lambda: os.kill(victim, signal.SIGKILL))
+            stormy = self.run_streams(cluster, PROMPTS, 48, lambda: os.kill(victim, signal.SIGKILL))
             self.assertEqual(stormy, calm)
             cluster.wait_until(lambda: len(cluster.children("moestro-worker")) == 2, what="a second worker")
 
     def test_the_only_worker_killed_comes_back_and_goes_on(self):
         with Cluster(self.pack, "--workers", "1", "--deterministic") as cluster:
-            calm = self.run_streams(cluster, 48)
+            calm = self.run_streams(cluster, PROMPTS, 48)
             victim = cluster.children("moestro-worker")[0]
-            stormy = self.run_streams(cluster, 48, lambda: os.kill(victim, signal.SIGKILL))
+            stormy = self.run_streams(cluster, PROMPTS, 48, lambda: os.kill(victim, signal.SIGKILL))
             self.assertEqual(stormy, calm)
 
     def test_a_worker_with_an_emulated_device_and_the_store_are_killed(self):
         """Copies are under way from the arena of a store that dies, and of a worker that does."""
         with Cluster(self.pack, "--deterministic") as cluster:
-            calm = self.run_streams(cluster, 48)
+            calm = self.run_streams(cluster, PROMPTS, 48)
         with Cluster(self.pack, "--deterministic", "--device", "emulated:vram=2M,link=300MB/s", "--predict", "auto") as cluster:
             for program in ("moestro-store", "moestro-worker"):
                 victim = cluster.children(program)[0]
-                self.assertEqual(self.run_streams(cluster, 48, lambda: os.kill(victim, signal.SIGKILL)), calm, program)
+                self.assertEqual(self.run_streams(cluster, PROMPTS, 48, lambda: os.kill(victim, signal.SIGKILL)), calm, program)
 
     def test_a_request_that_waits_for_a_worker_in_vain_is_told(self):
         with Cluster(self.pack, "--worker-wait", "1s") as cluster:
@@ -108,9 +77,9 @@ class Faults(DemoTest):
 
     def test_a_killed_store_is_replaced_and_answers_are_the_same(self):
         with Cluster(self.pack, "--workers", "2", "--deterministic") as cluster:
-            calm = self.run_streams(cluster, 48)
+            calm = self.run_streams(cluster, PROMPTS, 48)
             store = cluster.children("moestro-store")[0]
-            stormy = self.run_streams(cluster, 48, lambda: os.kill(store, signal.SIGKILL))
+            stormy = self.run_streams(cluster, PROMPTS, 48, lambda: os.kill(store, signal.SIGKILL))
             self.assertEqual(stormy, calm)
 
     def test_a_killed_orchestrator_comes_back(self):
