@@ -52,6 +52,7 @@ struct TierOptions {
   double link_bytes_per_s = 0;   ///< what the budget of prefetches reckons with until copies have been measured; 0: anything
   Nanos link_latency{0};         ///< of a copy
   bool prefetch = true;          ///< false: forecasts only protect, nothing is copied before it is wanted
+  bool fill = false;             ///< while nothing is wanted or foreseen the rest is carried, in order; for a tier with a slot for every key
   bool keep = true;              ///< false: an expert is given up as soon as it was computed with; the slots only buffer
   PrefetchOptions how{};
   int32_t chunks_given = 1;      ///< chunks that the link has been given and not yet brought, at most: 2 leave no gap between them

@@ -59,6 +59,9 @@ struct DeviceTier::Impl {
   std::optional<Chunk> chunk_of(Key key, bool is_demand);
   std::optional<Key> next_demand();
   std::optional<Key> next_prefetch(Nanos now);
+  std::optional<Key> next_filling();
+  /// Keys are left that nobody has asked for yet.
+  bool fills() const { return options.fill && whole < static_cast<int32_t>(entries.size()); }
   bool in_budget(Nanos now, Key key) const;
   void finished(Key key);
 

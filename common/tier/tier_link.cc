@@ -69,6 +69,22 @@ std::optional<Key> DeviceTier::Impl::next_prefetch(Nanos now) {
   return std::nullopt;
 }
 
+/// Nobody has to give way: what has begun is ended, then the first that is not there.
+std::optional<Key> DeviceTier::Impl::next_filling() {
+  if (!fills()) return std::nullopt;
+  const auto may_go_on = [this](const Entry& e) { return (always_ready || e.source) && !e.doomed && ungiven(e) > 0; };
+  for (const Key key : copies)
+    if (may_go_on(entries[key])) return key;
+  for (Key key = 0; key < entries.size() && !free.empty(); ++key) {
+    Entry& entry = entries[key];
+    if (entry.state != State::kAbsent || !(always_ready || entry.source)) continue;
+    take_slot(key);
+    entry.ahead = true;
+    return key;
+  }
+  return std::nullopt;
+}
+
 void DeviceTier::Impl::finished(Key key) {
   Entry& entry = entries[key];
   entry.state = State::kWhole;
@@ -99,18 +115,28 @@ void DeviceTier::sources_wanted(int32_t prefetches, std::vector<Key>& out) const
     out.push_back(candidate.key);
     --prefetches;
   }
+  if (!impl_->fills()) return;
+  for (Key key = 0; key < impl_->entries.size() && prefetches > 0; ++key) {
+    const Impl::Entry& entry = impl_->entries[key];
+    if (entry.source || entry.state == Impl::State::kWhole || entry.needed > 0 || std::ranges::find(out, key) != out.end()) continue;
+    out.push_back(key);
+    --prefetches;
+  }
 }
 
 std::optional<Chunk> DeviceTier::next_chunk(Nanos now) {
   Impl& t = *impl_;
   if (std::ssize(t.on_link) >= t.options.chunks_given) return std::nullopt;
   if (const auto key = t.next_demand()) return t.chunk_of(*key, true);
-  if (!t.options.prefetch) return std::nullopt;
-  if (const auto key = t.next_prefetch(now)) return t.chunk_of(*key, false);
+  if (t.options.prefetch)
+    if (const auto key = t.next_prefetch(now)) return t.chunk_of(*key, false);
+  if (const auto key = t.next_filling()) return t.chunk_of(*key, false);
   return std::nullopt;
 }
 
-bool DeviceTier::link_wanted() const { return !impl_->demands.empty() || (impl_->options.prefetch && !impl_->candidates.empty()); }
+bool DeviceTier::link_wanted() const {
+  return !impl_->demands.empty() || (impl_->options.prefetch && !impl_->candidates.empty()) || impl_->fills();
+}
 
 void DeviceTier::chunk_done(Nanos, const Chunk& chunk, Nanos took) {
   Impl& t = *impl_;

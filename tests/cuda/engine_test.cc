@@ -91,6 +91,13 @@ TEST_P(CudaEngineTest, TheNumberOfSlotsAndThePredictorChangeNoBit) {
     }
 }
 
+TEST_P(CudaEngineTest, AModelThatFitsIsSoonThereAsAWhole) {
+  DeviceBench device(GetParam(), on_cuda(kAll, "gate"));
+  (void)scores_of(device.bench(), GetParam());
+  for (int steps = 0; steps < 1000 && !device.device().holds_all(); ++steps) (void)device.bench().score({GetParam().prompts("f32").at(1).ids}, 1);
+  EXPECT_TRUE(device.device().holds_all());
+}
+
 /// Layers are queued before their routes are known, and again when experts were missing after all.
 TEST_P(CudaEngineTest, BeingWrongAboutWhatIsThereChangesNoBit) {
   DeviceBench all(GetParam(), on_cuda(kAll));

@@ -54,6 +54,40 @@ TEST_F(DeviceTierTest, WhatIsNeededStays) {
   EXPECT_TRUE(tier->slot_of(key(1, 1)));
 }
 
+TEST_F(DeviceTierTest, ATierForAllIsFilledBehindWhatIsWantedAndForeseen) {
+  make(16, {}, true, 1, true);
+  tier->begin_step(now, false);
+  EXPECT_TRUE(tier->link_wanted());
+  EXPECT_EQ(carry(), key(0, 0)) << "nobody wants anything";
+  foresee(-1, {{1, 2, 0.9F}});
+  EXPECT_EQ(carry(), key(1, 2));
+  EXPECT_THAT(route(0, {3}), ElementsAre(kMiss));
+  EXPECT_EQ(carry(), key(0, 3));
+  EXPECT_EQ(carry(), key(0, 3));
+  tier->released(now, key(0, 3));
+  EXPECT_EQ(carry(), key(1, 2));
+  EXPECT_EQ(carry(), key(0, 0)) << "goes on where it was overtaken";
+  EXPECT_THAT(route(1, {2}), ElementsAre(kHit));
+  tier->released(now, key(1, 2));
+  EXPECT_EQ(carry_all(), 2 * 13);
+  EXPECT_EQ(tier->resident(), 16);
+  EXPECT_FALSE(tier->link_wanted());
+  EXPECT_EQ(tier->counters().wasted_bytes, 0u);
+}
+
+TEST_F(DeviceTierTest, FillingAsksForSources) {
+  TierOptions options{4, 4, 16, 200, 100};
+  options.fill = true;
+  tier = std::make_unique<DeviceTier>(options, std::make_unique<policy::LruPolicy>());
+  std::vector<Key> wanted;
+  tier->sources_wanted(3, wanted);
+  EXPECT_THAT(wanted, ElementsAre(key(0, 0), key(0, 1), key(0, 2)));
+  EXPECT_FALSE(carry()) << "none is ready";
+  tier->source_ready(key(0, 1), true);
+  EXPECT_EQ(carry_all(), 2);
+  EXPECT_TRUE(tier->slot_of(key(0, 1)));
+}
+
 TEST_F(DeviceTierTest, NeededAsOftenAsNamed) {
   make(1);
   pass(0, {0});
