@@ -110,8 +110,8 @@ void CudaOps::attention(const AttentionShape& shape, std::span<const AttentionSe
 }
 
 int64_t CudaOps::partial_bytes_max(const AttentionShape& shape, int64_t n, int64_t positions) {
-  // With more queries than these the units alone fill the card.
-  const int64_t queries = std::min(n, kFillingBlocks / shape.kv_heads + 1), parts = positions / MOESTRO_CUDA_ATTENTION_PART + 1;
+  // With more queries than these the units, of at most so many (query, head) pairs, alone fill the card.
+  const int64_t queries = std::min(n, MOESTRO_CUDA_ATTENTION_PAIRS * kFillingBlocks / shape.heads + 1), parts = positions / MOESTRO_CUDA_ATTENTION_PART + 1;
   return std::min(kPartialBytesMax, partial_bytes(shape, queries, parts));
 }
 

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <map>
+
 #include "kernels/cuda/emulated/functions.h"
 #include "tests/device/device_bench.h"
 
@@ -35,10 +38,10 @@ const MoestroCudaFunctions& counting_functions() {
 class CudaNeedsTest : public ::testing::TestWithParam<Fixture> {};
 INSTANTIATE_TEST_SUITE_P(Fixtures, CudaNeedsTest, ::testing::ValuesIn(engine::testing::fixtures()), [](const auto& param) { return param.param.name; });
 
-/// Small arrays of a step have a fixed allowance, which is most of what a tiny model needs.
+/// Of small arrays, which no formula has.
 constexpr uint64_t kAllowance = uint64_t{8} << 20;
 
-TEST_P(CudaNeedsTest, AreAtLeastWhatIsTakenAndHardlyMore) {
+TEST_P(CudaNeedsTest, AreWhatIsTaken) {
   for (const int64_t step_tokens : {8, 300}) {
     engine::testing::BenchOptions options{.experts = DType::kBF16, .dense = DType::kBF16};
     options.engine.step_tokens_max = step_tokens;
@@ -53,8 +56,8 @@ TEST_P(CudaNeedsTest, AreAtLeastWhatIsTakenAndHardlyMore) {
     const auto needs = device_needs(bench.device().manifest(), options.engine, DType::kBF16);
     ASSERT_TRUE(needs.is_ok()) << needs.status().message();
     const uint64_t planned = needs->dense_bytes + needs->kv_bytes + needs->workspace_bytes, of_slots = 2 * needs->expert_bytes;
-    EXPECT_LE(taken - of_slots, planned) << step_tokens;
-    EXPECT_GE((taken - of_slots + kAllowance) * 100, planned * 80) << step_tokens;
+    const auto off = static_cast<int64_t>(taken - of_slots) - static_cast<int64_t>(planned - kAllowance);
+    EXPECT_LE(std::abs(off), int64_t{64} << 10) << step_tokens << " tokens: the small arrays are all that may differ";
     EXPECT_EQ(needs->experts, static_cast<uint64_t>(bench.device().layers()) * static_cast<uint64_t>(bench.device().experts()));
   }
 }

@@ -51,12 +51,12 @@ int64_t layer_floats(const model::ModelSpec& spec, const engine::EngineOptions& 
 
 }  // namespace
 
-OpsWorkspace ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options, int64_t context_max) {
+OpsWorkspace ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options) {
   const model::MoeSpec& moe = spec.moe();
-  const int64_t pairs = options.step_tokens_max * moe.top_k;
+  const int64_t pairs = options.step_tokens_max * moe.top_k, positions = engine::positions_max(options, spec, ceil_div(options.kv_tokens, kernels::kKvBlockTokens));
   OpsWorkspace w{.activated = pairs * moe.expert.ffn * kFloat, .routes = kernels::cuda::CudaOps::routes_bytes(options.step_tokens_max, moe.top_k, moe.experts)};
   for (const model::LayerSpec& layer : spec.layers)
-    w.partial = std::max(w.partial, kernels::cuda::CudaOps::partial_bytes_max(engine::attention_shape(layer.attention, options.visible), options.step_tokens_max, context_max));
+    w.partial = std::max(w.partial, kernels::cuda::CudaOps::partial_bytes_max(engine::attention_shape(layer.attention, options.visible), options.step_tokens_max, positions));
   return w;
 }
 
@@ -66,7 +66,7 @@ Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::
   if (spec.moe_layers() == 0) return unsupported("a model without a single MoE layer");
   const model::MoeSpec& moe = spec.moe();
   const int64_t n = options.step_tokens_max, layers = static_cast<int64_t>(spec.layers.size()), moe_layers = spec.moe_layers();
-  const OpsWorkspace ops = ops_workspace(spec, options, options.context_max > 0 ? options.context_max : std::min(options.kv_tokens, spec.max_position));
+  const OpsWorkspace ops = ops_workspace(spec, options);
   const int64_t pass = n * ((2 + moe.top_k) * spec.hidden * kFloat + (2 * moe_layers * moe.top_k + layers) * kFloat) + moe_layers * moe.experts * 8;
   const int64_t head = CudaHead::tile_rows(n) * (spec.hidden + spec.vocab) * kFloat;
   const int64_t lookahead = (moe_layers * moe.experts * spec.hidden + n * (spec.hidden + moe_layers * moe.experts)) * kFloat;

@@ -16,7 +16,7 @@ struct OpsWorkspace {
   int64_t routes = 0;     ///< of a layer, sorted
   int64_t partial = 0;    ///< of attention whose parts are computed side by side
 };
-OpsWorkspace ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options, int64_t context_max);
+OpsWorkspace ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options);
 
 /// `precision`: of the experts.
 Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::EngineOptions& options, DType precision);

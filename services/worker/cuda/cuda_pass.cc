@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/log.h"
 #include "services/worker/cuda/cuda_needs.h"
 
 namespace moestro::cuda {
@@ -39,7 +40,7 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
   device_table_ = buffers_.make<uint64_t>(moe_layers_ * experts_);
   device_left_out_ = buffers_.make<uint8_t>(n);
   table_.resize(static_cast<size_t>(experts_));
-  const OpsWorkspace workspace = ops_workspace(spec(), parts.options, parts.math.cache.blocks() * kernels::kKvBlockTokens);
+  const OpsWorkspace workspace = ops_workspace(spec(), parts.options);
   ops_.reserve(workspace.activated, workspace.routes, workspace.partial);
   if (!ops_.options().deterministic) host_experts_.emplace(ops_, memory_, cuda.host_ops, p_.layout, slots_, p_.experts, top_k_, p_.clock);
   const MoestroCudaFunctions& f = queue_.functions;
@@ -81,7 +82,10 @@ void CudaPass::set_watch(engine::ExpertWatch* watch) {
   lookahead_.emplace(spec(), p_.math.weights, ops_, memory_, step_tokens_max_, watch->gate_lookahead());
   guesses_max_ = step_tokens_max_ * std::min<int64_t>(watch->gate_lookahead(), moe_layers_) * experts_;
   guesses_.emplace(ops_, 2 * guesses_max_);
-  if (!lookahead_->status().is_ok()) lookahead_.reset();  // it only guesses: the step does without
+  if (const Status made = lookahead_->status(); !made.is_ok()) {  // it only guesses: steps do without
+    log::warn("routers are not asked ahead, and experts are foreseen less well: {}", made.message());
+    lookahead_.reset();
+  }
 }
 
 // --- a step ---
@@ -251,7 +255,6 @@ bool CudaPass::lie_as_launched(std::span<const lanes::RoutedExpert> routed) cons
 
 /// What was queued behind the layer's front is void: its rows are as they entered the back, the rest of its input is made again.
 void CudaPass::rewind(size_t layer) {
-  ++repeated_;
   math_.norm_after_attention(layer, stream(layer));
   if (spec().layers[layer].moe.shared_ffn > 0) math_.shared_expert(layer);
   const auto first = static_cast<int64_t>(layer) * rows_;

@@ -46,8 +46,6 @@ class CudaPass final : public engine::Pass {
   std::span<const int32_t> routes() const override { return {ids_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)}; }
   std::span<const float> route_weights() const override { return {weights_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)}; }
   uint32_t not_finite() const override { return guard_.not_finite() + head_not_finite_; }
-  /// Layers whose back was queued a second time, since the beginning: an expert was missing that was expected to be there.
-  uint64_t repeated() const { return repeated_; }
 
  private:
   struct Layer {
@@ -131,7 +129,6 @@ class CudaPass final : public engine::Pass {
   std::vector<uint64_t> table_, launched_;    ///< by expert of the layer at hand: where it lies; where it lay when it was launched
   std::vector<lanes::RoutedExpert> missing_;  ///< could not be leased
   uint32_t head_not_finite_ = 0;
-  uint64_t repeated_ = 0;
   Nanos stalled_{0};
 };
 

@@ -35,15 +35,6 @@ Status check_precision(DType precision, const store::Manifest& manifest) {
                           "; `moestro pack --experts` adds others to a new pack");
 }
 
-/// Positions of one sequence. Where every layer has a window the cache may let go of what is out of sight, so its size bounds nothing. With
-/// a window that was asked for the distances that a query meets are bounded, so the model's context does not either.
-int64_t context_max(const EngineOptions& o, const model::ModelSpec& spec, int64_t kv_blocks) {
-  constexpr int64_t kStreamed = int64_t{1} << 24;
-  const int64_t cache = visible_in_all(spec, o.visible).window > 0 ? kStreamed : kv_blocks * kernels::kKvBlockTokens;
-  const int64_t most = o.visible.window > 0 ? kStreamed : std::min(spec.max_position, cache);
-  return o.context_max > 0 ? std::min(o.context_max, most) : most;
-}
-
 }  // namespace
 
 struct Engine::Impl {
@@ -110,7 +101,7 @@ Status Engine::Impl::load() {
 
   const int64_t blocks = ceil_div(options.kv_tokens, kernels::kKvBlockTokens);
   limits = {.model = options.model, .vocab = spec.vocab, .kv_blocks = blocks,
-            .context_max = context_max(options, spec, blocks),
+            .context_max = positions_max(options, spec, blocks),
             .step_tokens_max = options.step_tokens_max, .step_sequences_max = options.step_sequences_max,
             .visible = visible_in_all(spec, options.visible)};
   MOESTRO_ASSIGN_OR_RETURN(cache, KvCache::create(spec, blocks, options, backend.memory));

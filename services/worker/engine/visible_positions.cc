@@ -37,4 +37,11 @@ VisiblePositions visible_in_all(const model::ModelSpec& spec, const VisiblePosit
   return visible;
 }
 
+int64_t positions_max(const EngineOptions& o, const model::ModelSpec& spec, int64_t kv_blocks) {
+  constexpr int64_t kStreamed = int64_t{1} << 24;
+  const int64_t cache = visible_in_all(spec, o.visible).window > 0 ? kStreamed : kv_blocks * kernels::kKvBlockTokens;
+  const int64_t most = o.visible.window > 0 ? kStreamed : std::min(spec.max_position, cache);
+  return o.context_max > 0 ? std::min(o.context_max, most) : most;
+}
+
 }  // namespace moestro::engine

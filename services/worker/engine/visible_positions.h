@@ -21,6 +21,10 @@ kernels::AttentionShape attention_shape(const model::AttentionSpec& layer, const
 /// What the queries of all layers see at most.
 VisiblePositions visible_in_all(const model::ModelSpec& spec, const VisiblePositions& asked);
 
+/// Positions of one sequence. Where every layer has a window the cache may let go of what is out of sight, so its size bounds nothing. With
+/// a window that was asked for the distances that a query meets are bounded, so the model's context does not either.
+int64_t positions_max(const EngineOptions& options, const model::ModelSpec& spec, int64_t kv_blocks);
+
 /// Where a query at `position` stands for the sinks' keys.
 constexpr int64_t sink_position(const kernels::AttentionShape& shape, int64_t position) {
   return shape.has_gap(position) ? shape.sinks + shape.window - 1 : position;
