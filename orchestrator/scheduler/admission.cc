@@ -82,8 +82,10 @@ Scheduler::Place Scheduler::choose_worker(Sequence& s) {
     int64_t fresh = blocks_wanted(*w, s), found = 0;  // blocks to take, and cached ones to share, which are not to be taken meanwhile
     for (int64_t k = 0; k < reused; ++k) {
       if (!w->window.sees(k, reused * w->kv.block_tokens())) continue;
+      const auto block = w->kv.find(link(*w, s, k));
+      if (!block) continue;  // in host memory: it takes a block to bring it in
       --fresh;
-      found += !w->kv.is_held(*w->kv.find(link(*w, s, k)));
+      found += !w->kv.is_held(*block);
     }
     if (fresh + found + w->growth() > w->kv.available()) continue;
     const int64_t cost = w->load() + s.length() - reused * w->kv.block_tokens();

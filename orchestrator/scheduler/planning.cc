@@ -111,9 +111,17 @@ Plan Scheduler::form_plan(Worker& worker, Flight& flight) {
     flight.parts.push_back(plan_chunk(worker, *s, tokens, plan));
     budget -= tokens;
   }
-  if (!plan.sequences.empty()) plan.released = std::exchange(worker.released, {});
+  if (!plan.sequences.empty()) {
+    plan.released = std::exchange(worker.released, {});
+    plan.kv_copies = worker.kv.take_copies();
+    count_copies(worker, plan.kv_copies);
+  }
   charge(worker, flight);
   return plan;
+}
+
+void Scheduler::count_copies(const Worker& worker, std::span<const KvCopy> copies) {
+  for (const KvCopy& c : copies) (c.from < worker.kv.total() ? moved_out_ : moved_in_) += worker.kv.block_tokens();
 }
 
 /// What penalties need to know, as far as the worker does not.

@@ -28,7 +28,8 @@ int64_t Scheduler::reusable_blocks(const Worker& worker, Sequence& s) {
   const int64_t sinks = worker.window.sink_blocks();
   int64_t best = have, run_begin = have;  // blocks [run_begin, k] are there
   for (int64_t k = have; k < end; ++k) {
-    if (!worker.kv.find(link(worker, s, k))) {
+    const PrefixLink wanted = link(worker, s, k);
+    if (!worker.kv.find(wanted) && !worker.kv.find_on_host(wanted)) {
       if (k < sinks || worker.limits.kv_window == 0) break;
       run_begin = k + 1;
     } else if (std::max(have, worker.window.first_seen((k + 1) * block)) >= run_begin) {
@@ -38,24 +39,35 @@ int64_t Scheduler::reusable_blocks(const Worker& worker, Sequence& s) {
   return best;
 }
 
-/// Takes over blocks up to `end`, which reusable_blocks() gave; its own at these places are unwritten.
+/// Takes over blocks up to `end`, which reusable_blocks() gave; its own at these places are unwritten. All are held before room is made for
+/// those that come from host memory: making room must not take what is still to be taken over.
 void Scheduler::reuse(Worker& worker, Sequence& s, int64_t end) {
   const int64_t block = worker.kv.block_tokens(), have = s.computed / block;
   if (end <= have) return;
+  std::vector<std::pair<int64_t, uint32_t>> on_host;  // place, block
   for (int64_t k = have; k < end; ++k) {
+    const auto place = static_cast<size_t>(k);
+    if (place == s.blocks.size()) s.blocks.push_back(kNoBlock);
     uint32_t found = kNoBlock;
     if (worker.window.sees(k, end * block)) {
-      const auto id = worker.kv.find(link(worker, s, k));
-      MOESTRO_CHECK(id.has_value(), "a prefix block that was just found is gone");
-      worker.kv.share(found = *id);
+      const PrefixLink wanted = link(worker, s, k);
+      if (const auto id = worker.kv.find(wanted)) {
+        worker.kv.share(found = *id);
+      } else {
+        const auto host_block = worker.kv.find_on_host(wanted);
+        MOESTRO_CHECK(host_block.has_value(), "a prefix block that was just found is gone");
+        worker.kv.hold_on_host(*host_block);
+        on_host.emplace_back(k, *host_block);
+        continue;
+      }
     }
-    const auto place = static_cast<size_t>(k);
-    if (place == s.blocks.size()) {
-      s.blocks.push_back(found);
-    } else {
-      worker.kv.give_back(s.blocks[place]);
-      s.blocks[place] = found;
-    }
+    if (s.blocks[place] != kNoBlock) worker.kv.give_back(s.blocks[place]);
+    s.blocks[place] = found;
+  }
+  for (const auto& [k, host_block] : on_host) {
+    uint32_t& place = s.blocks[static_cast<size_t>(k)];
+    if (place == kNoBlock) place = *worker.kv.take();
+    worker.kv.bring_in(host_block, place, link(worker, s, k));
   }
   s.blocks_sent = std::min(s.blocks_sent, static_cast<uint32_t>(have));
   s.computed = end * block;

@@ -25,8 +25,12 @@ KvFigures Scheduler::kv() const {
     figures.blocks += w->kv.total();
     figures.held += w->kv.held();
     figures.cached += w->kv.cached();
+    figures.host_blocks += w->kv.host().total();
+    figures.host_used += w->kv.host().used();
   }
   figures.reused_tokens = reused_tokens_;
+  figures.moved_out_tokens = moved_out_;
+  figures.moved_in_tokens = moved_in_;
   return figures;
 }
 
@@ -54,8 +58,8 @@ void Scheduler::on(Cancelled&& event) {
 }
 
 void Scheduler::on(WorkerJoined&& event) {
-  workers_.emplace(event.worker, std::make_unique<Worker>(
-                                     Worker{event.worker, event.limits, KvBlocks(event.limits.kv_blocks, event.limits.kv_block_tokens)}))
+  const WorkerLimits& l = event.limits;
+  workers_.emplace(event.worker, std::make_unique<Worker>(Worker{event.worker, l, KvBlocks(l.kv_blocks, l.kv_block_tokens, l.kv_host_blocks)}))
       .first->second->batch_turn = BatchTurn(options_.interactive_weight);
 }
 

@@ -9,7 +9,8 @@
 //
 // Full blocks are found again by what they hold (prefix_key.h, kv_blocks.h): a sequence starts behind the longest prefix that its worker
 // has, be it of a prompt, of an answer or its own from before it was sent back. Blocks that are there are never computed again, blocks
-// that others can find are never written. Where queries see a window only (kv_window.h), blocks are given back as they leave it.
+// that others can find are never written. Where a worker has blocks in host memory beside its device's, full ones that make room are copied
+// there and back (kv_blocks.h): who was sent back goes on from there, for copying takes less than computing. Where queries see a window only (kv_window.h), blocks are given back as they leave it.
 //
 // Two classes: sequences of batches wait behind all others, have their prompts computed after those of others, and are the first to be sent
 // back, also when one that is no batch's waits for room. They keep one place and one token for each `interactive_weight` of the others'
@@ -52,10 +53,12 @@ struct SchedulerOptions {
   PrefixSecret prefix_secret = {}; ///< of the hash that names them
 };
 
-/// Over all workers. A block is held by sequences, cached (nobody's, but can be found) or free.
+/// Over all workers. A block of the workers' own memory is held by sequences, cached (nobody's, but can be found) or free.
 struct KvFigures {
   uint64_t blocks = 0, held = 0, cached = 0;
   uint64_t reused_tokens = 0;  ///< found instead of computed, since the start
+  uint64_t host_blocks = 0, host_used = 0;  ///< in host memory beside devices'; that hold copies
+  uint64_t moved_out_tokens = 0, moved_in_tokens = 0;  ///< to host memory, and back, since the start
 };
 
 class Scheduler {
@@ -129,6 +132,7 @@ class Scheduler {
   KeySet coming_blocks(const Worker& worker);
   bool another_computes(const Worker& worker, Sequence& s, const KeySet& coming);
   void note_coming(const Worker& worker, Sequence& s, int64_t end, KeySet& coming);
+  void count_copies(const Worker& worker, std::span<const KvCopy> copies);
   Part plan_chunk(const Worker& worker, Sequence& s, int64_t tokens, Plan& plan);
 
   // quarantine.cc
@@ -171,7 +175,7 @@ class Scheduler {
   uint64_t preemptions_ = 0, quarantined_ = 0;
   std::map<WorkerId, std::unique_ptr<Worker>> workers_;
   uint64_t next_plan_ = 1, next_admission_ = 1;
-  uint64_t reused_tokens_ = 0;
+  uint64_t reused_tokens_ = 0, moved_out_ = 0, moved_in_ = 0;
   Nanos now_{0};  ///< of the last Tick
   std::vector<Action> actions_;
 };

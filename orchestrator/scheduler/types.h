@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/status.h"
+#include "orchestrator/scheduler/kv_blocks.h"
 #include "orchestrator/scheduler/token_constraint.h"
 
 namespace moestro::orchestrator {
@@ -72,6 +73,7 @@ struct WorkerLimits {
   uint32_t context_max = 0;         ///< positions of one sequence
   uint32_t step_tokens_max = 0, step_sequences_max = 0;
   uint32_t kv_sinks = 0, kv_window = 0;  ///< a query sees the first kv_sinks and the last kv_window positions; kv_window 0: all of them
+  uint32_t kv_host_blocks = 0;           ///< copies of blocks that it can keep in host memory; 0 with a window
 };
 
 /// A token's id in a plan or a history: what the parent plan sampled for the sequence.
@@ -109,6 +111,7 @@ struct Plan {
   PlanId parent;  ///< the plan before it, if that was under way when this one was made; 0: none
   std::vector<PlannedSequence> sequences;
   std::vector<ReleasedSequence> released;
+  std::vector<KvCopy> kv_copies = {};  ///< before anything is computed, one after the other, and whatever becomes of the plan
 };
 
 struct SequenceOutcome {

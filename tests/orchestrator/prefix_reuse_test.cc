@@ -22,14 +22,14 @@ SequenceRequest request_of(uint64_t id, std::vector<TokenId> prompt, int64_t tok
   return r;
 }
 
-WorkerLimits worker(uint32_t blocks) {
-  return {.kv_blocks = blocks, .kv_block_tokens = 4, .context_max = 110, .step_tokens_max = 64, .step_sequences_max = 8};
+WorkerLimits worker(uint32_t blocks, uint32_t host_blocks = 0) {
+  return {.kv_blocks = blocks, .kv_block_tokens = 4, .context_max = 110, .step_tokens_max = 64, .step_sequences_max = 8, .kv_host_blocks = host_blocks};
 }
 
 /// What may happen to a cluster, as the seed wills.
-void live(Simulation& sim, uint32_t blocks_max) {
+void live(Simulation& sim, uint32_t blocks_max, uint32_t host_blocks) {
   uint64_t next = 1, deaths = 0;
-  const auto join = [&] { sim.join(worker(static_cast<uint32_t>(28 + sim.roll(blocks_max - 27)))); };
+  const auto join = [&] { sim.join(worker(static_cast<uint32_t>(28 + sim.roll(blocks_max - 27)), host_blocks)); };
   for (int i = 0; i < 500; ++i) {
     const uint64_t what = sim.roll(1000);
     if (what < 150 && next <= 60) {
@@ -54,20 +54,25 @@ void live(Simulation& sim, uint32_t blocks_max) {
 }
 
 TEST(PrefixReuse, NobodyReadsWhatIsNotHisOwn) {
-  uint64_t reused = 0, computed = 0;
-  for (uint64_t seed = 1; seed <= 400; ++seed) {
+  constexpr uint32_t kHostBlocks[] = {0, 200, 7};  // none, for all that was ever there, for less than a sequence
+  uint64_t reused = 0, computed = 0, moved_out = 0, moved_in = 0;
+  for (uint64_t seed = 1; seed <= 600; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Simulation sim(seed, 24, true, /*steps_in_flight=*/1 + seed / 2 % 2);
     sim.let_results_be_late();
-    live(sim, 28 + 40 * (seed % 2));  // every other one with hardly more room than one sequence needs
+    live(sim, 28 + 40 * (seed % 2), kHostBlocks[seed % 3]);  // every other one with hardly more room than one sequence needs
     sim.expect_right_answers();
     EXPECT_EQ(sim.scheduler().waiting() + sim.scheduler().running(), 0u);
     EXPECT_EQ(sim.scheduler().kv().held, 0u);
     reused += sim.scheduler().kv().reused_tokens;
+    moved_out += sim.scheduler().kv().moved_out_tokens;
+    moved_in += sim.scheduler().kv().moved_in_tokens;
     computed += sim.computed_tokens();
     if (::testing::Test::HasFailure()) return;
   }
   EXPECT_GT(reused, computed / 4) << "hardly anything was shared: the simulation shows nothing";
+  EXPECT_GT(moved_in, moved_out / 20) << "hardly anything came back from host memory: the simulation shows nothing of it";
+  EXPECT_GT(moved_out, reused / 10);
 }
 
 TEST(PrefixReuse, TheSecondOfTwoEqualPromptsComputesItsLastTokensOnly) {
@@ -210,6 +215,56 @@ TEST(PrefixReuse, TheEndOfAChainIsTakenBeforeItsBegin) {
   EXPECT_EQ(sim.heard()[3].cached, 20) << "the first 5 blocks of 8";
 }
 
+TEST(PrefixReuse, WhatMadeRoomComesBackFromHostMemory) {
+  for (const uint32_t host_blocks : {0u, 20u}) {
+    Simulation sim(1, /*step_tokens=*/64);
+    sim.join(worker(12, host_blocks));
+    sim.submit(request_of(1, counting(33)));
+    sim.finish_all();
+    sim.submit(request_of(2, counting(33, 50)));
+    sim.finish_all();
+    const KvFigures before = sim.scheduler().kv();
+    EXPECT_EQ(before.moved_out_tokens, host_blocks > 0 ? 20u : 0u) << "9 blocks of 12 were wanted, 4 were free";
+    EXPECT_EQ(before.moved_in_tokens, 0u);
+    sim.submit(request_of(3, counting(33)));
+    sim.finish_all();
+    sim.expect_right_answers();
+    EXPECT_EQ(sim.heard()[3].cached, host_blocks > 0 ? 32 : 12) << "3 of its 8 blocks were still on the device";
+    EXPECT_EQ(sim.scheduler().kv().moved_in_tokens, host_blocks > 0 ? 20u : 0u);
+    EXPECT_EQ(sim.scheduler().kv().host_blocks, host_blocks);
+  }
+}
+
+TEST(PrefixReuse, ACopyStaysInHostMemoryAndIsNotMadeAgain) {
+  Simulation sim(1, /*step_tokens=*/64);
+  sim.join(worker(9, 40));
+  for (uint64_t id = 1; id <= 6; ++id) {  // two texts in turn, of which the device holds one
+    sim.submit(request_of(id, counting(33, id % 2 == 0 ? 50 : 1)));
+    sim.finish_all();
+    if (id > 2) EXPECT_EQ(sim.heard()[id].cached, 32);
+  }
+  sim.expect_right_answers();
+  EXPECT_EQ(sim.scheduler().kv().moved_out_tokens, 64u) << "each text once";
+  EXPECT_EQ(sim.scheduler().kv().moved_in_tokens, 128u);
+  EXPECT_EQ(sim.scheduler().kv().host_used, 16u);
+}
+
+TEST(PrefixReuse, WhoWasSentBackGoesOnFromHostMemory) {
+  uint64_t computed[2];
+  for (const uint32_t host : {0u, 1u}) {
+    Simulation sim(1, /*step_tokens=*/64);
+    sim.join(worker(18, 60 * host));
+    sim.submit(request_of(1, counting(20), 50));
+    sim.submit(request_of(2, counting(20, 50), 50));
+    sim.finish_all();
+    sim.expect_right_answers();
+    EXPECT_GT(sim.scheduler().preemptions(), 0u);
+    computed[host] = sim.computed_tokens();
+  }
+  EXPECT_LT(computed[1], 2 * 69 + 8) << "but for the ends of the blocks that were not full, every token was computed once";
+  EXPECT_GT(computed[0], computed[1] + 10);
+}
+
 TEST(PrefixKey, DependsOnTheSecretTheDomainAndAllTokens) {
   const PrefixSecret secret = random_prefix_secret(), other = random_prefix_secret();
   EXPECT_NE(secret, other);
@@ -260,6 +315,33 @@ TEST(KvBlocks, WhatWasGivenBackLongestAgoIsTakenFirst) {
   EXPECT_FALSE(blocks.find(link(2)).has_value());
   ASSERT_TRUE(blocks.take().has_value());
   EXPECT_FALSE(blocks.take().has_value()) << "all are held";
+  EXPECT_TRUE(blocks.consistent());
+}
+
+TEST(KvBlocks, WhatIsHeldInHostMemoryDoesNotMakeRoom) {
+  KvBlocks blocks(2, 1, 2);
+  const std::vector<TokenId> tokens{0, 1, 2, 3};
+  const auto link = [&](uint64_t i) { return PrefixLink{{i, 0}, {}, std::span(tokens).subspan(i, 1)}; };
+  for (uint64_t i = 0; i < 4; ++i) {
+    const uint32_t b = *blocks.take();
+    blocks.publish(b, link(i));
+    blocks.give_back(b);
+  }
+  EXPECT_EQ(blocks.take_copies(), (std::vector<KvCopy>{{0, 2}, {1, 3}}));
+  const uint32_t first = *blocks.find_on_host(link(0)), second = *blocks.find_on_host(link(1));
+  blocks.hold_on_host(first);
+  blocks.hold_on_host(second);
+  const uint32_t a = *blocks.take();
+  EXPECT_TRUE(blocks.take_copies().empty()) << "there is no room for what went";
+  blocks.bring_in(first, a, link(0));
+  const uint32_t b = *blocks.take();
+  EXPECT_FALSE(blocks.find_on_host(link(0)).has_value()) << "it was let go of, and used before what goes now";
+  blocks.bring_in(second, b, link(1));
+  EXPECT_EQ(blocks.take_copies(), (std::vector<KvCopy>{{2, 0}, {1, 2}, {3, 1}}));
+  EXPECT_EQ(blocks.find(link(0)), a);
+  EXPECT_EQ(blocks.find(link(1)), b);
+  EXPECT_TRUE(blocks.find_on_host(link(3)).has_value());
+  EXPECT_FALSE(blocks.writable(a));
   EXPECT_TRUE(blocks.consistent());
 }
 

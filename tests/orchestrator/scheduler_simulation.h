@@ -56,6 +56,7 @@ class SimulatedWorker {
     bool runs = false;
     Status error;
   };
+  void copy_blocks(const Plan& plan);
   void take_in(const Plan& plan);
   void take_history(const Work& work);
   Work resolve(const Plan& plan, const PlannedSequence& s);

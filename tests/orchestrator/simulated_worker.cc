@@ -32,7 +32,7 @@ std::vector<TokenId> expected_output(const SequenceRequest& r) {
 }
 
 SimulatedWorker::SimulatedWorker(WorkerLimits limits, TextOf text_of)
-    : limits_(limits), text_of_(std::move(text_of)), cache_(size_t{limits.kv_blocks} * limits.kv_block_tokens) {}
+    : limits_(limits), text_of_(std::move(text_of)), cache_((size_t{limits.kv_blocks} + limits.kv_host_blocks) * limits.kv_block_tokens) {}
 
 SimulatedWorker::Slot& SimulatedWorker::slot(SequenceId id, int64_t position) {
   const auto& table = tables_[id.value];
@@ -50,6 +50,15 @@ void SimulatedWorker::release(const std::vector<ReleasedSequence>& released) {
     tables_.erase(r.id.value);
     histories_.erase(r.id.value);
     said_.erase(r.id.value);
+  }
+}
+
+void SimulatedWorker::copy_blocks(const Plan& plan) {
+  const size_t blocks = size_t{limits_.kv_blocks} + limits_.kv_host_blocks, block = limits_.kv_block_tokens;
+  for (const KvCopy& c : plan.kv_copies) {
+    EXPECT_LT(std::max(c.from, c.to), blocks);
+    EXPECT_NE(c.from < limits_.kv_blocks, c.to < limits_.kv_blocks) << "a copy that is neither to host memory nor back";
+    std::copy_n(cache_.begin() + static_cast<std::ptrdiff_t>(c.from * block), block, cache_.begin() + static_cast<std::ptrdiff_t>(c.to * block));
   }
 }
 
@@ -155,6 +164,7 @@ SequenceOutcome SimulatedWorker::compute(PlanId plan, const Work& work) {
 PlanOutcome SimulatedWorker::compute(const Plan& plan) {
   PlanOutcome outcome;
   outcome.plan = plan.id;
+  copy_blocks(plan);
   if (const PlanId before = std::exchange(done_, PlanId()); plan.parent.value != 0 && plan.parent != before) {
     outcome.error = unavailable("its parent failed");
     return outcome;
@@ -190,6 +200,7 @@ PlanOutcome SimulatedWorker::break_down(const Plan& plan) {
   PlanOutcome outcome;
   outcome.plan = plan.id;
   outcome.error = internal_error(kBrokeDown);
+  copy_blocks(plan);
   const PlanId before = std::exchange(done_, PlanId());
   if (plan.parent.value != 0 && plan.parent != before) return outcome;
   take_in(plan);
