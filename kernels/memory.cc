@@ -17,6 +17,7 @@ class HostMemory final : public Memory {
   void copy_out(void* host, const void* from, int64_t bytes) override { std::memcpy(host, from, static_cast<size_t>(bytes)); }
   void copy(void* to, const void* from, int64_t bytes) override { std::memcpy(to, from, static_cast<size_t>(bytes)); }
   void fill(void* to, int value, int64_t bytes) override { std::memset(to, value, static_cast<size_t>(bytes)); }
+  Memory& host_side() override { return *this; }
 };
 
 }  // namespace

@@ -26,6 +26,8 @@ class Memory {
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   /// Every byte becomes `value`.
   virtual void fill(void* to, int value, int64_t bytes) = 0;
+  /// Memory of the host that is copied to and from this one the fastest; lives as long as this.
+  virtual Memory& host_side() = 0;
 };
 
 Memory& host_memory();

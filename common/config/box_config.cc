@@ -126,6 +126,12 @@ void add_workers(Schema& schema, BoxConfig::Workers& c) {
               .min = 16,
               .max = int64_t{1} << 31,
               .help = "tokens that the KV cache of each holds, over all sequences"});
+  schema.add({.key = "workers.kv_host_tokens",
+              .flag = "--kv-host-tokens",
+              .field = &c.kv_host_tokens,
+              .min = 0,
+              .max = int64_t{1} << 31,
+              .help = "on a GPU: tokens that each holds in host memory beside its KV cache; what makes room there is copied back when it is wanted again, instead of being computed again; 0: none"});
   schema.add({.key = "workers.kv_dtype",
               .flag = "--kv-dtype",
               .field = &c.kv_dtype,

@@ -39,6 +39,7 @@ struct BoxConfig {
     std::string pin_threads = "auto";
     std::optional<int64_t> numa_node;
     std::optional<int64_t> kv_tokens;
+    int64_t kv_host_tokens = 0;
     std::string kv_dtype = "f32";
     int64_t kv_sinks = 0;
     int64_t kv_window = 0;  ///< 0: no window

@@ -4,9 +4,18 @@
 
 namespace moestro::kernels::cuda {
 
+// Not noted as the queue's errors: whoever asks for too much says so in the words of what it was for.
+
+void* PinnedMemory::allocate(int64_t bytes) {
+  void* memory = nullptr;
+  if (queue_.error != 0 || queue_.functions.allocate_pinned(static_cast<uint64_t>(bytes), &memory) != 0) return nullptr;
+  return memory;
+}
+
+void PinnedMemory::release(void* memory) { (void)queue_.functions.release_pinned(memory); }
+
 void* CudaMemory::allocate(int64_t bytes) {
   void* memory = nullptr;
-  // Not noted as the queue's error: whoever asks for too much says so in the words of what it was for.
   if (queue_.error != 0 || queue_.functions.allocate(static_cast<uint64_t>(bytes), &memory) != 0) return nullptr;
   return memory;
 }

@@ -7,10 +7,27 @@
 namespace moestro::kernels::cuda {
 
 /// Errors are CudaOps' (status()): after one, nothing is copied, and what is copied out is 0.
+/// Of the host, pinned: copies between it and the device need no staging.
+class PinnedMemory final : public Memory {
+ public:
+  explicit PinnedMemory(DeviceQueue& queue) : queue_(queue) {}
+  bool is_host() const override { return true; }
+  void* allocate(int64_t bytes) override;
+  void release(void* memory) override;
+  void copy_in(void* to, const void* host, int64_t bytes) override { host_memory().copy_in(to, host, bytes); }
+  void copy_out(void* host, const void* from, int64_t bytes) override { host_memory().copy_out(host, from, bytes); }
+  void copy(void* to, const void* from, int64_t bytes) override { host_memory().copy(to, from, bytes); }
+  void fill(void* to, int value, int64_t bytes) override { host_memory().fill(to, value, bytes); }
+  Memory& host_side() override { return *this; }
+
+ private:
+  DeviceQueue& queue_;
+};
+
 class CudaMemory final : public Memory {
  public:
   /// `ops` outlives it.
-  explicit CudaMemory(CudaOps& ops) : queue_(ops.queue()), staging_(queue_) {}
+  explicit CudaMemory(CudaOps& ops) : queue_(ops.queue()), staging_(queue_), pinned_(queue_) {}
 
   bool is_host() const override { return false; }
   void* allocate(int64_t bytes) override;
@@ -19,10 +36,12 @@ class CudaMemory final : public Memory {
   void copy_out(void* host, const void* from, int64_t bytes) override;
   void copy(void* to, const void* from, int64_t bytes) override;
   void fill(void* to, int value, int64_t bytes) override;
+  Memory& host_side() override { return pinned_; }
 
  private:
   DeviceQueue& queue_;
   StagingRing staging_;
+  PinnedMemory pinned_;
 };
 
 /// Host memory that a device writes without staging, given back at the end. Null where there is none.

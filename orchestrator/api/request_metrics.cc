@@ -153,6 +153,10 @@ std::string RequestMetrics::text(const ControlSnapshot& c) const {
   add("moestro_sequences_running", "Sequences that a worker holds.", kGauge, of(c.running));
   add("moestro_kv_blocks_used", "KV blocks held by sequences.", kGauge, of(c.kv_blocks_used));
   add("moestro_kv_blocks", "KV blocks of all workers.", kGauge, of(c.kv_blocks_total));
+  add("moestro_kv_host_blocks_used", "Copies of KV blocks in host memory beside GPUs'.", kGauge, of(c.kv_host_blocks_used));
+  add("moestro_kv_host_blocks", "KV blocks that host memory beside GPUs has room for.", kGauge, of(c.kv_host_blocks_total));
+  add("moestro_kv_moved_out_tokens_total", "Tokens whose keys and values were copied to host memory when others took their place.", kCounter, of(c.kv_moved_out_tokens));
+  add("moestro_kv_moved_in_tokens_total", "Tokens whose keys and values were copied back from host memory instead of computed again.", kCounter, of(c.kv_moved_in_tokens));
   add("moestro_prefix_blocks", "KV blocks that no sequence holds and that can be found again.", kGauge, of(c.prefix_blocks));
   add("moestro_prefix_cached_tokens_total", "Tokens whose keys and values were found in the KV cache instead of computed.", kCounter,
       of(c.prefix_cached_tokens));

@@ -120,7 +120,7 @@ json status_report(const StatusSources& now, const RequestMetrics& requests, con
         {"preemptions", c.preemptions},
         {"quarantined", c.quarantined}}},
       {"tokens", {{"prompt", requests.total_prompt_tokens()}, {"generated", c.sampled_tokens}, {"prefix_cached", c.prefix_cached_tokens}}},
-      {"kv_blocks", {{"used", c.kv_blocks_used}, {"prefixes", c.prefix_blocks}, {"total", c.kv_blocks_total}}},
+      {"kv_blocks", {{"used", c.kv_blocks_used}, {"prefixes", c.prefix_blocks}, {"total", c.kv_blocks_total}, {"host", {{"used", c.kv_host_blocks_used}, {"total", c.kv_host_blocks_total}}}}},
       {"steps", steps_json(c)},
       {"tiers", tiers_status(c, now.store)},
       {"store", store_status(now.store)},

@@ -446,6 +446,10 @@ void ControlPlane::Loop::publish() {
   const KvFigures kv = scheduler_.kv();
   totals_.kv_blocks_used = kv.held;
   totals_.kv_blocks_total = kv.blocks;
+  totals_.kv_host_blocks_used = kv.host_used;
+  totals_.kv_host_blocks_total = kv.host_blocks;
+  totals_.kv_moved_out_tokens = kv.moved_out_tokens;
+  totals_.kv_moved_in_tokens = kv.moved_in_tokens;
   totals_.prefix_blocks = kv.cached;
   totals_.prefix_cached_tokens = kv.reused_tokens;
   totals_.history = history_.figures();

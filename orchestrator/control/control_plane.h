@@ -67,6 +67,8 @@ struct ControlSnapshot {
   uint64_t preemptions = 0;           ///< sequences sent back to the queue to make room
   uint64_t quarantined = 0;           ///< sequences that workers died of
   uint64_t kv_blocks_used = 0, kv_blocks_total = 0;
+  uint64_t kv_host_blocks_used = 0, kv_host_blocks_total = 0;      ///< copies in host memory beside devices'
+  uint64_t kv_moved_out_tokens = 0, kv_moved_in_tokens = 0;        ///< to host memory, and back
   uint64_t prefix_blocks = 0;         ///< KV blocks that no sequence uses and that can be found again
   uint64_t prefix_cached_tokens = 0;  ///< found in the KV cache instead of computed
   uint64_t plans = 0, step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0, nonfinite_sequences = 0, dropped_rows = 0;

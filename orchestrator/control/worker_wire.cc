@@ -29,7 +29,7 @@ Result<Registration> read_registration(const wire::RegisterWorker& m) {
   r.rank = m.rank();
   r.ranks = m.ranks();
   r.limits = WorkerLimits{m.kv_blocks(), m.kv_block_tokens(), m.context_max(), m.step_tokens_max(), m.step_sequences_max(),
-                          m.kv_sinks(), m.kv_window()};
+                          m.kv_sinks(), m.kv_window(), m.kv_host_blocks()};
   constexpr uint32_t kLayersMax = 4096, kExpertsMax = 1u << 16;
   if (m.moe_layers() > kLayersMax || m.experts() > kExpertsMax || m.top_k() > m.experts())
     return invalid_argument("registration: " + std::to_string(m.moe_layers()) + " layers of " + std::to_string(m.experts()) + " experts");
@@ -47,6 +47,8 @@ Result<Registration> read_registration(const wire::RegisterWorker& m) {
                      r.limits.step_sequences_max}) {
     if (n == 0 || n > kMost) return invalid_argument("registration: a limit is zero or absurd");
   }
+  if (r.limits.kv_host_blocks > kMost || (r.limits.kv_host_blocks > 0 && r.limits.kv_window > 0))
+    return invalid_argument("registration: KV blocks in host memory beside a window, or an absurd number of them");
   if (r.limits.kv_sinks > kMost || r.limits.kv_window > kMost || (r.limits.kv_window == 0 && r.limits.kv_sinks > 0))
     return invalid_argument("registration: attention sinks without a window, or an absurd limit of either");
   return r;
@@ -241,8 +243,11 @@ std::vector<std::byte> write_plan(const Plan& plan, const std::string& model) {
   const auto batches = b.CreateVector(&batch, 1);
   const ReleasedVectors released = write_released(b, plan.released);
   const auto model_offset = b.CreateString(model);
+  const auto copies = plan.kv_copies.empty() ? 0 : b.CreateVectorOfStructs<wire::KvCopy>(plan.kv_copies.size(), [&plan](size_t i, wire::KvCopy* c) {
+    *c = wire::KvCopy(plan.kv_copies[i].from, plan.kv_copies[i].to);
+  });
   return finish(b, wire::WorkerBody::StepPlan,
-                wire::CreateStepPlan(b, plan.id.value, plan.parent.value, model_offset, batches, 0, released.ids, released.lengths));
+                wire::CreateStepPlan(b, plan.id.value, plan.parent.value, model_offset, batches, copies, released.ids, released.lengths));
 }
 
 }  // namespace moestro::orchestrator

@@ -16,8 +16,7 @@ constexpr int64_t kKvTokens = 8192, kStepTokens = 512, kStepSequences = 256;  //
 constexpr uint64_t kProcessBytes = 60'000'000;
 constexpr uint64_t kCudaBytes = 300'000'000;  ///< what CUDA takes of the host for a process, with pinned buffers; estimated
 
-uint64_t kv_bytes(const model::ModelSpec& spec, const config::BoxConfig::Workers& workers, DType dtype) {
-  const int64_t tokens = workers.kv_tokens.value_or(kKvTokens);
+uint64_t kv_bytes(const model::ModelSpec& spec, int64_t tokens, DType dtype) {
   const int64_t blocks = (tokens + kernels::kKvBlockTokens - 1) / kernels::kKvBlockTokens;
   uint64_t bytes = 0;
   for (const model::LayerSpec& layer : spec.layers) {
@@ -51,13 +50,14 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
   MOESTRO_ASSIGN_OR_RETURN(const DType dtype, parse_dtype(box.workers.kv_dtype));
   WorkerMemory memory;
   memory.workers = static_cast<uint64_t>(box.workers.count);
-  memory.kv_bytes = kv_bytes(model.spec, box.workers, dtype);
+  memory.kv_bytes = kv_bytes(model.spec, box.workers.kv_tokens.value_or(kKvTokens), dtype);
   memory.scratch_bytes = scratch_bytes(model.spec, box.orchestrator.step_tokens.value_or(kStepTokens));
   memory.process_bytes = kProcessBytes;
   MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec device, config::parse_device(box.workers.device));
   memory.device_bytes = device.emulated.vram_bytes;
   if (device.kind == config::DeviceSpec::Kind::kCuda) {  // the rest lies in the GPU's memory
-    memory.kv_bytes = memory.scratch_bytes = 0;
+    memory.kv_bytes = kv_bytes(model.spec, box.workers.kv_host_tokens, dtype);
+    memory.scratch_bytes = 0;
     memory.process_bytes += kCudaBytes;
   }
   return memory;

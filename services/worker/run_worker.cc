@@ -118,10 +118,13 @@ Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> cl
   MOESTRO_RETURN_IF_ERROR(check_reserve(o, *client));
   MOESTRO_ASSIGN_OR_RETURN(auto device, device::WorkerDevice::create(o.device, o.engine, *client, *lasting.ops, lasting.cuda.get(), lasting.clock));
   MOESTRO_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(o.engine, device.source(), device.backend(), lasting.clock));
-  log::info("{}: model {}, {} on {} threads{}, {} KV tokens in {} ({} MiB), context {}; {}", o.name, o.engine.model,
+  const int64_t host_tokens = engine->limits().kv_host_blocks * kernels::kKvBlockTokens;
+  const std::string beside_it =
+      host_tokens == 0 ? "" : "; " + std::to_string(host_tokens) + " more in host memory, " + std::to_string(engine->kv_host_bytes() >> 20) + " MiB";
+  log::info("{}: model {}, {} on {} threads{}, {} KV tokens in {} ({} MiB{}), context {}; {}", o.name, o.engine.model,
             kernels::isa_name(lasting.ops->options().isa), lasting.ops->options().threads, o.places.cpus.empty() ? "" : ", each on its core",
             engine->limits().kv_blocks * kernels::kKvBlockTokens, dtype_name(o.engine.kv_dtype),
-            engine->kv_bytes() >> 20, engine->limits().context_max, device.describe());
+            engine->kv_bytes() >> 20, beside_it, engine->limits().context_max, device.describe());
   for (const std::string& line : device.memory_table()) log::info("{}: memory of the device: {}", o.name, line);
   MOESTRO_RETURN_IF_ERROR(observe(o, lasting, *engine));
   if (device.experts() != nullptr && o.device.predict != "none" && !lasting.history) lasting.history = empty_history(engine->spec());

@@ -53,6 +53,9 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
   }
   MOESTRO_ASSIGN_OR_RETURN(o.places, place_threads(box, name, kernels::cpu::Topology::of_process(), share));
   if (w.kv_tokens) o.engine.kv_tokens = *w.kv_tokens;
+  o.engine.kv_host_tokens = w.kv_host_tokens;
+  if (w.kv_host_tokens > 0 && o.device.spec.kind != config::DeviceSpec::Kind::kCuda)
+    return invalid_argument("--kv-host-tokens is for a GPU, whose KV cache is not in host memory; here more --kv-tokens do the same");
   MOESTRO_ASSIGN_OR_RETURN(o.engine.kv_dtype, parse_dtype(w.kv_dtype));
   o.engine.visible = {.sinks = w.kv_sinks, .window = w.kv_window};
   if (w.context) o.engine.context_max = *w.context;
@@ -76,7 +79,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   CLI::App app("Computes a model's steps with weights from the expert store, for the orchestrator.", "moestro-worker");
   Peers peers;
   std::string name = WorkerOptions{}.name;
-  const box::BoxFlags flags(app, {"run.dir", "workers.device", "workers.cache", "workers.predict", "workers.threads", "workers.pin_threads", "workers.numa_node", "workers.kv_tokens", "workers.kv_dtype", "workers.kv_sinks",
+  const box::BoxFlags flags(app, {"run.dir", "workers.device", "workers.cache", "workers.predict", "workers.threads", "workers.pin_threads", "workers.numa_node", "workers.kv_tokens", "workers.kv_host_tokens", "workers.kv_dtype", "workers.kv_sinks",
                                   "workers.kv_window", "workers.context", "workers.reserve", "workers.store_wait", "workers.precision", "workers.deterministic",
                                   "workers.capacity_factor", "workers.trace", "workers.timeline", "orchestrator.step_tokens",
                                   "run.log_level", "run.log_format", "run.fault_points"});

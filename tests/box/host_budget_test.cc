@@ -9,8 +9,9 @@
 namespace moestro::box {
 namespace {
 
-WorkerMemory memory_of(const std::string& device) {
+WorkerMemory memory_of(const std::string& device, int64_t kv_host_tokens = 0) {
   config::BoxConfig box;
+  box.workers.kv_host_tokens = kv_host_tokens;
   box.workers.device = device;
   box.workers.count = 2;
   const auto memory = worker_memory(box, std::filesystem::path(std::getenv("MOESTRO_SOURCE_DIR")) / "models/demo");
@@ -25,6 +26,7 @@ TEST(HostBudget, TheMemoryOfADeviceIsTheHostsOnlyWhereItIsEmulated) {
   EXPECT_EQ(emulated.total(), cpu.total() + 2 * (uint64_t{1} << 30));
   EXPECT_EQ(gpu.kv_bytes + gpu.scratch_bytes + gpu.device_bytes, 0u) << "KV cache and activations lie in the GPU's";
   EXPECT_GT(gpu.process_bytes, cpu.process_bytes);
+  EXPECT_EQ(memory_of("cuda,vram=1G", 2 * 8192).kv_bytes, 2 * cpu.kv_bytes) << "what is kept in host memory of twice the tokens";
 }
 
 }  // namespace

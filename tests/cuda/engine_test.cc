@@ -8,6 +8,7 @@
 
 #include "tests/cuda/cuda_under_test.h"
 #include "tests/device/device_bench.h"
+#include "tests/engine/moved_blocks.h"
 
 namespace moestro::engine::testing {
 namespace {
@@ -108,6 +109,18 @@ TEST_P(CudaEngineTest, BeingWrongAboutWhatIsThereChangesNoBit) {
     DeviceBench few(GetParam(), options);
     ASSERT_TRUE(same(want, scores_of(few.bench(), GetParam()))) << slots << " slots";
   }
+}
+
+/// Blocks of the KV cache on their way to host memory and back beside the computing.
+TEST_P(CudaEngineTest, MovedBlocksChangeNoBit) {
+  const auto options = [](int64_t host_blocks, int32_t slots) {
+    return on_cuda(slots, "none", {.engine = {.model = "m", .kv_tokens = 512, .kv_host_tokens = host_blocks * kernels::kKvBlockTokens, .kv_dtype = DType::kF16, .poison_kv = true}});
+  };
+  DeviceBench still(GetParam(), options(0, kAll));
+  if (still.bench().engine().limits().visible.window > 0) GTEST_SKIP() << "refused beside a window";
+  const auto want = decode_with_moves(still.bench(), GetParam(), 0);
+  DeviceBench moved(GetParam(), options(kHostBlocksOfMoves, 5));
+  EXPECT_EQ(decode_with_moves(moved.bench(), GetParam(), 11), want);
 }
 
 TEST_P(CudaEngineTest, DeterministicExpertsAreTheDevices) {

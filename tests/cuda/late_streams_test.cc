@@ -9,6 +9,7 @@
 #include "kernels/cuda/emulated/functions.h"
 #include "kernels/cuda/emulated/streams.h"
 #include "tests/device/device_bench.h"
+#include "tests/engine/moved_blocks.h"
 
 namespace moestro::engine::testing {
 namespace {
@@ -43,6 +44,23 @@ TEST(LateStreams, ChangeNoBit) {
     for (const auto& [slots, expects_all, late_host] : {std::tuple(2, false, false), {2, true, false}, {5, true, true}, {1 << 20, false, true}}) {
       options.slots = slots, options.expects_all = expects_all, options.late_host = late_host, options.predictor = "gate";
       EXPECT_TRUE(said(fixture, options, 3) == want) << fixture.name << ", " << slots << " slots" << (expects_all ? ", queued ahead" : "");
+    }
+  }
+}
+
+TEST(LateStreams, FindMovedBlocksInTheirPlaces) {
+  for (const Fixture& fixture : fixtures()) {
+    DeviceBenchOptions options{.slots = 5, .cuda = &emulated::functions()};
+    options.engine.engine.kv_tokens = 512;
+    DeviceBench still(fixture, options);
+    if (still.bench().engine().limits().visible.window > 0) continue;  // refused beside a window
+    const auto want = decode_with_moves(still.bench(), fixture, 0);
+    options.engine.engine.kv_host_tokens = kHostBlocksOfMoves * kernels::kKvBlockTokens;
+    for (uint64_t seed = 1; seed <= 2; ++seed) {
+      emulated::make_streams_late(3);
+      DeviceBench moved(fixture, options);
+      emulated::make_streams_late(0);
+      EXPECT_EQ(decode_with_moves(moved.bench(), fixture, seed), want) << fixture.name << ", seed " << seed;
     }
   }
 }

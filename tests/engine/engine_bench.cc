@@ -91,6 +91,7 @@ PlanSequence& Bench::add(uint64_t id, const std::vector<TokenId>& tokens) {
     s.blocks.push_back(free_.back());
     free_.pop_back();
   }
+  if (moved_.erase(id) > 0) s.blocks_first = 0, s.blocks = table;
   return s;
 }
 
@@ -125,6 +126,20 @@ Result<StepOutcome> Bench::run() {
 
 void Bench::leave_behind(uint64_t id, size_t count) {
   for (size_t& left = left_[id]; left < count; ++left) free_.push_back(blocks_[id].at(left));
+}
+
+void Bench::move_out(uint64_t id, size_t entry, uint32_t host_block) {
+  const uint32_t block = blocks_.at(id).at(entry);
+  plan_.kv_copies.push_back({block, static_cast<uint32_t>(engine_->limits().kv_blocks) + host_block});
+  free_.push_back(block);
+}
+
+void Bench::bring_back(uint64_t id, size_t entry, uint32_t host_block, uint64_t any) {
+  std::swap(free_.at(any % free_.size()), free_.back());
+  plan_.kv_copies.push_back({static_cast<uint32_t>(engine_->limits().kv_blocks) + host_block, free_.back()});
+  blocks_.at(id).at(entry) = free_.back();
+  free_.pop_back();
+  moved_.insert(id);
 }
 
 void Bench::release(uint64_t id) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,10 @@ class Bench {
   const std::vector<uint32_t>& table(uint64_t id) { return blocks_[id]; }
   /// The first `count` blocks of a sequence, which it does not see any more, may be written by any.
   void leave_behind(uint64_t id, size_t count);
+  /// An entry of the sequence's block table goes to a block in host memory, or comes from there to a block of the cache that is free (which,
+  /// `any` says): copies of the plan under construction.
+  void move_out(uint64_t id, size_t entry, uint32_t host_block);
+  void bring_back(uint64_t id, size_t entry, uint32_t host_block, uint64_t any);
   void release(uint64_t id);
 
   /// Log-probabilities of ids[1:], prompts in chunks of `chunk` tokens, all sequences in one batch. One list per prompt.
@@ -97,6 +102,7 @@ class Bench {
   std::map<uint64_t, std::vector<uint32_t>> blocks_;
   std::map<uint64_t, size_t> left_;  ///< leading blocks of a sequence that are not its own any more
   std::vector<uint32_t> free_;
+  std::set<uint64_t> moved_;             ///< sequences whose table is to be sent anew
 };
 
 }  // namespace moestro::engine::testing

@@ -117,6 +117,7 @@ TEST(WorkerWire, TakesAnyBytes) {
 TEST(WorkerWire, WritesWhatItsQueriesSee) {
   Registration r;
   r.top_k = 2, r.kv_sinks = 4, r.kv_window = 1000;
+  r.kv_host_blocks = 9;
   r.device_slots = 32, r.device_slot_bytes = uint64_t{1} << 33;
   const auto bytes = write_registration(r);
   flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
@@ -126,6 +127,7 @@ TEST(WorkerWire, WritesWhatItsQueriesSee) {
   EXPECT_EQ(written->top_k(), 2u);
   EXPECT_EQ(written->kv_sinks(), 4u);
   EXPECT_EQ(written->kv_window(), 1000u);
+  EXPECT_EQ(written->kv_host_blocks(), 9u);
   EXPECT_EQ(written->device_slots(), 32u);
   EXPECT_EQ(written->device_slot_bytes(), uint64_t{1} << 33);
 }

@@ -9,9 +9,10 @@ import subprocess
 import tempfile
 import unittest
 
-from cluster import BIN, Cluster, DemoTest, main
+from cluster import BIN, DEMO, Cluster, DemoTest, main
 
 PLUGIN = BIN.parent / "tests" / "libmoestro_cuda_emulated.so"
+DEMO_IDS = [token for prompt in json.loads((DEMO / "reference.json").read_text())["prompts"] for token in prompt["ids"]]
 PROMPTS = ["Once upon a time", "The price of a bushel of wheat", "def parse(self, text):", "Mix the flour with"]
 
 
@@ -61,6 +62,11 @@ class Refusals(unittest.TestCase):
                 self.assertIn("--device " + device, said[0])
                 for word in words:
                     self.assertIn(word, said[0])
+
+    def test_keys_and_values_go_to_host_memory_from_a_gpu_alone(self):
+        ran = subprocess.run([BIN / "moestro-worker", "--run-dir", "/nowhere", "--model", "m", "--kv-host-tokens", "64"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(ran.returncode, 2, ran.stderr)
+        self.assertIn("--kv-host-tokens is for a GPU", ran.stderr)
 
     def test_what_is_no_device_is_a_wrong_command_line(self):
         for device, word in (("cuda:x", "'x' is not the number of a device"), ("cuda,vram=lots", "'lots' is not a size"), ("cuda,vram=0", "leaves no memory"),
@@ -145,6 +151,31 @@ class Serving(DemoTest):
         staged, log = tokens("--device", "cuda,vram=24M", faults="refuse-register")
         self.assertEqual(staged, calm)
         self.assertIn("operation not supported", log)
+
+    def test_keys_and_values_that_made_room_come_back_from_host_memory(self):
+        """Three prompts in turn, of which the device's cache holds one."""
+        prompts = [DEMO_IDS[at:at + 35] for at in (0, 35, 70)]
+
+        def ask(cluster, ids):
+            answer = cluster.complete(ids, max_tokens=6, temperature=0, ignore_eos=True, return_token_ids=True, logprobs=1)
+            return (answer["choices"][0]["token_ids"], answer["choices"][0]["logprobs"]), answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        options = ("--deterministic", "--device", "cuda", "--kv-tokens", "48")
+        with Cluster(self.pack, *options, env=environment()) as cluster:
+            calm = [ask(cluster, ids) for ids in prompts]
+            self.assertEqual([cached for _, cached in calm], [0, 0, 0])
+            self.assertEqual(ask(cluster, prompts[0])[1], 0, "all of it had to make room")
+        with Cluster(self.pack, *options, "--kv-host-tokens", "320", env=environment()) as cluster:
+            self.assertEqual([ask(cluster, ids) for ids in prompts], calm)
+            again = [ask(cluster, ids) for ids in prompts]
+            self.assertEqual([said for said, _ in again], [said for said, _ in calm])
+            self.assertEqual([cached for _, cached in again], [32, 32, 32])
+            self.assertEqual(cluster.request("GET", "/v1/moestro/status")[1]["kv_blocks"]["host"]["total"], 20)
+            metrics = cluster.request("GET", "/metrics")[1]
+            moved = {name: int(re.search(rf"^moestro_kv_moved_{name}_tokens_total (\d+)", metrics, re.M)[1]) for name in ("in", "out")}
+            self.assertGreaterEqual(moved["in"], 3 * 32)
+            self.assertGreater(moved["out"], 2 * 32)
+        self.assertIn("320 more in host memory", cluster.log_text)
 
     def test_a_worker_on_a_gpu_and_the_store_are_killed(self):
         """Copies are under way from the arena of a store that dies, and of a worker that does."""

@@ -21,12 +21,12 @@ std::vector<std::byte> message(FlatBufferBuilder& b, wire::WorkerBody type, flat
 }
 
 std::vector<std::byte> registration(uint32_t blocks, uint32_t block_tokens, uint32_t context, uint32_t tokens, uint32_t sequences,
-                                    uint32_t kv_sinks = 0, uint32_t kv_window = 0) {
+                                    uint32_t kv_sinks = 0, uint32_t kv_window = 0, uint32_t kv_host_blocks = 0) {
   FlatBufferBuilder b;
   const auto name = b.CreateString("w"), model = b.CreateString("m"), device = b.CreateString("cpu");
   return message(b, wire::WorkerBody::RegisterWorker,
                  wire::CreateRegisterWorker(b, kWorkerProtocol, name, model, 77, device, 0, 1, blocks, block_tokens, 5, context, tokens, sequences, 0, 0, 0,
-                                            kv_sinks, kv_window));
+                                            kv_sinks, kv_window, false, 0, 0, kv_host_blocks));
 }
 
 /// A result with everything in it.
@@ -61,6 +61,7 @@ Plan full_plan() {
   plan.id = PlanId{5};
   plan.parent = PlanId{4};
   plan.released = {{SequenceId{3}, 20}, {SequenceId{4}, 0}};
+  plan.kv_copies = {{4, 11}, {9, 4}};
   PlannedSequence& s = plan.sequences.emplace_back();
   s.id = SequenceId{12};
   s.first_position = 30;
@@ -94,6 +95,8 @@ TEST(OrchestratorWire, WritesAPlanWithAllItSays) {
   EXPECT_EQ(plan->model()->str(), "m");
   EXPECT_EQ(std::vector<uint64_t>(plan->released()->begin(), plan->released()->end()), (std::vector<uint64_t>{3, 4}));
   EXPECT_EQ(std::vector<uint32_t>(plan->released_lengths()->begin(), plan->released_lengths()->end()), (std::vector<uint32_t>{20, 0}));
+  ASSERT_EQ(plan->kv_copies()->size(), 2u);
+  EXPECT_EQ(std::pair(plan->kv_copies()->Get(1)->from(), plan->kv_copies()->Get(1)->to()), std::pair(9u, 4u));
   ASSERT_EQ(plan->micro_batches()->size(), 1u);
   const auto* batch = plan->micro_batches()->Get(0);
   ASSERT_EQ(batch->sequences()->size(), 2u);
@@ -164,6 +167,15 @@ TEST(OrchestratorWire, ReadsWhatAWorkersQueriesSee) {
     ASSERT_FALSE(said.is_ok()) << sinks << " " << window;
     EXPECT_NE(said.status().message().find("sinks"), std::string::npos);
   }
+}
+
+TEST(OrchestratorWire, ReadsWhatAWorkerHasRoomForInHostMemory) {
+  const auto none = read_worker_message(registration(8, 16, 64, 32, 4)), some = read_worker_message(registration(8, 16, 64, 32, 4, 0, 0, 100));
+  ASSERT_TRUE(none.is_ok() && some.is_ok());
+  EXPECT_EQ(std::get<Registration>(*none).limits.kv_host_blocks, 0u) << "a worker that says nothing has none";
+  EXPECT_EQ(std::get<Registration>(*some).limits.kv_host_blocks, 100u);
+  EXPECT_FALSE(read_worker_message(registration(8, 16, 64, 32, 4, 0, 40, 100)).is_ok()) << "beside a window";
+  EXPECT_FALSE(read_worker_message(registration(8, 16, 64, 32, 4, 0, 0, UINT32_MAX)).is_ok());
 }
 
 TEST(OrchestratorWire, RefusesRegistrationsWithoutLimits) {

@@ -27,7 +27,7 @@ engine::Backend cuda_backend(const CudaParts& cuda) {
 CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
     : p_(parts), ops_(cuda.ops), queue_(cuda.ops.queue()), memory_(cuda.memory), slots_(cuda.slots), math_(parts.math, parts.options.step_tokens_max),
       head_(parts.math.spec, parts.math.weights, cuda.ops, cuda.memory, cuda.host_ops, parts.options.step_tokens_max),
-      guard_(cuda.host_ops, parts.math.spec.hidden, parts.options.step_tokens_max), hidden_(spec().hidden), experts_(spec().moe().experts),
+      kv_(cuda.ops, parts.math.cache), guard_(cuda.host_ops, parts.math.spec.hidden, parts.options.step_tokens_max), hidden_(spec().hidden), experts_(spec().moe().experts),
       top_k_(spec().moe().top_k), moe_layers_(spec().moe_layers()), step_tokens_max_(parts.options.step_tokens_max), buffers_(cuda.memory),
       ids_(cuda.ops, step_tokens_max_ * moe_layers_ * top_k_), notes_(cuda.ops, step_tokens_max_ * static_cast<int64_t>(spec().layers.size())),
       weights_(cuda.ops, step_tokens_max_ * moe_layers_ * top_k_) {
@@ -107,6 +107,7 @@ Result<lanes::ExecutionTotals> CudaPass::run(const engine::StepPlan& plan, const
     if (watch_ != nullptr) watch_->abandon();
     return status;
   }
+  kv_.settled();
   take_notes();
   head_not_finite_ = head_.finish(plan, batch, failed, outcomes);
   if (timeline_ != nullptr) draw(plan.id.value, begin_at);
@@ -164,6 +165,7 @@ bool CudaPass::expects_all(size_t layer) const {
 
 void CudaPass::front(size_t layer) {
   float* x = stream(layer);
+  kv_.before_layer(layer);
   math_.attention(layer, x);
   if (layers_[layer].moe < 0) {
     mark(2 * layer + 1);

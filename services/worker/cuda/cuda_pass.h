@@ -14,6 +14,7 @@
 #include "kernels/cuda/cuda_memory.h"
 #include "services/worker/cuda/cuda_head.h"
 #include "services/worker/cuda/host_experts.h"
+#include "services/worker/cuda/kv_streams.h"
 #include "services/worker/device/slot_table.h"
 #include "services/worker/engine/finite_guard.h"
 #include "services/worker/engine/gate_lookahead.h"
@@ -41,6 +42,7 @@ class CudaPass final : public engine::Pass {
 
   Result<lanes::ExecutionTotals> run(const engine::StepPlan& plan, const engine::StepBatch& batch, std::vector<Status>& failed,
                                      std::vector<engine::SequenceOutcome>& outcomes) override;
+  void copy_kv(std::span<const engine::KvCopy> copies) override { kv_.copy(copies); }
   void set_watch(engine::ExpertWatch* watch) override;
   void set_timeline(lanes::Timeline* timeline) override { timeline_ = timeline; }
   std::span<const int32_t> routes() const override { return {ids_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)}; }
@@ -104,6 +106,7 @@ class CudaPass final : public engine::Pass {
   std::optional<engine::GateLookahead> lookahead_;
   engine::LayerMath math_;
   CudaHead head_;
+  KvStreams kv_;
   std::optional<HostExperts> host_experts_;   ///< where results may depend on who computes
   engine::FiniteGuard guard_;
 

@@ -1,5 +1,6 @@
 // A step on the CPU: its schedule's task graph, run by the engine's thread and the threads of its operations.
 
+#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -55,7 +56,8 @@ class CpuPass final : public Pass {
         forward_({parts.math, parts.layout, parts.experts, *schedule_}, parts.options.step_tokens_max, parts.options.poison_kv),
         head_(parts.math.spec, parts.math.weights, parts.math.ops),
         floor_(parts.options.compute_floor, parts.clock),
-        executor_(parts.clock) {}
+        executor_(parts.clock),
+        cache_(parts.math.cache) {}
   Status status() const { return forward_.status(); }
 
   Result<lanes::ExecutionTotals> run(const StepPlan& plan, const StepBatch& batch, std::vector<Status>& failed, std::vector<SequenceOutcome>& outcomes) override {
@@ -72,6 +74,12 @@ class CpuPass final : public Pass {
     return totals;
   }
 
+  void copy_kv(std::span<const KvCopy> copies) override {
+    for (const KvCopy& c : copies)
+      for (size_t l = 0; l < cache_.layers() && c.from != c.to; ++l)
+        std::memcpy(cache_.block(l, c.to), cache_.block(l, c.from), static_cast<size_t>(cache_.block_bytes(l)));
+  }
+
   void set_watch(ExpertWatch* watch) override { forward_.set_watch(watch); }
   void set_timeline(lanes::Timeline* timeline) override { timeline_ = timeline; }
   std::span<const int32_t> routes() const override { return forward_.routes(); }
@@ -84,6 +92,7 @@ class CpuPass final : public Pass {
   OutputHead head_;
   ComputeFloor floor_;
   lanes::CpuExecutor executor_;
+  const KvCache& cache_;
   lanes::TaskGraph graph_;
   lanes::Timeline* timeline_ = nullptr;
   uint32_t head_not_finite_ = 0;

@@ -16,6 +16,7 @@ Status check_options(const EngineOptions& o, bool deterministic) {
   if (o.kv_tokens < kernels::kKvBlockTokens) return invalid_argument("the KV cache needs at least 16 tokens (--kv-tokens)");
   if (o.kv_tokens > (int64_t{1} << 32)) return invalid_argument("the KV cache is limited to 4 Gi tokens (--kv-tokens)");
   if (o.step_tokens_max < 1 || o.step_sequences_max < 1) return invalid_argument("a step has at least one token and one sequence");
+  if (o.kv_host_tokens < 0 || o.kv_host_tokens > (int64_t{1} << 32)) return invalid_argument("KV blocks in host memory hold 0 to 4 Gi tokens (--kv-host-tokens)");
   if (o.context_max < 0) return invalid_argument("the context is negative (--context)");
   if (!kernels::is_kv_dtype(o.kv_dtype))
     return unsupported("--kv-dtype " + std::string(dtype_name(o.kv_dtype)) + "; f32, bf16, f16 and int8 are");
@@ -69,6 +70,7 @@ struct Engine::Impl {
 
   Status load();
   void release(std::span<const ReleasedSequence> released);
+  Status copy_kv(const StepPlan& plan);
   Status prepare(const StepPlan& plan, PlanId before);
   Status admit(const StepPlan& plan, uint32_t index);
   Result<lanes::ExecutionTotals> execute(const StepPlan& plan, std::vector<SequenceOutcome>& outcomes);
@@ -101,11 +103,14 @@ Status Engine::Impl::load() {
 
   const int64_t blocks = ceil_div(options.kv_tokens, kernels::kKvBlockTokens);
   limits = {.model = options.model, .vocab = spec.vocab, .kv_blocks = blocks,
+            .kv_host_blocks = ceil_div(options.kv_host_tokens, kernels::kKvBlockTokens),
             .context_max = positions_max(options, spec, blocks),
             .step_tokens_max = options.step_tokens_max, .step_sequences_max = options.step_sequences_max,
             .visible = visible_in_all(spec, options.visible)};
-  MOESTRO_ASSIGN_OR_RETURN(cache, KvCache::create(spec, blocks, options, backend.memory));
-  if (knows_routes()) routes = RouteMemory(blocks, kernels::kKvBlockTokens, moe_layers, spec.moe().top_k);
+  if (limits.kv_host_blocks > 0 && limits.visible.window > 0)
+    return invalid_argument("--kv-host-tokens: queries see a window of " + std::to_string(limits.visible.window) + " positions, and blocks that leave it are not needed again; leave it out");
+  MOESTRO_ASSIGN_OR_RETURN(cache, KvCache::create(spec, options, backend.memory));
+  if (knows_routes()) routes = RouteMemory(blocks + limits.kv_host_blocks, kernels::kKvBlockTokens, moe_layers, spec.moe().top_k);
   rope = RopeTables(spec.rope, std::min(limits.context_max, spec.max_position));
   shape = model_shape(spec, *weights, layout, *cache);
   const LayerMath::Parts math{spec, *weights, backend.ops, backend.memory, *cache, rope};
@@ -134,16 +139,28 @@ void Engine::Impl::release(std::span<const ReleasedSequence> released) {
   }
 }
 
+/// Whoever asks for copies that cannot be made has another idea of what lies in this cache: then nothing that lies there is read again.
+Status Engine::Impl::copy_kv(const StepPlan& plan) {
+  if (Status checked = check_copies(plan, limits); !checked.is_ok()) {
+    cache->forget_all();
+    return checked;
+  }
+  pass->copy_kv(plan.kv_copies);
+  for (const KvCopy& c : plan.kv_copies) {
+    cache->mark_copied(c.from, c.to);
+    if (knows_routes()) routes.copy_block(c.from, c.to);
+  }
+  return Status::ok();
+}
+
 Status Engine::Impl::prepare(const StepPlan& plan, PlanId before) {
-  release(plan.released);  // whatever becomes of the plan
+  // Whatever becomes of the plan: whoever made it goes by them.
+  release(plan.released);
+  MOESTRO_RETURN_IF_ERROR(copy_kv(plan));
   if (plan.parent.value != 0 && plan.parent != before)
     return unavailable("plan " + std::to_string(plan.id.value) + " builds on plan " + std::to_string(plan.parent.value) +
                        ", which failed or is not the one before it");
   MOESTRO_RETURN_IF_ERROR(check_plan(plan, limits, ranges));
-  for (const KvCopy& c : plan.kv_copies) {
-    cache->copy_block(c.from, c.to);
-    if (knows_routes()) routes.copy_block(c.from, c.to);
-  }
   batch.clear();
   batch.rows_of.resize(plan.sequences.size());
   failed.assign(plan.sequences.size(), Status::ok());
@@ -255,6 +272,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, sto
 const model::ModelSpec& Engine::spec() const { return impl_->description.spec; }
 const EngineLimits& Engine::limits() const { return impl_->limits; }
 int64_t Engine::kv_bytes() const { return impl_->cache->bytes(); }
+int64_t Engine::kv_host_bytes() const { return impl_->cache->host_bytes(); }
 void Engine::set_timeline(lanes::Timeline* timeline) { impl_->pass->set_timeline(timeline); }
 void Engine::set_expert_watch(ExpertWatch* watch) {
   impl_->watch = watch;

@@ -47,6 +47,7 @@ class Engine {
   const EngineLimits& limits() const;
   /// Bytes of the KV cache.
   int64_t kv_bytes() const;
+  int64_t kv_host_bytes() const;  ///< of what lies beside it in host memory
   /// Bytes of weights that a step reads, as they are stored; norms and biases are not counted.
   struct WeightTraffic {
     double layer_bytes = 0;   ///< of every step: attention, router, dense and shared parts of all layers

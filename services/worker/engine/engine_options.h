@@ -19,6 +19,7 @@ struct VisiblePositions {
 struct EngineOptions {
   std::string model;            ///< id as served; a plan for another model is refused
   int64_t kv_tokens = 8192;     ///< capacity of the KV cache, rounded up to whole blocks
+  int64_t kv_host_tokens = 0;   ///< beside it, in the host's memory: what makes room in a device's is kept there; rounded up to whole blocks
   int64_t context_max = 0;      ///< positions of a sequence; 0, or more than the model has or the cache holds: as many as those allow
   int64_t step_tokens_max = 512;
   int64_t step_sequences_max = 256;
@@ -34,7 +35,7 @@ struct EngineOptions {
 struct EngineLimits {
   std::string model;
   int64_t vocab = 0;
-  int64_t kv_blocks = 0;
+  int64_t kv_blocks = 0, kv_host_blocks = 0;
   int64_t context_max = 0;
   int64_t step_tokens_max = 0, step_sequences_max = 0;
   VisiblePositions visible;

@@ -6,20 +6,28 @@
 
 namespace moestro::engine {
 
-Result<KvCache> KvCache::create(const model::ModelSpec& spec, int64_t blocks, const EngineOptions& options, kernels::Memory& memory) {
+Result<KvCache> KvCache::create(const model::ModelSpec& spec, const EngineOptions& options, kernels::Memory& memory) {
   KvCache cache(memory);
-  cache.blocks_ = blocks;
-  cache.filled_.resize(static_cast<size_t>(blocks));
+  cache.blocks_ = ceil_div(options.kv_tokens, kernels::kKvBlockTokens);
+  cache.host_blocks_ = ceil_div(options.kv_host_tokens, kernels::kKvBlockTokens);
+  cache.filled_.resize(static_cast<size_t>(cache.blocks_ + cache.host_blocks_));
+  const auto too_many = [](int64_t blocks, const char* what, const char* flag) {
+    return exhausted(std::string("no memory for ") + what + " of " + std::to_string(blocks * kernels::kKvBlockTokens) + " tokens; ask for fewer with " + flag);
+  };
   for (const model::LayerSpec& layer : spec.layers) {
     if (layer.kv.kind != model::KvSpec::Kind::kHeads) return unsupported("KV caches other than per-head keys and values");
     const kernels::AttentionShape shape = attention_shape(layer.attention, options.visible);
     const int64_t block_bytes = kernels::kv_block_bytes(shape, options.kv_dtype);
-    auto* data = cache.buffers_.make<std::byte>(block_bytes * blocks);
-    if (data == nullptr)
-      return exhausted("no memory for a KV cache of " + std::to_string(blocks * kernels::kKvBlockTokens) +
-                       " tokens; ask for fewer with --kv-tokens");
-    if (options.poison_kv) memory.fill(data, 0xff, block_bytes * blocks);
-    cache.layers_.push_back({.data = data, .dtype = options.kv_dtype, .blocks = blocks});
+    auto* data = cache.buffers_.make<std::byte>(block_bytes * cache.blocks_);
+    if (data == nullptr) return too_many(cache.blocks_, "a KV cache", "--kv-tokens");
+    auto* host = cache.host_buffers_.make<std::byte>(block_bytes * cache.host_blocks_);
+    if (host == nullptr && cache.host_blocks_ > 0) return too_many(cache.host_blocks_, "KV blocks in host memory", "--kv-host-tokens");
+    if (options.poison_kv) {
+      memory.fill(data, 0xff, block_bytes * cache.blocks_);
+      memory.host_side().fill(host, 0xff, block_bytes * cache.host_blocks_);
+    }
+    cache.layers_.push_back({.data = data, .dtype = options.kv_dtype, .blocks = cache.blocks_});
+    cache.host_layers_.push_back(host);
     cache.shapes_.push_back(shape);
     cache.block_bytes_.push_back(block_bytes);
   }
@@ -45,15 +53,6 @@ void KvCache::mark_lost(std::span<const uint32_t> table, int64_t first, int64_t 
     filled = std::min(filled, static_cast<uint8_t>(offset));
     p += kernels::kKvBlockTokens - offset;
   }
-}
-
-void KvCache::copy_block(uint32_t from, uint32_t to) {
-  if (from == to) return;
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    auto* base = static_cast<std::byte*>(layers_[i].data);
-    buffers_.memory().copy(base + static_cast<int64_t>(to) * block_bytes_[i], base + static_cast<int64_t>(from) * block_bytes_[i], block_bytes_[i]);
-  }
-  filled_[to] = filled_[from];
 }
 
 void KvCache::forget_all() { std::fill(filled_.begin(), filled_.end(), 0); }

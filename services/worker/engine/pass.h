@@ -29,6 +29,9 @@ class Pass {
   /// the step as a whole: nothing of it is wanted any more then, and the watch has been told.
   virtual Result<lanes::ExecutionTotals> run(const StepPlan& plan, const StepBatch& batch, std::vector<Status>& failed, std::vector<SequenceOutcome>& outcomes) = 0;
 
+  /// Copies between blocks of the cache, each after the one before it, and all before the next step's computing. Ids are checked.
+  virtual void copy_kv(std::span<const KvCopy> copies) = 0;
+
   virtual void set_watch(ExpertWatch* watch) = 0;              ///< may be null; outlives this
   virtual void set_timeline(lanes::Timeline* timeline) = 0;    ///< may be null; outlives this
 

@@ -53,6 +53,16 @@ Status sampled_nothing(const StepPlan& plan, const PlanSequence& s) {
 
 }  // namespace
 
+Status check_copies(const StepPlan& plan, const EngineLimits& limits) {
+  const int64_t all = limits.kv_blocks + limits.kv_host_blocks;
+  for (const KvCopy& c : plan.kv_copies) {
+    if (std::max(c.from, c.to) < all && std::min(c.from, c.to) < limits.kv_blocks) continue;
+    return invalid_argument("plan " + std::to_string(plan.id.value) + ": a KV copy from block " + std::to_string(c.from) + " to " + std::to_string(c.to) + ", of " +
+                            std::to_string(limits.kv_blocks) + " and " + std::to_string(limits.kv_host_blocks) + " in host memory");
+  }
+  return Status::ok();
+}
+
 Status check_plan(const StepPlan& plan, const EngineLimits& limits, std::vector<TokenRange>& ranges) {
   const std::string name = "plan " + std::to_string(plan.id.value);
   if (plan.model != limits.model) return invalid_argument(name + " is for model '" + plan.model + "', this worker has '" + limits.model + "'");
@@ -60,8 +70,6 @@ Status check_plan(const StepPlan& plan, const EngineLimits& limits, std::vector<
     return exhausted(name + " has " + std::to_string(plan.tokens.size()) + " tokens, at most " + std::to_string(limits.step_tokens_max));
   if (static_cast<int64_t>(plan.sequences.size()) > limits.step_sequences_max)
     return exhausted(name + " has " + std::to_string(plan.sequences.size()) + " sequences, at most " + std::to_string(limits.step_sequences_max));
-  for (const KvCopy& c : plan.kv_copies)
-    if (c.from >= limits.kv_blocks || c.to >= limits.kv_blocks) return invalid_argument(name + ": a KV copy names a block outside the cache");
   for (size_t i = 0; i < plan.sequences.size(); ++i)
     for (size_t j = 0; j < i; ++j)
       if (plan.sequences[i].id == plan.sequences[j].id) return invalid_argument(name + ": " + name_of(plan.sequences[i]) + " appears twice");

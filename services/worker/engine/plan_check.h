@@ -15,7 +15,10 @@ struct TokenRange {
   uint32_t first = 0, count = 0;
 };
 
-/// What is wrong with the plan as a whole: sizes, model, blocks of copies, tokens that name no sequence or are not consecutive.
+/// Whether both blocks of every copy are there, and one of them at least is computed with.
+Status check_copies(const StepPlan& plan, const EngineLimits& limits);
+
+/// What is wrong with the plan as a whole: sizes, model, tokens that name no sequence or are not consecutive.
 /// Fills `ranges`, one per sequence.
 Status check_plan(const StepPlan& plan, const EngineLimits& limits, std::vector<TokenRange>& ranges);
 

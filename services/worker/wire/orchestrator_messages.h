@@ -66,6 +66,7 @@ struct Registration {
   bool wants_history = false;
   uint32_t device_slots = 0;  ///< 0: no memory of its own
   uint64_t device_slot_bytes = 0;
+  uint32_t kv_host_blocks = 0;
 };
 std::vector<std::byte> write_registration(const Registration& registration);
 std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done);
