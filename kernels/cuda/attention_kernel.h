@@ -43,6 +43,11 @@ __device__ inline PairSight sight_of(const MoestroCudaAttention& a, const Moestr
   return s;
 }
 
+/// Of the unit's queries, whose positions rise.
+__device__ inline int64_t last_position(const MoestroCudaAttention& a, const MoestroCudaAttentionUnit& unit) {
+  return a.queries[unit.first_query + (unit.first_pair + unit.pairs - 1) / (a.kv.heads / a.kv.kv_heads)].position;
+}
+
 /// m and l as above; nothing seen yet: minus infinity and 0.
 struct Softmax {
   float top = -INFINITY, sum = 0.0f;
@@ -64,8 +69,7 @@ __device__ inline void merge(Softmax& seen, float& value, Softmax part, float pa
 
 /// Where the part-by-part results of a pair lie: for each part top, sum, and head_dim values.
 __device__ inline float* partial_of(const MoestroCudaAttention& a, int64_t row, int64_t part) {
-  const int64_t parts = a.furthest / kPart + 1;
-  return a.partial + (row * parts + part) * (a.kv.head_dim + 2);
+  return a.partial + (row * a.parts + part) * (a.kv.head_dim + 2);
 }
 
 template <typename N, int kElements, int kPairs>
@@ -262,17 +266,18 @@ template <typename N, int kElements, int kPairs>
 __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(MoestroCudaAttention a, int64_t parts) {
   using Block = AttentionBlock<N, kElements, kPairs>;
   const MoestroCudaAttentionUnit unit = a.units[blockIdx.x];
+  const int64_t first = static_cast<int64_t>(blockIdx.z) * parts;
+  if (first * kPart > last_position(a, unit)) return;
   Block block{a, *reinterpret_cast<typename Block::Room*>(shared_memory()), a.blocks + a.queries[unit.first_query].first_block, blockIdx.y};
   block.load_queries(unit);
-  block.run(static_cast<int64_t>(blockIdx.z) * parts, parts);
+  block.run(first, parts);
 }
 
 template <typename N, int kElements, int kPairs>
 MoestroCudaResult launch_attention(const MoestroCudaAttention& a, MoestroCudaStream stream) {
-  const int64_t parts = a.furthest / kPart + 1;
-  const dim3 grid(static_cast<unsigned>(a.unit_count), static_cast<unsigned>(a.kv.kv_heads), a.partial ? static_cast<unsigned>(parts) : 1u);
+  const dim3 grid(static_cast<unsigned>(a.unit_count), static_cast<unsigned>(a.kv.kv_heads), a.partial ? static_cast<unsigned>(a.parts) : 1u);
   return launch(attention_kernel<N, kElements, kPairs>, grid, dim3(kAttentionThreads), sizeof(typename AttentionBlock<N, kElements, kPairs>::Room), stream, a,
-                a.partial ? int64_t{1} : parts);
+                a.partial ? int64_t{1} : a.parts);
 }
 
 template <typename N, int kPairs>

@@ -155,7 +155,8 @@ int64_t CudaOps::routes_bytes(int64_t n, int64_t top_k, int64_t experts) {
   return pairs * static_cast<int64_t>(sizeof(RoutedRow)) + (experts + 1 + active_max) * static_cast<int64_t>(sizeof(int32_t));
 }
 
-void CudaOps::reserve(int64_t activated, int64_t routes, int64_t partial) {
+void CudaOps::reserve(int64_t activated, int64_t routes, int64_t partial, int64_t positions) {
+  parts_max_ = positions / MOESTRO_CUDA_ATTENTION_PART + 1;
   activated_.at_least(static_cast<uint64_t>(activated));
   routes_.at_least(static_cast<uint64_t>(routes));
   partial_.at_least(static_cast<uint64_t>(partial));

@@ -37,12 +37,17 @@ class CudaOps final : public Ops {
   /// The stream with its functions and its error, for what goes beside the operations.
   DeviceQueue& queue() { return queue_; }
 
-  /// Makes room for steps up to a size, so that none of them allocates. Bytes; status() says whether there was enough.
-  void reserve(int64_t activated, int64_t routes, int64_t partial);
+  /// Makes room for steps up to a size, so that none of them allocates. Bytes, and the positions that a sequence may have; status() says whether
+  /// there was enough.
+  void reserve(int64_t activated, int64_t routes, int64_t partial, int64_t positions);
   /// What experts() needs for the routes of n tokens.
   static int64_t routes_bytes(int64_t n, int64_t top_k, int64_t experts);
   /// The most that attention on up to n queries, none of them behind `positions`, needs for parts side by side.
   static int64_t partial_bytes_max(const AttentionShape& shape, int64_t n, int64_t positions);
+
+  /// Sends what attention over these sequences, of one token each, reads of them, so that no layer of this shape has to. How many parts of a sequence
+  /// it is launched for: its launches depend on nothing else of the sequences but their number.
+  int64_t send_sequences(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
 
   /// The experts of a layer in three launches, without the host.
   void experts(const LayerExperts& work);
@@ -84,8 +89,10 @@ class CudaOps final : public Ops {
   /// Units of sequences that have many queries, and of the others.
   void cut_units(const AttentionShape& shape, std::span<const AttentionSequence> sequences, bool may_round);
 
+  /// Parts that a launch is made for: those of the furthest query, rounded up to a power of two so that the launches of many steps are alike.
+  int64_t launched_parts() const;
   /// Where parts of sequences that are computed side by side leave their results; null where they are not.
-  float* partial_room(const AttentionShape& shape, int64_t units);
+  float* partial_room(const AttentionShape& shape, int64_t units, int64_t parts);
 
   OpsOptions options_;
   DeviceQueue queue_;
@@ -94,6 +101,7 @@ class CudaOps final : public Ops {
   std::vector<MoestroCudaAttentionUnit> unit_list_, prefill_list_;
   std::vector<std::byte> expert_call_;
   int64_t furthest_ = 0;  ///< position of any query of query_list_
+  int64_t parts_max_ = INT64_MAX;  ///< of a sequence
   // Last: they use the queue.
   Mirror queries_{queue_}, blocks_{queue_}, units_{queue_}, prefill_units_{queue_}, ids_{queue_}, sampling_{queue_}, expert_calls_{queue_};
   Workspace partial_{queue_}, activated_{queue_}, routes_{queue_};

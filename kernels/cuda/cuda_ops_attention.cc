@@ -1,6 +1,7 @@
 // CudaOps: what belongs to the KV cache.
 
 #include <algorithm>
+#include <bit>
 
 #include "common/check.h"
 #include "kernels/cuda/cuda_ops.h"
@@ -69,6 +70,20 @@ void CudaOps::cut_units(const AttentionShape& shape, std::span<const AttentionSe
   }
 }
 
+int64_t CudaOps::launched_parts() const {
+  const int64_t parts = furthest_ / MOESTRO_CUDA_ATTENTION_PART + 1, rounded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(parts)));
+  return std::max(parts, std::min(rounded, parts_max_));
+}
+
+int64_t CudaOps::send_sequences(const AttentionShape& shape, std::span<const AttentionSequence> sequences) {
+  flatten(sequences);
+  cut_units(shape, sequences, false);
+  queries_.of(std::span<const MoestroCudaQuery>(query_list_));
+  blocks_.of(std::span<const uint32_t>(block_list_));
+  units_.of(std::span<const MoestroCudaAttentionUnit>(unit_list_));
+  return launched_parts();
+}
+
 void CudaOps::kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k, const float* v, const KvView& cache) {
   MOESTRO_CHECK(is_kv_dtype(cache.dtype), "a KV cache is f32, bf16, f16 or int8");
   flatten(sequences);
@@ -93,7 +108,7 @@ void CudaOps::attention(const AttentionShape& shape, std::span<const AttentionSe
   a.kv = kv_of(shape, cache);
   a.queries = queries_.of(std::span<const MoestroCudaQuery>(query_list_));
   a.blocks = blocks_.of(std::span<const uint32_t>(block_list_));
-  a.furthest = furthest_;
+  a.parts = launched_parts();
   a.q = q;
   a.sink_q = sink_q;
   a.out = out;
@@ -105,7 +120,7 @@ void CudaOps::attention(const AttentionShape& shape, std::span<const AttentionSe
   a.units = units_.of(std::span<const MoestroCudaAttentionUnit>(unit_list_));
   a.unit_count = static_cast<int64_t>(unit_list_.size());
   for (const MoestroCudaAttentionUnit& unit : unit_list_) a.pairs_most = std::max(a.pairs_most, unit.pairs);
-  a.partial = partial_room(shape, a.unit_count);
+  a.partial = partial_room(shape, a.unit_count, a.parts);
   if (fine() && a.unit_count > 0) queue_.note("attention", ops().attention(&a, queue_.stream));
 }
 
@@ -115,10 +130,10 @@ int64_t CudaOps::partial_bytes_max(const AttentionShape& shape, int64_t n, int64
   return std::min(kPartialBytesMax, partial_bytes(shape, queries, parts));
 }
 
-float* CudaOps::partial_room(const AttentionShape& shape, int64_t units) {
+float* CudaOps::partial_room(const AttentionShape& shape, int64_t units, int64_t parts) {
   int64_t rows = 0;  // of q, whether or not all of them are of a sequence
   for (const MoestroCudaQuery& query : query_list_) rows = std::max<int64_t>(rows, query.row + 1);
-  const int64_t parts = furthest_ / MOESTRO_CUDA_ATTENTION_PART + 1, bytes = partial_bytes(shape, rows, parts);
+  const int64_t bytes = partial_bytes(shape, rows, parts);
   if (parts == 1 || units == 0 || units * shape.kv_heads >= kFillingBlocks || bytes > kPartialBytesMax) return nullptr;
   return static_cast<float*>(partial_.at_least(static_cast<uint64_t>(bytes)));
 }

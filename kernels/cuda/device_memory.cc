@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "common/check.h"
+
 namespace moestro::kernels::cuda {
 namespace {
 
@@ -40,6 +42,7 @@ bool StagingRing::make_room() {
 }
 
 void StagingRing::copy_in(void* device, const void* host, uint64_t bytes) {
+  MOESTRO_CHECK(!queue_.capturing, "a graph would read a buffer that is written anew");
   for (uint64_t done = 0; done < bytes;) {
     if (queue_.error != 0 || !make_room()) return;
     Buffer& buffer = buffers_[turn_];
@@ -58,8 +61,10 @@ Workspace::~Workspace() {
 void* Workspace::at_least(uint64_t bytes) {
   if (queue_.error != 0) return nullptr;
   if (bytes <= bytes_) return memory_;
+  MOESTRO_CHECK(!queue_.capturing, "memory grows outside of graphs");
   const uint64_t room = room_for(bytes, bytes_);
   bytes_ = 0;
+  ++queue_.moves;
   if (!queue_.note("wait_stream", queue_.functions.wait_stream(queue_.stream))) return nullptr;
   if (memory_ != nullptr && !queue_.note("release", queue_.functions.release(std::exchange(memory_, nullptr)))) return nullptr;
   if (!queue_.note("allocate", queue_.functions.allocate(room, &memory_))) return nullptr;
@@ -74,38 +79,36 @@ Mirror::~Mirror() {
 
 void Mirror::free(Copy& copy) {
   if (copy.host != nullptr) (void)queue_.functions.release_pinned(copy.host);
-  if (copy.device != nullptr) (void)queue_.functions.release(copy.device);
   if (copy.sent != nullptr) (void)queue_.functions.end_event(copy.sent);
   copy = {};
 }
 
 bool Mirror::make_room(Copy& copy, size_t bytes) {
-  if (bytes <= copy.room) return queue_.note("wait_event", queue_.functions.wait_event(copy.sent));
-  const uint64_t room = room_for(bytes, copy.room);
-  if (!queue_.note("wait_stream", queue_.functions.wait_stream(queue_.stream))) return false;
-  free(copy);
   const MoestroCudaFunctions& f = queue_.functions;
-  if (!queue_.note("allocate_pinned", f.allocate_pinned(room, &copy.host)) || !queue_.note("allocate", f.allocate(room, &copy.device)) ||
-      !queue_.note("make_event", f.make_event(0, &copy.sent)))
-    return false;
+  if (copy.room > 0 && !queue_.note("wait_event", f.wait_event(copy.sent))) return false;
+  if (bytes <= copy.room) return true;
+  const uint64_t room = room_for(bytes, copy.room);
+  free(copy);
+  if (!queue_.note("allocate_pinned", f.allocate_pinned(room, &copy.host)) || !queue_.note("make_event", f.make_event(0, &copy.sent))) return false;
   copy.room = room;
   return true;
 }
 
 const void* Mirror::bytes_of(std::span<const std::byte> bytes) {
   if (bytes.empty() || queue_.error != 0) return nullptr;
-  if (const Copy& last = copies_[last_]; last.bytes == bytes.size() && std::memcmp(last.host, bytes.data(), bytes.size()) == 0) return last.device;
+  if (bytes_ == bytes.size() && std::memcmp(copies_[last_].host, bytes.data(), bytes.size()) == 0) return device_.at_least(bytes_);
+  MOESTRO_CHECK(!queue_.capturing, "what a graph reads is sent before it is captured");
+  bytes_ = 0;
+  void* device = device_.at_least(bytes.size());
   last_ = (last_ + 1) % kCopies;
   Copy& copy = copies_[last_];
-  copy.bytes = 0;
-  if (!make_room(copy, bytes.size())) return nullptr;
+  if (device == nullptr || !make_room(copy, bytes.size())) return nullptr;
   std::memcpy(copy.host, bytes.data(), bytes.size());
   const MoestroCudaFunctions& f = queue_.functions;
-  if (!queue_.note("copy_in", f.copy_in(copy.device, copy.host, bytes.size(), queue_.stream)) ||
-      !queue_.note("record_event", f.record_event(copy.sent, queue_.stream)))
+  if (!queue_.note("copy_in", f.copy_in(device, copy.host, bytes.size(), queue_.stream)) || !queue_.note("record_event", f.record_event(copy.sent, queue_.stream)))
     return nullptr;
-  copy.bytes = bytes.size();
-  return copy.device;
+  bytes_ = bytes.size();
+  return device;
 }
 
 }  // namespace moestro::kernels::cuda

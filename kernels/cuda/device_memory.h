@@ -24,6 +24,8 @@ struct DeviceQueue {
   MoestroCudaStream stream = nullptr;
   MoestroCudaResult error = 0;
   const char* failed = nullptr;  ///< the call that gave it
+  bool capturing = false;        ///< what is queued goes into a graph: addresses and sizes as they are, nothing is sent, allocated or waited for
+  uint64_t moves = 0;            ///< of memory that grew: a graph captured before the last one has addresses that are not any more
 
   /// Whether all has gone well so far, this call included. `call` lives for ever.
   bool note(const char* call, MoestroCudaResult result) {
@@ -77,8 +79,9 @@ class Workspace {
   uint64_t bytes_ = 0;
 };
 
-/// An array of the host's on the device. The host writes one of a few copies while others may still be read by what was queued before, and
-/// waits only if all of them may. An array equal to the last one is not sent again: that of a step serves all of its layers.
+/// An array of the host's on the device, always at the same place until it has to grow: what was queued before reads it before the next one is
+/// written, in the order of the stream. The host writes one of a few pinned copies while others may still be on their way, and waits only if all of
+/// them are. An array equal to the last one is not sent again: that of a step serves all of its layers, and graphs find it where it was.
 class Mirror {
  public:
   explicit Mirror(DeviceQueue& queue) : queue_(queue) {}
@@ -86,7 +89,7 @@ class Mirror {
   Mirror(const Mirror&) = delete;
   Mirror& operator=(const Mirror&) = delete;
 
-  /// Where the device finds these; valid for what is queued before the next call but kCopies. Null after an error, and for none.
+  /// Where the device finds these; valid for what is queued before the next call. Null after an error, and for none.
   template <typename T>
   const T* of(std::span<const T> values) {
     return static_cast<const T*>(bytes_of(std::as_bytes(values)));
@@ -96,18 +99,18 @@ class Mirror {
   static constexpr size_t kCopies = 4;
   struct Copy {
     void* host = nullptr;
-    void* device = nullptr;
     MoestroCudaEvent sent = nullptr;
     uint64_t room = 0;
-    size_t bytes = 0;
   };
   const void* bytes_of(std::span<const std::byte> bytes);
   bool make_room(Copy& copy, size_t bytes);
   void free(Copy& copy);
 
   DeviceQueue& queue_;
+  Workspace device_{queue_};
   std::array<Copy, kCopies> copies_{};
-  size_t last_ = 0;
+  size_t last_ = 0;    ///< of copies_: what the device has
+  size_t bytes_ = 0;   ///< of it; 0: nothing
 };
 
 }  // namespace moestro::kernels::cuda

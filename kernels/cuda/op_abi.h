@@ -147,11 +147,11 @@ struct MoestroCudaAttention {
   int64_t unit_count;
   int32_t pairs_most;  ///< of any unit
   int32_t rounded;     ///< on tensor cores: everything is rounded to bf16 but sums and scores; not with sinks
-  int64_t furthest;  ///< position of any query
+  int64_t parts;     ///< that the furthest query's positions are in, or more: those that nobody sees end at once
   const float *q, *sink_q;
   float* out;
   /// Not null: the parts of a sequence are computed side by side and put together by a second kernel. Room for (highest row + 1) * heads *
-  /// parts * (head_dim + 2) floats, parts = furthest / MOESTRO_CUDA_ATTENTION_PART + 1. Null: one after another; the same bits come out.
+  /// parts * (head_dim + 2) floats. Null: one after another; the same bits come out.
   float* partial;
 };
 

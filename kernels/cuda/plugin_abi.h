@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /// Raised when anything below or in op_abi.h changes; a program refuses a plugin of another version.
-#define MOESTRO_CUDA_PLUGIN_VERSION 3
+#define MOESTRO_CUDA_PLUGIN_VERSION 4
 
 /// The names under which the three functions are looked up.
 #define MOESTRO_CUDA_PLUGIN_VERSION_SYMBOL "moestro_cuda_plugin_version"
@@ -76,10 +76,13 @@ struct MoestroCudaFunctions {
   /// Every byte becomes `value`.
   MoestroCudaResult (*fill)(void* device, int32_t value, uint64_t bytes, MoestroCudaStream stream);
 
-  /// What this thread queues on the stream from here to end_capture() is not run but kept as a graph, pointers and sizes as they are.
+  /// What this thread queues on the stream from here to end_capture() is not run but kept as a graph, pointers and sizes as they are: operations,
+  /// copies to and from pinned memory, fills. Whatever waits, allocates, asks or records is refused meanwhile, and there is no graph then.
   MoestroCudaResult (*begin_capture)(MoestroCudaStream stream);
   MoestroCudaResult (*end_capture)(MoestroCudaStream stream, MoestroCudaGraph* graph);
+  /// Runs what was captured, behind what the stream has and behind its own launch before.
   MoestroCudaResult (*launch_graph)(MoestroCudaGraph graph, MoestroCudaStream stream);
+  /// A launch that is under way goes on.
   MoestroCudaResult (*end_graph)(MoestroCudaGraph graph);
 
   struct MoestroCudaOps ops;

@@ -80,18 +80,31 @@ MoestroCudaResult fill(void* device, int32_t value, uint64_t bytes, MoestroCudaS
   return cudaMemsetAsync(device, value, bytes, stream_of(stream));
 }
 
-// Thread-local: other threads go on copying while this one captures.
-MoestroCudaResult begin_capture(MoestroCudaStream stream) { return cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal); }
+// Graphs, by the reference of CUDA's runtime (12 and later), for nothing of it has been run:
+// - Thread-local: the link's thread goes on copying, recording and asking on streams of its own while this one captures; the streams are non-blocking, so
+//   nothing of it meets the captured one through the null stream either.
+// - What operations do beside launching: cudaFuncSetAttribute (simt.h) changes a function and queues nothing; cudaGetLastError reads a variable. Neither is
+//   among the calls that a capture forbids. None of them allocates, keeps state, or chooses by what it finds on the device.
+// - cudaMemcpyAsync between device and pinned memory, cudaMemcpyAsync within the device and cudaMemsetAsync become nodes with addresses and sizes as
+//   they are; a kernel's arguments are copied into its node. Memory is read at launch.
+// - Kernels may be loaded lazily, at a first launch. A segment is captured only when it has been queued before (cuda_graphs.h), so all of its are there.
+// - cudaStreamEndCapture ends a capture that something has made void, too, and gives cudaErrorStreamCaptureInvalidated; what the refused calls have left as
+//   the thread's last error is taken, or the next kernel's launch would find it.
+// - One executable graph never runs beside itself: cudaGraphLaunch orders it behind its launch before. cudaGraphExecDestroy of one that is under way
+//   frees it when it has ended.
+MoestroCudaResult begin_capture(MoestroCudaStream stream) { return taken(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal)); }
 MoestroCudaResult end_capture(MoestroCudaStream stream, MoestroCudaGraph* graph) {
   cudaGraph_t captured = nullptr;
-  if (const cudaError_t error = cudaStreamEndCapture(stream_of(stream), &captured); error != cudaSuccess) return error;
+  if (const cudaError_t error = cudaStreamEndCapture(stream_of(stream), &captured); error != cudaSuccess) return taken(error);
   cudaGraphExec_t made = nullptr;
   const cudaError_t error = cudaGraphInstantiateWithFlags(&made, captured, 0);
   (void)cudaGraphDestroy(captured);
   *graph = made;
-  return error;
+  return taken(error);
 }
-MoestroCudaResult launch_graph(MoestroCudaGraph graph, MoestroCudaStream stream) { return cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream_of(stream)); }
+MoestroCudaResult launch_graph(MoestroCudaGraph graph, MoestroCudaStream stream) {
+  return taken(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream_of(stream)));
+}
 MoestroCudaResult end_graph(MoestroCudaGraph graph) { return cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); }
 
 }  // namespace

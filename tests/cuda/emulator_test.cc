@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <numeric>
 #include <set>
 #include <vector>
 
+#include "kernels/cuda/emulated/functions.h"
 #include "kernels/cuda/reduce.h"
 
 namespace moestro::kernels::cuda {
@@ -88,6 +90,70 @@ TEST(Emulator, SharedMemoryBeginsAsNaNInEveryBlock) {
   std::vector<float> out(32, 0.0f);
   launch(unwritten_kernel, dim3(2), dim3(32), 32 * sizeof(float), nullptr, out.data());
   for (const float f : out) EXPECT_TRUE(std::isnan(f));
+}
+
+__global__ void add_kernel(const int* from, int by, int* to) { to[threadIdx.x] = from[threadIdx.x] + by; }
+
+/// A stream, and what graphs are made of.
+class EmulatedGraphs : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(f.make_stream(0, &stream), 0);
+    ASSERT_EQ(f.make_event(0, &event), 0);
+    ASSERT_EQ(f.allocate_pinned(sizeof(int) * 32, &pinned), 0);
+  }
+  void TearDown() override {
+    (void)f.release_pinned(pinned), (void)f.end_event(event), (void)f.end_stream(stream);
+  }
+  const MoestroCudaFunctions& f = emulated::functions();
+  MoestroCudaStream stream = nullptr;
+  MoestroCudaEvent event = nullptr;
+  MoestroCudaGraph graph = nullptr;
+  void* pinned = nullptr;
+};
+
+TEST_F(EmulatedGraphs, HaveArgumentsAsTheyWereAndMemoryAsItIs) {
+  std::vector<int> from(32, 1), to(32, 0), beside(32, 0);
+  int by = 10;
+  const uint64_t before = emulated::launches();
+  ASSERT_EQ(f.begin_capture(stream), 0);
+  launch(add_kernel, dim3(1), dim3(32), 0, stream, from.data(), by, to.data());
+  ASSERT_EQ(f.copy_out(pinned, to.data(), sizeof(int) * 32, stream), 0);
+  by = 20;
+  launch(add_kernel, dim3(1), dim3(32), 0, nullptr, from.data(), by, beside.data());
+  EXPECT_EQ(beside[0], 21) << "another stream's work runs";
+  EXPECT_EQ(to[0], 0) << "nothing of this one's does";
+  ASSERT_EQ(f.end_capture(stream, &graph), 0);
+  EXPECT_EQ(emulated::launches() - before, 1u);
+  for (const int now : {5, 6}) {
+    from.assign(32, now);
+    ASSERT_EQ(f.launch_graph(graph, stream), 0);
+    EXPECT_EQ(to, std::vector<int>(32, now + 10));
+    EXPECT_EQ(static_cast<int*>(pinned)[31], now + 10);
+  }
+  EXPECT_EQ(emulated::launches() - before, 3u);
+  EXPECT_EQ(f.end_graph(graph), 0);
+}
+
+TEST_F(EmulatedGraphs, RefuseWhatCudaRefusesAndAreVoidThen) {
+  char unpinned[4] = {};
+  void* memory = nullptr;
+  void* scratch = nullptr;
+  ASSERT_EQ(f.allocate(4, &scratch), 0);
+  const std::vector<std::function<MoestroCudaResult()>> calls = {
+      [&] { return f.allocate(4, &memory); },         [&] { return f.allocate_pinned(4, &memory); }, [&] { return f.release(scratch); },
+      [&] { return f.release_pinned(pinned); },       [&] { return f.wait_stream(stream); },         [&] { return f.wait_event(event); },
+      [&] { return f.query_event(event); },           [&] { return f.record_event(event, stream); }, [&] { return f.stream_waits(stream, event); },
+      [&] { return f.copy_in(scratch, unpinned, 4, stream); }, [&] { return f.copy_out(unpinned, scratch, 4, stream); }, [&] { return f.begin_capture(stream); },
+      [&] { return f.register_host(unpinned, 4, 0); }};
+  for (size_t i = 0; i < calls.size(); ++i) {
+    ASSERT_EQ(f.begin_capture(stream), 0);
+    EXPECT_EQ(calls[i](), emulated::kErrorWhileCapturing) << i;
+    EXPECT_EQ(f.end_capture(stream, &graph), emulated::kErrorCaptureIsVoid) << i;
+    EXPECT_EQ(f.wait_stream(stream), 0) << "the capture has ended";
+  }
+  EXPECT_NE(f.end_capture(stream, &graph), 0) << "nothing is captured";
+  EXPECT_EQ(f.release(scratch), 0);
 }
 
 __global__ void half_a_barrier_kernel() {

@@ -62,9 +62,8 @@ TEST_F(Mirrors, SendsWhatIsNewAndNothingTwice) {
   EXPECT_EQ(mirror.of(numbers(a)), first);
   EXPECT_EQ(counted.copies, 1);
   const int32_t* second = mirror.of(numbers(b));
-  EXPECT_NE(second, first) << "the first may still be read";
+  EXPECT_EQ(second, first) << "written behind what was queued to read the first";
   EXPECT_EQ(number_at(queue, second + 2), 4);
-  EXPECT_EQ(number_at(queue, first + 2), 3);
   EXPECT_EQ(counted.copies, 2);
 }
 

@@ -43,11 +43,11 @@ DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBe
   };
   if (options.cuda != nullptr)
     options_.engine.make_backend = [this](kernels::Ops& host_ops, store::BlobSource&) {
-      hopeful_ = std::make_unique<Hopeful>(*device_, options_);
-      return cuda::cuda_backend({*cuda_ops_, *cuda_memory_, host_ops, *hopeful_});
+      patient_ = std::make_unique<Patient>(*device_, options_);
+      return cuda::cuda_backend({.ops = *cuda_ops_, .memory = *cuda_memory_, .host_ops = host_ops, .slots = *patient_, .graphs = options_.graphs, .calm_visits = options_.expects_all ? 0 : 2});
     };
   bench_ = std::make_unique<engine::testing::Bench>(fixture, options_.engine, wrap);
-  MOESTRO_CHECK((hopeful_ != nullptr) == (options.cuda != nullptr), "the engine computes where it is to");
+  MOESTRO_CHECK((patient_ != nullptr) == (options.cuda != nullptr), "the engine computes where it is to");
   const auto top_k = static_cast<int32_t>(bench_->engine().spec().moe().top_k);
   std::unique_ptr<prediction::Predictor> predictor;
   if (options.predictor != "none") {

@@ -25,6 +25,7 @@ struct DeviceBenchOptions {
   engine::testing::BenchOptions engine = {};
   const MoestroCudaFunctions* cuda = nullptr;  ///< not null: the engine computes on the first of these devices; link and latency are its own
   bool expects_all = false;                    ///< CUDA: layers are always queued ahead, whatever is missing
+  bool graphs = true;                          ///< CUDA: as CudaParts
   Nanos copies_seem{0};                        ///< CUDA: what the engine takes a copy to last; 0: what it does
 };
 
@@ -35,15 +36,15 @@ class DeviceBench {
   DeviceExperts& device() { return *device_; }
   Foresight& foresight() { return *foresight_; }
   /// CUDA: experts that the CPU has computed.
-  uint64_t computed_on_cpu() const { return hopeful_->lent(); }
+  uint64_t computed_on_cpu() const { return patient_->lent(); }
 
  private:
-  /// Says that nothing will be missing, or that copies take long.
-  class Hopeful final : public SlotTable {
+  /// Says that copies take long.
+  class Patient final : public SlotTable {
    public:
-    Hopeful(SlotTable& slots, const DeviceBenchOptions& options) : slots_(slots), options_(options) {}
+    Patient(SlotTable& slots, const DeviceBenchOptions& options) : slots_(slots), options_(options) {}
     void addresses(MoeLayerId layer, std::span<uint64_t> out) override { slots_.addresses(layer, out); }
-    bool holds_all() const override { return options_.expects_all || slots_.holds_all(); }
+    bool holds_all() const override { return slots_.holds_all(); }
     Status launched() override { return slots_.launched(); }
     Nanos copy_time() const override { return options_.copies_seem.count() > 0 ? options_.copies_seem : slots_.copy_time(); }
     std::optional<store::Lease> lease_host(uint32_t blob) override {
@@ -64,7 +65,7 @@ class DeviceBench {
   DeviceBenchOptions options_;
   std::unique_ptr<kernels::cuda::CudaOps> cuda_ops_;
   std::unique_ptr<kernels::cuda::CudaMemory> cuda_memory_;
-  std::unique_ptr<Hopeful> hopeful_;
+  std::unique_ptr<Patient> patient_;
   std::unique_ptr<store::BlobSource> host_;
   DeviceExperts* device_ = nullptr;  ///< the bench owns it
   std::unique_ptr<engine::testing::Bench> bench_;

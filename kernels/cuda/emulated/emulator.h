@@ -114,6 +114,7 @@ int32_t launch(void (*kernel)(P...), dim3 grid, dim3 block, uint64_t shared_byte
     auto body = [&] { kernel(arguments...); };
     emulated::run(grid, block, shared_bytes, [](void* it) { (*static_cast<decltype(body)*>(it))(); }, &body);
   };
+  emulated::count_launch(stream);
   if (emulated::keeps(stream)) emulated::keep(stream, work);
   else work();
   return 0;

@@ -22,6 +22,7 @@ const char* error_text(MoestroCudaResult result) {
   if (result == MOESTRO_CUDA_REFUSED) return "the CUDA plugin has no kernel for this";
   if (result == MOESTRO_CUDA_NOT_READY) return "not ready";
   if (result == kErrorWhileCapturing) return "operation not permitted when stream is capturing";
+  if (result == kErrorCaptureIsVoid) return "operation failed due to a previous error during capture";
   return result == kErrorMemoryAllocation ? "out of memory" : "an emulated error";
 }
 MoestroCudaResult use_device(int32_t) { return 0; }
@@ -31,7 +32,7 @@ MoestroCudaResult memory_info(uint64_t* free_bytes, uint64_t* total_bytes) {
 }
 /// What was never written is NaN.
 MoestroCudaResult allocate(uint64_t bytes, void** memory) {
-  if (captures()) return kErrorWhileCapturing;
+  if (const MoestroCudaResult refused = refused_in_capture()) return refused;
   const uint64_t padded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   *memory = bytes > kMemoryBytes ? nullptr : std::aligned_alloc(kAlignment, padded);
   if (*memory == nullptr) return kErrorMemoryAllocation;
@@ -39,7 +40,7 @@ MoestroCudaResult allocate(uint64_t bytes, void** memory) {
   return 0;
 }
 MoestroCudaResult release(void* memory) {
-  if (captures()) return kErrorWhileCapturing;
+  if (const MoestroCudaResult refused = refused_in_capture()) return refused;
   run_all();
   std::free(memory);
   return 0;
@@ -50,6 +51,7 @@ std::mutex pinned_mutex;
 std::map<const char*, uint64_t> pinned;
 
 MoestroCudaResult register_host(void* host, uint64_t bytes, int32_t) {
+  if (const MoestroCudaResult refused = refused_in_capture()) return refused;
   const std::lock_guard lock(pinned_mutex);
   pinned[static_cast<const char*>(host)] = bytes;
   return 0;
@@ -64,7 +66,7 @@ MoestroCudaResult allocate_pinned(uint64_t bytes, void** memory) {
   return result == 0 ? register_host(*memory, bytes, 0) : result;
 }
 MoestroCudaResult release_pinned(void* memory) {
-  if (captures()) return kErrorWhileCapturing;
+  if (const MoestroCudaResult refused = refused_in_capture()) return refused;
   (void)unregister_host(memory);
   return release(memory);
 }
@@ -86,16 +88,18 @@ MoestroCudaResult queue(MoestroCudaStream stream, Work work) {
 MoestroCudaResult copy_within(void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
   return queue(stream, [=] { std::memcpy(to, from, bytes); });
 }
-/// Of memory that is not pinned CUDA takes a copy before it returns.
+/// Of memory that is not pinned CUDA takes a copy before it returns; in a graph it would be read whenever that is launched.
 MoestroCudaResult copy_in(void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
-  if (!keeps(stream) || captures() || is_pinned(from, bytes)) return copy_within(to, from, bytes, stream);
+  if (!keeps(stream) || is_pinned(from, bytes)) return copy_within(to, from, bytes, stream);
+  if (captures(stream)) return refused_in_capture();
   const auto* begin = static_cast<const char*>(from);
   return queue(stream, [to, copied = std::vector<char>(begin, begin + bytes)] { std::memcpy(to, copied.data(), copied.size()); });
 }
 /// Into memory that is not pinned CUDA has copied when it returns.
 MoestroCudaResult copy_out(void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
+  if (captures(stream) && !is_pinned(to, bytes)) return refused_in_capture();
   const MoestroCudaResult result = copy_within(to, from, bytes, stream);
-  return result != 0 || captures() || is_pinned(to, bytes) ? result : wait_stream(stream);
+  return result != 0 || is_pinned(to, bytes) ? result : wait_stream(stream);
 }
 MoestroCudaResult fill(void* memory, int32_t value, uint64_t bytes, MoestroCudaStream stream) {
   return queue(stream, [=] { std::memset(memory, value, bytes); });

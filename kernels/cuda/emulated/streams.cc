@@ -1,10 +1,12 @@
 #include "kernels/cuda/emulated/streams.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -31,8 +33,16 @@ std::recursive_mutex mutex;  ///< of all below; held while a late stream runs
 std::set<Stream*> streams;
 int32_t late_queries = 0;
 Stream unnamed;              ///< the null stream, which is not late
-/// What this thread captures; null: nothing.
-thread_local std::unique_ptr<std::vector<Work>> capture;
+std::atomic<uint64_t> launch_count{0};
+
+struct Capture {
+  Stream* stream;
+  std::vector<Work> works;
+  bool is_void = false;  ///< something was refused
+};
+/// Of this thread.
+thread_local std::optional<Capture> capture;
+using Graph = std::shared_ptr<const std::vector<Work>>;
 
 Stream& stream_of(MoestroCudaStream stream) { return stream == nullptr ? unnamed : *static_cast<Stream*>(stream); }
 const EventHandle& event_of(MoestroCudaEvent event) { return *static_cast<EventHandle*>(event); }
@@ -60,10 +70,19 @@ void make_streams_late(int32_t queries) {
   const std::lock_guard lock(mutex);
   late_queries = queries;
 }
-bool captures() { return capture != nullptr; }
-bool keeps(MoestroCudaStream stream) { return captures() || stream_of(stream).queries > 0; }
+bool captures(MoestroCudaStream stream) { return capture && capture->stream == &stream_of(stream); }
+MoestroCudaResult refused_in_capture() {
+  if (!capture) return 0;
+  capture->is_void = true;
+  return kErrorWhileCapturing;
+}
+uint64_t launches() { return launch_count; }
+void count_launch(MoestroCudaStream stream) {
+  if (!captures(stream)) ++launch_count;
+}
+bool keeps(MoestroCudaStream stream) { return captures(stream) || stream_of(stream).queries > 0; }
 void keep(MoestroCudaStream stream, std::function<void()> work) {
-  if (captures()) return capture->push_back(std::move(work));
+  if (captures(stream)) return capture->works.push_back(std::move(work));
   const std::lock_guard lock(mutex);
   put(stream_of(stream), std::move(work));
 }
@@ -88,7 +107,7 @@ MoestroCudaResult end_stream(MoestroCudaStream stream) {
   return 0;
 }
 MoestroCudaResult wait_stream(MoestroCudaStream stream) {
-  if (captures()) return kErrorWhileCapturing;
+  if (const MoestroCudaResult refused = refused_in_capture()) return refused;
   const std::lock_guard lock(mutex);
   run_all_of(stream_of(stream));
   return 0;
@@ -104,7 +123,7 @@ MoestroCudaResult end_event(MoestroCudaEvent event) {
   return 0;
 }
 MoestroCudaResult record_event(MoestroCudaEvent event, MoestroCudaStream stream) {
-  if (captures()) return 0;  // a place in the graph, not in time
+  if (const MoestroCudaResult refused = refused_in_capture()) return refused;
   const std::lock_guard lock(mutex);
   Event& recorded = *event_of(event);
   recorded.stream = &stream_of(stream);
@@ -116,6 +135,7 @@ MoestroCudaResult record_event(MoestroCudaEvent event, MoestroCudaStream stream)
   return 0;
 }
 MoestroCudaResult query_event(MoestroCudaEvent event) {
+  if (const MoestroCudaResult refused = refused_in_capture()) return refused;
   const std::lock_guard lock(mutex);
   Event& asked = *event_of(event);
   if (asked.come < asked.recorded && ++asked.queried < asked.stream->queries) return MOESTRO_CUDA_NOT_READY;
@@ -123,7 +143,7 @@ MoestroCudaResult query_event(MoestroCudaEvent event) {
   return 0;
 }
 MoestroCudaResult wait_event(MoestroCudaEvent event) {
-  if (captures()) return kErrorWhileCapturing;
+  if (const MoestroCudaResult refused = refused_in_capture()) return refused;
   const std::lock_guard lock(mutex);
   run_until(*event_of(event), event_of(event)->recorded);
   return 0;
@@ -136,7 +156,7 @@ MoestroCudaResult elapsed(float* ms, MoestroCudaEvent begin, MoestroCudaEvent en
   return 0;
 }
 MoestroCudaResult stream_waits(MoestroCudaStream stream, MoestroCudaEvent event) {
-  if (captures()) return 0;
+  if (const MoestroCudaResult refused = refused_in_capture()) return refused;
   const std::lock_guard lock(mutex);
   put(stream_of(stream), [handle = event_of(event), of = event_of(event)->stream, record = event_of(event)->recorded] {
     while (handle->come < record) run_next(*of);
@@ -144,16 +164,23 @@ MoestroCudaResult stream_waits(MoestroCudaStream stream, MoestroCudaEvent event)
   return 0;
 }
 
-MoestroCudaResult begin_capture(MoestroCudaStream) {
-  capture = std::make_unique<std::vector<Work>>();
+MoestroCudaResult begin_capture(MoestroCudaStream stream) {
+  if (const MoestroCudaResult refused = refused_in_capture()) return refused;
+  capture = Capture{&stream_of(stream), {}, false};
   return 0;
 }
-MoestroCudaResult end_capture(MoestroCudaStream, MoestroCudaGraph* graph) {
-  *graph = new std::shared_ptr<std::vector<Work>>(std::move(capture));
+MoestroCudaResult end_capture(MoestroCudaStream stream, MoestroCudaGraph* graph) {
+  if (!captures(stream)) return kErrorWhileCapturing;
+  Capture ended = std::move(*capture);
+  capture.reset();
+  if (ended.is_void) return kErrorCaptureIsVoid;
+  *graph = new Graph(std::make_shared<const std::vector<Work>>(std::move(ended.works)));
   return 0;
 }
 MoestroCudaResult launch_graph(MoestroCudaGraph graph, MoestroCudaStream stream) {
-  const auto all = [works = *static_cast<std::shared_ptr<std::vector<Work>>*>(graph)] {
+  if (const MoestroCudaResult refused = refused_in_capture()) return refused;
+  count_launch(stream);
+  const auto all = [works = *static_cast<Graph*>(graph)] {
     for (const Work& work : *works) work();
   };
   if (keeps(stream)) keep(stream, all);
@@ -161,7 +188,7 @@ MoestroCudaResult launch_graph(MoestroCudaGraph graph, MoestroCudaStream stream)
   return 0;
 }
 MoestroCudaResult end_graph(MoestroCudaGraph graph) {
-  delete static_cast<std::shared_ptr<std::vector<Work>>*>(graph);
+  delete static_cast<Graph*>(graph);
   return 0;
 }
 

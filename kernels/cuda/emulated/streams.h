@@ -17,13 +17,18 @@ namespace moestro::kernels::cuda::emulated {
 /// Streams made from now on are late: an event on one comes when it is waited for, or at its `queries`th query. 0, the default: at once.
 void make_streams_late(int32_t queries);
 
-/// Whether work for the stream is kept instead of run: it is late, or this thread captures.
+/// Whether work for the stream is kept instead of run: it is late, or this thread captures on it.
 bool keeps(MoestroCudaStream stream);
 void keep(MoestroCudaStream stream, std::function<void()> work);
 /// Has all streams done what was queued, as a device does before it gives memory back.
 void run_all();
-/// What CUDA refuses while the thread captures.
-bool captures();
+/// Whether this thread captures on the stream.
+bool captures(MoestroCudaStream stream);
+/// Of a call that is no part of a graph: 0, or, while this thread captures, that it is refused. The capture is then void, as CUDA's is.
+MoestroCudaResult refused_in_capture();
+/// Launches so far: of kernels that did not go into a graph, and of graphs.
+uint64_t launches();
+void count_launch(MoestroCudaStream stream);
 
 MoestroCudaResult make_stream(int32_t urgent, MoestroCudaStream* stream);
 MoestroCudaResult end_stream(MoestroCudaStream stream);
@@ -40,7 +45,7 @@ MoestroCudaResult end_capture(MoestroCudaStream stream, MoestroCudaGraph* graph)
 MoestroCudaResult launch_graph(MoestroCudaGraph graph, MoestroCudaStream stream);
 MoestroCudaResult end_graph(MoestroCudaGraph graph);
 
-/// cudaErrorStreamCaptureUnsupported.
-inline constexpr MoestroCudaResult kErrorWhileCapturing = 900;
+/// cudaErrorStreamCaptureUnsupported, cudaErrorStreamCaptureInvalidated.
+inline constexpr MoestroCudaResult kErrorWhileCapturing = 900, kErrorCaptureIsVoid = 901;
 
 }  // namespace moestro::kernels::cuda::emulated

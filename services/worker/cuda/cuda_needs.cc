@@ -54,7 +54,7 @@ int64_t layer_floats(const model::ModelSpec& spec, const engine::EngineOptions& 
 OpsWorkspace ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options) {
   const model::MoeSpec& moe = spec.moe();
   const int64_t pairs = options.step_tokens_max * moe.top_k, positions = engine::positions_max(options, spec, ceil_div(options.kv_tokens, kernels::kKvBlockTokens));
-  OpsWorkspace w{.activated = pairs * moe.expert.ffn * kFloat, .routes = kernels::cuda::CudaOps::routes_bytes(options.step_tokens_max, moe.top_k, moe.experts)};
+  OpsWorkspace w{.activated = pairs * moe.expert.ffn * kFloat, .routes = kernels::cuda::CudaOps::routes_bytes(options.step_tokens_max, moe.top_k, moe.experts), .positions = positions};
   for (const model::LayerSpec& layer : spec.layers)
     w.partial = std::max(w.partial, kernels::cuda::CudaOps::partial_bytes_max(engine::attention_shape(layer.attention, options.visible), options.step_tokens_max, positions));
   return w;

@@ -15,6 +15,7 @@ struct OpsWorkspace {
   int64_t activated = 0;  ///< between an expert's up and down products: [tokens, top_k, ffn]
   int64_t routes = 0;     ///< of a layer, sorted
   int64_t partial = 0;    ///< of attention whose parts are computed side by side
+  int64_t positions = 0;  ///< that a sequence may have
 };
 OpsWorkspace ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options);
 

@@ -10,8 +10,14 @@
 namespace moestro::cuda {
 namespace {
 
-/// Visits without a miss after which a layer is taken to have all that it will want.
-constexpr int32_t kCalm = 2;
+/// Whether all layers see their sequences alike, so that what is sent once a step serves all of them.
+bool sees_alike(const engine::KvCache& cache, size_t layers) {
+  const kernels::AttentionShape& first = cache.shape(0);
+  for (size_t l = 1; l < layers; ++l)
+    if (const kernels::AttentionShape& s = cache.shape(l); s.heads != first.heads || s.kv_heads != first.kv_heads || s.window != first.window || s.sinks != first.sinks) return false;
+  return true;
+}
+
 constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
 
 }  // namespace
@@ -27,7 +33,8 @@ engine::Backend cuda_backend(const CudaParts& cuda) {
 CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
     : p_(parts), ops_(cuda.ops), queue_(cuda.ops.queue()), memory_(cuda.memory), slots_(cuda.slots), math_(parts.math, parts.options.step_tokens_max),
       head_(parts.math.spec, parts.math.weights, cuda.ops, cuda.memory, cuda.host_ops, parts.options.step_tokens_max),
-      kv_(cuda.ops, parts.math.cache), guard_(cuda.host_ops, parts.math.spec.hidden, parts.options.step_tokens_max), hidden_(spec().hidden), experts_(spec().moe().experts),
+      kv_(cuda.ops, parts.math.cache), guard_(cuda.host_ops, parts.math.spec.hidden, parts.options.step_tokens_max),
+      graphs_(cuda.ops.queue(), cuda.graphs && sees_alike(parts.math.cache, parts.math.spec.layers.size())), calm_visits_(cuda.calm_visits), hidden_(spec().hidden), experts_(spec().moe().experts),
       top_k_(spec().moe().top_k), moe_layers_(spec().moe_layers()), step_tokens_max_(parts.options.step_tokens_max), buffers_(cuda.memory),
       ids_(cuda.ops, step_tokens_max_ * moe_layers_ * top_k_), notes_(cuda.ops, step_tokens_max_ * static_cast<int64_t>(spec().layers.size())),
       weights_(cuda.ops, step_tokens_max_ * moe_layers_ * top_k_) {
@@ -37,11 +44,12 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
   device_ids_ = buffers_.make<int32_t>(n * moe_layers_ * top_k_);
   device_weights_ = buffers_.make<float>(n * moe_layers_ * top_k_);
   device_notes_ = buffers_.make<int32_t>(n * layers);
-  device_table_ = buffers_.make<uint64_t>(moe_layers_ * experts_);
+  device_tables_ = buffers_.make<uint64_t>(moe_layers_ * experts_);
   device_left_out_ = buffers_.make<uint8_t>(n);
   table_.resize(static_cast<size_t>(experts_));
+  tables_.assign(static_cast<size_t>(moe_layers_ * experts_), ~uint64_t{0});  // as nothing lies: whatever is launched first is sent
   const OpsWorkspace workspace = ops_workspace(spec(), parts.options);
-  ops_.reserve(workspace.activated, workspace.routes, workspace.partial);
+  ops_.reserve(workspace.activated, workspace.routes, workspace.partial, workspace.positions);
   if (!ops_.options().deterministic) host_experts_.emplace(ops_, memory_, cuda.host_ops, p_.layout, slots_, p_.experts, top_k_, p_.clock);
   const MoestroCudaFunctions& f = queue_.functions;
   queue_.note("make_stream", f.make_stream(1, &out_));
@@ -77,6 +85,7 @@ Status CudaPass::status() const {
 
 void CudaPass::set_watch(engine::ExpertWatch* watch) {
   watch_ = watch;
+  graphs_.clear();  // they ask the routers of this lookahead
   lookahead_.reset();
   if (watch == nullptr || watch->gate_lookahead() == 0) return;
   lookahead_.emplace(spec(), p_.math.weights, ops_, memory_, step_tokens_max_, watch->gate_lookahead());
@@ -94,13 +103,17 @@ Result<lanes::ExecutionTotals> CudaPass::run(const engine::StepPlan& plan, const
                                              std::vector<engine::SequenceOutcome>& outcomes) {
   const Nanos begin_at = p_.clock.now();
   begin(plan.id, batch, failed);
-  Status status = run_layers();
+  const bool resident = all_resident();
+  Status status = resident ? queue_layers() : run_layers();
   if (status.is_ok()) {
     head_.launch(plan, batch, streams_[last_stream_]);
     mark(2 * layers_.size() + 1);
+    const auto weights = static_cast<uint64_t>(moe_layers_ * rows_ * top_k_) * sizeof(float);
     if (queue_.error == 0)
-      queue_.note("copy_out", queue_.functions.copy_out(notes_.data(), device_notes_, notes_count() * sizeof(int32_t), queue_.stream));
-    status = ops_.wait();
+      queue_.note("copy_out", queue_.functions.copy_out(notes_.data(), device_notes_, notes_count() * sizeof(int32_t), queue_.stream)) &&
+          queue_.note("copy_out", queue_.functions.copy_out(weights_.data(), device_weights_, weights, queue_.stream));
+    if (resident) status = take_all_routes();
+    if (status.is_ok()) status = ops_.wait();
   }
   if (!status.is_ok()) {
     p_.experts.abandon();
@@ -128,106 +141,75 @@ void CudaPass::begin(PlanId plan, const engine::StepBatch& batch, std::vector<St
   mark(0);
   memory_.fill(device_notes_, 0xff, static_cast<int64_t>(notes_count() * sizeof(int32_t)));
   math_.begin(batch);
+  asked_ahead_ = lookahead_ ? watch_->gate_lookahead() : 0;
+  begin_graphs();
+}
+
+/// Steps that decode one token a sequence come again and again; with what is sent here their segments differ in nothing but their shape. Not while
+/// blocks of the cache come in, which each layer waits for.
+void CudaPass::begin_graphs() {
+  as_graphs_ = graphs_.are_on() && timeline_ == nullptr && !kv_.pending() && static_cast<int64_t>(batch_->attention.size()) == rows_;
+  if (!as_graphs_) return;
+  const kernels::AttentionShape& attention = p_.math.cache.shape(0);
+  shape_ = {.rows = static_cast<int32_t>(rows_), .parts = static_cast<int32_t>(ops_.send_sequences(attention, batch_->attention)),
+            .asked_ahead = asked_ahead_, .has_gap = attention.has_gap(batch_->furthest)};
+}
+
+/// Not where routers are asked ahead: guesses of two layers have a place at a time.
+bool CudaPass::all_resident() const { return !p_.options.capacity_factor && asked_ahead_ == 0 && slots_.holds_all(); }
+
+void CudaPass::queue_ahead(size_t layer) {
+  slots_.addresses(moe_layer(layer), table_);
+  send_table(layer);
+  segment(layer + 1);
+}
+
+Status CudaPass::queue_layers() {
+  math_.embed(stream(0));
+  segment(0);
+  for (size_t l = 0; l < layers_.size(); ++l)
+    if (layers_[l].moe >= 0) queue_ahead(l);
+  return ops_.status();
+}
+
+/// Behind everything that was queued, so that leases go as soon as they are counted.
+Status CudaPass::take_all_routes() {
+  MOESTRO_RETURN_IF_ERROR(slots_.launched());
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    if (layers_[l].moe < 0) continue;
+    MOESTRO_ASSIGN_OR_RETURN(const auto routed, take_routes(l));
+    if (!lease(routed) || !lie_as_launched(l, routed)) return internal_error("an expert of a device that holds them all is not where it was");
+    for (const lanes::RoutedExpert& r : routed) p_.experts.release(r.expert);
+  }
+  return Status::ok();
 }
 
 Status CudaPass::run_layers() {
-  const size_t count = layers_.size();
   math_.embed(stream(0));
-  front(0);
-  for (size_t l = 0; l < count; ++l) {
-    const bool sparse = layers_[l].moe >= 0, ahead = sparse && expects_all(l);
-    if (ahead) {
-      slots_.addresses(moe_layer(l), table_);
-      launch_experts(l);
-      back(l);
-    }
-    if ((ahead || !sparse) && l + 1 < count) front(l + 1);
-    if (!sparse) continue;
+  segment(0);
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    if (layers_[l].moe < 0) continue;
+    const bool ahead = expects_all(l);
+    if (ahead) queue_ahead(l);
     MOESTRO_ASSIGN_OR_RETURN(const auto routed, take_routes(l));
     const bool all_there = lease(routed);
-    layers_[l].calm = all_there ? std::min(layers_[l].calm + 1, kCalm) : 0;
-    if (ahead && all_there && lie_as_launched(routed)) {
+    layers_[l].calm = all_there ? std::min(layers_[l].calm + 1, calm_visits_) : 0;
+    if (ahead && all_there && lie_as_launched(l, routed)) {
       MOESTRO_RETURN_IF_ERROR(let_go(routed));
       continue;
     }
     if (ahead) rewind(l);
     MOESTRO_RETURN_IF_ERROR(compute(l, routed));
     back(l);
-    if (l + 1 < count) front(l + 1);
+    fronts(l + 1);
   }
   return ops_.status();
 }
 
 /// A layer that cannot be told apart on the device from one that drops rows is launched when its rows are known.
 bool CudaPass::expects_all(size_t layer) const {
-  return !p_.options.capacity_factor && guard_.left_out().empty() && (slots_.holds_all() || layers_[layer].calm >= kCalm);
+  return !p_.options.capacity_factor && guard_.left_out().empty() && (slots_.holds_all() || layers_[layer].calm >= calm_visits_);
 }
-
-void CudaPass::front(size_t layer) {
-  float* x = stream(layer);
-  kv_.before_layer(layer);
-  math_.attention(layer, x);
-  if (layers_[layer].moe < 0) {
-    mark(2 * layer + 1);
-    math_.dense_mlp(layer, x);
-    look_at(layer, x);
-    mark(2 * layer + 2);
-    return;
-  }
-  math_.router(layer, device_ids_ + first_choice(layer), device_weights_ + first_choice(layer));
-  if (lookahead_) guess(layer);
-  send_routes(layer);
-  if (spec().layers[layer].moe.shared_ffn > 0) math_.shared_expert(layer);
-  mark(2 * layer + 1);
-}
-
-/// On the compute stream: the next layer's guesses are written where these are.
-void CudaPass::guess(size_t layer) {
-  Layer& l = layers_[layer];
-  const auto answer = lookahead_->ask(moe_layer(layer), watch_->gate_lookahead(), stream(layer), rows_);
-  l.guessed_layers = answer.layers;
-  if (answer.layers == 0 || queue_.error != 0) return;
-  queue_.note("copy_out", queue_.functions.copy_out(guesses_of(layer), answer.logits, static_cast<uint64_t>(answer.count * kFloat), queue_.stream));
-}
-
-/// Beside the computing, which goes on.
-void CudaPass::send_routes(size_t layer) {
-  const MoestroCudaFunctions& f = queue_.functions;
-  const int64_t first = first_choice(layer);
-  const auto count = static_cast<uint64_t>(rows_ * top_k_);
-  if (queue_.error != 0) return;
-  queue_.note("record_event", f.record_event(computed_, queue_.stream)) && queue_.note("stream_waits", f.stream_waits(out_, computed_)) &&
-      queue_.note("copy_out", f.copy_out(ids_.data() + first, device_ids_ + first, count * sizeof(int32_t), out_)) &&
-      queue_.note("copy_out", f.copy_out(weights_.data() + first, device_weights_ + first, count * sizeof(float), out_)) &&
-      queue_.note("record_event", f.record_event(layers_[layer].routed, out_));
-}
-
-void CudaPass::launch_experts(size_t layer) {
-  launched_ = table_;
-  uint64_t* table = device_table_ + layers_[layer].moe * experts_;
-  memory_.copy_in(table, table_.data(), experts_ * static_cast<int64_t>(sizeof(uint64_t)));
-  const auto left_out = guard_.left_out();
-  if (!left_out.empty()) memory_.copy_in(device_left_out_, left_out.data(), static_cast<int64_t>(left_out.size()));
-  ops_.experts({.layout = p_.layout,
-                .slots = table,
-                .ids = device_ids_ + first_choice(layer),
-                .left_out = left_out.empty() ? nullptr : device_left_out_,
-                .n = rows_,
-                .experts = experts_,
-                .top_k = top_k_,
-                .x = math_.h(),
-                .out = expert_rows_});
-}
-
-void CudaPass::back(size_t layer) {
-  float* y = streams_[1 - layers_[layer].stream];
-  ops_.combine_onto(stream(layer), expert_rows_, device_weights_ + first_choice(layer), rows_, top_k_, hidden_, y);
-  if (spec().layers[layer].moe.shared_ffn > 0) math_.add_shared_expert(layer, y);
-  look_at(layer, y);
-  mark(2 * layer + 2);
-}
-
-void CudaPass::look_at(size_t layer, float* x) { ops_.guard(x, rows_, hidden_, static_cast<int32_t>(layer), device_notes_ + static_cast<int64_t>(layer) * rows_); }
 
 // --- what the host does beside it ---
 
@@ -238,7 +220,7 @@ Result<std::span<const lanes::RoutedExpert>> CudaPass::take_routes(size_t layer)
   const auto routed = p_.experts.route(moe_layer(layer), ids, top_k_, guard_.left_out());
   if (watch_ == nullptr) return routed;
   watch_->routed(moe_layer(layer), ids, routed, p_.experts.uses());
-  if (const int32_t guessed = lookahead_ ? layers_[layer].guessed_layers : 0; guessed > 0)
+  if (const int32_t guessed = asked_ahead_ > 0 ? lookahead_->asked(moe_layer(layer), asked_ahead_) : 0; guessed > 0)
     watch_->guessed(moe_layer(layer), guessed, {guesses_of(layer), static_cast<size_t>(rows_ * guessed * experts_)});
   watch_->foresee(moe_layer(layer));
   return routed;
@@ -251,8 +233,9 @@ bool CudaPass::lease(std::span<const lanes::RoutedExpert> routed) {
   return missing_.empty();
 }
 
-bool CudaPass::lie_as_launched(std::span<const lanes::RoutedExpert> routed) const {
-  return std::ranges::all_of(routed, [this](const lanes::RoutedExpert& r) { return address(r.expert) == launched_[static_cast<size_t>(r.expert)]; });
+bool CudaPass::lie_as_launched(size_t layer, std::span<const lanes::RoutedExpert> routed) const {
+  const uint64_t* launched = tables_.data() + table_of(layer);
+  return std::ranges::all_of(routed, [&](const lanes::RoutedExpert& r) { return address(r.expert) == launched[r.expert]; });
 }
 
 /// What was queued behind the layer's front is void: its rows are as they entered the back, the rest of its input is made again.
@@ -271,6 +254,7 @@ Status CudaPass::compute(size_t layer, std::span<const lanes::RoutedExpert> rout
     for (const lanes::RoutedExpert& r : routed) compute_one(r.expert);
   } else {
     for (int32_t e = 0; e < experts_; ++e) table_[static_cast<size_t>(e)] = address(e);
+    send_table(layer);
     launch_experts(layer);
   }
   MOESTRO_RETURN_IF_ERROR(let_go(routed));
@@ -322,33 +306,6 @@ void CudaPass::take_notes() {
       const auto rows = std::count_if(first, first + range.count, [](int32_t note) { return note >= 0; });
       guard_.fail_row(l, r, "values are not finite, or too large for a norm in f32,", rows - 1);
     }
-}
-
-// --- the timeline ---
-
-void CudaPass::mark(size_t at) {
-  if (timeline_ == nullptr || queue_.error != 0) return;
-  const MoestroCudaFunctions& f = queue_.functions;
-  while (marks_.size() <= at && queue_.error == 0) queue_.note("make_event", f.make_event(1, &marks_.emplace_back()));
-  if (queue_.error == 0) queue_.note("record_event", f.record_event(marks_[at], queue_.stream));
-}
-
-void CudaPass::draw(uint64_t plan, Nanos begin) {
-  timeline_->begin_step(plan);
-  Nanos before = begin;
-  const auto slice = [&](size_t at, lanes::TaskKind kind, int32_t layer) {
-    float ms = 0;
-    (void)queue_.functions.elapsed(&ms, marks_[0], marks_[at]);
-    const Nanos end = begin + Nanos(static_cast<int64_t>(static_cast<double>(ms) * 1e6));
-    timeline_->slice({.task = {.kind = kind, .layer = layer, .cost = {}}, .id = static_cast<lanes::TaskId>(at), .begin = before, .end = end});
-    before = end;
-  };
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    slice(2 * l + 1, lanes::TaskKind::kAttention, static_cast<int32_t>(l));
-    slice(2 * l + 2, layers_[l].moe < 0 ? lanes::TaskKind::kDenseMlp : lanes::TaskKind::kExpert, static_cast<int32_t>(l));
-  }
-  slice(2 * layers_.size() + 1, lanes::TaskKind::kHead, -1);
-  timeline_->end_step();
 }
 
 }  // namespace moestro::cuda

@@ -4,14 +4,19 @@
 // A layer is a front (attention, router, shared expert) and a back (experts, their sum, the guard). Where no expert is expected to be missing
 // the back of a layer and the front of the next one are queued before the host has seen the layer's routes: the device never waits for the
 // host. If one was missing after all, the stream of rows as it entered the back is still there: the expert is fetched, the back is queued
-// again, and what was queued behind it is overwritten. Elsewhere the host waits for the routes, queues the experts that are there, and each
-// other one when it has been copied. (docs/decisions/0015)
+// again, and what was queued behind it is overwritten. Where the device holds all experts nothing can be missing: the whole step is queued, and the
+// host counts and predicts beside it. Elsewhere the host waits for the routes, queues the experts that are there, and each
+// other one when it has been copied.
+//
+// What is queued ahead goes in segments: experts and back of a layer, and all up to the next router. In steps that decode one token a sequence
+// a segment that comes again is one launch of a graph. (docs/decisions/0015)
 
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "kernels/cuda/cuda_memory.h"
+#include "services/worker/cuda/cuda_graphs.h"
 #include "services/worker/cuda/cuda_head.h"
 #include "services/worker/cuda/host_experts.h"
 #include "services/worker/cuda/kv_streams.h"
@@ -28,6 +33,8 @@ struct CudaParts {
   kernels::cuda::CudaMemory& memory;
   kernels::Ops& host_ops;       ///< for what stays on the CPU
   device::SlotTable& slots;     ///< of the source that the engine leases from
+  bool graphs = true;           ///< whether segments of steps are launched as graphs
+  int32_t calm_visits = 2;      ///< of a layer, without a miss, after which it is taken to have all that it will want
 };
 
 /// The engine's backend on this device.
@@ -53,28 +60,39 @@ class CudaPass final : public engine::Pass {
   struct Layer {
     int32_t moe = -1;               ///< its MoE layer; -1: a dense one
     int32_t stream = 0;             ///< which of streams_ holds the rows that enter it
-    int32_t calm = 0;               ///< visits since an expert of it was missing, up to kCalm
-    int32_t guessed_layers = 0;     ///< routers that were asked ahead from it
+    int32_t calm = 0;               ///< visits since an expert of it was missing, up to calm_visits_
     MoestroCudaEvent routed = nullptr;  ///< its routes are in host memory
   };
   const model::ModelSpec& spec() const { return p_.math.spec; }
   MoeLayerId moe_layer(size_t layer) const { return MoeLayerId(static_cast<uint32_t>(layers_[layer].moe)); }
   float* stream(size_t layer) const { return streams_[layers_[layer].stream]; }
+  /// Where a layer's addresses are in tables_ and device_tables_.
+  int64_t table_of(size_t layer) const { return layers_[layer].moe * experts_; }
   int64_t first_choice(size_t layer) const { return layers_[layer].moe * rows_ * top_k_; }
   uint64_t notes_count() const { return layers_.size() * static_cast<uint64_t>(rows_); }
   float* guesses_of(size_t layer) const { return guesses_->data() + layers_[layer].moe % 2 * guesses_max_; }
   uint64_t address(int32_t expert) const { return reinterpret_cast<uint64_t>(p_.experts.data(expert)); }
 
   void begin(PlanId plan, const engine::StepBatch& batch, std::vector<Status>& failed);
+  void begin_graphs();
+  /// Whether every expert that the step may want is there and stays: its layers are then queued as a whole before the host looks at any route.
+  bool all_resident() const;
+  void queue_ahead(size_t layer);
+  Status queue_layers();
+  Status take_all_routes();
   Status run_layers();
   /// Whether the layer's back is queued before its routes are known.
   bool expects_all(size_t layer) const;
 
   // Queued, in order:
+  /// Experts and back of the layer before `next`, where there is one, and from `next` on all up to a router: as a graph where there is one.
+  void segment(size_t next);
+  void fronts(size_t next);
   void front(size_t layer);
   void guess(size_t layer);
   void send_routes(size_t layer);
-  /// The experts whose addresses are in table_, on their rows.
+  /// table_ becomes what the layer's experts are launched with.
+  void send_table(size_t layer);
   void launch_experts(size_t layer);
   void back(size_t layer);
   void look_at(size_t layer, float* x);
@@ -86,7 +104,7 @@ class CudaPass final : public engine::Pass {
   Result<std::span<const lanes::RoutedExpert>> take_routes(size_t layer);
   /// Whether all could be leased; missing_ could not.
   bool lease(std::span<const lanes::RoutedExpert> routed);
-  bool lie_as_launched(std::span<const lanes::RoutedExpert> routed) const;
+  bool lie_as_launched(size_t layer, std::span<const lanes::RoutedExpert> routed) const;
   Status compute(size_t layer, std::span<const lanes::RoutedExpert> routed);
   Status compute_what_arrives(size_t count);
   Status let_go(std::span<const lanes::RoutedExpert> routed);
@@ -109,7 +127,9 @@ class CudaPass final : public engine::Pass {
   KvStreams kv_;
   std::optional<HostExperts> host_experts_;   ///< where results may depend on who computes
   engine::FiniteGuard guard_;
+  CudaGraphs graphs_;
 
+  const int32_t calm_visits_;
   int64_t hidden_, experts_, top_k_, moe_layers_, step_tokens_max_, rows_ = 0;
   std::vector<Layer> layers_;
   int32_t last_stream_ = 0;                   ///< which of streams_ leaves the last layer
@@ -117,7 +137,8 @@ class CudaPass final : public engine::Pass {
   float* streams_[2];                         ///< the residual stream, before and after a sparse layer's back
   float *expert_rows_, *device_weights_;
   int32_t *device_ids_, *device_notes_;       ///< [MoE layers, rows, top_k]; [layers, rows]: the layer where a row was not finite after it, else -1
-  uint64_t* device_table_;                    ///< [MoE layers, experts]
+  uint64_t* device_tables_;                   ///< [MoE layers, experts]: where an expert lies, 0 if it is not there
+  std::vector<uint64_t> tables_;              ///< what those are behind everything that was queued
   uint8_t* device_left_out_;
   kernels::cuda::Pinned<int32_t> ids_, notes_;
   kernels::cuda::Pinned<float> weights_;
@@ -129,7 +150,10 @@ class CudaPass final : public engine::Pass {
 
   // Of the step:
   const engine::StepBatch* batch_ = nullptr;
-  std::vector<uint64_t> table_, launched_;    ///< by expert of the layer at hand: where it lies; where it lay when it was launched
+  bool as_graphs_ = false;                    ///< its segments may be graphs
+  StepShape shape_;
+  int32_t asked_ahead_ = 0;                   ///< routers that each layer asks
+  std::vector<uint64_t> table_;               ///< by expert of the layer at hand: where it lies
   std::vector<lanes::RoutedExpert> missing_;  ///< could not be leased
   uint32_t head_not_finite_ = 0;
   Nanos stalled_{0};

@@ -27,6 +27,8 @@ class KvStreams {
   void copy(std::span<const engine::KvCopy> copies);
   /// What is queued on the compute stream from here on finds the layer's blocks copied.
   void before_layer(size_t layer);
+  /// Whether there is anything to wait for.
+  bool pending() const { return pending_; }
   /// The computing of all layers has ended, or nothing of it counts: there is nothing to wait for until the next copies.
   void settled() { pending_ = false; }
 

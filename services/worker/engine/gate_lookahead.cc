@@ -29,10 +29,14 @@ GateLookahead::GateLookahead(const model::ModelSpec& spec, const DenseWeights& w
   }
 }
 
+int32_t GateLookahead::asked(MoeLayerId layer, int32_t wanted) const {
+  return std::max(0, std::min({wanted, layers_max_, layers_ - static_cast<int32_t>(layer.value) - 1}));
+}
+
 GateLookahead::Answer GateLookahead::ask(MoeLayerId layer, int32_t wanted, const float* x, int64_t rows) {
   const auto first = static_cast<int32_t>(layer.value) + 1;
-  const int32_t asked = std::min({wanted, layers_max_, layers_ - first});
-  if (asked <= 0) return {};
+  const int32_t asked = this->asked(layer, wanted);
+  if (asked == 0) return {};
   ops_->rms_norm(x, rows, hidden_, ones_, eps_, normed_);
   const kernels::Weight routers{stacked_ + first * experts_ * hidden_, DType::kF32, asked * experts_, hidden_, nullptr};
   ops_->matmul(normed_, rows, routers, nullptr, logits_, kernels::Activations::kExact);

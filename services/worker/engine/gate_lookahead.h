@@ -25,6 +25,8 @@ class GateLookahead {
     const float* logits = nullptr;  ///< in the backend's memory: [rows, layers, experts]; valid until the next call
     int64_t count = 0;              ///< of them
   };
+  /// How many routers ask() would ask from `layer` on.
+  int32_t asked(MoeLayerId layer, int32_t wanted) const;
   /// x: [rows, hidden], the residual stream as MoE layer `layer` meets it. Asks the `wanted` routers after it.
   Answer ask(MoeLayerId layer, int32_t wanted, const float* x, int64_t rows);
 

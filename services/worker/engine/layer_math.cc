@@ -48,6 +48,18 @@ void LayerMath::begin(const StepBatch& batch) {
   rows_ = batch.rows();
   send(p_.memory, cos_, batch.cos);
   send(p_.memory, sin_, batch.sin);
+  sink_window_ = 0;
+  send_sink_rotation(p_.cache.shape(0));
+}
+
+void LayerMath::send_sink_rotation(const kernels::AttentionShape& shape) {
+  if (shape.sinks == 0 || !shape.has_gap(batch_->furthest) || shape.window == sink_window_) return;
+  sink_window_ = shape.window;
+  sink_cos_list_.clear();
+  sink_sin_list_.clear();
+  for (const int32_t position : batch_->positions) p_.rope.append(sink_position(shape, position), sink_cos_list_, sink_sin_list_);
+  send(p_.memory, sink_cos_, sink_cos_list_);
+  send(p_.memory, sink_sin_, sink_sin_list_);
 }
 
 void LayerMath::embed(float* x) { p_.ops.gather_rows(p_.weights.embed(), batch_->ids, x); }
@@ -79,11 +91,7 @@ void LayerMath::project_qkv(const AttentionSpec& a, const LayerWeights& w) {
 const float* LayerMath::rotate_for_sinks(size_t layer) {
   const kernels::AttentionShape& shape = p_.cache.shape(layer);
   if (shape.sinks == 0 || !shape.has_gap(batch_->furthest)) return nullptr;
-  sink_cos_list_.clear();
-  sink_sin_list_.clear();
-  for (const int32_t position : batch_->positions) p_.rope.append(sink_position(shape, position), sink_cos_list_, sink_sin_list_);
-  send(p_.memory, sink_cos_, sink_cos_list_);
-  send(p_.memory, sink_sin_, sink_sin_list_);
+  send_sink_rotation(shape);
   p_.memory.copy(sink_q_, q_, rows_ * shape.heads * shape.head_dim * static_cast<int64_t>(sizeof(float)));
   p_.ops.rope(sink_q_, rows_, shape.heads, shape.head_dim, p_.spec.rope.rotary_dim, sink_cos_, sink_sin_);
   return sink_q_;

@@ -46,6 +46,8 @@ class LayerMath {
   void add_shared_expert(size_t layer, float* x);
 
  private:
+  /// How queries meet the sinks' keys in layers with this window; sent once for all that have the same.
+  void send_sink_rotation(const kernels::AttentionShape& shape);
   void project_qkv(const model::AttentionSpec& spec, const LayerWeights& w);
   /// The queries as the sinks' keys meet them, from q_ before it is rotated; null where no row has a gap.
   const float* rotate_for_sinks(size_t layer);
@@ -58,6 +60,7 @@ class LayerMath {
   kernels::Buffers buffers_;
   // h: normed input of a block; out: a block's output before it is added.
   float *h_, *out_, *q_, *k_, *v_, *attended_, *gate_, *up_, *router_logits_, *shared_out_, *shared_logit_, *cos_, *sin_;
+  int64_t sink_window_ = 0;  ///< that sink_cos_ and sink_sin_ are for; 0: for none
   float *sink_q_ = nullptr, *sink_cos_ = nullptr, *sink_sin_ = nullptr;
   std::vector<float> sink_cos_list_, sink_sin_list_;
 };

@@ -1,0 +1,255 @@
+// Decode steps as graphs: the same bits as without them whatever comes and goes, few calls, no waiting, and what becomes of refusals.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+
+#ifndef MOESTRO_CUDA_PLUGIN
+#include "kernels/cuda/emulated/streams.h"
+#endif
+#include "services/worker/cuda/cuda_graphs.h"
+#include "tests/cuda/spied_functions.h"
+#include "tests/device/device_bench.h"
+
+namespace moestro::engine::testing {
+namespace {
+
+using device::testing::DeviceBench;
+using device::testing::DeviceBenchOptions;
+using kernels::test::Spied;
+using kernels::test::spied;
+using kernels::test::spied_functions;
+constexpr int32_t kAll = 1 << 20;
+#ifdef MOESTRO_CUDA_PLUGIN
+void make_streams_late(int32_t) {}  // a device's are
+#else
+using kernels::cuda::emulated::make_streams_late;
+#endif
+
+const Fixture& fixture_named(const std::string& name) {
+  static const std::vector<Fixture> all = fixtures();
+  return *std::ranges::find(all, name, &Fixture::name);
+}
+
+DeviceBenchOptions on_cuda(int32_t slots, bool graphs) { return {.slots = slots, .cuda = &spied_functions(), .graphs = graphs}; }
+
+/// What sequences that decode together have said: of each token its id and log-probability.
+class Decoding {
+ public:
+  explicit Decoding(Bench& bench) : bench_(bench) {}
+  /// A sequence joins with a prompt of its own; it decodes in every later step.
+  void join(uint64_t id, size_t tokens) {
+    for (size_t i = 0; i < tokens; ++i) next_[id].push_back(static_cast<TokenId>(3 + (id * 7 + i * 5) % 50));
+  }
+  void leave(uint64_t id) {
+    next_.erase(id);
+    bench_.release(id);
+  }
+  void steps(int count) {
+    for (; count > 0; --count) step();
+  }
+  void step() {
+    for (auto& [id, tokens] : next_) {
+      PlanSequence& s = bench_.add(id, tokens);
+      s.sample = true;
+      s.sampling.logprobs = id % 2 == 0 ? -1 : 0;  // drawn on the device, and on the host
+    }
+    spied.mark();
+    ASSERT_TRUE(bench_.run(out_).is_ok());
+    size_t i = 0;
+    for (auto& [id, tokens] : next_) {
+      ASSERT_TRUE(out_.sequences[i].status.is_ok()) << out_.sequences[i].status.message();
+      const auto& sampled = out_.sequences[i++].sampled.at(0);
+      tokens.assign(1, sampled.id);
+      said_.push_back({static_cast<double>(sampled.id), sampled.score.logprob});
+    }
+  }
+  const std::vector<std::pair<double, double>>& said() const { return said_; }
+
+ private:
+  Bench& bench_;
+  std::map<uint64_t, std::vector<TokenId>> next_;
+  StepOutcome out_;
+  std::vector<std::pair<double, double>> said_;
+};
+
+/// Sequences come and go; the longest passes 128 positions, and 256 where a window lets it, where launches are made for more parts.
+std::vector<std::pair<double, double>> busy_service(const Fixture& fixture, const DeviceBenchOptions& options) {
+  DeviceBench device(fixture, options);
+  Decoding decoding(device.bench());
+  decoding.join(1, 122);
+  decoding.steps(10);
+  decoding.join(2, 5);
+  decoding.steps(6);
+  decoding.join(3, options.engine.engine.visible.window > 0 ? 250 : 200);
+  decoding.steps(11);
+  decoding.leave(1);
+  decoding.steps(4);
+  decoding.join(4, 17);
+  decoding.join(6, 1);
+  decoding.steps(5);
+  decoding.leave(3);
+  decoding.steps(4);
+  return decoding.said();
+}
+
+class CudaGraphsTest : public kernels::test::CudaTest {
+ protected:
+  /// Graphs and none say the same, and there were some.
+  static void expect_same(const Fixture& fixture, DeviceBenchOptions options, const std::string& what) {
+    options.graphs = false;
+    const auto want = busy_service(fixture, options);
+    EXPECT_EQ(spied.graphs, 0u) << what;
+    options.graphs = true;
+    spied = {};
+    EXPECT_TRUE(busy_service(fixture, options) == want) << fixture.name << ", " << what;
+    EXPECT_GT(spied.graphs, 20u) << fixture.name << ", " << what;
+  }
+};
+
+TEST_F(CudaGraphsTest, ChangeNoBitWhereAllIsResident) {
+  for (const char* name : {"mixtral_window", "qwen2_moe_shared"}) expect_same(fixture_named(name), on_cuda(kAll, true), "all resident");
+}
+
+TEST_F(CudaGraphsTest, ChangeNoBitAmidMissesAndRewinds) {
+  const Fixture& fixture = fixture_named("qwen2_moe_shared");
+  const auto want = busy_service(fixture, on_cuda(kAll, false));
+  for (const auto& [slots, expects_all, predictor] : {std::tuple(3, false, "none"), {3, true, "none"}, {9, true, "gate"}}) {
+    DeviceBenchOptions options = on_cuda(slots, true);
+    options.expects_all = expects_all, options.predictor = predictor;
+    EXPECT_TRUE(busy_service(fixture, options) == want) << slots << " slots, " << predictor << (expects_all ? ", queued ahead" : "");
+    EXPECT_GT(spied.graphs, 20u);
+  }
+}
+
+TEST_F(CudaGraphsTest, ChangeNoBitWithCachesWindowsAndSinksOfAnyKind) {
+  const Fixture& fixture = fixture_named("qwen3_moe_sharded");
+  for (const auto& [kv, visible] : {std::pair(DType::kBF16, VisiblePositions{}), {DType::kInt8, {.sinks = 4, .window = 60}}}) {
+    DeviceBenchOptions options = on_cuda(kAll, true);
+    options.engine.engine.kv_dtype = kv;
+    options.engine.engine.visible = visible;
+    expect_same(fixture, options, std::string(dtype_name(kv)) + ", " + std::to_string(visible.sinks) + " sinks");
+  }
+}
+
+TEST_F(CudaGraphsTest, ChangeNoBitOfTheFastKernels) {
+  DeviceBenchOptions options = on_cuda(kAll, true);
+  options.engine.deterministic = false;
+  options.engine.experts = options.engine.dense = DType::kBF16;
+  expect_same(fixture_named("mixtral_llama3"), options, "not deterministic");
+}
+
+/// Four sequences that decode on a device that holds everything, warm; its streams are late, so that whoever waits waits indeed.
+class ResidentTest : public CudaGraphsTest {
+ protected:
+  void SetUp() override {
+    CudaGraphsTest::SetUp();
+    if (IsSkipped()) return;
+    make_streams_late(1 << 20);
+    device_.emplace(fixture_named("qwen2_moe_shared"), on_cuda(kAll, true));
+    make_streams_late(0);
+    decoding_.emplace(device_->bench());
+    for (uint64_t id = 1; id <= 4; ++id) decoding_->join(2 * id, 3);  // even: drawn on the device
+    decoding_->step();
+    EXPECT_GT(spied.work_behind_waits, 0u) << "where experts are missing the host has to wait";
+    for (int i = 0; i < 100 && !device_->device().holds_all(); ++i) decoding_->step();
+    decoding_->steps(5);
+    ASSERT_TRUE(device_->device().holds_all());
+  }
+  std::optional<DeviceBench> device_;
+  std::optional<Decoding> decoding_;
+};
+
+TEST_F(ResidentTest, AStepIsALaunchALayerAndAFewMore) {
+  const Spied before = spied;
+  decoding_->step();
+  EXPECT_EQ(spied.graphs - before.graphs, static_cast<uint64_t>(device_->bench().engine().spec().moe_layers()) + 1) << "a dense layer goes with the one before it";
+  EXPECT_LE(spied.operations - before.operations, 5u) << "the table of tokens, and from the last rows to ids";
+  EXPECT_EQ(spied.captures, before.captures);
+  EXPECT_EQ(spied.allocations, before.allocations);
+  EXPECT_LE(spied.copies_in - before.copies_in, 5u) << "tokens, angles, queries; no table of experts";
+}
+
+TEST_F(ResidentTest, NothingOfAStepIsQueuedByAHostThatHasWaitedForIt) {
+  for (int i = 0; i < 5; ++i) {
+    const uint64_t waits = spied.waits;
+    decoding_->step();
+    EXPECT_EQ(spied.work_behind_waits, 0u);
+    EXPECT_GE(spied.waits, waits + 1) << "the step's end, at least";
+  }
+}
+
+struct Refusal {
+  const char* what;
+  MoestroCudaResult Spied::*of;
+};
+
+TEST_F(CudaGraphsTest, ARefusedCaptureOrLaunchLeavesStepsRight) {
+  const Fixture& fixture = fixture_named("qwen2_moe_shared");
+  const auto want = busy_service(fixture, on_cuda(kAll, false));
+  for (const auto& [what, of] : {Refusal{"begin_capture", &Spied::begin_capture}, {"end_capture", &Spied::end_capture}, {"launch_graph", &Spied::launch_graph},
+                                 {"an operation", &Spied::in_capture}}) {
+    const DeviceBenchOptions options = on_cuda(kAll, true);
+    spied.*of = 2;
+    EXPECT_TRUE(busy_service(fixture, options) == want) << what;
+    EXPECT_LE(spied.captures, 1u) << what << ": it is not tried again";
+    EXPECT_EQ(spied.graphs, 0u) << what;
+  }
+}
+
+// --- the cache alone ---
+
+class GraphCacheTest : public kernels::test::CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (!IsSkipped()) ASSERT_EQ(queue_.functions.make_stream(0, &queue_.stream), 0);
+  }
+  /// What comes of a launch for rows `n` where it has to be queued if it is not a graph: "queued" or "graph".
+  std::string launch(cuda::CudaGraphs& graphs, int32_t n) { return graphs.launch({.step = {.rows = n}, .segment = 0}, [] {}) ? "graph" : "queued"; }
+
+  kernels::cuda::DeviceQueue queue_{spied_functions()};
+};
+
+TEST_F(GraphCacheTest, CapturesWhatIsSeenTwiceAndForgetsWhatIsOldest) {
+  cuda::CudaGraphs graphs(queue_, true, 2);
+  EXPECT_EQ(launch(graphs, 1), "queued");
+  EXPECT_EQ(launch(graphs, 1), "graph");
+  EXPECT_EQ(launch(graphs, 2), "queued");
+  EXPECT_EQ(launch(graphs, 1), "graph");
+  EXPECT_EQ(graphs.counts().captured, 1u);
+  EXPECT_EQ(launch(graphs, 3), "queued") << "in the place of 2";
+  EXPECT_EQ(launch(graphs, 1), "graph");
+  EXPECT_EQ(launch(graphs, 2), "queued") << "in the place of 3";
+  EXPECT_EQ(launch(graphs, 3), "queued") << "in the place of 1";
+  EXPECT_EQ(spied.graphs_ended, 1u);
+  EXPECT_EQ(launch(graphs, 3), "graph");
+  EXPECT_EQ(launch(graphs, 1), "queued");
+  EXPECT_EQ(graphs.counts().given_way, 4u);
+  EXPECT_EQ(graphs.counts().captured, 2u);
+  EXPECT_EQ(graphs.counts().launched, 4u);
+}
+
+TEST_F(GraphCacheTest, ForgetsAllWhenMemoryThatGraphsReadHasMoved) {
+  cuda::CudaGraphs graphs(queue_, true);
+  for (const char* want : {"queued", "graph"}) EXPECT_EQ(launch(graphs, 1), want);
+  kernels::cuda::Workspace workspace(queue_);
+  ASSERT_NE(workspace.at_least(10), nullptr);
+  for (const char* want : {"queued", "graph"}) EXPECT_EQ(launch(graphs, 1), want);
+  EXPECT_EQ(spied.graphs_ended, 1u);
+}
+
+TEST_F(GraphCacheTest, LaunchesNoneWhereTheyAreOffOrTheQueueHasFailed) {
+  cuda::CudaGraphs off(queue_, false);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(launch(off, 1), "queued");
+  cuda::CudaGraphs graphs(queue_, true);
+  for (const char* want : {"queued", "graph"}) EXPECT_EQ(launch(graphs, 1), want);
+  queue_.error = 999;
+  EXPECT_EQ(launch(graphs, 1), "queued");
+  EXPECT_TRUE(graphs.are_on()) << "that is no fault of graphs";
+  queue_.error = 0;
+}
+
+}  // namespace
+}  // namespace moestro::engine::testing
