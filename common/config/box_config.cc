@@ -102,6 +102,11 @@ void add_workers(Schema& schema, BoxConfig::Workers& c) {
               .flag = "--predict",
               .field = &c.predict,
               .help = "on a device with a memory of its own: which experts are copied before a layer wants them; auto: as a mixture of all that is known of the request says, calibrated as it runs; none: none"});
+  schema.add({.key = "workers.cuda_graphs",
+              .flag = "--cuda-graphs",
+              .field = &c.cuda_graphs,
+              .choices = {"on", "off"},
+              .help = "on a GPU: a layer of a step that decodes is one launch of a graph, once the like of it has been seen; off: every kernel is launched by itself, as for compute-sanitizer; the results are the same"});
   schema.add({.key = "workers.threads",
               .flag = "--threads",
               .field = &c.threads,

@@ -35,6 +35,7 @@ struct BoxConfig {
     std::string device = "cpu";
     std::string cache = "auto";
     std::string predict = "auto";
+    std::string cuda_graphs = "on";
     std::optional<int64_t> threads;
     std::string pin_threads = "auto";
     std::optional<int64_t> numa_node;

@@ -32,7 +32,7 @@ Status take_peers(const config::BoxConfig& box, Peers given, WorkerOptions& o) {
 Result<device::WorkerDeviceOptions> device_options(const config::BoxConfig::Workers& w) {
   auto spec = config::parse_device(w.device);
   if (!spec.is_ok()) return spec.status().with_context("--device (workers.device)");
-  const device::WorkerDeviceOptions options{.spec = *spec, .cache = w.cache, .predict = w.predict};
+  const device::WorkerDeviceOptions options{.spec = *spec, .cache = w.cache, .predict = w.predict, .cuda_graphs = w.cuda_graphs == "on"};
   MOESTRO_RETURN_IF_ERROR(device::check_worker_device(options));
   return options;
 }
@@ -79,7 +79,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   CLI::App app("Computes a model's steps with weights from the expert store, for the orchestrator.", "moestro-worker");
   Peers peers;
   std::string name = WorkerOptions{}.name;
-  const box::BoxFlags flags(app, {"run.dir", "workers.device", "workers.cache", "workers.predict", "workers.threads", "workers.pin_threads", "workers.numa_node", "workers.kv_tokens", "workers.kv_host_tokens", "workers.kv_dtype", "workers.kv_sinks",
+  const box::BoxFlags flags(app, {"run.dir", "workers.device", "workers.cache", "workers.predict", "workers.cuda_graphs", "workers.threads", "workers.pin_threads", "workers.numa_node", "workers.kv_tokens", "workers.kv_host_tokens", "workers.kv_dtype", "workers.kv_sinks",
                                   "workers.kv_window", "workers.context", "workers.reserve", "workers.store_wait", "workers.precision", "workers.deterministic",
                                   "workers.capacity_factor", "workers.trace", "workers.timeline", "orchestrator.step_tokens",
                                   "run.log_level", "run.log_format", "run.fault_points"});

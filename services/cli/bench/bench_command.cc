@@ -67,6 +67,7 @@ void add_engine_options(CLI::App& engine, EngineBenchOptions& o) {
   engine.add_option("--device", o.device, "cpu, or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]")->capture_default_str();
   engine.add_option("--cache", o.cache, "which expert makes room on a device with a memory of its own")->capture_default_str();
   engine.add_option("--predict", o.predict, "which experts are copied to such a device before a layer wants them")->capture_default_str();
+  engine.add_option("--cuda-graphs", o.cuda_graphs, "on or off: whether a GPU's decode steps are launched as graphs")->check(CLI::IsMember({"on", "off"}))->capture_default_str();
   engine.add_option("--capacity-factor", o.capacity_factor, "an expert takes at most this times its even share of a step's tokens; default: all of them")
       ->check(CLI::PositiveNumber)
       ->excludes(deterministic);

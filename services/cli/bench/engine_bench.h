@@ -22,7 +22,7 @@ struct EngineBenchOptions {
   int64_t stream_bytes = 0;    ///< memory to stream limits from; 0: 4 GiB, or a quarter of what is free
   int threads = 0;
   bool deterministic = false, limits = true;
-  std::string device = "cpu", cache = "auto", predict = "none";  ///< device::WorkerDeviceOptions
+  std::string device = "cpu", cache = "auto", predict = "none", cuda_graphs = "on";  ///< device::WorkerDeviceOptions
   std::optional<double> capacity_factor;  ///< none: no token is dropped
 };
 

@@ -126,7 +126,7 @@ std::string case_text(const EngineBenchReport& report, const EngineBenchResult& 
 Json engine_report_json(const EngineBenchOptions& o, const EngineBenchReport& report) {
   Json json = {{"pack", o.pack}, {"model", report.model}, {"experts", report.experts}, {"threads", report.threads}, {"isa", report.isa},
                {"deterministic", o.deterministic}, {"step_tokens", report.step_tokens}, {"kv_tokens", report.kv_tokens},
-               {"kv_dtype", o.kv_dtype}, {"kv_sinks", o.kv_sinks}, {"kv_window", o.kv_window}, {"device", o.device}, {"cache", o.cache}, {"predict", o.predict}};
+               {"kv_dtype", o.kv_dtype}, {"kv_sinks", o.kv_sinks}, {"kv_window", o.kv_window}, {"device", o.device}, {"cache", o.cache}, {"predict", o.predict}, {"cuda_graphs", o.cuda_graphs}};
   if (o.capacity_factor) json["capacity_factor"] = *o.capacity_factor;
   if (o.limits) {
     json["streamed_bytes"] = report.stream_bytes;

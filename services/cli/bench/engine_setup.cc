@@ -138,7 +138,7 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   benched.ops = kernels::make_cpu_ops({.threads = o.threads, .deterministic = o.deterministic, .isa = isa});
   MOESTRO_RETURN_IF_ERROR(kernels::check_device(o.device));
   MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec spec, config::parse_device(o.device));
-  const device::WorkerDeviceOptions on{.spec = spec, .cache = o.cache, .predict = o.predict};
+  const device::WorkerDeviceOptions on{.spec = spec, .cache = o.cache, .predict = o.predict, .cuda_graphs = o.cuda_graphs == "on"};
   MOESTRO_RETURN_IF_ERROR(device::check_worker_device(on));
   if (spec.kind == config::DeviceSpec::Kind::kCuda) {
     MOESTRO_ASSIGN_OR_RETURN(benched.cuda, cuda::CudaDevice::open(spec.cuda, o.deterministic));

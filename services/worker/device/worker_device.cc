@@ -35,7 +35,7 @@ Result<WorkerDevice> WorkerDevice::create(const WorkerDeviceOptions& options, co
 
 engine::Backend WorkerDevice::backend() const {
   if (cuda_ == nullptr) return engine::cpu_backend(*cpu_ops_);
-  return cuda::cuda_backend({cuda_->ops(), cuda_->memory(), *cpu_ops_, *experts_});
+  return cuda::cuda_backend({.ops = cuda_->ops(), .memory = cuda_->memory(), .host_ops = *cpu_ops_, .slots = *experts_, .graphs = options_.cuda_graphs});
 }
 
 Status WorkerDevice::check() const {

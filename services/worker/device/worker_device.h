@@ -20,6 +20,7 @@ struct WorkerDeviceOptions {
   config::DeviceSpec spec;
   std::string cache = "auto";    ///< policy::make_device_policy
   std::string predict = "auto";  ///< prediction::make_predictor; none: an expert is copied when it is wanted
+  bool cuda_graphs = true;       ///< cuda::CudaParts
 };
 
 /// What is wrong with the names in it, or does not go together: kInvalidArgument, with the names there are.

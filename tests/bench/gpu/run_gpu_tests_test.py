@@ -90,6 +90,18 @@ class Report(unittest.TestCase):
         row = quarter.read(self.said(400.0, moved_bytes_per_token=1e6), quarter)["rows"][0]
         self.assertEqual((row["ceiling"], row["ratio"]), (1.25, 2.0))
 
+    def test_decoding_without_graphs_is_held_against_decoding_with_them(self):
+        args = argparse.Namespace(device=2, check=False, shape="mixtral-12gb")
+        steps = runner.engine_steps(pathlib.Path("/tree"), pathlib.Path("/work"), args, runner.Step("bench", "b", ["x"], 1))
+        for queued in (s for s in steps if s.name.endswith("without CUDA graphs")):
+            with_graphs = next(s for s in steps if queued.name == s.name + ", without CUDA graphs")
+            self.assertEqual(queued.command, [*with_graphs.command, "--cuda-graphs", "off"])
+            self.assertIsNone(queued.read(self.said(400.0), queued)["rows"][0]["ratio"])
+            with_graphs.figures = with_graphs.read(self.said(800.0), with_graphs)
+            row = queued.read(self.said(600.0), queued)["rows"][0]
+            self.assertEqual((row["value"], row["ceiling"], row["ratio"]), (600.0, 800.0, 0.75))
+        self.assertEqual(sum(s.name.endswith("without CUDA graphs") for s in steps), 2)
+
     def test_a_ceiling_that_was_not_measured_is_no_number(self):
         resident, quarter = self.engine(runner.Step("bench", "b", ["x"], 1))
         for step in (resident, quarter):
