@@ -146,7 +146,7 @@ class ResidentTest : public CudaGraphsTest {
   void SetUp() override {
     CudaGraphsTest::SetUp();
     if (IsSkipped()) return;
-    make_streams_late(1 << 20);
+    make_streams_late(100);
     device_.emplace(fixture_named("qwen2_moe_shared"), on_cuda(kAll, true));
     make_streams_late(0);
     decoding_.emplace(device_->bench());

@@ -5,6 +5,11 @@
 
 namespace moestro::kernels::test {
 
+inline const MoestroCudaFunctions& the_real_ones() {
+  static const MoestroCudaFunctions& functions = functions_under_test();
+  return functions;
+}
+
 /// Of this thread: links call the same functions from threads of their own.
 struct Spied {
   uint64_t operations = 0;    ///< by themselves; those that go into graphs are not counted
@@ -33,7 +38,7 @@ struct SpiedOperation<kMember> {
   static MoestroCudaResult call(const Arguments* arguments, MoestroCudaStream stream) {
     if (spied.capturing && spied.in_capture != 0) return spied.in_capture;
     if (!spied.capturing) spied.work(spied.operations);
-    return (functions_under_test().ops.*kMember)(arguments, stream);
+    return (the_real_ones().ops.*kMember)(arguments, stream);
   }
 };
 
@@ -42,23 +47,23 @@ inline void spy_on_graphs(MoestroCudaFunctions& f) {
     if (spied.begin_capture != 0) return spied.begin_capture;
     ++spied.captures;
     spied.capturing = true;
-    return functions_under_test().begin_capture(stream);
+    return the_real_ones().begin_capture(stream);
   };
   f.end_capture = [](MoestroCudaStream stream, MoestroCudaGraph* graph) -> MoestroCudaResult {
     spied.capturing = false;
-    const MoestroCudaResult result = functions_under_test().end_capture(stream, graph);
+    const MoestroCudaResult result = the_real_ones().end_capture(stream, graph);
     if (result != 0 || spied.end_capture == 0) return result;
-    (void)functions_under_test().end_graph(*graph);
+    (void)the_real_ones().end_graph(*graph);
     return spied.end_capture;
   };
   f.launch_graph = [](MoestroCudaGraph graph, MoestroCudaStream stream) {
     if (spied.launch_graph != 0) return spied.launch_graph;
     spied.work(spied.graphs);
-    return functions_under_test().launch_graph(graph, stream);
+    return the_real_ones().launch_graph(graph, stream);
   };
   f.end_graph = [](MoestroCudaGraph graph) {
     ++spied.graphs_ended;
-    return functions_under_test().end_graph(graph);
+    return the_real_ones().end_graph(graph);
   };
 }
 
@@ -66,23 +71,23 @@ inline void spy_on_graphs(MoestroCudaFunctions& f) {
 inline const MoestroCudaFunctions& spied_functions() {
   spied = {};
   static const MoestroCudaFunctions table = [] {
-    MoestroCudaFunctions f = functions_under_test();
+    MoestroCudaFunctions f = the_real_ones();
     spy_on_graphs(f);
     f.copy_in = [](void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
       ++spied.copies_in;
-      return functions_under_test().copy_in(to, from, bytes, stream);
+      return the_real_ones().copy_in(to, from, bytes, stream);
     };
     f.allocate = [](uint64_t bytes, void** memory) {
       ++spied.allocations;
-      return functions_under_test().allocate(bytes, memory);
+      return the_real_ones().allocate(bytes, memory);
     };
     f.wait_event = [](MoestroCudaEvent event) {
-      if (functions_under_test().query_event(event) == MOESTRO_CUDA_NOT_READY) ++spied.waits, spied.has_waited = true;
-      return functions_under_test().wait_event(event);
+      if (the_real_ones().query_event(event) == MOESTRO_CUDA_NOT_READY) ++spied.waits, spied.has_waited = true;
+      return the_real_ones().wait_event(event);
     };
     f.wait_stream = [](MoestroCudaStream stream) {
       ++spied.waits, spied.has_waited = true;
-      return functions_under_test().wait_stream(stream);
+      return the_real_ones().wait_stream(stream);
     };
 #define MOESTRO_SPY(name) f.ops.name = SpiedOperation<&MoestroCudaOps::name>::call
     MOESTRO_SPY(matmul), MOESTRO_SPY(gather), MOESTRO_SPY(norm), MOESTRO_SPY(sum_squares), MOESTRO_SPY(rope), MOESTRO_SPY(silu_mul), MOESTRO_SPY(exponentials);

@@ -44,7 +44,9 @@ DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBe
   if (options.cuda != nullptr)
     options_.engine.make_backend = [this](kernels::Ops& host_ops, store::BlobSource&) {
       patient_ = std::make_unique<Patient>(*device_, options_);
-      return cuda::cuda_backend({.ops = *cuda_ops_, .memory = *cuda_memory_, .host_ops = host_ops, .slots = *patient_, .graphs = options_.graphs, .calm_visits = options_.expects_all ? 0 : 2});
+      cuda::CudaParts parts{.ops = *cuda_ops_, .memory = *cuda_memory_, .host_ops = host_ops, .slots = *patient_, .graphs = options_.graphs};
+      if (options_.expects_all) parts.calm_visits = 0;
+      return cuda::cuda_backend(parts);
     };
   bench_ = std::make_unique<engine::testing::Bench>(fixture, options_.engine, wrap);
   MOESTRO_CHECK((patient_ != nullptr) == (options.cuda != nullptr), "the engine computes where it is to");

@@ -14,7 +14,9 @@ namespace {
 bool sees_alike(const engine::KvCache& cache, size_t layers) {
   const kernels::AttentionShape& first = cache.shape(0);
   for (size_t l = 1; l < layers; ++l)
-    if (const kernels::AttentionShape& s = cache.shape(l); s.heads != first.heads || s.kv_heads != first.kv_heads || s.window != first.window || s.sinks != first.sinks) return false;
+    if (const kernels::AttentionShape& s = cache.shape(l);
+        s.heads != first.heads || s.kv_heads != first.kv_heads || s.window != first.window || s.sinks != first.sinks)
+      return false;
   return true;
 }
 
@@ -34,8 +36,9 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
     : p_(parts), ops_(cuda.ops), queue_(cuda.ops.queue()), memory_(cuda.memory), slots_(cuda.slots), math_(parts.math, parts.options.step_tokens_max),
       head_(parts.math.spec, parts.math.weights, cuda.ops, cuda.memory, cuda.host_ops, parts.options.step_tokens_max),
       kv_(cuda.ops, parts.math.cache), guard_(cuda.host_ops, parts.math.spec.hidden, parts.options.step_tokens_max),
-      graphs_(cuda.ops.queue(), cuda.graphs && sees_alike(parts.math.cache, parts.math.spec.layers.size())), calm_visits_(cuda.calm_visits), hidden_(spec().hidden), experts_(spec().moe().experts),
-      top_k_(spec().moe().top_k), moe_layers_(spec().moe_layers()), step_tokens_max_(parts.options.step_tokens_max), buffers_(cuda.memory),
+      graphs_(cuda.ops.queue(), cuda.graphs && sees_alike(parts.math.cache, parts.math.spec.layers.size())), calm_visits_(cuda.calm_visits),
+      hidden_(spec().hidden), experts_(spec().moe().experts), top_k_(spec().moe().top_k), moe_layers_(spec().moe_layers()),
+      step_tokens_max_(parts.options.step_tokens_max), buffers_(cuda.memory),
       ids_(cuda.ops, step_tokens_max_ * moe_layers_ * top_k_), notes_(cuda.ops, step_tokens_max_ * static_cast<int64_t>(spec().layers.size())),
       weights_(cuda.ops, step_tokens_max_ * moe_layers_ * top_k_) {
   const int64_t n = step_tokens_max_, layers = static_cast<int64_t>(spec().layers.size());
@@ -148,7 +151,8 @@ void CudaPass::begin(PlanId plan, const engine::StepBatch& batch, std::vector<St
 /// Steps that decode one token a sequence come again and again; with what is sent here their segments differ in nothing but their shape. Not while
 /// blocks of the cache come in, which each layer waits for.
 void CudaPass::begin_graphs() {
-  as_graphs_ = graphs_.are_on() && timeline_ == nullptr && !kv_.pending() && static_cast<int64_t>(batch_->attention.size()) == rows_;
+  as_graphs_ = graphs_.are_on() && timeline_ == nullptr && !kv_.pending() &&
+               std::ranges::all_of(batch_->attention, [](const kernels::AttentionSequence& s) { return s.tokens == 1; });
   if (!as_graphs_) return;
   const kernels::AttentionShape& attention = p_.math.cache.shape(0);
   shape_ = {.rows = static_cast<int32_t>(rows_), .parts = static_cast<int32_t>(ops_.send_sequences(attention, batch_->attention)),
