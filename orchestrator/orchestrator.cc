@@ -41,6 +41,7 @@ Result<HttpOptions> parse_http(const std::string& where) {
 ControlOptions control_options(const OrchestratorOptions& options, const ServedModel& model) {
   ControlOptions control;
   control.endpoint = "ipc://" + (options.run_dir / "orchestrator.sock").string();
+  control.access = options.access;
   control.model = options.model_name;
   control.step_tokens = options.step_tokens;
   control.steps_in_flight = options.steps_in_flight;

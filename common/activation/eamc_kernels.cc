@@ -2,9 +2,11 @@
 
 #include <bit>
 
+#include "common/activation/history_layout.h"
+
 namespace moestro::activation {
 namespace {
-constexpr size_t kBlock = 64;
+constexpr size_t kBlock = kEamcBlock;
 }
 
 void add_columns(const uint8_t* const* columns, size_t count, size_t entries, uint32_t* __restrict sums) {
@@ -37,6 +39,21 @@ float score_block(const float* __restrict base, float base_weight, const uint32_
 
 void add_scaled(const uint32_t* __restrict sums, float weight, size_t entries, float* __restrict base) {
   for (size_t i = 0; i < entries; ++i) base[i] += weight * static_cast<float>(static_cast<int32_t>(sums[i]));
+}
+
+float weighted_sum(const float* weights, const uint8_t* cells, size_t count) {
+  float sum = 0;
+  for (size_t i = 0; i < count; ++i) sum += weights[i] * static_cast<float>(cells[i]);
+  return sum;
+}
+
+void copy_cells(const uint8_t* __restrict cells, size_t count, uint8_t* __restrict out) {
+  for (size_t i = 0; i < count; ++i) out[i] = cells[i];
+}
+
+bool still_is(const std::atomic<uint64_t>& word, uint64_t value) {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return word.load(std::memory_order_relaxed) == value;
 }
 
 }  // namespace moestro::activation

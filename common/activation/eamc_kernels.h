@@ -1,6 +1,9 @@
 #pragma once
-// The loops over all entries. Compiled with -O3; plain arrays in, plain arrays out.
+// The loops over all entries, and all that reads cells and norms which somebody may be writing just then (history_layout.h): what comes out for an
+// entry that changed is any number, and whoever asked throws it away. Compiled with -O3 and out of sight of the thread sanitizer; plain
+// arrays in, plain arrays out; nothing that is read becomes an index or an address.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -14,5 +17,11 @@ void add_weighted_column(const uint8_t* column, uint32_t weight, size_t entries,
 float score_block(const float* base, float base_weight, const uint32_t* sums, float sum_weight, const float* inverse_norms, float* scores);
 /// base[i] += weight * sums[i].
 void add_scaled(const uint32_t* sums, float weight, size_t entries, float* base);
+
+/// The sum of weights[i] * cells[i], from the first on.
+float weighted_sum(const float* weights, const uint8_t* cells, size_t count);
+void copy_cells(const uint8_t* cells, size_t count, uint8_t* out);
+/// Behind all that this thread has read: `word`, which is loaded last, still has this value.
+bool still_is(const std::atomic<uint64_t>& word, uint64_t value);
 
 }  // namespace moestro::activation

@@ -12,7 +12,7 @@ constexpr float kShareUnits = 255;
 constexpr int32_t kTokensMax = 16;
 }  // namespace
 
-EamcMatcher::EamcMatcher(const Eamc& eamc, float request_tokens)
+EamcMatcher::EamcMatcher(const EamcView& eamc, float request_tokens)
     : eamc_(eamc), request_tokens_max_(request_tokens), request_(eamc.shape().cells()), iteration_(eamc.shape().cells()) {
   columns_.reserve(static_cast<size_t>(eamc.shape().experts));
   best_.reserve(kMatchesMax);
@@ -20,19 +20,24 @@ EamcMatcher::EamcMatcher(const Eamc& eamc, float request_tokens)
 }
 
 void EamcMatcher::catch_up() {
-  if (sums_.size() != eamc_.stride()) {
+  const bool other = view_ != eamc_.id();
+  if (other) {
+    view_ = eamc_.id();
+    versions_.assign(eamc_.stride(), EamcView::kNoVersion);
     sums_.assign(eamc_.stride(), 0);
     base_.assign(eamc_.stride(), 0);
-    version_ = 0;
   }
-  for (int32_t entry = 0; version_ != eamc_.version() && entry < eamc_.size(); ++entry) {
-    if (eamc_.changed_at(entry) <= version_) continue;
-    const std::span<const uint8_t> cells = eamc_.cells(entry);
-    float dot = 0;
-    for (size_t i = 0; i < cells.size(); ++i) dot += request_[i] * static_cast<float>(cells[i]);
-    base_[static_cast<size_t>(entry)] = dot;
+  const uint64_t changes = eamc_.changes();
+  if (!other && changes == changes_) return;
+  changes_ = changes;
+  entries_ = eamc_.size();
+  for (int32_t entry = 0; entry < entries_; ++entry) {
+    const auto at = static_cast<size_t>(entry);
+    const uint64_t version = eamc_.version(entry);
+    if (version == versions_[at]) continue;
+    base_[at] = request_tokens_ == 0 ? 0 : weighted_sum(request_.data(), eamc_.cells(entry), request_.size());
+    versions_[at] = version;  // one that is written just now is heard of again; whether the sum is of this version shows when it is used
   }
-  version_ = eamc_.version();
 }
 
 void EamcMatcher::begin_iteration() {
@@ -60,15 +65,15 @@ void EamcMatcher::add_row(int32_t layer, std::span<const ActivationCount> counts
     const uint32_t weight = tokens == 1 ? 1 : static_cast<uint32_t>(std::min(kShareUnits, std::round(kShareUnits * share)));
     iteration_[static_cast<size_t>(layer) * experts + c.expert.value] = static_cast<uint8_t>(weight);
     if (tokens == 1) columns_.push_back(eamc_.column(layer, expert));
-    else add_weighted_column(eamc_.column(layer, expert), weight, eamc_.stride_used(), sums_.data());
+    else add_weighted_column(eamc_.column(layer, expert), weight, rounded(), sums_.data());
   }
-  add_columns(columns_.data(), columns_.size(), eamc_.stride_used(), sums_.data());
+  add_columns(columns_.data(), columns_.size(), rounded(), sums_.data());
 }
 
 void EamcMatcher::end_iteration() {
   if (tokens_ == 0) return;
   const float weight = iteration_weight();
-  add_scaled(sums_.data(), weight, eamc_.stride_used(), base_.data());
+  add_scaled(sums_.data(), weight, rounded(), base_.data());
   for (size_t i = 0; i < request_.size(); ++i) request_[i] += weight * static_cast<float>(iteration_[i]);
   request_tokens_ += static_cast<float>(std::min(tokens_, kTokensMax));
   std::fill(sums_.begin(), sums_.end(), 0U);
@@ -89,16 +94,25 @@ std::span<const EamcMatch> EamcMatcher::best(int32_t count) {
   if (wanted == 0 || (request_tokens_ == 0 && layer_ < 0)) return best_;
   const float base_weight = request_tokens_ == 0 ? 0 : std::min(1.0F, request_tokens_max_ / request_tokens_);
   const float* norms = eamc_.inverse_norms(request_tokens_ == 0 ? layer_ : eamc_.shape().layers - 1);
-  float scores[Eamc::kBlock];
-  for (size_t first = 0; first < eamc_.stride_used(); first += Eamc::kBlock) {
+  float scores[kEamcBlock];
+  for (size_t first = 0; first < rounded(); first += kEamcBlock) {
     const float most = score_block(base_.data() + first, base_weight, sums_.data() + first, iteration_weight(), norms + first, scores);
     const float floor = best_.size() == wanted ? best_.back().score : 0;
     if (most <= floor) continue;
-    for (size_t i = 0; i < Eamc::kBlock; ++i)
-      if (scores[i] > (best_.size() == wanted ? best_.back().score : 0)) keep({static_cast<int32_t>(first + i), scores[i]}, wanted);
+    for (size_t i = 0; i < kEamcBlock; ++i) {
+      if (!(scores[i] > (best_.size() == wanted ? best_.back().score : 0)) || std::isinf(scores[i])) continue;
+      // All that this score is made of has been read: now it shows whether it was of one entry.
+      const auto entry = static_cast<int32_t>(first + i);
+      if (eamc_.holds(entry, versions_[first + i])) keep({entry, scores[i]}, wanted);
+    }
   }
   ranked_ = wanted;
   return best_;
+}
+
+bool EamcMatcher::read_row(const EamcMatch& match, int32_t layer, std::span<uint8_t> out) const {
+  const auto first = static_cast<size_t>(layer) * static_cast<size_t>(eamc_.shape().experts);
+  return eamc_.copy(match.entry, versions_[static_cast<size_t>(match.entry)], first, out);
 }
 
 }  // namespace moestro::activation

@@ -6,10 +6,14 @@
 // are no earlier iterations, an entry's first rows are compared with the query's first rows, each by its own norm.
 //
 // One for each sequence and collection; a row costs the reading of the columns of its experts.
+//
+// The collection may change at any moment. What an entry was at the beginning of an iteration counts for all of it: an entry that changes meanwhile is
+// left out to its end, and is looked at anew at the beginning of the next one.
 
 #include <vector>
 
-#include "common/activation/eamc.h"
+#include "common/activation/activation_matrix.h"
+#include "common/activation/eamc_view.h"
 
 namespace moestro::activation {
 
@@ -22,7 +26,8 @@ class EamcMatcher {
  public:
   static constexpr int32_t kMatchesMax = 32;
   /// `request_tokens`: what earlier iterations weigh at most, in tokens of the one under way.
-  EamcMatcher(const Eamc& eamc, float request_tokens);
+  /// `eamc` outlives this; it may be assigned another view between iterations.
+  EamcMatcher(const EamcView& eamc, float request_tokens);
 
   void begin_iteration();
   /// What the sequence's `tokens` tokens chose at `layer`; layers in order.
@@ -32,19 +37,26 @@ class EamcMatcher {
 
   /// The best `count` (at most kMatchesMax) entries, best first; fewer if there are not so many that share anything with the query.
   std::span<const EamcMatch> best(int32_t count);
+  /// The row of one of these, copied to `out`. False: the entry is no longer what was matched.
+  bool read_row(const EamcMatch& match, int32_t layer, std::span<uint8_t> out) const;
 
  private:
   void catch_up();
   void keep(EamcMatch match, size_t count);
   float iteration_weight() const;
 
-  const Eamc& eamc_;
+  size_t rounded() const { return eamc_rounded(static_cast<uint64_t>(entries_)); }
+
+  const EamcView& eamc_;
   const float request_tokens_max_;
-  uint64_t version_ = 0;
+  uint64_t view_ = 0;            ///< whose entries these are
+  uint64_t changes_ = 0;         ///< of it, when they were last looked at
+  int32_t entries_ = 0;
   int32_t layer_ = -1;           ///< the last row of the iteration
   int32_t tokens_ = 0;           ///< of the iteration
   float request_tokens_ = 0;     ///< of earlier iterations
   size_t ranked_ = 0;            ///< best_ holds the best so many
+  std::vector<uint64_t> versions_;  ///< [entry]: what is matched
   std::vector<uint32_t> sums_;   ///< [entry]: rows of this iteration times the entry's
   std::vector<float> base_;      ///< [entry]: earlier iterations
   std::vector<float> request_;   ///< [layer][expert]: earlier iterations

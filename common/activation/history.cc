@@ -56,6 +56,32 @@ std::span<const std::byte> fill(Eamc& eamc, uint32_t entries, std::span<const st
 
 }  // namespace
 
+ActivationHistory::ActivationHistory(const EamcShape& shape, int32_t capacity) : ActivationHistory(Eamc(shape, capacity), Eamc(shape, capacity), {}) {}
+
+ActivationHistory::ActivationHistory(Eamc of_prompts, Eamc of_answers, shm::MappedFile memory)
+    : prompts(std::move(of_prompts)), answers(std::move(of_answers)), memory_(std::move(memory)), view_{prompts.view(), answers.view()} {}
+
+Result<ActivationHistory> ActivationHistory::shared(const EamcShape& shape, int32_t capacity, uint64_t pack_identity, uint64_t segment) {
+  const auto layers = static_cast<uint64_t>(shape.layers), experts = static_cast<uint64_t>(shape.experts), entries = static_cast<uint64_t>(capacity);
+  if (layers > kHistorySideMax || experts > kHistorySideMax || entries > kHistoryCapacityMax || layers * experts * entries > kHistoryCellsMax)
+    return invalid_argument("a history of " + std::to_string(entries) + " requests of " + std::to_string(layers) + " x " + std::to_string(experts) +
+                            " experts is more than workers take");
+  const EamcLayout layout = eamc_layout(layers, experts, entries);
+  MOESTRO_ASSIGN_OR_RETURN(shm::MappedFile memory, shm::MappedFile::anonymous("moestro-history", history_bytes(layout), 0400));
+  MOESTRO_RETURN_IF_ERROR(memory.back(0, memory.size()));
+  MOESTRO_RETURN_IF_ERROR(memory.seal());
+  auto& front = *reinterpret_cast<HistoryFront*>(memory.data());
+  HistoryHead& head = front.head;
+  head.magic = kHistoryMagic, head.version = kHistoryVersion;
+  head.layers = static_cast<uint32_t>(layers), head.experts = static_cast<uint32_t>(experts), head.top_k = static_cast<uint32_t>(shape.top_k);
+  head.capacity = static_cast<uint32_t>(capacity);
+  head.pack_identity = pack_identity, head.segment = segment;
+  head.bytes = history_bytes(layout);
+  head.checksum = XXH3_64bits(&head, offsetof(HistoryHead, checksum));
+  std::byte* arrays = memory.data() + kHistoryPage;
+  return ActivationHistory(Eamc(shape, capacity, &front.prompts, arrays), Eamc(shape, capacity, &front.answers, arrays + layout.bytes), std::move(memory));
+}
+
 ActivationHistory::Changes ActivationHistory::add(const RequestCounts& request) {
   return {add_to(prompts, request.prompt), add_to(answers, request.answer)};
 }
@@ -79,8 +105,8 @@ std::vector<std::byte> write_checkpoint(const ActivationHistory& history, uint64
 }
 
 Status read_checkpoint(std::span<const std::byte> bytes, uint64_t pack_identity, ActivationHistory& history) {
-  history.prompts.reset(history.prompts.capacity());
-  history.answers.reset(history.answers.capacity());
+  history.prompts.clear();
+  history.answers.clear();
   CheckpointHeader header{};
   if (bytes.size() < sizeof header) return corrupt("activation history: it is cut short, or no checkpoint at all");
   std::memcpy(&header, bytes.data(), sizeof header);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/activation/eamc.h"
+#include "common/shm/mapped_file.h"
 
 namespace moestro::activation {
 
@@ -14,16 +15,30 @@ struct RequestCounts {
   explicit RequestCounts(const EamcShape& shape) : prompt(shape.layers, shape.experts), answer(shape.layers, shape.experts) {}
 };
 
-struct ActivationHistory {
+class ActivationHistory {
+ public:
+  /// In memory of its own.
+  ActivationHistory(const EamcShape& shape, int32_t capacity);
+  /// In memory that other processes of the host can map for reading (HistoryMapping), all of it there from the start, and neither cut short nor written by
+  /// anyone else ever. `segment`: another one each time. kInvalidArgument: a size that no reader takes; kExhausted and others: there is no such memory.
+  static Result<ActivationHistory> shared(const EamcShape& shape, int32_t capacity, uint64_t pack_identity, uint64_t segment);
+
   Eamc prompts, answers;
 
-  ActivationHistory(const EamcShape& shape, int32_t capacity) : prompts(shape, capacity), answers(shape, capacity) {}
+  const HistoryView& view() const { return view_; }
+  /// The memory that others can map; null: it is this process's own.
+  const shm::MappedFile* memory() const { return memory_ ? &memory_ : nullptr; }
 
   struct Changes {
     std::optional<Eamc::Change> prompt, answer;
   };
   /// A request has ended. One that was short says little of its domain, and leaves no matrix of what it has too few tokens of.
   Changes add(const RequestCounts& request);
+
+ private:
+  ActivationHistory(Eamc of_prompts, Eamc of_answers, shm::MappedFile memory);
+  shm::MappedFile memory_;
+  HistoryView view_;
 };
 
 /// A history as bytes, for the state store: whatever a checkpoint is read from, it is whole and of this very pack, or it is refused.

@@ -5,8 +5,9 @@
 
 namespace moestro::prediction {
 
-EamcPredictor::EamcPredictor(const PredictorShape& shape, const activation::ActivationHistory& history, const EamcOptions& options)
-    : RowPredictor(shape), history_(history), options_(options), per_token_(static_cast<size_t>(shape.experts)) {}
+EamcPredictor::EamcPredictor(const PredictorShape& shape, const activation::HistoryView& history, const EamcOptions& options)
+    : RowPredictor(shape), history_(history), options_(options), per_token_(static_cast<size_t>(shape.experts)),
+      row_(static_cast<size_t>(shape.experts)) {}
 
 void EamcPredictor::begin_iteration(std::span<const IterationSequence> sequences) {
   RowPredictor::begin_iteration(sequences);
@@ -33,14 +34,14 @@ std::span<const activation::EamcMatch> EamcPredictor::weighed(Matches& matches) 
   return best;
 }
 
-bool EamcPredictor::add_matches(Matches& matches, const activation::Eamc& eamc, int32_t target) {
+bool EamcPredictor::add_matches(Matches& matches, int32_t target) {
   std::fill(per_token_.begin(), per_token_.end(), 0.0F);
   float total = 0;
   const std::span<const activation::EamcMatch> best = weighed(matches);
   for (size_t i = 0; i < best.size(); ++i) {
     const float weight = matches.weights[i];
-    const std::span<const uint8_t> row = eamc.row(best[i].entry, target);
-    for (size_t e = 0; e < per_token_.size(); ++e) per_token_[e] += weight * static_cast<float>(row[e]);
+    if (!matches.matcher.read_row(best[i], target, row_)) continue;  // it has made room for another one
+    for (size_t e = 0; e < per_token_.size(); ++e) per_token_[e] += weight * static_cast<float>(row_[e]);
   }
   for (const float p : per_token_) total += p;
   if (total == 0) return false;
@@ -59,7 +60,7 @@ bool EamcPredictor::row(int32_t layer, int32_t target, std::span<float> out) {
   for (size_t i = 0; i < states_.size(); ++i) {
     const bool prompt = !active_[i].decode && target > layer;
     const float even = static_cast<float>(shape_.top_k) / static_cast<float>(shape_.experts);
-    if (!add_matches(prompt ? states_[i].prompt : states_[i].answer, prompt ? history_.prompts : history_.answers, target))
+    if (!add_matches(prompt ? states_[i].prompt : states_[i].answer, target))
       std::fill(per_token_.begin(), per_token_.end(), even);
     for (size_t e = 0; e < per_token_.size(); ++e) any.add(e, per_token_[e], tokens_at(active_[i], layer, target));
   }

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "common/activation/eamc_matcher.h"
-#include "common/activation/history.h"
+#include "common/activation/eamc_view.h"
 #include "common/prediction/popularity.h"
 #include "common/prediction/row_predictor.h"
 #include "common/prediction/sequence_states.h"
@@ -19,8 +19,8 @@ struct EamcOptions {
 
 class EamcPredictor final : public RowPredictor {
  public:
-  /// `history` outlives this, and changes between iterations only, on this thread.
-  EamcPredictor(const PredictorShape& shape, const activation::ActivationHistory& history, const EamcOptions& options);
+  /// `history` outlives this; see PredictorOptions.
+  EamcPredictor(const PredictorShape& shape, const activation::HistoryView& history, const EamcOptions& options);
   std::string_view name() const override { return "eamc"; }
   void begin_iteration(std::span<const IterationSequence> sequences) override;
   void routed(int32_t layer, std::span<const SequenceRoutes> routes) override;
@@ -49,11 +49,12 @@ class EamcPredictor final : public RowPredictor {
     }
   }
   std::span<const activation::EamcMatch> weighed(Matches& matches);
-  bool add_matches(Matches& matches, const activation::Eamc& eamc, int32_t target);
+  bool add_matches(Matches& matches, int32_t target);
 
-  const activation::ActivationHistory& history_;
+  const activation::HistoryView& history_;
   const EamcOptions options_;
   std::vector<float> per_token_;  ///< scratch: [experts]
+  std::vector<uint8_t> row_;      ///< scratch: likewise
   SequenceStates<State> states_;
 };
 

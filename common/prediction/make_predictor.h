@@ -6,16 +6,16 @@
 #include <string_view>
 #include <vector>
 
-#include "common/activation/history.h"
+#include "common/activation/eamc_view.h"
 #include "common/prediction/predictor.h"
 
 namespace moestro::prediction {
 
 struct PredictorOptions {
   PredictorShape shape;
-  /// What past requests have used; null: nothing is known of any. It outlives the predictor, and whoever changes it does so between
-  /// iterations, on the predictor's thread.
-  const activation::ActivationHistory* history = nullptr;
+  /// What past requests have used; null: nothing is known of any. It outlives the predictor. What lies behind it may change at any moment; another view is
+  /// put in its place between iterations only, on the predictor's thread.
+  const activation::HistoryView* history = nullptr;
   int32_t gate_lookahead = 2;     ///< routers that gate asks, as far as there are layers
   int32_t correlation_path = 1;   ///< layers whose choices correlation looks up together
 };

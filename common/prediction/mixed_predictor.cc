@@ -17,7 +17,7 @@ size_t token_bucket(int32_t tokens) { return tokens <= 1 ? 0 : tokens <= 4 ? 1 :
 }  // namespace
 
 MixedPredictor::MixedPredictor(const PredictorShape& shape, std::string name, std::vector<std::unique_ptr<RowPredictor>> sources,
-                               const activation::ActivationHistory* history)
+                               const activation::HistoryView* history)
     : shape_(shape), name_(std::move(name)), sources_(std::move(sources)), history_(history), usage_(shape, 16),
       said_(kBuckets * static_cast<size_t>(shape.layers)), table_(shape.layers, shape.experts), row_(static_cast<size_t>(shape.experts)),
       chosen_(static_cast<size_t>(shape.experts)) {

@@ -3,7 +3,7 @@
 // calibrated: of the experts given probability p a part p is used. Weights are kept apart by distance, by the number of tokens and by which
 // sources know anything.
 
-#include "common/activation/history.h"
+#include "common/activation/eamc_view.h"
 #include "common/prediction/logistic.h"
 #include "common/prediction/popularity.h"
 #include "common/prediction/row_predictor.h"
@@ -16,7 +16,7 @@ class MixedPredictor final : public Predictor {
   /// At most kSourcesMax sources.
   /// `history` may be null; see PredictorOptions.
   MixedPredictor(const PredictorShape& shape, std::string name, std::vector<std::unique_ptr<RowPredictor>> sources,
-                 const activation::ActivationHistory* history);
+                 const activation::HistoryView* history);
 
   std::string_view name() const override { return name_; }
   void begin_iteration(std::span<const IterationSequence> sequences) override;
@@ -53,7 +53,7 @@ class MixedPredictor final : public Predictor {
   const PredictorShape shape_;
   const std::string name_;
   const std::vector<std::unique_ptr<RowPredictor>> sources_;
-  const activation::ActivationHistory* const history_;
+  const activation::HistoryView* const history_;
   bool learning_ = true;
   UsageTable usage_;
   std::vector<Logistic> regressions_;  ///< [bucket][tokens][which sources know]

@@ -19,15 +19,19 @@ void UsageTable::add(int32_t layer, std::span<const activation::ActivationCount>
   for (int32_t e = 0; e < shape_.experts; ++e) used_[first + static_cast<size_t>(e)] /= 2;
 }
 
-void UsageTable::lean_on(const activation::Eamc& past) {
-  if (past.size() == 0 || past.size() < 2 * leant_on_ || past.shape().cells() != used_.size()) return;
-  leant_on_ = past.size();
+void UsageTable::lean_on(const activation::EamcView& past) {
+  const int32_t size = past.size();
+  if (size == 0 || size < 2 * leant_on_ || past.shape().cells() != used_.size()) return;
   expected_.assign(used_.size(), 0.0F);
-  for (int32_t entry = 0; entry < past.size(); ++entry) {
-    const std::span<const uint8_t> cells = past.cells(entry);
+  std::vector<uint8_t> cells(used_.size());
+  leant_on_ = 0;
+  for (int32_t entry = 0; entry < size; ++entry) {
+    if (!past.copy(entry, past.version(entry), 0, cells)) continue;  // being written just now
+    ++leant_on_;
     for (size_t i = 0; i < cells.size(); ++i) expected_[i] += static_cast<float>(cells[i]);
   }
-  for (float& p : expected_) p /= 255.0F * static_cast<float>(past.size());
+  if (leant_on_ == 0) return expected_.clear();
+  for (float& p : expected_) p /= 255.0F * static_cast<float>(leant_on_);
 }
 
 void PopularityPredictor::routed(int32_t layer, std::span<const SequenceRoutes> routes) {

@@ -1,7 +1,8 @@
 #pragma once
 // How often each expert is used by the tokens of all requests: model-level tracing.
 
-#include "common/activation/eamc.h"
+#include "common/activation/activation_matrix.h"
+#include "common/activation/eamc_view.h"
 #include "common/prediction/row_predictor.h"
 
 namespace moestro::prediction {
@@ -23,7 +24,7 @@ class UsageTable {
     return std::min(1.0F, (used_[at] + prior_tokens_ * expected) / (tokens_[static_cast<size_t>(layer)] + prior_tokens_));
   }
   /// Takes the mean of a collection for what is expected before anything is counted; again each time that it has doubled.
-  void lean_on(const activation::Eamc& past);
+  void lean_on(const activation::EamcView& past);
 
  private:
   PredictorShape shape_;

@@ -1,7 +1,7 @@
 #pragma once
 // What a sequence has used itself: over its whole life, and of late.
 
-#include "common/activation/history.h"
+#include "common/activation/eamc_view.h"
 #include "common/prediction/popularity.h"
 #include "common/prediction/row_predictor.h"
 #include "common/prediction/sequence_states.h"
@@ -12,7 +12,7 @@ namespace moestro::prediction {
 class RequestPredictor final : public RowPredictor {
  public:
   /// `history` may be null; see PredictorOptions.
-  RequestPredictor(const PredictorShape& shape, const activation::ActivationHistory* history) : RowPredictor(shape), history_(history), everyone_(shape, 16) {}
+  RequestPredictor(const PredictorShape& shape, const activation::HistoryView* history) : RowPredictor(shape), history_(history), everyone_(shape, 16) {}
   std::string_view name() const override { return "request"; }
   void begin_iteration(std::span<const IterationSequence> sequences) override;
   void routed(int32_t layer, std::span<const SequenceRoutes> routes) override;
@@ -25,7 +25,7 @@ class RequestPredictor final : public RowPredictor {
   };
   float probability(const State& state, int32_t target, int32_t expert, float everyone) const;
 
-  const activation::ActivationHistory* const history_;
+  const activation::HistoryView* const history_;
   UsageTable everyone_;
   SequenceStates<State> states_;
 };

@@ -13,6 +13,9 @@
 #include <fstream>
 #include <utility>
 
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -77,7 +80,7 @@ Result<MappedFile> MappedFile::of_descriptor(UniqueFd fd, Access access, uint64_
 
 Result<MappedFile> MappedFile::anonymous(const char* label, uint64_t bytes, mode_t mode) {
   MappedFile file;
-  file.fd_.reset(::memfd_create(label, MFD_CLOEXEC));
+  file.fd_.reset(::memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.fd_) return io_error("cannot make memory without a name (memfd)", errno);
   file.size_ = (bytes + 4095) / 4096 * 4096;
   if (ftruncate(file.fd(), static_cast<off_t>(file.size_)) != 0)
@@ -125,6 +128,17 @@ Status MappedFile::back(uint64_t offset, uint64_t length) {
     break;
   }
   return Status::ok();
+}
+
+Status MappedFile::seal() {
+  if (fcntl(fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) return io_error("cannot seal memory without a name", errno);
+  (void)fcntl(fd(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+  return Status::ok();
+}
+
+bool MappedFile::size_is_sealed() const {
+  const int seals = fcntl(fd(), F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
 
 void MappedFile::prefer_huge_pages() { madvise(data_, size_, MADV_HUGEPAGE); }

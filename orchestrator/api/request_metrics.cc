@@ -165,12 +165,16 @@ std::string RequestMetrics::text(const ControlSnapshot& c) const {
   add("moestro_history_capacity", "Most of either that are kept.", kGauge, of(c.history.capacity));
   add("moestro_history_requests_total", "Requests that have entered the history.", kCounter, of(c.history.requests));
   add("moestro_history_replacements_total", "Entries of the history that a similar request has replaced.", kCounter, of(c.history.replacements));
+  add("moestro_history_shared_bytes", "Memory of the history that workers can map; 0: there is none.", kGauge, of(c.history_readers.shared_bytes));
   if (c.history_kept_s) add("moestro_history_checkpoint_age_seconds", "Since the last checkpoint of the history that was kept.", kGauge, *c.history_kept_s);
   add("moestro_workers", "Workers that are there.", kGauge, of(c.workers.size()));
   add("moestro_workers_lost_total", "Workers that died, fell silent or were replaced.", kCounter, of(c.workers_lost));
   MetricText more;
   const MetricText::Labels model{{"model", f_->model}};
   more.histogram("moestro_step_duration_seconds", "What workers took for a plan.").sample(c.steps, model);
+  more.gauge("moestro_history_readers", "Workers that have the history, by how: its memory is mapped, or messages keep a copy of it.")
+      .sample(of(c.history_readers.by_memory), {{"by", "memory"}})
+      .sample(of(c.history_readers.by_messages), {{"by", "messages"}});
   more.counter("moestro_worker_restarts_total", "Workers that registered under a name that was there before.").sample(of(c.worker_restarts), model);
   add_workers(more, f_->model, c);
   return prometheus::TextSerializer().Serialize(families) + more.text();

@@ -12,6 +12,7 @@
 
 #include "common/log_format.h"
 #include "common/net/zmq_socket.h"
+#include "orchestrator/control/history_lender.h"
 #include "orchestrator/control/registration_check.h"
 #include "orchestrator/control/retry_after.h"
 #include "orchestrator/control/scheduler_setup.h"
@@ -35,7 +36,9 @@ class ControlPlane::Loop {
   Loop(ControlOptions options, net::RouterSocket socket, int wake_fd)
       : options_(std::move(options)),
         socket_(std::move(socket)), wake_fd_(wake_fd),
-        scheduler_(scheduler_options(options_)), history_(options_.history), places_(options_.queue_max) {}
+        scheduler_(scheduler_options(options_)),
+        lender_(options_.endpoint, options_.access, [this](WorkerId worker, const auto& message) { return socket_.send(peers_.at(worker).identity, message); }),
+        history_(lent(options_.history, lender_)), places_(options_.queue_max) {}
   ~Loop() { close(wake_fd_); }
 
   void run();
@@ -87,7 +90,6 @@ class ControlPlane::Loop {
     int64_t context_max = 0;  ///< the longest sequence it can hold
     Nanos heard{0};
     bool unreachable = false;  ///< a message could not be sent to it
-    bool wants_history = false;
   };
 
   void wake() {
@@ -111,7 +113,7 @@ class ControlPlane::Loop {
   void leave_queue(const std::string& flow);
   void publish();
   void publish_context();
-  void give_history(const Peer& peer);
+  static HistoryOptions lent(HistoryOptions options, HistoryLender& lender);
   void publish_history(const std::vector<HistoryEntry>& changes);
   void keep_history();
 
@@ -121,6 +123,7 @@ class ControlPlane::Loop {
 
   // Control thread only.
   Scheduler scheduler_;
+  HistoryLender lender_;
   HistoryKeeper history_;
   std::map<WorkerId, Peer> peers_;
   std::unordered_map<SequenceId, Owner> sinks_;
@@ -260,6 +263,7 @@ void ControlPlane::Loop::on_message(const std::string& identity, const net::Byte
   }
   it->second.heard = now();
   if (auto* report = std::get_if<StepReport>(&*message)) on_report(it->first, it->second, std::move(*report));
+  else if (const auto* reader = std::get_if<HistoryReader>(&*message)) lender_.answered(it->first, it->second.figures.name, *reader, history_.history());
 }
 
 void ControlPlane::Loop::on_registration(const std::string& identity, const Registration& r) {
@@ -284,7 +288,7 @@ void ControlPlane::Loop::on_registration(const std::string& identity, const Regi
   }
   const WorkerId id{next_worker_++};
   pack_identity_ = r.pack_identity;
-  peers_.emplace(id, Peer{identity, begin_figures(r, totals_), r.kv_epoch, KvWindow(r.limits).length_max(), now(), false, r.wants_history});
+  peers_.emplace(id, Peer{identity, begin_figures(r, totals_), r.kv_epoch, KvWindow(r.limits).length_max(), now(), false});
   if (names_seen_.again(r.name)) ++totals_.worker_restarts;
   history_.begin(r.pack_identity, r.experts);
   expert_use_.begin(r.experts);
@@ -294,7 +298,7 @@ void ControlPlane::Loop::on_registration(const std::string& identity, const Regi
   log::info("control: worker {} joined ({}, {} KV blocks of {} tokens)", r.name, r.device, r.limits.kv_blocks,
             r.limits.kv_block_tokens);
   if (Status sent = socket_.send(identity, write_registered(id)); !sent.is_ok()) return lose(id, sent.message());
-  give_history(peers_.at(id));
+  if (r.wants_history && history_.history() != nullptr) lender_.joined(id, *history_.history());
   feed(WorkerJoined{id, r.limits});
 }
 
@@ -317,6 +321,7 @@ void ControlPlane::Loop::lose(WorkerId id, const std::string& why) {
   publish_context();
   ++totals_.workers_lost;
   history_.lost(id);
+  lender_.left(id);
   feed(WorkerLost{id});
 }
 
@@ -387,19 +392,13 @@ void ControlPlane::Loop::leave_queue(const std::string& flow) {
   if (places_.size() == 0) idle_.notify_all();
 }
 
-void ControlPlane::Loop::give_history(const Peer& peer) {
-  if (!peer.wants_history || history_.history() == nullptr) return;
-  for (const auto& message : write_history(*history_.history()))
-    if (const Status sent = socket_.send(peer.identity, message); !sent.is_ok())
-      return log::warn("control: worker {} has no history: {}", peer.figures.name, sent.message());
+HistoryOptions ControlPlane::Loop::lent(HistoryOptions options, HistoryLender& lender) {
+  options.make = [&lender](uint64_t pack_identity, const activation::EamcShape& shape, int32_t capacity) { return lender.make(pack_identity, shape, capacity); };
+  return options;
 }
 
 void ControlPlane::Loop::publish_history(const std::vector<HistoryEntry>& changes) {
-  if (changes.empty()) return;
-  const std::vector<std::byte> message = write_history(*history_.history(), changes);
-  // Who misses one predicts a little worse; who cannot be reached at all is noticed by its silence.
-  for (const auto& [worker, peer] : peers_)
-    if (peer.wants_history) (void)socket_.send(peer.identity, message).is_ok();
+  if (!changes.empty()) lender_.changed(*history_.history(), changes);
 }
 
 void ControlPlane::Loop::keep_history() {
@@ -453,6 +452,7 @@ void ControlPlane::Loop::publish() {
   totals_.prefix_blocks = kv.cached;
   totals_.prefix_cached_tokens = kv.reused_tokens;
   totals_.history = history_.figures();
+  totals_.history_readers = lender_.figures();
   if (const int64_t at = history_kept_at_.load(); at >= 0) totals_.history_kept_s = std::chrono::duration<double>(now() - Nanos(at)).count();
   totals_.workers.clear();
   for (const auto& [id, peer] : peers_) {

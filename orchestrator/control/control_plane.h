@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/shm/file_access.h"
 #include "common/status.h"
 #include "orchestrator/control/device_figures.h"
 #include "orchestrator/control/duration_histogram.h"
@@ -24,6 +25,7 @@ namespace moestro::orchestrator {
 
 struct ControlOptions {
   std::string endpoint;  ///< workers connect here
+  shm::FileAccess access = {};  ///< whose workers may map the history
   std::string model;     ///< as served; workers of another are refused
   int64_t step_tokens = 512;
   size_t steps_in_flight = 2;  ///< of each worker: 1 or 2
@@ -44,6 +46,13 @@ struct ControlOptions {
 /// What a sequence's owner hears. Finished and Failed are the last.
 using SequenceEvent = std::variant<Progress, Finished, Failed>;
 using Sink = std::function<void(SequenceEvent)>;
+
+/// Who has the history, and how.
+struct HistoryReaders {
+  uint64_t by_memory = 0;     ///< workers that have it mapped
+  uint64_t by_messages = 0;   ///< workers with a copy of their own
+  uint64_t shared_bytes = 0;  ///< of the memory that can be mapped; 0: there is none
+};
 
 /// Figures for /metrics, /health and the status page. Totals since the start.
 struct ControlSnapshot {
@@ -77,6 +86,7 @@ struct ControlSnapshot {
   std::vector<DeviceUse> device_layers;                             ///< by MoE layer; empty: no worker with a device has come
   uint64_t sampled_tokens = 0, workers_lost = 0;
   HistoryFigures history;
+  HistoryReaders history_readers;
   std::optional<double> history_kept_s;  ///< since the last checkpoint that was kept; none yet: nothing
   uint64_t worker_restarts = 0;  ///< workers that registered under a name that was there before
   DurationHistogram steps;

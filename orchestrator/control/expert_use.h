@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/activation/activation_matrix.h"
-#include "common/activation/eamc.h"
+#include "common/activation/eamc_view.h"
 #include "common/clock.h"
 
 namespace moestro::orchestrator {

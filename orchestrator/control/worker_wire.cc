@@ -185,6 +185,10 @@ Result<WorkerSays> read_worker_message(std::span<const std::byte> body) {
     }
     case wire::WorkerBody::Heartbeat: return WorkerSays{HeartbeatMessage{message->body_as_Heartbeat()->worker()}};
     case wire::WorkerBody::StepResult: return WorkerSays{read_result(*message->body_as_StepResult())};
+    case wire::WorkerBody::HistoryReader: {
+      const auto* r = message->body_as_HistoryReader();
+      return WorkerSays{HistoryReader{r->segment(), r->mapped(), text(r->message())}};
+    }
     default: return invalid_argument("a message that a worker does not send");
   }
 }
@@ -203,6 +207,11 @@ std::vector<std::byte> write_refused(const Status& why) {
 std::vector<std::byte> write_drain() {
   FlatBufferBuilder b;
   return finish(b, wire::WorkerBody::Drain, wire::CreateDrain(b));
+}
+
+std::vector<std::byte> write_history_segment(uint64_t segment) {
+  FlatBufferBuilder b;
+  return finish(b, wire::WorkerBody::History, wire::CreateHistory(b, false, 0, 0, segment));
 }
 
 std::vector<std::byte> write_history(const activation::ActivationHistory& history, std::span<const HistoryEntry> changes) {

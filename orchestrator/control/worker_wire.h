@@ -14,7 +14,7 @@
 
 namespace moestro::orchestrator {
 
-inline constexpr uint32_t kWorkerProtocol = 3;
+inline constexpr uint32_t kWorkerProtocol = 4;
 
 struct Registration {
   uint32_t protocol = 0;
@@ -36,7 +36,13 @@ struct StepReport {
   uint64_t step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0, nonfinite_sequences = 0, dropped_rows = 0;
   std::optional<DeviceStep> device;  ///< of one with a memory of its own
 };
-using WorkerSays = std::variant<Registration, HeartbeatMessage, StepReport>;
+/// How it went with the history's memory that was announced.
+struct HistoryReader {
+  uint64_t segment = 0;
+  bool mapped = false;
+  std::string why_not;
+};
+using WorkerSays = std::variant<Registration, HeartbeatMessage, StepReport, HistoryReader>;
 
 /// Anything but a well-formed message that a worker may send is kInvalidArgument.
 Result<WorkerSays> read_worker_message(std::span<const std::byte> body);
@@ -44,6 +50,8 @@ Result<WorkerSays> read_worker_message(std::span<const std::byte> body);
 std::vector<std::byte> write_registered(WorkerId worker);
 std::vector<std::byte> write_refused(const Status& why);
 std::vector<std::byte> write_drain();
+/// Where a history's memory can be had: of this segment.
+std::vector<std::byte> write_history_segment(uint64_t segment);
 /// All of a history, in messages of a few MiB; the first one resets.
 std::vector<std::vector<std::byte>> write_history(const activation::ActivationHistory& history);
 /// Entries of it that have changed.

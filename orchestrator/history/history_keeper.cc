@@ -21,7 +21,7 @@ HistoryKeeper::HistoryKeeper(HistoryOptions options) : options_(std::move(option
 void HistoryKeeper::begin(uint64_t pack_identity, const activation::EamcShape& shape) {
   if (options_.capacity == 0 || shape.cells() == 0) return;
   if (history_ && pack_identity_ == pack_identity && history_->answers.shape() == shape) return;
-  history_ = std::make_unique<ActivationHistory>(shape, options_.capacity);
+  history_ = options_.make ? options_.make(pack_identity, shape, options_.capacity) : std::make_unique<ActivationHistory>(shape, options_.capacity);
   pack_identity_ = pack_identity;
   for (auto& [id, sequence] : sequences_) sequence.counts.reset(), sequence.tail.clear();
   if (options_.checkpoint.empty()) return;

@@ -2,6 +2,7 @@
 // From the counts in workers' results to the activation history of the model. A machine without I/O; the control thread owns it.
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <unordered_map>
@@ -17,6 +18,8 @@ struct HistoryOptions {
   int32_t capacity = 512;             ///< requests that are kept, prompts and answers apart; 0: nothing is
   std::vector<std::byte> checkpoint = {};  ///< of an earlier run; empty: none
   Nanos interval = std::chrono::seconds(60);  ///< between checkpoints while something changes
+  /// Makes an empty history for a pack. Empty: one in this process's own memory.
+  std::function<std::unique_ptr<activation::ActivationHistory>(uint64_t pack_identity, const activation::EamcShape& shape, int32_t capacity)> make = {};
 };
 
 /// An entry that is to be told to workers.

@@ -57,12 +57,11 @@ struct Lasting {
   std::unique_ptr<cuda::CudaDevice> cuda;  ///< null: another device
   std::unique_ptr<lanes::ChromeTrace> timeline;
   std::unique_ptr<RouteTrace> trace;
-  std::unique_ptr<activation::ActivationHistory> history;  ///< where a predictor reads it
   std::unique_ptr<DrainOnSignal> signals;
 };
 
 /// The exit of a program that says why in one line; the store's absence comes first, it explains the rest.
-Status serve(const WorkerOptions& o, store::StoreClient& client, const device::WorkerDevice& on, engine::Engine& engine, activation::ActivationHistory* history) {
+Status serve(const WorkerOptions& o, store::StoreClient& client, const device::WorkerDevice& on, engine::Engine& engine, WorkerHistory* history) {
   ServiceOptions options;
   options.name = o.name;
   options.device = o.device_name;
@@ -107,15 +106,15 @@ Status observe(const WorkerOptions& o, Lasting& lasting, engine::Engine& engine)
   return Status::ok();
 }
 
-/// What the orchestrator says of past requests fills it; until then its capacity is 0.
-std::unique_ptr<activation::ActivationHistory> empty_history(const model::ModelSpec& spec) {
+std::unique_ptr<WorkerHistory> make_history(const WorkerOptions& o, const model::ModelSpec& spec, uint64_t pack_identity) {
   const activation::EamcShape shape{static_cast<int32_t>(spec.moe_layers()), static_cast<int32_t>(spec.moe().experts), static_cast<int32_t>(spec.moe().top_k)};
-  return std::make_unique<activation::ActivationHistory>(shape, 0);
+  return std::make_unique<WorkerHistory>(shape, pack_identity, o.orchestrator);
 }
 
 /// Serves from one arena, until drained, or until it is over: `client` is then let go of, with all that maps it.
 Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> client, Lasting& lasting, bool& arena_over) {
   MOESTRO_RETURN_IF_ERROR(check_reserve(o, *client));
+  std::unique_ptr<WorkerHistory> history;  // where a predictor reads it, which the device has
   MOESTRO_ASSIGN_OR_RETURN(auto device, device::WorkerDevice::create(o.device, o.engine, *client, *lasting.ops, lasting.cuda.get(), lasting.clock));
   MOESTRO_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(o.engine, device.source(), device.backend(), lasting.clock));
   const int64_t host_tokens = engine->limits().kv_host_blocks * kernels::kKvBlockTokens;
@@ -127,10 +126,10 @@ Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> cl
             engine->kv_bytes() >> 20, beside_it, engine->limits().context_max, device.describe());
   for (const std::string& line : device.memory_table()) log::info("{}: memory of the device: {}", o.name, line);
   MOESTRO_RETURN_IF_ERROR(observe(o, lasting, *engine));
-  if (device.experts() != nullptr && o.device.predict != "none" && !lasting.history) lasting.history = empty_history(engine->spec());
-  MOESTRO_RETURN_IF_ERROR(device.attach(*engine, lasting.timeline.get(), lasting.history.get()));
+  if (device.experts() != nullptr && o.device.predict != "none") history = make_history(o, engine->spec(), client->manifest().identity);
+  MOESTRO_RETURN_IF_ERROR(device.attach(*engine, lasting.timeline.get(), history == nullptr ? nullptr : &history->view()));
   if (!lasting.signals) lasting.signals = std::make_unique<DrainOnSignal>();
-  const Status end = serve(o, *client, device, *engine, lasting.history.get());
+  const Status end = serve(o, *client, device, *engine, history.get());
   arena_over = client->store_state() == store::StoreClient::StoreState::kOver && !g_stop.load();
   return end;
 }

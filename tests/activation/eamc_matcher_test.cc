@@ -62,7 +62,7 @@ TEST(EamcMatcher, AgreesWithTheSlowOneAtEveryLayer) {
     RandomRequests requests(shape, 4, 17);
     Eamc eamc(shape, 150);
     for (int32_t i = 0; i < 130; ++i) eamc.insert(requests.matrix(i % 4, 12));
-    EamcMatcher fast(eamc, 6);
+    EamcMatcher fast(eamc.view(), 6);
     SlowMatcher slow(eamc, 6);
     for (int32_t token = 0; token < 12; ++token) {
       fast.begin_iteration();
@@ -82,7 +82,7 @@ TEST(EamcMatcher, EntriesThatChangeWhileASequenceRunsAreMatchedAsTheyAre) {
   const EamcShape shape{3, 8, 2};
   RandomRequests requests(shape, 4, 19);
   Eamc eamc(shape, 10);
-  EamcMatcher fast(eamc, 50);
+  EamcMatcher fast(eamc.view(), 50);
   SlowMatcher slow(eamc, 50);
   for (int32_t token = 0; token < 30; ++token) {
     fast.begin_iteration();
@@ -95,7 +95,7 @@ TEST(EamcMatcher, EntriesThatChangeWhileASequenceRunsAreMatchedAsTheyAre) {
     fast.end_iteration();
     slow.end();
     eamc.insert(requests.matrix(token % 4, 15));
-    if (token == 20) eamc.reset(100);
+    if (token == 20) eamc = Eamc(shape, 100);
   }
   EXPECT_EQ(eamc.size(), 9);
 }
@@ -105,7 +105,7 @@ TEST(EamcMatcher, FindsTheDomain) {
   RandomRequests requests(shape, 3, 23);
   Eamc eamc(shape, 60);
   for (int32_t i = 0; i < 60; ++i) eamc.insert(requests.matrix(i % 3, 40));
-  EamcMatcher matcher(eamc, 24);
+  EamcMatcher matcher(eamc.view(), 24);
   for (int32_t token = 0; token < 4; ++token) {
     matcher.begin_iteration();
     for (int32_t layer = 0; layer < shape.layers; ++layer) matcher.add_row(layer, requests.token(2, layer), 1);
@@ -122,7 +122,7 @@ TEST(EamcMatcher, APromptWeighsAsItsShares) {
   ActivationMatrix a(2, 4), b(2, 4);
   for (uint32_t layer : {0U, 1U}) a.add(MoeLayerId(layer), ExpertId(0), 10), b.add(MoeLayerId(layer), ExpertId(3), 10);
   eamc.insert(a), eamc.insert(b);
-  EamcMatcher matcher(eamc, 24);
+  EamcMatcher matcher(eamc.view(), 24);
   matcher.begin_iteration();
   matcher.add_row(0, std::vector<ActivationCount>{{MoeLayerId(0), ExpertId(0), 100}, {MoeLayerId(0), ExpertId(3), 300}}, 400);
   const auto best = matcher.best(2);
@@ -134,7 +134,7 @@ TEST(EamcMatcher, APromptWeighsAsItsShares) {
 TEST(EamcMatcher, NothingIsLikeAnEmptyQueryAndNoEntriesMatchNothing) {
   const EamcShape shape{2, 4, 1};
   Eamc eamc(shape, 2);
-  EamcMatcher matcher(eamc, 24);
+  EamcMatcher matcher(eamc.view(), 24);
   matcher.begin_iteration();
   EXPECT_TRUE(matcher.best(4).empty());
   matcher.add_row(0, std::vector<ActivationCount>{{MoeLayerId(0), ExpertId(1), 1}}, 1);

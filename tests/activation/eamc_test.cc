@@ -60,10 +60,10 @@ TEST(Eamc, BothFormsHoldTheSameAndTheNormsAreThoseOfTheFirstRows) {
     double squares = 0;
     for (int32_t layer = 0; layer < kShape.layers; ++layer) {
       for (int32_t e = 0; e < kShape.experts; ++e) {
-        EXPECT_EQ(eamc.column(layer, e)[i], eamc.row(i, layer)[static_cast<size_t>(e)]);
+        EXPECT_EQ(eamc.view().column(layer, e)[i], eamc.row(i, layer)[static_cast<size_t>(e)]);
         squares += std::pow(eamc.row(i, layer)[static_cast<size_t>(e)], 2);
       }
-      EXPECT_NEAR(eamc.inverse_norms(layer)[i], 1 / std::sqrt(squares), 1e-6);
+      EXPECT_NEAR(eamc.view().inverse_norms(layer)[i], 1 / std::sqrt(squares), 1e-6);
     }
   }
 }

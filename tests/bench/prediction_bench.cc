@@ -62,7 +62,7 @@ void match(const EamcShape& shape, int32_t entries, size_t sequences, double aim
     for (size_t c = static_cast<size_t>(i) % 7; c < cells.size(); c += 7) cells[c] = static_cast<uint8_t>(cells[c] + i % 11);
     (void)eamc.set(i, cells).is_ok();
   }
-  std::vector<activation::EamcMatcher> matchers(sequences, activation::EamcMatcher(eamc, 24));
+  std::vector<activation::EamcMatcher> matchers(sequences, activation::EamcMatcher(eamc.view(), 24));
   std::vector<double> times;
   size_t found = 0;
   for (int token = 0; token < 30; ++token) {
@@ -149,7 +149,7 @@ struct Judge {
                 score.calibration_error(), score.log_loss(), us);
   }
   std::unique_ptr<prediction::Predictor> make(const std::string& name, const activation::ActivationHistory& history) const {
-    auto made = prediction::make_predictor(name, {.shape = shape(), .history = &history});
+    auto made = prediction::make_predictor(name, {.shape = shape(), .history = &history.view()});
     MOESTRO_CHECK(made.is_ok(), made.status().message());
     return std::move(*made);
   }
@@ -162,7 +162,7 @@ struct Judge {
 void ablate(const Judge& judge) {
   const auto eamc = [&](const char* name, int32_t matches, float sharpness, float request_tokens) {
     judge(name, [&](const activation::ActivationHistory& history) {
-      return std::make_unique<prediction::EamcPredictor>(judge.shape(), history, prediction::EamcOptions{matches, sharpness, request_tokens});
+      return std::make_unique<prediction::EamcPredictor>(judge.shape(), history.view(), prediction::EamcOptions{matches, sharpness, request_tokens});
     });
   };
   eamc("eamc", 16, 24, 1);

@@ -17,7 +17,7 @@ struct DeviceBenchOptions {
   int32_t slots = 4;
   std::string cache = "lfru";
   std::string predictor = "none";
-  const activation::ActivationHistory* history = nullptr;  ///< what the predictor knows of past requests
+  const activation::HistoryView* history = nullptr;  ///< what the predictor knows of past requests
   uint64_t link_bytes_per_s = uint64_t{4} << 30;
   Nanos latency{0};
   bool late_host = false;  ///< host memory has nothing at hand: experts arrive late, in random order

@@ -116,7 +116,7 @@ TEST(OwnTime, WhereAQuarterFitsForecastsCostLittleBesideWhatTheyForesee) {
     history.add(counts);
   }
   DeviceBenchOptions options = with_room(kMillisecond);
-  options.slots = kAllExperts / 4, options.history = &history, options.link_bytes_per_s = demo_expert_bytes() * 1000;
+  options.slots = kAllExperts / 4, options.history = &history.view(), options.link_bytes_per_s = demo_expert_bytes() * 1000;
   EXPECT_LE(shown("a quarter fits, 512 past requests, 1 ms an expert and a copy", measure(options, 32, 30, 60)).share(), 0.10);
 }
 

@@ -52,6 +52,49 @@ class History(DemoTest):
             self.assertEqual(self.complete(second, 0), answer)
         self.assertIn("history: the checkpoint is not used", second.log_text)
 
+    def test_two_workers_map_one_copy_and_a_new_orchestrators_after_a_kill(self):
+        with Cluster(self.pack, *DEVICE, "--state", "sqlite:" + str(self.state), "--workers", "2") as cluster:
+            answers = [self.complete(cluster, i) for i in range(3)]
+
+            def both_map_it():
+                figures = history(cluster)
+                return (figures['readers{by="memory"}'], figures['readers{by="messages"}']) == (2, 0)
+
+            cluster.wait_until(both_map_it, what="two workers that map the history")
+            self.assertGreater(history(cluster)["shared_bytes"], 100_000)
+            first = {self.mapped(worker) for worker in cluster.children("moestro-worker")}
+            self.assertEqual(len(first), 1, "one memory for both")
+            (orchestrator,) = cluster.children("moestro-orchestrator")
+            os.kill(orchestrator, signal.SIGKILL)
+            cluster.wait_until(lambda: cluster.children("moestro-orchestrator") not in ([], [orchestrator]), what="another orchestrator")
+            cluster.wait_until(lambda: self.served(cluster) and both_map_it(), what="two workers that map its history")
+            second = {self.mapped(worker) for worker in cluster.children("moestro-worker")}
+            self.assertEqual(len(second), 1)
+            self.assertFalse(first & second, "that of the killed one is let go of")
+            self.assertEqual([self.complete(cluster, i) for i in range(3)], answers)
+
+    def test_a_worker_that_cannot_map_it_is_sent_it(self):
+        with self.cluster() as cluster:
+            cluster.wait_until(lambda: history(cluster)['readers{by="memory"}'] == 1, what="a worker that maps it")
+            answer = self.complete(cluster, 0)
+            (cluster.dir / "run" / "orchestrator.history").unlink()  # as where a volume has no place for it
+            os.kill(cluster.children("moestro-worker")[0], signal.SIGKILL)
+            cluster.wait_until(lambda: history(cluster)['readers{by="messages"}'] == 1, what="a worker with a copy of its own")
+            self.assertEqual(self.complete(cluster, 0), answer)
+        self.assertIn("history: this worker has a copy of its own: nobody hands out memory at", cluster.log_text)
+
+    def mapped(self, worker):
+        """The inode of the history that it has mapped, for reading only."""
+        lines = [line.split() for line in pathlib.Path(f"/proc/{worker}/maps").read_text().splitlines() if "memfd:moestro-history" in line]
+        self.assertEqual([line[1] for line in lines], ["r--s"])
+        return lines[0][4]
+
+    def served(self, cluster):
+        try:
+            return cluster.request("GET", "/health")[0] == 200
+        except OSError:
+            return False
+
     def test_a_worker_that_dies_amid_a_request_takes_nothing_of_it(self):
         with self.cluster() as cluster:
             expected = self.complete(cluster, 0, 40)

@@ -166,6 +166,17 @@ std::pair<bool, std::vector<HistoryEntry>> FakeWorker::hear_history() {
   return {history->reset(), std::move(entries)};
 }
 
+uint64_t FakeWorker::hear_history_segment() {
+  const auto bytes = next(kAnswerLimit);
+  return message(bytes, wire::WorkerBody::History).body_as_History()->segment();
+}
+
+void FakeWorker::answer_history_segment(uint64_t segment, bool mapped) {
+  FlatBufferBuilder b;
+  const auto why = b.CreateString(mapped ? "" : "a test");
+  send_bytes(finish(b, wire::WorkerBody::HistoryReader, wire::CreateHistoryReader(b, segment, mapped, why)));
+}
+
 FakeWorker::Refused FakeWorker::hear_refused() {
   const auto bytes = next(kAnswerLimit);
   const auto* refused = message(bytes, wire::WorkerBody::Refused).body_as_Refused();

@@ -59,6 +59,9 @@ class FakeWorker {
   void hear_drain();
   /// Whether it resets, and its entries.
   std::pair<bool, std::vector<HistoryEntry>> hear_history();
+  /// The history's memory that it may map.
+  uint64_t hear_history_segment();
+  void answer_history_segment(uint64_t segment, bool mapped);
   /// The next plan, if one comes within `limit`.
   std::optional<Plan> try_plan(std::chrono::milliseconds limit);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/activation/history.h"
 #include "common/prediction/make_predictor.h"
 #include "common/prediction/odds.h"
 #include "tests/prediction/walk.h"
@@ -12,7 +13,7 @@ namespace {
 
 constexpr PredictorShape kShape{3, 4, 1};
 
-std::unique_ptr<Predictor> make(const std::string& name, const activation::ActivationHistory* history = nullptr) {
+std::unique_ptr<Predictor> make(const std::string& name, const activation::HistoryView* history = nullptr) {
   auto made = make_predictor(name, {.shape = kShape, .history = history});
   EXPECT_TRUE(made.is_ok()) << made.status().message();
   return std::move(*made);
@@ -236,7 +237,7 @@ TEST(Request, BeforeAnythingIsCountedThereIsWhatPastRequestsUsed) {
     for (uint32_t layer = 0; layer < 3; ++layer) counts.answer.add(MoeLayerId(layer), ExpertId(e), 20);
     history.add(counts);
   }
-  decode(*make("request", &history), kShape, {{1, same(1)}}, [](int32_t layer, const Forecast& f) {
+  decode(*make("request", &history.view()), kShape, {{1, same(1)}}, [](int32_t layer, const Forecast& f) {
     if (layer >= 0) return;
     EXPECT_NEAR(f.row(1)[1], 0.75, 0.01);
     EXPECT_NEAR(f.row(1)[2], 0.25, 0.01);
@@ -252,7 +253,7 @@ TEST(EamcPredictor, ASequenceThatBeginsAsAPastRequestDidGoesOnAsItDid) {
     for (uint32_t layer = 0; layer < 3; ++layer) counts.answer.add(MoeLayerId(layer), ExpertId((e + layer) % 4), 20);
     history.add(counts);
   }
-  const auto predictor = make("eamc", &history);
+  const auto predictor = make("eamc", &history.view());
   EXPECT_EQ(predictor->name(), "eamc");
   for (uint32_t e = 0; e < 4; ++e) {
     const Token token{{e}, {(e + 1) % 4}, {(e + 2) % 4}};

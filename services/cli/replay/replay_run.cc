@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/activation/history.h"
 #include "common/policy/make_policy.h"
 #include "common/policy/weighted_policy.h"
 #include "common/prediction/make_predictor.h"
@@ -55,7 +56,7 @@ Result<std::unique_ptr<policy::CachePolicy>> policy_of(const tier::Routes& route
   return std::unique_ptr<policy::CachePolicy>(std::make_unique<policy::WeightedPolicy>(calibrated_weights(routes, split, what.setup)));
 }
 
-Result<std::unique_ptr<prediction::Predictor>> predictor_of(const tier::Routes& routes, const std::string& name, const activation::ActivationHistory& history) {
+Result<std::unique_ptr<prediction::Predictor>> predictor_of(const tier::Routes& routes, const std::string& name, const activation::HistoryView& history) {
   prediction::PredictorOptions options{{routes.layers, routes.experts, routes.top_k}};
   options.history = &history;
   options.gate_lookahead = std::min(options.gate_lookahead, routes.layers);
@@ -83,7 +84,7 @@ Result<tier::ReplayReport> run_restarts(const tier::Routes& routes, const Replay
     MOESTRO_ASSIGN_OR_RETURN(auto policy, policy_of(routes, split, what));
     std::unique_ptr<prediction::Predictor> predictor;
     if (what.predict != "none") {
-      MOESTRO_ASSIGN_OR_RETURN(predictor, predictor_of(routes, what.predict, history));
+      MOESTRO_ASSIGN_OR_RETURN(predictor, predictor_of(routes, what.predict, history.view()));
     }
     add(sum, tier::replay(routes, std::span(&request, 1), what.setup, std::move(policy), {predictor.get(), {}}));
   }
@@ -104,7 +105,7 @@ Result<tier::ReplayReport> run_case(const tier::Routes& routes, const ReplaySpli
     predictor = tier::make_perfect_predictor(routes, split.judged, what.setup);
     foresight.predictor = predictor.get();
   } else if (what.predict != "none") {
-    MOESTRO_ASSIGN_OR_RETURN(predictor, predictor_of(routes, what.predict, history));
+    MOESTRO_ASSIGN_OR_RETURN(predictor, predictor_of(routes, what.predict, history.view()));
     foresight.predictor = predictor.get();
     foresight.ended = [&](size_t request) { history.add(counts_of(routes, routes.requests[request], shape)); };
     tier::train(routes, split.learned, foresight);

@@ -44,7 +44,7 @@ Status WorkerDevice::check() const {
   return experts_ ? experts_->check() : Status::ok();
 }
 
-Status WorkerDevice::attach(engine::Engine& engine, lanes::Timeline* timeline, const activation::ActivationHistory* history) {
+Status WorkerDevice::attach(engine::Engine& engine, lanes::Timeline* timeline, const activation::HistoryView* history) {
   if (!experts_) return Status::ok();
   const auto top_k = static_cast<int32_t>(engine.spec().moe().top_k);
   std::unique_ptr<prediction::Predictor> predictor;

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "common/activation/history.h"
+#include "common/activation/eamc_view.h"
 #include "common/config/device_spec.h"
 #include "common/lanes/timeline.h"
 #include "services/worker/cuda/cuda_device.h"
@@ -38,7 +38,7 @@ class WorkerDevice {
   /// What the engine computes with.
   engine::Backend backend() const;
   /// Has the engine tell the device what it routes. `timeline` and `history` may be null; all outlive the engine's steps.
-  Status attach(engine::Engine& engine, lanes::Timeline* timeline, const activation::ActivationHistory* history);
+  Status attach(engine::Engine& engine, lanes::Timeline* timeline, const activation::HistoryView* history);
 
   /// Null on the CPU.
   DeviceExperts* experts() const { return experts_.get(); }

@@ -55,8 +55,7 @@ std::optional<Job> WorkerService::Link::next(milliseconds timeout) {
   return job;
 }
 
-void WorkerService::Link::answer(uint64_t epoch, std::vector<std::byte> message) {
-  plans_done_.fetch_add(1);
+void WorkerService::Link::say(uint64_t epoch, std::vector<std::byte> message) {
   {
     const std::lock_guard lock(mutex_);
     answers_.push_back({epoch, std::move(message)});
@@ -112,7 +111,7 @@ void WorkerService::Link::handle(OrchestratorSays message) {
   } else if (auto* plan = std::get_if<PlanMessage>(&message)) {
     handle_plan(std::move(*plan));
   } else if (auto* update = std::get_if<HistoryUpdate>(&message)) {
-    push(std::move(*update));  // between the plans that it came between
+    push(TakeHistory{registration_.kv_epoch, std::move(*update)});  // between the plans that it came between
   }
 }
 

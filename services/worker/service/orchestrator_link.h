@@ -27,7 +27,11 @@ struct ForgetAll {};  ///< a new KV epoch has begun
 struct Stop {
   Status why;  ///< OK: drained
 };
-using Job = std::variant<RunPlan, Release, ForgetAll, Stop, HistoryUpdate>;
+struct TakeHistory {
+  uint64_t epoch = 0;
+  HistoryUpdate update;
+};
+using Job = std::variant<RunPlan, Release, ForgetAll, Stop, TakeHistory>;
 
 class WorkerService::Link {
  public:
@@ -37,8 +41,13 @@ class WorkerService::Link {
   void start() { thread_ = std::thread([this] { loop(); }); }
   /// The next job, or none after `timeout`.
   std::optional<Job> next(std::chrono::milliseconds timeout);
-  /// Sends a result, unless its epoch is over.
-  void answer(uint64_t epoch, std::vector<std::byte> message);
+  /// Sends a plan's result, unless its epoch is over.
+  void answer(uint64_t epoch, std::vector<std::byte> message) {
+    plans_done_.fetch_add(1);
+    say(epoch, std::move(message));
+  }
+  /// Sends something else, likewise.
+  void say(uint64_t epoch, std::vector<std::byte> message);
   /// Sends what was answered and ends the thread.
   void close();
   void drain();

@@ -98,9 +98,9 @@ Status WorkerService::run() {
     } else if (std::holds_alternative<ForgetAll>(*job)) {
       engine_.forget_all();
       requests_.forget_all();
-    } else if (const auto* update = std::get_if<HistoryUpdate>(&*job)) {
-      const Status applied = history_ == nullptr ? Status::ok() : update->apply(*history_);
-      if (!applied.is_ok()) log::warn("a change of the history is refused: {}", applied.message());
+    } else if (const auto* update = std::get_if<TakeHistory>(&*job)) {
+      if (history_ == nullptr) continue;
+      if (auto answer = history_->take(update->update)) link_->say(update->epoch, std::move(*answer));
     } else if (const auto* release = std::get_if<Release>(&*job)) {
       engine_.release(release->released);
       requests_.forget(release->released);

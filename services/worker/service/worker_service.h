@@ -6,11 +6,11 @@
 #include <memory>
 #include <string>
 
-#include "common/activation/history.h"
 #include "common/status.h"
 #include "common/tier/tier_figures.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/service/request_names.h"
+#include "services/worker/service/worker_history.h"
 
 namespace moestro::worker {
 
@@ -18,8 +18,8 @@ struct ServiceOptions {
   std::string name, device;
   std::string orchestrator;  ///< endpoint
   uint64_t pack_identity = 0;
-  /// What past requests have used: filled between steps, on the thread of run(), with what the orchestrator says. Null: not wanted.
-  activation::ActivationHistory* history = nullptr;
+  /// What past requests have used: is told between steps, on the thread of run(), what the orchestrator says. Null: not wanted.
+  WorkerHistory* history = nullptr;
   uint32_t device_slots = 0;  ///< experts that a device's own memory holds; 0: it has none
   uint64_t device_slot_bytes = 0;
   /// What that device has done since it was last asked: goes with every result. Asked between steps, on the thread of run(). Empty: no such device.
@@ -49,7 +49,7 @@ class WorkerService {
   const tier::TierFigures* device_figures();
 
   engine::Engine& engine_;
-  activation::ActivationHistory* const history_;
+  WorkerHistory* const history_;
   const std::function<void(tier::TierFigures&)> take_device_figures_;
   engine::StepOutcome outcome_;
   tier::TierFigures figures_;

@@ -14,7 +14,7 @@
 
 namespace moestro::worker {
 
-inline constexpr uint32_t kWorkerProtocol = 3;
+inline constexpr uint32_t kWorkerProtocol = 4;
 
 struct Registered {
   uint32_t worker = 0;
@@ -39,7 +39,7 @@ struct PlanMessage {
   Result<engine::StepPlan> plan;
   std::vector<RequestName> names = {};
 };
-/// What past requests have used, or what of it has changed.
+/// What past requests have used: where it can be mapped, or all of it, or what of it has changed.
 struct HistoryUpdate {
   struct Entry {
     bool answer = false;
@@ -48,8 +48,9 @@ struct HistoryUpdate {
   };
   bool reset = false;
   int32_t capacity = 0;  ///< of a reset
-  std::vector<Entry> entries;
-  /// kInvalidArgument, and the rest left out, at the first entry that does not fit the model.
+  std::vector<Entry> entries = {};
+  uint64_t segment = 0;  ///< not 0: of memory to be mapped; the rest is empty
+  /// Takes it into a copy. kInvalidArgument, and the rest left out, at the first entry that does not fit the model.
   Status apply(activation::ActivationHistory& history) const;
 };
 using OrchestratorSays = std::variant<Registered, Refused, Drain, Release, Ignored, PlanMessage, HistoryUpdate>;
@@ -72,6 +73,8 @@ std::vector<std::byte> write_registration(const Registration& registration);
 std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done);
 /// `device`: what a device of its own has done since the result before; null: there is none.
 std::vector<std::byte> write_result(const engine::StepOutcome& outcome, const tier::TierFigures* device = nullptr);
+/// How it went with the history's memory that was announced: OK, it is mapped.
+std::vector<std::byte> write_history_reader(uint64_t segment, const Status& mapped);
 /// The plan failed as a whole.
 std::vector<std::byte> write_failure(PlanId plan, const Status& why);
 

@@ -106,10 +106,9 @@ Result<StepPlan> read_plan(const wire::StepPlan& m) {
 }
 
 Result<HistoryUpdate> read_history(const wire::History& m) {
-  constexpr uint32_t kCapacityMax = 1U << 17;
-  if (m.capacity() > kCapacityMax) return invalid_argument("a history of " + std::to_string(m.capacity()) + " requests");
-  HistoryUpdate update{m.reset(), static_cast<int32_t>(m.capacity()), {}};
-  if (m.entries() == nullptr) return update;
+  if (m.capacity() > activation::kHistoryCapacityMax) return invalid_argument("a history of " + std::to_string(m.capacity()) + " requests");
+  HistoryUpdate update{m.reset(), static_cast<int32_t>(m.capacity()), {}, m.segment()};
+  if (m.entries() == nullptr || update.segment != 0) return update;
   for (const wire::HistoryEntry* e : *m.entries()) {
     if (e->cells() == nullptr || e->entry() >= m.capacity()) return invalid_argument("a history's entry " + std::to_string(e->entry()) + " without cells, or beyond its capacity");
     update.entries.push_back({e->answer(), static_cast<int32_t>(e->entry()), {e->cells()->begin(), e->cells()->end()}});
@@ -132,10 +131,10 @@ std::vector<RequestName> read_names(const wire::StepPlan& m) {
 }  // namespace
 
 Status HistoryUpdate::apply(activation::ActivationHistory& history) const {
-  constexpr uint64_t kCellsMax = uint64_t{1} << 30;  // a history of so many takes four times the bytes
-  if (reset && static_cast<uint64_t>(capacity) * history.answers.shape().cells() > kCellsMax)
+  const activation::EamcShape shape = history.answers.shape();
+  if (reset && static_cast<uint64_t>(capacity) * shape.cells() > activation::kHistoryCellsMax)
     return invalid_argument("a history of " + std::to_string(capacity) + " requests takes more memory than this worker gives it");
-  if (reset) history.prompts.reset(capacity), history.answers.reset(capacity);
+  if (reset) history = activation::ActivationHistory(shape, capacity);
   for (const Entry& e : entries) MOESTRO_RETURN_IF_ERROR((e.answer ? history.answers : history.prompts).set(e.entry, e.cells));
   return Status::ok();
 }

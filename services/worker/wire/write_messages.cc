@@ -84,6 +84,12 @@ std::vector<std::byte> write_result(const engine::StepOutcome& outcome, const ti
                                        device_offset));
 }
 
+std::vector<std::byte> write_history_reader(uint64_t segment, const Status& mapped) {
+  FlatBufferBuilder b;
+  const auto message = b.CreateString(mapped.message());
+  return finish(b, wire::WorkerBody::HistoryReader, wire::CreateHistoryReader(b, segment, mapped.is_ok(), message));
+}
+
 std::vector<std::byte> write_failure(PlanId plan, const Status& why) {
   FlatBufferBuilder b;
   const auto message = b.CreateString(why.message());
