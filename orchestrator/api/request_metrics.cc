@@ -172,9 +172,9 @@ std::string RequestMetrics::text(const ControlSnapshot& c) const {
   MetricText more;
   const MetricText::Labels model{{"model", f_->model}};
   more.histogram("moestro_step_duration_seconds", "What workers took for a plan.").sample(c.steps, model);
-  more.gauge("moestro_history_readers", "Workers that have the history, by how: its memory is mapped, or messages keep a copy of it.")
-      .sample(of(c.history_readers.by_memory), {{"by", "memory"}})
-      .sample(of(c.history_readers.by_messages), {{"by", "messages"}});
+  more.gauge("moestro_history_readers", "Workers that have the history: its memory mapped, or a copy that messages keep.")
+      .sample(of(c.history_readers.by_memory), {{"state", "mapped"}})
+      .sample(of(c.history_readers.by_messages), {{"state", "copied"}});
   more.counter("moestro_worker_restarts_total", "Workers that registered under a name that was there before.").sample(of(c.worker_restarts), model);
   add_workers(more, f_->model, c);
   return prometheus::TextSerializer().Serialize(families) + more.text();

@@ -58,7 +58,7 @@ class History(DemoTest):
 
             def both_map_it():
                 figures = history(cluster)
-                return (figures['readers{by="memory"}'], figures['readers{by="messages"}']) == (2, 0)
+                return (figures['readers{state="mapped"}'], figures['readers{state="copied"}']) == (2, 0)
 
             cluster.wait_until(both_map_it, what="two workers that map the history")
             self.assertGreater(history(cluster)["shared_bytes"], 100_000)
@@ -75,11 +75,11 @@ class History(DemoTest):
 
     def test_a_worker_that_cannot_map_it_is_sent_it(self):
         with self.cluster() as cluster:
-            cluster.wait_until(lambda: history(cluster)['readers{by="memory"}'] == 1, what="a worker that maps it")
+            cluster.wait_until(lambda: history(cluster)['readers{state="mapped"}'] == 1, what="a worker that maps it")
             answer = self.complete(cluster, 0)
             (cluster.dir / "run" / "orchestrator.history").unlink()  # as where a volume has no place for it
             os.kill(cluster.children("moestro-worker")[0], signal.SIGKILL)
-            cluster.wait_until(lambda: history(cluster)['readers{by="messages"}'] == 1, what="a worker with a copy of its own")
+            cluster.wait_until(lambda: history(cluster)['readers{state="copied"}'] == 1, what="a worker with a copy of its own")
             self.assertEqual(self.complete(cluster, 0), answer)
         self.assertIn("history: this worker has a copy of its own: nobody hands out memory at", cluster.log_text)
 
