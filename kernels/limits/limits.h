@@ -7,21 +7,11 @@
 #include <span>
 #include <vector>
 
+#include "kernels/limits/measured.h"
 #include "kernels/limits/memory.h"
 #include "kernels/limits/multiply_add.h"
 
 namespace moestro::kernels::limits {
-
-/// An amount (bytes, operations) and how long it took.
-struct Measured {
-  double amount = 0, seconds = 0;
-  double rate() const { return seconds > 0 ? amount / seconds : 0; }
-  Measured& operator+=(const Measured& other) {
-    amount += other.amount;
-    seconds += other.seconds;
-    return *this;
-  }
-};
 
 class Limits {
  public:

@@ -78,11 +78,44 @@ TEST(BenchEngine, CountsWhatCameOverADevicesLink) {
 TEST(BenchEngine, TheTableNamesWhatWasMeasured) {
   const Ran ran = bench({"--prompt", "8", "--generate", "2", "--batch", "2", "--repeats", "1", "--stream", "64M"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
-  for (const char* part : {"prefill 8 ", "decode 2 x 2 ", "dram_read", "matvec_bf16", "64.0 MiB"}) EXPECT_THAT(ran.out, HasSubstr(part));
+  for (const char* part : {"prefill 8 ", "decode 2 x 2 ", "dram_read", "matvec_bf16", "of best", "limits of the host", "64.0 MiB"}) EXPECT_THAT(ran.out, HasSubstr(part));
   const Ran bare = bench({"--prompt", "0", "--generate", "2", "--repeats", "1", "--no-limits"});
   ASSERT_EQ(bare.exit_code, 0) << bare.err;
   EXPECT_THAT(bare.out, testing::Not(HasSubstr("dram_read")));
   EXPECT_THAT(bare.out, testing::Not(HasSubstr("prefill")));
+}
+
+/// Over the emulated plugin, whose figures mean nothing.
+TEST(BenchEngine, OnAGpuTheLimitsAreTheGpus) {
+  ::setenv("MOESTRO_CUDA_PLUGIN", EMULATED_CUDA_PLUGIN, 1);
+  const std::vector<std::string> on_gpu{"--prompt", "8", "--generate", "2", "--repeats", "1", "--stream", "256K", "--device", "cuda:0,vram=64M"};
+  const Ran table = bench(on_gpu);
+  auto as_json = on_gpu;
+  as_json.insert(as_json.end(), {"--json"});
+  const Ran ran = bench(as_json);
+  as_json.push_back("--deterministic");
+  const Ran deterministic = bench(as_json);
+  ::unsetenv("MOESTRO_CUDA_PLUGIN");
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  for (const char* part : {"of device", "limits of the device", "256 KiB of its memory", "device_copy", "device_fill", "device_bf16", "on tensor cores"}) EXPECT_THAT(table.out, HasSubstr(part));
+  for (const char* hosts : {"DRAM", "dram_read", "matvec", "peak"}) EXPECT_THAT(table.out, testing::Not(HasSubstr(hosts)));
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const json report = json::parse(ran.out);
+  EXPECT_EQ(report.at("streamed_bytes"), 256 << 10);
+  EXPECT_EQ(report.at("limits").size(), 4u);
+  for (const json& limit : report.at("limits")) EXPECT_GT(limit.at("median"), 0) << limit;
+  for (const json& result : report.at("results"))
+    for (const char* share : {"device_memory", "device_f32", "device_bf16"}) EXPECT_GT(result.at("shares").at(share).at("median"), 0) << share;
+  ASSERT_EQ(deterministic.exit_code, 0) << deterministic.err;
+  EXPECT_FALSE(json::parse(deterministic.out).at("limits").contains("device_bf16")) << "nothing runs on tensor cores";
+}
+
+TEST(BenchEngine, MemoryForTheLimitsThatAGpuHasNotIsRefused) {
+  ::setenv("MOESTRO_CUDA_PLUGIN", EMULATED_CUDA_PLUGIN, 1);
+  const Ran ran = bench({"--prompt", "8", "--generate", "0", "--stream", "1T", "--device", "cuda:0"});
+  ::unsetenv("MOESTRO_CUDA_PLUGIN");
+  EXPECT_EQ(ran.exit_code, 1) << ran.out;
+  EXPECT_THAT(ran.err, HasSubstr("--stream 1TiB of device memory"));
 }
 
 TEST(BenchEngine, TakesTurnsByLines) {
@@ -113,7 +146,8 @@ TEST(BenchEngine, WhatCannotBeMeasuredIsRefusedByOptionAndFigure) {
       {{"--prompt", "8", "--experts", "int4"}, 1, "--experts int4: this pack has bf16, int8"},
       {{"--prompt", "8", "--experts", "int3"}, 1, "int3"},
       {{"--prompt", "8", "--isa", "mmx"}, 1, "--isa mmx: this machine runs scalar"},
-      {{"--stream", "1M"}, 2, "--stream: 1M is not within 64MiB"},
+      {{"--stream", "1M"}, 2, "--stream: 1MiB is not within 64MiB"},
+      {{"--stream", "1K"}, 2, "--stream: 1K is not within 256KiB"},
       {{"--stream", "much"}, 2, "--stream"},
       {{"--batch", "0"}, 2, "--batch"},
       {{"--prompt", "8,x"}, 2, "--prompt"},

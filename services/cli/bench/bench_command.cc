@@ -10,6 +10,7 @@
 
 #include "common/config/units.h"
 #include "common/log.h"
+#include "kernels/limits/device_limits.h"
 #include "services/cli/bench/engine_report.h"
 #include "services/cli/bench/model/model_command.h"
 #include "services/cli/bench/serve/serve_command.h"
@@ -23,10 +24,13 @@ namespace {
 std::string read_size(const std::string& text, int64_t& bytes) {
   const auto size = config::parse_size(text);
   if (!size.is_ok()) return size.status().message();
-  if (*size < (uint64_t{64} << 20) || *size > (uint64_t{1} << 40)) return text + " is not within 64MiB and 1TiB";
+  if (*size < kernels::limits::DeviceLimits::kBytesMin || *size > (uint64_t{1} << 40)) return text + " is not within 256KiB and 1TiB";
   bytes = static_cast<int64_t>(*size);
   return "";
 }
+
+/// Less of the host's memory than this may lie in its caches; GPUs' are tried on emulated ones, too.
+constexpr int64_t kHostStreamMin = int64_t{64} << 20;
 
 /// A number of a measurement, counted from 0 in the table's order, on every line of stdin; its tokens per second on a line of stdout.
 BenchTurns turns_by_lines() {
@@ -64,14 +68,14 @@ void add_engine_options(CLI::App& engine, EngineBenchOptions& o) {
   engine.add_option("--kv-sinks", o.kv_sinks, "with --kv-window: tokens from the beginning that each token also sees")->check(CLI::Range(int64_t{0}, int64_t{1} << 24))->capture_default_str();
   engine.add_option("--kv-window", o.kv_window, "tokens that each token sees, itself included; 0: all")->check(CLI::Range(int64_t{0}, int64_t{1} << 24))->capture_default_str();
   CLI::Option* deterministic = engine.add_flag("--deterministic", o.deterministic, "the kernels of deterministic mode: f32 activations, one order of sums");
-  engine.add_option("--device", o.device, "cpu, or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]")->capture_default_str();
+  engine.add_option("--device", o.device, "cpu, cuda[:INDEX][,vram=SIZE], or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]")->capture_default_str();
   engine.add_option("--cache", o.cache, "which expert makes room on a device with a memory of its own")->capture_default_str();
   engine.add_option("--predict", o.predict, "which experts are copied to such a device before a layer wants them")->capture_default_str();
   engine.add_option("--cuda-graphs", o.cuda_graphs, "on or off: whether a GPU's decode steps are launched as graphs")->check(CLI::IsMember({"on", "off"}))->capture_default_str();
   engine.add_option("--capacity-factor", o.capacity_factor, "an expert takes at most this times its even share of a step's tokens; default: all of them")
       ->check(CLI::PositiveNumber)
       ->excludes(deterministic);
-  engine.add_option_function<std::string>("--stream", [&o](const std::string&) {}, "memory that limits are streamed from; default: 4GiB, or a quarter of what is free")
+  engine.add_option_function<std::string>("--stream", [&o](const std::string&) {}, "memory that limits are streamed from; default: 4GiB, or a quarter of what is free; of a GPU 512MiB")
       ->check([&o](const std::string& text) { return read_size(text, o.stream_bytes); });
   engine.add_flag("!--no-limits", o.limits, "tokens per second alone, without what the machine could do");
 }
@@ -92,6 +96,8 @@ void add_bench_command(CLI::App& app, CommandResult& result) {
   auto turns = std::make_shared<bool>(false);
   engine->add_flag("--turns", *turns, "takes turns with another program: runs measurement N (from 0) for every line `N` on stdin, answers with its tokens/s, and reports at the end of input");
   engine->callback([o, json, turns, &result] {
+    if (o->stream_bytes > 0 && o->stream_bytes < kHostStreamMin && !o->device.starts_with("cuda"))
+      return fail(result, invalid_argument("--stream: " + config::format_size(static_cast<uint64_t>(o->stream_bytes)) + " is not within 64MiB and 1TiB"), kExitUsage);
     // What the engine and its device log goes to stderr: results alone are on stdout.
     if (const Status logs = log::init("moestro", "info"); !logs.is_ok()) return fail(result, logs);
     const BenchTurns by_lines = turns_by_lines();

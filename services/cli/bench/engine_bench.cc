@@ -2,77 +2,53 @@
 
 #include <algorithm>
 #include <memory>
-#include <set>
 
 #include "common/config/units.h"
-#include "kernels/limits/limits.h"
+#include "services/cli/bench/engine_limits.h"
 #include "services/cli/bench/engine_setup.h"
 #include "services/cli/bench/workload.h"
 
 namespace moestro::cli {
 namespace {
 
-using kernels::limits::Limits;
-using kernels::limits::Measured;
-using kernels::limits::PeakLoop;
-
-constexpr int64_t kGemmRows = 512, kGemmRowsMin = 8;  ///< with fewer rows, weights are streamed
 constexpr int64_t kStepsBetweenLimits = 16;
-constexpr int64_t kPartsOfStream = 4;  ///< a stretch that limits are measured over between steps is this part of the memory
 constexpr int64_t kStreamDefault = int64_t{4} << 30, kStreamMin = int64_t{64} << 20;
 
-/// The limits beside one run: measured in turns with it, so that both meet the same of a machine with other work.
+/// The limits beside one run: measured in turns with it, so that both meet the same of a machine with other work. None: nothing is.
 class LimitsBeside {
  public:
-  LimitsBeside(Limits* limits, const BenchedEngine& benched) : limits_(limits), benched_(benched) {}
-
-  /// Bandwidth, over a part of the memory.
-  void stream() {
-    if (limits_ == nullptr) return;
-    const int64_t bytes = limits_->bytes() / kPartsOfStream;
-    read_ += limits_->read(bytes);
-    for (const DType d : std::set{DType::kBF16, benched_.experts}) matvec_[std::string(dtype_name(d))] += limits_->matvec(d, bytes);
+  explicit LimitsBeside(EngineLimits* limits) : limits_(limits) {}
+  void bandwidth() {
+    if (limits_ != nullptr) limits_->bandwidth(sums_);
   }
-  /// Arithmetic: peaks, and products of an expert's shape with many rows and with as many as it meets.
-  void compute(const EngineCase& c, int64_t step_tokens) {
-    if (limits_ == nullptr) return;
-    for (const PeakLoop& loop : limits_->loops()) peak_[loop.name] += limits_->peak(loop);
-    const model::ModelSpec& spec = benched_.engine->spec();
-    const int64_t met = tokens_per_expert(spec, c.prefill ? std::min(c.tokens, step_tokens) : c.batch);
-    for (const int64_t n : std::set{kGemmRows, std::max(met, kGemmRowsMin)})
-      gemm_[n] += limits_->expert_gemm(benched_.experts, spec.moe().expert.hidden, spec.moe().expert.ffn, n);
+  void arithmetic(const EngineCase& c) {
+    if (limits_ != nullptr) limits_->arithmetic(c, sums_);
   }
-  void report(EngineRun& run) const {
-    run.read_rate = read_.rate();
-    for (const auto& [name, m] : matvec_) run.matvec_rate[name] = m.rate();
-    for (const auto& [name, m] : peak_) run.peak_rate[name] = m.rate();
-    for (const auto& [n, m] : gemm_) run.gemm_rate[n] = m.rate();
+  Status report(EngineRun& run) const {
+    for (const auto& [name, sum] : sums_) run.limits[name] = sum.rate();
+    return limits_ == nullptr ? Status::ok() : limits_->status();
   }
 
  private:
-  Limits* limits_;
-  const BenchedEngine& benched_;
-  Measured read_;
-  std::map<std::string, Measured> matvec_, peak_;
-  std::map<int64_t, Measured> gemm_;
+  EngineLimits* limits_;
+  EngineLimits::Sums sums_;
 };
 
 class Bench {
  public:
-  Bench(const EngineBenchOptions& options, BenchedEngine& benched, Limits* limits, const Clock& clock)
-      : options_(options), benched_(benched), limits_(limits), clock_(clock) {}
+  Bench(BenchedEngine& benched, EngineLimits* limits, const Clock& clock) : benched_(benched), limits_(limits), clock_(clock) {}
 
   /// Touches what the measurement will: buffers, caches, clock rates. Not counted.
   Status warm_up(const EngineCase& c) {
     EngineCase shorter = c;
     if (!c.prefill) shorter.tokens = std::min(c.tokens, kStepsBetweenLimits / 2);
-    LimitsBeside none(nullptr, benched_);
+    LimitsBeside none(nullptr);
     return measure(shorter, none).status();
   }
   Status run_into(EngineBenchResult& result) {
     const EngineCase& c = result.what;
-    LimitsBeside beside(limits_, benched_);
-    beside.compute(c, options_.step_tokens);
+    LimitsBeside beside(limits_);
+    beside.arithmetic(c);
     MOESTRO_ASSIGN_OR_RETURN(const Cost cost, measure(c, beside));
     EngineRun& run = result.runs.emplace_back();
     const store::BlobSource::Counters after = benched_.source->counters();
@@ -83,8 +59,7 @@ class Bench {
     run.tokens = cost.tokens;
     run.weight_bytes = cost.weight_bytes;
     run.operations = cost.operations;
-    beside.report(run);
-    return Status::ok();
+    return beside.report(run);
   }
 
  private:
@@ -92,14 +67,14 @@ class Bench {
     Workload workload(*benched_.engine, clock_, c.batch, c.prefill ? c.tokens : c.depth + c.tokens);
     count_from_here();
     if (c.prefill) {
-      beside.stream();
+      beside.bandwidth();
       return workload.prompts(c.tokens);
     }
     MOESTRO_RETURN_IF_ERROR(workload.prompts(c.depth).status());
     count_from_here();
     Cost total;
     for (int64_t i = 0; i < c.tokens; ++i) {
-      if (i % kStepsBetweenLimits == 0) beside.stream();
+      if (i % kStepsBetweenLimits == 0) beside.bandwidth();
       MOESTRO_ASSIGN_OR_RETURN(const Cost step, workload.decode());
       total += step;
     }
@@ -112,9 +87,8 @@ class Bench {
     moved_from_ = moved_bytes();
   }
 
-  const EngineBenchOptions& options_;
   BenchedEngine& benched_;
-  Limits* limits_;
+  EngineLimits* limits_;
   const Clock& clock_;
   store::BlobSource::Counters counted_from_;  ///< when the tokens of the run at hand began to count
   uint64_t moved_from_ = 0;                   ///< the same
@@ -141,13 +115,17 @@ class Steps {
   uint64_t done_ = 0, total_;
 };
 
-}  // namespace
-
-double EngineRun::gemm_best() const {
-  double best = 0;
-  for (const auto& [n, rate] : gemm_rate) best = std::max(best, rate);
-  return best;
+/// What computes is what is measured: the device, which took its memory when it was opened, or the host.
+Result<std::unique_ptr<EngineLimits>> open_limits(const EngineBenchOptions& o, BenchedEngine& benched, const Steps& steps) {
+  if (benched.device_limits) return limits_of_device(*benched.device_limits, o.deterministic);
+  MOESTRO_ASSIGN_OR_RETURN(const int64_t bytes, stream_bytes(o));
+  const std::string what = "filling " + config::readable_size(static_cast<uint64_t>(bytes)) + " to stream from";
+  steps.begin(what);
+  MOESTRO_ASSIGN_OR_RETURN(auto memory, kernels::limits::Limits::create(*benched.ops, bytes, [&](int64_t) { steps.begin(what); }));
+  return limits_of_host(std::move(memory), benched.engine->spec(), benched.experts, o.step_tokens);
 }
+
+}  // namespace
 
 std::string case_name(const EngineCase& c) {
   std::string name = (c.prefill ? "prefill " : "decode ") + std::to_string(c.tokens);
@@ -163,14 +141,10 @@ Result<EngineBenchReport> bench_engine(const EngineBenchOptions& o, const BenchP
   steps.end();
 
   EngineBenchReport report;
-  std::unique_ptr<Limits> limits;
+  std::unique_ptr<EngineLimits> limits;
   if (o.limits) {
-    MOESTRO_ASSIGN_OR_RETURN(const int64_t bytes, stream_bytes(o));
-    const std::string what = "filling " + config::readable_size(static_cast<uint64_t>(bytes)) + " to stream from";
-    steps.begin(what);
-    MOESTRO_ASSIGN_OR_RETURN(limits, Limits::create(*benched.ops, bytes, [&](int64_t) { steps.begin(what); }));
+    MOESTRO_ASSIGN_OR_RETURN(limits, open_limits(o, benched, steps));
     report.stream_bytes = limits->bytes();
-    for (const PeakLoop& loop : limits->loops()) report.instructions[loop.name] = loop.instruction;
   }
   steps.end();
   report.model = benched.source->manifest().model_name;
@@ -181,7 +155,7 @@ Result<EngineBenchReport> bench_engine(const EngineBenchOptions& o, const BenchP
   report.kv_tokens = benched.engine->limits().kv_blocks * kernels::kKvBlockTokens;
   for (const EngineCase& c : cases) report.results.push_back({c, {}});
 
-  Bench bench(o, benched, limits.get(), clock);
+  Bench bench(benched, limits.get(), clock);
   for (const EngineBenchResult& result : report.results) {
     steps.begin(case_name(result.what) + ", warming up");
     MOESTRO_RETURN_IF_ERROR(bench.warm_up(result.what));
@@ -192,14 +166,14 @@ Result<EngineBenchReport> bench_engine(const EngineBenchOptions& o, const BenchP
       MOESTRO_RETURN_IF_ERROR(bench.run_into(report.results[*index]));
       turns->done(report.results[*index].runs.back());
     }
-    return report;
   }
-  for (int64_t r = 1; r <= o.repeats; ++r)
+  for (int64_t r = 1; turns == nullptr && r <= o.repeats; ++r)
     for (EngineBenchResult& result : report.results) {
       steps.begin(case_name(result.what) + ", repeat " + std::to_string(r));
       MOESTRO_RETURN_IF_ERROR(bench.run_into(result));
       steps.end();
     }
+  if (limits) report.limits = limits->kinds();
   return report;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // The engine's speed with a pack held in this process, beside what the machine can do at most.
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -19,7 +20,7 @@ struct EngineBenchOptions {
   int64_t depth = 32, repeats = 5, step_tokens = 512;
   int64_t kv_tokens = 0;       ///< 0: as many as the measurements need
   int64_t kv_sinks = 0, kv_window = 0;
-  int64_t stream_bytes = 0;    ///< memory to stream limits from; 0: 4 GiB, or a quarter of what is free
+  int64_t stream_bytes = 0;    ///< memory to stream limits from; 0: 4 GiB, or a quarter of what is free; of a CUDA device 512 MiB
   int threads = 0;
   bool deterministic = false, limits = true;
   std::string device = "cpu", cache = "auto", predict = "none", cuda_graphs = "on";  ///< device::WorkerDeviceOptions
@@ -38,11 +39,16 @@ struct EngineRun {
   double weight_bytes = 0, operations = 0;
   double expert_hits = 0, expert_misses = 0; ///< of a store's memory, while tokens were counted; a pack in this process has no misses
   double moved_bytes = 0;  ///< over the link of a device with a memory of its own
-  double read_rate = 0;                      ///< bytes/s
-  std::map<std::string, double> matvec_rate; ///< bytes/s, by dtype
-  std::map<std::string, double> peak_rate;   ///< operations/s, by what is multiplied
-  std::map<int64_t, double> gemm_rate;       ///< operations/s, by rows
-  double gemm_best() const;
+  std::map<std::string, double> limits;  ///< bytes/s or operations/s, by LimitKind::name
+};
+
+/// Something that the machine under the engine can do at most.
+struct LimitKind {
+  std::string name;   ///< "dram_read"
+  std::string unit;   ///< "bytes/s", of weights; "FLOP/s"
+  std::string how;    ///< it is measured
+  std::string share;  ///< what the engine's part of it is called; of several with one name, the best counts
+  std::array<std::string, 2> column;  ///< head of that share in the table; empty: it is in JSON alone
 };
 
 struct EngineBenchResult {
@@ -55,7 +61,7 @@ struct EngineBenchReport {
   int threads = 0;
   int64_t step_tokens = 0, kv_tokens = 0, stream_bytes = 0;
   double model_bytes = 0;
-  std::map<std::string, std::string> instructions;  ///< of peak_rate
+  std::vector<LimitKind> limits;  ///< that were measured
   std::vector<EngineBenchResult> results;
 };
 

@@ -34,22 +34,35 @@ double tokens_rate(const EngineRun& r) { return ratio(r.tokens, r.seconds); }
 double bytes_rate(const EngineRun& r) { return ratio(r.weight_bytes, r.seconds); }
 double operations_rate(const EngineRun& r) { return ratio(r.operations, r.seconds); }
 
-template <class Map, class Key>
-double at(const Map& map, const Key& key) {
-  const auto found = map.find(key);
-  return found == map.end() ? 0 : found->second;
+double rate_of(const EngineRun& run, const LimitKind& kind) {
+  const auto found = run.limits.find(kind.name);
+  return found == run.limits.end() ? 0 : found->second;
+}
+
+/// What a run made of the limits that are called this way, in the order in which they are first met.
+struct Share {
+  const LimitKind* first;
+  Figure figure;
+};
+std::vector<Share> shares_of(const EngineBenchReport& report) {
+  std::vector<Share> shares;
+  for (const LimitKind& kind : report.limits) {
+    if (std::ranges::any_of(shares, [&](const Share& s) { return s.first->share == kind.share; })) continue;
+    shares.push_back({&kind, [&report, &kind](const EngineRun& r) {
+                        double best = 0;
+                        for (const LimitKind& other : report.limits)
+                          if (other.share == kind.share) best = std::max(best, rate_of(r, other));
+                        return ratio(kind.unit == "bytes/s" ? bytes_rate(r) : operations_rate(r), best);
+                      }});
+  }
+  return shares;
 }
 
 Json to_json(const Spread& s) { return {{"min", s.min}, {"median", s.median}, {"max", s.max}}; }
 
 Json shares_json(const EngineBenchReport& report, const EngineBenchResult& result) {
-  const auto share = [&](const Figure& figure) { return to_json(spread(result.runs, figure)); };
-  Json shares = {{"dram_read", share([](const EngineRun& r) { return ratio(bytes_rate(r), r.read_rate); })}};
-  for (const auto& [name, unused] : result.runs.front().matvec_rate)
-    shares["matvec_" + name] = share([&name = name](const EngineRun& r) { return ratio(bytes_rate(r), at(r.matvec_rate, name)); });
-  for (const auto& [name, unused] : report.instructions)
-    shares["peak_" + name] = share([&name = name](const EngineRun& r) { return ratio(operations_rate(r), at(r.peak_rate, name)); });
-  shares["gemm"] = share([](const EngineRun& r) { return ratio(operations_rate(r), r.gemm_best()); });
+  Json shares = Json::object();
+  for (const Share& share : shares_of(report)) shares[share.first->share] = to_json(spread(result.runs, share.figure));
   return shares;
 }
 
@@ -79,29 +92,13 @@ Spread limit(const EngineBenchReport& report, const Figure& figure) {
 }
 
 struct Limit {
-  std::string name, unit, how;
+  const LimitKind& kind;
   Spread spread;
 };
 
 std::vector<Limit> all_limits(const EngineBenchReport& report) {
-  // One that was never measured, where no case has run, is left out.
-  std::vector<Limit> all = {{"dram_read", "bytes/s", "a loop that only loads", limit(report, [](const EngineRun& r) { return r.read_rate; })}};
-  // Every run measures the bandwidths.
-  std::map<std::string, double> matvecs;
-  for (const EngineBenchResult& result : report.results)
-    for (const EngineRun& run : result.runs) matvecs.insert(run.matvec_rate.begin(), run.matvec_rate.end());
-  for (const auto& [name, unused] : matvecs)
-    all.push_back({"matvec_" + name, "bytes/s", "matrix by vector, streamed", limit(report, [&](const EngineRun& r) { return at(r.matvec_rate, name); })});
-  for (const auto& [name, instruction] : report.instructions)
-    all.push_back({"peak_" + name, "FLOP/s", instruction + " in registers", limit(report, [&](const EngineRun& r) { return at(r.peak_rate, name); })});
-  std::map<int64_t, bool> rows;
-  for (const EngineBenchResult& result : report.results)
-    for (const EngineRun& run : result.runs)
-      for (const auto& [n, unused] : run.gemm_rate) rows[n] = true;
-  for (const auto& [n, unused] : rows)
-    all.push_back({"gemm_" + std::to_string(n), "FLOP/s", "an expert's products with " + std::to_string(n) + " rows",
-                   limit(report, [&](const EngineRun& r) { return at(r.gemm_rate, n); })});
-  std::erase_if(all, [](const Limit& l) { return l.spread.max == 0; });
+  std::vector<Limit> all;
+  for (const LimitKind& kind : report.limits) all.push_back({kind, limit(report, [&](const EngineRun& r) { return rate_of(r, kind); })});
   return all;
 }
 
@@ -114,11 +111,9 @@ std::string case_text(const EngineBenchReport& report, const EngineBenchResult& 
   std::string text = printed("%-16s %9.1f %9.1f %9.1f %9.2f %9.3f ", case_name(result.what).c_str(), tokens.min, tokens.median, tokens.max,
                           1e-6 * median([](const EngineRun& r) { return ratio(r.weight_bytes, r.tokens); }),
                           1e-9 * median([](const EngineRun& r) { return ratio(r.operations, r.tokens); }));
-  text += percent(median([](const EngineRun& r) { return ratio(bytes_rate(r), r.read_rate); }));
-  text += percent(median([](const EngineRun& r) { return ratio(bytes_rate(r), at(r.matvec_rate, "bf16")); }));
-  text += percent(median([&](const EngineRun& r) { return ratio(bytes_rate(r), at(r.matvec_rate, report.experts)); }));
-  text += percent(median([](const EngineRun& r) { return ratio(operations_rate(r), at(r.peak_rate, "f32")); }));
-  return text + percent(median([](const EngineRun& r) { return ratio(operations_rate(r), r.gemm_best()); })) + "\n";
+  for (const Share& share : shares_of(report))
+    if (!share.first->column[0].empty()) text += percent(median(share.figure));
+  return text + "\n";
 }
 
 }  // namespace
@@ -132,9 +127,9 @@ Json engine_report_json(const EngineBenchOptions& o, const EngineBenchReport& re
     json["streamed_bytes"] = report.stream_bytes;
     json["limits"] = Json::object();
     for (const Limit& l : all_limits(report)) {
-      json["limits"][l.name] = to_json(l.spread);
-      json["limits"][l.name]["unit"] = l.unit;
-      json["limits"][l.name]["how"] = l.how;
+      Json& one = json["limits"][l.kind.name] = to_json(l.spread);
+      one["unit"] = l.kind.unit;
+      one["how"] = l.kind.how;
     }
   }
   json["results"] = Json::array();
@@ -149,13 +144,17 @@ std::string engine_report_text(const EngineBenchOptions& o, const EngineBenchRep
   std::string text = printed("%s: experts %s, KV %s%s, %s, %d threads%s, steps of %lld tokens, %zu repeats\n", report.model.c_str(), report.experts.c_str(),
                           o.kv_dtype.c_str(), window.c_str(), report.isa.c_str(), report.threads, o.deterministic ? ", deterministic" : "", static_cast<long long>(report.step_tokens),
                           report.results.front().runs.size());
-  text += printed("%-16s %9s %9s %9s %9s %9s %7s %7s %7s %7s %7s\n", "", "tokens/s", "", "", "MB", "GFLOP", "of DRAM", "of bf16", "of own", "of f32", "of best");
-  text += printed("%-16s %9s %9s %9s %9s %9s %7s %7s %7s %7s %7s\n", "", "min", "median", "max", "a token", "a token", "reads", "matvec", "matvec", "peak", "GEMM");
+  std::array<std::string, 2> heads{printed("%-16s %9s %9s %9s %9s %9s ", "", "tokens/s", "", "", "MB", "GFLOP"),
+                                   printed("%-16s %9s %9s %9s %9s %9s ", "", "min", "median", "max", "a token", "a token")};
+  for (const Share& share : shares_of(report))
+    for (size_t line = 0; line < heads.size() && !share.first->column[0].empty(); ++line) heads[line] += printed("%8s", share.first->column[line].c_str());
+  for (const std::string& head : heads) text += head + "\n";
   for (const EngineBenchResult& result : report.results) text += case_text(report, result);
   if (!o.limits) return text;
-  text += "limits, measured in turns with the above, streamed over " + config::readable_size(static_cast<uint64_t>(report.stream_bytes)) + "\n";
+  text += "limits of the " + std::string(o.device.starts_with("cuda") ? "device" : "host") + ", measured in turns with the above, over " + config::readable_size(static_cast<uint64_t>(report.stream_bytes)) +
+          " of its memory\n";
   for (const Limit& l : all_limits(report))
-    text += printed("%-16s %9.1f %9.1f %9.1f %-8s %s\n", l.name.c_str(), 1e-9 * l.spread.min, 1e-9 * l.spread.median, 1e-9 * l.spread.max, l.unit == "bytes/s" ? "GB/s" : "GFLOP/s", l.how.c_str());
+    text += printed("%-16s %9.1f %9.1f %9.1f %-8s %s\n", l.kind.name.c_str(), 1e-9 * l.spread.min, 1e-9 * l.spread.median, 1e-9 * l.spread.max, l.kind.unit == "bytes/s" ? "GB/s" : "GFLOP/s", l.kind.how.c_str());
   return text;
 }
 

@@ -12,6 +12,8 @@
 namespace moestro::cli {
 namespace {
 
+constexpr uint64_t kDeviceStream = uint64_t{512} << 20;  ///< many times what any GPU caches, and a product of 4,096 rows fits
+
 std::string number(int64_t n) { return std::to_string(n); }
 
 int64_t blocks_of(const EngineCase& c) {
@@ -142,6 +144,12 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   MOESTRO_RETURN_IF_ERROR(device::check_worker_device(on));
   if (spec.kind == config::DeviceSpec::Kind::kCuda) {
     MOESTRO_ASSIGN_OR_RETURN(benched.cuda, cuda::CudaDevice::open(spec.cuda, o.deterministic));
+    if (o.limits) {
+      const auto bytes = o.stream_bytes > 0 ? static_cast<uint64_t>(o.stream_bytes) : kDeviceStream;
+      auto limits = kernels::limits::DeviceLimits::create(benched.cuda->functions(), bytes);
+      if (!limits.is_ok()) return limits.status().with_context("--stream " + config::format_size(bytes) + " of device memory");
+      benched.device_limits = std::move(*limits);
+    }
   }
   MOESTRO_ASSIGN_OR_RETURN(auto device, device::WorkerDevice::create(on, options, *benched.source, *benched.ops, benched.cuda.get(), clock));
   benched.device = std::make_unique<device::WorkerDevice>(std::move(device));

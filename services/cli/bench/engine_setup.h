@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "common/clock.h"
+#include "kernels/limits/device_limits.h"
 #include "services/cli/bench/engine_bench.h"
 #include "services/worker/device/worker_device.h"
 #include "services/worker/engine/engine.h"
@@ -16,6 +17,7 @@ struct BenchedEngine {
   std::unique_ptr<store::BlobSource> source;
   std::unique_ptr<kernels::Ops> ops;
   std::unique_ptr<cuda::CudaDevice> cuda;  ///< null: another device
+  std::unique_ptr<kernels::limits::DeviceLimits> device_limits;  ///< of that device, with memory that experts then have not; null: not wanted
   std::unique_ptr<device::WorkerDevice> device;
   std::unique_ptr<engine::Engine> engine;
   DType experts = DType::kF32;

@@ -9,7 +9,6 @@
 #include <cstring>
 
 #include "common/expert_layout.h"
-#include "tests/bench/gpu/device_clock.h"
 #include "tests/bench/gpu/gpu_bench.h"
 
 namespace moestro::bench {
@@ -96,25 +95,21 @@ class Chunks {
 }  // namespace
 
 Result<GpuRow> memory_row(const GpuBench& bench) {
-  DeviceClock clock(bench.functions);
-  const MoestroCudaFunctions& f = bench.functions;
-  const uint64_t bytes = bench.sizes.stream_bytes;
-  auto* memory = static_cast<std::byte*>(clock.allocate(2 * bytes));
-  if (memory == nullptr) return clock.status();
+  const uint64_t bytes = 2 * bench.sizes.stream_bytes;
+  MOESTRO_ASSIGN_OR_RETURN(const auto limits, kernels::limits::DeviceLimits::create(bench.functions, bytes));
   double best = 0;
   std::string with;
   const auto offer = [&](double rate, const char* what) {
     if (rate > best) best = rate, with = what;
   };
-  for (int i = 0; i <= bench.sizes.repeats && clock.status().is_ok(); ++i) {
-    const double filled = clock.seconds([&] { clock.note("fill", f.fill(memory, 0x3c, 2 * bytes, clock.stream())); });
-    const double copied = clock.seconds([&] { clock.note("copy_within", f.copy_within(memory, memory + bytes, bytes, clock.stream())); });
-    if (i == 0 || !clock.status().is_ok()) continue;  // the first warms up
-    offer(2 * static_cast<double>(bytes) / copied, "the best copy within it, bytes read and written");
-    offer(2 * static_cast<double>(bytes) / filled, "the best fill");
+  for (int i = 0; i <= bench.sizes.repeats && limits->status().is_ok(); ++i) {
+    const double filled = limits->fill().rate(), copied = limits->copy().rate();
+    if (i == 0 || !limits->status().is_ok()) continue;  // the first warms up
+    offer(copied, "the best copy within it, bytes read and written");
+    offer(filled, "the best fill");
   }
-  MOESTRO_RETURN_IF_ERROR(clock.status());
-  return GpuRow{.what = "device memory, " + size_text(2 * bytes), .value = best / 1e9, .unit = "GB/s", .ceiling = best / 1e9, .ceiling_is = with, .aim = 0, .failed = ""};
+  MOESTRO_RETURN_IF_ERROR(limits->status());
+  return GpuRow{.what = "device memory, " + size_text(bytes), .value = best / 1e9, .unit = "GB/s", .ceiling = best / 1e9, .ceiling_is = with, .aim = 0, .failed = ""};
 }
 
 std::vector<GpuRow> copy_rows(const GpuBench& bench) {

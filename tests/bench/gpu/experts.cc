@@ -6,7 +6,6 @@
 #include <set>
 
 #include "kernels/cuda/cuda_ops.h"
-#include "tests/bench/gpu/device_clock.h"
 #include "tests/bench/gpu/gpu_bench.h"
 
 namespace moestro::bench {

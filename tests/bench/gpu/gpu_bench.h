@@ -10,8 +10,13 @@
 #include "common/dtype.h"
 #include "common/status.h"
 #include "kernels/cuda/plugin_abi.h"
+#include "kernels/limits/device_limits.h"
 
 namespace moestro::bench {
+
+using kernels::limits::DeviceClock;
+using kernels::limits::median;
+using kernels::limits::smallest;
 
 /// The shapes and sizes that are measured; Mixtral's as they stand.
 struct GpuSizes {

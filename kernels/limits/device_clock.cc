@@ -1,4 +1,4 @@
-#include "tests/bench/gpu/device_clock.h"
+#include "kernels/limits/device_clock.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,7 +6,7 @@
 
 #include "common/float16.h"
 
-namespace moestro::bench {
+namespace moestro::kernels::limits {
 
 DeviceClock::DeviceClock(const MoestroCudaFunctions& functions, MoestroCudaStream stream) : functions_(functions), stream_(stream) {
   if (stream_ == nullptr) own_stream_ = note("make_stream", functions_.make_stream(1, &stream_));
@@ -87,4 +87,4 @@ double median(std::vector<double> values) {
 
 double smallest(const std::vector<double>& values) { return values.empty() ? 0 : *std::min_element(values.begin(), values.end()); }
 
-}  // namespace moestro::bench
+}  // namespace moestro::kernels::limits

@@ -9,7 +9,7 @@
 #include "common/status.h"
 #include "kernels/cuda/plugin_abi.h"
 
-namespace moestro::bench {
+namespace moestro::kernels::limits {
 
 /// Memory, a stream and two timed events, all gone with it. The first error stays.
 class DeviceClock {
@@ -56,4 +56,4 @@ class DeviceClock {
 double median(std::vector<double> values);
 double smallest(const std::vector<double>& values);
 
-}  // namespace moestro::bench
+}  // namespace moestro::kernels::limits

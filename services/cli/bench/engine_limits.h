@@ -1,0 +1,34 @@
+#pragma once
+// What the machine under an engine can do at most: the host where the CPU computes, a CUDA device where that does.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/model/model_spec.h"
+#include "kernels/limits/device_limits.h"
+#include "kernels/limits/limits.h"
+#include "services/cli/bench/engine_bench.h"
+
+namespace moestro::cli {
+
+class EngineLimits {
+ public:
+  using Sums = std::map<std::string, kernels::limits::Measured>;  ///< by LimitKind::name
+  virtual ~EngineLimits() = default;
+
+  /// Those that have been measured so far, in the order of the report.
+  virtual std::vector<LimitKind> kinds() const = 0;
+  virtual int64_t bytes() const = 0;  ///< of memory that is streamed
+  virtual void bandwidth(Sums& sums) = 0;
+  virtual void arithmetic(const EngineCase& c, Sums& sums) = 0;
+  virtual Status status() const { return Status::ok(); }
+};
+
+/// The host's, over `memory`: products of an expert's shape with many rows and with as many as it meets. `spec` outlives it.
+std::unique_ptr<EngineLimits> limits_of_host(std::unique_ptr<kernels::limits::Limits> memory, const model::ModelSpec& spec, DType experts, int64_t step_tokens);
+/// A device's. `deterministic`: nothing runs on its tensor cores. `device` outlives it.
+std::unique_ptr<EngineLimits> limits_of_device(kernels::limits::DeviceLimits& device, bool deterministic);
+
+}  // namespace moestro::cli
