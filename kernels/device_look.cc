@@ -22,7 +22,7 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 
 /// Waking eight GPUs whose driver keeps no state takes ten seconds and more.
 constexpr std::chrono::seconds kWithin{60};
-constexpr char kFailed = '!';
+constexpr char kFailed = '!', kThenFailed = '\t';
 
 /// One line a device; or the mark of an error, its code and its words.
 std::string write_answer(const Result<std::vector<CudaDevice>>& seen) {
@@ -32,7 +32,7 @@ std::string write_answer(const Result<std::vector<CudaDevice>>& seen) {
     return out.str();
   }
   for (const CudaDevice& d : *seen)
-    out << d.major << ' ' << d.minor << ' ' << d.free_bytes << ' ' << d.total_bytes << ' ' << (d.pci.empty() ? "-" : d.pci) << ' ' << d.name << '\n';
+    out << d.major << ' ' << d.minor << ' ' << d.free_bytes << ' ' << d.total_bytes << ' ' << (d.pci.empty() ? "-" : d.pci) << ' ' << d.name << kThenFailed << d.failed << '\n';
   return out.str();
 }
 
@@ -49,6 +49,7 @@ Result<std::vector<CudaDevice>> read_answer(const std::string& answer) {
   std::vector<CudaDevice> devices;
   for (CudaDevice d; in >> d.major >> d.minor >> d.free_bytes >> d.total_bytes >> d.pci && in.ignore(1) && std::getline(in, d.name);) {
     if (d.pci == "-") d.pci.clear();
+    if (const size_t at = d.name.find(kThenFailed); at != std::string::npos) d.failed = d.name.substr(at + 1), d.name.resize(at);
     devices.push_back(d);
   }
   return devices;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "common/config/units.h"
+#include "common/log.h"
 #include "kernels/cuda/plugin_abi.h"
 
 namespace moestro::kernels {
@@ -58,7 +59,7 @@ std::string capability_text(const CudaDevice& device) { return std::to_string(de
 std::string usable_ones(const std::vector<CudaDevice>& devices) {
   std::string names;
   for (size_t i = 0; i < devices.size(); ++i)
-    if (check_capability(devices[i]).is_ok()) names += (names.empty() ? "; usable here: cuda:" : ", cuda:") + std::to_string(i);
+    if (check_card(devices[i]).is_ok()) names += (names.empty() ? "; usable here: cuda:" : ", cuda:") + std::to_string(i);
   return names;
 }
 
@@ -102,7 +103,7 @@ Result<std::vector<CudaDevice>> probe_cuda(const fs::path& plugin) {
   if (count == 0) return no_device("");
   found.resize(static_cast<size_t>(std::min(count, kDevicesMax)));
   std::vector<CudaDevice> devices;
-  for (const MoestroCudaDevice& d : found) devices.push_back({d.name, d.major, d.minor, d.free_bytes, d.total_bytes, d.pci});
+  for (const MoestroCudaDevice& d : found) devices.push_back({d.name, d.major, d.minor, d.free_bytes, d.total_bytes, d.pci, d.failed});
   return devices;
 }
 
@@ -111,7 +112,9 @@ Result<const MoestroCudaFunctions*> cuda_functions(const fs::path& plugin) {
   return cuda.functions();
 }
 
-Status check_capability(const CudaDevice& device) {
+Status check_card(const CudaDevice& device) {
+  if (!device.failed.empty())
+    return unavailable("the card" + (device.name.empty() ? "" : ", " + device.name + ",") + " is faulty: " + device.failed + "; see nvidia-smi and dmesg, reset it or take it out");
   if (device.major >= kCudaMajorMin) return Status::ok();
   return unsupported("the card is a " + device.name + " of compute capability " + capability_text(device) + "; the kernels need " +
                      std::to_string(kCudaMajorMin) + ".0");
@@ -122,18 +125,36 @@ Status check_cuda(const config::CudaDeviceSpec& spec, const std::vector<CudaDevi
     return invalid_argument("there is no CUDA device " + std::to_string(spec.index) + "; this machine has " + std::to_string(devices.size()) +
                             ", counted from 0");
   const CudaDevice& device = devices[spec.index];
-  if (const Status old = check_capability(device); !old.is_ok()) return unsupported(old.message() + usable_ones(devices));
+  if (const Status unfit = check_card(device); !unfit.is_ok()) return Status(unfit.code(), unfit.message() + usable_ones(devices));
   return check_memory(spec, device);
+}
+
+Result<std::vector<uint32_t>> usable_cuda(const config::CudaDeviceSpec& spec, const std::vector<CudaDevice>& devices) {
+  if (!spec.any) {
+    MOESTRO_RETURN_IF_ERROR(check_cuda(spec, devices));
+    return std::vector<uint32_t>{spec.index};
+  }
+  std::vector<uint32_t> usable;
+  Status first;
+  for (uint32_t i = 0; i < devices.size(); ++i) {
+    const Status fits = check_cuda({.index = i, .any = false, .vram_bytes = spec.vram_bytes}, devices);
+    if (fits.is_ok()) usable.push_back(i);
+    else if (first.is_ok()) first = fits;
+  }
+  if (usable.empty()) return first;
+  return usable;
 }
 
 Result<OpenCuda> open_cuda(const config::CudaDeviceSpec& spec, const fs::path& plugin) {
   MOESTRO_ASSIGN_OR_RETURN(const std::vector<CudaDevice> devices, look_at_cuda(plugin));
-  MOESTRO_RETURN_IF_ERROR(check_cuda(spec, devices));
-  OpenCuda opened{.index = spec.index, .device = devices[spec.index]};
+  MOESTRO_ASSIGN_OR_RETURN(const std::vector<uint32_t> usable, usable_cuda(spec, devices));
+  for (uint32_t i = 0; i < devices.size(); ++i)
+    if (!devices[i].failed.empty()) log::warn("cuda:{} is left alone: {}", i, check_card(devices[i]).message());
+  OpenCuda opened{.index = usable.front(), .device = devices[usable.front()]};
   MOESTRO_ASSIGN_OR_RETURN(opened.functions, cuda_functions(plugin));
   const MoestroCudaFunctions& f = *opened.functions;
   g_in_use.store(true);
-  MOESTRO_RETURN_IF_ERROR(cuda_error(f, "use_device", f.use_device(static_cast<int32_t>(spec.index))));
+  MOESTRO_RETURN_IF_ERROR(cuda_error(f, "use_device", f.use_device(static_cast<int32_t>(opened.index))));
   MOESTRO_RETURN_IF_ERROR(cuda_error(f, "memory_info", f.memory_info(&opened.device.free_bytes, &opened.device.total_bytes)));
   return opened;
 }
@@ -145,7 +166,7 @@ Status check_device(const std::string& device, const fs::path& cuda_plugin) {
   if (!spec.is_ok()) return spec.status().with_context("--device (workers.device)");
   if (spec->kind != config::DeviceSpec::Kind::kCuda) return Status::ok();
   const auto devices = look_at_cuda(cuda_plugin);
-  return (devices.is_ok() ? check_cuda(spec->cuda, *devices) : devices.status()).with_context("--device " + device);
+  return (devices.is_ok() ? usable_cuda(spec->cuda, *devices).status() : devices.status()).with_context("--device " + device);
 }
 
 }  // namespace moestro::kernels

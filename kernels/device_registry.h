@@ -18,7 +18,8 @@ struct CudaDevice {
   std::string name;
   int major = 0, minor = 0;  ///< compute capability
   uint64_t free_bytes = 0, total_bytes = 0;
-  std::string pci;  ///< as under /sys/bus/pci/devices: 0000:17:00.0
+  std::string pci;          ///< as under /sys/bus/pci/devices: 0000:17:00.0
+  std::string failed = {};  ///< why it cannot be computed on, in CUDA's words: it is faulty; empty: nothing is known against it
 };
 
 /// The least compute capability that the kernels are made for.
@@ -27,7 +28,7 @@ inline constexpr int kCudaMajorMin = 8;
 /// Where the CUDA plugin lies: what MOESTRO_CUDA_PLUGIN in the environment names, else libmoestro_cuda.so beside this program.
 std::filesystem::path cuda_plugin_path();
 
-/// The machine's CUDA devices, at least one. Loads `plugin` into this process, for good; CUDA then keeps memory on every device, and threads
+/// The machine's CUDA devices, at least one; of each that fails it says so. Loads `plugin` into this process, for good; CUDA then keeps memory on every device, and threads
 /// here. kUnsupported: there is no plugin, or not one of this version; kUnavailable: CUDA finds no device, with its own words.
 Result<std::vector<CudaDevice>> probe_cuda(const std::filesystem::path& plugin);
 
@@ -38,10 +39,13 @@ Result<std::vector<CudaDevice>> look_at_cuda(const std::filesystem::path& plugin
 /// What the plugin does with devices; lives for ever. Errors as of probe_cuda, whether or not there is a device.
 Result<const MoestroCudaFunctions*> cuda_functions(const std::filesystem::path& plugin);
 
-/// Whether the card is too old for the kernels.
-Status check_capability(const CudaDevice& device);
+/// Whether the card is too old for the kernels, or faulty (kUnavailable).
+Status check_card(const CudaDevice& device);
 /// Whether a worker can compute on that one of `devices`; else why not, and what to do.
 Status check_cuda(const config::CudaDeviceSpec& spec, const std::vector<CudaDevice>& devices);
+/// Indices of those that a worker can compute on: the one that is asked for, or, where none is, all that can be, one at least. Why there is none is
+/// said of the first.
+Result<std::vector<uint32_t>> usable_cuda(const config::CudaDeviceSpec& spec, const std::vector<CudaDevice>& devices);
 
 struct OpenCuda {
   const MoestroCudaFunctions* functions = nullptr;

@@ -21,7 +21,7 @@ struct EmulatedDevice {
 /// A GPU, as CUDA counts them.
 struct CudaDeviceSpec {
   uint32_t index = 0;
-  bool any = true;          ///< no index was given: one worker takes device 0, several of a box are spread over all
+  bool any = true;          ///< no index was given: one worker takes the first that can be used, several of a box are spread over all of those
   uint64_t vram_bytes = 0;  ///< the most that a worker takes of its memory; 0: what is free
 };
 

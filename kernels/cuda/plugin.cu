@@ -54,10 +54,11 @@ extern "C" __attribute__((visibility("default"))) int32_t moestro_cuda_probe(Moe
     return -1;
   }
   for (int i = 0; i < std::min<int>(count, devices_max); ++i) {
-    if (const cudaError_t result = look_at(i, devices[i]); result != cudaSuccess) {
-      std::snprintf(error, static_cast<size_t>(error_bytes), "device %d: %s", i, cudaGetErrorString(result));
-      return -1;
-    }
+    devices[i] = MoestroCudaDevice{};
+    const cudaError_t result = look_at(i, devices[i]);
+    if (result == cudaSuccess) continue;
+    std::snprintf(devices[i].failed, sizeof devices[i].failed, "%s", cudaGetErrorString(result));
+    (void)cudaGetLastError();  // the others are asked as if nothing had been
   }
   return count;
 }

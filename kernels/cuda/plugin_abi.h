@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /// Raised when anything below or in op_abi.h changes; a program refuses a plugin of another version.
-#define MOESTRO_CUDA_PLUGIN_VERSION 4
+#define MOESTRO_CUDA_PLUGIN_VERSION 5
 
 /// The names under which the three functions are looked up.
 #define MOESTRO_CUDA_PLUGIN_VERSION_SYMBOL "moestro_cuda_plugin_version"
@@ -24,12 +24,13 @@ struct MoestroCudaDevice {
   uint64_t free_bytes;   ///< beside what this probe itself takes
   uint64_t total_bytes;
   char pci[32];          ///< where it sits, as /sys/bus/pci/devices names it: 0000:17:00.0; ends with a zero
+  char failed[256];      ///< why nothing can be computed on it, in CUDA's words; empty: something can; ends with a zero
 };
 
 typedef int32_t (*MoestroCudaPluginVersion)(void);
 
-/// Fills up to `devices_max` devices and returns how many there are; 0 is possible. Below 0: CUDA gave an error, whose text is in `error`
-/// (`error_bytes` of room, ends with a zero).
+/// Fills up to `devices_max` devices and returns how many there are; 0 is possible. A device that fails says so itself. Below 0: CUDA gave an
+/// error for all of them, whose text is in `error` (`error_bytes` of room, ends with a zero).
 typedef int32_t (*MoestroCudaProbe)(struct MoestroCudaDevice* devices, int32_t devices_max, char* error, int32_t error_bytes);
 
 /// Opaque: a cudaEvent_t.

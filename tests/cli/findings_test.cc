@@ -161,6 +161,10 @@ TEST(Findings, EachGpuHasALineOfItsOwn) {
   EXPECT_EQ(about(facts, "GPU 2").verdict, Verdict::kSlower);
   EXPECT_THAT(about(facts, "GPU 2").found, HasSubstr("10.0 MiB of 24.0 GiB free, NUMA node 0; other processes have its memory"));
   EXPECT_THAT(about(facts, "GPU 2").mend, HasSubstr("nvidia-smi"));
+  facts.cuda[1].device.failed = "uncorrectable ECC error encountered";
+  EXPECT_EQ(about(facts, "GPU 1").verdict, Verdict::kSlower);
+  EXPECT_EQ(about(facts, "GPU 1").found, "Tesla T4, at 0000:65:00.0: faulty: uncorrectable ECC error encountered; the others go on without it");
+  EXPECT_THAT(about(facts, "GPU 1").mend, HasSubstr("nvidia-smi"));
   for (const Finding& finding : judge(facts)) EXPECT_NE(finding.verdict, Verdict::kMissing) << finding.topic << ": doctor's exit code is that of the rest";
 }
 

@@ -104,6 +104,19 @@ TEST_F(WorkerPlacesTest, CardsThatAreTooOldOrTakenAreLeftOut) {
   EXPECT_EQ(places[1].device, "cuda:3");
 }
 
+TEST_F(WorkerPlacesTest, AFaultyCardIsLeftOutAndNamed) {
+  ::setenv("MOESTRO_EMULATED_CUDA_FAULTS", "faulty-card=0", 1);
+  const auto both = place("cuda", 2), one = place("cuda", 1);
+  const Status asked_for = refusal("cuda:0", 1);
+  ::unsetenv("MOESTRO_EMULATED_CUDA_FAULTS");
+  EXPECT_EQ(both[0].device, "cuda:1");
+  EXPECT_EQ(both[1].device, "cuda:2");
+  EXPECT_EQ(one[0].device, "cuda:1");
+  EXPECT_THAT(one[0].note, HasSubstr("; cuda:0 is left alone: the card, NVIDIA H200, is faulty: uncorrectable ECC error encountered"));
+  EXPECT_EQ(asked_for.code(), Code::kUnavailable);
+  EXPECT_THAT(asked_for.message(), testing::AllOf(HasSubstr("--device cuda:0: the card, NVIDIA H200, is faulty"), HasSubstr("usable here: cuda:1, cuda:2")));
+}
+
 TEST_F(WorkerPlacesTest, WithAnIndexTheyShareThatOne) {
   for (const WorkerPlace& worker : place("cuda:2", 2)) EXPECT_EQ(worker.device, "cuda:2,vram=40294MiB");
   for (const WorkerPlace& worker : place("cuda:2,vram=40G", 2)) EXPECT_EQ(worker.device, "cuda:2,vram=40GiB");

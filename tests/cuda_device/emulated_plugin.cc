@@ -19,12 +19,13 @@ namespace {
 using kernels::cuda::emulated::functions;
 
 // Numbers of CUDA.
-constexpr MoestroCudaResult kInvalidValue = 1, kMemoryAllocation = 2, kInvalidDevice = 101, kNotSupported = 801, kUnknown = 999;
+constexpr MoestroCudaResult kInvalidValue = 1, kMemoryAllocation = 2, kInvalidDevice = 101, kEccUncorrectable = 214, kNotSupported = 801, kUnknown = 999;
 
 const char* error_text(MoestroCudaResult result) {
   switch (result) {
     case kInvalidValue: return "invalid argument";
     case kInvalidDevice: return "invalid device ordinal";
+    case kEccUncorrectable: return "uncorrectable ECC error encountered";
     case kNotSupported: return "operation not supported";
     case kUnknown: return "unknown error";
     default: return functions().error_text(result);
@@ -74,9 +75,12 @@ uint64_t free_of(size_t card) {
   return c.total_bytes > gone ? c.total_bytes - gone : 0;
 }
 
+bool is_faulty(size_t card) { return std::ranges::find(emulated_cuda().faulty, card) != emulated_cuda().faulty.end(); }
+
 MoestroCudaResult use_device(int32_t index) {
   if (const MoestroCudaResult off = pass("use_device")) return off;
   if (index < 0 || static_cast<size_t>(index) >= emulated_cuda().cards.size()) return kInvalidDevice;
+  if (is_faulty(static_cast<size_t>(index))) return kEccUncorrectable;
   chosen = static_cast<size_t>(index);
   return functions().use_device(index);
 }
@@ -118,6 +122,13 @@ MoestroCudaResult register_host(void* host, uint64_t bytes, int32_t read_only) {
   return functions().register_host(host, bytes, read_only);
 }
 
+MoestroCudaResult elapsed(float* ms, MoestroCudaEvent begin, MoestroCudaEvent end) {
+  if (const MoestroCudaResult off = pass("elapsed")) return off;
+  const MoestroCudaResult result = functions().elapsed(ms, begin, end);
+  *ms = std::max(*ms, static_cast<float>(emulated_cuda().slow_copies_ms));
+  return result;
+}
+
 /// A function that the table has got since would go on on a device that has fallen off.
 void check_all_gated(const MoestroCudaFunctions& gated) {
   constexpr size_t kCount = sizeof(MoestroCudaFunctions) / sizeof(void*);
@@ -134,10 +145,10 @@ void check_all_gated(const MoestroCudaFunctions& gated) {
 MoestroCudaFunctions gated_functions() {
   MoestroCudaFunctions f = functions();
   f.error_text = error_text;
-  f.use_device = use_device, f.memory_info = memory_info, f.allocate = allocate, f.release = release, f.register_host = register_host;
+  f.use_device = use_device, f.memory_info = memory_info, f.allocate = allocate, f.release = release, f.register_host = register_host, f.elapsed = elapsed;
 #define GATE(name) f.name = Gated<#name, &MoestroCudaFunctions::name>::call
   GATE(allocate_pinned), GATE(release_pinned), GATE(unregister_host), GATE(make_stream), GATE(end_stream), GATE(wait_stream), GATE(make_event), GATE(end_event);
-  GATE(record_event), GATE(query_event), GATE(wait_event), GATE(elapsed), GATE(stream_waits), GATE(copy_in), GATE(copy_out), GATE(copy_within), GATE(fill);
+  GATE(record_event), GATE(query_event), GATE(wait_event), GATE(stream_waits), GATE(copy_in), GATE(copy_out), GATE(copy_within), GATE(fill);
   GATE(begin_capture), GATE(end_capture), GATE(launch_graph), GATE(end_graph);
 #undef GATE
 #define GATE(name) f.ops.name = Gated<#name, &MoestroCudaOps::name>::call
@@ -174,6 +185,7 @@ MOESTRO_EXPORTED int32_t moestro_cuda_probe(MoestroCudaDevice* devices, int32_t 
     out.major = card.major, out.minor = card.minor;
     out.total_bytes = card.total_bytes;
     out.free_bytes = card.total_bytes - std::min(card.total_bytes, card.taken_bytes);
+    if (is_faulty(static_cast<size_t>(i))) std::snprintf(out.failed, sizeof out.failed, "%s", error_text(kEccUncorrectable));
   }
   return static_cast<int32_t>(cuda.cards.size());
 }

@@ -36,7 +36,7 @@ TEST(EmulatedPlugin, IsOneOfThisVersionWithOneCard) {
   ASSERT_TRUE(devices.is_ok()) << devices.status().message();
   ASSERT_EQ(devices->size(), 1u);
   EXPECT_EQ(devices->front().total_bytes, 8 * kGiB);
-  EXPECT_TRUE(check_capability(devices->front()).is_ok());
+  EXPECT_TRUE(check_card(devices->front()).is_ok());
 }
 
 TEST(EmulatedPlugin, AllocationsHonourTheCardsMemory) {
@@ -125,6 +125,28 @@ TEST(OpenCuda, TakesTheDeviceIntoUseOrSaysWhyNot) {
     const Status off = open_cuda({}, EMULATED_CUDA_PLUGIN).status();
     EXPECT_EQ(off.code(), Code::kUnavailable);
     EXPECT_EQ(off.message(), "CUDA: use_device: unknown error");
+  });
+}
+
+TEST(OpenCuda, AFaultyCardDoesNotKeepTheOthersFromTheirWork) {
+  with({{"MOESTRO_EMULATED_CUDA_DEVICES", "A,9.0,1G;B,9.0,1G,0,0000:17:00.0;C,9.0,1G"}, {"MOESTRO_EMULATED_CUDA_FAULTS", "faulty-card=0,faulty-card=1"}}, [](const MoestroCudaFunctions& f) {
+    const auto devices = look_at_cuda(EMULATED_CUDA_PLUGIN);
+    EXPECT_TRUE(devices.is_ok()) << devices.status().message();
+    EXPECT_EQ(devices->size(), 3u);
+    EXPECT_EQ((*devices)[1].name, "B");
+    EXPECT_EQ((*devices)[1].pci, "0000:17:00.0");
+    EXPECT_EQ((*devices)[1].failed, "uncorrectable ECC error encountered");
+    EXPECT_EQ((*devices)[2].failed, "");
+    EXPECT_NE(f.use_device(1), 0);
+    const Status asked_for = open_cuda({.index = 1, .any = false, .vram_bytes = 0}, EMULATED_CUDA_PLUGIN).status();
+    EXPECT_EQ(asked_for.code(), Code::kUnavailable);
+    EXPECT_THAT(asked_for.message(), testing::AllOf(testing::HasSubstr("is faulty: uncorrectable ECC"), testing::HasSubstr("usable here: cuda:2")));
+    const auto any = open_cuda({}, EMULATED_CUDA_PLUGIN);
+    EXPECT_TRUE(any.is_ok()) << any.status().message();
+    EXPECT_EQ(any->index, 2u);
+  });
+  with({{"MOESTRO_EMULATED_CUDA_FAULTS", "faulty-card=0"}}, [](const MoestroCudaFunctions&) {
+    EXPECT_THAT(open_cuda({}, EMULATED_CUDA_PLUGIN).status().message(), testing::HasSubstr("the card, Emulated, is faulty")) << "there is no other";
   });
 }
 

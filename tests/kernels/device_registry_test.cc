@@ -130,8 +130,8 @@ TEST(CheckCuda, ACardThatIsTooOldIsNamedAndThoseThatAreNot) {
   EXPECT_EQ(checked("cuda:1").code(), Code::kUnsupported);
   EXPECT_EQ(checked("cuda:1").message(),
             "the card is a Tesla T4 of compute capability 7.5; the kernels need 8.0; usable here: cuda:0, cuda:2, cuda:3");
-  EXPECT_TRUE(check_capability({"Any", 8, 0, 0, 0, ""}).is_ok());
-  EXPECT_TRUE(check_capability({"Any", 12, 1, 0, 0, ""}).is_ok());
+  EXPECT_TRUE(check_card({"Any", 8, 0, 0, 0, ""}).is_ok());
+  EXPECT_TRUE(check_card({"Any", 12, 1, 0, 0, ""}).is_ok());
 }
 
 TEST(CheckCuda, MoreThanTheCardHasIsAMistake) {

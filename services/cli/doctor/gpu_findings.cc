@@ -35,6 +35,12 @@ Finding one_gpu(const MachineFacts& facts, size_t index) {
   const MachineFacts::Gpu& gpu = facts.cuda[index];
   const kernels::CudaDevice& device = gpu.device;
   Finding finding{"GPU " + std::to_string(index), Verdict::kGood, "", ""};
+  if (!device.failed.empty()) {
+    finding.verdict = Verdict::kSlower;
+    finding.found = (device.name.empty() ? "a card" : device.name) + (device.pci.empty() ? "" : ", at " + device.pci) + ": faulty: " + device.failed + "; the others go on without it";
+    finding.mend = "nvidia-smi -q and dmesg (Xid) say more; nvidia-smi --gpu-reset, or take the card out";
+    return finding;
+  }
   finding.found = device.name + ", compute capability " + std::to_string(device.major) + "." + std::to_string(device.minor) + ", " +
                   readable_size(device.free_bytes) + " of " + readable_size(device.total_bytes) + " free" + (device.pci.empty() ? "" : ", at " + device.pci) +
                   (gpu.numa_node ? ", NUMA node " + std::to_string(*gpu.numa_node) : facts.numa_nodes > 1 ? ", NUMA node not known" : "");
@@ -42,7 +48,7 @@ Finding one_gpu(const MachineFacts& facts, size_t index) {
   for (const MachineFacts::Gpu& one : facts.cuda) devices.push_back(one.device);
   const Status status = kernels::check_cuda({.index = static_cast<uint32_t>(index), .any = false, .vram_bytes = 0}, devices);
   if (status.is_ok()) return finding;
-  if (!kernels::check_capability(device).is_ok()) {
+  if (!kernels::check_card(device).is_ok()) {
     finding.verdict = Verdict::kInfo;
     finding.found += "; too old, the kernels need " + std::to_string(kernels::kCudaMajorMin) + ".0";
     finding.mend = "use a card of compute capability " + std::to_string(kernels::kCudaMajorMin) + ".0 or later";

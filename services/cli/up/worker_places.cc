@@ -16,19 +16,6 @@ using kernels::CudaDevice;
 /// free already.
 uint64_t context_bytes(const CudaDevice& device) { return (512ull << 20) + device.total_bytes / 100; }
 
-/// Indices of those that a worker can be on. Why there is none is said of the first.
-Result<std::vector<uint32_t>> usable(const CudaDeviceSpec& spec, const std::vector<CudaDevice>& devices) {
-  std::vector<uint32_t> found;
-  Status first;
-  for (uint32_t i = 0; i < devices.size(); ++i) {
-    const Status status = kernels::check_cuda({.index = i, .any = false, .vram_bytes = spec.vram_bytes}, devices);
-    if (status.is_ok()) found.push_back(i);
-    else if (first.is_ok()) first = status;
-  }
-  if (found.empty()) return first;
-  return found;
-}
-
 std::string note_of(const CudaDeviceSpec& spec, const CudaDevice& device, std::optional<int> node) {
   return "on cuda:" + std::to_string(spec.index) + ", " + device.name + (device.pci.empty() ? "" : " (" + device.pci + ")") +
          (node ? ", NUMA node " + std::to_string(*node) : "") +
@@ -48,12 +35,7 @@ Result<uint64_t> even_share(const CudaDevice& device, uint64_t workers) {
 Result<std::vector<WorkerPlace>> place_on_cuda(const config::BoxConfig& box, const CudaDeviceSpec& asked, const MachineDevices& machine) {
   MOESTRO_ASSIGN_OR_RETURN(const std::vector<CudaDevice> devices, kernels::look_at_cuda(machine.plugin));
   const auto count = static_cast<size_t>(box.workers.count);
-  std::vector<uint32_t> targets{asked.index};
-  if (asked.any && count > 1) {
-    MOESTRO_ASSIGN_OR_RETURN(targets, usable(asked, devices));
-  } else {
-    MOESTRO_RETURN_IF_ERROR(kernels::check_cuda(asked, devices));
-  }
+  MOESTRO_ASSIGN_OR_RETURN(const std::vector<uint32_t> targets, kernels::usable_cuda(asked, devices));
   std::vector<WorkerPlace> places(count);
   std::map<int64_t, int64_t> on_node;
   for (size_t i = 0; i < count; ++i) {
@@ -73,6 +55,8 @@ Result<std::vector<WorkerPlace>> place_on_cuda(const config::BoxConfig& box, con
     places[i].numa_node = *node;
     places[i].share.k = on_node[*node]++;
   }
+  for (uint32_t i = 0; asked.any && i < devices.size(); ++i)
+    if (!devices[i].failed.empty()) places[0].note += "; cuda:" + std::to_string(i) + " is left alone: " + kernels::check_card(devices[i]).message();
   for (WorkerPlace& place : places)
     if (place.numa_node) place.share.of = on_node[*place.numa_node];
   return places;
