@@ -87,6 +87,9 @@ void add_devices(MetricText& text, const std::string& model, const ControlSnapsh
   text.counter("moestro_device_link_busy_seconds_total", "Time in which they carried, added up over the devices.").sample(seconds(c.device.link_busy_us), labels);
   text.counter("moestro_device_step_seconds_total", "Time that workers with such a device spent on plans.").sample(seconds(c.device.step_us), labels);
   text.counter("moestro_device_stall_seconds_total", "Of it, time in which the device waited for experts.").sample(seconds(c.device.stall_us), labels);
+  text.counter("moestro_device_host_experts_total", "Experts that were missing on a device and that its worker's CPU computed instead of waiting for the link.").sample(of(c.device.work.host_experts), labels);
+  text.counter("moestro_device_host_rows_total", "Choices (token, expert) that were computed so.").sample(of(c.device.work.host_rows), labels);
+  text.counter("moestro_device_rewinds_total", "Layers that were queued on a device before their routes were known, and had to be queued again.").sample(of(c.device.work.rewinds), labels);
   const auto each = [&](auto value) {
     for (const auto& w : c.workers)
       if (w.has_device()) text.sample(value(w), {{"model", model}, {"worker", w.name}});
@@ -97,6 +100,10 @@ void add_devices(MetricText& text, const std::string& model, const ControlSnapsh
   each([](const auto& w) { return of(w.device_totals.use.misses); });
   text.counter("moestro_worker_device_link_busy_seconds_total", "Time in which its link carried. Its rate is the link's utilisation.");
   each([](const auto& w) { return seconds(w.device_totals.link_busy_us); });
+  text.counter("moestro_worker_device_host_experts_total", "Experts that a worker's CPU computed for its device.");
+  each([](const auto& w) { return of(w.device_totals.work.host_experts); });
+  text.counter("moestro_worker_device_rewinds_total", "Layers that had to be queued again on it.");
+  each([](const auto& w) { return of(w.device_totals.work.rewinds); });
   text.gauge("moestro_worker_device_slots", "Experts that its device has room for.");
   each([](const auto& w) { return of(w.device_slots); });
   for (const LayerFigure& figure : kByLayer) {

@@ -22,7 +22,8 @@ json recent_json(const RecentUses& r) {
 
 json totals_json(const DeviceTotals& d) {
   json totals{{"hit_rate", part(d.use.hits, d.use.hits + d.use.misses)}, {"prefetched_wasted_bytes", d.wasted_bytes}, {"moved_bytes", d.moved_bytes},
-              {"link_busy_seconds", seconds(d.link_busy_us)}, {"step_seconds", seconds(d.step_us)}, {"stall_seconds", seconds(d.stall_us)}};
+              {"link_busy_seconds", seconds(d.link_busy_us)}, {"step_seconds", seconds(d.step_us)}, {"stall_seconds", seconds(d.stall_us)},
+              {"host_experts", d.work.host_experts}, {"host_rows", d.work.host_rows}, {"rewinds", d.work.rewinds}};
   for (const LayerFigure& figure : kByLayer) totals[figure.name] = d.use.*figure.value;
   return totals;
 }

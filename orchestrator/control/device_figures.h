@@ -33,6 +33,16 @@ struct RecentUses {
   }
 };
 
+/// What devices do beside that.
+struct DeviceWork {
+  uint64_t host_experts = 0, host_rows = 0;  ///< experts that CPUs computed instead of waiting for the link; (token, expert) choices of theirs
+  uint64_t rewinds = 0;                      ///< layers that were queued before their routes were known, and had to be queued again
+  DeviceWork& operator+=(const DeviceWork& other) {
+    host_experts += other.host_experts, host_rows += other.host_rows, rewinds += other.rewinds;
+    return *this;
+  }
+};
+
 /// What a result says of its worker's device, since the result before.
 struct DeviceStep {
   std::vector<DeviceUse> layers;
@@ -40,11 +50,13 @@ struct DeviceStep {
   uint64_t link_busy_us = 0;
   uint32_t resident = 0;  ///< slots that hold a whole expert
   RecentUses recent;
+  DeviceWork work;
 };
 
 /// Sums of that.
 struct DeviceTotals {
   DeviceUse use;
+  DeviceWork work;
   uint64_t moved_bytes = 0, wasted_bytes = 0, link_busy_us = 0;
   uint64_t step_us = 0, stall_us = 0;  ///< of steps of workers with such a device
 };

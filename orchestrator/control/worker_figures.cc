@@ -12,11 +12,13 @@ constexpr uint64_t kUsesMax = 1 << 24;  ///< of a layer
 constexpr uint64_t kBytesMax = uint64_t{1} << 50;
 constexpr uint64_t kBusyMicrosMax = 24ULL * 3'600'000'000;  ///< a machine may have slept
 
+bool absurd(const DeviceWork& w) { return std::max({w.host_experts, w.host_rows, w.rewinds}) > kUsesMax; }
 bool absurd(const DeviceUse& u) { return std::max({u.hits, u.misses, u.evictions, u.prefetched, u.prefetched_used, u.prefetched_wasted}) > kUsesMax; }
 
 void count_device(const DeviceStep& said, ControlSnapshot::Worker& worker, ControlSnapshot& all) {
   for (DeviceTotals* of : {&worker.device_totals, &all.device}) {
     for (const DeviceUse& layer : said.layers) of->use += layer;
+    of->work += said.work;
     of->moved_bytes += said.moved_bytes, of->wasted_bytes += said.wasted_bytes, of->link_busy_us += said.link_busy_us;
   }
   // Workers of a pack with other layers may have come since this one did: then it is on its way out.
@@ -45,7 +47,8 @@ Status check_device(const DeviceStep& said, const ControlSnapshot::Worker& worke
     return internal_error(who + std::to_string(said.layers.size()) + " layers, but its model has " + std::to_string(worker.moe_layers));
   if (said.resident > worker.device_slots)
     return internal_error(who + std::to_string(said.resident) + " experts in " + std::to_string(worker.device_slots) + " slots");
-  if (said.moved_bytes > kBytesMax || said.wasted_bytes > kBytesMax || said.link_busy_us > kBusyMicrosMax || std::ranges::any_of(said.layers, absurd))
+  if (said.moved_bytes > kBytesMax || said.wasted_bytes > kBytesMax || said.link_busy_us > kBusyMicrosMax || absurd(said.work) ||
+      std::ranges::any_of(said.layers, [](const DeviceUse& layer) { return absurd(layer); }))
     return internal_error(who + "a count that no device reaches between two results");
   const RecentUses& r = said.recent;
   if (r.uses > kUsesMax || std::max({r.hits, r.lru_hits, r.belady_hits}) > r.uses)

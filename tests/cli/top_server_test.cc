@@ -53,7 +53,13 @@ TEST(TopServer, ShowsDevicesWhereThereAreSome) {
   EXPECT_THAT(page, Contains("device   83 % of 50.0/s were there; of late 84 %, LRU 71 %, Belady 88 %"));
   EXPECT_THAT(page, Contains("         link 25 % busy, stalled 25 %; 60 of 64 slots hold an expert"));
   EXPECT_THAT(page, Contains("         brought ahead since start 200: 80 % used, 5 % wasted"));
-  for (const std::string& line : page) EXPECT_LE(line.size(), 80u) << line;
+  EXPECT_THAT(page, ::testing::Not(Contains(HasSubstr("queued again")))) << "of no device yet";
+  ServerLook wrong = now;
+  wrong.device.host_experts = 60, wrong.device.host_rows = 90, wrong.device.rewinds = 1;
+  const auto more = server_lines(before, wrong);
+  EXPECT_THAT(more, Contains("         on the CPU 30.0 experts/s, 45.0 rows/s; layers queued again 0.50/s"));
+  for (const auto* lines : {&page, &more})
+    for (const std::string& line : *lines) EXPECT_LE(line.size(), 80u) << line;
   EXPECT_THAT(server_lines(now, now), Contains("device   - of 0.00/s were there; of late 84 %, LRU 71 %, Belady 88 %"));
   const ServerLook cpus = read_server_status(kStatus);
   EXPECT_THAT(server_lines(cpus, cpus), ::testing::Not(Contains(HasSubstr("device"))));

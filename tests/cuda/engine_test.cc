@@ -96,19 +96,25 @@ TEST_P(CudaEngineTest, AModelThatFitsIsSoonThereAsAWhole) {
   DeviceBench device(GetParam(), on_cuda(kAll, "gate"));
   (void)scores_of(device.bench(), GetParam());
   for (int steps = 0; steps < 1000 && !device.device().holds_all(); ++steps) (void)device.bench().score({GetParam().prompts("f32").at(1).ids}, 1);
-  EXPECT_TRUE(device.device().holds_all());
+  ASSERT_TRUE(device.device().holds_all());
+  const uint64_t rewinds = device.bench().device_work().rewinds;
+  (void)scores_of(device.bench(), GetParam());
+  EXPECT_EQ(device.bench().device_work().rewinds, rewinds) << "where all is there nothing is queued twice";
 }
 
 /// Layers are queued before their routes are known, and again when experts were missing after all.
 TEST_P(CudaEngineTest, BeingWrongAboutWhatIsThereChangesNoBit) {
   DeviceBench all(GetParam(), on_cuda(kAll));
   const auto want = scores_of(all.bench(), GetParam());
+  uint64_t rewinds = 0;
   for (const int32_t slots : {1, 4, 11}) {
     auto options = on_cuda(slots, "gate");
     options.expects_all = true;
     DeviceBench few(GetParam(), options);
     ASSERT_TRUE(same(want, scores_of(few.bench(), GetParam()))) << slots << " slots";
+    rewinds += few.bench().device_work().rewinds;
   }
+  EXPECT_GT(rewinds, 0u);
 }
 
 /// Blocks of the KV cache on their way to host memory and back beside the computing.
@@ -130,6 +136,7 @@ TEST_P(CudaEngineTest, DeterministicExpertsAreTheDevices) {
   DeviceBench device(GetParam(), options);
   (void)device.bench().score({r.ids}, 7);
   EXPECT_EQ(device.computed_on_cpu(), 0u);
+  EXPECT_EQ(device.bench().device_work().host_experts, 0u);
 }
 
 }  // namespace

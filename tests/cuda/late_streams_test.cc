@@ -90,6 +90,9 @@ TEST(SlowLink, ExpertsOnTheCpuGiveTheReferencesLogProbabilities) {
     ASSERT_EQ(scores.size(), r.logprobs.size());
     for (size_t i = 0; i < scores.size(); ++i) ASSERT_NEAR(scores[i], r.logprobs[i], 1e-3) << fixture.name << ", position " << i;
     EXPECT_GT(device.computed_on_cpu(), 0u) << fixture.name;
+    const DeviceWork& work = device.bench().device_work();
+    EXPECT_EQ(work.host_experts, device.computed_on_cpu()) << fixture.name;
+    EXPECT_GE(work.host_rows, work.host_experts) << fixture.name << ": each has a row at least";
   }
 }
 

@@ -111,6 +111,7 @@ Status Bench::run(StepOutcome& out) {
   const bool goes_on = std::any_of(plan_.tokens.begin(), plan_.tokens.end(), [](const PlanToken& t) { return t.id == kSampledByParent; });
   plan_.parent = PlanId(goes_on ? plan_.id.value - 1 : 0);
   const Status status = engine_->step(plan_, out);
+  device_work_.host_experts += out.device.host_experts, device_work_.host_rows += out.device.host_rows, device_work_.rewinds += out.device.rewinds;
   plan_.sequences.clear();
   plan_.tokens.clear();
   plan_.released.clear();

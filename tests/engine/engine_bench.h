@@ -75,6 +75,8 @@ class Bench {
   /// Runs the plan under construction.
   Result<StepOutcome> run();
   Status run(StepOutcome& out);
+  /// Of all steps so far.
+  const DeviceWork& device_work() const { return device_work_; }
   StepPlan& plan() { return plan_; }
   const std::vector<uint32_t>& table(uint64_t id) { return blocks_[id]; }
   /// The first `count` blocks of a sequence, which it does not see any more, may be written by any.
@@ -96,6 +98,7 @@ class Bench {
   std::unique_ptr<store::BlobSource> source_;
   std::unique_ptr<Engine> engine_;
   StepPlan plan_;
+  DeviceWork device_work_;
   uint64_t next_plan_ = 1;
   uint64_t next_sequence_ = 1000;
   std::map<uint64_t, int64_t> lengths_;

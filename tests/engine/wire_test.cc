@@ -165,7 +165,9 @@ TEST(WorkerWire, WritesWhatADeviceHasDone) {
   figures.layers = {{1, 2, 3, 4, 5, 6, 7}, {.hits = uint64_t{1} << 40}};
   figures.moved_bytes = uint64_t{1} << 35, figures.wasted_bytes = 11, figures.link_busy_us = 12, figures.resident = 13;
   figures.recent = {.uses = 20, .hits = 14, .lru_hits = 15, .belady_hits = 16};
-  const auto bytes = write_result({}, &figures);
+  engine::StepOutcome outcome;
+  outcome.device = {.host_experts = 17, .host_rows = 18, .rewinds = 19};
+  const auto bytes = write_result(outcome, &figures);
   flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
   ASSERT_TRUE(wire::VerifyWorkerMessageBuffer(verifier));
   const auto* device = wire::GetWorkerMessage(bytes.data())->body_as_StepResult()->device();
@@ -188,6 +190,9 @@ TEST(WorkerWire, WritesWhatADeviceHasDone) {
   EXPECT_EQ(device->recent_hits(), 14u);
   EXPECT_EQ(device->recent_lru_hits(), 15u);
   EXPECT_EQ(device->recent_belady_hits(), 16u);
+  EXPECT_EQ(device->host_experts(), 17u);
+  EXPECT_EQ(device->host_rows(), 18u);
+  EXPECT_EQ(device->rewinds(), 19u);
 }
 
 std::vector<std::byte> history_message(bool reset, uint32_t capacity, uint32_t entry, size_t cells) {

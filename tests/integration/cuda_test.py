@@ -1,5 +1,6 @@
 """--device cuda in whole programs: over the emulated plugin, on every machine. What cannot be computed on is refused by its reason; a device that falls off loses nothing."""
 
+import itertools
 import json
 import os
 import pathlib
@@ -48,6 +49,8 @@ class Refusals(unittest.TestCase):
         ("an unknown index", {"devices": "NVIDIA L4,8.9,24G;NVIDIA L4,8.9,24G"}, "cuda:2", 2,
          ["there is no CUDA device 2; this machine has 2, counted from 0"]),
         ("a device that has fallen off", {"faults": "fall-off=probe:0"}, "cuda", 1, ["no CUDA device: unknown error"]),
+        ("a faulty card", {"devices": "NVIDIA L4,8.9,24G;NVIDIA L4,8.9,24G", "faults": "faulty-card=0"}, "cuda:0", 1,
+         ["the card, NVIDIA L4, is faulty: uncorrectable ECC error encountered; see nvidia-smi and dmesg", "usable here: cuda:1"]),
         ("no plugin", {"plugin": "/nowhere/libmoestro_cuda.so"}, "cuda", 2, ["the CUDA plugin is not built: there is no /nowhere/libmoestro_cuda.so"]),
         ("no plugin but another library", {"plugin": BIN / "moestro-worker"}, "cuda", 2, ["the CUDA plugin cannot be loaded"]),
     ]
@@ -110,6 +113,11 @@ class Doctor(unittest.TestCase):
         self.assertIn("other processes have its memory", found["GPU 2"]["found"])
         self.assertIn("nvidia-smi", found["GPU 2"]["mend"])
 
+    def test_a_faulty_card_is_named_beside_the_others(self):
+        found = self.findings(devices="NVIDIA L4,8.9,24G;NVIDIA L4,8.9,24G", faults="faulty-card=1")
+        self.assertIn("24.0 GiB free", found["GPU 0"]["found"])
+        self.assertIn("faulty: uncorrectable ECC error encountered", found["GPU 1"]["found"])
+
     def test_why_there_is_none(self):
         self.assertIn("CUDA driver version is insufficient", self.findings(faults="no-driver")["GPU"]["found"])
         self.assertIn("driver", self.findings(faults="no-driver")["GPU"]["mend"])
@@ -123,6 +131,12 @@ class Serving(DemoTest):
             self.assertEqual(cluster.complete(PROMPTS[0], max_tokens=4, ignore_eos=True)["usage"]["completion_tokens"], 4)
         self.assertIn("worker-0 on cuda:0, NVIDIA H200 (0000:17:00.0)", cluster.log_text)
         self.assertIn("worker-1 on cuda:2, NVIDIA L4", cluster.log_text)
+
+    def test_a_faulty_card_is_left_alone(self):
+        cluster = Cluster(self.pack, "--device", "cuda", env=environment("NVIDIA L4,8.9,8G;NVIDIA L4,8.9,8G", faults="faulty-card=0"))
+        with cluster:
+            self.assertEqual(cluster.complete(PROMPTS[0], max_tokens=4, ignore_eos=True)["usage"]["completion_tokens"], 4)
+        self.assertIn("worker-0 on cuda:1, NVIDIA L4; cuda:0 is left alone: the card, NVIDIA L4, is faulty: uncorrectable ECC", cluster.log_text)
 
     def refused_by_its_worker(self, *options, **settings):
         with self.assertRaises(AssertionError) as refused:
@@ -176,6 +190,24 @@ class Serving(DemoTest):
             self.assertGreaterEqual(moved["in"], 3 * 32)
             self.assertGreater(moved["out"], 2 * 32)
         self.assertIn("320 more in host memory", cluster.log_text)
+
+    def test_experts_on_the_cpu_and_layers_queued_again_are_counted(self):
+        """Few slots, so that some miss; a link that seems slow, so that the CPU is worth it."""
+        prompts = itertools.cycle(PROMPTS)
+        with Cluster(self.pack, "--kv-tokens", "1024", "--device", "cuda,vram=24M", env=environment(faults="slow-copies=100")) as cluster:
+            def device():
+                cluster.complete(next(prompts), max_tokens=12, temperature=0, ignore_eos=True)
+                return cluster.request("GET", "/v1/moestro/status")[1]["tiers"]["device"]
+
+            cluster.wait_until(lambda: min(device()[name] for name in ("host_experts", "rewinds")) > 0, 120, what="both")
+            cluster.wait_until(lambda: cluster.request("GET", "/v1/moestro/status")[1]["sequences"]["running"] == 0, what="rest")
+            told = cluster.request("GET", "/v1/moestro/status")[1]
+            metrics = cluster.request("GET", "/metrics")[1]
+        of_all, of_one = told["tiers"]["device"], told["workers"][0]["device_memory"]
+        self.assertGreaterEqual(of_all["host_rows"], of_all["host_experts"])
+        for name in ("host_experts", "host_rows", "rewinds"):
+            self.assertEqual(of_all[name], of_one[name])
+            self.assertRegex(metrics, rf"(?m)^moestro_device_{name}_total\{{[^}}]*\}} {of_all[name]}$")
 
     def test_a_worker_on_a_gpu_and_the_store_are_killed(self):
         """Copies are under way from the arena of a store that dies, and of a worker that does."""

@@ -27,7 +27,8 @@ GAUGES = """moestro_requests_running moestro_sequences_waiting moestro_sequences
     moestro_tier_capacity_bytes moestro_tier_used_bytes moestro_tier_resident_bytes moestro_tier_experts moestro_tier_model_bytes moestro_model_experts
     moestro_drive_speed_bytes_per_second moestro_store_up moestro_store_pins moestro_store_read_queue moestro_worker_plans_in_flight moestro_batches moestro_batches_stalled moestro_queue_sequences""".split()
 DEVICE_COUNTERS = """moestro_device_link_bytes moestro_device_link_busy_seconds moestro_device_step_seconds moestro_device_stall_seconds moestro_worker_device_hits
-    moestro_worker_device_misses moestro_worker_device_link_busy_seconds""".split() + [f"moestro_device_layer_{name}" for name in (
+    moestro_worker_device_misses moestro_worker_device_link_busy_seconds moestro_device_host_experts moestro_device_host_rows moestro_device_rewinds
+    moestro_worker_device_host_experts moestro_worker_device_rewinds""".split() + [f"moestro_device_layer_{name}" for name in (
         "hits", "misses", "late", "evictions", "prefetched", "prefetched_used", "prefetched_wasted")]
 HISTOGRAMS = "moestro_time_to_first_token_seconds moestro_time_per_output_token_seconds moestro_step_duration_seconds".split()
 # Labels take their values from configuration alone, never from what a client sends.

@@ -31,11 +31,13 @@ ControlSnapshot on_devices() {
   c.device_layers = {{.hits = 30, .misses = 10, .late = 4, .evictions = 9, .prefetched = 8, .prefetched_used = 6, .prefetched_wasted = 1}, {.hits = 50, .misses = 10}};
   for (const DeviceUse& layer : c.device_layers) c.device.use += layer;
   c.device.moved_bytes = 3000, c.device.wasted_bytes = 100, c.device.link_busy_us = 2'500'000, c.device.step_us = 8'000'000, c.device.stall_us = 1'000'000;
+  c.device.work = {.host_experts = 21, .host_rows = 34, .rewinds = 5};
   for (const char* name : {"gpu-0", "gpu-1"}) {
     ControlSnapshot::Worker w;
     w.name = name, w.device = "emulated", w.device_slots = 10, w.device_slot_bytes = 100, w.device_resident = 4;
     w.device_totals.use = {.hits = 40, .misses = 10};
     w.device_totals.link_busy_us = 1'250'000;
+    w.device_totals.work = {.host_experts = 11, .host_rows = 17, .rewinds = 3};
     w.recent = {.uses = 64, .hits = 48, .lru_hits = 32, .belady_hits = 56};
     c.workers.push_back(w);
   }
@@ -75,6 +77,8 @@ TEST(TierMetrics, OfDevicesStandBesideThoseOfHostMemory) {
         "moestro_tier_recent_hit_ratio{model=\"m\",tier=\"device\",policy=\"lru\"} 0.5\n", "moestro_tier_recent_hit_ratio{model=\"m\",tier=\"device\",policy=\"belady\"} 0.875\n",
         "moestro_tier_recent_uses{model=\"m\",tier=\"device\"} 128\n", "moestro_device_link_bytes_total{model=\"m\"} 3000\n",
         "moestro_device_link_busy_seconds_total{model=\"m\"} 2.5", "moestro_device_stall_seconds_total{model=\"m\"} 1\n", "moestro_device_step_seconds_total{model=\"m\"} 8\n",
+        "moestro_device_host_experts_total{model=\"m\"} 21\n", "moestro_device_host_rows_total{model=\"m\"} 34\n", "moestro_device_rewinds_total{model=\"m\"} 5\n",
+        "moestro_worker_device_host_experts_total{model=\"m\",worker=\"gpu-1\"} 11\n", "moestro_worker_device_rewinds_total{model=\"m\",worker=\"gpu-0\"} 3\n",
         "moestro_worker_device_link_busy_seconds_total{model=\"m\",worker=\"gpu-1\"} 1.25", "moestro_worker_device_slots{model=\"m\",worker=\"gpu-0\"} 10\n",
         "moestro_device_layer_hits_total{model=\"m\",layer=\"0\"} 30\n", "moestro_device_layer_hits_total{model=\"m\",layer=\"1\"} 50\n",
         "moestro_device_layer_late_total{model=\"m\",layer=\"0\"} 4\n", "moestro_device_layer_prefetched_wasted_total{model=\"m\",layer=\"0\"} 1\n"})
@@ -115,6 +119,7 @@ TEST(TierStatus, HasTheDevicesWhereThereAreSome) {
   EXPECT_EQ(std::tuple(d["hits"], d["misses"], d["late"], d["hit_rate"]), std::tuple(80, 20, 4, 0.8));
   EXPECT_EQ(std::tuple(d["workers"], d["slots"], d["experts"], d["capacity_bytes"], d["used_bytes"]), std::tuple(2, 20, 8, 2000, 800));
   EXPECT_EQ(std::tuple(d["link_busy_seconds"], d["stall_seconds"], d["step_seconds"], d["moved_bytes"], d["prefetched_wasted_bytes"]), std::tuple(2.5, 1.0, 8.0, 3000, 100));
+  EXPECT_EQ(std::tuple(d["host_experts"], d["host_rows"], d["rewinds"]), std::tuple(21, 34, 5));
   EXPECT_EQ(d["recent"], (json{{"uses", 128}, {"realised", 0.75}, {"lru", 0.5}, {"belady", 0.875}}));
   EXPECT_EQ(d["layers"]["hits"], json::array({30, 50}));
   for (const LayerFigure& figure : kByLayer) EXPECT_EQ(d["layers"][figure.name].size(), 2U) << figure.name;

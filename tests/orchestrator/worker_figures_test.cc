@@ -33,7 +33,8 @@ StepReport report(uint64_t hits, uint64_t misses) {
 StepReport device_report() {
   StepReport r = report(7, 3);
   r.device = DeviceStep{.layers = {{.hits = 4, .misses = 1, .late = 1, .evictions = 2, .prefetched = 3, .prefetched_used = 2, .prefetched_wasted = 1}, {.hits = 3, .misses = 2}},
-                        .moved_bytes = 500, .wasted_bytes = 100, .link_busy_us = 300, .resident = 5, .recent = {.uses = 10, .hits = 7, .lru_hits = 5, .belady_hits = 8}};
+                        .moved_bytes = 500, .wasted_bytes = 100, .link_busy_us = 300, .resident = 5, .recent = {.uses = 10, .hits = 7, .lru_hits = 5, .belady_hits = 8},
+                        .work = {.host_experts = 4, .host_rows = 9, .rewinds = 2}};
   return r;
 }
 
@@ -68,6 +69,8 @@ TEST(WorkerFigures, ADevicesFiguresAddUpByLayerByWorkerAndInAll) {
   EXPECT_EQ(std::tuple(all.device.use.evictions, all.device.use.prefetched, all.device.use.prefetched_used, all.device.use.prefetched_wasted), std::tuple(6U, 9U, 6U, 3U));
   ASSERT_EQ(all.device_layers.size(), 2U);
   EXPECT_EQ(std::tuple(all.device_layers[0].hits, all.device_layers[0].late, all.device_layers[1].hits, all.device_layers[1].misses), std::tuple(12U, 3U, 9U, 6U));
+  EXPECT_EQ(std::tuple(all.device.work.host_experts, all.device.work.host_rows, all.device.work.rewinds), std::tuple(12U, 27U, 6U));
+  EXPECT_EQ(one.device_totals.work.host_rows, 18U);
   EXPECT_EQ(one.device_resident, 5U);
 }
 
@@ -98,6 +101,9 @@ TEST(WorkerFigures, WhatADeviceCannotHaveDoneFailsThePlanAndCountsNowhere) {
       {"reaches", [](DeviceStep& d) { d.moved_bytes = UINT64_MAX; }},
       {"reaches", [](DeviceStep& d) { d.wasted_bytes = UINT64_MAX; }},
       {"reaches", [](DeviceStep& d) { d.link_busy_us = UINT64_MAX; }},
+      {"reaches", [](DeviceStep& d) { d.work.host_experts = UINT64_MAX; }},
+      {"reaches", [](DeviceStep& d) { d.work.host_rows = UINT64_MAX; }},
+      {"reaches", [](DeviceStep& d) { d.work.rewinds = UINT64_MAX; }},
       {"uses", [](DeviceStep& d) { d.recent.hits = 11; }},
       {"uses", [](DeviceStep& d) { d.recent.lru_hits = 11; }},
       {"uses", [](DeviceStep& d) { d.recent.belady_hits = 11; }},

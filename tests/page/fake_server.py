@@ -46,7 +46,7 @@ def on_devices():
     told["tiers"]["device"] = {
         "workers": 2, "slots": 64, "experts": 48, "capacity_bytes": 4 << 30, "used_bytes": 3 << 30, "resident_bytes": 3 << 30, "hits": 900, "misses": 300, "late": 44, "hit_rate": 0.75,
         "evictions": 99, "prefetched": 50, "prefetched_used": 40, "prefetched_wasted": 3, "prefetched_wasted_bytes": 3 << 20, "moved_bytes": 5 << 30, "link_busy_seconds": 10.0,
-        "step_seconds": 40.0, "stall_seconds": 8.0, "recent": {"uses": 4096, "realised": 0.84, "lru": 0.71, "belady": 0.88},
+        "step_seconds": 40.0, "stall_seconds": 8.0, "host_experts": 1200, "host_rows": 1800, "rewinds": 7, "recent": {"uses": 4096, "realised": 0.84, "lru": 0.71, "belady": 0.88},
         "layers": {"hits": [600, 300], "misses": [100, 200], "late": [40, 4], "evictions": [60, 39], "prefetched": [30, 20], "prefetched_used": [25, 15], "prefetched_wasted": [2, 1]}}
     return told
 

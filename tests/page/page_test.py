@@ -268,7 +268,8 @@ class Told(PageTest):
         self.tell(page, later, figure("Experts that were in memory", "on devices, just now") + " === '80 %'")
         words = page.text("main")
         for said in ("48 of 64 hold an expert, 3 GiB of 4 GiB", "Of the last 4,096 uses, there\n84 %", "On demand with LRU, there would have been\n71 %", "With Belady's oracle, who knows the future\n88 %",
-                     "Link busy, just now\n25 %", "Stalled for experts, just now\n25 %", "Brought ahead: 50, of them 40 used and 3 (3 MiB) evicted unused. 44 were wanted while they were on their way; 99 gave way. Links have carried 5 GiB."):
+                     "Link busy, just now\n25 %", "Stalled for experts, just now\n25 %", "Brought ahead: 50, of them 40 used and 3 (3 MiB) evicted unused. 44 were wanted while they were on their way; 99 gave way. Links have carried 5 GiB. CPUs have computed 1,200 experts (1,800 rows) "
+                     "instead of waiting for the link. 7 layers were queued ahead of their routes and had to be queued again."):
             self.assertIn(said, words)
         self.assertEqual(page.eval(SAID.format(BY_LAYER)), "Since the start; between 60 % and 86 %.")
         page.eval(BOARD.format(BY_LAYER) + ".focus()")

@@ -12,6 +12,7 @@ struct DeviceLook {
   uint64_t workers = 0;  ///< that have such a device; 0: nothing to show
   uint64_t slots = 0, experts = 0;
   uint64_t hits = 0, misses = 0, prefetched = 0, prefetched_used = 0, prefetched_wasted = 0;
+  uint64_t host_experts = 0, host_rows = 0, rewinds = 0;
   double link_busy_s = 0, step_s = 0, stall_s = 0;
   double realised = -1, lru = -1, belady = -1;  ///< of the last uses, the part that were hits; negative: not known yet
 };
@@ -19,7 +20,7 @@ struct DeviceLook {
 /// Of any JSON: what is not as it should be is as if it were not there.
 DeviceLook read_device(const nlohmann::json& tier);
 
-/// Three lines, or none; rates are what lies between the looks, `seconds` apart. 0: there is no earlier one.
+/// Three lines, or none; a fourth where CPUs have computed experts or layers were queued again; rates are what lies between the looks, `seconds` apart. 0: there is no earlier one.
 std::vector<std::string> device_lines(const DeviceLook& before, const DeviceLook& now, double seconds);
 
 }  // namespace moestro::cli

@@ -139,6 +139,7 @@ void CudaPass::begin(PlanId plan, const engine::StepBatch& batch, std::vector<St
   rows_ = batch.rows();
   stalled_ = Nanos(0);
   head_not_finite_ = 0;
+  work_ = {};
   guard_.begin(batch, failed);
   p_.experts.begin_step(plan, batch.row_share);
   mark(0);
@@ -244,6 +245,7 @@ bool CudaPass::lie_as_launched(size_t layer, std::span<const lanes::RoutedExpert
 
 /// What was queued behind the layer's front is void: its rows are as they entered the back, the rest of its input is made again.
 void CudaPass::rewind(size_t layer) {
+  ++work_.rewinds;
   math_.norm_after_attention(layer, stream(layer));
   if (spec().layers[layer].moe.shared_ffn > 0) math_.shared_expert(layer);
   const auto first = static_cast<int64_t>(layer) * rows_;
@@ -262,7 +264,12 @@ Status CudaPass::compute(size_t layer, std::span<const lanes::RoutedExpert> rout
     launch_experts(layer);
   }
   MOESTRO_RETURN_IF_ERROR(let_go(routed));
-  const auto left = missing_.size() - static_cast<size_t>(some_on_cpu ? host_experts_->compute(expert_rows_) : 0);
+  size_t left = missing_.size();
+  if (some_on_cpu) {
+    const HostExperts::Computed computed = host_experts_->compute(expert_rows_);
+    work_.host_experts += computed.experts, work_.host_rows += computed.rows;
+    left -= computed.experts;
+  }
   return left == 0 ? Status::ok() : compute_what_arrives(left);
 }
 

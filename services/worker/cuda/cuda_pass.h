@@ -55,6 +55,7 @@ class CudaPass final : public engine::Pass {
   std::span<const int32_t> routes() const override { return {ids_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)}; }
   std::span<const float> route_weights() const override { return {weights_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)}; }
   uint32_t not_finite() const override { return guard_.not_finite() + head_not_finite_; }
+  engine::DeviceWork device_work() const override { return work_; }
 
  private:
   struct Layer {
@@ -156,6 +157,7 @@ class CudaPass final : public engine::Pass {
   std::vector<uint64_t> table_;               ///< by expert of the layer at hand: where it lies
   std::vector<lanes::RoutedExpert> missing_;  ///< could not be leased
   uint32_t head_not_finite_ = 0;
+  engine::DeviceWork work_;
   Nanos stalled_{0};
 };
 

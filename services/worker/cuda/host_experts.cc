@@ -66,17 +66,20 @@ bool HostExperts::choose(std::span<const lanes::RoutedExpert> missing, const flo
          queue.note("record_event", f.record_event(arrived_, out_));
 }
 
-int32_t HostExperts::compute(float* expert_rows) {
+HostExperts::Computed HostExperts::compute(float* expert_rows) {
   auto& queue = device_.queue();
-  if (!queue.note("wait_event", queue.functions.wait_event(arrived_))) return 0;
-  int32_t computed = 0;
-  for (const lanes::RoutedExpert& r : chosen_) computed += compute_one(r.expert, expert_rows) ? 1 : 0;
+  Computed computed;
+  if (!queue.note("wait_event", queue.functions.wait_event(arrived_))) return computed;
+  for (const lanes::RoutedExpert& r : chosen_) {
+    const size_t rows = compute_one(r.expert, expert_rows);
+    computed.experts += rows > 0 ? 1 : 0, computed.rows += rows;
+  }
   return computed;
 }
 
-bool HostExperts::compute_one(int32_t expert, float* expert_rows) {
+size_t HostExperts::compute_one(int32_t expert, float* expert_rows) {
   const auto lease = slots_.lease_host(experts_.blob(expert));
-  if (!lease) return false;
+  if (!lease) return 0;
   experts_.withdraw(expert);
   const auto rows = experts_.rows(expert);
   const Nanos from = clock_.now();
@@ -86,7 +89,7 @@ bool HostExperts::compute_one(int32_t expert, float* expert_rows) {
     const int64_t at = (r.token * top_k_ + r.rank) * layout_.hidden();
     memory_.copy_in(expert_rows + at, rows_.data() + at, layout_.hidden() * kFloat);
   }
-  return true;
+  return rows.size();
 }
 
 }  // namespace moestro::cuda

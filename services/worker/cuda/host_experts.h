@@ -44,13 +44,18 @@ class HostExperts {
   /// Chooses among experts that are missing; whether any is to be computed here. Their input, h [rows, hidden], is then on its way to the host,
   /// beside what is queued from now on.
   bool choose(std::span<const lanes::RoutedExpert> missing, const float* h, int64_t rows);
+  struct Computed {
+    size_t experts = 0;
+    size_t rows = 0;  ///< of them all together
+  };
   /// Computes those whose weights can be had, and queues their rows into expert_rows [rows, top_k, hidden]. How many they were: nobody waits
   /// for them any more.
-  int32_t compute(float* expert_rows);
+  Computed compute(float* expert_rows);
 
  private:
   static constexpr int64_t kRowsMax = 64;  ///< of a step: prompts use an expert for many tokens, which is what GPUs are for
-  bool compute_one(int32_t expert, float* expert_rows);
+  /// How many rows it has; 0: its weights cannot be had.
+  size_t compute_one(int32_t expert, float* expert_rows);
 
   kernels::cuda::CudaOps& device_;
   kernels::cuda::CudaMemory& memory_;

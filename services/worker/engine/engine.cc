@@ -317,6 +317,7 @@ Status Engine::step(const StepPlan& plan, StepOutcome& out) {
   if (e.batch.rows() > 0) {
     out.nonfinite_sequences = e.pass->not_finite();
     out.dropped_rows = e.experts->over_capacity();
+    out.device = e.pass->device_work();
   }
   out.step_us = static_cast<uint64_t>((e.clock.now() - begin).count() / 1000);
   return Status::ok();

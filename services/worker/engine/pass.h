@@ -42,6 +42,7 @@ class Pass {
   virtual std::span<const float> route_weights() const = 0;
   /// Sequences that failed because activations or logits are not finite.
   virtual uint32_t not_finite() const = 0;
+  virtual DeviceWork device_work() const { return {}; }
 };
 
 /// What a pass is made of; all of it outlives the pass.

@@ -103,6 +103,13 @@ struct SequenceOutcome {
   Status status;  ///< an error: this sequence failed, the others stand
 };
 
+/// What a step on a device did beside what the device's memory tells of itself.
+struct DeviceWork {
+  uint64_t host_experts = 0;  ///< experts that the CPU computed instead of waiting for the link
+  uint64_t host_rows = 0;     ///< (token, expert) choices of theirs
+  uint64_t rewinds = 0;       ///< layers that were queued before their routes were known, and had to be queued again
+};
+
 struct StepOutcome {
   PlanId plan;
   std::vector<SequenceOutcome> sequences;
@@ -110,6 +117,7 @@ struct StepOutcome {
   uint64_t expert_hits = 0, expert_misses = 0, fetched_bytes = 0;
   uint32_t nonfinite_sequences = 0;  ///< failed because their activations or logits became NaN or infinite
   uint64_t dropped_rows = 0;         ///< (token, expert) choices beyond the capacity factor
+  DeviceWork device = {};
 
   /// Empty, for `count` sequences; keeps its memory.
   void begin(PlanId of, size_t count);

@@ -44,7 +44,7 @@ Offset<wire::SequenceResult> write_sequence(FlatBufferBuilder& b, const engine::
 
 uint32_t narrowed(uint64_t count) { return static_cast<uint32_t>(std::min<uint64_t>(count, UINT32_MAX)); }
 
-Offset<wire::DeviceFigures> write_device(FlatBufferBuilder& b, const tier::TierFigures& f) {
+Offset<wire::DeviceFigures> write_device(FlatBufferBuilder& b, const tier::TierFigures& f, const engine::DeviceWork& work) {
   std::vector<wire::DeviceLayer> layers;
   layers.reserve(f.layers.size());
   for (const tier::LayerCounters& c : f.layers)
@@ -52,7 +52,7 @@ Offset<wire::DeviceFigures> write_device(FlatBufferBuilder& b, const tier::TierF
                         narrowed(c.prefetched_wasted));
   const auto layers_offset = b.CreateVectorOfStructs(layers);
   return wire::CreateDeviceFigures(b, layers_offset, f.moved_bytes, f.wasted_bytes, f.link_busy_us, f.resident, f.recent.uses, f.recent.hits,
-                                   f.recent.lru_hits, f.recent.belady_hits);
+                                   f.recent.lru_hits, f.recent.belady_hits, work.host_experts, work.host_rows, work.rewinds);
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ std::vector<std::byte> write_result(const engine::StepOutcome& outcome, const ti
   std::vector<Offset<wire::SequenceResult>> sequences;
   for (const engine::SequenceOutcome& s : outcome.sequences) sequences.push_back(write_sequence(b, s));
   const auto sequences_offset = b.CreateVector(sequences);
-  const auto device_offset = device == nullptr ? 0 : write_device(b, *device);
+  const auto device_offset = device == nullptr ? 0 : write_device(b, *device, outcome.device);
   return finish(b, wire::WorkerBody::StepResult,
                 wire::CreateStepResult(b, outcome.plan.value, sequences_offset, outcome.step_us, outcome.stall_us, outcome.expert_hits,
                                        outcome.expert_misses, outcome.fetched_bytes, 0, 0, outcome.nonfinite_sequences, outcome.dropped_rows,
