@@ -32,6 +32,11 @@ void add_store(Schema& schema, BoxConfig::Store& c) {
               .field = &c.payload_dir,
               .help = "directory for the weights alone: a hugetlbfs (where it has too few pages, the arena's directory is taken), or a volume that workers mount read-only; `memfd`: memory without a name, which a restarted "
                       "store cannot take over; empty: in the arena's directory"});
+  schema.add({.key = "store.numa",
+              .flag = "--numa",
+              .field = &c.numa,
+              .help = "on which NUMA nodes the weights lie, page after page in turn: a list as `0` or `0,2-3`; `off`: where the store runs, or as `numactl` says; auto: on those that "
+                      "all workers keep to, else on all, and, where `numactl` says something or there is one node, as off"});
   schema.add({.key = "store.io",
               .flag = "--io",
               .field = &c.io,

@@ -20,6 +20,7 @@ struct BoxConfig {
     std::optional<Bytes> dram;
     std::string arena_dir;  ///< empty: `up` finds a place
     std::string payload_dir;  ///< empty: in arena_dir
+    std::string numa = "auto";
     std::string io = "auto";
     std::string policy = "lfru";
     std::string shares;  ///< "NAME=GUARANTEED..MAXIMAL,..."

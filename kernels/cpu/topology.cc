@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <fstream>
 #include <map>
 #include <set>
+
+#include "common/machine/numa.h"
 
 namespace moestro::kernels::cpu {
 namespace {
@@ -21,6 +22,8 @@ std::string first_line(const fs::path& file) {
   return line;
 }
 
+std::vector<int> parse_cpu_list(const std::string& text) { return machine::parse_id_list(text, CPU_SETSIZE); }
+
 /// CPU -> node, of all that the tree names.
 std::map<int, int> nodes_of_cpus(const fs::path& system) {
   std::map<int, int> node_of;
@@ -30,23 +33,6 @@ std::map<int, int> nodes_of_cpus(const fs::path& system) {
 }
 
 }  // namespace
-
-std::vector<int> parse_cpu_list(const std::string& text) {
-  std::vector<int> ids;
-  const char *at = text.data(), *end = at + text.size();
-  while (at < end) {
-    int first = 0, last = 0;
-    auto parsed = std::from_chars(at, end, first);
-    if (parsed.ec != std::errc{} || first < 0) return {};
-    last = first;
-    if (parsed.ptr < end && *parsed.ptr == '-') parsed = std::from_chars(parsed.ptr + 1, end, last);
-    if (parsed.ec != std::errc{} || last < first || last >= CPU_SETSIZE) return {};
-    for (int i = first; i <= last; ++i) ids.push_back(i);
-    if (parsed.ptr < end && *parsed.ptr != ',') return {};
-    at = parsed.ptr + 1;
-  }
-  return ids;
-}
 
 Topology Topology::read(const fs::path& system, std::span<const int> allowed) {
   const std::map<int, int> node_of = nodes_of_cpus(system);

@@ -41,9 +41,6 @@ class Topology {
   int cores_ = 0;
 };
 
-/// "0-3,8,10-11" as sysfs writes sets; empty where it makes no sense.
-std::vector<int> parse_cpu_list(const std::string& text);
-
 /// From now on this thread, and those it starts, run on these CPUs only. kIo with the reason.
 Status run_on(std::span<const int> cpus);
 

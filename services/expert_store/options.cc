@@ -22,6 +22,9 @@ Result<ProgramOptions> options_of(const box::BoxFlags& flags, const std::vector<
   options.store.run_dir = box.run.dir;
   options.store.arena_dir = box.store.arena_dir;
   options.store.payload = box.store.payload_dir;
+  auto numa = machine::parse_node_choice(box.store.numa);
+  if (!numa) return numa.status().with_context("--numa (store.numa)");
+  options.store.numa = std::move(*numa);
   MOESTRO_ASSIGN_OR_RETURN(options.store.access, shm::access_for_group(box.run.group));
   if (box.store.dram) options.store.dram_bytes = box.store.dram->value;
   options.store.io = box.store.io == "uring" ? IoKind::kUring : box.store.io == "pread" ? IoKind::kPread : IoKind::kAuto;
@@ -60,7 +63,7 @@ ParsedOptions parse_options(int argc, char** argv) {
   std::vector<std::string> models;
   const box::BoxFlags flags(
       app, {"run.dir", "run.group", "run.log_level", "run.log_format", "run.fault_points",
-            "store.arena_dir", "store.payload_dir", "store.dram", "store.shares", "store.policy", "store.warm_start",
+            "store.arena_dir", "store.payload_dir", "store.numa", "store.dram", "store.shares", "store.policy", "store.warm_start",
             "store.io", "store.read_chunk", "store.read_depth", "store.scrub", "store.inject_read_faults", "store.poison_freed"});
   app.add_option("--model", models, "NAME=PACK; once for each model; default: model.pack of the YAML file")->allow_extra_args(false);
   ParsedOptions parsed;

@@ -8,6 +8,7 @@
 #include "kernels/device_registry.h"
 #include "services/worker/device/worker_device.h"
 #include "services/worker/engine/engine.h"
+#include "services/worker/memory_places.h"
 #include "services/worker/service/route_trace.h"
 #include "services/worker/service/worker_service.h"
 #include "store/client/store_client.h"
@@ -111,6 +112,11 @@ std::unique_ptr<WorkerHistory> make_history(const WorkerOptions& o, const model:
   return std::make_unique<WorkerHistory>(shape, pack_identity, o.orchestrator);
 }
 
+void say_places(const std::string& name, const PlacesReport& places) {
+  if (places.remote) log::warn("{}: {}", name, places.line);
+  else if (!places.line.empty()) log::info("{}: {}", name, places.line);
+}
+
 /// Serves from one arena, until drained, or until it is over: `client` is then let go of, with all that maps it.
 Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> client, Lasting& lasting, bool& arena_over) {
   MOESTRO_RETURN_IF_ERROR(check_reserve(o, *client));
@@ -124,6 +130,7 @@ Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> cl
             kernels::isa_name(lasting.ops->options().isa), lasting.ops->options().threads, o.places.cpus.empty() ? "" : ", each on its core",
             engine->limits().kv_blocks * kernels::kKvBlockTokens, dtype_name(o.engine.kv_dtype),
             engine->kv_bytes() >> 20, beside_it, engine->limits().context_max, device.describe());
+  say_places(o.name, report_places(look_at_places(lasting.cuda.get(), *client)));
   for (const std::string& line : device.memory_table()) log::info("{}: memory of the device: {}", o.name, line);
   MOESTRO_RETURN_IF_ERROR(observe(o, lasting, *engine));
   if (device.experts() != nullptr && o.device.predict != "none") history = make_history(o, engine->spec(), client->manifest().identity);

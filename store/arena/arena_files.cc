@@ -37,6 +37,10 @@ Result<std::unique_ptr<ArenaFiles>> ArenaFiles::lock(const std::filesystem::path
   files->dir_ = std::filesystem::absolute(dir, error);
   MOESTRO_ASSIGN_OR_RETURN(files->wanted_, payload_place(options.payload, files->dir_));
   files->payload_ = files->wanted_;
+  files->nodes_.there = machine::memory_nodes();
+  auto over = machine::chosen_nodes(options.numa, files->nodes_.there, machine::has_memory_policy());
+  if (!over) return over.status().with_context("--numa");
+  files->nodes_.over = std::move(*over);
   MOESTRO_ASSIGN_OR_RETURN(files->store_lock_, shm::FileLock::open(dir / "store.lock", true, 0600));
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (true) {
@@ -72,7 +76,7 @@ Status ArenaFiles::create(uint64_t arena_bytes, uint32_t entries, uint64_t epoch
   MOESTRO_ASSIGN_OR_RETURN(const bool alive, alive_.try_lock());
   if (!alive) return internal_error((dir_ / "alive").string() + " was just made and is locked already");
   MOESTRO_ASSIGN_OR_RETURN(table_, make_file(dir_ / "table", table_bytes(entries), access_, access_.read_only()));
-  MOESTRO_ASSIGN_OR_RETURN(arena_, make_payload(payload_, arena_bytes, access_, progress));
+  MOESTRO_ASSIGN_OR_RETURN(arena_, make_payload(payload_, arena_bytes, access_, nodes_, progress));
   if (payload_.nameless()) {
     MOESTRO_ASSIGN_OR_RETURN(handing_out_, shm::DescriptorServer::listen(payload_.socket, arena_.fd(), access_));
   }

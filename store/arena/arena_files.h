@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "common/machine/numa.h"
 #include "common/shm/file_lock.h"
 #include "common/shm/mapped_file.h"
 #include "common/shm/shrink_guard.h"
@@ -31,6 +32,7 @@ namespace moestro::store {
 
 struct ArenaOptions {
   std::string payload;     ///< --payload-dir (payload.h)
+  machine::NodeChoice numa = {};  ///< --numa
   shm::FileAccess access;  ///< who may reach the files
 };
 
@@ -73,7 +75,9 @@ class ArenaFiles {
   const PayloadPlace& payload() const { return payload_; }
   /// Before create(): the weights lie in the arena's directory after all, where --payload-dir has no room for them.
   void use_own_directory() { payload_ = {dir_ / "arena", {}}; }
-  PageReport pages() const { return report_pages(payload_, arena_); }
+  PageReport pages() const { return report_pages(payload_, nodes_, arena_); }
+  /// Why the arena does not lie on the nodes that were chosen for it.
+  const Status& spread() const { return nodes_.spread; }
   TableHeader& table() const { return *reinterpret_cast<TableHeader*>(table_.data()); }
   TableEntry& entry(uint32_t index) const { return reinterpret_cast<TableEntry*>(table_.data() + kSharedPage)[index]; }
   bool has_slot(uint32_t slot) const { return static_cast<bool>(slots_[slot].pins); }
@@ -105,6 +109,7 @@ class ArenaFiles {
 
   std::filesystem::path dir_;
   PayloadPlace wanted_, payload_;  ///< by --payload-dir; where it lies
+  PayloadNodes nodes_;
   shm::FileAccess access_;
   shm::FileLock store_lock_, alive_;
   shm::MappedFile arena_, table_;

@@ -38,9 +38,15 @@ PageReport judge_pages(const PageFacts& facts) {
   report.found = mib(facts.bytes) + (report.huge ? " on huge pages" : ", " + mib(facts.huge_bytes) + " of it on huge pages");
   if (facts.kind == PageFacts::Kind::kHugetlbfs) report.found += " that were set aside in " + facts.dir;
   if (facts.kind == PageFacts::Kind::kNameless) report.found += ", memory without a name: a restarted store cannot take it over";
-  if (report.huge || whole == 0) return report;
-  report.found += "; reads into small pages run at about half the speed";
-  report.mend = mend_of(facts);
+  if (!facts.nodes.empty()) report.found += ", NUMA " + facts.nodes;
+  if (!report.huge && whole > 0) {
+    report.found += "; reads into small pages run at about half the speed";
+    report.mend = mend_of(facts);
+  }
+  if (!facts.spread.is_ok()) {
+    report.found += "; " + facts.spread.message();
+    report.mend += (report.mend.empty() ? "" : "; ") + std::string("allow mbind (docker run --cap-add SYS_NICE), or numactl --interleave=all moestro-store");
+  }
   return report;
 }
 

@@ -10,6 +10,7 @@
 
 #include "common/machine/host_memory.h"
 #include "common/machine/mounts.h"
+#include "common/machine/numa.h"
 
 namespace moestro::store {
 namespace {
@@ -84,13 +85,14 @@ Result<ArenaRoom> look_at_room(const PayloadPlace& place, uint64_t others) {
   return room;
 }
 
-Result<shm::MappedFile> make_payload(const PayloadPlace& place, uint64_t bytes, const shm::FileAccess& access,
+Result<shm::MappedFile> make_payload(const PayloadPlace& place, uint64_t bytes, const shm::FileAccess& access, PayloadNodes& nodes,
                                      const std::function<bool(uint64_t)>& progress) {
   auto made = place.nameless() ? shm::MappedFile::anonymous("moestro-arena", bytes, access.read_only())
                                : shm::MappedFile::create(place.file, bytes, access.read_only());
   if (!made) return made.status();
   MOESTRO_RETURN_IF_ERROR(access.apply(made->fd(), access.read_only(), place.nameless() ? fs::path("memfd") : place.file));
   made->prefer_huge_pages();
+  if (!nodes.over.empty()) nodes.spread = machine::spread_over({made->data(), made->size()}, nodes.over);
   for (uint64_t at = 0; at < made->size(); at += kBackStep) {
     if (!progress(at)) return cancelled("stopped while backing the arena");
     if (!made->back(at, std::min(kBackStep, made->size() - at)).is_ok()) return ran_full(place, at, bytes);
@@ -99,10 +101,12 @@ Result<shm::MappedFile> make_payload(const PayloadPlace& place, uint64_t bytes, 
   return made;
 }
 
-PageReport report_pages(const PayloadPlace& place, const shm::MappedFile& payload) {
+PageReport report_pages(const PayloadPlace& place, const PayloadNodes& nodes, const shm::MappedFile& payload) {
   PageFacts facts;
   facts.bytes = payload.size(), facts.huge_bytes = payload.huge_bytes();
   facts.shmem_huge = machine::read_host_memory().shmem_huge;
+  if (nodes.there.size() > 1 || !nodes.over.empty()) facts.nodes = machine::node_shares(machine::nodes_of_pages({payload.data(), payload.size()}));
+  facts.spread = nodes.spread;
   facts.kind = PageFacts::Kind::kNameless;
   if (place.nameless()) return judge_pages(facts);
   const fs::path dir = place.file.parent_path();

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "common/shm/descriptor_socket.h"
@@ -32,12 +33,19 @@ Result<PayloadPlace> payload_place(const std::string& wanted, const std::filesys
 /// Room for an arena at `place` (its directory is there), by file system, machine and cgroups, beside what the workers will take.
 Result<ArenaRoom> look_at_room(const PayloadPlace& place, uint64_t others);
 
+/// On which NUMA nodes its pages are to lie, and what became of it.
+struct PayloadNodes {
+  std::vector<int> there;  ///< that have memory
+  std::vector<int> over;   ///< it is spread over these; empty: they come from where the store runs, or as its policy (numactl) says
+  Status spread;           ///< why the kernel did not take `over`
+};
+
 /// Makes it and backs all of it, asking for huge pages. `progress` is told the bytes backed so far; false stops with kCancelled.
-Result<shm::MappedFile> make_payload(const PayloadPlace& place, uint64_t bytes, const shm::FileAccess& access,
+Result<shm::MappedFile> make_payload(const PayloadPlace& place, uint64_t bytes, const shm::FileAccess& access, PayloadNodes& nodes,
                                      const std::function<bool(uint64_t)>& progress);
 
 /// Looks at the pages it lies on; it is backed.
-PageReport report_pages(const PayloadPlace& place, const shm::MappedFile& payload);
+PageReport report_pages(const PayloadPlace& place, const PayloadNodes& nodes, const shm::MappedFile& payload);
 
 /// What workers are told, and what they make of it: a path, or "memfd:SOCKET".
 std::string payload_address(const PayloadPlace& place);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/machine/numa.h"
 #include "common/shm/file_access.h"
 #include "store/reader/faulty_reader.h"
 #include "store/reader/probe.h"
@@ -31,6 +32,7 @@ struct StoreOptions {
   std::filesystem::path run_dir;    ///< the socket is RUN_DIR/store.sock
   std::filesystem::path arena_dir;
   std::string payload;              ///< where the weights lie (store/arena/payload.h); empty: in the arena directory
+  machine::NodeChoice numa;         ///< on which nodes the weights lie
   shm::FileAccess access;           ///< who may reach sockets and arena
   uint64_t others_bytes = 0;        ///< memory that the box's workers will take: KV caches, scratch
   std::optional<uint64_t> dram_bytes;  ///< none: what the packs need, at most what is free

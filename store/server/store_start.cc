@@ -39,13 +39,14 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
     if (!std::exchange(said, true))
       log::info("waiting for {}: another store, or the last reads of a killed one, hold it", (options_.arena_dir / "store.lock").string());
     return !stop.load(std::memory_order_relaxed);
-  }, {options_.payload, options_.access}));
+  }, {options_.payload, options_.numa, options_.access}));
   state_.emplace(*files_);
   std::random_device random;
   epoch_ = (uint64_t{random()} << 32 | random()) | 1;
   MOESTRO_ASSIGN_OR_RETURN(const bool adopted, adopt_or_discard(stop));
   if (!adopted) MOESTRO_RETURN_IF_ERROR(begin_anew(blobs, stop));
   const PageReport pages = files_->pages();
+  if (!files_->spread()) log::warn("--numa: {}", files_->spread().message());
   log::info("arena of {}{}{}", pages.found, pages.mend.empty() ? "" : "; mend: ", pages.mend);
   MOESTRO_RETURN_IF_ERROR(start_reader(options_));
 

@@ -15,6 +15,7 @@ using testing::Mounted;
 using ::testing::HasSubstr;
 constexpr uint64_t kMiB = 1 << 20;
 const auto kGoOn = [](uint64_t) { return true; };
+PayloadNodes g_anywhere;  ///< where the test runs
 
 TEST(PayloadMounts, AFileSystemThatRunsFullIsAnErrorAndNoCrash) {
   const Mounted small("tmpfs", "size=8m,mode=0700");
@@ -22,7 +23,7 @@ TEST(PayloadMounts, AFileSystemThatRunsFullIsAnErrorAndNoCrash) {
   const auto place = payload_place("", small.path);
   ASSERT_TRUE(place);
   EXPECT_LE(look_at_room(*place, 0)->place_bytes, 8 * kMiB);
-  const auto file = make_payload(*place, 64 * kMiB, {}, kGoOn);
+  const auto file = make_payload(*place, 64 * kMiB, {}, g_anywhere, kGoOn);
   ASSERT_FALSE(file);
   EXPECT_EQ(file.status().code(), Code::kExhausted);
   EXPECT_THAT(file.status().message(), HasSubstr("larger tmpfs"));
@@ -32,9 +33,9 @@ TEST(PayloadMounts, ATmpfsWithHugePagesHasThem) {
   const Mounted huge("tmpfs", "size=64m,mode=0700,huge=within_size");
   if (!huge.mounted) GTEST_SKIP() << "no right to mount, or no huge pages in this kernel";
   const auto place = payload_place("", huge.path);
-  const auto file = make_payload(*place, 16 * kMiB, {}, kGoOn);
+  const auto file = make_payload(*place, 16 * kMiB, {}, g_anywhere, kGoOn);
   ASSERT_TRUE(file) << file.status().message();
-  const PageReport report = report_pages(*place, *file);
+  const PageReport report = report_pages(*place, g_anywhere, *file);
   if (!report.huge && machine::read_host_memory().left().bytes < 1024 * kMiB) GTEST_SKIP() << "memory is short: " << report.found;
   EXPECT_TRUE(report.huge) << report.found;
   EXPECT_EQ(report.mend, "");
@@ -52,9 +53,9 @@ TEST(PayloadMounts, PagesThatTheOperatorSetAside) {
   ASSERT_TRUE(room && room->set_aside);
   EXPECT_EQ(room->place_bytes % memory.huge[0].page_bytes, 0u);
   if (room->place_bytes < 4 * kMiB) GTEST_SKIP() << "no huge pages are set aside (vm.nr_hugepages)";
-  const auto file = make_payload(*place, 4 * kMiB, {}, kGoOn);
+  const auto file = make_payload(*place, 4 * kMiB, {}, g_anywhere, kGoOn);
   ASSERT_TRUE(file) << file.status().message();
-  EXPECT_TRUE(report_pages(*place, *file).huge);
+  EXPECT_TRUE(report_pages(*place, g_anywhere, *file).huge);
   EXPECT_EQ(look_at_room(*place, 0)->place_bytes, room->place_bytes - 4 * kMiB);
 }
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-
+#include "common/machine/numa.h"
 #include "tests/store/memory_directory.h"
 
 namespace moestro::store {
@@ -19,6 +19,7 @@ using ::testing::HasSubstr;
 constexpr uint64_t kMiB = 1 << 20;
 constexpr std::chrono::seconds kLong{10};
 const auto kGoOn = [](uint64_t) { return true; };
+PayloadNodes g_anywhere;  ///< where the test runs
 
 /// What workers get of `file` is the same memory, and cannot be mapped for writing.
 void expect_shared_read_only(const PayloadPlace& place, const shm::MappedFile& file) {
@@ -35,7 +36,7 @@ TEST(Payload, AFileInTheArenasDirectory) {
   ASSERT_TRUE(place);
   EXPECT_EQ(place->file, dir.path() / "arena");
   uint64_t told = 0;
-  const auto file = make_payload(*place, 3 * kMiB, {}, [&](uint64_t done) { return told = done, true; });
+  const auto file = make_payload(*place, 3 * kMiB, {}, g_anywhere, [&](uint64_t done) { return told = done, true; });
   ASSERT_TRUE(file) << file.status().message();
   EXPECT_EQ(told, 3 * kMiB) << "all of it is backed";
   struct stat info {};
@@ -48,7 +49,7 @@ TEST(Payload, AFileInTheArenasDirectory) {
 TEST(Payload, AGroupMayReadAndNotWrite) {
   const testing::MemoryDirectory dir("/tmp");
   const auto place = payload_place("", dir.path());
-  const auto file = make_payload(*place, kMiB, shm::FileAccess{::getegid()}, kGoOn);
+  const auto file = make_payload(*place, kMiB, shm::FileAccess{::getegid()}, g_anywhere, kGoOn);
   ASSERT_TRUE(file) << file.status().message();
   struct stat info {};
   ::stat(place->file.c_str(), &info);
@@ -63,7 +64,7 @@ TEST(Payload, ADirectoryOfItsOwnHoldsThoseOfSeveralStores) {
   EXPECT_EQ(of_a->file.parent_path(), payloads.path());
   EXPECT_NE(of_a->file, of_b->file);
   EXPECT_EQ(payload_place(payloads.path().string(), a.path())->file, of_a->file) << "found again after a restart";
-  const auto file = make_payload(*of_a, kMiB, {}, kGoOn);
+  const auto file = make_payload(*of_a, kMiB, {}, g_anywhere, kGoOn);
   ASSERT_TRUE(file);
   expect_shared_read_only(*of_a, *file);
 }
@@ -83,7 +84,7 @@ TEST(Payload, WithoutANameItGoesThroughASocket) {
   const testing::MemoryDirectory dir("/tmp");
   const auto place = payload_place(kNamelessPayload, dir.path());
   ASSERT_TRUE(place && place->nameless());
-  const auto file = make_payload(*place, 3 * kMiB, {}, kGoOn);
+  const auto file = make_payload(*place, 3 * kMiB, {}, g_anywhere, kGoOn);
   ASSERT_TRUE(file) << file.status().message();
   EXPECT_EQ(open_payload(payload_address(*place), 3 * kMiB, kLong).status().code(), Code::kUnavailable);
   {
@@ -96,13 +97,39 @@ TEST(Payload, WithoutANameItGoesThroughASocket) {
     EXPECT_EQ(open_payload(payload_address(*place), 4 * kMiB, kLong).status().code(), Code::kCorrupt);
   }
   EXPECT_FALSE(fs::exists(place->socket));
-  EXPECT_THAT(report_pages(*place, *file).found, HasSubstr("cannot take it over"));
+  EXPECT_THAT(report_pages(*place, g_anywhere, *file).found, HasSubstr("cannot take it over"));
 }
 
 TEST(Payload, BackingCanBeStopped) {
   const testing::MemoryDirectory dir("/tmp");
   const auto place = payload_place("", dir.path());
-  EXPECT_EQ(make_payload(*place, 128 * kMiB, {}, [](uint64_t done) { return done == 0; }).status().code(), Code::kCancelled);
+  EXPECT_EQ(make_payload(*place, 128 * kMiB, {}, g_anywhere, [](uint64_t done) { return done == 0; }).status().code(), Code::kCancelled);
+}
+
+TEST(Payload, LiesOnTheNodesThatWereChosen) {
+  const testing::MemoryDirectory dir("/tmp");
+  for (const char* wanted : {"", kNamelessPayload}) {
+    const auto place = payload_place(wanted, dir.path());
+    PayloadNodes nodes{.there = {0, 1}, .over = {0}, .spread = {}};
+    const auto file = make_payload(*place, 3 * kMiB, {}, nodes, kGoOn);
+    ASSERT_TRUE(file) << file.status().message();
+    if (!nodes.spread.is_ok()) GTEST_SKIP() << nodes.spread.message();
+    EXPECT_THAT(report_pages(*place, nodes, *file).found, HasSubstr(", NUMA node 0 100 %"));
+    nodes.there = {0}, nodes.over.clear();
+    EXPECT_THAT(report_pages(*place, nodes, *file).found, ::testing::Not(HasSubstr("NUMA"))) << "there is one node: nothing to say";
+  }
+}
+
+TEST(Payload, WhereTheKernelDoesNotSpreadItIsMadeAndSaysSo) {
+  const testing::MemoryDirectory dir("/tmp");
+  const auto place = payload_place("", dir.path());
+  PayloadNodes nodes{.there = {0}, .over = {machine::kNodesEnd - 1}, .spread = {}};
+  const auto file = make_payload(*place, kMiB, {}, nodes, kGoOn);
+  ASSERT_TRUE(file) << file.status().message();
+  EXPECT_EQ(nodes.spread.code(), Code::kUnavailable);
+  const PageReport report = report_pages(*place, nodes, *file);
+  EXPECT_THAT(report.found, HasSubstr("cannot be spread over NUMA nodes 1023 (mbind: "));
+  EXPECT_THAT(report.mend, HasSubstr("SYS_NICE"));
 }
 
 }  // namespace

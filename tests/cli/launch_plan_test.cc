@@ -30,7 +30,7 @@ Status check(config::BoxConfig& box) { return check_box(box, {.plugin = "/nowher
 TEST(LaunchPlan, EveryProgramStartsFromTheBoxFile) {
   config::BoxConfig box = demo_box();
   box.workers.count = 2;
-  const auto launches = plan_launches(box, {"/run/m", "/arena"}, same_workers(2));
+  const auto launches = plan_launches(box, {"/run/m", "/arena"}, same_workers(2), std::vector{0, 1});
   ASSERT_EQ(launches.size(), 4u);
   EXPECT_EQ(command_of(launches[0]), "moestro-store -c /run/m/box.yaml");
   EXPECT_EQ(command_of(launches[1]), "moestro-worker -c /run/m/box.yaml --name worker-0");
@@ -44,10 +44,31 @@ TEST(LaunchPlan, AWorkerIsToldItsDeviceAndItsNode) {
   box.workers.count = 2;
   const std::vector<WorkerPlace> workers = {{.device = "cuda:0", .numa_node = {}, .share = {}, .note = ""},
                                             {.device = "cuda:1,vram=4GiB", .numa_node = 1, .share = {.k = 2, .of = 3}, .note = ""}};
-  const auto launches = plan_launches(box, {"/run/m", "/arena"}, workers);
+  const auto launches = plan_launches(box, {"/run/m", "/arena"}, workers, {});
   ASSERT_EQ(launches.size(), 4u);
   EXPECT_EQ(command_of(launches[1]), "moestro-worker -c /run/m/box.yaml --name worker-0 --device cuda:0");
   EXPECT_EQ(command_of(launches[2]), "moestro-worker -c /run/m/box.yaml --name worker-1 --device cuda:1,vram=4GiB --numa-node 1 --cpu-share 2/3");
+}
+
+TEST(LaunchPlan, WeightsLieOnTheNodesThatAllWorkersKeepTo) {
+  config::BoxConfig box = demo_box();
+  const auto store = [&](std::vector<std::optional<int64_t>> nodes, const std::vector<int>& memory_nodes) {
+    std::vector<WorkerPlace> workers = same_workers(nodes.size());
+    for (size_t i = 0; i < nodes.size(); ++i) workers[i].numa_node = nodes[i];
+    return command_of(plan_launches(box, {"/run/m", "/arena"}, workers, memory_nodes)[0]);
+  };
+  const std::string plain = "moestro-store -c /run/m/box.yaml";
+  const std::vector<int> four{0, 1, 2, 3};
+  EXPECT_EQ(store({1, 1}, four), plain + " --numa 1");
+  EXPECT_EQ(store({3, 0, 1}, four), plain + " --numa 0-1,3");
+  EXPECT_EQ(store({1, std::nullopt}, four), plain) << "one keeps to no node";
+  EXPECT_EQ(store({1, 5}, four), plain) << "a node without memory";
+  EXPECT_EQ(store({0, 0}, {0}), plain) << "one node";
+  EXPECT_EQ(store({1, 1}, {}), plain) << "numactl has chosen";
+  box.workers.numa_node = 2;
+  EXPECT_EQ(store({std::nullopt, std::nullopt}, four), plain + " --numa 2");
+  box.store.numa = "off";
+  EXPECT_EQ(store({1, 1}, four), plain);
 }
 
 TEST(LaunchPlan, TheBoxFileReadsBackWithThePlacesFilledIn) {

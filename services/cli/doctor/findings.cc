@@ -149,9 +149,7 @@ Finding open_files(const MachineFacts& facts) {
 Finding numa(const MachineFacts& facts) {
   if (facts.numa_nodes <= 1) return {"NUMA", Verdict::kGood, "one node", ""};
   return {"NUMA", Verdict::kInfo,
-          std::to_string(facts.numa_nodes) +
-              " nodes; the arena is not bound to one, so part of every read crosses",
-          "numactl --interleave=all moestro up ..."};
+          std::to_string(facts.numa_nodes) + " nodes; weights are spread over those that all workers keep to, else over all (--numa): a store's line says where they lie, each worker's log how far that is", ""};
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 #include "services/cli/up/launch_plan.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <set>
 
 #include "common/config/yaml_file.h"
+#include "common/machine/numa.h"
 #include "services/box/https.h"
 #include "services/box/named_pack.h"
 #include "services/cli/url.h"
@@ -18,6 +21,7 @@ namespace {
 Status check_without_devices(config::BoxConfig& box) {
   if (box.model.pack.empty())
     return invalid_argument("no model: give --model PACK, or model.pack in a file with -c");
+  MOESTRO_RETURN_IF_ERROR(machine::parse_node_choice(box.store.numa).status().with_context("--numa (store.numa)"));
   const auto device = config::parse_device(box.workers.device);
   if (!device.is_ok()) return device.status().with_context("--device (workers.device)");
   MOESTRO_RETURN_IF_ERROR(device::check_worker_device({.spec = *device, .cache = box.workers.cache, .predict = box.workers.predict}));
@@ -55,6 +59,18 @@ std::vector<std::string> place_flags(const config::BoxConfig& box, const WorkerP
   return flags;
 }
 
+/// Weights lie on the nodes that all workers keep to, where nothing else is said.
+std::vector<std::string> store_flags(const config::BoxConfig& box, const std::vector<WorkerPlace>& workers, std::span<const int> memory_nodes) {
+  if (box.store.numa != "auto" || memory_nodes.size() < 2) return {};
+  std::set<int> nodes;
+  for (const WorkerPlace& worker : workers) {
+    const auto node = worker.numa_node ? worker.numa_node : box.workers.numa_node;
+    if (!node || std::ranges::find(memory_nodes, *node) == memory_nodes.end()) return {};
+    nodes.insert(static_cast<int>(*node));
+  }
+  return {"--numa", machine::id_list(std::vector<int>(nodes.begin(), nodes.end()))};
+}
+
 }  // namespace
 
 Result<std::vector<WorkerPlace>> check_box(config::BoxConfig& box, const MachineDevices& machine) {
@@ -78,9 +94,11 @@ Status write_box_file(config::BoxConfig box, const Places& places) {
 
 fs::path box_file(const Places& places) { return places.run_dir / "box.yaml"; }
 
-std::vector<Launch> plan_launches(const config::BoxConfig& box, const Places& places, const std::vector<WorkerPlace>& workers) {
+std::vector<Launch> plan_launches(const config::BoxConfig& box, const Places& places, const std::vector<WorkerPlace>& workers,
+                                  std::span<const int> memory_nodes) {
   const std::vector<std::string> config{"-c", box_file(places).string()};
   std::vector<Launch> launches{{{"store", Role::kStore}, "moestro-store", config}};
+  for (std::string& flag : store_flags(box, workers, memory_nodes)) launches[0].arguments.push_back(std::move(flag));
   for (size_t i = 0; i < workers.size(); ++i) {
     const std::string name = "worker-" + std::to_string(i);
     Launch launch{{name, Role::kWorker}, "moestro-worker", {config[0], config[1], "--name", name}};

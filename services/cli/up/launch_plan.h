@@ -2,6 +2,7 @@
 // The command lines of a box's programs.
 
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,8 @@ std::filesystem::path box_file(const Places& places);
 /// Writes it, whole or not at all, with the places filled in.
 Status write_box_file(config::BoxConfig box, const Places& places);
 
-/// Store first, then the workers, then the orchestrator.
-std::vector<Launch> plan_launches(const config::BoxConfig& box, const Places& places, const std::vector<WorkerPlace>& workers);
+/// Store first, then the workers, then the orchestrator. `memory_nodes`: that weights may be put on.
+std::vector<Launch> plan_launches(const config::BoxConfig& box, const Places& places, const std::vector<WorkerPlace>& workers,
+                                  std::span<const int> memory_nodes);
 
 }  // namespace moestro::cli

@@ -38,7 +38,7 @@ Status run_box(config::BoxConfig box, const std::vector<WorkerPlace>& workers) {
   RunnerConfig config;
   config.places = {run_dir.path, arena.path()};
   MOESTRO_RETURN_IF_ERROR(write_box_file(box, config.places));
-  config.launches = plan_launches(box, config.places, workers);
+  config.launches = plan_launches(box, config.places, workers, memory_nodes_to_choose());
   MOESTRO_ASSIGN_OR_RETURN(config.http, parse_host_port(box.orchestrator.http));
   MOESTRO_ASSIGN_OR_RETURN(config.https, box::serves_https(box));
   config.limits.drain =

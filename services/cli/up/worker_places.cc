@@ -4,6 +4,7 @@
 #include <map>
 
 #include "common/config/units.h"
+#include "common/machine/numa.h"
 #include "kernels/cpu/topology.h"
 
 namespace moestro::cli {
@@ -69,6 +70,8 @@ MachineDevices this_machine() {
   machine.nodes = kernels::cpu::Topology::of_process().nodes();
   return machine;
 }
+
+std::vector<int> memory_nodes_to_choose() { return machine::has_memory_policy() ? std::vector<int>{} : machine::memory_nodes(); }
 
 Result<std::vector<WorkerPlace>> place_workers(const config::BoxConfig& box, const MachineDevices& machine) {
   const std::string& device = box.workers.device;

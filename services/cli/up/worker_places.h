@@ -33,6 +33,8 @@ struct MachineDevices {
 
 /// NUMA nodes as this process may run on them: its workers may, too.
 MachineDevices this_machine();
+/// Nodes that weights may be put on; none where numactl, say, has chosen for this process and those that it starts.
+std::vector<int> memory_nodes_to_choose();
 
 /// Without an index, worker i is on the (i mod n)th of the n usable CUDA devices; with one, all are on that. Workers that share a device and
 /// were given no vram= get equal parts of what is free. Other devices: every worker the same. kUnsupported, kUnavailable, kInvalidArgument:

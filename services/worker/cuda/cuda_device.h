@@ -20,6 +20,7 @@ class CudaDevice {
   const MoestroCudaFunctions& functions() const { return *opened_.functions; }
   uint32_t index() const { return opened_.index; }
   const std::string& name() const { return opened_.device.name; }
+  const std::string& pci() const { return opened_.device.pci; }  ///< as under /sys/bus/pci/devices
 
   /// How its memory is shared out to an engine with these needs, by what is free now.
   Result<DeviceBudget> share_out(const DeviceNeeds& needs) const;

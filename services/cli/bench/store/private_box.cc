@@ -46,7 +46,7 @@ Result<std::unique_ptr<PrivateBox>> PrivateBox::create(config::BoxConfig config,
   box->arena_.emplace(std::move(arena));
   const Places places{box->run_dir_, box->arena_->path()};
   MOESTRO_RETURN_IF_ERROR(write_box_file(box->box_, places));
-  box->launches_ = plan_launches(box->box_, places, workers);
+  box->launches_ = plan_launches(box->box_, places, workers, memory_nodes_to_choose());
   box->pids_.assign(box->launches_.size(), 0);
   return box;
 }

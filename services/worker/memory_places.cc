@@ -1,0 +1,53 @@
+#include "services/worker/memory_places.h"
+
+#include <algorithm>
+
+#include "common/machine/numa.h"
+#include "kernels/cpu/topology.h"
+#include "kernels/device_registry.h"
+
+namespace moestro::worker {
+namespace {
+
+/// Where the weights are wanted; none: it does not matter, or nobody knows.
+std::optional<int> wanted_node(const MemoryPlaces& p) {
+  if (!p.device.empty()) return p.gpu;
+  return p.threads.size() == 1 ? std::optional(p.threads.front()) : std::nullopt;
+}
+
+/// Less than half of what lies there when weights are spread over all nodes.
+bool little_of(const std::map<int, size_t>& arena, int node, size_t nodes) {
+  size_t all = 0;
+  for (const auto& [where, pages] : arena) all += pages;
+  const auto here = arena.find(node);
+  return all > 0 && (here == arena.end() ? 0 : here->second) * nodes * 2 < all;
+}
+
+}  // namespace
+
+PlacesReport report_places(const MemoryPlaces& p) {
+  PlacesReport report;
+  if (p.nodes.size() < 2) return report;
+  if (!p.device.empty()) report.line = p.device + (p.gpu ? " is at NUMA node " + std::to_string(*p.gpu) + ", " : " is at a NUMA node that the machine does not name, ");
+  report.line += "threads on NUMA " + std::string(p.threads.size() == 1 ? "node " : "nodes ") + machine::id_list(p.threads);
+  if (!p.arena.empty()) report.line += ", weights on " + machine::node_shares(p.arena);
+  const auto node = wanted_node(p);
+  if (!node) return report;
+  const bool threads_away = std::ranges::find(p.threads, *node) == p.threads.end(), weights_away = little_of(p.arena, *node, p.nodes.size());
+  report.remote = threads_away || weights_away;
+  if (threads_away) report.line += "; threads far from their GPU: --numa-node " + std::to_string(*node);
+  if (weights_away) report.line += "; weights come from another node: --numa " + std::to_string(*node) + " of the store, or --numa " + machine::id_list(p.nodes) + " where workers are on all";
+  return report;
+}
+
+MemoryPlaces look_at_places(const cuda::CudaDevice* device, const store::BlobSource& weights) {
+  MemoryPlaces p;
+  p.nodes = machine::memory_nodes();
+  if (p.nodes.size() < 2) return p;
+  if (device != nullptr) p.device = "cuda:" + std::to_string(device->index()), p.gpu = kernels::numa_node_of(device->pci());
+  p.threads = kernels::cpu::Topology::of_process().nodes();
+  p.arena = machine::nodes_of_pages(weights.memory());
+  return p;
+}
+
+}  // namespace moestro::worker

@@ -1,0 +1,31 @@
+#pragma once
+// How far a worker's memory is from what computes: on a host of several NUMA nodes.
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/worker/cuda/cuda_device.h"
+#include "store/blob_source.h"
+
+namespace moestro::worker {
+
+struct MemoryPlaces {
+  std::vector<int> nodes;       ///< with memory
+  std::string device;           ///< "cuda:1"; empty: the CPU computes
+  std::optional<int> gpu;       ///< that device's node; none: the machine does not say
+  std::vector<int> threads;     ///< nodes of the CPUs that this worker may run on
+  std::map<int, size_t> arena;  ///< some pages of the weights, by node; empty: the kernel does not tell
+};
+
+struct PlacesReport {
+  std::string line;     ///< empty: there is one node
+  bool remote = false;  ///< threads, or most of the weights, are on other nodes than what computes
+};
+PlacesReport report_places(const MemoryPlaces& places);
+
+/// Of this process and its device (null: the CPU), and the weights it maps.
+MemoryPlaces look_at_places(const cuda::CudaDevice* device, const store::BlobSource& weights);
+
+}  // namespace moestro::worker
