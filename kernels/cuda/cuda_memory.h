@@ -6,7 +6,6 @@
 
 namespace moestro::kernels::cuda {
 
-/// Errors are CudaOps' (status()): after one, nothing is copied, and what is copied out is 0.
 /// Of the host, pinned: copies between it and the device need no staging.
 class PinnedMemory final : public Memory {
  public:
@@ -24,6 +23,7 @@ class PinnedMemory final : public Memory {
   DeviceQueue& queue_;
 };
 
+/// Errors are CudaOps' (status()): after one, nothing is copied, and what is copied out is 0.
 class CudaMemory final : public Memory {
  public:
   /// `ops` outlives it.
