@@ -94,6 +94,10 @@ TEST_F(WorkerHistoryTest, AChangeThatDoesNotFitLeavesWhatThereIs) {
   EXPECT_FALSE(history_.take({.reset = true, .capacity = 1 << 30}));
   sent(false, 3, 3);  // an entry beyond the next
   EXPECT_EQ(of(3), 1U);
+  sent(true, 3, 5);  // a whole history that begins with such a one
+  EXPECT_EQ(of(3), 1U);
+  sent(false, 1, 3);
+  EXPECT_EQ(of(3), 2U) << "what it has goes on";
 }
 
 TEST(WorkerHistory, OfAnOrchestratorElsewhereItSaysSo) {

@@ -27,9 +27,12 @@ std::optional<std::vector<std::byte>> WorkerHistory::take(const HistoryUpdate& u
     if (!how.is_ok()) log::warn("history: this worker has a copy of its own: {}", how.message());
     return write_history_reader(update.segment, how);
   }
-  const Status applied = update.apply(copy_);
+  // What predictors look at stands until all of its successor is there.
+  activation::ActivationHistory fresh(shape_, 0);
+  const Status applied = update.apply(update.reset ? fresh : copy_);
   if (!applied.is_ok()) log::warn("a change of the history is refused: {}", applied.message());
   if (update.reset && applied.is_ok()) {
+    copy_ = std::move(fresh);
     view_ = copy_.view();
     mapped_.reset();
   }
