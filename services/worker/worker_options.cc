@@ -56,6 +56,8 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
   o.engine.kv_host_tokens = w.kv_host_tokens;
   if (w.kv_host_tokens > 0 && o.device.spec.kind != config::DeviceSpec::Kind::kCuda)
     return invalid_argument("--kv-host-tokens is for a GPU, whose KV cache is not in host memory; here more --kv-tokens do the same");
+  if (w.kv_host_tokens > 0 && !box.orchestrator.prefix_cache)
+    return invalid_argument("--kv-host-tokens keeps blocks to be found again by their prefix, and orchestrator.prefix_cache is off; leave out one of the two");
   MOESTRO_ASSIGN_OR_RETURN(o.engine.kv_dtype, parse_dtype(w.kv_dtype));
   o.engine.visible = {.sinks = w.kv_sinks, .window = w.kv_window};
   if (w.context) o.engine.context_max = *w.context;

@@ -71,6 +71,14 @@ class Refusals(unittest.TestCase):
         self.assertEqual(ran.returncode, 2, ran.stderr)
         self.assertIn("--kv-host-tokens is for a GPU", ran.stderr)
 
+    def test_what_nobody_finds_again_is_not_kept_in_host_memory(self):
+        with tempfile.TemporaryDirectory() as directory:
+            box = pathlib.Path(directory, "box.yaml")
+            box.write_text("workers:\n  device: cuda\n  kv_host_tokens: 64\norchestrator:\n  prefix_cache: false\n")
+            ran = subprocess.run([BIN / "moestro-worker", "-c", box, "--run-dir", directory, "--model", "m"], capture_output=True, text=True, env=environment(), timeout=60)
+        self.assertEqual(ran.returncode, 2, ran.stderr)
+        self.assertIn("orchestrator.prefix_cache is off", ran.stderr)
+
     def test_what_is_no_device_is_a_wrong_command_line(self):
         for device, word in (("cuda:x", "'x' is not the number of a device"), ("cuda,vram=lots", "'lots' is not a size"), ("cuda,vram=0", "leaves no memory"),
                              ("cuda:0,link=1G", "'link=1G' is not vram=SIZE")):
