@@ -13,18 +13,22 @@ namespace {
 using namespace testing;
 using std::chrono::seconds;
 
+const FakeWorker::Identity kWho{.experts = {2, 4, 1}, .wants_history = true};
+
+/// A history of 8 requests, whose first checkpoint goes to `kept`.
+ControlOptions keeping(std::promise<std::vector<std::byte>>& kept) {
+  ControlOptions options;
+  options.history.capacity = 8;
+  options.keep_history = [&kept](std::vector<std::byte> bytes) { kept.set_value(std::move(bytes)); };
+  return options;
+}
+
 TEST_F(ControlPlaneTest, WhatARequestUsedReachesWorkersAndTheNextStart) {
   using Entries = std::vector<HistoryEntry>;
-  const FakeWorker::Identity who{.experts = {2, 4, 1}, .wants_history = true};
   std::promise<std::vector<std::byte>> kept;
-  start(100, [&] {
-    ControlOptions options;
-    options.history.capacity = 8;
-    options.keep_history = [&kept](std::vector<std::byte> bytes) { kept.set_value(std::move(bytes)); };
-    return options;
-  }());
+  start(100, keeping(kept));
   FakeWorker worker(endpoint_);
-  worker.join(who);
+  worker.join(kWho);
   worker.answer_history_segment(worker.hear_history_segment(), false);
   EXPECT_EQ(worker.hear_history(), std::pair(true, Entries{}));
   Heard heard;
@@ -55,22 +59,16 @@ TEST_F(ControlPlaneTest, WhatARequestUsedReachesWorkersAndTheNextStart) {
     return options;
   }());
   FakeWorker next(endpoint_);
-  next.join(who);
+  next.join(kWho);
   next.answer_history_segment(next.hear_history_segment(), false);
   EXPECT_EQ(next.hear_history(), std::pair(true, Entries{{true, 0}}));
 }
 
 TEST_F(ControlPlaneTest, WhatWasComputedBehindAStopStringIsNotInTheHistory) {
-  const FakeWorker::Identity who{.experts = {2, 4, 1}, .wants_history = true};
   std::promise<std::vector<std::byte>> kept;
-  start(100, [&] {
-    ControlOptions options;
-    options.history.capacity = 8;
-    options.keep_history = [&kept](std::vector<std::byte> bytes) { kept.set_value(std::move(bytes)); };
-    return options;
-  }());
+  start(100, keeping(kept));
   FakeWorker worker(endpoint_);
-  worker.join(who);
+  worker.join(kWho);
   worker.answer_history_segment(worker.hear_history_segment(), false);
   worker.hear_history();
   Heard heard;
@@ -91,7 +89,7 @@ TEST_F(ControlPlaneTest, WhatWasComputedBehindAStopStringIsNotInTheHistory) {
   EXPECT_EQ(worker.hear_history(), std::pair(false, std::vector<HistoryEntry>{{true, 0}}));
   control_->keep_history_now(seconds(10));
   activation::ActivationHistory read(activation::EamcShape{2, 4, 1}, 8);
-  ASSERT_TRUE(activation::read_checkpoint(kept.get_future().get(), who.pack, read));
+  ASSERT_TRUE(activation::read_checkpoint(kept.get_future().get(), kWho.pack, read));
   const auto cells = read.answers.cells(0);
   EXPECT_EQ(std::vector<uint8_t>(cells.begin(), cells.end()), (std::vector<uint8_t>{0, 0, 255, 0, 0, 0, 255, 0}));
 }
@@ -104,7 +102,7 @@ class LentHistory : public ControlPlaneTest {
     options.history.capacity = 8;
     return options;
   }
-  activation::HistoryExpected expected(uint64_t segment) const { return {segment, who_.pack, who_.experts}; }
+  activation::HistoryExpected expected(uint64_t segment) const { return {segment, kWho.pack, kWho.experts}; }
   /// A request whose answer's five tokens choose this expert everywhere; `worker` computes it.
   void run_request(FakeWorker& worker, uint32_t expert) {
     Heard heard;
@@ -125,8 +123,6 @@ class LentHistory : public ControlPlaneTest {
     return {r.by_memory, r.by_messages};
   }
   std::filesystem::path socket() const { return dir_ / "o.history"; }
-
-  const FakeWorker::Identity who_{.experts = {2, 4, 1}, .wants_history = true};
 };
 
 std::vector<uint8_t> cells(const activation::EamcView& eamc, int32_t entry) {
@@ -137,7 +133,7 @@ std::vector<uint8_t> cells(const activation::EamcView& eamc, int32_t entry) {
 
 TEST_F(LentHistory, WhoMapsItSeesChangesWithoutAMessageAndTheOthersAreSentThem) {
   FakeWorker one(endpoint_);
-  one.join(who_);
+  one.join(kWho);
   const uint64_t segment = one.hear_history_segment();
   const auto mapped = activation::HistoryMapping::receive(socket(), expected(segment), seconds(10));
   ASSERT_TRUE(mapped.is_ok()) << mapped.status().message();
@@ -150,7 +146,7 @@ TEST_F(LentHistory, WhoMapsItSeesChangesWithoutAMessageAndTheOthersAreSentThem) 
   EXPECT_EQ(cells(mapped->view().answers, 0), (std::vector<uint8_t>{0, 0, 0, 255, 0, 0, 0, 255}));
   EXPECT_FALSE(one.try_plan(std::chrono::milliseconds(0))) << "nothing was sent to it";
 
-  auto other = who_;
+  auto other = kWho;
   other.name = "other", other.epoch = 99;
   FakeWorker two(endpoint_);
   two.join(other);
@@ -161,7 +157,7 @@ TEST_F(LentHistory, WhoMapsItSeesChangesWithoutAMessageAndTheOthersAreSentThem) 
 
 TEST_F(LentHistory, AnAnswerAboutAnotherSegmentIsNone) {
   FakeWorker worker(endpoint_);
-  worker.join(who_);
+  worker.join(kWho);
   const uint64_t segment = worker.hear_history_segment();
   worker.answer_history_segment(segment + 1, true);
   EXPECT_EQ(readers(), (std::vector<uint64_t>{0, 0}));
@@ -172,7 +168,7 @@ TEST_F(LentHistory, AnAnswerAboutAnotherSegmentIsNone) {
 
 TEST_F(LentHistory, TheNextStartHasAnotherSegmentAndTheOldOneStaysAsItWas) {
   FakeWorker worker(endpoint_);
-  worker.join(who_);
+  worker.join(kWho);
   const uint64_t segment = worker.hear_history_segment();
   const auto mapped = activation::HistoryMapping::receive(socket(), expected(segment), seconds(10));
   ASSERT_TRUE(mapped.is_ok());
@@ -182,7 +178,7 @@ TEST_F(LentHistory, TheNextStartHasAnotherSegmentAndTheOldOneStaysAsItWas) {
   EXPECT_FALSE(std::filesystem::exists(socket()));
   start(100, options());
   FakeWorker again(endpoint_);
-  again.join(who_);
+  again.join(kWho);
   const uint64_t next = again.hear_history_segment();
   EXPECT_NE(next, segment);
   EXPECT_EQ(activation::HistoryMapping::receive(socket(), expected(segment), seconds(10)).status().code(), Code::kInvalidArgument);
@@ -190,7 +186,7 @@ TEST_F(LentHistory, TheNextStartHasAnotherSegmentAndTheOldOneStaysAsItWas) {
 }
 
 TEST_F(LentHistory, AnotherPackHasASegmentOfItsOwn) {
-  auto pack = who_;
+  auto pack = kWho;
   uint64_t former = 0;
   {
     FakeWorker worker(endpoint_);
