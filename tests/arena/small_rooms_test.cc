@@ -21,18 +21,19 @@ class SmallRooms : public ::testing::Test {
  protected:
   std::unique_ptr<ChildProcess> start(const fs::path& arena, const char* log, std::vector<std::string> more = {}) {
     std::vector<std::string> words{testing::program("moestro-store"), "--run-dir", (pack_.dir / "run").string(), "--arena-dir", arena.string(),
-                                   "--dram", std::to_string(pack_.dram(6)), "--model", "tiny=" + (pack_.dir / "pack").string()};
+                                   "--dram", std::to_string(arena_bytes_), "--model", "tiny=" + (pack_.dir / "pack").string()};
     words.insert(words.end(), more.begin(), more.end());
     return std::make_unique<ChildProcess>(words, (pack_.dir / log).string());
   }
   SmallPack pack_{testing::CheckpointOptions{.hidden = 256, .ffn = 256, .experts = 8}};
+  const uint64_t arena_bytes_ = pack_.dram(12);
 };
 
 TEST_F(SmallRooms, AnArenaThatFillsItsTmpfsIsAdopted) {
   // Room for the arena and its small files once, not twice.
-  const Mounted tmpfs("tmpfs", "mode=0700,size=" + std::to_string(pack_.dram(6) + (1 << 20)));
+  const Mounted tmpfs("tmpfs", "mode=0700,size=" + std::to_string(arena_bytes_ + (1 << 20)));
   if (!tmpfs.mounted) GTEST_SKIP() << "no right to mount a small tmpfs";
-  ASSERT_GT(pack_.dram(6), 1u << 20) << "a second arena must not fit";
+  ASSERT_GT(arena_bytes_, 1u << 20) << "a second arena must not fit";
   auto store = start(tmpfs.path, "first.log");
   ASSERT_TRUE(store->says("ready")) << store->output();
   store->kill(SIGKILL);
@@ -43,8 +44,10 @@ TEST_F(SmallRooms, AnArenaThatFillsItsTmpfsIsAdopted) {
 }
 
 TEST_F(SmallRooms, WhereTooFewHugePagesAreSetAsideItTakesOthersAndSaysSo) {
-  const Mounted pages("hugetlbfs", "mode=0700,size=0");
+  // One at most, whatever this machine has set aside. (A size of 0 reads as no limit.)
+  const Mounted pages("hugetlbfs", "mode=0700,pagesize=2M,size=2M");
   if (!pages.mounted) GTEST_SKIP() << "no right to mount a hugetlbfs";
+  ASSERT_GE(arena_bytes_, 4u << 20);
   const testing::MemoryDirectory arena(pack_.dir / "arena");
   auto store = start(arena.path(), "first.log", {"--payload-dir", pages.path.string()});
   ASSERT_TRUE(store->says("ready")) << store->output();

@@ -14,6 +14,7 @@ class MemoryDirectory {
     if (in_memory_) path_ = name;
   }
   ~MemoryDirectory() {
+    if (!in_memory_) return;  // a directory of whoever named it
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
