@@ -13,6 +13,10 @@
 #include "common/expert_layout.h"
 #include "common/status.h"
 
+namespace moestro::machine {
+class NodeMap;
+}
+
 namespace moestro::kernels {
 
 /// A dense weight [rows, cols], rows along the reduction dimension; quantised ones as a part of a tile in common/expert_layout.h:
@@ -101,12 +105,15 @@ struct OpsOptions {
   bool deterministic = false;  ///< a row's result does not depend on the other rows, on how many there are, or on `threads`
   Isa isa = Isa::kScalar;      ///< at most best_isa()
   std::vector<int> cpus = {};  ///< CPU of each thread, to pin it there; empty: wherever the kernel puts it
+  std::vector<int> nodes = {};  ///< NUMA node of each thread; empty: all are of one
 };
 
 class Ops {
  public:
   virtual ~Ops() = default;
   virtual const OpsOptions& options() const = 0;
+  /// Where weights lie: what reads a piece is computed by threads of its node (OpsOptions::nodes). The CPU's alone heeds it.
+  virtual void set_weight_nodes(const machine::NodeMap& /*nodes*/) {}
   virtual bool supports(DType weight) const = 0;
 
   /// y[n, rows] = x[n, cols] * w^T + bias (may be null).

@@ -35,7 +35,7 @@ void add_store(Schema& schema, BoxConfig::Store& c) {
   schema.add({.key = "store.numa",
               .flag = "--numa",
               .field = &c.numa,
-              .help = "on which NUMA nodes the weights lie, page after page in turn: a list as `0` or `0,2-3`; `off`: where the store runs, or as `numactl` says; auto: on those that "
+              .help = "on which NUMA nodes the weights lie, in pieces of 2 MiB in turn: a list as `0` or `0,2-3`; `off`: where the store runs, or as `numactl` says; auto: on those that "
                       "all workers keep to, else on all, and, where `numactl` says something or there is one node, as off"});
   schema.add({.key = "store.io",
               .flag = "--io",

@@ -1,24 +1,13 @@
 #include "common/machine/numa.h"
 
-#include <linux/mempolicy.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <charconv>
-#include <climits>
-#include <cstring>
 #include <fstream>
 
 namespace moestro::machine {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr size_t kSamples = 512;
-constexpr size_t kWordBits = sizeof(unsigned long) * CHAR_BIT;
-using NodeMask = std::array<unsigned long, kNodesEnd / kWordBits>;
 
 std::string first_line(const fs::path& file) {
   std::ifstream in(file);
@@ -95,46 +84,6 @@ Result<std::vector<int>> chosen_nodes(const NodeChoice& choice, std::span<const 
     if (std::ranges::find(there, node) == there.end())
       return invalid_argument("NUMA node " + std::to_string(node) + " has no memory that this process may use; nodes that have: " + id_list(there));
   return choice.nodes;
-}
-
-bool has_memory_policy() {
-  int mode = MPOL_DEFAULT;
-  return ::syscall(SYS_get_mempolicy, &mode, nullptr, 0UL, nullptr, 0UL) == 0 && mode != MPOL_DEFAULT;
-}
-
-Status spread_over(std::span<std::byte> memory, std::span<const int> nodes) {
-  NodeMask mask{};
-  for (const int node : nodes) mask[static_cast<size_t>(node) / kWordBits] |= 1UL << (static_cast<size_t>(node) % kWordBits);
-  // The kernel looks at one bit fewer than it is told of.
-  if (::syscall(SYS_mbind, memory.data(), memory.size(), static_cast<unsigned long>(MPOL_INTERLEAVE), mask.data(), static_cast<unsigned long>(kNodesEnd + 1), 0UL) == 0)
-    return Status::ok();
-  const int error = errno;
-  return unavailable("memory cannot be spread over NUMA nodes " + id_list(nodes) + " (mbind: " + std::strerror(error) + ")");
-}
-
-std::map<int, size_t> nodes_of_pages(std::span<const std::byte> memory) {
-  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  const size_t pages = memory.size() / page, samples = std::min(pages, kSamples);
-  std::vector<const void*> at(samples);
-  std::vector<int> on(samples, -1);
-  for (size_t i = 0; i < samples; ++i) {
-    const std::byte* place = memory.data() + pages * i / samples * page;
-    (void)*static_cast<const volatile std::byte*>(place);  // or it is not in this process' tables
-    at[i] = place;
-  }
-  std::map<int, size_t> found;
-  if (samples == 0 || ::syscall(SYS_move_pages, 0, samples, at.data(), nullptr, on.data(), 0) != 0) return found;
-  for (const int node : on)
-    if (node >= 0) ++found[node];
-  return found;
-}
-
-std::string node_shares(const std::map<int, size_t>& pages) {
-  size_t all = 0;
-  for (const auto& [node, count] : pages) all += count;
-  std::string text;
-  for (const auto& [node, count] : pages) text += (text.empty() ? "node " : ", node ") + std::to_string(node) + " " + std::to_string((100 * count + all / 2) / all) + " %";
-  return text;
 }
 
 }  // namespace moestro::machine

@@ -130,6 +130,10 @@ Status MappedFile::back(uint64_t offset, uint64_t length) {
   return Status::ok();
 }
 
+uint64_t MappedFile::page_bytes() const {
+  return page_of(fd());
+}
+
 Status MappedFile::seal() {
   if (fcntl(fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) return io_error("cannot seal memory without a name", errno);
   (void)fcntl(fd(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);

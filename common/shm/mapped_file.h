@@ -70,6 +70,8 @@ class MappedFile {
   void prefer_huge_pages();
   /// Bytes of this mapping that huge pages back, as the kernel reports them (0 if it does not say).
   uint64_t huge_bytes() const;
+  /// The least that is given memory: 4096, or the huge page of a hugetlbfs.
+  uint64_t page_bytes() const;
 
   std::byte* data() const { return data_; }
   uint64_t size() const { return size_; }

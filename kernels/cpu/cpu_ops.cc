@@ -12,7 +12,7 @@ constexpr int64_t kChunkBytes = 128 * 1024;
 CpuOps::CpuOps(OpsOptions resolved)
     : options_(resolved),
       kernels_(kernel_table(resolved.isa)),
-      pool_(resolved.threads, resolved.cpus),
+      pool_(resolved.threads, resolved.cpus, resolved.nodes),
       thread_scratch_(static_cast<size_t>(resolved.threads)) {
   for (ThreadScratch& s : thread_scratch_) s.panel.at_least(kPanelFloats);
 }
@@ -74,8 +74,8 @@ void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bia
   const int64_t fair = ceil_div(w.rows, int64_t{4} * pool_.threads());
   const int64_t wanted = n >= kPanelRows ? kPanelRows : std::min(fair, ceil_div(kChunkBytes, run.row_bytes));
   const int64_t chunk = round_up(std::max<int64_t>(wanted, 1), 8);
-  pool_.run(ceil_div(w.rows, chunk),
-            [&](int64_t i, int thread) { range(i * chunk, std::min(w.rows, (i + 1) * chunk), thread); });
+  pool_.run_at(ceil_div(w.rows, chunk), [&](int64_t i) { return weight_nodes_.node_of(run.w + i * chunk * run.row_bytes); },
+               [&](int64_t i, int thread) { range(i * chunk, std::min(w.rows, (i + 1) * chunk), thread); });
 }
 
 void CpuOps::gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) {

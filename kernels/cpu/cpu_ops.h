@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/machine/numa_pages.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/thread_pool.h"
@@ -19,6 +20,7 @@ class CpuOps final : public Ops {
   explicit CpuOps(OpsOptions resolved);
 
   const OpsOptions& options() const override { return options_; }
+  void set_weight_nodes(const machine::NodeMap& nodes) override { weight_nodes_ = nodes; }
   bool supports(DType weight) const override;
   void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
               Activations activations) override;
@@ -87,15 +89,21 @@ class CpuOps final : public Ops {
               const KvView& cache, float* out, int thread);
   void expert_up(const ExpertWork& work, int64_t unit, int thread);
   void expert_down(const ExpertWork& work, int64_t unit, int thread);
+  void expert_down_by_tile(const ExpertWork& work);
 
   OpsOptions options_;
   const KernelTable& kernels_;
   ThreadPool pool_;
+  machine::NodeMap weight_nodes_;
   std::vector<ThreadScratch> thread_scratch_;
   Scratch<const float*> x_rows_;
   Scratch<float*> y_rows_, a_rows_;
   Scratch<float> activations_;
   RoundedScratch rounded_x_, rounded_a_;
+  std::vector<RoundedScratch> rounded_tiles_;
+  Scratch<float> tile_parts_;
+  Scratch<float*> tile_rows_;
+  Scratch<const float*> tile_a_rows_;
   Scratch<WeightRun> gate_runs_, up_runs_, down_runs_;
   std::vector<AttentionUnit> attention_units_;
 };

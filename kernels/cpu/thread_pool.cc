@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <utility>
 
 #include "common/check.h"
 #include "kernels/cpu/topology.h"
@@ -48,8 +49,10 @@ void futex(std::atomic<uint32_t>& word, int op, uint32_t value) {
 }
 }  // namespace
 
-ThreadPool::ThreadPool(int threads, std::span<const int> cpus) : ranges_(static_cast<size_t>(std::max(threads, 1))) {
+ThreadPool::ThreadPool(int threads, std::span<const int> cpus, std::span<const int> nodes) : ranges_(static_cast<size_t>(std::max(threads, 1))) {
   MOESTRO_CHECK(threads >= 1, "a pool has at least its caller");
+  MOESTRO_CHECK(nodes.empty() || nodes.size() == ranges_.size(), "a node for each thread");
+  form_teams(nodes);
   for (int i = 1; i < threads; ++i) {
     const int cpu = static_cast<size_t>(i) < cpus.size() ? cpus[static_cast<size_t>(i)] : -1;
     workers_.emplace_back([this, i, cpu] { worker(i, cpu); });
@@ -68,16 +71,67 @@ void ThreadPool::wake() {
   if (sleepers_.load() > 0) futex(epoch_, FUTEX_WAKE, INT_MAX);
 }
 
-void ThreadPool::run_chunks(int64_t chunks, Call call, const void* body) {
+void ThreadPool::form_teams(std::span<const int> nodes) {
+  const size_t n = ranges_.size();
+  for (size_t t = 0; t < n; ++t) {
+    const int node = nodes.empty() ? 0 : nodes[t];
+    auto team = std::ranges::find(teams_, node, &Team::node);
+    if (team == teams_.end()) team = teams_.insert(team, Team{node});
+    team->threads.push_back(t);
+    ranges_[t].team = static_cast<uint32_t>(team - teams_.begin());
+  }
+  for (size_t t = 0; t < n; ++t) {
+    std::vector<size_t>& from = ranges_[t].claims_from;
+    for (size_t i = 0; i < n; ++i) from.push_back((t + i) % n);
+    std::ranges::stable_partition(from, [&](size_t of) { return ranges_[of].team == ranges_[t].team; });
+  }
+}
+
+/// Where no thread is of the chunk's node, it goes where a plain loop would have it.
+uint32_t ThreadPool::team_for(int node, int64_t chunk, int64_t chunks) const {
+  const auto team = std::ranges::find(teams_, node, &Team::node);
+  if (team != teams_.end()) return static_cast<uint32_t>(team - teams_.begin());
+  return ranges_[static_cast<size_t>(chunk) * ranges_.size() / static_cast<size_t>(chunks)].team;
+}
+
+void ThreadPool::share_out(int64_t chunks) {
+  const auto n = static_cast<int64_t>(ranges_.size());
+  for (int64_t t = 0; t < n; ++t) {
+    Range& range = ranges_[static_cast<size_t>(t)];
+    range.first = t * chunks / n, range.end = (t + 1) * chunks / n;
+  }
+}
+
+/// Each team's chunks beside each other, in rising order, and even parts of them for its threads. The chunk at each place.
+const uint32_t* ThreadPool::share_out_by_team(int64_t chunks) {
+  MOESTRO_CHECK(chunks <= kChunksMax, "too many chunks");
+  const uint32_t* team_of = team_of_chunk_.at_least(chunks);
+  uint32_t* chunk_at = order_.at_least(chunks);
+  for (Team& team : teams_) team.end = 0;
+  for (int64_t i = 0; i < chunks; ++i) ++teams_[team_of[i]].end;
+  int64_t first = 0;
+  for (Team& team : teams_) {
+    const int64_t count = std::exchange(team.end, first);
+    const auto threads = static_cast<int64_t>(team.threads.size());
+    for (int64_t t = 0; t < threads; ++t) {
+      Range& range = ranges_[team.threads[static_cast<size_t>(t)]];
+      range.first = first + t * count / threads, range.end = first + (t + 1) * count / threads;
+    }
+    first += count;
+  }
+  for (int64_t i = 0; i < chunks; ++i) chunk_at[teams_[team_of[i]].end++] = static_cast<uint32_t>(i);
+  return chunk_at;
+}
+
+void ThreadPool::run_chunks(int64_t chunks, const uint32_t* chunk_at, Call call, const void* body) {
   MOESTRO_CHECK(chunks <= kChunksMax, "too many chunks");
   // Nobody reads these now: the last loop ended, so no claim of its generation can succeed any more.
   call_.store(call, std::memory_order_relaxed);
   body_.store(body, std::memory_order_relaxed);
+  chunk_at_.store(chunk_at, std::memory_order_relaxed);
   done_.store(0, std::memory_order_relaxed);
   const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
-  const auto n = static_cast<int64_t>(ranges_.size());
-  for (int64_t t = 0; t < n; ++t)
-    ranges_[static_cast<size_t>(t)].word.store(range_word(generation, t * chunks / n, (t + 1) * chunks / n), std::memory_order_release);
+  for (Range& range : ranges_) range.word.store(range_word(generation, range.first, range.end), std::memory_order_release);
   generation_.store(generation, std::memory_order_release);
   wake();
   work(generation, 0);
@@ -87,9 +141,9 @@ void ThreadPool::run_chunks(int64_t chunks, Call call, const void* body) {
   }
 }
 
-/// A chunk of the range of thread `of`, or -1.
-int64_t ThreadPool::claim(int of, uint32_t generation, bool from_front) {
-  std::atomic<uint64_t>& range = ranges_[static_cast<size_t>(of)].word;
+/// A place of the range of thread `of`, or -1.
+int64_t ThreadPool::claim(size_t of, uint32_t generation, bool from_front) {
+  std::atomic<uint64_t>& range = ranges_[of].word;
   uint64_t word = range.load(std::memory_order_acquire);
   while (of_generation(word, generation) && first_of(word) < end_of(word)) {
     const int64_t first = first_of(word), end = end_of(word);
@@ -104,15 +158,14 @@ int64_t ThreadPool::claim(int of, uint32_t generation, bool from_front) {
 void ThreadPool::work(uint32_t generation, int thread) {
   const Call call = call_.load(std::memory_order_relaxed);
   const void* body = body_.load(std::memory_order_relaxed);
-  const auto n = static_cast<int>(ranges_.size());
-  for (int i = 0; i < n;) {
-    const int64_t chunk = claim((thread + i) % n, generation, i == 0);
-    if (chunk < 0) {
-      ++i;
-      continue;
+  const uint32_t* chunk_at = chunk_at_.load(std::memory_order_relaxed);
+  const auto own = static_cast<size_t>(thread);
+  for (const size_t of : ranges_[own].claims_from) {
+    for (int64_t place = claim(of, generation, of == own); place >= 0; place = claim(of, generation, of == own)) {
+      // The claim succeeded, so what was read above is of this generation.
+      call(body, chunk_at == nullptr ? place : chunk_at[place], thread);
+      done_.fetch_add(1, std::memory_order_release);
     }
-    call(body, chunk, thread);  // the claim succeeded, so what was read above is of this generation
-    done_.fetch_add(1, std::memory_order_release);
   }
 }
 

@@ -7,14 +7,18 @@
 // back of the others' ranges, so a thread that comes late, because it slept or another process has its core,
 // takes fewer, and nobody waits for a thread that holds none. Which thread runs a chunk never shows in the
 // results. An idle thread spins for kSpin, then sleeps in the kernel until the next loop.
+//
+// Threads may be of several NUMA nodes. Then run_at() gives chunks to threads of the node that the caller names, where their weights lie, say;
+// who has none left claims from its own node's threads first.
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <span>
 #include <thread>
-#include <type_traits>
 #include <vector>
+
+#include "kernels/cpu/scratch.h"
 
 namespace moestro::kernels::cpu {
 
@@ -23,13 +27,15 @@ class ThreadPool {
   static constexpr std::chrono::microseconds kSpin{80};
 
   /// `threads` >= 1, the caller included. Thread i runs on CPU cpus[i] only, where that is given and the kernel allows it; the caller,
-  /// thread 0, is left alone, because threads that it starts for other work would inherit the bond.
-  explicit ThreadPool(int threads, std::span<const int> cpus = {});
+  /// thread 0, is left alone, because threads that it starts for other work would inherit the bond. Thread i is of NUMA node nodes[i]; no
+  /// `nodes`: all are of one.
+  explicit ThreadPool(int threads, std::span<const int> cpus = {}, std::span<const int> nodes = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
+  bool of_several_nodes() const { return teams_.size() > 1; }
 
   /// body(chunk, thread) for every chunk in [0, chunks), thread in [0, threads()); returns when all are done.
   /// `body` may not throw.
@@ -40,16 +46,38 @@ class ThreadPool {
       for (int64_t i = 0; i < chunks; ++i) body(i, 0);
       return;
     }
-    run_chunks(
-        chunks, [](const void* b, int64_t i, int thread) { (*static_cast<const Body*>(b))(i, thread); },
-        &body);
+    share_out(chunks);
+    run_chunks(chunks, nullptr, &call_body<Body>, &body);
+  }
+
+  /// run(), where node_of(chunk) is the node that is to run it, if there is a thread of it; -1: any.
+  template <class NodeOf, class Body>
+  void run_at(int64_t chunks, const NodeOf& node_of, const Body& body) {
+    if (!of_several_nodes() || chunks <= 1) return run(chunks, body);
+    uint32_t* team = team_of_chunk_.at_least(chunks);
+    for (int64_t i = 0; i < chunks; ++i) team[i] = team_for(node_of(i), i, chunks);
+    run_chunks(chunks, share_out_by_team(chunks), &call_body<Body>, &body);
   }
 
  private:
   using Call = void (*)(const void* body, int64_t chunk, int thread);
-  void run_chunks(int64_t chunks, Call call, const void* body);
+  template <class Body>
+  static void call_body(const void* body, int64_t chunk, int thread) {
+    (*static_cast<const Body*>(body))(chunk, thread);
+  }
+  /// The threads of one node.
+  struct Team {
+    int node = 0;
+    std::vector<size_t> threads = {};
+    int64_t end = 0;  ///< of its chunks in order_, while they are shared out
+  };
+  void form_teams(std::span<const int> nodes);
+  uint32_t team_for(int node, int64_t chunk, int64_t chunks) const;
+  void share_out(int64_t chunks);
+  const uint32_t* share_out_by_team(int64_t chunks);
+  void run_chunks(int64_t chunks, const uint32_t* chunk_at, Call call, const void* body);
   void work(uint32_t generation, int thread);
-  int64_t claim(int of, uint32_t generation, bool from_front);
+  int64_t claim(size_t of, uint32_t generation, bool from_front);
   void worker(int thread, int cpu);
   uint32_t await_work(uint32_t last_generation);
   void wake();
@@ -58,12 +86,18 @@ class ThreadPool {
   // has read, and never in one that has been claimed whole.
   struct alignas(64) Range {
     std::atomic<uint64_t> word{0};
+    int64_t first = 0, end = 0;           ///< of the next loop, for its caller alone
+    uint32_t team = 0;                    ///< of the thread
+    std::vector<size_t> claims_from = {}; ///< threads: itself, then its team's, then the others
   };
   std::vector<Range> ranges_;  ///< of each thread
+  std::vector<Team> teams_;    ///< at least one
+  Scratch<uint32_t> team_of_chunk_, order_;
   alignas(64) std::atomic<uint32_t> generation_{0};
   alignas(64) std::atomic<int64_t> done_{0};
   std::atomic<Call> call_{nullptr};
   std::atomic<const void*> body_{nullptr};
+  std::atomic<const uint32_t*> chunk_at_{nullptr};  ///< which chunk a place of a range stands for; null: the chunk of that number
   alignas(64) std::atomic<uint32_t> epoch_{0};  ///< the futex word: changes with every loop and at the end
   std::atomic<int> sleepers_{0};
   std::atomic<bool> stop_{false};

@@ -74,6 +74,11 @@ std::vector<int> Topology::cpus_of(int node) const {
   return ids;
 }
 
+int Topology::node_of(int cpu) const {
+  const auto found = std::ranges::find(cpus_, cpu, &Cpu::id);
+  return found == cpus_.end() ? 0 : found->node;
+}
+
 Result<Topology> Topology::only(int node) const {
   Topology t;
   for (const Cpu& c : cpus_)

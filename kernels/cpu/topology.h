@@ -23,6 +23,8 @@ class Topology {
   /// Those that have CPUs here, rising.
   const std::vector<int>& nodes() const { return nodes_; }
   std::vector<int> cpus_of(int node) const;
+  /// Of one of these CPUs; 0 of any other.
+  int node_of(int cpu) const;
   /// The same with one node's CPUs alone. kInvalidArgument names the nodes there are.
   Result<Topology> only(int node) const;
 

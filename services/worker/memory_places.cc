@@ -1,8 +1,8 @@
 #include "services/worker/memory_places.h"
 
 #include <algorithm>
+#include <set>
 
-#include "common/machine/numa.h"
 #include "kernels/cpu/topology.h"
 #include "kernels/device_registry.h"
 
@@ -31,6 +31,8 @@ PlacesReport report_places(const MemoryPlaces& p) {
   if (!p.device.empty()) report.line = p.device + (p.gpu ? " is at NUMA node " + std::to_string(*p.gpu) + ", " : " is at a NUMA node that the machine does not name, ");
   report.line += "threads on NUMA " + std::string(p.threads.size() == 1 ? "node " : "nodes ") + machine::id_list(p.threads);
   if (!p.arena.empty()) report.line += ", weights on " + machine::node_shares(p.arena);
+  if (p.device.empty() && p.threads.size() > 1 && !p.arena.empty())
+    report.line += p.threads_stay ? "; what lies on a node is computed there" : "; no thread keeps to a node, so any computes what lies on any: --pin-threads on";
   const auto node = wanted_node(p);
   if (!node) return report;
   const bool threads_away = std::ranges::find(p.threads, *node) == p.threads.end(), weights_away = little_of(p.arena, *node, p.nodes.size());
@@ -40,13 +42,15 @@ PlacesReport report_places(const MemoryPlaces& p) {
   return report;
 }
 
-MemoryPlaces look_at_places(const cuda::CudaDevice* device, const store::BlobSource& weights) {
+MemoryPlaces look_at_places(const ThreadPlaces& threads, const cuda::CudaDevice* device, const machine::NodeMap& weights) {
   MemoryPlaces p;
   p.nodes = machine::memory_nodes();
   if (p.nodes.size() < 2) return p;
   if (device != nullptr) p.device = "cuda:" + std::to_string(device->index()), p.gpu = kernels::numa_node_of(device->pci());
-  p.threads = kernels::cpu::Topology::of_process().nodes();
-  p.arena = machine::nodes_of_pages(weights.memory());
+  p.threads_stay = !threads.nodes.empty();
+  const std::set<int> pinned(threads.nodes.begin(), threads.nodes.end());
+  p.threads = p.threads_stay ? std::vector<int>(pinned.begin(), pinned.end()) : kernels::cpu::Topology::of_process().nodes();
+  p.arena = weights.pieces();
   return p;
 }
 

@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "common/machine/numa_pages.h"
 #include "services/worker/cuda/cuda_device.h"
-#include "store/blob_source.h"
+#include "services/worker/thread_places.h"
 
 namespace moestro::worker {
 
@@ -15,7 +16,8 @@ struct MemoryPlaces {
   std::vector<int> nodes;       ///< with memory
   std::string device;           ///< "cuda:1"; empty: the CPU computes
   std::optional<int> gpu;       ///< that device's node; none: the machine does not say
-  std::vector<int> threads;     ///< nodes of the CPUs that this worker may run on
+  std::vector<int> threads;     ///< nodes of those that compute
+  bool threads_stay = false;    ///< each of them on its node
   std::map<int, size_t> arena;  ///< some pages of the weights, by node; empty: the kernel does not tell
 };
 
@@ -25,7 +27,7 @@ struct PlacesReport {
 };
 PlacesReport report_places(const MemoryPlaces& places);
 
-/// Of this process and its device (null: the CPU), and the weights it maps.
-MemoryPlaces look_at_places(const cuda::CudaDevice* device, const store::BlobSource& weights);
+/// Of this process, its threads and its device (null: the CPU), and the weights it maps.
+MemoryPlaces look_at_places(const ThreadPlaces& threads, const cuda::CudaDevice* device, const machine::NodeMap& weights);
 
 }  // namespace moestro::worker

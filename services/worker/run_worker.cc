@@ -130,7 +130,9 @@ Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> cl
             kernels::isa_name(lasting.ops->options().isa), lasting.ops->options().threads, o.places.cpus.empty() ? "" : ", each on its core",
             engine->limits().kv_blocks * kernels::kKvBlockTokens, dtype_name(o.engine.kv_dtype),
             engine->kv_bytes() >> 20, beside_it, engine->limits().context_max, device.describe());
-  say_places(o.name, report_places(look_at_places(lasting.cuda.get(), *client)));
+  const machine::NodeMap weight_nodes = machine::memory_nodes().size() > 1 ? machine::NodeMap::of(client->memory()) : machine::NodeMap();
+  lasting.ops->set_weight_nodes(weight_nodes);
+  say_places(o.name, report_places(look_at_places(o.places, lasting.cuda.get(), weight_nodes)));
   for (const std::string& line : device.memory_table()) log::info("{}: memory of the device: {}", o.name, line);
   MOESTRO_RETURN_IF_ERROR(observe(o, lasting, *engine));
   if (device.experts() != nullptr && o.device.predict != "none") history = make_history(o, engine->spec(), client->manifest().identity);
@@ -158,10 +160,12 @@ Status run_worker(const WorkerOptions& o) {
   MOESTRO_RETURN_IF_ERROR(kernels::check_device(o.device_name));  // before the store is waited for
   // Before any thread or buffer is made: they inherit it, and memory comes from the node whose CPU touches it first.
   if (!o.places.allowed.empty()) MOESTRO_RETURN_IF_ERROR(kernels::cpu::run_on(o.places.allowed).with_context("--numa-node"));
+  if (!o.places.main_cpus.empty()) MOESTRO_RETURN_IF_ERROR(kernels::cpu::run_on(o.places.main_cpus).with_context("--pin-threads"));
   MOESTRO_ASSIGN_OR_RETURN(auto client, store::StoreClient::attach(attach_options(o)));
   Lasting lasting;
   if (const auto why = kernels::amx_not_used(); !why.empty()) log::warn("AMX is not used: {}; products of many tokens take AVX-512", why);
-  lasting.ops = kernels::make_cpu_ops({.threads = o.places.threads, .deterministic = o.deterministic, .isa = kernels::best_isa(), .cpus = o.places.cpus});
+  lasting.ops = kernels::make_cpu_ops(
+      {.threads = o.places.threads, .deterministic = o.deterministic, .isa = kernels::best_isa(), .cpus = o.places.cpus, .nodes = o.places.nodes});
   if (o.device.spec.kind == config::DeviceSpec::Kind::kCuda) {
     MOESTRO_ASSIGN_OR_RETURN(lasting.cuda, cuda::CudaDevice::open(o.device.spec.cuda, o.deterministic));
   }

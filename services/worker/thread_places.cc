@@ -50,6 +50,8 @@ Result<ThreadPlaces> place_threads(const config::BoxConfig& asked, const std::st
   if (w.pin_threads == "off" || (w.pin_threads == "auto" && machine.nodes().size() < 2)) return places;
   const std::optional<int> k = share ? share->k : w.count == 1 ? 0 : ordinal_of(name);
   if (k) places.cpus = machine.cores_for(places.threads, *k * places.threads);
+  for (const int cpu : places.cpus) places.nodes.push_back(machine.node_of(cpu));
+  if (!places.nodes.empty()) places.main_cpus = machine.cpus_of(places.nodes.front());
   if (!places.cpus.empty() || w.pin_threads == "auto") return places;
   if (!k) return invalid_argument("--pin-threads on: of several workers, those named worker-0, worker-1, ... know which cores are theirs; this one is '" + name + "'");
   return invalid_argument("--pin-threads on: " + std::to_string(places.threads) + " threads of " + name + " would be on cores " + std::to_string(*k * places.threads + 1) +

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <thread>
 
+#include "common/machine/numa_pages.h"
 #include "common/shm/futex.h"
 
 namespace moestro::store {

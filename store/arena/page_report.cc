@@ -45,7 +45,7 @@ PageReport judge_pages(const PageFacts& facts) {
   }
   if (!facts.spread.is_ok()) {
     report.found += "; " + facts.spread.message();
-    report.mend += (report.mend.empty() ? "" : "; ") + std::string("allow mbind (docker run --cap-add SYS_NICE), or numactl --interleave=all moestro-store");
+    report.mend += (report.mend.empty() ? "" : "; ") + std::string("allow set_mempolicy (docker run --cap-add SYS_NICE), or numactl --interleave=all moestro-store");
   }
   return report;
 }

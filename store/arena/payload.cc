@@ -10,7 +10,7 @@
 
 #include "common/machine/host_memory.h"
 #include "common/machine/mounts.h"
-#include "common/machine/numa.h"
+#include "common/machine/numa_pages.h"
 
 namespace moestro::store {
 namespace {
@@ -54,6 +54,21 @@ Status ran_full(const PayloadPlace& place, uint64_t at, uint64_t bytes) {
                    ": lower --dram, or give --arena-dir a larger tmpfs");
 }
 
+/// Piece after piece, each from its node.
+Status back_all(shm::MappedFile& payload, const PayloadPlace& place, uint64_t bytes, PayloadNodes& nodes, const std::function<bool(uint64_t)>& progress) {
+  const uint64_t piece = std::max<uint64_t>(machine::kNodePieceBytes, payload.page_bytes());
+  std::optional<machine::NodePreference> preference;
+  if (!nodes.over.empty()) preference.emplace();
+  for (uint64_t at = 0; at < payload.size(); at += piece) {
+    if (at % kBackStep == 0 && !progress(at)) return cancelled("stopped while backing the arena");
+    if (preference) nodes.spread = preference->come_from(nodes.over[at / piece % nodes.over.size()]);
+    if (!nodes.spread.is_ok()) preference.reset();
+    if (!payload.back(at, std::min(piece, payload.size() - at)).is_ok()) return ran_full(place, at, bytes);
+  }
+  progress(payload.size());
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<PayloadPlace> payload_place(const std::string& wanted, const fs::path& arena_dir) {
@@ -92,12 +107,7 @@ Result<shm::MappedFile> make_payload(const PayloadPlace& place, uint64_t bytes, 
   if (!made) return made.status();
   MOESTRO_RETURN_IF_ERROR(access.apply(made->fd(), access.read_only(), place.nameless() ? fs::path("memfd") : place.file));
   made->prefer_huge_pages();
-  if (!nodes.over.empty()) nodes.spread = machine::spread_over({made->data(), made->size()}, nodes.over);
-  for (uint64_t at = 0; at < made->size(); at += kBackStep) {
-    if (!progress(at)) return cancelled("stopped while backing the arena");
-    if (!made->back(at, std::min(kBackStep, made->size() - at)).is_ok()) return ran_full(place, at, bytes);
-  }
-  progress(made->size());
+  MOESTRO_RETURN_IF_ERROR(back_all(*made, place, bytes, nodes, progress));
   return made;
 }
 

@@ -128,7 +128,7 @@ TEST(Payload, WhereTheKernelDoesNotSpreadItIsMadeAndSaysSo) {
   ASSERT_TRUE(file) << file.status().message();
   EXPECT_EQ(nodes.spread.code(), Code::kUnavailable);
   const PageReport report = report_pages(*place, nodes, *file);
-  EXPECT_THAT(report.found, HasSubstr("cannot be spread over NUMA nodes 1023 (mbind: "));
+  EXPECT_THAT(report.found, HasSubstr("cannot be taken from NUMA node 1023 (set_mempolicy: "));
   EXPECT_THAT(report.mend, HasSubstr("SYS_NICE"));
 }
 

@@ -11,7 +11,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-MemoryPlaces on_gpu() { return {.nodes = {0, 1}, .device = "cuda:1", .gpu = 1, .threads = {1}, .arena = {{0, 256}, {1, 256}}}; }
+MemoryPlaces on_gpu() { return {.nodes = {0, 1}, .device = "cuda:1", .gpu = 1, .threads = {1}, .threads_stay = false, .arena = {{0, 256}, {1, 256}}}; }
 
 TEST(MemoryPlaces, OnOneNodeThereIsNothingToSay) {
   MemoryPlaces places = on_gpu();
@@ -61,10 +61,19 @@ TEST(MemoryPlaces, WhatNobodyKnowsIsNoFault) {
 }
 
 TEST(MemoryPlaces, AWorkerOnOneNodesCpusWantsItsWeightsThere) {
-  MemoryPlaces places{.nodes = {0, 1}, .device = "", .gpu = {}, .threads = {1}, .arena = {{0, 512}}};
+  MemoryPlaces places{.nodes = {0, 1}, .device = "", .gpu = {}, .threads = {1}, .threads_stay = false, .arena = {{0, 512}}};
   EXPECT_TRUE(report_places(places).remote);
   places.threads = {0, 1};
   EXPECT_FALSE(report_places(places).remote) << "it runs on both";
+}
+
+TEST(MemoryPlaces, AWorkerOnSeveralNodesSaysWhetherWhatLiesOnOneIsComputedThere) {
+  MemoryPlaces places{.nodes = {0, 1}, .device = "", .gpu = {}, .threads = {0, 1}, .threads_stay = true, .arena = {{0, 256}, {1, 256}}};
+  EXPECT_EQ(report_places(places).line, "threads on NUMA nodes 0-1, weights on node 0 50 %, node 1 50 %; what lies on a node is computed there");
+  places.threads_stay = false;
+  EXPECT_THAT(report_places(places).line, HasSubstr("; no thread keeps to a node, so any computes what lies on any: --pin-threads on"));
+  places.arena.clear();
+  EXPECT_EQ(report_places(places).line, "threads on NUMA nodes 0-1");
 }
 
 }  // namespace

@@ -64,6 +64,7 @@ TEST_F(BoxOnSeveralNodes, TheWorkerSaysWhereWeightsAndThreadsAre) {
   const Ran spread = run(nodes_.size() == 2 ? Words{} : Words{"--numa", first + "," + second});
   EXPECT_THAT(spread.worker, ContainsRegex("threads on NUMA nodes .*, weights on " + halves));
   EXPECT_THAT(spread.worker, HasSubstr("2 threads, each on its core")) << "where CPUs are at several nodes, that is what auto does";
+  EXPECT_THAT(spread.worker, HasSubstr("; what lies on a node is computed there"));
   EXPECT_THAT(spread.doctor, ContainsRegex("NUMA " + halves));
   EXPECT_NE(spread.answer, "");
   const Ran near = run({"--numa-node", second});

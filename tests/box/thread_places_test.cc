@@ -43,8 +43,12 @@ TEST_F(ThreadPlacesTest, OneWorkerHasTheMachine) {
   EXPECT_EQ(place("any name")->cpus.size(), 8u);
   EXPECT_EQ(place("worker-0", {0, 1})->cpus, Ids{}) << "auto, on one node";
   EXPECT_TRUE(place()->allowed.empty());
+  EXPECT_EQ(place()->nodes, (Ids{0, 0, 0, 0, 1, 1, 1, 1}));
+  EXPECT_EQ(place()->main_cpus, (Ids{0, 1, 2, 3})) << "its first core's node";
   box_.workers.pin_threads = "off";
   EXPECT_EQ(place()->cpus, Ids{});
+  EXPECT_EQ(place()->nodes, Ids{});
+  EXPECT_EQ(place()->main_cpus, Ids{});
   box_.workers.pin_threads = "on";
   EXPECT_EQ(place("worker-0", {0, 1})->cpus, (Ids{0, 1}));
 }
@@ -54,6 +58,8 @@ TEST_F(ThreadPlacesTest, SeveralShareItAndNoCoreIsGivenTwice) {
   EXPECT_EQ(place()->threads, 2);
   EXPECT_EQ(place("worker-0")->cpus, (Ids{0, 1}));
   EXPECT_EQ(place("worker-2")->cpus, (Ids{4, 5}));
+  EXPECT_EQ(place("worker-2")->nodes, (Ids{1, 1}));
+  EXPECT_EQ(place("worker-2")->main_cpus, (Ids{4, 5, 6, 7}));
   EXPECT_EQ(place("another")->cpus, Ids{}) << "auto does not guess";
   box_.workers.pin_threads = "on";
   for (const char* name : {"another", "worker-", "worker-x", "worker--1", "worker-1x"}) EXPECT_THAT(error(name), HasSubstr("know which cores are theirs")) << name;

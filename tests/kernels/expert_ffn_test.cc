@@ -1,6 +1,7 @@
 // expert_ffn against the reference and against the same mathematics with plain products, and what routing may
 // do to it.
 
+#include "common/machine/numa_pages.h"
 #include "tests/kernels/expert_blob.h"
 #include "tests/kernels/op_test_data.h"
 
@@ -53,6 +54,30 @@ class ExpertFfnTest : public ::testing::TestWithParam<Isa> {
   Random random_;
 };
 INSTANTIATE_TEST_SUITE_P(Isa, ExpertFfnTest, ::testing::ValuesIn(all_isas()), isa_test_name);
+
+// Large enough for phase 2 to go tile by tile, and for pieces of several nodes.
+TEST_P(ExpertFfnTest, WhereWeightsLieAndWhichThreadsThereAreShowsInNoBit) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
+    const ExpertLayout layout(512, dtype == DType::kInt4 ? 2600 : 1700, dtype);
+    ASSERT_GT(layout.tiles(), 2);
+    const auto blob = write_expert_blob(layout, random_expert(layout.hidden(), layout.ffn(), random_));
+    std::vector<int16_t> pieces;
+    for (int64_t at = 0; at < layout.bytes(); at += static_cast<int64_t>(machine::kNodePieceBytes)) pieces.push_back(static_cast<int16_t>(pieces.size() % 3) - 1);
+    const machine::NodeMap map(blob, pieces);
+    for (const int64_t tokens : {1, 3, 5}) {
+      const auto x = random_.normal(tokens * layout.hidden());
+      const auto rows = routes(tokens);
+      for (const bool deterministic : {false, true}) {
+        std::vector<float> alone(static_cast<size_t>(tokens * 2 * layout.hidden())), out(alone);
+        make_cpu_ops({.threads = 1, .deterministic = deterministic, .isa = GetParam()})->expert_ffn(layout, blob.data(), x.data(), rows, 2, alone.data());
+        const auto placed = make_cpu_ops({.threads = 3, .deterministic = deterministic, .isa = GetParam(), .nodes = {0, 1, 0}});
+        placed->set_weight_nodes(map);
+        placed->expert_ffn(layout, blob.data(), x.data(), rows, 2, out.data());
+        EXPECT_EQ(out, alone) << name_of({layout.hidden(), layout.ffn(), tokens}, dtype) << (deterministic ? ", deterministic" : "");
+      }
+    }
+  }
+}
 
 TEST_P(ExpertFfnTest, AgreesWithTheReference) {
   for (const auto& [dtype, bound] : kBounds) {

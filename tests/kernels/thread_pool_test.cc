@@ -50,6 +50,57 @@ TEST(ThreadPoolTest, WakesAThreadThatSleeps) {
   }
 }
 
+/// Even chunks are of node 4, odd ones of node 1; those that 7 divides, of a node where no thread is.
+int node_of_chunk(int64_t chunk) {
+  return chunk % 7 == 0 ? 9 : chunk % 2 == 0 ? 4 : 1;
+}
+
+TEST(ThreadPoolTest, ChunksOfNodesRunOnceEachWhicheverThreadsThereAre) {
+  for (const std::vector<int>& nodes : {std::vector<int>{}, {4}, {1, 1}, {1, 4}, {4, 1, 4}, {1, 4, 1, 4, 9}, {0, 0, 2}}) {
+    ThreadPool pool(nodes.empty() ? 2 : static_cast<int>(nodes.size()), {}, nodes);
+    for (int loop = 0; loop < 1000; ++loop) {
+      const int64_t chunks = loop % 37;
+      std::atomic<int> runs[37] = {};
+      pool.run_at(chunks, node_of_chunk, [&](int64_t i, int) { runs[i].fetch_add(1); });
+      for (int64_t i = 0; i < 37; ++i) ASSERT_EQ(runs[i].load(), i < chunks ? 1 : 0) << "loop " << loop << " chunk " << i;
+      pool.run(chunks, [&](int64_t i, int) { runs[i].fetch_add(1); });
+      for (int64_t i = 0; i < 37; ++i) ASSERT_EQ(runs[i].load(), i < chunks ? 2 : 0) << "a plain loop after it";
+    }
+  }
+}
+
+TEST(ThreadPoolTest, AChunkIsRunOnItsNodeWhileThatHasThreadsWithTime) {
+  const std::vector<int> nodes{4, 1, 4, 1};
+  ThreadPool pool(4, {}, nodes);
+  EXPECT_TRUE(pool.of_several_nodes());
+  for (int round = 0; round < 200; ++round) {
+    // Nobody ends its first chunk before each thread has one, so nobody is out of chunks of its own before.
+    std::atomic<int> here{0};
+    std::atomic<bool> first[4] = {true, true, true, true};
+    std::atomic<int> elsewhere{0};
+    pool.run_at(40, [](int64_t chunk) { return chunk % 2 == 0 ? 4 : 1; }, [&](int64_t chunk, int thread) {
+      if (!first[thread].exchange(false)) return;
+      if (nodes[static_cast<size_t>(thread)] != (chunk % 2 == 0 ? 4 : 1)) elsewhere.fetch_add(1);
+      here.fetch_add(1);
+      while (here.load() < 4) std::this_thread::yield();
+    });
+    ASSERT_EQ(elsewhere.load(), 0) << "round " << round;
+  }
+}
+
+TEST(ThreadPoolTest, WhoHasNoChunksOfItsNodeTakesOthers) {
+  const std::vector<int> nodes{0, 1};
+  ThreadPool pool(2, {}, nodes);
+  // All are of node 0, whose one thread stands in the first until the other has done the rest.
+  std::atomic<int> done{0};
+  pool.run_at(10, [](int64_t) { return 0; }, [&](int64_t, int thread) {
+    if (thread == 0)
+      while (done.load() < 9) std::this_thread::yield();
+    done.fetch_add(1);
+  });
+  EXPECT_EQ(done.load(), 10);
+}
+
 TEST(ThreadPoolTest, EndsWhetherItsThreadsSpinOrSleep) {
   for (int i = 0; i < 50; ++i) ThreadPool pool(4);
   auto pool = std::make_unique<ThreadPool>(2);

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "common/config/units.h"
-#include "common/machine/numa.h"
+#include "common/machine/numa_pages.h"
 #include "kernels/cpu/topology.h"
 
 namespace moestro::cli {
