@@ -17,6 +17,14 @@ constexpr size_t kPlacesAtOnce = 4096;
 constexpr size_t kWordBits = sizeof(unsigned long) * CHAR_BIT;
 constexpr unsigned long kMaskBits = kNodesEnd + 1;  // the kernel looks at one bit fewer than it is told of
 
+/// The ith choice among `count`: each is made as often, and in no period.
+size_t one_of(size_t count, size_t i) {
+  constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15;  // its multiples, wrapped around, are spread evenly
+  return (i * kGoldenRatio >> 32) * count >> 32;
+}
+
+size_t page_bytes() { return static_cast<size_t>(::sysconf(_SC_PAGESIZE)); }
+
 /// The node of each page; negative: nobody knows. False: the kernel does not tell.
 bool ask_for_nodes(std::span<const void*> places, std::span<int> nodes) {
   for (const void* place : places) (void)*static_cast<const volatile std::byte*>(place);  // or it is not in this process' tables
@@ -59,7 +67,10 @@ NodeMap NodeMap::of(std::span<const std::byte> memory) {
   nodes.reserve(pieces);
   while (nodes.size() < pieces) {
     places.clear();
-    for (size_t piece = nodes.size(); piece < pieces && places.size() < kPlacesAtOnce; ++piece) places.push_back(memory.data() + piece * kNodePieceBytes);
+    for (size_t piece = nodes.size(); piece < pieces && places.size() < kPlacesAtOnce; ++piece) {
+      const std::span<const std::byte> bytes = memory.subspan(piece * kNodePieceBytes, std::min(kNodePieceBytes, memory.size() - piece * kNodePieceBytes));
+      places.push_back(bytes.data() + one_of(bytes.size() / page_bytes(), piece) * page_bytes());
+    }
     found.assign(places.size(), -1);
     if (!ask_for_nodes(places, found)) return {};
     for (const int node : found) nodes.push_back(static_cast<int16_t>(std::max(node, -1)));
@@ -74,11 +85,15 @@ std::map<int, size_t> NodeMap::pieces() const {
   return pieces;
 }
 
+size_t sampled_page(size_t i, size_t samples, size_t pages) {
+  const size_t begin = pages * i / samples, end = pages * (i + 1) / samples;
+  return begin + one_of(end - begin, i);
+}
+
 std::map<int, size_t> nodes_of_pages(std::span<const std::byte> memory) {
-  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  const size_t pages = memory.size() / page, samples = std::min(pages, kSamples);
+  const size_t page = page_bytes(), pages = memory.size() / page, samples = std::min(pages, kSamples);
   std::vector<const void*> places;
-  for (size_t i = 0; i < samples; ++i) places.push_back(memory.data() + pages * i / samples * page);
+  for (size_t i = 0; i < samples; ++i) places.push_back(memory.data() + sampled_page(i, samples, pages) * page);
   std::vector<int> nodes(samples, -1);
   std::map<int, size_t> found;
   if (samples == 0 || !ask_for_nodes(places, nodes)) return found;

@@ -143,5 +143,23 @@ TEST(NodePreferences, WhatAFilterRefusesIsSaidAndNothingElseFails) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+TEST(SampledPages, AreOnEachNodeAsManyAsLieThere) {
+  constexpr size_t kSamples = 512, kPagesOfPiece = kNodePieceBytes / 4096;
+  for (const size_t mib : {16, 100, 1024, 2048, 4096, 65536, 100'000})
+    for (const size_t turn : {size_t{1}, kPagesOfPiece}) {  // pages taken in turns, and pieces
+      if (mib < 64 && turn > 1) continue;
+      size_t second = 0, last = 0;
+      for (size_t i = 0; i < kSamples; ++i) {
+        const size_t page = sampled_page(i, kSamples, mib * 256);
+        EXPECT_TRUE(i == 0 || page > last) << mib;
+        last = page;
+        second += page / turn % 2;
+      }
+      EXPECT_LT(last, mib * 256);
+      EXPECT_NEAR(static_cast<double>(second), kSamples / 2.0, kSamples / 20.0) << mib << " MiB, in turns of " << turn;
+    }
+  for (size_t i = 0; i < 7; ++i) EXPECT_EQ(sampled_page(i, 7, 7), i);
+}
+
 }  // namespace
 }  // namespace moestro::machine
