@@ -114,6 +114,11 @@ class Ops {
   virtual const OpsOptions& options() const = 0;
   /// Where weights lie: what reads a piece is computed by threads of its node (OpsOptions::nodes). The CPU's alone heeds it.
   virtual void set_weight_nodes(const machine::NodeMap& /*nodes*/) {}
+  /// Parts of products whose weights lie on a node that has threads, by who computed them so far.
+  struct PlacedParts {
+    uint64_t on_their_node = 0, elsewhere = 0;
+  };
+  virtual PlacedParts placed_parts() const { return {}; }
   virtual bool supports(DType weight) const = 0;
 
   /// y[n, rows] = x[n, cols] * w^T + bias (may be null).

@@ -186,7 +186,7 @@ void add_workers(Schema& schema, BoxConfig::Workers& c) {
   schema.add({.key = "workers.deterministic",
               .flag = "--deterministic",
               .field = &c.deterministic,
-              .help = "bitwise the same results whatever else is in the batch: activations stay f32 and every sum has one order; without it products may round activations to bf16 or 8 bits, which is faster"});
+              .help = "bitwise the same results whatever else is in the batch: activations stay f32 and every sum has one order; without it products may round activations to bf16 or 8 bits, and few rows are summed in another order than many, which is faster"});
   schema.add({.key = "workers.capacity_factor",
               .flag = "--capacity-factor",
               .field = &c.capacity_factor,

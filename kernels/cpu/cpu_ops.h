@@ -1,7 +1,7 @@
 #pragma once
 // The CPU backend: cuts each operation in chunks of outputs for the thread pool and calls the kernels of the
-// chosen instruction set. Reductions are never split between threads, in either mode of
-// OpsOptions::deterministic; without it, products may round activations (RoundedProduct in kernel_table.h).
+// chosen instruction set. Without OpsOptions::deterministic products may round activations (RoundedProduct in
+// kernel_table.h), and of few rows an expert's down is added up tile by tile; how many threads there are shows in neither mode.
 
 #include <algorithm>
 #include <memory>
@@ -21,6 +21,7 @@ class CpuOps final : public Ops {
 
   const OpsOptions& options() const override { return options_; }
   void set_weight_nodes(const machine::NodeMap& nodes) override { weight_nodes_ = nodes; }
+  PlacedParts placed_parts() const override { return {pool_.chunks_on_their_node(), pool_.chunks_elsewhere()}; }
   bool supports(DType weight) const override;
   void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
               Activations activations) override;

@@ -75,23 +75,31 @@ void ThreadPool::form_teams(std::span<const int> nodes) {
   const size_t n = ranges_.size();
   for (size_t t = 0; t < n; ++t) {
     const int node = nodes.empty() ? 0 : nodes[t];
-    auto team = std::ranges::find(teams_, node, &Team::node);
-    if (team == teams_.end()) team = teams_.insert(team, Team{node});
-    team->threads.push_back(t);
-    ranges_[t].team = static_cast<uint32_t>(team - teams_.begin());
+    if (team_of(node) == kNoTeam) teams_.push_back({node});
+    ranges_[t].team = team_of(node);
+    teams_[static_cast<size_t>(ranges_[t].team)].threads.push_back(t);
   }
-  for (size_t t = 0; t < n; ++t) {
-    std::vector<size_t>& from = ranges_[t].claims_from;
-    for (size_t i = 0; i < n; ++i) from.push_back((t + i) % n);
-    std::ranges::stable_partition(from, [&](size_t of) { return ranges_[of].team == ranges_[t].team; });
-  }
+  for (size_t t = 0; t < n; ++t)
+    for (const bool own_team : {true, false})
+      for (size_t i = 0; i < n; ++i)
+        if (const size_t of = (t + i) % n; (ranges_[of].team == ranges_[t].team) == own_team) ranges_[t].claims_from.push_back(of);
 }
 
-/// Where no thread is of the chunk's node, it goes where a plain loop would have it.
-uint32_t ThreadPool::team_for(int node, int64_t chunk, int64_t chunks) const {
+int32_t ThreadPool::team_of(int node) const {
   const auto team = std::ranges::find(teams_, node, &Team::node);
-  if (team != teams_.end()) return static_cast<uint32_t>(team - teams_.begin());
-  return ranges_[static_cast<size_t>(chunk) * ranges_.size() / static_cast<size_t>(chunks)].team;
+  return team == teams_.end() ? kNoTeam : static_cast<int32_t>(team - teams_.begin());
+}
+
+uint64_t ThreadPool::chunks_on_their_node() const {
+  uint64_t all = 0;
+  for (const Range& range : ranges_) all += range.on_their_node.load(std::memory_order_relaxed);
+  return all;
+}
+
+uint64_t ThreadPool::chunks_elsewhere() const {
+  uint64_t all = 0;
+  for (const Range& range : ranges_) all += range.elsewhere.load(std::memory_order_relaxed);
+  return all;
 }
 
 void ThreadPool::share_out(int64_t chunks) {
@@ -102,13 +110,18 @@ void ThreadPool::share_out(int64_t chunks) {
   }
 }
 
-/// Each team's chunks beside each other, in rising order, and even parts of them for its threads. The chunk at each place.
-const uint32_t* ThreadPool::share_out_by_team(int64_t chunks) {
+/// Each team's chunks beside each other, in rising order, and even parts of them for its threads; a chunk without a team goes where a plain loop
+/// would have it.
+const ThreadPool::Placed* ThreadPool::share_out_by_team(int64_t chunks) {
   MOESTRO_CHECK(chunks <= kChunksMax, "too many chunks");
-  const uint32_t* team_of = team_of_chunk_.at_least(chunks);
-  uint32_t* chunk_at = order_.at_least(chunks);
+  const int32_t* team_of_chunk = team_of_chunk_.at_least(chunks);
+  const auto n = static_cast<int64_t>(ranges_.size());
+  const auto team_for = [&](int64_t chunk) -> Team& {
+    const int32_t team = team_of_chunk[chunk];
+    return teams_[static_cast<size_t>(team != kNoTeam ? team : ranges_[static_cast<size_t>(((chunk + 1) * n - 1) / chunks)].team)];
+  };
   for (Team& team : teams_) team.end = 0;
-  for (int64_t i = 0; i < chunks; ++i) ++teams_[team_of[i]].end;
+  for (int64_t i = 0; i < chunks; ++i) ++team_for(i).end;
   int64_t first = 0;
   for (Team& team : teams_) {
     const int64_t count = std::exchange(team.end, first);
@@ -119,16 +132,17 @@ const uint32_t* ThreadPool::share_out_by_team(int64_t chunks) {
     }
     first += count;
   }
-  for (int64_t i = 0; i < chunks; ++i) chunk_at[teams_[team_of[i]].end++] = static_cast<uint32_t>(i);
-  return chunk_at;
+  Placed* order = order_.at_least(chunks);
+  for (int64_t i = 0; i < chunks; ++i) order[team_for(i).end++] = {static_cast<uint32_t>(i), team_of_chunk[i]};
+  return order;
 }
 
-void ThreadPool::run_chunks(int64_t chunks, const uint32_t* chunk_at, Call call, const void* body) {
+void ThreadPool::run_chunks(int64_t chunks, const Placed* placed, Call call, const void* body) {
   MOESTRO_CHECK(chunks <= kChunksMax, "too many chunks");
   // Nobody reads these now: the last loop ended, so no claim of its generation can succeed any more.
   call_.store(call, std::memory_order_relaxed);
   body_.store(body, std::memory_order_relaxed);
-  chunk_at_.store(chunk_at, std::memory_order_relaxed);
+  placed_.store(placed, std::memory_order_relaxed);
   done_.store(0, std::memory_order_relaxed);
   const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
   for (Range& range : ranges_) range.word.store(range_word(generation, range.first, range.end), std::memory_order_release);
@@ -158,12 +172,15 @@ int64_t ThreadPool::claim(size_t of, uint32_t generation, bool from_front) {
 void ThreadPool::work(uint32_t generation, int thread) {
   const Call call = call_.load(std::memory_order_relaxed);
   const void* body = body_.load(std::memory_order_relaxed);
-  const uint32_t* chunk_at = chunk_at_.load(std::memory_order_relaxed);
+  const Placed* placed = placed_.load(std::memory_order_relaxed);
   const auto own = static_cast<size_t>(thread);
-  for (const size_t of : ranges_[own].claims_from) {
+  Range& mine = ranges_[own];
+  for (const size_t of : mine.claims_from) {
     for (int64_t place = claim(of, generation, of == own); place >= 0; place = claim(of, generation, of == own)) {
       // The claim succeeded, so what was read above is of this generation.
-      call(body, chunk_at == nullptr ? place : chunk_at[place], thread);
+      call(body, placed == nullptr ? place : placed[place].chunk, thread);
+      if (placed != nullptr && placed[place].team != kNoTeam)
+        (placed[place].team == mine.team ? mine.on_their_node : mine.elsewhere).fetch_add(1, std::memory_order_relaxed);
       done_.fetch_add(1, std::memory_order_release);
     }
   }

@@ -36,6 +36,9 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
   bool of_several_nodes() const { return teams_.size() > 1; }
+  /// Chunks of run_at() so far whose node has threads: those that these ran, and those that others did. 0 where all threads are of one node.
+  uint64_t chunks_on_their_node() const;
+  uint64_t chunks_elsewhere() const;
 
   /// body(chunk, thread) for every chunk in [0, chunks), thread in [0, threads()); returns when all are done.
   /// `body` may not throw.
@@ -54,8 +57,8 @@ class ThreadPool {
   template <class NodeOf, class Body>
   void run_at(int64_t chunks, const NodeOf& node_of, const Body& body) {
     if (!of_several_nodes() || chunks <= 1) return run(chunks, body);
-    uint32_t* team = team_of_chunk_.at_least(chunks);
-    for (int64_t i = 0; i < chunks; ++i) team[i] = team_for(node_of(i), i, chunks);
+    int32_t* team = team_of_chunk_.at_least(chunks);
+    for (int64_t i = 0; i < chunks; ++i) team[i] = team_of(node_of(i));
     run_chunks(chunks, share_out_by_team(chunks), &call_body<Body>, &body);
   }
 
@@ -72,10 +75,16 @@ class ThreadPool {
     int64_t end = 0;  ///< of its chunks in order_, while they are shared out
   };
   void form_teams(std::span<const int> nodes);
-  uint32_t team_for(int node, int64_t chunk, int64_t chunks) const;
+  static constexpr int32_t kNoTeam = -1;
+  /// A chunk and the team of its node.
+  struct Placed {
+    uint32_t chunk = 0;
+    int32_t team = kNoTeam;
+  };
+  int32_t team_of(int node) const;
   void share_out(int64_t chunks);
-  const uint32_t* share_out_by_team(int64_t chunks);
-  void run_chunks(int64_t chunks, const uint32_t* chunk_at, Call call, const void* body);
+  const Placed* share_out_by_team(int64_t chunks);
+  void run_chunks(int64_t chunks, const Placed* placed, Call call, const void* body);
   void work(uint32_t generation, int thread);
   int64_t claim(size_t of, uint32_t generation, bool from_front);
   void worker(int thread, int cpu);
@@ -87,17 +96,19 @@ class ThreadPool {
   struct alignas(64) Range {
     std::atomic<uint64_t> word{0};
     int64_t first = 0, end = 0;           ///< of the next loop, for its caller alone
-    uint32_t team = 0;                    ///< of the thread
+    int32_t team = 0;                     ///< of the thread
+    std::atomic<uint64_t> on_their_node{0}, elsewhere{0};  ///< chunks that the thread ran
     std::vector<size_t> claims_from = {}; ///< threads: itself, then its team's, then the others
   };
   std::vector<Range> ranges_;  ///< of each thread
   std::vector<Team> teams_;    ///< at least one
-  Scratch<uint32_t> team_of_chunk_, order_;
+  Scratch<int32_t> team_of_chunk_;
+  Scratch<Placed> order_;
   alignas(64) std::atomic<uint32_t> generation_{0};
   alignas(64) std::atomic<int64_t> done_{0};
   std::atomic<Call> call_{nullptr};
   std::atomic<const void*> body_{nullptr};
-  std::atomic<const uint32_t*> chunk_at_{nullptr};  ///< which chunk a place of a range stands for; null: the chunk of that number
+  std::atomic<const Placed*> placed_{nullptr};  ///< which chunk a place of a range stands for; null: the chunk of that number
   alignas(64) std::atomic<uint32_t> epoch_{0};  ///< the futex word: changes with every loop and at the end
   std::atomic<int> sleepers_{0};
   std::atomic<bool> stop_{false};

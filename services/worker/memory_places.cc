@@ -23,6 +23,14 @@ bool little_of(const std::map<int, size_t>& arena, int node, size_t nodes) {
   return all > 0 && (here == arena.end() ? 0 : here->second) * nodes * 2 < all;
 }
 
+/// Of a CPU's worker on several nodes.
+std::string who_computes(const MemoryPlaces& p) {
+  if (p.arena.empty()) return "; the kernel does not tell where weights lie (move_pages), so any thread computes any";
+  if (!p.threads_stay) return "; no thread keeps to a node, so any computes any: see --pin-threads";
+  const bool all_have_threads = std::ranges::all_of(p.arena, [&](const auto& on) { return std::ranges::find(p.threads, on.first) != p.threads.end(); });
+  return all_have_threads && p.arena.size() == p.threads.size() ? "; what lies on a node is computed there" : "; each thread computes what lies on its node first, then what is left";
+}
+
 }  // namespace
 
 PlacesReport report_places(const MemoryPlaces& p) {
@@ -31,8 +39,7 @@ PlacesReport report_places(const MemoryPlaces& p) {
   if (!p.device.empty()) report.line = p.device + (p.gpu ? " is at NUMA node " + std::to_string(*p.gpu) + ", " : " is at a NUMA node that the machine does not name, ");
   report.line += "threads on NUMA " + std::string(p.threads.size() == 1 ? "node " : "nodes ") + machine::id_list(p.threads);
   if (!p.arena.empty()) report.line += ", weights on " + machine::node_shares(p.arena);
-  if (p.device.empty() && p.threads.size() > 1 && !p.arena.empty())
-    report.line += p.threads_stay ? "; what lies on a node is computed there" : "; no thread keeps to a node, so any computes what lies on any: --pin-threads on";
+  if (p.device.empty() && p.threads.size() > 1) report.line += who_computes(p);
   const auto node = wanted_node(p);
   if (!node) return report;
   const bool threads_away = std::ranges::find(p.threads, *node) == p.threads.end(), weights_away = little_of(p.arena, *node, p.nodes.size());

@@ -16,9 +16,9 @@ struct MemoryPlaces {
   std::vector<int> nodes;       ///< with memory
   std::string device;           ///< "cuda:1"; empty: the CPU computes
   std::optional<int> gpu;       ///< that device's node; none: the machine does not say
-  std::vector<int> threads;     ///< nodes of those that compute
+  std::vector<int> threads;     ///< nodes of the CPU's that compute
   bool threads_stay = false;    ///< each of them on its node
-  std::map<int, size_t> arena;  ///< some pages of the weights, by node; empty: the kernel does not tell
+  std::map<int, size_t> arena;  ///< pieces of the weights, by node; empty: the kernel does not tell
 };
 
 struct PlacesReport {

@@ -139,6 +139,9 @@ Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> cl
   MOESTRO_RETURN_IF_ERROR(device.attach(*engine, lasting.timeline.get(), history == nullptr ? nullptr : &history->view()));
   if (!lasting.signals) lasting.signals = std::make_unique<DrainOnSignal>();
   const Status end = serve(o, *client, device, *engine, history.get());
+  if (const auto parts = lasting.ops->placed_parts(); parts.on_their_node + parts.elsewhere > 0)
+    log::info("{}: {} % of what was computed from weights was computed on the NUMA node where they lie", o.name,
+              100 * parts.on_their_node / (parts.on_their_node + parts.elsewhere));
   arena_over = client->store_state() == store::StoreClient::StoreState::kOver && !g_stop.load();
   return end;
 }
@@ -160,13 +163,16 @@ Status run_worker(const WorkerOptions& o) {
   MOESTRO_RETURN_IF_ERROR(kernels::check_device(o.device_name));  // before the store is waited for
   // Before any thread or buffer is made: they inherit it, and memory comes from the node whose CPU touches it first.
   if (!o.places.allowed.empty()) MOESTRO_RETURN_IF_ERROR(kernels::cpu::run_on(o.places.allowed).with_context("--numa-node"));
-  if (!o.places.main_cpus.empty()) MOESTRO_RETURN_IF_ERROR(kernels::cpu::run_on(o.places.main_cpus).with_context("--pin-threads"));
+  const bool on_gpu = o.device.spec.kind == config::DeviceSpec::Kind::kCuda;  // its node is not the first core's
+  if (!o.places.main_cpus.empty() && !on_gpu) {
+    if (const Status kept = kernels::cpu::run_on(o.places.main_cpus); !kept.is_ok()) log::warn("{}: its main thread keeps to no NUMA node: {}", o.name, kept.message());
+  }
   MOESTRO_ASSIGN_OR_RETURN(auto client, store::StoreClient::attach(attach_options(o)));
   Lasting lasting;
   if (const auto why = kernels::amx_not_used(); !why.empty()) log::warn("AMX is not used: {}; products of many tokens take AVX-512", why);
   lasting.ops = kernels::make_cpu_ops(
       {.threads = o.places.threads, .deterministic = o.deterministic, .isa = kernels::best_isa(), .cpus = o.places.cpus, .nodes = o.places.nodes});
-  if (o.device.spec.kind == config::DeviceSpec::Kind::kCuda) {
+  if (on_gpu) {
     MOESTRO_ASSIGN_OR_RETURN(lasting.cuda, cuda::CudaDevice::open(o.device.spec.cuda, o.deterministic));
   }
   while (true) {

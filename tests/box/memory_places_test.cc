@@ -71,9 +71,13 @@ TEST(MemoryPlaces, AWorkerOnSeveralNodesSaysWhetherWhatLiesOnOneIsComputedThere)
   MemoryPlaces places{.nodes = {0, 1}, .device = "", .gpu = {}, .threads = {0, 1}, .threads_stay = true, .arena = {{0, 256}, {1, 256}}};
   EXPECT_EQ(report_places(places).line, "threads on NUMA nodes 0-1, weights on node 0 50 %, node 1 50 %; what lies on a node is computed there");
   places.threads_stay = false;
-  EXPECT_THAT(report_places(places).line, HasSubstr("; no thread keeps to a node, so any computes what lies on any: --pin-threads on"));
+  EXPECT_THAT(report_places(places).line, HasSubstr("; no thread keeps to a node, so any computes any: see --pin-threads"));
+  places.threads_stay = true, places.arena = {{0, 512}};
+  EXPECT_THAT(report_places(places).line, HasSubstr("; each thread computes what lies on its node first, then what is left"));
+  places.arena = {{0, 256}, {2, 256}};
+  EXPECT_THAT(report_places(places).line, HasSubstr("; each thread computes what lies on its node first, then what is left"));
   places.arena.clear();
-  EXPECT_EQ(report_places(places).line, "threads on NUMA nodes 0-1");
+  EXPECT_EQ(report_places(places).line, "threads on NUMA nodes 0-1; the kernel does not tell where weights lie (move_pages), so any thread computes any");
 }
 
 }  // namespace

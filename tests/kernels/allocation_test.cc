@@ -1,5 +1,6 @@
 // After warm-up, no operation allocates.
 
+#include "common/machine/numa_pages.h"
 #include "tests/kernels/counted_allocations.h"
 #include "tests/kernels/expert_blob.h"
 #include "tests/kernels/op_test_data.h"
@@ -47,6 +48,28 @@ TEST(AllocationTest, NoneAfterWarmUp) {
   const int64_t warm = allocations.load();
   for (int round = 0; round < 100; ++round) step();
   EXPECT_EQ(allocations.load(), warm);
+}
+
+TEST(AllocationTest, NoneAfterWarmUpInAnExpertOfSeveralTilesOverSeveralNodes) {
+  const auto ops = make_cpu_ops({.threads = 3, .deterministic = false, .isa = best_isa(), .nodes = {0, 1, 0}});
+  Random random;
+  const int64_t hidden = 512;
+  for (const DType dtype : {DType::kBF16, DType::kInt8}) {
+    const ExpertLayout layout(hidden, 1700, dtype);
+    ASSERT_GT(layout.tiles(), 2);
+    const auto blob = ::moestro::test::write_expert_blob(layout, {hidden, 1700, random.normal(hidden * 1700), random.normal(hidden * 1700), random.normal(hidden * 1700)});
+    ops->set_weight_nodes(machine::NodeMap(blob, std::vector<int16_t>((blob.size() + machine::kNodePieceBytes - 1) / machine::kNodePieceBytes, 1)));
+    const auto x = random.normal(3 * hidden);
+    const std::vector<RoutedRow> routed{{0, 0}, {1, 0}, {2, 0}};
+    std::vector<float> rows(static_cast<size_t>(3 * hidden));
+    const auto step = [&] {
+      for (const size_t n : {3, 1}) ops->expert_ffn(layout, blob.data(), x.data(), std::span(routed).first(n), 1, rows.data());
+    };
+    step();
+    const int64_t warm = allocations.load();
+    for (int round = 0; round < 100; ++round) step();
+    EXPECT_EQ(allocations.load(), warm) << dtype_name(dtype);
+  }
 }
 
 }  // namespace

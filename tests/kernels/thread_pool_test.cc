@@ -86,6 +86,8 @@ TEST(ThreadPoolTest, AChunkIsRunOnItsNodeWhileThatHasThreadsWithTime) {
     });
     ASSERT_EQ(elsewhere.load(), 0) << "round " << round;
   }
+  EXPECT_EQ(pool.chunks_on_their_node() + pool.chunks_elsewhere(), 200U * 40U);
+  EXPECT_GE(pool.chunks_on_their_node(), 200U * 4U);
 }
 
 TEST(ThreadPoolTest, WhoHasNoChunksOfItsNodeTakesOthers) {
@@ -93,12 +95,15 @@ TEST(ThreadPoolTest, WhoHasNoChunksOfItsNodeTakesOthers) {
   ThreadPool pool(2, {}, nodes);
   // All are of node 0, whose one thread stands in the first until the other has done the rest.
   std::atomic<int> done{0};
+  std::atomic<bool> begun{false};
   pool.run_at(10, [](int64_t) { return 0; }, [&](int64_t, int thread) {
-    if (thread == 0)
-      while (done.load() < 9) std::this_thread::yield();
+    if (thread == 0) begun = true;
+    while (thread == 0 ? done.load() < 9 : !begun.load()) std::this_thread::yield();
     done.fetch_add(1);
   });
   EXPECT_EQ(done.load(), 10);
+  EXPECT_EQ(pool.chunks_on_their_node(), 1U);
+  EXPECT_EQ(pool.chunks_elsewhere(), 9U);
 }
 
 TEST(ThreadPoolTest, EndsWhetherItsThreadsSpinOrSleep) {

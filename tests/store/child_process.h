@@ -52,8 +52,9 @@ class ChildProcess {
     return text.str();
   }
   /// False if it has not said so within 20 s.
-  bool says(const std::string& text) const {
-    for (int i = 0; i < 4000; ++i) {
+  bool says(const std::string& text, std::chrono::milliseconds at_most = std::chrono::seconds(20)) const {
+    const auto end = std::chrono::steady_clock::now() + at_most;
+    while (std::chrono::steady_clock::now() < end) {
       if (output().find(text) != std::string::npos) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
