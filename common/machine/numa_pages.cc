@@ -12,7 +12,6 @@
 namespace moestro::machine {
 namespace {
 
-constexpr size_t kSamples = 512;
 constexpr size_t kPlacesAtOnce = 4096;
 constexpr size_t kWordBits = sizeof(unsigned long) * CHAR_BIT;
 constexpr unsigned long kMaskBits = kNodesEnd + 1;  // the kernel looks at one bit fewer than it is told of
@@ -85,28 +84,11 @@ std::map<int, size_t> NodeMap::pieces() const {
   return pieces;
 }
 
-size_t sampled_page(size_t i, size_t samples, size_t pages) {
-  const size_t begin = pages * i / samples, end = pages * (i + 1) / samples;
-  return begin + one_of(end - begin, i);
-}
-
-std::map<int, size_t> nodes_of_pages(std::span<const std::byte> memory) {
-  const size_t page = page_bytes(), pages = memory.size() / page, samples = std::min(pages, kSamples);
-  std::vector<const void*> places;
-  for (size_t i = 0; i < samples; ++i) places.push_back(memory.data() + sampled_page(i, samples, pages) * page);
-  std::vector<int> nodes(samples, -1);
-  std::map<int, size_t> found;
-  if (samples == 0 || !ask_for_nodes(places, nodes)) return found;
-  for (const int node : nodes)
-    if (node >= 0) ++found[node];
-  return found;
-}
-
-std::string node_shares(const std::map<int, size_t>& pages) {
+std::string node_shares(const std::map<int, size_t>& pieces) {
   size_t all = 0;
-  for (const auto& [node, count] : pages) all += count;
+  for (const auto& [node, count] : pieces) all += count;
   std::string text;
-  for (const auto& [node, count] : pages) text += (text.empty() ? "node " : ", node ") + std::to_string(node) + " " + std::to_string((100 * count + all / 2) / all) + " %";
+  for (const auto& [node, count] : pieces) text += (text.empty() ? "node " : ", node ") + std::to_string(node) + " " + std::to_string((100 * count + all / 2) / all) + " %";
   return text;
 }
 

@@ -46,8 +46,8 @@ class NodeMap {
   NodeMap() = default;
   /// nodes[i] is of memory[i * kNodePieceBytes ...]; -1: nobody knows.
   NodeMap(std::span<const std::byte> memory, std::vector<int16_t> nodes);
-  /// As the kernel says of one page of each piece, not at the same place of each (sampled_page says why). Reads a byte of it, so `memory` is backed.
-  /// Empty where the kernel does not tell.
+  /// As the kernel says of one page of each piece, not at the same place of each: where something deals small pages out in turns, a piece may be a
+  /// whole number of rounds. Reads a byte of it, so `memory` is backed. Empty where the kernel does not tell.
   static NodeMap of(std::span<const std::byte> memory);
 
   bool empty() const { return nodes_.empty(); }
@@ -64,15 +64,7 @@ class NodeMap {
   std::vector<int16_t> nodes_;
 };
 
-/// Which of `pages` is looked at as the `i`th of `samples`, at most as many: one of each of as many equal parts, not at the same place of each,
-/// or a whole number of rounds over the nodes might lie between two, and all of them on one node.
-size_t sampled_page(size_t i, size_t samples, size_t pages);
-
-/// Of some pages of `memory`, one of each of 512 parts: how many lie on each node. Reads a byte of each, so `memory` is backed. Empty where the
-/// kernel does not tell.
-std::map<int, size_t> nodes_of_pages(std::span<const std::byte> memory);
-
 /// "node 0 50 %, node 1 50 %"; empty for none.
-std::string node_shares(const std::map<int, size_t>& pages);
+std::string node_shares(const std::map<int, size_t>& pieces);
 
 }  // namespace moestro::machine

@@ -1,6 +1,7 @@
 """Decoding of one sequence with everything (weights, KV cache, store, worker; or llama.cpp with its mapped file) under one limit of memory.
 
-Ours is a store and an engine on it, in one cgroup; llama.cpp a process in another. One side runs at a time, from caches without the model's files."""
+Ours is a store and an engine on it, in one cgroup; llama.cpp a process in another. One side runs at a time, from caches without the model's files, on
+cores that are kept awake."""
 
 import json
 import os
@@ -97,7 +98,8 @@ def turn(run, files, limit):
     group = limits.MemoryLimit(f"moestro-bench-{os.getpid()}", limit)
     hugetlb = limits.hugetlb_bytes()
     try:
-        rate, more = run(group)
+        with limits.AwakeCores():
+            rate, more = run(group)
         if limits.hugetlb_bytes() > hugetlb:
             raise SystemExit("error: pages of hugetlbfs came into use, which the limit does not see")
         return rate, more

@@ -1,8 +1,9 @@
-"""What a measurement under a memory limit needs: a cgroup, caches without the files in question, and the drive's read-ahead."""
+"""What a measurement under a memory limit needs: a cgroup, caches without the files in question, the drive's read-ahead, and cores that are awake."""
 
 import os
 import pathlib
 import subprocess
+import sys
 import time
 
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
@@ -112,6 +113,30 @@ class ReadAhead:
     def __exit__(self, *_):
         if self.before is not None:
             self.file.write_text(self.before)
+
+
+class AwakeCores:
+    """While it lasts no core goes to sleep: on each runs a process that gives way to every other. A core that sleeps is late for what a drive has read, a
+    virtual one by a trip to its host; who waits for one read after the other, as a page fault does, is held up the most."""
+
+    def __init__(self):
+        self.processes = []
+
+    def __enter__(self):
+        program = "import os\nstarter = os.getppid()\nwhile os.getppid() == starter:\n    for _ in range(1000000): pass"  # and so does not outlive it
+        for core in os.sched_getaffinity(0):
+            self.processes.append(subprocess.Popen([sys.executable, "-c", program], preexec_fn=lambda core=core: self.keep_to(core)))
+        return self
+
+    @staticmethod
+    def keep_to(core):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        os.sched_setaffinity(0, {core})
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.kill()
+            process.wait()
 
 
 class TmpfsWithHugePages:

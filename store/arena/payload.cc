@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <optional>
 
 #include "common/machine/host_memory.h"
 #include "common/machine/mounts.h"
@@ -115,7 +116,7 @@ PageReport report_pages(const PayloadPlace& place, const PayloadNodes& nodes, co
   PageFacts facts;
   facts.bytes = payload.size(), facts.huge_bytes = payload.huge_bytes();
   facts.shmem_huge = machine::read_host_memory().shmem_huge;
-  if (nodes.there.size() > 1 || !nodes.over.empty()) facts.nodes = machine::node_shares(machine::nodes_of_pages({payload.data(), payload.size()}));
+  if (nodes.there.size() > 1 || !nodes.over.empty()) facts.nodes = machine::node_shares(machine::NodeMap::of({payload.data(), payload.size()}).pieces());
   facts.spread = nodes.spread;
   facts.kind = PageFacts::Kind::kNameless;
   if (place.nameless()) return judge_pages(facts);

@@ -1,11 +1,11 @@
 #include "store/pack/blob_writer.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <new>
 #include <system_error>
 #include <thread>
+
+#include "common/xxh3.h"
 
 namespace moestro::store {
 

@@ -1,8 +1,7 @@
 #include "store/pack/slice_reader.h"
 
-#include <xxhash.h>
-
 #include "common/expert_layout.h"
+#include "common/xxh3.h"
 #include "store/pack/manifest_check.h"
 #include "store/pack/shards.h"
 

@@ -1,6 +1,6 @@
 #include "store/reader/slice_hash.h"
 
-#include <xxhash.h>
+#include "common/xxh3.h"
 
 namespace moestro::store {
 namespace {
