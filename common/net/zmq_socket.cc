@@ -5,8 +5,6 @@
 
 #include <zmq.hpp>
 
-#include "common/machine/short_slice.h"
-
 namespace moestro::net {
 namespace {
 
@@ -28,7 +26,6 @@ Status check_endpoint(const std::string& endpoint) {
 
 Result<zmq::socket_t> open_socket(zmq::socket_type type, const std::string& endpoint, SocketLimits limits) {
   MOESTRO_RETURN_IF_ERROR(check_endpoint(endpoint));
-  const machine::ShortSlice of_io_thread;  // which the first socket starts: a message goes out while its sender computes
   try {
     zmq::socket_t socket(context(), type);
     socket.set(zmq::sockopt::linger, 0);

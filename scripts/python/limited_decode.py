@@ -15,7 +15,6 @@ import time
 import memory_limit as limits
 
 MIB = 1 << 20
-READ_AHEAD_KIB = (4096, 128)  # a drive's own here, and Linux' default: llama.cpp gets the better one; one less than half as fast is tried once
 PROMPT_TOKENS, STEP_TOKENS = 32, 32
 KV_TOKENS = 128
 AIMS = {("mixtral-12gb", 50): 2.2, ("mixtral-12gb", 25): 3.0, ("qwen3moe-mini", 50): 3.5, ("qwen3moe-mini", 25): 5.0}
@@ -112,8 +111,10 @@ def compare(args, side, say, models, shape, dtype, percent):
     pack, gguf, python = models
     whole = model_bytes(pack)
     limit = whole * percent // 100
+    if limit <= args.beside_arena:
+        raise SystemExit(f"error: {percent} % of {shape} are {limit >> 20} MiB, and store and engine need {args.beside_arena >> 20} MiB beside the arena (--beside-arena): take a larger model")
     runs = {"ours": lambda g: ours(args, side, pack, g, limit)}
-    for kib in READ_AHEAD_KIB:
+    for kib in args.read_ahead:
         runs[f"llama.cpp, read-ahead of {kib} KiB"] = lambda g, kib=kib: theirs(args, side, python, gguf, g, kib)
     seen = {name: [] for name in runs}
     for r in range(args.rounds):
@@ -122,7 +123,7 @@ def compare(args, side, say, models, shape, dtype, percent):
             seen[name].append((rate, more))
             say(f"{shape} {dtype}, {percent} % ({limit / 1e9:.2f} GB), round {r + 1} of {args.rounds}, {name}: {rate:.2f} tokens/s, "
                 f"{more['peak_bytes'] / 1e9:.2f} GB at most" + (f", {100 * more['hit_rate']:.1f} % hits" if "hit_rate" in more else ""))
-        best = max(seen[name][0][0] for name in runs if name != "ours")
+        best = max(seen[name][0][0] for name in runs if name != "ours")  # one less than half as fast is tried once
         runs = {name: run for name, run in runs.items() if name == "ours" or seen[name][0][0] >= best / 2}
     medians = {name: statistics.median(rate for rate, _ in rates) for name, rates in seen.items()}
     best = max((name for name in runs if name != "ours"), key=medians.get)

@@ -10,7 +10,6 @@
 #include "common/fault_point.h"
 #include "common/log_format.h"
 #include "common/machine/capability.h"
-#include "common/machine/short_slice.h"
 #include "services/expert_store/options.h"
 #include "store/server/store_server.h"
 
@@ -34,7 +33,6 @@ int main(int argc, char** argv) {
   if (const auto status = moestro::log::set_format(parsed.options.log_format); !status) return fail(status, 2);
   if (const auto status = moestro::fault::arm(parsed.options.fault_points); !status) return fail(status, 2);
   moestro::machine::raise_capability(CAP_IPC_LOCK);  // to register the arena as read buffers; without it reads cost more CPU
-  const moestro::machine::ShortSlice of_all_threads;  // workers compute on every core, and wait for what the store reads
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
   auto server = StoreServer::start(std::move(parsed.options.store), stop);

@@ -57,6 +57,16 @@ class Limits(unittest.TestCase):
         self.assertEqual(ahead.file.read_text(), before)
 
 
+class Cores(unittest.TestCase):
+    def test_each_is_kept_awake_by_a_process_that_gives_way(self):
+        with memory_limit.AwakeCores() as awake:
+            ids = [p.pid for p in awake.processes]
+            self.assertEqual({core for i in ids for core in os.sched_getaffinity(i)}, os.sched_getaffinity(0))
+            self.assertEqual({os.sched_getscheduler(i) for i in ids}, {os.SCHED_IDLE})
+        for i in ids:
+            self.assertFalse(pathlib.Path(f"/proc/{i}").exists())
+
+
 class Ours(unittest.TestCase):
     def test_decodes_from_a_store_that_holds_a_part_of_the_model(self):
         with tempfile.TemporaryDirectory() as home:

@@ -1,8 +1,9 @@
 // What the expert store costs beside the work itself: CPU time of reads with and without registered buffers, and a pin with its unpin
-// for experts that are resident. Variants are measured in turns in one run.
+// for experts that are resident, and checksums. Variants are measured in turns in one run.
 //
 //   moestro_store_bench reads FILE [GIB]     FILE: large, on the drive in question; GIB: how much each round reads (1)
 //   moestro_store_bench hits                 a store and a worker in this process
+//   moestro_store_bench checksums            one thread, slices as long as a small expert's, beside what it can read of memory
 
 #include <fcntl.h>
 #include <poll.h>
@@ -18,7 +19,7 @@
 #include <vector>
 
 #include "store/reader/reader.h"
-#include "tests/bench/store_hits.h"
+#include "tests/bench/store_bench.h"
 
 namespace moestro::store {
 namespace {
@@ -100,6 +101,7 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   if (what == "reads" && argc > 2) return moestro::store::bench_reads(argv[2], (argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 1) << 30);
   if (what == "hits") return moestro::store::bench_hits();
-  std::fprintf(stderr, "moestro_store_bench reads FILE [GIB] | hits\n");
+  if (what == "checksums") return moestro::store::bench_checksums();
+  std::fprintf(stderr, "moestro_store_bench reads FILE [GIB] | hits | checksums\n");
   return 2;
 }

@@ -1,4 +1,4 @@
-#include "tests/bench/store_hits.h"
+#include "tests/bench/store_bench.h"
 
 #include <time.h>
 
