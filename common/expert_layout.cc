@@ -12,12 +12,12 @@ ExpertTile ExpertLayout::measure(int64_t f) const {
   t.up = gate_bytes;
   t.down = 2 * gate_bytes;
   int64_t end = t.down + round_up(hidden_ * row_bytes(dtype_, f), kPartAlign);
-  if (is_quantised(dtype_)) {
-    const int64_t gate_scale_bytes = round_up(f * parameter_bytes(dtype_, hidden_), kPartAlign);
+  if (has_parameters(dtype_)) {
+    const int64_t gate_scale_bytes = round_up(matrix_parameter_bytes(dtype_, f, hidden_), kPartAlign);
     t.gate_scales = end;
     t.up_scales = t.gate_scales + gate_scale_bytes;
     t.down_scales = t.up_scales + gate_scale_bytes;
-    end = t.down_scales + round_up(hidden_ * parameter_bytes(dtype_, f), kPartAlign);
+    end = t.down_scales + round_up(matrix_parameter_bytes(dtype_, hidden_, f), kPartAlign);
   }
   t.bytes = round_up(end, kDiskAlign);
   return t;
@@ -25,12 +25,17 @@ ExpertTile ExpertLayout::measure(int64_t f) const {
 
 ExpertLayout::ExpertLayout(int64_t hidden, int64_t ffn, DType dtype) : hidden_(hidden), ffn_(ffn), dtype_(dtype) {
   MOESTRO_CHECK(hidden >= 1 && ffn >= 1, "an expert has at least one row and column");
-  tile_ffn_ = std::min(ffn, kQuantGroup);
-  while (tile_ffn_ < ffn && measure(std::min(ffn, tile_ffn_ + kQuantGroup)).bytes <= kSliceBytesMax)
-    tile_ffn_ = std::min(ffn, tile_ffn_ + kQuantGroup);
+  tile_ffn_ = widest_tile();
   tiles_ = ceil_div(ffn, tile_ffn_);
   full_tile_bytes_ = measure(tile_ffn_).bytes;
   bytes_ = (tiles_ - 1) * full_tile_bytes_ + measure(ffn - (tiles_ - 1) * tile_ffn_).bytes;
+}
+
+int64_t ExpertLayout::widest_tile() const {
+  if (computed_as(dtype_) != dtype_) return ExpertLayout(hidden_, ffn_, computed_as(dtype_)).tile_ffn();
+  int64_t width = std::min(ffn_, kQuantGroup);
+  while (width < ffn_ && measure(std::min(ffn_, width + kQuantGroup)).bytes <= kSliceBytesMax) width = std::min(ffn_, width + kQuantGroup);
+  return width;
 }
 
 ExpertTile ExpertLayout::tile(int64_t index) const {

@@ -6,7 +6,7 @@
 //
 //   blob   | tile 0 | tile 1 | ... | tile n-1 |            every tile but the last has `tile_ffn` columns of ffn
 //   tile   | gate rows | up rows | down columns | gate scales | up scales | down scales | padding to 4 KiB |
-//            [F, hidden]  [F, hidden]  [hidden, F]   quantised precisions only; F = ffn columns of this tile
+//            [F, hidden]  [F, hidden]  [hidden, F]   parameters, where there are any; F = ffn columns of this tile
 //
 // Rows lie along the reduction dimension (hidden for gate and up, ffn for down). Every part starts on 64 bytes, every tile on
 // 4 KiB. Quantisation groups are kQuantGroup wide along the reduction dimension; the last one of a row may be short:
@@ -14,6 +14,8 @@
 // offset (int4).
 // int4: a row is ceil(columns/64) groups of 32 bytes. Of the columns c of a group, byte b holds c = b % 16 + 32 * (b / 16) in its
 // low and c + 16 in its high half: a vector of 16 bytes widens to columns that lie side by side. Columns past the row's end are 0.
+// bf16-12bit: rows and, in place of scales, exponents of each of the three matrices as in common/bf16_in_12.h; tiles are as wide as those of
+// bf16, so that sums have the same order.
 // A tile is what can be computed when its bytes are there; a tensor-parallel rank takes whole tiles. For reading, a tile is
 // cut in SLICES of at most 1 MiB, each with a checksum; a tile is one slice unless 64 columns of ffn exceed 1 MiB.
 
@@ -34,7 +36,7 @@ struct ExpertTile {
   int64_t ffn = 0;     ///< columns of ffn in this tile
   int64_t offset = 0;  ///< of the tile in the blob
   int64_t gate = 0, up = 0, down = 0;  ///< from the tile's start
-  int64_t gate_scales = 0, up_scales = 0, down_scales = 0;  ///< 0 where not quantised
+  int64_t gate_scales = 0, up_scales = 0, down_scales = 0;  ///< 0 where there are none
   int64_t bytes = 0;   ///< padded to kDiskAlign
 };
 
@@ -55,6 +57,7 @@ class ExpertLayout {
 
  private:
   ExpertTile measure(int64_t ffn_columns) const;
+  int64_t widest_tile() const;
   int64_t hidden_ = 0, ffn_ = 0, tile_ffn_ = 0, tiles_ = 0, full_tile_bytes_ = 0, bytes_ = 0;
   DType dtype_ = DType::kF32;
 };

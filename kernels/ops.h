@@ -19,13 +19,13 @@ class NodeMap;
 
 namespace moestro::kernels {
 
-/// A dense weight [rows, cols], rows along the reduction dimension; quantised ones as a part of a tile in common/expert_layout.h:
-/// rows of row_bytes(), and their groups' parameters apart.
+/// A dense weight [rows, cols], rows along the reduction dimension, as a part of a tile in common/expert_layout.h: rows of row_bytes(), and
+/// parameters, where there are any, apart.
 struct Weight {
   const void* data = nullptr;
   DType dtype = DType::kF32;
   int64_t rows = 0, cols = 0;
-  const uint16_t* parameters = nullptr;  ///< [rows, parameter_bytes(dtype, cols) / 2]; quantised precisions only
+  const uint16_t* parameters = nullptr;  ///< matrix_parameter_bytes(); null where there are none
 };
 
 /// One sequence's part of a step for paged attention. KV blocks hold kKvBlockTokens tokens.

@@ -181,7 +181,7 @@ void add_workers(Schema& schema, BoxConfig::Workers& c) {
   schema.add({.key = "workers.precision",
               .flag = "--precision",
               .field = &c.precision,
-              .choices = {"", "f32", "bf16", "f16", "int8", "int4"},
+              .choices = {"", "f32", "bf16", "bf16-12bit", "f16", "int8", "int4"},
               .help = "which of the pack's expert precisions is used; empty: its first"});
   schema.add({.key = "workers.deterministic",
               .flag = "--deterministic",

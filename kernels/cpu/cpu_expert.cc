@@ -20,12 +20,12 @@ int64_t unit_rows(int64_t rows, int threads) {
   return std::clamp(rows / (4 * threads) / kUnitRowsMin * kUnitRowsMin, kUnitRowsMin, kUnitRowsMax);
 }
 
-/// The part of a tile at `values` (and `parameters`), `cols` wide.
-WeightRun run_of(const ExpertLayout& layout, const std::byte* tile, int64_t values, int64_t parameters,
+/// The part of a tile at `values` (and `parameters`, where there are any), `rows` x `cols`.
+WeightRun run_of(const ExpertLayout& layout, const std::byte* tile, int64_t values, int64_t parameters, int64_t rows,
                  int64_t cols) {
   const DType dtype = layout.dtype();
-  const auto* numbers = is_quantised(dtype) ? reinterpret_cast<const uint16_t*>(tile + parameters) : nullptr;
-  return {tile + values, row_bytes(dtype, cols), numbers, quant_groups(cols) * group_parameters(dtype), cols};
+  const auto* numbers = parameters > 0 ? reinterpret_cast<const uint16_t*>(tile + parameters) : nullptr;
+  return {tile + values, row_bytes(dtype, cols), numbers, quant_groups(cols) * group_parameters(dtype), cols, rows};
 }
 }  // namespace
 
@@ -34,8 +34,7 @@ WeightRun run_of(const ExpertLayout& layout, const std::byte* tile, int64_t valu
 /// gate, up: a run for each tile, of its rows; down: the runs of one product.
 struct CpuOps::ExpertWork {
   const ExpertLayout& layout;
-  ProductFn product;
-  const RoundedProduct* rounding;  ///< null: f32
+  Product product;
   int64_t rows;
   const float* const* x;
   const RoundedRows* rounded_x;
@@ -78,12 +77,12 @@ void CpuOps::expert_up(const ExpertWork& work, int64_t unit, int thread) {
   task.y = work.a;
   task.y_offset = tile_first + first;
   task.panel = panel(thread);
-  work.product(task);
+  multiply(work.product, task, thread);
   task.runs = work.up + i;
   task.y = up_rows;
   task.y_offset = 0;
   task.next_w = unit + 1 < work.up_units() ? work.up_weights(unit + 1) : nullptr;  // a thread takes neighbours
-  work.product(task);
+  multiply(work.product, task, thread);
   for (int64_t t = 0; t < work.rows; ++t) kernels_.silu_mul(work.a[t] + tile_first + first, up_rows[t], count);
 }
 
@@ -100,7 +99,7 @@ void CpuOps::expert_down(const ExpertWork& work, int64_t unit, int thread) {
   task.y = work.y;
   task.y_offset = task.first_row;
   task.panel = panel(thread);
-  work.product(task);
+  multiply(work.product, task, thread);
 }
 
 void CpuOps::expert_down_by_tile(const ExpertWork& work) {
@@ -116,7 +115,7 @@ void CpuOps::expert_down_by_tile(const ExpertWork& work) {
       part_rows[part_of(i, t)] = parts + part_of(i, t) * hidden;
       a_rows[part_of(i, t)] = work.a[t] + i * layout.tile_ffn();
     }
-    if (work.rounding) round_rows(*work.rounding, a_rows + part_of(i, 0), n, work.down[i].cols, rounded_tiles_[static_cast<size_t>(i)]);
+    if (work.product.rounding) round_rows(*work.product.rounding, a_rows + part_of(i, 0), n, work.down[i].cols, rounded_tiles_[static_cast<size_t>(i)]);
   }
   const int64_t wanted = ceil_div(int64_t{4} * pool_.threads(), tiles);  // units of a tile
   const int64_t rows = std::min(hidden, round_up(ceil_div(hidden, wanted), kUnitRowsMin));
@@ -129,7 +128,7 @@ void CpuOps::expert_down_by_tile(const ExpertWork& work) {
     const int64_t i = unit / units;
     ProductTask task;
     task.x = a_rows + part_of(i, 0);
-    task.rounded = work.rounding ? &rounded_tiles_[static_cast<size_t>(i)].rows : nullptr;
+    task.rounded = work.product.rounding ? &rounded_tiles_[static_cast<size_t>(i)].rows : nullptr;
     task.n = n;
     task.runs = work.down + i;
     task.run_count = 1;
@@ -139,7 +138,7 @@ void CpuOps::expert_down_by_tile(const ExpertWork& work) {
     task.y = part_rows + part_of(i, 0);
     task.y_offset = task.first_row;
     task.panel = panel(thread);
-    work.product(task);
+    multiply(work.product, task, thread);
   });
   over_ranges(hidden, 16, tiles * n * hidden, [&](int64_t first, int64_t end, int) {
     for (int64_t t = 0; t < n; ++t) {
@@ -174,15 +173,17 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
   for (int64_t i = 0; i < layout.tiles(); ++i) {
     const ExpertTile tile = layout.tile(i);
     const std::byte* base = blob + tile.offset;
-    gate[i] = run_of(layout, base, tile.gate, tile.gate_scales, layout.hidden());
-    up_weights[i] = run_of(layout, base, tile.up, tile.up_scales, layout.hidden());
-    down_weights[i] = run_of(layout, base, tile.down, tile.down_scales, tile.ffn);
+    gate[i] = run_of(layout, base, tile.gate, tile.gate_scales, tile.ffn, layout.hidden());
+    up_weights[i] = run_of(layout, base, tile.up, tile.up_scales, tile.ffn, layout.hidden());
+    down_weights[i] = run_of(layout, base, tile.down, tile.down_scales, layout.hidden(), tile.ffn);
   }
   const Product product = this->product(layout.dtype(), Activations::kRounded);
+  make_room_to_widen(product, n, gate, 1);
+  make_room_to_widen(product, n, down_weights, layout.tiles());
   const auto round = [&](const float* const* values, int64_t cols, RoundedScratch& to) {
     return product.rounding ? round_rows(*product.rounding, values, n, cols, to) : nullptr;
   };
-  ExpertWork work{layout,  product.run, product.rounding, n,    x_rows,     round(x_rows, layout.hidden(), rounded_x_), a_rows,
+  ExpertWork work{layout,  product, n,    x_rows,     round(x_rows, layout.hidden(), rounded_x_), a_rows,
                   nullptr, y_rows,      gate, up_weights, down_weights,                               0,
                   unit_rows(layout.ffn(), pool_.threads()), unit_rows(layout.hidden(), pool_.threads())};
   const bool small = n * layout.hidden() * layout.ffn() * 3 < kInlineWork;

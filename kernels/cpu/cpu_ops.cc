@@ -7,6 +7,9 @@ namespace moestro::kernels::cpu {
 namespace {
 /// Weights that a chunk of a product streams from memory: a few microseconds of work.
 constexpr int64_t kChunkBytes = 128 * 1024;
+/// Weights of few tokens that are widened at once: they stay in the core's own cache until they are multiplied.
+constexpr int64_t kWidenedNumbers = 8 * 1024;
+constexpr int64_t kWidenedRowsMin = 8;
 }  // namespace
 
 CpuOps::CpuOps(OpsOptions resolved)
@@ -22,11 +25,99 @@ bool CpuOps::supports(DType) const {
 }
 
 CpuOps::Product CpuOps::product(DType weights, Activations activations) const {
-  const auto dtype = static_cast<size_t>(weights);
+  const auto dtype = static_cast<size_t>(computed_as(weights));
+  const bool widened = weights == DType::kBF16In12;
   const bool may_round = !options_.deterministic && activations == Activations::kRounded;
   if (may_round && kernels_.rounded && kernels_.rounded[dtype].product)
-    return {kernels_.rounded[dtype].product, &kernels_.rounded[dtype]};
-  return {kernels_.product[dtype], nullptr};
+    return {kernels_.rounded[dtype].product, &kernels_.rounded[dtype], widened};
+  return {kernels_.product[dtype], nullptr, widened};
+}
+
+namespace {
+bf16_in_12::Exponents exponents_of(const WeightRun& run) {
+  return bf16_in_12::read_exponents(reinterpret_cast<const std::byte*>(run.parameters), run.matrix_rows * run.cols);
+}
+
+int64_t widened_width(const WeightRun* runs, int64_t run_count) {
+  int64_t width = 0;
+  for (int64_t i = 0; i < run_count; ++i) width += round_up(runs[i].cols, bf16_in_12::kBlockColumns);
+  return width;
+}
+}  // namespace
+
+int64_t CpuOps::widened_rows(int64_t n, int64_t width) {
+  return n >= kPanelRows ? kPanelRows : std::max(kWidenedRowsMin, kWidenedNumbers / width / kWidenedRowsMin * kWidenedRowsMin);
+}
+
+void CpuOps::make_room_to_widen(const Product& product, int64_t n, const WeightRun* runs, int64_t run_count) {
+  if (!product.widened) return;
+  const int64_t width = widened_width(runs, run_count);
+  int64_t exceptions = 0;
+  for (int64_t i = 0; i < run_count; ++i) exceptions += exponents_of(runs[i]).count + 1;
+  for (ThreadScratch& s : thread_scratch_) {
+    s.widened.at_least(widened_rows(n, width) * width);
+    s.widened_runs.at_least(run_count);
+    s.exceptions.at_least(exceptions);
+  }
+}
+
+// A result is, bit by bit, what the same weights stored as bf16 give.
+void CpuOps::multiply(const Product& product, const ProductTask& task, int thread) {
+  if (!product.widened) return product.run(task);
+  const bool narrow = std::all_of(task.runs, task.runs + task.run_count, [](const WeightRun& run) { return run.cols <= kOneIn12ColumnsMax; });
+  if (task.n == 1 && product.rounding && narrow) return multiply_one_in_12_bits(task, thread);
+  multiply_widened(product, task, thread);
+}
+
+void CpuOps::multiply_one_in_12_bits(const ProductTask& task, int thread) {
+  ThreadScratch& own = scratch(thread);
+  WeightRun* const runs = own.widened_runs.at_least(task.run_count);
+  WeightException* next = own.exceptions.at_least(0);
+  for (int64_t i = 0; i < task.run_count; ++i) {
+    runs[i] = task.runs[i];
+    runs[i].exceptions = next;
+    const int64_t cols = runs[i].cols, begin = task.first_row * cols, end = begin + task.rows * cols;
+    const auto exponents = exponents_of(runs[i]);
+    for (int64_t e = bf16_in_12::first_exception(exponents, begin); e < exponents.count; ++e) {
+      const int64_t position = bf16_in_12::exception_position(exponents, e);
+      if (position >= end) break;
+      if (position >= begin) *next++ = {position / cols, position % cols, bf16_in_12::with_exponent(0, exponents.exceptions[e])};
+    }
+    *next++ = {.row = INT64_MAX};
+  }
+  ProductTask listed = task;
+  listed.runs = runs;
+  kernels_.one_in_12_bits(listed);
+}
+
+// A few rows at a time become bf16 and go through its product.
+void CpuOps::multiply_widened(const Product& product, const ProductTask& task, int thread) {
+  const int64_t width = widened_width(task.runs, task.run_count), rows_max = widened_rows(task.n, width);
+  uint16_t* const widened = scratch(thread).widened.at_least(rows_max * width);
+  WeightRun* const runs = scratch(thread).widened_runs.at_least(task.run_count);
+  ProductTask part = task;
+  part.runs = runs;
+  part.first_row = 0;
+  part.next_w = nullptr;  // it is in the cache
+  for (int64_t row = 0; row < task.rows; row += rows_max) {
+    part.rows = std::min(rows_max, task.rows - row);
+    part.bias = task.bias ? task.bias + row : nullptr;
+    part.y_offset = task.y_offset + row;
+    uint16_t* to = widened;
+    for (int64_t i = 0; i < task.run_count; ++i) {
+      const WeightRun& run = task.runs[i];
+      const int64_t first = task.first_row + row, blocks = bf16_in_12::blocks_of(run.cols), stride = blocks * bf16_in_12::kBlockColumns;
+      const auto exponents = exponents_of(run);
+      kernels_.widen_bf16(run.w + first * run.row_bytes, part.rows * blocks, exponents.of_code, to);
+      bf16_in_12::put_exceptions(exponents, run.cols, first, first + part.rows, stride, to);
+      runs[i] = {};
+      runs[i].w = reinterpret_cast<const std::byte*>(to);
+      runs[i].row_bytes = stride * static_cast<int64_t>(sizeof *to);
+      runs[i].cols = run.cols;
+      to += part.rows * stride;
+    }
+    product.run(part);
+  }
 }
 
 const RoundedRows* CpuOps::round_rows(const RoundedProduct& rounding, const float* const* x, int64_t n,
@@ -56,10 +147,11 @@ void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bia
   whole.x = x_rows;
   if (product.rounding) whole.rounded = round_rows(*product.rounding, x_rows, n, w.cols, rounded_x_);
   const WeightRun run{static_cast<const std::byte*>(w.data), row_bytes(w.dtype, w.cols), w.parameters,
-                      quant_groups(w.cols) * group_parameters(w.dtype), w.cols};
+                      quant_groups(w.cols) * group_parameters(w.dtype), w.cols, w.rows};
   whole.n = n;
   whole.runs = &run;
   whole.run_count = 1;
+  make_room_to_widen(product, n, &run, 1);
   whole.y = y_rows;
   const auto range = [&](int64_t first, int64_t end, int thread) {
     ProductTask task = whole;
@@ -68,7 +160,7 @@ void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bia
     task.bias = bias ? bias + first : nullptr;
     task.y_offset = first;
     task.panel = panel(thread);
-    product.run(task);
+    multiply(product, task, thread);
   };
   if (n * w.rows * w.cols < kInlineWork || pool_.threads() == 1) return range(0, w.rows, 0);
   const int64_t fair = ceil_div(w.rows, int64_t{4} * pool_.threads());
@@ -79,7 +171,7 @@ void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bia
 }
 
 void CpuOps::gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) {
-  MOESTRO_CHECK(!is_quantised(table.dtype), "a table is f32, bf16 or f16");
+  MOESTRO_CHECK(!has_parameters(table.dtype), "a table is f32, bf16 or f16");
   const int64_t row_bytes = table.cols * dtype_bytes(table.dtype);
   for (size_t i = 0; i < ids.size(); ++i) {
     MOESTRO_CHECK(ids[i] >= 0 && ids[i] < table.rows, "row of a table");

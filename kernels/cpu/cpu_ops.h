@@ -53,6 +53,9 @@ class CpuOps final : public Ops {
   struct alignas(64) ThreadScratch {
     Scratch<float> panel, scores, up;
     Scratch<float*> up_rows;
+    Scratch<uint16_t> widened;
+    Scratch<WeightRun> widened_runs;
+    Scratch<WeightException> exceptions;
   };
   /// A range of queries of one sequence and of heads of one KV head.
   struct AttentionUnit {
@@ -70,8 +73,16 @@ class CpuOps final : public Ops {
   struct Product {
     ProductFn run;
     const RoundedProduct* rounding;  ///< null: f32
+    bool widened;  ///< weights are bf16 in 12 bits, and multiplied as bf16
   };
   Product product(DType weights, Activations activations) const;
+  /// How many rows of weights of `width` columns, all runs together, are widened at once for n tokens.
+  static int64_t widened_rows(int64_t n, int64_t width);
+  /// Room for them in each thread's scratch, for products of as many runs.
+  void make_room_to_widen(const Product& product, int64_t n, const WeightRun* runs, int64_t run_count);
+  void multiply(const Product& product, const ProductTask& task, int thread);
+  void multiply_one_in_12_bits(const ProductTask& task, int thread);
+  void multiply_widened(const Product& product, const ProductTask& task, int thread);
   struct RoundedScratch {
     Scratch<std::byte> blocks, groups;
     RoundedRows rows;

@@ -17,6 +17,7 @@ inline constexpr int64_t kColumnBlock = 1024;
 inline constexpr int64_t kPanelRows = 64;
 inline constexpr int64_t kPanelFloats =
     kColumnBlock * kPanelRows + 2 * kPanelRows * 64;  ///< scratch of one thread: a block of weights, turned or widened, and parameters
+inline constexpr int64_t kOneIn12ColumnsMax = 16 * 1024;
 inline constexpr int64_t kAttentionRowsMax = 64;  ///< (query, head) pairs of one attention task
 
 /// y[t][y_offset + r] = dot(x[t] + x_offset, row r of w) + bias[r] for all tokens t and rows r; adds to y if
@@ -39,14 +40,22 @@ struct GemmTask {
   float* panel = nullptr;  ///< kPanelFloats
 };
 
+/// A number of bf16 in 12 bits whose exponent has no code.
+struct WeightException {
+  int64_t row = 0, col = 0;
+  uint16_t exponent = 0;  ///< where bf16 has it
+};
+
 /// Weights along the reduction dimension, in runs of columns: a dense matrix and an expert's gate are one run, its down is one for
 /// each tile. Every run but the last is a multiple of 64 columns wide.
 struct WeightRun {
   const std::byte* w = nullptr;  ///< row 0
   int64_t row_bytes = 0;         ///< from row to row
-  const uint16_t* parameters = nullptr;  ///< of row 0; quantised weights only
+  const uint16_t* parameters = nullptr;  ///< of row 0; bf16 in 12 bits: the matrix' exponents
   int64_t row_parameters = 0;            ///< numbers from row to row
   int64_t cols = 0;
+  int64_t matrix_rows = 0;  ///< bf16 in 12 bits only: what is stored with the matrix depends on its size
+  const WeightException* exceptions = nullptr;  ///< of ProductFn one_in_12_bits only: those of the task's rows, ascending, and one of row INT64_MAX
 };
 
 /// n rows of activations, rounded for the instructions that multiply narrow numbers, in blocks of 64 bytes: 32 columns as bf16
@@ -124,10 +133,14 @@ constexpr int64_t attention_row_floats(int64_t window_begin, int64_t last_positi
 }
 
 struct KernelTable {
-  ProductFn product[5];       ///< by DType of the weights; x is f32
-  const RoundedProduct* rounded;  ///< likewise, 5 of them; null: the instruction set multiplies no narrow numbers
+  ProductFn product[5];       ///< by DType of the weights, as computed_as() has it; x is f32
+  /// One row of activations, rounded as for bf16, with bf16 in 12 bits in runs of at most kOneIn12ColumnsMax; gives what bf16 gives, bit by bit.
+  /// null: there is none.
+  ProductFn one_in_12_bits;
+  const RoundedProduct* rounded;  ///< by DType as `product`, 5 of them; null: the instruction set multiplies no narrow numbers
   void (*attention[4])(const AttentionTask&);  ///< by DType of the cache
   void (*to_f32[3])(const void* from, int64_t count, float* to);  ///< by DType; not quantised
+  void (*widen_bf16)(const std::byte* blocks, int64_t count, const uint8_t* of_code, uint16_t* to);  ///< of common/bf16_in_12.h, exceptions apart
   void (*to_bf16)(const float* from, int64_t count, uint16_t* to);
   void (*to_f16)(const float* from, int64_t count, uint16_t* to);
   float (*to_int8)(const float* from, int64_t count,

@@ -60,7 +60,7 @@ class CudaOps final : public Ops {
   void sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how, int32_t* ids);
 
   const OpsOptions& options() const override { return options_; }
-  bool supports(DType) const override { return true; }
+  bool supports(DType weight) const override { return weight != DType::kBF16In12; }
   void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations activations) override;
   void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) override;
   void rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) override;

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <vector>
@@ -94,9 +95,12 @@ void StreamedMemory::read(int64_t first, int64_t count, cpu::ThreadPool& pool) c
 
 Weight StreamedMemory::weight(int64_t first, int64_t bytes_max, DType dtype, int64_t cols, int64_t& used) const {
   const int64_t row = row_bytes(dtype, cols), parameters = parameter_bytes(dtype, cols);
+  // Noise will do for codes, but not for the list of exceptions: there are none.
+  static constexpr std::array<std::byte, bf16_in_12::exponents_bytes(0, 0)> kNoExceptions{};
   const int64_t rows = std::max<int64_t>(1, bytes_max / (row + parameters));
   used = rows * (row + parameters);
   MOESTRO_CHECK(first >= 0 && first + used <= bytes_, "a weight within this memory");
+  if (dtype == DType::kBF16In12) return {data_ + first, dtype, rows, cols, reinterpret_cast<const uint16_t*>(kNoExceptions.data())};
   return {data_ + first, dtype, rows, cols, parameters > 0 ? reinterpret_cast<const uint16_t*>(data_ + first + rows * row) : nullptr};
 }
 

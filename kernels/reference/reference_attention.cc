@@ -40,9 +40,10 @@ class KvRow {
       case DType::kInt8:
         return store_int8(x);
       case DType::kInt4:
+      case DType::kBF16In12:
         break;
     }
-    MOESTRO_CHECK(false, "no KV cache is int4");
+    MOESTRO_CHECK(false, "a KV cache is f32, bf16, f16 or int8");
   }
 
  private:

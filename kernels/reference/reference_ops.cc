@@ -17,9 +17,10 @@ double value_at(const void* data, DType dtype, int64_t i) {
       return f16_to_f32(static_cast<const uint16_t*>(data)[i]);
     case DType::kInt8:
     case DType::kInt4:
+    case DType::kBF16In12:
       break;
   }
-  MOESTRO_CHECK(false, "quantised values have scales: only experts hold them");
+  MOESTRO_CHECK(false, "values with parameters: see weight_at");
 }
 
 /// The layout of common/expert_layout.h: byte b of a group holds columns b % 16 + 32 * (b / 16), and 16 more in the high half.
@@ -29,7 +30,16 @@ static int int4_at(const std::byte* row, int64_t col) {
   return static_cast<int>(within % 32 < 16 ? byte & 15u : byte >> 4);
 }
 
+static double bf16_in_12_at(const Weight& w, int64_t row, int64_t col) {
+  const auto exponents = bf16_in_12::read_exponents(reinterpret_cast<const std::byte*>(w.parameters), w.rows * w.cols);
+  uint16_t value = bf16_in_12::value_at(static_cast<const std::byte*>(w.data) + row * row_bytes(w.dtype, w.cols), exponents.of_code, col);
+  for (int64_t i = 0; i < exponents.count; ++i)
+    if (bf16_in_12::exception_position(exponents, i) == row * w.cols + col) value = bf16_in_12::with_exponent(value, exponents.exceptions[i]);
+  return static_cast<double>(bf16_to_f32(value));
+}
+
 double weight_at(const Weight& w, int64_t row, int64_t col) {
+  if (w.dtype == DType::kBF16In12) return bf16_in_12_at(w, row, col);
   if (!is_quantised(w.dtype)) return value_at(w.data, w.dtype, row * w.cols + col);
   const uint16_t* parameters = w.parameters + (row * quant_groups(w.cols) + col / kQuantGroup) * group_parameters(w.dtype);
   const double scale = bf16_to_f32(parameters[0]);

@@ -17,11 +17,8 @@ import memory_limit as limits
 MIB = 1 << 20
 PROMPT_TOKENS, STEP_TOKENS = 32, 32
 KV_TOKENS = 128
+EXACT = ("bf16", "bf16-12bit")
 AIMS = {("mixtral-12gb", 50): 2.2, ("mixtral-12gb", 25): 3.0, ("qwen3moe-mini", 50): 3.5, ("qwen3moe-mini", 25): 5.0}
-
-
-def model_bytes(pack):
-    return sum(f.stat().st_size for f in limits.files_of(pack) if f.suffix == ".bin")
 
 
 class Store:
@@ -109,7 +106,7 @@ def turn(run, files, limit):
 def compare(args, side, say, models, shape, dtype, percent):
     """One row; `models`: (our pack, their file, their interpreter)."""
     pack, gguf, python = models
-    whole = model_bytes(pack)
+    whole = gguf.stat().st_size  # the same for every form of ours
     limit = whole * percent // 100
     if limit <= args.beside_arena:
         raise SystemExit(f"error: {percent} % of {shape} are {limit >> 20} MiB, and store and engine need {args.beside_arena >> 20} MiB beside the arena (--beside-arena): take a larger model")
@@ -128,7 +125,7 @@ def compare(args, side, say, models, shape, dtype, percent):
     medians = {name: statistics.median(rate for rate, _ in rates) for name, rates in seen.items()}
     best = max((name for name in runs if name != "ours"), key=medians.get)
     mine, other = medians["ours"], medians[best]
-    return dict(shape=shape, dtype=dtype, what=f"decode in {percent} %", ours=mine, theirs=other, ratio=mine / other, aim=AIMS.get((shape, percent)) if dtype == "bf16" else None,
+    return dict(shape=shape, dtype=dtype, what=f"decode in {percent} %", ours=mine, theirs=other, ratio=mine / other, aim=AIMS.get((shape, percent)) if dtype in EXACT else None,
                 unit="tokens/s", rounds={name: [rate for rate, _ in rates] for name, rates in seen.items()}, threads=args.threads, tokens=args.tokens,
                 model_bytes=whole, limit_bytes=limit, hit_rate=statistics.median(more["hit_rate"] for _, more in seen["ours"]),
                 peak_bytes={name: max(more["peak_bytes"] for _, more in rates) for name, rates in seen.items()}, peer=f"{best}; {seen[best][0][1]['greeting']}")

@@ -16,6 +16,17 @@ Status does_not_fit(const SourceTensor& tensor, DType to) {
                           " cannot (beyond its range); choose another precision");
 }
 
+/// What of `bytes`, which lie at `at` in the blob, lies in its bytes [begin, begin + out.size()).
+void copy_part(std::span<const std::byte> bytes, uint64_t at, uint64_t begin, std::span<std::byte> out) {
+  const uint64_t first = std::max(begin, at), last = std::min(begin + out.size(), at + bytes.size());
+  if (first < last) std::memcpy(out.data() + (first - begin), bytes.data() + (first - at), last - first);
+}
+
+Status has_too_many_exponents(const SourceTensor& tensor) {
+  return unsupported("tensor " + model::in_quotes(tensor.name) + " has numbers of too many magnitudes for " + std::string(dtype_name(DType::kBF16In12)) +
+                     ": more than 1 in 128 has an exponent beyond the 16 most frequent; choose bf16");
+}
+
 int64_t source_bytes(const SourceTensor& tensor) { return dtype_bytes(*tensor.dtype); }
 
 }  // namespace
@@ -39,6 +50,7 @@ Status BlobBuilder::build_dense(uint32_t blob, const Sink& sink) {
 Status BlobBuilder::fill_from_tensor(uint32_t index, uint64_t begin, std::span<std::byte> out) {
   const PackedTensor& packed = plan_.manifest.tensors[index];
   const SourceTensor& source = checkpoint_.tensor(checkpoint_.model().dense[index].source_name);
+  if (packed.dtype == DType::kBF16In12) return fill_in_12_bits(packed, source, begin, out);
   if (is_quantised(packed.dtype)) return fill_from_matrix(packed, source, begin, out);
   const auto from = static_cast<uint64_t>(source_bytes(source)), to = static_cast<uint64_t>(dtype_bytes(packed.dtype));
   const uint64_t packed_bytes = source.bytes / from * to;
@@ -64,14 +76,56 @@ Status BlobBuilder::fill_from_matrix(const PackedTensor& packed, const SourceTen
     for (int64_t r = first; r < last; ++r) {
       MOESTRO_RETURN_IF_ERROR(checkpoint_.read(source, static_cast<uint64_t>(r * source_row), source_bytes_of_row));
       MOESTRO_RETURN_IF_ERROR(convert_row(source, source_bytes_of_row.data(), packed.dtype, cols, values.data(), reinterpret_cast<std::byte*>(parameters.data())));
-      const int64_t row_begin = part + r * row_length, from = std::max(row_begin, piece_begin), to = std::min(row_begin + row_length, piece_end);
-      if (from < to) std::memcpy(out.data() + (from - piece_begin), row_data + (from - row_begin), static_cast<size_t>(to - from));
+      copy_part({row_data, static_cast<size_t>(row_length)}, static_cast<uint64_t>(part + r * row_length), begin, out);
     }
     return Status::ok();
   };
   const auto offset = static_cast<int64_t>(packed.offset);
   MOESTRO_RETURN_IF_ERROR(fill(offset, value_row, values.data()));
   return fill(offset + dense_parameters_offset(packed.dtype, rows, cols), parameter_row, reinterpret_cast<const std::byte*>(parameters.data()));
+}
+
+// The same in 12 bits. Which exponents have codes all numbers decide, so the matrix is read twice before its first piece.
+Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, const SourceTensor& source, uint64_t begin, std::span<std::byte> out) {
+  const int64_t rows = packed.shape[0], cols = packed.shape[1], row_length = row_bytes(packed.dtype, cols);
+  const uint64_t parameters = packed.offset + static_cast<uint64_t>(dense_parameters_offset(packed.dtype, rows, cols));
+  const uint64_t parameters_end = parameters + static_cast<uint64_t>(bf16_in_12::exponents_bytes(rows, cols)), end = begin + out.size();
+  if (end <= packed.offset || begin >= parameters_end) return Status::ok();
+  if (rows > bf16_in_12::kNumbersMax / cols)
+    return unsupported("tensor " + model::in_quotes(source.name) + " has more than " + std::to_string(bf16_in_12::kNumbersMax) + " numbers, the most of a matrix in 12 bits; choose bf16");
+  if (encoded_ != &source) {
+    encoder_.emplace(rows, cols);
+    for (int64_t r = 0; r < rows; ++r) {
+      MOESTRO_RETURN_IF_ERROR(read_row_as_bf16(source, r, cols));
+      encoder_->count(wide_.data(), cols);
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      MOESTRO_RETURN_IF_ERROR(read_row_as_bf16(source, r, cols));
+      encoder_->list(wide_.data(), cols);
+    }
+    if (!encoder_->fits()) return has_too_many_exponents(source);
+    encoded_ = &source;
+  }
+  std::vector<std::byte> bytes(static_cast<size_t>(row_length));
+  const auto row_of = [&](uint64_t at) { return at <= packed.offset ? 0 : static_cast<int64_t>(at - packed.offset) / row_length; };
+  for (int64_t r = row_of(begin), last = std::min(rows, row_of(end - 1) + 1); r < last; ++r) {
+    MOESTRO_RETURN_IF_ERROR(read_row_as_bf16(source, r, cols));
+    encoder_->write_row(wide_.data(), bytes.data());
+    copy_part(bytes, packed.offset + static_cast<uint64_t>(r * row_length), begin, out);
+  }
+  if (end <= parameters) return Status::ok();
+  bytes.resize(parameters_end - parameters);
+  encoder_->write_exponents(bytes.data());
+  copy_part(bytes, parameters, begin, out);
+  return Status::ok();
+}
+
+Status BlobBuilder::read_row_as_bf16(const SourceTensor& source, int64_t row, int64_t cols) {
+  const int64_t bytes = cols * source_bytes(source);
+  source_.resize(static_cast<size_t>(bytes));
+  wide_.resize(static_cast<size_t>(cols));
+  MOESTRO_RETURN_IF_ERROR(checkpoint_.read(source, static_cast<uint64_t>(row * bytes), source_));
+  return convert_row(source, source_.data(), DType::kBF16, cols, reinterpret_cast<std::byte*>(wide_.data()), nullptr);
 }
 
 Status BlobBuilder::build_expert(uint32_t blob, const Sink& sink) {
@@ -100,12 +154,8 @@ Status BlobBuilder::fill_rows(const SourceTensor& tensor, const ExpertLayout& la
   const int64_t row = layout.hidden() * source_bytes(tensor);
   source_.resize(static_cast<size_t>(tile.ffn * row));
   MOESTRO_RETURN_IF_ERROR(checkpoint_.read(tensor, static_cast<uint64_t>(tile.first_ffn * row), source_));
-  const int64_t value_row = row_bytes(layout.dtype(), layout.hidden());
-  const int64_t scale_row = parameter_bytes(layout.dtype(), layout.hidden());
-  for (int64_t r = 0; r < tile.ffn; ++r)
-    MOESTRO_RETURN_IF_ERROR(convert_row(tensor, source_.data() + r * row, layout.dtype(), layout.hidden(),
-                                        piece_.data() + values + r * value_row, piece_.data() + scales + r * scale_row));
-  return Status::ok();
+  return fill_part(tensor, layout.dtype(), tile.ffn, layout.hidden(), [&](int64_t r) { return source_.data() + r * row; }, piece_.data() + values,
+                   piece_.data() + scales);
 }
 
 // A tile needs a few columns of every row of down. They are read for as many tiles at once as the scratch memory takes.
@@ -128,13 +178,21 @@ Status BlobBuilder::load_band(const SourceTensor& tensor, const ExpertLayout& la
 Status BlobBuilder::fill_columns(const ExpertLayout& layout, const ExpertTile& tile) {
   const SourceTensor& tensor = *band_.tensor;
   const int64_t element = source_bytes(tensor);
-  const int64_t value_row = row_bytes(layout.dtype(), tile.ffn);
-  const int64_t scale_row = parameter_bytes(layout.dtype(), tile.ffn);
-  for (int64_t h = 0; h < layout.hidden(); ++h) {
-    const std::byte* source = band_.bytes.data() + (h * band_.columns + tile.first_ffn - band_.first) * element;
-    MOESTRO_RETURN_IF_ERROR(convert_row(tensor, source, layout.dtype(), tile.ffn, piece_.data() + tile.down + h * value_row,
-                                        piece_.data() + tile.down_scales + h * scale_row));
+  const auto row = [&](int64_t h) { return band_.bytes.data() + (h * band_.columns + tile.first_ffn - band_.first) * element; };
+  return fill_part(tensor, layout.dtype(), layout.hidden(), tile.ffn, row, piece_.data() + tile.down, piece_.data() + tile.down_scales);
+}
+
+template <class SourceRow>
+Status BlobBuilder::fill_part(const SourceTensor& tensor, DType to, int64_t rows, int64_t cols, const SourceRow& source_row, std::byte* values,
+                              std::byte* parameters) {
+  if (to == DType::kBF16In12) {
+    wide_.resize(static_cast<size_t>(rows * cols));
+    for (int64_t r = 0; r < rows; ++r)
+      MOESTRO_RETURN_IF_ERROR(convert_row(tensor, source_row(r), DType::kBF16, cols, reinterpret_cast<std::byte*>(wide_.data() + r * cols), nullptr));
+    return bf16_in_12::encode(wide_.data(), rows, cols, values, parameters) ? Status::ok() : has_too_many_exponents(tensor);
   }
+  for (int64_t r = 0; r < rows; ++r)
+    MOESTRO_RETURN_IF_ERROR(convert_row(tensor, source_row(r), to, cols, values + r * row_bytes(to, cols), parameters + r * parameter_bytes(to, cols)));
   return Status::ok();
 }
 

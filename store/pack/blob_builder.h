@@ -2,6 +2,7 @@
 // Makes the bytes of one blob from the checkpoint, a piece at a time: memory stays bounded whatever the size of model or tensor.
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "store/pack/checkpoint.h"
@@ -36,6 +37,12 @@ class BlobBuilder {
   Status fill_rows(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile, int64_t values, int64_t scales);
   Status fill_columns(const ExpertLayout& layout, const ExpertTile& tile);
   Status load_band(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile);
+  /// A matrix of a tile, of whose rows source_row(r) gives the checkpoint's bytes.
+  template <class SourceRow>
+  Status fill_part(const SourceTensor& tensor, DType to, int64_t rows, int64_t cols, const SourceRow& source_row, std::byte* values,
+                   std::byte* parameters);
+  Status fill_in_12_bits(const PackedTensor& packed, const SourceTensor& source, uint64_t begin, std::span<std::byte> out);
+  Status read_row_as_bf16(const SourceTensor& source, int64_t row, int64_t cols);
   Status convert_row(const SourceTensor& tensor, const std::byte* source, DType to, int64_t n, std::byte* values, std::byte* scales);
 
   const Checkpoint& checkpoint_;
@@ -44,6 +51,9 @@ class BlobBuilder {
   DownBand band_;
   std::vector<std::byte> piece_, source_;
   std::vector<float> work_;
+  std::vector<uint16_t> wide_;
+  std::optional<bf16_in_12::Encoder> encoder_;  ///< of `encoded_`
+  const SourceTensor* encoded_ = nullptr;
 };
 
 }  // namespace moestro::store

@@ -1,6 +1,7 @@
 #include "store/pack/blob_numbers.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "common/dense_layout.h"
 #include "common/model/model_spec.h"
@@ -9,46 +10,45 @@
 
 namespace moestro::store {
 
+// What says whether a matrix' numbers are finite: its values; the parameters of its groups; or its exponents, those of the codes and those of the
+// exceptions.
+void BlobNumbers::add_matrix(std::vector<Region>& to, DType dtype, int64_t values, int64_t parameters, int64_t rows, int64_t cols, const char* what) {
+  const auto add = [&](int64_t begin, int64_t length, Kind kind) { to.push_back({static_cast<uint64_t>(begin), static_cast<uint64_t>(length), dtype, kind, what}); };
+  if (dtype == DType::kBF16In12) {
+    const int64_t room = bf16_in_12::exceptions_max(rows * cols);
+    add(parameters, bf16_in_12::kCodes, Kind::kExponents);
+    add(parameters + bf16_in_12::exponents_bytes(rows, cols) - room, room, Kind::kExponents);
+  } else if (is_quantised(dtype)) {
+    add(parameters, rows * parameter_bytes(dtype, cols), Kind::kGroupParameters);
+  } else {
+    add(values, rows * row_bytes(dtype, cols), Kind::kValues);
+  }
+}
+
 std::vector<BlobNumbers::Region> BlobNumbers::expert_regions(const ExpertLayout& layout) {
   std::vector<Region> regions;
   const DType d = layout.dtype();
   for (int64_t i = 0; i < layout.tiles(); ++i) {
     const ExpertTile t = layout.tile(i);
-    const auto add = [&](int64_t begin, int64_t length, bool parameters, const char* what) {
-      regions.push_back({static_cast<uint64_t>(t.offset + begin), static_cast<uint64_t>(length), d, parameters, what});
-    };
-    if (is_quantised(d)) {
-      add(t.gate_scales, t.ffn * parameter_bytes(d, layout.hidden()), true, "gate");
-      add(t.up_scales, t.ffn * parameter_bytes(d, layout.hidden()), true, "up");
-      add(t.down_scales, layout.hidden() * parameter_bytes(d, t.ffn), true, "down");
-    } else {
-      add(t.gate, t.ffn * row_bytes(d, layout.hidden()), false, "gate");
-      add(t.up, t.ffn * row_bytes(d, layout.hidden()), false, "up");
-      add(t.down, layout.hidden() * row_bytes(d, t.ffn), false, "down");
-    }
+    add_matrix(regions, d, t.offset + t.gate, t.offset + t.gate_scales, t.ffn, layout.hidden(), "gate");
+    add_matrix(regions, d, t.offset + t.up, t.offset + t.up_scales, t.ffn, layout.hidden(), "up");
+    add_matrix(regions, d, t.offset + t.down, t.offset + t.down_scales, layout.hidden(), t.ffn, "down");
   }
   return regions;
 }
 
 void BlobNumbers::add_tensor(const PackedTensor& t) {
-  int64_t values = 1;
-  for (const int64_t n : t.shape) values *= n;
-  Region region{t.offset, static_cast<uint64_t>(values), t.dtype, is_quantised(t.dtype), t.name.c_str()};
-  if (is_quantised(t.dtype)) {
-    const int64_t cols = t.shape.back(), rows = values / cols;
-    region.offset += static_cast<uint64_t>(dense_parameters_offset(t.dtype, rows, cols));
-    region.length = static_cast<uint64_t>(rows * parameter_bytes(t.dtype, cols));
-  } else {
-    region.length *= static_cast<uint64_t>(dtype_bytes(t.dtype));
-  }
-  dense_[t.blob].push_back(region);
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < t.shape.size(); ++i) rows *= t.shape[i];
+  const auto offset = static_cast<int64_t>(t.offset);
+  add_matrix(dense_[t.blob], t.dtype, offset, offset + dense_parameters_offset(t.dtype, rows, t.shape.back()), rows, t.shape.back(), t.name.c_str());
 }
 
 Result<BlobNumbers> BlobNumbers::of(const Manifest& manifest) {
   MOESTRO_ASSIGN_OR_RETURN(const model::ModelDescription description, model::describe_model(manifest.config_json, manifest.generation_config_json));
   BlobNumbers numbers(manifest);
   for (const PackedTensor& t : manifest.tensors) numbers.add_tensor(t);
-  numbers.experts_.resize(static_cast<size_t>(DType::kInt4) + 1);
+  numbers.experts_.resize(static_cast<size_t>(DType::kBF16In12) + 1);
   if (description.spec.moe_layers() == 0) return numbers;
   const auto& expert = description.spec.moe().expert;
   for (const DType d : manifest.expert_precisions) numbers.experts_[static_cast<size_t>(d)] = expert_regions({expert.hidden, expert.ffn, d});
@@ -70,13 +70,25 @@ Status BlobNumbers::check(uint32_t blob, uint64_t offset, std::span<const std::b
 }
 
 Status BlobNumbers::check_region(uint32_t blob, const Region& r, uint64_t at, std::span<const std::byte> bytes) const {
-  const auto each = static_cast<uint64_t>(r.parameters ? group_parameters(r.dtype) * 2 : dtype_bytes(r.dtype));
-  const auto bad = r.parameters ? find_group_not_finite(r.dtype, bytes) : find_not_finite(r.dtype, bytes);
+  std::optional<size_t> bad;
+  uint64_t each = 1;
+  const char* number = "exponent ";
+  const char* fault = " is that of numbers that are infinite or not numbers";
+  switch (r.kind) {
+    case Kind::kValues:
+      bad = find_not_finite(r.dtype, bytes), each = static_cast<uint64_t>(dtype_bytes(r.dtype));
+      number = "value ", fault = " is infinite or not a number";
+      break;
+    case Kind::kGroupParameters:
+      bad = find_group_not_finite(r.dtype, bytes), each = static_cast<uint64_t>(group_parameters(r.dtype)) * 2;
+      number = "the scale or offset of group ", fault = " gives numbers that are infinite or not numbers";
+      break;
+    case Kind::kExponents:
+      bad = find_exponent_not_finite(bytes);
+      break;
+  }
   if (!bad) return Status::ok();
-  const std::string number = std::to_string(at / each + *bad);
-  return corrupt(blob_label(*manifest_, blob) + ", " + r.what + ": " +
-                 (r.parameters ? "the scale or offset of group " + number + " gives numbers that are infinite or not numbers"
-                               : "value " + number + " is infinite or not a number") +
+  return corrupt(blob_label(*manifest_, blob) + ", " + r.what + ": " + number + std::to_string(at / each + *bad) + fault +
                  ", though its checksum is right: it was written so; pack the model again");
 }
 

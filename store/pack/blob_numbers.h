@@ -22,15 +22,16 @@ class BlobNumbers {
   Status check(uint32_t blob, uint64_t offset, std::span<const std::byte> bytes) const;
 
  private:
-  /// Values of `dtype`, or the parameters of its groups.
+  enum class Kind { kValues, kGroupParameters, kExponents };
   struct Region {
     uint64_t offset = 0, length = 0;
     DType dtype = DType::kF32;
-    bool parameters = false;
+    Kind kind = Kind::kValues;
     const char* what = "";
   };
   explicit BlobNumbers(const Manifest& manifest) : manifest_(&manifest), dense_(manifest.blobs.size()) {}
   void add_tensor(const PackedTensor& tensor);
+  static void add_matrix(std::vector<Region>& to, DType dtype, int64_t values, int64_t parameters, int64_t rows, int64_t cols, const char* what);
   static std::vector<Region> expert_regions(const ExpertLayout& layout);
   const std::vector<Region>& regions_of(uint32_t blob) const;
   Status check_region(uint32_t blob, const Region& region, uint64_t at, std::span<const std::byte> bytes) const;

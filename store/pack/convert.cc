@@ -26,7 +26,8 @@ void to_f32(DType from, const std::byte* source, float* out, int64_t n) {
       for (int64_t i = 0; i < n; ++i) out[i] = f16_to_f32(load16(i));
       return;
     case DType::kInt8:
-    case DType::kInt4: MOESTRO_CHECK(false, "no checkpoint format");
+    case DType::kInt4:
+    case DType::kBF16In12: MOESTRO_CHECK(false, "no checkpoint format");
   }
 }
 
@@ -49,9 +50,10 @@ bool from_f32(const float* in, DType to, std::byte* target, int64_t n) {
       for (int64_t i = 0; i < n; ++i) h = f32_to_f16(in[i]), std::memcpy(target + 2 * i, &h, sizeof h);
       return stayed_finite(in, to, target, n);
     case DType::kInt8:
-    case DType::kInt4: break;
+    case DType::kInt4:
+    case DType::kBF16In12: break;
   }
-  MOESTRO_CHECK(false, "quantise_row is for those");
+  MOESTRO_CHECK(false, "quantise_row and bf16_in_12::encode are for those");
 }
 
 }  // namespace

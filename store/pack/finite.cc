@@ -1,5 +1,6 @@
 #include "store/pack/finite.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -43,6 +44,11 @@ std::optional<size_t> find_group_not_finite(DType dtype, std::span<const std::by
     if (!std::isfinite(largest) || !std::isfinite(offset)) return g;
   }
   return std::nullopt;
+}
+
+std::optional<size_t> find_exponent_not_finite(std::span<const std::byte> exponents) {
+  const auto bad = std::find(exponents.begin(), exponents.end(), std::byte{0xff});
+  return bad == exponents.end() ? std::nullopt : std::optional(static_cast<size_t>(bad - exponents.begin()));
 }
 
 std::optional<size_t> find_not_finite(DType dtype, std::span<const std::byte> bytes) {

@@ -14,4 +14,7 @@ std::optional<size_t> find_not_finite(DType dtype, std::span<const std::byte> by
 /// is not, or the largest number that they can say is not.
 std::optional<size_t> find_group_not_finite(DType dtype, std::span<const std::byte> parameters);
 
+/// Index of the first exponent, as bf16 has it, that no finite number has.
+std::optional<size_t> find_exponent_not_finite(std::span<const std::byte> exponents);
+
 }  // namespace moestro::store

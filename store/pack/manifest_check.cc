@@ -17,7 +17,7 @@ constexpr size_t kShapeMax = 4;
 
 Status bad(const std::string& what) { return corrupt("manifest: " + what); }
 
-bool is_known(DType d) { return d == DType::kF32 || d == DType::kBF16 || d == DType::kF16 || is_quantised(d); }
+bool is_known(DType d) { return d <= DType::kBF16In12; }
 
 Status check_lists(const Manifest& m) {
   if (m.layout_id != kExpertLayoutId)
@@ -100,7 +100,7 @@ std::optional<uint64_t> tensor_bytes(const PackedTensor& t) {
   for (size_t i = 0; i < t.shape.size(); ++i)
     if (t.shape[i] < 1 || t.shape[i] > kElementsMax / rows) return std::nullopt;
     else if (i + 1 < t.shape.size()) rows *= t.shape[i];
-  if (is_quantised(t.dtype) && t.shape.size() != 2) return std::nullopt;
+  if (has_parameters(t.dtype) && t.shape.size() != 2) return std::nullopt;
   return static_cast<uint64_t>(dense_bytes(t.dtype, rows, t.shape.back()));
 }
 

@@ -27,7 +27,7 @@ Result<PackPlanOptions> plan_options(const Checkpoint& checkpoint, const PackOpt
   if (out.model_name.empty()) out.model_name = fs::weakly_canonical(checkpoint.directory()).filename().string();
   out.experts = options.experts.empty() ? std::vector{checkpoint.own_expert_dtype().dtype} : options.experts;
   out.dense = options.dense.value_or(checkpoint.own_dense_dtype().dtype);
-  out.dense_rest = is_quantised(out.dense) ? checkpoint.own_dense_dtype().dtype : out.dense;
+  out.dense_rest = is_quantised(out.dense) ? checkpoint.own_dense_dtype().dtype : computed_as(out.dense);
   if (std::set(out.experts.begin(), out.experts.end()).size() != out.experts.size())
     return invalid_argument("an expert precision is given twice");
   return out;

@@ -136,7 +136,7 @@ class Bench {
       read.push_back(limits_->read(kWeightBytes).rate());
       run.push_back(limits_->matvec(dtype, kWeightBytes).rate());
     }
-    std::printf("streamed matvec %-5s              %6.1f GB/s   read loop %6.1f GB/s\n", std::string(dtype_name(dtype)).c_str(),
+    std::printf("streamed matvec %-10s         %6.1f GB/s   read loop %6.1f GB/s\n", std::string(dtype_name(dtype)).c_str(),
                 1e-9 * median(run), 1e-9 * median(read));
   }
   void small() {
@@ -212,7 +212,7 @@ int run(int argc, char** argv) {
     if (argc > 2 && isa_name(static_cast<Isa>(i)) == argv[2]) isa = static_cast<Isa>(i);
   Bench b(argc > 1 ? std::atoi(argv[1]) : 0, isa, argc > 3 && std::string_view(argv[3]) == "deterministic");
   b.peak();
-  for (const DType d : {DType::kBF16, DType::kInt8, DType::kInt4}) b.stream(d);
+  for (const DType d : {DType::kBF16, DType::kBF16In12, DType::kInt8, DType::kInt4}) b.stream(d);
   b.matvec("matmul n 1 bf16 3584 x 1024", DType::kBF16, 3584, 1024);
   b.matvec("matmul n 1 bf16 1024 x 1024", DType::kBF16, 1024, 1024);
   b.matvec("matmul n 1 bf16 1024 x 3584", DType::kBF16, 1024, 3584);

@@ -11,7 +11,7 @@ struct Shape {
 
 TEST(ExpertLayout, TilesCoverTheFfnDimensionOnceAndInOrder) {
   for (Shape s : {Shape{64, 64}, {64, 1}, {1, 1}, {160, 128}, {1024, 3584}, {1024, 384}, {2048, 7168}, {6144, 16384}, {100, 130}}) {
-    for (DType d : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4}) {
+    for (DType d : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4, DType::kBF16In12}) {
       const ExpertLayout layout(s.hidden, s.ffn, d);
       int64_t ffn = 0, offset = 0;
       for (int64_t i = 0; i < layout.tiles(); ++i) {

@@ -44,6 +44,17 @@ TEST_P(ReferenceTest, LogProbabilitiesInF32) { compare(DType::kF32, 1e-3, true);
 TEST_P(ReferenceTest, LogProbabilitiesInF32FastMode) { compare(DType::kF32, 1e-3, false); }
 TEST_P(ReferenceTest, LogProbabilitiesInBf16) { compare(DType::kBF16, 2e-2, true); }
 
+TEST_P(ReferenceTest, Bf16In12BitsIsBf16BitByBit) {
+  for (const bool deterministic : {true, false}) {
+    Bench wide(GetParam(), {.experts = DType::kBF16, .dense = DType::kBF16, .deterministic = deterministic});
+    Bench narrow(GetParam(), {.experts = DType::kBF16In12, .dense = DType::kBF16In12, .deterministic = deterministic});
+    for (const Reference& r : GetParam().prompts("bf16")) {
+      EXPECT_EQ(narrow.score({r.ids}, r.ids.size()), wide.score({r.ids}, r.ids.size()));
+      EXPECT_EQ(narrow.greedy(r.ids, 5), wide.greedy(r.ids, 5));
+    }
+  }
+}
+
 TEST_P(ReferenceTest, GreedyTokensInF32) {
   Bench bench(GetParam());
   for (const Reference& r : GetParam().prompts("f32")) {

@@ -54,7 +54,7 @@ TEST(AllocationTest, NoneAfterWarmUpInAnExpertOfSeveralTilesOverSeveralNodes) {
   const auto ops = make_cpu_ops({.threads = 3, .deterministic = false, .isa = best_isa(), .nodes = {0, 1, 0}});
   Random random;
   const int64_t hidden = 512;
-  for (const DType dtype : {DType::kBF16, DType::kInt8}) {
+  for (const DType dtype : {DType::kBF16, DType::kInt8, DType::kBF16In12}) {
     const ExpertLayout layout(hidden, 1700, dtype);
     ASSERT_GT(layout.tiles(), 2);
     const auto blob = ::moestro::test::write_expert_blob(layout, {hidden, 1700, random.normal(hidden * 1700), random.normal(hidden * 1700), random.normal(hidden * 1700)});

@@ -17,6 +17,7 @@ namespace {
 #include "kernels/cpu/isa/rounded_rows.inc"
 #include "kernels/cpu/isa/rounded_few.inc"
 #include "kernels/cpu/isa/rounded_one.inc"
+#include "kernels/cpu/isa/rounded_one_in_12.inc"
 #include "kernels/cpu/isa/rounded_panel.inc"
 // clang-format on
 
@@ -76,7 +77,7 @@ struct Tiles {
 #include "kernels/cpu/isa/rounded_tiles.inc"
 }  // namespace
 
-const KernelTable kEmulatedTileKernels = MOESTRO_KERNEL_TABLE(kRoundedProducts);
+const KernelTable kEmulatedTileKernels = MOESTRO_KERNEL_TABLE(&one_token_in_12_bits, kRoundedProducts);
 
 int64_t emulated_tile_dots() {
   return multiplied;

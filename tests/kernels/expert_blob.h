@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "common/check.h"
 #include "common/expert_layout.h"
 #include "common/float16.h"
 
@@ -74,11 +75,34 @@ inline void write_row(const float* row, int64_t cols, DType dtype, std::byte* va
 
 }  // namespace expert_blob_detail
 
+/// The blob of an expert as bf16 with every part encoded in 12 bits; padding is 0xff.
+inline std::vector<std::byte> in_12_bits(const ExpertLayout& bf16, const std::vector<std::byte>& blob) {
+  const ExpertLayout narrow(bf16.hidden(), bf16.ffn(), DType::kBF16In12);
+  MOESTRO_CHECK(narrow.tiles() == bf16.tiles(), "else sums would have another order");
+  std::vector<std::byte> out(static_cast<size_t>(narrow.bytes()), std::byte{0xff});
+  for (int64_t i = 0; i < bf16.tiles(); ++i) {
+    const ExpertTile from = bf16.tile(i), to = narrow.tile(i);
+    const auto part = [&](int64_t values, int64_t rows, int64_t cols, int64_t coded, int64_t exponents) {
+      std::vector<uint16_t> matrix(static_cast<size_t>(rows * cols));
+      std::memcpy(matrix.data(), blob.data() + from.offset + values, matrix.size() * sizeof(uint16_t));
+      MOESTRO_CHECK(bf16_in_12::encode(matrix.data(), rows, cols, out.data() + to.offset + coded, out.data() + to.offset + exponents), "weights of a few magnitudes");
+    };
+    part(from.gate, from.ffn, bf16.hidden(), to.gate, to.gate_scales);
+    part(from.up, from.ffn, bf16.hidden(), to.up, to.up_scales);
+    part(from.down, bf16.hidden(), from.ffn, to.down, to.down_scales);
+  }
+  return out;
+}
+
 /// The blob of `m`. Padding is 0xff (NaN), so that reading it shows. `as_read`, if given, becomes the
 /// matrices after rounding to the layout's precision, widened to f32 again.
 inline std::vector<std::byte> write_expert_blob(const ExpertLayout& layout, const ExpertMatrices& m,
                                                 ExpertMatrices* as_read = nullptr) {
   using expert_blob_detail::write_row;
+  if (layout.dtype() == DType::kBF16In12) {
+    const ExpertLayout bf16(layout.hidden(), layout.ffn(), DType::kBF16);
+    return in_12_bits(bf16, write_expert_blob(bf16, m, as_read));
+  }
   std::vector<std::byte> blob(static_cast<size_t>(layout.bytes()), std::byte{0xff});
   ExpertMatrices rounded = m;
   const DType dtype = layout.dtype();

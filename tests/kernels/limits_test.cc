@@ -40,7 +40,7 @@ TEST(Limits, StreamsAtLeastWhatWasAskedFor) {
   EXPECT_EQ(limits->bytes(), kBytes);
   for (const int64_t bytes : {kBytes / 4, kBytes, 3 * kBytes}) {
     EXPECT_EQ(limits->read(bytes).amount, static_cast<double>(bytes));
-    for (const DType d : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4}) {
+    for (const DType d : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4, DType::kBF16In12}) {
       const Measured m = limits->matvec(d, bytes);
       EXPECT_GE(m.amount, static_cast<double>(bytes)) << dtype_name(d);
       EXPECT_LT(m.amount, static_cast<double>(bytes + kBytes)) << dtype_name(d);

@@ -32,7 +32,8 @@ float value_at(const std::vector<std::byte>& tile, DType d, int64_t part, int64_
     case DType::kBF16: std::memcpy(&half, at, 2); return bf16_to_f32(half);
     case DType::kF16: std::memcpy(&half, at, 2); return f16_to_f32(half);
     case DType::kInt8:
-    case DType::kInt4: break;
+    case DType::kInt4:
+    case DType::kBF16In12: break;  // the last: in_12_bits_test.cc
   }
   const int64_t group = row * quant_groups(width) + r / kQuantGroup;
   uint16_t parameters[2] = {};

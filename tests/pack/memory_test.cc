@@ -38,7 +38,9 @@ void write_sparse_checkpoint(const std::filesystem::path& dir, const testing::Ch
   std::filesystem::resize_file(dir / "model.safetensors", 8 + header.size() + end);
 }
 
-TEST(PackMemory, IsBounded) {
+class PackMemory : public ::testing::TestWithParam<PackOptions> {};
+
+TEST_P(PackMemory, IsBounded) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's own memory hides what is measured";
 #endif
@@ -48,7 +50,7 @@ TEST(PackMemory, IsBounded) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    PackOptions options{.experts = {DType::kInt8}, .dense = DType::kBF16, .jobs = 2};
+    PackOptions options = GetParam();
     options.scratch_bytes_max = uint64_t{16} << 20;
     _exit(pack_checkpoint(dir / "src", dir / "pack", options, {}).is_ok() ? 0 : 1);
   }
@@ -59,6 +61,10 @@ TEST(PackMemory, IsBounded) {
   ASSERT_EQ(WEXITSTATUS(status), 0);
   EXPECT_LT(usage.ru_maxrss, 70 * 1024) << "KiB";  // scratch, two tiles and their sources, and the test program itself
 }
+
+INSTANTIATE_TEST_SUITE_P(Precisions, PackMemory,
+                         ::testing::Values(PackOptions{.experts = {DType::kInt8}, .dense = DType::kBF16, .jobs = 2},
+                                           PackOptions{.experts = {DType::kBF16In12}, .dense = DType::kBF16In12, .jobs = 2}));
 
 }  // namespace
 }  // namespace moestro::store

@@ -129,7 +129,7 @@ TEST(Pack, IsTheSameHoweverItIsMade) {
   const TemporaryDirectory dir;
   write_checkpoint(dir / "one", {.hidden = 256, .ffn = 900, .experts = 4});
   write_checkpoint(dir / "many", {.shards = 5, .hidden = 256, .ffn = 900, .experts = 4});
-  const PackOptions plain{.experts = {DType::kF32, DType::kInt8}, .model_name = "m"};
+  const PackOptions plain{.experts = {DType::kF32, DType::kInt8, DType::kBF16In12}, .dense = DType::kBF16In12, .model_name = "m"};
   ASSERT_TRUE(pack_checkpoint(dir / "one", dir / "a", plain, {}));
   PackOptions other = plain;
   other.jobs = 3, other.scratch_bytes_max = 3 * 256 * 2 * 64, other.commit_bytes = 1;  // one band per tile
@@ -191,7 +191,7 @@ TEST(Pack, RefusesValuesThatAreNone) {
         const TemporaryDirectory dir;
         const auto value = [&](const std::string& name, int64_t i) { return name == where && i == 71 ? what : 0.5f; };
         write_checkpoint(dir / "src", {.dtype = source, .value = value});
-        for (const DType to : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4}) {
+        for (const DType to : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4, DType::kBF16In12}) {
           const auto packed = pack_checkpoint(dir / "src", dir / "pack", {.experts = {to}, .dense = DType::kF32}, {});
           EXPECT_EQ(packed.status().code(), Code::kInvalidArgument);
           EXPECT_THAT(packed.status().message(), HasSubstr("'" + std::string(where) + "' is infinite or not a number at value 71"));

@@ -28,7 +28,7 @@ RandomModel small_model(uint64_t seed) {
 
 TEST(RandomPack, TheSameSeedMakesTheSameBytesWhateverTheThreadsAndTheMemory) {
   const testing::TemporaryDirectory dir;
-  const PackOptions alone{.experts = {DType::kBF16, DType::kInt4}, .dense = DType::kInt8, .jobs = 1, .model_name = "m", .scratch_bytes_max = 1};
+  const PackOptions alone{.experts = {DType::kBF16, DType::kInt4, DType::kBF16In12}, .dense = DType::kBF16In12, .jobs = 1, .model_name = "m", .scratch_bytes_max = 1};
   PackOptions together = alone;
   together.jobs = 3;
   together.scratch_bytes_max = 64 << 20;

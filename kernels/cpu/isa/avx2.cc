@@ -17,5 +17,5 @@ namespace {
 }  // namespace
 
 extern const KernelTable kAvx2Kernels;
-const KernelTable kAvx2Kernels = MOESTRO_KERNEL_TABLE(nullptr);
+const KernelTable kAvx2Kernels = MOESTRO_KERNEL_TABLE(nullptr, nullptr);
 }  // namespace moestro::kernels::cpu

@@ -17,5 +17,5 @@ namespace {
 }  // namespace
 
 extern const KernelTable kAvx512Kernels;
-const KernelTable kAvx512Kernels = MOESTRO_KERNEL_TABLE(nullptr);
+const KernelTable kAvx512Kernels = MOESTRO_KERNEL_TABLE(nullptr, nullptr);
 }  // namespace moestro::kernels::cpu

@@ -17,6 +17,7 @@ namespace {
 #include "kernels/cpu/isa/rounded_rows.inc"
 #include "kernels/cpu/isa/rounded_few.inc"
 #include "kernels/cpu/isa/rounded_one.inc"
+#include "kernels/cpu/isa/rounded_one_in_12.inc"
 #include "kernels/cpu/isa/rounded_panel.inc"
 #include "kernels/cpu/isa/tiles_amx.inc"
 #include "kernels/cpu/isa/rounded_tiles.inc"
@@ -24,7 +25,7 @@ namespace {
 }  // namespace
 
 extern const KernelTable kAvx512AmxKernels;
-const KernelTable kAvx512AmxKernels = MOESTRO_KERNEL_TABLE(kRoundedProducts);
+const KernelTable kAvx512AmxKernels = MOESTRO_KERNEL_TABLE(&one_token_in_12_bits, kRoundedProducts);
 
 bool amx_multiplies_rightly() {
   alignas(64) int8_t a[16][64];

@@ -15,5 +15,5 @@ namespace {
 }  // namespace
 
 extern const KernelTable kGenericKernels;
-const KernelTable kGenericKernels = MOESTRO_KERNEL_TABLE(nullptr);
+const KernelTable kGenericKernels = MOESTRO_KERNEL_TABLE(nullptr, nullptr);
 }  // namespace moestro::kernels::cpu

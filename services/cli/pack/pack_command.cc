@@ -76,10 +76,11 @@ void add_pack_command(CLI::App& app, CommandResult& result) {
   command->add_option("source", arguments->source, "Directory with config.json, *.safetensors and tokenizer.json")->required()->option_text("SRC");
   command->add_option("-o,--output", arguments->pack, "Directory of the pack; an interrupted pack goes on where it stopped")
       ->required()->option_text("PACK");
-  command->add_option("--experts", arguments->experts, "Precisions of the experts, side by side, the first served by default (default: the narrowest that holds the checkpoint's exactly)")
-      ->delimiter(',')->check(CLI::IsMember({"bf16", "f16", "f32", "int8", "int4"}))->option_text("bf16|f16|f32|int8|int4[,...]");
-  command->add_option("--dense", arguments->dense, "Precision of all other weights (default: as for --experts); int8, int4: of attention, shared experts, dense layers and the head")
-      ->check(CLI::IsMember({"bf16", "f16", "f32", "int8", "int4"}))->option_text("bf16|f16|f32|int8|int4");
+  const CLI::IsMember precisions({"bf16", "bf16-12bit", "f16", "f32", "int8", "int4"});
+  command->add_option("--experts", arguments->experts, "Precisions of the experts, side by side, the first served by default (default: the plain one that holds the checkpoint's exactly). bf16-12bit: bf16 without loss in three quarters of the room")
+      ->delimiter(',')->check(precisions)->option_text("bf16|bf16-12bit|f16|f32|int8|int4[,...]");
+  command->add_option("--dense", arguments->dense, "Precision of all other weights (default: as for --experts); bf16-12bit, int8, int4: of attention, shared experts, dense layers and the head")
+      ->check(precisions)->option_text("bf16|bf16-12bit|f16|f32|int8|int4");
   command->add_option("--spread", arguments->spread, "A further directory, on a drive of its own, that takes a part of the pack in proportion to "
                       "what it reads; once for each. Without SHARE the drives are measured")->allow_extra_args(false)->option_text("DIR[=SHARE]");
   command->add_option("--jobs", arguments->jobs, "Threads")->check(CLI::Range(1, 256))->capture_default_str()->option_text("N");

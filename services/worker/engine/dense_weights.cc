@@ -98,7 +98,7 @@ Result<Weight> DenseWeights::weight(const Tensors& tensors, const std::string& n
   if (!ops.supports(t.dtype)) return unsupported("tensor '" + name + "' as " + std::string(dtype_name(t.dtype)) + " on this device");
   const std::byte* data = placed_.at(t.blob) + t.offset;
   Weight w{data, t.dtype, t.shape[0], t.shape[1], nullptr};
-  if (is_quantised(t.dtype)) w.parameters = reinterpret_cast<const uint16_t*>(data + dense_parameters_offset(t.dtype, w.rows, w.cols));
+  if (has_parameters(t.dtype)) w.parameters = reinterpret_cast<const uint16_t*>(data + dense_parameters_offset(t.dtype, w.rows, w.cols));
   return w;
 }
 
@@ -106,7 +106,7 @@ Result<const float*> DenseWeights::vector(const Tensors& tensors, const std::str
   const auto found = tensors.find(name);
   if (found == tensors.end()) return corrupt("the pack lacks tensor '" + name + "'");
   const PackedTensor& t = *found->second;
-  if (is_quantised(t.dtype)) return unsupported("tensor '" + name + "' as " + std::string(dtype_name(t.dtype)));
+  if (has_parameters(t.dtype)) return unsupported("tensor '" + name + "' as " + std::string(dtype_name(t.dtype)));
   std::vector<float> values(static_cast<size_t>(element_count(t)));
   const std::byte* data = leases_.at(t.blob).data() + t.offset;
   for (size_t i = 0; i < values.size(); ++i) values[i] = read_element(data, t.dtype, i);
@@ -166,7 +166,7 @@ Result<DenseWeights> DenseWeights::load(store::BlobSource& source, const model::
   MOESTRO_RETURN_IF_ERROR(weights.lease_blobs(source));
   MOESTRO_RETURN_IF_ERROR(weights.place_blobs(source.manifest()));
   MOESTRO_ASSIGN_OR_RETURN(weights.embed_, weights.weight(tensors, "embed.weight", ops));
-  if (is_quantised(weights.embed_.dtype)) return unsupported("a quantised embedding");
+  if (has_parameters(weights.embed_.dtype)) return unsupported("an embedding as " + std::string(dtype_name(weights.embed_.dtype)));
   if (description.spec.tied_embeddings) {
     weights.head_ = weights.embed_;
   } else {

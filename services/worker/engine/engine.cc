@@ -92,7 +92,8 @@ Status Engine::Impl::load() {
   const DType precision = options.expert_precision.value_or(manifest.expert_precisions.front());
   MOESTRO_RETURN_IF_ERROR(check_precision(precision, manifest));
   layout = ExpertLayout(spec.moe().expert.hidden, spec.moe().expert.ffn, precision);
-  if (!backend.ops.supports(precision)) return unsupported("experts as " + std::string(dtype_name(precision)) + " on this device");
+  if (!backend.ops.supports(precision))
+    return unsupported("experts as " + std::string(dtype_name(precision)) + " on this device; choose another with --precision, or pack one (moestro pack --experts)");
   MOESTRO_ASSIGN_OR_RETURN(experts, ExpertDispatch::create(source, moe_layers, spec.moe().experts, precision));
   if (options.capacity_factor) experts->set_capacity_factor(*options.capacity_factor);
   for (const store::Blob& b : manifest.blobs)

@@ -88,7 +88,7 @@ void add_model_bench(CLI::App& bench, CommandResult& result) {
   model->add_option("--shape", a->shape, "Dimensions to begin with; each of them can be given")->required()->check(CLI::IsMember(model_shape_names()));
   model->add_option("-o,--output", a->pack, "Directory of the pack; an interrupted one goes on where it stopped")->required()->option_text("PACK");
   for (const Dimension& d : kDimensions) model->add_option(d.flag, a->own.*d.member, d.help)->check(CLI::Range(d.least, d.most))->option_text("N");
-  const CLI::IsMember precisions({"bf16", "f16", "f32", "int8", "int4"});
+  const CLI::IsMember precisions({"bf16", "bf16-12bit", "f16", "f32", "int8", "int4"});
   model->add_option("--experts", a->experts, "Precision of the experts")->check(precisions)->capture_default_str();
   model->add_option("--dense", a->dense, "Precision of all other weights; int8, int4: of attention and the head")->check(precisions)->capture_default_str();
   model->add_option("--name", a->name, "Name of the model (default: the shape's)")->option_text("NAME");
