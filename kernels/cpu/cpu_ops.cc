@@ -7,8 +7,9 @@ namespace moestro::kernels::cpu {
 namespace {
 /// Weights that a chunk of a product streams from memory: a few microseconds of work.
 constexpr int64_t kChunkBytes = 128 * 1024;
-/// Weights of few tokens that are widened at once: they stay in the core's own cache until they are multiplied.
-constexpr int64_t kWidenedNumbers = 8 * 1024;
+/// Weights that are widened at once: they stay in the core's own cache until they are multiplied. With few tokens, in the first of its caches; with many,
+/// whole panels are.
+constexpr int64_t kWidenedNumbers = 8 * 1024, kWidenedNumbersOfPanels = 256 * 1024;
 constexpr int64_t kWidenedRowsMin = 8;
 }  // namespace
 
@@ -46,7 +47,8 @@ int64_t widened_width(const WeightRun* runs, int64_t run_count) {
 }  // namespace
 
 int64_t CpuOps::widened_rows(int64_t n, int64_t width) {
-  return n >= kPanelRows ? kPanelRows : std::max(kWidenedRowsMin, kWidenedNumbers / width / kWidenedRowsMin * kWidenedRowsMin);
+  const int64_t numbers = n >= kPanelRows ? kWidenedNumbersOfPanels : kWidenedNumbers;
+  return std::clamp(numbers / width / kWidenedRowsMin * kWidenedRowsMin, kWidenedRowsMin, kPanelRows);
 }
 
 void CpuOps::make_room_to_widen(const Product& product, int64_t n, const WeightRun* runs, int64_t run_count) {
@@ -64,12 +66,11 @@ void CpuOps::make_room_to_widen(const Product& product, int64_t n, const WeightR
 // A result is, bit by bit, what the same weights stored as bf16 give.
 void CpuOps::multiply(const Product& product, const ProductTask& task, int thread) {
   if (!product.widened) return product.run(task);
-  const bool narrow = std::all_of(task.runs, task.runs + task.run_count, [](const WeightRun& run) { return run.cols <= kOneIn12ColumnsMax; });
-  if (task.n == 1 && product.rounding && narrow) return multiply_one_in_12_bits(task, thread);
+  if (product.rounding && kernels_.product_in_12_bits) return multiply_in_12_bits(task, thread);
   multiply_widened(product, task, thread);
 }
 
-void CpuOps::multiply_one_in_12_bits(const ProductTask& task, int thread) {
+void CpuOps::multiply_in_12_bits(const ProductTask& task, int thread) {
   ThreadScratch& own = scratch(thread);
   WeightRun* const runs = own.widened_runs.at_least(task.run_count);
   WeightException* next = own.exceptions.at_least(0);
@@ -87,7 +88,7 @@ void CpuOps::multiply_one_in_12_bits(const ProductTask& task, int thread) {
   }
   ProductTask listed = task;
   listed.runs = runs;
-  kernels_.one_in_12_bits(listed);
+  kernels_.product_in_12_bits(listed);
 }
 
 // A few rows at a time become bf16 and go through its product.

@@ -81,7 +81,7 @@ class CpuOps final : public Ops {
   /// Room for them in each thread's scratch, for products of as many runs.
   void make_room_to_widen(const Product& product, int64_t n, const WeightRun* runs, int64_t run_count);
   void multiply(const Product& product, const ProductTask& task, int thread);
-  void multiply_one_in_12_bits(const ProductTask& task, int thread);
+  void multiply_in_12_bits(const ProductTask& task, int thread);
   void multiply_widened(const Product& product, const ProductTask& task, int thread);
   struct RoundedScratch {
     Scratch<std::byte> blocks, groups;

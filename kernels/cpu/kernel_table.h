@@ -17,7 +17,6 @@ inline constexpr int64_t kColumnBlock = 1024;
 inline constexpr int64_t kPanelRows = 64;
 inline constexpr int64_t kPanelFloats =
     kColumnBlock * kPanelRows + 2 * kPanelRows * 64;  ///< scratch of one thread: a block of weights, turned or widened, and parameters
-inline constexpr int64_t kOneIn12ColumnsMax = 16 * 1024;
 inline constexpr int64_t kAttentionRowsMax = 64;  ///< (query, head) pairs of one attention task
 
 /// y[t][y_offset + r] = dot(x[t] + x_offset, row r of w) + bias[r] for all tokens t and rows r; adds to y if
@@ -55,7 +54,7 @@ struct WeightRun {
   int64_t row_parameters = 0;            ///< numbers from row to row
   int64_t cols = 0;
   int64_t matrix_rows = 0;  ///< bf16 in 12 bits only: what is stored with the matrix depends on its size
-  const WeightException* exceptions = nullptr;  ///< of ProductFn one_in_12_bits only: those of the task's rows, ascending, and one of row INT64_MAX
+  const WeightException* exceptions = nullptr;  ///< of product_in_12_bits only: those of the task's rows, ascending, and one of row INT64_MAX
 };
 
 /// n rows of activations, rounded for the instructions that multiply narrow numbers, in blocks of 64 bytes: 32 columns as bf16
@@ -134,9 +133,8 @@ constexpr int64_t attention_row_floats(int64_t window_begin, int64_t last_positi
 
 struct KernelTable {
   ProductFn product[5];       ///< by DType of the weights, as computed_as() has it; x is f32
-  /// One row of activations, rounded as for bf16, with bf16 in 12 bits in runs of at most kOneIn12ColumnsMax; gives what bf16 gives, bit by bit.
-  /// null: there is none.
-  ProductFn one_in_12_bits;
+  /// Activations rounded as for bf16 with bf16 in 12 bits; gives what bf16 gives, bit by bit. null: there is none.
+  ProductFn product_in_12_bits;
   const RoundedProduct* rounded;  ///< by DType as `product`, 5 of them; null: the instruction set multiplies no narrow numbers
   void (*attention[4])(const AttentionTask&);  ///< by DType of the cache
   void (*to_f32[3])(const void* from, int64_t count, float* to);  ///< by DType; not quantised

@@ -17,8 +17,8 @@ namespace {
 #include "kernels/cpu/isa/rounded_rows.inc"
 #include "kernels/cpu/isa/rounded_few.inc"
 #include "kernels/cpu/isa/rounded_one.inc"
-#include "kernels/cpu/isa/rounded_one_in_12.inc"
 #include "kernels/cpu/isa/rounded_panel.inc"
+#include "kernels/cpu/isa/rounded_in_12.inc"
 // clang-format on
 
 struct Tile {
@@ -77,7 +77,7 @@ struct Tiles {
 #include "kernels/cpu/isa/rounded_tiles.inc"
 }  // namespace
 
-const KernelTable kEmulatedTileKernels = MOESTRO_KERNEL_TABLE(&one_token_in_12_bits, kRoundedProducts);
+const KernelTable kEmulatedTileKernels = MOESTRO_KERNEL_TABLE(&product_in_12_bits, kRoundedProducts);
 
 int64_t emulated_tile_dots() {
   return multiplied;

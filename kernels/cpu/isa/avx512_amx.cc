@@ -17,15 +17,15 @@ namespace {
 #include "kernels/cpu/isa/rounded_rows.inc"
 #include "kernels/cpu/isa/rounded_few.inc"
 #include "kernels/cpu/isa/rounded_one.inc"
-#include "kernels/cpu/isa/rounded_one_in_12.inc"
 #include "kernels/cpu/isa/rounded_panel.inc"
+#include "kernels/cpu/isa/rounded_in_12.inc"
 #include "kernels/cpu/isa/tiles_amx.inc"
 #include "kernels/cpu/isa/rounded_tiles.inc"
 // clang-format on
 }  // namespace
 
 extern const KernelTable kAvx512AmxKernels;
-const KernelTable kAvx512AmxKernels = MOESTRO_KERNEL_TABLE(&one_token_in_12_bits, kRoundedProducts);
+const KernelTable kAvx512AmxKernels = MOESTRO_KERNEL_TABLE(&product_in_12_bits, kRoundedProducts);
 
 bool amx_multiplies_rightly() {
   alignas(64) int8_t a[16][64];

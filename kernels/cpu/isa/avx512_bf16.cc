@@ -17,12 +17,12 @@ namespace {
 #include "kernels/cpu/isa/rounded_rows.inc"
 #include "kernels/cpu/isa/rounded_few.inc"
 #include "kernels/cpu/isa/rounded_one.inc"
-#include "kernels/cpu/isa/rounded_one_in_12.inc"
 #include "kernels/cpu/isa/rounded_panel.inc"
+#include "kernels/cpu/isa/rounded_in_12.inc"
 #include "kernels/cpu/isa/no_tiles.inc"
 // clang-format on
 }  // namespace
 
 extern const KernelTable kAvx512Bf16Kernels;
-const KernelTable kAvx512Bf16Kernels = MOESTRO_KERNEL_TABLE(&one_token_in_12_bits, kRoundedProducts);
+const KernelTable kAvx512Bf16Kernels = MOESTRO_KERNEL_TABLE(&product_in_12_bits, kRoundedProducts);
 }  // namespace moestro::kernels::cpu
