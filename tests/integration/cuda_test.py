@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import unittest
 
-from cluster import BIN, DEMO, Cluster, DemoTest, main
+from cluster import BIN, DEMO, Cluster, DemoTest, main, pack
 
 PLUGIN = BIN.parent / "tests" / "libmoestro_cuda_emulated.so"
 DEMO_IDS = [token for prompt in json.loads((DEMO / "reference.json").read_text())["prompts"] for token in prompt["ids"]]
@@ -146,10 +146,18 @@ class Serving(DemoTest):
             self.assertEqual(cluster.complete(PROMPTS[0], max_tokens=4, ignore_eos=True)["usage"]["completion_tokens"], 4)
         self.assertIn("worker-0 on cuda:1, NVIDIA L4; cuda:0 is left alone: the card, NVIDIA L4, is faulty: uncorrectable ECC", cluster.log_text)
 
-    def refused_by_its_worker(self, *options, **settings):
+    def refused_by_its_worker(self, *options, pack=None, **settings):
         with self.assertRaises(AssertionError) as refused:
-            Cluster(self.pack, *options, env=environment(**settings)).__enter__()
+            Cluster(pack or self.pack, *options, env=environment(**settings)).__enter__()
         return str(refused.exception)
+
+    def test_bf16_in_12_bits_is_refused_by_name(self):
+        experts = pack(DEMO, self.dir.name + "/narrow-experts", "--experts", "bf16-12bit,bf16")
+        self.assertIn("experts as bf16-12bit on this device; choose another with --precision", self.refused_by_its_worker("--device", "cuda", pack=experts))
+        with Cluster(experts, "--device", "cuda", "--precision", "bf16", env=environment()) as cluster:
+            self.assertEqual(cluster.complete(PROMPTS[0], max_tokens=4, ignore_eos=True)["usage"]["completion_tokens"], 4)
+        dense = pack(DEMO, self.dir.name + "/narrow-dense", "--dense", "bf16-12bit")
+        self.assertRegex(self.refused_by_its_worker("--device", "cuda", pack=dense), "tensor '.*' as bf16-12bit on this device")
 
     def test_what_cannot_fit_is_refused_with_what_would_do(self):
         self.assertRegex(self.refused_by_its_worker("--device", "cuda,vram=1M"), r"vram=\d+MiB is the least for this model, vram=1MiB is given: .*raise it, or take")

@@ -67,9 +67,9 @@ class Fidelity(DemoTest):
             self.assertEqual(ids, prompt["greedy"]["ids"], prompt["text"])
         self.assertLessEqual(self.worst_error(results), LOGPROB_ERROR_MAX_F32)
 
-    def same_as_alone(self, *options):
+    def same_as_alone(self, *options, pack=None):
         """Bitwise: JSON carries every double exactly. Returns the figures of the tiers."""
-        with Cluster(self.pack, "--deterministic", *options) as cluster:
+        with Cluster(pack or self.pack, "--deterministic", *options) as cluster:
             with concurrent.futures.ThreadPoolExecutor(16) as pool:
                 together = list(pool.map(lambda p: everything(cluster, p), REFERENCE))
             tiers = cluster.request("GET", "/v1/moestro/status")[1]["tiers"]
@@ -106,6 +106,14 @@ class Fidelity(DemoTest):
         expert, dense = expert_and_dense_bytes(self.pack)
         self.same_as_alone("--workers", "2", "--dram", str(dense + 4 * expert), "--device", f"emulated:vram={3 * expert},link=1GB/s",
                            "--predict", "gate+eamc", "--cache", "lru")
+
+    def test_of_bf16_in_12_bits_with_room_for_4_experts(self):
+        narrow = pack(DEMO, self.dir.name + "/narrow-pack", "--experts", "bf16-12bit", "--dense", "bf16-12bit")
+        expert, dense = expert_and_dense_bytes(narrow)
+        wide_expert, wide_dense = expert_and_dense_bytes(self.pack)
+        self.assertLess(expert, 0.85 * wide_expert)
+        self.assertLess(dense, wide_dense)
+        self.assertGreater(self.same_as_alone("--dram", str(dense + 4 * expert), pack=narrow)["dram"]["misses"], 1000)
 
     def test_without_io_uring(self):
         self.same_as_alone("--io", "pread")

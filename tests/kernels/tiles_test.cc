@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstring>
+#include <map>
 
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/scratch.h"
@@ -89,6 +90,57 @@ void expect_products_of_vectors(const RoundedProduct* tiles) {
       }
     }
   }
+}
+
+/// bf16 in 12 bits through `table`'s panels, exceptions among them, against its bf16: every bit.
+void expect_products_of_bf16(const KernelTable& table) {
+  test::Random random;
+  const RoundedProduct& bf16 = table.rounded[static_cast<size_t>(DType::kBF16)];
+  for (const int64_t rows : {16, 33, 64, 150})
+    for (const std::vector<int64_t>& widths : {std::vector<int64_t>{33}, {1030}, {64, 128, 90}, {2048, 2500}}) {
+      int64_t cols = 0;
+      for (const int64_t width : widths) cols += width;
+      const Runs wide(random, DType::kBF16, rows, widths);
+      std::vector<std::vector<std::byte>> parts;
+      parts.reserve(2 * widths.size());
+      std::vector<std::vector<WeightException>> exceptions(widths.size());
+      Runs narrow = wide;
+      for (size_t i = 0; i < widths.size(); ++i) {
+        auto& values = parts.emplace_back(static_cast<size_t>(rows * row_bytes(DType::kBF16In12, widths[i])));
+        auto& exponents = parts.emplace_back(static_cast<size_t>(bf16_in_12::exponents_bytes(rows, widths[i])));
+        ASSERT_TRUE(bf16_in_12::encode(static_cast<const uint16_t*>(wide.stored[i].weight.data), rows, widths[i], values.data(), exponents.data()));
+        const auto own = bf16_in_12::read_exponents(exponents.data(), rows * widths[i]);
+        std::map<int64_t, uint8_t> all;  // its own, and every tenth number or so gets another exponent; so do the weights to compare with
+        for (int64_t at = random.below(20); at < rows * widths[i]; at += 1 + random.below(20)) all[at] = static_cast<uint8_t>(120 + random.below(6));
+        for (int64_t e = 0; e < own.count; ++e) all[bf16_in_12::exception_position(own, e)] = own.exceptions[e];
+        auto* numbers = reinterpret_cast<uint16_t*>(narrow.stored[i].bytes.data());
+        for (const auto& [at, exponent] : all) {
+          exceptions[i].push_back({at / widths[i], at % widths[i], bf16_in_12::with_exponent(0, exponent)});
+          numbers[at] = bf16_in_12::with_exponent(numbers[at], exponent);
+        }
+        exceptions[i].push_back({.row = INT64_MAX});
+      }
+      Runs changed = narrow;
+      for (size_t i = 0; i < widths.size(); ++i) {
+        changed.runs[i].w = changed.stored[i].bytes.data();
+        narrow.runs[i] = {parts[2 * i].data(), row_bytes(DType::kBF16In12, widths[i]), reinterpret_cast<const uint16_t*>(parts[2 * i + 1].data()), 0, widths[i], rows, exceptions[i].data()};
+      }
+      for (const int64_t n : {1, 3, 17, 32, 50}) {
+        const auto x = random.normal(n * cols), bias = random.normal(rows);
+        const Activations rounded(bf16, x, n, cols);
+        ASSERT_EQ(product(table.product_in_12_bits, narrow, rounded, n, rows, bias.data()), product(bf16.product, changed, rounded, n, rows, bias.data()))
+            << rows << " x " << cols << ", n " << n << ", seed " << test::seed();
+      }
+    }
+}
+
+TEST(TilesTest, PanelsOfBf16In12BitsAreThoseOfBf16) {
+  SKIP_WITHOUT(Isa::kAvx512Bf16Vnni);
+  expect_products_of_bf16(kernel_table(Isa::kAvx512Bf16Vnni));
+  const int64_t before = emulated_tile_dots();
+  expect_products_of_bf16(kEmulatedTileKernels);
+  EXPECT_GT(emulated_tile_dots(), before) << "no product went through tiles";
+  if (best_isa() >= Isa::kAvx512Amx) expect_products_of_bf16(kernel_table(Isa::kAvx512Amx));
 }
 
 TEST(TilesTest, EmulatedTilesMultiplyAsVectorsDo) {
