@@ -17,7 +17,7 @@
 // bf16-12bit: rows and, in place of scales, exponents of each of the three matrices as in common/bf16_in_12.h; tiles are as wide as those of
 // bf16, so that sums have the same order.
 // A tile is what can be computed when its bytes are there; a tensor-parallel rank takes whole tiles. For reading, a tile is
-// cut in SLICES of at most 1 MiB, each with a checksum; a tile is one slice unless 64 columns of ffn exceed 1 MiB.
+// cut in SLICES of at most 1 MiB, each with a checksum; a tile is one slice unless 64 columns of ffn exceed 1 MiB, or bf16-12bit pads narrow rows beyond it.
 
 #include <cstdint>
 

@@ -11,6 +11,8 @@ constexpr int64_t kChunkBytes = 128 * 1024;
 /// whole panels are.
 constexpr int64_t kWidenedNumbers = 8 * 1024, kWidenedNumbersOfPanels = 256 * 1024;
 constexpr int64_t kWidenedRowsMin = 8;
+/// Exceptions of a task that a thread has room for from the start: hundreds of times what a normal distribution has. More cost an allocation, once.
+constexpr int64_t kExceptionsReserved = 8 * 1024;
 }  // namespace
 
 CpuOps::CpuOps(OpsOptions resolved)
@@ -27,11 +29,11 @@ bool CpuOps::supports(DType) const {
 
 CpuOps::Product CpuOps::product(DType weights, Activations activations) const {
   const auto dtype = static_cast<size_t>(computed_as(weights));
-  const bool widened = weights == DType::kBF16In12;
+  const bool in_12_bits = weights == DType::kBF16In12;
   const bool may_round = !options_.deterministic && activations == Activations::kRounded;
   if (may_round && kernels_.rounded && kernels_.rounded[dtype].product)
-    return {kernels_.rounded[dtype].product, &kernels_.rounded[dtype], widened};
-  return {kernels_.product[dtype], nullptr, widened};
+    return {kernels_.rounded[dtype].product, &kernels_.rounded[dtype], in_12_bits};
+  return {kernels_.product[dtype], nullptr, in_12_bits};
 }
 
 namespace {
@@ -46,44 +48,56 @@ int64_t widened_width(const WeightRun* runs, int64_t run_count) {
 }
 }  // namespace
 
-int64_t CpuOps::widened_rows(int64_t n, int64_t width) {
-  const int64_t numbers = n >= kPanelRows ? kWidenedNumbersOfPanels : kWidenedNumbers;
-  return std::clamp(numbers / width / kWidenedRowsMin * kWidenedRowsMin, kWidenedRowsMin, kPanelRows);
+static_assert(kBlockIn12Columns == bf16_in_12::kBlockColumns && kBlockIn12Bytes == bf16_in_12::kBlockBytes);
+
+int64_t CpuOps::widened_numbers(int64_t n, int64_t width) {
+  return std::max(n >= kPanelRows ? kWidenedNumbersOfPanels : kWidenedNumbers, kWidenedRowsMin * width);
 }
 
 void CpuOps::make_room_to_widen(const Product& product, int64_t n, const WeightRun* runs, int64_t run_count) {
-  if (!product.widened) return;
-  const int64_t width = widened_width(runs, run_count);
-  int64_t exceptions = 0;
-  for (int64_t i = 0; i < run_count; ++i) exceptions += exponents_of(runs[i]).count + 1;
+  if (!product.in_12_bits) return;
+  int64_t exceptions = kExceptionsReserved;
+  if (pool_.threads() == 1)  // which takes a whole matrix at once
+    for (int64_t i = 0; i < run_count; ++i) exceptions = std::max(exceptions, exponents_of(runs[i]).count + 1);
   for (ThreadScratch& s : thread_scratch_) {
-    s.widened.at_least(widened_rows(n, width) * width);
     s.widened_runs.at_least(run_count);
-    s.exceptions.at_least(exceptions);
+    if (lists_exceptions(product)) s.exceptions.at_least(exceptions);
+    else s.widened.at_least(widened_numbers(n, widened_width(runs, run_count)));
   }
 }
 
+bool CpuOps::lists_exceptions(const Product& product) const { return product.rounding && kernels_.product_in_12_bits; }
+
 // A result is, bit by bit, what the same weights stored as bf16 give.
 void CpuOps::multiply(const Product& product, const ProductTask& task, int thread) {
-  if (!product.widened) return product.run(task);
-  if (product.rounding && kernels_.product_in_12_bits) return multiply_in_12_bits(task, thread);
+  if (!product.in_12_bits) return product.run(task);
+  if (lists_exceptions(product)) return multiply_in_12_bits(task, thread);
   multiply_widened(product, task, thread);
 }
 
 void CpuOps::multiply_in_12_bits(const ProductTask& task, int thread) {
   ThreadScratch& own = scratch(thread);
   WeightRun* const runs = own.widened_runs.at_least(task.run_count);
-  WeightException* next = own.exceptions.at_least(0);
+  int64_t listed_max = 0;
   for (int64_t i = 0; i < task.run_count; ++i) {
-    runs[i] = task.runs[i];
-    runs[i].exceptions = next;
-    const int64_t cols = runs[i].cols, begin = task.first_row * cols, end = begin + task.rows * cols;
-    const auto exponents = exponents_of(runs[i]);
-    for (int64_t e = bf16_in_12::first_exception(exponents, begin); e < exponents.count; ++e) {
+    const auto exponents = exponents_of(task.runs[i]);
+    const int64_t begin = task.first_row * task.runs[i].cols, end = begin + task.rows * task.runs[i].cols;
+    listed_max += std::max<int64_t>(0, bf16_in_12::first_exception(exponents, end) - bf16_in_12::first_exception(exponents, begin)) + 1;
+  }
+  WeightException* next = own.exceptions.at_least(listed_max);
+  for (int64_t i = 0; i < task.run_count; ++i) {
+    WeightRun& run = runs[i] = task.runs[i];
+    run.exceptions = next;
+    const auto exponents = exponents_of(run);
+    const int64_t begin = task.first_row * run.cols, end = begin + task.rows * run.cols;
+    int64_t before = begin - 1;  // kernels rely on the order, which a pack may not have
+    for (int64_t e = bf16_in_12::first_exception(exponents, begin), last = bf16_in_12::first_exception(exponents, end); e < last; ++e) {
       const int64_t position = bf16_in_12::exception_position(exponents, e);
-      if (position >= end) break;
-      if (position >= begin) *next++ = {position / cols, position % cols, bf16_in_12::with_exponent(0, exponents.exceptions[e])};
+      if (position <= before || position >= end) continue;
+      *next++ = {position / run.cols, position % run.cols, bf16_in_12::with_exponent(0, exponents.exceptions[e])};
+      before = position;
     }
+    run.exception_count = next - run.exceptions;
     *next++ = {.row = INT64_MAX};
   }
   ProductTask listed = task;
@@ -93,8 +107,9 @@ void CpuOps::multiply_in_12_bits(const ProductTask& task, int thread) {
 
 // A few rows at a time become bf16 and go through its product.
 void CpuOps::multiply_widened(const Product& product, const ProductTask& task, int thread) {
-  const int64_t width = widened_width(task.runs, task.run_count), rows_max = widened_rows(task.n, width);
-  uint16_t* const widened = scratch(thread).widened.at_least(rows_max * width);
+  const int64_t width = widened_width(task.runs, task.run_count), numbers = widened_numbers(task.n, width);
+  const int64_t rows_max = std::min(numbers / width / kWidenedRowsMin * kWidenedRowsMin, kPanelRows);
+  uint16_t* const widened = scratch(thread).widened.at_least(numbers);
   WeightRun* const runs = scratch(thread).widened_runs.at_least(task.run_count);
   ProductTask part = task;
   part.runs = runs;

@@ -73,14 +73,16 @@ class CpuOps final : public Ops {
   struct Product {
     ProductFn run;
     const RoundedProduct* rounding;  ///< null: f32
-    bool widened;  ///< weights are bf16 in 12 bits, and multiplied as bf16
+    bool in_12_bits;  ///< weights are bf16 in 12 bits, and multiplied as bf16
   };
   Product product(DType weights, Activations activations) const;
-  /// How many rows of weights of `width` columns, all runs together, are widened at once for n tokens.
-  static int64_t widened_rows(int64_t n, int64_t width);
+  /// How many weights are widened at once for n tokens, in rows of `width` columns, all runs together; no less of wider rows.
+  static int64_t widened_numbers(int64_t n, int64_t width);
   /// Room for them in each thread's scratch, for products of as many runs.
   void make_room_to_widen(const Product& product, int64_t n, const WeightRun* runs, int64_t run_count);
   void multiply(const Product& product, const ProductTask& task, int thread);
+  /// Whether there are kernels for bf16 in 12 bits: else it is widened to memory first.
+  bool lists_exceptions(const Product& product) const;
   void multiply_in_12_bits(const ProductTask& task, int thread);
   void multiply_widened(const Product& product, const ProductTask& task, int thread);
   struct RoundedScratch {

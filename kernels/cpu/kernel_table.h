@@ -39,6 +39,8 @@ struct GemmTask {
   float* panel = nullptr;  ///< kPanelFloats
 };
 
+inline constexpr int64_t kBlockIn12Columns = 64, kBlockIn12Bytes = 96;  ///< of bf16 in 12 bits
+
 /// A number of bf16 in 12 bits whose exponent has no code.
 struct WeightException {
   int64_t row = 0, col = 0;
@@ -55,6 +57,7 @@ struct WeightRun {
   int64_t cols = 0;
   int64_t matrix_rows = 0;  ///< bf16 in 12 bits only: what is stored with the matrix depends on its size
   const WeightException* exceptions = nullptr;  ///< of product_in_12_bits only: those of the task's rows, ascending, and one of row INT64_MAX
+  int64_t exception_count = 0;                  ///< the last one apart
 };
 
 /// n rows of activations, rounded for the instructions that multiply narrow numbers, in blocks of 64 bytes: 32 columns as bf16

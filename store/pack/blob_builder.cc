@@ -94,6 +94,7 @@ Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, const SourceTens
   if (rows > bf16_in_12::kNumbersMax / cols)
     return unsupported("tensor " + model::in_quotes(source.name) + " has more than " + std::to_string(bf16_in_12::kNumbersMax) + " numbers, the most of a matrix in 12 bits; choose bf16");
   if (encoded_ != &source) {
+    encoded_ = nullptr;
     encoder_.emplace(rows, cols);
     for (int64_t r = 0; r < rows; ++r) {
       MOESTRO_RETURN_IF_ERROR(read_row_as_bf16(source, r, cols));

@@ -1,5 +1,6 @@
 #pragma once
-// Makes the bytes of one blob from the checkpoint, a piece at a time: memory stays bounded whatever the size of model or tensor.
+// Makes the bytes of one blob from the checkpoint, a piece at a time: memory stays bounded whatever the size of model or tensor
+// (a dense matrix in 12 bits: its exceptions, at most 5 bytes for each 128 numbers, and again while they are written).
 
 #include <functional>
 #include <optional>

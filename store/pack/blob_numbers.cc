@@ -16,8 +16,8 @@ void BlobNumbers::add_matrix(std::vector<Region>& to, DType dtype, int64_t value
   const auto add = [&](int64_t begin, int64_t length, Kind kind) { to.push_back({static_cast<uint64_t>(begin), static_cast<uint64_t>(length), dtype, kind, what}); };
   if (dtype == DType::kBF16In12) {
     const int64_t room = bf16_in_12::exceptions_max(rows * cols);
-    add(parameters, bf16_in_12::kCodes, Kind::kExponents);
-    add(parameters + bf16_in_12::exponents_bytes(rows, cols) - room, room, Kind::kExponents);
+    add(parameters, bf16_in_12::kCodes, Kind::kExponentsOfCodes);
+    add(parameters + bf16_in_12::exponents_bytes(rows, cols) - room, room, Kind::kExponentsOfExceptions);
   } else if (is_quantised(dtype)) {
     add(parameters, rows * parameter_bytes(dtype, cols), Kind::kGroupParameters);
   } else {
@@ -72,7 +72,7 @@ Status BlobNumbers::check(uint32_t blob, uint64_t offset, std::span<const std::b
 Status BlobNumbers::check_region(uint32_t blob, const Region& r, uint64_t at, std::span<const std::byte> bytes) const {
   std::optional<size_t> bad;
   uint64_t each = 1;
-  const char* number = "exponent ";
+  const char* number = r.kind == Kind::kExponentsOfCodes ? "the exponent of code " : "the exponent of exception ";
   const char* fault = " is that of numbers that are infinite or not numbers";
   switch (r.kind) {
     case Kind::kValues:
@@ -83,7 +83,8 @@ Status BlobNumbers::check_region(uint32_t blob, const Region& r, uint64_t at, st
       bad = find_group_not_finite(r.dtype, bytes), each = static_cast<uint64_t>(group_parameters(r.dtype)) * 2;
       number = "the scale or offset of group ", fault = " gives numbers that are infinite or not numbers";
       break;
-    case Kind::kExponents:
+    case Kind::kExponentsOfCodes:
+    case Kind::kExponentsOfExceptions:
       bad = find_exponent_not_finite(bytes);
       break;
   }

@@ -22,7 +22,7 @@ class BlobNumbers {
   Status check(uint32_t blob, uint64_t offset, std::span<const std::byte> bytes) const;
 
  private:
-  enum class Kind { kValues, kGroupParameters, kExponents };
+  enum class Kind { kValues, kGroupParameters, kExponentsOfCodes, kExponentsOfExceptions };
   struct Region {
     uint64_t offset = 0, length = 0;
     DType dtype = DType::kF32;

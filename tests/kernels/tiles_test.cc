@@ -123,7 +123,7 @@ void expect_products_of_bf16(const KernelTable& table) {
       Runs changed = narrow;
       for (size_t i = 0; i < widths.size(); ++i) {
         changed.runs[i].w = changed.stored[i].bytes.data();
-        narrow.runs[i] = {parts[2 * i].data(), row_bytes(DType::kBF16In12, widths[i]), reinterpret_cast<const uint16_t*>(parts[2 * i + 1].data()), 0, widths[i], rows, exceptions[i].data()};
+        narrow.runs[i] = {parts[2 * i].data(), row_bytes(DType::kBF16In12, widths[i]), reinterpret_cast<const uint16_t*>(parts[2 * i + 1].data()), 0, widths[i], rows, exceptions[i].data(), std::ssize(exceptions[i]) - 1};
       }
       for (const int64_t n : {1, 3, 17, 32, 50}) {
         const auto x = random.normal(n * cols), bias = random.normal(rows);

@@ -143,11 +143,11 @@ TEST(PackIn12Bits, ExponentsOfNumbersThatAreNoneAreFoundBehindTheirChecksums) {
     return report->first_error.message();
   };
   const auto gate = static_cast<uint64_t>(t.gate_scales), down = static_cast<uint64_t>(t.down_scales);
-  EXPECT_THAT(error_with(gate + 3, 0xff), HasSubstr("gate: exponent 3 is that of numbers that are infinite or not numbers"));
+  EXPECT_THAT(error_with(gate + 3, 0xff), HasSubstr("gate: the exponent of code 3 is that of numbers that are infinite or not numbers"));
   EXPECT_EQ(error_with(gate + 3, 0xfe), "") << "wrong, but numbers";
   const int64_t numbers = expert.hidden * t.ffn, room = bf16_in_12::exceptions_max(numbers);
   const auto last = down + static_cast<uint64_t>(bf16_in_12::exponents_bytes(expert.hidden, t.ffn)) - 1;
-  EXPECT_THAT(error_with(last, 0xff), HasSubstr("down: exponent " + std::to_string(room - 1) + " is that of"));
+  EXPECT_THAT(error_with(last, 0xff), HasSubstr("down: the exponent of exception " + std::to_string(room - 1) + " is that of"));
   EXPECT_EQ(error_with(static_cast<uint64_t>(t.up), 0xff), "") << "a sign and a mantissa, any bits of which are of numbers";
 }
 
