@@ -95,12 +95,16 @@ void StreamedMemory::read(int64_t first, int64_t count, cpu::ThreadPool& pool) c
 
 Weight StreamedMemory::weight(int64_t first, int64_t bytes_max, DType dtype, int64_t cols, int64_t& used) const {
   const int64_t row = row_bytes(dtype, cols), parameters = parameter_bytes(dtype, cols);
-  // Noise will do for codes, but not for the list of exceptions: there are none.
-  static constexpr std::array<std::byte, bf16_in_12::exponents_bytes(0, 0)> kNoExceptions{};
+  // Noise will do for signs, mantissas and codes. The codes' exponents are those of small normal numbers, as the noise's own; there are no exceptions.
+  static constexpr auto kExponents = [] {
+    std::array<std::byte, bf16_in_12::exponents_bytes(0, 0)> part{};
+    for (int64_t code = 0; code < bf16_in_12::kCodes; ++code) part[static_cast<size_t>(code)] = static_cast<std::byte>(100 + code);
+    return part;
+  }();
   const int64_t rows = std::max<int64_t>(1, bytes_max / (row + parameters));
   used = rows * (row + parameters);
   MOESTRO_CHECK(first >= 0 && first + used <= bytes_, "a weight within this memory");
-  if (dtype == DType::kBF16In12) return {data_ + first, dtype, rows, cols, reinterpret_cast<const uint16_t*>(kNoExceptions.data())};
+  if (dtype == DType::kBF16In12) return {data_ + first, dtype, rows, cols, reinterpret_cast<const uint16_t*>(kExponents.data())};
   return {data_ + first, dtype, rows, cols, parameters > 0 ? reinterpret_cast<const uint16_t*>(data_ + first + rows * row) : nullptr};
 }
 
