@@ -90,7 +90,7 @@ void add_model_bench(CLI::App& bench, CommandResult& result) {
   for (const Dimension& d : kDimensions) model->add_option(d.flag, a->own.*d.member, d.help)->check(CLI::Range(d.least, d.most))->option_text("N");
   const CLI::IsMember precisions({"bf16", "bf16-12bit", "f16", "f32", "int8", "int4"});
   model->add_option("--experts", a->experts, "Precision of the experts")->check(precisions)->capture_default_str();
-  model->add_option("--dense", a->dense, "Precision of all other weights; int8, int4: of attention and the head")->check(precisions)->capture_default_str();
+  model->add_option("--dense", a->dense, "Precision of all other weights; bf16-12bit, int8, int4: of attention and the head")->check(precisions)->capture_default_str();
   model->add_option("--name", a->name, "Name of the model (default: the shape's)")->option_text("NAME");
   model->add_option("--seed", a->seed, "The same seed makes the same bytes")->capture_default_str()->option_text("S");
   model->add_option("--jobs", a->jobs, "Threads")->check(CLI::Range(1, 256))->capture_default_str()->option_text("N");
