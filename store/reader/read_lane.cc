@@ -69,12 +69,24 @@ void ReadLane::step(TimePoint now, std::vector<LaneOutcome>& ended) {
 /// The job whose read goes next: the most urgent, and within a class the oldest.
 LaneJob* ReadLane::next_job(TimePoint now) {
   if (refused_until_ && now < *refused_until_) return nullptr;
-  for (size_t c = 0; c < kReadClasses; ++c) {
-    if (queues_[c].empty()) continue;
-    const uint32_t depth = c == 0 ? options_.depth : std::min(options_.depth, options_.background_depth);
-    return reader_->in_flight() < depth ? queues_[c].front() : nullptr;
-  }
+  for (const auto& queue : queues_)
+    if (!queue.empty()) return has_room_for(*queue.front()) ? queue.front() : nullptr;
   return nullptr;
+}
+
+bool ReadLane::has_room_for(const LaneJob& job) const {
+  const uint32_t in_flight = reader_->in_flight();
+  if (job.read_class != ReadClass::kDemand) return in_flight < std::min(options_.depth, options_.background_depth);
+  const bool only_one = job.in_flight == in_flight;
+  return in_flight < (only_one ? std::max(options_.depth, options_.load_depth) : options_.depth) && !leaves_too_few();
+}
+
+/// A drive may report all that is under way at once, when its queue is empty (virtio drives do). What comes last is verified while it
+/// rests; so as few reads are kept back for the end as last as long as the rest is being verified.
+bool ReadLane::leaves_too_few() const {
+  size_t left = 0;
+  for (const LaneJob* job : queues_[index_of(ReadClass::kDemand)]) left += job->again.size() + job->reads.size() - job->next_read;
+  return reader_->in_flight() >= options_.verified_per_read * left;
 }
 
 void ReadLane::submit(TimePoint now) {

@@ -8,6 +8,13 @@
 #include "store/server/store_server.h"
 
 namespace moestro::store {
+namespace {
+
+constexpr uint32_t kLoadDepth = 32;  ///< of one expert: 32 MiB of it, in chunks of the usual size
+/// What a thread verifies of memory that a drive has just written; less than it has of memory (`moestro_store_bench checksums`).
+constexpr uint64_t kVerifiedBytesPerS = 16'000'000'000;
+
+}  // namespace
 
 Status StoreServer::start_reader(const StoreOptions& options) {
   const PackFiles& files = catalogue_.files();
@@ -29,14 +36,14 @@ Status StoreServer::start_reader(const StoreOptions& options) {
 
 Result<std::unique_ptr<Reader>> StoreServer::make_reader(const StoreOptions& options, uint32_t drive) const {
   const ReaderFiles files{catalogue_.files().fds(), files_->lock_fd(), {files_->arena(), files_->table().arena_bytes}};
-  const uint32_t depth = options.read_depth != 0 ? options.read_depth : kProbeDepthMax;
+  const uint32_t depth = options.read_depth != 0 ? options.read_depth : kProbeDepthMax;  // of a pool: a thread each
   // Through the page cache a ring reads with threads of the kernel's, which are more and know less of each other than a pool.
   if (options.io == IoKind::kAuto && catalogue_.files().is_buffered(drive)) {
     log::warn("the drive of {} is read with a pool of pread threads", catalogue_.files().drive_path(drive));
     return make_pread_reader(files, depth);
   }
   if (options.io != IoKind::kPread) {
-    auto reader = make_uring_reader(files, depth);
+    auto reader = make_uring_reader(files, options.read_depth != 0 ? depth : kLoadDepth);
     if (reader || options.io == IoKind::kUring) return reader;
     if (drive == 0) log::warn("{}; reading with a pool of pread threads instead", reader.status().message());
   }
@@ -47,7 +54,8 @@ Result<std::unique_ptr<Reader>> StoreServer::make_reader(const StoreOptions& opt
 LaneOptions StoreServer::measure_drive(Reader& reader, uint32_t drive, const StoreOptions& options) {
   LaneOptions lane;
   if (options.read_chunk != 0) lane.chunk_bytes = options.read_chunk;
-  if (options.read_depth != 0) lane.depth = options.read_depth;
+  lane.load_depth = kLoadDepth;
+  if (options.read_depth != 0) lane.depth = lane.load_depth = options.read_depth;
   drive_speeds_.resize(std::max<size_t>(drive_speeds_.size(), drive + 1));
   const PackFiles& files = catalogue_.files();
   std::vector<ProbeFile> to_read;
@@ -68,6 +76,7 @@ LaneOptions StoreServer::measure_drive(Reader& reader, uint32_t drive, const Sto
   // Measured with nothing else to do. A lane also computes checksums, and others may read from the drive: with fewer under way it runs dry.
   lane.chunk_bytes = measured->chunk_bytes;
   lane.depth = options.read_depth != 0 ? options.read_depth : std::max(lane.depth, measured->depth);
+  lane.verified_per_read = static_cast<uint32_t>(std::clamp<uint64_t>(kVerifiedBytesPerS / measured->bytes_per_s, 4, 8));
   drive_speeds_[drive] = measured->bytes_per_s;
   log::info("the drive of {} reads {} MiB/s by {}: chunks of {} KiB, {} at once (measured in {} ms)", files.drive_path(drive),
             measured->bytes_per_s >> 20, reader.name(), lane.chunk_bytes >> 10, lane.depth, measured->took.count());

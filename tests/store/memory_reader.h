@@ -24,10 +24,12 @@ class MemoryReader final : public Reader {
   }
   /// The newest first: reads complete out of order. None while `hold`.
   void reap(std::vector<ReadResult>& results) override {
-    if (hold || pending.empty()) return;
-    const ReadOp op = pending.back();
-    pending.pop_back();
-    finish(op, results);
+    while (!hold && !pending.empty()) {
+      const ReadOp op = pending.back();
+      pending.pop_back();
+      finish(op, results);
+      if (!all_at_once) break;
+    }
   }
   int event_fd() const override { return -1; }
   uint32_t in_flight() const override { return static_cast<uint32_t>(pending.size()); }
@@ -37,6 +39,7 @@ class MemoryReader final : public Reader {
   std::vector<ReadOp> pending;
   std::vector<uint64_t> submitted;  ///< offsets, in order
   bool hold = false;
+  bool all_at_once = false;  ///< or one with each reap()
   int refuse = 0;  ///< so many calls of submit() are turned away
 
  private:

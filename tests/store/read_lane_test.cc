@@ -211,6 +211,45 @@ TEST_F(ReadLaneOrder, LoadWhoseRestIsUnderWayIsNotCancelled) {
   EXPECT_TRUE(ended_[0].status);
 }
 
+/// Loads of so many slices that are demanded together: how many reads a drive gets each time that reports all of them at once.
+std::vector<size_t> batches_of(const std::vector<uint64_t>& loads) {
+  const std::string file = file_of(40 * kSlice);
+  std::vector<std::byte> memory(40 * kSlice);
+  auto* reader = new MemoryReader(file, 32);
+  reader->all_at_once = true;
+  ReadLane lane(std::unique_ptr<Reader>(reader), {"f"}, {.chunk_bytes = kSlice, .depth = 8, .background_depth = 2, .load_depth = 32, .verified_per_read = 8});
+  uint64_t first = 0;
+  for (const uint64_t slices : loads) {
+    lane.add(first, ReadClass::kDemand, slices_of(file, memory.data(), first * kSlice, (first + slices) * kSlice));
+    first += slices;
+  }
+  std::vector<LaneOutcome> ended;
+  std::vector<size_t> batches;
+  while (ended.size() < loads.size() && batches.size() < 100) {
+    reader->hold = true;
+    do lane.step({}, ended);
+    while (lane.busy());
+    if (!reader->pending.empty()) batches.push_back(reader->pending.size());
+    reader->hold = false;
+    lane.step({}, ended);
+  }
+  for (const LaneOutcome& outcome : ended) EXPECT_TRUE(outcome.status);
+  EXPECT_EQ(std::memcmp(memory.data(), file.data(), first * kSlice), 0);
+  return batches;
+}
+
+TEST(ReadLaneBatches, LoadGoesWholeExceptForWhatIsReadWhileTheRestIsVerified) {
+  EXPECT_THAT(batches_of({3}), ElementsAre(3));
+  EXPECT_THAT(batches_of({9}), ElementsAre(8, 1));
+  EXPECT_THAT(batches_of({28}), ElementsAre(25, 3));
+  EXPECT_THAT(batches_of({40}), ElementsAre(32, 8)) << "no more than load_depth";
+}
+
+TEST(ReadLaneBatches, LoadsShareTheDriveUpToItsDepth) {
+  EXPECT_THAT(batches_of({20, 20}), ElementsAre(20, 18, 2)) << "the first is not held up by the second";
+  EXPECT_THAT(batches_of({4, 4, 4}), ElementsAre(8, 4));
+}
+
 TEST_F(ReadLaneOrder, ReaderThatTakesNothingIsAskedAgainLater) {
   reader_->refuse = 2;
   add(1, ReadClass::kDemand, 0, 1);
