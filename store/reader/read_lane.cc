@@ -77,8 +77,10 @@ LaneJob* ReadLane::next_job(TimePoint now) {
 bool ReadLane::has_room_for(const LaneJob& job) const {
   const uint32_t in_flight = reader_->in_flight();
   if (job.read_class != ReadClass::kDemand) return in_flight < std::min(options_.depth, options_.background_depth);
-  const bool only_one = job.in_flight == in_flight;
-  return in_flight < (only_one ? std::max(options_.depth, options_.load_depth) : options_.depth) && !leaves_too_few();
+  const bool shared = std::ranges::any_of(jobs_, [&](const auto& other) {
+    return other.second.in_flight > 0 && other.second.read_class == ReadClass::kDemand && &other.second != &job;
+  });
+  return in_flight < (shared ? options_.depth : std::max(options_.depth, options_.load_depth)) && !leaves_too_few();
 }
 
 /// A drive may report all that is under way at once, when its queue is empty (virtio drives do). What comes last is verified while it

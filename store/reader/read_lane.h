@@ -26,8 +26,8 @@ struct LaneOptions {
   uint32_t depth = 8;  ///< reads under way at once
   /// The same, where nobody waits for them: a demand that comes finds no more than this before it on the drive.
   uint32_t background_depth = 2;
-  /// The same, where all of them are of one load that somebody waits for, if that is more than `depth`: between two loads the drive then
-  /// rests once, not every `depth` reads.
+  /// The same, where all that somebody waits for is of one load, if that is more than `depth`: between two loads the drive then rests
+  /// once, not every `depth` reads.
   uint32_t load_depth = 0;
   /// Reads that a thread verifies while the drive does one. At least 4: a drive that reports each read by itself is kept busy to the end.
   uint32_t verified_per_read = 8;

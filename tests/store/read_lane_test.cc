@@ -212,18 +212,20 @@ TEST_F(ReadLaneOrder, LoadWhoseRestIsUnderWayIsNotCancelled) {
 }
 
 /// Loads of so many slices that are demanded together: how many reads a drive gets each time that reports all of them at once.
-std::vector<size_t> batches_of(const std::vector<uint64_t>& loads) {
+std::vector<size_t> batches_of(const std::vector<uint64_t>& loads, ReadClass first_class = ReadClass::kDemand) {
   const std::string file = file_of(40 * kSlice);
   std::vector<std::byte> memory(40 * kSlice);
   auto* reader = new MemoryReader(file, 32);
   reader->all_at_once = true;
   ReadLane lane(std::unique_ptr<Reader>(reader), {"f"}, {.chunk_bytes = kSlice, .depth = 8, .background_depth = 2, .load_depth = 32, .verified_per_read = 8});
   uint64_t first = 0;
-  for (const uint64_t slices : loads) {
-    lane.add(first, ReadClass::kDemand, slices_of(file, memory.data(), first * kSlice, (first + slices) * kSlice));
-    first += slices;
-  }
   std::vector<LaneOutcome> ended;
+  reader->hold = true;
+  for (const uint64_t slices : loads) {
+    lane.add(first, first == 0 ? first_class : ReadClass::kDemand, slices_of(file, memory.data(), first * kSlice, (first + slices) * kSlice));
+    first += slices;
+    if (first_class != ReadClass::kDemand) lane.step({}, ended);  // under way when the demand comes
+  }
   std::vector<size_t> batches;
   while (ended.size() < loads.size() && batches.size() < 100) {
     reader->hold = true;
@@ -248,6 +250,7 @@ TEST(ReadLaneBatches, LoadGoesWholeExceptForWhatIsReadWhileTheRestIsVerified) {
 TEST(ReadLaneBatches, LoadsShareTheDriveUpToItsDepth) {
   EXPECT_THAT(batches_of({20, 20}), ElementsAre(20, 18, 2)) << "the first is not held up by the second";
   EXPECT_THAT(batches_of({4, 4, 4}), ElementsAre(8, 4));
+  EXPECT_THAT(batches_of({6, 28}, ReadClass::kPrefetch), ElementsAre(2 + 25, 3, 2, 2)) << "prefetches under way do not count";
 }
 
 TEST_F(ReadLaneOrder, ReaderThatTakesNothingIsAskedAgainLater) {

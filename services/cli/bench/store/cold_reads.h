@@ -51,6 +51,7 @@ class ColdReads {
   const store::Manifest& manifest_;
   store::PackFiles direct_;
   shm::MappedFile memory_;
+  uint64_t next_ = 0;  ///< where in it the next read goes
   std::unique_ptr<store::RawReads> ring_;
   std::vector<Mapping> mapped_;
   uint64_t read_ahead_bytes_ = 0;

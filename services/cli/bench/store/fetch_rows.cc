@@ -14,12 +14,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPatience{60000};
 
-uint64_t bytes_of(const store::Manifest& manifest, std::span<const uint32_t> blobs) {
-  uint64_t sum = 0;
-  for (const uint32_t blob : blobs) sum += manifest.blobs[blob].length;
-  return sum;
-}
-
 /// One round of three ways to read the same blobs, beginning with another one each time.
 struct Rounds {
   std::vector<double> store, ring, mapping;
@@ -69,6 +63,12 @@ std::vector<uint32_t> experts_of(const store::Manifest& manifest) {
   for (uint32_t blob = 0; blob < manifest.blobs.size(); ++blob)
     if (manifest.blobs[blob].kind == store::BlobKind::kExpert && manifest.blobs[blob].precision == manifest.expert_precisions.front()) experts.push_back(blob);
   return experts;
+}
+
+uint64_t bytes_of(const store::Manifest& manifest, std::span<const uint32_t> blobs) {
+  uint64_t sum = 0;
+  for (const uint32_t blob : blobs) sum += manifest.blobs[blob].length;
+  return sum;
 }
 
 Result<std::vector<uint32_t>> cold_experts(store::StoreClient& client, uint64_t bytes, std::mt19937& random) {

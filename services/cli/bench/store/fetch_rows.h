@@ -23,5 +23,6 @@ Result<std::vector<uint32_t>> cold_experts(store::StoreClient& client, uint64_t 
 /// Fetches `blobs` and lets go of each as it arrives. Seconds.
 Result<double> fetch_all(store::StoreClient& client, std::span<const uint32_t> blobs);
 std::vector<uint32_t> experts_of(const store::Manifest& manifest);
+uint64_t bytes_of(const store::Manifest& manifest, std::span<const uint32_t> blobs);
 
 }  // namespace moestro::cli

@@ -21,7 +21,7 @@ struct StoreBenchOptions {
   int64_t rounds = 7;
   int64_t depth = 8;                  ///< reads in flight of the baseline
   int64_t fetch_bytes = int64_t{1} << 30;  ///< fetched in a round, at most a quarter of the experts
-  int64_t singles = 8;                ///< fetched one by one in a round
+  int64_t singles = 32;                ///< fetched one by one in a round
   std::string only;                   ///< rows whose name holds this; empty: all
 };
 
