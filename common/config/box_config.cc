@@ -69,7 +69,7 @@ void add_store(Schema& schema, BoxConfig::Store& c) {
               .field = &c.read_depth,
               .min = 1,
               .max = 256,
-              .help = "reads of one drive under way at once; auto: measured at start"});
+              .help = "reads of one drive under way at once; auto: measured at start, and up to 32 where all are of one expert"});
   schema.add({.key = "store.scrub",
               .flag = "--scrub",
               .field = &c.scrub,

@@ -49,19 +49,25 @@ Status ReadLane::set_files(uint32_t first, std::span<const int> fds, std::span<c
   return Status::ok();
 }
 
-void ReadLane::step(TimePoint now, std::vector<LaneOutcome>& ended) {
+void ReadLane::turn(TimePoint now) {
   step_at_.reset();
   results_.clear();
   reader_->reap(results_);  // collected first, acted on after
   for (const ReadResult& result : results_) complete(result, now);
   submit(now);  // the drive goes on while a checksum is computed
-  if (!there_.empty()) {
-    const auto urgent = std::ranges::min_element(there_, {}, [](const Flight& flight) { return flight.job->read_class; });
-    const Flight next = *urgent;
-    there_.erase(urgent);
-    arrived(*next.job, next.read);
+}
+
+void ReadLane::step(TimePoint now, std::vector<LaneOutcome>& ended) {
+  turn(now);
+  if (auto check = next_check()) {
+    check->hash();
+    checked(*check);
     if (there_.empty()) submit(now);
   }
+  take(ended);
+}
+
+void ReadLane::take(std::vector<LaneOutcome>& ended) {
   ended.insert(ended.end(), std::make_move_iterator(ended_.begin()), std::make_move_iterator(ended_.end()));
   ended_.clear();
 }
@@ -75,20 +81,21 @@ LaneJob* ReadLane::next_job(TimePoint now) {
 }
 
 bool ReadLane::has_room_for(const LaneJob& job) const {
-  const uint32_t in_flight = reader_->in_flight();
-  if (job.read_class != ReadClass::kDemand) return in_flight < std::min(options_.depth, options_.background_depth);
-  const bool shared = std::ranges::any_of(jobs_, [&](const auto& other) {
-    return other.second.in_flight > 0 && other.second.read_class == ReadClass::kDemand && &other.second != &job;
-  });
-  return in_flight < (shared ? options_.depth : std::max(options_.depth, options_.load_depth)) && !leaves_too_few();
+  if (job.read_class != ReadClass::kDemand) return reader_->in_flight() < std::min(options_.depth, options_.background_depth);
+  uint32_t of_others = 0;
+  for (const auto& [load, other] : jobs_)
+    if (other.read_class == ReadClass::kDemand && &other != &job) of_others += other.in_flight;
+  const uint32_t demanded = job.in_flight + of_others;
+  return demanded < (of_others > 0 ? options_.depth : std::max(options_.depth, options_.load_depth)) && !leaves_too_few(demanded);
 }
 
 /// A drive may report all that is under way at once, when its queue is empty (virtio drives do). What comes last is verified while it
-/// rests; so as few reads are kept back for the end as last as long as the rest is being verified.
-bool ReadLane::leaves_too_few() const {
+/// rests; so as few reads are kept back for the end as last as long as the rest is being verified. One that reports each read by itself
+/// has as many as it wants to the end.
+bool ReadLane::leaves_too_few(uint32_t demanded) const {
   size_t left = 0;
   for (const LaneJob* job : queues_[index_of(ReadClass::kDemand)]) left += job->again.size() + job->reads.size() - job->next_read;
-  return reader_->in_flight() >= options_.verified_per_read * left;
+  return demanded >= std::max<size_t>(options_.depth, options_.verified_per_read * left);
 }
 
 void ReadLane::submit(TimePoint now) {
@@ -163,25 +170,44 @@ void ReadLane::failed(LaneJob& job, LaneRead read, const Status& why) {
   end_if_done(job);
 }
 
-void ReadLane::arrived(LaneJob& job, const LaneRead& read) {
-  --job.unverified;
-  if (!job.failure.is_ok()) return end_if_done(job);
-  if (read.slices == 1) {
-    LaneSlice& slice = job.slices[read.first_slice];
-    slice.left -= read.length;
-    if (slice.left == 0) verify(job, read.first_slice, read.attempts);
-  } else {
-    for (uint32_t i = 0; i < read.slices && job.failure.is_ok(); ++i) {
-      job.slices[read.first_slice + i].left = 0;
-      verify(job, read.first_slice + i, read.attempts);
+std::optional<LaneCheck> ReadLane::next_check() {
+  while (!there_.empty()) {
+    const auto urgent = std::ranges::min_element(there_, {}, [](const Flight& flight) { return flight.job->read_class; });
+    const Flight next = *urgent;
+    there_.erase(urgent);
+    LaneJob& job = *next.job;
+    if (!job.failure.is_ok()) {
+      --job.unverified;
+      end_if_done(job);
+      continue;
     }
+    uint32_t& left = job.slices[next.read.first_slice].left;
+    if (next.read.slices == 1 && (left -= next.read.length) > 0) {  // a piece of it, and others are missing
+      --job.unverified;
+      continue;
+    }
+    return LaneCheck{next.job, next.read, {}};
   }
+  return std::nullopt;
+}
+
+void LaneCheck::hash() {
+  for (uint32_t i = 0; i < read.slices; ++i) {
+    const LaneSlice& slice = job->slices[read.first_slice + i];
+    hashes.push_back(hash_of(slice.into, slice.on_disk.length));
+  }
+}
+
+void ReadLane::checked(const LaneCheck& check) {
+  LaneJob& job = *check.job;
+  --job.unverified;
+  for (uint32_t i = 0; i < check.read.slices && job.failure.is_ok(); ++i) verify(job, check.read.first_slice + i, check.hashes[i], check.read.attempts);
   end_if_done(job);
 }
 
-void ReadLane::verify(LaneJob& job, uint32_t index, uint32_t attempts) {
+void ReadLane::verify(LaneJob& job, uint32_t index, const SliceHash& hash, uint32_t attempts) {
   LaneSlice& slice = job.slices[index];
-  slice.hash = hash_of(slice.into, slice.on_disk.length);
+  slice.hash = hash, slice.left = 0;
   if (checksum_of(slice.into, slice.hash) == slice.on_disk.xxh3_64) {
     --job.slices_left;
     return;

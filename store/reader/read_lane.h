@@ -1,6 +1,6 @@
 #pragma once
 // One drive's reads: which chunk goes to it next, what becomes of those that fail, and the checksum of every slice as it completes, while
-// others are in flight. A machine around a Reader, without a thread of its own (lane_thread.h has that).
+// others are in flight. A machine around a Reader, without a thread or a lock of its own (lane_thread.h has both).
 
 #include <array>
 #include <chrono>
@@ -26,10 +26,10 @@ struct LaneOptions {
   uint32_t depth = 8;  ///< reads under way at once
   /// The same, where nobody waits for them: a demand that comes finds no more than this before it on the drive.
   uint32_t background_depth = 2;
-  /// The same, where all that somebody waits for is of one load, if that is more than `depth`: between two loads the drive then rests
-  /// once, not every `depth` reads.
+  /// The same, where all reads under way that somebody waits for are of one load, if that is more than `depth`: between two loads the
+  /// drive then rests once, not every `depth` reads.
   uint32_t load_depth = 0;
-  /// Reads that a thread verifies while the drive does one. At least 4: a drive that reports each read by itself is kept busy to the end.
+  /// Reads that are verified while the drive does one.
   uint32_t verified_per_read = 8;
 };
 
@@ -41,6 +41,16 @@ struct LaneOutcome {
 
 struct LaneCounters {
   uint64_t bytes_read = 0, retries = 0, reads = 0;
+};
+
+/// A read that is there: the slices that are whole by it are to be verified.
+struct LaneCheck {
+  LaneJob* job = nullptr;
+  LaneRead read;
+  std::vector<SliceHash> hashes;
+
+  /// The long part, which needs nothing of the lane: others may use it meanwhile.
+  void hash();
 };
 
 class ReadLane {
@@ -57,12 +67,22 @@ class ReadLane {
   void cancel(uint64_t load);
   Status set_files(uint32_t first, std::span<const int> fds, std::span<const std::string> names);
 
-  /// Handles completions, keeps the drive busy, and verifies one of the reads that are there: between two of them the drive gets what it
-  /// can take, and whoever calls hears what else is wanted. Appends the loads that ended.
+  /// Collects what is there, and keeps the drive busy.
+  void turn(TimePoint now);
+  /// Gives the drive what it can take.
+  void submit(TimePoint now);
+  /// The most urgent of the reads that are there: hash() it, and give it back.
+  std::optional<LaneCheck> next_check();
+  void checked(const LaneCheck& check);
+  /// Appends the loads that ended.
+  void take(std::vector<LaneOutcome>& ended);
+  /// All of that once, for whoever has one thread: one read is verified, so that between two of them the drive gets what it can take.
   void step(TimePoint now, std::vector<LaneOutcome>& ended);
-  /// More is there to be verified: step again at once.
+
+  /// More is there to be verified.
   bool busy() const { return !there_.empty(); }
-  /// When to step although nothing completes.
+  bool has_ended() const { return !ended_.empty(); }
+  /// When to take a turn although nothing completes.
   std::optional<TimePoint> step_at() const { return step_at_; }
 
   size_t loads() const { return jobs_.size(); }
@@ -80,12 +100,10 @@ class ReadLane {
   };
   LaneJob* next_job(TimePoint now);
   bool has_room_for(const LaneJob& job) const;
-  bool leaves_too_few() const;
-  void submit(TimePoint now);
+  bool leaves_too_few(uint32_t demanded) const;
   bool submit_one(LaneJob& job);
   void complete(const ReadResult& result, TimePoint now);
-  void arrived(LaneJob& job, const LaneRead& read);
-  void verify(LaneJob& job, uint32_t slice, uint32_t attempts);
+  void verify(LaneJob& job, uint32_t slice, const SliceHash& hash, uint32_t attempts);
   void read_again(LaneJob& job, LaneRead read);
   void failed(LaneJob& job, LaneRead read, const Status& why);
   void end_if_done(LaneJob& job);

@@ -11,6 +11,7 @@ namespace moestro::store {
 namespace {
 
 constexpr uint32_t kLoadDepth = 32;  ///< of one expert: 32 MiB of it, in chunks of the usual size
+static_assert(kLoadDepth >= kProbeDepthMax);
 /// What a thread verifies of memory that a drive has just written; less than it has of memory (`moestro_store_bench checksums`).
 constexpr uint64_t kVerifiedBytesPerS = 16'000'000'000;
 

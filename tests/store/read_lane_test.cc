@@ -60,7 +60,8 @@ Outcome load_with(Fault fault, uint32_t chunk_bytes = kSlice, size_t file_bytes 
   const std::string file = file_of(5 * kSlice + kPage + 100);
   std::vector<std::byte> memory(7 * kSlice);
   auto reader = std::make_unique<FaultyReader>(std::make_unique<MemoryReader>(file.substr(0, file_bytes), 3), std::move(fault));
-  ReadLane lane(std::move(reader), {"PACK/experts-000.bin"}, {chunk_bytes, 3, 2});
+  ReadLane lane(std::move(reader), {"PACK/experts-000.bin"},
+                {.chunk_bytes = chunk_bytes, .depth = 2, .background_depth = 2, .load_depth = 6, .verified_per_read = 1});  // the reader takes 3; some are kept back
   lane.add(1, ReadClass::kDemand, slices_of(file, memory.data()));
   std::vector<LaneOutcome> ended;
   auto now = std::chrono::steady_clock::time_point{};
@@ -250,7 +251,8 @@ TEST(ReadLaneBatches, LoadGoesWholeExceptForWhatIsReadWhileTheRestIsVerified) {
 TEST(ReadLaneBatches, LoadsShareTheDriveUpToItsDepth) {
   EXPECT_THAT(batches_of({20, 20}), ElementsAre(20, 18, 2)) << "the first is not held up by the second";
   EXPECT_THAT(batches_of({4, 4, 4}), ElementsAre(8, 4));
-  EXPECT_THAT(batches_of({6, 28}, ReadClass::kPrefetch), ElementsAre(2 + 25, 3, 2, 2)) << "prefetches under way do not count";
+  EXPECT_THAT(batches_of({6, 8}, ReadClass::kPrefetch), ElementsAre(2 + 8, 2, 2)) << "prefetches under way do not count";
+  EXPECT_THAT(batches_of({6, 28}, ReadClass::kPrefetch), ElementsAre(2 + 25, 3, 2, 2));
 }
 
 TEST_F(ReadLaneOrder, ReaderThatTakesNothingIsAskedAgainLater) {

@@ -51,9 +51,9 @@ Result<std::unique_ptr<ColdReads>> ColdReads::create(const fs::path& pack, const
 }
 
 uint64_t ColdReads::memory_bytes_for(const store::Manifest& manifest) {
-  uint64_t largest = 0;
-  for (const store::Blob& blob : manifest.blobs) largest = std::max(largest, blob.length);
-  return std::max(kMemory, (largest + kHuge - 1) / kHuge * kHuge);
+  uint64_t largest = 0, all = 0;
+  for (const store::Blob& blob : manifest.blobs) largest = std::max(largest, blob.length), all += blob.length;
+  return round_up(std::max(largest, std::min(kMemory, all)), kHuge);
 }
 
 ColdReads::~ColdReads() {

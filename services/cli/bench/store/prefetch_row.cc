@@ -9,7 +9,7 @@ namespace moestro::cli {
 namespace {
 
 constexpr size_t kSamples = 100;  ///< in a round; fewer have no 99th percentile
-constexpr int kTriesMax = 40;      ///< of filling a round
+constexpr size_t kTriesMax = kSamples;  ///< of filling a round: one of them gives one fetch at least, where enough is fetched at once
 constexpr double kChunk = 1 << 20;
 
 struct Latencies {
@@ -50,12 +50,12 @@ Status add_prefetch_row(const StoreBenchOptions& o, store::StoreClient& demands,
   uint64_t plan = 0;
   for (int64_t round = 0; round < o.rounds; ++round) {
     Latencies ms;
-    for (int tries = 0; tries < kTriesMax && ms.loaded.size() < kSamples; ++tries) {
+    for (size_t tries = 0; tries < kTriesMax && ms.loaded.size() < kSamples; ++tries) {
       MOESTRO_ASSIGN_OR_RETURN(const std::vector<uint32_t> cold, cold_experts(demands, bytes, random));
       MOESTRO_RETURN_IF_ERROR(add_round(demands, prefetches, ++plan, cold, ms));
     }
     if (ms.loaded.size() < kSamples) {
-      row.missing = "only " + std::to_string(ms.loaded.size()) + " fetches of a round met a prefetch under way; a larger pack has more";
+      row.missing = "only " + std::to_string(ms.loaded.size()) + " fetches of a round met a prefetch under way; a larger --fetch, or a larger pack, has more";
       rows.push_back(row);
       return Status::ok();
     }
@@ -71,7 +71,7 @@ Status add_prefetch_row(const StoreBenchOptions& o, store::StoreClient& demands,
   row.baseline_name = "no prefetches, p99", row.baseline = quantile(unloaded, 0.5), row.ratio = quantile(ratios, 0.5);
   row.aim = (row.baseline + 2 * chunk) / row.baseline;
   char text[200];
-  std::snprintf(text, sizeof text, "%zu fetches in each of %zu rounds, median %.3g ms, without prefetches %.3g ms; the aim is two chunks of 1 MiB more, %.2g ms each on this drive",
+  std::snprintf(text, sizeof text, "at least %zu fetches in each of %zu rounds, median %.3g ms, without prefetches %.3g ms; the aim is two chunks of 1 MiB more, %.2g ms each on this drive",
                 kSamples, loaded.size(), quantile(loaded_median, 0.5), quantile(unloaded_median, 0.5), chunk);
   row.how = text;
   rows.push_back(row);
