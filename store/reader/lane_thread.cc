@@ -7,12 +7,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
-#include <utility>
 
 #include "common/log.h"
 
 namespace moestro::store {
 namespace {
+
+template <typename... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <typename... F>
+Overloaded(F...) -> Overloaded<F...>;
 
 void ring(int fd) {
   const uint64_t one = 1;
@@ -34,7 +40,8 @@ Result<std::unique_ptr<LaneThread>> LaneThread::start(ReadLane lane, int done_fd
 }
 
 LaneThread::LaneThread(ReadLane lane, int done_fd)
-    : done_fd_(done_fd), reader_name_(lane.reader().name()), registered_(lane.reader().registered()), options_(lane.options()), lane_(std::move(lane)) {}
+    : lane_(std::move(lane)), done_fd_(done_fd), reader_name_(lane_.reader().name()), registered_(lane_.reader().registered()),
+      options_(lane_.options()) {}
 
 LaneThread::~LaneThread() {
   if (!thread_.joinable()) return;
@@ -44,77 +51,77 @@ LaneThread::~LaneThread() {
   }
   ring(wake_.get());
   thread_.join();
-}  // the reader's destructor waits for what is under way
+}
+
+void LaneThread::post(Command command) {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    first = commands_.empty();
+    commands_.push_back(std::move(command));
+  }
+  if (first) ring(wake_.get());
+}
 
 void LaneThread::add(uint64_t load, ReadClass read_class, std::vector<LaneSlice> slices) {
-  const std::lock_guard lock(mutex_);
   ++loads_;
-  lane_.add(load, read_class, std::move(slices));
-  changed();
+  post(Add{load, read_class, std::move(slices)});
 }
-
-void LaneThread::promote(uint64_t load) {
-  const std::lock_guard lock(mutex_);
-  lane_.promote(load);
-  changed();
-}
-
-void LaneThread::cancel(uint64_t load) {
-  const std::lock_guard lock(mutex_);
-  lane_.cancel(load);
-  changed();
-}
-
-void LaneThread::set_files(uint32_t first, std::span<const int> fds, std::span<const std::string> names) {
-  const std::lock_guard lock(mutex_);
-  if (const Status added = lane_.set_files(first, fds, names); !added) log::error("{}; what lies in them cannot be read", added.message());
-}
-
-/// Under the lock. What is under way wakes the thread when it is there; whatever else there is to do needs a bell.
-void LaneThread::changed() {
-  lane_.submit(std::chrono::steady_clock::now());
-  tell_owner();
-  if (lane_.step_at()) ring(wake_.get());
-}
-
-/// Under the lock.
-void LaneThread::tell_owner() {
-  if (lane_.has_ended() && !std::exchange(told_, true)) ring(done_fd_);
+void LaneThread::promote(uint64_t load) { post(Promote{load}); }
+void LaneThread::cancel(uint64_t load) { post(Cancel{load}); }
+void LaneThread::set_files(uint32_t first, std::vector<int> fds, std::vector<std::string> names) {
+  post(SetFiles{first, std::move(fds), std::move(names)});
 }
 
 void LaneThread::take(std::vector<LaneOutcome>& ended) {
   const std::lock_guard lock(mutex_);
-  const size_t before = ended.size();
-  told_ = false;
-  lane_.take(ended);
-  loads_ -= ended.size() - before;
+  loads_ -= outcomes_.size();
+  ended.insert(ended.end(), std::make_move_iterator(outcomes_.begin()), std::make_move_iterator(outcomes_.end()));
+  outcomes_.clear();
 }
 
 LaneCounters LaneThread::counters() const {
   const std::lock_guard lock(mutex_);
-  return lane_.counters();
+  return counters_;
+}
+
+/// False when it is time to stop.
+bool LaneThread::obey() {
+  std::vector<Command> commands;
+  bool stopping = false;
+  {
+    const std::lock_guard lock(mutex_);
+    commands.swap(commands_);
+    stopping = stopping_;
+  }
+  if (stopping) return false;
+  for (Command& command : commands)
+    std::visit(Overloaded{[&](Add& add) { lane_.add(add.load, add.read_class, std::move(add.slices)); },
+                          [&](const Promote& promote) { lane_.promote(promote.load); },
+                          [&](const Cancel& cancel) { lane_.cancel(cancel.load); },
+                          [&](const SetFiles& more) {
+                            if (const Status added = lane_.set_files(more.first, more.fds, more.names); !added)
+                              log::error("{}; what lies in them cannot be read", added.message());
+                          }},
+               command);
+  return true;
 }
 
 void LaneThread::serve() {
-  while (true) {
-    std::unique_lock lock(mutex_);
-    if (stopping_) return;
-    lane_.turn(std::chrono::steady_clock::now());
-    auto check = lane_.next_check();
-    tell_owner();
-    name_retries();
-    if (!check) {
-      lock.unlock();
-      wait();
-      continue;
+  std::vector<LaneOutcome> ended;
+  while (obey()) {
+    lane_.step(std::chrono::steady_clock::now(), ended);
+    {
+      const std::lock_guard lock(mutex_);
+      counters_ = lane_.counters();
+      outcomes_.insert(outcomes_.end(), std::make_move_iterator(ended.begin()), std::make_move_iterator(ended.end()));
     }
-    lock.unlock();
-    check->hash();
-    lock.lock();
-    lane_.checked(*check);
-    tell_owner();
+    if (!ended.empty()) ring(done_fd_);
+    ended.clear();
+    name_retries();
+    if (!lane_.busy()) wait();
   }
-}
+}  // the reader's destructor waits for what is under way
 
 /// At most a line a second: a drive that is going bad has the same to say of every read.
 void LaneThread::name_retries() {
@@ -128,12 +135,9 @@ void LaneThread::name_retries() {
 void LaneThread::wait() const {
   pollfd fds[] = {{wake_.get(), POLLIN, 0}, {lane_.reader().event_fd(), POLLIN, 0}};
   int timeout_ms = -1;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto at = lane_.step_at()) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*at - std::chrono::steady_clock::now());
-      timeout_ms = static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1000));
-    }
+  if (const auto at = lane_.step_at()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*at - std::chrono::steady_clock::now());
+    timeout_ms = static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1000));
   }
   if (::poll(fds, 2, timeout_ms) <= 0 || (fds[0].revents & POLLIN) == 0) return;
   uint64_t rung = 0;

@@ -1,11 +1,11 @@
 #pragma once
-// A ReadLane with a thread of its own: one for each drive, so that all are read, and what comes from them verified, at once.
+// A ReadLane on a thread of its own: one for each drive, so that all are read, and what comes from them verified, at once.
 
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "common/shm/mapped_file.h"
@@ -13,8 +13,7 @@
 
 namespace moestro::store {
 
-/// Called by the owner of the loads (the store's thread), which gives the drive what it asks for itself. The thread inside collects what
-/// comes, and verifies it.
+/// Called by the owner of the loads (the store's thread); the thread inside owns the lane and its reader.
 class LaneThread {
  public:
   /// `done_fd` is an eventfd: it is rung when outcomes are there.
@@ -22,11 +21,10 @@ class LaneThread {
   /// Gives up what is not under way, and waits for what is.
   ~LaneThread();
 
-  /// What can go to the drive does so before these return: nobody has to be woken for it.
   void add(uint64_t load, ReadClass read_class, std::vector<LaneSlice> slices);
   void promote(uint64_t load);
   void cancel(uint64_t load);
-  void set_files(uint32_t first, std::span<const int> fds, std::span<const std::string> names);
+  void set_files(uint32_t first, std::vector<int> fds, std::vector<std::string> names);
 
   /// Appends the loads that ended.
   void take(std::vector<LaneOutcome>& ended);
@@ -38,24 +36,44 @@ class LaneThread {
   const LaneOptions& options() const { return options_; }
 
  private:
+  struct Add {
+    uint64_t load;
+    ReadClass read_class;
+    std::vector<LaneSlice> slices;
+  };
+  struct Promote {
+    uint64_t load;
+  };
+  struct Cancel {
+    uint64_t load;
+  };
+  struct SetFiles {
+    uint32_t first;
+    std::vector<int> fds;
+    std::vector<std::string> names;
+  };
+  using Command = std::variant<Add, Promote, Cancel, SetFiles>;
+
   LaneThread(ReadLane lane, int done_fd);
-  void changed();
-  void tell_owner();
+  void post(Command command);
   void serve();
+  bool obey();
   void wait() const;
   void name_retries();
 
+  ReadLane lane_;  ///< the thread's
+  uint64_t retries_named_ = 0;  ///< the thread's
+  std::chrono::steady_clock::time_point retries_named_at_{};
   const int done_fd_;
   const std::string reader_name_;
   const Status registered_;
   const LaneOptions options_;
   size_t loads_ = 0;  ///< owner thread
   shm::UniqueFd wake_;
-  mutable std::mutex mutex_;  ///< guards what follows; never held while a checksum is computed
-  ReadLane lane_;
-  uint64_t retries_named_ = 0;
-  std::chrono::steady_clock::time_point retries_named_at_{};
-  bool told_ = false;  ///< that loads have ended
+  mutable std::mutex mutex_;  ///< guards what follows
+  std::vector<Command> commands_;
+  std::vector<LaneOutcome> outcomes_;
+  LaneCounters counters_;
   bool stopping_ = false;
   std::thread thread_;
 };

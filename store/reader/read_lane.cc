@@ -49,25 +49,19 @@ Status ReadLane::set_files(uint32_t first, std::span<const int> fds, std::span<c
   return Status::ok();
 }
 
-void ReadLane::turn(TimePoint now) {
+void ReadLane::step(TimePoint now, std::vector<LaneOutcome>& ended) {
   step_at_.reset();
   results_.clear();
   reader_->reap(results_);  // collected first, acted on after
   for (const ReadResult& result : results_) complete(result, now);
   submit(now);  // the drive goes on while a checksum is computed
-}
-
-void ReadLane::step(TimePoint now, std::vector<LaneOutcome>& ended) {
-  turn(now);
-  if (auto check = next_check()) {
-    check->hash();
-    checked(*check);
+  if (!there_.empty()) {
+    const auto urgent = std::ranges::min_element(there_, {}, [](const Flight& flight) { return flight.job->read_class; });
+    const Flight next = *urgent;
+    there_.erase(urgent);
+    arrived(*next.job, next.read);
     if (there_.empty()) submit(now);
   }
-  take(ended);
-}
-
-void ReadLane::take(std::vector<LaneOutcome>& ended) {
   ended.insert(ended.end(), std::make_move_iterator(ended_.begin()), std::make_move_iterator(ended_.end()));
   ended_.clear();
 }
@@ -170,44 +164,25 @@ void ReadLane::failed(LaneJob& job, LaneRead read, const Status& why) {
   end_if_done(job);
 }
 
-std::optional<LaneCheck> ReadLane::next_check() {
-  while (!there_.empty()) {
-    const auto urgent = std::ranges::min_element(there_, {}, [](const Flight& flight) { return flight.job->read_class; });
-    const Flight next = *urgent;
-    there_.erase(urgent);
-    LaneJob& job = *next.job;
-    if (!job.failure.is_ok()) {
-      --job.unverified;
-      end_if_done(job);
-      continue;
-    }
-    uint32_t& left = job.slices[next.read.first_slice].left;
-    if (next.read.slices == 1 && (left -= next.read.length) > 0) {  // a piece of it, and others are missing
-      --job.unverified;
-      continue;
-    }
-    return LaneCheck{next.job, next.read, {}};
-  }
-  return std::nullopt;
-}
-
-void LaneCheck::hash() {
-  for (uint32_t i = 0; i < read.slices; ++i) {
-    const LaneSlice& slice = job->slices[read.first_slice + i];
-    hashes.push_back(hash_of(slice.into, slice.on_disk.length));
-  }
-}
-
-void ReadLane::checked(const LaneCheck& check) {
-  LaneJob& job = *check.job;
+void ReadLane::arrived(LaneJob& job, const LaneRead& read) {
   --job.unverified;
-  for (uint32_t i = 0; i < check.read.slices && job.failure.is_ok(); ++i) verify(job, check.read.first_slice + i, check.hashes[i], check.read.attempts);
+  if (!job.failure.is_ok()) return end_if_done(job);
+  if (read.slices == 1) {
+    LaneSlice& slice = job.slices[read.first_slice];
+    slice.left -= read.length;
+    if (slice.left == 0) verify(job, read.first_slice, read.attempts);
+  } else {
+    for (uint32_t i = 0; i < read.slices && job.failure.is_ok(); ++i) {
+      job.slices[read.first_slice + i].left = 0;
+      verify(job, read.first_slice + i, read.attempts);
+    }
+  }
   end_if_done(job);
 }
 
-void ReadLane::verify(LaneJob& job, uint32_t index, const SliceHash& hash, uint32_t attempts) {
+void ReadLane::verify(LaneJob& job, uint32_t index, uint32_t attempts) {
   LaneSlice& slice = job.slices[index];
-  slice.hash = hash, slice.left = 0;
+  slice.hash = hash_of(slice.into, slice.on_disk.length);
   if (checksum_of(slice.into, slice.hash) == slice.on_disk.xxh3_64) {
     --job.slices_left;
     return;

@@ -1,6 +1,6 @@
 #pragma once
 // One drive's reads: which chunk goes to it next, what becomes of those that fail, and the checksum of every slice as it completes, while
-// others are in flight. A machine around a Reader, without a thread or a lock of its own (lane_thread.h has both).
+// others are in flight. A machine around a Reader, without a thread of its own (lane_thread.h has that).
 
 #include <array>
 #include <chrono>
@@ -29,7 +29,7 @@ struct LaneOptions {
   /// The same, where all reads under way that somebody waits for are of one load, if that is more than `depth`: between two loads the
   /// drive then rests once, not every `depth` reads.
   uint32_t load_depth = 0;
-  /// Reads that are verified while the drive does one.
+  /// Reads that a thread verifies while the drive does one.
   uint32_t verified_per_read = 8;
 };
 
@@ -41,16 +41,6 @@ struct LaneOutcome {
 
 struct LaneCounters {
   uint64_t bytes_read = 0, retries = 0, reads = 0;
-};
-
-/// A read that is there: the slices that are whole by it are to be verified.
-struct LaneCheck {
-  LaneJob* job = nullptr;
-  LaneRead read;
-  std::vector<SliceHash> hashes;
-
-  /// The long part, which needs nothing of the lane: others may use it meanwhile.
-  void hash();
 };
 
 class ReadLane {
@@ -67,22 +57,12 @@ class ReadLane {
   void cancel(uint64_t load);
   Status set_files(uint32_t first, std::span<const int> fds, std::span<const std::string> names);
 
-  /// Collects what is there, and keeps the drive busy.
-  void turn(TimePoint now);
-  /// Gives the drive what it can take.
-  void submit(TimePoint now);
-  /// The most urgent of the reads that are there: hash() it, and give it back.
-  std::optional<LaneCheck> next_check();
-  void checked(const LaneCheck& check);
-  /// Appends the loads that ended.
-  void take(std::vector<LaneOutcome>& ended);
-  /// All of that once, for whoever has one thread: one read is verified, so that between two of them the drive gets what it can take.
+  /// Handles completions, keeps the drive busy, and verifies one of the reads that are there: between two of them the drive gets what it
+  /// can take, and whoever calls hears what else is wanted. Appends the loads that ended.
   void step(TimePoint now, std::vector<LaneOutcome>& ended);
-
-  /// More is there to be verified.
+  /// More is there to be verified: step again at once.
   bool busy() const { return !there_.empty(); }
-  bool has_ended() const { return !ended_.empty(); }
-  /// When to take a turn although nothing completes.
+  /// When to step although nothing completes.
   std::optional<TimePoint> step_at() const { return step_at_; }
 
   size_t loads() const { return jobs_.size(); }
@@ -101,9 +81,11 @@ class ReadLane {
   LaneJob* next_job(TimePoint now);
   bool has_room_for(const LaneJob& job) const;
   bool leaves_too_few(uint32_t demanded) const;
+  void submit(TimePoint now);
   bool submit_one(LaneJob& job);
   void complete(const ReadResult& result, TimePoint now);
-  void verify(LaneJob& job, uint32_t slice, const SliceHash& hash, uint32_t attempts);
+  void arrived(LaneJob& job, const LaneRead& read);
+  void verify(LaneJob& job, uint32_t slice, uint32_t attempts);
   void read_again(LaneJob& job, LaneRead read);
   void failed(LaneJob& job, LaneRead read, const Status& why);
   void end_if_done(LaneJob& job);

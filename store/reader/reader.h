@@ -26,7 +26,7 @@ struct ReadResult {
   int64_t result = 0;  ///< bytes read, which may be fewer than asked for, or -errno
 };
 
-/// One caller at a time. The destructor waits for the reads under way: their memory may go only after it.
+/// One owner thread. The destructor waits for the reads under way: their memory may go only after it.
 class Reader {
  public:
   virtual ~Reader() = default;
