@@ -1,4 +1,4 @@
-"""What a measurement under a memory limit needs: a cgroup, caches without the files in question, the drive's read-ahead, and cores that are awake."""
+"""What a measurement under a memory limit needs: a cgroup (which may limit a drive's speed, too), caches without the files in question, the drive's read-ahead, and cores that are awake."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ class MemoryLimit:
     """A cgroup (v1 or v2) of at most `limit_bytes`, page cache and tmpfs pages included. Huge pages of hugetlbfs are outside it: see hugetlb_bytes()."""
 
     def __init__(self, name, limit_bytes):
-        self.unified = (CGROUPS / "cgroup.controllers").exists()
+        self.unified, self.reads = (CGROUPS / "cgroup.controllers").exists(), None
         self.path = (CGROUPS if self.unified else CGROUPS / "memory") / name
         if self.unified and "memory" not in (CGROUPS / "cgroup.controllers").read_text().split():
             raise Unavailable("cgroup v2 without its memory controller")
@@ -44,7 +44,20 @@ class MemoryLimit:
 
     def enter(self):
         """For preexec_fn: the calling process, and what it starts, are in the group from now on."""
-        (self.path / "cgroup.procs").write_text(str(os.getpid()))
+        for path in filter(None, (self.path, self.reads)):
+            (path / "cgroup.procs").write_text(str(os.getpid()))
+
+    def read_at_most(self, device, bytes_per_s):
+        """From the drive MAJOR:MINOR, all processes of the group together. The kernel counts over tenths of a second: within one they may be as fast as the drive."""
+        try:
+            if self.unified:
+                (CGROUPS / "cgroup.subtree_control").write_text("+io")
+                return self.write("io.max", f"{device} rbps={bytes_per_s}")
+            self.reads = CGROUPS / "blkio" / self.path.name  # v1: a group of its own, which its processes enter as well
+            self.reads.mkdir()
+            (self.reads / "blkio.throttle.read_bps_device").write_text(f"{device} {bytes_per_s}\n")
+        except OSError as e:
+            raise Unavailable(f"{self.reads or self.path}: the speed of reads cannot be limited: {e.strerror}") from e
 
     def used_bytes(self):
         return self.read("memory.current" if self.unified else "memory.usage_in_bytes")
@@ -65,12 +78,22 @@ class MemoryLimit:
                 self.write("memory.force_empty", 0)
             except OSError:
                 pass
+        if self.reads and self.reads.is_dir():
+            self.reads.rmdir()
         self.path.rmdir()
+
+
+def meminfo():
+    return dict(line.split(":", 1) for line in pathlib.Path("/proc/meminfo").read_text().splitlines())
+
+
+def available_bytes():
+    return int(meminfo()["MemAvailable"].split()[0]) * 1024
 
 
 def hugetlb_bytes():
     """In use on the whole machine: no cgroup for memory counts them."""
-    fields = dict(line.split(":", 1) for line in pathlib.Path("/proc/meminfo").read_text().splitlines())
+    fields = meminfo()
     pages = [int(fields.get(f"HugePages_{x}", "0").split()[0]) for x in ("Total", "Free")]
     return (pages[0] - pages[1]) * int(fields.get("Hugepagesize", "0 kB").split()[0]) * 1024
 

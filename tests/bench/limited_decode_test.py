@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import types
 import unittest
 
@@ -13,6 +14,7 @@ SOURCE = pathlib.Path(os.environ.get("MOESTRO_SOURCE_DIR", pathlib.Path(__file__
 BIN = pathlib.Path(os.environ.get("MOESTRO_BIN_DIR", SOURCE / "build/dev/bin"))
 sys.path.insert(0, str(SOURCE / "scripts" / "python"))
 
+import emulated_drive
 import limited_decode
 import memory_limit
 from peer_side import Side
@@ -55,6 +57,41 @@ class Limits(unittest.TestCase):
         except memory_limit.Unavailable as e:
             self.skipTest(str(e))
         self.assertEqual(ahead.file.read_text(), before)
+
+
+class Drives(unittest.TestCase):
+    def test_an_emulated_one_has_the_files_and_the_speed_and_is_gone_afterwards(self):
+        size, rate = 64 * MIB, 100_000_000
+        with tempfile.TemporaryDirectory(dir=SOURCE) as home:  # a file system that knows direct reads
+            pack = pathlib.Path(home) / "pack"
+            (pack / "inner").mkdir(parents=True)
+            (pack / "inner" / "large").write_bytes(os.urandom(size))
+            (pack / "odd").write_bytes(b"five\n")
+            group = limited("drive", 64 * MIB)
+            try:
+                with emulated_drive.EmulatedDrive(pack, rate) as drive:
+                    self.assertEqual([f.read_bytes() for f in memory_limit.files_of(drive.path)], [f.read_bytes() for f in memory_limit.files_of(pack)])
+                    drive.limit(group)
+                    begin = time.monotonic()
+                    subprocess.run(["dd", f"if={drive.path / 'inner' / 'large'}", "of=/dev/null", "bs=1M", "iflag=direct"], check=True, capture_output=True, preexec_fn=group.enter)
+                    self.assertGreater(time.monotonic() - begin, 0.7 * size / rate)
+            except memory_limit.Unavailable as e:
+                self.skipTest(str(e))
+            finally:
+                group.close()
+        self.assertFalse(drive.home.exists())
+        self.assertNotIn(str(drive.home), pathlib.Path("/proc/mounts").read_text())
+        self.assertFalse(group.path.exists())
+
+    def test_more_than_there_is_memory_for_is_refused_and_leaves_nothing(self):
+        with tempfile.TemporaryDirectory() as home:
+            large = pathlib.Path(home) / "large"
+            with open(large, "wb") as f:
+                f.truncate(1 << 42)
+            drive = emulated_drive.EmulatedDrive(large, 1)
+            with self.assertRaisesRegex(memory_limit.Unavailable, "GB are free"), drive:
+                pass
+            self.assertFalse(drive.home.exists())
 
 
 class Cores(unittest.TestCase):
