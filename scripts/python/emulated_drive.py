@@ -64,5 +64,5 @@ class EmulatedDrive:
         for at in self.mounted[::-1]:
             if at.name == "memory" and self.device:
                 run("losetup", "-d", self.device)
-            run("umount", at)
+            limits.unmount(at)
         shutil.rmtree(self.home)

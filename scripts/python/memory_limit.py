@@ -162,6 +162,12 @@ class AwakeCores:
             process.wait()
 
 
+def unmount(path):
+    end = time.monotonic() + 10  # for what has it mapped to be gone
+    while subprocess.run(["umount", path], capture_output=True).returncode and time.monotonic() < end:
+        time.sleep(0.05)
+
+
 class TmpfsWithHugePages:
     """A tmpfs of its own, as `moestro up` mounts one; /dev/shm where that is not allowed."""
 
@@ -176,7 +182,5 @@ class TmpfsWithHugePages:
     def close(self):
         if not self.mounted:
             return
-        end = time.monotonic() + 10  # for what has it mapped to be gone
-        while subprocess.run(["umount", self.path], capture_output=True).returncode and time.monotonic() < end:
-            time.sleep(0.05)
+        unmount(self.path)
         self.path.rmdir()
