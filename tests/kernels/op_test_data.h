@@ -77,11 +77,10 @@ inline std::string isa_test_name(const ::testing::TestParamInfo<Isa>& info) {
   return name;
 }
 
-/// |got - want| <= bound * the largest |want|, everywhere.
+/// |got - want| <= bound * the largest |want|, everywhere; or of `scale`, where sums are of terms so large that may cancel each other.
 inline void expect_close(const std::vector<float>& got, const std::vector<float>& want, double bound,
-                         const std::string& what) {
+                         const std::string& what, double scale = 0.0) {
   ASSERT_EQ(got.size(), want.size()) << what;
-  double scale = 0.0;
   for (const float w : want) scale = std::max(scale, std::fabs(static_cast<double>(w)));
   for (size_t i = 0; i < got.size(); ++i) {
     const double error = std::fabs(static_cast<double>(got[i]) - want[i]);

@@ -45,7 +45,7 @@ TEST_P(OpsTest, Matmul) {
         reference_->matmul(x.data(), c.n, w.weight, b, want.data());
         expect_close(y, want, bound,
                      "matmul " + std::string(dtype_name(dtype)) + " n " + std::to_string(c.n) + " rows " +
-                         std::to_string(c.rows) + " cols " + std::to_string(c.cols));
+                         std::to_string(c.rows) + " cols " + std::to_string(c.cols), b && c.rows ? std::fabs(*std::ranges::max_element(bias, {}, [](float v) { return std::fabs(v); })) : 0.0);
       }
     }
   }
