@@ -12,17 +12,21 @@ MIB = 1 << 20
 
 
 def run(*command):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    try:
+        done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    except FileNotFoundError as e:
+        raise limits.Unavailable(f"a drive in memory needs {command[0]}, which is not installed") from e
     if done.returncode:
         raise limits.Unavailable(f"a drive in memory: {command[0]}: {done.stderr.strip()}")
     return done.stdout.strip()
 
 
 class EmulatedDrive:
-    """A copy of `source` (a file, or a folder of files) on an ext4 of its own, on a loop device over memory. `limit(group)` sets its speed for a group. A context manager."""
+    """A copy of `source` (a file, or a folder of files) on an ext4 of its own, on a loop device over memory. `limit(group)` sets its speed for a group.
+    Refused where it would not leave `beside_bytes` of memory to what is measured on it. A context manager."""
 
-    def __init__(self, source, bytes_per_s):
-        self.source, self.bytes_per_s, self.device, self.mounted = pathlib.Path(source), bytes_per_s, None, []
+    def __init__(self, source, bytes_per_s, beside_bytes=0):
+        self.source, self.bytes_per_s, self.beside_bytes, self.device, self.mounted = pathlib.Path(source), bytes_per_s, beside_bytes, None, []
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="moestro-drive-"))
         self.path = self.home / "drive" / self.source.name
 
@@ -32,8 +36,8 @@ class EmulatedDrive:
             size = sum(f.stat().st_size for f in files)
             size += size // 64 + 64 * MIB  # ext4's own
             free = limits.available_bytes()
-            if free < size:
-                raise limits.Unavailable(f"a drive in memory for {self.source} takes {size / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free")
+            if free < size + self.beside_bytes:
+                raise limits.Unavailable(f"a drive in memory for {self.source} takes {size / 1e9:.1f} GB, what runs on it {self.beside_bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free")
             self.mount("-t", "tmpfs", "-o", f"mode=0700,size={size + MIB},huge=within_size", "moestro", self.home / "memory")
             image = self.home / "memory" / "image"
             with open(image, "wb") as f:

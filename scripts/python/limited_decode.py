@@ -129,7 +129,7 @@ def compare(args, side, say, models, shape, dtype, percent):
         raise SystemExit(f"error: {percent} % of {shape} are {limit >> 20} MiB, and store and engine need {args.beside_arena >> 20} MiB beside the arena (--beside-arena): take a larger model")
 
     def measured(who, run, model, when):
-        with EmulatedDrive(model, args.emulate_drive) if args.emulate_drive else contextlib.nullcontext() as drive:
+        with EmulatedDrive(model, args.emulate_drive, limit) if args.emulate_drive else contextlib.nullcontext() as drive:
             at = drive.path if drive else model
             rate, more = turn(lambda group: run(at, group), (pack, gguf, at), limit, drive)
         say(f"{shape} {dtype}, {percent} % ({limit / 1e9:.2f} GB), {when}, {who}: {rate:.2f} tokens/s, {more['peak_bytes'] / 1e9:.2f} GB at most"

@@ -85,13 +85,14 @@ class Drives(unittest.TestCase):
 
     def test_more_than_there_is_memory_for_is_refused_and_leaves_nothing(self):
         with tempfile.TemporaryDirectory() as home:
-            large = pathlib.Path(home) / "large"
-            with open(large, "wb") as f:
-                f.truncate(1 << 42)
-            drive = emulated_drive.EmulatedDrive(large, 1)
-            with self.assertRaisesRegex(memory_limit.Unavailable, "GB are free"), drive:
-                pass
-            self.assertFalse(drive.home.exists())
+            large, small = (pathlib.Path(home) / name for name in ("large", "small"))
+            for file, size in ((large, 1 << 42), (small, 1)):
+                with open(file, "wb") as f:
+                    f.truncate(size)
+            for drive in (emulated_drive.EmulatedDrive(large, 1), emulated_drive.EmulatedDrive(small, 1, beside_bytes=1 << 42)):
+                with self.assertRaisesRegex(memory_limit.Unavailable, "GB are free"), drive:
+                    pass
+                self.assertFalse(drive.home.exists())
 
 
 class Cores(unittest.TestCase):
