@@ -31,6 +31,7 @@ void ReadLane::promote(uint64_t load) {
   if (found == jobs_.end() || found->second.read_class == ReadClass::kDemand) return;
   LaneJob& job = found->second;
   std::erase(queues_[index_of(std::exchange(job.read_class, ReadClass::kDemand))], &job);
+  demanded_in_flight_ += job.in_flight;
   if (job.has_reads()) queues_[0].push_back(&job);
 }
 
@@ -76,20 +77,17 @@ LaneJob* ReadLane::next_job(TimePoint now) {
 
 bool ReadLane::has_room_for(const LaneJob& job) const {
   if (job.read_class != ReadClass::kDemand) return reader_->in_flight() < std::min(options_.depth, options_.background_depth);
-  uint32_t of_others = 0;
-  for (const auto& [load, other] : jobs_)
-    if (other.read_class == ReadClass::kDemand && &other != &job) of_others += other.in_flight;
-  const uint32_t demanded = job.in_flight + of_others;
-  return demanded < (of_others > 0 ? options_.depth : std::max(options_.depth, options_.load_depth)) && !leaves_too_few(demanded);
+  const bool alone = demanded_in_flight_ == job.in_flight;
+  return demanded_in_flight_ < (alone ? std::max(options_.depth, options_.load_depth) : options_.depth) && !leaves_too_few();
 }
 
 /// A drive may report all that is under way at once, when its queue is empty (virtio drives do). What comes last is verified while it
 /// rests; so as few reads are kept back for the end as last as long as the rest is being verified. One that reports each read by itself
 /// has as many as it wants to the end.
-bool ReadLane::leaves_too_few(uint32_t demanded) const {
+bool ReadLane::leaves_too_few() const {
   size_t left = 0;
   for (const LaneJob* job : queues_[index_of(ReadClass::kDemand)]) left += job->again.size() + job->reads.size() - job->next_read;
-  return demanded >= std::max<size_t>(options_.depth, options_.verified_per_read * left);
+  return demanded_in_flight_ >= std::max<size_t>(options_.depth, options_.verified_per_read * left);
 }
 
 void ReadLane::submit(TimePoint now) {
@@ -117,6 +115,7 @@ bool ReadLane::submit_one(LaneJob& job) {
   if (again) job.again.pop_back();
   else ++job.next_read;
   ++job.in_flight;
+  if (job.read_class == ReadClass::kDemand) ++demanded_in_flight_;
   ++counters_.reads;
   return true;
 }
@@ -127,6 +126,7 @@ void ReadLane::complete(const ReadResult& result, TimePoint now) {
   LaneRead read = flights_[tag].read;
   free_flights_.push_back(tag);
   --job.in_flight;
+  if (job.read_class == ReadClass::kDemand) --demanded_in_flight_;
   if (!job.failure.is_ok()) return end_if_done(job);
   const bool no_room = result.result == -EAGAIN || result.result == -ENOMEM;
   if ((no_room || result.result == -EINTR) && ++read.refusals < kRefusalsMax) {

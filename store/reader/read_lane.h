@@ -80,7 +80,7 @@ class ReadLane {
   };
   LaneJob* next_job(TimePoint now);
   bool has_room_for(const LaneJob& job) const;
-  bool leaves_too_few(uint32_t demanded) const;
+  bool leaves_too_few() const;
   void submit(TimePoint now);
   bool submit_one(LaneJob& job);
   void complete(const ReadResult& result, TimePoint now);
@@ -95,6 +95,7 @@ class ReadLane {
   std::vector<std::string> file_names_;
   LaneOptions options_;
   std::unordered_map<uint64_t, LaneJob> jobs_;
+  uint32_t demanded_in_flight_ = 0;  ///< reads under way of loads that somebody waits for
   std::array<std::deque<LaneJob*>, kReadClasses> queues_;  ///< those that have reads to submit
   std::vector<Flight> flights_;         ///< by tag; reused
   std::vector<uint32_t> free_flights_;
