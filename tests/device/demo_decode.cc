@@ -1,5 +1,6 @@
 #include "tests/device/demo_decode.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -30,10 +31,13 @@ Status decode(engine::testing::Bench& bench, uint64_t id, const std::vector<Toke
   std::vector<TokenId> next = prompt;
   for (int i = 0; i <= tokens; ++i) {
     bench.add(id, next).sample = true;
+    const auto begin = std::chrono::steady_clock::now();
     MOESTRO_ASSIGN_OR_RETURN(const auto outcome, bench.run());
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     MOESTRO_RETURN_IF_ERROR(outcome.sequences[0].status);
     next = {outcome.sequences[0].sampled.at(0).id};
     if (i == 0 && prompt.size() > 1) continue;
+    ++out.steps, out.time_s += took.count();
     out.hits += outcome.expert_hits, out.uses += outcome.expert_hits + outcome.expert_misses;
     out.stall_s += static_cast<double>(outcome.stall_us) * 1e-6;
   }

@@ -16,8 +16,8 @@ std::vector<std::vector<TokenId>> demo_prompts(size_t count);
 
 /// What the device did while decoding.
 struct Decoded {
-  uint64_t uses = 0, hits = 0;
-  double stall_s = 0;
+  uint64_t steps = 0, uses = 0, hits = 0;
+  double time_s = 0, stall_s = 0;
   double hit_percent() const { return 100.0 * static_cast<double>(hits) / static_cast<double>(uses); }
 };
 

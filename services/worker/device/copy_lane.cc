@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
-namespace moestro::device {
-namespace {
-constexpr Nanos kSpin = std::chrono::microseconds(80);
-}  // namespace
+#include "common/sharp_wait.h"
 
+namespace moestro::device {
 CopyLane::CopyLane(tier::DeviceTier& tier, const SlotMemory& slots, const LinkOptions& options, const Clock& clock, uint32_t keys)
     : ExpertLink(tier, clock, keys), slots_(slots), options_(options), thread_([this] { run(); }) {}
 
@@ -55,9 +53,7 @@ void CopyLane::carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& chun
   lock.unlock();
   if (options_.poison_slots && chunk.offset == 0) slots_.poison(chunk.slot);
   std::memcpy(slots_.slot(chunk.slot) + chunk.offset, source, chunk.bytes);
-  // A sleep ends late by tens of microseconds, which a link does not: the last of the wait is spun.
-  if (const Nanos left = free_at_ - clock_.now() - kSpin; left.count() > 0) std::this_thread::sleep_for(left);
-  while (clock_.now() < free_at_) std::this_thread::yield();
+  wait_sharply_until(clock_, free_at_);
   lock.lock();
   copying_ = kNone;
   // The link's own end, not when this thread woke: what the tier learns of the link must not depend on how busy the host is.

@@ -1,9 +1,9 @@
 // A step on the CPU: its schedule's task graph, run by the engine's thread and the threads of its operations.
 
 #include <cstring>
-#include <thread>
 #include <utility>
 
+#include "common/sharp_wait.h"
 #include "services/worker/engine/forward.h"
 #include "services/worker/engine/output_head.h"
 #include "services/worker/engine/pass.h"
@@ -20,7 +20,7 @@ class ComputeFloor {
     if (least_.count() == 0 || (task.kind != lanes::TaskKind::kExpert && task.kind != lanes::TaskKind::kAttention)) return compute();
     const Nanos end = clock_.now() + least_;
     MOESTRO_RETURN_IF_ERROR(compute());
-    if (const Nanos left = end - clock_.now(); left.count() > 0) std::this_thread::sleep_for(left);
+    wait_sharply_until(clock_, end);
     return Status::ok();
   }
 
