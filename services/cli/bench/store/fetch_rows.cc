@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdio>
 
 #include "common/config/units.h"
 
@@ -14,19 +13,28 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPatience{60000};
 
-/// One round of three ways to read the same blobs, beginning with another one each time.
+/// Three ways to read the same blobs: GB/s, or milliseconds where `gigabytes` is 0.
 struct Rounds {
   std::vector<double> store, ring, mapping;
 
-  Status add(size_t round, store::StoreClient& client, ColdReads& reads, std::span<const uint32_t> blobs, double per) {
-    for (size_t i = 0; i < 3; ++i) {
-      const size_t turn = (round + i) % 3;
-      Result<double> seconds = turn == 0 ? fetch_all(client, blobs) : turn == 1 ? reads.by_ring(blobs) : reads.by_mapping(blobs);
+  /// One right after the other, the store first every other time.
+  Status add_pair(bool store_first, store::StoreClient& client, ColdReads& reads, std::span<const uint32_t> blobs, double gigabytes) {
+    for (const bool by_store : {store_first, !store_first}) {
+      const Result<double> seconds = by_store ? fetch_all(client, blobs) : reads.by_ring(blobs);
       MOESTRO_RETURN_IF_ERROR(seconds.status());
-      (turn == 0 ? store : turn == 1 ? ring : mapping).push_back(per > 0 ? per / *seconds : *seconds * 1e3);
+      (by_store ? store : ring).push_back(figure(*seconds, gigabytes));
     }
     return Status::ok();
   }
+  /// Apart from the others: what it reads ahead is still under way when it has all it wants, and delays whoever comes next.
+  Status add_mapping(ColdReads& reads, std::span<const uint32_t> blobs, double gigabytes) {
+    MOESTRO_ASSIGN_OR_RETURN(const double seconds, reads.by_mapping(blobs));
+    mapping.push_back(figure(seconds, gigabytes));
+    return Status::ok();
+  }
+
+ private:
+  static double figure(double seconds, double gigabytes) { return gigabytes > 0 ? gigabytes / seconds : seconds * 1e3; }
 };
 
 StoreRow row(std::string what, std::string unit, double value, std::string baseline_name, double baseline) {
@@ -37,7 +45,7 @@ StoreRow row(std::string what, std::string unit, double value, std::string basel
   return r;
 }
 
-/// Medians of both, and the median of the ratios of each round: what drifts between rounds drops out.
+/// The median of the ratios of each pair: what drifts between pairs drops out.
 double ratio_of_rounds(const std::vector<double>& a, const std::vector<double>& b) {
   std::vector<double> ratios;
   for (size_t i = 0; i < a.size(); ++i) ratios.push_back(a[i] / b[i]);
@@ -101,11 +109,15 @@ Status add_fetch_rows(const StoreBenchOptions& o, store::StoreClient& client, Co
   for (int64_t round = 0; round < o.rounds; ++round) {
     MOESTRO_ASSIGN_OR_RETURN(const std::vector<uint32_t> cold, cold_experts(client, bytes, random));
     in_flight = cold.size();
-    MOESTRO_RETURN_IF_ERROR(many.add(static_cast<size_t>(round), client, reads, cold, static_cast<double>(bytes_of(manifest, cold)) * 1e-9));
+    const double gigabytes = static_cast<double>(bytes_of(manifest, cold)) * 1e-9;
+    MOESTRO_RETURN_IF_ERROR(many.add_pair(round % 2 == 0, client, reads, cold, gigabytes));
+    std::vector<std::vector<uint32_t>> singles;
     for (int64_t i = 0; i < o.singles; ++i) {
-      MOESTRO_ASSIGN_OR_RETURN(const std::vector<uint32_t> single, cold_experts(client, 0, random));
-      MOESTRO_RETURN_IF_ERROR(one.add(static_cast<size_t>(round + i), client, reads, single, 0));
+      MOESTRO_ASSIGN_OR_RETURN(singles.emplace_back(), cold_experts(client, 0, random));
+      MOESTRO_RETURN_IF_ERROR(one.add_pair(i % 2 == 0, client, reads, singles.back(), 0));
     }
+    MOESTRO_RETURN_IF_ERROR(many.add_mapping(reads, cold, gigabytes));
+    for (const std::vector<uint32_t>& single : singles) MOESTRO_RETURN_IF_ERROR(one.add_mapping(reads, single, 0));
   }
   const std::string slices = "slices of " + config::readable_size(reads.slice_bytes_max()) + " at most, " + std::to_string(o.depth) + " in flight in the baseline";
   add_rows(many, "cold fetch, all in flight", "GB/s", StoreRow::Aim::kAtLeast, 0.92,
