@@ -40,7 +40,7 @@ Result<Served> ask_served(const Url& url, const std::string& model, const HttpAc
 
 Result<std::unique_ptr<PrivateBox>> start_box(config::BoxConfig config) {
   config.orchestrator.http = "127.0.0.1:0";
-  MOESTRO_ASSIGN_OR_RETURN(auto box, PrivateBox::create(std::move(config), 0));
+  MOESTRO_ASSIGN_OR_RETURN(auto box, PrivateBox::create(std::move(config)));
   MOESTRO_RETURN_IF_ERROR(box->start_store());
   MOESTRO_RETURN_IF_ERROR(box->start_orchestrator());
   for (size_t worker = 0; worker < box->workers(); ++worker) MOESTRO_RETURN_IF_ERROR(box->start_worker(worker).status());

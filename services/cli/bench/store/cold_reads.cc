@@ -19,8 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-/// Read into in turn, as an arena's pages are: what is read lands in no cache, and no few pages of the machine's decide how fast.
-constexpr uint64_t kMemory = 1ULL << 30, kHuge = 2ULL << 20;
 constexpr size_t kPage = 4096;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
@@ -38,29 +36,18 @@ uint64_t read_ahead_of(int fd) {
 
 }  // namespace
 
-Result<std::unique_ptr<ColdReads>> ColdReads::create(const fs::path& pack, const store::Manifest& manifest, const fs::path& arena_dir, uint32_t depth) {
+Result<std::unique_ptr<ColdReads>> ColdReads::create(const fs::path& pack, const store::Manifest& manifest, const fs::path& arena, uint32_t depth) {
   std::unique_ptr<ColdReads> reads(new ColdReads(manifest));
   MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const uint32_t first, reads->direct_.add(pack, manifest));
-  reads->memory_path_ = arena_dir / "bench-memory";
-  MOESTRO_ASSIGN_OR_RETURN(reads->memory_, shm::MappedFile::create(reads->memory_path_, memory_bytes_for(manifest), 0600));
-  reads->memory_.prefer_huge_pages();
-  MOESTRO_RETURN_IF_ERROR(reads->memory_.back(0, reads->memory_.size()));
-  MOESTRO_ASSIGN_OR_RETURN(reads->ring_, store::RawReads::create(reads->direct_.fds(), {reads->memory_.data(), reads->memory_.size()}, depth));
+  MOESTRO_ASSIGN_OR_RETURN(reads->arena_, shm::MappedFile::open(arena, shm::MappedFile::Access::kReadWrite, 1));
+  MOESTRO_ASSIGN_OR_RETURN(reads->ring_, store::RawReads::create(reads->direct_.fds(), {reads->arena_.data(), reads->arena_.size()}, depth));
   MOESTRO_RETURN_IF_ERROR(reads->map_files(pack));
   return reads;
-}
-
-uint64_t ColdReads::memory_bytes_for(const store::Manifest& manifest) {
-  uint64_t largest = 0, all = 0;
-  for (const store::Blob& blob : manifest.blobs) largest = std::max(largest, blob.length), all += blob.length;
-  return round_up(std::max(largest, std::min(kMemory, all)), kHuge);
 }
 
 ColdReads::~ColdReads() {
   for (Mapping& m : mapped_)
     if (m.data != nullptr) ::munmap(m.data, m.size);
-  std::error_code ignored;
-  if (!memory_path_.empty()) fs::remove(memory_path_, ignored);
 }
 
 Status ColdReads::map_files(const fs::path& pack) {
@@ -86,15 +73,15 @@ uint32_t ColdReads::slice_bytes_max() const {
   return most;
 }
 
-Result<double> ColdReads::by_ring(std::span<const uint32_t> blobs) {
+Result<double> ColdReads::by_ring(std::span<const store::Lease> held, std::span<const std::byte> arena) {
   std::vector<store::RawRead> reads;
-  for (const uint32_t blob : blobs)
-    for (const store::LoadSlice& slice : store::load_slices(manifest_.blobs[blob], 0)) {
-      const auto length = static_cast<uint32_t>(round_up(slice.length, kDiskAlign));
-      if (next_ + length > memory_.size()) next_ = 0;
-      reads.push_back({slice.file, slice.offset, memory_.data() + next_, length});
-      next_ += length;
+  for (const store::Lease& lease : held) {
+    std::byte* into = arena_.data() + (lease.data() - arena.data());
+    for (const store::LoadSlice& slice : store::load_slices(manifest_.blobs[lease.blob()], 0)) {
+      reads.push_back({slice.file, slice.offset, into, static_cast<uint32_t>(round_up(slice.length, kDiskAlign))});
+      into += slice.length;
     }
+  }
   const auto begin = Clock::now();
   MOESTRO_RETURN_IF_ERROR(ring_->run(reads));
   return seconds_since(begin);

@@ -9,6 +9,7 @@
 
 #include "common/shm/mapped_file.h"
 #include "common/status.h"
+#include "store/blob_source.h"
 #include "store/pack/manifest.h"
 #include "store/reader/pack_files.h"
 #include "store/reader/raw_reads.h"
@@ -18,21 +19,19 @@ namespace moestro::cli {
 /// One thread. Every read finds a cold page cache: O_DIRECT passes it by, and the mapping's pages are dropped before they are read.
 class ColdReads {
  public:
-  /// `arena_dir`: where the memory is made that io_uring reads into, so that it has the pages that the store's arena has.
-  static Result<std::unique_ptr<ColdReads>> create(const std::filesystem::path& pack, const store::Manifest& manifest, const std::filesystem::path& arena_dir,
+  /// `arena`: the file that a store of ours has its payload in.
+  static Result<std::unique_ptr<ColdReads>> create(const std::filesystem::path& pack, const store::Manifest& manifest, const std::filesystem::path& arena,
                                                    uint32_t depth);
   ~ColdReads();
   ColdReads(const ColdReads&) = delete;
   ColdReads& operator=(const ColdReads&) = delete;
 
-  /// Seconds for all slices of `blobs`, `depth` of them in flight, nothing verified.
-  Result<double> by_ring(std::span<const uint32_t> blobs);
+  /// Seconds for all slices of what `held` leases, `depth` of them in flight, nothing verified. They are read into the very pages where the
+  /// store has put the same bytes: how fast memory takes them depends on the pages. `arena`: the client's StoreClient::memory().
+  Result<double> by_ring(std::span<const store::Lease> held, std::span<const std::byte> arena);
   /// Seconds until every page of `blobs` has been touched through the mapping.
   Result<double> by_mapping(std::span<const uint32_t> blobs);
 
-  /// What it makes in the arena's directory.
-  static uint64_t memory_bytes_for(const store::Manifest& manifest);
-  uint64_t memory_huge_bytes() const { return memory_.huge_bytes(); }
   bool registered() const { return ring_->registered(); }
   /// What the kernel reads ahead for a mapping, as the drive under the pack is set; 0 if it does not say.
   uint64_t read_ahead_bytes() const { return read_ahead_bytes_; }
@@ -50,12 +49,10 @@ class ColdReads {
   };
   const store::Manifest& manifest_;
   store::PackFiles direct_;
-  shm::MappedFile memory_;
-  uint64_t next_ = 0;  ///< where in it the next read goes
+  shm::MappedFile arena_;  ///< writable, unlike a client's
   std::unique_ptr<store::RawReads> ring_;
   std::vector<Mapping> mapped_;
   uint64_t read_ahead_bytes_ = 0;
-  std::filesystem::path memory_path_;
 };
 
 }  // namespace moestro::cli

@@ -17,13 +17,12 @@ constexpr std::chrono::milliseconds kPatience{60000};
 struct Rounds {
   std::vector<double> store, ring, mapping;
 
-  /// One right after the other, the store first every other time.
-  Status add_pair(bool store_first, store::StoreClient& client, ColdReads& reads, std::span<const uint32_t> blobs, double gigabytes) {
-    for (const bool by_store : {store_first, !store_first}) {
-      const Result<double> seconds = by_store ? fetch_all(client, blobs) : reads.by_ring(blobs);
-      MOESTRO_RETURN_IF_ERROR(seconds.status());
-      (by_store ? store : ring).push_back(figure(*seconds, gigabytes));
-    }
+  /// The store, and right after it the ring.
+  Status add_pair(store::StoreClient& client, ColdReads& reads, std::span<const uint32_t> blobs, double gigabytes) {
+    std::vector<store::Lease> held;
+    MOESTRO_ASSIGN_OR_RETURN(const double by_store, fetch_all(client, blobs, &held));
+    MOESTRO_ASSIGN_OR_RETURN(const double by_ring, reads.by_ring(held, client.memory()));
+    store.push_back(figure(by_store, gigabytes)), ring.push_back(figure(by_ring, gigabytes));
     return Status::ok();
   }
   /// Apart from the others: what it reads ahead is still under way when it has all it wants, and delays whoever comes next.
@@ -93,10 +92,13 @@ Result<std::vector<uint32_t>> cold_experts(store::StoreClient& client, uint64_t 
   return cold;
 }
 
-Result<double> fetch_all(store::StoreClient& client, std::span<const uint32_t> blobs) {
+Result<double> fetch_all(store::StoreClient& client, std::span<const uint32_t> blobs, std::vector<store::Lease>* held) {
   const auto begin = Clock::now();
   MOESTRO_RETURN_IF_ERROR(client.fetch(blobs, {}));
-  for (size_t i = 0; i < blobs.size(); ++i) MOESTRO_RETURN_IF_ERROR(client.next_arrival(kPatience).status());
+  for (size_t i = 0; i < blobs.size(); ++i) {
+    MOESTRO_ASSIGN_OR_RETURN(store::Lease arrived, client.next_arrival(kPatience));
+    if (held != nullptr) held->push_back(std::move(arrived));
+  }
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
@@ -104,17 +106,19 @@ Status add_fetch_rows(const StoreBenchOptions& o, store::StoreClient& client, Co
   std::mt19937 random(1);
   Rounds many, one;
   const store::Manifest& manifest = client.manifest();
-  const uint64_t quarter = bytes_of(manifest, experts_of(manifest)) / 4, bytes = std::min<uint64_t>(static_cast<uint64_t>(o.fetch_bytes), quarter);
+  // All are held at once: no more than the client may pin.
+  const uint64_t most = std::min<uint64_t>(bytes_of(manifest, experts_of(manifest)) / 4, client.memory().size() / 2);
+  const uint64_t bytes = std::min(static_cast<uint64_t>(o.fetch_bytes), most);
   size_t in_flight = 0;
   for (int64_t round = 0; round < o.rounds; ++round) {
     MOESTRO_ASSIGN_OR_RETURN(const std::vector<uint32_t> cold, cold_experts(client, bytes, random));
     in_flight = cold.size();
     const double gigabytes = static_cast<double>(bytes_of(manifest, cold)) * 1e-9;
-    MOESTRO_RETURN_IF_ERROR(many.add_pair(round % 2 == 0, client, reads, cold, gigabytes));
+    MOESTRO_RETURN_IF_ERROR(many.add_pair(client, reads, cold, gigabytes));
     std::vector<std::vector<uint32_t>> singles;
     for (int64_t i = 0; i < o.singles; ++i) {
       MOESTRO_ASSIGN_OR_RETURN(singles.emplace_back(), cold_experts(client, 0, random));
-      MOESTRO_RETURN_IF_ERROR(one.add_pair(i % 2 == 0, client, reads, singles.back(), 0));
+      MOESTRO_RETURN_IF_ERROR(one.add_pair(client, reads, singles.back(), 0));
     }
     MOESTRO_RETURN_IF_ERROR(many.add_mapping(reads, cold, gigabytes));
     for (const std::vector<uint32_t>& single : singles) MOESTRO_RETURN_IF_ERROR(one.add_mapping(reads, single, 0));

@@ -20,8 +20,8 @@ Status add_prefetch_row(const StoreBenchOptions& options, store::StoreClient& de
 
 /// Experts that are not resident now, in an order that is no layer's, of `bytes` together at most, one at least.
 Result<std::vector<uint32_t>> cold_experts(store::StoreClient& client, uint64_t bytes, std::mt19937& random);
-/// Fetches `blobs` and lets go of each as it arrives. Seconds.
-Result<double> fetch_all(store::StoreClient& client, std::span<const uint32_t> blobs);
+/// Fetches `blobs`, and lets go of each as it arrives unless it is to be held in `held`. Seconds.
+Result<double> fetch_all(store::StoreClient& client, std::span<const uint32_t> blobs, std::vector<store::Lease>* held = nullptr);
 std::vector<uint32_t> experts_of(const store::Manifest& manifest);
 uint64_t bytes_of(const store::Manifest& manifest, std::span<const uint32_t> blobs);
 

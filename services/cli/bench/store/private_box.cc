@@ -32,7 +32,7 @@ bool says(const fs::path& log, const std::string& text) {
 
 }  // namespace
 
-Result<std::unique_ptr<PrivateBox>> PrivateBox::create(config::BoxConfig config, uint64_t beside_bytes) {
+Result<std::unique_ptr<PrivateBox>> PrivateBox::create(config::BoxConfig config) {
   std::unique_ptr<PrivateBox> box(new PrivateBox(std::move(config)));
   MOESTRO_ASSIGN_OR_RETURN(const auto workers, check_box(box->box_, this_machine()));
   std::string name = (fs::temp_directory_path() / "moestro-bench-XXXXXX").string();
@@ -41,7 +41,7 @@ Result<std::unique_ptr<PrivateBox>> PrivateBox::create(config::BoxConfig config,
   std::error_code error;
   fs::create_directories(box->run_dir_ / "logs", error);
   std::optional<uint64_t> dram;
-  if (box->box_.store.dram) dram = box->box_.store.dram->value + beside_bytes;
+  if (box->box_.store.dram) dram = box->box_.store.dram->value;
   MOESTRO_ASSIGN_OR_RETURN(auto arena, choose_arena_dir(box->box_.store.arena_dir, box->run_dir_, dram));
   box->arena_.emplace(std::move(arena));
   const Places places{box->run_dir_, box->arena_->path()};

@@ -19,8 +19,8 @@ namespace moestro::cli {
 
 class PrivateBox {
  public:
-  /// Nothing is started yet. The arena lies where `moestro up` would put it, with room for `beside_bytes` of other files.
-  static Result<std::unique_ptr<PrivateBox>> create(config::BoxConfig box, uint64_t beside_bytes);
+  /// Nothing is started yet. The arena lies where `moestro up` would put it.
+  static Result<std::unique_ptr<PrivateBox>> create(config::BoxConfig box);
   ~PrivateBox();
   PrivateBox(const PrivateBox&) = delete;
   PrivateBox& operator=(const PrivateBox&) = delete;

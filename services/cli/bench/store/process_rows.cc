@@ -139,7 +139,7 @@ Status add_process_rows(const StoreBenchOptions& o, const store::Manifest& manif
   config.workers.count = std::max<int64_t>(o.workers, 2);
   config.workers.kv_tokens = kKvTokens;
   config.orchestrator.http = "127.0.0.1:0";
-  MOESTRO_ASSIGN_OR_RETURN(const auto box, PrivateBox::create(std::move(config), 0));
+  MOESTRO_ASSIGN_OR_RETURN(const auto box, PrivateBox::create(std::move(config)));
   uint64_t model_bytes = 0;
   for (const store::Blob& blob : manifest.blobs) model_bytes += blob.length;
   MOESTRO_RETURN_IF_ERROR(box->start_store());

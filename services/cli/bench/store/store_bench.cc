@@ -32,10 +32,10 @@ Status add_in_process_rows(const StoreBenchOptions& o, const store::Manifest& ma
   config.model.pack = o.pack;
   config.store.arena_dir = o.arena_dir;
   config.store.dram = config::Bytes{o.dram.value_or(half_of(manifest))};
-  MOESTRO_ASSIGN_OR_RETURN(const auto box, PrivateBox::create(std::move(config), ColdReads::memory_bytes_for(manifest)));
+  MOESTRO_ASSIGN_OR_RETURN(const auto box, PrivateBox::create(std::move(config)));
   progress(1, 4, "backing the arena");
   MOESTRO_RETURN_IF_ERROR(box->start_store());
-  MOESTRO_ASSIGN_OR_RETURN(const auto reads, ColdReads::create(o.pack, manifest, box->arena_dir(), static_cast<uint32_t>(o.depth)));
+  MOESTRO_ASSIGN_OR_RETURN(const auto reads, ColdReads::create(o.pack, manifest, box->arena_dir() / "arena", static_cast<uint32_t>(o.depth)));
   const store::AttachOptions attach{.endpoint = box->endpoint(), .model = box->model(), .client = "bench store", .timeout = kPatience};
   {
     MOESTRO_ASSIGN_OR_RETURN(const auto client, store::StoreClient::attach(attach));
