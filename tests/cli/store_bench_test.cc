@@ -71,6 +71,13 @@ TEST(BenchStore, TheTableSaysPagesBlocksAndDepth) {
   EXPECT_THAT(ran.out, testing::Not(HasSubstr("second worker")));
 }
 
+TEST(BenchStore, AnArenaForFewExpertsIsMeasuredToo) {
+  const Ran ran = run_moestro({"bench", "store", "--pack", demo_pack(), "--rounds", "1", "--only", "reads", "--dram", "2400000"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("cold fetch of one expert, beside io_uring alone"));
+  EXPECT_THAT(ran.out, testing::Not(HasSubstr("32 experts, ")));
+}
+
 TEST(BenchStore, WrongOptionsAndPacksAreRefusedInOneLine) {
   const std::tuple<std::vector<std::string>, int, const char*> cases[] = {
       {{"--pack", "/nowhere"}, 1, "/nowhere"},   {{"--pack", demo_pack(), "--workers", "1"}, 2, "--workers"},

@@ -106,9 +106,8 @@ Status add_fetch_rows(const StoreBenchOptions& o, store::StoreClient& client, Co
   std::mt19937 random(1);
   Rounds many, one;
   const store::Manifest& manifest = client.manifest();
-  // All are held at once: no more than the client may pin.
-  const uint64_t most = std::min<uint64_t>(bytes_of(manifest, experts_of(manifest)) / 4, client.memory().size() / 2);
-  const uint64_t bytes = std::min(static_cast<uint64_t>(o.fetch_bytes), most);
+  const uint64_t quarter = bytes_of(manifest, experts_of(manifest)) / 4;
+  const uint64_t bytes = std::min({static_cast<uint64_t>(o.fetch_bytes), quarter, client.share_bytes()});  // all are held at once
   size_t in_flight = 0;
   for (int64_t round = 0; round < o.rounds; ++round) {
     MOESTRO_ASSIGN_OR_RETURN(const std::vector<uint32_t> cold, cold_experts(client, bytes, random));

@@ -57,6 +57,13 @@ StoreRow missing(const char* what, const char* unit, std::string why) {
 Status add_hit_rows(const StoreBenchOptions&, store::StoreClient& one, store::StoreClient& two, std::vector<StoreRow>& rows) {
   std::vector<uint32_t> blobs = experts_of(one.manifest());
   blobs.resize(std::min(blobs.size(), kEntries));
+  const auto too_few = [&] { return missing("pin + unpin", "ns", "the arena cannot hold " + std::to_string(blobs.size()) + " experts for two workers: give more --dram"); };
+  uint64_t cost = 0;
+  for (const uint32_t blob : blobs) cost += one.pin_cost(one.manifest().blobs[blob].length);
+  if (cost > std::min(one.share_bytes(), two.share_bytes())) {
+    rows.push_back(too_few());
+    return Status::ok();
+  }
   std::vector<store::Lease> held;  // none is evicted while the others come
   for (const uint32_t blob : blobs)
     if (auto lease = one.try_pin(blob)) held.push_back(std::move(*lease));
@@ -71,7 +78,7 @@ Status add_hit_rows(const StoreBenchOptions&, store::StoreClient& one, store::St
     const double a = hit_ns(one, blobs);
     const auto [b, c] = both(one, two, blobs);
     if (a == 0 || b == 0 || c == 0) {
-      rows.push_back(missing("pin + unpin", "ns", "the arena cannot hold " + std::to_string(blobs.size()) + " experts for two workers: give more --dram"));
+      rows.push_back(too_few());
       return Status::ok();
     }
     alone.push_back(a);

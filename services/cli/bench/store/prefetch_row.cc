@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kSamples = 100;  ///< in a round; fewer have no 99th percentile
 constexpr size_t kTriesMax = kSamples;  ///< of filling a round: one of them gives one fetch at least, where enough is fetched at once
-constexpr size_t kTimed = 8;                ///< experts that a bare ring reads in a round, to say what a chunk takes
+constexpr size_t kTimed = 8;  ///< experts that a bare ring reads in a round, to say what a chunk takes
 constexpr double kChunk = 1 << 20;
 
 struct Latencies {
@@ -61,7 +61,7 @@ Status add_prefetch_row(const StoreBenchOptions& o, store::StoreClient& demands,
       return Status::ok();
     }
     std::vector<store::Lease> held;
-    MOESTRO_ASSIGN_OR_RETURN(std::vector<uint32_t> cold, cold_experts(demands, bytes, random));
+    MOESTRO_ASSIGN_OR_RETURN(std::vector<uint32_t> cold, cold_experts(demands, std::min(bytes, demands.share_bytes()), random));
     cold.resize(std::min(cold.size(), kTimed));
     MOESTRO_RETURN_IF_ERROR(fetch_all(demands, cold, &held).status());
     MOESTRO_ASSIGN_OR_RETURN(const double seconds, reads.by_ring(held, demands.memory()));
