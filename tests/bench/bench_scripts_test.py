@@ -228,7 +228,7 @@ class BenchPrefetch(unittest.TestCase):
 class BenchPeers(unittest.TestCase):
     def test_wrong_options_are_refused_before_anything_is_made(self):
         for arguments, code, words in ((["--dtypes", "int3"], 2, "int3 is not one of bf16, bf16-12bit, int8, int4"), (["--only", "training"], 2, "the measurements are decode"),
-                                       (["--rounds", "0"], 2, "--rounds"), (["--memory-limit", "half"], 2, "'half' is not a list of whole numbers"), (["--memory-limit", "50,0"], 2, "--memory-limit"), (["--read-ahead", "128,"], 2, "--read-ahead"), (["--peer-threads", "0"], 2, "--peer-threads"), (["--emulate-drive", "fast"], 2, "'fast' is not a speed"), (["--emulate-drive", "3.7"], 2, "--emulate-drive is of --memory-limit"), (["--shapes", "giant"], 2, "giant is not one of"), (["--bin", "/nowhere"], 1, "/nowhere is not there")):
+                                       (["--rounds", "0"], 2, "--rounds"), (["--memory-limit", "half"], 2, "'half' is not a list of whole numbers"), (["--memory-limit", "50,0"], 2, "--memory-limit"), (["--read-ahead", "128,"], 2, "--read-ahead"), (["--peer-threads", "0"], 2, "--peer-threads"), (["--emulate-drive", "fast"], 2, "'fast' is not a speed"), (["--emulate-drive", "3.7"], 2, "--emulate-drive is of --memory-limit"), (["--tokens", "12"], 2, "--tokens is of --memory-limit"), (["--memory-limit", "50", "--tokens", "0"], 2, "--tokens is 1"), (["--memory-limit", "50", "--stream", "1GiB"], 2, "--stream is not of --memory-limit"), (["--shapes", "giant"], 2, "giant is not one of"), (["--bin", "/nowhere"], 1, "/nowhere is not there")):
             ran = run("bench_peers", *arguments)
             self.assertEqual(ran.returncode, code, arguments)
             self.assertIn(words, ran.stderr)
