@@ -164,7 +164,9 @@ class AwakeCores:
 
 def unmount(path):
     end = time.monotonic() + 10  # for what has it mapped to be gone
-    while subprocess.run(["umount", path], capture_output=True).returncode and time.monotonic() < end:
+    while (done := subprocess.run(["umount", path], capture_output=True, text=True)).returncode:
+        if time.monotonic() > end:
+            raise Unavailable(f"{path} stays mounted: {done.stderr.strip()}")
         time.sleep(0.05)
 
 

@@ -9,6 +9,7 @@ import tempfile
 import time
 import types
 import unittest
+import unittest.mock
 
 SOURCE = pathlib.Path(os.environ.get("MOESTRO_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
 BIN = pathlib.Path(os.environ.get("MOESTRO_BIN_DIR", SOURCE / "build/dev/bin"))
@@ -93,6 +94,12 @@ class Drives(unittest.TestCase):
                 with self.assertRaisesRegex(memory_limit.Unavailable, "GB are free"), drive:
                     pass
                 self.assertFalse(drive.home.exists())
+
+
+    def test_what_stays_mounted_is_said(self):
+        late = types.SimpleNamespace(monotonic=iter([0, 11]).__next__)
+        with unittest.mock.patch.object(memory_limit, "time", late), self.assertRaisesRegex(memory_limit.Unavailable, "/nowhere/at/all stays mounted"):
+            memory_limit.unmount("/nowhere/at/all")
 
 
 class Cores(unittest.TestCase):
