@@ -53,12 +53,13 @@ double runnable_now() {
 struct Live {
   tier::Routes routes;
   Decoded decoded;
+  std::vector<double> runnable = {};  ///< as each step ended
+
   /// The mean of an attention or an expert, with what comes between them.
   Nanos compute() const {
     const auto computes = static_cast<double>(decoded.steps * static_cast<uint64_t>(routes.layers) + decoded.uses);
     return Nanos(static_cast<int64_t>(1e9 * (decoded.time_s - decoded.stall_s) / computes));
   }
-  std::vector<double> runnable = {};  ///< as each step ended
 
   /// Whose turn it was had a core: where threads wait for one, copies and layers are late by milliseconds, which is not the device's doing.
   bool undisturbed() const {

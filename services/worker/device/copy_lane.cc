@@ -8,6 +8,7 @@
 #include "common/sharp_wait.h"
 
 namespace moestro::device {
+
 CopyLane::CopyLane(tier::DeviceTier& tier, const SlotMemory& slots, const LinkOptions& options, const Clock& clock, uint32_t keys)
     : ExpertLink(tier, clock, keys), slots_(slots), options_(options), thread_([this] { run(); }) {}
 
