@@ -1,15 +1,20 @@
 # How every target of the tree is made.
 #
 # The include direction (services -> {orchestrator, store, kernels} -> common) is enforced here: a target sees only the
-# top-level folders ("roots") of itself and of what it links. Each root is exported through a folder in the build tree that
-# holds one link to it, so that `#include "store/..."` does not resolve in a target that does not link a store library.
+# top-level folders ("roots") of itself and of what it links. Each root is exported through a folder in the build tree
+# that holds one link to it, so that `#include "store/..."` does not resolve in a target that does not link a store
+# library.
 
 # What every executable and library is compiled with. Checks stay on in release; warnings are errors.
 add_library(moestro_flags INTERFACE)
 target_compile_options(moestro_flags INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough -Werror
   $<$<CXX_COMPILER_ID:GNU>:-Wno-error=maybe-uninitialized -Wno-error=stringop-overflow -Wno-error=array-bounds>
-  -fno-omit-frame-pointer)
+  -fno-omit-frame-pointer $<$<BOOL:${MOESTRO_DEBUG_LINES}>:-g1>)
+if(MOESTRO_UNITY)
+  # A source that is included by another looks like a header to g++.
+  target_compile_options(moestro_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+endif()
 if(MOESTRO_SANITIZE)
   target_compile_options(moestro_flags INTERFACE -fsanitize=${MOESTRO_SANITIZE} -fno-sanitize-recover=undefined)
   target_link_options(moestro_flags INTERFACE -fsanitize=${MOESTRO_SANITIZE})
@@ -21,8 +26,9 @@ endif()
 
 find_program(MOESTRO_CCACHE ccache)
 if(MOESTRO_CCACHE)
-  # Paths are hashed relative to the tree, so that every build folder and every clone shares the cache.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${MOESTRO_CCACHE})
+  # Paths are hashed relative to the tree, so that every build folder and every clone shares the cache. A precompiled
+  # header differs from folder to folder; what counts is the text it was made of, which cmake/compile writes beside it.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_SOURCE_DIR}/cmake/compile ${CMAKE_SOURCE_DIR} ${MOESTRO_CCACHE})
 endif()
 find_program(MOESTRO_MOLD mold)
 if(MOESTRO_MOLD)
@@ -37,6 +43,69 @@ function(moestro_root root)
   endif()
 endfunction()
 
+# The headers that everybody includes, read once for each kind of target: common, and with nlohmann's JSON or GoogleTest
+# beside.
+# moestro_precompiled(KIND HEADERS ... [DEPS targets] [OPTIONS flags])
+function(moestro_precompiled kind)
+  cmake_parse_arguments(A "" "" "HEADERS;DEPS;OPTIONS" ${ARGN})
+  set(empty ${CMAKE_BINARY_DIR}/precompiled/${kind}.cc)
+  file(CONFIGURE OUTPUT ${empty} CONTENT "")
+  add_library(moestro_precompiled_${kind} OBJECT ${empty})
+  target_link_libraries(moestro_precompiled_${kind} PRIVATE moestro_flags ${A_DEPS})
+  target_compile_options(moestro_precompiled_${kind} PRIVATE ${A_OPTIONS})
+  target_precompile_headers(moestro_precompiled_${kind} PRIVATE ${MOESTRO_COMMON_HEADERS} ${A_HEADERS})
+  set_target_properties(moestro_precompiled_${kind} PROPERTIES UNITY_BUILD OFF)
+endfunction()
+
+# Called once, when the packages are known.
+macro(moestro_make_precompiled_headers)
+  set(MOESTRO_COMMON_HEADERS <algorithm> <array> <atomic> <bit> <cerrno> <charconv> <chrono> <cmath>
+    <condition_variable> <cstddef> <cstdint> <cstdio> <cstdlib> <cstring> <deque> <filesystem> <fstream> <functional>
+    <limits> <map> <memory> <mutex> <numeric> <optional> <set> <span> <sstream> <string> <string_view> <thread> <tuple>
+    <unordered_map> <utility> <variant> <vector>)
+  moestro_precompiled(common)
+  moestro_precompiled(json HEADERS <nlohmann/json.hpp> DEPS nlohmann_json::nlohmann_json)
+  if(MOESTRO_TESTS)
+    moestro_precompiled(tests
+      HEADERS <nlohmann/json.hpp> <gmock/gmock.h> <gtest/gtest.h>
+      DEPS nlohmann_json::nlohmann_json GTest::gmock
+      OPTIONS ${MOESTRO_TEST_OPTIONS})
+  endif()
+endmacro()
+
+# How a target of ours is compiled: its precompiled headers, by what it links, and its sources together (MOESTRO_UNITY).
+function(moestro_compiled name)
+  set(kind common)
+  if(nlohmann_json::nlohmann_json IN_LIST ARGN)
+    set(kind json)
+  endif()
+  if(tests IN_LIST ARGN)
+    set(kind tests)
+    target_compile_options(${name} PRIVATE ${MOESTRO_TEST_OPTIONS})
+  endif()
+  if(NOT kind STREQUAL tests)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ${MOESTRO_UNITY} UNITY_BUILD_BATCH_SIZE 12)
+  endif()
+  cmake_language(EVAL CODE "cmake_language(DEFER CALL moestro_precompile ${name} moestro_precompiled_${kind})")
+endfunction()
+
+# At the end of the folder, when all is said of the target and its sources: a precompiled header fits only what is
+# compiled with the same flags.
+function(moestro_precompile name from)
+  get_target_property(position_independent ${name} POSITION_INDEPENDENT_CODE)
+  if(position_independent)
+    return()
+  endif()
+  target_precompile_headers(${name} REUSE_FROM ${from})
+  get_target_property(sources ${name} SOURCES)
+  foreach(source ${sources})
+    get_source_file_property(own_options ${source} COMPILE_OPTIONS)
+    if(own_options)
+      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+    endif()
+  endforeach()
+endfunction()
+
 # moestro_library(NAME ROOT common SOURCES a.cc b.cc [DEPS targets] [PRIVATE_DEPS targets])
 function(moestro_library name)
   cmake_parse_arguments(A "" "ROOT" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
@@ -45,6 +114,7 @@ function(moestro_library name)
     add_library(${name} STATIC ${A_SOURCES})
     set(scope PUBLIC)
     target_link_libraries(${name} PRIVATE moestro_flags ${A_PRIVATE_DEPS})
+    moestro_compiled(${name} ${A_DEPS} ${A_PRIVATE_DEPS})
   else()
     add_library(${name} INTERFACE)
     set(scope INTERFACE)
@@ -60,6 +130,7 @@ function(moestro_program name)
   add_executable(${name} ${A_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_BINARY_DIR}/roots/services)
   target_link_libraries(${name} PRIVATE moestro_flags ${A_DEPS})
+  moestro_compiled(${name} ${A_DEPS})
 endfunction()
 
 # What every test finds in its environment.
@@ -68,14 +139,18 @@ if(MOESTRO_SANITIZE MATCHES thread)
   list(APPEND MOESTRO_TEST_ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1:suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
 endif()
 
-# moestro_test(NAME SOURCES x_test.cc [DEPS targets] [PROGRAMS moestro-store ...] [LABELS l] [TIMEOUT s])
-# A GoogleTest binary, one ctest entry. MOESTRO_SOURCE_DIR and MOESTRO_BIN_DIR are in its environment; PROGRAMS are built first.
+# moestro_test(NAME SOURCES x_test.cc [DEPS targets] [PROGRAMS moestro-store ...] [LABELS l] [TIMEOUT s] [COMPUTES])
+# A GoogleTest binary, one ctest entry. COMPUTES: its own sources take most of its time, so they are optimised.
+# MOESTRO_SOURCE_DIR and MOESTRO_BIN_DIR are in its environment; PROGRAMS are built first.
 function(moestro_test name)
-  cmake_parse_arguments(A "" "TIMEOUT" "SOURCES;DEPS;PROGRAMS;LABELS" ${ARGN})
+  cmake_parse_arguments(A "COMPUTES" "TIMEOUT" "SOURCES;DEPS;PROGRAMS;LABELS" ${ARGN})
   moestro_root(tests)
   add_executable(${name} ${A_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_BINARY_DIR}/roots/tests)
   target_link_libraries(${name} PRIVATE moestro_flags ${A_DEPS} GTest::gmock GTest::gtest_main)
+  if(NOT A_COMPUTES)
+    moestro_compiled(${name} tests)
+  endif()
   target_compile_options(${name} PRIVATE -Wno-dangling-else)  # GoogleTest's macros below an unbraced if
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   if(A_PROGRAMS)

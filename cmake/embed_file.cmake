@@ -1,4 +1,5 @@
-# Writes a file's bytes as the C++ function `std::string_view moestro::NAME()`: cmake -DIN=FILE -DOUT=FILE.cc -DNAME=NAME -P embed_file.cmake
+# Writes a file's bytes as the C++ function `std::string_view moestro::NAME()`:
+#   cmake -DIN=FILE -DOUT=FILE.cc -DNAME=NAME -P embed_file.cmake
 file(READ ${IN} hex HEX)
 string(REGEX REPLACE "(................................................................)" "\\1\n" hex "${hex}")
 string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")

@@ -26,7 +26,8 @@ Exponents read_exponents(const std::byte* part, int64_t numbers) {
   const std::byte* positions = part + kCodes + sizeof(uint32_t);
   uint32_t stored = 0;
   std::memcpy(&stored, part + kCodes, sizeof stored);
-  return {reinterpret_cast<const uint8_t*>(part), positions, reinterpret_cast<const uint8_t*>(positions) + room * static_cast<int64_t>(sizeof(uint32_t)),
+  return {reinterpret_cast<const uint8_t*>(part), positions,
+          reinterpret_cast<const uint8_t*>(positions) + room * static_cast<int64_t>(sizeof(uint32_t)),
           std::min<int64_t>(stored, room)};
 }
 
@@ -43,11 +44,13 @@ void Encoder::choose() {
   std::array<uint8_t, kExponents> order;
   std::iota(order.begin(), order.end(), uint8_t{0});
   std::stable_sort(order.begin(), order.end(), [&](uint8_t a, uint8_t b) { return times_[a] > times_[b]; });
-  const auto used = std::min<int64_t>(kCodes, std::count_if(times_.begin(), times_.end(), [](uint64_t n) { return n > 0; }));
+  const auto used =
+      std::min<int64_t>(kCodes, std::count_if(times_.begin(), times_.end(), [](uint64_t n) { return n > 0; }));
   std::copy_n(order.begin(), used, exponent_of_.begin());
   std::sort(exponent_of_.begin(), exponent_of_.begin() + used);
   code_of_.fill(static_cast<uint8_t>(kCodes));
-  for (int64_t code = 0; code < used; ++code) code_of_[exponent_of_[static_cast<size_t>(code)]] = static_cast<uint8_t>(code);
+  for (int64_t code = 0; code < used; ++code)
+    code_of_[exponent_of_[static_cast<size_t>(code)]] = static_cast<uint8_t>(code);
   chosen_ = true;
 }
 
@@ -100,7 +103,8 @@ bool encode(const uint16_t* values, int64_t rows, int64_t cols, std::byte* to, s
 uint16_t value_at(const std::byte* row, const uint8_t* of_code, int64_t col) {
   const std::byte* block = row + col / kBlockColumns * kBlockBytes;
   const int64_t within = col % kBlockColumns;
-  const auto number = static_cast<unsigned>(block[byte_of(within)]), codes = static_cast<unsigned>(block[kBlockColumns + within % kHalf]);
+  const auto number = static_cast<unsigned>(block[byte_of(within)]),
+             codes = static_cast<unsigned>(block[kBlockColumns + within % kHalf]);
   const unsigned exponent = of_code[within < kHalf ? codes & 15u : codes >> 4];
   return static_cast<uint16_t>((number & 0x80) << 8 | exponent << kExponentBits | (number & 0x7f));
 }
@@ -121,7 +125,8 @@ int64_t first_exception(const Exponents& exponents, int64_t position) {
   return first;
 }
 
-void put_exceptions(const Exponents& exponents, int64_t cols, int64_t first, int64_t end, int64_t stride, uint16_t* to) {
+void put_exceptions(const Exponents& exponents, int64_t cols, int64_t first, int64_t end, int64_t stride,
+                    uint16_t* to) {
   for (int64_t i = first_exception(exponents, first * cols); i < exponents.count; ++i) {
     const int64_t position = exception_position(exponents, i);
     if (position >= end * cols) break;
@@ -131,7 +136,8 @@ void put_exceptions(const Exponents& exponents, int64_t cols, int64_t first, int
   }
 }
 
-void decode(const std::byte* values, const Exponents& exponents, int64_t cols, int64_t first, int64_t end, uint16_t* to) {
+void decode(const std::byte* values, const Exponents& exponents, int64_t cols, int64_t first, int64_t end,
+            uint16_t* to) {
   for (int64_t r = first; r < end; ++r) {
     const std::byte* row = values + r * blocks_of(cols) * kBlockBytes;
     for (int64_t c = 0; c < cols; ++c) to[(r - first) * cols + c] = value_at(row, exponents.of_code, c);

@@ -1,5 +1,6 @@
 #pragma once
-// MOESTRO_CHECK: for bugs only. Nothing that a client, a file or a peer sends may reach one. Stays on in release builds.
+// MOESTRO_CHECK: for bugs only. Nothing that a client, a file or a peer sends may reach one. Stays on in release
+// builds.
 
 #include <string_view>
 

@@ -15,7 +15,8 @@ enum class DType : uint8_t {
   kBF16 = 1,
   kF16 = 2,
   kInt8 = 3,  ///< symmetric, groups of kQuantGroup along the input dimension, one bf16 scale a group: value = q * scale
-  kInt4 = 4,  ///< q in 0..15, the same groups, bf16 scale and offset: value = q * scale + offset; see common/expert_layout.h
+  kInt4 = 4,  ///< q in 0..15, the same groups, bf16 scale and offset: value = q * scale + offset; see
+              ///< common/expert_layout.h
   kBF16In12 = 5,  ///< bf16 without loss in 12 bits; see common/bf16_in_12.h
 };
 
@@ -30,7 +31,8 @@ constexpr bool has_parameters(DType d) { return is_quantised(d) || d == DType::k
 constexpr int64_t group_parameters(DType d) { return d == DType::kInt8 ? 1 : d == DType::kInt4 ? 2 : 0; }
 /// What is computed with: kBF16In12 is widened to bf16 on its way to a product.
 constexpr DType computed_as(DType d) { return d == DType::kBF16In12 ? DType::kBF16 : d; }
-/// Bytes of one stored value, parameters apart; of int4 and kBF16In12, whose values share bytes, there is none: see row_bytes.
+/// Bytes of one stored value, parameters apart; of int4 and kBF16In12, whose values share bytes, there is none: see
+/// row_bytes.
 constexpr int64_t dtype_bytes(DType d) {
   switch (d) {
     case DType::kF32: return 4;

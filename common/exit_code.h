@@ -6,7 +6,8 @@
 namespace moestro {
 
 constexpr int kExitMayMend = 1;     ///< a peer that is away, memory that is short now, a drive that failed to read
-constexpr int kExitCannotMend = 2;  ///< the command line, the configuration, the pack, the port: another start ends the same way
+constexpr int kExitCannotMend =
+    2;  ///< the command line, the configuration, the pack, the port: another start ends the same way
 
 /// 0 for OK.
 int exit_code_of(const Status& end);

@@ -34,7 +34,8 @@ ExpertLayout::ExpertLayout(int64_t hidden, int64_t ffn, DType dtype) : hidden_(h
 int64_t ExpertLayout::widest_tile() const {
   if (computed_as(dtype_) != dtype_) return ExpertLayout(hidden_, ffn_, computed_as(dtype_)).tile_ffn();
   int64_t width = std::min(ffn_, kQuantGroup);
-  while (width < ffn_ && measure(std::min(ffn_, width + kQuantGroup)).bytes <= kSliceBytesMax) width = std::min(ffn_, width + kQuantGroup);
+  while (width < ffn_ && measure(std::min(ffn_, width + kQuantGroup)).bytes <= kSliceBytesMax)
+    width = std::min(ffn_, width + kQuantGroup);
   return width;
 }
 

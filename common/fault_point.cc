@@ -38,7 +38,8 @@ Result<std::unique_ptr<Armed>> parse_one(std::string_view text) {
   armed->signal = action == "stop" ? SIGSTOP : SIGKILL;
   uint64_t visit = 0;
   const char* last = text.data() + text.size();
-  const bool number = colon < text.size() && std::from_chars(text.data() + colon + 1, last, visit).ptr == last && visit > 0;
+  const bool number =
+      colon < text.size() && std::from_chars(text.data() + colon + 1, last, visit).ptr == last && visit > 0;
   if (!number || (action != "kill" && action != "stop"))
     return invalid_argument("run.fault_points: '" + std::string(text) + "' is not POINT=kill:N or POINT=stop:N");
   if (std::ranges::find(points(), armed->point) == points().end())

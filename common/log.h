@@ -1,20 +1,37 @@
 #pragma once
 // Logging of every program: one line on stderr, with time, level and program. Written for the person on call.
+// Callers see fmt's small header alone; spdlog stays in log.cc.
 
-#include <spdlog/spdlog.h>
+#include <fmt/core.h>
 
 #include <string>
+#include <utility>
 
 #include "common/status.h"
 
 namespace moestro::log {
 
-/// Call once in main. level: trace, debug, info, warn, error.
+/// Call once in main. level: trace, debug, info, warn, error, off.
 Status init(const std::string& program, const std::string& level);
 
-using spdlog::debug;
-using spdlog::error;
-using spdlog::info;
-using spdlog::warn;
+enum class Level { kDebug, kInfo, kWarn, kError };
+void write(Level level, fmt::string_view format, fmt::format_args args);
+
+template <class... Args>
+void debug(fmt::format_string<Args...> format, Args&&... args) {
+  write(Level::kDebug, format, fmt::make_format_args(args...));
+}
+template <class... Args>
+void info(fmt::format_string<Args...> format, Args&&... args) {
+  write(Level::kInfo, format, fmt::make_format_args(args...));
+}
+template <class... Args>
+void warn(fmt::format_string<Args...> format, Args&&... args) {
+  write(Level::kWarn, format, fmt::make_format_args(args...));
+}
+template <class... Args>
+void error(fmt::format_string<Args...> format, Args&&... args) {
+  write(Level::kError, format, fmt::make_format_args(args...));
+}
 
 }  // namespace moestro::log

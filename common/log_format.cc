@@ -1,12 +1,15 @@
 #include "common/log_format.h"
 
 #include <spdlog/pattern_formatter.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
+
+#include "common/log_formatter.h"
 
 namespace moestro::log {
 namespace {
@@ -65,7 +68,9 @@ std::unique_ptr<spdlog::formatter> formatter_of(const std::string& format) {
 }
 
 Field::Field(const char* name, std::string_view value)
-    : there_(!value.empty() && std::none_of(fields.begin(), fields.end(), [&](const auto& f) { return name == std::string_view(f.first) && f.second == value; })) {
+    : there_(!value.empty() && std::none_of(fields.begin(), fields.end(), [&](const auto& f) {
+        return name == std::string_view(f.first) && f.second == value;
+      })) {
   if (there_) fields.emplace_back(name, value);
 }
 
@@ -75,7 +80,9 @@ Field::~Field() {
 
 std::string formatted(const std::string& program, const std::string& format, std::string_view message) {
   spdlog::memory_buf_t line;
-  formatter_of(format)->format(spdlog::details::log_msg(program, spdlog::level::warn, spdlog::string_view_t(message.data(), message.size())), line);
+  formatter_of(format)->format(
+      spdlog::details::log_msg(program, spdlog::level::warn, spdlog::string_view_t(message.data(), message.size())),
+      line);
   return {line.data(), line.size() - 1};
 }
 

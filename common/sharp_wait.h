@@ -7,7 +7,8 @@
 
 namespace moestro {
 
-/// Returns at `end` of a clock that runs. A thread that sleeps wakes late by tens of microseconds; so the last of the wait is spun.
+/// Returns at `end` of a clock that runs. A thread that sleeps wakes late by tens of microseconds; so the last of the
+/// wait is spun.
 inline void wait_sharply_until(const Clock& clock, Nanos end) {
   constexpr Nanos kWakesLate = std::chrono::microseconds(100);
   if (const Nanos left = end - clock.now() - kWakesLate; left.count() > 0) std::this_thread::sleep_for(left);

@@ -1,5 +1,6 @@
 #pragma once
-// Errors that operation can bring: a Status (or a Result<T>) is returned, never thrown. A bug is a MOESTRO_CHECK (check.h).
+// Errors that operation can bring: a Status (or a Result<T>) is returned, never thrown. A bug is a MOESTRO_CHECK
+// (check.h).
 
 #include <memory>
 #include <optional>

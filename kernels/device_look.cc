@@ -32,7 +32,8 @@ std::string write_answer(const Result<std::vector<CudaDevice>>& seen) {
     return out.str();
   }
   for (const CudaDevice& d : *seen)
-    out << d.major << ' ' << d.minor << ' ' << d.free_bytes << ' ' << d.total_bytes << ' ' << (d.pci.empty() ? "-" : d.pci) << ' ' << d.name << kThenFailed << d.failed << '\n';
+    out << d.major << ' ' << d.minor << ' ' << d.free_bytes << ' ' << d.total_bytes << ' '
+        << (d.pci.empty() ? "-" : d.pci) << ' ' << d.name << kThenFailed << d.failed << '\n';
   return out.str();
 }
 
@@ -47,9 +48,11 @@ Result<std::vector<CudaDevice>> read_answer(const std::string& answer) {
     return Status(static_cast<Code>(code), words);
   }
   std::vector<CudaDevice> devices;
-  for (CudaDevice d; in >> d.major >> d.minor >> d.free_bytes >> d.total_bytes >> d.pci && in.ignore(1) && std::getline(in, d.name);) {
+  for (CudaDevice d; in >> d.major >> d.minor >> d.free_bytes >> d.total_bytes >> d.pci && in.ignore(1) &&
+                     std::getline(in, d.name);) {
     if (d.pci == "-") d.pci.clear();
-    if (const size_t at = d.name.find(kThenFailed); at != std::string::npos) d.failed = d.name.substr(at + 1), d.name.resize(at);
+    if (const size_t at = d.name.find(kThenFailed); at != std::string::npos)
+      d.failed = d.name.substr(at + 1), d.name.resize(at);
     devices.push_back(d);
   }
   return devices;
@@ -70,7 +73,8 @@ Result<std::vector<CudaDevice>> read_answer(const std::string& answer) {
 /// All that comes until the other end is closed. False: it was not, in time.
 bool read_until(int input, SteadyTime end, std::string& text) {
   while (true) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
     if (left <= 0) return false;
     pollfd waited{input, POLLIN, 0};
     if (::poll(&waited, 1, static_cast<int>(left)) <= 0) continue;
@@ -102,13 +106,15 @@ Result<std::vector<CudaDevice>> look_at_cuda(const fs::path& plugin) {
   if (!ended) {
     ::kill(child, SIGKILL);
     (void)::waitpid(child, nullptr, WNOHANG);  // it may hang in the driver for ever
-    return unavailable("no CUDA device: CUDA has not answered for " + std::to_string(kWithin.count()) + " s; see nvidia-smi and dmesg");
+    return unavailable("no CUDA device: CUDA has not answered for " + std::to_string(kWithin.count()) +
+                       " s; see nvidia-smi and dmesg");
   }
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFSIGNALED(status))
-    return unavailable("no CUDA device: the process that looked for one was killed by signal " + std::to_string(WTERMSIG(status)) + ", in CUDA or its driver");
+    return unavailable("no CUDA device: the process that looked for one was killed by signal " +
+                       std::to_string(WTERMSIG(status)) + ", in CUDA or its driver");
   if (answer.empty()) return unavailable("no CUDA device: the process that looked for one ended without a word");
   return read_answer(answer);
 }

@@ -36,7 +36,8 @@ struct CudaPlugin {
 Result<CudaPlugin> load(const fs::path& plugin) {
   std::error_code error;
   if (!fs::exists(plugin, error))
-    return unsupported("the CUDA plugin is not built: there is no " + plugin.string() + "; build with `cmake --preset cuda` where nvcc is");
+    return unsupported("the CUDA plugin is not built: there is no " + plugin.string() +
+                       "; build with `cmake --preset cuda` where nvcc is");
   void* library = ::dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: CUDA does not survive it
   if (library == nullptr) {
     const char* why = ::dlerror();
@@ -47,32 +48,38 @@ Result<CudaPlugin> load(const fs::path& plugin) {
   const auto functions = symbol<MoestroCudaGetFunctions>(library, MOESTRO_CUDA_FUNCTIONS_SYMBOL);
   if (version == nullptr || probe == nullptr) return unsupported(plugin.string() + " is not Moestro's CUDA plugin");
   if (const int32_t found = version(); found != MOESTRO_CUDA_PLUGIN_VERSION)
-    return unsupported(plugin.string() + " is a CUDA plugin of version " + std::to_string(found) + ", this program needs " +
-                       std::to_string(MOESTRO_CUDA_PLUGIN_VERSION) + ": build both together");
+    return unsupported(plugin.string() + " is a CUDA plugin of version " + std::to_string(found) +
+                       ", this program needs " + std::to_string(MOESTRO_CUDA_PLUGIN_VERSION) + ": build both together");
   if (functions == nullptr) return unsupported(plugin.string() + " is not Moestro's CUDA plugin");
   return CudaPlugin{probe, functions};
 }
 
-std::string capability_text(const CudaDevice& device) { return std::to_string(device.major) + "." + std::to_string(device.minor); }
+std::string capability_text(const CudaDevice& device) {
+  return std::to_string(device.major) + "." + std::to_string(device.minor);
+}
 
 /// "; usable here: cuda:1, cuda:2", or nothing.
 std::string usable_ones(const std::vector<CudaDevice>& devices) {
   std::string names;
   for (size_t i = 0; i < devices.size(); ++i)
-    if (check_card(devices[i]).is_ok()) names += (names.empty() ? "; usable here: cuda:" : ", cuda:") + std::to_string(i);
+    if (check_card(devices[i]).is_ok())
+      names += (names.empty() ? "; usable here: cuda:" : ", cuda:") + std::to_string(i);
   return names;
 }
 
 Status check_memory(const config::CudaDeviceSpec& spec, const CudaDevice& device) {
   const std::string size = "vram=" + config::format_size(spec.vram_bytes);
   if (spec.vram_bytes > device.total_bytes)
-    return invalid_argument(size + " is larger than the card: the " + device.name + " has " + readable_size(device.total_bytes));
+    return invalid_argument(size + " is larger than the card: the " + device.name + " has " +
+                            readable_size(device.total_bytes));
   const uint64_t wanted = std::max(spec.vram_bytes, kLeastFree);
   if (device.free_bytes >= wanted) return Status::ok();
-  return unavailable("only " + readable_size(device.free_bytes) + " of the " + device.name + "'s " + readable_size(device.total_bytes) + " are free, and " +
-                     (spec.vram_bytes > 0 ? size + " is asked for" : "at least " + readable_size(wanted) + " are needed") +
-                     ": CUDA itself and other processes have the rest (nvidia-smi names them); end those, " +
-                     (spec.vram_bytes > 0 ? "lower vram=, or take another device" : "or take another device"));
+  return unavailable(
+      "only " + readable_size(device.free_bytes) + " of the " + device.name + "'s " +
+      readable_size(device.total_bytes) + " are free, and " +
+      (spec.vram_bytes > 0 ? size + " is asked for" : "at least " + readable_size(wanted) + " are needed") +
+      ": CUDA itself and other processes have the rest (nvidia-smi names them); end those, " +
+      (spec.vram_bytes > 0 ? "lower vram=, or take another device" : "or take another device"));
 }
 
 /// What CUDA's words leave out: without a driver it, too, says that the driver is insufficient.
@@ -89,7 +96,8 @@ Status cuda_error(const MoestroCudaFunctions& functions, const std::string& call
 }  // namespace
 
 fs::path cuda_plugin_path() {
-  if (const char* elsewhere = std::getenv("MOESTRO_CUDA_PLUGIN"); elsewhere != nullptr && elsewhere[0] != '\0') return elsewhere;
+  if (const char* elsewhere = std::getenv("MOESTRO_CUDA_PLUGIN"); elsewhere != nullptr && elsewhere[0] != '\0')
+    return elsewhere;
   std::error_code error;
   return fs::read_symlink("/proc/self/exe", error).parent_path() / "libmoestro_cuda.so";
 }
@@ -103,7 +111,8 @@ Result<std::vector<CudaDevice>> probe_cuda(const fs::path& plugin) {
   if (count == 0) return no_device("");
   found.resize(static_cast<size_t>(std::min(count, kDevicesMax)));
   std::vector<CudaDevice> devices;
-  for (const MoestroCudaDevice& d : found) devices.push_back({d.name, d.major, d.minor, d.free_bytes, d.total_bytes, d.pci, d.failed});
+  for (const MoestroCudaDevice& d : found)
+    devices.push_back({d.name, d.major, d.minor, d.free_bytes, d.total_bytes, d.pci, d.failed});
   return devices;
 }
 
@@ -114,18 +123,20 @@ Result<const MoestroCudaFunctions*> cuda_functions(const fs::path& plugin) {
 
 Status check_card(const CudaDevice& device) {
   if (!device.failed.empty())
-    return unavailable("the card" + (device.name.empty() ? "" : ", " + device.name + ",") + " is faulty: " + device.failed + "; see nvidia-smi and dmesg, reset it or take it out");
+    return unavailable("the card" + (device.name.empty() ? "" : ", " + device.name + ",") +
+                       " is faulty: " + device.failed + "; see nvidia-smi and dmesg, reset it or take it out");
   if (device.major >= kCudaMajorMin) return Status::ok();
-  return unsupported("the card is a " + device.name + " of compute capability " + capability_text(device) + "; the kernels need " +
-                     std::to_string(kCudaMajorMin) + ".0");
+  return unsupported("the card is a " + device.name + " of compute capability " + capability_text(device) +
+                     "; the kernels need " + std::to_string(kCudaMajorMin) + ".0");
 }
 
 Status check_cuda(const config::CudaDeviceSpec& spec, const std::vector<CudaDevice>& devices) {
   if (spec.index >= devices.size())
-    return invalid_argument("there is no CUDA device " + std::to_string(spec.index) + "; this machine has " + std::to_string(devices.size()) +
-                            ", counted from 0");
+    return invalid_argument("there is no CUDA device " + std::to_string(spec.index) + "; this machine has " +
+                            std::to_string(devices.size()) + ", counted from 0");
   const CudaDevice& device = devices[spec.index];
-  if (const Status unfit = check_card(device); !unfit.is_ok()) return Status(unfit.code(), unfit.message() + usable_ones(devices));
+  if (const Status unfit = check_card(device); !unfit.is_ok())
+    return Status(unfit.code(), unfit.message() + usable_ones(devices));
   return check_memory(spec, device);
 }
 
@@ -155,7 +166,8 @@ Result<OpenCuda> open_cuda(const config::CudaDeviceSpec& spec, const fs::path& p
   const MoestroCudaFunctions& f = *opened.functions;
   g_in_use.store(true);
   MOESTRO_RETURN_IF_ERROR(cuda_error(f, "use_device", f.use_device(static_cast<int32_t>(opened.index))));
-  MOESTRO_RETURN_IF_ERROR(cuda_error(f, "memory_info", f.memory_info(&opened.device.free_bytes, &opened.device.total_bytes)));
+  MOESTRO_RETURN_IF_ERROR(
+      cuda_error(f, "memory_info", f.memory_info(&opened.device.free_bytes, &opened.device.total_bytes)));
   return opened;
 }
 
@@ -166,7 +178,8 @@ Status check_device(const std::string& device, const fs::path& cuda_plugin) {
   if (!spec.is_ok()) return spec.status().with_context("--device (workers.device)");
   if (spec->kind != config::DeviceSpec::Kind::kCuda) return Status::ok();
   const auto devices = look_at_cuda(cuda_plugin);
-  return (devices.is_ok() ? usable_cuda(spec->cuda, *devices).status() : devices.status()).with_context("--device " + device);
+  return (devices.is_ok() ? usable_cuda(spec->cuda, *devices).status() : devices.status())
+      .with_context("--device " + device);
 }
 
 }  // namespace moestro::kernels

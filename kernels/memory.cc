@@ -11,10 +11,16 @@ constexpr size_t kAlign = 64;
 class HostMemory final : public Memory {
  public:
   bool is_host() const override { return true; }
-  void* allocate(int64_t bytes) override { return std::aligned_alloc(kAlign, (static_cast<size_t>(bytes) + kAlign - 1) / kAlign * kAlign); }
+  void* allocate(int64_t bytes) override {
+    return std::aligned_alloc(kAlign, (static_cast<size_t>(bytes) + kAlign - 1) / kAlign * kAlign);
+  }
   void release(void* memory) override { std::free(memory); }
-  void copy_in(void* to, const void* host, int64_t bytes) override { std::memcpy(to, host, static_cast<size_t>(bytes)); }
-  void copy_out(void* host, const void* from, int64_t bytes) override { std::memcpy(host, from, static_cast<size_t>(bytes)); }
+  void copy_in(void* to, const void* host, int64_t bytes) override {
+    std::memcpy(to, host, static_cast<size_t>(bytes));
+  }
+  void copy_out(void* host, const void* from, int64_t bytes) override {
+    std::memcpy(host, from, static_cast<size_t>(bytes));
+  }
   void copy(void* to, const void* from, int64_t bytes) override { std::memcpy(to, from, static_cast<size_t>(bytes)); }
   void fill(void* to, int value, int64_t bytes) override { std::memset(to, value, static_cast<size_t>(bytes)); }
   Memory& host_side() override { return *this; }
@@ -46,7 +52,8 @@ void* Buffers::make_bytes(int64_t bytes) {
 
 Status Buffers::status() const {
   if (refused_ == 0) return Status::ok();
-  return exhausted("no memory for another " + std::to_string(refused_ >> 20) + " MiB, with " + std::to_string(bytes_ >> 20) + " MiB of this part taken");
+  return exhausted("no memory for another " + std::to_string(refused_ >> 20) + " MiB, with " +
+                   std::to_string(bytes_ >> 20) + " MiB of this part taken");
 }
 
 }  // namespace moestro::kernels

@@ -10,7 +10,8 @@
 
 namespace moestro::kernels {
 
-/// One caller, the one of the backend's operations. Copies and fills follow on what that caller has queued before, and come before what it queues after.
+/// One caller, the one of the backend's operations. Copies and fills follow on what that caller has queued before, and
+/// come before what it queues after.
 class Memory {
  public:
   virtual ~Memory() = default;
@@ -32,13 +33,16 @@ class Memory {
 
 Memory& host_memory();
 
-/// Buffers of one owner, given back together. Once one cannot be had, all later ones are null, and status() says how much was asked for.
+/// Buffers of one owner, given back together. Once one cannot be had, all later ones are null, and status() says how
+/// much was asked for.
 class Buffers {
  public:
   explicit Buffers(Memory& memory) : memory_(&memory) {}
-  Buffers(Buffers&& other) noexcept : memory_(other.memory_), made_(std::exchange(other.made_, {})), bytes_(other.bytes_), refused_(other.refused_) {}
+  Buffers(Buffers&& other) noexcept
+      : memory_(other.memory_), made_(std::exchange(other.made_, {})), bytes_(other.bytes_), refused_(other.refused_) {}
   Buffers& operator=(Buffers&& other) noexcept {
-    std::swap(memory_, other.memory_), std::swap(made_, other.made_), std::swap(bytes_, other.bytes_), std::swap(refused_, other.refused_);
+    std::swap(memory_, other.memory_), std::swap(made_, other.made_), std::swap(bytes_, other.bytes_),
+        std::swap(refused_, other.refused_);
     return *this;
   }
   ~Buffers();

@@ -1,7 +1,8 @@
 #pragma once
-// The operations of the engine behind one interface; kernels/cpu implements it, and kernels/cuda. Activations are f32, row-major, token by
-// token; weights are read in the precision they are stored in. Pointers are to the memory that the backend computes on (the CPU's: host
-// memory), spans and what they hold are the host's. One caller at a time (the engine thread).
+// The operations of the engine behind one interface; kernels/cpu implements it, and kernels/cuda. Activations are f32,
+// row-major, token by token; weights are read in the precision they are stored in. Pointers are to the memory that the
+// backend computes on (the CPU's: host memory), spans and what they hold are the host's. One caller at a time (the
+// engine thread).
 
 #include <cstdint>
 #include <memory>
@@ -19,8 +20,8 @@ class NodeMap;
 
 namespace moestro::kernels {
 
-/// A dense weight [rows, cols], rows along the reduction dimension, as a part of a tile in common/expert_layout.h: rows of row_bytes(), and
-/// parameters, where there are any, apart.
+/// A dense weight [rows, cols], rows along the reduction dimension, as a part of a tile in common/expert_layout.h: rows
+/// of row_bytes(), and parameters, where there are any, apart.
 struct Weight {
   const void* data = nullptr;
   DType dtype = DType::kF32;
@@ -34,7 +35,8 @@ inline constexpr int64_t kKvBlockTokens = 16;
 struct AttentionSequence {
   int64_t first_token = 0;   ///< row of its first query in q
   int64_t tokens = 0;        ///< queries in this step
-  int64_t first_position = 0;///< position of its first query: it attends to positions [0, first_position + i] (window permitting)
+  int64_t first_position =
+      0;  ///< position of its first query: it attends to positions [0, first_position + i] (window permitting)
   std::span<const uint32_t> blocks;  ///< block table from position 0
 };
 
@@ -44,7 +46,8 @@ struct AttentionShape {
   float scale = 0.0f;
   int64_t sinks = 0;   ///< with a window: and the first `sinks` positions (attention sinks; Xiao et al. 2023)
 
-  /// Whether positions that a query at `position` does not see lie between the sinks and its window; else it sees all up to its own.
+  /// Whether positions that a query at `position` does not see lie between the sinks and its window; else it sees all
+  /// up to its own.
   constexpr bool has_gap(int64_t position) const { return window > 0 && position >= sinks + window; }
   /// The first position of the window of a query at `position`; 0 where there is no gap.
   constexpr int64_t window_begin(int64_t position) const { return has_gap(position) ? position - window + 1 : 0; }
@@ -52,12 +55,12 @@ struct AttentionShape {
 
 /// One layer's KV cache. Every device reads and writes a block of kv_block_bytes() the same way:
 ///
-///   values [2: K, V][kv_heads][kKvBlockTokens][head_dim]    f32, bf16, f16 (all rounded to nearest, ties to even) or int8
-///   scales [2: K, V][kv_heads][kKvBlockTokens]              int8 only, f32, at kv_scales_offset()
+///   values [2: K, V][kv_heads][kKvBlockTokens][head_dim]    f32, bf16, f16 (all rounded to nearest, ties to even) or
+///   int8 scales [2: K, V][kv_heads][kKvBlockTokens]              int8 only, f32, at kv_scales_offset()
 ///
-/// int8 is symmetric, with one scale for each token and KV head of K and of V: value = q * scale, scale = max |x| / 127,
-/// q = x * (127 / max |x|) in f32, rounded to nearest. max |x| below 1e-35: scale and all q are 0. An infinity or NaN among x:
-/// scale is NaN. A block ends at a multiple of 64 bytes.
+/// int8 is symmetric, with one scale for each token and KV head of K and of V: value = q * scale, scale = max |x| /
+/// 127, q = x * (127 / max |x|) in f32, rounded to nearest. max |x| below 1e-35: scale and all q are 0. An infinity or
+/// NaN among x: scale is NaN. A block ends at a multiple of 64 bytes.
 struct KvView {
   void* data = nullptr;
   DType dtype = DType::kF32;
@@ -65,7 +68,8 @@ struct KvView {
 };
 bool is_kv_dtype(DType dtype);                                        ///< f32, bf16, f16, int8
 int64_t kv_block_bytes(const AttentionShape& shape, DType dtype);     ///< of one layer
-int64_t kv_scales_offset(const AttentionShape& shape, DType dtype);   ///< bytes of a block's values; int8: its scales follow
+int64_t kv_scales_offset(const AttentionShape& shape,
+                         DType dtype);  ///< bytes of a block's values; int8: its scales follow
 inline constexpr float kKvLeastMagnitude = 1e-35f;                    ///< int8: rows below it are zeros
 
 /// How a router's logits become a token's experts and their weights.
@@ -76,8 +80,8 @@ struct RouterSpec {
   bool normalise = false;            ///< the chosen weights are divided by their sum
   float scale = 1.0f;                ///< and then multiplied by this (a "routed scaling factor")
   const float* bias = nullptr;       ///< [experts]: added to the scores for the choice alone; may be null
-  // Group-limited choice (DeepSeek-V2, V3): experts in `groups` equal groups of consecutive ids; only those of the `groups_kept`
-  // best groups can be chosen. A group's value is the sum of its `group_best` best experts.
+  // Group-limited choice (DeepSeek-V2, V3): experts in `groups` equal groups of consecutive ids; only those of the
+  // `groups_kept` best groups can be chosen. A group's value is the sum of its `group_best` best experts.
   int64_t groups = 1, groups_kept = 1, group_best = 2;
 };
 
@@ -87,9 +91,19 @@ struct RoutedRow {
   int32_t rank = 0;
 };
 
-/// What the machine can run; detected once.
-enum class Isa : uint8_t { kScalar, kAvx2, kAvx512, kAvx512Bf16Vnni, kAvx512Amx };
+/// What there are kernels for, the faster of two after the slower. A machine may have any of them, whatever it has of
+/// the others.
+enum class Isa : uint8_t { kScalar, kAvx2, kAvx2Vnni, kAvx512, kAvx512Vnni, kAvx512Bf16Vnni, kAvx512Amx };
+inline constexpr Isa kIsas[] = {Isa::kScalar,     Isa::kAvx2,           Isa::kAvx2Vnni, Isa::kAvx512,
+                                Isa::kAvx512Vnni, Isa::kAvx512Bf16Vnni, Isa::kAvx512Amx};
+/// Whether the machine can run it; detected once.
+bool has_isa(Isa isa);
+/// The fastest that the machine has.
 Isa best_isa();
+/// What `isa` multiplies weights of a precision with, for people: "AVX-512 VNNI".
+std::string_view product_instructions(Isa isa, DType weights, bool deterministic);
+/// The same for every precision: "AVX-512 (f32, bf16, f16), AVX-512 VNNI (int8, int4)".
+std::string instructions_by_precision(Isa isa, bool deterministic);
 /// Why a processor's AMX is not used; empty where it has none, and where it is used.
 std::string_view amx_not_used();
 std::string_view isa_name(Isa isa);
@@ -102,8 +116,9 @@ enum class Activations : uint8_t {
 
 struct OpsOptions {
   int threads = 0;             ///< 0: one per physical core
-  bool deterministic = false;  ///< a row's result does not depend on the other rows, on how many there are, or on `threads`
-  Isa isa = Isa::kScalar;      ///< at most best_isa()
+  bool deterministic =
+      false;  ///< a row's result does not depend on the other rows, on how many there are, or on `threads`
+  Isa isa = Isa::kScalar;      ///< best_isa() if the machine lacks it
   std::vector<int> cpus = {};  ///< CPU of each thread, to pin it there; empty: wherever the kernel puts it
   std::vector<int> nodes = {};  ///< NUMA node of each thread; empty: all are of one
 };
@@ -112,7 +127,8 @@ class Ops {
  public:
   virtual ~Ops() = default;
   virtual const OpsOptions& options() const = 0;
-  /// Where weights lie: what reads a piece is computed by threads of its node (OpsOptions::nodes). The CPU's alone heeds it.
+  /// Where weights lie: what reads a piece is computed by threads of its node (OpsOptions::nodes). The CPU's alone
+  /// heeds it.
   virtual void set_weight_nodes(const machine::NodeMap& /*nodes*/) {}
   /// Parts of products whose weights lie on a node that has threads, by who computed them so far.
   struct PlacedParts {
@@ -129,9 +145,10 @@ class Ops {
   /// y = x / sqrt(mean(x^2) + eps) * weight over each row of `dim`; y may be x.
   virtual void rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) = 0;
   /// y = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias (may be null) over each row of `dim`; y may be x.
-  virtual void layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps, float* y) = 0;
-  /// sums[t] = the sum of x^2 over row t: NaN or infinite where the row holds NaN or infinity, or values so large that a norm in
-  /// f32 makes them zero.
+  virtual void layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps,
+                          float* y) = 0;
+  /// sums[t] = the sum of x^2 over row t: NaN or infinite where the row holds NaN or infinity, or values so large that
+  /// a norm in f32 makes them zero.
   virtual void sum_squares(const float* x, int64_t n, int64_t dim, float* sums) = 0;
   /// Rotates pairs (j, j + rotary_dim/2) of every head in place. x: [n, heads, head_dim]; cos, sin: [n, rotary_dim/2].
   virtual void rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos,
@@ -139,25 +156,26 @@ class Ops {
   /// Writes k, v [tokens, kv_heads, head_dim] of every sequence's queries into its blocks.
   virtual void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k,
                         const float* v, const KvView& cache) = 0;
-  /// out[tokens, heads, head_dim] = softmax(scale q k^T) v, causal, over the cache (kv_write comes first). Head h reads kv head
-  /// h / (heads / kv_heads). Where a query has a gap (AttentionShape::has_gap), its products with the sinks' keys are taken from
-  /// sink_q, laid out as q: the same query as if it stood right behind sinks and window. sink_q may be null where no query has a gap.
+  /// out[tokens, heads, head_dim] = softmax(scale q k^T) v, causal, over the cache (kv_write comes first). Head h reads
+  /// kv head h / (heads / kv_heads). Where a query has a gap (AttentionShape::has_gap), its products with the sinks'
+  /// keys are taken from sink_q, laid out as q: the same query as if it stood right behind sinks and window. sink_q may
+  /// be null where no query has a gap.
   virtual void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
                          const float* sink_q, const KvView& cache, float* out) = 0;
-  /// The top_k experts of each row of logits [n, experts] with the largest score + bias, in falling order (ties: lower id first),
-  /// and their weights: the scores without bias, as `spec` says. ids, weights: [n, top_k]. Whatever the logits, a row's ids are
-  /// distinct and within [0, experts); a NaN among them makes the row's weights NaN.
+  /// The top_k experts of each row of logits [n, experts] with the largest score + bias, in falling order (ties: lower
+  /// id first), and their weights: the scores without bias, as `spec` says. ids, weights: [n, top_k]. Whatever the
+  /// logits, a row's ids are distinct and within [0, experts); a NaN among them makes the row's weights NaN.
   virtual void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids, float* weights) = 0;
-  /// One expert on its tokens: for every row r, out[(r.token * top_k + r.rank), :] = down(silu(gate x) * up x), x = row r.token.
-  /// `blob` is in the layout of common/expert_layout.h. Experts may come in any order.
-  virtual void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x, std::span<const RoutedRow> rows,
-                          int64_t top_k, float* out) = 0;
+  /// One expert on its tokens: for every row r, out[(r.token * top_k + r.rank), :] = down(silu(gate x) * up x), x = row
+  /// r.token. `blob` is in the layout of common/expert_layout.h. Experts may come in any order.
+  virtual void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
+                          std::span<const RoutedRow> rows, int64_t top_k, float* out) = 0;
   /// y[t] += sum over ranks, in rank order, of weights[t, rank] * rows[t * top_k + rank]. rows: [n * top_k, hidden].
   virtual void combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) = 0;
   /// gate[i] = silu(gate[i]) * up[i].
   virtual void silu_mul(float* gate, const float* up, int64_t count) = 0;
-  /// y[i] = exp((x[i] - shift) * factor), and 0 where that is below 2e-38 (so of x = -infinity): with the largest x as shift, what
-  /// tokens weigh at temperature 1 / factor. The exponent is rounded to f32. y may be x.
+  /// y[i] = exp((x[i] - shift) * factor), and 0 where that is below 2e-38 (so of x = -infinity): with the largest x as
+  /// shift, what tokens weigh at temperature 1 / factor. The exponent is rounded to f32. y may be x.
   virtual void exponentials(const float* x, int64_t count, float shift, float factor, float* y) = 0;
   /// y[t, :] += scale_t * x[t, :], scale_t = sigmoid(logit[t]) or 1 if logit is null.
   virtual void add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) = 0;

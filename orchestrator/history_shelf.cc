@@ -9,7 +9,8 @@ namespace moestro::orchestrator {
 
 std::vector<std::byte> HistoryShelf::load(StateStore& state) const {
   auto bytes = state.blob(name_);
-  if (!bytes.is_ok()) log::warn("history: the checkpoint cannot be read, and the history starts empty: {}", bytes.status().message());
+  if (!bytes.is_ok())
+    log::warn("history: the checkpoint cannot be read, and the history starts empty: {}", bytes.status().message());
   return bytes.is_ok() && *bytes ? std::move(**bytes) : std::vector<std::byte>();
 }
 
@@ -35,7 +36,8 @@ void HistoryShelf::close(std::chrono::milliseconds limit) {
   }
   const auto kept = std::make_shared<std::promise<void>>();
   runner->ask([kept] { kept->set_value(); });
-  if (kept->get_future().wait_for(limit) != std::future_status::ready) log::warn("history: its last checkpoint may not be kept");
+  if (kept->get_future().wait_for(limit) != std::future_status::ready)
+    log::warn("history: its last checkpoint may not be kept");
 }
 
 }  // namespace moestro::orchestrator

@@ -16,7 +16,8 @@ class HistoryShelf {
  public:
   explicit HistoryShelf(const std::string& model) : name_("history/" + model) {}
 
-  /// What a former process has left; empty if there is nothing. A state that cannot be read is told, and serving starts without.
+  /// What a former process has left; empty if there is nothing. A state that cannot be read is told, and serving starts
+  /// without.
   std::vector<std::byte> load(StateStore& state) const;
   /// From here on keep() goes to the runner's thread, which owns the state. Both outlive close().
   void open(BatchRunner& runner, ControlPlane& control);

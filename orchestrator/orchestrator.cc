@@ -1,25 +1,28 @@
 #include "orchestrator/orchestrator.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <chrono>
-#include <fstream>
+#include <csignal>
 #include <thread>
 
 #include "common/log.h"
+#include "common/shm/whole_file.h"
 #include "orchestrator/api/front_door.h"
 #include "orchestrator/api/request_log.h"
 #include "orchestrator/api/service.h"
 #include "orchestrator/batch/batch_api.h"
 #include "orchestrator/batch/folder_files.h"
 #include "orchestrator/batch/redis_files.h"
+#include "orchestrator/heap_trim.h"
 #include "orchestrator/history_shelf.h"
 #include "orchestrator/http/server.h"
+#include "orchestrator/state/late_state.h"
 #include "orchestrator/state/open_state.h"
+#include "orchestrator/stop_signal.h"
 
 namespace moestro::orchestrator {
 
@@ -71,11 +74,19 @@ Result<std::unique_ptr<FileStore>> open_files(const StatePlace& place, const std
 Result<Kept> open_kept(const OrchestratorOptions& options) {
   MOESTRO_ASSIGN_OR_RETURN(const StatePlace place, state_place(options.state, options.run_dir));
   const std::string host = new_host_name();
-  MOESTRO_ASSIGN_OR_RETURN(auto state, open_state(place, host, options.line_lease));
+  const auto open = [place, host, lease = options.line_lease] { return open_state(place, host, lease); };
+  auto state = open();
+  if (!state.is_ok() && may_come_later(state.status())) {
+    log::error("completions are served without files and batches, until the state can be opened: {}",
+               state.status().message());
+    state = std::unique_ptr<StateStore>(std::make_unique<LateState>(open, state.status()));
+  }
+  MOESTRO_RETURN_IF_ERROR(state.status());
   MOESTRO_ASSIGN_OR_RETURN(auto files, open_files(place, host));
   log::info("files and batches are kept in {}{}", place.shown(), place.redis ? ", as " + host : "");
-  if (!place.redis && lies_in_memory(place.database)) log::warn("{} lies in memory: a restart of the machine loses it; give another --state", place.shown());
-  return Kept{std::move(state), std::move(files)};
+  if (!place.redis && lies_in_memory(place.database))
+    log::warn("{} lies in memory: a restart of the machine loses it; give another --state", place.shown());
+  return Kept{std::move(*state), std::move(files)};
 }
 
 int64_t unix_seconds() {
@@ -85,18 +96,9 @@ int64_t unix_seconds() {
 BatchLimits batch_limits(const OrchestratorOptions& options) {
   BatchLimits limits;
   limits.lines_in_flight = options.batch_lines;
-  limits.sequences_in_flight = std::max<uint64_t>(1, options.queue_max / 2);  // the other half of the queue is for those who wait
+  limits.sequences_in_flight =
+      std::max<uint64_t>(1, options.queue_max / 2);  // the other half of the queue is for those who wait
   return limits;
-}
-
-/// Written whole or not at all: readers wait for it to appear.
-Status write_port(const std::filesystem::path& run_dir, uint16_t port) {
-  const auto part = run_dir / "http.port.part";
-  std::ofstream(part) << port << "\n";
-  std::error_code error;
-  std::filesystem::rename(part, run_dir / "http.port", error);
-  if (error) return io_error("cannot write " + (run_dir / "http.port").string() + ": " + error.message());
-  return Status::ok();
 }
 
 /// A connection is a descriptor, and many systems let a program have 1024 of them unless it asks.
@@ -110,31 +112,25 @@ void raise_open_files(uint32_t connections_max) {
     log::warn("only {} open files are allowed (ulimit -n): that many clients at once cannot be served", limit.rlim_cur);
 }
 
-/// SIGTERM and SIGINT are blocked in every thread and taken by one that waits for them.
-sigset_t block_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-  return set;
-}
-
 }  // namespace
 
 Status run_orchestrator(const OrchestratorOptions& options) {
-  const sigset_t signals = block_signals();
+  const StopSignals signals = StopSignals::block();
+  std::signal(SIGPIPE, SIG_IGN);
+  const HeapTrim heap_trim;
   MOESTRO_ASSIGN_OR_RETURN(HttpOptions http, parse_http(options.http));
   raise_open_files(http.connections_max);
   MOESTRO_ASSIGN_OR_RETURN(ServedModel model, ServedModel::load(options.model_name, options.pack));
-  MOESTRO_RETURN_IF_ERROR(shm::make_private_dir(options.run_dir, options.access, "run directory").with_context("--run-dir"));
+  MOESTRO_RETURN_IF_ERROR(
+      shm::make_private_dir(options.run_dir, options.access, "run directory").with_context("--run-dir"));
   MOESTRO_ASSIGN_OR_RETURN(Kept kept, open_kept(options));
   http.upload_bytes_max = options.file_bytes_max + kFormBytes;
   http.reader_wait = std::chrono::seconds(options.reader_wait_s);
   if (!options.tls_cert.empty()) http.tls = TlsFiles{options.tls_cert, options.tls_key};
   HistoryShelf shelf(options.model_name);
+  std::atomic<uint64_t> served_version{0};
   ControlOptions control_settings = control_options(options, model);
+  control_settings.served_version = &served_version;
   control_settings.history = {options.history_capacity, shelf.load(*kept.state), options.history_checkpoint};
   control_settings.keep_history = [&shelf](std::vector<std::byte> checkpoint) { shelf.keep(std::move(checkpoint)); };
   MOESTRO_ASSIGN_OR_RETURN(auto control, ControlPlane::start(std::move(control_settings)));
@@ -146,8 +142,9 @@ Status run_orchestrator(const OrchestratorOptions& options) {
     door_options.keys = std::move(*keys);
   }
   Service* service_address = nullptr;
-  FrontDoor door(std::move(door_options),
-                 [&service_address](HttpRequest r, std::shared_ptr<Exchange> e) { service_address->handle(std::move(r), std::move(e)); });
+  FrontDoor door(std::move(door_options), [&service_address](HttpRequest r, std::shared_ptr<Exchange> e) {
+    service_address->handle(std::move(r), std::move(e));
+  });
   RequestLog requests([&door](HttpRequest r, std::shared_ptr<Exchange> e) { door.handle(std::move(r), std::move(e)); });
   const auto error_body = [](int status, const std::string& message) {
     ApiError e = bad_request(message);
@@ -156,35 +153,46 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   };
   MOESTRO_ASSIGN_OR_RETURN(auto server, HttpServer::listen(
                                             http,
-                                            [&requests](HttpRequest r, std::shared_ptr<Exchange> e) { requests.handle(std::move(r), std::move(e)); },
+                                            [&requests](HttpRequest r, std::shared_ptr<Exchange> e) {
+                                              requests.handle(std::move(r), std::move(e));
+                                            },
                                             error_body));
-  const StoreWatch store(options.store);
+  const StoreWatch store(options.store, [&served_version, &options](const StoreFigures& figures) {
+    for (const StoreFigures::Model& m : figures.models)
+      if (m.name == options.model_name) served_version.store(m.version);
+  });
   const auto post = [&server](std::function<void()> work) { server->post(std::move(work)); };
-  Service service(std::move(model), *control, post);
+  Service service(std::move(model), *control, post,
+                  {.share_prefixes = options.share_prefixes, .lenient = options.lenient});
   service.watch_store(store);
   service_address = &service;
   auto runner = std::make_unique<BatchRunner>(
       std::move(kept.state), std::move(kept.files), options.model_name, batch_limits(options),
-      [&service](HttpRequest r, std::shared_ptr<Exchange> e) { service.handle(std::move(r), std::move(e)); }, post, unix_seconds);
+      [&service](HttpRequest r, std::shared_ptr<Exchange> e) { service.handle(std::move(r), std::move(e)); }, post,
+      unix_seconds);
   auto batches = std::make_unique<BatchApi>(*runner, options.model_name, post);
   service.extend(batches.get());
   shelf.open(*runner, *control);
-  server->take_uploads([&batches, &door](const HttpRequest& head, const std::string& type) -> std::shared_ptr<BodySink> {
-    return door.knows(head) ? batches->sink_for(head, type) : nullptr;
-  });
-  MOESTRO_RETURN_IF_ERROR(write_port(options.run_dir, server->port()));
+  server->read_bodies_of([&door](const HttpRequest& head) { return door.knows(head); });
+  server->take_uploads(
+      [&batches](const HttpRequest& head, const std::string& type) { return batches->sink_for(head, type); });
+  // Readers wait for it to appear.
+  MOESTRO_RETURN_IF_ERROR(
+      shm::write_whole_file(options.run_dir / "http.port", std::to_string(server->port()) + "\n", 0644));
   log::info("listening on {}://{}:{}", http.tls ? "https" : "http", http.host, server->port());
 
   std::thread drainer([&] {
-    int signal = 0;
-    sigwait(&signals, &signal);
-    log::info("stopping: no new requests, {} s for those under way", options.drain_s);
+    const Stop how = signals.wait();
+    const std::chrono::seconds drain(how == Stop::kAtOnce ? 0 : options.drain_s);
+    if (how == Stop::kAtOnce) log::warn("stopping at once: whoever started this program is gone");
+    else log::info("stopping: no new requests, {} s for those under way", options.drain_s);
     server->close_gate();
     runner->stop_starting();
-    control->drain(std::chrono::seconds(options.drain_s));
+    control->drain(drain);
     // Every sequence has ended; what is left is to write the answers, to clients that may read slowly.
     if (!server->wait_answered(kLastBytes)) log::warn("some answers could not be written to their end");
-    if (!runner->wait_settled(kLastBytes)) log::warn("some lines of batches have come back too late: they run again at the next start");
+    if (!runner->wait_settled(kLastBytes))
+      log::warn("some lines of batches have come back too late: they run again at the next start");
     server->stop();
   });
   server->run();

@@ -25,6 +25,8 @@ struct OrchestratorOptions {
   int64_t interactive_weight = 16;
   std::chrono::milliseconds batch_aging{60000};
   bool prefix_cache = true;           ///< equal prefixes share KV blocks
+  bool share_prefixes = false;        ///< also those of different projects
+  bool lenient = false;               ///< fields that are not known are ignored
   size_t queue_max = 4096;
   std::filesystem::path api_keys;     ///< file of hashed keys; empty: everybody who can connect
   std::vector<std::string> origins;   ///< that browsers may call from
@@ -34,7 +36,8 @@ struct OrchestratorOptions {
   std::string state = "default";      ///< where files and batches are kept (state/open_state.h)
   uint64_t file_bytes_max = 512ull << 20;
   size_t batch_lines = 64;            ///< lines of batches that run at once
-  std::chrono::milliseconds line_lease{15'000};  ///< an orchestrator that shares batches and says nothing for so long is taken for dead
+  std::chrono::milliseconds line_lease{
+      15'000};  ///< an orchestrator that shares batches and says nothing for so long is taken for dead
   int32_t history_capacity = 512;     ///< past requests whose activations are kept; 0: none
   std::chrono::milliseconds history_checkpoint = std::chrono::seconds(60);
   int64_t drain_s = 30;               ///< running requests get so long when it is told to stop

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Makes tests/fixtures: tiny random models with what Hugging Face transformers says of them (models/), and small tokenizers with what Hugging
-Face tokenizers says of hard texts (tokenizers/, see scripts/python/tokenizer_fixtures.py).
+"""Makes tests/fixtures: tiny random models with what Hugging Face transformers says of them (models/), and small
+tokenizers with what Hugging Face tokenizers says of hard texts (tokenizers/, see scripts/python/tokenizer_fixtures.py).
 
-Two variants or three of each architecture, chosen so that every branch of its config is taken. The reference is transformers in float32 with eager
-attention, over the weights as stored ("f32") and over the weights rounded to bf16 ("bf16"). Seeds are tried until no router and no greedy choice is
-closer than MARGIN_MIN to its runner-up, so that rounding cannot turn a decision.
+Two variants or three of each architecture, chosen so that every branch of its config is taken. The reference is
+transformers in float32 with eager attention, over the weights as stored ("f32") and over the weights rounded to bf16
+("bf16"). Seeds are tried until no router and no greedy choice is closer than MARGIN_MIN to its runner-up, so that
+rounding cannot turn a decision.
 
   python3 -m venv build/venv-fixtures && build/venv-fixtures/bin/pip install -r scripts/python/requirements-train.txt
   build/venv-fixtures/bin/python scripts/make_fixtures.py [NAME ...]
@@ -31,47 +32,67 @@ OUT = ROOT / "tests" / "fixtures" / "models"
 TOKENIZERS_OUT = ROOT / "tests" / "fixtures" / "tokenizers"
 BYTES_MAX = 300 * 1024
 
-BASE = dict(vocab_size=128, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
-            attention_dropout=0.0, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+BASE = dict(vocab_size=128, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            max_position_embeddings=256, attention_dropout=0.0, bos_token_id=1, eos_token_id=2, pad_token_id=0)
 
 
 def rope(kind, **more):
     return {"rope_parameters": {"rope_type": kind, "rope_theta": more.pop("theta", 10000.0), **more}}
 
 
-# dtype: of the stored weights. shards: files. old_rope: config.json in the spelling of transformers 4 (rope_theta, rope_scaling).
+# dtype: of the stored weights. shards: files. old_rope: config.json in the spelling of transformers 4 (rope_theta,
+# rope_scaling).
 VARIANTS = {
-    "mixtral_window": dict(arch="Mixtral", dtype="float32", old_rope=True, config=dict(
-        intermediate_size=20, num_local_experts=4, num_experts_per_tok=2, sliding_window=16)),
-    "mixtral_llama3": dict(arch="Mixtral", dtype="bfloat16", old_rope=True, config=dict(
-        intermediate_size=40, num_local_experts=6, num_experts_per_tok=3, num_key_value_heads=4, head_dim=24, sliding_window=None,
-        tie_word_embeddings=True, **rope("llama3", theta=500.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-                                         original_max_position_embeddings=32))),
-    "qwen2_moe_shared": dict(arch="Qwen2Moe", dtype="float32", old_rope=False, config=dict(
-        intermediate_size=48, moe_intermediate_size=20, shared_expert_intermediate_size=28, num_experts=4, num_experts_per_tok=2,
-        norm_topk_prob=False, decoder_sparse_step=2, **rope("yarn", factor=4.0, original_max_position_embeddings=32))),
-    "qwen2_moe_window": dict(arch="Qwen2Moe", dtype="float16", old_rope=True, config=dict(
-        num_hidden_layers=3, intermediate_size=40, moe_intermediate_size=24, shared_expert_intermediate_size=16, num_experts=5,
-        num_experts_per_tok=2, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[0], use_sliding_window=True, sliding_window=16,
-        max_window_layers=1, tie_word_embeddings=True, **rope("linear", factor=2.0))),
-    "qwen2_moe_mscale": dict(arch="Qwen2Moe", dtype="float32", old_rope=False, config=dict(
-        intermediate_size=48, moe_intermediate_size=16, shared_expert_intermediate_size=12, num_experts=4, num_experts_per_tok=2, qkv_bias=False,
-        norm_topk_prob=True, max_position_embeddings=128, **rope("yarn", factor=4.0, original_max_position_embeddings=32, truncate=False, mscale=1.5, mscale_all_dim=0.5))),
-    "qwen3_moe_window": dict(arch="Qwen3Moe", dtype="bfloat16", old_rope=True, config=dict(
-        num_hidden_layers=3, intermediate_size=24, moe_intermediate_size=20, head_dim=16, num_experts=6, num_experts_per_tok=2, norm_topk_prob=True,
-        use_sliding_window=True, sliding_window=12, max_window_layers=1, tie_word_embeddings=True)),
-    "qwen3_moe_dynamic": dict(arch="Qwen3Moe", dtype="float32", old_rope=True, config=dict(
-        intermediate_size=40, moe_intermediate_size=16, head_dim=24, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True,
-        tie_word_embeddings=True, max_position_embeddings=32, **rope("dynamic", factor=4.0))),
-    "qwen3_moe_sharded": dict(arch="Qwen3Moe", dtype="float32", shards=2, old_rope=False, config=dict(
-        num_hidden_layers=3, intermediate_size=24, moe_intermediate_size=16, head_dim=8, num_experts=5, num_experts_per_tok=3, norm_topk_prob=False,
-        attention_bias=True, mlp_only_layers=[1], **rope("yarn", theta=1000.0, factor=8.0, original_max_position_embeddings=32,
-                                                         attention_factor=1.3, beta_fast=16.0, beta_slow=2.0))),
-    "olmoe_clip": dict(arch="Olmoe", dtype="float32", old_rope=False, config=dict(
-        intermediate_size=12, num_experts=4, num_experts_per_tok=2, num_key_value_heads=4, clip_qkv=0.9, norm_topk_prob=False)),
-    "olmoe_gqa": dict(arch="Olmoe", dtype="bfloat16", old_rope=True, config=dict(
-        intermediate_size=32, num_experts=8, num_experts_per_tok=4, norm_topk_prob=True, attention_bias=True, tie_word_embeddings=True,
-        **rope("linear", factor=3.0))),
+    "mixtral_window": dict(
+        arch="Mixtral", dtype="float32", old_rope=True, config=dict(intermediate_size=20, num_local_experts=4,
+                                                                    num_experts_per_tok=2, sliding_window=16)),
+    "mixtral_llama3": dict(
+        arch="Mixtral", dtype="bfloat16", old_rope=True, config=dict(
+            intermediate_size=40, num_local_experts=6, num_experts_per_tok=3, num_key_value_heads=4, head_dim=24,
+            sliding_window=None, tie_word_embeddings=True,
+            **rope("llama3", theta=500.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                   original_max_position_embeddings=32))),
+    "qwen2_moe_shared": dict(
+        arch="Qwen2Moe", dtype="float32", old_rope=False,
+        config=dict(intermediate_size=48, moe_intermediate_size=20, shared_expert_intermediate_size=28, num_experts=4,
+                    num_experts_per_tok=2, norm_topk_prob=False, decoder_sparse_step=2,
+                    **rope("yarn", factor=4.0, original_max_position_embeddings=32))),
+    "qwen2_moe_window": dict(
+        arch="Qwen2Moe", dtype="float16", old_rope=True,
+        config=dict(num_hidden_layers=3, intermediate_size=40, moe_intermediate_size=24,
+                    shared_expert_intermediate_size=16, num_experts=5, num_experts_per_tok=2, norm_topk_prob=True,
+                    decoder_sparse_step=1, mlp_only_layers=[0], use_sliding_window=True, sliding_window=16,
+                    max_window_layers=1, tie_word_embeddings=True, **rope("linear", factor=2.0))),
+    "qwen2_moe_mscale": dict(
+        arch="Qwen2Moe", dtype="float32", old_rope=False, config=dict(
+            intermediate_size=48, moe_intermediate_size=16, shared_expert_intermediate_size=12, num_experts=4,
+            num_experts_per_tok=2, qkv_bias=False, norm_topk_prob=True, max_position_embeddings=128,
+            **rope("yarn", factor=4.0, original_max_position_embeddings=32, truncate=False, mscale=1.5,
+                   mscale_all_dim=0.5))),
+    "qwen3_moe_window": dict(
+        arch="Qwen3Moe", dtype="bfloat16", old_rope=True,
+        config=dict(num_hidden_layers=3, intermediate_size=24, moe_intermediate_size=20, head_dim=16, num_experts=6,
+                    num_experts_per_tok=2, norm_topk_prob=True, use_sliding_window=True, sliding_window=12,
+                    max_window_layers=1, tie_word_embeddings=True)),
+    "qwen3_moe_dynamic": dict(
+        arch="Qwen3Moe", dtype="float32", old_rope=True,
+        config=dict(intermediate_size=40, moe_intermediate_size=16, head_dim=24, num_experts=4, num_experts_per_tok=2,
+                    norm_topk_prob=True, tie_word_embeddings=True, max_position_embeddings=32,
+                    **rope("dynamic", factor=4.0))),
+    "qwen3_moe_sharded": dict(
+        arch="Qwen3Moe", dtype="float32", shards=2, old_rope=False, config=dict(
+            num_hidden_layers=3, intermediate_size=24, moe_intermediate_size=16, head_dim=8, num_experts=5,
+            num_experts_per_tok=3, norm_topk_prob=False, attention_bias=True, mlp_only_layers=[1],
+            **rope("yarn", theta=1000.0, factor=8.0, original_max_position_embeddings=32, attention_factor=1.3,
+                   beta_fast=16.0, beta_slow=2.0))),
+    "olmoe_clip": dict(
+        arch="Olmoe", dtype="float32", old_rope=False,
+        config=dict(intermediate_size=12, num_experts=4, num_experts_per_tok=2, num_key_value_heads=4, clip_qkv=0.9,
+                    norm_topk_prob=False)),
+    "olmoe_gqa": dict(
+        arch="Olmoe", dtype="bfloat16", old_rope=True,
+        config=dict(intermediate_size=32, num_experts=8, num_experts_per_tok=4, norm_topk_prob=True,
+                    attention_bias=True, tie_word_embeddings=True, **rope("linear", factor=3.0))),
 }
 
 
@@ -123,7 +144,10 @@ class Margins:
             self.least = min(self.least, float((p[:, top_k - 1] - p[:, top_k]).min()))
 
         experts = getattr(net.config, "num_local_experts", None) or net.config.num_experts
-        gates = [m for n, m in net.named_modules() if n.endswith(".gate") and tuple(getattr(m, "weight", None).shape) == (experts, net.config.hidden_size)]
+        gates = [
+            m for n, m in net.named_modules()
+            if n.endswith(".gate") and tuple(getattr(m, "weight", None).shape) == (experts, net.config.hidden_size)
+        ]
         assert gates, "no router found"
         self.handles = [g.register_forward_hook(hook) for g in gates]
 
@@ -177,7 +201,8 @@ def save(name, net, sections):
         config["rope_theta"] = parameters.pop("rope_theta", 10000.0)
         config["rope_scaling"] = None if parameters["rope_type"] == "default" else parameters
     (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    text = json.dumps({"transformers": transformers.__version__, **{k: {"prompts": p} for k, p in sections.items()}}, indent=None)
+    text = json.dumps({"transformers": transformers.__version__, **{k: {"prompts": p} for k, p in sections.items()}},
+                      indent=None)
     (out / "reference.json").write_text(text + "\n")
     size = sum(f.stat().st_size for f in out.glob("*.safetensors"))
     assert size <= BYTES_MAX, f"{name}: {size} bytes of weights"
@@ -201,7 +226,10 @@ def make(name):
                 break
         else:
             spread = max(max(p["logprobs"] or [0]) - min(p["logprobs"] or [0]) for p in sections["f32"])
-            print(f"{name}: seed {seed}, least margin {least:.2e}, log-probabilities spread over {spread:.1f}, {save(name, net, sections):,} bytes")
+            print(
+                f"{name}: seed {seed}, least margin {least:.2e}, log-probabilities spread over {spread:.1f}, "
+                f"{save(name, net, sections):,} bytes"
+            )
             return
     raise SystemExit(f"{name}: no seed gives margins above {MARGIN_MIN}; widen its weights")
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Records which experts the demo model activates, domain by domain, and measures how they specialise.
 
-For each domain: prompts of 64 tokens from its held-out text, 64 tokens decoded greedily past any end token, through `moestro up --trace`. Writes
-models/demo/routes/DOMAIN.jsonl (docs/: routing trace, version 1) and held-out text of the public-domain domains to models/demo/heldout/, and prints
+For each domain: prompts of 64 tokens from its held-out text, 64 tokens decoded greedily past any end token, through
+`moestro up --trace`. Writes models/demo/routes/DOMAIN.jsonl (docs/: routing trace, version 1) and held-out text of the
+public-domain domains to models/demo/heldout/, and prints
   share    of a layer's experts that take 90 % of its uses in one 64-token decode; median over requests and layers
   within   mean cosine of the decodes' activation matrices of two requests of one domain;  across: of two domains
 
@@ -35,8 +36,10 @@ def post(url, path, body):
 
 def record(domain, binary, pack, requests, trace):
     with tempfile.TemporaryDirectory(prefix="moestro-routes-", dir="/tmp") as run:
-        up = subprocess.Popen([binary / "moestro", "up", "--model", pack, "--name", "demo", "--http", "127.0.0.1:0", "--run-dir", run + "/run",
-                               "--arena-dir", run + "/arena", "--trace", trace], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        up = subprocess.Popen([
+            binary / "moestro", "up", "--model", pack, "--name", "demo", "--http", "127.0.0.1:0", "--run-dir",
+            run + "/run", "--arena-dir", run + "/arena", "--trace", trace
+        ], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         line = up.stdout.readline()
         if not line.startswith("ready "):
             raise SystemExit("error: moestro up did not start")
@@ -105,8 +108,10 @@ def main():
     shares = [share_of_90(row) for ms in found.values() for m in ms for row in m]
     within = [cosine(a, b) for ms in found.values() for a, b in itertools.combinations(ms, 2)]
     across = [cosine(a, b) for x, y in itertools.combinations(found, 2) for a in found[x] for b in found[y]]
-    print(f"share {statistics.median(shares):.2f}, within {statistics.mean(within):.3f}, across {statistics.mean(across):.3f}, "
-          f"difference {statistics.mean(within) - statistics.mean(across):.3f}")
+    print(
+        f"share {statistics.median(shares):.2f}, within {statistics.mean(within):.3f}, across "
+        f"{statistics.mean(across):.3f}, "
+        f"difference {statistics.mean(within) - statistics.mean(across):.3f}")
 
 
 if __name__ == "__main__":

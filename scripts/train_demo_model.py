@@ -6,11 +6,12 @@
     build/venv-train/bin/python scripts/train_demo_model.py train --text DIR -o models/demo
     build/venv-train/bin/python scripts/train_demo_model.py report --text DIR -o models/demo
 
-`train` reads the text (see scripts/python/demo_data.py for the files expected in DIR; Python's standard library is read where this interpreter
-has it), trains the tokenizer, then the model. The learning rate follows the clock (--minutes) or the step count (--steps, which repeats a run
-exactly); every few minutes a usable model is exported and a checkpoint written, from which --resume goes on.
-`report` scores the exported model on all held-out text, checks it against transformers, and writes models/demo/heldout. Routes and how experts
-specialise are record_demo_routes.py's, the reference log-probabilities make_demo_reference.py's.
+`train` reads the text (see scripts/python/demo_data.py for the files expected in DIR; Python's standard library is read
+where this interpreter has it), trains the tokenizer, then the model. The learning rate follows the clock (--minutes) or
+the step count (--steps, which repeats a run exactly); every few minutes a usable model is exported and a checkpoint
+written, from which --resume goes on. `report` scores the exported model on all held-out text, checks it against
+transformers, and writes models/demo/heldout. Routes and how experts specialise are record_demo_routes.py's, the
+reference log-probabilities make_demo_reference.py's.
 """
 
 import argparse
@@ -28,12 +29,40 @@ import numpy as np
 import demo_data as data
 
 CONFIG = dict(
-    architectures=["Qwen3MoeForCausalLM"], attention_bias=False, attention_dropout=0.0, bos_token_id=None, decoder_sparse_step=1, eos_token_id=0,
-    head_dim=32, hidden_act="silu", hidden_size=128, initializer_range=0.02, intermediate_size=128, max_position_embeddings=1024,
-    max_window_layers=8, mlp_only_layers=[], model_type="qwen3_moe", moe_intermediate_size=128, norm_topk_prob=True, num_attention_heads=4,
-    num_experts=16, num_experts_per_tok=2, num_hidden_layers=8, num_key_value_heads=2, output_router_logits=False, pad_token_id=0,
-    rms_norm_eps=1e-06, rope_scaling=None, rope_theta=10000.0, router_aux_loss_coef=0.01, sliding_window=None, tie_word_embeddings=True,
-    torch_dtype="bfloat16", use_cache=True, use_sliding_window=False, vocab_size=4096,
+    architectures=["Qwen3MoeForCausalLM"],
+    attention_bias=False,
+    attention_dropout=0.0,
+    bos_token_id=None,
+    decoder_sparse_step=1,
+    eos_token_id=0,
+    head_dim=32,
+    hidden_act="silu",
+    hidden_size=128,
+    initializer_range=0.02,
+    intermediate_size=128,
+    max_position_embeddings=1024,
+    max_window_layers=8,
+    mlp_only_layers=[],
+    model_type="qwen3_moe",
+    moe_intermediate_size=128,
+    norm_topk_prob=True,
+    num_attention_heads=4,
+    num_experts=16,
+    num_experts_per_tok=2,
+    num_hidden_layers=8,
+    num_key_value_heads=2,
+    output_router_logits=False,
+    pad_token_id=0,
+    rms_norm_eps=1e-06,
+    rope_scaling=None,
+    rope_theta=10000.0,
+    router_aux_loss_coef=0.01,
+    sliding_window=None,
+    tie_word_embeddings=True,
+    torch_dtype="bfloat16",
+    use_cache=True,
+    use_sliding_window=False,
+    vocab_size=4096,
 )
 EOT_ID, IM_END_ID = 0, 2
 
@@ -43,7 +72,8 @@ def log(*words):
 
 
 def prepare(args):
-    """Domains, tokenizer and the token stream of each domain; cached under the work folder, for they depend on the text alone."""
+    """Domains, tokenizer and the token stream of each domain; cached under the work folder, for they depend on the text
+    alone."""
     from tokenizers import Tokenizer
 
     text = pathlib.Path(args.text)
@@ -57,7 +87,9 @@ def prepare(args):
         data.train_tokenizer(domains, CONFIG["vocab_size"]).save(str(work / "tokenizer.json"))
     tok = Tokenizer.from_file(str(work / "tokenizer.json"))
     if tok.get_vocab_size() != CONFIG["vocab_size"]:
-        raise SystemExit(f"error: the tokenizer has {tok.get_vocab_size()} tokens, not {CONFIG['vocab_size']}; is there enough text?")
+        raise SystemExit(
+            f"error: the tokenizer has {tok.get_vocab_size()} tokens, not {CONFIG['vocab_size']}; is there enough text?"
+        )
     streams = {}
     for d in domains:
         cache = work / f"{d.name}.u16"
@@ -75,7 +107,8 @@ def prepare(args):
 
 
 class Batches:
-    """Mixes domains in every batch by their shares (systematic sampling); a small domain that has been read ten times counts a quarter."""
+    """Mixes domains in every batch by their shares (systematic sampling); a small domain that has been read ten times
+    counts a quarter."""
 
     def __init__(self, streams, seed):
         self.streams, self.rng = streams, np.random.default_rng(seed)
@@ -83,7 +116,8 @@ class Batches:
         self.read = {n: 0 for n in self.names}
 
     def next(self, sequences, length):
-        share = np.array([data.DOMAINS[n]["share"] * (0.25 if self.read[n] > 10 * len(self.streams[n]) else 1) for n in self.names])
+        share = np.array(
+            [data.DOMAINS[n]["share"] * (0.25 if self.read[n] > 10 * len(self.streams[n]) else 1) for n in self.names])
         edges = np.cumsum(share / share.sum())
         which = np.searchsorted(edges, (np.arange(sequences) + self.rng.random()) / sequences)
         rows = []
@@ -96,10 +130,12 @@ class Batches:
 
 
 def routing_losses(torch, probs, chosen, which, experts):
-    """Load balance over the whole mixed batch, and how spread out the routing of one domain is (nats), both averaged over layers.
+    """Load balance over the whole mixed batch, and how spread out the routing of one domain is (nats), both averaged
+    over layers.
 
-    The second is the conditional half of the mutual information between domain and expert (Mod-Squad, CVPR 2023): lowering it makes each domain
-    keep to some experts, while the balance term keeps all of them in use over the mixture.
+    The second is the conditional half of the mutual information between domain and expert (Mod-Squad, CVPR 2023):
+    lowering it makes each domain keep to some experts, while the balance term keeps all of them in use over the
+    mixture.
     """
     balance, spread = 0.0, 0.0
     domain = torch.as_tensor(which)
@@ -170,14 +206,16 @@ def train(args):
     log(f"{sum(p.numel() for p in net.parameters()):,} parameters")
     matrices = [p for p in net.parameters() if p.dim() > 1]
     vectors = [p for p in net.parameters() if p.dim() == 1]
-    opt = torch.optim.AdamW([dict(params=matrices, weight_decay=0.05), dict(params=vectors, weight_decay=0.0)], lr=args.lr, betas=(0.9, 0.95), fused=True)
+    opt = torch.optim.AdamW([dict(params=matrices, weight_decay=0.05),
+                             dict(params=vectors, weight_decay=0.0)], lr=args.lr, betas=(0.9, 0.95), fused=True)
     batches = Batches(streams, args.seed)
     step, before = 0, 0.0
     if args.resume:
         state = torch.load(work / "checkpoint.pt", weights_only=False)
         net.load_state_dict(state["net"])
         opt.load_state_dict(state["opt"])
-        batches.rng.bit_generator.state, batches.read, step, before = state["rng"], state["read"], state["step"], state["seconds"]
+        batches.rng.bit_generator.state, batches.read, step, before = state["rng"], state["read"], state["step"], state[
+            "seconds"]
     start, saved, tokens, window = time.time() - before, time.time(), 0, [0.0, 0.0, 0.0, 0]
     shown = time.time()
     while True:
@@ -210,21 +248,28 @@ def train(args):
         if step % 20 == 0:
             n = window[3]
             rate = tokens / (time.time() - shown)
-            log(f"step {step} {done:.1%} lr {lr:.2e} loss {window[0]/n:.3f} balance {window[1]/n:.3f} spread {window[2]/n:.3f} {rate:,.0f} tok/s")
+            log(f"step {step} {done:.1%} lr {lr:.2e} loss {window[0]/n:.3f} balance {window[1]/n:.3f} spread "
+                f"{window[2]/n:.3f} {rate:,.0f} tok/s"
+               )
             window, tokens, shown = [0.0, 0.0, 0.0, 0], 0, time.time()
         if time.time() - saved > args.save_every * 60:
             export(net, work, out)
-            torch.save(dict(net=net.state_dict(), opt=opt.state_dict(), rng=batches.rng.bit_generator.state, read=batches.read, step=step,
-                            seconds=time.time() - start), work / "checkpoint.part")
+            torch.save(
+                dict(net=net.state_dict(), opt=opt.state_dict(), rng=batches.rng.bit_generator.state, read=batches.read,
+                     step=step, seconds=time.time() - start), work / "checkpoint.part")
             os.replace(work / "checkpoint.part", work / "checkpoint.pt")
             log("held-out bits per byte", held_out_bits(torch, net, tok, domains, most=20_000))
             saved = time.time()
     export(net, work, out)
-    torch.save(dict(net=net.state_dict(), opt=opt.state_dict(), rng=batches.rng.bit_generator.state, read=batches.read, step=step,
-                    seconds=time.time() - start), work / "checkpoint.pt")
+    torch.save(
+        dict(net=net.state_dict(), opt=opt.state_dict(), rng=batches.rng.bit_generator.state, read=batches.read,
+             step=step, seconds=time.time() - start), work / "checkpoint.pt")
     seen = {n: round(batches.read[n] / len(streams[n]), 1) for n in streams}
-    (work / "training.json").write_text(json.dumps(dict(steps=step, tokens=sum(batches.read.values()), minutes=round((time.time() - start) / 60, 1), epochs=seen,
-        lr=args.lr, balance=args.balance, specialise=args.specialise, spread_floor=args.spread_floor, seed=args.seed), indent=1))
+    (work / "training.json").write_text(
+        json.dumps(
+            dict(steps=step, tokens=sum(batches.read.values()), minutes=round(
+                (time.time() - start) / 60, 1), epochs=seen, lr=args.lr, balance=args.balance,
+                 specialise=args.specialise, spread_floor=args.spread_floor, seed=args.seed), indent=1))
     log("held-out bits per byte", held_out_bits(torch, net, tok, domains))
 
 
@@ -244,7 +289,8 @@ def main():
             s.add_argument("--tokens", type=int, default=8192, help="tokens a step (default 8192)")
             s.add_argument("--lr", type=float, default=3e-3)
             s.add_argument("--balance", type=float, default=0.01, help="coefficient of the load-balancing loss")
-            s.add_argument("--specialise", type=float, default=0.05, help="coefficient of the spread of a domain over experts")
+            s.add_argument("--specialise", type=float, default=0.05,
+                           help="coefficient of the spread of a domain over experts")
             s.add_argument("--spread-floor", type=float, default=1.6, help="nats below which the spread costs nothing")
             s.add_argument("--save-every", type=float, default=4, help="minutes between exports")
             s.add_argument("--resume", action="store_true", help="go on from the last checkpoint")

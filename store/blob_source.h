@@ -1,6 +1,6 @@
 #pragma once
-// Where an engine gets weights from: the store's client (store/client.h), or, for tests and `bench engine`, a pack read whole
-// into this process (store/resident_source.h). Blobs are named by their index in the pack's manifest.
+// Where an engine gets weights from: the store's client (store/client.h), or, for tests and `bench engine`, a pack read
+// whole into this process (store/resident_source.h). Blobs are named by their index in the pack's manifest.
 
 #include <chrono>
 #include <cstddef>
@@ -22,14 +22,15 @@ class BlobSource;
 class Lease {
  public:
   Lease() = default;
-  Lease(BlobSource* source, uint32_t blob, const std::byte* data, uint64_t length)
-      : source_(source), blob_(blob), data_(data), length_(length) {}
+  /// `finds`: BlobSource::finds() of the blob, from before it was known to be resident.
+  Lease(BlobSource* source, uint32_t blob, const std::byte* data, uint64_t length, uint32_t finds = 0)
+      : source_(source), blob_(blob), finds_(finds), data_(data), length_(length) {}
   Lease(Lease&& other) noexcept { *this = std::move(other); }
   Lease& operator=(Lease&& other) noexcept {
     if (this != &other) {
       release();
       source_ = std::exchange(other.source_, nullptr);
-      blob_ = other.blob_, data_ = other.data_, length_ = other.length_;
+      blob_ = other.blob_, finds_ = other.finds_, data_ = other.data_, length_ = other.length_;
     }
     return *this;
   }
@@ -39,18 +40,23 @@ class Lease {
   uint32_t blob() const { return blob_; }  ///< index in the manifest
   const std::byte* data() const { return data_; }
   uint64_t length() const { return length_; }
+  /// Ask when you have done with the bytes: false if they were found wrong in memory since the lease began, so that
+  /// nothing may be made of what was computed with them. They may be right again by now.
+  inline bool is_right() const;
+  uint32_t finds() const { return finds_; }
   inline void release();
 
  private:
   BlobSource* source_ = nullptr;
-  uint32_t blob_ = 0;
+  uint32_t blob_ = 0, finds_ = 0;
   const std::byte* data_ = nullptr;
   uint64_t length_ = 0;
 };
 
-/// How much a use of an expert says about the next ones. The store's cache is to keep what decoding uses; a prompt's chunk touches
-/// nearly every expert, which says nothing about which are hot. So a row counts 1 / (rows of its sequence in this step): a decoded
-/// token counts whole, a chunk of a prompt as one token in all, shared out among the experts as its rows are.
+/// How much a use of an expert says about the next ones. The store's cache is to keep what decoding uses; a prompt's
+/// chunk touches nearly every expert, which says nothing about which are hot. So a row counts 1 / (rows of its sequence
+/// in this step): a decoded token counts whole, a chunk of a prompt as one token in all, shared out among the experts
+/// as its rows are.
 class UseWeight {
  public:
   static constexpr uint32_t kWhole = 16;
@@ -78,7 +84,8 @@ struct WantedBy {
 struct PrefetchRank {
   static constexpr uint32_t kDrop = UINT32_MAX;
   MoeLayerId moe_layer;
-  uint32_t rank = 0;  ///< the lower, the sooner, within its plan (at first: the layer's number); kDrop: not wanted any more
+  uint32_t rank =
+      0;  ///< the lower, the sooner, within its plan (at first: the layer's number); kDrop: not wanted any more
 };
 
 /// Owned and called by one thread (the worker's engine thread). At most one Lease per blob at a time from one source.
@@ -89,15 +96,22 @@ class BlobSource {
   /// Where all blobs lie while they are resident, for a device that reads it by itself; empty: in no one place.
   virtual std::span<const std::byte> memory() const { return {}; }
 
-  /// Pins `blob` if it is resident: no message, no system call. Empty if it is not; a fetch of it then counts with the same weight.
+  /// Pins `blob` if it is resident: no message, no system call. Empty if it is not; a fetch of it then counts with the
+  /// same weight.
   virtual std::optional<Lease> try_pin(uint32_t blob, UseWeight weight = {}) = 0;
 
-  /// Asks for blobs that try_pin did not give. Each arrives once, pinned, through next_arrival(); asking twice is one request.
-  /// Never blocks. The caller must compute on and release arrivals before it waits again, or others could starve.
+  /// How often the bytes of `blob` have been found wrong in memory: whoever has a copy of them from when it was another
+  /// number cannot trust it. Reads of the blob that are over are not passed by this one.
+  virtual uint32_t finds(uint32_t /*blob*/) const { return 0; }
+
+  /// Asks for blobs that try_pin did not give. Each arrives once, pinned, through next_arrival(); asking twice is one
+  /// request. Never blocks. The caller must compute on and release arrivals before it waits again, or others could
+  /// starve.
   virtual Status fetch(std::span<const uint32_t> blobs, WantedBy why) = 0;
 
-  /// The next fetched blob that has arrived. Waits at most `timeout` (kUnavailable after it: ask again). An expert that cannot be
-  /// read is kCorrupt or kIo and names itself; the other fetched blobs still arrive.
+  /// The next fetched blob that has arrived. Waits at most `timeout` (kUnavailable after it: ask again). An expert that
+  /// cannot be read is kCorrupt or kIo and names itself; the other fetched blobs still arrive. Calls may be short, even
+  /// of 0 ms: what is lost on the way is asked for again, and what never comes fails, after the same time.
   virtual Result<Lease> next_arrival(std::chrono::milliseconds timeout) = 0;
 
   /// The blob that next_arrival's last error was about; empty if it concerned the source as a whole.
@@ -106,11 +120,13 @@ class BlobSource {
   /// Withdraws every fetch that has not arrived yet (a failed or cancelled step).
   virtual void cancel_fetches() = 0;
 
-  /// Asks for blobs to be read while nobody waits for them. Nothing is pinned and nothing arrives: try_pin will find them, or a fetch
-  /// overtakes what is left of the read. A source that has everything does nothing.
+  /// Asks for blobs to be read while nobody waits for them. Nothing is pinned and nothing arrives: try_pin will find
+  /// them, or a fetch overtakes what is left of the read. A source that has everything does nothing.
   virtual Status prefetch(std::span<const uint32_t> /*blobs*/, WantedBy /*why*/) { return Status::ok(); }
   /// Reorders or drops prefetches for plans up to `plan_max`, of many layers in one message.
-  virtual Status steer_prefetches(PlanId /*plan_max*/, std::span<const PrefetchRank> /*layers*/) { return Status::ok(); }
+  virtual Status steer_prefetches(PlanId /*plan_max*/, std::span<const PrefetchRank> /*layers*/) {
+    return Status::ok();
+  }
   Status drop_prefetches(PlanId plan_max, std::span<const MoeLayerId> layers) {
     std::vector<PrefetchRank> ranks;
     for (const MoeLayerId layer : layers) ranks.push_back({layer, PrefetchRank::kDrop});
@@ -126,6 +142,8 @@ class BlobSource {
   friend class Lease;
   virtual void unpin(uint32_t blob) = 0;
 };
+
+inline bool Lease::is_right() const { return source_ != nullptr && source_->finds(blob_) == finds_; }
 
 inline void Lease::release() {
   if (source_ != nullptr) std::exchange(source_, nullptr)->unpin(blob_);

@@ -1,5 +1,6 @@
 #pragma once
-// How urgent a read is. A class is served only while none above it has anything to read; what is under way is never taken back.
+// How urgent a read is. A class is served only while none above it has anything to read; what is under way is never
+// taken back.
 
 #include <cstddef>
 #include <cstdint>

@@ -21,7 +21,8 @@ Status ResidentSource::load(const std::filesystem::path& pack) {
     mapped_bytes_ += blob.length;  // a multiple of 4 KiB, so that every blob starts on a page
   }
   void* mapping = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapping == MAP_FAILED) return exhausted(pack.string() + ": no memory for its " + std::to_string(mapped_bytes_) + " bytes");
+  if (mapping == MAP_FAILED)
+    return exhausted(pack.string() + ": no memory for its " + std::to_string(mapped_bytes_) + " bytes");
   base_ = static_cast<std::byte*>(mapping);
   madvise(mapping, mapped_bytes_, MADV_HUGEPAGE);  // fewer TLB misses where the kernel has them; nothing lost where not
   pinned_.assign(manifest_.blobs.size(), false);

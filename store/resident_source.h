@@ -1,5 +1,6 @@
 #pragma once
-// A BlobSource without a store: the whole pack read into this process, every checksum verified. For tests and `bench engine`.
+// A BlobSource without a store: the whole pack read into this process, every checksum verified. For tests and `bench
+// engine`.
 
 #include <filesystem>
 #include <memory>
@@ -18,7 +19,7 @@ class ResidentSource final : public BlobSource {
   const Manifest& manifest() const override { return manifest_; }
   std::span<const std::byte> memory() const override { return {base_, mapped_bytes_}; }
   std::optional<Lease> try_pin(uint32_t blob, UseWeight weight = {}) override;  ///< always succeeds
-  Status fetch(std::span<const uint32_t> blobs, WantedBy why) override;            ///< kUnsupported: nothing is ever missing
+  Status fetch(std::span<const uint32_t> blobs, WantedBy why) override;  ///< kUnsupported: nothing is ever missing
   Result<Lease> next_arrival(std::chrono::milliseconds timeout) override;          ///< kUnsupported
   void cancel_fetches() override {}
   Counters counters() const override { return counters_; }

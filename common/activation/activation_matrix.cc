@@ -44,10 +44,11 @@ double ActivationMatrix::cosine(const ActivationMatrix& a, const ActivationMatri
   return norm_a > 0 && norm_b > 0 ? dot / std::sqrt(norm_a * norm_b) : 0;
 }
 
-void count_routes(std::span<const int32_t> routes, int64_t layers, int64_t step_tokens, int64_t top_k, int64_t first, int64_t last,
-                  std::vector<uint32_t>& scratch, std::vector<ActivationCount>& out) {
+void count_routes(std::span<const int32_t> routes, int64_t layers, int64_t step_tokens, int64_t top_k, int64_t first,
+                  int64_t last, std::vector<uint32_t>& scratch, std::vector<ActivationCount>& out) {
   for (int64_t layer = 0; layer < layers; ++layer) {
-    const auto chosen = routes.subspan(static_cast<size_t>((layer * step_tokens + first) * top_k), static_cast<size_t>((last - first) * top_k));
+    const auto chosen = routes.subspan(static_cast<size_t>((layer * step_tokens + first) * top_k),
+                                       static_cast<size_t>((last - first) * top_k));
     for (const int32_t e : chosen) {
       if (static_cast<size_t>(e) >= scratch.size()) scratch.resize(static_cast<size_t>(e) + 1);
       ++scratch[static_cast<size_t>(e)];

@@ -39,9 +39,9 @@ class ActivationMatrix {
   std::vector<uint32_t> cells_;
 };
 
-/// The non-zero cells of routes[layer][token][rank] = expert, over the tokens [first, last) of a step of `step_tokens`; appended to
-/// `out` by layer, then expert. `scratch` holds one row and is left zero.
-void count_routes(std::span<const int32_t> routes, int64_t layers, int64_t step_tokens, int64_t top_k, int64_t first, int64_t last,
-                  std::vector<uint32_t>& scratch, std::vector<ActivationCount>& out);
+/// The non-zero cells of routes[layer][token][rank] = expert, over the tokens [first, last) of a step of `step_tokens`;
+/// appended to `out` by layer, then expert. `scratch` holds one row and is left zero.
+void count_routes(std::span<const int32_t> routes, int64_t layers, int64_t step_tokens, int64_t top_k, int64_t first,
+                  int64_t last, std::vector<uint32_t>& scratch, std::vector<ActivationCount>& out);
 
 }  // namespace moestro::activation

@@ -14,7 +14,8 @@ namespace {
 constexpr double kUnits = 255;
 
 EamcLayout layout_of(const EamcShape& shape, int32_t capacity) {
-  return eamc_layout(static_cast<uint64_t>(shape.layers), static_cast<uint64_t>(shape.experts), static_cast<uint64_t>(capacity));
+  return eamc_layout(static_cast<uint64_t>(shape.layers), static_cast<uint64_t>(shape.experts),
+                     static_cast<uint64_t>(capacity));
 }
 
 /// Whoever sees the value sees what was stored before, too: that the entry is being written.
@@ -96,9 +97,11 @@ void Eamc::clear() {
 
 Status Eamc::set(int32_t entry, std::span<const uint8_t> cells) {
   if (entry < 0 || entry > size() || entry >= capacity())
-    return invalid_argument("entry " + std::to_string(entry) + " of a collection that has " + std::to_string(size()) + " of " + std::to_string(capacity()));
+    return invalid_argument("entry " + std::to_string(entry) + " of a collection that has " + std::to_string(size()) +
+                            " of " + std::to_string(capacity()));
   if (cells.size() != shape().cells())
-    return invalid_argument("an activation matrix of " + std::to_string(cells.size()) + " cells where the model has " + std::to_string(shape().cells()));
+    return invalid_argument("an activation matrix of " + std::to_string(cells.size()) + " cells where the model has " +
+                            std::to_string(shape().cells()));
   put(entry, cells);
   return Status::ok();
 }
@@ -119,7 +122,8 @@ int32_t Eamc::most_similar(std::span<const uint8_t> cells) const {
   const size_t rounded = eamc_rounded(entries);
   std::vector<uint32_t> dots(rounded);
   for (size_t cell = 0; cell < cells.size(); ++cell)
-    if (cells[cell] != 0) add_weighted_column(view_.column(0, 0) + cell * view_.stride(), cells[cell], rounded, dots.data());
+    if (cells[cell] != 0)
+      add_weighted_column(view_.column(0, 0) + cell * view_.stride(), cells[cell], rounded, dots.data());
   const float none[kEamcBlock] = {};
   const float* norms = view_.inverse_norms(shape().layers - 1);
   float scores[kEamcBlock], most = -1;

@@ -1,9 +1,11 @@
 #pragma once
-// The collection of activation matrices as its owner has it, and changes it: what past requests used, of a fixed number of them. When it is
-// full, a new matrix takes the place of the entry most like it. What an entry is, and how others read it while it changes: eamc_view.h.
+// The collection of activation matrices as its owner has it, and changes it: what past requests used, of a fixed number
+// of them. When it is full, a new matrix takes the place of the entry most like it. What an entry is, and how others
+// read it while it changes: eamc_view.h.
 //
-// The cells lie twice: by entry, to be read, written and sent; and by layer, expert and then entry, where a token's few experts are a few
-// columns that a match reads from front to back, with the norm of every entry's first rows beside them.
+// The cells lie twice: by entry, to be read, written and sent; and by layer, expert and then entry, where a token's few
+// experts are a few columns that a match reads from front to back, with the norm of every entry's first rows beside
+// them.
 //
 // One thread owns it; views may be read from any, and from other processes where the memory is theirs, too.
 
@@ -39,14 +41,16 @@ class Eamc {
   };
   /// Takes in a request's matrix. Nothing: it is empty, of another shape, or the capacity is 0.
   std::optional<Change> insert(const ActivationMatrix& matrix);
-  /// Sets an entry to what cells() of another collection says. kInvalidArgument: cells of another number, or an entry beyond the next.
+  /// Sets an entry to what cells() of another collection says. kInvalidArgument: cells of another number, or an entry
+  /// beyond the next.
   Status set(int32_t entry, std::span<const uint8_t> cells);
   void clear();
 
   /// [layer][expert] of one entry.
   std::span<const uint8_t> cells(int32_t entry) const;
   std::span<const uint8_t> row(int32_t entry, int32_t layer) const {
-    return cells(entry).subspan(static_cast<size_t>(layer) * static_cast<size_t>(shape().experts), static_cast<size_t>(shape().experts));
+    return cells(entry).subspan(static_cast<size_t>(layer) * static_cast<size_t>(shape().experts),
+                                static_cast<size_t>(shape().experts));
   }
 
   /// The entry whose cells are most like these, by their cosine; -1: there is none.

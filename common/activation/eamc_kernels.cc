@@ -29,7 +29,8 @@ float score_block(const float* __restrict base, float base_weight, const uint32_
                   const float* __restrict inverse_norms, float* __restrict scores) {
   int32_t most = 0;  // floats that are not negative are ordered as their bits are
   for (size_t i = 0; i < kBlock; ++i) {
-    const float score = (base[i] * base_weight + static_cast<float>(static_cast<int32_t>(sums[i])) * sum_weight) * inverse_norms[i];
+    const float score =
+        (base[i] * base_weight + static_cast<float>(static_cast<int32_t>(sums[i])) * sum_weight) * inverse_norms[i];
     scores[i] = score;
     const auto bits = std::bit_cast<int32_t>(score);
     most = bits > most ? bits : most;

@@ -1,7 +1,8 @@
 #pragma once
-// The loops over all entries, and all that reads cells and norms which somebody may be writing just then (history_layout.h): what comes out for an
-// entry that changed is any number, and whoever asked throws it away. Compiled with -O3 and out of sight of the thread sanitizer; plain
-// arrays in, plain arrays out; nothing that is read becomes an index or an address.
+// The loops over all entries, and all that reads cells and norms which somebody may be writing just then
+// (history_layout.h): what comes out for an entry that changed is any number, and whoever asked throws it away.
+// Compiled with -O3 and out of sight of the thread sanitizer; plain arrays in, plain arrays out; nothing that is read
+// becomes an index or an address.
 
 #include <atomic>
 #include <cstddef>
@@ -13,8 +14,10 @@ namespace moestro::activation {
 void add_columns(const uint8_t* const* columns, size_t count, size_t entries, uint32_t* sums);
 /// sums[i] += weight * column[i].
 void add_weighted_column(const uint8_t* column, uint32_t weight, size_t entries, uint32_t* sums);
-/// scores[i] = (base[i] * base_weight + sums[i] * sum_weight) * inverse_norms[i] for 64 entries, none of them negative; the largest.
-float score_block(const float* base, float base_weight, const uint32_t* sums, float sum_weight, const float* inverse_norms, float* scores);
+/// scores[i] = (base[i] * base_weight + sums[i] * sum_weight) * inverse_norms[i] for 64 entries, none of them negative;
+/// the largest.
+float score_block(const float* base, float base_weight, const uint32_t* sums, float sum_weight,
+                  const float* inverse_norms, float* scores);
 /// base[i] += weight * sums[i].
 void add_scaled(const uint32_t* sums, float weight, size_t entries, float* base);
 

@@ -7,13 +7,17 @@
 
 namespace moestro::activation {
 namespace {
-// Of many tokens at once a cell is the share that used the expert, in these units; and they weigh as so many tokens at most.
+// Of many tokens at once a cell is the share that used the expert, in these units; and they weigh as so many tokens at
+// most.
 constexpr float kShareUnits = 255;
 constexpr int32_t kTokensMax = 16;
 }  // namespace
 
 EamcMatcher::EamcMatcher(const EamcView& eamc, float request_tokens)
-    : eamc_(eamc), request_tokens_max_(request_tokens), request_(eamc.shape().cells()), iteration_(eamc.shape().cells()) {
+    : eamc_(eamc),
+      request_tokens_max_(request_tokens),
+      request_(eamc.shape().cells()),
+      iteration_(eamc.shape().cells()) {
   columns_.reserve(static_cast<size_t>(eamc.shape().experts));
   best_.reserve(kMatchesMax);
   catch_up();
@@ -36,7 +40,8 @@ void EamcMatcher::catch_up() {
     const uint64_t version = eamc_.version(entry);
     if (version == versions_[at]) continue;
     base_[at] = request_tokens_ == 0 ? 0 : weighted_sum(request_.data(), eamc_.cells(entry), request_.size());
-    versions_[at] = version;  // one that is written just now is heard of again; whether the sum is of this version shows when it is used
+    versions_[at] = version;  // one that is written just now is heard of again; whether the sum is of this version
+                              // shows when it is used
   }
 }
 
@@ -62,7 +67,8 @@ void EamcMatcher::add_row(int32_t layer, std::span<const ActivationCount> counts
     if (c.expert.value >= experts) continue;
     const auto expert = static_cast<int32_t>(c.expert.value);
     const float share = static_cast<float>(c.tokens) / static_cast<float>(tokens);
-    const uint32_t weight = tokens == 1 ? 1 : static_cast<uint32_t>(std::min(kShareUnits, std::round(kShareUnits * share)));
+    const uint32_t weight =
+        tokens == 1 ? 1 : static_cast<uint32_t>(std::min(kShareUnits, std::round(kShareUnits * share)));
     iteration_[static_cast<size_t>(layer) * experts + c.expert.value] = static_cast<uint8_t>(weight);
     if (tokens == 1) columns_.push_back(eamc_.column(layer, expert));
     else add_weighted_column(eamc_.column(layer, expert), weight, rounded(), sums_.data());
@@ -96,7 +102,8 @@ std::span<const EamcMatch> EamcMatcher::best(int32_t count) {
   const float* norms = eamc_.inverse_norms(request_tokens_ == 0 ? layer_ : eamc_.shape().layers - 1);
   float scores[kEamcBlock];
   for (size_t first = 0; first < rounded(); first += kEamcBlock) {
-    const float most = score_block(base_.data() + first, base_weight, sums_.data() + first, iteration_weight(), norms + first, scores);
+    const float most =
+        score_block(base_.data() + first, base_weight, sums_.data() + first, iteration_weight(), norms + first, scores);
     const float floor = best_.size() == wanted ? best_.back().score : 0;
     if (most <= floor) continue;
     for (size_t i = 0; i < kEamcBlock; ++i) {

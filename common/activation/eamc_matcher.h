@@ -1,14 +1,15 @@
 #pragma once
 // Which past requests a sequence is like, learned row by row.
 //
-// The query is what the sequence has used so far, its earlier iterations counting as at most so many tokens, plus the rows of the iteration
-// under way. So layer 0 is matched with the request's matrix so far, and later layers with more and more of this very token. Where there
-// are no earlier iterations, an entry's first rows are compared with the query's first rows, each by its own norm.
+// The query is what the sequence has used so far, its earlier iterations counting as at most so many tokens, plus the
+// rows of the iteration under way. So layer 0 is matched with the request's matrix so far, and later layers with more
+// and more of this very token. Where there are no earlier iterations, an entry's first rows are compared with the
+// query's first rows, each by its own norm.
 //
 // One for each sequence and collection; a row costs the reading of the columns of its experts.
 //
-// The collection may change at any moment. What an entry was at the beginning of an iteration counts for all of it: an entry that changes meanwhile is
-// left out to its end, and is looked at anew at the beginning of the next one.
+// The collection may change at any moment. What an entry was at the beginning of an iteration counts for all of it: an
+// entry that changes meanwhile is left out to its end, and is looked at anew at the beginning of the next one.
 
 #include <vector>
 
@@ -35,7 +36,8 @@ class EamcMatcher {
   /// The iteration's rows are part of the request's matrix from here on.
   void end_iteration();
 
-  /// The best `count` (at most kMatchesMax) entries, best first; fewer if there are not so many that share anything with the query.
+  /// The best `count` (at most kMatchesMax) entries, best first; fewer if there are not so many that share anything
+  /// with the query.
   std::span<const EamcMatch> best(int32_t count);
   /// The row of one of these, copied to `out`. False: the entry is no longer what was matched.
   bool read_row(const EamcMatch& match, int32_t layer, std::span<uint8_t> out) const;

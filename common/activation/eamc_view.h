@@ -1,10 +1,11 @@
 #pragma once
-// The collection of activation matrices (EAMC of MoE-Infinity, section 4) as whoever matches against it sees it: memory of this process, or of
-// another one that changes it at any moment (history_layout.h). So all that is read of an entry counts only if the entry's version is
-// still what it was; an entry that changes is left out until the reader has looked at it anew, never mixed of old and new.
+// The collection of activation matrices (EAMC of MoE-Infinity, section 4) as whoever matches against it sees it: memory
+// of this process, or of another one that changes it at any moment (history_layout.h). So all that is read of an entry
+// counts only if the entry's version is still what it was; an entry that changes is left out until the reader has
+// looked at it anew, never mixed of old and new.
 //
-// An entry is a request's matrix with every row normalised, so that long and short requests weigh the same: a cell is the chance that a
-// token of the request uses the expert, in 1/255.
+// An entry is a request's matrix with every row normalised, so that long and short requests weigh the same: a cell is
+// the chance that a token of the request uses the expert, in 1/255.
 
 #include <algorithm>
 #include <span>
@@ -27,7 +28,8 @@ class EamcView {
   /// Both outlive the view. Whatever lies in the arrays, no reader leaves them.
   EamcView(const EamcShape& shape, int32_t capacity, const EamcCounters* counters, const std::byte* arrays);
 
-  /// Another one for every memory that a view was made of: in a view that was assigned to, nothing known of the former holds.
+  /// Another one for every memory that a view was made of: in a view that was assigned to, nothing known of the former
+  /// holds.
   uint64_t id() const { return id_; }
   const EamcShape& shape() const { return shape_; }
   int32_t capacity() const { return capacity_; }
@@ -35,7 +37,10 @@ class EamcView {
 
   /// What was changed before is seen by whoever reads afterwards.
   uint64_t changes() const { return counters_->changes.load(std::memory_order_acquire); }
-  int32_t size() const { return static_cast<int32_t>(std::min(counters_->size.load(std::memory_order_acquire), static_cast<uint32_t>(capacity_))); }
+  int32_t size() const {
+    return static_cast<int32_t>(
+        std::min(counters_->size.load(std::memory_order_acquire), static_cast<uint32_t>(capacity_)));
+  }
   /// Of an entry, before it is read; kNoVersion while it is being written.
   uint64_t version(int32_t entry) const;
   /// Whether all that was read of the entry since it had this version is of this version.
@@ -45,19 +50,29 @@ class EamcView {
 
   // For eamc_kernels.h, which may read what is being written.
   /// One expert's cell of every entry; stride() of them.
-  const uint8_t* column(int32_t layer, int32_t expert) const { return at<uint8_t>(layout_.by_column) + cell(layer, expert) * layout_.stride; }
+  const uint8_t* column(int32_t layer, int32_t expert) const {
+    return at<uint8_t>(layout_.by_column) + cell(layer, expert) * layout_.stride;
+  }
   /// 1 / the length of rows [0, layer] of every entry; 0 where they are zero.
-  const float* inverse_norms(int32_t layer) const { return at<float>(layout_.inverse_norms) + static_cast<size_t>(layer) * layout_.stride; }
+  const float* inverse_norms(int32_t layer) const {
+    return at<float>(layout_.inverse_norms) + static_cast<size_t>(layer) * layout_.stride;
+  }
   /// [layer][expert] of one entry.
-  const uint8_t* cells(int32_t entry) const { return at<uint8_t>(layout_.by_entry) + static_cast<size_t>(entry) * shape_.cells(); }
+  const uint8_t* cells(int32_t entry) const {
+    return at<uint8_t>(layout_.by_entry) + static_cast<size_t>(entry) * shape_.cells();
+  }
 
  private:
   template <typename T>
   const T* at(uint64_t offset) const {
     return reinterpret_cast<const T*>(arrays_ + offset);
   }
-  size_t cell(int32_t layer, int32_t expert) const { return static_cast<size_t>(layer) * static_cast<size_t>(shape_.experts) + static_cast<size_t>(expert); }
-  const std::atomic<uint64_t>& version_word(int32_t entry) const { return at<std::atomic<uint64_t>>(layout_.versions)[entry]; }
+  size_t cell(int32_t layer, int32_t expert) const {
+    return static_cast<size_t>(layer) * static_cast<size_t>(shape_.experts) + static_cast<size_t>(expert);
+  }
+  const std::atomic<uint64_t>& version_word(int32_t entry) const {
+    return at<std::atomic<uint64_t>>(layout_.versions)[entry];
+  }
 
   uint64_t id_;
   EamcShape shape_;

@@ -25,10 +25,12 @@ struct CheckpointHeader {
   uint32_t prompts, answers;
   uint64_t checksum;
 };
-static_assert(sizeof(CheckpointHeader) == 48 && offsetof(CheckpointHeader, pack_identity) == 24 && offsetof(CheckpointHeader, checksum) == 40);
+static_assert(sizeof(CheckpointHeader) == 48 && offsetof(CheckpointHeader, pack_identity) == 24 &&
+              offsetof(CheckpointHeader, checksum) == 40);
 
 std::optional<Eamc::Change> add_to(Eamc& eamc, const ActivationMatrix& matrix) {
-  const auto pairs = kTokensMin * static_cast<uint64_t>(eamc.shape().top_k) * static_cast<uint64_t>(eamc.shape().layers);
+  const auto pairs =
+      kTokensMin * static_cast<uint64_t>(eamc.shape().top_k) * static_cast<uint64_t>(eamc.shape().layers);
   return matrix.total() < pairs ? std::nullopt : eamc.insert(matrix);
 }
 
@@ -49,37 +51,48 @@ std::span<const std::byte> fill(Eamc& eamc, uint32_t entries, std::span<const st
   for (uint32_t i = 0; i < entries; ++i, bytes = bytes.subspan(cells)) {
     if (i >= static_cast<uint32_t>(eamc.capacity())) continue;
     const auto* first = reinterpret_cast<const uint8_t*>(bytes.data());
-    (void)eamc.set(static_cast<int32_t>(i), std::span(first, cells)).is_ok();  // in order and of the right length: it cannot fail
+    (void)eamc.set(static_cast<int32_t>(i), std::span(first, cells))
+        .is_ok();  // in order and of the right length: it cannot fail
   }
   return bytes;
 }
 
 }  // namespace
 
-ActivationHistory::ActivationHistory(const EamcShape& shape, int32_t capacity) : ActivationHistory(Eamc(shape, capacity), Eamc(shape, capacity), {}) {}
+ActivationHistory::ActivationHistory(const EamcShape& shape, int32_t capacity)
+    : ActivationHistory(Eamc(shape, capacity), Eamc(shape, capacity), {}) {}
 
 ActivationHistory::ActivationHistory(Eamc of_prompts, Eamc of_answers, shm::MappedFile memory)
-    : prompts(std::move(of_prompts)), answers(std::move(of_answers)), memory_(std::move(memory)), view_{prompts.view(), answers.view()} {}
+    : prompts(std::move(of_prompts)),
+      answers(std::move(of_answers)),
+      memory_(std::move(memory)),
+      view_{prompts.view(), answers.view()} {}
 
-Result<ActivationHistory> ActivationHistory::shared(const EamcShape& shape, int32_t capacity, uint64_t pack_identity, uint64_t segment) {
-  const auto layers = static_cast<uint64_t>(shape.layers), experts = static_cast<uint64_t>(shape.experts), entries = static_cast<uint64_t>(capacity);
-  if (layers > kHistorySideMax || experts > kHistorySideMax || entries > kHistoryCapacityMax || layers * experts * entries > kHistoryCellsMax)
-    return invalid_argument("a history of " + std::to_string(entries) + " requests of " + std::to_string(layers) + " x " + std::to_string(experts) +
-                            " experts is more than workers take");
+Result<ActivationHistory> ActivationHistory::shared(const EamcShape& shape, int32_t capacity, uint64_t pack_identity,
+                                                    uint64_t segment) {
+  const auto layers = static_cast<uint64_t>(shape.layers), experts = static_cast<uint64_t>(shape.experts),
+             entries = static_cast<uint64_t>(capacity);
+  if (layers > kHistorySideMax || experts > kHistorySideMax || entries > kHistoryCapacityMax ||
+      layers * experts * entries > kHistoryCellsMax)
+    return invalid_argument("a history of " + std::to_string(entries) + " requests of " + std::to_string(layers) +
+                            " x " + std::to_string(experts) + " experts is more than workers take");
   const EamcLayout layout = eamc_layout(layers, experts, entries);
-  MOESTRO_ASSIGN_OR_RETURN(shm::MappedFile memory, shm::MappedFile::anonymous("moestro-history", history_bytes(layout), 0400));
+  MOESTRO_ASSIGN_OR_RETURN(shm::MappedFile memory,
+                           shm::MappedFile::anonymous("moestro-history", history_bytes(layout), 0400));
   MOESTRO_RETURN_IF_ERROR(memory.back(0, memory.size()));
   MOESTRO_RETURN_IF_ERROR(memory.seal());
   auto& front = *reinterpret_cast<HistoryFront*>(memory.data());
   HistoryHead& head = front.head;
   head.magic = kHistoryMagic, head.version = kHistoryVersion;
-  head.layers = static_cast<uint32_t>(layers), head.experts = static_cast<uint32_t>(experts), head.top_k = static_cast<uint32_t>(shape.top_k);
+  head.layers = static_cast<uint32_t>(layers), head.experts = static_cast<uint32_t>(experts),
+  head.top_k = static_cast<uint32_t>(shape.top_k);
   head.capacity = static_cast<uint32_t>(capacity);
   head.pack_identity = pack_identity, head.segment = segment;
   head.bytes = history_bytes(layout);
   head.checksum = XXH3_64bits(&head, offsetof(HistoryHead, checksum));
   std::byte* arrays = memory.data() + kHistoryPage;
-  return ActivationHistory(Eamc(shape, capacity, &front.prompts, arrays), Eamc(shape, capacity, &front.answers, arrays + layout.bytes), std::move(memory));
+  return ActivationHistory(Eamc(shape, capacity, &front.prompts, arrays),
+                           Eamc(shape, capacity, &front.answers, arrays + layout.bytes), std::move(memory));
 }
 
 ActivationHistory::Changes ActivationHistory::add(const RequestCounts& request) {
@@ -94,7 +107,8 @@ std::vector<std::byte> write_checkpoint(const ActivationHistory& history, uint64
   header.layers = static_cast<uint32_t>(shape.layers), header.experts = static_cast<uint32_t>(shape.experts);
   header.top_k = static_cast<uint32_t>(shape.top_k);
   header.pack_identity = pack_identity;
-  header.prompts = static_cast<uint32_t>(history.prompts.size()), header.answers = static_cast<uint32_t>(history.answers.size());
+  header.prompts = static_cast<uint32_t>(history.prompts.size()),
+  header.answers = static_cast<uint32_t>(history.answers.size());
   std::vector<std::byte> bytes(sizeof header);
   bytes.reserve(sizeof header + (header.prompts + size_t{header.answers}) * shape.cells());
   append(history.prompts, bytes);
@@ -110,15 +124,21 @@ Status read_checkpoint(std::span<const std::byte> bytes, uint64_t pack_identity,
   CheckpointHeader header{};
   if (bytes.size() < sizeof header) return corrupt("activation history: it is cut short, or no checkpoint at all");
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (std::string_view(header.magic.data(), header.magic.size()) != kMagic) return corrupt("activation history: no checkpoint");
+  if (std::string_view(header.magic.data(), header.magic.size()) != kMagic)
+    return corrupt("activation history: no checkpoint");
   if (header.version != kVersion)
-    return unsupported("activation history: version " + std::to_string(header.version) + "; this one knows version " + std::to_string(kVersion));
+    return unsupported("activation history: version " + std::to_string(header.version) + "; this one knows version " +
+                       std::to_string(kVersion));
   const std::span<const std::byte> cells = bytes.subspan(sizeof header);
-  if (header.checksum != checksum_of(header, cells)) return corrupt("activation history: damaged or cut short (its checksum differs)");
+  if (header.checksum != checksum_of(header, cells))
+    return corrupt("activation history: damaged or cut short (its checksum differs)");
   const EamcShape& shape = history.answers.shape();
-  const EamcShape its{static_cast<int32_t>(header.layers), static_cast<int32_t>(header.experts), static_cast<int32_t>(header.top_k)};
-  if (header.pack_identity != pack_identity || its != shape) return invalid_argument("activation history: of another pack");
-  if (cells.size() != (header.prompts + uint64_t{header.answers}) * shape.cells()) return corrupt("activation history: its length is not what its head says");
+  const EamcShape its{static_cast<int32_t>(header.layers), static_cast<int32_t>(header.experts),
+                      static_cast<int32_t>(header.top_k)};
+  if (header.pack_identity != pack_identity || its != shape)
+    return invalid_argument("activation history: of another pack");
+  if (cells.size() != (header.prompts + uint64_t{header.answers}) * shape.cells())
+    return corrupt("activation history: its length is not what its head says");
   fill(history.answers, header.answers, fill(history.prompts, header.prompts, cells));
   return Status::ok();
 }

@@ -1,5 +1,6 @@
 #pragma once
-// What past requests of one model have used: prompts and answers apart, because a prompt's tokens go to many more experts at once.
+// What past requests of one model have used: prompts and answers apart, because a prompt's tokens go to many more
+// experts at once.
 
 #include <span>
 #include <vector>
@@ -12,16 +13,19 @@ namespace moestro::activation {
 /// A request's counts while it runs.
 struct RequestCounts {
   ActivationMatrix prompt, answer;
-  explicit RequestCounts(const EamcShape& shape) : prompt(shape.layers, shape.experts), answer(shape.layers, shape.experts) {}
+  explicit RequestCounts(const EamcShape& shape)
+      : prompt(shape.layers, shape.experts), answer(shape.layers, shape.experts) {}
 };
 
 class ActivationHistory {
  public:
   /// In memory of its own.
   ActivationHistory(const EamcShape& shape, int32_t capacity);
-  /// In memory that other processes of the host can map for reading (HistoryMapping), all of it there from the start, and neither cut short nor written by
-  /// anyone else ever. `segment`: another one each time. kInvalidArgument: a size that no reader takes; kExhausted and others: there is no such memory.
-  static Result<ActivationHistory> shared(const EamcShape& shape, int32_t capacity, uint64_t pack_identity, uint64_t segment);
+  /// In memory that other processes of the host can map for reading (HistoryMapping), all of it there from the start,
+  /// and neither cut short nor written by anyone else ever. `segment`: another one each time. kInvalidArgument: a size
+  /// that no reader takes; kExhausted and others: there is no such memory.
+  static Result<ActivationHistory> shared(const EamcShape& shape, int32_t capacity, uint64_t pack_identity,
+                                          uint64_t segment);
 
   Eamc prompts, answers;
 
@@ -32,7 +36,8 @@ class ActivationHistory {
   struct Changes {
     std::optional<Eamc::Change> prompt, answer;
   };
-  /// A request has ended. One that was short says little of its domain, and leaves no matrix of what it has too few tokens of.
+  /// A request has ended. One that was short says little of its domain, and leaves no matrix of what it has too few
+  /// tokens of.
   Changes add(const RequestCounts& request);
 
  private:
@@ -41,16 +46,19 @@ class ActivationHistory {
   HistoryView view_;
 };
 
-/// A history as bytes, for the state store: whatever a checkpoint is read from, it is whole and of this very pack, or it is refused.
+/// A history as bytes, for the state store: whatever a checkpoint is read from, it is whole and of this very pack, or
+/// it is refused.
 ///
-///     0  "MSTEAMC1"    8 version u32   12 layers u32   16 experts u32   20 top_k u32   24 pack identity u64   32 prompts u32   36 answers u32
-///     40 XXH3-64 of all but these 8 bytes   48 cells u8 [prompts][layers][experts], then [answers][layers][experts]
+///     0  "MSTEAMC1"    8 version u32   12 layers u32   16 experts u32   20 top_k u32   24 pack identity u64   32
+///     prompts u32   36 answers u32 40 XXH3-64 of all but these 8 bytes   48 cells u8 [prompts][layers][experts], then
+///     [answers][layers][experts]
 ///
 /// Numbers are little-endian.
 std::vector<std::byte> write_checkpoint(const ActivationHistory& history, uint64_t pack_identity);
 
-/// Fills `history`, whose shape is the model's; of a checkpoint with more entries than its capacity the first ones stay. Errors leave it empty:
-/// kCorrupt (damaged or truncated), kUnsupported (a later version), kInvalidArgument (of another pack or shape).
+/// Fills `history`, whose shape is the model's; of a checkpoint with more entries than its capacity the first ones
+/// stay. Errors leave it empty: kCorrupt (damaged or truncated), kUnsupported (a later version), kInvalidArgument (of
+/// another pack or shape).
 Status read_checkpoint(std::span<const std::byte> bytes, uint64_t pack_identity, ActivationHistory& history);
 
 }  // namespace moestro::activation

@@ -1,22 +1,24 @@
 #pragma once
-// The history of one model in memory that its owner (the orchestrator) writes and workers of the same host map for reading only. The same
-// layout, without the page in front, is a collection in a process's own memory.
+// The history of one model in memory that its owner (the orchestrator) writes and workers of the same host map for
+// reading only. The same layout, without the page in front, is a collection in a process's own memory.
 //
-//   0     | magic | version | layers | experts | top_k | capacity | pack identity | segment | bytes | checksum |    HistoryHead, never changes
-//   64    | changes | size |                                                                                       EamcCounters of the prompts
-//   128   | changes | size |                                                                                       of the answers
-//   4096  | prompts: versions     u64 [stride]                        even: whole; odd: being written; 0: never written
+//   0     | magic | version | layers | experts | top_k | capacity | pack identity | segment | bytes | checksum |
+//   HistoryHead, never changes 64    | changes | size | EamcCounters of the prompts 128   | changes | size | of the
+//   answers 4096  | prompts: versions     u64 [stride]                        even: whole; odd: being written; 0: never
+//   written
 //         |          inverse norms f32 [layers][stride]                1 / the length of rows [0, layer] of every entry
 //         |          by column    u8  [layers][experts][stride]        what a match reads
 //         |          by entry     u8  [capacity][layers][experts] |    what a forecast and the owner read
 //         | answers: the same |
 //
-// stride: the capacity, rounded up to 64. Every array begins at a multiple of 64 bytes; what nobody has written is zero.
+// stride: the capacity, rounded up to 64. Every array begins at a multiple of 64 bytes; what nobody has written is
+// zero.
 //
-// One writer, who changes an entry in this order: version + 1 (odd); cells and norms, each with release; version + 2. Then size, then
-// changes + 1, both with release. Readers load a version, read what they want of that entry, and look at the version again, behind an acquire fence:
-// if it is the same even number, all that they read was of it; else they throw it away. A writer that dies amid an entry leaves it odd for good:
-// nobody uses it, and nobody waits for it. Who follows it makes another segment.
+// One writer, who changes an entry in this order: version + 1 (odd); cells and norms, each with release; version + 2.
+// Then size, then changes + 1, both with release. Readers load a version, read what they want of that entry, and look
+// at the version again, behind an acquire fence: if it is the same even number, all that they read was of it; else they
+// throw it away. A writer that dies amid an entry leaves it odd for good: nobody uses it, and nobody waits for it. Who
+// follows it makes another segment.
 
 #include <atomic>
 #include <cstddef>
@@ -44,8 +46,9 @@ struct alignas(64) HistoryHead {
   uint64_t bytes;     ///< of all of it
   uint64_t checksum;  ///< XXH3-64 of the 56 bytes before
 };
-static_assert(sizeof(HistoryHead) == 64 && offsetof(HistoryHead, capacity) == 24 && offsetof(HistoryHead, pack_identity) == 32 &&
-              offsetof(HistoryHead, segment) == 40 && offsetof(HistoryHead, checksum) == 56);
+static_assert(sizeof(HistoryHead) == 64 && offsetof(HistoryHead, capacity) == 24 &&
+              offsetof(HistoryHead, pack_identity) == 32 && offsetof(HistoryHead, segment) == 40 &&
+              offsetof(HistoryHead, checksum) == 56);
 
 struct alignas(64) EamcCounters {
   std::atomic<uint64_t> changes;  ///< grows behind every change
@@ -53,14 +56,16 @@ struct alignas(64) EamcCounters {
   uint8_t reserved[52];
 };
 static_assert(sizeof(EamcCounters) == 64 && offsetof(EamcCounters, size) == 8);
-static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free, "words of several processes");
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free,
+              "words of several processes");
 
 struct HistoryFront {
   HistoryHead head;
   EamcCounters prompts, answers;
   uint8_t reserved[kHistoryPage - 192];
 };
-static_assert(sizeof(HistoryFront) == kHistoryPage && offsetof(HistoryFront, prompts) == 64 && offsetof(HistoryFront, answers) == 128);
+static_assert(sizeof(HistoryFront) == kHistoryPage && offsetof(HistoryFront, prompts) == 64 &&
+              offsetof(HistoryFront, answers) == 128);
 
 /// Where the arrays of one collection begin, counted from the first.
 struct EamcLayout {

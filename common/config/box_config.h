@@ -61,6 +61,8 @@ struct BoxConfig {
     int64_t interactive_weight = 16;
     std::chrono::milliseconds batch_aging = std::chrono::seconds(60);
     bool prefix_cache = true;
+    bool share_prefixes = false;
+    bool lenient = false;
     std::optional<int64_t> queue_max;
     std::string state = "default";
     std::optional<Bytes> file_max = Bytes{512ull << 20};

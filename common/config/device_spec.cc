@@ -8,7 +8,8 @@
 namespace moestro::config {
 namespace {
 
-constexpr std::string_view kForms = "cpu, cuda[:INDEX][,vram=SIZE], or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]";
+constexpr std::string_view kForms =
+    "cpu, cuda[:INDEX][,vram=SIZE], or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]";
 
 Status not_a_device(std::string_view text) {
   return invalid_argument("'" + std::string(text) + "' is no device; there are " + std::string(kForms));
@@ -36,7 +37,8 @@ Result<CudaDeviceSpec> parse_cuda(std::string_view text) {
   if (!text.starts_with(kVram)) return invalid_argument("'" + std::string(text.substr(1)) + "' is not vram=SIZE");
   auto vram = parse_size(text.substr(kVram.size()));
   if (!vram.is_ok()) return vram.status().with_context("vram");
-  if (*vram == 0) return invalid_argument("vram=0 leaves no memory to compute in; without vram= all that is free is used");
+  if (*vram == 0)
+    return invalid_argument("vram=0 leaves no memory to compute in; without vram= all that is free is used");
   device.vram_bytes = *vram;
   return device;
 }
@@ -67,7 +69,8 @@ Result<EmulatedDevice> parse_emulated(std::string_view settings) {
     MOESTRO_RETURN_IF_ERROR(set_one(key, one.substr(equals + 1), device).with_context(key));
   }
   if (device.vram_bytes == 0) return invalid_argument("vram=SIZE is missing: how much of the experts the device holds");
-  if (device.link_bytes_per_s == 0) return invalid_argument("link=RATE is missing: bytes a second from host memory, as 16GB/s");
+  if (device.link_bytes_per_s == 0)
+    return invalid_argument("link=RATE is missing: bytes a second from host memory, as 16GB/s");
   return device;
 }
 

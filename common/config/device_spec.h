@@ -15,13 +15,14 @@ struct EmulatedDevice {
   uint64_t vram_bytes = 0;                 ///< for experts; whole experts of it are used
   uint64_t link_bytes_per_s = 0;
   std::chrono::nanoseconds latency{0};     ///< of each copy, before its first byte
-  std::chrono::nanoseconds compute{0};     ///< the least time of one expert and of one attention; the rest is waited for
+  std::chrono::nanoseconds compute{0};  ///< the least time of one expert and of one attention; the rest is waited for
 };
 
 /// A GPU, as CUDA counts them.
 struct CudaDeviceSpec {
   uint32_t index = 0;
-  bool any = true;          ///< no index was given: one worker takes the first that can be used, several of a box are spread over all of those
+  bool any = true;  ///< no index was given: one worker takes the first that can be used, several of a box are spread
+                    ///< over all of those
   uint64_t vram_bytes = 0;  ///< the most that a worker takes of its memory; 0: what is free
 };
 

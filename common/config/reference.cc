@@ -53,15 +53,15 @@ std::string Row::type_text() const {
 std::string reference_markdown(const Schema& schema) {
   std::string page =
       "# Configuration reference\n\n"
-      "Printed by `moestro config --reference`; change the table in `common/config/box_config.cc`, not this "
-      "page.\n\n"
-      "A YAML file holds sections of keys (`moestro up -c FILE.yaml`); a flag on the command line outranks "
-      "it. An unknown key, a wrong unit or a\n"
-      "value out of range refuses to start and names key and line. Sizes: `512MiB`, `4GiB`, `4G` (powers of "
-      "1024), `4GB` (powers of 1000).\n"
-      "Durations: `250ms`, `30s`, `5min`, `2h`. `auto`: the program decides and says what it took. Relative "
-      "paths start at the directory that\n"
-      "`moestro` is started in.\n";
+      "Printed by `moestro config --reference`; change the table in `common/config/box_config.cc`, not this page.\n"
+      "\n"
+      "A YAML file holds sections of keys (`moestro up -c FILE.yaml`); a flag on the command line outranks it. An "
+      "unknown key,\n"
+      "a wrong unit or a value out of range refuses to start and names key and line. Sizes: `512MiB`, `4GiB`, `4G` "
+      "(powers of\n"
+      "1024), `4GB` (powers of 1000). Durations: `250ms`, `30s`, `5min`, `2h`. `auto`: the program decides and says "
+      "what it\n"
+      "took. Relative paths start at the directory that `moestro` is started in.\n";
   for (const Schema::Section& section : schema.sections()) {
     page += "\n## " + section.name + "\n\n" + section.help + "\n\n";
     page += "| key | flag of `up` | value | default | meaning |\n| --- | --- | --- | --- | --- |\n";

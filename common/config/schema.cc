@@ -79,7 +79,8 @@ struct Reader {
     if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value))
       return invalid_argument("'" + std::string(text) + "' is not a number");
     if (!(value > static_cast<double>(row.min) && value <= static_cast<double>(row.max)))
-      return invalid_argument("'" + std::string(text) + "' is not above " + std::to_string(row.min) + " and at most " + std::to_string(row.max));
+      return invalid_argument("'" + std::string(text) + "' is not above " + std::to_string(row.min) + " and at most " +
+                              std::to_string(row.max));
     *field = value;
     return Status::ok();
   }

@@ -29,7 +29,8 @@ struct Row {
   std::string key;     ///< "store.dram": section and name as in YAML
   std::string flag{};  ///< of `moestro up`, "--dram"; empty: only in files
   Field field;
-  int64_t min = 0, max = INT64_MAX;    ///< of numbers, sizes (bytes) and durations (ms), both included; a number with a fraction is above min
+  int64_t min = 0, max = INT64_MAX;    ///< of numbers, sizes (bytes) and durations (ms), both included; a number with a
+                                       ///< fraction is above min
   std::vector<std::string> choices{};  ///< of texts; empty: any text
   std::string help{};                  ///< one sentence for the reference page and --help
   std::string default_text{};          ///< how the field stood when the row was added

@@ -121,13 +121,14 @@ std::string format_duration(std::chrono::milliseconds duration) {
 
 Result<std::chrono::nanoseconds> parse_fine_duration(std::string_view text) {
   if (text == "0") return std::chrono::nanoseconds(0);
-  MOESTRO_ASSIGN_OR_RETURN(const uint64_t ns,
-                           parse_with(text, kFineDurationUnits, " is not a duration: write it as 800ns, 10us, 1.5ms or 1s"));
+  MOESTRO_ASSIGN_OR_RETURN(const uint64_t ns, parse_with(text, kFineDurationUnits,
+                                                         " is not a duration: write it as 800ns, 10us, 1.5ms or 1s"));
   return std::chrono::nanoseconds(static_cast<int64_t>(ns));
 }
 
 Result<uint64_t> parse_rate(std::string_view text) {
-  return parse_with(text.ends_with("/s") ? text.substr(0, text.size() - 2) : text, kSizeUnits, " is not a rate: write it as 16GB/s or 700MiB/s");
+  return parse_with(text.ends_with("/s") ? text.substr(0, text.size() - 2) : text, kSizeUnits,
+                    " is not a rate: write it as 16GB/s or 700MiB/s");
 }
 
 }  // namespace moestro::config

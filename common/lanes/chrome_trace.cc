@@ -18,7 +18,8 @@ double to_us(Nanos t) { return static_cast<double>(t.count()) / 1000.0; }
 
 }  // namespace
 
-Result<std::unique_ptr<ChromeTrace>> ChromeTrace::create(const std::filesystem::path& path, const std::string& process_name) {
+Result<std::unique_ptr<ChromeTrace>> ChromeTrace::create(const std::filesystem::path& path,
+                                                         const std::string& process_name) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return invalid_argument(io_error("--timeline " + path.string(), errno).message());
   std::unique_ptr<ChromeTrace> trace(new ChromeTrace(fd, static_cast<int>(::getpid())));
@@ -26,8 +27,8 @@ Result<std::unique_ptr<ChromeTrace>> ChromeTrace::create(const std::filesystem::
   trace->append("[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"%s\"}},\n", trace->pid_,
                 json_escaped(process_name).c_str());
   for (int lane = 0; lane < kLaneCount; ++lane)
-    trace->append("{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n", trace->pid_, lane,
-                  std::string(lane_name(static_cast<Lane>(lane))).c_str());
+    trace->append("{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n",
+                  trace->pid_, lane, std::string(lane_name(static_cast<Lane>(lane))).c_str());
   trace->write_out();
   if (trace->failed_) return io_error("timeline " + path.string() + ": cannot write");
   return trace;
@@ -71,19 +72,22 @@ void ChromeTrace::begin_step(uint64_t plan) {
 
 void ChromeTrace::flow(const Slice& slice, char phase, Nanos at) {
   // A flow's id joins a read with the use of the same expert in the same step.
-  const uint64_t id = (step_ << 32) ^ (static_cast<uint64_t>(slice.task.layer) << 16) ^ static_cast<uint64_t>(slice.task.expert);
-  append("{\"name\":\"arrival\",\"cat\":\"expert\",\"ph\":\"%c\",%s\"id\":%llu,\"pid\":%d,\"tid\":%d,\"ts\":%.3f},\n", phase,
-         phase == 'f' ? "\"bp\":\"e\"," : "", static_cast<unsigned long long>(id), pid_, static_cast<int>(slice.task.lane), to_us(at));
+  const uint64_t id =
+      (step_ << 32) ^ (static_cast<uint64_t>(slice.task.layer) << 16) ^ static_cast<uint64_t>(slice.task.expert);
+  append("{\"name\":\"arrival\",\"cat\":\"expert\",\"ph\":\"%c\",%s\"id\":%llu,\"pid\":%d,\"tid\":%d,\"ts\":%.3f},\n",
+         phase, phase == 'f' ? "\"bp\":\"e\"," : "", static_cast<unsigned long long>(id), pid_,
+         static_cast<int>(slice.task.lane), to_us(at));
 }
 
 void ChromeTrace::slice(const Slice& s) {
   if (failed_) return;
   const std::string_view name = task_name(s.task.kind);
-  append("{\"name\":\"%.*s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,"
-         "\"args\":{\"plan\":%llu,\"layer\":%d,\"expert\":%d}},\n",
-         static_cast<int>(name.size()), name.data(), is_asynchronous(s.task.lane) ? "wait" : "work", pid_,
-         static_cast<int>(s.task.lane), to_us(s.begin), to_us(s.end - s.begin), static_cast<unsigned long long>(plan_), s.task.layer,
-         s.task.expert);
+  append(
+      "{\"name\":\"%.*s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,"
+      "\"args\":{\"plan\":%llu,\"layer\":%d,\"expert\":%d}},\n",
+      static_cast<int>(name.size()), name.data(), is_asynchronous(s.task.lane) ? "wait" : "work", pid_,
+      static_cast<int>(s.task.lane), to_us(s.begin), to_us(s.end - s.begin), static_cast<unsigned long long>(plan_),
+      s.task.layer, s.task.expert);
   if (s.task.kind == TaskKind::kExpertRead) flow(s, 's', s.begin);
   if (s.task.kind == TaskKind::kExpert) flow(s, 'f', s.begin);
 }

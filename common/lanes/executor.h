@@ -22,8 +22,8 @@ class TaskRunner {
   virtual Result<bool> start(TaskId id, const Task& task) = 0;
   /// Called after a group of start() calls, so that they can travel as one request.
   virtual Status flush() = 0;
-  /// Blocks until a started task has ended and names it. Called only when no compute task is ready: whatever ended before has been
-  /// computed on and let go of, so nobody is held up by this wait.
+  /// Blocks until a started task has ended and names it. Called only when no compute task is ready: whatever ended
+  /// before has been computed on and let go of, so nobody is held up by this wait.
   virtual Result<TaskId> wait_any() = 0;
 };
 
@@ -58,8 +58,8 @@ class CpuExecutor final : public Executor {
   int32_t in_flight_ = 0;
 };
 
-/// Runs nothing: every lane does one task at a time for as long as the cost model says. The runner's run() is still called, so that
-/// routers can add their layers' experts; start() says whether an expert is present. Deterministic.
+/// Runs nothing: every lane does one task at a time for as long as the cost model says. The runner's run() is still
+/// called, so that routers can add their layers' experts; start() says whether an expert is present. Deterministic.
 class VirtualExecutor final : public Executor {
  public:
   explicit VirtualExecutor(CostModel costs) : costs_(costs) {}

@@ -15,7 +15,8 @@ class LayerwiseSchedule final : public Schedule {
     const auto tokens = static_cast<double>(step.tokens);
     const auto context = static_cast<double>(step.context);
     TaskId last = graph.add({.kind = TaskKind::kEmbed, .cost = {0, tokens * model_.embed_bytes_per_token}});
-    for (size_t i = 0; i < model_.layers.size(); ++i) last = add_layer(static_cast<int32_t>(i), tokens, context, last, graph);
+    for (size_t i = 0; i < model_.layers.size(); ++i)
+      last = add_layer(static_cast<int32_t>(i), tokens, context, last, graph);
     if (step.logit_rows > 0) {
       const Cost head{2 * static_cast<double>(step.logit_rows) * model_.head_parameters, model_.head_weight_bytes};
       graph.add({.kind = TaskKind::kHead, .cost = head}, std::array{last});
@@ -37,7 +38,8 @@ class LayerwiseSchedule final : public Schedule {
     for (size_t i = 0; i < routed.size(); ++i) {
       const Cost cost{2 * static_cast<double>(routed[i].rows) * shape.expert_parameters, shape.expert_bytes};
       const TaskId read = first_read + static_cast<TaskId>(i);
-      graph.add_edge(graph.add({Lane::kCompute, TaskKind::kExpert, layer, routed[i].expert, cost}, std::array{read}), combine);
+      graph.add_edge(graph.add({Lane::kCompute, TaskKind::kExpert, layer, routed[i].expert, cost}, std::array{read}),
+                     combine);
     }
   }
 

@@ -48,8 +48,8 @@ class Schedule {
   virtual void expand(int32_t layer, std::span<const RoutedExpert> routed, TaskGraph& graph) = 0;
 };
 
-/// Layer after layer for the whole batch, each expert once: the experts of a layer are read as soon as its router has run, and
-/// run in the order in which they become present.
+/// Layer after layer for the whole batch, each expert once: the experts of a layer are read as soon as its router has
+/// run, and run in the order in which they become present.
 std::unique_ptr<Schedule> make_layerwise_schedule(ModelShape model);
 
 }  // namespace moestro::lanes

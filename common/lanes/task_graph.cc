@@ -43,7 +43,8 @@ TaskId TaskGraph::add(const Task& task, std::span<const TaskId> after) {
 }
 
 void TaskGraph::add_edge(TaskId from, TaskId to) {
-  MOESTRO_CHECK(from >= 0 && from < size() && to >= 0 && to < size() && from != to, "an edge joins two tasks of the graph");
+  MOESTRO_CHECK(from >= 0 && from < size() && to >= 0 && to < size() && from != to,
+                "an edge joins two tasks of the graph");
   Node& source = nodes_[static_cast<size_t>(from)];
   Node& target = nodes_[static_cast<size_t>(to)];
   MOESTRO_CHECK(!target.ready, "a task that is ready cannot wait for another");

@@ -1,5 +1,6 @@
 #pragma once
-// Tasks of a step and the order between them. Grows while it runs: experts become tasks when their layer's router has run.
+// Tasks of a step and the order between them. Grows while it runs: experts become tasks when their layer's router has
+// run.
 
 #include <cstdint>
 #include <span>
@@ -16,7 +17,17 @@ std::string_view lane_name(Lane lane);
 /// Work that is started and then waited for: it runs outside the engine's thread.
 constexpr bool is_asynchronous(Lane lane) { return lane != Lane::kCompute; }
 
-enum class TaskKind : uint8_t { kEmbed, kAttention, kRouter, kDenseMlp, kSharedExpert, kExpertRead, kExpert, kCombine, kHead };
+enum class TaskKind : uint8_t {
+  kEmbed,
+  kAttention,
+  kRouter,
+  kDenseMlp,
+  kSharedExpert,
+  kExpertRead,
+  kExpert,
+  kCombine,
+  kHead
+};
 std::string_view task_name(TaskKind kind);
 
 /// What a task costs, for the cost model: the larger of its arithmetic and its memory traffic decides.
@@ -37,7 +48,8 @@ struct Task {
 
 class TaskGraph {
  public:
-  /// Adds a task that may start when `after` have ended. Every id in `after` is of an earlier task; ended ones count as done.
+  /// Adds a task that may start when `after` have ended. Every id in `after` is of an earlier task; ended ones count as
+  /// done.
   TaskId add(const Task& task, std::span<const TaskId> after = {});
 
   const Task& operator[](TaskId id) const { return nodes_[static_cast<size_t>(id)].task; }

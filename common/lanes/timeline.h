@@ -37,12 +37,13 @@ class RecordedTimeline final : public Timeline {
   std::vector<Slice> slices_;
 };
 
-/// Chrome trace event JSON (the array form): one track per lane, one complete event per task, an arrow from an expert's read to its
-/// use. Written through at the end of each step, one whole event a line, and readable at any time: the format's closing bracket is
-/// optional, so a killed process leaves a file that viewers open.
+/// Chrome trace event JSON (the array form): one track per lane, one complete event per task, an arrow from an expert's
+/// read to its use. Written through at the end of each step, one whole event a line, and readable at any time: the
+/// format's closing bracket is optional, so a killed process leaves a file that viewers open.
 class ChromeTrace final : public Timeline {
  public:
-  static Result<std::unique_ptr<ChromeTrace>> create(const std::filesystem::path& path, const std::string& process_name);
+  static Result<std::unique_ptr<ChromeTrace>> create(const std::filesystem::path& path,
+                                                     const std::string& process_name);
   ~ChromeTrace() override;
   ChromeTrace(const ChromeTrace&) = delete;
   ChromeTrace& operator=(const ChromeTrace&) = delete;

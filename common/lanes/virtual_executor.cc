@@ -17,7 +17,9 @@ Result<ExecutionTotals> VirtualExecutor::execute(TaskGraph& graph, TaskRunner& r
   struct Running {
     Nanos end;
     TaskId id;
-    bool operator<(const Running& o) const { return std::tie(end, id) > std::tie(o.end, o.id); }  // heap: earliest on top
+    bool operator<(const Running& o) const {
+      return std::tie(end, id) > std::tie(o.end, o.id);
+    }  // heap: earliest on top
   };
   ExecutionTotals totals;
   std::vector<Running> running;

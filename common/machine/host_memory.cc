@@ -29,7 +29,8 @@ std::optional<uint64_t> number(const std::string& text) {
   return errno == 0 ? std::optional(value) : std::nullopt;
 }
 
-/// The number after the word `name` at the start of a line, as in meminfo ("MemTotal:") and memory.stat ("inactive_file").
+/// The number after the word `name` at the start of a line, as in meminfo ("MemTotal:") and memory.stat
+/// ("inactive_file").
 std::optional<uint64_t> field(const std::string& text, const std::string& name) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -47,7 +48,8 @@ struct Dialect {
   const char* used;
   const char* cache[2];
 };
-constexpr Dialect kV1{"memory.limit_in_bytes", nullptr, "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
+constexpr Dialect kV1{
+    "memory.limit_in_bytes", nullptr, "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
 constexpr Dialect kV2{"memory.max", "memory.high", "memory.current", {"inactive_file", "active_file"}};
 
 std::optional<MemoryGroup> read_group(const fs::path& dir, const Dialect& dialect) {
@@ -63,8 +65,9 @@ std::optional<MemoryGroup> read_group(const fs::path& dir, const Dialect& dialec
   return group;
 }
 
-/// `path` of /proc/self/cgroup below the mount. A container without a cgroup namespace is told the host's path but sees its own group at
-/// the mount's root; then, and where the path leads out of the namespace ("/../.."), the mount itself is all there is to see.
+/// `path` of /proc/self/cgroup below the mount. A container without a cgroup namespace is told the host's path but sees
+/// its own group at the mount's root; then, and where the path leads out of the namespace ("/../.."), the mount itself
+/// is all there is to see.
 std::string below_mount(const std::string& path, const Mount& mount) {
   if (path.find("/..") != std::string::npos) return "";
   if (mount.root == "/") return path;
@@ -73,7 +76,8 @@ std::string below_mount(const std::string& path, const Mount& mount) {
   return "";
 }
 
-/// Whether one process, the reader, is all that is in the group of this folder and in those below. Processes that it cannot see are 0.
+/// Whether one process, the reader, is all that is in the group of this folder and in those below. Processes that it
+/// cannot see are 0.
 bool has_one_process(const fs::path& dir) {
   std::istringstream processes(read_text(dir / "cgroup.procs"));
   uint64_t first = 0, more = 0;
@@ -84,7 +88,8 @@ bool has_one_process(const fs::path& dir) {
   return !error;
 }
 
-void walk(const fs::path& root, const Mount& mount, const std::string& path, const Dialect& dialect, std::vector<MemoryGroup>& groups) {
+void walk(const fs::path& root, const Mount& mount, const std::string& path, const Dialect& dialect,
+          std::vector<MemoryGroup>& groups) {
   const std::string point = mount.point == "/" ? "" : mount.point.substr(1);
   std::string below = below_mount(path, mount);
   while (below.ends_with('/')) below.pop_back();
@@ -135,9 +140,11 @@ std::vector<HugePool> read_pools(const fs::path& root) {
     if (!kib) continue;
     const uint64_t free = number(read_text(entry.path() / "free_hugepages")).value_or(0);
     const uint64_t promised = number(read_text(entry.path() / "resv_hugepages")).value_or(0);
-    pools.push_back({*kib * 1024, number(read_text(entry.path() / "nr_hugepages")).value_or(0), free - std::min(free, promised)});
+    pools.push_back(
+        {*kib * 1024, number(read_text(entry.path() / "nr_hugepages")).value_or(0), free - std::min(free, promised)});
   }
-  std::sort(pools.begin(), pools.end(), [](const HugePool& a, const HugePool& b) { return a.page_bytes < b.page_bytes; });
+  std::sort(pools.begin(), pools.end(),
+            [](const HugePool& a, const HugePool& b) { return a.page_bytes < b.page_bytes; });
   return pools;
 }
 
@@ -152,7 +159,9 @@ void tighten(MemoryBound& bound, uint64_t bytes, const MemoryGroup& group) {
 /// The word in brackets: "always within_size advise [never]".
 std::string chosen_word(const std::string& text) {
   const size_t open = text.find('['), close = text.find(']');
-  return open == std::string::npos || close == std::string::npos || close < open ? "" : text.substr(open + 1, close - open - 1);
+  return open == std::string::npos || close == std::string::npos || close < open
+             ? ""
+             : text.substr(open + 1, close - open - 1);
 }
 
 }  // namespace
@@ -174,7 +183,8 @@ HostMemory read_host_memory(const fs::path& root) {
   const std::string info = read_text(root / "proc/meminfo");
   memory.total_bytes = field(info, "MemTotal:").value_or(0) * 1024;
   memory.available_bytes = field(info, "MemAvailable:").value_or(0) * 1024;
-  if (memory.total_bytes == 0) memory.total_bytes = memory.available_bytes = UINT64_MAX;  // no /proc: nothing to hold against
+  if (memory.total_bytes == 0)
+    memory.total_bytes = memory.available_bytes = UINT64_MAX;  // no /proc: nothing to hold against
   memory.groups = read_groups(root);
   std::erase_if(memory.groups, [&](const MemoryGroup& group) { return group.limit_bytes >= memory.total_bytes; });
   memory.huge = read_pools(root);

@@ -12,7 +12,8 @@ namespace moestro::machine {
 struct MemoryGroup {
   std::string name;          ///< "/docker/4f2a": as this process sees it
   uint64_t limit_bytes = 0;  ///< v2: the lower of memory.max and memory.high
-  uint64_t used_bytes = 0;   ///< without the clean page cache, which the kernel gives back when memory is wanted; shared memory counts
+  uint64_t used_bytes =
+      0;  ///< without the clean page cache, which the kernel gives back when memory is wanted; shared memory counts
   bool alone = false;        ///< no other process is in it or below it
   uint64_t left_bytes() const { return limit_bytes > used_bytes ? limit_bytes - used_bytes : 0; }
 };
@@ -36,8 +37,8 @@ struct HostMemory {
   std::vector<HugePool> huge;
   std::string shmem_huge;           ///< the chosen word of shmem_enabled: "never"; empty: no transparent huge pages
 
-  /// What can still be taken: the least of what machine and groups leave, when other processes will take `others` beside it. Those are
-  /// in this process's groups too, but for one that it has alone, as a container does.
+  /// What can still be taken: the least of what machine and groups leave, when other processes will take `others`
+  /// beside it. Those are in this process's groups too, but for one that it has alone, as a container does.
   MemoryBound left(uint64_t others = 0) const;
   /// The least of the machine's memory and the groups' limits, likewise.
   MemoryBound limit(uint64_t others = 0) const;

@@ -23,7 +23,8 @@ bool has_option(const std::string& options, const std::string& option);
 /// "within_size" of "rw,huge=within_size" for the name "huge"; empty: no such word.
 std::string option_value(const std::string& options, const std::string& name);
 
-/// The mount that `path` (absolute, without symbolic links) lies on: of those with the longest point above it, the one mounted last.
+/// The mount that `path` (absolute, without symbolic links) lies on: of those with the longest point above it, the one
+/// mounted last.
 std::optional<Mount> mount_of(const std::filesystem::path& path, const std::vector<Mount>& mounts);
 
 }  // namespace moestro::machine

@@ -61,7 +61,8 @@ std::string id_list(std::span<const int> ids) {
 std::vector<int> memory_nodes(const fs::path& system, const fs::path& status) {
   std::vector<int> nodes = parse_id_list(first_line(system / "node/has_memory"), kNodesEnd);
   const std::vector<int> allowed = parse_id_list(allowed_nodes(status), kNodesEnd);
-  if (!allowed.empty()) std::erase_if(nodes, [&](int node) { return std::ranges::find(allowed, node) == allowed.end(); });
+  if (!allowed.empty())
+    std::erase_if(nodes, [&](int node) { return std::ranges::find(allowed, node) == allowed.end(); });
   return nodes.empty() ? std::vector<int>{0} : nodes;
 }
 
@@ -70,7 +71,8 @@ Result<NodeChoice> parse_node_choice(const std::string& text) {
   if (text == "auto") return NodeChoice{Kind::kAuto};
   if (text == "off") return NodeChoice{Kind::kOff};
   NodeChoice choice{Kind::kNodes, parse_id_list(text, kNodesEnd)};
-  if (choice.nodes.empty()) return invalid_argument("'" + text + "' is neither auto, off, nor a list of NUMA nodes as 0 or 0,2-3");
+  if (choice.nodes.empty())
+    return invalid_argument("'" + text + "' is neither auto, off, nor a list of NUMA nodes as 0 or 0,2-3");
   std::ranges::sort(choice.nodes);
   choice.nodes.erase(std::unique(choice.nodes.begin(), choice.nodes.end()), choice.nodes.end());
   return choice;
@@ -79,10 +81,12 @@ Result<NodeChoice> parse_node_choice(const std::string& text) {
 Result<std::vector<int>> chosen_nodes(const NodeChoice& choice, std::span<const int> there, bool said_otherwise) {
   using Kind = NodeChoice::Kind;
   if (choice.kind == Kind::kOff) return std::vector<int>{};
-  if (choice.kind == Kind::kAuto) return there.size() < 2 || said_otherwise ? std::vector<int>{} : std::vector<int>(there.begin(), there.end());
+  if (choice.kind == Kind::kAuto)
+    return there.size() < 2 || said_otherwise ? std::vector<int>{} : std::vector<int>(there.begin(), there.end());
   for (const int node : choice.nodes)
     if (std::ranges::find(there, node) == there.end())
-      return invalid_argument("NUMA node " + std::to_string(node) + " has no memory that this process may use; nodes that have: " + id_list(there));
+      return invalid_argument("NUMA node " + std::to_string(node) +
+                              " has no memory that this process may use; nodes that have: " + id_list(there));
   return choice.nodes;
 }
 

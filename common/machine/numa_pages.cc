@@ -26,7 +26,8 @@ size_t page_bytes() { return static_cast<size_t>(::sysconf(_SC_PAGESIZE)); }
 
 /// The node of each page; negative: nobody knows. False: the kernel does not tell.
 bool ask_for_nodes(std::span<const void*> places, std::span<int> nodes) {
-  for (const void* place : places) (void)*static_cast<const volatile std::byte*>(place);  // or it is not in this process' tables
+  for (const void* place : places)
+    (void)*static_cast<const volatile std::byte*>(place);  // or it is not in this process' tables
   return ::syscall(SYS_move_pages, 0, places.size(), places.data(), nullptr, nodes.data(), 0) == 0;
 }
 
@@ -38,11 +39,14 @@ bool has_memory_policy() {
 }
 
 NodePreference::NodePreference() {
-  if (::syscall(SYS_get_mempolicy, &former_mode_, former_nodes_.data(), kMaskBits - 1, nullptr, 0UL) != 0) former_mode_ = MPOL_DEFAULT, former_nodes_ = {};
+  if (::syscall(SYS_get_mempolicy, &former_mode_, former_nodes_.data(), kMaskBits - 1, nullptr, 0UL) != 0)
+    former_mode_ = MPOL_DEFAULT, former_nodes_ = {};
 }
 
 NodePreference::~NodePreference() {
-  if (changed_) (void)::syscall(SYS_set_mempolicy, former_mode_, former_mode_ == MPOL_DEFAULT ? nullptr : former_nodes_.data(), kMaskBits);
+  if (changed_)
+    (void)::syscall(SYS_set_mempolicy, former_mode_, former_mode_ == MPOL_DEFAULT ? nullptr : former_nodes_.data(),
+                    kMaskBits);
 }
 
 Status NodePreference::come_from(int node) {
@@ -50,13 +54,15 @@ Status NodePreference::come_from(int node) {
   mask[static_cast<size_t>(node) / kWordBits] = 1UL << (static_cast<size_t>(node) % kWordBits);
   if (::syscall(SYS_set_mempolicy, MPOL_PREFERRED, mask.data(), kMaskBits) != 0) {
     const int error = errno;
-    return unavailable("memory cannot be taken from NUMA node " + std::to_string(node) + " (set_mempolicy: " + std::strerror(error) + ")");
+    return unavailable("memory cannot be taken from NUMA node " + std::to_string(node) +
+                       " (set_mempolicy: " + std::strerror(error) + ")");
   }
   changed_ = true;
   return Status::ok();
 }
 
-NodeMap::NodeMap(std::span<const std::byte> memory, std::vector<int16_t> nodes) : begin_(reinterpret_cast<uintptr_t>(memory.data())), nodes_(std::move(nodes)) {}
+NodeMap::NodeMap(std::span<const std::byte> memory, std::vector<int16_t> nodes)
+    : begin_(reinterpret_cast<uintptr_t>(memory.data())), nodes_(std::move(nodes)) {}
 
 NodeMap NodeMap::of(std::span<const std::byte> memory) {
   const size_t pieces = (memory.size() + kNodePieceBytes - 1) / kNodePieceBytes;
@@ -67,7 +73,8 @@ NodeMap NodeMap::of(std::span<const std::byte> memory) {
   while (nodes.size() < pieces) {
     places.clear();
     for (size_t piece = nodes.size(); piece < pieces && places.size() < kPlacesAtOnce; ++piece) {
-      const std::span<const std::byte> bytes = memory.subspan(piece * kNodePieceBytes, std::min(kNodePieceBytes, memory.size() - piece * kNodePieceBytes));
+      const std::span<const std::byte> bytes =
+          memory.subspan(piece * kNodePieceBytes, std::min(kNodePieceBytes, memory.size() - piece * kNodePieceBytes));
       places.push_back(bytes.data() + one_of(bytes.size() / page_bytes(), piece) * page_bytes());
     }
     found.assign(places.size(), -1);
@@ -88,7 +95,9 @@ std::string node_shares(const std::map<int, size_t>& pieces) {
   size_t all = 0;
   for (const auto& [node, count] : pieces) all += count;
   std::string text;
-  for (const auto& [node, count] : pieces) text += (text.empty() ? "node " : ", node ") + std::to_string(node) + " " + std::to_string((100 * count + all / 2) / all) + " %";
+  for (const auto& [node, count] : pieces)
+    text += (text.empty() ? "node " : ", node ") + std::to_string(node) + " " +
+            std::to_string((100 * count + all / 2) / all) + " %";
   return text;
 }
 

@@ -8,7 +8,8 @@ namespace {
 
 using namespace std::string_view_literals;
 
-// Sorted. Settings that are harmless only at one value (is_encoder_decoder: false) are read in decoder_config.cc instead.
+// Sorted. Settings that are harmless only at one value (is_encoder_decoder: false) are read in decoder_config.cc
+// instead.
 constexpr std::array kHarmless = {
     "_attn_implementation"sv, "_attn_implementation_autoset"sv, "_commit_hash"sv, "_name_or_path"sv,
     "attention_dropout"sv, "auto_map"sv, "bad_words_ids"sv, "begin_suppress_tokens"sv,

@@ -44,8 +44,8 @@ int64_t ConfigReader::whole(std::string_view key, const nlohmann::json& value, i
   // Unsigned numbers beyond int64 would wrap in a plain get<int64_t>().
   const bool huge = value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(max);
   if (huge || value.get<int64_t>() < min || value.get<int64_t>() > max) {
-    refuse(invalid_argument(name(key) + " is " + value.dump() + "; it must be between " + std::to_string(min) + " and " +
-                            std::to_string(max)));
+    refuse(invalid_argument(name(key) + " is " + value.dump() + "; it must be between " + std::to_string(min) +
+                            " and " + std::to_string(max)));
     return min;
   }
   return value.get<int64_t>();

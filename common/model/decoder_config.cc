@@ -14,8 +14,9 @@ void refuse_what_is_not_a_text_decoder(ConfigReader& config) {
   if (config.has("is_decoder")) config.flag_or("is_decoder", false);
   for (const auto* key : {"is_encoder_decoder", "add_cross_attention"}) expect_flag(config, key, false);
   if (config.has("quantization_config"))
-    config.refuse_unsupported("quantization_config",
-                              "is not supported: pack the unquantised checkpoint, with --experts int8 if it is to be smaller");
+    config.refuse_unsupported(
+        "quantization_config",
+        "is not supported: pack the unquantised checkpoint, with --experts int8 if it is to be smaller");
   expect_zero(config, "chunk_size_feed_forward");
   if (const std::string act = config.text_or("hidden_act", "silu"); act != "silu" && act != "swish")
     config.refuse_unsupported("hidden_act", in_quotes(act) + " is not supported (silu is)");
@@ -28,14 +29,19 @@ AttentionSpec read_attention(ConfigReader& config, const DecoderDefaults& defaul
   if (config.is_null("num_key_value_heads"))
     attention.kv_heads = attention.heads;
   else
-    attention.kv_heads = config.count_or("num_key_value_heads", defaults.kv_heads > 0 ? defaults.kv_heads : attention.heads, kHeadsMax);
+    attention.kv_heads =
+        config.count_or("num_key_value_heads", defaults.kv_heads > 0 ? defaults.kv_heads : attention.heads, kHeadsMax);
   if (attention.heads % attention.kv_heads != 0)
     config.refuse(invalid_argument(config.where() + ": num_attention_heads (" + std::to_string(attention.heads) +
-                                   ") must be a multiple of num_key_value_heads (" + std::to_string(attention.kv_heads) + ")"));
+                                   ") must be a multiple of num_key_value_heads (" +
+                                   std::to_string(attention.kv_heads) + ")"));
   if (!config.has("head_dim") && hidden % attention.heads != 0)
-    config.refuse(invalid_argument(config.where() + ": hidden_size is not a multiple of num_attention_heads and there is no head_dim"));
-  attention.head_dim = config.has("head_dim") ? config.count("head_dim", kHeadDimMax) : std::max<int64_t>(1, hidden / attention.heads);
-  if (attention.head_dim % 2 != 0) config.refuse_unsupported("head_dim", "is odd, which rotary embedding cannot rotate");
+    config.refuse(invalid_argument(config.where() +
+                                   ": hidden_size is not a multiple of num_attention_heads and there is no head_dim"));
+  attention.head_dim =
+      config.has("head_dim") ? config.count("head_dim", kHeadDimMax) : std::max<int64_t>(1, hidden / attention.heads);
+  if (attention.head_dim % 2 != 0)
+    config.refuse_unsupported("head_dim", "is odd, which rotary embedding cannot rotate");
   attention.scale = 1.0 / std::sqrt(static_cast<double>(attention.head_dim));
   return attention;
 }
@@ -43,7 +49,8 @@ AttentionSpec read_attention(ConfigReader& config, const DecoderDefaults& defaul
 // Where config.json has no such key, the architecture's own ids hold; null means that there is none.
 void read_own_token_ids(ConfigReader& config, const DecoderDefaults& defaults, ModelSpec& spec) {
   const auto own = [&](std::string_view key, std::optional<int64_t> id) {
-    return id && *id < spec.vocab && !config.has(key) && !config.is_null(key) ? std::optional(static_cast<TokenId>(*id)) : std::nullopt;
+    return id && *id < spec.vocab && !config.has(key) && !config.is_null(key) ? std::optional(static_cast<TokenId>(*id))
+                                                                              : std::nullopt;
   };
   if (const auto eos = own("eos_token_id", defaults.eos)) spec.eos_ids = {*eos};
   spec.bos_id = own("bos_token_id", defaults.bos);
@@ -58,7 +65,8 @@ void expect_flag(ConfigReader& config, std::string_view key, bool harmless) {
 }
 
 void expect_zero(ConfigReader& config, std::string_view key) {
-  if (config.has(key) && config.count_or(key, 0, kFfnMax, 0) != 0) config.refuse_unsupported(key, "other than 0 is not supported");
+  if (config.has(key) && config.count_or(key, 0, kFfnMax, 0) != 0)
+    config.refuse_unsupported(key, "other than 0 is not supported");
 }
 
 void expect_layer_types(ConfigReader& config, int64_t layers, bool sliding) {
@@ -68,8 +76,8 @@ void expect_layer_types(ConfigReader& config, int64_t layers, bool sliding) {
     config.refuse(invalid_argument(config.where() + ": layer_types must name every layer"));
   for (const std::string& type : types)
     if (type != expected)
-      config.refuse_unsupported("layer_types", in_quotes(type) + " is not supported where all layers have " + in_quotes(expected) +
-                                                   " by the other settings");
+      config.refuse_unsupported("layer_types", in_quotes(type) + " is not supported where all layers have " +
+                                                   in_quotes(expected) + " by the other settings");
 }
 
 DecoderBase read_decoder(ConfigReader& config, const DecoderDefaults& defaults, ModelSpec& spec) {
@@ -98,8 +106,8 @@ void read_token_ids(ConfigReader& config, ModelSpec& spec) {
   spec.bos_id = bos < spec.vocab ? std::optional(static_cast<TokenId>(bos)) : std::nullopt;
 }
 
-MoeSpec read_moe(ConfigReader& config, std::string_view experts_key, std::string_view other_key, std::string_view ffn_key,
-                 int64_t hidden) {
+MoeSpec read_moe(ConfigReader& config, std::string_view experts_key, std::string_view other_key,
+                 std::string_view ffn_key, int64_t hidden) {
   MoeSpec moe;
   const auto key = !config.has(experts_key) && config.has(other_key) ? other_key : experts_key;
   moe.experts = config.count(key, kExpertsMax);

@@ -37,20 +37,20 @@ struct DecoderBase {
 /// Fills everything of `spec` but its layers. Errors go to `config`.
 DecoderBase read_decoder(ConfigReader& config, const DecoderDefaults& defaults, ModelSpec& spec);
 
-/// Reads eos_token_id and bos_token_id; those given replace what `spec` holds. An id beyond the vocabulary cannot occur (tiny test
-/// models keep the ids of large ones): it is left out.
+/// Reads eos_token_id and bos_token_id; those given replace what `spec` holds. An id beyond the vocabulary cannot occur
+/// (tiny test models keep the ids of large ones): it is left out.
 void read_token_ids(ConfigReader& config, ModelSpec& spec);
 
-/// Reads keys that some files carry although their architecture has no such thing. At the value that changes nothing they are
-/// harmless, at any other they are refused by name: the checkpoint is then not what its architecture says.
+/// Reads keys that some files carry although their architecture has no such thing. At the value that changes nothing
+/// they are harmless, at any other they are refused by name: the checkpoint is then not what its architecture says.
 void expect_flag(ConfigReader& config, std::string_view key, bool harmless);
 void expect_zero(ConfigReader& config, std::string_view key);
 /// layer_types, where one kind of attention holds for all layers.
 void expect_layer_types(ConfigReader& config, int64_t layers, bool sliding);
 
 /// MoE with three-matrix experts: `experts_key` (or, if that is not set, `other_key`) and num_experts_per_tok.
-MoeSpec read_moe(ConfigReader& config, std::string_view experts_key, std::string_view other_key, std::string_view ffn_key,
-                 int64_t hidden);
+MoeSpec read_moe(ConfigReader& config, std::string_view experts_key, std::string_view other_key,
+                 std::string_view ffn_key, int64_t hidden);
 
 /// decoder_sparse_step and mlp_only_layers of the Qwen families: true where a layer is a MoE layer.
 std::vector<bool> read_sparse_layers(ConfigReader& config, int64_t layers);

@@ -1,6 +1,6 @@
 #pragma once
-// What a model is, as data: built from config.json by one small file per architecture (common/model/architectures/), read by
-// pack, engine, planner and scheduler. The engine never asks for an architecture's name.
+// What a model is, as data: built from config.json by one small file per architecture (common/model/architectures/),
+// read by pack, engine, planner and scheduler. The engine never asks for an architecture's name.
 
 #include <cstdint>
 #include <optional>
@@ -92,7 +92,8 @@ struct ModelSpec {
 ///   embed.weight [vocab, hidden]   norm.weight [hidden]   head.weight [vocab, hidden] (absent if tied)
 ///   input_norm.weight, post_attention_norm.weight [hidden]
 ///   attn.{q,k,v,o}.weight [out, in]   attn.{q,k,v,o}.bias [out]   attn.{q,k}_norm.weight [head_dim or heads*head_dim]
-///   router.weight [experts, hidden]   shared.{gate,up,down}.weight   shared_gate.weight [1, hidden]   mlp.{gate,up,down}.weight
+///   router.weight [experts, hidden]   shared.{gate,up,down}.weight   shared_gate.weight [1, hidden]
+///   mlp.{gate,up,down}.weight
 struct DenseTensor {
   std::string name;         ///< canonical
   std::string source_name;  ///< in the checkpoint
@@ -114,8 +115,9 @@ struct ModelDescription {
   std::vector<ExpertTensors> experts;
 };
 
-/// Builds the description from the text of config.json (and generation_config.json, may be empty). Unknown architecture, a missing
-/// or ill-typed key, and any setting that the engine lacks are errors that name it. Never throws.
+/// Builds the description from the text of config.json (and generation_config.json, may be empty). Unknown
+/// architecture, a missing or ill-typed key, and any setting that the engine lacks are errors that name it. Never
+/// throws.
 Result<ModelDescription> describe_model(const std::string& config_json, const std::string& generation_config_json);
 
 /// The architectures that describe_model knows.

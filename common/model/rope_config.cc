@@ -30,8 +30,9 @@ int64_t original_length(ConfigReader& config, ConfigReader& rope, int64_t max_po
 
 void read_yarn(ConfigReader& config, ConfigReader& rope, int64_t max_position, RopeSpec& spec) {
   spec.original_max_position = original_length(config, rope, max_position);
-  spec.factor = rope.has("factor") ? rope.positive("factor")
-                                   : static_cast<double>(max_position) / static_cast<double>(spec.original_max_position);
+  spec.factor = rope.has("factor")
+                    ? rope.positive("factor")
+                    : static_cast<double>(max_position) / static_cast<double>(spec.original_max_position);
   spec.beta_fast = nonzero(rope.number("beta_fast")).value_or(32.0);
   spec.beta_slow = nonzero(rope.number("beta_slow")).value_or(1.0);
   if (spec.beta_fast < spec.beta_slow || spec.beta_slow <= 0)

@@ -113,7 +113,9 @@ Status RouterSocket::send(const std::string& peer, std::span<const std::byte> bo
 Result<std::optional<RouterSocket::Incoming>> RouterSocket::receive() {
   MOESTRO_ASSIGN_OR_RETURN(auto frames, receive_frames(impl_->socket));
   if (frames.empty()) return std::optional<Incoming>{};
-  if (frames.size() != 2) return std::optional<Incoming>{Incoming{frames[0].to_string(), {}}};  // identity + one body are our protocol: this is none
+  if (frames.size() != 2)
+    return std::optional<Incoming>{
+        Incoming{frames[0].to_string(), {}}};  // identity + one body are our protocol: this is none
   return std::optional<Incoming>{Incoming{frames[0].to_string(), copy(frames[1])}};
 }
 

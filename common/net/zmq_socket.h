@@ -1,6 +1,7 @@
 #pragma once
-// The two ZeroMQ sockets that Moestro uses, and the only place that includes ZeroMQ. A server binds a ROUTER, its clients connect
-// DEALERs; every message is one frame of bytes (a FlatBuffer). A socket belongs to the thread that made it.
+// The two ZeroMQ sockets that Moestro uses, and the only place that includes ZeroMQ. A server binds a ROUTER, its
+// clients connect DEALERs; every message is one frame of bytes (a FlatBuffer). A socket belongs to the thread that made
+// it.
 
 #include <chrono>
 #include <cstddef>
@@ -16,7 +17,8 @@ namespace moestro::net {
 
 using Bytes = std::vector<std::byte>;
 
-/// Endpoints are "ipc://PATH" or "tcp://HOST:PORT". An ipc path longer than the kernel's limit (107 bytes) is refused by name.
+/// Endpoints are "ipc://PATH" or "tcp://HOST:PORT". An ipc path longer than the kernel's limit (107 bytes) is refused
+/// by name.
 struct SocketLimits {
   int queued_messages_max = 1000;             ///< a full queue makes send() kExhausted
   int64_t message_bytes_max = 256 << 20;      ///< larger ones from a peer end its connection
@@ -37,8 +39,8 @@ class RouterSocket {
   Status send(const std::string& peer, std::span<const std::byte> body);
   /// The next message if there is one. Never waits.
   Result<std::optional<Incoming>> receive();
-  /// Waits until a message can be received, `wake_fd` (an eventfd or socket, -1: none) is readable, or `timeout` has passed.
-  /// False on timeout.
+  /// Waits until a message can be received, `wake_fd` (an eventfd or socket, -1: none) is readable, or `timeout` has
+  /// passed. False on timeout.
   Result<bool> wait(std::chrono::milliseconds timeout, int wake_fd = -1);
 
  private:

@@ -1,9 +1,11 @@
 #pragma once
-// The expert that this request has used least goes first, and of equal ones that of a late layer: an expert's count of tokens in the
-// running request (its cell of the activation matrix), times a weight that falls from the first layer to the last, because predictions
-// are weakest for the first layers (MoE-Infinity, "Activation-aware expert caching", 2024).
+// The expert that this request has used least goes first, and of equal ones that of a late layer: an expert's count of
+// tokens in the running request (its cell of the activation matrix), times a weight that falls from the first layer to
+// the last, because predictions are weakest for the first layers (MoE-Infinity, "Activation-aware expert caching",
+// 2024).
 //
-// Counts are of the request: they begin anew with each, and of several running at once the share of one goes when another joins.
+// Counts are of the request: they begin anew with each, and of several running at once the share of one goes when
+// another joins.
 
 #include "common/policy/ranked_policy.h"
 
@@ -12,7 +14,8 @@ namespace moestro::policy {
 struct ActivationOptions {
   int32_t layers = 1;
   int32_t experts = 1;     ///< per layer: key = layer * experts + expert
-  double beginning = 0.1;  ///< tokens that every expert counts as used by, so that layers differ before there are counts
+  double beginning =
+      0.1;  ///< tokens that every expert counts as used by, so that layers differ before there are counts
 };
 
 class ActivationPolicy final : public RankedPolicy {

@@ -1,8 +1,9 @@
 #pragma once
 // The order in which the entries of a cache are given up.
 //
-// Time is any clock that grows; knobs that are durations count in it. Both tiers run it in uses: one unit for each (step, expert) of
-// decoding, so that a cache in a faster machine, or one that is not used for an hour, forgets neither sooner nor later.
+// Time is any clock that grows; knobs that are durations count in it. Both tiers run it in uses: one unit for each
+// (step, expert) of decoding, so that a cache in a faster machine, or one that is not used for an hour, forgets neither
+// sooner nor later.
 
 #include <cstdint>
 #include <functional>
@@ -15,7 +16,8 @@ namespace moestro::policy {
 /// What happened to an entry since the policy last heard of it.
 struct Use {
   double time = 0;
-  double weight = 1;  ///< tokens that used it; a prompt's chunk counts as one token, shared out over the experts it went to
+  double weight =
+      1;  ///< tokens that used it; a prompt's chunk counts as one token, shared out over the experts it went to
   bool scan = false;  ///< none of them was a whole token's: a prompt passed by
   bool low_precision = false;  ///< a smaller copy would have served
 };
@@ -36,18 +38,20 @@ using Judge = std::function<Verdict(uint32_t key)>;
 struct Wanted {
   std::span<const uint32_t> groups;  ///< where a victim may come from
   double now = 0;
-  /// The guard of a prefetch: nothing goes that is hotter than this key would be. Nothing: a demand, which must have its room.
+  /// The guard of a prefetch: nothing goes that is hotter than this key would be. Nothing: a demand, which must have
+  /// its room.
   std::optional<uint32_t> prefetch{};
 };
 
-/// Keys are small numbers (indices of a table); groups too. A policy remembers how often a key was used while it is not in the cache.
+/// Keys are small numbers (indices of a table); groups too. A policy remembers how often a key was used while it is not
+/// in the cache.
 class CachePolicy {
  public:
   virtual ~CachePolicy() = default;
   virtual std::string_view name() const = 0;
 
-  /// `key` is in the cache from now on. `predicted`: nobody has used it yet, a prefetch brought it; until its first use it counts
-  /// as if it had been used at `use.time`.
+  /// `key` is in the cache from now on. `predicted`: nobody has used it yet, a prefetch brought it; until its first use
+  /// it counts as if it had been used at `use.time`.
   virtual void inserted(uint32_t key, uint32_t group, const Use& use, bool predicted = false) = 0;
   /// Of a key in the cache; no effect on others.
   virtual void used(uint32_t key, const Use& use) = 0;
@@ -57,8 +61,9 @@ class CachePolicy {
   /// `key` stands for something else from now on: what is known of its uses is forgotten.
   virtual void forget(uint32_t key) { removed(key); }
 
-  /// Proposes keys, first to go first, until `judge` takes one; none if it takes none. The key stays in until removed().
-  /// Users of shared memory note uses without telling anyone, so `judge` may answer kUsed: the order is put right as it is read.
+  /// Proposes keys, first to go first, until `judge` takes one; none if it takes none. The key stays in until
+  /// removed(). Users of shared memory note uses without telling anyone, so `judge` may answer kUsed: the order is put
+  /// right as it is read.
   virtual std::optional<uint32_t> victim(const Wanted& wanted, const Judge& judge) = 0;
 
   /// What follows happens at this layer of the model; for policies that know which layer a key belongs to.

@@ -6,8 +6,8 @@
 namespace moestro::policy {
 
 struct LruOptions {
-  /// Scans make nothing recent, and what they bring in goes first, the newest before the others (insertion at the cold end: Qureshi
-  /// et al., "Adaptive insertion policies", 2007). False: every use counts.
+  /// Scans make nothing recent, and what they bring in goes first, the newest before the others (insertion at the cold
+  /// end: Qureshi et al., "Adaptive insertion policies", 2007). False: every use counts.
   bool scan_resistant = true;
 };
 

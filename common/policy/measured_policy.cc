@@ -18,7 +18,8 @@ uint32_t mixed(uint32_t key) {
 }  // namespace
 
 MeasuredPolicy::MeasuredPolicy(const MeasuredOptions& options, const std::vector<Make>& candidates)
-    : options_(options), rate_((std::max<size_t>(options.slots, 1) + options.shadow_slots_max - 1) / options.shadow_slots_max),
+    : options_(options),
+      rate_((std::max<size_t>(options.slots, 1) + options.shadow_slots_max - 1) / options.shadow_slots_max),
       shadow_slots_(std::max<size_t>(1, options.slots / rate_)) {
   for (const Make& make : candidates) real_.push_back(make());
   if (candidates.size() < 2) return;

@@ -1,12 +1,14 @@
 #pragma once
 // Whichever of several policies has lately missed least: `auto` of a device cache.
 //
-// The uses that the cache serves are replayed, as they come, against a shadow cache for each policy: keys alone, as many slots, all of it
-// fetched when it is wanted. At the end of each window of uses the policy with the fewest misses takes over, if it is better by more than
-// chance; older windows count less and less. All policies hear what happens in the real cache, so who takes over knows what is in it.
+// The uses that the cache serves are replayed, as they come, against a shadow cache for each policy: keys alone, as
+// many slots, all of it fetched when it is wanted. At the end of each window of uses the policy with the fewest misses
+// takes over, if it is better by more than chance; older windows count less and less. All policies hear what happens in
+// the real cache, so who takes over knows what is in it.
 //
-// Of a large cache the shadows hold a sample: keys drawn by a hash, and as much smaller a share of the slots. Misses of such a miniature
-// come near to those of the whole (Waldspurger et al., "Cache modeling and optimization using miniature simulations", 2017).
+// Of a large cache the shadows hold a sample: keys drawn by a hash, and as much smaller a share of the slots. Misses of
+// such a miniature come near to those of the whole (Waldspurger et al., "Cache modeling and optimization using
+// miniature simulations", 2017).
 
 #include <functional>
 #include <memory>
@@ -35,7 +37,9 @@ class MeasuredPolicy final : public CachePolicy {
   void removed(uint32_t key) override;
   void ruled_out(uint32_t key) override;
   void forget(uint32_t key) override;
-  std::optional<uint32_t> victim(const Wanted& wanted, const Judge& judge) override { return now().victim(wanted, judge); }
+  std::optional<uint32_t> victim(const Wanted& wanted, const Judge& judge) override {
+    return now().victim(wanted, judge);
+  }
   void at_layer(int32_t layer) override;
   void sequence_began(int32_t sequences) override;
   void look_again() override;

@@ -6,7 +6,8 @@
 namespace moestro::policy {
 
 OraclePolicy::OraclePolicy(std::span<const uint32_t> future) : next_(future.size()) {
-  std::vector<double> again(future.empty() ? 0 : *std::ranges::max_element(future) + 1, std::numeric_limits<double>::infinity());
+  std::vector<double> again(future.empty() ? 0 : *std::ranges::max_element(future) + 1,
+                            std::numeric_limits<double>::infinity());
   for (size_t time = future.size(); time-- > 0;) {
     next_[time] = again[future[time]];
     again[future[time]] = static_cast<double>(time);

@@ -106,7 +106,8 @@ void RankedPolicy::look_again() {
 const Ranking::Item* RankedPolicy::coldest(std::span<const uint32_t> groups) const {
   const Ranking::Item* first = nullptr;
   for (const uint32_t group : groups)
-    if (group < groups_.size() && !groups_[group].empty() && (first == nullptr || groups_[group].first() < *first)) first = &groups_[group].first();
+    if (group < groups_.size() && !groups_[group].empty() && (first == nullptr || groups_[group].first() < *first))
+      first = &groups_[group].first();
   return first;
 }
 
@@ -154,7 +155,8 @@ std::optional<uint32_t> RankedPolicy::search(const Wanted& wanted, const Judge& 
 }
 
 /// The coldest of those whose rank was just put right.
-std::optional<uint32_t> RankedPolicy::take_from(std::vector<uint32_t>& sample, std::optional<double> limit, const Judge& judge) {
+std::optional<uint32_t> RankedPolicy::take_from(std::vector<uint32_t>& sample, std::optional<double> limit,
+                                                const Judge& judge) {
   std::ranges::sort(sample, {}, [this](uint32_t key) { return states_[key].shown; });
   for (const uint32_t key : sample) {
     if (!has(key) || states_[key].parked || place_[key] == Ranking::kNowhere) continue;

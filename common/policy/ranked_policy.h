@@ -9,9 +9,10 @@
 
 namespace moestro::policy {
 
-/// Ranks only grow with uses, and known ranks lag behind the true ones; so a key at the front whose known rank is its true one is the
-/// coldest of all. When many were used since anyone looked, putting all of them right could take long, so victim() corrects at most
-/// `looks_max` keys at a time and then takes the coldest of those: a sample, and the next call finds that many fewer to correct.
+/// Ranks only grow with uses, and known ranks lag behind the true ones; so a key at the front whose known rank is its
+/// true one is the coldest of all. When many were used since anyone looked, putting all of them right could take long,
+/// so victim() corrects at most `looks_max` keys at a time and then takes the coldest of those: a sample, and the next
+/// call finds that many fewer to correct.
 class RankedPolicy : public CachePolicy {
  public:
   RankedPolicy() = default;

@@ -1,5 +1,6 @@
 #pragma once
-// The keys of a group in the order of their rank: a binary heap that knows where each key lies. All O(log n), in arrays.
+// The keys of a group in the order of their rank: a binary heap that knows where each key lies. All O(log n), in
+// arrays.
 
 #include <cstdint>
 #include <utility>
@@ -14,7 +15,9 @@ class Ranking {
     double rank = 0;
     double tie = 0;  ///< of two equal ranks the smaller goes first
     uint32_t key = 0;
-    bool operator<(const Item& o) const { return rank != o.rank ? rank < o.rank : tie != o.tie ? tie < o.tie : key < o.key; }
+    bool operator<(const Item& o) const {
+      return rank != o.rank ? rank < o.rank : tie != o.tie ? tie < o.tie : key < o.key;
+    }
   };
 
   /// `place` is shared by all groups: key -> position in the group that holds it, kNowhere if none does.

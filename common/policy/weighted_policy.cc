@@ -57,15 +57,19 @@ double WeightedPolicy::worth(uint32_t key) const {
   const int32_t layer = static_cast<int32_t>(key) / std::max(1, options_.experts);
   const int32_t ahead = layer > layer_ ? layer - layer_ : layer - layer_ + options_.layers;
   const double near = 1 - static_cast<double>(ahead) / options_.layers;
-  return (options_.recency * std::max(state.last, state.promised) + options_.frequency * state.uses + options_.high_frequency * state.high) / token_ +
+  return (options_.recency * std::max(state.last, state.promised) + options_.frequency * state.uses +
+          options_.high_frequency * state.high) /
+             token_ +
          options_.nearness * near;
 }
 
 std::optional<uint32_t> WeightedPolicy::victim(const Wanted& wanted, const Judge& judge) {
   order_.clear();
   for (const uint32_t key : members_)
-    if (std::ranges::find(wanted.groups, states_[key].group) != wanted.groups.end()) order_.emplace_back(worth(key), key);
-  const double limit = wanted.prefetch && *wanted.prefetch < states_.size() ? worth(*wanted.prefetch) + options_.recency : std::numeric_limits<double>::infinity();
+    if (std::ranges::find(wanted.groups, states_[key].group) != wanted.groups.end())
+      order_.emplace_back(worth(key), key);
+  const double limit = wanted.prefetch && *wanted.prefetch < states_.size() ? worth(*wanted.prefetch) + options_.recency
+                                                                            : std::numeric_limits<double>::infinity();
   std::ranges::make_heap(order_, std::greater<>{});
   size_t corrections = 2 * members_.size() + 1;  // a key in constant use has news each time it is asked about
   while (!order_.empty() && order_.front().first < limit) {
@@ -97,9 +101,12 @@ void WeightedPolicy::sequence_began(int32_t sequences) {
   if (sequences <= 1) token_ = 1;
 }
 
-double WeightedPolicy::heat(uint32_t key, double) const { return key < states_.size() && states_[key].in ? worth(key) : 0; }
+double WeightedPolicy::heat(uint32_t key, double) const {
+  return key < states_.size() && states_[key].in ? worth(key) : 0;
+}
 
-WeightedOptions calibrate_weights(WeightedOptions shape, int steps, const std::function<double(const WeightedOptions&)>& penalty) {
+WeightedOptions calibrate_weights(WeightedOptions shape, int steps,
+                                  const std::function<double(const WeightedOptions&)>& penalty) {
   WeightedOptions best = shape;
   double least = std::numeric_limits<double>::infinity();
   for (int recency = 0; recency <= steps; ++recency)
@@ -107,7 +114,8 @@ WeightedOptions calibrate_weights(WeightedOptions shape, int steps, const std::f
       for (int high = 0; high + frequency + recency <= steps; ++high) {
         WeightedOptions tried = shape;
         tried.recency = static_cast<double>(recency) / steps, tried.frequency = static_cast<double>(frequency) / steps;
-        tried.high_frequency = static_cast<double>(high) / steps, tried.nearness = static_cast<double>(steps - recency - frequency - high) / steps;
+        tried.high_frequency = static_cast<double>(high) / steps,
+        tried.nearness = static_cast<double>(steps - recency - frequency - high) / steps;
         const double found = penalty(tried);
         if (found < least) least = found, best = tried;
       }

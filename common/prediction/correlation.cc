@@ -19,19 +19,26 @@ size_t to_the(size_t base, int32_t power) {
 
 }  // namespace
 
-Result<std::unique_ptr<CorrelationPredictor>> CorrelationPredictor::create(const PredictorShape& shape, const CorrelationOptions& options) {
+Result<std::unique_ptr<CorrelationPredictor>> CorrelationPredictor::create(const PredictorShape& shape,
+                                                                           const CorrelationOptions& options) {
   if (options.path < 1 || options.path > 2 || options.reach < 1 || options.reach > shape.layers)
-    return invalid_argument("a correlation table has paths of 1 or 2 layers and reaches 1 to " + std::to_string(shape.layers) + " layers ahead");
-  const uint64_t bytes = static_cast<uint64_t>(shape.layers) * to_the(static_cast<size_t>(shape.experts), options.path + 1) *
+    return invalid_argument("a correlation table has paths of 1 or 2 layers and reaches 1 to " +
+                            std::to_string(shape.layers) + " layers ahead");
+  const uint64_t bytes = static_cast<uint64_t>(shape.layers) *
+                         to_the(static_cast<size_t>(shape.experts), options.path + 1) *
                          static_cast<uint64_t>(options.reach) * sizeof(float);
   if (bytes > kTableBytesMax)
-    return invalid_argument("a correlation table of paths of " + std::to_string(options.path) + " layers takes " + std::to_string(bytes >> 20) +
-                            " MiB for this model, more than " + std::to_string(kTableBytesMax >> 20) + "; take shorter paths");
+    return invalid_argument("a correlation table of paths of " + std::to_string(options.path) + " layers takes " +
+                            std::to_string(bytes >> 20) + " MiB for this model, more than " +
+                            std::to_string(kTableBytesMax >> 20) + "; take shorter paths");
   return std::unique_ptr<CorrelationPredictor>(new CorrelationPredictor(shape, options));
 }
 
 CorrelationPredictor::CorrelationPredictor(const PredictorShape& shape, const CorrelationOptions& options)
-    : RowPredictor(shape), options_(options), paths_(to_the(static_cast<size_t>(shape.experts), options.path)), usage_(shape, 4),
+    : RowPredictor(shape),
+      options_(options),
+      paths_(to_the(static_cast<size_t>(shape.experts), options.path)),
+      usage_(shape, 4),
       per_token_(static_cast<size_t>(shape.experts)) {
   const size_t rows = static_cast<size_t>(options.reach) * static_cast<size_t>(shape.layers) * paths_;
   followed_.resize(rows * static_cast<size_t>(shape.experts));
@@ -51,13 +58,15 @@ void CorrelationPredictor::begin_iteration(std::span<const IterationSequence> se
 void CorrelationPredictor::paths_to(State& state, int32_t layer, int32_t distance, std::vector<size_t>& rows) const {
   rows.clear();
   const int32_t target = before(layer, -distance);
-  const size_t first = (static_cast<size_t>(distance - 1) * static_cast<size_t>(shape_.layers) + static_cast<size_t>(target)) * paths_;
+  const size_t first =
+      (static_cast<size_t>(distance - 1) * static_cast<size_t>(shape_.layers) + static_cast<size_t>(target)) * paths_;
   for (const uint16_t last : state.at(layer)) {
     if (options_.path == 1) {
       rows.push_back(first + last);
       continue;
     }
-    for (const uint16_t earlier : state.at(before(layer, 1))) rows.push_back(first + static_cast<size_t>(last) * static_cast<size_t>(shape_.experts) + earlier);
+    for (const uint16_t earlier : state.at(before(layer, 1)))
+      rows.push_back(first + static_cast<size_t>(last) * static_cast<size_t>(shape_.experts) + earlier);
   }
 }
 
@@ -87,20 +96,24 @@ void CorrelationPredictor::routed(int32_t layer, std::span<const SequenceRoutes>
     before_this.clear();
     if (one)
       for (const activation::ActivationCount& c : routes[i].counts)
-        if (c.expert.value < static_cast<uint32_t>(shape_.experts)) before_this.push_back(static_cast<uint16_t>(c.expert.value));
+        if (c.expert.value < static_cast<uint32_t>(shape_.experts))
+          before_this.push_back(static_cast<uint16_t>(c.expert.value));
     if (one && learning_) learn(state, layer, before_this);
     here.swap(before_this);
   }
 }
 
 void CorrelationPredictor::add_odds(std::span<const size_t> rows, int32_t target) {
-  // Experts of one layer are chosen together, so what each of them says is not said anew: the sum of their evidence is damped.
+  // Experts of one layer are chosen together, so what each of them says is not said anew: the sum of their evidence is
+  // damped.
   const float damping = 1 / std::sqrt(static_cast<float>(rows.size()));
   for (int32_t e = 0; e < shape_.experts; ++e) {
     const float everyone = usage_.probability(target, e), prior = odds(everyone);
     float evidence = 0;
     for (const size_t row : rows)
-      evidence += odds((table_row(row)[static_cast<size_t>(e)] + kPriorTokens * everyone) / (walked_[row] + kPriorTokens)) - prior;
+      evidence +=
+          odds((table_row(row)[static_cast<size_t>(e)] + kPriorTokens * everyone) / (walked_[row] + kPriorTokens)) -
+          prior;
     per_token_[static_cast<size_t>(e)] = chance(prior + damping * evidence);
   }
 }
@@ -115,7 +128,8 @@ bool CorrelationPredictor::row(int32_t layer, int32_t target, std::span<float> o
     if (!rows_.empty()) add_odds(rows_, target);
     for (const size_t r : rows_) known = known || walked_[r] > 0;
     for (int32_t e = 0; e < shape_.experts; ++e)
-      any.add(static_cast<size_t>(e), rows_.empty() ? usage_.probability(target, e) : per_token_[static_cast<size_t>(e)],
+      any.add(static_cast<size_t>(e),
+              rows_.empty() ? usage_.probability(target, e) : per_token_[static_cast<size_t>(e)],
               tokens_at(active_[i], layer, target));
   }
   any.finish();

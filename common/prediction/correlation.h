@@ -1,6 +1,7 @@
 #pragma once
-// Which experts follow which: counted over the layers that a token passes, the last layer of one token followed by the first of the next.
-// Klotski's expert correlation table, with paths of `path` layers: what a token chose on so many consecutive layers names the row.
+// Which experts follow which: counted over the layers that a token passes, the last layer of one token followed by the
+// first of the next. Klotski's expert correlation table, with paths of `path` layers: what a token chose on so many
+// consecutive layers names the row.
 
 #include "common/prediction/popularity.h"
 #include "common/prediction/row_predictor.h"
@@ -17,7 +18,8 @@ struct CorrelationOptions {
 class CorrelationPredictor final : public RowPredictor {
  public:
   /// Errors: kInvalidArgument, also for tables beyond 256 MiB.
-  static Result<std::unique_ptr<CorrelationPredictor>> create(const PredictorShape& shape, const CorrelationOptions& options);
+  static Result<std::unique_ptr<CorrelationPredictor>> create(const PredictorShape& shape,
+                                                              const CorrelationOptions& options);
   std::string_view name() const override { return options_.back == 0 ? "correlation" : "correlation-2"; }
   void begin_iteration(std::span<const IterationSequence> sequences) override;
   void routed(int32_t layer, std::span<const SequenceRoutes> routes) override;
@@ -32,12 +34,16 @@ class CorrelationPredictor final : public RowPredictor {
   };
   CorrelationPredictor(const PredictorShape& shape, const CorrelationOptions& options);
 
-  int32_t before(int32_t layer, int32_t by) const { return ((layer - by) % shape_.layers + shape_.layers) % shape_.layers; }
+  int32_t before(int32_t layer, int32_t by) const {
+    return ((layer - by) % shape_.layers + shape_.layers) % shape_.layers;
+  }
   /// Rows of the table for `target`, `distance` layers behind `layer`, that name what the sequence chose up to `layer`.
   void paths_to(State& state, int32_t layer, int32_t distance, std::vector<size_t>& rows) const;
   void learn(State& state, int32_t layer, std::span<const uint16_t> chosen);
   void add_odds(std::span<const size_t> rows, int32_t target);
-  std::span<float> table_row(size_t row) { return std::span(followed_).subspan(row * static_cast<size_t>(shape_.experts), static_cast<size_t>(shape_.experts)); }
+  std::span<float> table_row(size_t row) {
+    return std::span(followed_).subspan(row * static_cast<size_t>(shape_.experts), static_cast<size_t>(shape_.experts));
+  }
 
   const CorrelationOptions options_;
   size_t paths_ = 1;               ///< rows for each target and distance

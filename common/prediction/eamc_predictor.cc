@@ -5,14 +5,19 @@
 
 namespace moestro::prediction {
 
-EamcPredictor::EamcPredictor(const PredictorShape& shape, const activation::HistoryView& history, const EamcOptions& options)
-    : RowPredictor(shape), history_(history), options_(options), per_token_(static_cast<size_t>(shape.experts)),
+EamcPredictor::EamcPredictor(const PredictorShape& shape, const activation::HistoryView& history,
+                             const EamcOptions& options)
+    : RowPredictor(shape),
+      history_(history),
+      options_(options),
+      per_token_(static_cast<size_t>(shape.experts)),
       row_(static_cast<size_t>(shape.experts)) {}
 
 void EamcPredictor::begin_iteration(std::span<const IterationSequence> sequences) {
   RowPredictor::begin_iteration(sequences);
   states_.begin(sequences, [this] {
-    return State{{activation::EamcMatcher(history_.prompts, options_.request_tokens)}, {activation::EamcMatcher(history_.answers, options_.request_tokens)}};
+    return State{{activation::EamcMatcher(history_.prompts, options_.request_tokens)},
+                 {activation::EamcMatcher(history_.answers, options_.request_tokens)}};
   });
   of_each([](Matches& m, size_t) { m.matcher.begin_iteration(); });
 }
@@ -30,7 +35,8 @@ void EamcPredictor::end_iteration() {
 std::span<const activation::EamcMatch> EamcPredictor::weighed(Matches& matches) {
   const std::span<const activation::EamcMatch> best = matches.matcher.best(options_.matches);
   if (std::exchange(matches.weighed, true)) return best;
-  for (size_t i = 0; i < best.size(); ++i) matches.weights[i] = std::pow(best[i].score / best.front().score, options_.sharpness);
+  for (size_t i = 0; i < best.size(); ++i)
+    matches.weights[i] = std::pow(best[i].score / best.front().score, options_.sharpness);
   return best;
 }
 

@@ -13,8 +13,9 @@ namespace moestro::prediction {
 
 struct EamcOptions {
   int32_t matches = 16;        ///< entries that are summed, the more alike the heavier
-  float sharpness = 24;        ///< the power of an entry's similarity, relative to the best one's, that it is weighed by
-  float request_tokens = 1;    ///< what a sequence's earlier tokens weigh at most in a match, in tokens of the iteration under way
+  float sharpness = 24;  ///< the power of an entry's similarity, relative to the best one's, that it is weighed by
+  float request_tokens =
+      1;  ///< what a sequence's earlier tokens weigh at most in a match, in tokens of the iteration under way
 };
 
 class EamcPredictor final : public RowPredictor {
@@ -34,12 +35,14 @@ class EamcPredictor final : public RowPredictor {
   struct Matches {
     activation::EamcMatcher matcher;
     bool weighed = false;
-    std::array<float, activation::EamcMatcher::kMatchesMax> weights{};  ///< of the best entries, until the query changes
+    std::array<float, activation::EamcMatcher::kMatchesMax>
+        weights{};  ///< of the best entries, until the query changes
   };
   struct State {
     Matches prompt, answer;
   };
-  /// What the sequences are matched with in this iteration: prompts only while they last. Whatever is done there changes the query.
+  /// What the sequences are matched with in this iteration: prompts only while they last. Whatever is done there
+  /// changes the query.
   template <typename Do>
   void of_each(const Do& act) {
     for (size_t i = 0; i < states_.size(); ++i) {

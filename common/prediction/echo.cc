@@ -61,7 +61,8 @@ bool EchoPredictor::row(int32_t layer, int32_t target, std::span<float> out) {
   for (size_t i = 0; i < states_.size(); ++i) {
     const uint32_t* then = find(states_[i], layer);
     if (then == nullptr || then[target] == 0) return false;
-    for (size_t e = 0; e < out.size(); ++e) any.add(e, (then[target] >> e & 1U) != 0 ? kUsed : other, tokens_at(active_[i], layer, target));
+    for (size_t e = 0; e < out.size(); ++e)
+      any.add(e, (then[target] >> e & 1U) != 0 ? kUsed : other, tokens_at(active_[i], layer, target));
   }
   any.finish();
   return true;

@@ -1,6 +1,6 @@
 #pragma once
-// What the sequence itself did when it last chose exactly the same at the last layers: text repeats words and phrases, and its tokens take the
-// same ways again. The sequence's own past alone: nothing is learned over requests.
+// What the sequence itself did when it last chose exactly the same at the last layers: text repeats words and phrases,
+// and its tokens take the same ways again. The sequence's own past alone: nothing is learned over requests.
 
 #include "common/prediction/row_predictor.h"
 #include "common/prediction/sequence_states.h"
@@ -28,7 +28,9 @@ class EchoPredictor final : public RowPredictor {
     size_t looked_up = SIZE_MAX; ///< token and layer that `found` is of: it is asked for once for each layer ahead
     const uint32_t* found = nullptr;
   };
-  uint32_t* token(State& state, size_t number) const { return state.sets.data() + number % kTokens * static_cast<size_t>(shape_.layers); }
+  uint32_t* token(State& state, size_t number) const {
+    return state.sets.data() + number % kTokens * static_cast<size_t>(shape_.layers);
+  }
   /// The sets of the last token that went the way of this one up to `layer`; null: there is none.
   const uint32_t* find(State& state, int32_t layer) const;
   const uint32_t* search(State& state, int32_t layer) const;

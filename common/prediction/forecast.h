@@ -1,8 +1,8 @@
 #pragma once
 // What is likely to be needed soon: for every MoE layer the probability of each expert that its next pass uses it.
 //
-// Seen from layer l, the layers behind it are still to come in this iteration, l itself and those before it in the next one; so every
-// layer has exactly one next pass, and a forecast is one [layers, experts] table.
+// Seen from layer l, the layers behind it are still to come in this iteration, l itself and those before it in the next
+// one; so every layer has exactly one next pass, and a forecast is one [layers, experts] table.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,14 +20,18 @@ class Forecast {
   int32_t layers() const { return layers_; }
   int32_t experts() const { return experts_; }
   /// MoE layers until the next pass of `target`, seen from `layer`: 1 to layers().
-  int32_t distance(int32_t layer, int32_t target) const { return target > layer ? target - layer : target - layer + layers_; }
+  int32_t distance(int32_t layer, int32_t target) const {
+    return target > layer ? target - layer : target - layer + layers_;
+  }
 
   /// Probabilities in [0, 1] that at least one token of the step uses the expert; 0: nothing is known.
   std::span<float> row(int32_t layer) {
-    return std::span(cells_).subspan(static_cast<size_t>(layer) * static_cast<size_t>(experts_), static_cast<size_t>(experts_));
+    return std::span(cells_).subspan(static_cast<size_t>(layer) * static_cast<size_t>(experts_),
+                                     static_cast<size_t>(experts_));
   }
   std::span<const float> row(int32_t layer) const {
-    return std::span(cells_).subspan(static_cast<size_t>(layer) * static_cast<size_t>(experts_), static_cast<size_t>(experts_));
+    return std::span(cells_).subspan(static_cast<size_t>(layer) * static_cast<size_t>(experts_),
+                                     static_cast<size_t>(experts_));
   }
   void clear() { std::fill(cells_.begin(), cells_.end(), 0.0F); }
 

@@ -33,7 +33,8 @@ bool solve(std::array<double, kMax * kMax> a, size_t n, Logistic::Weights& b) {
 
 }  // namespace
 
-Logistic::Logistic(size_t features, const Weights& start, double trust) : features_(std::min(features, kMax)), weights_(start), trust_(trust) {}
+Logistic::Logistic(size_t features, const Weights& start, double trust)
+    : features_(std::min(features, kMax)), weights_(start), trust_(trust) {}
 
 void Logistic::note(std::span<const float> x, double p, bool came) {
   const double error = (came ? 1.0 : 0.0) - p, curve = std::max(p * (1 - p), 1e-4);

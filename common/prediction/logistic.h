@@ -1,8 +1,8 @@
 #pragma once
 // Logistic regression that learns from one example after the other.
 //
-// Each update is a Newton step with the curvature of all examples so far, older ones counting less: there is no learning rate to choose,
-// and some hundred examples are enough.
+// Each update is a Newton step with the curvature of all examples so far, older ones counting less: there is no
+// learning rate to choose, and some hundred examples are enough.
 
 #include <array>
 #include <cstdint>
@@ -22,8 +22,8 @@ class Logistic {
 
   /// Adds an example to the next step: features `x`, predicted chance `p`, and whether it came true.
   void note(std::span<const float> x, double p, bool came);
-  /// Takes the step; once there have been many examples, one for several calls, which are the dearest part of learning. `memory` in (0, 1]:
-  /// what all that was learned before counts by now.
+  /// Takes the step; once there have been many examples, one for several calls, which are the dearest part of learning.
+  /// `memory` in (0, 1]: what all that was learned before counts by now.
   void step(double memory);
   uint64_t examples() const { return examples_; }
 

@@ -16,10 +16,17 @@ size_t token_bucket(int32_t tokens) { return tokens <= 1 ? 0 : tokens <= 4 ? 1 :
 
 }  // namespace
 
-MixedPredictor::MixedPredictor(const PredictorShape& shape, std::string name, std::vector<std::unique_ptr<RowPredictor>> sources,
+MixedPredictor::MixedPredictor(const PredictorShape& shape, std::string name,
+                               std::vector<std::unique_ptr<RowPredictor>> sources,
                                const activation::HistoryView* history)
-    : shape_(shape), name_(std::move(name)), sources_(std::move(sources)), history_(history), usage_(shape, 16),
-      said_(kBuckets * static_cast<size_t>(shape.layers)), table_(shape.layers, shape.experts), row_(static_cast<size_t>(shape.experts)),
+    : shape_(shape),
+      name_(std::move(name)),
+      sources_(std::move(sources)),
+      history_(history),
+      usage_(shape, 16),
+      said_(kBuckets * static_cast<size_t>(shape.layers)),
+      table_(shape.layers, shape.experts),
+      row_(static_cast<size_t>(shape.experts)),
       chosen_(static_cast<size_t>(shape.experts)) {
   MOESTRO_CHECK(sources_.size() <= kSourcesMax, "sources of a mixture");
   const size_t known_sets = size_t{1} << sources_.size();
@@ -73,7 +80,8 @@ void MixedPredictor::set_learning(bool on) {
 void MixedPredictor::routed(int32_t layer, std::span<const SequenceRoutes> routes) {
   learn(layer, routes);
   if (learning_)
-    for (size_t i = 0; i < routes.size() && i < active_.size(); ++i) usage_.add(layer, routes[i].counts, active_[i].tokens);
+    for (size_t i = 0; i < routes.size() && i < active_.size(); ++i)
+      usage_.add(layer, routes[i].counts, active_[i].tokens);
   for (const auto& s : sources_) s->routed(layer, routes);
 }
 
@@ -89,7 +97,8 @@ void MixedPredictor::learn(int32_t layer, std::span<const SequenceRoutes> routes
     if (!std::exchange(s.open, false) || !learning_ || iteration_ > s.iteration + 1) continue;
     Logistic& regression = regressions_[s.regression];
     for (size_t e = turn_ % stride; e < chosen_.size(); e += stride)
-      regression.note(std::span(s.features).subspan(e * features(), features()), static_cast<double>(s.chance[e]), chosen_[e] != 0);
+      regression.note(std::span(s.features).subspan(e * features(), features()), static_cast<double>(s.chance[e]),
+                      chosen_[e] != 0);
     regression.step(kMemory);
   }
 }

@@ -1,7 +1,7 @@
 #pragma once
-// Several predictors as one. Their odds are weighed by a logistic regression that learns from what the routers chose, so what comes out is
-// calibrated: of the experts given probability p a part p is used. Weights are kept apart by distance, by the number of tokens and by which
-// sources know anything.
+// Several predictors as one. Their odds are weighed by a logistic regression that learns from what the routers chose,
+// so what comes out is calibrated: of the experts given probability p a part p is used. Weights are kept apart by
+// distance, by the number of tokens and by which sources know anything.
 
 #include "common/activation/eamc_view.h"
 #include "common/prediction/logistic.h"
@@ -23,7 +23,8 @@ class MixedPredictor final : public Predictor {
   void routed(int32_t layer, std::span<const SequenceRoutes> routes) override;
   int32_t gate_lookahead() const override;
   void guessed(int32_t layer, std::span<const GateGuess> guesses) override;
-  /// Layers up to kNear ahead, and `layer` itself, are weighed anew; of the others stands what was known before the first layer.
+  /// Layers up to kNear ahead, and `layer` itself, are weighed anew; of the others stands what was known before the
+  /// first layer.
   void forecast(int32_t layer, Forecast& out) override;
   void end_iteration() override;
   void end_sequence(uint64_t sequence) override;
@@ -38,14 +39,16 @@ class MixedPredictor final : public Predictor {
   /// What the sources said of one target at one distance, until its router has spoken.
   struct Said {
     bool open = false;
-    uint64_t iteration = 0;       ///< in which it was said: of a pass that was not asked about in between it says nothing
+    uint64_t iteration = 0;  ///< in which it was said: of a pass that was not asked about in between it says nothing
     size_t regression = 0;
     std::vector<float> features;  ///< [expert][feature]
     std::vector<float> chance;    ///< [expert]
   };
 
   size_t features() const { return sources_.size() + 2; }  ///< the sources', popularity, 1
-  Said& said(size_t bucket, int32_t target) { return said_[bucket * static_cast<size_t>(shape_.layers) + static_cast<size_t>(target)]; }
+  Said& said(size_t bucket, int32_t target) {
+    return said_[bucket * static_cast<size_t>(shape_.layers) + static_cast<size_t>(target)];
+  }
   void weigh(int32_t layer, int32_t target);
   size_t fill_features(int32_t layer, int32_t target, Said& said);
   void learn(int32_t layer, std::span<const SequenceRoutes> routes);

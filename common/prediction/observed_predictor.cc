@@ -15,7 +15,8 @@ double PredictionScore::calibration_error() const {
 }
 
 void PredictionScore::add(const PredictionScore& other) {
-  predicted += other.predicted, used += other.used, predicted_used += other.predicted_used, lead_layers += other.lead_layers;
+  predicted += other.predicted, used += other.used, predicted_used += other.predicted_used,
+      lead_layers += other.lead_layers;
   log_loss_sum += other.log_loss_sum;
   for (size_t b = 0; b < bins.size(); ++b) {
     bins[b].experts += other.bins[b].experts, bins[b].used += other.bins[b].used;
@@ -30,12 +31,18 @@ double PredictionScore::log_loss() const {
 }
 
 ObservedPredictor::ObservedPredictor(const PredictorShape& shape, std::unique_ptr<Predictor> predictor, float threshold)
-    : shape_(shape), predictor_(std::move(predictor)), threshold_(threshold), scores_(static_cast<size_t>(shape.layers)),
-      last_(static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.experts)), since_(last_.size()),
-      foreseen_(static_cast<size_t>(shape.layers)), chosen_(static_cast<size_t>(shape.experts)) {}
+    : shape_(shape),
+      predictor_(std::move(predictor)),
+      threshold_(threshold),
+      scores_(static_cast<size_t>(shape.layers)),
+      last_(static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.experts)),
+      since_(last_.size()),
+      foreseen_(static_cast<size_t>(shape.layers)),
+      chosen_(static_cast<size_t>(shape.experts)) {}
 
 void ObservedPredictor::begin_iteration(std::span<const IterationSequence> sequences) {
-  decoding_ = !sequences.empty() && std::all_of(sequences.begin(), sequences.end(), [](const IterationSequence& s) { return s.decode; });
+  decoding_ = !sequences.empty() &&
+              std::all_of(sequences.begin(), sequences.end(), [](const IterationSequence& s) { return s.decode; });
   predictor_->begin_iteration(sequences);
 }
 

@@ -7,10 +7,12 @@
 
 namespace moestro::prediction {
 
-/// An expert counts as predicted when its probability is at least `threshold` in the last forecast before its router spoke.
+/// An expert counts as predicted when its probability is at least `threshold` in the last forecast before its router
+/// spoke.
 struct PredictionScore {
   uint64_t predicted = 0, used = 0, predicted_used = 0;
-  uint64_t lead_layers = 0;  ///< over those predicted and used: layers from the first forecast since which it was predicted without a break
+  uint64_t lead_layers = 0;  ///< over those predicted and used: layers from the first forecast since which it was
+                             ///< predicted without a break
   struct Bin {
     uint64_t experts = 0, used = 0;
     double probability = 0;  ///< sum
@@ -19,12 +21,17 @@ struct PredictionScore {
   std::array<Bin, 10> bins{};  ///< by probability in the last forecast: [0, 0.1), [0.1, 0.2), ...
 
   void add(const PredictionScore& other);
-  double precision() const { return predicted == 0 ? 0 : static_cast<double>(predicted_used) / static_cast<double>(predicted); }
+  double precision() const {
+    return predicted == 0 ? 0 : static_cast<double>(predicted_used) / static_cast<double>(predicted);
+  }
   double recall() const { return used == 0 ? 0 : static_cast<double>(predicted_used) / static_cast<double>(used); }
-  double mean_lead_layers() const { return predicted_used == 0 ? 0 : static_cast<double>(lead_layers) / static_cast<double>(predicted_used); }
+  double mean_lead_layers() const {
+    return predicted_used == 0 ? 0 : static_cast<double>(lead_layers) / static_cast<double>(predicted_used);
+  }
   /// The mean distance between what was promised and what came, weighed by how often it was promised; 0: calibrated.
   double calibration_error() const;
-  /// Of the probabilities as they are, in nats an expert: what a better predictor lowers, calibration and sharpness in one.
+  /// Of the probabilities as they are, in nats an expert: what a better predictor lowers, calibration and sharpness in
+  /// one.
   double log_loss() const;
 };
 

@@ -11,7 +11,8 @@ constexpr float kTokensMax = 1U << 22;
 void UsageTable::add(int32_t layer, std::span<const activation::ActivationCount> counts, int32_t tokens) {
   const size_t first = static_cast<size_t>(layer) * static_cast<size_t>(shape_.experts);
   for (const activation::ActivationCount& c : counts)
-    if (c.expert.value < static_cast<uint32_t>(shape_.experts)) used_[first + c.expert.value] += static_cast<float>(c.tokens);
+    if (c.expert.value < static_cast<uint32_t>(shape_.experts))
+      used_[first + c.expert.value] += static_cast<float>(c.tokens);
   float& seen = tokens_[static_cast<size_t>(layer)];
   seen += static_cast<float>(tokens);
   if (seen < kTokensMax) return;
@@ -35,7 +36,8 @@ void UsageTable::lean_on(const activation::EamcView& past) {
 }
 
 void PopularityPredictor::routed(int32_t layer, std::span<const SequenceRoutes> routes) {
-  for (size_t i = 0; i < routes.size() && i < active_.size() && learning_; ++i) usage_.add(layer, routes[i].counts, active_[i].tokens);
+  for (size_t i = 0; i < routes.size() && i < active_.size() && learning_; ++i)
+    usage_.add(layer, routes[i].counts, active_[i].tokens);
 }
 
 bool PopularityPredictor::row(int32_t layer, int32_t target, std::span<float> out) {

@@ -11,7 +11,9 @@ namespace moestro::prediction {
 class UsageTable {
  public:
   UsageTable(const PredictorShape& shape, float prior_tokens)
-      : shape_(shape), prior_tokens_(prior_tokens), used_(static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.experts)),
+      : shape_(shape),
+        prior_tokens_(prior_tokens),
+        used_(static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.experts)),
         tokens_(static_cast<size_t>(shape.layers)) {}
 
   /// What `tokens` tokens have chosen at `layer`.
@@ -20,10 +22,13 @@ class UsageTable {
   /// With nothing counted: what past requests used, if lean_on() has said so, else top_k of all experts, evenly.
   float probability(int32_t layer, int32_t expert) const {
     const size_t at = static_cast<size_t>(layer) * static_cast<size_t>(shape_.experts) + static_cast<size_t>(expert);
-    const float expected = expected_.empty() ? static_cast<float>(shape_.top_k) / static_cast<float>(shape_.experts) : expected_[at];
-    return std::min(1.0F, (used_[at] + prior_tokens_ * expected) / (tokens_[static_cast<size_t>(layer)] + prior_tokens_));
+    const float expected =
+        expected_.empty() ? static_cast<float>(shape_.top_k) / static_cast<float>(shape_.experts) : expected_[at];
+    return std::min(1.0F,
+                    (used_[at] + prior_tokens_ * expected) / (tokens_[static_cast<size_t>(layer)] + prior_tokens_));
   }
-  /// Takes the mean of a collection for what is expected before anything is counted; again each time that it has doubled.
+  /// Takes the mean of a collection for what is expected before anything is counted; again each time that it has
+  /// doubled.
   void lean_on(const activation::EamcView& past);
 
  private:

@@ -1,9 +1,10 @@
 #pragma once
-// From the routes seen so far to the experts that later layers will use. One interface, many predictors; the live worker and the replay of
-// a trace run the same objects.
+// From the routes seen so far to the experts that later layers will use. One interface, many predictors; the live
+// worker and the replay of a trace run the same objects.
 //
-// A predictor sees every layer of every iteration in order: begin_iteration(), then for each MoE layer routed() and, where somebody wants
-// it, forecast(), then end_iteration(). It is owned by one thread and allocates only when a sequence is new.
+// A predictor sees every layer of every iteration in order: begin_iteration(), then for each MoE layer routed() and,
+// where somebody wants it, forecast(), then end_iteration(). It is owned by one thread and allocates only when a
+// sequence is new.
 
 #include <cstdint>
 #include <memory>
@@ -58,7 +59,8 @@ class Predictor {
   virtual void end_iteration() = 0;
   /// The request has ended: what is kept for it is let go of.
   virtual void end_sequence(uint64_t sequence) = 0;
-  /// Off: what is learned over requests stays as it is, as for those that it is judged on; a request's own past counts nevertheless.
+  /// Off: what is learned over requests stays as it is, as for those that it is judged on; a request's own past counts
+  /// nevertheless.
   virtual void set_learning(bool on) { (void)on; }
 };
 

@@ -3,7 +3,8 @@
 namespace moestro::prediction {
 namespace {
 
-// A prompt says as much of the answer as so many tokens of the answer itself, and what all requests use as much as so many.
+// A prompt says as much of the answer as so many tokens of the answer itself, and what all requests use as much as so
+// many.
 constexpr float kPromptTokens = 8, kEveryoneTokens = 4;
 constexpr float kOverallTokens = 16;  ///< of a pattern: what all layers say counts as so many of one layer's
 constexpr float kCountsMax = 1U << 16;
@@ -27,7 +28,8 @@ void RequestPredictor::routed(int32_t layer, std::span<const SequenceRoutes> rou
 
 float RequestPredictor::probability(const State& state, int32_t target, int32_t expert, float everyone) const {
   const float of_prompt = std::min(state.prompt.tokens(target), kPromptTokens), of_answer = state.answer.tokens(target);
-  return (of_answer * state.answer.probability(target, expert) + of_prompt * state.prompt.probability(target, expert) + kEveryoneTokens * everyone) /
+  return (of_answer * state.answer.probability(target, expert) + of_prompt * state.prompt.probability(target, expert) +
+          kEveryoneTokens * everyone) /
          (of_answer + of_prompt + kEveryoneTokens);
 }
 
@@ -36,21 +38,27 @@ bool RequestPredictor::row(int32_t layer, int32_t target, std::span<float> out) 
   for (int32_t e = 0; e < shape_.experts; ++e) {
     const float everyone = everyone_.probability(target, e);
     for (size_t i = 0; i < states_.size(); ++i)
-      any.add(static_cast<size_t>(e), probability(states_[i], target, e, everyone), tokens_at(active_[i], layer, target));
+      any.add(static_cast<size_t>(e), probability(states_[i], target, e, everyone),
+              tokens_at(active_[i], layer, target));
   }
   any.finish();
   return true;
 }
 
 RecentPredictor::RecentPredictor(const PredictorShape& shape)
-    : RowPredictor(shape), by_layer_(static_cast<size_t>(shape.layers) * kPatterns), overall_(kPatterns), chosen_(static_cast<size_t>(shape.experts)) {
+    : RowPredictor(shape),
+      by_layer_(static_cast<size_t>(shape.layers) * kPatterns),
+      overall_(kPatterns),
+      chosen_(static_cast<size_t>(shape.experts)) {
   // Until something was seen: the even share, as one token would say it.
   for (Count& c : overall_) c = {static_cast<float>(shape.top_k) / static_cast<float>(shape.experts), 1};
 }
 
 void RecentPredictor::begin_iteration(std::span<const IterationSequence> sequences) {
   RowPredictor::begin_iteration(sequences);
-  states_.begin(sequences, [this] { return State{std::vector<uint8_t>(cells()), std::vector<uint8_t>(static_cast<size_t>(shape_.layers))}; });
+  states_.begin(sequences, [this] {
+    return State{std::vector<uint8_t>(cells()), std::vector<uint8_t>(static_cast<size_t>(shape_.layers))};
+  });
 }
 
 float RecentPredictor::probability(int32_t layer, uint32_t pattern) const {
@@ -80,7 +88,8 @@ void RecentPredictor::routed(int32_t layer, std::span<const SequenceRoutes> rout
     uint8_t& seen = state.seen[static_cast<size_t>(layer)];
     if (seen == kTokens && learning_) learn(layer, state, routes[i].counts);
     if (seen < kTokens) ++seen;
-    for (int32_t e = 0; e < shape_.experts; ++e) state.used[cell(layer, e)] = static_cast<uint8_t>(state.used[cell(layer, e)] << 1);
+    for (int32_t e = 0; e < shape_.experts; ++e)
+      state.used[cell(layer, e)] = static_cast<uint8_t>(state.used[cell(layer, e)] << 1);
     for (const activation::ActivationCount& c : routes[i].counts)
       if (c.expert.value < chosen_.size()) state.used[cell(layer, static_cast<int32_t>(c.expert.value))] |= 1U;
   }
@@ -95,7 +104,8 @@ bool RecentPredictor::row(int32_t layer, int32_t target, std::span<float> out) {
   AnyToken any(out);
   for (size_t i = 0; i < states_.size(); ++i)
     for (int32_t e = 0; e < shape_.experts; ++e)
-      any.add(static_cast<size_t>(e), of_pattern[states_[i].used[cell(target, e)] & (kPatterns - 1)], tokens_at(active_[i], layer, target));
+      any.add(static_cast<size_t>(e), of_pattern[states_[i].used[cell(target, e)] & (kPatterns - 1)],
+              tokens_at(active_[i], layer, target));
   any.finish();
   return true;
 }

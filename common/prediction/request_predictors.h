@@ -12,7 +12,8 @@ namespace moestro::prediction {
 class RequestPredictor final : public RowPredictor {
  public:
   /// `history` may be null; see PredictorOptions.
-  RequestPredictor(const PredictorShape& shape, const activation::HistoryView* history) : RowPredictor(shape), history_(history), everyone_(shape, 16) {}
+  RequestPredictor(const PredictorShape& shape, const activation::HistoryView* history)
+      : RowPredictor(shape), history_(history), everyone_(shape, 16) {}
   std::string_view name() const override { return "request"; }
   void begin_iteration(std::span<const IterationSequence> sequences) override;
   void routed(int32_t layer, std::span<const SequenceRoutes> routes) override;
@@ -30,7 +31,8 @@ class RequestPredictor final : public RowPredictor {
   SequenceStates<State> states_;
 };
 
-/// Which of a sequence's last tokens used the expert, and how often that pattern was followed by a use: counted, so calibrated.
+/// Which of a sequence's last tokens used the expert, and how often that pattern was followed by a use: counted, so
+/// calibrated.
 class RecentPredictor final : public RowPredictor {
  public:
   explicit RecentPredictor(const PredictorShape& shape);

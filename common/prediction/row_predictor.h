@@ -12,11 +12,13 @@ class RowPredictor : public Predictor {
  public:
   explicit RowPredictor(const PredictorShape& shape) : shape_(shape) {}
 
-  /// Overwrites `out` ([experts]) with the probabilities that the next pass of `target` uses each expert, seen from `layer` (-1: before
-  /// the first); false, and `out` as it was: nothing is known.
+  /// Overwrites `out` ([experts]) with the probabilities that the next pass of `target` uses each expert, seen from
+  /// `layer` (-1: before the first); false, and `out` as it was: nothing is known.
   virtual bool row(int32_t layer, int32_t target, std::span<float> out) = 0;
 
-  void begin_iteration(std::span<const IterationSequence> sequences) override { active_.assign(sequences.begin(), sequences.end()); }
+  void begin_iteration(std::span<const IterationSequence> sequences) override {
+    active_.assign(sequences.begin(), sequences.end());
+  }
   void routed(int32_t, std::span<const SequenceRoutes>) override {}
   void forecast(int32_t layer, Forecast& out) override;
   void end_iteration() override {}
@@ -28,7 +30,9 @@ class RowPredictor : public Predictor {
   bool learning_ = true;
   std::vector<IterationSequence> active_;  ///< of the iteration under way
 
-  size_t cell(int32_t layer, int32_t expert) const { return static_cast<size_t>(layer) * static_cast<size_t>(shape_.experts) + static_cast<size_t>(expert); }
+  size_t cell(int32_t layer, int32_t expert) const {
+    return static_cast<size_t>(layer) * static_cast<size_t>(shape_.experts) + static_cast<size_t>(expert);
+  }
   size_t cells() const { return static_cast<size_t>(shape_.layers) * static_cast<size_t>(shape_.experts); }
   /// Tokens of `sequence` in the next pass of `target`: in the iteration after this one every sequence has one.
   static int32_t tokens_at(const IterationSequence& sequence, int32_t layer, int32_t target) {

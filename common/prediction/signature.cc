@@ -16,7 +16,8 @@ uint64_t mixed(uint64_t x) {
 
 size_t rows_for(const PredictorShape& shape, int32_t reach) {
   size_t rows = kRowsMax;
-  const size_t row_bytes = static_cast<size_t>(reach) * static_cast<size_t>(shape.layers) * (static_cast<size_t>(shape.experts) + 2) * sizeof(float);
+  const size_t row_bytes = static_cast<size_t>(reach) * static_cast<size_t>(shape.layers) *
+                           (static_cast<size_t>(shape.experts) + 2) * sizeof(float);
   while (rows > kRowsMin && rows * row_bytes > kTableBytesMax) rows /= 2;
   return shape.experts <= SignaturePredictor::kExpertsMax ? rows : 0;
 }
@@ -24,7 +25,11 @@ size_t rows_for(const PredictorShape& shape, int32_t reach) {
 }  // namespace
 
 SignaturePredictor::SignaturePredictor(const PredictorShape& shape, int32_t depth)
-    : RowPredictor(shape), name_(depth == 3 ? "signature-3" : "signature"), depth_(std::min(depth, shape.layers - 1)), rows_(rows_for(shape, kReach)), usage_(shape, 4) {
+    : RowPredictor(shape),
+      name_(depth == 3 ? "signature-3" : "signature"),
+      depth_(std::min(depth, shape.layers - 1)),
+      rows_(rows_for(shape, kReach)),
+      usage_(shape, 4) {
   const size_t all = static_cast<size_t>(kReach) * static_cast<size_t>(shape.layers) * rows_;
   tags_.resize(all);
   seen_.resize(all);
@@ -45,15 +50,19 @@ bool SignaturePredictor::place(const State& state, int32_t target, int32_t dista
   }
   if (rows_ == 0 || depth_ < 1) return false;
   place.tag = static_cast<uint32_t>(signature >> 32) | 1U;
-  place.row = (static_cast<size_t>(distance - 1) * static_cast<size_t>(shape_.layers) + static_cast<size_t>(target)) * rows_ + signature % rows_;
+  place.row =
+      (static_cast<size_t>(distance - 1) * static_cast<size_t>(shape_.layers) + static_cast<size_t>(target)) * rows_ +
+      signature % rows_;
   return true;
 }
 
-void SignaturePredictor::learn(const State& state, int32_t target, std::span<const activation::ActivationCount> counts) {
+void SignaturePredictor::learn(const State& state, int32_t target,
+                               std::span<const activation::ActivationCount> counts) {
   Place at;
   for (int32_t distance = 1; distance <= std::min(kReach, shape_.layers - 1); ++distance) {
     if (!place(state, target, distance, at)) continue;
-    const std::span<float> followed = std::span(followed_).subspan(at.row * static_cast<size_t>(shape_.experts), static_cast<size_t>(shape_.experts));
+    const std::span<float> followed =
+        std::span(followed_).subspan(at.row * static_cast<size_t>(shape_.experts), static_cast<size_t>(shape_.experts));
     float& seen = seen_[at.row];
     if (tags_[at.row] != at.tag) {
       // Who is there stays while it has been seen more often than others have come by.
@@ -79,7 +88,8 @@ void SignaturePredictor::routed(int32_t layer, std::span<const SequenceRoutes> r
     uint64_t chosen = 0;
     if (active_[i].tokens == 1) {
       if (learning_) learn(state, layer, routes[i].counts);
-      for (const activation::ActivationCount& c : routes[i].counts) chosen += mixed(c.expert.value + 1ULL);  // a set: in any order
+      for (const activation::ActivationCount& c : routes[i].counts)
+        chosen += mixed(c.expert.value + 1ULL);  // a set: in any order
     }
     state.chosen[static_cast<size_t>(layer)] = chosen;
   }
@@ -96,7 +106,9 @@ bool SignaturePredictor::row(int32_t layer, int32_t target, std::span<float> out
     known = known || here;
     for (int32_t e = 0; e < shape_.experts; ++e) {
       float p = usage_.probability(target, e);
-      if (here) p = (followed_[at.row * out.size() + static_cast<size_t>(e)] + kPriorTokens * p) / (seen_[at.row] + kPriorTokens);
+      if (here)
+        p = (followed_[at.row * out.size() + static_cast<size_t>(e)] + kPriorTokens * p) /
+            (seen_[at.row] + kPriorTokens);
       any.add(static_cast<size_t>(e), p, tokens_at(active_[i], layer, target));
     }
   }

@@ -1,6 +1,7 @@
 #pragma once
-// What tokens that chose exactly the same at the last layers chose next. With few experts a layer, the choices of two layers nearly name the
-// token, so that this remembers single words where correlation only adds up what experts have in common.
+// What tokens that chose exactly the same at the last layers chose next. With few experts a layer, the choices of two
+// layers nearly name the token, so that this remembers single words where correlation only adds up what experts have in
+// common.
 
 #include "common/prediction/popularity.h"
 #include "common/prediction/row_predictor.h"
@@ -25,12 +26,15 @@ class SignaturePredictor final : public RowPredictor {
   struct State {
     std::vector<uint64_t> chosen;  ///< by layer: a hash of the experts of its newest pass; 0: not known
   };
-  /// Where the signature at `layer` is kept for `target`, `distance` layers on; nothing: there is none, or another one lies there.
+  /// Where the signature at `layer` is kept for `target`, `distance` layers on; nothing: there is none, or another one
+  /// lies there.
   struct Place {
     uint32_t tag = 0;
     size_t row = 0;
   };
-  int32_t before(int32_t layer, int32_t by) const { return ((layer - by) % shape_.layers + shape_.layers) % shape_.layers; }
+  int32_t before(int32_t layer, int32_t by) const {
+    return ((layer - by) % shape_.layers + shape_.layers) % shape_.layers;
+  }
   bool place(const State& state, int32_t target, int32_t distance, Place& place) const;
   void learn(const State& state, int32_t target, std::span<const activation::ActivationCount> counts);
 

@@ -9,8 +9,10 @@ void GatePredictor::begin_iteration(std::span<const IterationSequence> sequences
 
 void GatePredictor::guessed(int32_t, std::span<const GateGuess> guesses) {
   for (const GateGuess& g : guesses) {
-    if (g.layer < 0 || g.layer >= shape_.layers || g.probability.size() != static_cast<size_t>(shape_.experts)) continue;
-    std::copy(g.probability.begin(), g.probability.end(), guesses_.begin() + static_cast<std::ptrdiff_t>(cell(g.layer, 0)));
+    if (g.layer < 0 || g.layer >= shape_.layers || g.probability.size() != static_cast<size_t>(shape_.experts))
+      continue;
+    std::copy(g.probability.begin(), g.probability.end(),
+              guesses_.begin() + static_cast<std::ptrdiff_t>(cell(g.layer, 0)));
     known_[static_cast<size_t>(g.layer)] = 1;
   }
 }

@@ -18,7 +18,8 @@ Result<sockaddr_un> address_of(const std::filesystem::path& path) {
   address.sun_family = AF_UNIX;
   const std::string text = path.string();
   if (text.size() >= sizeof address.sun_path)
-    return invalid_argument("the socket's path " + text + " is longer than " + std::to_string(sizeof address.sun_path - 1) + " bytes");
+    return invalid_argument("the socket's path " + text + " is longer than " +
+                            std::to_string(sizeof address.sun_path - 1) + " bytes");
   std::memcpy(address.sun_path, text.c_str(), text.size());
   return address;
 }
@@ -46,7 +47,8 @@ void send_descriptor(int socket, int fd) {
 
 }  // namespace
 
-Result<std::unique_ptr<DescriptorServer>> DescriptorServer::listen(const std::filesystem::path& path, int fd, const FileAccess& access) {
+Result<std::unique_ptr<DescriptorServer>> DescriptorServer::listen(const std::filesystem::path& path, int fd,
+                                                                   const FileAccess& access) {
   std::unique_ptr<DescriptorServer> server(new DescriptorServer());
   MOESTRO_ASSIGN_OR_RETURN(const sockaddr_un address, address_of(path));
   server->handed_.reset(::open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDONLY | O_CLOEXEC));
@@ -73,8 +75,11 @@ void DescriptorServer::serve() {
   while (true) {
     const UniqueFd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (client) send_descriptor(client.get(), handed_.get());
-    else if (errno != EINTR && errno != ECONNABORTED && errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-    else if (errno != EINTR) std::this_thread::sleep_for(std::chrono::milliseconds(20));  // out of descriptors: the client asks again
+    else if (errno != EINTR && errno != ECONNABORTED && errno != EMFILE && errno != ENFILE && errno != ENOBUFS &&
+             errno != ENOMEM)
+      return;
+    else if (errno != EINTR)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // out of descriptors: the client asks again
   }
 }
 
@@ -92,7 +97,8 @@ Result<UniqueFd> receive_descriptor(const std::filesystem::path& path, std::chro
   while ((got = ::recvmsg(socket.get(), &parcel.message, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) {
   }
   const cmsghdr* header = got == 1 ? CMSG_FIRSTHDR(&parcel.message) : nullptr;
-  if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int)))
+  if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS ||
+      header->cmsg_len != CMSG_LEN(sizeof(int)))
     return unavailable("no memory was handed out at " + path.string());
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(header), sizeof fd);

@@ -12,11 +12,12 @@
 
 namespace moestro::shm {
 
-/// Listens until it goes, on a thread of its own; removes its socket. Every client gets a descriptor of `fd`'s file that was opened for
-/// reading only, so that it cannot map it for writing.
+/// Listens until it goes, on a thread of its own; removes its socket. Every client gets a descriptor of `fd`'s file
+/// that was opened for reading only, so that it cannot map it for writing.
 class DescriptorServer {
  public:
-  static Result<std::unique_ptr<DescriptorServer>> listen(const std::filesystem::path& path, int fd, const FileAccess& access);
+  static Result<std::unique_ptr<DescriptorServer>> listen(const std::filesystem::path& path, int fd,
+                                                          const FileAccess& access);
   ~DescriptorServer();
 
  private:

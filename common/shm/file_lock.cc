@@ -38,8 +38,9 @@ Result<FileLock> FileLock::open(const std::filesystem::path& path, bool create, 
   return lock;
 }
 
-/// Two locks, of which the kernel lets go together: flock keeps others out; whether the other is held can be asked for without taking it,
-/// not even for an instant. Whoever looks by taking hinders the one who locks just then, and, stopped amid it, for as long as it is stopped.
+/// Two locks, of which the kernel lets go together: flock keeps others out; whether the other is held can be asked for
+/// without taking it, not even for an instant. Whoever looks by taking hinders the one who locks just then, and,
+/// stopped amid it, for as long as it is stopped.
 Result<bool> FileLock::try_lock() {
   MOESTRO_ASSIGN_OR_RETURN(const bool ours, flock_nowait(fd_.get(), LOCK_EX));
   if (!ours) return false;

@@ -1,6 +1,6 @@
 #pragma once
-// A lock on a whole file: the kernel lets go of it when the last descriptor of the holder is closed, however the holder ends.
-// It works across containers that share the file system, where process ids mean nothing.
+// A lock on a whole file: the kernel lets go of it when the last descriptor of the holder is closed, however the holder
+// ends. It works across containers that share the file system, where process ids mean nothing.
 
 #include <filesystem>
 #include <optional>
@@ -18,7 +18,8 @@ class FileLock {
   /// True if the exclusive lock is now ours. Never waits.
   Result<bool> try_lock();
   void unlock();
-  /// True while another holder has the exclusive lock. Takes nothing to find out: nobody who wants the lock is hindered.
+  /// True while another holder has the exclusive lock. Takes nothing to find out: nobody who wants the lock is
+  /// hindered.
   Result<bool> held_elsewhere();
   int fd() const { return fd_.get(); }
 

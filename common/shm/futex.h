@@ -1,5 +1,6 @@
 #pragma once
-// Waiting on a word of shared memory. Raw futexes, not PRIVATE: std::atomic::wait of libstdc++ never wakes another process.
+// Waiting on a word of shared memory. Raw futexes, not PRIVATE: std::atomic::wait of libstdc++ never wakes another
+// process.
 
 #include <atomic>
 #include <chrono>

@@ -73,7 +73,8 @@ Result<MappedFile> MappedFile::of_descriptor(UniqueFd fd, Access access, uint64_
   if (fstat(file.fd(), &info) != 0) return io_error("cannot stat " + name, errno);
   file.size_ = static_cast<uint64_t>(info.st_size);
   if (file.size_ < bytes_min || file.size_ == 0)
-    return corrupt(name + " has " + std::to_string(file.size_) + " bytes, at least " + std::to_string(bytes_min) + " are needed");
+    return corrupt(name + " has " + std::to_string(file.size_) + " bytes, at least " + std::to_string(bytes_min) +
+                   " are needed");
   MOESTRO_ASSIGN_OR_RETURN(file.data_, map_fd(file.fd(), file.size_, access == Access::kReadWrite, name));
   return file;
 }
@@ -116,11 +117,12 @@ void touch_pages(std::span<std::byte> memory) {
 }
 
 Status MappedFile::back(uint64_t offset, uint64_t length) {
-  // Populating the mapping, not fallocate: only so does MADV_HUGEPAGE decide the size of the pages, and a full file system
-  // is an errno here instead of a SIGBUS at the first touch.
+  // Populating the mapping, not fallocate: only so does MADV_HUGEPAGE decide the size of the pages, and a full file
+  // system is an errno here instead of a SIGBUS at the first touch.
   while (madvise(data_ + offset, length, MADV_POPULATE_WRITE) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
-    if (errno != EINVAL) return exhausted("no memory for " + std::to_string(length) + " bytes at " + std::to_string(offset));
+    if (errno != EINVAL)
+      return exhausted("no memory for " + std::to_string(length) + " bytes at " + std::to_string(offset));
     // A kernel before 5.14: allocate, which reports ENOSPC, then touch.
     if (fallocate(fd(), 0, static_cast<off_t>(offset), static_cast<off_t>(length)) != 0)
       return exhausted("no memory for " + std::to_string(length) + " bytes at " + std::to_string(offset));
@@ -135,8 +137,10 @@ uint64_t MappedFile::page_bytes() const {
 }
 
 Status MappedFile::seal() {
-  if (fcntl(fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) return io_error("cannot seal memory without a name", errno);
+  if (fcntl(fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+    return io_error("cannot seal memory without a name", errno);
   (void)fcntl(fd(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+  (void)fcntl(fd(), F_ADD_SEALS, F_SEAL_SEAL);
   return Status::ok();
 }
 

@@ -44,12 +44,14 @@ class MappedFile {
  public:
   enum class Access : uint8_t { kReadOnly, kReadWrite };
 
-  /// Makes a new file of `bytes` zeros (replacing one of that name) with `mode`, and maps it for reading and writing. The pages are
-  /// not backed yet: see back(). Sizes are rounded up to the page of the file system (2 MiB on hugetlbfs).
+  /// Makes a new file of `bytes` zeros (replacing one of that name) with `mode`, and maps it for reading and writing.
+  /// The pages are not backed yet: see back(). Sizes are rounded up to the page of the file system (2 MiB on
+  /// hugetlbfs).
   static Result<MappedFile> create(const std::filesystem::path& path, uint64_t bytes, mode_t mode);
   /// Maps an existing file of at least `bytes_min`. A shorter one is kCorrupt, a missing one kNotFound.
   static Result<MappedFile> open(const std::filesystem::path& path, Access access, uint64_t bytes_min);
-  /// Memory without a name in any file system (a memfd), of `bytes` zeros; `label` shows in /proc. It goes with its last descriptor and mapping.
+  /// Memory without a name in any file system (a memfd), of `bytes` zeros; `label` shows in /proc. It goes with its
+  /// last descriptor and mapping.
   static Result<MappedFile> anonymous(const char* label, uint64_t bytes, mode_t mode);
   /// Maps what `fd` is, as open() does; `name` is for errors.
   static Result<MappedFile> of_descriptor(UniqueFd fd, Access access, uint64_t bytes_min, const std::string& name);
@@ -59,10 +61,11 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();
 
-  /// Gives [offset, offset + length) memory now, so that no later touch can fail with SIGBUS. kExhausted if there is none.
+  /// Gives [offset, offset + length) memory now, so that no later touch can fail with SIGBUS. kExhausted if there is
+  /// none.
   Status back(uint64_t offset, uint64_t length);
-  /// Of memory without a name: from here on nobody cuts or extends it, and nobody but who has it mapped now writes it (where the kernel can say so:
-  /// from 5.1 on).
+  /// Of memory without a name: from here on nobody cuts or extends it, and nobody but who has it mapped now writes it
+  /// (where the kernel can say so: from 5.1 on). No other seal can be added then.
   Status seal();
   /// Whether nobody can cut it short: reading it cannot end in SIGBUS.
   bool size_is_sealed() const;

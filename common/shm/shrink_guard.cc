@@ -21,8 +21,8 @@ struct Range {
 std::array<Range, kGuardsMax> g_ranges;
 struct sigaction g_before;
 
-/// The fault came from a load that this thread will do again: it then finds zeros. mmap is a system call and nothing else, and no lock of
-/// this process is taken. A fault anywhere else is what it was before.
+/// The fault came from a load that this thread will do again: it then finds zeros. mmap is a system call and nothing
+/// else, and no lock of this process is taken. A fault anywhere else is what it was before.
 void on_fault(int signal, siginfo_t* info, void* context) {
   const auto at = reinterpret_cast<uintptr_t>(info->si_addr);
   for (Range& range : g_ranges) {
@@ -33,7 +33,8 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     void* const place = reinterpret_cast<void*>(begin);
     if (::mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == place) return;
   }
-  if ((g_before.sa_flags & SA_SIGINFO) != 0 && g_before.sa_sigaction != nullptr) return g_before.sa_sigaction(signal, info, context);
+  if ((g_before.sa_flags & SA_SIGINFO) != 0 && g_before.sa_sigaction != nullptr)
+    return g_before.sa_sigaction(signal, info, context);
   ::sigaction(signal, &g_before, nullptr);  // it happens once more, and ends the process as it would have
 }
 
@@ -61,7 +62,9 @@ ShrinkGuard::ShrinkGuard(const MappedFile& file) {
   range.begin.store(reinterpret_cast<uintptr_t>(file.data()), std::memory_order_release);
 }
 
-bool ShrinkGuard::shrunk() const { return place_ >= 0 && g_ranges[static_cast<size_t>(place_)].shrunk.load(std::memory_order_relaxed); }
+bool ShrinkGuard::shrunk() const {
+  return place_ >= 0 && g_ranges[static_cast<size_t>(place_)].shrunk.load(std::memory_order_relaxed);
+}
 
 void ShrinkGuard::release() {
   if (place_ < 0) return;

@@ -1,6 +1,6 @@
 #pragma once
-// A mapped file that someone else may write can also be cut short by them; whoever then reads what is gone gets SIGBUS. A guarded
-// mapping reads as zeros instead from that moment on, and says so.
+// A mapped file that someone else may write can also be cut short by them; whoever then reads what is gone gets SIGBUS.
+// A guarded mapping reads as zeros instead from that moment on, and says so.
 
 #include <cstddef>
 #include <utility>

@@ -1,6 +1,6 @@
 #pragma once
-// A stamp for "used last", comparable between the processes of one host and cheap enough for the path of an expert hit. It orders
-// evictions and nothing else: no correctness rests on it.
+// A stamp for "used last", comparable between the processes of one host and cheap enough for the path of an expert hit.
+// It orders evictions and nothing else: no correctness rests on it.
 
 #include <chrono>
 #include <cstdint>

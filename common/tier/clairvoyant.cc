@@ -9,7 +9,13 @@ namespace {
 class Scheduler {
  public:
   Scheduler(std::span<const Visit> visits, size_t keys, int32_t slots, Nanos copy, int32_t horizon, bool keep)
-      : visits_(visits), index_(visits, keys), slots_(static_cast<size_t>(slots)), copy_(copy), horizon_(horizon), keep_(keep), present_(keys) {
+      : visits_(visits),
+        index_(visits, keys),
+        slots_(static_cast<size_t>(slots)),
+        copy_(copy),
+        horizon_(horizon),
+        keep_(keep),
+        present_(keys) {
     const size_t n = visits.size();
     out_.visit_stall.resize(n), out_.visit_time.resize(n), out_.visit_hits.resize(n), out_.visit_fetches.resize(n);
   }
@@ -70,7 +76,8 @@ class Scheduler {
 
   void fetch_at(Nanos when) {
     if (copying_) return;
-    const size_t last = horizon_ == 0 ? visits_.size() : std::min(visits_.size(), at_ + static_cast<size_t>(horizon_) + 1);
+    const size_t last =
+        horizon_ == 0 ? visits_.size() : std::min(visits_.size(), at_ + static_cast<size_t>(horizon_) + 1);
     const std::vector<Key>& first = began() ? left_ : (at_ < visits_.size() ? visits_[at_].keys : left_);
     for (const Key key : first)
       if (present_[key] == 0) return start(key, at_, when);

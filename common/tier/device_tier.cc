@@ -33,14 +33,24 @@ LayerCounters& LayerCounters::operator+=(const LayerCounters& o) {
 }
 
 LayerCounters operator-(const LayerCounters& now, const LayerCounters& before) {
-  return {now.hits - before.hits, now.late - before.late, now.misses - before.misses, now.evictions - before.evictions,
-          now.prefetched - before.prefetched, now.prefetched_used - before.prefetched_used, now.prefetched_wasted - before.prefetched_wasted};
+  return {now.hits - before.hits,
+          now.late - before.late,
+          now.misses - before.misses,
+          now.evictions - before.evictions,
+          now.prefetched - before.prefetched,
+          now.prefetched_used - before.prefetched_used,
+          now.prefetched_wasted - before.prefetched_wasted};
 }
 
 DeviceTier::Impl::Impl(const TierOptions& given, std::unique_ptr<policy::CachePolicy> chosen)
-    : options(given), policy(std::move(chosen)), calibration(given.layers), pace(given.link_bytes_per_s, given.link_latency),
+    : options(given),
+      policy(std::move(chosen)),
+      calibration(given.layers),
+      pace(given.link_bytes_per_s, given.link_latency),
       waste(given.how.floor, waste_limit(given), kWasteWindow * static_cast<double>(given.expert_bytes)) {
-  MOESTRO_CHECK(given.layers > 0 && given.experts > 0 && given.slots > 0 && given.expert_bytes > 0 && given.chunk_bytes > 0 && given.chunks_given > 0, "a tier without room");
+  MOESTRO_CHECK(given.layers > 0 && given.experts > 0 && given.slots > 0 && given.expert_bytes > 0 &&
+                    given.chunk_bytes > 0 && given.chunks_given > 0,
+                "a tier without room");
   const auto keys = static_cast<size_t>(given.layers) * static_cast<size_t>(given.experts);
   entries.resize(keys);
   likely.resize(keys);
@@ -143,10 +153,13 @@ void DeviceTier::Impl::plan_prefetches() {
     if (entry.state == State::kWhole || entry.needed > 0) continue;
     counters.throttled += !likely_enough && ahead <= horizon && likely[key] >= options.how.floor;
     if (!likely_enough && !entry.standing) continue;
-    const float near = options.how.proximity ? 1 - static_cast<float>(ahead - 1) / static_cast<float>(options.layers) : 1;
+    const float near =
+        options.how.proximity ? 1 - static_cast<float>(ahead - 1) / static_cast<float>(options.layers) : 1;
     candidates.push_back({key, likely[key], likely[key] * near});
   }
-  const auto first = [](const Candidate& a, const Candidate& b) { return a.priority != b.priority ? a.priority > b.priority : a.key < b.key; };
+  const auto first = [](const Candidate& a, const Candidate& b) {
+    return a.priority != b.priority ? a.priority > b.priority : a.key < b.key;
+  };
   const size_t kept = std::min(candidates.size(), kCandidatesMax);
   std::ranges::partial_sort(candidates, candidates.begin() + static_cast<std::ptrdiff_t>(kept), first);
   candidates.resize(kept);
@@ -160,12 +173,14 @@ void DeviceTier::Impl::plan_scan() {
     const Key first = static_cast<Key>(layer * options.experts);
     for (Key key = first; key < first + static_cast<Key>(options.experts); ++key) {
       const bool likely_enough = row_known[static_cast<size_t>(layer)] == 0 || likely[key] >= kScanLikely;
-      if (entries[key].state != State::kWhole && entries[key].needed == 0 && likely_enough) candidates.push_back({key, 1, 1});
+      if (entries[key].state != State::kWhole && entries[key].needed == 0 && likely_enough)
+        candidates.push_back({key, 1, 1});
     }
   }
 }
 
-DeviceTier::DeviceTier(const TierOptions& options, std::unique_ptr<policy::CachePolicy> policy) : impl_(std::make_unique<Impl>(options, std::move(policy))) {}
+DeviceTier::DeviceTier(const TierOptions& options, std::unique_ptr<policy::CachePolicy> policy)
+    : impl_(std::make_unique<Impl>(options, std::move(policy))) {}
 DeviceTier::~DeviceTier() = default;
 
 void DeviceTier::begin_step(Nanos, bool scan) {
@@ -202,7 +217,8 @@ void DeviceTier::routed(Nanos now, int32_t layer, std::span<const Wanted> wanted
 
 void DeviceTier::foresee(Nanos, int32_t layer, const prediction::Forecast& forecast) {
   Impl& t = *impl_;
-  MOESTRO_CHECK(forecast.layers() == t.options.layers && forecast.experts() == t.options.experts && layer >= -1 && layer < t.options.layers,
+  MOESTRO_CHECK(forecast.layers() == t.options.layers && forecast.experts() == t.options.experts && layer >= -1 &&
+                    layer < t.options.layers,
                 "a forecast of another model");
   t.at = layer;
   uint64_t below = 0;
@@ -241,6 +257,10 @@ void DeviceTier::released(Nanos, Key key) {
   }
   std::erase(t.demands, key);
   t.drop(key, false);
+}
+
+void DeviceTier::spoiled(Nanos, Key key) {
+  if (slot_of(key) && impl_->entries[key].needed == 0) impl_->evict(key);
 }
 
 void DeviceTier::abandon(Nanos) {

@@ -1,6 +1,7 @@
 #pragma once
-// How often what a predictor called likely came true: for each band of probability, at three distances, the share of forecasts that were
-// used. A predictor that promises too much is believed less, without one byte being moved to find out.
+// How often what a predictor called likely came true: for each band of probability, at three distances, the share of
+// forecasts that were used. A predictor that promises too much is believed less, without one byte being moved to find
+// out.
 
 #include <array>
 #include <cstdint>

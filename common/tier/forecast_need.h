@@ -1,7 +1,8 @@
 #pragma once
-// How much a step asks of its predictor. While nothing had to be copied for some steps, all that is used lies on the device, and so does all
-// that forecasts name: then none is made, but now and then, so that what they are worth stays known. Predictors go on counting what is routed,
-// as they must know it once the device is too small again; where every expert has a slot it never is, and they rest.
+// How much a step asks of its predictor. While nothing had to be copied for some steps, all that is used lies on the
+// device, and so does all that forecasts name: then none is made, but now and then, so that what they are worth stays
+// known. Predictors go on counting what is routed, as they must know it once the device is too small again; where every
+// expert has a slot it never is, and they rest.
 
 #include <cstdint>
 

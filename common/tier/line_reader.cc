@@ -37,7 +37,8 @@ struct LineReader::Impl {
 Status LineReader::Impl::unpack() {
   ZSTD_outBuffer plain{out.data(), out.size(), 0};
   const size_t left = ZSTD_decompressStream(stream.get(), &plain, &packed);
-  if (ZSTD_isError(left)) return corrupt(name + ": not a zstd file, or a damaged one (" + ZSTD_getErrorName(left) + ")");
+  if (ZSTD_isError(left))
+    return corrupt(name + ": not a zstd file, or a damaged one (" + ZSTD_getErrorName(left) + ")");
   frame_left = left;
   text.append(out.data(), plain.pos);
   return Status::ok();

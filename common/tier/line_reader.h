@@ -1,5 +1,6 @@
 #pragma once
-// The lines of a text file, one at a time, plain or compressed with zstd (a name that ends in .zst). The only place that includes zstd.
+// The lines of a text file, one at a time, plain or compressed with zstd (a name that ends in .zst). The only place
+// that includes zstd.
 
 #include <filesystem>
 #include <memory>
@@ -17,7 +18,8 @@ class LineReader {
   LineReader(LineReader&&) noexcept;
   LineReader& operator=(LineReader&&) noexcept;
 
-  /// The next line without its end; nothing at the end of the file. kCorrupt: not zstd, or cut short; or a line of more than 16 MiB.
+  /// The next line without its end; nothing at the end of the file. kCorrupt: not zstd, or cut short; or a line of more
+  /// than 16 MiB.
   Result<std::optional<std::string>> next();
 
  private:

@@ -19,7 +19,8 @@ void LinkPace::routed(Nanos now, int32_t layers, bool scan) {
   if (any_ && layers > 0 && took >= Nanos{0} && took < kPause) {
     Nanos& mean = layer_[scan ? 1 : 0];
     const Nanos each = took / layers;
-    mean = mean == Nanos{0} ? each : mean + Nanos(static_cast<int64_t>(kNew * static_cast<double>((each - mean).count())));
+    mean =
+        mean == Nanos{0} ? each : mean + Nanos(static_cast<int64_t>(kNew * static_cast<double>((each - mean).count())));
   }
   last_ = now, any_ = true;
 }

@@ -11,7 +11,8 @@ class LinkPace {
  public:
   LinkPace(double bytes_per_s, Nanos latency) : bytes_per_s_(bytes_per_s), latency_(latency) {}
 
-  /// `layers`: how many MoE layers lie between this router and the one before it; `scan` steps have a pace of their own.
+  /// `layers`: how many MoE layers lie between this router and the one before it; `scan` steps have a pace of their
+  /// own.
   void routed(Nanos now, int32_t layers, bool scan);
   void carried(uint64_t bytes, Nanos took);
 

@@ -42,12 +42,19 @@ void end_request(const Foresight& foresight, uint64_t sequence) {
 
 class Machine {
  public:
-  Machine(const Routes& routes, const ReplaySetup& setup, std::unique_ptr<policy::CachePolicy> policy, const Foresight& foresight)
-      : routes_(routes), setup_(setup), foresight_(foresight), predictor_(foresight.predictor), tier_(options(), std::move(policy)),
-        link_(tier_, setup.times.link_bytes_per_s, setup.times.link_latency), forecast_(routes.layers, routes.experts),
+  Machine(const Routes& routes, const ReplaySetup& setup, std::unique_ptr<policy::CachePolicy> policy,
+          const Foresight& foresight)
+      : routes_(routes),
+        setup_(setup),
+        foresight_(foresight),
+        predictor_(foresight.predictor),
+        tier_(options(), std::move(policy)),
+        link_(tier_, setup.times.link_bytes_per_s, setup.times.link_latency),
+        forecast_(routes.layers, routes.experts),
         need_(int64_t{setup.slots} >= int64_t{routes.layers} * routes.experts && setup.keep) {
     tier_.sources_always_ready();
-    report_.layer_uses.resize(static_cast<size_t>(routes.layers)), report_.layer_hits.resize(static_cast<size_t>(routes.layers));
+    report_.layer_uses.resize(static_cast<size_t>(routes.layers)),
+        report_.layer_hits.resize(static_cast<size_t>(routes.layers));
     by_request_.resize(routes.requests.size());
   }
 
@@ -114,7 +121,8 @@ class Machine {
     } else {
       ++report_.steps, report_.tokens += s.tokens.size();
       report_.time += now_ - begin, report_.stall += stall_;
-      report_.moved_bytes += after.moved_bytes - before.moved_bytes, report_.wasted_bytes += after.wasted_bytes - before.wasted_bytes;
+      report_.moved_bytes += after.moved_bytes - before.moved_bytes,
+          report_.wasted_bytes += after.wasted_bytes - before.wasted_bytes;
     }
   }
 
@@ -129,7 +137,8 @@ class Machine {
     compute(setup_.times.attention + setup_.times.attention_token * more);
     uses_of(routes_, s, l, uses_);
     wanted_.clear();
-    for (const StepUse& use : uses_) wanted_.push_back({static_cast<Key>(l * routes_.experts + use.expert), weight(s, use)});
+    for (const StepUse& use : uses_)
+      wanted_.push_back({static_cast<Key>(l * routes_.experts + use.expert), weight(s, use)});
     found_.resize(wanted_.size());
     tier_.routed(now_, l, wanted_, found_);
     count(s, l);
@@ -144,7 +153,8 @@ class Machine {
   }
   /// A prompt's chunk counts as one token, shared out over the experts it went to.
   float weight(const ReplayStep& s, const StepUse& use) const {
-    return s.scan ? static_cast<float>(use.tokens) / static_cast<float>(s.tokens.size()) : static_cast<float>(use.tokens);
+    return s.scan ? static_cast<float>(use.tokens) / static_cast<float>(s.tokens.size())
+                  : static_cast<float>(use.tokens);
   }
   void count(const ReplayStep& s, int32_t l) {
     if (s.scan) {
@@ -169,7 +179,8 @@ class Machine {
     left_.resize(uses_.size());
     for (size_t i = 0; i < left_.size(); ++i) left_[i] = i;
     while (!left_.empty()) {
-      const auto ready = std::ranges::find_if(left_, [this](size_t i) { return tier_.slot_of(wanted_[i].key).has_value(); });
+      const auto ready =
+          std::ranges::find_if(left_, [this](size_t i) { return tier_.slot_of(wanted_[i].key).has_value(); });
       if (ready == left_.end()) {
         const auto arrived = link_.finish();
         MOESTRO_CHECK(arrived.has_value(), "a layer waits for an idle link");
@@ -225,8 +236,8 @@ void train(const Routes& routes, std::span<const size_t> requests, const Foresig
   }
 }
 
-ReplayReport replay(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup, std::unique_ptr<policy::CachePolicy> policy,
-                    const Foresight& foresight) {
+ReplayReport replay(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup,
+                    std::unique_ptr<policy::CachePolicy> policy, const Foresight& foresight) {
   Machine machine(routes, setup, std::move(policy), foresight);
   return machine.run(plan_steps(routes, requests, setup.batch, setup.chunk));
 }

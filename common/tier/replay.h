@@ -1,9 +1,10 @@
 #pragma once
-// A routing trace against a device that is not here: policy, predictor, slots and link on a virtual clock, with the same DeviceTier and
-// Predictor objects that a worker runs.
+// A routing trace against a device that is not here: policy, predictor, slots and link on a virtual clock, with the
+// same DeviceTier and Predictor objects that a worker runs.
 //
-// The device computes one thing at a time: a layer's attention, its router, then its experts, those present first and the others in the
-// order in which they arrive. The link carries one chunk at a time beside it. When no expert of the layer is there the device stalls.
+// The device computes one thing at a time: a layer's attention, its router, then its experts, those present first and
+// the others in the order in which they arrive. The link carries one chunk at a time beside it. When no expert of the
+// layer is there the device stalls.
 
 #include <functional>
 #include <memory>
@@ -50,7 +51,7 @@ struct ReplayReport {
   uint64_t prompt_steps = 0, prompt_tokens = 0;
   Nanos prompt_time{0}, prompt_stall{0};
   uint64_t prompt_moved_bytes = 0;
-  uint64_t prompt_uses = 0;                   ///< experts that a step of prompts used at a layer, each once for all of its tokens
+  uint64_t prompt_uses = 0;  ///< experts that a step of prompts used at a layer, each once for all of its tokens
   uint64_t prompt_held = 0, prompt_kept = 0;  ///< experts in slots before each such step, and of those, after it
   uint64_t after_uses = 0, after_hits = 0;    ///< of the decoding steps next after one, kAfterPrompt at most
   TierCounters counters;             ///< of all steps
@@ -59,10 +60,18 @@ struct ReplayReport {
 
   double hit_rate() const { return uses == 0 ? 0 : static_cast<double>(hits) / static_cast<double>(uses); }
   /// Of experts that prompts found in slots, those that they left there.
-  double prompt_kept_share() const { return prompt_held == 0 ? 0 : static_cast<double>(prompt_kept) / static_cast<double>(prompt_held); }
-  double after_hit_rate() const { return after_uses == 0 ? 0 : static_cast<double>(after_hits) / static_cast<double>(after_uses); }
-  double stall_per_token_s() const { return tokens == 0 ? 0 : std::chrono::duration<double>(stall).count() / static_cast<double>(tokens); }
-  double time_per_token_s() const { return tokens == 0 ? 0 : std::chrono::duration<double>(time).count() / static_cast<double>(tokens); }
+  double prompt_kept_share() const {
+    return prompt_held == 0 ? 0 : static_cast<double>(prompt_kept) / static_cast<double>(prompt_held);
+  }
+  double after_hit_rate() const {
+    return after_uses == 0 ? 0 : static_cast<double>(after_hits) / static_cast<double>(after_uses);
+  }
+  double stall_per_token_s() const {
+    return tokens == 0 ? 0 : std::chrono::duration<double>(stall).count() / static_cast<double>(tokens);
+  }
+  double time_per_token_s() const {
+    return tokens == 0 ? 0 : std::chrono::duration<double>(time).count() / static_cast<double>(tokens);
+  }
 };
 
 /// One expert of a step's layer, and its tokens.
@@ -76,11 +85,12 @@ struct ReplayStep {
   std::vector<prediction::IterationSequence> sequences;
   std::vector<uint32_t> first;                             ///< by sequence: its tokens in `tokens`
   std::vector<RoutedToken> tokens;
-  std::vector<size_t> began, ended;                        ///< indices into `sequences` of those whose first or last step it is
+  std::vector<size_t> began, ended;  ///< indices into `sequences` of those whose first or last step it is
 };
-/// The steps that serve `requests` (indices), `batch` at a time: each prompt in steps of its own of at most `chunk` tokens, then all that
-/// run decode one token a step.
-std::vector<ReplayStep> plan_steps(const Routes& routes, std::span<const size_t> requests, int32_t batch, int32_t chunk);
+/// The steps that serve `requests` (indices), `batch` at a time: each prompt in steps of its own of at most `chunk`
+/// tokens, then all that run decode one token a step.
+std::vector<ReplayStep> plan_steps(const Routes& routes, std::span<const size_t> requests, int32_t batch,
+                                   int32_t chunk);
 /// What all tokens of a step chose at a layer, ascending by expert.
 void uses_of(const Routes& routes, const ReplayStep& step, int32_t layer, std::vector<StepUse>& out);
 
@@ -93,13 +103,14 @@ struct Foresight {
 /// The predictor sees the requests without a device: what is learned before those that are judged.
 void train(const Routes& routes, std::span<const size_t> requests, const Foresight& foresight);
 
-ReplayReport replay(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup, std::unique_ptr<policy::CachePolicy> policy,
-                    const Foresight& foresight);
+ReplayReport replay(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup,
+                    std::unique_ptr<policy::CachePolicy> policy, const Foresight& foresight);
 
 /// Belady's oracle on demand: fewest misses without prefetch. A layer's experts are used at once, those present first.
 ReplayReport replay_belady(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup);
 
 /// Knows the next pass of every layer, one token ahead.
-std::unique_ptr<prediction::Predictor> make_perfect_predictor(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup);
+std::unique_ptr<prediction::Predictor> make_perfect_predictor(const Routes& routes, std::span<const size_t> requests,
+                                                              const ReplaySetup& setup);
 
 }  // namespace moestro::tier

@@ -1,4 +1,5 @@
-// What is compared with: fewest misses on demand, prediction without error, and the schedule of one who knows the future.
+// What is compared with: fewest misses on demand, prediction without error, and the schedule of one who knows the
+// future.
 
 #include <algorithm>
 
@@ -8,7 +9,9 @@
 namespace moestro::tier {
 namespace {
 
-size_t keys_of(const Routes& routes) { return static_cast<size_t>(routes.layers) * static_cast<size_t>(routes.experts); }
+size_t keys_of(const Routes& routes) {
+  return static_cast<size_t>(routes.layers) * static_cast<size_t>(routes.experts);
+}
 
 class PerfectPredictor final : public prediction::Predictor {
  public:
@@ -36,14 +39,16 @@ class PerfectPredictor final : public prediction::Predictor {
 };
 
 /// What a schedule of visits comes to, counted as a replay is.
-ReplayReport report_of(const Schedule& schedule, std::span<const Visit> visits, std::span<const ReplayStep> steps, const ReplaySetup& setup) {
+ReplayReport report_of(const Schedule& schedule, std::span<const Visit> visits, std::span<const ReplayStep> steps,
+                       const ReplaySetup& setup) {
   ReplayReport report;
   for (size_t v = 0; v < visits.size(); ++v) {
     const Visit& visit = visits[v];
     const uint64_t bytes = schedule.visit_fetches[v] * setup.expert_bytes;
     report.counters.moved_bytes += bytes;
     if (!visit.decode) {
-      report.prompt_time += schedule.visit_time[v], report.prompt_stall += schedule.visit_stall[v], report.prompt_moved_bytes += bytes;
+      report.prompt_time += schedule.visit_time[v], report.prompt_stall += schedule.visit_stall[v],
+          report.prompt_moved_bytes += bytes;
       continue;
     }
     report.time += schedule.visit_time[v], report.stall += schedule.visit_stall[v], report.moved_bytes += bytes;
@@ -58,7 +63,8 @@ ReplayReport report_of(const Schedule& schedule, std::span<const Visit> visits, 
 
 }  // namespace
 
-std::unique_ptr<prediction::Predictor> make_perfect_predictor(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup) {
+std::unique_ptr<prediction::Predictor> make_perfect_predictor(const Routes& routes, std::span<const size_t> requests,
+                                                              const ReplaySetup& setup) {
   return std::make_unique<PerfectPredictor>(routes, plan_steps(routes, requests, setup.batch, setup.chunk));
 }
 
@@ -66,13 +72,15 @@ ReplayReport replay_belady(const Routes& routes, std::span<const size_t> request
   const auto steps = plan_steps(routes, requests, setup.batch, setup.chunk);
   ReplaySetup on_demand = setup;
   on_demand.prefetch = false, on_demand.keep = true;
-  return replay(routes, requests, on_demand, std::make_unique<VisitOracle>(plan_visits(routes, steps, setup.times), keys_of(routes)), {});
+  return replay(routes, requests, on_demand,
+                std::make_unique<VisitOracle>(plan_visits(routes, steps, setup.times), keys_of(routes)), {});
 }
 
 Clairvoyant clairvoyant(const Routes& routes, std::span<const size_t> requests, const ReplaySetup& setup) {
   const auto steps = plan_steps(routes, requests, setup.batch, setup.chunk);
   const auto visits = plan_visits(routes, steps, setup.times);
-  const double seconds = setup.times.link_bytes_per_s > 0 ? static_cast<double>(setup.expert_bytes) / setup.times.link_bytes_per_s : 0;
+  const double seconds =
+      setup.times.link_bytes_per_s > 0 ? static_cast<double>(setup.expert_bytes) / setup.times.link_bytes_per_s : 0;
   const Nanos copy = setup.times.link_latency + Nanos(static_cast<int64_t>(seconds * 1e9));
   Clairvoyant best;
   std::optional<Schedule> fastest;

@@ -30,7 +30,8 @@ size_t prompt_left(const RoutedRequest& request, size_t from) {
 
 }  // namespace
 
-std::vector<ReplayStep> plan_steps(const Routes& routes, std::span<const size_t> requests, int32_t batch, int32_t chunk) {
+std::vector<ReplayStep> plan_steps(const Routes& routes, std::span<const size_t> requests, int32_t batch,
+                                   int32_t chunk) {
   std::vector<ReplayStep> steps;
   std::vector<Running> running;
   size_t waiting = 0;

@@ -1,5 +1,6 @@
 #pragma once
-// A routing trace in memory: what each token of each request chose at every MoE layer. docs/request-trace.md describes the file
+// A routing trace in memory: what each token of each request chose at every MoE layer. docs/request-trace.md describes
+// the file
 // (`--trace`, "moestro-routes", version 1).
 
 #include <cstdint>
@@ -31,7 +32,8 @@ struct Routes {
 
   /// What `token` chose at `layer`: top_k experts.
   std::span<const uint16_t> chosen(const RoutedToken& token, int32_t layer) const {
-    return std::span(choices).subspan(token.first + static_cast<size_t>(layer) * static_cast<size_t>(top_k), static_cast<size_t>(top_k));
+    return std::span(choices).subspan(token.first + static_cast<size_t>(layer) * static_cast<size_t>(top_k),
+                                      static_cast<size_t>(top_k));
   }
 };
 
@@ -39,8 +41,8 @@ struct RouteLimits {
   uint64_t choices_max = uint64_t{1} << 31;  ///< of a trace, each two bytes
 };
 
-/// Reads a trace, plain or .zst, a line at a time. kInvalidArgument names the file and its first bad line, and what is wrong with it; a
-/// last line without its end is of a worker that was killed, and is left out.
+/// Reads a trace, plain or .zst, a line at a time. kInvalidArgument names the file and its first bad line, and what is
+/// wrong with it; a last line without its end is of a worker that was killed, and is left out.
 Result<Routes> read_routes(const std::filesystem::path& path, const RouteLimits& limits = {});
 
 /// The requests of `more` behind those of `routes`, with ids of their own. kInvalidArgument if it is of another shape.

@@ -18,14 +18,18 @@ std::string DeviceTier::Impl::check() const {
   }
   const std::set<Slot> free_ones(free.begin(), free.end());
   if (free_ones.size() != free.size()) return "a slot is free twice";
-  if (held + free.size() != slots.size()) return wrong("slots that are neither free nor held:", slots.size() - held - free.size());
+  if (held + free.size() != slots.size())
+    return wrong("slots that are neither free nor held:", slots.size() - held - free.size());
   for (Key key = 0; key < entries.size(); ++key) {
     const Entry& entry = entries[key];
     copying += entry.state == State::kCopying, wholes += entry.state == State::kWhole;
     waiting[static_cast<size_t>(layer_of(key))] += entry.state == State::kWhole && entry.ahead;
     if (entry.state != State::kAbsent && slots[entry.slot] != key) return wrong("a key whose slot is another's:", key);
-    if (entry.state == State::kAbsent && (entry.sent != 0 || entry.given != 0 || entry.ahead || entry.standing || entry.doomed)) return wrong("an absent key with a past:", key);
-    if (entry.state == State::kWhole && entry.sent != options.expert_bytes) return wrong("a whole key that lacks something:", key);
+    if (entry.state == State::kAbsent &&
+        (entry.sent != 0 || entry.given != 0 || entry.ahead || entry.standing || entry.doomed))
+      return wrong("an absent key with a past:", key);
+    if (entry.state == State::kWhole && entry.sent != options.expert_bytes)
+      return wrong("a whole key that lacks something:", key);
     if (entry.standing && !entry.ahead) return wrong("a prediction that stands for no prefetch:", key);
     if (entry.doomed && !is_on_link(key)) return wrong("a doomed copy that is not on the link:", key);
     if (entry.ahead && entry.needed > 0) return wrong("a prefetch that somebody waits for:", key);
@@ -35,21 +39,25 @@ std::string DeviceTier::Impl::check() const {
   if (whole != static_cast<int32_t>(wholes)) return "whole keys are not counted";
   for (size_t layer = 0; layer < by_layer.size(); ++layer) {
     const LayerCounters& c = by_layer[layer];
-    if (c.prefetched != c.prefetched_used + c.prefetched_wasted + waiting[layer]) return wrong("prefetches that came to nothing that is counted, of layer", layer);
+    if (c.prefetched != c.prefetched_used + c.prefetched_wasted + waiting[layer])
+      return wrong("prefetches that came to nothing that is counted, of layer", layer);
   }
   for (const Key key : demands)
-    if (entries[key].needed == 0 || entries[key].state == State::kWhole) return wrong("a demand that nobody waits for:", key);
+    if (entries[key].needed == 0 || entries[key].state == State::kWhole)
+      return wrong("a demand that nobody waits for:", key);
   if (std::set<Key>(demands.begin(), demands.end()).size() != demands.size()) return "a demand is queued twice";
   std::vector<uint64_t> on_the_way(entries.size());
   for (const Chunk& chunk : on_link) {
     const Entry& entry = entries[chunk.key];
     if (entry.state != State::kCopying || entry.slot != chunk.slot) return "the link writes to a slot of another key";
-    if (chunk.offset != entry.sent + on_the_way[chunk.key]) return wrong("a chunk that is not the next one of its key:", chunk.key);
+    if (chunk.offset != entry.sent + on_the_way[chunk.key])
+      return wrong("a chunk that is not the next one of its key:", chunk.key);
     on_the_way[chunk.key] += chunk.bytes;
   }
   if (std::ssize(on_link) > options.chunks_given) return "the link has more than it may be given";
   for (Key key = 0; key < entries.size(); ++key)
-    if (entries[key].given != entries[key].sent + on_the_way[key]) return wrong("a key of which more was given than is on its way:", key);
+    if (entries[key].given != entries[key].sent + on_the_way[key])
+      return wrong("a key of which more was given than is on its way:", key);
   return {};
 }
 

@@ -20,7 +20,8 @@ struct TierFigures {
 /// Of one tier. Nothing that is taken is lost to rounding: what all calls said adds up to the tier's own counters.
 class FiguresSince {
  public:
-  /// What `tier` has done since the call before, at first since it was made; `recent` is left as it is. Keeps the memory of `out`.
+  /// What `tier` has done since the call before, at first since it was made; `recent` is left as it is. Keeps the
+  /// memory of `out`.
   void take(const DeviceTier& tier, TierFigures& out);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// What DeviceTier keeps. Its parts: the step (device_tier.cc), the link (tier_link.cc), who gives way (tier_room.cc), and the check of it
-// all (tier_check.cc).
+// What DeviceTier keeps. Its parts: the step (device_tier.cc), the link (tier_link.cc), who gives way (tier_room.cc),
+// and the check of it all (tier_check.cc).
 
 #include <algorithm>
 
@@ -102,7 +102,8 @@ struct DeviceTier::Impl {
   bool scan = false;
   bool always_ready = false;
   bool foreseen = false;                ///< there has been a forecast
-  double forecast_error = 0, rate_error = 0;  ///< squared, of the forecasts and of the experts' own rates; old ones fade
+  double forecast_error = 0,
+         rate_error = 0;                ///< squared, of the forecasts and of the experts' own rates; old ones fade
   double time = 0;                      ///< uses: one a (step, expert) of decoding
   uint64_t orders = 0;
   int32_t whole = 0;

@@ -15,8 +15,8 @@ std::optional<Chunk> DeviceTier::Impl::chunk_of(Key key, bool is_demand) {
   return on_link.back();
 }
 
-/// Of the demands that the link has not wholly been given the one that lacks least: its layer can go on with it soonest, and all of them take
-/// equally long.
+/// Of the demands that the link has not wholly been given the one that lacks least: its layer can go on with it
+/// soonest, and all of them take equally long.
 std::optional<Key> DeviceTier::Impl::next_demand() {
   std::ranges::sort(demands, [this](Key a, Key b) {
     const Entry &one = entries[a], &other = entries[b];
@@ -34,7 +34,8 @@ bool DeviceTier::Impl::in_budget(Nanos now, Key key) const {
   uint64_t bytes = missing(entries[key]);
   for (const Key demand : demands) bytes += missing(entries[demand]);
   for (const Key copy : copies)
-    if (entries[copy].needed == 0 && !entries[copy].doomed && distance(layer_of(copy)) <= ahead) bytes += missing(entries[copy]);
+    if (entries[copy].needed == 0 && !entries[copy].doomed && distance(layer_of(copy)) <= ahead)
+      bytes += missing(entries[copy]);
   return static_cast<double>(bytes) <= pace.room(now, ahead, scan);
 }
 
@@ -55,7 +56,8 @@ std::optional<Key> DeviceTier::Impl::next_prefetch(Nanos now) {
     if (free.empty()) {
       if (!std::exchange(searched, true)) out = scan ? scan_victim() : victim();
       if (!out) return std::nullopt;
-      const bool guarded = !scan && options.how.guard && passes_until(*out, worth(*out)) <= passes_until(candidate.key, worth(candidate.key));
+      const bool guarded = !scan && options.how.guard &&
+                           passes_until(*out, worth(*out)) <= passes_until(candidate.key, worth(candidate.key));
       if (guarded) {
         counters.guarded += !std::exchange(candidate.guarded, true);
         continue;
@@ -118,7 +120,9 @@ void DeviceTier::sources_wanted(int32_t prefetches, std::vector<Key>& out) const
   if (!impl_->fills()) return;
   for (Key key = 0; key < impl_->entries.size() && prefetches > 0; ++key) {
     const Impl::Entry& entry = impl_->entries[key];
-    if (entry.source || entry.state == Impl::State::kWhole || entry.needed > 0 || std::ranges::find(out, key) != out.end()) continue;
+    if (entry.source || entry.state == Impl::State::kWhole || entry.needed > 0 ||
+        std::ranges::find(out, key) != out.end())
+      continue;
     out.push_back(key);
     --prefetches;
   }
@@ -140,7 +144,8 @@ bool DeviceTier::link_wanted() const {
 
 void DeviceTier::chunk_done(Nanos, const Chunk& chunk, Nanos took) {
   Impl& t = *impl_;
-  const auto brought = std::ranges::find_if(t.on_link, [&](const Chunk& c) { return c.key == chunk.key && c.offset == chunk.offset; });
+  const auto brought =
+      std::ranges::find_if(t.on_link, [&](const Chunk& c) { return c.key == chunk.key && c.offset == chunk.offset; });
   if (brought == t.on_link.end()) return;  // its copy has failed
   t.on_link.erase(brought);
   t.pace.carried(chunk.bytes, took);

@@ -1,11 +1,12 @@
-// Who gives way. Nothing that a layer needs ever does. A prefetch takes neither what another prefetch has brought and its layer has not yet
-// spoken about, nor what is likelier to be used than itself; a demand takes what it must.
+// Who gives way. Nothing that a layer needs ever does. A prefetch takes neither what another prefetch has brought and
+// its layer has not yet spoken about, nor what is likelier to be used than itself; a demand takes what it must.
 //
-// The policy says who goes first, unless the forecasts have lately been nearer to the truth than the shares of passes that experts were
-// used in; then of those that the policy names the one goes whose next use is furthest away.
+// The policy says who goes first, unless the forecasts have lately been nearer to the truth than the shares of passes
+// that experts were used in; then of those that the policy names the one goes whose next use is furthest away.
 //
-// Likelier means sooner: of a key with probability q at its next pass, in `d` of `L` layers, and r at each one after that, the next use is
-// d / L + (1 - q) / r passes away on average; r lies between q, which knows this token, and the key's own rate. Belady's oracle evicts what is used furthest in the future; so does this, with what is known of it.
+// Likelier means sooner: of a key with probability q at its next pass, in `d` of `L` layers, and r at each one after
+// that, the next use is d / L + (1 - q) / r passes away on average; r lies between q, which knows this token, and the
+// key's own rate. Belady's oracle evicts what is used furthest in the future; so does this, with what is known of it.
 
 #include <algorithm>
 
@@ -28,14 +29,17 @@ float DeviceTier::Impl::worth(Key key) const {
 
 double DeviceTier::Impl::passes_until(Key key, float probability) const {
   const double q = std::clamp(static_cast<double>(probability), 0.0, 1.0);
-  const double later = std::clamp(kOwnRate * static_cast<double>(entries[key].rate) + (1 - kOwnRate) * q, kProbabilityMin, 1.0);
+  const double later =
+      std::clamp(kOwnRate * static_cast<double>(entries[key].rate) + (1 - kOwnRate) * q, kProbabilityMin, 1.0);
   return static_cast<double>(distance(layer_of(key))) / options.layers + (1 - q) / later;
 }
 
 /// The policy names those it would give up first; of them the forecast takes the one whose next use is furthest.
 std::optional<Key> DeviceTier::Impl::victim() {
   looked_at.clear();
-  const size_t choices = !forecast_leads() || scan ? 1 : options.how.choices > 0 ? static_cast<size_t>(options.how.choices) : std::max<size_t>(1, entries.size() / kChoicesShare);
+  const size_t choices = !forecast_leads() || scan ? 1
+                         : options.how.choices > 0 ? static_cast<size_t>(options.how.choices)
+                                                   : std::max<size_t>(1, entries.size() / kChoicesShare);
   policy->victim({{&kGroup, 1}, time, {}}, [&](uint32_t key) -> policy::Verdict {
     using Kind = policy::Verdict::Kind;
     if (stays(key) || entries[key].standing) return {Kind::kSpared};
@@ -85,8 +89,8 @@ void DeviceTier::Impl::take_slot(Key key) {
   copies.push_back(key);
 }
 
-/// A slot for what a layer waits for: a free one, or of what is not needed, or of a prefetch, whole or not; last, of a demand whose
-/// source is gone, for that one cannot go on. None: all hold what is being computed with.
+/// A slot for what a layer waits for: a free one, or of what is not needed, or of a prefetch, whole or not; last, of a
+/// demand whose source is gone, for that one cannot go on. None: all hold what is being computed with.
 bool DeviceTier::Impl::room_for_demand(Key key) {
   if (entries[key].state == State::kCopying) return true;
   if (free.empty()) {
@@ -113,7 +117,8 @@ std::optional<Key> DeviceTier::Impl::standing_victim() const {
 std::optional<Key> DeviceTier::Impl::unfinished_victim() const {
   std::optional<Key> out;
   for (const Key key : copies)
-    if (entries[key].needed == 0 && (!out || passes_until(key, worth(key)) > passes_until(*out, worth(*out)))) out = key;
+    if (entries[key].needed == 0 && (!out || passes_until(key, worth(key)) > passes_until(*out, worth(*out))))
+      out = key;
   if (out) return out;
   for (const Key key : copies)
     if (!always_ready && !entries[key].source) return key;

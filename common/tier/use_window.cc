@@ -15,7 +15,9 @@ namespace {
 constexpr size_t kNotCountedShare = 4;  ///< a quarter
 
 size_t first_counted(const UseWindow& window) { return window.visits.size() / kNotCountedShare; }
-bool counts(const UseWindow& window, size_t visit) { return visit >= first_counted(window) && !window.visits[visit].scan; }
+bool counts(const UseWindow& window, size_t visit) {
+  return visit >= first_counted(window) && !window.visits[visit].scan;
+}
 
 std::span<const UseWindow::Use> uses_of(const UseWindow& window, size_t visit) {
   const size_t first = window.visits[visit].first;
@@ -51,7 +53,8 @@ class OnDemand {
     tier_->routed(kNow, static_cast<int32_t>(wanted_.front().key) / experts_, wanted_, found_);
     carry();
     while (!wanted_.empty()) {
-      const auto ready = std::ranges::find_if(wanted_, [this](const auto& w) { return tier_->slot_of(w.key).has_value(); });
+      const auto ready =
+          std::ranges::find_if(wanted_, [this](const auto& w) { return tier_->slot_of(w.key).has_value(); });
       MOESTRO_CHECK(ready != wanted_.end(), "a layer waits for a link that takes no time");
       tier_->released(kNow, ready->key);
       wanted_.erase(ready);
@@ -115,7 +118,8 @@ WindowHits hits_of(const UseWindow& window, const TierOptions& options, const st
   const auto keys = static_cast<size_t>(options.layers) * static_cast<size_t>(options.experts);
   const auto lru = replayed(window, before, options, std::make_unique<policy::LruPolicy>(), go_on);
   if (!lru) return {};
-  const auto belady = replayed(window, before, options, std::make_unique<VisitOracle>(visits_of(window, before), keys), go_on);
+  const auto belady =
+      replayed(window, before, options, std::make_unique<VisitOracle>(visits_of(window, before), keys), go_on);
   if (!belady) return {};
   result.lru_hits = *lru, result.belady_hits = *belady;
   return result;

@@ -7,7 +7,8 @@ namespace moestro::tier {
 
 class VirtualLink {
  public:
-  VirtualLink(DeviceTier& tier, double bytes_per_s, Nanos latency) : tier_(tier), bytes_per_s_(bytes_per_s), latency_(latency) {}
+  VirtualLink(DeviceTier& tier, double bytes_per_s, Nanos latency)
+      : tier_(tier), bytes_per_s_(bytes_per_s), latency_(latency) {}
 
   /// Something has changed at `now`: an idle link looks whether there is work.
   void poke(Nanos now) {

@@ -9,7 +9,8 @@ namespace moestro::tier {
 class WasteLimit {
  public:
   /// `window_bytes`: what was carried longer ago than that counts half.
-  WasteLimit(float floor, float share_max, double window_bytes) : least_(floor), floor_(floor), share_max_(share_max), window_(window_bytes) {}
+  WasteLimit(float floor, float share_max, double window_bytes)
+      : least_(floor), floor_(floor), share_max_(share_max), window_(window_bytes) {}
 
   void moved(uint64_t bytes) {
     moved_ += static_cast<double>(bytes);

@@ -9,9 +9,10 @@ namespace {
 /// Rows of a unit of few tokens: long enough to be a stream of its own, and at least four units a thread.
 constexpr int64_t kUnitRowsMin = 32, kUnitRowsMax = 128;
 
-/// Phase 2 tile by tile reads memory front to back, and each tile where it lies; but sums of parts have to be written, read and added, which
-/// more rows, whose arithmetic takes longer than the reading, do not win back (measured on AVX2 and AVX-512 at shapes from 1024 x 384 to
-/// 4096 x 14336: up to 1.15 times as fast below this, as slow as 0.65 times above).
+/// Phase 2 tile by tile reads memory front to back, and each tile where it lies; but sums of parts have to be written,
+/// read and added, which more rows, whose arithmetic takes longer than the reading, do not win back (measured on AVX2
+/// and AVX-512 at shapes from 1024 x 384 to 4096 x 14336: up to 1.15 times as fast below this, as slow as 0.65 times
+/// above).
 bool pays_by_tile(const ExpertLayout& layout, int64_t rows) {
   return layout.tiles() > 2 && rows <= (is_quantised(layout.dtype()) ? 1 : 3);
 }
@@ -115,7 +116,9 @@ void CpuOps::expert_down_by_tile(const ExpertWork& work) {
       part_rows[part_of(i, t)] = parts + part_of(i, t) * hidden;
       a_rows[part_of(i, t)] = work.a[t] + i * layout.tile_ffn();
     }
-    if (work.product.rounding) round_rows(*work.product.rounding, a_rows + part_of(i, 0), n, work.down[i].cols, rounded_tiles_[static_cast<size_t>(i)]);
+    if (work.product.rounding)
+      round_rows(*work.product.rounding, a_rows + part_of(i, 0), n, work.down[i].cols,
+                 rounded_tiles_[static_cast<size_t>(i)]);
   }
   const int64_t wanted = ceil_div(int64_t{4} * pool_.threads(), tiles);  // units of a tile
   const int64_t rows = std::min(hidden, round_up(ceil_div(hidden, wanted), kUnitRowsMin));
@@ -124,22 +127,24 @@ void CpuOps::expert_down_by_tile(const ExpertWork& work) {
     const WeightRun& run = work.down[unit / units];
     return run.w + unit % units * rows * run.row_bytes;
   };
-  pool_.run_at(tiles * units, [&](int64_t unit) { return weight_nodes_.node_of(unit_weights(unit)); }, [&](int64_t unit, int thread) {
-    const int64_t i = unit / units;
-    ProductTask task;
-    task.x = a_rows + part_of(i, 0);
-    task.rounded = work.product.rounding ? &rounded_tiles_[static_cast<size_t>(i)].rows : nullptr;
-    task.n = n;
-    task.runs = work.down + i;
-    task.run_count = 1;
-    task.first_row = unit % units * rows;
-    task.rows = std::min(rows, hidden - task.first_row);
-    task.next_w = unit + 1 < tiles * units ? unit_weights(unit + 1) : nullptr;
-    task.y = part_rows + part_of(i, 0);
-    task.y_offset = task.first_row;
-    task.panel = panel(thread);
-    multiply(work.product, task, thread);
-  });
+  pool_.run_at(
+      tiles * units, [&](int64_t unit) { return weight_nodes_.node_of(unit_weights(unit)); },
+      [&](int64_t unit, int thread) {
+        const int64_t i = unit / units;
+        ProductTask task;
+        task.x = a_rows + part_of(i, 0);
+        task.rounded = work.product.rounding ? &rounded_tiles_[static_cast<size_t>(i)].rows : nullptr;
+        task.n = n;
+        task.runs = work.down + i;
+        task.run_count = 1;
+        task.first_row = unit % units * rows;
+        task.rows = std::min(rows, hidden - task.first_row);
+        task.next_w = unit + 1 < tiles * units ? unit_weights(unit + 1) : nullptr;
+        task.y = part_rows + part_of(i, 0);
+        task.y_offset = task.first_row;
+        task.panel = panel(thread);
+        multiply(work.product, task, thread);
+      });
   over_ranges(hidden, 16, tiles * n * hidden, [&](int64_t first, int64_t end, int) {
     for (int64_t t = 0; t < n; ++t) {
       float* y = work.y[t];
@@ -201,11 +206,15 @@ void CpuOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const
     if (!small) return pool_.run_at(units, [&](int64_t i) { return weight_nodes_.node_of(weights_of(i)); }, unit);
     for (int64_t i = 0; i < units; ++i) unit(i, 0);
   };
-  over(work.up_units(), [&](int64_t unit) { return work.up_weights(unit); }, [&](int64_t unit, int thread) { expert_up(work, unit, thread); });
+  over(
+      work.up_units(), [&](int64_t unit) { return work.up_weights(unit); },
+      [&](int64_t unit, int thread) { expert_up(work, unit, thread); });
   // Which way the parts are added depends on how many rows there are.
   if (!small && !options_.deterministic && pays_by_tile(layout, n)) return expert_down_by_tile(work);
   work.rounded_a = round(a_rows, layout.ffn(), rounded_a_);
-  over(work.down_units(), [](int64_t) { return nullptr; }, [&](int64_t unit, int thread) { expert_down(work, unit, thread); });
+  over(
+      work.down_units(), [](int64_t) { return nullptr; },
+      [&](int64_t unit, int thread) { expert_down(work, unit, thread); });
 }
 
 }  // namespace moestro::kernels::cpu

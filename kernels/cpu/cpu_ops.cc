@@ -7,11 +7,12 @@ namespace moestro::kernels::cpu {
 namespace {
 /// Weights that a chunk of a product streams from memory: a few microseconds of work.
 constexpr int64_t kChunkBytes = 128 * 1024;
-/// Weights that are widened at once: they stay in the core's own cache until they are multiplied. With few tokens, in the first of its caches; with many,
-/// whole panels are.
+/// Weights that are widened at once: they stay in the core's own cache until they are multiplied. With few tokens, in
+/// the first of its caches; with many, whole panels are.
 constexpr int64_t kWidenedNumbers = 8 * 1024, kWidenedNumbersOfPanels = 256 * 1024;
 constexpr int64_t kWidenedRowsMin = 8;
-/// Exceptions of a task that a thread has room for from the start: hundreds of times what a normal distribution has. More cost an allocation, once.
+/// Exceptions of a task that a thread has room for from the start: hundreds of times what a normal distribution has.
+/// More cost an allocation, once.
 constexpr int64_t kExceptionsReserved = 8 * 1024;
 }  // namespace
 
@@ -31,9 +32,9 @@ CpuOps::Product CpuOps::product(DType weights, Activations activations) const {
   const auto dtype = static_cast<size_t>(computed_as(weights));
   const bool in_12_bits = weights == DType::kBF16In12;
   const bool may_round = !options_.deterministic && activations == Activations::kRounded;
-  if (may_round && kernels_.rounded && kernels_.rounded[dtype].product)
-    return {kernels_.rounded[dtype].product, &kernels_.rounded[dtype], in_12_bits};
-  return {kernels_.product[dtype], nullptr, in_12_bits};
+  const RoundedProduct& rounded = kernels_.rounded[dtype];
+  if (may_round && rounded.round) return {rounded.product, &rounded, in_12_bits};
+  return {{.many = kernels_.product[dtype]}, nullptr, in_12_bits};
 }
 
 namespace {
@@ -66,11 +67,13 @@ void CpuOps::make_room_to_widen(const Product& product, int64_t n, const WeightR
   }
 }
 
-bool CpuOps::lists_exceptions(const Product& product) const { return product.rounding && kernels_.product_in_12_bits; }
+bool CpuOps::lists_exceptions(const Product& product) const {
+  return product.rounding && kernels_.product_in_12_bits.few;
+}
 
 // A result is, bit by bit, what the same weights stored as bf16 give.
 void CpuOps::multiply(const Product& product, const ProductTask& task, int thread) {
-  if (!product.in_12_bits) return product.run(task);
+  if (!product.in_12_bits) return product.run.of(task.n)(task);
   if (lists_exceptions(product)) return multiply_in_12_bits(task, thread);
   multiply_widened(product, task, thread);
 }
@@ -82,7 +85,9 @@ void CpuOps::multiply_in_12_bits(const ProductTask& task, int thread) {
   for (int64_t i = 0; i < task.run_count; ++i) {
     const auto exponents = exponents_of(task.runs[i]);
     const int64_t begin = task.first_row * task.runs[i].cols, end = begin + task.rows * task.runs[i].cols;
-    listed_max += std::max<int64_t>(0, bf16_in_12::first_exception(exponents, end) - bf16_in_12::first_exception(exponents, begin)) + 1;
+    listed_max += std::max<int64_t>(
+                      0, bf16_in_12::first_exception(exponents, end) - bf16_in_12::first_exception(exponents, begin)) +
+                  1;
   }
   WeightException* next = own.exceptions.at_least(listed_max);
   for (int64_t i = 0; i < task.run_count; ++i) {
@@ -91,7 +96,8 @@ void CpuOps::multiply_in_12_bits(const ProductTask& task, int thread) {
     const auto exponents = exponents_of(run);
     const int64_t begin = task.first_row * run.cols, end = begin + task.rows * run.cols;
     int64_t before = begin - 1;  // kernels rely on the order, which a pack may not have
-    for (int64_t e = bf16_in_12::first_exception(exponents, begin), last = bf16_in_12::first_exception(exponents, end); e < last; ++e) {
+    for (int64_t e = bf16_in_12::first_exception(exponents, begin), last = bf16_in_12::first_exception(exponents, end);
+         e < last; ++e) {
       const int64_t position = bf16_in_12::exception_position(exponents, e);
       if (position <= before || position >= end) continue;
       *next++ = {position / run.cols, position % run.cols, bf16_in_12::with_exponent(0, exponents.exceptions[e])};
@@ -102,7 +108,7 @@ void CpuOps::multiply_in_12_bits(const ProductTask& task, int thread) {
   }
   ProductTask listed = task;
   listed.runs = runs;
-  kernels_.product_in_12_bits(listed);
+  kernels_.product_in_12_bits.of(listed.n)(listed);
 }
 
 // A few rows at a time become bf16 and go through its product.
@@ -122,7 +128,8 @@ void CpuOps::multiply_widened(const Product& product, const ProductTask& task, i
     uint16_t* to = widened;
     for (int64_t i = 0; i < task.run_count; ++i) {
       const WeightRun& run = task.runs[i];
-      const int64_t first = task.first_row + row, blocks = bf16_in_12::blocks_of(run.cols), stride = blocks * bf16_in_12::kBlockColumns;
+      const int64_t first = task.first_row + row, blocks = bf16_in_12::blocks_of(run.cols),
+                    stride = blocks * bf16_in_12::kBlockColumns;
       const auto exponents = exponents_of(run);
       kernels_.widen_bf16(run.w + first * run.row_bytes, part.rows * blocks, exponents.of_code, to);
       bf16_in_12::put_exceptions(exponents, run.cols, first, first + part.rows, stride, to);
@@ -132,7 +139,7 @@ void CpuOps::multiply_widened(const Product& product, const ProductTask& task, i
       runs[i].cols = run.cols;
       to += part.rows * stride;
     }
-    product.run(part);
+    product.run.of(part.n)(part);
   }
 }
 
@@ -141,7 +148,8 @@ const RoundedRows* CpuOps::round_rows(const RoundedProduct& rounding, const floa
   const int64_t groups = quant_groups(cols);
   to.rows.tokens = n;
   to.rows.group_count = groups;
-  to.rows.blocks = to.blocks.at_least(ceil_div(cols, rounding.block_columns) * n * RoundedRows::kBlockBytes + RoundedRows::kSpareBytes);
+  to.rows.blocks = to.blocks.at_least(ceil_div(cols, rounding.block_columns) * n * RoundedRows::kBlockBytes +
+                                      RoundedRows::kSpareBytes);
   to.rows.groups = to.groups.at_least(n * groups * 3 * static_cast<int64_t>(sizeof(float)));
   over_ranges(n, 1, n * cols, [&](int64_t first, int64_t end, int) {
     for (int64_t t = first; t < end; ++t) rounding.round(x[t], cols, t, to.rows);
@@ -182,8 +190,9 @@ void CpuOps::matmul(const float* x, int64_t n, const Weight& w, const float* bia
   const int64_t fair = ceil_div(w.rows, int64_t{4} * pool_.threads());
   const int64_t wanted = n >= kPanelRows ? kPanelRows : std::min(fair, ceil_div(kChunkBytes, run.row_bytes));
   const int64_t chunk = round_up(std::max<int64_t>(wanted, 1), 8);
-  pool_.run_at(ceil_div(w.rows, chunk), [&](int64_t i) { return weight_nodes_.node_of(run.w + i * chunk * run.row_bytes); },
-               [&](int64_t i, int thread) { range(i * chunk, std::min(w.rows, (i + 1) * chunk), thread); });
+  pool_.run_at(
+      ceil_div(w.rows, chunk), [&](int64_t i) { return weight_nodes_.node_of(run.w + i * chunk * run.row_bytes); },
+      [&](int64_t i, int thread) { range(i * chunk, std::min(w.rows, (i + 1) * chunk), thread); });
 }
 
 void CpuOps::gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) {
@@ -240,7 +249,9 @@ void CpuOps::silu_mul(float* gate, const float* up, int64_t count) {
 }
 
 void CpuOps::exponentials(const float* x, int64_t count, float shift, float factor, float* y) {
-  over_ranges(count, 64, count, [&](int64_t first, int64_t end, int) { kernels_.exponentials(x + first, end - first, shift, factor, y + first); });
+  over_ranges(count, 64, count, [&](int64_t first, int64_t end, int) {
+    kernels_.exponentials(x + first, end - first, shift, factor, y + first);
+  });
 }
 
 void CpuOps::add_scaled(const float* x, const float* logit, int64_t n, int64_t dim, float* y) {
@@ -260,7 +271,7 @@ void CpuOps::clamp(float* x, int64_t count, float limit) {
 namespace moestro::kernels {
 
 std::unique_ptr<Ops> make_cpu_ops(OpsOptions options) {
-  options.isa = std::min(options.isa, best_isa());
+  if (!has_isa(options.isa)) options.isa = best_isa();
   if (options.threads <= 0) options.threads = cpu::physical_cores();
   return std::make_unique<cpu::CpuOps>(options);
 }

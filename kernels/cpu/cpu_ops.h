@@ -1,7 +1,8 @@
 #pragma once
 // The CPU backend: cuts each operation in chunks of outputs for the thread pool and calls the kernels of the
 // chosen instruction set. Without OpsOptions::deterministic products may round activations (RoundedProduct in
-// kernel_table.h), and of few rows an expert's down is added up tile by tile; how many threads there are shows in neither mode.
+// kernel_table.h), and of few rows an expert's down is added up tile by tile; how many threads there are shows in
+// neither mode.
 
 #include <algorithm>
 #include <memory>
@@ -71,12 +72,13 @@ class CpuOps final : public Ops {
   }
   /// How weights of a precision are multiplied, and what the rows of activations are.
   struct Product {
-    ProductFn run;
+    ProductByTokens run;
     const RoundedProduct* rounding;  ///< null: f32
     bool in_12_bits;  ///< weights are bf16 in 12 bits, and multiplied as bf16
   };
   Product product(DType weights, Activations activations) const;
-  /// How many weights are widened at once for n tokens, in rows of `width` columns, all runs together; no less of wider rows.
+  /// How many weights are widened at once for n tokens, in rows of `width` columns, all runs together; no less of wider
+  /// rows.
   static int64_t widened_numbers(int64_t n, int64_t width);
   /// Room for them in each thread's scratch, for products of as many runs.
   void make_room_to_widen(const Product& product, int64_t n, const WeightRun* runs, int64_t run_count);
@@ -90,7 +92,8 @@ class CpuOps final : public Ops {
     RoundedRows rows;
   };
   /// n rows of `cols` activations, rounded; they stay until the next call with `to`.
-  const RoundedRows* round_rows(const RoundedProduct& rounding, const float* const* x, int64_t n, int64_t cols, RoundedScratch& to);
+  const RoundedRows* round_rows(const RoundedProduct& rounding, const float* const* x, int64_t n, int64_t cols,
+                                RoundedScratch& to);
   /// Runs body(first, end, thread) over ranges of [0, count) whose bounds are multiples of `grain`; inline if
   /// `work` (touched floats or multiply-adds, say) is too little to wake a thread for.
   template <class Body>

@@ -7,8 +7,8 @@ namespace moestro::kernels::cpu {
 
 namespace {
 
-/// The k largest values met so far, largest first; of equal ones the first met. Strict comparisons: the first k that are offered
-/// enter whatever they are, so k distinct ids come out even of NaN.
+/// The k largest values met so far, largest first; of equal ones the first met. Strict comparisons: the first k that
+/// are offered enter whatever they are, so k distinct ids come out even of NaN.
 class Best {
  public:
   /// Room for k each; `ids` may be null.

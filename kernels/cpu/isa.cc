@@ -8,9 +8,13 @@
 #endif
 
 #include <algorithm>
+#include <bitset>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace moestro::kernels {
 
@@ -22,6 +26,12 @@ bool has_f16c() {
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & (1u << 29)) != 0;
 }
 
+/// AVX-VNNI: dot products of bytes for 256 bits.
+bool processor_has_avx_vnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 4)) != 0;
+}
+
 /// Tiles of bf16 and of bytes.
 bool processor_has_amx() {
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -29,7 +39,8 @@ bool processor_has_amx() {
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kAll) == kAll;
 }
 
-/// The system keeps tiles from switch to switch only for a process that it has granted them (Linux' arch_prctl, for all threads).
+/// The system keeps tiles from switch to switch only for a process that it has granted them (Linux' arch_prctl, for all
+/// threads).
 bool system_grants_amx() {
   constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
@@ -37,29 +48,37 @@ bool system_grants_amx() {
 }
 #endif
 
+using Isas = std::bitset<std::size(kIsas)>;
+
 struct Detected {
-  Isa best = Isa::kScalar;
+  Isas isas;
   std::string_view amx_not_used = {};
 };
 
+constexpr size_t index_of(Isa isa) { return static_cast<size_t>(isa); }
+
 Detected detect() {
+  Detected found;
+  found.isas.set(index_of(Isa::kScalar));
 #if defined(__x86_64__)
+  const auto add = [&](Isa isa, bool has) { return found.isas.set(index_of(isa), has), has; };
   // These ask for the operating system's support of the registers, too.
   __builtin_cpu_init();
-  const bool avx2 =
-      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-  if (!avx2) return {Isa::kScalar};
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  if (!avx512) return {Isa::kAvx2};
-  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vnni")) return {Isa::kAvx512};
-  if (!processor_has_amx()) return {Isa::kAvx512Bf16Vnni};
-  if (!system_grants_amx()) return {Isa::kAvx512Bf16Vnni, "the system does not grant its registers (Linux 5.16 or later does)"};
-  if (!cpu::amx_multiplies_rightly()) return {Isa::kAvx512Bf16Vnni, "its products of whole numbers came out wrong"};
-  return {Isa::kAvx512Amx};
-#else
-  return {};
+  const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+  add(Isa::kAvx2, avx2);
+  add(Isa::kAvx2Vnni, avx2 && processor_has_avx_vnni());
+  add(Isa::kAvx512, avx512);
+  add(Isa::kAvx512Vnni, vnni);
+  if (!add(Isa::kAvx512Bf16Vnni, vnni && __builtin_cpu_supports("avx512bf16")) || !processor_has_amx()) return found;
+  if (!system_grants_amx())
+    found.amx_not_used = "the system does not grant its registers (Linux 5.16 or later does)";
+  else if (!add(Isa::kAvx512Amx, cpu::amx_multiplies_rightly()))
+    found.amx_not_used = "its products of whole numbers came out wrong";
 #endif
+  return found;
 }
 
 const Detected& detected() {
@@ -68,7 +87,12 @@ const Detected& detected() {
 }
 }  // namespace
 
-Isa best_isa() { return detected().best; }
+bool has_isa(Isa isa) { return detected().isas.test(index_of(isa)); }
+
+Isa best_isa() {
+  return *std::find_if(std::rbegin(kIsas), std::rend(kIsas), has_isa);  // the first one is on every machine
+}
+
 std::string_view amx_not_used() { return detected().amx_not_used; }
 
 std::string_view isa_name(Isa isa) {
@@ -77,8 +101,12 @@ std::string_view isa_name(Isa isa) {
       return "scalar";
     case Isa::kAvx2:
       return "avx2";
+    case Isa::kAvx2Vnni:
+      return "avx2-vnni";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAvx512Vnni:
+      return "avx512-vnni";
     case Isa::kAvx512Bf16Vnni:
       return "avx512-bf16-vnni";
     case Isa::kAvx512Amx:
@@ -87,22 +115,93 @@ std::string_view isa_name(Isa isa) {
   return "unknown";
 }
 
+std::string_view product_instructions(Isa isa, DType weights, bool deterministic) {
+  const DType computed = computed_as(weights);
+  const bool bf16 = computed == DType::kBF16, bytes = computed == DType::kInt8 || computed == DType::kInt4;
+  const bool rounds = !deterministic && (bf16 || bytes);
+  switch (isa) {
+    case Isa::kScalar:
+      return "scalar";
+    case Isa::kAvx2:
+      return "AVX2";
+    case Isa::kAvx2Vnni:
+      return rounds && bytes ? "AVX-VNNI" : "AVX2";
+    case Isa::kAvx512:
+      return "AVX-512";
+    case Isa::kAvx512Vnni:
+      return rounds && bytes ? "AVX-512 VNNI" : "AVX-512";
+    case Isa::kAvx512Bf16Vnni:
+      return !rounds ? "AVX-512" : bf16 ? "AVX-512 BF16" : "AVX-512 VNNI";
+    case Isa::kAvx512Amx:
+      return !rounds ? "AVX-512" : bf16 ? "AMX, AVX-512 BF16" : "AMX, AVX-512 VNNI";
+  }
+  return "unknown";
+}
+
+std::string instructions_by_precision(Isa isa, bool deterministic) {
+  std::vector<std::pair<std::string_view, std::string>> kinds;  // few: a map would lose their order
+  for (const DType weights : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4}) {
+    const std::string_view instructions = product_instructions(isa, weights, deterministic);
+    auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const auto& k) { return k.first == instructions; });
+    if (kind == kinds.end()) kind = kinds.insert(kinds.end(), {instructions, ""});
+    kind->second += (kind->second.empty() ? "" : ", ") + std::string(dtype_name(weights));
+  }
+  std::string text;
+  for (const auto& [instructions, precisions] : kinds)
+    text += (text.empty() ? "" : ", ") + std::string(instructions) + " (" + precisions + ")";
+  return text;
+}
+
 namespace cpu {
 
-const KernelTable& kernel_table(Isa isa) {
-  MOESTRO_CHECK(isa <= best_isa(), "the machine lacks these instructions");
+namespace {
+size_t index_of(DType dtype) { return static_cast<size_t>(dtype); }
+
 #if defined(__x86_64__)
+KernelTable with(KernelTable table, const ByteProducts& part) {
+  table.rounded[index_of(DType::kInt8)] = part.int8;
+  table.rounded[index_of(DType::kInt4)] = part.int4;
+  return table;
+}
+KernelTable with(KernelTable table, const Bf16Products& part) {
+  table.to_bf16 = part.to_bf16;
+  table.rounded[index_of(DType::kBF16)] = part.bf16;
+  table.product_in_12_bits = part.in_12_bits;
+  return table;
+}
+#endif
+}  // namespace
+
+KernelTable with(KernelTable table, const TileProducts& part) {
+  table.rounded[index_of(DType::kBF16)].product.many = part.bf16;
+  table.rounded[index_of(DType::kInt8)].product.many = part.int8;
+  table.rounded[index_of(DType::kInt4)].product.many = part.int4;
+  table.product_in_12_bits.many = part.bf16_in_12_bits;
+  return table;
+}
+
+const KernelTable& kernel_table(Isa isa) {
+  MOESTRO_CHECK(has_isa(isa), "the machine lacks these instructions");
+#if defined(__x86_64__)
+  static const KernelTable avx2_vnni = with(kAvx2Kernels, kAvx2VnniProducts),
+                           avx512_vnni = with(kAvx512Kernels, kAvx512VnniProducts),
+                           avx512_bf16_vnni = with(avx512_vnni, kAvx512Bf16Products),
+                           avx512_amx = with(avx512_bf16_vnni, kAmxProducts);
   switch (isa) {
     case Isa::kScalar:
       return kGenericKernels;
     case Isa::kAvx2:
       return kAvx2Kernels;
+    case Isa::kAvx2Vnni:
+      return avx2_vnni;
     case Isa::kAvx512:
       return kAvx512Kernels;
+    case Isa::kAvx512Vnni:
+      return avx512_vnni;
     case Isa::kAvx512Bf16Vnni:
-      return kAvx512Bf16Kernels;
+      return avx512_bf16_vnni;
     case Isa::kAvx512Amx:
-      return kAvx512AmxKernels;
+      return avx512_amx;
   }
 #endif
   return kGenericKernels;

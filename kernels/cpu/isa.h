@@ -6,8 +6,10 @@
 
 namespace moestro::kernels::cpu {
 
-/// The kernels of `isa`, which is at most best_isa().
+/// The kernels of `isa`, which the machine has: its base, and the parts that its instructions are for.
 const KernelTable& kernel_table(Isa isa);
+/// `table`, with tiles for many tokens.
+KernelTable with(KernelTable table, const TileProducts& part);
 
 /// Physical cores that this process may run on, at least 1.
 int physical_cores();

@@ -16,7 +16,8 @@ namespace moestro::kernels::cpu {
 inline constexpr int64_t kColumnBlock = 1024;
 inline constexpr int64_t kPanelRows = 64;
 inline constexpr int64_t kPanelFloats =
-    kColumnBlock * kPanelRows + 2 * kPanelRows * 64;  ///< scratch of one thread: a block of weights, turned or widened, and parameters
+    kColumnBlock * kPanelRows +
+    2 * kPanelRows * 64;  ///< scratch of one thread: a block of weights, turned or widened, and parameters
 inline constexpr int64_t kAttentionRowsMax = 64;  ///< (query, head) pairs of one attention task
 
 /// y[t][y_offset + r] = dot(x[t] + x_offset, row r of w) + bias[r] for all tokens t and rows r; adds to y if
@@ -47,8 +48,8 @@ struct WeightException {
   uint16_t exponent = 0;  ///< where bf16 has it
 };
 
-/// Weights along the reduction dimension, in runs of columns: a dense matrix and an expert's gate are one run, its down is one for
-/// each tile. Every run but the last is a multiple of 64 columns wide.
+/// Weights along the reduction dimension, in runs of columns: a dense matrix and an expert's gate are one run, its down
+/// is one for each tile. Every run but the last is a multiple of 64 columns wide.
 struct WeightRun {
   const std::byte* w = nullptr;  ///< row 0
   int64_t row_bytes = 0;         ///< from row to row
@@ -56,19 +57,23 @@ struct WeightRun {
   int64_t row_parameters = 0;            ///< numbers from row to row
   int64_t cols = 0;
   int64_t matrix_rows = 0;  ///< bf16 in 12 bits only: what is stored with the matrix depends on its size
-  const WeightException* exceptions = nullptr;  ///< of product_in_12_bits only: those of the task's rows, ascending, and one of row INT64_MAX
+  const WeightException* exceptions =
+      nullptr;  ///< of product_in_12_bits only: those of the task's rows, ascending, and one of row INT64_MAX
   int64_t exception_count = 0;                  ///< the last one apart
 };
 
-/// n rows of activations, rounded for the instructions that multiply narrow numbers, in blocks of 64 bytes: 32 columns as bf16
-/// (nearest, ties to even), or a group of 64 columns as bytes q = nearest(x / scale), scale = max |x| / 127; zeros past the last column.
-/// A block of one token lies beside that of the next, so that a kernel reaches all of them from one pointer.
-///   blocks   [block][token][64]; int4: the columns of a group in the order 0..15, 32..47, 16..31, 48..63, in which its weights unpack
-///   groups   bytes only, [token]: scale f32 [G] | -128 * sum of q, int32 [G] | scale * sum of q, f32 [G], G = ceil(cols / 64)
+/// n rows of activations, rounded for the instructions that multiply narrow numbers, in blocks of 64 bytes: 32 columns
+/// as bf16 (nearest, ties to even), or a group of 64 columns as bytes q = nearest(x / scale), scale = max |x| / 127;
+/// zeros past the last column. A block of one token lies beside that of the next, so that a kernel reaches all of them
+/// from one pointer.
+///   blocks   [block][token][64]; int4: the columns of a group in the order 0..15, 32..47, 16..31, 48..63, in which its
+///   weights unpack groups   bytes only, [token]: scale f32 [G] | -128 * sum of q, int32 [G] | scale * sum of q, f32
+///   [G], G = ceil(cols / 64)
 /// A group with a NaN or infinity has a scale that is one.
 struct RoundedRows {
   static constexpr int64_t kBlockBytes = 64;
-  static constexpr int64_t kSpareBytes = 16 * kBlockBytes;  ///< after the last block: kernels read more tokens than there are
+  static constexpr int64_t kSpareBytes =
+      16 * kBlockBytes;  ///< after the last block: kernels read more tokens than there are
   std::byte* blocks = nullptr;
   std::byte* groups = nullptr;
   int64_t tokens = 0, group_count = 0;
@@ -96,13 +101,20 @@ struct ProductTask {
 };
 using ProductFn = void (*)(const ProductTask&);
 
-/// The fast product of a precision of weights: with activations rounded to what its instruction takes. A token's result depends on how
-/// many tokens share the call (one, few or many: three orders of summation).
+/// A product in two parts; null: there is none.
+struct ProductByTokens {
+  int64_t few_tokens = 0;  ///< the most tokens of `few`
+  ProductFn few = nullptr, many = nullptr;
+  ProductFn of(int64_t tokens) const { return tokens <= few_tokens ? few : many; }
+};
+
+/// The fast product of a precision of weights: with activations rounded to what its instruction takes. A token's result
+/// depends on how many tokens share the call (one, few or many: three orders of summation).
 struct RoundedProduct {
   int64_t block_columns = 0;
   /// Fills a token's part of `to`.
   void (*round)(const float* x, int64_t cols, int64_t token, const RoundedRows& to) = nullptr;
-  ProductFn product = nullptr;  ///< null: there is none, use the exact one
+  ProductByTokens product;  ///< none: use the exact one
 };
 
 /// K or V of one KV head in the paged cache.
@@ -136,13 +148,11 @@ constexpr int64_t attention_row_floats(int64_t window_begin, int64_t last_positi
 
 struct KernelTable {
   ProductFn product[5];       ///< by DType of the weights, as computed_as() has it; x is f32
-  /// Activations rounded as for bf16 with bf16 in 12 bits; gives what bf16 gives, bit by bit. null: there is none.
-  ProductFn product_in_12_bits;
-  const RoundedProduct* rounded;  ///< by DType as `product`, 5 of them; null: the instruction set multiplies no narrow numbers
+  void (*to_bf16)(const float* from, int64_t count, uint16_t* to);
   void (*attention[4])(const AttentionTask&);  ///< by DType of the cache
   void (*to_f32[3])(const void* from, int64_t count, float* to);  ///< by DType; not quantised
-  void (*widen_bf16)(const std::byte* blocks, int64_t count, const uint8_t* of_code, uint16_t* to);  ///< of common/bf16_in_12.h, exceptions apart
-  void (*to_bf16)(const float* from, int64_t count, uint16_t* to);
+  void (*widen_bf16)(const std::byte* blocks, int64_t count, const uint8_t* of_code,
+                     uint16_t* to);  ///< of common/bf16_in_12.h, exceptions apart
   void (*to_f16)(const float* from, int64_t count, uint16_t* to);
   float (*to_int8)(const float* from, int64_t count,
                    int8_t* to);  ///< returns the scale; see KvView in kernels/ops.h
@@ -160,14 +170,35 @@ struct KernelTable {
   void (*combine)(const float* rows, const float* weights, int64_t top_k, int64_t hidden,
                   float* y);  ///< one token
   void (*clamp)(float* x, int64_t count, float limit);
+
+  // What the base of an instruction set has none of; parts bring it (kernels/cpu/isa.cc).
+  RoundedProduct rounded[5] = {};  ///< by DType as `product`
+  /// Activations rounded as for bf16 with bf16 in 12 bits; gives what bf16 gives, bit by bit.
+  ProductByTokens product_in_12_bits = {};
+};
+
+/// Parts: what an instruction beyond a base is for. Each is compiled with its own flags.
+struct ByteProducts {
+  RoundedProduct int8, int4;
+};
+struct Bf16Products {
+  RoundedProduct bf16;
+  ProductByTokens in_12_bits;
+  void (*to_bf16)(const float* from, int64_t count, uint16_t* to);
+};
+/// Of many tokens.
+struct TileProducts {
+  ProductFn bf16, bf16_in_12_bits, int8, int4;
 };
 
 extern const KernelTable kGenericKernels;
 #if defined(__x86_64__)
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
-extern const KernelTable kAvx512Bf16Kernels;
-extern const KernelTable kAvx512AmxKernels;
+extern const ByteProducts kAvx2VnniProducts;
+extern const ByteProducts kAvx512VnniProducts;
+extern const Bf16Products kAvx512Bf16Products;
+extern const TileProducts kAmxProducts;
 /// Multiplies two pairs of tiles and compares every number: asked before the tiles are trusted.
 bool amx_multiplies_rightly();
 #endif

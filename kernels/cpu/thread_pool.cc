@@ -17,13 +17,15 @@ namespace moestro::kernels::cpu {
 namespace {
 constexpr int kPausesBetweenLooks = 8;
 constexpr int kLooksBetweenClocks = 32;
-// A range's word: 24 bits of the generation, the first chunk that is left, the end. A thread could take another loop for its own only if
-// it slept, between reading the body and claiming, through a multiple of 2^24 loops: at 50 us each, a quarter of an hour.
+// A range's word: 24 bits of the generation, the first chunk that is left, the end. A thread could take another loop
+// for its own only if it slept, between reading the body and claiming, through a multiple of 2^24 loops: at 50 us each,
+// a quarter of an hour.
 constexpr int kChunkBits = 20;
 constexpr int64_t kChunksMax = (int64_t{1} << kChunkBits) - 1;
 
 uint64_t range_word(uint32_t generation, int64_t first, int64_t end) {
-  return uint64_t{generation} << (2 * kChunkBits) | static_cast<uint64_t>(first) << kChunkBits | static_cast<uint64_t>(end);
+  return uint64_t{generation} << (2 * kChunkBits) | static_cast<uint64_t>(first) << kChunkBits |
+         static_cast<uint64_t>(end);
 }
 bool of_generation(uint64_t word, uint32_t generation) {
   return word >> (2 * kChunkBits) == (generation & ((1u << (64 - 2 * kChunkBits)) - 1));
@@ -49,7 +51,8 @@ void futex(std::atomic<uint32_t>& word, int op, uint32_t value) {
 }
 }  // namespace
 
-ThreadPool::ThreadPool(int threads, std::span<const int> cpus, std::span<const int> nodes) : ranges_(static_cast<size_t>(std::max(threads, 1))) {
+ThreadPool::ThreadPool(int threads, std::span<const int> cpus, std::span<const int> nodes)
+    : ranges_(static_cast<size_t>(std::max(threads, 1))) {
   MOESTRO_CHECK(threads >= 1, "a pool has at least its caller");
   MOESTRO_CHECK(nodes.empty() || nodes.size() == ranges_.size(), "a node for each thread");
   form_teams(nodes);
@@ -82,7 +85,8 @@ void ThreadPool::form_teams(std::span<const int> nodes) {
   for (size_t t = 0; t < n; ++t)
     for (const bool own_team : {true, false})
       for (size_t i = 0; i < n; ++i)
-        if (const size_t of = (t + i) % n; (ranges_[of].team == ranges_[t].team) == own_team) ranges_[t].claims_from.push_back(of);
+        if (const size_t of = (t + i) % n; (ranges_[of].team == ranges_[t].team) == own_team)
+          ranges_[t].claims_from.push_back(of);
 }
 
 int32_t ThreadPool::team_of(int node) const {
@@ -110,15 +114,16 @@ void ThreadPool::share_out(int64_t chunks) {
   }
 }
 
-/// Each team's chunks beside each other, in rising order, and even parts of them for its threads; a chunk without a team goes where a plain loop
-/// would have it.
+/// Each team's chunks beside each other, in rising order, and even parts of them for its threads; a chunk without a
+/// team goes where a plain loop would have it.
 const ThreadPool::Placed* ThreadPool::share_out_by_team(int64_t chunks) {
   MOESTRO_CHECK(chunks <= kChunksMax, "too many chunks");
   const int32_t* team_of_chunk = team_of_chunk_.at_least(chunks);
   const auto n = static_cast<int64_t>(ranges_.size());
   const auto team_for = [&](int64_t chunk) -> Team& {
     const int32_t team = team_of_chunk[chunk];
-    return teams_[static_cast<size_t>(team != kNoTeam ? team : ranges_[static_cast<size_t>(((chunk + 1) * n - 1) / chunks)].team)];
+    return teams_[static_cast<size_t>(
+        team != kNoTeam ? team : ranges_[static_cast<size_t>(((chunk + 1) * n - 1) / chunks)].team)];
   };
   for (Team& team : teams_) team.end = 0;
   for (int64_t i = 0; i < chunks; ++i) ++team_for(i).end;
@@ -145,7 +150,8 @@ void ThreadPool::run_chunks(int64_t chunks, const Placed* placed, Call call, con
   placed_.store(placed, std::memory_order_relaxed);
   done_.store(0, std::memory_order_relaxed);
   const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
-  for (Range& range : ranges_) range.word.store(range_word(generation, range.first, range.end), std::memory_order_release);
+  for (Range& range : ranges_)
+    range.word.store(range_word(generation, range.first, range.end), std::memory_order_release);
   generation_.store(generation, std::memory_order_release);
   wake();
   work(generation, 0);

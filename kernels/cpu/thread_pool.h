@@ -8,8 +8,8 @@
 // takes fewer, and nobody waits for a thread that holds none. Which thread runs a chunk never shows in the
 // results. An idle thread spins for kSpin, then sleeps in the kernel until the next loop.
 //
-// Threads may be of several NUMA nodes. Then run_at() gives chunks to threads of the node that the caller names, where their weights lie, say;
-// who has none left claims from its own node's threads first.
+// Threads may be of several NUMA nodes. Then run_at() gives chunks to threads of the node that the caller names, where
+// their weights lie, say; who has none left claims from its own node's threads first.
 
 #include <atomic>
 #include <chrono>
@@ -26,9 +26,9 @@ class ThreadPool {
  public:
   static constexpr std::chrono::microseconds kSpin{80};
 
-  /// `threads` >= 1, the caller included. Thread i runs on CPU cpus[i] only, where that is given and the kernel allows it; the caller,
-  /// thread 0, is left alone, because threads that it starts for other work would inherit the bond. Thread i is of NUMA node nodes[i]; no
-  /// `nodes`: all are of one.
+  /// `threads` >= 1, the caller included. Thread i runs on CPU cpus[i] only, where that is given and the kernel allows
+  /// it; the caller, thread 0, is left alone, because threads that it starts for other work would inherit the bond.
+  /// Thread i is of NUMA node nodes[i]; no `nodes`: all are of one.
   explicit ThreadPool(int threads, std::span<const int> cpus = {}, std::span<const int> nodes = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -36,7 +36,8 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
   bool of_several_nodes() const { return teams_.size() > 1; }
-  /// Chunks of run_at() so far whose node has threads: those that these ran, and those that others did. 0 where all threads are of one node.
+  /// Chunks of run_at() so far whose node has threads: those that these ran, and those that others did. 0 where all
+  /// threads are of one node.
   uint64_t chunks_on_their_node() const;
   uint64_t chunks_elsewhere() const;
 
@@ -108,7 +109,8 @@ class ThreadPool {
   alignas(64) std::atomic<int64_t> done_{0};
   std::atomic<Call> call_{nullptr};
   std::atomic<const void*> body_{nullptr};
-  std::atomic<const Placed*> placed_{nullptr};  ///< which chunk a place of a range stands for; null: the chunk of that number
+  std::atomic<const Placed*> placed_{
+      nullptr};  ///< which chunk a place of a range stands for; null: the chunk of that number
   alignas(64) std::atomic<uint32_t> epoch_{0};  ///< the futex word: changes with every loop and at the end
   std::atomic<int> sleepers_{0};
   std::atomic<bool> stop_{false};

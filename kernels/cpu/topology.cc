@@ -28,7 +28,8 @@ std::vector<int> parse_cpu_list(const std::string& text) { return machine::parse
 std::map<int, int> nodes_of_cpus(const fs::path& system) {
   std::map<int, int> node_of;
   for (const int node : parse_cpu_list(first_line(system / "node/online")))
-    for (const int cpu : parse_cpu_list(first_line(system / ("node/node" + std::to_string(node)) / "cpulist"))) node_of[cpu] = node;
+    for (const int cpu : parse_cpu_list(first_line(system / ("node/node" + std::to_string(node)) / "cpulist")))
+      node_of[cpu] = node;
   return node_of;
 }
 
@@ -41,7 +42,8 @@ Topology Topology::read(const fs::path& system, std::span<const int> allowed) {
   for (const int cpu : usable) {
     const auto node = node_of.find(cpu);
     Cpu c{cpu, node == node_of.end() ? 0 : node->second, true};
-    for (const int sibling : parse_cpu_list(first_line(system / ("cpu/cpu" + std::to_string(cpu)) / "topology/thread_siblings_list")))
+    for (const int sibling :
+         parse_cpu_list(first_line(system / ("cpu/cpu" + std::to_string(cpu)) / "topology/thread_siblings_list")))
       if (sibling < cpu && usable.contains(sibling)) c.first_of_core = false;
     t.cpus_.push_back(c);
   }
@@ -87,7 +89,8 @@ Result<Topology> Topology::only(int node) const {
   if (t.cpus() > 0) return t;
   std::string there;
   for (const int n : nodes_) there += (there.empty() ? "" : ", ") + std::to_string(n);
-  return invalid_argument("NUMA node " + std::to_string(node) + " has no CPU that this process may use; nodes that have: " + there);
+  return invalid_argument("NUMA node " + std::to_string(node) +
+                          " has no CPU that this process may use; nodes that have: " + there);
 }
 
 std::vector<int> Topology::cores_for(int threads, int skip) const {

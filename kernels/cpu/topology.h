@@ -28,8 +28,8 @@ class Topology {
   /// The same with one node's CPUs alone. kInvalidArgument names the nodes there are.
   Result<Topology> only(int node) const;
 
-  /// CPUs for so many threads, one core each, a node's cores together; the first `skip` such cores are left to others. Empty if there
-  /// are not as many.
+  /// CPUs for so many threads, one core each, a node's cores together; the first `skip` such cores are left to others.
+  /// Empty if there are not as many.
   std::vector<int> cores_for(int threads, int skip = 0) const;
 
  private:

@@ -1,10 +1,12 @@
 #pragma once
-// Attention over the paged cache. A block computes up to kPairs (query, head) pairs of one sequence and KV head, which share the loads of keys
-// and values. Positions are visited in parts of kPart, anchored at 0: of each the scores, their maximum m and sum l of exponentials, and the
-// weighted values. Parts are merged in their order, by this block or, where they were computed side by side, by a second kernel: through the same
-// merge(), so that a query's result depends neither on that, nor on the other pairs, nor on where its prompt was cut.
+// Attention over the paged cache. A block computes up to kPairs (query, head) pairs of one sequence and KV head, which
+// share the loads of keys and values. Positions are visited in parts of kPart, anchored at 0: of each the scores, their
+// maximum m and sum l of exponentials, and the weighted values. Parts are merged in their order, by this block or,
+// where they were computed side by side, by a second kernel: through the same merge(), so that a query's result depends
+// neither on that, nor on the other pairs, nor on where its prompt was cut.
 //
-// Eight lanes share a key: each loads 8 of its elements at once, so that a warp reads four whole rows. (Flash decoding: Dao et al. 2023.)
+// Eight lanes share a key: each loads 8 of its elements at once, so that a warp reads four whole rows. (Flash decoding:
+// Dao et al. 2023.)
 
 #include "kernels/cuda/numbers.h"
 #include "kernels/cuda/ops.h"
@@ -26,10 +28,13 @@ struct PairSight {
 
   __device__ bool sees(int64_t p) const { return p <= position && (p >= begin || p < sinks); }
   /// Anything of positions [first, first + kPart).
-  __device__ bool sees_part(int64_t first) const { return first <= position && (first + kPart > begin || first < sinks); }
+  __device__ bool sees_part(int64_t first) const {
+    return first <= position && (first + kPart > begin || first < sinks);
+  }
 };
 
-__device__ inline PairSight sight_of(const MoestroCudaAttention& a, const MoestroCudaAttentionUnit& unit, int64_t kv_head, int pair) {
+__device__ inline PairSight sight_of(const MoestroCudaAttention& a, const MoestroCudaAttentionUnit& unit,
+                                     int64_t kv_head, int pair) {
   if (pair >= unit.pairs) return {};
   const int64_t group = a.kv.heads / a.kv.kv_heads, at = unit.first_pair + pair;
   const MoestroCudaQuery query = a.queries[unit.first_query + at / group];
@@ -138,7 +143,8 @@ struct AttentionBlock {
   /// Element of the head that is this lane's c-th eight's first.
   __device__ static int first_of(int c) { return (c * kKeyLanes + static_cast<int>(threadIdx.x) % kKeyLanes) * 8; }
 
-  /// Calls with each key of the part that is this lane's and its eight's; ends where no lane of the warp has one that is seen.
+  /// Calls with each key of the part that is this lane's and its eight's; ends where no lane of the warp has one that
+  /// is seen.
   template <typename Visit>
   __device__ void each_key(int64_t first, Visit visit) {
     for (int key = static_cast<int>(threadIdx.x) / kKeyLanes; key < kPart; key += kKeysAtOnce) {
@@ -166,7 +172,8 @@ struct AttentionBlock {
     __syncthreads();
   }
 
-  /// dots[0]: the whole dot product of the pair that is returned; -1 in lanes that need not write it. Both ways add the lanes in one order.
+  /// dots[0]: the whole dot product of the pair that is returned; -1 in lanes that need not write it. Both ways add the
+  /// lanes in one order.
   __device__ static int sum_dots(float (&dots)[kPairs]) {
     static_assert(kPairs == 1 || kPairs == 4);
     if constexpr (kPairs == 1) {
@@ -219,7 +226,8 @@ struct AttentionBlock {
       halve_sums<kElements / 2>(sums[pair], 2 * kKeyLanes);
       const int kept = lane_id() / kKeyLanes % 2 * (kElements / 2) + lane_id() / kKeyLanes / 2 * (kElements / 4);
       MOESTRO_UNROLL
-      for (int i = 0; i < kElements / 4; ++i) room.values[warp_id()][pair][first_of((kept + i) / 8) + (kept + i) % 8] = sums[pair][i];
+      for (int i = 0; i < kElements / 4; ++i)
+        room.values[warp_id()][pair][first_of((kept + i) / 8) + (kept + i) % 8] = sums[pair][i];
     }
     __syncthreads();
   }
@@ -239,11 +247,14 @@ struct AttentionBlock {
     if (a.partial) return;
     MOESTRO_UNROLL
     for (int i = 0; i < kOwned; ++i)
-      if (const int pair = owned(i) / kDims, d = owned(i) % kDims; is_output(pair, d)) a.out[room.sight[pair].row * a.kv.head_dim + d] = values[i] / seen[i].sum;
+      if (const int pair = owned(i) / kDims, d = owned(i) % kDims; is_output(pair, d))
+        a.out[room.sight[pair].row * a.kv.head_dim + d] = values[i] / seen[i].sum;
   }
 
   __device__ static int owned(int i) { return static_cast<int>(threadIdx.x) + i * kAttentionThreads; }
-  __device__ bool is_output(int pair, int d) const { return pair < kPairs && d < a.kv.head_dim && room.sight[pair].position >= 0; }
+  __device__ bool is_output(int pair, int d) const {
+    return pair < kPairs && d < a.kv.head_dim && room.sight[pair].position >= 0;
+  }
 
   /// What the warps have of this part: into what was seen before, or out for the second kernel.
   __device__ void take(int i, Softmax& seen, float& value, int64_t part) {
@@ -268,15 +279,18 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(MoestroCud
   const MoestroCudaAttentionUnit unit = a.units[blockIdx.x];
   const int64_t first = static_cast<int64_t>(blockIdx.z) * parts;
   if (first * kPart > last_position(a, unit)) return;
-  Block block{a, *reinterpret_cast<typename Block::Room*>(shared_memory()), a.blocks + a.queries[unit.first_query].first_block, blockIdx.y};
+  Block block{a, *reinterpret_cast<typename Block::Room*>(shared_memory()),
+              a.blocks + a.queries[unit.first_query].first_block, blockIdx.y};
   block.load_queries(unit);
   block.run(first, parts);
 }
 
 template <typename N, int kElements, int kPairs>
 MoestroCudaResult launch_attention(const MoestroCudaAttention& a, MoestroCudaStream stream) {
-  const dim3 grid(static_cast<unsigned>(a.unit_count), static_cast<unsigned>(a.kv.kv_heads), a.partial ? static_cast<unsigned>(a.parts) : 1u);
-  return launch(attention_kernel<N, kElements, kPairs>, grid, dim3(kAttentionThreads), sizeof(typename AttentionBlock<N, kElements, kPairs>::Room), stream, a,
+  const dim3 grid(static_cast<unsigned>(a.unit_count), static_cast<unsigned>(a.kv.kv_heads),
+                  a.partial ? static_cast<unsigned>(a.parts) : 1u);
+  return launch(attention_kernel<N, kElements, kPairs>, grid, dim3(kAttentionThreads),
+                sizeof(typename AttentionBlock<N, kElements, kPairs>::Room), stream, a,
                 a.partial ? int64_t{1} : a.parts);
 }
 

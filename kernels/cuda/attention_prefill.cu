@@ -1,6 +1,7 @@
-// Attention of many queries on tensor cores (FlashAttention-2: Dao 2023): a block takes 64 (query, head) pairs of a sequence that share a KV head
-// and visits their keys 64 at a time, keeping of each pair the largest score, the sum of exponentials and the weighted values. Queries, keys,
-// values and weights are rounded to bf16 for the products; scores, sums and what is kept are f32.
+// Attention of many queries on tensor cores (FlashAttention-2: Dao 2023): a block takes 64 (query, head) pairs of a
+// sequence that share a KV head and visits their keys 64 at a time, keeping of each pair the largest score, the sum of
+// exponentials and the weighted values. Queries, keys, values and weights are rounded to bf16 for the products; scores,
+// sums and what is kept are f32.
 
 #include "kernels/cuda/attention_kernel.h"
 #include "kernels/cuda/attention_prefill.h"
@@ -12,7 +13,9 @@ namespace {
 constexpr int kPairs = MOESTRO_CUDA_PREFILL_PAIRS, kKeys = 64, kThreads = 128;
 static_assert(kPairs == kThreads / kWarp * 16, "16 pairs a warp");
 
-__device__ uint32_t packed(float low, float high) { return static_cast<uint32_t>(bf16_bits(low)) | static_cast<uint32_t>(bf16_bits(high)) << 16; }
+__device__ uint32_t packed(float low, float high) {
+  return static_cast<uint32_t>(bf16_bits(low)) | static_cast<uint32_t>(bf16_bits(high)) << 16;
+}
 
 /// kDims: head_dim, filled up with zeros. Rows lie so far apart that a warp's lanes read from different banks.
 template <typename N, int kDims>
@@ -89,7 +92,8 @@ struct PrefillBlock {
     __syncthreads();
   }
 
-  /// Scores of this lane's pairs with the keys from `first` on: [8 keys][as multiply_tiles]; minus infinity where not seen.
+  /// Scores of this lane's pairs with the keys from `first` on: [8 keys][as multiply_tiles]; minus infinity where not
+  /// seen.
   __device__ void score(int64_t first, float (&scores)[kScores][4]) const {
     MOESTRO_UNROLL
     for (int n = 0; n < kScores; ++n) {
@@ -100,7 +104,8 @@ struct PrefillBlock {
         multiply_tiles(scores[n], q[s], b);
       }
       MOESTRO_UNROLL
-      for (int i = 0; i < 4; ++i) scores[n][i] = mine[i / 2].sees(first + n * 8 + 2 * t() + i % 2) ? scores[n][i] * a.kv.scale : -INFINITY;
+      for (int i = 0; i < 4; ++i)
+        scores[n][i] = mine[i / 2].sees(first + n * 8 + 2 * t() + i % 2) ? scores[n][i] * a.kv.scale : -INFINITY;
     }
   }
 
@@ -139,7 +144,8 @@ struct PrefillBlock {
     MOESTRO_UNROLL
     for (int s = 0; s < kKeys / 16; ++s) {
       const uint32_t w[4] = {packed(weights[2 * s][0], weights[2 * s][1]), packed(weights[2 * s][2], weights[2 * s][3]),
-                             packed(weights[2 * s + 1][0], weights[2 * s + 1][1]), packed(weights[2 * s + 1][2], weights[2 * s + 1][3])};
+                             packed(weights[2 * s + 1][0], weights[2 * s + 1][1]),
+                             packed(weights[2 * s + 1][2], weights[2 * s + 1][3])};
       MOESTRO_UNROLL
       for (int n = 0; n < kOutputs; ++n) {
         const uint16_t* v = &room.v[n * 8 + g()][s * 16 + 2 * t()];
@@ -179,7 +185,8 @@ template <typename N, int kDims>
 __global__ void __launch_bounds__(kThreads) prefill_kernel(MoestroCudaAttention a) {
   using Block = PrefillBlock<N, kDims>;
   const MoestroCudaAttentionUnit unit = a.units[blockIdx.x];
-  Block block{a, *reinterpret_cast<typename Block::Room*>(shared_memory()), a.blocks + a.queries[unit.first_query].first_block, blockIdx.y};
+  Block block{a, *reinterpret_cast<typename Block::Room*>(shared_memory()),
+              a.blocks + a.queries[unit.first_query].first_block, blockIdx.y};
   block.begin_with(unit);
   block.run();
 }
@@ -187,7 +194,8 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(MoestroCudaAttention 
 template <typename N, int kDims>
 MoestroCudaResult launch_prefill(const MoestroCudaAttention& a, MoestroCudaStream stream) {
   const dim3 grid(static_cast<unsigned>(a.unit_count), static_cast<unsigned>(a.kv.kv_heads));
-  return launch(prefill_kernel<N, kDims>, grid, dim3(kThreads), sizeof(typename PrefillBlock<N, kDims>::Room), stream, a);
+  return launch(prefill_kernel<N, kDims>, grid, dim3(kThreads), sizeof(typename PrefillBlock<N, kDims>::Room), stream,
+                a);
 }
 
 template <typename N>

@@ -50,7 +50,8 @@ class Pinned {
  public:
   Pinned(CudaOps& ops, int64_t count) : queue_(ops.queue()) {
     void* memory = nullptr;
-    if (count > 0 && queue_.note("allocate_pinned", queue_.functions.allocate_pinned(static_cast<uint64_t>(count) * sizeof(T), &memory)))
+    if (count > 0 && queue_.note("allocate_pinned",
+                                 queue_.functions.allocate_pinned(static_cast<uint64_t>(count) * sizeof(T), &memory)))
       data_ = static_cast<T*>(memory);
   }
   ~Pinned() {

@@ -8,12 +8,17 @@
 namespace moestro::kernels::cuda {
 namespace {
 
-static_assert(static_cast<int>(DType::kF32) == MOESTRO_CUDA_F32 && static_cast<int>(DType::kBF16) == MOESTRO_CUDA_BF16 &&
-              static_cast<int>(DType::kF16) == MOESTRO_CUDA_F16 && static_cast<int>(DType::kInt8) == MOESTRO_CUDA_INT8 &&
+static_assert(static_cast<int>(DType::kF32) == MOESTRO_CUDA_F32 &&
+              static_cast<int>(DType::kBF16) == MOESTRO_CUDA_BF16 &&
+              static_cast<int>(DType::kF16) == MOESTRO_CUDA_F16 &&
+              static_cast<int>(DType::kInt8) == MOESTRO_CUDA_INT8 &&
               static_cast<int>(DType::kInt4) == MOESTRO_CUDA_INT4);
-static_assert(sizeof(RoutedRow) == sizeof(MoestroCudaRoutedRow) && offsetof(RoutedRow, rank) == offsetof(MoestroCudaRoutedRow, rank));
+static_assert(sizeof(RoutedRow) == sizeof(MoestroCudaRoutedRow) &&
+              offsetof(RoutedRow, rank) == offsetof(MoestroCudaRoutedRow, rank));
 
-MoestroCudaTile tile_of(const ExpertTile& t) { return {t.ffn, t.gate, t.up, t.down, t.gate_scales, t.up_scales, t.down_scales}; }
+MoestroCudaTile tile_of(const ExpertTile& t) {
+  return {t.ffn, t.gate, t.up, t.down, t.gate_scales, t.up_scales, t.down_scales};
+}
 
 MoestroCudaExpertLayout layout_of(const ExpertLayout& layout) {
   MoestroCudaExpertLayout l{};
@@ -28,7 +33,8 @@ MoestroCudaExpertLayout layout_of(const ExpertLayout& layout) {
   return l;
 }
 
-/// Up to as many tokens the weights' bytes are what a product costs: the kernels in f32, which read them once for four tokens, lose nothing by it.
+/// Up to as many tokens the weights' bytes are what a product costs: the kernels in f32, which read them once for four
+/// tokens, lose nothing by it.
 constexpr int64_t kFewTokens = 16;
 
 bool rounds(DType dtype) { return dtype == DType::kBF16 || is_quantised(dtype); }
@@ -44,7 +50,8 @@ static_assert(sizeof(ExpertCall) == 24);
 
 }  // namespace
 
-CudaOps::CudaOps(const MoestroCudaFunctions& functions, OpsOptions options) : options_(std::move(options)), queue_(functions) {}
+CudaOps::CudaOps(const MoestroCudaFunctions& functions, OpsOptions options)
+    : options_(std::move(options)), queue_(functions) {}
 
 CudaOps::~CudaOps() {
   if (queue_.stream != nullptr) (void)queue_.functions.wait_stream(queue_.stream);
@@ -70,17 +77,21 @@ Status CudaOps::wait() {
   return status();
 }
 
-bool CudaOps::on_tensor_cores(int64_t tokens, DType weights) const { return !options_.deterministic && tokens > kFewTokens && rounds(weights); }
+bool CudaOps::on_tensor_cores(int64_t tokens, DType weights) const {
+  return !options_.deterministic && tokens > kFewTokens && rounds(weights);
+}
 
 void CudaOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations activations) {
   const bool rounded = activations == Activations::kRounded && on_tensor_cores(n, w.dtype);
-  const MoestroCudaMatmul a{x, n, w.rows, w.cols, w.data, w.parameters, static_cast<int32_t>(w.dtype), bias, y, rounded};
+  const MoestroCudaMatmul a{x,    n, w.rows, w.cols, w.data, w.parameters, static_cast<int32_t>(w.dtype),
+                            bias, y, rounded};
   if (fine()) queue_.note("matmul", ops().matmul(&a, queue_.stream));
 }
 
 void CudaOps::gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) {
   for (const int32_t id : ids) MOESTRO_CHECK(id >= 0 && id < table.rows, "row of a table");
-  const MoestroCudaGather a{table.data, static_cast<int32_t>(table.dtype), table.cols, static_cast<int64_t>(ids.size()), ids_.of(ids), y};
+  const MoestroCudaGather a{
+      table.data, static_cast<int32_t>(table.dtype), table.cols, static_cast<int64_t>(ids.size()), ids_.of(ids), y};
   if (fine()) queue_.note("gather_rows", ops().gather(&a, queue_.stream));
 }
 
@@ -89,7 +100,8 @@ void CudaOps::rms_norm(const float* x, int64_t n, int64_t dim, const float* weig
   if (fine()) queue_.note("rms_norm", ops().norm(&a, queue_.stream));
 }
 
-void CudaOps::layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps, float* y) {
+void CudaOps::layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps,
+                         float* y) {
   const MoestroCudaNorm a{x, n, dim, weight, bias, eps, 1, y};
   if (fine()) queue_.note("layer_norm", ops().norm(&a, queue_.stream));
 }
@@ -105,25 +117,32 @@ void CudaOps::guard(float* x, int64_t n, int64_t dim, int32_t layer, int32_t* ba
   if (fine()) queue_.note("guard", ops().sum_squares(&a, queue_.stream));
 }
 
-void CudaOps::sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how, int32_t* ids) {
+void CudaOps::sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how,
+                     int32_t* ids) {
   MOESTRO_CHECK(how.empty() || static_cast<int64_t>(how.size()) == n, "one way of drawing a row");
   const MoestroCudaSample a{logits, n, vocabulary, sampling_.of(how), ids};
   if (fine()) queue_.note("sample", ops().sample(&a, queue_.stream));
 }
 
-void CudaOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos, const float* sin) {
+void CudaOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos,
+                   const float* sin) {
   const MoestroCudaRope a{x, n, heads, head_dim, rotary_dim, cos, sin};
   if (fine()) queue_.note("rope", ops().rope(&a, queue_.stream));
 }
 
 void CudaOps::router_top_k(const float* logits, int64_t n, const RouterSpec& s, int32_t* ids, float* weights) {
-  MOESTRO_CHECK(s.top_k >= 1 && s.top_k <= s.experts && s.groups >= 1 && s.experts % s.groups == 0 && s.group_best >= 1, "a router's shape");
-  MOESTRO_CHECK(s.groups_kept >= 1 && s.groups_kept <= s.groups && s.groups_kept * (s.experts / s.groups) >= s.top_k, "the kept groups hold top-k experts");
-  const MoestroCudaRouter a{logits, n, s.experts, s.top_k, s.scores == RouterSpec::Scores::kSigmoid, s.normalise, s.scale, s.bias, s.groups, s.groups_kept, s.group_best, ids, weights};
+  MOESTRO_CHECK(s.top_k >= 1 && s.top_k <= s.experts && s.groups >= 1 && s.experts % s.groups == 0 && s.group_best >= 1,
+                "a router's shape");
+  MOESTRO_CHECK(s.groups_kept >= 1 && s.groups_kept <= s.groups && s.groups_kept * (s.experts / s.groups) >= s.top_k,
+                "the kept groups hold top-k experts");
+  const MoestroCudaRouter a{logits,       n,       s.experts, s.top_k,  s.scores == RouterSpec::Scores::kSigmoid,
+                            s.normalise,  s.scale, s.bias,    s.groups, s.groups_kept,
+                            s.group_best, ids,     weights};
   if (fine()) queue_.note("router_top_k", ops().router(&a, queue_.stream));
 }
 
-void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x, std::span<const RoutedRow> rows, int64_t top_k, float* out) {
+void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
+                         std::span<const RoutedRow> rows, int64_t top_k, float* out) {
   if (rows.empty()) return;
   ExpertCall call;
   call.slot = reinterpret_cast<uint64_t>(blob);
@@ -132,7 +151,8 @@ void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, cons
   std::memcpy(expert_call_.data(), &call, sizeof call);
   std::memcpy(expert_call_.data() + sizeof call, rows.data(), rows.size_bytes());
   const std::byte* sent = expert_calls_.of(std::span<const std::byte>(expert_call_));
-  auto* activated = static_cast<float*>(activated_.at_least(rows.size() * static_cast<uint64_t>(layout.ffn()) * sizeof(float)));
+  auto* activated =
+      static_cast<float*>(activated_.at_least(rows.size() * static_cast<uint64_t>(layout.ffn()) * sizeof(float)));
   if (!fine()) return;
   MoestroCudaExperts a{};
   a.layout = layout_of(layout);
@@ -152,7 +172,8 @@ void CudaOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, cons
 
 int64_t CudaOps::routes_bytes(int64_t n, int64_t top_k, int64_t experts) {
   const int64_t pairs = n * top_k, active_max = std::min(experts, pairs);
-  return pairs * static_cast<int64_t>(sizeof(RoutedRow)) + (experts + 1 + active_max) * static_cast<int64_t>(sizeof(int32_t));
+  return pairs * static_cast<int64_t>(sizeof(RoutedRow)) +
+         (experts + 1 + active_max) * static_cast<int64_t>(sizeof(int32_t));
 }
 
 void CudaOps::reserve(int64_t activated, int64_t routes, int64_t partial, int64_t positions) {
@@ -165,15 +186,26 @@ void CudaOps::reserve(int64_t activated, int64_t routes, int64_t partial, int64_
 void CudaOps::experts(const LayerExperts& w) {
   const int64_t pairs = w.n * w.top_k, active_max = std::min(w.experts, pairs);
   if (pairs == 0) return;
-  auto* routes = static_cast<std::byte*>(routes_.at_least(static_cast<uint64_t>(routes_bytes(w.n, w.top_k, w.experts))));
-  auto* activated = static_cast<float*>(activated_.at_least(static_cast<uint64_t>(pairs * w.layout.ffn()) * sizeof(float)));
+  auto* routes =
+      static_cast<std::byte*>(routes_.at_least(static_cast<uint64_t>(routes_bytes(w.n, w.top_k, w.experts))));
+  auto* activated =
+      static_cast<float*>(activated_.at_least(static_cast<uint64_t>(pairs * w.layout.ffn()) * sizeof(float)));
   if (!fine()) return;
   auto* sorted = reinterpret_cast<MoestroCudaRoutedRow*>(routes);
   auto* offsets = reinterpret_cast<int32_t*>(routes + pairs * 8);
   int32_t* active = offsets + w.experts + 1;
   const MoestroCudaSortRoutes sort{w.ids, w.left_out, w.n, w.top_k, w.experts, offsets, active, sorted};
   if (!queue_.note("sort_routes", ops().sort_routes(&sort, queue_.stream))) return;
-  const MoestroCudaExperts a{layout_of(w.layout), w.slots, offsets, active, sorted, active_max, w.top_k, w.x, activated, w.out,
+  const MoestroCudaExperts a{layout_of(w.layout),
+                             w.slots,
+                             offsets,
+                             active,
+                             sorted,
+                             active_max,
+                             w.top_k,
+                             w.x,
+                             activated,
+                             w.out,
                              on_tensor_cores(w.n, w.layout.dtype()) ? w.n : 0};
   queue_.note("experts", ops().experts(&a, queue_.stream));
 }
@@ -182,7 +214,8 @@ void CudaOps::combine(const float* rows, const float* weights, int64_t n, int64_
   combine_onto(y, rows, weights, n, top_k, hidden, y);
 }
 
-void CudaOps::combine_onto(const float* base, const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) {
+void CudaOps::combine_onto(const float* base, const float* rows, const float* weights, int64_t n, int64_t top_k,
+                           int64_t hidden, float* y) {
   const MoestroCudaCombine a{rows, weights, n, top_k, hidden, base, y};
   if (fine()) queue_.note("combine", ops().combine(&a, queue_.stream));
 }

@@ -1,7 +1,7 @@
 #pragma once
-// Ops over the functions of the CUDA plugin. Pointers to activations, weights, biases and caches are to device memory; spans, and what they
-// hold, are the host's. Every operation is queued on one stream and returns at once; an error of any is kept, and what is queued after it
-// does nothing. Like every Ops it has one caller.
+// Ops over the functions of the CUDA plugin. Pointers to activations, weights, biases and caches are to device memory;
+// spans, and what they hold, are the host's. Every operation is queued on one stream and returns at once; an error of
+// any is kept, and what is queued after it does nothing. Like every Ops it has one caller.
 
 #include <memory>
 #include <vector>
@@ -15,7 +15,8 @@ namespace moestro::kernels::cuda {
 /// A layer's experts on all rows of a step, routed and sorted on the device.
 struct LayerExperts {
   const ExpertLayout& layout;
-  const uint64_t* slots = nullptr;     ///< device, [experts]: the address of an expert's blob; 0: not in device memory, its rows are not written
+  const uint64_t* slots = nullptr;     ///< device, [experts]: the address of an expert's blob; 0: not in device memory,
+                                       ///< its rows are not written
   const int32_t* ids = nullptr;        ///< device, [n, top_k]
   const uint8_t* left_out = nullptr;   ///< device, [n], may be null: rows of sequences that have failed
   int64_t n = 0, experts = 0, top_k = 0;
@@ -25,7 +26,8 @@ struct LayerExperts {
 
 class CudaOps final : public Ops {
  public:
-  /// `functions` live for ever; they concern the device that the calling thread has chosen, and this thread makes all calls.
+  /// `functions` live for ever; they concern the device that the calling thread has chosen, and this thread makes all
+  /// calls.
   static Result<std::unique_ptr<CudaOps>> create(const MoestroCudaFunctions& functions, OpsOptions options);
   ~CudaOps() override;
 
@@ -37,41 +39,50 @@ class CudaOps final : public Ops {
   /// The stream with its functions and its error, for what goes beside the operations.
   DeviceQueue& queue() { return queue_; }
 
-  /// Makes room for steps up to a size, so that none of them allocates. Bytes, and the positions that a sequence may have; status() says whether
-  /// there was enough.
+  /// Makes room for steps up to a size, so that none of them allocates. Bytes, and the positions that a sequence may
+  /// have; status() says whether there was enough.
   void reserve(int64_t activated, int64_t routes, int64_t partial, int64_t positions);
   /// What experts() needs for the routes of n tokens.
   static int64_t routes_bytes(int64_t n, int64_t top_k, int64_t experts);
   /// The most that attention on up to n queries, none of them behind `positions`, needs for parts side by side.
   static int64_t partial_bytes_max(const AttentionShape& shape, int64_t n, int64_t positions);
 
-  /// Sends what attention over these sequences, of one token each, reads of them, so that no layer of this shape has to. How many parts of a sequence
-  /// it is launched for: its launches depend on nothing else of the sequences but their number.
+  /// Sends what attention over these sequences, of one token each, reads of them, so that no layer of this shape has
+  /// to. How many parts of a sequence it is launched for: its launches depend on nothing else of the sequences but
+  /// their number.
   int64_t send_sequences(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
 
   /// The experts of a layer in three launches, without the host.
   void experts(const LayerExperts& work);
   /// As combine, onto another stream of rows: y = base + the sums.
-  void combine_onto(const float* base, const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y);
-  /// As sum_squares, and rows whose sum is not finite become zeros; bad_layer[t] (device, -1 at first) becomes the first such layer.
+  void combine_onto(const float* base, const float* rows, const float* weights, int64_t n, int64_t top_k,
+                    int64_t hidden, float* y);
+  /// As sum_squares, and rows whose sum is not finite become zeros; bad_layer[t] (device, -1 at first) becomes the
+  /// first such layer.
   void guard(float* x, int64_t n, int64_t dim, int32_t layer, int32_t* bad_layer);
-  /// ids[t] (device): the token drawn from row t of logits [n, vocabulary] as how[t] says, or the likeliest where `how` is empty; -1 where a
-  /// logit is not finite.
-  void sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how, int32_t* ids);
+  /// ids[t] (device): the token drawn from row t of logits [n, vocabulary] as how[t] says, or the likeliest where `how`
+  /// is empty; -1 where a logit is not finite.
+  void sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how,
+              int32_t* ids);
 
   const OpsOptions& options() const override { return options_; }
   bool supports(DType weight) const override { return weight != DType::kBF16In12; }
-  void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations activations) override;
+  void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
+              Activations activations) override;
   void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) override;
   void rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) override;
-  void layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps, float* y) override;
+  void layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps,
+                  float* y) override;
   void sum_squares(const float* x, int64_t n, int64_t dim, float* sums) override;
-  void rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos, const float* sin) override;
-  void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k, const float* v, const KvView& cache) override;
-  void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q, const float* sink_q, const KvView& cache,
-                 float* out) override;
+  void rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos,
+            const float* sin) override;
+  void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k,
+                const float* v, const KvView& cache) override;
+  void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
+                 const float* sink_q, const KvView& cache, float* out) override;
   void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids, float* weights) override;
-  void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x, std::span<const RoutedRow> rows, int64_t top_k, float* out) override;
+  void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x, std::span<const RoutedRow> rows,
+                  int64_t top_k, float* out) override;
   void combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) override;
   void silu_mul(float* gate, const float* up, int64_t count) override;
   void exponentials(const float* x, int64_t count, float shift, float factor, float* y) override;
@@ -89,7 +100,8 @@ class CudaOps final : public Ops {
   /// Units of sequences that have many queries, and of the others.
   void cut_units(const AttentionShape& shape, std::span<const AttentionSequence> sequences, bool may_round);
 
-  /// Parts that a launch is made for: those of the furthest query, rounded up to a power of two so that the launches of many steps are alike.
+  /// Parts that a launch is made for: those of the furthest query, rounded up to a power of two so that the launches of
+  /// many steps are alike.
   int64_t launched_parts() const;
   /// Where parts of sequences that are computed side by side leave their results; null where they are not.
   float* partial_room(const AttentionShape& shape, int64_t units, int64_t parts);
@@ -103,7 +115,8 @@ class CudaOps final : public Ops {
   int64_t furthest_ = 0;  ///< position of any query of query_list_
   int64_t parts_max_ = INT64_MAX;  ///< of a sequence
   // Last: they use the queue.
-  Mirror queries_{queue_}, blocks_{queue_}, units_{queue_}, prefill_units_{queue_}, ids_{queue_}, sampling_{queue_}, expert_calls_{queue_};
+  Mirror queries_{queue_}, blocks_{queue_}, units_{queue_}, prefill_units_{queue_}, ids_{queue_}, sampling_{queue_},
+      expert_calls_{queue_};
   Workspace partial_{queue_}, activated_{queue_}, routes_{queue_};
 };
 

@@ -49,7 +49,8 @@ void CudaOps::flatten(std::span<const AttentionSequence> sequences) {
     const int64_t last = s.first_position + s.tokens - 1;
     block_list_.insert(block_list_.end(), s.blocks.begin(), s.blocks.begin() + last / kKvBlockTokens + 1);
     for (int64_t i = 0; i < s.tokens; ++i)
-      query_list_.push_back({static_cast<int32_t>(s.first_token + i), static_cast<int32_t>(s.first_position + i), first_block});
+      query_list_.push_back(
+          {static_cast<int32_t>(s.first_token + i), static_cast<int32_t>(s.first_position + i), first_block});
     furthest_ = std::max(furthest_, last);
   }
 }
@@ -65,13 +66,16 @@ void CudaOps::cut_units(const AttentionShape& shape, std::span<const AttentionSe
     const bool rounded = may_round && s.tokens > 1 && pairs >= kTilePairs;
     const int64_t most = rounded ? MOESTRO_CUDA_PREFILL_PAIRS : MOESTRO_CUDA_ATTENTION_PAIRS;
     for (int64_t p = 0; p < pairs; p += most)
-      (rounded ? prefill_list_ : unit_list_).push_back({static_cast<int32_t>(first_query), static_cast<int32_t>(p), static_cast<int32_t>(std::min(most, pairs - p))});
+      (rounded ? prefill_list_ : unit_list_)
+          .push_back({static_cast<int32_t>(first_query), static_cast<int32_t>(p),
+                      static_cast<int32_t>(std::min(most, pairs - p))});
     first_query += s.tokens;
   }
 }
 
 int64_t CudaOps::launched_parts() const {
-  const int64_t parts = furthest_ / MOESTRO_CUDA_ATTENTION_PART + 1, rounded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(parts)));
+  const int64_t parts = furthest_ / MOESTRO_CUDA_ATTENTION_PART + 1,
+                rounded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(parts)));
   return std::max(parts, std::min(rounded, parts_max_));
 }
 
@@ -84,7 +88,8 @@ int64_t CudaOps::send_sequences(const AttentionShape& shape, std::span<const Att
   return launched_parts();
 }
 
-void CudaOps::kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k, const float* v, const KvView& cache) {
+void CudaOps::kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k,
+                       const float* v, const KvView& cache) {
   MOESTRO_CHECK(is_kv_dtype(cache.dtype), "a KV cache is f32, bf16, f16 or int8");
   flatten(sequences);
   if (query_list_.empty()) return;
@@ -98,12 +103,13 @@ void CudaOps::kv_write(const AttentionShape& shape, std::span<const AttentionSeq
   if (fine()) queue_.note("kv_write", ops().kv_write(&a, queue_.stream));
 }
 
-void CudaOps::attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q, const float* sink_q, const KvView& cache,
-                        float* out) {
+void CudaOps::attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
+                        const float* sink_q, const KvView& cache, float* out) {
   MOESTRO_CHECK(is_kv_dtype(cache.dtype), "a KV cache is f32, bf16, f16 or int8");
   flatten(sequences);
   if (query_list_.empty()) return;
-  cut_units(shape, sequences, !options_.deterministic && sink_q == nullptr && shape.head_dim % 8 == 0 && shape.head_dim <= 128);
+  cut_units(shape, sequences,
+            !options_.deterministic && sink_q == nullptr && shape.head_dim % 8 == 0 && shape.head_dim <= 128);
   MoestroCudaAttention a{};
   a.kv = kv_of(shape, cache);
   a.queries = queries_.of(std::span<const MoestroCudaQuery>(query_list_));
@@ -126,7 +132,8 @@ void CudaOps::attention(const AttentionShape& shape, std::span<const AttentionSe
 
 int64_t CudaOps::partial_bytes_max(const AttentionShape& shape, int64_t n, int64_t positions) {
   // With more queries than these the units, of at most so many (query, head) pairs, alone fill the card.
-  const int64_t queries = std::min(n, MOESTRO_CUDA_ATTENTION_PAIRS * kFillingBlocks / shape.heads + 1), parts = positions / MOESTRO_CUDA_ATTENTION_PART + 1;
+  const int64_t queries = std::min(n, MOESTRO_CUDA_ATTENTION_PAIRS * kFillingBlocks / shape.heads + 1),
+                parts = positions / MOESTRO_CUDA_ATTENTION_PART + 1;
   return std::min(kPartialBytesMax, partial_bytes(shape, queries, parts));
 }
 

@@ -36,7 +36,9 @@ bool StagingRing::make_room() {
   Buffer& buffer = buffers_[turn_];
   if (buffer.host != nullptr) return queue_.error == 0;
   void* host = nullptr;
-  if (!queue_.note("make_event", f.make_event(0, &buffer.read)) || !queue_.note("allocate_pinned", f.allocate_pinned(kBufferBytes, &host))) return false;
+  if (!queue_.note("make_event", f.make_event(0, &buffer.read)) ||
+      !queue_.note("allocate_pinned", f.allocate_pinned(kBufferBytes, &host)))
+    return false;
   buffer.host = static_cast<std::byte*>(host);
   return true;
 }
@@ -48,7 +50,8 @@ void StagingRing::copy_in(void* device, const void* host, uint64_t bytes) {
     Buffer& buffer = buffers_[turn_];
     const uint64_t piece = std::min(bytes - done, kBufferBytes - buffer.used);
     std::memcpy(buffer.host + buffer.used, static_cast<const std::byte*>(host) + done, piece);
-    queue_.note("copy_in", queue_.functions.copy_in(static_cast<std::byte*>(device) + done, buffer.host + buffer.used, piece, queue_.stream));
+    queue_.note("copy_in", queue_.functions.copy_in(static_cast<std::byte*>(device) + done, buffer.host + buffer.used,
+                                                    piece, queue_.stream));
     buffer.used += piece;
     done += piece;
   }
@@ -66,7 +69,8 @@ void* Workspace::at_least(uint64_t bytes) {
   bytes_ = 0;
   ++queue_.moves;
   if (!queue_.note("wait_stream", queue_.functions.wait_stream(queue_.stream))) return nullptr;
-  if (memory_ != nullptr && !queue_.note("release", queue_.functions.release(std::exchange(memory_, nullptr)))) return nullptr;
+  if (memory_ != nullptr && !queue_.note("release", queue_.functions.release(std::exchange(memory_, nullptr))))
+    return nullptr;
   if (!queue_.note("allocate", queue_.functions.allocate(room, &memory_))) return nullptr;
   bytes_ = room;
   return memory_;
@@ -89,14 +93,17 @@ bool Mirror::make_room(Copy& copy, size_t bytes) {
   if (bytes <= copy.room) return true;
   const uint64_t room = room_for(bytes, copy.room);
   free(copy);
-  if (!queue_.note("allocate_pinned", f.allocate_pinned(room, &copy.host)) || !queue_.note("make_event", f.make_event(0, &copy.sent))) return false;
+  if (!queue_.note("allocate_pinned", f.allocate_pinned(room, &copy.host)) ||
+      !queue_.note("make_event", f.make_event(0, &copy.sent)))
+    return false;
   copy.room = room;
   return true;
 }
 
 const void* Mirror::bytes_of(std::span<const std::byte> bytes) {
   if (bytes.empty() || queue_.error != 0) return nullptr;
-  if (bytes_ == bytes.size() && std::memcmp(copies_[last_].host, bytes.data(), bytes.size()) == 0) return device_.at_least(bytes_);
+  if (bytes_ == bytes.size() && std::memcmp(copies_[last_].host, bytes.data(), bytes.size()) == 0)
+    return device_.at_least(bytes_);
   MOESTRO_CHECK(!queue_.capturing, "what a graph reads is sent before it is captured");
   bytes_ = 0;
   void* device = device_.at_least(bytes.size());
@@ -105,7 +112,8 @@ const void* Mirror::bytes_of(std::span<const std::byte> bytes) {
   if (device == nullptr || !make_room(copy, bytes.size())) return nullptr;
   std::memcpy(copy.host, bytes.data(), bytes.size());
   const MoestroCudaFunctions& f = queue_.functions;
-  if (!queue_.note("copy_in", f.copy_in(device, copy.host, bytes.size(), queue_.stream)) || !queue_.note("record_event", f.record_event(copy.sent, queue_.stream)))
+  if (!queue_.note("copy_in", f.copy_in(device, copy.host, bytes.size(), queue_.stream)) ||
+      !queue_.note("record_event", f.record_event(copy.sent, queue_.stream)))
     return nullptr;
   bytes_ = bytes.size();
   return device;

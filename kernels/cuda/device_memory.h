@@ -11,7 +11,8 @@
 
 namespace moestro::kernels::cuda {
 
-/// The stream that everything is queued on, and the first error that a call on it gave: after one nothing is to be believed.
+/// The stream that everything is queued on, and the first error that a call on it gave: after one nothing is to be
+/// believed.
 struct DeviceQueue {
   explicit DeviceQueue(const MoestroCudaFunctions& f) : functions(f) {}
   ~DeviceQueue() {
@@ -24,8 +25,10 @@ struct DeviceQueue {
   MoestroCudaStream stream = nullptr;
   MoestroCudaResult error = 0;
   const char* failed = nullptr;  ///< the call that gave it
-  bool capturing = false;        ///< what is queued goes into a graph: addresses and sizes as they are, nothing is sent, allocated or waited for
-  uint64_t moves = 0;            ///< of memory that grew: a graph captured before the last one has addresses that are not any more
+  bool capturing = false;  ///< what is queued goes into a graph: addresses and sizes as they are, nothing is sent,
+                           ///< allocated or waited for
+  uint64_t moves =
+      0;  ///< of memory that grew: a graph captured before the last one has addresses that are not any more
 
   /// Whether all has gone well so far, this call included. `call` lives for ever.
   bool note(const char* call, MoestroCudaResult result) {
@@ -37,7 +40,8 @@ struct DeviceQueue {
   }
 };
 
-/// From the host's memory to the device without waiting for the device: bytes pass through pinned buffers, taken in turns.
+/// From the host's memory to the device without waiting for the device: bytes pass through pinned buffers, taken in
+/// turns.
 class StagingRing {
  public:
   explicit StagingRing(DeviceQueue& queue) : queue_(queue) {}
@@ -79,9 +83,10 @@ class Workspace {
   uint64_t bytes_ = 0;
 };
 
-/// An array of the host's on the device, always at the same place until it has to grow: what was queued before reads it before the next one is
-/// written, in the order of the stream. The host writes one of a few pinned copies while others may still be on their way, and waits only if all of
-/// them are. An array equal to the last one is not sent again: that of a step serves all of its layers, and graphs find it where it was.
+/// An array of the host's on the device, always at the same place until it has to grow: what was queued before reads it
+/// before the next one is written, in the order of the stream. The host writes one of a few pinned copies while others
+/// may still be on their way, and waits only if all of them are. An array equal to the last one is not sent again: that
+/// of a step serves all of its layers, and graphs find it where it was.
 class Mirror {
  public:
   explicit Mirror(DeviceQueue& queue) : queue_(queue) {}

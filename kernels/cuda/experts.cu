@@ -1,6 +1,6 @@
-// The experts of a layer on few tokens each, or on any number where activations must not be rounded: two kernels with all of a layer's active
-// experts in each, act(gate x) * (up x) and down. What bounds them is reading the weights; those of an expert are read once for each
-// kTokensAtOnce of its tokens.
+// The experts of a layer on few tokens each, or on any number where activations must not be rounded: two kernels with
+// all of a layer's active experts in each, act(gate x) * (up x) and down. What bounds them is reading the weights;
+// those of an expert are read once for each kTokensAtOnce of its tokens.
 
 #include "kernels/cuda/many_tokens.h"
 #include "kernels/cuda/experts_work.h"
@@ -19,16 +19,19 @@ __global__ void gate_up_kernel(MoestroCudaExperts a) {
   const int64_t tile = f / a.layout.tile_ffn, index = f % a.layout.tile_ffn;
   const MoestroCudaTile& at = tile_at(a.layout, tile);
   const char* base = work.blob + tile * a.layout.tile_bytes;
-  const WeightRow rows[2] = {row_in<W>(base, at.gate, at.gate_scales, index, hidden), row_in<W>(base, at.up, at.up_scales, index, hidden)};
+  const WeightRow rows[2] = {row_in<W>(base, at.gate, at.gate_scales, index, hidden),
+                             row_in<W>(base, at.up, at.up_scales, index, hidden)};
   for (int64_t first = work.begin; first < work.end; first += kTokensAtOnce) {
     Tokens tokens{};
     tokens.count = static_cast<int>(at_most<int64_t>(kTokensAtOnce, work.end - first));
     for (int t = 0; t < tokens.count; ++t) tokens.x[t] = a.x + a.sorted[first + t].token * hidden;
     float sums[2][kTokensAtOnce] = {};
-    for (int64_t unit = lane_id(); unit < W::units(hidden); unit += kWarp) add_unit<W>(rows, unit, tokens, loads_whole(a.x, hidden), sums);
+    for (int64_t unit = lane_id(); unit < W::units(hidden); unit += kWarp)
+      add_unit<W>(rows, unit, tokens, loads_whole(a.x, hidden), sums);
     sum_lanes(tokens.count, sums);
     if (lane_id() != 0) continue;
-    for (int t = 0; t < tokens.count; ++t) a.activated[(first + t) * a.layout.ffn + f] = activated(sums[0][t], sums[1][t]);
+    for (int t = 0; t < tokens.count; ++t)
+      a.activated[(first + t) * a.layout.ffn + f] = activated(sums[0][t], sums[1][t]);
   }
 }
 
@@ -38,7 +41,8 @@ __global__ void down_kernel(MoestroCudaExperts a) {
   const ExpertWork work = expert_work(a);
   const int64_t h = static_cast<int64_t>(blockIdx.x) * kWarps + warp_id();
   if (work.blob == nullptr || h >= a.layout.hidden) return;
-  const int64_t full_units = W::units(a.layout.full.ffn), units = (a.layout.tiles - 1) * full_units + W::units(a.layout.last.ffn);
+  const int64_t full_units = W::units(a.layout.full.ffn),
+                units = (a.layout.tiles - 1) * full_units + W::units(a.layout.last.ffn);
   const bool aligned = loads_whole(a.activated, a.layout.ffn) && a.layout.tile_ffn % 4 == 0;
   for (int64_t first = work.begin; first < work.end; first += kTokensAtOnce) {
     const int count = static_cast<int>(at_most<int64_t>(kTokensAtOnce, work.end - first));
@@ -60,7 +64,9 @@ __global__ void down_kernel(MoestroCudaExperts a) {
 
 template <typename W>
 MoestroCudaResult launch_experts(const MoestroCudaExperts& a, MoestroCudaStream stream) {
-  const auto grid_of = [&](int64_t rows) { return dim3(static_cast<unsigned>(divided_up(rows, kWarps)), static_cast<unsigned>(a.active_max)); };
+  const auto grid_of = [&](int64_t rows) {
+    return dim3(static_cast<unsigned>(divided_up(rows, kWarps)), static_cast<unsigned>(a.active_max));
+  };
   const MoestroCudaResult result = launch(gate_up_kernel<W>, grid_of(a.layout.ffn), dim3(kWarps * kWarp), 0, stream, a);
   return result != 0 ? result : launch(down_kernel<W>, grid_of(a.layout.hidden), dim3(kWarps * kWarp), 0, stream, a);
 }

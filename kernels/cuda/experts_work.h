@@ -29,7 +29,8 @@ __device__ inline const MoestroCudaTile& tile_at(const MoestroCudaExpertLayout& 
 /// Row `index` of a part of a tile.
 template <typename W>
 __device__ WeightRow row_in(const char* tile, int64_t values, int64_t parameters, int64_t index, int64_t cols) {
-  return {tile + values + index * W::row_bytes(cols), reinterpret_cast<const uint16_t*>(tile + parameters) + index * W::row_parameters(cols), cols};
+  return {tile + values + index * W::row_bytes(cols),
+          reinterpret_cast<const uint16_t*>(tile + parameters) + index * W::row_parameters(cols), cols};
 }
 
 /// silu(gate) * up.

@@ -22,7 +22,8 @@ __device__ Row row_of(const MoestroCudaKvWrite& a, int64_t warp) {
   const int64_t heads = a.kv.kv_heads, head = warp % heads, value = warp / heads % 2;
   const MoestroCudaQuery query = a.queries[warp / heads / 2];
   const uint32_t block = a.blocks[query.first_block + query.position / kBlockTokens];
-  return {(value ? a.v : a.k) + (query.row * heads + head) * a.kv.head_dim, static_cast<char*>(a.kv.data) + a.kv.block_bytes * block,
+  return {(value ? a.v : a.k) + (query.row * heads + head) * a.kv.head_dim,
+          static_cast<char*>(a.kv.data) + a.kv.block_bytes * block,
           (value * heads + head) * kBlockTokens + query.position % kBlockTokens};
 }
 
@@ -43,9 +44,12 @@ __device__ void store_int8_row(const MoestroCudaKv& kv, const Row& row) {
   finite = __ballot_sync(kWholeWarp, finite) == kWholeWarp;
   const bool zeros = !finite || most < kLeastMagnitude;
   if (lane_id() == 0)
-    reinterpret_cast<float*>(row.block + kv.scales_offset)[row.index] = !finite ? bits_to_float(0x7fc00000u) : zeros ? 0.0f : most / 127.0f;
+    reinterpret_cast<float*>(row.block + kv.scales_offset)[row.index] = !finite ? bits_to_float(0x7fc00000u)
+                                                                        : zeros ? 0.0f
+                                                                                : most / 127.0f;
   auto* to = reinterpret_cast<int8_t*>(row.block) + row.index * kv.head_dim;
-  for (int64_t d = lane_id(); d < kv.head_dim; d += kWarp) to[d] = zeros ? int8_t{0} : static_cast<int8_t>(rintf(row.from[d] * (127.0f / most)));
+  for (int64_t d = lane_id(); d < kv.head_dim; d += kWarp)
+    to[d] = zeros ? int8_t{0} : static_cast<int8_t>(rintf(row.from[d] * (127.0f / most)));
 }
 
 __global__ void kv_write_kernel(MoestroCudaKvWrite a) {

@@ -13,13 +13,15 @@ template <typename W>
 __global__ void matmul_kernel(MoestroCudaMatmul a) {
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kWarps + warp_id();
   if (r >= a.rows) return;
-  const WeightRow row[1] = {{static_cast<const char*>(a.weight) + r * W::row_bytes(a.cols), a.parameters + r * W::row_parameters(a.cols), a.cols}};
+  const WeightRow row[1] = {{static_cast<const char*>(a.weight) + r * W::row_bytes(a.cols),
+                             a.parameters + r * W::row_parameters(a.cols), a.cols}};
   const int64_t first = static_cast<int64_t>(blockIdx.y) * kTokensAtOnce;
   Tokens tokens{};
   tokens.count = static_cast<int>(at_most<int64_t>(kTokensAtOnce, a.n - first));
   for (int t = 0; t < tokens.count; ++t) tokens.x[t] = a.x + (first + t) * a.cols;
   float sums[1][kTokensAtOnce] = {};
-  for (int64_t unit = lane_id(); unit < W::units(a.cols); unit += kWarp) add_unit<W>(row, unit, tokens, loads_whole(a.x, a.cols), sums);
+  for (int64_t unit = lane_id(); unit < W::units(a.cols); unit += kWarp)
+    add_unit<W>(row, unit, tokens, loads_whole(a.x, a.cols), sums);
   sum_lanes(tokens.count, sums);
   if (lane_id() != 0) return;
   const float bias = a.bias ? a.bias[r] : 0.0f;

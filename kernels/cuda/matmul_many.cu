@@ -12,18 +12,22 @@ struct DenseSource {
   int64_t first_token, first_row;
 
   __device__ int64_t depth() const { return a.cols; }
-  __device__ const float* x(int token) const { return first_token + token < a.n ? a.x + (first_token + token) * a.cols : nullptr; }
+  __device__ const float* x(int token) const {
+    return first_token + token < a.n ? a.x + (first_token + token) * a.cols : nullptr;
+  }
   __device__ bool w(int, int row, int64_t&, WeightRow& out) const {
     const int64_t r = first_row + row;
     if (r >= a.rows) return false;
-    out = {static_cast<const char*>(a.weight) + r * W::row_bytes(a.cols), a.parameters + r * W::row_parameters(a.cols), a.cols};
+    out = {static_cast<const char*>(a.weight) + r * W::row_bytes(a.cols), a.parameters + r * W::row_parameters(a.cols),
+           a.cols};
     return true;
   }
 };
 
 template <typename W>
 __global__ void __launch_bounds__(kTileThreads) matmul_many_kernel(MoestroCudaMatmul a) {
-  const DenseSource<W> source{a, static_cast<int64_t>(blockIdx.y) * kTileTokens, static_cast<int64_t>(blockIdx.x) * kTileRows};
+  const DenseSource<W> source{a, static_cast<int64_t>(blockIdx.y) * kTileTokens,
+                              static_cast<int64_t>(blockIdx.x) * kTileRows};
   ProductTile<W, 1, DenseSource<W>> tile{source, *reinterpret_cast<ProductRoom<1>*>(shared_memory()), {}, {}, {}};
   tile.run();
   tile.each_sum([&](int token, int row, float sum, float) {

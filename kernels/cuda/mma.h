@@ -1,10 +1,11 @@
 #pragma once
-// The product of tensor cores: d += a b of 16 x 16 and 16 x 8 numbers, bf16 with f32 sums (PTX: mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32).
-// Which lane holds which elements is in PTX's manual, "Matrix Fragments for mma.m16n8k16", for bf16: with g = lane / 4 and t = lane % 4,
+// The product of tensor cores: d += a b of 16 x 16 and 16 x 8 numbers, bf16 with f32 sums (PTX:
+// mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32). Which lane holds which elements is in PTX's manual, "Matrix
+// Fragments for mma.m16n8k16", for bf16: with g = lane / 4 and t = lane % 4,
 //
-//   a[0]: row g, columns 2t and 2t + 1        b[0]: rows 2t and 2t + 1 of column g        d[0], d[1]: row g, columns 2t and 2t + 1
-//   a[1]: the same of row g + 8               b[1]: rows 2t + 8 and 2t + 9                d[2], d[3]: the same of row g + 8
-//   a[2], a[3]: as a[0], a[1], 8 columns on   of two numbers in a word the first is in the low half
+//   a[0]: row g, columns 2t and 2t + 1        b[0]: rows 2t and 2t + 1 of column g        d[0], d[1]: row g, columns 2t
+//   and 2t + 1 a[1]: the same of row g + 8               b[1]: rows 2t + 8 and 2t + 9                d[2], d[3]: the
+//   same of row g + 8 a[2], a[3]: as a[0], a[1], 8 columns on   of two numbers in a word the first is in the low half
 
 #include "kernels/cuda/numbers.h"
 
@@ -13,9 +14,10 @@ namespace moestro::kernels::cuda {
 #if defined(__CUDACC__)
 
 __device__ inline void multiply_tiles(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 #else
@@ -25,13 +27,16 @@ inline void multiply_tiles(float (&d)[4], const uint32_t (&a)[4], const uint32_t
   uint32_t held[6][kWarp];
   const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
   for (int word = 0; word < 6; word += 2) {
-    const uint64_t* all = emulated::exchange(emulated::Exchange::kTiles, static_cast<uint64_t>(mine[word + 1]) << 32 | mine[word]);
+    const uint64_t* all =
+        emulated::exchange(emulated::Exchange::kTiles, static_cast<uint64_t>(mine[word + 1]) << 32 | mine[word]);
     for (int lane = 0; lane < kWarp; ++lane) {
       held[word][lane] = static_cast<uint32_t>(all[lane]);
       held[word + 1][lane] = static_cast<uint32_t>(all[lane] >> 32);
     }
   }
-  const auto number = [&](int word, int lane, int which) { return bf16_value(static_cast<uint16_t>(held[word][lane] >> (which * 16))); };
+  const auto number = [&](int word, int lane, int which) {
+    return bf16_value(static_cast<uint16_t>(held[word][lane] >> (which * 16)));
+  };
   const int lane = static_cast<int>(emulated::lane()), g = lane / 4, t = lane % 4;
   for (int i = 0; i < 4; ++i) {
     const int row = i < 2 ? g : g + 8, column = 2 * t + i % 2;

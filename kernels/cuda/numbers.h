@@ -71,8 +71,12 @@ __device__ inline void store_as(void* at, const B& bytes) {
 #endif
 }
 
-__device__ inline uint16_t half_of(const uint32_t* words, int i) { return static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16)); }
-__device__ inline int byte_of(const uint32_t* words, int i) { return static_cast<int>(words[i / 4] >> (i % 4 * 8) & 0xffu); }
+__device__ inline uint16_t half_of(const uint32_t* words, int i) {
+  return static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16));
+}
+__device__ inline int byte_of(const uint32_t* words, int i) {
+  return static_cast<int>(words[i / 4] >> (i % 4 * 8) & 0xffu);
+}
 __device__ inline int8_t signed_byte_of(const uint32_t* words, int i) { return static_cast<int8_t>(byte_of(words, i)); }
 
 /// Eight numbers of format N from `from`, which lies on a multiple of their bytes (at most 16).

@@ -1,6 +1,7 @@
 #pragma once
-// The operations of the CUDA plugin: one plain struct of arguments each. What they compute is said in kernels/ops.h; here is what differs on
-// a device. Every pointer is to device memory; sizes and switches are the host's. An operation is queued on a stream and returns at once.
+// The operations of the CUDA plugin: one plain struct of arguments each. What they compute is said in kernels/ops.h;
+// here is what differs on a device. Every pointer is to device memory; sizes and switches are the host's. An operation
+// is queued on a stream and returns at once.
 
 #include <stdint.h>
 
@@ -11,7 +12,8 @@ extern "C" {
 /// Opaque: a cudaStream_t.
 typedef void* MoestroCudaStream;
 
-/// 0: queued. Above 0: CUDA's number of its error. MOESTRO_CUDA_REFUSED: the plugin has no kernel for these arguments; nothing was queued.
+/// 0: queued. Above 0: CUDA's number of its error. MOESTRO_CUDA_REFUSED: the plugin has no kernel for these arguments;
+/// nothing was queued.
 typedef int32_t MoestroCudaResult;
 #define MOESTRO_CUDA_REFUSED (-1)
 
@@ -54,8 +56,8 @@ struct MoestroCudaNorm {
   float* y;  ///< may be x
 };
 
-/// sums[t] as Ops::sum_squares. Where `bad_layer` is not null this is the guard: a row whose sum is not finite becomes zeros, and
-/// bad_layer[t] becomes `layer` unless it was >= 0 before.
+/// sums[t] as Ops::sum_squares. Where `bad_layer` is not null this is the guard: a row whose sum is not finite becomes
+/// zeros, and bad_layer[t] becomes `layer` unless it was >= 0 before.
 struct MoestroCudaSumSquares {
   float* x;
   int64_t n, dim;
@@ -128,8 +130,9 @@ struct MoestroCudaKvWrite {
   const float *k, *v;
 };
 
-/// Up to MOESTRO_CUDA_ATTENTION_PAIRS (on tensor cores: MOESTRO_CUDA_PREFILL_PAIRS) (query, head) pairs of one sequence that read the same KV heads: pairs [first_pair, first_pair + pairs), pair p
-/// being head p % group of query first_query + p / group, group = heads / kv_heads.
+/// Up to MOESTRO_CUDA_ATTENTION_PAIRS (on tensor cores: MOESTRO_CUDA_PREFILL_PAIRS) (query, head) pairs of one sequence
+/// that read the same KV heads: pairs [first_pair, first_pair + pairs), pair p being head p % group of query
+/// first_query + p / group, group = heads / kv_heads.
 struct MoestroCudaAttentionUnit {
   int32_t first_query, first_pair, pairs;
 };
@@ -150,8 +153,8 @@ struct MoestroCudaAttention {
   int64_t parts;     ///< that the furthest query's positions are in, or more: those that nobody sees end at once
   const float *q, *sink_q;
   float* out;
-  /// Not null: the parts of a sequence are computed side by side and put together by a second kernel. Room for (highest row + 1) * heads *
-  /// parts * (head_dim + 2) floats. Null: one after another; the same bits come out.
+  /// Not null: the parts of a sequence are computed side by side and put together by a second kernel. Room for (highest
+  /// row + 1) * heads * parts * (head_dim + 2) floats. Null: one after another; the same bits come out.
   float* partial;
 };
 
@@ -172,8 +175,8 @@ struct MoestroCudaRoutedRow {
   int32_t token, rank;
 };
 
-/// Routes by expert: rows of expert e are sorted[offsets[e] .. offsets[e + 1]), in the order of tokens, then ranks; active: the experts that
-/// have rows, in rising order, then -1.
+/// Routes by expert: rows of expert e are sorted[offsets[e] .. offsets[e + 1]), in the order of tokens, then ranks;
+/// active: the experts that have rows, in rising order, then -1.
 struct MoestroCudaSortRoutes {
   const int32_t* ids;       ///< [n, top_k], within [0, experts)
   const uint8_t* left_out;  ///< [n], may be null: tokens that are not 0 here have no rows
@@ -194,7 +197,8 @@ struct MoestroCudaExpertLayout {
   struct MoestroCudaTile full, last;
 };
 
-/// All experts of a layer on their rows, as Ops::expert_ffn. An expert whose slot is 0 is not computed: its rows of `out` are not written.
+/// All experts of a layer on their rows, as Ops::expert_ffn. An expert whose slot is 0 is not computed: its rows of
+/// `out` are not written.
 struct MoestroCudaExperts {
   struct MoestroCudaExpertLayout layout;
   const uint64_t* slots;  ///< expert -> address of its blob, 0: it is not in device memory
@@ -206,8 +210,8 @@ struct MoestroCudaExperts {
   const float* x;
   float* activated;  ///< workspace: [rows of `sorted`, ffn]
   float* out;
-  /// 0: in f32. Else at least the tokens of any expert, and products are made on tensor cores: activations are rounded to bf16, and so are weights
-  /// after their scales. bf16, int8 and int4 weights only.
+  /// 0: in f32. Else at least the tokens of any expert, and products are made on tensor cores: activations are rounded
+  /// to bf16, and so are weights after their scales. bf16, int8 and int4 weights only.
   int64_t rounded_tokens;
 };
 
@@ -221,7 +225,8 @@ struct MoestroCudaSampling {
   int32_t position;
 };
 
-/// ids[t]: the token drawn from row t of logits [n, vocabulary], -1 where one of them is not finite. At most 2^21 tokens.
+/// ids[t]: the token drawn from row t of logits [n, vocabulary], -1 where one of them is not finite. At most 2^21
+/// tokens.
 struct MoestroCudaSample {
   const float* logits;
   int64_t n, vocabulary;

@@ -32,7 +32,8 @@ cudaError_t look_at(int index, MoestroCudaDevice& out) {
   std::snprintf(out.name, sizeof out.name, "%s", properties.name);
   out.major = properties.major;
   out.minor = properties.minor;
-  std::snprintf(out.pci, sizeof out.pci, "%04x:%02x:%02x.0", properties.pciDomainID, properties.pciBusID, properties.pciDeviceID);
+  std::snprintf(out.pci, sizeof out.pci, "%04x:%02x:%02x.0", properties.pciDomainID, properties.pciBusID,
+                properties.pciDeviceID);
   out.free_bytes = out.total_bytes = properties.totalGlobalMem;
   if (properties.major < kMajorMin) return cudaSuccess;
   const cudaError_t error = use(index, out);
@@ -44,9 +45,12 @@ cudaError_t look_at(int index, MoestroCudaDevice& out) {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) int32_t moestro_cuda_plugin_version() { return MOESTRO_CUDA_PLUGIN_VERSION; }
+extern "C" __attribute__((visibility("default"))) int32_t moestro_cuda_plugin_version() {
+  return MOESTRO_CUDA_PLUGIN_VERSION;
+}
 
-extern "C" __attribute__((visibility("default"))) int32_t moestro_cuda_probe(MoestroCudaDevice* devices, int32_t devices_max, char* error,
+extern "C" __attribute__((visibility("default"))) int32_t moestro_cuda_probe(MoestroCudaDevice* devices,
+                                                                             int32_t devices_max, char* error,
                                                                              int32_t error_bytes) {
   int count = 0;
   if (const cudaError_t result = cudaGetDeviceCount(&count); result != cudaSuccess) {

@@ -29,9 +29,10 @@ struct MoestroCudaDevice {
 
 typedef int32_t (*MoestroCudaPluginVersion)(void);
 
-/// Fills up to `devices_max` devices and returns how many there are; 0 is possible. A device that fails says so itself. Below 0: CUDA gave an
-/// error for all of them, whose text is in `error` (`error_bytes` of room, ends with a zero).
-typedef int32_t (*MoestroCudaProbe)(struct MoestroCudaDevice* devices, int32_t devices_max, char* error, int32_t error_bytes);
+/// Fills up to `devices_max` devices and returns how many there are; 0 is possible. A device that fails says so itself.
+/// Below 0: CUDA gave an error for all of them, whose text is in `error` (`error_bytes` of room, ends with a zero).
+typedef int32_t (*MoestroCudaProbe)(struct MoestroCudaDevice* devices, int32_t devices_max, char* error,
+                                    int32_t error_bytes);
 
 /// Opaque: a cudaEvent_t.
 typedef void* MoestroCudaEvent;
@@ -40,7 +41,8 @@ typedef void* MoestroCudaGraph;
 /// Of event_query: what was queued before the event has not ended yet.
 #define MOESTRO_CUDA_NOT_READY (-2)
 
-/// Memory, streams and events of the device that the calling thread has chosen, and the operations on them. Results as of operations.
+/// Memory, streams and events of the device that the calling thread has chosen, and the operations on them. Results as
+/// of operations.
 struct MoestroCudaFunctions {
   /// Text of a result that is not 0; lives for ever.
   const char* (*error_text)(MoestroCudaResult result);
@@ -77,8 +79,9 @@ struct MoestroCudaFunctions {
   /// Every byte becomes `value`.
   MoestroCudaResult (*fill)(void* device, int32_t value, uint64_t bytes, MoestroCudaStream stream);
 
-  /// What this thread queues on the stream from here to end_capture() is not run but kept as a graph, pointers and sizes as they are: operations,
-  /// copies to and from pinned memory, fills. Whatever waits, allocates, asks or records is refused meanwhile, and there is no graph then.
+  /// What this thread queues on the stream from here to end_capture() is not run but kept as a graph, pointers and
+  /// sizes as they are: operations, copies to and from pinned memory, fills. Whatever waits, allocates, asks or records
+  /// is refused meanwhile, and there is no graph then.
   MoestroCudaResult (*begin_capture)(MoestroCudaStream stream);
   MoestroCudaResult (*end_capture)(MoestroCudaStream stream, MoestroCudaGraph* graph);
   /// Runs what was captured, behind what the stream has and behind its own launch before.

@@ -1,10 +1,11 @@
 #pragma once
-// Products of many tokens on tensor cores: a block computes kTileTokens tokens by kTileRows rows of one weight matrix, or of two (gate and up) that
-// share the tokens. Both sides are rounded to bf16 on their way into shared memory: activations from f32, weights from what they are stored in,
-// quantised ones after their scale and offset. Sums are f32.
+// Products of many tokens on tensor cores: a block computes kTileTokens tokens by kTileRows rows of one weight matrix,
+// or of two (gate and up) that share the tokens. Both sides are rounded to bf16 on their way into shared memory:
+// activations from f32, weights from what they are stored in, quantised ones after their scale and offset. Sums are
+// f32.
 //
-// The next piece of both is loaded into registers while the present one is multiplied. Rows of a piece lie kTileStride apart, so that the lanes of
-// a warp read their fragments from 32 different banks.
+// The next piece of both is loaded into registers while the present one is multiplied. Rows of a piece lie kTileStride
+// apart, so that the lanes of a warp read their fragments from 32 different banks.
 
 #include "kernels/cuda/mma.h"
 #include "kernels/cuda/row_products.h"
@@ -27,7 +28,8 @@ struct ProductRoom {
 /// What a block reads. `Source` has:
 ///   int64_t depth() const                                  columns that are summed over
 ///   const float* x(int token) const                        a token of the tile; null: there is none
-///   bool w(int matrix, int row, int64_t& piece, WeightRow& out) const    a row of the tile; false: there is none. In: which kTileDepth columns of all;
+///   bool w(int matrix, int row, int64_t& piece, WeightRow& out) const    a row of the tile; false: there is none. In:
+///   which kTileDepth columns of all;
 ///                                                          out: which of this row
 template <typename W, int kMatrices, typename Source>
 struct ProductTile {
@@ -43,14 +45,17 @@ struct ProductTile {
 
   __device__ static void pack(const float (&eight)[8], uint32_t (&words)[4]) {
     MOESTRO_UNROLL
-    for (int i = 0; i < 4; ++i) words[i] = static_cast<uint32_t>(bf16_bits(eight[2 * i])) | static_cast<uint32_t>(bf16_bits(eight[2 * i + 1])) << 16;
+    for (int i = 0; i < 4; ++i)
+      words[i] = static_cast<uint32_t>(bf16_bits(eight[2 * i])) | static_cast<uint32_t>(bf16_bits(eight[2 * i + 1]))
+                                                                      << 16;
   }
 
   __device__ void load(int64_t piece) {
     MOESTRO_UNROLL
     for (int i = 0; i < kEightsOfThread; ++i) {
       float eight[8] = {};
-      if (const float* x = source.x(row_of(i))) load_x(x, piece * kTileDepth + eight_of(i) * 8, source.depth(), loads_whole(x, source.depth()), eight);
+      if (const float* x = source.x(row_of(i)))
+        load_x(x, piece * kTileDepth + eight_of(i) * 8, source.depth(), loads_whole(x, source.depth()), eight);
       pack(eight, x_next[i]);
       MOESTRO_UNROLL
       for (int m = 0; m < kMatrices; ++m) {
@@ -131,7 +136,9 @@ struct ProductTile {
       MOESTRO_UNROLL
       for (int n8 = 0; n8 < 4; ++n8) {
         MOESTRO_UNROLL
-        for (int i = 0; i < 4; ++i) visit(first_token(m16) + g + i / 2 * 8, first_row(n8) + 2 * t + i % 2, sums[0][m16][n8][i], sums[kMatrices - 1][m16][n8][i]);
+        for (int i = 0; i < 4; ++i)
+          visit(first_token(m16) + g + i / 2 * 8, first_row(n8) + 2 * t + i % 2, sums[0][m16][n8][i],
+                sums[kMatrices - 1][m16][n8][i]);
       }
     }
   }

@@ -20,8 +20,9 @@ __device__ inline float warp_max(float value) {
 
 __device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % kWarp; }
 
-/// Of each of `kCount` values its sum over this lane and the one `step` away, each of the two keeping half of the values: the first of
-/// them those of the lane whose bit `step` is 0. What this lane keeps comes to values[0, kCount / 2). As warp_sum's step, with half the exchanges.
+/// Of each of `kCount` values its sum over this lane and the one `step` away, each of the two keeping half of the
+/// values: the first of them those of the lane whose bit `step` is 0. What this lane keeps comes to values[0, kCount /
+/// 2). As warp_sum's step, with half the exchanges.
 template <int kCount, int kSize>
 __device__ inline void halve_sums(float (&values)[kSize], int step) {
   const bool upper = (lane_id() & step) != 0;
@@ -34,7 +35,8 @@ __device__ inline void halve_sums(float (&values)[kSize], int step) {
 
 __device__ inline int warp_id() { return static_cast<int>(threadIdx.x) / kWarp; }
 
-/// The sum over a block of one dimension, in every thread. `room`: a float of shared memory for each warp; free again afterwards.
+/// The sum over a block of one dimension, in every thread. `room`: a float of shared memory for each warp; free again
+/// afterwards.
 __device__ inline float block_sum(float value, float* room) {
   value = warp_sum(value);
   const int warps = static_cast<int>(blockDim.x) / kWarp;

@@ -1,5 +1,5 @@
-// A router's choice: a warp for each token, scores in shared memory. Comparisons go through keys (rank_key.h): so ids are distinct and in range
-// whatever the logits.
+// A router's choice: a warp for each token, scores in shared memory. Comparisons go through keys (rank_key.h): so ids
+// are distinct and in range whatever the logits.
 
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/rank_key.h"
@@ -69,10 +69,12 @@ __device__ RankKey best_below(const MoestroCudaRouter& a, const Room& room, Rank
 __device__ void choose_groups(const MoestroCudaRouter& a, const Room& room) {
   for (int64_t g = lane_id(); g < a.groups; g += kWarp) room.rates[g] = rate(a, room.choice, g);
   __syncwarp();
-  // Each lane's answers first, then all are written: is_kept reads every rate. Bit by bit, for there may be more groups than lanes.
+  // Each lane's answers first, then all are written: is_kept reads every rate. Bit by bit, for there may be more groups
+  // than lanes.
   uint32_t kept = 0;
   int bit = 0;
-  for (int64_t g = lane_id(); g < a.groups; g += kWarp, ++bit) kept |= static_cast<uint32_t>(is_kept(a, room.rates, g)) << bit;
+  for (int64_t g = lane_id(); g < a.groups; g += kWarp, ++bit)
+    kept |= static_cast<uint32_t>(is_kept(a, room.rates, g)) << bit;
   __syncwarp();
   bit = 0;
   for (int64_t g = lane_id(); g < a.groups; g += kWarp, ++bit) room.rates[g] = static_cast<float>(kept >> bit & 1u);
@@ -108,7 +110,8 @@ __global__ void router_kernel(MoestroCudaRouter a) {
 MoestroCudaResult router(const MoestroCudaRouter* a, MoestroCudaStream stream) {
   if (a->experts > MOESTRO_CUDA_EXPERTS_MAX) return MOESTRO_CUDA_REFUSED;
   const uint64_t shared_bytes = kWarps * static_cast<uint64_t>(room_floats(*a)) * sizeof(float);
-  return launch(router_kernel, dim3(static_cast<unsigned>(divided_up(a->n, kWarps))), kWarps * kWarp, shared_bytes, stream, *a);
+  return launch(router_kernel, dim3(static_cast<unsigned>(divided_up(a->n, kWarps))), kWarps * kWarp, shared_bytes,
+                stream, *a);
 }
 
 }  // namespace moestro::kernels::cuda

@@ -1,7 +1,7 @@
 #pragma once
-// Products of one row of weights with a few tokens by a warp, for what memory bounds: each weight is loaded once, widened in registers, and
-// multiplied with f32 activations. A row is cut in units of 16 columns, of which a lane takes every 32nd, so a product has one order of
-// summation, whatever else is computed beside it.
+// Products of one row of weights with a few tokens by a warp, for what memory bounds: each weight is loaded once,
+// widened in registers, and multiplied with f32 activations. A row is cut in units of 16 columns, of which a lane takes
+// every 32nd, so a product has one order of summation, whatever else is computed beside it.
 
 #include "kernels/cuda/numbers.h"
 #include "kernels/cuda/reduce.h"
@@ -27,7 +27,9 @@ struct SideBySide {
 /// f32, bf16, f16.
 template <typename N>
 struct PlainWeights : SideBySide {
-  __host__ __device__ static int64_t row_bytes(int64_t cols) { return cols * static_cast<int64_t>(sizeof(typename N::Stored)); }
+  __host__ __device__ static int64_t row_bytes(int64_t cols) {
+    return cols * static_cast<int64_t>(sizeof(typename N::Stored));
+  }
   __host__ __device__ static int64_t row_parameters(int64_t) { return 0; }
   __device__ static void load(const WeightRow& row, int64_t unit, int eight, float (&to)[8]) {
     const int64_t c = column(unit, eight);
@@ -50,11 +52,13 @@ struct Int8Weights : SideBySide {
   }
 };
 
-/// value = q * scale + offset; eight bytes hold the eight columns of a unit in their low halves, and those 16 further in their high ones
-/// (common/expert_layout.h).
+/// value = q * scale + offset; eight bytes hold the eight columns of a unit in their low halves, and those 16 further
+/// in their high ones (common/expert_layout.h).
 struct Int4Weights {
   __host__ __device__ static int64_t units(int64_t cols) { return divided_up(cols, kGroup) * 4; }
-  __device__ static int64_t column(int64_t unit, int eight) { return unit / 4 * kGroup + unit % 4 / 2 * 32 + unit % 2 * 8 + eight * 16; }
+  __device__ static int64_t column(int64_t unit, int eight) {
+    return unit / 4 * kGroup + unit % 4 / 2 * 32 + unit % 2 * 8 + eight * 16;
+  }
   __host__ __device__ static int64_t row_bytes(int64_t cols) { return divided_up(cols, kGroup) * (kGroup / 2); }
   __host__ __device__ static int64_t row_parameters(int64_t cols) { return divided_up(cols, kGroup) * 2; }
   __device__ static void load(const WeightRow& row, int64_t unit, int eight, float (&to)[8]) {
@@ -79,9 +83,11 @@ __device__ inline void load_x(const float* x, int64_t c, int64_t cols, bool alig
   else load8_some<F32>(x + c, cols - c, to);
 }
 
-/// sums[row][t] += the products of one unit of each of kRows rows of equal length with token t's columns, x being where column 0 meets it.
+/// sums[row][t] += the products of one unit of each of kRows rows of equal length with token t's columns, x being where
+/// column 0 meets it.
 template <typename W, int kRows>
-__device__ inline void add_unit(const WeightRow (&rows)[kRows], int64_t unit, const Tokens& tokens, bool aligned, float (&sums)[kRows][kTokensAtOnce]) {
+__device__ inline void add_unit(const WeightRow (&rows)[kRows], int64_t unit, const Tokens& tokens, bool aligned,
+                                float (&sums)[kRows][kTokensAtOnce]) {
   MOESTRO_UNROLL
   for (int eight = 0; eight < 2; ++eight) {
     float w[kRows][8];
@@ -113,6 +119,8 @@ __device__ inline void sum_lanes(int count, float (&sums)[kRows][kTokensAtOnce])
 }
 
 /// Whether activations of rows this long can be loaded eight at a time.
-__device__ inline bool loads_whole(const float* x, int64_t cols) { return cols % 4 == 0 && reinterpret_cast<uint64_t>(x) % 16 == 0; }
+__device__ inline bool loads_whole(const float* x, int64_t cols) {
+  return cols % 4 == 0 && reinterpret_cast<uint64_t>(x) % 16 == 0;
+}
 
 }  // namespace moestro::kernels::cuda

@@ -11,7 +11,8 @@ namespace {
 cudaStream_t stream_of(MoestroCudaStream stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t event_of(MoestroCudaEvent event) { return static_cast<cudaEvent_t>(event); }
 
-/// What a call may refuse is said by it alone: CUDA also keeps it as the thread's last error, where the next launch of a kernel would find it.
+/// What a call may refuse is said by it alone: CUDA also keeps it as the thread's last error, where the next launch of
+/// a kernel would find it.
 cudaError_t taken(cudaError_t error) {
   if (error != cudaSuccess) (void)cudaGetLastError();
   return error;
@@ -33,7 +34,9 @@ MoestroCudaResult memory_info(uint64_t* free_bytes, uint64_t* total_bytes) {
 }
 MoestroCudaResult allocate(uint64_t bytes, void** device) { return taken(cudaMalloc(device, bytes)); }
 MoestroCudaResult release(void* device) { return cudaFree(device); }
-MoestroCudaResult allocate_pinned(uint64_t bytes, void** host) { return taken(cudaHostAlloc(host, bytes, cudaHostAllocPortable)); }
+MoestroCudaResult allocate_pinned(uint64_t bytes, void** host) {
+  return taken(cudaHostAlloc(host, bytes, cudaHostAllocPortable));
+}
 MoestroCudaResult release_pinned(void* host) { return cudaFreeHost(host); }
 MoestroCudaResult register_host(void* host, uint64_t bytes, int32_t read_only) {
   return taken(cudaHostRegister(host, bytes, cudaHostRegisterPortable | (read_only ? cudaHostRegisterReadOnly : 0u)));
@@ -58,14 +61,20 @@ MoestroCudaResult make_event(int32_t timed, MoestroCudaEvent* event) {
   return error;
 }
 MoestroCudaResult end_event(MoestroCudaEvent event) { return cudaEventDestroy(event_of(event)); }
-MoestroCudaResult record_event(MoestroCudaEvent event, MoestroCudaStream stream) { return cudaEventRecord(event_of(event), stream_of(stream)); }
+MoestroCudaResult record_event(MoestroCudaEvent event, MoestroCudaStream stream) {
+  return cudaEventRecord(event_of(event), stream_of(stream));
+}
 MoestroCudaResult query_event(MoestroCudaEvent event) {
   const cudaError_t error = taken(cudaEventQuery(event_of(event)));
   return error == cudaErrorNotReady ? MOESTRO_CUDA_NOT_READY : static_cast<MoestroCudaResult>(error);
 }
 MoestroCudaResult wait_event(MoestroCudaEvent event) { return cudaEventSynchronize(event_of(event)); }
-MoestroCudaResult elapsed(float* ms, MoestroCudaEvent begin, MoestroCudaEvent end) { return cudaEventElapsedTime(ms, event_of(begin), event_of(end)); }
-MoestroCudaResult stream_waits(MoestroCudaStream stream, MoestroCudaEvent event) { return cudaStreamWaitEvent(stream_of(stream), event_of(event), 0); }
+MoestroCudaResult elapsed(float* ms, MoestroCudaEvent begin, MoestroCudaEvent end) {
+  return cudaEventElapsedTime(ms, event_of(begin), event_of(end));
+}
+MoestroCudaResult stream_waits(MoestroCudaStream stream, MoestroCudaEvent event) {
+  return cudaStreamWaitEvent(stream_of(stream), event_of(event), 0);
+}
 
 MoestroCudaResult copy_in(void* device, const void* host, uint64_t bytes, MoestroCudaStream stream) {
   return cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_of(stream));
@@ -81,21 +90,31 @@ MoestroCudaResult fill(void* device, int32_t value, uint64_t bytes, MoestroCudaS
 }
 
 // Graphs, by the reference of CUDA's runtime (12 and later), for nothing of it has been run:
-// - Thread-local: the link's thread goes on copying, recording and asking on streams of its own while this one captures; the streams are non-blocking, so
+// - Thread-local: the link's thread goes on copying, recording and asking on streams of its own while this one
+// captures; the streams are non-blocking, so
 //   nothing of it meets the captured one through the null stream either.
-// - What operations do beside launching: cudaFuncSetAttribute (simt.h) changes a function and queues nothing; cudaGetLastError reads a variable. Neither is
-//   among the calls that a capture forbids. None of them allocates, keeps state, or chooses by what it finds on the device.
-// - cudaMemcpyAsync between device and pinned memory, cudaMemcpyAsync within the device and cudaMemsetAsync become nodes with addresses and sizes as
+// - What operations do beside launching: cudaFuncSetAttribute (simt.h) changes a function and queues nothing;
+// cudaGetLastError reads a variable. Neither is
+//   among the calls that a capture forbids. None of them allocates, keeps state, or chooses by what it finds on the
+//   device.
+// - cudaMemcpyAsync between device and pinned memory, cudaMemcpyAsync within the device and cudaMemsetAsync become
+// nodes with addresses and sizes as
 //   they are; a kernel's arguments are copied into its node. Memory is read at launch.
-// - Kernels may be loaded lazily, at a first launch. A segment is captured only when it has been queued before (cuda_graphs.h), so all of its are there.
-// - cudaStreamEndCapture ends a capture that something has made void, too, and gives cudaErrorStreamCaptureInvalidated; what the refused calls have left as
+// - Kernels may be loaded lazily, at a first launch. A segment is captured only when it has been queued before
+// (cuda_graphs.h), so all of its are there.
+// - cudaStreamEndCapture ends a capture that something has made void, too, and gives cudaErrorStreamCaptureInvalidated;
+// what the refused calls have left as
 //   the thread's last error is taken, or the next kernel's launch would find it.
-// - One executable graph never runs beside itself: cudaGraphLaunch orders it behind its launch before. cudaGraphExecDestroy of one that is under way
+// - One executable graph never runs beside itself: cudaGraphLaunch orders it behind its launch before.
+// cudaGraphExecDestroy of one that is under way
 //   frees it when it has ended.
-MoestroCudaResult begin_capture(MoestroCudaStream stream) { return taken(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal)); }
+MoestroCudaResult begin_capture(MoestroCudaStream stream) {
+  return taken(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal));
+}
 MoestroCudaResult end_capture(MoestroCudaStream stream, MoestroCudaGraph* graph) {
   cudaGraph_t captured = nullptr;
-  if (const cudaError_t error = cudaStreamEndCapture(stream_of(stream), &captured); error != cudaSuccess) return taken(error);
+  if (const cudaError_t error = cudaStreamEndCapture(stream_of(stream), &captured); error != cudaSuccess)
+    return taken(error);
   cudaGraphExec_t made = nullptr;
   const cudaError_t error = cudaGraphInstantiateWithFlags(&made, captured, 0);
   (void)cudaGraphDestroy(captured);
@@ -105,18 +124,24 @@ MoestroCudaResult end_capture(MoestroCudaStream stream, MoestroCudaGraph* graph)
 MoestroCudaResult launch_graph(MoestroCudaGraph graph, MoestroCudaStream stream) {
   return taken(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream_of(stream)));
 }
-MoestroCudaResult end_graph(MoestroCudaGraph graph) { return cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); }
+MoestroCudaResult end_graph(MoestroCudaGraph graph) {
+  return cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
+}
 
 }  // namespace
 
 const MoestroCudaFunctions* functions() {
   static const MoestroCudaFunctions table = {
-      error_text,  use_device,   memory_info,  allocate,    release,     allocate_pinned, release_pinned, register_host, unregister_host, make_stream, end_stream,
-      wait_stream, make_event,   end_event,    record_event, query_event, wait_event,      elapsed,        stream_waits,  copy_in,         copy_out,    copy_within,
-      fill,        begin_capture, end_capture, launch_graph, end_graph,   all_ops()};
+      error_text,     use_device,    memory_info,     allocate,    release,    allocate_pinned,
+      release_pinned, register_host, unregister_host, make_stream, end_stream, wait_stream,
+      make_event,     end_event,     record_event,    query_event, wait_event, elapsed,
+      stream_waits,   copy_in,       copy_out,        copy_within, fill,       begin_capture,
+      end_capture,    launch_graph,  end_graph,       all_ops()};
   return &table;
 }
 
 }  // namespace moestro::kernels::cuda
 
-extern "C" __attribute__((visibility("default"))) const MoestroCudaFunctions* moestro_cuda_functions() { return moestro::kernels::cuda::functions(); }
+extern "C" __attribute__((visibility("default"))) const MoestroCudaFunctions* moestro_cuda_functions() {
+  return moestro::kernels::cuda::functions();
+}

@@ -1,6 +1,7 @@
-// From a row of logits to a token, as services/worker/engine/sampler.cc says: a block for each row. The candidate at which a running
-// count or weight, from the best one down, reaches a target is found by histograms over the digits of its key (rank_key.h). Weights are summed as
-// integers, so in any order: sums differ from the host's by what its exponential is off, and 2^-44 of the best one's weight for each candidate.
+// From a row of logits to a token, as services/worker/engine/sampler.cc says: a block for each row. The candidate at
+// which a running count or weight, from the best one down, reaches a target is found by histograms over the digits of
+// its key (rank_key.h). Weights are summed as integers, so in any order: sums differ from the host's by what its
+// exponential is off, and 2^-44 of the best one's weight for each candidate.
 
 #include "kernels/cuda/numbers.h"
 #include "kernels/cuda/ops.h"
@@ -46,14 +47,18 @@ struct Row {
   float top, factor;  ///< factor: 1 / temperature, within bounds
 
   __device__ float weight(int64_t i) const { return exponential(logits[i], top, factor); }
-  __device__ Fixed fixed_weight(int64_t i) const { return static_cast<Fixed>(static_cast<double>(weight(i)) * kOne + 0.5); }
+  __device__ Fixed fixed_weight(int64_t i) const {
+    return static_cast<Fixed>(static_cast<double>(weight(i)) * kOne + 0.5);
+  }
 };
 
 /// What a search goes by, and how much of it is to be reached.
 struct Target {
   bool by_count;
   Fixed amount;
-  __device__ bool is_reached(Fixed weight, uint32_t count) const { return (by_count ? static_cast<Fixed>(count) : weight) >= amount; }
+  __device__ bool is_reached(Fixed weight, uint32_t count) const {
+    return (by_count ? static_cast<Fixed>(count) : weight) >= amount;
+  }
 };
 
 /// The first bin from the highest down at which the target is reached: onto room.cut. By the first warp.
@@ -71,12 +76,15 @@ __device__ void find_bin(Room& room, const Target& target, int bits) {
   if (lane_id() != 0) return;
   Cut cut = room.cut;
   int lane = 0;
-  for (; lane < kWarp - 1 && !target.is_reached(cut.weight + room.lane_weights[lane], cut.count + room.lane_counts[lane]); ++lane) {
+  for (;
+       lane < kWarp - 1 && !target.is_reached(cut.weight + room.lane_weights[lane], cut.count + room.lane_counts[lane]);
+       ++lane) {
     cut.weight += room.lane_weights[lane];
     cut.count += room.lane_counts[lane];
   }
   int bin = (1 << bits) - 1 - lane * chunk;
-  for (const int last = bin - chunk + 1; bin > last && !target.is_reached(cut.weight + room.weights[bin], cut.count + room.counts[bin]); --bin) {
+  for (const int last = bin - chunk + 1;
+       bin > last && !target.is_reached(cut.weight + room.weights[bin], cut.count + room.counts[bin]); --bin) {
     cut.weight += room.weights[bin];
     cut.count += room.counts[bin];
   }
@@ -124,7 +132,9 @@ __device__ Cut search(const Row& row, Room& room, const Target& target) {
   return found;
 }
 
-__device__ Fixed share_of(double share, Fixed of) { return at_most(at_least(static_cast<Fixed>(ceil(share * static_cast<double>(of))), Fixed{1}), of); }
+__device__ Fixed share_of(double share, Fixed of) {
+  return at_most(at_least(static_cast<Fixed>(ceil(share * static_cast<double>(of))), Fixed{1}), of);
+}
 
 __device__ Fixed total_weight(const Row& row, Room& room) {
   if (threadIdx.x == 0) room.total = 0;
@@ -147,7 +157,8 @@ struct Drawn {
   }
 };
 
-/// The token on which the share falls where candidates stand in the order of their ids; room.weights: of a run of `chunk` ids each. One lane.
+/// The token on which the share falls where candidates stand in the order of their ids; room.weights: of a run of
+/// `chunk` ids each. One lane.
 __device__ int64_t find_drawn(const Row& row, const Room& room, const Drawn& drawn, int64_t chunk) {
   constexpr int kBinsOfLane = kBins / kWarp;
   Fixed total = 0, passed = 0;
@@ -189,7 +200,8 @@ __device__ int64_t draw(const Row& row, Room& room, const MoestroCudaSampling& h
   if (few) kept = search(row, room, {true, static_cast<Fixed>(how.top_k)});
   else if (how.top_p < 1.0f) kept.weight = total_weight(row, room);
   if (how.top_p < 1.0f) kept = search(row, room, {false, share_of(how.top_p, kept.weight)});
-  return draw_from(row, room, {kept.key, how.min_p, uniform_at(how.seed, how.choice, static_cast<uint32_t>(how.position))});
+  return draw_from(row, room,
+                   {kept.key, how.min_p, uniform_at(how.seed, how.choice, static_cast<uint32_t>(how.position))});
 }
 
 /// The best candidate in every thread; 0 where a logit is not finite.

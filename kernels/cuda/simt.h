@@ -1,12 +1,14 @@
 #pragma once
-// What kernels may use. nvcc compiles them for devices; g++ compiles the same sources against kernels/cuda/emulated, for tests. So a kernel
-// keeps to what both have:
+// What kernels may use. nvcc compiles them for devices; g++ compiles the same sources against kernels/cuda/emulated,
+// for tests. So a kernel keeps to what both have:
 //
-// - threadIdx, blockIdx, blockDim, gridDim; __syncthreads(), __syncwarp(); __shfl_sync, __shfl_xor_sync, __ballot_sync of whole warps;
-//   atomicAdd and atomicOr on 32 bits. A barrier or an exchange is reached by every thread of the block or warp, and the number of threads of a
-//   block is a multiple of kWarp.
+// - threadIdx, blockIdx, blockDim, gridDim; __syncthreads(), __syncwarp(); __shfl_sync, __shfl_xor_sync, __ballot_sync
+// of whole warps;
+//   atomicAdd and atomicOr on 32 bits. A barrier or an exchange is reached by every thread of the block or warp, and
+//   the number of threads of a block is a multiple of kWarp.
 // - shared memory only through shared_memory(), with the size given at launch: the emulation poisons and guards it.
-// - multiply-adds written out (multiply_add): nvcc contracts nothing (--fmad=false), so that no two uses of a function round differently.
+// - multiply-adds written out (multiply_add): nvcc contracts nothing (--fmad=false), so that no two uses of a function
+// round differently.
 // - launch() in place of <<< >>>.
 
 #if defined(__CUDACC__)
@@ -34,11 +36,13 @@ __device__ inline uint16_t f16_bits(float f) { return __half_as_ushort(__float2h
 inline constexpr uint64_t kSharedWithoutAsking = 48 * 1024;
 
 template <typename... P, typename... A>
-int32_t launch(void (*kernel)(P...), dim3 grid, dim3 block, uint64_t shared_bytes, void* stream, const A&... arguments) {
+int32_t launch(void (*kernel)(P...), dim3 grid, dim3 block, uint64_t shared_bytes, void* stream,
+               const A&... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return 0;
   if (shared_bytes > kSharedWithoutAsking) {
-    const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                   static_cast<int>(shared_bytes));
+    const cudaError_t error =
+        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(shared_bytes));
     if (error != cudaSuccess) return error;
   }
   kernel<<<grid, block, shared_bytes, static_cast<cudaStream_t>(stream)>>>(arguments...);

@@ -1,5 +1,6 @@
-// Routes by expert. A block for each expert reads all routes twice: to count those of lower experts and its own, and to write its own where
-// they belong. The order within an expert is that of the routes, so nothing depends on which block runs when.
+// Routes by expert. A block for each expert reads all routes twice: to count those of lower experts and its own, and to
+// write its own where they belong. The order within an expert is that of the routes, so nothing depends on which block
+// runs when.
 
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.h"
@@ -17,7 +18,9 @@ struct Room {
   uint32_t of_warp[kWarps];
 };
 
-__device__ bool has_row(const MoestroCudaSortRoutes& a, int64_t route) { return !a.left_out || a.left_out[route / a.top_k] == 0; }
+__device__ bool has_row(const MoestroCudaSortRoutes& a, int64_t route) {
+  return !a.left_out || a.left_out[route / a.top_k] == 0;
+}
 
 __device__ void count(const MoestroCudaSortRoutes& a, int32_t expert, Room& room) {
   for (unsigned i = threadIdx.x; i < sizeof(Room) / 4; i += kThreads) reinterpret_cast<uint32_t*>(&room)[i] = 0;

@@ -8,7 +8,8 @@
 
 namespace moestro::kernels::limits {
 
-DeviceClock::DeviceClock(const MoestroCudaFunctions& functions, MoestroCudaStream stream) : functions_(functions), stream_(stream) {
+DeviceClock::DeviceClock(const MoestroCudaFunctions& functions, MoestroCudaStream stream)
+    : functions_(functions), stream_(stream) {
   if (stream_ == nullptr) own_stream_ = note("make_stream", functions_.make_stream(1, &stream_));
   if (status_.is_ok()) note("make_event", functions_.make_event(1, &begin_));
   if (status_.is_ok()) note("make_event", functions_.make_event(1, &end_));
@@ -44,7 +45,8 @@ void* DeviceClock::pinned(uint64_t bytes) {
 
 void* DeviceClock::copy_of(std::span<const std::byte> bytes) {
   void* memory = allocate(bytes.size());
-  if (memory != nullptr && note("copy_in", functions_.copy_in(memory, bytes.data(), bytes.size(), stream_))) note("wait_stream", functions_.wait_stream(stream_));
+  if (memory != nullptr && note("copy_in", functions_.copy_in(memory, bytes.data(), bytes.size(), stream_)))
+    note("wait_stream", functions_.wait_stream(stream_));
   return memory;
 }
 
@@ -85,6 +87,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-double smallest(const std::vector<double>& values) { return values.empty() ? 0 : *std::min_element(values.begin(), values.end()); }
+double smallest(const std::vector<double>& values) {
+  return values.empty() ? 0 : *std::min_element(values.begin(), values.end());
+}
 
 }  // namespace moestro::kernels::limits

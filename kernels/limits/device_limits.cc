@@ -18,7 +18,10 @@ int64_t rows_within(uint64_t bytes) {
 }  // namespace
 
 DeviceLimits::DeviceLimits(const MoestroCudaFunctions& functions, uint64_t bytes)
-    : bytes_(bytes), rows_(rows_within(bytes)), clock_(functions), memory_(static_cast<std::byte*>(clock_.allocate(bytes))) {
+    : bytes_(bytes),
+      rows_(rows_within(bytes)),
+      clock_(functions),
+      memory_(static_cast<std::byte*>(clock_.allocate(bytes))) {
   // 0x3c3c is a small number, as bf16 and as half of an f32.
   if (memory_ != nullptr) clock_.note("fill", functions.fill(memory_, 0x3c, bytes_, clock_.stream()));
 }
@@ -38,11 +41,14 @@ Measured DeviceLimits::measured(double amount, const std::function<void()>& work
 
 Measured DeviceLimits::copy() {
   const uint64_t half = bytes_ / 2;
-  return measured(2 * static_cast<double>(half), [&] { clock_.note("copy_within", clock_.functions().copy_within(memory_, memory_ + half, half, clock_.stream())); });
+  return measured(2 * static_cast<double>(half), [&] {
+    clock_.note("copy_within", clock_.functions().copy_within(memory_, memory_ + half, half, clock_.stream()));
+  });
 }
 
 Measured DeviceLimits::fill() {
-  return measured(static_cast<double>(bytes_), [&] { clock_.note("fill", clock_.functions().fill(memory_, 0x3c, bytes_, clock_.stream())); });
+  return measured(static_cast<double>(bytes_),
+                  [&] { clock_.note("fill", clock_.functions().fill(memory_, 0x3c, bytes_, clock_.stream())); });
 }
 
 Measured DeviceLimits::product(DType weights) {
@@ -50,9 +56,18 @@ Measured DeviceLimits::product(DType weights) {
   const int64_t square = rows_ * rows_;
   auto* x = reinterpret_cast<float*>(memory_);
   float *weight = x + square, *y = weight + 2 * square;
-  const MoestroCudaMatmul call{.x = x, .n = rows_, .rows = 2 * rows_, .cols = rows_, .weight = weight, .parameters = nullptr,
-                               .dtype = rounded ? MOESTRO_CUDA_BF16 : MOESTRO_CUDA_F32, .bias = nullptr, .y = y, .rounded = rounded ? 1 : 0};
-  return measured(4.0 * static_cast<double>(square) * static_cast<double>(rows_), [&] { clock_.note("matmul", clock_.functions().ops.matmul(&call, clock_.stream())); });
+  const MoestroCudaMatmul call{.x = x,
+                               .n = rows_,
+                               .rows = 2 * rows_,
+                               .cols = rows_,
+                               .weight = weight,
+                               .parameters = nullptr,
+                               .dtype = rounded ? MOESTRO_CUDA_BF16 : MOESTRO_CUDA_F32,
+                               .bias = nullptr,
+                               .y = y,
+                               .rounded = rounded ? 1 : 0};
+  return measured(4.0 * static_cast<double>(square) * static_cast<double>(rows_),
+                  [&] { clock_.note("matmul", clock_.functions().ops.matmul(&call, clock_.stream())); });
 }
 
 }  // namespace moestro::kernels::limits

@@ -12,8 +12,8 @@ namespace moestro::kernels::limits {
 
 class DeviceLimits {
  public:
-  /// Takes `bytes` of device memory, kBytesMin at least, until its end; they should be many times what the device caches. kUnavailable: there are not as many.
-  /// `functions`: of the device that this thread has chosen.
+  /// Takes `bytes` of device memory, kBytesMin at least, until its end; they should be many times what the device
+  /// caches. kUnavailable: there are not as many. `functions`: of the device that this thread has chosen.
   static Result<std::unique_ptr<DeviceLimits>> create(const MoestroCudaFunctions& functions, uint64_t bytes);
   static constexpr uint64_t kBytesMin = 256 << 10;
 
@@ -24,7 +24,8 @@ class DeviceLimits {
   /// One half of the memory onto the other: bytes read and written.
   Measured copy();
   Measured fill();
-  /// Multiply-adds of the plugin's product of rows() rows with a matrix of 2 rows() x rows(): kF32 as deterministic workers compute, kBF16 on tensor cores.
+  /// Multiply-adds of the plugin's product of rows() rows with a matrix of 2 rows() x rows(): kF32 as deterministic
+  /// workers compute, kBF16 on tensor cores.
   Measured product(DType weights);
   int64_t rows() const { return rows_; }
 

@@ -1,6 +1,6 @@
 #pragma once
-// What this machine can do at most, measured: what an engine's speed is held against. Measure it in the same run and in turns with
-// what it is compared with: bandwidth drifts from minute to minute.
+// What this machine can do at most, measured: what an engine's speed is held against. Measure it in the same run and in
+// turns with what it is compared with: bandwidth drifts from minute to minute.
 
 #include <functional>
 #include <memory>
@@ -16,13 +16,15 @@ namespace moestro::kernels::limits {
 class Limits {
  public:
   /// `bytes` of memory to stream from; `ops` outlives this and gives threads and instruction set.
-  static Result<std::unique_ptr<Limits>> create(Ops& ops, int64_t bytes, const std::function<void(int64_t done)>& progress = nullptr);
+  static Result<std::unique_ptr<Limits>> create(Ops& ops, int64_t bytes,
+                                                const std::function<void(int64_t done)>& progress = nullptr);
 
   int64_t bytes() const { return memory_->bytes(); }
   const char* data() const { return memory_->data(); }
   /// The next `bytes` of the memory, round and round, by a loop that only loads.
   Measured read(int64_t bytes);
-  /// The same by products of weights of `dtype` with one vector: what decoding can reach. Bytes include the groups' parameters.
+  /// The same by products of weights of `dtype` with one vector: what decoding can reach. Bytes include the groups'
+  /// parameters.
   Measured matvec(DType dtype, int64_t bytes);
   /// One `loop` on every thread.
   Measured peak(const PeakLoop& loop);

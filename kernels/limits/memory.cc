@@ -64,7 +64,8 @@ Result<std::unique_ptr<StreamedMemory>> StreamedMemory::create(int64_t bytes, cp
   memory->bytes_ = round_up(std::max<int64_t>(bytes, 1), kHugePage);
   memory->mapped_ = static_cast<size_t>(memory->bytes_ + kHugePage);
   void* mapping = mmap(nullptr, memory->mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapping == MAP_FAILED) return exhausted("no memory for " + std::to_string(memory->bytes_) + " bytes to measure with");
+  if (mapping == MAP_FAILED)
+    return exhausted("no memory for " + std::to_string(memory->bytes_) + " bytes to measure with");
   memory->mapping_ = mapping;
   memory->data_ = reinterpret_cast<char*>(round_up(reinterpret_cast<int64_t>(mapping), kHugePage));
   // In huge pages where the system gives them, as packs are: page walks are no part of what is measured.
@@ -72,7 +73,8 @@ Result<std::unique_ptr<StreamedMemory>> StreamedMemory::create(int64_t bytes, cp
   const std::vector<uint16_t> numbers = noise();
   for (int64_t first = 0; first < memory->bytes_; first += kFillReport) {
     const int64_t count = std::min(kFillReport, memory->bytes_ - first);
-    pool.run(count / kFillChunk, [&](int64_t i, int) { std::memcpy(memory->data_ + first + i * kFillChunk, numbers.data(), kFillChunk); });
+    pool.run(count / kFillChunk,
+             [&](int64_t i, int) { std::memcpy(memory->data_ + first + i * kFillChunk, numbers.data(), kFillChunk); });
     if (progress) progress(first + count);
   }
   return memory;
@@ -95,17 +97,21 @@ void StreamedMemory::read(int64_t first, int64_t count, cpu::ThreadPool& pool) c
 
 Weight StreamedMemory::weight(int64_t first, int64_t bytes_max, DType dtype, int64_t cols, int64_t& used) const {
   const int64_t row = row_bytes(dtype, cols), parameters = parameter_bytes(dtype, cols);
-  // Noise will do for signs, mantissas and codes. The codes' exponents are those of small normal numbers, as the noise's own; there are no exceptions.
+  // Noise will do for signs, mantissas and codes. The codes' exponents are those of small normal numbers, as the
+  // noise's own; there are no exceptions.
   static constexpr auto kExponents = [] {
     std::array<std::byte, bf16_in_12::exponents_bytes(0, 0)> part{};
-    for (int64_t code = 0; code < bf16_in_12::kCodes; ++code) part[static_cast<size_t>(code)] = static_cast<std::byte>(100 + code);
+    for (int64_t code = 0; code < bf16_in_12::kCodes; ++code)
+      part[static_cast<size_t>(code)] = static_cast<std::byte>(100 + code);
     return part;
   }();
   const int64_t rows = std::max<int64_t>(1, bytes_max / (row + parameters));
   used = rows * (row + parameters);
   MOESTRO_CHECK(first >= 0 && first + used <= bytes_, "a weight within this memory");
-  if (dtype == DType::kBF16In12) return {data_ + first, dtype, rows, cols, reinterpret_cast<const uint16_t*>(kExponents.data())};
-  return {data_ + first, dtype, rows, cols, parameters > 0 ? reinterpret_cast<const uint16_t*>(data_ + first + rows * row) : nullptr};
+  if (dtype == DType::kBF16In12)
+    return {data_ + first, dtype, rows, cols, reinterpret_cast<const uint16_t*>(kExponents.data())};
+  return {data_ + first, dtype, rows, cols,
+          parameters > 0 ? reinterpret_cast<const uint16_t*>(data_ + first + rows * row) : nullptr};
 }
 
 }  // namespace moestro::kernels::limits

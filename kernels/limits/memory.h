@@ -13,7 +13,8 @@ namespace moestro::kernels::limits {
 
 class StreamedMemory {
  public:
-  /// Touches every page with the pool's threads; `progress` is told how many bytes are done. kExhausted where there is not as much.
+  /// Touches every page with the pool's threads; `progress` is told how many bytes are done. kExhausted where there is
+  /// not as much.
   static Result<std::unique_ptr<StreamedMemory>> create(int64_t bytes, cpu::ThreadPool& pool,
                                                         const std::function<void(int64_t done)>& progress = nullptr);
   ~StreamedMemory();
@@ -25,7 +26,8 @@ class StreamedMemory {
 
   /// Reads [first, first + count) once with all threads of the pool, by the widest loads of the machine.
   void read(int64_t first, int64_t count, cpu::ThreadPool& pool) const;
-  /// A weight of at most this many bytes that begins at `first`, its groups' parameters behind it; `used`: all of its bytes.
+  /// A weight of at most this many bytes that begins at `first`, its groups' parameters behind it; `used`: all of its
+  /// bytes.
   Weight weight(int64_t first, int64_t bytes_max, DType dtype, int64_t cols, int64_t& used) const;
 
  private:

@@ -4,8 +4,9 @@
 #include <immintrin.h>
 #endif
 
-// Sixteen accumulators hide the latency of any multiply-add of today on two units. They are sixteen variables, for compilers keep the
-// elements of an array in memory. Each begins with another value, or equal ones would be computed once.
+// Sixteen accumulators hide the latency of any multiply-add of today on two units. They are sixteen variables, for
+// compilers keep the elements of an array in memory. Each begins with another value, or equal ones would be computed
+// once.
 #define MOESTRO_EACH(F) F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8) F(9) F(10) F(11) F(12) F(13) F(14) F(15)
 
 namespace moestro::kernels::limits {
@@ -92,19 +93,47 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni"))) float int8_fours
 #undef SUM
 }
 
-constexpr PeakLoop kAvx2[] = {{"f32", "vfmadd, 256 bits", 2 * 8 * 12, f32_avx2}};
-constexpr PeakLoop kAvx512[] = {{"f32", "vfmadd", 2 * 16 * kAccumulators, f32_avx512},
-                                {"bf16", "vdpbf16ps", 2 * 32 * kAccumulators, bf16_pairs},
-                                {"int8", "vpdpbusd", 2 * 64 * kAccumulators, int8_fours}};
+__attribute__((target("avx2,avxvnni"))) float int8_fours_256(int64_t rounds) {
+  const __m256i a = _mm256_set1_epi8(1), b = a;
+#define BEGIN(i) __m256i s##i = _mm256_set1_epi32(i);
+#define STEP(i) s##i = _mm256_dpbusd_avx_epi32(s##i, a, b);
+#define SUM(i) +static_cast<float>(_mm256_cvtsi256_si32(s##i))
+  BEGIN(0) BEGIN(1) BEGIN(2) BEGIN(3) BEGIN(4) BEGIN(5) BEGIN(6) BEGIN(7) BEGIN(8) BEGIN(9) BEGIN(10) BEGIN(11)
+  for (int64_t r = 0; r < rounds; ++r) {
+    STEP(0) STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7) STEP(8) STEP(9) STEP(10) STEP(11)
+  }
+  return 0 SUM(0) SUM(1) SUM(2) SUM(3) SUM(4) SUM(5) SUM(6) SUM(7) SUM(8) SUM(9) SUM(10) SUM(11);
+#undef BEGIN
+#undef STEP
+#undef SUM
+}
+
+constexpr PeakLoop kAvx2Loops[] = {{"f32", "vfmadd, 256 bits", 2 * 8 * 12, f32_avx2},
+                                   {"int8", "vpdpbusd, 256 bits", 2 * 32 * 12, int8_fours_256}};
+constexpr PeakLoop kAvx512Loops[] = {{"f32", "vfmadd", 2 * 16 * kAccumulators, f32_avx512},
+                                     {"int8", "vpdpbusd", 2 * 64 * kAccumulators, int8_fours},
+                                     {"bf16", "vdpbf16ps", 2 * 32 * kAccumulators, bf16_pairs}};
 #endif
 
 }  // namespace
 
 std::span<const PeakLoop> peak_loops(Isa isa) {
 #if defined(__x86_64__)
-  if (isa == Isa::kAvx2) return kAvx2;
-  if (isa == Isa::kAvx512) return std::span(kAvx512).first(1);
-  if (isa > Isa::kAvx512) return kAvx512;
+  switch (isa) {
+    case Isa::kScalar:
+      return kScalar;
+    case Isa::kAvx2:
+      return std::span(kAvx2Loops).first(1);
+    case Isa::kAvx2Vnni:
+      return kAvx2Loops;
+    case Isa::kAvx512:
+      return std::span(kAvx512Loops).first(1);
+    case Isa::kAvx512Vnni:
+      return std::span(kAvx512Loops).first(2);
+    case Isa::kAvx512Bf16Vnni:
+    case Isa::kAvx512Amx:
+      return kAvx512Loops;
+  }
 #endif
   (void)isa;
   return kScalar;

@@ -16,7 +16,7 @@ struct PeakLoop {
   float (*run)(int64_t rounds);  ///< returns a sum, so that the loop is not for nothing
 };
 
-/// Those that `isa` has; f32 is the first. `isa` is at most best_isa().
+/// Those that `isa` has; f32 is the first. the machine has `isa`.
 std::span<const PeakLoop> peak_loops(Isa isa);
 
 }  // namespace moestro::kernels::limits

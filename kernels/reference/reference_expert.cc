@@ -12,7 +12,8 @@ void ffn_row(const ExpertLayout& layout, const std::byte* blob, const float* x, 
     const auto part = [&](int64_t values, int64_t scales, int64_t rows, int64_t cols) {
       return Weight{base + values, layout.dtype(), rows, cols, reinterpret_cast<const uint16_t*>(base + scales)};
     };
-    const Weight gate = part(t.gate, t.gate_scales, t.ffn, layout.hidden()), up = part(t.up, t.up_scales, t.ffn, layout.hidden()),
+    const Weight gate = part(t.gate, t.gate_scales, t.ffn, layout.hidden()),
+                 up = part(t.up, t.up_scales, t.ffn, layout.hidden()),
                  down = part(t.down, t.down_scales, layout.hidden(), t.ffn);
     for (int64_t f = 0; f < t.ffn; ++f) {
       double g = 0.0, u = 0.0;

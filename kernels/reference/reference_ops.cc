@@ -23,7 +23,8 @@ double value_at(const void* data, DType dtype, int64_t i) {
   MOESTRO_CHECK(false, "values with parameters: see weight_at");
 }
 
-/// The layout of common/expert_layout.h: byte b of a group holds columns b % 16 + 32 * (b / 16), and 16 more in the high half.
+/// The layout of common/expert_layout.h: byte b of a group holds columns b % 16 + 32 * (b / 16), and 16 more in the
+/// high half.
 static int int4_at(const std::byte* row, int64_t col) {
   const int64_t within = col % kQuantGroup;
   const auto byte = static_cast<unsigned>(row[col / kQuantGroup * (kQuantGroup / 2) + within / 32 * 16 + within % 16]);
@@ -32,19 +33,23 @@ static int int4_at(const std::byte* row, int64_t col) {
 
 static double bf16_in_12_at(const Weight& w, int64_t row, int64_t col) {
   const auto exponents = bf16_in_12::read_exponents(reinterpret_cast<const std::byte*>(w.parameters), w.rows * w.cols);
-  uint16_t value = bf16_in_12::value_at(static_cast<const std::byte*>(w.data) + row * row_bytes(w.dtype, w.cols), exponents.of_code, col);
+  uint16_t value = bf16_in_12::value_at(static_cast<const std::byte*>(w.data) + row * row_bytes(w.dtype, w.cols),
+                                        exponents.of_code, col);
   for (int64_t i = 0; i < exponents.count; ++i)
-    if (bf16_in_12::exception_position(exponents, i) == row * w.cols + col) value = bf16_in_12::with_exponent(value, exponents.exceptions[i]);
+    if (bf16_in_12::exception_position(exponents, i) == row * w.cols + col)
+      value = bf16_in_12::with_exponent(value, exponents.exceptions[i]);
   return static_cast<double>(bf16_to_f32(value));
 }
 
 double weight_at(const Weight& w, int64_t row, int64_t col) {
   if (w.dtype == DType::kBF16In12) return bf16_in_12_at(w, row, col);
   if (!is_quantised(w.dtype)) return value_at(w.data, w.dtype, row * w.cols + col);
-  const uint16_t* parameters = w.parameters + (row * quant_groups(w.cols) + col / kQuantGroup) * group_parameters(w.dtype);
+  const uint16_t* parameters =
+      w.parameters + (row * quant_groups(w.cols) + col / kQuantGroup) * group_parameters(w.dtype);
   const double scale = bf16_to_f32(parameters[0]);
   if (w.dtype == DType::kInt8) return static_cast<const int8_t*>(w.data)[row * w.cols + col] * scale;
-  return int4_at(static_cast<const std::byte*>(w.data) + row * row_bytes(w.dtype, w.cols), col) * scale + static_cast<double>(bf16_to_f32(parameters[1]));
+  return int4_at(static_cast<const std::byte*>(w.data) + row * row_bytes(w.dtype, w.cols), col) * scale +
+         static_cast<double>(bf16_to_f32(parameters[1]));
 }
 
 double silu(double x) {
@@ -89,7 +94,8 @@ void ReferenceOps::layer_norm(const float* x, int64_t n, int64_t dim, const floa
     const double mean = sum / count;
     for (int64_t i = 0; i < dim; ++i) squares += (x[i] - mean) * (x[i] - mean);
     const double scale = 1.0 / std::sqrt(squares / count + eps);
-    for (int64_t i = 0; i < dim; ++i) y[i] = static_cast<float>((x[i] - mean) * scale * weight[i] + (bias ? bias[i] : 0.0f));
+    for (int64_t i = 0; i < dim; ++i)
+      y[i] = static_cast<float>((x[i] - mean) * scale * weight[i] + (bias ? bias[i] : 0.0f));
   }
 }
 

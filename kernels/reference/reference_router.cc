@@ -37,11 +37,13 @@ void keep_best_groups(const RouterSpec& spec, std::vector<double>& choice) {
   for (auto at = choice.begin(); at != choice.end(); at += width) {
     std::vector<double> group(at, at + width);
     std::sort(group.rbegin(), group.rend());
-    values.push_back(std::accumulate(group.begin(), group.begin() + std::min<std::ptrdiff_t>(width, spec.group_best), 0.0));
+    values.push_back(
+        std::accumulate(group.begin(), group.begin() + std::min<std::ptrdiff_t>(width, spec.group_best), 0.0));
   }
   const std::vector<size_t> order = in_falling_order(values);
   for (auto g = static_cast<size_t>(spec.groups_kept); g < order.size(); ++g)
-    std::fill_n(choice.begin() + static_cast<std::ptrdiff_t>(order[g]) * width, width, -std::numeric_limits<double>::infinity());
+    std::fill_n(choice.begin() + static_cast<std::ptrdiff_t>(order[g]) * width, width,
+                -std::numeric_limits<double>::infinity());
 }
 
 }  // namespace

@@ -18,7 +18,10 @@ json bytes_of(const std::string& text) {
 }
 
 json legacy_logprobs(const Tokenizer& tokenizer, const std::vector<ScoredToken>& tokens, int top) {
-  json result{{"tokens", json::array()}, {"token_logprobs", json::array()}, {"top_logprobs", json::array()}, {"text_offset", json::array()}};
+  json result{{"tokens", json::array()},
+              {"token_logprobs", json::array()},
+              {"top_logprobs", json::array()},
+              {"text_offset", json::array()}};
   for (const ScoredToken& t : tokens) {
     result["tokens"].push_back(t.text);
     result["text_offset"].push_back(t.text_offset);
@@ -40,7 +43,9 @@ json legacy_logprobs(const Tokenizer& tokenizer, const std::vector<ScoredToken>&
 }
 
 json chat_entry(const Tokenizer& tokenizer, TokenId id, float logprob) {
-  return {{"token", tokenizer.token_text(id)}, {"logprob", finite(logprob)}, {"bytes", bytes_of(tokenizer.token_bytes(id))}};
+  return {{"token", tokenizer.token_text(id)},
+          {"logprob", finite(logprob)},
+          {"bytes", bytes_of(tokenizer.token_bytes(id))}};
 }
 
 json chat_logprobs(const Tokenizer& tokenizer, const std::vector<ScoredToken>& tokens) {
@@ -58,7 +63,11 @@ json chat_logprobs(const Tokenizer& tokenizer, const std::vector<ScoredToken>& t
 
 json answer_frame(const AnswerFrame& frame, bool chunk) {
   const char* object = !frame.chat ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
-  return {{"id", frame.id}, {"object", object}, {"created", frame.created_unix_s}, {"model", frame.model}, {"choices", json::array()}};
+  return {{"id", frame.id},
+          {"object", object},
+          {"created", frame.created_unix_s},
+          {"model", frame.model},
+          {"choices", json::array()}};
 }
 
 json logprobs_json(const Tokenizer& tokenizer, const std::vector<ScoredToken>& tokens, bool chat, int top) {

@@ -15,7 +15,7 @@ namespace moestro::orchestrator {
 
 namespace {
 
-constexpr std::string_view kHash = "sha256:", kConcurrency = "concurrency=", kBearer = "bearer ";
+constexpr std::string_view kHash = "sha256:", kConcurrency = "concurrency=", kProject = "project=", kBearer = "bearer ";
 
 bool read_hex(std::string_view text, std::array<uint8_t, 32>& out) {
   if (text.size() != 2 * out.size()) return false;
@@ -27,6 +27,24 @@ bool read_hex(std::string_view text, std::array<uint8_t, 32>& out) {
   return true;
 }
 
+Status read_option(std::string_view word, ApiKeys::Key& key) {
+  const auto unknown = [&] {
+    return invalid_argument("'" + std::string(word) + "' is not known here, or there twice");
+  };
+  if (word == "admin") return std::exchange(key.admin, true) ? unknown() : Status::ok();
+  if (word.starts_with(kProject)) {
+    if (!key.project.empty()) return unknown();
+    key.project = word.substr(kProject.size());
+    return key.project.empty() ? invalid_argument("'" + std::string(word) + "' names no project") : Status::ok();
+  }
+  if (!word.starts_with(kConcurrency) || key.concurrency != 0) return unknown();
+  const auto [last, error] =
+      std::from_chars(word.data() + kConcurrency.size(), word.data() + word.size(), key.concurrency);
+  if (error != std::errc() || last != word.data() + word.size() || key.concurrency == 0)
+    return invalid_argument("'" + std::string(word) + "' is not a number above 0");
+  return Status::ok();
+}
+
 Result<ApiKeys::Key> read_line(const std::string& line) {
   std::istringstream words(line);
   std::string hash, word;
@@ -34,13 +52,10 @@ Result<ApiKeys::Key> read_line(const std::string& line) {
   words >> hash >> key.name;
   if (!hash.starts_with(kHash) || !read_hex(std::string_view(hash).substr(kHash.size()), key.hash))
     return invalid_argument("it does not begin with sha256: and 64 hexadecimal digits (printf %s KEY | sha256sum)");
-  if (key.name.empty() || key.name.starts_with(kConcurrency)) return invalid_argument("the key has no name");
-  while (words >> word) {
-    const char* end = word.data() + word.size();
-    if (!word.starts_with(kConcurrency) || key.concurrency != 0) return invalid_argument("'" + word + "' is not known here");
-    const auto [last, error] = std::from_chars(word.data() + kConcurrency.size(), end, key.concurrency);
-    if (error != std::errc() || last != end || key.concurrency == 0) return invalid_argument("'" + word + "' is not a number above 0");
-  }
+  if (key.name.empty() || key.name.starts_with(kConcurrency) || key.name.starts_with(kProject))
+    return invalid_argument("the key has no name");
+  while (words >> word) MOESTRO_RETURN_IF_ERROR(read_option(word, key));
+  if (key.project.empty()) key.project = key.name;
   return key;
 }
 
@@ -55,7 +70,8 @@ Result<ApiKeys> ApiKeys::parse(std::string_view text, const std::string& where) 
     line.erase(std::min(line.find('#'), line.size()));
     if (std::all_of(line.begin(), line.end(), [](char c) { return c == ' ' || c == '\t' || c == '\r'; })) continue;
     auto key = read_line(line);
-    if (key.is_ok() && !names.insert(key->name).second) key = invalid_argument("there are two keys named '" + key->name + "'");
+    if (key.is_ok() && !names.insert(key->name).second)
+      key = invalid_argument("there are two keys named '" + key->name + "'");
     if (!key.is_ok()) return invalid_argument(where + ":" + std::to_string(number) + ": " + key.status().message());
     keys.keys_.push_back(std::move(*key));
   }
@@ -76,11 +92,13 @@ Result<ApiKeys> ApiKeys::load(const std::filesystem::path& path) {
 }
 
 const ApiKeys::Key* ApiKeys::find(std::string_view authorization) const {
-  if (authorization.size() < kBearer.size() || strncasecmp(authorization.data(), kBearer.data(), kBearer.size()) != 0) return nullptr;
+  if (authorization.size() < kBearer.size() || strncasecmp(authorization.data(), kBearer.data(), kBearer.size()) != 0)
+    return nullptr;
   authorization.remove_prefix(kBearer.size());
   std::array<uint8_t, 32> hash{};
   unsigned size = 0;
-  if (EVP_Digest(authorization.data(), authorization.size(), hash.data(), &size, EVP_sha256(), nullptr) != 1) return nullptr;
+  if (EVP_Digest(authorization.data(), authorization.size(), hash.data(), &size, EVP_sha256(), nullptr) != 1)
+    return nullptr;
   const Key* found = nullptr;
   for (const Key& key : keys_)  // all of them, whichever it is
     if (CRYPTO_memcmp(key.hash.data(), hash.data(), hash.size()) == 0) found = &key;

@@ -7,9 +7,14 @@
 
 namespace moestro::orchestrator {
 
-Choice::Choice(const Tokenizer& tokenizer, const std::vector<std::string>* stop, std::span<const TokenId> prompt, const std::string* echoed,
-               std::string shown)
-    : tokenizer_(tokenizer), decoder_(tokenizer, /*skip_special=*/shown.empty()), prompt_(prompt), stop_(stop), echoed_(echoed), shown_(std::move(shown)) {}
+Choice::Choice(const Tokenizer& tokenizer, const std::vector<std::string>* stop, std::span<const TokenId> prompt,
+               const std::string* echoed, std::string shown)
+    : tokenizer_(tokenizer),
+      decoder_(tokenizer, /*skip_special=*/shown.empty()),
+      prompt_(prompt),
+      stop_(stop),
+      echoed_(echoed),
+      shown_(std::move(shown)) {}
 
 void Choice::look_at_prompt() {
   if (std::exchange(prompt_seen_, true)) return;
@@ -46,7 +51,8 @@ bool Choice::push(SampledToken token) {
 
 /// Says where a token begins that stands for `bytes` and has made the decoder give `text`.
 void Choice::place(ScoredToken& token, const std::string& bytes, const std::string& text) {
-  const bool goes_on = !bytes.empty() && tok::count_code_points(bytes.substr(0, 1)) == 0;  // with a character begun before
+  const bool goes_on =
+      !bytes.empty() && tok::count_code_points(bytes.substr(0, 1)) == 0;  // with a character begun before
   token.text_offset = code_points_ + unshown_code_points_ - (goes_on && unshown_code_points_ > 0);
   code_points_ += tok::count_code_points(text);
   if (text.empty() && bytes == " ") {
@@ -69,7 +75,8 @@ void Choice::finish() {
   scan(true);
 }
 
-/// Moves to ready_ what cannot be part of a stop string. True at a stop string, whose text and what follows it are dropped.
+/// Moves to ready_ what cannot be part of a stop string. True at a stop string, whose text and what follows it are
+/// dropped.
 bool Choice::scan(bool last) {
   size_t cut = std::string::npos;
   for (const std::string& s : *stop_) cut = std::min(cut, held_.find(s));

@@ -20,19 +20,19 @@ struct ScoredToken {
 
 class Choice {
  public:
-  /// `stop`, `prompt` and `echoed` outlive it. The prompt is looked at when the first token comes, or the echo is asked for. `echoed`
-  /// is the prompt's text if it is part of the choice's text, else null.
-  /// `shown`: of special tokens, the text shows those that are spelled so; empty: none.
-  Choice(const Tokenizer& tokenizer, const std::vector<std::string>* stop, std::span<const TokenId> prompt, const std::string* echoed,
-         std::string shown = "");
+  /// `stop`, `prompt` and `echoed` outlive it. The prompt is looked at when the first token comes, or the echo is asked
+  /// for. `echoed` is the prompt's text if it is part of the choice's text, else null. `shown`: of special tokens, the
+  /// text shows those that are spelled so; empty: none.
+  Choice(const Tokenizer& tokenizer, const std::vector<std::string>* stop, std::span<const TokenId> prompt,
+         const std::string* echoed, std::string shown = "");
 
   /// Takes a sampled token. True if its text completed a stop string: the sequence is to end.
   bool push(SampledToken token);
   /// No more tokens come: what was held back is text.
   void finish();
 
-  /// The echoed prompt's text, which the choice's own follows; "" if there is no echo. A character that the prompt only begins is in
-  /// the choice's own text.
+  /// The echoed prompt's text, which the choice's own follows; "" if there is no echo. A character that the prompt only
+  /// begins is in the choice's own text.
   std::string echo();
   /// The text that is certain and has not been taken; likewise the tokens.
   std::string take_text() { return std::exchange(ready_, {}); }

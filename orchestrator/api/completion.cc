@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/log.h"
 #include "common/log_format.h"
 #include "orchestrator/api/text_cursor.h"
 #include "orchestrator/api/tool_calls.h"
@@ -12,6 +13,8 @@ using nlohmann::json;
 using std::chrono::steady_clock;
 
 namespace {
+/// The text of an answer to more, which may have log-probabilities for each, is not made on the server's thread.
+constexpr int64_t kLongAnswerTokens = 1024;
 const char* const kStop = "stop";
 const char* const kToolCalls = "tool_calls";
 }  // namespace
@@ -22,7 +25,8 @@ struct Completion::Line {
         prompt(p),
         choice_number(c),
         cursor(model.tokenizer, p.text),
-        choice(model.tokenizer, &r.stop, p.ids, r.echo ? &p.text : nullptr, r.tool_choice == ToolChoice::kNone ? "" : model.tool_style->begin) {
+        choice(model.tokenizer, &r.stop, p.ids, r.echo ? &p.text : nullptr,
+               r.tool_choice == ToolChoice::kNone ? "" : model.tool_style->begin) {
     if (r.tool_choice != ToolChoice::kNone) tools.emplace(*model.tool_style);
   }
 
@@ -60,7 +64,8 @@ std::shared_ptr<const std::vector<LogitBias>> bias_of(const CompletionRequest& r
 }  // namespace
 
 Completion::Completion(const CompletionContext& context, AnswerFrame frame, CompletionRequest request,
-                       std::vector<TokenizedPrompt> prompts, Constraint constraint, uint64_t seed, std::shared_ptr<Exchange> exchange)
+                       std::vector<TokenizedPrompt> prompts, Constraint constraint, uint64_t seed,
+                       std::shared_ptr<Exchange> exchange)
     : context_(context),
       frame_(std::move(frame)),
       request_(std::move(request)),
@@ -76,17 +81,27 @@ SequenceRequest Completion::sequence_request(const Line& line) const {
   SequenceRequest s;
   s.id = line.id;
   s.prompt = line.prompt.ids;
-  const int64_t room = std::max(context_.context_max, context_.control.context_max()) - static_cast<int64_t>(line.prompt.ids.size());
-  // Where a window lets sequences be longer than the model's context, an answer of which nobody said how long still ends.
+  const int64_t room =
+      std::max(context_.context_max, context_.control.context_max()) - static_cast<int64_t>(line.prompt.ids.size());
+  // Where a window lets sequences be longer than the model's context, an answer of which nobody said how long still
+  // ends.
   s.tokens_max = std::min(request_.max_tokens.value_or(context_.context_max), room);
   s.open_ended = !request_.max_tokens;
-  s.sampling = Sampling{static_cast<float>(request_.temperature), static_cast<int32_t>(request_.top_k), static_cast<float>(request_.top_p),
-                        static_cast<float>(request_.min_p), seed_, line.choice_number, request_.logprobs, static_cast<float>(request_.repetition_penalty),
-                        static_cast<float>(request_.presence_penalty), static_cast<float>(request_.frequency_penalty), bias_};
+  s.sampling = Sampling{static_cast<float>(request_.temperature),
+                        static_cast<int32_t>(request_.top_k),
+                        static_cast<float>(request_.top_p),
+                        static_cast<float>(request_.min_p),
+                        seed_,
+                        line.choice_number,
+                        request_.logprobs,
+                        static_cast<float>(request_.repetition_penalty),
+                        static_cast<float>(request_.presence_penalty),
+                        static_cast<float>(request_.frequency_penalty),
+                        bias_};
   s.score_top = line.scores_prompt ? request_.logprobs : -1;
   s.ignore_eos = request_.ignore_eos;
   s.text_ends = !request_.stop.empty();
-  s.prefix_domain = request_.cache_salt;
+  s.prefix_domain = request_.prefix_domain;
   s.constraint = constraint_.begin();
   s.background = exchange_->background();
   s.flow = request_.owner;
@@ -126,14 +141,17 @@ void Completion::start() {
 
 void Completion::stream_open() {
   streaming_ = true;
-  exchange_->begin_stream();
+  exchange_->begin_stream(headers());
   exchange_->on_drained([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->show();
   });
   if (!frame_.chat) return;
   for (const auto& line : lines_) {
     json chunk = answer_frame(frame_, true);
-    chunk["choices"].push_back({{"index", line->index}, {"delta", {{"role", "assistant"}, {"content", ""}}}, {"logprobs", nullptr}, {"finish_reason", nullptr}});
+    chunk["choices"].push_back({{"index", line->index},
+                                {"delta", {{"role", "assistant"}, {"content", ""}}},
+                                {"logprobs", nullptr},
+                                {"finish_reason", nullptr}});
     exchange_->write(server_sent_event(chunk));
   }
 }
@@ -145,7 +163,9 @@ void Completion::on_event(size_t index, SequenceEvent event) {
   if (auto* progress = std::get_if<Progress>(&event)) on_progress(line, *progress);
   if (auto* done = std::get_if<Finished>(&event)) {
     line.choice.finish();
-    if (!request_.stop.empty()) context_.control.cancel(line.id, static_cast<int64_t>(line.choice.tokens()));  // no stop string was found: all of it stands
+    if (!request_.stop.empty())
+      context_.control.cancel(
+          line.id, static_cast<int64_t>(line.choice.tokens()));  // no stop string was found: all of it stands
     end_line(line, done->reason == FinishReason::kStop ? kStop : "length");
   }
   if (streaming_) {
@@ -155,8 +175,9 @@ void Completion::on_event(size_t index, SequenceEvent event) {
   if (open_lines_ == 0) finish();
 }
 
-/// Streams what has been said. A client that is behind gets it in fewer and larger chunks, once it has taken what is on its way: its sequences
-/// do not wait for it, and what is kept for it is no more than the same answer would need that is not streamed.
+/// Streams what has been said. A client that is behind gets it in fewer and larger chunks, once it has taken what is on
+/// its way: its sequences do not wait for it, and what is kept for it is no more than the same answer would need that
+/// is not streamed.
 void Completion::show() {
   if (over_) return;
   for (const auto& line : lines_) {
@@ -170,7 +191,8 @@ void Completion::on_progress(Line& line, Progress& progress) {
   line.cached_tokens = progress.prompt_tokens_cached;
   for (TokenScore& score : progress.prompt_scores) line.take_prompt_token(std::move(score), true);
   const auto prompt = static_cast<int64_t>(line.prompt.ids.size());
-  if (streaming_ && progress.prompt_tokens_done < prompt && !exchange_->crowded())  // a comment: shows that the prompt is being read, and keeps proxies waiting
+  if (streaming_ && progress.prompt_tokens_done < prompt &&
+      !exchange_->crowded())  // a comment: shows that the prompt is being read, and keeps proxies waiting
     exchange_->write(": prompt " + std::to_string(progress.prompt_tokens_done) + "/" + std::to_string(prompt) + "\n\n");
   if (progress.sampled.empty()) return;
   measure(line, progress.sampled.size());
@@ -198,7 +220,9 @@ void Completion::end_line(Line& line, const char* reason) {
 }
 
 json Completion::chunk_choice(const Line& line) const {
-  return {{"index", line.index}, {"logprobs", nullptr}, {"finish_reason", line.reason == nullptr ? json() : json(line.reason)}};
+  return {{"index", line.index},
+          {"logprobs", nullptr},
+          {"finish_reason", line.reason == nullptr ? json() : json(line.reason)}};
 }
 
 /// Takes the calls out of a line's new text, as a stream shows them.
@@ -230,7 +254,8 @@ json Completion::message_of(Line& line, std::string text) const {
     if (delta.contains("id"))
       calls.push_back({{"id", delta["id"]}, {"type", "function"}, {"function", delta["function"]}});
     else
-      calls.back()["function"]["arguments"] = calls.back()["function"]["arguments"].get<std::string>() + delta["function"]["arguments"].get<std::string>();
+      calls.back()["function"]["arguments"] =
+          calls.back()["function"]["arguments"].get<std::string>() + delta["function"]["arguments"].get<std::string>();
   }
   return message;
 }
@@ -274,16 +299,32 @@ void Completion::stream_line(Line& line) {
 void Completion::finish() {
   over_ = true;
   context_.metrics.request_ended("ok", true);
-  json usage = usage_json(prompt_tokens(), cached_tokens(), completion_tokens());
   if (request_.stream) {
     if (request_.include_usage) {
       json chunk = answer_frame(frame_, true);
-      chunk["usage"] = std::move(usage);
+      chunk["usage"] = usage_json(prompt_tokens(), cached_tokens(), completion_tokens());
       exchange_->write(server_sent_event(chunk));
     }
     exchange_->write("data: [DONE]\n\n");
     return exchange_->end_stream();
   }
+  const auto say = [headers = headers()](const std::shared_ptr<Exchange>& e, std::string text) {
+    e->respond(200, "application/json", std::move(text), headers);
+  };
+  const bool is_long = prompt_tokens() + completion_tokens() > kLongAnswerTokens;
+  const bool taken = is_long && context_.pool.run(
+                                    request_.owner, /*heavy=*/false,
+                                    [self = shared_from_this(), say](const std::stop_token&) -> ReadingPool::Outcome {
+                                      auto text = std::make_shared<std::string>(self->answer_text());
+                                      return [self, say, text](const std::shared_ptr<Exchange>& e) {
+                                        say(e, std::move(*text));
+                                      };
+                                    },
+                                    exchange_);
+  if (!taken) say(exchange_, answer_text());
+}
+
+std::string Completion::answer_text() {
   json answer = answer_frame(frame_, false);
   for (const auto& line : lines_) {
     std::string text = line->choice.echo() + line->choice.take_text();
@@ -291,7 +332,8 @@ void Completion::finish() {
     json choice = chunk_choice(*line);
     std::vector<ScoredToken> tokens = std::move(line->prompt_tokens);
     for (ScoredToken& t : line->choice.take_tokens()) tokens.push_back(std::move(t));
-    if (request_.logprobs >= 0) choice["logprobs"] = logprobs_json(context_.model.tokenizer, tokens, frame_.chat, request_.logprobs);
+    if (request_.logprobs >= 0)
+      choice["logprobs"] = logprobs_json(context_.model.tokenizer, tokens, frame_.chat, request_.logprobs);
     if (request_.return_token_ids) choice["token_ids"] = line->new_token_ids;
     if (frame_.chat)
       choice["message"] = std::move(message);
@@ -299,18 +341,37 @@ void Completion::finish() {
       choice["text"] = std::move(text);
     answer["choices"].push_back(std::move(choice));
   }
-  answer["usage"] = std::move(usage);
-  exchange_->respond(200, "application/json", dump(answer));
+  answer["usage"] = usage_json(prompt_tokens(), cached_tokens(), completion_tokens());
+  return dump(answer);
+}
+
+/// What was asked for and is not done is said where clients that do not look for it are not disturbed.
+Headers Completion::headers() const {
+  constexpr size_t kBytesMax = 1000;
+  Headers headers;
+  const auto add = [&](const char* name, const std::vector<std::string>& what) {
+    std::string text;
+    for (const std::string& one : what) text += (text.empty() ? "" : "; ") + one;
+    if (text.empty()) return;
+    for (char& c : text)
+      if (c < ' ' || c > '~') c = '?';  // names in JSON may be anything, headers not
+    if (text.size() > kBytesMax) text.replace(kBytesMax, std::string::npos, "...");
+    headers.emplace_back(name, std::move(text));
+  };
+  add("X-Moestro-Not-Constrained", constraint_.passed_over);
+  add("X-Moestro-Ignored", request_.ignored);
+  return headers;
 }
 
 void Completion::fail(const Status& error, bool quarantined) {
   if (std::exchange(over_, true)) return;
   cancel_all();
   const ApiError e = from_status(error);
-  context_.metrics.request_ended(e.http_status == 429 ? "refused" : "error", true);
+  context_.metrics.request_ended(e.http_status < 500 ? "refused" : "error", true);
   const log::Field field("request_id", exchange_->request_id());
   // Other answers are logged where they go out.
-  if (streaming_ ? e.http_status >= 500 : e.http_status == 500 && exchange_->background()) log::warn("{} failed: {}", frame_.id, e.message);
+  if (streaming_ ? e.http_status >= 500 : e.http_status == 500 && exchange_->background())
+    log::warn("{} failed: {}", frame_.id, e.message);
   if (streaming_) {
     for (const auto& line : lines_)
       if (std::exchange(line->unshown, false)) stream_line(*line);
@@ -321,7 +382,8 @@ void Completion::fail(const Status& error, bool quarantined) {
   Headers headers;
   if (e.http_status == 429) headers.emplace_back("Retry-After", std::to_string(context_.control.retry_after().count()));
   if (e.http_status == 503) headers.emplace_back("Retry-After", "1");
-  if (quarantined) headers.emplace_back("x-should-retry", "false");  // OpenAI's clients send what got a 500 again, unless told so
+  if (quarantined)
+    headers.emplace_back("x-should-retry", "false");  // OpenAI's clients send what got a 500 again, unless told so
   exchange_->respond(e.http_status, "application/json", e.body(), headers);
 }
 
@@ -336,7 +398,8 @@ int64_t Completion::prompt_tokens() const {
   return n;
 }
 
-/// A prompt counts once, so of its choices the one that found the least in the KV cache tells: what it had to compute, the request had to.
+/// A prompt counts once, so of its choices the one that found the least in the KV cache tells: what it had to compute,
+/// the request had to.
 int64_t Completion::cached_tokens() const {
   int64_t n = 0;
   const auto choices = static_cast<size_t>(request_.n);

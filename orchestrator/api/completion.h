@@ -1,5 +1,6 @@
 #pragma once
-// One completion request under way, from its sequences' submission to the last byte of the answer. Lives on the server's thread.
+// One completion request under way, from its sequences' submission to the last byte of the answer. Lives on the
+// server's thread.
 
 #include <chrono>
 #include <functional>
@@ -11,6 +12,7 @@
 #include "orchestrator/api/choice.h"
 #include "orchestrator/api/completion_request.h"
 #include "orchestrator/api/constraints.h"
+#include "orchestrator/api/reading_pool.h"
 #include "orchestrator/api/request_metrics.h"
 #include "orchestrator/api/served_model.h"
 #include "orchestrator/control/control_plane.h"
@@ -29,13 +31,15 @@ struct CompletionContext {
   ControlPlane& control;
   RequestMetrics& metrics;
   std::function<void(std::function<void()>)> post;  ///< onto the server's thread
+  ReadingPool& pool;    ///< for what would keep the server's thread
   int64_t context_max;  ///< the model's own
 };
 
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
-  Completion(const CompletionContext& context, AnswerFrame frame, CompletionRequest request, std::vector<TokenizedPrompt> prompts,
-             Constraint constraint, uint64_t seed, std::shared_ptr<Exchange> exchange);
+  Completion(const CompletionContext& context, AnswerFrame frame, CompletionRequest request,
+             std::vector<TokenizedPrompt> prompts, Constraint constraint, uint64_t seed,
+             std::shared_ptr<Exchange> exchange);
 
   ~Completion();
 
@@ -57,7 +61,9 @@ class Completion : public std::enable_shared_from_this<Completion> {
   std::string call_id(const Line& line, size_t call) const;
   void stream_open();
   nlohmann::json chunk_choice(const Line& line) const;
+  Headers headers() const;
   void finish();
+  std::string answer_text();
   void fail(const Status& error, bool quarantined = false);
   void cancel_all();
   int64_t prompt_tokens() const;

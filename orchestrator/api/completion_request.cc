@@ -25,7 +25,8 @@ void read_logit_bias(FieldReader& f, CompletionRequest& r) {
   for (const auto& [key, value] : map->items()) {
     TokenId id = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc() || end != key.data() + key.size() || id < 0) return refuse("has a key that is no token id");
+    if (error != std::errc() || end != key.data() + key.size() || id < 0)
+      return refuse("has a key that is no token id");
     if (!value.is_number()) return refuse("has a value that is not a number");
     const double bias = value.get<double>();
     if (!(bias >= -100 && bias <= 100)) return refuse("has a value that is not between -100 and 100");
@@ -80,7 +81,20 @@ void read_common(FieldReader& f, CompletionRequest& r) {
   r.repetition_penalty = f.number("repetition_penalty", 0.01, 100).value_or(1.0);
   read_logit_bias(f, r);
   read_response_format(f, r);
-  for (const char* harmless : {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}) f.ignore(harmless);
+  for (const char* harmless : {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"})
+    f.ignore(harmless);
+}
+
+/// What clients of other servers send along, at the values that ask for nothing.
+void read_neutral(FieldReader& f) {
+  const std::pair<const char*, json> kNeutral[]{{"skip_special_tokens", true},
+                                                {"spaces_between_special_tokens", true},
+                                                {"use_beam_search", false},
+                                                {"early_stopping", false},
+                                                {"length_penalty", 1.0},
+                                                {"min_tokens", 0},
+                                                {"include_stop_str_in_output", false}};
+  for (const auto& [name, value] : kNeutral) f.only(name, value, "only " + value.dump() + " is supported");
 }
 
 std::optional<std::vector<TokenId>> token_ids(const json& list) {
@@ -109,7 +123,8 @@ void read_prompt(FieldReader& f, CompletionRequest& r) {
     r.prompts.emplace_back(std::move(*ids));
     return;
   }
-  if (prompt->size() > kPromptsMax) return refuse("has more than " + std::to_string(kPromptsMax) + " entries; send several requests");
+  if (prompt->size() > kPromptsMax)
+    return refuse("has more than " + std::to_string(kPromptsMax) + " entries; send several requests");
   for (const json& one : *prompt) {
     if (one.is_string()) {
       r.prompts.emplace_back(one.get<std::string>());
@@ -146,7 +161,8 @@ void read_messages(FieldReader& f, CompletionRequest& r) {
     if (content->is_array()) {  // parts: text ones are joined, others are not for this model
       std::string text;
       for (const json& part : *content) {
-        if (!part.is_object() || part.value("type", json()) != "text" || !part.contains("text") || !part["text"].is_string())
+        if (!part.is_object() || part.value("type", json()) != "text" || !part.contains("text") ||
+            !part["text"].is_string())
           return refuse("has a part that is not {\"type\":\"text\",\"text\":...}; only text is supported");
         text += part["text"].get<std::string>();
       }
@@ -158,15 +174,19 @@ void read_messages(FieldReader& f, CompletionRequest& r) {
   }
 }
 
-std::variant<CompletionRequest, ApiError> finish(FieldReader& f, CompletionRequest&& r) {
-  f.refuse_unknown();
+std::variant<CompletionRequest, ApiError> finish(FieldReader& f, CompletionRequest&& r, bool lenient) {
+  read_neutral(f);
+  if (lenient)
+    r.ignored = f.unknown();
+  else
+    f.refuse_unknown();
   if (f.error()) return *f.error();
   return std::move(r);
 }
 
 }  // namespace
 
-std::variant<CompletionRequest, ApiError> read_completion(const json& body) {
+std::variant<CompletionRequest, ApiError> read_completion(const json& body, bool lenient) {
   FieldReader f(body);
   CompletionRequest r;
   read_prompt(f, r);
@@ -177,11 +197,13 @@ std::variant<CompletionRequest, ApiError> read_completion(const json& body) {
   if (const auto best_of = f.integer("best_of", 1, kChoicesMax); best_of && *best_of != r.n)
     f.fail(not_supported("best_of", "not supported unless it equals 'n'"));
   f.only("suffix", "", "not supported; leave it out");
-  if (*r.max_tokens == 0 && !r.echo) f.fail(bad_request("'max_tokens' 0 asks for nothing: give at least 1, or echo=true to score the prompt", "max_tokens"));
-  return finish(f, std::move(r));
+  if (*r.max_tokens == 0 && !r.echo)
+    f.fail(bad_request("'max_tokens' 0 asks for nothing: give at least 1, or echo=true to score the prompt",
+                       "max_tokens"));
+  return finish(f, std::move(r), lenient);
 }
 
-std::variant<CompletionRequest, ApiError> read_chat(const json& body) {
+std::variant<CompletionRequest, ApiError> read_chat(const json& body, bool lenient) {
   FieldReader f(body);
   CompletionRequest r;
   r.chat = true;
@@ -204,7 +226,9 @@ std::variant<CompletionRequest, ApiError> read_chat(const json& body) {
   f.only("functions", json::array(), "not supported; use 'tools'");
   f.only("function_call", "none", "not supported; use 'tool_choice'");
   f.only("modalities", json::array({"text"}), "only text is supported");
-  return finish(f, std::move(r));
+  f.only("add_generation_prompt", true, "only true is supported");
+  f.only("continue_final_message", false, "only false is supported");
+  return finish(f, std::move(r), lenient);
 }
 
 }  // namespace moestro::orchestrator

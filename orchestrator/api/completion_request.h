@@ -40,7 +40,10 @@ struct CompletionRequest {
   std::string tool_name;         ///< the one tool that is to be called
   bool parallel_tool_calls = true;
   int logprobs = -1;  ///< -1: none; else how many alternatives
-  std::string owner;  ///< not of the body: HttpRequest::owner
+  std::vector<std::string> ignored;  ///< fields that are not known here
+  // Not of the body:
+  std::string owner;          ///< HttpRequest::owner
+  std::string prefix_domain;  ///< requests of different ones share no KV blocks
 };
 
 inline constexpr int kTopLogprobsMax = 20;
@@ -48,7 +51,8 @@ inline constexpr int64_t kChoicesMax = 128;
 inline constexpr size_t kPromptsMax = 2048;
 inline constexpr size_t kLogitBiasMax = 1024;
 
-std::variant<CompletionRequest, ApiError> read_completion(const RequestJson& body);
-std::variant<CompletionRequest, ApiError> read_chat(const RequestJson& body);
+/// `lenient`: fields that are not known are ignored instead of refused.
+std::variant<CompletionRequest, ApiError> read_completion(const RequestJson& body, bool lenient = false);
+std::variant<CompletionRequest, ApiError> read_chat(const RequestJson& body, bool lenient = false);
 
 }  // namespace moestro::orchestrator

@@ -14,14 +14,17 @@ namespace {
 constexpr size_t kKeptMax = 32;
 constexpr size_t kStatesMax = 50'000;  ///< a grammar that has grown beyond is made anew for new requests
 
-Result<NodeId> add_arguments(ByteGrammar& g, NodeId from, const RequestJson& function) {
+Result<NodeId> add_arguments(ByteGrammar& g, NodeId from, const RequestJson& function,
+                             std::vector<std::string>* passed_over) {
   const auto parameters = function.find("parameters");
   if (parameters == function.end() || parameters->is_null()) return grammar::JsonGrammar(g).object(from);
-  return grammar::JsonSchemaCompiler(g, *parameters).compile(from);
+  return grammar::JsonSchemaCompiler(g, *parameters, passed_over).compile(from);
 }
 
-/// {"name": ..., "arguments": ...} of any of the request's tools, or of the one that was chosen.
-Result<NodeId> add_call(ByteGrammar& g, NodeId from, const CompletionRequest& request) {
+/// {"name": ..., "arguments": ...} of any of the request's tools, or of the one that was chosen. Where the model may
+/// call or not, what a schema wants beyond what can be promised goes into `passed_over`, unless the tool is strict.
+Result<NodeId> add_call(ByteGrammar& g, NodeId from, const CompletionRequest& request,
+                        std::vector<std::string>& passed_over) {
   const NodeId to = g.add();
   for (const RequestJson& tool : request.tools) {
     const RequestJson& function = tool["function"];
@@ -29,28 +32,33 @@ Result<NodeId> add_call(ByteGrammar& g, NodeId from, const CompletionRequest& re
     NodeId at = g.add();
     g.empty(from, at);
     at = g.literal(at, "{\"name\": " + function["name"].dump() + ", \"arguments\": ");
-    auto end = add_arguments(g, at, function);
-    if (!end.is_ok()) return Status(end.status().code(), "the function '" + function["name"].get<std::string>() + "': " + end.status().message());
+    const std::string where = "the function '" + function["name"].get<std::string>() + "': ";
+    const bool may_pass = request.tool_choice == ToolChoice::kAuto && function.value("strict", RequestJson()) != true;
+    std::vector<std::string> passed;
+    const auto end = add_arguments(g, at, function, may_pass ? &passed : nullptr);
+    if (!end.is_ok()) return Status(end.status().code(), where + end.status().message());
+    for (const std::string& what : passed) passed_over.push_back(where + what);
     g.empty(g.literal(*end, "}"), to);
   }
   return to;
 }
 
 /// The calls of an answer, from their first marker on; `triggered`: behind it, and one call or list of calls.
-Result<NodeId> add_calls(ByteGrammar& g, NodeId from, const CompletionRequest& request, const ToolStyle& style, bool triggered) {
+Result<NodeId> add_calls(ByteGrammar& g, NodeId from, const CompletionRequest& request, const ToolStyle& style,
+                         bool triggered, std::vector<std::string>& passed_over) {
   const bool many = request.parallel_tool_calls;
   NodeId at = triggered ? from : g.literal(from, style.begin);
   if (style.list) {
     at = g.literal(at, "[");
     const NodeId call = g.add();
     g.empty(at, call);
-    MOESTRO_ASSIGN_OR_RETURN(const NodeId end, add_call(g, call, request));
+    MOESTRO_ASSIGN_OR_RETURN(const NodeId end, add_call(g, call, request, passed_over));
     if (many) g.empty(g.literal(end, ", "), call);
     return g.literal(end, "]");
   }
   const NodeId call = g.add();
   g.empty(g.literal(at, "\n"), call);
-  MOESTRO_ASSIGN_OR_RETURN(const NodeId behind, add_call(g, call, request));
+  MOESTRO_ASSIGN_OR_RETURN(const NodeId behind, add_call(g, call, request, passed_over));
   const NodeId end = g.literal(behind, "\n" + style.end);
   if (many && !triggered) g.empty(g.literal(end, "\n" + style.begin + "\n"), call);
   return end;
@@ -70,39 +78,56 @@ std::shared_ptr<TokenConstraint> Constraint::begin() const {
 }
 
 std::shared_ptr<const grammar::GrammarVocabulary> Constraints::vocabulary() const {
+  const std::lock_guard lock(vocabulary_mutex_);
   if (vocabulary_) return vocabulary_;
   std::vector<std::string> bytes(static_cast<size_t>(model_.vocab));
   for (int64_t id = 0; id < model_.tokenizer.vocab_size(); ++id) {
     const auto token = static_cast<TokenId>(id);
     const bool marker = model_.tool_style && model_.tokenizer.token(token) == model_.tool_style->begin;
     const bool ends = std::find(model_.eos_ids.begin(), model_.eos_ids.end(), token) != model_.eos_ids.end();
-    if (!ends && (marker || !model_.tokenizer.is_special(token))) bytes[static_cast<size_t>(id)] = model_.tokenizer.token_bytes(token);
+    if (!ends && (marker || !model_.tokenizer.is_special(token)))
+      bytes[static_cast<size_t>(id)] = model_.tokenizer.token_bytes(token);
   }
-  vocabulary_ = std::make_shared<const grammar::GrammarVocabulary>(grammar::GrammarVocabulary{grammar::TokenTrie(std::move(bytes)), model_.eos_ids});
+  vocabulary_ = std::make_shared<const grammar::GrammarVocabulary>(
+      grammar::GrammarVocabulary{grammar::TokenTrie(std::move(bytes)), model_.eos_ids});
   return vocabulary_;
+}
+
+std::optional<Constraint> Constraints::find_kept(const std::string& key) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.key == key; });
+  if (known == kept_.end()) return std::nullopt;
+  if (known->made.grammar->states() > kStatesMax) return kept_.erase(known), std::nullopt;
+  kept_.splice(kept_.begin(), kept_, known);
+  return known->made;
 }
 
 Result<Constraint> Constraints::compiled(const CompletionRequest& request, bool triggered) const {
   const bool calls = request.tool_choice != ToolChoice::kNone;
-  const std::string key = std::to_string(static_cast<int>(request.response_format)) + (triggered ? "t" : "") + (request.parallel_tool_calls ? "p" : "") +
-                          request.tool_name + "\n" + (calls ? request.tools.dump() : request.response_schema.dump());
-  const std::lock_guard lock(mutex_);
-  const auto known = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.key == key; });
-  if (known != kept_.end() && known->made.grammar->states() <= kStatesMax) {
-    kept_.splice(kept_.begin(), kept_, known);
-    return known->made;
+  const std::string key = std::to_string(static_cast<int>(request.response_format)) + (triggered ? "t" : "") +
+                          (request.parallel_tool_calls ? "p" : "") + request.tool_name + "\n" +
+                          (calls ? request.tools.dump() : request.response_schema.dump());
+  if (auto known = find_kept(key)) {
+    if (known->grammar->failed()) return unsupported(grammar::kTooLarge);
+    return std::move(*known);
   }
-  if (known != kept_.end()) kept_.erase(known);
   ByteGrammar g;
   const NodeId begin = g.add();
-  MOESTRO_ASSIGN_OR_RETURN(const NodeId end, calls ? add_calls(g, begin, request, *model_.tool_style, triggered) : add_format(g, begin, request));
+  std::vector<std::string> passed_over;
+  MOESTRO_ASSIGN_OR_RETURN(
+      const NodeId end,
+      calls ? add_calls(g, begin, request, *model_.tool_style, triggered, passed_over) : add_format(g, begin, request));
   g.end(end);
   g.set_start(begin);
-  if (g.too_large()) return unsupported("the schema is too large");
-  Constraint made{std::make_shared<grammar::CompiledGrammar>(std::move(g), vocabulary()), nullptr};
-  if (const auto first = made.grammar->allowed(made.grammar->start()); !first.is_ok()) return unsupported(first.status().message());
-  if (triggered) made.triggered = std::make_shared<grammar::TriggeredGrammar>(made.grammar, model_.tool_style->begin, vocabulary());
+  if (g.too_large()) return unsupported("the schemas together are too large");
+  Constraint made{std::make_shared<grammar::CompiledGrammar>(std::move(g), vocabulary()), nullptr,
+                  std::move(passed_over)};
+  if (const auto first = grammar::GrammarConstraint(made.grammar).allowed(); !first.is_ok())
+    return unsupported(first.status().message());
+  if (triggered)
+    made.triggered = std::make_shared<grammar::TriggeredGrammar>(made.grammar, model_.tool_style->begin, vocabulary());
   if (made.grammar->failed()) return unsupported(grammar::kTooLarge);
+  const std::lock_guard lock(mutex_);  // not while it was made: a small schema waits for no large one
   kept_.push_front({key, made});
   if (kept_.size() > kKeptMax) kept_.pop_back();
   return made;
@@ -111,7 +136,8 @@ Result<Constraint> Constraints::compiled(const CompletionRequest& request, bool 
 std::variant<Constraint, ApiError> Constraints::of(const CompletionRequest& request) const {
   const bool calls = request.tool_choice != ToolChoice::kNone;
   if (calls && !model_.tool_style)
-    return not_supported("tools", "the chat template of '" + model_.name + "' has no tool calls of a kind that is known here (<tool_call>, [TOOL_CALLS])");
+    return not_supported("tools", "the chat template of '" + model_.name +
+                                      "' has no tool calls of a kind that is known here (<tool_call>, [TOOL_CALLS])");
   if (!calls && request.response_format == ResponseFormat::kText) return Constraint{};
   const char* field = calls ? "tools" : "response_format";
   if (calls && request.response_format != ResponseFormat::kText)

@@ -4,8 +4,10 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "orchestrator/api/completion_request.h"
 #include "orchestrator/api/served_model.h"
@@ -16,7 +18,9 @@ namespace moestro::orchestrator {
 /// How one request's sequences are constrained; copies share the grammar.
 struct Constraint {
   std::shared_ptr<grammar::CompiledGrammar> grammar;  ///< null: not at all
-  std::shared_ptr<grammar::TriggeredGrammar> triggered;  ///< not null: only what follows a marker, up to the grammar's end
+  std::shared_ptr<grammar::TriggeredGrammar>
+      triggered;  ///< not null: only what follows a marker, up to the grammar's end
+  std::vector<std::string> passed_over;  ///< what tools' schemas want and calls need not have, by name and place
 
   /// For one sequence; null if there is no constraint.
   std::shared_ptr<TokenConstraint> begin() const;
@@ -35,10 +39,11 @@ class Constraints {
     Constraint made;
   };
   std::shared_ptr<const grammar::GrammarVocabulary> vocabulary() const;
+  std::optional<Constraint> find_kept(const std::string& key) const;
   Result<Constraint> compiled(const CompletionRequest& request, bool triggered) const;
 
   const ServedModel& model_;
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_, vocabulary_mutex_;
   mutable std::shared_ptr<const grammar::GrammarVocabulary> vocabulary_;  ///< made when it is first wanted
   mutable std::list<Kept> kept_;  ///< the last one used first
 };

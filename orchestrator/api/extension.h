@@ -1,5 +1,6 @@
 #pragma once
-// What else is served beside completions, by a part of the orchestrator that the API knows nothing of. Server's thread only.
+// What else is served beside completions, by a part of the orchestrator that the API knows nothing of. Server's thread
+// only.
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -17,7 +18,7 @@ class Extension {
   /// More of /metrics, in Prometheus' text format.
   virtual std::string metrics() const = 0;
   /// More members of /v1/moestro/status.
-  virtual nlohmann::json status() const = 0;
+  virtual nlohmann::json status(const HttpRequest& request) const = 0;
 };
 
 }  // namespace moestro::orchestrator

@@ -73,10 +73,16 @@ void FieldReader::only(const std::string& name, const json& neutral, const std::
   if (value != nullptr && *value != neutral) fail(not_supported(name, why));
 }
 
+std::vector<std::string> FieldReader::unknown() const {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : object_.items())
+    if (!known_.contains(name) && !value.is_null()) names.push_back(name);
+  return names;
+}
+
 void FieldReader::refuse_unknown() {
-  for (const auto& [name, value] : object_.items()) {
-    if (!known_.contains(name)) return fail(not_supported(name, "this field is not known here; leave it out"));
-  }
+  const auto names = unknown();
+  if (!names.empty()) fail(not_supported(names.front(), "this field is not known here; leave it out"));
 }
 
 }  // namespace moestro::orchestrator

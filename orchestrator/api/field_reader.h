@@ -1,10 +1,12 @@
 #pragma once
-// Reads the fields of a JSON object with types and ranges, remembers the first error, and knows which fields nobody asked for.
+// Reads the fields of a JSON object with types and ranges, remembers the first error, and knows which fields nobody
+// asked for.
 
 #include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "orchestrator/api/api_error.h"
 #include "orchestrator/api/request_json.h"
@@ -26,8 +28,10 @@ class FieldReader {
   void only(const std::string& name, const RequestJson& neutral, const std::string& why);
   /// The field may hold anything: it changes no answer.
   void ignore(const std::string& name) { known_.insert(name); }
-  /// Refuses the first field that was not asked for.
+  /// Refuses the first field that was not asked for and is not null.
   void refuse_unknown();
+  /// All of those.
+  std::vector<std::string> unknown() const;
 
   void fail(ApiError error) {
     if (!error_) error_ = std::move(error);

@@ -9,7 +9,8 @@ namespace moestro::orchestrator {
 /// Adds headers to the answer, and counts the request until it is out.
 class FrontDoor::Guarded final : public Exchange {
  public:
-  Guarded(std::shared_ptr<Exchange> inner, Headers headers, std::shared_ptr<std::map<std::string, uint32_t>> counts, std::string key)
+  Guarded(std::shared_ptr<Exchange> inner, Headers headers, std::shared_ptr<std::map<std::string, uint32_t>> counts,
+          std::string key)
       : inner_(std::move(inner)), headers_(std::move(headers)), counts_(std::move(counts)), key_(std::move(key)) {
     if (!key_.empty()) ++(*counts_)[key_];
   }
@@ -23,7 +24,8 @@ class FrontDoor::Guarded final : public Exchange {
     leave();
     inner_->respond(status, content_type, std::move(body), all);
   }
-  void respond_from(const std::string& content_type, std::shared_ptr<BodySource> source, const Headers& headers) override {
+  void respond_from(const std::string& content_type, std::shared_ptr<BodySource> source,
+                    const Headers& headers) override {
     Headers all = headers_;
     all.insert(all.end(), headers.begin(), headers.end());
     leave();
@@ -57,11 +59,40 @@ class FrontDoor::Guarded final : public Exchange {
   std::string key_;
 };
 
+namespace {
+
+/// What needs no key.
+bool is_open(const HttpRequest& request) {
+  for (const char* health : {"/health", "/v1/health", "/ping"})
+    if (request.path == health) return true;
+  return request.path == "/" && request.method == "GET";
+}
+
+/// What a browser may send: what means something here and, if it asks for them, the headers of OpenAI's own clients.
+std::string allowed_headers(std::string_view asked) {
+  constexpr std::string_view kKnown[] = {"openai-organization", "openai-project", "openai-beta"};
+  std::string allowed = "Authorization, Content-Type, X-Request-Id";
+  while (!asked.empty()) {
+    const size_t comma = std::min(asked.find(','), asked.size());
+    std::string name;
+    for (const char c : asked.substr(0, comma))
+      if (c != ' ' && c != '\t') name += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    asked.remove_prefix(std::min(comma + 1, asked.size()));
+    const bool known = std::find(std::begin(kKnown), std::end(kKnown), name) != std::end(kKnown);
+    const bool plain = name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string::npos;
+    if (known || (plain && name.starts_with("x-stainless-"))) allowed += ", " + name;
+  }
+  return allowed;
+}
+
+}  // namespace
+
 Headers FrontDoor::cors_headers(const HttpRequest& request) const {
   if (options_.origins.empty()) return {};
   const auto& all = options_.origins;
   if (std::find(all.begin(), all.end(), "*") != all.end()) return {{"Access-Control-Allow-Origin", "*"}};
-  if (request.origin.empty() || std::find(all.begin(), all.end(), request.origin) == all.end()) return {{"Vary", "Origin"}};
+  if (request.origin.empty() || std::find(all.begin(), all.end(), request.origin) == all.end())
+    return {{"Vary", "Origin"}};
   return {{"Access-Control-Allow-Origin", request.origin}, {"Vary", "Origin"}};
 }
 
@@ -70,12 +101,12 @@ void FrontDoor::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) 
   const bool allowed_origin = !headers.empty() && headers.front().first == "Access-Control-Allow-Origin";
   if (request.method == "OPTIONS" && allowed_origin) {
     headers.insert(headers.end(), {{"Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE, OPTIONS"},
-                                   {"Access-Control-Allow-Headers", "Authorization, Content-Type"},
+                                   {"Access-Control-Allow-Headers", allowed_headers(request.asked_headers)},
                                    {"Access-Control-Max-Age", "600"}});
     return exchange->respond(204, "text/plain", "", headers);
   }
   const ApiKeys::Key* key = nullptr;
-  const bool open = !options_.keys || request.path == "/health" || request.path == "/v1/health" || (request.path == "/" && request.method == "GET");
+  const bool open = !options_.keys || is_open(request);
   if (!open) {
     ApiError e = bad_request("");
     key = options_.keys->find(request.authorization);
@@ -83,23 +114,31 @@ void FrontDoor::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) 
       e.http_status = 401;
       e.type = "authentication_error";
       e.code = "invalid_api_key";
-      e.message = request.authorization.empty() ? "an API key is needed: Authorization: Bearer KEY" : "the API key is not known here";
+      e.message = request.authorization.empty() ? "an API key is needed: Authorization: Bearer KEY"
+                                                : "the API key is not known here";
       headers.emplace_back("WWW-Authenticate", "Bearer");
       return exchange->respond(e.http_status, "application/json", e.body(), headers);
     }
     const auto count = under_way_->find(key->name);
-    if (request.method == "POST" && key->concurrency > 0 && count != under_way_->end() && count->second >= key->concurrency) {
+    if (request.method == "POST" && key->concurrency > 0 && count != under_way_->end() &&
+        count->second >= key->concurrency) {
       e.http_status = 429;
       e.type = "rate_limit_error";
-      e.message = "this key has " + std::to_string(key->concurrency) + " requests under way, as many as it may; try again when one has ended";
+      e.message = "this key has " + std::to_string(key->concurrency) +
+                  " requests under way, as many as it may; try again when one has ended";
       headers.emplace_back("Retry-After", "1");
       return exchange->respond(e.http_status, "application/json", e.body(), headers);
     }
   }
-  if (key != nullptr) request.owner = key->name;
+  if (key != nullptr) {
+    request.owner = key->name;
+    request.project = key->project;
+  }
+  request.sees_all = !options_.keys || (key != nullptr && key->admin);
   const bool counted = key != nullptr && key->concurrency > 0 && request.method == "POST";
   if (headers.empty() && !counted) return inside_(std::move(request), std::move(exchange));
-  auto guarded = std::make_shared<Guarded>(std::move(exchange), std::move(headers), under_way_, counted ? key->name : "");
+  auto guarded =
+      std::make_shared<Guarded>(std::move(exchange), std::move(headers), under_way_, counted ? key->name : "");
   inside_(std::move(request), std::move(guarded));
 }
 

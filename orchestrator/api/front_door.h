@@ -1,5 +1,6 @@
 #pragma once
-// What every request passes before its route: keys, their limits, and what browsers of other origins may do. Server's thread only.
+// What every request passes before its route: keys, their limits, and what browsers of other origins may do. Server's
+// thread only.
 
 #include <map>
 #include <memory>
@@ -20,10 +21,13 @@ struct FrontDoorOptions {
 class FrontDoor {
  public:
   FrontDoor(FrontDoorOptions options, Handler inside) : options_(std::move(options)), inside_(std::move(inside)) {}
-  /// Answers itself, or hands on. /health is open to all, and so is the status page, which has no figures: it asks for them with a key.
+  /// Answers itself, or hands on. /health is open to all, and so is the status page, which has no figures: it asks for
+  /// them with a key.
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
-  /// Whether a request with this head brings a key that handle() lets in: nobody else's upload is to be taken.
-  bool knows(const HttpRequest& head) const { return !options_.keys || options_.keys->find(head.authorization) != nullptr; }
+  /// Whether a request with this head brings a key that handle() lets in: nobody else's body is to be read.
+  bool knows(const HttpRequest& head) const {
+    return !options_.keys || options_.keys->find(head.authorization) != nullptr;
+  }
 
  private:
   class Guarded;
@@ -31,7 +35,8 @@ class FrontDoor {
 
   const FrontDoorOptions options_;
   const Handler inside_;
-  std::shared_ptr<std::map<std::string, uint32_t>> under_way_ = std::make_shared<std::map<std::string, uint32_t>>();  ///< by key's name
+  std::shared_ptr<std::map<std::string, uint32_t>> under_way_ =
+      std::make_shared<std::map<std::string, uint32_t>>();  ///< by key's name
 };
 
 }  // namespace moestro::orchestrator

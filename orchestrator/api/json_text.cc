@@ -4,6 +4,8 @@
 
 namespace moestro::orchestrator {
 
-std::string dump(const nlohmann::json& value) { return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
+std::string dump(const nlohmann::json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
 }  // namespace moestro::orchestrator

@@ -55,7 +55,8 @@ MetricText& MetricText::sample(const DurationHistogram& durations, const Labels&
   for (size_t i = 0; i < durations.counts.size(); ++i) {
     so_far += durations.counts[i];
     const bool last = i == DurationHistogram::kBounds.size();
-    histogram.bucket.push_back({so_far, last ? std::numeric_limits<double>::infinity() : DurationHistogram::kBounds[i]});
+    histogram.bucket.push_back(
+        {so_far, last ? std::numeric_limits<double>::infinity() : DurationHistogram::kBounds[i]});
   }
   return *this;
 }

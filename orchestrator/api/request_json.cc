@@ -20,8 +20,8 @@ std::string shown(const std::string& key) {
   return text + (key.size() > kBytesMax ? "..." : "");
 }
 
-/// Builds the value from the parser's events. nlohmann's own builder looks for every key among those before it, which for ordered
-/// objects takes quadratic time; here each object's keys are in a set as long as it is open.
+/// Builds the value from the parser's events. nlohmann's own builder looks for every key among those before it, which
+/// for ordered objects takes quadratic time; here each object's keys are in a set as long as it is open.
 class Builder : public nlohmann::json_sax<RequestJson> {
  public:
   RequestJson result;
@@ -89,7 +89,8 @@ std::variant<RequestJson, ApiError> parse_body(const std::string& body) {
   if (const size_t at = tok::find_invalid_utf8(body); at < body.size())
     return bad_request("the body is not UTF-8: byte " + std::to_string(at) + " cannot be there");
   Builder builder;
-  if (!RequestJson::sax_parse(body, &builder)) return bad_request(builder.problem.empty() ? "the body is not JSON" : builder.problem);
+  if (!RequestJson::sax_parse(body, &builder))
+    return bad_request(builder.problem.empty() ? "the body is not JSON" : builder.problem);
   if (!builder.result.is_object()) return bad_request("the body must be a JSON object");
   return std::move(builder.result);
 }

@@ -11,7 +11,8 @@ namespace moestro::orchestrator {
 
 using RequestJson = nlohmann::ordered_json;
 
-/// `body` as an object, or why not: not UTF-8, not JSON, not an object, nested deeper than 64 levels, a key given twice in one object.
+/// `body` as an object, or why not: not UTF-8, not JSON, not an object, nested deeper than 64 levels, a key given twice
+/// in one object.
 std::variant<RequestJson, ApiError> parse_body(const std::string& body);
 
 }  // namespace moestro::orchestrator

@@ -4,6 +4,7 @@
 #include <random>
 #include <utility>
 
+#include "common/log.h"
 #include "common/log_format.h"
 
 namespace moestro::orchestrator {
@@ -23,12 +24,15 @@ std::string new_request_id() {
 }
 
 /// Whoever checks health hears the reason in the answer, often many times a second.
-bool is_health(std::string_view path) { return path == "/health" || path == "/v1/health"; }
+bool is_health(std::string_view path) { return path == "/health" || path == "/v1/health" || path == "/ping"; }
 
 }  // namespace
 
 bool is_request_id(std::string_view text) {
-  const auto good = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || kSigns.find(c) != std::string_view::npos; };
+  const auto good = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           kSigns.find(c) != std::string_view::npos;
+  };
   return !text.empty() && text.size() <= kRequestIdBytesMax && std::all_of(text.begin(), text.end(), good);
 }
 
@@ -41,14 +45,20 @@ int64_t WarningLimit::take(Time now) {
 /// Adds the header, and writes the line when the answer is out.
 class RequestLog::Logged final : public Exchange {
  public:
-  Logged(std::shared_ptr<Exchange> inner, std::shared_ptr<WarningLimit> limit, std::string id, const HttpRequest& request)
-      : inner_(std::move(inner)), limit_(std::move(limit)), id_(std::move(id)), what_(request.method + " " + request.path.substr(0, kShownBytes)), quiet_(is_health(request.path)) {}
+  Logged(std::shared_ptr<Exchange> inner, std::shared_ptr<WarningLimit> limit, std::string id,
+         const HttpRequest& request)
+      : inner_(std::move(inner)),
+        limit_(std::move(limit)),
+        id_(std::move(id)),
+        what_(request.method + " " + request.path.substr(0, kShownBytes)),
+        quiet_(is_health(request.path)) {}
 
   void respond(int status, const std::string& content_type, std::string body, const Headers& headers) override {
     write_line(status, status >= 500 ? body : "");
     inner_->respond(status, content_type, std::move(body), with_id(headers));
   }
-  void respond_from(const std::string& content_type, std::shared_ptr<BodySource> source, const Headers& headers) override {
+  void respond_from(const std::string& content_type, std::shared_ptr<BodySource> source,
+                    const Headers& headers) override {
     write_line(200, "");
     inner_->respond_from(content_type, std::move(source), with_id(headers));
   }

@@ -1,5 +1,6 @@
 #pragma once
-// The first thing that a request passes: it gets an id, which its answer, and every line of the logs that is about it, has too. Server's thread only.
+// The first thing that a request passes: it gets an id, which its answer, and every line of the logs that is about it,
+// has too. Server's thread only.
 
 #include <chrono>
 #include <memory>
@@ -31,8 +32,9 @@ class WarningLimit {
 class RequestLog {
  public:
   explicit RequestLog(Handler inside) : inside_(std::move(inside)) {}
-  /// A client's X-Request-Id stays if it is one; another, or none, is replaced. The answer has it. Requests are logged when their answer is out:
-  /// at debug, and those that failed for a fault of this side (5xx) as warnings with what was said.
+  /// A client's X-Request-Id stays if it is one; another, or none, is replaced. The answer has it. Requests are logged
+  /// when their answer is out: at debug, and those that failed for a fault of this side (5xx) as warnings with what was
+  /// said.
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
 
  private:

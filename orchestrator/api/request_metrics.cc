@@ -15,9 +15,11 @@
 namespace moestro::orchestrator {
 
 namespace {
-const prometheus::Histogram::BucketBoundaries kSeconds{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600};
+const prometheus::Histogram::BucketBoundaries kSeconds{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+                                                       1,     2.5,    5,     10,   30,    60,   120, 300,  600};
 
-prometheus::MetricFamily family(const std::string& name, const std::string& help, prometheus::MetricType type, double value) {
+prometheus::MetricFamily family(const std::string& name, const std::string& help, prometheus::MetricType type,
+                                double value) {
   prometheus::MetricFamily f;
   f.name = name;
   f.help = help;
@@ -36,8 +38,12 @@ nlohmann::json histogram_json(const prometheus::Histogram& of) {
   const auto histogram = of.Collect().histogram;
   nlohmann::json counts = nlohmann::json::array();
   uint64_t before = 0;
-  for (const auto& bucket : histogram.bucket) counts.push_back(bucket.cumulative_count - std::exchange(before, bucket.cumulative_count));
-  return {{"bounds", kSeconds}, {"counts", std::move(counts)}, {"sum", histogram.sample_sum}, {"count", histogram.sample_count}};
+  for (const auto& bucket : histogram.bucket)
+    counts.push_back(bucket.cumulative_count - std::exchange(before, bucket.cumulative_count));
+  return {{"bounds", kSeconds},
+          {"counts", std::move(counts)},
+          {"sum", histogram.sample_sum},
+          {"count", histogram.sample_count}};
 }
 
 void add_workers(MetricText& text, const std::string& model, const ControlSnapshot& c) {
@@ -72,7 +78,12 @@ struct RequestMetrics::Families {
                     .Labels(labels)
                     .Register(registry)
                     .Add({})),
-        prompt(prometheus::BuildCounter().Name("moestro_prompt_tokens_total").Help("Tokens of prompts.").Labels(labels).Register(registry).Add({})),
+        prompt(prometheus::BuildCounter()
+                   .Name("moestro_prompt_tokens_total")
+                   .Help("Tokens of prompts.")
+                   .Labels(labels)
+                   .Register(registry)
+                   .Add({})),
         ttft(prometheus::BuildHistogram()
                  .Name("moestro_time_to_first_token_seconds")
                  .Help("From the request's arrival to its first token.")
@@ -96,7 +107,8 @@ struct RequestMetrics::Families {
 };
 
 RequestMetrics::RequestMetrics(const std::string& model) : f_(std::make_unique<Families>(model)) {
-  for (const char* result : kResults) f_->ended.Add({{"result", result}});  // there from the start, at 0: rates need a beginning
+  for (const char* result : kResults)
+    f_->ended.Add({{"result", result}});  // there from the start, at 0: rates need a beginning
 }
 RequestMetrics::~RequestMetrics() = default;
 
@@ -115,11 +127,14 @@ uint64_t RequestMetrics::total_prompt_tokens() const { return static_cast<uint64
 
 nlohmann::json RequestMetrics::results() const {
   nlohmann::json results;
-  for (const char* result : kResults) results[result] = static_cast<uint64_t>(f_->ended.Add({{"result", result}}).Value());
+  for (const char* result : kResults)
+    results[result] = static_cast<uint64_t>(f_->ended.Add({{"result", result}}).Value());
   return results;
 }
 
-nlohmann::json RequestMetrics::latencies() const { return {{"ttft_s", histogram_json(f_->ttft)}, {"tpot_s", histogram_json(f_->tpot)}}; }
+nlohmann::json RequestMetrics::latencies() const {
+  return {{"ttft_s", histogram_json(f_->ttft)}, {"tpot_s", histogram_json(f_->tpot)}};
+}
 
 std::string RequestMetrics::text(const ControlSnapshot& c) const {
   auto families = f_->registry.Collect();
@@ -132,15 +147,20 @@ std::string RequestMetrics::text(const ControlSnapshot& c) const {
   add("moestro_generated_tokens_total", "Tokens sampled.", kCounter, of(c.sampled_tokens));
   add("moestro_steps_total", "Plans that workers have computed.", kCounter, of(c.plans));
   add("moestro_step_seconds_total", "Time that workers spent on plans.", kCounter, of(c.step_us) * 1e-6);
-  add("moestro_stall_seconds_total", "Of it, time in which a device waited for experts.", kCounter, of(c.stall_us) * 1e-6);
+  add("moestro_stall_seconds_total", "Of it, time in which a device waited for experts.", kCounter,
+      of(c.stall_us) * 1e-6);
   add("moestro_expert_hits_total", "Experts that were resident when a layer wanted them.", kCounter, of(c.expert_hits));
   add("moestro_expert_misses_total", "Experts that had to be fetched.", kCounter, of(c.expert_misses));
   add("moestro_expert_fetched_bytes_total", "Bytes of experts fetched on demand.", kCounter, of(c.fetched_bytes));
-  add("moestro_nonfinite_sequences_total", "Sequences that failed because their activations or logits became NaN or infinite.", kCounter, of(c.nonfinite_sequences));
-  add("moestro_capacity_dropped_total", "Choices of an expert by a token that the capacity factor dropped.", kCounter, of(c.dropped_rows));
+  add("moestro_nonfinite_sequences_total",
+      "Sequences that failed because their activations or logits became NaN or infinite.", kCounter,
+      of(c.nonfinite_sequences));
+  add("moestro_capacity_dropped_total", "Choices of an expert by a token that the capacity factor dropped.", kCounter,
+      of(c.dropped_rows));
   add("moestro_sequences_waiting", "Sequences without a worker.", kGauge, of(c.waiting));
   {
-    prometheus::MetricFamily f = family("moestro_queue_sequences", "Sequences without a worker, by class.", kGauge, of(c.waiting - c.waiting_of_batches));
+    prometheus::MetricFamily f = family("moestro_queue_sequences", "Sequences without a worker, by class.", kGauge,
+                                        of(c.waiting - c.waiting_of_batches));
     f.metric[0].label = {{"class", "interactive"}};
     prometheus::ClientMetric batch;
     batch.label = {{"class", "batch"}};
@@ -148,34 +168,49 @@ std::string RequestMetrics::text(const ControlSnapshot& c) const {
     f.metric.push_back(batch);
     families.push_back(std::move(f));
   }
-  add("moestro_preemptions_total", "Sequences that were sent back to the queue to make room for others.", kCounter, of(c.preemptions));
+  add("moestro_preemptions_total", "Sequences that were sent back to the queue to make room for others.", kCounter,
+      of(c.preemptions));
   add("moestro_quarantined_total", "Sequences that failed because workers died of them.", kCounter, of(c.quarantined));
   add("moestro_sequences_running", "Sequences that a worker holds.", kGauge, of(c.running));
   add("moestro_kv_blocks_used", "KV blocks held by sequences.", kGauge, of(c.kv_blocks_used));
   add("moestro_kv_blocks", "KV blocks of all workers.", kGauge, of(c.kv_blocks_total));
-  add("moestro_kv_host_blocks_used", "Copies of KV blocks in host memory beside GPUs'.", kGauge, of(c.kv_host_blocks_used));
-  add("moestro_kv_host_blocks", "KV blocks that host memory beside GPUs has room for.", kGauge, of(c.kv_host_blocks_total));
-  add("moestro_kv_moved_out_tokens_total", "Tokens whose keys and values were copied to host memory when others took their place.", kCounter, of(c.kv_moved_out_tokens));
-  add("moestro_kv_moved_in_tokens_total", "Tokens whose keys and values were copied back from host memory instead of computed again.", kCounter, of(c.kv_moved_in_tokens));
-  add("moestro_prefix_blocks", "KV blocks that no sequence holds and that can be found again.", kGauge, of(c.prefix_blocks));
-  add("moestro_prefix_cached_tokens_total", "Tokens whose keys and values were found in the KV cache instead of computed.", kCounter,
+  add("moestro_kv_host_blocks_used", "Copies of KV blocks in host memory beside GPUs'.", kGauge,
+      of(c.kv_host_blocks_used));
+  add("moestro_kv_host_blocks", "KV blocks that host memory beside GPUs has room for.", kGauge,
+      of(c.kv_host_blocks_total));
+  add("moestro_kv_moved_out_tokens_total",
+      "Tokens whose keys and values were copied to host memory when others took their place.", kCounter,
+      of(c.kv_moved_out_tokens));
+  add("moestro_kv_moved_in_tokens_total",
+      "Tokens whose keys and values were copied back from host memory instead of computed again.", kCounter,
+      of(c.kv_moved_in_tokens));
+  add("moestro_prefix_blocks", "KV blocks that no sequence holds and that can be found again.", kGauge,
+      of(c.prefix_blocks));
+  add("moestro_prefix_cached_tokens_total",
+      "Tokens whose keys and values were found in the KV cache instead of computed.", kCounter,
       of(c.prefix_cached_tokens));
   add("moestro_history_prompts", "Past requests whose prompts' activations are kept.", kGauge, of(c.history.prompts));
   add("moestro_history_answers", "Past requests whose answers' activations are kept.", kGauge, of(c.history.answers));
   add("moestro_history_capacity", "Most of either that are kept.", kGauge, of(c.history.capacity));
   add("moestro_history_requests_total", "Requests that have entered the history.", kCounter, of(c.history.requests));
-  add("moestro_history_replacements_total", "Entries of the history that a similar request has replaced.", kCounter, of(c.history.replacements));
-  add("moestro_history_shared_bytes", "Memory of the history that workers can map; 0: there is none.", kGauge, of(c.history_readers.shared_bytes));
-  if (c.history_kept_s) add("moestro_history_checkpoint_age_seconds", "Since the last checkpoint of the history that was kept.", kGauge, *c.history_kept_s);
+  add("moestro_history_replacements_total", "Entries of the history that a similar request has replaced.", kCounter,
+      of(c.history.replacements));
+  add("moestro_history_shared_bytes", "Memory of the history that workers can map; 0: there is none.", kGauge,
+      of(c.history_readers.shared_bytes));
+  if (c.history_kept_s)
+    add("moestro_history_checkpoint_age_seconds", "Since the last checkpoint of the history that was kept.", kGauge,
+        *c.history_kept_s);
   add("moestro_workers", "Workers that are there.", kGauge, of(c.workers.size()));
   add("moestro_workers_lost_total", "Workers that died, fell silent or were replaced.", kCounter, of(c.workers_lost));
   MetricText more;
   const MetricText::Labels model{{"model", f_->model}};
   more.histogram("moestro_step_duration_seconds", "What workers took for a plan.").sample(c.steps, model);
-  more.gauge("moestro_history_readers", "Workers that have the history: its memory mapped, or a copy that messages keep.")
+  more.gauge("moestro_history_readers",
+             "Workers that have the history: its memory mapped, or a copy that messages keep.")
       .sample(of(c.history_readers.by_memory), {{"state", "mapped"}})
       .sample(of(c.history_readers.by_messages), {{"state", "copied"}});
-  more.counter("moestro_worker_restarts_total", "Workers that registered under a name that was there before.").sample(of(c.worker_restarts), model);
+  more.counter("moestro_worker_restarts_total", "Workers that registered under a name that was there before.")
+      .sample(of(c.worker_restarts), model);
   add_workers(more, f_->model, c);
   return prometheus::TextSerializer().Serialize(families) + more.text();
 }

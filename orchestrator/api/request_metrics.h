@@ -24,8 +24,8 @@ class RequestMetrics {
 
   int64_t running() const;
   uint64_t total_prompt_tokens() const;
-  /// Requests that have ended, by result; and, each as `{"bounds": [...], "counts": [...], "sum", "count"}`, the times to the first token and
-  /// between tokens: counts of each bucket alone, one more than there are bounds.
+  /// Requests that have ended, by result; and, each as `{"bounds": [...], "counts": [...], "sum", "count"}`, the times
+  /// to the first token and between tokens: counts of each bucket alone, one more than there are bounds.
   nlohmann::json results() const;
   nlohmann::json latencies() const;
   /// The text of /metrics: what was counted here, and the control thread's figures.

@@ -30,7 +30,8 @@ std::string special_token(const json& config, const char* name) {
   const auto it = config.find(name);
   if (it == config.end()) return "";
   if (it->is_string()) return it->get<std::string>();
-  if (it->is_object() && it->contains("content") && (*it)["content"].is_string()) return (*it)["content"].get<std::string>();
+  if (it->is_object() && it->contains("content") && (*it)["content"].is_string())
+    return (*it)["content"].get<std::string>();
   return "";
 }
 
@@ -69,7 +70,8 @@ std::optional<std::string> template_of(const json& config) {
 /// An unusable template only costs chat: completions still work, and who asks for chat is told why.
 void set_template(const std::optional<std::string>& source, ServedModel& m) {
   if (!source) {
-    m.chat_template_missing = "the model has no chat template (chat_template.jinja or tokenizer_config.json); use /v1/completions";
+    m.chat_template_missing =
+        "the model has no chat template (chat_template.jinja or tokenizer_config.json); use /v1/completions";
     return;
   }
   auto parsed = ChatTemplate::parse(*source);
@@ -112,13 +114,15 @@ Result<ServedModel> ServedModel::load(const std::string& name, const std::filesy
   const auto age = std::filesystem::file_time_type::clock::now() - created;
   ServedModel m{name, std::move(tokenizer), std::nullopt, "", "", "", description.spec.eos_ids, description.spec.vocab,
                 description.spec.max_position, 0};
-  m.created_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
-                         (std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::seconds>(age)).time_since_epoch())
-                         .count();
+  m.created_unix_s =
+      std::chrono::duration_cast<std::chrono::seconds>(
+          (std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::seconds>(age)).time_since_epoch())
+          .count();
   if (m.tokenizer.vocab_size() > m.vocab) {
     const auto last = static_cast<TokenId>(m.tokenizer.vocab_size() - 1);
-    return invalid_argument((pack / "tokenizer.json").string() + ": the token " + model::in_quotes(m.tokenizer.token(last)) + " has id " +
-                            std::to_string(last) + ", but config.json has a vocab_size of " + std::to_string(m.vocab) +
+    return invalid_argument((pack / "tokenizer.json").string() + ": the token " +
+                            model::in_quotes(m.tokenizer.token(last)) + " has id " + std::to_string(last) +
+                            ", but config.json has a vocab_size of " + std::to_string(m.vocab) +
                             ": they are not of one model");
   }
   MOESTRO_RETURN_IF_ERROR(read_tokenizer_config(pack, m));

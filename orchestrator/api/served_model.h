@@ -27,8 +27,9 @@ struct ServedModel {
   std::string pad_token = {}, unk_token = {};
   std::optional<ToolStyle> tool_style = {};  ///< how the chat template writes tool calls
 
-  /// Reads config.json, generation_config.json, tokenizer.json, tokenizer_config.json and chat_template.jinja of a pack or a checkpoint.
-  /// Refuses files that contradict each other: a token beyond the embedding, a token that only tokenizer_config.json knows.
+  /// Reads config.json, generation_config.json, tokenizer.json, tokenizer_config.json and chat_template.jinja of a pack
+  /// or a checkpoint. Refuses files that contradict each other: a token beyond the embedding, a token that only
+  /// tokenizer_config.json knows.
   static Result<ServedModel> load(const std::string& name, const std::filesystem::path& pack);
 };
 

@@ -1,6 +1,8 @@
 #include "orchestrator/api/service.h"
 
+#include <algorithm>
 #include <map>
+#include <thread>
 
 #include "orchestrator/api/status_report.h"
 #include "orchestrator/api/store_metrics.h"
@@ -16,9 +18,14 @@ namespace {
 
 constexpr const char* kJson = "application/json";
 constexpr std::string_view kModelPath = "/v1/models/";
-/// Larger bodies are read and tokenized away from the server's thread: this many bytes take it about 10 ms.
-constexpr size_t kInlineBytes = 64 * 1024;
-constexpr size_t kLargeBodiesMax = 64;
+/// Larger bodies are read and tokenized away from the server's thread: this many bytes take it a few milliseconds.
+constexpr size_t kInlineBytes = 16 << 10;
+/// Larger ones leave a thread of the pool to others.
+constexpr size_t kHeavyBytes = 256 << 10;
+/// A longer text is only tokenized for /tokenize if it could be a prompt.
+constexpr size_t kTokenizeBytes = 1 << 20;
+
+WorkLimits pool_limits() { return {.threads = std::clamp<size_t>(std::thread::hardware_concurrency() / 2, 2, 8)}; }
 
 /// A small schema can make a large grammar: bodies that seem to have one are read there too.
 bool has_schemas(std::string_view body) {
@@ -34,12 +41,14 @@ std::optional<T> value_or_refuse(std::variant<T, ApiError>&& v, const Refuse& re
 
 }  // namespace
 
-Service::Service(ServedModel model, ControlPlane& control, std::function<void(std::function<void()>)> post)
+Service::Service(ServedModel model, ControlPlane& control, std::function<void(std::function<void()>)> post,
+                 ServiceOptions options)
     : model_(std::move(model)),
+      options_(options),
       control_(control),
       metrics_(model_.name),
-      context_{model_, control_, metrics_, std::move(post), model_.context_max},
-      large_bodies_(kLargeBodiesMax) {}
+      context_{model_, control_, metrics_, std::move(post), reading_, model_.context_max},
+      reading_(pool_limits(), context_.post) {}
 
 void Service::refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error, Headers headers) {
   if (error.http_status == 503 || error.http_status == 429) headers.emplace_back("Retry-After", "1");
@@ -50,15 +59,21 @@ void Service::refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& 
 std::optional<Service::Route> Service::route(const std::string& path) {
   using Act = void (Service::*)(const Call&) const;
   static const std::map<std::string, std::pair<const char*, Act>> kRoutes{
-      {"/v1/models", {"GET", &Service::models}},     {"/tokenize", {"POST", &Service::tokenize}},
-      {"/detokenize", {"POST", &Service::detokenize}}, {"/health", {"GET", &Service::health}},
-      {"/v1/health", {"GET", &Service::health}},     {"/v1/moestro/status", {"GET", &Service::status}},
-      {"/metrics", {"GET", &Service::metrics}},      {"/", {"GET", &Service::page}},
+      {"/v1/models", {"GET", &Service::models}},  {"/models", {"GET", &Service::models}},
+      {"/health", {"GET", &Service::health}},     {"/v1/health", {"GET", &Service::health}},
+      {"/ping", {"GET", &Service::health}},       {"/v1/moestro/status", {"GET", &Service::status}},
+      {"/metrics", {"GET", &Service::metrics}},   {"/", {"GET", &Service::page}},
+      {"/version", {"GET", &Service::version}},   {"/load", {"GET", &Service::load}},
   };
-  if (path == "/v1/completions") return Route{"POST", [this](const Call& c) { complete(c, false); }};
-  if (path == "/v1/chat/completions") return Route{"POST", [this](const Call& c) { complete(c, true); }};
-  if (path.starts_with(kModelPath) && path.size() > kModelPath.size())
-    return Route{"GET", [this, id = path.substr(kModelPath.size())](const Call& c) { model(c, id); }};
+  const auto post = [](auto act) { return Route{"POST", act}; };
+  if (path == "/v1/completions" || path == "/completions") return post([this](const Call& c) { complete(c, false); });
+  if (path == "/v1/chat/completions" || path == "/chat/completions")
+    return post([this](const Call& c) { complete(c, true); });
+  if (path == "/tokenize") return post([this](const Call& c) { answer_text(c, &Service::tokens_of); });
+  if (path == "/detokenize") return post([this](const Call& c) { answer_text(c, &Service::text_of); });
+  for (const std::string_view models : {kModelPath, kModelPath.substr(kModelPath.find('/', 1))})
+    if (path.starts_with(models) && path.size() > models.size())
+      return Route{"GET", [this, id = path.substr(models.size())](const Call& c) { model(c, id); }};
   const auto found = kRoutes.find(path);
   if (found == kRoutes.end()) return std::nullopt;
   return Route{found->second.first, [this, act = found->second.second](const Call& c) { (this->*act)(c); }};
@@ -105,33 +120,56 @@ void Service::complete(const Call& call, bool chat) {
     refuse(call.exchange, e);
   };
   if (const auto error = not_ready()) return refuse_it(*error);
-  if (call.request.body.size() <= kInlineBytes && !has_schemas(call.request.body)) return begin(call.exchange, read_request(call.request, chat), chat);
-  const bool taken = large_bodies_.run([this, request = call.request, exchange = call.exchange, chat] {
-    context_.post([this, exchange, chat, r = std::make_shared<std::variant<ReadRequest, ApiError>>(read_request(request, chat))] {
-      begin(exchange, std::move(*r), chat);
-    });
+  read_body(call, [this, chat](const HttpRequest& request, const std::stop_token& stop) -> ReadingPool::Outcome {
+    auto read = std::make_shared<std::variant<ReadRequest, ApiError>>(read_request(request, chat, stop));
+    return [this, chat, read](const std::shared_ptr<Exchange>& e) { begin(e, std::move(*read), chat); };
   });
-  if (!taken) refuse_it(from_status(exhausted("many large requests are being read already; try again later")));
 }
 
-std::variant<Service::ReadRequest, ApiError> Service::read_request(const HttpRequest& http, bool chat) const {
+void Service::read_body(const Call& call, Read read) {
+  HttpRequest& request = call.request;
+  if (request.body.size() <= kInlineBytes && !has_schemas(request.body)) return read(request, {})(call.exchange);
+  const std::string flow = request.owner.empty() ? request.peer : request.owner;
+  const bool heavy = request.body.size() > kHeavyBytes;
+  const bool taken = reading_.run(
+      flow, heavy,
+      [r = std::make_shared<HttpRequest>(std::move(request)), read = std::move(read)](const std::stop_token& stop) {
+        return read(*r, stop);
+      },
+      call.exchange);
+  if (taken) return;
+  metrics_.request_ended("refused", false);
+  refuse(call.exchange, from_status(exhausted("many large requests are being read already; try again later")));
+}
+
+std::variant<Service::ReadRequest, ApiError> Service::read_request(const HttpRequest& http, bool chat,
+                                                                   const std::stop_token& stop) const {
   std::optional<ApiError> refusal;
   const auto refuse_it = [&](const ApiError& e) { refusal = e; };
   const auto body = value_or_refuse(parse_body(http.body), refuse_it);
   if (!body) return *refusal;
-  auto request = value_or_refuse(chat ? read_chat(*body) : read_completion(*body), refuse_it);
+  auto request =
+      value_or_refuse(chat ? read_chat(*body, options_.lenient) : read_completion(*body, options_.lenient), refuse_it);
   if (!request) return *refusal;
   if (request->model && *request->model != model_.name) return unknown_model(*request->model);
   for (const auto& [token, bias] : request->logit_bias)
     if (token >= model_.vocab)
-      return bad_request("'logit_bias' has the token id " + std::to_string(token) + "; this model's are 0 to " + std::to_string(model_.vocab - 1), "logit_bias");
+      return bad_request("'logit_bias' has the token id " + std::to_string(token) + "; this model's are 0 to " +
+                             std::to_string(model_.vocab - 1),
+                         "logit_bias");
   request->owner = http.owner;
-  if (const auto error = check_text(*request)) return *error;
-  auto prompts = value_or_refuse(tokenize_prompts(*request), refuse_it);
+  // No project's name has a zero byte, so no salt makes one project's domain another's.
+  request->prefix_domain = (options_.share_prefixes ? "" : http.project) + std::string(1, '\0') + request->cache_salt;
+  auto prompts = value_or_refuse(tokenize_prompts(*request, stop), refuse_it);
   if (!prompts) return *refusal;
   if (const auto error = check_lengths(*request, *prompts)) return *error;
   auto constraint = value_or_refuse(constraints_.of(*request), refuse_it);
   if (!constraint) return *refusal;
+  // What is large and was of use only here goes here, and not on the server's thread.
+  request->prompts.clear();
+  for (RequestJson* used : {&request->messages, &request->template_arguments, &request->tools,
+                            &request->response_schema})
+    *used = nullptr;
   return ReadRequest{std::move(*request), std::move(*prompts), std::move(*constraint)};
 }
 
@@ -144,20 +182,25 @@ void Service::begin(const std::shared_ptr<Exchange>& exchange, std::variant<Read
   const uint64_t seed = request.seed.value_or(random_());
   char id[32];
   std::snprintf(id, sizeof id, "%s-%016llx", chat ? "chatcmpl" : "cmpl", static_cast<unsigned long long>(random_()));
-  const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  std::make_shared<Completion>(context_, AnswerFrame{id, model_.name, now, chat}, std::move(request), std::move(prompts), std::move(constraint), seed, exchange)
+  const int64_t now =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  std::make_shared<Completion>(context_, AnswerFrame{id, model_.name, now, chat}, std::move(request),
+                               std::move(prompts), std::move(constraint), seed, exchange)
       ->start();
 }
 
-std::variant<TokenizedPrompt, ApiError> Service::tokenize_prompt(const PromptInput& prompt) const {
+std::variant<TokenizedPrompt, ApiError> Service::tokenize_prompt(const PromptInput& prompt,
+                                                                 const std::stop_token& stop) const {
   TokenizedPrompt result;
   if (const auto* text = std::get_if<std::string>(&prompt)) {
-    auto ids = model_.tokenizer.encode(*text, /*add_special_tokens=*/true);
+    if (const auto error = check_text(text->size(), "prompt")) return *error;
+    auto ids = model_.tokenizer.encode(*text, /*add_special_tokens=*/true, stop);
     if (!ids.is_ok()) return from_status(ids.status());
     result.text = *text;
     result.ids = std::move(*ids);
     if (result.ids.empty()) {  // an empty text: start from the token that begins texts, as training did
-      const auto begin = model_.bos_token.empty() ? model_.tokenizer.id_of(model_.eos_token) : model_.tokenizer.id_of(model_.bos_token);
+      const auto begin = model_.bos_token.empty() ? model_.tokenizer.id_of(model_.eos_token)
+                                                  : model_.tokenizer.id_of(model_.bos_token);
       if (!begin) return bad_request("'prompt' is empty, and this model has no token that begins a text", "prompt");
       result.ids.push_back(*begin);
     }
@@ -166,29 +209,34 @@ std::variant<TokenizedPrompt, ApiError> Service::tokenize_prompt(const PromptInp
   result.ids = std::get<std::vector<TokenId>>(prompt);
   for (TokenId id : result.ids)
     if (id < 0 || id >= model_.vocab)
-      return bad_request("'prompt' has the token id " + std::to_string(id) + "; this model's are 0 to " + std::to_string(model_.vocab - 1), "prompt");
+      return bad_request("'prompt' has the token id " + std::to_string(id) + "; this model's are 0 to " +
+                             std::to_string(model_.vocab - 1),
+                         "prompt");
   result.text = model_.tokenizer.decode(result.ids, /*skip_special=*/false);
   return result;
 }
 
-std::variant<TokenizedPrompt, ApiError> Service::apply_template(const CompletionRequest& request) const {
+std::variant<TokenizedPrompt, ApiError> Service::apply_template(const CompletionRequest& request,
+                                                                const std::stop_token& stop) const {
   if (!model_.chat_template) return bad_request(model_.chat_template_missing);
   RequestJson arguments = request.template_arguments;
   arguments["add_generation_prompt"] = true;
   if (request.tool_choice != ToolChoice::kNone) arguments["tools"] = request.tools;
-  arguments["bos_token"] = model_.bos_token;
-  arguments["eos_token"] = model_.eos_token;
-  if (!model_.pad_token.empty()) arguments["pad_token"] = model_.pad_token;  // templates ask whether these are defined
-  if (!model_.unk_token.empty()) arguments["unk_token"] = model_.unk_token;
+  // A token that the model lacks is not defined: templates ask.
+  for (const auto& [name, token] : {std::pair("bos_token", &model_.bos_token), {"eos_token", &model_.eos_token},
+                                    {"pad_token", &model_.pad_token}, {"unk_token", &model_.unk_token}})
+    if (!token->empty()) arguments[name] = *token;
   const auto text = model_.chat_template->render(request.messages, arguments);
   if (!text.is_ok()) return bad_request("'messages': " + text.status().message(), "messages");
-  auto ids = model_.tokenizer.encode(*text, /*add_special_tokens=*/false);  // the template writes its own
+  if (const auto error = check_text(text->size(), "messages")) return *error;
+  auto ids = model_.tokenizer.encode(*text, /*add_special_tokens=*/false, stop);  // the template writes its own
   if (!ids.is_ok()) return from_status(ids.status());
   if (ids->empty()) return bad_request("'messages' makes an empty prompt", "messages");
   return TokenizedPrompt{*text, std::move(*ids)};
 }
 
-std::variant<std::vector<TokenizedPrompt>, ApiError> Service::tokenize_prompts(const CompletionRequest& request) const {
+std::variant<std::vector<TokenizedPrompt>, ApiError> Service::tokenize_prompts(const CompletionRequest& request,
+                                                                               const std::stop_token& stop) const {
   std::vector<TokenizedPrompt> prompts;
   const auto add = [&](std::variant<TokenizedPrompt, ApiError>&& p) -> std::optional<ApiError> {
     if (auto* error = std::get_if<ApiError>(&p)) return *error;
@@ -196,10 +244,10 @@ std::variant<std::vector<TokenizedPrompt>, ApiError> Service::tokenize_prompts(c
     return std::nullopt;
   };
   if (request.chat) {
-    if (const auto error = add(apply_template(request))) return *error;
+    if (const auto error = add(apply_template(request, stop))) return *error;
   }
   for (const PromptInput& input : request.prompts)
-    if (const auto error = add(tokenize_prompt(input))) return *error;
+    if (const auto error = add(tokenize_prompt(input, stop))) return *error;
   return prompts;
 }
 
@@ -209,67 +257,73 @@ int64_t Service::context() const {
   return workers > 0 ? workers : model_.context_max;
 }
 
-/// A text that could not fit if every token were the longest there is need not be tokenized to be refused. A normalizer may shorten it:
-/// four times as much is let through.
-std::optional<ApiError> Service::check_text(const CompletionRequest& request) const {
+/// A text that could not fit if every token were the longest there is need not be tokenized to be refused. A normalizer
+/// may shorten it: four times as much is let through.
+std::optional<ApiError> Service::check_text(size_t bytes, const char* field) const {
   const auto bytes_max = static_cast<size_t>(4 * context() * model_.tokenizer.token_bytes_max());
-  for (const PromptInput& prompt : request.prompts) {
-    const auto* text = std::get_if<std::string>(&prompt);
-    if (text == nullptr || text->size() <= bytes_max) continue;
-    ApiError e = bad_request("the prompt has " + std::to_string(text->size()) + " bytes, more than the context of " + std::to_string(context()) +
-                                 " tokens can hold",
-                             "prompt");
-    e.type = "exceed_context_size_error";
-    return e;
-  }
-  return std::nullopt;
+  if (bytes <= bytes_max) return std::nullopt;
+  ApiError e = bad_request("the prompt has " + std::to_string(bytes) + " bytes, more than the context of " +
+                               std::to_string(context()) + " tokens can hold",
+                           field);
+  e.type = "exceed_context_size_error";
+  return e;
 }
 
-std::optional<ApiError> Service::check_lengths(const CompletionRequest& request, const std::vector<TokenizedPrompt>& prompts) const {
+std::optional<ApiError> Service::check_lengths(const CompletionRequest& request,
+                                               const std::vector<TokenizedPrompt>& prompts) const {
   const int64_t context = this->context();
   const char* field = request.chat ? "messages" : "prompt";
   for (const TokenizedPrompt& p : prompts) {
     const auto tokens = static_cast<int64_t>(p.ids.size());
     const bool scores_only = request.max_tokens == 0;
     if (tokens < context || (scores_only && tokens == context)) continue;
-    ApiError e = bad_request("the prompt has " + std::to_string(tokens) + " tokens, more than the context of " + std::to_string(context) +
-                                 " leaves room for",
+    ApiError e = bad_request("the prompt has " + std::to_string(tokens) + " tokens, more than the context of " +
+                                 std::to_string(context) + " leaves room for",
                              field);
     e.type = "exceed_context_size_error";
     e.n_prompt_tokens = tokens;
     e.n_ctx = context;
     return e;
   }
-  const int64_t longest = std::max(context, model_.context_max);  // beyond it an answer is cut (completion.cc); below it, it is as asked for or not at all
+  const int64_t longest = std::max(
+      context,
+      model_.context_max);  // beyond it an answer is cut (completion.cc); below it, it is as asked for or not at all
   for (const TokenizedPrompt& p : prompts) {
     const auto tokens = static_cast<int64_t>(p.ids.size());
     if (!request.max_tokens || std::min(tokens + *request.max_tokens, longest) <= context) continue;
-    ApiError e = bad_request("the prompt has " + std::to_string(tokens) + " tokens and max_tokens is " + std::to_string(*request.max_tokens) +
-                                 ", together more than the " + std::to_string(context) +
-                                 " that a worker's KV cache or context holds; lower max_tokens, or start workers with more --kv-tokens",
-                             "max_tokens");
+    ApiError e = bad_request(
+        "the prompt has " + std::to_string(tokens) + " tokens and max_tokens is " +
+            std::to_string(*request.max_tokens) + ", together more than the " + std::to_string(context) +
+            " that a worker's KV cache or context holds; lower max_tokens, or start workers with more --kv-tokens",
+        "max_tokens");
     e.type = "exceed_context_size_error";
     e.n_prompt_tokens = tokens;
     e.n_ctx = context;
     return e;
   }
-  if (const size_t sequences = prompts.size() * static_cast<size_t>(request.n); sequences > control_.sequences_max(request.owner))
-    return bad_request("'prompt' and 'n' make " + std::to_string(sequences) + " sequences; at most " + std::to_string(control_.sequences_max(request.owner)) +
+  if (const size_t sequences = prompts.size() * static_cast<size_t>(request.n);
+      sequences > control_.sequences_max(request.owner))
+    return bad_request("'prompt' and 'n' make " + std::to_string(sequences) + " sequences; at most " +
+                           std::to_string(control_.sequences_max(request.owner)) +
                            " of one client may wait at once (orchestrator.queue_max); send several requests",
                        field);
   if (request.max_tokens && *request.max_tokens > context)
-    return bad_request("'max_tokens' is " + std::to_string(*request.max_tokens) + "; the model's context is " + std::to_string(context),
+    return bad_request("'max_tokens' is " + std::to_string(*request.max_tokens) + "; the model's context is " +
+                           std::to_string(context),
                        "max_tokens");
   return std::nullopt;
 }
 
 void Service::health(const Call& call) const {
   const bool draining = control_.draining();
-  if (control_.has_worker() && !draining) return call.exchange->respond(200, kJson, R"({"status":"ok"})");
+  if (control_.has_worker() && !draining)
+    return call.exchange->respond(200, kJson, dump(health_report(sources())));
   ApiError e;
   e.http_status = 503;
   e.type = "unavailable_error";
-  e.message = draining ? "the server is shutting down" : !control_.had_worker() ? "Loading model" : "no worker: the last one is gone, and none has replaced it yet";
+  e.message = draining                 ? "the server is shutting down"
+              : !control_.had_worker() ? "Loading model"
+                                       : "no worker: the last one is gone, and none has replaced it yet";
   refuse(call.exchange, e);
 }
 
@@ -299,25 +353,49 @@ void Service::model(const Call& call, const std::string& id) const {
   call.exchange->respond(200, kJson, dump(model_entry()));
 }
 
-void Service::tokenize(const Call& call) const {
-  const auto refuse_it = [&](const ApiError& e) { refuse(call.exchange, e); };
-  const auto body = value_or_refuse(parse_body(call.request.body), refuse_it);
-  if (!body) return;
-  const auto request = value_or_refuse(read_tokenize(*body), refuse_it);
-  if (!request) return;
-  const auto ids = model_.tokenizer.encode(request->text, request->add_special_tokens);
-  if (!ids.is_ok()) return refuse_it(from_status(ids.status()));
-  call.exchange->respond(200, kJson, dump({{"tokens", *ids}, {"count", ids->size()}, {"max_model_len", context()}}));
+void Service::answer_text(const Call& call,
+                          TextOrError (Service::*read)(const HttpRequest&, const std::stop_token&) const) {
+  read_body(call, [this, read](const HttpRequest& request, const std::stop_token& stop) -> ReadingPool::Outcome {
+    auto text = std::make_shared<TextOrError>((this->*read)(request, stop));
+    return [text](const std::shared_ptr<Exchange>& exchange) {
+      if (const auto* error = std::get_if<ApiError>(text.get())) return refuse(exchange, *error);
+      exchange->respond(200, kJson, std::move(std::get<std::string>(*text)));
+    };
+  });
 }
 
-void Service::detokenize(const Call& call) const {
-  const auto refuse_it = [&](const ApiError& e) { refuse(call.exchange, e); };
-  const auto body = value_or_refuse(parse_body(call.request.body), refuse_it);
-  if (!body) return;
+Service::TextOrError Service::tokens_of(const HttpRequest& http, const std::stop_token& stop) const {
+  std::optional<ApiError> refusal;
+  const auto refuse_it = [&](const ApiError& e) { refusal = e; };
+  const auto body = value_or_refuse(parse_body(http.body), refuse_it);
+  if (!body) return *refusal;
+  const auto request = value_or_refuse(read_tokenize(*body), refuse_it);
+  if (!request) return *refusal;
+  if (request->text.size() > kTokenizeBytes)
+    if (const auto error = check_text(request->text.size(), "content")) return *error;
+  const auto ids = model_.tokenizer.encode(request->text, request->add_special_tokens, stop);
+  if (!ids.is_ok()) return from_status(ids.status());
+  return dump({{"tokens", *ids}, {"count", ids->size()}, {"max_model_len", context()}});
+}
+
+Service::TextOrError Service::text_of(const HttpRequest& http, const std::stop_token&) const {
+  std::optional<ApiError> refusal;
+  const auto refuse_it = [&](const ApiError& e) { refusal = e; };
+  const auto body = value_or_refuse(parse_body(http.body), refuse_it);
+  if (!body) return *refusal;
   const auto ids = value_or_refuse(read_detokenize(*body, model_.vocab), refuse_it);
-  if (!ids) return;
+  if (!ids) return *refusal;
   const std::string text = model_.tokenizer.decode(*ids, /*skip_special=*/false);
-  call.exchange->respond(200, kJson, dump({{"content", text}, {"prompt", text}}));
+  return dump({{"content", text}, {"prompt", text}});
+}
+
+void Service::version(const Call& call) const {
+  call.exchange->respond(200, kJson, dump({{"version", MOESTRO_VERSION}}));
+}
+
+/// As other servers have it: the requests under way.
+void Service::load(const Call& call) const {
+  call.exchange->respond(200, kJson, dump({{"server_load", metrics_.running()}}));
 }
 
 void Service::page(const Call& call) const {
@@ -325,7 +403,7 @@ void Service::page(const Call& call) const {
   call.exchange->respond(200, "text/html; charset=utf-8", page.html, page.headers);
 }
 
-void Service::status(const Call& call) const {
+StatusSources Service::sources() const {
   StatusSources now;
   now.model = model_.name;
   now.uptime_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
@@ -334,8 +412,13 @@ void Service::status(const Call& call) const {
   now.queue_max = control_.queue_max();
   now.has_store = store_ != nullptr;
   if (store_ != nullptr) now.store = store_->latest();
+  return now;
+}
+
+void Service::status(const Call& call) const {
+  StatusSources now = sources();
   if (call.request.query == "experts=1") now.experts = control_.expert_shares();
-  const json more = extension_ != nullptr ? extension_->status() : json::object();
+  const json more = extension_ != nullptr ? extension_->status(call.request) : json::object();
   call.exchange->respond(200, kJson, dump(status_report(now, metrics_, more)));
 }
 

@@ -6,17 +6,24 @@
 #include <random>
 #include <string>
 
-#include "orchestrator/api/background.h"
 #include "orchestrator/api/completion.h"
 #include "orchestrator/api/constraints.h"
 #include "orchestrator/api/extension.h"
+#include "orchestrator/api/reading_pool.h"
+#include "orchestrator/api/status_report.h"
 #include "orchestrator/store_watch/store_watch.h"
 
 namespace moestro::orchestrator {
 
+struct ServiceOptions {
+  bool share_prefixes = false;  ///< projects find what others have in the KV cache, and can tell that they do
+  bool lenient = false;         ///< fields that are not known are ignored, and the answer's header says so
+};
+
 class Service {
  public:
-  Service(ServedModel model, ControlPlane& control, std::function<void(std::function<void()>)> post);
+  Service(ServedModel model, ControlPlane& control, std::function<void(std::function<void()>)> post,
+          ServiceOptions options = {});
 
   /// Before anything is handled: what says how the store is. It outlives this.
   void watch_store(const StoreWatch& watch) { store_ = &watch; }
@@ -26,7 +33,7 @@ class Service {
 
  private:
   struct Call {
-    const HttpRequest& request;
+    HttpRequest& request;
     const std::shared_ptr<Exchange>& exchange;
   };
   struct Route {
@@ -43,31 +50,47 @@ class Service {
   };
 
   void complete(const Call& call, bool chat);
-  /// From any thread: looks at nothing that changes but the control plane's figures.
-  std::variant<ReadRequest, ApiError> read_request(const HttpRequest& http, bool chat) const;
   void begin(const std::shared_ptr<Exchange>& exchange, std::variant<ReadRequest, ApiError> read, bool chat);
-  std::optional<ApiError> check_text(const CompletionRequest& request) const;
+  /// Work that reads a request's body.
+  using Read = std::function<ReadingPool::Outcome(const HttpRequest&, const std::stop_token&)>;
+  /// Does it here and now where the body is small, and else in the pool.
+  void read_body(const Call& call, Read read);
+
+  // From any thread: they look at nothing that changes but the control plane's figures.
+  std::variant<ReadRequest, ApiError> read_request(const HttpRequest& http, bool chat,
+                                                   const std::stop_token& stop) const;
+  std::optional<ApiError> check_text(size_t bytes, const char* field) const;
   /// The longest sequence served: the model's context, or what the workers can hold.
   int64_t context() const;
-  std::variant<std::vector<TokenizedPrompt>, ApiError> tokenize_prompts(const CompletionRequest& request) const;
-  std::variant<TokenizedPrompt, ApiError> tokenize_prompt(const PromptInput& prompt) const;
-  std::variant<TokenizedPrompt, ApiError> apply_template(const CompletionRequest& request) const;
-  std::optional<ApiError> check_lengths(const CompletionRequest& request, const std::vector<TokenizedPrompt>& prompts) const;
+  std::variant<std::vector<TokenizedPrompt>, ApiError> tokenize_prompts(const CompletionRequest& request,
+                                                                        const std::stop_token& stop) const;
+  std::variant<TokenizedPrompt, ApiError> tokenize_prompt(const PromptInput& prompt,
+                                                          const std::stop_token& stop) const;
+  std::variant<TokenizedPrompt, ApiError> apply_template(const CompletionRequest& request,
+                                                         const std::stop_token& stop) const;
+  using TextOrError = std::variant<std::string, ApiError>;
+  TextOrError tokens_of(const HttpRequest& http, const std::stop_token& stop) const;
+  TextOrError text_of(const HttpRequest& http, const std::stop_token& stop) const;
+  std::optional<ApiError> check_lengths(const CompletionRequest& request,
+                                        const std::vector<TokenizedPrompt>& prompts) const;
   std::optional<ApiError> not_ready() const;
 
   void health(const Call& call) const;
   void metrics(const Call& call) const;
   void models(const Call& call) const;
   void model(const Call& call, const std::string& id) const;
-  void tokenize(const Call& call) const;
-  void detokenize(const Call& call) const;
+  void version(const Call& call) const;
+  void load(const Call& call) const;
+  StatusSources sources() const;
   void status(const Call& call) const;
   void page(const Call& call) const;
+  void answer_text(const Call& call, TextOrError (Service::*read)(const HttpRequest&, const std::stop_token&) const);
   nlohmann::json model_entry() const;
   ApiError unknown_model(const std::string& name) const;
   static void refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error, Headers headers = {});
 
   const ServedModel model_;
+  const ServiceOptions options_;
   const Constraints constraints_{model_};
   Extension* extension_ = nullptr;
   ControlPlane& control_;
@@ -76,7 +99,7 @@ class Service {
   RequestMetrics metrics_;
   CompletionContext context_;
   std::mt19937_64 random_{std::random_device{}()};
-  Background large_bodies_;  ///< last: its thread uses the others
+  ReadingPool reading_;  ///< last: its threads use the others
 };
 
 }  // namespace moestro::orchestrator

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/units.h"
 #include "orchestrator/api/store_metrics.h"
 #include "orchestrator/api/tier_metrics.h"
 
@@ -13,8 +14,8 @@ using nlohmann::json;
 namespace {
 
 constexpr double kSilentSeconds = 1;  ///< heartbeats come five times a second
+constexpr double kLongStepSeconds = 30, kLongStepTimes = 5;  ///< a step beyond both, the one before counted, is stuck
 
-double seconds(uint64_t us) { return static_cast<double>(us) * 1e-6; }
 
 const char* state_of(const StatusSources& now) {
   if (now.draining) return "draining";
@@ -27,6 +28,11 @@ const char* state_of(const ControlSnapshot::Worker& worker) {
   return worker.plans_in_flight > 0 ? "busy" : "idle";
 }
 
+/// Large models on slow drives have slow steps, but not all at once.
+bool is_stuck(const ControlSnapshot::Worker& worker) {
+  return worker.step_age_s > std::max(kLongStepSeconds, kLongStepTimes * seconds_of(worker.last_step_us));
+}
+
 json workers_json(const StatusSources& now) {
   json workers = json::array();
   for (const auto& w : now.control.workers)
@@ -34,12 +40,14 @@ json workers_json(const StatusSources& now) {
                        {"model", now.model},
                        {"device", w.device},
                        {"state", state_of(w)},
+                       {"outdated", w.outdated},
                        {"last_heard_s", w.age_s},
                        {"plans", w.plans},
                        {"plans_in_flight", w.plans_in_flight},
-                       {"step_seconds", seconds(w.step_us)},
-                       {"stall_seconds", seconds(w.stall_us)},
-                       {"last_step_s", seconds(w.last_step_us)},
+                       {"step_seconds", seconds_of(w.step_us)},
+                       {"stall_seconds", seconds_of(w.stall_us)},
+                       {"last_step_s", seconds_of(w.last_step_us)},
+                       {"step_age_s", w.step_age_s},
                        {"expert_hits", w.expert_hits},
                        {"expert_misses", w.expert_misses},
                        {"kv_blocks", w.kv_blocks},
@@ -49,47 +57,81 @@ json workers_json(const StatusSources& now) {
 
 json steps_json(const ControlSnapshot& c) {
   return {{"count", c.plans},
-          {"seconds", seconds(c.step_us)},
-          {"stall_seconds", seconds(c.stall_us)},
-          {"duration_s", {{"bounds", DurationHistogram::kBounds}, {"counts", c.steps.counts}, {"sum", c.steps.sum}, {"count", c.steps.count}}}};
+          {"seconds", seconds_of(c.step_us)},
+          {"stall_seconds", seconds_of(c.stall_us)},
+          {"duration_s",
+           {{"bounds", DurationHistogram::kBounds},
+            {"counts", c.steps.counts},
+            {"sum", c.steps.sum},
+            {"count", c.steps.count}}}};
 }
 
 class Problems {
  public:
-  void error(const std::string& what, const std::string& to_do) { list_.insert(list_.begin() + errors_++, entry("error", what, to_do)); }
+  void error(const std::string& what, const std::string& to_do) {
+    list_.insert(list_.begin() + errors_++, entry("error", what, to_do));
+  }
   void warning(const std::string& what, const std::string& to_do) { list_.push_back(entry("warning", what, to_do)); }
   json take() { return std::move(list_); }
 
  private:
-  static json entry(const char* severity, const std::string& what, const std::string& to_do) { return {{"severity", severity}, {"what", what}, {"do", to_do}}; }
+  static json entry(const char* severity, const std::string& what, const std::string& to_do) {
+    return {{"severity", severity}, {"what", what}, {"do", to_do}};
+  }
   json list_ = json::array();
   int errors_ = 0;
 };
 
 void add_workers(const StatusSources& now, Problems& problems) {
   const std::string state = state_of(now);
-  if (state == "draining") problems.warning("The server is shutting down: new requests are refused.", "Wait for its end.");
-  if (state == "starting") problems.warning("No worker has come yet: weights are being loaded.", "Watch the logs of store and worker.");
-  if (state == "no_worker") problems.error("No worker is there: the last one is gone, and requests wait for its successor.", "Read the end of the worker's log.");
+  if (state == "draining")
+    problems.warning("The server is shutting down: new requests are refused.", "Wait for its end.");
+  if (state == "starting")
+    problems.warning("No worker has come yet: weights are being loaded.", "Watch the logs of store and worker.");
+  if (state == "no_worker")
+    problems.error("No worker is there: the last one is gone, and requests wait for its successor.",
+                   "Read the end of the worker's log.");
   for (const auto& w : now.control.workers)
-    if (w.age_s > kSilentSeconds) problems.warning("Worker " + w.name + " has not been heard for " + std::to_string(static_cast<int>(w.age_s)) + " s.", "Is it stopped, or its machine out of memory?");
-  if (const size_t there = now.control.waiting + now.control.running; now.queue_max > 0 && there * 8 >= now.queue_max * 7)
-    problems.warning("The queue holds " + std::to_string(there) + " of " + std::to_string(now.queue_max) + " sequences: who has most of them there is refused with 429.", "Send less, or add workers.");
+    if (w.age_s > kSilentSeconds)
+      problems.warning(
+          "Worker " + w.name + " has not been heard for " + std::to_string(static_cast<int>(w.age_s)) + " s.",
+          "Is it stopped, or its machine out of memory?");
+  for (const auto& w : now.control.workers)
+    if (w.outdated)
+      problems.warning("The model's pack was replaced: worker " + w.name +
+                           " has the version before, and ends what it has begun with that.",
+                       "It takes the new one by itself. If not: read the logs of the other workers.");
+  for (const auto& w : now.control.workers)
+    if (is_stuck(w))
+      problems.error("Worker " + w.name + " has computed one step for " +
+                         std::to_string(static_cast<int>(w.step_age_s)) + " s: its requests wait.",
+                     "Without a store it waits for experts; else read its log, and look at the drive.");
+  if (const size_t there = now.control.waiting + now.control.running;
+      now.queue_max > 0 && there * 8 >= now.queue_max * 7)
+    problems.warning("The queue holds " + std::to_string(there) + " of " + std::to_string(now.queue_max) +
+                         " sequences: who has most of them there is refused with 429.",
+                     "Send less, or add workers.");
   // Not full to the last block: those that run keep some to grow into.
   const ControlSnapshot& c = now.control;
   if (c.waiting > c.waiting_of_batches && c.kv_blocks_total > 0 && c.kv_blocks_used * 4 >= c.kv_blocks_total * 3)
-    problems.warning(std::to_string(c.waiting - c.waiting_of_batches) + " sequences wait because the KV cache is full (" + std::to_string(c.kv_blocks_used) + " of " + std::to_string(c.kv_blocks_total) + " blocks).",
+    problems.warning(std::to_string(c.waiting - c.waiting_of_batches) +
+                         " sequences wait because the KV cache is full (" + std::to_string(c.kv_blocks_used) + " of " +
+                         std::to_string(c.kv_blocks_total) + " blocks).",
                      "More --kv-tokens, or --kv-dtype bf16 or int8, if memory allows.");
 }
 
 void add_store(const StatusSources& now, Problems& problems) {
   if (!now.has_store) return;
-  if (!now.store) return problems.error("The store does not answer: what is not in memory cannot be read.", "Read the end of the store's log.");
+  if (!now.store)
+    return problems.error("The store does not answer: what is not in memory cannot be read.",
+                          "Read the end of the store's log.");
   const StoreFigures& s = *now.store;
   if (s.bad_blobs > 0)
-    problems.error(std::to_string(s.bad_blobs) + " blobs could not be read: requests that need them fail.", "moestro inspect PACK --verify names the file; restore it, then moestro store replace.");
+    problems.error(std::to_string(s.bad_blobs) + " blobs could not be read: requests that need them fail.",
+                   "moestro inspect PACK --verify names the file; restore it, then moestro store replace.");
   if (s.scrub_mismatches > 0)
-    problems.warning(std::to_string(s.scrub_mismatches) + " blobs have changed in memory and were read again.", "Once: note it. Again: test the machine's memory.");
+    problems.warning(std::to_string(s.scrub_mismatches) + " blobs have changed in memory and were read again.",
+                     "Once: note it. Again: test the machine's memory.");
 }
 
 }  // namespace
@@ -99,8 +141,19 @@ json problems_of(const StatusSources& now, const json& more) {
   add_workers(now, problems);
   add_store(now, problems);
   const json stalled = more.value(json::json_pointer("/batches/stalled"), json());
-  if (stalled.is_string()) problems.error("Batches stand still: " + stalled.get<std::string>() + ".", "Make room, or mend the disk, where the state is kept; they go on by themselves.");
+  if (stalled.is_string())
+    problems.error("Batches stand still: " + stalled.get<std::string>() + ".",
+                   "Make room, or mend the disk, where the state is kept; they go on by themselves.");
   return problems.take();
+}
+
+json health_report(const StatusSources& now) {
+  json errors = json::array();
+  for (const json& problem : problems_of(now, json::object()))
+    if (problem["severity"] == "error") errors.push_back(problem["what"]);
+  json body{{"status", errors.empty() ? "ok" : "degraded"}};
+  if (!errors.empty()) body["problems"] = std::move(errors);
+  return body;
 }
 
 json status_report(const StatusSources& now, const RequestMetrics& requests, const json& more) {
@@ -119,8 +172,15 @@ json status_report(const StatusSources& now, const RequestMetrics& requests, con
         {"max", now.queue_max},
         {"preemptions", c.preemptions},
         {"quarantined", c.quarantined}}},
-      {"tokens", {{"prompt", requests.total_prompt_tokens()}, {"generated", c.sampled_tokens}, {"prefix_cached", c.prefix_cached_tokens}}},
-      {"kv_blocks", {{"used", c.kv_blocks_used}, {"prefixes", c.prefix_blocks}, {"total", c.kv_blocks_total}, {"host", {{"used", c.kv_host_blocks_used}, {"total", c.kv_host_blocks_total}}}}},
+      {"tokens",
+       {{"prompt", requests.total_prompt_tokens()},
+        {"generated", c.sampled_tokens},
+        {"prefix_cached", c.prefix_cached_tokens}}},
+      {"kv_blocks",
+       {{"used", c.kv_blocks_used},
+        {"prefixes", c.prefix_blocks},
+        {"total", c.kv_blocks_total},
+        {"host", {{"used", c.kv_host_blocks_used}, {"total", c.kv_host_blocks_total}}}}},
       {"steps", steps_json(c)},
       {"tiers", tiers_status(c, now.store)},
       {"store", store_status(now.store)},

@@ -25,7 +25,12 @@ struct StatusSources {
 /// `more`: members of a part that the API knows nothing of, such as batches.
 nlohmann::json status_report(const StatusSources& now, const RequestMetrics& requests, const nlohmann::json& more);
 
-/// What is wrong, the worst first, in words for whoever is on call: {"severity": "error" or "warning", "what", "do"}. `more` as above.
+/// What is wrong, the worst first, in words for whoever is on call: {"severity": "error" or "warning", "what", "do"}.
+/// `more` as above.
 nlohmann::json problems_of(const StatusSources& now, const nlohmann::json& more);
+
+/// /health of a cluster that answers: {"status": "ok"}, or "degraded" with the errors among its problems. It is asked
+/// often, and by anybody.
+nlohmann::json health_report(const StatusSources& now);
 
 }  // namespace moestro::orchestrator

@@ -36,7 +36,8 @@ constexpr Metric kMetrics[] = {
     {"unchecked", "Of them, those not compared with their checksums yet.", false, &StoreFigures::unchecked},
     {"damaged", "Of them, those that had changed and were read again.", true, &StoreFigures::damaged},
     {"scrub_mismatches", "Blobs that changed in memory while the store served.", true, &StoreFigures::scrub_mismatches},
-    {"warm_start_bytes", "What was in memory when the store was last shut down, and is read again.", false, &StoreFigures::warm_bytes},
+    {"warm_start_bytes", "What was in memory when the store was last shut down, and is read again.", false,
+     &StoreFigures::warm_bytes},
     {"warm_start_there_bytes", "Of it, there.", false, &StoreFigures::warm_bytes_there},
     {"warm_start_left_out", "Blobs of it that found no room.", false, &StoreFigures::warm_left_out},
 };
@@ -49,9 +50,12 @@ void add_drives(MetricText& text, const StoreFigures& s) {
   each([](const auto& d) { return d.bytes_read; });
   text.counter("moestro_drive_read_retries_total", "Its reads that went wrong and were tried again.");
   each([](const auto& d) { return d.retries; });
-  text.gauge("moestro_drive_speed_bytes_per_second", "What it read when it was measured at the store's start; 0: not measured.");
+  text.gauge("moestro_drive_speed_bytes_per_second",
+             "What it read when it was measured at the store's start; 0: not measured.");
   each([](const auto& d) { return d.bytes_per_s; });
-  text.gauge("moestro_drive_utilisation_ratio", "Bytes read in the last second or so, by that speed. 1: as fast as it can; 0 also where the speed was not measured.");
+  text.gauge("moestro_drive_utilisation_ratio",
+             "Bytes read in the last second or so, by that speed. 1: as fast as it can; 0 also where the speed was not "
+             "measured.");
   each([](const auto& d) { return d.utilisation(); });
 }
 
@@ -63,7 +67,8 @@ void add_models(MetricText& text, const StoreFigures& s) {
 void add_queues(MetricText& text, const StoreFigures& s) {
   text.gauge("moestro_store_read_queue", "Blobs that wait to be read, or are being read, by the reason.");
   for (const auto& q : s.queues)
-    text.sample(static_cast<double>(q.waiting), {{"class", q.of}, {"state", "waiting"}}).sample(static_cast<double>(q.reading), {{"class", q.of}, {"state", "reading"}});
+    text.sample(static_cast<double>(q.waiting), {{"class", q.of}, {"state", "waiting"}})
+        .sample(static_cast<double>(q.reading), {{"class", q.of}, {"state", "reading"}});
 }
 
 }  // namespace
@@ -74,7 +79,8 @@ std::string store_metrics_text(const std::optional<StoreFigures>& store) {
   if (!store) return text.text();
   for (const Metric& m : kMetrics) {
     const std::string name = "moestro_store_" + std::string(m.name);
-    (m.counter ? text.counter(name + "_total", m.help) : text.gauge(name, m.help)).sample(static_cast<double>(*store.*m.value));
+    (m.counter ? text.counter(name + "_total", m.help) : text.gauge(name, m.help))
+        .sample(static_cast<double>(*store.*m.value));
   }
   text.gauge("moestro_store_warm_start_running", "Whether it is still being read.").sample(store->warm_running ? 1 : 0);
   add_drives(text, *store);
@@ -90,10 +96,17 @@ nlohmann::json store_status(const std::optional<StoreFigures>& store) {
   for (const Metric& m : kMetrics) status[m.name] = *store.*m.value;
   json& models = status["models"] = json::array();
   for (const auto& m : store->models)
-    models.push_back({{"name", m.name}, {"pack_bytes", m.pack_bytes}, {"used_bytes", m.used_bytes}, {"experts", m.experts}, {"resident_experts", m.resident_experts}});
+    models.push_back({{"name", m.name},
+                      {"pack_bytes", m.pack_bytes},
+                      {"used_bytes", m.used_bytes},
+                      {"experts", m.experts},
+                      {"resident_experts", m.resident_experts}});
   json& drives = status["drives"] = json::array();
   for (const auto& d : store->drives)
-    drives.push_back({{"path", d.path}, {"read_bytes", d.bytes_read}, {"retries", d.retries}, {"bytes_per_s_at_start", d.bytes_per_s},
+    drives.push_back({{"path", d.path},
+                      {"read_bytes", d.bytes_read},
+                      {"retries", d.retries},
+                      {"bytes_per_s_at_start", d.bytes_per_s},
                       {"utilisation", d.bytes_per_s > 0 ? json(d.utilisation()) : json()}});
   json& queues = status["queues"] = json::object();
   for (const auto& q : store->queues) queues[q.of] = {{"waiting", q.waiting}, {"reading", q.reading}};

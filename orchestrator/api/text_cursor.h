@@ -13,9 +13,9 @@ struct PlacedToken {
   size_t code_points = 0;  ///< of the text before it
 };
 
-/// Walks `text`, which outlives it, token by token. A token that the text does not show (a BOS that the tokenizer adds, the space
-/// that it puts before the first word) takes no room in it. Where the tokenizer has normalised the text, a token that cannot be found
-/// stands where the walk has come to.
+/// Walks `text`, which outlives it, token by token. A token that the text does not show (a BOS that the tokenizer adds,
+/// the space that it puts before the first word) takes no room in it. Where the tokenizer has normalised the text, a
+/// token that cannot be found stands where the walk has come to.
 class TextCursor {
  public:
   TextCursor(const Tokenizer& tokenizer, std::string_view text) : tokenizer_(tokenizer), text_(text) {}

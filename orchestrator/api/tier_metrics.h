@@ -1,5 +1,6 @@
 #pragma once
-// The memory tiers in /metrics and in the status: device, dram, nvme. Workers count what layers found; the store counts what it reads.
+// The memory tiers in /metrics and in the status: device, dram, nvme. Workers count what layers found; the store counts
+// what it reads.
 
 #include <array>
 #include <nlohmann/json_fwd.hpp>
@@ -11,8 +12,10 @@
 
 namespace moestro::orchestrator {
 
-/// The families moestro_tier_*, moestro_device_* and moestro_worker_device_*, in Prometheus' text format. `store`: none if it does not answer.
-std::string tier_metrics_text(const std::string& model, const ControlSnapshot& control, const std::optional<StoreFigures>& store);
+/// The families moestro_tier_*, moestro_device_* and moestro_worker_device_*, in Prometheus' text format. `store`: none
+/// if it does not answer.
+std::string tier_metrics_text(const std::string& model, const ControlSnapshot& control,
+                              const std::optional<StoreFigures>& store);
 
 /// "dram", and where there are such: "device", "nvme".
 nlohmann::json tiers_status(const ControlSnapshot& control, const std::optional<StoreFigures>& store);
@@ -39,12 +42,13 @@ struct LayerFigure {
   const char* help;
   uint64_t DeviceUse::*value;
 };
-inline constexpr std::array kByLayer{LayerFigure{"hits", "Experts that were on a device when this MoE layer wanted them.", &DeviceUse::hits},
-                                     LayerFigure{"misses", "Experts that were not.", &DeviceUse::misses},
-                                     LayerFigure{"late", "Of them, those that were on their way.", &DeviceUse::late},
-                                     LayerFigure{"evictions", "Experts of this layer that gave way.", &DeviceUse::evictions},
-                                     LayerFigure{"prefetched", "Experts of this layer that were brought ahead.", &DeviceUse::prefetched},
-                                     LayerFigure{"prefetched_used", "Of them, used.", &DeviceUse::prefetched_used},
-                                     LayerFigure{"prefetched_wasted", "Of them, evicted unused.", &DeviceUse::prefetched_wasted}};
+inline constexpr std::array kByLayer{
+    LayerFigure{"hits", "Experts that were on a device when this MoE layer wanted them.", &DeviceUse::hits},
+    LayerFigure{"misses", "Experts that were not.", &DeviceUse::misses},
+    LayerFigure{"late", "Of them, those that were on their way.", &DeviceUse::late},
+    LayerFigure{"evictions", "Experts of this layer that gave way.", &DeviceUse::evictions},
+    LayerFigure{"prefetched", "Experts of this layer that were brought ahead.", &DeviceUse::prefetched},
+    LayerFigure{"prefetched_used", "Of them, used.", &DeviceUse::prefetched_used},
+    LayerFigure{"prefetched_wasted", "Of them, evicted unused.", &DeviceUse::prefetched_wasted}};
 
 }  // namespace moestro::orchestrator

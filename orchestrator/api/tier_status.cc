@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "common/units.h"
 #include "orchestrator/api/tier_metrics.h"
 
 namespace moestro::orchestrator {
@@ -11,19 +12,29 @@ using nlohmann::json;
 
 namespace {
 
-double seconds(uint64_t us) { return static_cast<double>(us) * 1e-6; }
 
-json part(uint64_t of, uint64_t all) { return all > 0 ? json(static_cast<double>(of) / static_cast<double>(all)) : json(); }
+json part(uint64_t of, uint64_t all) {
+  return all > 0 ? json(static_cast<double>(of) / static_cast<double>(all)) : json();
+}
 
 json recent_json(const RecentUses& r) {
   if (r.uses == 0) return nullptr;
-  return {{"uses", r.uses}, {"realised", part(r.hits, r.uses)}, {"lru", part(r.lru_hits, r.uses)}, {"belady", part(r.belady_hits, r.uses)}};
+  return {{"uses", r.uses},
+          {"realised", part(r.hits, r.uses)},
+          {"lru", part(r.lru_hits, r.uses)},
+          {"belady", part(r.belady_hits, r.uses)}};
 }
 
 json totals_json(const DeviceTotals& d) {
-  json totals{{"hit_rate", part(d.use.hits, d.use.hits + d.use.misses)}, {"prefetched_wasted_bytes", d.wasted_bytes}, {"moved_bytes", d.moved_bytes},
-              {"link_busy_seconds", seconds(d.link_busy_us)}, {"step_seconds", seconds(d.step_us)}, {"stall_seconds", seconds(d.stall_us)},
-              {"host_experts", d.work.host_experts}, {"host_rows", d.work.host_rows}, {"rewinds", d.work.rewinds}};
+  json totals{{"hit_rate", part(d.use.hits, d.use.hits + d.use.misses)},
+              {"prefetched_wasted_bytes", d.wasted_bytes},
+              {"moved_bytes", d.moved_bytes},
+              {"link_busy_seconds", seconds_of(d.link_busy_us)},
+              {"step_seconds", seconds_of(d.step_us)},
+              {"stall_seconds", seconds_of(d.stall_us)},
+              {"host_experts", d.work.host_experts},
+              {"host_rows", d.work.host_rows},
+              {"rewinds", d.work.rewinds}};
   for (const LayerFigure& figure : kByLayer) totals[figure.name] = d.use.*figure.value;
   return totals;
 }
@@ -40,8 +51,14 @@ json layers_json(const std::vector<DeviceUse>& layers) {
 json device_json(const ControlSnapshot& c) {
   const DeviceRoom room = room_of(c);
   json device = totals_json(c.device);
-  device.update({{"workers", room.workers}, {"slots", room.slots}, {"experts", room.resident}, {"capacity_bytes", room.capacity_bytes}, {"used_bytes", room.used_bytes},
-                 {"resident_bytes", room.used_bytes}, {"recent", recent_json(room.recent)}, {"layers", layers_json(c.device_layers)}});
+  device.update({{"workers", room.workers},
+                 {"slots", room.slots},
+                 {"experts", room.resident},
+                 {"capacity_bytes", room.capacity_bytes},
+                 {"used_bytes", room.used_bytes},
+                 {"resident_bytes", room.used_bytes},
+                 {"recent", recent_json(room.recent)},
+                 {"layers", layers_json(c.device_layers)}});
   return device;
 }
 
@@ -49,13 +66,23 @@ json device_json(const ControlSnapshot& c) {
 
 json tiers_status(const ControlSnapshot& c, const std::optional<StoreFigures>& store) {
   json tiers;
-  json dram{{"hits", c.dram_hits}, {"misses", c.dram_misses}, {"hit_rate", part(c.dram_hits, c.dram_hits + c.dram_misses)}, {"fetched_bytes", c.dram_fetched_bytes}};
+  json dram{{"hits", c.dram_hits},
+            {"misses", c.dram_misses},
+            {"hit_rate", part(c.dram_hits, c.dram_hits + c.dram_misses)},
+            {"fetched_bytes", c.dram_fetched_bytes}};
   if (store) {
     const StoreFigures& s = *store;
-    dram.update({{"capacity_bytes", s.arena_bytes}, {"used_bytes", s.used_bytes}, {"resident_bytes", s.resident_bytes}, {"late", s.joined},
-                 {"prefetched", s.prefetches}, {"prefetched_used", s.prefetches_used}, {"prefetched_wasted", s.prefetches_wasted},
-                 {"prefetched_wasted_bytes", s.prefetch_wasted_bytes}, {"evictions", s.evictions}});
-    tiers["nvme"] = {{"used_bytes", pack_bytes(s)}, {"read_bytes", s.bytes_read}, {"reads", s.loads}, {"retries", s.retries}};
+    dram.update({{"capacity_bytes", s.arena_bytes},
+                 {"used_bytes", s.used_bytes},
+                 {"resident_bytes", s.resident_bytes},
+                 {"late", s.joined},
+                 {"prefetched", s.prefetches},
+                 {"prefetched_used", s.prefetches_used},
+                 {"prefetched_wasted", s.prefetches_wasted},
+                 {"prefetched_wasted_bytes", s.prefetch_wasted_bytes},
+                 {"evictions", s.evictions}});
+    tiers["nvme"] = {
+        {"used_bytes", pack_bytes(s)}, {"read_bytes", s.bytes_read}, {"reads", s.loads}, {"retries", s.retries}};
   }
   tiers["dram"] = std::move(dram);
   if (!c.device_layers.empty()) tiers["device"] = device_json(c);
@@ -65,7 +92,10 @@ json tiers_status(const ControlSnapshot& c, const std::optional<StoreFigures>& s
 json device_status(const ControlSnapshot::Worker& worker) {
   if (!worker.has_device()) return nullptr;
   json device = totals_json(worker.device_totals);
-  device.update({{"slots", worker.device_slots}, {"slot_bytes", worker.device_slot_bytes}, {"experts", worker.device_resident}, {"recent", recent_json(worker.recent)}});
+  device.update({{"slots", worker.device_slots},
+                 {"slot_bytes", worker.device_slot_bytes},
+                 {"experts", worker.device_resident},
+                 {"recent", recent_json(worker.recent)}});
   return device;
 }
 
@@ -74,9 +104,16 @@ json experts_status(const ExpertShares& shares) {
   for (int32_t layer = 0; layer < shares.layers; ++layer) {
     json& row = rows.emplace_back(json::array());
     for (int32_t expert = 0; expert < shares.experts; ++expert)
-      row.push_back(std::round(static_cast<double>(shares.cells[static_cast<size_t>(layer) * static_cast<size_t>(shares.experts) + static_cast<size_t>(expert)]) * 1e4) / 1e4);
+      row.push_back(
+          std::round(static_cast<double>(shares.cells[static_cast<size_t>(layer) * static_cast<size_t>(shares.experts) +
+                                                      static_cast<size_t>(expert)]) *
+                     1e4) /
+          1e4);
   }
-  return {{"layers", shares.layers}, {"experts", shares.experts}, {"half_life_s", ExpertUse::kHalfLife.count()}, {"shares", std::move(rows)}};
+  return {{"layers", shares.layers},
+          {"experts", shares.experts},
+          {"half_life_s", ExpertUse::kHalfLife.count()},
+          {"shares", std::move(rows)}};
 }
 
 }  // namespace moestro::orchestrator

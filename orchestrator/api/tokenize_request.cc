@@ -17,7 +17,8 @@ std::variant<TokenizeRequest, ApiError> read_tokenize(const json& body) {
   f.refuse_unknown();
   if (content && prompt) f.fail(bad_request("'content' and 'prompt' are two names of one field; give one", "prompt"));
   if (special && special_tokens)
-    f.fail(bad_request("'add_special' and 'add_special_tokens' are two names of one field; give one", "add_special_tokens"));
+    f.fail(bad_request("'add_special' and 'add_special_tokens' are two names of one field; give one",
+                       "add_special_tokens"));
   if (!content && !prompt) f.fail(bad_request("'content' (or 'prompt') is missing: the text to tokenize", "content"));
   if (f.error()) return *f.error();
   return TokenizeRequest{content ? *content : *prompt, special.value_or(special_tokens.value_or(prompt.has_value()))};
@@ -29,7 +30,9 @@ std::variant<std::vector<TokenId>, ApiError> read_detokenize(const json& body, i
   const json* tokens = f.field("tokens");
   f.refuse_unknown();
   if (f.error()) return *f.error();
-  const auto wrong = [&] { return bad_request("'tokens' must be a list of token ids, 0 to " + std::to_string(vocab - 1), "tokens"); };
+  const auto wrong = [&] {
+    return bad_request("'tokens' must be a list of token ids, 0 to " + std::to_string(vocab - 1), "tokens");
+  };
   if (tokens == nullptr || !tokens->is_array()) return wrong();
   std::vector<TokenId> ids;
   for (const json& id : *tokens) {

@@ -16,8 +16,9 @@ struct TokenizeRequest {
   bool add_special_tokens = false;
 };
 
-/// Two dialects: {"content", "add_special"}, as llama.cpp's server has it, adds no special tokens unless told to; {"prompt",
-/// "add_special_tokens"}, as vLLM has it, adds them unless told not to. Either name of the switch goes with either name of the text.
+/// Two dialects: {"content", "add_special"}, as llama.cpp's server has it, adds no special tokens unless told to;
+/// {"prompt", "add_special_tokens"}, as vLLM has it, adds them unless told not to. Either name of the switch goes with
+/// either name of the text.
 std::variant<TokenizeRequest, ApiError> read_tokenize(const RequestJson& body);
 
 /// {"tokens": [ids below `vocab`]}.

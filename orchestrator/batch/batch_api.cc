@@ -13,6 +13,8 @@ constexpr const char* kJson = "application/json";
 constexpr std::string_view kFiles = "/v1/files", kBatches = "/v1/batches";
 constexpr size_t kDiskQueueMax = 256;
 constexpr int kUploadsMax = 32;
+/// Of an order, with all the metadata that it may have: it is read on the server's thread.
+constexpr size_t kOrderBytesMax = 64 << 10;
 
 /// As other errors are, but for a disk that is full: 507; and for what is in use, or was changed by somebody else: 409.
 ApiError error_of(const Status& status) {
@@ -35,6 +37,17 @@ ApiError not_here(const std::string& what, const std::string& id) {
   e.type = "not_found_error";
   e.code = "not_found";
   return e;
+}
+
+std::optional<std::string> scope_of(const HttpRequest& request) {
+  return request.sees_all ? std::nullopt : std::optional(request.project);
+}
+
+/// The record, if it is of the project.
+template <typename Record>
+Result<std::optional<Record>> within(const std::optional<std::string>& scope, Result<std::optional<Record>> record) {
+  if (record.is_ok() && *record && scope && (*record)->owner != *scope) return std::optional<Record>();
+  return record;
 }
 
 /// A file's bytes, read on the disk's thread.
@@ -66,6 +79,14 @@ class FileSource final : public BodySource {
 
 BatchApi::BatchApi(BatchRunner& runner, std::string model, BatchRunner::Post post)
     : runner_(runner), model_(std::move(model)), post_(std::move(post)), disk_(kDiskQueueMax) {}
+
+Result<std::optional<FileRecord>> BatchApi::file(const std::string& id, const Scope& scope) const {
+  return within(scope, runner_.state().file(id));
+}
+
+Result<std::optional<BatchRecord>> BatchApi::batch(const std::string& id, const Scope& scope) const {
+  return within(scope, runner_.state().batch(id));
+}
 
 void BatchApi::refuse(const ExchangePtr& exchange, const ApiError& error) {
   Headers headers;
@@ -119,62 +140,77 @@ void wrong_method(const std::shared_ptr<Exchange>& exchange, const HttpRequest& 
 
 void BatchApi::handle_files(HttpRequest& request, const ExchangePtr& exchange, const std::string& rest) {
   const std::string& method = request.method;
+  const Scope scope = scope_of(request);
   if (rest.empty()) {
     if (method == "GET") return list_files(request, exchange);
     if (method == "POST") return upload(request, exchange);
     return wrong_method(exchange, request, "GET, HEAD, POST");
   }
   const auto [id, word] = split(rest);
-  if (!is_id(id, "file-") || (!word.empty() && word != "content")) return refuse(exchange, not_here("file", rest.substr(1)));
-  if (word == "content") return method == "GET" ? content(exchange, id) : wrong_method(exchange, request, "GET, HEAD");
-  if (method == "DELETE") return answer(exchange, [this, file = id] { return remove_file(file); });
+  if (!is_id(id, "file-") || (!word.empty() && word != "content"))
+    return refuse(exchange, not_here("file", rest.substr(1)));
+  if (word == "content") {
+    if (method != "GET") return wrong_method(exchange, request, "GET, HEAD");
+    return content(exchange, id, scope);
+  }
+  if (method == "DELETE") return answer(exchange, [this, file_id = id, scope] { return remove_file(file_id, scope); });
   if (method != "GET") return wrong_method(exchange, request, "GET, HEAD, DELETE");
-  answer(exchange, [this, file_id = id]() -> Answer {
-    const auto file = runner_.state().file(file_id);
-    if (!file.is_ok()) return error_of(file.status());
-    return *file ? Answer(file_json(**file)) : not_here("file", file_id);
+  answer(exchange, [this, file_id = id, scope]() -> Answer {
+    const auto known = file(file_id, scope);
+    if (!known.is_ok()) return error_of(known.status());
+    return *known ? Answer(file_json(**known)) : not_here("file", file_id);
   });
 }
 
 void BatchApi::handle_batches(HttpRequest& request, const ExchangePtr& exchange, const std::string& rest) {
   const std::string& method = request.method;
+  const Scope scope = scope_of(request);
   if (rest.empty()) {
     if (method == "GET") return list_batches(request, exchange);
     if (method == "POST") return create_batch(request, exchange);
     return wrong_method(exchange, request, "GET, HEAD, POST");
   }
   const auto [id, word] = split(rest);
-  if (!is_id(id, "batch_") || (!word.empty() && word != "cancel")) return refuse(exchange, not_here("batch", rest.substr(1)));
+  if (!is_id(id, "batch_") || (!word.empty() && word != "cancel"))
+    return refuse(exchange, not_here("batch", rest.substr(1)));
   if (word == "cancel") {
     if (method != "POST") return wrong_method(exchange, request, "POST");
-    return answer(exchange, [this, batch_id = id]() -> Answer {
-      const auto batch = runner_.cancel(batch_id);
-      if (batch.is_ok()) return batch_json(*batch);
-      return batch.status().code() == Code::kNotFound ? not_here("batch", batch_id) : error_of(batch.status());
+    return answer(exchange, [this, batch_id = id, scope]() -> Answer {
+      const auto known = batch(batch_id, scope);
+      if (!known.is_ok()) return error_of(known.status());
+      if (!*known) return not_here("batch", batch_id);
+      const auto cancelled = runner_.cancel(batch_id);
+      return cancelled.is_ok() ? Answer(batch_json(*cancelled)) : error_of(cancelled.status());
     });
   }
   if (method != "GET") return wrong_method(exchange, request, "GET, HEAD");
-  answer(exchange, [this, batch_id = id]() -> Answer {
-    const auto batch = runner_.state().batch(batch_id);
-    if (!batch.is_ok()) return error_of(batch.status());
-    return *batch ? Answer(batch_json(**batch)) : not_here("batch", batch_id);
+  answer(exchange, [this, batch_id = id, scope]() -> Answer {
+    const auto known = batch(batch_id, scope);
+    if (!known.is_ok()) return error_of(known.status());
+    return *known ? Answer(batch_json(**known)) : not_here("batch", batch_id);
   });
 }
 
 std::shared_ptr<BodySink> BatchApi::sink_for(const HttpRequest& head, const std::string& content_type) {
   if (head.method != "POST" || head.path != kFiles || !content_type.starts_with("multipart/form-data")) return nullptr;
-  if (*uploads_ >= kUploadsMax) return nullptr;  // then the body has the usual limit, and the handler says why it is refused
+  if (*uploads_ >= kUploadsMax)
+    return nullptr;  // then the body has the usual limit, and the handler says why it is refused
   ++*uploads_;
   // It may go on the disk's thread; the count is the server's.
-  return std::make_shared<Upload>(content_type, runner_.files(), disk_, post_, [post = post_, count = uploads_] { post([count] { --*count; }); });
+  return std::make_shared<Upload>(content_type, runner_.files(), disk_, post_,
+                                  [post = post_, count = uploads_] { post([count] { --*count; }); });
 }
 
 void BatchApi::upload(const HttpRequest& request, const ExchangePtr& exchange) {
   const auto sink = std::dynamic_pointer_cast<Upload>(request.sink);
-  if (!sink && *uploads_ >= kUploadsMax) return refuse(exchange, from_status(exhausted("many files are being uploaded already; try again later")));
-  if (!sink) return refuse(exchange, bad_request("a file is uploaded as multipart/form-data with the fields 'file' and 'purpose'"));
-  const bool queued = disk_.run([this, exchange, sink] {
+  if (!sink && *uploads_ >= kUploadsMax)
+    return refuse(exchange, from_status(exhausted("many files are being uploaded already; try again later")));
+  if (!sink)
+    return refuse(exchange,
+                  bad_request("a file is uploaded as multipart/form-data with the fields 'file' and 'purpose'"));
+  const bool queued = disk_.run([this, exchange, sink, project = request.project] {
     auto finished = sink->finish();
+    if (finished.is_ok()) finished->owner = project;
     answer(exchange, [this, file = std::move(finished), seconds = sink->expires_seconds()]() mutable -> Answer {
       if (!file.is_ok()) return error_of(file.status());
       file->created_at = runner_.now();
@@ -191,7 +227,8 @@ void BatchApi::upload(const HttpRequest& request, const ExchangePtr& exchange) {
 void BatchApi::list_files(const HttpRequest& request, const ExchangePtr& exchange) {
   auto query = read_list_query(request.query, true);
   if (const auto* error = std::get_if<ApiError>(&query)) return refuse(exchange, *error);
-  answer(exchange, [this, list = std::get<ListQuery>(query)]() mutable -> Answer {
+  answer(exchange, [this, list = std::get<ListQuery>(query), scope = scope_of(request)]() mutable -> Answer {
+    list.owner = scope;
     ++list.limit;  // one more tells whether there are more
     auto files = runner_.state().files(list);
     if (!files.is_ok()) return error_of(files.status());
@@ -203,41 +240,52 @@ void BatchApi::list_files(const HttpRequest& request, const ExchangePtr& exchang
   });
 }
 
-void BatchApi::content(const ExchangePtr& exchange, const std::string& id) {
-  runner_.ask([this, exchange, id] {
-    const auto file = runner_.state().file(id);
-    if (!file.is_ok() || !*file) {
-      post_([exchange, error = file.is_ok() ? not_here("file", id) : error_of(file.status())] { refuse(exchange, error); });
+void BatchApi::content(const ExchangePtr& exchange, const std::string& id, const Scope& scope) {
+  runner_.ask([this, exchange, id, scope] {
+    const auto known = file(id, scope);
+    if (!known.is_ok() || !*known) {
+      post_([exchange, error = known.is_ok() ? not_here("file", id) : error_of(known.status())] {
+        refuse(exchange, error);
+      });
       return;
     }
     auto bytes = runner_.files().open(id);
     if (!bytes.is_ok()) {
-      post_([exchange, error = error_of(bytes.status())] { refuse(exchange, error); });
+      // The file is known: that its bytes are gone is no fault of whoever asks.
+      const bool gone = bytes.status().code() == Code::kNotFound;
+      post_([exchange, error = error_of(gone ? io_error(bytes.status().message()) : bytes.status())] {
+        refuse(exchange, error);
+      });
       return;
     }
-    const auto source = std::make_shared<FileSource>(std::move(*bytes), (*file)->bytes, disk_, post_);
+    const auto source = std::make_shared<FileSource>(std::move(*bytes), (*known)->bytes, disk_, post_);
     post_([exchange, source] { exchange->respond_from("application/octet-stream", source); });
   });
 }
 
-Answer BatchApi::remove_file(const std::string& id) {
-  const auto file = runner_.state().file(id);
-  if (!file.is_ok()) return error_of(file.status());
-  if (!*file) return not_here("file", id);
+Answer BatchApi::remove_file(const std::string& id, const Scope& scope) {
+  const auto known = file(id, scope);
+  if (!known.is_ok()) return error_of(known.status());
+  if (!*known) return not_here("file", id);
   if (const Status removed = runner_.state().remove_file(id); !removed.is_ok()) return error_of(removed);
   runner_.files().remove(id);
   return json{{"id", id}, {"object", "file"}, {"deleted", true}};
 }
 
 void BatchApi::create_batch(const HttpRequest& request, const ExchangePtr& exchange) {
+  if (request.body.size() > kOrderBytesMax)
+    return refuse(exchange, bad_request("the order of a batch is longer than " + std::to_string(kOrderBytesMax) +
+                                        " bytes; its lines go into a file"));
   auto order = read_batch_order(request.body);
   if (const auto* error = std::get_if<ApiError>(&order)) return refuse(exchange, *error);
-  answer(exchange, [this, o = std::move(std::get<BatchOrder>(order))]() mutable -> Answer {
+  std::get<BatchOrder>(order).record.owner = request.project;
+  answer(exchange, [this, o = std::move(std::get<BatchOrder>(order)), scope = scope_of(request)]() mutable -> Answer {
     BatchRecord& record = o.record;
-    const auto file = runner_.state().file(record.input_file);
-    if (!file.is_ok()) return error_of(file.status());
-    if (!*file) return bad_request("there is no file '" + record.input_file.substr(0, 80) + "'", "input_file_id");
-    if ((*file)->purpose != "batch") return bad_request("the file's purpose is '" + (*file)->purpose + "', not 'batch'", "input_file_id");
+    const auto input = file(record.input_file, scope);
+    if (!input.is_ok()) return error_of(input.status());
+    if (!*input) return bad_request("there is no file '" + record.input_file.substr(0, 80) + "'", "input_file_id");
+    if ((*input)->purpose != "batch")
+      return bad_request("the file's purpose is '" + (*input)->purpose + "', not 'batch'", "input_file_id");
     record.id = new_id("batch_");
     record.model = model_;
     record.created_at = runner_.now();
@@ -251,7 +299,8 @@ void BatchApi::create_batch(const HttpRequest& request, const ExchangePtr& excha
 void BatchApi::list_batches(const HttpRequest& request, const ExchangePtr& exchange) {
   auto query = read_list_query(request.query, false);
   if (const auto* error = std::get_if<ApiError>(&query)) return refuse(exchange, *error);
-  answer(exchange, [this, list = std::get<ListQuery>(query)]() mutable -> Answer {
+  answer(exchange, [this, list = std::get<ListQuery>(query), scope = scope_of(request)]() mutable -> Answer {
+    list.owner = scope;
     ++list.limit;
     auto batches = runner_.state().batches(list);
     if (!batches.is_ok()) return error_of(batches.status());
@@ -268,31 +317,46 @@ std::string BatchApi::metrics() const {
   const std::string labels = "{model=\"" + model_ + "\"";
   std::string text = "# HELP moestro_batches Batches that are known, by status.\n# TYPE moestro_batches gauge\n";
   for (size_t s = 0; s < f.batches.size(); ++s)
-    text += "moestro_batches" + labels + ",status=\"" + std::string(batch_status_name(static_cast<BatchStatus>(s))) + "\"} " + std::to_string(f.batches[s]) + "\n";
-  text += "# HELP moestro_batch_lines_total Lines of batches that have been answered, by result.\n# TYPE moestro_batch_lines_total counter\n";
+    text += "moestro_batches" + labels + ",status=\"" + std::string(batch_status_name(static_cast<BatchStatus>(s))) +
+            "\"} " + std::to_string(f.batches[s]) + "\n";
+  text +=
+      "# HELP moestro_batch_lines_total Lines of batches that have been answered, by result.\n# TYPE "
+      "moestro_batch_lines_total counter\n";
   text += "moestro_batch_lines_total" + labels + ",result=\"ok\"} " + std::to_string(f.lines_good) + "\n";
   text += "moestro_batch_lines_total" + labels + ",result=\"error\"} " + std::to_string(f.lines_bad) + "\n";
   const auto one = [&](const char* name, const char* type, const char* help, uint64_t value) {
-    text += std::string("# HELP ") + name + " " + help + "\n# TYPE " + name + " " + type + "\n" + name + labels + "} " + std::to_string(value) + "\n";
+    text += std::string("# HELP ") + name + " " + help + "\n# TYPE " + name + " " + type + "\n" + name + labels + "} " +
+            std::to_string(value) + "\n";
   };
   one("moestro_batch_lines_in_flight", "gauge", "Lines that have been given out and are not answered.", f.in_flight);
-  one("moestro_batch_retries_total", "counter", "Lines given out again because the server was full or had no worker.", f.retries);
+  one("moestro_batch_retries_total", "counter", "Lines given out again because the server was full or had no worker.",
+      f.retries);
   one("moestro_batches_stalled", "gauge", "1 while the state cannot be written.", f.stalled.empty() ? 0 : 1);
   return text;
 }
 
-json BatchApi::status() const {
+json BatchApi::status(const HttpRequest& request) const {
   const BatchFigures f = runner_.figures();
   json batches = json::object();
-  for (size_t s = 0; s < f.batches.size(); ++s) batches[std::string(batch_status_name(static_cast<BatchStatus>(s)))] = f.batches[s];
+  for (size_t s = 0; s < f.batches.size(); ++s)
+    batches[std::string(batch_status_name(static_cast<BatchStatus>(s)))] = f.batches[s];
   json under_way = json::array();
-  for (const auto& b : f.under_way)
-    under_way.push_back({{"id", b.id}, {"status", batch_status_name(b.status)}, {"total", b.total}, {"completed", b.completed}, {"failed", b.failed}});
-  return {{"batches",
-           {{"by_status", std::move(batches)},
-            {"under_way", std::move(under_way)},
-            {"lines", {{"completed", f.lines_good}, {"failed", f.lines_bad}, {"in_flight", f.in_flight}, {"retries", f.retries}}},
-            {"stalled", f.stalled.empty() ? json() : json(f.stalled)}}}};
+  const Scope scope = scope_of(request);
+  for (const auto& b : f.under_way) {
+    if (scope && b.owner != *scope) continue;
+    under_way.push_back({{"id", b.id},
+                         {"status", batch_status_name(b.status)},
+                         {"total", b.total},
+                         {"completed", b.completed},
+                         {"failed", b.failed}});
+  }
+  return {
+      {"batches",
+       {{"by_status", std::move(batches)},
+        {"under_way", std::move(under_way)},
+        {"lines",
+         {{"completed", f.lines_good}, {"failed", f.lines_bad}, {"in_flight", f.in_flight}, {"retries", f.retries}}},
+        {"stalled", f.stalled.empty() ? json() : json(f.stalled)}}}};
 }
 
 }  // namespace moestro::orchestrator

@@ -20,7 +20,7 @@ class BatchApi final : public Extension {
 
   bool handle(HttpRequest& request, const std::shared_ptr<Exchange>& exchange) override;
   std::string metrics() const override;
-  nlohmann::json status() const override;
+  nlohmann::json status(const HttpRequest& request) const override;
   /// For HttpServer::take_uploads.
   std::shared_ptr<BodySink> sink_for(const HttpRequest& head, const std::string& content_type);
 
@@ -30,6 +30,8 @@ class BatchApi final : public Extension {
     std::string body;
   };
   using ExchangePtr = std::shared_ptr<Exchange>;
+  /// The project whose files and batches a request sees; nothing: all.
+  using Scope = std::optional<std::string>;
   /// Asks the state and answers with what comes of it.
   void answer(const ExchangePtr& exchange, std::function<std::variant<nlohmann::json, ApiError>()> ask);
   void say(const ExchangePtr& exchange, const std::variant<nlohmann::json, ApiError>& what);
@@ -39,8 +41,11 @@ class BatchApi final : public Extension {
 
   void upload(const HttpRequest& request, const ExchangePtr& exchange);
   void list_files(const HttpRequest& request, const ExchangePtr& exchange);
-  void content(const ExchangePtr& exchange, const std::string& id);
-  std::variant<nlohmann::json, ApiError> remove_file(const std::string& id);
+  void content(const ExchangePtr& exchange, const std::string& id, const Scope& scope);
+  std::variant<nlohmann::json, ApiError> remove_file(const std::string& id, const Scope& scope);
+  /// Runner's thread. Nothing: there is none, or it is another project's, which is answered alike.
+  Result<std::optional<FileRecord>> file(const std::string& id, const Scope& scope) const;
+  Result<std::optional<BatchRecord>> batch(const std::string& id, const Scope& scope) const;
   void create_batch(const HttpRequest& request, const ExchangePtr& exchange);
   void list_batches(const HttpRequest& request, const ExchangePtr& exchange);
 

@@ -8,7 +8,7 @@
 namespace moestro::orchestrator {
 
 namespace {
-constexpr int kLinesOfAPiece = 256;
+constexpr int kLinesReadAtOnce = 256;
 constexpr size_t kBytesOfAPiece = 1 << 20;
 
 /// Equal by chance once in 2^64 batches of a million lines, and nobody knows the seed.
@@ -27,10 +27,33 @@ BatchJob::BatchJob(BatchSurroundings& around, BatchRecord record) : around_(arou
   exhausted_ = true;
 }
 
+Result<std::unique_ptr<FileBytes>> BatchJob::input_bytes() {
+  auto record = around_.state.file(record_.input_file);
+  if (!record.is_ok()) return unavailable(record.status().message());  // the state's fault, not the input's
+  if (!*record) return not_found("there is no file " + record_.input_file);
+  input_file_ = std::move(**record);
+  return around_.files.open(record_.input_file);
+}
+
 Status BatchJob::open_input() {
-  MOESTRO_ASSIGN_OR_RETURN(auto file, around_.files.open(record_.input_file));
-  input_.emplace(std::move(file), around_.line_bytes_max);
+  MOESTRO_ASSIGN_OR_RETURN(auto bytes, input_bytes());
+  input_.emplace(std::move(bytes), around_.line_bytes_max);
   return Status::ok();
+}
+
+/// Before lines are given out: whether the file is still the one that was checked when the batch was new. A piece of
+/// it; true if there is more. Of a shared batch whoever leads it has checked it, and its pieces do not change.
+Result<bool> BatchJob::check_input() {
+  if (!input_check_) {
+    auto bytes = input_bytes();
+    if (!bytes.is_ok()) return without_input(bytes.status());
+    input_check_.emplace(input_file_, std::move(*bytes));
+  }
+  const auto more = input_check_->step();
+  if (!more.is_ok()) return without_input(more.status());
+  input_checked_ = !*more;
+  if (input_checked_) input_check_.reset();
+  return true;
 }
 
 bool BatchJob::refresh(const BatchRecord& record) {
@@ -76,13 +99,14 @@ Result<bool> BatchJob::work() {
     loaded_ = true;
   }
   if (record_.status == BatchStatus::kValidating) return check();
-  if (record_.status == BatchStatus::kInProgress && !exhausted_) return false;
+  if (record_.status == BatchStatus::kInProgress && !exhausted_) return input_checked_ ? false : check_input();
   return open_lines > 0 ? Result<bool>(false) : write();
 }
 
 std::optional<LineProblem> BatchJob::problem_of(const LineReader::Line& line, BatchLine* good) {
   if (line.too_long)
-    return LineProblem{"", "line_too_long", "the line has more than " + std::to_string(around_.line_bytes_max) + " bytes"};
+    return LineProblem{"", "line_too_long",
+                       "the line has more than " + std::to_string(around_.line_bytes_max) + " bytes"};
   auto read = read_batch_line(line.text, record_.endpoint, around_.model);
   if (auto* problem = std::get_if<LineProblem>(&read)) return std::move(*problem);
   *good = std::move(std::get<BatchLine>(read));
@@ -99,22 +123,24 @@ Status BatchJob::begin_check() {
 Result<bool> BatchJob::check() {
   if (!input_) {
     MOESTRO_RETURN_IF_ERROR(begin_check());
-    const Status opened = open_input();
-    if (opened.code() == Code::kUnavailable) return opened;
-    if (!opened.is_ok()) return fail("input_file_missing", opened.message());
+    if (const Status opened = open_input(); !opened.is_ok()) return without_input(opened);
   }
   std::vector<LineResult> problems;
   std::vector<QueuedLine> to_offer;
   bool ended = false;
   size_t bytes = 0;
-  for (int i = 0; i < kLinesOfAPiece && bytes < kBytesOfAPiece && !ended; ++i) {
-    MOESTRO_ASSIGN_OR_RETURN(auto line, input_->next());
+  for (int i = 0; i < kLinesReadAtOnce && bytes < kBytesOfAPiece && !ended; ++i) {
+    auto read = input_->next();
+    if (!read.is_ok()) return without_input(read.status());
+    auto& line = *read;
     ended = !line;
     if (!line) break;
     bytes += line->text.size();
     if (++lines_seen_ > around_.lines_max || line->number > around_.line_numbers_max)
-      return fail("too_many_lines", "the input has more than " + std::to_string(lines_seen_ > around_.lines_max ? around_.lines_max : around_.line_numbers_max) +
-                                        (lines_seen_ > around_.lines_max ? " lines" : " lines, blank ones with them"));
+      return fail("too_many_lines",
+                  "the input has more than " +
+                      std::to_string(lines_seen_ > around_.lines_max ? around_.lines_max : around_.line_numbers_max) +
+                      (lines_seen_ > around_.lines_max ? " lines" : " lines, blank ones with them"));
     BatchLine good;
     auto problem = problem_of(*line, &good);
     if (!problem && !custom_ids_.insert(digest(good.custom_id)).second)
@@ -127,12 +153,14 @@ Result<bool> BatchJob::check() {
     return kept;
   }
   if (!ended) return true;
+  if (auto why = difference(input_file_, input_->sum())) return without_input(corrupt(std::move(*why)));
   MOESTRO_RETURN_IF_ERROR(checked());
   return true;
 }
 
 Status BatchJob::keep_checked(const std::vector<LineResult>& problems, const std::vector<QueuedLine>& good) {
-  if (around_.shared != nullptr && !good.empty()) MOESTRO_RETURN_IF_ERROR(around_.shared->offer(record_.id, good, /*anew=*/false));
+  if (around_.shared != nullptr && !good.empty())
+    MOESTRO_RETURN_IF_ERROR(around_.shared->offer(record_.id, good, /*anew=*/false));
   if (problems.empty()) return Status::ok();
   MOESTRO_RETURN_IF_ERROR(around_.state.put_results(record_.id, problems));
   for (const LineResult& r : problems) mark_done(r.line);
@@ -149,6 +177,7 @@ Status BatchJob::checked() {
   record_ = std::move(next);
   custom_ids_ = {};
   input_.reset();
+  input_checked_ = true;
   return Status::ok();
 }
 
@@ -165,18 +194,30 @@ Result<bool> BatchJob::next_taken(size_t room) {
   return true;
 }
 
+/// Of a shared batch the error is for whoever leads it.
+Result<std::optional<BatchJob::Ready>> BatchJob::nothing_more(const Status& why) {
+  if (around_.shared != nullptr) return why;
+  MOESTRO_RETURN_IF_ERROR(without_input(why).status());
+  return std::optional<Ready>();
+}
+
 Result<std::optional<BatchJob::Ready>> BatchJob::next(size_t room) {
   const bool shared = around_.shared != nullptr;
-  if (!runs() || (!shared && !loaded_)) return std::optional<Ready>();
-  if (!input_) MOESTRO_RETURN_IF_ERROR(open_input());
+  if (!runs() || (!shared && (!loaded_ || !input_checked_))) return std::optional<Ready>();
+  if (!input_) {
+    if (const Status opened = open_input(); !opened.is_ok()) return nothing_more(opened);
+  }
   for (;;) {
     if (shared) {
       MOESTRO_ASSIGN_OR_RETURN(const bool any, next_taken(room));
       if (!any) return std::optional<Ready>();
     }
-    MOESTRO_ASSIGN_OR_RETURN(auto line, input_->next());
+    auto read = input_->next();
+    if (!read.is_ok()) return nothing_more(read.status());
+    auto& line = *read;
     if (!line) {
       if (!shared) {
+        if (auto why = difference(input_file_, input_->sum())) return nothing_more(corrupt(std::move(*why)));
         exhausted_ = true;
         return std::optional<Ready>();
       }
@@ -185,7 +226,8 @@ Result<std::optional<BatchJob::Ready>> BatchJob::next(size_t room) {
     if (shared) taken_.pop_front();
     else if (done(line->number)) continue;
     Ready ready{line->number, {}};
-    if (const auto problem = problem_of(*line, &ready.line)) {  // only if the served model is another than when it was checked
+    if (const auto problem =
+            problem_of(*line, &ready.line)) {  // only if the served model is another than when it was checked
       ready.refused = refused_line({record_.id, line->number}, *problem);
     }
     ++open_lines;

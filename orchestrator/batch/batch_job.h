@@ -1,6 +1,6 @@
 #pragma once
-// One batch under way: its input is checked, its lines are given out one by one, its files are written. Each call does a bounded piece of it.
-// Owned by the runner's thread.
+// One batch under way: its input is checked, its lines are given out one by one, its files are written. Each call does
+// a bounded piece of it. Owned by the runner's thread.
 
 #include <deque>
 #include <functional>
@@ -11,6 +11,7 @@
 
 #include "orchestrator/batch/batch_line.h"
 #include "orchestrator/batch/file_store.h"
+#include "orchestrator/batch/input_check.h"
 #include "orchestrator/batch/line_reader.h"
 #include "orchestrator/state/state_store.h"
 
@@ -52,8 +53,8 @@ class BatchJob {
   /// Lines may be given out.
   bool runs() const { return record_.status == BatchStatus::kInProgress && !exhausted_; }
 
-  /// Does a piece of the checking or of the writing; true if there is more at once. After an error that is not the input's (a full disk)
-  /// it can be called again.
+  /// Does a piece of the checking or of the writing; true if there is more at once. After an error that is not the
+  /// input's (a full disk) it can be called again.
   Result<bool> work();
 
   struct Ready {
@@ -61,7 +62,8 @@ class BatchJob {
     BatchLine line;
     std::optional<LineResult> refused = {};  ///< it is not to be run: this is its result
   };
-  /// The next line that has no result; nothing if there is none (for now). `room`: of a shared batch at most so many lines are taken from the others.
+  /// The next line that has no result; nothing if there is none (for now). `room`: of a shared batch at most so many
+  /// lines are taken from the others.
   Result<std::optional<Ready>> next(size_t room);
   /// Takes no more lines of a shared batch until it is refreshed.
   void rest() { resting_ = true; }
@@ -78,10 +80,14 @@ class BatchJob {
 
  private:
   struct Writing;
+  Result<std::unique_ptr<FileBytes>> input_bytes();
   Status open_input();
+  Result<bool> check_input();
+  Result<bool> without_input(const Status& why);
   Status begin_check();
   Result<bool> lead();
   Result<bool> next_taken(size_t room);
+  Result<std::optional<Ready>> nothing_more(const Status& why);
   Result<bool> check();
   Status keep_checked(const std::vector<LineResult>& problems, const std::vector<QueuedLine>& good);
   Status checked();
@@ -97,6 +103,9 @@ class BatchJob {
   BatchSurroundings& around_;
   BatchRecord record_;
   std::optional<LineReader> input_;
+  FileRecord input_file_;
+  std::optional<InputCheck> input_check_;
+  bool input_checked_ = false;  ///< in this life it has been what was uploaded
   std::vector<bool> done_;  ///< by line
   bool loaded_ = false;     ///< done_ is as the state has it
   bool exhausted_ = false;  ///< the input has no more lines to give out

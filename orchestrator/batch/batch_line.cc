@@ -17,15 +17,19 @@ std::string id_of(const LinePlace& place) {
 
 std::string shown(const RequestJson& value) {
   const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  return text.size() <= 80 ? text : "a " + std::string(value.type_name()) + " of " + std::to_string(text.size()) + " bytes";
+  return text.size() <= 80 ? text
+                           : "a " + std::string(value.type_name()) + " of " + std::to_string(text.size()) + " bytes";
 }
 
 /// Prompts times choices, as far as they are what they should be: the endpoint refuses what is not.
 uint64_t sequences_of(const RequestJson& body) {
   uint64_t n = 1;
   constexpr uint64_t kMost = 1 << 20;  // of choices: the endpoint takes far fewer
-  if (const auto it = body.find("n"); it != body.end() && it->is_number_unsigned()) n = std::clamp<uint64_t>(it->get<uint64_t>(), 1, kMost);
-  if (const auto it = body.find("prompt"); it != body.end() && it->is_array() && !it->empty() && !it->front().is_number()) n *= it->size();
+  if (const auto it = body.find("n"); it != body.end() && it->is_number_unsigned())
+    n = std::clamp<uint64_t>(it->get<uint64_t>(), 1, kMost);
+  if (const auto it = body.find("prompt");
+      it != body.end() && it->is_array() && !it->empty() && !it->front().is_number())
+    n *= it->size();
   return n;
 }
 
@@ -36,7 +40,8 @@ uint64_t count(const json& object, const char* key) {
 
 }  // namespace
 
-std::variant<BatchLine, LineProblem> read_batch_line(const std::string& text, const std::string& endpoint, const std::string& model) {
+std::variant<BatchLine, LineProblem> read_batch_line(const std::string& text, const std::string& endpoint,
+                                                     const std::string& model) {
   auto parsed = parse_body(text);
   if (auto* error = std::get_if<ApiError>(&parsed)) {
     constexpr std::string_view kTheBody = "the body";
@@ -48,17 +53,24 @@ std::variant<BatchLine, LineProblem> read_batch_line(const std::string& text, co
   std::string custom_id;
   if (const auto it = line.find("custom_id"); it != line.end() && it->is_string()) custom_id = it->get<std::string>();
   if (custom_id.empty() || custom_id.size() > kCustomIdBytesMax)
-    return LineProblem{"", "invalid_custom_id", "'custom_id' must be a text of 1 to " + std::to_string(kCustomIdBytesMax) + " bytes"};
-  const auto problem = [&](const char* code, std::string message) { return LineProblem{custom_id, code, std::move(message)}; };
+    return LineProblem{"", "invalid_custom_id",
+                       "'custom_id' must be a text of 1 to " + std::to_string(kCustomIdBytesMax) + " bytes"};
+  const auto problem = [&](const char* code, std::string message) {
+    return LineProblem{custom_id, code, std::move(message)};
+  };
   for (const auto& [key, value] : line.items())
-    if (key != "custom_id" && key != "method" && key != "url" && key != "body") return problem("unknown_field", "the line has the field '" + key.substr(0, 60) + "', which is not known here");
-  if (const auto it = line.find("method"); it != line.end() && *it != "POST") return problem("invalid_method", "'method' is " + shown(*it) + "; only 'POST' can be");
+    if (key != "custom_id" && key != "method" && key != "url" && key != "body")
+      return problem("unknown_field", "the line has the field '" + key.substr(0, 60) + "', which is not known here");
+  if (const auto it = line.find("method"); it != line.end() && *it != "POST")
+    return problem("invalid_method", "'method' is " + shown(*it) + "; only 'POST' can be");
   const auto url = line.find("url");
   if (url == line.end() || *url != endpoint)
-    return problem("invalid_url", "'url' is " + (url == line.end() ? "missing" : shown(*url)) + "; this batch is for '" + endpoint + "'");
+    return problem("invalid_url", "'url' is " + (url == line.end() ? "missing" : shown(*url)) +
+                                      "; this batch is for '" + endpoint + "'");
   const auto body = line.find("body");
   if (body == line.end() || !body->is_object()) return problem("invalid_body", "'body' must be an object");
-  if (const auto it = body->find("stream"); it != body->end() && *it == true) return problem("invalid_body", "'body' asks for a stream; a batch has none");
+  if (const auto it = body->find("stream"); it != body->end() && *it == true)
+    return problem("invalid_body", "'body' asks for a stream; a batch has none");
   if (const auto it = body->find("model"); it != body->end() && !it->is_null() && *it != model)
     return problem("model_not_found", "the model " + shown(*it) + " is not served here; '" + model + "' is");
   return BatchLine{custom_id, body->dump(-1, ' ', false, json::error_handler_t::replace), sequences_of(*body)};
@@ -78,10 +90,11 @@ LineResult answered_line(const LinePlace& place, const std::string& custom_id, i
         result.cached_tokens = count(*details, "cached_tokens");
     }
   }
-  result.text = dump({{"id", id_of(place)},
-                      {"custom_id", custom_id},
-                      {"response", {{"status_code", status}, {"request_id", std::move(request_id)}, {"body", std::move(answer)}}},
-                      {"error", nullptr}});
+  result.text =
+      dump({{"id", id_of(place)},
+            {"custom_id", custom_id},
+            {"response", {{"status_code", status}, {"request_id", std::move(request_id)}, {"body", std::move(answer)}}},
+            {"error", nullptr}});
   return result;
 }
 

@@ -19,8 +19,8 @@ bool may_pass(int status) { return status == 429 || status == 503; }
 bool full(size_t taken, size_t more, size_t most) { return taken > 0 && taken + more > most; }
 }  // namespace
 
-BatchRunner::BatchRunner(std::unique_ptr<StateStore> state, std::unique_ptr<FileStore> files, std::string model, BatchLimits limits, RunLine run_line, Post post,
-                         std::function<int64_t()> now)
+BatchRunner::BatchRunner(std::unique_ptr<StateStore> state, std::unique_ptr<FileStore> files, std::string model,
+                         BatchLimits limits, RunLine run_line, Post post, std::function<int64_t()> now)
     : state_(std::move(state)),
       files_(std::move(files)),
       shared_(state_->shared()),
@@ -28,7 +28,8 @@ BatchRunner::BatchRunner(std::unique_ptr<StateStore> state, std::unique_ptr<File
       limits_(limits),
       run_line_(std::move(run_line)),
       post_(std::move(post)) {
-  load();  // before anybody can upload what it would take for a leftover
+  load();
+  sweep_strays();  // before anybody can upload what it would take for a leftover
   thread_ = std::thread([this] { loop(); });
 }
 
@@ -39,7 +40,8 @@ BatchRunner::~BatchRunner() {
   }
   inbox_->wake.notify_one();
   thread_.join();
-  if (shared_ != nullptr && !shared_->leave().is_ok()) log::info("others get this orchestrator's lines of batches {} ms from now", shared_->lease_ms());
+  if (shared_ != nullptr && !shared_->leave().is_ok())
+    log::info("others get this orchestrator's lines of batches {} ms from now", shared_->lease_ms());
 }
 
 void BatchRunner::ask(std::function<void()> task) { inbox_->put(std::move(task)); }
@@ -85,19 +87,25 @@ void BatchRunner::loop() {
   }
 }
 
-/// What a former process has left.
+/// What a former process has left. A state that could not be opened at first may have got batches of this one
+/// meanwhile.
 void BatchRunner::load() {
   if (shared_ != nullptr) return share();
   const auto unfinished = state_->unfinished();
   if (!unfinished.is_ok()) return stall(unfinished.status());
   loaded_ = true;
-  for (const BatchRecord& record : *unfinished) jobs_.push_back(std::make_unique<BatchJob>(around_, record));
+  for (const BatchRecord& record : *unfinished)
+    if (find(record.id) == nullptr) jobs_.push_back(std::make_unique<BatchJob>(around_, record));
   if (!jobs_.empty()) log::info("{} batches go on", jobs_.size());
+}
+
+void BatchRunner::sweep_strays() {
+  if (!loaded_ || !files_->keeps_strays()) return;
+  const auto all = state_->files({.limit = INT64_MAX});
+  if (!all.is_ok()) return;
   std::set<std::string> known;
-  if (const auto all = state_->files({.limit = INT64_MAX}); all.is_ok()) {
-    for (const FileRecord& file : *all) known.insert(file.id);
-    if (files_->keeps_strays()) files_->sweep([&](const std::string& id) { return known.contains(id); });
-  }
+  for (const FileRecord& file : *all) known.insert(file.id);
+  files_->sweep([&](const std::string& id) { return known.contains(id); });
 }
 
 BatchJob* BatchRunner::find(const std::string& id) const {
@@ -108,7 +116,8 @@ BatchJob* BatchRunner::find(const std::string& id) const {
 
 Status BatchRunner::add(const BatchRecord& record) {
   if (jobs_.size() >= limits_.batches_max)
-    return exhausted("there are " + std::to_string(jobs_.size()) + " batches that are not over; try again when some are");
+    return exhausted("there are " + std::to_string(jobs_.size()) +
+                     " batches that are not over; try again when some are");
   MOESTRO_RETURN_IF_ERROR(state_->add_batch(record));
   jobs_.push_back(std::make_unique<BatchJob>(around_, record));
   return Status::ok();
@@ -118,13 +127,16 @@ Result<BatchRecord> BatchRunner::cancel(const std::string& id) {
   MOESTRO_ASSIGN_OR_RETURN(const auto kept, state_->batch(id));
   if (!kept) return not_found("there is no batch '" + id + "'");
   BatchJob* job = find(id);
-  std::unique_ptr<BatchJob> unknown;  // one of another model, or so new that it was not looked at yet: who has it finds out
+  std::unique_ptr<BatchJob>
+      unknown;  // one of another model, or so new that it was not looked at yet: who has it finds out
   if (shared_ != nullptr && job != nullptr && job->refresh(*kept)) let_go(*job);
-  if (shared_ != nullptr && job == nullptr && !is_over(kept->status)) job = (unknown = std::make_unique<BatchJob>(around_, *kept)).get();
+  if (shared_ != nullptr && job == nullptr && !is_over(kept->status))
+    job = (unknown = std::make_unique<BatchJob>(around_, *kept)).get();
   const BatchStatus status = job == nullptr ? kept->status : job->record().status;
   if (status == BatchStatus::kCancelling) return *kept;
   if (job == nullptr || job->over() || status == BatchStatus::kFinalizing)
-    return invalid_argument("the batch is " + std::string(batch_status_name(status)) + " and cannot be cancelled any more");
+    return invalid_argument("the batch is " + std::string(batch_status_name(status)) +
+                            " and cannot be cancelled any more");
   MOESTRO_RETURN_IF_ERROR(job->end(BatchStatus::kCancelled));
   let_go(*job);
   MOESTRO_ASSIGN_OR_RETURN(const auto now, state_->batch(id));
@@ -218,7 +230,10 @@ bool BatchRunner::give_out() {
       stall(ready.status());
       return false;
     }
-    if (!*ready) continue;
+    if (!*ready) {
+      if (job.over()) ask([] {});  // it has failed: to be forgotten at once
+      continue;
+    }
     if ((*ready)->refused) {
       results_[&job].push_back(std::move(*(*ready)->refused));
       return true;
@@ -243,6 +258,7 @@ void BatchRunner::begin(uint64_t id, Flight& flight) {
   });
   HttpRequest request{"POST", flight.job->record().endpoint, flight.ready.line.body};
   request.owner = flight.job->record().id;
+  request.project = flight.job->record().owner;
   post_([this, exchange = flight.exchange, request = std::move(request)]() mutable {
     run_line_(std::move(request), exchange);
   });
@@ -262,7 +278,8 @@ void BatchRunner::answered(uint64_t id, int status, const std::string& body) {
     return;
   }
   const BatchJob::Ready& ready = flight.ready;
-  results_[flight.job].push_back(answered_line({flight.job->record().id, ready.number}, ready.line.custom_id, status, body));
+  results_[flight.job].push_back(
+      answered_line({flight.job->record().id, ready.number}, ready.line.custom_id, status, body));
   bytes_ -= ready.line.body.size();
   sequences_ -= ready.line.sequences;
   flights_.erase(it);
@@ -314,20 +331,24 @@ BatchRunner::Clock::time_point BatchRunner::next_due() const {
   for (const auto& [id, flight] : flights_)
     if (!flight.exchange) due = std::min(due, flight.due);
   for (const auto& job : jobs_)
-    if (const int64_t left = job->record().expires_at - this->now(); left < 60) due = std::min(due, now + std::chrono::seconds(std::max<int64_t>(left, 1)));
+    if (const int64_t left = job->record().expires_at - this->now(); left < 60)
+      due = std::min(due, now + std::chrono::seconds(std::max<int64_t>(left, 1)));
   return due;
 }
 
 void BatchRunner::list_under_way() {
   std::vector<const BatchJob*> jobs;
   for (const auto& job : jobs_) jobs.push_back(job.get());
-  const auto older = [](const BatchJob* a, const BatchJob* b) { return std::tie(a->record().created_at, a->record().id) < std::tie(b->record().created_at, b->record().id); };
+  const auto older = [](const BatchJob* a, const BatchJob* b) {
+    return std::tie(a->record().created_at, a->record().id) < std::tie(b->record().created_at, b->record().id);
+  };
   const auto end = jobs.begin() + static_cast<std::ptrdiff_t>(std::min(kListedMax, jobs.size()));
   std::partial_sort(jobs.begin(), end, jobs.end(), older);
   figures_.under_way.clear();
   for (auto it = jobs.begin(); it != end; ++it) {
     const BatchRecord& r = (*it)->record();
-    figures_.under_way.push_back({r.id, r.status, r.total, r.completed + (*it)->good_lines, r.failed + (*it)->bad_lines});
+    figures_.under_way.push_back(
+        {r.id, r.status, r.total, r.completed + (*it)->good_lines, r.failed + (*it)->bad_lines, r.owner});
   }
 }
 
@@ -336,7 +357,8 @@ void BatchRunner::publish() {
     if (const auto counts = state_->count_batches(); counts.is_ok()) figures_.batches = *counts;
   figures_.in_flight = flights_.size();
   list_under_way();
-  const bool under_way = std::any_of(flights_.begin(), flights_.end(), [](const auto& f) { return f.second.exchange != nullptr; });
+  const bool under_way =
+      std::any_of(flights_.begin(), flights_.end(), [](const auto& f) { return f.second.exchange != nullptr; });
   const std::lock_guard lock(inbox_->mutex);
   published_ = figures_;
   is_settled_ = !starting_ && !under_way && results_.empty();

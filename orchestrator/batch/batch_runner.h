@@ -24,7 +24,8 @@ struct BatchLimits {
   size_t batches_max = 256;                 ///< that are not over
   std::chrono::milliseconds retry_first{250}, retry_max{5000};  ///< of a line that the server is too full for
   std::chrono::milliseconds stalled{1000};  ///< between tries while the state cannot be written
-  std::chrono::milliseconds look{1000};     ///< at what other orchestrators have done to shared batches; less than their lease
+  std::chrono::milliseconds look{
+      1000};  ///< at what other orchestrators have done to shared batches; less than their lease
   int tries_max = 4;                        ///< of a shared line while the server is full; then others may have it
 };
 
@@ -37,6 +38,7 @@ struct BatchFigures {
     std::string id;
     BatchStatus status;
     uint64_t total = 0, completed = 0, failed = 0;  ///< lines
+    std::string owner;
   };
   std::vector<UnderWay> under_way;  ///< the oldest that are not over, at most 16
   std::string stalled;  ///< why no batch goes on; empty: they do
@@ -49,8 +51,8 @@ class BatchRunner {
   using Post = std::function<void(std::function<void()>)>;
 
   /// Removes files that no record names, and goes on with what the state says is not over.
-  BatchRunner(std::unique_ptr<StateStore> state, std::unique_ptr<FileStore> files, std::string model, BatchLimits limits, RunLine run_line, Post post,
-              std::function<int64_t()> now);
+  BatchRunner(std::unique_ptr<StateStore> state, std::unique_ptr<FileStore> files, std::string model,
+              BatchLimits limits, RunLine run_line, Post post, std::function<int64_t()> now);
   ~BatchRunner();
 
   /// From any thread: runs `task` on this one's.
@@ -95,6 +97,7 @@ class BatchRunner {
 
   void loop();
   void load();
+  void sweep_strays();
   void share();
   void look_at(const std::vector<BatchRecord>& records);
   Status claim_own();

@@ -31,9 +31,11 @@ void read_metadata(FieldReader& f, BatchRecord& record) {
   const RequestJson* metadata = f.field("metadata");
   if (metadata == nullptr) return;
   if (!metadata->is_object()) return f.fail(bad_request("'metadata' must be an object of texts", "metadata"));
-  if (metadata->size() > kMetadataPairsMax) return f.fail(bad_request("'metadata' may have " + std::to_string(kMetadataPairsMax) + " members", "metadata"));
+  if (metadata->size() > kMetadataPairsMax)
+    return f.fail(bad_request("'metadata' may have " + std::to_string(kMetadataPairsMax) + " members", "metadata"));
   for (const auto& [key, value] : metadata->items())
-    if (key.size() > kMetadataKeyMax || !value.is_string() || value.get_ref<const std::string&>().size() > kMetadataValueMax)
+    if (key.size() > kMetadataKeyMax || !value.is_string() ||
+        value.get_ref<const std::string&>().size() > kMetadataValueMax)
       return f.fail(bad_request("'metadata' must have names of at most 64 bytes and texts of at most 512", "metadata"));
   record.metadata = metadata->dump();
 }
@@ -41,22 +43,25 @@ void read_metadata(FieldReader& f, BatchRecord& record) {
 void read_output_expiry(FieldReader& f, BatchRecord& record) {
   const RequestJson* after = f.field("output_expires_after");
   if (after == nullptr) return;
-  if (!after->is_object()) return f.fail(bad_request("'output_expires_after' must be an object", "output_expires_after"));
+  if (!after->is_object())
+    return f.fail(bad_request("'output_expires_after' must be an object", "output_expires_after"));
   FieldReader inner(*after);
   const auto anchor = inner.string("anchor");
   const auto seconds = inner.integer("seconds", kExpiresLeast, kExpiresMost);
   inner.refuse_unknown();
   if (inner.error()) return f.fail(*inner.error());
   if (anchor != "created_at" || !seconds)
-    return f.fail(bad_request("'output_expires_after' must have 'anchor': 'created_at' and 'seconds'", "output_expires_after"));
+    return f.fail(
+        bad_request("'output_expires_after' must have 'anchor': 'created_at' and 'seconds'", "output_expires_after"));
   record.output_seconds = *seconds;
 }
 
 }  // namespace
 
 json file_json(const FileRecord& file) {
-  json value{{"id", file.id},           {"object", "file"},         {"bytes", file.bytes},         {"created_at", file.created_at},
-             {"filename", file.name}, {"purpose", file.purpose}, {"status", "processed"}, {"status_details", nullptr}};
+  json value{
+      {"id", file.id},         {"object", "file"},        {"bytes", file.bytes},   {"created_at", file.created_at},
+      {"filename", file.name}, {"purpose", file.purpose}, {"status", "processed"}, {"status_details", nullptr}};
   value["expires_at"] = time_or_null(file.expires_at);
   return value;
 }
@@ -80,7 +85,10 @@ json batch_json(const BatchRecord& b) {
                {"total_tokens", b.prompt_tokens + b.completion_tokens}}},
              {"metadata", b.metadata.empty() ? json() : json::parse(b.metadata, nullptr, false)}};
   if (!b.error_code.empty())
-    value["errors"] = {{"object", "list"}, {"data", json::array({{{"code", b.error_code}, {"message", b.error_message}, {"param", nullptr}, {"line", nullptr}}})}};
+    value["errors"] = {
+        {"object", "list"},
+        {"data",
+         json::array({{{"code", b.error_code}, {"message", b.error_message}, {"param", nullptr}, {"line", nullptr}}})}};
   // Ids are known before their files are there.
   value["output_file_id"] = is_over(b.status) ? text_or_null(b.output_file) : json();
   value["error_file_id"] = is_over(b.status) ? text_or_null(b.error_file) : json();
@@ -96,7 +104,8 @@ json batch_json(const BatchRecord& b) {
 }
 
 json list_json(std::vector<json> items, bool has_more) {
-  json list{{"object", "list"}, {"data", json::array()}, {"first_id", nullptr}, {"last_id", nullptr}, {"has_more", has_more}};
+  json list{
+      {"object", "list"}, {"data", json::array()}, {"first_id", nullptr}, {"last_id", nullptr}, {"has_more", has_more}};
   if (!items.empty()) {
     list["first_id"] = items.front()["id"];
     list["last_id"] = items.back()["id"];
@@ -118,7 +127,9 @@ std::variant<BatchOrder, ApiError> read_batch_order(const std::string& body) {
   if (endpoint != "/v1/completions" && endpoint != "/v1/chat/completions")
     f.fail(bad_request("'endpoint' must be '/v1/completions' or '/v1/chat/completions'", "endpoint"));
   order.window_seconds = window_of(window.value_or(""));
-  if (order.window_seconds == 0) f.fail(bad_request("'completion_window' must be a time as '24h', '90m' or '7d', 30 days at most", "completion_window"));
+  if (order.window_seconds == 0)
+    f.fail(bad_request("'completion_window' must be a time as '24h', '90m' or '7d', 30 days at most",
+                       "completion_window"));
   if (f.error()) return *f.error();
   order.record.input_file = *file;
   order.record.endpoint = *endpoint;

@@ -1,4 +1,5 @@
-// Batches that other orchestrators work on as well: what they have done is looked at again and again, and said to them is that this one lives.
+// Batches that other orchestrators work on as well: what they have done is looked at again and again, and said to them
+// is that this one lives.
 
 #include <algorithm>
 #include <set>

@@ -7,7 +7,7 @@ namespace moestro::orchestrator {
 
 namespace {
 constexpr int64_t kResultsOfAPiece = 64;
-constexpr int kLinesOfAPiece = 256;
+constexpr int kLinesWrittenAtOnce = 256;
 constexpr const char* kPurpose = "batch_output";
 }  // namespace
 
@@ -67,12 +67,12 @@ Result<bool> BatchJob::write_rest() {
   const bool cancelled = record_.outcome == BatchStatus::kCancelled;
   if (record_.outcome == BatchStatus::kCompleted) return finish();
   if (!input_) {
-    const Status opened = open_input();
-    if (opened.code() == Code::kUnavailable) return opened;
-    if (!opened.is_ok()) return fail("input_file_missing", opened.message());
+    if (const Status opened = open_input(); !opened.is_ok()) return without_input(opened);
   }
-  for (int i = 0; i < kLinesOfAPiece; ++i) {
-    MOESTRO_ASSIGN_OR_RETURN(const auto line, input_->next());
+  for (int i = 0; i < kLinesWrittenAtOnce; ++i) {
+    auto read = input_->next();
+    if (!read.is_ok()) return without_input(read.status());
+    const auto& line = *read;
     if (!line) {
       record_.total = std::max(record_.total, lines_seen_);
       return finish();
@@ -82,8 +82,10 @@ Result<bool> BatchJob::write_rest() {
     BatchLine good;
     auto problem = problem_of(*line, &good);
     if (!problem)
-      problem = cancelled ? LineProblem{good.custom_id, "batch_cancelled", "the batch was cancelled before this line was run"}
-                          : LineProblem{good.custom_id, "batch_expired", "the batch's completion window ended before this line was run"};
+      problem = cancelled
+                    ? LineProblem{good.custom_id, "batch_cancelled", "the batch was cancelled before this line was run"}
+                    : LineProblem{good.custom_id, "batch_expired",
+                                  "the batch's completion window ended before this line was run"};
     MOESTRO_RETURN_IF_ERROR(writing_->errors->write(refused_line({record_.id, line->number}, *problem).text + "\n"));
     ++writing_->error_lines;
   }
@@ -94,7 +96,9 @@ Result<bool> BatchJob::finish() {
   BatchRecord next = record_;
   const int64_t now = around_.now();
   next.status = next.outcome;
-  (next.outcome == BatchStatus::kCancelled ? next.cancelled_at : next.outcome == BatchStatus::kExpired ? next.expired_at : next.completed_at) = now;
+  (next.outcome == BatchStatus::kCancelled ? next.cancelled_at
+   : next.outcome == BatchStatus::kExpired ? next.expired_at
+                                           : next.completed_at) = now;
   std::vector<FileRecord> files;
   const auto keep = [&](PartFile& part, uint64_t lines, std::string& id, const char* what) -> Status {
     if (lines == 0) {
@@ -102,18 +106,26 @@ Result<bool> BatchJob::finish() {
       return Status::ok();
     }
     MOESTRO_RETURN_IF_ERROR(part.commit());
-    files.push_back({id, record_.id + "_" + what + ".jsonl", kPurpose, part.bytes(), now, record_.output_seconds > 0 ? now + record_.output_seconds : 0});
+    files.push_back({id, record_.id + "_" + what + ".jsonl", kPurpose, part.sum().bytes(), now,
+                     record_.output_seconds > 0 ? now + record_.output_seconds : 0, part.sum().text(),
+                     record_.owner});
     return Status::ok();
   };
   MOESTRO_RETURN_IF_ERROR(keep(*writing_->output, writing_->output_lines, next.output_file, "output"));
   MOESTRO_RETURN_IF_ERROR(keep(*writing_->errors, writing_->error_lines, next.error_file, "error"));
   MOESTRO_RETURN_IF_ERROR(around_.state.finish(next, record_.status, files));
   record_ = std::move(next);
-  log::info("{} is {}: {} lines in its output file, {} in its error file", record_.id, batch_status_name(record_.status), writing_->output_lines,
-            writing_->error_lines);
+  log::info("{} is {}: {} lines in its output file, {} in its error file", record_.id,
+            batch_status_name(record_.status), writing_->output_lines, writing_->error_lines);
   writing_.reset();
   input_.reset();
   return false;
+}
+
+/// Its input cannot be read. What passes is tried again; else the batch fails, and others go on.
+Result<bool> BatchJob::without_input(const Status& why) {
+  if (why.code() == Code::kUnavailable || why.code() == Code::kExhausted) return why;
+  return fail(why.code() == Code::kNotFound ? "input_file_missing" : "input_file_damaged", why.message());
 }
 
 /// The batch as a whole: none of its lines stands.

@@ -14,7 +14,8 @@ constexpr size_t kIdDigits = 24;
 
 std::string new_id(const std::string& prefix) {
   std::array<unsigned char, kIdDigits / 2> bytes;
-  MOESTRO_CHECK(::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()), "the kernel gives random bytes");
+  MOESTRO_CHECK(::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()),
+                "the kernel gives random bytes");
   std::string id = prefix;
   for (const unsigned char b : bytes) {
     constexpr const char* kHex = "0123456789abcdef";

@@ -1,5 +1,6 @@
 #pragma once
-// The bytes of files, each by its id. A file is there whole and safe, or not at all. Any thread, a PartFile one at a time.
+// The bytes of files, each by its id. A file is there whole and safe, or not at all. Any thread, a PartFile one at a
+// time.
 
 #include <functional>
 #include <memory>
@@ -7,6 +8,7 @@
 #include <string_view>
 
 #include "common/status.h"
+#include "orchestrator/batch/file_sum.h"
 
 namespace moestro::orchestrator {
 
@@ -15,10 +17,18 @@ class PartFile {
  public:
   virtual ~PartFile() = default;
   /// kExhausted if there is no room.
-  virtual Status write(std::string_view bytes) = 0;
+  Status write(std::string_view bytes) {
+    sum_.add(bytes);
+    return append(bytes);
+  }
   /// Safe when it returns; there as soon as the state has its record.
   virtual Status commit() = 0;
-  virtual uint64_t bytes() const = 0;
+  /// Of what was written.
+  const FileSum& sum() const { return sum_; }
+
+ private:
+  virtual Status append(std::string_view bytes) = 0;
+  FileSum sum_;
 };
 
 /// A file that is read. One thread at a time.
@@ -33,10 +43,12 @@ class FileStore {
  public:
   virtual ~FileStore() = default;
   virtual Result<std::unique_ptr<PartFile>> create(const std::string& id) const = 0;
+  /// kNotFound: it is gone. kUnavailable: so is the place where files are.
   virtual Result<std::unique_ptr<FileBytes>> open(const std::string& id) const = 0;
   /// When the state has its record no longer, or never got it.
   virtual void remove(const std::string& id) const = 0;
-  /// Removes what is not `known`: parts and files whose record a crash has kept from being written. Nothing where that goes by itself.
+  /// Removes what is not `known`: parts and files whose record a crash has kept from being written. Nothing where that
+  /// goes by itself.
   virtual bool keeps_strays() const = 0;
   virtual void sweep(const std::function<bool(const std::string& id)>& known) const = 0;
 };

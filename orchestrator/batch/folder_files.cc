@@ -16,7 +16,8 @@ constexpr size_t kBufferBytes = 256 << 10;
 
 Status write_error(const fs::path& path, int error) {
   if (error == ENOSPC || error == EDQUOT || error == EFBIG)
-    return exhausted("the disk of " + path.parent_path().string() + " is full, or the file may not be as large; free some room there");
+    return exhausted("the disk of " + path.parent_path().string() +
+                     " is full, or the file may not be as large; free some room there");
   return io_error("writing " + path.string(), error);
 }
 
@@ -28,20 +29,17 @@ class FolderPart final : public PartFile {
   ~FolderPart() override {
     if (fd_) ::unlink(part_of(path_).c_str());
   }
-  Status write(std::string_view bytes) override {
-    buffer_ += bytes;
-    bytes_ += bytes.size();
-    return buffer_.size() >= kBufferBytes ? flush() : Status::ok();
-  }
   Status commit() override;
-  uint64_t bytes() const override { return bytes_; }
 
  private:
+  Status append(std::string_view bytes) override {
+    buffer_ += bytes;
+    return buffer_.size() >= kBufferBytes ? flush() : Status::ok();
+  }
   Status flush();
   const fs::path path_;  ///< without ".part"
   shm::UniqueFd fd_;
   std::string buffer_;
-  uint64_t bytes_ = 0;
 };
 
 Status FolderPart::flush() {
@@ -86,26 +84,38 @@ class FolderBytes final : public FileBytes {
 }  // namespace
 
 Result<std::unique_ptr<FileStore>> FolderFiles::open_folder(const fs::path& folder) {
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return io_error("cannot make " + folder.string(), errno);
   std::error_code error;
-  if (!fs::is_directory(folder, error)) return io_error(folder.string() + " is not a directory");
+  if (fs::exists(folder, error) && !fs::is_directory(folder, error))
+    return io_error(folder.string() + " is not a directory");
   return std::unique_ptr<FileStore>(new FolderFiles(folder));
 }
 
 Result<std::unique_ptr<PartFile>> FolderFiles::create(const std::string& id) const {
-  shm::UniqueFd fd(::open(part_of(path(id)).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const auto open_part = [part = part_of(path(id))] {
+    return shm::UniqueFd(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  };
+  shm::UniqueFd fd = open_part();
+  if (!fd && errno == ENOENT && ::mkdir(folder_.c_str(), 0700) == 0) fd = open_part();
   if (!fd) return write_error(path(id), errno);
   return std::unique_ptr<PartFile>(std::make_unique<FolderPart>(path(id), std::move(fd)));
 }
 
 Result<std::unique_ptr<FileBytes>> FolderFiles::open(const std::string& id) const {
   shm::UniqueFd fd(::open(path(id).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd && errno == ENOENT) {
+    std::error_code error;
+    if (!fs::is_directory(folder_, error)) return unavailable("the folder " + folder_.string() + " is not there");
+    return not_found("file " + id + " is gone from " + folder_.string());
+  }
+  if (!fd && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+    return exhausted("cannot read " + path(id).string() + ": " + std::generic_category().message(errno));
   if (!fd) return io_error("cannot read " + path(id).string(), errno);
   return std::unique_ptr<FileBytes>(std::make_unique<FolderBytes>(path(id), std::move(fd)));
 }
 
 void FolderFiles::remove(const std::string& id) const {
-  if (::unlink(path(id).c_str()) != 0 && errno != ENOENT) log::warn("cannot remove {}: {}", path(id).string(), std::error_code(errno, std::generic_category()).message());
+  if (::unlink(path(id).c_str()) != 0 && errno != ENOENT)
+    log::warn("cannot remove {}: {}", path(id).string(), std::error_code(errno, std::generic_category()).message());
 }
 
 void FolderFiles::sweep(const std::function<bool(const std::string& id)>& known) const {

@@ -10,7 +10,7 @@ namespace moestro::orchestrator {
 
 class FolderFiles final : public FileStore {
  public:
-  /// Makes the folder (0700) if it is not there.
+  /// The folder (0700) is made with the first file. One that is away then is waited for, not taken for an empty one.
   static Result<std::unique_ptr<FileStore>> open_folder(const std::filesystem::path& folder);
 
   Result<std::unique_ptr<PartFile>> create(const std::string& id) const override;

@@ -9,13 +9,16 @@ class LineExchange final : public Exchange {
  public:
   using Answered = std::function<void(int status, std::string body)>;
   /// `request_id`: where the line stands, for logs.
-  LineExchange(std::string request_id, Answered answered) : request_id_(std::move(request_id)), answered_(std::move(answered)) {}
+  LineExchange(std::string request_id, Answered answered)
+      : request_id_(std::move(request_id)), answered_(std::move(answered)) {}
 
   void respond(int status, const std::string&, std::string body, const Headers&) override {
     gone_ = nullptr;  // it holds what holds this
     if (const auto tell = std::exchange(answered_, nullptr)) tell(status, std::move(body));
   }
-  void respond_from(const std::string&, std::shared_ptr<BodySource>, const Headers&) override { respond(500, "", "null", {}); }
+  void respond_from(const std::string&, std::shared_ptr<BodySource>, const Headers&) override {
+    respond(500, "", "null", {});
+  }
   // Lines that ask for streams are refused before they come here.
   void begin_stream(const Headers&) override {}
   void write(std::string) override {}

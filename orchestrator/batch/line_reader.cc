@@ -7,6 +7,7 @@ Result<bool> LineReader::fill() {
   MOESTRO_ASSIGN_OR_RETURN(std::string piece, file_->read(offset_, 64 << 10));
   buffer_ = std::move(piece);
   at_ = 0;
+  if (sum_.bytes() == offset_) sum_.add(buffer_);
   offset_ += buffer_.size();
   return !buffer_.empty();
 }
@@ -46,7 +47,8 @@ Result<std::optional<LineReader::Line>> LineReader::next() {
     Line line = std::move(*begun_);
     begun_.reset();
     if (line.number == 1 && line.text.starts_with("\xef\xbb\xbf")) line.text.erase(0, 3);
-    if (line.too_long || line.text.find_first_not_of(" \t\r") != std::string::npos) return std::optional<Line>(std::move(line));
+    if (line.too_long || line.text.find_first_not_of(" \t\r") != std::string::npos)
+      return std::optional<Line>(std::move(line));
   }
 }
 

@@ -43,9 +43,11 @@ bool begins_with(std::string_view text, std::string_view word) {
 }  // namespace
 
 Result<MultipartReader> MultipartReader::open(const std::string& content_type, Callbacks callbacks) {
-  if (!begins_with(content_type, "multipart/form-data")) return invalid_argument("the body must be multipart/form-data");
+  if (!begins_with(content_type, "multipart/form-data"))
+    return invalid_argument("the body must be multipart/form-data");
   const auto boundary = parameter(content_type, "boundary");
-  if (!boundary.is_ok() || boundary->empty() || boundary->size() > 70) return invalid_argument("the Content-Type must name a boundary of 1 to 70 characters");
+  if (!boundary.is_ok() || boundary->empty() || boundary->size() > 70)
+    return invalid_argument("the Content-Type must name a boundary of 1 to 70 characters");
   return MultipartReader("\r\n--" + *boundary, std::move(callbacks));
 }
 
@@ -72,8 +74,10 @@ Result<bool> MultipartReader::advance() {
 Result<bool> MultipartReader::skip_to_boundary(bool is_content) {
   const size_t found = held_.find(delimiter_);
   // Without one, the end of what is held may be its beginning.
-  const size_t certain = found != std::string::npos ? found : held_.size() - std::min(held_.size(), delimiter_.size() - 1);
-  if (is_content && certain > 0) MOESTRO_RETURN_IF_ERROR(callbacks_.content(std::string_view(held_).substr(0, certain)));
+  const size_t certain =
+      found != std::string::npos ? found : held_.size() - std::min(held_.size(), delimiter_.size() - 1);
+  if (is_content && certain > 0)
+    MOESTRO_RETURN_IF_ERROR(callbacks_.content(std::string_view(held_).substr(0, certain)));
   held_.erase(0, found != std::string::npos ? found + delimiter_.size() : certain);
   if (found == std::string::npos) return false;
   state_ = State::kBoundary;
@@ -88,7 +92,8 @@ Result<bool> MultipartReader::read_boundary_end() {
   const size_t text = held_.find_first_not_of(" \t");
   if (std::min(text, held_.size()) > kHeadersMax) return invalid_argument("the form's boundary does not end");
   if (text == std::string::npos || text + 1 >= held_.size()) return false;
-  if (held_.compare(text, 2, "\r\n") != 0) return invalid_argument("the form's boundary must be followed by a line break");
+  if (held_.compare(text, 2, "\r\n") != 0)
+    return invalid_argument("the form's boundary must be followed by a line break");
   held_.erase(0, text);  // the line break stays, before each header
   state_ = State::kHeaders;
   return true;

@@ -29,7 +29,8 @@ class MultipartReader {
 
  private:
   enum class State { kPreamble, kBoundary, kHeaders, kContent, kDone };
-  MultipartReader(std::string delimiter, Callbacks callbacks) : delimiter_(std::move(delimiter)), callbacks_(std::move(callbacks)) {}
+  MultipartReader(std::string delimiter, Callbacks callbacks)
+      : delimiter_(std::move(delimiter)), callbacks_(std::move(callbacks)) {}
   Result<bool> advance();
   Result<bool> skip_to_boundary(bool is_content);
   Result<bool> read_boundary_end();

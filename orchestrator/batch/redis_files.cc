@@ -30,20 +30,13 @@ namespace {
 
 class RedisPart final : public PartFile {
  public:
-  RedisPart(std::shared_ptr<RedisFiles::Shared> shared, std::string id) : shared_(std::move(shared)), id_(std::move(id)), key_(shared_->part(id_)) {}
+  RedisPart(std::shared_ptr<RedisFiles::Shared> shared, std::string id)
+      : shared_(std::move(shared)), id_(std::move(id)), key_(shared_->part(id_)) {}
   ~RedisPart() override {
     if (!committed_ && pieces_ > 0) (void)shared_->call({"UNLINK", key_}).is_ok();  // else it goes by itself
   }
   /// What an earlier try has left must not mix with this one.
   Status begin() { return shared_->call({"UNLINK", key_}).status(); }
-  Status write(std::string_view bytes) override {
-    bytes_ += bytes.size();
-    buffer_ += bytes;
-    size_t at = 0;
-    for (; buffer_.size() - at >= kPieceBytes; at += kPieceBytes) MOESTRO_RETURN_IF_ERROR(put(std::string_view(buffer_).substr(at, kPieceBytes)));
-    buffer_.erase(0, at);
-    return Status::ok();
-  }
   Status commit() override {
     if (!buffer_.empty()) MOESTRO_RETURN_IF_ERROR(put(buffer_));
     buffer_.clear();
@@ -51,9 +44,16 @@ class RedisPart final : public PartFile {
     committed_ = true;
     return Status::ok();
   }
-  uint64_t bytes() const override { return bytes_; }
 
  private:
+  Status append(std::string_view bytes) override {
+    buffer_ += bytes;
+    size_t at = 0;
+    for (; buffer_.size() - at >= kPieceBytes; at += kPieceBytes)
+      MOESTRO_RETURN_IF_ERROR(put(std::string_view(buffer_).substr(at, kPieceBytes)));
+    buffer_.erase(0, at);
+    return Status::ok();
+  }
   /// A Redis that was away for long may have let the first pieces go.
   Status check_whole() {
     MOESTRO_ASSIGN_OR_RETURN(const RedisReply pieces, shared_->call({"HLEN", key_}));
@@ -72,7 +72,7 @@ class RedisPart final : public PartFile {
   const std::shared_ptr<RedisFiles::Shared> shared_;
   const std::string id_, key_;
   std::string buffer_;
-  uint64_t bytes_ = 0, pieces_ = 0;
+  uint64_t pieces_ = 0;
   bool committed_ = false;
 };
 
@@ -95,7 +95,8 @@ class RedisBytes final : public FileBytes {
   Status fetch(uint64_t number) {
     const std::string field = std::to_string(number);
     MOESTRO_ASSIGN_OR_RETURN(const RedisReply piece, shared_->call({"HGET", key_, field}));
-    if (piece->text().size() != std::min<uint64_t>(kPieceBytes, total_ - number * kPieceBytes)) return not_found("the file was removed while it was read");
+    if (piece->text().size() != std::min<uint64_t>(kPieceBytes, total_ - number * kPieceBytes))
+      return not_found("the file was removed while it was read");
     piece_ = piece->text();
     number_ = number;
     return Status::ok();
@@ -133,7 +134,8 @@ Result<std::unique_ptr<FileBytes>> RedisFiles::open(const std::string& id) const
 
 void RedisFiles::remove(const std::string& id) const {
   const std::string key = shared_->part(id);
-  if (const Status removed = shared_->call({"UNLINK", key}).status(); !removed.is_ok()) log::warn("cannot remove a part of {}: {}", id, removed.message());
+  if (const Status removed = shared_->call({"UNLINK", key}).status(); !removed.is_ok())
+    log::warn("cannot remove a part of {}: {}", id, removed.message());
 }
 
 }  // namespace moestro::orchestrator

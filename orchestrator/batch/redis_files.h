@@ -1,5 +1,6 @@
 #pragma once
-// Files in the Redis that has the state: every host reaches them there. In pieces, so that none is held in memory whole here.
+// Files in the Redis that has the state: every host reaches them there. In pieces, so that none is held in memory whole
+// here.
 
 #include <memory>
 
@@ -10,8 +11,10 @@ namespace moestro::orchestrator {
 
 class RedisFiles final : public FileStore {
  public:
-  /// `host`: as the state's, which makes a part into a file when it gets the record. `part_life`: how long a part that nobody goes on with is kept.
-  RedisFiles(RedisPlace place, std::string host, std::chrono::seconds part_life = std::chrono::hours(1), RedisLink::Limits limits = {});
+  /// `host`: as the state's, which makes a part into a file when it gets the record. `part_life`: how long a part that
+  /// nobody goes on with is kept.
+  RedisFiles(RedisPlace place, std::string host, std::chrono::seconds part_life = std::chrono::hours(1),
+             RedisLink::Limits limits = {});
   ~RedisFiles() override;
 
   Result<std::unique_ptr<PartFile>> create(const std::string& id) const override;

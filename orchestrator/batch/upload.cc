@@ -10,10 +10,12 @@ constexpr size_t kNameBytesMax = 512;
 constexpr int64_t kExpiresLeast = 3600, kExpiresMost = 30 * 24 * 3600;
 }  // namespace
 
-Upload::Upload(const std::string& content_type, const FileStore& files, Background& disk, Post post, std::function<void()> done)
+Upload::Upload(const std::string& content_type, const FileStore& files, Background& disk, Post post,
+               std::function<void()> done)
     : files_(files), disk_(disk), post_(std::move(post)), done_(std::move(done)) {
-  auto form = MultipartReader::open(content_type, {[this](const MultipartReader::Part& part) { return begin_part(part); },
-                                                   [this](std::string_view bytes) { return part_content(bytes); }});
+  auto form =
+      MultipartReader::open(content_type, {[this](const MultipartReader::Part& part) { return begin_part(part); },
+                                           [this](std::string_view bytes) { return part_content(bytes); }});
   if (form.is_ok())
     form_.emplace(std::move(*form));
   else
@@ -34,8 +36,10 @@ void Upload::take(std::string piece, std::function<void(bool)> taken) {
 
 Status Upload::begin_part(const MultipartReader::Part& part) {
   field_ = part.name;
-  if (field_ == "purpose" || field_ == "expires_after[anchor]" || field_ == "expires_after[seconds]") return Status::ok();
-  if (field_ != "file") return invalid_argument("the form's field '" + field_.substr(0, 60) + "' is not known here; leave it out");
+  if (field_ == "purpose" || field_ == "expires_after[anchor]" || field_ == "expires_after[seconds]")
+    return Status::ok();
+  if (field_ != "file")
+    return invalid_argument("the form's field '" + field_.substr(0, 60) + "' is not known here; leave it out");
   if (std::exchange(has_file_, true)) return invalid_argument("the form has two files; upload them one by one");
   record_.id = new_id("file-");
   record_.name = part.filename.substr(0, kNameBytesMax);
@@ -46,7 +50,8 @@ Status Upload::begin_part(const MultipartReader::Part& part) {
 Status Upload::part_content(std::string_view bytes) {
   if (field_ == "file") return file_->write(bytes);
   std::string& value = field_ == "purpose" ? purpose_ : field_ == "expires_after[anchor]" ? anchor_ : seconds_;
-  if (value.size() + bytes.size() > kFieldBytesMax) return invalid_argument("the form's field '" + field_ + "' is too long");
+  if (value.size() + bytes.size() > kFieldBytesMax)
+    return invalid_argument("the form's field '" + field_ + "' is too long");
   value += bytes;
   return Status::ok();
 }
@@ -60,8 +65,10 @@ Status Upload::read_fields() {
   if (anchor_.empty() && seconds_.empty()) return Status::ok();
   if (anchor_ != "created_at") return invalid_argument("'expires_after[anchor]' can only be 'created_at'");
   const auto [end, error] = std::from_chars(seconds_.data(), seconds_.data() + seconds_.size(), expires_seconds_);
-  if (error != std::errc{} || end != seconds_.data() + seconds_.size() || expires_seconds_ < kExpiresLeast || expires_seconds_ > kExpiresMost)
-    return invalid_argument("'expires_after[seconds]' must be a number of " + std::to_string(kExpiresLeast) + " to " + std::to_string(kExpiresMost));
+  if (error != std::errc{} || end != seconds_.data() + seconds_.size() || expires_seconds_ < kExpiresLeast ||
+      expires_seconds_ > kExpiresMost)
+    return invalid_argument("'expires_after[seconds]' must be a number of " + std::to_string(kExpiresLeast) + " to " +
+                            std::to_string(kExpiresMost));
   return Status::ok();
 }
 
@@ -69,7 +76,8 @@ Result<FileRecord> Upload::finish() {
   MOESTRO_RETURN_IF_ERROR(problem_);
   MOESTRO_RETURN_IF_ERROR(read_fields());
   MOESTRO_RETURN_IF_ERROR(file_->commit());
-  record_.bytes = file_->bytes();
+  record_.bytes = file_->sum().bytes();
+  record_.checksum = file_->sum().text();
   return record_;
 }
 

@@ -16,9 +16,10 @@ namespace moestro::orchestrator {
 class Upload final : public BodySink, public std::enable_shared_from_this<Upload> {
  public:
   using Post = std::function<void(std::function<void()>)>;
-  /// `disk` runs what touches the disk; `post` brings back to the server's thread. Both, and `files`, outlive it. `done` is called once,
-  /// when it is gone.
-  Upload(const std::string& content_type, const FileStore& files, Background& disk, Post post, std::function<void()> done);
+  /// `disk` runs what touches the disk; `post` brings back to the server's thread. Both, and `files`, outlive it.
+  /// `done` is called once, when it is gone.
+  Upload(const std::string& content_type, const FileStore& files, Background& disk, Post post,
+         std::function<void()> done);
   ~Upload() override;
 
   void take(std::string piece, std::function<void(bool)> taken) override;

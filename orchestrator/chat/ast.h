@@ -39,6 +39,7 @@ struct Expr {
   Value constant;
   std::vector<ExprPtr> parts;
   std::vector<std::pair<std::string, ExprPtr>> named;
+  ExprPtr unpacked, unpacked_named;  // *arguments and **arguments of a call, filter or test; each may be null
   std::vector<std::string> ops;
 };
 

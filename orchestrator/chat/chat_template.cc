@@ -21,13 +21,19 @@ Status to_status(const jinja::TemplateError& error) {
   return Status(error.code, where + ": " + error.message);
 }
 
+using Globals = std::vector<std::pair<std::string, jinja::Value>>;
+
+void set_global(Globals& globals, const std::string& name, jinja::Value value) {
+  std::erase_if(globals, [&](const auto& global) { return global.first == name; });
+  globals.emplace_back(name, std::move(value));
+}
+
 }  // namespace
 
 Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
   if (source.size() > kSourceBytesMax) return invalid_argument("the chat template is longer than 1 MiB");
   try {
-    return ChatTemplate(
-        std::make_shared<const jinja::Template>(jinja::parse_template(jinja::sanitize_utf8(source))));
+    return ChatTemplate(std::make_shared<const jinja::Template>(jinja::parse_template(jinja::sanitize_utf8(source))));
   } catch (const jinja::TemplateError& error) {
     return to_status(error);
   }
@@ -37,15 +43,17 @@ template <typename Json>
 Result<std::string> ChatTemplate::render_any(const Json& messages, const Json& extra,
                                              std::chrono::system_clock::time_point now) const {
   try {
-    std::vector<std::pair<std::string, jinja::Value>> globals;
+    // transformers passes these to every template: where they are not given, they are defined all the same.
+    Globals globals{{"tools", jinja::Value::none()},
+                    {"documents", jinja::Value::none()},
+                    {"add_generation_prompt", jinja::Value::boolean(false)}};
     if (extra.is_object()) {
       for (auto it = extra.begin(); it != extra.end(); ++it)
-        globals.emplace_back(it.key(), jinja::from_json(it.value()));
+        set_global(globals, it.key(), jinja::from_json(it.value()));
     } else if (!extra.is_null()) {
       return invalid_argument("the variables of a chat template must be an object");
     }
-    std::erase_if(globals, [](const auto& global) { return global.first == "messages"; });
-    globals.emplace_back("messages", jinja::from_json(messages));
+    set_global(globals, "messages", jinja::from_json(messages));
     jinja::Interpreter interpreter(std::move(globals), now);
     return interpreter.render(*body_);
   } catch (const jinja::TemplateError& error) {
@@ -55,8 +63,7 @@ Result<std::string> ChatTemplate::render_any(const Json& messages, const Json& e
   }
 }
 
-Result<std::string> ChatTemplate::render(const nlohmann::ordered_json& messages,
-                                         const nlohmann::ordered_json& extra,
+Result<std::string> ChatTemplate::render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& extra,
                                          std::chrono::system_clock::time_point now) const {
   return render_any(messages, extra, now);
 }

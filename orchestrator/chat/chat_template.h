@@ -22,19 +22,16 @@ class ChatTemplate {
   /// with the line.
   static Result<ChatTemplate> parse(std::string_view source);
 
-  /// `messages` becomes the variable of that name, the members of `extra` (tools, add_generation_prompt,
-  /// bos_token, eos_token,
-  /// ...) further ones. `now` is what strftime_now shows, in local time.
-  /// Errors: kInvalidArgument with the template's own words where it calls raise_exception, and for what goes
-  /// wrong in it; kUnsupported for a function or filter that is not known; kExhausted if it runs beyond its
-  /// limits. Prefer ordered_json: templates print tools and arguments in the order of their keys, which plain
-  /// json has lost.
-  Result<std::string> render(
-      const nlohmann::ordered_json& messages, const nlohmann::ordered_json& extra,
-      std::chrono::system_clock::time_point now = std::chrono::system_clock::now()) const;
-  Result<std::string> render(
-      const nlohmann::json& messages, const nlohmann::json& extra,
-      std::chrono::system_clock::time_point now = std::chrono::system_clock::now()) const;
+  /// `messages` becomes the variable of that name, the members of `extra` (bos_token, eos_token, ...) further ones.
+  /// As in transformers, tools and documents are none and add_generation_prompt is false where `extra` has none. `now`
+  /// is what strftime_now shows, in local time. Errors: kInvalidArgument with the template's own words where it calls
+  /// raise_exception, and for what goes wrong in it; kUnsupported for a function or filter that is not known;
+  /// kExhausted if it runs beyond its limits. Prefer ordered_json: templates print tools and arguments in the order of
+  /// their keys, which plain json has lost.
+  Result<std::string> render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& extra,
+                             std::chrono::system_clock::time_point now = std::chrono::system_clock::now()) const;
+  Result<std::string> render(const nlohmann::json& messages, const nlohmann::json& extra,
+                             std::chrono::system_clock::time_point now = std::chrono::system_clock::now()) const;
 
  private:
   explicit ChatTemplate(std::shared_ptr<const jinja::Template> body) : body_(std::move(body)) {}

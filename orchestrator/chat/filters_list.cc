@@ -9,27 +9,41 @@
 namespace moestro::jinja {
 namespace {
 
-std::shared_ptr<const List> items_of(Interpreter& interpreter, const Value& value) {
+Items items_of(Interpreter& interpreter, const Value& value) {
   if (value.is_string()) interpreter.charge(value.as_string().size());
-  auto items = iterate(value);
-  interpreter.charge(items->items.size());
+  Items items = iterate(value);
+  interpreter.charge(items.size());
   return items;
 }
 
-Value generator(std::vector<Value> items) {
-  return Value::list(std::move(items), List::Kind::kGenerator);
+// The items that `make` gives one after another. What fails is kept for the place of the item it would have given.
+template <typename Make>
+Value generator(Make make) {
+  std::vector<Value> items;
+  try {
+    make(items);
+  } catch (const TemplateError& error) {
+    if (error.code == Code::kExhausted) throw;
+    return Value::generator(std::move(items), std::make_shared<const TemplateError>(error));
+  }
+  return Value::generator(std::move(items));
 }
 
-// "a.b.0": attributes and positions, one after another.
-Value path_of(Interpreter& interpreter, Value value, const Value& path) {
-  if (path.is_whole()) return interpreter.item(value, path);
-  const std::string& text = text_argument("attribute", path);
+// "a.b.0": attributes and positions, one after another; `fallback` stands for one that is undefined.
+Value path_of(Interpreter& interpreter, Value value, const std::optional<Value>& path,
+              const std::optional<Value>& fallback = std::nullopt) {
+  if (!path || path->is_none()) return value;
+  const auto step = [&](const Value& key) {
+    value = interpreter.item(value, key);
+    if (value.is_undefined() && fallback && !fallback->is_none()) value = *fallback;
+  };
+  if (path->is_whole()) return step(*path), value;
+  const std::string& text = text_argument("attribute", *path);
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find('.', begin), text.size());
     const std::string part = text.substr(begin, end - begin);
-    const bool number =
-        !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string::npos;
-    value = interpreter.item(value, number ? Value::integer(std::stoll(part)) : Value::string(part));
+    const bool number = !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string::npos;
+    step(number ? Value::integer(std::stoll(part)) : Value::string(part));
     begin = end + 1;
   }
   return value;
@@ -42,16 +56,17 @@ Value filter_length(Interpreter&, const Value& value, Arguments& arguments) {
 
 Value filter_first(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   bind("first", arguments, {});
-  if (value.is_string() && !value.as_string().empty()) return interpreter.item(value, Value::integer(0));
-  const auto items = iterate(value);
-  return items->items.empty() ? Value::undefined("No first item, sequence was empty.") : items->items.front();
+  constexpr const char* kNone = "No first item, sequence was empty.";
+  if (value.is_generator()) return next_of(value.as_generator()).value_or(Value::undefined(kNone));
+  const Items items = items_of(interpreter, value);
+  return items.empty() ? Value::undefined(kNone) : items[0];
 }
 
 Value filter_last(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   bind("last", arguments, {});
-  if (value.is_string() && !value.as_string().empty()) return interpreter.item(value, Value::integer(-1));
-  const auto items = iterate(value);
-  return items->items.empty() ? Value::undefined("No last item, sequence was empty.") : items->items.back();
+  if (value.is_generator()) fail("'generator' object is not reversible");
+  const Items items = items_of(interpreter, value);
+  return items.empty() ? Value::undefined("No last item, sequence was empty.") : items[items.size() - 1];
 }
 
 Value filter_join(Interpreter& interpreter, const Value& value, Arguments& arguments) {
@@ -59,10 +74,10 @@ Value filter_join(Interpreter& interpreter, const Value& value, Arguments& argum
   const std::string separator = args[0] ? to_text(*args[0]) : "";
   std::string out;
   bool first = true;
-  for (const Value& item : items_of(interpreter, value)->items) {
+  for (const Value& item : items_of(interpreter, value)) {
     if (!first) out += separator;
     first = false;
-    const Value part = args[1] && !args[1]->is_none() ? path_of(interpreter, item, *args[1]) : item;
+    const Value part = path_of(interpreter, item, args[1]);
     interpreter.charge(part.shape().weight + separator.size() / 16);
     out += to_text(part);
   }
@@ -71,65 +86,61 @@ Value filter_join(Interpreter& interpreter, const Value& value, Arguments& argum
 
 Value filter_list(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   bind("list", arguments, {});
-  return Value::list(items_of(interpreter, value)->items);
+  return Value::list(items_of(interpreter, value).copy());
 }
 
 Value filter_items(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   bind("items", arguments, {});
-  if (value.is_undefined()) return generator({});
-  if (!value.is_dict()) fail("Can only get item pairs from a mapping.");
-  std::vector<Value> pairs;
-  for (const auto& [key, item] : value.as_dict().items)
-    pairs.push_back(Value::list({key, item}, List::Kind::kTuple));
-  interpreter.charge(pairs.size());
-  return generator(std::move(pairs));
+  return generator([&](std::vector<Value>& out) {
+    if (value.is_undefined()) return;
+    if (!value.is_dict()) fail("Can only get item pairs from a mapping.");
+    for (const auto& [key, item] : value.as_dict().items) out.push_back(Value::list({key, item}, List::Kind::kTuple));
+    interpreter.charge(out.size());
+  });
 }
 
+// An attribute of each item, or what a filter makes of it.
 Value filter_map(Interpreter& interpreter, const Value& value, Arguments& arguments) {
-  const auto items = items_of(interpreter, value);
-  std::vector<Value> out;
-  if (arguments.positional.empty()) {
-    const auto args = bind("map", arguments, {"attribute", "default"}, 1);
-    for (const Value& item : items->items) {
-      Value part = path_of(interpreter, item, *args[0]);
-      if (part.is_undefined() && args[1]) part = *args[1];
-      out.push_back(std::move(part));
+  return generator([&](std::vector<Value>& out) {
+    if (!value.truthy()) return;  // none too: Jinja does not look at what is false
+    if (arguments.positional.empty()) {
+      const auto args = bind("map", arguments, {"attribute", "default"}, 1);
+      for (const Value& item : items_of(interpreter, value))
+        out.push_back(path_of(interpreter, item, args[0], args[1]));
+      return;
     }
-    return generator(std::move(out));
-  }
-  const std::string name = text_argument("map", arguments.positional[0]);
-  Arguments rest = arguments;
-  rest.positional.erase(rest.positional.begin());
-  for (const Value& item : items->items) {
-    Arguments each = rest;
-    out.push_back(interpreter.apply_filter(name, item, each));
-  }
-  return generator(std::move(out));
+    const std::string name = text_argument("map", arguments.positional[0]);
+    for (const Value& item : items_of(interpreter, value)) {
+      Arguments each = arguments;
+      each.positional.erase(each.positional.begin());
+      out.push_back(interpreter.apply_filter(name, item, each));
+    }
+  });
 }
 
 // select, reject (by a test of the item) and selectattr, rejectattr (of an attribute of it).
 template <bool wanted, bool by_attribute>
 Value filter_select(Interpreter& interpreter, const Value& value, Arguments& arguments) {
-  Arguments rest = arguments;
-  Value path;
-  if (by_attribute) {
-    if (rest.positional.empty()) fail("Missing parameter for attribute name");
-    path = rest.positional[0];
-    rest.positional.erase(rest.positional.begin());
-  }
-  std::string test;
-  if (!rest.positional.empty()) {
-    test = text_argument("select", rest.positional[0]);
-    rest.positional.erase(rest.positional.begin());
-  }
-  std::vector<Value> out;
-  for (const Value& item : items_of(interpreter, value)->items) {
-    const Value subject = by_attribute ? path_of(interpreter, item, path) : item;
-    Arguments each = rest;
-    const bool holds = test.empty() ? subject.truthy() : interpreter.apply_test(test, subject, each);
-    if (holds == wanted) out.push_back(item);
-  }
-  return generator(std::move(out));
+  return generator([&](std::vector<Value>& out) {
+    if (!value.truthy()) return;
+    Arguments rest = arguments;
+    const auto take = [&rest]() -> std::optional<Value> {
+      if (rest.positional.empty()) return std::nullopt;
+      const Value first = rest.positional.front();
+      rest.positional.erase(rest.positional.begin());
+      return first;
+    };
+    const auto path = by_attribute ? take() : std::nullopt;
+    if (by_attribute && !path) fail("Missing parameter for attribute name");
+    const auto test = take();
+    for (const Value& item : items_of(interpreter, value)) {
+      const Value subject = path_of(interpreter, item, path);
+      Arguments each = rest;
+      const bool holds =
+          test ? interpreter.apply_test(text_argument("select", *test), subject, each) : subject.truthy();
+      if (holds == wanted) out.push_back(item);
+    }
+  });
 }
 
 // Strings are compared without regard to case unless it is asked for.
@@ -139,8 +150,7 @@ Value sort_key(Interpreter& interpreter, const Value& value, bool case_sensitive
   return Value::string(lower(value.as_string()));
 }
 
-std::vector<Value> sorted(Interpreter& interpreter, std::vector<std::pair<Value, Value>> keyed,
-                          bool reverse) {
+std::vector<Value> sorted(Interpreter& interpreter, std::vector<std::pair<Value, Value>> keyed, bool reverse) {
   uint64_t weight = 0;
   for (const auto& [key, item] : keyed) weight += key.shape().weight;
   interpreter.charge(weight * 20);
@@ -153,61 +163,77 @@ std::vector<Value> sorted(Interpreter& interpreter, std::vector<std::pair<Value,
   return out;
 }
 
+// By the item, an attribute of it, or several, as in "a,b.c".
 Value filter_sort(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   const auto args = bind("sort", arguments, {"reverse", "case_sensitive", "attribute"});
   const bool sensitive = args[1] && args[1]->truthy();
-  std::vector<std::pair<Value, Value>> keyed;
-  for (const Value& item : items_of(interpreter, value)->items) {
-    const Value key = args[2] && !args[2]->is_none() ? path_of(interpreter, item, *args[2]) : item;
-    keyed.emplace_back(sort_key(interpreter, key, sensitive), item);
+  std::vector<std::optional<Value>> paths{args[2]};
+  if (args[2] && args[2]->is_string()) {
+    paths.clear();
+    const std::string& text = args[2]->as_string();
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      paths.emplace_back(Value::string(text.substr(begin, end - begin)));
+      begin = end + 1;
+    }
   }
-  return Value::list(sorted(interpreter, std::move(keyed), args[0] && args[0]->truthy()));
+  std::vector<std::pair<Value, Value>> keyed;
+  for (const Value& item : items_of(interpreter, value)) {
+    std::vector<Value> keys;
+    for (const auto& path : paths) keys.push_back(sort_key(interpreter, path_of(interpreter, item, path), sensitive));
+    keyed.emplace_back(Value::list(std::move(keys)), item);
+  }
+  return Value::list(sorted(interpreter, std::move(keyed), args[0] && int_argument("sort", *args[0]) != 0));
 }
 
 Value filter_dictsort(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   const auto args = bind("dictsort", arguments, {"case_sensitive", "by", "reverse"});
   if (!value.is_dict()) fail("'dictsort' needs a mapping, not " + value.type_name());
-  const bool sensitive = args[0] && args[0]->truthy(), by_value = args[1] && to_text(*args[1]) == "value";
+  const std::string by = args[1] ? text_argument("dictsort", *args[1]) : "key";
+  if (by != "key" && by != "value") fail("You can only sort by either \"key\" or \"value\"");
+  const bool sensitive = args[0] && args[0]->truthy();
   std::vector<std::pair<Value, Value>> keyed;
   for (const auto& [key, item] : value.as_dict().items) {
-    keyed.emplace_back(sort_key(interpreter, by_value ? item : key, sensitive),
+    keyed.emplace_back(sort_key(interpreter, by == "value" ? item : key, sensitive),
                        Value::list({key, item}, List::Kind::kTuple));
   }
-  return Value::list(sorted(interpreter, std::move(keyed), args[2] && args[2]->truthy()));
+  return Value::list(sorted(interpreter, std::move(keyed), args[2] && int_argument("dictsort", *args[2]) != 0));
 }
 
 Value filter_reverse(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   bind("reverse", arguments, {});
-  std::vector<Value> items = items_of(interpreter, value)->items;
-  std::reverse(items.begin(), items.end());
-  if (!value.is_string()) return generator(std::move(items));
+  const Items items = items_of(interpreter, value);
+  std::vector<Value> reversed = items.copy();
+  std::reverse(reversed.begin(), reversed.end());
+  if (value.is_generator()) return Value::list(std::move(reversed));
+  if (!value.is_string()) return Value::generator(std::move(reversed));
   std::string text;
-  for (const Value& item : items) text += item.as_string();
-  return Value::string(std::move(text));
+  for (const Value& item : reversed) text += item.as_string();
+  return Value::string_like(value, std::move(text));
 }
 
 Value filter_unique(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   const auto args = bind("unique", arguments, {"case_sensitive", "attribute"});
   const bool sensitive = args[0] && args[0]->truthy();
-  std::vector<Value> keys, out;
-  for (const Value& item : items_of(interpreter, value)->items) {
-    const Value part = args[1] && !args[1]->is_none() ? path_of(interpreter, item, *args[1]) : item;
-    const Value key = sort_key(interpreter, part, sensitive);
-    interpreter.charge(1 + keys.size() + key.shape().weight);
-    if (std::any_of(keys.begin(), keys.end(), [&](const Value& old) { return equal(old, key); })) continue;
-    keys.push_back(key);
-    out.push_back(item);
-  }
-  return generator(std::move(out));
+  return generator([&](std::vector<Value>& out) {
+    std::vector<Value> keys;
+    for (const Value& item : items_of(interpreter, value)) {
+      const Value key = sort_key(interpreter, path_of(interpreter, item, args[1]), sensitive);
+      check_hashable(key);
+      interpreter.charge(1 + keys.size() + key.shape().weight);
+      if (std::any_of(keys.begin(), keys.end(), [&](const Value& old) { return equal(old, key); })) continue;
+      keys.push_back(key);
+      out.push_back(item);
+    }
+  });
 }
 
 Value filter_sum(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   const auto args = bind("sum", arguments, {"attribute", "start"});
   Value total = args[1] ? *args[1] : Value::integer(0);
-  for (const Value& item : items_of(interpreter, value)->items) {
-    const Value part = args[0] && !args[0]->is_none() ? path_of(interpreter, item, *args[0]) : item;
-    total = binary_operation(interpreter, "+", total, part);
-  }
+  if (total.is_string()) fail("sum() can't sum strings [use ''.join(seq) instead]");
+  for (const Value& item : items_of(interpreter, value))
+    total = binary_operation(interpreter, "+", total, path_of(interpreter, item, args[0]));
   return total;
 }
 
@@ -216,20 +242,14 @@ Value filter_extreme(Interpreter& interpreter, const Value& value, Arguments& ar
   const auto args = bind(largest ? "max" : "min", arguments, {"case_sensitive", "attribute"});
   const bool sensitive = args[0] && args[0]->truthy();
   std::optional<std::pair<Value, Value>> best;
-  for (const Value& item : items_of(interpreter, value)->items) {
-    const Value part = args[1] && !args[1]->is_none() ? path_of(interpreter, item, *args[1]) : item;
-    const Value key = sort_key(interpreter, part, sensitive);
-    if (!best || (largest ? compare(key, best->first) > 0 : compare(key, best->first) < 0))
-      best = {key, item};
+  for (const Value& item : items_of(interpreter, value)) {
+    const Value key = sort_key(interpreter, path_of(interpreter, item, args[1]), sensitive);
+    if (!best || (largest ? compare(key, best->first) > 0 : compare(key, best->first) < 0)) best = {key, item};
   }
   return best ? best->second : Value::undefined("No aggregated item, sequence was empty.");
 }
 
-struct Entry {
-  std::string_view name;
-  Filter filter;
-};
-constexpr Entry kFilters[] = {
+constexpr Named<Filter> kListFilters[] = {
     {"length", filter_length},
     {"count", filter_length},
     {"first", filter_first},
@@ -254,10 +274,7 @@ constexpr Entry kFilters[] = {
 }  // namespace
 
 Filter find_list_filter(std::string_view name) {
-  for (const Entry& entry : kFilters) {
-    if (entry.name == name) return entry.filter;
-  }
-  return nullptr;
+  return find_named(kListFilters, name);
 }
 
 }  // namespace moestro::jinja

@@ -7,6 +7,13 @@
 #include "orchestrator/chat/library.h"
 
 namespace moestro::jinja {
+
+void check_namespace_item(const std::string& name, const Value& value) {
+  if (name.starts_with('_')) fail("an attribute of a namespace cannot begin with '_': '" + name + "'");
+  if (value.shape().holds_mutable)
+    fail_unsupported("a namespace that holds a namespace, a loop or a function is not supported");
+}
+
 namespace {
 
 constexpr int64_t kRangeMax = 100'000;  // the sandbox's own limit
@@ -27,7 +34,7 @@ Value function_range(Interpreter& interpreter, Arguments& arguments) {
     if (__builtin_add_overflow(i, step, &i)) break;
   }
   interpreter.charge(items.size());
-  return Value::list(std::move(items));
+  return Value::list(std::move(items), List::Kind::kRange);
 }
 
 Value function_namespace(Interpreter&, Arguments& arguments) {
@@ -38,29 +45,27 @@ Value function_namespace(Interpreter&, Arguments& arguments) {
       ns->items.emplace_back(text_argument("namespace", key), value);
   }
   for (auto& [name, value] : arguments.named) ns->items.emplace_back(name, value);
-  for (const auto& [name, value] : ns->items) {
-    if (value.shape().holds_mutable)
-      fail_unsupported("a namespace that holds a namespace, a loop or a function is not supported");
-  }
+  for (const auto& [name, value] : ns->items) check_namespace_item(name, value);
   return Value::name_space(std::move(ns));
 }
 
-Value function_dict(Interpreter&, Arguments& arguments) {
+// dict(mapping), dict(pairs), dict(name=value, ...)
+Value function_dict(Interpreter& interpreter, Arguments& arguments) {
   std::vector<std::pair<Value, Value>> items;
-  if (arguments.positional.size() > 1 ||
-      (!arguments.positional.empty() && !arguments.positional[0].is_dict())) {
-    fail("'dict' needs a mapping or named arguments");
-  }
-  if (!arguments.positional.empty()) items = arguments.positional[0].as_dict().items;
-  for (const auto& [name, value] : arguments.named) {
-    bool replaced = false;
-    for (auto& [key, old] : items) {
-      if (!key.is_string() || key.as_string() != name) continue;
-      old = value;
-      replaced = true;
+  if (arguments.positional.size() > 1) fail("'dict' takes at most 1 argument");
+  if (!arguments.positional.empty() && arguments.positional[0].is_dict()) {
+    items = arguments.positional[0].as_dict().items;
+  } else if (!arguments.positional.empty()) {
+    if (arguments.positional[0].is_undefined()) fail(arguments.positional[0].why_undefined());
+    for (const Value& pair : iterate(arguments.positional[0])) {
+      const Items both = iterate(pair);
+      if (both.size() != 2) fail("'dict' needs pairs");
+      check_hashable(both[0]);
+      interpreter.charge(1 + items.size());
+      set_item(items, both[0], both[1]);
     }
-    if (!replaced) items.emplace_back(Value::string(name), value);
   }
+  for (const auto& [name, value] : arguments.named) set_item(items, Value::string(name), value);
   return Value::dict(std::move(items));
 }
 
@@ -83,22 +88,17 @@ Value function_strftime(Interpreter& interpreter, Arguments& arguments) {
   return Value::string(std::string(text.data(), n));
 }
 
-struct Entry {
-  std::string_view name;
-  Value (*call)(Interpreter&, Arguments&);
-};
-constexpr Entry kFunctions[] = {{"range", function_range},
-                                {"namespace", function_namespace},
-                                {"dict", function_dict},
-                                {"raise_exception", function_raise},
-                                {"strftime_now", function_strftime}};
+using Function = Value (*)(Interpreter&, Arguments&);
+constexpr Named<Function> kFunctions[] = {{"range", function_range},
+                                          {"namespace", function_namespace},
+                                          {"dict", function_dict},
+                                          {"raise_exception", function_raise},
+                                          {"strftime_now", function_strftime}};
 
 }  // namespace
 
 std::optional<Value> find_function(std::string_view name) {
-  for (const Entry& entry : kFunctions) {
-    if (entry.name == name) return Value::callable(std::string(name), entry.call);
-  }
+  if (const Function function = find_named(kFunctions, name)) return Value::callable(std::string(name), function);
   if (name == "lipsum" || name == "cycler" || name == "joiner") {
     fail_unsupported("the function '" + std::string(name) + "' is not supported");
   }

@@ -8,8 +8,7 @@
 namespace moestro::jinja {
 namespace {
 
-constexpr uint64_t kUnitsMax = 10'000'000;  // about a second of the worst template, 160 MB written in all
-constexpr int kDepthMax = 400;
+constexpr int kCallDepthMax = 400;
 constexpr size_t kOutputBytesMax = size_t{128} << 20;
 
 class ScopeGuard {
@@ -50,14 +49,14 @@ void Scope::set(const std::string& name, Value value) {
   variables.emplace_back(name, std::move(value));
 }
 
-Interpreter::Interpreter(std::vector<std::pair<std::string, Value>> globals,
-                         std::chrono::system_clock::time_point now)
-    : scope_(std::make_shared<Scope>()), now_(now), units_left_(kUnitsMax) {
+Interpreter::Interpreter(std::vector<std::pair<std::string, Value>> globals, std::chrono::system_clock::time_point now,
+                         uint64_t units_max)
+    : scope_(std::make_shared<Scope>()), now_(now), units_left_(units_max) {
   scope_->variables = std::move(globals);
 }
 
 Interpreter::Deeper::Deeper(int& depth) : depth_(depth) {
-  if (depth_ >= kDepthMax) fail_exhausted("the template calls or nests more than 400 levels deep");
+  if (depth_ >= kCallDepthMax) fail_exhausted("the template calls or nests more than 400 levels deep");
   ++depth_;
 }
 
@@ -140,7 +139,11 @@ Interpreter::Flow Interpreter::run(const Stmt& stmt) {
     }
     case Stmt::Kind::kWith: {
       auto scope = scope_within(scope_);
-      for (const auto& [target, expr] : stmt.assignments) scope->set(target.name, eval(*expr));
+      for (const auto& [target, expr] : stmt.assignments) {
+        const Value value = eval(*expr);
+        const ScopeGuard guard(scope_, scope);
+        assign(target, value);
+      }
       return run_scoped(stmt, std::move(scope));
     }
     case Stmt::Kind::kScope:
@@ -166,41 +169,43 @@ Interpreter::Flow Interpreter::run_if(const Stmt& stmt) {
 }
 
 // What the loop walks: the items that pass its `if`, which sees the target but not `loop`.
-std::shared_ptr<const List> Interpreter::loop_items(const Stmt& stmt) {
-  const Value source = eval(*stmt.expr);
+Items Interpreter::loop_items(const Stmt& stmt, const Value& source) {
   if (source.is_string()) charge(source.as_string().size());
-  const auto items = iterate(source);
-  charge(items->items.size());
+  Items items = iterate(source);
+  charge(items.size());
   if (!stmt.filter) return items;
   std::vector<Value> kept;
-  for (const Value& item : items->items) {
+  for (const Value& item : items) {
     const ScopeGuard guard(scope_, scope_within(scope_));
     assign(stmt.target, item);
     if (eval(*stmt.filter).truthy()) kept.push_back(item);
   }
-  return Value::list(std::move(kept)).shared_list();
+  return Items(std::move(kept));
 }
 
 Interpreter::Flow Interpreter::run_for(const Stmt& stmt) {
-  const auto items = loop_items(stmt);
-  if (items->items.empty()) {
-    const ScopeGuard guard(scope_, scope_within(scope_));
-    return run(stmt.otherwise);
-  }
+  const Value source = eval(*stmt.expr);
   auto state = std::make_shared<LoopState>();
-  state->items = items;
+  state->items = loop_items(stmt, source);
+  state->shape = source.shape();
   state->nesting = ++loop_depth_;
   const Value loop = Value::loop(state);
-  for (size_t i = 0; i < items->items.size(); ++i) {
+  bool ended = false;  // a round reached its end; else Jinja2 runs `else`, even after a break or continue
+  for (const Value& item : state->items) {
     charge(1);
-    state->index = i;
     const ScopeGuard guard(scope_, scope_within(scope_));
     scope_->set("loop", loop);
-    assign(stmt.target, items->items[i]);
-    if (run(stmt.body) == Flow::kBreak) break;
+    assign(stmt.target, item);
+    const Flow flow = run(stmt.body);
+    ended = ended || flow == Flow::kNormal;
+    if (flow == Flow::kBreak && source.is_generator()) source.as_generator().left = true;
+    if (flow == Flow::kBreak) break;
+    ++state->index;
   }
   --loop_depth_;
-  return Flow::kNormal;
+  if (ended) return Flow::kNormal;
+  const ScopeGuard guard(scope_, scope_within(scope_));
+  return run(stmt.otherwise);
 }
 
 void Interpreter::assign(const Target& target, const Value& value) {
@@ -208,21 +213,18 @@ void Interpreter::assign(const Target& target, const Value& value) {
     if (!target.attribute.empty()) return assign_attribute(target, value);
     return scope_->set(target.name, value);
   }
-  const auto items = iterate(value);
-  if (items->items.size() != target.nested.size()) {
-    fail("cannot unpack " + std::to_string(items->items.size()) + " values into " +
-         std::to_string(target.nested.size()));
+  const Items items = iterate(value);
+  if (items.size() != target.nested.size()) {
+    fail("cannot unpack " + std::to_string(items.size()) + " values into " + std::to_string(target.nested.size()));
   }
-  for (size_t i = 0; i < target.nested.size(); ++i) assign(target.nested[i], items->items[i]);
+  for (size_t i = 0; i < target.nested.size(); ++i) assign(target.nested[i], items[i]);
 }
 
 void Interpreter::assign_attribute(const Target& target, const Value& value) {
   const Value* owner = scope_->find(target.name);
   if (owner == nullptr || owner->type() != Value::Type::kNamespace)
     fail("cannot assign attribute on non-namespace object");
-  if (value.shape().holds_mutable) {
-    fail_unsupported("a namespace that holds a namespace, a loop or a function is not supported");
-  }
+  check_namespace_item(target.attribute, value);
   for (auto& [key, old] : owner->as_namespace().items) {
     if (key == target.attribute) {
       old = value;

@@ -20,9 +20,13 @@ struct Scope {
   void set(const std::string& name, Value value);
 };
 
+constexpr uint64_t kUnitsMax = 10'000'000;  // about a second of the worst template, 160 MB written in all
+
 class Interpreter {
  public:
-  Interpreter(std::vector<std::pair<std::string, Value>> globals, std::chrono::system_clock::time_point now);
+  /// units_max: the work that one rendering may take (charge).
+  Interpreter(std::vector<std::pair<std::string, Value>> globals, std::chrono::system_clock::time_point now,
+              uint64_t units_max = kUnitsMax);
 
   std::string render(const Template& body);
 
@@ -60,7 +64,7 @@ class Interpreter {
   void emit(std::string_view text);
   void assign(const Target& target, const Value& value);
   void assign_attribute(const Target& target, const Value& value);
-  std::shared_ptr<const List> loop_items(const Stmt& stmt);
+  Items loop_items(const Stmt& stmt, const Value& source);
   Value make_macro(const Stmt& stmt);
   Value call_macro(const Stmt& stmt, const std::shared_ptr<Scope>& around, Arguments& arguments);
   void bind_parameters(const Stmt& stmt, Arguments& arguments);

@@ -48,26 +48,24 @@ void Interpreter::bind_parameters(const Stmt& stmt, Arguments& arguments) {
   for (size_t i = 0; i < stmt.parameters.size(); ++i) {
     const std::string& name = stmt.parameters[i].first;
     const ExprPtr& fallback = stmt.parameters[i].second;
-    const auto named = std::find_if(arguments.named.begin(), arguments.named.end(),
-                                    [&](const auto& n) { return n.first == name; });
+    const auto named =
+        std::find_if(arguments.named.begin(), arguments.named.end(), [&](const auto& n) { return n.first == name; });
     if (i < arguments.positional.size()) {
-      if (named != arguments.named.end())
-        fail("the macro '" + stmt.text + "' got two values for '" + name + "'");
+      if (named != arguments.named.end()) fail("the macro '" + stmt.text + "' got two values for '" + name + "'");
       scope_->set(name, arguments.positional[i]);
     } else if (named != arguments.named.end()) {
       scope_->set(name, named->second);
       arguments.named.erase(named);
     } else {
-      scope_->set(name,
-                  fallback ? eval(*fallback) : Value::undefined("parameter '" + name + "' was not provided"));
+      scope_->set(name, fallback ? eval(*fallback) : Value::undefined("parameter '" + name + "' was not provided"));
     }
   }
   bind_extra(stmt, arguments);
 }
 
 void Interpreter::bind_extra(const Stmt& stmt, Arguments& arguments) {
-  const auto caller = std::find_if(arguments.named.begin(), arguments.named.end(),
-                                   [](const auto& n) { return n.first == "caller"; });
+  const auto caller =
+      std::find_if(arguments.named.begin(), arguments.named.end(), [](const auto& n) { return n.first == "caller"; });
   if (caller != arguments.named.end()) {
     scope_->set("caller", caller->second);
     arguments.named.erase(caller);
@@ -111,7 +109,8 @@ Value Interpreter::attribute(const Value& of, const std::string& name) {
     }
     return missing(of, name);
   }
-  if (Value method = find_method(of, name); !method.is_undefined()) return method;
+  if (of.type() == Value::Type::kCallable) fail_unsupported("attributes of a " + of.type_name() + " are not supported");
+  if (auto method = find_method(of, name)) return *std::move(method);
   if (of.is_dict()) {
     charge(of.as_dict().items.size() / 16);
     if (const Value* found = of.as_dict().find(std::string_view(name))) return *found;
@@ -124,19 +123,17 @@ Value Interpreter::item(const Value& of, const Value& key) {
   if (of.is_dict()) {
     charge(of.as_dict().items.size() / 16);
     if (const Value* found = of.as_dict().find(key)) return *found;
-  } else if (of.is_list() && key.is_whole()) {
+  } else if (of.is_list() && !of.as_list().is_view() && key.is_whole()) {
     const auto& items = of.as_list().items;
     const size_t at = position(key.as_int(), items.size());
-    if (at == std::string::npos)
-      return Value::undefined("list object has no element " + std::to_string(key.as_int()));
+    if (at == std::string::npos) return Value::undefined("list object has no element " + std::to_string(key.as_int()));
     return items[at];
   } else if (of.is_string() && key.is_whole()) {
     charge_text(of.as_string().size());
     const auto offsets = character_offsets(of.as_string());
     const size_t at = position(key.as_int(), offsets.size() - 1);
-    if (at == std::string::npos)
-      return Value::undefined("str object has no element " + std::to_string(key.as_int()));
-    return Value::string(of.as_string().substr(offsets[at], offsets[at + 1] - offsets[at]));
+    if (at == std::string::npos) return Value::undefined("str object has no element " + std::to_string(key.as_int()));
+    return Value::string_like(of, of.as_string().substr(offsets[at], offsets[at + 1] - offsets[at]));
   }
   if (key.is_string()) return attribute(of, key.as_string());
   return Value::undefined("'" + of.type_name() + " object' has no such element");
@@ -144,7 +141,7 @@ Value Interpreter::item(const Value& of, const Value& key) {
 
 Value Interpreter::loop_attribute(const Value& loop, const std::string& name) {
   const LoopState& state = loop.as_loop();
-  const auto& items = state.items->items;
+  const Items& items = state.items;
   const auto index = static_cast<int64_t>(state.index), size = static_cast<int64_t>(items.size());
   if (name == "index") return Value::integer(index + 1);
   if (name == "index0") return Value::integer(index);
@@ -155,10 +152,8 @@ Value Interpreter::loop_attribute(const Value& loop, const std::string& name) {
   if (name == "length") return Value::integer(size);
   if (name == "depth") return Value::integer(state.nesting);
   if (name == "depth0") return Value::integer(state.nesting - 1);
-  if (name == "previtem")
-    return index == 0 ? Value::undefined("there is no previous item") : items[state.index - 1];
-  if (name == "nextitem")
-    return index == size - 1 ? Value::undefined("there is no next item") : items[state.index + 1];
+  if (name == "previtem") return index == 0 ? Value::undefined("there is no previous item") : items[state.index - 1];
+  if (name == "nextitem") return index == size - 1 ? Value::undefined("there is no next item") : items[state.index + 1];
   if (name == "cycle") {
     return Value::callable("cycle", [loop](Interpreter&, Arguments& arguments) {
       if (arguments.positional.empty()) fail("no items for cycling given");

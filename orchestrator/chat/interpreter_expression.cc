@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "orchestrator/chat/error.h"
 #include "orchestrator/chat/interpreter.h"
 #include "orchestrator/chat/library.h"
@@ -79,16 +81,8 @@ Value Interpreter::eval_dict(const Expr& expr) {
   std::vector<std::pair<Value, Value>> items;
   for (size_t i = 0; i + 1 < expr.parts.size(); i += 2) {
     Value key = eval(*expr.parts[i]);
-    if (key.is_dict() || (key.is_list() && key.as_list().kind == List::Kind::kList))
-      fail("unhashable type: '" + key.type_name() + "'");
-    Value value = eval(*expr.parts[i + 1]);
-    bool replaced = false;
-    for (auto& [old_key, old] : items) {
-      if (!equal(old_key, key)) continue;
-      old = value;
-      replaced = true;
-    }
-    if (!replaced) items.emplace_back(std::move(key), std::move(value));
+    check_hashable(key);
+    set_item(items, std::move(key), eval(*expr.parts[i + 1]));
   }
   return Value::dict(std::move(items));
 }
@@ -124,6 +118,24 @@ Arguments Interpreter::eval_arguments(const Expr& call) {
   Arguments arguments;
   arguments.positional = eval_all(call.parts, 1);
   for (const auto& [name, part] : call.named) arguments.named.emplace_back(name, eval(*part));
+  if (call.unpacked) {
+    const Items items = iterate(eval(*call.unpacked));
+    charge(items.size());
+    arguments.positional.insert(arguments.positional.end(), items.begin(), items.end());
+  }
+  if (call.unpacked_named) {
+    const Value named = eval(*call.unpacked_named);
+    if (!named.is_dict()) fail("argument after ** must be a mapping, not " + named.type_name());
+    charge(named.as_dict().items.size() * (1 + arguments.named.size()));
+    for (const auto& [name, value] : named.as_dict().items) {
+      if (!name.is_string()) fail("keywords must be strings");
+      if (name.is_markup()) fail_unsupported("a keyword from the filter 'safe' is not supported");
+      const auto same = [&key = name](const auto& given) { return given.first == key.as_string(); };
+      const bool twice = std::any_of(arguments.named.begin(), arguments.named.end(), same);
+      if (twice) fail("got multiple values for keyword argument '" + name.as_string() + "'");
+      arguments.named.emplace_back(name.as_string(), value);
+    }
+  }
   return arguments;
 }
 

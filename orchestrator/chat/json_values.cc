@@ -11,11 +11,11 @@
 namespace moestro::jinja {
 namespace {
 
-constexpr int kDepthMax = 90;  // leaves room for what a template wraps around a value
+constexpr int kJsonDepthMax = 90;  // leaves room for what a template wraps around a value
 
 template <typename Json>
 Value convert(const Json& json, int depth) {
-  if (depth > kDepthMax) fail_exhausted("the JSON nests more than 90 levels deep");
+  if (depth > kJsonDepthMax) fail_exhausted("the JSON nests more than 90 levels deep");
   switch (json.type()) {
     case Json::value_t::boolean:
       return Value::boolean(json.template get<bool>());
@@ -50,45 +50,33 @@ Value convert(const Json& json, int depth) {
   }
 }
 
-struct Style {
-  int indent;
-  const std::string &item_separator, &key_separator;
-  bool sort_keys;
-};
+void append_escaped(std::string& out, char32_t unit) {
+  out += "\\u";
+  for (int shift = 12; shift >= 0; shift -= 4) out += "0123456789abcdef"[(unit >> shift) & 15];
+}
 
-void append_json_string(std::string& out, std::string_view text) {
+// As two UTF-16 units where one does not hold it.
+void append_ascii(std::string& out, char32_t c) {
+  if (c >= 0x10000) {
+    append_escaped(out, 0xD800 + ((c - 0x10000) >> 10));
+    c = 0xDC00 + ((c - 0x10000) & 0x3FF);
+  }
+  append_escaped(out, c);
+}
+
+void append_json_string(std::string& out, std::string_view text, const JsonStyle& style) {
+  static constexpr std::string_view kSpecial = "\"\\\n\r\t\b\f", kLetters = "\"\\nrtbf";
   out += '"';
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      case '\b':
-        out += "\\b";
-        break;
-      case '\f':
-        out += "\\f";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          out += "\\u00";
-          out += "0123456789abcdef"[(c >> 4) & 15];
-          out += "0123456789abcdef"[c & 15];
-        } else {
-          out += c;
-        }
+  for (size_t i = 0, n = 1; i < text.size(); i += n) {
+    const char32_t c = code_point_at(text, i, &n);
+    const size_t special = c < 0x80 ? kSpecial.find(static_cast<char>(c)) : std::string_view::npos;
+    if (special != std::string_view::npos) {
+      out += '\\';
+      out += kLetters[special];
+    } else if (c < 0x20 || (style.ensure_ascii && c >= 0x7F)) {
+      append_ascii(out, c);
+    } else {
+      out += text.substr(i, n);
     }
   }
   out += '"';
@@ -109,34 +97,45 @@ std::string json_key(const Value& key) {
   fail("keys must be str, int, float, bool or None, not " + key.type_name());
 }
 
-void append_json(std::string& out, const Value& value, const Style& style, int level);
+void append_json(std::string& out, const Value& value, const JsonStyle& style, int level);
 
-void new_line(std::string& out, const Style& style, int level) {
-  if (style.indent < 0) return;
+void new_line(std::string& out, const JsonStyle& style, int level) {
+  if (!style.indent) return;
   out += '\n';
-  out.append(static_cast<size_t>(style.indent) * static_cast<size_t>(level), ' ');
+  for (int i = 0; i < level; ++i) out += *style.indent;
 }
 
-void append_dict(std::string& out, const Dict& dict, const Style& style, int level) {
-  std::vector<std::pair<std::string, const Value*>> items;
-  for (const auto& [key, value] : dict.items) items.emplace_back(json_key(key), &value);
+void append_dict(std::string& out, const Dict& dict, const JsonStyle& style, int level) {
+  std::vector<const std::pair<Value, Value>*> items;
+  for (const auto& item : dict.items) items.push_back(&item);
   if (style.sort_keys) {
     std::stable_sort(items.begin(), items.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+                     [](const auto* a, const auto* b) { return compare(a->first, b->first) < 0; });
   }
   out += '{';
   for (size_t i = 0; i < items.size(); ++i) {
     if (i > 0) out += style.item_separator;
     new_line(out, style, level + 1);
-    append_json_string(out, items[i].first);
+    append_json_string(out, json_key(items[i]->first), style);
     out += style.key_separator;
-    append_json(out, *items[i].second, style, level + 1);
+    append_json(out, items[i]->second, style, level + 1);
   }
   if (!items.empty()) new_line(out, style, level);
   out += '}';
 }
 
-void append_json(std::string& out, const Value& value, const Style& style, int level) {
+void append_list(std::string& out, const std::vector<Value>& items, const JsonStyle& style, int level) {
+  out += '[';
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) out += style.item_separator;
+    new_line(out, style, level + 1);
+    append_json(out, items[i], style, level + 1);
+  }
+  if (!items.empty()) new_line(out, style, level);
+  out += ']';
+}
+
+void append_json(std::string& out, const Value& value, const JsonStyle& style, int level) {
   switch (value.type()) {
     case Value::Type::kNone:
       out += "null";
@@ -151,25 +150,15 @@ void append_json(std::string& out, const Value& value, const Style& style, int l
       out += json_real(value.as_real());
       break;
     case Value::Type::kString:
-      append_json_string(out, value.as_string());
+      append_json_string(out, value.as_string(), style);
       break;
     case Value::Type::kDict:
       append_dict(out, value.as_dict(), style, level);
       break;
-    case Value::Type::kList: {
-      const auto& items = value.as_list().items;
-      if (value.as_list().kind == List::Kind::kGenerator)
-        fail("Object of type generator is not JSON serializable");
-      out += '[';
-      for (size_t i = 0; i < items.size(); ++i) {
-        if (i > 0) out += style.item_separator;
-        new_line(out, style, level + 1);
-        append_json(out, items[i], style, level + 1);
-      }
-      if (!items.empty()) new_line(out, style, level);
-      out += ']';
-      break;
-    }
+    case Value::Type::kList:
+      if (value.is_list(List::Kind::kList) || value.is_list(List::Kind::kTuple))
+        return append_list(out, value.as_list().items, style, level);
+      [[fallthrough]];
     default:
       fail("Object of type " + value.type_name() + " is not JSON serializable");
   }
@@ -184,10 +173,15 @@ Value from_json(const nlohmann::ordered_json& json, int depth) {
   return convert(json, depth);
 }
 
-std::string to_json(const Value& value, int indent, const std::string& item_separator,
-                    const std::string& key_separator, bool sort_keys) {
+Value parse_json(std::string_view text) {
+  const auto json = nlohmann::ordered_json::parse(text, nullptr, false);
+  if (json.is_discarded()) fail("the text is not JSON");
+  return convert(json, 0);
+}
+
+std::string to_json(const Value& value, const JsonStyle& style) {
   std::string out;
-  append_json(out, value, Style{indent, item_separator, key_separator, sort_keys}, 0);
+  append_json(out, value, style, 0);
   return out;
 }
 

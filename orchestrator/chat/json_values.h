@@ -10,5 +10,7 @@ namespace moestro::jinja {
 /// broken parts.
 Value from_json(const nlohmann::json& json, int depth = 0);
 Value from_json(const nlohmann::ordered_json& json, int depth = 0);
+/// Throws TemplateError for what is no JSON, too.
+Value parse_json(std::string_view text);
 
 }  // namespace moestro::jinja

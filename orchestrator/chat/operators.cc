@@ -14,8 +14,7 @@ constexpr size_t kTextBytesMax = size_t{64} << 20;
 [[noreturn]] void wrong_types(std::string_view op, const Value& a, const Value& b) {
   if (a.is_undefined()) fail(a.why_undefined());
   if (b.is_undefined()) fail(b.why_undefined());
-  fail("unsupported operand type(s) for " + std::string(op) + ": '" + a.type_name() + "' and '" +
-       b.type_name() + "'");
+  fail("unsupported operand type(s) for " + std::string(op) + ": '" + a.type_name() + "' and '" + b.type_name() + "'");
 }
 
 [[noreturn]] void too_large() {
@@ -70,27 +69,40 @@ Value number_operation(std::string_view op, const Value& a, const Value& b) {
   if (op == "/") return Value::real(x / y);
   if (op == "//") return Value::real(std::floor(x / y));
   double rest = std::fmod(x, y);
-  if (rest != 0 && (rest < 0) != (y < 0)) rest += y;
+  if (rest == 0) return Value::real(std::copysign(0.0, y));
+  if ((rest < 0) != (y < 0)) rest += y;
   return Value::real(rest);
+}
+
+// A plain string that is joined to a markup one is escaped.
+Value joined(Interpreter& interpreter, const Value& a, const Value& b) {
+  const bool markup = a.is_markup() || b.is_markup();
+  const Value x = markup ? escaped(interpreter, a) : a, y = markup ? escaped(interpreter, b) : b;
+  const std::string &left = x.as_string(), &right = y.as_string();
+  interpreter.charge_text(left.size() + right.size());
+  if (left.size() + right.size() > kTextBytesMax) fail_exhausted("a string becomes longer than 64 MiB");
+  return Value::string_like(x, left + right);
+}
+
+bool can_repeat(const Value& value) {
+  return value.is_string() || value.is_list(List::Kind::kList) || value.is_list(List::Kind::kTuple);
 }
 
 Value repeat(Interpreter& interpreter, const Value& of, int64_t times) {
   const auto n = static_cast<uint64_t>(std::max<int64_t>(times, 0));
   if (of.is_string()) {
     const std::string& text = of.as_string();
-    if (!text.empty() && n > kTextBytesMax / text.size())
-      fail_exhausted("a string becomes longer than 64 MiB");
+    if (!text.empty() && n > kTextBytesMax / text.size()) fail_exhausted("a string becomes longer than 64 MiB");
     interpreter.charge_text(n * text.size());
     std::string out;
     out.reserve(n * text.size());
     if (!text.empty()) {
       for (uint64_t i = 0; i < n; ++i) out += text;
     }
-    return Value::string(std::move(out));
+    return Value::string_like(of, std::move(out));
   }
   const List& list = of.as_list();
-  if (!list.items.empty() && n > 1'000'000 / list.items.size())
-    fail_exhausted("a list becomes longer than a million");
+  if (!list.items.empty() && n > 1'000'000 / list.items.size()) fail_exhausted("a list becomes longer than a million");
   interpreter.charge(n * list.items.size());
   std::vector<Value> items;
   for (uint64_t i = 0; i < (list.items.empty() ? 0 : n); ++i)
@@ -98,60 +110,21 @@ Value repeat(Interpreter& interpreter, const Value& of, int64_t times) {
   return Value::list(std::move(items), list.kind);
 }
 
-// "%s has %d" % (a, b), as far as templates use it.
-Value format(Interpreter& interpreter, const std::string& pattern, const Value& values) {
-  const bool many = values.is_list() && values.as_list().kind == List::Kind::kTuple;
-  std::string out;
-  size_t next = 0;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    if (pattern[i] != '%') {
-      out += pattern[i];
-      continue;
-    }
-    const char kind = ++i < pattern.size() ? pattern[i] : '\0';
-    if (kind == '%') {
-      out += '%';
-      continue;
-    }
-    if (kind != 's' && kind != 'd' && kind != 'r')
-      fail_unsupported("the string format '%" + std::string(1, kind) + "' is not supported");
-    if (next >= (many ? values.as_list().items.size() : 1)) fail("not enough arguments for format string");
-    const Value& value = many ? values.as_list().items[next] : values;
-    ++next;
-    interpreter.charge(value.shape().weight);
-    if (kind == 'd' && !value.is_number())
-      fail("%d format: a real number is required, not " + value.type_name());
-    if (kind == 'd')
-      out += std::to_string(value.is_whole() ? value.as_int() : static_cast<int64_t>(value.as_real()));
-    else if (kind == 'r')
-      append_repr(out, value);
-    else
-      out += to_text(value);
-  }
-  if (many && next < values.as_list().items.size())
-    fail("not all arguments converted during string formatting");
-  return Value::string(std::move(out));
-}
-
 }  // namespace
 
 Value binary_operation(Interpreter& interpreter, std::string_view op, const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return number_operation(op, a, b);
-  if (op == "+" && a.is_string() && b.is_string()) {
-    interpreter.charge_text(a.as_string().size() + b.as_string().size());
-    if (a.as_string().size() + b.as_string().size() > kTextBytesMax)
-      fail_exhausted("a string becomes longer than 64 MiB");
-    return Value::string(a.as_string() + b.as_string());
-  }
-  if (op == "+" && a.is_list() && b.is_list() && a.as_list().kind == b.as_list().kind) {
+  if (op == "+" && a.is_string() && b.is_string()) return joined(interpreter, a, b);
+  if (op == "+" && ((a.is_list(List::Kind::kList) && b.is_list(List::Kind::kList)) ||
+                    (a.is_list(List::Kind::kTuple) && b.is_list(List::Kind::kTuple)))) {
     std::vector<Value> items = a.as_list().items;
     items.insert(items.end(), b.as_list().items.begin(), b.as_list().items.end());
     interpreter.charge(items.size());
     return Value::list(std::move(items), a.as_list().kind);
   }
-  if (op == "*" && (a.is_string() || a.is_list()) && b.is_whole()) return repeat(interpreter, a, b.as_int());
-  if (op == "*" && (b.is_string() || b.is_list()) && a.is_whole()) return repeat(interpreter, b, a.as_int());
-  if (op == "%" && a.is_string()) return format(interpreter, a.as_string(), b);
+  if (op == "*" && can_repeat(a) && b.is_whole()) return repeat(interpreter, a, b.as_int());
+  if (op == "*" && can_repeat(b) && a.is_whole()) return repeat(interpreter, b, a.as_int());
+  if (op == "%" && a.is_string()) return format_percent(interpreter, a, b);
   wrong_types(op, a, b);
 }
 
@@ -183,10 +156,10 @@ bool comparison(Interpreter& interpreter, std::string_view op, const Value& a, c
 
 // Python's slices: bounds count from the end where negative, are clipped, and a negative step walks
 // backwards.
-Value slice(Interpreter& interpreter, const Value& of, const Value& start, const Value& stop,
-            const Value& step) {
+Value slice(Interpreter& interpreter, const Value& of, const Value& start, const Value& stop, const Value& step) {
   if (of.is_undefined()) fail(of.why_undefined());
-  if (!of.is_list() && !of.is_string()) fail("'" + of.type_name() + "' object cannot be sliced");
+  if (!of.is_string() && (!of.is_list() || of.as_list().is_view()))
+    fail_unsupported("slicing a " + of.type_name() + " is not supported");
   for (const Value* bound : {&start, &stop, &step}) {
     if (!bound->is_none() && !bound->is_whole()) fail("slice indices must be integers or None");
   }
@@ -207,8 +180,8 @@ Value slice(Interpreter& interpreter, const Value& of, const Value& start, const
   const int64_t first = clip(start, by < 0 ? size - 1 : 0);
   const int64_t end = clip(stop, by < 0 ? -1 : size);
   if (of.is_string() && by == 1) {
-    if (first >= end) return Value::string("");
-    return Value::string(of.as_string().substr(offsets[first], offsets[end] - offsets[first]));
+    if (first >= end) return Value::string_like(of, "");
+    return Value::string_like(of, of.as_string().substr(offsets[first], offsets[end] - offsets[first]));
   }
   std::string text;
   std::vector<Value> items;
@@ -219,7 +192,7 @@ Value slice(Interpreter& interpreter, const Value& of, const Value& start, const
       items.push_back(of.as_list().items[i]);
   }
   interpreter.charge(items.size());
-  return of.is_string() ? Value::string(std::move(text)) : Value::list(std::move(items), of.as_list().kind);
+  return of.is_string() ? Value::string_like(of, std::move(text)) : Value::list(std::move(items), of.as_list().kind);
 }
 
 }  // namespace moestro::jinja

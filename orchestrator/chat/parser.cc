@@ -121,6 +121,14 @@ Body Parser::parse_body(const std::vector<std::string>& ends) {
   return body;
 }
 
+// The body of a block with variables of its own.
+Body Parser::parse_scope(const std::vector<std::string>& ends) {
+  const int conditions = std::exchange(conditions_, 0);
+  Body body = parse_body(ends);
+  conditions_ = conditions;
+  return body;
+}
+
 std::unique_ptr<Stmt> Parser::parse_block() {
   const Token tag = take();
   if (tag.text == "if") return parse_if();
@@ -133,7 +141,7 @@ std::unique_ptr<Stmt> Parser::parse_block() {
   if (tag.text == "generation") {
     auto stmt = statement(Stmt::Kind::kScope, tag.line);
     expect_block_end();
-    stmt->body = parse_body({"endgeneration"});
+    stmt->body = parse_scope({"endgeneration"});
     end_block("endgeneration");
     return stmt;
   }
@@ -153,24 +161,23 @@ void Parser::end_block(const std::string& end) {
 
 std::unique_ptr<Stmt> Parser::parse_if() {
   auto stmt = statement(Stmt::Kind::kIf, peek().line);
-  ExprPtr condition = parse_tuple(false);
-  for (;;) {
+  ++conditions_;
+  std::string tag = "elif";
+  while (tag == "elif") {
+    ExprPtr condition = parse_tuple(false);
     expect_block_end();
     Body body = parse_body({"elif", "else", "endif"});
     stmt->branches.emplace_back(std::move(condition), std::move(body));
     take();
-    const std::string tag = take().text;
-    if (tag == "elif") {
-      condition = parse_tuple(false);
-      continue;
-    }
-    expect_block_end();
-    if (tag == "else") {
-      stmt->branches.emplace_back(nullptr, parse_body({"endif"}));
-      end_block("endif");
-    }
-    return stmt;
+    tag = take().text;
   }
+  expect_block_end();
+  if (tag == "else") {
+    stmt->branches.emplace_back(nullptr, parse_body({"endif"}));
+    end_block("endif");
+  }
+  --conditions_;
+  return stmt;
 }
 
 std::unique_ptr<Stmt> Parser::parse_for() {
@@ -182,12 +189,12 @@ std::unique_ptr<Stmt> Parser::parse_for() {
   if (is_name("recursive")) fail_unsupported("a recursive loop is not supported", peek().line);
   expect_block_end();
   ++loops_;
-  stmt->body = parse_body({"else", "endfor"});
+  stmt->body = parse_scope({"else", "endfor"});
   --loops_;
   take();
   if (accept_name("else")) {
     expect_block_end();
-    stmt->otherwise = parse_body({"endfor"});
+    stmt->otherwise = parse_scope({"endfor"});
     end_block("endfor");
   } else {
     expect_name("endfor");
@@ -240,7 +247,7 @@ std::unique_ptr<Stmt> Parser::parse_set() {
   stmt->kind = Stmt::Kind::kSetBlock;
   if (is_operator("|")) stmt->expr = parse_filters(nullptr);
   expect_block_end();
-  stmt->body = parse_body({"endset"});
+  stmt->body = parse_scope({"endset"});
   end_block("endset");
   return stmt;
 }
@@ -267,7 +274,7 @@ void Parser::parse_function_body(Stmt& stmt, const std::string& end) {
   expect_block_end();
   functions_.push_back(&stmt);
   const int loops = std::exchange(loops_, 0);
-  stmt.body = parse_body({end});
+  stmt.body = parse_scope({end});
   loops_ = loops;
   functions_.pop_back();
   end_block(end);
@@ -295,7 +302,7 @@ std::unique_ptr<Stmt> Parser::parse_filter_block() {
   auto stmt = statement(Stmt::Kind::kFilterBlock, peek().line);
   stmt->expr = parse_filters(parse_one_filter(nullptr));
   expect_block_end();
-  stmt->body = parse_body({"endfilter"});
+  stmt->body = parse_scope({"endfilter"});
   end_block("endfilter");
   return stmt;
 }
@@ -309,7 +316,7 @@ std::unique_ptr<Stmt> Parser::parse_with() {
     stmt->assignments.emplace_back(std::move(target), parse_expression());
   }
   expect_block_end();
-  stmt->body = parse_body({"endwith"});
+  stmt->body = parse_scope({"endwith"});
   end_block("endwith");
   return stmt;
 }

@@ -26,6 +26,7 @@ class Parser {
   [[noreturn]] void fail_here(const std::string& wanted) const;
 
   Body parse_body(const std::vector<std::string>& ends);
+  Body parse_scope(const std::vector<std::string>& ends);
   std::unique_ptr<Stmt> parse_block();
   std::unique_ptr<Stmt> parse_if();
   std::unique_ptr<Stmt> parse_for();
@@ -61,6 +62,7 @@ class Parser {
   ExprPtr parse_postfix(ExprPtr of);
   ExprPtr parse_subscript(ExprPtr of);
   ExprPtr parse_filters(ExprPtr of);
+  std::string parse_dotted_name();
   ExprPtr parse_one_filter(ExprPtr of);
   ExprPtr parse_test(ExprPtr of);
   void parse_arguments(Expr& call);
@@ -72,6 +74,8 @@ class Parser {
   size_t pos_ = 0;
   int nesting_ = 0;  // of statements and expressions being parsed
   int loops_ = 0;
+  int conditions_ = 0;  // {% if %} around here within the innermost other block: what is not known fails when it is
+                        // reached, as in Jinja2
   std::vector<Stmt*> functions_;  // macros and call blocks around here
 };
 

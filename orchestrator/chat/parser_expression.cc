@@ -10,7 +10,7 @@ namespace {
 
 using Kind = Token::Kind;
 constexpr int kExpressionNestingMax = 100;  // of brackets and statements around an expression
-constexpr int kDepthMax = 200;              // of the tree: chains such as a + b + c grow it without brackets
+constexpr int kExpressionDepthMax = 200;    // of the tree: chains such as a + b + c grow it without brackets
 
 class Deeper {
  public:
@@ -40,7 +40,10 @@ ExprPtr Parser::measured(ExprPtr expr) const {
     if (part) expr->depth = std::max(expr->depth, part->depth + 1);
   }
   for (const auto& [name, part] : expr->named) expr->depth = std::max(expr->depth, part->depth + 1);
-  if (expr->depth > kDepthMax) fail_exhausted("an expression is more than 200 operations deep");
+  for (const ExprPtr* part : {&expr->unpacked, &expr->unpacked_named}) {
+    if (*part) expr->depth = std::max(expr->depth, (*part)->depth + 1);
+  }
+  if (expr->depth > kExpressionDepthMax) fail_exhausted("an expression is more than 200 operations deep");
   return expr;
 }
 
@@ -329,14 +332,20 @@ void Parser::parse_arguments(Expr& call) {
     }
     first = false;
     if (is_operator("*") || is_operator("**")) {
-      fail_unsupported("unpacking arguments with '" + peek().text + "' is not supported", peek().line);
+      ExprPtr& unpacked = is_operator("*") ? call.unpacked : call.unpacked_named;
+      if (unpacked || call.unpacked_named) fail_here("a name");
+      take();
+      unpacked = parse_expression();
+      continue;
     }
     if (peek().kind == Kind::kName && is_operator("=", 1)) {
+      if (call.unpacked_named) fail("a named argument follows '**'", peek().line);
       std::string name = take().text;
       take();
       call.named.emplace_back(std::move(name), parse_expression());
     } else {
-      if (!call.named.empty()) fail("a positional argument follows a named one", peek().line);
+      if (!call.named.empty() || call.unpacked || call.unpacked_named)
+        fail("a positional argument follows a named or unpacked one", peek().line);
       call.parts.push_back(parse_expression());
     }
   }
@@ -356,10 +365,17 @@ ExprPtr Parser::parse_filters(ExprPtr of) {
   }
 }
 
+// Of a filter or test: there is none whose name has a dot, but `x|trim.y` means just that.
+std::string Parser::parse_dotted_name() {
+  std::string name = expect_identifier();
+  while (accept_operator(".")) name += "." + expect_identifier();
+  return name;
+}
+
 ExprPtr Parser::parse_one_filter(ExprPtr of) {
   ExprPtr expr = make(Expr::Kind::kFilter, peek().line);
-  expr->name = expect_identifier();
-  if (find_filter(expr->name) == nullptr)
+  expr->name = parse_dotted_name();
+  if (conditions_ == 0 && find_filter(expr->name) == nullptr)
     fail_unsupported("the filter '" + expr->name + "' is not supported", expr->line);
   expr->parts.push_back(std::move(of));
   if (is_operator("(")) parse_arguments(*expr);
@@ -369,16 +385,17 @@ ExprPtr Parser::parse_one_filter(ExprPtr of) {
 ExprPtr Parser::parse_test(ExprPtr of) {
   ExprPtr expr = make(Expr::Kind::kTest, take().line);
   const bool negated = accept_name("not");
-  expr->name = expect_identifier();
-  if (find_test(expr->name) == nullptr)
+  expr->name = parse_dotted_name();
+  if (conditions_ == 0 && find_test(expr->name) == nullptr)
     fail_unsupported("the test '" + expr->name + "' is not supported", expr->line);
   expr->parts.push_back(std::move(of));
   const Token& next = peek();
   const bool value_follows =
-      next.kind == Kind::kString || next.kind == Kind::kInteger || next.kind == Kind::kFloat ||
-      is_operator("[") || is_operator("{") ||
+      next.kind == Kind::kString || next.kind == Kind::kInteger || next.kind == Kind::kFloat || is_operator("[") ||
+      is_operator("{") ||
       (next.kind == Kind::kName && next.text != "else" && next.text != "or" && next.text != "and" &&
        next.text != "if" && next.text != "is" && next.text != "not" && next.text != "in");
+  if (is_name("is")) fail("tests cannot be chained with 'is'", next.line);
   if (is_operator("(")) {
     parse_arguments(*expr);
   } else if (value_follows) {

@@ -31,11 +31,10 @@ bool is_mapping(const Value& v) {
   return v.is_dict();
 }
 bool is_iterable(const Value& v) {
-  return v.is_string() || v.is_list() || v.is_dict() || v.is_undefined() || v.type() == Type::kLoop;
+  return v.is_string() || v.is_list() || v.is_generator() || v.is_dict() || v.is_undefined() || v.type() == Type::kLoop;
 }
 bool is_sequence(const Value& v) {
-  return v.is_string() || v.is_dict() || v.is_undefined() ||
-         (v.is_list() && v.as_list().kind != List::Kind::kGenerator);
+  return v.is_string() || v.is_dict() || v.is_undefined() || (v.is_list() && !v.as_list().is_view());
 }
 bool is_number(const Value& v) {
   return v.is_number();
@@ -56,7 +55,7 @@ bool is_false(const Value& v) {
   return v.is_bool() && !v.truthy();
 }
 bool is_callable(const Value& v) {
-  return v.type() == Type::kCallable;
+  return v.type() == Type::kCallable || v.type() == Type::kLoop || v.is_undefined();  // which fails when called
 }
 bool is_lower(const Value& v) {
   return all_of_class(to_text(v), CharClass::kLower);
@@ -64,18 +63,32 @@ bool is_lower(const Value& v) {
 bool is_upper(const Value& v) {
   return all_of_class(to_text(v), CharClass::kUpper);
 }
-bool is_odd(const Value& v) {
-  return int_argument("odd", v) % 2 != 0;
-}
-bool is_even(const Value& v) {
-  return int_argument("even", v) % 2 == 0;
+bool is_escaped(const Value& v) {
+  return v.is_markup();
 }
 
-bool is_divisible(Interpreter&, const Value& value, Arguments& arguments) {
+Value remainder(Interpreter& interpreter, const Value& value, const Value& by) {
+  if (value.is_string()) fail_unsupported("testing whether a string is divisible is not supported");
+  return binary_operation(interpreter, "%", value, by);
+}
+template <bool odd>
+bool has_parity(Interpreter& interpreter, const Value& value, Arguments& arguments) {
+  bind(odd ? "odd" : "even", arguments, {});
+  return equal(remainder(interpreter, value, Value::integer(2)), Value::integer(odd ? 1 : 0));
+}
+
+bool is_divisible(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   const auto args = bind("divisibleby", arguments, {"num"}, 1);
-  const int64_t by = int_argument("divisibleby", *args[0]);
-  if (by == 0) fail("integer division or modulo by zero");
-  return by == -1 || int_argument("divisibleby", value) % by == 0;
+  return equal(remainder(interpreter, value, *args[0]), Value::integer(0));
+}
+
+// Python's `is`: small values are the same where they are equal; whether two made texts or numbers are one object is
+// Python's own affair.
+bool is_same(Interpreter&, const Value& value, Arguments& arguments) {
+  const auto args = bind("sameas", arguments, {"other"}, 1);
+  if (value.type() != args[0]->type()) return false;
+  if (value.is_none() || value.is_bool()) return equal(value, *args[0]);
+  fail_unsupported("the test 'sameas' of a " + value.type_name() + " is not supported");
 }
 
 enum class Op { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kIn };
@@ -94,11 +107,7 @@ bool is_known_test(Interpreter&, const Value& value, Arguments&) {
   return find_test(text_argument("test", value)) != nullptr;
 }
 
-struct Entry {
-  std::string_view name;
-  Test test;
-};
-constexpr Entry kTests[] = {
+constexpr Named<Test> kTests[] = {
     {"defined", plain<is_defined>},
     {"undefined", plain<is_undefined>},
     {"none", plain<is_none>},
@@ -115,8 +124,10 @@ constexpr Entry kTests[] = {
     {"callable", plain<is_callable>},
     {"lower", plain<is_lower>},
     {"upper", plain<is_upper>},
-    {"odd", plain<is_odd>},
-    {"even", plain<is_even>},
+    {"odd", has_parity<true>},
+    {"even", has_parity<false>},
+    {"sameas", is_same},
+    {"escaped", plain<is_escaped>},
     {"divisibleby", is_divisible},
     {"filter", is_known_filter},
     {"test", is_known_test},
@@ -141,10 +152,7 @@ constexpr Entry kTests[] = {
 }  // namespace
 
 Test find_test(std::string_view name) {
-  for (const Entry& entry : kTests) {
-    if (entry.name == name) return entry.test;
-  }
-  return nullptr;
+  return find_named(kTests, name);
 }
 
 }  // namespace moestro::jinja

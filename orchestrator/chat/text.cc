@@ -95,8 +95,13 @@ std::vector<size_t> character_offsets(std::string_view text) {
 
 bool is_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+bool is_word(char32_t c) {
+  const auto k = category(c);
+  return c == '_' || (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO) || k == UTF8PROC_CATEGORY_ND ||
+         k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO;
 }
 
 bool is_printable(char32_t c) {
@@ -136,9 +141,7 @@ std::string_view strip_right(std::string_view text) {
 }
 
 std::string_view strip_set(std::string_view text, std::string_view set, bool left, bool right) {
-  const auto in_set = [&](std::string_view character) {
-    return set.find(character) != std::string_view::npos;
-  };
+  const auto in_set = [&](std::string_view character) { return set.find(character) != std::string_view::npos; };
   while (left && !text.empty()) {
     size_t n = 1;
     code_point_at(text, 0, &n);
@@ -223,6 +226,62 @@ bool all_of_class(std::string_view text, CharClass wanted) {
   return all;
 }
 
+std::vector<std::string> split_lines(std::string_view text, bool keep_ends) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = begin, next = text.size();
+    for (size_t n = 1; end < text.size(); end += n) {
+      const char32_t c = code_point_at(text, end, &n);
+      if ((c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029) {
+        next = end + n + (c == '\r' && end + 1 < text.size() && text[end + 1] == '\n' ? 1 : 0);
+        break;
+      }
+    }
+    lines.emplace_back(text.substr(begin, (keep_ends ? next : end) - begin));
+    begin = next;
+  }
+  return lines;
+}
+
+std::string justify(std::string_view text, int64_t width, std::string_view fill, Align align) {
+  const int64_t missing = std::max<int64_t>(width - static_cast<int64_t>(character_count(text)), 0);
+  int64_t left = 0;
+  if (align == Align::kRight) left = missing;
+  if (align == Align::kCenter) left = missing / 2;
+  if (align == Align::kMethodCenter) left = missing / 2 + (missing & width & 1);
+  std::string out;
+  for (int64_t i = 0; i < left; ++i) out += fill;
+  out += text;
+  for (int64_t i = left; i < missing; ++i) out += fill;
+  return out;
+}
+
+std::string escape_html(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to, int64_t count) {
   std::string out;
   size_t done = 0;
@@ -237,8 +296,7 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
     }
     return out += text.substr(done);
   }
-  for (size_t at = text.find(from); at != std::string_view::npos && count != 0;
-       at = text.find(from, done), --count) {
+  for (size_t at = text.find(from); at != std::string_view::npos && count != 0; at = text.find(from, done), --count) {
     out += text.substr(done, at - done);
     out += to;
     done = at + from.size();

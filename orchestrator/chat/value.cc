@@ -7,8 +7,15 @@
 
 namespace moestro::jinja {
 namespace {
-constexpr int kDepthMax = 100;
+constexpr int kValueDepthMax = 100;
 constexpr uint64_t kWeightMax = 16'000'000;
+
+Shape shape_of(const std::vector<Value>& items) {
+  Shape shape;
+  for (const Value& item : items) shape.add(item);
+  return shape;
+}
+
 }  // namespace
 
 void Shape::add(const Value& part) {
@@ -16,7 +23,7 @@ void Shape::add(const Value& part) {
   depth = std::max(depth, other.depth + 1);
   weight += other.weight;
   holds_mutable = holds_mutable || other.holds_mutable;
-  if (depth > kDepthMax) fail_exhausted("a value nests more than 100 levels deep");
+  if (depth > kValueDepthMax) fail_exhausted("a value nests more than 100 levels deep");
   if (weight > kWeightMax) fail_exhausted("a value is too large");
 }
 
@@ -54,12 +61,26 @@ Value Value::string(std::string s) {
   v.body_ = std::make_shared<std::string>(std::move(s));
   return v;
 }
+Value Value::markup(std::string s) {
+  Value v = string(std::move(s));
+  v.markup_ = true;
+  return v;
+}
+Value Value::string_like(const Value& model, std::string s) {
+  return model.is_markup() ? markup(std::move(s)) : string(std::move(s));
+}
 Value Value::list(std::vector<Value> items, List::Kind kind) {
-  Shape shape;
-  for (const Value& item : items) shape.add(item);
+  const Shape shape = shape_of(items);
   Value v;
   v.type_ = Type::kList;
   v.body_ = std::make_shared<List>(List{kind, std::move(items), shape});
+  return v;
+}
+Value Value::generator(std::vector<Value> items, std::shared_ptr<const TemplateError> failure) {
+  const Shape shape = shape_of(items);
+  Value v;
+  v.type_ = Type::kGenerator;
+  v.body_ = std::make_shared<Generator>(Generator{std::move(items), std::move(failure), shape});
   return v;
 }
 Value Value::dict(std::vector<std::pair<Value, Value>> items) {
@@ -105,7 +126,7 @@ bool Value::truthy() const {
     case Type::kString:
       return !as_string().empty();
     case Type::kList:
-      return as_list().kind == List::Kind::kGenerator || !as_list().items.empty();
+      return !as_list().items.empty();
     case Type::kDict:
       return !as_dict().items.empty();
     default:
@@ -121,8 +142,10 @@ Shape Value::shape() const {
       return as_list().shape;
     case Type::kDict:
       return as_dict().shape;
+    case Type::kGenerator:
+      return as_generator().shape;
     case Type::kLoop:
-      return {as_loop().items->shape.depth + 1, as_loop().items->shape.weight, true};
+      return {as_loop().shape.depth + 1, as_loop().shape.weight, true};
     case Type::kNamespace:
     case Type::kCallable:
       return {0, 1, true};  // a bound method or a macro may refer to a namespace
@@ -144,11 +167,13 @@ std::string Value::type_name() const {
     case Type::kFloat:
       return "float";
     case Type::kString:
-      return "str";
-    case Type::kList:
-      return as_list().kind == List::Kind::kList    ? "list"
-             : as_list().kind == List::Kind::kTuple ? "tuple"
-                                                    : "generator";
+      return is_markup() ? "Markup" : "str";
+    case Type::kList: {
+      static constexpr const char* kKinds[] = {"list", "tuple", "range", "dict_keys", "dict_values", "dict_items"};
+      return kKinds[static_cast<size_t>(as_list().kind)];
+    }
+    case Type::kGenerator:
+      return "generator";
     case Type::kDict:
       return "dict";
     case Type::kNamespace:
@@ -179,23 +204,39 @@ const Value* Dict::find(std::string_view key) const {
   return nullptr;
 }
 
-std::shared_ptr<const List> iterate(const Value& value) {
-  auto list = std::make_shared<List>();
+Items Items::of_list(const Value& list) {
+  Items items;
+  items.items_ = {list.body_, &list.as_list().items};  // shares the list's ownership
+  return items;
+}
+
+std::optional<Value> next_of(Generator& generator) {
+  if (generator.left) fail_unsupported("a generator that a loop was left from with 'break' is not supported");
+  if (generator.next < generator.items.size()) return generator.items[generator.next++];
+  if (!generator.failure) return std::nullopt;
+  const auto failure = std::exchange(generator.failure, nullptr);
+  throw TemplateError(*failure);
+}
+
+Items iterate(const Value& value) {
+  std::vector<Value> items;
   switch (value.type()) {
     case Value::Type::kUndefined:
-      return list;
+      return {};
     case Value::Type::kList:
-      return value.shared_list();
+      return Items::of_list(value);
+    case Value::Type::kGenerator:
+      while (auto item = next_of(value.as_generator())) items.push_back(*std::move(item));
+      return Items(std::move(items));
     case Value::Type::kDict:
-      for (const auto& [key, unused] : value.as_dict().items) list->items.push_back(key);
-      return list;
+      for (const auto& [key, unused] : value.as_dict().items) items.push_back(key);
+      return Items(std::move(items));
     case Value::Type::kString: {
-      const auto offsets = character_offsets(value.as_string());
-      for (size_t i = 0; i + 1 < offsets.size(); ++i) {
-        list->items.push_back(
-            Value::string(value.as_string().substr(offsets[i], offsets[i + 1] - offsets[i])));
-      }
-      return list;
+      const std::string& text = value.as_string();
+      const auto offsets = character_offsets(text);
+      for (size_t i = 0; i + 1 < offsets.size(); ++i)
+        items.push_back(Value::string(text.substr(offsets[i], offsets[i + 1] - offsets[i])));
+      return Items(std::move(items));
     }
     default:
       fail("'" + value.type_name() + "' object is not iterable");
@@ -211,11 +252,9 @@ int64_t length_of(const Value& value) {
     case Value::Type::kDict:
       return static_cast<int64_t>(value.as_dict().items.size());
     case Value::Type::kLoop:
-      return static_cast<int64_t>(value.as_loop().items->items.size());
+      return static_cast<int64_t>(value.as_loop().items.size());
     case Value::Type::kList:
-      if (value.as_list().kind != List::Kind::kGenerator)
-        return static_cast<int64_t>(value.as_list().items.size());
-      [[fallthrough]];
+      return static_cast<int64_t>(value.as_list().items.size());
     default:
       fail("object of type '" + value.type_name() + "' has no len()");
   }

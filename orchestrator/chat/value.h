@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,13 +29,26 @@ struct Shape {
   void add(const Value& part);
 };
 
-/// list, tuple, or what a filter yields (kGenerator: true even when empty, without a length). Never changed
-/// once made.
+/// A sequence: list, tuple, range, or a view of a mapping (which has a length, but no positions). Never changed once
+/// made.
 struct List {
-  enum class Kind { kList, kTuple, kGenerator };
+  enum class Kind { kList, kTuple, kRange, kKeys, kValues, kPairs };
   Kind kind = Kind::kList;
   std::vector<Value> items;
   Shape shape;
+  bool is_view() const { return kind == Kind::kKeys || kind == Kind::kValues || kind == Kind::kPairs; }
+};
+
+struct TemplateError;
+
+/// What a filter such as select yields: true even when empty, without a length, and each item is given once. Its items
+/// are computed when it is made; what went wrong then comes after the items before it, where Jinja's would fail.
+struct Generator {
+  std::vector<Value> items;
+  std::shared_ptr<const TemplateError> failure;
+  Shape shape;
+  size_t next = 0;
+  bool left = false;  ///< a loop over it was left with `break`: how many items Jinja has taken is not known
 };
 
 struct Dict {
@@ -56,12 +70,7 @@ struct Callable {
   std::function<Value(Interpreter&, Arguments&)> call;
 };
 
-/// `loop`: plain attributes, and its calls.
-struct LoopState {
-  std::shared_ptr<const List> items;
-  size_t index = 0;
-  int nesting = 1;
-};
+struct LoopState;
 
 class Value {
  public:
@@ -73,6 +82,7 @@ class Value {
     kFloat,
     kString,
     kList,
+    kGenerator,
     kDict,
     kNamespace,
     kCallable,
@@ -86,7 +96,12 @@ class Value {
   static Value integer(int64_t i);
   static Value real(double d);
   static Value string(std::string s);
+  /// A string that `safe` or `escape` made (Markup in Python): a plain one that is joined to it is escaped.
+  static Value markup(std::string s);
+  /// A markup if `model` is one, else a plain string.
+  static Value string_like(const Value& model, std::string s);
   static Value list(std::vector<Value> items, List::Kind kind = List::Kind::kList);
+  static Value generator(std::vector<Value> items, std::shared_ptr<const TemplateError> failure = nullptr);
   static Value dict(std::vector<std::pair<Value, Value>> items);
   static Value callable(std::string name, std::function<Value(Interpreter&, Arguments&)> call);
   static Value name_space(std::shared_ptr<Namespace> ns);
@@ -99,22 +114,31 @@ class Value {
   bool is_int() const { return type_ == Type::kInt; }
   bool is_float() const { return type_ == Type::kFloat; }
   bool is_string() const { return type_ == Type::kString; }
+  bool is_markup() const { return markup_; }
   bool is_list() const { return type_ == Type::kList; }
+  bool is_list(List::Kind kind) const { return is_list() && as_list().kind == kind; }
+  bool is_generator() const { return type_ == Type::kGenerator; }
   bool is_dict() const { return type_ == Type::kDict; }
   bool is_number() const { return is_bool() || is_int() || is_float(); }
   bool is_whole() const { return is_bool() || is_int(); }
 
   int64_t as_int() const { return int_; }  ///< of a bool too
   double as_real() const { return is_float() ? real_ : static_cast<double>(int_); }
-  const std::string& as_string() const { return *static_cast<const std::string*>(body_.get()); }
-  const List& as_list() const { return *static_cast<const List*>(body_.get()); }
-  const Dict& as_dict() const { return *static_cast<const Dict*>(body_.get()); }
-  const Callable& as_callable() const { return *static_cast<const Callable*>(body_.get()); }
-  Namespace& as_namespace() const {
-    return *const_cast<Namespace*>(static_cast<const Namespace*>(body_.get()));
-  }
-  LoopState& as_loop() const { return *const_cast<LoopState*>(static_cast<const LoopState*>(body_.get())); }
-  std::shared_ptr<const List> shared_list() const { return std::static_pointer_cast<const List>(body_); }
+  // What these refer to lives as long as some copy of the value: not to be had of a temporary.
+  const std::string& as_string() const& { return *static_cast<const std::string*>(body_.get()); }
+  const List& as_list() const& { return *static_cast<const List*>(body_.get()); }
+  const Dict& as_dict() const& { return *static_cast<const Dict*>(body_.get()); }
+  const Callable& as_callable() const& { return *static_cast<const Callable*>(body_.get()); }
+  Generator& as_generator() const& { return *static_cast<Generator*>(changeable_body()); }
+  Namespace& as_namespace() const& { return *static_cast<Namespace*>(changeable_body()); }
+  LoopState& as_loop() const& { return *static_cast<LoopState*>(changeable_body()); }
+  const std::string& as_string() const&& = delete;
+  const List& as_list() const&& = delete;
+  const Dict& as_dict() const&& = delete;
+  const Callable& as_callable() const&& = delete;
+  Generator& as_generator() const&& = delete;
+  Namespace& as_namespace() const&& = delete;
+  LoopState& as_loop() const&& = delete;
 
   bool truthy() const;
   Shape shape() const;
@@ -122,24 +146,65 @@ class Value {
   std::string why_undefined() const;  ///< "'x' is undefined"
 
  private:
+  friend class Items;
+  void* changeable_body() const { return const_cast<void*>(body_.get()); }
+
   Type type_ = Type::kUndefined;
+  bool markup_ = false;
   int64_t int_ = 0;
   double real_ = 0;
   std::shared_ptr<const void> body_;
 };
 
+/// What iteration gives, and what keeps it alive. A range over a temporary one is sound (`for (x : iterate(v))`: the
+/// loop holds it); over a part of a temporary does not compile.
+class Items {
+ public:
+  Items() = default;
+  explicit Items(std::vector<Value> items) : items_(std::make_shared<const std::vector<Value>>(std::move(items))) {}
+  /// The items of `list`, without a copy.
+  static Items of_list(const Value& list);
+
+  size_t size() const { return items_ ? items_->size() : 0; }
+  bool empty() const { return size() == 0; }
+  std::vector<Value> copy() const { return items_ ? *items_ : std::vector<Value>(); }
+  const Value* begin() const& { return items_ ? items_->data() : nullptr; }
+  const Value* end() const& { return begin() + size(); }
+  const Value& operator[](size_t i) const& { return (*items_)[i]; }
+  const Value* begin() const&& = delete;
+  const Value* end() const&& = delete;
+  const Value& operator[](size_t i) const&& = delete;
+
+ private:
+  std::shared_ptr<const std::vector<Value>> items_;
+};
+
+/// `loop`: plain attributes, and its calls.
+struct LoopState {
+  Items items;
+  Shape shape;
+  size_t index = 0;
+  int nesting = 1;
+};
+
 bool equal(const Value& a, const Value& b);
+/// Replaces the value of `key`, or adds both at the end.
+void set_item(std::vector<std::pair<Value, Value>>& items, Value key, Value value);
 /// -1, 0, 1; fails for values that Python would not order.
 int compare(const Value& a, const Value& b);
+/// Fails for what Python takes for no key.
+void check_hashable(const Value& value);
 bool contains(const Value& container, const Value& item);
 /// str(): what {{ }} prints.
 std::string to_text(const Value& value);
 /// repr(): as within a printed list.
 void append_repr(std::string& out, const Value& value);
 std::string real_text(double value);
-/// The items that iteration gives: of lists, keys of dicts, characters of strings. Fails for what cannot be
-/// iterated.
-std::shared_ptr<const List> iterate(const Value& value);
+/// The items that iteration gives: of lists, keys of dicts, characters of strings; what is left of a generator, which
+/// is empty then. Fails for what cannot be iterated.
+Items iterate(const Value& value);
+/// The next item of a generator; nullopt at its end.
+std::optional<Value> next_of(Generator& generator);
 int64_t length_of(const Value& value);
 
 }  // namespace moestro::jinja

@@ -7,6 +7,7 @@ namespace moestro::jinja {
 namespace {
 
 bool equal_lists(const List& a, const List& b) {
+  if (a.is_view() && b.is_view()) fail_unsupported("comparing views of mappings is not supported");
   if (a.kind != b.kind || a.items.size() != b.items.size()) return false;
   for (size_t i = 0; i < a.items.size(); ++i) {
     if (!equal(a.items[i], b.items[i])) return false;
@@ -37,6 +38,8 @@ bool equal(const Value& a, const Value& b) {
       return a.as_string() == b.as_string();
     case Value::Type::kList:
       return equal_lists(a.as_list(), b.as_list());
+    case Value::Type::kGenerator:
+      return &a.as_generator() == &b.as_generator();
     case Value::Type::kDict:
       return equal_dicts(a.as_dict(), b.as_dict());
     case Value::Type::kNamespace:
@@ -58,7 +61,8 @@ int compare(const Value& a, const Value& b) {
     const int order = a.as_string().compare(b.as_string());
     return order < 0 ? -1 : order > 0;
   }
-  if (a.is_list() && b.is_list() && a.as_list().kind == b.as_list().kind) {
+  if ((a.is_list(List::Kind::kList) && b.is_list(List::Kind::kList)) ||
+      (a.is_list(List::Kind::kTuple) && b.is_list(List::Kind::kTuple))) {
     const auto &x = a.as_list().items, &y = b.as_list().items;
     for (size_t i = 0; i < x.size() && i < y.size(); ++i) {
       if (!equal(x[i], y[i])) return compare(x[i], y[i]);
@@ -70,18 +74,41 @@ int compare(const Value& a, const Value& b) {
   fail("values of type '" + a.type_name() + "' and '" + b.type_name() + "' cannot be ordered");
 }
 
+void set_item(std::vector<std::pair<Value, Value>>& items, Value key, Value value) {
+  for (auto& [old_key, old] : items) {
+    if (!equal(old_key, key)) continue;
+    old = std::move(value);
+    return;
+  }
+  items.emplace_back(std::move(key), std::move(value));
+}
+
+void check_hashable(const Value& value) {
+  if (value.is_list(List::Kind::kTuple)) {
+    for (const Value& part : value.as_list().items) check_hashable(part);
+  } else if (value.is_dict() || value.is_list(List::Kind::kList)) {
+    fail("unhashable type: '" + value.type_name() + "'");
+  }
+}
+
 bool contains(const Value& container, const Value& item) {
   switch (container.type()) {
     case Value::Type::kString:
       if (!item.is_string()) fail("'in <string>' requires string as left operand, not " + item.type_name());
       return container.as_string().find(item.as_string()) != std::string::npos;
     case Value::Type::kDict:
+      check_hashable(item);
       return container.as_dict().find(item) != nullptr;
     case Value::Type::kUndefined:
       return false;
     case Value::Type::kList:
       for (const Value& each : container.as_list().items) {
         if (equal(each, item)) return true;
+      }
+      return false;
+    case Value::Type::kGenerator:
+      while (const auto each = next_of(container.as_generator())) {
+        if (equal(*each, item)) return true;
       }
       return false;
     default:

@@ -1,6 +1,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "orchestrator/chat/error.h"
 #include "orchestrator/chat/text.h"
 #include "orchestrator/chat/value.h"
 
@@ -40,8 +41,19 @@ void append_string_repr(std::string& out, const std::string& text) {
   out += quote;
 }
 
-void append_list(std::string& out, const List& list) {
+// A range of at least two numbers can be written down from them; of a shorter one the bounds are not known any more.
+void append_range(std::string& out, const List& range) {
+  if (range.items.size() < 2) fail_unsupported("printing a range of fewer than two numbers is not supported");
+  const int64_t first = range.items[0].as_int(), step = range.items[1].as_int() - first;
+  if (step != 1) fail_unsupported("printing a range with a step is not supported");
+  out += "range(" + std::to_string(first) + ", " + std::to_string(range.items.back().as_int() + 1) + ")";
+}
+
+void append_list(std::string& out, const Value& value) {
+  const List& list = value.as_list();
+  if (list.kind == List::Kind::kRange) return append_range(out, list);
   const bool tuple = list.kind == List::Kind::kTuple;
+  if (list.is_view()) out += value.type_name() + "(";
   out += tuple ? '(' : '[';
   for (size_t i = 0; i < list.items.size(); ++i) {
     if (i > 0) out += ", ";
@@ -49,6 +61,7 @@ void append_list(std::string& out, const List& list) {
   }
   if (tuple && list.items.size() == 1) out += ',';
   out += tuple ? ')' : ']';
+  if (list.is_view()) out += ')';
 }
 
 }  // namespace
@@ -64,8 +77,7 @@ std::string real_text(double value) {
   const size_t e = scientific.find('e');
   const int exponent = std::stoi(scientific.substr(e + 1));
   if (value == 0) return std::signbit(value) ? "-0.0" : "0.0";
-  if (exponent < -4 || exponent >= 16)
-    return scientific;  // to_chars writes "1e+16", "1.5e-05" as Python does
+  if (exponent < -4 || exponent >= 16) return scientific;  // to_chars writes "1e+16", "1.5e-05" as Python does
   const auto fixed_end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed).ptr;
   std::string fixed(buffer, fixed_end);
   if (fixed.find('.') == std::string::npos) fixed += ".0";
@@ -90,10 +102,12 @@ void append_repr(std::string& out, const Value& value) {
       out += real_text(value.as_real());
       break;
     case Value::Type::kString:
+      if (value.is_markup()) out += "Markup(";
       append_string_repr(out, value.as_string());
+      if (value.is_markup()) out += ')';
       break;
     case Value::Type::kList:
-      append_list(out, value.as_list());
+      append_list(out, value);
       break;
     case Value::Type::kDict: {
       out += '{';
@@ -108,15 +122,8 @@ void append_repr(std::string& out, const Value& value) {
       out += '}';
       break;
     }
-    case Value::Type::kNamespace:
-      out += "<Namespace>";
-      break;
-    case Value::Type::kCallable:
-      out += "<function " + value.as_callable().name + ">";
-      break;
-    case Value::Type::kLoop:
-      out += "<LoopContext>";
-      break;
+    default:  // Python prints what they are and where they lie in memory
+      fail_unsupported("printing a " + value.type_name() + " is not supported");
   }
 }
 

@@ -40,6 +40,8 @@ struct ControlOptions {
   size_t queue_max = 4096;  ///< sequences waiting or running; more are refused
   std::chrono::milliseconds silence_max{2000};  ///< a worker that is not heard for longer is given up
   std::chrono::milliseconds worker_wait{60000};  ///< a sequence fails that has waited so long while no worker was there
+  /// Of the model's pack, as the store serves it now; 0: not known. Null: the workers' own says it. Read each turn.
+  const std::atomic<uint64_t>* served_version = nullptr;
   std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< read on any thread
 };
 
@@ -59,6 +61,8 @@ struct ControlSnapshot {
   struct Worker {
     std::string name, device;
     double age_s = 0;  ///< since it was last heard
+    double step_age_s = 0;  ///< while it has plans: since it got the first of them, or ended the one before
+    bool outdated = false;  ///< its version of the pack is not the one that is served: it ends what it has begun
     uint64_t plans = 0, plans_in_flight = 0;
     uint64_t step_us = 0, stall_us = 0, last_step_us = 0;
     uint64_t expert_hits = 0, expert_misses = 0;
@@ -80,10 +84,12 @@ struct ControlSnapshot {
   uint64_t kv_moved_out_tokens = 0, kv_moved_in_tokens = 0;        ///< to host memory, and back
   uint64_t prefix_blocks = 0;         ///< KV blocks that no sequence uses and that can be found again
   uint64_t prefix_cached_tokens = 0;  ///< found in the KV cache instead of computed
-  uint64_t plans = 0, step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0, nonfinite_sequences = 0, dropped_rows = 0;
-  uint64_t dram_hits = 0, dram_misses = 0, dram_fetched_bytes = 0;  ///< of these, those of workers that compute in host memory
+  uint64_t plans = 0, step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0,
+           nonfinite_sequences = 0, dropped_rows = 0;
+  uint64_t dram_hits = 0, dram_misses = 0,
+           dram_fetched_bytes = 0;  ///< of these, those of workers that compute in host memory
   DeviceTotals device;                                              ///< and what the devices of the others did
-  std::vector<DeviceUse> device_layers;                             ///< by MoE layer; empty: no worker with a device has come
+  std::vector<DeviceUse> device_layers;  ///< by MoE layer; empty: no worker with a device has come
   uint64_t sampled_tokens = 0, workers_lost = 0;
   HistoryFigures history;
   HistoryReaders history_readers;
@@ -99,11 +105,12 @@ class ControlPlane {
   static Result<std::unique_ptr<ControlPlane>> start(ControlOptions options);
   ~ControlPlane();
 
-  /// Queues a sequence. kExhausted if it has no place (scheduler/queue_places.h); kUnavailable while draining. `sink` is called on the control thread.
+  /// Queues a sequence. kExhausted if it has no place (scheduler/queue_places.h); kUnavailable while draining. `sink`
+  /// is called on the control thread.
   Status submit(SequenceRequest request, Sink sink);
   /// Its sink is not called again once the control thread has seen this; an event may be under way.
-  /// `sampled`: so many of its tokens are its answer; -1: all that came. Of one that has ended by itself, and whose text might have ended
-  /// before, this says how far it stands.
+  /// `sampled`: so many of its tokens are its answer; -1: all that came. Of one that has ended by itself, and whose
+  /// text might have ended before, this says how far it stands.
   void cancel(SequenceId id, int64_t sampled = -1);
   SequenceId next_sequence_id();
   /// For whoever submit() has just refused because of the queue: when a place is to be expected for it.
@@ -124,7 +131,8 @@ class ControlPlane {
   void history_kept(const Status& how);
   /// Has keep_history called at once if something has changed since the last time; waits for that.
   void keep_history_now(std::chrono::milliseconds limit);
-  /// Refuses new sequences, waits until the others are done or `limit` has passed; those that are left then fail. From any thread but a sink's.
+  /// Refuses new sequences, waits until the others are done or `limit` has passed; those that are left then fail. From
+  /// any thread but a sink's.
   void drain(std::chrono::milliseconds limit);
 
  private:

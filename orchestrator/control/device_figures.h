@@ -17,7 +17,8 @@ struct DeviceUse {
   uint64_t prefetched_wasted = 0;  ///< of them, given up unused
   DeviceUse& operator+=(const DeviceUse& other) {
     hits += other.hits, misses += other.misses, late += other.late, evictions += other.evictions;
-    prefetched += other.prefetched, prefetched_used += other.prefetched_used, prefetched_wasted += other.prefetched_wasted;
+    prefetched += other.prefetched, prefetched_used += other.prefetched_used,
+        prefetched_wasted += other.prefetched_wasted;
     return *this;
   }
 };
@@ -35,8 +36,10 @@ struct RecentUses {
 
 /// What devices do beside that.
 struct DeviceWork {
-  uint64_t host_experts = 0, host_rows = 0;  ///< experts that CPUs computed instead of waiting for the link; (token, expert) choices of theirs
-  uint64_t rewinds = 0;                      ///< layers that were queued before their routes were known, and had to be queued again
+  uint64_t host_experts = 0,
+           host_rows =
+               0;  ///< experts that CPUs computed instead of waiting for the link; (token, expert) choices of theirs
+  uint64_t rewinds = 0;  ///< layers that were queued before their routes were known, and had to be queued again
   DeviceWork& operator+=(const DeviceWork& other) {
     host_experts += other.host_experts, host_rows += other.host_rows, rewinds += other.rewinds;
     return *this;
@@ -46,7 +49,8 @@ struct DeviceWork {
 /// What a result says of its worker's device, since the result before.
 struct DeviceStep {
   std::vector<DeviceUse> layers;
-  uint64_t moved_bytes = 0, wasted_bytes = 0;  ///< that the link carried; of them, for prefetches that were given up unused
+  uint64_t moved_bytes = 0,
+           wasted_bytes = 0;  ///< that the link carried; of them, for prefetches that were given up unused
   uint64_t link_busy_us = 0;
   uint32_t resident = 0;  ///< slots that hold a whole expert
   RecentUses recent;

@@ -9,7 +9,8 @@ namespace moestro::orchestrator {
 
 namespace {
 constexpr double kHalfLivesMax = 64;  ///< then weights begin at 1 again: far from where doubles end
-constexpr size_t kCellsMax = 1 << 20;  ///< twenty times those of the largest models; what a peer claims beyond that is not worth its memory
+constexpr size_t kCellsMax =
+    1 << 20;  ///< twenty times those of the largest models; what a peer claims beyond that is not worth its memory
 }
 
 void ExpertUse::begin(const activation::EamcShape& shape) {
@@ -31,7 +32,8 @@ void ExpertUse::count(std::span<const activation::ActivationCount> counts, Nanos
   const double weight = std::exp2(age);
   for (const activation::ActivationCount& c : counts)
     if (std::cmp_less(c.layer.value, layers_) && std::cmp_less(c.expert.value, experts_))
-      cells_[static_cast<size_t>(c.layer.value) * static_cast<size_t>(experts_) + static_cast<size_t>(c.expert.value)] += weight * c.tokens;
+      cells_[static_cast<size_t>(c.layer.value) * static_cast<size_t>(experts_) +
+             static_cast<size_t>(c.expert.value)] += weight * c.tokens;
 }
 
 ExpertShares ExpertUse::shares() const {
@@ -41,7 +43,9 @@ ExpertShares ExpertUse::shares() const {
   for (size_t first = 0; first + experts <= cells_.size() && experts > 0; first += experts) {
     const auto row = std::span(cells_).subspan(first, experts);
     const double all = std::accumulate(row.begin(), row.end(), 0.0);
-    if (all > 0) std::ranges::transform(row, shares.cells.begin() + static_cast<std::ptrdiff_t>(first), [all](double cell) { return static_cast<float>(cell / all); });
+    if (all > 0)
+      std::ranges::transform(row, shares.cells.begin() + static_cast<std::ptrdiff_t>(first),
+                             [all](double cell) { return static_cast<float>(cell / all); });
   }
   return shares;
 }

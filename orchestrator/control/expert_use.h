@@ -33,7 +33,8 @@ class ExpertUse {
   mutable std::mutex mutex_;
   int32_t layers_ = 0, experts_ = 0;
   Nanos since_{0};
-  std::vector<double> cells_;  ///< a use at `since_` weighs 1, one a half-life later 2: nothing that was counted has to be touched again
+  std::vector<double> cells_;  ///< a use at `since_` weighs 1, one a half-life later 2: nothing that was counted has to
+                               ///< be touched again
 };
 
 }  // namespace moestro::orchestrator

@@ -12,9 +12,11 @@ using activation::ActivationHistory;
 HistoryLender::HistoryLender(const std::string& endpoint, const shm::FileAccess& access, Send send)
     : endpoint_(endpoint), access_(access), send_(std::move(send)) {}
 
-std::unique_ptr<ActivationHistory> HistoryLender::make(uint64_t pack_identity, const activation::EamcShape& shape, int32_t capacity) {
+std::unique_ptr<ActivationHistory> HistoryLender::make(uint64_t pack_identity, const activation::EamcShape& shape,
+                                                       int32_t capacity) {
   server_.reset();
   segment_ = bytes_ = 0;
+  readers_.clear();  // they keep the one of before
   // Differs from those of every earlier start: nanoseconds of wall time.
   const auto segment = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   auto shared = ActivationHistory::shared(shape, capacity, pack_identity, segment);
@@ -37,10 +39,12 @@ Status HistoryLender::lend(const ActivationHistory& history) {
 void HistoryLender::joined(WorkerId worker, const ActivationHistory& history) {
   if (segment_ == 0) return send_all(worker, history);
   readers_[worker] = Reads::kAsked;
-  (void)send_(worker, write_history_segment(segment_)).is_ok();  // who cannot be reached at all is noticed by its silence
+  (void)send_(worker, write_history_segment(segment_))
+      .is_ok();  // who cannot be reached at all is noticed by its silence
 }
 
-void HistoryLender::answered(WorkerId worker, const std::string& name, const HistoryReader& answer, const ActivationHistory* history) {
+void HistoryLender::answered(WorkerId worker, const std::string& name, const HistoryReader& answer,
+                             const ActivationHistory* history) {
   const auto reader = readers_.find(worker);
   if (reader == readers_.end() || history == nullptr || answer.segment != segment_) return;
   if (answer.mapped) {
@@ -54,7 +58,8 @@ void HistoryLender::answered(WorkerId worker, const std::string& name, const His
 void HistoryLender::send_all(WorkerId worker, const ActivationHistory& history) {
   readers_[worker] = Reads::kMessages;
   for (const auto& message : write_history(history))
-    if (const Status sent = send_(worker, message); !sent.is_ok()) return log::warn("control: worker {} has no history: {}", worker.value, sent.message());
+    if (const Status sent = send_(worker, message); !sent.is_ok())
+      return log::warn("control: worker {} has no history: {}", worker.value, sent.message());
 }
 
 void HistoryLender::changed(const ActivationHistory& history, std::span<const HistoryEntry> changes) {

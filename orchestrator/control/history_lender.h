@@ -1,5 +1,6 @@
 #pragma once
-// Brings the history to the workers that want it: lends its memory to those of this host, and sends it to those that cannot map it. Control thread.
+// Brings the history to the workers that want it: lends its memory to those of this host, and sends it to those that
+// cannot map it. Control thread.
 
 #include <functional>
 #include <map>
@@ -19,14 +20,17 @@ class HistoryLender {
   /// `endpoint`: the workers'; the memory is handed out beside it.
   HistoryLender(const std::string& endpoint, const shm::FileAccess& access, Send send);
 
-  /// HistoryOptions::make: an empty history in memory that is handed out from here on, that of before is not any more. Where there is no such memory
-  /// the log says why, and it is this process's own.
-  std::unique_ptr<activation::ActivationHistory> make(uint64_t pack_identity, const activation::EamcShape& shape, int32_t capacity);
+  /// HistoryOptions::make: an empty history in memory that is handed out from here on. Workers that had the one before
+  /// hear no more of it.
+  /// Where there is no such memory the log says why, and it is this process's own.
+  std::unique_ptr<activation::ActivationHistory> make(uint64_t pack_identity, const activation::EamcShape& shape,
+                                                      int32_t capacity);
 
   /// It wants the history, which is the one that was made last.
   void joined(WorkerId worker, const activation::ActivationHistory& history);
   /// What `name` says of the memory it was told of.
-  void answered(WorkerId worker, const std::string& name, const HistoryReader& answer, const activation::ActivationHistory* history);
+  void answered(WorkerId worker, const std::string& name, const HistoryReader& answer,
+                const activation::ActivationHistory* history);
   void changed(const activation::ActivationHistory& history, std::span<const HistoryEntry> changes);
   void left(WorkerId worker) { readers_.erase(worker); }
 

@@ -2,13 +2,16 @@
 
 namespace moestro::orchestrator {
 
-Status check_registration(const Registration& r, const std::string& model, std::optional<uint64_t> pack) {
+Status check_registration(const Registration& r, const std::string& model,
+                          std::optional<activation::EamcShape> experts) {
   if (r.protocol != kWorkerProtocol)
-    return unsupported("the worker speaks protocol " + std::to_string(r.protocol) + ", this orchestrator " + std::to_string(kWorkerProtocol) +
-                       "; run the same version of both");
-  if (r.model != model) return invalid_argument("the worker serves model '" + r.model + "', this orchestrator '" + model + "'");
-  if (pack && r.pack_identity != *pack)
-    return invalid_argument("the worker serves another version of the pack of '" + r.model + "' than those that are here; restart them together");
+    return unsupported("the worker speaks protocol " + std::to_string(r.protocol) + ", this orchestrator " +
+                       std::to_string(kWorkerProtocol) + "; run the same version of both");
+  if (r.model != model)
+    return invalid_argument("the worker serves model '" + r.model + "', this orchestrator '" + model + "'");
+  if (experts && r.experts != *experts)
+    return invalid_argument("the worker's pack of '" + r.model +
+                            "' has other experts than that of those that are here: it is another model");
   if (r.ranks != 1) return unsupported("replicas of " + std::to_string(r.ranks) + " ranks");
   return Status::ok();
 }

@@ -9,7 +9,9 @@
 
 namespace moestro::orchestrator {
 
-/// Why a worker is not taken by an orchestrator of `model`; `pack`: the identity of the pack that the workers serve that are here already.
-Status check_registration(const Registration& worker, const std::string& model, std::optional<uint64_t> pack);
+/// Why a worker is not taken by an orchestrator of `model`; `experts`: of those that are here already. It may have
+/// another version of their pack.
+Status check_registration(const Registration& worker, const std::string& model,
+                          std::optional<activation::EamcShape> experts);
 
 }  // namespace moestro::orchestrator

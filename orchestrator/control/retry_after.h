@@ -9,8 +9,8 @@
 
 namespace moestro::orchestrator {
 
-/// Places come free as sequences end. Each client that is refused is given the time at which one is to be expected for it, so that they
-/// do not all come back at once; nobody is sent away for longer than all that is queued will take.
+/// Places come free as sequences end. Each client that is refused is given the time at which one is to be expected for
+/// it, so that they do not all come back at once; nobody is sent away for longer than all that is queued will take.
 class RetryAfter {
  public:
   /// The first sequence has come after there was none.

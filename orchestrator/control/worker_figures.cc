@@ -13,7 +13,9 @@ constexpr uint64_t kBytesMax = uint64_t{1} << 50;
 constexpr uint64_t kBusyMicrosMax = 24ULL * 3'600'000'000;  ///< a machine may have slept
 
 bool absurd(const DeviceWork& w) { return std::max({w.host_experts, w.host_rows, w.rewinds}) > kUsesMax; }
-bool absurd(const DeviceUse& u) { return std::max({u.hits, u.misses, u.evictions, u.prefetched, u.prefetched_used, u.prefetched_wasted}) > kUsesMax; }
+bool absurd(const DeviceUse& u) {
+  return std::max({u.hits, u.misses, u.evictions, u.prefetched, u.prefetched_used, u.prefetched_wasted}) > kUsesMax;
+}
 
 void count_device(const DeviceStep& said, ControlSnapshot::Worker& worker, ControlSnapshot& all) {
   for (DeviceTotals* of : {&worker.device_totals, &all.device}) {
@@ -36,7 +38,8 @@ ControlSnapshot::Worker begin_figures(const Registration& r, ControlSnapshot& al
   figures.kv_blocks = r.limits.kv_blocks;
   figures.moe_layers = static_cast<uint32_t>(r.experts.layers);
   figures.device_slots = r.device_slots, figures.device_slot_bytes = r.device_slot_bytes;
-  if (figures.has_device() && all.device_layers.size() != figures.moe_layers) all.device_layers.assign(figures.moe_layers, {});
+  if (figures.has_device() && all.device_layers.size() != figures.moe_layers)
+    all.device_layers.assign(figures.moe_layers, {});
   return figures;
 }
 
@@ -44,11 +47,13 @@ Status check_device(const DeviceStep& said, const ControlSnapshot::Worker& worke
   const std::string who = "worker " + worker.name + "'s figures of its device: ";
   if (!worker.has_device()) return internal_error(who + "it has registered none with a memory of its own");
   if (said.layers.size() != worker.moe_layers)
-    return internal_error(who + std::to_string(said.layers.size()) + " layers, but its model has " + std::to_string(worker.moe_layers));
+    return internal_error(who + std::to_string(said.layers.size()) + " layers, but its model has " +
+                          std::to_string(worker.moe_layers));
   if (said.resident > worker.device_slots)
-    return internal_error(who + std::to_string(said.resident) + " experts in " + std::to_string(worker.device_slots) + " slots");
-  if (said.moved_bytes > kBytesMax || said.wasted_bytes > kBytesMax || said.link_busy_us > kBusyMicrosMax || absurd(said.work) ||
-      std::ranges::any_of(said.layers, [](const DeviceUse& layer) { return absurd(layer); }))
+    return internal_error(who + std::to_string(said.resident) + " experts in " + std::to_string(worker.device_slots) +
+                          " slots");
+  if (said.moved_bytes > kBytesMax || said.wasted_bytes > kBytesMax || said.link_busy_us > kBusyMicrosMax ||
+      absurd(said.work) || std::ranges::any_of(said.layers, [](const DeviceUse& layer) { return absurd(layer); }))
     return internal_error(who + "a count that no device reaches between two results");
   const RecentUses& r = said.recent;
   if (r.uses > kUsesMax || std::max({r.hits, r.lru_hits, r.belady_hits}) > r.uses)
@@ -70,9 +75,11 @@ void count_step(StepReport& report, ControlSnapshot::Worker& worker, ControlSnap
   all.nonfinite_sequences += report.nonfinite_sequences;
   all.dropped_rows += report.dropped_rows;
   if (worker.has_device()) {
-    for (DeviceTotals* of : {&worker.device_totals, &all.device}) of->step_us += report.step_us, of->stall_us += report.stall_us;
+    for (DeviceTotals* of : {&worker.device_totals, &all.device})
+      of->step_us += report.step_us, of->stall_us += report.stall_us;
   } else {
-    all.dram_hits += report.expert_hits, all.dram_misses += report.expert_misses, all.dram_fetched_bytes += report.fetched_bytes;
+    all.dram_hits += report.expert_hits, all.dram_misses += report.expert_misses,
+        all.dram_fetched_bytes += report.fetched_bytes;
   }
   if (!report.device) return;
   if (Status fits = check_device(*report.device, worker); fits.is_ok()) count_device(*report.device, worker, all);

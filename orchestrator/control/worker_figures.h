@@ -15,7 +15,8 @@ ControlSnapshot::Worker begin_figures(const Registration& registration, ControlS
 /// kInternal: what a worker says of its device cannot be of the device that it registered.
 Status check_device(const DeviceStep& said, const ControlSnapshot::Worker& worker);
 
-/// Adds a step to the figures of its worker and to those of all. A report whose device cannot be becomes that of a plan that failed.
+/// Adds a step to the figures of its worker and to those of all. A report whose device cannot be becomes that of a plan
+/// that failed.
 void count_step(StepReport& report, ControlSnapshot::Worker& worker, ControlSnapshot& all);
 
 /// Names of workers that were there; of those beyond a number nobody has, none.

@@ -28,28 +28,33 @@ Result<Registration> read_registration(const wire::RegisterWorker& m) {
   r.kv_epoch = m.kv_epoch();
   r.rank = m.rank();
   r.ranks = m.ranks();
-  r.limits = WorkerLimits{m.kv_blocks(), m.kv_block_tokens(), m.context_max(), m.step_tokens_max(), m.step_sequences_max(),
-                          m.kv_sinks(), m.kv_window(), m.kv_host_blocks()};
+  r.limits = WorkerLimits{m.kv_blocks(),          m.kv_block_tokens(), m.context_max(), m.step_tokens_max(),
+                          m.step_sequences_max(), m.kv_sinks(),        m.kv_window(),   m.kv_host_blocks()};
   constexpr uint32_t kLayersMax = 4096, kExpertsMax = 1u << 16;
   if (m.moe_layers() > kLayersMax || m.experts() > kExpertsMax || m.top_k() > m.experts())
-    return invalid_argument("registration: " + std::to_string(m.moe_layers()) + " layers of " + std::to_string(m.experts()) + " experts");
-  r.experts = {static_cast<int32_t>(m.moe_layers()), static_cast<int32_t>(m.experts()), static_cast<int32_t>(m.top_k())};
+    return invalid_argument("registration: " + std::to_string(m.moe_layers()) + " layers of " +
+                            std::to_string(m.experts()) + " experts");
+  r.experts = {static_cast<int32_t>(m.moe_layers()), static_cast<int32_t>(m.experts()),
+               static_cast<int32_t>(m.top_k())};
   r.wants_history = m.wants_history();
   r.device_slots = m.device_slots();
   r.device_slot_bytes = m.device_slot_bytes();
   constexpr uint32_t kSlotsMax = 1u << 24;
   constexpr uint64_t kSlotBytesMax = uint64_t{1} << 36;
-  if (r.device_slots > 0 && (r.device_slots > kSlotsMax || r.device_slot_bytes == 0 || r.device_slot_bytes > kSlotBytesMax || m.moe_layers() == 0))
-    return invalid_argument("registration: a device of " + std::to_string(r.device_slots) + " slots of " + std::to_string(r.device_slot_bytes) + " bytes for the experts of " +
+  if (r.device_slots > 0 && (r.device_slots > kSlotsMax || r.device_slot_bytes == 0 ||
+                             r.device_slot_bytes > kSlotBytesMax || m.moe_layers() == 0))
+    return invalid_argument("registration: a device of " + std::to_string(r.device_slots) + " slots of " +
+                            std::to_string(r.device_slot_bytes) + " bytes for the experts of " +
                             std::to_string(m.moe_layers()) + " layers");
-  constexpr uint32_t kMost = 1u << 30;
+  constexpr uint32_t kLimitMost = 1u << 30;
   for (uint32_t n : {r.limits.kv_blocks, r.limits.kv_block_tokens, r.limits.context_max, r.limits.step_tokens_max,
                      r.limits.step_sequences_max}) {
-    if (n == 0 || n > kMost) return invalid_argument("registration: a limit is zero or absurd");
+    if (n == 0 || n > kLimitMost) return invalid_argument("registration: a limit is zero or absurd");
   }
-  if (r.limits.kv_host_blocks > kMost || (r.limits.kv_host_blocks > 0 && r.limits.kv_window > 0))
+  if (r.limits.kv_host_blocks > kLimitMost || (r.limits.kv_host_blocks > 0 && r.limits.kv_window > 0))
     return invalid_argument("registration: KV blocks in host memory beside a window, or an absurd number of them");
-  if (r.limits.kv_sinks > kMost || r.limits.kv_window > kMost || (r.limits.kv_window == 0 && r.limits.kv_sinks > 0))
+  if (r.limits.kv_sinks > kLimitMost || r.limits.kv_window > kLimitMost ||
+      (r.limits.kv_window == 0 && r.limits.kv_sinks > 0))
     return invalid_argument("registration: attention sinks without a window, or an absurd limit of either");
   return r;
 }
@@ -76,8 +81,13 @@ DeviceStep read_device(const wire::DeviceFigures& m) {
   if (m.layers() == nullptr) return d;
   d.layers.reserve(m.layers()->size());
   for (const wire::DeviceLayer* l : *m.layers())
-    d.layers.push_back({.hits = l->hits(), .misses = uint64_t{l->late()} + l->misses(), .late = l->late(), .evictions = l->evictions(),
-                        .prefetched = l->prefetched(), .prefetched_used = l->prefetched_used(), .prefetched_wasted = l->prefetched_wasted()});
+    d.layers.push_back({.hits = l->hits(),
+                        .misses = uint64_t{l->late()} + l->misses(),
+                        .late = l->late(),
+                        .evictions = l->evictions(),
+                        .prefetched = l->prefetched(),
+                        .prefetched_used = l->prefetched_used(),
+                        .prefetched_wasted = l->prefetched_wasted()});
   return d;
 }
 
@@ -119,17 +129,21 @@ std::vector<std::byte> finish(FlatBufferBuilder& b, wire::WorkerBody type, flatb
   return {begin, begin + b.GetSize()};
 }
 
-flatbuffers::Offset<wire::HistoryEntry> write_entry(FlatBufferBuilder& b, const activation::ActivationHistory& history, HistoryEntry entry) {
+flatbuffers::Offset<wire::HistoryEntry> write_entry(FlatBufferBuilder& b, const activation::ActivationHistory& history,
+                                                    HistoryEntry entry) {
   const std::span<const uint8_t> cells = (entry.answer ? history.answers : history.prompts).cells(entry.entry);
-  return wire::CreateHistoryEntry(b, entry.answer, static_cast<uint32_t>(entry.entry), b.CreateVector(cells.data(), cells.size()));
+  return wire::CreateHistoryEntry(b, entry.answer, static_cast<uint32_t>(entry.entry),
+                                  b.CreateVector(cells.data(), cells.size()));
 }
 
-std::vector<std::byte> write_entries(const activation::ActivationHistory& history, std::span<const HistoryEntry> entries, bool reset) {
+std::vector<std::byte> write_entries(const activation::ActivationHistory& history,
+                                     std::span<const HistoryEntry> entries, bool reset) {
   FlatBufferBuilder b(entries.size() * history.answers.shape().cells() + 1024);
   std::vector<flatbuffers::Offset<wire::HistoryEntry>> written;
   for (const HistoryEntry& e : entries) written.push_back(write_entry(b, history, e));
   const auto written_offset = b.CreateVector(written);
-  return finish(b, wire::WorkerBody::History, wire::CreateHistory(b, reset, static_cast<uint32_t>(history.answers.capacity()), written_offset));
+  return finish(b, wire::WorkerBody::History,
+                wire::CreateHistory(b, reset, static_cast<uint32_t>(history.answers.capacity()), written_offset));
 }
 
 flatbuffers::Offset<wire::PlanSequence> write_sequence(FlatBufferBuilder& b, const PlannedSequence& s) {
@@ -149,12 +163,13 @@ flatbuffers::Offset<wire::PlanSequence> write_sequence(FlatBufferBuilder& b, con
   if (!s.history.empty()) history = b.CreateVector(s.history);
   if (!s.ends.empty()) ends = b.CreateVector(s.ends);
   if (!s.request_id.empty()) request = b.CreateString(s.request_id);
-  const auto sampling = s.sample ? wire::CreateSampling(b, p.temperature, p.top_k, p.top_p, p.min_p, p.seed, p.choice, p.logprobs, 1,
-                                                        p.repetition_penalty, p.presence_penalty, p.frequency_penalty, bias_ids, biases, allowed)
+  const auto sampling = s.sample ? wire::CreateSampling(b, p.temperature, p.top_k, p.top_p, p.min_p, p.seed, p.choice,
+                                                        p.logprobs, 1, p.repetition_penalty, p.presence_penalty,
+                                                        p.frequency_penalty, bias_ids, biases, allowed)
                                  : 0;
   return wire::CreatePlanSequence(b, s.id.value, s.blocks_first, b.CreateVector(s.blocks), s.sample, sampling,
-                                  b.CreateVector(s.score_targets), s.score_top, s.history_first, history, s.history_prompt,
-                                  static_cast<uint32_t>(s.counted), ends, s.text_ends, request);
+                                  b.CreateVector(s.score_targets), s.score_top, s.history_first, history,
+                                  s.history_prompt, static_cast<uint32_t>(s.counted), ends, s.text_ends, request);
 }
 
 struct ReleasedVectors {
@@ -165,7 +180,8 @@ struct ReleasedVectors {
 ReleasedVectors write_released(FlatBufferBuilder& b, std::span<const ReleasedSequence> released) {
   std::vector<uint64_t> ids;
   std::vector<uint32_t> lengths;
-  for (const ReleasedSequence& r : released) ids.push_back(r.id.value), lengths.push_back(static_cast<uint32_t>(r.length));
+  for (const ReleasedSequence& r : released)
+    ids.push_back(r.id.value), lengths.push_back(static_cast<uint32_t>(r.length));
   return {b.CreateVector(ids), b.CreateVector(lengths)};
 }
 
@@ -174,7 +190,8 @@ ReleasedVectors write_released(FlatBufferBuilder& b, std::span<const ReleasedSeq
 Result<WorkerSays> read_worker_message(std::span<const std::byte> body) {
   flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(body.data()), body.size(), /*max_depth=*/16,
                                  /*max_tables=*/16'000'000);
-  if (body.size() < 8 || !wire::WorkerMessageBufferHasIdentifier(body.data()) || !wire::VerifyWorkerMessageBuffer(verifier))
+  if (body.size() < 8 || !wire::WorkerMessageBufferHasIdentifier(body.data()) ||
+      !wire::VerifyWorkerMessageBuffer(verifier))
     return invalid_argument("not a worker message");
   const auto* message = wire::GetWorkerMessage(body.data());
   // The verifier lets a union pass that names its kind and has nothing in it.
@@ -205,9 +222,9 @@ std::vector<std::byte> write_refused(const Status& why) {
                 wire::CreateRefused(b, static_cast<uint32_t>(why.code()), b.CreateString(why.message())));
 }
 
-std::vector<std::byte> write_drain() {
+std::vector<std::byte> write_drain(bool attach_anew) {
   FlatBufferBuilder b;
-  return finish(b, wire::WorkerBody::Drain, wire::CreateDrain(b));
+  return finish(b, wire::WorkerBody::Drain, wire::CreateDrain(b, attach_anew));
 }
 
 std::vector<std::byte> write_history_segment(uint64_t segment) {
@@ -215,19 +232,21 @@ std::vector<std::byte> write_history_segment(uint64_t segment) {
   return finish(b, wire::WorkerBody::History, wire::CreateHistory(b, false, 0, 0, segment));
 }
 
-std::vector<std::byte> write_history(const activation::ActivationHistory& history, std::span<const HistoryEntry> changes) {
+std::vector<std::byte> write_history(const activation::ActivationHistory& history,
+                                     std::span<const HistoryEntry> changes) {
   return write_entries(history, changes, false);
 }
 
 std::vector<std::vector<std::byte>> write_history(const activation::ActivationHistory& history) {
-  constexpr size_t kBytesMax = 4 << 20;
-  const size_t at_once = std::max<size_t>(1, kBytesMax / std::max<size_t>(1, history.answers.shape().cells()));
+  constexpr size_t kMessageBytesMax = 4 << 20;
+  const size_t at_once = std::max<size_t>(1, kMessageBytesMax / std::max<size_t>(1, history.answers.shape().cells()));
   std::vector<HistoryEntry> all;
   for (int32_t i = 0; i < history.prompts.size(); ++i) all.push_back({false, i});
   for (int32_t i = 0; i < history.answers.size(); ++i) all.push_back({true, i});
   std::vector<std::vector<std::byte>> messages;
   for (size_t first = 0; first == 0 || first < all.size(); first += at_once)
-    messages.push_back(write_entries(history, std::span(all).subspan(first, std::min(at_once, all.size() - first)), first == 0));
+    messages.push_back(
+        write_entries(history, std::span(all).subspan(first, std::min(at_once, all.size() - first)), first == 0));
   return messages;
 }
 
@@ -253,11 +272,14 @@ std::vector<std::byte> write_plan(const Plan& plan, const std::string& model) {
   const auto batches = b.CreateVector(&batch, 1);
   const ReleasedVectors released = write_released(b, plan.released);
   const auto model_offset = b.CreateString(model);
-  const auto copies = plan.kv_copies.empty() ? 0 : b.CreateVectorOfStructs<wire::KvCopy>(plan.kv_copies.size(), [&plan](size_t i, wire::KvCopy* c) {
-    *c = wire::KvCopy(plan.kv_copies[i].from, plan.kv_copies[i].to);
-  });
+  const auto copies = plan.kv_copies.empty() ? 0
+                                             : b.CreateVectorOfStructs<wire::KvCopy>(
+                                                   plan.kv_copies.size(), [&plan](size_t i, wire::KvCopy* c) {
+                                                     *c = wire::KvCopy(plan.kv_copies[i].from, plan.kv_copies[i].to);
+                                                   });
   return finish(b, wire::WorkerBody::StepPlan,
-                wire::CreateStepPlan(b, plan.id.value, plan.parent.value, model_offset, batches, copies, released.ids, released.lengths));
+                wire::CreateStepPlan(b, plan.id.value, plan.parent.value, model_offset, batches, copies, released.ids,
+                                     released.lengths));
 }
 
 }  // namespace moestro::orchestrator

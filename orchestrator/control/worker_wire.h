@@ -33,7 +33,8 @@ struct HeartbeatMessage {
 /// A StepResult; figures of the step beside the outcome.
 struct StepReport {
   PlanOutcome outcome;
-  uint64_t step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0, nonfinite_sequences = 0, dropped_rows = 0;
+  uint64_t step_us = 0, stall_us = 0, expert_hits = 0, expert_misses = 0, fetched_bytes = 0, nonfinite_sequences = 0,
+           dropped_rows = 0;
   std::optional<DeviceStep> device;  ///< of one with a memory of its own
 };
 /// How it went with the history's memory that was announced.
@@ -49,13 +50,15 @@ Result<WorkerSays> read_worker_message(std::span<const std::byte> body);
 
 std::vector<std::byte> write_registered(WorkerId worker);
 std::vector<std::byte> write_refused(const Status& why);
-std::vector<std::byte> write_drain();
+/// `attach_anew`: to fetch the version of the pack that is served.
+std::vector<std::byte> write_drain(bool attach_anew = false);
 /// Where a history's memory can be had: of this segment.
 std::vector<std::byte> write_history_segment(uint64_t segment);
 /// All of a history, in messages of a few MiB; the first one resets.
 std::vector<std::vector<std::byte>> write_history(const activation::ActivationHistory& history);
 /// Entries of it that have changed.
-std::vector<std::byte> write_history(const activation::ActivationHistory& history, std::span<const HistoryEntry> changes);
+std::vector<std::byte> write_history(const activation::ActivationHistory& history,
+                                     std::span<const HistoryEntry> changes);
 std::vector<std::byte> write_release(std::span<const ReleasedSequence> released);
 std::vector<std::byte> write_plan(const Plan& plan, const std::string& model);
 

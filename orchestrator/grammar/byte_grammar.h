@@ -1,6 +1,6 @@
 #pragma once
-// A language of bytes as a recursive transition network: nodes, edges that read a byte, edges that read nothing, and calls of other nodes
-// whose end comes back. So JSON within JSON needs no copy for every depth.
+// A language of bytes as a recursive transition network: nodes, edges that read a byte, edges that read nothing, and
+// calls of other nodes whose end comes back. So JSON within JSON needs no copy for every depth.
 
 #include <cstdint>
 #include <span>

@@ -1,5 +1,6 @@
 #pragma once
-// A grammar against a vocabulary: which tokens may come next, and what they lead to. Shared by all sequences that use it; from any thread.
+// A grammar against a vocabulary: which tokens may come next, and what they lead to. Shared by all sequences that use
+// it; from any thread.
 
 #include <memory>
 #include <mutex>
@@ -17,17 +18,22 @@ struct GrammarVocabulary {
   std::vector<TokenId> eos_ids;
 };
 
-inline constexpr const char* kTooLarge = "the schema of response_format or of a tool is too ambiguous or too large to be followed";
+inline constexpr const char* kTooLarge =
+    "the schema of response_format or of a tool is too ambiguous or too large to be followed";
 
 class CompiledGrammar {
  public:
   static constexpr size_t kMaskBytesMax = size_t{16} << 20;  ///< masks kept; more are made anew
+  static constexpr size_t kUnfinishedMax = 16;               ///< masks that are being made
+  static constexpr int64_t kMaskWorkMax = 100'000'000;       ///< of one mask: about a second; more is a failure
+  using Mask = orchestrator::TokenConstraint::Mask;
 
   CompiledGrammar(ByteGrammar grammar, std::shared_ptr<const GrammarVocabulary> vocabulary);
 
   StateId start() const { return states_.start(); }
-  /// kExhausted if the grammar is too ambiguous or large, kInternal if it leads nowhere.
-  Result<std::shared_ptr<const orchestrator::TokenMask>> allowed(StateId state);
+  /// As TokenConstraint::allowed_within. kUnsupported if the grammar is too ambiguous or large, kInternal if it leads
+  /// nowhere.
+  Result<std::optional<Mask>> allowed_within(StateId state, int64_t& work);
   /// Where a token leads; kDeadState if it is not allowed.
   StateId advance(StateId state, TokenId token);
   StateId advance_byte(StateId state, uint8_t byte);
@@ -37,21 +43,30 @@ class CompiledGrammar {
   size_t states();
 
  private:
-  std::shared_ptr<const orchestrator::TokenMask> make_mask(StateId state);
+  /// A walk of the tokens' trie and the automaton together, as far as it has come.
+  struct Walk {
+    std::shared_ptr<orchestrator::TokenMask> mask;
+    std::vector<StateId> path;  ///< by bytes from the walk's state on
+    size_t entry = 0;           ///< of the trie: the next
+    int64_t work = 0;           ///< done so far
+  };
+  Walk& walk_from(StateId state);
+  bool go_on(Walk& walk, int64_t& work);
 
   const ByteGrammar grammar_;
   const std::shared_ptr<const GrammarVocabulary> vocabulary_;
   std::mutex mutex_;
   GrammarStates states_;
-  std::unordered_map<StateId, std::shared_ptr<const orchestrator::TokenMask>> masks_;
-  std::vector<StateId> path_;
+  std::unordered_map<StateId, Mask> masks_;
+  std::unordered_map<StateId, Walk> walks_;
 };
 
 /// One sequence's way through a grammar.
 class GrammarConstraint final : public orchestrator::TokenConstraint {
  public:
-  explicit GrammarConstraint(std::shared_ptr<CompiledGrammar> grammar) : grammar_(std::move(grammar)), state_(grammar_->start()) {}
-  Result<std::shared_ptr<const orchestrator::TokenMask>> allowed() override { return grammar_->allowed(state_); }
+  explicit GrammarConstraint(std::shared_ptr<CompiledGrammar> grammar)
+      : grammar_(std::move(grammar)), state_(grammar_->start()) {}
+  Result<std::optional<Mask>> allowed_within(int64_t& work) override { return grammar_->allowed_within(state_, work); }
   bool accept(TokenId token) override {
     state_ = grammar_->advance(state_, token);
     return state_ != kDeadState;

@@ -6,6 +6,10 @@
 
 namespace moestro::grammar {
 
+namespace {
+constexpr int64_t kItemWork = 20;  // it is looked for among those that were seen
+}
+
 GrammarStates::GrammarStates(const ByteGrammar& grammar) : grammar_(grammar) {
   find_classes();
   states_.emplace_back();  // the dead one
@@ -47,6 +51,7 @@ StateId GrammarStates::intern(std::vector<Item> reached) {
     const Item item = reached.back();
     reached.pop_back();
     const Node& node = grammar_.nodes()[item.node];
+    work_ += kItemWork * static_cast<int64_t>(1 + node.empty.size() + node.calls.size());
     if (!node.bytes.empty()) state.items.push_back(item);
     for (const NodeId to : node.empty) add({to, item.stack});
     for (const CallEdge& call : node.calls)
@@ -60,7 +65,8 @@ StateId GrammarStates::intern(std::vector<Item> reached) {
   if (state.items.empty() && !state.accepting) return kDeadState;
   std::sort(state.items.begin(), state.items.end());
   uint64_t hash = state.accepting;
-  for (const Item& i : state.items) hash = (hash ^ (uint64_t{i.node} << 32 | i.stack)) * 0x9E3779B97F4A7C15u + (hash >> 29);
+  for (const Item& i : state.items)
+    hash = (hash ^ (uint64_t{i.node} << 32 | i.stack)) * 0x9E3779B97F4A7C15u + (hash >> 29);
   for (auto [it, last] = state_ids_.equal_range(hash); it != last; ++it) {
     const State& known = states_[it->second];
     if (known.accepting == state.accepting && known.items == state.items) return it->second;
@@ -76,9 +82,12 @@ StateId GrammarStates::intern(std::vector<Item> reached) {
 
 StateId GrammarStates::make_next(StateId state, uint8_t byte) {
   std::vector<Item> reached;
-  for (const Item& item : states_[state].items)
-    for (const ByteEdge& e : grammar_.nodes()[item.node].bytes)
+  for (const Item& item : states_[state].items) {
+    const auto& edges = grammar_.nodes()[item.node].bytes;
+    work_ += static_cast<int64_t>(1 + edges.size() / 8);
+    for (const ByteEdge& e : edges)
       if (e.low <= byte && byte <= e.high) reached.push_back({e.to, item.stack});
+  }
   std::sort(reached.begin(), reached.end());
   reached.erase(std::unique(reached.begin(), reached.end()), reached.end());
   const StateId to = reached.empty() ? kDeadState : intern(std::move(reached));

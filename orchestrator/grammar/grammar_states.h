@@ -1,6 +1,6 @@
 #pragma once
-// A ByteGrammar as a deterministic automaton that is made as it is walked. A state is a set of (node, stack of calls); stacks share their
-// tails. Belongs to one thread at a time.
+// A ByteGrammar as a deterministic automaton that is made as it is walked. A state is a set of (node, stack of calls);
+// stacks share their tails. Belongs to one thread at a time.
 
 #include <array>
 #include <cstdint>
@@ -36,7 +36,10 @@ class GrammarStates {
   bool ends(StateId state) const { return states_[state].accepting && states_[state].items.empty(); }
   /// The grammar has turned out to be too ambiguous or too large to be walked; what was said since is not reliable.
   bool failed() const { return failed_; }
+  void give_up() { failed_ = true; }
   size_t size() const { return states_.size(); }
+  /// What making states has cost so far, in units of about 10 ns.
+  int64_t work() const { return work_; }
 
  private:
   static constexpr StateId kUnknown = std::numeric_limits<StateId>::max();
@@ -72,6 +75,7 @@ class GrammarStates {
   std::unordered_multimap<uint64_t, StateId> state_ids_;
   StateId start_ = kDeadState;
   size_t bytes_ = 0;
+  int64_t work_ = 0;
   bool failed_ = false;
 };
 

@@ -59,8 +59,10 @@ NodeId JsonGrammar::string(NodeId from, int64_t least, std::optional<int64_t> mo
     g_.code_points(a, b, {'"' + 1, '\\' - 1});
     g_.code_points(a, b, {'\\' + 1, kCodePointMax});
     const NodeId escape = g_.literal(a, "\\");
-    for (const char c : std::string_view("\"\\/bfnrt")) g_.byte(escape, b, static_cast<uint8_t>(c), static_cast<uint8_t>(c));
-    const NodeId first = g_.literal(escape, "u"), second = g_.add(), after_d = g_.add(), third = g_.add(), fourth = g_.add();
+    for (const char c : std::string_view("\"\\/bfnrt"))
+      g_.byte(escape, b, static_cast<uint8_t>(c), static_cast<uint8_t>(c));
+    const NodeId first = g_.literal(escape, "u"), second = g_.add(), after_d = g_.add(), third = g_.add(),
+                 fourth = g_.add();
     const auto hex = [this](NodeId x, NodeId y, bool with_d) {
       g_.byte(x, y, '0', '9');
       for (const char base : {'a', 'A'}) {
@@ -107,7 +109,8 @@ struct CharacterBegin {
 CharacterBegin begin_of(uint8_t lead) {
   if (lead < 0x80) return {0};
   if (lead < 0xE0) return {1};
-  if (lead < 0xF0) return {2, static_cast<uint8_t>(lead == 0xE0 ? 0xA0 : 0x80), static_cast<uint8_t>(lead == 0xED ? 0x9F : 0xBF)};
+  if (lead < 0xF0)
+    return {2, static_cast<uint8_t>(lead == 0xE0 ? 0xA0 : 0x80), static_cast<uint8_t>(lead == 0xED ? 0x9F : 0xBF)};
   return {3, static_cast<uint8_t>(lead == 0xF0 ? 0x90 : 0x80), static_cast<uint8_t>(lead == 0xF4 ? 0x8F : 0xBF)};
 }
 
@@ -123,7 +126,8 @@ std::vector<NameSpot> trie_of(const std::vector<std::string>& names, NodeId begi
   std::vector<NameSpot> trie(1);
   trie[0].node = begin;
   for (const std::string& name : names) {
-    const bool escaped = std::any_of(name.begin(), name.end(), [](char c) { return static_cast<uint8_t>(c) < 0x20 || c == '"' || c == '\\'; });
+    const bool escaped = std::any_of(name.begin(), name.end(),
+                                     [](char c) { return static_cast<uint8_t>(c) < 0x20 || c == '"' || c == '\\'; });
     if (escaped) continue;  // no key without escapes is this name
     size_t at = 0;
     for (const char c : name) {
@@ -157,7 +161,8 @@ NodeId JsonGrammar::other_key(NodeId from, const std::vector<std::string>& names
       if (!spot.next.contains(byte)) g_.byte(spot.node, where, byte, byte);
     };
     if (spot.rest.left > 0) {  // inside a character of a name: another byte makes it another one
-      for (int byte = spot.rest.low; byte <= spot.rest.high; ++byte) leave(static_cast<uint8_t>(byte), lacking[static_cast<size_t>(spot.rest.left - 1)]);
+      for (int byte = spot.rest.low; byte <= spot.rest.high; ++byte)
+        leave(static_cast<uint8_t>(byte), lacking[static_cast<size_t>(spot.rest.left - 1)]);
       continue;
     }
     if (!spot.name) g_.byte(spot.node, to, '"', '"');

@@ -20,8 +20,8 @@ class JsonGrammar {
  public:
   explicit JsonGrammar(ByteGrammar& grammar) : g_(grammar) {}
 
-  /// What may stand between two parts: nothing, a space, or a new line with up to 20 spaces or tabs. Bounded, so that a model that likes
-  /// white space still ends.
+  /// What may stand between two parts: nothing, a space, or a new line with up to 20 spaces or tabs. Bounded, so that a
+  /// model that likes white space still ends.
   NodeId white(NodeId from);
   /// A string of `least` to `most` code points, quotes included; nothing: no bound.
   NodeId string(NodeId from, int64_t least = 0, std::optional<int64_t> most = std::nullopt);

@@ -1,6 +1,8 @@
 #include "orchestrator/grammar/json_schema.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <set>
 
 #include "orchestrator/grammar/pattern.h"
@@ -10,46 +12,66 @@ namespace moestro::grammar {
 
 namespace {
 constexpr int kNestingMax = 64;
+constexpr int64_t kItemsPlain = 1000;  // so many items are not what makes a schema too large
+constexpr const char* kTooManyNodes = "the schema as a whole is too large: it has too many properties or alternatives";
 
 std::string kind(const SchemaJson& value) {
-  if (value.is_number_integer() || (value.is_number_float() && value.get<double>() == static_cast<double>(static_cast<int64_t>(value.get<double>()))))
+  if (value.is_number_integer() ||
+      (value.is_number_float() &&
+       value.get<double>() == static_cast<double>(static_cast<int64_t>(value.get<double>()))))
     return "integer";
   return value.type_name();
 }
 bool is_of(const SchemaJson& value, const std::vector<std::string>& types) {
   const std::string k = kind(value);
-  return types.empty() || std::any_of(types.begin(), types.end(), [&](const std::string& t) { return t == k || (t == "number" && k == "integer"); });
+  return types.empty() || std::any_of(types.begin(), types.end(), [&](const std::string& t) {
+           return t == k || (t == "number" && k == "integer");
+         });
 }
 }  // namespace
 
+/// What the schema wants and this cannot promise: refused, or passed over and noted.
+Status JsonSchemaCompiler::cannot(const std::string& path, const std::string& what) {
+  const Status refusal = schema_error(Code::kUnsupported, path, what);
+  if (passed_over_ == nullptr) return refusal;
+  passed_over_->push_back(refusal.message());
+  return Status::ok();
+}
+
 Result<NodeId> JsonSchemaCompiler::add(NodeId from, const Json& schema, const std::string& path) {
   if (schema == true || (schema.is_object() && schema.empty())) return json_.value(from);
-  MOESTRO_RETURN_IF_ERROR(check_keywords(schema, path));
-  if (g_.too_large()) return schema_error(Code::kUnsupported, path, "it is too large");
+  if (!schema.is_object()) return schema_error(Code::kInvalidArgument, path, "it must be an object or true");
+  for (const std::string& key : unknown_keywords(schema))
+    MOESTRO_RETURN_IF_ERROR(cannot(path, "'" + key + "' is not supported"));
+  if (g_.too_large()) return schema_error(Code::kUnsupported, path, kTooManyNodes);
   struct Deeper {
     int& depth;
     explicit Deeper(int& d) : depth(++d) {}
     ~Deeper() { --depth; }
   } const deeper(depth_);
-  if (depth_ > kNestingMax) return schema_error(Code::kUnsupported, path, "it is nested deeper than " + std::to_string(kNestingMax) + " levels");
+  if (depth_ > kNestingMax) {
+    MOESTRO_RETURN_IF_ERROR(cannot(path, "it is nested deeper than " + std::to_string(kNestingMax) + " levels"));
+    return json_.value(from);
+  }
 
   // A word that chooses the value by itself stands alone, but for types that it may repeat and remarks.
-  const std::pair<const char*, Result<NodeId> (JsonSchemaCompiler::*)(NodeId, const Json&, const std::string&)> kAlone[]{
-      {"$ref", &JsonSchemaCompiler::add_reference}, {"anyOf", &JsonSchemaCompiler::add_any_of}, {"oneOf", &JsonSchemaCompiler::add_any_of},
-      {"allOf", &JsonSchemaCompiler::add_any_of},   {"enum", &JsonSchemaCompiler::add_literals}, {"const", &JsonSchemaCompiler::add_literals}};
-  static const std::set<std::string> kShaping{"anyOf", "oneOf", "allOf", "$ref", "enum", "const", "properties", "required", "additionalProperties",
-                                              "items", "prefixItems", "minItems", "maxItems", "minLength", "maxLength", "pattern", "format",
-                                              "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"};
+  const std::pair<const char*, Result<NodeId> (JsonSchemaCompiler::*)(NodeId, const Json&, const std::string&)>
+      kAlone[]{{"$ref", &JsonSchemaCompiler::add_reference}, {"anyOf", &JsonSchemaCompiler::add_any_of},
+               {"oneOf", &JsonSchemaCompiler::add_any_of},   {"allOf", &JsonSchemaCompiler::add_any_of},
+               {"enum", &JsonSchemaCompiler::add_literals},  {"const", &JsonSchemaCompiler::add_literals}};
   for (const auto& [key, member] : kAlone) {
     const auto it = schema.find(key);
     if (it == schema.end()) continue;
+    if (std::string_view(key) == "allOf" && (!it->is_array() || it->size() != 1)) {
+      MOESTRO_RETURN_IF_ERROR(cannot(path, "'allOf' of more than one schema"));
+      continue;
+    }
     const bool literals = member == &JsonSchemaCompiler::add_literals;
     for (const auto& [other, value] : schema.items())
-      if (other != key && (kShaping.contains(other) || (other == "type" && !literals)))
-        return schema_error(Code::kUnsupported, path, "'" + std::string(key) + "' beside '" + other + "'");
-    if (std::string_view(key) == "allOf" && (!it->is_array() || it->size() != 1))
-      return schema_error(Code::kUnsupported, path, "'allOf' of more than one schema");
-    if (std::string_view(key) == "oneOf" && it->is_array()) MOESTRO_RETURN_IF_ERROR(check_one_of(*it, path));
+      if (other != key && (shapes_values(other) || (other == "type" && !literals)))
+        MOESTRO_RETURN_IF_ERROR(cannot(path, "'" + std::string(key) + "' beside '" + other + "'"));
+    if (std::string_view(key) == "oneOf" && it->is_array())
+      if (const std::string why = overlap_of(*it); !why.empty()) MOESTRO_RETURN_IF_ERROR(cannot(path, why));
     return (this->*member)(from, literals ? schema : *it, path + "/" + key);
   }
   MOESTRO_ASSIGN_OR_RETURN(const auto types, types_of(schema, path));
@@ -65,7 +87,8 @@ Result<NodeId> JsonSchemaCompiler::add(NodeId from, const Json& schema, const st
 }
 
 Result<NodeId> JsonSchemaCompiler::add_any_of(NodeId from, const Json& list, const std::string& path) {
-  if (!list.is_array() || list.empty()) return schema_error(Code::kInvalidArgument, path, "it must be a list of schemas");
+  if (!list.is_array() || list.empty())
+    return schema_error(Code::kInvalidArgument, path, "it must be a list of schemas");
   const NodeId to = g_.add();
   for (size_t i = 0; i < list.size(); ++i) {
     const NodeId begin = g_.add();
@@ -77,7 +100,9 @@ Result<NodeId> JsonSchemaCompiler::add_any_of(NodeId from, const Json& list, con
 }
 
 Result<NodeId> JsonSchemaCompiler::add_literals(NodeId from, const Json& schema, const std::string& path) {
-  MOESTRO_ASSIGN_OR_RETURN(const auto types, schema.contains("type") ? types_of(schema, path) : Result<std::vector<std::string>>(std::vector<std::string>{}));
+  MOESTRO_ASSIGN_OR_RETURN(const auto types, schema.contains("type")
+                                                 ? types_of(schema, path)
+                                                 : Result<std::vector<std::string>>(std::vector<std::string>{}));
   const Json values = schema.contains("const") ? Json::array({schema["const"]}) : schema["enum"];
   if (!values.is_array()) return schema_error(Code::kInvalidArgument, path, "it must be a list");
   const NodeId to = g_.add();
@@ -95,7 +120,10 @@ Result<NodeId> JsonSchemaCompiler::add_literals(NodeId from, const Json& schema,
 Result<NodeId> JsonSchemaCompiler::add_reference(NodeId from, const Json& reference, const std::string& path) {
   if (!reference.is_string()) return schema_error(Code::kInvalidArgument, path, "it must be a string");
   const auto name = reference.get<std::string>();
-  if (name != "#" && !name.starts_with("#/")) return schema_error(Code::kUnsupported, path, "only references into the schema itself (#/...) are");
+  if (name != "#" && !name.starts_with("#/")) {
+    MOESTRO_RETURN_IF_ERROR(cannot(path, "only references into the schema itself (#/...) are supported"));
+    return json_.value(from);
+  }
   const NodeId to = g_.add();
   if (const auto known = rules_.find(name); known != rules_.end()) {
     g_.call(from, known->second, to);
@@ -115,17 +143,14 @@ Result<NodeId> JsonSchemaCompiler::add_reference(NodeId from, const Json& refere
   return to;
 }
 
-Result<NodeId> JsonSchemaCompiler::add_type(NodeId from, const std::string& type, const Json& schema, const std::string& path) {
+Result<NodeId> JsonSchemaCompiler::add_type(NodeId from, const std::string& type, const Json& schema,
+                                            const std::string& path) {
   if (type == "string") return add_string(from, schema, path);
   if (type == "integer") return add_integer(from, schema, path);
   if (type == "array") return add_array(from, schema, path);
   if (type == "object") return add_object(from, schema, path);
   if (type == "null") return g_.literal(from, "null");
-  if (type == "number") {
-    for (const char* key : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
-      if (schema.contains(key)) return schema_error(Code::kUnsupported, path, "'" + std::string(key) + "' of a number is not supported, of an integer it is");
-    return json_.number(from);
-  }
+  if (type == "number") return add_number(from, schema, path);
   const NodeId to = g_.add();
   for (const char* word : {"true", "false"}) g_.empty(g_.literal(from, word), to);
   return to;
@@ -134,30 +159,74 @@ Result<NodeId> JsonSchemaCompiler::add_type(NodeId from, const std::string& type
 Result<NodeId> JsonSchemaCompiler::add_string(NodeId from, const Json& schema, const std::string& path) {
   MOESTRO_ASSIGN_OR_RETURN(const auto least, whole_number(schema, "minLength", path));
   MOESTRO_ASSIGN_OR_RETURN(const auto most, whole_number(schema, "maxLength", path, least.value_or(0)));
+  MOESTRO_ASSIGN_OR_RETURN(const auto pattern, pattern_of(schema, path, least || most));
+  if (pattern) {
+    const NodeId begin = g_.add();
+    const auto end = add_pattern(g_, begin, *pattern);
+    if (end.is_ok()) return g_.empty(from, begin), end;
+    if (end.status().code() != Code::kUnsupported)
+      return schema_error(end.status().code(), path, "'pattern': " + end.status().message());
+    MOESTRO_RETURN_IF_ERROR(cannot(path, "'pattern': " + end.status().message()));
+  }
+  const size_t before = g_.nodes().size();
+  const NodeId end = json_.string(from, least.value_or(0), most);
+  if (!g_.too_large()) return end;
+  const bool its_own = g_.nodes().size() - before > ByteGrammar::kNodesMax / 2;
+  return schema_error(Code::kUnsupported, path, its_own ? "'minLength' or 'maxLength' is too large" : kTooManyNodes);
+}
+
+/// What "pattern" or "format" wants of a string, as a pattern. One such word at a time is followed.
+Result<std::optional<std::string>> JsonSchemaCompiler::pattern_of(const Json& schema, const std::string& path,
+                                                                  bool has_length) {
   std::optional<std::string> pattern;
   for (const char* key : {"pattern", "format"}) {
     if (!schema.contains(key)) continue;
-    if (!schema[key].is_string()) return schema_error(Code::kInvalidArgument, path, "'" + std::string(key) + "' must be a string");
-    if (pattern || least || most) return schema_error(Code::kUnsupported, path, "'" + std::string(key) + "' beside another bound of a string");
-    pattern = schema[key].get<std::string>();
-    if (std::string_view(key) == "pattern") continue;
-    const auto known = pattern_of_format(*pattern);
-    if (!known) return schema_error(Code::kUnsupported, path, "the format '" + *pattern + "' is not supported");
-    pattern = known;
+    if (!schema[key].is_string())
+      return schema_error(Code::kInvalidArgument, path, "'" + std::string(key) + "' must be a string");
+    const auto text = schema[key].get<std::string>();
+    const auto meant = std::string_view(key) == "format" ? pattern_of_format(text) : std::optional(text);
+    if (!meant) {
+      MOESTRO_RETURN_IF_ERROR(cannot(path, "the format '" + text + "' is not supported"));
+    } else if (pattern || has_length) {
+      MOESTRO_RETURN_IF_ERROR(cannot(path, "'" + std::string(key) + "' beside another bound of a string"));
+    } else {
+      pattern = meant;
+    }
   }
-  if (!pattern) {
-    const NodeId end = json_.string(from, least.value_or(0), most);
-    if (g_.too_large()) return schema_error(Code::kUnsupported, path, "'minLength' or 'maxLength' is too large");
-    return end;
-  }
-  auto end = add_pattern(g_, from, *pattern);
-  if (!end.is_ok()) return schema_error(end.status().code(), path, "'pattern': " + end.status().message());
-  return end;
+  return pattern;
 }
 
 Result<NodeId> JsonSchemaCompiler::add_integer(NodeId from, const Json& schema, const std::string& path) {
   MOESTRO_ASSIGN_OR_RETURN(const auto bounds, integer_bounds(schema, path));
-  return json_.integer(from, bounds.first, bounds.second);
+  MOESTRO_ASSIGN_OR_RETURN(const double divisor, divisor_of(schema, path));
+  if (divisor == 0 || divisor == 1) return json_.integer(from, bounds.first, bounds.second);
+  if (divisor != std::floor(divisor) || divisor > static_cast<double>(kDivisorMax)) {
+    MOESTRO_RETURN_IF_ERROR(
+        cannot(path, "'multipleOf' is supported for whole numbers up to " + std::to_string(kDivisorMax)));
+    return json_.integer(from, bounds.first, bounds.second);
+  }
+  const auto bound = [](int64_t value) {
+    return std::abs(value) == kIntegerMax ? std::nullopt : std::optional(NumberBound{static_cast<double>(value)});
+  };
+  const NumberRange range{bound(bounds.first), bound(bounds.second), 0, static_cast<int64_t>(divisor)};
+  if (const auto end = grammar::add_number(g_, from, range)) return *end;
+  return schema_error(Code::kInvalidArgument, path, "no multiple of 'multipleOf' is within its bounds");
+}
+
+Result<NodeId> JsonSchemaCompiler::add_number(NodeId from, const Json& schema, const std::string& path) {
+  MOESTRO_ASSIGN_OR_RETURN(NumberRange range, number_bounds(schema, path));
+  MOESTRO_ASSIGN_OR_RETURN(const double divisor, divisor_of(schema, path));
+  if (divisor == std::floor(divisor) && divisor > 0 && divisor <= static_cast<double>(kDivisorMax)) {
+    range.fraction_digits = 0;
+    range.divisor = static_cast<int64_t>(divisor);
+  } else if (divisor != 0) {
+    MOESTRO_RETURN_IF_ERROR(
+        cannot(path, "'multipleOf' is supported for whole numbers up to " + std::to_string(kDivisorMax)));
+  }
+  if (!range.least && !range.most && range.divisor == 1 && range.fraction_digits > 0) return json_.number(from);
+  if (const auto end = grammar::add_number(g_, from, range)) return *end;
+  return schema_error(Code::kInvalidArgument, path,
+                      "no number of " + std::to_string(kExactDigits) + " digits is within its bounds");
 }
 
 Result<NodeId> JsonSchemaCompiler::add_array(NodeId from, const Json& schema, const std::string& path) {
@@ -166,8 +235,10 @@ Result<NodeId> JsonSchemaCompiler::add_array(NodeId from, const Json& schema, co
   const Json first = schema.value("prefixItems", Json::array()), items = schema.value("items", Json(true));
   if (!first.is_array()) return schema_error(Code::kInvalidArgument, path, "'prefixItems' must be a list of schemas");
   const bool more = items != false;
-  const int64_t bound = !more ? std::min<int64_t>(static_cast<int64_t>(first.size()), most.value_or(INT64_MAX)) : most.value_or(-1);
-  if (bound >= 0 && bound < least.value_or(0)) return schema_error(Code::kInvalidArgument, path, "'minItems' are more than it can have");
+  const int64_t bound =
+      !more ? std::min<int64_t>(static_cast<int64_t>(first.size()), most.value_or(INT64_MAX)) : most.value_or(-1);
+  if (bound >= 0 && bound < least.value_or(0))
+    return schema_error(Code::kInvalidArgument, path, "'minItems' are more than it can have");
   // Items that are all alike are one rule, called from each place.
   NodeId rule = 0;
   if (more) {
@@ -181,7 +252,9 @@ Result<NodeId> JsonSchemaCompiler::add_array(NodeId from, const Json& schema, co
   const auto fixed = static_cast<int64_t>(first.size());
   const int64_t unrolled = bound >= 0 ? bound : std::max(least.value_or(0), fixed);
   for (int64_t i = 0; i < unrolled; ++i) {
-    if (g_.too_large()) return schema_error(Code::kUnsupported, path, "'minItems' or 'maxItems' is too large");
+    if (g_.too_large())
+      return schema_error(Code::kUnsupported, path,
+                          unrolled > kItemsPlain ? "'minItems' or 'maxItems' is too large" : kTooManyNodes);
     if (i >= least.value_or(0)) g_.empty(at, closing);
     if (i > 0) at = json_.white(g_.literal(at, ","));
     if (i < fixed) {
@@ -204,7 +277,8 @@ Result<NodeId> JsonSchemaCompiler::add_array(NodeId from, const Json& schema, co
 }
 
 /// `"key": value`, from its first node to its last.
-Result<std::pair<NodeId, NodeId>> JsonSchemaCompiler::add_property(const std::string& key, const Json& schema, const std::string& path) {
+Result<std::pair<NodeId, NodeId>> JsonSchemaCompiler::add_property(const std::string& key, const Json& schema,
+                                                                   const std::string& path) {
   const NodeId begin = g_.add();
   const NodeId colon = g_.literal(begin, Json(key).dump(-1, ' ', false, Json::error_handler_t::replace) + ":");
   MOESTRO_ASSIGN_OR_RETURN(const NodeId end, add(json_.white(colon), schema, path));
@@ -212,18 +286,22 @@ Result<std::pair<NodeId, NodeId>> JsonSchemaCompiler::add_property(const std::st
 }
 
 Result<NodeId> JsonSchemaCompiler::add_object(NodeId from, const Json& schema, const std::string& path) {
-  const Json properties = schema.value("properties", Json::object()), required = schema.value("required", Json::array());
-  if (!properties.is_object()) return schema_error(Code::kInvalidArgument, path, "'properties' must be an object of schemas");
+  const Json properties = schema.value("properties", Json::object()),
+             required = schema.value("required", Json::array());
+  if (!properties.is_object())
+    return schema_error(Code::kInvalidArgument, path, "'properties' must be an object of schemas");
   if (!required.is_array()) return schema_error(Code::kInvalidArgument, path, "'required' must be a list of names");
   std::set<std::string> wanted;
   for (const Json& name : required) {
     if (!name.is_string()) return schema_error(Code::kInvalidArgument, path, "'required' must be a list of names");
     if (!properties.contains(name.get<std::string>()))
-      return schema_error(Code::kUnsupported, path, "'required' names '" + name.get<std::string>() + "', which is not in 'properties'");
+      MOESTRO_RETURN_IF_ERROR(
+          cannot(path, "'required' names '" + name.get<std::string>() + "', which is not in 'properties'"));
     wanted.insert(name.get<std::string>());
   }
   const NodeId to = g_.add();
-  NodeId nothing_yet = json_.white(g_.literal(from, "{")), something = g_.add();  // by whether a comma comes before the next
+  NodeId nothing_yet = json_.white(g_.literal(from, "{")),
+         something = g_.add();  // by whether a comma comes before the next
   for (const auto& [name, property] : properties.items()) {
     MOESTRO_ASSIGN_OR_RETURN(const auto part, add_property(name, property, path + "/properties/" + name));
     const NodeId next_nothing = g_.add(), next_something = g_.add();

@@ -1,7 +1,9 @@
 #pragma once
-// JSON schemas as byte grammars. What is generated satisfies the schema; what cannot be promised is refused by name.
+// JSON schemas as byte grammars. What is generated satisfies the schema; what cannot be promised is refused by name, or
+// passed over where the schema is a wish.
 //
-// Objects have their properties in the order of the schema, and others only where additionalProperties is true or a schema.
+// Objects have their properties in the order of the schema, and others only where additionalProperties is true or a
+// schema.
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -16,20 +18,26 @@ class JsonSchemaCompiler {
  public:
   using Json = nlohmann::ordered_json;
 
-  /// `root` is what references ("#/...") are resolved in. Both outlive it.
-  JsonSchemaCompiler(ByteGrammar& grammar, const Json& root) : g_(grammar), json_(grammar), root_(root) {}
+  /// `root` is what references ("#/...") are resolved in. `passed_over`: gets what cannot be promised, by name and
+  /// place, instead of its being refused. All outlive it.
+  JsonSchemaCompiler(ByteGrammar& grammar, const Json& root, std::vector<std::string>* passed_over = nullptr)
+      : g_(grammar), json_(grammar), root_(root), passed_over_(passed_over) {}
 
-  /// A value that satisfies the root schema. kUnsupported names a keyword and where it is, kInvalidArgument what is no schema.
+  /// A value that satisfies the root schema. kUnsupported names a keyword and where it is, kInvalidArgument what is no
+  /// schema.
   Result<NodeId> compile(NodeId from) { return add(from, root_, ""); }
 
  private:
+  Status cannot(const std::string& path, const std::string& what);
   Result<NodeId> add(NodeId from, const Json& schema, const std::string& path);
   Result<NodeId> add_any_of(NodeId from, const Json& list, const std::string& path);
   Result<NodeId> add_literals(NodeId from, const Json& schema, const std::string& path);
   Result<NodeId> add_reference(NodeId from, const Json& reference, const std::string& path);
   Result<NodeId> add_type(NodeId from, const std::string& type, const Json& schema, const std::string& path);
   Result<NodeId> add_string(NodeId from, const Json& schema, const std::string& path);
+  Result<std::optional<std::string>> pattern_of(const Json& schema, const std::string& path, bool has_length);
   Result<NodeId> add_integer(NodeId from, const Json& schema, const std::string& path);
+  Result<NodeId> add_number(NodeId from, const Json& schema, const std::string& path);
   Result<NodeId> add_array(NodeId from, const Json& schema, const std::string& path);
   Result<NodeId> add_object(NodeId from, const Json& schema, const std::string& path);
   Result<std::pair<NodeId, NodeId>> add_property(const std::string& key, const Json& schema, const std::string& path);
@@ -37,6 +45,7 @@ class JsonSchemaCompiler {
   ByteGrammar& g_;
   JsonGrammar json_;
   const Json& root_;
+  std::vector<std::string>* const passed_over_;
   std::map<std::string, NodeId> rules_;  ///< of references
   int depth_ = 0;
 };

@@ -36,7 +36,8 @@ Set complement(const Set& set) {
 
 const Set kDigits{{'0', '9'}};
 const Set kWord{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-const Set kSpace{{'\t', '\r'}, {' ', ' '}, {0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+const Set kSpace{{'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
+                 {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 const Set kLineEnds{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 const Set kAll{{0, kCodePointMax}};
 
@@ -143,7 +144,8 @@ class PatternReader {
       return;
     }
     (void)take('?');  // lazy or not, the language is one
-    if (more() && (text_[at_] == '*' || text_[at_] == '+' || text_[at_] == '{')) fail(invalid_argument("a quantifier follows a quantifier"));
+    if (more() && (text_[at_] == '*' || text_[at_] == '+' || text_[at_] == '{'))
+      fail(invalid_argument("a quantifier follows a quantifier"));
   }
 
   int64_t whole() {
@@ -193,7 +195,8 @@ class PatternReader {
     if (take('.')) return complement(kLineEnds);
     if (take('\\')) return escape(/*in_class=*/false);
     const char c = text_[at_];
-    if (c == '*' || c == '+' || c == '?' || c == '{') fail(invalid_argument(std::string("'") + c + "' repeats nothing"));
+    if (c == '*' || c == '+' || c == '?' || c == '{')
+      fail(invalid_argument(std::string("'") + c + "' repeats nothing"));
     if (c == '^') fail(unsupported("'^' other than at the beginning"));
     const uint32_t point = code_point();
     return {{point, point}};
@@ -233,7 +236,8 @@ class PatternReader {
         break;
       default: break;
     }
-    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) fail(unsupported(std::string("'\\") + c + "'"));
+    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
+      fail(unsupported(std::string("'\\") + c + "'"));
     return is(static_cast<uint8_t>(c));
   }
 
@@ -241,7 +245,8 @@ class PatternReader {
     uint32_t n = 0;
     const char* begin = text_.data() + at_;
     const auto [end, error] = std::from_chars(begin, begin + std::min(digits, text_.size() - at_), n, 16);
-    if (error != std::errc() || end != begin + digits) fail(invalid_argument("'\\x' and '\\u' take two and four hexadecimal digits"));
+    if (error != std::errc() || end != begin + digits)
+      fail(invalid_argument("'\\x' and '\\u' take two and four hexadecimal digits"));
     at_ = static_cast<size_t>(end - text_.data());
     return n;
   }
@@ -261,7 +266,8 @@ class PatternReader {
       if (range) {
         ++at_;
         const Set high = class_item();
-        if (low.size() != 1 || high.size() != 1 || low[0].first != low[0].second || high[0].first != high[0].second || high[0].first < low[0].first)
+        if (low.size() != 1 || high.size() != 1 || low[0].first != low[0].second || high[0].first != high[0].second ||
+            high[0].first < low[0].first)
           fail(invalid_argument("a range in '[...]' is none"));
         else
           low[0].second = high[0].first;
@@ -282,6 +288,8 @@ class PatternReader {
 
 }  // namespace
 
-Result<NodeId> add_pattern(ByteGrammar& grammar, NodeId from, std::string_view pattern) { return PatternReader(grammar, pattern).read(from); }
+Result<NodeId> add_pattern(ByteGrammar& grammar, NodeId from, std::string_view pattern) {
+  return PatternReader(grammar, pattern).read(from);
+}
 
 }  // namespace moestro::grammar

@@ -13,20 +13,27 @@ Status schema_error(Code code, const std::string& path, const std::string& what)
   return Status(code, "the schema" + (path.empty() ? std::string() : " at " + path) + ": " + what);
 }
 
-Status check_keywords(const SchemaJson& schema, const std::string& path) {
-  static const std::set<std::string> kKnown{
-      "type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "$defs", "definitions",
-      "properties", "required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems",
-      "minLength", "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"};
-  static const std::set<std::string> kRemarks{"title", "description", "default", "example", "examples", "deprecated", "readOnly", "writeOnly",
-                                              "$schema", "$id", "$comment", "$anchor", "discriminator"};
-  if (!schema.is_object()) return schema_error(Code::kInvalidArgument, path, "it must be an object or true");
-  for (const auto& [key, value] : schema.items()) {
-    if (kKnown.contains(key) || kRemarks.contains(key)) continue;
-    if (key == "uniqueItems" && value == false) continue;
-    return schema_error(Code::kUnsupported, path, "'" + key + "' is not supported");
-  }
-  return Status::ok();
+bool shapes_values(const std::string& word) {
+  // clang-format off
+  static const std::set<std::string> kShaping{
+      "anyOf", "oneOf", "allOf", "$ref", "enum", "const", "properties", "required", "additionalProperties", "items",
+      "prefixItems", "minItems", "maxItems", "minLength", "maxLength", "pattern", "format", "minimum", "maximum",
+      "exclusiveMinimum", "exclusiveMaximum", "multipleOf"};
+  // clang-format on
+  return kShaping.contains(word);
+}
+
+std::vector<std::string> unknown_keywords(const SchemaJson& schema) {
+  static const std::set<std::string> kBeside{"type", "$defs", "definitions"};
+  static const std::set<std::string> kRemarks{"title",      "description", "default",      "example", "examples",
+                                              "deprecated", "readOnly",    "writeOnly",    "$schema", "$id",
+                                              "$comment",   "$anchor",     "discriminator"};
+  std::vector<std::string> unknown;
+  for (const auto& [key, value] : schema.items())
+    if (!shapes_values(key) && !kBeside.contains(key) && !kRemarks.contains(key) &&
+        !(key == "uniqueItems" && value == false))
+      unknown.push_back(key);
+  return unknown;
 }
 
 Result<std::vector<std::string>> types_of(const SchemaJson& schema, const std::string& path) {
@@ -38,24 +45,29 @@ Result<std::vector<std::string>> types_of(const SchemaJson& schema, const std::s
         {"object", {"properties", "required", "additionalProperties"}},
         {"array", {"items", "prefixItems", "minItems", "maxItems"}},
         {"string", {"minLength", "maxLength", "pattern", "format"}},
-        {"integer", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}}};
+        {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}}};
     for (const auto& [name, words] : kImplied)
-      if (std::any_of(words.begin(), words.end(), [&](const char* w) { return schema.contains(w); })) return std::vector<std::string>{name};
+      if (std::any_of(words.begin(), words.end(), [&](const char* w) { return schema.contains(w); }))
+        return std::vector<std::string>{name};
     return types;
   }
   for (const SchemaJson& one : type->is_array() ? *type : SchemaJson::array({*type})) {
-    if (!one.is_string() || !kTypes.contains(one.get<std::string>())) return schema_error(Code::kInvalidArgument, path, "'type' names no type of JSON");
+    if (!one.is_string() || !kTypes.contains(one.get<std::string>()))
+      return schema_error(Code::kInvalidArgument, path, "'type' names no type of JSON");
     types.push_back(one.get<std::string>());
   }
   if (types.empty()) return schema_error(Code::kInvalidArgument, path, "'type' is an empty list");
   return types;
 }
 
-Result<std::optional<int64_t>> whole_number(const SchemaJson& schema, const char* key, const std::string& path, int64_t least) {
+Result<std::optional<int64_t>> whole_number(const SchemaJson& schema, const char* key, const std::string& path,
+                                            int64_t least) {
   const auto it = schema.find(key);
   if (it == schema.end()) return std::optional<int64_t>();
-  if (!it->is_number() || it->get<double>() != std::floor(it->get<double>()) || it->get<double>() < static_cast<double>(least) || it->get<double>() > 1e9)
-    return schema_error(Code::kInvalidArgument, path, "'" + std::string(key) + "' must be a whole number, " + std::to_string(least) + " to 1e9");
+  if (!it->is_number() || it->get<double>() != std::floor(it->get<double>()) ||
+      it->get<double>() < static_cast<double>(least) || it->get<double>() > 1e9)
+    return schema_error(Code::kInvalidArgument, path,
+                        "'" + std::string(key) + "' must be a whole number, " + std::to_string(least) + " to 1e9");
   return std::optional(it->get<int64_t>());
 }
 
@@ -64,17 +76,45 @@ Result<std::pair<int64_t, int64_t>> integer_bounds(const SchemaJson& schema, con
   for (const char* key : {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
     const auto it = schema.find(key);
     if (it == schema.end()) continue;
-    if (!it->is_number()) return schema_error(Code::kInvalidArgument, path, "'" + std::string(key) + "' must be a number");
-    const bool lower = std::string_view(key).ends_with("inimum"), exclusive = std::string_view(key).starts_with("exclusive");
+    if (!it->is_number())
+      return schema_error(Code::kInvalidArgument, path, "'" + std::string(key) + "' must be a number");
+    const bool lower = std::string_view(key).ends_with("inimum"),
+               exclusive = std::string_view(key).starts_with("exclusive");
     const double bound = std::clamp(it->get<double>(), -9.9e17, 9.9e17);
-    int64_t n = it->is_number_integer() && std::fabs(it->get<double>()) < 9.9e17 ? it->get<int64_t>()
-                                                                                 : static_cast<int64_t>(lower ? std::ceil(bound) : std::floor(bound));
+    int64_t n = it->is_number_integer() && std::fabs(it->get<double>()) < 9.9e17
+                    ? it->get<int64_t>()
+                    : static_cast<int64_t>(lower ? std::ceil(bound) : std::floor(bound));
     if (exclusive && static_cast<double>(n) == it->get<double>()) n += lower ? 1 : -1;
     if (lower) least = std::max(least, n);
     else most = std::min(most, n);
   }
   if (least > most) return schema_error(Code::kInvalidArgument, path, "no integer is within its bounds");
   return std::pair(least, most);
+}
+
+Result<NumberRange> number_bounds(const SchemaJson& schema, const std::string& path) {
+  NumberRange range;
+  for (const char* key : {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
+    const auto it = schema.find(key);
+    if (it == schema.end()) continue;
+    if (!it->is_number())
+      return schema_error(Code::kInvalidArgument, path, "'" + std::string(key) + "' must be a number");
+    const bool lower = std::string_view(key).ends_with("inimum");
+    const NumberBound bound{it->get<double>(), std::string_view(key).starts_with("exclusive")};
+    std::optional<NumberBound>& kept = lower ? range.least : range.most;
+    const bool tighter = !kept || (lower ? bound.value > kept->value : bound.value < kept->value) ||
+                         (bound.value == kept->value && bound.exclusive);
+    if (tighter) kept = bound;
+  }
+  return range;
+}
+
+Result<double> divisor_of(const SchemaJson& schema, const std::string& path) {
+  const auto it = schema.find("multipleOf");
+  if (it == schema.end()) return 0.0;
+  if (!it->is_number() || it->get<double>() <= 0)
+    return schema_error(Code::kInvalidArgument, path, "'multipleOf' must be a number above 0");
+  return it->get<double>();
 }
 
 namespace {
@@ -110,7 +150,9 @@ bool disjoint(const SchemaJson& a, const SchemaJson& b) {
   if (const auto x = values_of(a), y = values_of(b); !x.empty() && !y.empty()) return apart(x, y);
   if (a.contains("$ref") || b.contains("$ref")) return false;
   if (apart(kinds_of(a), kinds_of(b))) return true;
-  if (!a.contains("properties") || !b.contains("properties") || !a["properties"].is_object() || !b["properties"].is_object()) return false;
+  if (!a.contains("properties") || !b.contains("properties") || !a["properties"].is_object() ||
+      !b["properties"].is_object())
+    return false;
   for (const auto& [name, schema] : a["properties"].items()) {
     if (!b["properties"].contains(name) || !required(a, name) || !required(b, name)) continue;
     if (!schema.is_object() || !b["properties"][name].is_object()) continue;
@@ -121,28 +163,52 @@ bool disjoint(const SchemaJson& a, const SchemaJson& b) {
 }
 }  // namespace
 
-Status check_one_of(const SchemaJson& list, const std::string& path) {
+std::string overlap_of(const SchemaJson& list) {
   for (size_t i = 0; i < list.size(); ++i)
     for (size_t j = 0; j < i; ++j)
       if (!disjoint(list[i], list[j]))
-        return schema_error(Code::kUnsupported, path,
-                            "'oneOf' is supported only where its alternatives cannot be told to overlap: of other types, or with a required property of "
-                            "other constants; use 'anyOf'");
-  return Status::ok();
+        return "'oneOf' is supported only where its alternatives cannot be told to overlap: of other types, or with a "
+               "required property of other constants; use 'anyOf'";
+  return {};
 }
 
+namespace {
+/// Eight groups, or less with one "::" for the others.
+std::string ipv6_pattern(const std::string& group) {
+  const auto times = [](const std::string& what, int least, int most) {
+    return "(?:" + what + "){" + std::to_string(least) + "," + std::to_string(most) + "}";
+  };
+  const std::string before = group + ":", behind = ":" + group;
+  std::string all =
+      "(?:" + times(before, 7, 7) + group + "|" + times(before, 1, 7) + ":|:" + times(behind, 1, 7) + "|::";
+  for (int groups = 1; groups <= 6; ++groups) all += "|" + times(before, 1, 7 - groups) + times(behind, groups, groups);
+  return all + ")";
+}
+}  // namespace
+
 std::optional<std::string> pattern_of_format(const std::string& format) {
-  static const std::string kDate = "\\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\\d|2[0-8])";
-  static const std::string kTime = "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,9})?(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)";
+  static const std::string kLeap = "(?:0[48]|[2468][048]|[13579][26])";  // two digits of a year, or of a century
+  static const std::string kDate =
+      "(?:\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|"
+      "02-(?:0[1-9]|1\\d|2[0-8]))|(?:\\d\\d" +
+      kLeap + "|" + kLeap + "00)-02-29)";
+  static const std::string kTime =
+      "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,9})?(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)";
   static const std::string kByte = "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)";
   static const std::string kLabel = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
+  static const std::string kHost = kLabel + "(?:\\." + kLabel + "){0,7}";
+  static const std::string kUriCharacter = "(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})";
+  static const std::string kGroup = "[0-9a-fA-F]{1,4}";
   static const std::map<std::string, std::string> kPatterns{
-      {"date", "^" + kDate + "$"},  // days that every month has
+      {"date", "^" + kDate + "$"},
       {"time", "^" + kTime + "$"},
       {"date-time", "^" + kDate + "T" + kTime + "$"},
       {"uuid", "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"},
       {"ipv4", "^" + kByte + "(?:\\." + kByte + "){3}$"},
-      {"hostname", "^" + kLabel + "(?:\\." + kLabel + "){0,3}$"},
+      {"ipv6", "^" + ipv6_pattern(kGroup) + "$"},
+      {"hostname", "^" + kHost + "$"},
+      {"uri", "^[A-Za-z][A-Za-z0-9+.-]{0,15}://" + kHost + "(?::\\d{1,5})?(?:/" + kUriCharacter + "*)?(?:\\?" +
+                  kUriCharacter + "*)?(?:#" + kUriCharacter + "*)?$"},
       {"email", "^[A-Za-z0-9_+-]{1,32}(?:\\.[A-Za-z0-9_+-]{1,32}){0,3}@" + kLabel + "(?:\\." + kLabel + "){1,3}$"}};
   const auto found = kPatterns.find(format);
   return found == kPatterns.end() ? std::nullopt : std::optional(found->second);

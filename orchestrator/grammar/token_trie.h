@@ -1,5 +1,6 @@
 #pragma once
-// The bytes of all tokens of a vocabulary, so that a walk through an automaton looks at common beginnings once. Immutable.
+// The bytes of all tokens of a vocabulary, so that a walk through an automaton looks at common beginnings once.
+// Immutable.
 
 #include <cstdint>
 #include <span>

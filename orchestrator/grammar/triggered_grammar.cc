@@ -6,9 +6,15 @@ namespace moestro::grammar {
 
 using orchestrator::TokenMask;
 
-TriggeredGrammar::TriggeredGrammar(std::shared_ptr<CompiledGrammar> grammar, std::string marker, std::shared_ptr<const GrammarVocabulary> vocabulary)
-    : grammar_(std::move(grammar)), marker_(std::move(marker)), vocabulary_(std::move(vocabulary)), shorter_(marker_.size() + 1, 0), masks_(marker_.size()) {
-  for (size_t i = 1; i < marker_.size(); ++i) shorter_[i + 1] = match(shorter_[i], marker_[i]);  // Knuth, Morris and Pratt's
+TriggeredGrammar::TriggeredGrammar(std::shared_ptr<CompiledGrammar> grammar, std::string marker,
+                                   std::shared_ptr<const GrammarVocabulary> vocabulary)
+    : grammar_(std::move(grammar)),
+      marker_(std::move(marker)),
+      vocabulary_(std::move(vocabulary)),
+      shorter_(marker_.size() + 1, 0),
+      masks_(marker_.size()) {
+  for (size_t i = 1; i < marker_.size(); ++i)
+    shorter_[i + 1] = match(shorter_[i], marker_[i]);  // Knuth, Morris and Pratt's
   find_refused();
 }
 
@@ -51,9 +57,9 @@ void TriggeredGrammar::find_refused() {
   std::ranges::move(masks, masks_.begin());
 }
 
-Result<std::shared_ptr<const TokenMask>> TriggeredGrammar::allowed(const Place& at) {
-  if (at.inside()) return grammar_->allowed(at.state);
-  return masks_[at.matched];
+Result<std::optional<CompiledGrammar::Mask>> TriggeredGrammar::allowed_within(const Place& at, int64_t& work) {
+  if (at.inside()) return grammar_->allowed_within(at.state, work);
+  return std::optional(masks_[at.matched]);
 }
 
 std::optional<TriggeredGrammar::Place> TriggeredGrammar::advance(const Place& from, TokenId token) {

@@ -1,8 +1,9 @@
 #pragma once
 // Free text, but what follows a marker is what a grammar reads; then free text again.
 //
-// A token may end the marker and go on: then what it goes on with is read by the grammar, too, and a token that goes on with something
-// else may not be said there. So free text has masks, but only where such a token is about to end the marker: nearly never.
+// A token may end the marker and go on: then what it goes on with is read by the grammar, too, and a token that goes on
+// with something else may not be said there. So free text has masks, but only where such a token is about to end the
+// marker: nearly never.
 
 #include <optional>
 #include <string>
@@ -23,10 +24,11 @@ class TriggeredGrammar {
   };
 
   /// `marker` is not empty.
-  TriggeredGrammar(std::shared_ptr<CompiledGrammar> grammar, std::string marker, std::shared_ptr<const GrammarVocabulary> vocabulary);
+  TriggeredGrammar(std::shared_ptr<CompiledGrammar> grammar, std::string marker,
+                   std::shared_ptr<const GrammarVocabulary> vocabulary);
 
-  /// Null: any token.
-  Result<std::shared_ptr<const orchestrator::TokenMask>> allowed(const Place& at);
+  /// As TokenConstraint::allowed_within.
+  Result<std::optional<CompiledGrammar::Mask>> allowed_within(const Place& at, int64_t& work);
   /// Where a token leads; nothing if it is not allowed. What is in no text leaves free text as it is.
   std::optional<Place> advance(const Place& from, TokenId token);
 
@@ -39,14 +41,15 @@ class TriggeredGrammar {
   const std::string marker_;
   const std::shared_ptr<const GrammarVocabulary> vocabulary_;
   std::vector<size_t> shorter_;  ///< of so many bytes of the marker: how many at their end begin it, too
-  std::vector<std::shared_ptr<const orchestrator::TokenMask>> masks_;  ///< by bytes of the marker that are said; null: any token
+  std::vector<std::shared_ptr<const orchestrator::TokenMask>>
+      masks_;  ///< by bytes of the marker that are said; null: any token
 };
 
 /// One sequence's way through it.
 class TriggeredConstraint final : public orchestrator::TokenConstraint {
  public:
   explicit TriggeredConstraint(std::shared_ptr<TriggeredGrammar> grammar) : grammar_(std::move(grammar)) {}
-  Result<std::shared_ptr<const orchestrator::TokenMask>> allowed() override { return grammar_->allowed(at_); }
+  Result<std::optional<Mask>> allowed_within(int64_t& work) override { return grammar_->allowed_within(at_, work); }
   bool accept(TokenId token) override {
     const auto next = grammar_->advance(at_, token);
     if (next) at_ = *next;

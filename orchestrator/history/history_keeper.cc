@@ -11,7 +11,8 @@ using activation::Eamc;
 using activation::RequestCounts;
 
 namespace {
-/// A stop string is found within a step or two. Whoever is told of it later than this leaves no answer in the history, rather than a wrong one.
+/// A stop string is found within a step or two. Whoever is told of it later than this leaves no answer in the history,
+/// rather than a wrong one.
 constexpr size_t kTail = 16;
 constexpr size_t kUnsettledMax = 4096;
 }  // namespace
@@ -21,12 +22,15 @@ HistoryKeeper::HistoryKeeper(HistoryOptions options) : options_(std::move(option
 void HistoryKeeper::begin(uint64_t pack_identity, const activation::EamcShape& shape) {
   if (options_.capacity == 0 || shape.cells() == 0) return;
   if (history_ && pack_identity_ == pack_identity && history_->answers.shape() == shape) return;
-  history_ = options_.make ? options_.make(pack_identity, shape, options_.capacity) : std::make_unique<ActivationHistory>(shape, options_.capacity);
+  history_ = options_.make ? options_.make(pack_identity, shape, options_.capacity)
+                           : std::make_unique<ActivationHistory>(shape, options_.capacity);
   pack_identity_ = pack_identity;
   for (auto& [id, sequence] : sequences_) sequence.counts.reset(), sequence.tail.clear();
   if (options_.checkpoint.empty()) return;
   const Status read = activation::read_checkpoint(options_.checkpoint, pack_identity, *history_);
-  if (read.is_ok()) log::info("history: {} prompts and {} answers of past requests", history_->prompts.size(), history_->answers.size());
+  if (read.is_ok())
+    log::info("history: {} prompts and {} answers of past requests", history_->prompts.size(),
+              history_->answers.size());
   else log::warn("history: the checkpoint is not used, and the history starts empty: {}", read.message());
   options_.checkpoint = {};
 }
@@ -56,14 +60,16 @@ void HistoryKeeper::done(WorkerId worker, const PlanOutcome& outcome) {
   for (const SequenceOutcome& o : outcome.sequences) {
     const auto chunk = std::ranges::find(chunks, o.id, [](const auto& c) { return c.first; });
     const auto sequence = sequences_.find(o.id);
-    if (chunk != chunks.end() && sequence != sequences_.end() && o.error.is_ok()) count(sequence->second, chunk->second, o.activations);
+    if (chunk != chunks.end() && sequence != sequences_.end() && o.error.is_ok())
+      count(sequence->second, chunk->second, o.activations);
   }
 }
 
 void HistoryKeeper::lost(WorkerId worker) { under_way_.erase(worker); }
 
 void HistoryKeeper::count(Sequence& s, const Chunk& chunk, std::vector<activation::ActivationCount> counts) {
-  // Nothing new: computed again elsewhere. A chunk that is new in part was counted by the worker from where the plan said.
+  // Nothing new: computed again elsewhere. A chunk that is new in part was counted by the worker from where the plan
+  // said.
   if (!history_ || counts.empty() || chunk.end <= s.counted) return;
   const int64_t first_new = std::max(chunk.first, s.counted);
   s.counted = chunk.end;
@@ -101,7 +107,8 @@ std::vector<HistoryEntry> HistoryKeeper::settled(SequenceId sequence, int64_t sa
   const auto found = sequences_.find(sequence);
   if (found == sequences_.end()) return changes;
   // The last token was sampled, not computed.
-  const int64_t end = sampled < 0 ? found->second.counted : found->second.prompt_tokens + std::max<int64_t>(0, sampled - 1);
+  const int64_t end =
+      sampled < 0 ? found->second.counted : found->second.prompt_tokens + std::max<int64_t>(0, sampled - 1);
   if (found->second.counts) cut(found->second, end);
   const std::unique_ptr<RequestCounts> counts = std::move(found->second.counts);
   sequences_.erase(found);
@@ -119,8 +126,11 @@ std::vector<HistoryEntry> HistoryKeeper::settled(SequenceId sequence, int64_t sa
 }
 
 HistoryFigures HistoryKeeper::figures() const {
-  HistoryFigures f{.capacity = static_cast<uint64_t>(options_.capacity), .requests = requests_, .replacements = replacements_};
-  if (history_) f.prompts = static_cast<uint64_t>(history_->prompts.size()), f.answers = static_cast<uint64_t>(history_->answers.size());
+  HistoryFigures f{
+      .capacity = static_cast<uint64_t>(options_.capacity), .requests = requests_, .replacements = replacements_};
+  if (history_)
+    f.prompts = static_cast<uint64_t>(history_->prompts.size()),
+    f.answers = static_cast<uint64_t>(history_->answers.size());
   return f;
 }
 

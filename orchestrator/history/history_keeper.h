@@ -1,5 +1,6 @@
 #pragma once
-// From the counts in workers' results to the activation history of the model. A machine without I/O; the control thread owns it.
+// From the counts in workers' results to the activation history of the model. A machine without I/O; the control thread
+// owns it.
 
 #include <deque>
 #include <functional>
@@ -19,7 +20,9 @@ struct HistoryOptions {
   std::vector<std::byte> checkpoint = {};  ///< of an earlier run; empty: none
   Nanos interval = std::chrono::seconds(60);  ///< between checkpoints while something changes
   /// Makes an empty history for a pack. Empty: one in this process's own memory.
-  std::function<std::unique_ptr<activation::ActivationHistory>(uint64_t pack_identity, const activation::EamcShape& shape, int32_t capacity)> make = {};
+  std::function<std::unique_ptr<activation::ActivationHistory>(uint64_t pack_identity,
+                                                               const activation::EamcShape& shape, int32_t capacity)>
+      make = {};
 };
 
 /// An entry that is to be told to workers.
@@ -39,9 +42,11 @@ class HistoryKeeper {
  public:
   explicit HistoryKeeper(HistoryOptions options);
 
-  /// A worker is there whose model has this shape. The first one of a pack begins its history: from the checkpoint, if that is of this pack.
+  /// A worker is there whose model has this shape. The first one of a pack begins its history: from the checkpoint, if
+  /// that is of this pack.
   void begin(uint64_t pack_identity, const activation::EamcShape& shape);
-  /// `text_ends`: its end may be found in its text, after the tokens behind it have been computed; what it has used is known when settled() is called.
+  /// `text_ends`: its end may be found in its text, after the tokens behind it have been computed; what it has used is
+  /// known when settled() is called.
   void submitted(SequenceId sequence, int64_t prompt_tokens, bool text_ends = false);
   /// The plan goes out: its sequences learn up to where they have been counted.
   void planned(WorkerId worker, Plan& plan);
@@ -50,7 +55,8 @@ class HistoryKeeper {
   void lost(WorkerId worker);
   /// Nothing more is computed of it. The entries that have changed; none where settled() is to come.
   std::vector<HistoryEntry> ended(SequenceId sequence);
-  /// It has ended, or ends here; so many of its sampled tokens are its answer, of the others nothing is counted. -1: all that came.
+  /// It has ended, or ends here; so many of its sampled tokens are its answer, of the others nothing is counted. -1:
+  /// all that came.
   std::vector<HistoryEntry> settled(SequenceId sequence, int64_t sampled);
 
   /// Null until a worker has been there, or if nothing is kept.

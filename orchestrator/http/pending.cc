@@ -9,7 +9,8 @@ void Pending::respond(int status, const std::string& content_type, std::string b
   wake();
 }
 
-void Pending::respond_from(const std::string& content_type, std::shared_ptr<BodySource> source, const Headers& headers) {
+void Pending::respond_from(const std::string& content_type, std::shared_ptr<BodySource> source,
+                           const Headers& headers) {
   if (done_ || streaming_) return;
   answer_ = Answer{200, content_type, {}, headers, std::move(source)};
   done_ = true;

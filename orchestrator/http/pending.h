@@ -9,8 +9,8 @@
 
 namespace moestro::orchestrator {
 
-/// What a handler holds as its Exchange. It holds nothing of the server: a handler may keep it after the server is gone, and what it then
-/// says is dropped. Server's thread only.
+/// What a handler holds as its Exchange. It holds nothing of the server: a handler may keep it after the server is
+/// gone, and what it then says is dropped. Server's thread only.
 class Pending final : public Exchange {
  public:
   struct Answer {
@@ -23,7 +23,8 @@ class Pending final : public Exchange {
   explicit Pending(uint64_t crowded_bytes) : crowded_bytes_(crowded_bytes) {}
 
   void respond(int status, const std::string& content_type, std::string body, const Headers& headers) override;
-  void respond_from(const std::string& content_type, std::shared_ptr<BodySource> source, const Headers& headers) override;
+  void respond_from(const std::string& content_type, std::shared_ptr<BodySource> source,
+                    const Headers& headers) override;
   void begin_stream(const Headers& headers) override;
   void write(std::string text) override;
   void end_stream() override;
@@ -39,7 +40,8 @@ class Pending final : public Exchange {
   void detach();
   /// The client has left: the handler hears of it if the answer was not complete.
   void client_left();
-  /// All text that waits. If there was too much of it, the handler hears that it can go on, and may have written more when this returns.
+  /// All text that waits. If there was too much of it, the handler hears that it can go on, and may have written more
+  /// when this returns.
   std::deque<std::string> take_text();
 
   const std::optional<Answer>& answer() const { return answer_; }

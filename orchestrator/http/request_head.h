@@ -1,23 +1,51 @@
 #pragma once
 // The head of a request, as Boost.Beast has read it, for handlers. Needs no socket, so that it can be fuzzed.
 
+#include <boost/asio/buffer.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "orchestrator/http/exchange.h"
+#include "orchestrator/http/refusal.h"
 
 namespace moestro::orchestrator {
 
-using RequestParser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+/// A string that grows as the body comes: what a client says about its size beforehand reserves nothing.
+struct GrowingBody {
+  using value_type = std::string;
+  class reader {
+   public:
+    template <bool is_request, typename Fields>
+    reader(boost::beast::http::header<is_request, Fields>&, std::string& body) : body_(body) {}
+    void init(const boost::optional<uint64_t>&, boost::system::error_code& error) { error = {}; }
+    size_t put(const boost::asio::const_buffer& piece, boost::system::error_code& error) {
+      error = {};
+      body_.append(static_cast<const char*>(piece.data()), piece.size());
+      return piece.size();
+    }
+    void finish(boost::system::error_code& error) { error = {}; }
+
+   private:
+    std::string& body_;
+  };
+};
+
+using RequestParser = boost::beast::http::request_parser<GrowingBody>;
+using RequestMessage = boost::beast::http::request<GrowingBody>;
 
 /// What is larger is refused as it is read.
 void limit(RequestParser& parser, uint32_t header_bytes_max, uint64_t body_bytes_max);
 
-/// A request without its body. HEAD is a GET whose answer leaves its body out.
-HttpRequest head_of(const boost::beast::http::request<boost::beast::http::string_body>& request);
+/// A request without its body. HEAD is a GET whose answer leaves its body out; of an absolute-form target
+/// (http://host/path) the host is left out.
+HttpRequest head_of(const RequestMessage& request);
+
+/// Why nobody can be sure where the request ends or whom it is for (RFC 9112): its connection is of no further use.
+/// What takes such a request for another one may stand before us.
+std::optional<Refusal> framing_problem(const RequestMessage& request);
 
 /// Whether Beast's parser says that this is no HTTP; not that the client went away.
 bool is_no_http(const boost::system::error_code& error);

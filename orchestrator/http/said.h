@@ -12,12 +12,15 @@
 namespace moestro::orchestrator {
 
 /// Awaits with an error code instead of an exception.
-inline auto into(boost::system::error_code& error) { return boost::asio::redirect_error(boost::asio::use_awaitable, error); }
+inline auto into(boost::system::error_code& error) {
+  return boost::asio::redirect_error(boost::asio::use_awaitable, error);
+}
 
 /// Who says it holds no more than a weak pointer: the coroutine may be gone.
 template <typename T>
 struct Said {
-  explicit Said(const boost::asio::any_io_executor& executor) : timer(executor, boost::asio::steady_timer::time_point::max()) {}
+  explicit Said(const boost::asio::any_io_executor& executor)
+      : timer(executor, boost::asio::steady_timer::time_point::max()) {}
   static std::function<void(T)> teller(const std::shared_ptr<Said>& said) {
     return [weak = std::weak_ptr<Said>(said)](T value) {
       const auto self = weak.lock();

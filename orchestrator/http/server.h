@@ -25,7 +25,11 @@ struct HttpOptions {
   uint64_t body_bytes_max = 16 << 20;
   uint64_t upload_bytes_max = 0;  ///< of bodies that go into a sink
   uint32_t header_bytes_max = 64 << 10;
+  uint64_t bodies_bytes_max = 128 << 20;  ///< of all bodies in memory; at least two of the longest
+  uint64_t heads_bytes_max = 32 << 20;    ///< of all headers that are being read, beyond 4 KiB of each
   uint32_t connections_max = 4096;
+  uint32_t connections_local = 64;  ///< of these, kept for clients on this host
+  uint32_t connections_of_one_max = 3072;       ///< of one address of another host
   uint64_t crowded_bytes = 64 << 10;            ///< a stream with more than this unsent is crowded
   std::optional<TlsFiles> tls = std::nullopt;   ///< https instead of http
   std::chrono::seconds request_timeout{30};     ///< to send a request, and between two of them
@@ -35,7 +39,8 @@ struct HttpOptions {
 
 class HttpServer {
  public:
-  /// Reads the certificate if there is to be one, binds and listens. `error_body(status, message)` makes the error body that is sent for what the server itself refuses.
+  /// Reads the certificate if there is to be one, binds and listens. `error_body(status, message)` makes the error body
+  /// that is sent for what the server itself refuses.
   static Result<std::unique_ptr<HttpServer>> listen(HttpOptions options, Handler handler,
                                                     std::function<std::string(int, const std::string&)> error_body);
   ~HttpServer();
@@ -43,6 +48,9 @@ class HttpServer {
   uint16_t port() const;
   /// Asked before a body is read. To be set before run().
   void take_uploads(SinkFor sink_for);
+  /// Asked before that. False: the body is not read, the handler gets the request without it and refuses it. To be set
+  /// before run().
+  void read_bodies_of(std::function<bool(const HttpRequest& head)> known);
   /// Serves until stop(); calls handlers on this thread.
   void run();
   /// Runs `work` on the server's thread. From any thread.

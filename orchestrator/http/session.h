@@ -2,20 +2,18 @@
 // One connection: its requests, one after another, and their answers. Coroutines of the server's thread.
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/message.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 
-#include "common/tls/either_stream.h"
+#include "orchestrator/http/connection_places.h"
 #include "orchestrator/http/pending.h"
+#include "orchestrator/http/request_reader.h"
 #include "orchestrator/http/server.h"
+#include "orchestrator/http/wire.h"
 
 namespace moestro::orchestrator {
 
@@ -50,47 +48,60 @@ class Answering {
 
 /// What the connections of a server share; outlives them.
 struct SessionContext {
-  HttpOptions options;
-  Handler handler;
-  std::function<std::string(int, const std::string&)> error_body;
+  SessionContext(HttpOptions o, Handler h, std::function<std::string(int, const std::string&)> e)
+      : options(std::move(o)), handler(std::move(h)), error_body(std::move(e)) {}
+  const HttpOptions options;
+  const Handler handler;
+  const std::function<std::string(int, const std::string&)> error_body;
   SinkFor sink_for = [](const HttpRequest&, const std::string&) { return nullptr; };
+  std::function<bool(const HttpRequest&)> knows = [](const HttpRequest&) { return true; };
   std::function<bool()> gate_open;  ///< a connection takes further requests
+  ReadBudgets budgets{options};
   Answering answering;
 };
 
 class Session {
  public:
-  /// `context`: of TLS; null: none.
-  Session(boost::asio::ip::tcp::socket socket, std::shared_ptr<tls::Context> context, SessionContext& shared);
+  using Doing = ConnectionPlaces::Doing;
+  /// `does` hears what the connection is at. `context`: of TLS; null: none.
+  Session(boost::asio::ip::tcp::socket socket, std::string peer,
+          std::shared_ptr<boost::asio::ssl::context> context, SessionContext& shared, std::function<void(Doing)> does);
 
   /// Until the client has had enough, or the gate is closed.
   boost::asio::awaitable<void> run();
-  /// Refuses, whatever is asked. `message` outlives it.
-  boost::asio::awaitable<void> turn_away(int status, const std::string& message);
+  /// Refuses, whatever is asked.
+  boost::asio::awaitable<void> turn_away(Refusal refusal);
+  /// Ends run() at once; only while no answer is under way.
+  void close() { wire_.close(); }
 
  private:
   struct Incoming {
-    boost::beast::http::request<boost::beast::http::string_body> request;
-    std::shared_ptr<BodySink> sink;
+    RequestReader::Head head;
     bool whole = true;  ///< the body has been read to its end
   };
 
   boost::asio::awaitable<bool> greet();
-  boost::asio::awaitable<bool> read_request(Incoming& incoming);
-  boost::asio::awaitable<bool> agree_to_body(const boost::beast::http::request<boost::beast::http::string_body>& header);
-  boost::asio::awaitable<bool> refuse(boost::system::error_code error, uint64_t body_bytes_max);
-  boost::asio::awaitable<bool> refuse(int status, const std::string& message);
-  boost::asio::awaitable<bool> answer(std::shared_ptr<Pending> pending, bool keep_alive, bool head);
-  boost::asio::awaitable<bool> whole_answer(const Pending::Answer& answer, bool keep_alive, bool head);
-  boost::asio::awaitable<bool> stream_answer(Pending& pending, boost::asio::steady_timer& wake);
+  boost::asio::awaitable<std::optional<Refusal>> read_request(Incoming& incoming);
+  boost::asio::awaitable<std::optional<Refusal>> agree_to_body(const RequestReader::Head& head);
+  boost::asio::awaitable<void> refuse(Refusal refusal);
+  boost::asio::awaitable<bool> answer(std::shared_ptr<Pending> pending, const RequestReader::Head& head,
+                                      bool keep_alive);
+  boost::asio::awaitable<bool> whole_answer(const Pending::Answer& answer, const RequestReader::Head& head,
+                                            bool keep_alive);
+  boost::asio::awaitable<bool> send_body(BodySource& source);
+  boost::asio::awaitable<bool> stream_answer(Pending& pending, boost::asio::steady_timer& wake,
+                                             const RequestReader::Head& head, bool keep_alive);
   void read_ahead(const std::shared_ptr<Pending>& pending);
+  void look_for_end(const std::shared_ptr<Pending>& pending);
+  void ended_reading_ahead();
   boost::asio::awaitable<void> end_read_ahead();
 
   SessionContext& shared_;
-  tls::EitherStream stream_;
-  std::shared_ptr<tls::Context> context_;
-  boost::beast::flat_buffer buffer_;           ///< read, not yet looked at
-  boost::asio::steady_timer read_ahead_ended_;
+  const std::string peer_;
+  const std::function<void(Doing)> does_;
+  Wire wire_;
+  RequestReader reader_;
+  boost::asio::steady_timer read_ahead_ended_, look_;
   bool reading_ahead_ = false, answered_ = false;
 };
 

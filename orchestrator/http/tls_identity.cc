@@ -38,21 +38,27 @@ std::string reason() {
 
 Result<std::string> read_file(const char* flag, const fs::path& file) {
   std::error_code ignored;
-  if (fs::is_directory(file, ignored)) return invalid_argument(std::string(flag) + " " + file.string() + " is a directory; give a file in PEM form");
+  if (fs::is_directory(file, ignored))
+    return invalid_argument(std::string(flag) + " " + file.string() + " is a directory; give a file in PEM form");
   errno = 0;
   std::ifstream in(file, std::ios::binary);
-  if (!in.is_open()) return io_error(std::string(flag) + ": cannot read " + file.string() + (errno == EACCES ? " as this user" : ""), errno);
+  if (!in.is_open())
+    return io_error(std::string(flag) + ": cannot read " + file.string() + (errno == EACCES ? " as this user" : ""),
+                    errno);
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
-Owned<BIO> over(const std::string& text) { return Owned<BIO>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size()))); }
+Owned<BIO> over(const std::string& text) {
+  return Owned<BIO>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+}
 
 Result<Owned<X509>> read_certificate(const fs::path& file) {
   MOESTRO_ASSIGN_OR_RETURN(const std::string text, read_file("--tls-cert", file));
   Owned<X509> certificate(PEM_read_bio_X509_AUX(over(text).get(), nullptr, nullptr, nullptr));
   ERR_clear_error();
   if (!certificate)
-    return invalid_argument("--tls-cert: no certificate in PEM form in " + file.string() + "; it begins with -----BEGIN CERTIFICATE-----, and the chain follows it");
+    return invalid_argument("--tls-cert: no certificate in PEM form in " + file.string() +
+                            "; it begins with -----BEGIN CERTIFICATE-----, and the chain follows it");
   return certificate;
 }
 
@@ -63,10 +69,16 @@ Result<Owned<EVP_PKEY>> read_key(const fs::path& file) {
   Owned<EVP_PKEY> key(PEM_read_bio_PrivateKey(over(text).get(), nullptr, no_passphrase, &asked));
   OPENSSL_cleanse(text.data(), text.size());
   ERR_clear_error();
-  if (asked) return invalid_argument("--tls-key: " + file.string() + " is locked with a passphrase; make one without: openssl pkey -in " + file.string() + " -out NEW");
-  if (!key) return invalid_argument("--tls-key: no private key in PEM form in " + file.string() + "; it begins with -----BEGIN PRIVATE KEY-----");
+  if (asked)
+    return invalid_argument("--tls-key: " + file.string() +
+                            " is locked with a passphrase; make one without: openssl pkey -in " + file.string() +
+                            " -out NEW");
+  if (!key)
+    return invalid_argument("--tls-key: no private key in PEM form in " + file.string() +
+                            "; it begins with -----BEGIN PRIVATE KEY-----");
   struct stat seen {};
-  if (::stat(file.c_str(), &seen) == 0 && (seen.st_mode & S_IROTH) != 0) log::warn("--tls-key: everybody on this machine can read {}: chmod o-r", file.string());
+  if (::stat(file.c_str(), &seen) == 0 && (seen.st_mode & S_IROTH) != 0)
+    log::warn("--tls-key: everybody on this machine can read {}: chmod o-r", file.string());
   return key;
 }
 
@@ -75,7 +87,10 @@ void warn_of_dates(const X509* certificate, const fs::path& file) {
   if (X509_cmp_current_time(X509_get0_notBefore(certificate)) > 0)
     log::warn("--tls-cert: {} is not valid yet: clients will refuse it; is this machine's clock right?", file.string());
   if (X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0)
-    log::warn("--tls-cert: {} has expired: clients will refuse it; put a new one in its place, it is taken up without a restart", file.string());
+    log::warn(
+        "--tls-cert: {} has expired: clients will refuse it; put a new one in its place, it is taken up without a "
+        "restart",
+        file.string());
   else if (ASN1_TIME_diff(&days, &seconds, nullptr, X509_get0_notAfter(certificate)) == 1 && days < kWarnDays)
     log::warn("--tls-cert: {} expires in {} days", file.string(), days);
 }
@@ -85,16 +100,19 @@ Result<std::shared_ptr<tls::Context>> read_identity(const TlsFiles& files) {
   MOESTRO_ASSIGN_OR_RETURN(const Owned<EVP_PKEY> key, read_key(files.key));
   if (X509_check_private_key(certificate.get(), key.get()) != 1) {
     ERR_clear_error();
-    return invalid_argument("the key in " + files.key.string() + " does not belong to the certificate in " + files.certificate.string() +
-                            "; give the two that were made together (the server's own certificate comes first in its file)");
+    return invalid_argument(
+        "the key in " + files.key.string() + " does not belong to the certificate in " + files.certificate.string() +
+        "; give the two that were made together (the server's own certificate comes first in its file)");
   }
   auto context = std::make_shared<tls::Context>(tls::Context::tls_server);
   SSL_CTX* ssl = context->native_handle();
   SSL_CTX_set_min_proto_version(ssl, TLS1_2_VERSION);
   SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS);  // of connections that wait
   if (SSL_CTX_use_certificate_chain_file(ssl, files.certificate.c_str()) != 1)
     return invalid_argument("--tls-cert: " + files.certificate.string() + " cannot be used: " + reason());
-  if (SSL_CTX_use_PrivateKey(ssl, key.get()) != 1) return invalid_argument("--tls-key: " + files.key.string() + " cannot be used: " + reason());
+  if (SSL_CTX_use_PrivateKey(ssl, key.get()) != 1)
+    return invalid_argument("--tls-key: " + files.key.string() + " cannot be used: " + reason());
   warn_of_dates(certificate.get(), files.certificate);
   return context;
 }
@@ -128,7 +146,8 @@ std::shared_ptr<tls::Context> TlsIdentity::current(std::chrono::steady_clock::ti
     context_ = std::move(*read);
     log::info("the certificate in {} has been replaced: new connections get the new one", files_.certificate.string());
   } else {
-    log::warn("the certificate was replaced by one that cannot be used; the former one stays: {}", read.status().message());
+    log::warn("the certificate was replaced by one that cannot be used; the former one stays: {}",
+              read.status().message());
   }
   return context_;
 }

@@ -17,8 +17,8 @@ class TlsIdentity {
   /// Errors name the file and say what to do. A certificate that is over, or soon will be, is a warning in the log.
   static Result<std::unique_ptr<TlsIdentity>> load(TlsFiles files);
 
-  /// For a new connection. Files that have been replaced are read again, at most every `kLookEvery`; while they cannot be used the former
-  /// identity stays, and the log says why.
+  /// For a new connection. Files that have been replaced are read again, at most every `kLookEvery`; while they cannot
+  /// be used the former identity stays, and the log says why.
   std::shared_ptr<tls::Context> current(std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now());
 
   static constexpr std::chrono::seconds kLookEvery{10};

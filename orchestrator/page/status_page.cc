@@ -27,8 +27,10 @@ std::string inline_hash(std::string_view html, std::string_view tag) {
 const StatusPage& status_page() {
   static const StatusPage page = [] {
     StatusPage p{std::string(status_html()), {}};
-    const std::string policy = "default-src 'none'; script-src " + inline_hash(p.html, "script") + "; style-src " + inline_hash(p.html, "style") +
-                               "; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    const std::string policy =
+        "default-src 'none'; script-src " + inline_hash(p.html, "script") + "; style-src " +
+        inline_hash(p.html, "style") +
+        "; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
     p.headers = {{"Content-Security-Policy", policy},
                  {"Cache-Control", "no-cache"},
                  {"X-Content-Type-Options", "nosniff"},

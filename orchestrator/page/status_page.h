@@ -16,7 +16,8 @@ struct StatusPage {
 /// Made at the first call.
 const StatusPage& status_page();
 
-/// "'sha256-BASE64'" of what stands between <TAG> and </TAG>, the first of its kind; empty if there is none. For Content-Security-Policy.
+/// "'sha256-BASE64'" of what stands between <TAG> and </TAG>, the first of its kind; empty if there is none. For
+/// Content-Security-Policy.
 std::string inline_hash(std::string_view html, std::string_view tag);
 
 }  // namespace moestro::orchestrator

@@ -1,6 +1,7 @@
 // Who is given to a worker next, and to which one.
 
 #include <algorithm>
+#include <utility>
 
 #include "common/check.h"
 #include "orchestrator/scheduler/scheduler_parts.h"
@@ -17,12 +18,22 @@ FairQueue& Scheduler::queue_of(const Sequence& s) { return s.of_batch() ? batche
 void Scheduler::enqueue(Sequence& s, bool first) {
   FairQueue& queue = queue_of(s);
   if (s.flow == nullptr) s.flow = &queue.enter(s.request.flow);
+  if (s.version != 0 && !is_everywhere(s.version)) {
+    s.apart = true;
+    s.without_worker_since = now_;
+    apart_.insert(first ? apart_.begin() : apart_.end(), &s);
+    return;
+  }
   first ? queue.push_front(*s.flow, s.request.id) : queue.push_back(*s.flow, s.request.id);
   aged_waiting_ += s.aged ? 1 : 0;
   if (s.of_batch()) next_aging_ = std::min(next_aging_, s.further_at + options_.batch_aging);
 }
 
 void Scheduler::dequeue(Sequence& s) {
+  if (std::exchange(s.apart, false)) {
+    std::erase(apart_, &s);
+    return;
+  }
   queue_of(s).erase(*s.flow, s.request.id);
   aged_waiting_ -= s.aged ? 1 : 0;
 }
@@ -46,12 +57,12 @@ void Scheduler::age() {
   }
 }
 
-/// Sends a batch's sequence back from a worker that could hold `s` and take a plan now; the youngest. False if there is none. What is under
-/// way of it is lost: a token, beside all those that are computed again.
+/// Sends a batch's sequence back from a worker that could hold `s` and take a plan now; the youngest. False if there is
+/// none. What is under way of it is lost: a token, beside all those that are computed again.
 bool Scheduler::make_way(const Sequence& s) {
   Sequence* youngest = nullptr;
   for (const auto& [id, w] : workers_) {
-    if (s.least_room() > w->length_max() || w->flights.size() >= options_.steps_in_flight) continue;
+    if (!takes(*w, s) || s.least_room() > w->length_max() || w->flights.size() >= options_.steps_in_flight) continue;
     if (w->batch_sequences() <= batch_places(w->running.size(), options_.interactive_weight)) continue;
     for (Sequence* other : w->running)
       if (other->of_batch() && (youngest == nullptr || other->admission > youngest->admission)) youngest = other;
@@ -66,20 +77,24 @@ void Scheduler::preempt(Worker& worker, Sequence& s) {
   send_back(worker, s);
 }
 
-/// The blocks that a sequence is given when it is admitted: its prompt's, or on a worker with a window as many as it will hold at once.
+/// The blocks that a sequence is given when it is admitted: its prompt's, or on a worker with a window as many as it
+/// will hold at once.
 int64_t Scheduler::blocks_wanted(const Worker& worker, const Sequence& s) const {
-  return worker.window.blocks_at_most(s.length() + 1, std::min<int64_t>(options_.step_tokens, worker.limits.step_tokens_max));
+  return worker.window.blocks_at_most(s.length() + 1,
+                                      std::min<int64_t>(options_.step_tokens, worker.limits.step_tokens_max));
 }
 
-/// The worker with room that has the fewest tokens to compute until this prompt is done: those it has already, and what of `s` is not in
-/// its cache. So a prefix draws a sequence to its worker until that one is behind by more tokens than the prefix has.
+/// The worker with room that has the fewest tokens to compute until this prompt is done: those it has already, and what
+/// of `s` is not in its cache. So a prefix draws a sequence to its worker until that one is behind by more tokens than
+/// the prefix has.
 Scheduler::Place Scheduler::choose_worker(Sequence& s) {
   Place best;
   int64_t best_cost = 0;
   for (const auto& [id, w] : workers_) {
-    if (s.least_room() > w->length_max() || w->running.size() >= places(*w)) continue;
+    if (!takes(*w, s) || s.least_room() > w->length_max() || w->running.size() >= places(*w)) continue;
     const int64_t reused = reusable_blocks(*w, s);
-    int64_t fresh = blocks_wanted(*w, s), found = 0;  // blocks to take, and cached ones to share, which are not to be taken meanwhile
+    int64_t fresh = blocks_wanted(*w, s),
+            found = 0;  // blocks to take, and cached ones to share, which are not to be taken meanwhile
     for (int64_t k = 0; k < reused; ++k) {
       if (!w->window.sees(k, reused * w->kv.block_tokens())) continue;
       const auto block = w->kv.find(link(*w, s, k));
@@ -94,8 +109,8 @@ Scheduler::Place Scheduler::choose_worker(Sequence& s) {
   return best;
 }
 
-/// Tokens that admitted sequences still have to compute, by flow: who has many is not next. And whether batches have fewer places than
-/// they are left in any case.
+/// Tokens that admitted sequences still have to compute, by flow: who has many is not next. And whether batches have
+/// fewer places than they are left in any case.
 bool Scheduler::count_running() {
   interactive_.forget_pending();
   batches_.forget_pending();
@@ -111,35 +126,52 @@ bool Scheduler::count_running() {
 void Scheduler::admit() {
   if (workers_.empty() || waiting() == 0) return;
   std::vector<Sequence*> admitted;
+  admit_apart(admitted);
   admit_waiting(admitted);
   spread(std::move(admitted));
 }
 
 void Scheduler::admit_waiting(std::vector<Sequence*>& admitted) {
   bool batch_first = count_running();
-  while (waiting() > 0) {
+  while (!interactive_.empty() || !batches_.empty()) {
     const bool other_class_waits = !interactive_.empty() && !batches_.empty();
     FairQueue& queue = interactive_.empty() || (other_class_waits && batch_first) ? batches_ : interactive_;
     Sequence& s = *find(*queue.next());
-    const bool fits_somewhere = std::any_of(workers_.begin(), workers_.end(),
-                                            [&](const auto& entry) { return s.least_room() <= entry.second->length_max(); });
-    if (!fits_somewhere) {
-      fail(s, invalid_argument("prompt and max_tokens together are " + std::to_string(s.least_room()) +
-                        " tokens, more than any worker's KV cache or context holds; lower max_tokens or start workers with more --kv-tokens"));
+    if (!fits_somewhere(s)) {
+      fail_for_want_of_room(s);
       continue;
     }
     Place place = choose_worker(s);
     while (place.worker == nullptr && !s.of_batch() && make_way(s)) place = choose_worker(s);
     if (place.worker == nullptr) {
-      if (&queue == &interactive_ || interactive_.empty()) return;  // the first in the queue waits for room; nobody overtakes it
+      if (&queue == &interactive_ || interactive_.empty())
+        return;  // the first in the queue waits for room; nobody overtakes it
       batch_first = false;
       continue;
     }
-    dequeue(s);
-    enter(*place.worker, s, place.reused_blocks);
-    admitted.push_back(&s);
+    admit_to(place, s, admitted);
     batch_first = count_running();
   }
+}
+
+void Scheduler::admit_to(const Place& place, Sequence& s, std::vector<Sequence*>& admitted) {
+  dequeue(s);
+  enter(*place.worker, s, place.reused_blocks);
+  admitted.push_back(&s);
+}
+
+/// On a worker of its version; of any, where it has none: those of before will have the one that is served.
+bool Scheduler::fits_somewhere(const Sequence& s) const {
+  return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
+    const Worker& w = *entry.second;
+    return (s.version == 0 || s.version == w.version) && s.least_room() <= w.length_max();
+  });
+}
+
+void Scheduler::fail_for_want_of_room(Sequence& s) {
+  fail(s, invalid_argument("prompt and max_tokens together are " + std::to_string(s.least_room()) +
+                           " tokens, more than any worker's KV cache or context holds; lower max_tokens or start "
+                           "workers with more --kv-tokens"));
 }
 
 void Scheduler::enter(Worker& worker, Sequence& s, int64_t reused_blocks) {

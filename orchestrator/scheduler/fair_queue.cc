@@ -18,7 +18,9 @@ FairQueue::Flow& FairQueue::enter(const std::string& name) {
   if (flow.present == 0) {
     const int64_t least = least_served();
     flow.served = std::max(flow.served, least);
-    std::erase_if(flows_, [&](const auto& f) { return f.second.present == 0 && &f.second != &flow && f.second.served <= least; });  // debts that are paid
+    std::erase_if(flows_, [&](const auto& f) {
+      return f.second.present == 0 && &f.second != &flow && f.second.served <= least;
+    });  // debts that are paid
   }
   ++flow.present;
   ++present_;
@@ -53,7 +55,8 @@ void FairQueue::erase(Flow& flow, SequenceId id) {
 std::optional<SequenceId> FairQueue::next() const {
   const Flow* best = nullptr;
   for (const auto& [name, flow] : flows_)
-    if (!flow.waiting.empty() && (best == nullptr || flow.served + flow.pending < best->served + best->pending)) best = &flow;
+    if (!flow.waiting.empty() && (best == nullptr || flow.served + flow.pending < best->served + best->pending))
+      best = &flow;
   if (best == nullptr) return std::nullopt;
   return best->waiting.front();
 }

@@ -1,11 +1,12 @@
 #pragma once
 // Sequences of one class that wait for a worker, fair to those who sent them.
 //
-// A flow is whose they are: an API key, or a batch. The flow that was served the fewest tokens is next; within a flow, who came first is
-// first. A flow that comes back after it had nothing here begins where the least served of those that are here stands: what it did not use
-// is no credit, what it used beyond others while they waited stays a debt. These are the virtual token counters of Sheng et al.,
-// "Fairness in Serving Large Language Models" (OSDI 2024): between flows that always have something waiting, the tokens served differ by
-// no more than what one of them may have under way at once.
+// A flow is whose they are: an API key, or a batch. The flow that was served the fewest tokens is next; within a flow,
+// who came first is first. A flow that comes back after it had nothing here begins where the least served of those that
+// are here stands: what it did not use is no credit, what it used beyond others while they waited stays a debt. These
+// are the virtual token counters of Sheng et al., "Fairness in Serving Large Language Models" (OSDI 2024): between
+// flows that always have something waiting, the tokens served differ by no more than what one of them may have under
+// way at once.
 
 #include <cstdint>
 #include <deque>
@@ -37,7 +38,8 @@ class FairQueue {
 
   bool empty() const { return waiting_ == 0; }
   size_t size() const { return waiting_; }
-  /// The first of the flow for which served and pending tokens together are fewest; of equals, the flow whose name comes first.
+  /// The first of the flow for which served and pending tokens together are fewest; of equals, the flow whose name
+  /// comes first.
   std::optional<SequenceId> next() const;
 
   /// All that wait, a flow after the other.

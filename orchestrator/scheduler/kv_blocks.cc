@@ -50,7 +50,8 @@ void KvBlocks::give_back(uint32_t id) {
 }
 
 void KvBlocks::publish(uint32_t block, const PrefixLink& link) {
-  MOESTRO_CHECK(blocks_[block].holders > 0 && link.tokens.size() == block_tokens_, "a KV block that is published is held and full");
+  MOESTRO_CHECK(blocks_[block].holders > 0 && link.tokens.size() == block_tokens_,
+                "a KV block that is published is held and full");
   const auto there = index_.named(link.key);
   if (!there) return index_.put(block, link);
   const Block& other = blocks_[*there];

@@ -7,10 +7,11 @@
 //   cached   nobody holds it, but it is in the index: it can be held again, or taken for something else
 // A block in the index is never written again until it is taken out of it, so sharing needs no copies.
 //
-// Room is made from free blocks first, then from the cached one that was given back longest ago. A sequence gives back its last block
-// first, so of a chain the end goes before what it stands on. Where the worker has room for blocks in host memory beside its device's
-// (kv_host_blocks.h), a cached block that goes is copied there first. Copies are orders to the worker: its next plan has them, in their
-// order, and they are made before it computes. So what they say is true for whoever is in that plan or a later one.
+// Room is made from free blocks first, then from the cached one that was given back longest ago. A sequence gives back
+// its last block first, so of a chain the end goes before what it stands on. Where the worker has room for blocks in
+// host memory beside its device's (kv_host_blocks.h), a cached block that goes is copied there first. Copies are orders
+// to the worker: its next plan has them, in their order, and they are made before it computes. So what they say is true
+// for whoever is in that plan or a later one.
 
 #include <cstdint>
 #include <list>
@@ -50,8 +51,8 @@ class KvBlocks {
   void share(uint32_t block);
   /// Held once less.
   void give_back(uint32_t block);
-  /// A held block is full and written: others may find it, unless one of the same contents is there already. Then that one, if nobody
-  /// holds it, counts as given back just now.
+  /// A held block is full and written: others may find it, unless one of the same contents is there already. Then that
+  /// one, if nobody holds it, counts as given back just now.
   void publish(uint32_t block, const PrefixLink& link);
 
   /// The block in host memory with these contents, if there is one.

@@ -31,7 +31,8 @@ std::optional<uint32_t> KvHostBlocks::keep(const PrefixLink& link) {
 }
 
 void KvHostBlocks::hold(uint32_t block) {
-  MOESTRO_CHECK(index_.has(block) && !blocks_[block].held, "a KV block in host memory is held that is not there, or twice");
+  MOESTRO_CHECK(index_.has(block) && !blocks_[block].held,
+                "a KV block in host memory is held that is not there, or twice");
   blocks_[block].held = true;
   used_.erase(blocks_[block].place);
 }

@@ -1,8 +1,10 @@
 #pragma once
-// What of a worker's KV blocks lies in host memory, beside a device that has its own: copies of full blocks that were to be found, made
-// when the device's block was wanted for something else, and copied back when a sequence begins with them again.
+// What of a worker's KV blocks lies in host memory, beside a device that has its own: copies of full blocks that were
+// to be found, made when the device's block was wanted for something else, and copied back when a sequence begins with
+// them again.
 //
-// A copy stays when it has been copied back: if the device's block goes again, nothing has to be moved. What was used longest ago makes room.
+// A copy stays when it has been copied back: if the device's block goes again, nothing has to be moved. What was used
+// longest ago makes room.
 
 #include <cstdint>
 #include <list>

@@ -11,12 +11,18 @@ namespace moestro::orchestrator {
 class KvWindow {
  public:
   explicit KvWindow(const WorkerLimits& limits)
-      : total_(limits.kv_blocks), block_(limits.kv_block_tokens), sinks_(limits.kv_sinks), window_(limits.kv_window), context_(limits.context_max) {}
+      : total_(limits.kv_blocks),
+        block_(limits.kv_block_tokens),
+        sinks_(limits.kv_sinks),
+        window_(limits.kv_window),
+        context_(limits.context_max) {}
 
   /// Blocks that every query sees.
   int64_t sink_blocks() const { return window_ > 0 ? ceil_blocks(sinks_) : 0; }
   /// The first block, sinks aside, that a query at `position` or later sees.
-  int64_t first_seen(int64_t position) const { return window_ > 0 ? std::max<int64_t>(0, position - window_ + 1) / block_ : 0; }
+  int64_t first_seen(int64_t position) const {
+    return window_ > 0 ? std::max<int64_t>(0, position - window_ + 1) / block_ : 0;
+  }
   /// Whether a query at `position` or later sees any of `block`.
   bool sees(int64_t block, int64_t position) const { return block < sink_blocks() || block >= first_seen(position); }
 
@@ -25,7 +31,8 @@ class KvWindow {
   /// The most blocks that a sequence of `length` tokens holds at once while it is computed `chunk` tokens a step.
   int64_t blocks_at_most(int64_t length, int64_t chunk) const {
     if (sliding_chunk() < 1) return ceil_blocks(length);
-    return std::min(ceil_blocks(length), sink_blocks() + ceil_blocks(window_ + std::min(chunk, sliding_chunk()) - 2) + 1);
+    return std::min(ceil_blocks(length),
+                    sink_blocks() + ceil_blocks(window_ + std::min(chunk, sliding_chunk()) - 2) + 1);
   }
   /// The longest sequence that the worker can hold.
   int64_t length_max() const { return sliding_chunk() >= 1 ? context_ : std::min(context_, total_ * block_); }

@@ -13,7 +13,8 @@ struct Open {
 };
 }  // namespace
 
-std::vector<std::optional<size_t>> balance_by_length(std::span<const int64_t> lengths, int64_t generated, std::span<const MicroBatchRoom> rooms) {
+std::vector<std::optional<size_t>> balance_by_length(std::span<const int64_t> lengths, int64_t generated,
+                                                     std::span<const MicroBatchRoom> rooms) {
   std::vector<std::optional<size_t>> placed(lengths.size());
   std::vector<size_t> order(lengths.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -22,7 +23,8 @@ std::vector<std::optional<size_t>> balance_by_length(std::span<const int64_t> le
   for (size_t i = 0; i < rooms.size(); ++i)
     if (rooms[i].sequences_max > 0) open.push_back({i, rooms[i].tokens});
   for (const size_t prompt : order) {
-    const auto least = std::min_element(open.begin(), open.end(), [](const Open& a, const Open& b) { return a.load < b.load; });
+    const auto least =
+        std::min_element(open.begin(), open.end(), [](const Open& a, const Open& b) { return a.load < b.load; });
     if (least == open.end()) break;
     const int64_t taken = least->taken + lengths[prompt];
     if (taken + static_cast<int64_t>(least->sequences + 1) * generated > rooms[least->index].tokens_max) continue;

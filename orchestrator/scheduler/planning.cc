@@ -17,15 +17,19 @@ bool Scheduler::may_plan(const Worker& worker) const {
   // Whoever comes beside a batch is to be in the very next step; against a long one, the wire between two is nothing.
   if (worker.step_times.usual() >= kLongStep && worker.batch_sequences() > 0) return false;
   // A sequence that runs alone does so on a worker that has nothing else to fail at.
-  return !worker.flights.back().lost && std::none_of(worker.running.begin(), worker.running.end(), [](const Sequence* s) { return s->alone(); });
+  return !worker.flights.back().lost &&
+         std::none_of(worker.running.begin(), worker.running.end(), [](const Sequence* s) { return s->alone(); });
 }
 
 void Scheduler::make_plans() {
+  mask_work_ = options_.mask_work;
+  masks_wait_ = false;
   for (const auto& [id, worker] : workers_) {
     while (may_plan(*worker)) {
       Flight flight;
       Plan plan = form_plan(*worker, flight);
-      if (plan.sequences.empty() && may_plan(*worker)) plan = form_plan(*worker, flight);  // whose turn it was had to go: the others go on
+      if (plan.sequences.empty() && may_plan(*worker))
+        plan = form_plan(*worker, flight);  // whose turn it was had to go: the others go on
       if (plan.sequences.empty()) break;
       worker->flights.push_back(std::move(flight));
       actions_.push_back(SendPlan{id, std::move(plan)});
@@ -36,7 +40,8 @@ void Scheduler::make_plans() {
 /// A worker that has nothing more to do hears what it may forget.
 void Scheduler::make_releases() {
   for (const auto& [id, worker] : workers_)
-    if (worker->flights.empty() && !worker->released.empty()) actions_.push_back(SendRelease{id, std::exchange(worker->released, {})});
+    if (worker->flights.empty() && !worker->released.empty())
+      actions_.push_back(SendRelease{id, std::exchange(worker->released, {})});
 }
 
 /// Tokens of `s` that can be computed next: those that are known, or the one that the plan before samples.
@@ -46,14 +51,16 @@ int64_t Scheduler::plannable(const Worker& worker, const Sequence& s) const {
   return last || s.request.constraint ? 0 : s.expected() - s.planned();
 }
 
-/// Makes the sequence's block table cover `tokens`, sending back younger sequences that are not in this plan yet if it must. False if `s`
-/// is the youngest of those and had to go itself, or has a plan under way: that may give blocks back, and nobody has to go for a head start.
+/// Makes the sequence's block table cover `tokens`, sending back younger sequences that are not in this plan yet if it
+/// must. False if `s` is the youngest of those and had to go itself, or has a plan under way: that may give blocks
+/// back, and nobody has to go for a head start.
 bool Scheduler::make_room(Worker& worker, Sequence& s, int64_t tokens, PlanId plan) {
   while (!grow(worker, s, tokens)) {
     if (s.in_flight > 0) return false;
     Sequence* youngest = &s;
     for (Sequence* other : worker.running)
-      if (other->last_plan != plan && std::pair(other->of_batch(), other->admission) > std::pair(youngest->of_batch(), youngest->admission))
+      if (other->last_plan != plan &&
+          std::pair(other->of_batch(), other->admission) > std::pair(youngest->of_batch(), youngest->admission))
         youngest = other;
     preempt(worker, *youngest);
     if (youngest == &s) return false;
@@ -134,19 +141,22 @@ void Scheduler::add_history(Sequence& s, PlannedSequence& p) {
   s.history_sent = s.expected();
 }
 
-/// The tokens that its constraint allows next, into `s.allowed`. False if that cannot be said: then the sequence has failed.
+/// The tokens that its constraint allows next, into `s.allowed`. False if that is not known yet, or cannot be said:
+/// then the sequence has failed.
 bool Scheduler::know_allowed(Sequence& s) {
   if (!s.request.constraint || s.allowed) return true;
-  auto mask = s.request.constraint->allowed();
+  auto mask = s.request.constraint->allowed_within(mask_work_);
   if (!mask.is_ok()) return fail(s, mask.status()), false;
-  s.allowed = std::move(*mask);
+  if (!*mask) return masks_wait_ = true, false;
+  s.allowed = std::move(**mask);
   return true;
 }
 
 Scheduler::Part Scheduler::plan_chunk(const Worker& worker, Sequence& s, int64_t tokens, Plan& plan) {
   const int64_t block = worker.kv.block_tokens(), first = s.planned(), end = first + tokens;
   for (int64_t k = first / block; k * block < end; ++k)
-    MOESTRO_CHECK(worker.kv.writable(s.blocks[static_cast<size_t>(k)]), "a plan writes to a KV block that others can read");
+    MOESTRO_CHECK(worker.kv.writable(s.blocks[static_cast<size_t>(k)]),
+                  "a plan writes to a KV block that others can read");
   PlannedSequence p;
   p.id = s.request.id;
   p.first_position = first;
@@ -157,7 +167,8 @@ Scheduler::Part Scheduler::plan_chunk(const Worker& worker, Sequence& s, int64_t
   }
   p.blocks_first = s.blocks_sent;
   if (s.blocks_sent == 0) p.request_id = s.request.request_id;
-  for (auto b = s.blocks.begin() + s.blocks_sent; b != s.blocks.end(); ++b) p.blocks.push_back(*b == kNoBlock ? 0 : *b);  // read by nobody
+  for (auto b = s.blocks.begin() + s.blocks_sent; b != s.blocks.end(); ++b)
+    p.blocks.push_back(*b == kNoBlock ? 0 : *b);  // read by nobody
   s.blocks_sent = static_cast<uint32_t>(s.blocks.size());
   p.sample = s.samples() && end == s.expected();
   p.sampling = s.request.sampling;

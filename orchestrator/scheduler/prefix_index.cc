@@ -25,7 +25,8 @@ PrefixLink PrefixIndex::link(uint32_t block) const {
 
 void PrefixIndex::put(uint32_t block, const PrefixLink& link) {
   Contents& c = contents_[block];
-  MOESTRO_CHECK(!c.there && by_key_.try_emplace(link.key, block).second, "contents are in the index of KV blocks twice");
+  MOESTRO_CHECK(!c.there && by_key_.try_emplace(link.key, block).second,
+                "contents are in the index of KV blocks twice");
   c.there = true;
   c.key = link.key;
   c.parent = link.parent;
@@ -34,7 +35,8 @@ void PrefixIndex::put(uint32_t block, const PrefixLink& link) {
 
 void PrefixIndex::erase(uint32_t block) {
   Contents& c = contents_[block];
-  MOESTRO_CHECK(c.there && by_key_.erase(c.key) == 1, "contents that are not in the index of KV blocks are taken out of it");
+  MOESTRO_CHECK(c.there && by_key_.erase(c.key) == 1,
+                "contents that are not in the index of KV blocks are taken out of it");
   c.there = false;
 }
 

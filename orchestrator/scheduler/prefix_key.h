@@ -1,9 +1,9 @@
 #pragma once
 // The names of KV blocks by content: a chain of hashes over a sequence's tokens, a full block a link.
 //
-// A key stands for everything before it, as the block's keys and values do: key(i) = hash(key(i - 1), the tokens of block i). The hash is
-// XXH3-128 with a secret that each process draws anew and that never leaves it, so nobody can look for collisions; who compares blocks
-// compares their tokens and their parent's key as well (kv_blocks.h).
+// A key stands for everything before it, as the block's keys and values do: key(i) = hash(key(i - 1), the tokens of
+// block i). The hash is XXH3-128 with a secret that each process draws anew and that never leaves it, so nobody can
+// look for collisions; who compares blocks compares their tokens and their parent's key as well (kv_blocks.h).
 
 #include <array>
 #include <cstddef>

@@ -15,12 +15,14 @@ PrefixLink Scheduler::link(const Worker& worker, Sequence& s, int64_t index) {
   s.keys_block_tokens = block;
   if (s.keys.empty()) s.keys.push_back(hasher_.root(s.request.prefix_domain));
   const std::span<const TokenId> tokens(s.tokens);
-  for (auto k = s.keys.size() - 1; k <= static_cast<size_t>(index); ++k) s.keys.push_back(hasher_.next(s.keys[k], tokens.subspan(k * block, block)));
+  for (auto k = s.keys.size() - 1; k <= static_cast<size_t>(index); ++k)
+    s.keys.push_back(hasher_.next(s.keys[k], tokens.subspan(k * block, block)));
   const auto k = static_cast<size_t>(index);
   return {s.keys[k + 1], s.keys[k], tokens.subspan(k * block, block)};
 }
 
-/// Leading blocks that `s` need not compute on `worker`: the most such that every block is there that the next position sees.
+/// Leading blocks that `s` need not compute on `worker`: the most such that every block is there that the next position
+/// sees.
 int64_t Scheduler::reusable_blocks(const Worker& worker, Sequence& s) {
   const int64_t block = worker.kv.block_tokens(), have = s.computed / block;
   if (!options_.prefix_cache || s.computed % block != 0) return have;
@@ -39,8 +41,8 @@ int64_t Scheduler::reusable_blocks(const Worker& worker, Sequence& s) {
   return best;
 }
 
-/// Takes over blocks up to `end`, which reusable_blocks() gave; its own at these places are unwritten. All are held before room is made for
-/// those that come from host memory: making room must not take what is still to be taken over.
+/// Takes over blocks up to `end`, which reusable_blocks() gave; its own at these places are unwritten. All are held
+/// before room is made for those that come from host memory: making room must not take what is still to be taken over.
 void Scheduler::reuse(Worker& worker, Sequence& s, int64_t end) {
   const int64_t block = worker.kv.block_tokens(), have = s.computed / block;
   if (end <= have) return;
@@ -126,17 +128,20 @@ std::string Scheduler::inconsistency() const {
       const size_t block = worker->kv.block_tokens();
       for (size_t k = 0; k < s->blocks.size(); ++k) {
         const uint32_t b = s->blocks[k];
-        if (b == kNoBlock && worker->window.sees(static_cast<int64_t>(k), s->computed)) return "a block in view was given back";
+        if (b == kNoBlock && worker->window.sees(static_cast<int64_t>(k), s->computed))
+          return "a block in view was given back";
         if (b == kNoBlock) continue;
         ++holders[b];
         const auto held = worker->kv.published_tokens(b);
         const std::span<const TokenId> own(s->tokens);
-        if (!held.empty() && ((k + 1) * block > own.size() || !std::equal(held.begin(), held.end(), own.subspan(k * block, block).begin())))
+        if (!held.empty() && ((k + 1) * block > own.size() ||
+                              !std::equal(held.begin(), held.end(), own.subspan(k * block, block).begin())))
           return "a published block has other tokens than its holder";
       }
     }
     for (uint32_t b = 0; b < worker->kv.total(); ++b)
-      if (holders[b] != worker->kv.holders(b)) return "block " + std::to_string(b) + " has another number of holders than its count";
+      if (holders[b] != worker->kv.holders(b))
+        return "block " + std::to_string(b) + " has another number of holders than its count";
   }
   return {};
 }

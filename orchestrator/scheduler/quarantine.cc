@@ -1,8 +1,9 @@
 // Workers that die, and requests that may have been why.
 //
-// Who was in flight when a worker died is a suspect: until it is beyond where that happened, it is in no plan with others, and in none
-// beside a plan with others. So when the next worker dies of it, it alone was in flight, and it is set apart: it fails, and no third worker
-// meets it. Plans of suspects and of all others take turns: one who is innocent costs the others a step, not their answers.
+// Who was in flight when a worker died is a suspect: until it is beyond where that happened, it is in no plan with
+// others, and in none beside a plan with others. So when the next worker dies of it, it alone was in flight, and it is
+// set apart: it fails, and no third worker meets it. Plans of suspects and of all others take turns: one who is
+// innocent costs the others a step, not their answers.
 
 #include <algorithm>
 #include <map>
@@ -15,7 +16,8 @@ void Scheduler::on(WorkerLost&& event) {
   const auto it = workers_.find(event.worker);
   if (it == workers_.end()) return;
   Worker& worker = *it->second;
-  std::map<SequenceId, int64_t> in_flight;  // to which position; also of those that have been sent back or cancelled since
+  std::map<SequenceId, int64_t>
+      in_flight;  // to which position; also of those that have been sent back or cancelled since
   for (const Flight& flight : worker.flights)
     for (const Part& part : flight.parts)
       if (!flight.lost) in_flight[part.id] = std::max(in_flight[part.id], part.first + part.tokens);
@@ -23,7 +25,11 @@ void Scheduler::on(WorkerLost&& event) {
   const std::vector<Sequence*> orphans(worker.running.rbegin(), worker.running.rend());
   for (Sequence* s : orphans) send_back(worker, *s);
   for (const auto& [id, end] : in_flight) suspect(id, end);
-  workers_.erase(it);
+  forget_worker(event.worker);
+}
+
+void Scheduler::forget_worker(WorkerId worker) {
+  workers_.erase(worker);
   if (workers_.empty())
     for (auto& [id, s] : sequences_) s->without_worker_since = now_;
 }
@@ -38,8 +44,9 @@ void Scheduler::suspect(SequenceId id, int64_t end) {
 
 /// With it go those that have its prompt and seed and are no further: the other choices of its request.
 void Scheduler::quarantine(Sequence& culprit) {
-  const Status error = internal_error("this request is quarantined: " + std::to_string(culprit.deaths) +
-                                      " workers died while they computed it, the last while it ran alone; it is not tried again");
+  const Status error =
+      internal_error("this request is quarantined: " + std::to_string(culprit.deaths) +
+                     " workers died while they computed it, the last while it ran alone; it is not tried again");
   std::vector<SequenceId> alike;
   for (const auto& [id, s] : sequences_)
     if (s->furthest <= culprit.furthest && s->request.sampling.seed == culprit.request.sampling.seed &&
@@ -57,11 +64,14 @@ void Scheduler::quarantine(Sequence& culprit) {
   }
 }
 
-/// The suspect whose turn it is; while there is one, nothing is sent ahead (may_plan). Nullopt: it is the turn of the others.
+/// The suspect whose turn it is; while there is one, nothing is sent ahead (may_plan). Nullopt: it is the turn of the
+/// others.
 std::optional<std::vector<Scheduler::Sequence*>> Scheduler::suspects_turn(Worker& worker) {
-  const auto suspect = std::find_if(worker.running.begin(), worker.running.end(), [](const Sequence* s) { return s->alone(); });
+  const auto suspect =
+      std::find_if(worker.running.begin(), worker.running.end(), [](const Sequence* s) { return s->alone(); });
   if (suspect == worker.running.end()) return std::nullopt;
-  const bool others = std::any_of(worker.running.begin(), worker.running.end(), [](const Sequence* s) { return !s->alone(); });
+  const bool others =
+      std::any_of(worker.running.begin(), worker.running.end(), [](const Sequence* s) { return !s->alone(); });
   if (worker.suspect_was_last && others) {
     worker.suspect_was_last = false;
     return std::nullopt;

@@ -16,8 +16,10 @@ Status QueuePlaces::enter(const std::string& flow) {
   const auto found = there_.find(flow);
   const size_t held = found == there_.end() ? 0 : found->second;
   if (const size_t share = share_with(flow); size_ >= most_of(flow, max_) && held >= share)
-    return exhausted("the queue is nearly full (" + std::to_string(size_) + " of " + std::to_string(max_) + " sequences), " + std::to_string(held) +
-                     " of them are yours, and its last places are for those who have fewer than " + std::to_string(share) + "; try again later");
+    return exhausted("the queue is nearly full (" + std::to_string(size_) + " of " + std::to_string(max_) +
+                     " sequences), " + std::to_string(held) +
+                     " of them are yours, and its last places are for those who have fewer than " +
+                     std::to_string(share) + "; try again later");
   ++there_[flow];
   ++size_;
   return Status::ok();

@@ -1,10 +1,11 @@
 #pragma once
 // Who may still join a queue that is nearly full.
 //
-// A flow is whose a sequence is: an API key, a batch, or nobody's in particular. The last eighth of the queue's places is for flows below
-// their share: the places divided by the flows that have something there, the newcomer's among them, and one more that may come. So whoever
-// floods the queue fills seven eighths of it, and who comes then with little finds a place; below that everybody is let in. A queue
-// of fewer than eight places keeps none back, and none is kept from requests without a key: where there are no keys there are no others.
+// A flow is whose a sequence is: an API key, a batch, or nobody's in particular. The last eighth of the queue's places
+// is for flows below their share: the places divided by the flows that have something there, the newcomer's among them,
+// and one more that may come. So whoever floods the queue fills seven eighths of it, and who comes then with little
+// finds a place; below that everybody is let in. A queue of fewer than eight places keeps none back, and none is kept
+// from requests without a key: where there are no keys there are no others.
 
 #include <cstddef>
 #include <string>

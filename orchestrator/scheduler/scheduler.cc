@@ -6,17 +6,25 @@
 namespace moestro::orchestrator {
 
 Scheduler::Scheduler(SchedulerOptions options) : options_(std::move(options)), hasher_(options_.prefix_secret) {
-  MOESTRO_CHECK(options_.steps_in_flight == 1 || options_.steps_in_flight == 2, "a worker has one or two plans under way");
+  MOESTRO_CHECK(options_.steps_in_flight == 1 || options_.steps_in_flight == 2,
+                "a worker has one or two plans under way");
 }
 Scheduler::~Scheduler() = default;
 
 std::vector<Action> Scheduler::step(Event event) {
   actions_.clear();
   std::visit([this](auto&& e) { on(std::move(e)); }, std::move(event));
+  begin_to_leave();
   admit();
   make_plans();
+  let_leave();
   make_releases();
   return std::move(actions_);
+}
+
+size_t Scheduler::waiting_of_batches() const {
+  const auto of_batch = [](const Sequence* s) { return s->request.background; };
+  return batches_.size() + aged_waiting_ + static_cast<size_t>(std::ranges::count_if(apart_, of_batch));
 }
 
 KvFigures Scheduler::kv() const {
@@ -59,8 +67,15 @@ void Scheduler::on(Cancelled&& event) {
 
 void Scheduler::on(WorkerJoined&& event) {
   const WorkerLimits& l = event.limits;
-  workers_.emplace(event.worker, std::make_unique<Worker>(Worker{event.worker, l, KvBlocks(l.kv_blocks, l.kv_block_tokens, l.kv_host_blocks)}))
-      .first->second->batch_turn = BatchTurn(options_.interactive_weight);
+  Worker& worker = *workers_
+                        .emplace(event.worker, std::make_unique<Worker>(Worker{
+                                                   event.worker, l, event.version,
+                                                   KvBlocks(l.kv_blocks, l.kv_block_tokens, l.kv_host_blocks)}))
+                        .first->second;
+  worker.batch_turn = BatchTurn(options_.interactive_weight);
+  if (!is_current(worker)) worker.leaves_from = now_ + options_.renew_pause;
+  renewed_first_ = false;
+  set_apart();
 }
 
 void Scheduler::on(Tick&& event) {
@@ -69,6 +84,7 @@ void Scheduler::on(Tick&& event) {
   if (!workers_.empty()) return;
   for (const FairQueue* queue : {&interactive_, &batches_})
     for (const SequenceId id : queue->waiting()) fail_if_forgotten(*find(id));
+  for (Sequence* s : std::vector(apart_)) fail_if_forgotten(*s);
 }
 
 void Scheduler::fail_if_forgotten(Sequence& s) {
@@ -116,11 +132,13 @@ void Scheduler::on(PlanDone&& event) {
   if (it == workers_.end()) return;
   Worker& worker = *it->second;
   worker.step_times.done(event.outcome.plan, event.took);
-  const auto flight = std::find_if(worker.flights.begin(), worker.flights.end(), [&](const Flight& f) { return f.plan == event.outcome.plan; });
+  const auto flight = std::find_if(worker.flights.begin(), worker.flights.end(),
+                                   [&](const Flight& f) { return f.plan == event.outcome.plan; });
   if (flight == worker.flights.end()) return;  // from a worker that was given up
   const auto index = static_cast<size_t>(flight - worker.flights.begin());
   if (!event.outcome.error.is_ok()) return plan_failed(worker, index, event.outcome.error);
-  if (index > 0) return plan_failed(worker, index, internal_error("the worker answered a plan before the one that it follows"));
+  if (index > 0)
+    return plan_failed(worker, index, internal_error("the worker answered a plan before the one that it follows"));
   for (size_t i = 0; i < event.outcome.sequences.size(); ++i) {
     SequenceOutcome& outcome = event.outcome.sequences[i];
     if (Part* part = part_of(*flight, i, outcome.id)) apply(worker, *part, outcome);
@@ -130,7 +148,8 @@ void Scheduler::on(PlanDone&& event) {
   worker.flights.pop_front();
 }
 
-/// The part that an outcome is of, unless its sequence has left; `index`: where it is if the worker answers in the plan's order.
+/// The part that an outcome is of, unless its sequence has left; `index`: where it is if the worker answers in the
+/// plan's order.
 Scheduler::Part* Scheduler::part_of(Flight& flight, size_t index, SequenceId id) {
   const auto is_its = [&](const Part& p) { return p.sequence != nullptr && p.sequence->request.id == id; };
   if (index < flight.parts.size() && is_its(flight.parts[index])) return &flight.parts[index];
@@ -169,8 +188,8 @@ void Scheduler::withdraw_all(Worker& worker, const Sequence& s) {
       if (part.sequence == &s) withdraw(part);
 }
 
-/// A plan that failed as a whole: its sequences are tried one by one, so that only the one at fault fails. What was sent after it built
-/// on it: it is planned again, and is nobody's fault.
+/// A plan that failed as a whole: its sequences are tried one by one, so that only the one at fault fails. What was
+/// sent after it built on it: it is planned again, and is nobody's fault.
 void Scheduler::plan_failed(Worker& worker, size_t index, const Status& error) {
   Flight failed = std::move(worker.flights[index]);
   worker.flights.erase(worker.flights.begin() + static_cast<std::ptrdiff_t>(index));
@@ -198,7 +217,8 @@ void Scheduler::apply(Worker& worker, Part& part, SequenceOutcome& outcome) {
   land(part);
   if (!outcome.error.is_ok()) return fail(s, outcome.error);
   const bool scored = s.request.score_top >= 0 && first < s.prompt() - 1;
-  if (outcome.sampled.size() != (sampled ? 1u : 0u) || outcome.scores.size() != (scored ? static_cast<size_t>(tokens) : 0u))
+  if (outcome.sampled.size() != (sampled ? 1u : 0u) ||
+      outcome.scores.size() != (scored ? static_cast<size_t>(tokens) : 0u))
     return fail(s, internal_error("the worker's answer does not match what was asked of it"));
   s.computed = first + tokens;
   publish(worker, s, first);
@@ -227,6 +247,7 @@ void Scheduler::apply(Worker& worker, Part& part, SequenceOutcome& outcome) {
       return fail(s, internal_error("the worker sampled a token that it was told not to"));
     progress.sampled = std::move(outcome.sampled);
   }
+  if (!progress.sampled.empty() || !progress.prompt_scores.empty()) s.version = worker.version;
   actions_.push_back(std::move(progress));
   if (finished(worker, s)) remove(s);
 }

@@ -1,30 +1,41 @@
 #pragma once
 // Continuous batching over one or more workers of one model.
 //
-// At every step of a worker: running sequences get one token each; what is left of the step's token budget goes to chunks of
-// prompts. A sequence is admitted when a worker has KV blocks for its whole prompt: to the one that will have it computed soonest, by the
-// tokens that each has to compute before. When a running sequence needs a block and none is to be had, the youngest on that worker is
-// sent back to the queue and prefilled again later from its tokens (recompute). Sampling is keyed by (seed, choice, position), so
-// recomputing never changes a token.
+// At every step of a worker: running sequences get one token each; what is left of the step's token budget goes to
+// chunks of prompts. A sequence is admitted when a worker has KV blocks for its whole prompt: to the one that will have
+// it computed soonest, by the tokens that each has to compute before. When a running sequence needs a block and none is
+// to be had, the youngest on that worker is sent back to the queue and prefilled again later from its tokens
+// (recompute). Sampling is keyed by (seed, choice, position), so recomputing never changes a token.
 //
-// Full blocks are found again by what they hold (prefix_key.h, kv_blocks.h): a sequence starts behind the longest prefix that its worker
-// has, be it of a prompt, of an answer or its own from before it was sent back. Blocks that are there are never computed again, blocks
-// that others can find are never written. Where a worker has blocks in host memory beside its device's, full ones that make room are copied
-// there and back (kv_blocks.h): who was sent back goes on from there, for copying takes less than computing. Where queries see a window only (kv_window.h), blocks are given back as they leave it.
+// Full blocks are found again by what they hold (prefix_key.h, kv_blocks.h): a sequence starts behind the longest
+// prefix that its worker has, be it of a prompt, of an answer or its own from before it was sent back. Blocks that are
+// there are never computed again, blocks that others can find are never written. Where a worker has blocks in host
+// memory beside its device's, full ones that make room are copied there and back (kv_blocks.h): who was sent back goes
+// on from there, for copying takes less than computing. Where queries see a window only (kv_window.h), blocks are given
+// back as they leave it.
 //
-// Two classes: sequences of batches wait behind all others, have their prompts computed after those of others, and are the first to be sent
-// back, also when one that is no batch's waits for room. They keep one place and one token for each `interactive_weight` of the others'
-// (batch_turn.h), and who of them has waited for `batch_aging` counts as the others do. Within a class it is the turn of the API key, or
-// the batch, that was served the fewest tokens (fair_queue.h).
+// Two classes: sequences of batches wait behind all others, have their prompts computed after those of others, and are
+// the first to be sent back, also when one that is no batch's waits for room. They keep one place and one token for
+// each `interactive_weight` of the others' (batch_turn.h), and who of them has waited for `batch_aging` counts as the
+// others do. Within a class it is the turn of the API key, or the batch, that was served the fewest tokens
+// (fair_queue.h).
 //
-// A worker has up to two plans under way (`steps_in_flight`): the next is sent before the result of the one before it, its parent, so that
-// no worker waits for the wire. A running sequence then goes on with "what the parent sampled", a prompt with its next chunk; the KV blocks
-// of both are its own. Plans of a worker are computed in their order. What a plan computes of a sequence that has left meanwhile is dropped,
-// and its blocks are free at once: whoever gets them writes to them in a later plan. Not sent ahead is: what a grammar lets a sequence
-// say after a token that is not known yet, what is known to be the end, anything beside a sequence that runs alone, and a long step beside
-// lines of a batch, so that whoever comes is in the very next one.
+// A worker has up to two plans under way (`steps_in_flight`): the next is sent before the result of the one before it,
+// its parent, so that no worker waits for the wire. A running sequence then goes on with "what the parent sampled", a
+// prompt with its next chunk; the KV blocks of both are its own. Plans of a worker are computed in their order. What a
+// plan computes of a sequence that has left meanwhile is dropped, and its blocks are free at once: whoever gets them
+// writes to them in a later plan. Not sent ahead is: what a grammar lets a sequence say after a token that is not known
+// yet, what is known to be the end, anything beside a sequence that runs alone, and a long step beside lines of a
+// batch, so that whoever comes is in the very next one.
 //
-// Who waits for room on a worker waits as long as it takes. Who waits because no worker is there at all fails after `worker_wait`.
+// All workers compute with one version of the weights, except while one takes the place of another (rollover.cc): a
+// sequence of which anything has been given out goes on with the version that it began with, or fails.
+//
+// What a grammar allows next is found here, and can be much work: at each event a bounded part of it is done, and
+// a sequence whose mask is not ready is left out of the plan while others go on.
+//
+// Who waits for room on a worker waits as long as it takes. Who waits because no worker is there at all fails after
+// `worker_wait`.
 
 #include <cstddef>
 #include <map>
@@ -44,16 +55,23 @@ struct SchedulerOptions {
   int64_t step_tokens = 512;       ///< token budget of a step (a worker's own limit may be lower)
   std::vector<TokenId> eos_ids;
   size_t steps_in_flight = 2;      ///< 1 or 2: plans that a worker has at once
-  int deaths_max = 2;              ///< a sequence in flight at so many deaths of its worker, without getting further, is quarantined
+  int deaths_max =
+      2;  ///< a sequence in flight at so many deaths of its worker, without getting further, is quarantined
   Nanos worker_wait = std::chrono::seconds(60);  ///< a sequence fails that has waited so long while no worker was there
   Nanos tpot_target{0};            ///< steps that decode take no longer, as far as that can be foreseen; 0: no target
   int64_t interactive_weight = 16; ///< tokens of others for one of batches, where both want all there is
-  Nanos batch_aging = std::chrono::seconds(60);  ///< a batch's sequence that got no further for so long counts as the others do
+  Nanos batch_aging =
+      std::chrono::seconds(60);    ///< a batch's sequence that got no further for so long counts as the others do
+  Nanos renew_pause =
+      std::chrono::seconds(10);    ///< a worker that comes with a version that is not served is not sent to fetch that
+                                   ///< one before
+  int64_t mask_work = 1'000'000;   ///< for what grammars allow next, in units of about 10 ns, at each event
   bool prefix_cache = true;        ///< blocks of equal prefixes are shared and kept
   PrefixSecret prefix_secret = {}; ///< of the hash that names them
 };
 
-/// Over all workers. A block of the workers' own memory is held by sequences, cached (nobody's, but can be found) or free.
+/// Over all workers. A block of the workers' own memory is held by sequences, cached (nobody's, but can be found) or
+/// free.
 struct KvFigures {
   uint64_t blocks = 0, held = 0, cached = 0;
   uint64_t reused_tokens = 0;  ///< found instead of computed, since the start
@@ -67,17 +85,21 @@ class Scheduler {
   ~Scheduler();
 
   std::vector<Action> step(Event event);
-  /// Takes what a plan counted out of those outcomes that will be dropped: of sequences that have left since it was made.
+  /// Takes what a plan counted out of those outcomes that will be dropped: of sequences that have left since it was
+  /// made.
   void leave_out_dropped(WorkerId worker, PlanOutcome& outcome) const;
 
-  size_t waiting() const { return interactive_.size() + batches_.size(); }
-  size_t waiting_of_batches() const { return batches_.size() + aged_waiting_; }
+  size_t waiting() const { return interactive_.size() + batches_.size() + apart_.size(); }
+  size_t waiting_of_batches() const;
   size_t running() const { return sequences_.size() - waiting(); }
   /// Sequences that were sent back to the queue to make room, since the start.
   uint64_t preemptions() const { return preemptions_; }
   /// Sequences that failed because workers died of them, since the start.
   uint64_t quarantined() const { return quarantined_; }
   size_t workers() const { return workers_.size(); }
+  /// A sequence could be planned but for its grammar's mask, which the next event goes on with: a Tick is to come at
+  /// once.
+  bool masks_wait() const { return masks_wait_; }
   KvFigures kv() const;
   /// For tests: what is wrong with the blocks' bookkeeping; empty if nothing is.
   std::string inconsistency() const;
@@ -98,6 +120,7 @@ class Scheduler {
   void on(WorkerJoined&& event);
   void on(WorkerLost&& event);
   void on(PlanDone&& event);
+  void on(VersionServed&& event);
   void on(Tick&& event);
 
   // admission.cc
@@ -110,6 +133,9 @@ class Scheduler {
   bool count_running();
   void admit();
   void admit_waiting(std::vector<Sequence*>& admitted);
+  void admit_to(const Place& place, Sequence& s, std::vector<Sequence*>& admitted);
+  bool fits_somewhere(const Sequence& s) const;
+  void fail_for_want_of_room(Sequence& s);
   int64_t blocks_wanted(const Worker& worker, const Sequence& s) const;
   Place choose_worker(Sequence& s);
   void enter(Worker& worker, Sequence& s, int64_t reused_blocks);
@@ -135,7 +161,20 @@ class Scheduler {
   void count_copies(const Worker& worker, std::span<const KvCopy> copies);
   Part plan_chunk(const Worker& worker, Sequence& s, int64_t tokens, Plan& plan);
 
+  // rollover.cc
+  bool is_current(const Worker& worker) const;
+  bool current_there() const;
+  bool version_there(uint64_t version) const;
+  bool is_everywhere(uint64_t version) const;
+  bool takes(const Worker& worker, const Sequence& s) const;
+  void set_apart();
+  void admit_apart(std::vector<Sequence*>& admitted);
+  void begin_to_leave();
+  void let_leave();
+  bool is_awaited(const Worker& worker) const;
+
   // quarantine.cc
+  void forget_worker(WorkerId worker);
   void suspect(SequenceId id, int64_t end);
   void quarantine(Sequence& culprit);
   std::optional<std::vector<Sequence*>> suspects_turn(Worker& worker);
@@ -170,6 +209,7 @@ class Scheduler {
   PrefixHasher hasher_;
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
   FairQueue interactive_, batches_;  ///< who waits, by class
+  std::vector<Sequence*> apart_;     ///< who waits for a worker of a version that not all have, oldest first
   size_t aged_waiting_ = 0;          ///< in interactive_, but of batches
   Nanos next_aging_{0};              ///< nobody in batches_ ages before
   uint64_t preemptions_ = 0, quarantined_ = 0;
@@ -177,6 +217,10 @@ class Scheduler {
   uint64_t next_plan_ = 1, next_admission_ = 1;
   uint64_t reused_tokens_ = 0, moved_out_ = 0, moved_in_ = 0;
   Nanos now_{0};  ///< of the last Tick
+  uint64_t version_ = 0;        ///< that is served; 0: nobody has said
+  bool renewed_first_ = false;  ///< one has gone for that version, and none of it is there yet
+  int64_t mask_work_ = 0;  ///< left at this event
+  bool masks_wait_ = false;
   std::vector<Action> actions_;
 };
 

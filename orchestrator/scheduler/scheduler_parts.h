@@ -19,6 +19,8 @@ struct Scheduler::Sequence {
   int64_t computed = 0;         ///< positions whose KV its worker holds, or held while a query could see them
   int64_t scored = 0;           ///< prompt positions whose score has been given out
   Worker* worker = nullptr;     ///< null: waiting
+  uint64_t version = 0;         ///< of the weights that its answer has begun with; 0: nothing has been given out
+  bool apart = false;           ///< waits in apart_
   FairQueue::Flow* flow = nullptr;  ///< whose it is, in the queue of its class
   bool aged = false;            ///< of a batch, and has waited so long that it counts as the others do
   Nanos further_at{0};          ///< when it came, or when it last got further
@@ -40,7 +42,8 @@ struct Scheduler::Sequence {
   int64_t furthest = 0;         ///< the highest `computed` after a plan of its own
   int64_t charged = 0;          ///< tokens that its flow has been charged for: computing them again is not its fault
   int deaths = 0;               ///< of its workers while it was in flight, since it was last beyond where one died
-  int64_t alone_until = 0;      ///< it was in a plan that failed as a whole, or killed its worker: until it is beyond, it runs by itself
+  int64_t alone_until =
+      0;  ///< it was in a plan that failed as a whole, or killed its worker: until it is beyond, it runs by itself
 
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   int64_t prompt() const { return static_cast<int64_t>(request.prompt.size()); }
@@ -53,8 +56,8 @@ struct Scheduler::Sequence {
   int64_t expected() const { return length() + awaited; }
   /// Tokens that a worker must have room for, alone with this sequence.
   int64_t least_room() const { return request.open_ended ? length() + 1 : prompt() + request.tokens_max; }
-  /// Tokens that need not be computed if their KV is there: not the last, whose logits are wanted, and no token of a prompt whose
-  /// log-probabilities are still to be given out.
+  /// Tokens that need not be computed if their KV is there: not the last, whose logits are wanted, and no token of a
+  /// prompt whose log-probabilities are still to be given out.
   int64_t reusable_max() const {
     const bool scores = request.score_top >= 0 && scored < prompt() - 1;
     return scores ? std::min(scored, length() - 1) : length() - 1;
@@ -78,6 +81,7 @@ struct Scheduler::Flight {
 struct Scheduler::Worker {
   WorkerId id;
   WorkerLimits limits;
+  uint64_t version = 0;
   KvBlocks kv;
   KvWindow window{limits};
   std::vector<Sequence*> running = {};  ///< in order of admission
@@ -85,14 +89,18 @@ struct Scheduler::Worker {
   std::vector<ReleasedSequence> released = {};  ///< that it does not know of yet
   BatchTurn batch_turn = {};
   StepTimeModel step_times = {};
+  bool leaving = false;                 ///< takes no new sequences, and goes when it has none left
+  Nanos leaves_from{0};                 ///< not before: it has only just come, with a version before
   bool suspect_was_last = false;        ///< in the last plan, by itself
 
   /// The longest sequence that it can hold.
   int64_t length_max() const { return window.length_max(); }
   size_t batch_sequences() const {
-    return static_cast<size_t>(std::count_if(running.begin(), running.end(), [](const Sequence* s) { return s->of_batch(); }));
+    return static_cast<size_t>(
+        std::count_if(running.begin(), running.end(), [](const Sequence* s) { return s->of_batch(); }));
   }
-  /// Blocks that those who run will soon ask for: one each. Who is admitted beside them is not sent back at once to make room then.
+  /// Blocks that those who run will soon ask for: one each. Who is admitted beside them is not sent back at once to
+  /// make room then.
   int64_t growth() const { return static_cast<int64_t>(running.size()); }
   int64_t load() const {
     int64_t tokens = 0;

@@ -8,17 +8,22 @@
 
 namespace moestro::orchestrator {
 
-/// Whether a sequence that one of them has room for fits into the other as well if that has as many blocks free.
+/// Whether a sequence that one of them has room for fits into the other as well if that has as many blocks free, and
+/// may be computed there.
 bool Scheduler::alike() const {
+  if (!is_everywhere(workers_.begin()->second->version)) return false;
   const auto limits = [](const auto& entry) {
     const WorkerLimits& l = entry.second->limits;
-    return std::tuple(l.kv_block_tokens, l.context_max, l.step_tokens_max, l.step_sequences_max, l.kv_sinks, l.kv_window, entry.second->length_max());
+    return std::tuple(l.kv_block_tokens, l.context_max, l.step_tokens_max, l.step_sequences_max, l.kv_sinks,
+                      l.kv_window, entry.second->length_max());
   };
-  return std::all_of(workers_.begin(), workers_.end(), [&](const auto& entry) { return limits(entry) == limits(*workers_.begin()); });
+  return std::all_of(workers_.begin(), workers_.end(),
+                     [&](const auto& entry) { return limits(entry) == limits(*workers_.begin()); });
 }
 
-/// One after the other they have gone where the load was least; longest first, the loads come out more even. Of no use, and left as it
-/// is, where something of a prompt is held by a worker, or where workers differ. Nothing of these is in a plan yet.
+/// One after the other they have gone where the load was least; longest first, the loads come out more even. Of no use,
+/// and left as it is, where something of a prompt is held by a worker, or where workers differ. Nothing of these is in
+/// a plan yet.
 void Scheduler::spread(std::vector<Sequence*> admitted) {
   std::erase_if(admitted, [](const Sequence* s) { return s->worker == nullptr || s->computed > 0; });
   if (admitted.size() < 2 || workers_.size() < 2 || !alike()) return;
@@ -27,7 +32,8 @@ void Scheduler::spread(std::vector<Sequence*> admitted) {
   std::vector<int64_t> lengths;
   for (const auto& [id, w] : workers_) {
     workers.push_back(w.get());
-    rooms.push_back({places(*w) - std::min(places(*w), w->running.size()), static_cast<int64_t>(w->kv.available()), w->load()});
+    rooms.push_back(
+        {places(*w) - std::min(places(*w), w->running.size()), static_cast<int64_t>(w->kv.available()), w->load()});
   }
   const auto room_of = [&](const Sequence* s) -> MicroBatchRoom& {
     return rooms[static_cast<size_t>(std::find(workers.begin(), workers.end(), s->worker) - workers.begin())];
@@ -48,7 +54,8 @@ void Scheduler::spread(std::vector<Sequence*> admitted) {
     if (!placed[i]) return;
     rooms[*placed[i]].tokens += lengths[i];
   }
-  const auto most = std::max_element(rooms.begin(), rooms.end(), [](const auto& a, const auto& b) { return a.tokens < b.tokens; });
+  const auto most =
+      std::max_element(rooms.begin(), rooms.end(), [](const auto& a, const auto& b) { return a.tokens < b.tokens; });
   if (most->tokens >= longest_before) return;
   std::vector<std::pair<Sequence*, Worker*>> moved;
   for (size_t i = 0; i < admitted.size(); ++i) {

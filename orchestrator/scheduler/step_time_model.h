@@ -1,10 +1,11 @@
 #pragma once
 // How long a worker's steps take, learned from those it has reported.
 //
-// A step's time is taken as a function of its tokens: how many sequences they are of, and how far those are, changes slowly against it.
-// One point for each power of two of tokens holds the mean of recent steps and their mean deviation; between points it is a line, and
-// beyond the largest one so far it goes on as between the last two, to twice its tokens at most: so what was never tried is come to in
-// steps. A point that has not been seen for long is forgotten, so that what was slow once (weights that had to be read first) is tried again.
+// A step's time is taken as a function of its tokens: how many sequences they are of, and how far those are, changes
+// slowly against it. One point for each power of two of tokens holds the mean of recent steps and their mean deviation;
+// between points it is a line, and beyond the largest one so far it goes on as between the last two, to twice its
+// tokens at most: so what was never tried is come to in steps. A point that has not been seen for long is forgotten, so
+// that what was slow once (weights that had to be read first) is tried again.
 
 #include <array>
 #include <cstdint>

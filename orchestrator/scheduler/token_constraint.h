@@ -1,8 +1,11 @@
 #pragma once
-// What a sequence may say next, for constrained decoding. Objects without I/O; the control thread alone uses one after it was submitted.
+// What a sequence may say next, for constrained decoding. Objects without I/O; the control thread alone uses one after
+// it was submitted.
 
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/ids.h"
@@ -15,9 +18,20 @@ using TokenMask = std::vector<uint32_t>;
 
 class TokenConstraint {
  public:
+  using Mask = std::shared_ptr<const TokenMask>;
+
   virtual ~TokenConstraint() = default;
-  /// The tokens that may come next, those that end the text included where it may end. kExhausted or kInternal if that cannot be said.
-  virtual Result<std::shared_ptr<const TokenMask>> allowed() = 0;
+  /// The tokens that may come next, those that end the text included where it may end; null: any. `work` is how much
+  /// may be done for that, in units of about 10 ns, and then what is left of it; nothing: it was not enough, and the
+  /// next call goes on from there. kUnsupported or kInternal if it cannot be said, now or later.
+  virtual Result<std::optional<Mask>> allowed_within(int64_t& work) = 0;
+  /// However much work that is.
+  Result<Mask> allowed() {
+    int64_t work = std::numeric_limits<int64_t>::max();
+    const auto mask = allowed_within(work);
+    if (!mask.is_ok()) return mask.status();
+    return mask->value();
+  }
   /// The token that was sampled. False if it was not allowed.
   virtual bool accept(TokenId token) = 0;
   /// Nothing can follow: the text is complete.

@@ -47,7 +47,8 @@ struct SequenceRequest {
   Sampling sampling;
   int32_t score_top = -1;       ///< >= 0: log-probabilities of the prompt's tokens, and the n best
   bool ignore_eos = false;
-  bool text_ends = false;       ///< whoever asked looks for its end in its text, and cancels it, also where it has ended by itself
+  bool text_ends =
+      false;  ///< whoever asked looks for its end in its text, and cancels it, also where it has ended by itself
   std::shared_ptr<TokenConstraint> constraint = nullptr;  ///< null: the answer may be any text
   bool background = false;      ///< of a batch: others are admitted, and have their prompts computed, before it
   std::string flow;             ///< whose it is: an API key's name, a batch's id; each gets its share
@@ -72,7 +73,9 @@ struct WorkerLimits {
   uint32_t kv_blocks = 0, kv_block_tokens = 16;
   uint32_t context_max = 0;         ///< positions of one sequence
   uint32_t step_tokens_max = 0, step_sequences_max = 0;
-  uint32_t kv_sinks = 0, kv_window = 0;  ///< a query sees the first kv_sinks and the last kv_window positions; kv_window 0: all of them
+  uint32_t kv_sinks = 0,
+           kv_window =
+               0;  ///< a query sees the first kv_sinks and the last kv_window positions; kv_window 0: all of them
   uint32_t kv_host_blocks = 0;           ///< copies of blocks that it can keep in host memory; 0 with a window
 };
 
@@ -84,15 +87,16 @@ struct PlannedSequence {
   SequenceId id;
   int64_t first_position = 0;
   std::vector<TokenId> tokens;       ///< kSampledByParent: only alone
-  std::vector<TokenId> ends = {};    ///< beside kSampledByParent: if it is one of these, the sequence has ended and nothing is computed
+  std::vector<TokenId> ends =
+      {};  ///< beside kSampledByParent: if it is one of these, the sequence has ended and nothing is computed
   uint32_t blocks_first = 0;         ///< entries of its block table from here on are `blocks`
   std::vector<uint32_t> blocks;
   bool sample = false;
   Sampling sampling;
   std::vector<TokenId> score_targets;  ///< empty, or one per token (-1: none)
   int32_t score_top = 0;
-  /// Where penalties want them: the sequence's tokens from entry history_first on, of all of which the first history_prompt are the prompt.
-  /// The last may be kSampledByParent.
+  /// Where penalties want them: the sequence's tokens from entry history_first on, of all of which the first
+  /// history_prompt are the prompt. The last may be kSampledByParent.
   uint32_t history_first = 0, history_prompt = 0;
   std::vector<TokenId> history = {};
   bool text_ends = false;  ///< its routes count when it is released
@@ -111,7 +115,8 @@ struct Plan {
   PlanId parent;  ///< the plan before it, if that was under way when this one was made; 0: none
   std::vector<PlannedSequence> sequences;
   std::vector<ReleasedSequence> released;
-  std::vector<KvCopy> kv_copies = {};  ///< before anything is computed, one after the other, and whatever becomes of the plan
+  std::vector<KvCopy> kv_copies =
+      {};  ///< before anything is computed, one after the other, and whatever becomes of the plan
 };
 
 struct SequenceOutcome {
@@ -138,6 +143,10 @@ struct Cancelled {
 struct WorkerJoined {
   WorkerId worker;
   WorkerLimits limits;
+  uint64_t version = 0;  ///< of the weights that it computes with
+};
+struct VersionServed {  ///< from now on, to workers that attach
+  uint64_t version = 0;
 };
 struct WorkerLost {
   WorkerId worker;
@@ -150,7 +159,7 @@ struct PlanDone {
 struct Tick {  ///< how late it is; the scheduler knows no other clock
   Nanos now;
 };
-using Event = std::variant<Submitted, Cancelled, WorkerJoined, WorkerLost, PlanDone, Tick>;
+using Event = std::variant<Submitted, Cancelled, WorkerJoined, WorkerLost, PlanDone, VersionServed, Tick>;
 
 enum class FinishReason : uint8_t { kStop, kLength };
 
@@ -162,6 +171,9 @@ struct SendPlan {
 struct SendRelease {  ///< no plan is to come that could say it
   WorkerId worker;
   std::vector<ReleasedSequence> released;
+};
+struct RenewWorker {  ///< it has done its part with a version before: to attach anew, as another worker
+  WorkerId worker;
 };
 struct Progress {  ///< new scores of prompt tokens and newly sampled tokens, in order
   SequenceId id;
@@ -179,6 +191,6 @@ struct Failed {
   Status error;
   bool quarantined = false;  ///< workers died of it: it is not to be sent again
 };
-using Action = std::variant<SendPlan, SendRelease, Progress, Finished, Failed>;
+using Action = std::variant<SendPlan, SendRelease, RenewWorker, Progress, Finished, Failed>;
 
 }  // namespace moestro::orchestrator

@@ -9,21 +9,34 @@
 
 namespace moestro::orchestrator {
 
-Query::Query(Query&& other) noexcept : database_(other.database_), statement_(std::exchange(other.statement_, nullptr)) {}
+namespace {
+bool is_full(int error) { return error == ENOSPC || error == EDQUOT; }
+}  // namespace
+
+Status opening_error(std::string what, int errno_value) {
+  Status error = io_error(std::move(what), errno_value);
+  return is_full(errno_value) ? exhausted(error.message() + "; free some room there") : error;
+}
+
+Query::Query(Query&& other) noexcept
+    : database_(other.database_), statement_(std::exchange(other.statement_, nullptr)) {}
 Query::~Query() { sqlite3_finalize(statement_); }
 
 Query& Query::bind(int at, int64_t value) {
-  sqlite3_bind_int64(statement_, at, value);  // can fail only by a wrong position, and then so does the statement's test
+  sqlite3_bind_int64(statement_, at,
+                     value);  // can fail only by a wrong position, and then so does the statement's test
   return *this;
 }
 
 Query& Query::bind(int at, std::string_view text) {
-  sqlite3_bind_text64(statement_, at, text.data() == nullptr ? "" : text.data(), text.size(), SQLITE_STATIC, SQLITE_UTF8);
+  sqlite3_bind_text64(statement_, at, text.data() == nullptr ? "" : text.data(), text.size(), SQLITE_STATIC,
+                      SQLITE_UTF8);
   return *this;
 }
 
 Query& Query::bind(int at, std::span<const std::byte> bytes) {
-  sqlite3_bind_blob64(statement_, at, bytes.empty() ? "" : static_cast<const void*>(bytes.data()), bytes.size(), SQLITE_STATIC);
+  sqlite3_bind_blob64(statement_, at, bytes.empty() ? "" : static_cast<const void*>(bytes.data()), bytes.size(),
+                      SQLITE_STATIC);
   return *this;
 }
 
@@ -53,7 +66,7 @@ std::vector<std::byte> Query::bytes(int column) const {
 Result<std::unique_ptr<Database>> Database::open(const std::string& path) {
   // SQLite gives its journal the rights of the file.
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) return io_error("cannot open the state " + path, errno);
+  if (fd < 0) return opening_error("cannot open the state " + path, errno);
   ::close(fd);
   sqlite3* handle = nullptr;
   const int code = sqlite3_open_v2(path.c_str(), &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
@@ -90,10 +103,13 @@ Status Database::error(int code) const {
   const std::string what = handle_ == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(handle_);
   const int system = handle_ == nullptr ? 0 : sqlite3_system_errno(handle_);
   const int kind = code & 0xFF;
-  const bool disk = kind == SQLITE_FULL || (kind == SQLITE_IOERR && (system == ENOSPC || system == EDQUOT));
+  const bool disk = kind == SQLITE_FULL || ((kind == SQLITE_IOERR || kind == SQLITE_CANTOPEN) && is_full(system));
   if (disk) return exhausted(where + "its disk is full; free some room there");
-  if (kind == SQLITE_CORRUPT) return corrupt(where + "it is damaged (" + what + "); put back a copy, or move it away to begin anew");
-  if (kind == SQLITE_NOTADB) return corrupt(where + "it is not a state file, or its beginning is damaged; put back a copy, or move it away to begin anew");
+  if (kind == SQLITE_CORRUPT)
+    return corrupt(where + "it is damaged (" + what + "); put back a copy, or move it away to begin anew");
+  if (kind == SQLITE_NOTADB)
+    return invalid_argument(
+        where + "it is not a state file, or its beginning is damaged; put back a copy, or move it away to begin anew");
   if (kind == SQLITE_BUSY || kind == SQLITE_LOCKED) return unavailable(where + "another program has it open");
   return io_error(where + what + (system != 0 ? std::string(" (") + std::strerror(system) + ")" : ""));
 }
@@ -104,7 +120,8 @@ Result<Transaction> Transaction::begin(Database& database) {
 }
 
 Transaction::~Transaction() {
-  if (database_ != nullptr) (void)database_->execute("ROLLBACK").is_ok();  // SQLite may have done it: then there is none
+  if (database_ != nullptr)
+    (void)database_->execute("ROLLBACK").is_ok();  // SQLite may have done it: then there is none
 }
 
 Status Transaction::commit() {

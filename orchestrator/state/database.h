@@ -18,6 +18,9 @@ namespace moestro::orchestrator {
 
 class Database;
 
+/// An error of opening or making a file for the state: kExhausted where its disk is full.
+Status opening_error(std::string what, int errno_value);
+
 /// One statement with its values. Positions of bind count from 1, those of columns from 0, as in SQLite.
 class Query {
  public:

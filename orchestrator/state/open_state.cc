@@ -26,16 +26,20 @@ Result<StatePlace> state_place(const std::string& setting, const std::filesystem
   } else if (setting.starts_with(kSqlite)) {
     path = setting.substr(kSqlite.size());
   } else if (scheme != std::string::npos) {
-    return unsupported("orchestrator.state '" + setting + "': state is kept in SQLite or in Redis; give sqlite:PATH or redis://HOST:PORT/DB");
+    return unsupported("orchestrator.state '" + setting +
+                       "': state is kept in SQLite or in Redis; give sqlite:PATH or redis://HOST:PORT/DB");
   }
   if (path.empty() || !path.has_filename())
-    return invalid_argument("orchestrator.state '" + setting + "' names no file; give sqlite:PATH or redis://HOST:PORT/DB");
+    return invalid_argument("orchestrator.state '" + setting +
+                            "' names no file; give sqlite:PATH or redis://HOST:PORT/DB");
   path = std::filesystem::absolute(path).lexically_normal();
   return StatePlace{path, path.string() + ".files"};
 }
 
-Result<std::unique_ptr<StateStore>> open_state(const StatePlace& place, const std::string& host, std::chrono::milliseconds lease) {
-  if (place.redis) return std::unique_ptr<StateStore>(std::make_unique<RedisStore>(RedisOptions{*place.redis, host, lease}));
+Result<std::unique_ptr<StateStore>> open_state(const StatePlace& place, const std::string& host,
+                                               std::chrono::milliseconds lease) {
+  if (place.redis)
+    return std::unique_ptr<StateStore>(std::make_unique<RedisStore>(RedisOptions{*place.redis, host, lease}));
   MOESTRO_ASSIGN_OR_RETURN(auto store, SqliteStore::open(place.database));
   return std::unique_ptr<StateStore>(std::move(store));
 }

@@ -24,7 +24,8 @@ struct StatePlace {
 /// "sqlite:PATH", a path, "redis://...", or "default": RUN_DIR/state/batches.db. Others are refused by name.
 Result<StatePlace> state_place(const std::string& setting, const std::filesystem::path& run_dir);
 /// `host` and `lease`: who this is to others who share the state, and how long they wait for a word of it.
-Result<std::unique_ptr<StateStore>> open_state(const StatePlace& place, const std::string& host, std::chrono::milliseconds lease);
+Result<std::unique_ptr<StateStore>> open_state(const StatePlace& place, const std::string& host,
+                                               std::chrono::milliseconds lease);
 /// A name that no other process has had: host, process id, and a random number.
 std::string new_host_name();
 /// Whether what lies there is gone when the machine restarts (a file system in memory).

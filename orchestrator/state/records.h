@@ -14,9 +14,20 @@ struct FileRecord {
   std::string purpose;  ///< "batch" or "batch_output"
   uint64_t bytes = 0;
   int64_t created_at = 0, expires_at = 0;
+  std::string checksum = {};  ///< of its bytes (batch/file_sum.h); empty: of before there were any
+  std::string owner = {};  ///< the project it belongs to; empty: nobody's
 };
 
-enum class BatchStatus : uint8_t { kValidating, kFailed, kInProgress, kFinalizing, kCompleted, kExpired, kCancelling, kCancelled };
+enum class BatchStatus : uint8_t {
+  kValidating,
+  kFailed,
+  kInProgress,
+  kFinalizing,
+  kCompleted,
+  kExpired,
+  kCancelling,
+  kCancelled
+};
 std::string_view batch_status_name(BatchStatus status);
 /// Whether nothing happens to a batch of this status any more.
 bool is_over(BatchStatus status);
@@ -27,12 +38,13 @@ struct BatchRecord {
   BatchStatus outcome = BatchStatus::kCompleted;  ///< what it is to be when it is over
   std::string endpoint, model, input_file, completion_window, metadata;  ///< metadata: a JSON object, or empty
   std::string output_file, error_file;  ///< ids; their files are there once it is over
-  int64_t created_at = 0, in_progress_at = 0, expires_at = 0, finalizing_at = 0, completed_at = 0, failed_at = 0, expired_at = 0,
-          cancelling_at = 0, cancelled_at = 0;
+  int64_t created_at = 0, in_progress_at = 0, expires_at = 0, finalizing_at = 0, completed_at = 0, failed_at = 0,
+          expired_at = 0, cancelling_at = 0, cancelled_at = 0;
   int64_t output_seconds = 0;  ///< its files expire so long after they were made; 0: never
   uint64_t total = 0, completed = 0, failed = 0;  ///< lines
   uint64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   std::string error_code = {}, error_message = {};  ///< why it failed as a whole
+  std::string owner = {};                           ///< the project it belongs to, and its files; empty: nobody's
 };
 
 /// The result of one line of a batch's input.

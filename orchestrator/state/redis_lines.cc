@@ -32,10 +32,12 @@ Status RedisStore::put_results(const std::string& batch, std::span<const LineRes
   while (!results.empty()) {
     std::vector<std::string> words{batch};
     size_t n = 0, bytes = 0;
-    for (; n < results.size() && n < kLinesOfACall && (n == 0 || bytes + results[n].text.size() <= kBytesOfACall); ++n) {
+    for (; n < results.size() && n < kLinesOfACall && (n == 0 || bytes + results[n].text.size() <= kBytesOfACall);
+         ++n) {
       const LineResult& r = results[n];
       bytes += r.text.size();
-      for (const uint64_t figure : {r.line, uint64_t{r.good}, r.prompt_tokens, r.cached_tokens, r.completion_tokens}) words.push_back(std::to_string(figure));
+      for (const uint64_t figure : {r.line, uint64_t{r.good}, r.prompt_tokens, r.cached_tokens, r.completion_tokens})
+        words.push_back(std::to_string(figure));
       words.push_back(r.text);
     }
     MOESTRO_RETURN_IF_ERROR(run(redis::kPutResults, words).status());
@@ -107,8 +109,10 @@ Status RedisStore::offer(const std::string& batch, std::span<const QueuedLine> l
 }
 
 Result<std::vector<QueuedLine>> RedisStore::take(const std::string& batch, size_t most) {
-  if (std::exchange(claim_generation_, link_.generation()) != link_.generation()) claim_from_ = Clock::now() + options_.lease;
-  const std::vector<std::string> words{batch, options_.host, std::to_string(std::min(most, kLinesOfACall)), Clock::now() >= claim_from_ ? "1" : "0"};
+  if (std::exchange(claim_generation_, link_.generation()) != link_.generation())
+    claim_from_ = Clock::now() + options_.lease;
+  const std::vector<std::string> words{batch, options_.host, std::to_string(std::min(most, kLinesOfACall)),
+                                       Clock::now() >= claim_from_ ? "1" : "0"};
   MOESTRO_ASSIGN_OR_RETURN(const RedisReply taken, run(redis::kTake, words));
   std::vector<QueuedLine> lines;
   for (size_t i = 0; i + 1 < taken->size(); i += 2) {

@@ -18,8 +18,10 @@ Status meaning(std::string_view error, const std::string& where) {
   // The first words that our own scripts give their errors.
   if (word == "CONFLICT") return conflict(rest);
   if (word == "ABSENT") return not_found(rest);
-  if (word == "OOM") return exhausted("the memory of " + where + " is full (maxmemory); delete files there, or give it more");
-  for (const std::string_view passing : {"LOADING", "BUSY", "MISCONF", "READONLY", "MASTERDOWN", "NOREPLICAS", "NOAUTH", "WRONGPASS", "NOPERM", "TRYAGAIN"})
+  if (word == "OOM")
+    return exhausted("the memory of " + where + " is full (maxmemory); delete files there, or give it more");
+  for (const std::string_view passing : {"LOADING", "BUSY", "MISCONF", "READONLY", "MASTERDOWN", "NOREPLICAS", "NOAUTH",
+                                         "WRONGPASS", "NOPERM", "TRYAGAIN"})
     if (word == passing) return unavailable(where + " cannot take batches now: " + std::string(error));
   return io_error(where + ": " + std::string(error));
 }
@@ -27,12 +29,17 @@ Status meaning(std::string_view error, const std::string& where) {
 }  // namespace
 
 bool RedisValue::is_nil() const { return reply_ == nullptr || reply_->type == REDIS_REPLY_NIL; }
-int64_t RedisValue::integer() const { return reply_ != nullptr && reply_->type == REDIS_REPLY_INTEGER ? reply_->integer : 0; }
+int64_t RedisValue::integer() const {
+  return reply_ != nullptr && reply_->type == REDIS_REPLY_INTEGER ? reply_->integer : 0;
+}
 std::string_view RedisValue::text() const {
-  const bool is_text = reply_ != nullptr && (reply_->type == REDIS_REPLY_STRING || reply_->type == REDIS_REPLY_STATUS || reply_->type == REDIS_REPLY_ERROR);
+  const bool is_text = reply_ != nullptr && (reply_->type == REDIS_REPLY_STRING || reply_->type == REDIS_REPLY_STATUS ||
+                                             reply_->type == REDIS_REPLY_ERROR);
   return is_text ? std::string_view(reply_->str, reply_->len) : std::string_view();
 }
-size_t RedisValue::size() const { return reply_ != nullptr && reply_->type == REDIS_REPLY_ARRAY ? reply_->elements : 0; }
+size_t RedisValue::size() const {
+  return reply_ != nullptr && reply_->type == REDIS_REPLY_ARRAY ? reply_->elements : 0;
+}
 RedisValue RedisValue::operator[](size_t i) const { return RedisValue(i < size() ? reply_->element[i] : nullptr); }
 
 RedisReply::~RedisReply() {
@@ -104,7 +111,8 @@ Status RedisLink::send(const Words& words) {
 
 Result<RedisReply> RedisLink::receive() {
   void* reply = nullptr;
-  if (redisGetReply(context_, &reply) != REDIS_OK) return lost(context_->err == REDIS_ERR_IO && errno == EAGAIN ? "it does not answer" : context_->errstr);
+  if (redisGetReply(context_, &reply) != REDIS_OK)
+    return lost(context_->err == REDIS_ERR_IO && errno == EAGAIN ? "it does not answer" : context_->errstr);
   RedisReply owned(static_cast<redisReply*>(reply));
   if (static_cast<redisReply*>(reply)->type == REDIS_REPLY_ERROR) return meaning(owned->text(), place_.shown());
   return owned;

@@ -58,8 +58,9 @@ class RedisLink {
   RedisLink(const RedisLink&) = delete;
   RedisLink& operator=(const RedisLink&) = delete;
 
-  /// Errors: kUnavailable: Redis is away, or not safe to keep batches in (the message says which); whether the command was done is not known then.
-  /// kExhausted: its memory is full. kConflict, kNotFound: what a script of ours says. kIo: other errors of Redis.
+  /// Errors: kUnavailable: Redis is away, or not safe to keep batches in (the message says which); whether the command
+  /// was done is not known then. kExhausted: its memory is full. kConflict, kNotFound: what a script of ours says. kIo:
+  /// other errors of Redis.
   Result<RedisReply> call(const Words& words);
   /// Many at once; the first error is the answer, after all have been done.
   Result<std::vector<RedisReply>> calls(std::span<const Words> commands);

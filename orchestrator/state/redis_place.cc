@@ -20,24 +20,28 @@ std::optional<int64_t> number(std::string_view text) {
 }
 
 Status bad(const std::string& what) {
-  return invalid_argument("orchestrator.state: " + what + "; it is redis://[[USER]:PASSWORD@]HOST[:PORT][/DB][?window=2s&password_file=PATH]");
+  return invalid_argument("orchestrator.state: " + what +
+                          "; it is redis://[[USER]:PASSWORD@]HOST[:PORT][/DB][?window=2s&password_file=PATH]");
 }
 
 Result<std::string> first_line(const std::string& path) {
   std::ifstream in(path);
   std::string line;
-  if (!in || !std::getline(in, line) || line.empty()) return invalid_argument("orchestrator.state: no password can be read from " + path);
+  if (!in || !std::getline(in, line) || line.empty())
+    return invalid_argument("orchestrator.state: no password can be read from " + path);
   if (line.back() == '\r') line.pop_back();
   return line;
 }
 
 Status read_option(std::string_view option, RedisPlace& place) {
   const size_t equals = option.find('=');
-  const std::string_view key = option.substr(0, equals), value = equals == std::string_view::npos ? "" : option.substr(equals + 1);
+  const std::string_view key = option.substr(0, equals),
+                         value = equals == std::string_view::npos ? "" : option.substr(equals + 1);
   if (key == "window") {
     const auto seconds = value.ends_with('s') ? number(value.substr(0, value.size() - 1)) : std::nullopt;
     if (!seconds || *seconds < kWindowLeast || *seconds > kWindowMost)
-      return bad("'window' is a number of seconds as 2s, from " + std::to_string(kWindowLeast) + " (fsync comes each second, and may be one late)");
+      return bad("'window' is a number of seconds as 2s, from " + std::to_string(kWindowLeast) +
+                 " (fsync comes each second, and may be one late)");
     place.window_seconds = *seconds;
     return Status::ok();
   }
@@ -69,7 +73,8 @@ Status read_host(std::string_view text, RedisPlace& place) {
     place.host = text.substr(0, colon);
   }
   if (place.host.empty()) return bad("there is no host");
-  if (place.host.find_first_of(" \t\r\n:") != std::string::npos && !text.starts_with('[')) return bad("the host is not one");
+  if (place.host.find_first_of(" \t\r\n:") != std::string::npos && !text.starts_with('['))
+    return bad("the host is not one");
   if (colon == std::string_view::npos) return Status::ok();
   const auto port = number(text.substr(colon + 1));
   if (!port || *port < 1 || *port > 65535) return bad("the port is not one");
@@ -84,11 +89,15 @@ std::string RedisPlace::shown() const {
   return "redis://" + (six ? "[" + host + "]" : host) + ":" + std::to_string(port) + "/" + std::to_string(database);
 }
 
-bool is_redis_url(const std::string& setting) { return setting.starts_with(kScheme) || setting.starts_with(kTlsScheme); }
+bool is_redis_url(const std::string& setting) {
+  return setting.starts_with(kScheme) || setting.starts_with(kTlsScheme);
+}
 
 Result<RedisPlace> parse_redis_url(const std::string& url) {
   if (url.starts_with(kTlsScheme))
-    return unsupported("orchestrator.state: rediss:// (TLS) is not in this version; give redis:// over a private network or a tunnel (stunnel, WireGuard)");
+    return unsupported(
+        "orchestrator.state: rediss:// (TLS) is not in this version; give redis:// over a private network or a tunnel "
+        "(stunnel, WireGuard)");
   if (!url.starts_with(kScheme)) return bad("it does not begin with redis://");
   std::string_view rest = std::string_view(url).substr(kScheme.size());
   std::string_view options;

@@ -1,5 +1,6 @@
 #pragma once
-// Which Redis `orchestrator.state` names: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB][?window=2s&password_file=PATH]. Pure, but for that file.
+// Which Redis `orchestrator.state` names: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB][?window=2s&password_file=PATH].
+// Pure, but for that file.
 
 #include <cstdint>
 #include <string>

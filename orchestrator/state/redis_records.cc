@@ -11,8 +11,13 @@ struct Field {
   Value Record::*member;
 };
 
-constexpr Field<FileRecord, std::string> kFileTexts[] = {{"id", &FileRecord::id}, {"name", &FileRecord::name}, {"purpose", &FileRecord::purpose}};
-constexpr Field<FileRecord, int64_t> kFileTimes[] = {{"created_at", &FileRecord::created_at}, {"expires_at", &FileRecord::expires_at}};
+constexpr Field<FileRecord, std::string> kFileTexts[] = {{"id", &FileRecord::id},
+                                                         {"name", &FileRecord::name},
+                                                         {"purpose", &FileRecord::purpose},
+                                                         {"checksum", &FileRecord::checksum},
+                                                         {"owner", &FileRecord::owner}};
+constexpr Field<FileRecord, int64_t> kFileTimes[] = {{"created_at", &FileRecord::created_at},
+                                                     {"expires_at", &FileRecord::expires_at}};
 constexpr Field<FileRecord, uint64_t> kFileCounts[] = {{"bytes", &FileRecord::bytes}};
 
 constexpr Field<BatchRecord, std::string> kTexts[] = {
@@ -26,12 +31,14 @@ constexpr Field<BatchRecord, std::string> kTexts[] = {
     {"error_file", &BatchRecord::error_file},
     {"error_code", &BatchRecord::error_code},
     {"error_message", &BatchRecord::error_message},
+    {"owner", &BatchRecord::owner},
 };
 constexpr Field<BatchRecord, int64_t> kTimes[] = {
-    {"created_at", &BatchRecord::created_at},       {"in_progress_at", &BatchRecord::in_progress_at}, {"expires_at", &BatchRecord::expires_at},
-    {"finalizing_at", &BatchRecord::finalizing_at}, {"completed_at", &BatchRecord::completed_at},     {"failed_at", &BatchRecord::failed_at},
-    {"expired_at", &BatchRecord::expired_at},       {"cancelling_at", &BatchRecord::cancelling_at},   {"cancelled_at", &BatchRecord::cancelled_at},
-    {"output_seconds", &BatchRecord::output_seconds},
+    {"created_at", &BatchRecord::created_at},     {"in_progress_at", &BatchRecord::in_progress_at},
+    {"expires_at", &BatchRecord::expires_at},     {"finalizing_at", &BatchRecord::finalizing_at},
+    {"completed_at", &BatchRecord::completed_at}, {"failed_at", &BatchRecord::failed_at},
+    {"expired_at", &BatchRecord::expired_at},     {"cancelling_at", &BatchRecord::cancelling_at},
+    {"cancelled_at", &BatchRecord::cancelled_at}, {"output_seconds", &BatchRecord::output_seconds},
 };
 constexpr Field<BatchRecord, uint64_t> kTotals[] = {{"total", &BatchRecord::total}};
 /// What put_results counts, in its script.

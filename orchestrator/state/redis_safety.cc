@@ -5,9 +5,8 @@
 namespace moestro::orchestrator {
 namespace {
 
-using Say = std::function<Result<RedisReply>(const RedisLink::Words&)>;
-constexpr int kMajorLeast = 6, kMinorLeast = 2;  // streams whose groups can be asked by consumer, scripts that are kept by their effects
-constexpr std::string_view kVersion = "1";       // of the keys (redis_keys.h)
+constexpr int kMajorLeast = 6,
+              kMinorLeast = 2;  // streams whose groups can be asked by consumer, scripts that are kept by their effects
 
 /// The value behind "KEY:" of INFO.
 std::string line_of(std::string_view info, const std::string& key) {
@@ -29,16 +28,22 @@ bool is_old(const std::string& version) {
 
 struct Asked {
   const RedisPlace& place;
-  const Say& say;
-  Status refuse(const std::string& why) const { return unavailable("batches cannot be kept in " + place.shown() + ": " + why); }
+  const RedisSay& say;
+  Status refuse(const std::string& why) const {
+    return unavailable("batches cannot be kept in " + place.shown() + ": " + why);
+  }
   Result<std::string> info(const char* section) const {
     MOESTRO_ASSIGN_OR_RETURN(const RedisReply reply, say({"INFO", section}));
     return std::string("\n") + std::string(reply->text());
   }
   Result<std::string> setting(const char* name) const {
     auto reply = say({"CONFIG", "GET", name});
-    if (!reply.is_ok() && reply.status().code() == Code::kUnavailable && reply.status().message().find("NOPERM") == std::string::npos) return reply.status();
-    if (!reply.is_ok() || (*reply)->size() != 2) return refuse(std::string("it does not show its setting ") + name + " (CONFIG GET), so what it keeps cannot be told");
+    if (!reply.is_ok() && reply.status().code() == Code::kUnavailable &&
+        reply.status().message().find("NOPERM") == std::string::npos)
+      return reply.status();
+    if (!reply.is_ok() || (*reply)->size() != 2)
+      return refuse(std::string("it does not show its setting ") + name +
+                    " (CONFIG GET), so what it keeps cannot be told");
     return std::string((*reply)[1].text());
   }
 };
@@ -47,7 +52,8 @@ Status check_kind(const Asked& asked) {
   MOESTRO_ASSIGN_OR_RETURN(const std::string server, asked.info("server"));
   const std::string version = line_of(server, "redis_version");
   if (is_old(version)) return asked.refuse("it is version " + version + "; 6.2 is the least");
-  if (line_of(server, "redis_mode") != "standalone") return asked.refuse("it is a " + line_of(server, "redis_mode") + ", not one server for itself");
+  if (line_of(server, "redis_mode") != "standalone")
+    return asked.refuse("it is a " + line_of(server, "redis_mode") + ", not one server for itself");
   MOESTRO_ASSIGN_OR_RETURN(const std::string replication, asked.info("replication"));
   if (line_of(replication, "role") != "master") return asked.refuse("it is a replica; give its master");
   return Status::ok();
@@ -55,29 +61,37 @@ Status check_kind(const Asked& asked) {
 
 Status check_durable(const Asked& asked) {
   MOESTRO_ASSIGN_OR_RETURN(const std::string append, asked.setting("appendonly"));
-  if (append != "yes") return asked.refuse("it has no append-only file, so a restart loses them; set `appendonly yes` and `appendfsync always`");
+  if (append != "yes")
+    return asked.refuse(
+        "it has no append-only file, so a restart loses them; set `appendonly yes` and `appendfsync always`");
   MOESTRO_ASSIGN_OR_RETURN(const std::string sync, asked.setting("appendfsync"));
   const bool late = sync == "everysec" && asked.place.window_seconds > 0;
   if (sync == "everysec" && !late)
-    return asked.refuse("it syncs each second alone, so what was acknowledged in the last second or two can be lost; set `appendfsync always`, or say that this may be with ?window=2s");
-  if (sync != "always" && !late) return asked.refuse("its appendfsync is '" + sync + "', so what was acknowledged can be lost; set `appendfsync always`");
+    return asked.refuse(
+        "it syncs each second alone, so what was acknowledged in the last second or two can be lost; set `appendfsync "
+        "always`, or say that this may be with ?window=2s");
+  if (sync != "always" && !late)
+    return asked.refuse("its appendfsync is '" + sync +
+                        "', so what was acknowledged can be lost; set `appendfsync always`");
   MOESTRO_ASSIGN_OR_RETURN(const std::string pausing, asked.setting("no-appendfsync-on-rewrite"));
-  if (pausing != "no") return asked.refuse("it does not sync while it rewrites its file; set `no-appendfsync-on-rewrite no`");
+  if (pausing != "no")
+    return asked.refuse("it does not sync while it rewrites its file; set `no-appendfsync-on-rewrite no`");
   MOESTRO_ASSIGN_OR_RETURN(const std::string eviction, asked.setting("maxmemory-policy"));
-  if (eviction != "noeviction") return asked.refuse("it drops keys when its memory is full (" + eviction + "); set `maxmemory-policy noeviction`");
+  if (eviction != "noeviction")
+    return asked.refuse("it drops keys when its memory is full (" + eviction + "); set `maxmemory-policy noeviction`");
   return Status::ok();
 }
 
 }  // namespace
 
-Status check_redis_safe(const RedisPlace& place, const Say& say) {
+Status check_redis_safe(const RedisPlace& place, const RedisSay& say) {
   const Asked asked{place, say};
   MOESTRO_RETURN_IF_ERROR(check_kind(asked));
   MOESTRO_RETURN_IF_ERROR(check_durable(asked));
-  MOESTRO_RETURN_IF_ERROR(say({"SET", "moestro:version", kVersion, "NX"}).status());
-  MOESTRO_ASSIGN_OR_RETURN(const RedisReply version, say({"GET", "moestro:version"}));
-  if (version->text() == kVersion) return Status::ok();
-  return asked.refuse("its keys have version " + std::string(version->text()) + ", written by a later Moestro; this one knows " + std::string(kVersion));
+  MOESTRO_ASSIGN_OR_RETURN(const int64_t version, migrate(say));
+  if (version == redis_version()) return Status::ok();
+  return asked.refuse("its keys have version " + std::to_string(version) +
+                      ", written by a later Moestro; this one knows " + std::to_string(redis_version()));
 }
 
 }  // namespace moestro::orchestrator

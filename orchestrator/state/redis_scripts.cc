@@ -25,6 +25,9 @@ local function put_file(id, purpose, bytes, expires, host, fields)
   redis.call('HSET', key, unpack(fields))
   redis.call('ZADD', 'moestro:files', n, id)
   redis.call('ZADD', 'moestro:files:' .. purpose, n, id)
+  local of_owner = ':of:' .. (redis.call('HGET', key, 'owner') or '')
+  redis.call('ZADD', 'moestro:files' .. of_owner, n, id)
+  redis.call('ZADD', 'moestro:files:' .. purpose .. of_owner, n, id)
   if tonumber(expires) > 0 then redis.call('ZADD', 'moestro:expiring', expires, id) end
 end
 )lua";
@@ -43,12 +46,17 @@ for _, batch in ipairs(redis.call('ZRANGE', 'moestro:open', 0, -1)) do
     return redis.error_reply('CONFLICT the file is the input of ' .. batch .. ', which is not over; cancel that first')
   end
 end
-local purpose = redis.call('HGET', 'moestro:file:' .. id, 'purpose')
+local purpose, owner = unpack(redis.call('HMGET', 'moestro:file:' .. id, 'purpose', 'owner'))
+local of_owner = ':of:' .. (owner or '')
 redis.call('DEL', 'moestro:file:' .. id)
 redis.call('UNLINK', 'moestro:blob:' .. id)
 redis.call('ZREM', 'moestro:files', id)
 redis.call('ZREM', 'moestro:expiring', id)
-if purpose then redis.call('ZREM', 'moestro:files:' .. purpose, id) end
+redis.call('ZREM', 'moestro:files' .. of_owner, id)
+if purpose then
+  redis.call('ZREM', 'moestro:files:' .. purpose, id)
+  redis.call('ZREM', 'moestro:files:' .. purpose .. of_owner, id)
+end
 return 1
 )lua"};
 
@@ -59,6 +67,7 @@ if redis.call('EXISTS', key) == 1 then return 0 end
 redis.call('HSET', key, unpack((fields_at(2))))
 local n = redis.call('INCR', 'moestro:next')
 redis.call('ZADD', 'moestro:batches', n, id)
+redis.call('ZADD', 'moestro:batches:of:' .. (redis.call('HGET', key, 'owner') or ''), n, id)
 redis.call('ZADD', 'moestro:open', n, id)
 redis.call('HINCRBY', 'moestro:counts', redis.call('HGET', key, 'status'), 1)
 return 1

@@ -1,15 +1,19 @@
 #pragma once
 // What is kept in Redis, and the scripts that change it: each is one step, which Redis does whole or not at all.
 //
-//   moestro:version                 of these keys
+//   moestro:version                 of these keys (redis_migrations)
 //   moestro:next                    the last number given to a file or a batch: lists are in the order of numbers
-//   moestro:file:ID                 hash: a FileRecord                moestro:files, moestro:files:PURPOSE   sorted sets: ids by number
+//   moestro:file:ID                 hash: a FileRecord
+//   moestro:files[:PURPOSE][:of:OWNER]   sorted sets: ids by number
 //   moestro:expiring                sorted set: files by expires_at
-//   moestro:blob:ID                 hash: piece -> bytes of a file    moestro:part:ID:HOST   one that is being written; gone by itself
-//   moestro:batch:ID                hash: a BatchRecord, `lead`       moestro:batches, moestro:open   sorted sets: ids by number; open: not over
+//   moestro:blob:ID                 hash: piece -> bytes of a file
+//   moestro:part:ID:HOST            one that is being written; gone by itself
+//   moestro:batch:ID                hash: a BatchRecord, `lead`
+//   moestro:batches[:of:OWNER], moestro:open   sorted sets: ids by number; open: not over
 //   moestro:counts                  hash: status -> batches
 //   moestro:queue:ID                stream: LINE-1 -> offset, group `runners`, a consumer for each orchestrator
-//   moestro:done:ID                 bitmap: lines that have results   moestro:results:ID   hash: line -> result
+//   moestro:done:ID                 bitmap: lines that have results
+//   moestro:results:ID              hash: line -> result
 //   moestro:kept:NAME               what others keep by name (put_blob)
 //   moestro:host:HOST               there as long as that orchestrator lives; gone a lease after its last word
 //

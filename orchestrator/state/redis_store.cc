@@ -12,7 +12,8 @@ using Words = RedisLink::Words;
 std::string number(BatchStatus status) { return std::to_string(static_cast<int>(status)); }
 
 void add_file(std::vector<std::string>& words, const FileRecord& file) {
-  for (const std::string& word : {file.id, file.purpose, std::to_string(file.bytes), std::to_string(file.expires_at)}) words.push_back(word);
+  for (const std::string& word : {file.id, file.purpose, std::to_string(file.bytes), std::to_string(file.expires_at)})
+    words.push_back(word);
 }
 
 std::vector<std::string> ids_of(const RedisValue& list) {
@@ -58,29 +59,34 @@ Result<std::optional<FileRecord>> RedisStore::file(const std::string& id) {
   return files.empty() ? std::nullopt : std::optional(std::move(files.front()));
 }
 
-/// A page of a sorted set, by the numbers of its ids.
-Result<std::vector<std::string>> RedisStore::page(const std::string& set, const ListQuery& query) {
+/// A page of `all`, a sorted set, or of its part that was asked for; by the numbers of its ids.
+Result<std::vector<std::string>> RedisStore::page(const std::string& all, const ListQuery& query) {
+  std::string set = all;
+  if (!query.purpose.empty()) set += ":" + query.purpose;
+  if (query.owner) set += ":of:" + *query.owner;
   std::string from = query.ascending ? "-inf" : "+inf";
   if (!query.after.empty()) {
-    const char* all = set.starts_with("moestro:files") ? "moestro:files" : "moestro:batches";  // a page may begin behind one of another purpose
+    // A page may begin behind one of another purpose.
     MOESTRO_ASSIGN_OR_RETURN(const RedisReply at, link_.call({"ZSCORE", all, query.after}));
     if (at->is_nil()) return std::vector<std::string>();
     from = "(" + std::string(at->text());
   }
   const std::string limit = std::to_string(query.limit);
-  MOESTRO_ASSIGN_OR_RETURN(const RedisReply ids, link_.call({query.ascending ? "ZRANGEBYSCORE" : "ZREVRANGEBYSCORE", set, from, query.ascending ? "+inf" : "-inf",
-                                                             "LIMIT", "0", limit}));
+  MOESTRO_ASSIGN_OR_RETURN(const RedisReply ids,
+                           link_.call({query.ascending ? "ZRANGEBYSCORE" : "ZREVRANGEBYSCORE", set, from,
+                                       query.ascending ? "+inf" : "-inf", "LIMIT", "0", limit}));
   return ids_of(ids.value());
 }
 
 Result<std::vector<FileRecord>> RedisStore::files(const ListQuery& query) {
-  MOESTRO_ASSIGN_OR_RETURN(const auto ids, page(query.purpose.empty() ? "moestro:files" : "moestro:files:" + query.purpose, query));
+  MOESTRO_ASSIGN_OR_RETURN(const auto ids, page("moestro:files", query));
   return files_of(ids);
 }
 
 Result<std::vector<FileRecord>> RedisStore::expired_files(int64_t now) {
   const std::string until = std::to_string(now);
-  MOESTRO_ASSIGN_OR_RETURN(const RedisReply ids, link_.call({"ZRANGEBYSCORE", "moestro:expiring", "-inf", until, "LIMIT", "0", "100"}));
+  MOESTRO_ASSIGN_OR_RETURN(const RedisReply ids,
+                           link_.call({"ZRANGEBYSCORE", "moestro:expiring", "-inf", until, "LIMIT", "0", "100"}));
   return files_of(ids_of(ids.value()));
 }
 
@@ -126,7 +132,8 @@ Result<std::vector<BatchRecord>> RedisStore::unfinished() {
 }
 
 Result<std::vector<uint64_t>> RedisStore::count_batches() {
-  MOESTRO_ASSIGN_OR_RETURN(const RedisReply counts, link_.call({"HMGET", "moestro:counts", "0", "1", "2", "3", "4", "5", "6", "7"}));
+  MOESTRO_ASSIGN_OR_RETURN(const RedisReply counts,
+                           link_.call({"HMGET", "moestro:counts", "0", "1", "2", "3", "4", "5", "6", "7"}));
   std::vector<uint64_t> all(8);
   for (size_t i = 0; i < all.size(); ++i) {
     const std::string_view text = counts[i].text();

@@ -1,6 +1,6 @@
 #pragma once
-// The state in a Redis that several orchestrators share. Nothing is kept here but a connection: when Redis is away calls fail, and when it is back they
-// go on. What lies there: redis_scripts.h.
+// The state in a Redis that several orchestrators share. Nothing is kept here but a connection: when Redis is away
+// calls fail, and when it is back they go on. What lies there: redis_scripts.h.
 
 #include <memory>
 
@@ -54,14 +54,15 @@ class RedisStore final : public StateStore, public SharedLines {
  private:
   using Clock = std::chrono::steady_clock;
   Result<RedisReply> run(const redis::Script& script, std::span<const std::string> arguments);
-  Result<std::vector<std::string>> page(const std::string& set, const ListQuery& query);
+  Result<std::vector<std::string>> page(const std::string& all, const ListQuery& query);
   Result<std::vector<FileRecord>> files_of(std::span<const std::string> ids);
   Result<std::vector<BatchRecord>> batches_of(std::span<const std::string> ids);
 
   const RedisOptions options_;
   RedisLink link_;
   uint64_t claim_generation_ = 0;
-  Clock::time_point claim_from_{};  ///< others had no chance to say that they live since Redis is back: until then nobody is taken for dead
+  Clock::time_point claim_from_{};  ///< others had no chance to say that they live since Redis is back: until then
+                                    ///< nobody is taken for dead
 };
 
 }  // namespace moestro::orchestrator

@@ -3,14 +3,17 @@
 namespace moestro::orchestrator {
 namespace {
 
-constexpr const char* kFileColumns = "id, name, purpose, bytes, created_at, expires_at";
+constexpr const char* kFileColumns = "id, name, purpose, bytes, created_at, expires_at, checksum, owner";
 constexpr const char* kBatchColumns =
-    "id, status, outcome, endpoint, model, input_file, completion_window, metadata, output_file, error_file, created_at, in_progress_at, expires_at, "
-    "finalizing_at, completed_at, failed_at, expired_at, cancelling_at, cancelled_at, output_seconds, error_code, error_message, total, completed, failed, "
-    "prompt_tokens, cached_tokens, completion_tokens";
+    "id, status, outcome, endpoint, model, input_file, completion_window, metadata, output_file, error_file, "
+    "created_at, in_progress_at, expires_at, "
+    "finalizing_at, completed_at, failed_at, expired_at, cancelling_at, cancelled_at, output_seconds, error_code, "
+    "error_message, total, completed, failed, "
+    "prompt_tokens, cached_tokens, completion_tokens, owner";
 
 FileRecord file_of(const Query& row) {
-  return {row.text(0), row.text(1), row.text(2), row.count(3), row.integer(4), row.integer(5)};
+  return {row.text(0), row.text(1), row.text(2), row.count(3), row.integer(4), row.integer(5), row.text(6),
+          row.text(7)};
 }
 
 BatchRecord batch_of(const Query& row) {
@@ -19,13 +22,17 @@ BatchRecord batch_of(const Query& row) {
   b.status = static_cast<BatchStatus>(row.integer(1) & 7);
   b.outcome = static_cast<BatchStatus>(row.integer(2) & 7);
   int column = 3;
-  for (std::string* text : {&b.endpoint, &b.model, &b.input_file, &b.completion_window, &b.metadata, &b.output_file, &b.error_file}) *text = row.text(column++);
-  for (int64_t* at : {&b.created_at, &b.in_progress_at, &b.expires_at, &b.finalizing_at, &b.completed_at, &b.failed_at, &b.expired_at, &b.cancelling_at,
-                      &b.cancelled_at, &b.output_seconds})
+  for (std::string* text :
+       {&b.endpoint, &b.model, &b.input_file, &b.completion_window, &b.metadata, &b.output_file, &b.error_file})
+    *text = row.text(column++);
+  for (int64_t* at : {&b.created_at, &b.in_progress_at, &b.expires_at, &b.finalizing_at, &b.completed_at, &b.failed_at,
+                      &b.expired_at, &b.cancelling_at, &b.cancelled_at, &b.output_seconds})
     *at = row.integer(column++);
   b.error_code = row.text(column++);
   b.error_message = row.text(column++);
-  for (uint64_t* n : {&b.total, &b.completed, &b.failed, &b.prompt_tokens, &b.cached_tokens, &b.completion_tokens}) *n = row.count(column++);
+  for (uint64_t* n : {&b.total, &b.completed, &b.failed, &b.prompt_tokens, &b.cached_tokens, &b.completion_tokens})
+    *n = row.count(column++);
+  b.owner = row.text(column);
   return b;
 }
 
@@ -39,13 +46,20 @@ Result<std::vector<Record>> all_rows(Query& query, Read read) {
   }
 }
 
-/// A page of `table`: rows behind the one whose id is the first value, of a purpose if the second is not empty, at most the third.
-std::string page_of(const std::string& table, const char* columns, const ListQuery& query, bool purposes) {
+/// Of `table` the page that was asked for.
+Result<Query> page_of(const Database& database, const std::string& table, const char* columns, const ListQuery& query) {
   const char* beyond = query.ascending ? ">" : "<";
   std::string sql = std::string("SELECT ") + columns + " FROM " + table + " WHERE ";
-  sql += query.after.empty() ? "?1 = ''" : std::string("number ") + beyond + " (SELECT number FROM " + table + " WHERE id = ?1)";
-  if (purposes) sql += " AND (?2 = '' OR purpose = ?2)";
-  return sql + " ORDER BY number " + (query.ascending ? "ASC" : "DESC") + " LIMIT ?3";
+  sql += query.after.empty() ? "?1 = ''"
+                             : std::string("number ") + beyond + " (SELECT number FROM " + table + " WHERE id = ?1)";
+  if (!query.purpose.empty()) sql += " AND purpose = ?2";
+  if (query.owner) sql += " AND owner = ?3";
+  sql += std::string(" ORDER BY number ") + (query.ascending ? "ASC" : "DESC") + " LIMIT ?4";
+  MOESTRO_ASSIGN_OR_RETURN(Query rows, database.prepare(sql.c_str()));
+  rows.bind(1, query.after).bind(4, query.limit);
+  if (!query.purpose.empty()) rows.bind(2, query.purpose);
+  if (query.owner) rows.bind(3, *query.owner);
+  return rows;
 }
 
 constexpr int kLineBits = 32;
@@ -53,33 +67,47 @@ constexpr int kLineBits = 32;
 }  // namespace
 
 Status SqliteStore::insert_file(const FileRecord& file) {
-  MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("INSERT OR IGNORE INTO files(id, name, purpose, bytes, created_at, expires_at) VALUES(?, ?, ?, ?, ?, ?)"));
-  return query.bind(1, file.id).bind(2, file.name).bind(3, file.purpose).bind(4, file.bytes).bind(5, file.created_at).bind(6, file.expires_at).run();
+  MOESTRO_ASSIGN_OR_RETURN(
+      Query query, database_->prepare(
+                       "INSERT OR IGNORE INTO files(id, name, purpose, bytes, created_at, expires_at, checksum, owner) "
+                       "VALUES(?, ?, ?, ?, ?, ?, ?, ?)"));
+  return query.bind(1, file.id)
+      .bind(2, file.name)
+      .bind(3, file.purpose)
+      .bind(4, file.bytes)
+      .bind(5, file.created_at)
+      .bind(6, file.expires_at)
+      .bind(7, file.checksum)
+      .bind(8, file.owner)
+      .run();
 }
 
 Status SqliteStore::put_file(const FileRecord& file) { return insert_file(file); }
 
 Result<std::optional<FileRecord>> SqliteStore::file(const std::string& id) {
-  MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare((std::string("SELECT ") + kFileColumns + " FROM files WHERE id = ?").c_str()));
+  MOESTRO_ASSIGN_OR_RETURN(
+      Query query, database_->prepare((std::string("SELECT ") + kFileColumns + " FROM files WHERE id = ?").c_str()));
   MOESTRO_ASSIGN_OR_RETURN(const bool row, query.bind(1, id).step());
   return row ? std::optional(file_of(query)) : std::nullopt;
 }
 
 Result<std::vector<FileRecord>> SqliteStore::files(const ListQuery& query) {
-  MOESTRO_ASSIGN_OR_RETURN(Query rows, database_->prepare(page_of("files", kFileColumns, query, true).c_str()));
-  rows.bind(1, query.after).bind(2, query.purpose).bind(3, query.limit);
+  MOESTRO_ASSIGN_OR_RETURN(Query rows, page_of(*database_, "files", kFileColumns, query));
   return all_rows<FileRecord>(rows, file_of);
 }
 
 Result<std::vector<FileRecord>> SqliteStore::expired_files(int64_t now) {
-  MOESTRO_ASSIGN_OR_RETURN(Query rows, database_->prepare((std::string("SELECT ") + kFileColumns +
-                                                           " FROM files WHERE expires_at > 0 AND expires_at <= ? LIMIT 100").c_str()));
+  MOESTRO_ASSIGN_OR_RETURN(Query rows,
+                           database_->prepare((std::string("SELECT ") + kFileColumns +
+                                               " FROM files WHERE expires_at > 0 AND expires_at <= ? LIMIT 100")
+                                                  .c_str()));
   rows.bind(1, now);
   return all_rows<FileRecord>(rows, file_of);
 }
 
 Status SqliteStore::remove_file(const std::string& id) {
-  MOESTRO_ASSIGN_OR_RETURN(Query user, database_->prepare("SELECT id FROM batches WHERE input_file = ? AND status IN (0, 2, 3, 6) LIMIT 1"));
+  MOESTRO_ASSIGN_OR_RETURN(
+      Query user, database_->prepare("SELECT id FROM batches WHERE input_file = ? AND status IN (0, 2, 3, 6) LIMIT 1"));
   MOESTRO_ASSIGN_OR_RETURN(const bool used, user.bind(1, id).step());
   if (used) return conflict("the file is the input of " + user.text(0) + ", which is not over; cancel that first");
   MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("DELETE FROM files WHERE id = ?"));
@@ -92,8 +120,11 @@ namespace {
 int bind_state(Query& query, const BatchRecord& b) {
   int at = 1;
   for (const BatchStatus status : {b.status, b.outcome}) query.bind(at++, static_cast<int64_t>(status));
-  for (const std::string* text : {&b.output_file, &b.error_file, &b.error_code, &b.error_message}) query.bind(at++, std::string_view(*text));
-  for (const int64_t when : {b.in_progress_at, b.finalizing_at, b.completed_at, b.failed_at, b.expired_at, b.cancelling_at, b.cancelled_at}) query.bind(at++, when);
+  for (const std::string* text : {&b.output_file, &b.error_file, &b.error_code, &b.error_message})
+    query.bind(at++, std::string_view(*text));
+  for (const int64_t when :
+       {b.in_progress_at, b.finalizing_at, b.completed_at, b.failed_at, b.expired_at, b.cancelling_at, b.cancelled_at})
+    query.bind(at++, when);
   query.bind(at++, b.total);
   return at;
 }
@@ -102,11 +133,16 @@ int bind_state(Query& query, const BatchRecord& b) {
 
 Status SqliteStore::add_batch(const BatchRecord& b) {
   MOESTRO_ASSIGN_OR_RETURN(
-      Query query, database_->prepare("INSERT OR IGNORE INTO batches(status, outcome, output_file, error_file, error_code, error_message, in_progress_at, "
-                                      "finalizing_at, completed_at, failed_at, expired_at, cancelling_at, cancelled_at, total, id, endpoint, model, input_file, "
-                                      "completion_window, metadata, created_at, expires_at, output_seconds) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
+      Query query, database_->prepare("INSERT OR IGNORE INTO batches(status, outcome, output_file, error_file, "
+                                      "error_code, error_message, in_progress_at, "
+                                      "finalizing_at, completed_at, failed_at, expired_at, cancelling_at, "
+                                      "cancelled_at, total, id, endpoint, model, input_file, "
+                                      "completion_window, metadata, owner, created_at, expires_at, output_seconds) "
+                                      "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
   int at = bind_state(query, b);
-  for (const std::string* text : {&b.id, &b.endpoint, &b.model, &b.input_file, &b.completion_window, &b.metadata}) query.bind(at++, std::string_view(*text));
+  for (const std::string* text :
+       {&b.id, &b.endpoint, &b.model, &b.input_file, &b.completion_window, &b.metadata, &b.owner})
+    query.bind(at++, std::string_view(*text));
   for (const int64_t when : {b.created_at, b.expires_at, b.output_seconds}) query.bind(at++, when);
   MOESTRO_RETURN_IF_ERROR(query.run());
   counts_[static_cast<size_t>(b.status)] += static_cast<uint64_t>(database_->changes());
@@ -114,10 +150,12 @@ Status SqliteStore::add_batch(const BatchRecord& b) {
 }
 
 Status SqliteStore::update_batch(const BatchRecord& b, BatchStatus from) {
-  MOESTRO_ASSIGN_OR_RETURN(
-      Query query, database_->prepare("UPDATE batches SET status = ?, outcome = ?, output_file = ?, error_file = ?, error_code = ?, error_message = ?, "
-                                      "in_progress_at = ?, finalizing_at = ?, completed_at = ?, failed_at = ?, expired_at = ?, cancelling_at = ?, cancelled_at = ?, "
-                                      "total = ? WHERE id = ? AND status = ?"));
+  MOESTRO_ASSIGN_OR_RETURN(Query query,
+                           database_->prepare("UPDATE batches SET status = ?, outcome = ?, output_file = ?, error_file "
+                                              "= ?, error_code = ?, error_message = ?, "
+                                              "in_progress_at = ?, finalizing_at = ?, completed_at = ?, failed_at = ?, "
+                                              "expired_at = ?, cancelling_at = ?, cancelled_at = ?, "
+                                              "total = ? WHERE id = ? AND status = ?"));
   const int at = bind_state(query, b);
   MOESTRO_RETURN_IF_ERROR(query.bind(at, std::string_view(b.id)).bind(at + 1, static_cast<int64_t>(from)).run());
   if (database_->changes() > 0) return Status::ok();
@@ -136,20 +174,21 @@ Status SqliteStore::change_batch(const BatchRecord& batch, BatchStatus from) {
 }
 
 Result<std::optional<BatchRecord>> SqliteStore::batch(const std::string& id) {
-  MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare((std::string("SELECT ") + kBatchColumns + " FROM batches WHERE id = ?").c_str()));
+  MOESTRO_ASSIGN_OR_RETURN(
+      Query query, database_->prepare((std::string("SELECT ") + kBatchColumns + " FROM batches WHERE id = ?").c_str()));
   MOESTRO_ASSIGN_OR_RETURN(const bool row, query.bind(1, id).step());
   return row ? std::optional(batch_of(query)) : std::nullopt;
 }
 
 Result<std::vector<BatchRecord>> SqliteStore::batches(const ListQuery& query) {
-  MOESTRO_ASSIGN_OR_RETURN(Query rows, database_->prepare(page_of("batches", kBatchColumns, query, false).c_str()));
-  rows.bind(1, query.after).bind(3, query.limit);
+  MOESTRO_ASSIGN_OR_RETURN(Query rows, page_of(*database_, "batches", kBatchColumns, query));
   return all_rows<BatchRecord>(rows, batch_of);
 }
 
 Result<std::vector<BatchRecord>> SqliteStore::unfinished() {
   MOESTRO_ASSIGN_OR_RETURN(Query rows, database_->prepare((std::string("SELECT ") + kBatchColumns +
-                                                           " FROM batches WHERE status IN (0, 2, 3, 6) ORDER BY number").c_str()));
+                                                           " FROM batches WHERE status IN (0, 2, 3, 6) ORDER BY number")
+                                                              .c_str()));
   return all_rows<BatchRecord>(rows, batch_of);
 }
 
@@ -170,7 +209,9 @@ Result<int64_t> SqliteStore::number_of(const std::string& batch) {
 }
 
 Result<bool> SqliteStore::takes_results(int64_t number) {
-  MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("SELECT output_file = '' AND status IN (0, 2, 3, 6) FROM batches WHERE number = ?"));
+  MOESTRO_ASSIGN_OR_RETURN(
+      Query query,
+      database_->prepare("SELECT output_file = '' AND status IN (0, 2, 3, 6) FROM batches WHERE number = ?"));
   MOESTRO_ASSIGN_OR_RETURN(const bool row, query.bind(1, number).step());
   return row && query.integer(0) != 0;
 }
@@ -181,43 +222,57 @@ Status SqliteStore::put_results(const std::string& batch, std::span<const LineRe
   if (!open) return Status::ok();
   MOESTRO_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*database_));
   {
-    MOESTRO_ASSIGN_OR_RETURN(Query insert, database_->prepare("INSERT OR IGNORE INTO results VALUES(?, ?, ?, ?, ?, ?)"));
+    MOESTRO_ASSIGN_OR_RETURN(Query insert,
+                             database_->prepare("INSERT OR IGNORE INTO results VALUES(?, ?, ?, ?, ?, ?)"));
     uint64_t good = 0, bad = 0, prompt = 0, cached = 0, completion = 0;
     for (const LineResult& r : results) {
       insert.reset();
-      insert.bind(1, (number << kLineBits) + static_cast<int64_t>(r.line)).bind(2, int64_t{r.good}).bind(3, r.prompt_tokens);
+      insert.bind(1, (number << kLineBits) + static_cast<int64_t>(r.line))
+          .bind(2, int64_t{r.good})
+          .bind(3, r.prompt_tokens);
       insert.bind(4, r.cached_tokens).bind(5, r.completion_tokens).bind(6, std::string_view(r.text));
       MOESTRO_RETURN_IF_ERROR(insert.run());
       if (database_->changes() == 0) continue;
       (r.good ? good : bad) += 1;
       prompt += r.prompt_tokens, cached += r.cached_tokens, completion += r.completion_tokens;
     }
-    MOESTRO_ASSIGN_OR_RETURN(Query count, database_->prepare("UPDATE batches SET completed = completed + ?, failed = failed + ?, prompt_tokens = prompt_tokens + ?, "
-                                                             "cached_tokens = cached_tokens + ?, completion_tokens = completion_tokens + ? WHERE number = ?"));
-    MOESTRO_RETURN_IF_ERROR(count.bind(1, good).bind(2, bad).bind(3, prompt).bind(4, cached).bind(5, completion).bind(6, number).run());
+    MOESTRO_ASSIGN_OR_RETURN(
+        Query count,
+        database_->prepare(
+            "UPDATE batches SET completed = completed + ?, failed = failed + ?, prompt_tokens = prompt_tokens + ?, "
+            "cached_tokens = cached_tokens + ?, completion_tokens = completion_tokens + ? WHERE number = ?"));
+    MOESTRO_RETURN_IF_ERROR(
+        count.bind(1, good).bind(2, bad).bind(3, prompt).bind(4, cached).bind(5, completion).bind(6, number).run());
   }
   return transaction.commit();
 }
 
 Result<std::vector<uint64_t>> SqliteStore::lines_done(const std::string& batch) {
   MOESTRO_ASSIGN_OR_RETURN(const int64_t number, number_of(batch));
-  MOESTRO_ASSIGN_OR_RETURN(Query rows, database_->prepare("SELECT row FROM results WHERE row BETWEEN ? AND ? ORDER BY row"));
+  MOESTRO_ASSIGN_OR_RETURN(Query rows,
+                           database_->prepare("SELECT row FROM results WHERE row BETWEEN ? AND ? ORDER BY row"));
   rows.bind(1, number << kLineBits).bind(2, ((number + 1) << kLineBits) - 1);
   return all_rows<uint64_t>(rows, [](const Query& row) { return row.count(0) & 0xFFFFFFFFu; });
 }
 
 Result<std::vector<LineResult>> SqliteStore::results(const std::string& batch, uint64_t after, int64_t limit) {
   MOESTRO_ASSIGN_OR_RETURN(const int64_t number, number_of(batch));
-  MOESTRO_ASSIGN_OR_RETURN(Query rows, database_->prepare("SELECT row, good, text, prompt_tokens, cached_tokens, completion_tokens FROM results "
-                                                          "WHERE row > ? AND row < ? ORDER BY row LIMIT ?"));
+  MOESTRO_ASSIGN_OR_RETURN(
+      Query rows,
+      database_->prepare("SELECT row, good, text, prompt_tokens, cached_tokens, completion_tokens FROM results "
+                         "WHERE row > ? AND row < ? ORDER BY row LIMIT ?"));
   rows.bind(1, (number << kLineBits) + static_cast<int64_t>(after)).bind(2, (number + 1) << kLineBits).bind(3, limit);
   return all_rows<LineResult>(rows, [](const Query& row) {
-    return LineResult{row.count(0) & 0xFFFFFFFFu, row.integer(1) != 0, row.text(2), row.count(3), row.count(4), row.count(5)};
+    return LineResult{
+        row.count(0) & 0xFFFFFFFFu, row.integer(1) != 0, row.text(2), row.count(3), row.count(4), row.count(5)};
   });
 }
 
 Status SqliteStore::put_blob(const std::string& name, std::span<const std::byte> bytes) {
-  MOESTRO_ASSIGN_OR_RETURN(Query query, database_->prepare("INSERT INTO blobs(name, bytes) VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET bytes=excluded.bytes"));
+  MOESTRO_ASSIGN_OR_RETURN(
+      Query query,
+      database_->prepare(
+          "INSERT INTO blobs(name, bytes) VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET bytes=excluded.bytes"));
   return query.bind(1, std::string_view(name)).bind(2, bytes).run();
 }
 

@@ -12,8 +12,9 @@ namespace moestro::orchestrator {
 
 class SqliteStore final : public StateStore {
  public:
-  /// Makes the file if it is not there, and its directory (0700) if that alone is missing. Errors: kUnavailable while another orchestrator
-  /// has it, kCorrupt, kUnsupported if a later version has written it. A file that is refused is left as it is.
+  /// Makes the file if it is not there, and its directory (0700) if that alone is missing. Errors: kUnavailable while
+  /// another orchestrator has it, kCorrupt, kUnsupported if a later version has written it. A file that is refused is
+  /// left as it is.
   static Result<std::unique_ptr<SqliteStore>> open(const std::filesystem::path& path);
 
   Status put_file(const FileRecord& file) override;
@@ -38,7 +39,8 @@ class SqliteStore final : public StateStore {
   Status limit_pages(int64_t pages);
 
  private:
-  SqliteStore(shm::FileLock lock, std::unique_ptr<Database> database) : lock_(std::move(lock)), database_(std::move(database)) {}
+  SqliteStore(shm::FileLock lock, std::unique_ptr<Database> database)
+      : lock_(std::move(lock)), database_(std::move(database)) {}
   Status insert_file(const FileRecord& file);
   Status update_batch(const BatchRecord& batch, BatchStatus from);
   void moved(BatchStatus from, BatchStatus to);

@@ -1,7 +1,8 @@
 #pragma once
-// What survives the orchestrator: files and batches, and the results of lines. Every call is durable when it returns, or has changed nothing; but when
-// a connection breaks amid a call (kUnavailable) it may have been done, so each can be made again. Owned by one thread.
-// Errors: kExhausted when disk or memory is full (trying again may help), kUnavailable while the state is away, kCorrupt when it is damaged, kIo.
+// What survives the orchestrator: files and batches, and the results of lines. Every call is durable when it returns,
+// or has changed nothing; but when a connection breaks amid a call (kUnavailable) it may have been done, so each can be
+// made again. Owned by one thread. Errors: kExhausted when disk or memory is full (trying again may help), kUnavailable
+// while the state is away, kCorrupt when it is damaged, kIo.
 
 #include <cstddef>
 #include <optional>
@@ -20,6 +21,7 @@ namespace moestro::orchestrator {
 struct ListQuery {
   std::string after = {};    ///< an id: what follows it; empty: from the beginning
   std::string purpose = {};  ///< of files; empty: all
+  std::optional<std::string> owner = {};  ///< nothing: all
   int64_t limit = 20;
   bool ascending = false;
 };
@@ -42,8 +44,8 @@ class StateStore {
 
   /// Nothing happens if it is there.
   virtual Status add_batch(const BatchRecord& batch) = 0;
-  /// A batch's new state; its line counts and tokens stay as they are, but for `total`. kConflict if its status is not `from` any more, or if
-  /// another orchestrator leads it. Once it has an output file no results are kept any more.
+  /// A batch's new state; its line counts and tokens stay as they are, but for `total`. kConflict if its status is not
+  /// `from` any more, or if another orchestrator leads it. Once it has an output file no results are kept any more.
   virtual Status change_batch(const BatchRecord& batch, BatchStatus from) = 0;
   virtual Result<std::optional<BatchRecord>> batch(const std::string& id) = 0;
   virtual Result<std::vector<BatchRecord>> batches(const ListQuery& query) = 0;
@@ -52,17 +54,19 @@ class StateStore {
   /// How many batches have each status, by its number.
   virtual Result<std::vector<uint64_t>> count_batches() = 0;
 
-  /// Keeps the results of lines that have none, and counts them in the batch. A line that has one keeps it. Results of a batch that is being
-  /// written, or is over, are dropped.
+  /// Keeps the results of lines that have none, and counts them in the batch. A line that has one keeps it. Results of
+  /// a batch that is being written, or is over, are dropped.
   virtual Status put_results(const std::string& batch, std::span<const LineResult> results) = 0;
   /// The lines that have results.
   virtual Result<std::vector<uint64_t>> lines_done(const std::string& batch) = 0;
   /// Results in the order of lines, from the one behind `after`.
   virtual Result<std::vector<LineResult>> results(const std::string& batch, uint64_t after, int64_t limit) = 0;
-  /// What others keep here by name, the activation history of a model for one: bytes that this does not look into. The last one stays.
+  /// What others keep here by name, the activation history of a model for one: bytes that this does not look into. The
+  /// last one stays.
   virtual Status put_blob(const std::string& name, std::span<const std::byte> bytes) = 0;
   virtual Result<std::optional<std::vector<std::byte>>> blob(const std::string& name) = 0;
-  /// In one step: the batch is over, its files are there, its results are in them and kept no longer. kConflict as of change_batch.
+  /// In one step: the batch is over, its files are there, its results are in them and kept no longer. kConflict as of
+  /// change_batch.
   virtual Status finish(const BatchRecord& batch, BatchStatus from, std::span<const FileRecord> files) = 0;
 };
 

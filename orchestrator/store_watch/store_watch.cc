@@ -16,7 +16,8 @@ constexpr uint32_t kProtocol = 1;
 net::Bytes question() {
   flatbuffers::FlatBufferBuilder b;
   const auto body = wire::CreateStoreStatusRequest(b, kProtocol);
-  b.Finish(wire::CreateStoreMessage(b, wire::StoreBody::StoreStatusRequest, body.Union()), wire::StoreMessageIdentifier());
+  b.Finish(wire::CreateStoreMessage(b, wire::StoreBody::StoreStatusRequest, body.Union()),
+           wire::StoreMessageIdentifier());
   const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());
   return {begin, begin + b.GetSize()};
 }
@@ -30,7 +31,9 @@ void add_models(const wire::StoreStatus& s, StoreFigures& f) {
   for (uint32_t i = 0; s.models() != nullptr && i < std::min(s.models()->size(), kListedMax); ++i) {
     const auto& m = *s.models()->Get(i);
     if (m.retired()) continue;  // its successor may have its name
-    f.models.push_back({text(m.name()), m.dense_bytes() + m.expert_bytes(), m.used_bytes(), m.experts(), m.resident_experts()});
+    f.models.push_back(
+        {text(m.name()), m.dense_bytes() + m.expert_bytes(), m.used_bytes(), m.experts(), m.resident_experts(),
+         m.version()});
   }
 }
 
@@ -41,7 +44,9 @@ void add_reading(const wire::StoreReading& r, StoreFigures& f) {
   }
   constexpr std::array kClasses{"demand", "prefetch", "scrub"};
   for (uint32_t i = 0; i < kClasses.size(); ++i) {
-    const auto of = [i](const auto* counts) -> uint64_t { return counts != nullptr && i < counts->size() ? counts->Get(i) : 0; };
+    const auto of = [i](const auto* counts) -> uint64_t {
+      return counts != nullptr && i < counts->size() ? counts->Get(i) : 0;
+    };
     f.queues.push_back({kClasses[i], of(r.queued()), of(r.loading())});
   }
 }
@@ -84,11 +89,13 @@ void add_rates(const StoreFigures& before, double seconds, StoreFigures& now) {
   for (size_t i = 0; i < std::min(before.drives.size(), now.drives.size()); ++i) {
     const auto& was = before.drives[i];
     auto& is = now.drives[i];
-    if (was.path == is.path && is.bytes_read > was.bytes_read) is.read_per_s = static_cast<double>(is.bytes_read - was.bytes_read) / seconds;
+    if (was.path == is.path && is.bytes_read > was.bytes_read)
+      is.read_per_s = static_cast<double>(is.bytes_read - was.bytes_read) / seconds;
   }
 }
 
-StoreWatch::StoreWatch(std::string endpoint) : endpoint_(std::move(endpoint)), thread_([this] { run(); }) {}
+StoreWatch::StoreWatch(std::string endpoint, std::function<void(const StoreFigures&)> on_answer)
+    : endpoint_(std::move(endpoint)), on_answer_(std::move(on_answer)), thread_([this] { run(); }) {}
 
 StoreWatch::~StoreWatch() {
   {
@@ -116,6 +123,7 @@ void StoreWatch::run() {
     std::optional<StoreFigures> figures;
     if (auto socket = net::DealerSocket::connect(endpoint_)) figures = ask(*socket);
     else log::debug("the store's figures: {}", socket.status().message());
+    if (figures && on_answer_) on_answer_(*figures);
     const auto now = Clock::now();
     const std::lock_guard lock(mutex_);
     if (latest_ && figures) add_rates(*latest_, std::chrono::duration<double>(now - asked).count(), *figures);

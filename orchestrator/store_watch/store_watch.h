@@ -1,10 +1,11 @@
 #pragma once
-// What the box's store says of itself, asked for once a second: for /metrics and the status page. A thread of its own, which waits for the
-// store so that nobody else does.
+// What the box's store says of itself, asked for once a second: for /metrics and the status page. A thread of its own,
+// which waits for the store so that nobody else does.
 
 #include <algorithm>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -32,13 +33,16 @@ struct StoreFigures {
     uint64_t bytes_per_s = 0;      ///< as measured at start; 0: not measured
     double read_per_s = 0;         ///< between the last two answers
     /// 0 to 1; 0 where the speed was not measured.
-    double utilisation() const { return bytes_per_s > 0 ? std::min(1.0, read_per_s / static_cast<double>(bytes_per_s)) : 0; }
+    double utilisation() const {
+      return bytes_per_s > 0 ? std::min(1.0, read_per_s / static_cast<double>(bytes_per_s)) : 0;
+    }
   };
   std::vector<Drive> drives;
   struct Model {
     std::string name;
     uint64_t pack_bytes = 0, used_bytes = 0;  ///< on the drives; of the arena
     uint64_t experts = 0, resident_experts = 0;
+    uint64_t version = 0;  ///< the pack's identity
   };
   std::vector<Model> models;
   struct Queue {
@@ -59,7 +63,8 @@ std::optional<StoreFigures> read_store_status(const net::Bytes& bytes);
 
 class StoreWatch {
  public:
-  explicit StoreWatch(std::string endpoint);
+  /// `on_answer`, where there is one, hears each answer first, on the thread of the watch.
+  explicit StoreWatch(std::string endpoint, std::function<void(const StoreFigures&)> on_answer = {});
   ~StoreWatch();
   StoreWatch(const StoreWatch&) = delete;
   StoreWatch& operator=(const StoreWatch&) = delete;
@@ -73,6 +78,7 @@ class StoreWatch {
   bool stopped_within(std::chrono::milliseconds wait);
 
   const std::string endpoint_;
+  const std::function<void(const StoreFigures&)> on_answer_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;

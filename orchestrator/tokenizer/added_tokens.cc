@@ -74,15 +74,12 @@ TokenFinder::Hit TokenFinder::next(std::string_view text, size_t from) const {
   return {0, 0, 0};
 }
 
-Result<AddedTokens::Token> AddedTokens::parse_token(const Json& entry, const BpeModel& model) {
+Result<AddedTokens::Token> AddedTokens::parse_token(const Json& entry, const Model& model) {
   if (!entry.is_object()) return invalid_argument("must be an object");
   Token token{};
   MOESTRO_ASSIGN_OR_RETURN(token.content, read_string(entry, "content"));
-  const auto id_max = static_cast<int64_t>(8 * model.vocab().size() + 65536);
-  MOESTRO_ASSIGN_OR_RETURN(const int64_t id, read_int(entry, "id", 0, id_max));
-  // Where both name the token the vocabulary is right, as in the reference.
-  const TokenId in_vocab = model.id_of(token.content);
-  token.id = in_vocab >= 0 ? in_vocab : static_cast<TokenId>(id);
+  MOESTRO_RETURN_IF_ERROR(read_int(entry, "id", 0, UINT32_MAX).status());
+  token.id = model.id_of(token.content);
   MOESTRO_ASSIGN_OR_RETURN(token.special, read_bool(entry, "special", false));
   MOESTRO_ASSIGN_OR_RETURN(token.single_word, read_bool(entry, "single_word", false));
   MOESTRO_ASSIGN_OR_RETURN(token.strip_left, read_bool(entry, "lstrip", false));
@@ -91,15 +88,24 @@ Result<AddedTokens::Token> AddedTokens::parse_token(const Json& entry, const Bpe
   return token;
 }
 
-Result<AddedTokens> AddedTokens::parse(const Json* list, const BpeModel& model,
-                                       const Normalizer& normalizer) {
+Result<AddedTokens> AddedTokens::parse(const Json* list, const Model& model, const Normalizer& normalizer) {
   AddedTokens added;
   if (list == nullptr) return added;
   if (!list->is_array()) return invalid_argument("'added_tokens' must be an array");
+  // As the reference numbers them, whatever ids the file gives: the vocabulary's tokens as the vocabulary does, the
+  // others in a row behind it.
+  auto next_id = static_cast<TokenId>(model.vocab().size());
+  std::unordered_map<std::string, TokenId> seen;
   for (const Json& entry : *list) {
     const auto index = static_cast<uint32_t>(added.tokens_.size());
     auto token = parse_token(entry, model);
     if (!token.is_ok()) return token.status().with_context("added token " + std::to_string(index));
+    if (token->content.empty()) continue;
+    if (token->id < 0) {
+      const auto [it, fresh] = seen.emplace(token->content, next_id);
+      if (fresh) ++next_id;
+      token->id = it->second;
+    }
     added.tokens_.push_back(std::move(token).value());
     const Token& kept = added.tokens_.back();
     if (!kept.normalized) {
@@ -107,8 +113,7 @@ Result<AddedTokens> AddedTokens::parse(const Json* list, const BpeModel& model,
       continue;
     }
     auto spelled = normalizer.apply(kept.content);
-    if (!spelled.is_ok())
-      return spelled.status().with_context("added token '" + kept.content.substr(0, 60) + "'");
+    if (!spelled.is_ok()) return spelled.status().with_context("added token '" + kept.content.substr(0, 60) + "'");
     added.after_normalizer_.add(*spelled, index);
   }
   return added;

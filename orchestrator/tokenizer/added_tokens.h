@@ -10,8 +10,8 @@
 
 #include "common/ids.h"
 #include "common/status.h"
-#include "orchestrator/tokenizer/bpe_model.h"
 #include "orchestrator/tokenizer/json_fields.h"
+#include "orchestrator/tokenizer/model.h"
 #include "orchestrator/tokenizer/normalizer.h"
 
 namespace moestro::tok {
@@ -51,14 +51,14 @@ class AddedTokens {
   };
 
   /// `list` may be null: none.
-  static Result<AddedTokens> parse(const Json* list, const BpeModel& model, const Normalizer& normalizer);
+  static Result<AddedTokens> parse(const Json* list, const Model& model, const Normalizer& normalizer);
 
   /// Cuts `text` at the tokens that are looked for before (or, `normalized`, after) the normalizer.
   std::vector<Segment> split(std::string_view text, bool normalized) const;
   const std::vector<Token>& tokens() const { return tokens_; }
 
  private:
-  static Result<Token> parse_token(const Json& entry, const BpeModel& model);
+  static Result<Token> parse_token(const Json& entry, const Model& model);
 
   std::vector<Token> tokens_;
   TokenFinder raw_, after_normalizer_;

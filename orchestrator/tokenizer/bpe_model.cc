@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <queue>
 
@@ -12,6 +11,7 @@ namespace moestro::tok {
 namespace {
 
 constexpr size_t kShortPieceMax = 24;  // up to here a scan beats a heap
+constexpr size_t kStepsBetweenLooks = 4096;
 
 uint64_t pair_of(TokenId left, TokenId right) {
   return (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32) | static_cast<uint32_t>(right);
@@ -25,15 +25,16 @@ uint64_t spread(uint64_t pair) {
 }  // namespace
 
 Result<BpeModel> BpeModel::parse(const Json& part) {
-  if (!part.is_object()) return invalid_argument("the model must be an object");
-  // Files from before 2020 have no "type"; merges tell that it is BPE.
-  const std::string fallback = member(part, "merges") != nullptr ? "BPE" : "";
-  MOESTRO_ASSIGN_OR_RETURN(const std::string kind, read_string_or(part, "type", fallback));
-  if (kind != "BPE") return unknown_kind("the model", kind);
   BpeModel model;
-  if (Status status = model.parse_options(part); !status.is_ok()) return status.with_context("the model");
-  if (Status status = model.parse_vocab(part); !status.is_ok()) return status.with_context("the model");
-  if (Status status = model.parse_merges(part); !status.is_ok()) return status.with_context("the model");
+  MOESTRO_RETURN_IF_ERROR(model.parse_options(part));
+  MOESTRO_RETURN_IF_ERROR(model.parse_vocab(part));
+  MOESTRO_RETURN_IF_ERROR(model.parse_merges(part));
+  model.byte_tokens_.find(model);
+  for (char32_t c = 0; c < model.char_ids_.size(); ++c) {
+    std::string text;
+    append_utf8(text, c);
+    model.char_ids_[c] = model.id_of(text);
+  }
   return model;
 }
 
@@ -52,32 +53,6 @@ Status BpeModel::parse_options(const Json& part) {
   return Status::ok();
 }
 
-Status BpeModel::parse_vocab(const Json& part) {
-  const Json* vocab = member(part, "vocab");
-  if (vocab == nullptr || !vocab->is_object()) return invalid_argument("'vocab' must be an object");
-  // Ids index arrays, so one absurd id must not cost memory.
-  const auto id_max = static_cast<int64_t>(8 * vocab->size() + 65536);
-  vocab_.reserve(vocab->size());
-  for (const auto& [token, id] : vocab->items()) {
-    if (!id.is_number_integer() || id < 0 || id > id_max) {
-      return invalid_argument("the id of '" + token.substr(0, 60) + "' must be a whole number from 0 to " +
-                              std::to_string(id_max));
-    }
-    vocab_.emplace(token, id.get<TokenId>());
-  }
-  for (int b = 0; b < 256; ++b) {
-    char name[8];
-    std::snprintf(name, sizeof name, "<0x%02X>", b);
-    byte_ids_[static_cast<size_t>(b)] = id_of(name);
-  }
-  for (char32_t c = 0; c < char_ids_.size(); ++c) {
-    std::string text;
-    append_utf8(text, c);
-    char_ids_[c] = id_of(text);
-  }
-  return Status::ok();
-}
-
 Status BpeModel::parse_merges(const Json& part) {
   const Json* merges = member(part, "merges");
   if (merges == nullptr || !merges->is_array()) return invalid_argument("'merges' must be an array");
@@ -91,12 +66,10 @@ Status BpeModel::parse_merges(const Json& part) {
       if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
         status = invalid_argument("must be two tokens with one space between");
       } else {
-        status = add_merge(std::string_view(text).substr(0, space), std::string_view(text).substr(space + 1),
-                           rank);
+        status = add_merge(std::string_view(text).substr(0, space), std::string_view(text).substr(space + 1), rank);
       }
     } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-      status =
-          add_merge(merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>(), rank);
+      status = add_merge(merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>(), rank);
     } else {
       status = invalid_argument("must be two tokens");
     }
@@ -112,8 +85,7 @@ Status BpeModel::add_merge(std::string_view left, std::string_view right, int32_
   const std::string_view tail = right.substr(std::min(prefix_.size(), right.size()));
   const TokenId merged = id_of(std::string(left) + std::string(tail));
   if (a < 0 || b < 0 || merged < 0) {
-    return invalid_argument("'" + std::string(left.substr(0, 40)) + "' + '" +
-                            std::string(right.substr(0, 40)) +
+    return invalid_argument("'" + std::string(left.substr(0, 40)) + "' + '" + std::string(right.substr(0, 40)) +
                             "' names a token that is not in the vocabulary");
   }
   *slot(pair_of(a, b)) = Merge{pair_of(a, b), rank, merged};
@@ -136,12 +108,7 @@ const BpeModel::Merge* BpeModel::find(TokenId left, TokenId right) const {
   return nullptr;
 }
 
-TokenId BpeModel::id_of(std::string_view token) const {
-  const auto it = vocab_.find(std::string(token));
-  return it == vocab_.end() ? -1 : it->second;
-}
-
-Status BpeModel::tokenize(std::string_view piece, std::vector<TokenId>& out) const {
+Status BpeModel::tokenize(std::string_view piece, const std::stop_token& stop, std::vector<TokenId>& out) const {
   if (piece.empty()) return Status::ok();
   if (ignore_merges_) {
     if (const TokenId whole = id_of(piece); whole >= 0) return out.push_back(whole), Status::ok();
@@ -152,18 +119,9 @@ Status BpeModel::tokenize(std::string_view piece, std::vector<TokenId>& out) con
   if (ids.size() <= kShortPieceMax)
     merge_short(ids);
   else
-    merge_long(ids);
+    MOESTRO_RETURN_IF_ERROR(merge_long(stop, ids));
   out.insert(out.end(), ids.begin(), ids.end());
   return Status::ok();
-}
-
-bool BpeModel::append_bytes(std::string_view character, std::vector<TokenId>& ids) const {
-  if (!byte_fallback_) return false;
-  for (const char b : character) {
-    if (byte_ids_[static_cast<unsigned char>(b)] < 0) return false;
-  }
-  for (const char b : character) ids.push_back(byte_ids_[static_cast<unsigned char>(b)]);
-  return true;
 }
 
 // One id per character, before any merge. An unknown character waits in `unk_pending`, so that fuse_unk can
@@ -188,9 +146,8 @@ Status BpeModel::split(std::string_view piece, std::vector<TokenId>& ids) const 
       if (unk_pending) ids.push_back(unk);
       unk_pending = false;
       ids.push_back(id);
-    } else if (!append_bytes(character, ids) && has_unk_) {
-      if (unk < 0)
-        return invalid_argument("unk_token '" + unk_token_.substr(0, 60) + "' is not in the vocabulary");
+    } else if (!(byte_fallback_ && byte_tokens_.append(character, ids)) && has_unk_) {
+      if (unk < 0) return invalid_argument("unk_token '" + unk_token_.substr(0, 60) + "' is not in the vocabulary");
       if (unk_pending && !fuse_unk_) ids.push_back(unk);
       unk_pending = true;
     }
@@ -222,13 +179,11 @@ void BpeModel::merge_short(std::vector<TokenId>& ids) const {
   ids.resize(n);
 }
 
-void BpeModel::merge_long(std::vector<TokenId>& ids) const {
+Status BpeModel::merge_long(const std::stop_token& stop, std::vector<TokenId>& ids) const {
   struct Candidate {
     int32_t rank, at;
     TokenId merged;
-    bool operator>(const Candidate& other) const {
-      return rank != other.rank ? rank > other.rank : at > other.at;
-    }
+    bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
   };
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
   std::vector<Symbol> symbols(ids.size());
@@ -240,15 +195,15 @@ void BpeModel::merge_long(std::vector<TokenId>& ids) const {
   const auto n = static_cast<int32_t>(ids.size());
   for (int32_t i = 0; i < n; ++i) symbols[i] = {ids[i], i - 1, i + 1 < n ? i + 1 : -1};
   for (int32_t i = 0; i < n; ++i) offer(i);
-  while (!queue.empty()) {
+  for (size_t step = 1; !queue.empty(); ++step) {
+    if (step % kStepsBetweenLooks == 0 && stop.stop_requested()) return stopped();
     const Candidate top = queue.top();
     queue.pop();
     Symbol& left = symbols[top.at];
     if (left.id < 0 || left.next < 0) continue;
     Symbol& right = symbols[left.next];
     const Merge* merge = find(left.id, right.id);
-    if (merge == nullptr || merge->merged != top.merged)
-      continue;  // out of date: a neighbour has merged since
+    if (merge == nullptr || merge->merged != top.merged) continue;  // out of date: a neighbour has merged since
     left.id = top.merged;
     left.next = right.next;
     right.id = -1;
@@ -258,6 +213,7 @@ void BpeModel::merge_long(std::vector<TokenId>& ids) const {
   }
   ids.clear();
   for (int32_t i = 0; i >= 0; i = symbols[i].next) ids.push_back(symbols[i].id);
+  return Status::ok();
 }
 
 }  // namespace moestro::tok

@@ -114,8 +114,7 @@ class StripTokenStage : public PassStage {
   void push(std::string_view token, std::vector<std::string>& out) override {
     for (size_t n = 0; n < spec_.start && token.starts_with(spec_.content); ++n)
       token.remove_prefix(spec_.content.size());
-    for (size_t n = 0; n < spec_.stop && token.ends_with(spec_.content); ++n)
-      token.remove_suffix(spec_.content.size());
+    for (size_t n = 0; n < spec_.stop && token.ends_with(spec_.content); ++n) token.remove_suffix(spec_.content.size());
     out.emplace_back(token);
   }
 
@@ -158,19 +157,39 @@ class StripTextStage : public DecodeStage {
   size_t held_ = 0;
 };
 
+class WordPieceStage : public PassStage {
+ public:
+  explicit WordPieceStage(const Decoder::WordPiece& spec) : spec_(spec) {}
+  std::unique_ptr<DecodeStage> clone() const override { return copy_of(*this); }
+  void push(std::string_view token, std::vector<std::string>& out) override {
+    std::string text(token);
+    if (!first_) text = token.starts_with(spec_.prefix) ? text.substr(spec_.prefix.size()) : " " + text;
+    first_ = false;
+    if (spec_.cleanup) {
+      for (const auto& [from, to] : kCleanups) text = replace_all(text, from, to);
+    }
+    out.push_back(std::move(text));
+  }
+
+ private:
+  // The reference's, in its order.
+  static constexpr std::pair<std::string_view, std::string_view> kCleanups[] = {
+      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+      {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  const Decoder::WordPiece& spec_;
+  bool first_ = true;
+};
+
 std::string replaced(const Replacer& spec, std::string_view text) {
   auto result = spec.apply(text);
-  return result.is_ok() ? std::move(result).value()
-                        : std::string(text);  // past a limit the text stays as it is
+  return result.is_ok() ? std::move(result).value() : std::string(text);  // past a limit the text stays as it is
 }
 
 class ReplaceTokenStage : public PassStage {
  public:
   explicit ReplaceTokenStage(const Replacer& spec) : spec_(spec) {}
   std::unique_ptr<DecodeStage> clone() const override { return copy_of(*this); }
-  void push(std::string_view token, std::vector<std::string>& out) override {
-    out.push_back(replaced(spec_, token));
-  }
+  void push(std::string_view token, std::vector<std::string>& out) override { out.push_back(replaced(spec_, token)); }
 
  private:
   const Replacer& spec_;
@@ -224,6 +243,7 @@ std::unique_ptr<DecodeStage> make_stage(const Decoder::Step& step, bool fused) {
     if (fused) return std::make_unique<StripTextStage>(*strip);
     return std::make_unique<StripTokenStage>(*strip);
   }
+  if (const auto* pieces = std::get_if<Decoder::WordPiece>(&step)) return std::make_unique<WordPieceStage>(*pieces);
   if (const auto* replacer = std::get_if<Replacer>(&step)) {
     if (fused) return std::make_unique<ReplaceTextStage>(*replacer);
     return std::make_unique<ReplaceTokenStage>(*replacer);

@@ -8,20 +8,8 @@
 namespace moestro::tok {
 namespace {
 
-constexpr std::string_view kWhere = "the decoder";
-constexpr size_t kStepsMax = 64;
-
-std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
-  std::string out;
-  size_t done = 0;
-  for (size_t at = text.find(from); at != std::string_view::npos; at = text.find(from, done)) {
-    out += text.substr(done, at - done);
-    out += to;
-    done = at + from.size();
-  }
-  out += text.substr(done);
-  return out;
-}
+constexpr std::string_view kDecoderWords = "the decoder";
+constexpr size_t kDecoderStepsMax = 64;
 
 Result<Decoder::Step> parse_step(const Json& part, const std::string& kind) {
   using Step = Decoder::Step;
@@ -46,14 +34,38 @@ Result<Decoder::Step> parse_step(const Json& part, const std::string& kind) {
     step.stop = static_cast<size_t>(stop);
     return Step(std::move(step));
   }
+  if (kind == "WordPiece") {
+    Decoder::WordPiece step;
+    MOESTRO_ASSIGN_OR_RETURN(step.prefix, read_string_or(part, "prefix", "##"));
+    MOESTRO_ASSIGN_OR_RETURN(step.cleanup, read_bool(part, "cleanup", true));
+    return Step(std::move(step));
+  }
   if (kind == "Replace") {
     MOESTRO_ASSIGN_OR_RETURN(Replacer step, Replacer::parse(part));
     return Step(std::move(step));
   }
-  return unknown_kind(kWhere, kind);
+  return unknown_kind(kDecoderWords, kind);
+}
+
+// Of files without "type".
+std::string_view kind_of_old_decoder(const Json& part) {
+  if (member(part, "prefix") && member(part, "cleanup")) return "WordPiece";
+  return member(part, "content") && member(part, "start") && member(part, "stop") ? "Strip" : "";
 }
 
 }  // namespace
+
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out;
+  size_t done = 0;
+  for (size_t at = text.find(from); at != std::string_view::npos; at = text.find(from, done)) {
+    out += text.substr(done, at - done);
+    out += to;
+    done = at + from.size();
+  }
+  out += text.substr(done);
+  return out;
+}
 
 int byte_of_fallback_token(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
@@ -85,19 +97,19 @@ Result<Decoder> Decoder::parse(const Json* part) {
 
 Status Decoder::add(const Json& part, int depth) {
   if (depth > kPartDepthMax) return invalid_argument("the decoder nests too deeply");
-  MOESTRO_ASSIGN_OR_RETURN(const std::string kind, read_kind(part, kWhere));
+  MOESTRO_ASSIGN_OR_RETURN(const std::string kind, read_kind(part, kDecoderWords, kind_of_old_decoder(part)));
   if (kind == "Sequence") {
     const auto list = read_array(part, "decoders");
-    if (!list.is_ok()) return list.status().with_context(kWhere);
+    if (!list.is_ok()) return list.status().with_context(kDecoderWords);
     for (const Json& child : **list) MOESTRO_RETURN_IF_ERROR(add(child, depth + 1));
     return Status::ok();
   }
-  if (steps_.size() >= kStepsMax) return invalid_argument("the decoder has more than 64 steps");
+  if (steps_.size() >= kDecoderStepsMax) return invalid_argument("the decoder has more than 64 steps");
   auto step = parse_step(part, kind);
   if (!step.is_ok()) {
     return step.status().code() == Code::kUnsupported
                ? step.status()
-               : step.status().with_context(std::string(kWhere) + " " + kind);
+               : step.status().with_context(std::string(kDecoderWords) + " " + kind);
   }
   steps_.push_back(std::move(step).value());
   return Status::ok();
@@ -110,11 +122,13 @@ std::string Decoder::token_bytes(std::string_view token) const {
       if (auto replaced = replacer->apply(text); replaced.is_ok()) text = std::move(replaced).value();
     } else if (const auto* metaspace = std::get_if<Metaspace>(&step)) {
       text = replace_all(text, metaspace->replacement, " ");
+    } else if (const auto* pieces = std::get_if<WordPiece>(&step)) {
+      const bool continues = !pieces->prefix.empty() && text.starts_with(pieces->prefix);
+      text = continues ? text.substr(pieces->prefix.size()) : " " + text;
     } else if (std::holds_alternative<ByteLevel>(step)) {
       return bytes_of_byte_level(text);
     } else if (std::holds_alternative<ByteFallback>(step)) {
-      if (const int byte = byte_of_fallback_token(text); byte >= 0)
-        return std::string(1, static_cast<char>(byte));
+      if (const int byte = byte_of_fallback_token(text); byte >= 0) return std::string(1, static_cast<char>(byte));
     }
   }
   return text;
@@ -128,8 +142,7 @@ DecodeStream::DecodeStream(const Decoder& decoder) {
   bool fused = false;
   for (const Decoder::Step& step : decoder.steps_) {
     stages_.push_back(make_stage(step, fused));
-    fused = fused || std::holds_alternative<Decoder::Fuse>(step) ||
-            std::holds_alternative<Decoder::ByteLevel>(step);
+    fused = fused || std::holds_alternative<Decoder::Fuse>(step) || std::holds_alternative<Decoder::ByteLevel>(step);
   }
 }
 

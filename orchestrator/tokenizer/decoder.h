@@ -30,7 +30,11 @@ class Decoder {
     std::string content;
     size_t start, stop;
   };
-  using Step = std::variant<ByteLevel, ByteFallback, Fuse, Join, Metaspace, Strip, Replacer>;
+  struct WordPiece {
+    std::string prefix;  ///< of tokens that continue a word; others but the first get a space before them
+    bool cleanup;        ///< no spaces before punctuation
+  };
+  using Step = std::variant<ByteLevel, ByteFallback, Fuse, Join, Metaspace, Strip, Replacer, WordPiece>;
 
   /// `part` may be null.
   static Result<Decoder> parse(const Json* part);
@@ -47,6 +51,9 @@ class Decoder {
 
 /// The byte of a token "<0x0A>"; -1 if it is none.
 int byte_of_fallback_token(std::string_view token);
+
+/// `text` with `to` for each `from`.
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to);
 
 /// One stage: takes tokens (or, behind a Fuse, chunks of one text) and hands on what is certain.
 class DecodeStage {

@@ -22,12 +22,11 @@ Result<bool> read_bool(const Json& object, const char* key, bool fallback) {
 Result<int64_t> read_int(const Json& object, const char* key, int64_t low, int64_t high) {
   const Json* value = member(object, key);
   const auto wrong = [&] {
-    return invalid_argument("'" + std::string(key) + "' must be a whole number from " + std::to_string(low) +
-                            " to " + std::to_string(high));
+    return invalid_argument("'" + std::string(key) + "' must be a whole number from " + std::to_string(low) + " to " +
+                            std::to_string(high));
   };
   if (value == nullptr || !value->is_number_integer()) return wrong();
-  if (value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
-    return wrong();
+  if (value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return wrong();
   const auto number = value->get<int64_t>();
   if (number < low || number > high) return wrong();
   return number;
@@ -35,8 +34,7 @@ Result<int64_t> read_int(const Json& object, const char* key, int64_t low, int64
 
 Result<std::string> read_string(const Json& object, const char* key) {
   const Json* value = member(object, key);
-  if (value == nullptr || !value->is_string())
-    return invalid_argument("'" + std::string(key) + "' must be a string");
+  if (value == nullptr || !value->is_string()) return invalid_argument("'" + std::string(key) + "' must be a string");
   return value->get<std::string>();
 }
 
@@ -53,8 +51,9 @@ Result<std::string> read_char(const Json& object, const char* key) {
   return text;
 }
 
-Result<std::string> read_kind(const Json& part, std::string_view where) {
+Result<std::string> read_kind(const Json& part, std::string_view where, std::string_view fallback) {
   if (!part.is_object()) return invalid_argument(std::string(where) + " must be an object");
+  if (!fallback.empty() && member(part, "type") == nullptr) return std::string(fallback);
   auto kind = read_string(part, "type");
   if (!kind.is_ok()) return kind.status().with_context(where);
   return kind;
@@ -62,8 +61,7 @@ Result<std::string> read_kind(const Json& part, std::string_view where) {
 
 Result<const Json*> read_array(const Json& object, const char* key) {
   const Json* value = member(object, key);
-  if (value == nullptr || !value->is_array())
-    return invalid_argument("'" + std::string(key) + "' must be an array");
+  if (value == nullptr || !value->is_array()) return invalid_argument("'" + std::string(key) + "' must be an array");
   return value;
 }
 

@@ -24,8 +24,9 @@ Result<std::string> read_string(const Json& object, const char* key);
 Result<std::string> read_string_or(const Json& object, const char* key, std::string fallback);
 /// The one character that the member holds.
 Result<std::string> read_char(const Json& object, const char* key);
-/// "type" of a part; `where` ("the pre-tokenizer") begins the error.
-Result<std::string> read_kind(const Json& part, std::string_view where);
+/// "type" of a part, or `fallback`, where it is not empty and the part has none. `where` ("the pre-tokenizer") begins
+/// the error.
+Result<std::string> read_kind(const Json& part, std::string_view where, std::string_view fallback = "");
 /// The array `key` of a Sequence.
 Result<const Json*> read_array(const Json& object, const char* key);
 

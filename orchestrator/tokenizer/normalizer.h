@@ -39,12 +39,19 @@ class Normalizer {
   struct Lowercase {};
   struct StripAccents {};
   struct ByteLevel {};
+  struct Nmt {};
   struct Strip {
     bool left, right;
   };
-  using Step = std::variant<Form, Prepend, Replacer, Lowercase, StripAccents, Strip, ByteLevel>;
+  struct Bert {
+    bool clean, space_chinese, strip_accents, lowercase;
+  };
+  using Step = std::variant<Form, Prepend, Replacer, Lowercase, StripAccents, Strip, ByteLevel, Nmt, Bert>;
 
   Status add(const Json& part, int depth);
+  static Result<Step> parse_step(const Json& part, const std::string& kind);
+  static Result<std::string> to_form(Form form, std::string_view text);
+  static Result<std::string> run_bert(const Bert& bert, std::string_view text);
   static Result<std::string> run(const Step& step, std::string_view text);
 
   std::vector<Step> steps_;

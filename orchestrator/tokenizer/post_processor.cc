@@ -5,7 +5,7 @@
 namespace moestro::tok {
 namespace {
 
-constexpr std::string_view kWhere = "the post-processor";
+constexpr std::string_view kPostProcessorWords = "the post-processor";
 constexpr size_t kIdsMax = 1024;
 
 // The ids of one special token of a template.
@@ -29,11 +29,16 @@ Result<std::vector<TokenId>> ids_of_special(const Json& part, const std::string&
 // "sep": ["</s>", 2]
 Result<TokenId> id_of_named(const Json& part, const char* key) {
   const Json* pair = member(part, key);
-  if (pair == nullptr || !pair->is_array() || pair->size() != 2 || !(*pair)[1].is_number_integer() ||
-      (*pair)[1] < 0 || (*pair)[1] > INT32_MAX) {
+  if (pair == nullptr || !pair->is_array() || pair->size() != 2 || !(*pair)[1].is_number_integer() || (*pair)[1] < 0 ||
+      (*pair)[1] > INT32_MAX) {
     return invalid_argument("'" + std::string(key) + "' must be a token and its id");
   }
   return (*pair)[1].get<TokenId>();
+}
+
+// Of files without "type".
+std::string_view kind_of_old_post_processor(const Json& part) {
+  return member(part, "sep") && member(part, "cls") ? "BertProcessing" : "";
 }
 
 }  // namespace
@@ -48,21 +53,22 @@ Result<PostProcessor> PostProcessor::parse(const Json* part) {
 
 Status PostProcessor::add(const Json& part, int depth) {
   if (depth > kPartDepthMax) return invalid_argument("the post-processor nests too deeply");
-  MOESTRO_ASSIGN_OR_RETURN(const std::string kind, read_kind(part, kWhere));
+  MOESTRO_ASSIGN_OR_RETURN(const std::string kind,
+                           read_kind(part, kPostProcessorWords, kind_of_old_post_processor(part)));
   Status status;
   if (kind == "Sequence") {
     const auto list = read_array(part, "processors");
-    if (!list.is_ok()) return list.status().with_context(kWhere);
+    if (!list.is_ok()) return list.status().with_context(kPostProcessorWords);
     for (const Json& child : **list) MOESTRO_RETURN_IF_ERROR(add(child, depth + 1));
   } else if (kind == "TemplateProcessing") {
     status = add_template(part);
   } else if (kind == "RobertaProcessing" || kind == "BertProcessing") {
     status = add_pair(part);
   } else if (kind != "ByteLevel") {  // ByteLevel only trims offsets, which are not kept here
-    return unknown_kind(kWhere, kind);
+    return unknown_kind(kPostProcessorWords, kind);
   }
   if (before.size() + after.size() > kIdsMax) status = invalid_argument("adds more than 1024 ids");
-  return status.with_context(std::string(kWhere) + " " + kind);
+  return status.with_context(std::string(kPostProcessorWords) + " " + kind);
 }
 
 Status PostProcessor::add_template(const Json& part) {
@@ -78,8 +84,7 @@ Status PostProcessor::add_template(const Json& part) {
       if (side.size() > kIdsMax) return invalid_argument("adds more than 1024 ids");
     } else if (const Json* sequence = member(item, "Sequence")) {
       MOESTRO_ASSIGN_OR_RETURN(const std::string name, read_string(*sequence, "id"));
-      if (name != "A" || seen_text)
-        return unsupported("a template for one text must hold the sequence A once");
+      if (name != "A" || seen_text) return unsupported("a template for one text must hold the sequence A once");
       seen_text = true;
     } else {
       return invalid_argument("'single' must hold SpecialToken and Sequence entries");

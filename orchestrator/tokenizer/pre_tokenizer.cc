@@ -12,8 +12,7 @@ struct Part {
 };
 
 void find_literal(std::string_view literal, std::string_view text, std::vector<Match>& matches) {
-  for (size_t at = text.find(literal); at != std::string_view::npos;
-       at = text.find(literal, at + literal.size())) {
+  for (size_t at = text.find(literal); at != std::string_view::npos; at = text.find(literal, at + literal.size())) {
     matches.push_back({at, at + literal.size()});
   }
 }
@@ -61,7 +60,9 @@ void rewrite(Pieces& pieces, Fn fn) {
 
 Status PreTokenizer::find(const Split& split, std::string_view text, std::vector<Match>& matches) {
   if (!split.regex.empty()) return split.regex.front().find_all(text, matches);
-  if (split.in_class != nullptr)
+  if (split.find != nullptr)
+    split.find(text, matches);
+  else if (split.in_class != nullptr)
     find_class(split.in_class, text, matches);
   else
     find_literal(split.literal, text, matches);
@@ -109,12 +110,52 @@ Status PreTokenizer::run(const Split& split, Pieces& pieces) {
   return Status::ok();
 }
 
+Status PreTokenizer::run(const FixedLength& fixed, Pieces& pieces) {
+  std::vector<Match> out;
+  for (const Match& piece : pieces.ranges) {
+    size_t begin = piece.begin, characters = 0;
+    for (size_t i = piece.begin; i < piece.end; i += code_point_at(pieces.text, i).bytes) {
+      if (characters > 0 && characters % fixed.characters == 0) {
+        push(out, {begin, i});
+        begin = i;
+      }
+      ++characters;
+    }
+    push(out, {begin, piece.end});
+  }
+  pieces.ranges = std::move(out);
+  return Status::ok();
+}
+
+// Cuts where the script changes. What goes with any script goes with what is before it; at the start, where there is
+// nothing before it, it is dropped, as in the reference.
+Status PreTokenizer::run(const UnicodeScripts&, Pieces& pieces) {
+  std::vector<Match> out;
+  for (const Match& piece : pieces.ranges) {
+    size_t begin = piece.end;
+    uint8_t last = 0;
+    for (size_t i = piece.begin; i < piece.end;) {
+      const CodePoint c = code_point_at(pieces.text, i);
+      const uint8_t script = script_group(c.value);
+      if (script != 0 && script != last) {
+        if (last != 0) push(out, {begin, i});
+        begin = i;
+        last = script;
+      }
+      i += c.bytes;
+    }
+    push(out, {begin, piece.end});
+  }
+  if (out.empty() || out.front().begin != 0) pieces.at_start = false;
+  pieces.ranges = std::move(out);
+  return Status::ok();
+}
+
 Status PreTokenizer::run(const Metaspace& metaspace, Pieces& pieces) {
   rewrite(pieces, [&](size_t index, std::string_view piece, std::string& text) {
-    const bool wanted = metaspace.scheme == Scheme::kAlways ||
-                        (metaspace.scheme == Scheme::kFirst && index == 0 && pieces.at_start);
-    if (wanted && !piece.starts_with(' ') && !piece.starts_with(metaspace.replacement))
-      text += metaspace.replacement;
+    const bool wanted =
+        metaspace.scheme == Scheme::kAlways || (metaspace.scheme == Scheme::kFirst && index == 0 && pieces.at_start);
+    if (wanted && !piece.starts_with(' ') && !piece.starts_with(metaspace.replacement)) text += metaspace.replacement;
     for (const char c : piece) {
       if (c == ' ')
         text += metaspace.replacement;
@@ -143,13 +184,7 @@ Status PreTokenizer::run(const ByteLevel& byte_level, Pieces& pieces) const {
 
 Status PreTokenizer::apply(Pieces& pieces) const {
   for (const Step& step : steps_) {
-    if (const auto* split = std::get_if<Split>(&step)) {
-      MOESTRO_RETURN_IF_ERROR(run(*split, pieces));
-    } else if (const auto* metaspace = std::get_if<Metaspace>(&step)) {
-      MOESTRO_RETURN_IF_ERROR(run(*metaspace, pieces));
-    } else {
-      MOESTRO_RETURN_IF_ERROR(run(std::get<ByteLevel>(step), pieces));
-    }
+    MOESTRO_RETURN_IF_ERROR(std::visit([&](const auto& kind) { return run(kind, pieces); }, step));
   }
   return Status::ok();
 }

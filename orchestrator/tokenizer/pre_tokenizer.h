@@ -37,24 +37,33 @@ class PreTokenizer {
     Scheme scheme;
     bool split;
   };
-  /// Cuts at matches of a regex, a string, or a class of characters.
+  struct FixedLength {
+    size_t characters;
+  };
+  struct UnicodeScripts {};
+  /// Cuts at matches of a regex, a string, or a class of characters, or at what `find` finds.
   struct Split {
     std::vector<Regex> regex;  // none or one
     std::string literal;
     bool (*in_class)(char32_t) = nullptr;
+    void (*find)(std::string_view text, std::vector<Match>& matches) = nullptr;
     Behavior behavior = Behavior::kIsolated;
     bool invert = false;
   };
-  using Step = std::variant<ByteLevel, Metaspace, Split>;
+  using Step = std::variant<ByteLevel, Metaspace, Split, FixedLength, UnicodeScripts>;
 
   Status add(const Json& part, int depth);
   static Result<Step> parse_step(const Json& part, const std::string& kind);
+  Status add_step(Step step);
+  static Split at_class(bool (*in_class)(char32_t), Behavior behavior);
   static Result<Step> parse_split(const Json& part);
   static Result<Step> parse_metaspace(const Json& part);
   static Result<Behavior> parse_behavior(const Json& part, Behavior fallback);
 
   static Status run(const Split& split, Pieces& pieces);
   static Status run(const Metaspace& metaspace, Pieces& pieces);
+  static Status run(const FixedLength& fixed, Pieces& pieces);
+  static Status run(const UnicodeScripts& scripts, Pieces& pieces);
   Status run(const ByteLevel& byte_level, Pieces& pieces) const;
   static Status find(const Split& split, std::string_view text, std::vector<Match>& matches);
 

@@ -6,10 +6,25 @@
 namespace moestro::tok {
 namespace {
 
-constexpr std::string_view kWhere = "the pre-tokenizer";
-constexpr size_t kStepsMax = 64;
-constexpr std::string_view kGpt2Words =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kPreTokenizerWords = "the pre-tokenizer";
+constexpr size_t kPreTokenizerStepsMax = 64;
+constexpr std::string_view kGpt2Words = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+// \w+|[^\w\s]+ in the regex dialect of Whitespace, whose \w is not the other regexes'.
+void find_words(std::string_view text, std::vector<Match>& matches) {
+  enum Kind { kSpace, kWord, kOther };
+  Kind last = kSpace;
+  for (size_t i = 0; i < text.size();) {
+    const CodePoint c = code_point_at(text, i);
+    const Kind kind = is_word(c.value) ? kWord : is_space(c.value) ? kSpace : kOther;
+    if (kind != kSpace && kind == last)
+      matches.back().end = i + c.bytes;
+    else if (kind != kSpace)
+      matches.push_back({i, i + c.bytes});
+    last = kind;
+    i += c.bytes;
+  }
+}
 
 }  // namespace
 
@@ -25,21 +40,36 @@ Result<PreTokenizer> PreTokenizer::parse(const Json* part) {
 
 Status PreTokenizer::add(const Json& part, int depth) {
   if (depth > kPartDepthMax) return invalid_argument("the pre-tokenizer nests too deeply");
-  MOESTRO_ASSIGN_OR_RETURN(const std::string kind, read_kind(part, kWhere));
-  const std::string context = std::string(kWhere) + " " + kind;
+  MOESTRO_ASSIGN_OR_RETURN(const std::string kind, read_kind(part, kPreTokenizerWords));
+  const std::string context = std::string(kPreTokenizerWords) + " " + kind;
   if (kind == "Sequence") {
     const auto list = read_array(part, "pretokenizers");
     if (!list.is_ok()) return list.status().with_context(context);
     for (const Json& child : **list) MOESTRO_RETURN_IF_ERROR(add(child, depth + 1));
     return Status::ok();
   }
-  if (steps_.size() >= kStepsMax) return invalid_argument("the pre-tokenizer has more than 64 steps");
+  if (kind == "BertPreTokenizer") {  // two in a row
+    MOESTRO_RETURN_IF_ERROR(add_step(Step(at_class(is_space, Behavior::kRemoved))));
+    return add_step(Step(at_class(is_punctuation, Behavior::kIsolated)));
+  }
   auto step = parse_step(part, kind);
   if (!step.is_ok()) {
     return step.status().code() == Code::kUnsupported ? step.status() : step.status().with_context(context);
   }
-  steps_.push_back(std::move(step).value());
+  return add_step(std::move(step).value());
+}
+
+Status PreTokenizer::add_step(Step step) {
+  if (steps_.size() >= kPreTokenizerStepsMax) return invalid_argument("the pre-tokenizer has more than 64 steps");
+  steps_.push_back(std::move(step));
   return Status::ok();
+}
+
+PreTokenizer::Split PreTokenizer::at_class(bool (*in_class)(char32_t), Behavior behavior) {
+  Split split;
+  split.in_class = in_class;
+  split.behavior = behavior;
+  return split;
 }
 
 Result<PreTokenizer::Step> PreTokenizer::parse_step(const Json& part, const std::string& kind) {
@@ -53,34 +83,31 @@ Result<PreTokenizer::Step> PreTokenizer::parse_step(const Json& part, const std:
   if (kind == "Split") return parse_split(part);
   if (kind == "Digits") {
     MOESTRO_ASSIGN_OR_RETURN(const bool individual, read_bool(part, "individual_digits", false));
-    split.in_class = is_numeric;
-    split.behavior = individual ? Behavior::kIsolated : Behavior::kContiguous;
-    return Step(std::move(split));
+    return Step(at_class(is_numeric, individual ? Behavior::kIsolated : Behavior::kContiguous));
   }
   if (kind == "Punctuation") {
-    split.in_class = is_punctuation;
-    MOESTRO_ASSIGN_OR_RETURN(split.behavior, parse_behavior(part, Behavior::kIsolated));
-    return Step(std::move(split));
+    MOESTRO_ASSIGN_OR_RETURN(const Behavior behavior, parse_behavior(part, Behavior::kIsolated));
+    return Step(at_class(is_punctuation, behavior));
   }
-  if (kind == "WhitespaceSplit") {
-    split.in_class = is_space;
-    split.behavior = Behavior::kRemoved;
-    return Step(std::move(split));
-  }
+  if (kind == "WhitespaceSplit") return Step(at_class(is_space, Behavior::kRemoved));
   if (kind == "Whitespace") {
-    MOESTRO_ASSIGN_OR_RETURN(Regex words,
-                             Regex::compile(R"([\w\x{200C}\x{200D}]+|[^\w\s\x{200C}\x{200D}]+)"));
-    split.regex.push_back(std::move(words));
+    split.find = find_words;
     split.behavior = Behavior::kRemoved;
     split.invert = true;
     return Step(std::move(split));
+  }
+  if (kind == "UnicodeScripts") return Step(UnicodeScripts{});
+  if (kind == "FixedLength") {
+    if (member(part, "length") == nullptr) return Step(FixedLength{5});
+    MOESTRO_ASSIGN_OR_RETURN(const int64_t length, read_int(part, "length", 1, INT32_MAX));
+    return Step(FixedLength{static_cast<size_t>(length)});
   }
   if (kind == "CharDelimiterSplit") {
     MOESTRO_ASSIGN_OR_RETURN(split.literal, read_char(part, "delimiter"));
     split.behavior = Behavior::kRemoved;
     return Step(std::move(split));
   }
-  return unknown_kind(kWhere, kind);
+  return unknown_kind(kPreTokenizerWords, kind);
 }
 
 Result<PreTokenizer::Behavior> PreTokenizer::parse_behavior(const Json& part, Behavior fallback) {
@@ -102,8 +129,7 @@ Result<PreTokenizer::Step> PreTokenizer::parse_split(const Json& part) {
   if (pattern == nullptr || !pattern->is_object()) return invalid_argument("'pattern' must be an object");
   if (member(*pattern, "String") != nullptr) {
     MOESTRO_ASSIGN_OR_RETURN(split.literal, read_string(*pattern, "String"));
-    if (split.literal.empty())
-      return unsupported("the pre-tokenizer Split at the empty string is not supported");
+    if (split.literal.empty()) return unsupported("the pre-tokenizer Split at the empty string is not supported");
     return Step(std::move(split));
   }
   MOESTRO_ASSIGN_OR_RETURN(const std::string source, read_string(*pattern, "Regex"));

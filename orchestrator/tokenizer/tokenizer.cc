@@ -8,8 +8,8 @@
 
 #include "common/model/strict_json.h"
 #include "orchestrator/tokenizer/added_tokens.h"
-#include "orchestrator/tokenizer/bpe_model.h"
 #include "orchestrator/tokenizer/decoder.h"
+#include "orchestrator/tokenizer/model.h"
 #include "orchestrator/tokenizer/normalizer.h"
 #include "orchestrator/tokenizer/post_processor.h"
 #include "orchestrator/tokenizer/pre_tokenizer.h"
@@ -21,7 +21,7 @@ namespace tok {
 struct TokenizerData {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
-  BpeModel model;
+  std::unique_ptr<Model> model;
   AddedTokens added;
   PostProcessor post_processor;
   Decoder decoder;
@@ -35,24 +35,25 @@ struct TokenizerData {
     return skip_special && special[id];
   }
   Status name_tokens();
-  Status encode_normalized(std::string_view text, bool at_start, std::vector<TokenId>& out) const;
+  Status encode_normalized(std::string_view text, bool at_start, const std::stop_token& stop,
+                           std::vector<TokenId>& out) const;
 };
 
 Status TokenizerData::name_tokens() {
   TokenId id_max = -1;
-  for (const auto& [token, id] : model.vocab()) id_max = std::max(id_max, id);
+  for (const auto& [token, id] : model->vocab()) id_max = std::max(id_max, id);
   for (const auto& token : added.tokens()) id_max = std::max(id_max, token.id);
   tokens.resize(static_cast<size_t>(id_max) + 1);
   special.resize(tokens.size());
   const auto name = [&](TokenId id, const std::string& content) {
     std::string& named = tokens[static_cast<size_t>(id)];
     if (!named.empty() && named != content)
-      return invalid_argument("the id " + std::to_string(id) + " is given to two tokens: '" + named.substr(0, 60) + "' and '" +
-                              content.substr(0, 60) + "'");
+      return invalid_argument("the id " + std::to_string(id) + " is given to two tokens: '" + named.substr(0, 60) +
+                              "' and '" + content.substr(0, 60) + "'");
     named = content;
     return Status::ok();
   };
-  for (const auto& [token, id] : model.vocab()) MOESTRO_RETURN_IF_ERROR(name(id, token));
+  for (const auto& [token, id] : model->vocab()) MOESTRO_RETURN_IF_ERROR(name(id, token));
   for (const auto& token : added.tokens()) {
     MOESTRO_RETURN_IF_ERROR(name(token.id, token.content));
     special[token.id] = special[token.id] || token.special;
@@ -62,7 +63,7 @@ Status TokenizerData::name_tokens() {
   return Status::ok();
 }
 
-Status TokenizerData::encode_normalized(std::string_view text, bool at_start,
+Status TokenizerData::encode_normalized(std::string_view text, bool at_start, const std::stop_token& stop,
                                         std::vector<TokenId>& out) const {
   for (const Segment& segment : added.split(text, true)) {
     if (segment.id >= 0) {
@@ -75,8 +76,9 @@ Status TokenizerData::encode_normalized(std::string_view text, bool at_start,
     pieces.at_start = at_start && segment.begin == 0;
     MOESTRO_RETURN_IF_ERROR(pre_tokenizer.apply(pieces));
     for (const Match& piece : pieces.ranges) {
+      if (stop.stop_requested()) return stopped();
       MOESTRO_RETURN_IF_ERROR(
-          model.tokenize(std::string_view(pieces.text).substr(piece.begin, piece.end - piece.begin), out));
+          model->tokenize(std::string_view(pieces.text).substr(piece.begin, piece.end - piece.begin), stop, out));
     }
   }
   return Status::ok();
@@ -91,11 +93,11 @@ Result<std::shared_ptr<const TokenizerData>> build(const Json& json) {
   if (model == nullptr)
     return invalid_argument("it has no model: this is not a tokenizer.json of Hugging Face tokenizers");
   auto data = std::make_shared<TokenizerData>();
-  MOESTRO_ASSIGN_OR_RETURN(data->model, BpeModel::parse(*model));
+  MOESTRO_ASSIGN_OR_RETURN(data->model, Model::parse(*model));
   MOESTRO_ASSIGN_OR_RETURN(data->normalizer, Normalizer::parse(member(json, "normalizer")));
   MOESTRO_ASSIGN_OR_RETURN(data->pre_tokenizer, PreTokenizer::parse(member(json, "pre_tokenizer")));
   MOESTRO_ASSIGN_OR_RETURN(data->added,
-                           AddedTokens::parse(member(json, "added_tokens"), data->model, data->normalizer));
+                           AddedTokens::parse(member(json, "added_tokens"), *data->model, data->normalizer));
   MOESTRO_ASSIGN_OR_RETURN(data->post_processor, PostProcessor::parse(member(json, "post_processor")));
   MOESTRO_ASSIGN_OR_RETURN(data->decoder, Decoder::parse(member(json, "decoder")));
   MOESTRO_RETURN_IF_ERROR(data->name_tokens());
@@ -131,7 +133,8 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
   return tokenizer;
 }
 
-Result<std::vector<TokenId>> Tokenizer::encode(std::string_view utf8, bool add_special_tokens) const {
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view utf8, bool add_special_tokens,
+                                               const std::stop_token& stop) const {
   if (utf8.size() > tok::kTextBytesMax) return invalid_argument("the text is longer than 256 MiB");
   if (const size_t at = tok::find_invalid_utf8(utf8); at != std::string_view::npos) {
     return invalid_argument("the text is not valid UTF-8 at byte " + std::to_string(at));
@@ -146,14 +149,13 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view utf8, bool add_s
     const std::string_view raw = utf8.substr(segment.begin, segment.end - segment.begin);
     const bool at_start = segment.begin == 0;
     if (data_->normalizer.is_identity()) {
-      MOESTRO_RETURN_IF_ERROR(data_->encode_normalized(raw, at_start, ids));
+      MOESTRO_RETURN_IF_ERROR(data_->encode_normalized(raw, at_start, stop, ids));
       continue;
     }
     MOESTRO_ASSIGN_OR_RETURN(const std::string normalized, data_->normalizer.apply(raw));
-    MOESTRO_RETURN_IF_ERROR(data_->encode_normalized(normalized, at_start, ids));
+    MOESTRO_RETURN_IF_ERROR(data_->encode_normalized(normalized, at_start, stop, ids));
   }
-  if (add_special_tokens)
-    ids.insert(ids.end(), data_->post_processor.after.begin(), data_->post_processor.after.end());
+  if (add_special_tokens) ids.insert(ids.end(), data_->post_processor.after.begin(), data_->post_processor.after.end());
   return ids;
 }
 
@@ -176,9 +178,8 @@ int64_t Tokenizer::token_bytes_max() const {
 }
 
 std::optional<TokenId> Tokenizer::id_of(std::string_view token) const {
-  if (const auto it = data_->added_ids.find(std::string(token)); it != data_->added_ids.end())
-    return it->second;
-  const TokenId id = data_->model.id_of(token);
+  if (const auto it = data_->added_ids.find(std::string(token)); it != data_->added_ids.end()) return it->second;
+  const TokenId id = data_->model->id_of(token);
   return id < 0 ? std::nullopt : std::optional<TokenId>(id);
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,8 +33,10 @@ class Tokenizer {
 
   /// The ids of `utf8`. `add_special_tokens` applies the post-processor (the BOS token and the like); special
   /// tokens written out in the text are recognised either way. Errors: kInvalidArgument if the text is not
-  /// UTF-8 (naming the byte), kExhausted if a pattern of the file runs away on this text.
-  Result<std::vector<TokenId>> encode(std::string_view utf8, bool add_special_tokens) const;
+  /// UTF-8 (naming the byte), kExhausted if a pattern of the file runs away on this text, kCancelled soon after a stop
+  /// was asked for.
+  Result<std::vector<TokenId>> encode(std::string_view utf8, bool add_special_tokens,
+                                      const std::stop_token& stop = {}) const;
 
   /// The text of `ids`, always valid UTF-8: bytes that form no character become U+FFFD. Unknown ids give no
   /// text.
@@ -41,7 +44,8 @@ class Tokenizer {
 
   /// One more than the highest id, added tokens included.
   int64_t vocab_size() const;
-  /// An upper bound of the bytes of text that one token stands for: the longest as it is spelled in the file.
+  /// An upper bound of the bytes of text that one token stands for, the unknown token aside: the longest as it is
+  /// spelled in the file.
   int64_t token_bytes_max() const;
   std::optional<TokenId> id_of(std::string_view token) const;
   /// The token as it is spelled in the file ("Ġthe", "▁the", "<0x0A>"); empty if there is no such id.

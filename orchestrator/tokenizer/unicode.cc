@@ -2,6 +2,13 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
+#include <vector>
+
+#include "orchestrator/tokenizer/code_point_set.h"
+#include "orchestrator/tokenizer/unicode_data.h"
+#include "orchestrator/tokenizer/unicode_properties.h"
+
 namespace moestro::tok {
 namespace {
 
@@ -24,6 +31,35 @@ bool second_byte_fits(unsigned char lead, unsigned char byte) {
 
 bool is_continuation(unsigned char byte) {
   return (byte & 0xC0) == 0x80;
+}
+
+/// Code points whose lower-case forms lie `step` from them.
+struct LowerRun {
+  char32_t first, last;
+  int32_t step;
+};
+
+std::vector<LowerRun> read_lower_runs() {
+  std::vector<LowerRun> runs;
+  char32_t first = 0;
+  for (NumberReader numbers(kLowerCases); !numbers.done();) {
+    first += numbers.next();
+    const char32_t last = first + numbers.next() - 1;
+    const uint32_t zigzag = numbers.next();
+    const auto half = static_cast<int32_t>(zigzag / 2);
+    runs.push_back({first, last, zigzag % 2 == 0 ? half : -half - 1});
+  }
+  return runs;
+}
+
+std::vector<uint8_t> read_script_groups() {
+  std::vector<uint8_t> groups;
+  groups.reserve(kCodePointMax + 1);
+  for (NumberReader numbers(kScriptGroups); !numbers.done();) {
+    const auto group = static_cast<uint8_t>(numbers.next());
+    groups.insert(groups.end(), numbers.next(), group);
+  }
+  return groups;
 }
 
 }  // namespace
@@ -60,70 +96,72 @@ size_t count_code_points(std::string_view text) {
   return n;
 }
 
-CodePoint code_point_at(std::string_view text, size_t pos) {
-  const auto byte = [&](size_t k) {
-    return static_cast<char32_t>(static_cast<unsigned char>(text[pos + k]));
-  };
-  const size_t length = announced_length(static_cast<unsigned char>(text[pos]));
-  switch (length) {
-    case 2:
-      return {((byte(0) & 0x1F) << 6) | (byte(1) & 0x3F), 2};
-    case 3:
-      return {((byte(0) & 0x0F) << 12) | ((byte(1) & 0x3F) << 6) | (byte(2) & 0x3F), 3};
-    case 4:
-      return {
-          ((byte(0) & 0x07) << 18) | ((byte(1) & 0x3F) << 12) | ((byte(2) & 0x3F) << 6) | (byte(3) & 0x3F),
-          4};
-    default:
-      return {byte(0), 1};
-  }
-}
-
 void append_utf8(std::string& out, char32_t c) {
   utf8proc_uint8_t buffer[4];
   const auto n = utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), buffer);
   out.append(reinterpret_cast<const char*>(buffer), static_cast<size_t>(n));
 }
 
+bool is_continuation_byte(char byte) {
+  return is_continuation(static_cast<unsigned char>(byte));
+}
+
 bool is_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 bool is_numeric(char32_t c) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_NO:
-      return true;
-    default:
-      return false;
-  }
+  static const CodePointBitmap kMap(decode_set(kNumericSet));
+  return kMap.contains(c);
 }
 
 bool is_punctuation(char32_t c) {
-  if (c < 0x80)
-    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
-           (c >= '{' && c <= '~');
-  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
-  return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+  static const CodePointBitmap kMap(decode_set(kPunctuationSet));
+  return kMap.contains(c);
 }
 
 bool is_word(char32_t c) {
-  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
-  if (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_ND) return true;  // L*, M*, Nd
-  return category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_PC || c == 0x200C || c == 0x200D ||
-         (c >= 0x24B6 && c <= 0x24E9);  // the circled letters: alphabetic symbols
+  static const CodePointBitmap kMap(decode_set(kWhitespaceWordSet));
+  return kMap.contains(c);
 }
 
-void append_lower(std::string& out, char32_t c) {
-  append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
-  if (c == 0x130) append_utf8(out, 0x307);  // I with a dot above: the one character whose lower case has two
+bool is_control(char32_t c) {
+  static const CodePointBitmap kMap(decode_set(kControlSet));
+  return kMap.contains(c);
 }
 
 bool is_nonspacing_mark(char32_t c) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(c)) == UTF8PROC_CATEGORY_MN;
+  static const CodePointBitmap kMap(decode_set(kNonspacingMarkSet));
+  return kMap.contains(c);
+}
+
+bool is_accent(char32_t c) {
+  static const CodePointBitmap kMap(decode_set(kAccentSet));
+  return kMap.contains(c);
+}
+
+bool is_never_normalized(char32_t c) {
+  if (c < 0x500) return false;  // the most frequent ones, without a look-up
+  static const CodePointBitmap kMap(decode_set(kNotNormalizedSet));
+  return kMap.contains(c);
+}
+
+uint8_t script_group(char32_t c) {
+  static const std::vector<uint8_t> kGroups = read_script_groups();
+  return kGroups[c];
+}
+
+void append_lower(std::string& out, char32_t c) {
+  static const std::vector<LowerRun> kRuns = read_lower_runs();
+  if (c == 0x130) {  // I with a dot above: the one character whose lower case has two
+    out += "i\xCC\x87";
+    return;
+  }
+  const auto run =
+      std::lower_bound(kRuns.begin(), kRuns.end(), c, [](const LowerRun& r, char32_t v) { return r.last < v; });
+  const bool changes = run != kRuns.end() && run->first <= c;
+  append_utf8(out, changes ? static_cast<char32_t>(static_cast<int32_t>(c) + run->step) : c);
 }
 
 bool LossyUtf8::continues(unsigned char byte) const {

@@ -1,8 +1,8 @@
 """Text for the demo model: reading, splitting, tokenizing.
 
-A domain is a list of documents. Documents are split into training and held-out ones before the tokenizer is trained, so that held-out text is
-seen by nothing. Works of prose are held out whole; short documents are held out by a hash of their first line, so that questions which occur
-several times fall on one side only.
+A domain is a list of documents. Documents are split into training and held-out ones before the tokenizer is trained, so
+that held-out text is seen by nothing. Works of prose are held out whole; short documents are held out by a hash of
+their first line, so that questions which occur several times fall on one side only.
 """
 
 import hashlib
@@ -12,7 +12,8 @@ import sysconfig
 
 EOT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 
-# Qwen2's pre-tokenizer: contractions, words with one leading character, single digits, punctuation runs, line breaks, white space.
+# Qwen2's pre-tokenizer: contractions, words with one leading character, single digits, punctuation runs, line breaks,
+# white space.
 SPLIT_REGEX = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -24,10 +25,13 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 
-# Share of a training batch, where the text comes from, under which licence, and whether held-out text of it may be committed.
+# Share of a training batch, where the text comes from, under which licence, and whether held-out text of it may be
+# committed.
 DOMAINS = {
-    "novels": dict(share=0.20, file="novels_en.txt", licence="public domain", commit=True, holdout=["Silver Blaze", "The Canterville Ghost"]),
-    "philosophy": dict(share=0.13, file="philosophy_econ_en.txt", licence="public domain", commit=True, holdout=["Apology of Socrates", "Poetics"]),
+    "novels": dict(share=0.20, file="novels_en.txt", licence="public domain", commit=True,
+                   holdout=["Silver Blaze", "The Canterville Ghost"]),
+    "philosophy": dict(share=0.13, file="philosophy_econ_en.txt", licence="public domain", commit=True,
+                       holdout=["Apology of Socrates", "Poetics"]),
     "shakespeare": dict(share=0.14, file="shakespeare/input.txt", licence="public domain", commit=True),
     "recipes": dict(share=0.08, file="recipes_en.txt", licence="Unlicense (public domain)", commit=True),
     "maths": dict(share=0.12, file="math_word_problems.txt", licence="MIT", commit=False),
@@ -53,7 +57,9 @@ def as_chat(question: str, answer: str) -> str:
 def stdlib_files():
     """Python's standard library without its tests and without generated or data-like modules."""
     root = pathlib.Path(sysconfig.get_paths()["stdlib"])
-    skip = {"site-packages", "test", "tests", "idlelib", "lib2to3", "pydoc_data", "__pycache__", "encodings", "turtledemo"}
+    skip = {
+        "site-packages", "test", "tests", "idlelib", "lib2to3", "pydoc_data", "__pycache__", "encodings", "turtledemo"
+    }
     for path in sorted(root.rglob("*.py")):
         rel = path.relative_to(root)
         if not skip & set(rel.parts) and path.stat().st_size < 150_000:
@@ -61,7 +67,8 @@ def stdlib_files():
 
 
 class Domain:
-    """Documents of one domain: `train` and `held` are lists of text; `chat` holds ChatML renderings of training documents."""
+    """Documents of one domain: `train` and `held` are lists of text; `chat` holds ChatML renderings of training
+    documents."""
 
     def __init__(self, name: str, text_dir: pathlib.Path):
         self.name, self.train, self.held, self.chat, self.sources = name, [], [], [], []
@@ -88,7 +95,9 @@ class Domain:
             total += len(raw)
             text = raw.decode("utf-8", errors="replace")
             (self.held if bucket("py:" + rel) < 0.02 else self.train).append(text)
-        self.sources.append(dict(file="Python standard library (*.py, sorted by path, concatenated)", bytes=total, sha256=digest.hexdigest()))
+        self.sources.append(
+            dict(file="Python standard library (*.py, sorted by path, concatenated)", bytes=total,
+                 sha256=digest.hexdigest()))
 
     def _split_works(self, text, spec):
         for work in re.split(r"(?m)^(?=# Title: )", text):
@@ -158,9 +167,8 @@ def train_tokenizer(domains, vocab_size: int):
     )
     tok.decoder = decoders.ByteLevel()
     special = [AddedToken(t, special=True, normalized=False) for t in (EOT, IM_START, IM_END)]
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
-    )
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=special,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
 
     def pieces():
         for domain in domains:
@@ -182,7 +190,18 @@ def tokenizer_config(context: int) -> dict:
         for i, t in enumerate((EOT, IM_START, IM_END))
     }
     return dict(
-        add_bos_token=False, add_prefix_space=False, added_tokens_decoder=added, additional_special_tokens=[IM_START, IM_END], bos_token=None,
-        chat_template=CHAT_TEMPLATE, clean_up_tokenization_spaces=False, eos_token=EOT, errors="replace", model_max_length=context,
-        pad_token=EOT, split_special_tokens=False, tokenizer_class="PreTrainedTokenizerFast", unk_token=None,
+        add_bos_token=False,
+        add_prefix_space=False,
+        added_tokens_decoder=added,
+        additional_special_tokens=[IM_START, IM_END],
+        bos_token=None,
+        chat_template=CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+        eos_token=EOT,
+        errors="replace",
+        model_max_length=context,
+        pad_token=EOT,
+        split_special_tokens=False,
+        tokenizer_class="PreTrainedTokenizerFast",
+        unk_token=None,
     )

@@ -1,7 +1,7 @@
 """The demo model's network for training: Qwen3-MoE in plain PyTorch, with experts computed on tokens sorted by expert.
 
-transformers' own module is the reference after export; this one exists because on a CPU it trains several times faster. Names of parameters
-become those of the published checkpoints in `checkpoint_tensors`.
+transformers' own module is the reference after export; this one exists because on a CPU it trains several times faster.
+Names of parameters become those of the published checkpoints in `checkpoint_tensors`.
 """
 
 import math
@@ -38,7 +38,8 @@ class Layer(nn.Module):
         self.gate_up = nn.Parameter(torch.empty(e, 2 * f, d))
         self.down = nn.Parameter(torch.empty(e, d, f))
         depth = 1 / math.sqrt(2 * c["num_hidden_layers"])
-        for w, scale in ((self.qkv.weight, 1), (self.o.weight, depth), (self.router.weight, 1), (self.gate_up, 1), (self.down, depth)):
+        for w, scale in ((self.qkv.weight, 1), (self.o.weight, depth), (self.router.weight, 1), (self.gate_up, 1),
+                         (self.down, depth)):
             nn.init.normal_(w, std=scale / math.sqrt(w.shape[-1]) * 0.7)
 
     def attention(self, x, cos, sin):
@@ -108,7 +109,9 @@ class DemoNet(nn.Module):
             for name, w in zip("qkv", layer.qkv.weight.split((q, k, k))):
                 out[p + f"self_attn.{name}_proj.weight"] = w
             out[p + "self_attn.o_proj.weight"] = layer.o.weight
-            out[p + "self_attn.q_norm.weight"], out[p + "self_attn.k_norm.weight"] = layer.q_norm.weight, layer.k_norm.weight
+            out[p +
+                "self_attn.q_norm.weight"], out[p +
+                                                "self_attn.k_norm.weight"] = layer.q_norm.weight, layer.k_norm.weight
             out[p + "mlp.gate.weight"] = layer.router.weight
             for e in range(c["num_experts"]):
                 gate, up = layer.gate_up[e].chunk(2)

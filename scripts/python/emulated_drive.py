@@ -1,4 +1,5 @@
-"""A drive of a given speed, where the machine's own is slower or another: what is measured on it holds for a drive of that speed, not for this machine's."""
+"""A drive of a given speed, where the machine's own is slower or another: what is measured on it holds for a drive of
+that speed, not for this machine's."""
 
 import os
 import pathlib
@@ -22,11 +23,13 @@ def run(*command):
 
 
 class EmulatedDrive:
-    """A copy of `source` (a file, or a folder of files) on an ext4 of its own, on a loop device over memory. `limit(group)` sets its speed for a group.
-    Refused where it would not leave `beside_bytes` of memory to what is measured on it. A context manager."""
+    """A copy of `source` (a file, or a folder of files) on an ext4 of its own, on a loop device over memory.
+    `limit(group)` sets its speed for a group. Refused where it would not leave `beside_bytes` of memory to what is
+    measured on it. A context manager."""
 
     def __init__(self, source, bytes_per_s, beside_bytes=0):
-        self.source, self.bytes_per_s, self.beside_bytes, self.device, self.mounted = pathlib.Path(source), bytes_per_s, beside_bytes, None, []
+        self.source, self.bytes_per_s, self.beside_bytes, self.device, self.mounted = pathlib.Path(
+            source), bytes_per_s, beside_bytes, None, []
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="moestro-drive-"))
         self.path = self.home / "drive" / self.source.name
 
@@ -37,8 +40,12 @@ class EmulatedDrive:
             size += size // 64 + 64 * MIB  # ext4's own
             free = limits.available_bytes()
             if free < size + self.beside_bytes:
-                raise limits.Unavailable(f"a drive in memory for {self.source} takes {size / 1e9:.1f} GB, what runs on it {self.beside_bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free")
-            self.mount("-t", "tmpfs", "-o", f"mode=0700,size={size + MIB},huge=within_size", "moestro", self.home / "memory")
+                raise limits.Unavailable(
+                    f"a drive in memory for {self.source} takes {size / 1e9:.1f} GB, what runs on it "
+                    f"{self.beside_bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+                )
+            self.mount("-t", "tmpfs", "-o", f"mode=0700,size={size + MIB},huge=within_size", "moestro",
+                       self.home / "memory")
             image = self.home / "memory" / "image"
             with open(image, "wb") as f:
                 f.truncate(size)
@@ -48,7 +55,8 @@ class EmulatedDrive:
             for f in files:
                 to = self.path / f.relative_to(self.source) if self.source.is_dir() else self.path
                 to.parent.mkdir(parents=True, exist_ok=True)
-                run("dd", f"if={f}", f"of={to}", "bs=4M", "iflag=direct", "oflag=direct")  # no second copy in the page cache
+                run("dd", f"if={f}", f"of={to}", "bs=4M", "iflag=direct",
+                    "oflag=direct")  # no second copy in the page cache
             run("sync", "-f", self.path)
         except BaseException:
             self.__exit__()

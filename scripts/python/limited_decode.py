@@ -1,7 +1,8 @@
-"""Decoding of one sequence with everything (weights, KV cache, store, worker; or llama.cpp with its mapped file) under one limit of memory.
+"""Decoding of one sequence with everything (weights, KV cache, store, worker; or llama.cpp with its mapped file) under
+one limit of memory.
 
-Ours is a store and an engine on it, in one cgroup; llama.cpp a process in another. One side runs at a time, from caches without the model's files, on
-cores that are kept awake."""
+Ours is a store and an engine on it, in one cgroup; llama.cpp a process in another. One side runs at a time, from caches
+without the model's files, on cores that are kept awake."""
 
 import contextlib
 import dataclasses
@@ -22,8 +23,10 @@ PROMPT_TOKENS, STEP_TOKENS = 32, 32
 KV_TOKENS = 128
 EXACT = ("bf16", "bf16-12bit")
 # The ratio aimed at, and llama.cpp's tokens/s on the machine it was aimed at on, whose drive gives 3.7 GB/s.
-AIMS = {("mixtral-12gb", 50): (2.2, 0.91), ("mixtral-12gb", 25): (3.0, 0.38), ("qwen3moe-mini", 50): (3.5, 3.16), ("qwen3moe-mini", 25): (5.0, 1.47)}
-# llama.cpp's settings are tried with this part of the tokens first; those that reach this part of the best one's rate run in every round.
+AIMS = {("mixtral-12gb", 50): (2.2, 0.91), ("mixtral-12gb", 25): (3.0, 0.38), ("qwen3moe-mini", 50): (3.5, 3.16),
+        ("qwen3moe-mini", 25): (5.0, 1.47)}
+# llama.cpp's settings are tried with this part of the tokens first; those that reach this part of the best one's rate
+# run in every round.
 TRIAL_SHARE, WORTH_THE_ROUNDS = 6, 0.75
 
 
@@ -34,10 +37,15 @@ class Store:
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="moestro-bench-"))
         self.arena, self.process, self.log = None, None, open(self.home / "store.log", "w+")
         try:
-            (self.home / "box.yaml").write_text(f"workers:\n  kv_tokens: {KV_TOKENS}\norchestrator:\n  step_tokens: {STEP_TOKENS}\n")  # what the engine takes beside it
+            (self.home /
+             "box.yaml").write_text(f"workers:\n  kv_tokens: {KV_TOKENS}\norchestrator:\n  step_tokens: {STEP_TOKENS}\n"
+                                   )  # what the engine takes beside it
             self.arena = limits.TmpfsWithHugePages(self.home / "arena", dram + dram // 16 + 64 * MIB)
-            command = [pathlib.Path(args.bin).parent / "moestro-store", "--config", self.home / "box.yaml", "--run-dir", self.home / "run", "--arena-dir", self.home / "arena", "--model", f"m={pack}",
-                       "--dram", dram, *args.store_options]
+            command = [
+                pathlib.Path(args.bin).parent / "moestro-store", "--config", self.home / "box.yaml", "--run-dir",
+                self.home / "run", "--arena-dir", self.home / "arena", "--model", f"m={pack}", "--dram", dram,
+                *args.store_options
+            ]
             self.process = subprocess.Popen([str(c) for c in command], stderr=self.log, preexec_fn=group.enter)
             self.wait_until_it_listens()
         except BaseException:
@@ -78,8 +86,11 @@ def asked(program, request):
 def ours(args, side, pack, group, limit):
     """(tokens/s, the rest of what is known)"""
     with Store(args, pack, group, limit - args.beside_arena) as store:
-        engine = side("moestro bench engine", [args.bin, "bench", "engine", "--model", "m", "--store", store.endpoint, "--threads", args.threads, "--turns", "--json",
-                                               "--no-limits", "--prompt", 0, "--generate", args.tokens, "--batch", 1, "--depth", PROMPT_TOKENS, "--step-tokens", STEP_TOKENS], within=group)
+        engine = side("moestro bench engine", [
+            args.bin, "bench", "engine", "--model", "m", "--store", store.endpoint, "--threads", args.threads,
+            "--turns", "--json", "--no-limits", "--prompt", 0, "--generate", args.tokens, "--batch", 1, "--depth",
+            PROMPT_TOKENS, "--step-tokens", STEP_TOKENS
+        ], within=group)
         rate, report = asked(engine, 0)
         report = json.loads(report)["results"][0]
         hits, misses = (report[f"expert_{x}"]["median"] for x in ("hits", "misses"))
@@ -97,13 +108,16 @@ class PeerSetting:
 
 def theirs(setting, tokens, side, python, gguf, group):
     with limits.ReadAhead(gguf, setting.read_ahead_kib):
-        peer = side("llama.cpp", [python, pathlib.Path(__file__).with_name("peer_llama.py"), gguf, setting.threads], {"PEER_MMAP": "1", "PEER_ONE_SEQUENCE": "1"}, within=group)
+        peer = side("llama.cpp",
+                    [python, pathlib.Path(__file__).with_name("peer_llama.py"), gguf, setting.threads],
+                    {"PEER_MMAP": "1", "PEER_ONE_SEQUENCE": "1"}, within=group)
         rate, _ = asked(peer, f"decode 1 {tokens}")
         return rate, dict(peak_bytes=group.peak_bytes(), greeting=peer.greeting)
 
 
 def turn(run, files, limit, drive=None):
-    """One side alone, in a new group, with no page of the files in memory; `drive`: an emulated one, whose speed holds for the group."""
+    """One side alone, in a new group, with no page of the files in memory; `drive`: an emulated one, whose speed holds
+    for the group."""
     for file in files:
         limits.drop_from_cache(file)
     group = limits.MemoryLimit(f"moestro-bench-{os.getpid()}", limit)
@@ -126,13 +140,18 @@ def compare(args, side, say, models, shape, dtype, percent):
     whole = gguf.stat().st_size  # the same for every form of ours
     limit = whole * percent // 100
     if limit <= args.beside_arena:
-        raise SystemExit(f"error: {percent} % of {shape} are {limit >> 20} MiB, and store and engine need {args.beside_arena >> 20} MiB beside the arena (--beside-arena): take a larger model")
+        raise SystemExit(
+            f"error: {percent} % of {shape} are {limit >> 20} MiB, and store and engine need {args.beside_arena >> 20} "
+            f"MiB beside the arena (--beside-arena): take a larger model"
+        )
 
     def measured(who, run, model, when):
-        with EmulatedDrive(model, args.emulate_drive, limit) if args.emulate_drive else contextlib.nullcontext() as drive:
+        with EmulatedDrive(model, args.emulate_drive,
+                           limit) if args.emulate_drive else contextlib.nullcontext() as drive:
             at = drive.path if drive else model
             rate, more = turn(lambda group: run(at, group), (pack, gguf, at), limit, drive)
-        say(f"{shape} {dtype}, {percent} % ({limit / 1e9:.2f} GB), {when}, {who}: {rate:.2f} tokens/s, {more['peak_bytes'] / 1e9:.2f} GB at most"
+        say(f"{shape} {dtype}, {percent} % ({limit / 1e9:.2f} GB), {when}, {who}: {rate:.2f} tokens/s, "
+            f"{more['peak_bytes'] / 1e9:.2f} GB at most"
             + (f", {100 * more['hit_rate']:.1f} % hits" if "hit_rate" in more else ""))
         return rate, more
 
@@ -140,9 +159,13 @@ def compare(args, side, say, models, shape, dtype, percent):
         return lambda at, group: theirs(setting, tokens, side, python, at, group)
 
     settings = [PeerSetting(kib, threads) for kib in args.read_ahead for threads in args.peer_threads]
-    tried = {s: measured(s, peer(s, max(1, args.tokens // TRIAL_SHARE)), gguf, "looking for settings")[0] for s in settings}
+    tried = {
+        s: measured(s, peer(s, max(1, args.tokens // TRIAL_SHARE)), gguf, "looking for settings")[0] for s in settings
+    }
     runs = {"ours": (lambda at, group: ours(args, side, at, group, limit), pack)}
-    runs |= {str(s): (peer(s, args.tokens), gguf) for s in settings if tried[s] >= WORTH_THE_ROUNDS * max(tried.values())}
+    runs |= {
+        str(s): (peer(s, args.tokens), gguf) for s in settings if tried[s] >= WORTH_THE_ROUNDS * max(tried.values())
+    }
     seen = {name: [] for name in runs}
     for r in range(args.rounds):
         for name in list(runs) if r % 2 == 0 else list(runs)[::-1]:
@@ -151,7 +174,11 @@ def compare(args, side, say, models, shape, dtype, percent):
     best = max((name for name in runs if name != "ours"), key=medians.get)
     mine, other = medians["ours"], medians[best]
     aim, figure = AIMS.get((shape, percent), (None, None)) if dtype in EXACT else (None, None)
-    return dict(shape=shape, dtype=dtype, what=f"decode in {percent} %", ours=mine, theirs=other, ratio=mine / other, aim=aim, peer_of_its_figure=other / figure if figure else None,
-                unit="tokens/s", rounds={name: [rate for rate, _ in rates] for name, rates in seen.items()}, trials={str(s): rate for s, rate in tried.items()},
-                threads=args.threads, tokens=args.tokens, emulated_drive_bytes_per_s=args.emulate_drive, model_bytes=whole, limit_bytes=limit, hit_rate=statistics.median(more["hit_rate"] for _, more in seen["ours"]),
-                peak_bytes={name: max(more["peak_bytes"] for _, more in rates) for name, rates in seen.items()}, peer=f"{best}; {seen[best][0][1]['greeting']}")
+    return dict(shape=shape, dtype=dtype, what=f"decode in {percent} %", ours=mine, theirs=other, ratio=mine / other,
+                aim=aim, peer_of_its_figure=other / figure if figure else None, unit="tokens/s",
+                rounds={name: [rate for rate, _ in rates] for name, rates in seen.items()
+                       }, trials={str(s): rate for s, rate in tried.items()}, threads=args.threads, tokens=args.tokens,
+                emulated_drive_bytes_per_s=args.emulate_drive, model_bytes=whole, limit_bytes=limit,
+                hit_rate=statistics.median(more["hit_rate"] for _, more in seen["ours"]),
+                peak_bytes={name: max(more["peak_bytes"] for _, more in rates) for name, rates in seen.items()
+                           }, peer=f"{best}; {seen[best][0][1]['greeting']}")

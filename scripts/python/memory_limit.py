@@ -1,4 +1,5 @@
-"""What a measurement under a memory limit needs: a cgroup (which may limit a drive's speed, too), caches without the files in question, the drive's read-ahead, and cores that are awake."""
+"""What a measurement under a memory limit needs: a cgroup (which may limit a drive's speed, too), caches without the
+files in question, the drive's read-ahead, and cores that are awake."""
 
 import os
 import pathlib
@@ -14,7 +15,8 @@ class Unavailable(Exception):
 
 
 class MemoryLimit:
-    """A cgroup (v1 or v2) of at most `limit_bytes`, page cache and tmpfs pages included. Huge pages of hugetlbfs are outside it: see hugetlb_bytes()."""
+    """A cgroup (v1 or v2) of at most `limit_bytes`, page cache and tmpfs pages included. Huge pages of hugetlbfs are
+    outside it: see hugetlb_bytes()."""
 
     def __init__(self, name, limit_bytes):
         self.unified, self.reads = (CGROUPS / "cgroup.controllers").exists(), None
@@ -29,7 +31,8 @@ class MemoryLimit:
         except OSError as e:
             if self.path.is_dir():
                 self.path.rmdir()
-            raise Unavailable(f"{self.path}: {e.strerror}; limits need root and a cgroup file system that may be written") from e
+            raise Unavailable(
+                f"{self.path}: {e.strerror}; limits need root and a cgroup file system that may be written") from e
         for swap in ("memory.swap.max",) if self.unified else ("memory.swappiness",):
             try:
                 self.write(swap, 0)
@@ -48,7 +51,8 @@ class MemoryLimit:
             (path / "cgroup.procs").write_text(str(os.getpid()))
 
     def read_at_most(self, device, bytes_per_s):
-        """From the drive MAJOR:MINOR, all processes of the group together. The kernel counts over tenths of a second: within one they may be as fast as the drive."""
+        """From the drive MAJOR:MINOR, all processes of the group together. The kernel counts over tenths of a second:
+        within one they may be as fast as the drive."""
         try:
             if self.unified:
                 (CGROUPS / "cgroup.subtree_control").write_text("+io")
@@ -104,7 +108,8 @@ def files_of(path):
 
 
 def drop_from_cache(path):
-    """No page of these files is in memory any more: what is left there by others, outside the limit, would be memory for nothing."""
+    """No page of these files is in memory any more: what is left there by others, outside the limit, would be memory
+    for nothing."""
     for f in files_of(path):
         fd = os.open(f, os.O_RDONLY)
         try:
@@ -139,16 +144,19 @@ class ReadAhead:
 
 
 class AwakeCores:
-    """While it lasts no core goes to sleep: on each runs a process that gives way to every other. A core that sleeps is late for what a drive has read, a
-    virtual one by a trip to its host; who waits for one read after the other, as a page fault does, is held up the most."""
+    """While it lasts no core goes to sleep: on each runs a process that gives way to every other. A core that sleeps is
+    late for what a drive has read, a virtual one by a trip to its host; who waits for one read after the other, as a
+    page fault does, is held up the most."""
 
     def __init__(self):
         self.processes = []
 
     def __enter__(self):
-        program = "import os\nstarter = os.getppid()\nwhile os.getppid() == starter:\n    for _ in range(1000000): pass"  # and so does not outlive it
+        # and so does not outlive it
+        program = "import os\nstarter = os.getppid()\nwhile os.getppid() == starter:\n    for _ in range(1000000): pass"
         for core in os.sched_getaffinity(0):
-            self.processes.append(subprocess.Popen([sys.executable, "-c", program], preexec_fn=lambda core=core: self.keep_to(core)))
+            self.processes.append(
+                subprocess.Popen([sys.executable, "-c", program], preexec_fn=lambda core=core: self.keep_to(core)))
         return self
 
     @staticmethod
@@ -176,7 +184,9 @@ class TmpfsWithHugePages:
     def __init__(self, path, size_bytes):
         self.path, self.mounted, self.why = pathlib.Path(path), False, ""
         self.path.mkdir(parents=True)
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=0700,size={size_bytes},huge=within_size", "moestro", self.path], capture_output=True, text=True)
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"mode=0700,size={size_bytes},huge=within_size", "moestro", self.path],
+            capture_output=True, text=True)
         self.mounted = done.returncode == 0
         if not self.mounted:
             raise Unavailable(f"a tmpfs with huge pages cannot be mounted on {path}: {done.stderr.strip()}")

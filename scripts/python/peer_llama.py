@@ -5,9 +5,11 @@
     decode SEQUENCES TOKENS    after a prompt of 32 tokens each, logits of every token; nothing is sampled
     choose MEASUREMENT         runs the measurement in every configuration, twice, and takes the fastest from then on
 
-and answers a line each: tokens per second, or the configuration chosen. The first line it prints is "ready VERSION | what it was compiled with".
+and answers a line each: tokens per second, or the configuration chosen. The first line it prints is "ready VERSION |
+what it was compiled with".
 
-PEER_CONFIGURATION in the environment: the only configuration there is. PEER_MMAP: weights in the mapped file. PEER_ONE_SEQUENCE: one context with room for one sequence, for where memory is short."""
+PEER_CONFIGURATION in the environment: the only configuration there is. PEER_MMAP: weights in the mapped file.
+PEER_ONE_SEQUENCE: one context with room for one sequence, for where memory is short."""
 
 import ctypes
 import os
@@ -32,7 +34,8 @@ class Peer:
         self.silence = lib.llama_log_callback(self.log)  # kept: the library holds on to it
         lib.llama_log_set(self.silence, ctypes.c_void_p(0))
         params = lib.llama_model_default_params()
-        # Into memory of its own, which glibc backs with huge pages when told to (see bench_peers); a mapped file has small ones.
+        # Into memory of its own, which glibc backs with huge pages when told to (see bench_peers); a mapped file has
+        # small ones.
         params.load_mode = lib.LLAMA_LOAD_MODE_MMAP if os.environ.get("PEER_MMAP") else lib.LLAMA_LOAD_MODE_NONE
         self.model = lib.llama_model_load_from_file(path.encode(), params)
         if not self.model:
@@ -83,7 +86,8 @@ class Peer:
     def decode(self, context, sequences, tokens):
         lib.llama_memory_clear(lib.llama_get_memory(context), True)
         self.run(context, [(s, i, i + 1 == PROMPT) for s in range(sequences) for i in range(PROMPT)])
-        return sequences * tokens / sum(self.run(context, [(s, PROMPT + i, True) for s in range(sequences)]) for i in range(tokens))
+        return sequences * tokens / sum(
+            self.run(context, [(s, PROMPT + i, True) for s in range(sequences)]) for i in range(tokens))
 
     def measure(self, request, context):
         what, *numbers = request.split()

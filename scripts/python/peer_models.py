@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes a Hugging Face model of Mixtral's or Qwen3-MoE's architecture as GGUF, for llama.cpp: the same weights as Moestro packs, so that both sides
-route tokens to the same experts and do the same work.
+"""Writes a Hugging Face model of Mixtral's or Qwen3-MoE's architecture as GGUF, for llama.cpp: the same weights as
+Moestro packs, so that both sides route tokens to the same experts and do the same work.
 
     peer_models.py MODEL_DIR bf16|q8_0|q4_0 OUT.gguf
 
-Every matrix gets the precision but the router, which like the norms is f32, as llama.cpp's own converter has it. One tensor at a time is in memory."""
+Every matrix gets the precision but the router, which like the norms is f32, as llama.cpp's own converter has it. One
+tensor at a time is in memory."""
 
 import json
 import math
@@ -16,7 +17,8 @@ import time
 import gguf
 import numpy as np
 
-KINDS = dict(bf16=gguf.GGMLQuantizationType.BF16, q8_0=gguf.GGMLQuantizationType.Q8_0, q4_0=gguf.GGMLQuantizationType.Q4_0)
+KINDS = dict(bf16=gguf.GGMLQuantizationType.BF16, q8_0=gguf.GGMLQuantizationType.Q8_0,
+             q4_0=gguf.GGMLQuantizationType.Q4_0)
 
 
 class Checkpoint:
@@ -75,7 +77,8 @@ def tensors(source):
         attention = hf + "self_attn."
         yield plain(p + "attn_norm.weight", hf + "input_layernorm.weight", False)
         for x, heads in (("q", c["num_attention_heads"]), ("k", c["num_key_value_heads"])):
-            yield plain(p + f"attn_{x}.weight", attention + f"{x}_proj.weight", True, pairs_side_by_side(heads) if mixtral else lambda w: w)
+            yield plain(p + f"attn_{x}.weight", attention + f"{x}_proj.weight", True,
+                        pairs_side_by_side(heads) if mixtral else lambda w: w)
         yield plain(p + "attn_v.weight", attention + "v_proj.weight")
         yield plain(p + "attn_output.weight", attention + "o_proj.weight")
         if attention + "q_norm.weight" in source:
@@ -84,7 +87,8 @@ def tensors(source):
         yield plain(p + "ffn_norm.weight", hf + "post_attention_layernorm.weight", False)
         moe = hf + ("block_sparse_moe." if mixtral else "mlp.")
         yield plain(p + "ffn_gate_inp.weight", moe + "gate.weight", False)
-        for x, w in (("gate", "w1" if mixtral else "gate_proj"), ("up", "w3" if mixtral else "up_proj"), ("down", "w2" if mixtral else "down_proj")):
+        for x, w in (("gate", "w1" if mixtral else "gate_proj"), ("up", "w3" if mixtral else "up_proj"),
+                     ("down", "w2" if mixtral else "down_proj")):
             yield stacked(p + f"ffn_{x}_exps.weight", [f"{moe}experts.{e}.{w}.weight" for e in range(experts)])
     yield plain("output_norm.weight", "model.norm.weight", False)
     if "lm_head.weight" in source:
@@ -113,11 +117,13 @@ def put_config(w, c):
 
 
 def write(source, dtype, path):
-    """`source`: a Checkpoint, or what has its config, shape(), get() and `in`. Tensors are asked for in the order of tensors()."""
+    """`source`: a Checkpoint, or what has its config, shape(), get() and `in`. Tensors are asked for in the order of
+    tensors()."""
     kind = KINDS[dtype]
     types = {"mixtral": "llama", "qwen3_moe": "qwen3moe"}
     if source.config["model_type"] not in types:
-        raise SystemExit(f"error: {path}: the model is a {source.config['model_type']}; {' and '.join(types)} are written here")
+        raise SystemExit(
+            f"error: {path}: the model is a {source.config['model_type']}; {' and '.join(types)} are written here")
     w = gguf.GGUFWriter(path, types[source.config["model_type"]])
     put_config(w, source.config)
     entries = list(tensors(source))
@@ -129,7 +135,10 @@ def write(source, dtype, path):
         total += n
     free = shutil.disk_usage(pathlib.Path(path).parent).free
     if free < total + (64 << 20):
-        raise SystemExit(f"error: {path}: {total / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free; make room, or name another folder with --dir")
+        raise SystemExit(
+            f"error: {path}: {total / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free; make room, or name another folder "
+            f"with --dir"
+        )
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_ti_data_to_file()

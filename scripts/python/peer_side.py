@@ -9,8 +9,9 @@ class Side:
 
     def __init__(self, name, command, environment=None, within=None):
         self.name = name
-        self.process = subprocess.Popen([str(c) for c in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        env={**os.environ, **(environment or {})}, preexec_fn=within.enter if within else None)
+        self.process = subprocess.Popen([str(c) for c in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True, env={**os.environ, **(environment or {})},
+                                        preexec_fn=within.enter if within else None)
         self.greeting = self.answer()
 
     def answer(self):

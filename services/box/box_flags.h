@@ -10,10 +10,7 @@
 
 #include "common/config/box_config.h"
 #include "common/status.h"
-
-namespace CLI {
-class App;
-}
+#include "services/command_line/command_line.h"
 
 namespace moestro::box {
 
@@ -21,9 +18,9 @@ namespace moestro::box {
 class BoxFlags {
  public:
   /// Adds `-c` and the flag of each key to `app`. A key must have a flag: a bug otherwise.
-  BoxFlags(CLI::App& app, std::initializer_list<std::string_view> keys);
+  BoxFlags(command_line::App& app, std::initializer_list<std::string_view> keys);
   /// Adds `-c` and every flag there is.
-  explicit BoxFlags(CLI::App& app);
+  explicit BoxFlags(command_line::App& app);
   BoxFlags(const BoxFlags&) = delete;
   BoxFlags& operator=(const BoxFlags&) = delete;
 
@@ -35,15 +32,11 @@ class BoxFlags {
   Status read(config::BoxConfig& box) const;
 
  private:
-  void add(CLI::App& app, const config::Row& row);
+  void add(command_line::App& app, const config::Row& row);
 
   std::string file_;
   std::map<std::string, std::vector<std::string>> texts_;  ///< key -> what its flag was given
   std::map<std::string, bool> switches_;
 };
-
-/// Parses the command line of a program without subcommands. The exit code with which it has to end now: 0 after --help, 2 after one line on
-/// stderr; none to go on.
-std::optional<int> parse_program_line(CLI::App& app, int argc, char** argv);
 
 }  // namespace moestro::box

@@ -14,14 +14,16 @@ namespace {
 
 constexpr int64_t kKvTokens = 8192, kStepTokens = 512, kStepSequences = 256;  ///< where the configuration says auto
 constexpr uint64_t kProcessBytes = 60'000'000;
-constexpr uint64_t kCudaBytes = 300'000'000;  ///< what CUDA takes of the host for a process, with pinned buffers; estimated
+constexpr uint64_t kCudaBytes =
+    300'000'000;  ///< what CUDA takes of the host for a process, with pinned buffers; estimated
 
 uint64_t kv_bytes(const model::ModelSpec& spec, int64_t tokens, DType dtype) {
   const int64_t blocks = (tokens + kernels::kKvBlockTokens - 1) / kernels::kKvBlockTokens;
   uint64_t bytes = 0;
   for (const model::LayerSpec& layer : spec.layers) {
     kernels::AttentionShape shape;
-    shape.heads = layer.attention.heads, shape.kv_heads = layer.attention.kv_heads, shape.head_dim = layer.attention.head_dim;
+    shape.heads = layer.attention.heads, shape.kv_heads = layer.attention.kv_heads,
+    shape.head_dim = layer.attention.head_dim;
     bytes += static_cast<uint64_t>(kernels::kv_block_bytes(shape, dtype) * blocks);
   }
   return bytes;
@@ -61,6 +63,13 @@ Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::stri
     memory.process_bytes += kCudaBytes;
   }
   return memory;
+}
+
+uint64_t workers_bytes(const config::BoxConfig& box, std::span<const std::filesystem::path> packs) {
+  uint64_t bytes = 0;
+  for (const std::filesystem::path& pack : packs)
+    if (const auto workers = worker_memory(box, pack)) bytes += workers->total();
+  return bytes;
 }
 
 Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::filesystem::path& pack) {

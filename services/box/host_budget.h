@@ -1,9 +1,10 @@
 #pragma once
-// What a box takes of its host's memory beside the arena: the workers' KV caches, scratch and processes. One sum, so that nobody sizes
-// the arena and forgets the rest.
+// What a box takes of its host's memory beside the arena: the workers' KV caches, scratch and processes. One sum, so
+// that nobody sizes the arena and forgets the rest.
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 
 #include "common/config/box_config.h"
@@ -19,6 +20,10 @@ struct WorkerMemory {
   uint64_t device_bytes = 0;   ///< of each: the memory of an emulated device
   uint64_t total() const { return workers * (kv_bytes + scratch_bytes + process_bytes + device_bytes); }
 };
+
+/// Of the workers of all these packs' models together: each model has workers of its own. A pack that cannot be
+/// described counts nothing; whoever opens it refuses it.
+uint64_t workers_bytes(const config::BoxConfig& box, std::span<const std::filesystem::path> packs);
 
 /// For a pack's model (its copy of config.json); errors are those of describing it.
 Result<WorkerMemory> worker_memory(const config::BoxConfig& box, const std::filesystem::path& pack);

@@ -10,8 +10,9 @@ namespace moestro::box {
 inline Result<bool> serves_https(const config::BoxConfig& box) {
   const bool certificate = !box.orchestrator.tls_cert.empty(), key = !box.orchestrator.tls_key.empty();
   if (certificate == key) return certificate;
-  return invalid_argument(certificate ? "--tls-cert without --tls-key: give the file of the certificate's private key too"
-                                      : "--tls-key without --tls-cert: give the file of the certificate too");
+  return invalid_argument(certificate
+                              ? "--tls-cert without --tls-key: give the file of the certificate's private key too"
+                              : "--tls-key without --tls-cert: give the file of the certificate too");
 }
 
 }  // namespace moestro::box

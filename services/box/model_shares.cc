@@ -15,7 +15,8 @@ std::string trimmed(const std::string& text) {
 
 Result<ModelShare> parse_one(const std::string& text) {
   const auto wrong = [&](const std::string& why) {
-    return invalid_argument("store.shares: '" + text + "': " + why + "; write NAME=GUARANTEED..MAXIMAL, as in big=4GiB..12GiB, small=..2GiB or chat=1GiB");
+    return invalid_argument("store.shares: '" + text + "': " + why +
+                            "; write NAME=GUARANTEED..MAXIMAL, as in big=4GiB..12GiB, small=..2GiB or chat=1GiB");
   };
   const size_t equals = text.find('=');
   if (equals == std::string::npos) return wrong("names no size");
@@ -23,7 +24,8 @@ Result<ModelShare> parse_one(const std::string& text) {
   if (const Status named = check_model_name(share.model); !named) return wrong("is for no model name");
   const std::string sizes = trimmed(text.substr(equals + 1));
   const size_t dots = sizes.find("..");
-  const std::string guaranteed = trimmed(sizes.substr(0, dots)), maximal = dots == std::string::npos ? "" : trimmed(sizes.substr(dots + 2));
+  const std::string guaranteed = trimmed(sizes.substr(0, dots)),
+                    maximal = dots == std::string::npos ? "" : trimmed(sizes.substr(dots + 2));
   if (guaranteed.empty() && maximal.empty()) return wrong("names no size");
   if (!guaranteed.empty()) {
     const auto size = config::parse_size(guaranteed);

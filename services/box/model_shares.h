@@ -16,8 +16,8 @@ struct ModelShare {
   std::optional<uint64_t> maximal;  ///< none: no limit
 };
 
-/// "big=4GiB..12GiB,small=..2GiB,chat=1GiB": sizes as everywhere in the configuration, either end may be left out. kInvalidArgument
-/// quotes the part that is wrong.
+/// "big=4GiB..12GiB,small=..2GiB,chat=1GiB": sizes as everywhere in the configuration, either end may be left out.
+/// kInvalidArgument quotes the part that is wrong.
 Result<std::vector<ModelShare>> parse_model_shares(const std::string& text);
 
 }  // namespace moestro::box

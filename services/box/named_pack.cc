@@ -7,11 +7,12 @@
 namespace moestro::box {
 
 Status check_model_name(const std::string& name) {
-  const bool plain =
-      std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '.' || c == '_' || c == '-'; });
+  const bool plain = std::all_of(name.begin(), name.end(),
+                                 [](unsigned char c) { return std::isalnum(c) || c == '.' || c == '_' || c == '-'; });
   if (name.empty() || name.size() > 64 || !plain || name.front() == '.' || name.front() == '-')
     return invalid_argument("model name '" + name.substr(0, 80) +
-                            "' is not made of 1 to 64 letters, digits, '.', '_' and '-'; give one with --name, or model.name in the YAML file");
+                            "' is not made of 1 to 64 letters, digits, '.', '_' and '-'; give one with --name, or "
+                            "model.name in the YAML file");
   return Status::ok();
 }
 
@@ -25,7 +26,8 @@ Result<NamedPack> parse_named_pack(const std::string& text) {
 }
 
 Result<NamedPack> model_of(const config::BoxConfig& box) {
-  if (box.model.pack.empty()) return invalid_argument("no model to serve: give --model, or model.pack in the YAML file");
+  if (box.model.pack.empty())
+    return invalid_argument("no model to serve: give --model, or model.pack in the YAML file");
   NamedPack model{box.model.name, box.model.pack};
   if (model.name.empty()) {
     std::error_code error;

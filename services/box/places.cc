@@ -7,7 +7,9 @@ namespace moestro::box {
 namespace fs = std::filesystem;
 
 std::string store_endpoint(const fs::path& run_dir) { return "ipc://" + (run_dir / "store.sock").string(); }
-std::string orchestrator_endpoint(const fs::path& run_dir) { return "ipc://" + (run_dir / "orchestrator.sock").string(); }
+std::string orchestrator_endpoint(const fs::path& run_dir) {
+  return "ipc://" + (run_dir / "orchestrator.sock").string();
+}
 
 fs::path insert_name(const fs::path& file, const std::string& name) {
   const std::string leaf = file.filename().string();

@@ -17,10 +17,12 @@ std::string orchestrator_endpoint(const std::filesystem::path& run_dir);
 /// "routes.jsonl.zst", "worker-1" -> "routes.worker-1.jsonl.zst".
 std::filesystem::path insert_name(const std::filesystem::path& file, const std::string& name);
 
-/// The file a worker of this box writes: `file` itself where there is one worker, else with the worker's name inserted; empty stays empty.
+/// The file a worker of this box writes: `file` itself where there is one worker, else with the worker's name inserted;
+/// empty stays empty.
 std::string own_file(const config::BoxConfig& box, const std::string& file, const std::string& worker);
 
-/// Threads of one worker: workers.threads; where that is auto and there are several, their part of `cores`; none: the worker knows best.
+/// Threads of one worker: workers.threads; where that is auto and there are several, their part of `cores`; none: the
+/// worker knows best.
 std::optional<int64_t> worker_threads(const config::BoxConfig& box, int64_t cores);
 
 }  // namespace moestro::box

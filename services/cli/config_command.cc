@@ -1,20 +1,20 @@
 #include "services/cli/config_command.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
 #include "common/config/box_config.h"
 #include "common/config/yaml_file.h"
 #include "services/cli/output.h"
+#include "services/command_line/command_line.h"
 
 namespace moestro::cli {
-void add_config_command(CLI::App& app, CommandResult& result) {
+void add_config_command(command_line::App& app, CommandResult& result) {
   struct Options {
     bool reference = false;
     std::string file;
   };
-  CLI::App* command = app.add_subcommand(
+  command_line::App* command = app.add_subcommand(
       "config", "Print the configuration's reference page, or check a file and show every value");
   auto options = std::make_shared<Options>();
   command->add_flag("--reference", options->reference, "print docs/reference/config.md");

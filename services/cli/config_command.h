@@ -1,12 +1,9 @@
 #pragma once
 
 #include "services/cli/command.h"
-
-namespace CLI {
-class App;
-}
+#include "services/command_line/command_line.h"
 
 namespace moestro::cli {
 /// `moestro config`: the reference page, or a file checked and shown with every value in effect.
-void add_config_command(CLI::App& app, CommandResult& result);
+void add_config_command(command_line::App& app, CommandResult& result);
 }  // namespace moestro::cli

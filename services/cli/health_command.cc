@@ -1,6 +1,5 @@
 #include "services/cli/health_command.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -9,6 +8,7 @@
 #include "services/cli/http_client.h"
 #include "services/cli/output.h"
 #include "services/cli/server_options.h"
+#include "services/command_line/command_line.h"
 #include "store/client/status_client.h"
 
 namespace moestro::cli {
@@ -23,8 +23,11 @@ struct Options {
 
 Result<std::string> ask_store(const Options& options) {
   MOESTRO_ASSIGN_OR_RETURN(const auto report, store::query_store(box::store_endpoint(options.store), kWithin));
-  if (options.worker.empty()) return "the store serves " + std::to_string(report.models.size()) + " model(s) to " + std::to_string(report.workers.size()) + " worker(s)";
-  const bool there = std::any_of(report.workers.begin(), report.workers.end(), [&](const auto& w) { return w.client == options.worker; });
+  if (options.worker.empty())
+    return "the store serves " + std::to_string(report.models.size()) + " model(s) to " +
+           std::to_string(report.workers.size()) + " worker(s)";
+  const bool there = std::any_of(report.workers.begin(), report.workers.end(),
+                                 [&](const auto& w) { return w.client == options.worker; });
   if (!there) return unavailable("worker '" + options.worker + "' is not attached to the store");
   return "worker '" + options.worker + "' is attached";
 }
@@ -35,22 +38,27 @@ Result<std::string> ask_orchestrator(const Options& options) {
   MOESTRO_ASSIGN_OR_RETURN(const Server server, server_of(asked));
   HttpClient client(server.url, {.connect = kWithin, .silence = kWithin}, server.access);
   MOESTRO_ASSIGN_OR_RETURN(const HttpReply reply, client.get("/health"));
-  if (reply.status != 200) return unavailable(options.url + " answers " + std::to_string(reply.status) + ": " + one_line(reply.body.substr(0, 200)));
+  if (reply.status != 200)
+    return unavailable(options.url + " answers " + std::to_string(reply.status) + ": " +
+                       one_line(reply.body.substr(0, 200)));
   return options.url + " can answer requests";
 }
 
 }  // namespace
 
-void add_health_command(CLI::App& app, CommandResult& result) {
-  CLI::App* command = app.add_subcommand("health", "Whether one program does its work: exit 0, or 1 and why not (for container health checks)");
+void add_health_command(command_line::App& app, CommandResult& result) {
+  command_line::App* command = app.add_subcommand(
+      "health", "Whether one program does its work: exit 0, or 1 and why not (for container health checks)");
   auto options = std::make_shared<Options>();
-  CLI::Option* url = command->add_option("--url", options->url, "the orchestrator at this address");
+  command_line::Option* url = command->add_option("--url", options->url, "the orchestrator at this address");
   add_access_options(*command, options->server);
-  CLI::Option* store = command->add_option("--store", options->store, "the store with this run directory")->excludes(url);
+  command_line::Option* store =
+      command->add_option("--store", options->store, "the store with this run directory")->excludes(url);
   command->add_option("--worker", options->worker, "this worker, as that store sees it")->needs(store);
   command->callback([options, &result] {
     if (options->url.empty() && options->store.empty())
-      return fail(result, invalid_argument("whose health? give --url, or --store DIR and perhaps --worker NAME"), kExitUsage);
+      return fail(result, invalid_argument("whose health? give --url, or --store DIR and perhaps --worker NAME"),
+                  kExitUsage);
     const auto said = options->url.empty() ? ask_store(*options) : ask_orchestrator(*options);
     if (!said) return fail(result, said.status());
     std::printf("%s\n", said->c_str());

@@ -93,7 +93,8 @@ struct HttpClient::Impl {
       made->set_default_verify_paths(error);
     else
       made->load_verify_file(access.ca_file, error);
-    if (error) return invalid_argument("--ca-file " + access.ca_file + ": no certificates in PEM form can be read from it");
+    if (error)
+      return invalid_argument("--ca-file " + access.ca_file + ": no certificates in PEM form can be read from it");
     context = std::move(made);
     return Status::ok();
   }
@@ -109,30 +110,40 @@ struct HttpClient::Impl {
     const bool verify = access.verify && access.certificate.empty();
     if (verify) {
       X509_VERIFY_PARAM* wanted = SSL_get0_param(ssl);
-      const bool set = no_address ? X509_VERIFY_PARAM_set1_host(wanted, url.host.data(), url.host.size()) == 1 : X509_VERIFY_PARAM_set1_ip_asc(wanted, url.host.c_str()) == 1;
+      const bool set = no_address ? X509_VERIFY_PARAM_set1_host(wanted, url.host.data(), url.host.size()) == 1
+                                  : X509_VERIFY_PARAM_set1_ip_asc(wanted, url.host.c_str()) == 1;
       if (!set) return invalid_argument("'" + url.host + "' cannot be looked for in a certificate");
       SSL_set_verify(ssl, SSL_VERIFY_PEER, nullptr);
     }
-    const beast::error_code error = wait_for(limits.connect, [&](auto done) { stream->tls().async_handshake(asio::ssl::stream_base::client, done); });
+    const beast::error_code error = wait_for(
+        limits.connect, [&](auto done) { stream->tls().async_handshake(asio::ssl::stream_base::client, done); });
     if (!error) return access.certificate.empty() ? Status::ok() : check_certificate(ssl);
     const long seen = verify ? SSL_get_verify_result(ssl) : X509_V_OK;
-    if (seen == X509_V_OK) return unavailable(failed("no TLS", error).message() + (error.category() == asio::error::get_ssl_category() ? "; does it speak https?" : ""));
+    if (seen == X509_V_OK)
+      return unavailable(failed("no TLS", error).message() +
+                         (error.category() == asio::error::get_ssl_category() ? "; does it speak https?" : ""));
     const std::string why = X509_verify_cert_error_string(seen);
     stream.reset();
     const bool other_name = seen == X509_V_ERR_HOSTNAME_MISMATCH || seen == X509_V_ERR_IP_ADDRESS_MISMATCH;
-    return invalid_argument(url.origin() + ": the server's certificate is " + (other_name ? "for another name: " : "not trusted: ") + why +
-                       (other_name ? "; ask for it by the name that it has" : "; give the certificate to trust with --ca-file"));
+    return invalid_argument(
+        url.origin() + ": the server's certificate is " + (other_name ? "for another name: " : "not trusted: ") + why +
+        (other_name ? "; ask for it by the name that it has" : "; give the certificate to trust with --ca-file"));
   }
 
   /// Nothing has been said to the server yet, no key above all.
   Status check_certificate(SSL* ssl) {
-    const std::unique_ptr<BIO, decltype(&BIO_free_all)> file(BIO_new_file(access.certificate.c_str(), "r"), BIO_free_all);
-    const std::unique_ptr<X509, decltype(&X509_free)> wanted(file ? PEM_read_bio_X509(file.get(), nullptr, nullptr, nullptr) : nullptr, X509_free);
+    const std::unique_ptr<BIO, decltype(&BIO_free_all)> file(BIO_new_file(access.certificate.c_str(), "r"),
+                                                             BIO_free_all);
+    const std::unique_ptr<X509, decltype(&X509_free)> wanted(
+        file ? PEM_read_bio_X509(file.get(), nullptr, nullptr, nullptr) : nullptr, X509_free);
     const std::unique_ptr<X509, decltype(&X509_free)> shown(SSL_get1_peer_certificate(ssl), X509_free);
     if (wanted && shown && X509_cmp(wanted.get(), shown.get()) == 0) return Status::ok();
     stream.reset();
-    if (!wanted) return invalid_argument("no certificate in PEM form can be read from " + access.certificate + ": give --url and --ca-file");
-    return invalid_argument(url.origin() + ": the server does not show the certificate of " + access.certificate + ": another program listens there, or the file was replaced just now");
+    if (!wanted)
+      return invalid_argument("no certificate in PEM form can be read from " + access.certificate +
+                              ": give --url and --ca-file");
+    return invalid_argument(url.origin() + ": the server does not show the certificate of " + access.certificate +
+                            ": another program listens there, or the file was replaced just now");
   }
 
   http::request<http::string_body> make_request(http::verb verb, const std::string& path,
@@ -175,11 +186,13 @@ struct HttpClient::Impl {
     return read_reply(parser, on_body);
   }
 
-  /// Whether something was said to what has not been sent to its end. In TLS that cannot be seen from outside; there writing fails in the end.
+  /// Whether something was said to what has not been sent to its end. In TLS that cannot be seen from outside; there
+  /// writing fails in the end.
   bool has_answered() { return !stream->secured() && is_stale(); }
 
   /// The head, then the pieces; a server that has had enough answers before the end.
-  Result<HttpReply> upload(const std::string& path, const std::string& content_type, uint64_t bytes, const NextPiece& next) {
+  Result<HttpReply> upload(const std::string& path, const std::string& content_type, uint64_t bytes,
+                           const NextPiece& next) {
     http::request<http::empty_body> message(http::verb::post, url.base + path, 11);
     message.set(http::field::host, url.authority());
     message.set(http::field::user_agent, "moestro");
@@ -189,7 +202,8 @@ struct HttpClient::Impl {
     stream.reset();
     MOESTRO_RETURN_IF_ERROR(connect());
     http::request_serializer<http::empty_body> head(message);
-    beast::error_code error = wait_for(limits.silence, [&](auto done) { http::async_write_header(*stream, head, done); });
+    beast::error_code error =
+        wait_for(limits.silence, [&](auto done) { http::async_write_header(*stream, head, done); });
     if (error) return failed("no answer", error);
     for (uint64_t sent = 0; sent < bytes && !has_answered();) {
       auto piece = next();
@@ -250,7 +264,8 @@ Result<HttpReply> HttpClient::post(const std::string& path, std::string_view jso
 Result<HttpReply> HttpClient::remove(const std::string& path) {
   return impl_->request(http::verb::delete_, path, {}, nullptr);
 }
-Result<HttpReply> HttpClient::upload(const std::string& path, const std::string& content_type, uint64_t bytes, const NextPiece& next) {
+Result<HttpReply> HttpClient::upload(const std::string& path, const std::string& content_type, uint64_t bytes,
+                                     const NextPiece& next) {
   return impl_->upload(path, content_type, bytes, next);
 }
 Result<HttpReply> HttpClient::get_stream(const std::string& path, const OnBody& on_body) {

@@ -29,7 +29,8 @@ struct HttpLimits {
 struct HttpAccess {
   std::string api_key = {};  ///< empty: none is sent; it never stands in an error
   std::string ca_file = {};  ///< PEM, trusted instead of the system's certificates
-  std::string certificate = {};  ///< PEM: of https, the server shows the first one in this file, or is refused; its name and who signed it do not matter
+  std::string certificate = {};  ///< PEM: of https, the server shows the first one in this file, or is refused; its
+                                 ///< name and who signed it do not matter
   bool verify = true;        ///< of https: whether the server is who it says; false only where it is our own
 };
 
@@ -50,7 +51,8 @@ class HttpClient {
   Result<HttpReply> remove(const std::string& path);
   /// Sends `bytes` bytes in the pieces that `next` gives; an empty one, or an error, ends the request.
   using NextPiece = std::function<Result<std::string>()>;
-  Result<HttpReply> upload(const std::string& path, const std::string& content_type, uint64_t bytes, const NextPiece& next);
+  Result<HttpReply> upload(const std::string& path, const std::string& content_type, uint64_t bytes,
+                           const NextPiece& next);
   Result<HttpReply> get_stream(const std::string& path, const std::function<Status(std::string_view piece)>& on_body);
 
   /// An answer of 200 is handed to `on_body` in pieces as it arrives and the reply's body is empty; any other

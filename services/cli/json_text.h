@@ -19,7 +19,8 @@ uint64_t count_or(const nlohmann::json& object, const char* key, uint64_t otherw
 
 /// What an OpenAI-shaped error body says, else its first 200 bytes: "prompt is too long (model demo)".
 std::string error_message(std::string_view body);
-/// Of an answer that is no success: "the server answers 404: there is no model 'x'", and what to do about a key that is missing.
+/// Of an answer that is no success: "the server answers 404: there is no model 'x'", and what to do about a key that is
+/// missing.
 Status answered_with(int status, std::string_view body);
 
 }  // namespace moestro::cli

@@ -1,10 +1,10 @@
 #include "services/cli/server_options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 
 #include "services/cli/output.h"
+#include "services/command_line/command_line.h"
 
 namespace moestro::cli {
 namespace {
@@ -14,23 +14,29 @@ constexpr const char* kKeyVariable = "MOESTRO_API_KEY";
 /// What may stand in a header's line.
 Status check_key(std::string_view key, const char* where) {
   const bool fine = std::all_of(key.begin(), key.end(), [](char c) { return c > 0x20 && c < 0x7f; });
-  return fine ? Status::ok() : invalid_argument(std::string(where) + " is no API key: it has spaces, line ends or other than ASCII in it");
+  return fine ? Status::ok()
+              : invalid_argument(std::string(where) +
+                                 " is no API key: it has spaces, line ends or other than ASCII in it");
 }
 
 bool stays_here(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
 }  // namespace
 
-void add_key_option(CLI::App& command, std::string& api_key) {
-  command.add_option("--api-key", api_key, std::string("API key; better in ") + kKeyVariable + ": other users of this machine can see a command's arguments");
+void add_key_option(command_line::App& command, std::string& api_key) {
+  command.add_option("--api-key", api_key,
+                     std::string("API key; better in ") + kKeyVariable +
+                         ": other users of this machine can see a command's arguments");
 }
 
-void add_access_options(CLI::App& command, ServerOptions& options) {
+void add_access_options(command_line::App& command, ServerOptions& options) {
   add_key_option(command, options.api_key);
-  command.add_option("--ca-file", options.ca_file, "PEM file of the certificates to trust for https, for one the server's own; default: the system's");
+  command.add_option(
+      "--ca-file", options.ca_file,
+      "PEM file of the certificates to trust for https, for one the server's own; default: the system's");
 }
 
-void add_server_options(CLI::App& command, ServerOptions& options) {
+void add_server_options(command_line::App& command, ServerOptions& options) {
   command.add_option("--url", options.url, "server, http:// or https://")->capture_default_str();
   add_access_options(command, options);
 }
@@ -46,7 +52,8 @@ Result<Server> server_of(const ServerOptions& options) {
     MOESTRO_RETURN_IF_ERROR(check_key(key, kKeyVariable));
     server.access.api_key = key;
   }
-  if (!options.ca_file.empty() && !server.url.secure) return invalid_argument("--ca-file is for https, and --url is " + options.url);
+  if (!options.ca_file.empty() && !server.url.secure)
+    return invalid_argument("--ca-file is for https, and --url is " + options.url);
   if (!server.access.api_key.empty() && !server.url.secure && !stays_here(server.url.host))
     note("the API key goes to " + server.url.host + " unencrypted: that server's URL is http, not https");
   return server;

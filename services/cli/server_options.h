@@ -5,11 +5,7 @@
 
 #include "common/status.h"
 #include "services/cli/http_client.h"
-
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
+#include "services/command_line/command_line.h"
 
 namespace moestro::cli {
 
@@ -18,11 +14,11 @@ struct ServerOptions {
 };
 
 /// Adds the three to a command.
-void add_server_options(CLI::App& command, ServerOptions& options);
+void add_server_options(command_line::App& command, ServerOptions& options);
 /// Without --url, for commands that have one of their own.
-void add_access_options(CLI::App& command, ServerOptions& options);
+void add_access_options(command_line::App& command, ServerOptions& options);
 /// --api-key alone.
-void add_key_option(CLI::App& command, std::string& api_key);
+void add_key_option(command_line::App& command, std::string& api_key);
 
 struct Server {
   Url url;

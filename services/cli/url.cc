@@ -57,7 +57,8 @@ Result<HostPort> parse_host_port(std::string_view text) {
 }
 
 Result<Url> parse_url(std::string_view text) {
-  constexpr std::string_view kPlain = "http://", kSecure = "https://", kHow = "is not a URL of the form http://HOST:PORT or https://HOST:PORT";
+  constexpr std::string_view kPlain = "http://", kSecure = "https://",
+                             kHow = "is not a URL of the form http://HOST:PORT or https://HOST:PORT";
   Url url;
   url.secure = text.starts_with(kSecure);
   if (!url.secure && !text.starts_with(kPlain)) return bad(text, kHow);

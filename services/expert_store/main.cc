@@ -8,6 +8,7 @@
 
 #include "common/exit_code.h"
 #include "common/fault_point.h"
+#include "common/log.h"
 #include "common/log_format.h"
 #include "common/machine/capability.h"
 #include "services/expert_store/options.h"
@@ -29,10 +30,12 @@ int main(int argc, char** argv) {
   using moestro::store::StoreServer;
   auto parsed = moestro::store::parse_options(argc, argv);
   if (parsed.exit_code >= 0) return parsed.exit_code;
-  if (const auto status = moestro::log::init("moestro-store", parsed.options.log_level); !status) return fail(status, 2);
+  if (const auto status = moestro::log::init("moestro-store", parsed.options.log_level); !status)
+    return fail(status, 2);
   if (const auto status = moestro::log::set_format(parsed.options.log_format); !status) return fail(status, 2);
   if (const auto status = moestro::fault::arm(parsed.options.fault_points); !status) return fail(status, 2);
-  moestro::machine::raise_capability(CAP_IPC_LOCK);  // to register the arena as read buffers; without it reads cost more CPU
+  moestro::machine::raise_capability(
+      CAP_IPC_LOCK);  // to register the arena as read buffers; without it reads cost more CPU
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
   auto server = StoreServer::start(std::move(parsed.options.store), stop);

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "common/exit_code.h"
+#include "common/log.h"
 #include "common/log_format.h"
 #include "services/orchestrator/options.h"
 #include "store/pack/copied_files.h"
@@ -12,7 +13,8 @@ int main(int argc, char** argv) {
   if (!line.options) return line.exit_code;
   moestro::Status status = moestro::log::init("moestro-orchestrator", line.log_level);
   if (status.is_ok()) status = moestro::log::set_format(line.log_format);
-  // The orchestrator knows nothing of packs: it reads their copies of the checkpoint's files, and here they are checked.
+  // The orchestrator knows nothing of packs: it reads their copies of the checkpoint's files, and here they are
+  // checked.
   if (status.is_ok()) status = moestro::store::check_copied_files(line.options->pack);
   if (status.is_ok()) status = run_orchestrator(*line.options);
   if (status.is_ok()) return 0;

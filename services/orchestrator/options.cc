@@ -1,6 +1,5 @@
 #include "services/orchestrator/options.h"
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <sstream>
 
@@ -8,6 +7,7 @@
 #include "services/box/https.h"
 #include "services/box/named_pack.h"
 #include "services/box/places.h"
+#include "services/command_line/command_line.h"
 
 namespace moestro::orchestrator {
 namespace {
@@ -20,15 +20,18 @@ Result<std::vector<std::string>> origins_of(const std::string& list) {
   std::istringstream words(list);
   for (std::string origin; std::getline(words, origin, ',');) {
     const size_t host = origin.find("://");
-    if (origin != "*" && (host == std::string::npos || host == 0 || host + 3 == origin.size() || origin.find_first_of("/ \t\r\n", host + 3) != std::string::npos))
+    if (origin != "*" && (host == std::string::npos || host == 0 || host + 3 == origin.size() ||
+                          origin.find_first_of("/ \t\r\n", host + 3) != std::string::npos))
       return invalid_argument("--cors '" + origin + "' is neither * nor an origin such as https://example.org");
     origins.push_back(origin);
   }
   return origins;
 }
 
-Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::string& model, const std::string& store) {
-  if (box.run.dir.empty()) return invalid_argument("no directory for the socket: give --run-dir, or run.dir in the YAML file");
+Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::string& model,
+                                       const std::string& store) {
+  if (box.run.dir.empty())
+    return invalid_argument("no directory for the socket: give --run-dir, or run.dir in the YAML file");
   MOESTRO_ASSIGN_OR_RETURN(const auto named, model.empty() ? box::model_of(box) : box::parse_named_pack(model));
   OrchestratorOptions options;
   options.model_name = named.name;
@@ -43,6 +46,8 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
   options.interactive_weight = box.orchestrator.interactive_weight;
   options.batch_aging = box.orchestrator.batch_aging;
   options.prefix_cache = box.orchestrator.prefix_cache;
+  options.share_prefixes = box.orchestrator.share_prefixes;
+  options.lenient = box.orchestrator.lenient;
   if (box.orchestrator.queue_max) options.queue_max = static_cast<size_t>(*box.orchestrator.queue_max);
   options.state = box.orchestrator.state;
   if (box.orchestrator.file_max) options.file_bytes_max = box.orchestrator.file_max->value;
@@ -64,16 +69,39 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
 }  // namespace
 
 CommandLine parse_command_line(int argc, char** argv) {
-  CLI::App app{"Moestro's request plane: HTTP API, scheduler, workers of one model.", "moestro-orchestrator"};
+  command_line::App app{"Moestro's request plane: HTTP API, scheduler, workers of one model.", "moestro-orchestrator"};
   std::string model, store;
-  const box::BoxFlags flags(app, {"run.dir", "orchestrator.http", "orchestrator.step_tokens", "orchestrator.steps_in_flight", "orchestrator.queue_max",
-                                  "orchestrator.tpot_target", "orchestrator.interactive_weight", "orchestrator.batch_aging", "orchestrator.prefix_cache", "orchestrator.worker_wait",
-                                  "orchestrator.api_keys", "orchestrator.cors", "orchestrator.tls_cert", "orchestrator.tls_key", "orchestrator.reader_wait",
-                                  "orchestrator.state", "orchestrator.file_max", "orchestrator.batch_lines", "orchestrator.line_lease",
-                                  "history.capacity", "history.checkpoint", "run.drain", "run.group", "run.log_level", "run.log_format"});
+  const box::BoxFlags flags(app, {"run.dir",
+                                  "orchestrator.http",
+                                  "orchestrator.step_tokens",
+                                  "orchestrator.steps_in_flight",
+                                  "orchestrator.queue_max",
+                                  "orchestrator.tpot_target",
+                                  "orchestrator.interactive_weight",
+                                  "orchestrator.batch_aging",
+                                  "orchestrator.prefix_cache",
+                                  "orchestrator.share_prefixes",
+                                  "orchestrator.lenient",
+                                  "orchestrator.worker_wait",
+                                  "orchestrator.api_keys",
+                                  "orchestrator.cors",
+                                  "orchestrator.tls_cert",
+                                  "orchestrator.tls_key",
+                                  "orchestrator.reader_wait",
+                                  "orchestrator.state",
+                                  "orchestrator.file_max",
+                                  "orchestrator.batch_lines",
+                                  "orchestrator.line_lease",
+                                  "history.capacity",
+                                  "history.checkpoint",
+                                  "run.drain",
+                                  "run.group",
+                                  "run.log_level",
+                                  "run.log_format"});
   app.add_option("--model", model, "NAME=PACK: the model to serve and its pack; default: model.pack of the YAML file");
-  app.add_option("--store", store, "The socket of the store whose figures /metrics has, ipc://PATH [ipc://RUN_DIR/store.sock]");
-  if (const auto code = box::parse_program_line(app, argc, argv)) return {std::nullopt, "", "", *code};
+  app.add_option("--store", store,
+                 "The socket of the store whose figures /metrics has, ipc://PATH [ipc://RUN_DIR/store.sock]");
+  if (const auto code = command_line::parse_program_line(app, argc, argv)) return {std::nullopt, "", "", *code};
   config::BoxConfig box;
   const Status status = flags.read(box);
   auto options = status.is_ok() ? options_of(box, model, store) : Result<OrchestratorOptions>(status);

@@ -4,6 +4,7 @@
 
 #include "common/exit_code.h"
 #include "common/fault_point.h"
+#include "common/log.h"
 #include "common/log_format.h"
 #include "services/worker/run_worker.h"
 

@@ -28,6 +28,7 @@ struct PlacesReport {
 PlacesReport report_places(const MemoryPlaces& places);
 
 /// Of this process, its threads and its device (null: the CPU), and the weights it maps.
-MemoryPlaces look_at_places(const ThreadPlaces& threads, const cuda::CudaDevice* device, const machine::NodeMap& weights);
+MemoryPlaces look_at_places(const ThreadPlaces& threads, const cuda::CudaDevice* device,
+                            const machine::NodeMap& weights);
 
 }  // namespace moestro::worker

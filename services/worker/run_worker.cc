@@ -26,7 +26,8 @@ void on_signal(int) {
   if (WorkerService* service = g_service.load()) service->drain();
 }
 
-/// From here on SIGTERM and SIGINT drain the service there is, or end the wait for a store; before and after they end the process at once.
+/// From here on SIGTERM and SIGINT drain the service there is, or end the wait for a store; before and after they end
+/// the process at once.
 class DrainOnSignal {
  public:
   DrainOnSignal() {
@@ -47,8 +48,9 @@ Status check_reserve(const WorkerOptions& o, const store::StoreClient& client) {
     if (b.kind == store::BlobKind::kExpert) blob_bytes = std::max(blob_bytes, b.length);
   const uint64_t needed = static_cast<uint64_t>(o.reserve) * client.pin_cost(blob_bytes);
   if (needed <= client.share_bytes()) return Status::ok();
-  return exhausted("--reserve " + std::to_string(o.reserve) + " needs " + std::to_string(needed) + " bytes of the store's arena, this worker's share is " +
-                   std::to_string(client.share_bytes()) + "; raise the store's --dram or start fewer workers");
+  return exhausted("--reserve " + std::to_string(o.reserve) + " needs " + std::to_string(needed) +
+                   " bytes of the store's arena, this worker's share is " + std::to_string(client.share_bytes()) +
+                   "; raise the store's --dram or start fewer workers");
 }
 
 /// What outlives an arena: a worker that has to attach anew goes on with these.
@@ -62,7 +64,8 @@ struct Lasting {
 };
 
 /// The exit of a program that says why in one line; the store's absence comes first, it explains the rest.
-Status serve(const WorkerOptions& o, store::StoreClient& client, const device::WorkerDevice& on, engine::Engine& engine, WorkerHistory* history) {
+Status serve(const WorkerOptions& o, store::StoreClient& client, const device::WorkerDevice& on, engine::Engine& engine,
+             WorkerHistory* history, bool& attach_anew) {
   ServiceOptions options;
   options.name = o.name;
   options.device = o.device_name;
@@ -80,9 +83,11 @@ Status serve(const WorkerOptions& o, store::StoreClient& client, const device::W
   }));
   g_service.store(service.get());
   if (g_stop.load()) service->drain();
-  // What ended a worker that was ready may be over by its next start: an orchestrator that still counts on a worker that is gone, say.
+  // What ended a worker that was ready may be over by its next start: an orchestrator that still counts on a worker
+  // that is gone, say.
   const Status end = service->run();
   g_service.store(nullptr);
+  attach_anew = service->attach_anew();
   return end.is_ok() ? end : unavailable(end.message());
 }
 
@@ -102,13 +107,16 @@ Status observe(const WorkerOptions& o, Lasting& lasting, engine::Engine& engine)
       MOESTRO_ASSIGN_OR_RETURN(lasting.trace, RouteTrace::create(o.trace, o.engine.model, engine.spec()));
     }
     engine.set_route_observer([&lasting](const engine::RoutedTokens& tokens) { lasting.trace->write(tokens); });
-    engine.set_release_observer([&lasting](const engine::ReleasedSequence& released) { lasting.trace->release(released); });
+    engine.set_release_observer(
+        [&lasting](const engine::ReleasedSequence& released) { lasting.trace->release(released); });
   }
   return Status::ok();
 }
 
-std::unique_ptr<WorkerHistory> make_history(const WorkerOptions& o, const model::ModelSpec& spec, uint64_t pack_identity) {
-  const activation::EamcShape shape{static_cast<int32_t>(spec.moe_layers()), static_cast<int32_t>(spec.moe().experts), static_cast<int32_t>(spec.moe().top_k)};
+std::unique_ptr<WorkerHistory> make_history(const WorkerOptions& o, const model::ModelSpec& spec,
+                                            uint64_t pack_identity) {
+  const activation::EamcShape shape{static_cast<int32_t>(spec.moe_layers()), static_cast<int32_t>(spec.moe().experts),
+                                    static_cast<int32_t>(spec.moe().top_k)};
   return std::make_unique<WorkerHistory>(shape, pack_identity, o.orchestrator);
 }
 
@@ -117,32 +125,42 @@ void say_places(const std::string& name, const PlacesReport& places) {
   else if (!places.line.empty()) log::info("{}: {}", name, places.line);
 }
 
-/// Serves from one arena, until drained, or until it is over: `client` is then let go of, with all that maps it.
-Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> client, Lasting& lasting, bool& arena_over) {
+/// Serves from one arena, until drained, or until it is to attach anew: because the arena is over, or for another
+/// version of the pack. `client` is then let go of, with all that maps it.
+Status serve_from(const WorkerOptions& o, std::unique_ptr<store::StoreClient> client, Lasting& lasting,
+                  bool& attach_anew) {
   MOESTRO_RETURN_IF_ERROR(check_reserve(o, *client));
   std::unique_ptr<WorkerHistory> history;  // where a predictor reads it, which the device has
-  MOESTRO_ASSIGN_OR_RETURN(auto device, device::WorkerDevice::create(o.device, o.engine, *client, *lasting.ops, lasting.cuda.get(), lasting.clock));
-  MOESTRO_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(o.engine, device.source(), device.backend(), lasting.clock));
+  MOESTRO_ASSIGN_OR_RETURN(auto device, device::WorkerDevice::create(o.device, o.engine, *client, *lasting.ops,
+                                                                     lasting.cuda.get(), lasting.clock));
+  MOESTRO_ASSIGN_OR_RETURN(auto engine,
+                           engine::Engine::create(o.engine, device.source(), device.backend(), lasting.clock));
   const int64_t host_tokens = engine->limits().kv_host_blocks * kernels::kKvBlockTokens;
-  const std::string beside_it =
-      host_tokens == 0 ? "" : "; " + std::to_string(host_tokens) + " more in host memory, " + std::to_string(engine->kv_host_bytes() >> 20) + " MiB";
+  const std::string beside_it = host_tokens == 0 ? ""
+                                                 : "; " + std::to_string(host_tokens) + " more in host memory, " +
+                                                       std::to_string(engine->kv_host_bytes() >> 20) + " MiB";
   log::info("{}: model {}, {} on {} threads{}, {} KV tokens in {} ({} MiB{}), context {}; {}", o.name, o.engine.model,
-            kernels::isa_name(lasting.ops->options().isa), lasting.ops->options().threads, o.places.cpus.empty() ? "" : ", each on its core",
-            engine->limits().kv_blocks * kernels::kKvBlockTokens, dtype_name(o.engine.kv_dtype),
-            engine->kv_bytes() >> 20, beside_it, engine->limits().context_max, device.describe());
-  const machine::NodeMap weight_nodes = machine::memory_nodes().size() > 1 ? machine::NodeMap::of(client->memory()) : machine::NodeMap();
+            kernels::isa_name(lasting.ops->options().isa), lasting.ops->options().threads,
+            o.places.cpus.empty() ? "" : ", each on its core", engine->limits().kv_blocks * kernels::kKvBlockTokens,
+            dtype_name(o.engine.kv_dtype), engine->kv_bytes() >> 20, beside_it, engine->limits().context_max,
+            device.describe());
+  const machine::NodeMap weight_nodes =
+      machine::memory_nodes().size() > 1 ? machine::NodeMap::of(client->memory()) : machine::NodeMap();
   lasting.ops->set_weight_nodes(weight_nodes);
   say_places(o.name, report_places(look_at_places(o.places, lasting.cuda.get(), weight_nodes)));
   for (const std::string& line : device.memory_table()) log::info("{}: memory of the device: {}", o.name, line);
   MOESTRO_RETURN_IF_ERROR(observe(o, lasting, *engine));
-  if (device.experts() != nullptr && o.device.predict != "none") history = make_history(o, engine->spec(), client->manifest().identity);
-  MOESTRO_RETURN_IF_ERROR(device.attach(*engine, lasting.timeline.get(), history == nullptr ? nullptr : &history->view()));
+  if (device.experts() != nullptr && o.device.predict != "none")
+    history = make_history(o, engine->spec(), client->manifest().identity);
+  MOESTRO_RETURN_IF_ERROR(
+      device.attach(*engine, lasting.timeline.get(), history == nullptr ? nullptr : &history->view()));
   if (!lasting.signals) lasting.signals = std::make_unique<DrainOnSignal>();
-  const Status end = serve(o, *client, device, *engine, history.get());
+  const Status end = serve(o, *client, device, *engine, history.get(), attach_anew);
   if (const auto parts = lasting.ops->placed_parts(); parts.on_their_node + parts.elsewhere > 0)
     log::info("{}: {} % of what was computed from weights was computed on the NUMA node where they lie", o.name,
               100 * parts.on_their_node / (parts.on_their_node + parts.elsewhere));
-  arena_over = client->store_state() == store::StoreClient::StoreState::kOver && !g_stop.load();
+  const bool arena_over = client->store_state() == store::StoreClient::StoreState::kOver;
+  attach_anew = (attach_anew || arena_over) && !g_stop.load();
   return end;
 }
 
@@ -162,24 +180,31 @@ Result<std::unique_ptr<store::StoreClient>> attach_anew(const WorkerOptions& o) 
 Status run_worker(const WorkerOptions& o) {
   MOESTRO_RETURN_IF_ERROR(kernels::check_device(o.device_name));  // before the store is waited for
   // Before any thread or buffer is made: they inherit it, and memory comes from the node whose CPU touches it first.
-  if (!o.places.allowed.empty()) MOESTRO_RETURN_IF_ERROR(kernels::cpu::run_on(o.places.allowed).with_context("--numa-node"));
+  if (!o.places.allowed.empty())
+    MOESTRO_RETURN_IF_ERROR(kernels::cpu::run_on(o.places.allowed).with_context("--numa-node"));
   const bool on_gpu = o.device.spec.kind == config::DeviceSpec::Kind::kCuda;  // its node is not the first core's
   if (!o.places.main_cpus.empty() && !on_gpu) {
-    if (const Status kept = kernels::cpu::run_on(o.places.main_cpus); !kept.is_ok()) log::warn("{}: its main thread keeps to no NUMA node: {}", o.name, kept.message());
+    if (const Status kept = kernels::cpu::run_on(o.places.main_cpus); !kept.is_ok())
+      log::warn("{}: its main thread keeps to no NUMA node: {}", o.name, kept.message());
   }
   MOESTRO_ASSIGN_OR_RETURN(auto client, store::StoreClient::attach(attach_options(o)));
   Lasting lasting;
-  if (const auto why = kernels::amx_not_used(); !why.empty()) log::warn("AMX is not used: {}; products of many tokens take AVX-512", why);
-  lasting.ops = kernels::make_cpu_ops(
-      {.threads = o.places.threads, .deterministic = o.deterministic, .isa = kernels::best_isa(), .cpus = o.places.cpus, .nodes = o.places.nodes});
+  if (const auto why = kernels::amx_not_used(); !why.empty())
+    log::warn("AMX is not used: {}; products of many tokens take AVX-512", why);
+  lasting.ops = kernels::make_cpu_ops({.threads = o.places.threads,
+                                       .deterministic = o.deterministic,
+                                       .isa = kernels::best_isa(),
+                                       .cpus = o.places.cpus,
+                                       .nodes = o.places.nodes});
   if (on_gpu) {
     MOESTRO_ASSIGN_OR_RETURN(lasting.cuda, cuda::CudaDevice::open(o.device.spec.cuda, o.deterministic));
   }
   while (true) {
-    bool arena_over = false;
-    const Status end = serve_from(o, std::move(client), lasting, arena_over);
-    if (!arena_over) return end;
-    log::warn("{}; its memory is let go of, its sequences are computed again from their tokens", end.message());
+    bool anew = false;
+    const Status end = serve_from(o, std::move(client), lasting, anew);
+    if (!anew) return end;
+    if (!end.is_ok())
+      log::warn("{}; its memory is let go of, its sequences are computed again from their tokens", end.message());
     auto next = attach_anew(o);
     if (!next.is_ok()) return g_stop.load() ? Status::ok() : next.status();
     client = std::move(*next);

@@ -23,7 +23,8 @@ std::optional<int> ordinal_of(const std::string& name) {
 }  // namespace
 
 Result<CpuShare> parse_cpu_share(const std::string& text) {
-  const Status wrong = invalid_argument("--cpu-share '" + text + "' is not K/N, the Kth of N workers, K from 0 to N - 1");
+  const Status wrong =
+      invalid_argument("--cpu-share '" + text + "' is not K/N, the Kth of N workers, K from 0 to N - 1");
   CpuShare share;
   const char* end = text.data() + text.size();
   const auto k = std::from_chars(text.data(), end, share.k);
@@ -33,7 +34,8 @@ Result<CpuShare> parse_cpu_share(const std::string& text) {
   return share;
 }
 
-Result<ThreadPlaces> place_threads(const config::BoxConfig& asked, const std::string& name, kernels::cpu::Topology machine, std::optional<CpuShare> share) {
+Result<ThreadPlaces> place_threads(const config::BoxConfig& asked, const std::string& name,
+                                   kernels::cpu::Topology machine, std::optional<CpuShare> share) {
   config::BoxConfig box = asked;
   if (share) box.workers.count = share->of;
   const config::BoxConfig::Workers& w = box.workers;
@@ -53,9 +55,15 @@ Result<ThreadPlaces> place_threads(const config::BoxConfig& asked, const std::st
   for (const int cpu : places.cpus) places.nodes.push_back(machine.node_of(cpu));
   if (!places.nodes.empty()) places.main_cpus = machine.cpus_of(places.nodes.front());
   if (!places.cpus.empty() || w.pin_threads == "auto") return places;
-  if (!k) return invalid_argument("--pin-threads on: of several workers, those named worker-0, worker-1, ... know which cores are theirs; this one is '" + name + "'");
-  return invalid_argument("--pin-threads on: " + std::to_string(places.threads) + " threads of " + name + " would be on cores " + std::to_string(*k * places.threads + 1) +
-                          " to " + std::to_string((*k + 1) * places.threads) + " of " + std::to_string(machine.cores()) + "; lower --threads, or take auto");
+  if (!k)
+    return invalid_argument(
+        "--pin-threads on: of several workers, those named worker-0, worker-1, ... know which cores are theirs; this "
+        "one is '" +
+        name + "'");
+  return invalid_argument("--pin-threads on: " + std::to_string(places.threads) + " threads of " + name +
+                          " would be on cores " + std::to_string(*k * places.threads + 1) + " to " +
+                          std::to_string((*k + 1) * places.threads) + " of " + std::to_string(machine.cores()) +
+                          "; lower --threads, or take auto");
 }
 
 }  // namespace moestro::worker

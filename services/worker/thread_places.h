@@ -24,12 +24,13 @@ struct ThreadPlaces {
   std::vector<int> allowed;  ///< CPUs to keep to; empty: all that the process has
   std::vector<int> cpus;     ///< of each thread, to pin it there; empty: none is pinned
   std::vector<int> nodes;    ///< likewise: the NUMA node of each
-  std::vector<int> main_cpus;  ///< likewise: what the first thread keeps to, which is the program's, with all that it starts: its node's CPUs
+  std::vector<int> main_cpus;  ///< likewise: what the first thread keeps to, which is the program's, with all that it
+                               ///< starts: its node's CPUs
 };
 
-/// From workers.threads, pin_threads, numa_node and count, for the worker of this name, on this machine. `share`: who has the CPUs of that
-/// node; none: all workers of the box have.
-Result<ThreadPlaces> place_threads(const config::BoxConfig& box, const std::string& name, kernels::cpu::Topology machine,
-                                   std::optional<CpuShare> share = std::nullopt);
+/// From workers.threads, pin_threads, numa_node and count, for the worker of this name, on this machine. `share`: who
+/// has the CPUs of that node; none: all workers of the box have.
+Result<ThreadPlaces> place_threads(const config::BoxConfig& box, const std::string& name,
+                                   kernels::cpu::Topology machine, std::optional<CpuShare> share = std::nullopt);
 
 }  // namespace moestro::worker

@@ -1,11 +1,11 @@
 #include "services/worker/worker_options.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "services/box/box_flags.h"
 #include "services/box/named_pack.h"
 #include "services/box/places.h"
+#include "services/command_line/command_line.h"
 
 namespace moestro::worker {
 namespace {
@@ -32,7 +32,8 @@ Status take_peers(const config::BoxConfig& box, Peers given, WorkerOptions& o) {
 Result<device::WorkerDeviceOptions> device_options(const config::BoxConfig::Workers& w) {
   auto spec = config::parse_device(w.device);
   if (!spec.is_ok()) return spec.status().with_context("--device (workers.device)");
-  const device::WorkerDeviceOptions options{.spec = *spec, .cache = w.cache, .predict = w.predict, .cuda_graphs = w.cuda_graphs == "on"};
+  const device::WorkerDeviceOptions options{
+      .spec = *spec, .cache = w.cache, .predict = w.predict, .cuda_graphs = w.cuda_graphs == "on"};
   MOESTRO_RETURN_IF_ERROR(device::check_worker_device(options));
   return options;
 }
@@ -55,9 +56,12 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
   if (w.kv_tokens) o.engine.kv_tokens = *w.kv_tokens;
   o.engine.kv_host_tokens = w.kv_host_tokens;
   if (w.kv_host_tokens > 0 && o.device.spec.kind != config::DeviceSpec::Kind::kCuda)
-    return invalid_argument("--kv-host-tokens is for a GPU, whose KV cache is not in host memory; here more --kv-tokens do the same");
+    return invalid_argument(
+        "--kv-host-tokens is for a GPU, whose KV cache is not in host memory; here more --kv-tokens do the same");
   if (w.kv_host_tokens > 0 && !box.orchestrator.prefix_cache)
-    return invalid_argument("--kv-host-tokens keeps blocks to be found again by their prefix, and orchestrator.prefix_cache is off; leave out one of the two");
+    return invalid_argument(
+        "--kv-host-tokens keeps blocks to be found again by their prefix, and orchestrator.prefix_cache is off; leave "
+        "out one of the two");
   MOESTRO_ASSIGN_OR_RETURN(o.engine.kv_dtype, parse_dtype(w.kv_dtype));
   o.engine.visible = {.sinks = w.kv_sinks, .window = w.kv_window};
   if (w.context) o.engine.context_max = *w.context;
@@ -78,19 +82,45 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
 }  // namespace
 
 CommandLine parse_command_line(int argc, char** argv) {
-  CLI::App app("Computes a model's steps with weights from the expert store, for the orchestrator.", "moestro-worker");
+  command_line::App app("Computes a model's steps with weights from the expert store, for the orchestrator.",
+                        "moestro-worker");
   Peers peers;
   std::string name = WorkerOptions{}.name;
-  const box::BoxFlags flags(app, {"run.dir", "workers.device", "workers.cache", "workers.predict", "workers.cuda_graphs", "workers.threads", "workers.pin_threads", "workers.numa_node", "workers.kv_tokens", "workers.kv_host_tokens", "workers.kv_dtype", "workers.kv_sinks",
-                                  "workers.kv_window", "workers.context", "workers.reserve", "workers.store_wait", "workers.precision", "workers.deterministic",
-                                  "workers.capacity_factor", "workers.trace", "workers.timeline", "orchestrator.step_tokens",
-                                  "run.log_level", "run.log_format", "run.fault_points"});
-  app.add_option("--model", peers.model, "Model id, as the store and the orchestrator know it [model.name of the YAML file]");
+  const box::BoxFlags flags(app, {"run.dir",
+                                  "workers.device",
+                                  "workers.cache",
+                                  "workers.predict",
+                                  "workers.cuda_graphs",
+                                  "workers.threads",
+                                  "workers.pin_threads",
+                                  "workers.numa_node",
+                                  "workers.kv_tokens",
+                                  "workers.kv_host_tokens",
+                                  "workers.kv_dtype",
+                                  "workers.kv_sinks",
+                                  "workers.kv_window",
+                                  "workers.context",
+                                  "workers.reserve",
+                                  "workers.store_wait",
+                                  "workers.precision",
+                                  "workers.deterministic",
+                                  "workers.capacity_factor",
+                                  "workers.trace",
+                                  "workers.timeline",
+                                  "orchestrator.step_tokens",
+                                  "run.log_level",
+                                  "run.log_format",
+                                  "run.fault_points"});
+  app.add_option("--model", peers.model,
+                 "Model id, as the store and the orchestrator know it [model.name of the YAML file]");
   app.add_option("--store", peers.store, "The store's socket, ipc://PATH [ipc://RUN_DIR/store.sock]");
-  app.add_option("--orchestrator", peers.orchestrator, "The orchestrator's socket, ipc://PATH or tcp://HOST:PORT [ipc://RUN_DIR/orchestrator.sock]");
-  app.add_option("--cpu-share", peers.cpu_share, "K/N: of the CPUs of --numa-node this worker has the Kth part of N, from 0 [worker-K of workers.count]");
+  app.add_option("--orchestrator", peers.orchestrator,
+                 "The orchestrator's socket, ipc://PATH or tcp://HOST:PORT [ipc://RUN_DIR/orchestrator.sock]");
+  app.add_option(
+      "--cpu-share", peers.cpu_share,
+      "K/N: of the CPUs of --numa-node this worker has the Kth part of N, from 0 [worker-K of workers.count]");
   app.add_option("--name", name, "This worker's name")->capture_default_str();
-  if (const auto code = box::parse_program_line(app, argc, argv)) return {std::nullopt, *code};
+  if (const auto code = command_line::parse_program_line(app, argc, argv)) return {std::nullopt, *code};
   auto options = options_of(flags, peers, name);
   if (options.is_ok()) return {std::move(*options), 0};
   std::fprintf(stderr, "moestro-worker: %s\n", options.status().message().c_str());

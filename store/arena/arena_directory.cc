@@ -1,5 +1,6 @@
 #include "store/arena/arena_directory.h"
 
+#include "common/shm/whole_file.h"
 #include "store/arena/text_file.h"
 
 namespace moestro::store {
@@ -29,13 +30,14 @@ Result<ArenaDirectory::Pack> read_pack(std::string_view line) {
 
 std::string serialise_directory(const ArenaDirectory& d) {
   std::string text(kFirstLine);
-  text += "\nshared-version " + std::to_string(d.shared_version) + "\narena-bytes " + std::to_string(d.arena_bytes) + "\nentries " +
-          std::to_string(d.entries) + "\nsegment-bytes " + std::to_string(d.segment_bytes) + "\n";
+  text += "\nshared-version " + std::to_string(d.shared_version) + "\narena-bytes " + std::to_string(d.arena_bytes) +
+          "\nentries " + std::to_string(d.entries) + "\nsegment-bytes " + std::to_string(d.segment_bytes) + "\n";
   for (const ArenaDirectory::Pack& pack : d.packs) {
     std::string path = pack.path;
     for (char& c : path)
       if (c == '\n') c = '?';
-    text += "pack " + hex(pack.identity) + " " + std::to_string(pack.first_entry) + " " + std::to_string(pack.blobs) + " " + path + "\n";
+    text += "pack " + hex(pack.identity) + " " + std::to_string(pack.first_entry) + " " + std::to_string(pack.blobs) +
+            " " + path + "\n";
   }
   return with_checksum(std::move(text));
 }
@@ -51,14 +53,15 @@ Result<ArenaDirectory> parse_directory(std::string_view text) {
   MOESTRO_RETURN_IF_ERROR(read_number(lines[4], "segment-bytes", d.segment_bytes));
   for (size_t i = 5; i < lines.size(); ++i) {
     MOESTRO_ASSIGN_OR_RETURN(auto pack, read_pack(lines[i]));
-    if (uint64_t{pack.first_entry} + pack.blobs > d.entries) return corrupt("pack " + pack.path + " has entries beyond the table's end");
+    if (uint64_t{pack.first_entry} + pack.blobs > d.entries)
+      return corrupt("pack " + pack.path + " has entries beyond the table's end");
     d.packs.push_back(std::move(pack));
   }
   return d;
 }
 
 Status write_directory(const std::filesystem::path& dir, const ArenaDirectory& directory) {
-  return write_lines_file(dir / "directory", serialise_directory(directory));
+  return shm::write_whole_file(dir / "directory", serialise_directory(directory));
 }
 
 Result<ArenaDirectory> read_directory(const std::filesystem::path& dir) {

@@ -1,14 +1,14 @@
 #pragma once
-// File `directory` of the arena directory: whose blobs the table's entries are. Written by rename once the arena is whole, so an
-// arena without it was never finished. Text, for whoever repairs a machine:
+// File `directory` of the arena directory: whose blobs the table's entries are. Written by rename once the arena is
+// whole, so an arena without it was never finished. Text, for whoever repairs a machine:
 //
 //   moestro-arena 2
 //   shared-version 2
 //   arena-bytes 6442450944
 //   entries 1024
 //   segment-bytes 2359296                                  the grid that experts lie on, from the arena's end down
-//   pack 7f3a90c1d2e4b586 0 1024 /srv/packs/mixtral        identity of the manifest, first entry, number of blobs, where it lay
-//   checksum 0123456789abcdef                              XXH3-64 of all that stands before this line
+//   pack 7f3a90c1d2e4b586 0 1024 /srv/packs/mixtral        identity of the manifest, first entry, number of blobs,
+//   where it lay checksum 0123456789abcdef                              XXH3-64 of all that stands before this line
 
 #include <cstdint>
 #include <filesystem>

@@ -12,7 +12,8 @@ namespace moestro::store {
 namespace {
 
 /// Makes a file, sized, mapped and backed, for who may reach it.
-Result<shm::MappedFile> make_file(const std::filesystem::path& path, uint64_t bytes, const shm::FileAccess& access, mode_t mode) {
+Result<shm::MappedFile> make_file(const std::filesystem::path& path, uint64_t bytes, const shm::FileAccess& access,
+                                  mode_t mode) {
   MOESTRO_ASSIGN_OR_RETURN(auto file, shm::MappedFile::create(path, bytes, mode));
   MOESTRO_RETURN_IF_ERROR(access.apply(file.fd(), mode, path));
   MOESTRO_RETURN_IF_ERROR(file.back(0, file.size()));
@@ -27,8 +28,10 @@ Result<shm::FileLock> make_lock(const std::filesystem::path& path, const shm::Fi
 
 }  // namespace
 
-Result<std::unique_ptr<ArenaFiles>> ArenaFiles::lock(const std::filesystem::path& dir, std::chrono::milliseconds patience,
-                                                     const std::function<bool()>& waiting, const ArenaOptions& options) {
+Result<std::unique_ptr<ArenaFiles>> ArenaFiles::lock(const std::filesystem::path& dir,
+                                                     std::chrono::milliseconds patience,
+                                                     const std::function<bool()>& waiting,
+                                                     const ArenaOptions& options) {
   auto files = std::make_unique<ArenaFiles>();
   files->access_ = options.access;
   MOESTRO_RETURN_IF_ERROR(shm::make_private_dir(dir, options.access, "arena directory"));
@@ -69,6 +72,11 @@ void ArenaFiles::remove_files() {
       std::filesystem::remove(dir_ / part / std::to_string(slot), ignored);
 }
 
+uint64_t ArenaFiles::small_bytes(uint32_t entries, uint32_t workers) {
+  constexpr uint64_t kText = 64 << 10;  // `directory`, one line a pack, and the next one before it replaces it
+  return table_bytes(entries) + workers * (pins_bytes(entries) + bell_bytes()) + kText;
+}
+
 Status ArenaFiles::create(uint64_t arena_bytes, uint32_t entries, uint64_t epoch,
                           const std::function<bool(uint64_t)>& progress) {
   made_ = true;
@@ -82,7 +90,8 @@ Status ArenaFiles::create(uint64_t arena_bytes, uint32_t entries, uint64_t epoch
     MOESTRO_ASSIGN_OR_RETURN(handing_out_, shm::DescriptorServer::listen(payload_.socket, arena_.fd(), access_));
   }
   TableHeader& header = table();
-  header.version = kSharedVersion, header.entries = entries, header.epoch.store(epoch), header.arena_bytes = arena_bytes;
+  header.version = kSharedVersion, header.entries = entries, header.epoch.store(epoch),
+  header.arena_bytes = arena_bytes;
   header.incarnations.store(epoch);  // so that no holder of a slot is taken for one of another arena
   header.magic = kTableMagic;
   return Status::ok();
@@ -90,7 +99,8 @@ Status ArenaFiles::create(uint64_t arena_bytes, uint32_t entries, uint64_t epoch
 
 Status ArenaFiles::create_slot(uint32_t slot, const SlotHolder& holder) {
   if (holder.model.size() >= kSlotNameMax || holder.client.size() >= kSlotNameMax)
-    return invalid_argument("the name of a model or a worker is longer than " + std::to_string(kSlotNameMax - 1) + " bytes");
+    return invalid_argument("the name of a model or a worker is longer than " + std::to_string(kSlotNameMax - 1) +
+                            " bytes");
   const std::string name = std::to_string(slot);
   forget_slot(slot);
   Slot made;
@@ -112,7 +122,8 @@ Status ArenaFiles::create_slot(uint32_t slot, const SlotHolder& holder) {
 
 void ArenaFiles::forget_slot(uint32_t slot) {
   std::error_code ignored;
-  for (const char* part : {"pins", "bell", "workers"}) std::filesystem::remove(dir_ / part / std::to_string(slot), ignored);
+  for (const char* part : {"pins", "bell", "workers"})
+    std::filesystem::remove(dir_ / part / std::to_string(slot), ignored);
   slots_[slot] = Slot{};
 }
 
@@ -121,7 +132,8 @@ void ArenaFiles::close() {
   made_ = false;
   if (table_) table().closed.store(static_cast<uint32_t>(Closed::kShutDown), std::memory_order_release);
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot)
-    if (has_slot(slot)) ring(slot, 0, static_cast<uint32_t>(Code::kUnavailable));  // wakes the worker, which sees `closed`
+    if (has_slot(slot))
+      ring(slot, 0, static_cast<uint32_t>(Code::kUnavailable));  // wakes the worker, which sees `closed`
   handing_out_.reset();
   remove_files();
 }
@@ -140,7 +152,8 @@ void ArenaFiles::ring(uint32_t slot, uint32_t entry, uint32_t outcome) {
 SlotHolder ArenaFiles::holder(uint32_t slot) const {
   const auto& bell = *reinterpret_cast<const BellHeader*>(slots_[slot].bell.data());
   const auto text = [](const char* name) { return std::string(name, strnlen(name, kSlotNameMax - 1)); };
-  return {bell.incarnation, text(bell.model), text(bell.client), bell.pack_identity, static_cast<uint32_t>(bell.pack_first_entry)};
+  return {bell.incarnation, text(bell.model), text(bell.client), bell.pack_identity,
+          static_cast<uint32_t>(bell.pack_first_entry)};
 }
 
 Result<bool> ArenaFiles::worker_alive(uint32_t slot) { return slots_[slot].lock.held_elsewhere(); }

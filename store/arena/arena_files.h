@@ -1,13 +1,16 @@
 #pragma once
-// The files of an arena directory. A store that was killed leaves them to its successor, which adopts them or makes them anew:
+// The files of an arena directory. A store that was killed leaves them to its successor, which adopts them or makes
+// them anew:
 //
-//   DIR/ store.lock  alive  arena  table  directory  pins/SLOT  bell/SLOT  workers/SLOT       (arena may lie elsewhere: payload.h)
+//   DIR/ store.lock  alive  arena  table  directory  pins/SLOT  bell/SLOT  workers/SLOT       (arena may lie elsewhere:
+//   payload.h)
 //
-// store.lock is never removed. Its lock is taken before anything else is touched, and its descriptor is registered with every
-// ring: a killed store's reads go on landing for seconds, and only when the kernel has finished them is the lock free.
-// `alive` is locked too, but by a plain descriptor: it is free the moment the store is gone, which is what workers want to know.
-// workers/SLOT is locked by the worker of that slot, for the same reason. Slot files are new inodes for each holder, so that a
-// mapping left over from an earlier one reaches nothing. `directory` (arena_directory.h) comes last: an arena is whole when it is there.
+// store.lock is never removed. Its lock is taken before anything else is touched, and its descriptor is registered with
+// every ring: a killed store's reads go on landing for seconds, and only when the kernel has finished them is the lock
+// free. `alive` is locked too, but by a plain descriptor: it is free the moment the store is gone, which is what
+// workers want to know. workers/SLOT is locked by the worker of that slot, for the same reason. Slot files are new
+// inodes for each holder, so that a mapping left over from an earlier one reaches nothing. `directory`
+// (arena_directory.h) comes last: an arena is whole when it is there.
 
 #include <array>
 #include <atomic>
@@ -45,22 +48,28 @@ struct SlotHolder {
 
 class ArenaFiles {
  public:
-  /// Makes the directory if need be and waits up to `patience` for its lock; changes nothing that an earlier store left: adopt() or
-  /// discard() is next. `waiting` is called again and again while the lock is held; false stops with kCancelled.
+  /// Makes the directory if need be and waits up to `patience` for its lock; changes nothing that an earlier store
+  /// left: adopt() or discard() is next. `waiting` is called again and again while the lock is held; false stops with
+  /// kCancelled.
   static Result<std::unique_ptr<ArenaFiles>> lock(const std::filesystem::path& dir, std::chrono::milliseconds patience,
-                                                  const std::function<bool()>& waiting, const ArenaOptions& options = {});
+                                                  const std::function<bool()>& waiting,
+                                                  const ArenaOptions& options = {});
   ~ArenaFiles();
 
-  /// What a store that was killed has left, mapped: arena, table, and every slot whose worker lives (its pins stay; those of the dead
-  /// are dropped, `stamp` of each entry, the newest use by any of them, is kept). The table is as that store left it: the caller looks
-  /// at its entries, then calls publish(), or else discard(). An error (kNotFound: nothing was left) says why it cannot be used.
+  /// What a store that was killed has left, mapped: arena, table, and every slot whose worker lives (its pins stay;
+  /// those of the dead are dropped, `stamp` of each entry, the newest use by any of them, is kept). The table is as
+  /// that store left it: the caller looks at its entries, then calls publish(), or else discard(). An error (kNotFound:
+  /// nothing was left) says why it cannot be used.
   Status adopt(const ArenaDirectory& left);
   /// After adopt(): this store, and its epoch, are there for the workers; rings every bell.
   Status publish(uint64_t epoch);
-  /// Tells the workers of an arena that is not adopted that it is over, and removes its files. Waits up to `patience` until the last
-  /// worker has let go of its slot (with it goes the memory); returns the slots of those that have not. `waiting` as above.
+  /// Tells the workers of an arena that is not adopted that it is over, and removes its files. Waits up to `patience`
+  /// until the last worker has let go of its slot (with it goes the memory); returns the slots of those that have not.
+  /// `waiting` as above.
   Result<std::vector<uint32_t>> discard(std::chrono::milliseconds patience, const std::function<bool()>& waiting);
 
+  /// What the files beside the weights take, with so many entries and so many workers attached.
+  static uint64_t small_bytes(uint32_t entries, uint32_t workers);
   /// Makes arena and table, and backs them. `progress` is told the bytes backed so far; false stops with kCancelled.
   Status create(uint64_t arena_bytes, uint32_t entries, uint64_t epoch, const std::function<bool(uint64_t)>& progress);
   /// Makes the files of one worker slot; forget_slot() drops them.
@@ -84,7 +93,9 @@ class ArenaFiles {
   std::atomic<uint64_t>& pin_word(uint32_t slot, uint32_t entry) const {
     return reinterpret_cast<std::atomic<uint64_t>*>(slots_[slot].pins.data() + kSharedPage)[entry];
   }
-  const PinsHeader& pins_header(uint32_t slot) const { return *reinterpret_cast<const PinsHeader*>(slots_[slot].pins.data()); }
+  const PinsHeader& pins_header(uint32_t slot) const {
+    return *reinterpret_cast<const PinsHeader*>(slots_[slot].pins.data());
+  }
   /// Its worker has cut the file of its pins short, which no worker of ours does: they all read as free now.
   bool pins_cut(uint32_t slot) const { return slots_[slot].guard.shrunk(); }
   /// Writes a completion to the slot's ring and rings its bell.

@@ -2,49 +2,56 @@
 
 #include <algorithm>
 
+#include "common/units.h"
+
 namespace moestro::store {
 namespace {
 
 constexpr uint64_t kKeepFree = 256ULL << 20;  ///< of what is free, when the size is ours to choose
 
-std::string mib(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
 uint64_t minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
 std::string pages_missing(uint64_t bytes, const ArenaRoom& room) {
   const uint64_t page = std::max<uint64_t>(room.page_bytes, 4096);
   const uint64_t missing = (minus(bytes, room.place_bytes) + page - 1) / page;
-  return "set aside " + std::to_string(missing) + " more pages of " + std::to_string(page >> 10) + " KiB (vm.nr_hugepages)";
+  return "set aside " + std::to_string(missing) + " more pages of " + std::to_string(page >> 10) +
+         " KiB (vm.nr_hugepages)";
 }
 
-std::string in_words(const machine::MemoryBound& bound) { return "limit: " + mib(bound.limit_bytes) + ", of " + bound.whose; }
+std::string in_words(const machine::MemoryBound& bound) {
+  return "limit: " + mib(bound.limit_bytes) + ", of " + bound.whose;
+}
 
 Status check_asked(uint64_t bytes, const ArenaWish& wish, const ArenaRoom& room) {
   const std::string arena = "an arena of " + mib(bytes);
   if (bytes > room.place_bytes && room.set_aside)
-    return exhausted(arena + " does not fit in the huge pages set aside for " + room.place + ", of which " + mib(room.place_bytes) +
-                     " are free: " + pages_missing(bytes, room) + ", or lower --dram");
+    return exhausted(arena + " does not fit in the huge pages set aside for " + room.place + ", of which " +
+                     mib(room.place_bytes) + " are free: " + pages_missing(bytes, room) + ", or lower --dram");
   if (bytes > room.place_bytes)
     return exhausted(arena + " does not fit in " + room.place + ", which has " + mib(room.place_bytes) +
                      " free: lower --dram, or give --arena-dir a larger tmpfs");
   if (!room.in_memory || room.set_aside) return Status::ok();
   if (bytes > room.left.bytes)
-    return exhausted(arena + " does not fit in the " + mib(room.left.bytes) + " of memory that are left (" + in_words(room.left) +
-                     "): lower --dram" + (room.left.whose == "this machine" ? "" : ", or raise that limit"));
+    return exhausted(arena + " does not fit in the " + mib(room.left.bytes) + " of memory that are left (" +
+                     in_words(room.left) + "): lower --dram" +
+                     (room.left.whose == "this machine" ? "" : ", or raise that limit"));
   if (bytes > room.limit_beside.bytes)
-    return exhausted(arena + " and " + mib(wish.others) + " for the workers (KV caches, scratch) are more than the " + mib(room.limit_beside.limit_bytes) +
-                     " of " + room.limit_beside.whose + ": lower --dram, --kv-tokens or --workers, or take --kv-dtype f16");
+    return exhausted(arena + " and " + mib(wish.others) + " for the workers (KV caches, scratch) are more than the " +
+                     mib(room.limit_beside.limit_bytes) + " of " + room.limit_beside.whose +
+                     ": lower --dram, --kv-tokens or --workers, or take --kv-dtype f16");
   return Status::ok();
 }
 
 std::string too_little(uint64_t bytes, const ArenaWish& wish, const ArenaRoom& room) {
-  std::string why = "the arena needs at least " + mib(wish.minimum) + " (dense weights " + mib(wish.dense) + ", and the largest expert), and there is room for " +
-                    mib(bytes) + " in " + room.place + ": ";
+  std::string why = "the arena needs at least " + mib(wish.minimum) + " (dense weights " + mib(wish.dense) +
+                    ", and the largest expert), and there is room for " + mib(bytes) + " in " + room.place + ": ";
   if (room.place_bytes < wish.minimum && room.set_aside)
     return why + "of its huge pages " + mib(room.place_bytes) + " are free; " + pages_missing(wish.minimum, room);
-  if (room.place_bytes < wish.minimum) return why + "it has " + mib(room.place_bytes) + " free; give --arena-dir a larger tmpfs";
-  return why + mib(room.left.bytes) + " of memory are left (" + in_words(room.left_beside) + "), and the workers need " + mib(wish.others) +
-         "; lower --kv-tokens or --workers, or raise the limit";
+  if (room.place_bytes < wish.minimum)
+    return why + "it has " + mib(room.place_bytes) + " free; give --arena-dir a larger tmpfs";
+  return why + mib(room.left.bytes) + " of memory are left (" + in_words(room.left_beside) +
+         "), and the workers need " + mib(wish.others) + "; lower --kv-tokens or --workers, or raise the limit";
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
-// How large an arena is made: what was asked for or is needed, within what file system, machine and cgroups leave. No I/O.
+// How large an arena is made: what was asked for or is needed, within what file system, machine and cgroups leave. No
+// I/O.
 
 #include <cstdint>
 #include <optional>
@@ -20,7 +21,7 @@ struct ArenaWish {
 
 struct ArenaRoom {
   std::string place;         ///< for errors: the directory
-  uint64_t place_bytes = 0;  ///< free in its file system; hugetlbfs: of the pages set aside
+  uint64_t place_bytes = 0;  ///< free for it in its file system; hugetlbfs: of the pages set aside
   bool in_memory = true;     ///< false: on a disk
   bool set_aside = false;    ///< hugetlbfs: neither the machine's free memory nor a cgroup's limit counts its pages
   uint64_t page_bytes = 0;   ///< of hugetlbfs
@@ -30,7 +31,8 @@ struct ArenaRoom {
   machine::MemoryBound limit_beside;   ///< of that, when the workers have theirs
 };
 
-/// What was asked for, or what is needed where that is less, whatever the room is; none: it was left to us. A multiple of `granule`.
+/// What was asked for, or what is needed where that is less, whatever the room is; none: it was left to us. A multiple
+/// of `granule`.
 std::optional<uint64_t> asked_arena_bytes(const ArenaWish& wish, uint64_t granule);
 
 /// A multiple of `granule`. kExhausted says what does not fit, why, and what to change.

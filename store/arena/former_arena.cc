@@ -44,16 +44,21 @@ Status ArenaFiles::adopt(const ArenaDirectory& left) {
 
 Status ArenaFiles::map_former(const ArenaDirectory& left) {
   if (left.shared_version != kSharedVersion)
-    return unsupported("its memory layout is version " + std::to_string(left.shared_version) + ", this store's is " + std::to_string(kSharedVersion));
+    return unsupported("its memory layout is version " + std::to_string(left.shared_version) + ", this store's is " +
+                       std::to_string(kSharedVersion));
   MOESTRO_ASSIGN_OR_RETURN(table_, map_own(dir_ / "table", table_bytes(left.entries)));
   const TableHeader& header = table();
-  if (header.magic != kTableMagic || header.version != kSharedVersion || header.entries != left.entries || header.arena_bytes != left.arena_bytes)
+  if (header.magic != kTableMagic || header.version != kSharedVersion || header.entries != left.entries ||
+      header.arena_bytes != left.arena_bytes)
     return corrupt("the head of its table does not say what its directory says");
   if (header.closed.load() != 0) return unavailable("it has been given up already");
   MOESTRO_ASSIGN_OR_RETURN(alive_, shm::FileLock::open(dir_ / "alive", false));
   std::error_code ignored;
-  if (!wanted_.nameless() && !std::filesystem::exists(wanted_.file, ignored) && std::filesystem::exists(dir_ / "arena", ignored)) use_own_directory();
-  if (payload_.nameless()) return unavailable("its memory had no name (--payload-dir memfd) and went with the store that made it");
+  if (!wanted_.nameless() && !std::filesystem::exists(wanted_.file, ignored) &&
+      std::filesystem::exists(dir_ / "arena", ignored))
+    use_own_directory();
+  if (payload_.nameless())
+    return unavailable("its memory had no name (--payload-dir memfd) and went with the store that made it");
   MOESTRO_ASSIGN_OR_RETURN(arena_, map_own(payload_.file, left.arena_bytes));
   arena_.prefer_huge_pages();
   MOESTRO_RETURN_IF_ERROR(table_.back(0, table_.size()));
@@ -80,14 +85,15 @@ Result<bool> ArenaFiles::map_former_slot(uint32_t slot) {
     guard = shm::ShrinkGuard(*pins);
     const auto* words = reinterpret_cast<const std::atomic<uint64_t>*>(pins->data() + kSharedPage);
     for (uint32_t entry = 0; entry < entries_; ++entry)
-      former_stamps_[entry] = std::max(former_stamps_[entry], PinWord::stamp(words[entry].load(std::memory_order_relaxed)));
+      former_stamps_[entry] =
+          std::max(former_stamps_[entry], PinWord::stamp(words[entry].load(std::memory_order_relaxed)));
   }
   if (!lives) return false;
   if (!pins || !bell) return (pins ? bell : pins).status();
   const auto& head = *reinterpret_cast<const PinsHeader*>(pins->data());
   const auto& rings = *reinterpret_cast<const BellHeader*>(bell->data());
-  if (head.magic != kPinsMagic || head.version != kSharedVersion || head.entries != entries_ || rings.magic != kBellMagic ||
-      rings.version != kSharedVersion || rings.ring_entries != kBellRing)
+  if (head.magic != kPinsMagic || head.version != kSharedVersion || head.entries != entries_ ||
+      rings.magic != kBellMagic || rings.version != kSharedVersion || rings.ring_entries != kBellRing)
     return corrupt("the files of worker slot " + name + " are damaged");
   slots_[slot] = Slot{std::move(*pins), std::move(*bell), std::move(*lock), std::move(guard)};
   return true;
@@ -103,16 +109,19 @@ Status ArenaFiles::publish(uint64_t epoch) {
   return Status::ok();
 }
 
-Result<std::vector<uint32_t>> ArenaFiles::discard(std::chrono::milliseconds patience, const std::function<bool()>& waiting) {
+Result<std::vector<uint32_t>> ArenaFiles::discard(std::chrono::milliseconds patience,
+                                                  const std::function<bool()>& waiting) {
   std::error_code ignored;
   std::filesystem::remove(dir_ / "directory", ignored);  // from here on nobody adopts it
   // The word is where the worker reads it whatever else is damaged.
   if (auto table_file = map_own(dir_ / "table", kSharedPage))
-    reinterpret_cast<TableHeader*>(table_file->data())->closed.store(static_cast<uint32_t>(Closed::kReplaced), std::memory_order_seq_cst);
+    reinterpret_cast<TableHeader*>(table_file->data())
+        ->closed.store(static_cast<uint32_t>(Closed::kReplaced), std::memory_order_seq_cst);
   std::vector<std::pair<uint32_t, shm::FileLock>> holders;
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) {
     if (auto bell = map_own(dir_ / "bell" / std::to_string(slot), kSharedPage)) ring_bell(bell->data());
-    if (auto lock = shm::FileLock::open(dir_ / "workers" / std::to_string(slot), false)) holders.emplace_back(slot, std::move(*lock));
+    if (auto lock = shm::FileLock::open(dir_ / "workers" / std::to_string(slot), false))
+      holders.emplace_back(slot, std::move(*lock));
   }
   const auto deadline = std::chrono::steady_clock::now() + patience;
   const auto let_go = [](auto& holder) {

@@ -1,5 +1,6 @@
 #pragma once
-// On what pages, of which NUMA nodes, an arena came to lie, and what the operator can change to get better ones. No I/O.
+// On what pages, of which NUMA nodes, an arena came to lie, and what the operator can change to get better ones. No
+// I/O.
 
 #include <cstdint>
 #include <string>

@@ -16,7 +16,8 @@ class RangeAllocator {
 
   /// The lowest (or highest) range of at least `length` bytes; none if no free range is that long.
   std::optional<uint64_t> allocate(uint64_t length, End end);
-  /// Takes the very range [offset, offset + length). False if it is not all free, or not one that allocate() could have given.
+  /// Takes the very range [offset, offset + length). False if it is not all free, or not one that allocate() could have
+  /// given.
   bool take(uint64_t offset, uint64_t length);
   /// `length` as it was asked for.
   void free(uint64_t offset, uint64_t length);

@@ -7,11 +7,15 @@
 
 namespace moestro::store {
 
-uint64_t SegmentAllocator::rounded(uint64_t length) { return std::max<uint64_t>((length + kGranule - 1) / kGranule * kGranule, kGranule); }
+uint64_t SegmentAllocator::rounded(uint64_t length) {
+  return std::max<uint64_t>((length + kGranule - 1) / kGranule * kGranule, kGranule);
+}
 
 uint64_t choose_segment_bytes(std::span<const SizeShare> sizes, uint64_t region_bytes) {
   constexpr uint64_t kMultiples = 64;
-  const auto whole = [](uint64_t length) { return (length + SegmentAllocator::kGranule - 1) / SegmentAllocator::kGranule * SegmentAllocator::kGranule; };
+  const auto whole = [](uint64_t length) {
+    return (length + SegmentAllocator::kGranule - 1) / SegmentAllocator::kGranule * SegmentAllocator::kGranule;
+  };
   uint64_t longest = SegmentAllocator::kGranule, total = 0;
   std::set<uint64_t> lengths;
   for (const SizeShare& size : sizes) {
@@ -21,19 +25,22 @@ uint64_t choose_segment_bytes(std::span<const SizeShare> sizes, uint64_t region_
   }
   if (lengths.empty()) return std::max(longest, whole(region_bytes / kMultiples));
   if (lengths.size() == 1) return longest;
-  // What a candidate wastes, as a share of the region: the tails, weighted by how much of the memory each size is likely to have, and
-  // half a segment for each class that is not full.
+  // What a candidate wastes, as a share of the region: the tails, weighted by how much of the memory each size is
+  // likely to have, and half a segment for each class that is not full.
   const auto waste = [&](uint64_t segment) {
-    double share = static_cast<double>(lengths.size()) * static_cast<double>(segment) / 2 / static_cast<double>(std::max<uint64_t>(region_bytes, 1));
+    double share = static_cast<double>(lengths.size()) * static_cast<double>(segment) / 2 /
+                   static_cast<double>(std::max<uint64_t>(region_bytes, 1));
     for (const SizeShare& size : sizes)
-      share += static_cast<double>(size.total_bytes) / static_cast<double>(std::max<uint64_t>(total, 1)) * static_cast<double>(segment % whole(size.length)) /
-               static_cast<double>(segment);
+      share += static_cast<double>(size.total_bytes) / static_cast<double>(std::max<uint64_t>(total, 1)) *
+               static_cast<double>(segment % whole(size.length)) / static_cast<double>(segment);
     return share;
   };
   uint64_t best = longest;
   for (const uint64_t length : lengths)
-    for (uint64_t n = std::max<uint64_t>(1, (longest + length - 1) / length); n <= std::max(kMultiples, longest / length + 1); ++n)
-      if (n * length >= longest && n * length <= std::max(longest, region_bytes) && waste(n * length) < waste(best)) best = n * length;
+    for (uint64_t n = std::max<uint64_t>(1, (longest + length - 1) / length);
+         n <= std::max(kMultiples, longest / length + 1); ++n)
+      if (n * length >= longest && n * length <= std::max(longest, region_bytes) && waste(n * length) < waste(best))
+        best = n * length;
   return best;
 }
 
@@ -95,7 +102,8 @@ std::optional<uint64_t> SegmentAllocator::take(uint64_t length, uint32_t key) {
 
 bool SegmentAllocator::take_at(uint64_t offset, uint64_t length, uint32_t key) {
   const uint64_t slot_bytes = rounded(length);
-  if (offset < base_ || (offset - base_) / segment_bytes_ >= segments() || slot_bytes > segments() * segment_bytes_) return false;
+  if (offset < base_ || (offset - base_) / segment_bytes_ >= segments() || slot_bytes > segments() * segment_bytes_)
+    return false;
   const uint32_t span = span_of(length), first = static_cast<uint32_t>((offset - base_) / segment_bytes_) / span * span;
   if (first + span > segments() || (offset - offset_of(first)) % slot_bytes != 0) return false;
   const uint64_t slot = (offset - offset_of(first)) / slot_bytes;
@@ -114,11 +122,13 @@ bool SegmentAllocator::take_at(uint64_t offset, uint64_t length, uint32_t key) {
 
 uint32_t& SegmentAllocator::key_at(uint64_t offset) {
   const auto index = static_cast<uint32_t>((offset - base_) / segment_bytes_);
-  MOESTRO_CHECK(offset >= base_ && index < segments() && segments_[index].kind == Kind::kSlots, "a slot that was never taken");
+  MOESTRO_CHECK(offset >= base_ && index < segments() && segments_[index].kind == Kind::kSlots,
+                "a slot that was never taken");
   const uint32_t first = segments_[index].first;
   Segment& segment = segments_[first];
   const uint64_t slot = (offset - offset_of(first)) / segment.slot_bytes;
-  MOESTRO_CHECK(offset == offset_of(first) + slot * segment.slot_bytes && segment.keys[slot] != kNobody, "a slot that is not taken any more");
+  MOESTRO_CHECK(offset == offset_of(first) + slot * segment.slot_bytes && segment.keys[slot] != kNobody,
+                "a slot that is not taken any more");
   return segment.keys[slot];
 }
 
@@ -169,7 +179,8 @@ uint32_t SegmentAllocator::free_slots(uint64_t length) const {
   return static_cast<uint32_t>(slots);
 }
 
-bool SegmentAllocator::occupants(uint32_t first, uint32_t count, uint64_t own_length, std::vector<Occupant>& found) const {
+bool SegmentAllocator::occupants(uint32_t first, uint32_t count, uint64_t own_length,
+                                 std::vector<Occupant>& found) const {
   found.clear();
   const uint64_t own = own_length == 0 ? 0 : rounded(own_length);
   std::optional<uint32_t> last;

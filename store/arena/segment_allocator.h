@@ -1,15 +1,16 @@
 #pragma once
-// The arena, cut into equal segments. A segment holds blobs of one length (its class) in slots, and is free to hold another class once
-// it is empty. So whatever the lengths of the blobs, an empty segment is room for any of them, and nothing ever has to be moved to make
-// room: holes of a wrong size cannot come about.
+// The arena, cut into equal segments. A segment holds blobs of one length (its class) in slots, and is free to hold
+// another class once it is empty. So whatever the lengths of the blobs, an empty segment is room for any of them, and
+// nothing ever has to be moved to make room: holes of a wrong size cannot come about.
 //
 //   base                                                            base + segments * segment_bytes = end of the arena
 //   | lent (dense weights) | lent | free | slot | slot | tail | slot | slot | tail |
 //                                        segment of class A    segment of class A
 //
-// A blob longer than a segment takes a block of consecutive ones, which begins at a multiple of its own number. Segments can be lent to
-// someone who cuts them up otherwise. Bytes that hold nothing: the tail of each block (less than a slot; 0 where the slot divides it)
-// and for each class the free slots of one block; `waste_bound()` says how much that can be.
+// A blob longer than a segment takes a block of consecutive ones, which begins at a multiple of its own number.
+// Segments can be lent to someone who cuts them up otherwise. Bytes that hold nothing: the tail of each block (less
+// than a slot; 0 where the slot divides it) and for each class the free slots of one block; `waste_bound()` says how
+// much that can be.
 
 #include <cstdint>
 #include <map>
@@ -25,8 +26,8 @@ struct SizeShare {
   uint64_t length = 0, total_bytes = 0;
 };
 
-/// The segment size for a region that is to hold these: at least the longest, and such that little is wasted. With one length it is
-/// that length. All rounded to 4 KiB.
+/// The segment size for a region that is to hold these: at least the longest, and such that little is wasted. With one
+/// length it is that length. All rounded to 4 KiB.
 uint64_t choose_segment_bytes(std::span<const SizeShare> sizes, uint64_t region_bytes);
 
 class SegmentAllocator {
@@ -36,10 +37,11 @@ class SegmentAllocator {
 
   SegmentAllocator(uint64_t base, uint64_t size, uint64_t segment_bytes);
 
-  /// A slot for a blob of `length` bytes that belongs to `key`: in a block of its class, else in free segments, from the high end; none
-  /// if there is neither.
+  /// A slot for a blob of `length` bytes that belongs to `key`: in a block of its class, else in free segments, from
+  /// the high end; none if there is neither.
   std::optional<uint64_t> take(uint64_t length, uint32_t key);
-  /// The slot at `offset` exactly, as an earlier take() of the same geometry gave it; false if that is not such a place, or not free.
+  /// The slot at `offset` exactly, as an earlier take() of the same geometry gave it; false if that is not such a
+  /// place, or not free.
   bool take_at(uint64_t offset, uint64_t length, uint32_t key);
   void give_back(uint64_t offset);
   /// The slot at `offset` belongs to `key` now.
@@ -60,15 +62,15 @@ class SegmentAllocator {
   uint32_t slots_of(uint64_t length) const;
   /// Bytes in slots that are taken.
   uint64_t used_bytes() const { return used_bytes_; }
-  /// At most so many bytes of what is not lent hold nothing when take() finds no room, whatever came before, as long as slots that are
-  /// given back singly are taken again by their class: the tails, and one block a class.
+  /// At most so many bytes of what is not lent hold nothing when take() finds no room, whatever came before, as long as
+  /// slots that are given back singly are taken again by their class: the tails, and one block a class.
   uint64_t waste_bound(std::span<const uint64_t> lengths) const;
 
   /// Whether some segment belongs to another class than that of `length` (0: to any).
   bool has_others(uint64_t length) const;
   uint32_t free_slots(uint64_t length) const;
-  /// Who would have to go before [first, first + count) is free, each with its blob's length. False if part of it is lent, or belongs to
-  /// the class of `own_length` already and is no gain (0: no class).
+  /// Who would have to go before [first, first + count) is free, each with its blob's length. False if part of it is
+  /// lent, or belongs to the class of `own_length` already and is no gain (0: no class).
   struct Occupant {
     uint32_t key = 0, block = 0;
     uint64_t slot_bytes = 0;

@@ -1,15 +1,12 @@
 #include "store/arena/text_file.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 
 #include "common/shm/mapped_file.h"
 
@@ -17,21 +14,6 @@ namespace moestro::store {
 namespace {
 
 constexpr std::string_view kChecksum = "checksum ";
-
-Status write_all(int fd, std::string_view text, const std::filesystem::path& path) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return io_error("cannot write " + path.string(), errno);
-    text.remove_prefix(static_cast<size_t>(n));
-  }
-  return Status::ok();
-}
-
-bool on_hugetlbfs(int fd) {
-  struct statfs fs {};
-  return ::fstatfs(fd, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC;
-}
 
 }  // namespace
 
@@ -52,7 +34,8 @@ Result<std::vector<std::string_view>> checked_lines(std::string_view text) {
   const size_t last = before == std::string_view::npos ? 0 : before + 1;
   const std::string_view line = text.substr(last, text.size() - 1 - last);
   if (!line.starts_with(kChecksum)) return corrupt("it does not end with its checksum");
-  if (line.substr(kChecksum.size()) != hex(XXH3_64bits(text.data(), last))) return corrupt("it does not match its checksum");
+  if (line.substr(kChecksum.size()) != hex(XXH3_64bits(text.data(), last)))
+    return corrupt("it does not match its checksum");
   std::vector<std::string_view> lines;
   for (size_t at = 0; at < last;) {
     const size_t end = text.find('\n', at);
@@ -67,24 +50,6 @@ std::string_view next_word(std::string_view& line) {
   const std::string_view word = line.substr(0, end);
   line.remove_prefix(std::min(end + 1, line.size()));
   return word;
-}
-
-Status write_lines_file(const std::filesystem::path& path, std::string_view text) {
-  const std::filesystem::path part = path.string() + ".part";
-  {
-    const shm::UniqueFd fd(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!fd) return io_error("cannot create " + part.string(), errno);
-    if (on_hugetlbfs(fd.get())) {  // it has no write(2); what follows the text in its page are zeros
-      MOESTRO_ASSIGN_OR_RETURN(auto mapped, shm::MappedFile::create(part, text.size(), 0600));
-      MOESTRO_RETURN_IF_ERROR(mapped.back(0, mapped.size()));
-      std::memcpy(mapped.data(), text.data(), text.size());
-    } else {
-      MOESTRO_RETURN_IF_ERROR(write_all(fd.get(), text, part));
-      if (::fsync(fd.get()) != 0) return io_error("cannot write " + part.string(), errno);
-    }
-  }
-  if (::rename(part.c_str(), path.c_str()) != 0) return io_error("cannot rename " + part.string(), errno);
-  return Status::ok();
 }
 
 Result<std::string> read_lines_file(const std::filesystem::path& path, size_t bytes_max) {

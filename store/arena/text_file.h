@@ -1,5 +1,6 @@
 #pragma once
-// Small text files of the arena directory: lines of words, the last one a checksum of all before it; written by rename.
+// Small text files of the arena directory: lines of words, the last one a checksum of all before it; written by
+// shm::write_whole_file.
 
 #include <charconv>
 #include <cstdint>
@@ -30,8 +31,6 @@ std::optional<T> number(std::string_view word, int base = 10) {
 }
 std::string hex(uint64_t value);
 
-/// Replaces `path`, whole or not at all; the file is closed to others.
-Status write_lines_file(const std::filesystem::path& path, std::string_view text);
 /// kNotFound if there is none, kCorrupt if it is longer than `bytes_max`.
 Result<std::string> read_lines_file(const std::filesystem::path& path, size_t bytes_max);
 

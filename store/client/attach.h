@@ -39,14 +39,17 @@ struct Attachment {
   shm::FileLock store_alive;  ///< the store's
 
   const TableHeader& header() const { return *reinterpret_cast<const TableHeader*>(table.data()); }
-  const TableEntry& entry(uint32_t index) const { return reinterpret_cast<const TableEntry*>(table.data() + kSharedPage)[index]; }
+  const TableEntry& entry(uint32_t index) const {
+    return reinterpret_cast<const TableEntry*>(table.data() + kSharedPage)[index];
+  }
   std::atomic<uint64_t>& pin(uint32_t index) const {
     return reinterpret_cast<std::atomic<uint64_t>*>(pins.data() + kSharedPage)[index];
   }
   PinsHeader& pins_header() const { return *reinterpret_cast<PinsHeader*>(pins.data()); }
   const BellHeader& bell_header() const { return *reinterpret_cast<const BellHeader*>(bell.data()); }
   uint64_t completion(uint64_t number) const {
-    return reinterpret_cast<const std::atomic<uint64_t>*>(bell.data() + kSharedPage)[number % kBellRing].load(std::memory_order_relaxed);
+    return reinterpret_cast<const std::atomic<uint64_t>*>(bell.data() + kSharedPage)[number % kBellRing].load(
+        std::memory_order_relaxed);
   }
   /// No store holds the arena's lock: it was killed.
   bool store_gone();

@@ -9,16 +9,19 @@ Status StoreClient::prefetch(std::span<const uint32_t> blobs, WantedBy why) {
   std::vector<uint32_t> absent;
   for (const uint32_t blob : blobs) {
     if (blob >= blobs_.size())
-      return invalid_argument("blob " + std::to_string(blob) + " of model " + at_->manifest.model_name + ", which has " + std::to_string(blobs_.size()));
+      return invalid_argument("blob " + std::to_string(blob) + " of model " + at_->manifest.model_name +
+                              ", which has " + std::to_string(blobs_.size()));
     if (blobs_[blob].use != Use::kNone) continue;
-    const Residency seen = follow(blobs_[blob]);
-    if (seen == Residency::kAbsent || seen == Residency::kLoading) absent.push_back(blob);  // who has it read may drop it
+    const Residency seen = follow(blobs_[blob]).residency;
+    if (seen == Residency::kAbsent || seen == Residency::kLoading)
+      absent.push_back(blob);  // who has it read may drop it
   }
   if (absent.empty() || state_ != StoreState::kThere) return Status::ok();
   flatbuffers::FlatBufferBuilder b;
   const auto list = b.CreateVector(absent);
-  return at_->socket.send(encode(b, wire::StoreBody::PrefetchBlobs,
-                                 wire::CreatePrefetchBlobs(b, at_->slot, at_->incarnation, why.plan.value, why.moe_layer.value, list)));
+  return at_->socket.send(
+      encode(b, wire::StoreBody::PrefetchBlobs,
+             wire::CreatePrefetchBlobs(b, at_->slot, at_->incarnation, why.plan.value, why.moe_layer.value, list)));
 }
 
 Status StoreClient::steer_prefetches(PlanId plan_max, std::span<const PrefetchRank> layers) {

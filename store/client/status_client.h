@@ -61,7 +61,8 @@ struct StoreStatusReport {
   uint64_t epoch = 0, arena_bytes = 0, used_bytes = 0, huge_bytes = 0;
   std::string reader;  ///< "io_uring" or "pread"
   std::string policy;  ///< which expert goes first: `store.policy`
-  std::string pages, pages_mend;  ///< on what pages the arena lies, and what would give it better ones; empty: nothing to mend
+  std::string pages,
+      pages_mend;  ///< on what pages the arena lies, and what would give it better ones; empty: nothing to mend
   std::vector<Model> models;
   std::vector<Worker> workers;
   uint64_t fetches = 0;  ///< blobs asked for by message: what the DRAM tier missed
@@ -82,9 +83,10 @@ struct StoreStatusReport {
 
 enum class PackChange : uint8_t { kAdd, kRemove, kReplace };
 
-/// Changes what a running store serves; returns what it says it has done. `pack` is a path on the store's host; kRemove needs none.
-Result<std::string> change_packs(const std::string& endpoint, PackChange change, const std::string& name, const std::string& pack,
-                                 std::chrono::milliseconds timeout);
+/// Changes what a running store serves; returns what it says it has done. `pack` is a path on the store's host; kRemove
+/// needs none.
+Result<std::string> change_packs(const std::string& endpoint, PackChange change, const std::string& name,
+                                 const std::string& pack, std::chrono::milliseconds timeout);
 
 /// kUnavailable if no store answers at `endpoint` in time.
 Result<StoreStatusReport> query_store(const std::string& endpoint, std::chrono::milliseconds timeout);

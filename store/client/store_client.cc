@@ -6,6 +6,7 @@
 #include "common/fault_point.h"
 #include "common/shm/futex.h"
 #include "common/shm/use_clock.h"
+#include "store/client/shared_words.h"
 #include "store/client/wire.h"
 
 namespace moestro::store {
@@ -25,7 +26,7 @@ Status over(const Attachment& at) {
 
 /// A pin word of this worker, which alone writes it. Its reads of the payload come before.
 void release_word(std::atomic<uint64_t>& word) {
-  word.store(PinWord::unpinned(word.load(std::memory_order_relaxed)), std::memory_order_release);
+  words::store(word, PinWord::unpinned(words::load(word, std::memory_order_relaxed)), std::memory_order_release);
 }
 
 }  // namespace
@@ -38,9 +39,15 @@ Result<std::unique_ptr<StoreClient>> StoreClient::attach(const AttachOptions& op
 }
 
 StoreClient::StoreClient(std::unique_ptr<Attachment> attachment, milliseconds store_wait)
-    : at_(std::move(attachment)), blobs_(at_->manifest.blobs.size()), arena_(at_->arena.data()), share_(&at_->header().share_bytes[at_->slot]),
+    : at_(std::move(attachment)),
+      blobs_(at_->manifest.blobs.size()),
+      arena_(at_->arena.data()),
+      share_(&at_->header().share_bytes[at_->slot]),
       pin_bytes_min_(&at_->header().pin_bytes_min),
-      told_(&at_->pins_header()), why_(blobs_.size()), store_wait_(store_wait), epoch_(at_->header().epoch.load()) {
+      told_(&at_->pins_header()),
+      why_(blobs_.size()),
+      store_wait_(store_wait),
+      epoch_(at_->header().epoch.load()) {
   for (uint32_t blob = 0; blob < blobs_.size(); ++blob) {
     const uint32_t entry = at_->entries[blob];
     const Blob& known = at_->manifest.blobs[blob];
@@ -55,7 +62,8 @@ StoreClient::~StoreClient() {
   for (BlobState& state : blobs_) clear_pin(state);
   flatbuffers::FlatBufferBuilder b;
   // Only a courtesy: the lock of the slot, which goes with this process, says the same.
-  (void)at_->socket.send(encode(b, wire::StoreBody::DetachStore, wire::CreateDetachStore(b, at_->slot, at_->incarnation)));
+  (void)at_->socket.send(
+      encode(b, wire::StoreBody::DetachStore, wire::CreateDetachStore(b, at_->slot, at_->incarnation)));
 }
 
 /// Waits as long as dense weights keep arriving; `timeout` is for a store that sends nothing at all.
@@ -76,14 +84,15 @@ Status StoreClient::load_dense(milliseconds timeout) {
 void StoreClient::set_pin(BlobState& state) {
   if (!state.dense) {
     pinned_bytes_ += state.length, ++pinned_experts_;
-    told_->uses.store(told_->uses.load(std::memory_order_relaxed) + state.weight.sixteenths(), std::memory_order_relaxed);
+    told_->uses.store(told_->uses.load(std::memory_order_relaxed) + state.weight.sixteenths(),
+                      std::memory_order_relaxed);
   }
   state.pinned = true;
   // Sequentially consistent, and before the load of the table's word: see StoreMachine::try_evict.
-  const uint64_t old = state.pin->load(std::memory_order_relaxed);  // ours alone
+  const uint64_t old = words::load(*state.pin, std::memory_order_relaxed);  // ours alone
   const uint32_t parts = state.weight.sixteenths();
   const uint64_t stamp = parts == UseWeight::kWhole ? shm::use_stamp() : PinWord::stamp(old);
-  state.pin->store(PinWord::used(old, parts, stamp), std::memory_order_seq_cst);
+  words::store(*state.pin, PinWord::used(old, parts, stamp), std::memory_order_seq_cst);
 }
 
 void StoreClient::clear_pin(BlobState& state) {
@@ -94,23 +103,33 @@ void StoreClient::clear_pin(BlobState& state) {
   release_word(*state.pin);
 }
 
-bool StoreClient::pin_if_resident(BlobState& state) {
-  Residency seen = ResidencyWord::state(state.entry->word.load(std::memory_order_relaxed));
-  if (seen == Residency::kAlias) seen = follow(state);
-  if (seen != Residency::kResident) return false;  // no need to write
-  set_pin(state);
-  if (ResidencyWord::state(state.entry->word.load(std::memory_order_seq_cst)) == Residency::kResident) return true;
-  clear_pin(state);
-  return false;
+/// Nobody waits for this blob any more; dense weights stay pinned for as long as the client lives.
+void StoreClient::let_go(BlobState& state) {
+  if (!state.held) clear_pin(state);
 }
 
-/// The state of its entry; an alias is followed to the entry that has the bytes, once and for good, and a pin goes with it: set there
-/// before it is taken away here, so that whatever arrives in between lands pinned.
-Residency StoreClient::follow(BlobState& state) {
-  const Residency seen = ResidencyWord::state(state.entry->word.load(std::memory_order_seq_cst));
-  if (seen != Residency::kAlias) return seen;
-  const uint32_t alias = state.entry->alias.load(std::memory_order_acquire);
-  if (alias == 0 || alias > at_->header().entries) return Residency::kAbsent;  // no store writes that
+StoreClient::Seen StoreClient::see(const TableEntry& entry) {
+  const uint32_t finds = words::load(entry.found_wrong, std::memory_order_acquire);
+  return {finds, ResidencyWord::state(words::load(entry.word, std::memory_order_seq_cst))};
+}
+
+std::optional<StoreClient::Seen> StoreClient::pin_if_resident(BlobState& state) {
+  Residency before = ResidencyWord::state(words::load(state.entry->word, std::memory_order_relaxed));
+  if (before == Residency::kAlias) before = follow(state).residency;
+  if (before != Residency::kResident) return std::nullopt;  // no need to write
+  set_pin(state);
+  if (const Seen seen = see(*state.entry); seen.resident()) return seen;
+  clear_pin(state);
+  return std::nullopt;
+}
+
+/// The state of its entry; an alias is followed to the entry that has the bytes, once and for good, and a pin goes with
+/// it: set there before it is taken away here, so that whatever arrives in between lands pinned.
+StoreClient::Seen StoreClient::follow(BlobState& state) {
+  const Seen seen = see(*state.entry);
+  if (seen.residency != Residency::kAlias) return seen;
+  const uint32_t alias = words::load(state.entry->alias, std::memory_order_acquire);
+  if (alias == 0 || alias > at_->header().entries) return {};  // no store writes that
   const bool pinned = state.pinned;
   const auto blob = static_cast<uint32_t>(&state - blobs_.data());
   BlobState before = state;
@@ -121,7 +140,7 @@ Residency StoreClient::follow(BlobState& state) {
     release_word(*before.pin);
   }
   join_twins(blob, alias - 1);
-  return ResidencyWord::state(state.entry->word.load(std::memory_order_seq_cst));
+  return see(*state.entry);
 }
 
 /// Equal experts within one model use one pin word, which is theirs together.
@@ -139,11 +158,16 @@ bool StoreClient::twin_pinned(const BlobState& state) const {
   return false;
 }
 
-Lease StoreClient::lease(uint32_t blob) {
+Lease StoreClient::lease(uint32_t blob, const Seen& seen) {
   BlobState& state = blobs_[blob];
-  const uint64_t offset = state.entry->offset.load(std::memory_order_relaxed);  // after the word: it is ours
+  const uint64_t offset = words::load(state.entry->offset, std::memory_order_relaxed);  // after the word: it is ours
   state.use = Use::kLeased;
-  return Lease(this, blob, arena_ + offset, state.length);
+  return Lease(this, blob, arena_ + offset, state.length, seen.finds);
+}
+
+uint32_t StoreClient::finds(uint32_t blob) const {
+  std::atomic_thread_fence(std::memory_order_acquire);  // what was read of the blob was read before
+  return words::load(blobs_[blob].entry->found_wrong, std::memory_order_relaxed);
 }
 
 std::optional<Lease> StoreClient::try_pin(uint32_t blob, UseWeight weight) {
@@ -151,21 +175,20 @@ std::optional<Lease> StoreClient::try_pin(uint32_t blob, UseWeight weight) {
   BlobState& state = blobs_[blob];
   if (state.use == Use::kLeased) return std::nullopt;
   state.weight = weight;
-  if (state.pinned) {  // dense and held, or asked for and perhaps there by now
-    if (follow(state) != Residency::kResident) return std::nullopt;
-  } else if (!fits_share(state) || !pin_if_resident(state)) {
-    return std::nullopt;
-  }
+  std::optional<Seen> seen;
+  if (state.pinned) seen = follow(state);  // dense and held, or asked for and perhaps there by now
+  else if (fits_share(state)) seen = pin_if_resident(state);
+  if (!seen || !seen->resident()) return std::nullopt;
   if (state.use != Use::kNone) drop(blob);  // it will not arrive a second time
   counters_.hits += !state.dense;
   told_->hits.store(counters_.hits, std::memory_order_relaxed);
-  return lease(blob);
+  return lease(blob, *seen);
 }
 
 void StoreClient::unpin(uint32_t blob) {
   BlobState& state = blobs_[blob];
   state.use = Use::kNone;
-  if (!state.held) clear_pin(state);
+  let_go(state);
 }
 
 /// Takes a blob off the lists of what is to arrive; its pin is left as it is.
@@ -179,7 +202,8 @@ void StoreClient::drop(uint32_t blob) {
 Status StoreClient::fetch(std::span<const uint32_t> blobs, WantedBy why) {
   for (const uint32_t blob : blobs)
     if (blob >= blobs_.size())
-      return invalid_argument("blob " + std::to_string(blob) + " of model " + at_->manifest.model_name + ", which has " + std::to_string(blobs_.size()));
+      return invalid_argument("blob " + std::to_string(blob) + " of model " + at_->manifest.model_name +
+                              ", which has " + std::to_string(blobs_.size()));
   if (state_ == StoreState::kOver) return over(*at_);
   for (const uint32_t blob : blobs) {
     BlobState& state = blobs_[blob];
@@ -200,6 +224,7 @@ Status StoreClient::fetch(std::span<const uint32_t> blobs, WantedBy why) {
 void StoreClient::activate_waiting() {
   const auto fits = [this] { return !waiting_.empty() && fits_share(blobs_[waiting_.front()]); };
   while (fits()) {
+    if (asked_.empty()) look_due_ = Clock::now() + kLook;
     const WantedBy why = why_[waiting_.front()];
     std::vector<uint32_t> batch;
     while (fits()) {
@@ -210,7 +235,7 @@ void StoreClient::activate_waiting() {
       state.use = Use::kAsked;
       asked_.push_back(blob);
       set_pin(state);  // the intent goes first, so that the blob lands pinned
-      if (follow(state) == Residency::kResident) ready_.push_back(blob);
+      if (follow(state).resident()) ready_.push_back(blob);
       else batch.push_back(blob);
     }
     if (batch.empty()) continue;
@@ -223,24 +248,25 @@ Status StoreClient::ask(const std::vector<uint32_t>& blobs, WantedBy why) {
   if (state_ != StoreState::kThere) return Status::ok();  // it is asked when it is back
   flatbuffers::FlatBufferBuilder b;
   const auto list = b.CreateVector(blobs);
-  return at_->socket.send(encode(b, wire::StoreBody::FetchBlobs,
-                                 wire::CreateFetchBlobs(b, at_->slot, at_->incarnation, why.plan.value, why.moe_layer.value, list)));
+  return at_->socket.send(
+      encode(b, wire::StoreBody::FetchBlobs,
+             wire::CreateFetchBlobs(b, at_->slot, at_->incarnation, why.plan.value, why.moe_layer.value, list)));
 }
 
 /// Arrived, failed, or (nothing) still on its way.
 std::optional<Result<Lease>> StoreClient::look_at(uint32_t blob) {
   if (blobs_[blob].use != Use::kAsked) return std::nullopt;
   const TableEntry* asked_of = blobs_[blob].entry;
-  const Residency state = follow(blobs_[blob]);
+  const Seen seen = follow(blobs_[blob]);
   // What was asked for turned out to be another entry's content: that one may have to be read again, for us.
-  if (blobs_[blob].entry != asked_of && state != Residency::kResident) (void)ask({blob}, why_[blob]);
-  if (state == Residency::kResident) {
+  if (blobs_[blob].entry != asked_of && !seen.resident()) (void)ask({blob}, why_[blob]);
+  if (seen.resident()) {
     drop(blob);
     counters_.fetched_bytes += blobs_[blob].length;
     if (!blobs_[blob].dense) MOESTRO_FAULT_POINT("leased");
-    return lease(blob);
+    return lease(blob, seen);
   }
-  if (state != Residency::kBad) return std::nullopt;
+  if (seen.residency != Residency::kBad) return std::nullopt;
   read_messages();
   const auto why = failures_.find(blob);
   if (why == failures_.end()) return std::nullopt;  // its message is on the way, or comes when we ask again
@@ -248,7 +274,7 @@ std::optional<Result<Lease>> StoreClient::look_at(uint32_t blob) {
   failures_.erase(why);
   failed_blob_ = blob;
   drop(blob);
-  clear_pin(blobs_[blob]);
+  let_go(blobs_[blob]);
   return failure;
 }
 
@@ -259,7 +285,8 @@ std::optional<Result<Lease>> StoreClient::collect() {
     if (auto arrived = look_at(blob)) return arrived;
   }
   const uint64_t head = at_->bell_header().head.load(std::memory_order_acquire);
-  if (head - completions_read_ > kBellRing) completions_read_ = head;  // overrun: the next look at all of them finds what is there
+  if (head - completions_read_ > kBellRing)
+    completions_read_ = head;  // overrun: the next look at all of them finds what is there
   while (completions_read_ < head) {
     const auto found = blob_of_entry_.find(Completion::entry(at_->completion(completions_read_++)));
     if (found == blob_of_entry_.end()) continue;
@@ -296,7 +323,6 @@ Status StoreClient::check() {
 Result<Lease> StoreClient::next_arrival(milliseconds timeout) {
   failed_blob_.reset();
   const auto deadline = Clock::now() + timeout;
-  auto look = Clock::now() + kLook;
   while (true) {
     const uint32_t rung = at_->bell_header().doorbell.load(std::memory_order_acquire);
     activate_waiting();
@@ -307,15 +333,15 @@ Result<Lease> StoreClient::next_arrival(milliseconds timeout) {
       return exhausted("leases fill this worker's share of the arena (" + std::to_string(pinned_cost()) + " of " +
                        std::to_string(share_bytes()) + " bytes): release them before waiting for more");
     const auto now = Clock::now();
-    if (now >= look) {
+    if (now >= look_due_) {
       look_at_store();
       if (waited_long_enough()) return fail_for_want_of_store();
       ask_again();
-      look = now + kLook;
+      look_due_ = now + kLook;
       continue;
     }
     if (now >= deadline) return unavailable("no expert arrived in time");
-    shm::futex_wait(at_->bell_header().doorbell, rung, std::min(deadline, look) - now);
+    shm::futex_wait(at_->bell_header().doorbell, rung, std::min(deadline, look_due_) - now);
   }
 }
 
@@ -324,17 +350,18 @@ Result<Lease> StoreClient::fail_one() {
   if (asked_.empty() && waiting_.empty()) return over(*at_);
   const uint32_t blob = asked_.empty() ? waiting_.front() : asked_.front();
   drop(blob);
-  clear_pin(blobs_[blob]);
+  let_go(blobs_[blob]);
   return io_error(over(*at_).message());
 }
 
 Result<Lease> StoreClient::fail_for_want_of_store() {
   const uint32_t blob = asked_.front();
   drop(blob);
-  clear_pin(blobs_[blob]);
+  let_go(blobs_[blob]);
   failed_blob_ = blob;
-  return io_error("blob " + std::to_string(blob) + " of model " + at_->manifest.model_name + " is not in memory, and no store has come back at " +
-                  at_->endpoint + " for " + std::to_string(store_wait_.count()) + " ms: start moestro-store again");
+  return io_error("blob " + std::to_string(blob) + " of model " + at_->manifest.model_name +
+                  " is not in memory, and no store has come back at " + at_->endpoint + " for " +
+                  std::to_string(store_wait_.count()) + " ms: start moestro-store again");
 }
 
 /// Idempotent: whatever was lost on the way is made good.
@@ -351,7 +378,8 @@ void StoreClient::read_messages() {
     if (message == nullptr) continue;
     if (message->body_type() == wire::StoreBody::StoreRefused) {
       // Only of a slot that is no longer ours: a store that took our place knows nothing of our fetches.
-      if (message->body_as_StoreRefused()->code() == static_cast<uint32_t>(Code::kUnavailable)) state_ = StoreState::kOver;
+      if (message->body_as_StoreRefused()->code() == static_cast<uint32_t>(Code::kUnavailable))
+        state_ = StoreState::kOver;
       continue;
     }
     if (message->body_type() != wire::StoreBody::BlobFailed) continue;
@@ -368,12 +396,13 @@ void StoreClient::cancel_fetches() {
   const std::vector<uint32_t> asked = asked_;
   for (const uint32_t blob : asked) {
     drop(blob);
-    if (!blobs_[blob].held) clear_pin(blobs_[blob]);
+    let_go(blobs_[blob]);
   }
   for (const uint32_t blob : waiting_) blobs_[blob].use = Use::kNone;
   waiting_.clear();
   flatbuffers::FlatBufferBuilder b;
-  (void)at_->socket.send(encode(b, wire::StoreBody::CancelFetches, wire::CreateCancelFetches(b, at_->slot, at_->incarnation)));
+  (void)at_->socket.send(
+      encode(b, wire::StoreBody::CancelFetches, wire::CreateCancelFetches(b, at_->slot, at_->incarnation)));
 }
 
 }  // namespace moestro::store

@@ -13,16 +13,20 @@
 
 namespace moestro::store {
 
-/// Dense blobs are loaded and pinned once, in attach(), for as long as the client lives; leases on them cost nothing. Experts are
-/// pinned up to this worker's share of the arena: beyond it try_pin gives nothing, and fetches wait until leases are released.
+/// Dense blobs are loaded and pinned once, in attach(), for as long as the client lives; leases on them cost nothing.
+/// Experts are pinned up to this worker's share of the arena: beyond it try_pin gives nothing, and fetches wait until
+/// leases are released.
 ///
-/// When the store is killed, what is resident can be pinned as before, and fetches wait for its successor, at most AttachOptions::store_wait
-/// after it was missed: then each ends with kIo, naming its blob and the store. A successor that adopts the arena goes on where
-/// the dead one stopped: every outstanding fetch is sent again. When the arena is over for good (the store has shut down, or its successor
-/// could not adopt it) fetch() is kUnavailable and next_arrival() kIo, and so for good: destroy this client, then attach anew.
+/// When the store is killed, what is resident can be pinned as before, and fetches wait for its successor, at most
+/// AttachOptions::store_wait after it was missed: then each ends with kIo, naming its blob and the store. A successor
+/// that adopts the arena goes on where the dead one stopped: every outstanding fetch is sent again. When the arena is
+/// over for good (the store has shut down, or its successor could not adopt it) fetch() is kUnavailable and
+/// next_arrival() kIo, and so for good: destroy this client, then attach anew.
 class StoreClient final : public BlobSource {
  public:
   static Result<std::unique_ptr<StoreClient>> attach(const AttachOptions& options);
+  /// Over a slot that is held already. attach() also has the dense weights there.
+  StoreClient(std::unique_ptr<Attachment> attachment, std::chrono::milliseconds store_wait);
   ~StoreClient() override;
 
   const Manifest& manifest() const override { return at_->manifest; }
@@ -31,6 +35,7 @@ class StoreClient final : public BlobSource {
   Status fetch(std::span<const uint32_t> blobs, WantedBy why) override;
   Result<Lease> next_arrival(std::chrono::milliseconds timeout) override;
   std::optional<uint32_t> failed_blob() const override { return failed_blob_; }
+  uint32_t finds(uint32_t blob) const override;
   void cancel_fetches() override;
   Status prefetch(std::span<const uint32_t> blobs, WantedBy why) override;
   Status steer_prefetches(PlanId plan_max, std::span<const PrefetchRank> layers) override;
@@ -75,20 +80,31 @@ class StoreClient final : public BlobSource {
   };
   static_assert(sizeof(BlobState) == 32);
 
-  StoreClient(std::unique_ptr<Attachment> attachment, std::chrono::milliseconds store_wait);
+  /// Of an entry, in this order: who sees it resident is told of every later find.
+  struct Seen {
+    uint32_t finds = 0;  ///< how often its bytes had been found wrong
+    Residency residency = Residency::kAbsent;
+    bool resident() const { return residency == Residency::kResident; }
+  };
+  static Seen see(const TableEntry& entry);
   Status load_dense(std::chrono::milliseconds timeout);
   void unpin(uint32_t blob) override;
 
-  bool fits_share(const BlobState& state) const { return state.dense || pinned_cost() + pin_cost(state.length) <= share_bytes(); }
+  bool fits_share(const BlobState& state) const {
+    return state.dense || pinned_cost() + pin_cost(state.length) <= share_bytes();
+  }
   /// All experts count alike where there is a least cost: it is that of the longest.
-  uint64_t pinned_cost() const { return std::max(pinned_bytes_, pinned_experts_ * pin_bytes_min_->load(std::memory_order_relaxed)); }
-  bool pin_if_resident(BlobState& state);
-  Residency follow(BlobState& state);
+  uint64_t pinned_cost() const {
+    return std::max(pinned_bytes_, pinned_experts_ * pin_bytes_min_->load(std::memory_order_relaxed));
+  }
+  std::optional<Seen> pin_if_resident(BlobState& state);
+  Seen follow(BlobState& state);
   void join_twins(uint32_t blob, uint32_t entry);
   bool twin_pinned(const BlobState& state) const;
   void set_pin(BlobState& state);
   void clear_pin(BlobState& state);
-  Lease lease(uint32_t blob);
+  void let_go(BlobState& state);
+  Lease lease(uint32_t blob, const Seen& seen);
   void activate_waiting();
   Status ask(const std::vector<uint32_t>& blobs, WantedBy why);
   std::optional<Result<Lease>> collect();
@@ -96,7 +112,9 @@ class StoreClient final : public BlobSource {
   Result<Lease> fail_one();
   Result<Lease> fail_for_want_of_store();
   void look_at_store();
-  bool waited_long_enough() const { return state_ == StoreState::kAway && std::chrono::steady_clock::now() - away_since_ >= store_wait_; }
+  bool waited_long_enough() const {
+    return state_ == StoreState::kAway && std::chrono::steady_clock::now() - away_since_ >= store_wait_;
+  }
   void read_messages();
   void ask_again();
   void drop(uint32_t blob);
@@ -118,6 +136,8 @@ class StoreClient final : public BlobSource {
   uint64_t completions_read_ = 0;
   StoreState state_ = StoreState::kThere;
   std::chrono::steady_clock::time_point away_since_{};
+  /// When what was asked for is asked for again, and the store looked at: however short the calls of next_arrival are.
+  std::chrono::steady_clock::time_point look_due_{};
   const std::chrono::milliseconds store_wait_;
   uint64_t epoch_ = 0;  ///< of the store that was last seen there
   uint64_t resumed_ = 0;

@@ -29,12 +29,13 @@ inline const wire::StoreMessage* decode(const net::Bytes& bytes) {
 inline Status refusal(const wire::StoreRefused& refused) {
   const uint32_t code = refused.code();
   const bool known = code > 0 && code <= static_cast<uint32_t>(Code::kInternal);
-  return Status(known ? static_cast<Code>(code) : Code::kInternal, refused.message() ? refused.message()->str() : "refused by the store");
+  return Status(known ? static_cast<Code>(code) : Code::kInternal,
+                refused.message() ? refused.message()->str() : "refused by the store");
 }
 
 /// Waits until `deadline` for a message of kind `kind` (the bytes of it) or a refusal.
-inline Result<net::Bytes> receive_reply(net::DealerSocket& socket, wire::StoreBody kind, std::chrono::steady_clock::time_point deadline,
-                                        const std::string& endpoint) {
+inline Result<net::Bytes> receive_reply(net::DealerSocket& socket, wire::StoreBody kind,
+                                        std::chrono::steady_clock::time_point deadline, const std::string& endpoint) {
   while (true) {
     MOESTRO_ASSIGN_OR_RETURN(auto bytes, socket.receive());
     if (bytes) {
@@ -44,8 +45,10 @@ inline Result<net::Bytes> receive_reply(net::DealerSocket& socket, wire::StoreBo
       if (message->body_type() == kind) return std::move(*bytes);
       continue;
     }
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return unavailable("no store answers at " + endpoint + ": is moestro-store running with this run directory?");
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    if (left.count() <= 0)
+      return unavailable("no store answers at " + endpoint + ": is moestro-store running with this run directory?");
     MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const bool ready, socket.wait(left));
   }
 }

@@ -1,6 +1,6 @@
 #pragma once
-// What a blob holds, as the store found it: XXH3-128 over the list of its slices' {length, XXH3-128 of the bytes}, in order, so the
-// borders of the slices are part of it. Never taken from a manifest. (docs/decisions/0008-content.md)
+// What a blob holds, as the store found it: XXH3-128 over the list of its slices' {length, XXH3-128 of the bytes}, in
+// order, so the borders of the slices are part of it. Never taken from a manifest. (docs/decisions/0008-content.md)
 
 #include <compare>
 #include <cstdint>

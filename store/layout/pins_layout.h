@@ -1,18 +1,20 @@
 #pragma once
-// What belongs to one worker slot. `pins/SLOT`: written by the worker that holds the slot (the store drops it when that worker is gone).
-// `bell/SLOT`: written by the store only.
+// What belongs to one worker slot. `pins/SLOT`: written by the worker that holds the slot (the store drops it when that
+// worker is gone). `bell/SLOT`: written by the store only.
 //
 // The epoch in both is of the store that made the files: a store that adopts them leaves it as it is.
 //
 //   pins/SLOT  0     | magic | version | entries | epoch |                PinsHeader, one page
 //              64    | uses | hits | misses |
-//              4096  | word of table entry 0 | of entry 1 | ...           8 bytes each; one writer, so 8 to a cache line is harmless
+//              4096  | word of table entry 0 | of entry 1 | ...           8 bytes each; one writer, so 8 to a cache
+//              line is harmless
 //
 //   bell/SLOT  0     | magic | version | ring_entries | epoch |           BellHeader, one page
 //              64    | doorbell |                                         futex: grows with every completion
 //              128   | head |                                             completions ever written
-//              192   | incarnation | model | client | pack |              who holds the slot, for a store that adopts it
-//              4096  | completion 0 | ... | completion kBellRing-1 |      {outcome, table entry}; number n lies at n % kBellRing
+//              192   | incarnation | model | client | pack |              who holds the slot, for a store that adopts
+//              it 4096  | completion 0 | ... | completion kBellRing-1 |      {outcome, table entry}; number n lies at n
+//              % kBellRing
 
 #include <atomic>
 #include <cstddef>
@@ -27,8 +29,8 @@ inline constexpr uint64_t kBellMagic = 0x314c4c4542534f4dULL;  // "MOSBELL1"
 inline constexpr uint64_t kBellRing = 1024;
 inline constexpr size_t kSlotNameMax = 256;  ///< bytes of a model's or a client's name, the final 0 among them
 
-/// A worker's word for one table entry: {pinned:1, uses:15, stamp:48}. A hit sends no message, so this is how the store learns what is
-/// hot: the worker adds to its count as it pins, in the store that it makes anyway.
+/// A worker's word for one table entry: {pinned:1, uses:15, stamp:48}. A hit sends no message, so this is how the store
+/// learns what is hot: the worker adds to its count as it pins, in the store that it makes anyway.
 ///   uses    in sixteenths of one token's use (UseWeight), modulo 2^15; the store adds up the differences that it sees
 ///   stamp   of the last whole use (common/shm/use_clock.h); a prompt's leaves it as it is
 struct PinWord {
@@ -53,10 +55,12 @@ struct alignas(64) PinsHeader {
   uint64_t epoch;
   uint8_t reserved0[40];
   std::atomic<uint64_t> uses;  ///< of experts by this worker so far, in sixteenths: the clock by which frequencies age
-  std::atomic<uint64_t> hits, misses;  ///< experts that were resident when it wanted them, and that were not: for whoever looks on
+  std::atomic<uint64_t> hits,
+      misses;  ///< experts that were resident when it wanted them, and that were not: for whoever looks on
   uint8_t reserved1[kSharedPage - 88];
 };
-static_assert(sizeof(PinsHeader) == kSharedPage && offsetof(PinsHeader, epoch) == 16 && offsetof(PinsHeader, uses) == 64);
+static_assert(sizeof(PinsHeader) == kSharedPage && offsetof(PinsHeader, epoch) == 16 &&
+              offsetof(PinsHeader, uses) == 64);
 
 constexpr uint64_t pins_bytes(uint64_t entries) { return kSharedPage + entries * sizeof(uint64_t); }
 
@@ -78,8 +82,8 @@ struct alignas(64) BellHeader {
   uint8_t reserved3[kSharedPage - 216 - 2 * kSlotNameMax];
 };
 static_assert(sizeof(BellHeader) == kSharedPage);
-static_assert(offsetof(BellHeader, doorbell) == 64 && offsetof(BellHeader, head) == 128 && offsetof(BellHeader, incarnation) == 192 &&
-              offsetof(BellHeader, pack_identity) == 712);
+static_assert(offsetof(BellHeader, doorbell) == 64 && offsetof(BellHeader, head) == 128 &&
+              offsetof(BellHeader, incarnation) == 192 && offsetof(BellHeader, pack_identity) == 712);
 static_assert(sizeof(std::atomic<uint32_t>) == 4, "a futex word");
 
 /// {outcome:32, table entry:32}; outcome 0: resident, else a moestro::Code.

@@ -1,6 +1,6 @@
 #pragma once
-// Which table entries hold the same bytes. The entry that was read first keeps them; every later one with equal content is its alias for
-// good, and any of them that a pack still serves can be read in its stead.
+// Which table entries hold the same bytes. The entry that was read first keeps them; every later one with equal content
+// is its alias for good, and any of them that a pack still serves can be read in its stead.
 
 #include <cstdint>
 #include <map>
@@ -16,8 +16,8 @@ class ContentIndex {
   /// Entries are known from here on, each standing for itself.
   void resize(size_t entries) { items_.resize(entries); }
 
-  /// `entry` was read whole and holds `key`. Another entry that has the same content, which it becomes an alias of; else none: it is
-  /// the first, now or already. Content that is not known equals nothing.
+  /// `entry` was read whole and holds `key`. Another entry that has the same content, which it becomes an alias of;
+  /// else none: it is the first, now or already. Content that is not known equals nothing.
   std::optional<uint32_t> learn(uint32_t entry, const ContentKey& key);
   /// As learn() would, but only for an entry whose content is known already: whether `key` is what it was.
   bool contradicts(uint32_t entry, const ContentKey& key) const;

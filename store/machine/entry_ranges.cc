@@ -7,7 +7,8 @@
 
 namespace moestro::store {
 
-/// Their dense weights get room as experts do, by eviction, when they are first asked for; here only the sum is kept in mind.
+/// Their dense weights get room as experts do, by eviction, when they are first asked for; here only the sum is kept in
+/// mind.
 Status StoreMachine::add_entries(uint32_t first, const std::vector<MachineBlob>& blobs) {
   uint64_t dense = 0, largest = 0;
   for (const MachineBlob& blob : blobs) {
@@ -16,18 +17,19 @@ Status StoreMachine::add_entries(uint32_t first, const std::vector<MachineBlob>&
   }
   const bool fits = dense + largest <= expert_bytes_ && split_pins(blobs).fits;
   if (!fits)
-    return exhausted("no room for it: its dense weights need " + std::to_string(dense) + " bytes and its largest expert " + std::to_string(largest) +
-                     ", the arena has " + std::to_string(expert_bytes_) + " for experts and what is guaranteed to others; raise --dram, or remove another model first");
+    return exhausted("no room for it: its dense weights need " + std::to_string(dense) +
+                     " bytes and its largest expert " + std::to_string(largest) + ", the arena has " +
+                     std::to_string(expert_bytes_) +
+                     " for experts and what is guaranteed to others; raise --dram, or remove another model first");
   MOESTRO_CHECK(first + blobs.size() <= entries_.size(), "entries beyond the table");
   for (uint32_t i = 0; i < blobs.size(); ++i) {
     Entry& entry = entries_[first + i];
     MOESTRO_CHECK(!entry.used, "entries given to two packs");
-    const uint64_t generation = entry.generation;  // grows for ever: who still has the word of an earlier blob in mind cannot take this for it
+    const uint64_t generation =
+        entry.generation;  // grows for ever: who still has the word of an earlier blob in mind cannot take this for it
     entry = Entry{};
     entry.blob = blobs[i], entry.used = true, entry.generation = generation;
     shared_.set_length(first + i, entry.blob.length);
-    shared_.set_place(first + i, 0, {});  // a successor would take what an earlier blob held for this one's bytes
-    set_state(first + i, Residency::kAbsent);
   }
   expert_bytes_ -= dense;
   share_out();
@@ -44,8 +46,12 @@ Actions StoreMachine::remove_entries(uint32_t first, uint32_t count) {
 }
 
 bool StoreMachine::entries_free(uint32_t first, uint32_t count) const {
-  for (uint32_t index = first; index < first + count; ++index)
-    if (entries_[index].used) return false;
+  const auto among = [=](uint32_t index) { return index >= first && index - first < count; };
+  for (uint32_t index = 0; index < entries_.size(); ++index) {
+    const Entry& entry = entries_[index];
+    if (among(index) && entry.used) return false;
+    if (entry.state == Residency::kLoading && among(entry.source)) return false;
+  }
   return true;
 }
 
@@ -55,11 +61,13 @@ void StoreMachine::sweep(Actions& actions) {
   const uint64_t before = expert_bytes_;
   for (const bool aliases : {true, false})
     for (uint32_t index = 0; index < entries_.size(); ++index)
-      if (entries_[index].used && entries_[index].going && contents_.is_alias(index) == aliases) try_forget(index, actions);
+      if (entries_[index].used && entries_[index].going && contents_.is_alias(index) == aliases)
+        try_forget(index, actions);
   if (expert_bytes_ != before) share_out();
 }
 
-/// No worker of its pack is left, so nobody has a right to a pin; one that is set nevertheless is waited for, not overridden.
+/// No worker of its pack is left, so nobody has a right to a pin; one that is set nevertheless is waited for, not
+/// overridden. What the store itself wants to read of it, for a warm start, is not wanted any more.
 void StoreMachine::try_forget(uint32_t index, Actions& actions) {
   Entry& entry = entries_[index];
   if (contents_.holders(index).size() > 1) return;  // others have their bytes here
@@ -69,13 +77,23 @@ void StoreMachine::try_forget(uint32_t index, Actions& actions) {
     sweep_again_ = true;
     return;
   }
+  (void)queue_.ended(index);
   policy_->forget(index);
-  if (entry.state == Residency::kEvicting || (entry.blob.dense && entry.placed)) give_back(index, actions);
-  if (contents_.is_alias(index)) shared_.clear_alias(index);
-  else if (entry.blob.dense) expert_bytes_ += Placement::rounded(entry.blob.length);
+  remembered_.erase(index);
+  prefetched_.evicted(index, shared_.uses(index).sixteenths);
+  if (entry.placed) give_back(index, actions);
+  if (entry.blob.dense && !contents_.is_alias(index)) expert_bytes_ += Placement::rounded(entry.blob.length);
+  forget_claim(index);
   contents_.forget(index);
   entry.used = entry.going = false;
+  stands_for_nothing(index);
+}
+
+/// In the table: a successor must not take what an earlier blob held for a later one's bytes.
+void StoreMachine::stands_for_nothing(uint32_t index) {
   set_state(index, Residency::kAbsent);
+  shared_.clear_alias(index);
+  shared_.set_place(index, 0, {});
 }
 
 /// A pack is there again, as it was: what could not be read may be tried anew.

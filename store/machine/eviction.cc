@@ -1,14 +1,16 @@
 // Who goes, so that something else can come (placement.h says where things lie).
 //
-// A blob that finds no free place takes that of the coldest one of its own length, or of everything in a segment of another length:
-// whichever is worth less, a byte. Only a demand changes what a segment is for; a prefetch takes what is free, or what is colder than
-// itself. When nothing of its own length can go, a demand takes whatever segment can be emptied.
+// A blob that finds no free place takes that of the coldest one of its own length, or of everything in a segment of
+// another length: whichever is worth less, a byte. Only a demand changes what a segment is for; a prefetch takes what
+// is free, or what is colder than itself. When nothing of its own length can go, a demand takes whatever segment can be
+// emptied.
 
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <utility>
 
+#include "common/check.h"
 #include "common/fault_point.h"
 #include "store/machine/store_machine.h"
 
@@ -32,7 +34,8 @@ std::optional<uint64_t> StoreMachine::place(uint32_t index) {
   return placement_.place(entries_[index].blob.dense, entries_[index].blob.length, index);
 }
 
-/// None if too much is pinned, or kept for others, or hotter than what is to be read ahead. What the store itself reads takes only what is free.
+/// None if too much is pinned, or kept for others, or hotter than what is to be read ahead. What the store itself reads
+/// takes only what is free.
 std::optional<uint64_t> StoreMachine::make_room(uint32_t index, ReadClass read_class, Actions& actions) {
   Shares::Eviction why{.wanting = owners_of(index)};
   for (const bool shared_too : {false, true}) {
@@ -60,7 +63,8 @@ bool StoreMachine::evict_for(uint32_t index, ReadClass read_class, const Shares:
     if (evict_one(wanted, why, actions)) return true;
   }
   if (!demand) return false;
-  return empty_segments(index, why, kAnyHeat, Sparing::kShares, actions) || (why.shared_too && press_together(index, why, actions));
+  return empty_segments(index, why, kAnyHeat, Sparing::kShares, actions) ||
+         (why.shared_too && press_together(index, why, actions));
 }
 
 bool StoreMachine::evict_one(const policy::Wanted& wanted, const Shares::Eviction& why, Actions& actions) {
@@ -80,6 +84,7 @@ void StoreMachine::evicted(uint32_t index, Actions& actions) {
   prefetched_.evicted(index, shared_.uses(index).sixteenths);
   give_back(index, actions);
   set_state(index, Residency::kAbsent);
+  queue_.queue_again(index);  // who asked for it while it was ADOPTED, and has no pin there, waits for a read now
   ++counters_.evictions;
 }
 
@@ -101,23 +106,27 @@ bool StoreMachine::another_segment_is_colder(uint32_t index, const Shares::Evict
   if (wait > 0) return --wait, false;
   const auto first = coldest(own, why);
   if (!first) return false;
-  if (empty_segments(index, why, kWorthwhile * policy_->heat(*first, watch_.now()), Sparing::kShares, actions)) return true;
+  if (empty_segments(index, why, kWorthwhile * policy_->heat(*first, watch_.now()), Sparing::kShares, actions))
+    return true;
   wait = std::max(kEvictionsBetweenLooks, static_cast<uint32_t>(entries_.size()) / kEntriesPerEviction);
   return false;
 }
 
-/// Empties the segments, as many as `index` needs beside each other, whose contents are worth least a byte, if that is below `limit`.
-bool StoreMachine::empty_segments(uint32_t index, const Shares::Eviction& why, double limit, Sparing sparing, Actions& actions) {
+/// Empties the segments, as many as `index` needs beside each other, whose contents are worth least a byte, if that is
+/// below `limit`.
+bool StoreMachine::empty_segments(uint32_t index, const Shares::Eviction& why, double limit, Sparing sparing,
+                                  Actions& actions) {
   const MachineBlob& blob = entries_[index].blob;
   const SegmentAllocator& segments = placement_.segments();
   const uint64_t own = blob.dense ? 0 : blob.length;
-  const uint32_t span = placement_.span_of(blob.length);
+  const uint32_t span = placement_.span_of(blob.length), step = blob.dense ? 1 : span;  // dense: wherever it fits
   if (!segments.has_others(own)) return false;
   std::vector<std::pair<double, uint32_t>> worth;  // of what lies there, first segment
   std::vector<SegmentAllocator::Occupant> there;
-  for (uint32_t first = 0; first + span <= segments.segments(); first += span) {
+  for (uint32_t first = 0; first + span <= segments.segments(); first += step) {
     if (!segments.occupants(first, span, own, there) || there.empty()) continue;
-    if (const auto heat = heat_of(there)) worth.emplace_back(*heat / static_cast<double>(span * segments.segment_bytes()), first);
+    if (const auto heat = heat_of(there))
+      worth.emplace_back(*heat / static_cast<double>(span * segments.segment_bytes()), first);
   }
   std::ranges::sort(worth);
   for (const auto& [value, first] : worth) {
@@ -146,13 +155,16 @@ std::optional<double> StoreMachine::heat_of(std::span<const SegmentAllocator::Oc
   return heat;
 }
 
-bool StoreMachine::may_go(std::span<const SegmentAllocator::Occupant> there, const Shares::Eviction& why, Sparing sparing) {
+bool StoreMachine::may_go(std::span<const SegmentAllocator::Occupant> there, const Shares::Eviction& why,
+                          Sparing sparing) {
   if (std::ranges::any_of(there, [this](const auto& occupant) { return shared_.pinned(occupant.key); })) return false;
   if (sparing == Sparing::kRoomElsewhere) {
     std::map<uint64_t, uint32_t> needed;  // free slots by class, those of the segments that go among them
     for (size_t i = 0; i < there.size(); ++i)
-      if (i == 0 || there[i].block != there[i - 1].block) needed[there[i].slot_bytes] += placement_.segments().slots_of(there[i].slot_bytes);
-    return std::ranges::all_of(needed, [this](const auto& c) { return placement_.segments().free_slots(c.first) >= c.second; });
+      if (i == 0 || there[i].block != there[i - 1].block)
+        needed[there[i].slot_bytes] += placement_.segments().slots_of(there[i].slot_bytes);
+    return std::ranges::all_of(needed,
+                               [this](const auto& c) { return placement_.segments().free_slots(c.first) >= c.second; });
   }
   bool may = true;  // one after another, as they would go
   size_t gone = 0;
@@ -165,8 +177,8 @@ bool StoreMachine::may_go(std::span<const SegmentAllocator::Occupant> there, con
   return may;
 }
 
-/// What is guaranteed to models lies scattered over segments that have room for more. A segment is emptied whose blobs would find a
-/// place in the others; until there is one, whatever is guaranteed to nobody goes.
+/// What is guaranteed to models lies scattered over segments that have room for more. A segment is emptied whose blobs
+/// would find a place in the others; until there is one, whatever is guaranteed to nobody goes.
 bool StoreMachine::press_together(uint32_t index, const Shares::Eviction& why, Actions& actions) {
   if (!shares_.any_guarantee() || !placement_.segments().has_others(entries_[index].blob.length)) return false;
   if (empty_segments(index, why, kAnyHeat, Sparing::kRoomElsewhere, actions)) return true;
@@ -174,26 +186,34 @@ bool StoreMachine::press_together(uint32_t index, const Shares::Eviction& why, A
 }
 
 void StoreMachine::give_back(uint32_t index, Actions& actions) {
-  const Entry& entry = entries_[index];
+  Entry& entry = entries_[index];
+  MOESTRO_CHECK(!entry.leased, "a place is given back that leases look at");
   discharge(index);
   placement_.give_back(entry.blob.dense, entry.offset, entry.blob.length);
+  entry.placed = false;
   if (options_.poison_freed)
-    actions.push_back({.kind = Action::Kind::kPoison, .entry = index, .offset = entry.offset, .length = Placement::rounded(entry.blob.length)});
+    actions.push_back({.kind = Action::Kind::kPoison,
+                       .entry = index,
+                       .offset = entry.offset,
+                       .length = Placement::rounded(entry.blob.length)});
 }
 
-/// Why a pinned blob is never evicted. A worker stores its pin word, then loads the table word; the store stores EVICTING, then
-/// loads every worker's pin word. All four are sequentially consistent, so they have one order that everyone agrees on:
+/// Why a pinned blob is never evicted. A worker stores its pin word, then loads the table word; the store stores
+/// EVICTING, then loads every worker's pin word. All four are sequentially consistent, so they have one order that
+/// everyone agrees on:
 ///  - the worker's store comes before the store's load of that word: the store sees the pin and puts RESIDENT back;
-///  - or it comes after it, hence after EVICTING: the worker's load, later still, sees EVICTING (or what follows) and it lets go.
-/// Both may give way at once, which costs the worker a message and the store a victim; never can both go on. A worker that saw
-/// RESIDENT before EVICTING has its pin word set already. It reads the offset only after it saw RESIDENT, and the offset changes
-/// only between ABSENT and RESIDENT, which cannot happen while its word is set.
+///  - or it comes after it, hence after EVICTING: the worker's load, later still, sees EVICTING (or what follows) and
+///  it lets go.
+/// Both may give way at once, which costs the worker a message and the store a victim; never can both go on. A worker
+/// that saw RESIDENT before EVICTING has its pin word set already. It reads the offset only after it saw RESIDENT, and
+/// the offset changes only between ABSENT and RESIDENT, which cannot happen while its word is set.
 bool StoreMachine::try_evict(uint32_t index) {
   if (shared_.pinned(index)) return false;  // spares workers a needless EVICTING
-  const Residency before = entries_[index].state;  // kResident, or kAdopted: leases of before the adoption are pins like others
+  const Residency before =
+      entries_[index].state;  // kResident, or kAdopted: leases of before the adoption are pins like others
   set_state(index, Residency::kEvicting);
   MOESTRO_FAULT_POINT("evicting");
-  if (!shared_.pinned(index)) return true;
+  if (!shared_.pinned(index)) return entries_[index].leased = false, true;
   set_state(index, before);  // same generation: nothing happened
   return false;
 }

@@ -1,58 +1,74 @@
-// What becomes of a blob that cannot be read, and of its place.
+// What becomes of a blob whose bytes are wrong in memory, of one that cannot be read, and of their places.
 //
-// A blob that was adopted and found damaged is read again where it lies while workers may have it pinned from before: they see wrong bytes
-// become right ones, and nothing else moves. If that fails too, the blob is BAD, so that nobody begins to use it, but its place stays its own
-// until nobody has it pinned: another blob's bytes in there would come under a lease.
+// A blob that is found wrong, by a successor's check or by the scrubber, is leased to nobody from then on: its word
+// says LOADING. It is read again at once, where it lies, while workers may have it pinned from before: they see wrong
+// bytes become right ones, and nothing else moves. They are told by the entry's count of such finds, which grows before
+// the read begins, and give up what they have computed with it (Lease::is_right). To wait for their unpinning would
+// keep the blob from everybody for as long as one of them is stopped. If the read fails too, the blob is BAD, so that
+// nobody begins to use it, but its place stays its own until nobody has it pinned: another blob's bytes in there would
+// come under a lease.
 //
-// One look at each pin word is enough to see that the leases are gone. Whoever has one saw RESIDENT with its word set and has not cleared it
-// since; the word of the table has not been RESIDENT since the reading began, so no lease is added. A pin that is only the wish to have the
-// blob is waited for like the others: its worker clears it when it hears that the blob is bad.
+// One look at each pin word is enough to see that the leases are gone. Whoever has one saw RESIDENT with its word set
+// and has not cleared it since; the word of the table has not been RESIDENT since the reading began, so no lease is
+// added. A pin that is only the wish to have the blob is waited for like the others: its worker clears it when it hears
+// that the blob is bad.
 //
-// The place in the table is kNoPlace from the time that the range may be another blob's, so that a successor knows the one from the other.
+// The place in the table is kNoPlace from the time that the range may be another blob's, so that a successor knows the
+// one from the other.
 
 #include "store/machine/store_machine.h"
 
 namespace moestro::store {
 
-void StoreMachine::read_where_it_lies(uint32_t index, Actions& actions) {
-  Entry& entry = entries_[index];
-  if (entry.held) std::erase(held_, index);
-  entry.held = false, entry.failure = Status::ok();
-  entry.sources_failed = 0;
-  if (!next_source(index)) {  // its pack has been removed
-    entry.leased = true;
-    failed(index, corrupt("its bytes have changed in memory, and its pack is not served any more"));
-    tell(index, entry.failure.code(), actions);
-    return;
-  }
-  begin(index, ReadClass::kDemand, actions);
-  entry.leased = true;
+Actions StoreMachine::found_wrong(uint32_t index) {
+  Actions actions;
+  const Entry& entry = entries_[index];
+  if (entry.state != Residency::kResident) return actions;
+  ++counters_.scrub_mismatches;
+  if (!entry.blob.dense) policy_->removed(index), prefetched_.evicted(index, shared_.uses(index).sixteenths);
+  read_where_it_lies(index, actions);
+  return actions;
 }
 
-void StoreMachine::failed(uint32_t index, const Status& why) {
+void StoreMachine::read_where_it_lies(uint32_t index, Actions& actions) {
+  Entry& entry = entries_[index];
+  set_state(index, Residency::kLoading);  // first: whoever still sees RESIDENT has a lease of before, and is told
+  shared_.note_wrong(index);
+  if (entry.held) std::erase(held_, index);
+  entry.held = false, entry.failure = Status::ok();
+  if (next_source(index)) return begin(index, ReadClass::kDemand, actions);
+  failed(index, corrupt("its bytes have changed in memory, and its pack is not served any more"), actions);
+  tell(index, entry.failure.code(), actions);
+}
+
+void StoreMachine::failed(uint32_t index, const Status& why, Actions& actions) {
   Entry& entry = entries_[index];
   entry.failure = why;
   ++counters_.bad_blobs;
-  entry.held = entry.leased && !entry.blob.dense && shared_.pinned(index);
-  if (entry.held) {
-    held_.push_back(index);
-  } else {
-    discharge(index);
-    if (!entry.blob.dense) {
-      shared_.set_place(index, kNoPlace, content_of(index));
-      placement_.give_back(false, entry.offset, entry.blob.length);
-    }
-  }
+  entry.held = under_leases(index);
+  if (entry.held) held_.push_back(index);
+  else leave_place(index, actions);
   set_state(index, Residency::kBad);
+}
+
+/// Of a blob that is not RESIDENT.
+bool StoreMachine::under_leases(uint32_t index) {
+  Entry& entry = entries_[index];
+  return entry.leased = entry.leased && shared_.pinned(index);
+}
+
+/// What is not there, and not looked at by anyone, has no place; but dense weights keep theirs.
+void StoreMachine::leave_place(uint32_t index, Actions& actions) {
+  if (entries_[index].blob.dense) return discharge(index);
+  shared_.set_place(index, kNoPlace, content_of(index));
+  give_back(index, actions);
 }
 
 void StoreMachine::leave_held_places(Actions& actions) {
   std::erase_if(held_, [&](uint32_t index) {
-    if (shared_.pinned(index)) return false;
-    entries_[index].held = false;
-    shared_.set_place(index, kNoPlace, content_of(index));
-    give_back(index, actions);
-    return true;
+    entries_[index].held = under_leases(index);
+    if (!entries_[index].held) leave_place(index, actions);
+    return !entries_[index].held;
   });
 }
 

@@ -45,7 +45,9 @@ void StoreMachine::discharge(uint32_t index) {
 void StoreMachine::charge_anew() {
   for (uint32_t index = 0; index < entries_.size(); ++index) {
     const Residency state = entries_[index].state;
-    if (state == Residency::kResident || state == Residency::kAdopted || state == Residency::kLoading || entries_[index].held) charge(index);
+    if (state == Residency::kResident || state == Residency::kAdopted || state == Residency::kLoading ||
+        entries_[index].held)
+      charge(index);
   }
 }
 
@@ -57,8 +59,8 @@ std::set<uint64_t> StoreMachine::expert_lengths() const {
   return lengths;
 }
 
-/// By model, for those that have workers or a guarantee, or experts of another length than other models; `slots` says which worker each
-/// reserve belongs to.
+/// By model, for those that have workers or a guarantee, or experts of another length than other models; `slots` says
+/// which worker each reserve belongs to.
 std::vector<PinGroup> StoreMachine::pin_groups(uint64_t each, std::vector<std::vector<uint32_t>>& slots) const {
   std::array<uint64_t, kModelsMax> dense{};
   std::array<std::set<uint64_t>, kModelsMax> lengths;
@@ -81,7 +83,8 @@ std::vector<PinGroup> StoreMachine::pin_groups(uint64_t each, std::vector<std::v
     if (bounds.maximal != UINT64_MAX) group.maximal = bounds.maximal > dense[model] ? bounds.maximal - dense[model] : 0;
     std::vector<uint32_t> own;
     for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot)
-      if (workers_[slot] && workers_[slot]->model == model) group.reserves.push_back(workers_[slot]->reserve), own.push_back(slot);
+      if (workers_[slot] && workers_[slot]->model == model)
+        group.reserves.push_back(workers_[slot]->reserve), own.push_back(slot);
     if (each > 0) count_in_blocks(group, each, lengths[model]);
     if (own.empty() && group.guaranteed == 0) continue;
     groups.push_back(std::move(group));
@@ -90,9 +93,10 @@ std::vector<PinGroup> StoreMachine::pin_groups(uint64_t each, std::vector<std::v
   return groups;
 }
 
-/// Where each pin counts as a block of the longest kind (placement.h). What is guaranteed can keep at most so many blocks from being
-/// emptied: for each length those that it fills, one that is filled in part, and one more, for blocks that are nearly empty are pressed
-/// together (press_together()). A model that no worker serves yet keeps one block for the first.
+/// Where each pin counts as a block of the longest kind (placement.h). What is guaranteed can keep at most so many
+/// blocks from being emptied: for each length those that it fills, one that is filled in part, and one more, for blocks
+/// that are nearly empty are pressed together (press_together()). A model that no worker serves yet keeps one block for
+/// the first.
 void StoreMachine::count_in_blocks(PinGroup& group, uint64_t each, const std::set<uint64_t>& lengths) const {
   if (group.maximal != UINT64_MAX && group.largest > 0) group.maximal = group.maximal / group.largest * each;
   for (uint64_t& reserve : group.reserves) reserve = std::max(reserve, each);
@@ -109,14 +113,15 @@ void StoreMachine::count_in_blocks(PinGroup& group, uint64_t each, const std::se
   }
 }
 
-/// Everyone has room for one expert, every model what it is guaranteed; what is left is split evenly. A worker never pins more than its
-/// share, so a worker whose share is not used up always finds something that can be evicted: nobody waits for room while others hold it
-/// and wait. `more`: as if these blobs were served too.
+/// Everyone has room for one expert, every model what it is guaranteed; what is left is split evenly. A worker never
+/// pins more than its share, so a worker whose share is not used up always finds something that can be evicted: nobody
+/// waits for room while others hold it and wait. `more`: as if these blobs were served too.
 StoreMachine::PinSplit StoreMachine::split_pins(const std::vector<MachineBlob>& more) const {
   std::set<uint64_t> lengths = expert_lengths();
   std::vector<uint64_t> dense;
   for (uint32_t index = 0; index < entries_.size(); ++index)
-    if (entries_[index].used && entries_[index].blob.dense && !entries_[index].placed && !contents_.is_alias(index)) dense.push_back(entries_[index].blob.length);
+    if (entries_[index].used && entries_[index].blob.dense && !entries_[index].placed && !contents_.is_alias(index))
+      dense.push_back(entries_[index].blob.length);
   uint64_t left = expert_bytes_;
   for (const MachineBlob& blob : more) {
     const uint64_t length = Placement::rounded(blob.length);
@@ -134,7 +139,8 @@ StoreMachine::PinSplit StoreMachine::split_pins(const std::vector<MachineBlob>& 
     shares = pin_shares(bytes, groups);
   }
   for (size_t group = 0; group < groups.size(); ++group)
-    for (size_t i = 0; i < slots[group].size(); ++i) split.of_slot[slots[group][i]] = shares ? (*shares)[group][i] : groups[group].reserves[i];
+    for (size_t i = 0; i < slots[group].size(); ++i)
+      split.of_slot[slots[group][i]] = shares ? (*shares)[group][i] : groups[group].reserves[i];
   split.fits = shares.status();
   if (!lengths.empty() && bytes < *lengths.rbegin()) split.fits = exhausted("no room is left for its longest expert");
   return split;

@@ -6,18 +6,23 @@
 
 namespace moestro::store {
 namespace {
-constexpr uint64_t kGranule = SegmentAllocator::kGranule;
-uint64_t whole_granules(uint64_t bytes) { return bytes / kGranule * kGranule; }
+constexpr uint64_t kPlacementGranule = SegmentAllocator::kGranule;
+uint64_t whole_granules(uint64_t bytes) { return bytes / kPlacementGranule * kPlacementGranule; }
 }  // namespace
 
 Placement::Placement(uint64_t arena_bytes, uint64_t segment_bytes)
     : arena_bytes_(whole_granules(arena_bytes)),
-      segments_(arena_bytes_ % rounded(segment_bytes), arena_bytes_ - arena_bytes_ % rounded(segment_bytes), segment_bytes), dense_(arena_bytes_, kGranule) {
+      segments_(arena_bytes_ % rounded(segment_bytes), arena_bytes_ - arena_bytes_ % rounded(segment_bytes),
+                segment_bytes),
+      dense_(arena_bytes_, kPlacementGranule) {
   const uint64_t rest = segments_.base();
   if (arena_bytes_ > rest) MOESTRO_CHECK(dense_.take(rest, arena_bytes_ - rest), "a new allocator is free");
 }
 
-uint64_t Placement::rounded(uint64_t length) { return std::max<uint64_t>((length + kGranule - 1) / kGranule * kGranule, kGranule); }
+uint64_t Placement::rounded(uint64_t length) {
+  return std::max<uint64_t>((length + kPlacementGranule - 1) / kPlacementGranule * kPlacementGranule,
+                            kPlacementGranule);
+}
 
 uint32_t Placement::segment_at(uint64_t offset) const {
   return static_cast<uint32_t>((offset - segments_.base()) / segments_.segment_bytes());
@@ -34,7 +39,8 @@ std::optional<uint64_t> Placement::place_dense(uint64_t length) {
   return offset;
 }
 
-/// Lends the lowest free segments beside each other that, with what is free for dense weights just below them, have `length` bytes.
+/// Lends the lowest free segments beside each other that, with what is free for dense weights just below them, have
+/// `length` bytes.
 bool Placement::lend_run(uint64_t length) {
   const uint64_t segment = segments_.segment_bytes();
   for (uint32_t first = 0; first < segments_.segments(); ++first) {
@@ -99,17 +105,21 @@ uint64_t Placement::pin_bytes_min(const std::set<uint64_t>& lengths) const {
   uint64_t segments = 1;
   for (const uint64_t pinned : spans)
     for (const uint64_t wanted : spans)
-      segments = std::max(segments, wanted * (pinned == 1 ? 1 : wanted == 1 || wanted == pinned ? (pinned + wanted - 1) / wanted : (pinned - 1) / wanted + 2));
+      segments = std::max(segments, wanted * (pinned == 1                       ? 1
+                                              : wanted == 1 || wanted == pinned ? (pinned + wanted - 1) / wanted
+                                                                                : (pinned - 1) / wanted + 2));
   return segments * segments_.segment_bytes();
 }
 
-/// Each blob of dense weights takes at most the segments that it spans; put one into what is left of another's, all of them together
-/// leave no two half empty.
+/// Each blob of dense weights takes at most the segments that it spans; put one into what is left of another's, all of
+/// them together leave no two half empty.
 uint64_t Placement::pin_bytes_max(const std::set<uint64_t>& lengths, std::span<const uint64_t> dense_to_come) const {
   uint64_t spans = 0, bytes = 0;
   for (const uint64_t length : dense_to_come) spans += span_of(length), bytes += rounded(length);
-  const uint64_t packed = bytes == 0 ? 0 : 2 * ((bytes + segments_.segment_bytes() - 1) / segments_.segment_bytes()) + 1;
-  const uint64_t lost = segments_.lent() + std::min(spans, packed), left = segments_.segments() > lost ? segments_.segments() - lost : 0;
+  const uint64_t packed =
+      bytes == 0 ? 0 : 2 * ((bytes + segments_.segment_bytes() - 1) / segments_.segment_bytes()) + 1;
+  const uint64_t lost = segments_.lent() + std::min(spans, packed),
+                 left = segments_.segments() > lost ? segments_.segments() - lost : 0;
   uint64_t longest = 1;
   for (const uint64_t length : lengths) longest = std::max(longest, length);
   const uint64_t span = span_of(longest);

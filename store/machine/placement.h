@@ -1,19 +1,22 @@
 #pragma once
-// Where blobs lie in the arena: experts in segments (store/arena/segment_allocator.h), which end where the arena ends; dense weights
-// from the low end up, in the rest below the first segment and in segments that are lent to them.
+// Where blobs lie in the arena: experts in segments (store/arena/segment_allocator.h), which end where the arena ends;
+// dense weights from the low end up, in the rest below the first segment and in segments that are lent to them.
 //
 //   0                                                                                     arena_bytes
 //   | rest | dense weights ........ | segment | segment | segment | segment | ... | segment |
 //
 // What cannot be placed is named here, so that workers can be kept from it (model_shares.cc does so):
 //
-// No pins of others keep a blob from being placed, as long as they are fewer than blocks of its length. For every blob lies in one
-// block, and pins are what keeps a block from being emptied (reads under way end by themselves). So with experts of several lengths
-// each pin counts as a whole block of the longest, `pin_bytes_min()`, however short the blob; with one length it counts as what it is.
+// No pins of others keep a blob from being placed, as long as they are fewer than blocks of its length. For every blob
+// lies in one block, and pins are what keeps a block from being emptied (reads under way end by themselves). So with
+// experts of several lengths each pin counts as a whole block of the longest, `pin_bytes_min()`, however short the
+// blob; with one length it counts as what it is. The exception: dense weights longer than a segment, of a pack that is
+// added while others are used, need segments beside each other, which pins that stay can keep apart.
 //
 // Worst case, in bytes, of what holds nothing while a blob waits for room that evicting would not make:
-//   one length      less than one expert (the rest below the first segment), and less than one where dense weights end in a segment
-//   several         SegmentAllocator::waste_bound(): the tails, and one block a class; what is pinned is all there is besides
+//   one length      less than one expert (the rest below the first segment), and less than one where dense weights end
+//   in a segment several         SegmentAllocator::waste_bound(): the tails, and one block a class; what is pinned is
+//   all there is besides
 
 #include <cstdint>
 #include <optional>

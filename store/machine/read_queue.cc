@@ -23,12 +23,14 @@ bool ReadQueue::want(uint32_t slot, uint32_t entry, Why why, ReadClass read_clas
 /// Each want has a place of its own in the queue of its slot and class: the first of them is where the blob comes up.
 void ReadQueue::enter(uint32_t entry, const Item& item) {
   if (!item.queued) return;
-  for (const Want& w : item.wants) queues_[static_cast<size_t>(w.read_class)][w.slot].emplace(w.plan, w.rank, w.arrival, entry);
+  for (const Want& w : item.wants)
+    queues_[static_cast<size_t>(w.read_class)][w.slot].emplace(w.plan, w.rank, w.arrival, entry);
 }
 
 void ReadQueue::leave(uint32_t entry, const Item& item) {
   if (!item.queued) return;
-  for (const Want& w : item.wants) queues_[static_cast<size_t>(w.read_class)][w.slot].erase({w.plan, w.rank, w.arrival, entry});
+  for (const Want& w : item.wants)
+    queues_[static_cast<size_t>(w.read_class)][w.slot].erase({w.plan, w.rank, w.arrival, entry});
 }
 
 template <typename Change>
@@ -110,7 +112,8 @@ std::vector<uint32_t> ReadQueue::ended(uint32_t entry) {
   std::vector<uint32_t> slots;
   if (const auto found = items_.find(entry); found != items_.end()) {
     for (const Want& want : found->second.wants)
-      if (want.read_class == ReadClass::kDemand && std::ranges::find(slots, want.slot) == slots.end()) slots.push_back(want.slot);
+      if (want.read_class == ReadClass::kDemand && std::ranges::find(slots, want.slot) == slots.end())
+        slots.push_back(want.slot);
     items_.erase(found);
   }
   std::ranges::sort(slots);
@@ -119,8 +122,9 @@ std::vector<uint32_t> ReadQueue::ended(uint32_t entry) {
 
 bool ReadQueue::demanded(uint32_t entry) const {
   const auto found = items_.find(entry);
-  return found != items_.end() &&
-         std::ranges::any_of(found->second.wants, [](const Want& want) { return want.read_class == ReadClass::kDemand; });
+  return found != items_.end() && std::ranges::any_of(found->second.wants, [](const Want& want) {
+           return want.read_class == ReadClass::kDemand;
+         });
 }
 
 size_t ReadQueue::queued(ReadClass read_class) const {

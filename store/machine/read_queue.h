@@ -1,8 +1,9 @@
 #pragma once
-// Which blob is read next. A blob remembers who wants it, how urgently and for what: a set of (worker slot, class, plan, MoE layer). It
-// leaves the queue with the last of them. Demands go before prefetches, these before the store's own reads. Within a class each worker's
-// wants are ordered by (plan, rank), then by arrival, where the rank is the MoE layer until the worker says otherwise: the next token's
-// first layers are later, not passed. Workers take turns, because their plan numbers say nothing about each other.
+// Which blob is read next. A blob remembers who wants it, how urgently and for what: a set of (worker slot, class,
+// plan, MoE layer). It leaves the queue with the last of them. Demands go before prefetches, these before the store's
+// own reads. Within a class each worker's wants are ordered by (plan, rank), then by arrival, where the rank is the MoE
+// layer until the worker says otherwise: the next token's first layers are later, not passed. Workers take turns,
+// because their plan numbers say nothing about each other.
 
 #include <array>
 #include <cstdint>
@@ -42,7 +43,8 @@ class ReadQueue {
   /// A worker wants one blob for few plans at once; more of them are not kept apart, whatever a client sends.
   static constexpr size_t kWantsMax = 16;
 
-  /// False if `slot` wanted `entry` in this class before. `queued`: it waits to be read (else it is being read already).
+  /// False if `slot` wanted `entry` in this class before. `queued`: it waits to be read (else it is being read
+  /// already).
   bool want(uint32_t slot, uint32_t entry, Why why, ReadClass read_class, bool queued);
   /// These return what nobody wants any more.
   std::vector<uint32_t> forget(uint32_t slot);            ///< all that the slot wants
@@ -52,7 +54,8 @@ class ReadQueue {
 
   /// The next blob to read.
   std::optional<Next> next() const;
-  /// A demand waits for room: it stays the next one until it is taken or unwanted, so that smaller ones do not pass it for ever.
+  /// A demand waits for room: it stays the next one until it is taken or unwanted, so that smaller ones do not pass it
+  /// for ever.
   void hold(uint32_t entry) { head_ = entry; }
   /// It is being read now: out of the queue, its wants stay.
   void taken(uint32_t entry);

@@ -39,7 +39,8 @@ void StoreMachine::promote(uint32_t index, Actions& actions) {
   actions.push_back({.kind = Action::Kind::kPromote, .entry = index, .load = entry.load});
 }
 
-/// What was to be read ahead is not begun, or ends at its next chunk. A demand that was begun is read to its end: it is nearly there.
+/// What was to be read ahead is not begun, or ends at its next chunk. A demand that was begun is read to its end: it is
+/// nearly there.
 void StoreMachine::give_up(const std::vector<uint32_t>& unwanted, Actions& actions) {
   for (const uint32_t index : unwanted) {
     Entry& entry = entries_[index];
@@ -54,8 +55,8 @@ Actions StoreMachine::given_up(uint32_t index) {
   Actions actions;
   Entry& entry = entries_[index];
   no_longer_loading(entry);
-  discharge(index);
-  if (!entry.blob.dense) placement_.give_back(false, entry.offset, entry.blob.length);
+  entry.tried.clear();
+  leave_place(index, actions);
   set_state(index, Residency::kAbsent);
   queue_.queue_again(index);
   if (sweep_again_) sweep(actions);
@@ -66,17 +67,6 @@ Actions StoreMachine::given_up(uint32_t index) {
 const PrefetchLedger::Counters& StoreMachine::prefetch_counters() {
   prefetched_.settle([this](uint32_t index) { return shared_.uses(index).sixteenths; });
   return prefetched_.counters();
-}
-
-bool StoreMachine::reread(uint32_t index, Actions& actions) {
-  Entry& entry = entries_[index];
-  entry.sources_failed = 0;
-  if (entry.state != Residency::kResident || !next_source(index) || (!entry.blob.dense && !try_evict(index))) return false;
-  ++counters_.scrub_mismatches;
-  if (!entry.blob.dense) policy_->removed(index), prefetched_.evicted(index, shared_.uses(index).sixteenths);
-  queue_.want(kStoreSlot, index, {}, ReadClass::kScrub, false);
-  begin(index, ReadClass::kScrub, actions);
-  return true;
 }
 
 }  // namespace moestro::store

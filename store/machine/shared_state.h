@@ -24,6 +24,8 @@ class SharedState {
   virtual void set_alias(uint32_t entry, uint32_t first) = 0;
   virtual void clear_alias(uint32_t entry) = 0;
   virtual void set_length(uint32_t entry, uint64_t bytes) = 0;
+  /// The bytes of `entry` are wrong, and its word does not say RESIDENT any more: whoever has them in use is told.
+  virtual void note_wrong(uint32_t entry) = 0;
   /// Whether any worker's word for this entry says pinned.
   virtual bool pinned(uint32_t entry) const = 0;
   virtual UseNote uses(uint32_t entry) const = 0;

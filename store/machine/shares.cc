@@ -10,7 +10,8 @@ void for_each_model(ModelMask mask, Do&& act) {
   for (; mask != 0; mask &= mask - 1) act(static_cast<uint32_t>(std::countr_zero(mask)));
 }
 
-/// What a group keeps from the others: its workers' reserves, or its guarantee and one blob, for an eviction stops short of it by less.
+/// What a group keeps from the others: its workers' reserves, or its guarantee and one blob, for an eviction stops
+/// short of it by less.
 uint64_t floor_of(const PinGroup& group, uint64_t reserves) {
   return std::max(reserves, group.guaranteed > 0 ? group.guaranteed + group.largest : 0);
 }
@@ -57,12 +58,14 @@ Result<std::vector<std::vector<uint64_t>>> pin_shares(uint64_t expert_bytes, con
     for (const uint64_t reserve : group.reserves) reserves += reserve;
     if (reserves > group.maximal)
       return exhausted("its " + std::to_string(group.reserves.size()) + " workers need " + std::to_string(reserves) +
-                       " bytes for one expert each, its maximum in store.shares leaves " + std::to_string(group.maximal));
+                       " bytes for one expert each, its maximum in store.shares leaves " +
+                       std::to_string(group.maximal));
     kept += floor_of(group, reserves);
     workers += group.reserves.size();
   }
   if (kept > expert_bytes)
-    return exhausted(std::to_string(workers) + " workers need " + std::to_string(kept) + " bytes for one expert each and what is guaranteed, the arena has " +
+    return exhausted(std::to_string(workers) + " workers need " + std::to_string(kept) +
+                     " bytes for one expert each and what is guaranteed, the arena has " +
                      std::to_string(expert_bytes) + " for experts");
   std::vector<std::vector<uint64_t>> shares;
   for (const PinGroup& group : groups) {
@@ -72,7 +75,8 @@ Result<std::vector<std::vector<uint64_t>>> pin_shares(uint64_t expert_bytes, con
     uint64_t reserves = 0;
     for (const uint64_t reserve : group.reserves) reserves += reserve;
     const uint64_t common = (expert_bytes - kept) / workers;
-    const uint64_t each = std::min((floor_of(group, reserves) - reserves) / count + common, (group.maximal - reserves) / count);
+    const uint64_t each =
+        std::min((floor_of(group, reserves) - reserves) / count + common, (group.maximal - reserves) / count);
     for (const uint64_t reserve : group.reserves) own.push_back(reserve + each);
   }
   return shares;

@@ -1,10 +1,11 @@
 #pragma once
-// How much DRAM each model is guaranteed, and may have at most. Pure arithmetic: the machine says what is placed and what is freed, and
-// asks before it evicts. A blob of n models counts 1/n to each of them.
+// How much DRAM each model is guaranteed, and may have at most. Pure arithmetic: the machine says what is placed and
+// what is freed, and asks before it evicts. A blob of n models counts 1/n to each of them.
 //
-// For a model's sake nothing is evicted that would take another below its guarantee, and a model at its maximum makes room among its
-// own. Blobs that several models have are the one exception, when nothing else is left: each of their owners counts only a part, so
-// guarantees over parts could add up to more than the arena, and a worker within its share would wait for ever.
+// For a model's sake nothing is evicted that would take another below its guarantee, and a model at its maximum makes
+// room among its own. Blobs that several models have are the one exception, when nothing else is left: each of their
+// owners counts only a part, so guarantees over parts could add up to more than the arena, and a worker within its
+// share would wait for ever.
 
 #include <bit>
 #include <cstdint>
@@ -44,7 +45,9 @@ class Shares {
   bool may_evict(ModelMask owners, uint64_t bytes, const Eviction& why) const;
 
  private:
-  static uint64_t part(ModelMask owners, uint64_t bytes) { return owners == 0 ? 0 : bytes / static_cast<uint64_t>(std::popcount(owners)); }
+  static uint64_t part(ModelMask owners, uint64_t bytes) {
+    return owners == 0 ? 0 : bytes / static_cast<uint64_t>(std::popcount(owners));
+  }
   struct Model {
     ModelShare bounds;
     uint64_t used = 0;
@@ -60,9 +63,9 @@ struct PinGroup {
   std::vector<uint64_t> reserves;  ///< of its workers: one expert each
 };
 
-/// How many bytes the workers of each model may pin at once (by group: each of its workers the same above its reserve). All of them and
-/// what is guaranteed to the other models fit in `expert_bytes` together, so whoever is below its share finds something to evict.
-/// kExhausted, with the numbers, if even the reserves do not fit.
+/// How many bytes the workers of each model may pin at once (by group: each of its workers the same above its reserve).
+/// All of them and what is guaranteed to the other models fit in `expert_bytes` together, so whoever is below its share
+/// finds something to evict. kExhausted, with the numbers, if even the reserves do not fit.
 Result<std::vector<std::vector<uint64_t>>> pin_shares(uint64_t expert_bytes, const std::vector<PinGroup>& groups);
 
 }  // namespace moestro::store

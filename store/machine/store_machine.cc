@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "common/check.h"
 #include "common/expert_layout.h"
 
 namespace moestro::store {
@@ -54,7 +55,8 @@ uint64_t StoreMachine::arena_bytes_max(const std::vector<MachineBlob>& blobs) {
 }
 
 Result<std::unique_ptr<StoreMachine>> StoreMachine::create(Options options, std::vector<MachineBlob> blobs,
-                                                           std::unique_ptr<policy::CachePolicy> policy, SharedState& shared) {
+                                                           std::unique_ptr<policy::CachePolicy> policy,
+                                                           SharedState& shared) {
   const Needs needs = needs_of(blobs);
   if (options.arena_bytes / kGranule * kGranule < needs.dense + needs.largest_expert)
     return exhausted("an arena of " + std::to_string(options.arena_bytes) + " bytes is too small: dense weights need " +
@@ -62,13 +64,18 @@ Result<std::unique_ptr<StoreMachine>> StoreMachine::create(Options options, std:
                      "; raise --dram to at least " + std::to_string(needs.dense + needs.largest_expert));
   if (options.segment_bytes == 0) options.segment_bytes = segment_bytes_for(blobs, options.arena_bytes);
   if (options.segment_bytes % kGranule != 0 || options.segment_bytes > options.arena_bytes)
-    return corrupt("segments of " + std::to_string(options.segment_bytes) + " bytes in an arena of " + std::to_string(options.arena_bytes));
+    return corrupt("segments of " + std::to_string(options.segment_bytes) + " bytes in an arena of " +
+                   std::to_string(options.arena_bytes));
   return std::unique_ptr<StoreMachine>(new StoreMachine(options, std::move(blobs), std::move(policy), shared));
 }
 
 StoreMachine::StoreMachine(Options options, std::vector<MachineBlob> blobs, std::unique_ptr<policy::CachePolicy> policy,
                            SharedState& shared)
-    : options_(options), shared_(shared), placement_(options.arena_bytes, options.segment_bytes), policy_(std::move(policy)), watch_(shared) {
+    : options_(options),
+      shared_(shared),
+      placement_(options.arena_bytes, options.segment_bytes),
+      policy_(std::move(policy)),
+      watch_(shared) {
   for (MachineBlob& blob : blobs) entries_.emplace_back().blob = blob, entries_.back().used = true;
   entries_.resize(std::max<size_t>(entries_.size(), options_.entries_max));
   contents_.resize(entries_.size());
@@ -79,7 +86,8 @@ StoreMachine::StoreMachine(Options options, std::vector<MachineBlob> blobs, std:
 
 void StoreMachine::place_dense() {
   for (uint32_t index = 0; index < entries_.size(); ++index)
-    if (entries_[index].blob.dense) entries_[index].offset = *place(index), entries_[index].placed = true;  // create() measured
+    if (entries_[index].blob.dense)
+      entries_[index].offset = *place(index), entries_[index].placed = true;  // create() measured
 }
 
 Actions StoreMachine::gone(uint32_t slot) {
@@ -121,7 +129,8 @@ Actions StoreMachine::fetch(uint32_t slot, ReadQueue::Why why, const std::vector
         actions.push_back({.kind = Action::Kind::kNotify, .entry = index, .slot = slot});
         break;
       case Residency::kBad:
-        actions.push_back({.kind = Action::Kind::kNotify, .entry = index, .slot = slot, .outcome = entry.failure.code()});
+        actions.push_back(
+            {.kind = Action::Kind::kNotify, .entry = index, .slot = slot, .outcome = entry.failure.code()});
         break;
       case Residency::kAlias: break;  // resolve() has gone past it
       case Residency::kAbsent:
@@ -148,12 +157,15 @@ Actions StoreMachine::read_done(uint32_t index, uint64_t load, const Status& sta
   if (status.code() == Code::kCancelled) return given_up(index);
   const ContentKey key{content, entry.blob.length, entry.blob.format};
   Status verdict = status;
-  if (status.is_ok() && contents_.contradicts(index, key)) verdict = corrupt("its bytes are not those that were read before");
+  if (status.is_ok() && contents_.contradicts(index, key))
+    verdict = corrupt("its bytes are not those that were read before");
   if (!verdict.is_ok() && read_elsewhere(index, actions)) return actions;
   no_longer_loading(entry);
+  entry.tried.clear();
   if (verdict.is_ok()) {
-    source_was_good(index);
-    if (const auto first = contents_.learn(index, key)) {
+    const auto first = contents_.learn(index, key);
+    note_claim(index, entry.source);
+    if (first) {
       become_alias(index, *first, content, actions);
       if (sweep_again_) sweep(actions);
       schedule(actions);
@@ -161,7 +173,7 @@ Actions StoreMachine::read_done(uint32_t index, uint64_t load, const Status& sta
     }
     landed(index, content);
   } else {
-    failed(index, verdict);
+    failed(index, verdict, actions);
   }
   tell(index, verdict.code(), actions);
   if (sweep_again_) sweep(actions);
@@ -174,13 +186,15 @@ void StoreMachine::landed(uint32_t index, const ContentHash& content) {
   ++entry.generation;
   shared_.set_place(index, entry.offset, content);
   if (!entry.blob.dense) note_arrival(index);
-  if (entry.read_class == ReadClass::kPrefetch) prefetched_.landed(index, entry.blob.length, shared_.uses(index).sixteenths);
+  if (entry.read_class == ReadClass::kPrefetch)
+    prefetched_.landed(index, entry.blob.length, shared_.uses(index).sixteenths);
   set_state(index, Residency::kResident);
 }
 
 void StoreMachine::tell(uint32_t index, Code outcome, Actions& actions) {
   for (const uint32_t slot : queue_.ended(index))
-    if (slot != kStoreSlot) actions.push_back({.kind = Action::Kind::kNotify, .entry = index, .slot = slot, .outcome = outcome});
+    if (slot != kStoreSlot)
+      actions.push_back({.kind = Action::Kind::kNotify, .entry = index, .slot = slot, .outcome = outcome});
 }
 
 void StoreMachine::no_longer_loading(const Entry& entry) {
@@ -188,7 +202,8 @@ void StoreMachine::no_longer_loading(const Entry& entry) {
   --loading_[read_class], loading_bytes_[read_class] -= entry.blob.length;
 }
 
-/// Reads ahead go only as far as they keep the drive busy: what is begun holds room and, until its chunk is read, the drive.
+/// Reads ahead go only as far as they keep the drive busy: what is begun holds room and, until its chunk is read, the
+/// drive.
 bool StoreMachine::may_begin(const MachineBlob& blob, ReadClass read_class) const {
   const bool demand = read_class == ReadClass::kDemand;
   if ((demand ? loading_[0] : loading()) == 0) return true;
@@ -201,8 +216,11 @@ void StoreMachine::note_arrival(uint32_t index) {
   watch_.tick();
   const auto use = watch_.news(index);
   const auto known = remembered_.extract(index);
-  if (!use && known) return policy_->inserted(index, group_of(entries_[index].blob.length), {known.mapped(), 0}, true);  // as hot as it was
-  policy_->inserted(index, group_of(entries_[index].blob.length), use.value_or(policy::Use{watch_.now()}), !use.has_value());
+  if (!use && known)
+    return policy_->inserted(index, group_of(entries_[index].blob.length), {known.mapped(), 0},
+                             true);  // as hot as it was
+  policy_->inserted(index, group_of(entries_[index].blob.length), use.value_or(policy::Use{watch_.now()}),
+                    !use.has_value());
 }
 
 void StoreMachine::look_at(uint32_t index) {
@@ -228,11 +246,13 @@ void StoreMachine::schedule(Actions& actions) {
     if (!may_begin(entry.blob, next->read_class)) return;
     if (!entry.placed) {
       const std::optional<uint64_t> offset = make_room(next->entry, next->read_class, actions);
-      if (!offset && next->read_class != ReadClass::kDemand) {  // all there is is in use, or hotter: nobody waits for this one
+      if (!offset &&
+          next->read_class != ReadClass::kDemand) {  // all there is is in use, or hotter: nobody waits for this one
         const std::array<uint32_t, 1> own{group_of(entry.blob.length)};
         const bool refused = coldest(own, {.wanting = owners_of(next->entry)}).has_value();
         queue_.ended(next->entry);
-        if (next->read_class == ReadClass::kPrefetch) ++counters_.prefetches_dropped, counters_.prefetches_refused += refused;
+        if (next->read_class == ReadClass::kPrefetch)
+          ++counters_.prefetches_dropped, counters_.prefetches_refused += refused;
         continue;
       }
       if (!offset) {
@@ -240,7 +260,7 @@ void StoreMachine::schedule(Actions& actions) {
         queue_.hold(next->entry);
         return;
       }
-      entry.offset = *offset, entry.placed = entry.blob.dense;
+      entry.offset = *offset, entry.placed = true;
     }
     begin(next->entry, next->read_class, actions);
   }
@@ -248,25 +268,26 @@ void StoreMachine::schedule(Actions& actions) {
 
 void StoreMachine::begin(uint32_t index, ReadClass read_class, Actions& actions) {
   Entry& entry = entries_[index];
+  const auto source = next_source(index);
+  MOESTRO_CHECK(entry.used && source, "a read of what no pack has");
   queue_.taken(index);
-  entry.load = ++loads_begun_;
   entry.read_class = read_class;
-  entry.given_up = entry.leased = false;
-  entry.sources_failed = 0;
+  entry.given_up = false;
   ++loading_[static_cast<size_t>(read_class)], ++counters_.loads;
   counters_.prefetch_loads += read_class == ReadClass::kPrefetch;
   loading_bytes_[static_cast<size_t>(read_class)] += entry.blob.length;
   charge(index);
   shared_.set_place(index, entry.offset, content_of(index));
   set_state(index, Residency::kLoading);
-  actions.push_back({.kind = Action::Kind::kRead, .entry = index, .source = *next_source(index), .read_class = read_class, .offset = entry.offset,
-                     .length = entry.blob.length, .load = entry.load});
+  read_from(*source, index, actions);
 }
 
 void StoreMachine::set_state(uint32_t index, Residency state) {
-  unchecked_ += (state == Residency::kAdopted) - (entries_[index].state == Residency::kAdopted);
-  entries_[index].state = state;
-  shared_.set_word(index, state, entries_[index].generation);
+  Entry& entry = entries_[index];
+  unchecked_ += (state == Residency::kAdopted) - (entry.state == Residency::kAdopted);
+  entry.state = state;
+  entry.leased |= state == Residency::kResident || state == Residency::kAdopted;
+  shared_.set_word(index, state, entry.generation);
 }
 
 }  // namespace moestro::store

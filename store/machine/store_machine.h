@@ -36,18 +36,22 @@ struct Warmth {
 struct MachineBlob {
   bool dense = false;  ///< has a place of its own for good, and is never evicted
   uint64_t length = 0;
-  uint32_t format = 0;  ///< blob_format(): only blobs of one format can have the same content; dense weights never have that of experts
-  ContentHash claim = {};  ///< of the checksums that its manifest gives for its slices; unknown: nothing is known to be equal to it unread
+  uint32_t format = 0;  ///< blob_format(): only blobs of one format can have the same content; dense weights never have
+                        ///< that of experts
+  ContentHash claim = {};  ///< of the checksums that its manifest gives for its slices; unknown: nothing is known to be
+                           ///< equal to it unread
 };
 
 struct Action {
   enum class Kind : uint8_t {
-    kRead,     ///< read `entry` to [offset, offset + length) in `read_class`, from where the pack of `source` has it; report it as `load`
+    kRead,     ///< read `entry` to [offset, offset + length) in `read_class`, from where the pack of `source` has it;
+               ///< report it as `load`
     kPromote,  ///< the load `load` of `entry` is demanded now
-    kCancel,   ///< nobody wants the load `load` of `entry` any more: report it as kCancelled, unless it is whole by then
+    kCancel,  ///< nobody wants the load `load` of `entry` any more: report it as kCancelled, unless it is whole by then
     kNotify,  ///< tell worker `slot` that `entry` is resident, or failed with `outcome`
     kPoison,  ///< fill [offset, offset + length) with 0xFF, before any later action
-    kCheck,   ///< compare the bytes of `entry` at `offset` with what they must be, before those of earlier kChecks; report it as `load`
+    kCheck,   ///< compare the bytes of `entry` at `offset` with what they must be, before those of earlier kChecks;
+              ///< report it as `load`
   } kind = Kind::kRead;
   uint32_t entry = 0;
   uint32_t source = 0;  ///< `entry`, or another entry with its content
@@ -77,7 +81,8 @@ class StoreMachine {
     uint64_t prefetches_refused = 0;  ///< of the latter, because all that could have gone was hotter
     uint64_t segments_emptied = 0;    ///< so that blobs of another length could lie there
     uint64_t scrub_mismatches = 0;    ///< blobs read again because their bytes had changed in memory
-    uint64_t adopted = 0, adopted_bytes = 0, damaged = 0;  ///< blobs that a former store left; of them, those whose bytes had changed
+    uint64_t adopted = 0, adopted_bytes = 0,
+             damaged = 0;  ///< blobs that a former store left; of them, those whose bytes had changed
   };
   /// What the table of a store that was killed says of an entry.
   struct Former {
@@ -97,27 +102,30 @@ class StoreMachine {
   static Result<std::unique_ptr<StoreMachine>> create(Options options, std::vector<MachineBlob> blobs,
                                                       std::unique_ptr<policy::CachePolicy> policy, SharedState& shared);
 
-  /// Takes over what a former store left, before anything else is done: what was RESIDENT becomes kAdopted, and a kCheck of it comes
-  /// back, the hottest last; what was being read or evicted is free, unless it is pinned still. kCorrupt: says what cannot be true, and
-  /// nothing is changed in shared memory; this machine is then of no use. store/machine/adoption.cc has the argument.
+  /// Takes over what a former store left, before anything else is done: what was RESIDENT becomes kAdopted, and a
+  /// kCheck of it comes back, the hottest last; what was being read or evicted is free, unless it is pinned still.
+  /// kCorrupt: says what cannot be true, and nothing is changed in shared memory; this machine is then of no use.
+  /// store/machine/adoption.cc has the argument.
   Result<Actions> adopt(const std::vector<Former>& former);
-  /// What is there: dense weights, then experts, the hottest first by the policy's measure, then entries whose bytes another one holds.
+  /// What is there: dense weights, then experts, the hottest first by the policy's measure, then entries whose bytes
+  /// another one holds.
   std::vector<Warmth> by_heat();
   /// What a former store said by_heat(): the policy takes these for as hot as they were. Nothing is read.
   void remember(std::span<const Warmth> hottest_first);
-  /// Has what is absent of these read, in this order, behind everything that a worker wants; nothing is evicted for it. One that finds
-  /// no room is not wanted() any more.
+  /// Has what is absent of these read, in this order, behind everything that a worker wants; nothing is evicted for it.
+  /// One that finds no room is not wanted() any more.
   Actions warm(const std::vector<uint32_t>& entries);
   bool wanted(uint32_t entry) const { return queue_.wanted(contents_.resolve(entry)); }
-  /// How a kCheck ended. A blob that is not what it should be is read again, into its place (store/machine/failed_loads.cc).
+  /// How a kCheck ended. A blob that is not what it should be is read again, into its place
+  /// (store/machine/failed_loads.cc).
   Actions checked(uint32_t entry, uint64_t check, bool right);
   /// Before adopt(): live workers keep the shares that they have until it is done.
   void hold_shares() { shares_held_ = true; }
   /// A worker that was attached to the former store and lives: its reserve was granted then.
   void attached(uint32_t slot, uint64_t reserve, uint32_t model = 0);
 
-  /// A worker whose largest expert has `reserve` bytes. Refused (kExhausted) if the reserves of all workers no longer fit together.
-  /// `model`: for whose share.
+  /// A worker whose largest expert has `reserve` bytes. Refused (kExhausted) if the reserves of all workers no longer
+  /// fit together. `model`: for whose share.
   Status attach(uint32_t slot, uint64_t reserve, const std::string& name, uint32_t model = 0);
   /// What each model is guaranteed and may have; unbounded until this is called.
   void set_model_share(uint32_t model, ModelShare share);
@@ -137,21 +145,23 @@ class StoreMachine {
   /// Prefetches of a worker for plans up to `plan_max`: other ranks, or dropped, by MoE layer.
   Actions steer(uint32_t slot, uint64_t plan_max, std::span<const LayerRank> layers);
   Actions read_done(uint32_t entry, uint64_t load, const Status& status, const ContentHash& content);
-  /// Entries [first, first + blobs.size()), free until now, stand for these blobs. kExhausted, with the numbers, if their dense weights
-  /// would leave no room for the experts of the workers there are.
+  /// Entries [first, first + blobs.size()), free until now, stand for these blobs. kExhausted, with the numbers, if
+  /// their dense weights would leave no room for the experts of the workers there are.
   Status add_entries(uint32_t first, const std::vector<MachineBlob>& blobs);
-  /// Nobody is attached for these any more. Each is forgotten as soon as it is not being read and no other entry has its bytes there.
+  /// Nobody is attached for these any more. Each is forgotten as soon as it is not being read and no other entry has
+  /// its bytes there.
   Actions remove_entries(uint32_t first, uint32_t count);
-  /// All of them are forgotten: they may stand for other blobs.
+  /// All of them are forgotten, and nothing is being read from their pack: they may stand for other blobs.
   bool entries_free(uint32_t first, uint32_t count) const;
   /// Their pack is there again, as it was: what was bad may be tried anew.
   Actions mend_entries(uint32_t first, uint32_t count);
   /// Removed entries, or places under leases, wait for something that nobody reports. Call poll() now and then.
   bool sweeping() const { return sweep_again_ || !held_.empty(); }
-  /// The bytes of a resident blob are not what was read: it is read again into its place, as soon as nobody has it pinned (dense weights
-  /// at once: they are pinned for good). False if that has to wait; nothing has changed then.
-  bool reread(uint32_t entry, Actions& actions);
-  /// Looks at what workers left in some of their pin words. Call it now and then: every word is to be seen before its count turns over.
+  /// The bytes of a resident blob are not what was read: nobody leases it from here on, and it is read again at once
+  /// where it lies, whoever has it pinned (store/machine/failed_loads.cc).
+  Actions found_wrong(uint32_t entry);
+  /// Looks at what workers left in some of their pin words. Call it now and then: every word is to be seen before its
+  /// count turns over.
   void look_around();
   /// At all of them: before a worker's words go with it.
   void look_at_all();
@@ -168,6 +178,8 @@ class StoreMachine {
   Residency state(uint32_t entry) const { return entries_[entry].state; }
   uint64_t generation(uint32_t entry) const { return entries_[entry].generation; }
   uint64_t offset(uint32_t entry) const { return entries_[entry].offset; }
+  /// Whether its bytes at offset() are its own, be they there or not.
+  bool has_place(uint32_t entry) const { return entries_[entry].placed; }
   uint32_t entries() const { return static_cast<uint32_t>(entries_.size()); }
   /// Where `length` bytes of the arena hold nothing now; they stay free.
   std::optional<uint64_t> free_range(uint64_t length) const { return placement_.free_range(length); }
@@ -195,29 +207,35 @@ class StoreMachine {
     bool going = false;   ///< of a pack that has been removed; it stays while it holds the bytes of others
     ModelMask owners = 0;   ///< the models of its own pack
     ModelMask charged = 0;  ///< those that its bytes count for, while it has a place
-    bool placed = false;  ///< dense: [offset, offset + length) is its own, whatever its state
-    uint32_t source = 0;          ///< which of its holders served last
-    uint32_t sources_failed = 0;  ///< holders tried in vain by the load under way
+    bool placed = false;    ///< [offset, offset + length) is its own
+    bool leased = false;  ///< leases may look at that: it has been RESIDENT since it was last seen without pins
+    bool held = false;    ///< kBad, and keeps its place until the last of those leases is gone
+    uint32_t source = 0;  ///< the holder that the load under way reads from, or that served last
+    std::vector<uint32_t> tried;  ///< holders that the load under way could not be read from
     ReadClass read_class = ReadClass::kDemand;  ///< of the load
     bool given_up = false;                      ///< the load: nobody wanted it any more
-    bool leased = false;  ///< the load: into a place that leases of before may still look at
-    bool held = false;    ///< kBad, and keeps its place until the last of those leases is gone
     Status failure;
   };
-  StoreMachine(Options options, std::vector<MachineBlob> blobs, std::unique_ptr<policy::CachePolicy> policy, SharedState& shared);
+  StoreMachine(Options options, std::vector<MachineBlob> blobs, std::unique_ptr<policy::CachePolicy> policy,
+               SharedState& shared);
   void place_dense();
   void schedule(Actions& actions);
   bool may_begin(const MachineBlob& blob, ReadClass read_class) const;
   void begin(uint32_t index, ReadClass read_class, Actions& actions);
   void read_where_it_lies(uint32_t index, Actions& actions);
-  void failed(uint32_t index, const Status& why);
+  void failed(uint32_t index, const Status& why, Actions& actions);
+  bool under_leases(uint32_t index);
+  void leave_place(uint32_t index, Actions& actions);
   void leave_held_places(Actions& actions);
   ContentHash content_of(uint32_t index) const;
   void promote(uint32_t index, Actions& actions);
   Actions given_up(uint32_t index);
   void no_longer_loading(const Entry& entry);
   void give_up(const std::vector<uint32_t>& unwanted, Actions& actions);
-  enum class Sparing : uint8_t { kShares, kRoomElsewhere };  ///< what holds eviction back: models' shares; or that there be room left for those who go
+  enum class Sparing : uint8_t {
+    kShares,
+    kRoomElsewhere
+  };  ///< what holds eviction back: models' shares; or that there be room left for those who go
   std::optional<uint64_t> make_room(uint32_t entry, ReadClass read_class, Actions& actions);
   std::optional<uint64_t> place(uint32_t entry);
   bool evict_for(uint32_t entry, ReadClass read_class, const Shares::Eviction& why, Actions& actions);
@@ -240,14 +258,16 @@ class StoreMachine {
   void give_back(uint32_t entry, Actions& actions);
   void sweep(Actions& actions);
   void try_forget(uint32_t entry, Actions& actions);
+  void stands_for_nothing(uint32_t entry);
   std::vector<uint32_t> sources(uint32_t entry) const;
   std::optional<uint32_t> next_source(uint32_t entry) const;
+  void read_from(uint32_t source, uint32_t entry, Actions& actions);
   bool read_elsewhere(uint32_t entry, Actions& actions);
-  void source_was_good(uint32_t entry);
-  void note_claim(uint32_t source);
+  void note_claim(uint32_t entry, uint32_t source);
+  void forget_claim(uint32_t entry);
   std::optional<uint32_t> known_equal(uint32_t entry) const;
   bool share_unread(uint32_t entry, Actions& actions);
-  void give_up_place(uint32_t entry);
+  void needs_no_place(uint32_t entry);
   void become_alias(uint32_t entry, uint32_t first, const ContentHash& content, Actions& actions);
   Status claim_former(const std::vector<Former>& former, std::vector<bool>& kept);
   Status learn_former(const std::vector<Former>& former);
@@ -279,11 +299,12 @@ class StoreMachine {
   std::vector<uint32_t> looks_wait_;      ///< by group: evictions until all segments are looked at again
   UseWatch watch_;
   uint32_t looked_ = 0;  ///< the next entry of look_around()
-  std::unordered_map<uint32_t, double> remembered_;  ///< when what is not there yet was last used, as the policy is to take it
+  std::unordered_map<uint32_t, double>
+      remembered_;  ///< when what is not there yet was last used, as the policy is to take it
   ReadQueue queue_;
   PrefetchLedger prefetched_;
   ContentIndex contents_;
-  std::map<ContentKey, uint32_t> claims_;  ///< of an entry whose bytes were found to be what its manifest says
+  std::map<ContentKey, uint32_t> claims_;  ///< what manifests were found to say rightly: the first entry of those bytes
   struct WorkerNeed {
     uint64_t reserve = 0;
     uint32_t model = 0;

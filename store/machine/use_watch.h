@@ -1,7 +1,8 @@
 #pragma once
-// What the store learns of uses that nobody tells it about. A hit sends no message: a worker leaves {uses, stamp} in its pin word
-// (store/layout/pins_layout.h) and adds to the total of its own. The store reads the words when a policy proposes an entry, and all of
-// them in turn while it has nothing else to do; what was added since it last looked is news.
+// What the store learns of uses that nobody tells it about. A hit sends no message: a worker leaves {uses, stamp} in
+// its pin word (store/layout/pins_layout.h) and adds to the total of its own. The store reads the words when a policy
+// proposes an entry, and all of them in turn while it has nothing else to do; what was added since it last looked is
+// news.
 
 #include <cstdint>
 #include <optional>
@@ -12,8 +13,8 @@
 
 namespace moestro::store {
 
-/// When something happened, in uses by all workers until then: the time that policies live by. It stands still while nobody decodes,
-/// and runs faster on a faster machine.
+/// When something happened, in uses by all workers until then: the time that policies live by. It stands still while
+/// nobody decodes, and runs faster on a faster machine.
 class UseTime {
  public:
   /// `uses` have been made until `stamp`. Both grow.
@@ -27,7 +28,8 @@ class UseTime {
     uint64_t stamp;
     double uses;
   };
-  std::vector<Sample> samples_;  ///< every second one is dropped when there are too many: the past grows coarser, not shorter
+  std::vector<Sample>
+      samples_;  ///< every second one is dropped when there are too many: the past grows coarser, not shorter
 };
 
 class UseWatch {

@@ -31,7 +31,8 @@ std::vector<Warmth> StoreMachine::by_heat() {
   return dense;
 }
 
-/// Policies by recency go by the order, those by frequency by the heat: a key that was in the cache and has left it is one that they know.
+/// Policies by recency go by the order, those by frequency by the heat: a key that was in the cache and has left it is
+/// one that they know.
 void StoreMachine::remember(std::span<const Warmth> hottest_first) {
   watch_.tick();
   double time = watch_.now() + kInstant * static_cast<double>(hottest_first.size());

@@ -12,8 +12,8 @@ namespace moestro::store {
 namespace {
 
 Status does_not_fit(const SourceTensor& tensor, DType to) {
-  return invalid_argument("tensor " + model::in_quotes(tensor.name) + " holds values that " + std::string(dtype_name(to)) +
-                          " cannot (beyond its range); choose another precision");
+  return invalid_argument("tensor " + model::in_quotes(tensor.name) + " holds values that " +
+                          std::string(dtype_name(to)) + " cannot (beyond its range); choose another precision");
 }
 
 /// What of `bytes`, which lie at `at` in the blob, lies in its bytes [begin, begin + out.size()).
@@ -23,7 +23,8 @@ void copy_part(std::span<const std::byte> bytes, uint64_t at, uint64_t begin, st
 }
 
 Status has_too_many_exponents(const SourceTensor& tensor) {
-  return unsupported("tensor " + model::in_quotes(tensor.name) + " has numbers of too many magnitudes for " + std::string(dtype_name(DType::kBF16In12)) +
+  return unsupported("tensor " + model::in_quotes(tensor.name) + " has numbers of too many magnitudes for " +
+                     std::string(dtype_name(DType::kBF16In12)) +
                      ": more than 1 in 128 has an exponent beyond the 16 most frequent; choose bf16");
 }
 
@@ -39,7 +40,8 @@ Status BlobBuilder::build_dense(uint32_t blob, const Sink& sink) {
   uint64_t begin = 0;
   for (const Slice& slice : plan_.manifest.blobs[blob].slices) {
     piece_.assign(slice.length, std::byte{0});
-    for (const uint32_t tensor : plan_.origins[blob].tensors) MOESTRO_RETURN_IF_ERROR(fill_from_tensor(tensor, begin, piece_));
+    for (const uint32_t tensor : plan_.origins[blob].tensors)
+      MOESTRO_RETURN_IF_ERROR(fill_from_tensor(tensor, begin, piece_));
     MOESTRO_RETURN_IF_ERROR(sink(piece_));
     begin += slice.length;
   }
@@ -54,45 +56,57 @@ Status BlobBuilder::fill_from_tensor(uint32_t index, uint64_t begin, std::span<s
   if (is_quantised(packed.dtype)) return fill_from_matrix(packed, source, begin, out);
   const auto from = static_cast<uint64_t>(source_bytes(source)), to = static_cast<uint64_t>(dtype_bytes(packed.dtype));
   const uint64_t packed_bytes = source.bytes / from * to;
-  const uint64_t first = std::max(begin, packed.offset), last = std::min(begin + out.size(), packed.offset + packed_bytes);
+  const uint64_t first = std::max(begin, packed.offset),
+                 last = std::min(begin + out.size(), packed.offset + packed_bytes);
   if (first >= last) return Status::ok();
   const uint64_t element = (first - packed.offset) / to, count = (last - first) / to;
   source_.resize(count * from);
   MOESTRO_RETURN_IF_ERROR(checkpoint_.read(source, element * from, source_));
-  if (!convert_values(*source.dtype, source_.data(), packed.dtype, out.data() + (first - begin), static_cast<int64_t>(count)))
+  if (!convert_values(*source.dtype, source_.data(), packed.dtype, out.data() + (first - begin),
+                      static_cast<int64_t>(count)))
     return does_not_fit(source, packed.dtype);
   return Status::ok();
 }
 
-// The same for a quantised matrix. A piece may begin and end within a row: its rows are quantised whole, and what of them lies in the piece is kept.
-Status BlobBuilder::fill_from_matrix(const PackedTensor& packed, const SourceTensor& source, uint64_t begin, std::span<std::byte> out) {
+// The same for a quantised matrix. A piece may begin and end within a row: its rows are quantised whole, and what of
+// them lies in the piece is kept.
+Status BlobBuilder::fill_from_matrix(const PackedTensor& packed, const SourceTensor& source, uint64_t begin,
+                                     std::span<std::byte> out) {
   const int64_t rows = packed.shape[0], cols = packed.shape[1], source_row = cols * source_bytes(source);
   const int64_t value_row = row_bytes(packed.dtype, cols), parameter_row = parameter_bytes(packed.dtype, cols);
   std::vector<std::byte> source_bytes_of_row(static_cast<size_t>(source_row)), values(static_cast<size_t>(value_row));
   std::vector<uint16_t> parameters(static_cast<size_t>(parameter_row) / sizeof(uint16_t));
   const auto piece_begin = static_cast<int64_t>(begin), piece_end = piece_begin + static_cast<int64_t>(out.size());
   const auto fill = [&](int64_t part, int64_t row_length, const std::byte* row_data) -> Status {
-    const int64_t first = std::max<int64_t>(0, (piece_begin - part) / row_length), last = std::min(rows, ceil_div(piece_end - part, row_length));
+    const int64_t first = std::max<int64_t>(0, (piece_begin - part) / row_length),
+                  last = std::min(rows, ceil_div(piece_end - part, row_length));
     for (int64_t r = first; r < last; ++r) {
       MOESTRO_RETURN_IF_ERROR(checkpoint_.read(source, static_cast<uint64_t>(r * source_row), source_bytes_of_row));
-      MOESTRO_RETURN_IF_ERROR(convert_row(source, source_bytes_of_row.data(), packed.dtype, cols, values.data(), reinterpret_cast<std::byte*>(parameters.data())));
+      MOESTRO_RETURN_IF_ERROR(convert_row(source, source_bytes_of_row.data(), packed.dtype, cols, values.data(),
+                                          reinterpret_cast<std::byte*>(parameters.data())));
       copy_part({row_data, static_cast<size_t>(row_length)}, static_cast<uint64_t>(part + r * row_length), begin, out);
     }
     return Status::ok();
   };
   const auto offset = static_cast<int64_t>(packed.offset);
   MOESTRO_RETURN_IF_ERROR(fill(offset, value_row, values.data()));
-  return fill(offset + dense_parameters_offset(packed.dtype, rows, cols), parameter_row, reinterpret_cast<const std::byte*>(parameters.data()));
+  return fill(offset + dense_parameters_offset(packed.dtype, rows, cols), parameter_row,
+              reinterpret_cast<const std::byte*>(parameters.data()));
 }
 
-// The same in 12 bits. Which exponents have codes all numbers decide, so the matrix is read twice before its first piece.
-Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, const SourceTensor& source, uint64_t begin, std::span<std::byte> out) {
+// The same in 12 bits. Which exponents have codes all numbers decide, so the matrix is read twice before its first
+// piece.
+Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, const SourceTensor& source, uint64_t begin,
+                                    std::span<std::byte> out) {
   const int64_t rows = packed.shape[0], cols = packed.shape[1], row_length = row_bytes(packed.dtype, cols);
   const uint64_t parameters = packed.offset + static_cast<uint64_t>(dense_parameters_offset(packed.dtype, rows, cols));
-  const uint64_t parameters_end = parameters + static_cast<uint64_t>(bf16_in_12::exponents_bytes(rows, cols)), end = begin + out.size();
+  const uint64_t parameters_end = parameters + static_cast<uint64_t>(bf16_in_12::exponents_bytes(rows, cols)),
+                 end = begin + out.size();
   if (end <= packed.offset || begin >= parameters_end) return Status::ok();
   if (rows > bf16_in_12::kNumbersMax / cols)
-    return unsupported("tensor " + model::in_quotes(source.name) + " has more than " + std::to_string(bf16_in_12::kNumbersMax) + " numbers, the most of a matrix in 12 bits; choose bf16");
+    return unsupported("tensor " + model::in_quotes(source.name) + " has more than " +
+                       std::to_string(bf16_in_12::kNumbersMax) +
+                       " numbers, the most of a matrix in 12 bits; choose bf16");
   if (encoded_ != &source) {
     encoded_ = nullptr;
     encoder_.emplace(rows, cols);
@@ -108,7 +122,9 @@ Status BlobBuilder::fill_in_12_bits(const PackedTensor& packed, const SourceTens
     encoded_ = &source;
   }
   std::vector<std::byte> bytes(static_cast<size_t>(row_length));
-  const auto row_of = [&](uint64_t at) { return at <= packed.offset ? 0 : static_cast<int64_t>(at - packed.offset) / row_length; };
+  const auto row_of = [&](uint64_t at) {
+    return at <= packed.offset ? 0 : static_cast<int64_t>(at - packed.offset) / row_length;
+  };
   for (int64_t r = row_of(begin), last = std::min(rows, row_of(end - 1) + 1); r < last; ++r) {
     MOESTRO_RETURN_IF_ERROR(read_row_as_bf16(source, r, cols));
     encoder_->write_row(wide_.data(), bytes.data());
@@ -150,20 +166,22 @@ Status BlobBuilder::build_tile(const model::ExpertTensors& expert, const ExpertL
 }
 
 // Rows [first_ffn, first_ffn + ffn) of gate or up: they lie together in the checkpoint.
-Status BlobBuilder::fill_rows(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile, int64_t values,
-                              int64_t scales) {
+Status BlobBuilder::fill_rows(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile,
+                              int64_t values, int64_t scales) {
   const int64_t row = layout.hidden() * source_bytes(tensor);
   source_.resize(static_cast<size_t>(tile.ffn * row));
   MOESTRO_RETURN_IF_ERROR(checkpoint_.read(tensor, static_cast<uint64_t>(tile.first_ffn * row), source_));
-  return fill_part(tensor, layout.dtype(), tile.ffn, layout.hidden(), [&](int64_t r) { return source_.data() + r * row; }, piece_.data() + values,
-                   piece_.data() + scales);
+  return fill_part(
+      tensor, layout.dtype(), tile.ffn, layout.hidden(), [&](int64_t r) { return source_.data() + r * row; },
+      piece_.data() + values, piece_.data() + scales);
 }
 
 // A tile needs a few columns of every row of down. They are read for as many tiles at once as the scratch memory takes.
 Status BlobBuilder::load_band(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile) {
   if (band_.tensor == &tensor && tile.first_ffn + tile.ffn <= band_.first + band_.columns) return Status::ok();
   const int64_t element = source_bytes(tensor), hidden = layout.hidden(), ffn = layout.ffn();
-  const int64_t fitting = static_cast<int64_t>(scratch_bytes_max_) / (hidden * element) / layout.tile_ffn() * layout.tile_ffn();
+  const int64_t fitting =
+      static_cast<int64_t>(scratch_bytes_max_) / (hidden * element) / layout.tile_ffn() * layout.tile_ffn();
   band_.tensor = &tensor;
   band_.first = tile.first_ffn;
   band_.columns = std::min(ffn - band_.first, std::max(fitting, tile.ffn));
@@ -179,26 +197,32 @@ Status BlobBuilder::load_band(const SourceTensor& tensor, const ExpertLayout& la
 Status BlobBuilder::fill_columns(const ExpertLayout& layout, const ExpertTile& tile) {
   const SourceTensor& tensor = *band_.tensor;
   const int64_t element = source_bytes(tensor);
-  const auto row = [&](int64_t h) { return band_.bytes.data() + (h * band_.columns + tile.first_ffn - band_.first) * element; };
-  return fill_part(tensor, layout.dtype(), layout.hidden(), tile.ffn, row, piece_.data() + tile.down, piece_.data() + tile.down_scales);
+  const auto row = [&](int64_t h) {
+    return band_.bytes.data() + (h * band_.columns + tile.first_ffn - band_.first) * element;
+  };
+  return fill_part(tensor, layout.dtype(), layout.hidden(), tile.ffn, row, piece_.data() + tile.down,
+                   piece_.data() + tile.down_scales);
 }
 
 template <class SourceRow>
-Status BlobBuilder::fill_part(const SourceTensor& tensor, DType to, int64_t rows, int64_t cols, const SourceRow& source_row, std::byte* values,
-                              std::byte* parameters) {
+Status BlobBuilder::fill_part(const SourceTensor& tensor, DType to, int64_t rows, int64_t cols,
+                              const SourceRow& source_row, std::byte* values, std::byte* parameters) {
   if (to == DType::kBF16In12) {
     wide_.resize(static_cast<size_t>(rows * cols));
     for (int64_t r = 0; r < rows; ++r)
-      MOESTRO_RETURN_IF_ERROR(convert_row(tensor, source_row(r), DType::kBF16, cols, reinterpret_cast<std::byte*>(wide_.data() + r * cols), nullptr));
-    return bf16_in_12::encode(wide_.data(), rows, cols, values, parameters) ? Status::ok() : has_too_many_exponents(tensor);
+      MOESTRO_RETURN_IF_ERROR(convert_row(tensor, source_row(r), DType::kBF16, cols,
+                                          reinterpret_cast<std::byte*>(wide_.data() + r * cols), nullptr));
+    return bf16_in_12::encode(wide_.data(), rows, cols, values, parameters) ? Status::ok()
+                                                                            : has_too_many_exponents(tensor);
   }
   for (int64_t r = 0; r < rows; ++r)
-    MOESTRO_RETURN_IF_ERROR(convert_row(tensor, source_row(r), to, cols, values + r * row_bytes(to, cols), parameters + r * parameter_bytes(to, cols)));
+    MOESTRO_RETURN_IF_ERROR(convert_row(tensor, source_row(r), to, cols, values + r * row_bytes(to, cols),
+                                        parameters + r * parameter_bytes(to, cols)));
   return Status::ok();
 }
 
-Status BlobBuilder::convert_row(const SourceTensor& tensor, const std::byte* source, DType to, int64_t n, std::byte* values,
-                                std::byte* scales) {
+Status BlobBuilder::convert_row(const SourceTensor& tensor, const std::byte* source, DType to, int64_t n,
+                                std::byte* values, std::byte* scales) {
   bool fits = false;
   if (is_quantised(to)) {
     work_.resize(static_cast<size_t>(n));

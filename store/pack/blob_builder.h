@@ -1,6 +1,7 @@
 #pragma once
-// Makes the bytes of one blob from the checkpoint, a piece at a time: memory stays bounded whatever the size of model or tensor
-// (a dense matrix in 12 bits: its exceptions, at most 5 bytes for each 128 numbers, and again while they are written).
+// Makes the bytes of one blob from the checkpoint, a piece at a time: memory stays bounded whatever the size of model
+// or tensor (a dense matrix in 12 bits: its exceptions, at most 5 bytes for each 128 numbers, and again while they are
+// written).
 
 #include <functional>
 #include <optional>
@@ -31,20 +32,24 @@ class BlobBuilder {
   };
 
   Status build_dense(uint32_t blob, const Sink& sink);
-  Status fill_from_matrix(const PackedTensor& packed, const SourceTensor& source, uint64_t begin, std::span<std::byte> out);
+  Status fill_from_matrix(const PackedTensor& packed, const SourceTensor& source, uint64_t begin,
+                          std::span<std::byte> out);
   Status fill_from_tensor(uint32_t tensor, uint64_t begin, std::span<std::byte> out);
   Status build_expert(uint32_t blob, const Sink& sink);
   Status build_tile(const model::ExpertTensors& expert, const ExpertLayout& layout, int64_t index);
-  Status fill_rows(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile, int64_t values, int64_t scales);
+  Status fill_rows(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile, int64_t values,
+                   int64_t scales);
   Status fill_columns(const ExpertLayout& layout, const ExpertTile& tile);
   Status load_band(const SourceTensor& tensor, const ExpertLayout& layout, const ExpertTile& tile);
   /// A matrix of a tile, of whose rows source_row(r) gives the checkpoint's bytes.
   template <class SourceRow>
-  Status fill_part(const SourceTensor& tensor, DType to, int64_t rows, int64_t cols, const SourceRow& source_row, std::byte* values,
-                   std::byte* parameters);
-  Status fill_in_12_bits(const PackedTensor& packed, const SourceTensor& source, uint64_t begin, std::span<std::byte> out);
+  Status fill_part(const SourceTensor& tensor, DType to, int64_t rows, int64_t cols, const SourceRow& source_row,
+                   std::byte* values, std::byte* parameters);
+  Status fill_in_12_bits(const PackedTensor& packed, const SourceTensor& source, uint64_t begin,
+                         std::span<std::byte> out);
   Status read_row_as_bf16(const SourceTensor& source, int64_t row, int64_t cols);
-  Status convert_row(const SourceTensor& tensor, const std::byte* source, DType to, int64_t n, std::byte* values, std::byte* scales);
+  Status convert_row(const SourceTensor& tensor, const std::byte* source, DType to, int64_t n, std::byte* values,
+                     std::byte* scales);
 
   const Checkpoint& checkpoint_;
   const PackPlan& plan_;

@@ -10,10 +10,13 @@
 
 namespace moestro::store {
 
-// What says whether a matrix' numbers are finite: its values; the parameters of its groups; or its exponents, those of the codes and those of the
-// exceptions.
-void BlobNumbers::add_matrix(std::vector<Region>& to, DType dtype, int64_t values, int64_t parameters, int64_t rows, int64_t cols, const char* what) {
-  const auto add = [&](int64_t begin, int64_t length, Kind kind) { to.push_back({static_cast<uint64_t>(begin), static_cast<uint64_t>(length), dtype, kind, what}); };
+// What says whether a matrix' numbers are finite: its values; the parameters of its groups; or its exponents, those of
+// the codes and those of the exceptions.
+void BlobNumbers::add_matrix(std::vector<Region>& to, DType dtype, int64_t values, int64_t parameters, int64_t rows,
+                             int64_t cols, const char* what) {
+  const auto add = [&](int64_t begin, int64_t length, Kind kind) {
+    to.push_back({static_cast<uint64_t>(begin), static_cast<uint64_t>(length), dtype, kind, what});
+  };
   if (dtype == DType::kBF16In12) {
     const int64_t room = bf16_in_12::exceptions_max(rows * cols);
     add(parameters, bf16_in_12::kCodes, Kind::kExponentsOfCodes);
@@ -41,17 +44,20 @@ void BlobNumbers::add_tensor(const PackedTensor& t) {
   int64_t rows = 1;
   for (size_t i = 0; i + 1 < t.shape.size(); ++i) rows *= t.shape[i];
   const auto offset = static_cast<int64_t>(t.offset);
-  add_matrix(dense_[t.blob], t.dtype, offset, offset + dense_parameters_offset(t.dtype, rows, t.shape.back()), rows, t.shape.back(), t.name.c_str());
+  add_matrix(dense_[t.blob], t.dtype, offset, offset + dense_parameters_offset(t.dtype, rows, t.shape.back()), rows,
+             t.shape.back(), t.name.c_str());
 }
 
 Result<BlobNumbers> BlobNumbers::of(const Manifest& manifest) {
-  MOESTRO_ASSIGN_OR_RETURN(const model::ModelDescription description, model::describe_model(manifest.config_json, manifest.generation_config_json));
+  MOESTRO_ASSIGN_OR_RETURN(const model::ModelDescription description,
+                           model::describe_model(manifest.config_json, manifest.generation_config_json));
   BlobNumbers numbers(manifest);
   for (const PackedTensor& t : manifest.tensors) numbers.add_tensor(t);
   numbers.experts_.resize(static_cast<size_t>(DType::kBF16In12) + 1);
   if (description.spec.moe_layers() == 0) return numbers;
   const auto& expert = description.spec.moe().expert;
-  for (const DType d : manifest.expert_precisions) numbers.experts_[static_cast<size_t>(d)] = expert_regions({expert.hidden, expert.ffn, d});
+  for (const DType d : manifest.expert_precisions)
+    numbers.experts_[static_cast<size_t>(d)] = expert_regions({expert.hidden, expert.ffn, d});
   return numbers;
 }
 
@@ -89,8 +95,8 @@ Status BlobNumbers::check_region(uint32_t blob, const Region& r, uint64_t at, st
       break;
   }
   if (!bad) return Status::ok();
-  return corrupt(blob_label(*manifest_, blob) + ", " + r.what + ": " + number + std::to_string(at / each + *bad) + fault +
-                 ", though its checksum is right: it was written so; pack the model again");
+  return corrupt(blob_label(*manifest_, blob) + ", " + r.what + ": " + number + std::to_string(at / each + *bad) +
+                 fault + ", though its checksum is right: it was written so; pack the model again");
 }
 
 }  // namespace moestro::store

@@ -1,5 +1,6 @@
 #pragma once
-// Whether the numbers in a pack are numbers: what a checksum cannot say of bytes that were written wrong and summed after that.
+// Whether the numbers in a pack are numbers: what a checksum cannot say of bytes that were written wrong and summed
+// after that.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,12 +14,12 @@ namespace moestro::store {
 
 class BlobNumbers {
  public:
-  /// Where the values and the parameters of groups lie, by the pack's own config and tensors. `manifest`, as open_pack() gives it,
-  /// must outlive this.
+  /// Where the values and the parameters of groups lie, by the pack's own config and tensors. `manifest`, as
+  /// open_pack() gives it, must outlive this.
   static Result<BlobNumbers> of(const Manifest& manifest);
 
-  /// Looks at [offset, offset + bytes) of a blob; a piece begins and ends on 4 bytes. kCorrupt names the first value or group that is
-  /// not finite. Padding is not looked at. Any thread.
+  /// Looks at [offset, offset + bytes) of a blob; a piece begins and ends on 4 bytes. kCorrupt names the first value or
+  /// group that is not finite. Padding is not looked at. Any thread.
   Status check(uint32_t blob, uint64_t offset, std::span<const std::byte> bytes) const;
 
  private:
@@ -31,7 +32,8 @@ class BlobNumbers {
   };
   explicit BlobNumbers(const Manifest& manifest) : manifest_(&manifest), dense_(manifest.blobs.size()) {}
   void add_tensor(const PackedTensor& tensor);
-  static void add_matrix(std::vector<Region>& to, DType dtype, int64_t values, int64_t parameters, int64_t rows, int64_t cols, const char* what);
+  static void add_matrix(std::vector<Region>& to, DType dtype, int64_t values, int64_t parameters, int64_t rows,
+                         int64_t cols, const char* what);
   static std::vector<Region> expert_regions(const ExpertLayout& layout);
   const std::vector<Region>& regions_of(uint32_t blob) const;
   Status check_region(uint32_t blob, const Region& region, uint64_t at, std::span<const std::byte> bytes) const;

@@ -20,25 +20,53 @@ BlobWriter::BlobWriter(const Checkpoint& checkpoint, PackPlan& plan, const std::
       continue;
     }
     for (size_t i = 0; i < blob.slices.size(); ++i) blob.slices[i].xxh3_64 = known->second[i];
+    known_.push_back(b);
     resumed_bytes_ += blob.length;
   }
-  // All precisions of an expert one after another: its source is then read from the disk once.
-  std::stable_sort(todo_.begin(), todo_.end(),
-                   [this](uint32_t a, uint32_t b) { return plan_.origins[a].expert < plan_.origins[b].expert; });
-  done_bytes_ = resumed_bytes_;
-  threads_ = std::clamp<unsigned>(options_.jobs, 1, static_cast<unsigned>(std::max<size_t>(1, todo_.size())));
 }
 
-Status BlobWriter::write_all() {
-  if (observer_.progress) observer_.progress(done_bytes_, plan_.total_bytes);
+void BlobWriter::in_threads(size_t items, const std::function<void()>& work) {
+  next_ = 0;
+  threads_ = std::clamp<unsigned>(options_.jobs, 1, static_cast<unsigned>(std::max<size_t>(1, items)));
   std::vector<std::jthread> helpers;
   try {
-    for (unsigned i = 1; i < threads_; ++i) helpers.emplace_back([this] { work(); });
+    for (unsigned i = 1; i < threads_; ++i) helpers.emplace_back(work);
   } catch (const std::system_error&) {
     // A limit on threads: those that started, this one at least, do the work.
   }
   work();
-  helpers.clear();  // joins
+}
+
+void BlobWriter::check_resumed() {
+  in_threads(known_.size(), [this] { check_some(); });
+}
+
+void BlobWriter::check_some() {
+  std::vector<std::byte> buffer;
+  for (size_t i = next_++; i < known_.size() && !stop_; i = next_++) {
+    if (check_blob(known_[i], buffer)) continue;
+    const std::lock_guard lock(mutex_);
+    ++damaged_;
+    todo_.push_back(known_[i]);
+    resumed_bytes_ -= plan_.manifest.blobs[known_[i]].length;
+  }
+}
+
+/// What cannot be read is not as it was written: a drive may have a place for it elsewhere.
+bool BlobWriter::check_blob(uint32_t blob, std::vector<std::byte>& buffer) const {
+  return std::ranges::all_of(plan_.manifest.blobs[blob].slices, [&](const Slice& slice) {
+    buffer.resize(slice.length);
+    return files_[slice.file].read_at(slice.offset, buffer).is_ok() &&
+           XXH3_64bits(buffer.data(), buffer.size()) == slice.xxh3_64;
+  });
+}
+
+Status BlobWriter::write_all() {
+  done_bytes_ = resumed_bytes_;
+  if (observer_.progress) observer_.progress(done_bytes_, plan_.total_bytes);
+  // All precisions of an expert one after another: its source is then read from the disk once.
+  std::ranges::sort(todo_, {}, [this](uint32_t b) { return std::pair(plan_.origins[b].expert, b); });
+  in_threads(todo_.size(), [this] { work(); });
   const std::lock_guard lock(mutex_);
   if (error_.is_ok()) error_ = commit_locked();
   return error_;

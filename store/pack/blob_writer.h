@@ -1,8 +1,9 @@
 #pragma once
-// Writes every blob of a plan that the journal does not know yet, in several threads, and commits them in groups: data is synced,
-// then the journal.
+// Writes every blob of a plan that the journal does not know yet, in several threads, and commits them in groups: data
+// is synced, then the journal. What the journal knows is read and compared first: it may have lain there for long.
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -21,11 +22,18 @@ class BlobWriter {
   BlobWriter(const Checkpoint& checkpoint, PackPlan& plan, const std::vector<File>& files, Journal& journal,
              const PackOptions& options, const PackObserver& observer);
 
+  /// Reads what the journal knows; what differs from its checksums is to be written anew.
+  void check_resumed();
+  /// Written by an earlier run; after check_resumed(): and still as they were written.
   uint64_t resumed_bytes() const { return resumed_bytes_; }
+  uint64_t damaged_blobs() const { return damaged_; }
   /// Returns when all is on disk and in the journal, or with the first error.
   Status write_all();
 
  private:
+  void in_threads(size_t items, const std::function<void()>& work);
+  void check_some();
+  bool check_blob(uint32_t blob, std::vector<std::byte>& buffer) const;
   void work();
   Status write_blob(BlobBuilder& builder, uint32_t blob);
   Status commit_locked();
@@ -36,11 +44,11 @@ class BlobWriter {
   const std::vector<File>& files_;
   const PackOptions& options_;
   const PackObserver& observer_;
-  std::vector<uint32_t> todo_;
+  std::vector<uint32_t> known_, todo_;
   std::atomic<size_t> next_{0};
   std::atomic<bool> stop_{false};
   unsigned threads_ = 1;
-  uint64_t resumed_bytes_ = 0;
+  uint64_t resumed_bytes_ = 0, damaged_ = 0;
 
   std::mutex mutex_;  // guards what follows
   Journal& journal_;

@@ -43,7 +43,8 @@ constexpr char kHead[] = "lm_head.weight";
 using Census = std::map<DType, uint64_t>;
 
 Checkpoint::OwnDType narrowest(const Census& census) {
-  const auto most = std::max_element(census.begin(), census.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most =
+      std::max_element(census.begin(), census.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   if (census.size() == 1) return {most->first, false};
   return {DType::kF32, most->first != DType::kF32};  // neither 16-bit format holds the other's values
 }
@@ -116,7 +117,8 @@ Status Checkpoint::check_tensor(const std::string& name, const std::vector<int64
   if (it == tensors_.end()) return invalid_argument(label + " is missing");
   const SourceTensor& tensor = it->second;
   if (tensor.shape != shape)
-    return invalid_argument(label + " has shape " + shape_text(tensor.shape) + "; by config.json it is " + shape_text(shape));
+    return invalid_argument(label + " has shape " + shape_text(tensor.shape) + "; by config.json it is " +
+                            shape_text(shape));
   if (!tensor.dtype) return unsupported(label + " is " + tensor.format + "; weights are read from F32, BF16 and F16");
   return Status::ok();
 }
@@ -126,8 +128,8 @@ Status Checkpoint::check_unused(const std::map<std::string, bool>& used) const {
   for (const auto& [name, tensor] : tensors_) {
     if (used.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
     if (name == kHead && model_.spec.tied_embeddings) continue;
-    return unsupported(directory_.string() + ": tensor " + in_quotes(name) + " is no part of " + model_.spec.architecture +
-                       " as its config.json describes it");
+    return unsupported(directory_.string() + ": tensor " + in_quotes(name) + " is no part of " +
+                       model_.spec.architecture + " as its config.json describes it");
   }
   return Status::ok();
 }
@@ -160,7 +162,8 @@ Status Checkpoint::check_tensors() {
   return check_head();
 }
 
-// A model whose head is its embedding may carry the head all the same. transformers uses it if it differs; so it must not.
+// A model whose head is its embedding may carry the head all the same. transformers uses it if it differs; so it must
+// not.
 Status Checkpoint::check_head() const {
   if (!model_.spec.tied_embeddings || !tensors_.contains(kHead)) return Status::ok();
   MOESTRO_RETURN_IF_ERROR(check_tensor(kHead, {model_.spec.vocab, model_.spec.hidden}));
@@ -217,15 +220,17 @@ Result<Checkpoint> Checkpoint::open(const fs::path& dir) {
 Status Checkpoint::read(const SourceTensor& tensor, uint64_t first, std::span<std::byte> out) const {
   MOESTRO_CHECK(first <= tensor.bytes && out.size() <= tensor.bytes - first, "a read within the tensor");
   if (random_) {
-    random_->fill(tensor.name, first / sizeof(uint16_t), {reinterpret_cast<uint16_t*>(out.data()), out.size() / sizeof(uint16_t)});
+    random_->fill(tensor.name, first / sizeof(uint16_t),
+                  {reinterpret_cast<uint16_t*>(out.data()), out.size() / sizeof(uint16_t)});
     return Status::ok();
   }
   MOESTRO_RETURN_IF_ERROR(files_[tensor.file].read_at(tensor.offset + first, out));
   const auto bad = find_not_finite(*tensor.dtype, out);
   if (!bad) return Status::ok();
   const uint64_t index = first / static_cast<uint64_t>(dtype_bytes(*tensor.dtype)) + *bad;
-  return invalid_argument(directory_.string() + ": tensor " + in_quotes(tensor.name) + " is infinite or not a number at value " +
-                          std::to_string(index) + "; the checkpoint is damaged or was never good");
+  return invalid_argument(directory_.string() + ": tensor " + in_quotes(tensor.name) +
+                          " is infinite or not a number at value " + std::to_string(index) +
+                          "; the checkpoint is damaged or was never good");
 }
 
 }  // namespace moestro::store

@@ -1,6 +1,6 @@
 #pragma once
-// A Hugging Face checkpoint directory: config.json and one or many safetensors files, opened and checked against the model. Or one that is
-// not there, whose weights are made as they are read.
+// A Hugging Face checkpoint directory: config.json and one or many safetensors files, opened and checked against the
+// model. Or one that is not there, whose weights are made as they are read.
 
 #include <filesystem>
 #include <map>
@@ -17,7 +17,8 @@ namespace moestro::store {
 
 class Checkpoint {
  public:
-  /// Opens model.safetensors, or what model.safetensors.index.json lists. Everything that can be wrong with a directory shows here.
+  /// Opens model.safetensors, or what model.safetensors.index.json lists. Everything that can be wrong with a directory
+  /// shows here.
   static Result<Checkpoint> open(const std::filesystem::path& dir);
 
   /// The checkpoint that this config.json describes, with random weights in bf16; nothing of it is on disk.
@@ -30,8 +31,8 @@ class Checkpoint {
 
   /// Tensors that the model needs are there after open().
   const SourceTensor& tensor(const std::string& name) const { return tensors_.at(name); }
-  /// The bytes [first, first + out.size()) of a tensor, whole values. One that is infinite or not a number is an error: no model
-  /// means it, and whatever it meets in a request would come out as nothing. Any thread.
+  /// The bytes [first, first + out.size()) of a tensor, whole values. One that is infinite or not a number is an error:
+  /// no model means it, and whatever it meets in a request would come out as nothing. Any thread.
   Status read(const SourceTensor& tensor, uint64_t first, std::span<std::byte> out) const;
 
   /// The narrowest format that holds all weights of a kind exactly, and whether it is wider than that of most of them.

@@ -35,7 +35,9 @@ void to_f32(DType from, const std::byte* source, float* out, int64_t n) {
 bool stayed_finite(const float* in, DType to, const std::byte* target, int64_t n) {
   if (!find_not_finite(to, {target, static_cast<size_t>(n * dtype_bytes(to))})) return true;
   for (int64_t i = 0; i < n; ++i)
-    if (std::isfinite(in[i]) && find_not_finite(to, {target + i * dtype_bytes(to), static_cast<size_t>(dtype_bytes(to))})) return false;
+    if (std::isfinite(in[i]) &&
+        find_not_finite(to, {target + i * dtype_bytes(to), static_cast<size_t>(dtype_bytes(to))}))
+      return false;
   return true;
 }
 

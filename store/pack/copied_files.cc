@@ -38,7 +38,8 @@ Result<std::vector<CopiedFile>> write_files(const std::vector<TextFile>& files, 
 Status check_copied_file(const fs::path& dir, const CopiedFile& file) {
   MOESTRO_ASSIGN_OR_RETURN(const std::string text, read_text_file(dir / file.name, kCopiedBytesMax));
   if (text.size() == file.bytes && XXH3_64bits(text.data(), text.size()) == file.xxh3_64) return Status::ok();
-  return corrupt((dir / file.name).string() + ": is not as it was packed (its checksum differs from the manifest's); pack the model again");
+  return corrupt((dir / file.name).string() +
+                 ": is not as it was packed (its checksum differs from the manifest's); pack the model again");
 }
 
 Status check_copied_files(const fs::path& dir) {

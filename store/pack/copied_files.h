@@ -20,8 +20,8 @@ Result<std::vector<CopiedFile>> write_files(const std::vector<TextFile>& files, 
 /// Is the file in `dir` what the manifest says? kCorrupt or kNotFound, naming it, if not.
 Status check_copied_file(const std::filesystem::path& dir, const CopiedFile& file);
 
-/// All of them, for a program that reads nothing else of a pack: by DIR/manifest. A directory without one is no pack, only a model's
-/// tokenizer and configuration, and has nothing to compare with.
+/// All of them, for a program that reads nothing else of a pack: by DIR/manifest. A directory without one is no pack,
+/// only a model's tokenizer and configuration, and has nothing to compare with.
 Status check_copied_files(const std::filesystem::path& dir);
 
 }  // namespace moestro::store

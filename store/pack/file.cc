@@ -54,7 +54,8 @@ Status File::read_at(uint64_t offset, std::span<std::byte> out) const {
     const ssize_t n = pread(fd_, out.data(), std::min(out.size(), kChunkBytes), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return io_error(path_ + ": read at byte " + std::to_string(offset), errno);
-    if (n == 0) return corrupt(path_ + ": ends at byte " + std::to_string(offset) + ", before it should; it is truncated");
+    if (n == 0)
+      return corrupt(path_ + ": ends at byte " + std::to_string(offset) + ", before it should; it is truncated");
     out = out.subspan(static_cast<size_t>(n));
     offset += static_cast<uint64_t>(n);
   }
@@ -79,7 +80,8 @@ Status File::reserve(uint64_t size) const {
   do result = fallocate(fd_, 0, 0, static_cast<off_t>(size));
   while (result != 0 && errno == EINTR);
   if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return Status::ok();
-  if (errno == ENOSPC) return exhausted(path_ + ": no room for " + std::to_string(size) + " bytes; free disk space or pack elsewhere");
+  if (errno == ENOSPC)
+    return exhausted(path_ + ": no room for " + std::to_string(size) + " bytes; free disk space or pack elsewhere");
   return io_error(path_ + ": reserve " + std::to_string(size) + " bytes", errno);
 }
 
@@ -115,7 +117,8 @@ Status write_file_durably(const std::filesystem::path& dir, const std::string& n
     MOESTRO_RETURN_IF_ERROR(file.write_at(0, bytes));
     MOESTRO_RETURN_IF_ERROR(file.sync());
   }
-  if (::rename(temporary.c_str(), (dir / name).c_str()) != 0) return io_error((dir / name).string() + ": rename", errno);
+  if (::rename(temporary.c_str(), (dir / name).c_str()) != 0)
+    return io_error((dir / name).string() + ": rename", errno);
   return sync_directory(dir);
 }
 

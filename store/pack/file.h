@@ -17,7 +17,8 @@ namespace moestro::store {
 class File {
  public:
   static Result<File> open_for_reading(const std::filesystem::path& path);
-  static Result<File> open_for_writing(const std::filesystem::path& path);  ///< made if it is not there, never truncated
+  static Result<File> open_for_writing(
+      const std::filesystem::path& path);  ///< made if it is not there, never truncated
 
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;

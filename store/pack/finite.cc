@@ -10,8 +10,8 @@
 namespace moestro::store {
 namespace {
 
-// A value is not finite if all bits of its exponent are set. Blocks of a fixed size, without a way out of their loop, so that the
-// compiler makes vector instructions of them: this reads every byte of a checkpoint.
+// A value is not finite if all bits of its exponent are set. Blocks of a fixed size, without a way out of their loop,
+// so that the compiler makes vector instructions of them: this reads every byte of a checkpoint.
 template <typename Bits, Bits kExponent>
 std::optional<size_t> find(std::span<const std::byte> bytes) {
   constexpr size_t kBlock = 256;

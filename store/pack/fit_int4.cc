@@ -19,9 +19,11 @@ namespace {
 
 constexpr float kInt4Max = 15.0f;
 constexpr int kRefinements = 4;
-constexpr float kStarts[] = {1.0f, 0.9f, 0.8f, 0.7f};  ///< parts of the range that 15 steps span at first; the rest is cut off
+constexpr float kStarts[] = {1.0f, 0.9f, 0.8f,
+                             0.7f};  ///< parts of the range that 15 steps span at first; the rest is cut off
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNoFraction = 12582912.0f;  ///< 1.5 * 2^23: added to a small number, it leaves no room for a fraction; rounds to even
+constexpr float kNoFraction =
+    12582912.0f;  ///< 1.5 * 2^23: added to a small number, it leaves no room for a fraction; rounds to even
 
 /// What the present numbers of all lanes are: value = q * scale + offset.
 struct Trial {
@@ -91,8 +93,8 @@ MOESTRO_CLONES void keep_better(const Trial& t, const int32_t* active, float* be
   for (int64_t i = 0; i < kQuantGroup; ++i) all(fits.q[i]) = mask ? all(t.q[i]) : all(fits.q[i]);
 }
 
-/// Scale and offset of the least squared error for the present q. A lane whose q are all equal, which leaves its scale free, takes part no
-/// longer.
+/// Scale and offset of the least squared error for the present q. A lane whose q are all equal, which leaves its scale
+/// free, takes part no longer.
 void solve(const Trial& t, const double* sum_v, int32_t* active, float* scale, float* offset) {
   constexpr double kCount = kQuantGroup;
   MOESTRO_LANES {

@@ -16,8 +16,8 @@ struct Int4Fits {
   alignas(64) float scale[kFitLanes], offset[kFitLanes];  ///< out: as bf16 holds them
 };
 
-/// Fits all lanes; values are finite, and so are their ranges and the bf16 of their least. Each lane's result is, bit by bit, that of the
-/// same sums taken one group after another: no sum crosses lanes.
+/// Fits all lanes; values are finite, and so are their ranges and the bf16 of their least. Each lane's result is, bit
+/// by bit, that of the same sums taken one group after another: no sum crosses lanes.
 void fit_int4(Int4Fits& fits);
 
 }  // namespace moestro::store

@@ -2,7 +2,8 @@
 // Which blobs of an unfinished pack are on disk. Lies in the pack's directory until the manifest does.
 //
 //   header  | magic 8 | key 8 | XXH3 of both 8 |           key: fingerprint of the checkpoint and the options
-//   record  | blob 4 | slices 4 | XXH3-64 of each slice 8 * slices | XXH3 of the record 8 |      appended, again and again
+//   record  | blob 4 | slices 4 | XXH3-64 of each slice 8 * slices | XXH3 of the record 8 |      appended, again and
+//   again
 //
 // A record is written only after the data it speaks of has been synced; a torn record at the end is dropped.
 
@@ -22,7 +23,8 @@ class Journal {
  public:
   using Hashes = std::vector<uint64_t>;
 
-  /// Opens or creates DIR's journal and locks it against other packers. If it is for another key, `restarted` is true and it is empty.
+  /// Opens or creates DIR's journal and locks it against other packers. If it is for another key, `restarted` is true
+  /// and it is empty.
   static Result<Journal> open(const std::filesystem::path& dir, uint64_t key, const Manifest& plan);
 
   const std::map<uint32_t, Hashes>& finished() const { return finished_; }

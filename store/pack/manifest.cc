@@ -7,19 +7,21 @@
 
 namespace moestro::store {
 
-// Blobs stand in one order: dense ones, then experts by precision (as listed), MoE layer and number. check_manifest sees to it.
+// Blobs stand in one order: dense ones, then experts by precision (as listed), MoE layer and number. check_manifest
+// sees to it.
 Result<uint32_t> Manifest::expert_blob(MoeLayerId layer, ExpertId expert, DType precision) const {
   const auto listed = std::find(expert_precisions.begin(), expert_precisions.end(), precision);
   const auto wanted = std::tuple(BlobKind::kExpert, listed - expert_precisions.begin(), layer, expert);
   const auto key = [this](const Blob& b) {
-    const auto rank = std::find(expert_precisions.begin(), expert_precisions.end(), b.precision) - expert_precisions.begin();
+    const auto rank =
+        std::find(expert_precisions.begin(), expert_precisions.end(), b.precision) - expert_precisions.begin();
     return std::tuple(b.kind, b.kind == BlobKind::kExpert ? rank : 0, b.moe_layer, b.expert);
   };
   const auto it = std::lower_bound(blobs.begin(), blobs.end(), wanted,
                                    [&](const Blob& b, const auto& w) { return key(b) < w; });
   if (listed == expert_precisions.end() || it == blobs.end() || key(*it) != wanted)
-    return not_found("no expert " + std::to_string(expert.value) + " of MoE layer " + std::to_string(layer.value) + " as " +
-                     std::string(dtype_name(precision)) + " in pack '" + model_name + "'");
+    return not_found("no expert " + std::to_string(expert.value) + " of MoE layer " + std::to_string(layer.value) +
+                     " as " + std::string(dtype_name(precision)) + " in pack '" + model_name + "'");
   return static_cast<uint32_t>(it - blobs.begin());
 }
 

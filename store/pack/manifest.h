@@ -1,7 +1,9 @@
 #pragma once
-// What is in a pack, in memory. On disk it is the FlatBuffers file `manifest` (common/wire/pack_manifest.fbs), written last.
+// What is in a pack, in memory. On disk it is the FlatBuffers file `manifest` (common/wire/pack_manifest.fbs), written
+// last.
 //
-//   PACK/ manifest  config.json  generation_config.json  tokenizer.json  tokenizer_config.json  dense.bin  experts-PRECISION-NNN.bin
+//   PACK/ manifest  config.json  generation_config.json  tokenizer.json  tokenizer_config.json  dense.bin
+//   experts-PRECISION-NNN.bin
 
 #include <cstdint>
 #include <filesystem>
@@ -27,7 +29,8 @@ struct Slice {
 
 enum class BlobKind : uint8_t { kDense = 0, kExpert = 1 };
 
-/// One contiguous range of the arena: an expert at one precision, or the dense tensors of one layer (or of the model's ends).
+/// One contiguous range of the arena: an expert at one precision, or the dense tensors of one layer (or of the model's
+/// ends).
 struct Blob {
   BlobKind kind = BlobKind::kDense;
   MoeLayerId moe_layer;  ///< experts only
@@ -70,8 +73,9 @@ struct Manifest {
   Result<uint32_t> expert_blob(MoeLayerId layer, ExpertId expert, DType precision) const;
 };
 
-/// Bytes of the manifest file; and back. Parsing verifies everything: format, version (a newer one is refused by number), sizes,
-/// alignment, overlaps, slices inside `files`, tensors inside their blobs. Takes any bytes; never throws.
+/// Bytes of the manifest file; and back. Parsing verifies everything: format, version (a newer one is refused by
+/// number), sizes, alignment, overlaps, slices inside `files`, tensors inside their blobs. Takes any bytes; never
+/// throws.
 std::vector<std::byte> serialise_manifest(const Manifest& manifest);
 Result<Manifest> parse_manifest(const std::byte* data, size_t size);
 

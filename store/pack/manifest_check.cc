@@ -13,7 +13,7 @@ namespace moestro::store {
 namespace {
 
 constexpr uint64_t kFileBytesMax = uint64_t{1} << 50;
-constexpr size_t kShapeMax = 4;
+constexpr size_t kTensorDimensionsMax = 4;
 
 Status bad(const std::string& what) { return corrupt("manifest: " + what); }
 
@@ -28,7 +28,8 @@ Status check_lists(const Manifest& m) {
     if (!is_plain_file_name(file) || file == "manifest" || !names.insert(file).second)
       return bad("file name " + model::in_quotes(file) + " is not allowed");
   for (const CopiedFile& copied : m.copied)
-    if (!is_plain_file_name(copied.name) || copied.name == "manifest" || copied.bytes > kCopiedBytesMax || !names.insert(copied.name).second)
+    if (!is_plain_file_name(copied.name) || copied.name == "manifest" || copied.bytes > kCopiedBytesMax ||
+        !names.insert(copied.name).second)
       return bad("name or size of the copied file " + model::in_quotes(copied.name) + " is not allowed");
   std::set<DType> precisions;
   for (const DType d : m.expert_precisions)
@@ -41,7 +42,8 @@ Status check_slices(const Manifest& m, uint32_t index) {
   const std::string label = "blob " + std::to_string(index);
   uint64_t sum = 0;
   for (const Slice& s : b.slices) {
-    if (s.length == 0 || s.length > kSliceBytesMax || s.length % kDiskAlign != 0) return bad(label + ": length of a slice");
+    if (s.length == 0 || s.length > kSliceBytesMax || s.length % kDiskAlign != 0)
+      return bad(label + ": length of a slice");
     if (s.offset % kDiskAlign != 0 || s.offset > kFileBytesMax) return bad(label + ": offset of a slice");
     if (s.file >= m.files.size()) return bad(label + ": a slice in a file that is not listed");
     if (s.directory >= kDirectoriesMax) return bad(label + ": directory of a slice");
@@ -53,16 +55,21 @@ Status check_slices(const Manifest& m, uint32_t index) {
 
 // Dense blobs, then experts: by precision, layer, number, none missing, so that their count follows from the last one.
 Status check_blob_order(const Manifest& m) {
-  const auto first = std::find_if(m.blobs.begin(), m.blobs.end(), [](const Blob& b) { return b.kind == BlobKind::kExpert; });
+  const auto first =
+      std::find_if(m.blobs.begin(), m.blobs.end(), [](const Blob& b) { return b.kind == BlobKind::kExpert; });
   const auto count = static_cast<uint64_t>(m.blobs.end() - first);
   if (count == 0) return bad("no experts");
-  const uint64_t layers = uint64_t{m.blobs.back().moe_layer.value} + 1, experts = uint64_t{m.blobs.back().expert.value} + 1;
+  const uint64_t layers = uint64_t{m.blobs.back().moe_layer.value} + 1,
+                 experts = uint64_t{m.blobs.back().expert.value} + 1;
   if (count != layers * experts * m.expert_precisions.size()) return bad("number of experts");
   for (uint64_t i = 0; i < count; ++i) {
     const Blob& b = *(first + static_cast<ptrdiff_t>(i));
     const bool in_order = b.kind == BlobKind::kExpert && b.expert.value == i % experts &&
-                          b.moe_layer.value == i / experts % layers && b.precision == m.expert_precisions[i / experts / layers];
-    if (!in_order) return bad("order of the experts, at blob " + std::to_string(first - m.blobs.begin() + static_cast<ptrdiff_t>(i)));
+                          b.moe_layer.value == i / experts % layers &&
+                          b.precision == m.expert_precisions[i / experts / layers];
+    if (!in_order)
+      return bad("order of the experts, at blob " +
+                 std::to_string(first - m.blobs.begin() + static_cast<ptrdiff_t>(i)));
   }
   return Status::ok();
 }
@@ -87,14 +94,15 @@ Status check_slice_overlap(const Manifest& m) {
   for (size_t i = 1; i < ranges.size(); ++i) {
     const auto& [d0, f0, begin0, end0] = ranges[i - 1];
     const auto& [d1, f1, begin1, end1] = ranges[i];
-    if (d0 == d1 && f0 == f1 && begin1 < end0) return bad("slices overlap in " + m.files[f1] + " at byte " + std::to_string(begin1));
+    if (d0 == d1 && f0 == f1 && begin1 < end0)
+      return bad("slices overlap in " + m.files[f1] + " at byte " + std::to_string(begin1));
   }
   return Status::ok();
 }
 
 /// Bytes of a tensor, or nothing where its shape makes no sense or overflows.
 std::optional<uint64_t> tensor_bytes(const PackedTensor& t) {
-  if (t.shape.empty() || t.shape.size() > kShapeMax) return std::nullopt;
+  if (t.shape.empty() || t.shape.size() > kTensorDimensionsMax) return std::nullopt;
   constexpr int64_t kElementsMax = int64_t{1} << 50;  // far from where the sums below overflow
   int64_t rows = 1;
   for (size_t i = 0; i < t.shape.size(); ++i)
@@ -114,7 +122,8 @@ Status check_tensors(const Manifest& m) {
     if (t.blob >= m.blobs.size() || m.blobs[t.blob].kind != BlobKind::kDense) return bad(label + ": blob");
     const auto bytes = tensor_bytes(t);
     uint64_t end = 0;
-    if (!bytes || t.offset % kPartAlign != 0 || __builtin_add_overflow(t.offset, *bytes, &end) || end > m.blobs[t.blob].length)
+    if (!bytes || t.offset % kPartAlign != 0 || __builtin_add_overflow(t.offset, *bytes, &end) ||
+        end > m.blobs[t.blob].length)
       return bad(label + ": does not fit in its blob");
     ranges.emplace_back(t.blob, t.offset, end);
   }
@@ -129,13 +138,15 @@ Status check_tensors(const Manifest& m) {
 
 bool is_plain_file_name(const std::string& name) {
   if (name.empty() || name.size() > 200 || name == "." || name == "..") return false;
-  return std::all_of(name.begin(), name.end(), [](unsigned char c) { return c > 0x20 && c < 0x7f && c != '/' && c != '\\'; });
+  return std::all_of(name.begin(), name.end(),
+                     [](unsigned char c) { return c > 0x20 && c < 0x7f && c != '/' && c != '\\'; });
 }
 
 Status check_manifest(const Manifest& m) {
   MOESTRO_RETURN_IF_ERROR(check_lists(m));
   for (uint32_t i = 0; i < m.blobs.size(); ++i) {
-    if (m.blobs[i].kind != BlobKind::kDense && m.blobs[i].kind != BlobKind::kExpert) return bad("kind of blob " + std::to_string(i));
+    if (m.blobs[i].kind != BlobKind::kDense && m.blobs[i].kind != BlobKind::kExpert)
+      return bad("kind of blob " + std::to_string(i));
     if (!is_known(m.blobs[i].precision)) return bad("precision of blob " + std::to_string(i));
     MOESTRO_RETURN_IF_ERROR(check_slices(m, i));
   }

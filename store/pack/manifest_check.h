@@ -5,8 +5,8 @@
 
 namespace moestro::store {
 
-/// Everything that must hold between the numbers of a manifest, whoever wrote it: ranges, alignment, order, overlaps. Errors are
-/// kCorrupt and name the first offender.
+/// Everything that must hold between the numbers of a manifest, whoever wrote it: ranges, alignment, order, overlaps.
+/// Errors are kCorrupt and name the first offender.
 Status check_manifest(const Manifest& manifest);
 
 /// Is `name` a file name of its own: no separators, not "." or "..", no control characters, not empty?

@@ -28,24 +28,27 @@ flatbuffers::Offset<wire::PackManifest> write_payload(flatbuffers::FlatBufferBui
   std::vector<flatbuffers::Offset<wire::PackTensor>> tensors;
   for (const PackedTensor& t : m.tensors) {
     const auto name = builder.CreateString(t.name);
-    tensors.push_back(wire::CreatePackTensor(builder, name, static_cast<uint8_t>(t.dtype), builder.CreateVector(t.shape), t.blob, t.offset));
+    tensors.push_back(wire::CreatePackTensor(builder, name, static_cast<uint8_t>(t.dtype),
+                                             builder.CreateVector(t.shape), t.blob, t.offset));
   }
   std::vector<flatbuffers::Offset<wire::PackCopiedFile>> copied;
-  for (const CopiedFile& c : m.copied) copied.push_back(wire::CreatePackCopiedFile(builder, builder.CreateString(c.name), c.bytes, c.xxh3_64));
+  for (const CopiedFile& c : m.copied)
+    copied.push_back(wire::CreatePackCopiedFile(builder, builder.CreateString(c.name), c.bytes, c.xxh3_64));
   std::vector<uint8_t> precisions;
   for (const DType d : m.expert_precisions) precisions.push_back(static_cast<uint8_t>(d));
   const auto name = builder.CreateString(m.model_name);
   const auto config = builder.CreateString(m.config_json);
   const auto generation = builder.CreateString(m.generation_config_json);
   const auto files = builder.CreateVectorOfStrings(m.files);
-  return wire::CreatePackManifest(builder, m.layout_id, name, config, generation, files, builder.CreateVector(precisions),
-                                  builder.CreateVector(blobs), builder.CreateVector(tensors), builder.CreateVector(copied));
+  return wire::CreatePackManifest(builder, m.layout_id, name, config, generation, files,
+                                  builder.CreateVector(precisions), builder.CreateVector(blobs),
+                                  builder.CreateVector(tensors), builder.CreateVector(copied));
 }
 
 std::string text(const flatbuffers::String* s) { return s == nullptr ? std::string() : s->str(); }
 
-// The verifier of FlatBuffers checks that a vector lies in the buffer, not that its 8-byte elements are aligned: so they are copied
-// out, never read where they lie.
+// The verifier of FlatBuffers checks that a vector lies in the buffer, not that its 8-byte elements are aligned: so
+// they are copied out, never read where they lie.
 template <typename T, typename V>
 std::vector<T> copy_elements(const flatbuffers::Vector<V>* in) {
   static_assert(std::endian::native == std::endian::little && std::is_trivially_copyable_v<T>);
@@ -96,7 +99,8 @@ Manifest read_payload(const wire::PackManifest& in) {
 }
 
 Status check_header(const ManifestHeader& header, size_t size) {
-  if (std::memcmp(header.magic, kManifestMagic, sizeof kManifestMagic) != 0) return corrupt("manifest: not the manifest of a pack");
+  if (std::memcmp(header.magic, kManifestMagic, sizeof kManifestMagic) != 0)
+    return corrupt("manifest: not the manifest of a pack");
   if (header.version > kPackVersion)
     return unsupported("manifest: pack version " + std::to_string(header.version) + "; this build reads up to " +
                        std::to_string(kPackVersion) + "; use a newer Moestro or pack the model again");

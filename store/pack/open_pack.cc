@@ -27,8 +27,8 @@ Status check_files(const fs::path& dir, const Manifest& m) {
     MOESTRO_ASSIGN_OR_RETURN(const File file, File::open_for_reading(paths[i]));
     MOESTRO_ASSIGN_OR_RETURN(const uint64_t size, file.size());
     if (size != ends[i])
-      return corrupt(file.path() + ": has " + std::to_string(size) + " bytes, the manifest says " + std::to_string(ends[i]) +
-                     "; pack the model again");
+      return corrupt(file.path() + ": has " + std::to_string(size) + " bytes, the manifest says " +
+                     std::to_string(ends[i]) + "; pack the model again");
   }
   return Status::ok();
 }
@@ -41,12 +41,14 @@ Status check_dense(const Manifest& m, const model::ModelDescription& model) {
     if (it == packed.end() || it->second->shape != t.shape)
       return corrupt("manifest: tensor " + t.name + " is missing or has another shape than its config.json says");
   }
-  return m.tensors.size() == model.dense.size() ? Status::ok() : corrupt("manifest: tensors that its config.json does not know");
+  return m.tensors.size() == model.dense.size() ? Status::ok()
+                                                : corrupt("manifest: tensors that its config.json does not know");
 }
 
 // An engine takes shapes from the description and offsets from the manifest: both must speak of the same model.
 Status check_model(const Manifest& m) {
-  MOESTRO_ASSIGN_OR_RETURN(const model::ModelDescription model, model::describe_model(m.config_json, m.generation_config_json));
+  MOESTRO_ASSIGN_OR_RETURN(const model::ModelDescription model,
+                           model::describe_model(m.config_json, m.generation_config_json));
   MOESTRO_RETURN_IF_ERROR(check_dense(m, model));
   const model::MoeSpec& moe = model.spec.moe();
   const Blob& last = m.blobs.back();

@@ -11,7 +11,8 @@ namespace {
 
 class Planner {
  public:
-  Planner(const Checkpoint& checkpoint, const PackPlanOptions& options) : checkpoint_(checkpoint), options_(options), dealt_(options.shares.size()) {}
+  Planner(const Checkpoint& checkpoint, const PackPlanOptions& options)
+      : checkpoint_(checkpoint), options_(options), dealt_(options.shares.size()) {}
 
   PackPlan plan() {
     Manifest& m = plan_.manifest;
@@ -27,7 +28,8 @@ class Planner {
   }
 
  private:
-  // One blob for embedding and last norm, one per layer, one for the head: tensors whose names share their layer's prefix.
+  // One blob for embedding and last norm, one per layer, one for the head: tensors whose names share their layer's
+  // prefix.
   void plan_dense() {
     open_file("dense.bin");
     const auto& dense = checkpoint_.model().dense;
@@ -69,7 +71,8 @@ class Planner {
   /// What may be quantised: not the embedding, which is looked up, and not the router, which decides.
   static bool is_matrix_of_a_product(const model::DenseTensor& t) {
     const auto within = [&](const char* part) { return t.name.find(part) != std::string::npos; };
-    return t.shape.size() == 2 && (within(".attn.") || within(".mlp.") || within(".shared.") || t.name.starts_with("head."));
+    return t.shape.size() == 2 &&
+           (within(".attn.") || within(".mlp.") || within(".shared.") || t.name.starts_with("head."));
   }
 
   void plan_experts(DType precision) {
@@ -81,7 +84,8 @@ class Planner {
     const auto& experts = checkpoint_.model().experts;
     for (size_t i = 0; i < experts.size(); ++i) {
       const auto bytes = static_cast<uint64_t>(layout.bytes());
-      if (const uint64_t end = longest(); end > 0 && end + bytes > options_.file_bytes_max) open_expert_file(precision, ++part);
+      if (const uint64_t end = longest(); end > 0 && end + bytes > options_.file_bytes_max)
+        open_expert_file(precision, ++part);
       Blob blob{BlobKind::kExpert, experts[i].moe_layer, experts[i].expert, precision, bytes, {}};
       for (int64_t t = 0; t < layout.tiles(); ++t) append_slices(blob, static_cast<uint64_t>(layout.tile(t).bytes));
       plan_.manifest.blobs.push_back(std::move(blob));
@@ -154,6 +158,8 @@ const ExpertLayout& PackPlan::layout(DType precision) const {
   return layouts.front();
 }
 
-PackPlan plan_pack(const Checkpoint& checkpoint, const PackPlanOptions& options) { return Planner(checkpoint, options).plan(); }
+PackPlan plan_pack(const Checkpoint& checkpoint, const PackPlanOptions& options) {
+  return Planner(checkpoint, options).plan();
+}
 
 }  // namespace moestro::store

@@ -37,21 +37,23 @@ Result<PackPlanOptions> plan_options(const Checkpoint& checkpoint, const PackOpt
 std::vector<std::string> remarks(const Checkpoint& checkpoint, const PackOptions& options) {
   std::vector<std::string> lines;
   const auto widened = [&](const char* what, const char* flag) {
-    lines.push_back(std::string(what) + " are of several formats and become f32, which holds them all exactly; " + flag + " bf16 or f16 takes half the room");
+    lines.push_back(std::string(what) + " are of several formats and become f32, which holds them all exactly; " +
+                    flag + " bf16 or f16 takes half the room");
   };
   if (!options.dense && checkpoint.own_dense_dtype().widened) widened("dense weights", "--dense");
   if (options.experts.empty() && checkpoint.own_expert_dtype().widened) widened("experts", "--experts");
   const model::RopeSpec& rope = checkpoint.model().spec.rope;
   if (rope.scaling == model::RopeSpec::Scaling::kDynamic)
-    lines.push_back("rope_type 'dynamic': beyond " + std::to_string(rope.original_max_position) +
-                    " positions results are those of transformers fed token by token, not those of one long forward pass");
+    lines.push_back(
+        "rope_type 'dynamic': beyond " + std::to_string(rope.original_max_position) +
+        " positions results are those of transformers fed token by token, not those of one long forward pass");
   return lines;
 }
 
 // What must be equal for an unfinished pack to go on: the checkpoint, and everything that decides the plan.
 uint64_t journal_key(const Checkpoint& checkpoint, const PackPlanOptions& options) {
-  std::string text = std::to_string(kPackVersion) + '/' + std::to_string(kExpertLayoutId) + '/' + options.model_name + '/' +
-                     std::string(dtype_name(options.dense)) + '/' + std::to_string(options.file_bytes_max);
+  std::string text = std::to_string(kPackVersion) + '/' + std::to_string(kExpertLayoutId) + '/' + options.model_name +
+                     '/' + std::string(dtype_name(options.dense)) + '/' + std::to_string(options.file_bytes_max);
   for (const DType d : options.experts) text += '/' + std::string(dtype_name(d));
   if (options.shares.size() > 1)
     for (const uint32_t share : options.shares) text += '+' + std::to_string(share);
@@ -84,7 +86,8 @@ Status finish(const AddFiles& add_files, const fs::path& dir, Manifest& manifest
   return sync_directory(dir);
 }
 
-// Data files of the plan's sizes. False if one of them was missing or had another size, so that nothing in it can be relied on.
+// Data files of the plan's sizes. False if one of them was missing or had another size, so that nothing in it can be
+// relied on.
 Result<bool> open_data_files(const fs::path& dir, const PackPlan& plan, std::vector<File>& files) {
   bool as_left = true;
   const std::vector<fs::path> paths = data_files(dir, plan.manifest);
@@ -113,13 +116,14 @@ Status check_room(const fs::path& dir, const PackPlan& plan) {
     std::error_code error;
     const fs::space_info room = fs::space(directory, error);
     if (!error && room.available < bytes)
-      return exhausted(directory.string() + ": " + std::to_string((bytes >> 20) + 1) + " MiB are needed, " + std::to_string(room.available >> 20) +
-                       " MiB are free; make room or choose another directory");
+      return exhausted(directory.string() + ": " + std::to_string((bytes >> 20) + 1) + " MiB are needed, " +
+                       std::to_string(room.available >> 20) + " MiB are free; make room or choose another directory");
   }
   return Status::ok();
 }
 
-Result<PackSummary> pack_opened(const Checkpoint& checkpoint, const AddFiles& add_files, const fs::path& dir, const PackOptions& options, const PackObserver& observer) {
+Result<PackSummary> pack_opened(const Checkpoint& checkpoint, const AddFiles& add_files, const fs::path& dir,
+                                const PackOptions& options, const PackObserver& observer) {
   const auto note = [&](const std::string& line) {
     if (observer.note) observer.note(line);
   };
@@ -145,8 +149,15 @@ Result<PackSummary> pack_opened(const Checkpoint& checkpoint, const AddFiles& ad
     MOESTRO_RETURN_IF_ERROR(journal.clear());
   }
   BlobWriter writer(checkpoint, plan, files, journal, options, observer);
-  const PackSummary summary{plan.total_bytes, writer.resumed_bytes(), static_cast<uint32_t>(plan.manifest.blobs.size())};
-  if (summary.resumed_bytes > 0) note("going on where an earlier run stopped: " + std::to_string(summary.resumed_bytes) + " bytes are there");
+  if (writer.resumed_bytes() > 0)
+    note("going on where an earlier run stopped: checking the " + std::to_string(writer.resumed_bytes()) +
+         " bytes that are there");
+  writer.check_resumed();
+  const PackSummary summary{plan.total_bytes, writer.resumed_bytes(),
+                            static_cast<uint32_t>(plan.manifest.blobs.size())};
+  if (writer.damaged_blobs() > 0)
+    note(std::to_string(writer.damaged_blobs()) +
+         " blobs have changed since they were written and are written again: look at the drive");
   MOESTRO_RETURN_IF_ERROR(writer.write_all());
   MOESTRO_RETURN_IF_ERROR(finish(add_files, dir, plan.manifest));
   return summary;
@@ -160,9 +171,12 @@ Result<PackSummary> pack_checkpoint(const fs::path& source, const fs::path& dir,
   return pack_opened(checkpoint, [&](const fs::path& to) { return copy_files(source, to); }, dir, options, observer);
 }
 
-Result<PackSummary> pack_random(const RandomModel& model, const fs::path& dir, const PackOptions& options, const PackObserver& observer) {
-  MOESTRO_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::random(model.config_json, model.generation_config_json, model.seed));
-  return pack_opened(checkpoint, [&](const fs::path& to) { return write_files(model.files, to); }, dir, options, observer);
+Result<PackSummary> pack_random(const RandomModel& model, const fs::path& dir, const PackOptions& options,
+                                const PackObserver& observer) {
+  MOESTRO_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
+                           Checkpoint::random(model.config_json, model.generation_config_json, model.seed));
+  return pack_opened(
+      checkpoint, [&](const fs::path& to) { return write_files(model.files, to); }, dir, options, observer);
 }
 
 }  // namespace moestro::store

@@ -15,7 +15,8 @@
 namespace moestro::store {
 
 struct PackOptions {
-  std::vector<DType> experts = {};   ///< side by side, the first is the default; empty: the narrowest that holds the checkpoint's own exactly
+  std::vector<DType> experts =
+      {};  ///< side by side, the first is the default; empty: the narrowest that holds the checkpoint's own exactly
   std::optional<DType> dense = std::nullopt;   ///< any; absent: the same, for the dense weights
   unsigned jobs = 1;            ///< threads
   std::string model_name = {};       ///< empty: the source directory's name
@@ -38,8 +39,9 @@ struct PackSummary {
   uint32_t blobs = 0;
 };
 
-/// Packs `source` into the directory `pack` (made if need be). Refuses a directory that holds anything but an unfinished pack.
-/// An interrupted pack of the same source and options goes on where it stopped. The manifest is written last.
+/// Packs `source` into the directory `pack` (made if need be). Refuses a directory that holds anything but an
+/// unfinished pack. An interrupted pack of the same source and options goes on where it stopped. The manifest is
+/// written last.
 Result<PackSummary> pack_checkpoint(const std::filesystem::path& source, const std::filesystem::path& pack,
                                     const PackOptions& options, const PackObserver& observer);
 
@@ -50,8 +52,9 @@ struct RandomModel {
   uint64_t seed = 1;
 };
 
-/// Packs it as above, options.model_name given; the same model, seed and options give the same bytes whatever `jobs`. No room on the disk is
-/// found before anything is written.
-Result<PackSummary> pack_random(const RandomModel& model, const std::filesystem::path& pack, const PackOptions& options, const PackObserver& observer);
+/// Packs it as above, options.model_name given; the same model, seed and options give the same bytes whatever `jobs`.
+/// No room on the disk is found before anything is written.
+Result<PackSummary> pack_random(const RandomModel& model, const std::filesystem::path& pack, const PackOptions& options,
+                                const PackObserver& observer);
 
 }  // namespace moestro::store

@@ -15,8 +15,8 @@
 namespace moestro::store {
 namespace {
 
-// To the nearest whole number, ties to even, for |x| < 2^22: adding 1.5 * 2^23 leaves no room for a fraction. A call of nearbyint
-// for each value would keep the loop from being vectorised.
+// To the nearest whole number, ties to even, for |x| < 2^22: adding 1.5 * 2^23 leaves no room for a fraction. A call of
+// nearbyint for each value would keep the loop from being vectorised.
 float round_even(float x) {
   constexpr float kNoFraction = 12582912.0f;
   return (x + kNoFraction) - kNoFraction;
@@ -25,7 +25,8 @@ float round_even(float x) {
 // The least bf16 that is >= amax / 127, so that the largest value of the group fits.
 uint16_t int8_scale(float amax) {
   uint16_t bits = f32_to_bf16(amax / 127.0f);
-  while (bf16_to_f32(bits) * 127.0f < amax && bits < 0x7f7fu) ++bits;  // at most twice: positive bf16 are ordered as integers
+  while (bf16_to_f32(bits) * 127.0f < amax && bits < 0x7f7fu)
+    ++bits;  // at most twice: positive bf16 are ordered as integers
   return bits;
 }
 
@@ -47,7 +48,8 @@ bool quantise_int8(const float* group, int64_t n, int8_t* values, uint16_t* scal
 constexpr float kInt4Max = 15.0f;
 constexpr int64_t kWorthLanes = 3;  ///< fewer groups than this are as fast one by one
 constexpr int kRefinements = 4;
-constexpr std::array kStarts = {1.0f, 0.9f, 0.8f, 0.7f};  ///< parts of the range that 15 steps span at first; the rest is cut off
+constexpr std::array kStarts = {1.0f, 0.9f, 0.8f,
+                                0.7f};  ///< parts of the range that 15 steps span at first; the rest is cut off
 
 /// value = q * scale + offset, both numbers as they are stored.
 struct Int4Fit {
@@ -71,7 +73,8 @@ void round_group(const float* group, int64_t n, float scale, float offset, Int4F
   }
 }
 
-/// Scale and offset of the least squared error for the present q; false where all q are equal, which leaves the scale free.
+/// Scale and offset of the least squared error for the present q; false where all q are equal, which leaves the scale
+/// free.
 bool solve(const float* group, int64_t n, const Int4Fit& fit, float& scale, float& offset) {
   double q = 0, v = 0, qq = 0, qv = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -134,7 +137,8 @@ void quantise_int4_groups(const float* row, int64_t count, std::byte* values, ui
     for (int64_t g = 0; g < kFitLanes; ++g) fits.values[i][g] = g < count ? row[g * kQuantGroup + i] : 0.0f;
   fit_int4(fits);
   for (int64_t g = 0; g < count; ++g)
-    store_group([&](int64_t i) { return fits.q[i][g]; }, kQuantGroup, fits.scale[g], fits.offset[g], values + g * kQuantGroup / 2, parameters + 2 * g);
+    store_group([&](int64_t i) { return fits.q[i][g]; }, kQuantGroup, fits.scale[g], fits.offset[g],
+                values + g * kQuantGroup / 2, parameters + 2 * g);
 }
 
 bool quantise_int4_row(const float* row, int64_t n, std::byte* values, uint16_t* parameters) {
@@ -155,7 +159,8 @@ bool quantise_int4_row(const float* row, int64_t n, std::byte* values, uint16_t*
 
 bool quantise_int8_row(const float* row, int64_t n, int8_t* values, uint16_t* parameters) {
   for (int64_t begin = 0; begin < n; begin += kQuantGroup)
-    if (!quantise_int8(row + begin, std::min(kQuantGroup, n - begin), values + begin, parameters + begin / kQuantGroup)) return false;
+    if (!quantise_int8(row + begin, std::min(kQuantGroup, n - begin), values + begin, parameters + begin / kQuantGroup))
+      return false;
   return true;
 }
 

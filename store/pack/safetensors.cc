@@ -15,7 +15,7 @@ using model::in_quotes;
 using nlohmann::json;
 
 constexpr uint64_t kHeaderBytesMax = 100'000'000;  // what the format's own reader allows
-constexpr size_t kShapeMax = 8;
+constexpr size_t kHeaderDimensionsMax = 8;
 
 struct Format {
   const char* name;
@@ -24,10 +24,26 @@ struct Format {
 };
 
 const std::array<Format, 20> kFormats = {{
-    {"F32", 32, DType::kF32}, {"BF16", 16, DType::kBF16}, {"F16", 16, DType::kF16}, {"F64", 64, {}},    {"I64", 64, {}},
-    {"U64", 64, {}},          {"I32", 32, {}},            {"U32", 32, {}},          {"I16", 16, {}},    {"U16", 16, {}},
-    {"I8", 8, {}},            {"U8", 8, {}},              {"BOOL", 8, {}},          {"F8_E4M3", 8, {}}, {"F8_E5M2", 8, {}},
-    {"F8_E8M0", 8, {}},       {"C64", 64, {}},            {"F4", 4, {}},            {"F6_E2M3", 6, {}}, {"F6_E3M2", 6, {}},
+    {"F32", 32, DType::kF32},
+    {"BF16", 16, DType::kBF16},
+    {"F16", 16, DType::kF16},
+    {"F64", 64, {}},
+    {"I64", 64, {}},
+    {"U64", 64, {}},
+    {"I32", 32, {}},
+    {"U32", 32, {}},
+    {"I16", 16, {}},
+    {"U16", 16, {}},
+    {"I8", 8, {}},
+    {"U8", 8, {}},
+    {"BOOL", 8, {}},
+    {"F8_E4M3", 8, {}},
+    {"F8_E5M2", 8, {}},
+    {"F8_E8M0", 8, {}},
+    {"C64", 64, {}},
+    {"F4", 4, {}},
+    {"F6_E2M3", 6, {}},
+    {"F6_E3M2", 6, {}},
 }};
 
 std::optional<uint64_t> unsigned_number(const json& value) {
@@ -36,7 +52,8 @@ std::optional<uint64_t> unsigned_number(const json& value) {
 }
 
 Status parse_shape(const json& value, SourceTensor& tensor) {
-  if (!value.is_array() || value.size() > kShapeMax) return invalid_argument("shape is not a list of at most 8 numbers");
+  if (!value.is_array() || value.size() > kHeaderDimensionsMax)
+    return invalid_argument("shape is not a list of at most 8 numbers");
   for (const json& item : value) {
     const auto n = unsigned_number(item);
     if (!n || *n > static_cast<uint64_t>(INT64_MAX)) return invalid_argument("shape holds something else than sizes");
@@ -61,7 +78,8 @@ Status parse_entry(const json& entry, uint64_t data_start, uint64_t file_size, S
     return invalid_argument("must have dtype, shape and data_offsets, and nothing else");
   if (!entry["dtype"].is_string()) return invalid_argument("dtype is not a string");
   tensor.format = entry["dtype"].get<std::string>();
-  const auto format = std::find_if(kFormats.begin(), kFormats.end(), [&](const Format& f) { return tensor.format == f.name; });
+  const auto format =
+      std::find_if(kFormats.begin(), kFormats.end(), [&](const Format& f) { return tensor.format == f.name; });
   if (format == kFormats.end()) return unsupported("dtype " + in_quotes(tensor.format) + " is unknown");
   tensor.dtype = format->dtype;
   MOESTRO_RETURN_IF_ERROR(parse_shape(entry["shape"], tensor));
@@ -77,8 +95,10 @@ Status parse_entry(const json& entry, uint64_t data_start, uint64_t file_size, S
   return check_bytes(tensor, format->bits);
 }
 
-// Bytes back to back from the data's start to the file's end: an overlap or a hole means that the header does not fit the data.
-Status check_cover(const std::vector<SourceTensor>& tensors, uint64_t data_start, uint64_t file_size, const std::string& where) {
+// Bytes back to back from the data's start to the file's end: an overlap or a hole means that the header does not fit
+// the data.
+Status check_cover(const std::vector<SourceTensor>& tensors, uint64_t data_start, uint64_t file_size,
+                   const std::string& where) {
   std::vector<const SourceTensor*> order;
   for (const SourceTensor& t : tensors) order.push_back(&t);
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
@@ -87,7 +107,8 @@ Status check_cover(const std::vector<SourceTensor>& tensors, uint64_t data_start
   uint64_t end = data_start;
   for (const SourceTensor* t : order) {
     if (t->offset < end) return invalid_argument(where + ": tensor " + in_quotes(t->name) + " overlaps another one");
-    if (t->offset > end) return invalid_argument(where + ": bytes before tensor " + in_quotes(t->name) + " belong to no tensor");
+    if (t->offset > end)
+      return invalid_argument(where + ": bytes before tensor " + in_quotes(t->name) + " belong to no tensor");
     end = t->offset + t->bytes;
   }
   if (end != file_size)
@@ -97,8 +118,8 @@ Status check_cover(const std::vector<SourceTensor>& tensors, uint64_t data_start
 
 }  // namespace
 
-Result<std::vector<SourceTensor>> parse_safetensors_header(std::string_view header, uint64_t data_start, uint64_t file_size,
-                                                           const std::string& where) {
+Result<std::vector<SourceTensor>> parse_safetensors_header(std::string_view header, uint64_t data_start,
+                                                           uint64_t file_size, const std::string& where) {
   if (data_start > file_size) return invalid_argument(where + ": shorter than its header");
   MOESTRO_ASSIGN_OR_RETURN(const json parsed, model::parse_json_object(header, where));
   std::vector<SourceTensor> tensors;

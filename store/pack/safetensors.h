@@ -1,5 +1,6 @@
 #pragma once
-// Reads the table of contents of a safetensors file: 8 bytes of header length, a JSON header, then the tensors' bytes back to back.
+// Reads the table of contents of a safetensors file: 8 bytes of header length, a JSON header, then the tensors' bytes
+// back to back.
 
 #include <cstdint>
 #include <optional>
@@ -24,10 +25,11 @@ struct SourceTensor {
   uint32_t file = 0;  ///< index in Checkpoint::files
 };
 
-/// `header` is the JSON alone, the tensors' bytes are [data_start, file_size). Checks everything: names given once, known formats,
-/// sizes that are those of the shapes, no overlap, no hole, nothing beyond the end. `where` names the file in errors.
-Result<std::vector<SourceTensor>> parse_safetensors_header(std::string_view header, uint64_t data_start, uint64_t file_size,
-                                                           const std::string& where);
+/// `header` is the JSON alone, the tensors' bytes are [data_start, file_size). Checks everything: names given once,
+/// known formats, sizes that are those of the shapes, no overlap, no hole, nothing beyond the end. `where` names the
+/// file in errors.
+Result<std::vector<SourceTensor>> parse_safetensors_header(std::string_view header, uint64_t data_start,
+                                                           uint64_t file_size, const std::string& where);
 
 Result<std::vector<SourceTensor>> read_safetensors_header(const File& file);
 

@@ -20,7 +20,8 @@ std::vector<uint32_t> file_directories(const Manifest& manifest) {
 std::vector<fs::path> data_files(const fs::path& pack, const Manifest& manifest) {
   std::vector<fs::path> paths;
   const std::vector<uint32_t> directories = file_directories(manifest);
-  for (size_t i = 0; i < manifest.files.size(); ++i) paths.push_back(shard_path(pack, directories[i]) / manifest.files[i]);
+  for (size_t i = 0; i < manifest.files.size(); ++i)
+    paths.push_back(shard_path(pack, directories[i]) / manifest.files[i]);
   return paths;
 }
 
@@ -42,8 +43,9 @@ Status check_shards(const fs::path& pack, const Manifest& manifest) {
     std::error_code error;
     const fs::path link = shard_path(pack, shard.directory);
     if (fs::is_directory(link, error)) continue;
-    return not_found(pack.string() + ": " + std::to_string(shard.bytes) + " bytes of it lie in " + shard.leads_to.string() +
-                     ", which is not there: mount that drive, or say where it is now with ln -sfn DIRECTORY " + link.string());
+    return not_found(
+        pack.string() + ": " + std::to_string(shard.bytes) + " bytes of it lie in " + shard.leads_to.string() +
+        ", which is not there: mount that drive, or say where it is now with ln -sfn DIRECTORY " + link.string());
   }
   return Status::ok();
 }

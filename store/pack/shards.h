@@ -1,6 +1,6 @@
 #pragma once
-// A pack whose data files lie in several directories, on drives of their own. Directory 0 is the pack itself; directory N is where the
-// link PACK/shard-N leads, so that a drive that is mounted elsewhere needs a new link and nothing else.
+// A pack whose data files lie in several directories, on drives of their own. Directory 0 is the pack itself; directory
+// N is where the link PACK/shard-N leads, so that a drive that is mounted elsewhere needs a new link and nothing else.
 
 #include <cstdint>
 #include <filesystem>

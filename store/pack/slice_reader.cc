@@ -20,8 +20,8 @@ Status SliceReader::read_slice(uint32_t blob, const Slice& slice, std::span<std:
   MOESTRO_RETURN_IF_ERROR(files_[slice.file].read_at(slice.offset, out));
   if (XXH3_64bits(out.data(), out.size()) == slice.xxh3_64) return Status::ok();
   return corrupt(files_[slice.file].path() + ": bytes " + std::to_string(slice.offset) + " to " +
-                 std::to_string(slice.offset + slice.length) + " differ from their checksum (" + blob_label(*manifest_, blob) +
-                 "); pack the model again");
+                 std::to_string(slice.offset + slice.length) + " differ from their checksum (" +
+                 blob_label(*manifest_, blob) + "); pack the model again");
 }
 
 Status SliceReader::read_blob(uint32_t blob, std::span<std::byte> out) const {

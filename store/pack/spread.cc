@@ -64,20 +64,23 @@ void remove_pack_files(const fs::path& directory) {
   for (const fs::path& path : mine) fs::remove(path, ignored);
 }
 
-Result<std::vector<uint32_t>> settle_spread(const fs::path& pack, uint32_t own_share, const std::vector<PackDirectory>& given) {
-  if (given.size() >= kDirectoriesMax) return invalid_argument("a pack is spread over " + std::to_string(kDirectoriesMax) + " directories at most");
+Result<std::vector<uint32_t>> settle_spread(const fs::path& pack, uint32_t own_share,
+                                            const std::vector<PackDirectory>& given) {
+  if (given.size() >= kDirectoriesMax)
+    return invalid_argument("a pack is spread over " + std::to_string(kDirectoriesMax) + " directories at most");
   std::vector<PackDirectory> others = given;
   std::vector<fs::path> seen{fs::weakly_canonical(pack)};
   for (PackDirectory& other : others) {
     other.path = fs::weakly_canonical(fs::absolute(other.path));
-    if (std::ranges::find(seen, other.path) != seen.end()) return invalid_argument(other.path.string() + ": is given twice");
+    if (std::ranges::find(seen, other.path) != seen.end())
+      return invalid_argument(other.path.string() + ": is given twice");
     seen.push_back(other.path);
   }
   MOESTRO_ASSIGN_OR_RETURN(const auto before, read_text_file_if_any(pack / kSharesName, 1 << 20));
   const auto kept = before ? shares_in(*before, others) : std::nullopt;
   if (before && !kept)
-    return invalid_argument(pack.string() + ": holds an unfinished pack that is spread over other directories (" + (pack / kSharesName).string() +
-                            " lists them): give the same ones, or remove it");
+    return invalid_argument(pack.string() + ": holds an unfinished pack that is spread over other directories (" +
+                            (pack / kSharesName).string() + " lists them): give the same ones, or remove it");
   for (uint32_t i = 0; i < others.size(); ++i) {
     MOESTRO_RETURN_IF_ERROR(prepare_shard(others[i].path, kept.has_value()));
     MOESTRO_RETURN_IF_ERROR(make_link(others[i].path, shard_path(pack, i + 1)));

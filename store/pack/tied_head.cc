@@ -23,7 +23,8 @@ struct Piece {
   }
   void convert(const SourceTensor& tensor, uint64_t count) {
     values.resize(count);
-    const bool fits = convert_values(*tensor.dtype, bytes.data(), DType::kF32, reinterpret_cast<std::byte*>(values.data()), static_cast<int64_t>(count));
+    const bool fits = convert_values(*tensor.dtype, bytes.data(), DType::kF32,
+                                     reinterpret_cast<std::byte*>(values.data()), static_cast<int64_t>(count));
     MOESTRO_CHECK(fits, "f32 holds every value of a checkpoint");
   }
 };
@@ -41,9 +42,10 @@ Status check_equal_tensors(const Checkpoint& checkpoint, const std::string& name
     if (a.dtype == b.dtype && x.bytes == y.bytes) continue;
     x.convert(a, count), y.convert(b, count);
     if (x.values != y.values)
-      return invalid_argument(checkpoint.directory().string() + ": config.json ties the embeddings (tie_word_embeddings), but tensor " +
-                              model::in_quotes(name) + " has other values than " + model::in_quotes(other) +
-                              "; set tie_word_embeddings to false to have the head that the checkpoint holds, or remove that tensor");
+      return invalid_argument(
+          checkpoint.directory().string() + ": config.json ties the embeddings (tie_word_embeddings), but tensor " +
+          model::in_quotes(name) + " has other values than " + model::in_quotes(other) +
+          "; set tie_word_embeddings to false to have the head that the checkpoint holds, or remove that tensor");
   }
   return Status::ok();
 }

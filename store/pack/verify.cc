@@ -24,7 +24,8 @@ Result<VerifyReport> verify_pack(const std::filesystem::path& dir, const Manifes
   uint32_t first_bad = UINT32_MAX;
   const auto work = [&] {
     for (uint32_t b = next++; b < manifest.blobs.size(); b = next++) {
-      Status status = reader.check_blob(b, [&](uint64_t offset, std::span<const std::byte> bytes) { return numbers.check(b, offset, bytes); });
+      Status status = reader.check_blob(
+          b, [&](uint64_t offset, std::span<const std::byte> bytes) { return numbers.check(b, offset, bytes); });
       const std::lock_guard lock(mutex);
       report.bytes += manifest.blobs[b].length;
       if (progress) progress(report.bytes, total);

@@ -75,7 +75,8 @@ void BlobLoader::part_ended(LaneOutcome& part, std::vector<LoadOutcome>& outcome
   loads_.erase(found);
 }
 
-void BlobLoader::set_files(uint32_t first, const std::vector<int>& fds, const std::vector<std::string>& names, const std::vector<uint32_t>& lanes) {
+void BlobLoader::set_files(uint32_t first, const std::vector<int>& fds, const std::vector<std::string>& names,
+                           const std::vector<uint32_t>& lanes) {
   for (const auto& lane : lanes_) lane->set_files(first, fds, names);
   if (lane_of_file_.size() < first + lanes.size()) lane_of_file_.resize(first + lanes.size());
   std::ranges::copy(lanes, lane_of_file_.begin() + first);

@@ -1,6 +1,6 @@
 #pragma once
-// Reads whole blobs: every slice into its place, verified as it completes while others are in flight, tried three times in all. A blob's
-// slices may lie on several drives; each drive has a lane, with its own thread and ring.
+// Reads whole blobs: every slice into its place, verified as it completes while others are in flight, tried three times
+// in all. A blob's slices may lie on several drives; each drive has a lane, with its own thread and ring.
 
 #include <cstdint>
 #include <memory>
@@ -30,8 +30,10 @@ class BlobLoader {
   void cancel(uint64_t load);
   /// Appends the loads that ended. Never waits.
   void pump(std::vector<LoadOutcome>& outcomes);
-  /// Files number `first` and on are these from now on, on the lanes there are; -1: none. No load under way reads from those before.
-  void set_files(uint32_t first, const std::vector<int>& fds, const std::vector<std::string>& names, const std::vector<uint32_t>& lanes);
+  /// Files number `first` and on are these from now on, on the lanes there are; -1: none. No load under way reads from
+  /// those before.
+  void set_files(uint32_t first, const std::vector<int>& fds, const std::vector<std::string>& names,
+                 const std::vector<uint32_t>& lanes);
 
   size_t loads_in_flight() const { return loads_.size(); }
   /// Readable while there may be something to pump.

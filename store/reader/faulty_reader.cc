@@ -13,9 +13,9 @@ namespace moestro::store {
 
 Result<FaultPlan> parse_fault_plan(const std::string& text) {
   FaultPlan plan;
-  const std::map<std::string, uint32_t*> rates{{"eio", &plan.eio},       {"enospc", &plan.enospc}, {"enomem", &plan.enomem},
-                                               {"eagain", &plan.eagain}, {"eintr", &plan.eintr},   {"short", &plan.short_reads},
-                                               {"flip", &plan.flip}};
+  const std::map<std::string, uint32_t*> rates{
+      {"eio", &plan.eio},     {"enospc", &plan.enospc},     {"enomem", &plan.enomem}, {"eagain", &plan.eagain},
+      {"eintr", &plan.eintr}, {"short", &plan.short_reads}, {"flip", &plan.flip}};
   uint64_t sum = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(',', at), text.size()), equals = std::min(text.find('=', at), end);
@@ -27,7 +27,8 @@ Result<FaultPlan> parse_fault_plan(const std::string& text) {
     const bool other = name == "seed" || (name == "delay" && value <= 10000);
     if (!number || (rate == rates.end() && !other) || (rate != rates.end() && value > 1000))
       return invalid_argument("faults of reads: '" + text.substr(at, end - at) +
-                              "' is not NAME=PER_THOUSAND with a NAME of eio, enospc, enomem, eagain, eintr, short, flip (or seed=N, delay=MILLISECONDS)");
+                              "' is not NAME=PER_THOUSAND with a NAME of eio, enospc, enomem, eagain, eintr, short, "
+                              "flip (or seed=N, delay=MILLISECONDS)");
     if (name == "delay") plan.delay_ms = static_cast<uint32_t>(value);
     else if (rate == rates.end()) plan.seed = value;
     else *rate->second = static_cast<uint32_t>(value), sum += value;
@@ -45,7 +46,8 @@ Fault random_faults(const FaultPlan& plan) {
       if (draw < rate) return draw = UINT64_MAX, true;
       return draw -= rate, false;
     };
-    const std::pair<uint32_t, int> errors[] = {{plan.eio, EIO}, {plan.enospc, ENOSPC}, {plan.enomem, ENOMEM}, {plan.eagain, EAGAIN}, {plan.eintr, EINTR}};
+    const std::pair<uint32_t, int> errors[] = {
+        {plan.eio, EIO}, {plan.enospc, ENOSPC}, {plan.enomem, ENOMEM}, {plan.eagain, EAGAIN}, {plan.eintr, EINTR}};
     if (result.result <= 0) return;
     for (const auto& [rate, error] : errors)
       if (falls_in(rate)) {

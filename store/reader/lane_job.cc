@@ -8,8 +8,9 @@ namespace moestro::store {
 namespace {
 
 bool follows(const LaneRead& read, const LaneSlice& slice, uint32_t chunk_bytes) {
-  return slice.on_disk.file == read.file && slice.on_disk.offset == read.offset + read.length && slice.into == read.into + read.length &&
-         read.length % kDiskAlign == 0 && read.length + slice.on_disk.length <= chunk_bytes;
+  return slice.on_disk.file == read.file && slice.on_disk.offset == read.offset + read.length &&
+         slice.into == read.into + read.length && read.length % kDiskAlign == 0 &&
+         read.length + slice.on_disk.length <= chunk_bytes;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
-// The part of a load that lies on one drive, cut into reads: small neighbours are read together, large slices in pieces, so that a read
-// is about one chunk.
+// The part of a load that lies on one drive, cut into reads: small neighbours are read together, large slices in
+// pieces, so that a read is about one chunk.
 
 #include <cstddef>
 #include <cstdint>

@@ -40,7 +40,10 @@ Result<std::unique_ptr<LaneThread>> LaneThread::start(ReadLane lane, int done_fd
 }
 
 LaneThread::LaneThread(ReadLane lane, int done_fd)
-    : lane_(std::move(lane)), done_fd_(done_fd), reader_name_(lane_.reader().name()), registered_(lane_.reader().registered()),
+    : lane_(std::move(lane)),
+      done_fd_(done_fd),
+      reader_name_(lane_.reader().name()),
+      registered_(lane_.reader().registered()),
       options_(lane_.options()) {}
 
 LaneThread::~LaneThread() {
@@ -128,7 +131,8 @@ void LaneThread::name_retries() {
   const uint64_t retries = lane_.counters().retries;
   const auto now = std::chrono::steady_clock::now();
   if (retries == retries_named_ || now - retries_named_at_ < std::chrono::seconds(1)) return;
-  log::warn("{} of {} reads went wrong and were tried again: {}", retries - retries_named_, lane_.counters().reads, lane_.retried_for());
+  log::warn("{} of {} reads went wrong and were tried again: {}", retries - retries_named_, lane_.counters().reads,
+            lane_.retried_for());
   retries_named_ = retries, retries_named_at_ = now;
 }
 

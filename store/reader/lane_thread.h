@@ -1,5 +1,6 @@
 #pragma once
-// A ReadLane on a thread of its own: one for each drive, so that all are read, and what comes from them verified, at once.
+// A ReadLane on a thread of its own: one for each drive, so that all are read, and what comes from them verified, at
+// once.
 
 #include <memory>
 #include <mutex>

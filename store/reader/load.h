@@ -11,7 +11,8 @@
 
 namespace moestro::store {
 
-/// A slice as the reader sees it. In the arena slices follow one another; only the last may have a length off kDiskAlign.
+/// A slice as the reader sees it. In the arena slices follow one another; only the last may have a length off
+/// kDiskAlign.
 struct LoadSlice {
   uint32_t file = 0;
   uint64_t offset = 0;

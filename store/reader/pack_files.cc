@@ -80,7 +80,8 @@ std::vector<int> PackFiles::fds() const {
 
 std::vector<LoadSlice> load_slices(const Blob& blob, uint32_t first_file) {
   std::vector<LoadSlice> slices;
-  for (const Slice& slice : blob.slices) slices.push_back({first_file + slice.file, slice.offset, slice.length, slice.xxh3_64});
+  for (const Slice& slice : blob.slices)
+    slices.push_back({first_file + slice.file, slice.offset, slice.length, slice.xxh3_64});
   return slices;
 }
 

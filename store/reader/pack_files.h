@@ -16,9 +16,9 @@ namespace moestro::store {
 
 class PackFiles {
  public:
-  /// Opens the files of one more pack; returns the index of its first one. O_DIRECT, or, where the file system refuses that,
-  /// through the page cache (buffered() then names the file). Those of other drives
-  /// (store/pack/shards.h) are among them.
+  /// Opens the files of one more pack; returns the index of its first one. O_DIRECT, or, where the file system refuses
+  /// that, through the page cache (buffered() then names the file). Those of other drives (store/pack/shards.h) are
+  /// among them.
   Result<uint32_t> add(const std::filesystem::path& pack, const Manifest& manifest);
 
   /// Nothing reads files [first, first + count) any more: their numbers are free.

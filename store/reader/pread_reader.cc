@@ -14,8 +14,8 @@
 namespace moestro::store {
 namespace {
 
-/// `depth` threads, each with one read under way. A killed process's threads end only after their reads, so that its locks
-/// outlast them without further care.
+/// `depth` threads, each with one read under way. A killed process's threads end only after their reads, so that its
+/// locks outlast them without further care.
 class PreadReader final : public Reader {
  public:
   PreadReader(std::vector<int> fds, uint32_t depth) : depth_(depth), fds_(std::move(fds)) {}

@@ -27,7 +27,8 @@ class Places {
  public:
   explicit Places(const std::vector<ProbeFile>& files) : files_(files) {}
   ReadOp next(uint32_t length) {
-    for (size_t tries = 0; at_ + length > files_[file_].bytes && tries <= files_.size(); ++tries) at_ = 0, file_ = (file_ + 1) % files_.size();
+    for (size_t tries = 0; at_ + length > files_[file_].bytes && tries <= files_.size(); ++tries)
+      at_ = 0, file_ = (file_ + 1) % files_.size();
     const ReadOp op{files_[file_].file, at_, nullptr, length, 0};
     at_ += length;
     return op;
@@ -41,7 +42,8 @@ class Places {
 
 class Measurement {
  public:
-  Measurement(Reader& reader, Places& places, std::span<std::byte> memory) : reader_(reader), places_(places), memory_(memory) {}
+  Measurement(Reader& reader, Places& places, std::span<std::byte> memory)
+      : reader_(reader), places_(places), memory_(memory) {}
 
   /// Bytes a second in reads of `chunk`, `depth` of them under way; 0 if one of them failed.
   uint64_t speed(uint32_t chunk, uint32_t depth, milliseconds budget) {
@@ -53,7 +55,9 @@ class Measurement {
     }
     while (reader_.in_flight() > 0) await();
     const auto ns = std::chrono::nanoseconds(Clock::now() - begin).count();
-    return failed_ ? 0 : static_cast<uint64_t>(static_cast<double>(bytes_) * 1e9 / static_cast<double>(std::max<int64_t>(ns, 1)));
+    return failed_ ? 0
+                   : static_cast<uint64_t>(static_cast<double>(bytes_) * 1e9 /
+                                           static_cast<double>(std::max<int64_t>(ns, 1)));
   }
 
  private:
@@ -86,8 +90,8 @@ class Measurement {
 
 }  // namespace
 
-Result<ProbeResult> probe_reads(Reader& reader, const std::vector<ProbeFile>& files, std::span<std::byte> memory, uint32_t chunk_bytes,
-                                uint32_t depth) {
+Result<ProbeResult> probe_reads(Reader& reader, const std::vector<ProbeFile>& files, std::span<std::byte> memory,
+                                uint32_t chunk_bytes, uint32_t depth) {
   const auto begin = Clock::now();
   const uint64_t longest = files.empty() ? 0 : std::ranges::max(files, {}, &ProbeFile::bytes).bytes;
   if (longest < 2 * kMiB || memory.size() < 2 * kMiB) return unavailable("too little to read for a measurement");
@@ -129,11 +133,13 @@ Result<uint64_t> directory_speed(const std::filesystem::path& directory) {
     ~Unmap() { ::munmap(at, kSpeedFile); }
   } const unmap{mapping};
   auto* words = static_cast<uint64_t*>(mapping);
-  for (uint64_t i = 0, x = 88172645463325252ULL; i < kSpeedFile / 8; ++i) words[i] = x ^= x << 13, x ^= x >> 7, x ^= x << 17;  // no zeros, nothing that packs
+  for (uint64_t i = 0, x = 88172645463325252ULL; i < kSpeedFile / 8; ++i)
+    words[i] = x ^= x << 13, x ^= x >> 7, x ^= x << 17;  // no zeros, nothing that packs
   for (uint64_t at = 0; at < kSpeedFile; at += 8 * kMiB)
     if (::pwrite(file.get(), static_cast<std::byte*>(mapping) + at, 8 * kMiB, static_cast<off_t>(at)) != 8 * kMiB)
       return io_error(directory.string() + ": cannot write a file to measure the drive", errno);
-  if (::fdatasync(file.get()) != 0) return io_error(directory.string() + ": cannot write a file to measure the drive", errno);
+  if (::fdatasync(file.get()) != 0)
+    return io_error(directory.string() + ": cannot write a file to measure the drive", errno);
   ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
   shm::UniqueFd direct(::open(name.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
   ReaderFiles files;

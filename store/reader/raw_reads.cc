@@ -38,13 +38,15 @@ class Ring final : public RawReads {
     size_t begun = 0;
     for (size_t ended = 0; ended < reads.size() && (status.is_ok() || ended < begun);) {
       while (status.is_ok() && begun < reads.size() && begun - ended < depth_) submit(reads[begun], begun), ++begun;
-      if (const int error = io_uring_submit_and_wait(&ring_, 1); error < 0 && error != -EINTR) return io_error("io_uring_submit_and_wait", -error);
+      if (const int error = io_uring_submit_and_wait(&ring_, 1); error < 0 && error != -EINTR)
+        return io_error("io_uring_submit_and_wait", -error);
       io_uring_cqe* cqe = nullptr;
       while (io_uring_peek_cqe(&ring_, &cqe) == 0 && cqe != nullptr) {
         const RawRead& read = reads[cqe->user_data];
         if (cqe->res != static_cast<int>(read.length))
           status = cqe->res < 0 ? io_error("a read of " + std::to_string(read.length) + " bytes", -cqe->res)
-                                : io_error("a read gave " + std::to_string(cqe->res) + " of " + std::to_string(read.length) + " bytes");
+                                : io_error("a read gave " + std::to_string(cqe->res) + " of " +
+                                           std::to_string(read.length) + " bytes");
         io_uring_cqe_seen(&ring_, cqe);
         ++ended;
       }
@@ -55,11 +57,13 @@ class Ring final : public RawReads {
 
  private:
   void submit(const RawRead& read, size_t number) {
-    io_uring_sqe* sqe = io_uring_get_sqe(&ring_);  // there is one: the ring has `depth_` entries, and no more are in flight
+    io_uring_sqe* sqe =
+        io_uring_get_sqe(&ring_);  // there is one: the ring has `depth_` entries, and no more are in flight
     const auto at = static_cast<uint64_t>(read.into - memory_.data());
     const bool one_piece = at / kRegisteredBytesMax == (at + read.length - 1) / kRegisteredBytesMax;
     if (registered_ && one_piece)
-      io_uring_prep_read_fixed(sqe, static_cast<int>(read.file), read.into, read.length, read.offset, static_cast<int>(at / kRegisteredBytesMax));
+      io_uring_prep_read_fixed(sqe, static_cast<int>(read.file), read.into, read.length, read.offset,
+                               static_cast<int>(at / kRegisteredBytesMax));
     else
       io_uring_prep_read(sqe, static_cast<int>(read.file), read.into, read.length, read.offset);
     sqe->flags |= IOSQE_FIXED_FILE;
@@ -74,7 +78,8 @@ class Ring final : public RawReads {
 
 }  // namespace
 
-Result<std::unique_ptr<RawReads>> RawReads::create(std::span<const int> fds, std::span<std::byte> memory, uint32_t depth) {
+Result<std::unique_ptr<RawReads>> RawReads::create(std::span<const int> fds, std::span<std::byte> memory,
+                                                   uint32_t depth) {
   auto ring = std::make_unique<Ring>(memory, depth);
   MOESTRO_RETURN_IF_ERROR(ring->start(fds));
   return std::unique_ptr<RawReads>(std::move(ring));

@@ -21,9 +21,11 @@ struct RawRead {
 class RawReads {
  public:
   /// `fds` and `memory` (where all reads go) outlive it. kUnsupported where the kernel refuses io_uring.
-  static Result<std::unique_ptr<RawReads>> create(std::span<const int> fds, std::span<std::byte> memory, uint32_t depth);
+  static Result<std::unique_ptr<RawReads>> create(std::span<const int> fds, std::span<std::byte> memory,
+                                                  uint32_t depth);
   virtual ~RawReads() = default;
-  /// Reads all, `depth` of them in flight, and waits for the last. A read that fails or is short is an error: files and offsets are known to be good.
+  /// Reads all, `depth` of them in flight, and waits for the last. A read that fails or is short is an error: files and
+  /// offsets are known to be good.
   virtual Status run(std::span<const RawRead> reads) = 0;
   virtual bool registered() const = 0;
 };

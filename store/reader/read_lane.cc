@@ -57,7 +57,8 @@ void ReadLane::step(TimePoint now, std::vector<LaneOutcome>& ended) {
   for (const ReadResult& result : results_) complete(result, now);
   submit(now);  // the drive goes on while a checksum is computed
   if (!there_.empty()) {
-    const auto urgent = std::ranges::min_element(there_, {}, [](const Flight& flight) { return flight.job->read_class; });
+    const auto urgent =
+        std::ranges::min_element(there_, {}, [](const Flight& flight) { return flight.job->read_class; });
     const Flight next = *urgent;
     there_.erase(urgent);
     arrived(*next.job, next.read);
@@ -76,17 +77,20 @@ LaneJob* ReadLane::next_job(TimePoint now) {
 }
 
 bool ReadLane::has_room_for(const LaneJob& job) const {
-  if (job.read_class != ReadClass::kDemand) return reader_->in_flight() < std::min(options_.depth, options_.background_depth);
+  if (job.read_class != ReadClass::kDemand)
+    return reader_->in_flight() < std::min(options_.depth, options_.background_depth);
   const bool alone = demanded_in_flight_ == job.in_flight;
-  return demanded_in_flight_ < (alone ? std::max(options_.depth, options_.load_depth) : options_.depth) && !leaves_too_few();
+  return demanded_in_flight_ < (alone ? std::max(options_.depth, options_.load_depth) : options_.depth) &&
+         !leaves_too_few();
 }
 
-/// A drive may report all that is under way at once, when its queue is empty (virtio drives do). What comes last is verified while it
-/// rests; so as few reads are kept back for the end as last as long as the rest is being verified. One that reports each read by itself
-/// has as many as it wants to the end.
+/// A drive may report all that is under way at once, when its queue is empty (virtio drives do). What comes last is
+/// verified while it rests; so as few reads are kept back for the end as last as long as the rest is being verified.
+/// One that reports each read by itself has as many as it wants to the end.
 bool ReadLane::leaves_too_few() const {
   size_t left = 0;
-  for (const LaneJob* job : queues_[index_of(ReadClass::kDemand)]) left += job->again.size() + job->reads.size() - job->next_read;
+  for (const LaneJob* job : queues_[index_of(ReadClass::kDemand)])
+    left += job->again.size() + job->reads.size() - job->next_read;
   return demanded_in_flight_ >= std::max<size_t>(options_.depth, options_.verified_per_read * left);
 }
 
@@ -109,7 +113,9 @@ bool ReadLane::submit_one(LaneJob& job) {
   }
   const uint32_t tag = free_flights_.back();
   const LaneRead& read = again ? job.again.back() : job.reads[job.next_read];
-  if (!reader_->submit({read.file, read.offset + read.done, read.into + read.done, aligned(read.length) - read.done, tag})) return false;
+  if (!reader_->submit(
+          {read.file, read.offset + read.done, read.into + read.done, aligned(read.length) - read.done, tag}))
+    return false;
   free_flights_.pop_back();
   flights_[tag] = {&job, read};
   if (again) job.again.pop_back();
@@ -134,7 +140,9 @@ void ReadLane::complete(const ReadResult& result, TimePoint now) {
     return read_again(job, read);
   }
   if (result.result < 0)
-    return failed(job, read, io_error("cannot read " + where(read.file, read.offset, read.length), static_cast<int>(-result.result)));
+    return failed(
+        job, read,
+        io_error("cannot read " + where(read.file, read.offset, read.length), static_cast<int>(-result.result)));
   counters_.bytes_read += static_cast<uint64_t>(result.result);
   const uint64_t there = read.done + static_cast<uint64_t>(result.result);
   if (there >= read.length) {
@@ -142,9 +150,11 @@ void ReadLane::complete(const ReadResult& result, TimePoint now) {
     return there_.push_back({&job, read});
   }
   if (result.result == 0)
-    return failed(job, read, io_error(where(read.file, read.offset, read.length) + " ends early: the pack is truncated"));
+    return failed(job, read,
+                  io_error(where(read.file, read.offset, read.length) + " ends early: the pack is truncated"));
   read.done = static_cast<uint32_t>(there / kDiskAlign * kDiskAlign);  // O_DIRECT goes on at a multiple
-  if (result.result < kDiskAlign) return failed(job, read, io_error("short reads of " + where(read.file, read.offset, read.length)));
+  if (result.result < kDiskAlign)
+    return failed(job, read, io_error("short reads of " + where(read.file, read.offset, read.length)));
   read_again(job, read);
 }
 
@@ -188,7 +198,8 @@ void ReadLane::verify(LaneJob& job, uint32_t index, uint32_t attempts) {
     return;
   }
   slice.left = slice.on_disk.length;
-  const std::string mismatch = where(slice.on_disk.file, slice.on_disk.offset, slice.on_disk.length) + " does not match its checksum";
+  const std::string mismatch =
+      where(slice.on_disk.file, slice.on_disk.offset, slice.on_disk.length) + " does not match its checksum";
   if (attempts < kReadAttempts) {
     ++counters_.retries;
     retried_for_ = mismatch;

@@ -1,6 +1,7 @@
 #pragma once
-// One drive's reads: which chunk goes to it next, what becomes of those that fail, and the checksum of every slice as it completes, while
-// others are in flight. A machine around a Reader, without a thread of its own (lane_thread.h has that).
+// One drive's reads: which chunk goes to it next, what becomes of those that fail, and the checksum of every slice as
+// it completes, while others are in flight. A machine around a Reader, without a thread of its own (lane_thread.h has
+// that).
 
 #include <array>
 #include <chrono>
@@ -26,8 +27,8 @@ struct LaneOptions {
   uint32_t depth = 8;  ///< reads under way at once
   /// The same, where nobody waits for them: a demand that comes finds no more than this before it on the drive.
   uint32_t background_depth = 2;
-  /// The same, where all reads under way that somebody waits for are of one load, if that is more than `depth`: between two loads the
-  /// drive then rests once, not every `depth` reads.
+  /// The same, where all reads under way that somebody waits for are of one load, if that is more than `depth`: between
+  /// two loads the drive then rests once, not every `depth` reads.
   uint32_t load_depth = 0;
   /// Reads that a thread verifies while the drive does one.
   uint32_t verified_per_read = 8;
@@ -57,8 +58,8 @@ class ReadLane {
   void cancel(uint64_t load);
   Status set_files(uint32_t first, std::span<const int> fds, std::span<const std::string> names);
 
-  /// Handles completions, keeps the drive busy, and verifies one of the reads that are there: between two of them the drive gets what it
-  /// can take, and whoever calls hears what else is wanted. Appends the loads that ended.
+  /// Handles completions, keeps the drive busy, and verifies one of the reads that are there: between two of them the
+  /// drive gets what it can take, and whoever calls hears what else is wanted. Appends the loads that ended.
   void step(TimePoint now, std::vector<LaneOutcome>& ended);
   /// More is there to be verified: step again at once.
   bool busy() const { return !there_.empty(); }

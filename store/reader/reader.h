@@ -42,8 +42,8 @@ class Reader {
   virtual Status registered() const { return Status::ok(); }
   /// Accepted reads wait for room in the kernel: reap() tries again, and nothing else will wake anyone.
   virtual bool unsent() const { return false; }
-  /// Files number `first` and on are these from now on; -1: none, and the one before is let go of. No read of them is under way. They stay
-  /// open for as long as they are set.
+  /// Files number `first` and on are these from now on; -1: none, and the one before is let go of. No read of them is
+  /// under way. They stay open for as long as they are set.
   virtual Status set_files(uint32_t first, std::span<const int> fds) = 0;
 };
 
@@ -52,13 +52,15 @@ inline constexpr uint64_t kRegisteredBytesMax = 1ULL << 30;
 
 struct ReaderFiles {
   std::vector<int> fds;  ///< open for as long as the reader lives
-  int lock_fd = -1;      ///< registered beside them: the kernel then holds it until the last read of a killed process has landed
-  std::span<std::byte> memory = {};  ///< where most reads go; io_uring pins it once instead of at every read. Outlives the reader
+  int lock_fd =
+      -1;  ///< registered beside them: the kernel then holds it until the last read of a killed process has landed
+  std::span<std::byte> memory =
+      {};  ///< where most reads go; io_uring pins it once instead of at every read. Outlives the reader
   uint64_t piece_bytes = kRegisteredBytesMax;  ///< it is registered in pieces of this size (a multiple of kDiskAlign)
 };
 
-/// kUnsupported, naming why, where the kernel (or a container's profile) refuses io_uring. A read that would straddle two pieces of
-/// registered memory ends at the border, short.
+/// kUnsupported, naming why, where the kernel (or a container's profile) refuses io_uring. A read that would straddle
+/// two pieces of registered memory ends at the border, short.
 Result<std::unique_ptr<Reader>> make_uring_reader(const ReaderFiles& files, uint32_t depth);
 Result<std::unique_ptr<Reader>> make_pread_reader(const ReaderFiles& files, uint32_t depth);
 

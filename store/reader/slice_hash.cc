@@ -7,8 +7,8 @@ namespace {
 
 static_assert(sizeof(SliceHash) == 24, "hashed as it lies");
 
-/// Above this length the low half of XXH3-128 is XXH3-64 (a test holds the library to it): one pass verifies a slice against its
-/// checksum and gives what the content hash is made of, so that knowing the content costs no time at all.
+/// Above this length the low half of XXH3-128 is XXH3-64 (a test holds the library to it): one pass verifies a slice
+/// against its checksum and gives what the content hash is made of, so that knowing the content costs no time at all.
 constexpr uint32_t kOnePassBytes = 241;
 
 }  // namespace

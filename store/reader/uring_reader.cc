@@ -18,8 +18,10 @@ Status not_registered(int error) {
   const std::string why = io_error("io_uring cannot register the arena as read buffers", error).message();
   if (error == EFAULT || error == EOPNOTSUPP || error == EINVAL)
     return unsupported(why + " (memory of files on a disk is refused: put --arena-dir on a tmpfs or hugetlbfs)");
-  return unsupported(why + " (allow locked memory: setcap cap_ipc_lock+ep on moestro-store, --cap-add IPC_LOCK for a container's root, "
-                           "or ulimit -l unlimited)");
+  return unsupported(
+      why +
+      " (allow locked memory: setcap cap_ipc_lock+ep on moestro-store, --cap-add IPC_LOCK for a container's root, "
+      "or ulimit -l unlimited)");
 }
 
 class UringReader final : public Reader {
@@ -33,6 +35,7 @@ class UringReader final : public Reader {
                                            : " (a container needs a seccomp profile that allows io_uring") +
                          "; or use --io pread)");
     open_ = true;
+    MOESTRO_RETURN_IF_ERROR(try_out());
     event_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!event_) return io_error("eventfd", errno);
     if (const int error = io_uring_register_eventfd(&ring_, event_.get()); error < 0)
@@ -90,7 +93,8 @@ class UringReader final : public Reader {
                        " files: raise ulimit -n, or start the store again");
     const int error = io_uring_register_files_update(&ring_, static_cast<unsigned>(kFirstFile + first), fds.data(),
                                                      static_cast<unsigned>(fds.size()));
-    if (error < static_cast<int>(fds.size())) return io_error("io_uring cannot register more files", error < 0 ? -error : EIO);
+    if (error < static_cast<int>(fds.size()))
+      return io_error("io_uring cannot register more files", error < 0 ? -error : EIO);
     return Status::ok();
   }
   int event_fd() const override { return event_.get(); }
@@ -99,6 +103,20 @@ class UringReader final : public Reader {
   Status registered() const override { return registered_; }
 
  private:
+  /// Some profiles allow a ring to be made and refuse what it is made for: then reads would wait for ever.
+  Status try_out() {
+    io_uring_prep_nop(io_uring_get_sqe(&ring_));
+    int error = io_uring_submit_and_wait(&ring_, 1);
+    for (int i = 0; i < kTries && (error == -EINTR || error == -EAGAIN || error == -EBUSY); ++i)
+      error = io_uring_submit_and_wait(&ring_, 1);
+    io_uring_cqe* cqe = nullptr;
+    if (error >= 0) error = io_uring_peek_cqe(&ring_, &cqe);
+    if (error < 0)
+      return unsupported(io_error("io_uring_enter", -error).message() +
+                         " (a container needs a seccomp profile that allows all of io_uring; or use --io pread)");
+    io_uring_cqe_seen(&ring_, cqe);
+    return Status::ok();
+  }
   /// The lock comes first; behind the files stays room for more, as far as the limit on open files allows.
   Status register_files(const ReaderFiles& files) {
     std::vector<int> table(kFirstFile + files.fds.size() + kMoreFiles, -1);
@@ -129,11 +147,13 @@ class UringReader final : public Reader {
     if (at < begin || at - begin >= memory_.size() || op.length > memory_.size() - (at - begin)) return std::nullopt;
     return at - begin;
   }
-  /// What the kernel does not take now (EAGAIN, EBUSY, EINTR, ENOMEM) stays in the submission queue and goes with the next call.
+  /// What the kernel does not take now (EAGAIN, EBUSY, EINTR, ENOMEM) stays in the submission queue and goes with the
+  /// next call.
   void push() {
     if (io_uring_sq_ready(&ring_) > 0) io_uring_submit(&ring_);
   }
 
+  static constexpr int kTries = 100;
   static constexpr size_t kFirstFile = 1;   ///< in the ring's table
   static constexpr size_t kMoreFiles = 256;
   const uint32_t depth_;

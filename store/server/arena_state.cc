@@ -22,11 +22,16 @@ void ArenaState::set_alias(uint32_t entry, uint32_t first) {
 
 void ArenaState::clear_alias(uint32_t entry) { files_.entry(entry).alias.store(0, std::memory_order_release); }
 
-void ArenaState::set_length(uint32_t entry, uint64_t bytes) { files_.entry(entry).length.store(bytes, std::memory_order_relaxed); }
+void ArenaState::set_length(uint32_t entry, uint64_t bytes) {
+  files_.entry(entry).length.store(bytes, std::memory_order_relaxed);
+}
+
+void ArenaState::note_wrong(uint32_t entry) { files_.entry(entry).found_wrong.fetch_add(1, std::memory_order_seq_cst); }
 
 bool ArenaState::pinned(uint32_t entry) const {
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot)
-    if (files_.has_slot(slot) && PinWord::pinned(files_.pin_word(slot, entry).load(std::memory_order_seq_cst))) return true;
+    if (files_.has_slot(slot) && PinWord::pinned(files_.pin_word(slot, entry).load(std::memory_order_seq_cst)))
+      return true;
   return false;
 }
 
@@ -46,7 +51,8 @@ UseNote ArenaState::uses(uint32_t entry) const {
 /// A slot that has gone, or whose count fell because someone else holds it now, begins anew; what it had counted stays.
 uint64_t ArenaState::add_up(Total& total, std::atomic<uint64_t> PinsHeader::*member) const {
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) {
-    const uint64_t count = files_.has_slot(slot) ? (files_.pins_header(slot).*member).load(std::memory_order_relaxed) : 0;
+    const uint64_t count =
+        files_.has_slot(slot) ? (files_.pins_header(slot).*member).load(std::memory_order_relaxed) : 0;
     if (count > total.counted[slot]) total.sum += count - total.counted[slot];
     total.counted[slot] = count;
   }
@@ -63,6 +69,8 @@ void ArenaState::set_share(uint32_t slot, uint64_t bytes) {
   files_.table().share_bytes[slot].store(bytes, std::memory_order_relaxed);
 }
 
-void ArenaState::set_pin_bytes_min(uint64_t bytes) { files_.table().pin_bytes_min.store(bytes, std::memory_order_relaxed); }
+void ArenaState::set_pin_bytes_min(uint64_t bytes) {
+  files_.table().pin_bytes_min.store(bytes, std::memory_order_relaxed);
+}
 
 }  // namespace moestro::store

@@ -14,6 +14,7 @@ class ArenaState final : public SharedState {
   void set_alias(uint32_t entry, uint32_t first) override;
   void clear_alias(uint32_t entry) override;
   void set_length(uint32_t entry, uint64_t bytes) override;
+  void note_wrong(uint32_t entry) override;
   bool pinned(uint32_t entry) const override;
   UseNote uses(uint32_t entry) const override;
   uint64_t uses_of_all() const override;

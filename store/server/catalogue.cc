@@ -70,8 +70,8 @@ Result<uint32_t> Catalogue::free_entries(uint32_t count, uint32_t entries_max) c
     from = first + packs_.at(index).blobs();
   }
   if (entries_max - from >= count) return from;
-  return exhausted("the store's table of " + std::to_string(entries_max) + " blobs has no room for " + std::to_string(count) +
-                   " more in a row: remove another model, or start the store with this one");
+  return exhausted("the store's table of " + std::to_string(entries_max) + " blobs has no room for " +
+                   std::to_string(count) + " more in a row: remove another model, or start the store with this one");
 }
 
 Result<uint32_t> Catalogue::add(Pack seen, uint32_t first_entry) {
@@ -117,13 +117,15 @@ std::optional<uint32_t> Catalogue::known_number(const std::string& name) const {
 Result<uint32_t> Catalogue::number(const std::string& name) {
   std::erase_if(numbers_, [&](const auto& known) {
     const ModelMask bit = ModelMask{1} << known.second;
-    return known.first != name && std::ranges::none_of(models_, [&](const Model& m) { return m.name == known.first; }) &&
+    return known.first != name &&
+           std::ranges::none_of(models_, [&](const Model& m) { return m.name == known.first; }) &&
            std::ranges::none_of(packs_, [&](const auto& pack) { return (pack.second.owners & bit) != 0; });
   });
   if (const auto known = numbers_.find(name); known != numbers_.end()) return known->second;
   ModelMask taken = 0;
   for (const auto& [other, number] : numbers_) taken |= ModelMask{1} << number;
-  if (~taken == 0) return exhausted("a store serves at most " + std::to_string(kModelsMax) + " models: remove one first");
+  if (~taken == 0)
+    return exhausted("a store serves at most " + std::to_string(kModelsMax) + " models: remove one first");
   return numbers_[name] = static_cast<uint32_t>(std::countr_one(taken));
 }
 
@@ -165,15 +167,17 @@ std::string Catalogue::describe(uint32_t entry) const {
   const Blob& blob = pack.manifest.blobs[index];
   const std::string name = "model " + pack.last_name;
   if (blob.kind == BlobKind::kDense) return name + ", dense blob " + std::to_string(index);
-  return name + ", layer " + std::to_string(blob.moe_layer.value) + ", expert " + std::to_string(blob.expert.value) + " (" +
-         std::string(dtype_name(blob.precision)) + ")";
+  return name + ", layer " + std::to_string(blob.moe_layer.value) + ", expert " + std::to_string(blob.expert.value) +
+         " (" + std::string(dtype_name(blob.precision)) + ")";
 }
 
 std::vector<MachineBlob> Catalogue::machine_blobs(const Pack& pack) {
   std::vector<MachineBlob> blobs;
   for (const Blob& blob : pack.manifest.blobs) {
     const bool dense = blob.kind == BlobKind::kDense;
-    blobs.push_back({dense, blob.length, blob_format(pack.manifest.layout_id, static_cast<uint8_t>(blob.precision), dense), claim_of(blob)});
+    blobs.push_back({dense, blob.length,
+                     blob_format(pack.manifest.layout_id, static_cast<uint8_t>(blob.precision), dense),
+                     claim_of(blob)});
   }
   return blobs;
 }

@@ -1,6 +1,7 @@
 #pragma once
-// The packs a store serves and the table entries of their blobs. Names that lead to one version of a pack share its entries. Models come
-// and go while the store serves; a version of a pack keeps its entries until nobody uses them any more.
+// The packs a store serves and the table entries of their blobs. Names that lead to one version of a pack share its
+// entries. Models come and go while the store serves; a version of a pack keeps its entries until nobody uses them any
+// more.
 
 #include <cstdint>
 #include <map>
@@ -38,7 +39,8 @@ class Catalogue {
 
   static Result<Catalogue> open(const std::vector<ModelSource>& sources);
 
-  /// The pack in `dir` as it is on disk now, not yet part of the catalogue. Refused whole if anything about it is not as it should be.
+  /// The pack in `dir` as it is on disk now, not yet part of the catalogue. Refused whole if anything about it is not
+  /// as it should be.
   static Result<Pack> look_at(const std::filesystem::path& dir);
   /// The pack of this directory and this manifest, if it has entries.
   std::optional<uint32_t> find_version(const Pack& seen) const;
@@ -46,13 +48,14 @@ class Catalogue {
   Result<uint32_t> free_entries(uint32_t count, uint32_t entries_max) const;
   /// Takes it in at `first_entry`; opens its files.
   Result<uint32_t> add(Pack seen, uint32_t first_entry);
-  /// Opens its files anew: it is read from these from now on. Returns the number of the first one before, to be closed when nothing is
-  /// read from them any more.
+  /// Opens its files anew: it is read from these from now on. Returns the number of the first one before, to be closed
+  /// when nothing is read from them any more.
   Result<uint32_t> reopen(uint32_t pack);
   void close_files(uint32_t first, uint32_t count) { files_.close(first, count); }
   /// `name` means this pack from now on. The pack that it meant before is retired if no name is left for it.
   void name(const std::string& name, uint32_t pack);
-  /// The number under which a model's share is kept: its own as long as the model or a worker of it is here. kExhausted above kModelsMax.
+  /// The number under which a model's share is kept: its own as long as the model or a worker of it is here. kExhausted
+  /// above kModelsMax.
   Result<uint32_t> number(const std::string& name);
   std::optional<uint32_t> known_number(const std::string& name) const;
   /// False if there is no such model.

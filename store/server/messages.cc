@@ -34,17 +34,20 @@ SteerRequest steer_request(const wire::SteerPrefetches& body) {
   SteerRequest request = session_of<SteerRequest>(body);
   request.plan_max = body.plan_max();
   if (body.layers() != nullptr)
-    for (const wire::PrefetchRank* layer : *body.layers()) request.layers.push_back({layer->moe_layer(), layer->rank()});
+    for (const wire::PrefetchRank* layer : *body.layers())
+      request.layers.push_back({layer->moe_layer(), layer->rank()});
   return request;
 }
 
 flatbuffers::Offset<wire::StoreReading> write_reading(flatbuffers::FlatBufferBuilder& b, const ReadingFigures& f) {
   std::vector<flatbuffers::Offset<wire::StoreDriveStatus>> drives;
   for (const DriveFigures& d : f.drives)
-    drives.push_back(wire::CreateStoreDriveStatusDirect(b, d.path.c_str(), d.reader.c_str(), d.chunk_bytes, d.depth, d.bytes_per_s, d.bytes_read,
-                                                        d.retries, d.registered));
-  return wire::CreateStoreReadingDirect(b, &drives, f.prefetches, f.prefetch_loads, f.prefetches_used, f.prefetches_late, f.prefetches_wasted,
-                                        f.prefetch_wasted_bytes, f.prefetches_dropped, f.scrubbed_bytes, f.scrub_mismatches, &f.queued, &f.loading, f.hits, f.misses, f.prefetches_refused);
+    drives.push_back(wire::CreateStoreDriveStatusDirect(b, d.path.c_str(), d.reader.c_str(), d.chunk_bytes, d.depth,
+                                                        d.bytes_per_s, d.bytes_read, d.retries, d.registered));
+  return wire::CreateStoreReadingDirect(b, &drives, f.prefetches, f.prefetch_loads, f.prefetches_used,
+                                        f.prefetches_late, f.prefetches_wasted, f.prefetch_wasted_bytes,
+                                        f.prefetches_dropped, f.scrubbed_bytes, f.scrub_mismatches, &f.queued,
+                                        &f.loading, f.hits, f.misses, f.prefetches_refused);
 }
 
 }  // namespace
@@ -52,26 +55,31 @@ flatbuffers::Offset<wire::StoreReading> write_reading(flatbuffers::FlatBufferBui
 Result<Request> parse_request(std::span<const std::byte> bytes) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   flatbuffers::Verifier verifier(data, bytes.size());
-  if (bytes.size() < 8 || !wire::VerifyStoreMessageBuffer(verifier)) return corrupt("not a message of the store's protocol");
+  if (bytes.size() < 8 || !wire::VerifyStoreMessageBuffer(verifier))
+    return corrupt("not a message of the store's protocol");
   const wire::StoreMessage* message = wire::GetStoreMessage(data);
   // The verifier lets a union pass that names its kind and has no body.
   if (message->body() == nullptr) return corrupt("a message of the store's protocol without a body");
   switch (message->body_type()) {
     case wire::StoreBody::AttachStore: {
       const auto* body = message->body_as_AttachStore();
-      return Request{AttachRequest{body->protocol(), body->shared_version(), text(body->model()), text(body->client())}};
+      return Request{
+          AttachRequest{body->protocol(), body->shared_version(), text(body->model()), text(body->client())}};
     }
     case wire::StoreBody::ConfirmAttach: return Request{session_of<ConfirmRequest>(*message->body_as_ConfirmAttach())};
     case wire::StoreBody::DetachStore: return Request{session_of<DetachRequest>(*message->body_as_DetachStore())};
     case wire::StoreBody::CancelFetches: return Request{session_of<CancelRequest>(*message->body_as_CancelFetches())};
     case wire::StoreBody::FetchBlobs: return Request{fetch_request<FetchRequest>(*message->body_as_FetchBlobs())};
-    case wire::StoreBody::PrefetchBlobs: return Request{fetch_request<PrefetchRequest>(*message->body_as_PrefetchBlobs())};
+    case wire::StoreBody::PrefetchBlobs:
+      return Request{fetch_request<PrefetchRequest>(*message->body_as_PrefetchBlobs())};
     case wire::StoreBody::SteerPrefetches: return Request{steer_request(*message->body_as_SteerPrefetches())};
     case wire::StoreBody::StoreStatusRequest: return Request{StatusRequest{}};
     case wire::StoreBody::ChangePacks: {
       const auto* body = message->body_as_ChangePacks();
-      if (body->change() > wire::PackChange::MAX) return invalid_argument("a change of packs that this store does not know");
-      return Request{ChangePacksRequest{body->protocol(), static_cast<ChangePacksRequest::Kind>(body->change()), text(body->name()), text(body->pack()), text(body->key())}};
+      if (body->change() > wire::PackChange::MAX)
+        return invalid_argument("a change of packs that this store does not know");
+      return Request{ChangePacksRequest{body->protocol(), static_cast<ChangePacksRequest::Kind>(body->change()),
+                                        text(body->name()), text(body->pack()), text(body->key())}};
     }
     default: return invalid_argument("a message that a store does not answer");
   }
@@ -114,20 +122,24 @@ net::Bytes build_status(const StoreFigures& f) {
   flatbuffers::FlatBufferBuilder b;
   std::vector<flatbuffers::Offset<wire::StoreModelStatus>> models;
   for (const ModelFigures& m : f.models)
-    models.push_back(wire::CreateStoreModelStatusDirect(b, m.name.c_str(), m.pack.c_str(), m.dense_bytes, m.expert_bytes, m.blobs,
-                                                        m.resident_experts, m.experts, m.workers, m.retired, m.used_bytes, m.guaranteed_bytes,
-                                                        m.maximal_bytes));
+    models.push_back(wire::CreateStoreModelStatusDirect(
+        b, m.name.c_str(), m.pack.c_str(), m.dense_bytes, m.expert_bytes, m.blobs, m.resident_experts, m.experts,
+        m.workers, m.retired, m.used_bytes, m.guaranteed_bytes, m.maximal_bytes, m.version));
   std::vector<flatbuffers::Offset<wire::StoreWorkerStatus>> workers;
   for (const WorkerFigures& w : f.workers)
-    workers.push_back(wire::CreateStoreWorkerStatusDirect(b, w.slot, w.client.c_str(), w.model.c_str(), w.fetches, w.share_bytes, w.pinned, w.hits, w.misses));
+    workers.push_back(wire::CreateStoreWorkerStatusDirect(b, w.slot, w.client.c_str(), w.model.c_str(), w.fetches,
+                                                          w.share_bytes, w.pinned, w.hits, w.misses));
   const auto reading = write_reading(b, f.reading);
   const WarmLoad::Progress& w = f.warm_start;
-  const auto warm = wire::CreateStoreWarmStart(b, w.blobs, w.bytes, w.blobs_there, w.bytes_there, w.left_out, w.seconds, w.running);
-  return finish(b, wire::StoreBody::StoreStatus,
-                wire::CreateStoreStatusDirect(b, f.epoch, f.arena_bytes, f.used_bytes, f.huge_bytes, f.reader.c_str(), &models, &workers,
-                                              f.fetches, f.joined, f.loads, f.evictions, f.bytes_read, f.retries, f.bad_blobs, f.queued,
-                                              f.loading, f.resident_bytes, f.aliases, f.reads_elsewhere, reading, f.adopted, f.adopted_bytes,
-                                              f.adopted_seconds, f.unchecked, f.damaged, f.refused, f.policy.c_str(), f.pages.c_str(), f.pages_mend.c_str(), warm, f.segments_emptied));
+  const auto warm =
+      wire::CreateStoreWarmStart(b, w.blobs, w.bytes, w.blobs_there, w.bytes_there, w.left_out, w.seconds, w.running);
+  return finish(
+      b, wire::StoreBody::StoreStatus,
+      wire::CreateStoreStatusDirect(
+          b, f.epoch, f.arena_bytes, f.used_bytes, f.huge_bytes, f.reader.c_str(), &models, &workers, f.fetches,
+          f.joined, f.loads, f.evictions, f.bytes_read, f.retries, f.bad_blobs, f.queued, f.loading, f.resident_bytes,
+          f.aliases, f.reads_elsewhere, reading, f.adopted, f.adopted_bytes, f.adopted_seconds, f.unchecked, f.damaged,
+          f.refused, f.policy.c_str(), f.pages.c_str(), f.pages_mend.c_str(), warm, f.segments_emptied));
 }
 
 }  // namespace moestro::store

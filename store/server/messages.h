@@ -45,8 +45,8 @@ struct ChangePacksRequest {
   Kind kind = Kind::kAdd;
   std::string name, pack, key;
 };
-using Request = std::variant<AttachRequest, ConfirmRequest, DetachRequest, FetchRequest, CancelRequest, StatusRequest, ChangePacksRequest,
-                             PrefetchRequest, SteerRequest>;
+using Request = std::variant<AttachRequest, ConfirmRequest, DetachRequest, FetchRequest, CancelRequest, StatusRequest,
+                             ChangePacksRequest, PrefetchRequest, SteerRequest>;
 
 /// Takes any bytes. kCorrupt if they are no store message, kInvalidArgument if it is none that a store answers.
 Result<Request> parse_request(std::span<const std::byte> bytes);
@@ -69,6 +69,7 @@ struct ModelFigures {
   uint32_t workers = 0;
   bool retired = false;
   uint64_t used_bytes = 0, guaranteed_bytes = 0, maximal_bytes = 0;  ///< of its share; maximal 0: none
+  uint64_t version = 0;  ///< the pack's identity
 };
 struct WorkerFigures {
   uint32_t slot = 0;
@@ -86,7 +87,8 @@ struct DriveFigures {
 };
 struct ReadingFigures {
   std::vector<DriveFigures> drives;
-  uint64_t prefetches = 0, prefetch_loads = 0, prefetches_used = 0, prefetches_late = 0, prefetches_wasted = 0, prefetch_wasted_bytes = 0;
+  uint64_t prefetches = 0, prefetch_loads = 0, prefetches_used = 0, prefetches_late = 0, prefetches_wasted = 0,
+           prefetch_wasted_bytes = 0;
   uint64_t prefetches_dropped = 0, scrubbed_bytes = 0, scrub_mismatches = 0, prefetches_refused = 0;
   std::vector<uint32_t> queued, loading;  ///< by class
   uint64_t hits = 0, misses = 0;
@@ -96,7 +98,8 @@ struct StoreFigures {
   std::string reader, policy, pages, pages_mend;
   std::vector<ModelFigures> models;
   std::vector<WorkerFigures> workers;
-  uint64_t fetches = 0, joined = 0, loads = 0, evictions = 0, bytes_read = 0, retries = 0, bad_blobs = 0, segments_emptied = 0;
+  uint64_t fetches = 0, joined = 0, loads = 0, evictions = 0, bytes_read = 0, retries = 0, bad_blobs = 0,
+           segments_emptied = 0;
   uint32_t queued = 0, loading = 0;
   uint64_t resident_bytes = 0, reads_elsewhere = 0, refused = 0;
   uint64_t adopted = 0, adopted_bytes = 0, unchecked = 0, damaged = 0;

@@ -14,8 +14,8 @@ std::optional<std::vector<uint32_t>> StoreServer::entries_of(const Worker& worke
   }
   for (const uint32_t blob : request.blobs) {
     if (blob >= pack.manifest.blobs.size()) {
-      refuse(worker.peer, invalid_argument("worker '" + worker.client + "' asked for blob " + std::to_string(blob) + " of " +
-                                           std::to_string(pack.manifest.blobs.size())));
+      refuse(worker.peer, invalid_argument("worker '" + worker.client + "' asked for blob " + std::to_string(blob) +
+                                           " of " + std::to_string(pack.manifest.blobs.size())));
       return std::nullopt;
     }
     entries.push_back(pack.first_entry + blob);
@@ -39,12 +39,15 @@ ReadingFigures StoreServer::reading_figures() const {
   for (size_t lane = 0; lane < loader_->lanes().size(); ++lane) {
     const LaneThread& thread = *loader_->lanes()[lane];
     const LaneCounters read = thread.counters();
-    f.drives.push_back({catalogue_.files().drive_path(lane), std::string(thread.reader_name()), thread.options().chunk_bytes,
-                        thread.options().depth, lane < drive_speeds_.size() ? drive_speeds_[lane] : 0, read.bytes_read, read.retries, thread.registered().is_ok()});
+    f.drives.push_back({catalogue_.files().drive_path(lane), std::string(thread.reader_name()),
+                        thread.options().chunk_bytes, thread.options().depth,
+                        lane < drive_speeds_.size() ? drive_speeds_[lane] : 0, read.bytes_read, read.retries,
+                        thread.registered().is_ok()});
   }
   const StoreMachine::Counters& c = machine_->counters();
   f.prefetches = c.prefetches, f.prefetch_loads = c.prefetch_loads;
-  f.prefetches_late = c.prefetches_late, f.prefetches_dropped = c.prefetches_dropped, f.prefetches_refused = c.prefetches_refused;
+  f.prefetches_late = c.prefetches_late, f.prefetches_dropped = c.prefetches_dropped,
+  f.prefetches_refused = c.prefetches_refused;
   const PrefetchLedger::Counters& ended = machine_->prefetch_counters();
   f.prefetches_used = ended.used, f.prefetches_wasted = ended.wasted, f.prefetch_wasted_bytes = ended.wasted_bytes;
   for (const ReadClass of : {ReadClass::kDemand, ReadClass::kPrefetch, ReadClass::kScrub}) {

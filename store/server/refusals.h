@@ -1,6 +1,6 @@
 #pragma once
-// What the store says about messages that it refuses: each is counted, a few are logged. Whoever sends rubbish in a loop must not fill
-// the disk with it.
+// What the store says about messages that it refuses: each is counted, a few are logged. Whoever sends rubbish in a
+// loop must not fill the disk with it.
 
 #include <chrono>
 #include <cstdint>

@@ -2,7 +2,8 @@
 
 namespace moestro::store {
 
-void ResidentCheck::add(uint32_t entry, uint64_t check, const Blob& blob, const std::byte* bytes, const ContentHash& content) {
+void ResidentCheck::add(uint32_t entry, uint64_t check, const Blob& blob, const std::byte* bytes,
+                        const ContentHash& content) {
   if (const auto known = at_.find(entry); known != at_.end()) {
     if (known->second->check == check) return jobs_.splice(jobs_.begin(), jobs_, known->second);
     jobs_.erase(known->second);  // evicted and loaded since: the former outcome would count for nothing

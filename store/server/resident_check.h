@@ -1,6 +1,6 @@
 #pragma once
-// Compares adopted blobs with the checksums of their packs, a slice at a time, so that the store's thread serves meanwhile. What was
-// added last is checked first: a blob that a worker waits for is added again.
+// Compares adopted blobs with the checksums of their packs, a slice at a time, so that the store's thread serves
+// meanwhile. What was added last is checked first: a blob that a worker waits for is added again.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,8 +21,8 @@ class ResidentCheck {
     uint64_t check = 0;  ///< the number that add() was given
     bool right = false;
   };
-  /// `blob` and `bytes` stay until the outcome is there, or forget(); the bytes must give `content` too. The same entry and number again: it
-  /// goes to the front, what is done of it counts.
+  /// `blob` and `bytes` stay until the outcome is there, or forget(); the bytes must give `content` too. The same entry
+  /// and number again: it goes to the front, what is done of it counts.
   void add(uint32_t entry, uint64_t check, const Blob& blob, const std::byte* bytes, const ContentHash& content);
   /// Checks one slice of the first blob. An outcome when that was the last, or a wrong one.
   std::optional<Outcome> step();

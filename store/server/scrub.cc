@@ -1,5 +1,5 @@
-// In idle time: are the bytes in memory still those that were read? One slice at a time, at a bounded pace; the drive is not touched unless
-// they are not.
+// In idle time: are the bytes in memory still those that were read? One slice at a time, at a bounded pace; the drive
+// is not touched unless they are not.
 
 #include <algorithm>
 
@@ -31,20 +31,19 @@ void StoreServer::scrub() {
     if (catalogue_.has_entry(at.entry) && machine_->state(at.entry) == Residency::kResident) break;
     scrubber_.next_entry();
   }
-  if (!catalogue_.has_entry(at.entry) || machine_->state(at.entry) != Residency::kResident) return scrubber_.busy(now + milliseconds(100));
+  if (!catalogue_.has_entry(at.entry) || machine_->state(at.entry) != Residency::kResident)
+    return scrubber_.busy(now + milliseconds(100));
   const Blob& blob = catalogue_.blob(at.entry);
   const Slice& slice = blob.slices[at.slice];
   const std::byte* bytes = files_->arena() + machine_->offset(at.entry) + at.offset_in_blob;
   const bool right = checksum_of(bytes, hash_of(bytes, slice.length)) == slice.xxh3_64;
   scrubber_.looked_at(slice.length, now);
   if (!right) {
-    const uint32_t entry = at.entry;
-    Actions actions;
-    const bool again = machine_->reread(entry, actions);
-    perform(actions);
-    if (again) log::error("{} has changed in memory since it was read: reading it again", catalogue_.describe(entry));
-    else if (scrubber_.wrong(entry)) log::error("{} has changed in memory and is pinned: it will be read again when it is let go", catalogue_.describe(entry));
-    if (again) scrubber_.mended(entry);
+    log::error("{} has changed in memory since it was read: reading it again; whoever has it in use is told",
+               catalogue_.describe(at.entry));
+    perform(machine_->found_wrong(at.entry));
+    if (machine_->state(at.entry) == Residency::kBad)
+      log::error("{}; requests that need it will fail", machine_->failure(at.entry).message());
     return scrubber_.next_entry();
   }
   at.generation = machine_->generation(at.entry);

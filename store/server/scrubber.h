@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <set>
 
 namespace moestro::store {
 
@@ -29,14 +28,9 @@ class Scrubber {
   Place place;  ///< what is looked at next
   void next_entry() { place = {place.entry + 1, 0, 0, 0}; }
 
-  /// Blobs that are wrong and still pinned by someone. False if it was one already.
-  bool wrong(uint32_t entry) { return wrong_.insert(entry).second; }
-  void mended(uint32_t entry) { wrong_.erase(entry); }
-
  private:
   uint64_t bytes_per_s_ = 0, bytes_ = 0;
   TimePoint due_{};
-  std::set<uint32_t> wrong_;
 };
 
 }  // namespace moestro::store

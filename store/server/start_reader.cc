@@ -12,7 +12,8 @@ namespace {
 
 constexpr uint32_t kLoadDepth = 32;  ///< of one expert: 32 MiB of it, in chunks of the usual size
 static_assert(kLoadDepth >= kProbeDepthMax);
-/// What a thread verifies of memory that a drive has just written; less than it has of memory (`moestro_store_bench checksums`).
+/// What a thread verifies of memory that a drive has just written; less than it has of memory (`moestro_store_bench
+/// checksums`).
 constexpr uint64_t kVerifiedBytesPerS = 16'000'000'000;
 
 }  // namespace
@@ -28,7 +29,9 @@ Status StoreServer::start_reader(const StoreOptions& options) {
     if (const Status registered = reader->registered(); !registered && drive == 0)
       log::warn("{}; reads go on without, which costs some CPU", registered.message());
     LaneOptions lane = measure_drive(*reader, drive, options);
-    if (options.read_faults) reader = std::make_unique<FaultyReader>(std::move(reader), random_faults(*options.read_faults));
+    if (options.read_faults)
+      reader = std::make_unique<FaultyReader>(std::move(reader), random_faults(*options.read_faults));
+    if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
     lanes.emplace_back(std::move(reader), files.names(), lane);
   }
   MOESTRO_ASSIGN_OR_RETURN(loader_, BlobLoader::start(std::move(lanes), files.drives()));
@@ -38,7 +41,8 @@ Status StoreServer::start_reader(const StoreOptions& options) {
 Result<std::unique_ptr<Reader>> StoreServer::make_reader(const StoreOptions& options, uint32_t drive) const {
   const ReaderFiles files{catalogue_.files().fds(), files_->lock_fd(), {files_->arena(), files_->table().arena_bytes}};
   const uint32_t depth = options.read_depth != 0 ? options.read_depth : kProbeDepthMax;  // of a pool: a thread each
-  // Through the page cache a ring reads with threads of the kernel's, which are more and know less of each other than a pool.
+  // Through the page cache a ring reads with threads of the kernel's, which are more and know less of each other than a
+  // pool.
   if (options.io == IoKind::kAuto && catalogue_.files().is_buffered(drive)) {
     log::warn("the drive of {} is read with a pool of pread threads", catalogue_.files().drive_path(drive));
     return make_pread_reader(files, depth);
@@ -69,18 +73,22 @@ LaneOptions StoreServer::measure_drive(Reader& reader, uint32_t drive, const Sto
   }
   const auto free = machine_->free_range(kProbeMemory);
   if (bytes < options.probe_bytes_min || !free || (options.read_chunk != 0 && options.read_depth != 0)) return lane;
-  const auto measured = probe_reads(reader, to_read, {files_->arena() + *free, kProbeMemory}, options.read_chunk, options.read_depth);
+  const auto measured =
+      probe_reads(reader, to_read, {files_->arena() + *free, kProbeMemory}, options.read_chunk, options.read_depth);
   if (!measured) {
     log::warn("the drive of {} was not measured: {}", files.drive_path(drive), measured.status().message());
     return lane;
   }
-  // Measured with nothing else to do. A lane also computes checksums, and others may read from the drive: with fewer under way it runs dry.
+  // Measured with nothing else to do. A lane also computes checksums, and others may read from the drive: with fewer
+  // under way it runs dry.
   lane.chunk_bytes = measured->chunk_bytes;
   lane.depth = options.read_depth != 0 ? options.read_depth : std::max(lane.depth, measured->depth);
-  lane.verified_per_read = static_cast<uint32_t>(std::clamp<uint64_t>(kVerifiedBytesPerS / measured->bytes_per_s, 4, 8));
+  lane.verified_per_read =
+      static_cast<uint32_t>(std::clamp<uint64_t>(kVerifiedBytesPerS / measured->bytes_per_s, 4, 8));
   drive_speeds_[drive] = measured->bytes_per_s;
-  log::info("the drive of {} reads {} MiB/s by {}: chunks of {} KiB, {} at once (measured in {} ms)", files.drive_path(drive),
-            measured->bytes_per_s >> 20, reader.name(), lane.chunk_bytes >> 10, lane.depth, measured->took.count());
+  log::info("the drive of {} reads {} MiB/s by {}: chunks of {} KiB, {} at once (measured in {} ms)",
+            files.drive_path(drive), measured->bytes_per_s >> 20, reader.name(), lane.chunk_bytes >> 10, lane.depth,
+            measured->took.count());
   return lane;
 }
 

@@ -5,6 +5,7 @@
 
 #include "common/fault_point.h"
 #include "common/log.h"
+#include "common/units.h"
 #include "store/server/store_server.h"
 
 namespace moestro::store {
@@ -12,7 +13,6 @@ namespace {
 
 constexpr std::chrono::seconds kLetGoPatience{10};  ///< a worker ends its step before it lets go of an arena
 
-std::string bytes_text(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
 }  // namespace
 
@@ -40,25 +40,35 @@ Result<bool> StoreServer::adopt_or_discard(const std::atomic<bool>& stop) {
   if (adopted) {
     adoption_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     const StoreMachine::Counters& c = machine_->counters();
-    log::info("adopted the arena that a killed store left in {}: {} blobs, {}, {} workers, in {:.2f} s; their bytes are checked before anyone "
-              "uses them", files_->dir().string(), c.adopted, bytes_text(c.adopted_bytes), std::ranges::count_if(workers_, [](const auto& w) { return w.has_value(); }),
-              adoption_.seconds);
+    log::info(
+        "adopted the arena that a killed store left in {}: {} blobs, {}, {} workers, in {:.2f} s; their bytes are "
+        "checked before anyone "
+        "uses them",
+        files_->dir().string(), c.adopted, mib(c.adopted_bytes),
+        std::ranges::count_if(workers_, [](const auto& w) { return w.has_value(); }), adoption_.seconds);
     return true;
   }
   machine_.reset();
   adopted_actions_.clear();
   for (auto& worker : workers_) worker.reset();
-  const bool something = std::filesystem::exists(files_->dir() / "arena") || std::filesystem::exists(files_->dir() / "table");
+  const bool something =
+      std::filesystem::exists(files_->dir() / "arena") || std::filesystem::exists(files_->dir() / "table");
   if (something)
-    log::warn("the arena that a killed store left in {} is not adopted: {}; beginning with an empty one", files_->dir().string(),
-              left || left.status().code() != Code::kNotFound ? adopted.message() : "it was not finished, or is from before stores could adopt");
+    log::warn("the arena that a killed store left in {} is not adopted: {}; beginning with an empty one",
+              files_->dir().string(),
+              left || left.status().code() != Code::kNotFound
+                  ? adopted.message()
+                  : "it was not finished, or is from before stores could adopt");
   bool said = false;
   MOESTRO_ASSIGN_OR_RETURN(const auto holding, files_->discard(kLetGoPatience, [&] {
     if (!std::exchange(said, true)) log::info("waiting for the workers that still map it");
     return !stop.load(std::memory_order_relaxed);
   }));
   for (const uint32_t slot : holding)
-    log::warn("the worker of slot {} does not let go of the former arena (stopped?): its memory is in use until that worker ends", slot);
+    log::warn(
+        "the worker of slot {} does not let go of the former arena (stopped?): its memory is in use until that worker "
+        "ends",
+        slot);
   return false;
 }
 
@@ -66,7 +76,8 @@ Result<bool> StoreServer::adopt_or_discard(const std::atomic<bool>& stop) {
 Status StoreServer::fits(const ArenaDirectory& left) const {
   const ArenaDirectory own = directory_of(left.arena_bytes, left.segment_bytes);
   if (left.shared_version != kSharedVersion)
-    return unsupported("its memory layout is version " + std::to_string(left.shared_version) + ", this store's is " + std::to_string(kSharedVersion));
+    return unsupported("its memory layout is version " + std::to_string(left.shared_version) + ", this store's is " +
+                       std::to_string(kSharedVersion));
   const auto same = [](const ArenaDirectory::Pack& a, const ArenaDirectory::Pack& b) {
     return a.identity == b.identity && a.first_entry == b.first_entry && a.blobs == b.blobs;
   };
@@ -77,13 +88,19 @@ Status StoreServer::fits(const ArenaDirectory& left) const {
   }
   // Its size is held against what is asked for, not against what is free: it has taken that room itself.
   const auto wanted = asked_arena_bytes(arena_wish(), kSharedPage);
-  if (wanted && *wanted != left.arena_bytes)
-    return unavailable("it has " + std::to_string(left.arena_bytes) + " bytes, and " + std::to_string(*wanted) + " are wanted now");
+  if (wanted && *wanted != left.arena_bytes && !arena_of_before_)
+    return unavailable("it has " + std::to_string(left.arena_bytes) + " bytes, and " + std::to_string(*wanted) +
+                       " are wanted now");
   return Status::ok();
 }
 
 Status StoreServer::adopt_former(const ArenaDirectory& left) {
-  MOESTRO_RETURN_IF_ERROR(make_machine(left.arena_bytes, left.segment_bytes));
+  // Its table was made for the packs at that store's start, and may have come to hold others.
+  std::error_code error;
+  const bool its_own = std::filesystem::file_size(files_->dir() / "table", error) == table_bytes(left.entries);
+  const bool roomy = !error && its_own && left.entries >= catalogue_.entries();
+  MOESTRO_RETURN_IF_ERROR(
+      make_machine(left.arena_bytes, left.segment_bytes, roomy ? left.entries : entries_for(catalogue_.entries())));
   machine_->hold_shares();
   MOESTRO_RETURN_IF_ERROR(fits(left));
   MOESTRO_RETURN_IF_ERROR(files_->adopt(left));
@@ -91,11 +108,15 @@ Status StoreServer::adopt_former(const ArenaDirectory& left) {
   for (uint32_t i = 0; i < left.entries; ++i) {
     const TableEntry& entry = files_->entry(i);
     if (catalogue_.has_entry(i) && entry.length.load() != catalogue_.blob(i).length)
-      return corrupt("table entry " + std::to_string(i) + " has " + std::to_string(entry.length.load()) + " bytes, its pack says " +
-                     std::to_string(catalogue_.blob(i).length));
+      return corrupt("table entry " + std::to_string(i) + " has " + std::to_string(entry.length.load()) +
+                     " bytes, its pack says " + std::to_string(catalogue_.blob(i).length));
     const uint64_t word = entry.word.load(std::memory_order_seq_cst);
-    former[i] = {static_cast<uint8_t>(word & 0xff), ResidencyWord::generation(word), entry.offset.load(), {entry.content_low.load(), entry.content_high.load()},
-                 entry.alias.load(std::memory_order_acquire), files_->former_stamp(i)};
+    former[i] = {static_cast<uint8_t>(word & 0xff),
+                 ResidencyWord::generation(word),
+                 entry.offset.load(),
+                 {entry.content_low.load(), entry.content_high.load()},
+                 entry.alias.load(std::memory_order_acquire),
+                 files_->former_stamp(i)};
   }
   assign_shares();
   MOESTRO_RETURN_IF_ERROR(adopt_workers());
@@ -109,12 +130,16 @@ Status StoreServer::adopt_workers() {
     if (!files_->has_slot(slot)) continue;
     const SlotHolder holder = files_->holder(slot);
     const auto& packs = catalogue_.packs();
-    const auto pack = std::ranges::find_if(packs, [&holder](const auto& known) {  // by version: its name may have come to mean another one
-      return known.second.manifest.identity == holder.pack_identity && known.second.first_entry == holder.pack_first_entry;
-    });
+    const auto pack = std::ranges::find_if(
+        packs, [&holder](const auto& known) {  // by version: its name may have come to mean another one
+          return known.second.manifest.identity == holder.pack_identity &&
+                 known.second.first_entry == holder.pack_first_entry;
+        });
     if (pack == packs.end())
-      return unavailable("worker '" + holder.client + "' uses it for a version of model '" + holder.model + "' that this store does not serve");
-    workers_[slot] = Worker{"", holder.client, holder.incarnation, holder.model, pack->first, true, std::chrono::steady_clock::now()};
+      return unavailable("worker '" + holder.client + "' uses it for a version of model '" + holder.model +
+                         "' that this store does not serve");
+    workers_[slot] = Worker{
+        "", holder.client, holder.incarnation, holder.model, pack->first, true, std::chrono::steady_clock::now()};
     MOESTRO_ASSIGN_OR_RETURN(const uint32_t number, catalogue_.number(holder.model));
     machine_->attached(slot, pack->second.largest_expert, number);
   }
@@ -128,8 +153,11 @@ void StoreServer::check_residents() {
   const uint64_t damaged = machine_->counters().damaged;
   perform(machine_->checked(outcome->entry, outcome->check, outcome->right));
   if (machine_->counters().damaged > damaged)
-    log::error("{} was adopted and its bytes have changed since it was read: reading it again", catalogue_.describe(outcome->entry));
-  if (check_.idle()) log::info("all adopted blobs are checked: {} of {} were damaged", machine_->counters().damaged, machine_->counters().adopted);
+    log::error("{} was adopted and its bytes have changed since it was read: reading it again",
+               catalogue_.describe(outcome->entry));
+  if (check_.idle())
+    log::info("all adopted blobs are checked: {} of {} were damaged", machine_->counters().damaged,
+              machine_->counters().adopted);
 }
 
 }  // namespace moestro::store

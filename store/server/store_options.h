@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,18 +37,20 @@ struct StoreOptions {
   machine::NodeChoice numa;         ///< on which nodes the weights lie
   shm::FileAccess access;           ///< who may reach sockets and arena
   uint64_t others_bytes = 0;        ///< memory that the box's workers will take: KV caches, scratch
+  uint32_t workers = 0;             ///< of the box
   std::optional<uint64_t> dram_bytes;  ///< none: what the packs need, at most what is free
   std::vector<ModelSource> models;
   std::vector<NamedShare> shares;  ///< models that are not named have neither
   IoKind io = IoKind::kAuto;
   uint32_t read_chunk = 0;          ///< bytes of one read; 0: measured, 1 MiB where there is little to measure
-  uint32_t read_depth = 0;          ///< reads of a drive under way at once; 0: measured, 8 where there is little to measure
+  uint32_t read_depth = 0;  ///< reads of a drive under way at once; 0: measured, 8 where there is little to measure
   uint64_t probe_bytes_min = kProbeFilesMin;  ///< smaller packs are not worth a measurement
   uint64_t scrub_bytes_per_s = 0;   ///< of residents, compared with their checksums while nothing else is to be done
   std::optional<FaultPlan> read_faults;  ///< for tests
+  std::function<std::unique_ptr<Reader>(std::unique_ptr<Reader>)> wrap_reader = nullptr;  ///< for tests
   std::string policy = "lfru";      ///< common/policy/make_policy.h
   bool poison_freed = false;        ///< freed ranges are filled with NaNs, so that a use after eviction shows
-  bool warm_start = false;          ///< shutting down, note what is resident; starting, read that again in the background
+  bool warm_start = false;  ///< shutting down, note what is resident; starting, read that again in the background
 };
 
 }  // namespace moestro::store

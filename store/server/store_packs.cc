@@ -1,11 +1,13 @@
-// Models come and go while the store serves. A worker stays with the version of the pack that it attached with; a version goes when
-// neither a name nor a worker is left for it.
+// Models come and go while the store serves. A worker stays with the version of the pack that it attached with; a
+// version goes when neither a name nor a worker is left for it.
 
 #include <algorithm>
 #include <utility>
 
 #include "common/log.h"
+#include "store/pack/same_model.h"
 #include "store/server/change_key.h"
+#include "store/server/kept_models.h"
 #include "store/server/store_server.h"
 
 namespace moestro::store {
@@ -14,10 +16,12 @@ namespace {
 constexpr size_t kNameBytesMax = 64;
 
 Status check_name(const std::string& name) {
-  const bool plain = std::ranges::all_of(name, [](unsigned char c) { return c > 0x20 && c < 0x7f && c != '/' && c != '=' && c != ','; });
+  const bool plain = std::ranges::all_of(
+      name, [](unsigned char c) { return c > 0x20 && c < 0x7f && c != '/' && c != '=' && c != ','; });
   return !name.empty() && name.size() <= kNameBytesMax && plain
              ? Status::ok()
-             : invalid_argument("a model's name has 1 to " + std::to_string(kNameBytesMax) + " printable characters, none of them '/', '=' or ','");
+             : invalid_argument("a model's name has 1 to " + std::to_string(kNameBytesMax) +
+                                " printable characters, none of them '/', '=' or ','");
 }
 
 std::string plural(uint64_t n, const char* what) { return std::to_string(n) + " " + what + (n == 1 ? "" : "s"); }
@@ -27,10 +31,16 @@ std::string plural(uint64_t n, const char* what) { return std::to_string(n) + " 
 void StoreServer::answer(const std::string& peer, const ChangePacksRequest& request) {
   using Kind = ChangePacksRequest::Kind;
   if (request.protocol != kStoreProtocol)
-    return refuse(peer, unsupported("a change of packs in store protocol " + std::to_string(request.protocol) + ", this store speaks " +
-                                    std::to_string(kStoreProtocol) + ": run both from one build"));
+    return refuse(peer,
+                  unsupported("a change of packs in store protocol " + std::to_string(request.protocol) +
+                              ", this store speaks " + std::to_string(kStoreProtocol) + ": run both from one build"));
+  if (change_key_.empty())
+    return refuse(peer, unavailable("this store could not write its key at start, so nobody can change what it serves: "
+                                    "make room in " + options_.run_dir.string() + " and start it again"));
   if (!is_key(request.key, change_key_))
-    return refuse(peer, invalid_argument("a change of packs without the key of this store: only its own user may read " + (options_.run_dir / "store.key").string()));
+    return refuse(peer,
+                  invalid_argument("a change of packs without the key of this store: only its own user may read " +
+                                   (options_.run_dir / "store.key").string()));
   if (const Status named = check_name(request.name); !named) return refuse(peer, named);
   auto done = request.kind == Kind::kRemove ? remove_model(request.name)
               : request.kind == Kind::kAdd  ? add_model(request.name, request.pack)
@@ -39,28 +49,37 @@ void StoreServer::answer(const std::string& peer, const ChangePacksRequest& requ
   assign_shares();
   release_unused_packs();
   note_packs();
+  note_models();
   log::info("{}", *done);
   reply(peer, build_packs_changed(*done));
 }
 
 Result<std::string> StoreServer::add_model(const std::string& name, const std::filesystem::path& dir) {
   std::error_code ignored;
-  if (const auto known = catalogue_.find(name); known && catalogue_.pack(*known).dir != std::filesystem::weakly_canonical(dir, ignored))
-    return invalid_argument("it is served already, from " + catalogue_.pack(*known).dir.string() + ": use `moestro store replace`");
+  if (const auto known = catalogue_.find(name);
+      known && catalogue_.pack(*known).dir != std::filesystem::weakly_canonical(dir, ignored))
+    return invalid_argument("it is served already, from " + catalogue_.pack(*known).dir.string() +
+                            ": use `moestro store replace`");
   MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const uint32_t number, catalogue_.number(name));
-  MOESTRO_ASSIGN_OR_RETURN(const uint32_t pack, take_in(dir));
+  MOESTRO_ASSIGN_OR_RETURN(Catalogue::Pack seen, Catalogue::look_at(dir));
+  MOESTRO_ASSIGN_OR_RETURN(const uint32_t pack, take_in(std::move(seen)));
   catalogue_.name(name, pack);
   return "model '" + name + "' is served from " + catalogue_.pack(pack).dir.string();
 }
 
 Result<std::string> StoreServer::replace_model(const std::string& name, const std::filesystem::path& dir) {
   MOESTRO_ASSIGN_OR_RETURN(const uint32_t before, catalogue_.find(name));
-  MOESTRO_ASSIGN_OR_RETURN(const uint32_t pack, take_in(dir));
+  MOESTRO_ASSIGN_OR_RETURN(Catalogue::Pack seen, Catalogue::look_at(dir));
+  MOESTRO_RETURN_IF_ERROR(check_same_model(catalogue_.pack(before).manifest, seen.manifest)
+                              .with_context("the pack in " + seen.dir.string()));
+  MOESTRO_ASSIGN_OR_RETURN(const uint32_t pack, take_in(std::move(seen)));
   catalogue_.name(name, pack);
   const std::string from = "model '" + name + "' is served from " + catalogue_.pack(pack).dir.string();
   if (pack == before) return from + ": the same version as before, its files opened anew";
   const uint32_t workers = workers_of(before);
-  return from + (workers == 0 ? "" : "; " + plural(workers, "worker") + " of the version before it keep it until they detach");
+  return from + (workers == 0
+                     ? ""
+                     : "; " + plural(workers, "worker") + " of the version before it keep it until they attach anew");
 }
 
 Result<std::string> StoreServer::remove_model(const std::string& name) {
@@ -71,9 +90,9 @@ Result<std::string> StoreServer::remove_model(const std::string& name) {
          (workers == 0 ? "" : "; " + plural(workers, "worker") + " of it keep its weights until they detach");
 }
 
-/// The pack in `dir` as it is now: one that is known is mended, another version of it is another pack.
-Result<uint32_t> StoreServer::take_in(const std::filesystem::path& dir) {
-  MOESTRO_ASSIGN_OR_RETURN(Catalogue::Pack seen, Catalogue::look_at(dir));
+/// A pack as it is now: one that is known is mended, another version of it is another pack.
+Result<uint32_t> StoreServer::take_in(Catalogue::Pack seen) {
+  MOESTRO_RETURN_IF_ERROR(check_kept_path(seen.dir));
   if (const auto known = catalogue_.find_version(seen)) {
     MOESTRO_RETURN_IF_ERROR(mend(*known));
     return *known;
@@ -96,7 +115,8 @@ void StoreServer::give_files_to_reader(uint32_t first, uint32_t count) {
   const std::vector<int> fds = files.fds();
   std::vector<uint32_t> lanes(files.drives().begin() + first, files.drives().begin() + first + count);
   for (uint32_t& lane : lanes) lane = lane < loader_->lanes().size() ? lane : 0;
-  loader_->set_files(first, {fds.begin() + first, fds.begin() + first + count}, {files.names().begin() + first, files.names().begin() + first + count}, lanes);
+  loader_->set_files(first, {fds.begin() + first, fds.begin() + first + count},
+                     {files.names().begin() + first, files.names().begin() + first + count}, lanes);
 }
 
 bool StoreServer::files_being_read(uint32_t first) const {
@@ -104,7 +124,8 @@ bool StoreServer::files_being_read(uint32_t first) const {
 }
 
 void StoreServer::close_files(uint32_t first, uint32_t count) {
-  loader_->set_files(first, std::vector<int>(count, -1), std::vector<std::string>(count), std::vector<uint32_t>(count, 0));
+  loader_->set_files(first, std::vector<int>(count, -1), std::vector<std::string>(count),
+                     std::vector<uint32_t>(count, 0));
   catalogue_.close_files(first, count);
 }
 
@@ -119,7 +140,8 @@ Status StoreServer::mend(uint32_t pack) {
 }
 
 uint32_t StoreServer::workers_of(uint32_t pack) const {
-  return static_cast<uint32_t>(std::ranges::count_if(workers_, [pack](const auto& worker) { return worker && worker->pack == pack; }));
+  return static_cast<uint32_t>(
+      std::ranges::count_if(workers_, [pack](const auto& worker) { return worker && worker->pack == pack; }));
 }
 
 void StoreServer::release_unused_packs() {
@@ -128,14 +150,17 @@ void StoreServer::release_unused_packs() {
     if (pack.retired && workers_of(index) == 0) retired.push_back(index);
   for (const uint32_t index : retired) {
     Catalogue::Pack& pack = catalogue_.pack(index);
-    if (!std::exchange(pack.removed, true)) perform(machine_->remove_entries(pack.first_entry, pack.blobs()));
+    if (!std::exchange(pack.removed, true)) {
+      warm_.forget(pack.first_entry, pack.blobs());
+      perform(machine_->remove_entries(pack.first_entry, pack.blobs()));
+    }
     if (!machine_->entries_free(pack.first_entry, pack.blobs())) continue;
-    if (files_being_read(pack.first_file)) continue;
     log::info("the pack of {}, once model '{}', is not used any more", pack.dir.string(), pack.last_name);
     close_files(pack.first_file, static_cast<uint32_t>(pack.manifest.files.size()));
     check_.forget(pack.first_entry, pack.blobs());
     catalogue_.drop(index);
     note_packs();
+    note_models();
   }
   std::erase_if(files_to_close_, [this](const auto& files) {
     if (files_being_read(files.first)) return false;
@@ -148,9 +173,22 @@ std::vector<ModelFigures> StoreServer::model_figures() const {
   std::vector<ModelFigures> figures;
   const auto figures_of = [&](const std::string& name, uint32_t index) {
     const Catalogue::Pack& pack = catalogue_.pack(index);
-    ModelFigures m{name, pack.dir.string(), pack.dense_bytes, pack.expert_bytes, pack.blobs(), 0, pack.experts, 0, pack.retired, 0, 0, 0};
+    ModelFigures m{name,
+                   pack.dir.string(),
+                   pack.dense_bytes,
+                   pack.expert_bytes,
+                   pack.blobs(),
+                   0,
+                   pack.experts,
+                   0,
+                   pack.retired,
+                   0,
+                   0,
+                   0,
+                   pack.manifest.identity};
     for (uint32_t i = 0; i < m.blobs; ++i)
-      m.resident_experts += pack.manifest.blobs[i].kind == BlobKind::kExpert && machine_->state(machine_->resolve(pack.first_entry + i)) == Residency::kResident;
+      m.resident_experts += pack.manifest.blobs[i].kind == BlobKind::kExpert &&
+                            machine_->state(machine_->resolve(pack.first_entry + i)) == Residency::kResident;
     for (const auto& worker : workers_) m.workers += worker && worker->pack == index && worker->model == name;
     if (const auto number = catalogue_.known_number(name)) {
       const ModelShare& share = machine_->model_share(*number);

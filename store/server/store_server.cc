@@ -12,11 +12,14 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kIdleWait{100};     ///< also how often workers are looked for: pins of a dead one go well within 1 s
+constexpr milliseconds kIdleWait{
+    100};  ///< also how often workers are looked for: pins of a dead one go well within 1 s
 constexpr milliseconds kBlockedWait{1};    ///< while a blob waits for room: unpinning sends no message
 constexpr milliseconds kConfirmWithin{5000};
-constexpr int kUnconfirmedMax = 16;  ///< whoever only begins to attach, in a loop, must not keep all slots from the others
-constexpr milliseconds kBlockedLong{1000};  ///< shares shrink when a worker attaches: its neighbours give way within a step, not at once
+constexpr int kUnconfirmedMax =
+    16;  ///< whoever only begins to attach, in a loop, must not keep all slots from the others
+constexpr milliseconds kBlockedLong{
+    1000};  ///< shares shrink when a worker attaches: its neighbours give way within a step, not at once
 
 }  // namespace
 
@@ -29,7 +32,9 @@ StoreServer::~StoreServer() {
 Status StoreServer::run(const std::atomic<bool>& stop) {
   while (!stop.load(std::memory_order_relaxed)) {
     const bool blocked = machine_->blocked();
-    MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const bool ready, socket_->wait(!check_.idle() ? milliseconds(0) : blocked ? kBlockedWait : until_scrub(kIdleWait),
+    MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const bool ready, socket_->wait(!check_.idle() ? milliseconds(0)
+                                                                              : blocked      ? kBlockedWait
+                                                                                             : until_scrub(kIdleWait),
                                                                               loader_->event_fd()));
     pump_reads();
     MOESTRO_RETURN_IF_ERROR(receive());
@@ -67,29 +72,36 @@ void StoreServer::reply(const std::string& peer, const net::Bytes& body) {
 
 void StoreServer::refuse(const std::string& peer, const Status& why) {
   if (const auto unsaid = refusals_.refused(steady_clock::now()))
-    log::warn("refused a request: {}{}", why.message(), *unsaid == 0 ? "" : " (and " + std::to_string(*unsaid) + " more before it)");
+    log::warn("refused a request: {}{}", why.message(),
+              *unsaid == 0 ? "" : " (and " + std::to_string(*unsaid) + " more before it)");
   reply(peer, build_refused(why));
 }
 
 void StoreServer::answer(const std::string& peer, const AttachRequest& request) {
   if (request.protocol != kStoreProtocol || request.shared_version != kSharedVersion)
-    return refuse(peer, unsupported("client '" + request.client + "' speaks store protocol " + std::to_string(request.protocol) +
-                                    " with memory layout " + std::to_string(request.shared_version) + ", this store " +
-                                    std::to_string(kStoreProtocol) + " with " + std::to_string(kSharedVersion) +
-                                    ": run both from one build"));
+    return refuse(
+        peer, unsupported("client '" + request.client + "' speaks store protocol " + std::to_string(request.protocol) +
+                          " with memory layout " + std::to_string(request.shared_version) + ", this store " +
+                          std::to_string(kStoreProtocol) + " with " + std::to_string(kSharedVersion) +
+                          ": run both from one build"));
   looked_ = {};  // a worker that comes back may be here before its former self was missed
   look_for_dead_workers();
   const auto model = catalogue_.find(request.model);
   if (!model) return refuse(peer, model.status());
   const auto free = std::ranges::find_if(workers_, [](const auto& w) { return !w.has_value(); });
   if (free == workers_.end())
-    return refuse(peer, exhausted("all " + std::to_string(kWorkerSlotsMax) + " worker slots of this store are taken: stop a worker first"));
+    return refuse(peer, exhausted("all " + std::to_string(kWorkerSlotsMax) +
+                                  " worker slots of this store are taken: stop a worker first"));
   if (std::ranges::count_if(workers_, [](const auto& w) { return w && !w->confirmed; }) >= kUnconfirmedMax)
-    return refuse(peer, exhausted(std::to_string(kUnconfirmedMax) + " workers have begun to attach and not confirmed it: try again in some seconds"));
+    return refuse(peer, exhausted(std::to_string(kUnconfirmedMax) +
+                                  " workers have begun to attach and not confirmed it: try again in some seconds"));
   const auto slot = static_cast<uint32_t>(free - workers_.begin());
   const Catalogue::Pack& pack = catalogue_.pack(*model);
   const uint64_t incarnation = files_->table().incarnations.fetch_add(1) + 1;
-  if (const Status made = files_->create_slot(slot, {incarnation, request.model, request.client, pack.manifest.identity, pack.first_entry}); !made) return refuse(peer, made);
+  if (const Status made = files_->create_slot(
+          slot, {incarnation, request.model, request.client, pack.manifest.identity, pack.first_entry});
+      !made)
+    return refuse(peer, made);
   const auto number = catalogue_.number(request.model);
   const Status fits = number ? machine_->attach(slot, pack.largest_expert, request.client, *number) : number.status();
   if (!fits) {
@@ -105,7 +117,8 @@ void StoreServer::answer(const std::string& peer, const AttachRequest& request) 
 }
 
 StoreServer::Worker* StoreServer::holder(const std::string& peer, const Session& session) {
-  if (session.slot < kWorkerSlotsMax && workers_[session.slot] && workers_[session.slot]->incarnation == session.incarnation) {
+  if (session.slot < kWorkerSlotsMax && workers_[session.slot] &&
+      workers_[session.slot]->incarnation == session.incarnation) {
     workers_[session.slot]->peer = peer;  // a reconnected socket has a new identity
     return &*workers_[session.slot];
   }
@@ -119,7 +132,8 @@ void StoreServer::answer(const std::string& peer, const ConfirmRequest& request)
   if (worker == nullptr) return;
   const auto alive = files_->worker_alive(request.slot);
   if (!alive || !*alive)
-    return refuse(peer, invalid_argument("slot " + std::to_string(request.slot) + " was confirmed without holding its lock"));
+    return refuse(peer,
+                  invalid_argument("slot " + std::to_string(request.slot) + " was confirmed without holding its lock"));
   worker->confirmed = true;
   log::info("worker '{}' attached to slot {} for model {}", worker->client, request.slot, worker->model);
   reply(peer, build_confirmed(request));
@@ -149,10 +163,13 @@ void StoreServer::pump_reads() {
   loader_->pump(outcomes);
   for (const LoadOutcome& outcome : outcomes) {
     const auto [entry, source, file] = under_way_.extract(outcome.load).mapped();
-    const Status status = outcome.status.is_ok() ? outcome.status : outcome.status.with_context(catalogue_.describe(source));
+    const Status status =
+        outcome.status.is_ok() ? outcome.status : outcome.status.with_context(catalogue_.describe(source));
     const Actions actions = machine_->read_done(entry, outcome.load, status, outcome.content);
-    if (machine_->state(entry) == Residency::kBad) log::error("{}; requests that need it will fail", machine_->failure(entry).message());
-    else if (!status.is_ok() && status.code() != Code::kCancelled) log::warn("{}; reading the same bytes from another pack", status.message());
+    if (machine_->state(entry) == Residency::kBad)
+      log::error("{}; requests that need it will fail", machine_->failure(entry).message());
+    else if (!status.is_ok() && status.code() != Code::kCancelled)
+      log::warn("{}; reading the same bytes from another pack", status.message());
     if (machine_->state(entry) == Residency::kResident) MOESTRO_FAULT_POINT("resident");
     perform(actions);
   }
@@ -174,7 +191,8 @@ void StoreServer::perform(const Actions& actions) {
 void StoreServer::begin_read(const Action& action) {
   const Catalogue::Pack& pack = catalogue_.pack_of_entry(action.source);
   under_way_[action.load] = {action.entry, action.source, pack.first_file};
-  loader_->load({action.load, files_->arena() + action.offset, load_slices(catalogue_.blob(action.source), pack.first_file), action.read_class});
+  loader_->load({action.load, files_->arena() + action.offset,
+                 load_slices(catalogue_.blob(action.source), pack.first_file), action.read_class});
   MOESTRO_FAULT_POINT("loading");
 }
 
@@ -210,7 +228,8 @@ void StoreServer::look_for_dead_workers() {
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) {
     if (!workers_[slot]) continue;
     if (files_->pins_cut(slot)) {
-      log::warn("worker '{}' of slot {} has cut the file of its pins short: it has no place here any more", workers_[slot]->client, slot);
+      log::warn("worker '{}' of slot {} has cut the file of its pins short: it has no place here any more",
+                workers_[slot]->client, slot);
       drop_worker(slot, "is put out");
       continue;
     }
@@ -225,7 +244,9 @@ uint64_t StoreServer::pinned_bytes(uint32_t slot) const {
   uint64_t bytes = 0;
   for (uint32_t entry = 0; entry < catalogue_.entries(); ++entry)
     if (catalogue_.has_entry(entry) && catalogue_.blob(entry).kind == BlobKind::kExpert)
-      bytes += PinWord::pinned(files_->pin_word(slot, entry).load(std::memory_order_relaxed)) ? std::max(catalogue_.blob(entry).length, least) : 0;
+      bytes += PinWord::pinned(files_->pin_word(slot, entry).load(std::memory_order_relaxed))
+                   ? std::max(catalogue_.blob(entry).length, least)
+                   : 0;
   return bytes;
 }
 
@@ -238,11 +259,15 @@ void StoreServer::name_who_pins_too_much(bool blocked) {
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) {
     auto& worker = workers_[slot];
     if (!worker || !worker->confirmed || worker->named) continue;
-    const uint64_t share = files_->table().share_bytes[slot].load(std::memory_order_relaxed), pinned = pinned_bytes(slot);
+    const uint64_t share = files_->table().share_bytes[slot].load(std::memory_order_relaxed),
+                   pinned = pinned_bytes(slot);
     worker->named = pinned > share;
     if (worker->named)
-      log::warn("worker '{}' of slot {} pins {} bytes of experts, its share is {}: others wait for room until it lets go; if it does not, "
-                "stop it", worker->client, slot, pinned, share);
+      log::warn(
+          "worker '{}' of slot {} pins {} bytes of experts, its share is {}: others wait for room until it lets go; if "
+          "it does not, "
+          "stop it",
+          worker->client, slot, pinned, share);
   }
 }
 
@@ -265,18 +290,25 @@ StoreFigures StoreServer::figures() const {
   for (uint32_t slot = 0; slot < kWorkerSlotsMax; ++slot) {
     if (!workers_[slot]) continue;
     const Worker& worker = *workers_[slot];
-    WorkerFigures w{slot, worker.client, worker.model, worker.fetches,
-                    files_->table().share_bytes[slot].load(std::memory_order_relaxed), 0,
-                    files_->pins_header(slot).hits.load(std::memory_order_relaxed), files_->pins_header(slot).misses.load(std::memory_order_relaxed)};
+    WorkerFigures w{slot,
+                    worker.client,
+                    worker.model,
+                    worker.fetches,
+                    files_->table().share_bytes[slot].load(std::memory_order_relaxed),
+                    0,
+                    files_->pins_header(slot).hits.load(std::memory_order_relaxed),
+                    files_->pins_header(slot).misses.load(std::memory_order_relaxed)};
     for (uint32_t entry = 0; entry < catalogue_.entries(); ++entry)
       w.pinned += PinWord::pinned(files_->pin_word(slot, entry).load(std::memory_order_relaxed));
     f.workers.push_back(std::move(w));
   }
   const StoreMachine::Counters& c = machine_->counters();
-  f.fetches = c.fetches, f.joined = c.joined, f.loads = c.loads, f.evictions = c.evictions, f.bad_blobs = c.bad_blobs, f.segments_emptied = c.segments_emptied;
+  f.fetches = c.fetches, f.joined = c.joined, f.loads = c.loads, f.evictions = c.evictions, f.bad_blobs = c.bad_blobs,
+  f.segments_emptied = c.segments_emptied;
   f.adopted = c.adopted, f.adopted_bytes = c.adopted_bytes, f.adopted_seconds = adoption_.seconds;
   f.unchecked = machine_->unchecked(), f.damaged = c.damaged;
-  f.refused = refusals_.count(), f.reads_elsewhere = c.reads_elsewhere, f.aliases = static_cast<uint32_t>(machine_->aliases()), f.resident_bytes = machine_->resident_bytes();
+  f.refused = refusals_.count(), f.reads_elsewhere = c.reads_elsewhere,
+  f.aliases = static_cast<uint32_t>(machine_->aliases()), f.resident_bytes = machine_->resident_bytes();
   const BlobLoader::Counters read = loader_->counters();
   f.bytes_read = read.bytes_read, f.retries = read.retries;
   f.reading = reading_figures();

@@ -1,6 +1,7 @@
 #pragma once
 // One running store.
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -30,8 +31,8 @@ namespace moestro::store {
 
 class StoreServer {
  public:
-  /// Opens the packs, takes the arena directory, backs the arena, starts the reader, binds the socket. `stop` (set by a signal
-  /// handler) ends it early with kCancelled.
+  /// Opens the packs, takes the arena directory, backs the arena, starts the reader, binds the socket. `stop` (set by a
+  /// signal handler) ends it early with kCancelled.
   static Result<std::unique_ptr<StoreServer>> start(StoreOptions options, const std::atomic<bool>& stop);
   ~StoreServer();
 
@@ -56,9 +57,12 @@ class StoreServer {
   Status open(StoreOptions options, const std::atomic<bool>& stop);
   ArenaWish arena_wish() const;
   Result<uint64_t> choose_arena_bytes();
+  /// How many entries a table has that is made for so many blobs: there is room for packs that are added later.
+  static uint32_t entries_for(size_t blobs) { return std::max(4096u, 2 * static_cast<uint32_t>(blobs)); }
+  void take_change_key();
   Status begin_anew(const std::vector<MachineBlob>& blobs, const std::atomic<bool>& stop);
   /// `segment_bytes`: 0, or those of a former store whose arena is adopted.
-  Status make_machine(uint64_t arena_bytes, uint64_t segment_bytes);
+  Status make_machine(uint64_t arena_bytes, uint64_t segment_bytes, uint32_t entries);
   Status back_arena(uint64_t bytes, const std::atomic<bool>& stop);
   Status start_reader(const StoreOptions& options);
   Result<std::unique_ptr<Reader>> make_reader(const StoreOptions& options, uint32_t drive) const;
@@ -78,6 +82,10 @@ class StoreServer {
   Status adopt_former(const ArenaDirectory& left);
   Status adopt_workers();
   void check_residents();
+
+  // store_kept.cc
+  std::vector<ModelSource> models_to_open();
+  void note_models();
 
   // store_warmth.cc
   void plan_warm_start();
@@ -100,7 +108,7 @@ class StoreServer {
   Result<std::string> add_model(const std::string& name, const std::filesystem::path& dir);
   Result<std::string> replace_model(const std::string& name, const std::filesystem::path& dir);
   Result<std::string> remove_model(const std::string& name);
-  Result<uint32_t> take_in(const std::filesystem::path& dir);
+  Result<uint32_t> take_in(Catalogue::Pack seen);
   Status mend(uint32_t pack);
   void give_files_to_reader(uint32_t first, uint32_t count);
   bool files_being_read(uint32_t first) const;
@@ -127,7 +135,8 @@ class StoreServer {
   void drop_worker(uint32_t slot, const char* why);
   StoreFigures figures() const;
   ReadingFigures reading_figures() const;
-  /// The table entries of the blobs that a worker names; nothing, and a refusal sent, if it names one that is not there.
+  /// The table entries of the blobs that a worker names; nothing, and a refusal sent, if it names one that is not
+  /// there.
   std::optional<std::vector<uint32_t>> entries_of(const Worker& worker, const FetchRequest& request);
 
   StoreOptions options_;
@@ -143,11 +152,13 @@ class StoreServer {
     uint32_t entry = 0, source = 0;
     uint32_t first_file = 0;  ///< of the pack that it reads from
   };
-  std::vector<std::pair<uint32_t, uint32_t>> files_to_close_;  ///< first, count: of packs put right, until nothing is read from them
+  std::vector<std::pair<uint32_t, uint32_t>>
+      files_to_close_;  ///< first, count: of packs put right, until nothing is read from them
   std::unordered_map<uint64_t, UnderWay> under_way_;  ///< by load
   RefusalLog refusals_;
   std::string change_key_;
   uint32_t entries_max_ = 0;  ///< of the table
+  bool arena_of_before_ = false;  ///< the predecessor's arena is of the size that is asked for, whatever it serves now
   uint64_t epoch_ = 0;
   ResidentCheck check_;
   WarmLoad warm_;

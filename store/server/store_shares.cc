@@ -17,8 +17,8 @@ Status StoreServer::check_shares(uint64_t arena_bytes) const {
     if (__builtin_add_overflow(sum, named.guaranteed, &sum)) sum = UINT64_MAX;
   }
   if (sum > arena_bytes)
-    return invalid_argument("store.shares: the guarantees add up to " + std::to_string(sum) + " bytes, the arena has " + std::to_string(arena_bytes) +
-                            ": lower them, or raise --dram");
+    return invalid_argument("store.shares: the guarantees add up to " + std::to_string(sum) + " bytes, the arena has " +
+                            std::to_string(arena_bytes) + ": lower them, or raise --dram");
   return Status::ok();
 }
 
@@ -28,7 +28,8 @@ void StoreServer::assign_shares() {
     const auto number = catalogue_.number(model.name);
     if (!number) continue;  // a served model has one
     const auto named = std::ranges::find(options_.shares, model.name, &NamedShare::model);
-    const ModelShare share = named == options_.shares.end() ? ModelShare{} : ModelShare{named->guaranteed, named->maximal};
+    const ModelShare share =
+        named == options_.shares.end() ? ModelShare{} : ModelShare{named->guaranteed, named->maximal};
     if (!(machine_->model_share(*number) == share)) machine_->set_model_share(*number, share);
   }
   for (const auto& [index, pack] : catalogue_.packs())

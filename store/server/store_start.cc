@@ -16,7 +16,8 @@ namespace moestro::store {
 namespace {
 
 constexpr std::chrono::seconds kLockPatience{30};  ///< a killed store's reads can go on for seconds
-constexpr uint32_t kEntriesMin = 4096;             ///< of the table: room for packs that are added later
+constexpr uint32_t kWorkersMin = 4;                ///< whose files room is kept for, where fewer are to come
+
 
 }  // namespace
 
@@ -29,15 +30,17 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(StoreOptions options, co
 Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   options_ = std::move(options);
   scrubber_.set_rate(options_.scrub_bytes_per_s);
-  MOESTRO_ASSIGN_OR_RETURN(catalogue_, Catalogue::open(options_.models));
+  MOESTRO_ASSIGN_OR_RETURN(catalogue_, Catalogue::open(models_to_open()));
   const std::vector<MachineBlob> blobs = catalogue_.machine_blobs();
-  MOESTRO_RETURN_IF_ERROR(shm::make_private_dir(options_.run_dir, options_.access, "run directory").with_context("--run-dir"));
+  MOESTRO_RETURN_IF_ERROR(
+      shm::make_private_dir(options_.run_dir, options_.access, "run directory").with_context("--run-dir"));
   if (shm::open_to_strangers(options_.run_dir, options_.access))
     log::warn("others may enter the run directory {}: chmod go-rx it", options_.run_dir.string());
   bool said = false;
   MOESTRO_ASSIGN_OR_RETURN(files_, ArenaFiles::lock(options_.arena_dir, kLockPatience, [&] {
     if (!std::exchange(said, true))
-      log::info("waiting for {}: another store, or the last reads of a killed one, hold it", (options_.arena_dir / "store.lock").string());
+      log::info("waiting for {}: another store, or the last reads of a killed one, hold it",
+                (options_.arena_dir / "store.lock").string());
     return !stop.load(std::memory_order_relaxed);
   }, {options_.payload, options_.numa, options_.access}));
   state_.emplace(*files_);
@@ -50,7 +53,7 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   log::info("arena of {}{}{}", pages.found, pages.mend.empty() ? "" : "; mend: ", pages.mend);
   MOESTRO_RETURN_IF_ERROR(start_reader(options_));
 
-  MOESTRO_ASSIGN_OR_RETURN(change_key_, write_change_key(options_.run_dir));
+  take_change_key();
   endpoint_ = "ipc://" + (options_.run_dir / "store.sock").string();
   MOESTRO_ASSIGN_OR_RETURN(auto socket, net::RouterSocket::bind(endpoint_));
   socket_.emplace(std::move(socket));
@@ -61,23 +64,31 @@ Status StoreServer::open(StoreOptions options, const std::atomic<bool>& stop) {
   return adopted ? files_->publish(epoch_) : write_directory(files_->dir(), directory());
 }
 
+void StoreServer::take_change_key() {
+  auto key = change_key_in(options_.run_dir);
+  if (key) change_key_ = std::move(*key);
+  else log::warn("{}: no models can be added, replaced or removed while this store runs", key.status().message());
+}
+
 Status StoreServer::begin_anew(const std::vector<MachineBlob>& blobs, const std::atomic<bool>& stop) {
   MOESTRO_ASSIGN_OR_RETURN(const uint64_t bytes, choose_arena_bytes());
-  // The machine says whether the size can work before minutes go into backing it; it touches shared memory only when stepped.
-  // A size that was asked for stays too small; one that was taken from what is free may be larger at the next start.
-  if (const Status made = make_machine(bytes, 0); !made) return options_.dram_bytes ? invalid_argument(made.message()) : made;
+  // The machine says whether the size can work before minutes go into backing it; it touches shared memory only when
+  // stepped. A size that was asked for stays too small; one that was taken from what is free may be larger at the next
+  // start.
+  if (const Status made = make_machine(bytes, 0, entries_for(blobs.size())); !made)
+    return options_.dram_bytes ? invalid_argument(made.message()) : made;
   MOESTRO_RETURN_IF_ERROR(back_arena(bytes, stop));
   for (uint32_t i = 0; i < blobs.size(); ++i) files_->entry(i).length.store(blobs[i].length, std::memory_order_relaxed);
   assign_shares();
   return Status::ok();
 }
 
-Status StoreServer::make_machine(uint64_t arena_bytes, uint64_t segment_bytes) {
+Status StoreServer::make_machine(uint64_t arena_bytes, uint64_t segment_bytes, uint32_t entries) {
   MOESTRO_RETURN_IF_ERROR(check_shares(arena_bytes));
   StoreMachine::Options machine_options;
   machine_options.arena_bytes = arena_bytes, machine_options.segment_bytes = segment_bytes;
   const std::vector<MachineBlob> blobs = catalogue_.machine_blobs();
-  machine_options.entries_max = entries_max_ = std::max(kEntriesMin, 2 * static_cast<uint32_t>(blobs.size()));
+  machine_options.entries_max = entries_max_ = entries;
   machine_options.poison_freed = options_.poison_freed;
   for (const auto& [index, pack] : catalogue_.packs())  // two at once, so that the drive goes on from one to the next
     machine_options.loading_bytes_max = std::max(machine_options.loading_bytes_max, 2 * pack.largest_expert);
@@ -93,32 +104,40 @@ ArenaWish StoreServer::arena_wish() const {
   std::vector<MachineBlob> dense;
   std::ranges::copy_if(blobs, std::back_inserter(dense), &MachineBlob::dense);
   ArenaWish wish;
-  wish.asked = options_.dram_bytes, wish.needed = StoreMachine::arena_bytes_max(blobs), wish.minimum = StoreMachine::arena_bytes_min(blobs);
+  wish.asked = options_.dram_bytes, wish.needed = StoreMachine::arena_bytes_max(blobs),
+  wish.minimum = StoreMachine::arena_bytes_min(blobs);
   wish.dense = StoreMachine::arena_bytes_max(dense), wish.others = options_.others_bytes;
   return wish;
 }
 
 Result<uint64_t> StoreServer::choose_arena_bytes() {
   const ArenaWish wish = arena_wish();
-  MOESTRO_ASSIGN_OR_RETURN(ArenaRoom room, look_at_room(files_->payload(), wish.others));
+  const uint32_t entries = entries_for(catalogue_.machine_blobs().size());
+  const SmallFiles small{files_->dir(), ArenaFiles::small_bytes(entries, std::max(kWorkersMin, options_.workers))};
+  MOESTRO_ASSIGN_OR_RETURN(ArenaRoom room, look_at_room(files_->payload(), wish.others, small));
   auto bytes = store::choose_arena_bytes(wish, room, kSharedPage);
   if (!bytes && room.set_aside) {
-    log::warn("{}; until then it lies in {}, on the pages that are to be had there", bytes.status().message(), files_->dir().string());
+    log::warn("{}; until then it lies in {}, on the pages that are to be had there", bytes.status().message(),
+              files_->dir().string());
     files_->use_own_directory();
-    MOESTRO_ASSIGN_OR_RETURN(room, look_at_room(files_->payload(), wish.others));
+    MOESTRO_ASSIGN_OR_RETURN(room, look_at_room(files_->payload(), wish.others, small));
     bytes = store::choose_arena_bytes(wish, room, kSharedPage);
   }
   if (!bytes) return bytes.status();
-  if (!room.in_memory) log::warn("--arena-dir {} is not on a tmpfs: the arena will be written back to the disk; mount a tmpfs there", files_->dir().string());
-  log::info("memory: arena {} MiB, workers {} MiB, {} MiB in all of {} MiB ({}; {} MiB left now)", *bytes >> 20, wish.others >> 20,
-            (*bytes + wish.others) >> 20, room.limit.limit_bytes >> 20, room.limit.whose, room.left.bytes >> 20);
+  if (!room.in_memory)
+    log::warn("--arena-dir {} is not on a tmpfs: the arena will be written back to the disk; mount a tmpfs there",
+              files_->dir().string());
+  log::info("memory: arena {} MiB, workers {} MiB, {} MiB in all of {} MiB ({}; {} MiB left now)", *bytes >> 20,
+            wish.others >> 20, (*bytes + wish.others) >> 20, room.limit.limit_bytes >> 20, room.limit.whose,
+            room.left.bytes >> 20);
   return bytes;
 }
 
 Status StoreServer::back_arena(uint64_t bytes, const std::atomic<bool>& stop) {
   BackingProgress progress(bytes, std::chrono::steady_clock::now());
   const Status made = files_->create(bytes, entries_max_, epoch_, [&](uint64_t done) {
-    if (const auto line = progress.line(done, std::chrono::steady_clock::now())) log::info("backing the arena: {}", *line);
+    if (const auto line = progress.line(done, std::chrono::steady_clock::now()))
+      log::info("backing the arena: {}", *line);
     return !stop.load(std::memory_order_relaxed);
   });
   return made;

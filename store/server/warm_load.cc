@@ -50,6 +50,16 @@ std::vector<uint32_t> WarmLoad::next(uint64_t bytes_max, TimePoint now) {
   return entries;
 }
 
+void WarmLoad::forget(uint32_t first, uint32_t count) {
+  const auto gone = [&](const Item& item) {
+    if (item.entry < first || item.entry - first >= count) return false;
+    --progress_.blobs, progress_.bytes -= item.bytes;
+    return true;
+  };
+  std::erase_if(waiting_, gone);
+  std::erase_if(named_, gone);
+}
+
 WarmLoad::Progress WarmLoad::progress(TimePoint now) const {
   Progress p = progress_;
   if (p.running) p.seconds = std::chrono::duration<double>(now - began_).count();

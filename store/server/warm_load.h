@@ -1,5 +1,6 @@
 #pragma once
-// How far the reading of a warm set has come. Knows of no store: it is told what has become of the entries that it named.
+// How far the reading of a warm set has come. Knows of no store: it is told what has become of the entries that it
+// named.
 
 #include <chrono>
 #include <cstdint>
@@ -29,13 +30,16 @@ class WarmLoad {
   /// Once, hottest first.
   void plan(std::vector<Item> items, TimePoint now);
   bool running() const { return progress_.running; }
-  /// Hears what has become of the items that were named: `fate(entry)`. Returns what to read next, so that at most `bytes_max` are under
-  /// way, or one blob. Where one found no room, those of its group that are no smaller are left out: room is not made for them.
+  /// Hears what has become of the items that were named: `fate(entry)`. Returns what to read next, so that at most
+  /// `bytes_max` are under way, or one blob. Where one found no room, those of its group that are no smaller are left
+  /// out: room is not made for them.
   template <typename FateOf>
   std::vector<uint32_t> step(FateOf fate, uint64_t bytes_max, TimePoint now) {
     for (const Item& item : std::vector<Item>(named_)) settle(item, fate(item.entry));
     return next(bytes_max, now);
   }
+  /// Entries [first, first + count) stand for nothing any more: they are no part of the set.
+  void forget(uint32_t first, uint32_t count);
   Progress progress(TimePoint now) const;
   /// What is still to come, hottest first.
   std::vector<uint32_t> outstanding() const;

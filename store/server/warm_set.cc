@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 
+#include "common/shm/whole_file.h"
 #include "store/arena/text_file.h"
 
 namespace moestro::store {
@@ -23,7 +24,8 @@ std::optional<double> heat_of(std::string_view word) {
 /// Few digits: a heat is an estimate.
 std::string text_of(double heat) {
   std::array<char, 32> text;
-  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), std::clamp(heat, 0.0, kHeatMax), std::chars_format::general, 4);
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), std::clamp(heat, 0.0, kHeatMax),
+                                          std::chars_format::general, 4);
   return error == std::errc() ? std::string(text.data(), end) : "0";
 }
 
@@ -32,7 +34,8 @@ std::string text_of(double heat) {
 std::string serialise_warm_set(const WarmSet& set) {
   std::string text = std::string(kFirstLine) + "\n";
   for (const uint64_t identity : set.packs) text += "pack " + hex(identity) + "\n";
-  for (const WarmSet::Item& item : set.items) text += std::to_string(item.pack) + " " + std::to_string(item.blob) + " " + text_of(item.heat) + "\n";
+  for (const WarmSet::Item& item : set.items)
+    text += std::to_string(item.pack) + " " + std::to_string(item.blob) + " " + text_of(item.heat) + "\n";
   return with_checksum(std::move(text));
 }
 
@@ -57,7 +60,9 @@ Result<WarmSet> parse_warm_set(std::string_view text) {
   return set;
 }
 
-Status write_warm_set(const std::filesystem::path& path, const WarmSet& set) { return write_lines_file(path, serialise_warm_set(set)); }
+Status write_warm_set(const std::filesystem::path& path, const WarmSet& set) {
+  return shm::write_whole_file(path, serialise_warm_set(set));
+}
 
 Result<WarmSet> read_warm_set(const std::filesystem::path& path) {
   MOESTRO_ASSIGN_OR_RETURN(const std::string text, read_lines_file(path, kBytesMax));

@@ -1,6 +1,6 @@
 #pragma once
-// What was resident when a store shut down, the hottest first: RUN_DIR/warm-set, written by rename. Blobs are named by pack and index, so a
-// set of other packs, or of other versions of them, means nothing.
+// What was resident when a store shut down, the hottest first: RUN_DIR/warm-set, written by rename. Blobs are named by
+// pack and index, so a set of other packs, or of other versions of them, means nothing.
 //
 //   moestro-warm-set 1
 //   pack 7f3a90c1d2e4b586       identity of a manifest; numbered from 0

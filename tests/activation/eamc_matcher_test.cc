@@ -13,10 +13,14 @@ namespace {
 /// The same in double precision, from the matrices, without any sum that is carried along.
 class SlowMatcher {
  public:
-  SlowMatcher(const Eamc& eamc, double request_tokens) : eamc_(eamc), request_tokens_max_(request_tokens), request_(eamc.shape().cells()) { begin(); }
+  SlowMatcher(const Eamc& eamc, double request_tokens)
+      : eamc_(eamc), request_tokens_max_(request_tokens), request_(eamc.shape().cells()) {
+    begin();
+  }
   void begin() { iteration_.assign(eamc_.shape().cells(), 0), layer_ = -1; }
   void add_row(int32_t layer, const std::vector<ActivationCount>& counts) {
-    for (const ActivationCount& c : counts) iteration_[static_cast<size_t>(layer * eamc_.shape().experts) + c.expert.value] = c.tokens;
+    for (const ActivationCount& c : counts)
+      iteration_[static_cast<size_t>(layer * eamc_.shape().experts) + c.expert.value] = c.tokens;
     layer_ = layer;
   }
   void end() {
@@ -124,7 +128,8 @@ TEST(EamcMatcher, APromptWeighsAsItsShares) {
   eamc.insert(a), eamc.insert(b);
   EamcMatcher matcher(eamc.view(), 24);
   matcher.begin_iteration();
-  matcher.add_row(0, std::vector<ActivationCount>{{MoeLayerId(0), ExpertId(0), 100}, {MoeLayerId(0), ExpertId(3), 300}}, 400);
+  matcher.add_row(0, std::vector<ActivationCount>{{MoeLayerId(0), ExpertId(0), 100}, {MoeLayerId(0), ExpertId(3), 300}},
+                  400);
   const auto best = matcher.best(2);
   ASSERT_EQ(best.size(), 2U);
   EXPECT_EQ(best[0].entry, 1);

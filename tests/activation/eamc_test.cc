@@ -15,7 +15,8 @@ constexpr EamcShape kShape{4, 8, 2};
 /// One expert pair a layer, `first` and the one behind it, for all tokens.
 ActivationMatrix pair_of(uint32_t first, uint32_t tokens) {
   ActivationMatrix m(kShape.layers, kShape.experts);
-  for (uint32_t layer = 0; layer < 4; ++layer) m.add(MoeLayerId(layer), ExpertId(first), tokens), m.add(MoeLayerId(layer), ExpertId(first + 1), tokens);
+  for (uint32_t layer = 0; layer < 4; ++layer)
+    m.add(MoeLayerId(layer), ExpertId(first), tokens), m.add(MoeLayerId(layer), ExpertId(first + 1), tokens);
   return m;
 }
 
@@ -33,7 +34,8 @@ TEST(Eamc, FillsUpThenReplacesTheMostSimilar) {
     ASSERT_TRUE(change);
     EXPECT_FALSE(change->replaced);
   }
-  const auto change = eamc.insert(pair_of(3, 7));  // shares expert 3 with entry 1 and expert 4 with entry 2: half of either
+  const auto change =
+      eamc.insert(pair_of(3, 7));  // shares expert 3 with entry 1 and expert 4 with entry 2: half of either
   ASSERT_TRUE(change);
   EXPECT_TRUE(change->replaced);
   EXPECT_EQ(change->entry, 1);

@@ -50,8 +50,10 @@ TEST(HistoryCheckpoint, ComesBackAsItWas) {
   ASSERT_TRUE(read_checkpoint(write_checkpoint(history, kPack), kPack, read).is_ok());
   ASSERT_EQ(read.prompts.size(), history.prompts.size());
   ASSERT_EQ(read.answers.size(), history.answers.size());
-  for (int32_t i = 0; i < read.prompts.size(); ++i) EXPECT_TRUE(std::ranges::equal(read.prompts.cells(i), history.prompts.cells(i)));
-  for (int32_t i = 0; i < read.answers.size(); ++i) EXPECT_TRUE(std::ranges::equal(read.answers.cells(i), history.answers.cells(i)));
+  for (int32_t i = 0; i < read.prompts.size(); ++i)
+    EXPECT_TRUE(std::ranges::equal(read.prompts.cells(i), history.prompts.cells(i)));
+  for (int32_t i = 0; i < read.answers.size(); ++i)
+    EXPECT_TRUE(std::ranges::equal(read.answers.cells(i), history.answers.cells(i)));
 }
 
 TEST(HistoryCheckpoint, ASmallerCapacityTakesWhatFits) {

@@ -1,4 +1,5 @@
-// Every interleaving of one change of an entry with what a matcher does in an iteration, and every point at which the writer may die.
+// Every interleaving of one change of an entry with what a matcher does in an iteration, and every point at which the
+// writer may die.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +21,11 @@ constexpr int32_t kEntries = 3, kChanging = 1;
 constexpr uint64_t kOld = 4, kNew = 6;  ///< versions
 
 struct Place {
-  Place() : bytes(sizeof(EamcCounters) + eamc_layout(2, 3, kEntries).bytes), at(new(std::align_val_t(64)) std::byte[bytes]) { std::memset(at.get(), 0, bytes); }
+  Place()
+      : bytes(sizeof(EamcCounters) + eamc_layout(2, 3, kEntries).bytes),
+        at(new (std::align_val_t(64)) std::byte[bytes]) {
+    std::memset(at.get(), 0, bytes);
+  }
   struct Free {
     void operator()(std::byte* p) const { ::operator delete[](p, std::align_val_t(64)); }
   };
@@ -35,7 +40,8 @@ class Change {
  public:
   Change() {
     Eamc eamc(kShape, kEntries, memory_.counters(), memory_.arrays());
-    const std::vector<uint8_t> before{9, 200, 40, 0, 7, 255}, after{230, 3, 90, 255, 1, 0}, other{100, 100, 100, 100, 100, 100};
+    const std::vector<uint8_t> before{9, 200, 40, 0, 7, 255}, after{230, 3, 90, 255, 1, 0},
+        other{100, 100, 100, 100, 100, 100};
     for (int32_t i = 0; i < kEntries; ++i) MOESTRO_CHECK(eamc.set(i, other).is_ok(), "an entry");
     MOESTRO_CHECK(eamc.set(kChanging, before).is_ok() && eamc.view().version(kChanging) == kOld, "the old entry");
     old_.assign(memory_.at.get(), memory_.at.get() + memory_.bytes);
@@ -85,7 +91,9 @@ class Reader {
     Seen seen;
     before(0), matcher_.begin_iteration();
     before(1), matcher_.add_row(0, chosen(0, 1), 1);
-    before(2), matcher_.add_row(1, std::vector<ActivationCount>{{MoeLayerId(1), ExpertId(0), 3}, {MoeLayerId(1), ExpertId(2), 1}}, 4);
+    before(2),
+        matcher_.add_row(
+            1, std::vector<ActivationCount>{{MoeLayerId(1), ExpertId(0), 3}, {MoeLayerId(1), ExpertId(2), 1}}, 4);
     before(3);
     const auto best = matcher_.best(kEntries);
     for (const EamcMatch& m : best) seen.scores[static_cast<size_t>(m.entry)] = m.score;
@@ -143,7 +151,8 @@ TEST_P(Interleavings, AnEntryIsWhatItWasOrWhatItIsOrLeftOut) {
     ++(check(seen, expected_) ? found : left_out);
     change_.show(stores);
     const Seen next = reader.iteration([](int) {});
-    MOESTRO_CHECK(next.scores == expected_next_[1].scores && next.row_read && next.row == expected_next_[1].row, "the next iteration has all that is new");
+    MOESTRO_CHECK(next.scores == expected_next_[1].scores && next.row_read && next.row == expected_next_[1].row,
+                  "the next iteration has all that is new");
   };
   const auto choose = [&](const auto& self, size_t step, size_t from) -> void {
     if (step == shown.size()) return run();

@@ -22,7 +22,8 @@ class RandomRequests {
 
   /// The experts that one token of the domain chooses at `layer`, lowest first.
   std::vector<ActivationCount> token(int32_t domain, int32_t layer) {
-    const auto first = weights_[static_cast<size_t>(domain)].begin() + static_cast<std::ptrdiff_t>(layer) * shape_.experts;
+    const auto first =
+        weights_[static_cast<size_t>(domain)].begin() + static_cast<std::ptrdiff_t>(layer) * shape_.experts;
     std::vector<double> left(first, first + shape_.experts);
     std::set<uint32_t> chosen;
     while (chosen.size() < static_cast<size_t>(shape_.top_k)) {

@@ -1,5 +1,6 @@
 #pragma once
-// Entries whose contents show at a glance whether they are whole: of content c every row holds expert c and nothing else.
+// Entries whose contents show at a glance whether they are whole: of content c every row holds expert c and nothing
+// else.
 
 #include <unistd.h>
 
@@ -19,9 +20,12 @@ inline std::vector<uint8_t> content(const EamcShape& shape, uint32_t c) {
   return cells;
 }
 
-inline std::vector<ActivationCount> chosen(int32_t layer, uint32_t expert) { return {{MoeLayerId(static_cast<uint32_t>(layer)), ExpertId(expert), 1}}; }
+inline std::vector<ActivationCount> chosen(int32_t layer, uint32_t expert) {
+  return {{MoeLayerId(static_cast<uint32_t>(layer)), ExpertId(expert), 1}};
+}
 
-inline ActivationHistory shared_history(const EamcShape& shape, int32_t capacity, uint64_t pack = 7, uint64_t segment = 70) {
+inline ActivationHistory shared_history(const EamcShape& shape, int32_t capacity, uint64_t pack = 7,
+                                        uint64_t segment = 70) {
   auto made = ActivationHistory::shared(shape, capacity, pack, segment);
   MOESTRO_CHECK(made.is_ok(), made.status().message());
   return std::move(*made);
@@ -31,8 +35,8 @@ inline Result<HistoryMapping> map(const ActivationHistory& history, const Histor
   return HistoryMapping::of(shm::UniqueFd(::dup(history.memory()->fd())), expected);
 }
 
-/// One token that chooses `expert` everywhere is matched by a matcher that knows nothing yet. Every entry that is found must be of that content, and
-/// so must each of its rows that can still be read. How many were found.
+/// One token that chooses `expert` everywhere is matched by a matcher that knows nothing yet. Every entry that is found
+/// must be of that content, and so must each of its rows that can still be read. How many were found.
 inline size_t match_whole_entries(const EamcView& view, uint32_t expert) {
   const EamcShape& shape = view.shape();
   EamcMatcher matcher(view, 1);
@@ -44,7 +48,8 @@ inline size_t match_whole_entries(const EamcView& view, uint32_t expert) {
     MOESTRO_CHECK(std::abs(m.score - std::sqrt(static_cast<float>(shape.layers))) < 1e-4, "the score of a whole entry");
     for (int32_t layer = 0; layer < shape.layers; ++layer) {
       if (!matcher.read_row(m, layer, row)) continue;
-      for (size_t e = 0; e < row.size(); ++e) MOESTRO_CHECK(row[e] == (e == expert ? 255 : 0), "a row of a whole entry");
+      for (size_t e = 0; e < row.size(); ++e)
+        MOESTRO_CHECK(row[e] == (e == expert ? 255 : 0), "a row of a whole entry");
     }
   }
   return best.size();

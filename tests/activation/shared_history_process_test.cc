@@ -86,7 +86,8 @@ int32_t whole_entries(const EamcView& view) {
   return whole;
 }
 
-// A writer that reads what it is to write from memory it may not read stands still amid the entry: nothing is left to chance.
+// A writer that reads what it is to write from memory it may not read stands still amid the entry: nothing is left to
+// chance.
 int g_amid_entry = -1;
 void stand_still(int) {
   tell(g_amid_entry, true);
@@ -165,7 +166,8 @@ TEST(SharedHistoryProcesses, AReaderThatIsKilledHarmsNobody) {
       }
     });
     reader.hear<uint32_t>();
-    for (uint32_t i = 0; i < 50; ++i) ASSERT_TRUE(history.answers.set(static_cast<int32_t>(i % 20), content(shape, (i + round) % 16)).is_ok());
+    for (uint32_t i = 0; i < 50; ++i)
+      ASSERT_TRUE(history.answers.set(static_cast<int32_t>(i % 20), content(shape, (i + round) % 16)).is_ok());
     reader.kill();
     for (int32_t i = 0; i < 20; ++i) EXPECT_NE(history.answers.view().version(i), EamcView::kNoVersion);
   }
@@ -190,7 +192,9 @@ Memory measure() {
     }
     if (inside && std::sscanf(line.c_str(), "Rss: %lu", &kib) == 1) m.resident_kib = kib;
     if (inside && std::sscanf(line.c_str(), "Pss: %lu", &kib) == 1) m.shared_part_kib = kib;
-    if (std::sscanf(line.c_str(), "Private_Dirty: %lu", &kib) == 1 || std::sscanf(line.c_str(), "Private_Clean: %lu", &kib) == 1) m.own_kib += kib;
+    if (std::sscanf(line.c_str(), "Private_Dirty: %lu", &kib) == 1 ||
+        std::sscanf(line.c_str(), "Private_Clean: %lu", &kib) == 1)
+      m.own_kib += kib;
   }
   return m;
 }
@@ -212,7 +216,8 @@ TEST(SharedHistoryProcesses, TwoWorkersHaveOneCopy) {
     const auto mapped = HistoryMapping::receive(dir / "h", {70, 7, shape}, std::chrono::seconds(10));
     MOESTRO_CHECK(mapped.is_ok(), mapped.status().message());
     size_t found = 0;
-    for (uint32_t c = 0; c < 128; ++c) found += match_whole_entries(mapped->view().prompts, c) + match_whole_entries(mapped->view().answers, c);
+    for (uint32_t c = 0; c < 128; ++c)
+      found += match_whole_entries(mapped->view().prompts, c) + match_whole_entries(mapped->view().answers, c);
     MOESTRO_CHECK(found == 2 * 512, "all entries");
     tell(say, found);
     wait_for(hear);  // until both have read it all

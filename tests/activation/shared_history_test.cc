@@ -106,12 +106,14 @@ TEST(SharedHistory, IsHandedOutForReadingOnly) {
 TEST(SharedHistory, OnlyEndpointsOfThisHostHaveASocketBeside) {
   EXPECT_EQ(history_socket("ipc:///run/m/orchestrator.sock"), "/run/m/orchestrator.history");
   EXPECT_EQ(history_socket("ipc://run/orchestrator.sock"), "run/orchestrator.history");
-  for (const char* elsewhere : {"tcp://10.0.0.5:7000", "ipc://@name", "ipc://", "inproc://a", ""}) EXPECT_EQ(history_socket(elsewhere), std::nullopt) << elsewhere;
+  for (const char* elsewhere : {"tcp://10.0.0.5:7000", "ipc://@name", "ipc://", "inproc://a", ""})
+    EXPECT_EQ(history_socket(elsewhere), std::nullopt) << elsewhere;
 }
 
 /// The bytes of a shared history, to be damaged.
 struct Bytes {
-  explicit Bytes(const ActivationHistory& history) : size(history.memory()->size()), at(new(std::align_val_t(64)) std::byte[size]) {
+  explicit Bytes(const ActivationHistory& history)
+      : size(history.memory()->size()), at(new (std::align_val_t(64)) std::byte[size]) {
     std::memcpy(at.get(), history.memory()->data(), size);
   }
   struct Free {
@@ -133,7 +135,8 @@ TEST(SharedHistory, WhatIsNotTheOneExpectedIsRefusedByName) {
     EXPECT_FALSE(view_history(damaged.span(), kExpected).is_ok()) << at;
   }
   const Bytes whole(history);
-  for (const size_t length : {size_t{0}, size_t{63}, size_t{4095}, size_t{4096}, static_cast<size_t>(history_bytes(eamc_layout(3, 8, 5))) - 1})
+  for (const size_t length : {size_t{0}, size_t{63}, size_t{4095}, size_t{4096},
+                              static_cast<size_t>(history_bytes(eamc_layout(3, 8, 5))) - 1})
     EXPECT_EQ(view_history(whole.span().first(length), kExpected).status().code(), Code::kCorrupt) << length;
   Bytes later(history);
   later.head().version = 2;
@@ -141,8 +144,10 @@ TEST(SharedHistory, WhatIsNotTheOneExpectedIsRefusedByName) {
   EXPECT_EQ(view_history(whole.span(), {71, 7, kShape}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(view_history(whole.span(), {70, 8, kShape}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(view_history(whole.span(), {70, 7, {3, 8, 1}}).status().code(), Code::kInvalidArgument);
-  for (const auto change : {+[](HistoryHead& h) { h.capacity = 1U << 31; }, +[](HistoryHead& h) { h.layers = UINT32_MAX; }, +[](HistoryHead& h) { h.experts = 1U << 31; },
-                            +[](HistoryHead& h) { h.capacity = 1000; }, +[](HistoryHead& h) { h.bytes = 0; }}) {
+  for (const auto change :
+       {+[](HistoryHead& h) { h.capacity = 1U << 31; }, +[](HistoryHead& h) { h.layers = UINT32_MAX; },
+        +[](HistoryHead& h) { h.experts = 1U << 31; }, +[](HistoryHead& h) { h.capacity = 1000; },
+        +[](HistoryHead& h) { h.bytes = 0; }}) {
     Bytes absurd(history);  // whose checksum is right
     change(absurd.head());
     absurd.check_anew();
@@ -172,7 +177,8 @@ TEST(SharedHistory, TheFormatIsWhatItWas) {
   ASSERT_TRUE(history.answers.set(0, std::vector<uint8_t>{1, 2, 3, 4, 5, 6, 7, 8}).is_ok());
   ASSERT_TRUE(history.answers.set(1, content(shape, 3)).is_ok());
   ASSERT_TRUE(history.answers.set(1, content(shape, 2)).is_ok());
-  const auto path = std::filesystem::path(std::getenv("MOESTRO_SOURCE_DIR")) / "tests/activation/golden/shared_history_v1.bin";
+  const auto path =
+      std::filesystem::path(std::getenv("MOESTRO_SOURCE_DIR")) / "tests/activation/golden/shared_history_v1.bin";
   std::ifstream file(path, std::ios::binary);
   const std::string golden{std::istreambuf_iterator<char>(file), {}};
   const std::string now(reinterpret_cast<const char*>(history.memory()->data()), history_bytes(eamc_layout(2, 4, 2)));
@@ -205,7 +211,8 @@ TEST(SharedHistory, NoReaderUsesWhatIsHalfWritten) {
   const EamcShape shape{6, 16, 1};
   ActivationHistory history = shared_history(shape, 70);
   const HistoryMapping mapping = map(history);
-  for (int32_t i = 0; i < 70; ++i) ASSERT_TRUE(history.answers.set(i, content(shape, static_cast<uint32_t>(i) % 16)).is_ok());
+  for (int32_t i = 0; i < 70; ++i)
+    ASSERT_TRUE(history.answers.set(i, content(shape, static_cast<uint32_t>(i) % 16)).is_ok());
   std::atomic<bool> stop{false};
   std::vector<std::thread> readers;
   std::array<std::atomic<size_t>, 2> found{};
@@ -214,7 +221,8 @@ TEST(SharedHistory, NoReaderUsesWhatIsHalfWritten) {
       for (uint32_t i = r; !stop.load(); ++i) found[r] += match_whole_entries(mapping.view().answers, i % 16);
     });
   std::mt19937 random(5);
-  while (found[0] < 5000 || found[1] < 5000) ASSERT_TRUE(history.answers.set(static_cast<int32_t>(random() % 70), content(shape, random() % 16)).is_ok());
+  while (found[0] < 5000 || found[1] < 5000)
+    ASSERT_TRUE(history.answers.set(static_cast<int32_t>(random() % 70), content(shape, random() % 16)).is_ok());
   stop.store(true);
   for (auto& r : readers) r.join();
 }

@@ -47,7 +47,8 @@ TEST(ArenaSize, WhatWasAskedForIsTheSameHoweverLittleIsFree) {
   full.place_bytes = 0;
   set_memory(full, 0, 64 * kGiB, "this machine");
   EXPECT_FALSE(choose_arena_bytes(wish, full, 4096));
-  EXPECT_EQ(chosen(wish, roomy()), asked_arena_bytes(wish, 4096)) << "so an arena that takes all there is can be adopted";
+  EXPECT_EQ(chosen(wish, roomy()), asked_arena_bytes(wish, 4096))
+      << "so an arena that takes all there is can be adopted";
   EXPECT_EQ(asked_arena_bytes({std::nullopt, 8 * kGiB, kGiB, 0, 0}, 4096), std::nullopt) << "whatever it has will do";
 }
 
@@ -68,17 +69,23 @@ TEST(ArenaSize, OfItsOwnChoiceItLeavesWorkersAndTheRestTheirMemory) {
 TEST(ArenaSize, ACgroupsLimitIsNamed) {
   ArenaRoom room = roomy();
   set_memory(room, 3 * kGiB, 4 * kGiB, "cgroup /box", 2 * kGiB);
-  EXPECT_THAT(refusal({5 * kGiB, 8 * kGiB, kGiB, 0, 0}, room), AllOf(HasSubstr("cgroup /box"), HasSubstr("3072 MiB"), HasSubstr("lower --dram"), HasSubstr("raise that limit")));
-  EXPECT_THAT(refusal({3 * kGiB, 8 * kGiB, kGiB, 0, 2 * kGiB}, room), AllOf(HasSubstr("2048 MiB for the workers"), HasSubstr("--kv-tokens")));
+  EXPECT_THAT(
+      refusal({5 * kGiB, 8 * kGiB, kGiB, 0, 0}, room),
+      AllOf(HasSubstr("cgroup /box"), HasSubstr("3072 MiB"), HasSubstr("lower --dram"), HasSubstr("raise that limit")));
+  EXPECT_THAT(refusal({3 * kGiB, 8 * kGiB, kGiB, 0, 2 * kGiB}, room),
+              AllOf(HasSubstr("2048 MiB for the workers"), HasSubstr("--kv-tokens")));
   EXPECT_EQ(chosen({2 * kGiB, 8 * kGiB, kGiB, 0, 2 * kGiB}, room), 2 * kGiB) << "the limit is for both together";
-  EXPECT_THAT(refusal({std::nullopt, 8 * kGiB, 2 * kGiB, 0, 2 * kGiB}, room), AllOf(HasSubstr("at least 2048 MiB"), HasSubstr("cgroup /box")));
+  EXPECT_THAT(refusal({std::nullopt, 8 * kGiB, 2 * kGiB, 0, 2 * kGiB}, room),
+              AllOf(HasSubstr("at least 2048 MiB"), HasSubstr("cgroup /box")));
 }
 
 TEST(ArenaSize, AFullFileSystemIsNamed) {
   ArenaRoom room = roomy();
   room.place_bytes = 64 * kMiB;
-  EXPECT_THAT(refusal({kGiB, 8 * kGiB, kGiB, 0, 0}, room), AllOf(HasSubstr("/arena, which has 64 MiB free"), HasSubstr("larger tmpfs")));
-  EXPECT_THAT(refusal({std::nullopt, 8 * kGiB, kGiB, 0, 0}, room), AllOf(HasSubstr("/arena"), HasSubstr("64 MiB free")));
+  EXPECT_THAT(refusal({kGiB, 8 * kGiB, kGiB, 0, 0}, room),
+              AllOf(HasSubstr("/arena, which has 64 MiB free"), HasSubstr("larger tmpfs")));
+  EXPECT_THAT(refusal({std::nullopt, 8 * kGiB, kGiB, 0, 0}, room),
+              AllOf(HasSubstr("/arena"), HasSubstr("64 MiB free")));
 }
 
 TEST(ArenaSize, PagesSetAsideAreInNobodysLimit) {
@@ -87,7 +94,9 @@ TEST(ArenaSize, PagesSetAsideAreInNobodysLimit) {
   set_memory(room, kGiB, kGiB, "this machine");
   EXPECT_EQ(chosen({8 * kGiB, 9 * kGiB, kGiB, 0, kGiB}, room), 8 * kGiB);
   EXPECT_EQ(chosen({std::nullopt, 9 * kGiB, kGiB, 0, kGiB}, room), 8 * kGiB);
-  EXPECT_THAT(refusal({9 * kGiB, 9 * kGiB, kGiB, 0, 0}, room), AllOf(HasSubstr("8192 MiB are free"), HasSubstr("512 more pages of 2048 KiB"), HasSubstr("nr_hugepages")));
+  EXPECT_THAT(
+      refusal({9 * kGiB, 9 * kGiB, kGiB, 0, 0}, room),
+      AllOf(HasSubstr("8192 MiB are free"), HasSubstr("512 more pages of 2048 KiB"), HasSubstr("nr_hugepages")));
   room.place_bytes = 3 * kMiB;
   EXPECT_THAT(refusal({std::nullopt, 9 * kGiB, 8 * kMiB, 0, 0}, room), HasSubstr("set aside 3 more pages"));
 }
@@ -96,8 +105,9 @@ TEST(ArenaSize, TooLittleForTheDenseWeightsSaysAllTheNumbers) {
   ArenaRoom room = roomy();
   set_memory(room, 3 * kGiB, 4 * kGiB, "cgroup /box", kGiB);
   EXPECT_THAT(refusal({std::nullopt, 64 * kGiB, 5 * kGiB, 4 * kGiB, kGiB}, room),
-              AllOf(HasSubstr("at least 5120 MiB (dense weights 4096 MiB,"), HasSubstr("room for 1792 MiB in /arena"), HasSubstr("3072 MiB of memory are left"),
-                    HasSubstr("limit: 4096 MiB, of cgroup /box"), HasSubstr("workers need 1024 MiB")));
+              AllOf(HasSubstr("at least 5120 MiB (dense weights 4096 MiB,"), HasSubstr("room for 1792 MiB in /arena"),
+                    HasSubstr("3072 MiB of memory are left"), HasSubstr("limit: 4096 MiB, of cgroup /box"),
+                    HasSubstr("workers need 1024 MiB")));
 }
 
 TEST(ArenaSize, OnADiskTheDiskIsTheLimit) {

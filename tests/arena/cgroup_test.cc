@@ -22,8 +22,9 @@ class LimitedGroup {
  public:
   explicit LimitedGroup(uint64_t limit_bytes) {
     const std::string name = "moestro-test-" + std::to_string(::getpid());
-    for (const auto& [root, file] : {std::pair<const char*, const char*>{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
-                                     std::pair<const char*, const char*>{"/sys/fs/cgroup", "memory.max"}}) {
+    for (const auto& [root, file] :
+         {std::pair<const char*, const char*>{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
+          std::pair<const char*, const char*>{"/sys/fs/cgroup", "memory.max"}}) {
       std::error_code error;
       const fs::path dir = fs::path(root) / name;
       if (!fs::create_directory(dir, error)) continue;
@@ -36,13 +37,16 @@ class LimitedGroup {
     }
   }
   ~LimitedGroup() {
-    for (int i = 0; !dir_.empty() && ::rmdir(dir_.c_str()) != 0 && i < 200; ++i) ::usleep(10'000);  // until its last process is gone
+    for (int i = 0; !dir_.empty() && ::rmdir(dir_.c_str()) != 0 && i < 200; ++i)
+      ::usleep(10'000);  // until its last process is gone
   }
   bool made() const { return !dir_.empty(); }
   std::string name() const { return "/" + dir_.filename().string(); }
   /// `words` run inside of it, alone or with the shell that started them.
   std::vector<std::string> inside(const std::vector<std::string>& words, bool alone = false) const {
-    std::vector<std::string> all{"/bin/sh", "-c", "echo $$ > " + (dir_ / "cgroup.procs").string() + (alone ? " && exec \"$@\"" : " && \"$@\"; exit $?"), "sh"};
+    std::vector<std::string> all{
+        "/bin/sh", "-c",
+        "echo $$ > " + (dir_ / "cgroup.procs").string() + (alone ? " && exec \"$@\"" : " && \"$@\"; exit $?"), "sh"};
     all.insert(all.end(), words.begin(), words.end());
     return all;
   }
@@ -54,8 +58,15 @@ class LimitedGroup {
 class StoreInAGroup : public ::testing::Test {
  protected:
   std::vector<std::string> command() {
-    return {testing::program("moestro-store"), "--run-dir", (pack_.dir / "run").string(), "--arena-dir", arena_.path().string(),
-            "--dram", std::to_string(pack_.dram(4)), "--model", "tiny=" + (pack_.dir / "pack").string()};
+    return {testing::program("moestro-store"),
+            "--run-dir",
+            (pack_.dir / "run").string(),
+            "--arena-dir",
+            arena_.path().string(),
+            "--dram",
+            std::to_string(pack_.dram(4)),
+            "--model",
+            "tiny=" + (pack_.dir / "pack").string()};
   }
   void SetUp() override {
     if (!arena_.in_memory()) GTEST_SKIP() << "no /dev/shm: on a disk no memory limit counts";
@@ -70,7 +81,8 @@ TEST_F(StoreInAGroup, WhatItsWorkersNeedBesideTheArenaCounts) {
   ChildProcess store(group.inside(command()), (pack_.dir / "store.log").string());
   ASSERT_TRUE(store.says("for the workers")) << store.output();
   EXPECT_EQ(store.wait(), 1);
-  EXPECT_THAT(store.output(), HasSubstr("for the workers (KV caches, scratch) are more than the 48 MiB of cgroup " + group.name()));
+  EXPECT_THAT(store.output(),
+              HasSubstr("for the workers (KV caches, scratch) are more than the 48 MiB of cgroup " + group.name()));
   EXPECT_THAT(store.output(), HasSubstr("lower --dram"));
   EXPECT_FALSE(fs::exists(arena_.path() / "arena")) << "nothing was begun";
 }

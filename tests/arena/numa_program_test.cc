@@ -18,8 +18,17 @@ using ::testing::HasSubstr;
 class ArenaNodes : public ::testing::Test {
  protected:
   std::unique_ptr<ChildProcess> start(const char* log, const std::string& numa) {
-    const std::vector<std::string> words{testing::program("moestro-store"), "--run-dir", (pack_.dir / "run").string(), "--arena-dir", arena_.path().string(),
-                                         "--dram", std::to_string(pack_.dram(6)), "--model", "tiny=" + (pack_.dir / "pack").string(), "--numa", numa};
+    const std::vector<std::string> words{testing::program("moestro-store"),
+                                         "--run-dir",
+                                         (pack_.dir / "run").string(),
+                                         "--arena-dir",
+                                         arena_.path().string(),
+                                         "--dram",
+                                         std::to_string(pack_.dram(6)),
+                                         "--model",
+                                         "tiny=" + (pack_.dir / "pack").string(),
+                                         "--numa",
+                                         numa};
     return std::make_unique<ChildProcess>(words, (pack_.dir / log).string());
   }
   SmallPack pack_{testing::CheckpointOptions{.hidden = 256, .ffn = 256, .experts = 8}};
@@ -36,11 +45,14 @@ TEST_F(ArenaNodes, ItsPagesComeFromThoseThatAreNamed) {
   store->wait();
   store = start("second.log", node);
   ASSERT_TRUE(store->says("ready")) << store->output();
-  EXPECT_THAT(store->output(), ::testing::AllOf(HasSubstr("adopted the arena"), HasSubstr(", NUMA node " + node + " 100 %")));
+  EXPECT_THAT(store->output(),
+              ::testing::AllOf(HasSubstr("adopted the arena"), HasSubstr(", NUMA node " + node + " 100 %")));
 }
 
 TEST_F(ArenaNodes, OnesThatAreNotThereAreRefused) {
-  for (const auto& [numa, words] : {std::pair("1000", "--numa: NUMA node 1000 has no memory that this process may use; nodes that have: "), {"all", "--numa (store.numa): 'all' is neither auto, off"}}) {
+  for (const auto& [numa, words] :
+       {std::pair("1000", "--numa: NUMA node 1000 has no memory that this process may use; nodes that have: "),
+        {"all", "--numa (store.numa): 'all' is neither auto, off"}}) {
     auto store = start("store.log", numa);
     EXPECT_EQ(store->wait(), 2) << store->output();
     EXPECT_THAT(store->output(), HasSubstr(words));

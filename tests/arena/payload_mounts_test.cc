@@ -36,7 +36,8 @@ TEST(PayloadMounts, ATmpfsWithHugePagesHasThem) {
   const auto file = make_payload(*place, 16 * kMiB, {}, g_anywhere, kGoOn);
   ASSERT_TRUE(file) << file.status().message();
   const PageReport report = report_pages(*place, g_anywhere, *file);
-  if (!report.huge && machine::read_host_memory().left().bytes < 1024 * kMiB) GTEST_SKIP() << "memory is short: " << report.found;
+  if (!report.huge && machine::read_host_memory().left().bytes < 1024 * kMiB)
+    GTEST_SKIP() << "memory is short: " << report.found;
   EXPECT_TRUE(report.huge) << report.found;
   EXPECT_EQ(report.mend, "");
 }

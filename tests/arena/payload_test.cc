@@ -59,7 +59,8 @@ TEST(Payload, AGroupMayReadAndNotWrite) {
 
 TEST(Payload, ADirectoryOfItsOwnHoldsThoseOfSeveralStores) {
   const testing::MemoryDirectory a("/tmp"), b("/tmp"), payloads("/tmp");
-  const auto of_a = payload_place(payloads.path().string(), a.path()), of_b = payload_place(payloads.path().string(), b.path());
+  const auto of_a = payload_place(payloads.path().string(), a.path()),
+             of_b = payload_place(payloads.path().string(), b.path());
   ASSERT_TRUE(of_a && of_b);
   EXPECT_EQ(of_a->file.parent_path(), payloads.path());
   EXPECT_NE(of_a->file, of_b->file);
@@ -67,6 +68,17 @@ TEST(Payload, ADirectoryOfItsOwnHoldsThoseOfSeveralStores) {
   const auto file = make_payload(*of_a, kMiB, {}, g_anywhere, kGoOn);
   ASSERT_TRUE(file);
   expect_shared_read_only(*of_a, *file);
+}
+
+TEST(Payload, ItsNameInAnotherDirectoryIsOfTheArenasPlaceAndNotOfHowThatIsWritten) {
+  const testing::MemoryDirectory arena("/tmp"), payloads("/tmp");
+  const fs::path dir = arena.path(), link = payloads.path() / "link";
+  fs::create_directory(dir / "part");
+  fs::create_symlink(dir, link);
+  const auto file = payload_place(payloads.path().string(), dir)->file;
+  for (const fs::path& same : {dir / "", dir / ".", dir / "part" / "..", fs::relative(dir), link})
+    EXPECT_EQ(payload_place(payloads.path().string(), same)->file, file) << same;
+  EXPECT_NE(payload_place(payloads.path().string(), dir / "part")->file, file);
 }
 
 TEST(Payload, ADirectoryThatOthersMayWriteToIsRefused) {
@@ -86,6 +98,11 @@ TEST(Payload, WithoutANameItGoesThroughASocket) {
   ASSERT_TRUE(place && place->nameless());
   const auto file = make_payload(*place, 3 * kMiB, {}, g_anywhere, kGoOn);
   ASSERT_TRUE(file) << file.status().message();
+  EXPECT_TRUE(file->size_is_sealed()) << "reading it cannot end in SIGBUS";
+  EXPECT_NE(::ftruncate(file->fd(), kMiB), 0);
+  EXPECT_NE(::ftruncate(file->fd(), 4 * kMiB), 0);
+  EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd(), 0), MAP_FAILED)
+      << "nobody but the store, which has it mapped";
   EXPECT_EQ(open_payload(payload_address(*place), 3 * kMiB, kLong).status().code(), Code::kUnavailable);
   {
     const auto server = shm::DescriptorServer::listen(place->socket, file->fd(), {});
@@ -103,7 +120,8 @@ TEST(Payload, WithoutANameItGoesThroughASocket) {
 TEST(Payload, BackingCanBeStopped) {
   const testing::MemoryDirectory dir("/tmp");
   const auto place = payload_place("", dir.path());
-  EXPECT_EQ(make_payload(*place, 128 * kMiB, {}, g_anywhere, [](uint64_t done) { return done == 0; }).status().code(), Code::kCancelled);
+  EXPECT_EQ(make_payload(*place, 128 * kMiB, {}, g_anywhere, [](uint64_t done) { return done == 0; }).status().code(),
+            Code::kCancelled);
 }
 
 TEST(Payload, LiesOnTheNodesThatWereChosen) {
@@ -116,7 +134,8 @@ TEST(Payload, LiesOnTheNodesThatWereChosen) {
     if (!nodes.spread.is_ok()) GTEST_SKIP() << nodes.spread.message();
     EXPECT_THAT(report_pages(*place, nodes, *file).found, HasSubstr(", NUMA node 0 100 %"));
     nodes.there = {0}, nodes.over.clear();
-    EXPECT_THAT(report_pages(*place, nodes, *file).found, ::testing::Not(HasSubstr("NUMA"))) << "there is one node: nothing to say";
+    EXPECT_THAT(report_pages(*place, nodes, *file).found, ::testing::Not(HasSubstr("NUMA")))
+        << "there is one node: nothing to say";
   }
 }
 

@@ -1,4 +1,5 @@
-// The real store on a machine whose memory is at several NUMA nodes: where its arena's pages come from, as the kernel counts them and as its log has it.
+// The real store on a machine whose memory is at several NUMA nodes: where its arena's pages come from, as the kernel
+// counts them and as its log has it.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,22 +33,35 @@ using ::testing::HasSubstr;
 class ArenaOnSeveralNodes : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    if (testing::why_no_nodes().empty()) pack_ = std::make_unique<SmallPack>(testing::CheckpointOptions{.hidden = 256, .ffn = 256, .experts = 24});
+    if (testing::why_no_nodes().empty())
+      pack_ = std::make_unique<SmallPack>(testing::CheckpointOptions{.hidden = 256, .ffn = 256, .experts = 24});
   }
   static void TearDownTestSuite() { pack_.reset(); }
   void SetUp() override {
     if (!pack_) GTEST_SKIP() << testing::why_no_nodes();
     arena_.emplace(pack_->dir / "arena");
   }
-  std::unique_ptr<ChildProcess> start(const std::string& numa, const fs::path& arena, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> words{testing::program("moestro-store"), "--run-dir", (pack_->dir / "run").string(), "--arena-dir", arena.string(),
-                                   "--dram", "17MiB", "--model", "tiny=" + (pack_->dir / "pack").string(), "--numa", numa};
+  std::unique_ptr<ChildProcess> start(const std::string& numa, const fs::path& arena,
+                                      const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words{testing::program("moestro-store"),
+                                   "--run-dir",
+                                   (pack_->dir / "run").string(),
+                                   "--arena-dir",
+                                   arena.string(),
+                                   "--dram",
+                                   "17MiB",
+                                   "--model",
+                                   "tiny=" + (pack_->dir / "pack").string(),
+                                   "--numa",
+                                   numa};
     words.insert(words.end(), more.begin(), more.end());
-    auto store = std::make_unique<ChildProcess>(words, (pack_->dir / ("store" + std::to_string(++started_) + ".log")).string());
+    auto store =
+        std::make_unique<ChildProcess>(words, (pack_->dir / ("store" + std::to_string(++started_) + ".log")).string());
     EXPECT_TRUE(store->says("ready")) << store->output();
     return store;
   }
-  /// The share of each node in the mapping of `payload`, a file or the directory of one: N0=512 N1=512 in the kernel's words.
+  /// The share of each node in the mapping of `payload`, a file or the directory of one: N0=512 N1=512 in the kernel's
+  /// words.
   static std::map<int, double> shares(const ChildProcess& store, const fs::path& payload) {
     std::map<int, double> found;
     double all = 0;
@@ -56,7 +70,8 @@ class ArenaOnSeveralNodes : public ::testing::Test {
       if (line.find("file=" + payload.string()) == std::string::npos) continue;
       std::istringstream words(line);
       for (std::string word; words >> word;)
-        if (int node = 0, pages = 0; std::sscanf(word.c_str(), "N%d=%d", &node, &pages) == 2) found[node] += pages, all += pages;
+        if (int node = 0, pages = 0; std::sscanf(word.c_str(), "N%d=%d", &node, &pages) == 2)
+          found[node] += pages, all += pages;
     }
     for (auto& [node, share] : found) share /= all;
     return found;
@@ -65,7 +80,8 @@ class ArenaOnSeveralNodes : public ::testing::Test {
   std::string both() const { return machine::id_list(std::span(nodes_).first(2)); }
   void expect_halves(const ChildProcess& store, const fs::path& payload) const {
     const std::string half = " (4[0-9]|5[0-9]|60) %";
-    EXPECT_THAT(store.output(), ContainsRegex(", NUMA node " + std::to_string(nodes_[0]) + half + ", node " + std::to_string(nodes_[1]) + half));
+    EXPECT_THAT(store.output(), ContainsRegex(", NUMA node " + std::to_string(nodes_[0]) + half + ", node " +
+                                              std::to_string(nodes_[1]) + half));
     const auto found = shares(store, payload);
     ASSERT_EQ(found.size(), 2u) << store.output();
     for (const auto& [node, share] : found) EXPECT_NEAR(share, 0.5, 0.1) << "node " << node;
@@ -109,7 +125,8 @@ TEST_F(ArenaOnSeveralNodes, OneThatIsNamedHasAllOfIt) {
 TEST_F(ArenaOnSeveralNodes, WhatNumactlSaysOutranksAutoAlone) {
   const auto say = [](int mode, int node) {
     const unsigned long mask = 1UL << node;
-    return ::syscall(SYS_set_mempolicy, static_cast<unsigned long>(mode), mode == MPOL_DEFAULT ? nullptr : &mask, mode == MPOL_DEFAULT ? 0UL : 8 * sizeof mask);
+    return ::syscall(SYS_set_mempolicy, static_cast<unsigned long>(mode), mode == MPOL_DEFAULT ? nullptr : &mask,
+                     mode == MPOL_DEFAULT ? 0UL : 8 * sizeof mask);
   };
   if (nodes_[1] >= 63) GTEST_SKIP() << "node " << nodes_[1] << " is beyond this test's mask";
   ASSERT_EQ(say(MPOL_PREFERRED, nodes_[1]), 0);
@@ -134,7 +151,8 @@ TEST_F(ArenaOnSeveralNodes, PagesThatWereSetAsideAreSpreadToo) {
   const Mounted pages("hugetlbfs", "mode=0700");
   if (!pages.mounted) GTEST_SKIP() << "no right to mount a hugetlbfs";
   const auto store = start(both(), arena_->path(), {"--payload-dir", pages.path.string()});
-  if (store->output().find("that were set aside") == std::string::npos) GTEST_SKIP() << "too few huge pages are set aside (vm.nr_hugepages)";
+  if (store->output().find("that were set aside") == std::string::npos)
+    GTEST_SKIP() << "too few huge pages are set aside (vm.nr_hugepages)";
   expect_halves(*store, pages.path);
 }
 

@@ -20,13 +20,21 @@ using ::testing::Not;
 class SmallRooms : public ::testing::Test {
  protected:
   std::unique_ptr<ChildProcess> start(const fs::path& arena, const char* log, std::vector<std::string> more = {}) {
-    std::vector<std::string> words{testing::program("moestro-store"), "--run-dir", (pack_.dir / "run").string(), "--arena-dir", arena.string(),
-                                   "--dram", std::to_string(arena_bytes_), "--model", "tiny=" + (pack_.dir / "pack").string()};
+    std::vector<std::string> words{testing::program("moestro-store"),
+                                   "--run-dir",
+                                   (pack_.dir / "run").string(),
+                                   "--arena-dir",
+                                   arena.string(),
+                                   "--dram",
+                                   dram_,
+                                   "--model",
+                                   "tiny=" + (pack_.dir / "pack").string()};
     words.insert(words.end(), more.begin(), more.end());
     return std::make_unique<ChildProcess>(words, (pack_.dir / log).string());
   }
   SmallPack pack_{testing::CheckpointOptions{.hidden = 256, .ffn = 256, .experts = 8}};
   const uint64_t arena_bytes_ = pack_.dram(12);
+  std::string dram_ = std::to_string(arena_bytes_);
 };
 
 TEST_F(SmallRooms, AnArenaThatFillsItsTmpfsIsAdopted) {
@@ -41,6 +49,19 @@ TEST_F(SmallRooms, AnArenaThatFillsItsTmpfsIsAdopted) {
   store = start(tmpfs.path, "second.log");
   ASSERT_TRUE(store->says("ready")) << store->output();
   EXPECT_THAT(store->output(), HasSubstr("adopted the arena"));
+}
+
+TEST_F(SmallRooms, LeftToItselfTheStoreTakesAnArenaThatFitsBesideItsOwnFiles) {
+  for (const uint64_t size : {arena_bytes_, arena_bytes_ + (256 << 10)}) {
+    const Mounted tmpfs("tmpfs", "mode=0700,size=" + std::to_string(size));
+    if (!tmpfs.mounted) GTEST_SKIP() << "no right to mount a small tmpfs";
+    dram_ = "auto";
+    const auto store = start(tmpfs.path, ("auto-" + std::to_string(size) + ".log").c_str());
+    ASSERT_TRUE(store->says("ready")) << store->output();
+    EXPECT_LT(fs::file_size(tmpfs.path / "arena"), size);
+    store->kill(SIGTERM);
+    EXPECT_EQ(store->wait(), 0);
+  }
 }
 
 TEST_F(SmallRooms, WhereTooFewHugePagesAreSetAsideItTakesOthersAndSaysSo) {

@@ -47,15 +47,20 @@ TEST(BatchLineTest, WhatIsWrongHasItsOwnCode) {
 }
 
 TEST(BatchLineTest, SequencesAreCounted) {
-  const auto count = [](const json& body) { return std::get<BatchLine>(read_batch_line(line({{"body", body}}), "/v1/completions", "m")).sequences; };
+  const auto count = [](const json& body) {
+    return std::get<BatchLine>(read_batch_line(line({{"body", body}}), "/v1/completions", "m")).sequences;
+  };
   EXPECT_EQ(count({{"prompt", "p"}}), 1u);
   EXPECT_EQ(count({{"prompt", {"a", "b"}}, {"n", 3}}), 6u);
   EXPECT_EQ(count({{"prompt", {1, 2, 3}}}), 1u);
-  EXPECT_GT(count({{"prompt", {"a", "b"}}, {"n", uint64_t{1} << 63}}), 128u) << "a count that nobody takes is not nothing";
+  EXPECT_GT(count({{"prompt", {"a", "b"}}, {"n", uint64_t{1} << 63}}), 128u)
+      << "a count that nobody takes is not nothing";
 }
 
 TEST(BatchLineTest, ResultsKeepTheIdAndCountTokens) {
-  const LineResult good = answered_line({"batch_7", 3}, "c", 200, R"({"id":"cmpl-1","usage":{"prompt_tokens":5,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}})");
+  const LineResult good = answered_line(
+      {"batch_7", 3}, "c", 200,
+      R"({"id":"cmpl-1","usage":{"prompt_tokens":5,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}})");
   EXPECT_TRUE(good.good);
   EXPECT_EQ(good.prompt_tokens + good.completion_tokens * 10 + good.cached_tokens * 100, 425u);
   const json text = json::parse(good.text);
@@ -83,7 +88,8 @@ TEST(LineReaderTest, LinesOfAllKinds) {
     for (;;) {
       const auto next = reader.next();
       if (!next.is_ok() || !*next) return all;
-      all += std::to_string((*next)->number) + ((*next)->too_long ? "!" : ":" + std::to_string((*next)->text.size())) + " ";
+      all += std::to_string((*next)->number) + ((*next)->too_long ? "!" : ":" + std::to_string((*next)->text.size())) +
+             " ";
     }
   };
   EXPECT_EQ(read(1 << 20), "1:1 4:100000 5:2 6:3000 7:4 ");

@@ -23,14 +23,16 @@ Form read(const std::string& body, size_t step, const std::string& type = "multi
                                                return Status::ok();
                                              }});
   if (!reader.is_ok()) return {"", reader.status(), false};
-  for (size_t at = 0; at < body.size() && form.status.is_ok(); at += step) form.status = reader->feed(std::string_view(body).substr(at, step));
+  for (size_t at = 0; at < body.size() && form.status.is_ok(); at += step)
+    form.status = reader->feed(std::string_view(body).substr(at, step));
   form.complete = reader->complete();
   return form;
 }
 
 const std::string kBody =
     "--XX\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n"
-    "--XX\r\ncontent-disposition: form-data; name=\"file\"; filename=\"a \\\"b\\\".jsonl\"\r\nContent-Type: x/y\r\n\r\nline\r\n--X\r\n\r\n--XY\r\n--XX\r\n"
+    "--XX\r\ncontent-disposition: form-data; name=\"file\"; filename=\"a \\\"b\\\".jsonl\"\r\nContent-Type: "
+    "x/y\r\n\r\nline\r\n--X\r\n\r\n--XY\r\n--XX\r\n"
     "Content-Disposition: form-data; name=empty\r\n\r\n\r\n--XX--\r\nrest";
 
 TEST(MultipartTest, PiecesOfAnySizeGiveTheSame) {

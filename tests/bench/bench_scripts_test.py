@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""scripts/plot_bench on rows as scripts/bench_peers prints them, scripts/plot_serving on reports of moestro bench serve, scripts/plot_replay
-on sweeps of moestro replay, scripts/convert_routes.py on foreign traces, tables of scripts/bench_serving and scripts/bench_prefetch, and what they refuse. Nothing is measured."""
+"""scripts/plot_bench on rows as scripts/bench_peers prints them, scripts/plot_serving on reports of moestro bench
+serve, scripts/plot_replay on sweeps of moestro replay, scripts/convert_routes.py on foreign traces, tables of
+scripts/bench_serving and scripts/bench_prefetch, and what they refuse. Nothing is measured."""
 
 import json
 import pathlib
@@ -18,7 +19,8 @@ def run(script, *arguments):
 
 
 def row(what, dtype, ours, theirs, aim, unit="tokens/s"):
-    return dict(shape="a<b", dtype=dtype, what=what, ours=ours, theirs=theirs, ratio=ours / theirs, aim=aim, unit=unit, threads=2, isa="avx2", rounds=[[ours, theirs]] * 5)
+    return dict(shape="a<b", dtype=dtype, what=what, ours=ours, theirs=theirs, ratio=ours / theirs, aim=aim, unit=unit,
+                threads=2, isa="avx2", rounds=[[ours, theirs]] * 5)
 
 
 class PlotBench(unittest.TestCase):
@@ -30,8 +32,12 @@ class PlotBench(unittest.TestCase):
             return ran, svg.read_text() if svg.exists() else None
 
     def test_a_bar_for_every_row_and_a_mark_for_every_aim(self):
-        rows = [row("decode", "bf16", 50, 40, 1.15), row("decode", "int4", 1234, 617, None), row("prefill-512", "bf16", 300, 100, 2.5),
-                row("decode / DRAM reads", "bf16", 2e10, 4e10, None, "weight_bytes/s")]
+        rows = [
+            row("decode", "bf16", 50, 40, 1.15),
+            row("decode", "int4", 1234, 617, None),
+            row("prefill-512", "bf16", 300, 100, 2.5),
+            row("decode / DRAM reads", "bf16", 2e10, 4e10, None, "weight_bytes/s")
+        ]
         ran, svg = self.plot(json.dumps(rows))
         self.assertEqual((ran.returncode, ran.stderr), (0, ""))
         picture = xml.dom.minidom.parseString(svg)
@@ -54,7 +60,8 @@ class PlotBench(unittest.TestCase):
 
 
 def load(rate, done, ttft, tpot):
-    return dict(rate=rate, requests=9, completed=done, requests_per_s=(rate or 9) * 0.9, ttft_ms=ttft and dict(p50=ttft, p99=2 * ttft), tpot_ms=tpot and dict(p50=tpot, p99=3 * tpot))
+    return dict(rate=rate, requests=9, completed=done, requests_per_s=(rate or 9) * 0.9, ttft_ms=ttft
+                and dict(p50=ttft, p99=2 * ttft), tpot_ms=tpot and dict(p50=tpot, p99=3 * tpot))
 
 
 class PlotServing(unittest.TestCase):
@@ -66,12 +73,22 @@ class PlotServing(unittest.TestCase):
             return ran, svg.read_text() if svg.exists() else None
 
     def test_a_point_for_every_rate(self):
-        runs = [load(4, 9, 100, 20), load(1, 9, 10, 20), load(8, 9, 400, None), load(16, 0, None, None), load(None, 9, 1, 1)]
+        runs = [
+            load(4, 9, 100, 20),
+            load(1, 9, 10, 20),
+            load(8, 9, 400, None),
+            load(16, 0, None, None),
+            load(None, 9, 1, 1)
+        ]
         ran, svg = self.plot(json.dumps(dict(model="a<b", server="s", arrivals="Poisson", runs=runs)))
         self.assertEqual((ran.returncode, ran.stderr), (0, ""))
         picture = xml.dom.minidom.parseString(svg)
-        lines = [[tuple(map(float, p.split(","))) for p in line.getAttribute("points").split()] for line in picture.getElementsByTagName("polyline")]
-        self.assertEqual([len(points) for points in lines], [2, 3, 3, 3, 2, 2])  # asked for, done, and p50 and p99 of each time; without the loads that have no rate, no answer or no time
+        lines = [[tuple(map(float, p.split(",")))
+                  for p in line.getAttribute("points").split()]
+                 for line in picture.getElementsByTagName("polyline")]
+        self.assertEqual([len(points) for points in lines], [
+            2, 3, 3, 3, 2, 2
+        ])  # asked for, done, and p50 and p99 of each time; without the loads that have no rate, no answer or no time
         p50, p99 = lines[2], lines[3]
         zero = 360 - 48
         self.assertEqual([x for x, _ in p50], sorted(x for x, _ in p50))
@@ -90,7 +107,10 @@ class PlotServing(unittest.TestCase):
 
 class BenchServing(unittest.TestCase):
     def test_what_is_missing_is_said_before_anything_is_measured(self):
-        for arguments, code, words in ((["--model", "/nowhere", "--bin", "/"], 1, "/moestro is not there"), (["--model", "/nowhere"], 1, "is not there"), ([], 2, "--model"), (["--model", "p", "--rounds", "0"], 2, "--rounds")):
+        for arguments, code, words in ((["--model", "/nowhere", "--bin",
+                                         "/"], 1, "/moestro is not there"), (["--model",
+                                                                              "/nowhere"], 1, "is not there"),
+                                       ([], 2, "--model"), (["--model", "p", "--rounds", "0"], 2, "--rounds")):
             ran = run("bench_serving", *arguments)
             self.assertEqual((ran.returncode, ran.stdout), (code, ""), arguments)
             self.assertIn(words, ran.stderr)
@@ -100,16 +120,29 @@ class BenchServing(unittest.TestCase):
         script = {"__file__": str(SCRIPTS / "bench_serving")}
         exec(compile(source, "bench_serving", "exec"), script)
         base = dict(unit="1/s", aim=1.9, aim_is="at least, of the ratio", baseline_is="theirs", baseline=10)
-        rows = [dict(base, what="a", value=20, ratio=2, reached=True), dict(base, what="b", value=15, ratio=1.5, reached=False), dict(base, what="c", value=None, ratio=None, missing="no disk")]
+        rows = [
+            dict(base, what="a", value=20, ratio=2, reached=True),
+            dict(base, what="b", value=15, ratio=1.5, reached=False),
+            dict(base, what="c", value=None, ratio=None, missing="no disk")
+        ]
         lines = script["rows_markdown"](rows).splitlines()[2:]
-        self.assertEqual(lines, ["| a, beside theirs | 20 1/s | 10 | **2** | at least 1.9 |", "| b, beside theirs | 15 1/s | 10 | 1.5 | at least 1.9 (missed) |", "| c, beside theirs | not measured: no disk | | | |"])
-        self.assertIn("| 4 | 3.6 | 1,234 | 10, 20 | - | 10, 20 |",
-                      script["rates_markdown"](dict(runs=[dict(rate=4, requests_per_s=3.6, output_tokens_per_s=1234, ttft_ms=dict(p50=10, p99=20), tpot_ms=None, e2e_ms=dict(p50=10, p99=20))])))
+        self.assertEqual(lines, [
+            "| a, beside theirs | 20 1/s | 10 | **2** | at least 1.9 |",
+            "| b, beside theirs | 15 1/s | 10 | 1.5 | at least 1.9 (missed) |",
+            "| c, beside theirs | not measured: no disk | | | |"
+        ])
+        self.assertIn(
+            "| 4 | 3.6 | 1,234 | 10, 20 | - | 10, 20 |", script["rates_markdown"](dict(runs=[
+                dict(rate=4, requests_per_s=3.6, output_tokens_per_s=1234, ttft_ms=dict(p50=10, p99=20), tpot_ms=None,
+                     e2e_ms=dict(p50=10, p99=20))
+            ])))
 
 
 def replayed(share, copy, hits):
-    return dict(cache="lfru", predict="auto", slots_share=share, link_ratio=copy, hit_rate=hits, time_ms_per_token=20 + copy,
-                on_demand_lru=dict(hit_rate=hits / 2, time_ms_per_token=30 + copy), belady=dict(hit_rate=hits), clairvoyant=dict(hit_rate=1.0, time_ms_per_token=18))
+    return dict(cache="lfru", predict="auto",
+    slots_share=share, link_ratio=copy, hit_rate=hits,
+                time_ms_per_token=20 + copy, on_demand_lru=dict(hit_rate=hits / 2, time_ms_per_token=30 + copy),
+                belady=dict(hit_rate=hits), clairvoyant=dict(hit_rate=1.0, time_ms_per_token=18))
 
 
 class PlotReplay(unittest.TestCase):
@@ -124,8 +157,11 @@ class PlotReplay(unittest.TestCase):
         ran, svg = self.plot(json.dumps([replayed(share, copy, share) for share in (0.1, 0.5) for copy in (2, 0.5, 1)]))
         self.assertEqual((ran.returncode, ran.stderr), (0, ""))
         picture = xml.dom.minidom.parseString(svg)
-        lines = [[tuple(map(float, p.split(","))) for p in line.getAttribute("points").split()] for line in picture.getElementsByTagName("polyline")]
-        self.assertEqual([len(points) for points in lines], [3] * (2 * 4 + 2 * 3))  # hit rates of four, times of three (Belady's is no schedule)
+        lines = [[tuple(map(float, p.split(",")))
+                  for p in line.getAttribute("points").split()]
+                 for line in picture.getElementsByTagName("polyline")]
+        self.assertEqual([len(points) for points in lines],
+                         [3] * (2 * 4 + 2 * 3))  # hit rates of four, times of three (Belady's is no schedule)
         self.assertEqual([x for x, _ in lines[0]], sorted(x for x, _ in lines[0]))
         for words in ("a&lt;b", "slots for 10 % of the experts", "slots for 50 % of the experts"):
             self.assertIn(words, svg)
@@ -147,22 +183,35 @@ class ConvertRoutes(unittest.TestCase):
             return ran, [json.loads(line) for line in out.read_text().splitlines()] if ran.returncode == 0 else None
 
     def test_layers_of_a_token_become_one_line(self):
-        rows = [dict(dataset="d", problem_id=p, layer=l, experts=[l, 7], gating_probs=[0.75, 0.25], token_idx=t) for p in (0, 1) for l in (0, 1) for t in range(3 + l)]
+        rows = [
+            dict(dataset="d", problem_id=p, layer=l, experts=[l, 7], gating_probs=[0.75, 0.25], token_idx=t)
+            for p in (0, 1)
+            for l in (0, 1)
+            for t in range(3 + l)
+        ]
         ran, out = self.convert("mixtral", rows, "--prompt", 2)
         self.assertEqual(ran.returncode, 0, ran.stderr)
-        self.assertEqual(out[0], dict(format="moestro-routes", version=1, model="mixtral-8x7b-instruct", layers=2, experts=8, top_k=2))
-        self.assertEqual([(l["r"], l["ph"], l["t"]) for l in out[1:]], [(r, "prefill" if t < 2 else "decode", t) for r in (1, 2) for t in range(3)])
+        self.assertEqual(
+            out[0], dict(format="moestro-routes", version=1, model="mixtral-8x7b-instruct", layers=2, experts=8,
+                         top_k=2))
+        self.assertEqual([(l["r"], l["ph"], l["t"]) for l in out[1:]],
+                         [(r, "prefill" if t < 2 else "decode", t) for r in (1, 2) for t in range(3)])
         self.assertEqual(out[1]["e"], [[0, 7], [1, 7]])
 
     def test_a_warm_up_is_left_out_and_a_long_log_is_cut(self):
-        rows = [dict(type="meta", model_id="m", num_experts=4, top_k=2)] + [dict(type="route", req_id="r0", token_idx=t, layer=0, topk_ids=[t % 4, 3 - t % 4], topk_weights=[0.5, 0.5]) for t in range(10)]
+        rows = [dict(type="meta", model_id="m", num_experts=4, top_k=2)] + [
+            dict(type="route", req_id="r0", token_idx=t, layer=0, topk_ids=[t % 4, 3 - t % 4], topk_weights=[0.5, 0.5])
+            for t in range(10)
+        ]
         ran, out = self.convert("olmoe", rows, "--skip", 2, "--cut", 4, "--prompt", 1)
         self.assertEqual(ran.returncode, 0, ran.stderr)
-        self.assertEqual([(l["r"], l["ph"]) for l in out[1:]], [(r, "prefill" if t == 0 else "decode") for r in (1, 2) for t in range(4)])
+        self.assertEqual([(l["r"], l["ph"]) for l in out[1:]],
+                         [(r, "prefill" if t == 0 else "decode") for r in (1, 2) for t in range(4)])
         self.assertEqual(out[1]["e"], [[2, 1]])
 
     def test_other_files_are_refused_in_one_line(self):
-        for kind, lines in (("mixtral", ["nonsense"]), ("mixtral", ["{}"]), ("olmoe", ['{"type": "route"}']), ("olmoe", ['{"type": "other"}'])):
+        for kind, lines in (("mixtral", ["nonsense"]), ("mixtral", ["{}"]), ("olmoe", ['{"type": "route"}']),
+                            ("olmoe", ['{"type": "other"}'])):
             ran, _ = self.convert(kind, lines)
             self.assertEqual(ran.returncode, 1)
             self.assertRegex(ran.stderr, r"\Aerror: .*\n\Z")
@@ -173,19 +222,33 @@ import json, sys
 a = sys.argv
 worse = 0.9 if "checkpoint" in a else 1
 part = dict(hit_rate=0.5, stall_ms_per_token=10, time_ms_per_token=30, moved_bytes=7)
-print(json.dumps(dict(part, hit_rate=0.8 * worse, cache="auto", predict="auto", slots_share=float(a[a.index("--slots") + 1][:-1]) / 100, link_ratio=float(a[a.index("--copy-ratio") + 1]),
-    on_demand_lru=part, belady=part, clairvoyant=dict(part, stall_ms_per_token=1, time_ms_per_token=20), stall_left=0.2, gap_closed=0.9, speed_up=1.4, speed_up_best=1.5, bytes_ratio=1.1, wasted_share=0.1,
+print(json.dumps(dict(part, hit_rate=0.8 * worse, cache="auto", predict="auto",
+    slots_share=float(a[a.index("--slots") + 1][:-1]) / 100,
+    link_ratio=float(a[a.index("--copy-ratio") + 1]),
+    on_demand_lru=part, belady=part, clairvoyant=dict(part, stall_ms_per_token=1, time_ms_per_token=20), stall_left=0.2,
+    gap_closed=0.9, speed_up=1.4, speed_up_best=1.5, bytes_ratio=1.1, wasted_share=0.1,
     hit_rate_by_request=[0.5] * 4 + [0.8] * 92, prompt=dict(uses=100, copies=80, kept_share=0.75, hit_rate_after=0.7))))
 """
-FAKE_TESTS = {"device_own_time_test": "own time: every expert fits, 1 ms an expert: 12.5 us of a step of 25.00 ms, 0.05 %", "device_live_speed_test": "live speed: 13 of 128 slots, copy 1x: 33.0 tokens/s, on demand + lru 30.0, speed-up 1.10 of 1.33 possible; hits 80.0 % and 1.0 %"}
+FAKE_TESTS = {
+    "device_own_time_test": "own time: every expert fits, 1 ms an expert: 12.5 us of a step of 25.00 ms, 0.05 %",
+    "device_live_speed_test": "live speed: 13 of 128 slots, copy 1x: 33.0 tokens/s, on demand + lru 30.0, speed-up "
+                              "1.10 of 1.33 possible; hits 80.0 % and 1.0 %"
+}
 
 
 class BenchPrefetch(unittest.TestCase):
     def test_every_part_comes_to_rows_and_a_picture(self):
         with tempfile.TemporaryDirectory() as home:
             home = pathlib.Path(home)
-            programs = {home / "bin/moestro": FAKE_REPLAY, home / "bin/moestro_prediction_bench": "#!/bin/sh\necho '  1000 entries of 32 x   8,  1 sequences:     3.0 us a layer (p50), aim    15; its bytes at 20.0 GB/s:    1.5 us'\n"}
-            programs |= {home / "tests" / name: f"#!/bin/sh\necho '{line}'\nexit 1\n" for name, line in FAKE_TESTS.items()}
+            programs = {
+                home / "bin/moestro": FAKE_REPLAY,
+                home / "bin/moestro_prediction_bench": "#!/bin/sh\necho '  1000 entries of 32 x   8,  1 sequences:     "
+                                                       "3.0 us a layer (p50), aim    15; its bytes at 20.0 GB/s:    "
+                                                       "1.5 us'\n"
+            }
+            programs |= {
+                home / "tests" / name: f"#!/bin/sh\necho '{line}'\nexit 1\n" for name, line in FAKE_TESTS.items()
+            }
             for path, text in programs.items():
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(text)
@@ -193,7 +256,8 @@ class BenchPrefetch(unittest.TestCase):
             ran = run("bench_prefetch", "--bin", home / "bin", "--json", "--plot", home / "out.svg")
             self.assertEqual(ran.returncode, 0, ran.stderr)
             rows = json.loads(ran.stdout)
-            self.assertEqual({key for r in rows for key in r}, {"what", "setting", "value", "oracle", "aim", "met", "unit"})
+            self.assertEqual({key for r in rows for key in r},
+                             {"what", "setting", "value", "oracle", "aim", "met", "unit"})
             first = {r["what"]: r for r in reversed(rows)}
             self.assertEqual(len(first), 18)
             self.assertEqual(first["EAMC match per layer, one core"]["setting"], "1000 entries of 32 x 8, 1 sequences")
@@ -205,19 +269,25 @@ class BenchPrefetch(unittest.TestCase):
             xml.dom.minidom.parse(str(home / "out.svg"))
 
     def test_unknown_parts_and_programs_that_are_not_there_are_refused(self):
-        for arguments, code, words in ((["--only", "training"], 2, "--only training: there are without-cache"), (["--only", "match", "--bin", "/nowhere"], 1, "/nowhere/moestro_prediction_bench")):
+        for arguments, code, words in ((["--only", "training"], 2, "--only training: there are without-cache"),
+                                       (["--only", "match", "--bin",
+                                         "/nowhere"], 1, "/nowhere/moestro_prediction_bench")):
             ran = run("bench_prefetch", *arguments)
             self.assertEqual((ran.returncode, ran.stdout), (code, ""), arguments)
             self.assertIn(words, ran.stderr)
 
     def test_rows_as_tables(self):
-        rows = [dict(what="b", setting="s", value=1, oracle=2, aim=3, met=True, unit="%"), dict(what="a", setting="t", value=4, oracle=5, aim=None, met=None, unit="x"),
-                dict(what="b", setting="u", value=6, oracle=7, aim=3, met=False, unit="%")]
+        rows = [
+            dict(what="b", setting="s", value=1, oracle=2, aim=3, met=True, unit="%"),
+            dict(what="a", setting="t", value=4, oracle=5, aim=None, met=None, unit="x"),
+            dict(what="b", setting="u", value=6, oracle=7, aim=3, met=False, unit="%")
+        ]
         with tempfile.TemporaryDirectory() as home:
             path = pathlib.Path(home) / "rows.json"
             path.write_text(json.dumps(rows))
             lines = run("bench_prefetch", "--rows", path, "--markdown").stdout.splitlines()
-            self.assertEqual([line for line in lines if line.startswith(("**", "| s", "| t", "| u"))][:2], ["**a** (x)", "| setting | value | oracle | aim |"])
+            self.assertEqual([line for line in lines if line.startswith(("**", "| s", "| t", "| u"))][:2],
+                             ["**a** (x)", "| setting | value | oracle | aim |"])
             self.assertEqual(lines[-2:], ["| s | 1.00 | 2.00 | 3.00, met |", "| u | 6.00 | 7.00 | 3.00, missed |"])
             path.write_text("[1]")
             ran = run("bench_prefetch", "--rows", path)
@@ -227,8 +297,24 @@ class BenchPrefetch(unittest.TestCase):
 
 class BenchPeers(unittest.TestCase):
     def test_wrong_options_are_refused_before_anything_is_made(self):
-        for arguments, code, words in ((["--dtypes", "int3"], 2, "int3 is not one of bf16, bf16-12bit, int8, int4"), (["--only", "training"], 2, "the measurements are decode"),
-                                       (["--rounds", "0"], 2, "--rounds"), (["--memory-limit", "half"], 2, "'half' is not a list of whole numbers"), (["--memory-limit", "50,0"], 2, "--memory-limit"), (["--read-ahead", "128,"], 2, "--read-ahead"), (["--peer-threads", "0"], 2, "--peer-threads"), (["--emulate-drive", "fast"], 2, "'fast' is not a speed"), (["--emulate-drive", "3.7"], 2, "--emulate-drive is of --memory-limit"), (["--tokens", "12"], 2, "--tokens is of --memory-limit"), (["--memory-limit", "50", "--tokens", "0"], 2, "--tokens is 1"), (["--memory-limit", "50", "--stream", "1GiB"], 2, "--stream is not of --memory-limit"), (["--shapes", "giant"], 2, "giant is not one of"), (["--bin", "/nowhere"], 1, "/nowhere is not there")):
+        for arguments, code, words in ((["--dtypes", "int3"], 2, "int3 is not one of bf16, bf16-12bit, int8, int4"),
+                                       (["--only", "training"], 2, "the measurements are decode"),
+                                       (["--rounds",
+                                         "0"], 2, "--rounds"), (["--memory-limit",
+                                                                 "half"], 2, "'half' is not a list of whole numbers"),
+                                       (["--memory-limit", "50,0"], 2, "--memory-limit"), (["--read-ahead",
+                                                                                            "128,"], 2, "--read-ahead"),
+                                       (["--peer-threads",
+                                         "0"], 2, "--peer-threads"), (["--emulate-drive",
+                                                                       "fast"], 2, "'fast' is not a speed"),
+                                       (["--emulate-drive", "3.7"], 2,
+                                        "--emulate-drive is of --memory-limit"), (["--tokens", "12"], 2,
+                                                                                  "--tokens is of --memory-limit"),
+                                       (["--memory-limit", "50", "--tokens",
+                                         "0"], 2, "--tokens is 1"), (["--memory-limit", "50", "--stream",
+                                                                      "1GiB"], 2, "--stream is not of --memory-limit"),
+                                       (["--shapes", "giant"], 2, "giant is not one of"), (["--bin", "/nowhere"], 1,
+                                                                                           "/nowhere is not there")):
             ran = run("bench_peers", *arguments)
             self.assertEqual(ran.returncode, code, arguments)
             self.assertIn(words, ran.stderr)

@@ -1,7 +1,8 @@
 // How close the kernels come to what the machine can do: weights streamed from DRAM beside a plain read loop
 // over the same memory, measured in turns in one run, and products with many tokens in GFLOP/s.
 //
-//   moestro_kernels_bench [THREADS [ISA [MODE]]]      ISA: scalar, avx2, avx512, avx512-bf16-vnni, avx512-amx; MODE: fast, deterministic
+//   moestro_kernels_bench [THREADS [ISA [MODE]]]      ISA: scalar, avx2, avx512, avx512-vnni, ...; MODE:
+//   fast, deterministic
 
 #include <algorithm>
 #include <chrono>
@@ -114,11 +115,11 @@ class Bench {
     std::vector<uint32_t> blocks;
     for (uint32_t i = 0; i < kPositions / kKvBlockTokens; ++i) blocks.push_back(i);
     const AttentionSequence sequence{0, 1, kPositions - 1, blocks};
-    const std::string name = "attention n 1 at 4096 " + std::string(dtype_name(dtype)) + " " + std::to_string(heads) + "/" +
-                             std::to_string(kv_heads) + " x " + std::to_string(head_dim);
+    const std::string name = "attention n 1 at 4096 " + std::string(dtype_name(dtype)) + " " + std::to_string(heads) +
+                             "/" + std::to_string(kv_heads) + " x " + std::to_string(head_dim);
     streamed(name.c_str(), static_cast<int64_t>(blocks.size()) * kv_block_bytes(shape, dtype), [&](const char* cache) {
-      ops_->attention(shape, {&sequence, 1}, x_.data(), nullptr, {const_cast<char*>(cache), dtype, static_cast<int64_t>(blocks.size())},
-                      y_.data());
+      ops_->attention(shape, {&sequence, 1}, x_.data(), nullptr,
+                      {const_cast<char*>(cache), dtype, static_cast<int64_t>(blocks.size())}, y_.data());
     });
   }
   void peak() {
@@ -136,8 +137,8 @@ class Bench {
       read.push_back(limits_->read(kWeightBytes).rate());
       run.push_back(limits_->matvec(dtype, kWeightBytes).rate());
     }
-    std::printf("streamed matvec %-10s         %6.1f GB/s   read loop %6.1f GB/s\n", std::string(dtype_name(dtype)).c_str(),
-                1e-9 * median(run), 1e-9 * median(read));
+    std::printf("streamed matvec %-10s         %6.1f GB/s   read loop %6.1f GB/s\n",
+                std::string(dtype_name(dtype)).c_str(), 1e-9 * median(run), 1e-9 * median(read));
   }
   void small() {
     const double norm =
@@ -162,8 +163,14 @@ class Bench {
     const RouterSpec softmax{.experts = 128, .top_k = 8, .normalise = true};
     RouterSpec sigmoid = softmax;
     sigmoid.scores = RouterSpec::Scores::kSigmoid;
-    const RouterSpec grouped{.experts = 256, .top_k = 8, .scores = RouterSpec::Scores::kSigmoid, .normalise = true, .scale = 2.5f,
-                             .bias = x_.data() + 400000, .groups = 8, .groups_kept = 4};
+    const RouterSpec grouped{.experts = 256,
+                             .top_k = 8,
+                             .scores = RouterSpec::Scores::kSigmoid,
+                             .normalise = true,
+                             .scale = 2.5f,
+                             .bias = x_.data() + 400000,
+                             .groups = 8,
+                             .groups_kept = 4};
     for (const int64_t n : {1, 512}) {
       router("router softmax, 8 of 128", softmax, n);
       router("router sigmoid, 8 of 128", sigmoid, n);
@@ -208,8 +215,8 @@ class Bench {
 
 int run(int argc, char** argv) {
   Isa isa = best_isa();
-  for (int i = 0; i <= static_cast<int>(best_isa()); ++i)
-    if (argc > 2 && isa_name(static_cast<Isa>(i)) == argv[2]) isa = static_cast<Isa>(i);
+  for (const Isa one : kIsas)
+    if (argc > 2 && has_isa(one) && isa_name(one) == argv[2]) isa = one;
   Bench b(argc > 1 ? std::atoi(argv[1]) : 0, isa, argc > 3 && std::string_view(argv[3]) == "deterministic");
   b.peak();
   for (const DType d : {DType::kBF16, DType::kBF16In12, DType::kInt8, DType::kInt4}) b.stream(d);

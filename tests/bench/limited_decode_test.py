@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Our side of scripts/bench_peers --memory-limit on the demo model with real programs, and the limit itself. Skipped where memory cannot be limited."""
+"""Our side of scripts/bench_peers --memory-limit on the demo model with real programs, and the limit itself. Skipped
+where memory cannot be limited."""
 
 import os
 import pathlib
@@ -35,7 +36,8 @@ class Limits(unittest.TestCase):
         group = limited("small", 64 * MIB)
         try:
             def touch(mib):
-                return subprocess.run([sys.executable, "-c", f"x = bytearray(b'x') * ({mib} << 20)"], preexec_fn=group.enter, capture_output=True).returncode
+                return subprocess.run([sys.executable, "-c", f"x = bytearray(b'x') * ({mib} << 20)"],
+                                      preexec_fn=group.enter, capture_output=True).returncode
             self.assertEqual(touch(16), 0)
             self.assertGreater(group.peak_bytes(), 16 * MIB)
             self.assertNotEqual(touch(128), 0)
@@ -71,10 +73,13 @@ class Drives(unittest.TestCase):
             group = limited("drive", 64 * MIB)
             try:
                 with emulated_drive.EmulatedDrive(pack, rate) as drive:
-                    self.assertEqual([f.read_bytes() for f in memory_limit.files_of(drive.path)], [f.read_bytes() for f in memory_limit.files_of(pack)])
+                    self.assertEqual([f.read_bytes() for f in memory_limit.files_of(drive.path)],
+                                     [f.read_bytes() for f in memory_limit.files_of(pack)])
                     drive.limit(group)
                     begin = time.monotonic()
-                    subprocess.run(["dd", f"if={drive.path / 'inner' / 'large'}", "of=/dev/null", "bs=1M", "iflag=direct"], check=True, capture_output=True, preexec_fn=group.enter)
+                    subprocess.run(
+                        ["dd", f"if={drive.path / 'inner' / 'large'}", "of=/dev/null", "bs=1M", "iflag=direct"],
+                        check=True, capture_output=True, preexec_fn=group.enter)
                     self.assertGreater(time.monotonic() - begin, 0.7 * size / rate)
             except memory_limit.Unavailable as e:
                 self.skipTest(str(e))
@@ -90,7 +95,9 @@ class Drives(unittest.TestCase):
             for file, size in ((large, 1 << 42), (small, 1)):
                 with open(file, "wb") as f:
                     f.truncate(size)
-            for drive in (emulated_drive.EmulatedDrive(large, 1), emulated_drive.EmulatedDrive(small, 1, beside_bytes=1 << 42)):
+            for drive in (emulated_drive.EmulatedDrive(large,
+                                                       1), emulated_drive.EmulatedDrive(small, 1,
+                                                                                        beside_bytes=1 << 42)):
                 with self.assertRaisesRegex(memory_limit.Unavailable, "GB are free"), drive:
                     pass
                 self.assertFalse(drive.home.exists())
@@ -98,7 +105,9 @@ class Drives(unittest.TestCase):
 
     def test_what_stays_mounted_is_said(self):
         late = types.SimpleNamespace(monotonic=iter([0, 11]).__next__)
-        with unittest.mock.patch.object(memory_limit, "time", late), self.assertRaisesRegex(memory_limit.Unavailable, "/nowhere/at/all stays mounted"):
+        with unittest.mock.patch.object(memory_limit, "time",
+                                        late), self.assertRaisesRegex(memory_limit.Unavailable,
+                                                                      "/nowhere/at/all stays mounted"):
             memory_limit.unmount("/nowhere/at/all")
 
 
@@ -116,13 +125,17 @@ class Ours(unittest.TestCase):
     def test_decodes_from_a_store_that_holds_a_part_of_the_model(self):
         with tempfile.TemporaryDirectory() as home:
             pack = pathlib.Path(home) / "pack"
-            subprocess.run([BIN / "moestro", "pack", SOURCE / "models" / "demo", "-o", pack, "--experts", "bf16"], check=True, capture_output=True)
+            subprocess.run([BIN / "moestro", "pack", SOURCE / "models" / "demo", "-o", pack, "--experts", "bf16"],
+                           check=True, capture_output=True)
             whole = sum(f.stat().st_size for f in pack.glob("*.bin"))
             beside = 256 * MIB
-            args = types.SimpleNamespace(bin=BIN / "moestro", threads=1, tokens=4, beside_arena=beside, store_options=[])
+            args = types.SimpleNamespace(bin=BIN / "moestro", threads=1, tokens=4, beside_arena=beside,
+                                         store_options=[])
             limited("probe", beside).close()
             try:
-                rate, more = limited_decode.turn(lambda group: limited_decode.ours(args, Side, pack, group, whole // 4 + beside), (pack,), whole // 4 + beside)
+                rate, more = limited_decode.turn(
+                    lambda group: limited_decode.ours(args, Side, pack, group, whole // 4 + beside), (pack,),
+                    whole // 4 + beside)
             except memory_limit.Unavailable as e:
                 self.skipTest(str(e))
         self.assertGreater(rate, 0)

@@ -1,8 +1,9 @@
 // What predictors are worth, and what a match costs.
 //
-//   moestro_prediction_bench routes [BATCH] FILE...   predictors on traces: of every three requests one is judged, the others are learned from
-//   moestro_prediction_bench ablation [BATCH] FILE... the same of eamc with parts of it off or otherwise
-//   moestro_prediction_bench match                    one match per layer beside the bytes it reads at the speed of this core
+//   moestro_prediction_bench routes [BATCH] FILE...   predictors on traces: of every three requests one is judged, the
+//   others are learned from moestro_prediction_bench ablation [BATCH] FILE... the same of eamc with parts of it off or
+//   otherwise moestro_prediction_bench match                    one match per layer beside the bytes it reads at the
+//   speed of this core
 
 #include <algorithm>
 #include <charconv>
@@ -59,7 +60,8 @@ void match(const EamcShape& shape, int32_t entries, size_t sequences, double aim
   for (int32_t i = 0; i < 24; ++i) some.push_back(requests.matrix(i % 8, 24));
   for (int32_t i = 0; i < entries; ++i) {
     std::vector<uint8_t> cells = activation::normalised(some[static_cast<size_t>(i) % some.size()], shape.top_k);
-    for (size_t c = static_cast<size_t>(i) % 7; c < cells.size(); c += 7) cells[c] = static_cast<uint8_t>(cells[c] + i % 11);
+    for (size_t c = static_cast<size_t>(i) % 7; c < cells.size(); c += 7)
+      cells[c] = static_cast<uint8_t>(cells[c] + i % 11);
     (void)eamc.set(i, cells).is_ok();
   }
   std::vector<activation::EamcMatcher> matchers(sequences, activation::EamcMatcher(eamc.view(), 24));
@@ -80,12 +82,16 @@ void match(const EamcShape& shape, int32_t entries, size_t sequences, double aim
     }
     for (auto& m : matchers) m.end_iteration();
   }
-  // Columns of u8, and for every entry its sum (read, added to, written, read), the request's and the norm: 4 bytes each.
+  // Columns of u8, and for every entry its sum (read, added to, written, read), the request's and the norm: 4 bytes
+  // each.
   const size_t columns = std::min(sequences * static_cast<size_t>(shape.top_k), static_cast<size_t>(shape.experts));
   const double bytes = static_cast<double>(entries) * (static_cast<double>(sequences) * (shape.top_k + 5 * 4) + 4);
   const double rate = read_rate(std::max<size_t>(64 << 10, static_cast<size_t>(entries) * (columns + 12 * sequences)));
-  std::printf("%6d entries of %2d x %3d, %2zu sequences: %7.1f us a layer (p50), aim %5.0f; its bytes at %4.1f GB/s: %6.1f us%s\n", entries, shape.layers,
-              shape.experts, sequences, median(times) * 1e6, aim_us, rate * 1e-9, bytes / rate * 1e6, found == 0 ? "!" : "");
+  std::printf(
+      "%6d entries of %2d x %3d, %2zu sequences: %7.1f us a layer (p50), aim %5.0f; its bytes at %4.1f GB/s: %6.1f "
+      "us%s\n",
+      entries, shape.layers, shape.experts, sequences, median(times) * 1e6, aim_us, rate * 1e-9, bytes / rate * 1e6,
+      found == 0 ? "!" : "");
 }
 
 /// Drives a predictor through the steps of some requests; what they used enters the history as they end.
@@ -97,7 +103,8 @@ void walk(const tier::Routes& routes, std::span<const size_t> requests, int32_t 
   for (const tier::ReplayStep& step : tier::plan_steps(routes, requests, batch, 512)) {
     predictor.begin_iteration(step.sequences);
     predictor.forecast(-1, forecast);
-    for (const size_t s : step.began) running.emplace_back(step.sequences[s].sequence, activation::RequestCounts(shape));
+    for (const size_t s : step.began)
+      running.emplace_back(step.sequences[s].sequence, activation::RequestCounts(shape));
     for (int32_t layer = 0; layer < routes.layers; ++layer) {
       std::vector<std::vector<activation::ActivationCount>> counts(step.sequences.size());
       std::vector<prediction::SequenceRoutes> said;
@@ -107,8 +114,11 @@ void walk(const tier::Routes& routes, std::span<const size_t> requests, int32_t 
         alone.tokens.assign(first, first + step.sequences[s].tokens);
         std::vector<tier::StepUse> uses;
         tier::uses_of(routes, alone, layer, uses);
-        for (const tier::StepUse& u : uses) counts[s].push_back({MoeLayerId(static_cast<uint32_t>(layer)), ExpertId(u.expert), u.tokens});
-        auto& own = std::ranges::find(running, step.sequences[s].sequence, &std::pair<uint64_t, activation::RequestCounts>::first)->second;
+        for (const tier::StepUse& u : uses)
+          counts[s].push_back({MoeLayerId(static_cast<uint32_t>(layer)), ExpertId(u.expert), u.tokens});
+        auto& own = std::ranges::find(running, step.sequences[s].sequence,
+                                      &std::pair<uint64_t, activation::RequestCounts>::first)
+                        ->second;
         (step.sequences[s].decode ? own.answer : own.prompt).add(counts[s]);
         said.push_back({step.sequences[s].sequence, counts[s]});
       }
@@ -145,10 +155,11 @@ struct Judge {
     print(name, observed.total(), took / static_cast<double>(layers) * 1e6);
   }
   void print(const std::string& name, const prediction::PredictionScore& score, double us) const {
-    std::printf("%-40s %9.3f %7.3f %6.1f %11.3f %8.4f %8.1f\n", name.c_str(), score.precision(), score.recall(), score.mean_lead_layers(),
-                score.calibration_error(), score.log_loss(), us);
+    std::printf("%-40s %9.3f %7.3f %6.1f %11.3f %8.4f %8.1f\n", name.c_str(), score.precision(), score.recall(),
+                score.mean_lead_layers(), score.calibration_error(), score.log_loss(), us);
   }
-  std::unique_ptr<prediction::Predictor> make(const std::string& name, const activation::ActivationHistory& history) const {
+  std::unique_ptr<prediction::Predictor> make(const std::string& name,
+                                              const activation::ActivationHistory& history) const {
     auto made = prediction::make_predictor(name, {.shape = shape(), .history = &history.view()});
     MOESTRO_CHECK(made.is_ok(), made.status().message());
     return std::move(*made);
@@ -158,11 +169,13 @@ struct Judge {
   }
 };
 
-/// The match by the iteration alone, as in MoE-Infinity; how much the request's earlier tokens weigh; how many entries, and how they are weighed.
+/// The match by the iteration alone, as in MoE-Infinity; how much the request's earlier tokens weigh; how many entries,
+/// and how they are weighed.
 void ablate(const Judge& judge) {
   const auto eamc = [&](const char* name, int32_t matches, float sharpness, float request_tokens) {
     judge(name, [&](const activation::ActivationHistory& history) {
-      return std::make_unique<prediction::EamcPredictor>(judge.shape(), history.view(), prediction::EamcOptions{matches, sharpness, request_tokens});
+      return std::make_unique<prediction::EamcPredictor>(judge.shape(), history.view(),
+                                                         prediction::EamcOptions{matches, sharpness, request_tokens});
     });
   };
   eamc("eamc", 16, 24, 1);
@@ -199,22 +212,32 @@ int routes(int32_t batch, std::span<char*> files, const std::string& mode) {
   tier::Routes all;
   for (char* file : files) {
     auto read = tier::read_routes(file);
-    const Status status = read.is_ok() ? (all.layers == 0 ? (all = std::move(*read), Status::ok()) : tier::append_routes(all, *read)) : read.status();
+    const Status status =
+        read.is_ok() ? (all.layers == 0 ? (all = std::move(*read), Status::ok()) : tier::append_routes(all, *read))
+                     : read.status();
     if (!status.is_ok()) return std::fprintf(stderr, "%s\n", status.message().c_str()), 1;
   }
   std::vector<size_t> learned, judged;
   for (size_t i = 0; i < all.requests.size(); ++i) (i % 3 == 2 ? judged : learned).push_back(i);
   // Domains in turns, as files are one domain each.
   const size_t turn = std::max<size_t>(1, learned.size() / std::max<size_t>(1, files.size()));
-  std::ranges::stable_sort(learned, {}, [&](size_t i) { return static_cast<size_t>(std::ranges::find(learned, i) - learned.begin()) % turn; });
+  std::ranges::stable_sort(learned, {}, [&](size_t i) {
+    return static_cast<size_t>(std::ranges::find(learned, i) - learned.begin()) % turn;
+  });
   const Judge judge{all, learned, judged, batch};
-  std::printf("%zu requests learned from, %zu judged, batch %d: threshold 0.5, decode\n", learned.size(), judged.size(), batch);
-  std::printf("%-40s %9s %7s %6s %11s %8s %8s\n", "predictor", "precision", "recall", "lead", "calibration", "log loss", "us/layer");
+  std::printf("%zu requests learned from, %zu judged, batch %d: threshold 0.5, decode\n", learned.size(), judged.size(),
+              batch);
+  std::printf("%-40s %9s %7s %6s %11s %8s %8s\n", "predictor", "precision", "recall", "lead", "calibration", "log loss",
+              "us/layer");
   if (mode == "ablation") return ablate(judge), 0;
-  for (const char* name : {"popularity", "request", "recent", "correlation", "signature", "signature-3", "echo", "eamc", "eamc+recent", "request+recent",
-                           "request+recent+correlation", "request+recent+correlation+signature", "request+recent+correlation+signature+signature-3+eamc", "auto"})
+  for (const char* name :
+       {"popularity", "request", "recent", "correlation", "signature", "signature-3", "echo", "eamc", "eamc+recent",
+        "request+recent", "request+recent+correlation", "request+recent+correlation+signature",
+        "request+recent+correlation+signature+signature-3+eamc", "auto"})
     judge.named(name);
-  judge("auto, learning on", [&](const activation::ActivationHistory& history) { return judge.make("auto", history); }, true);
+  judge(
+      "auto, learning on", [&](const activation::ActivationHistory& history) { return judge.make("auto", history); },
+      true);
   restart(judge, "eamc");
   restart(judge, "auto");
   return 0;

@@ -1,9 +1,10 @@
-// What the expert store costs beside the work itself: CPU time of reads with and without registered buffers, and a pin with its unpin
-// for experts that are resident, and checksums. Variants are measured in turns in one run.
+// What the expert store costs beside the work itself: CPU time of reads with and without registered buffers, and a pin
+// with its unpin for experts that are resident, and checksums. Variants are measured in turns in one run.
 //
 //   moestro_store_bench reads FILE [GIB]     FILE: large, on the drive in question; GIB: how much each round reads (1)
 //   moestro_store_bench hits                 a store and a worker in this process
-//   moestro_store_bench checksums            one thread, slices as long as a small expert's, beside what it can read of memory
+//   moestro_store_bench checksums            one thread, slices as long as a small expert's, beside what it can read of
+//   memory
 
 #include <fcntl.h>
 #include <poll.h>
@@ -34,7 +35,9 @@ struct Cost {
 double cpu_seconds() {
   rusage used{};
   ::getrusage(RUSAGE_SELF, &used);
-  const auto of = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+  const auto of = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
   return of(used.ru_utime) + of(used.ru_stime);
 }
 
@@ -44,13 +47,15 @@ Cost read_once(Reader& reader, uint64_t file_bytes, uint64_t bytes, std::span<st
   const double cpu = cpu_seconds();
   std::vector<ReadResult> results;
   for (uint64_t asked = 0, done = 0; done < bytes;) {
-    while (asked < bytes && reader.submit({0, asked % file_bytes, memory.data() + asked % memory.size(), kChunk, 0})) asked += kChunk;
+    while (asked < bytes && reader.submit({0, asked % file_bytes, memory.data() + asked % memory.size(), kChunk, 0}))
+      asked += kChunk;
     pollfd wait{reader.event_fd(), POLLIN, 0};
     ::poll(&wait, 1, 1000);
     results.clear();
     reader.reap(results);
     for (const ReadResult& r : results) {
-      if (r.result != kChunk) std::exit((std::fprintf(stderr, "a read gave %lld\n", static_cast<long long>(r.result)), 1));
+      if (r.result != kChunk)
+        std::exit((std::fprintf(stderr, "a read gave %lld\n", static_cast<long long>(r.result)), 1));
       done += kChunk;
     }
   }
@@ -72,7 +77,9 @@ int bench_reads(const char* path, uint64_t bytes) {
   for (const bool huge : {false, true}) {
     void* at = ::mmap(nullptr, kMemory + (2 << 20), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) return (std::perror("mmap"), 1);
-    const std::span<std::byte> memory(reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(at) + (2 << 20) - 1) / (2 << 20) * (2 << 20)), kMemory);
+    const std::span<std::byte> memory(
+        reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(at) + (2 << 20) - 1) / (2 << 20) * (2 << 20)),
+        kMemory);
     ::madvise(memory.data(), kMemory, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     std::memset(memory.data(), 1, kMemory);
     std::vector<double> rate[2], cpu[2];
@@ -80,15 +87,17 @@ int bench_reads(const char* path, uint64_t bytes) {
       const int registered = round % 2;
       auto reader = make_uring_reader({{fd}, -1, registered ? memory : std::span<std::byte>{}}, kDepth);
       if (!reader || !(*reader)->registered())
-        return (std::fprintf(stderr, "%s\n", (reader ? (*reader)->registered() : reader.status()).message().c_str()), 1);
+        return (std::fprintf(stderr, "%s\n", (reader ? (*reader)->registered() : reader.status()).message().c_str()),
+                1);
       const Cost cost = read_once(**reader, file_bytes, bytes, memory);
       rate[registered].push_back(static_cast<double>(bytes) / 1e9 / cost.seconds);
       cpu[registered].push_back(cost.cpu_seconds * 1e3 / (static_cast<double>(bytes) / 1e9));
     }
     for (const int registered : {0, 1})
       std::printf("%s pages, %-22s %6.2f GB/s %8.2f ms of CPU a GB   (min %.2f, max %.2f)\n", huge ? "2 MiB" : "4 KiB",
-                  registered ? "registered buffers:" : "not registered:", median(rate[registered]), median(cpu[registered]),
-                  *std::min_element(cpu[registered].begin(), cpu[registered].end()), *std::max_element(cpu[registered].begin(), cpu[registered].end()));
+                  registered ? "registered buffers:" : "not registered:", median(rate[registered]),
+                  median(cpu[registered]), *std::min_element(cpu[registered].begin(), cpu[registered].end()),
+                  *std::max_element(cpu[registered].begin(), cpu[registered].end()));
     ::munmap(at, kMemory + (2 << 20));
   }
   return 0;
@@ -99,7 +108,8 @@ int bench_reads(const char* path, uint64_t bytes) {
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
-  if (what == "reads" && argc > 2) return moestro::store::bench_reads(argv[2], (argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 1) << 30);
+  if (what == "reads" && argc > 2)
+    return moestro::store::bench_reads(argv[2], (argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 1) << 30);
   if (what == "hits") return moestro::store::bench_hits();
   if (what == "checksums") return moestro::store::bench_checksums();
   std::fprintf(stderr, "moestro_store_bench reads FILE [GIB] | hits | checksums\n");

@@ -25,8 +25,10 @@ int bench_checksums() {
     const char* what;
     std::function<void(int64_t at)> of_slice;
   } ways[] = {
-      {"XXH3-128, the store's (common/xxh3.h)", [&](int64_t at) { sum += hash_of(reinterpret_cast<const std::byte*>((*memory)->data() + at), kSlice).low; }},
-      {"XXH3-128, the library's plain one", [&](int64_t at) { sum += XXH3_128bits((*memory)->data() + at, kSlice).low64; }},
+      {"XXH3-128, the store's (common/xxh3.h)",
+       [&](int64_t at) { sum += hash_of(reinterpret_cast<const std::byte*>((*memory)->data() + at), kSlice).low; }},
+      {"XXH3-128, the library's plain one",
+       [&](int64_t at) { sum += XXH3_128bits((*memory)->data() + at, kSlice).low64; }},
       {"a loop that only loads (the limit)", [&](int64_t at) { (*memory)->read(at, kSlice, pool); }},
   };
   std::vector<double> rates[std::size(ways)];
@@ -35,13 +37,16 @@ int bench_checksums() {
       const auto begin = std::chrono::steady_clock::now();
       int64_t at = 0;
       for (; at + kSlice <= kBytes; at += kSlice) ways[way].of_slice(at);
-      rates[way].push_back(static_cast<double>(at) / 1e9 / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+      rates[way].push_back(static_cast<double>(at) / 1e9 /
+                           std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     }
   for (size_t way = 0; way < std::size(ways); ++way) {
     std::ranges::sort(rates[way]);
-    std::printf("%-40s %6.1f GB/s   (min %.1f, max %.1f)\n", ways[way].what, rates[way][kRounds / 2], rates[way].front(), rates[way].back());
+    std::printf("%-40s %6.1f GB/s   (min %.1f, max %.1f)\n", ways[way].what, rates[way][kRounds / 2],
+                rates[way].front(), rates[way].back());
   }
-  std::printf("one thread, slices of %.1f MB of 1 GiB, %d rounds in turns%s\n", kSlice / 1e6, kRounds, sum == 0 ? "." : "");  // the sum is used
+  std::printf("one thread, slices of %.1f MB of 1 GiB, %d rounds in turns%s\n", kSlice / 1e6, kRounds,
+              sum == 0 ? "." : "");  // the sum is used
   return 0;
 }
 

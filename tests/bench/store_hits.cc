@@ -45,9 +45,10 @@ double hit_ns(StoreClient& client, const std::vector<uint32_t>& order, uint64_t&
   return (cpu_ns() - begin) / kHitsARound;
 }
 
-/// A pin after other memory has gone through the caches, as an expert's weights do between two hits of a worker; less what the clock
-/// itself takes then.
-double hit_after_weights_ns(StoreClient& client, const std::vector<uint32_t>& order, const std::vector<uint64_t>& weights, uint64_t& sum) {
+/// A pin after other memory has gone through the caches, as an expert's weights do between two hits of a worker; less
+/// what the clock itself takes then.
+double hit_after_weights_ns(StoreClient& client, const std::vector<uint32_t>& order,
+                            const std::vector<uint64_t>& weights, uint64_t& sum) {
   constexpr size_t kHits = 200;
   const auto timed = [&](auto&& work) {
     sum += std::accumulate(weights.begin(), weights.end(), uint64_t{0});
@@ -74,7 +75,8 @@ int measure(StoreClient& client) {
     if (client.manifest().blobs[blob].kind == BlobKind::kExpert) experts.push_back(blob);
   if (!client.fetch(experts, {})) return 1;
   for (size_t i = 0; i < experts.size(); ++i)
-    if (const auto arrived = client.next_arrival(kLong); !arrived) return (std::fprintf(stderr, "%s\n", arrived.status().message().c_str()), 1);
+    if (const auto arrived = client.next_arrival(kLong); !arrived)
+      return (std::fprintf(stderr, "%s\n", arrived.status().message().c_str()), 1);
   std::shuffle(experts.begin(), experts.end(), std::mt19937(1));
   const std::vector<uint32_t> few(experts.begin(), experts.begin() + 16);
   const std::vector<uint64_t> weights((4 << 20) / sizeof(uint64_t), 1);
@@ -85,7 +87,8 @@ int measure(StoreClient& client) {
     wide.push_back(hit_ns(client, experts, sum));
     if (round % 4 == 0) cold.push_back(hit_after_weights_ns(client, experts, weights, sum));
   }
-  if (client.counters().hits < uint64_t{2} * kRounds * kHitsARound || sum == 0) return (std::fprintf(stderr, "not every pin was a hit\n"), 1);
+  if (client.counters().hits < uint64_t{2} * kRounds * kHitsARound || sum == 0)
+    return (std::fprintf(stderr, "not every pin was a hit\n"), 1);
   print("pin + unpin, 16 experts in turn:", hot);
   print(("pin + unpin, " + std::to_string(experts.size()) + " experts in random order:").c_str(), wide);
   print("pin + unpin, 4 MiB read before each:", cold);
@@ -97,7 +100,8 @@ int measure(StoreClient& client) {
 int bench_hits() {
   const testing::TemporaryDirectory dir;
   testing::write_checkpoint(dir / "src", {.hidden = 64, .ffn = 64, .experts = 1024});
-  if (const auto packed = pack_checkpoint(dir / "src", dir / "pack", {}, {}); !packed) return (std::fprintf(stderr, "%s\n", packed.status().message().c_str()), 1);
+  if (const auto packed = pack_checkpoint(dir / "src", dir / "pack", {}, {}); !packed)
+    return (std::fprintf(stderr, "%s\n", packed.status().message().c_str()), 1);
   const testing::MemoryDirectory arena(dir / "arena");
   StoreOptions options;
   options.run_dir = dir / "run", options.arena_dir = arena.path(), options.models = {{"m", dir / "pack"}};
@@ -109,7 +113,8 @@ int bench_hits() {
   });
   int code = 1;
   {
-    auto client = StoreClient::attach({.endpoint = "ipc://" + (dir / "run" / "store.sock").string(), .model = "m", .timeout = kLong});
+    auto client = StoreClient::attach(
+        {.endpoint = "ipc://" + (dir / "run" / "store.sock").string(), .model = "m", .timeout = kLong});
     if (!client) std::fprintf(stderr, "%s\n", client.status().message().c_str());
     else code = measure(**client);
   }

@@ -1,4 +1,5 @@
-// moestro-orchestrator reads a pack's copies of the checkpoint's files: one that is not as it was packed ends it with one line.
+// moestro-orchestrator reads a pack's copies of the checkpoint's files: one that is not as it was packed ends it with
+// one line.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,12 +21,14 @@ TEST(DamagedCopy, EndsTheOrchestrator) {
   const std::string config = testing::read_text(dir / "pack" / "config.json");
   const size_t at = config.find("\"max_position_embeddings\":64");
   ASSERT_NE(at, std::string::npos);
-  for (const std::string& change : {std::string("\"max_position_embeddings\":68"), std::string("\"max_position_embeddings\":6")}) {
+  for (const std::string& change :
+       {std::string("\"max_position_embeddings\":68"), std::string("\"max_position_embeddings\":6")}) {
     std::string damaged = config;
     testing::write_text(dir / "pack" / "config.json", damaged.replace(at, 28, change));
     const char* bin = std::getenv("MOESTRO_BIN_DIR");
-    const std::string line = std::string(bin == nullptr ? "." : bin) + "/moestro-orchestrator --model m=" + (dir / "pack").string() +
-                             " --run-dir " + (dir / "run").string() + " --http 127.0.0.1:0 2>&1";
+    const std::string line = std::string(bin == nullptr ? "." : bin) +
+                             "/moestro-orchestrator --model m=" + (dir / "pack").string() + " --run-dir " +
+                             (dir / "run").string() + " --http 127.0.0.1:0 2>&1";
     FILE* pipe = ::popen(line.c_str(), "r");
     ASSERT_NE(pipe, nullptr);
     std::string said;

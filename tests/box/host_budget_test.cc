@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <vector>
 
 namespace moestro::box {
 namespace {
@@ -20,13 +21,26 @@ WorkerMemory memory_of(const std::string& device, int64_t kv_host_tokens = 0) {
 }
 
 TEST(HostBudget, TheMemoryOfADeviceIsTheHostsOnlyWhereItIsEmulated) {
-  const WorkerMemory cpu = memory_of("cpu"), emulated = memory_of("emulated:vram=1G,link=1GB/s"), gpu = memory_of("cuda,vram=1G");
+  const WorkerMemory cpu = memory_of("cpu"), emulated = memory_of("emulated:vram=1G,link=1GB/s"),
+                     gpu = memory_of("cuda,vram=1G");
   EXPECT_GT(cpu.kv_bytes, 0u);
   EXPECT_GT(cpu.scratch_bytes, 0u);
   EXPECT_EQ(emulated.total(), cpu.total() + 2 * (uint64_t{1} << 30));
   EXPECT_EQ(gpu.kv_bytes + gpu.scratch_bytes + gpu.device_bytes, 0u) << "KV cache and activations lie in the GPU's";
   EXPECT_GT(gpu.process_bytes, cpu.process_bytes);
-  EXPECT_EQ(memory_of("cuda,vram=1G", 2 * 8192).kv_bytes, 2 * cpu.kv_bytes) << "what is kept in host memory of twice the tokens";
+  EXPECT_EQ(memory_of("cuda,vram=1G", 2 * 8192).kv_bytes, 2 * cpu.kv_bytes)
+      << "what is kept in host memory of twice the tokens";
+}
+
+TEST(HostBudget, EveryModelHasWorkersOfItsOwn) {
+  const config::BoxConfig box;
+  const std::filesystem::path models = std::filesystem::path(std::getenv("MOESTRO_SOURCE_DIR")) / "models";
+  const auto one = worker_memory(box, models / "demo");
+  ASSERT_TRUE(one.is_ok()) << one.status().message();
+  const std::vector<std::filesystem::path> two{models / "demo", models / "demo"},
+      other{models / "demo", models / "no such pack"};
+  EXPECT_EQ(workers_bytes(box, two), 2 * one->total()) << "not those of the largest alone";
+  EXPECT_EQ(workers_bytes(box, other), one->total());
 }
 
 }  // namespace

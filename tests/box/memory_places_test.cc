@@ -11,7 +11,14 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-MemoryPlaces on_gpu() { return {.nodes = {0, 1}, .device = "cuda:1", .gpu = 1, .threads = {1}, .threads_stay = false, .arena = {{0, 256}, {1, 256}}}; }
+MemoryPlaces on_gpu() {
+  return {.nodes = {0, 1},
+          .device = "cuda:1",
+          .gpu = 1,
+          .threads = {1},
+          .threads_stay = false,
+          .arena = {{0, 256}, {1, 256}}};
+}
 
 TEST(MemoryPlaces, OnOneNodeThereIsNothingToSay) {
   MemoryPlaces places = on_gpu();
@@ -31,7 +38,8 @@ TEST(MemoryPlaces, WeightsOnAnotherNodeAreNamedWithWhatMendsIt) {
   places.arena = {{0, 512}};
   const PlacesReport report = report_places(places);
   EXPECT_TRUE(report.remote);
-  EXPECT_THAT(report.line, AllOf(HasSubstr("weights on node 0 100 %"), HasSubstr("--numa 1 of the store, or --numa 0-1")));
+  EXPECT_THAT(report.line,
+              AllOf(HasSubstr("weights on node 0 100 %"), HasSubstr("--numa 1 of the store, or --numa 0-1")));
   places.arena = {{0, 384}, {1, 128}};
   EXPECT_FALSE(report_places(places).remote) << "half of what there would be when spread";
   places.arena = {{0, 385}, {1, 127}};
@@ -61,23 +69,31 @@ TEST(MemoryPlaces, WhatNobodyKnowsIsNoFault) {
 }
 
 TEST(MemoryPlaces, AWorkerOnOneNodesCpusWantsItsWeightsThere) {
-  MemoryPlaces places{.nodes = {0, 1}, .device = "", .gpu = {}, .threads = {1}, .threads_stay = false, .arena = {{0, 512}}};
+  MemoryPlaces places{
+      .nodes = {0, 1}, .device = "", .gpu = {}, .threads = {1}, .threads_stay = false, .arena = {{0, 512}}};
   EXPECT_TRUE(report_places(places).remote);
   places.threads = {0, 1};
   EXPECT_FALSE(report_places(places).remote) << "it runs on both";
 }
 
 TEST(MemoryPlaces, AWorkerOnSeveralNodesSaysWhetherWhatLiesOnOneIsComputedThere) {
-  MemoryPlaces places{.nodes = {0, 1}, .device = "", .gpu = {}, .threads = {0, 1}, .threads_stay = true, .arena = {{0, 256}, {1, 256}}};
-  EXPECT_EQ(report_places(places).line, "threads on NUMA nodes 0-1, weights on node 0 50 %, node 1 50 %; what lies on a node is computed there");
+  MemoryPlaces places{
+      .nodes = {0, 1}, .device = "", .gpu = {}, .threads = {0, 1}, .threads_stay = true, .arena = {{0, 256}, {1, 256}}};
+  EXPECT_EQ(report_places(places).line,
+            "threads on NUMA nodes 0-1, weights on node 0 50 %, node 1 50 %; what lies on a node is computed there");
   places.threads_stay = false;
-  EXPECT_THAT(report_places(places).line, HasSubstr("; no thread keeps to a node, so any computes any: see --pin-threads"));
+  EXPECT_THAT(report_places(places).line,
+              HasSubstr("; no thread keeps to a node, so any computes any: see --pin-threads"));
   places.threads_stay = true, places.arena = {{0, 512}};
-  EXPECT_THAT(report_places(places).line, HasSubstr("; each thread computes what lies on its node first, then what is left"));
+  EXPECT_THAT(report_places(places).line,
+              HasSubstr("; each thread computes what lies on its node first, then what is left"));
   places.arena = {{0, 256}, {2, 256}};
-  EXPECT_THAT(report_places(places).line, HasSubstr("; each thread computes what lies on its node first, then what is left"));
+  EXPECT_THAT(report_places(places).line,
+              HasSubstr("; each thread computes what lies on its node first, then what is left"));
   places.arena.clear();
-  EXPECT_EQ(report_places(places).line, "threads on NUMA nodes 0-1; the kernel does not tell where weights lie (move_pages), so any thread computes any");
+  EXPECT_EQ(
+      report_places(places).line,
+      "threads on NUMA nodes 0-1; the kernel does not tell where weights lie (move_pages), so any thread computes any");
 }
 
 }  // namespace

@@ -67,7 +67,8 @@ TEST(ModelShares, AreReadAndRefusedByTheirText) {
   EXPECT_EQ((*shares)[2].model, "chat");
   EXPECT_FALSE((*shares)[2].maximal);
   EXPECT_TRUE(parse_model_shares("")->empty());
-  for (const char* wrong : {"big", "big=", "big=..", "=1G", "b/d=1G", "big=1x", "big=2G..1G", "big=1G..3y", "big=1G,big=2G", "a=1G,,b=1G"}) {
+  for (const char* wrong : {"big", "big=", "big=..", "=1G", "b/d=1G", "big=1x", "big=2G..1G", "big=1G..3y",
+                            "big=1G,big=2G", "a=1G,,b=1G"}) {
     const auto refused = parse_model_shares(wrong);
     ASSERT_FALSE(refused) << wrong;
     EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);

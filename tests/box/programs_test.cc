@@ -19,7 +19,9 @@ namespace fs = std::filesystem;
 
 class ProgramsTest : public ::testing::TestWithParam<const char*> {
  protected:
-  ProgramsTest() : dir_(fs::temp_directory_path() / ("moestro-programs-" + std::to_string(::getpid()))) { fs::create_directories(dir_); }
+  ProgramsTest() : dir_(fs::temp_directory_path() / ("moestro-programs-" + std::to_string(::getpid()))) {
+    fs::create_directories(dir_);
+  }
   ~ProgramsTest() override { fs::remove_all(dir_); }
 
   struct Ran {
@@ -29,7 +31,8 @@ class ProgramsTest : public ::testing::TestWithParam<const char*> {
   Ran run(const std::string& yaml) {
     std::ofstream(dir_ / "box.yaml") << yaml;
     const char* bin = std::getenv("MOESTRO_BIN_DIR");
-    const std::string line = std::string(bin == nullptr ? "." : bin) + "/" + GetParam() + " -c " + (dir_ / "box.yaml").string() + " 2>&1";
+    const std::string line =
+        std::string(bin == nullptr ? "." : bin) + "/" + GetParam() + " -c " + (dir_ / "box.yaml").string() + " 2>&1";
     FILE* pipe = ::popen(line.c_str(), "r");
     Ran ran;
     char buffer[512];
@@ -60,7 +63,8 @@ TEST_P(ProgramsTest, AFileThatSaysTooLittleIsToldWhatIsMissing) {
   expect_refusal("run: {dir: /nowhere/run}\nstore: {arena_dir: /nowhere/arena}\n", "model.pack");
 }
 
-INSTANTIATE_TEST_SUITE_P(Daemons, ProgramsTest, ::testing::Values("moestro-store", "moestro-worker", "moestro-orchestrator"),
+INSTANTIATE_TEST_SUITE_P(Daemons, ProgramsTest,
+                         ::testing::Values("moestro-store", "moestro-worker", "moestro-orchestrator"),
                          [](const auto& param) { return std::string(param.param).substr(8); });
 
 }  // namespace

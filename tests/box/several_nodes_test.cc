@@ -1,4 +1,5 @@
-// A whole box on a machine whose memory is at several NUMA nodes: where weights and threads are, by the worker's own words, and that answers do not depend on it.
+// A whole box on a machine whose memory is at several NUMA nodes: where weights and threads are, by the worker's own
+// words, and that answers do not depend on it.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +25,8 @@ class BoxOnSeveralNodes : public ::testing::Test {
   void SetUp() override {
     if (const std::string why = testing::why_no_nodes(); !why.empty()) GTEST_SKIP() << why;
     const char* source = std::getenv("MOESTRO_SOURCE_DIR");
-    ChildProcess pack({program("moestro"), "pack", std::string(source != nullptr ? source : ".") + "/models/demo", "-o", (dir_ / "demo").string()},
+    ChildProcess pack({program("moestro"), "pack", std::string(source != nullptr ? source : ".") + "/models/demo", "-o",
+                       (dir_ / "demo").string()},
                       dir_ / "pack.log");
     ASSERT_EQ(pack.wait(), 0) << pack.output();
   }
@@ -43,7 +45,8 @@ class BoxOnSeveralNodes : public ::testing::Test {
     EXPECT_TRUE(up.says(ready, std::chrono::minutes(2))) << up.output();  // the machine may be an emulated one
     const std::string said = up.output();
     const size_t url = std::min(said.find(ready), said.size() - ready.size()) + ready.size();
-    ChildProcess complete({program("moestro"), "complete", "It was a cold and windy evening", "--max-tokens", "8", "--url", said.substr(url, said.find('\n', url) - url)},
+    ChildProcess complete({program("moestro"), "complete", "It was a cold and windy evening", "--max-tokens", "8",
+                           "--url", said.substr(url, said.find('\n', url) - url)},
                           run.string() + ".answer");
     EXPECT_EQ(complete.wait(), 0) << complete.output();
     ChildProcess doctor({program("moestro"), "doctor", "--store", run.string()}, run.string() + ".doctor");
@@ -63,15 +66,19 @@ TEST_F(BoxOnSeveralNodes, TheWorkerSaysWhereWeightsAndThreadsAre) {
   const std::string half = " (4[0-9]|5[0-9]|60) %", halves = "node " + first + half + ", node " + second + half;
   const Ran spread = run(nodes_.size() == 2 ? Words{} : Words{"--numa", first + "," + second});
   EXPECT_THAT(spread.worker, ContainsRegex("threads on NUMA nodes .*, weights on " + halves));
-  EXPECT_THAT(spread.worker, HasSubstr("2 threads, each on its core")) << "where CPUs are at several nodes, that is what auto does";
+  EXPECT_THAT(spread.worker, HasSubstr("2 threads, each on its core"))
+      << "where CPUs are at several nodes, that is what auto does";
   EXPECT_THAT(spread.worker, HasSubstr("; what lies on a node is computed there"));
-  EXPECT_THAT(spread.worker, ContainsRegex("[1-9][0-9]* % of what was computed from weights was computed on the NUMA node where they lie"));
+  EXPECT_THAT(
+      spread.worker,
+      ContainsRegex("[1-9][0-9]* % of what was computed from weights was computed on the NUMA node where they lie"));
   EXPECT_THAT(spread.doctor, ContainsRegex("NUMA " + halves));
   EXPECT_NE(spread.answer, "");
   const Ran near = run({"--numa-node", second});
   EXPECT_THAT(near.worker, HasSubstr("threads on NUMA node " + second + ", weights on node " + second + " 100 %"));
   const Ran far = run({"--numa-node", second, "--numa", first});
-  EXPECT_THAT(far.worker, HasSubstr("threads on NUMA node " + second + ", weights on node " + first + " 100 %; weights come from another node: --numa " + second));
+  EXPECT_THAT(far.worker, HasSubstr("threads on NUMA node " + second + ", weights on node " + first +
+                                    " 100 %; weights come from another node: --numa " + second));
   EXPECT_EQ(near.answer, spread.answer);
   EXPECT_EQ(far.answer, spread.answer);
 }

@@ -62,14 +62,16 @@ TEST_F(ThreadPlacesTest, SeveralShareItAndNoCoreIsGivenTwice) {
   EXPECT_EQ(place("worker-2")->main_cpus, (Ids{4, 5, 6, 7}));
   EXPECT_EQ(place("another")->cpus, Ids{}) << "auto does not guess";
   box_.workers.pin_threads = "on";
-  for (const char* name : {"another", "worker-", "worker-x", "worker--1", "worker-1x"}) EXPECT_THAT(error(name), HasSubstr("know which cores are theirs")) << name;
+  for (const char* name : {"another", "worker-", "worker-x", "worker--1", "worker-1x"})
+    EXPECT_THAT(error(name), HasSubstr("know which cores are theirs")) << name;
 }
 
 TEST_F(ThreadPlacesTest, MoreThreadsThanCores) {
   box_.workers.threads = 9;
   EXPECT_EQ(place()->cpus, Ids{}) << "auto";
   box_.workers.pin_threads = "on";
-  EXPECT_EQ(error(), "--pin-threads on: 9 threads of worker-0 would be on cores 1 to 9 of 8; lower --threads, or take auto");
+  EXPECT_EQ(error(),
+            "--pin-threads on: 9 threads of worker-0 would be on cores 1 to 9 of 8; lower --threads, or take auto");
 }
 
 TEST_F(ThreadPlacesTest, OneNode) {
@@ -89,7 +91,8 @@ TEST_F(ThreadPlacesTest, AShareOfANode) {
   const auto cpus = [&](const std::string& share) {
     const auto parsed = parse_cpu_share(share);
     EXPECT_TRUE(parsed.is_ok()) << parsed.status().message();
-    const auto placed = place_threads(box_, "worker-3", kernels::cpu::Topology::read(root_, Ids{0, 1, 2, 3, 4, 5, 6, 7}), *parsed);
+    const auto placed =
+        place_threads(box_, "worker-3", kernels::cpu::Topology::read(root_, Ids{0, 1, 2, 3, 4, 5, 6, 7}), *parsed);
     EXPECT_TRUE(placed.is_ok()) << placed.status().message();
     return placed->cpus;
   };

@@ -1,5 +1,4 @@
-// Every template of cases.json must give what Python's Jinja2 gave (make_cases.py beside this file writes
-// it).
+// Every template of cases.json must give what Python's Jinja2 gave (scripts/make_chat_cases.py writes it).
 #include <gmock/gmock.h>
 
 #include <cstdlib>

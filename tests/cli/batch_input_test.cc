@@ -58,6 +58,16 @@ TEST(BatchInput, TheSurveyCountsLinesAndPassesOverBlankOnes) {
   EXPECT_EQ(numbers->at("b"), 4u);
 }
 
+TEST(BatchInput, TheEndpointIsThatOfTheFirstLineThatHasOne) {
+  test::TempDir dir;
+  test::write_file(dir / "in",
+                   "\xef\xbb\xbf\n{\n[1]\n{\"url\":5}\n{\"url\":\"/v1/chat/completions\"}\n" + std::string(kGood));
+  EXPECT_EQ(endpoint_of_batch(dir / "in"), "/v1/chat/completions");
+  test::write_file(dir / "in", "\n");
+  EXPECT_EQ(endpoint_of_batch(dir / "in"), "");
+  EXPECT_EQ(endpoint_of_batch(dir / "none"), "");
+}
+
 TEST(BatchInput, ABadFileIsRefusedWithLineAndCount) {
   test::TempDir dir;
   const std::string path = (dir / "in").string();

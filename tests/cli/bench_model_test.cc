@@ -16,8 +16,30 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 std::vector<std::string> small(const std::string& shape, const std::string& pack, std::vector<std::string> more = {}) {
-  std::vector<std::string> all = {"bench", "model", "--shape", shape, "-o", pack, "--layers", "2", "--hidden", "64", "--heads", "4", "--kv-heads", "2", "--head-dim", "16",
-                                  "--ffn", "96", "--experts-per-layer", "8", "--vocab", "300", "--context", "512"};
+  std::vector<std::string> all = {"bench",
+                                  "model",
+                                  "--shape",
+                                  shape,
+                                  "-o",
+                                  pack,
+                                  "--layers",
+                                  "2",
+                                  "--hidden",
+                                  "64",
+                                  "--heads",
+                                  "4",
+                                  "--kv-heads",
+                                  "2",
+                                  "--head-dim",
+                                  "16",
+                                  "--ffn",
+                                  "96",
+                                  "--experts-per-layer",
+                                  "8",
+                                  "--vocab",
+                                  "300",
+                                  "--context",
+                                  "512"};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
@@ -26,7 +48,8 @@ TEST(BenchModel, MakesAPackThatIsVerifiedAndRun) {
   const TempDir dir;
   for (const std::string shape : {"mixtral-mini", "qwen3moe-mini"}) {
     const std::string pack = dir / shape;
-    const Ran made = run_moestro(small(shape, pack, {"--experts", "int4", "--dense", "int8", "--jobs", "2", "--seed", "5", "--json"}));
+    const Ran made = run_moestro(
+        small(shape, pack, {"--experts", "int4", "--dense", "int8", "--jobs", "2", "--seed", "5", "--json"}));
     ASSERT_EQ(made.exit_code, 0) << made.err;
     EXPECT_GT(json::parse(made.out).at("bytes"), 2 * 8 * 3 * 64 * 96 / 2);
     EXPECT_THAT(made.err, HasSubstr("2 layers of 8 experts"));
@@ -37,7 +60,8 @@ TEST(BenchModel, MakesAPackThatIsVerifiedAndRun) {
     EXPECT_EQ(report.at("model"), shape);
     EXPECT_EQ(report.at("experts").at("per_layer"), 8);
     EXPECT_EQ(report.at("dense").at("precision"), "int8");
-    const Ran ran = run_moestro({"bench", "engine", "--model", pack, "--prompt", "16", "--generate", "2", "--depth", "8", "--repeats", "1", "--threads", "1", "--no-limits", "--json"});
+    const Ran ran = run_moestro({"bench", "engine", "--model", pack, "--prompt", "16", "--generate", "2", "--depth",
+                                 "8", "--repeats", "1", "--threads", "1", "--no-limits", "--json"});
     ASSERT_EQ(ran.exit_code, 0) << ran.err;
     EXPECT_EQ(json::parse(ran.out).at("results").size(), 2u);
   }
@@ -50,8 +74,10 @@ TEST(BenchModel, RefusesWhatIsNoModelAndWhatIsThere) {
   EXPECT_EQ(top.exit_code, 1);
   EXPECT_THAT(top.err, HasSubstr("--top-k 9 is more than the 8 experts"));
   EXPECT_EQ(run_moestro({"bench", "model", "--shape", "no-such", "-o", pack}).exit_code, 2);
-  EXPECT_EQ(run_moestro({"bench", "model", "--shape", "mixtral-mini", "-o", pack, "--vocab", "256"}).exit_code, 2) << "bytes and an end need 257";
-  const Ran uneven = run_moestro({"bench", "model", "--shape", "mixtral-mini", "-o", pack, "--heads", "3", "--kv-heads", "2"});
+  EXPECT_EQ(run_moestro({"bench", "model", "--shape", "mixtral-mini", "-o", pack, "--vocab", "256"}).exit_code, 2)
+      << "bytes and an end need 257";
+  const Ran uneven =
+      run_moestro({"bench", "model", "--shape", "mixtral-mini", "-o", pack, "--heads", "3", "--kv-heads", "2"});
   EXPECT_EQ(uneven.exit_code, 1) << "3 heads cannot share 2 of keys";
   EXPECT_FALSE(std::filesystem::exists(pack));
   ASSERT_EQ(run_moestro(small("mixtral-mini", pack)).exit_code, 0);

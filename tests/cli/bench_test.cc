@@ -24,7 +24,8 @@ const std::string& small_pack() {
   static TempDir dir;
   static const std::string pack = [] {
     const std::string source = std::string(std::getenv("MOESTRO_SOURCE_DIR")) + "/tests/fixtures/models/mixtral_llama3";
-    const auto packed = store::pack_checkpoint(source, dir / "pack", {.experts = {DType::kBF16, DType::kInt8}, .dense = DType::kBF16}, {});
+    const auto packed = store::pack_checkpoint(source, dir / "pack",
+                                               {.experts = {DType::kBF16, DType::kInt8}, .dense = DType::kBF16}, {});
     EXPECT_TRUE(packed.is_ok()) << packed.status().message();
     return (dir / "pack").string();
   }();
@@ -38,7 +39,8 @@ Ran bench(std::vector<std::string> arguments) {
 }
 
 TEST(BenchEngine, JsonHasEveryMeasurementWithItsLimits) {
-  const Ran ran = bench({"--prompt", "8,24", "--generate", "3", "--batch", "1,2", "--repeats", "2", "--stream", "64M", "--experts", "int8", "--json"});
+  const Ran ran = bench({"--prompt", "8,24", "--generate", "3", "--batch", "1,2", "--repeats", "2", "--stream", "64M",
+                         "--experts", "int8", "--json"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   const json report = json::parse(ran.out);
   EXPECT_EQ(report.at("experts"), "int8");
@@ -48,7 +50,8 @@ TEST(BenchEngine, JsonHasEveryMeasurementWithItsLimits) {
     EXPECT_GT(report.at("limits").at(limit).at("median"), 0) << limit;
   const json& results = report.at("results");
   ASSERT_EQ(results.size(), 4u);
-  const std::pair<const char*, std::pair<int, int>> expected[] = {{"prefill", {8, 1}}, {"prefill", {24, 1}}, {"decode", {3, 1}}, {"decode", {3, 2}}};
+  const std::pair<const char*, std::pair<int, int>> expected[] = {
+      {"prefill", {8, 1}}, {"prefill", {24, 1}}, {"decode", {3, 1}}, {"decode", {3, 2}}};
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(results[i].at("what"), expected[i].first);
     EXPECT_EQ(results[i].at("tokens"), expected[i].second.first);
@@ -67,7 +70,8 @@ TEST(BenchEngine, JsonHasEveryMeasurementWithItsLimits) {
 
 TEST(BenchEngine, CountsWhatCameOverADevicesLink) {
   const auto moved = [](const std::string& device) {
-    const Ran ran = bench({"--prompt", "0", "--generate", "4", "--repeats", "1", "--no-limits", "--json", "--device", device});
+    const Ran ran =
+        bench({"--prompt", "0", "--generate", "4", "--repeats", "1", "--no-limits", "--json", "--device", device});
     EXPECT_EQ(ran.exit_code, 0) << ran.err;
     return json::parse(ran.out).at("results")[0].at("moved_bytes_per_token").at("median").get<double>();
   };
@@ -78,7 +82,9 @@ TEST(BenchEngine, CountsWhatCameOverADevicesLink) {
 TEST(BenchEngine, TheTableNamesWhatWasMeasured) {
   const Ran ran = bench({"--prompt", "8", "--generate", "2", "--batch", "2", "--repeats", "1", "--stream", "64M"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
-  for (const char* part : {"prefill 8 ", "decode 2 x 2 ", "dram_read", "matvec_bf16", "of best", "limits of the host", "64.0 MiB"}) EXPECT_THAT(ran.out, HasSubstr(part));
+  for (const char* part :
+       {"prefill 8 ", "decode 2 x 2 ", "dram_read", "matvec_bf16", "of best", "limits of the host", "64.0 MiB"})
+    EXPECT_THAT(ran.out, HasSubstr(part));
   const Ran bare = bench({"--prompt", "0", "--generate", "2", "--repeats", "1", "--no-limits"});
   ASSERT_EQ(bare.exit_code, 0) << bare.err;
   EXPECT_THAT(bare.out, testing::Not(HasSubstr("dram_read")));
@@ -88,7 +94,8 @@ TEST(BenchEngine, TheTableNamesWhatWasMeasured) {
 /// Over the emulated plugin, whose figures mean nothing.
 TEST(BenchEngine, OnAGpuTheLimitsAreTheGpus) {
   ::setenv("MOESTRO_CUDA_PLUGIN", EMULATED_CUDA_PLUGIN, 1);
-  const std::vector<std::string> on_gpu{"--prompt", "8", "--generate", "2", "--repeats", "1", "--stream", "256K", "--device", "cuda:0,vram=64M"};
+  const std::vector<std::string> on_gpu{"--prompt", "8",        "--generate", "2",        "--repeats",
+                                        "1",        "--stream", "256K",       "--device", "cuda:0,vram=64M"};
   const Ran table = bench(on_gpu);
   auto as_json = on_gpu;
   as_json.insert(as_json.end(), {"--json"});
@@ -97,15 +104,19 @@ TEST(BenchEngine, OnAGpuTheLimitsAreTheGpus) {
   const Ran deterministic = bench(as_json);
   ::unsetenv("MOESTRO_CUDA_PLUGIN");
   ASSERT_EQ(table.exit_code, 0) << table.err;
-  for (const char* part : {"of device", "limits of the device", "256 KiB of its memory", "device_copy", "device_fill", "device_bf16", "on tensor cores"}) EXPECT_THAT(table.out, HasSubstr(part));
-  for (const char* hosts : {"DRAM", "dram_read", "matvec", "peak"}) EXPECT_THAT(table.out, testing::Not(HasSubstr(hosts)));
+  for (const char* part : {"of device", "limits of the device", "256 KiB of its memory", "device_copy", "device_fill",
+                           "device_bf16", "on tensor cores"})
+    EXPECT_THAT(table.out, HasSubstr(part));
+  for (const char* hosts : {"DRAM", "dram_read", "matvec", "peak"})
+    EXPECT_THAT(table.out, testing::Not(HasSubstr(hosts)));
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   const json report = json::parse(ran.out);
   EXPECT_EQ(report.at("streamed_bytes"), 256 << 10);
   EXPECT_EQ(report.at("limits").size(), 4u);
   for (const json& limit : report.at("limits")) EXPECT_GT(limit.at("median"), 0) << limit;
   for (const json& result : report.at("results"))
-    for (const char* share : {"device_memory", "device_f32", "device_bf16"}) EXPECT_GT(result.at("shares").at(share).at("median"), 0) << share;
+    for (const char* share : {"device_memory", "device_f32", "device_bf16"})
+      EXPECT_GT(result.at("shares").at(share).at("median"), 0) << share;
   ASSERT_EQ(deterministic.exit_code, 0) << deterministic.err;
   EXPECT_FALSE(json::parse(deterministic.out).at("limits").contains("device_bf16")) << "nothing runs on tensor cores";
 }
@@ -119,7 +130,8 @@ TEST(BenchEngine, MemoryForTheLimitsThatAGpuHasNotIsRefused) {
 }
 
 TEST(BenchEngine, TakesTurnsByLines) {
-  const Ran ran = run_moestro({"bench", "engine", "--model", small_pack(), "--threads", "1", "--prompt", "8", "--generate", "2", "--no-limits", "--turns", "--json"},
+  const Ran ran = run_moestro({"bench", "engine", "--model", small_pack(), "--threads", "1", "--prompt", "8",
+                               "--generate", "2", "--no-limits", "--turns", "--json"},
                               "1\n0\n2\n-1\n\n1x\n1\n");
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   std::istringstream lines(ran.out);
@@ -140,7 +152,9 @@ TEST(BenchEngine, WhatCannotBeMeasuredIsRefusedByOptionAndFigure) {
   const std::tuple<std::vector<std::string>, int, const char*> cases[] = {
       {{"--prompt", "257"}, 1, "--prompt 257 is more than the model's context of 256 tokens"},
       {{"--prompt", "8", "--depth", "200", "--generate", "57"}, 1, "--depth 200 + --generate 57 = 257 is more than"},
-      {{"--prompt", "8", "--generate", "16", "--batch", "2,9", "--kv-tokens", "256"}, 1, "--batch 9 of --depth 32 + --generate 16 needs a KV cache of 432 tokens; --kv-tokens is 256"},
+      {{"--prompt", "8", "--generate", "16", "--batch", "2,9", "--kv-tokens", "256"},
+       1,
+       "--batch 9 of --depth 32 + --generate 16 needs a KV cache of 432 tokens; --kv-tokens is 256"},
       {{"--prompt", "80", "--kv-tokens", "64"}, 1, "--prompt 80 needs a KV cache of 80 tokens"},
       {{"--prompt", "0", "--generate", "0"}, 1, "nothing to measure"},
       {{"--prompt", "8", "--experts", "int4"}, 1, "--experts int4: this pack has bf16, int8"},
@@ -181,7 +195,8 @@ TEST(StepCost, CountedByHand) {
   dense.attention.sliding_window = 2;
   dense.dense_ffn = 8;
   spec.layers = {sparse, dense};
-  const engine::Engine::WeightTraffic traffic{.layer_bytes = 1000, .head_bytes = 100, .token_bytes = 10, .expert_bytes = 7};
+  const engine::Engine::WeightTraffic traffic{
+      .layer_bytes = 1000, .head_bytes = 100, .token_bytes = 10, .expert_bytes = 7};
   const int64_t positions[] = {0, 3};
 
   const cli::Cost cost = cli::step_cost(spec, traffic, positions, 1, 3, {});
@@ -189,13 +204,18 @@ TEST(StepCost, CountedByHand) {
   EXPECT_EQ(cost.weight_bytes, 1000 + 100 + 2 * 10 + 3 * 7);
   const double attention = 4 * 6 + 4 * 3 + 4 * 3 + 6 * 4;  // q, k, v, o
   const double moe = 5 * 4 + 2 * 3 * 4 * 7 + 3 * 4 * 6 + 4;
-  const double attended = (1 + 4) * 6 + (1 + 2) * 6;  // pairs of positions, by heads * head_dim; the window of the second layer is 2
+  const double attended =
+      (1 + 4) * 6 + (1 + 2) * 6;  // pairs of positions, by heads * head_dim; the window of the second layer is 2
   EXPECT_EQ(cost.operations, 2 * (2 * (attention + moe + attention + 3 * 4 * 8)) + 4 * attended + 2 * 10 * 4);
 
   EXPECT_EQ(cli::step_cost(spec, traffic, positions, 0, 0, {}).weight_bytes, 1000 + 2 * 10);
-  const auto operations = [&](engine::VisiblePositions visible) { return cli::step_cost(spec, traffic, positions, 1, 3, visible).operations; };
-  EXPECT_EQ(cost.operations - operations({.window = 3}), 4 * 6) << "position 3 sees 3 of 4 positions in the first layer";
-  EXPECT_EQ(operations({.sinks = 1, .window = 2}) - operations({.window = 2}), 4 * (6 + 6)) << "the sink, in both layers";
+  const auto operations = [&](engine::VisiblePositions visible) {
+    return cli::step_cost(spec, traffic, positions, 1, 3, visible).operations;
+  };
+  EXPECT_EQ(cost.operations - operations({.window = 3}), 4 * 6)
+      << "position 3 sees 3 of 4 positions in the first layer";
+  EXPECT_EQ(operations({.sinks = 1, .window = 2}) - operations({.window = 2}), 4 * (6 + 6))
+      << "the sink, in both layers";
   EXPECT_EQ(cli::tokens_per_expert(spec, 512), 205);
   EXPECT_EQ(cli::tokens_per_expert(spec, 1), 1);
 }

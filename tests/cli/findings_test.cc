@@ -15,7 +15,7 @@ MachineFacts good_machine() {
   MachineFacts facts;
   facts.kernel = "6.1.0";
   facts.cores = 8;
-  facts.avx2 = facts.avx512 = true;
+  facts.isa = kernels::Isa::kAvx512Vnni;
   facts.memory_bytes = 64ull << 30;
   facts.memory_available_bytes = 60ull << 30;
   facts.pack_dir = "packs";
@@ -42,9 +42,15 @@ TEST(Findings, AGoodMachineNeedsNoMending) {
   }
 }
 
+TEST(Findings, TheProcessorsInstructionsAreNamedByPrecision) {
+  EXPECT_EQ(about(good_machine(), "processor").found,
+            "8 cores, products with AVX-512 (f32, bf16, f16), AVX-512 VNNI (int8, int4)");
+}
+
 TEST(Findings, WhatIsSlowerSaysWhatItCostsAndHowToMendIt) {
   MachineFacts facts = good_machine();
-  facts.avx2 = facts.avx512 = facts.may_mount = facts.may_lock = facts.is_root = false;
+  facts.isa = kernels::Isa::kScalar;
+  facts.may_mount = facts.may_lock = facts.is_root = false;
   facts.io_uring_error = ENOSYS;
   facts.direct_io_error = EINVAL;
   facts.shm_free_bytes = facts.shm_bytes = 64 << 20;
@@ -116,7 +122,8 @@ TEST(Findings, HugePagesByWhoMayGiveThem) {
   facts.shmem_huge = "deny";
   EXPECT_THAT(about(facts, "huge pages").mend, HasSubstr("echo never >"));
   facts.may_mount = false, facts.shmem_huge = "always";
-  EXPECT_EQ(about(facts, "huge pages").verdict, Verdict::kSlower) << "that is for memory without a name, not for /dev/shm";
+  EXPECT_EQ(about(facts, "huge pages").verdict, Verdict::kSlower)
+      << "that is for memory without a name, not for /dev/shm";
   EXPECT_THAT(about(facts, "huge pages").mend, HasSubstr("huge=within_size"));
   facts.shm_huge = "within_size";
   EXPECT_EQ(about(facts, "huge pages").verdict, Verdict::kGood);
@@ -152,20 +159,26 @@ TEST(Findings, EachGpuHasALineOfItsOwn) {
                 {{"Tesla T4", 7, 5, 14ull << 30, 15ull << 30, "0000:65:00.0"}, std::nullopt},
                 {{"NVIDIA L4", 8, 9, 10 << 20, 24ull << 30, ""}, 0}};
   EXPECT_THAT(about(facts, "GPU 0").found,
-              testing::StartsWith("NVIDIA H200, compute capability 9.0, 138 GiB of 139 GiB free, at 0000:17:00.0, NUMA node 1"));
+              testing::StartsWith(
+                  "NVIDIA H200, compute capability 9.0, 138 GiB of 139 GiB free, at 0000:17:00.0, NUMA node 1"));
   EXPECT_EQ(about(facts, "GPU 0").verdict, Verdict::kGood);
   EXPECT_EQ(about(facts, "GPU 0").mend, "");
-  EXPECT_EQ(about(facts, "GPU 1").found, "Tesla T4, compute capability 7.5, 14.0 GiB of 15.0 GiB free, at 0000:65:00.0, NUMA node not known; too old, the kernels need 8.0");
+  EXPECT_EQ(about(facts, "GPU 1").found,
+            "Tesla T4, compute capability 7.5, 14.0 GiB of 15.0 GiB free, at 0000:65:00.0, NUMA node not known; too "
+            "old, the kernels need 8.0");
   EXPECT_EQ(about(facts, "GPU 1").verdict, Verdict::kInfo);
   EXPECT_THAT(about(facts, "GPU 1").mend, HasSubstr("compute capability 8.0 or later"));
   EXPECT_EQ(about(facts, "GPU 2").verdict, Verdict::kSlower);
-  EXPECT_THAT(about(facts, "GPU 2").found, HasSubstr("10.0 MiB of 24.0 GiB free, NUMA node 0; other processes have its memory"));
+  EXPECT_THAT(about(facts, "GPU 2").found,
+              HasSubstr("10.0 MiB of 24.0 GiB free, NUMA node 0; other processes have its memory"));
   EXPECT_THAT(about(facts, "GPU 2").mend, HasSubstr("nvidia-smi"));
   facts.cuda[1].device.failed = "uncorrectable ECC error encountered";
   EXPECT_EQ(about(facts, "GPU 1").verdict, Verdict::kSlower);
-  EXPECT_EQ(about(facts, "GPU 1").found, "Tesla T4, at 0000:65:00.0: faulty: uncorrectable ECC error encountered; the others go on without it");
+  EXPECT_EQ(about(facts, "GPU 1").found,
+            "Tesla T4, at 0000:65:00.0: faulty: uncorrectable ECC error encountered; the others go on without it");
   EXPECT_THAT(about(facts, "GPU 1").mend, HasSubstr("nvidia-smi"));
-  for (const Finding& finding : judge(facts)) EXPECT_NE(finding.verdict, Verdict::kMissing) << finding.topic << ": doctor's exit code is that of the rest";
+  for (const Finding& finding : judge(facts))
+    EXPECT_NE(finding.verdict, Verdict::kMissing) << finding.topic << ": doctor's exit code is that of the rest";
 }
 
 TEST(Findings, ThisMachineCanBeLookedAt) {

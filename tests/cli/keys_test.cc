@@ -35,16 +35,24 @@ class Keys : public testing::Test {
     if (r.path == "/v1/models") return {200, R"({"data":[{"id":"demo"}]})"};
     if (r.path == "/v1/files") return {200, R"({"id":"file_1"})"};
     if (r.path.starts_with("/v1/batches")) return {200, kBatch};
-    if (r.body.find("\"stream\":true") != std::string::npos) return {200, "data: {\"choices\":[{\"text\":\"t\"}]}\n\ndata: [DONE]\n\n"};
+    if (r.body.find("\"stream\":true") != std::string::npos)
+      return {200, "data: {\"choices\":[{\"text\":\"t\"}]}\n\ndata: [DONE]\n\n"};
     return {200, R"({"choices":[{"text":"t"}],"usage":{"prompt_tokens":1,"completion_tokens":1}})"};
   }
   /// Runs each command; the Authorization headers that came.
   std::set<std::string> ask_all(const std::vector<std::string>& more, int exit_code) {
     write_file(dir_ / "in.jsonl", std::string(kLine) + "\n");
     const std::string in = (dir_ / "in.jsonl").string(), out = (dir_ / "out.jsonl").string();
-    const std::vector<std::vector<std::string>> commands = {
-        {"complete", "hi"}, {"complete", "hi", "--json"}, {"chat"}, {"batch", "run", in, "-o", out}, {"batch", "submit", in}, {"batch", "status", "batch_1"},
-        {"batch", "results", "batch_1", "-o", out + "2"}, {"batch", "cancel", "batch_1"}, {"batch", "list"}, {"health"}};
+    const std::vector<std::vector<std::string>> commands = {{"complete", "hi"},
+                                                            {"complete", "hi", "--json"},
+                                                            {"chat"},
+                                                            {"batch", "run", in, "-o", out},
+                                                            {"batch", "submit", in},
+                                                            {"batch", "status", "batch_1"},
+                                                            {"batch", "results", "batch_1", "-o", out + "2"},
+                                                            {"batch", "cancel", "batch_1"},
+                                                            {"batch", "list"},
+                                                            {"health"}};
     std::set<std::string> all;
     for (auto words : commands) {
       seen_.clear();
@@ -70,7 +78,9 @@ class Keys : public testing::Test {
 
 using Seen = std::set<std::string>;
 
-TEST_F(Keys, EveryCommandSendsTheOneItIsGiven) { EXPECT_EQ(ask_all({"--api-key", "open-sesame"}, 0), Seen{"Bearer open-sesame"}); }
+TEST_F(Keys, EveryCommandSendsTheOneItIsGiven) {
+  EXPECT_EQ(ask_all({"--api-key", "open-sesame"}, 0), Seen{"Bearer open-sesame"});
+}
 
 TEST_F(Keys, OrTheOneOfTheEnvironment) {
   ::setenv("MOESTRO_API_KEY", "env-sesame", 1);
@@ -86,7 +96,8 @@ TEST_F(Keys, AndNoneThatIsMeantForAnother) {
 TEST_F(Keys, ARefusalSaysWhereTheKeyGoes) {
   refuse_ = true;
   EXPECT_EQ(ask_all({"--api-key", "wrong-sesame"}, 1), Seen{"Bearer wrong-sesame"});
-  const Ran ran = run_moestro({"batch", "run", (dir_ / "in.jsonl").string(), "-o", (dir_ / "o").string(), "--url", server_.url()});
+  const Ran ran =
+      run_moestro({"batch", "run", (dir_ / "in.jsonl").string(), "-o", (dir_ / "o").string(), "--url", server_.url()});
   EXPECT_THAT(ran.err, HasSubstr("MOESTRO_API_KEY"));
   EXPECT_EQ(read_file(dir_ / "o"), "") << "with the right key the line gets another answer: this is none";
 }

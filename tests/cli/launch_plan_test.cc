@@ -24,8 +24,12 @@ config::BoxConfig demo_box() {
 }
 
 /// As on a machine without GPUs.
-std::vector<WorkerPlace> same_workers(size_t count) { return std::vector<WorkerPlace>(count, {.device = "cpu", .numa_node = {}, .share = {}, .note = ""}); }
-Status check(config::BoxConfig& box) { return check_box(box, {.plugin = "/nowhere/libmoestro_cuda.so", .pci_devices = "/nowhere", .nodes = {0}}).status(); }
+std::vector<WorkerPlace> same_workers(size_t count) {
+  return std::vector<WorkerPlace>(count, {.device = "cpu", .numa_node = {}, .share = {}, .note = ""});
+}
+Status check(config::BoxConfig& box) {
+  return check_box(box, {.plugin = "/nowhere/libmoestro_cuda.so", .pci_devices = "/nowhere", .nodes = {0}}).status();
+}
 
 TEST(LaunchPlan, EveryProgramStartsFromTheBoxFile) {
   config::BoxConfig box = demo_box();
@@ -42,12 +46,15 @@ TEST(LaunchPlan, AWorkerIsToldItsDeviceAndItsNode) {
   config::BoxConfig box = demo_box();
   box.workers.device = "cuda";
   box.workers.count = 2;
-  const std::vector<WorkerPlace> workers = {{.device = "cuda:0", .numa_node = {}, .share = {}, .note = ""},
-                                            {.device = "cuda:1,vram=4GiB", .numa_node = 1, .share = {.k = 2, .of = 3}, .note = ""}};
+  const std::vector<WorkerPlace> workers = {
+      {.device = "cuda:0", .numa_node = {}, .share = {}, .note = ""},
+      {.device = "cuda:1,vram=4GiB", .numa_node = 1, .share = {.k = 2, .of = 3}, .note = ""}};
   const auto launches = plan_launches(box, {"/run/m", "/arena"}, workers, {});
   ASSERT_EQ(launches.size(), 4u);
   EXPECT_EQ(command_of(launches[1]), "moestro-worker -c /run/m/box.yaml --name worker-0 --device cuda:0");
-  EXPECT_EQ(command_of(launches[2]), "moestro-worker -c /run/m/box.yaml --name worker-1 --device cuda:1,vram=4GiB --numa-node 1 --cpu-share 2/3");
+  EXPECT_EQ(
+      command_of(launches[2]),
+      "moestro-worker -c /run/m/box.yaml --name worker-1 --device cuda:1,vram=4GiB --numa-node 1 --cpu-share 2/3");
 }
 
 TEST(LaunchPlan, WeightsLieOnTheNodesThatAllWorkersKeepTo) {
@@ -82,6 +89,8 @@ TEST(LaunchPlan, TheBoxFileReadsBackWithThePlacesFilledIn) {
   config::Schema schema = config::box_schema(back);
   const Status read = config::load_yaml_file(dir / "box.yaml", schema);
   ASSERT_TRUE(read.is_ok()) << read.message();
+  EXPECT_EQ(std::filesystem::status(dir / "box.yaml").permissions(), std::filesystem::perms(0600))
+      << "it may have a password";
   EXPECT_EQ(back.run.dir, dir.path());
   EXPECT_EQ(back.store.arena_dir, "/arena");
   EXPECT_EQ(back.store.dram, box.store.dram);
@@ -91,7 +100,8 @@ TEST(LaunchPlan, TheBoxFileReadsBackWithThePlacesFilledIn) {
 }
 
 TEST(LaunchPlan, ABoxFileThatCannotBeWrittenIsNamed) {
-  EXPECT_THAT(write_box_file(demo_box(), {"/nowhere/at/all", "/arena"}).message(), HasSubstr("/nowhere/at/all/box.yaml"));
+  EXPECT_THAT(write_box_file(demo_box(), {"/nowhere/at/all", "/arena"}).message(),
+              HasSubstr("/nowhere/at/all/box.yaml"));
 }
 
 TEST(LaunchPlan, ABoxIsCheckedBeforeAnythingIsMade) {

@@ -35,7 +35,8 @@ TEST_F(OwnServer, IsWhereItIsByDefaultWithoutAFile) {
 }
 
 TEST_F(OwnServer, SpeaksHttpsWithTheCertificateOfItsFile) {
-  test::write_file(dir_ / "box.yaml", "orchestrator:\n  http: 0.0.0.0:0\n  tls_cert: /etc/own.crt\n  tls_key: /etc/own.key\n");
+  test::write_file(dir_ / "box.yaml",
+                   "orchestrator:\n  http: 0.0.0.0:0\n  tls_cert: /etc/own.crt\n  tls_key: /etc/own.key\n");
   test::write_file(dir_ / "http.port", "9123\n");
   const auto found = server();
   ASSERT_TRUE(found) << found.status().message();

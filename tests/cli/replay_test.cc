@@ -35,7 +35,8 @@ const std::string& trace() {
     for (uint64_t request = 1; request <= 8; ++request)
       for (int t = 0; t < 40; ++t) {
         json line{{"r", request}, {"ph", t < 8 ? "prefill" : "decode"}, {"t", t}, {"e", json::array()}};
-        for (uint64_t layer = 0; layer < 4; ++layer) line["e"].push_back({random() % 4 == 0 ? random() % 8 : (request + layer * 3) % 8});
+        for (uint64_t layer = 0; layer < 4; ++layer)
+          line["e"].push_back({random() % 4 == 0 ? random() % 8 : (request + layer * 3) % 8});
         out << line.dump() << "\n";
       }
     return (dir / "routes.jsonl").string();
@@ -71,7 +72,8 @@ TEST(Replay, SweepIsATable) {
 }
 
 TEST(Replay, OfHardware) {
-  const Ran ran = run_moestro({"replay", trace(), "--hardware", source_dir() + "/configs/hardware/rtx-3090.yaml", "--expert-bytes", "80MB", "--vram", "1GB", "--json"});
+  const Ran ran = run_moestro({"replay", trace(), "--hardware", source_dir() + "/configs/hardware/rtx-3090.yaml",
+                               "--expert-bytes", "80MB", "--vram", "1GB", "--json"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   const json row = json::parse(ran.out);
   EXPECT_EQ(row["slots"], 11) << "nine tenths of 1 GB";

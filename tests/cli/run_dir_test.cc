@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
+#include "common/shm/file_lock.h"
 #include "services/cli/up/arena_dir.h"
 #include "tests/cli/temp_dir.h"
 
@@ -74,6 +76,44 @@ TEST(RunDir, WhatOthersMayEnterOrIsNoDirectoryIsRefused) {
             Code::kIo);  // a mistyped path does not become a tree
 }
 
+TEST(RunDir, OneThatAnotherUserCouldReplaceIsRefused) {
+  test::TempDir dir;
+  const fs::path above = dir / "moestro-1000", run = above / "demo";
+  fs::create_directories(run);
+  ::chmod(run.c_str(), 0700);
+  ::chmod(above.c_str(), 0777);
+  EXPECT_THAT(open_run_dir(run).status().message(), HasSubstr(above.string() + " is open to writing by others"));
+  ::chmod(above.c_str(), 0700);
+  EXPECT_TRUE(open_run_dir(run).is_ok());
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make what belongs to others";
+  ASSERT_EQ(::chown(above.c_str(), 12345, 12345), 0);
+  EXPECT_THAT(open_run_dir(run).status().message(), HasSubstr("belongs to user 12345"));
+  ASSERT_EQ(::chown(above.c_str(), ::geteuid(), ::getegid()), 0);
+  fs::create_directory_symlink(above, dir / "link");
+  ASSERT_EQ(::lchown((dir / "link").c_str(), 12345, 12345), 0);
+  EXPECT_THAT(open_run_dir(dir / "link" / "demo").status().message(), HasSubstr("link belongs to user 12345"));
+}
+
+TEST(RunDir, AGroupComesToItAndToItsArena) {
+  test::TempDir dir;
+  ::chmod(dir.path().c_str(), 0711);
+  const shm::FileAccess access{::getegid()};
+  const Result<RunDir> run = open_run_dir(dir / "a" / "b", access);
+  ASSERT_TRUE(run.is_ok()) << run.status().message();
+  const Result<ArenaDir> arena = choose_arena_dir("", run->path, 16 << 20, access);
+  ASSERT_TRUE(arena.is_ok()) << arena.status().message();
+  for (const fs::path& made : {run->path, arena->path()}) {
+    struct stat info {};
+    ASSERT_EQ(::stat(made.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0750u) << made;
+    EXPECT_EQ(info.st_gid, ::getegid()) << made;
+  }
+  ::chmod(dir.path().c_str(), 0700);
+  const shm::FileAccess others{static_cast<gid_t>(::getegid() + 1)};
+  const Status closed = open_run_dir(dir / "c", others).status();
+  if (::geteuid() == 0) EXPECT_THAT(closed.message(), HasSubstr("members of group"));
+}
+
 TEST(RunDir, APathTooLongForItsSocketsIsRefusedWithTheLimit) {
   const Status status = open_run_dir("/tmp/" + std::string(100, 'x')).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
@@ -111,6 +151,21 @@ TEST(ArenaDir, WhatTheUserGaveIsMadeAndLeft) {
     test::write_file(dir / "mine" / "store.lock", "");
   }
   EXPECT_TRUE(fs::exists(dir / "mine" / "store.lock"));
+}
+
+TEST(ArenaDir, OneThatAnotherStoreServesOutOfIsRefusedAtOnce) {
+  test::TempDir dir;
+  const fs::path mine = dir / "mine";
+  fs::create_directory(mine);
+  auto alive = shm::FileLock::open(mine / "alive", true), store = shm::FileLock::open(mine / "store.lock", true);
+  ASSERT_TRUE(alive && store && *alive->try_lock() && *store->try_lock());
+  const Status refused = choose_arena_dir(mine.string(), dir.path(), std::nullopt).status();
+  EXPECT_EQ(refused.code(), Code::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("another store serves out of " + mine.string()));
+  alive->unlock();
+  EXPECT_TRUE(choose_arena_dir(mine.string(), dir.path(), std::nullopt)) << "the reads of a killed store end";
+  store->unlock();
+  EXPECT_TRUE(choose_arena_dir(mine.string(), dir.path(), std::nullopt));
 }
 
 TEST(ArenaDir, WhatWasFoundForTheUserIsExplainedAndGoesAgain) {

@@ -1,4 +1,5 @@
-// `moestro bench serve` against servers that answer, refuse, break off or are not there; the padded baseline; what the command refuses.
+// `moestro bench serve` against servers that answer, refuse, break off or are not there; the padded baseline; what the
+// command refuses.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +26,8 @@ const std::string& small_pack() {
   static TempDir dir;
   static const std::string pack = [] {
     const std::string source = std::string(std::getenv("MOESTRO_SOURCE_DIR")) + "/tests/fixtures/models/mixtral_llama3";
-    const auto packed = store::pack_checkpoint(source, dir / "pack", {.experts = {DType::kBF16}, .dense = DType::kBF16}, {});
+    const auto packed =
+        store::pack_checkpoint(source, dir / "pack", {.experts = {DType::kBF16}, .dense = DType::kBF16}, {});
     EXPECT_TRUE(packed.is_ok()) << packed.status().message();
     return (dir / "pack").string();
   }();
@@ -35,7 +37,8 @@ const std::string& small_pack() {
 TinyReply models() { return {.body = R"({"object":"list","data":[{"id":"tiny","meta":{"n_vocab":50,"n_ctx":300}}]})"}; }
 
 TinyReply stream_of(const std::string& events) {
-  return {.raw = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: " + std::to_string(events.size()) + "\r\n\r\n" + events};
+  return {.raw = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: " +
+                 std::to_string(events.size()) + "\r\n\r\n" + events};
 }
 
 /// As many tokens as `body` asks for, and a usage.
@@ -43,7 +46,8 @@ TinyReply answer(const std::string& body) {
   const auto tokens = json::parse(body).at("max_tokens").get<int>();
   std::string events;
   for (int i = 0; i < tokens; ++i) events += "data: {\"choices\":[{\"text\":\"a\",\"finish_reason\":null}]}\n\n";
-  return stream_of(events + "data: {\"choices\":[],\"usage\":{\"completion_tokens\":" + std::to_string(tokens) + "}}\n\ndata: [DONE]\n\n");
+  return stream_of(events + "data: {\"choices\":[],\"usage\":{\"completion_tokens\":" + std::to_string(tokens) +
+                   "}}\n\ndata: [DONE]\n\n");
 }
 
 Ran bench(const std::string& url, std::vector<std::string> arguments) {
@@ -66,7 +70,8 @@ TEST(BenchServe, CountsWhatTheServerAnswered) {
     EXPECT_EQ(body["ignore_eos"], true);
     return answer(r.body);
   });
-  const Ran ran = bench(server.url(), {"--rate", "200,inf", "--count", "20", "--warm-up", "0", "--goodput", "ttft:10s", "--concurrency", "4", "--seed", "5"});
+  const Ran ran = bench(server.url(), {"--rate", "200,inf", "--count", "20", "--warm-up", "0", "--goodput", "ttft:10s",
+                                       "--concurrency", "4", "--seed", "5"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   const json report = json::parse(ran.out);
   EXPECT_EQ(report["model"], "tiny");
@@ -98,7 +103,11 @@ TEST(BenchServe, FailuresAreCountedByKind) {
       case 1: return {.status = 429, .body = "{}"};
       case 2: return {.status = 503, .body = R"({"error":{"message":"away"}})"};
       case 3: return {.status = 0, .hang_up = true};  // without a byte
-      case 4: return {.raw = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n26\r\ndata: {\"choices\":[{\"text\":\"a\"}]}\n\n....\r\n", .hang_up = true};
+      case 4:
+        return {.raw =
+                    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n26\r\ndata: "
+                    "{\"choices\":[{\"text\":\"a\"}]}\n\n....\r\n",
+                .hang_up = true};
       case 5: return stream_of("data: {\"error\":{\"message\":\"no memory\"}}\n\ndata: [DONE]\n\n");
       default: return answer(r.body);
     }
@@ -110,7 +119,8 @@ TEST(BenchServe, FailuresAreCountedByKind) {
   EXPECT_EQ(run["refused"], 4);
   EXPECT_EQ(run["refused_without_retry_after"], 2);
   EXPECT_EQ(run["failed"], 8);
-  const std::pair<const char*, int> kinds[] = {{"HTTP 429", 4}, {"HTTP 503", 2}, {"no answer", 2}, {"the stream broke off", 2}, {"error in a stream", 2}};
+  const std::pair<const char*, int> kinds[] = {
+      {"HTTP 429", 4}, {"HTTP 503", 2}, {"no answer", 2}, {"the stream broke off", 2}, {"error in a stream", 2}};
   for (const auto& [kind, count] : kinds) EXPECT_EQ(run["failures"][kind]["count"], count) << run["failures"];
   EXPECT_EQ(run["failures"].size(), 5u);
   EXPECT_EQ(run["failures"]["HTTP 503"]["example"], "away");
@@ -118,10 +128,15 @@ TEST(BenchServe, FailuresAreCountedByKind) {
 }
 
 TEST(BenchServe, ServersThatAreNoGoodAreSaidInOneLine) {
-  TinyServer closed([](const TinyRequest&) { return TinyReply{.status = 401, .body = R"({"error":{"message":"no key"}})"}; });
+  TinyServer closed(
+      [](const TinyRequest&) { return TinyReply{.status = 401, .body = R"({"error":{"message":"no key"}})"}; });
   TinyServer rubbish([](const TinyRequest&) { return TinyReply{.body = "[]"}; });
-  TinyServer silent([](const TinyRequest& r) { return r.path == "/v1/models" ? TinyReply{.body = R"({"data":[{"id":"m"}]})"} : TinyReply{}; });
-  TinyServer refuses([](const TinyRequest& r) { return r.path == "/v1/models" ? models() : TinyReply{.status = 400, .body = R"({"error":{"message":"no ids"}})"}; });
+  TinyServer silent([](const TinyRequest& r) {
+    return r.path == "/v1/models" ? TinyReply{.body = R"({"data":[{"id":"m"}]})"} : TinyReply{};
+  });
+  TinyServer refuses([](const TinyRequest& r) {
+    return r.path == "/v1/models" ? models() : TinyReply{.status = 400, .body = R"({"error":{"message":"no ids"}})"};
+  });
   const std::tuple<std::string, std::vector<std::string>, const char*> cases[] = {
       {"http://127.0.0.1:1", {}, "127.0.0.1:1"},
       {closed.url(), {}, "no key"},
@@ -148,7 +163,9 @@ TEST(BenchServe, CtrlCPrintsWhatThereIs) {
   // The second request is due in an hour or so: a load that would not end by itself.
   write_file(dir / "trace.jsonl", R"({"timestamp": 0, "input_length": 5, "output_length": 4}
 {"timestamp": 100000000, "input_length": 5, "output_length": 4})");
-  Background process(moestro_binary(), {"bench", "serve", "--url", server.url(), "--trace", dir / "trace.jsonl", "--warm-up", "1"}, dir.path());
+  Background process(moestro_binary(),
+                     {"bench", "serve", "--url", server.url(), "--trace", dir / "trace.jsonl", "--warm-up", "1"},
+                     dir.path());
   server.wait_closed(1);  // the question for models and the warm-up are over
   ASSERT_TRUE(process.wait_for("bench serve 1/2")) << process.err();
   process.signal(SIGINT);
@@ -160,7 +177,8 @@ TEST(BenchServe, CtrlCPrintsWhatThereIs) {
 TEST(BenchServe, PaddedRowsAreComputedToTheEndOfTheirBatch) {
   std::vector<cli::Arrival> load;
   for (int i = 0; i < 5; ++i) load.push_back({.prompt_tokens = 4 + i, .output_tokens = 1 + 3 * i});
-  const auto server = cli::PaddedServer::create({.pack = small_pack(), .store = "", .experts = "", .threads = 1, .batch = 3}, load);
+  const auto server =
+      cli::PaddedServer::create({.pack = small_pack(), .store = "", .experts = "", .threads = 1, .batch = 3}, load);
   ASSERT_TRUE(server.is_ok()) << server.status().message();
   const auto run = (*server)->run(load, nullptr, [] { return false; });
   ASSERT_TRUE(run.is_ok()) << run.status().message();
@@ -179,9 +197,11 @@ TEST(BenchServe, PaddedRowsAreComputedToTheEndOfTheirBatch) {
 }
 
 TEST(BenchServe, TheBaselineIsReportedAsALoad) {
-  const Ran ran = run_moestro({"bench", "serve", "--model", small_pack(), "--baseline", "padded", "--count", "6", "--batch", "4", "--prompt", "4-9", "--output", "2-5", "--threads", "1"});
+  const Ran ran = run_moestro({"bench", "serve", "--model", small_pack(), "--baseline", "padded", "--count", "6",
+                               "--batch", "4", "--prompt", "4-9", "--output", "2-5", "--threads", "1"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
-  for (const char* part : {"static batches of 4", "6 completed", "time to first token", "requests/s"}) EXPECT_THAT(ran.out, HasSubstr(part));
+  for (const char* part : {"static batches of 4", "6 completed", "time to first token", "requests/s"})
+    EXPECT_THAT(ran.out, HasSubstr(part));
 }
 
 TEST(BenchServe, WrongOptionsAreRefusedInOneLine) {

@@ -64,7 +64,9 @@ TEST(Arrivals, BlocksOfTheSameNameHaveTheSameTokens) {
 }
 
 TEST(Arrivals, WhatTheContextCannotHoldIsCut) {
-  std::vector<Arrival> load = {{.prompt_tokens = 60, .output_tokens = 40}, {.prompt_tokens = 90, .output_tokens = 20}, {.prompt_tokens = 10, .output_tokens = 500}};
+  std::vector<Arrival> load = {{.prompt_tokens = 60, .output_tokens = 40},
+                               {.prompt_tokens = 90, .output_tokens = 20},
+                               {.prompt_tokens = 10, .output_tokens = 500}};
   EXPECT_EQ(cut_to_context(load, 100), 2);
   EXPECT_EQ(load[0].prompt_tokens, 60);
   EXPECT_EQ(load[1].prompt_tokens, 80);
@@ -75,7 +77,9 @@ TEST(Arrivals, WhatTheContextCannotHoldIsCut) {
 
 TEST(Trace, AzuresLines) {
   const TempDir dir;
-  write_file(dir / "a.csv", "\xef\xbb\xbfTIMESTAMP,ContextTokens,GeneratedTokens\r\n2024-02-28 23:59:59.5000000,480,10\r\n\r\n2024-02-29 00:00:01.7500000,3,0\r\n2024-02-29T00:00:00Z,7,8\r\n");
+  write_file(dir / "a.csv",
+             "\xef\xbb\xbfTIMESTAMP,ContextTokens,GeneratedTokens\r\n2024-02-28 "
+             "23:59:59.5000000,480,10\r\n\r\n2024-02-29 00:00:01.7500000,3,0\r\n2024-02-29T00:00:00Z,7,8\r\n");
   const auto load = read_trace(dir / "a.csv", {.speed = 2});
   ASSERT_TRUE(load.is_ok()) << load.status().message();
   ASSERT_EQ(load->size(), 3u);
@@ -104,15 +108,29 @@ TEST(Trace, MooncakesLines) {
 
 TEST(Trace, BadLinesAreNamed) {
   const TempDir dir;
-  const std::string header = "TIMESTAMP,ContextTokens,GeneratedTokens\n", good = "2024-02-28 23:59:59.5,480,10\n", mooncake = R"({"timestamp": 0, "input_length": 1, "output_length": 1})";
+  const std::string header = "TIMESTAMP,ContextTokens,GeneratedTokens\n", good = "2024-02-28 23:59:59.5,480,10\n",
+                    mooncake = R"({"timestamp": 0, "input_length": 1, "output_length": 1})";
   const std::pair<std::string, const char*> cases[] = {
-      {"", "no request"}, {header, "no request"}, {"time,a,b\n" + good, "line 1 is neither"}, {header + good + "2024-02-30 00:00:00,1,1\n", "line 3: '2024-02-30 00:00:00' is no time"},
-      {header + "2024-02-28 24:00:00,1,1", "line 2"}, {header + "2024-02-28 23:00:00.,1,1", "line 2"}, {header + "2024-02-28 23:00:00x5,1,1", "line 2"}, {header + "now,1,1", "line 2"},
-      {header + "2024-02-28 23:00:00,1", "three columns"}, {header + "2024-02-28 23:00:00,1,1,1", "whole numbers"}, {header + "2024-02-28 23:00:00,one,1", "whole numbers"},
-      {header + "2024-02-28 23:00:00,-1,1", "a length is not within"}, {header + "2024-02-28 23:00:00,99999999999,1", "a length is not within"},
-      {mooncake + "\n{\"timestamp\": 1}", "line 2: numbers timestamp"}, {mooncake + "\n[1]", "line 2: a JSON object"}, {mooncake + "\n{", "line 2: not JSON"},
-      {R"({"timestamp": 0, "input_length": -5, "output_length": 1})", "a length"}, {R"({"timestamp": 0, "input_length": 1e30, "output_length": 1})", "a length"},
-      {R"({"timestamp": -1, "input_length": 5, "output_length": 1})", "timestamp"}, {R"({"timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": ["a"]})", "hash_ids"},
+      {"", "no request"},
+      {header, "no request"},
+      {"time,a,b\n" + good, "line 1 is neither"},
+      {header + good + "2024-02-30 00:00:00,1,1\n", "line 3: '2024-02-30 00:00:00' is no time"},
+      {header + "2024-02-28 24:00:00,1,1", "line 2"},
+      {header + "2024-02-28 23:00:00.,1,1", "line 2"},
+      {header + "2024-02-28 23:00:00x5,1,1", "line 2"},
+      {header + "now,1,1", "line 2"},
+      {header + "2024-02-28 23:00:00,1", "three columns"},
+      {header + "2024-02-28 23:00:00,1,1,1", "whole numbers"},
+      {header + "2024-02-28 23:00:00,one,1", "whole numbers"},
+      {header + "2024-02-28 23:00:00,-1,1", "a length is not within"},
+      {header + "2024-02-28 23:00:00,99999999999,1", "a length is not within"},
+      {mooncake + "\n{\"timestamp\": 1}", "line 2: numbers timestamp"},
+      {mooncake + "\n[1]", "line 2: a JSON object"},
+      {mooncake + "\n{", "line 2: not JSON"},
+      {R"({"timestamp": 0, "input_length": -5, "output_length": 1})", "a length"},
+      {R"({"timestamp": 0, "input_length": 1e30, "output_length": 1})", "a length"},
+      {R"({"timestamp": -1, "input_length": 5, "output_length": 1})", "timestamp"},
+      {R"({"timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": ["a"]})", "hash_ids"},
       {R"({"timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": 3})", "hash_ids"},
   };
   for (const auto& [text, words] : cases) {
@@ -138,7 +156,14 @@ TEST(Summary, PercentilesLieBetweenNeighbours) {
 }
 
 RequestRecord answered(double due, double sent, double first, std::vector<float> gaps, int32_t got) {
-  RequestRecord r{.due_s = due, .sent_s = sent, .first_s = first, .last_s = first, .gaps_s = std::move(gaps), .prompt_tokens = 10, .output_tokens = 3, .got_tokens = got};
+  RequestRecord r{.due_s = due,
+                  .sent_s = sent,
+                  .first_s = first,
+                  .last_s = first,
+                  .gaps_s = std::move(gaps),
+                  .prompt_tokens = 10,
+                  .output_tokens = 3,
+                  .got_tokens = got};
   for (const float gap : r.gaps_s) r.last_s += gap;
   r.ending = RequestRecord::Ending::kDone;
   return r;
@@ -154,7 +179,9 @@ TEST(Summary, FiguresCountedByHand) {
   run.requests.push_back({.due_s = 3, .sent_s = 3, .ending = RequestRecord::Ending::kUnderWay});
   run.requests.push_back({.due_s = 4});
   const LoadSummary s = summarise(run, {.ttft_s = 0.4, .tpot_s = 0.5});
-  EXPECT_THAT((std::vector<int64_t>{s.sent, s.done, s.refused, s.failed, s.unfinished, s.unsent, s.other_length, s.refused_without_retry_after}), ElementsAre(6, 2, 2, 1, 1, 1, 1, 1));
+  EXPECT_THAT((std::vector<int64_t>{s.sent, s.done, s.refused, s.failed, s.unfinished, s.unsent, s.other_length,
+                                    s.refused_without_retry_after}),
+              ElementsAre(6, 2, 2, 1, 1, 1, 1, 1));
   EXPECT_EQ(s.offered_rate, 6.0 / 4);
   EXPECT_EQ(s.requests_per_s, 0.5);
   EXPECT_EQ(s.prompt_tokens_per_s, 5);
@@ -178,12 +205,17 @@ TEST(Summary, BoundsOfGoodput) {
   EXPECT_EQ(bounds->ttft_s, 0.5);
   EXPECT_EQ(bounds->tpot_s, 0.05);
   EXPECT_EQ(bounds->e2e_s, 2);
-  for (const char* wrong : {"ttft", "ttft:", "ttft:5", "latency:5ms", ":5ms", "ttft:5ms,,tpot:5ms", "ttft:-5ms"}) EXPECT_FALSE(parse_goodput(wrong).is_ok()) << wrong;
+  for (const char* wrong : {"ttft", "ttft:", "ttft:5", "latency:5ms", ":5ms", "ttft:5ms,,tpot:5ms", "ttft:-5ms"})
+    EXPECT_FALSE(parse_goodput(wrong).is_ok()) << wrong;
 }
 
 TEST(CompletionJson, RequestsAreWhatTheApiTakes) {
-  const auto body = nlohmann::json::parse(completion_body({.model = "a\"b", .max_tokens = 7, .temperature = 0.5, .seed = 3}, "1,2,3"));
-  EXPECT_EQ(body, nlohmann::json::parse(R"({"model":"a\"b","max_tokens":7,"temperature":0.5,"seed":3,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true},"prompt":[1,2,3]})"));
+  const auto body = nlohmann::json::parse(
+      completion_body({.model = "a\"b", .max_tokens = 7, .temperature = 0.5, .seed = 3}, "1,2,3"));
+  EXPECT_EQ(
+      body,
+      nlohmann::json::parse(
+          R"({"model":"a\"b","max_tokens":7,"temperature":0.5,"seed":3,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true},"prompt":[1,2,3]})"));
   EXPECT_FALSE(nlohmann::json::parse(completion_body({.model = "m", .stream = false}, "1")).contains("stream"));
 }
 
@@ -214,9 +246,12 @@ TEST(CompletionJson, WhatOfAStreamIsAToken) {
 
 TEST(PaddedBatches, SortedAndCut) {
   std::vector<Arrival> load;
-  for (const auto& [prompt, output] : {std::pair(9, 1), {3, 50}, {5, 2}, {3, 4}, {7, 7}}) load.push_back({.prompt_tokens = prompt, .output_tokens = output});
-  EXPECT_THAT(padded_batches(load, {0, 1, 2, 3, 4}, 2, false), ElementsAre(ElementsAre(1, 3), ElementsAre(2, 4), ElementsAre(0)));
-  EXPECT_THAT(padded_batches(load, {0, 1, 2, 3, 4}, 2, true), ElementsAre(ElementsAre(2, 3), ElementsAre(0, 4), ElementsAre(1)));
+  for (const auto& [prompt, output] : {std::pair(9, 1), {3, 50}, {5, 2}, {3, 4}, {7, 7}})
+    load.push_back({.prompt_tokens = prompt, .output_tokens = output});
+  EXPECT_THAT(padded_batches(load, {0, 1, 2, 3, 4}, 2, false),
+              ElementsAre(ElementsAre(1, 3), ElementsAre(2, 4), ElementsAre(0)));
+  EXPECT_THAT(padded_batches(load, {0, 1, 2, 3, 4}, 2, true),
+              ElementsAre(ElementsAre(2, 3), ElementsAre(0, 4), ElementsAre(1)));
   EXPECT_THAT(padded_batches(load, {4, 2}, 32, false), ElementsAre(ElementsAre(2, 4)));
   EXPECT_TRUE(padded_batches(load, {}, 32, false).empty());
 }

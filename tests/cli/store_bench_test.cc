@@ -26,7 +26,8 @@ using testing::HasSubstr;
 const std::string& demo_pack() {
   static TempDir dir;
   static const std::string pack = [] {
-    const auto packed = store::pack_checkpoint(std::string(std::getenv("MOESTRO_SOURCE_DIR")) + "/models/demo", dir / "pack", {.experts = {DType::kBF16}}, {});
+    const auto packed = store::pack_checkpoint(std::string(std::getenv("MOESTRO_SOURCE_DIR")) + "/models/demo",
+                                               dir / "pack", {.experts = {DType::kBF16}}, {});
     EXPECT_TRUE(packed.is_ok()) << packed.status().message();
     return (dir / "pack").string();
   }();
@@ -43,7 +44,8 @@ TEST(BenchStore, EveryRowIsMeasured) {
   const json rows = json::parse(ran.out);
   std::map<std::string, json> by_name;
   for (const json& row : rows) {
-    for (const char* key : {"what", "value", "unit", "baseline", "ratio", "aim", "how", "pages"}) EXPECT_TRUE(row.contains(key)) << key << row;
+    for (const char* key : {"what", "value", "unit", "baseline", "ratio", "aim", "how", "pages"})
+      EXPECT_TRUE(row.contains(key)) << key << row;
     if (row.contains("missing")) continue;
     EXPECT_GE(row.at("value"), 0) << row;
     if (row.contains("baseline_is")) {
@@ -51,10 +53,13 @@ TEST(BenchStore, EveryRowIsMeasured) {
       EXPECT_GT(row.at("ratio"), 0) << row;
     }
     if (!row.at("aim").is_null()) EXPECT_TRUE(row.contains("reached") && row.contains("aim_is")) << row;
-    by_name[row.at("what").get<std::string>() + (row.contains("baseline_is") ? ", " + row.at("baseline_is").get<std::string>() : "")] = row;
+    by_name[row.at("what").get<std::string>() +
+            (row.contains("baseline_is") ? ", " + row.at("baseline_is").get<std::string>() : "")] = row;
   }
-  for (const char* name : {"cold fetch, all in flight, io_uring alone", "cold fetch, all in flight, mmap", "cold fetch of one expert, io_uring alone", "cold fetch of one expert, mmap",
-                           "pin + unpin", "two workers on the same entries", "second worker ready on a warm store", "arena re-adopted after kill -9 of the store"})
+  for (const char* name : {"cold fetch, all in flight, io_uring alone", "cold fetch, all in flight, mmap",
+                           "cold fetch of one expert, io_uring alone", "cold fetch of one expert, mmap", "pin + unpin",
+                           "two workers on the same entries", "second worker ready on a warm store",
+                           "arena re-adopted after kill -9 of the store"})
     EXPECT_TRUE(by_name.contains(name)) << name;
   EXPECT_EQ(by_name["read from the drive meanwhile"]["value"], 0);
   EXPECT_EQ(by_name["read from the drive meanwhile"]["reached"], true);
@@ -65,14 +70,18 @@ TEST(BenchStore, EveryRowIsMeasured) {
 }
 
 TEST(BenchStore, TheTableSaysPagesBlocksAndDepth) {
-  const Ran ran = run_moestro({"bench", "store", "--pack", demo_pack(), "--rounds", "1", "--only", "reads", "--depth", "3"});
+  const Ran ran =
+      run_moestro({"bench", "store", "--pack", demo_pack(), "--rounds", "1", "--only", "reads", "--depth", "3"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
-  for (const char* part : {"demo: experts of 96.0 KiB", "MiB pages", "3 in flight in the baseline", "read-ahead of mappings", "beside mmap", ">= 0.92"}) EXPECT_THAT(ran.out, HasSubstr(part));
+  for (const char* part : {"demo: experts of 96.0 KiB", "MiB pages", "3 in flight in the baseline",
+                           "read-ahead of mappings", "beside mmap", ">= 0.92"})
+    EXPECT_THAT(ran.out, HasSubstr(part));
   EXPECT_THAT(ran.out, testing::Not(HasSubstr("second worker")));
 }
 
 TEST(BenchStore, AnArenaForFewExpertsIsMeasuredToo) {
-  const Ran ran = run_moestro({"bench", "store", "--pack", demo_pack(), "--rounds", "1", "--only", "reads", "--dram", "2400000"});
+  const Ran ran =
+      run_moestro({"bench", "store", "--pack", demo_pack(), "--rounds", "1", "--only", "reads", "--dram", "2400000"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("cold fetch of one expert, beside io_uring alone"));
   EXPECT_THAT(ran.out, testing::Not(HasSubstr("32 experts, ")));
@@ -80,8 +89,10 @@ TEST(BenchStore, AnArenaForFewExpertsIsMeasuredToo) {
 
 TEST(BenchStore, WrongOptionsAndPacksAreRefusedInOneLine) {
   const std::tuple<std::vector<std::string>, int, const char*> cases[] = {
-      {{"--pack", "/nowhere"}, 1, "/nowhere"},   {{"--pack", demo_pack(), "--workers", "1"}, 2, "--workers"},
-      {{"--pack", demo_pack(), "--dram", "64K", "--only", "reads"}, 1, "arena"}, {{"--pack", demo_pack(), "--dram", "much"}, 2, "much"},
+      {{"--pack", "/nowhere"}, 1, "/nowhere"},
+      {{"--pack", demo_pack(), "--workers", "1"}, 2, "--workers"},
+      {{"--pack", demo_pack(), "--dram", "64K", "--only", "reads"}, 1, "arena"},
+      {{"--pack", demo_pack(), "--dram", "much"}, 2, "much"},
       {{"--pack", demo_pack(), "--only", "some"}, 2, "--only"},
   };
   for (const auto& [arguments, exit_code, words] : cases) {

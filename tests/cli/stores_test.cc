@@ -34,7 +34,8 @@ TEST(Stores, AreFoundWhereUpPutsThem) {
   leave_socket(root / "elsewhere" / "demo");
   fs::create_directories(mine / "no-store");
   test::write_file(mine / "no-store" / "store.sock", "");
-  EXPECT_THAT(find_stores({root.path(), "/no/such/root"}), UnorderedElementsAre(mine / "demo", root / "moestro" / "other"));
+  EXPECT_THAT(find_stores({root.path(), "/no/such/root"}),
+              UnorderedElementsAre(mine / "demo", root / "moestro" / "other"));
 }
 
 TEST(Stores, OneThatWasAskedForAndDoesNotAnswerIsMissing) {

@@ -31,7 +31,7 @@ class SupervisorTest : public testing::Test {
     return feed(TimePassed{});
   }
   std::vector<std::string> ends(size_t program, int code = 1) {
-    return feed(ProgramEnded{program, {false, code}});
+    return feed(ProgramEnded{program, {false, code, {}}});
   }
   void start_all() {
     feed(TimePassed{});
@@ -92,15 +92,16 @@ TEST_F(SupervisorTest, ProgressIsReportedUntilItServes) {
 
 TEST_F(SupervisorTest, AWorkerThatDiesIsStartedAgainAfterAPause) {
   start_all();
-  EXPECT_THAT(feed(ProgramEnded{kWorker1, {true, SIGKILL}}), IsEmpty());
+  EXPECT_THAT(feed(ProgramEnded{kWorker1, {true, SIGKILL, {}}}), IsEmpty());
   EXPECT_THAT(said_.at(0), HasSubstr("worker-1 ended with signal 9 (Killed); starting it again in 0.1 s"));
   EXPECT_EQ(machine_.wake_at(), now_ + milliseconds(100));
   EXPECT_THAT(after(milliseconds(99)), IsEmpty());
   EXPECT_THAT(after(milliseconds(1)), ElementsAre("start 2"));
 }
 
-TEST_F(SupervisorTest, PausesDoubleAndTheFifthDeathInARowEndsTheRun) {
-  start_all();
+TEST_F(SupervisorTest, PausesDoubleAndTheFifthDeathInARowOfWhatNeverServedEndsTheRun) {
+  feed(TimePassed{});
+  feed(StoreListens{});
   for (const int pause : {100, 200, 400, 800}) {
     EXPECT_THAT(ends(kWorker0), IsEmpty());
     EXPECT_EQ(machine_.wake_at(), now_ + milliseconds(pause));
@@ -122,6 +123,42 @@ TEST_F(SupervisorTest, AProgramThatServedAWhileHasItsDeathsForgiven) {
     feed(HealthSeen{true, ""});
     after(seconds(5));
   }
+}
+
+TEST_F(SupervisorTest, WhatHasServedIsNeverGivenUp) {
+  start_all();
+  feed(HealthSeen{true, ""});
+  for (const size_t program : {kOrchestrator, kWorker0, kStore}) {
+    Nanos pause = milliseconds(100);
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_THAT(feed(ProgramEnded{program, {true, SIGKILL, {}}}), IsEmpty()) << "death " << i << " of " << program;
+      EXPECT_EQ(machine_.wake_at(), now_ + pause);
+      EXPECT_THAT(after(pause), ElementsAre("start " + std::to_string(program)));
+      if (program == kStore) feed(StoreListens{});
+      pause = std::min<Nanos>(2 * pause, seconds(5));
+    }
+  }
+  EXPECT_EQ(finish_.exit_code, 0);
+}
+
+TEST_F(SupervisorTest, WhatHasServedAndNowSaysThatAStartCannotHelpIsTriedAtTheLongestPause) {
+  start_all();
+  feed(HealthSeen{true, ""});
+  EXPECT_THAT(feed(ProgramEnded{kOrchestrator, {false, 2, "the port is taken"}}), IsEmpty());
+  EXPECT_EQ(said_.back(), "orchestrator ended with exit 2: the port is taken; starting it again in 5.0 s");
+  EXPECT_THAT(after(seconds(5)), ElementsAre("start 3"));
+}
+
+TEST_F(SupervisorTest, OneWorkerOfSeveralThatIsBrokenFromTheStartHasNotServedWithTheOthers) {
+  feed(TimePassed{});
+  feed(StoreListens{});
+  feed(HealthSeen{true, ""});  // worker-1 does
+  for (const int pause : {100, 200, 400, 800}) {
+    EXPECT_THAT(ends(kWorker0), IsEmpty());
+    EXPECT_THAT(after(milliseconds(pause)), ElementsAre("start 1"));
+    feed(HealthSeen{true, ""});
+  }
+  EXPECT_THAT(ends(kWorker0), ElementsAre("term 3"));
 }
 
 TEST_F(SupervisorTest, SlowDeathsWithoutServiceCountToo) {
@@ -171,6 +208,17 @@ TEST_F(SupervisorTest, WhatAnotherStartCannotMendIsNotTriedAgain) {
   EXPECT_EQ(finish_.message, "orchestrator ended with exit 2, which another start cannot mend");
 }
 
+TEST_F(SupervisorTest, AProgramsOwnWordsSayWhy) {
+  feed(TimePassed{});
+  feed(ProgramEnded{kStore, {false, 1, "no memory"}});
+  EXPECT_EQ(said_.back(), "store ended with exit 1: no memory; starting it again in 0.1 s");
+  after(seconds(1));
+  EXPECT_THAT(feed(ProgramEnded{kStore, {false, 2, "no pack at /p"}}), ElementsAre("term 3"));
+  ends(kOrchestrator, 0);
+  EXPECT_EQ(finish_.message, "store ended with exit 2, which another start cannot mend: no pack at /p");
+  EXPECT_EQ(finish_.culprit, std::nullopt) << "its log has nothing to add";
+}
+
 TEST_F(SupervisorTest, StopDrainsInOrder) {
   start_all();
   EXPECT_THAT(feed(StopAsked{}), ElementsAre("term 3"));
@@ -187,7 +235,7 @@ TEST_F(SupervisorTest, WhatDoesNotEndInTimeIsKilled) {
   feed(StopAsked{});
   EXPECT_EQ(machine_.wake_at(), now_ + seconds(30));
   EXPECT_THAT(after(seconds(30)), ElementsAre("kill 3"));
-  EXPECT_THAT(feed(ProgramEnded{kOrchestrator, {true, SIGKILL}}), ElementsAre("term 1", "term 2"));
+  EXPECT_THAT(feed(ProgramEnded{kOrchestrator, {true, SIGKILL, {}}}), ElementsAre("term 1", "term 2"));
   EXPECT_THAT(after(seconds(10)), ElementsAre("kill 1", "kill 2"));
 }
 
@@ -197,8 +245,8 @@ TEST_F(SupervisorTest, ASecondStopKillsEverythingOnce) {
   EXPECT_THAT(feed(StopAsked{}), ElementsAre("kill 0", "kill 1", "kill 2", "kill 3"));
   EXPECT_THAT(feed(StopAsked{}), IsEmpty());
   for (const size_t program : {kStore, kWorker0, kWorker1})
-    EXPECT_THAT(feed(ProgramEnded{program, {true, SIGKILL}}), IsEmpty());
-  EXPECT_THAT(feed(ProgramEnded{kOrchestrator, {true, SIGKILL}}), ElementsAre("finish 0"));
+    EXPECT_THAT(feed(ProgramEnded{program, {true, SIGKILL, {}}}), IsEmpty());
+  EXPECT_THAT(feed(ProgramEnded{kOrchestrator, {true, SIGKILL, {}}}), ElementsAre("finish 0"));
 }
 
 TEST_F(SupervisorTest, NothingStartsWhileStopping) {

@@ -24,8 +24,10 @@ TEST(TopServer, ShowsQueueByClassAndBatches) {
   ServerLook before = now;
   before.uptime_s -= 2, before.generated -= 500, before.prompt -= 40;
   const auto page = server_lines(before, now);
-  EXPECT_THAT(page, ElementsAre("server   serving; 4 requests under way; 250 tokens/s written, 20.0/s read", "      !  The store does not answer. Read its log.",
-                                "queue    waiting: interactive 2, batch 7; at workers 16; room for 4096", "batches  1 under way; 64 lines given out, 2 given out again",
+  EXPECT_THAT(page, ElementsAre("server   serving; 4 requests under way; 250 tokens/s written, 20.0/s read",
+                                "      !  The store does not answer. Read its log.",
+                                "queue    waiting: interactive 2, batch 7; at workers 16; room for 4096",
+                                "batches  1 under way; 64 lines given out, 2 given out again",
                                 "         batch_012..f01234567 [#######.......] 95 of 200, 5 failed, in_progress", ""));
   for (const std::string& line : page) EXPECT_LE(line.size(), 80u) << line;
 }
@@ -38,17 +40,20 @@ TEST(TopServer, HasNoRatesBeforeThereAreTwoLooks) {
   EXPECT_THAT(server_lines(now, now), Contains(HasSubstr("- tokens/s written")));
   ServerLook former = now;
   former.uptime_s = 900, former.generated = 5000;
-  EXPECT_THAT(server_lines(former, now), Contains(HasSubstr("- tokens/s written"))) << "another process has taken its place";
+  EXPECT_THAT(server_lines(former, now), Contains(HasSubstr("- tokens/s written")))
+      << "another process has taken its place";
 }
 
-constexpr const char* kOnDevices = R"({"state": "serving", "uptime_s": 10, "sequences": {"waiting": 0}, "tiers": {"dram": {}, "device": {"workers": 2, "slots": 64, "experts": 60,
+constexpr const char* kOnDevices =
+    R"({"state": "serving", "uptime_s": 10, "sequences": {"waiting": 0}, "tiers": {"dram": {}, "device": {"workers": 2, "slots": 64, "experts": 60,
   "hits": 1000, "misses": 500, "prefetched": 200, "prefetched_used": 160, "prefetched_wasted": 10, "link_busy_seconds": 6.0, "step_seconds": 10.0, "stall_seconds": 2.0,
   "recent": {"uses": 100, "realised": 0.84, "lru": 0.71, "belady": 0.88}}}})";
 
 TEST(TopServer, ShowsDevicesWhereThereAreSome) {
   const ServerLook now = read_server_status(kOnDevices);
   ServerLook before = now;
-  before.uptime_s -= 2, before.device.hits -= 83, before.device.misses -= 17, before.device.link_busy_s -= 1, before.device.step_s -= 4, before.device.stall_s -= 1;
+  before.uptime_s -= 2, before.device.hits -= 83, before.device.misses -= 17, before.device.link_busy_s -= 1,
+      before.device.step_s -= 4, before.device.stall_s -= 1;
   const auto page = server_lines(before, now);
   EXPECT_THAT(page, Contains("device   83 % of 50.0/s were there; of late 84 %, LRU 71 %, Belady 88 %"));
   EXPECT_THAT(page, Contains("         link 25 % busy, stalled 25 %; 60 of 64 slots hold an expert"));
@@ -66,8 +71,10 @@ TEST(TopServer, ShowsDevicesWhereThereAreSome) {
 }
 
 TEST(TopServer, ADevicesFiguresMayBeAnything) {
-  for (const char* tier : {"3", "[]", "null", R"({"workers": "x"})", R"({"workers": 1, "recent": 7})", R"({"workers": 1, "recent": {"lru": "x"}, "link_busy_seconds": null, "hits": -3})"}) {
-    const ServerLook look = read_server_status(std::string(R"({"sequences": {"waiting": 1}, "tiers": {"device": )") + tier + "}}");
+  for (const char* tier : {"3", "[]", "null", R"({"workers": "x"})", R"({"workers": 1, "recent": 7})",
+                           R"({"workers": 1, "recent": {"lru": "x"}, "link_busy_seconds": null, "hits": -3})"}) {
+    const ServerLook look =
+        read_server_status(std::string(R"({"sequences": {"waiting": 1}, "tiers": {"device": )") + tier + "}}");
     EXPECT_EQ(look.trouble, "") << tier;
     EXPECT_FALSE(server_lines(look, look).empty()) << tier;
   }
@@ -76,14 +83,17 @@ TEST(TopServer, ADevicesFiguresMayBeAnything) {
 TEST(TopServer, WhatAnswersMayBeAnything) {
   for (const char* other : {"", "{", "[]", "null", "{}", R"({"sequences": 3})", "<html>"}) {
     const ServerLook look = read_server_status(other);
-    EXPECT_THAT(server_lines(look, look), ElementsAre("server   what answers is no orchestrator of this version")) << other;
+    EXPECT_THAT(server_lines(look, look), ElementsAre("server   what answers is no orchestrator of this version"))
+        << other;
   }
-  const ServerLook odd = read_server_status(R"({"state": 3, "uptime_s": "x", "sequences": {"waiting": 1, "waiting_of_batches": 9}, "problems": {"a": 1}, "batches": {"under_way": [1, null]}})");
+  const ServerLook odd = read_server_status(
+      R"({"state": 3, "uptime_s": "x", "sequences": {"waiting": 1, "waiting_of_batches": 9}, "problems": {"a": 1}, "batches": {"under_way": [1, null]}})");
   EXPECT_EQ(odd.waiting_of_batches, 1u);
   EXPECT_EQ(odd.batches.size(), 2u);
   EXPECT_FALSE(server_lines(odd, odd).empty());
   const ServerLook harmful = read_server_status(R"({"state": "\u001b[2J\n", "sequences": {"waiting": 1}})");
-  for (const std::string& line : server_lines(harmful, harmful)) EXPECT_EQ(line.find_first_of("\x1b\n"), std::string::npos);
+  for (const std::string& line : server_lines(harmful, harmful))
+    EXPECT_EQ(line.find_first_of("\x1b\n"), std::string::npos);
 }
 
 }  // namespace

@@ -19,17 +19,45 @@ constexpr uint64_t kMiB = 1 << 20;
 StoreLook busy() {
   StoreLook look{.status = {}, .at_s = 100};
   auto& s = look.status;
-  s.epoch = 7, s.arena_bytes = 1000 * kMiB, s.used_bytes = 750 * kMiB, s.resident_bytes = 500 * kMiB, s.huge_bytes = 1000 * kMiB;
-  s.reader = "io_uring", s.policy = "lfru", s.loads = 50, s.evictions = 20, s.bytes_read = 900 * kMiB, s.retries = 3, s.bad_blobs = 1, s.aliases = 4;
+  s.epoch = 7, s.arena_bytes = 1000 * kMiB, s.used_bytes = 750 * kMiB, s.resident_bytes = 500 * kMiB,
+  s.huge_bytes = 1000 * kMiB;
+  s.reader = "io_uring", s.policy = "lfru", s.loads = 50, s.evictions = 20, s.bytes_read = 900 * kMiB, s.retries = 3,
+  s.bad_blobs = 1, s.aliases = 4;
   s.adopted = 128, s.adopted_bytes = 300 * kMiB, s.adopted_seconds = 0.25, s.unchecked = 12, s.refused = 5;
-  s.models.push_back({.name = "mixtral", .pack = "/packs/m", .resident_experts = 97, .experts = 128, .workers = 2, .used_bytes = 700 * kMiB, .guaranteed_bytes = 400 * kMiB, .maximal_bytes = 900 * kMiB});
+  s.models.push_back({.name = "mixtral",
+                      .pack = "/packs/m",
+                      .resident_experts = 97,
+                      .experts = 128,
+                      .workers = 2,
+                      .used_bytes = 700 * kMiB,
+                      .guaranteed_bytes = 400 * kMiB,
+                      .maximal_bytes = 900 * kMiB});
   s.models.push_back({.name = "qwen", .pack = "/packs/q", .experts = 64, .used_bytes = 50 * kMiB, .retired = true});
-  s.workers.push_back({.slot = 0, .client = "worker-0", .model = "mixtral", .share_bytes = 80 * kMiB, .pinned = 3, .hits = 900, .misses = 100});
-  s.workers.push_back({.slot = 1, .client = "worker-1", .model = "mixtral", .share_bytes = 80 * kMiB, .pinned = 1, .hits = 90, .misses = 110});
-  s.reading.drives.push_back({.path = "/packs", .reader = "io_uring", .chunk_bytes = kMiB, .depth = 4, .bytes_per_s = 2000 * kMiB, .bytes_read = 900 * kMiB, .retries = 3});
+  s.workers.push_back({.slot = 0,
+                       .client = "worker-0",
+                       .model = "mixtral",
+                       .share_bytes = 80 * kMiB,
+                       .pinned = 3,
+                       .hits = 900,
+                       .misses = 100});
+  s.workers.push_back({.slot = 1,
+                       .client = "worker-1",
+                       .model = "mixtral",
+                       .share_bytes = 80 * kMiB,
+                       .pinned = 1,
+                       .hits = 90,
+                       .misses = 110});
+  s.reading.drives.push_back({.path = "/packs",
+                              .reader = "io_uring",
+                              .chunk_bytes = kMiB,
+                              .depth = 4,
+                              .bytes_per_s = 2000 * kMiB,
+                              .bytes_read = 900 * kMiB,
+                              .retries = 3});
   s.reading.hits = 990, s.reading.misses = 210;
   s.reading.queued = {3, 2, 0}, s.reading.loading = {1, 0, 1};
-  s.reading.prefetches = 12, s.reading.prefetches_used = 9, s.reading.prefetches_late = 2, s.reading.prefetches_wasted = 1, s.reading.prefetch_wasted_bytes = 21 * kMiB;
+  s.reading.prefetches = 12, s.reading.prefetches_used = 9, s.reading.prefetches_late = 2,
+  s.reading.prefetches_wasted = 1, s.reading.prefetch_wasted_bytes = 21 * kMiB;
   s.reading.scrubbed_bytes = 100 * kMiB, s.reading.scrub_mismatches = 1;
   return look;
 }
@@ -82,12 +110,14 @@ TEST(TopRates, AModelsTrafficIsThatOfItsWorkers) {
 TEST(TopPage, SaysAllOfItIn80Columns) {
   const StoreLook now = two_seconds_later();
   const auto page = top_page(now, rates_between(busy(), now), 80);
-  EXPECT_THAT(page, Contains(AllOf(HasSubstr("1000 MiB ["), HasSubstr("##############-------......."), HasSubstr("75 % used, 500 MiB resident"))));
+  EXPECT_THAT(page, Contains(AllOf(HasSubstr("1000 MiB ["), HasSubstr("##############-------......."),
+                                   HasSubstr("75 % used, 500 MiB resident"))));
   EXPECT_THAT(page, Contains(HasSubstr("policy lfru, io_uring, 100 % of it huge pages")));
   EXPECT_THAT(page, Contains(HasSubstr("90 % of 100/s were there; 10.0 misses/s; since start 84 %")));
   EXPECT_THAT(page, Contains(HasSubstr("200 MiB/s; 5.00 loads/s, 2.00 evictions/s; 3 retries, 1 bad")));
   EXPECT_THAT(page, Contains(HasSubstr("demand 3 (1 being read), prefetch 2 (0), scrub 0 (1)")));
-  EXPECT_THAT(page, Contains(AllOf(HasSubstr("mixtral "), HasSubstr("97 of 128"), HasSubstr("700 MiB"), HasSubstr("400 MiB"), HasSubstr("900 MiB"), HasSubstr("84 %"))));
+  EXPECT_THAT(page, Contains(AllOf(HasSubstr("mixtral "), HasSubstr("97 of 128"), HasSubstr("700 MiB"),
+                                   HasSubstr("400 MiB"), HasSubstr("900 MiB"), HasSubstr("84 %"))));
   EXPECT_THAT(page, Contains(AllOf(HasSubstr("qwen (going)"), HasSubstr("0 of 64"))));
   EXPECT_THAT(page, Contains(AllOf(HasSubstr("worker-0"), HasSubstr("90.0"), HasSubstr("80.0 MiB"))));
   EXPECT_THAT(page, Contains(AllOf(HasSubstr("/packs"), HasSubstr("200 MiB/s"), HasSubstr("1.95 GiB/s"))));

@@ -17,8 +17,8 @@ namespace {
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-// Each is started with "-c RUN_DIR/box.yaml" (then "--name NAME" or "--http HOST:PORT") and writes its pid and its end to a
-// file; the store makes its socket's file, the orchestrator serves /health.
+// Each is started with "-c RUN_DIR/box.yaml" (then "--name NAME" or "--http HOST:PORT") and writes its pid and its end
+// to a file; the store makes its socket's file, the orchestrator serves /health.
 constexpr const char* kStore = R"sh(#!/bin/sh
 run=$(dirname "$2")
 touch "$run/store.sock"
@@ -166,7 +166,8 @@ TEST_F(UpTest, WhatAnotherStartCannotMendEndsItAtOnceInTheProgramsWords) {
   const auto up = this->up();
   EXPECT_EQ(up->wait_exit(), 1);
   const std::string said = up->err();
-  EXPECT_THAT(said, testing::EndsWith("worker-0 ended with exit 2, which another start cannot mend: no expert as int8\n"));
+  EXPECT_THAT(said,
+              testing::EndsWith("worker-0 ended with exit 2, which another start cannot mend: no expert as int8\n"));
   EXPECT_EQ(read_file(dir_ / "starts"), "one\n");
   EXPECT_THAT(said, testing::Not(HasSubstr("the end of"))) << "its log has nothing to add";
 }

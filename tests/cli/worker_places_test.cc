@@ -18,7 +18,8 @@ class WorkerPlacesTest : public ::testing::Test {
  protected:
   WorkerPlacesTest() {
     machine_ = {.plugin = EMULATED_CUDA_PLUGIN, .pci_devices = dir_.path(), .nodes = {0, 1}};
-    set_devices("NVIDIA H200,9.0,139G,1G,0000:17:00.0;NVIDIA H200,9.0,139G,1G,0000:65:00.0;NVIDIA A100,8.0,80G,0,0000:ca:00.0");
+    set_devices(
+        "NVIDIA H200,9.0,139G,1G,0000:17:00.0;NVIDIA H200,9.0,139G,1G,0000:65:00.0;NVIDIA A100,8.0,80G,0,0000:ca:00.0");
     node("0000:17:00.0", "0");
     node("0000:65:00.0", "1");
     node("0000:ca:00.0", "1");
@@ -54,7 +55,8 @@ TEST_F(WorkerPlacesTest, OtherDevicesAreTheSameForAll) {
 }
 
 TEST_F(WorkerPlacesTest, WhatCannotBeComputedOnIsRefusedByItsReason) {
-  EXPECT_EQ(refusal("cuda:3", 1).message(), "--device cuda:3: there is no CUDA device 3; this machine has 3, counted from 0");
+  EXPECT_EQ(refusal("cuda:3", 1).message(),
+            "--device cuda:3: there is no CUDA device 3; this machine has 3, counted from 0");
   EXPECT_EQ(refusal("cuda:0,vram=200G", 2).code(), Code::kInvalidArgument);
   set_devices("Tesla T4,7.5,16G;Tesla V100,7.0,32G");
   EXPECT_THAT(refusal("cuda", 2).message(), HasSubstr("Tesla T4 of compute capability 7.5"));
@@ -112,16 +114,20 @@ TEST_F(WorkerPlacesTest, AFaultyCardIsLeftOutAndNamed) {
   EXPECT_EQ(both[0].device, "cuda:1");
   EXPECT_EQ(both[1].device, "cuda:2");
   EXPECT_EQ(one[0].device, "cuda:1");
-  EXPECT_THAT(one[0].note, HasSubstr("; cuda:0 is left alone: the card, NVIDIA H200, is faulty: uncorrectable ECC error encountered"));
+  EXPECT_THAT(
+      one[0].note,
+      HasSubstr("; cuda:0 is left alone: the card, NVIDIA H200, is faulty: uncorrectable ECC error encountered"));
   EXPECT_EQ(asked_for.code(), Code::kUnavailable);
-  EXPECT_THAT(asked_for.message(), testing::AllOf(HasSubstr("--device cuda:0: the card, NVIDIA H200, is faulty"), HasSubstr("usable here: cuda:1, cuda:2")));
+  EXPECT_THAT(asked_for.message(), testing::AllOf(HasSubstr("--device cuda:0: the card, NVIDIA H200, is faulty"),
+                                                  HasSubstr("usable here: cuda:1, cuda:2")));
 }
 
 TEST_F(WorkerPlacesTest, WithAnIndexTheyShareThatOne) {
   for (const WorkerPlace& worker : place("cuda:2", 2)) EXPECT_EQ(worker.device, "cuda:2,vram=40294MiB");
   for (const WorkerPlace& worker : place("cuda:2,vram=40G", 2)) EXPECT_EQ(worker.device, "cuda:2,vram=40GiB");
   EXPECT_EQ(refusal("cuda:2,vram=41G", 2).code(), Code::kInvalidArgument);
-  EXPECT_THAT(refusal("cuda:2,vram=41G", 2).message(), HasSubstr("2 workers are on cuda:2, which has 80.0 GiB free, and vram=41GiB is for each of them"));
+  EXPECT_THAT(refusal("cuda:2,vram=41G", 2).message(),
+              HasSubstr("2 workers are on cuda:2, which has 80.0 GiB free, and vram=41GiB is for each of them"));
   set_devices("NVIDIA L4,8.9,24G,23G");
   EXPECT_EQ(refusal("cuda:0", 4).code(), Code::kExhausted);
 }

@@ -1,4 +1,5 @@
-"""lm-evaluation-harness against the demo model: what it reads off the API is what the API says, for loglikelihood and for generation."""
+"""lm-evaluation-harness against the demo model: what it reads off the API is what the API says, for loglikelihood and
+for generation."""
 
 import hashlib
 import json
@@ -9,7 +10,8 @@ import unittest
 
 KEY = "sk-test-of-the-harness"
 # Before it is imported: nothing here comes from a hub.
-os.environ.update({"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OPENAI_API_KEY": KEY})
+os.environ.update(
+    {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OPENAI_API_KEY": KEY})
 SCRATCH = tempfile.TemporaryDirectory()
 os.environ["HF_HOME"] = SCRATCH.name + "/hf"
 
@@ -60,7 +62,8 @@ class Harness(unittest.TestCase):
         keys = cls.dir / "keys"
         keys.write_text(f"sha256:{hashlib.sha256(KEY.encode()).hexdigest()} harness\n")
         keys.chmod(0o600)
-        cls.cluster = Cluster(pack(DEMO, cls.dir / "pack"), "--name", "demo", "--api-keys", str(keys), "--deterministic").__enter__()
+        cls.cluster = Cluster(pack(DEMO, cls.dir / "pack"), "--name", "demo", "--api-keys", str(keys),
+                              "--deterministic").__enter__()
         cls.addClassCleanup(SCRATCH.cleanup)
         cls.addClassCleanup(cls.cluster.__exit__)
         for name, rows, kind in (("demo_choice", CHOICES, CHOICE), ("demo_generate", BEGINNINGS, GENERATE)):
@@ -69,9 +72,12 @@ class Harness(unittest.TestCase):
 
     def evaluate(self, task, **model):
         """The result of a task and its samples, in the order of the documents."""
-        arguments = {"model": "demo", "base_url": self.cluster.url + "/v1/completions", "tokenizer_backend": "huggingface", "tokenizer": str(DEMO),
-                     "num_concurrent": 4, "max_retries": 1, "max_length": 512, **model}
-        found = lm_eval.simple_evaluate(model="local-completions", model_args=arguments, tasks=[task], bootstrap_iters=0, log_samples=True,
+        arguments = {
+            "model": "demo", "base_url": self.cluster.url + "/v1/completions", "tokenizer_backend": "huggingface",
+            "tokenizer": str(DEMO), "num_concurrent": 4, "max_retries": 1, "max_length": 512, **model
+        }
+        found = lm_eval.simple_evaluate(model="local-completions", model_args=arguments, tasks=[task],
+                                        bootstrap_iters=0, log_samples=True,
                                         task_manager=TaskManager(include_path=str(self.dir), include_defaults=False))
         return found["results"][task], sorted(found["samples"][task], key=lambda s: s["doc_id"])
 
@@ -84,10 +90,12 @@ class Harness(unittest.TestCase):
         return self.ask("/tokenize", {"content": text})["tokens"]
 
     def score(self, text, continuation):
-        """(log-likelihood, whether it is what greedy decoding says) of a continuation, by the server's own tokenizer."""
+        """(log-likelihood, whether it is what greedy decoding says) of a continuation, by the server's own
+        tokenizer."""
         begin, whole = self.tokens(text), self.tokens(text + continuation)
         self.assertEqual(whole[:len(begin)], begin, "the border of the texts is one of tokens")
-        scored = self.ask("/v1/completions", {"prompt": whole, "echo": True, "max_tokens": 0, "logprobs": 1})["choices"][0]["logprobs"]
+        scored = self.ask("/v1/completions",
+                          {"prompt": whole, "echo": True, "max_tokens": 0, "logprobs": 1})["choices"][0]["logprobs"]
         logprobs, top = scored["token_logprobs"][len(begin):], scored["top_logprobs"][len(begin):]
         return sum(logprobs), all(p >= max(t.values()) for p, t in zip(logprobs, top))
 
@@ -113,7 +121,9 @@ class Harness(unittest.TestCase):
     def test_generation(self):
         _, samples = self.evaluate("demo_generate")
         for row, sample in zip(BEGINNINGS, samples):
-            wanted = self.ask("/v1/completions", {"prompt": row["text"], "max_tokens": 24, "temperature": 0, "stop": ["."]})["choices"][0]["text"]
+            wanted = self.ask(
+                "/v1/completions",
+                {"prompt": row["text"], "max_tokens": 24, "temperature": 0, "stop": ["."]})["choices"][0]["text"]
             self.assertEqual(sample["resps"][0][0], wanted)
             self.assertNotIn(".", wanted)
 

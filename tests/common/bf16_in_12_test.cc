@@ -1,5 +1,5 @@
-// bf16 in 12 bits: what is encoded comes back bit by bit, what does not fit is refused, and no list of exceptions, whatever it says, makes the
-// way back touch what is not its own.
+// bf16 in 12 bits: what is encoded comes back bit by bit, what does not fit is refused, and no list of exceptions,
+// whatever it says, makes the way back touch what is not its own.
 
 #include "common/bf16_in_12.h"
 
@@ -20,7 +20,8 @@ struct Encoded {
   std::vector<std::byte> values, exponents;
   bool fits = false;
   Encoded(const std::vector<uint16_t>& matrix, int64_t rows, int64_t cols)
-      : values(static_cast<size_t>(rows * blocks_of(cols) * kBlockBytes), std::byte{0xee}), exponents(static_cast<size_t>(exponents_bytes(rows, cols)), std::byte{0xee}) {
+      : values(static_cast<size_t>(rows * blocks_of(cols) * kBlockBytes), std::byte{0xee}),
+        exponents(static_cast<size_t>(exponents_bytes(rows, cols)), std::byte{0xee}) {
     fits = encode(matrix.data(), rows, cols, values.data(), exponents.data());
   }
 };
@@ -40,7 +41,8 @@ std::vector<uint16_t> normal(int64_t count, uint32_t seed = 1) {
 }
 
 TEST(Bf16In12, WhatIsEncodedComesBackBitByBit) {
-  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 1}, {1, 64}, {3, 63}, {5, 65}, {7, 129}, {64, 128}, {33, 1000}}) {
+  for (const auto& [rows, cols] :
+       {std::pair<int64_t, int64_t>{1, 1}, {1, 64}, {3, 63}, {5, 65}, {7, 129}, {64, 128}, {33, 1000}}) {
     const auto matrix = normal(rows * cols);
     const Encoded e(matrix, rows, cols);
     ASSERT_TRUE(e.fits) << rows << " x " << cols;
@@ -51,7 +53,8 @@ TEST(Bf16In12, WhatIsEncodedComesBackBitByBit) {
 TEST(Bf16In12, SoDoRowsAmidTheMatrix) {
   const int64_t rows = 40, cols = 200;
   auto matrix = normal(rows * cols);
-  for (size_t i = 0; i < matrix.size(); i += 301) matrix[i] = static_cast<uint16_t>(0x0100 + i % 0x1000);  // exceptions in many rows
+  for (size_t i = 0; i < matrix.size(); i += 301)
+    matrix[i] = static_cast<uint16_t>(0x0100 + i % 0x1000);  // exceptions in many rows
   const Encoded e(matrix, rows, cols);
   ASSERT_TRUE(e.fits);
   const Exponents exponents = read_exponents(e.exponents.data(), rows * cols);
@@ -60,7 +63,8 @@ TEST(Bf16In12, SoDoRowsAmidTheMatrix) {
     for (int64_t end = first; end <= rows; end += 11) {
       std::vector<uint16_t> out(static_cast<size_t>((end - first) * cols));
       decode(e.values.data(), exponents, cols, first, end, out.data());
-      EXPECT_EQ(out, std::vector<uint16_t>(matrix.begin() + first * cols, matrix.begin() + end * cols)) << first << " to " << end;
+      EXPECT_EQ(out, std::vector<uint16_t>(matrix.begin() + first * cols, matrix.begin() + end * cols))
+          << first << " to " << end;
     }
 }
 
@@ -75,7 +79,8 @@ TEST(Bf16In12, ZerosAndNumbersThatAreNoneAreNumbersLikeOthers) {
 
 TEST(Bf16In12, TheMostFrequentExponentsHaveCodesAndTheRestAreExceptions) {
   std::vector<uint16_t> matrix;
-  for (int exponent = 100; exponent < 116; ++exponent) matrix.insert(matrix.end(), 10, static_cast<uint16_t>(exponent << 7 | 5));
+  for (int exponent = 100; exponent < 116; ++exponent)
+    matrix.insert(matrix.end(), 10, static_cast<uint16_t>(exponent << 7 | 5));
   const size_t frequent = matrix.size();
   matrix.push_back(static_cast<uint16_t>(3 << 7 | 9));
   matrix.push_back(static_cast<uint16_t>(0x8000 | 200 << 7 | 0x7f));
@@ -114,10 +119,12 @@ TEST(Bf16In12, ANormalDistributionNeedsAFiftiethOfTheRoom) {
   const int64_t count = read_exponents(e.exponents.data(), rows * cols).count;
   EXPECT_GT(count, 0);
   EXPECT_LT(count, exceptions_max(rows * cols) / 50);
-  EXPECT_LT(static_cast<double>(e.values.size() + e.exponents.size()) * 8 / static_cast<double>(rows * cols), 12.35) << "bits a number";
+  EXPECT_LT(static_cast<double>(e.values.size() + e.exponents.size()) * 8 / static_cast<double>(rows * cols), 12.35)
+      << "bits a number";
 }
 
-// Every sixteenth row has decayed by weight decay alone: its exponents take the codes of those that are rare in the others.
+// Every sixteenth row has decayed by weight decay alone: its exponents take the codes of those that are rare in the
+// others.
 TEST(Bf16In12, RowsThatHaveDecayedToNextToNothingFit) {
   const int64_t rows = 128, cols = 1024;
   auto matrix = normal(rows * cols);
@@ -138,7 +145,8 @@ TEST(Bf16In12, AListThatIsRubbishTouchesNothingElse) {
   for (int round = 0; round < 200; ++round) {
     Encoded e(matrix, rows, cols);
     for (size_t i = static_cast<size_t>(kCodes); i < e.exponents.size(); ++i)
-      if (round == 0 || engine() % 3 == 0) e.exponents[i] = round == 0 ? std::byte{0xff} : static_cast<std::byte>(engine() % (round % 2 ? 4 : 256));
+      if (round == 0 || engine() % 3 == 0)
+        e.exponents[i] = round == 0 ? std::byte{0xff} : static_cast<std::byte>(engine() % (round % 2 ? 4 : 256));
     const Exponents exponents = read_exponents(e.exponents.data(), rows * cols);
     ASSERT_LE(exponents.count, exceptions_max(rows * cols));
     std::vector<uint16_t> out(static_cast<size_t>(guard + 4 * cols + guard), 0xabcd);

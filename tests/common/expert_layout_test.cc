@@ -10,7 +10,15 @@ struct Shape {
 };
 
 TEST(ExpertLayout, TilesCoverTheFfnDimensionOnceAndInOrder) {
-  for (Shape s : {Shape{64, 64}, {64, 1}, {1, 1}, {160, 128}, {1024, 3584}, {1024, 384}, {2048, 7168}, {6144, 16384}, {100, 130}}) {
+  for (Shape s : {Shape{64, 64},
+                  {64, 1},
+                  {1, 1},
+                  {160, 128},
+                  {1024, 3584},
+                  {1024, 384},
+                  {2048, 7168},
+                  {6144, 16384},
+                  {100, 130}}) {
     for (DType d : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4, DType::kBF16In12}) {
       const ExpertLayout layout(s.hidden, s.ffn, d);
       int64_t ffn = 0, offset = 0;
@@ -20,7 +28,8 @@ TEST(ExpertLayout, TilesCoverTheFfnDimensionOnceAndInOrder) {
         EXPECT_EQ(t.offset, offset);
         EXPECT_EQ(t.offset % kDiskAlign, 0);
         EXPECT_EQ(t.bytes % kDiskAlign, 0);
-        for (int64_t part : {t.gate, t.up, t.down, t.gate_scales, t.up_scales, t.down_scales}) EXPECT_EQ(part % kPartAlign, 0);
+        for (int64_t part : {t.gate, t.up, t.down, t.gate_scales, t.up_scales, t.down_scales})
+          EXPECT_EQ(part % kPartAlign, 0);
         EXPECT_GE(t.up - t.gate, t.ffn * row_bytes(d, s.hidden));
         EXPECT_LE(t.down + s.hidden * row_bytes(d, t.ffn), t.bytes);
         if (is_quantised(d)) EXPECT_LE(t.down_scales + s.hidden * parameter_bytes(d, t.ffn), t.bytes);

@@ -20,7 +20,8 @@ TEST(FaultPointTest, OffUnlessArmed) {
 }
 
 TEST(FaultPointTest, WhatIsWrongIsNamed) {
-  for (const char* text : {"loading", "loading=kill", "loading=kill:", "loading=kill:0", "loading=kill:3x", "loading=sleep:1", "loading:1", ",", "=kill:1"})
+  for (const char* text : {"loading", "loading=kill", "loading=kill:", "loading=kill:0", "loading=kill:3x",
+                           "loading=sleep:1", "loading:1", ",", "=kill:1"})
     EXPECT_EQ(arm(text).code(), Code::kInvalidArgument) << text;
   EXPECT_THAT(arm("lading=kill:1").message(), HasSubstr("no point 'lading', but offered, confirming, asked, loading"));
 }

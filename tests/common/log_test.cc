@@ -1,5 +1,6 @@
 // What a line of a log looks like, as text and as JSON.
 
+#include "common/log.h"
 #include "common/log_format.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +20,8 @@ TEST(Log, TextEndsWithTheFieldsOfItsThread) {
   const log::Field request("request_id", "req-1");
   {
     const log::Field worker("worker", "worker-0"), none("batch", ""), again("request_id", "req-1");
-    EXPECT_THAT(log::formatted("moestro-x", "text", "it failed"), EndsWith(" warning moestro-x: it failed request_id=req-1 worker=worker-0"));
+    EXPECT_THAT(log::formatted("moestro-x", "text", "it failed"),
+                EndsWith(" warning moestro-x: it failed request_id=req-1 worker=worker-0"));
   }
   EXPECT_THAT(log::formatted("moestro-x", "text", "it failed"), EndsWith(": it failed request_id=req-1"));
   std::string elsewhere;

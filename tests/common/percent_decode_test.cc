@@ -13,7 +13,8 @@ TEST(PercentDecode, Escapes) {
 }
 
 TEST(PercentDecode, WrongEscapesAreNothing) {
-  for (const char* text : {"%", "%2", "a%", "%g0", "%0g", "%-1", "% 1", "%%41"}) EXPECT_EQ(percent_decoded(text), std::nullopt) << text;
+  for (const char* text : {"%", "%2", "a%", "%g0", "%0g", "%-1", "% 1", "%%41"})
+    EXPECT_EQ(percent_decoded(text), std::nullopt) << text;
 }
 
 }  // namespace

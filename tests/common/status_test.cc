@@ -38,7 +38,8 @@ TEST(Status, MacrosReturnTheFirstError) {
 
 TEST(ExitCode, SaysWhetherAnotherStartMayHelp) {
   EXPECT_EQ(exit_code_of(Status::ok()), 0);
-  for (const Status& s : {invalid_argument("x"), not_found("x"), unsupported("x"), corrupt("x")}) EXPECT_EQ(exit_code_of(s), 2) << code_name(s.code());
+  for (const Status& s : {invalid_argument("x"), not_found("x"), unsupported("x"), corrupt("x")})
+    EXPECT_EQ(exit_code_of(s), 2) << code_name(s.code());
   for (const Status& s : {io_error("x"), exhausted("x"), unavailable("x"), cancelled("x"), internal_error("x")})
     EXPECT_EQ(exit_code_of(s), 1) << code_name(s.code());
 }
@@ -54,7 +55,8 @@ TEST(StatusDeath, ReadingTheValueOfAnErrorIsABug) {
 }
 
 TEST(DType, NamesAreReadBack) {
-  for (DType d : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4, DType::kBF16In12}) EXPECT_EQ(parse_dtype(dtype_name(d)).value(), d);
+  for (DType d : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4, DType::kBF16In12})
+    EXPECT_EQ(parse_dtype(dtype_name(d)).value(), d);
   EXPECT_EQ(parse_dtype("fp8").status().code(), Code::kUnsupported);
 }
 

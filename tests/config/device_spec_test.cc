@@ -18,8 +18,10 @@ TEST(DeviceSpec, CudaHasAnIndexAndALimitOfItsMemory) {
     bool any;
     uint64_t vram_bytes;
   };
-  for (const Case& c : {Case{"cuda", 0, true, 0}, Case{"cuda:0", 0, false, 0}, Case{"cuda:3", 3, false, 0}, Case{"cuda,vram=1.5G", 0, true, 3ull << 29},
-                        Case{"cuda:12,vram=700MiB", 12, false, 700ull << 20}, Case{"cuda:1,vram=4095", 1, false, 4095}}) {
+  for (const Case& c :
+       {Case{"cuda", 0, true, 0}, Case{"cuda:0", 0, false, 0}, Case{"cuda:3", 3, false, 0},
+        Case{"cuda,vram=1.5G", 0, true, 3ull << 29}, Case{"cuda:12,vram=700MiB", 12, false, 700ull << 20},
+        Case{"cuda:1,vram=4095", 1, false, 4095}}) {
     const auto spec = parse_device(c.text);
     ASSERT_TRUE(spec.is_ok()) << c.text << ": " << spec.status().message();
     EXPECT_EQ(spec->kind, DeviceSpec::Kind::kCuda);

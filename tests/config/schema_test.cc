@@ -43,8 +43,10 @@ TEST_F(SchemaTest, NumbersWithAFraction) {
   EXPECT_EQ(box_.workers.capacity_factor, 1.25);
   EXPECT_EQ(schema_.get("workers.capacity_factor"), "1.25");
   for (const char* bad : {"", "x", "nan", "inf", "1.25x", "1,25"})
-    EXPECT_EQ(error_of("workers.capacity_factor", bad), "here: workers.capacity_factor: '" + std::string(bad) + "' is not a number");
-  for (const char* bad : {"0", "-1", "1e300"}) EXPECT_THAT(error_of("workers.capacity_factor", bad), HasSubstr("is not above 0 and at most 1048576"));
+    EXPECT_EQ(error_of("workers.capacity_factor", bad),
+              "here: workers.capacity_factor: '" + std::string(bad) + "' is not a number");
+  for (const char* bad : {"0", "-1", "1e300"})
+    EXPECT_THAT(error_of("workers.capacity_factor", bad), HasSubstr("is not above 0 and at most 1048576"));
   EXPECT_EQ(box_.workers.capacity_factor, 1.25);
   ASSERT_EQ(error_of("workers.capacity_factor", "auto"), "");
   EXPECT_FALSE(box_.workers.capacity_factor.has_value());

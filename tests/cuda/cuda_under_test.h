@@ -1,6 +1,6 @@
 #pragma once
-// CUDA kernels as the backend that tests of operations test: run by the emulator, or, where MOESTRO_CUDA_PLUGIN names the plugin, by the
-// machine's first device; those are skipped where there is none.
+// CUDA kernels as the backend that tests of operations test: run by the emulator, or, where MOESTRO_CUDA_PLUGIN names
+// the plugin, by the machine's first device; those are skipped where there is none.
 
 #include <gtest/gtest.h>
 
@@ -30,8 +30,10 @@ inline const MoestroCudaFunctions& functions_under_test() {
   MOESTRO_CHECK(functions.is_ok(), functions.status().message());
   return **functions;
 }
-#define SKIP_WITHOUT(isa) \
-  if (const auto devices = ::moestro::kernels::probe_cuda(::moestro::kernels::test::plugin_under_test()); !devices.is_ok()) GTEST_SKIP() << devices.status().message()
+#define SKIP_WITHOUT(isa)                                                                                 \
+  if (const auto devices = ::moestro::kernels::probe_cuda(::moestro::kernels::test::plugin_under_test()); \
+      !devices.is_ok())                                                                                   \
+  GTEST_SKIP() << devices.status().message()
 #else
 constexpr bool kEmulated = true;
 inline const MoestroCudaFunctions& functions_under_test() { return cuda::emulated::functions(); }
@@ -40,7 +42,9 @@ inline const MoestroCudaFunctions& functions_under_test() { return cuda::emulate
 
 /// One, whatever the processor and the number of threads.
 inline std::vector<Isa> all_isas() { return {Isa::kScalar}; }
-inline std::unique_ptr<HostFacingOps> cuda_ops(bool deterministic = true) { return std::make_unique<HostFacingOps>(functions_under_test(), deterministic); }
+inline std::unique_ptr<HostFacingOps> cuda_ops(bool deterministic = true) {
+  return std::make_unique<HostFacingOps>(functions_under_test(), deterministic);
+}
 inline std::unique_ptr<Ops> cpu_ops(Isa, int = 2, bool = true) { return cuda_ops(); }
 
 /// Skipped where there is nothing to run on.

@@ -84,7 +84,9 @@ TEST(Emulator, OtherOrdersShowAMissingBarrier) {
   EXPECT_GT(results_of(false), 10u);
 }
 
-__global__ void unwritten_kernel(float* out) { out[threadIdx.x] = reinterpret_cast<float*>(shared_memory())[threadIdx.x]; }
+__global__ void unwritten_kernel(float* out) {
+  out[threadIdx.x] = reinterpret_cast<float*>(shared_memory())[threadIdx.x];
+}
 
 TEST(Emulator, SharedMemoryBeginsAsNaNInEveryBlock) {
   std::vector<float> out(32, 0.0f);
@@ -141,10 +143,18 @@ TEST_F(EmulatedGraphs, RefuseWhatCudaRefusesAndAreVoidThen) {
   void* scratch = nullptr;
   ASSERT_EQ(f.allocate(4, &scratch), 0);
   const std::vector<std::function<MoestroCudaResult()>> calls = {
-      [&] { return f.allocate(4, &memory); },         [&] { return f.allocate_pinned(4, &memory); }, [&] { return f.release(scratch); },
-      [&] { return f.release_pinned(pinned); },       [&] { return f.wait_stream(stream); },         [&] { return f.wait_event(event); },
-      [&] { return f.query_event(event); },           [&] { return f.record_event(event, stream); }, [&] { return f.stream_waits(stream, event); },
-      [&] { return f.copy_in(scratch, unpinned, 4, stream); }, [&] { return f.copy_out(unpinned, scratch, 4, stream); }, [&] { return f.begin_capture(stream); },
+      [&] { return f.allocate(4, &memory); },
+      [&] { return f.allocate_pinned(4, &memory); },
+      [&] { return f.release(scratch); },
+      [&] { return f.release_pinned(pinned); },
+      [&] { return f.wait_stream(stream); },
+      [&] { return f.wait_event(event); },
+      [&] { return f.query_event(event); },
+      [&] { return f.record_event(event, stream); },
+      [&] { return f.stream_waits(stream, event); },
+      [&] { return f.copy_in(scratch, unpinned, 4, stream); },
+      [&] { return f.copy_out(unpinned, scratch, 4, stream); },
+      [&] { return f.begin_capture(stream); },
       [&] { return f.register_host(unpinned, 4, 0); }};
   for (size_t i = 0; i < calls.size(); ++i) {
     ASSERT_EQ(f.begin_capture(stream), 0);

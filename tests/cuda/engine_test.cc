@@ -1,5 +1,5 @@
-// Whole models on a CUDA device (emulated, or real where the plugin is), through the engine: log-probabilities of Hugging Face transformers, the
-// CPU's tokens, and the same bits however many experts the device holds.
+// Whole models on a CUDA device (emulated, or real where the plugin is), through the engine: log-probabilities of
+// Hugging Face transformers, the CPU's tokens, and the same bits however many experts the device holds.
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,10 @@ std::string fixture_name(const ::testing::TestParamInfo<Fixture>& param) {
 }
 
 DeviceBenchOptions on_cuda(int32_t slots, const std::string& predictor = "none", BenchOptions engine = {}) {
-  return {.slots = slots, .predictor = predictor, .engine = std::move(engine), .cuda = &kernels::test::functions_under_test()};
+  return {.slots = slots,
+          .predictor = predictor,
+          .engine = std::move(engine),
+          .cuda = &kernels::test::functions_under_test()};
 }
 
 class CudaEngineTest : public ::testing::TestWithParam<Fixture> {
@@ -50,24 +53,29 @@ TEST_P(CudaEngineTest, GreedyTokensAreTheReferences) {
   EXPECT_EQ(device.bench().greedy(r.ids, static_cast<int>(r.greedy.size())), r.greedy);
 }
 
-/// In deterministic mode both sides compute in f32 with the same weights and the same cache; they differ in the order of sums.
+/// In deterministic mode both sides compute in f32 with the same weights and the same cache; they differ in the order
+/// of sums.
 TEST_P(CudaEngineTest, QuantisedWeightsAndCachesGiveTheCpusLogProbabilities) {
   const Reference r = prompt();
   for (const DType experts : {DType::kBF16, DType::kInt8, DType::kInt4}) {
-    const BenchOptions on_cpu{.experts = experts, .dense = DType::kBF16, .engine = {.model = "m", .kv_tokens = 4096, .kv_dtype = DType::kF16, .poison_kv = true}};
+    const BenchOptions on_cpu{.experts = experts,
+                              .dense = DType::kBF16,
+                              .engine = {.model = "m", .kv_tokens = 4096, .kv_dtype = DType::kF16, .poison_kv = true}};
     const auto want = Bench(GetParam(), on_cpu).score({r.ids}, r.ids.size()).front();
     DeviceBench device(GetParam(), on_cuda(kAll, "none", on_cpu));
     const auto got = device.bench().score({r.ids}, r.ids.size()).front();
     ASSERT_EQ(got.size(), want.size());
     // A number next to the middle of two roundings of the cache may be rounded either way.
-    for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-3) << dtype_name(experts) << " position " << i;
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_NEAR(got[i], want[i], 2e-3) << dtype_name(experts) << " position " << i;
   }
 }
 
 bool same(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i)
-    if (a[i].size() != b[i].size() || std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0) return false;
+    if (a[i].size() != b[i].size() || std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0)
+      return false;
   return true;
 }
 
@@ -95,7 +103,8 @@ TEST_P(CudaEngineTest, TheNumberOfSlotsAndThePredictorChangeNoBit) {
 TEST_P(CudaEngineTest, AModelThatFitsIsSoonThereAsAWhole) {
   DeviceBench device(GetParam(), on_cuda(kAll, "gate"));
   (void)scores_of(device.bench(), GetParam());
-  for (int steps = 0; steps < 1000 && !device.device().holds_all(); ++steps) (void)device.bench().score({GetParam().prompts("f32").at(1).ids}, 1);
+  for (int steps = 0; steps < 1000 && !device.device().holds_all(); ++steps)
+    (void)device.bench().score({GetParam().prompts("f32").at(1).ids}, 1);
   ASSERT_TRUE(device.device().holds_all());
   const uint64_t rewinds = device.bench().device_work().rewinds;
   (void)scores_of(device.bench(), GetParam());
@@ -120,7 +129,12 @@ TEST_P(CudaEngineTest, BeingWrongAboutWhatIsThereChangesNoBit) {
 /// Blocks of the KV cache on their way to host memory and back beside the computing.
 TEST_P(CudaEngineTest, MovedBlocksChangeNoBit) {
   const auto options = [](int64_t host_blocks, int32_t slots) {
-    return on_cuda(slots, "none", {.engine = {.model = "m", .kv_tokens = 512, .kv_host_tokens = host_blocks * kernels::kKvBlockTokens, .kv_dtype = DType::kF16, .poison_kv = true}});
+    return on_cuda(slots, "none",
+                   {.engine = {.model = "m",
+                               .kv_tokens = 512,
+                               .kv_host_tokens = host_blocks * kernels::kKvBlockTokens,
+                               .kv_dtype = DType::kF16,
+                               .poison_kv = true}});
   };
   DeviceBench still(GetParam(), options(0, kAll));
   if (still.bench().engine().limits().visible.window > 0) GTEST_SKIP() << "refused beside a window";

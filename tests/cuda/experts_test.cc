@@ -1,4 +1,5 @@
-// Experts copied into a device's memory (emulated, or real where the plugin is) while kernels read them: each use reads what was leased.
+// Experts copied into a device's memory (emulated, or real where the plugin is) while kernels read them: each use reads
+// what was leased.
 
 #include <gtest/gtest.h>
 

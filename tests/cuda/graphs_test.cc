@@ -1,4 +1,5 @@
-// Decode steps as graphs: the same bits as without them whatever comes and goes, few calls, no waiting, and what becomes of refusals.
+// Decode steps as graphs: the same bits as without them whatever comes and goes, few calls, no waiting, and what
+// becomes of refusals.
 
 #include <gtest/gtest.h>
 
@@ -32,7 +33,9 @@ const Fixture& fixture_named(const std::string& name) {
   return *std::ranges::find(all, name, &Fixture::name);
 }
 
-DeviceBenchOptions on_cuda(int32_t slots, bool graphs) { return {.slots = slots, .cuda = &spied_functions(), .graphs = graphs}; }
+DeviceBenchOptions on_cuda(int32_t slots, bool graphs) {
+  return {.slots = slots, .cuda = &spied_functions(), .graphs = graphs};
+}
 
 /// What sequences that decode together have said: of each token its id and log-probability.
 class Decoding {
@@ -74,7 +77,8 @@ class Decoding {
   std::vector<std::pair<double, double>> said_;
 };
 
-/// Sequences come and go; the longest passes 128 positions, and 256 where a window lets it, where launches are made for more parts.
+/// Sequences come and go; the longest passes 128 positions, and 256 where a window lets it, where launches are made for
+/// more parts.
 std::vector<std::pair<double, double>> busy_service(const Fixture& fixture, const DeviceBenchOptions& options) {
   DeviceBench device(fixture, options);
   Decoding decoding(device.bench());
@@ -109,23 +113,27 @@ class CudaGraphsTest : public kernels::test::CudaTest {
 };
 
 TEST_F(CudaGraphsTest, ChangeNoBitWhereAllIsResident) {
-  for (const char* name : {"mixtral_window", "qwen2_moe_shared"}) expect_same(fixture_named(name), on_cuda(kAll, true), "all resident");
+  for (const char* name : {"mixtral_window", "qwen2_moe_shared"})
+    expect_same(fixture_named(name), on_cuda(kAll, true), "all resident");
 }
 
 TEST_F(CudaGraphsTest, ChangeNoBitAmidMissesAndRewinds) {
   const Fixture& fixture = fixture_named("qwen2_moe_shared");
   const auto want = busy_service(fixture, on_cuda(kAll, false));
-  for (const auto& [slots, expects_all, predictor] : {std::tuple(3, false, "none"), {3, true, "none"}, {9, true, "gate"}}) {
+  for (const auto& [slots, expects_all, predictor] :
+       {std::tuple(3, false, "none"), {3, true, "none"}, {9, true, "gate"}}) {
     DeviceBenchOptions options = on_cuda(slots, true);
     options.expects_all = expects_all, options.predictor = predictor;
-    EXPECT_TRUE(busy_service(fixture, options) == want) << slots << " slots, " << predictor << (expects_all ? ", queued ahead" : "");
+    EXPECT_TRUE(busy_service(fixture, options) == want)
+        << slots << " slots, " << predictor << (expects_all ? ", queued ahead" : "");
     EXPECT_GT(spied.graphs, 20u);
   }
 }
 
 TEST_F(CudaGraphsTest, ChangeNoBitWithCachesWindowsAndSinksOfAnyKind) {
   const Fixture& fixture = fixture_named("qwen3_moe_sharded");
-  for (const auto& [kv, visible] : {std::pair(DType::kBF16, VisiblePositions{}), {DType::kInt8, {.sinks = 4, .window = 60}}}) {
+  for (const auto& [kv, visible] :
+       {std::pair(DType::kBF16, VisiblePositions{}), {DType::kInt8, {.sinks = 4, .window = 60}}}) {
     DeviceBenchOptions options = on_cuda(kAll, true);
     options.engine.engine.kv_dtype = kv;
     options.engine.engine.visible = visible;
@@ -140,7 +148,8 @@ TEST_F(CudaGraphsTest, ChangeNoBitOfTheFastKernels) {
   expect_same(fixture_named("mixtral_llama3"), options, "not deterministic");
 }
 
-/// Four sequences that decode on a device that holds everything, warm; its streams are late, so that whoever waits waits indeed.
+/// Four sequences that decode on a device that holds everything, warm; its streams are late, so that whoever waits
+/// waits indeed.
 class ResidentTest : public CudaGraphsTest {
  protected:
   void SetUp() override {
@@ -164,7 +173,8 @@ class ResidentTest : public CudaGraphsTest {
 TEST_F(ResidentTest, AStepIsALaunchALayerAndAFewMore) {
   const Spied before = spied;
   decoding_->step();
-  EXPECT_EQ(spied.graphs - before.graphs, static_cast<uint64_t>(device_->bench().engine().spec().moe_layers()) + 1) << "a dense layer goes with the one before it";
+  EXPECT_EQ(spied.graphs - before.graphs, static_cast<uint64_t>(device_->bench().engine().spec().moe_layers()) + 1)
+      << "a dense layer goes with the one before it";
   EXPECT_LE(spied.operations - before.operations, 5u) << "the table of tokens, and from the last rows to ids";
   EXPECT_EQ(spied.captures, before.captures);
   EXPECT_EQ(spied.allocations, before.allocations);
@@ -188,7 +198,9 @@ struct Refusal {
 TEST_F(CudaGraphsTest, ARefusedCaptureOrLaunchLeavesStepsRight) {
   const Fixture& fixture = fixture_named("qwen2_moe_shared");
   const auto want = busy_service(fixture, on_cuda(kAll, false));
-  for (const auto& [what, of] : {Refusal{"begin_capture", &Spied::begin_capture}, {"end_capture", &Spied::end_capture}, {"launch_graph", &Spied::launch_graph},
+  for (const auto& [what, of] : {Refusal{"begin_capture", &Spied::begin_capture},
+                                 {"end_capture", &Spied::end_capture},
+                                 {"launch_graph", &Spied::launch_graph},
                                  {"an operation", &Spied::in_capture}}) {
     const DeviceBenchOptions options = on_cuda(kAll, true);
     spied.*of = 2;
@@ -207,7 +219,9 @@ class GraphCacheTest : public kernels::test::CudaTest {
     if (!IsSkipped()) ASSERT_EQ(queue_.functions.make_stream(0, &queue_.stream), 0);
   }
   /// What comes of a launch for rows `n` where it has to be queued if it is not a graph: "queued" or "graph".
-  std::string launch(cuda::CudaGraphs& graphs, int32_t n) { return graphs.launch({.step = {.rows = n}, .segment = 0}, [] {}) ? "graph" : "queued"; }
+  std::string launch(cuda::CudaGraphs& graphs, int32_t n) {
+    return graphs.launch({.step = {.rows = n}, .segment = 0}, [] {}) ? "graph" : "queued";
+  }
 
   kernels::cuda::DeviceQueue queue_{spied_functions()};
 };

@@ -52,10 +52,12 @@ Weight HostFacingOps::weight(const Weight& w) {
 }
 
 KvView HostFacingOps::cache(const AttentionShape& shape, const KvView& view) {
-  return {back(static_cast<std::byte*>(view.data), view.blocks * kv_block_bytes(shape, view.dtype)), view.dtype, view.blocks};
+  return {back(static_cast<std::byte*>(view.data), view.blocks * kv_block_bytes(shape, view.dtype)), view.dtype,
+          view.blocks};
 }
 
-void HostFacingOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations activations) {
+void HostFacingOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
+                           Activations activations) {
   ops_->matmul(in(x, n * w.cols), n, weight(w), in(bias, w.rows), back(y, n * w.rows), activations);
   finish();
 }
@@ -71,7 +73,8 @@ void HostFacingOps::rms_norm(const float* x, int64_t n, int64_t dim, const float
   finish();
 }
 
-void HostFacingOps::layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps, float* y) {
+void HostFacingOps::layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias,
+                               float eps, float* y) {
   float* to = back(y, n * dim);
   ops_->layer_norm(x == y ? to : in(x, n * dim), n, dim, in(weight, dim), in(bias, dim), eps, to);
   finish();
@@ -82,19 +85,22 @@ void HostFacingOps::sum_squares(const float* x, int64_t n, int64_t dim, float* s
   finish();
 }
 
-void HostFacingOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos, const float* sin) {
-  ops_->rope(back(x, n * heads * head_dim), n, heads, head_dim, rotary_dim, in(cos, n * rotary_dim / 2), in(sin, n * rotary_dim / 2));
+void HostFacingOps::rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos,
+                         const float* sin) {
+  ops_->rope(back(x, n * heads * head_dim), n, heads, head_dim, rotary_dim, in(cos, n * rotary_dim / 2),
+             in(sin, n * rotary_dim / 2));
   finish();
 }
 
-void HostFacingOps::kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k, const float* v, const KvView& view) {
+void HostFacingOps::kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k,
+                             const float* v, const KvView& view) {
   const int64_t numbers = rows_of(sequences) * shape.kv_heads * shape.head_dim;
   ops_->kv_write(shape, sequences, in(k, numbers), in(v, numbers), cache(shape, view));
   finish();
 }
 
-void HostFacingOps::attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q, const float* sink_q,
-                              const KvView& view, float* out) {
+void HostFacingOps::attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
+                              const float* sink_q, const KvView& view, float* out) {
   const int64_t numbers = rows_of(sequences) * shape.heads * shape.head_dim;
   ops_->attention(shape, sequences, in(q, numbers), in(sink_q, numbers), cache(shape, view), back(out, numbers));
   finish();
@@ -103,21 +109,25 @@ void HostFacingOps::attention(const AttentionShape& shape, std::span<const Atten
 void HostFacingOps::router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids, float* weights) {
   RouterSpec on_device = spec;
   on_device.bias = in(spec.bias, spec.experts);
-  ops_->router_top_k(in(logits, n * spec.experts), n, on_device, back(ids, n * spec.top_k), back(weights, n * spec.top_k));
+  ops_->router_top_k(in(logits, n * spec.experts), n, on_device, back(ids, n * spec.top_k),
+                     back(weights, n * spec.top_k));
   finish();
 }
 
-void HostFacingOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x, std::span<const RoutedRow> rows, int64_t top_k, float* out) {
+void HostFacingOps::expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x,
+                               std::span<const RoutedRow> rows, int64_t top_k, float* out) {
   int64_t tokens = 0, outputs = 0;
   for (const RoutedRow& r : rows) {
     tokens = std::max<int64_t>(tokens, r.token + 1);
     outputs = std::max(outputs, r.token * top_k + r.rank + 1);
   }
-  ops_->expert_ffn(layout, in(blob, layout.bytes()), in(x, tokens * layout.hidden()), rows, top_k, back(out, outputs * layout.hidden()));
+  ops_->expert_ffn(layout, in(blob, layout.bytes()), in(x, tokens * layout.hidden()), rows, top_k,
+                   back(out, outputs * layout.hidden()));
   finish();
 }
 
-void HostFacingOps::combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) {
+void HostFacingOps::combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden,
+                            float* y) {
   ops_->combine(in(rows, n * top_k * hidden), in(weights, n * top_k), n, top_k, hidden, back(y, n * hidden));
   finish();
 }
@@ -145,9 +155,11 @@ void HostFacingOps::clamp(float* x, int64_t count, float limit) {
 
 void HostFacingOps::experts(const cuda::LayerExperts& work, std::span<const std::vector<std::byte>> blobs) {
   std::vector<uint64_t> slots;
-  for (const auto& blob : blobs) slots.push_back(reinterpret_cast<uint64_t>(in(blob.data(), static_cast<int64_t>(blob.size()))));
-  ops_->experts({work.layout, in(slots.data(), work.experts), in(work.ids, work.n * work.top_k), in(work.left_out, work.n), work.n, work.experts, work.top_k,
-                 in(work.x, work.n * work.layout.hidden()), back(work.out, work.n * work.top_k * work.layout.hidden())});
+  for (const auto& blob : blobs)
+    slots.push_back(reinterpret_cast<uint64_t>(in(blob.data(), static_cast<int64_t>(blob.size()))));
+  ops_->experts({work.layout, in(slots.data(), work.experts), in(work.ids, work.n * work.top_k),
+                 in(work.left_out, work.n), work.n, work.experts, work.top_k, in(work.x, work.n * work.layout.hidden()),
+                 back(work.out, work.n * work.top_k * work.layout.hidden())});
   finish();
 }
 
@@ -156,15 +168,22 @@ void HostFacingOps::guard(float* x, int64_t n, int64_t dim, int32_t layer, int32
   finish();
 }
 
-void HostFacingOps::sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how, int32_t* ids) {
+void HostFacingOps::sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how,
+                           int32_t* ids) {
   ops_->sample(in(logits, n * vocabulary), n, vocabulary, how, back(ids, n));
   finish();
 }
 
 void HostFacingOps::sort_routes(const MoestroCudaSortRoutes& work) {
   const int64_t pairs = work.n * work.top_k;
-  const MoestroCudaSortRoutes on_device{in(work.ids, pairs), in(work.left_out, work.n), work.n, work.top_k, work.experts, back(work.offsets, work.experts + 1),
-                                        back(work.active, std::min(work.experts, pairs)), back(work.sorted, pairs)};
+  const MoestroCudaSortRoutes on_device{in(work.ids, pairs),
+                                        in(work.left_out, work.n),
+                                        work.n,
+                                        work.top_k,
+                                        work.experts,
+                                        back(work.offsets, work.experts + 1),
+                                        back(work.active, std::min(work.experts, pairs)),
+                                        back(work.sorted, pairs)};
   check(functions_.ops.sort_routes(&on_device, ops_->stream()));
   finish();
 }

@@ -1,6 +1,6 @@
 #pragma once
-// CudaOps for tests that hold their operands in host memory: each operation gets copies on the device, of exactly the bytes that it may touch,
-// and what it writes comes back.
+// CudaOps for tests that hold their operands in host memory: each operation gets copies on the device, of exactly the
+// bytes that it may touch, and what it writes comes back.
 
 #include <memory>
 #include <vector>
@@ -16,17 +16,22 @@ class HostFacingOps final : public Ops {
 
   const OpsOptions& options() const override { return ops_->options(); }
   bool supports(DType weight) const override { return ops_->supports(weight); }
-  void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations activations) override;
+  void matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y,
+              Activations activations) override;
   void gather_rows(const Weight& table, std::span<const int32_t> ids, float* y) override;
   void rms_norm(const float* x, int64_t n, int64_t dim, const float* weight, float eps, float* y) override;
-  void layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps, float* y) override;
+  void layer_norm(const float* x, int64_t n, int64_t dim, const float* weight, const float* bias, float eps,
+                  float* y) override;
   void sum_squares(const float* x, int64_t n, int64_t dim, float* sums) override;
-  void rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos, const float* sin) override;
-  void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k, const float* v, const KvView& cache) override;
-  void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q, const float* sink_q, const KvView& cache,
-                 float* out) override;
+  void rope(float* x, int64_t n, int64_t heads, int64_t head_dim, int64_t rotary_dim, const float* cos,
+            const float* sin) override;
+  void kv_write(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* k,
+                const float* v, const KvView& cache) override;
+  void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, const float* q,
+                 const float* sink_q, const KvView& cache, float* out) override;
   void router_top_k(const float* logits, int64_t n, const RouterSpec& spec, int32_t* ids, float* weights) override;
-  void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x, std::span<const RoutedRow> rows, int64_t top_k, float* out) override;
+  void expert_ffn(const ExpertLayout& layout, const std::byte* blob, const float* x, std::span<const RoutedRow> rows,
+                  int64_t top_k, float* out) override;
   void combine(const float* rows, const float* weights, int64_t n, int64_t top_k, int64_t hidden, float* y) override;
   void silu_mul(float* gate, const float* up, int64_t count) override;
   void exponentials(const float* x, int64_t count, float shift, float factor, float* y) override;
@@ -37,7 +42,8 @@ class HostFacingOps final : public Ops {
   /// blobs[e]: of expert e; empty: it is missing. `work.slots` is not read.
   void experts(const cuda::LayerExperts& work, std::span<const std::vector<std::byte>> blobs);
   void guard(float* x, int64_t n, int64_t dim, int32_t layer, int32_t* bad_layer);
-  void sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how, int32_t* ids);
+  void sample(const float* logits, int64_t n, int64_t vocabulary, std::span<const MoestroCudaSampling> how,
+              int32_t* ids);
   void sort_routes(const MoestroCudaSortRoutes& work);
 
  private:

@@ -1,4 +1,5 @@
-// The engine on a CUDA device whose streams run as late as they may: what it reads it has waited for, and what it overwrites nobody reads any more.
+// The engine on a CUDA device whose streams run as late as they may: what it reads it has waited for, and what it
+// overwrites nobody reads any more.
 
 #include <gtest/gtest.h>
 
@@ -41,9 +42,12 @@ TEST(LateStreams, ChangeNoBit) {
   for (const Fixture& fixture : fixtures()) {
     DeviceBenchOptions options{.slots = 1 << 20, .cuda = &emulated::functions()};
     const Said want = said(fixture, options, 0);
-    for (const auto& [slots, expects_all, late_host] : {std::tuple(2, false, false), {2, true, false}, {5, true, true}, {1 << 20, false, true}}) {
-      options.slots = slots, options.expects_all = expects_all, options.late_host = late_host, options.predictor = "gate";
-      EXPECT_TRUE(said(fixture, options, 3) == want) << fixture.name << ", " << slots << " slots" << (expects_all ? ", queued ahead" : "");
+    for (const auto& [slots, expects_all, late_host] :
+         {std::tuple(2, false, false), {2, true, false}, {5, true, true}, {1 << 20, false, true}}) {
+      options.slots = slots, options.expects_all = expects_all, options.late_host = late_host,
+      options.predictor = "gate";
+      EXPECT_TRUE(said(fixture, options, 3) == want)
+          << fixture.name << ", " << slots << " slots" << (expects_all ? ", queued ahead" : "");
     }
   }
 }
@@ -65,7 +69,8 @@ TEST(LateStreams, FindMovedBlocksInTheirPlaces) {
   }
 }
 
-/// The emulator's functions on a slow link: a copy's event comes a while after it was first asked for. Only the link's thread asks.
+/// The emulator's functions on a slow link: a copy's event comes a while after it was first asked for. Only the link's
+/// thread asks.
 const MoestroCudaFunctions& slow_link() {
   using Time = std::chrono::steady_clock;
   static std::map<MoestroCudaEvent, Time::time_point> asked;
@@ -79,7 +84,8 @@ const MoestroCudaFunctions& slow_link() {
   return table;
 }
 
-/// Without --deterministic: of experts that would take long to move, those no copy of which has begun are computed where they lie.
+/// Without --deterministic: of experts that would take long to move, those no copy of which has begun are computed
+/// where they lie.
 TEST(SlowLink, ExpertsOnTheCpuGiveTheReferencesLogProbabilities) {
   for (const Fixture& fixture : fixtures()) {
     const Reference r = fixture.prompts("f32").at(2);
@@ -88,7 +94,8 @@ TEST(SlowLink, ExpertsOnTheCpuGiveTheReferencesLogProbabilities) {
     DeviceBench device(fixture, options);
     const auto scores = device.bench().score({r.ids}, 7).front();
     ASSERT_EQ(scores.size(), r.logprobs.size());
-    for (size_t i = 0; i < scores.size(); ++i) ASSERT_NEAR(scores[i], r.logprobs[i], 1e-3) << fixture.name << ", position " << i;
+    for (size_t i = 0; i < scores.size(); ++i)
+      ASSERT_NEAR(scores[i], r.logprobs[i], 1e-3) << fixture.name << ", position " << i;
     EXPECT_GT(device.computed_on_cpu(), 0u) << fixture.name;
     const DeviceWork& work = device.bench().device_work();
     EXPECT_EQ(work.host_experts, device.computed_on_cpu()) << fixture.name;

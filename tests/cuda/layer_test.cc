@@ -1,5 +1,5 @@
-// What the tables of operations do not reach: routes sorted on the device, a layer's experts together, the guard, long contexts; and that no
-// order of threads changes a bit.
+// What the tables of operations do not reach: routes sorted on the device, a layer's experts together, the guard, long
+// contexts; and that no order of threads changes a bit.
 
 #include <numeric>
 
@@ -59,7 +59,8 @@ struct RoutesCase {
 TEST_F(SortRoutes, RowsOfAnExpertStandTogetherInTheOrderOfTokens) {
   Random random;
   const auto ops = cuda_ops();
-  for (const auto& [n, top_k, experts] : {RoutesCase{1, 1, 1}, RoutesCase{1, 8, 128}, RoutesCase{70, 2, 8}, RoutesCase{300, 4, 60}, RoutesCase{9, 3, 1000}}) {
+  for (const auto& [n, top_k, experts] : {RoutesCase{1, 1, 1}, RoutesCase{1, 8, 128}, RoutesCase{70, 2, 8},
+                                          RoutesCase{300, 4, 60}, RoutesCase{9, 3, 1000}}) {
     for (const bool some_left_out : {false, true}) {
       const auto ids = random_routes(n, top_k, experts, random);
       std::vector<uint8_t> left_out(static_cast<size_t>(n));
@@ -67,7 +68,9 @@ TEST_F(SortRoutes, RowsOfAnExpertStandTogetherInTheOrderOfTokens) {
       const auto pairs = static_cast<size_t>(n * top_k), active_max = std::min(static_cast<size_t>(experts), pairs);
       std::vector<int32_t> offsets(static_cast<size_t>(experts) + 1, -7), active(active_max, -7);
       std::vector<MoestroCudaRoutedRow> sorted(pairs, {-7, -7});
-      const MoestroCudaSortRoutes a{ids.data(), some_left_out ? left_out.data() : nullptr, n, top_k, experts, offsets.data(), active.data(), sorted.data()};
+      const MoestroCudaSortRoutes a{
+          ids.data(),   some_left_out ? left_out.data() : nullptr, n, top_k, experts, offsets.data(), active.data(),
+          sorted.data()};
       ops->sort_routes(a);
       size_t at = 0, active_at = 0;
       for (int32_t e = 0; e < experts; ++e) {
@@ -83,7 +86,8 @@ TEST_F(SortRoutes, RowsOfAnExpertStandTogetherInTheOrderOfTokens) {
         }
       }
       EXPECT_EQ(offsets.back(), static_cast<int32_t>(at));
-      EXPECT_TRUE(std::all_of(active.begin() + static_cast<std::ptrdiff_t>(active_at), active.end(), [](int32_t e) { return e == -1; }));
+      EXPECT_TRUE(std::all_of(active.begin() + static_cast<std::ptrdiff_t>(active_at), active.end(),
+                              [](int32_t e) { return e == -1; }));
     }
   }
 }
@@ -96,7 +100,9 @@ struct Layer {
 Layer random_layer(int64_t experts, int64_t hidden, int64_t ffn, DType dtype, Random& random) {
   Layer l{ExpertLayout(hidden, ffn, dtype), {}};
   for (int64_t e = 0; e < experts; ++e)
-    l.blobs.push_back(write_expert_blob(l.layout, ExpertMatrices{hidden, ffn, random.normal(ffn * hidden, 0.2f), random.normal(ffn * hidden, 0.2f), random.normal(ffn * hidden, 0.2f)}));
+    l.blobs.push_back(write_expert_blob(
+        l.layout, ExpertMatrices{hidden, ffn, random.normal(ffn * hidden, 0.2f), random.normal(ffn * hidden, 0.2f),
+                                 random.normal(ffn * hidden, 0.2f)}));
 
   return l;
 }
@@ -119,11 +125,15 @@ TEST_F(LayerExperts, EqualOneExpertAfterAnotherAndLeaveOutWhatIsNotThere) {
       for (int32_t e = 0; e < experts; ++e) {
         std::vector<RoutedRow> rows;
         for (size_t i = 0; i < ids.size(); ++i)
-          if (ids[i] == e && e != missing) rows.push_back({static_cast<int32_t>(i) / static_cast<int32_t>(top_k), static_cast<int32_t>(i) % static_cast<int32_t>(top_k)});
-        reference->expert_ffn(layer.layout, layer.blobs[static_cast<size_t>(e)].data(), x.data(), rows, top_k, want.data());
+          if (ids[i] == e && e != missing)
+            rows.push_back({static_cast<int32_t>(i) / static_cast<int32_t>(top_k),
+                            static_cast<int32_t>(i) % static_cast<int32_t>(top_k)});
+        reference->expert_ffn(layer.layout, layer.blobs[static_cast<size_t>(e)].data(), x.data(), rows, top_k,
+                              want.data());
       }
       expect_close(got, want, 1e-5, std::string(dtype_name(dtype)) + " n " + std::to_string(n));
-      EXPECT_TRUE(std::all_of(got.begin(), got.begin() + hidden, [](float f) { return f == 7.0f; })) << "the rows of a missing expert are not written";
+      EXPECT_TRUE(std::all_of(got.begin(), got.begin() + hidden, [](float f) { return f == 7.0f; }))
+          << "the rows of a missing expert are not written";
     }
   }
 }
@@ -146,12 +156,16 @@ TEST_F(Guard, ARowThatIsNotFiniteBecomesZerosAndIsRememberedByItsFirstLayer) {
 /// One sequence in a cache of its own, position p in block (p / 16) from the end.
 class LongSequence {
  public:
-  LongSequence(const AttentionShape& shape, DType dtype, int64_t length, Ops& ops, Random& random) : shape_(shape), q_(random.normal(length * shape.heads * shape.head_dim)), sink_q_(random.normal(length * shape.heads * shape.head_dim)) {
+  LongSequence(const AttentionShape& shape, DType dtype, int64_t length, Ops& ops, Random& random)
+      : shape_(shape),
+        q_(random.normal(length * shape.heads * shape.head_dim)),
+        sink_q_(random.normal(length * shape.heads * shape.head_dim)) {
     const int64_t count = ceil_div(length, kKvBlockTokens);
     bytes_.assign(static_cast<size_t>(count * kv_block_bytes(shape, dtype)), std::byte{0xff});
     for (int64_t i = 0; i < count; ++i) blocks_.push_back(static_cast<uint32_t>(count - 1 - i));
     view_ = {bytes_.data(), dtype, count};
-    const auto k = random.normal(length * shape.kv_heads * shape.head_dim), v = random.normal(length * shape.kv_heads * shape.head_dim);
+    const auto k = random.normal(length * shape.kv_heads * shape.head_dim),
+               v = random.normal(length * shape.kv_heads * shape.head_dim);
     const AttentionSequence all{0, length, 0, blocks_};
     ops.kv_write(shape, {&all, 1}, k.data(), v.data(), view_);
   }
@@ -181,7 +195,8 @@ TEST_F(LongAttention, PartsSideBySideAndOneAfterAnotherGiveTheSameBits) {
   const auto ops = cuda_ops();
   const auto reference = make_reference_ops();
   const int64_t length = 5 * MOESTRO_CUDA_ATTENTION_PART + 9, many = 600;
-  for (const AttentionShape& shape : {long_shape(4, 2, 24, 0, 0), long_shape(4, 4, 40, 0, 0), long_shape(4, 2, 24, 150, 20), long_shape(4, 4, 24, 200, 0)}) {
+  for (const AttentionShape& shape : {long_shape(4, 2, 24, 0, 0), long_shape(4, 4, 40, 0, 0),
+                                      long_shape(4, 2, 24, 150, 20), long_shape(4, 4, 24, 200, 0)}) {
     const LongSequence sequence(shape, DType::kBF16, length, *ops, random);
     const int64_t width = shape.heads * shape.head_dim;
     std::vector<float> whole, few;
@@ -191,7 +206,8 @@ TEST_F(LongAttention, PartsSideBySideAndOneAfterAnotherGiveTheSameBits) {
     for (const int64_t tokens : {1, 3, 50}) {
       const int for_few = launches_of([&] { few = sequence.attend(*ops, length - tokens, tokens); });
       EXPECT_EQ(for_few, kEmulated ? 2 : -1) << "side by side, and put together";
-      expect_same(few.data(), whole.data() + (many - tokens) * width, tokens * width, "the last " + std::to_string(tokens));
+      expect_same(few.data(), whole.data() + (many - tokens) * width, tokens * width,
+                  "the last " + std::to_string(tokens));
     }
   }
 }
@@ -217,7 +233,9 @@ std::vector<float> everything(uint64_t seed) {
   const auto router = store_weight(random.normal(experts * hidden), DType::kBF16, experts, hidden);
   ops->matmul(x.data(), n, router.weight, nullptr, logits.data(), Activations::kExact);
   std::vector<int32_t> ids(weights.size());
-  ops->router_top_k(logits.data(), n, {.experts = experts, .top_k = top_k, .normalise = true, .groups = 8, .groups_kept = 4}, ids.data(), weights.data());
+  ops->router_top_k(logits.data(), n,
+                    {.experts = experts, .top_k = top_k, .normalise = true, .groups = 8, .groups_kept = 4}, ids.data(),
+                    weights.data());
   keep(weights);
   const Layer layer = random_layer(experts, hidden, 90, DType::kInt8, random);
   std::vector<float> rows(static_cast<size_t>(n * top_k * hidden), NAN);

@@ -1,5 +1,5 @@
-// Products on tensor cores: the tile that an instruction multiplies, and what is made of it, against the reference on the same numbers rounded
-// to bf16 one by one.
+// Products on tensor cores: the tile that an instruction multiplies, and what is made of it, against the reference on
+// the same numbers rounded to bf16 one by one.
 
 #include <numeric>
 
@@ -26,12 +26,14 @@ std::vector<float> to_bf16(std::vector<float> v) {
 }
 
 #ifndef MOESTRO_CUDA_PLUGIN
-/// What PTX's manual says of mma.m16n8k16 with bf16, element by element: i is the number of an element among those of a lane.
+/// What PTX's manual says of mma.m16n8k16 with bf16, element by element: i is the number of an element among those of a
+/// lane.
 void tile_kernel(const uint16_t* a, const uint16_t* b, float* d) {
   const int lane = cuda::lane_id(), group = lane >> 2, thread_in_group = lane % 4;
   uint32_t left[4] = {}, right[2] = {};
   for (int i = 0; i < 8; ++i) {
-    const int row = i < 2 || (i >= 4 && i < 6) ? group : group + 8, column = thread_in_group * 2 + (i & 1) + (i >= 4 ? 8 : 0);
+    const int row = i < 2 || (i >= 4 && i < 6) ? group : group + 8,
+              column = thread_in_group * 2 + (i & 1) + (i >= 4 ? 8 : 0);
     left[i / 2] |= static_cast<uint32_t>(a[row * 16 + column]) << (i % 2 * 16);
   }
   for (int i = 0; i < 4; ++i) {
@@ -40,7 +42,8 @@ void tile_kernel(const uint16_t* a, const uint16_t* b, float* d) {
   }
   float sums[4] = {1.0f, 2.0f, 3.0f, 4.0f};
   cuda::multiply_tiles(sums, left, right);
-  for (int i = 0; i < 4; ++i) d[(i < 2 ? group : group + 8) * 8 + thread_in_group * 2 + (i & 1)] = sums[i] - static_cast<float>(i + 1);
+  for (int i = 0; i < 4; ++i)
+    d[(i < 2 ? group : group + 8) * 8 + thread_in_group * 2 + (i & 1)] = sums[i] - static_cast<float>(i + 1);
 }
 
 TEST(Tiles, AreMultipliedAsTheManualLaysThemOut) {
@@ -61,11 +64,13 @@ TEST(Tiles, AreMultipliedAsTheManualLaysThemOut) {
 
 /// The weight as f32 numbers, rounded to bf16.
 std::vector<float> as_multiplied(Ops& reference, const Weight& w) {
-  std::vector<float> unit(static_cast<size_t>(w.cols * w.cols)), turned(static_cast<size_t>(w.cols * w.rows)), out(turned.size());
+  std::vector<float> unit(static_cast<size_t>(w.cols * w.cols)), turned(static_cast<size_t>(w.cols * w.rows)),
+      out(turned.size());
   for (int64_t i = 0; i < w.cols; ++i) unit[static_cast<size_t>(i * w.cols + i)] = 1.0f;
   reference.matmul(unit.data(), w.cols, w, nullptr, turned.data());
   for (int64_t r = 0; r < w.rows; ++r)
-    for (int64_t c = 0; c < w.cols; ++c) out[static_cast<size_t>(r * w.cols + c)] = turned[static_cast<size_t>(c * w.rows + r)];
+    for (int64_t c = 0; c < w.cols; ++c)
+      out[static_cast<size_t>(r * w.cols + c)] = turned[static_cast<size_t>(c * w.rows + r)];
   return to_bf16(out);
 }
 
@@ -78,14 +83,17 @@ TEST_F(ManyTokens, MatmulIsThatOfTheRoundedNumbers) {
   const auto reference = make_reference_ops();
   const auto ops = cuda_ops(false);
   for (const DType dtype : kRoundedDtypes) {
-    for (const auto& [n, rows, cols] : {Shape{17, 1, 1}, Shape{64, 64, 32}, Shape{65, 7, 65}, Shape{30, 130, 100}, Shape{129, 65, 263}, Shape{20, 33, 448}}) {
+    for (const auto& [n, rows, cols] : {Shape{17, 1, 1}, Shape{64, 64, 32}, Shape{65, 7, 65}, Shape{30, 130, 100},
+                                        Shape{129, 65, 263}, Shape{20, 33, 448}}) {
       const auto x = random.normal(n * cols), bias = random.normal(rows);
       const auto w = store_weight(random.normal(rows * cols), dtype, rows, cols);
       const auto multiplied = as_multiplied(*reference, w.weight);
       std::vector<float> y(static_cast<size_t>(n * rows), NAN), want(y.size());
       ops->matmul(x.data(), n, w.weight, bias.data(), y.data(), Activations::kRounded);
       reference->matmul(to_bf16(x).data(), n, {multiplied.data(), DType::kF32, rows, cols}, bias.data(), want.data());
-      expect_close(y, want, 1e-5, std::string(dtype_name(dtype)) + " n " + std::to_string(n) + " rows " + std::to_string(rows) + " cols " + std::to_string(cols));
+      expect_close(y, want, 1e-5,
+                   std::string(dtype_name(dtype)) + " n " + std::to_string(n) + " rows " + std::to_string(rows) +
+                       " cols " + std::to_string(cols));
     }
   }
 }
@@ -102,7 +110,8 @@ TEST_F(ManyTokens, WhatMayNotBeRoundedIsNot) {
     ops->matmul(x.data(), n, w.weight, nullptr, y.data(), Activations::kExact);
     expect_same(y.data(), want.data(), n * rows, "exact activations");
     ops->matmul(x.data(), n, w.weight, nullptr, rounded.data(), Activations::kRounded);
-    EXPECT_EQ(rounded == want, dtype == DType::kF32 || dtype == DType::kF16) << dtype_name(dtype) << ": both kinds of kernels are reached";
+    EXPECT_EQ(rounded == want, dtype == DType::kF32 || dtype == DType::kF16)
+        << dtype_name(dtype) << ": both kinds of kernels are reached";
   }
 }
 
@@ -118,7 +127,9 @@ TEST_F(ManyTokens, ARowThatIsNotFiniteStaysSoAndAlone) {
       std::vector<float> y(static_cast<size_t>(n * rows));
       ops->matmul(x.data(), n, w.weight, nullptr, y.data(), Activations::kRounded);
       for (int64_t t = 0; t < n; ++t)
-        for (int64_t r = 0; r < rows; ++r) ASSERT_EQ(std::isfinite(y[static_cast<size_t>(t * rows + r)]), t != 66) << dtype_name(dtype) << " token " << t;
+        for (int64_t r = 0; r < rows; ++r)
+          ASSERT_EQ(std::isfinite(y[static_cast<size_t>(t * rows + r)]), t != 66)
+              << dtype_name(dtype) << " token " << t;
     }
   }
 }
@@ -138,8 +149,9 @@ TEST_F(ManyTokens, AttentionOfPromptsIsThatOfTheReferenceButForRounding) {
   Random random;
   const auto reference = make_reference_ops();
   const auto ops = cuda_ops(false), exact = cuda_ops();
-  for (const auto& [shape, dtype] : {AttentionCase{shape_of(4, 2, 64, 0), DType::kBF16}, AttentionCase{shape_of(3, 3, 24, 0), DType::kF32},
-                                     AttentionCase{shape_of(8, 1, 128, 50), DType::kF16}, AttentionCase{shape_of(4, 4, 80, 0), DType::kInt8}}) {
+  for (const auto& [shape, dtype] :
+       {AttentionCase{shape_of(4, 2, 64, 0), DType::kBF16}, AttentionCase{shape_of(3, 3, 24, 0), DType::kF32},
+        AttentionCase{shape_of(8, 1, 128, 50), DType::kF16}, AttentionCase{shape_of(4, 4, 80, 0), DType::kInt8}}) {
     // A long prompt's last chunk, a decode, a whole prompt.
     const std::vector<int64_t> first{90, 70, 0}, tokens{61, 1, 40};
     std::vector<std::byte> bytes(static_cast<size_t>(30 * kv_block_bytes(shape, dtype)), std::byte{0xff});
@@ -183,14 +195,18 @@ TEST_F(ManyTokens, ExpertsOfALayerAreThoseOfTheRoundedNumbers) {
   const auto ops = cuda_ops(false);
   for (const DType dtype : kRoundedDtypes) {
     // Tiles of one slice and of several, the last one narrow.
-    for (const auto& [n, hidden, ffn] : {LayerCase{17, 33, 70}, LayerCase{90, 64, 64}, LayerCase{140, 200, 131}, LayerCase{20, 1500, 200}}) {
+    for (const auto& [n, hidden, ffn] :
+         {LayerCase{17, 33, 70}, LayerCase{90, 64, 64}, LayerCase{140, 200, 131}, LayerCase{20, 1500, 200}}) {
       const ExpertLayout layout(hidden, ffn, dtype);
       std::vector<std::vector<std::byte>> blobs(3);
       std::vector<ExpertMatrices> read(3);
       for (size_t e = 0; e < 3; ++e) {
         const float deviation = 1.0f / std::sqrt(static_cast<float>(hidden));
-        blobs[e] = write_expert_blob(layout, {hidden, ffn, random.normal(ffn * hidden, deviation), random.normal(ffn * hidden, deviation),
-                                              random.normal(hidden * ffn, 1.0f / std::sqrt(static_cast<float>(ffn)))}, &read[e]);
+        blobs[e] = write_expert_blob(
+            layout,
+            {hidden, ffn, random.normal(ffn * hidden, deviation), random.normal(ffn * hidden, deviation),
+             random.normal(hidden * ffn, 1.0f / std::sqrt(static_cast<float>(ffn)))},
+            &read[e]);
       }
       blobs[1].clear();
       std::vector<int32_t> ids;  // most tokens go to the first expert
@@ -202,7 +218,8 @@ TEST_F(ManyTokens, ExpertsOfALayerAreThoseOfTheRoundedNumbers) {
         const auto e = static_cast<size_t>(ids[static_cast<size_t>(t)]);
         if (e == 1) continue;
         std::vector<float> gate(static_cast<size_t>(ffn)), up(gate.size());
-        const auto product = [&](const std::vector<float>& w, int64_t rows, int64_t cols, const float* from, float* to) {
+        const auto product = [&](const std::vector<float>& w, int64_t rows, int64_t cols, const float* from,
+                                 float* to) {
           reference->matmul(from, 1, {to_bf16(w).data(), DType::kF32, rows, cols}, nullptr, to);
         };
         product(read[e].gate, ffn, hidden, in.data() + t * hidden, gate.data());
@@ -211,7 +228,9 @@ TEST_F(ManyTokens, ExpertsOfALayerAreThoseOfTheRoundedNumbers) {
         product(read[e].down, hidden, ffn, to_bf16(gate).data(), want.data() + t * hidden);
       }
       // An activation next to the middle of two roundings may be rounded either way.
-      expect_close(got, want, 4e-3, std::string(dtype_name(dtype)) + " n " + std::to_string(n) + " hidden " + std::to_string(hidden) + " ffn " + std::to_string(ffn));
+      expect_close(got, want, 4e-3,
+                   std::string(dtype_name(dtype)) + " n " + std::to_string(n) + " hidden " + std::to_string(hidden) +
+                       " ffn " + std::to_string(ffn));
     }
   }
 }

@@ -90,8 +90,10 @@ inline const MoestroCudaFunctions& spied_functions() {
       return the_real_ones().wait_stream(stream);
     };
 #define MOESTRO_SPY(name) f.ops.name = SpiedOperation<&MoestroCudaOps::name>::call
-    MOESTRO_SPY(matmul), MOESTRO_SPY(gather), MOESTRO_SPY(norm), MOESTRO_SPY(sum_squares), MOESTRO_SPY(rope), MOESTRO_SPY(silu_mul), MOESTRO_SPY(exponentials);
-    MOESTRO_SPY(add_scaled), MOESTRO_SPY(clamp), MOESTRO_SPY(combine), MOESTRO_SPY(kv_write), MOESTRO_SPY(attention), MOESTRO_SPY(router), MOESTRO_SPY(sort_routes);
+    MOESTRO_SPY(matmul), MOESTRO_SPY(gather), MOESTRO_SPY(norm), MOESTRO_SPY(sum_squares), MOESTRO_SPY(rope),
+        MOESTRO_SPY(silu_mul), MOESTRO_SPY(exponentials);
+    MOESTRO_SPY(add_scaled), MOESTRO_SPY(clamp), MOESTRO_SPY(combine), MOESTRO_SPY(kv_write), MOESTRO_SPY(attention),
+        MOESTRO_SPY(router), MOESTRO_SPY(sort_routes);
     MOESTRO_SPY(experts), MOESTRO_SPY(sample);
 #undef MOESTRO_SPY
     return f;

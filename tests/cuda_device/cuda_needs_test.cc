@@ -36,7 +36,8 @@ const MoestroCudaFunctions& counting_functions() {
 }
 
 class CudaNeedsTest : public ::testing::TestWithParam<Fixture> {};
-INSTANTIATE_TEST_SUITE_P(Fixtures, CudaNeedsTest, ::testing::ValuesIn(engine::testing::fixtures()), [](const auto& param) { return param.param.name; });
+INSTANTIATE_TEST_SUITE_P(Fixtures, CudaNeedsTest, ::testing::ValuesIn(engine::testing::fixtures()),
+                         [](const auto& param) { return param.param.name; });
 
 /// Of small arrays, which no formula has.
 constexpr uint64_t kAllowance = uint64_t{8} << 20;
@@ -55,10 +56,12 @@ TEST_P(CudaNeedsTest, AreWhatIsTaken) {
 
     const auto needs = device_needs(bench.device().manifest(), options.engine, DType::kBF16);
     ASSERT_TRUE(needs.is_ok()) << needs.status().message();
-    const uint64_t planned = needs->dense_bytes + needs->kv_bytes + needs->workspace_bytes, of_slots = 2 * needs->expert_bytes;
+    const uint64_t planned = needs->dense_bytes + needs->kv_bytes + needs->workspace_bytes,
+                   of_slots = 2 * needs->expert_bytes;
     const auto off = static_cast<int64_t>(taken - of_slots) - static_cast<int64_t>(planned - kAllowance);
     EXPECT_LE(std::abs(off), int64_t{64} << 10) << step_tokens << " tokens: the small arrays are all that may differ";
-    EXPECT_EQ(needs->experts, static_cast<uint64_t>(bench.device().layers()) * static_cast<uint64_t>(bench.device().experts()));
+    EXPECT_EQ(needs->experts,
+              static_cast<uint64_t>(bench.device().layers()) * static_cast<uint64_t>(bench.device().experts()));
   }
 }
 

@@ -18,12 +18,18 @@ constexpr uint64_t kMiB = 1 << 20, kGiB = 1 << 30;
 
 /// mixtral-12gb's proportions.
 DeviceNeeds model() {
-  return {.dense_bytes = 2 * kGiB, .kv_bytes = kGiB, .workspace_bytes = 512 * kMiB, .expert_bytes = 44 * kMiB, .experts = 224, .slots_min = 8};
+  return {.dense_bytes = 2 * kGiB,
+          .kv_bytes = kGiB,
+          .workspace_bytes = 512 * kMiB,
+          .expert_bytes = 44 * kMiB,
+          .experts = 224,
+          .slots_min = 8};
 }
 DeviceMemory h200(uint64_t free_bytes = 138 * kGiB) { return {"NVIDIA H200", free_bytes, 139 * kGiB, 0}; }
 
 uint64_t ours(const DeviceBudget& budget) {
-  return std::accumulate(budget.lines.begin(), budget.lines.end() - 1, uint64_t{0}, [](uint64_t sum, const BudgetLine& line) { return sum + line.bytes; });
+  return std::accumulate(budget.lines.begin(), budget.lines.end() - 1, uint64_t{0},
+                         [](uint64_t sum, const BudgetLine& line) { return sum + line.bytes; });
 }
 
 TEST(DeviceBudget, ABigCardHoldsEveryExpert) {
@@ -76,8 +82,10 @@ TEST(DeviceBudget, ALimitThatIsTooLowNamesTheLeastThatWouldDo) {
   const Status refused = share_out(model(), memory).status();
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
   EXPECT_EQ(refused.message(),
-            "vram=3936MiB is the least for this model, vram=3GiB is given: dense weights 2.00 GiB, KV cache 1.00 GiB, workspace 512 MiB and 8 experts 352 MiB; "
-            "raise it, or take a pack with --dense int8, or fewer --kv-tokens (or --kv-dtype int8), or a smaller --step-tokens");
+            "vram=3936MiB is the least for this model, vram=3GiB is given: dense weights 2.00 GiB, KV cache 1.00 GiB, "
+            "workspace 512 MiB and 8 experts 352 MiB; "
+            "raise it, or take a pack with --dense int8, or fewer --kv-tokens (or --kv-dtype int8), or a smaller "
+            "--step-tokens");
   memory.vram_bytes = 3936 * kMiB;
   EXPECT_TRUE(share_out(model(), memory).is_ok()) << "what it names does";
 }
@@ -90,7 +98,8 @@ TEST(DeviceBudget, MemoryThatOthersHaveMayComeBack) {
   EXPECT_THAT(refused.message(), HasSubstr("other processes have the rest (nvidia-smi names them)"));
   DeviceMemory limited = h200(2 * kGiB);
   limited.vram_bytes = 3 * kGiB;
-  EXPECT_EQ(share_out(model(), limited).status().code(), Code::kUnavailable) << "raising the limit alone would not help";
+  EXPECT_EQ(share_out(model(), limited).status().code(), Code::kUnavailable)
+      << "raising the limit alone would not help";
 }
 
 TEST(DeviceBudget, ACardThatIsTooSmallWillNotGrow) {
@@ -104,7 +113,8 @@ TEST(DeviceBudget, WhatIsLargestIsToBeLoweredFirst) {
   DeviceNeeds needs = model();
   needs.kv_bytes = 200 * kGiB;
   needs.workspace_bytes = 0;
-  EXPECT_THAT(share_out(needs, h200()).status().message(), HasSubstr("take fewer --kv-tokens (or --kv-dtype int8), or a pack with --dense int8, or a larger card"));
+  EXPECT_THAT(share_out(needs, h200()).status().message(),
+              HasSubstr("take fewer --kv-tokens (or --kv-dtype int8), or a pack with --dense int8, or a larger card"));
   needs = {.expert_bytes = 200 * kGiB, .experts = 1};
   EXPECT_THAT(share_out(needs, h200()).status().message(), HasSubstr("take a pack with --experts int8"));
 }
@@ -145,9 +155,10 @@ TEST(DeviceBudget, TheMarginIsPartOfTheCardWithinBounds) {
 TEST(DeviceBudget, TheTableHasALineEach) {
   DeviceMemory memory = h200();
   memory.vram_bytes = 7 * kGiB;
-  const std::vector<std::string> lines = {"dense weights                  2.00 GiB  28.6 %", "KV cache                       1.00 GiB  14.3 %",
-                                          "workspace                       512 MiB   7.1 %", "81 of 224 experts              3.48 GiB  49.7 %",
-                                          "left                           20.0 MiB   0.3 %"};
+  const std::vector<std::string> lines = {
+      "dense weights                  2.00 GiB  28.6 %", "KV cache                       1.00 GiB  14.3 %",
+      "workspace                       512 MiB   7.1 %", "81 of 224 experts              3.48 GiB  49.7 %",
+      "left                           20.0 MiB   0.3 %"};
   EXPECT_EQ(share_out(model(), memory)->table(), lines);
 }
 

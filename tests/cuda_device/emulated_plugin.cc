@@ -1,5 +1,6 @@
-// libmoestro_cuda_emulated.so: the emulated kernels behind the plugin's three symbols, so that whole programs run with --device cuda on
-// machines without a GPU (MOESTRO_CUDA_PLUGIN names it to them). Each call passes a gate: cards have a size, and devices fall off.
+// libmoestro_cuda_emulated.so: the emulated kernels behind the plugin's three symbols, so that whole programs run with
+// --device cuda on machines without a GPU (MOESTRO_CUDA_PLUGIN names it to them). Each call passes a gate: cards have a
+// size, and devices fall off.
 
 #include <unistd.h>
 
@@ -19,7 +20,8 @@ namespace {
 using kernels::cuda::emulated::functions;
 
 // Numbers of CUDA.
-constexpr MoestroCudaResult kInvalidValue = 1, kMemoryAllocation = 2, kInvalidDevice = 101, kEccUncorrectable = 214, kNotSupported = 801, kUnknown = 999;
+constexpr MoestroCudaResult kInvalidValue = 1, kMemoryAllocation = 2, kInvalidDevice = 101, kEccUncorrectable = 214,
+                            kNotSupported = 801, kUnknown = 999;
 
 const char* error_text(MoestroCudaResult result) {
   switch (result) {
@@ -145,14 +147,18 @@ void check_all_gated(const MoestroCudaFunctions& gated) {
 MoestroCudaFunctions gated_functions() {
   MoestroCudaFunctions f = functions();
   f.error_text = error_text;
-  f.use_device = use_device, f.memory_info = memory_info, f.allocate = allocate, f.release = release, f.register_host = register_host, f.elapsed = elapsed;
+  f.use_device = use_device, f.memory_info = memory_info, f.allocate = allocate, f.release = release,
+  f.register_host = register_host, f.elapsed = elapsed;
 #define GATE(name) f.name = Gated<#name, &MoestroCudaFunctions::name>::call
-  GATE(allocate_pinned), GATE(release_pinned), GATE(unregister_host), GATE(make_stream), GATE(end_stream), GATE(wait_stream), GATE(make_event), GATE(end_event);
-  GATE(record_event), GATE(query_event), GATE(wait_event), GATE(stream_waits), GATE(copy_in), GATE(copy_out), GATE(copy_within), GATE(fill);
+  GATE(allocate_pinned), GATE(release_pinned), GATE(unregister_host), GATE(make_stream), GATE(end_stream),
+      GATE(wait_stream), GATE(make_event), GATE(end_event);
+  GATE(record_event), GATE(query_event), GATE(wait_event), GATE(stream_waits), GATE(copy_in), GATE(copy_out),
+      GATE(copy_within), GATE(fill);
   GATE(begin_capture), GATE(end_capture), GATE(launch_graph), GATE(end_graph);
 #undef GATE
 #define GATE(name) f.ops.name = Gated<#name, &MoestroCudaOps::name>::call
-  GATE(matmul), GATE(gather), GATE(norm), GATE(sum_squares), GATE(rope), GATE(silu_mul), GATE(exponentials), GATE(add_scaled), GATE(clamp), GATE(combine);
+  GATE(matmul), GATE(gather), GATE(norm), GATE(sum_squares), GATE(rope), GATE(silu_mul), GATE(exponentials),
+      GATE(add_scaled), GATE(clamp), GATE(combine);
   GATE(kv_write), GATE(attention), GATE(router), GATE(sort_routes), GATE(experts), GATE(sample);
 #undef GATE
   check_all_gated(f);
@@ -168,9 +174,12 @@ using namespace moestro::test;
 
 MOESTRO_EXPORTED int32_t moestro_cuda_plugin_version() { return MOESTRO_CUDA_PLUGIN_VERSION; }
 
-MOESTRO_EXPORTED int32_t moestro_cuda_probe(MoestroCudaDevice* devices, int32_t devices_max, char* error, int32_t error_bytes) {
+MOESTRO_EXPORTED int32_t moestro_cuda_probe(MoestroCudaDevice* devices, int32_t devices_max, char* error,
+                                            int32_t error_bytes) {
   const EmulatedCuda& cuda = emulated_cuda();
-  const char* words = cuda.no_driver ? "CUDA driver version is insufficient for CUDA runtime version" : pass("probe") != 0 ? error_text(kUnknown) : nullptr;
+  const char* words = cuda.no_driver       ? "CUDA driver version is insufficient for CUDA runtime version"
+                      : pass("probe") != 0 ? error_text(kUnknown)
+                                           : nullptr;
   if (words != nullptr) {
     std::snprintf(error, static_cast<size_t>(error_bytes), "%s", words);
     return -1;
@@ -185,7 +194,8 @@ MOESTRO_EXPORTED int32_t moestro_cuda_probe(MoestroCudaDevice* devices, int32_t 
     out.major = card.major, out.minor = card.minor;
     out.total_bytes = card.total_bytes;
     out.free_bytes = card.total_bytes - std::min(card.total_bytes, card.taken_bytes);
-    if (is_faulty(static_cast<size_t>(i))) std::snprintf(out.failed, sizeof out.failed, "%s", error_text(kEccUncorrectable));
+    if (is_faulty(static_cast<size_t>(i)))
+      std::snprintf(out.failed, sizeof out.failed, "%s", error_text(kEccUncorrectable));
   }
   return static_cast<int32_t>(cuda.cards.size());
 }

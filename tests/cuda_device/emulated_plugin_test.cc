@@ -19,7 +19,8 @@ namespace {
 constexpr uint64_t kMiB = 1 << 20, kGiB = 1 << 30;
 
 /// Runs `body` in a process with these settings; what fails there is on its stderr, and fails here.
-void with(const std::vector<std::pair<const char*, std::string>>& settings, const std::function<void(const MoestroCudaFunctions&)>& body) {
+void with(const std::vector<std::pair<const char*, std::string>>& settings,
+          const std::function<void(const MoestroCudaFunctions&)>& body) {
   const auto run = [&] {
     for (const auto& [name, value] : settings) ::setenv(name, value.c_str(), 1);
     const auto functions = cuda_functions(EMULATED_CUDA_PLUGIN);
@@ -91,7 +92,8 @@ TEST(EmulatedPlugin, ADeviceFallsOffAfterSoManyCalls) {
 }
 
 TEST(EmulatedPlugin, ADeviceFallsOffWhenAFileIsThere) {
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / ("moestro-fallen-" + std::to_string(::getpid()));
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / ("moestro-fallen-" + std::to_string(::getpid()));
   with({{"MOESTRO_EMULATED_CUDA_FALLEN", file.string()}}, [&](const MoestroCudaFunctions& f) {
     EXPECT_EQ(f.use_device(0), 0);
     std::ofstream(file) << "x";
@@ -103,24 +105,30 @@ TEST(EmulatedPlugin, ADeviceFallsOffWhenAFileIsThere) {
 }
 
 TEST(OpenCuda, TakesTheDeviceIntoUseOrSaysWhyNot) {
-  with({{"MOESTRO_EMULATED_CUDA_DEVICES", "A,9.0,64M;B,9.0,512M,128M,0000:17:00.0;C,7.5,1G"}}, [](const MoestroCudaFunctions& f) {
-    EXPECT_FALSE(cuda_in_use());
-    EXPECT_EQ(open_cuda({.index = 3, .any = false, .vram_bytes = 0}, EMULATED_CUDA_PLUGIN).status().code(), Code::kInvalidArgument);
-    EXPECT_EQ(open_cuda({.index = 2, .any = false, .vram_bytes = 0}, EMULATED_CUDA_PLUGIN).status().code(), Code::kUnsupported);
-    EXPECT_EQ(open_cuda({.index = 1, .any = false, .vram_bytes = 385 * kMiB}, EMULATED_CUDA_PLUGIN).status().code(), Code::kUnavailable);
-    EXPECT_FALSE(cuda_in_use());
-    const auto opened = open_cuda({.index = 1, .any = false, .vram_bytes = 384 * kMiB}, EMULATED_CUDA_PLUGIN);
-    EXPECT_TRUE(opened.is_ok()) << opened.status().message();
-    EXPECT_TRUE(cuda_in_use());
-    EXPECT_EQ(opened->functions, &f);
-    EXPECT_EQ(opened->index, 1u);
-    EXPECT_EQ(opened->device.free_bytes, 384 * kMiB);
-    EXPECT_EQ(opened->device.pci, "0000:17:00.0");
-    void* memory = nullptr;
-    EXPECT_EQ(f.allocate(300 * kMiB, &memory), 0) << "this thread is on it";
-    EXPECT_TRUE(open_cuda({.index = 1, .any = false, .vram_bytes = 0}, EMULATED_CUDA_PLUGIN).is_ok()) << "once more";
-    EXPECT_EQ(f.release(memory), 0);
-  });
+  with({{"MOESTRO_EMULATED_CUDA_DEVICES", "A,9.0,64M;B,9.0,512M,128M,0000:17:00.0;C,7.5,1G"}},
+       [](const MoestroCudaFunctions& f) {
+         EXPECT_FALSE(cuda_in_use());
+         EXPECT_EQ(open_cuda({.index = 3, .any = false, .vram_bytes = 0}, EMULATED_CUDA_PLUGIN).status().code(),
+                   Code::kInvalidArgument);
+         EXPECT_EQ(open_cuda({.index = 2, .any = false, .vram_bytes = 0}, EMULATED_CUDA_PLUGIN).status().code(),
+                   Code::kUnsupported);
+         EXPECT_EQ(
+             open_cuda({.index = 1, .any = false, .vram_bytes = 385 * kMiB}, EMULATED_CUDA_PLUGIN).status().code(),
+             Code::kUnavailable);
+         EXPECT_FALSE(cuda_in_use());
+         const auto opened = open_cuda({.index = 1, .any = false, .vram_bytes = 384 * kMiB}, EMULATED_CUDA_PLUGIN);
+         EXPECT_TRUE(opened.is_ok()) << opened.status().message();
+         EXPECT_TRUE(cuda_in_use());
+         EXPECT_EQ(opened->functions, &f);
+         EXPECT_EQ(opened->index, 1u);
+         EXPECT_EQ(opened->device.free_bytes, 384 * kMiB);
+         EXPECT_EQ(opened->device.pci, "0000:17:00.0");
+         void* memory = nullptr;
+         EXPECT_EQ(f.allocate(300 * kMiB, &memory), 0) << "this thread is on it";
+         EXPECT_TRUE(open_cuda({.index = 1, .any = false, .vram_bytes = 0}, EMULATED_CUDA_PLUGIN).is_ok())
+             << "once more";
+         EXPECT_EQ(f.release(memory), 0);
+       });
   with({{"MOESTRO_EMULATED_CUDA_FAULTS", "fall-off=use_device:0"}}, [](const MoestroCudaFunctions&) {
     const Status off = open_cuda({}, EMULATED_CUDA_PLUGIN).status();
     EXPECT_EQ(off.code(), Code::kUnavailable);
@@ -129,24 +137,29 @@ TEST(OpenCuda, TakesTheDeviceIntoUseOrSaysWhyNot) {
 }
 
 TEST(OpenCuda, AFaultyCardDoesNotKeepTheOthersFromTheirWork) {
-  with({{"MOESTRO_EMULATED_CUDA_DEVICES", "A,9.0,1G;B,9.0,1G,0,0000:17:00.0;C,9.0,1G"}, {"MOESTRO_EMULATED_CUDA_FAULTS", "faulty-card=0,faulty-card=1"}}, [](const MoestroCudaFunctions& f) {
-    const auto devices = look_at_cuda(EMULATED_CUDA_PLUGIN);
-    EXPECT_TRUE(devices.is_ok()) << devices.status().message();
-    EXPECT_EQ(devices->size(), 3u);
-    EXPECT_EQ((*devices)[1].name, "B");
-    EXPECT_EQ((*devices)[1].pci, "0000:17:00.0");
-    EXPECT_EQ((*devices)[1].failed, "uncorrectable ECC error encountered");
-    EXPECT_EQ((*devices)[2].failed, "");
-    EXPECT_NE(f.use_device(1), 0);
-    const Status asked_for = open_cuda({.index = 1, .any = false, .vram_bytes = 0}, EMULATED_CUDA_PLUGIN).status();
-    EXPECT_EQ(asked_for.code(), Code::kUnavailable);
-    EXPECT_THAT(asked_for.message(), testing::AllOf(testing::HasSubstr("is faulty: uncorrectable ECC"), testing::HasSubstr("usable here: cuda:2")));
-    const auto any = open_cuda({}, EMULATED_CUDA_PLUGIN);
-    EXPECT_TRUE(any.is_ok()) << any.status().message();
-    EXPECT_EQ(any->index, 2u);
-  });
+  with({{"MOESTRO_EMULATED_CUDA_DEVICES", "A,9.0,1G;B,9.0,1G,0,0000:17:00.0;C,9.0,1G"},
+        {"MOESTRO_EMULATED_CUDA_FAULTS", "faulty-card=0,faulty-card=1"}},
+       [](const MoestroCudaFunctions& f) {
+         const auto devices = look_at_cuda(EMULATED_CUDA_PLUGIN);
+         EXPECT_TRUE(devices.is_ok()) << devices.status().message();
+         EXPECT_EQ(devices->size(), 3u);
+         EXPECT_EQ((*devices)[1].name, "B");
+         EXPECT_EQ((*devices)[1].pci, "0000:17:00.0");
+         EXPECT_EQ((*devices)[1].failed, "uncorrectable ECC error encountered");
+         EXPECT_EQ((*devices)[2].failed, "");
+         EXPECT_NE(f.use_device(1), 0);
+         const Status asked_for = open_cuda({.index = 1, .any = false, .vram_bytes = 0}, EMULATED_CUDA_PLUGIN).status();
+         EXPECT_EQ(asked_for.code(), Code::kUnavailable);
+         EXPECT_THAT(asked_for.message(), testing::AllOf(testing::HasSubstr("is faulty: uncorrectable ECC"),
+                                                         testing::HasSubstr("usable here: cuda:2")));
+         const auto any = open_cuda({}, EMULATED_CUDA_PLUGIN);
+         EXPECT_TRUE(any.is_ok()) << any.status().message();
+         EXPECT_EQ(any->index, 2u);
+       });
   with({{"MOESTRO_EMULATED_CUDA_FAULTS", "faulty-card=0"}}, [](const MoestroCudaFunctions&) {
-    EXPECT_THAT(open_cuda({}, EMULATED_CUDA_PLUGIN).status().message(), testing::HasSubstr("the card, Emulated, is faulty")) << "there is no other";
+    EXPECT_THAT(open_cuda({}, EMULATED_CUDA_PLUGIN).status().message(),
+                testing::HasSubstr("the card, Emulated, is faulty"))
+        << "there is no other";
   });
 }
 

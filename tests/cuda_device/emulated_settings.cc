@@ -55,7 +55,8 @@ void take_fault(const std::string& text, EmulatedCuda& cuda) {
 EmulatedCuda from_environment() {
   EmulatedCuda cuda;
   const char* devices = std::getenv("MOESTRO_EMULATED_CUDA_DEVICES");
-  for (const std::string& card : split(devices == nullptr ? "Emulated,9.0,8G,0,0000:01:00.0" : devices, ';')) cuda.cards.push_back(card_of(card));
+  for (const std::string& card : split(devices == nullptr ? "Emulated,9.0,8G,0,0000:01:00.0" : devices, ';'))
+    cuda.cards.push_back(card_of(card));
   if (const char* faults = std::getenv("MOESTRO_EMULATED_CUDA_FAULTS"))
     for (const std::string& fault : split(faults, ',')) take_fault(fault, cuda);
   if (const char* file = std::getenv("MOESTRO_EMULATED_CUDA_FALLEN")) cuda.fallen_file = file;

@@ -1,5 +1,6 @@
 #pragma once
-// What the emulated plugin stands for: cards, and what goes wrong with them. Read from the environment when it is first asked.
+// What the emulated plugin stands for: cards, and what goes wrong with them. Read from the environment when it is first
+// asked.
 
 #include <cstdint>
 #include <string>
@@ -23,8 +24,10 @@ struct EmulatedCuda {
   bool refuse_register = false;   ///< refuse-register: host memory cannot be registered
   bool refuse_read_only = false;  ///< refuse-read-only: nor as memory that cannot be written
   std::vector<size_t> faulty;     ///< faulty-card=INDEX: every call on that card fails
-  uint64_t slow_copies_ms = 0;    ///< slow-copies=MS: copies, and all else between two events, seem to take so long at least
-  std::string falls_after;        ///< fall-off=FUNCTION:N: when FUNCTION has been called N times every call fails from then on
+  uint64_t slow_copies_ms =
+      0;  ///< slow-copies=MS: copies, and all else between two events, seem to take so long at least
+  std::string
+      falls_after;  ///< fall-off=FUNCTION:N: when FUNCTION has been called N times every call fails from then on
   uint64_t falls_at = 0;
   /// MOESTRO_EMULATED_CUDA_FALLEN=FILE: every call fails once that file is there.
   std::string fallen_file;

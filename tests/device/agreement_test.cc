@@ -1,5 +1,6 @@
-// What replay says is what the device does: the demo model decodes on an emulated device where an expert's copy takes as long as an expert, and
-// its routes, recorded meanwhile, are replayed on the virtual clock with the same policy and predictor objects.
+// What replay says is what the device does: the demo model decodes on an emulated device where an expert's copy takes
+// as long as an expert, and its routes, recorded meanwhile, are replayed on the virtual clock with the same policy and
+// predictor objects.
 
 #include <gtest/gtest.h>
 
@@ -31,7 +32,8 @@ std::vector<std::vector<TokenId>> prompts(int64_t vocab, uint32_t tokens) {
   std::vector<std::vector<TokenId>> all;
   for (uint32_t i = 0; i < 3; ++i) {
     auto& prompt = all.emplace_back();
-    for (uint32_t p = 0; p < tokens; ++p) prompt.push_back(static_cast<TokenId>((i * 977 + p * 131 + 57) % static_cast<uint32_t>(vocab)));
+    for (uint32_t p = 0; p < tokens; ++p)
+      prompt.push_back(static_cast<TokenId>((i * 977 + p * 131 + 57) % static_cast<uint32_t>(vocab)));
   }
   return all;
 }
@@ -61,21 +63,27 @@ struct Live {
     return Nanos(static_cast<int64_t>(1e9 * (decoded.time_s - decoded.stall_s) / computes));
   }
 
-  /// Whose turn it was had a core: where threads wait for one, copies and layers are late by milliseconds, which is not the device's doing.
+  /// Whose turn it was had a core: where threads wait for one, copies and layers are late by milliseconds, which is not
+  /// the device's doing.
   bool undisturbed() const {
-    return std::accumulate(runnable.begin(), runnable.end(), 0.0) <= static_cast<double>(runnable.size() * std::thread::hardware_concurrency());
+    return std::accumulate(runnable.begin(), runnable.end(), 0.0) <=
+           static_cast<double>(runnable.size() * std::thread::hardware_concurrency());
   }
 };
 
 class AgreementTest : public ::testing::Test {
  protected:
-  /// Where nothing is prefetched who gives way must not hang on microseconds: the least recently used does, which was computed long ago.
+  /// Where nothing is prefetched who gives way must not hang on microseconds: the least recently used does, which was
+  /// computed long ago.
   DeviceBenchOptions options(const std::string& predictor) const {
     return {.slots = kSlots,
             .cache = predictor == "none" ? "lru" : "lfru",
             .predictor = predictor,
-            .link_bytes_per_s = static_cast<uint64_t>(static_cast<double>(bytes_) * 1e9 / static_cast<double>(kCopy.count())),
-            .engine = {.experts = DType::kBF16, .dense = DType::kBF16, .engine = {.model = "m", .kv_tokens = 4096, .compute_floor = kExpert}}};
+            .link_bytes_per_s =
+                static_cast<uint64_t>(static_cast<double>(bytes_) * 1e9 / static_cast<double>(kCopy.count())),
+            .engine = {.experts = DType::kBF16,
+                       .dense = DType::kBF16,
+                       .engine = {.model = "m", .kv_tokens = 4096, .compute_floor = kExpert}}};
   }
 
   Live live(const std::string& predictor) {
@@ -83,7 +91,8 @@ class AgreementTest : public ::testing::Test {
     Bench& bench = device.bench();
     Live l;
     const auto& spec = bench.engine().spec();
-    l.routes.layers = static_cast<int32_t>(spec.moe_layers()), l.routes.experts = static_cast<int32_t>(spec.moe().experts),
+    l.routes.layers = static_cast<int32_t>(spec.moe_layers()),
+    l.routes.experts = static_cast<int32_t>(spec.moe().experts),
     l.routes.top_k = static_cast<int32_t>(spec.moe().top_k);
     bench.engine().set_route_observer([&](const engine::RoutedTokens& tokens) {
       record(tokens, l.routes);
@@ -102,14 +111,18 @@ class AgreementTest : public ::testing::Test {
     const auto keys = static_cast<size_t>(l.routes.layers * l.routes.experts);
     std::unique_ptr<prediction::Predictor> foresees;
     if (predictor != "none")
-      foresees = std::move(*prediction::make_predictor(predictor, {.shape = {.layers = l.routes.layers, .experts = l.routes.experts, .top_k = l.routes.top_k}}));
+      foresees = std::move(*prediction::make_predictor(
+          predictor, {.shape = {.layers = l.routes.layers, .experts = l.routes.experts, .top_k = l.routes.top_k}}));
     std::vector<size_t> requests(l.routes.requests.size());
     std::iota(requests.begin(), requests.end(), size_t{0});
     const tier::ReplaySetup setup{.slots = kSlots,
                                   .expert_bytes = bytes_,
                                   .prefetch = predictor != "none",
-                                  .times = {.attention = l.compute(), .expert = l.compute(), .link_bytes_per_s = static_cast<double>(o.link_bytes_per_s)}};
-    return tier::replay(l.routes, requests, setup, std::move(*policy::make_policy(o.cache, keys)), {.predictor = foresees.get()});
+                                  .times = {.attention = l.compute(),
+                                            .expert = l.compute(),
+                                            .link_bytes_per_s = static_cast<double>(o.link_bytes_per_s)}};
+    return tier::replay(l.routes, requests, setup, std::move(*policy::make_policy(o.cache, keys)),
+                        {.predictor = foresees.get()});
   }
 
   const uint64_t bytes_ = demo_expert_bytes();
@@ -118,8 +131,9 @@ class AgreementTest : public ::testing::Test {
 TEST_F(AgreementTest, WithoutPrefetchTheSameExpertsAreFound) {
   const Live l = live("none");
   const tier::ReplayReport r = replayed(l, "none");
-  std::printf("none: %llu of %llu uses are hits live, %llu of %llu by replay\n", static_cast<unsigned long long>(l.decoded.hits),
-              static_cast<unsigned long long>(l.decoded.uses), static_cast<unsigned long long>(r.hits), static_cast<unsigned long long>(r.uses));
+  std::printf("none: %llu of %llu uses are hits live, %llu of %llu by replay\n",
+              static_cast<unsigned long long>(l.decoded.hits), static_cast<unsigned long long>(l.decoded.uses),
+              static_cast<unsigned long long>(r.hits), static_cast<unsigned long long>(r.uses));
   EXPECT_EQ(r.uses, l.decoded.uses);
   EXPECT_EQ(r.hits, l.decoded.hits);
   ASSERT_EQ(r.request_hit_rate.size(), l.routes.requests.size());
@@ -137,9 +151,11 @@ TEST_F(AgreementTest, WithPrefetchHitRateAndStallAreClose) {
       ASSERT_EQ(r.uses, l.decoded.uses);
       hit_points.push_back(l.decoded.hit_percent() - 100 * r.hit_rate());
       if (l.undisturbed()) stall_ratios.push_back(l.decoded.stall_s / std::chrono::duration<double>(r.stall).count());
-      std::printf("%s: hits %.1f %% live, %.1f %% by replay; stall %.1f ms and %.1f ms, computing %.3f ms%s\n", predictor, l.decoded.hit_percent(), 100 * r.hit_rate(),
-                  1e3 * l.decoded.stall_s, 1e3 * std::chrono::duration<double>(r.stall).count(),
-                  std::chrono::duration<double, std::milli>(l.compute()).count(), l.undisturbed() ? "" : " (others used the machine)");
+      std::printf("%s: hits %.1f %% live, %.1f %% by replay; stall %.1f ms and %.1f ms, computing %.3f ms%s\n",
+                  predictor, l.decoded.hit_percent(), 100 * r.hit_rate(), 1e3 * l.decoded.stall_s,
+                  1e3 * std::chrono::duration<double>(r.stall).count(),
+                  std::chrono::duration<double, std::milli>(l.compute()).count(),
+                  l.undisturbed() ? "" : " (others used the machine)");
     }
     EXPECT_NEAR(median(hit_points), 0, 2) << predictor;
     if (stall_ratios.size() < kRounds) compared = false;

@@ -76,7 +76,8 @@ TEST_F(ArenaRegistrationTest, InPiecesOnceAndBackAgain) {
     EXPECT_EQ(driver.registered[memory_.data() + 3 * kPiece], 100u);
     EXPECT_EQ(parts(arena, 0, kPiece, memory_.size()), (std::vector<uint64_t>{kPiece}));
     EXPECT_EQ(parts(arena, 100, kPiece, memory_.size()), (std::vector<uint64_t>{kPiece - 100, 100}));
-    EXPECT_EQ(parts(arena, 1, 3 * kPiece + 99, memory_.size()), (std::vector<uint64_t>{kPiece - 1, kPiece, kPiece, 100}));
+    EXPECT_EQ(parts(arena, 1, 3 * kPiece + 99, memory_.size()),
+              (std::vector<uint64_t>{kPiece - 1, kPiece, kPiece, 100}));
     const std::byte elsewhere{};
     EXPECT_FALSE(arena.part(&elsewhere, 1).registered);
     EXPECT_FALSE(arena.part(memory_.data() + memory_.size(), 1).registered);
@@ -98,7 +99,8 @@ TEST_F(ArenaRegistrationTest, WhatIsRefusedIsStaged) {
   const ArenaRegistration arena(device_, memory_, kPiece);
   EXPECT_EQ(driver.asked, 2);
   EXPECT_EQ(parts(arena, 0, 2 * kPiece, 0), (std::vector<uint64_t>{2 * kPiece}));
-  EXPECT_THAT(arena.describe(), AllOf(HasSubstr("0 B of the store's memory (12.1 KiB) registered with cuda:3"), HasSubstr("copies from the rest are staged: an emulated error")));
+  EXPECT_THAT(arena.describe(), AllOf(HasSubstr("0 B of the store's memory (12.1 KiB) registered with cuda:3"),
+                                      HasSubstr("copies from the rest are staged: an emulated error")));
 }
 
 TEST_F(ArenaRegistrationTest, APartMayBeRefused) {

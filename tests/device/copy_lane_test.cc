@@ -23,8 +23,13 @@ class CopyLaneTest : public ::testing::Test {
   /// Copies keys 0 to `copies` - 1 of layer 0 and says how long it took.
   Nanos copy(int copies, const LinkOptions& options) {
     auto policy = policy::make_policy("lru", 8);
-    tier::DeviceTier tier({.layers = 2, .experts = 4, .slots = 4, .expert_bytes = kBytes, .chunk_bytes = kBytes / 4,
-                           .link_bytes_per_s = static_cast<double>(options.bytes_per_s), .link_latency = options.latency},
+    tier::DeviceTier tier({.layers = 2,
+                           .experts = 4,
+                           .slots = 4,
+                           .expert_bytes = kBytes,
+                           .chunk_bytes = kBytes / 4,
+                           .link_bytes_per_s = static_cast<double>(options.bytes_per_s),
+                           .link_latency = options.latency},
                           std::move(*policy));
     CopyLane lane(tier, slots_, options, clock_, 8);
     const Nanos begin = clock_.now();
@@ -43,7 +48,8 @@ class CopyLaneTest : public ::testing::Test {
     lane.wake();
     std::unique_lock lock(lane.mutex());
     uint64_t seen = lane.ends();
-    while (lane.ends() < static_cast<uint64_t>(copies)) lane.wait_for_end(lock, seen, clock_.now() + std::chrono::seconds(20));
+    while (lane.ends() < static_cast<uint64_t>(copies))
+      lane.wait_for_end(lock, seen, clock_.now() + std::chrono::seconds(20));
     const Nanos took = clock_.now() - begin;
     std::vector<Copied> ended;
     lane.take_ended(ended);
@@ -68,7 +74,8 @@ TEST_F(CopyLaneTest, ALinkIsNeverFasterThanItIs) {
   // 1 MiB at 32 MiB/s.
   EXPECT_GE(copy(4, {.bytes_per_s = 32 << 20}), std::chrono::microseconds(31250));
   // And 5 ms before each copy.
-  EXPECT_GE(copy(4, {.bytes_per_s = 32 << 20, .latency = std::chrono::milliseconds(5)}), std::chrono::microseconds(51250));
+  EXPECT_GE(copy(4, {.bytes_per_s = 32 << 20, .latency = std::chrono::milliseconds(5)}),
+            std::chrono::microseconds(51250));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
-// What an engine does with experts on a CUDA device: routes layers, leases, queues work that reads the slots, says so, lets go. The work is a copy
-// of the slot to a place of its own, so that afterwards each use shows what it read.
+// What an engine does with experts on a CUDA device: routes layers, leases, queues work that reads the slots, says so,
+// lets go. The work is a copy of the slot to a place of its own, so that afterwards each use shows what it read.
 
 #include <algorithm>
 #include <memory>
@@ -42,7 +42,9 @@ class CudaExpertsDriver {
   /// `functions`: what the experts call, in which something may fail.
   Status make(const MoestroCudaFunctions& functions) {
     const CudaSlots slots{&functions, 0, compute_, options_.slots * options_.bytes, options_.chunk_bytes};
-    MOESTRO_ASSIGN_OR_RETURN(experts_, DeviceExperts::create(host_, {.cuda = slots, .precision = DType::kF32, .cache = "lru", .poison_slots = true}, clock_));
+    MOESTRO_ASSIGN_OR_RETURN(
+        experts_, DeviceExperts::create(
+                      host_, {.cuda = slots, .precision = DType::kF32, .cache = "lru", .poison_slots = true}, clock_));
     return Status::ok();
   }
 
@@ -99,7 +101,9 @@ class CudaExpertsDriver {
   Status read(std::span<const store::Lease> leases) {
     for (const store::Lease& lease : leases) {
       Use& use = uses_.emplace_back(Use{lease.blob()});
-      if (cuda_.allocate_pinned(options_.bytes, &use.read) != 0 || cuda_.copy_out(use.read, lease.data(), options_.bytes, compute_) != 0) return internal_error("a kernel");
+      if (cuda_.allocate_pinned(options_.bytes, &use.read) != 0 ||
+          cuda_.copy_out(use.read, lease.data(), options_.bytes, compute_) != 0)
+        return internal_error("a kernel");
     }
     return Status::ok();
   }

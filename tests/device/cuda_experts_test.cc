@@ -43,8 +43,12 @@ void expect_right(DriverOptions options, const MoestroCudaFunctions& functions =
 TEST(CudaExperts, CopiesThatComeLate) { expect_right({.late_copies = 3}); }
 TEST(CudaExperts, KernelsThatRunLate) { expect_right({.late_compute = kOnlyByWaiting}); }
 TEST(CudaExperts, BothLate) { expect_right({.late_compute = kOnlyByWaiting, .late_copies = 4}); }
-TEST(CudaExperts, BothLateAndOneChunkAnExpert) { expect_right({.chunk_bytes = 1 << 20, .late_compute = kOnlyByWaiting, .late_copies = 4}); }
-TEST(CudaExperts, NothingInHostMemoryAtHand) { expect_right({.slots = 4, .late_host = 100, .late_compute = kOnlyByWaiting, .late_copies = 3}); }
+TEST(CudaExperts, BothLateAndOneChunkAnExpert) {
+  expect_right({.chunk_bytes = 1 << 20, .late_compute = kOnlyByWaiting, .late_copies = 4});
+}
+TEST(CudaExperts, NothingInHostMemoryAtHand) {
+  expect_right({.slots = 4, .late_host = 100, .late_compute = kOnlyByWaiting, .late_copies = 3});
+}
 
 TEST(CudaExperts, BothLateAndStagedWhereRegistrationIsRefused) {
   MoestroCudaFunctions cuda = emulated::functions();
@@ -63,7 +67,8 @@ TEST(CudaExperts, LetGoOfInTheMiddleWaitsForWhatIsUnderWayFirst) {
     return emulated::functions().wait_stream(stream);
   };
   stream_was_waited_for = false;
-  CudaExpertsDriver driver(emulated::functions(), {.late_host = 0, .late_copies = kOnlyByWaiting}, emulated::make_streams_late);
+  CudaExpertsDriver driver(emulated::functions(), {.late_host = 0, .late_copies = kOnlyByWaiting},
+                           emulated::make_streams_late);
   ASSERT_TRUE(driver.make(cuda).is_ok());
   DeviceExperts& experts = driver.experts();
   experts.begin_step(PlanId(1), false);
@@ -92,7 +97,8 @@ TEST(CudaExperts, HostMemoryOfWhatIsUnderWayIsKeptWhenTheRestIsGivenBack) {
     return emulated::functions().copy_in(to, from, bytes, stream);
   };
   gate_open = false, copies_queued = 0;
-  CudaExpertsDriver driver(emulated::functions(), {.chunk_bytes = 4096, .late_host = 0, .late_copies = 3}, emulated::make_streams_late);
+  CudaExpertsDriver driver(emulated::functions(), {.chunk_bytes = 4096, .late_host = 0, .late_copies = 3},
+                           emulated::make_streams_late);
   ASSERT_TRUE(driver.make(cuda).is_ok());
   DeviceExperts& experts = driver.experts();
   experts.begin_step(PlanId(1), false);
@@ -102,7 +108,9 @@ TEST(CudaExperts, HostMemoryOfWhatIsUnderWayIsKeptWhenTheRestIsGivenBack) {
   while (copies_queued < 2) std::this_thread::yield();
   EXPECT_EQ(driver.host().leased(), 4);
   driver.host().set_late(100);
-  for (int i = 0; i < 2; ++i) experts.routed(MoeLayerId(0), std::vector<tier::DeviceTier::Wanted>{{0}});  // has to be fetched: nothing may be held idle
+  for (int i = 0; i < 2; ++i)
+    experts.routed(MoeLayerId(0),
+                   std::vector<tier::DeviceTier::Wanted>{{0}});  // has to be fetched: nothing may be held idle
   EXPECT_EQ(driver.host().leased(), 2) << "of the two under way";
   gate_open = true;
   EXPECT_TRUE(experts.fetch(std::vector<uint32_t>{0}, {PlanId(1), MoeLayerId(0)}).is_ok());
@@ -122,12 +130,14 @@ void expect_fall(const FailingFunction& function, int calls) {
   SCOPED_TRACE(std::string(function.name) + " fails behind " + std::to_string(calls) + " calls");
   MoestroCudaFunctions cuda = emulated::functions();
   function.install(cuda, calls);
-  CudaExpertsDriver driver(emulated::functions(), {.late_host = 10, .late_compute = 3, .late_copies = 3}, emulated::make_streams_late);
+  CudaExpertsDriver driver(emulated::functions(), {.late_host = 10, .late_compute = 3, .late_copies = 3},
+                           emulated::make_streams_late);
   const Status made = driver.make(cuda);
   const Status ran = made.is_ok() ? driver.steps(8) : made;
   if (made.is_ok() && !ran.is_ok()) {
     EXPECT_THAT(ran.code(), AnyOf(Code::kUnavailable, Code::kIo)) << ran.message();
-    EXPECT_EQ(ran.message(), "the device cuda:0 fell off: " + std::string(function.name) + ": an emulated error; the worker ends");
+    EXPECT_EQ(ran.message(),
+              "the device cuda:0 fell off: " + std::string(function.name) + ": an emulated error; the worker ends");
     EXPECT_EQ(driver.experts().check().code(), Code::kUnavailable);
     EXPECT_EQ(driver.experts().check().message(), ran.message());
     EXPECT_EQ(driver.experts().launched().message(), ran.message()) << "the first reason stays";
@@ -154,7 +164,8 @@ TEST(CudaExperts, EveryCallMayFail) {
 
 TEST(CudaExperts, ADeviceThatFallsOffEndsAllThatWorksWithIt) {
   for (const char* name : {"record_event", "query_event", "elapsed", "stream_waits", "copy_in", "fill"}) {
-    const auto function = std::ranges::find_if(kFailingFunctions, [&](const FailingFunction& f) { return std::string_view(f.name) == name; });
+    const auto function = std::ranges::find_if(
+        kFailingFunctions, [&](const FailingFunction& f) { return std::string_view(f.name) == name; });
     MoestroCudaFunctions cuda = emulated::functions();
     function->install(cuda, 5);
     CudaExpertsDriver driver(emulated::functions(), {.late_compute = 3, .late_copies = 3}, emulated::make_streams_late);

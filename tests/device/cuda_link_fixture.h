@@ -34,12 +34,18 @@ class CudaLinkFixture : public ::testing::Test {
   /// `piece`: of the registration; `registered`: bytes of the arena that are offered to it.
   void make(uint64_t piece = ArenaRegistration::kPiece, uint64_t registered = kKeys * kBytes) {
     ASSERT_EQ(cuda().make_stream(0, &device_.compute), 0);
-    tier_ = std::make_unique<tier::DeviceTier>(tier::TierOptions{.layers = 2, .experts = 4, .slots = kSlots, .expert_bytes = kBytes, .chunk_bytes = device_.chunk_bytes,
+    tier_ = std::make_unique<tier::DeviceTier>(tier::TierOptions{.layers = 2,
+                                                                 .experts = 4,
+                                                                 .slots = kSlots,
+                                                                 .expert_bytes = kBytes,
+                                                                 .chunk_bytes = device_.chunk_bytes,
                                                                  .chunks_given = CudaLink::kUnderWay},
                                                std::make_unique<policy::LruPolicy>());
     slots_ = std::make_unique<SlotMemory>(*SlotMemory::on_device(device_, kSlots, kBytes));
-    registration_ = std::make_unique<ArenaRegistration>(device_, std::span<const std::byte>(arena_).first(registered), piece);
-    auto link = CudaLink::create(*tier_, *slots_, *registration_, device_, {.keys = kKeys, .slots = kSlots, .poison_slots = true}, clock_);
+    registration_ =
+        std::make_unique<ArenaRegistration>(device_, std::span<const std::byte>(arena_).first(registered), piece);
+    auto link = CudaLink::create(*tier_, *slots_, *registration_, device_,
+                                 {.keys = kKeys, .slots = kSlots, .poison_slots = true}, clock_);
     ASSERT_TRUE(link.is_ok()) << link.status().message();
     link_ = std::move(*link);
   }

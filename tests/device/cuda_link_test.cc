@@ -105,7 +105,8 @@ TEST_F(GatedLinkTest, ADemandOvertakesBehindTheTwoThatAreUnderWay) {
   route(0, {1});
   gate_open = true;
   ASSERT_NE(wait_for(1), nullptr);
-  EXPECT_THAT(queued(8), ::testing::ElementsAre(chunk(4, 0), chunk(4, 1), chunk(1, 0), chunk(1, 1), chunk(1, 2), chunk(1, 3), chunk(4, 2), chunk(4, 3)));
+  EXPECT_THAT(queued(8), ::testing::ElementsAre(chunk(4, 0), chunk(4, 1), chunk(1, 0), chunk(1, 1), chunk(1, 2),
+                                                chunk(1, 3), chunk(4, 2), chunk(4, 3)));
   const std::byte* late = wait_for(4);
   ASSERT_NE(late, nullptr);
   EXPECT_EQ(read_back(late), bytes_of(4));

@@ -9,7 +9,9 @@
 
 namespace moestro::device::testing {
 
-engine::testing::Fixture demo_model() { return {"demo", std::filesystem::path(std::getenv("MOESTRO_SOURCE_DIR")) / "models/demo"}; }
+engine::testing::Fixture demo_model() {
+  return {"demo", std::filesystem::path(std::getenv("MOESTRO_SOURCE_DIR")) / "models/demo"};
+}
 
 uint64_t demo_expert_bytes() {
   const auto host = store::ResidentSource::open(engine::testing::packed(demo_model(), DType::kBF16, DType::kBF16));
@@ -23,11 +25,13 @@ std::vector<std::vector<TokenId>> demo_prompts(size_t count) {
   std::ifstream file(demo_model().dir / "reference.json");
   const auto prompts = nlohmann::json::parse(file).at("prompts");
   std::vector<std::vector<TokenId>> all;
-  for (size_t i = 0; i < count; ++i) all.push_back(prompts.at(i * prompts.size() / count).at("ids").get<std::vector<TokenId>>());
+  for (size_t i = 0; i < count; ++i)
+    all.push_back(prompts.at(i * prompts.size() / count).at("ids").get<std::vector<TokenId>>());
   return all;
 }
 
-Status decode(engine::testing::Bench& bench, uint64_t id, const std::vector<TokenId>& prompt, int tokens, Decoded& out) {
+Status decode(engine::testing::Bench& bench, uint64_t id, const std::vector<TokenId>& prompt, int tokens,
+              Decoded& out) {
   std::vector<TokenId> next = prompt;
   for (int i = 0; i <= tokens; ++i) {
     bench.add(id, next).sample = true;

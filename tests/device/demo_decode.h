@@ -21,8 +21,8 @@ struct Decoded {
   double hit_percent() const { return 100.0 * static_cast<double>(hits) / static_cast<double>(uses); }
 };
 
-/// Sequence `id` reads `prompt` and decodes `tokens` more, the likeliest each; what they use is added to `out`. A prompt of one token is as
-/// good as decoded, and counts too.
+/// Sequence `id` reads `prompt` and decodes `tokens` more, the likeliest each; what they use is added to `out`. A
+/// prompt of one token is as good as decoded, and counts too.
 Status decode(engine::testing::Bench& bench, uint64_t id, const std::vector<TokenId>& prompt, int tokens, Decoded& out);
 
 }  // namespace moestro::device::testing

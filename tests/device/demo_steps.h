@@ -1,5 +1,6 @@
 #pragma once
-// What tests that measure the demo model, step by step, have in common: a floor under each expert makes it as slow as a large model.
+// What tests that measure the demo model, step by step, have in common: a floor under each expert makes it as slow as a
+// large model.
 
 #include <algorithm>
 #include <vector>
@@ -10,13 +11,17 @@
 namespace moestro::device::testing {
 
 inline engine::testing::BenchOptions demo_engine(Nanos floor, bool deterministic = false) {
-  return {.experts = DType::kBF16, .dense = DType::kBF16, .deterministic = deterministic, .engine = {.model = "m", .kv_tokens = 4096, .compute_floor = floor}};
+  return {.experts = DType::kBF16,
+          .dense = DType::kBF16,
+          .deterministic = deterministic,
+          .engine = {.model = "m", .kv_tokens = 4096, .compute_floor = floor}};
 }
 
 /// Prompts of `tokens` tokens that have little in common.
 inline std::vector<TokenId> demo_prompt(uint32_t number, uint32_t tokens, int64_t vocab) {
   std::vector<TokenId> prompt;
-  for (uint32_t p = 0; p < tokens; ++p) prompt.push_back(static_cast<TokenId>((number * 977 + p * 131 + 57) % static_cast<uint32_t>(vocab)));
+  for (uint32_t p = 0; p < tokens; ++p)
+    prompt.push_back(static_cast<TokenId>((number * 977 + p * 131 + 57) % static_cast<uint32_t>(vocab)));
   return prompt;
 }
 

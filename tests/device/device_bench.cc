@@ -21,20 +21,25 @@ CudaSlots DeviceBench::open_cuda(uint64_t slot_bytes) {
   cuda_ops_ = std::move(*ops);
   cuda_memory_ = std::make_unique<kernels::cuda::CudaMemory>(*cuda_ops_);
   constexpr uint64_t kAlign = 256;
-  return {.functions = options_.cuda, .index = 0, .compute = cuda_ops_->stream(), .bytes = static_cast<uint64_t>(options_.slots) * ((slot_bytes + kAlign - 1) / kAlign * kAlign)};
+  return {.functions = options_.cuda,
+          .index = 0,
+          .compute = cuda_ops_->stream(),
+          .bytes = static_cast<uint64_t>(options_.slots) * ((slot_bytes + kAlign - 1) / kAlign * kAlign)};
 }
 
-DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBenchOptions& options) : options_(options) {
+DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBenchOptions& options)
+    : options_(options) {
   const auto wrap = [&](std::unique_ptr<store::BlobSource> inner) -> std::unique_ptr<store::BlobSource> {
     host_ = std::move(inner);
     if (options.late_host) host_ = std::make_unique<engine::testing::LateSource>(std::move(host_), options.late);
-    DeviceExpertsOptions of_device{.device = {.vram_bytes = static_cast<uint64_t>(options.slots) * expert_bytes(host_->manifest()),
-                                                    .link_bytes_per_s = options.link_bytes_per_s,
-                                                    .latency = options.latency},
-                                         .precision = options.engine.experts,
-                                         .cache = options.cache,
-                                         .prefetch = options.predictor != "none",
-                                         .poison_slots = true};
+    DeviceExpertsOptions of_device{
+        .device = {.vram_bytes = static_cast<uint64_t>(options.slots) * expert_bytes(host_->manifest()),
+                   .link_bytes_per_s = options.link_bytes_per_s,
+                   .latency = options.latency},
+        .precision = options.engine.experts,
+        .cache = options.cache,
+        .prefetch = options.predictor != "none",
+        .poison_slots = true};
     if (options.cuda != nullptr) of_device.cuda = open_cuda(expert_bytes(host_->manifest()));
     auto device = DeviceExperts::create(*host_, of_device, clock_);
     MOESTRO_CHECK(device.is_ok(), device.status().message());
@@ -44,7 +49,11 @@ DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBe
   if (options.cuda != nullptr)
     options_.engine.make_backend = [this](kernels::Ops& host_ops, store::BlobSource&) {
       patient_ = std::make_unique<Patient>(*device_, options_);
-      cuda::CudaParts parts{.ops = *cuda_ops_, .memory = *cuda_memory_, .host_ops = host_ops, .slots = *patient_, .graphs = options_.graphs};
+      cuda::CudaParts parts{.ops = *cuda_ops_,
+                            .memory = *cuda_memory_,
+                            .host_ops = host_ops,
+                            .slots = *patient_,
+                            .graphs = options_.graphs};
       if (options_.expects_all) parts.calm_visits = 0;
       return cuda::cuda_backend(parts);
     };
@@ -53,7 +62,9 @@ DeviceBench::DeviceBench(const engine::testing::Fixture& fixture, const DeviceBe
   const auto top_k = static_cast<int32_t>(bench_->engine().spec().moe().top_k);
   std::unique_ptr<prediction::Predictor> predictor;
   if (options.predictor != "none") {
-    auto made = prediction::make_predictor(options.predictor, {.shape = {.layers = device_->layers(), .experts = device_->experts(), .top_k = top_k}, .history = options.history});
+    auto made = prediction::make_predictor(
+        options.predictor, {.shape = {.layers = device_->layers(), .experts = device_->experts(), .top_k = top_k},
+                            .history = options.history});
     MOESTRO_CHECK(made.is_ok(), made.status().message());
     predictor = std::move(*made);
   }

@@ -23,7 +23,8 @@ struct DeviceBenchOptions {
   bool late_host = false;  ///< host memory has nothing at hand: experts arrive late, in random order
   engine::testing::LateSource::Options late = {};
   engine::testing::BenchOptions engine = {};
-  const MoestroCudaFunctions* cuda = nullptr;  ///< not null: the engine computes on the first of these devices; link and latency are its own
+  const MoestroCudaFunctions* cuda =
+      nullptr;  ///< not null: the engine computes on the first of these devices; link and latency are its own
   bool expects_all = false;                    ///< CUDA: layers are always queued ahead, whatever is missing
   bool graphs = true;                          ///< CUDA: as CudaParts
   Nanos copies_seem{0};                        ///< CUDA: what the engine takes a copy to last; 0: what it does
@@ -46,7 +47,9 @@ class DeviceBench {
     void addresses(MoeLayerId layer, std::span<uint64_t> out) override { slots_.addresses(layer, out); }
     bool holds_all() const override { return slots_.holds_all(); }
     Status launched() override { return slots_.launched(); }
-    Nanos copy_time() const override { return options_.copies_seem.count() > 0 ? options_.copies_seem : slots_.copy_time(); }
+    Nanos copy_time() const override {
+      return options_.copies_seem.count() > 0 ? options_.copies_seem : slots_.copy_time();
+    }
     std::optional<store::Lease> lease_host(uint32_t blob) override {
       auto lease = slots_.lease_host(blob);
       lent_ += lease ? 1 : 0;

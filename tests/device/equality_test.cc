@@ -1,5 +1,5 @@
-// What a device holds and foresees never changes what the model says: bitwise the resident engine's log-probabilities, for every cache
-// policy and predictor, from one slot up.
+// What a device holds and foresees never changes what the model says: bitwise the resident engine's log-probabilities,
+// for every cache policy and predictor, from one slot up.
 
 #include <gtest/gtest.h>
 
@@ -36,7 +36,8 @@ Scores score(Bench& bench, const std::vector<std::vector<TokenId>>& prompts) {
 bool same(const Scores& a, const Scores& b) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i)
-    if (a[i].size() != b[i].size() || std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0) return false;
+    if (a[i].size() != b[i].size() || std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0)
+      return false;
   return true;
 }
 
@@ -55,7 +56,8 @@ TEST_F(EqualityTest, EveryPolicyPredictorAndNumberOfSlots) {
     for (const std::string& predictor : prediction::predictor_names())
       for (const int32_t slots : {1, 3, 7, 1000}) {
         DeviceBench device(fixture_, {.slots = slots, .cache = cache, .predictor = predictor});
-        ASSERT_TRUE(same(resident_, score(device.bench(), prompts_))) << cache << ", " << predictor << ", " << slots << " slots";
+        ASSERT_TRUE(same(resident_, score(device.bench(), prompts_)))
+            << cache << ", " << predictor << ", " << slots << " slots";
         const tier::TierCounters counters = device.device().tier_counters();
         EXPECT_GT(counters.misses + counters.late + counters.prefetched, 0u);
         if (slots < device.device().layers() * device.device().experts()) EXPECT_GT(counters.evictions, 0u);
@@ -73,7 +75,8 @@ TEST_F(EqualityTest, ExpertsThatReachHostMemoryLateAndInAnyOrder) {
 TEST_F(EqualityTest, ASequenceThatBeginsBehindBlocksOfAnother) {
   const auto tail_scores = [&](Bench& bench) {
     std::vector<TokenId> prefix;
-    for (TokenId t = 0; t < 2 * static_cast<TokenId>(kernels::kKvBlockTokens); ++t) prefix.push_back((t * 37 + 5) % static_cast<TokenId>(bench.engine().spec().vocab));
+    for (TokenId t = 0; t < 2 * static_cast<TokenId>(kernels::kKvBlockTokens); ++t)
+      prefix.push_back((t * 37 + 5) % static_cast<TokenId>(bench.engine().spec().vocab));
     bench.add(1, prefix);
     EXPECT_TRUE(bench.run().is_ok());
     engine::PlanSequence& behind = bench.add_behind(1, 2, 2, {3, 1, 4, 1});
@@ -93,7 +96,10 @@ TEST_F(EqualityTest, ASequenceThatBeginsBehindBlocksOfAnother) {
 }
 
 TEST_F(EqualityTest, ALinkSlowerThanTheDevice) {
-  DeviceBench device(fixture_, {.slots = 3, .predictor = "next-layer-all", .link_bytes_per_s = 200 << 20, .latency = std::chrono::microseconds(20)});
+  DeviceBench device(fixture_, {.slots = 3,
+                                .predictor = "next-layer-all",
+                                .link_bytes_per_s = 200 << 20,
+                                .latency = std::chrono::microseconds(20)});
   EXPECT_TRUE(same(resident_, score(device.bench(), prompts_)));
 }
 
@@ -108,7 +114,8 @@ TEST_F(EqualityTest, TwoSwappedExpertsAreNoticed) {
 
 TEST_F(EqualityTest, WhatFitsIsCopiedOnce) {
   DeviceBench device(fixture_, {.slots = 1000});
-  EXPECT_EQ(device.device().slots(), device.device().layers() * device.device().experts()) << "no more slots than experts";
+  EXPECT_EQ(device.device().slots(), device.device().layers() * device.device().experts())
+      << "no more slots than experts";
   for (int round = 0; round < 3; ++round) score(device.bench(), prompts_);
   const tier::TierCounters counters = device.device().tier_counters();
   EXPECT_LE(counters.misses + counters.late, static_cast<uint64_t>(device.device().slots()));

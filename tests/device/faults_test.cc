@@ -15,7 +15,8 @@ TEST(DeviceFaults, AMemoryThatHoldsNoExpertIsRefusedWithTheLeastThatDoes) {
   auto host = store::ResidentSource::open(engine::testing::packed(fixture, DType::kF32, DType::kF32));
   ASSERT_TRUE(host.is_ok());
   SteadyClock clock;
-  const auto device = DeviceExperts::create(**host, {.device = {.vram_bytes = 100, .link_bytes_per_s = 1 << 20}, .precision = DType::kF32}, clock);
+  const auto device = DeviceExperts::create(
+      **host, {.device = {.vram_bytes = 100, .link_bytes_per_s = 1 << 20}, .precision = DType::kF32}, clock);
   ASSERT_FALSE(device.is_ok());
   EXPECT_EQ(device.status().code(), Code::kInvalidArgument);
   EXPECT_THAT(device.status().message(), HasSubstr("vram=100 holds no expert of"));
@@ -27,7 +28,8 @@ TEST(DeviceFaults, APrecisionThatThePackLacks) {
   auto host = store::ResidentSource::open(engine::testing::packed(fixture, DType::kF32, DType::kF32));
   ASSERT_TRUE(host.is_ok());
   SteadyClock clock;
-  const auto device = DeviceExperts::create(**host, {.device = {.vram_bytes = 1 << 30, .link_bytes_per_s = 1 << 20}, .precision = DType::kInt8}, clock);
+  const auto device = DeviceExperts::create(
+      **host, {.device = {.vram_bytes = 1 << 30, .link_bytes_per_s = 1 << 20}, .precision = DType::kInt8}, clock);
   ASSERT_FALSE(device.is_ok());
   EXPECT_THAT(device.status().message(), HasSubstr("has no experts as int8"));
 }
@@ -59,6 +61,38 @@ TEST(DeviceFaults, AnExpertThatCannotBeReadFailsThoseThatNeedItAndIsAskedForAgai
     EXPECT_GT(failed, 0) << predictor;
     EXPECT_GT(served, 0) << predictor;
   }
+}
+
+/// The store has found the host's bytes wrong since they were copied to the device.
+TEST(DeviceFaults, ACopyOfWhatWasFoundWrongIsNotKept) {
+  const auto& fixture = engine::testing::any_fixture();
+  engine::testing::LateSource* host = nullptr;
+  DeviceBench device(fixture, {.slots = 64, .late_host = true, .late = {.on_lease = [&](auto& source, uint32_t) {
+                                 host = &source;
+                               }}});
+  engine::testing::Bench& bench = device.bench();
+  uint64_t id = 0;
+  const auto run = [&] {
+    bench.add(++id, {11}).sample = true;
+    auto outcome = bench.run();
+    bench.release(id);
+    return outcome;
+  };
+  const auto first = run();
+  ASSERT_TRUE(first.is_ok()) << first.status().message();
+  const auto& used = first->sequences.at(0).activations.at(0);
+  const uint32_t blob = *device.device().manifest().expert_blob(used.layer, used.expert, DType::kF32);
+  const uint64_t moved = device.device().tier_counters().moved_bytes;
+  ASSERT_NE(host, nullptr);
+  host->find_wrong(blob);
+  const auto second = run();
+  ASSERT_TRUE(second.is_ok()) << second.status().message();
+  EXPECT_EQ(second->sequences.at(0).status.code(), Code::kCorrupt) << "of what its slot has";
+  EXPECT_EQ(device.device().tier_counters().moved_bytes, moved);
+  const auto third = run();
+  ASSERT_TRUE(third.is_ok() && third->sequences.at(0).status.is_ok()) << "copied again";
+  EXPECT_EQ(third->sequences.at(0).sampled.at(0).id, first->sequences.at(0).sampled.at(0).id);
+  EXPECT_EQ(device.device().tier_counters().moved_bytes, moved + device.device().slot_bytes());
 }
 
 }  // namespace

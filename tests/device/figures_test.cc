@@ -29,7 +29,13 @@ struct Told {
     const wire::DeviceFigures& d = *result.device();
     ASSERT_EQ(d.layers()->size(), layers);
     for (const auto* l : *d.layers())
-      all += {l->hits(), l->late(), l->misses(), l->evictions(), l->prefetched(), l->prefetched_used(), l->prefetched_wasted()};
+      all += {l->hits(),
+              l->late(),
+              l->misses(),
+              l->evictions(),
+              l->prefetched(),
+              l->prefetched_used(),
+              l->prefetched_wasted()};
     moved_bytes += d.moved_bytes(), wasted_bytes += d.wasted_bytes(), link_busy_us += d.link_busy_us();
     expert_hits += result.expert_hits(), expert_misses += result.expert_misses();
     EXPECT_GT(d.resident(), 0u);
@@ -40,10 +46,13 @@ struct Told {
 
 class DeviceFigures : public ::testing::TestWithParam<const char*> {
  protected:
-  DeviceFigures() : device_(engine::testing::any_fixture(), {.slots = kSlots, .predictor = GetParam()}), orchestrator_(dir_.path()) {
+  DeviceFigures()
+      : device_(engine::testing::any_fixture(), {.slots = kSlots, .predictor = GetParam()}),
+        orchestrator_(dir_.path()) {
     ServiceOptions options;
     options.name = "w", options.device = "emulated", options.orchestrator = orchestrator_.endpoint();
-    options.device_slots = static_cast<uint32_t>(device_.device().slots()), options.device_slot_bytes = device_.device().slot_bytes();
+    options.device_slots = static_cast<uint32_t>(device_.device().slots()),
+    options.device_slot_bytes = device_.device().slot_bytes();
     options.take_device_figures = [this](tier::TierFigures& out) { device_.device().take_figures(out); };
     auto service = WorkerService::create(options, device_.bench().engine(), [] { return Status::ok(); });
     MOESTRO_CHECK(service.is_ok(), service.status().message());
@@ -105,7 +114,8 @@ TEST_P(DeviceFigures, OfAllResultsAddUpToWhatTheDeviceHasCounted) {
   EXPECT_EQ(told.link_busy_us, static_cast<uint64_t>(counted.link_busy.count() / 1000));
 }
 
-INSTANTIATE_TEST_SUITE_P(With, DeviceFigures, ::testing::Values("none", "auto"), [](const auto& p) { return std::string(p.param); });
+INSTANTIATE_TEST_SUITE_P(With, DeviceFigures, ::testing::Values("none", "auto"),
+                         [](const auto& p) { return std::string(p.param); });
 
 }  // namespace
 }  // namespace moestro::device::testing

@@ -1,5 +1,5 @@
-// Tokens a second on an emulated device that takes 1 ms for an expert: auto beside copying on demand with LRU, and beside one who knows the
-// future, by replay of the same routes. The first requests are there to be learned from.
+// Tokens a second on an emulated device that takes 1 ms for an expert: auto beside copying on demand with LRU, and
+// beside one who knows the future, by replay of the same routes. The first requests are there to be learned from.
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,10 @@ struct Speed {
 class LiveSpeed : public ::testing::TestWithParam<Setting> {
  protected:
   DeviceBenchOptions options(const std::string& cache, const std::string& predictor) const {
-    return {.slots = GetParam().slots, .cache = cache, .predictor = predictor, .link_bytes_per_s = bytes_ * 1000 / static_cast<uint64_t>(GetParam().copy),
+    return {.slots = GetParam().slots,
+            .cache = cache,
+            .predictor = predictor,
+            .link_bytes_per_s = bytes_ * 1000 / static_cast<uint64_t>(GetParam().copy),
             .engine = demo_engine(kExpert, true)};  // the same text each time
   }
 
@@ -43,7 +46,8 @@ class LiveSpeed : public ::testing::TestWithParam<Setting> {
     Bench& bench = device.bench();
     const auto& spec = bench.engine().spec();
     Speed speed;
-    speed.routes.layers = static_cast<int32_t>(spec.moe_layers()), speed.routes.experts = static_cast<int32_t>(spec.moe().experts);
+    speed.routes.layers = static_cast<int32_t>(spec.moe_layers()),
+    speed.routes.experts = static_cast<int32_t>(spec.moe().experts);
     speed.routes.top_k = static_cast<int32_t>(spec.moe().top_k);
     bench.engine().set_route_observer([&](const engine::RoutedTokens& tokens) { record(tokens, speed.routes); });
     SteadyClock clock;
@@ -69,12 +73,15 @@ class LiveSpeed : public ::testing::TestWithParam<Setting> {
   /// Of the requests that are judged: time on demand with LRU / time of one who knows the future.
   double best_speed_up(const tier::Routes& routes) const {
     const double link = static_cast<double>(bytes_) * 1e3 / GetParam().copy;
-    const tier::ReplaySetup setup{.slots = GetParam().slots, .expert_bytes = bytes_, .times = {.attention = kExpert, .expert = kExpert, .link_bytes_per_s = link}};
+    const tier::ReplaySetup setup{.slots = GetParam().slots,
+                                  .expert_bytes = bytes_,
+                                  .times = {.attention = kExpert, .expert = kExpert, .link_bytes_per_s = link}};
     std::vector<size_t> judged;
     for (size_t r = kJudgedFrom; r < routes.requests.size(); ++r) judged.push_back(r);
     tier::ReplaySetup on_demand = setup;
     on_demand.prefetch = false;
-    return tier::replay(routes, judged, on_demand, std::make_unique<policy::LruPolicy>(), {}).time_per_token_s() / tier::clairvoyant(routes, judged, setup).report.time_per_token_s();
+    return tier::replay(routes, judged, on_demand, std::make_unique<policy::LruPolicy>(), {}).time_per_token_s() /
+           tier::clairvoyant(routes, judged, setup).report.time_per_token_s();
   }
 
   const uint64_t bytes_ = demo_expert_bytes();
@@ -86,15 +93,18 @@ TEST_P(LiveSpeed, AutoIsNeverSlowerThanOnDemand) {
     const Speed on_demand = live("lru", "none"), with = live("auto", "auto");
     const double speed_up = with.tokens_per_s / on_demand.tokens_per_s;
     most = std::max(most, speed_up);
-    std::printf("live speed: %d of 128 slots, copy %dx: %.1f tokens/s, on demand + lru %.1f, speed-up %.2f of %.2f possible; hits %.1f %% and %.1f %%\n",
-                GetParam().slots, GetParam().copy, with.tokens_per_s, on_demand.tokens_per_s, speed_up, best_speed_up(on_demand.routes), with.hit_percent(),
-                on_demand.hit_percent());
+    std::printf(
+        "live speed: %d of 128 slots, copy %dx: %.1f tokens/s, on demand + lru %.1f, speed-up %.2f of %.2f possible; "
+        "hits %.1f %% and %.1f %%\n",
+        GetParam().slots, GetParam().copy, with.tokens_per_s, on_demand.tokens_per_s, speed_up,
+        best_speed_up(on_demand.routes), with.hit_percent(), on_demand.hit_percent());
     EXPECT_GE(with.hit_percent(), on_demand.hit_percent() - 2);
   }
   EXPECT_GE(most, 0.9) << "0.98 where nobody else uses the machine";
 }
 
-INSTANTIATE_TEST_SUITE_P(Slots, LiveSpeed, ::testing::Values(Setting{13, 1}, Setting{13, 4}, Setting{32, 1}, Setting{32, 4}));
+INSTANTIATE_TEST_SUITE_P(Slots, LiveSpeed,
+                         ::testing::Values(Setting{13, 1}, Setting{13, 4}, Setting{32, 1}, Setting{32, 4}));
 
 }  // namespace
 }  // namespace moestro::device::testing

@@ -1,4 +1,5 @@
-// What foresight costs by itself: the engine's thread's time in predictor, prefetcher and counting, beside the step that it serves.
+// What foresight costs by itself: the engine's thread's time in predictor, prefetcher and counting, beside the step
+// that it serves.
 
 #include <gtest/gtest.h>
 
@@ -37,7 +38,8 @@ class TimedWatch final : public engine::ExpertWatch {
   void begin_step(PlanId plan, std::span<const engine::WatchedSequence> sequences) override {
     timed([&] { inner_.begin_step(plan, sequences); });
   }
-  void routed(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> experts, std::span<const float> uses) override {
+  void routed(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> experts,
+              std::span<const float> uses) override {
     timed([&] { inner_.routed(layer, ids, experts, uses); });
   }
   int32_t gate_lookahead() const override { return inner_.gate_lookahead(); }
@@ -87,7 +89,8 @@ OwnTime measure(const DeviceBenchOptions& options, uint32_t prompt, int settle, 
     const auto outcome = bench.run();
     const Nanos took = clock.now() - begin;
     EXPECT_TRUE(outcome.is_ok() && outcome->sequences[0].status.is_ok());
-    if (i > settle) own.push_back(watch.take_us()), steps.push_back(std::chrono::duration<double, std::micro>(took).count());
+    if (i > settle)
+      own.push_back(watch.take_us()), steps.push_back(std::chrono::duration<double, std::micro>(took).count());
     next = {outcome->sequences[0].sampled.at(0).id};
   }
   bench.engine().set_expert_watch(nullptr);
@@ -95,15 +98,20 @@ OwnTime measure(const DeviceBenchOptions& options, uint32_t prompt, int settle, 
 }
 
 OwnTime shown(const char* what, const OwnTime& time) {
-  std::printf("own time: %s: %.1f us of a step of %.2f ms, %.2f %%\n", what, time.own_us, 1e-3 * time.step_us, 100 * time.share());
+  std::printf("own time: %s: %.1f us of a step of %.2f ms, %.2f %%\n", what, time.own_us, 1e-3 * time.step_us,
+              100 * time.share());
   return time;
 }
 
-DeviceBenchOptions with_room(Nanos floor) { return {.slots = kAllExperts, .cache = "auto", .predictor = "auto", .engine = demo_engine(floor)}; }
+DeviceBenchOptions with_room(Nanos floor) {
+  return {.slots = kAllExperts, .cache = "auto", .predictor = "auto", .engine = demo_engine(floor)};
+}
 
 TEST(OwnTime, IsNothingToSpeakOfWhereEveryExpertFits) {
   EXPECT_LE(shown("every expert fits, 1 ms an expert", measure(with_room(kMillisecond), 256, 30, 30)).share(), 0.01);
-  EXPECT_LE(shown("every expert fits, as fast as the CPU computes", measure(with_room(Nanos{0}), 256, 100, 200)).share(), 0.10);
+  EXPECT_LE(
+      shown("every expert fits, as fast as the CPU computes", measure(with_room(Nanos{0}), 256, 100, 200)).share(),
+      0.10);
 }
 
 TEST(OwnTime, WhereAQuarterFitsForecastsCostLittleBesideWhatTheyForesee) {
@@ -116,8 +124,10 @@ TEST(OwnTime, WhereAQuarterFitsForecastsCostLittleBesideWhatTheyForesee) {
     history.add(counts);
   }
   DeviceBenchOptions options = with_room(kMillisecond);
-  options.slots = kAllExperts / 4, options.history = &history.view(), options.link_bytes_per_s = demo_expert_bytes() * 1000;
-  EXPECT_LE(shown("a quarter fits, 512 past requests, 1 ms an expert and a copy", measure(options, 32, 30, 60)).share(), 0.10);
+  options.slots = kAllExperts / 4, options.history = &history.view(),
+  options.link_bytes_per_s = demo_expert_bytes() * 1000;
+  EXPECT_LE(shown("a quarter fits, 512 past requests, 1 ms an expert and a copy", measure(options, 32, 30, 60)).share(),
+            0.10);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
-// Host memory whose blobs are there while they are leased and not a moment longer: what is let go of is NaN at once, so that a copy
-// that still reads it shows.
+// Host memory whose blobs are there while they are leased and not a moment longer: what is let go of is NaN at once, so
+// that a copy that still reads it shows.
 
 #include <cstdlib>
 #include <cstring>
@@ -19,14 +19,16 @@ inline store::Manifest plain_manifest(uint32_t layers, uint32_t experts, uint64_
   manifest.model_name = "plain";
   manifest.expert_precisions = {DType::kF32};
   for (uint32_t l = 0; l < layers; ++l)
-    for (uint32_t e = 0; e < experts; ++e) manifest.blobs.push_back({store::BlobKind::kExpert, MoeLayerId(l), ExpertId(e), DType::kF32, bytes, {}});
+    for (uint32_t e = 0; e < experts; ++e)
+      manifest.blobs.push_back({store::BlobKind::kExpert, MoeLayerId(l), ExpertId(e), DType::kF32, bytes, {}});
   return manifest;
 }
 
 class PoisonedSource final : public store::BlobSource {
  public:
   /// Of asked blobs, `late` percent have to be fetched.
-  PoisonedSource(store::Manifest manifest, uint32_t seed, int late) : manifest_(std::move(manifest)), random_(seed), late_(late) {
+  PoisonedSource(store::Manifest manifest, uint32_t seed, int late)
+      : manifest_(std::move(manifest)), random_(seed), late_(late) {
     bytes_ = manifest_.blobs.size() * length();
     memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, (bytes_ + 4095) / 4096 * 4096)));
     std::memset(memory_.get(), 0xff, bytes_);

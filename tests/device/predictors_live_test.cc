@@ -1,5 +1,5 @@
-// What predictors are worth on a device that works: the demo model decodes on an emulated one where an expert, an attention and a copy take
-// 1 ms each. What replay cannot say is here too: what the gate's look-ahead finds.
+// What predictors are worth on a device that works: the demo model decodes on an emulated one where an expert, an
+// attention and a copy take 1 ms each. What replay cannot say is here too: what the gate's look-ahead finds.
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,9 @@ Live live(const std::string& predictor, const std::string& cache = "lfru") {
                                    .cache = cache,
                                    .predictor = predictor,
                                    .link_bytes_per_s = demo_expert_bytes() * 1000,
-                                   .engine = {.experts = DType::kBF16, .dense = DType::kBF16, .engine = {.model = "m", .kv_tokens = 4096, .compute_floor = kExpert}}};
+                                   .engine = {.experts = DType::kBF16,
+                                              .dense = DType::kBF16,
+                                              .engine = {.model = "m", .kv_tokens = 4096, .compute_floor = kExpert}}};
   DeviceBench device(demo_model(), options);
   Live l;
   tier::TierFigures figures;
@@ -44,7 +46,8 @@ Live live(const std::string& predictor, const std::string& cache = "lfru") {
 TEST(PredictorsLive, ADeviceWithLruFindsWhatItsWindowsSayLruFinds) {
   const Live l = live("none", "lru");
   ASSERT_GT(l.recent.uses, 1000u);
-  std::printf("none, lru: %u of %u uses in windows found, %u by LRU on demand, %u by Belady\n", l.recent.hits, l.recent.uses, l.recent.lru_hits, l.recent.belady_hits);
+  std::printf("none, lru: %u of %u uses in windows found, %u by LRU on demand, %u by Belady\n", l.recent.hits,
+              l.recent.uses, l.recent.lru_hits, l.recent.belady_hits);
   EXPECT_NEAR(l.recent.hits, l.recent.lru_hits, 0.01 * l.recent.uses);
 }
 
@@ -56,10 +59,11 @@ TEST(PredictorsLive, GateAndAutoFindWhatWouldHaveBeenWaitedFor) {
     const auto percent = [&](uint32_t hits) { return 100.0 * hits / std::max(1U, l.recent.uses); };
     ASSERT_GT(d.uses, kRequests * kTokens * 8);
     found[predictor] = d.hit_percent();
-    std::printf("%-12s %llu of %llu uses found, %.0f %%; stall %.2f s\n", predictor, static_cast<unsigned long long>(d.hits),
-                static_cast<unsigned long long>(d.uses), d.hit_percent(), d.stall_s);
-    std::printf("%-12s   of %u uses in windows %.0f %%; LRU on demand %.0f %%, Belady %.0f %%\n", "", l.recent.uses, percent(l.recent.hits),
-                percent(l.recent.lru_hits), percent(l.recent.belady_hits));
+    std::printf("%-12s %llu of %llu uses found, %.0f %%; stall %.2f s\n", predictor,
+                static_cast<unsigned long long>(d.hits), static_cast<unsigned long long>(d.uses), d.hit_percent(),
+                d.stall_s);
+    std::printf("%-12s   of %u uses in windows %.0f %%; LRU on demand %.0f %%, Belady %.0f %%\n", "", l.recent.uses,
+                percent(l.recent.hits), percent(l.recent.lru_hits), percent(l.recent.belady_hits));
     EXPECT_LT(l.recent.lru_hits, l.recent.belady_hits) << predictor;
   }
   EXPECT_GT(found["auto"], found["none"] + 8);

@@ -53,7 +53,8 @@ class Decoder {
     wanted_.clear();
     while (wanted_.size() < static_cast<size_t>(top_k_)) {
       const bool again = !last.empty() && random_() % 4 != 0;
-      const auto expert = static_cast<uint32_t>(again ? last[random_() % last.size()] : random_() % static_cast<uint32_t>(options_.experts));
+      const auto expert = static_cast<uint32_t>(again ? last[random_() % last.size()]
+                                                      : random_() % static_cast<uint32_t>(options_.experts));
       const tier::Key key = static_cast<uint32_t>(l * options_.experts) + expert;
       if (std::ranges::find(wanted_, key, &DeviceTier::Wanted::key) != wanted_.end()) continue;
       wanted_.push_back({key, 1});
@@ -149,7 +150,11 @@ TEST(RecentUses, CostsFarLessThanAHundredthOfACore) {
     int32_t layers, experts, top_k;
   };
   for (const Model& model : {Model{"the demo model", 8, 16, 2}, Model{"48 layers of 128 experts", 48, 128, 8}}) {
-    const tier::TierOptions options{.layers = model.layers, .experts = model.experts, .slots = model.layers * model.experts / 4, .expert_bytes = 100, .chunk_bytes = 100};
+    const tier::TierOptions options{.layers = model.layers,
+                                    .experts = model.experts,
+                                    .slots = model.layers * model.experts / 4,
+                                    .expert_bytes = 100,
+                                    .chunk_bytes = 100};
     ManualClock clock;
     RecentUses recent(options, clock);
     Decoder decoder(options, model.top_k, recent);
@@ -158,8 +163,10 @@ TEST(RecentUses, CostsFarLessThanAHundredthOfACore) {
     ASSERT_GT(hits.uses, 0u);
     const double note_ns = static_cast<double>(decoder.noting().count()) / static_cast<double>(decoder.uses());
     const double replay_ms = 1e-6 * static_cast<double>(recent.replays_took().count());
-    std::printf("%s: a use is noted in %.0f ns; a window of %zu uses is replayed in %.1f ms, at most every %.1f s (0.2 %% of a core)\n", model.name, note_ns,
-                recent.window_uses(), replay_ms, replay_ms / 1000 / RecentUsesOptions{}.share_max);
+    std::printf(
+        "%s: a use is noted in %.0f ns; a window of %zu uses is replayed in %.1f ms, at most every %.1f s (0.2 %% of a "
+        "core)\n",
+        model.name, note_ns, recent.window_uses(), replay_ms, replay_ms / 1000 / RecentUsesOptions{}.share_max);
     // Where an expert takes 1 ms, 1,000 ns a use are 0.1 %.
     EXPECT_LT(note_ns, 1000);
     clock.advance(std::chrono::duration_cast<Nanos>(0.9 * recent.replays_took() / RecentUsesOptions{}.share_max));

@@ -1,4 +1,5 @@
-// After warm-up, a decode step allocates nothing on the heap: what it returns lies in the outcome that the caller hands in again.
+// After warm-up, a decode step allocates nothing on the heap: what it returns lies in the outcome that the caller hands
+// in again.
 
 #include <gtest/gtest.h>
 
@@ -26,7 +27,8 @@ TEST(AllocationTest, DecodeStepsMakeNoneAfterWarmUp) {
       int64_t made = 0;
       for (int i = 0; i < kWarmUp + kSteps; ++i) {
         // Every expert is met in the warm-up; later steps meet fewer or the same.
-        for (uint64_t id = 1; id <= kSequences; ++id) bench.add(id, {static_cast<TokenId>(3 + (i % kWarmUp) * 4 + static_cast<int>(id))}).sample = true;
+        for (uint64_t id = 1; id <= kSequences; ++id)
+          bench.add(id, {static_cast<TokenId>(3 + (i % kWarmUp) * 4 + static_cast<int>(id))}).sample = true;
         const int64_t before = allocations.load();
         const Status status = bench.run(out);
         if (i >= kWarmUp) made += allocations.load() - before;
@@ -34,7 +36,8 @@ TEST(AllocationTest, DecodeStepsMakeNoneAfterWarmUp) {
         ASSERT_EQ(out.sequences.size(), kSequences);
         ASSERT_EQ(out.sequences[0].sampled.size(), 1u);
       }
-      EXPECT_EQ(made, 0) << "in " << kSteps << " steps, " << dtype_name(dtype) << (deterministic ? ", deterministic" : ", fast");
+      EXPECT_EQ(made, 0) << "in " << kSteps << " steps, " << dtype_name(dtype)
+                         << (deterministic ? ", deterministic" : ", fast");
     }
   }
 }

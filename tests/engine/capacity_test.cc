@@ -1,4 +1,5 @@
-// Who gets a place with an expert: all tokens without a capacity factor, the first ones with it; tokens of failed sequences none.
+// Who gets a place with an expert: all tokens without a capacity factor, the first ones with it; tokens of failed
+// sequences none.
 
 #include <gtest/gtest.h>
 
@@ -11,7 +12,8 @@ namespace moestro::engine::testing {
 namespace {
 
 /// "expert: token/rank ..." of all that have rows, then "dropped: ...".
-std::string routed(ExpertDispatch& d, std::span<const int32_t> ids, int64_t top_k, std::span<const uint8_t> left_out = {}) {
+std::string routed(ExpertDispatch& d, std::span<const int32_t> ids, int64_t top_k,
+                   std::span<const uint8_t> left_out = {}) {
   std::string text;
   const auto append = [&](std::span<const kernels::RoutedRow> rows) {
     for (const auto& r : rows) text += " " + std::to_string(r.token) + "/" + std::to_string(r.rank);
@@ -110,7 +112,8 @@ TEST_F(CapacityTest, InTheEngine) {
   const auto& spec = bench_.engine().spec();
   const auto tokens = static_cast<int64_t>(ids.size());
   const int64_t choices = tokens * spec.moe().top_k * spec.moe_layers();
-  const int64_t places = ExpertDispatch::capacity(0.25, tokens, spec.moe().top_k, spec.moe().experts) * spec.moe().experts * spec.moe_layers();
+  const int64_t places = ExpertDispatch::capacity(0.25, tokens, spec.moe().top_k, spec.moe().experts) *
+                         spec.moe().experts * spec.moe_layers();
   EXPECT_GE(static_cast<int64_t>(narrow.dropped_rows), choices - places);
   EXPECT_LT(static_cast<int64_t>(narrow.dropped_rows), choices);
   EXPECT_NE(logprobs(narrow), logprobs(plain));
@@ -124,11 +127,13 @@ TEST_F(CapacityTest, IsRefusedWhereItCannotBe) {
   const SteadyClock clock;
   const auto refusal = [&](double factor, bool deterministic) {
     const auto ops = kernels::make_cpu_ops({.threads = 1, .deterministic = deterministic, .isa = kernels::best_isa()});
-    const auto made = Engine::create({.model = "m", .kv_tokens = 4096, .capacity_factor = factor}, bench_.source(), *ops, clock);
+    const auto made =
+        Engine::create({.model = "m", .kv_tokens = 4096, .capacity_factor = factor}, bench_.source(), *ops, clock);
     return made.is_ok() ? "it was taken" : made.status().message();
   };
   EXPECT_NE(refusal(1.25, true).find("--deterministic"), std::string::npos);
-  for (const double bad : {0.0, -1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
+  for (const double bad :
+       {0.0, -1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
     EXPECT_NE(refusal(bad, false).find("--capacity-factor"), std::string::npos) << bad;
 }
 

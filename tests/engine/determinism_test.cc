@@ -1,4 +1,5 @@
-// The same tokens give bitwise the same log-probabilities, whatever else is in the batch, however a prompt is cut, whenever experts arrive.
+// The same tokens give bitwise the same log-probabilities, whatever else is in the batch, however a prompt is cut,
+// whenever experts arrive.
 
 #include <gtest/gtest.h>
 
@@ -105,7 +106,8 @@ TEST_P(DeterminismTest, TwoSwappedExpertsShow) {
   Bench swapped(GetParam(), {}, [&](std::unique_ptr<store::BlobSource> inner) {
     return std::make_unique<LateSource>(std::move(inner), LateSource::Options{.swapped = std::pair{a, b}});
   });
-  EXPECT_FALSE(same(plain.score(prompts, 7), swapped.score(prompts, 7))) << "the comparison would not see a wrong expert";
+  EXPECT_FALSE(same(plain.score(prompts, 7), swapped.score(prompts, 7)))
+      << "the comparison would not see a wrong expert";
 }
 
 std::string fixture_name(const ::testing::TestParamInfo<Fixture>& param) {
@@ -125,7 +127,8 @@ bool uses(const SequenceOutcome& s, uint32_t expert) {
 /// An expert of layer 0 that some of the sequences use and others do not.
 uint32_t expert_of_some(const StepOutcome& outcome, int64_t experts) {
   for (uint32_t e = 0; e < experts; ++e) {
-    const auto users = std::count_if(outcome.sequences.begin(), outcome.sequences.end(), [e](const auto& s) { return uses(s, e); });
+    const auto users =
+        std::count_if(outcome.sequences.begin(), outcome.sequences.end(), [e](const auto& s) { return uses(s, e); });
     if (users > 0 && users < static_cast<std::ptrdiff_t>(outcome.sequences.size())) return e;
   }
   ADD_FAILURE() << "every expert is used by all or none";

@@ -64,13 +64,17 @@ const fs::path& packed(const Fixture& fixture, DType experts, DType dense) {
 }
 
 Bench::Bench(const Fixture& fixture, BenchOptions options, const Wrap& wrap) {
-  ops_ = options.make_ops ? options.make_ops()
-                          : kernels::make_cpu_ops({.threads = options.threads, .deterministic = options.deterministic, .isa = kernels::best_isa()});
+  ops_ = options.make_ops
+             ? options.make_ops()
+             : kernels::make_cpu_ops(
+                   {.threads = options.threads, .deterministic = options.deterministic, .isa = kernels::best_isa()});
   auto resident = store::ResidentSource::open(packed(fixture, options.experts, options.dense));
   MOESTRO_CHECK(resident.is_ok(), resident.status().message());
   source_ = std::move(*resident);
   if (wrap) source_ = wrap(std::move(source_));
-  auto engine = Engine::create(options.engine, *source_, options.make_backend ? options.make_backend(*ops_, *source_) : cpu_backend(*ops_), clock_);
+  auto engine =
+      Engine::create(options.engine, *source_,
+                     options.make_backend ? options.make_backend(*ops_, *source_) : cpu_backend(*ops_), clock_);
   MOESTRO_CHECK(engine.is_ok(), engine.status().message());
   engine_ = std::move(*engine);
   plan_.model = options.engine.model;
@@ -108,10 +112,12 @@ PlanSequence& Bench::add_behind(uint64_t other, size_t blocks, uint64_t id, cons
 
 Status Bench::run(StepOutcome& out) {
   plan_.id = PlanId(next_plan_++);
-  const bool goes_on = std::any_of(plan_.tokens.begin(), plan_.tokens.end(), [](const PlanToken& t) { return t.id == kSampledByParent; });
+  const bool goes_on = std::any_of(plan_.tokens.begin(), plan_.tokens.end(),
+                                   [](const PlanToken& t) { return t.id == kSampledByParent; });
   plan_.parent = PlanId(goes_on ? plan_.id.value - 1 : 0);
   const Status status = engine_->step(plan_, out);
-  device_work_.host_experts += out.device.host_experts, device_work_.host_rows += out.device.host_rows, device_work_.rewinds += out.device.rewinds;
+  device_work_.host_experts += out.device.host_experts, device_work_.host_rows += out.device.host_rows,
+      device_work_.rewinds += out.device.rewinds;
   plan_.sequences.clear();
   plan_.tokens.clear();
   plan_.released.clear();
@@ -161,8 +167,10 @@ std::vector<std::vector<float>> Bench::score(const std::vector<std::vector<Token
     for (size_t i = 0; i < prompts.size(); ++i) {
       if (first >= prompts[i].size()) continue;
       const size_t last = std::min(first + chunk, prompts[i].size());
-      PlanSequence& s = add(base + i, {prompts[i].begin() + static_cast<std::ptrdiff_t>(first), prompts[i].begin() + static_cast<std::ptrdiff_t>(last)});
-      for (size_t p = first; p < last; ++p) s.score_targets.push_back(p + 1 < prompts[i].size() ? prompts[i][p + 1] : -1);
+      PlanSequence& s = add(base + i, {prompts[i].begin() + static_cast<std::ptrdiff_t>(first),
+                                       prompts[i].begin() + static_cast<std::ptrdiff_t>(last)});
+      for (size_t p = first; p < last; ++p)
+        s.score_targets.push_back(p + 1 < prompts[i].size() ? prompts[i][p + 1] : -1);
       running.push_back(i);
     }
     if (running.empty()) break;

@@ -81,13 +81,14 @@ class Bench {
   const std::vector<uint32_t>& table(uint64_t id) { return blocks_[id]; }
   /// The first `count` blocks of a sequence, which it does not see any more, may be written by any.
   void leave_behind(uint64_t id, size_t count);
-  /// An entry of the sequence's block table goes to a block in host memory, or comes from there to a block of the cache that is free (which,
-  /// `any` says): copies of the plan under construction.
+  /// An entry of the sequence's block table goes to a block in host memory, or comes from there to a block of the cache
+  /// that is free (which, `any` says): copies of the plan under construction.
   void move_out(uint64_t id, size_t entry, uint32_t host_block);
   void bring_back(uint64_t id, size_t entry, uint32_t host_block, uint64_t any);
   void release(uint64_t id);
 
-  /// Log-probabilities of ids[1:], prompts in chunks of `chunk` tokens, all sequences in one batch. One list per prompt.
+  /// Log-probabilities of ids[1:], prompts in chunks of `chunk` tokens, all sequences in one batch. One list per
+  /// prompt.
   std::vector<std::vector<float>> score(const std::vector<std::vector<TokenId>>& prompts, size_t chunk);
   /// The likeliest token, `count` times; their log-probabilities as the sampler reports them go to `logprobs`.
   std::vector<TokenId> greedy(const std::vector<TokenId>& prompt, int count, std::vector<double>* logprobs = nullptr);

@@ -39,16 +39,20 @@ class FiniteTest : public ::testing::Test {
     const auto ids = fixture().prompts("f32").front().ids;
     const auto vocab = static_cast<size_t>(b.engine().spec().vocab);
     for (size_t i = 0; i < kSequences; ++i)
-      b.add(first_id + i, {static_cast<TokenId>((static_cast<size_t>(ids[0]) + 17 * i) % vocab), static_cast<TokenId>((29 * i + 5) % vocab)}).sample = true;
+      b.add(first_id + i, {static_cast<TokenId>((static_cast<size_t>(ids[0]) + 17 * i) % vocab),
+                           static_cast<TokenId>((29 * i + 5) % vocab)})
+          .sample = true;
     return b.run();
   }
   static bool uses(const SequenceOutcome& s, uint32_t layer, uint32_t expert) {
-    return std::any_of(s.activations.begin(), s.activations.end(), [&](const auto& c) { return c.layer.value == layer && c.expert.value == expert; });
+    return std::any_of(s.activations.begin(), s.activations.end(),
+                       [&](const auto& c) { return c.layer.value == layer && c.expert.value == expert; });
   }
   /// An expert of the MoE layer that some use and others do not.
   static uint32_t expert_of_some(const StepOutcome& outcome, uint32_t layer, int64_t experts) {
     for (uint32_t e = 0; e < experts; ++e) {
-      const auto users = std::count_if(outcome.sequences.begin(), outcome.sequences.end(), [&](const auto& s) { return uses(s, layer, e); });
+      const auto users = std::count_if(outcome.sequences.begin(), outcome.sequences.end(),
+                                       [&](const auto& s) { return uses(s, layer, e); });
       if (users > 0 && users < kSequences) return e;
     }
     ADD_FAILURE() << "every expert is used by all or by none";
@@ -61,11 +65,13 @@ class FiniteTest : public ::testing::Test {
     return layers.size();
   }
   /// One expert of the last MoE layer is edited: who uses it fails in that layer, the others get what they get without.
-  void expect_only_users_fail(DType dtype, const std::function<void(const ExpertLayout&, std::vector<std::byte>&)>& spoil,
+  void expect_only_users_fail(DType dtype,
+                              const std::function<void(const ExpertLayout&, std::vector<std::byte>&)>& spoil,
                               const std::string& words, int threads = 1);
 };
 
-void FiniteTest::expect_only_users_fail(DType dtype, const std::function<void(const ExpertLayout&, std::vector<std::byte>&)>& spoil,
+void FiniteTest::expect_only_users_fail(DType dtype,
+                                        const std::function<void(const ExpertLayout&, std::vector<std::byte>&)>& spoil,
                                         const std::string& words, int threads) {
   SCOPED_TRACE(std::string(dtype_name(dtype)) + ", " + words);
   const auto plain = bench(dtype);
@@ -79,7 +85,8 @@ void FiniteTest::expect_only_users_fail(DType dtype, const std::function<void(co
   const auto spoiled = bench(dtype, [&](uint32_t b, std::vector<std::byte>& bytes) {
     if (b == blob) spoil(layout, bytes);
   }, threads);
-  for (const uint64_t first_id : {uint64_t{0}, uint64_t{100}}) {  // the second time in blocks that failed sequences have had
+  for (const uint64_t first_id :
+       {uint64_t{0}, uint64_t{100}}) {  // the second time in blocks that failed sequences have had
     const auto outcome = run_all(*spoiled, first_id);
     ASSERT_TRUE(outcome.is_ok()) << outcome.status().message();
     uint32_t users = 0;
@@ -88,7 +95,8 @@ void FiniteTest::expect_only_users_fail(DType dtype, const std::function<void(co
       if (uses(expected->sequences[i], layer, expert)) {
         ++users;
         EXPECT_EQ(s.status.code(), Code::kInternal);
-        EXPECT_NE(s.status.message().find("layer " + std::to_string(layer_of(*plain, layer)) + ": "), std::string::npos) << s.status.message();
+        EXPECT_NE(s.status.message().find("layer " + std::to_string(layer_of(*plain, layer)) + ": "), std::string::npos)
+            << s.status.message();
         EXPECT_NE(s.status.message().find(words), std::string::npos) << s.status.message();
         EXPECT_TRUE(s.sampled.empty() && s.activations.empty());
       } else {
@@ -106,21 +114,28 @@ void fill_scales(const ExpertLayout& layout, std::vector<std::byte>& bytes, floa
   const uint16_t stored = f32_to_bf16(scale);
   const ExpertTile t = layout.tile(0);
   for (int64_t f = 0; gate && f < t.ffn; ++f)
-    std::memcpy(bytes.data() + t.offset + t.gate_scales + f * parameter_bytes(layout.dtype(), layout.hidden()), &stored, 2);
+    std::memcpy(bytes.data() + t.offset + t.gate_scales + f * parameter_bytes(layout.dtype(), layout.hidden()), &stored,
+                2);
   for (int64_t h = 0; h < layout.hidden(); ++h)
     std::memcpy(bytes.data() + t.offset + t.down_scales + h * parameter_bytes(layout.dtype(), t.ffn), &stored, 2);
 }
 
 TEST_F(FiniteTest, NanWeightsOfOneExpert) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
-    expect_only_users_fail(dtype, [](const ExpertLayout&, std::vector<std::byte>& b) { std::fill(b.begin(), b.end(), std::byte{0xff}); }, "not finite");
+    expect_only_users_fail(
+        dtype, [](const ExpertLayout&, std::vector<std::byte>& b) { std::fill(b.begin(), b.end(), std::byte{0xff}); },
+        "not finite");
 }
 
 TEST_F(FiniteTest, RubbishScalesOfOneExpert) {
   for (const DType dtype : {DType::kInt8, DType::kInt4}) {
     for (const float scale : {std::numeric_limits<float>::quiet_NaN(), kInf, -kInf, 3e38f})
-      expect_only_users_fail(dtype, [scale](const ExpertLayout& l, std::vector<std::byte>& b) { fill_scales(l, b, scale); }, "not finite", 2);
-    expect_only_users_fail(dtype, [](const ExpertLayout& l, std::vector<std::byte>& b) { fill_scales(l, b, 1e30f, /*gate=*/false); }, "more than a norm in f32 can hold");
+      expect_only_users_fail(
+          dtype, [scale](const ExpertLayout& l, std::vector<std::byte>& b) { fill_scales(l, b, scale); }, "not finite",
+          2);
+    expect_only_users_fail(
+        dtype, [](const ExpertLayout& l, std::vector<std::byte>& b) { fill_scales(l, b, 1e30f, /*gate=*/false); },
+        "more than a norm in f32 can hold");
   }
 }
 
@@ -138,7 +153,8 @@ TEST_F(FiniteTest, WhatAFailedSequenceWroteIsRefusedAndOverwritten) {
     return std::move(b->run()->sequences.at(0).status);
   };
   // The first positions of a sequence: nothing of it is left to go on from.
-  EXPECT_NE(step(1, {prompt.begin(), prompt.begin() + 10}, true).message().find("9 more of this step"), std::string::npos);
+  EXPECT_NE(step(1, {prompt.begin(), prompt.begin() + 10}, true).message().find("9 more of this step"),
+            std::string::npos);
   EXPECT_NE(step(1, {3}, false).message().find("does not hold"), std::string::npos);
   // A later one: what came before stands, and the position can be computed again.
   ASSERT_TRUE(step(2, {prompt.begin(), prompt.begin() + 20}, false).is_ok());
@@ -157,11 +173,14 @@ TEST_F(FiniteTest, DamagedDenseWeightsFailEverySequenceAndNothingElse) {
     });
     const auto outcome = run_all(*b);
     ASSERT_TRUE(outcome.is_ok());
-    const auto failed = std::count_if(outcome->sequences.begin(), outcome->sequences.end(), [](const auto& s) { return !s.status.is_ok(); });
+    const auto failed = std::count_if(outcome->sequences.begin(), outcome->sequences.end(),
+                                      [](const auto& s) { return !s.status.is_ok(); });
     EXPECT_EQ(outcome->nonfinite_sequences, static_cast<uint32_t>(failed)) << tensor.name;
-    if (tensor.name.find("embed") == std::string::npos) EXPECT_EQ(failed, kSequences) << tensor.name;  // a row of it is one token's
+    if (tensor.name.find("embed") == std::string::npos)
+      EXPECT_EQ(failed, kSequences) << tensor.name;  // a row of it is one token's
     for (const SequenceOutcome& s : outcome->sequences)
-      if (!s.status.is_ok()) EXPECT_NE(s.status.message().find(" not finite at position "), std::string::npos) << s.status.message();
+      if (!s.status.is_ok())
+        EXPECT_NE(s.status.message().find(" not finite at position "), std::string::npos) << s.status.message();
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -21,14 +22,17 @@ class LateSource final : public store::BlobSource {
     uint32_t seed = 1;
     std::optional<uint32_t> broken_blob = std::nullopt;  ///< cannot be read
     std::optional<std::pair<uint32_t, uint32_t>> swapped = std::nullopt;  ///< each delivers the other's bytes
-    std::function<void(uint32_t blob, std::vector<std::byte>& bytes)> edit = nullptr;    ///< last word on what a lease shows
+    std::function<void(uint32_t blob, std::vector<std::byte>& bytes)> edit =
+        nullptr;  ///< last word on what a lease shows
+    std::function<void(LateSource&, uint32_t blob)> on_lease = nullptr;  ///< right after a lease has begun
   };
-  LateSource(std::unique_ptr<store::BlobSource> inner, Options options) : inner_(std::move(inner)), options_(options), random_(options.seed) {}
+  LateSource(std::unique_ptr<store::BlobSource> inner, Options options)
+      : inner_(std::move(inner)), options_(options), random_(options.seed) {}
   ~LateSource() override { held_.clear(); }
 
   const store::Manifest& manifest() const override { return inner_->manifest(); }
   std::optional<store::Lease> try_pin(uint32_t blob, store::UseWeight = {}) override {
-    if (manifest().blobs[blob].kind == store::BlobKind::kDense) return hold(blob);
+    if (is_dense(blob) && blob != options_.broken_blob) return hold(blob);
     ++counters_.misses;
     return std::nullopt;
   }
@@ -53,7 +57,15 @@ class LateSource final : public store::BlobSource {
   std::optional<uint32_t> failed_blob() const override { return failed_; }
   void cancel_fetches() override { wanted_.clear(); }
   Counters counters() const override { return counters_; }
+  uint32_t finds(uint32_t blob) const override {
+    const auto found = finds_.find(blob);
+    return found == finds_.end() ? 0 : found->second;
+  }
 
+  /// The store finds its bytes wrong, and has read them again.
+  void find_wrong(uint32_t blob) { ++finds_[blob]; }
+  /// It cannot be read; none: everything can.
+  void break_blob(std::optional<uint32_t> blob) { options_.broken_blob = blob; }
   /// The most expert leases that were held while waiting.
   size_t waited_holding() const { return waited_holding_; }
 
@@ -62,9 +74,10 @@ class LateSource final : public store::BlobSource {
     uint32_t blob;
     std::vector<std::byte> bytes;
   };
+  bool is_dense(uint32_t blob) const { return manifest().blobs[blob].kind == store::BlobKind::kDense; }
   size_t experts_held() const {
     size_t n = 0;
-    for (const Copy& c : held_) n += manifest().blobs[c.blob].kind == store::BlobKind::kExpert;
+    for (const Copy& c : held_) n += !is_dense(c.blob);
     return n;
   }
   store::Lease hold(uint32_t blob) {
@@ -72,12 +85,17 @@ class LateSource final : public store::BlobSource {
     if (options_.swapped && blob == options_.swapped->first) content = options_.swapped->second;
     else if (options_.swapped && blob == options_.swapped->second) content = options_.swapped->first;
     const store::Lease inner = std::move(*inner_->try_pin(content));
+    if (is_dense(blob) && !options_.edit)  // where they lie, for good
+      return store::Lease(this, blob, inner.data(), inner.length(), finds(blob));
     Copy& copy = held_.emplace_back(Copy{blob, {inner.data(), inner.data() + inner.length()}});
     if (options_.edit) options_.edit(blob, copy.bytes);
-    return store::Lease(this, blob, copy.bytes.data(), copy.bytes.size());
+    store::Lease lease(this, blob, copy.bytes.data(), copy.bytes.size(), finds(blob));
+    if (options_.on_lease) options_.on_lease(*this, blob);
+    return lease;
   }
   void unpin(uint32_t blob) override {
     const auto it = std::find_if(held_.begin(), held_.end(), [&](const Copy& c) { return c.blob == blob; });
+    if (it == held_.end()) return;
     std::memset(it->bytes.data(), 0xff, it->bytes.size());  // NaN in every format but int8, whose scales are bf16
     graveyard_.push_back(std::move(it->bytes));
     if (graveyard_.size() > 64) graveyard_.pop_front();
@@ -91,6 +109,7 @@ class LateSource final : public store::BlobSource {
   std::deque<std::vector<std::byte>> graveyard_;  ///< released memory stays mapped for a while, poisoned
   std::vector<uint32_t> wanted_;
   std::optional<uint32_t> failed_;
+  std::map<uint32_t, uint32_t> finds_;
   Counters counters_;
   size_t waited_holding_ = 0;
   int looks_ = 0;

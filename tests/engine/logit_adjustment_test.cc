@@ -14,10 +14,13 @@ namespace {
 constexpr int64_t kVocab = 70;  // its mask ends inside a word
 
 /// The slow reference: looks through all tokens for every logit.
-std::vector<float> adjusted_slowly(const std::vector<float>& logits, const Sampling& s, const std::vector<TokenId>& tokens, size_t prompt) {
+std::vector<float> adjusted_slowly(const std::vector<float>& logits, const Sampling& s,
+                                   const std::vector<TokenId>& tokens, size_t prompt) {
   std::vector<float> out = logits;
   for (TokenId id = 0; id < kVocab; ++id) {
-    const auto times = [&](size_t from) { return std::count(tokens.begin() + static_cast<std::ptrdiff_t>(from), tokens.end(), id); };
+    const auto times = [&](size_t from) {
+      return std::count(tokens.begin() + static_cast<std::ptrdiff_t>(from), tokens.end(), id);
+    };
     float& x = out[static_cast<size_t>(id)];
     if (times(0) > 0) x = x > 0 ? x / s.repetition_penalty : x * s.repetition_penalty;
     if (times(prompt) > 0) x -= s.presence_penalty + s.frequency_penalty * static_cast<float>(times(prompt));

@@ -20,7 +20,8 @@ std::vector<TokenId> prompt_of(const Fixture& fixture, size_t index) {
   return prompt;
 }
 
-/// Out to one of a few blocks, and back to any that is free: so these are written anew in one plan while they are still to be read.
+/// Out to one of a few blocks, and back to any that is free: so these are written anew in one plan while they are still
+/// to be read.
 void hop(Bench& bench, std::mt19937_64& random, bool away) {
   const uint64_t id = kIds[random() % (away ? 2 : 3)];
   const size_t entry = random() % bench.table(id).size();
@@ -42,7 +43,8 @@ std::vector<std::pair<TokenId, float>> decode_with_moves(Bench& bench, const Fix
     MOESTRO_CHECK(entries <= kHostBlocksOfMoves - kAwayBegin, "all of the sequence has room in host memory");
     for (uint32_t k = 0; k < entries && seed != 0 && step == kGoesAt; ++k) bench.move_out(kAway, k, kAwayBegin + k);
     for (uint64_t hops = seed != 0 && step > 0 ? random() % 6 : 0; hops > 0; --hops) hop(bench, random, away);
-    for (uint32_t k = 0; k < entries && seed != 0 && step == kComesAt; ++k) bench.bring_back(kAway, k, kAwayBegin + k, random());
+    for (uint32_t k = 0; k < entries && seed != 0 && step == kComesAt; ++k)
+      bench.bring_back(kAway, k, kAwayBegin + k, random());
     std::vector<uint64_t> there;
     for (const uint64_t id : kIds) {
       if (away && id == kAway) continue;

@@ -1,4 +1,5 @@
-// KV blocks that are moved to host memory and back on the engine: contents, what of them was written, what their tokens chose.
+// KV blocks that are moved to host memory and back on the engine: contents, what of them was written, what their tokens
+// chose.
 
 #include <gtest/gtest.h>
 
@@ -10,7 +11,11 @@ namespace {
 using ::testing::Test;
 
 BenchOptions with_host_blocks(int64_t blocks, DType kv = DType::kF32) {
-  return {.engine = {.model = "m", .kv_tokens = 512, .kv_host_tokens = blocks * kernels::kKvBlockTokens, .kv_dtype = kv, .poison_kv = true}};
+  return {.engine = {.model = "m",
+                     .kv_tokens = 512,
+                     .kv_host_tokens = blocks * kernels::kKvBlockTokens,
+                     .kv_dtype = kv,
+                     .poison_kv = true}};
 }
 
 TEST(MovedBlocks, ChangeNoBit) {
@@ -21,7 +26,8 @@ TEST(MovedBlocks, ChangeNoBit) {
       const auto want = decode_with_moves(still, fixture, 0);
       for (uint64_t seed = 1; seed <= 3; ++seed) {
         Bench moved(fixture, with_host_blocks(kHostBlocksOfMoves, kv));
-        EXPECT_EQ(decode_with_moves(moved, fixture, seed), want) << fixture.name << ", " << dtype_name(kv) << ", seed " << seed;
+        EXPECT_EQ(decode_with_moves(moved, fixture, seed), want)
+            << fixture.name << ", " << dtype_name(kv) << ", seed " << seed;
       }
     }
 }
@@ -62,7 +68,9 @@ TEST_F(OneSequence, WhatWasNotWrittenIsNotThereAfterAMove) {
 TEST_F(OneSequence, AfterACopyThatCannotBeMadeNothingIsBelieved) {
   const auto blocks = static_cast<uint32_t>(bench_.engine().limits().kv_blocks);
   bench_.plan().kv_copies = {{0, blocks + 2}};
-  EXPECT_NE(next().message().find("to " + std::to_string(blocks + 2) + ", of " + std::to_string(blocks) + " and 2 in host memory"), std::string::npos);
+  EXPECT_NE(next().message().find("to " + std::to_string(blocks + 2) + ", of " + std::to_string(blocks) +
+                                  " and 2 in host memory"),
+            std::string::npos);
   EXPECT_NE(next().message().find("prefill the sequence again"), std::string::npos);
 }
 
@@ -84,7 +92,8 @@ TEST(HostBlocks, AreRefusedBesideAWindow) {
   EXPECT_NE(engine.status().message().find("--kv-host-tokens"), std::string::npos) << engine.status().message();
   options.visible = {};
   options.kv_host_tokens = int64_t{1} << 40;
-  EXPECT_NE(Engine::create(options, **source, *ops, clock).status().message().find("--kv-host-tokens"), std::string::npos);
+  EXPECT_NE(Engine::create(options, **source, *ops, clock).status().message().find("--kv-host-tokens"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ class PlanTest : public ::testing::Test {
     const auto outcome = bench_.run();
     ASSERT_TRUE(outcome.is_ok()) << outcome.status().message();
     EXPECT_FALSE(outcome->sequences.at(0).status.is_ok());
-    EXPECT_NE(outcome->sequences[0].status.message().find(part), std::string::npos) << outcome->sequences[0].status.message();
+    EXPECT_NE(outcome->sequences[0].status.message().find(part), std::string::npos)
+        << outcome->sequences[0].status.message();
   }
   void expect_plan_refused(const std::string& part) {
     const auto outcome = bench_.run();
@@ -289,7 +290,8 @@ TEST_F(PlanTest, APlanWhoseParentFailedFailsAsAWhole) {
 
 TEST_F(PlanTest, BlocksAreUsedAgain) {
   const auto first = bench_.score({ids_}, 3).front();
-  for (int i = 0; i < 600; ++i) ASSERT_EQ(bench_.score({ids_}, 100).front(), first) << "round " << i;  // more than the cache has blocks
+  for (int i = 0; i < 600; ++i)
+    ASSERT_EQ(bench_.score({ids_}, 100).front(), first) << "round " << i;  // more than the cache has blocks
 }
 
 TEST(CopiedBlocks, HoldTheSameKvInEveryFormat) {

@@ -22,7 +22,8 @@ std::vector<std::byte> message(flatbuffers::FlatBufferBuilder& b, wire::WorkerBo
 class PlayedOrchestrator {
  public:
   /// Its socket lies in `dir`.
-  explicit PlayedOrchestrator(const std::filesystem::path& dir) : endpoint_("ipc://" + (dir / "o.sock").string()), router_(bound(endpoint_)) {}
+  explicit PlayedOrchestrator(const std::filesystem::path& dir)
+      : endpoint_("ipc://" + (dir / "o.sock").string()), router_(bound(endpoint_)) {}
 
   const std::string& endpoint() const { return endpoint_; }
   net::RouterSocket& router() { return router_; }
@@ -51,7 +52,9 @@ class PlayedOrchestrator {
     return m->body_as_RegisterWorker();
   }
   /// To the worker that was heard last.
-  void send(const std::vector<std::byte>& bytes) { MOESTRO_CHECK(router_.send(last_.peer, bytes).is_ok(), "the worker is there"); }
+  void send(const std::vector<std::byte>& bytes) {
+    MOESTRO_CHECK(router_.send(last_.peer, bytes).is_ok(), "the worker is there");
+  }
   /// A new sequence of two tokens, or of the first alone, in the first KV block.
   void send_plan(uint64_t plan, int32_t first_token, int32_t parent = -1, size_t length = 2) {
     flatbuffers::FlatBufferBuilder b;
@@ -59,7 +62,8 @@ class PlayedOrchestrator {
     const auto sampling = wire::CreateSampling(b, 0, 0, 1, 0, 0, 0, 2);
     const auto sequence = wire::CreatePlanSequence(b, plan, 0, b.CreateVector(blocks), true, sampling);
     const std::array<wire::PlanToken, 2> tokens = {{{0, 0, first_token, parent}, {0, 1, 3, -1}}};
-    const auto batch = wire::CreateMicroBatch(b, b.CreateVector(&sequence, 1), b.CreateVectorOfStructs(tokens.data(), length));
+    const auto batch =
+        wire::CreateMicroBatch(b, b.CreateVector(&sequence, 1), b.CreateVectorOfStructs(tokens.data(), length));
     const auto batches = b.CreateVector(&batch, 1);
     const auto model = b.CreateString("m");
     send(message(b, wire::WorkerBody::StepPlan, wire::CreateStepPlan(b, plan, 0, model, batches)));

@@ -65,7 +65,8 @@ TEST_P(ReferenceTest, GreedyTokensInF32) {
   }
 }
 
-/// The mean error of log-probabilities where weights or activations are rounded; random models are the hardest there are.
+/// The mean error of log-probabilities where weights or activations are rounded; random models are the hardest there
+/// are.
 void rounding_is_close(const Fixture& f, DType experts, DType dense, double bound, bool deterministic = true) {
   Bench bench(f, {.experts = experts, .dense = dense, .deterministic = deterministic});
   double sum = 0, count = 0;
@@ -84,8 +85,8 @@ TEST_P(ReferenceTest, Int8ExpertsAreClose) { rounding_is_close(GetParam(), DType
 TEST_P(ReferenceTest, Int4ExpertsAreClose) { rounding_is_close(GetParam(), DType::kInt4, DType::kF32, 1.2); }
 TEST_P(ReferenceTest, Int8DenseWeightsAreClose) { rounding_is_close(GetParam(), DType::kF32, DType::kInt8, 0.25); }
 
-
-// The fast mode rounds activations, so a token may go to another expert where two are nearly equal: only the mean is bounded.
+// The fast mode rounds activations, so a token may go to another expert where two are nearly equal: only the mean is
+// bounded.
 TEST_P(ReferenceTest, Bf16InFastModeIsClose) { rounding_is_close(GetParam(), DType::kBF16, DType::kBF16, 0.06, false); }
 TEST_P(ReferenceTest, Int8InFastModeIsClose) { rounding_is_close(GetParam(), DType::kInt8, DType::kInt8, 0.35, false); }
 TEST_P(ReferenceTest, Int4InFastModeIsClose) { rounding_is_close(GetParam(), DType::kInt4, DType::kF32, 1.25, false); }
@@ -102,7 +103,8 @@ void kv_caches_are_close(const Fixture& f, DType dtype, double bound) {
       sum += error, most = std::max(most, error), ++count;
     }
   }
-  std::printf("%-20s KV %-5s log-probabilities off by %.5f, at most %.5f\n", f.name.c_str(), std::string(dtype_name(dtype)).c_str(), sum / count, most);
+  std::printf("%-20s KV %-5s log-probabilities off by %.5f, at most %.5f\n", f.name.c_str(),
+              std::string(dtype_name(dtype)).c_str(), sum / count, most);
   EXPECT_LT(sum / count, bound);
   EXPECT_GT(most, 1e-6) << "they are not rounded";
 }

@@ -33,7 +33,12 @@ TEST(RequestNames, StayUntilTheSequenceIsReleased) {
 TEST(RequestNames, ARequestOfSeveralSequencesIsNamedOnceAndMoreThanThreeAreCounted) {
   RequestNames names;
   const auto plan = plan_of({1, 2, 3, 4, 5, 6});
-  names.learn(plan, {{SequenceId(1), "a"}, {SequenceId(2), "a"}, {SequenceId(3), "b"}, {SequenceId(4), "c"}, {SequenceId(5), "d"}, {SequenceId(6), "e"}});
+  names.learn(plan, {{SequenceId(1), "a"},
+                     {SequenceId(2), "a"},
+                     {SequenceId(3), "b"},
+                     {SequenceId(4), "c"},
+                     {SequenceId(5), "d"},
+                     {SequenceId(6), "e"}});
   EXPECT_EQ(names.of(plan), "a,b,c and 2 more");
 }
 

@@ -50,7 +50,8 @@ TEST(Rope, DynamicGrowsItsBaseWithThePosition) {
     const double length = std::max<double>(static_cast<double>(p + 1), 64);
     const double base = 10000 * std::pow(4 * length / 64 - 3, static_cast<double>(kDim) / (kDim - 2));
     for (int64_t j = 0; j < kDim / 2; ++j)
-      EXPECT_NEAR(tables.cos(p)[static_cast<size_t>(j)], std::cos(static_cast<double>(p) * plain(base, j)), 5e-5) << p << " " << j;
+      EXPECT_NEAR(tables.cos(p)[static_cast<size_t>(j)], std::cos(static_cast<double>(p) * plain(base, j)), 5e-5)
+          << p << " " << j;
   }
 }
 

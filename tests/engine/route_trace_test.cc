@@ -21,7 +21,8 @@ class RouteTraceTest : public ::testing::Test {
     MOESTRO_CHECK(trace.is_ok(), trace.status().message());
     trace_ = std::move(*trace);
     bench_.engine().set_route_observer([this](const engine::RoutedTokens& tokens) { trace_->write(tokens); });
-    bench_.engine().set_release_observer([this](const engine::ReleasedSequence& released) { trace_->release(released); });
+    bench_.engine().set_release_observer(
+        [this](const engine::ReleasedSequence& released) { trace_->release(released); });
   }
   /// Computes these tokens of a sequence.
   void step(uint64_t id, const std::vector<TokenId>& tokens, bool text_ends = false) {

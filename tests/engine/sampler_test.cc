@@ -39,7 +39,8 @@ std::vector<double> frequencies(const Sampling& sampling, int draws) {
 
 TEST(Philox, KnownAnswers) {
   // The test vectors of the generator's authors (Random123, kat_vectors).
-  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
+            (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
             (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
@@ -74,7 +75,8 @@ TEST(Sampler, TopPKeepsTheSmallestSetThatHasIt) {
 }
 
 TEST(Sampler, MinPKeepsWhatIsNearTheBest) {
-  const auto f = frequencies({.temperature = 1, .min_p = 0.3f, .seed = 5}, 20000);  // exp(-1) = 0.37 stays, exp(-1.5) = 0.22 goes
+  const auto f =
+      frequencies({.temperature = 1, .min_p = 0.3f, .seed = 5}, 20000);  // exp(-1) = 0.37 stays, exp(-1.5) = 0.22 goes
   for (const size_t i : {0u, 2u, 5u}) EXPECT_EQ(f[i], 0);
   for (const size_t i : {1u, 3u, 4u}) EXPECT_GT(f[i], 0.1);
 }
@@ -102,7 +104,8 @@ std::vector<double> chances(const std::vector<float>& logits, const Sampling& s)
   if (s.top_k > 0) order.resize(std::min(order.size(), static_cast<size_t>(s.top_k)));
   std::vector<double> weights;
   for (const size_t i : order)
-    weights.push_back(std::exp((static_cast<double>(logits[i]) - static_cast<double>(logits[order[0]])) / static_cast<double>(s.temperature)));
+    weights.push_back(std::exp((static_cast<double>(logits[i]) - static_cast<double>(logits[order[0]])) /
+                               static_cast<double>(s.temperature)));
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
   size_t kept = 0;
   double sum = 0;
@@ -141,8 +144,10 @@ TEST(Sampler, EqualsTheSortedReferenceOnLargeVocabularies) {
       }
       EXPECT_LE(outside, kDraws / 1000) << "a token at the border, where the last bit decides, at most";
       double expected = 0, got = 0, apart = 0;
-      for (size_t i = 0; i < p.size(); ++i) expected += p[i], got += drawn[i], apart = std::max(apart, std::abs(expected - got));
-      EXPECT_LT(apart, 1.63 / std::sqrt(kDraws)) << "Kolmogorov and Smirnov, 1 %; spread " << spread << ", top_k " << s.top_k << ", top_p " << s.top_p;
+      for (size_t i = 0; i < p.size(); ++i)
+        expected += p[i], got += drawn[i], apart = std::max(apart, std::abs(expected - got));
+      EXPECT_LT(apart, 1.63 / std::sqrt(kDraws))
+          << "Kolmogorov and Smirnov, 1 %; spread " << spread << ", top_k " << s.top_k << ", top_p " << s.top_p;
     }
   }
 }
@@ -163,7 +168,8 @@ TEST(Sampler, ARowTakesFarLessThanSorting) {
     for (int i = 0; i < 50; ++i) {
       const auto begin = std::chrono::steady_clock::now();
       (void)sampler.sample(logits, s, i);
-      best_us = std::min(best_us, std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
+      best_us = std::min(best_us,
+                         std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
     }
     std::printf("a token of 32,000, top_k %d, top_p %.2f: %.0f us\n", s.top_k, static_cast<double>(s.top_p), best_us);
     EXPECT_LT(best_us, 2000) << "sorting the vocabulary took 2.8 ms";
@@ -186,7 +192,8 @@ TEST(Sampler, ScoresAreOfTheUnmodifiedDistribution) {
 
 TEST(Sampler, SeesWhatIsNotFinite) {
   EXPECT_TRUE(Sampler::all_finite(kLogits));
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                          -std::numeric_limits<float>::infinity()}) {
     auto logits = kLogits;
     logits[4] = bad;
     EXPECT_FALSE(Sampler::all_finite(logits));

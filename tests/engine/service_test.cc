@@ -22,11 +22,13 @@ using testing::PlayedOrchestrator;
 
 class ServiceTest : public ::testing::Test {
  protected:
-  explicit ServiceTest(const Bench::Wrap& wrap = {}) : bench_(engine::testing::any_fixture(), {}, wrap), orchestrator_(dir_.path()) {
+  explicit ServiceTest(const Bench::Wrap& wrap = {})
+      : bench_(engine::testing::any_fixture(), {}, wrap), orchestrator_(dir_.path()) {
     ServiceOptions options;
     options.name = "w", options.device = "cpu", options.orchestrator = orchestrator_.endpoint();
     options.heartbeat = milliseconds(20), options.register_retry = milliseconds(100);
-    auto service = WorkerService::create(options, bench_.engine(), [this] { return store_gone_ ? unavailable("the store is gone") : Status::ok(); });
+    auto service = WorkerService::create(
+        options, bench_.engine(), [this] { return store_gone_ ? unavailable("the store is gone") : Status::ok(); });
     MOESTRO_CHECK(service.is_ok(), service.status().message());
     service_ = std::move(*service);
     thread_ = std::thread([this] { end_ = service_->run(); });
@@ -39,7 +41,9 @@ class ServiceTest : public ::testing::Test {
   const wire::WorkerMessage* next(wire::WorkerBody type) { return orchestrator_.next(type); }
   uint64_t register_worker() { return orchestrator_.register_worker()->kv_epoch(); }
   void send(const std::vector<std::byte>& bytes) { orchestrator_.send(bytes); }
-  void send_plan(uint64_t plan, int32_t first_token, int32_t parent = -1) { orchestrator_.send_plan(plan, first_token, parent); }
+  void send_plan(uint64_t plan, int32_t first_token, int32_t parent = -1) {
+    orchestrator_.send_plan(plan, first_token, parent);
+  }
 
   TempDir dir_;
   std::atomic<bool> store_gone_{false};
@@ -66,6 +70,15 @@ TEST_F(ServiceTest, RegistersAnswersPlansAndDrains) {
   send(message(b, wire::WorkerBody::Drain, wire::CreateDrain(b)));
   thread_.join();
   EXPECT_TRUE(end_.is_ok()) << end_.message();
+}
+
+TEST_F(ServiceTest, SaysWhetherItIsToAttachAnew) {
+  register_worker();
+  flatbuffers::FlatBufferBuilder b;
+  send(message(b, wire::WorkerBody::Drain, wire::CreateDrain(b, /*attach_anew=*/true)));
+  thread_.join();
+  EXPECT_TRUE(end_.is_ok()) << end_.message();
+  EXPECT_TRUE(service_->attach_anew());
 }
 
 TEST_F(ServiceTest, AnswersWhatItCannotRunAndGoesOn) {
@@ -100,7 +113,8 @@ TEST_F(ServiceTest, EndsWhenItIsRefused) {
   ASSERT_NE(next(wire::WorkerBody::RegisterWorker), nullptr);
   flatbuffers::FlatBufferBuilder b;
   const auto text = b.CreateString("another model is served here");
-  send(message(b, wire::WorkerBody::Refused, wire::CreateRefused(b, static_cast<uint32_t>(Code::kInvalidArgument), text)));
+  send(message(b, wire::WorkerBody::Refused,
+               wire::CreateRefused(b, static_cast<uint32_t>(Code::kInvalidArgument), text)));
   thread_.join();
   EXPECT_NE(end_.message().find("another model"), std::string::npos);
 }
@@ -151,8 +165,10 @@ TEST_P(ServiceWithALostStore, LeavesThePlanUnansweredAndEnds) {
   register_worker();
   send_plan(1, 2);
   thread_.join();
-  EXPECT_EQ(end_.message(), "the store is gone") << "its sequences run again elsewhere, or here when it is started again";
-  for (auto incoming = orchestrator_.router().receive(); incoming.is_ok() && incoming->has_value(); incoming = orchestrator_.router().receive())
+  EXPECT_EQ(end_.message(), "the store is gone")
+      << "its sequences run again elsewhere, or here when it is started again";
+  for (auto incoming = orchestrator_.router().receive(); incoming.is_ok() && incoming->has_value();
+       incoming = orchestrator_.router().receive())
     EXPECT_NE(wire::GetWorkerMessage((*incoming)->body.data())->body_type(), wire::WorkerBody::StepResult);
 }
 
@@ -166,7 +182,9 @@ class SlowHits final : public store::BlobSource {
     return inner_->try_pin(blob, weight);
   }
   Status fetch(std::span<const uint32_t> blobs, store::WantedBy by) override { return inner_->fetch(blobs, by); }
-  Result<store::Lease> next_arrival(std::chrono::milliseconds timeout) override { return inner_->next_arrival(timeout); }
+  Result<store::Lease> next_arrival(std::chrono::milliseconds timeout) override {
+    return inner_->next_arrival(timeout);
+  }
   void cancel_fetches() override { inner_->cancel_fetches(); }
   Counters counters() const override { return inner_->counters(); }
 
@@ -177,7 +195,9 @@ class SlowHits final : public store::BlobSource {
 
 class ServiceWithSlowHits : public ServiceTest {
  protected:
-  ServiceWithSlowHits() : ServiceTest([](std::unique_ptr<store::BlobSource> inner) { return std::make_unique<SlowHits>(std::move(inner)); }) {}
+  ServiceWithSlowHits()
+      : ServiceTest(
+            [](std::unique_ptr<store::BlobSource> inner) { return std::make_unique<SlowHits>(std::move(inner)); }) {}
 };
 
 TEST_F(ServiceWithSlowHits, LooksAfterTheStoreWhilePlanFollowsPlan) {
@@ -188,12 +208,14 @@ TEST_F(ServiceWithSlowHits, LooksAfterTheStoreWhilePlanFollowsPlan) {
   thread_.join();
   EXPECT_EQ(end_.message(), "the store is gone");
   int answered = 0;
-  for (auto incoming = orchestrator_.router().receive(); incoming.is_ok() && incoming->has_value(); incoming = orchestrator_.router().receive())
+  for (auto incoming = orchestrator_.router().receive(); incoming.is_ok() && incoming->has_value();
+       incoming = orchestrator_.router().receive())
     answered += wire::GetWorkerMessage((*incoming)->body.data())->body_type() == wire::WorkerBody::StepResult;
   EXPECT_LT(answered, kPlans) << "it looked only when it had nothing else to do";
 }
 
-INSTANTIATE_TEST_SUITE_P(When, ServiceWithALostStore, ::testing::Bool(), [](const auto& p) { return p.param ? "asking" : "waiting"; });
+INSTANTIATE_TEST_SUITE_P(When, ServiceWithALostStore, ::testing::Bool(),
+                         [](const auto& p) { return p.param ? "asking" : "waiting"; });
 
 }  // namespace
 }  // namespace moestro::worker

@@ -28,9 +28,11 @@ std::vector<TokenId> joined(std::vector<TokenId> a, const std::vector<TokenId>& 
 
 class SharedBlocksTest : public ::testing::TestWithParam<Fixture> {
  protected:
-  SharedBlocksTest() : bench_(GetParam()), vocab_(bench_.engine().spec().vocab), prefix_(tokens_of(1, kShared, vocab_)) {}
+  SharedBlocksTest()
+      : bench_(GetParam()), vocab_(bench_.engine().spec().vocab), prefix_(tokens_of(1, kShared, vocab_)) {}
 
-  /// Log-probabilities of the tokens behind the first of `tail`, behind the prefix, by a fresh engine that computes all.
+  /// Log-probabilities of the tokens behind the first of `tail`, behind the prefix, by a fresh engine that computes
+  /// all.
   std::vector<float> alone(const std::vector<TokenId>& tail) {
     Bench bench(GetParam());
     const auto scores = bench.score({joined(prefix_, tail)}, 1000).front();
@@ -58,7 +60,8 @@ class SharedBlocksTest : public ::testing::TestWithParam<Fixture> {
 };
 
 TEST_P(SharedBlocksTest, GiveBitwiseTheSameLogProbabilities) {
-  for (const auto& piece : {std::vector<TokenId>(prefix_.begin(), prefix_.begin() + 7), std::vector<TokenId>(prefix_.begin() + 7, prefix_.end())}) {
+  for (const auto& piece : {std::vector<TokenId>(prefix_.begin(), prefix_.begin() + 7),
+                            std::vector<TokenId>(prefix_.begin() + 7, prefix_.end())}) {
     bench_.add(1, piece);
     ASSERT_TRUE(bench_.run().is_ok());
   }
@@ -106,7 +109,8 @@ class FoundWatch final : public ExpertWatch {
     told.push_back({sequence, tokens, {counts.begin(), counts.end()}});
   }
   void begin_step(PlanId, std::span<const WatchedSequence>) override {}
-  void routed(MoeLayerId, std::span<const int32_t>, std::span<const lanes::RoutedExpert>, std::span<const float>) override {}
+  void routed(MoeLayerId, std::span<const int32_t>, std::span<const lanes::RoutedExpert>,
+              std::span<const float>) override {}
   void foresee(MoeLayerId) override {}
   void end_step() override {}
   void abandon() override {}
@@ -127,7 +131,8 @@ TEST_P(SharedBlocksTest, WhatTheirTokensChoseCountsForWhoBeginsBehindThem) {
     activation::ActivationMatrix m(spec.moe_layers(), spec.moe().experts);
     EXPECT_TRUE(m.add(counts));
     std::vector<uint32_t> cells;
-    for (uint32_t l = 0; l < spec.moe_layers(); ++l) cells.insert(cells.end(), m.row(MoeLayerId(l)).begin(), m.row(MoeLayerId(l)).end());
+    for (uint32_t l = 0; l < spec.moe_layers(); ++l)
+      cells.insert(cells.end(), m.row(MoeLayerId(l)).begin(), m.row(MoeLayerId(l)).end());
     return cells;
   };
   FoundWatch watch;
@@ -147,7 +152,8 @@ TEST_P(SharedBlocksTest, WhatTheirTokensChoseCountsForWhoBeginsBehindThem) {
   EXPECT_EQ(watch.told[0].tokens, static_cast<int64_t>(kShared));
   auto counted = behind->sequences[1].activations;
   counted.insert(counted.end(), watch.told[1].counts.begin(), watch.told[1].counts.end());
-  EXPECT_EQ(matrix(counted), matrix(whole->sequences[0].activations)) << "counted before: here they count no more, but the predictor hears of them";
+  EXPECT_EQ(matrix(counted), matrix(whole->sequences[0].activations))
+      << "counted before: here they count no more, but the predictor hears of them";
   bench_.add(2, {tail[0]});
   ASSERT_TRUE(bench_.run().is_ok());
   EXPECT_EQ(watch.told.size(), 2u) << "once";

@@ -1,5 +1,6 @@
-// Windows and attention sinks. For a model of one layer the reference is simple: keys and values depend on a token and its position
-// alone, so what a far query computes is what the plain engine computes for a short sequence of the sinks and the window.
+// Windows and attention sinks. For a model of one layer the reference is simple: keys and values depend on a token and
+// its position alone, so what a far query computes is what the plain engine computes for a short sequence of the sinks
+// and the window.
 
 #include <gtest/gtest.h>
 
@@ -74,7 +75,8 @@ TEST_P(SinksTest, FarQueriesEqualShortSequences) {
     double apart = 0;
     for (int64_t p = v.sinks + v.window; p + 1 < 200; p += 7) {
       const float wanted = of_short_sequence(plain, ids, p, v);
-      ASSERT_NEAR(streamed[static_cast<size_t>(p)], wanted, 1e-3 * std::max(1.0f, std::abs(wanted))) << "position " << p << " sinks " << v.sinks << " window " << v.window;
+      ASSERT_NEAR(streamed[static_cast<size_t>(p)], wanted, 1e-3 * std::max(1.0f, std::abs(wanted)))
+          << "position " << p << " sinks " << v.sinks << " window " << v.window;
       apart = std::max<double>(apart, std::abs(without[static_cast<size_t>(p)] - wanted));
     }
     if (v.sinks > 0) EXPECT_GT(apart, 0.1) << "sinks make no difference: the comparison sees nothing";
@@ -87,15 +89,16 @@ TEST_P(SinksTest, NothingChangesBeforeTheGap) {
   EXPECT_EQ(plain.score({ids}, 100), bench.score({ids}, 9));
 }
 
-INSTANTIATE_TEST_SUITE_P(Rope, SinksTest,
-                         ::testing::Values(std::pair<std::string, std::string>{"plain", "null"},
-                                           std::pair<std::string, std::string>{"linear", R"({"rope_type": "linear", "factor": 2.0})"},
-                                           std::pair<std::string, std::string>{
-                                               "llama3", R"({"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0,
+INSTANTIATE_TEST_SUITE_P(
+    Rope, SinksTest,
+    ::testing::Values(std::pair<std::string, std::string>{"plain", "null"},
+                      std::pair<std::string, std::string>{"linear", R"({"rope_type": "linear", "factor": 2.0})"},
+                      std::pair<std::string, std::string>{
+                          "llama3", R"({"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0,
                                                              "high_freq_factor": 4.0, "original_max_position_embeddings": 16})"},
-                                           std::pair<std::string, std::string>{
-                                               "yarn", R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16})"}),
-                         [](const auto& param) { return param.param.first; });
+                      std::pair<std::string, std::string>{
+                          "yarn", R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16})"}),
+    [](const auto& param) { return param.param.first; });
 
 /// A cache of 64 tokens: blocks that fell out of sight are written anew, and the sequence is ten times as long.
 TEST(Sinks, AStreamRunsInACacheSmallerThanItself) {
@@ -110,7 +113,9 @@ TEST(Sinks, AStreamRunsInACacheSmallerThanItself) {
       StepPlan& plan = small.plan();
       PlanSequence& s = plan.sequences.emplace_back();
       s.id = SequenceId(1);
-      if (p % 16 == 0) s.blocks_first = static_cast<uint32_t>(p / 16), s.blocks = {p < 16 ? 0 : 1 + static_cast<uint32_t>(p / 16 - 1) % 3};
+      if (p % 16 == 0)
+        s.blocks_first = static_cast<uint32_t>(p / 16),
+        s.blocks = {p < 16 ? 0 : 1 + static_cast<uint32_t>(p / 16 - 1) % 3};
       s.score_targets = {ids[static_cast<size_t>(p + 1)]};
       plan.tokens.push_back({0, p, ids[static_cast<size_t>(p)]});
       const auto outcome = small.run();
@@ -139,7 +144,9 @@ TEST(Sinks, OnlyWhatQueriesSeeMustBeWritten) {
     ASSERT_TRUE(outcome.is_ok());
     EXPECT_EQ(outcome->sequences[0].status.is_ok(), gone == 2) << outcome->sequences[0].status.message();
     if (gone == 2) EXPECT_EQ(outcome->sequences[0].sampled.at(0).id, expected);
-    if (gone != 2) EXPECT_NE(outcome->sequences[0].status.message().find("(from " + std::to_string(16 * gone) + ")"), std::string::npos);
+    if (gone != 2)
+      EXPECT_NE(outcome->sequences[0].status.message().find("(from " + std::to_string(16 * gone) + ")"),
+                std::string::npos);
   }
 }
 
@@ -165,7 +172,9 @@ TEST(Sinks, NonsenseIsRefusedByName) {
   const Fixture dynamic = one_layer("dynamic", R"({"rope_type": "dynamic", "factor": 2.0})");
   EXPECT_NE(refusal(dynamic, {.model = "m", .kv_tokens = 64, .visible = {4, 20}}).find("dynamic"), std::string::npos);
   EXPECT_EQ(refusal(dynamic, {.model = "m", .kv_tokens = 64}), "");
-  EXPECT_NE(refusal(fixture, {.model = "m", .kv_dtype = DType::kInt4}).find("--kv-dtype int4; f32, bf16, f16 and int8 are"), std::string::npos);
+  EXPECT_NE(
+      refusal(fixture, {.model = "m", .kv_dtype = DType::kInt4}).find("--kv-dtype int4; f32, bf16, f16 and int8 are"),
+      std::string::npos);
 }
 
 TEST(Sinks, ContextsAreBoundedByTheModelAndTheCacheWithoutAWindow) {

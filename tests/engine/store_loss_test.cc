@@ -19,7 +19,8 @@ constexpr int kTokens = 6;
 
 class StoreLoss : public ::testing::Test {
  protected:
-  StoreLoss() : pack_(packed(any_fixture(), DType::kF32, DType::kF32)), prompt_(any_fixture().prompts("f32").front().ids) {
+  StoreLoss()
+      : pack_(packed(any_fixture(), DType::kF32, DType::kF32)), prompt_(any_fixture().prompts("f32").front().ids) {
     uint64_t dense = 0, expert = 0;
     const auto manifest = store::open_pack(pack_);
     for (const store::Blob& blob : manifest->blobs) {
@@ -30,8 +31,9 @@ class StoreLoss : public ::testing::Test {
   }
   std::unique_ptr<ChildProcess> start_store(const char* log) {
     return std::make_unique<ChildProcess>(
-        std::vector<std::string>{moestro::testing::program("moestro-store"), "--run-dir", (dir_.path() / "run").string(), "--arena-dir",
-                                 (dir_.path() / "arena").string(), "--dram", std::to_string(dram_), "--model", "m=" + pack_.string(), "--poison-freed"},
+        std::vector<std::string>{moestro::testing::program("moestro-store"), "--run-dir",
+                                 (dir_.path() / "run").string(), "--arena-dir", (dir_.path() / "arena").string(),
+                                 "--dram", std::to_string(dram_), "--model", "m=" + pack_.string(), "--poison-freed"},
         (dir_.path() / log).string());
   }
   std::string endpoint() const { return "ipc://" + (dir_.path() / "run" / "store.sock").string(); }

@@ -24,10 +24,12 @@ std::vector<std::byte> plan_message(int32_t parent, uint32_t tokens_max, const s
   const auto id_list = b.CreateVector(bias_ids);
   const auto bias_list = b.CreateVector(biases);
   const auto mask = b.CreateVector(allowed);
-  const auto sampling = wire::CreateSampling(b, 0.5f, 3, 0.9f, 0.1f, 77, 2, 4, tokens_max, 1.25f, 0.5f, -0.5f, id_list, bias_list, mask);
+  const auto sampling =
+      wire::CreateSampling(b, 0.5f, 3, 0.9f, 0.1f, 77, 2, 4, tokens_max, 1.25f, 0.5f, -0.5f, id_list, bias_list, mask);
   const auto request = b.CreateString(request_id);
-  const auto sequence = wire::CreatePlanSequence(b, 12, 1, b.CreateVector(blocks), true, sampling, b.CreateVector(targets), 6, 4,
-                                                 b.CreateVector(history), 2, 21, b.CreateVector(ends), true, request);
+  const auto sequence =
+      wire::CreatePlanSequence(b, 12, 1, b.CreateVector(blocks), true, sampling, b.CreateVector(targets), 6, 4,
+                               b.CreateVector(history), 2, 21, b.CreateVector(ends), true, request);
   const std::vector<wire::PlanToken> tokens = {{0, 30, 8, -1}, {0, 31, 9, parent}};
   const auto batch = wire::CreateMicroBatch(b, b.CreateVector(&sequence, 1), b.CreateVectorOfStructs(tokens));
   const std::vector<flatbuffers::Offset<wire::MicroBatch>> batches = {batch, batch};
@@ -70,7 +72,8 @@ TEST(WorkerWire, ReadsAPlanWithAllItSays) {
   EXPECT_EQ(s.sampling.seed, 77u);
   EXPECT_EQ(s.sampling.choice, 2u);
   EXPECT_EQ(s.sampling.logprobs, 4);
-  EXPECT_EQ(std::tuple(s.sampling.repetition_penalty, s.sampling.presence_penalty, s.sampling.frequency_penalty), std::tuple(1.25f, 0.5f, -0.5f));
+  EXPECT_EQ(std::tuple(s.sampling.repetition_penalty, s.sampling.presence_penalty, s.sampling.frequency_penalty),
+            std::tuple(1.25f, 0.5f, -0.5f));
   ASSERT_EQ(s.sampling.bias.size(), 2u);
   EXPECT_EQ(std::pair(s.sampling.bias[1].id, s.sampling.bias[1].bias), std::pair(9, -2.0f));
   EXPECT_EQ(s.sampling.allowed, (std::vector<uint32_t>{7, 1}));
@@ -80,7 +83,8 @@ TEST(WorkerWire, ReadsAPlanWithAllItSays) {
   EXPECT_EQ(s.counted, 21);
   EXPECT_EQ(std::pair(s.history_first, s.history_prompt), std::pair(int64_t{4}, int64_t{2}));
   ASSERT_EQ(message.names.size(), 2u);
-  EXPECT_EQ(std::pair(message.names[1].sequence, message.names[1].request), std::pair(SequenceId(12), std::string("req-7")));
+  EXPECT_EQ(std::pair(message.names[1].sequence, message.names[1].request),
+            std::pair(SequenceId(12), std::string("req-7")));
   ASSERT_EQ(p.tokens.size(), 4u);
   EXPECT_EQ(p.tokens[3].sequence, 1u);
   EXPECT_EQ(p.tokens[3].position, 31);
@@ -88,7 +92,8 @@ TEST(WorkerWire, ReadsAPlanWithAllItSays) {
 }
 
 TEST(WorkerWire, RefusesWhatTheWorkerLacksByName) {
-  for (const auto& [bytes, part] : {std::pair{plan_message(0, 1), "trees"}, std::pair{plan_message(-1, 3), "3 tokens a plan"}}) {
+  for (const auto& [bytes, part] :
+       {std::pair{plan_message(0, 1), "trees"}, std::pair{plan_message(-1, 3), "3 tokens a plan"}}) {
     const auto said = read_orchestrator_message(bytes);
     ASSERT_TRUE(said.is_ok());
     const auto& message = std::get<PlanMessage>(*said);
@@ -111,7 +116,8 @@ TEST(WorkerWire, TakesAnyBytes) {
     }
   EXPECT_FALSE(read_orchestrator_message(write_heartbeat(1, 2)).is_ok() &&
                !std::holds_alternative<Ignored>(*read_orchestrator_message(write_heartbeat(1, 2))));
-  EXPECT_FALSE(read_orchestrator_message(write_failure(PlanId(1), internal_error("x"))).is_ok()) << "results go the other way";
+  EXPECT_FALSE(read_orchestrator_message(write_failure(PlanId(1), internal_error("x"))).is_ok())
+      << "results go the other way";
 }
 
 TEST(WorkerWire, WritesWhatItsQueriesSee) {

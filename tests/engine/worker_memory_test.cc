@@ -1,5 +1,5 @@
-// What a worker has for itself alone, beside the arena that all share: its KV cache and workspace, and little more. The model's dense
-// weights are several times that, so one copy of them would show.
+// What a worker has for itself alone, beside the arena that all share: its KV cache and workspace, and little more. The
+// model's dense weights are several times that, so one copy of them would show.
 
 #include <gtest/gtest.h>
 
@@ -28,7 +28,9 @@ uint64_t own_bytes() {
   uint64_t kib = 0;
   for (std::string line; std::getline(in, line);) {
     unsigned long n = 0;
-    if (std::sscanf(line.c_str(), "Anonymous: %lu", &n) == 1 || std::sscanf(line.c_str(), "Private_Hugetlb: %lu", &n) == 1) kib += n;
+    if (std::sscanf(line.c_str(), "Anonymous: %lu", &n) == 1 ||
+        std::sscanf(line.c_str(), "Private_Hugetlb: %lu", &n) == 1)
+      kib += n;
   }
   return kib << 10;
 }
@@ -47,19 +49,22 @@ Status compute_prompt(Engine& engine) {
 /// A worker's life: attach, engine, a step. Then it says what it holds, and stays.
 Status work(const std::string& endpoint) {
   MOESTRO_ASSIGN_OR_RETURN(const auto client, store::StoreClient::attach({.endpoint = endpoint, .model = "m"}));
-  const auto ops = kernels::make_cpu_ops({.threads = 2, .deterministic = false, .isa = kernels::best_isa(), .cpus = {}});
+  const auto ops =
+      kernels::make_cpu_ops({.threads = 2, .deterministic = false, .isa = kernels::best_isa(), .cpus = {}});
   const SteadyClock clock;
   EngineOptions options{.model = "m", .kv_tokens = 256};
   MOESTRO_ASSIGN_OR_RETURN(const auto engine, Engine::create(options, *client, *ops, clock));
   MOESTRO_RETURN_IF_ERROR(compute_prompt(*engine));
-  std::fprintf(stderr, "holds %llu %lld\n", static_cast<unsigned long long>(own_bytes()), static_cast<long long>(engine->kv_bytes()));
+  std::fprintf(stderr, "holds %llu %lld\n", static_cast<unsigned long long>(own_bytes()),
+               static_cast<long long>(engine->kv_bytes()));
   while (true) ::pause();
 }
 
 class WorkerMemory : public ::testing::Test {
  protected:
   WorkerMemory() {
-    testing::CheckpointOptions checkpoint{.architecture = "MixtralForCausalLM", .hidden = 256, .ffn = 128, .experts = 4, .vocab = 65536};
+    testing::CheckpointOptions checkpoint{
+        .architecture = "MixtralForCausalLM", .hidden = 256, .ffn = 128, .experts = 4, .vocab = 65536};
     checkpoint.value = [](const std::string& tensor, int64_t index) {  // hashing each of 34 million names takes a while
       return tensor.ends_with("norm.weight") ? 1.0F : static_cast<float>(index % 251 - 125) / 4096.0F;
     };
@@ -80,8 +85,9 @@ class WorkerMemory : public ::testing::Test {
 
 TEST_F(WorkerMemory, DenseWeightsAreUsedWhereTheyLieInTheArena) {
   ASSERT_GT(dense_bytes_, 2 * kBesides) << "a copy would not show";
-  const auto store = start({moestro::testing::program("moestro-store"), "--run-dir", (dir_ / "run").string(), "--arena-dir", (dir_ / "arena").string(),
-                            "--model", "m=" + (dir_ / "pack").string()}, "store.log");
+  const auto store = start({moestro::testing::program("moestro-store"), "--run-dir", (dir_ / "run").string(),
+                            "--arena-dir", (dir_ / "arena").string(), "--model", "m=" + (dir_ / "pack").string()},
+                           "store.log");
   ASSERT_TRUE(store->says("ready")) << store->output();
   std::vector<std::unique_ptr<ChildProcess>> workers;
   for (const char* log : {"first.log", "second.log", "third.log"}) {
@@ -92,7 +98,8 @@ TEST_F(WorkerMemory, DenseWeightsAreUsedWhereTheyLieInTheArena) {
     words >> held >> kv;
     EXPECT_GT(kv, 0u);
     EXPECT_GT(held, kv) << "the cache is this worker's own";
-    EXPECT_LT(held, kv + kBesides) << "of " << dense_bytes_ << " bytes of dense weights some are copied, or buffers have grown";
+    EXPECT_LT(held, kv + kBesides) << "of " << dense_bytes_
+                                   << " bytes of dense weights some are copied, or buffers have grown";
   }
 }
 

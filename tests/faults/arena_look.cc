@@ -1,4 +1,5 @@
-// What lies in an arena directory, seen from outside: residency, pins, and whether the bytes are those of the pack. For the fault suite.
+// What lies in an arena directory, seen from outside: residency, pins, and whether the bytes are those of the pack. For
+// the fault suite.
 //   moestro_arena_look ARENA_DIR PACK      one line of JSON
 // The store may be running, stopped or dead; an entry whose word changes while it is being looked at is left out.
 
@@ -28,14 +29,18 @@ struct Arena {
   MappedFile table, bytes;
   Manifest manifest;
   const TableHeader& header() const { return *reinterpret_cast<const TableHeader*>(table.data()); }
-  const TableEntry& entry(uint32_t index) const { return reinterpret_cast<const TableEntry*>(table.data() + kSharedPage)[index]; }
+  const TableEntry& entry(uint32_t index) const {
+    return reinterpret_cast<const TableEntry*>(table.data() + kSharedPage)[index];
+  }
 };
 
 Result<Arena> open_arena(const std::filesystem::path& dir, const std::filesystem::path& pack) {
   Arena a;
   MOESTRO_ASSIGN_OR_RETURN(a.manifest, open_pack(pack));
-  MOESTRO_ASSIGN_OR_RETURN(a.table, MappedFile::open(dir / "table", MappedFile::Access::kReadOnly, table_bytes(a.manifest.blobs.size())));
-  MOESTRO_ASSIGN_OR_RETURN(a.bytes, MappedFile::open(dir / "arena", MappedFile::Access::kReadOnly, a.header().arena_bytes));
+  MOESTRO_ASSIGN_OR_RETURN(
+      a.table, MappedFile::open(dir / "table", MappedFile::Access::kReadOnly, table_bytes(a.manifest.blobs.size())));
+  MOESTRO_ASSIGN_OR_RETURN(a.bytes,
+                           MappedFile::open(dir / "arena", MappedFile::Access::kReadOnly, a.header().arena_bytes));
   return a;
 }
 
@@ -54,7 +59,8 @@ void look_at_entries(const Arena& a, json& report) {
   std::vector<std::pair<uint64_t, uint32_t>> places;
   uint64_t bytes = 0;
   for (uint32_t index = 0; index < a.manifest.blobs.size(); ++index) {
-    const uint64_t word = a.entry(index).word.load(), length = a.manifest.blobs[index].length, offset = a.entry(index).offset.load();
+    const uint64_t word = a.entry(index).word.load(), length = a.manifest.blobs[index].length,
+                   offset = a.entry(index).offset.load();
     const auto state = static_cast<size_t>(ResidencyWord::state(word));
     if (state >= kStates.size()) {
       report["wrong"].push_back(index);
@@ -69,7 +75,8 @@ void look_at_entries(const Arena& a, json& report) {
   }
   std::ranges::sort(places);
   for (size_t i = 1; i < places.size(); ++i)
-    if (places[i - 1].first + a.manifest.blobs[places[i - 1].second].length > places[i].first) report["overlapping"].push_back(places[i].second);
+    if (places[i - 1].first + a.manifest.blobs[places[i - 1].second].length > places[i].first)
+      report["overlapping"].push_back(places[i].second);
   report["resident_bytes"] = bytes;
 }
 
@@ -92,14 +99,24 @@ Status look_at_pins(const Arena& a, const std::filesystem::path& dir, json& repo
     auto bell = MappedFile::open(dir / "bell" / std::to_string(slot), MappedFile::Access::kReadOnly, bell_bytes());
     if (!bell) return bell.status();
     const auto& holder = *reinterpret_cast<const BellHeader*>(bell->data());
-    report["slots"].push_back({{"slot", slot}, {"client", std::string(holder.client, ::strnlen(holder.client, kSlotNameMax))}, {"experts", experts}, {"dense", dense}, {"share_bytes", a.header().share_bytes[slot].load()}});
+    const auto* rung = reinterpret_cast<const std::atomic<uint64_t>*>(bell->data() + kSharedPage);
+    const uint64_t head = holder.head.load();
+    report["slots"].push_back(
+        {{"slot", slot},
+         {"client", std::string(holder.client, ::strnlen(holder.client, kSlotNameMax))},
+         {"experts", experts},
+         {"dense", dense},
+         {"rung", head == 0 ? json() : json(Completion::entry(rung[(head - 1) % kBellRing].load()))},
+         {"share_bytes", a.header().share_bytes[slot].load()}});
   }
   return Status::ok();
 }
 
 Status look(const std::filesystem::path& dir, const std::filesystem::path& pack) {
   MOESTRO_ASSIGN_OR_RETURN(const Arena arena, open_arena(dir, pack));
-  json report{{"epoch", arena.header().epoch.load()}, {"closed", arena.header().closed.load()}, {"arena_bytes", arena.header().arena_bytes}};
+  json report{{"epoch", arena.header().epoch.load()},
+              {"closed", arena.header().closed.load()},
+              {"arena_bytes", arena.header().arena_bytes}};
   look_at_entries(arena, report);
   MOESTRO_RETURN_IF_ERROR(look_at_pins(arena, dir, report));
   std::printf("%s\n", report.dump().c_str());

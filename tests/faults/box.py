@@ -1,4 +1,5 @@
-"""Store, three workers and an orchestrator as processes of this test, which kills, stops and starts them again, and says what is left."""
+"""Store, three workers and an orchestrator as processes of this test, which kills, stops and starts them again, and
+says what is left."""
 
 import json
 import os
@@ -30,7 +31,8 @@ class Program:
         with open(self.log_path, "a") as log:
             log.write(f"=== start {self.starts} {' '.join(map(str, more))}\n")
             log.flush()
-            self.process = subprocess.Popen(self.command + [str(m) for m in more], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(self.command + [str(m) for m in more], stdout=log, stderr=log,
+                                            stdin=subprocess.DEVNULL)
         self.stopped = self.killed = False
 
     @property
@@ -66,27 +68,33 @@ class Program:
 
 
 class Box(Served):
-    """A context manager; `store_options` and `worker_options` are flags of those programs, `wrap` goes before the store's command."""
+    """A context manager; `store_options` and `worker_options` are flags of those programs, `wrap` goes before the
+    store's command."""
 
     def __init__(self, pack_dir, dram, store_options=(), worker_options=(), workers=3, wrap=(), arena=None):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="moestro-faults-", dir="/tmp"))
         self.pack, self.own_arena, self.events, self.ended = pathlib.Path(pack_dir), arena is None, [], 0
         if arena is None:
-            memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > 4 * dram else self.dir
+            memory = "/dev/shm" if os.access("/dev/shm",
+                                             os.W_OK) and shutil.disk_usage("/dev/shm").free > 4 * dram else self.dir
             arena = tempfile.mkdtemp(prefix="moestro-faults-", dir=memory)
         self.arena, run = pathlib.Path(arena), self.dir / "run"
         self.host, self.port, self.began = "127.0.0.1", None, time.monotonic()
         (self.dir / "logs").mkdir()
 
         def program(name, binary, *flags):
-            return Program(name, [*(wrap if name == "store" else ()), BIN / binary, "--run-dir", run, *flags], self.dir / "logs" / f"{name}.log")
+            return Program(name, [*(wrap if name == "store" else ()), BIN / binary, "--run-dir", run, *flags],
+                           self.dir / "logs" / f"{name}.log")
 
         # What is freed becomes NaN, so a use after eviction would show in the answers.
-        self.store = program("store", "moestro-store", "--arena-dir", self.arena, "--dram", dram, "--model", f"demo={self.pack}",
-                             "--poison-freed", *store_options)
-        self.workers = [program(f"w{i}", "moestro-worker", "--model", "demo", "--name", f"w{i}", "--threads", 1, "--deterministic",
-                                "--kv-tokens", 2048, *worker_options) for i in range(workers)]
-        self.orchestrator = program("orchestrator", "moestro-orchestrator", "--model", f"demo={self.pack}", "--http", "127.0.0.1:0")
+        self.store = program("store", "moestro-store", "--arena-dir", self.arena, "--dram", dram, "--model",
+                             f"demo={self.pack}", "--poison-freed", *store_options)
+        self.workers = [
+            program(f"w{i}", "moestro-worker", "--model", "demo", "--name", f"w{i}", "--threads", 1, "--deterministic",
+                    "--kv-tokens", 2048, *worker_options) for i in range(workers)
+        ]
+        self.orchestrator = program("orchestrator", "moestro-orchestrator", "--model", f"demo={self.pack}", "--http",
+                                    "127.0.0.1:0")
         self.programs = [self.store, *self.workers, self.orchestrator]
 
     def note(self, text):
@@ -96,7 +104,8 @@ class Box(Served):
         try:
             for program in self.programs:
                 program.start()
-            self.wait_until(lambda: (self.dir / "run" / "http.port").exists(), READY_SECONDS_MAX, "the orchestrator's port")
+            self.wait_until(lambda: (self.dir / "run" / "http.port").exists(), READY_SECONDS_MAX,
+                            "the orchestrator's port")
             self.port = int((self.dir / "run" / "http.port").read_text())
             self.until_serving()
         except BaseException:
@@ -163,7 +172,10 @@ class Box(Served):
             lines.append(f"--- {program.name}: state {state}, start {program.starts}; the end of its log:")
             lines += program.log().splitlines()[-LOG_TAIL_LINES:]
         try:
-            wait = [f"{p.name}: {pathlib.Path(f'/proc/{p.process.pid}/wchan').read_text()}" for p in self.programs if p.alive]
+            wait = [
+                f"{p.name}: {pathlib.Path(f'/proc/{p.process.pid}/wchan').read_text()}" for p in self.programs
+                if p.alive
+            ]
             lines.append("--- waiting in: " + ", ".join(wait))
         except OSError:
             pass

@@ -1,4 +1,5 @@
-"""Drives, packs and memory that fail: what can be made good is made good, what cannot fails whoever needs it, by name; nobody gets a wrong token."""
+"""Drives, packs and memory that fail: what can be made good is made good, what cannot fails whoever needs it, by name;
+nobody gets a wrong token."""
 
 import json
 import pathlib
@@ -65,10 +66,13 @@ class Drive(FaultTest):
                     if prompt not in users:
                         self.assertEqual(answer(box, prompt), self.expected[prompt], prompt)
                         continue
-                    with self.assertRaisesRegex(AssertionError, rf"layer {layer}, expert {expert} .*does not match its checksum"):
+                    with self.assertRaisesRegex(AssertionError,
+                                                rf"layer {layer}, expert {expert} .*does not match its checksum"):
                         answer(box, prompt)
                 self.assertEqual(box.figures()["bad_blobs"], 1)
-                self.assertRegex(box.store.log(), rf"layer {layer}, expert {expert} .*does not match its checksum.*requests that need it will fail")
+                self.assertRegex(
+                    box.store.log(),
+                    rf"layer {layer}, expert {expert} .*does not match its checksum.*requests that need it will fail")
                 self.flip(offset)
                 broken = False
                 moestro("store", "replace", f"demo={self.pack}", "--run-dir", box.dir / "run")
@@ -83,7 +87,8 @@ class Drive(FaultTest):
             with self.round(box, "a vanished file") as load:
                 file.rename(aside)
                 try:
-                    box.wait_until(lambda: load.answers >= ANSWERS or load.wrong, 300, "answers from a file that is open")
+                    box.wait_until(lambda: load.answers >= ANSWERS or load.wrong, 300,
+                                   "answers from a file that is open")
                     box.store.kill()
                     box.store.start()
                     box.wait_until(lambda: not box.store.alive, what="the end of a store without its file")
@@ -99,8 +104,9 @@ class Drive(FaultTest):
         with Box(self.pack, self.dense + 3 * self.expert) as box:
             self.serve(box, "a full arena")
             self.assertGreater(box.figures()["evictions"], ANSWERS)
-            fourth = subprocess.run([*box.workers[0].command, "--name", "w3"][:1] + [w if w != "w0" else "w3" for w in box.workers[0].command[1:]],
-                                    capture_output=True, text=True)
+            fourth = subprocess.run([*box.workers[0].command, "--name", "w3"][:1] +
+                                    [w if w != "w0" else "w3" for w in box.workers[0].command[1:]], capture_output=True,
+                                    text=True)
             self.assertNotEqual(fourth.returncode, 0)
             self.assertIn("arena", fourth.stderr)
             self.assertRegex(box.store.log(), "refused a request: .*arena")

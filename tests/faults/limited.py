@@ -1,4 +1,5 @@
-"""Runs a program as a machine would that allows less:   limited.py [--memlock BYTES] [--no-io-uring] PROGRAM ARGUMENT..."""
+"""Runs a program as a machine would that allows less:
+    limited.py [--memlock BYTES] [--no-io-uring] PROGRAM ARGUMENT..."""
 
 import ctypes
 import os
@@ -28,8 +29,10 @@ def lock_little(bytes_max):
 
 def refuse_io_uring():
     assert platform.machine() in ("x86_64", "aarch64"), platform.machine()
-    program = b"".join(struct.pack("=HBBI", *step) for step in
-                       [(LOAD_NUMBER, 0, 0, 0), (JUMP_IF_EQUAL, 0, 1, IO_URING_SETUP), (RETURN, 0, 0, REFUSE), (RETURN, 0, 0, ALLOW)])
+    program = b"".join(
+        struct.pack("=HBBI", *step)
+        for step in [(LOAD_NUMBER, 0, 0, 0), (JUMP_IF_EQUAL, 0, 1, IO_URING_SETUP), (RETURN, 0, 0,
+                                                                                     REFUSE), (RETURN, 0, 0, ALLOW)])
     steps = ctypes.create_string_buffer(program, len(program))
     filter_ = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, ctypes.addressof(steps)))
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

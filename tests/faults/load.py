@@ -4,16 +4,20 @@ import concurrent.futures
 import threading
 import time
 
-PROMPTS = ["Once upon a time", "The price of a bushel of wheat", "def parse(self, text):", "Mix the flour with", "She had 12 apples and",
-           "KING HENRY:", "The nature of virtue is", "The city was founded in", "Dear Sir,", "In the beginning", "Let x be a", "The king said"]
+PROMPTS = [
+    "Once upon a time", "The price of a bushel of wheat", "def parse(self, text):", "Mix the flour with",
+    "She had 12 apples and", "KING HENRY:", "The nature of virtue is", "The city was founded in", "Dear Sir,",
+    "In the beginning", "Let x be a", "The king said"
+]
 TOKENS = 24
 
 
-def answer(box, prompt):
+def answer(box, prompt, tokens=TOKENS):
     """The token ids of a greedy completion, streamed, so that a token that is lost or sent twice shows."""
     ids = []
-    for event in box.stream("/v1/completions", {"prompt": prompt, "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True,
-                                                "return_token_ids": True}):
+    for event in box.stream(
+            "/v1/completions",
+        {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "return_token_ids": True}):
         if "error" in event:
             raise AssertionError(event["error"]["message"])
         for choice in event["choices"]:

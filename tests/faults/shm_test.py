@@ -1,4 +1,5 @@
-"""A tmpfs that is too small for the arena, and one that is filled while the store serves. Skipped where none may be mounted."""
+"""A tmpfs that is too small for the arena, and one that is filled while the store serves. Skipped where none may be
+mounted."""
 
 import contextlib
 import pathlib
@@ -15,7 +16,8 @@ class SharedMemory(FaultTest):
     @contextlib.contextmanager
     def small_tmpfs(self, size):
         where = tempfile.mkdtemp(prefix="moestro-faults-shm-")
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0755", "tmpfs", where], capture_output=True).returncode != 0:
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0755", "tmpfs", where],
+                          capture_output=True).returncode != 0:
             pathlib.Path(where).rmdir()
             self.skipTest("a tmpfs may not be mounted here")
         try:
@@ -48,7 +50,8 @@ class SharedMemory(FaultTest):
             box.workers[0].kill()  # a new one needs files of its own
             box.workers[0].start()
             with self.round(box, "a worker short of room"):
-                box.wait_until(lambda: not box.workers[0].alive or "attached" in box.store.says().split("is gone")[-1], 30, "the refused worker")
+                box.wait_until(lambda: not box.workers[0].alive or "attached" in box.store.says().split("is gone")[-1],
+                               30, "the refused worker")
                 filler.unlink()
 
 

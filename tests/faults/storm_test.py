@@ -10,7 +10,8 @@ from suite import LONG, SEED, FaultTest, say
 STORES = [("as it comes", [])]
 if LONG:
     STORES += [("pread", ["--io", "pread", "--policy", "lru"]),
-               ("reads go wrong", ["--inject-read-faults", f"eio=3,flip=1,short=50,eagain=20,seed={SEED}", "--policy", "random"])]
+               ("reads go wrong",
+                ["--inject-read-faults", f"eio=3,flip=1,short=50,eagain=20,seed={SEED}", "--policy", "random"])]
 FAULTS = 2000 // len(STORES) + 1 if LONG else 60
 FAULTS_A_ROUND = 20
 GAP_SECONDS_MEAN = 0.08
@@ -36,10 +37,14 @@ class Storm(FaultTest):
                 answers += load.answers
                 given_up += load.failed
                 if rounds % 10 == 0:
-                    say(f"storm, {name}: {counts['kill'] + counts['stop']} of {FAULTS} faults, {time.monotonic() - began:.0f} s")
+                    say(f"storm, {name}: {counts['kill'] + counts['stop']} of {FAULTS} faults, "
+                        f"{time.monotonic() - began:.0f} s"
+                       )
             self.check_named(box, counts)
-        say(f"storm, {name}: {counts['kill']} kills and {counts['stop']} stops ({counts['store']} of the store, {counts['worker']} of workers) "
-            f"in {rounds} rounds, {time.monotonic() - began:.0f} s; {answers} right answers, {given_up} requests quarantined after two dead workers; "
+        say(f"storm, {name}: {counts['kill']} kills and {counts['stop']} stops ({counts['store']} of the store, "
+            f"{counts['worker']} of workers) "
+            f"in {rounds} rounds, {time.monotonic() - began:.0f} s; {answers} right answers, {given_up} requests "
+            f"quarantined after two dead workers; "
             f"{box.ended} programs ended by themselves and were started again")
 
     def storm(self, box, counts):

@@ -15,7 +15,8 @@ from load import Load, calm_answers
 LONG = os.environ.get("MOESTRO_FAULTS", "short") == "long"
 SEED = int(os.environ.get("MOESTRO_FAULTS_SEED") or random.SystemRandom().randrange(1, 10**9))
 QUIET_SECONDS_MAX = 20
-# What a client may be told although nothing is wrong with its request: who kills workers without pause kills a second one under it.
+# What a client may be told although nothing is wrong with its request: who kills workers without pause kills a second
+# one under it.
 GIVEN_UP = "this request is quarantined: 2 workers died while they computed it"
 ANSWERS = 400 if LONG else 12  # of a round that waits for them
 EXPERTS_IN_MEMORY = 24  # of 128: steps load and evict all the time
@@ -47,7 +48,8 @@ class FaultTest(unittest.TestCase):
 
     @contextlib.contextmanager
     def round(self, box, what, clients=6, allowed=lambda message: GIVEN_UP in message):
-        """The load runs in the block; after it everything must be as if nothing had happened. A failure says all there is to know."""
+        """The load runs in the block; after it everything must be as if nothing had happened. A failure says all there
+        is to know."""
         load = Load(box, self.expected, clients, allowed)
         problems = []
         try:

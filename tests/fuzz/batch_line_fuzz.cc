@@ -21,7 +21,9 @@ constexpr size_t kLineMax = 4096;
 class BytesInMemory final : public api::FileBytes {
  public:
   explicit BytesInMemory(std::string bytes) : bytes_(std::move(bytes)) {}
-  moestro::Result<std::string> read(uint64_t offset, size_t size) override { return bytes_.substr(std::min<uint64_t>(offset, bytes_.size()), size); }
+  moestro::Result<std::string> read(uint64_t offset, size_t size) override {
+    return bytes_.substr(std::min<uint64_t>(offset, bytes_.size()), size);
+  }
 
  private:
   std::string bytes_;
@@ -43,13 +45,15 @@ void look_at(const api::LineReader::Line& line, const std::string& endpoint) {
     MOESTRO_CHECK(!problem.code.empty() && !problem.message.empty(), "a refusal without a reason");
     kept = api::refused_line(place, problem).text;
   }
-  MOESTRO_CHECK(nlohmann::json::accept(kept) && kept.find('\n') == std::string::npos, "what is kept is not one line of JSON");
+  MOESTRO_CHECK(nlohmann::json::accept(kept) && kept.find('\n') == std::string::npos,
+                "what is kept is not one line of JSON");
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  api::LineReader lines(std::make_unique<BytesInMemory>(std::string(reinterpret_cast<const char*>(data), size)), kLineMax);
+  api::LineReader lines(std::make_unique<BytesInMemory>(std::string(reinterpret_cast<const char*>(data), size)),
+                        kLineMax);
   for (uint64_t last = 0;;) {
     const auto line = lines.next();
     MOESTRO_CHECK(line.is_ok(), "a file in memory cannot be read");

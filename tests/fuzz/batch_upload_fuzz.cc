@@ -1,6 +1,7 @@
 // fuzz-deps: moestro_batch_upload
-// A file of a batch on its way in, from the form to the file store: the input is the room on its disk (two bytes), the Content-Type's line, then the
-// body. However it is cut, the same file comes of it, or none; nothing is kept of one that is refused.
+// A file of a batch on its way in, from the form to the file store: the input is the room on its disk (two bytes), the
+// Content-Type's line, then the body. However it is cut, the same file comes of it, or none; nothing is kept of one
+// that is refused.
 
 #include <cstdint>
 #include <future>
@@ -27,7 +28,9 @@ class FilesInMemory final : public api::FileStore {
     kept_.made = true;
     return std::unique_ptr<api::PartFile>(std::make_unique<Part>(kept_, room_));
   }
-  moestro::Result<std::unique_ptr<api::FileBytes>> open(const std::string&) const override { return moestro::not_found(""); }
+  moestro::Result<std::unique_ptr<api::FileBytes>> open(const std::string&) const override {
+    return moestro::not_found("");
+  }
   void remove(const std::string&) const override {}
   bool keeps_strays() const override { return false; }
   void sweep(const std::function<bool(const std::string&)>&) const override {}
@@ -36,18 +39,17 @@ class FilesInMemory final : public api::FileStore {
   class Part final : public api::PartFile {
    public:
     Part(Kept& kept, size_t room) : kept_(kept), room_(room) {}
-    moestro::Status write(std::string_view bytes) override {
-      if (kept_.bytes.size() + bytes.size() > room_) return moestro::exhausted("the disk is full");
-      kept_.bytes += bytes;
-      return moestro::Status::ok();
-    }
     moestro::Status commit() override {
       kept_.committed = true;
       return moestro::Status::ok();
     }
-    uint64_t bytes() const override { return kept_.bytes.size(); }
 
    private:
+    moestro::Status append(std::string_view bytes) override {
+      if (kept_.bytes.size() + bytes.size() > room_) return moestro::exhausted("the disk is full");
+      kept_.bytes += bytes;
+      return moestro::Status::ok();
+    }
     Kept& kept_;
     const size_t room_;
   };
@@ -61,7 +63,8 @@ struct Outcome {
   std::string name, purpose;
   int64_t expires = 0;
   bool operator==(const Outcome& o) const {
-    return fine == o.fine && (!fine || (kept.bytes == o.kept.bytes && name == o.name && purpose == o.purpose && expires == o.expires));
+    return fine == o.fine &&
+           (!fine || (kept.bytes == o.kept.bytes && name == o.name && purpose == o.purpose && expires == o.expires));
   }
 };
 
@@ -72,7 +75,8 @@ Outcome upload(const std::string& type, std::string_view body, size_t piece, siz
   const FilesInMemory files(outcome.kept, room);
   std::promise<void> gone;
   {
-    auto form = std::make_shared<api::Upload>(type, files, disk, [](const std::function<void()>& task) { task(); }, [&gone] { gone.set_value(); });
+    auto form = std::make_shared<api::Upload>(
+        type, files, disk, [](const std::function<void()>& task) { task(); }, [&gone] { gone.set_value(); });
     bool more = true;
     for (size_t at = 0; more && at < body.size(); at += piece) {
       std::promise<bool> taken;
@@ -87,6 +91,9 @@ Outcome upload(const std::string& type, std::string_view body, size_t piece, siz
       outcome.fine = file.is_ok();
       if (file.is_ok()) {
         MOESTRO_CHECK(file->bytes == outcome.kept.bytes.size(), "the record says another length");
+        api::FileSum sum;
+        sum.add(outcome.kept.bytes);
+        MOESTRO_CHECK(file->checksum == sum.text(), "the record says another checksum");
         outcome.name = file->name, outcome.purpose = file->purpose, outcome.expires = form->expires_seconds();
       }
       form.reset();
@@ -95,7 +102,8 @@ Outcome upload(const std::string& type, std::string_view body, size_t piece, siz
     finished.get_future().get();
   }
   gone.get_future().get();
-  MOESTRO_CHECK(outcome.kept.committed == outcome.fine, "a file is kept of an upload that failed, or none of one that did not");
+  MOESTRO_CHECK(outcome.kept.committed == outcome.fine,
+                "a file is kept of an upload that failed, or none of one that did not");
   return outcome;
 }
 
@@ -112,6 +120,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t small = body.size() / 64 + 1;  // each piece goes through a thread
   const Outcome whole = upload(type, body, body.size() + 1, room);
   MOESTRO_CHECK(whole == upload(type, body, small, room), "what becomes of an upload depends on its pieces");
-  MOESTRO_CHECK(whole == upload(type, body, small + size % 61, room), "what becomes of an upload depends on its pieces");
+  MOESTRO_CHECK(whole == upload(type, body, small + size % 61, room),
+                "what becomes of an upload depends on its pieces");
   return 0;
 }

@@ -11,7 +11,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     MOESTRO_CHECK(!plan.status().message().empty(), "a refusal says why");
     return 0;
   }
-  const uint64_t sum = uint64_t{plan->eio} + plan->enospc + plan->enomem + plan->eagain + plan->eintr + plan->short_reads + plan->flip;
+  const uint64_t sum =
+      uint64_t{plan->eio} + plan->enospc + plan->enomem + plan->eagain + plan->eintr + plan->short_reads + plan->flip;
   MOESTRO_CHECK(sum <= 1000, "no more faults than reads");
   return 0;
 }

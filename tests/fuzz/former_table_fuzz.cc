@@ -1,4 +1,5 @@
-// The table that a killed store has left, any numbers in it: it is adopted or refused, and what was adopted can be used.
+// The table that a killed store has left, any numbers in it: it is adopted or refused, and what was adopted can be
+// used.
 // fuzz-deps: moestro_store_machine moestro_policy
 #include <cstring>
 #include <set>
@@ -17,10 +18,14 @@ constexpr uint32_t kEntries = 12, kPage = 4096, kRoom = 8;
 class Memory final : public store::SharedState {
  public:
   void set_word(uint32_t, store::Residency, uint64_t) override {}
-  void set_place(uint32_t, uint64_t offset, const store::ContentHash&) override { MOESTRO_CHECK(offset == store::kNoPlace || (offset % kPage == 0 && offset < kRoom * kPage), "a place within the arena, or none"); }
+  void set_place(uint32_t, uint64_t offset, const store::ContentHash&) override {
+    MOESTRO_CHECK(offset == store::kNoPlace || (offset % kPage == 0 && offset < kRoom * kPage),
+                  "a place within the arena, or none");
+  }
   void set_alias(uint32_t, uint32_t first) override { MOESTRO_CHECK(first < kEntries, "an alias of an entry"); }
   void clear_alias(uint32_t) override {}
   void set_length(uint32_t, uint64_t) override {}
+  void note_wrong(uint32_t) override {}
   bool pinned(uint32_t entry) const override { return pins.contains(entry); }
   store::UseNote uses(uint32_t) const override { return {}; }
   uint64_t uses_of_all() const override { return 0; }
@@ -63,7 +68,8 @@ store::StoreMachine::Former read_former(Numbers& in) {
 }
 
 store::Actions end_read(store::StoreMachine& machine, const store::Action& read, uint8_t how) {
-  return machine.read_done(read.entry, read.load, (how & 8) != 0 ? moestro::io_error("") : moestro::Status::ok(), {how & 7u, 0});
+  return machine.read_done(read.entry, read.load, (how & 8) != 0 ? moestro::io_error("") : moestro::Status::ok(),
+                           {how & 7u, 0});
 }
 
 }  // namespace
@@ -72,8 +78,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Numbers in(data, size);
   Memory memory;
   std::vector<store::MachineBlob> blobs(kEntries, store::MachineBlob{.length = kPage, .format = 1});
-  for (const uint32_t dense : {0, 6}) blobs[dense].dense = true, blobs[dense].format = 2;  // blob_format() tells them apart, too
-  auto machine = store::StoreMachine::create({.arena_bytes = kRoom * kPage}, blobs, std::make_unique<moestro::policy::LruPolicy>(), memory);
+  for (const uint32_t dense : {0, 6})
+    blobs[dense].dense = true, blobs[dense].format = 2;  // blob_format() tells them apart, too
+  auto machine = store::StoreMachine::create({.arena_bytes = kRoom * kPage}, blobs,
+                                             std::make_unique<moestro::policy::LruPolicy>(), memory);
   MOESTRO_CHECK(machine.is_ok(), "a machine");
   std::vector<store::StoreMachine::Former> former;
   const auto pins = in.next<uint16_t>();
@@ -94,7 +102,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const store::Action action = todo->back();
     todo->pop_back();
     store::Actions more;
-    if (action.kind == store::Action::Kind::kCheck) more = (*machine)->checked(action.entry, action.load, (in.next<uint8_t>() & 1) != 0);
+    if (action.kind == store::Action::Kind::kCheck)
+      more = (*machine)->checked(action.entry, action.load, (in.next<uint8_t>() & 1) != 0);
     if (action.kind == store::Action::Kind::kRead) more = end_read(**machine, action, in.next<uint8_t>());
     todo->insert(todo->end(), more.begin(), more.end());
   }

@@ -1,6 +1,7 @@
 // fuzz-deps: moestro_grammar moestro_api_requests
-// Masks of constrained decoding: the input is a marker's line, a seed byte, lines of tokens up to an empty one, then a schema. A mask says of each token what
-// its bytes say one by one; and so it does in free text, of tokens that end the marker.
+// Masks of constrained decoding: the input is a marker's line, a seed byte, lines of tokens up to an empty one, then a
+// schema. A mask says of each token what its bytes say one by one; and so it does in free text, of tokens that end the
+// marker.
 
 #include <cstdint>
 #include <optional>
@@ -48,14 +49,27 @@ std::optional<Input> read(std::string_view text) {
   return input;
 }
 
-bool allows(const api::TokenMask& mask, TokenId token) { return (mask.at(static_cast<size_t>(token) / 32) >> (token % 32) & 1) != 0; }
+bool allows(const api::TokenMask& mask, TokenId token) {
+  return (mask.at(static_cast<size_t>(token) / 32) >> (token % 32) & 1) != 0;
+}
+
+/// The mask in many small pieces, as the scheduler asks for it.
+template <typename Grammar, typename Where>
+moestro::Result<grammar::CompiledGrammar::Mask> mask_of(Grammar& grammar, const Where& where) {
+  constexpr int64_t kPiece = 997;
+  while (true) {
+    int64_t work = kPiece;
+    MOESTRO_ASSIGN_OR_RETURN(const auto mask, grammar.allowed_within(where, work));
+    if (mask) return *mask;
+  }
+}
 
 /// Token after token, each of them allowed; before each, every token of the vocabulary by its bytes.
 void follow_grammar(grammar::CompiledGrammar& compiled, const Input& input) {
   grammar::StateId state = compiled.start();
   uint32_t random = input.seed;
   for (size_t step = 0; step < kTokensMax && !compiled.complete(state); ++step) {
-    const auto mask = compiled.allowed(state);
+    const auto mask = mask_of(compiled, state);
     if (!mask.is_ok()) return;  // too ambiguous, so its request fails
     std::vector<TokenId> ways;
     for (size_t id = 0; id + 1 < input.tokens.size(); ++id) {
@@ -73,12 +87,13 @@ void follow_grammar(grammar::CompiledGrammar& compiled, const Input& input) {
   }
 }
 
-void follow_trigger(const std::shared_ptr<grammar::CompiledGrammar>& compiled, const std::shared_ptr<const grammar::GrammarVocabulary>& vocabulary, const Input& input) {
+void follow_trigger(const std::shared_ptr<grammar::CompiledGrammar>& compiled,
+                    const std::shared_ptr<const grammar::GrammarVocabulary>& vocabulary, const Input& input) {
   grammar::TriggeredGrammar triggered(compiled, input.marker, vocabulary);
   grammar::TriggeredGrammar::Place place;
   uint32_t random = input.seed;
   for (size_t step = 0; step < kTokensMax; ++step) {
-    const auto mask = triggered.allowed(place);
+    const auto mask = mask_of(triggered, place);
     if (!mask.is_ok()) return;
     std::vector<TokenId> ways;
     for (size_t id = 0; id + 1 < input.tokens.size(); ++id) {
@@ -88,16 +103,20 @@ void follow_trigger(const std::shared_ptr<grammar::CompiledGrammar>& compiled, c
         if (at) at = triggered.advance(*at, static_cast<TokenId>(static_cast<uint8_t>(c)));
       const auto whole = triggered.advance(place, token);
       if (compiled->failed()) return;
-      MOESTRO_CHECK(whole.has_value() == at.has_value() && (!at || (at->matched == whole->matched && at->state == whole->state)), "a token leads elsewhere than its bytes");
+      MOESTRO_CHECK(
+          whole.has_value() == at.has_value() && (!at || (at->matched == whole->matched && at->state == whole->state)),
+          "a token leads elsewhere than its bytes");
       const bool allowed = *mask == nullptr || allows(**mask, token);
-      MOESTRO_CHECK(place.inside() ? !allowed || at : allowed == at.has_value(), "a mask says other than the token's bytes");
+      MOESTRO_CHECK(place.inside() ? !allowed || at : allowed == at.has_value(),
+                    "a mask says other than the token's bytes");
       if (allowed) ways.push_back(token);
     }
     if (ways.empty()) return;
     random = random * 1664525 + 1013904223;
     // Words and the marker's bytes come more often than chance would have them.
     TokenId next = ways[(random >> 16) % ways.size()];
-    if ((random >> 8 & 1) != 0 && !place.inside()) next = static_cast<TokenId>(static_cast<uint8_t>(input.marker[place.matched]));
+    if ((random >> 8 & 1) != 0 && !place.inside())
+      next = static_cast<TokenId>(static_cast<uint8_t>(input.marker[place.matched]));
     const auto went = triggered.advance(place, next);
     if (!went) return;
     place = *went;

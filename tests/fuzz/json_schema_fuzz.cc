@@ -22,10 +22,13 @@ constexpr int kEnd = 256, kTokensMax = 200;
 std::shared_ptr<const grammar::GrammarVocabulary> bytes() {
   std::vector<std::string> all(kEnd + 1);
   for (size_t i = 0; i < kEnd; ++i) all[i] = std::string(1, static_cast<char>(i));
-  return std::make_shared<const grammar::GrammarVocabulary>(grammar::GrammarVocabulary{grammar::TokenTrie(std::move(all)), {kEnd}});
+  return std::make_shared<const grammar::GrammarVocabulary>(
+      grammar::GrammarVocabulary{grammar::TokenTrie(std::move(all)), {kEnd}});
 }
 
-bool allows(const api::TokenMask& mask, int token) { return (mask.at(static_cast<size_t>(token) / 32) >> (token % 32) & 1) != 0; }
+bool allows(const api::TokenMask& mask, int token) {
+  return (mask.at(static_cast<size_t>(token) / 32) >> (token % 32) & 1) != 0;
+}
 
 /// A text that the grammar allows, chosen by `seed`.
 void walk(const std::shared_ptr<grammar::CompiledGrammar>& compiled, uint32_t seed) {

@@ -1,5 +1,6 @@
 // fuzz-deps: moestro_pack PkgConfig::xxhash
-// A pack's manifest. The input is the payload; half of the time the header is made to fit it, so that the fuzzer gets past the checksum.
+// A pack's manifest. The input is the payload; half of the time the header is made to fit it, so that the fuzzer gets
+// past the checksum.
 
 #include <xxhash.h>
 
@@ -21,7 +22,8 @@ void check_use(const store::Manifest& m) {
     MOESTRO_CHECK(found.is_ok() && &m.blobs[*found] == &b, "every expert is found under its own name");
   }
   const auto bytes = store::serialise_manifest(m);
-  MOESTRO_CHECK(store::parse_manifest(bytes.data(), bytes.size()).is_ok(), "what was let in can be written and read again");
+  MOESTRO_CHECK(store::parse_manifest(bytes.data(), bytes.size()).is_ok(),
+                "what was let in can be written and read again");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // fuzz-deps: moestro_batch_text
-// An uploaded form, as it arrives: the input is the Content-Type's line, then the body. However it is cut, it says the same.
+// An uploaded form, as it arrives: the input is the Content-Type's line, then the body. However it is cut, it says the
+// same.
 
 #include <cstdint>
 #include <string>
@@ -44,9 +45,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string type(text.substr(0, line));
   const std::string_view body = text.substr(line + 1);
   const size_t smallest = body.size() < 1024 ? 1 : 97;  // byte by byte, long ones take too long
-  const Read whole = read(type, body, body.size() + 1), bytes = read(type, body, smallest), pieces = read(type, body, smallest + size % 61);
+  const Read whole = read(type, body, body.size() + 1), bytes = read(type, body, smallest),
+             pieces = read(type, body, smallest + size % 61);
   for (const Read& other : {bytes, pieces}) {
-    MOESTRO_CHECK(whole.fine == other.fine && whole.complete == other.complete, "what is refused depends on the pieces");
+    MOESTRO_CHECK(whole.fine == other.fine && whole.complete == other.complete,
+                  "what is refused depends on the pieces");
     MOESTRO_CHECK(!whole.fine || whole.said == other.said, "what is read depends on the pieces");
   }
   return 0;

@@ -19,7 +19,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!tensors) return 0;
   uint64_t sum = 0;
   for (const auto& t : *tensors) {
-    MOESTRO_CHECK(t.offset >= start && t.bytes <= start + data_bytes - t.offset, "a tensor that was let in lies in the file");
+    MOESTRO_CHECK(t.offset >= start && t.bytes <= start + data_bytes - t.offset,
+                  "a tensor that was let in lies in the file");
     sum += t.bytes;
   }
   MOESTRO_CHECK(sum == data_bytes, "tensors that were let in cover the file");

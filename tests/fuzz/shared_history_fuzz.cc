@@ -1,6 +1,6 @@
 // fuzz-deps: moestro_activation PkgConfig::xxhash
-// A history in memory that another process writes: the head, and then a reader that matches against whatever the rest is. Where the first byte is odd
-// the head is made whole first.
+// A history in memory that another process writes: the head, and then a reader that matches against whatever the rest
+// is. Where the first byte is odd the head is made whole first.
 
 #include <xxhash.h>
 
@@ -39,7 +39,8 @@ void read(const EamcView& view) {
   for (int token = 0; token < 3; ++token) {
     matcher.begin_iteration();
     for (int32_t layer = 0; layer < shape.layers; ++layer) {
-      const std::vector<ActivationCount> counts{{moestro::MoeLayerId(0), moestro::ExpertId(static_cast<uint32_t>(token)), 1}};
+      const std::vector<ActivationCount> counts{
+          {moestro::MoeLayerId(0), moestro::ExpertId(static_cast<uint32_t>(token)), 1}};
       matcher.add_row(layer, counts, token == 1 ? 3 : 1);
       for (const EamcMatch& m : matcher.best(EamcMatcher::kMatchesMax)) {
         MOESTRO_CHECK(m.entry >= 0 && m.entry < view.capacity() && std::isfinite(m.score) && m.score > 0, "a match");
@@ -60,7 +61,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (data[0] % 2 == 1 && bytes >= kHistoryPage) make_whole(*reinterpret_cast<HistoryHead*>(memory.get()), bytes);
   HistoryHead head{};
   std::memcpy(&head, memory.get(), std::min(bytes, sizeof head));
-  const EamcShape shape{static_cast<int32_t>(head.layers), static_cast<int32_t>(head.experts), static_cast<int32_t>(head.top_k)};
+  const EamcShape shape{static_cast<int32_t>(head.layers), static_cast<int32_t>(head.experts),
+                        static_cast<int32_t>(head.top_k)};
   const auto views = view_history({memory.get(), bytes}, {head.segment, head.pack_identity, shape});
   if (!views.is_ok() || shape.cells() > 4096) return 0;
   read(views->prompts);

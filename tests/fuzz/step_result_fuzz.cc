@@ -16,7 +16,9 @@ void count(moestro::orchestrator::StepReport& report) {
   ControlSnapshot all;
   auto figures = begin_figures(worker, all);
   count_step(report, figures, all);
-  MOESTRO_CHECK(figures.device_resident <= 4 && figures.recent.hits <= figures.recent.uses && all.device_layers.size() == 2, "figures that can be");
+  MOESTRO_CHECK(
+      figures.device_resident <= 4 && figures.recent.hits <= figures.recent.uses && all.device_layers.size() == 2,
+      "figures that can be");
   ExpertUse use;
   use.begin(worker.experts);
   for (const SequenceOutcome& s : report.outcome.sequences) use.count(s.activations, moestro::Nanos(0));

@@ -11,7 +11,12 @@ namespace {
 
 /// What Engine::step does before it computes; then every token must be one that the engine can index with.
 void check(const engine::StepPlan& plan, const engine::VisiblePositions& visible) {
-  const engine::EngineLimits limits{.model = plan.model, .vocab = 32, .kv_blocks = 8, .context_max = 64, .step_tokens_max = 64, .step_sequences_max = 8,
+  const engine::EngineLimits limits{.model = plan.model,
+                                    .vocab = 32,
+                                    .kv_blocks = 8,
+                                    .context_max = 64,
+                                    .step_tokens_max = 64,
+                                    .step_sequences_max = 8,
                                     .visible = visible};
   // Blocks in every state of being written.
   const std::vector<uint8_t> filled = {16, 16, 16, 7, 0, 16, 1, 15};
@@ -26,7 +31,8 @@ void check(const engine::StepPlan& plan, const engine::VisiblePositions& visible
     for (uint32_t t = ranges[i].first; t < ranges[i].first + ranges[i].count; ++t) {
       const engine::PlanToken& token = plan.tokens[t];
       MOESTRO_CHECK(token.id >= 0 && token.id < limits.vocab, "an id of the vocabulary");
-      MOESTRO_CHECK(token.position >= 0 && static_cast<size_t>(token.position / 16) < state.blocks.size(), "a position with a block");
+      MOESTRO_CHECK(token.position >= 0 && static_cast<size_t>(token.position / 16) < state.blocks.size(),
+                    "a position with a block");
       MOESTRO_CHECK(state.blocks[static_cast<size_t>(token.position / 16)] < 8, "a block of the cache");
     }
   }
@@ -37,11 +43,14 @@ void check(const engine::StepPlan& plan, const engine::VisiblePositions& visible
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto said = moestro::worker::read_orchestrator_message({reinterpret_cast<const std::byte*>(data), size});
   if (!said.is_ok()) return 0;
-  if (const auto* update = std::get_if<moestro::worker::HistoryUpdate>(&*said); update != nullptr && update->capacity < 1024) {
+  if (const auto* update = std::get_if<moestro::worker::HistoryUpdate>(&*said);
+      update != nullptr && update->capacity < 1024) {
     moestro::activation::ActivationHistory history({2, 4, 1}, 0);
     (void)update->apply(history).is_ok();
   }
-  if (const auto* message = std::get_if<moestro::worker::PlanMessage>(&*said); message != nullptr && message->plan.is_ok())
-    for (const auto& visible : {engine::VisiblePositions{}, engine::VisiblePositions{.sinks = 3, .window = 20}}) check(*message->plan, visible);
+  if (const auto* message = std::get_if<moestro::worker::PlanMessage>(&*said);
+      message != nullptr && message->plan.is_ok())
+    for (const auto& visible : {engine::VisiblePositions{}, engine::VisiblePositions{.sinks = 3, .window = 20}})
+      check(*message->plan, visible);
   return 0;
 }

@@ -34,8 +34,10 @@ TEST(CompiledGrammar, MasksEqualTheSlowReferenceAllTheWay) {
   const auto vocabulary = small_vocabulary();
   const TokenId end = vocabulary->eos_ids[0];
   std::mt19937 random(11);
-  for (const char* schema : {"{}", R"({"type": "object", "additionalProperties": true})", R"({"properties": {"a": {"type": ["integer", "null"]}, "b": {"enum": ["abc", true]}}, "required": ["a"]})",
-                             R"({"type": "array", "items": {"type": "array", "items": {"type": "number"}}, "maxItems": 3})"}) {
+  for (const char* schema :
+       {"{}", R"({"type": "object", "additionalProperties": true})",
+        R"({"properties": {"a": {"type": ["integer", "null"]}, "b": {"enum": ["abc", true]}}, "required": ["a"]})",
+        R"({"type": "array", "items": {"type": "array", "items": {"type": "number"}}, "maxItems": 3})"}) {
     const ByteGrammar g = grammar_of(schema);
     const auto compiled = std::make_shared<CompiledGrammar>(g, vocabulary);
     for (int round = 0; round < 8; ++round) {
@@ -60,6 +62,46 @@ TEST(CompiledGrammar, MasksEqualTheSlowReferenceAllTheWay) {
   }
 }
 
+TEST(CompiledGrammar, AMaskThatIsMadeInPiecesIsTheSame) {
+  const auto vocabulary = small_vocabulary();
+  const ByteGrammar g = grammar_of(R"({"type": "object", "additionalProperties": true})");
+  CompiledGrammar whole(g, vocabulary), pieces(g, vocabulary);
+  int64_t all = INT64_MAX;
+  const auto expected = whole.allowed_within(whole.start(), all);
+  int calls = 0;
+  std::optional<CompiledGrammar::Mask> made;
+  while (!made) {
+    ASSERT_LT(++calls, 1000);
+    int64_t work = 1;
+    const auto piece = pieces.allowed_within(pieces.start(), work);
+    ASSERT_TRUE(piece.is_ok());
+    EXPECT_LE(work, 0) << "no more than one step beyond what was given";
+    made = *piece;
+  }
+  EXPECT_GT(calls, 2);
+  EXPECT_EQ(***expected, **made);
+}
+
+TEST(CompiledGrammar, AMaskHasABoundOfWork) {
+  // Hundreds of places at once, and a state for every text of a few characters: each mask is long.
+  const auto compiled = std::make_shared<CompiledGrammar>(
+      grammar_of(R"({"type": "string", "pattern": "^(a|b)*a(a|b){200}$"})"), small_vocabulary());
+  GrammarConstraint constraint(compiled);
+  int64_t most = 0;
+  int calls = 0, said = 0;
+  for (; said < 300; ++calls) {
+    int64_t work = 1000;
+    const auto mask = constraint.allowed_within(work);
+    ASSERT_TRUE(mask.is_ok());
+    most = std::max(most, 1000 - work);
+    if (!*mask) continue;
+    ASSERT_TRUE(constraint.accept(said == 0 ? '"' : said % 3 == 0 ? 'a' : 'b'));
+    ++said;
+  }
+  EXPECT_GT(calls, 2 * said);
+  EXPECT_LT(most, 1000 + 200 * 100) << "one state beyond what was given";
+}
+
 TEST(CompiledGrammar, WhatIsNotAllowedIsNotAccepted) {
   const auto compiled = std::make_shared<CompiledGrammar>(grammar_of(R"({"type": "boolean"})"), small_vocabulary());
   const auto token = [](char c) { return static_cast<TokenId>(static_cast<uint8_t>(c)); };
@@ -81,7 +123,8 @@ TEST(CompiledGrammar, WhatIsNotAllowedIsNotAccepted) {
 TEST(CompiledGrammar, SaysWhenNoTokenFits) {
   GrammarVocabulary v{TokenTrie({"x", "y", ""}), {2}};
   CompiledGrammar compiled(grammar_of(R"({"type": "null"})"), std::make_shared<const GrammarVocabulary>(std::move(v)));
-  const auto mask = compiled.allowed(compiled.start());
+  int64_t work = INT64_MAX;
+  const auto mask = compiled.allowed_within(compiled.start(), work);
   ASSERT_FALSE(mask.is_ok());
   EXPECT_EQ(mask.status().code(), Code::kInternal);
 }

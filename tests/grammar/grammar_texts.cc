@@ -85,7 +85,8 @@ std::string random_text(const ByteGrammar& grammar, std::mt19937& random, size_t
 std::shared_ptr<const GrammarVocabulary> small_vocabulary() {
   std::vector<std::string> bytes;
   for (int b = 0; b < 256; ++b) bytes.emplace_back(1, static_cast<char>(b));
-  for (const char* word : {"{\"", "\":", "\", \"", "true", "tru", "nul", "null}", "12", "-1", ".5", "e+", "]]", "}}", "{\"a\":", "abc", "\\u00", "\xC3\xA4", "a\"", "abc"})
+  for (const char* word : {"{\"", "\":", "\", \"", "true", "tru", "nul", "null}", "12", "-1", ".5", "e+", "]]", "}}",
+                           "{\"a\":", "abc", "\\u00", "\xC3\xA4", "a\"", "abc"})
     bytes.emplace_back(word);
   bytes.emplace_back();  // the end token is in no text
   const auto eos = static_cast<TokenId>(bytes.size() - 1);

@@ -24,7 +24,8 @@ ByteGrammar whole(const Add& add) {
 }
 
 bool reads(const ByteGrammar& grammar, std::string_view text);
-/// A random text of the language, found by random bytes that do not lead nowhere; it is driven to its end after `long_enough` bytes.
+/// A random text of the language, found by random bytes that do not lead nowhere; it is driven to its end after
+/// `long_enough` bytes.
 std::string random_text(const ByteGrammar& grammar, std::mt19937& random, size_t long_enough = 40);
 /// Every byte a token, and some words; the last is the end token.
 std::shared_ptr<const GrammarVocabulary> small_vocabulary();

@@ -18,13 +18,17 @@ ByteGrammar any_value() {
 
 TEST(JsonGrammar, ReadsValues) {
   const ByteGrammar g = any_value();
-  for (const char* text : {"null", "true", "0", "-0", "-12.5e-3", "1E9", "\"\"", "\"a b\\n\\u00e9\\\"\xC3\xA9\"", "[]", "[1, 2,3]", "{}", "{\"a\": [{}, null]}",
-                           "{\n  \"a\": 1,\n  \"b\": [\n    2\n  ]\n}", "[[[[[[[[]]]]]]]]"}) {
+  for (const char* text :
+       {"null", "true", "0", "-0", "-12.5e-3", "1E9", "\"\"", "\"a b\\n\\u00e9\\\"\xC3\xA9\"", "[]", "[1, 2,3]", "{}",
+        "{\"a\": [{}, null]}", "{\n  \"a\": 1,\n  \"b\": [\n    2\n  ]\n}", "[[[[[[[[]]]]]]]]"}) {
     EXPECT_TRUE(json::accept(text)) << text;
     EXPECT_TRUE(reads(g, text)) << text;
   }
-  for (const char* text : {"", "nul", "01", "1.", ".5", "+1", "1e", "'a'", "\"", "\"\n\"", "\"\\x\"", "\"\\ud800\"", "[1,]", "[,1]", "{\"a\"}", "{a: 1}", "{\"a\": 1,}",
-                           "\"\xFF\"", "\"\xC3\"", "\"\xED\xA0\x80\"", "nullnull", " null", "[1"})
+  for (const char* text : {"",         "nul",         "01",       "1.",       ".5",
+                           "+1",       "1e",          "'a'",      "\"",       "\"\n\"",
+                           "\"\\x\"",  "\"\\ud800\"", "[1,]",     "[,1]",     "{\"a\"}",
+                           "{a: 1}",   "{\"a\": 1,}", "\"\xFF\"", "\"\xC3\"", "\"\xED\xA0\x80\"",
+                           "nullnull", " null",       "[1"})
     EXPECT_FALSE(reads(g, text)) << text;
 }
 
@@ -38,10 +42,12 @@ TEST(JsonGrammar, RandomTextsAreJson) {
 }
 
 TEST(JsonGrammar, IntegersWithinBounds) {
-  const std::pair<int64_t, int64_t> bounds[]{{0, 0}, {0, 9}, {5, 123}, {-7, 12}, {-120, -99}, {99, 1001}, {-1, 1}, {10, 10}, {-1000, 0}};
+  const std::pair<int64_t, int64_t> bounds[]{{0, 0},     {0, 9},  {5, 123}, {-7, 12},  {-120, -99},
+                                             {99, 1001}, {-1, 1}, {10, 10}, {-1000, 0}};
   for (const auto& [low, high] : bounds) {
     const ByteGrammar g = whole([&](ByteGrammar& n, NodeId from) { return JsonGrammar(n).integer(from, low, high); });
-    for (int64_t n = -1200; n <= 1200; ++n) EXPECT_EQ(reads(g, std::to_string(n)), low <= n && n <= high) << n << " in " << low << " to " << high;
+    for (int64_t n = -1200; n <= 1200; ++n)
+      EXPECT_EQ(reads(g, std::to_string(n)), low <= n && n <= high) << n << " in " << low << " to " << high;
     for (const char* text : {"-0", "00", "1.0", "+1", "", "-"}) EXPECT_FALSE(reads(g, text)) << text;
   }
 }
@@ -49,10 +55,12 @@ TEST(JsonGrammar, IntegersWithinBounds) {
 TEST(JsonGrammar, KeysThatAreNoneOfSomeNames) {
   const std::vector<std::string> names{"ab", "a", "\xC3\xA9" "x", "\xE2\x82\xAC", "q\"", ""};
   const ByteGrammar g = whole([&](ByteGrammar& n, NodeId from) { return JsonGrammar(n).other_key(from, names); });
-  for (const char* key : {"b", "abc", "aa", "\xC3\xA9", "\xC3\xA8x", "\xE2\x82\xAD", "\xE2\x82\xAC.", "\xF0\x9F\x98\x80", "q"})
+  for (const char* key :
+       {"b", "abc", "aa", "\xC3\xA9", "\xC3\xA8x", "\xE2\x82\xAD", "\xE2\x82\xAC.", "\xF0\x9F\x98\x80", "q"})
     EXPECT_TRUE(reads(g, "\"" + std::string(key) + "\"")) << key;
   for (const std::string& name : names) EXPECT_FALSE(reads(g, "\"" + name + "\"")) << name;
-  for (const char* key : {"\\u0061", "q\\\"", "\xC3", "\xE2\x82", "\n"}) EXPECT_FALSE(reads(g, "\"" + std::string(key) + "\"")) << key;
+  for (const char* key : {"\\u0061", "q\\\"", "\xC3", "\xE2\x82", "\n"})
+    EXPECT_FALSE(reads(g, "\"" + std::string(key) + "\"")) << key;
   std::mt19937 random(3);
   for (int i = 0; i < 200; ++i) {
     const auto key = json::parse(random_text(g, random, 6), nullptr, false);

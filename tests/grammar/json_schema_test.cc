@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/grammar/grammar_texts.h"
 
 namespace moestro::grammar {
@@ -35,33 +37,143 @@ TEST(JsonSchema, Types) {
 }
 
 TEST(JsonSchema, Objects) {
-  const char* schema = R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}, "c": {"type": "null"}}, "required": ["b"]})";
-  expect(schema, {R"({"b":"x"})", R"({"a": 1, "b": "x"})", R"({"b": "", "c": null})", "{\n  \"a\": 1,\n  \"b\": \"x\",\n  \"c\": null\n}"},
-         {"{}", R"({"a": 1})", R"({"b": 1})", R"({"b": "x", "a": 1})", R"({"b": "x", "d": 1})", R"({"b": "x",})", R"({,"b": "x"})"});
+  const char* schema =
+      R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}, "c": {"type": "null"}}, "required": ["b"]})";
+  expect(schema,
+         {R"({"b":"x"})", R"({"a": 1, "b": "x"})", R"({"b": "", "c": null})",
+          "{\n  \"a\": 1,\n  \"b\": \"x\",\n  \"c\": null\n}"},
+         {"{}", R"({"a": 1})", R"({"b": 1})", R"({"b": "x", "a": 1})", R"({"b": "x", "d": 1})", R"({"b": "x",})",
+          R"({,"b": "x"})"});
   expect(R"({"properties": {"a": {}}})", {"{}", R"({"a": [1]})"}, {R"({"b": 1})", "[]"});
   expect(R"({"type": "object"})", {"{}"}, {R"({"x": 1})"});
   expect(R"({"type": "object", "additionalProperties": true})", {"{}", R"({"x": 1, "y": {}})"}, {"[]"});
   expect(R"({"properties": {"a": {"type": "null"}}, "additionalProperties": {"type": "integer"}})",
-         {"{}", R"({"a": null})", R"({"x": 1})", R"({"a": null, "x": 1, "ab": 2})"}, {R"({"a": 1})", R"({"x": "y"})", R"({"x": 1, "a": 1})", R"({"\u0061": 1})"});
+         {"{}", R"({"a": null})", R"({"x": 1})", R"({"a": null, "x": 1, "ab": 2})"},
+         {R"({"a": 1})", R"({"x": "y"})", R"({"x": 1, "a": 1})", R"({"\u0061": 1})"});
   expect(R"({"properties": {"é \"q\"": {"type": "null"}}, "required": ["é \"q\""]})", {R"({"é \"q\"": null})"}, {"{}"});
 }
 
 TEST(JsonSchema, Arrays) {
-  expect(R"({"type": "array", "items": {"type": "integer"}})", {"[]", "[1]", "[1, 2, 3]"}, {"[1,]", "[null]", "[", "[1 2]"});
-  expect(R"({"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 3})", {"[1,2]", "[1,2,3]"}, {"[]", "[1]", "[1,2,3,4]"});
+  expect(R"({"type": "array", "items": {"type": "integer"}})", {"[]", "[1]", "[1, 2, 3]"},
+         {"[1,]", "[null]", "[", "[1 2]"});
+  expect(R"({"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 3})", {"[1,2]", "[1,2,3]"},
+         {"[]", "[1]", "[1,2,3,4]"});
   expect(R"({"type": "array", "minItems": 1})", {"[null]", "[1, \"a\"]"}, {"[]"});
   expect(R"({"type": "array", "items": {"type": "null"}, "maxItems": 0})", {"[]"}, {"[null]"});
-  expect(R"({"prefixItems": [{"type": "integer"}, {"type": "string"}], "items": false, "minItems": 2})", {"[1,\"a\"]"}, {"[1]", "[1,\"a\",1]", "[\"a\",1]"});
-  expect(R"({"prefixItems": [{"type": "integer"}], "items": {"type": "null"}})", {"[]", "[1]", "[1,null,null]"}, {"[null]", "[1,1]"});
+  expect(R"({"prefixItems": [{"type": "integer"}, {"type": "string"}], "items": false, "minItems": 2})", {"[1,\"a\"]"},
+         {"[1]", "[1,\"a\",1]", "[\"a\",1]"});
+  expect(R"({"prefixItems": [{"type": "integer"}], "items": {"type": "null"}})", {"[]", "[1]", "[1,null,null]"},
+         {"[null]", "[1,1]"});
 }
 
 TEST(JsonSchema, StringsAndIntegersWithBounds) {
-  expect(R"({"type": "string", "minLength": 2, "maxLength": 3})", {"\"ab\"", "\"abc\"", "\"é\\n\"", "\"\\u00e9a\""}, {"\"a\"", "\"abcd\""});
+  expect(R"({"type": "string", "minLength": 2, "maxLength": 3})", {"\"ab\"", "\"abc\"", "\"é\\n\"", "\"\\u00e9a\""},
+         {"\"a\"", "\"abcd\""});
   expect(R"({"type": "string", "pattern": "^a+$"})", {"\"aa\""}, {"\"\"", "\"ab\""});
   expect(R"({"type": "string", "format": "date"})", {"\"2024-02-28\""}, {"\"2024-13-01\"", "\"x\""});
   expect(R"({"type": "string", "format": "uuid"})", {"\"01234567-89ab-cdef-0123-456789abcdef\""}, {"\"0123\""});
   expect(R"({"type": "integer", "minimum": 3, "exclusiveMaximum": 12})", {"3", "11"}, {"2", "12"});
   expect(R"({"type": "integer", "minimum": -2.5, "maximum": 0.5})", {"-2", "0"}, {"-3", "1"});
+}
+
+TEST(JsonSchema, NumbersWithBounds) {
+  expect(R"({"type": "number", "minimum": 0.25, "exclusiveMaximum": 12.5})",
+         {"0.25", "0.250", "0.3", "1", "9.75", "10", "12", "12.4", "12.49999"},
+         {"0", "0.2", "0.24999", "12.5", "12.50", "13", "100", "-1", "1e1", "01", "1."});
+  expect(R"({"type": "number", "exclusiveMinimum": -1.5, "maximum": 0})", {"-1.4", "-1", "-0.5", "0", "0.0"},
+         {"-1.5", "-1.50", "-2", "0.1", "1", "-10"});
+  expect(R"({"type": "number", "minimum": -20, "maximum": -3.5})", {"-20", "-3.5", "-4", "-19.99"},
+         {"-20.1", "-3", "-3.4", "0", "3.5", "-0"});
+  expect(R"({"type": "number", "exclusiveMinimum": 0})", {"0.1", "0.001", "5", "123456.5"}, {"0", "0.0", "-1", "00.1"});
+  expect(R"({"type": "number", "exclusiveMaximum": 100})", {"-5", "0", "99.99"}, {"100", "100.0", "1000"});
+  expect(R"({"type": "number", "minimum": 1.5, "maximum": 1.5})", {"1.5", "1.50"}, {"1", "1.51", "1.6", "2"});
+  expect(R"({"type": "number", "minimum": 2, "exclusiveMinimum": 2, "maximum": 1e300})", {"2.1", "3"}, {"2", "2.0"});
+  expect(R"({"minimum": 0.5})", {"0.5", "7"}, {"0", "\"a\""});
+}
+
+/// What the grammar makes, against what the bounds say.
+TEST(JsonSchema, RandomNumbersAreWithinRandomBounds) {
+  std::mt19937 random(5);
+  const auto roll = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  for (int round = 0; round < 200; ++round) {
+    const double scale = std::pow(10.0, roll(5) - 2);
+    double low = (roll(2001) - 1000) * scale, high = (roll(2001) - 1000) * scale;
+    if (low > high) std::swap(low, high);
+    const bool above = roll(2) == 0, below = roll(2) == 0;
+    if (low == high) continue;
+    const json schema{{"type", "number"},
+                      {above ? "exclusiveMinimum" : "minimum", low},
+                      {below ? "exclusiveMaximum" : "maximum", high}};
+    const ByteGrammar g = grammar_of(schema.dump());
+    for (int i = 0; i < 10; ++i) {
+      const std::string text = random_text(g, random, static_cast<size_t>(1 + roll(12)));
+      const double value = json::parse(text).get<double>();
+      EXPECT_TRUE(value > low || (!above && value == low)) << schema << " makes " << text;
+      EXPECT_TRUE(value < high || (!below && value == high)) << schema << " makes " << text;
+    }
+  }
+}
+
+TEST(JsonSchema, Multiples) {
+  expect(R"({"type": "integer", "multipleOf": 7})", {"0", "7", "-14", "700"}, {"1", "8", "-13", "07", "7.0"});
+  expect(R"({"type": "integer", "multipleOf": 5, "minimum": 3, "maximum": 22})", {"5", "10", "20"},
+         {"0", "3", "12", "25", "-5"});
+  expect(R"({"type": "number", "multipleOf": 2, "exclusiveMinimum": 2})", {"4", "10"}, {"2", "5", "4.5"});
+  expect(R"({"type": "integer", "multipleOf": 1})", {"3"}, {"3.5"});
+}
+
+TEST(JsonSchema, Formats) {
+  const auto format = [](const char* name) { return R"({"type": "string", "format": ")" + std::string(name) + "\"}"; };
+  expect(format("date"), {"\"2024-02-29\"", "\"2000-02-29\"", "\"2023-01-31\"", "\"2023-04-30\""},
+         {"\"2023-02-29\"", "\"1900-02-29\"", "\"2023-04-31\"", "\"2023-00-10\""});
+  expect(format("time"), {"\"23:59:59Z\"", "\"00:00:00.5+01:30\""}, {"\"24:00:00Z\"", "\"10:00\""});
+  expect(format("date-time"), {"\"2024-02-29T10:00:00Z\""}, {"\"2024-02-29\""});
+  expect(format("uri"), {"\"https://a.example/x%20y?q=1#f\"", "\"s3://bucket/key\"", "\"http://h:8080\""},
+         {"\"a.example\"", "\"http://\"", "\"http://h/%zz\"", "\"http://h/ x\""});
+  expect(format("ipv4"), {"\"192.168.0.255\""}, {"\"256.1.1.1\"", "\"1.1.1\""});
+  expect(format("ipv6"),
+         {"\"::\"", "\"::1\"", "\"fe80::1:2\"", "\"1:2:3:4:5:6:7:8\"", "\"1::\"", "\"1:2:3:4:5:6:7::\""},
+         {"\"1:2:3\"", "\"1:2:3:4:5:6:7:8:9\"", "\"1::2::3\"", "\"g::\"", "\":\""});
+  expect(format("hostname"), {"\"a.b-c.example\""}, {"\"-a\"", "\"a..b\""});
+  expect(format("email"), {"\"a.b+c@d.example\""}, {"\"a\"", "\"@d.example\""});
+}
+
+TEST(JsonSchema, AWishIsFollowedAsFarAsItCanBePromised) {
+  const json schema = json::parse(R"x({"type": "object", "not": {}, "required": ["a", "z"], "properties": {
+    "a": {"type": "string", "format": "iri", "minLength": 2},
+    "b": {"allOf": [{"type": "integer"}, {"minimum": 3}], "type": "integer"},
+    "c": {"oneOf": [{"type": "integer"}, {"type": "number"}]},
+    "d": {"type": "string", "pattern": "(?=x)"},
+    "e": {"$ref": "http://elsewhere"},
+    "f": {"type": "array", "items": {"type": "null"}, "uniqueItems": true},
+    "g": {"type": "integer", "multipleOf": 0.3}}})x");
+  const nlohmann::ordered_json ordered = schema;
+  ByteGrammar g;
+  const NodeId begin = g.add();
+  std::vector<std::string> passed_over;
+  const auto end = JsonSchemaCompiler(g, ordered, &passed_over).compile(begin);
+  ASSERT_TRUE(end.is_ok()) << end.status().message();
+  g.end(*end);
+  g.set_start(begin);
+  EXPECT_EQ(passed_over.size(), 9u);
+  EXPECT_TRUE(reads(g, R"({"a": "xy", "b": 1, "c": 1.5, "d": "q", "e": [], "f": [null, null], "g": 4})"));
+  EXPECT_FALSE(reads(g, R"({"a": "x"})")) << "what can be promised is";
+  EXPECT_FALSE(reads(g, R"({"a": "xy", "b": "1"})"));
+  EXPECT_FALSE(reads(g, "{}"));
+  ByteGrammar other;
+  EXPECT_EQ(JsonSchemaCompiler(other, nlohmann::ordered_json::parse(R"({"type": "text"})"), &passed_over)
+                .compile(other.add())
+                .status()
+                .code(),
+            Code::kInvalidArgument)
+      << "what is no schema is refused all the same";
+}
+
+TEST(JsonSchema, WhatMakesItTooLargeIsSaid) {
+  nlohmann::ordered_json schema{{"type", "object"}, {"properties", nlohmann::ordered_json::object()}};
+  for (int i = 0; i < 10'000; ++i) schema["properties"]["p" + std::to_string(i)] = {{"type", "string"}};
+  EXPECT_NE(refusal_of(schema.dump()).message().find("too many properties"), std::string::npos)
+      << refusal_of(schema.dump()).message();
 }
 
 TEST(JsonSchema, ChoicesAndReferences) {
@@ -70,30 +182,65 @@ TEST(JsonSchema, ChoicesAndReferences) {
   expect(R"({"const": "x"})", {"\"x\""}, {"\"y\""});
   expect(R"({"anyOf": [{"type": "integer"}, {"enum": ["all"]}]})", {"7", "\"all\""}, {"null"});
   expect(R"({"oneOf": [{"type": "integer"}, {"type": "string"}]})", {"7", "\"a\""}, {"null"});
-  expect(R"({"oneOf": [{"properties": {"k": {"const": "a"}}, "required": ["k"]}, {"properties": {"k": {"const": "b"}, "n": {"type": "null"}}, "required": ["k", "n"]}]})",
-         {R"({"k": "a"})", R"({"k": "b", "n": null})"}, {R"({"k": "a", "n": null})", R"({"k": "c"})"});
+  expect(
+      R"({"oneOf": [{"properties": {"k": {"const": "a"}}, "required": ["k"]}, {"properties": {"k": {"const": "b"}, "n": {"type": "null"}}, "required": ["k", "n"]}]})",
+      {R"({"k": "a"})", R"({"k": "b", "n": null})"}, {R"({"k": "a", "n": null})", R"({"k": "c"})"});
   expect(R"({"allOf": [{"type": "null"}]})", {"null"}, {"1"});
   expect(R"({"$ref": "#/$defs/x", "$defs": {"x": {"type": "null"}}})", {"null"}, {"1"});
-  const char* tree = R"({"$defs": {"node": {"type": "object", "properties": {"v": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
+  const char* tree =
+      R"({"$defs": {"node": {"type": "object", "properties": {"v": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
     "required": ["v", "kids"]}}, "$ref": "#/$defs/node"})";
-  expect(tree, {R"({"v": 1, "kids": []})", R"({"v": 1, "kids": [{"v": 2, "kids": [{"v": 3, "kids": []}]}, {"v": 4, "kids": []}]})"}, {R"({"v": 1, "kids": [1]})"});
+  expect(tree,
+         {R"({"v": 1, "kids": []})",
+          R"({"v": 1, "kids": [{"v": 2, "kids": [{"v": 3, "kids": []}]}, {"v": 4, "kids": []}]})"},
+         {R"({"v": 1, "kids": [1]})"});
 }
 
 TEST(JsonSchema, RefusesByName) {
   const std::pair<const char*, const char*> kUnsupported[]{
-      {R"({"not": {}})", "'not'"}, {R"({"type": "object", "patternProperties": {}})", "'patternProperties'"}, {R"({"type": "array", "uniqueItems": true})", "'uniqueItems'"},
-      {R"({"type": "number", "minimum": 1})", "'minimum'"}, {R"({"type": "integer", "multipleOf": 2})", "'multipleOf'"}, {R"({"type": "string", "format": "iri"})", "iri"},
-      {R"x({"type": "string", "pattern": "(?=a)"})x", "pattern"}, {R"({"type": "string", "pattern": "a", "minLength": 2})", "'pattern' beside"}, {R"({"oneOf": [{"type": "integer"}, {"type": "number"}]})", "'oneOf'"},
-      {R"({"allOf": [{}, {}]})", "'allOf'"}, {R"({"$ref": "http://x/y"})", "references"}, {R"({"anyOf": [{}], "properties": {}})", "beside"},
-      {R"({"properties": {"a": {"properties": {"b": {"if": {}}}}}})", "/properties/a/properties/b"}, {R"({"required": ["x"]})", "'x'"}, {R"({"type": "string", "maxLength": 1000000})", "maxLength"}};
+      {R"({"not": {}})", "'not'"},
+      {R"({"type": "object", "patternProperties": {}})", "'patternProperties'"},
+      {R"({"type": "array", "uniqueItems": true})", "'uniqueItems'"},
+      {R"({"type": "number", "multipleOf": 0.3})", "'multipleOf'"},
+      {R"({"type": "integer", "multipleOf": 200})", "'multipleOf'"},
+      {R"({"type": "string", "format": "iri"})", "iri"},
+      {R"x({"type": "string", "pattern": "(?=a)"})x", "pattern"},
+      {R"({"type": "string", "pattern": "a", "minLength": 2})", "'pattern' beside"},
+      {R"({"oneOf": [{"type": "integer"}, {"type": "number"}]})", "'oneOf'"},
+      {R"({"allOf": [{}, {}]})", "'allOf'"},
+      {R"({"$ref": "http://x/y"})", "references"},
+      {R"({"anyOf": [{}], "properties": {}})", "beside"},
+      {R"({"properties": {"a": {"properties": {"b": {"if": {}}}}}})", "/properties/a/properties/b"},
+      {R"({"required": ["x"]})", "'x'"},
+      {R"({"type": "string", "maxLength": 1000000})", "maxLength"}};
   for (const auto& [schema, word] : kUnsupported) {
     const Status why = refusal_of(schema);
     EXPECT_EQ(why.code(), Code::kUnsupported) << schema;
     EXPECT_NE(why.message().find(word), std::string::npos) << why.message();
   }
-  for (const char* schema : {"5", "[]", "false", R"({"type": "text"})", R"({"type": 5})", R"({"enum": 3})", R"({"enum": []})", R"({"type": "null", "enum": [1]})", R"({"anyOf": []})", R"({"$ref": "#/x"})",
-                             R"({"$ref": "#/%"})", R"({"$ref": 5})", R"({"properties": []})", R"({"properties": {}, "required": 5})", R"({"type": "array", "minItems": -1})", R"({"type": "array", "minItems": 3, "maxItems": 2})",
-                             R"({"type": "integer", "minimum": 5, "maximum": 4})", R"({"type": "integer", "minimum": "5"})", R"({"type": "string", "pattern": "("})", R"({"properties": {"a": 7}})"})
+  for (const char* schema : {"5",
+                             "[]",
+                             "false",
+                             R"({"type": "text"})",
+                             R"({"type": 5})",
+                             R"({"enum": 3})",
+                             R"({"enum": []})",
+                             R"({"type": "null", "enum": [1]})",
+                             R"({"anyOf": []})",
+                             R"({"$ref": "#/x"})",
+                             R"({"$ref": "#/%"})",
+                             R"({"$ref": 5})",
+                             R"({"properties": []})",
+                             R"({"properties": {}, "required": 5})",
+                             R"({"type": "array", "minItems": -1})",
+                             R"({"type": "array", "minItems": 3, "maxItems": 2})",
+                             R"({"type": "integer", "minimum": 5, "maximum": 4})",
+                             R"({"type": "integer", "minimum": "5"})",
+                             R"({"type": "number", "minimum": 2, "exclusiveMaximum": 2})",
+                             R"({"type": "integer", "multipleOf": 7, "minimum": 1, "maximum": 6})",
+                             R"({"type": "integer", "multipleOf": 0})",
+                             R"({"type": "string", "pattern": "("})",
+                             R"({"properties": {"a": 7}})"})
     EXPECT_EQ(refusal_of(schema).code(), Code::kInvalidArgument) << schema;
 }
 

@@ -9,19 +9,24 @@ namespace {
 
 using orchestrator::TokenMask;
 
-bool has(const std::shared_ptr<const TokenMask>& mask, TokenId id) { return mask == nullptr || ((*mask)[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0; }
+bool has(const std::shared_ptr<const TokenMask>& mask, TokenId id) {
+  return mask == nullptr || ((*mask)[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
+}
 
-/// Byte tokens, and longer ones that end a marker in their midst, or a value; the last two are a hidden token and the end token.
+/// Byte tokens, and longer ones that end a marker in their midst, or a value; the last two are a hidden token and the
+/// end token.
 std::shared_ptr<const GrammarVocabulary> vocabulary_around(const std::string& marker) {
   std::vector<std::string> bytes;
   for (int b = 0; b < 256; ++b) bytes.emplace_back(1, static_cast<char>(b));
   for (const char* value : {"12", "true", "tr", "[tru", "[true]"})
     for (size_t from = 0; from < marker.size(); ++from) bytes.push_back(marker.substr(from) + value);
-  for (const char* word : {" no", "x", "[true]x", "[true][", "1"}) bytes.push_back(marker + word), bytes.push_back(marker.back() + std::string(word)), bytes.emplace_back(word);
+  for (const char* word : {" no", "x", "[true]x", "[true][", "1"})
+    bytes.push_back(marker + word), bytes.push_back(marker.back() + std::string(word)), bytes.emplace_back(word);
   bytes.push_back(marker + "[true]" + marker + "[");
   bytes.push_back(marker + "[true]" + marker + "no");
   bytes.insert(bytes.end(), 2, "");
-  return std::make_shared<const GrammarVocabulary>(GrammarVocabulary{TokenTrie(bytes), {static_cast<TokenId>(bytes.size() - 1)}});
+  return std::make_shared<const GrammarVocabulary>(
+      GrammarVocabulary{TokenTrie(bytes), {static_cast<TokenId>(bytes.size() - 1)}});
 }
 
 /// The slow reference: looks for the marker anew from the last value's end.
@@ -49,12 +54,14 @@ class Text {
 };
 
 TEST(TriggeredGrammar, MasksAndStepsEqualTheSlowReference) {
-  const ByteGrammar g = testing::grammar_of(R"({"type": "array", "items": {"const": true}, "minItems": 1, "maxItems": 1})");
+  const ByteGrammar g =
+      testing::grammar_of(R"({"type": "array", "items": {"const": true}, "minItems": 1, "maxItems": 1})");
   std::mt19937 random(4);
   for (const std::string marker : {"<m>", "aab", "[[", "x"}) {
     const auto vocabulary = vocabulary_around(marker);
     const Text reference(g, marker);
-    const auto grammar = std::make_shared<TriggeredGrammar>(std::make_shared<CompiledGrammar>(g, vocabulary), marker, vocabulary);
+    const auto grammar =
+        std::make_shared<TriggeredGrammar>(std::make_shared<CompiledGrammar>(g, vocabulary), marker, vocabulary);
     const auto last = static_cast<TokenId>(vocabulary->tokens.vocab() - 1);
     size_t refused = 0, values = 0;
     for (int round = 0; round < 8; ++round) {
@@ -68,7 +75,9 @@ TEST(TriggeredGrammar, MasksAndStepsEqualTheSlowReference) {
         for (TokenId id = 0; id <= last; ++id) {
           const std::string& bytes = vocabulary->tokens.bytes(id);
           const bool right = reference.end(said + bytes) != Text::End::kWrong;
-          if (inside) ASSERT_TRUE(!has(*mask, id) || (right && !bytes.empty())) << marker << " after '" << said << "' comes '" << bytes << "'";
+          if (inside)
+            ASSERT_TRUE(!has(*mask, id) || (right && !bytes.empty()))
+                << marker << " after '" << said << "' comes '" << bytes << "'";
           else ASSERT_EQ(has(*mask, id), right) << marker << " after '" << said << "' comes '" << bytes << "'";
           refused += !inside && !right;
           if (has(*mask, id) && (id >= 256 || marker.find(bytes) != std::string::npos || inside)) ways.push_back(id);
@@ -86,7 +95,8 @@ TEST(TriggeredGrammar, MasksAndStepsEqualTheSlowReference) {
 
 TEST(TriggeredGrammar, FreeTextIsFreeWhereNoTokenGoesOnBehindTheMarker) {
   const auto vocabulary = testing::small_vocabulary();
-  TriggeredConstraint constraint(std::make_shared<TriggeredGrammar>(std::make_shared<CompiledGrammar>(testing::grammar_of("{}"), vocabulary), "<m>", vocabulary));
+  TriggeredConstraint constraint(std::make_shared<TriggeredGrammar>(
+      std::make_shared<CompiledGrammar>(testing::grammar_of("{}"), vocabulary), "<m>", vocabulary));
   for (const char c : {'a', '<', 'm', 'm', '<', 'm'}) {
     EXPECT_EQ(*constraint.allowed(), nullptr);
     ASSERT_TRUE(constraint.accept(c));
@@ -99,7 +109,8 @@ TEST(TriggeredGrammar, FreeTextIsFreeWhereNoTokenGoesOnBehindTheMarker) {
 TEST(TriggeredGrammar, WhatMayNotBeSaidIsNotTaken) {
   const ByteGrammar g = testing::grammar_of(R"({"type": "boolean"})");
   const auto vocabulary = vocabulary_around("<m>");
-  TriggeredConstraint constraint(std::make_shared<TriggeredGrammar>(std::make_shared<CompiledGrammar>(g, vocabulary), "<m>", vocabulary));
+  TriggeredConstraint constraint(
+      std::make_shared<TriggeredGrammar>(std::make_shared<CompiledGrammar>(g, vocabulary), "<m>", vocabulary));
   const auto id_of = [&](const std::string& bytes) {
     TokenId id = 0;
     while (vocabulary->tokens.bytes(id) != bytes) ++id;

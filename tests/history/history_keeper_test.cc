@@ -30,22 +30,28 @@ class HistoryKeeperTest : public ::testing::Test {
   /// As a worker answers that counts from where the plan says: every new token has chosen `expert` at both layers.
   static PlanOutcome outcome(const Plan& p, uint32_t expert) {
     const PlannedSequence& s = p.sequences[0];
-    const int64_t fresh = s.first_position + static_cast<int64_t>(s.tokens.size()) - std::max(s.counted, s.first_position);
+    const int64_t fresh =
+        s.first_position + static_cast<int64_t>(s.tokens.size()) - std::max(s.counted, s.first_position);
     PlanOutcome o;
     o.plan = p.id;
     o.sequences.resize(1);
     o.sequences[0].id = s.id;
     if (fresh > 0)
-      for (uint32_t layer : {0U, 1U}) o.sequences[0].activations.push_back({MoeLayerId(layer), ExpertId(expert), static_cast<uint32_t>(fresh)});
+      for (uint32_t layer : {0U, 1U})
+        o.sequences[0].activations.push_back({MoeLayerId(layer), ExpertId(expert), static_cast<uint32_t>(fresh)});
     return o;
   }
-  void run(WorkerId worker, int64_t first, int64_t tokens, uint32_t expert) { keeper_.done(worker, outcome(plan(worker, first, tokens), expert)); }
+  void run(WorkerId worker, int64_t first, int64_t tokens, uint32_t expert) {
+    keeper_.done(worker, outcome(plan(worker, first, tokens), expert));
+  }
 
   HistoryKeeper keeper_{HistoryOptions{.capacity = 3}};
   uint64_t next_plan_ = 1;
 };
 
-std::vector<uint8_t> cells(const activation::Eamc& eamc, int32_t entry) { return {eamc.cells(entry).begin(), eamc.cells(entry).end()}; }
+std::vector<uint8_t> cells(const activation::Eamc& eamc, int32_t entry) {
+  return {eamc.cells(entry).begin(), eamc.cells(entry).end()};
+}
 
 TEST_F(HistoryKeeperTest, ARequestEntersWhenItEnds) {
   keeper_.submitted(kSequence, 6);
@@ -108,7 +114,8 @@ TEST_F(HistoryKeeperTest, AbsurdCountsOfAPeerHarmNothing) {
   EXPECT_EQ(cells(keeper_.history()->prompts, 0), (std::vector<uint8_t>{0, 255, 0, 0, 0, 255, 0, 0}));
 }
 
-/// A prompt of 4 tokens of expert 1; then `computed` tokens of an answer, of expert 2 as far as its stop string, of expert 3 behind it.
+/// A prompt of 4 tokens of expert 1; then `computed` tokens of an answer, of expert 2 as far as its stop string, of
+/// expert 3 behind it.
 class StopString : public HistoryKeeperTest {
  protected:
   void answer(int64_t computed, int64_t stands) {
@@ -122,7 +129,8 @@ class StopString : public HistoryKeeperTest {
 
 TEST_F(StopString, WhatWasComputedBehindItIsNotItsOwn) {
   answer(40, 38);
-  EXPECT_THAT(keeper_.settled(kSequence, 39), ElementsAre(HistoryEntry{false, 0}, HistoryEntry{true, 0})) << "of 39 tokens the last was not computed";
+  EXPECT_THAT(keeper_.settled(kSequence, 39), ElementsAre(HistoryEntry{false, 0}, HistoryEntry{true, 0}))
+      << "of 39 tokens the last was not computed";
   EXPECT_EQ(answers(), only_two_);
 }
 

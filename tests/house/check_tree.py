@@ -7,10 +7,12 @@ import sys
 
 LINES_MAX = 500
 README_LINES_MAX = 15
+COLUMNS_MAX = 120
 CODE = {".h", ".cc", ".cu", ".cuh"}
 TOP_FOLDERS = ["common", "store", "kernels", "orchestrator", "services", "tests", "configs"]
 
-# Which folders of the tree a file in each top folder may include. The engine, a library under services/, uses store and kernels.
+# Which folders of the tree a file in each top folder may include. The engine, a library under services/, uses store and
+# kernels.
 MAY_INCLUDE = {
     "common": {"common"},
     "store": {"common", "store"},
@@ -24,8 +26,10 @@ ONE_PLACE = {
     r"zmq(_addon)?\.h(pp)?": ["common/net/"],
     r"liburing(/.*)?\.h": ["store/reader/"],
     r"yaml-cpp/.*": ["common/config/yaml_file.cc"],
-    r"boost/(asio|beast)(/.*|\.hpp)": ["common/tls/", "orchestrator/http/", "services/cli/http_client.cc", "services/cli/bench/serve/load_client.cc"],
-    r"spdlog/.*": ["common/log.h", "common/log.cc", "common/log_format.cc"],
+    r"boost/(asio|beast)(/.*|\.hpp)": [
+        "common/tls/", "orchestrator/http/", "services/cli/http_client.cc", "services/cli/bench/serve/load_client.cc"
+    ],
+    r"spdlog/.*": ["common/log.cc", "common/log_format.cc", "common/log_formatter.h"],
     r"sqlite3\.h": ["orchestrator/state/"],
     r"hiredis/.*": ["orchestrator/state/"],
     r"pcre2\.h": ["orchestrator/tokenizer/"],
@@ -33,8 +37,11 @@ ONE_PLACE = {
     r"(dnnl|oneapi/dnnl).*": ["kernels/cpu/"],
     r"immintrin\.h": ["kernels/", "services/cli/bench/"],
     r"(cuda|cublas|nccl).*\.h": ["kernels/cuda/"],
-    r"CLI/.*": ["services/"],
+    r"CLI/.*": ["services/command_line/"],
 }
+
+# Lines of these are records, not text for people.
+DATA_FOLDERS = ("tests/fixtures/", "tests/fuzz/corpus/", "tests/chat/models/", "tests/chat/expected/")
 
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
@@ -49,8 +56,19 @@ def files_of(root):
             continue
         if any(part.startswith(".") or part == "__pycache__" for part in parts):
             continue
-        if path.suffix in CODE | {".py", ".md", ".cmake", ".fbs", ".yaml", ".yml"} or path.name == "CMakeLists.txt" or parts[0] == "scripts":
+        if path.suffix in CODE | {".py", ".md", ".cmake", ".fbs", ".yaml", ".yml"
+                                 } or path.name == "CMakeLists.txt" or parts[0] == "scripts":
             yield path
+
+
+def has_lines_for_people(path, text):
+    """C++, CUDA, Python, CMake, schemas and Markdown; not shell and YAML, whose long lines are often one word."""
+    return (path.suffix in CODE | {".inc", ".py", ".md", ".cmake", ".fbs"} or path.name == "CMakeLists.txt" or
+            text.startswith("#!/usr/bin/env python"))
+
+
+def is_data(name):
+    return name.startswith(DATA_FOLDERS) and not name.endswith((".md", ".py"))
 
 
 def check_includes(name, text):
@@ -58,7 +76,8 @@ def check_includes(name, text):
     for bracket, header in INCLUDE.findall(text):
         first = header.split("/")[0]
         allowed = MAY_INCLUDE.get(top)
-        if allowed is not None and first in set(TOP_FOLDERS) | set(MAY_INCLUDE) and "/" in header and first not in allowed:
+        if allowed is not None and first in set(TOP_FOLDERS) | set(
+                MAY_INCLUDE) and "/" in header and first not in allowed:
             yield f"{name}: includes {header}; {top}/ may include {', '.join(sorted(allowed))} only"
         if bracket == '"' and header.startswith(("../", "./")):
             yield f"{name}: includes {header}; includes start at the root of the tree"
@@ -80,8 +99,25 @@ def check_code(name, text):
         yield f"{name}: getenv; settings come from common/config"
 
 
-# HOME-like places that programs are told about by the environment alone, and secrets, which command lines show to everybody.
-GETENV = {"kernels/device_registry.cc", "services/cli/up/run_dir.cc", "services/cli/up/process.cc", "services/cli/doctor/doctor_command.cc", "services/cli/server_options.cc"}
+# HOME-like places that programs are told about by the environment alone, and secrets, which command lines show to
+# everybody.
+GETENV = {
+    "kernels/device_registry.cc", "services/cli/up/run_dir.cc", "services/cli/up/process.cc",
+    "services/cli/doctor/doctor_command.cc", "services/cli/server_options.cc"
+}
+
+
+RAW_STRING = re.compile(r'R"([^(\s]*)\(.*?\)\1"', re.DOTALL)
+
+
+def check_columns(name, text):
+    """Lines end at 120 columns. Not counted: what C++ has in raw strings; tables, and lines with URLs, of Markdown."""
+    if name.endswith((".cc", ".h", ".cu", ".cuh", ".inc")):
+        text = RAW_STRING.sub(lambda raw: "\n" * raw[0].count("\n"), text)
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) <= COLUMNS_MAX or "://" in line or (name.endswith(".md") and line.lstrip().startswith("|")):
+            continue
+        yield f"{name}:{number}: {len(line)} columns; at most {COLUMNS_MAX}"
 
 
 def check_links(root, path, name, text):
@@ -107,7 +143,8 @@ def check_readmes(root):
         for path in sorted((root / folder).rglob("README.md")):
             lines = len(path.read_text().splitlines())
             if lines > README_LINES_MAX:
-                yield f"{path.relative_to(root).as_posix()}: {lines} lines; a folder's README has at most {README_LINES_MAX}"
+                name = path.relative_to(root).as_posix()
+                yield f"{name}: {lines} lines; a folder's README has at most {README_LINES_MAX}"
 
 
 def check_tree(root):
@@ -123,6 +160,8 @@ def check_tree(root):
             yield from check_code(name, text)
         if path.suffix == ".md":
             yield from check_links(root, path, name, text)
+        if has_lines_for_people(path, text) and not is_data(name):
+            yield from check_columns(name, text)
         if not name.startswith("tests/house/"):
             for number, line in enumerate(text.splitlines(), 1):
                 if LEFTOVERS.search(line):

@@ -18,12 +18,17 @@ class CheckTree(unittest.TestCase):
             return list(check_tree.check_tree(root))
 
     def expect(self, name, text, words):
-        found = self.breaches({name: text, "common/README.md": "", "store/README.md": "", "services/README.md": "", "orchestrator/README.md": ""})
+        found = self.breaches({
+            name: text, "common/README.md": "", "store/README.md": "", "services/README.md": "",
+            "orchestrator/README.md": ""
+        })
         self.assertEqual(len(found), 1, found)
         self.assertIn(words, found[0])
 
     def test_a_good_tree(self):
-        self.assertEqual(self.breaches({"store/README.md": "x", "store/a.h": '#pragma once\n#include "common/x.h"\n#include <vector>\n'}), [])
+        self.assertEqual(
+            self.breaches(
+                {"store/README.md": "x", "store/a.h": '#pragma once\n#include "common/x.h"\n#include <vector>\n'}), [])
 
     def test_include_direction(self):
         self.expect("common/a.cc", '#include "store/x.h"\n', "may include common only")
@@ -37,12 +42,24 @@ class CheckTree(unittest.TestCase):
     def test_third_party_headers_have_one_place(self):
         self.expect("store/a.cc", "#include <zmq.hpp>\n", "common/net/ alone")
         self.expect("services/cli/a.cc", "#include <boost/beast/http.hpp>\n", "orchestrator/http/")
-        self.expect("orchestrator/a.cc", "#include <CLI/CLI.hpp>\n", "services/ alone")
+        self.expect("orchestrator/a.cc", "#include <CLI/CLI.hpp>\n", "services/command_line/ alone")
         self.expect("store/a.cc", "#include <yaml-cpp/yaml.h>\n", "yaml_file.cc")
 
     def test_size_and_guard(self):
         self.expect("store/a.cc", "\n" * 501, "at most 500")
         self.expect("store/a.h", "int x;\n", "#pragma once")
+
+    def test_columns(self):
+        long = "x" * 121
+        self.expect("store/a.cc", f"// {long}\n", "at most 120")
+        self.expect("docs/a.md", f"{long}\n", "at most 120")
+        self.expect("scripts/a", f"#!/usr/bin/env python3\n# {long}\n", "at most 120")
+        fine = {
+            "store/a.cc": f'const char* a = R"x(\n{long}\n)x";\n',
+            "docs/a.md": f"| {long} |\nhttps://{long}\n",
+            "store/README.md": ""
+        }
+        self.assertEqual(self.breaches(fine), [])
 
     def test_getenv(self):
         self.expect("store/a.cc", 'auto x = getenv("X");\n', "getenv")
@@ -52,7 +69,8 @@ class CheckTree(unittest.TestCase):
 
     def test_links(self):
         self.expect("docs/a.md", "[x](nowhere.md)\n", "nowhere.md")
-        self.assertEqual(self.breaches({"docs/a.md": "[x](b.md#part) [y](https://h/z) [z](#here)\n", "docs/b.md": ""}), [])
+        self.assertEqual(self.breaches({"docs/a.md": "[x](b.md#part) [y](https://h/z) [z](#here)\n", "docs/b.md": ""}),
+                         [])
 
     def test_readmes(self):
         found = self.breaches({"store/part/CMakeLists.txt": "", "store/part/a.cc": "", "store/README.md": ""})

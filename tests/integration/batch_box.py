@@ -11,18 +11,25 @@ OVER = ("completed", "failed", "cancelled", "expired")
 
 
 def line(i, tokens=16, **body):
-    return {"custom_id": f"line-{i}", "method": "POST", "url": "/v1/completions",
-            "body": {"prompt": f"Chapter {i}. Once upon a time", "max_tokens": tokens, "temperature": 0, "ignore_eos": True, **body}}
+    return {
+        "custom_id": f"line-{i}", "method": "POST", "url": "/v1/completions", "body": {
+            "prompt": f"Chapter {i}. Once upon a time", "max_tokens": tokens, "temperature": 0, "ignore_eos": True,
+            **body
+        }
+    }
 
 
 class BatchTest(DemoTest):
     def upload(self, cluster, text):
-        form = ('--XX\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--XX\r\nContent-Disposition: form-data; name="file"; '
-                f'filename="in.jsonl"\r\n\r\n{text}\r\n--XX--\r\n')
+        form = (
+            '--XX\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--XX\r\nContent-Disposition: '
+            'form-data; name="file"; '
+            f'filename="in.jsonl"\r\n\r\n{text}\r\n--XX--\r\n')
         return cluster.request("POST", "/v1/files", form, {"Content-Type": "multipart/form-data; boundary=XX"})
 
     def create(self, cluster, file, window="24h"):
-        return cluster.request("POST", "/v1/batches", {"input_file_id": file, "endpoint": "/v1/completions", "completion_window": window})
+        return cluster.request("POST", "/v1/batches",
+                               {"input_file_id": file, "endpoint": "/v1/completions", "completion_window": window})
 
     def submit(self, cluster, lines, window="24h"):
         status, file = self.upload(cluster, "\n".join(json.dumps(one) for one in lines))
@@ -86,8 +93,12 @@ class BatchTest(DemoTest):
 
     def carry_through(self, cluster):
         """The commands of a batch from its submission to its results."""
-        source, output, url = self.write_input([line(i) for i in range(50)], "nonsense\n"), self.dir.name + "/out.jsonl", ("--url", cluster.url)
-        submitted = json.loads(moestro("batch", "submit", source, *url, "--wait", "--json", "--metadata", "who=test").stdout)
+        source, output, url = self.write_input([line(i) for i in range(50)],
+                                               "nonsense\n"), self.dir.name + "/out.jsonl", ("--url", cluster.url)
+        ran = moestro("batch", "submit", source, *url, "--wait", "--json", "--metadata", "who=test", check=False)
+        self.assertEqual(ran.returncode, 1, "a line failed")
+        self.assertIn("1 of 51 lines failed", ran.stderr)
+        submitted = json.loads(ran.stdout)
         self.assertEqual(submitted["status"], "completed")
         self.assertEqual(submitted["request_counts"], {"total": 51, "completed": 50, "failed": 1})
         self.assertEqual(submitted["metadata"], {"who": "test"})
@@ -105,14 +116,18 @@ class BatchTest(DemoTest):
     def cancel_midway(self, cluster):
         """What was done is in the output, the rest in the error file, each line once."""
         output, url = self.dir.name + "/part.jsonl", ("--url", cluster.url)
-        batch = json.loads(moestro("batch", "submit", self.write_input([line(i, tokens=150) for i in range(300)]), *url, "--json").stdout)["id"]
+        batch = json.loads(
+            moestro("batch", "submit", self.write_input([line(i, tokens=150) for i in range(300)]), *url,
+                    "--json").stdout)["id"]
         cluster.wait_until(lambda: self.completed(cluster, batch) > 0, 60, "a line that is done")
         early = moestro("batch", "results", batch, "-o", output, *url, check=False)
         self.assertEqual(early.returncode, 1, "it is not over")
         moestro("batch", "cancel", batch, *url)
         results = moestro("batch", "results", batch, "-o", output, "--errors", output + ".errors", "--wait", *url)
         self.assertIn("cancelled", results.stdout)
-        done, rest = ([json.loads(one) for one in pathlib.Path(name).read_text().splitlines()] for name in (output, output + ".errors"))
+        done, rest = ([json.loads(one)
+                       for one in pathlib.Path(name).read_text().splitlines()]
+                      for name in (output, output + ".errors"))
         self.assertGreater(len(done), 0)
         self.assertEqual({one["error"]["code"] for one in rest}, {"batch_cancelled"})
         self.assertEqual(sorted(one["custom_id"] for one in done + rest), sorted(f"line-{i}" for i in range(300)))

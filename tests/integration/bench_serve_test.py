@@ -1,4 +1,5 @@
-"""`moestro bench serve` against a real cluster: what it counts is what the server counted; a cluster that dies amid a load."""
+"""`moestro bench serve` against a real cluster: what it counts is what the server counted; a cluster that dies amid a
+load."""
 
 import json
 import pathlib
@@ -18,9 +19,13 @@ class BenchServe(DemoTest):
         return sum(float(line.split()[-1]) for line in found if all(f'{k}="{v}"' in line for k, v in labels.items()))
 
     def figures(self, cluster):
-        return {"ok": self.metric(cluster, "moestro_requests_total", result="ok"), "refused": self.metric(cluster, "moestro_requests_total", result="refused"),
-                "prompt": self.metric(cluster, "moestro_prompt_tokens_total"), "generated": self.metric(cluster, "moestro_generated_tokens_total"),
-                "first": self.metric(cluster, "moestro_time_to_first_token_seconds_count")}
+        return {
+            "ok": self.metric(cluster, "moestro_requests_total",
+                              result="ok"), "refused": self.metric(cluster, "moestro_requests_total", result="refused"),
+            "prompt": self.metric(cluster, "moestro_prompt_tokens_total"),
+            "generated": self.metric(cluster, "moestro_generated_tokens_total"),
+            "first": self.metric(cluster, "moestro_time_to_first_token_seconds_count")
+        }
 
     def load(self, cluster, *options):
         before = self.figures(cluster)
@@ -30,10 +35,13 @@ class BenchServe(DemoTest):
 
     def test_what_it_counts_is_what_the_server_counted(self):
         with Cluster(self.pack, "--queue-max", "24") as cluster:
-            report, counted = self.load(cluster, "--rate", "100", "--count", "40", "--prompt", "4-60", "--output", "1-30", "--concurrency", "8", "--goodput", "e2e:60s")
+            report, counted = self.load(cluster, "--rate", "100", "--count", "40", "--prompt", "4-60", "--output",
+                                        "1-30", "--concurrency", "8", "--goodput", "e2e:60s")
             (run,) = report["runs"]
             self.assertEqual((run["completed"], run["failed"], run["refused"], run["other_length"]), (40, 0, 0, 0))
-            self.assertEqual(counted, {"ok": 40, "refused": 0, "prompt": run["prompt_tokens"], "generated": run["output_tokens"], "first": 40})
+            self.assertEqual(counted, {
+                "ok": 40, "refused": 0, "prompt": run["prompt_tokens"], "generated": run["output_tokens"], "first": 40
+            })
             self.assertEqual(run["goodput"]["share"], 1)
             self.assertLessEqual(run["in_flight_max"], 8)
             self.assertEqual(report["model"], "pack")
@@ -51,11 +59,13 @@ class BenchServe(DemoTest):
 
     def test_a_trace_with_shared_prefixes(self):
         trace = pathlib.Path(self.dir.name) / "trace.jsonl"
-        lines = [{"timestamp": 40 * i, "input_length": 1024 + i, "output_length": 6, "hash_ids": [1, 2, 3 + i]} for i in range(5)]
+        lines = [{"timestamp": 40 * i, "input_length": 1024 + i, "output_length": 6, "hash_ids": [1, 2, 3 + i]}
+                 for i in range(5)]
         trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
         with Cluster(self.pack) as cluster:
             before = cluster.request("GET", "/v1/moestro/status")[1]["tokens"]["prefix_cached"]
-            report, counted = self.load(cluster, "--trace", trace, "--speed", "2", "--lengths", "0.5", "--concurrency", "1")
+            report, counted = self.load(cluster, "--trace", trace, "--speed", "2", "--lengths", "0.5", "--concurrency",
+                                        "1")
             (run,) = report["runs"]
             self.assertEqual((run["completed"], counted["ok"], counted["generated"]), (5, 5, 15))
             self.assertAlmostEqual(run["offered_requests_per_s"], 4 / 0.08)
@@ -64,9 +74,12 @@ class BenchServe(DemoTest):
 
     def test_a_cluster_that_dies_amid_a_load(self):
         with Cluster(self.pack) as cluster:
-            process = subprocess.Popen([BIN / "moestro", "bench", "serve", "--url", cluster.url, "--rate", "40", "--count", "120", "--prompt", "8", "--output", "4", "--json"],
-                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            cluster.wait_until(lambda: self.metric(cluster, "moestro_requests_total", result="ok") >= 20, 30, "a sixth of the load")
+            process = subprocess.Popen([
+                BIN / "moestro", "bench", "serve", "--url", cluster.url, "--rate", "40", "--count", "120", "--prompt",
+                "8", "--output", "4", "--json"
+            ], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            cluster.wait_until(lambda: self.metric(cluster, "moestro_requests_total", result="ok") >= 20, 30,
+                               "a sixth of the load")
             cluster.process.send_signal(signal.SIGKILL)  # store, worker and orchestrator end with it
             out, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, err)
@@ -77,22 +90,29 @@ class BenchServe(DemoTest):
         self.assertIn("cannot connect", run["failures"])
 
     def test_a_box_of_its_own(self):
-        ran = moestro("bench", "serve", "--model", self.pack, "--rate", "20", "--count", "10", "--prompt", "4-20", "--output", "1-8", "--kv-tokens", "2048")
+        ran = moestro("bench", "serve", "--model", self.pack, "--rate", "20", "--count", "10", "--prompt", "4-20",
+                      "--output", "1-8", "--kv-tokens", "2048")
         self.assertRegex(ran.stdout, r"pack on a box of its own; Poisson")
         self.assertRegex(ran.stdout, r"10 requests, 10 completed, 0 refused, 0 failed")
         self.assertRegex(ran.stdout, re.compile(r"^time to first token +[0-9.]+", re.MULTILINE))
 
     def test_the_table_has_every_row(self):
-        rows = json.loads(moestro("bench", "serve", "--model", self.pack, "--table", "--rounds", "1", "--count", "24", "--kv-tokens", "8192", "--json").stdout)
-        by_what = {row["what"] + ("; " + row["baseline_is"] if row["baseline"] is not None else ""): row for row in rows}
+        rows = json.loads(
+            moestro("bench", "serve", "--model", self.pack, "--table", "--rounds", "1", "--count", "24", "--kv-tokens",
+                    "8192", "--json").stdout)
+        by_what = {
+            row["what"] + ("; " + row["baseline_is"] if row["baseline"] is not None else ""): row for row in rows
+        }
         mixed = by_what["mixed lengths, requests/s; padded static batches"]
         self.assertAlmostEqual(mixed["value"] / mixed["baseline"], mixed["ratio"])
-        self.assertEqual((mixed["aim"], mixed["aim_is"], mixed["reached"]), (1.9, "at least, of the ratio", mixed["ratio"] >= 1.9))
+        self.assertEqual((mixed["aim"], mixed["aim_is"], mixed["reached"]),
+                         (1.9, "at least, of the ratio", mixed["ratio"] >= 1.9))
         self.assertIn("mixed lengths, requests/s; the same, sorted by known lengths", by_what)
         self.assertIn("arrivals above capacity: tokens/s out; its peak", by_what)
         queue = by_what["arrivals above capacity: sequences in the server, at most"]
         self.assertTrue(queue["reached"], queue)
-        self.assertTrue(by_what["arrivals above capacity: refusals that are no 429 with Retry-After"].get("reached", True))
+        self.assertTrue(by_what["arrivals above capacity: refusals that are no 429 with Retry-After"].get(
+            "reached", True))
         beside = by_what["interactive beside a saturating batch job: TTFT p99; 2 steps + its own prefill"]
         self.assertGreater(beside["baseline"], 0)
         streams = [row for row in rows if row["what"].startswith("500 streams beside 2000 idle connections")]

@@ -46,14 +46,17 @@ class DemoTest(unittest.TestCase):
         cls.pack = pack(DEMO, cls.dir.name + "/pack", *cls.PACK_OPTIONS)
 
     def run_streams(self, cluster, prompts, tokens, when=None, after=40):
-        """Streams all prompts at once; `when()` is called once, after so many events in total. The token ids of each."""
+        """Streams all prompts at once; `when()` is called once, after so many events in total. The token ids of
+        each."""
         ids, failures, seen, lock = {}, [], [0], threading.Lock()
 
         def one(prompt):
             try:
                 out = []
-                for event in cluster.stream("/v1/completions", {"prompt": prompt, "max_tokens": tokens, "temperature": 0,
-                                                                "ignore_eos": True, "return_token_ids": True}):
+                for event in cluster.stream("/v1/completions", {
+                        "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True,
+                        "return_token_ids": True
+                }):
                     for choice in event["choices"]:
                         out += choice.get("token_ids") or []
                     with lock:
@@ -142,7 +145,12 @@ class Cluster(Served):
     def __init__(self, pack_dir, *options, env=None):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="moestro-it-", dir="/tmp"))
         self.log = open(self.dir / "up.log", "w+")
-        command = [BIN / "moestro", "up", "--model", pack_dir, "--run-dir", self.dir / "run"]
+        command = [BIN / "moestro", "up", "--model", pack_dir]
+        self.run_dir = self.dir / "run"
+        if "--run-dir" in options:
+            self.run_dir = pathlib.Path(options[options.index("--run-dir") + 1])
+        else:
+            command += ["--run-dir", self.run_dir]
         if "--http" not in options:
             command += ["--http", "127.0.0.1:0"]
         if "--arena-dir" not in options:
@@ -175,7 +183,7 @@ class Cluster(Served):
         self.log.flush()
         self.log.seek(0)
         self.log_text = self.log.read()
-        for file in sorted(self.dir.glob("run/**/*.log")):
+        for file in sorted(self.run_dir.glob("**/*.log")):
             self.log_text += f"\n--- {file.name}\n{file.read_text(errors='replace')[-4000:]}"
         self.log.close()
         shutil.rmtree(self.dir, ignore_errors=True)

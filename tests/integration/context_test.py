@@ -54,8 +54,9 @@ class Context(DemoTest):
         self.assertEqual(reasons[-1], "length", "the last chunk of the choice says why it ended")
 
     def test_eight_that_fill_it_together_each_get_all_of_it(self):
-        status, whole = self.cluster.request("POST", "/v1/chat/completions",
-                                             {"messages": [{"role": "user", "content": "Go on."}], "ignore_eos": True, "n": 8, "seed": 1})
+        status, whole = self.cluster.request(
+            "POST", "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": "Go on."}], "ignore_eos": True, "n": 8, "seed": 1})
         self.assertEqual(status, 200, whole)
         self.assertEqual([c["finish_reason"] for c in whole["choices"]], ["length"] * 8)
         self.assertEqual(whole["usage"]["completion_tokens"], 8 * (ROOM - whole["usage"]["prompt_tokens"]))

@@ -1,4 +1,5 @@
-"""--device cuda in whole programs: over the emulated plugin, on every machine. What cannot be computed on is refused by its reason; a device that falls off loses nothing."""
+"""--device cuda in whole programs: over the emulated plugin, on every machine. What cannot be computed on is refused by
+its reason; a device that falls off loses nothing."""
 
 import itertools
 import json
@@ -27,8 +28,10 @@ def environment(devices=None, faults=None, fallen=None, plugin=PLUGIN):
 
 def worker(device, **settings):
     """A worker that has no store: what is said of its device comes first."""
-    return subprocess.run([BIN / "moestro-worker", "--model", "m", "--store", "ipc:///nowhere/store.sock", "--orchestrator", "ipc:///nowhere/o.sock",
-                           "--store-wait", "0s", "--device", device], capture_output=True, text=True, env=environment(**settings), timeout=60)
+    return subprocess.run([
+        BIN / "moestro-worker", "--model", "m", "--store", "ipc:///nowhere/store.sock", "--orchestrator",
+        "ipc:///nowhere/o.sock", "--store-wait", "0s", "--device", device
+    ], capture_output=True, text=True, env=environment(**settings), timeout=60)
 
 
 class Refusals(unittest.TestCase):
@@ -49,10 +52,14 @@ class Refusals(unittest.TestCase):
         ("an unknown index", {"devices": "NVIDIA L4,8.9,24G;NVIDIA L4,8.9,24G"}, "cuda:2", 2,
          ["there is no CUDA device 2; this machine has 2, counted from 0"]),
         ("a device that has fallen off", {"faults": "fall-off=probe:0"}, "cuda", 1, ["no CUDA device: unknown error"]),
-        ("a faulty card", {"devices": "NVIDIA L4,8.9,24G;NVIDIA L4,8.9,24G", "faults": "faulty-card=0"}, "cuda:0", 1,
-         ["the card, NVIDIA L4, is faulty: uncorrectable ECC error encountered; see nvidia-smi and dmesg", "usable here: cuda:1"]),
-        ("no plugin", {"plugin": "/nowhere/libmoestro_cuda.so"}, "cuda", 2, ["the CUDA plugin is not built: there is no /nowhere/libmoestro_cuda.so"]),
-        ("no plugin but another library", {"plugin": BIN / "moestro-worker"}, "cuda", 2, ["the CUDA plugin cannot be loaded"]),
+        ("a faulty card", {"devices": "NVIDIA L4,8.9,24G;NVIDIA L4,8.9,24G", "faults": "faulty-card=0"}, "cuda:0", 1, [
+            "the card, NVIDIA L4, is faulty: uncorrectable ECC error encountered; see nvidia-smi and dmesg",
+            "usable here: cuda:1"
+        ]),
+        ("no plugin", {"plugin": "/nowhere/libmoestro_cuda.so"}, "cuda", 2,
+         ["the CUDA plugin is not built: there is no /nowhere/libmoestro_cuda.so"]),
+        ("no plugin but another library", {"plugin": BIN / "moestro-worker"}, "cuda", 2,
+         ["the CUDA plugin cannot be loaded"]),
     ]
 
     def test_a_worker_says_why_in_one_line(self):
@@ -67,7 +74,9 @@ class Refusals(unittest.TestCase):
                     self.assertIn(word, said[0])
 
     def test_keys_and_values_go_to_host_memory_from_a_gpu_alone(self):
-        ran = subprocess.run([BIN / "moestro-worker", "--run-dir", "/nowhere", "--model", "m", "--kv-host-tokens", "64"], capture_output=True, text=True, timeout=60)
+        ran = subprocess.run(
+            [BIN / "moestro-worker", "--run-dir", "/nowhere", "--model", "m", "--kv-host-tokens", "64"],
+            capture_output=True, text=True, timeout=60)
         self.assertEqual(ran.returncode, 2, ran.stderr)
         self.assertIn("--kv-host-tokens is for a GPU", ran.stderr)
 
@@ -75,13 +84,15 @@ class Refusals(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             box = pathlib.Path(directory, "box.yaml")
             box.write_text("workers:\n  device: cuda\n  kv_host_tokens: 64\norchestrator:\n  prefix_cache: false\n")
-            ran = subprocess.run([BIN / "moestro-worker", "-c", box, "--run-dir", directory, "--model", "m"], capture_output=True, text=True, env=environment(), timeout=60)
+            ran = subprocess.run([BIN / "moestro-worker", "-c", box, "--run-dir", directory, "--model", "m"],
+                                 capture_output=True, text=True, env=environment(), timeout=60)
         self.assertEqual(ran.returncode, 2, ran.stderr)
         self.assertIn("orchestrator.prefix_cache is off", ran.stderr)
 
     def test_what_is_no_device_is_a_wrong_command_line(self):
-        for device, word in (("cuda:x", "'x' is not the number of a device"), ("cuda,vram=lots", "'lots' is not a size"), ("cuda,vram=0", "leaves no memory"),
-                             ("cuda:0,link=1G", "'link=1G' is not vram=SIZE")):
+        for device, word in (("cuda:x", "'x' is not the number of a device"), ("cuda,vram=lots",
+                                                                               "'lots' is not a size"),
+                             ("cuda,vram=0", "leaves no memory"), ("cuda:0,link=1G", "'link=1G' is not vram=SIZE")):
             ran = worker(device)
             self.assertEqual(ran.returncode, 2, ran.stderr)
             self.assertIn(word, ran.stderr)
@@ -97,8 +108,10 @@ class RefusalsOfUp(DemoTest):
         for name, settings, device, exit_code, words in Refusals.CASES:
             with self.subTest(name), tempfile.TemporaryDirectory() as directory:
                 run_dir = pathlib.Path(directory, "run")
-                ran = subprocess.run([BIN / "moestro", "up", "--model", self.pack, "--run-dir", run_dir, "--http", "127.0.0.1:0", "--device", device],
-                                     capture_output=True, text=True, env=environment(**settings), timeout=60)
+                ran = subprocess.run([
+                    BIN / "moestro", "up", "--model", self.pack, "--run-dir", run_dir, "--http", "127.0.0.1:0",
+                    "--device", device
+                ], capture_output=True, text=True, env=environment(**settings), timeout=60)
                 self.assertEqual(ran.returncode, exit_code, ran.stderr)
                 self.assertEqual(len(ran.stderr.splitlines()), 1, ran.stderr)
                 for word in words:
@@ -108,15 +121,22 @@ class RefusalsOfUp(DemoTest):
 
 class Doctor(unittest.TestCase):
     def findings(self, **settings):
-        ran = subprocess.run([BIN / "moestro", "doctor", "--json"], capture_output=True, text=True, env=environment(**settings), timeout=60)
-        self.calm = getattr(self, "calm", None) or subprocess.run([BIN / "moestro", "doctor"], capture_output=True).returncode
+        ran = subprocess.run([BIN / "moestro", "doctor", "--json"], capture_output=True, text=True,
+                             env=environment(**settings), timeout=60)
+        self.calm = getattr(self, "calm", None) or subprocess.run([BIN / "moestro", "doctor"],
+                                                                  capture_output=True).returncode
         self.assertEqual(ran.returncode, self.calm, "GPUs do not change doctor's exit code")
-        return {finding["topic"]: finding for finding in json.loads(ran.stdout)["findings"] if finding["topic"].startswith("GPU")}
+        return {
+            finding["topic"]: finding
+            for finding in json.loads(ran.stdout)["findings"]
+            if finding["topic"].startswith("GPU")
+        }
 
     def test_each_device_is_named_with_what_it_lacks(self):
         found = self.findings(devices="NVIDIA H200,9.0,139G,1G,0000:17:00.0;Tesla T4,7.5,16G;NVIDIA L4,8.9,24G,24G")
         self.assertEqual(sorted(found), ["GPU 0", "GPU 1", "GPU 2"])
-        self.assertIn("NVIDIA H200, compute capability 9.0, 138 GiB of 139 GiB free, at 0000:17:00.0", found["GPU 0"]["found"])
+        self.assertIn("NVIDIA H200, compute capability 9.0, 138 GiB of 139 GiB free, at 0000:17:00.0",
+                      found["GPU 0"]["found"])
         self.assertIn("too old, the kernels need 8.0", found["GPU 1"]["found"])
         self.assertIn("other processes have its memory", found["GPU 2"]["found"])
         self.assertIn("nvidia-smi", found["GPU 2"]["mend"])
@@ -129,22 +149,29 @@ class Doctor(unittest.TestCase):
     def test_why_there_is_none(self):
         self.assertIn("CUDA driver version is insufficient", self.findings(faults="no-driver")["GPU"]["found"])
         self.assertIn("driver", self.findings(faults="no-driver")["GPU"]["mend"])
-        self.assertIn("the CUDA plugin is not built", self.findings(plugin="/nowhere/libmoestro_cuda.so")["GPU"]["found"])
+        self.assertIn("the CUDA plugin is not built",
+                      self.findings(plugin="/nowhere/libmoestro_cuda.so")["GPU"]["found"])
 
 
 class Serving(DemoTest):
     def test_workers_are_spread_over_devices(self):
-        cluster = Cluster(self.pack, "--workers", "2", "--device", "cuda", env=environment("NVIDIA H200,9.0,8G,0,0000:17:00.0;Tesla T4,7.5,8G;NVIDIA L4,8.9,8G"))
+        cluster = Cluster(self.pack, "--workers", "2", "--device", "cuda",
+                          env=environment("NVIDIA H200,9.0,8G,0,0000:17:00.0;Tesla T4,7.5,8G;NVIDIA L4,8.9,8G"))
         with cluster:
-            self.assertEqual(cluster.complete(PROMPTS[0], max_tokens=4, ignore_eos=True)["usage"]["completion_tokens"], 4)
+            self.assertEqual(
+                cluster.complete(PROMPTS[0], max_tokens=4, ignore_eos=True)["usage"]["completion_tokens"], 4)
         self.assertIn("worker-0 on cuda:0, NVIDIA H200 (0000:17:00.0)", cluster.log_text)
         self.assertIn("worker-1 on cuda:2, NVIDIA L4", cluster.log_text)
 
     def test_a_faulty_card_is_left_alone(self):
-        cluster = Cluster(self.pack, "--device", "cuda", env=environment("NVIDIA L4,8.9,8G;NVIDIA L4,8.9,8G", faults="faulty-card=0"))
+        cluster = Cluster(self.pack, "--device", "cuda", env=environment("NVIDIA L4,8.9,8G;NVIDIA L4,8.9,8G",
+                                                                         faults="faulty-card=0"))
         with cluster:
-            self.assertEqual(cluster.complete(PROMPTS[0], max_tokens=4, ignore_eos=True)["usage"]["completion_tokens"], 4)
-        self.assertIn("worker-0 on cuda:1, NVIDIA L4; cuda:0 is left alone: the card, NVIDIA L4, is faulty: uncorrectable ECC", cluster.log_text)
+            self.assertEqual(
+                cluster.complete(PROMPTS[0], max_tokens=4, ignore_eos=True)["usage"]["completion_tokens"], 4)
+        self.assertIn(
+            "worker-0 on cuda:1, NVIDIA L4; cuda:0 is left alone: the card, NVIDIA L4, is faulty: uncorrectable ECC",
+            cluster.log_text)
 
     def refused_by_its_worker(self, *options, pack=None, **settings):
         with self.assertRaises(AssertionError) as refused:
@@ -153,24 +180,34 @@ class Serving(DemoTest):
 
     def test_bf16_in_12_bits_is_refused_by_name(self):
         experts = pack(DEMO, self.dir.name + "/narrow-experts", "--experts", "bf16-12bit,bf16")
-        self.assertIn("experts as bf16-12bit on this device; choose another with --precision", self.refused_by_its_worker("--device", "cuda", pack=experts))
+        self.assertIn("experts as bf16-12bit on this device; choose another with --precision",
+                      self.refused_by_its_worker("--device", "cuda", pack=experts))
         with Cluster(experts, "--device", "cuda", "--precision", "bf16", env=environment()) as cluster:
-            self.assertEqual(cluster.complete(PROMPTS[0], max_tokens=4, ignore_eos=True)["usage"]["completion_tokens"], 4)
+            self.assertEqual(
+                cluster.complete(PROMPTS[0], max_tokens=4, ignore_eos=True)["usage"]["completion_tokens"], 4)
         dense = pack(DEMO, self.dir.name + "/narrow-dense", "--dense", "bf16-12bit")
-        self.assertRegex(self.refused_by_its_worker("--device", "cuda", pack=dense), "tensor '.*' as bf16-12bit on this device")
+        self.assertRegex(self.refused_by_its_worker("--device", "cuda", pack=dense),
+                         "tensor '.*' as bf16-12bit on this device")
 
     def test_what_cannot_fit_is_refused_with_what_would_do(self):
-        self.assertRegex(self.refused_by_its_worker("--device", "cuda,vram=1M"), r"vram=\d+MiB is the least for this model, vram=1MiB is given: .*raise it, or take")
-        self.assertRegex(self.refused_by_its_worker("--device", "cuda", devices="Small,9.0,150M"), "device memory are the least for this model: .*or a larger card")
+        self.assertRegex(self.refused_by_its_worker("--device", "cuda,vram=1M"),
+                         r"vram=\d+MiB is the least for this model, vram=1MiB is given: .*raise it, or take")
+        self.assertRegex(self.refused_by_its_worker("--device", "cuda", devices="Small,9.0,150M"),
+                         "device memory are the least for this model: .*or a larger card")
 
     def test_memory_that_others_have_may_come_back(self):
-        self.assertRegex(self.refused_by_its_worker("--device", "cuda", devices="Shared,9.0,8G,8042M"),
-                         "150 MiB of the Shared's 8.00 GiB are free, 128 MiB of it left to the driver; CUDA itself and other processes have the rest")
+        self.assertRegex(
+            self.refused_by_its_worker("--device", "cuda", devices="Shared,9.0,8G,8042M"),
+            "150 MiB of the Shared's 8.00 GiB are free, 128 MiB of it left to the driver; CUDA itself and other "
+            "processes have the rest"
+        )
 
     def test_tokens_are_the_cpus_however_little_memory_there_is(self):
         def tokens(*options, **settings):
-            with Cluster(self.pack, "--deterministic", "--kv-tokens", "1024", *options, env=environment(**settings)) as cluster:
-                answer = cluster.complete(PROMPTS[0], max_tokens=8, temperature=0, ignore_eos=True, return_token_ids=True)
+            with Cluster(self.pack, "--deterministic", "--kv-tokens", "1024", *options,
+                         env=environment(**settings)) as cluster:
+                answer = cluster.complete(PROMPTS[0], max_tokens=8, temperature=0, ignore_eos=True,
+                                          return_token_ids=True)
             return answer["choices"][0]["token_ids"], cluster.log_text
 
         calm, _ = tokens("--device", "cpu")
@@ -187,8 +224,10 @@ class Serving(DemoTest):
         prompts = [DEMO_IDS[at:at + 35] for at in (0, 35, 70)]
 
         def ask(cluster, ids):
-            answer = cluster.complete(ids, max_tokens=6, temperature=0, ignore_eos=True, return_token_ids=True, logprobs=1)
-            return (answer["choices"][0]["token_ids"], answer["choices"][0]["logprobs"]), answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+            answer = cluster.complete(ids, max_tokens=6, temperature=0, ignore_eos=True, return_token_ids=True,
+                                      logprobs=1)
+            return (answer["choices"][0]["token_ids"],
+                    answer["choices"][0]["logprobs"]), answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
         options = ("--deterministic", "--device", "cuda", "--kv-tokens", "48")
         with Cluster(self.pack, *options, env=environment()) as cluster:
@@ -202,16 +241,21 @@ class Serving(DemoTest):
             self.assertEqual([cached for _, cached in again], [32, 32, 32])
             self.assertEqual(cluster.request("GET", "/v1/moestro/status")[1]["kv_blocks"]["host"]["total"], 20)
             metrics = cluster.request("GET", "/metrics")[1]
-            moved = {name: int(re.search(rf"^moestro_kv_moved_{name}_tokens_total (\d+)", metrics, re.M)[1]) for name in ("in", "out")}
+            moved = {
+                name: int(re.search(rf"^moestro_kv_moved_{name}_tokens_total (\d+)", metrics, re.M)[1])
+                for name in ("in", "out")
+            }
             self.assertGreaterEqual(moved["in"], 3 * 32)
             self.assertGreater(moved["out"], 2 * 32)
         self.assertIn("320 more in host memory", cluster.log_text)
 
     def test_experts_on_the_cpu_and_layers_queued_again_are_counted(self):
-        """Few slots, so that some miss; a link that seems slow, so that the CPU is worth it. Whether a miss is known before its layer is queued, and goes to the CPU, or only
-        afterwards, and is queued again, depends on who is faster here; cuda_engine_test and cuda_late_streams_test have either."""
+        """Few slots, so that some miss; a link that seems slow, so that the CPU is worth it. Whether a miss is known
+        before its layer is queued, and goes to the CPU, or only afterwards, and is queued again, depends on who is
+        faster here; cuda_engine_test and cuda_late_streams_test have either."""
         prompts = itertools.cycle(PROMPTS)
-        with Cluster(self.pack, "--kv-tokens", "1024", "--device", "cuda,vram=24M", env=environment(faults="slow-copies=100")) as cluster:
+        with Cluster(self.pack, "--kv-tokens", "1024", "--device", "cuda,vram=24M",
+                     env=environment(faults="slow-copies=100")) as cluster:
             def device():
                 cluster.complete(next(prompts), max_tokens=12, temperature=0, ignore_eos=True)
                 return cluster.request("GET", "/v1/moestro/status")[1]["tiers"]["device"]
@@ -221,7 +265,8 @@ class Serving(DemoTest):
                 return figures["host_experts"] + figures["rewinds"] > 0
 
             cluster.wait_until(counted, 120, what="an expert on the CPU, or a layer that is queued again")
-            cluster.wait_until(lambda: cluster.request("GET", "/v1/moestro/status")[1]["sequences"]["running"] == 0, what="rest")
+            cluster.wait_until(lambda: cluster.request("GET", "/v1/moestro/status")[1]["sequences"]["running"] == 0,
+                               what="rest")
             told = cluster.request("GET", "/v1/moestro/status")[1]
             metrics = cluster.request("GET", "/metrics")[1]
         of_all, of_one = told["tiers"]["device"], told["workers"][0]["device_memory"]
@@ -234,19 +279,26 @@ class Serving(DemoTest):
         """Copies are under way from the arena of a store that dies, and of a worker that does."""
         with Cluster(self.pack, "--deterministic") as cluster:
             calm = self.run_streams(cluster, PROMPTS, 16)
-        with Cluster(self.pack, "--deterministic", "--kv-tokens", "2048", "--device", "cuda,vram=28M", env=environment()) as cluster:
+        with Cluster(self.pack, "--deterministic", "--kv-tokens", "2048", "--device", "cuda,vram=28M",
+                     env=environment()) as cluster:
             for program in ("moestro-store", "moestro-worker"):
                 victim = cluster.children(program)[0]
-                self.assertEqual(self.run_streams(cluster, PROMPTS, 16, lambda: os.kill(victim, signal.SIGKILL), after=20), calm, program)
+                self.assertEqual(
+                    self.run_streams(cluster, PROMPTS, 16, lambda: os.kill(victim, signal.SIGKILL), after=20), calm,
+                    program)
 
     def test_a_device_that_falls_off_loses_and_repeats_nothing(self):
         fallen = pathlib.Path(self.dir.name, "fallen")
-        with Cluster(self.pack, "--deterministic") as cluster, open(pathlib.Path(self.dir.name, "gpu.log"), "w+") as log:
-            gpu = subprocess.Popen([BIN / "moestro-worker", "-c", cluster.dir / "run" / "box.yaml", "--name", "gpu", "--device", "cuda"], stderr=log, stdout=log,
-                                   env=environment(fallen=fallen))
+        with Cluster(self.pack, "--deterministic") as cluster, open(pathlib.Path(self.dir.name, "gpu.log"),
+                                                                    "w+") as log:
+            gpu = subprocess.Popen(
+                [BIN / "moestro-worker", "-c", cluster.dir / "run" / "box.yaml", "--name", "gpu", "--device", "cuda"],
+                stderr=log, stdout=log, env=environment(fallen=fallen))
             try:
                 def plans():
-                    return next((w["plans"] for w in cluster.request("GET", "/v1/moestro/status")[1]["workers"] if w["name"] == "gpu"), None)
+                    return next((w["plans"]
+                                 for w in cluster.request("GET", "/v1/moestro/status")[1]["workers"]
+                                 if w["name"] == "gpu"), None)
 
                 def fall():
                     cluster.wait_until(lambda: plans() > 0, what="a step on the GPU")

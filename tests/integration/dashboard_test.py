@@ -35,7 +35,8 @@ class Dashboard(DemoTest):
             for label in set(labels) - monitoring.ADDED:
                 self.assertIn(label, self.labels[name], f"{where}: {name}")
         for name, label, value in monitoring.matches(query):
-            self.assertIn(value, self.labels[name].get(label, {value} if label in monitoring.ADDED else ()), f"{where}: {name}{{{label}}}")
+            self.assertIn(value, self.labels[name].get(label, {value} if label in monitoring.ADDED else ()),
+                          f"{where}: {name}{{{label}}}")
         there = {label for name, _ in series for label in self.labels.get(name, {})} | monitoring.ADDED
         self.assertLessEqual(monitoring.grouped_by(query), there, where)
 
@@ -47,7 +48,9 @@ class Dashboard(DemoTest):
             self.assertNotIn("$", query, title)
             named = set(re.findall(r"\{\{(\w+)\}\}", legend))
             aggregated = re.search(r"\b(sum|min|max|count)\b", query)
-            self.assertLessEqual(named, monitoring.grouped_by(query) if aggregated else {"instance", "drive"}, f"{title}: {legend}")
+            self.assertLessEqual(named,
+                                 monitoring.grouped_by(query) if aggregated else {"instance", "drive"},
+                                 f"{title}: {legend}")
 
     def test_the_alerts_ask_for_what_there_is(self):
         alerts = monitoring.alerts()
@@ -56,7 +59,8 @@ class Dashboard(DemoTest):
             self.check(query, name)
 
     def test_a_query_for_what_is_not_there_is_found(self):
-        for query in ("moestro_nothing_total", 'moestro_workers{worker="a"}', 'sum by (tier) (moestro_workers)', 'moestro_requests_total{result="lost"}', "1 + 1"):
+        for query in ("moestro_nothing_total", 'moestro_workers{worker="a"}', 'sum by (tier) (moestro_workers)',
+                      'moestro_requests_total{result="lost"}', "1 + 1"):
             with self.assertRaises(AssertionError):
                 self.check(query, "a test")
 

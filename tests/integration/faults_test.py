@@ -1,4 +1,5 @@
-"""Faults on real processes: what is killed comes back, what was being answered is answered with the same tokens, nothing is repeated or lost."""
+"""Faults on real processes: what is killed comes back, what was being answered is answered with the same tokens,
+nothing is repeated or lost."""
 
 import json
 import os
@@ -7,8 +8,10 @@ import signal
 
 from cluster import Cluster, DemoTest, main, moestro, pack
 
-PROMPTS = ["Once upon a time", "The price of a bushel of wheat", "def parse(self, text):", "Mix the flour with", "She had 12 apples and",
-           "KING HENRY:", "The nature of virtue is", "The city was founded in"]
+PROMPTS = [
+    "Once upon a time", "The price of a bushel of wheat", "def parse(self, text):", "Mix the flour with",
+    "She had 12 apples and", "KING HENRY:", "The nature of virtue is", "The city was founded in"
+]
 
 
 class Faults(DemoTest):
@@ -31,10 +34,12 @@ class Faults(DemoTest):
         """Copies are under way from the arena of a store that dies, and of a worker that does."""
         with Cluster(self.pack, "--deterministic") as cluster:
             calm = self.run_streams(cluster, PROMPTS, 48)
-        with Cluster(self.pack, "--deterministic", "--device", "emulated:vram=2M,link=300MB/s", "--predict", "auto") as cluster:
+        with Cluster(self.pack, "--deterministic", "--device", "emulated:vram=2M,link=300MB/s", "--predict",
+                     "auto") as cluster:
             for program in ("moestro-store", "moestro-worker"):
                 victim = cluster.children(program)[0]
-                self.assertEqual(self.run_streams(cluster, PROMPTS, 48, lambda: os.kill(victim, signal.SIGKILL)), calm, program)
+                self.assertEqual(self.run_streams(cluster, PROMPTS, 48, lambda: os.kill(victim, signal.SIGKILL)), calm,
+                                 program)
 
     def test_a_request_that_waits_for_a_worker_in_vain_is_told(self):
         with Cluster(self.pack, "--worker-wait", "1s") as cluster:
@@ -53,7 +58,8 @@ class Faults(DemoTest):
 
     def test_ctrl_c_lets_streams_end(self):
         with Cluster(self.pack) as cluster:
-            events = cluster.stream("/v1/completions", {"prompt": "a", "max_tokens": 200, "ignore_eos": True, "return_token_ids": True})
+            events = cluster.stream("/v1/completions",
+                                    {"prompt": "a", "max_tokens": 200, "ignore_eos": True, "return_token_ids": True})
             ids = next(events)["choices"][0]["token_ids"]
             cluster.process.send_signal(signal.SIGINT)
             for event in events:
@@ -100,7 +106,8 @@ class Faults(DemoTest):
     def test_a_client_that_leaves_does_not_keep_its_place(self):
         with Cluster(self.pack) as cluster:
             connection = cluster.connect()
-            connection.request("POST", "/v1/completions", json.dumps({"prompt": "a", "max_tokens": 400, "stream": True, "ignore_eos": True}))
+            connection.request("POST", "/v1/completions",
+                               json.dumps({"prompt": "a", "max_tokens": 400, "stream": True, "ignore_eos": True}))
             connection.getresponse().readline()
             connection.sock.close()
             connection.close()
@@ -134,7 +141,9 @@ class Faults(DemoTest):
 
     def test_ctrl_c_stops_everything(self):
         cluster = Cluster(self.pack).__enter__()
-        programs = [p for name in ("moestro-store", "moestro-worker", "moestro-orchestrator") for p in cluster.children(name)]
+        programs = [
+            p for name in ("moestro-store", "moestro-worker", "moestro-orchestrator") for p in cluster.children(name)
+        ]
         self.assertEqual(len(programs), 3)
         cluster.__exit__()
         self.assertEqual(cluster.exit_code, 0, cluster.log_text)

@@ -1,4 +1,5 @@
-"""The demo model through HTTP equals transformers, whatever company a request keeps and however little memory there is."""
+"""The demo model through HTTP equals transformers, whatever company a request keeps and however little memory there
+is."""
 
 import concurrent.futures
 import json
@@ -55,8 +56,10 @@ class Fidelity(DemoTest):
     def test_text_in_gives_the_reference_ids(self):
         with Cluster(self.pack) as cluster:
             for prompt in REFERENCE:
-                self.assertEqual(cluster.request("POST", "/tokenize", {"content": prompt["text"]})[1]["tokens"], prompt["ids"])
-                self.assertEqual(cluster.request("POST", "/detokenize", {"tokens": prompt["ids"]})[1]["content"], prompt["text"])
+                self.assertEqual(
+                    cluster.request("POST", "/tokenize", {"content": prompt["text"]})[1]["tokens"], prompt["ids"])
+                self.assertEqual(
+                    cluster.request("POST", "/detokenize", {"tokens": prompt["ids"]})[1]["content"], prompt["text"])
 
     def test_with_f32_weights_the_error_is_rounding_alone(self):
         """bf16 numbers are f32 numbers: the same weights, so the same reference, with the bound of f32."""
@@ -90,7 +93,8 @@ class Fidelity(DemoTest):
 
     def test_on_an_emulated_device_that_holds_7_experts(self):
         expert, _ = expert_and_dense_bytes(self.pack)
-        tiers = self.same_as_alone("--device", f"emulated:vram={7 * expert},link=500MB/s,latency=20us", "--predict", "auto")
+        tiers = self.same_as_alone("--device", f"emulated:vram={7 * expert},link=500MB/s,latency=20us", "--predict",
+                                   "auto")
         device = tiers["device"]
         self.assertGreater(device["misses"], 1000, "7 slots must have been exchanged all the time")
         self.assertGreater(device["evictions"], 1000)
@@ -100,12 +104,13 @@ class Fidelity(DemoTest):
         self.assertEqual(device["slots"], 7)
         self.assertLessEqual(device["experts"], 7)
         self.assertGreaterEqual(device["moved_bytes"], (device["misses"] - device["late"]) * expert)
-        self.assertGreater(device["link_busy_seconds"], device["moved_bytes"] / 500e6 * 0.9, "the link carries no faster than it may")
+        self.assertGreater(device["link_busy_seconds"], device["moved_bytes"] / 500e6 * 0.9,
+                           "the link carries no faster than it may")
 
     def test_on_two_emulated_devices_of_3_experts_over_4_in_host_memory(self):
         expert, dense = expert_and_dense_bytes(self.pack)
-        self.same_as_alone("--workers", "2", "--dram", str(dense + 4 * expert), "--device", f"emulated:vram={3 * expert},link=1GB/s",
-                           "--predict", "gate+eamc", "--cache", "lru")
+        self.same_as_alone("--workers", "2", "--dram", str(dense + 4 * expert), "--device",
+                           f"emulated:vram={3 * expert},link=1GB/s", "--predict", "gate+eamc", "--cache", "lru")
 
     def test_of_bf16_in_12_bits_with_room_for_4_experts(self):
         narrow = pack(DEMO, self.dir.name + "/narrow-pack", "--experts", "bf16-12bit", "--dense", "bf16-12bit")

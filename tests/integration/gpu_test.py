@@ -1,4 +1,5 @@
-"""Whole programs on a GPU, or, where MOESTRO_CUDA_PLUGIN names the emulated plugin, on that: tokens are the CPU's, limits and faults are met. Exits with 77 where there is no device."""
+"""Whole programs on a GPU, or, where MOESTRO_CUDA_PLUGIN names the emulated plugin, on that: tokens are the CPU's,
+limits and faults are met. Exits with 77 where there is no device."""
 
 import json
 import os
@@ -15,7 +16,8 @@ PLUGIN = os.environ.setdefault("MOESTRO_CUDA_PLUGIN", str(BIN / "libmoestro_cuda
 EMULATED = "emulated" in os.path.basename(PLUGIN)
 PROMPTS = json.loads((DEMO / "reference.json").read_text())["prompts"][: 2 if EMULATED else 20]
 TOKENS = 8 if EMULATED else 48
-# Sums are made in another order than the CPU's: log-probabilities differ by so much at most, and where two tokens are as likely as that, either may come.
+# Sums are made in another order than the CPU's: log-probabilities differ by so much at most, and where two tokens are
+# as likely as that, either may come.
 LOGPROB_ERROR_MAX = 2e-3
 
 
@@ -23,11 +25,13 @@ def no_device():
     """Why there is none, in doctor's words; empty: there is one."""
     ran = moestro("doctor", "--json", check=False)
     found = [f for f in json.loads(ran.stdout)["findings"] if f["topic"].startswith("GPU ")]
-    return "" if found else next((f["found"] for f in json.loads(ran.stdout)["findings"] if f["topic"] == "GPU"), "no GPU")
+    return "" if found else next(
+        (f["found"] for f in json.loads(ran.stdout)["findings"] if f["topic"] == "GPU"), "no GPU")
 
 
 def greedy(cluster, prompt):
-    body = cluster.complete(prompt["ids"], max_tokens=TOKENS, temperature=0, ignore_eos=True, logprobs=1, return_token_ids=True)
+    body = cluster.complete(prompt["ids"], max_tokens=TOKENS, temperature=0, ignore_eos=True, logprobs=1,
+                            return_token_ids=True)
     choice = body["choices"][0]
     return choice["token_ids"], choice["logprobs"]["token_logprobs"]
 
@@ -72,7 +76,11 @@ class Gpu(DemoTest):
         with Cluster(self.pack, "--deterministic", "--device", DEVICE) as cluster:
             calm = greedy(cluster, prompt)[0]
             stormy, killed = [], threading.Event()
-            for event in cluster.stream("/v1/completions", {"prompt": prompt["ids"], "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True, "return_token_ids": True}):
+            for event in cluster.stream(
+                    "/v1/completions", {
+                        "prompt": prompt["ids"], "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True,
+                        "return_token_ids": True
+                    }):
                 for choice in event["choices"]:
                     stormy += choice.get("token_ids") or []
                 if len(stormy) >= 2 and not killed.is_set():
@@ -82,7 +90,8 @@ class Gpu(DemoTest):
         self.assertEqual(stormy, calm)
 
     def test_what_the_machine_does_not_have_is_refused(self):
-        for device, words in (("cuda:63", "there is no CUDA device 63"), (DEVICE + ",vram=1000000GiB", "is larger than the card")):
+        for device, words in (("cuda:63", "there is no CUDA device 63"), (DEVICE + ",vram=1000000GiB",
+                                                                          "is larger than the card")):
             with self.assertRaises(AssertionError) as refused:
                 Cluster(self.pack, "--device", device).__enter__()
             self.assertIn(words, str(refused.exception))

@@ -24,7 +24,8 @@ class History(DemoTest):
         return Cluster(self.pack, *DEVICE, "--state", "sqlite:" + str(self.state))
 
     def complete(self, cluster, index, tokens=8):
-        return cluster.complete(TEXTS[index], max_tokens=tokens, temperature=0, ignore_eos=True, return_token_ids=True)["choices"][0]["token_ids"]
+        return cluster.complete(TEXTS[index], max_tokens=tokens, temperature=0, ignore_eos=True,
+                                return_token_ids=True)["choices"][0]["token_ids"]
 
     def setUp(self):
         self.state = pathlib.Path(self.dir.name) / f"{self.id()}.db"
@@ -66,7 +67,8 @@ class History(DemoTest):
             self.assertEqual(len(first), 1, "one memory for both")
             (orchestrator,) = cluster.children("moestro-orchestrator")
             os.kill(orchestrator, signal.SIGKILL)
-            cluster.wait_until(lambda: cluster.children("moestro-orchestrator") not in ([], [orchestrator]), what="another orchestrator")
+            cluster.wait_until(lambda: cluster.children("moestro-orchestrator") not in ([], [orchestrator]),
+                               what="another orchestrator")
             cluster.wait_until(lambda: self.served(cluster) and both_map_it(), what="two workers that map its history")
             second = {self.mapped(worker) for worker in cluster.children("moestro-worker")}
             self.assertEqual(len(second), 1)
@@ -79,13 +81,18 @@ class History(DemoTest):
             answer = self.complete(cluster, 0)
             (cluster.dir / "run" / "orchestrator.history").unlink()  # as where a volume has no place for it
             os.kill(cluster.children("moestro-worker")[0], signal.SIGKILL)
-            cluster.wait_until(lambda: history(cluster)['readers{state="copied"}'] == 1, what="a worker with a copy of its own")
+            cluster.wait_until(lambda: history(cluster)['readers{state="copied"}'] == 1,
+                               what="a worker with a copy of its own")
             self.assertEqual(self.complete(cluster, 0), answer)
         self.assertIn("history: this worker has a copy of its own: nobody hands out memory at", cluster.log_text)
 
     def mapped(self, worker):
         """The inode of the history that it has mapped, for reading only."""
-        lines = [line.split() for line in pathlib.Path(f"/proc/{worker}/maps").read_text().splitlines() if "memfd:moestro-history" in line]
+        lines = [
+            line.split()
+            for line in pathlib.Path(f"/proc/{worker}/maps").read_text().splitlines()
+            if "memfd:moestro-history" in line
+        ]
         self.assertEqual([line[1] for line in lines], ["r--s"])
         return lines[0][4]
 
@@ -99,7 +106,9 @@ class History(DemoTest):
         with self.cluster() as cluster:
             expected = self.complete(cluster, 0, 40)
             tokens = []
-            body = {"prompt": TEXTS[0], "max_tokens": 40, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+            body = {
+                "prompt": TEXTS[0], "max_tokens": 40, "temperature": 0, "ignore_eos": True, "return_token_ids": True
+            }
             for event in cluster.stream("/v1/completions", body):
                 if not tokens:
                     os.kill(cluster.children("moestro-worker")[0], signal.SIGKILL)

@@ -1,5 +1,6 @@
-"""A long file: what it costs the orchestrator in memory, and interactive requests in time to first token. MOESTRO_LONG_LINES (100000, say), _SECONDS and
-_TOKENS make it longer. Prints both; the batch is cancelled when the time is over, so that its rest is written as well."""
+"""A long file: what it costs the orchestrator in memory, and interactive requests in time to first token.
+MOESTRO_LONG_LINES (100000, say), _SECONDS and _TOKENS make it longer. Prints both; the batch is cancelled when the time
+is over, so that its rest is written as well."""
 
 import json
 import os
@@ -51,7 +52,8 @@ class Memory(threading.Thread):
 class LongBatch(BatchTest):
     def first_token_ms(self, cluster):
         begin = time.monotonic()
-        events = cluster.stream("/v1/completions", {"prompt": "Once", "max_tokens": 1, "temperature": 0, "ignore_eos": True})
+        events = cluster.stream("/v1/completions",
+                                {"prompt": "Once", "max_tokens": 1, "temperature": 0, "ignore_eos": True})
         next(events)
         elapsed = (time.monotonic() - begin) * 1000
         for _ in events:
@@ -60,15 +62,18 @@ class LongBatch(BatchTest):
 
     def upload_file(self, cluster, path):
         """As a client that reads the file in pieces; http.client sends an open file so."""
-        head = ('--XX\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--XX\r\nContent-Disposition: form-data; name="file"; '
-                'filename="in.jsonl"\r\n\r\n').encode()
+        head = (
+            '--XX\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--XX\r\nContent-Disposition: '
+            'form-data; name="file"; '
+            'filename="in.jsonl"\r\n\r\n').encode()
         tail = b"\r\n--XX--\r\n"
         body = tempfile.TemporaryFile()
         body.write(head + path.read_bytes() + tail)
         size = body.tell()
         body.seek(0)
         connection = cluster.connect()
-        connection.request("POST", "/v1/files", body, {"Content-Type": "multipart/form-data; boundary=XX", "Content-Length": str(size)})
+        connection.request("POST", "/v1/files", body,
+                           {"Content-Type": "multipart/form-data; boundary=XX", "Content-Length": str(size)})
         response = connection.getresponse()
         answer = response.read().decode()
         connection.close()
@@ -108,11 +113,17 @@ class LongBatch(BatchTest):
                 if status_now["status"] != "completed":
                     cluster.request("POST", f"/v1/batches/{batch['id']}/cancel")
                 over = self.wait_over(cluster, batch["id"], 240)
-                lines = self.download_lines(cluster, over["output_file_id"]) + self.download_lines(cluster, over["error_file_id"])
+                lines = self.download_lines(cluster, over["output_file_id"]) + self.download_lines(
+                    cluster, over["error_file_id"])
             grown = memory.most - memory.before
-            print(f"{LINES} lines, {size >> 20} MiB: resident memory {memory.before >> 10} MiB before, at most {uploaded >> 10} MiB in the upload and {memory.most >> 10} MiB in all; "
-                  f"{over['request_counts']['completed']} lines done in {SECONDS:.0f} s; time to first token {statistics.median(idle):.1f} ms idle, beside the batch "
-                  f"{statistics.median(beside):.1f} ms (median of {len(beside)}), {sorted(beside)[int(len(beside) * 0.99)]:.1f} ms (p99)", file=sys.stderr)
+            print(
+                f"{LINES} lines, {size >> 20} MiB: resident memory {memory.before >> 10} MiB before, at most "
+                f"{uploaded >> 10} MiB in the upload and {memory.most >> 10} MiB in all; "
+                f"{over['request_counts']['completed']} lines done in {SECONDS:.0f} s; time to first token "
+                f"{statistics.median(idle):.1f} ms idle, beside the batch "
+                f"{statistics.median(beside):.1f} ms (median of {len(beside)}), "
+                f"{sorted(beside)[int(len(beside) * 0.99)]:.1f} ms (p99)",
+                file=sys.stderr)
             self.assertEqual(lines, LINES)
             self.assertLess(grown, KIB_MAX, "memory has grown with the file")
             self.assertGreaterEqual(len(beside), 5)

@@ -27,7 +27,9 @@ def variables():
 
 def dashboard_queries():
     """[(panel's title, query, legend)], the variables filled in as Grafana does for `All`."""
-    return [(p["title"], t["expr"].replace("$instance", ".*").replace("$__rate_interval", "1m"), t["legendFormat"]) for p in panels() for t in p["targets"]]
+    return [(p["title"], t["expr"].replace("$instance", ".*").replace("$__rate_interval", "1m"), t["legendFormat"])
+            for p in panels()
+            for t in p["targets"]]
 
 
 def alerts():
@@ -48,4 +50,6 @@ def grouped_by(query):
 
 def matches(query):
     """[(metric, label, value)] of the selectors that want one value."""
-    return [(name, label, value) for name, selector in re.findall(r"\b(moestro_\w+)\{([^}]*)\}", query) for label, value in re.findall(r'(\w+)="([^"]*)"', selector)]
+    return [(name, label, value)
+            for name, selector in re.findall(r"\b(moestro_\w+)\{([^}]*)\}", query)
+            for label, value in re.findall(r'(\w+)="([^"]*)"', selector)]

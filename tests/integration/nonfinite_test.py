@@ -1,4 +1,5 @@
-"""An expert with weights as large as floats can be: who is routed to it gets a 500 that says where, the others their answers."""
+"""An expert with weights as large as floats can be: who is routed to it gets a 500 that says where, the others their
+answers."""
 
 import concurrent.futures
 import pathlib
@@ -22,8 +23,10 @@ class NonFinite(unittest.TestCase):
             shutil.copytree(DEMO, model)
             fill_tensors(model / "model.safetensors", f"model.layers.{LAYER}.mlp.experts.0.", HUGE_BF16)
             good, bad = pack(DEMO, directory + "/good"), pack(model, directory + "/bad")
-            requests = [{"prompt": [token, token + 7, token + 3], "max_tokens": 2, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
-                        for token in range(10, 250, 10)]
+            requests = [{
+                "prompt": [token, token + 7, token + 3], "max_tokens": 2, "temperature": 0, "ignore_eos": True,
+                "return_token_ids": True
+            } for token in range(10, 250, 10)]
             with Cluster(good) as cluster:
                 wanted = self.answers(cluster, requests)
             with Cluster(bad) as cluster:
@@ -36,7 +39,8 @@ class NonFinite(unittest.TestCase):
                             self.assertEqual(answer["choices"][0]["token_ids"], good_answer["choices"][0]["token_ids"])
                         else:
                             self.assertEqual(status, 500, answer)
-                            self.assertRegex(answer["error"]["message"], rf"layer {LAYER}: .* of 128 values .* at position \d+")
+                            self.assertRegex(answer["error"]["message"],
+                                             rf"layer {LAYER}: .* of 128 values .* at position \d+")
                 self.assertEqual(cluster.request("GET", "/health")[0], 200)
                 figures = cluster.request("GET", "/metrics")[1]
                 counted = float(re.search(r"^moestro_nonfinite_sequences_total (\S+)$", figures, re.M)[1])

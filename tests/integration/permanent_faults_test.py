@@ -1,4 +1,5 @@
-"""What another start cannot mend ends `moestro up` at once: one start of the program, and its own words in the last line."""
+"""What another start cannot mend ends `moestro up` at once: one start of the program, and its own words in the last
+line."""
 
 import pathlib
 import shutil
@@ -23,21 +24,25 @@ class PermanentFaults(DemoTest):
             cluster.__enter__()
         said = cluster.log_text.split("\n--- ")[0].rstrip().splitlines()
         self.assertEqual(cluster.exit_code, 1, cluster.log_text)
-        self.assertRegex(said[-1], rf"^moestro: {program} ended with exit 2, which another start cannot mend: .*{cause}")
+        self.assertRegex(said[-1],
+                         rf"^moestro: {program} ended with exit 2, which another start cannot mend: .*{cause}")
         self.assertFalse([line for line in said if "starting it again" in line and f" {program} " in line], said)
         self.assertLessEqual(len(said), 5, said)
 
     def test_a_precision_that_the_pack_lacks(self):
-        self.expect_end("worker-0", "--precision int8: the pack of .* has its experts as bf16", self.pack, "--precision", "int8")
+        self.expect_end("worker-0", "--precision int8: the pack of .* has its experts as bf16", self.pack,
+                        "--precision", "int8")
 
     def test_attention_sinks_without_a_window_and_more_than_the_context(self):
         self.expect_end("worker-0", "--kv-sinks 4 without --kv-window", self.pack, "--kv-sinks", "4")
-        self.expect_end("worker-0", "together are more than the model's context of", self.pack, "--kv-sinks", "4", "--kv-window", "1000000")
+        self.expect_end("worker-0", "together are more than the model's context of", self.pack, "--kv-sinks", "4",
+                        "--kv-window", "1000000")
 
     def test_a_port_that_is_taken(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-            self.expect_end("orchestrator", f"cannot listen on 127.0.0.1:{port}", self.pack, "--http", f"127.0.0.1:{port}")
+            self.expect_end("orchestrator", f"cannot listen on 127.0.0.1:{port}", self.pack, "--http",
+                            f"127.0.0.1:{port}")
 
     def test_a_damaged_manifest(self):
         def flip(copy):
@@ -55,7 +60,8 @@ class PermanentFaults(DemoTest):
         self.expect_end("store", "raise --dram", self.pack, "--dram", "1MiB")
 
     def test_a_trace_that_cannot_be_written(self):
-        self.expect_end("worker-0", "--trace /nowhere/routes.jsonl: No such file", self.pack, "--trace", "/nowhere/routes.jsonl")
+        self.expect_end("worker-0", "--trace /nowhere/routes.jsonl: No such file", self.pack, "--trace",
+                        "/nowhere/routes.jsonl")
 
 
 if __name__ == "__main__":

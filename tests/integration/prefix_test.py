@@ -1,4 +1,5 @@
-"""Requests that begin alike share KV blocks; the answers are bitwise those of a server that computes every prompt anew."""
+"""Requests that begin alike share KV blocks; the answers are bitwise those of a server that computes every prompt
+anew."""
 
 import concurrent.futures
 import json
@@ -34,7 +35,8 @@ def conversation(cluster, ids, turns):
 
 def first_token_seconds(cluster, ids):
     begin, first = time.monotonic(), None
-    for event in cluster.stream("/v1/completions", {"prompt": ids, "max_tokens": 2, "temperature": 0, "ignore_eos": True}):
+    for event in cluster.stream("/v1/completions",
+                                {"prompt": ids, "max_tokens": 2, "temperature": 0, "ignore_eos": True}):
         first = first or time.monotonic()
     return first - begin
 
@@ -61,7 +63,8 @@ class Prefix(DemoTest):
         self.assertEqual(turns[0], self.turns_anew[0])
         self.assertEqual([cached for _, cached in found[:20]], [0] + [448] * 19)
         self.assertTrue(all(cached >= 192 for _, cached in found[20:]))
-        for turn in range(1, 4):  # the answer's blocks too, but for the last token, whose keys and values nobody computed
+        for turn in range(1,
+                          4):  # the answer's blocks too, but for the last token, whose keys and values nobody computed
             before = 100 + turn * 20 + sum(len(t) for t in TEXTS[:turn - 1])
             self.assertGreaterEqual(turns[1][turn], (before - 1) // 16 * 16)
         self.assertGreaterEqual(status["tokens"]["prefix_cached"], sum(cached for _, cached in found))
@@ -90,7 +93,8 @@ class Prefix(DemoTest):
             greedy(cluster, self.prompts[0])
             self.assertEqual(greedy(cluster, self.prompts[1]), (self.anew[1][0], 448))
             os.kill(cluster.children("moestro-worker")[0], signal.SIGKILL)
-            cluster.wait_until(lambda: cluster.request("GET", "/v1/moestro/status")[1]["workers_lost"] == 1, what="the loss")
+            cluster.wait_until(lambda: cluster.request("GET", "/v1/moestro/status")[1]["workers_lost"] == 1,
+                               what="the loss")
             self.assertEqual(greedy(cluster, self.prompts[2]), (self.anew[2][0], 0))
             self.assertEqual(greedy(cluster, self.prompts[3]), (self.anew[3][0], 448))
 

@@ -34,9 +34,11 @@ class Redis:
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def start(self):
-        self.process = subprocess.Popen(
-            [PROGRAM, "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.dir), "--save", "", "--appendonly", "yes", "--appendfsync", "always", *self.settings],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen([
+            PROGRAM, "--bind", "127.0.0.1", "--port",
+            str(self.port), "--dir",
+            str(self.dir), "--save", "", "--appendonly", "yes", "--appendfsync", "always", *self.settings
+        ], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end = time.monotonic() + 60
         while not self.answers():
             if time.monotonic() > end or self.process.poll() is not None:

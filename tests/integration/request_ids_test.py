@@ -54,8 +54,12 @@ class RequestIds(unittest.TestCase):
             self.assertRegex(own, "^req-[0-9a-f]{16}$")
             for program in ("orchestrator", "worker-0"):
                 wanted = {"ticket-17", "ticket-18"} | ({own} if program == "orchestrator" else set())
-                cluster.wait_until(lambda: all(f'"{w}"' in "\n".join(lines(cluster, program)) for w in wanted), what=f"the ids in {program}'s log")
-            logs = {program: [json.loads(line) for line in lines(cluster, program)] for program in ("store", "worker-0", "orchestrator")}
+                cluster.wait_until(lambda: all(f'"{w}"' in "\n".join(lines(cluster, program)) for w in wanted),
+                                   what=f"the ids in {program}'s log")
+            logs = {
+                program: [json.loads(line) for line in lines(cluster, program)]
+                for program in ("store", "worker-0", "orchestrator")
+            }
         for program, said in logs.items():
             for line in said:
                 self.assertEqual(list(line)[:4], ["time", "level", "program", "message"], program)
@@ -64,7 +68,8 @@ class RequestIds(unittest.TestCase):
         def about(program, request):
             return [(line["level"], line["message"]) for line in logs[program] if line.get("request_id") == request]
         self.assertRegex(str(about("worker-0", "ticket-17")), r"warning.*sequences failed: .*layer 0")
-        self.assertRegex(str(about("orchestrator", "ticket-17")), r"warning.*POST /v1/completions: 500 in [\d.]+ s: .*layer 0")
+        self.assertRegex(str(about("orchestrator", "ticket-17")),
+                         r"warning.*POST /v1/completions: 500 in [\d.]+ s: .*layer 0")
         self.assertRegex(str(about("orchestrator", "ticket-18")), r"warning.*failed: .*layer 0")
         self.assertRegex(str(about("orchestrator", own)), r"debug.*POST /v1/completions: 400 in")
         self.assertEqual([line for line in logs["store"] if "request_id" in line], [])
@@ -74,8 +79,10 @@ class RequestIds(unittest.TestCase):
             post(cluster, {"prompt": "a", "max_tokens": 2}, "ticket-19")
             failed = re.compile(r"^\S+ warning moestro-(worker|orchestrator): .* request_id=ticket-19$")
             for program in ("orchestrator", "worker-0"):
-                cluster.wait_until(lambda: any(failed.match(line) for line in lines(cluster, program)), what=f"the line in {program}'s log")
-            self.assertFalse(any("debug" in line for line in lines(cluster, "orchestrator")), "who succeeds makes no lines")
+                cluster.wait_until(lambda: any(failed.match(line) for line in lines(cluster, program)),
+                                   what=f"the line in {program}'s log")
+            self.assertFalse(any("debug" in line for line in lines(cluster, "orchestrator")),
+                             "who succeeds makes no lines")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Several orchestrators on one Redis: whoever dies, and if it is Redis itself, every line has one result. MOESTRO_SHARED_LINES and _KILLS make it longer."""
+"""Several orchestrators on one Redis: whoever dies, and if it is Redis itself, every line has one result.
+MOESTRO_SHARED_LINES and _KILLS make it longer."""
 
 import contextlib
 import json
@@ -78,7 +79,8 @@ class SharedBatches(BatchTest):
             finally:
                 os.kill(stopped, signal.SIGCONT)
             self.check_each_once(other, over, lines)
-            one.wait_until(lambda: one.request("GET", "/v1/moestro/status")[1]["batches"]["lines"]["in_flight"] == 0, 60, "its lines to be let go")
+            one.wait_until(lambda: one.request("GET", "/v1/moestro/status")[1]["batches"]["lines"]["in_flight"] == 0,
+                           60, "its lines to be let go")
             self.assertEqual(self.look(one, batch)["request_counts"], over["request_counts"])
             self.check_each_once(one, self.look(one, batch), lines)
 

@@ -1,4 +1,5 @@
-"""Steps that are sent before the result of the one before them: answers, usage and traces are those of one step at a time."""
+"""Steps that are sent before the result of the one before them: answers, usage and traces are those of one step at a
+time."""
 
 import json
 import os
@@ -9,7 +10,10 @@ import threading
 from cluster import Cluster, DemoTest, main
 
 PROMPTS = ["Once upon a time", "The price of a bushel of wheat", "def parse(self, text):", "Mix the flour with"]
-SCHEMA = {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "integer"}}, "required": ["a", "b"], "additionalProperties": False}
+SCHEMA = {
+    "type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "integer"}}, "required": ["a", "b"],
+    "additionalProperties": False
+}
 REQUESTS = [
     {"temperature": 0, "max_tokens": 30},
     {"temperature": 0.8, "seed": 7, "max_tokens": 30, "logprobs": 3},
@@ -17,7 +21,10 @@ REQUESTS = [
     {"temperature": 0.7, "seed": 3, "max_tokens": 24, "presence_penalty": 1.5, "frequency_penalty": 0.5},
     {"temperature": 1, "seed": 5, "n": 3, "max_tokens": 12, "ignore_eos": True},
     {"temperature": 0, "max_tokens": 1},
-    {"temperature": 0, "max_tokens": 60, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}},
+    {
+        "temperature": 0, "max_tokens": 60,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
+    },
     {"echo": True, "logprobs": 1, "max_tokens": 4, "temperature": 0},
 ]
 
@@ -53,7 +60,9 @@ class StepsInFlight(DemoTest):
 
     def streamed(self, cluster, prompt, when=lambda n: None):
         ids = []
-        for event in cluster.stream("/v1/completions", {"prompt": prompt, "max_tokens": 60, "temperature": 0, "ignore_eos": True, "return_token_ids": True}):
+        for event in cluster.stream(
+                "/v1/completions",
+            {"prompt": prompt, "max_tokens": 60, "temperature": 0, "ignore_eos": True, "return_token_ids": True}):
             for choice in event["choices"]:
                 ids += choice.get("token_ids") or []
             when(len(ids))
@@ -64,7 +73,8 @@ class StepsInFlight(DemoTest):
         said = []
         for steps in ("1", "2"):
             with Cluster(self.pack, "--deterministic", "--steps-in-flight", steps) as cluster:
-                said.append((self.answers(cluster), in_threads([lambda p=p: self.streamed(cluster, p) for p in PROMPTS])))
+                said.append(
+                    (self.answers(cluster), in_threads([lambda p=p: self.streamed(cluster, p) for p in PROMPTS])))
         self.assertEqual(said[0], said[1])
 
     def test_a_worker_killed_with_two_steps_loses_and_repeats_nothing(self):
@@ -81,7 +91,8 @@ class StepsInFlight(DemoTest):
                         if workers:
                             os.kill(workers[0], signal.SIGKILL)
 
-            calls = [lambda p=p: self.streamed(cluster, p) for p in PROMPTS[1:]] + [lambda: self.streamed(cluster, PROMPTS[0], kill_at)]
+            calls = [lambda p=p: self.streamed(cluster, p) for p in PROMPTS[1:]
+                    ] + [lambda: self.streamed(cluster, PROMPTS[0], kill_at)]
             stormy = in_threads(calls)
         self.assertEqual(killed, {5, 35})
         self.assertEqual(stormy, calm[1:] + calm[:1])
@@ -90,9 +101,12 @@ class StepsInFlight(DemoTest):
         for steps in ("1", "2"):
             trace = pathlib.Path(self.dir.name) / f"routes-{steps}.jsonl"
             wanted = []
-            with Cluster(self.pack, "--deterministic", "--steps-in-flight", steps, "--trace", trace, "--no-prefix-cache") as cluster:
+            with Cluster(self.pack, "--deterministic", "--steps-in-flight", steps, "--trace", trace,
+                         "--no-prefix-cache") as cluster:
                 for prompt in PROMPTS:
-                    for options in ({"max_tokens": 40, "stop": [" the", "\n", "e"]}, {"max_tokens": 20}, {"max_tokens": 12, "ignore_eos": True}):
+                    for options in ({"max_tokens": 40,
+                                     "stop": [" the", "\n",
+                                              "e"]}, {"max_tokens": 20}, {"max_tokens": 12, "ignore_eos": True}):
                         usage = cluster.complete(prompt, temperature=0, **options)["usage"]
                         wanted.append(usage["prompt_tokens"] + usage["completion_tokens"] - 1)
 
@@ -104,7 +118,10 @@ class StepsInFlight(DemoTest):
                             positions.setdefault(token["r"], []).append(token["t"])
                     return positions
 
-                cluster.wait_until(lambda: len(traced()) == len(wanted) and sum(map(len, traced().values())) >= sum(wanted), 10, "the last lines")
+                cluster.wait_until(
+                    lambda: len(traced()) == len(wanted) and sum(map(len,
+                                                                     traced().values())) >= sum(wanted), 10,
+                    "the last lines")
                 self.assertEqual([p for _, p in sorted(traced().items())], [list(range(n)) for n in wanted])
 
 

@@ -1,4 +1,5 @@
-"""What an operator sees of a store that real workers use: `moestro top`, and a worker that comes to what is there already."""
+"""What an operator sees of a store that real workers use: `moestro top`, and a worker that comes to what is there
+already."""
 
 import fcntl
 import json
@@ -57,7 +58,8 @@ class StoreView(unittest.TestCase):
         self.assertTrue(all(len(line) <= 80 for line in page), page)
 
     def test_without_an_orchestrator_the_store_is_shown(self):
-        page = moestro("top", "--run-dir", self.run_dir, "--interval", "100ms", "--url", "http://127.0.0.1:1").stdout.splitlines()
+        page = moestro("top", "--run-dir", self.run_dir, "--interval", "100ms", "--url",
+                       "http://127.0.0.1:1").stdout.splitlines()
         self.assertRegex(page[0], r"^server   .*127\.0\.0\.1:1")
         self.assertTrue(any(line.startswith("arena ") for line in page))
 
@@ -85,10 +87,13 @@ class StoreView(unittest.TestCase):
     def test_a_further_worker_reads_nothing(self):
         before = self.top()["bytes_read"]
         log = open(f"{self.dir.name}/extra.log", "w")
-        extra = subprocess.Popen([BIN / "moestro-worker", "-c", self.run_dir / "box.yaml", "--name", "extra"], stderr=log, stdout=log)
+        extra = subprocess.Popen([BIN / "moestro-worker", "-c", self.run_dir / "box.yaml", "--name", "extra"],
+                                 stderr=log, stdout=log)
         try:
-            self.cluster.wait_until(lambda: any(w["name"] == "extra" for w in self.cluster.request("GET", "/v1/moestro/status")[1]["workers"]),
-                                    what="the third worker")
+            self.cluster.wait_until(
+                lambda: any(w["name"] == "extra"
+                            for w in self.cluster.request("GET", "/v1/moestro/status")[1]["workers"]),
+                what="the third worker")
             self.assertEqual(self.top()["bytes_read"], before)
         finally:
             extra.terminate()

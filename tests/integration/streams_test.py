@@ -1,4 +1,5 @@
-"""Many clients at once: idle connections and streams under way. MOESTRO_STREAMS=IDLE,ACTIVE (2000,500 is what the server is made for)."""
+"""Many clients at once: idle connections and streams under way. MOESTRO_STREAMS=IDLE,ACTIVE (2000,500 is what the
+server is made for)."""
 
 import asyncio
 import json
@@ -33,7 +34,8 @@ class Streams(unittest.TestCase):
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, IDLE + 2 * ACTIVE + 512), hard))
         cls.dir = tempfile.TemporaryDirectory()
-        cls.cluster = Cluster(pack(DEMO, cls.dir.name + "/pack"), "--deterministic", "--queue-max", str(max(4 * ACTIVE, 64))).__enter__()
+        cls.cluster = Cluster(pack(DEMO, cls.dir.name + "/pack"), "--deterministic", "--queue-max",
+                              str(max(4 * ACTIVE, 64))).__enter__()
 
     @classmethod
     def tearDownClass(cls):
@@ -60,9 +62,13 @@ class Streams(unittest.TestCase):
 
     async def stream(self, i):
         """The text of one stream, read to its end."""
-        body = json.dumps({"prompt": f"Once upon a time {i % 7}", "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True, "stream": True}).encode()
+        body = json.dumps({
+            "prompt": f"Once upon a time {i % 7}", "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True,
+            "stream": True
+        }).encode()
         reader, writer = await asyncio.open_connection(self.cluster.host, self.cluster.port)
-        writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" %
+                     len(body) + body)
         status, _ = await head_of(reader)
         rest = await reader.read()
         writer.close()
@@ -84,41 +90,58 @@ class Streams(unittest.TestCase):
             self.assertEqual({await self.ask_health(*c) for c in idle}, {200}, "idle connections are still there")
         for _, writer in idle:
             writer.close()
-        print(f"{IDLE} idle connections in {opened - begin:.1f} s, {ACTIVE} streams of {TOKENS} tokens in {done - opened:.1f} s, "
-              f"orchestrator's peak {self.rss_peak() >> 20} MiB", flush=True)
+        print(
+            f"{IDLE} idle connections in {opened - begin:.1f} s, {ACTIVE} streams of {TOKENS} tokens in "
+            f"{done - opened:.1f} s, "
+            f"orchestrator's peak {self.rss_peak() >> 20} MiB", flush=True)
 
     def test_many_at_once(self):
         asyncio.run(self.everything())
         self.assertLess(self.rss_peak(), RSS_BYTES_MAX)
-        self.cluster.wait_until(lambda: self.cluster.request("GET", "/v1/moestro/status")[1]["requests"]["running"] == 0, 10, "the end of all requests")
+        self.cluster.wait_until(
+            lambda: self.cluster.request("GET", "/v1/moestro/status")[1]["requests"]["running"] == 0, 10,
+            "the end of all requests")
 
     def test_a_reader_that_stops_holds_nobody_up(self):
         async def run():
-            body = json.dumps({"prompt": "Once", "max_tokens": 900, "ignore_eos": True, "stream": True, "logprobs": 20}).encode()
+            body = json.dumps({"prompt": "Once", "max_tokens": 900, "ignore_eos": True, "stream": True,
+                               "logprobs": 20}).encode()
             slow = []
             for _ in range(4):
                 reader, writer = await asyncio.open_connection(self.cluster.host, self.cluster.port, limit=1024)
-                writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) +
+                             body)
                 slow.append((reader, writer))  # and reads nothing
             for _ in range(5):
                 self.assertTrue(await asyncio.wait_for(self.stream(1), 60))
             for _, writer in slow:
                 writer.transport.abort()
         asyncio.run(run())
-        self.cluster.wait_until(lambda: self.cluster.request("GET", "/v1/moestro/status")[1]["sequences"]["running"] == 0, 10, "what nobody reads to end")
+        self.cluster.wait_until(
+            lambda: self.cluster.request("GET", "/v1/moestro/status")[1]["sequences"]["running"] == 0, 10,
+            "what nobody reads to end")
 
 
     def test_a_reader_at_a_byte_a_second_gets_it_all(self):
-        """Its sequences do not wait for it, nobody else does, and it is not cut off: what it is behind with comes in fewer chunks."""
-        body = {"prompt": "Once", "max_tokens": 400, "n": 8, "ignore_eos": True, "temperature": 0, "stream": True, "logprobs": 5}
+        """Its sequences do not wait for it, nobody else does, and it is not cut off: what it is behind with comes in
+        fewer chunks."""
+        body = {
+            "prompt": "Once", "max_tokens": 400, "n": 8, "ignore_eos": True, "temperature": 0, "stream": True,
+            "logprobs": 5
+        }
         normal = self.read_stream(body, 1 << 20, pauses=0)
         slow = {}
         thread = threading.Thread(target=lambda: slow.update(self.read_stream(body, 2048, pauses=5)))
         begin = time.monotonic()
         thread.start()
-        others = [self.cluster.complete("Once upon a time", max_tokens=8, temperature=0)["choices"][0]["text"] for _ in range(5)]
+        others = [
+            self.cluster.complete("Once upon a time", max_tokens=8, temperature=0)["choices"][0]["text"]
+            for _ in range(5)
+        ]
         self.assertEqual(len(set(others)), 1)
-        self.cluster.wait_until(lambda: self.cluster.request("GET", "/v1/moestro/status")[1]["sequences"]["running"] == 0, 60, "the end of its sequences")
+        self.cluster.wait_until(
+            lambda: self.cluster.request("GET", "/v1/moestro/status")[1]["sequences"]["running"] == 0, 60,
+            "the end of its sequences")
         thread.join(120)
         self.assertFalse(thread.is_alive())
         self.assertGreater(time.monotonic() - begin, 5, "it read a byte a second at first")
@@ -134,7 +157,8 @@ class Streams(unittest.TestCase):
             s.settimeout(60)
             s.connect((self.cluster.host, self.cluster.port))
             text = json.dumps(body).encode()
-            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" %
+                      len(text) + text)
             heard = b""
             for _ in range(pauses):
                 heard += s.recv(1)

@@ -1,4 +1,5 @@
-"""With a window and sinks, sequences run on beyond the KV cache and the model's context, with the tokens that a large cache gives."""
+"""With a window and sinks, sequences run on beyond the KV cache and the model's context, with the tokens that a large
+cache gives."""
 
 import concurrent.futures
 import json
@@ -7,7 +8,8 @@ from cluster import DEMO, Cluster, DemoTest, main, pack
 
 TEXTS = [p["ids"] for p in json.loads((DEMO / "reference.json").read_text())["prompts"]]
 WINDOW = ("--deterministic", "--kv-sinks", "4", "--kv-window", "48")
-SMALL = (*WINDOW, "--kv-tokens", "128", "--step-tokens", "24")  # 8 blocks; one sequence sees up to 5, and writes to 2 more
+SMALL = (*WINDOW, "--kv-tokens", "128", "--step-tokens", "24"
+        )  # 8 blocks; one sequence sees up to 5, and writes to 2 more
 LONG = [token for _ in range(3) for text in TEXTS for token in text][:600]
 
 

@@ -29,7 +29,12 @@ TEST(AllocationTest, NoneAfterWarmUp) {
   for (int32_t t = 0; t < n; ++t) routed.push_back({t, t % 2});
   const AttentionSequence sequence{0, n, 0, blocks};
   const KvView view{cache.data(), DType::kF32, 4};
-  const RouterSpec grouped{.experts = 16, .top_k = top_k, .scores = RouterSpec::Scores::kSigmoid, .bias = x.data(), .groups = 4, .groups_kept = 2};
+  const RouterSpec grouped{.experts = 16,
+                           .top_k = top_k,
+                           .scores = RouterSpec::Scores::kSigmoid,
+                           .bias = x.data(),
+                           .groups = 4,
+                           .groups_kept = 2};
   const auto step = [&] {
     ops->rms_norm(x.data(), n, hidden, x.data(), 1e-5f, y.data());
     ops->layer_norm(y.data(), n, hidden, x.data(), nullptr, 1e-5f, y.data());
@@ -57,13 +62,17 @@ TEST(AllocationTest, NoneAfterWarmUpInAnExpertOfSeveralTilesOverSeveralNodes) {
   for (const DType dtype : {DType::kBF16, DType::kInt8, DType::kBF16In12}) {
     const ExpertLayout layout(hidden, 1700, dtype);
     ASSERT_GT(layout.tiles(), 2);
-    const auto blob = ::moestro::test::write_expert_blob(layout, {hidden, 1700, random.normal(hidden * 1700), random.normal(hidden * 1700), random.normal(hidden * 1700)});
-    ops->set_weight_nodes(machine::NodeMap(blob, std::vector<int16_t>((blob.size() + machine::kNodePieceBytes - 1) / machine::kNodePieceBytes, 1)));
+    const auto blob = ::moestro::test::write_expert_blob(
+        layout,
+        {hidden, 1700, random.normal(hidden * 1700), random.normal(hidden * 1700), random.normal(hidden * 1700)});
+    ops->set_weight_nodes(machine::NodeMap(
+        blob, std::vector<int16_t>((blob.size() + machine::kNodePieceBytes - 1) / machine::kNodePieceBytes, 1)));
     const auto x = random.normal(3 * hidden);
     const std::vector<RoutedRow> routed{{0, 0}, {1, 0}, {2, 0}};
     std::vector<float> rows(static_cast<size_t>(3 * hidden));
     const auto step = [&] {
-      for (const size_t n : {3, 1}) ops->expert_ffn(layout, blob.data(), x.data(), std::span(routed).first(n), 1, rows.data());
+      for (const size_t n : {3, 1})
+        ops->expert_ffn(layout, blob.data(), x.data(), std::span(routed).first(n), 1, rows.data());
     };
     step();
     const int64_t warm = allocations.load();

@@ -21,7 +21,8 @@ constexpr const char* kNone = "/nowhere/libmoestro_cuda.so";
 TEST(CudaPlugin, AMissingOneIsNamedWithWhatBuildsIt) {
   const auto devices = probe_cuda(kNone);
   ASSERT_EQ(devices.status().code(), Code::kUnsupported);
-  EXPECT_THAT(devices.status().message(), HasSubstr("the CUDA plugin is not built: there is no /nowhere/libmoestro_cuda.so"));
+  EXPECT_THAT(devices.status().message(),
+              HasSubstr("the CUDA plugin is not built: there is no /nowhere/libmoestro_cuda.so"));
   EXPECT_THAT(devices.status().message(), HasSubstr("cmake --preset cuda"));
 }
 
@@ -39,14 +40,16 @@ TEST(CudaPlugin, AnotherLibraryIsRefused) {
 }
 
 TEST(CudaPlugin, AnotherVersionIsRefused) {
-  EXPECT_THAT(probe_cuda(FAKE_CUDA_NEWER).status().message(), HasSubstr("is a CUDA plugin of version " + std::to_string(MOESTRO_CUDA_PLUGIN_VERSION + 1) + ", this program needs " +
-                                                                                                     std::to_string(MOESTRO_CUDA_PLUGIN_VERSION)));
+  EXPECT_THAT(probe_cuda(FAKE_CUDA_NEWER).status().message(),
+              HasSubstr("is a CUDA plugin of version " + std::to_string(MOESTRO_CUDA_PLUGIN_VERSION + 1) +
+                        ", this program needs " + std::to_string(MOESTRO_CUDA_PLUGIN_VERSION)));
 }
 
 TEST(CudaPlugin, AnErrorOfCudaMeansNoDeviceInItsOwnWords) {
   const auto devices = probe_cuda(FAKE_CUDA_NO_DRIVER);
   ASSERT_EQ(devices.status().code(), Code::kUnavailable);
-  EXPECT_THAT(devices.status().message(), StartsWith("no CUDA device: CUDA driver version is insufficient for CUDA runtime version; "));
+  EXPECT_THAT(devices.status().message(),
+              StartsWith("no CUDA device: CUDA driver version is insufficient for CUDA runtime version; "));
   EXPECT_THAT(devices.status().message(), HasSubstr("NVIDIA driver"));
   EXPECT_THAT(probe_cuda(FAKE_CUDA_NO_DEVICE).status().message(), StartsWith("no CUDA device; "));
 }
@@ -110,9 +113,11 @@ TEST(CheckDevice, WhatIsNoDeviceIsRefused) {
 
 TEST(CheckDevice, CudaIsRefusedByItsReason) {
   EXPECT_THAT(check_device("cuda", kNone).message(), HasSubstr("--device cuda: the CUDA plugin is not built"));
-  EXPECT_THAT(check_device("cuda:0", FAKE_CUDA_NO_DRIVER).message(),
-              StartsWith("--device cuda:0: no CUDA device: CUDA driver version is insufficient for CUDA runtime version"));
-  EXPECT_EQ(check_device("cuda:2", FAKE_CUDA_TWO).message(), "--device cuda:2: there is no CUDA device 2; this machine has 2, counted from 0");
+  EXPECT_THAT(
+      check_device("cuda:0", FAKE_CUDA_NO_DRIVER).message(),
+      StartsWith("--device cuda:0: no CUDA device: CUDA driver version is insufficient for CUDA runtime version"));
+  EXPECT_EQ(check_device("cuda:2", FAKE_CUDA_TWO).message(),
+            "--device cuda:2: there is no CUDA device 2; this machine has 2, counted from 0");
 }
 
 /// What is refused once the devices are known.
@@ -128,8 +133,9 @@ Status checked(const std::string& device) {
 
 TEST(CheckCuda, ACardThatIsTooOldIsNamedAndThoseThatAreNot) {
   EXPECT_EQ(checked("cuda:1").code(), Code::kUnsupported);
-  EXPECT_EQ(checked("cuda:1").message(),
-            "the card is a Tesla T4 of compute capability 7.5; the kernels need 8.0; usable here: cuda:0, cuda:2, cuda:3");
+  EXPECT_EQ(
+      checked("cuda:1").message(),
+      "the card is a Tesla T4 of compute capability 7.5; the kernels need 8.0; usable here: cuda:0, cuda:2, cuda:3");
   EXPECT_TRUE(check_card({"Any", 8, 0, 0, 0, ""}).is_ok());
   EXPECT_TRUE(check_card({"Any", 12, 1, 0, 0, ""}).is_ok());
 }
@@ -142,10 +148,12 @@ TEST(CheckCuda, MoreThanTheCardHasIsAMistake) {
 TEST(CheckCuda, MoreThanIsFreeMayBeThereLater) {
   EXPECT_EQ(checked("cuda:2,vram=20G").code(), Code::kUnavailable);
   EXPECT_EQ(checked("cuda:2,vram=20G").message(),
-            "only 10.0 GiB of the NVIDIA A100's 80.0 GiB are free, and vram=20GiB is asked for: CUDA itself and other processes have the rest (nvidia-smi names "
+            "only 10.0 GiB of the NVIDIA A100's 80.0 GiB are free, and vram=20GiB is asked for: CUDA itself and other "
+            "processes have the rest (nvidia-smi names "
             "them); end those, lower vram=, or take another device");
   EXPECT_EQ(checked("cuda:3").code(), Code::kUnavailable);
-  EXPECT_THAT(checked("cuda:3").message(), StartsWith("only 3.00 MiB of the NVIDIA L4's 24.0 GiB are free, and at least 64.0 MiB are needed: "));
+  EXPECT_THAT(checked("cuda:3").message(),
+              StartsWith("only 3.00 MiB of the NVIDIA L4's 24.0 GiB are free, and at least 64.0 MiB are needed: "));
 }
 
 TEST(CheckCuda, WhatIsInOrderPasses) {
@@ -157,7 +165,9 @@ TEST(CheckCuda, WhatIsInOrderPasses) {
 
 class MachineFilesTest : public ::testing::Test {
  protected:
-  MachineFilesTest() : root_(fs::temp_directory_path() / ("moestro-machine-" + std::to_string(::getpid()))) { fs::create_directories(root_); }
+  MachineFilesTest() : root_(fs::temp_directory_path() / ("moestro-machine-" + std::to_string(::getpid()))) {
+    fs::create_directories(root_);
+  }
   ~MachineFilesTest() override { fs::remove_all(root_); }
   fs::path write(const fs::path& name, const std::string& text) {
     fs::create_directories((root_ / name).parent_path());
@@ -169,9 +179,13 @@ class MachineFilesTest : public ::testing::Test {
 
 TEST_F(MachineFilesTest, TheDriversVersion) {
   EXPECT_EQ(nvidia_driver(root_ / "none"), "");
-  EXPECT_EQ(nvidia_driver(write("closed", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version: gcc 12.2.0\n")),
+  EXPECT_EQ(nvidia_driver(write("closed",
+                                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC "
+                                "2023\nGCC version: gcc 12.2.0\n")),
             "535.104.05");
-  EXPECT_EQ(nvidia_driver(write("open", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  560.35.03  Release Build\n")), "560.35.03");
+  EXPECT_EQ(nvidia_driver(
+                write("open", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  560.35.03  Release Build\n")),
+            "560.35.03");
   EXPECT_EQ(nvidia_driver(write("strange", "something else\n")), "of an unknown version");
 }
 

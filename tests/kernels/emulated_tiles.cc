@@ -1,5 +1,5 @@
-// The products of avx512_amx.cc with tiles that are arrays: all of it but the instructions themselves, on machines that lack them. Compiled with
-// the flags of avx512_bf16.cc, called only where the machine has those.
+// The products of avx512_amx.cc with tiles that are arrays: all of it but the instructions themselves, on machines that
+// lack them. Compiled with its flags, called only where the machine has those.
 
 #include "tests/kernels/emulated_tiles.h"
 
@@ -11,14 +11,10 @@ namespace moestro::kernels::cpu {
 namespace {
 // clang-format off
 #include "kernels/cpu/isa/avx512_vec.inc"
-#include "kernels/cpu/isa/elementwise.inc"
-#include "kernels/cpu/isa/gemm.inc"
-#include "kernels/cpu/isa/attention.inc"
+#include "kernels/cpu/isa/lanes.inc"
 #include "kernels/cpu/isa/rounded_rows.inc"
-#include "kernels/cpu/isa/rounded_few.inc"
-#include "kernels/cpu/isa/rounded_one.inc"
 #include "kernels/cpu/isa/rounded_panel.inc"
-#include "kernels/cpu/isa/rounded_in_12.inc"
+#include "kernels/cpu/isa/rounded_in_12_panel.inc"
 // clang-format on
 
 struct Tile {
@@ -70,14 +66,15 @@ struct Tiles {
     auto* sums = reinterpret_cast<int32_t(*)[16]>(tile(C).bytes);
     for (int i = 0; i < 16; ++i)
       for (int k = 0; k < 64; ++k)
-        for (int j = 0; j < 16; ++j) sums[i][j] += static_cast<int8_t>(tile(A).bytes[i][k]) * tile(B).bytes[k / 4][j * 4 + k % 4];
+        for (int j = 0; j < 16; ++j)
+          sums[i][j] += static_cast<int8_t>(tile(A).bytes[i][k]) * tile(B).bytes[k / 4][j * 4 + k % 4];
   }
 };
 
 #include "kernels/cpu/isa/rounded_tiles.inc"
 }  // namespace
 
-const KernelTable kEmulatedTileKernels = MOESTRO_KERNEL_TABLE(&product_in_12_bits, kRoundedProducts);
+const TileProducts kEmulatedTileProducts = kTileProducts;
 
 int64_t emulated_tile_dots() {
   return multiplied;

@@ -4,8 +4,8 @@
 
 namespace moestro::kernels::cpu {
 
-/// kAvx512AmxKernels with tiles that are arrays.
-extern const KernelTable kEmulatedTileKernels;
+/// kAmxProducts with tiles that are arrays.
+extern const TileProducts kEmulatedTileProducts;
 /// Products of two tiles so far.
 int64_t emulated_tile_dots();
 

@@ -85,7 +85,9 @@ inline std::vector<std::byte> in_12_bits(const ExpertLayout& bf16, const std::ve
     const auto part = [&](int64_t values, int64_t rows, int64_t cols, int64_t coded, int64_t exponents) {
       std::vector<uint16_t> matrix(static_cast<size_t>(rows * cols));
       std::memcpy(matrix.data(), blob.data() + from.offset + values, matrix.size() * sizeof(uint16_t));
-      MOESTRO_CHECK(bf16_in_12::encode(matrix.data(), rows, cols, out.data() + to.offset + coded, out.data() + to.offset + exponents), "weights of a few magnitudes");
+      MOESTRO_CHECK(bf16_in_12::encode(matrix.data(), rows, cols, out.data() + to.offset + coded,
+                                       out.data() + to.offset + exponents),
+                    "weights of a few magnitudes");
     };
     part(from.gate, from.ffn, bf16.hidden(), to.gate, to.gate_scales);
     part(from.up, from.ffn, bf16.hidden(), to.up, to.up_scales);

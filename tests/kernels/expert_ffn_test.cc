@@ -62,19 +62,23 @@ TEST_P(ExpertFfnTest, WhereWeightsLieAndWhichThreadsThereAreShowsInNoBit) {
     ASSERT_GT(layout.tiles(), 2);
     const auto blob = write_expert_blob(layout, random_expert(layout.hidden(), layout.ffn(), random_));
     std::vector<int16_t> pieces;
-    for (int64_t at = 0; at < layout.bytes(); at += static_cast<int64_t>(machine::kNodePieceBytes)) pieces.push_back(static_cast<int16_t>(pieces.size() % 2));
+    for (int64_t at = 0; at < layout.bytes(); at += static_cast<int64_t>(machine::kNodePieceBytes))
+      pieces.push_back(static_cast<int16_t>(pieces.size() % 2));
     const machine::NodeMap map(blob, pieces);
     for (const int64_t tokens : {1, 3, 5}) {
       const auto x = random_.normal(tokens * layout.hidden());
       const auto rows = routes(tokens);
       for (const bool deterministic : {false, true}) {
         std::vector<float> alone(static_cast<size_t>(tokens * 2 * layout.hidden())), out(alone);
-        make_cpu_ops({.threads = 1, .deterministic = deterministic, .isa = GetParam()})->expert_ffn(layout, blob.data(), x.data(), rows, 2, alone.data());
-        const auto placed = make_cpu_ops({.threads = 3, .deterministic = deterministic, .isa = GetParam(), .nodes = {0, 1, 0}});
+        make_cpu_ops({.threads = 1, .deterministic = deterministic, .isa = GetParam()})
+            ->expert_ffn(layout, blob.data(), x.data(), rows, 2, alone.data());
+        const auto placed =
+            make_cpu_ops({.threads = 3, .deterministic = deterministic, .isa = GetParam(), .nodes = {0, 1, 0}});
         placed->set_weight_nodes(map);
         placed->expert_ffn(layout, blob.data(), x.data(), rows, 2, out.data());
         EXPECT_GT(placed->placed_parts().on_their_node, 0U) << "so nodes are heeded at all";
-        EXPECT_EQ(out, alone) << name_of({layout.hidden(), layout.ffn(), tokens}, dtype) << (deterministic ? ", deterministic" : "");
+        EXPECT_EQ(out, alone) << name_of({layout.hidden(), layout.ffn(), tokens}, dtype)
+                              << (deterministic ? ", deterministic" : "");
       }
     }
   }

@@ -1,4 +1,5 @@
-// A library in place of the CUDA plugin, so that its loader is tested where there is no CUDA. What it is, the build says (FAKE_...).
+// A library in place of the CUDA plugin, so that its loader is tested where there is no CUDA. What it is, the build
+// says (FAKE_...).
 
 #include <csignal>
 #include <cstdio>
@@ -12,10 +13,12 @@ extern "C" int32_t something_else() { return 1; }
 
 extern "C" int32_t moestro_cuda_plugin_version() { return MOESTRO_CUDA_PLUGIN_VERSION + FAKE_VERSION_AHEAD; }
 
-extern "C" int32_t moestro_cuda_probe(MoestroCudaDevice* devices, int32_t devices_max, char* error, int32_t error_bytes) {
+extern "C" int32_t moestro_cuda_probe(MoestroCudaDevice* devices, int32_t devices_max, char* error,
+                                      int32_t error_bytes) {
   if (FAKE_DEVICES < -1) std::raise(SIGKILL);  // as a driver may
   if (FAKE_DEVICES < 0) {
-    std::snprintf(error, static_cast<size_t>(error_bytes), "%s", "CUDA driver version is insufficient for CUDA runtime version");
+    std::snprintf(error, static_cast<size_t>(error_bytes), "%s",
+                  "CUDA driver version is insufficient for CUDA runtime version");
     return -1;
   }
   for (int32_t i = 0; i < FAKE_DEVICES && i < devices_max; ++i) {

@@ -53,7 +53,8 @@ inline StoredWeight store_quantised(const std::vector<float>& values, DType dtyp
   std::vector<float> read(static_cast<size_t>(cols));
   for (int64_t r = 0; r < rows; ++r)
     moestro::test::expert_blob_detail::write_row(values.data() + r * cols, cols, dtype, s.bytes.data() + r * stride,
-                                                 reinterpret_cast<std::byte*>(s.parameters.data() + r * groups), read.data());
+                                                 reinterpret_cast<std::byte*>(s.parameters.data() + r * groups),
+                                                 read.data());
   s.weight = {s.bytes.data(), dtype, rows, cols, s.parameters.data()};
   return s;
 }
@@ -77,7 +78,8 @@ inline std::string isa_test_name(const ::testing::TestParamInfo<Isa>& info) {
   return name;
 }
 
-/// |got - want| <= bound * the largest |want|, everywhere; or of `scale`, where sums are of terms so large that may cancel each other.
+/// |got - want| <= bound * the largest |want|, everywhere; or of `scale`, where sums are of terms so large that may
+/// cancel each other.
 inline void expect_close(const std::vector<float>& got, const std::vector<float>& want, double bound,
                          const std::string& what, double scale = 0.0) {
   ASSERT_EQ(got.size(), want.size()) << what;

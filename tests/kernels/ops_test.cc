@@ -1,6 +1,9 @@
 // Every operation, on every instruction set and dtype and on odd shapes, against the reference. Attention and
 // experts have files of their own.
 
+#include <set>
+#include <string_view>
+
 #include "tests/kernels/op_test_data.h"
 
 namespace moestro::kernels::test {
@@ -30,7 +33,8 @@ struct DtypeBound {
   DType dtype;
   double bound;  ///< both sides read the same weights, so only the f32 accumulation differs
 };
-constexpr DtypeBound kMatmulBounds[] = {{DType::kF32, 3e-6}, {DType::kBF16, 3e-6}, {DType::kF16, 3e-6}, {DType::kInt8, 3e-6}, {DType::kInt4, 3e-6}};
+constexpr DtypeBound kMatmulBounds[] = {
+    {DType::kF32, 3e-6}, {DType::kBF16, 3e-6}, {DType::kF16, 3e-6}, {DType::kInt8, 3e-6}, {DType::kInt4, 3e-6}};
 
 TEST_P(OpsTest, Matmul) {
   for (const auto& [dtype, bound] : kMatmulBounds) {
@@ -93,7 +97,8 @@ TEST_P(OpsTest, LayerNorm) {
     for (const int64_t n : {0, 1, 9, 140}) {
       auto x = random_.normal(n * dim);
       const auto weight = random_.normal(dim), bias = random_.normal(dim);
-      for (float& v : x) v += 30.0f;  // an offset that a variance of squares less the square of the mean would lose digits to
+      for (float& v : x)
+        v += 30.0f;  // an offset that a variance of squares less the square of the mean would lose digits to
       for (const float* b : {static_cast<const float*>(nullptr), bias.data()}) {
         std::vector<float> y(x), want(x.size());
         ops_->layer_norm(y.data(), n, dim, weight.data(), b, 1e-5f, y.data());  // in place
@@ -237,7 +242,35 @@ TEST_P(OpsTest, ClampIsExact) {
 TEST(OpsOptionsTest, AreResolved) {
   const auto ops = make_cpu_ops({.threads = 0, .deterministic = false, .isa = Isa::kAvx512Bf16Vnni});
   EXPECT_GE(ops->options().threads, 1);
-  EXPECT_LE(ops->options().isa, best_isa());
+  EXPECT_TRUE(has_isa(ops->options().isa));
+}
+
+TEST(IsaTest, TheBestIsTheLastThatTheMachineHas) {
+  EXPECT_TRUE(has_isa(Isa::kScalar)) << "every machine has it";
+  EXPECT_TRUE(has_isa(best_isa()));
+  std::set<std::string_view> names;
+  for (const Isa isa : kIsas) {
+    EXPECT_TRUE(isa <= best_isa() || !has_isa(isa)) << isa_name(isa);
+    EXPECT_TRUE(names.insert(isa_name(isa)).second) << isa_name(isa);
+    EXPECT_EQ(make_cpu_ops({.threads = 1, .isa = isa})->options().isa, has_isa(isa) ? isa : best_isa());
+  }
+}
+
+TEST(IsaTest, EachPrecisionHasItsInstructions) {
+  const auto instructions = [](Isa isa, DType weights) { return product_instructions(isa, weights, false); };
+  for (const Isa isa : kIsas) {
+    EXPECT_EQ(instructions(isa, DType::kF16), instructions(isa, DType::kF32));
+    EXPECT_EQ(instructions(isa, DType::kBF16In12), instructions(isa, DType::kBF16));
+    for (const DType weights : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4})
+      EXPECT_EQ(product_instructions(isa, weights, true), instructions(isa, DType::kF32)) << "nothing is rounded";
+  }
+  EXPECT_EQ(instructions(Isa::kAvx2Vnni, DType::kInt8), "AVX-VNNI");
+  EXPECT_EQ(instructions(Isa::kAvx512Vnni, DType::kBF16), "AVX-512");
+  EXPECT_EQ(instructions(Isa::kAvx512Vnni, DType::kInt4), "AVX-512 VNNI");
+  EXPECT_EQ(instructions(Isa::kAvx512Bf16Vnni, DType::kBF16), "AVX-512 BF16");
+  EXPECT_EQ(instructions_by_precision(Isa::kAvx512Vnni, false),
+            "AVX-512 (f32, bf16, f16), AVX-512 VNNI (int8, int4)");
+  EXPECT_EQ(instructions_by_precision(Isa::kAvx512Vnni, true), "AVX-512 (f32, bf16, f16, int8, int4)");
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #pragma once
-// Which backend the tests of operations test: the CPU's, or the CUDA kernels (tests/cuda builds the same tests once more).
+// Which backend the tests of operations test: the CPU's, or the CUDA kernels (tests/cuda builds the same tests once
+// more).
 
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -13,14 +15,14 @@ namespace moestro::kernels::test {
 
 /// Every instruction set there is code for; tests of those the machine lacks are skipped, which ctest counts.
 inline std::vector<Isa> all_isas() {
-  return {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16Vnni, Isa::kAvx512Amx};
+  return {std::begin(kIsas), std::end(kIsas)};
 }
 inline std::unique_ptr<Ops> cpu_ops(Isa isa, int threads = 2, bool deterministic = true) {
   return make_cpu_ops({.threads = threads, .deterministic = deterministic, .isa = isa});
 }
 
 #define SKIP_WITHOUT(isa) \
-  if ((isa) > best_isa()) GTEST_SKIP() << "this machine lacks " << isa_name(isa)
+  if (!has_isa(isa)) GTEST_SKIP() << "this machine lacks " << isa_name(isa)
 
 }  // namespace moestro::kernels::test
 #endif

@@ -1,5 +1,5 @@
-// Products that round their activations (the fast mode): against the reference on the same activations, rounded here one by one; and
-// how far rounding may take them from the exact products.
+// Products that round their activations (the fast mode): against the reference on the same activations, rounded here
+// one by one; and how far rounding may take them from the exact products.
 
 #include "tests/kernels/expert_blob.h"
 #include "tests/kernels/op_test_data.h"
@@ -17,7 +17,8 @@ std::vector<float> rounded(DType weights, const std::vector<float>& x, int64_t c
   std::vector<float> out(x);
   for (size_t row = 0; row < x.size(); row += static_cast<size_t>(cols)) {
     for (int64_t g = 0; g < cols; g += kQuantGroup) {
-      const auto first = row + static_cast<size_t>(g), end = first + static_cast<size_t>(std::min(kQuantGroup, cols - g));
+      const auto first = row + static_cast<size_t>(g),
+                 end = first + static_cast<size_t>(std::min(kQuantGroup, cols - g));
       float largest = 0.0f;
       for (size_t i = first; i < end; ++i) largest = std::max(largest, std::fabs(x[i]));
       for (size_t i = first; i < end; ++i) {
@@ -54,7 +55,12 @@ class RoundedTest : public ::testing::TestWithParam<Isa> {
     ops_ = cpu_ops(GetParam(), 2, false);
     exact_ = cpu_ops(GetParam(), 2, true);
   }
-  bool rounds() const { return GetParam() >= Isa::kAvx512Bf16Vnni; }
+  static bool rounds(DType weights) {
+    const Isa isa = GetParam();
+    const bool bf16 = isa == Isa::kAvx512Bf16Vnni || isa == Isa::kAvx512Amx;
+    const bool bytes = isa == Isa::kAvx2Vnni || isa == Isa::kAvx512Vnni;
+    return bf16 || (bytes && weights != DType::kBF16);
+  }
   std::unique_ptr<Ops> ops_, exact_, reference_ = make_reference_ops();
   Random random_;
 };
@@ -66,15 +72,18 @@ struct Shape {
 
 TEST_P(RoundedTest, ProductsAreThoseOfTheRoundedActivations) {
   for (const DType dtype : kRoundingDtypes) {
-    for (const auto& [rows, cols] : {Shape{1, 1}, Shape{7, 3}, Shape{33, 65}, Shape{64, 64}, Shape{70, 129}, Shape{150, 1030}, Shape{20, 4500}}) {
+    for (const auto& [rows, cols] :
+         {Shape{1, 1}, Shape{7, 3}, Shape{33, 65}, Shape{64, 64}, Shape{70, 129}, Shape{150, 1030}, Shape{20, 4500}}) {
       // Every register block of few tokens, and panels with every remainder of 6.
       for (const int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 18, 19, 21, 23, 40}) {
         const auto x = random_.normal(n * cols), bias = random_.normal(rows);
         const auto w = store_weight(random_.normal(rows * cols), dtype, rows, cols);
         std::vector<float> y(static_cast<size_t>(n * rows), NAN), want(y.size());
         ops_->matmul(x.data(), n, w.weight, bias.data(), y.data());
-        reference_->matmul((rounds() ? rounded(dtype, x, cols) : x).data(), n, w.weight, bias.data(), want.data());
-        expect_close(y, want, 1e-5, std::string(dtype_name(dtype)) + " n " + std::to_string(n) + " rows " + std::to_string(rows) + " cols " + std::to_string(cols));
+        reference_->matmul((rounds(dtype) ? rounded(dtype, x, cols) : x).data(), n, w.weight, bias.data(), want.data());
+        expect_close(y, want, 1e-5,
+                     std::string(dtype_name(dtype)) + " n " + std::to_string(n) + " rows " + std::to_string(rows) +
+                         " cols " + std::to_string(cols));
       }
     }
   }
@@ -87,8 +96,9 @@ TEST_P(RoundedTest, OneTokenOfRowsThatNoCacheHolds) {
       const auto w = store_weight(random_.normal(rows * cols), dtype, rows, cols);
       std::vector<float> y(static_cast<size_t>(rows), NAN), want(y.size());
       ops_->matmul(x.data(), 1, w.weight, nullptr, y.data());
-      reference_->matmul((rounds() ? rounded(dtype, x, cols) : x).data(), 1, w.weight, nullptr, want.data());
-      expect_close(y, want, 1e-4, std::string(dtype_name(dtype)) + " rows " + std::to_string(rows) + " cols " + std::to_string(cols));
+      reference_->matmul((rounds(dtype) ? rounded(dtype, x, cols) : x).data(), 1, w.weight, nullptr, want.data());
+      expect_close(y, want, 1e-4,
+                   std::string(dtype_name(dtype)) + " rows " + std::to_string(rows) + " cols " + std::to_string(cols));
     }
   }
 }
@@ -98,20 +108,24 @@ TEST_P(RoundedTest, RoundingStaysWithinItsBound) {
   for (const DType dtype : kRoundingDtypes) {
     const auto x = random_.normal(n * cols);
     const auto w = store_weight(random_.normal(rows * cols), dtype, rows, cols);
-    std::vector<float> as_read(static_cast<size_t>(rows * cols)), unit(static_cast<size_t>(cols * cols)), turned(as_read.size());
+    std::vector<float> as_read(static_cast<size_t>(rows * cols)), unit(static_cast<size_t>(cols * cols)),
+        turned(as_read.size());
     for (int64_t i = 0; i < cols; ++i) unit[static_cast<size_t>(i * cols + i)] = 1.0f;
     reference_->matmul(unit.data(), cols, w.weight, nullptr, turned.data());  // [cols, rows]
     for (int64_t r = 0; r < rows; ++r)
-      for (int64_t c = 0; c < cols; ++c) as_read[static_cast<size_t>(r * cols + c)] = turned[static_cast<size_t>(c * rows + r)];
+      for (int64_t c = 0; c < cols; ++c)
+        as_read[static_cast<size_t>(r * cols + c)] = turned[static_cast<size_t>(c * rows + r)];
     for (const int64_t batch : {int64_t{1}, n}) {
       std::vector<float> y(static_cast<size_t>(n * rows)), want(y.size());
-      for (int64_t t = 0; t < n; t += batch) ops_->matmul(x.data() + t * cols, batch, w.weight, nullptr, y.data() + t * rows);
+      for (int64_t t = 0; t < n; t += batch)
+        ops_->matmul(x.data() + t * cols, batch, w.weight, nullptr, y.data() + t * rows);
       reference_->matmul(x.data(), n, w.weight, nullptr, want.data());
       for (int64_t t = 0; t < n; ++t) {
         for (int64_t r = 0; r < rows; ++r) {
           const auto i = static_cast<size_t>(t * rows + r);
           const double bound = rounding_bound(dtype, x.data() + t * cols, as_read.data() + r * cols, cols) + 1e-4;
-          ASSERT_LE(std::fabs(static_cast<double>(y[i]) - want[i]), bound) << dtype_name(dtype) << " token " << t << " row " << r;
+          ASSERT_LE(std::fabs(static_cast<double>(y[i]) - want[i]), bound)
+              << dtype_name(dtype) << " token " << t << " row " << r;
         }
       }
     }
@@ -150,7 +164,8 @@ TEST_P(RoundedTest, ThreadsDoNotShow) {
       cpu_ops(GetParam(), 1, false)->matmul(x.data(), n, w.weight, nullptr, want.data());
       for (const int threads : {2, 3}) {
         cpu_ops(GetParam(), threads, false)->matmul(x.data(), n, w.weight, nullptr, got.data());
-        expect_same(got.data(), want.data(), n * rows, std::string(dtype_name(dtype)) + " threads " + std::to_string(threads));
+        expect_same(got.data(), want.data(), n * rows,
+                    std::string(dtype_name(dtype)) + " threads " + std::to_string(threads));
       }
     }
   }
@@ -159,12 +174,16 @@ TEST_P(RoundedTest, ThreadsDoNotShow) {
 TEST_P(RoundedTest, ExpertsRoundTheirInputAndTheirActivations) {
   for (const DType dtype : kRoundingDtypes) {
     // One tile and several, the last one narrow, so few and so many that few rows are added up tile by tile.
-    for (const auto& [hidden, ffn] : {Shape{1, 1}, Shape{48, 70}, Shape{300, 500}, Shape{1100, 700}, Shape{1100, 1700}, Shape{256, 2500}}) {
+    for (const auto& [hidden, ffn] :
+         {Shape{1, 1}, Shape{48, 70}, Shape{300, 500}, Shape{1100, 700}, Shape{1100, 1700}, Shape{256, 2500}}) {
       const ExpertLayout layout(hidden, ffn, dtype);
       ExpertMatrices read;
       const float deviation = 1.0f / std::sqrt(static_cast<float>(hidden));
-      const auto blob = write_expert_blob(layout, {hidden, ffn, random_.normal(ffn * hidden, deviation), random_.normal(ffn * hidden, deviation),
-                                                   random_.normal(hidden * ffn, 1.0f / std::sqrt(static_cast<float>(ffn)))}, &read);
+      const auto blob = write_expert_blob(
+          layout,
+          {hidden, ffn, random_.normal(ffn * hidden, deviation), random_.normal(ffn * hidden, deviation),
+           random_.normal(hidden * ffn, 1.0f / std::sqrt(static_cast<float>(ffn)))},
+          &read);
       for (const int64_t n : {1, 3, 8, 17, 70}) {
         if (n > 3 && hidden * ffn > 1000000) continue;  // more rows than tiles are added up for
         const auto x = random_.normal(n * hidden);
@@ -172,15 +191,16 @@ TEST_P(RoundedTest, ExpertsRoundTheirInputAndTheirActivations) {
         for (int32_t t = 0; t < n; ++t) rows.push_back({t, 0});
         std::vector<float> got(x.size(), NAN), want(x.size()), gate(static_cast<size_t>(n * ffn)), up(gate.size());
         ops_->expert_ffn(layout, blob.data(), x.data(), rows, 1, got.data());
-        const auto in = rounds() ? rounded(dtype, x, hidden) : x;
+        const auto in = rounds(dtype) ? rounded(dtype, x, hidden) : x;
         reference_->matmul(in.data(), n, {read.gate.data(), DType::kF32, ffn, hidden}, nullptr, gate.data());
         reference_->matmul(in.data(), n, {read.up.data(), DType::kF32, ffn, hidden}, nullptr, up.data());
         reference_->silu_mul(gate.data(), up.data(), n * ffn);
-        const auto a = rounds() ? rounded(dtype, gate, ffn) : gate;
+        const auto a = rounds(dtype) ? rounded(dtype, gate, ffn) : gate;
         reference_->matmul(a.data(), n, {read.down.data(), DType::kF32, hidden, ffn}, nullptr, want.data());
         // An activation next to the middle of two roundings may be rounded either way.
-        expect_close(got, want, rounds() ? 4e-3 : 1e-5, std::string(dtype_name(dtype)) + " hidden " + std::to_string(hidden) + " ffn " +
-                                                            std::to_string(ffn) + " n " + std::to_string(n));
+        expect_close(got, want, rounds(dtype) ? 4e-3 : 1e-5,
+                     std::string(dtype_name(dtype)) + " hidden " + std::to_string(hidden) + " ffn " +
+                         std::to_string(ffn) + " n " + std::to_string(n));
       }
     }
   }
@@ -198,7 +218,8 @@ TEST_P(RoundedTest, WhatIsNotFiniteShows) {
         ops_->matmul(x.data(), n, w.weight, nullptr, y.data());
         for (int64_t t = 0; t < n; ++t)
           for (int64_t r = 0; r < rows; ++r)
-            ASSERT_EQ(std::isfinite(y[static_cast<size_t>(t * rows + r)]), t != n - 1) << dtype_name(dtype) << " token " << t << " row " << r;
+            ASSERT_EQ(std::isfinite(y[static_cast<size_t>(t * rows + r)]), t != n - 1)
+                << dtype_name(dtype) << " token " << t << " row " << r;
       }
     }
   }
@@ -212,7 +233,7 @@ TEST_P(RoundedTest, SmallAndLargeNumbersKeepTheirScale) {
       auto x = random_.normal(cols, scale);
       std::vector<float> y(4), want(4);
       ops_->matmul(x.data(), 1, w.weight, nullptr, y.data());
-      reference_->matmul((rounds() ? rounded(dtype, x, cols) : x).data(), 1, w.weight, nullptr, want.data());
+      reference_->matmul((rounds(dtype) ? rounded(dtype, x, cols) : x).data(), 1, w.weight, nullptr, want.data());
       expect_close(y, want, 1e-5, std::string(dtype_name(dtype)) + " scale " + std::to_string(scale));
     }
     const std::vector<float> zeros(static_cast<size_t>(cols));

@@ -27,7 +27,8 @@ class RouterTest : public ::testing::TestWithParam<Isa> {
     return c;
   }
   Choice run(const std::vector<float>& logits, const RouterSpec& spec) { return run(*ops_, logits, spec); }
-  /// Logits of n tokens in which no two experts or groups are so close that f32 and double could order them differently.
+  /// Logits of n tokens in which no two experts or groups are so close that f32 and double could order them
+  /// differently.
   std::vector<float> logits_apart(int64_t n, const RouterSpec& spec) {
     std::vector<float> all;
     for (int64_t t = 0; t < n; ++t) {
@@ -46,7 +47,8 @@ class RouterTest : public ::testing::TestWithParam<Isa> {
     for (const float l : row) sum += std::exp(static_cast<double>(l));
     for (const float l : row) {
       const double e = std::exp(static_cast<double>(l));
-      values.push_back((spec.scores == Scores::kSoftmax ? e / sum : e / (1 + e)) + (spec.bias ? spec.bias[values.size()] : 0.0));
+      values.push_back((spec.scores == Scores::kSoftmax ? e / sum : e / (1 + e)) +
+                       (spec.bias ? spec.bias[values.size()] : 0.0));
     }
     const int64_t width = spec.experts / spec.groups;
     std::vector<double> rates;
@@ -87,7 +89,13 @@ TEST_P(RouterTest, SoftmaxAndSigmoid) {
       for (const Scores scores : {Scores::kSoftmax, Scores::kSigmoid}) {
         const auto bias = random_.normal(experts, 0.2f);
         for (const float* b : {static_cast<const float*>(nullptr), bias.data()})
-          compare(n, {.experts = experts, .top_k = k, .scores = scores, .normalise = normalise, .scale = b ? 2.5f : 1.0f, .bias = b},
+          compare(n,
+                  {.experts = experts,
+                   .top_k = k,
+                   .scores = scores,
+                   .normalise = normalise,
+                   .scale = b ? 2.5f : 1.0f,
+                   .bias = b},
                   "router of " + std::to_string(experts));
       }
     }
@@ -99,11 +107,21 @@ TEST_P(RouterTest, GroupLimited) {
     int64_t experts, k, groups, kept, best;
   };
   for (const auto& [experts, k, groups, kept, best] :
-       {Groups{256, 8, 8, 4, 2}, Groups{160, 6, 8, 3, 1}, Groups{12, 4, 4, 2, 2}, Groups{6, 1, 6, 1, 2}, Groups{8, 8, 2, 2, 3}}) {
+       {Groups{256, 8, 8, 4, 2}, Groups{160, 6, 8, 3, 1}, Groups{12, 4, 4, 2, 2}, Groups{6, 1, 6, 1, 2},
+        Groups{8, 8, 2, 2, 3}}) {
     for (const Scores scores : {Scores::kSoftmax, Scores::kSigmoid}) {
       const auto bias = random_.normal(experts, 0.1f);
       for (const float* b : {static_cast<const float*>(nullptr), bias.data()})
-        compare(30, {.experts = experts, .top_k = k, .scores = scores, .normalise = true, .scale = 2.5f, .bias = b, .groups = groups, .groups_kept = kept, .group_best = best},
+        compare(30,
+                {.experts = experts,
+                 .top_k = k,
+                 .scores = scores,
+                 .normalise = true,
+                 .scale = 2.5f,
+                 .bias = b,
+                 .groups = groups,
+                 .groups_kept = kept,
+                 .group_best = best},
                 std::to_string(groups) + " groups of " + std::to_string(experts));
     }
   }
@@ -129,9 +147,11 @@ TEST_P(RouterTest, AGroupThatIsNotKeptLosesItsBestExpert) {
 TEST_P(RouterTest, TiesGoToTheLowerId) {
   const std::vector<float> logits{1, 3, 3, 0, 3, 1, 1, 1};
   for (const Scores scores : {Scores::kSoftmax, Scores::kSigmoid}) {
-    EXPECT_EQ(run(logits, {.experts = 8, .top_k = 4, .scores = scores, .normalise = true}).ids, (std::vector<int32_t>{1, 2, 4, 0}));
+    EXPECT_EQ(run(logits, {.experts = 8, .top_k = 4, .scores = scores, .normalise = true}).ids,
+              (std::vector<int32_t>{1, 2, 4, 0}));
     const std::vector<float> equal(8, 0.5f);
-    EXPECT_EQ(run(equal, {.experts = 8, .top_k = 3, .scores = scores, .groups = 4, .groups_kept = 2}).ids, (std::vector<int32_t>{0, 1, 2}));
+    EXPECT_EQ(run(equal, {.experts = 8, .top_k = 3, .scores = scores, .groups = 4, .groups_kept = 2}).ids,
+              (std::vector<int32_t>{0, 1, 2}));
   }
 }
 
@@ -146,7 +166,13 @@ TEST_P(RouterTest, WhateverTheLogitsIdsAreDistinctAndInRange) {
     for (const Scores scores : {Scores::kSoftmax, Scores::kSigmoid}) {
       for (const int64_t groups : {1, 4}) {
         for (const float* b : {static_cast<const float*>(nullptr), static_cast<const float*>(bias.data())}) {
-          Choice c = run(logits, {.experts = 16, .top_k = 4, .scores = scores, .normalise = round % 2 == 0, .bias = b, .groups = groups, .groups_kept = groups / 2 + groups % 2});
+          Choice c = run(logits, {.experts = 16,
+                                  .top_k = 4,
+                                  .scores = scores,
+                                  .normalise = round % 2 == 0,
+                                  .bias = b,
+                                  .groups = groups,
+                                  .groups_kept = groups / 2 + groups % 2});
           const bool has_nan = std::any_of(logits.begin(), logits.end(), [](float l) { return std::isnan(l); });
           for (const float w : c.weights) ASSERT_TRUE(!has_nan || std::isnan(w)) << "a NaN is hidden";
           std::sort(c.ids.begin(), c.ids.end());

@@ -56,13 +56,15 @@ int node_of_chunk(int64_t chunk) {
 }
 
 TEST(ThreadPoolTest, ChunksOfNodesRunOnceEachWhicheverThreadsThereAre) {
-  for (const std::vector<int>& nodes : {std::vector<int>{}, {4}, {1, 1}, {1, 4}, {4, 1, 4}, {1, 4, 1, 4, 9}, {0, 0, 2}}) {
+  for (const std::vector<int>& nodes :
+       {std::vector<int>{}, {4}, {1, 1}, {1, 4}, {4, 1, 4}, {1, 4, 1, 4, 9}, {0, 0, 2}}) {
     ThreadPool pool(nodes.empty() ? 2 : static_cast<int>(nodes.size()), {}, nodes);
     for (int loop = 0; loop < 1000; ++loop) {
       const int64_t chunks = loop % 37;
       std::atomic<int> runs[37] = {};
       pool.run_at(chunks, node_of_chunk, [&](int64_t i, int) { runs[i].fetch_add(1); });
-      for (int64_t i = 0; i < 37; ++i) ASSERT_EQ(runs[i].load(), i < chunks ? 1 : 0) << "loop " << loop << " chunk " << i;
+      for (int64_t i = 0; i < 37; ++i)
+        ASSERT_EQ(runs[i].load(), i < chunks ? 1 : 0) << "loop " << loop << " chunk " << i;
       pool.run(chunks, [&](int64_t i, int) { runs[i].fetch_add(1); });
       for (int64_t i = 0; i < 37; ++i) ASSERT_EQ(runs[i].load(), i < chunks ? 2 : 0) << "a plain loop after it";
     }

@@ -26,7 +26,8 @@ class TopologyTest : public ::testing::Test {
     write("node/node0/cpulist", "0-3,8-11");
     write("node/node1/cpulist", "4-7,12-15");
     for (int cpu = 0; cpu < 16; ++cpu)
-      write("cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list", std::to_string(cpu % 8) + "," + std::to_string(cpu % 8 + 8));
+      write("cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list",
+            std::to_string(cpu % 8) + "," + std::to_string(cpu % 8 + 8));
   }
   ~TopologyTest() override {
     std::error_code ignored;

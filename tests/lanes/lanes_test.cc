@@ -18,13 +18,23 @@ namespace {
 constexpr int kExperts = 8;
 
 ModelShape two_sparse_layers_and_a_dense_one() {
-  LayerShape sparse{.sparse = true, .attention_weight_bytes = 1e6, .kv_bytes_per_token = 100, .attention_parameters = 5e5,
-                    .router_parameters = 1e3, .router_weight_bytes = 4e3, .shared_parameters = 1e5, .shared_weight_bytes = 2e5,
-                    .expert_parameters = 1e6, .expert_bytes = 2e6};
+  LayerShape sparse{.sparse = true,
+                    .attention_weight_bytes = 1e6,
+                    .kv_bytes_per_token = 100,
+                    .attention_parameters = 5e5,
+                    .router_parameters = 1e3,
+                    .router_weight_bytes = 4e3,
+                    .shared_parameters = 1e5,
+                    .shared_weight_bytes = 2e5,
+                    .expert_parameters = 1e6,
+                    .expert_bytes = 2e6};
   LayerShape dense = sparse;
   dense.sparse = false;
   dense.dense_parameters = 1e6, dense.dense_weight_bytes = 2e6;
-  return {.layers = {sparse, dense, sparse}, .embed_bytes_per_token = 100, .head_parameters = 1e6, .head_weight_bytes = 2e6};
+  return {.layers = {sparse, dense, sparse},
+          .embed_bytes_per_token = 100,
+          .head_parameters = 1e6,
+          .head_weight_bytes = 2e6};
 }
 
 /// Routes to some experts of every layer; those that are not resident arrive in random order. Records what it saw.
@@ -39,7 +49,8 @@ class FakeRunner final : public TaskRunner {
       present_[static_cast<size_t>(task.expert)] = false;
       --computed_before_wait_;
     }
-    if (task.kind == TaskKind::kCombine) EXPECT_EQ(computed_before_wait_, 0) << "rows are summed when all experts have run";
+    if (task.kind == TaskKind::kCombine)
+      EXPECT_EQ(computed_before_wait_, 0) << "rows are summed when all experts have run";
     if (task.kind == TaskKind::kRouter) {
       computed_before_wait_ = static_cast<int>(routed_.size());
       schedule_.expand(task.layer, routed_, graph_);
@@ -201,7 +212,8 @@ TEST(VirtualExecutor, KeepsLanesApartAndOrder) {
     EXPECT_GE(s.begin, end) << "a lane does one task at a time";
     end = s.end;
     if (s.task.kind == TaskKind::kExpertRead) read_end[s.task.layer][s.task.expert] = s.end;
-    if (s.task.kind == TaskKind::kExpert) EXPECT_GE(s.begin, read_end[s.task.layer][s.task.expert]) << "an expert runs after its read";
+    if (s.task.kind == TaskKind::kExpert)
+      EXPECT_GE(s.begin, read_end[s.task.layer][s.task.expert]) << "an expert runs after its read";
   }
   EXPECT_EQ(totals.elapsed, std::max(lane_end[0], lane_end[1]));
   EXPECT_EQ(totals.elapsed, totals.busy[0] + totals.stalled) << "the compute lane works or waits";

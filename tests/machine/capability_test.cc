@@ -41,8 +41,12 @@ int in_a_child(Body body) {
 
 TEST(Capability, WhatIsPermittedIsPutIntoEffect) {
   if (effective() == 0) GTEST_SKIP() << "this user may not lock memory";
-  EXPECT_EQ(in_a_child([] { return drop(false) && effective() == 0 && raise_capability(CAP_IPC_LOCK) && effective() != 0 ? 0 : 1; }), 0);
-  EXPECT_EQ(in_a_child([] { return raise_capability(CAP_IPC_LOCK) && effective() != 0 ? 0 : 1; }), 0) << "it is in effect already";
+  EXPECT_EQ(in_a_child([] {
+              return drop(false) && effective() == 0 && raise_capability(CAP_IPC_LOCK) && effective() != 0 ? 0 : 1;
+            }),
+            0);
+  EXPECT_EQ(in_a_child([] { return raise_capability(CAP_IPC_LOCK) && effective() != 0 ? 0 : 1; }), 0)
+      << "it is in effect already";
 }
 
 TEST(Capability, WhatIsNotPermittedStaysSo) {

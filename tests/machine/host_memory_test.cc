@@ -26,7 +26,8 @@ class HostMemoryTest : public ::testing::Test {
     fs::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << text;
   }
-  void v2_group(const std::string& dir, const std::string& max, uint64_t current, const std::string& stat = "anon 0\n") {
+  void v2_group(const std::string& dir, const std::string& max, uint64_t current,
+                const std::string& stat = "anon 0\n") {
     file(dir + "/memory.max", max + "\n");
     file(dir + "/memory.current", std::to_string(current) + "\n");
     file(dir + "/memory.stat", stat);
@@ -57,7 +58,8 @@ TEST_F(HostMemoryTest, V2TakesTheTightestOfAllGroupsAbove) {
   file("proc/self/mountinfo", kV2Mount);
   file("proc/self/cgroup", "0::/box.slice/moestro.service/store\n");
   v2_group("sys/fs/cgroup/box.slice/moestro.service/store", "max", 100 * kMiB);
-  v2_group("sys/fs/cgroup/box.slice/moestro.service", std::to_string(4 * kGiB), kGiB, "anon 1\ninactive_file 104857600\nactive_file 104857600\n");
+  v2_group("sys/fs/cgroup/box.slice/moestro.service", std::to_string(4 * kGiB), kGiB,
+           "anon 1\ninactive_file 104857600\nactive_file 104857600\n");
   v2_group("sys/fs/cgroup/box.slice", std::to_string(8 * kGiB), 7 * kGiB);
   const HostMemory memory = read();
   ASSERT_EQ(memory.groups.size(), 2u) << "what says max is no limit";
@@ -111,7 +113,8 @@ TEST_F(HostMemoryTest, V1Nested) {
   file("proc/self/mountinfo", kV1Mount);
   file("proc/self/cgroup", "9:cpu,cpuacct:/x\n4:memory:/box/store\n0::/\n");
   v1_group("sys/fs/cgroup/memory/box/store", kV1Unlimited, kGiB, "hierarchical_memory_limit 3221225472\n");
-  v1_group("sys/fs/cgroup/memory/box", 3 * kGiB, 2 * kGiB, "cache 9\ntotal_inactive_file 536870912\ntotal_active_file 0\n");
+  v1_group("sys/fs/cgroup/memory/box", 3 * kGiB, 2 * kGiB,
+           "cache 9\ntotal_inactive_file 536870912\ntotal_active_file 0\n");
   v1_group("sys/fs/cgroup/memory", kV1Unlimited, 9 * kGiB, "");
   const HostMemory memory = read();
   ASSERT_EQ(memory.groups.size(), 1u);
@@ -159,7 +162,8 @@ TEST_F(HostMemoryTest, HugePagesSetAside) {
 }
 
 TEST_F(HostMemoryTest, MountsWithBlanksInTheirNames) {
-  file("proc/self/mountinfo", "40 24 0:30 / /mnt/huge\\040pages rw shared:1 master:2 - hugetlbfs none rw,pagesize=2M\n");
+  file("proc/self/mountinfo",
+       "40 24 0:30 / /mnt/huge\\040pages rw shared:1 master:2 - hugetlbfs none rw,pagesize=2M\n");
   const auto mounts = read_mounts(root_);
   ASSERT_EQ(mounts.size(), 1u);
   EXPECT_EQ(mounts[0].point, "/mnt/huge pages");
@@ -175,7 +179,8 @@ TEST_F(HostMemoryTest, TheMountThatAPathLiesOn) {
   const auto mounts = read_mounts(root_);
   EXPECT_EQ(mount_of("/srv/arenas/x", mounts)->point, "/srv") << "a name that begins alike is another";
   EXPECT_EQ(mount_of("/home", mounts)->point, "/");
-  EXPECT_EQ(option_value(mount_of("/srv/arena", mounts)->options, "huge"), "always") << "the one mounted last hides the other";
+  EXPECT_EQ(option_value(mount_of("/srv/arena", mounts)->options, "huge"), "always")
+      << "the one mounted last hides the other";
   EXPECT_EQ(option_value(mount_of("/srv", mounts)->options, "huge"), "");
   EXPECT_EQ(option_value("rw,huge=within_size,mode=700", "huge"), "within_size");
   EXPECT_FALSE(mount_of("/srv", {}));

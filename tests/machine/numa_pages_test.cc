@@ -33,7 +33,8 @@ TEST(NodeShares, AreSaidInPercent) {
 /// Shared memory of some pages, as an arena is.
 class Mapped {
  public:
-  explicit Mapped(size_t bytes) : bytes_(bytes), data_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {}
+  explicit Mapped(size_t bytes)
+      : bytes_(bytes), data_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {}
   ~Mapped() { ::munmap(data_, bytes_); }
   std::span<std::byte> bytes() const { return {static_cast<std::byte*>(data_), bytes_}; }
   std::byte* at(size_t offset) const { return bytes().data() + offset; }
@@ -81,7 +82,8 @@ TEST(NodePreferences, PagesComeFromTheNodeAndThePolicyIsTheFormerOneAfterwards) 
   EXPECT_FALSE(has_memory_policy());
   const NodeMap map = NodeMap::of(memory.bytes());
   ASSERT_FALSE(map.empty());
-  for (size_t i = 0; i < kPieces; ++i) EXPECT_EQ(map.node_of(memory.at(i * kNodePieceBytes)), nodes[i % nodes.size()]) << i;
+  for (size_t i = 0; i < kPieces; ++i)
+    EXPECT_EQ(map.node_of(memory.at(i * kNodePieceBytes)), nodes[i % nodes.size()]) << i;
   const auto pieces = map.pieces();
   EXPECT_EQ(pieces.size(), std::min(nodes.size(), kPieces));
   for (const auto& [node, count] : pieces) EXPECT_GE(count, kPieces / nodes.size()) << node;
@@ -133,7 +135,8 @@ TEST(NodePreferences, WhatAFilterRefusesIsSaidAndNothingElseFails) {
   if (child == 0) {
     if (!refuse_memory_policies()) ::_exit(2);
     const Status refused = NodePreference().come_from(0);
-    const bool said = refused.code() == Code::kUnavailable && refused.message().find("Operation not permitted") != std::string::npos;
+    const bool said =
+        refused.code() == Code::kUnavailable && refused.message().find("Operation not permitted") != std::string::npos;
     ::_exit(said && !has_memory_policy() && NodeMap::of(memory.bytes()).empty() ? 0 : 1);
   }
   int status = 0;
@@ -143,7 +146,8 @@ TEST(NodePreferences, WhatAFilterRefusesIsSaidAndNothingElseFails) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-/// A piece is a whole number of rounds over two nodes: whoever looked at the same page of each would find all of them on one.
+/// A piece is a whole number of rounds over two nodes: whoever looked at the same page of each would find all of them
+/// on one.
 TEST(NodeMaps, WhereSmallPagesAreDealtOutOneByOneEachNodeHasItsShare) {
   if (const std::string why = why_no_policies(); !why.empty()) GTEST_SKIP() << why;
   const Ids nodes = memory_nodes();
@@ -152,7 +156,8 @@ TEST(NodeMaps, WhereSmallPagesAreDealtOutOneByOneEachNodeHasItsShare) {
   for (const int node : nodes) mask |= 1UL << node;
   constexpr size_t kPieces = 32;
   const Mapped memory(kPieces * kNodePieceBytes);
-  (void)::madvise(memory.bytes().data(), memory.bytes().size(), MADV_NOHUGEPAGE);  // refused where there are no huge pages at all
+  (void)::madvise(memory.bytes().data(), memory.bytes().size(),
+                  MADV_NOHUGEPAGE);  // refused where there are no huge pages at all
   ASSERT_EQ(::syscall(SYS_set_mempolicy, MPOL_INTERLEAVE, &mask, 65UL), 0);
   std::memset(memory.bytes().data(), 1, memory.bytes().size());
   ASSERT_EQ(::syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0UL), 0);

@@ -21,11 +21,13 @@ using Ids = std::vector<int>;
 
 TEST(IdLists, AreReadAsSysfsWritesThem) {
   EXPECT_EQ(parse_id_list("0-2,5", 16), (Ids{0, 1, 2, 5}));
-  for (const char* bad : {"", "x", "1-", "-1", "3-1", "1;2", "1,,2", "0-16", "0-99999999", "99999999999999999999"}) EXPECT_EQ(parse_id_list(bad, 16), Ids{}) << bad;
+  for (const char* bad : {"", "x", "1-", "-1", "3-1", "1;2", "1,,2", "0-16", "0-99999999", "99999999999999999999"})
+    EXPECT_EQ(parse_id_list(bad, 16), Ids{}) << bad;
 }
 
 TEST(IdLists, AreWrittenAsTheyAreRead) {
-  for (const char* text : {"0", "0-1", "0,2", "0-2,5", "0-2,5-6,9", ""}) EXPECT_EQ(id_list(parse_id_list(text, 16)), text);
+  for (const char* text : {"0", "0-1", "0,2", "0-2,5", "0-2,5-6,9", ""})
+    EXPECT_EQ(id_list(parse_id_list(text, 16)), text);
 }
 
 class MemoryNodes : public ::testing::Test {
@@ -64,7 +66,8 @@ TEST(NodeChoices, AreReadOrRefused) {
   for (const char* bad : {"", "all", "node:0", "0-", "-1", "1024", "0 1"}) {
     const auto choice = parse_node_choice(bad);
     ASSERT_FALSE(choice.is_ok()) << bad;
-    EXPECT_THAT(choice.status().message(), AllOf(HasSubstr("neither auto, off"), HasSubstr("'" + std::string(bad) + "'")));
+    EXPECT_THAT(choice.status().message(),
+                AllOf(HasSubstr("neither auto, off"), HasSubstr("'" + std::string(bad) + "'")));
   }
 }
 

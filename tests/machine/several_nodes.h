@@ -17,7 +17,8 @@ namespace moestro::testing {
 inline std::string why_no_nodes() {
   const std::string reason = "no NUMA nodes to choose from: ";
   if (machine::memory_nodes().size() < 2) return reason + "one has all memory";
-  if (::syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0UL) != 0) return reason + "set_mempolicy: " + std::strerror(errno);
+  if (::syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0UL) != 0)
+    return reason + "set_mempolicy: " + std::strerror(errno);
   return {};
 }
 

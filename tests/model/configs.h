@@ -10,9 +10,10 @@
 namespace moestro::model {
 
 inline nlohmann::json tiny_config(const std::string& architecture) {
-  nlohmann::json c = {{"architectures", {architecture}}, {"hidden_size", 32}, {"num_hidden_layers", 3}, {"num_attention_heads", 4},
-                      {"num_key_value_heads", 2}, {"vocab_size", 100}, {"max_position_embeddings", 256},
-                      {"intermediate_size", 48}, {"num_experts_per_tok", 2}, {"torch_dtype", "bfloat16"}};
+  nlohmann::json c = {{"architectures", {architecture}}, {"hidden_size", 32},        {"num_hidden_layers", 3},
+                      {"num_attention_heads", 4},        {"num_key_value_heads", 2}, {"vocab_size", 100},
+                      {"max_position_embeddings", 256},  {"intermediate_size", 48},  {"num_experts_per_tok", 2},
+                      {"torch_dtype", "bfloat16"}};
   c[architecture == "MixtralForCausalLM" ? "num_local_experts" : "num_experts"] = 4;
   if (architecture.starts_with("Qwen")) c["moe_intermediate_size"] = 24;
   if (architecture == "Qwen2MoeForCausalLM") c["shared_expert_intermediate_size"] = 40;

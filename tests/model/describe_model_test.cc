@@ -66,8 +66,9 @@ TEST(DescribeModel, Qwen2MoeHasASharedExpertAndBiases) {
 }
 
 TEST(DescribeModel, Qwen2MoeWindowsLieOnEverySecondLayerBelowTheLimit) {
-  const auto d = describe("Qwen2MoeForCausalLM",
-                          R"({"use_sliding_window": true, "sliding_window": 16, "max_window_layers": 3, "num_hidden_layers": 5})");
+  const auto d =
+      describe("Qwen2MoeForCausalLM",
+               R"({"use_sliding_window": true, "sliding_window": 16, "max_window_layers": 3, "num_hidden_layers": 5})");
   ASSERT_TRUE(d) << d.status().message();
   std::vector<int64_t> windows;
   for (const LayerSpec& l : d->spec.layers) windows.push_back(l.attention.sliding_window);
@@ -80,7 +81,8 @@ TEST(DescribeModel, Qwen2MoeWindowsLieOnEverySecondLayerBelowTheLimit) {
 }
 
 TEST(DescribeModel, DenseLayersAmongSparseOnes) {
-  const auto d = describe("Qwen3MoeForCausalLM", R"({"num_hidden_layers": 6, "decoder_sparse_step": 2, "mlp_only_layers": [3, 99]})");
+  const auto d = describe("Qwen3MoeForCausalLM",
+                          R"({"num_hidden_layers": 6, "decoder_sparse_step": 2, "mlp_only_layers": [3, 99]})");
   ASSERT_TRUE(d) << d.status().message();
   std::vector<bool> sparse;
   for (const LayerSpec& l : d->spec.layers) sparse.push_back(l.moe_index.has_value());
@@ -94,7 +96,8 @@ TEST(DescribeModel, DenseLayersAmongSparseOnes) {
 }
 
 TEST(DescribeModel, Qwen3MoeNormsEachHeadAndHeadDimStandsAlone) {
-  const auto d = describe("Qwen3MoeForCausalLM", R"({"head_dim": 24, "attention_bias": true, "tie_word_embeddings": true,
+  const auto d =
+      describe("Qwen3MoeForCausalLM", R"({"head_dim": 24, "attention_bias": true, "tie_word_embeddings": true,
       "norm_topk_prob": true, "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 1})");
   ASSERT_TRUE(d) << d.status().message();
   EXPECT_EQ(d->spec.layers[0].attention.qk_norm, AttentionSpec::QkNorm::kPerHead);
@@ -128,8 +131,10 @@ TEST(DescribeModel, NullIsNotAbsent) {
   EXPECT_EQ(window(R"({"use_sliding_window": false, "sliding_window": 8, "max_window_layers": null})"), 0);
   EXPECT_TRUE(describe("Qwen2MoeForCausalLM", R"({"sliding_window": null})")) << "unused, so it may be null";
   const auto kv_heads = [](const char* architecture, bool null) {
-    const std::vector<std::string> without = null ? std::vector<std::string>{} : std::vector<std::string>{"num_key_value_heads"};
-    const auto d = describe(architecture, R"({"hidden_size": 128, "num_attention_heads": 16, "num_key_value_heads": null})", without);
+    const std::vector<std::string> without =
+        null ? std::vector<std::string>{} : std::vector<std::string>{"num_key_value_heads"};
+    const auto d = describe(architecture,
+                            R"({"hidden_size": 128, "num_attention_heads": 16, "num_key_value_heads": null})", without);
     return d ? d->spec.layers[0].attention.kv_heads : -1;
   };
   for (const std::string& name : known_architectures()) EXPECT_EQ(kv_heads(name.c_str(), true), 16) << name;
@@ -162,7 +167,8 @@ TEST(DescribeModel, StopsWhereGenerationConfigSays) {
   ASSERT_TRUE(d) << d.status().message();
   EXPECT_THAT(d->spec.eos_ids, ElementsAre(9, 8));
   EXPECT_EQ(d->spec.bos_id, 1);
-  EXPECT_THAT(describe_model(config, R"({"eos_token_id": 50279})")->spec.eos_ids, ElementsAre());  // beyond the vocabulary
+  EXPECT_THAT(describe_model(config, R"({"eos_token_id": 50279})")->spec.eos_ids,
+              ElementsAre());  // beyond the vocabulary
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// config.json of models as they are published, or saved again by later tools: every one is read, and the shapes that follow add up
-// to the known size of the model.
+// config.json of models as they are published, or saved again by later tools: every one is read, and the shapes that
+// follow add up to the known size of the model.
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,8 @@ struct Published {
 };
 
 const Published kPublished[] = {
-    {"Mixtral-8x7B-v0.1", 46.70, R"({"architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
+    {"Mixtral-8x7B-v0.1", 46.70,
+     R"({"architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
       "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
       "max_position_embeddings": 32768, "model_type": "mixtral", "num_attention_heads": 32, "num_experts_per_tok": 2,
       "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 8, "output_router_logits": false,
@@ -30,7 +31,8 @@ const Published kPublished[] = {
       "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02, "router_jitter_noise": 0.0,
       "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.42.0",
       "use_cache": true, "vocab_size": 32000})"},
-    {"Qwen1.5-MoE-A2.7B", 14.32, R"({"architectures": ["Qwen2MoeForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
+    {"Qwen1.5-MoE-A2.7B", 14.32,
+     R"({"architectures": ["Qwen2MoeForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
       "eos_token_id": 151643, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 5632,
       "max_position_embeddings": 8192, "max_window_layers": 21, "model_type": "qwen2_moe", "num_attention_heads": 16,
       "num_hidden_layers": 24, "num_key_value_heads": 16, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 32768,
@@ -38,7 +40,8 @@ const Published kPublished[] = {
       "use_sliding_window": false, "vocab_size": 151936, "decoder_sparse_step": 1, "moe_intermediate_size": 1408,
       "shared_expert_intermediate_size": 5632, "num_experts_per_tok": 4, "num_experts": 60, "norm_topk_prob": false,
       "output_router_logits": false, "router_aux_loss_coef": 0.001})"},
-    {"Qwen2-57B-A14B", 57.41, R"({"architectures": ["Qwen2MoeForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
+    {"Qwen2-57B-A14B", 57.41,
+     R"({"architectures": ["Qwen2MoeForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
       "decoder_sparse_step": 1, "eos_token_id": 151643, "hidden_act": "silu", "hidden_size": 3584, "initializer_range": 0.02,
       "intermediate_size": 18944, "max_position_embeddings": 131072, "max_window_layers": 28, "mlp_only_layers": [],
       "model_type": "qwen2_moe", "moe_intermediate_size": 2560, "norm_topk_prob": false, "num_attention_heads": 28,
@@ -47,7 +50,8 @@ const Published kPublished[] = {
       "shared_expert_intermediate_size": 20480, "sliding_window": 131072, "tie_word_embeddings": false,
       "torch_dtype": "bfloat16", "transformers_version": "4.40.1", "use_cache": true, "use_sliding_window": false,
       "vocab_size": 151936})"},
-    {"Qwen3-30B-A3B", 30.53, R"({"architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    {"Qwen3-30B-A3B", 30.53,
+     R"({"architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
       "bos_token_id": 151643, "decoder_sparse_step": 1, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu",
       "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 6144, "max_position_embeddings": 40960,
       "max_window_layers": 48, "mlp_only_layers": [], "model_type": "qwen3_moe", "moe_intermediate_size": 768,
@@ -65,7 +69,8 @@ const Published kPublished[] = {
       "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 10000000, "router_aux_loss_coef": 0.001,
       "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.51.0",
       "use_cache": true, "use_sliding_window": false, "vocab_size": 151936})"},
-    {"Qwen3-235B-A22B", 235.09, R"({"architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    {"Qwen3-235B-A22B", 235.09,
+     R"({"architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
       "bos_token_id": 151643, "decoder_sparse_step": 1, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu",
       "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 12288, "max_position_embeddings": 40960,
       "max_window_layers": 94, "mlp_only_layers": [], "model_type": "qwen3_moe", "moe_intermediate_size": 1536,
@@ -83,7 +88,8 @@ const Published kPublished[] = {
       "rope_theta": 10000000, "router_aux_loss_coef": 0.0, "shared_expert_intermediate_size": 0, "sliding_window": null,
       "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.52.3", "use_cache": true,
       "use_qk_norm": true, "use_sliding_window": false, "vocab_size": 151936})"},
-    {"OLMoE-1B-7B-0924", 6.92, R"({"architectures": ["OlmoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    {"OLMoE-1B-7B-0924", 6.92,
+     R"({"architectures": ["OlmoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
       "clip_qkv": null, "eos_token_id": 50279, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
       "intermediate_size": 1024, "max_position_embeddings": 4096, "model_type": "olmoe", "norm_topk_prob": false,
       "num_attention_heads": 16, "num_experts": 64, "num_experts_per_tok": 8, "num_hidden_layers": 16, "num_key_value_heads": 16,

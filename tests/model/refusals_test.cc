@@ -20,7 +20,8 @@ struct Refusal {
 const Refusal kRefusals[] = {
     {"MixtralForCausalLM", R"({"architectures": ["LlamaForCausalLM"]})", Code::kUnsupported, "'LlamaForCausalLM'"},
     {"MixtralForCausalLM", R"({"architectures": null})", Code::kInvalidArgument, "architectures"},
-    {"MixtralForCausalLM", R"({"architectures": ["MixtralForCausalLM", "X"]})", Code::kInvalidArgument, "architectures"},
+    {"MixtralForCausalLM", R"({"architectures": ["MixtralForCausalLM", "X"]})", Code::kInvalidArgument,
+     "architectures"},
     {"MixtralForCausalLM", R"({"hidden_size": null})", Code::kInvalidArgument, "hidden_size is null"},
     {"MixtralForCausalLM", R"({"hidden_size": "32"})", Code::kInvalidArgument, "hidden_size"},
     {"MixtralForCausalLM", R"({"hidden_size": 32.5})", Code::kInvalidArgument, "hidden_size"},
@@ -29,7 +30,8 @@ const Refusal kRefusals[] = {
     {"MixtralForCausalLM", R"({"hidden_size": 18446744073709551615})", Code::kInvalidArgument, "hidden_size"},
     {"MixtralForCausalLM", R"({"hidden_size": 9223372036854775807})", Code::kInvalidArgument, "hidden_size"},
     {"MixtralForCausalLM", R"({"num_hidden_layers": 1000000})", Code::kInvalidArgument, "num_hidden_layers"},
-    {"MixtralForCausalLM", R"({"num_hidden_layers": 1000, "num_local_experts": 8000})", Code::kUnsupported, "experts in all"},
+    {"MixtralForCausalLM", R"({"num_hidden_layers": 1000, "num_local_experts": 8000})", Code::kUnsupported,
+     "experts in all"},
     {"MixtralForCausalLM", R"({"num_key_value_heads": 3})", Code::kInvalidArgument, "num_key_value_heads (3)"},
     {"MixtralForCausalLM", R"({"num_key_value_heads": 8})", Code::kInvalidArgument, "num_key_value_heads (8)"},
     {"MixtralForCausalLM", R"({"num_attention_heads": 6})", Code::kInvalidArgument, "head_dim"},
@@ -46,21 +48,25 @@ const Refusal kRefusals[] = {
     {"MixtralForCausalLM", R"({"eos_token_id": "a"})", Code::kInvalidArgument, "eos_token_id"},
     {"MixtralForCausalLM", R"({"eos_token_id": [1, -2]})", Code::kInvalidArgument, "eos_token_id"},
     {"Qwen2MoeForCausalLM", R"({"layer_types": ["full_attention"]})", Code::kInvalidArgument, "layer_types"},
-    {"Qwen2MoeForCausalLM", R"({"layer_types": ["full_attention", "linear_attention", "full_attention"]})", Code::kUnsupported,
-     "'linear_attention'"},
+    {"Qwen2MoeForCausalLM", R"({"layer_types": ["full_attention", "linear_attention", "full_attention"]})",
+     Code::kUnsupported, "'linear_attention'"},
     {"Qwen2MoeForCausalLM", R"({"layer_types": ["sliding_attention", "full_attention", "full_attention"]})",
      Code::kInvalidArgument, "use_sliding_window is false"},
-    {"Qwen2MoeForCausalLM", R"({"use_sliding_window": true, "sliding_window": 0})", Code::kInvalidArgument, "sliding_window"},
+    {"Qwen2MoeForCausalLM", R"({"use_sliding_window": true, "sliding_window": 0})", Code::kInvalidArgument,
+     "sliding_window"},
     {"Qwen2MoeForCausalLM", R"({"attention_bias": true})", Code::kUnsupported, "attention_bias true"},
     {"Qwen3MoeForCausalLM", R"({"decoder_sparse_step": 0})", Code::kInvalidArgument, "decoder_sparse_step"},
     {"Qwen3MoeForCausalLM", R"({"decoder_sparse_step": 9})", Code::kUnsupported, "no layer has experts"},
     {"Qwen3MoeForCausalLM", R"({"mlp_only_layers": [-1]})", Code::kInvalidArgument, "mlp_only_layers"},
     {"Qwen3MoeForCausalLM", R"({"mlp_only_layers": 1})", Code::kInvalidArgument, "mlp_only_layers"},
-    {"Qwen3MoeForCausalLM", R"({"moe_intermediate_size": null})", Code::kInvalidArgument, "moe_intermediate_size is null"},
-    {"Qwen2MoeForCausalLM", R"({"use_sliding_window": true, "sliding_window": null})", Code::kInvalidArgument, "sliding_window is null"},
+    {"Qwen3MoeForCausalLM", R"({"moe_intermediate_size": null})", Code::kInvalidArgument,
+     "moe_intermediate_size is null"},
+    {"Qwen2MoeForCausalLM", R"({"use_sliding_window": true, "sliding_window": null})", Code::kInvalidArgument,
+     "sliding_window is null"},
     {"Qwen2MoeForCausalLM", R"({"max_window_layers": null})", Code::kInvalidArgument, "max_window_layers is null"},
     {"Qwen2MoeForCausalLM", R"({"qkv_bias": null})", Code::kInvalidArgument, "qkv_bias is null"},
-    {"Qwen2MoeForCausalLM", R"({"shared_expert_intermediate_size": null})", Code::kInvalidArgument, "shared_expert_intermediate_size is null"},
+    {"Qwen2MoeForCausalLM", R"({"shared_expert_intermediate_size": null})", Code::kInvalidArgument,
+     "shared_expert_intermediate_size is null"},
     {"Qwen2MoeForCausalLM", R"({"use_qk_norm": true})", Code::kUnsupported, "use_qk_norm"},
     {"Qwen3MoeForCausalLM", R"({"use_sliding_window": null})", Code::kInvalidArgument, "use_sliding_window is null"},
     {"Qwen3MoeForCausalLM", R"({"norm_topk_prob": null})", Code::kInvalidArgument, "norm_topk_prob is null"},
@@ -71,12 +77,15 @@ const Refusal kRefusals[] = {
     {"Qwen3MoeForCausalLM", R"({"rope_theta": null})", Code::kInvalidArgument, "rope_theta is null"},
     {"Qwen3MoeForCausalLM", R"({"qkv_bias": true})", Code::kUnsupported, "qkv_bias true"},
     {"Qwen3MoeForCausalLM", R"({"use_qk_norm": false})", Code::kUnsupported, "use_qk_norm false"},
-    {"Qwen3MoeForCausalLM", R"({"shared_expert_intermediate_size": 64})", Code::kUnsupported, "shared_expert_intermediate_size other than 0"},
-    {"Qwen3MoeForCausalLM", R"({"layer_types": ["full_attention", "sliding_attention", "full_attention"]})", Code::kUnsupported,
-     "layer_types 'sliding_attention'"},
+    {"Qwen3MoeForCausalLM", R"({"shared_expert_intermediate_size": 64})", Code::kUnsupported,
+     "shared_expert_intermediate_size other than 0"},
+    {"Qwen3MoeForCausalLM", R"({"layer_types": ["full_attention", "sliding_attention", "full_attention"]})",
+     Code::kUnsupported, "layer_types 'sliding_attention'"},
     {"Qwen3MoeForCausalLM", R"({"use_sliding_window": true, "sliding_window": 8,
-      "layer_types": ["full_attention", "full_attention", "full_attention"]})", Code::kUnsupported, "layer_types 'full_attention'"},
-    {"Qwen3MoeForCausalLM", R"({"layer_types": ["full_attention"]})", Code::kInvalidArgument, "layer_types must name every layer"},
+      "layer_types": ["full_attention", "full_attention", "full_attention"]})",
+     Code::kUnsupported, "layer_types 'full_attention'"},
+    {"Qwen3MoeForCausalLM", R"({"layer_types": ["full_attention"]})", Code::kInvalidArgument,
+     "layer_types must name every layer"},
     {"MixtralForCausalLM", R"({"attention_bias": true})", Code::kUnsupported, "attention_bias true"},
     {"OlmoeForCausalLM", R"({"clip_qkv": -1})", Code::kInvalidArgument, "clip_qkv"},
     {"OlmoeForCausalLM", R"({"sliding_window": 8})", Code::kUnsupported, "sliding_window"},
@@ -94,8 +103,8 @@ TEST(Refusals, NameTheSetting) {
 }
 
 TEST(Refusals, KeysThatMustBeThere) {
-  for (const char* key : {"hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings",
-                          "num_experts_per_tok", "moe_intermediate_size", "num_experts"}) {
+  for (const char* key : {"hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads",
+                          "max_position_embeddings", "num_experts_per_tok", "moe_intermediate_size", "num_experts"}) {
     const auto d = describe("Qwen3MoeForCausalLM", "{}", {key});
     ASSERT_FALSE(d) << key;
     EXPECT_THAT(d.status().message(), HasSubstr(std::string(key) + " is missing"));
@@ -109,11 +118,13 @@ TEST(Refusals, TextThatIsNoConfig) {
   EXPECT_THAT(describe_model(R"({"a": 1, "a": 2})", "").status().message(), HasSubstr("'a' is given twice"));
   const std::string deep = "{\"a\":" + std::string(100000, '[') + std::string(100000, ']') + "}";
   EXPECT_EQ(describe_model(deep, "").status().code(), Code::kInvalidArgument);
-  EXPECT_THAT(describe_model(tiny_config("MixtralForCausalLM").dump(), "[]").status().message(), HasSubstr("generation_config.json"));
+  EXPECT_THAT(describe_model(tiny_config("MixtralForCausalLM").dump(), "[]").status().message(),
+              HasSubstr("generation_config.json"));
 }
 
 TEST(Refusals, HarmlessKeysAreNone) {
-  const auto d = describe("MixtralForCausalLM", R"({"output_router_logits": true, "router_jitter_noise": 0.1, "use_cache": false,
+  const auto d =
+      describe("MixtralForCausalLM", R"({"output_router_logits": true, "router_jitter_noise": 0.1, "use_cache": false,
       "transformers_version": "5.0", "pad_token_id": 3, "attention_dropout": 0.1, "unheard_of": null})");
   EXPECT_TRUE(d) << d.status().message();
 }

@@ -23,7 +23,8 @@ TEST(RopeConfig, BothSpellings) {
   EXPECT_EQ(rope_of(R"({"rope_theta": null, "rope_parameters": {"rope_theta": 7e4}})").theta, 7e4);
   EXPECT_EQ(rope_of(R"({"rope_theta": 1e4, "rope_parameters": {"rope_theta": 7e4}})").theta, 7e4);
   EXPECT_EQ(rope_of(R"({"rope_scaling": {}, "rope_parameters": {"rope_theta": 7e4}})").theta, 7e4);
-  EXPECT_EQ(rope_of(R"({"rope_parameters": {"rope_type": "linear", "type": "dynamic", "factor": 3}})").scaling, Scaling::kLinear);
+  EXPECT_EQ(rope_of(R"({"rope_parameters": {"rope_type": "linear", "type": "dynamic", "factor": 3}})").scaling,
+            Scaling::kLinear);
 }
 
 TEST(RopeConfig, Yarn) {
@@ -45,7 +46,9 @@ TEST(RopeConfig, Yarn) {
   EXPECT_FALSE(full.truncate);
   EXPECT_FALSE(rope_of(R"({"rope_scaling": {"rope_type": "yarn", "factor": 2, "truncate": null}})").truncate);
   EXPECT_EQ(rope_of(R"({"original_max_position_embeddings": 32,
-      "rope_scaling": {"type": "yarn", "factor": 2, "original_max_position_embeddings": 64}})").original_max_position, 32);
+      "rope_scaling": {"type": "yarn", "factor": 2, "original_max_position_embeddings": 64}})")
+                .original_max_position,
+            32);
 }
 
 TEST(RopeConfig, Llama3AndDynamic) {
@@ -67,11 +70,13 @@ TEST(RopeConfig, Refusals) {
       {R"({"rope_scaling": {"type": "linear", "factor": 0}})", "factor"},
       {R"({"rope_scaling": {"type": "linear", "factor": "2"}})", "factor"},
       {R"({"rope_scaling": {"type": "dynamic", "factor": 2, "alpha": 1000}})", "'alpha'"},
-      {R"({"rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4}})", "high_freq_factor"},
+      {R"({"rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4}})",
+       "high_freq_factor"},
       {R"({"rope_scaling": {"type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 32}})", "beta_fast"},
       {R"({"rope_scaling": {"type": null, "factor": 2}})", "type is null"},
       {R"({"rope_scaling": {"type": "linear", "factor": null}})", "factor is null"},
-      {R"({"rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": null}})", "original_max_position_embeddings is null"},
+      {R"({"rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": null}})",
+       "original_max_position_embeddings is null"},
       {R"({"rope_theta": null, "rope_scaling": {"type": "linear", "factor": 2}})", "rope_theta is null"},
       {R"({"rope_parameters": {"rope_theta": null}})", "rope_theta is null"},
       {R"({"rope_scaling": 3})", "rope_scaling must be an object"},

@@ -27,9 +27,11 @@ ServedModel byte_model() {
   json["added_tokens"] = {moestro::testing::added_token(kEnd, "<|end|>")};
   auto tokenizer = Tokenizer::from_json(json.dump());
   MOESTRO_CHECK(tokenizer.is_ok(), tokenizer.status().message());
-  auto chat = ChatTemplate::parse("{% for m in messages %}{{ m.role[0] }}:{{ m.content }} {% endfor %}{% if add_generation_prompt %}a:{% endif %}");
+  auto chat = ChatTemplate::parse(
+      "{% for m in messages %}{{ m.role[0] }}:{{ m.content }} {% endfor %}{% if add_generation_prompt %}a:{% endif %}");
   MOESTRO_CHECK(chat.is_ok(), chat.status().message());
-  ServedModel m{"m", std::move(*tokenizer), std::move(*chat), "", "", "<|end|>", {kEnd}, kEnd + 1, kContext, 1700000000};
+  ServedModel m{"m",       std::move(*tokenizer), std::move(*chat), "", "", "<|end|>", {kEnd}, kEnd + 1, kContext,
+                1700000000};
   return m;
 }
 
@@ -57,7 +59,8 @@ ApiTest::~ApiTest() {
     if (const auto exchange = weak.lock()) exchange->gone = nullptr;
 }
 
-std::shared_ptr<FakeExchange> ApiTest::send(const std::string& method, const std::string& path, const std::string& body) {
+std::shared_ptr<FakeExchange> ApiTest::send(const std::string& method, const std::string& path,
+                                            const std::string& body) {
   auto exchange = std::make_shared<FakeExchange>();
   exchanges_.push_back(exchange);
   service_->handle({method, path, body}, exchange);
@@ -69,7 +72,9 @@ PlanOutcome ApiTest::compute_texts(const Plan& plan) {
     const std::string& text = says_.at(s.sampling.choice);
     const size_t at = said_[s.id]++;
     const TokenId wanted = at < text.size() ? static_cast<TokenId>(static_cast<unsigned char>(text[at])) : kEnd;
-    const auto allowed = [&](TokenId id) { return !s.allowed || (s.allowed->at(static_cast<size_t>(id) / 32) >> (id % 32) & 1) != 0; };
+    const auto allowed = [&](TokenId id) {
+      return !s.allowed || (s.allowed->at(static_cast<size_t>(id) / 32) >> (id % 32) & 1) != 0;
+    };
     if (allowed(wanted)) return wanted;
     for (TokenId id = 0; id <= kEnd; ++id)
       if (allowed(id)) return id;  // the lowest that is

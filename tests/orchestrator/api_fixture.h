@@ -1,6 +1,6 @@
 #pragma once
-// The API over a control plane of its own and a worker that answers with given texts. All of it but the control thread runs on the
-// test's thread, as it runs on the server's.
+// The API over a control plane of its own and a worker that answers with given texts. All of it but the control thread
+// runs on the test's thread, as it runs on the server's.
 
 #include <gtest/gtest.h>
 
@@ -73,7 +73,9 @@ class ApiTest : public ::testing::Test {
   void join() { worker_.join({.model = name_}); }
   /// Hands a request to the API; the answer may not be complete.
   std::shared_ptr<FakeExchange> send(const std::string& method, const std::string& path, const std::string& body = "");
-  std::shared_ptr<FakeExchange> post(const std::string& path, const nlohmann::json& body) { return send("POST", path, body.dump()); }
+  std::shared_ptr<FakeExchange> post(const std::string& path, const nlohmann::json& body) {
+    return send("POST", path, body.dump());
+  }
   /// Computes with says_ until the answer is complete.
   void finish(FakeExchange& exchange);
   std::shared_ptr<FakeExchange> complete(const nlohmann::json& body, const std::string& path = "/v1/completions") {
@@ -87,7 +89,8 @@ class ApiTest : public ::testing::Test {
   void run_until(const std::function<bool()>& met);
   PlanOutcome compute_texts(const Plan& plan);
 
-  std::vector<std::string> says_{""};  ///< by choice: what the worker says, a byte a token, and then kEnd; where that is not allowed, the lowest that is
+  std::vector<std::string> says_{""};  ///< by choice: what the worker says, a byte a token, and then kEnd; where that
+                                       ///< is not allowed, the lowest that is
 
   test::TempDir dir_;
   const std::string name_;

@@ -14,7 +14,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr WorkerLimits kWorker{.kv_blocks = 1000, .kv_block_tokens = 16, .context_max = 4000, .step_tokens_max = 512, .step_sequences_max = 32};
+constexpr WorkerLimits kWorker{
+    .kv_blocks = 1000, .kv_block_tokens = 16, .context_max = 4000, .step_tokens_max = 512, .step_sequences_max = 32};
 constexpr int64_t kStepTokens = 128;
 
 SchedulerOptions options() {
@@ -49,7 +50,9 @@ class BatchJobLoad {
   bool more = true;
 
  private:
-  void next() { cluster_.submit(of_batch(next_id_++, 20 + random_() % 300, static_cast<int64_t>(10 + random_() % 100))); }
+  void next() {
+    cluster_.submit(of_batch(next_id_++, 20 + random_() % 300, static_cast<int64_t>(10 + random_() % 100)));
+  }
   VirtualCluster& cluster_;
   std::mt19937_64 random_;
   uint64_t next_id_ = 1'000'000;
@@ -58,7 +61,8 @@ class BatchJobLoad {
 TEST(Classes, AnInteractiveRequestBesideASaturatingBatchWaitsForTheStepUnderWay) {
   double worst = 0;
   for (uint64_t seed = 1; seed <= 10; ++seed) {
-    VirtualCluster cluster(options(), {milliseconds(20)}, VirtualCluster::Model::kPlain);  // long steps: nothing is sent ahead
+    VirtualCluster cluster(options(), {milliseconds(20)},
+                           VirtualCluster::Model::kPlain);  // long steps: nothing is sent ahead
     cluster.join(kWorker);
     BatchJobLoad job(cluster, 64, seed);
     std::mt19937_64 random(seed);
@@ -104,7 +108,8 @@ TEST(Classes, BatchesKeepTheirShareBesideSaturatingInteractiveRequests) {
   };
   for (int i = 0; i < 100; ++i) more(i % 2 == 0);
   cluster.run(seconds(20));
-  const double batch = static_cast<double>(cluster.computed[{true, "batch_1"}]), others = static_cast<double>(cluster.computed[{false, ""}]);
+  const double batch = static_cast<double>(cluster.computed[{true, "batch_1"}]),
+               others = static_cast<double>(cluster.computed[{false, ""}]);
   EXPECT_GT(batch / (batch + others), 0.6 / 8);
   EXPECT_LT(batch / (batch + others), 1.6 / 8) << "others come first";
   cluster.run();
@@ -128,7 +133,8 @@ TEST(Classes, WhoOfABatchHasWaitedLongEnoughGoesWithTheOthers) {
   cluster.expect_right_answers();
   for (uint64_t id = 1; id <= 10; ++id) {
     EXPECT_GT(*cluster.told()[id].ended, seconds(5)) << "others were always there";
-    EXPECT_LT(*cluster.told()[id].ended, seconds(10)) << "it is not sent back any more, and waits no longer than they do";
+    EXPECT_LT(*cluster.told()[id].ended, seconds(10))
+        << "it is not sent back any more, and waits no longer than they do";
   }
 }
 
@@ -149,11 +155,13 @@ TEST(Classes, KeysShareWhatIsServed) {
   for (const char* key : {"long", "short"}) before[key] = cluster.computed[{false, key}];
   for (int second = 3; second <= 30; ++second) {
     cluster.run(seconds(second));
-    const int64_t longs = cluster.computed[{false, "long"}] - before["long"], shorts = cluster.computed[{false, "short"}] - before["short"];
+    const int64_t longs = cluster.computed[{false, "long"}] - before["long"],
+                  shorts = cluster.computed[{false, "short"}] - before["short"];
     // What either may have under way at once: 32 sequences, prompts and answers.
     EXPECT_LE(std::abs(longs - shorts), 32 * 480) << "after " << second << " s";
   }
-  const double longs = static_cast<double>(cluster.computed[{false, "long"}]), shorts = static_cast<double>(cluster.computed[{false, "short"}]);
+  const double longs = static_cast<double>(cluster.computed[{false, "long"}]),
+               shorts = static_cast<double>(cluster.computed[{false, "short"}]);
   EXPECT_NEAR(longs / shorts, 1.0, 0.25);
   cluster.run();
   cluster.expect_right_answers();

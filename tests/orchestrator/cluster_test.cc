@@ -62,7 +62,11 @@ TEST(Cluster, NothingIsLostOrRepeatedWhateverHappens) {
     RandomLoad load(cluster, seed);
     cluster.back_after = milliseconds(load.roll(300));
     for (uint64_t w = 1 + load.roll(3); w > 0; --w)
-      cluster.join({.kv_blocks = static_cast<uint32_t>(40 + load.roll(60)), .kv_block_tokens = 4, .context_max = 150, .step_tokens_max = 64, .step_sequences_max = 8});
+      cluster.join({.kv_blocks = static_cast<uint32_t>(40 + load.roll(60)),
+                    .kv_block_tokens = 4,
+                    .context_max = 150,
+                    .step_tokens_max = 64,
+                    .step_sequences_max = 8});
     cluster.after(Nanos(0), [&] { load.arrive(); });
     cluster.run();
     cluster.expect_right_answers();
@@ -77,7 +81,8 @@ TEST(Cluster, NothingIsLostOrRepeatedWhateverHappens) {
   EXPECT_GT(quarantined, 50u);
 }
 
-/// What is served of arrivals at `times` what there is room for; clients that are refused come back when they are told to.
+/// What is served of arrivals at `times` what there is room for; clients that are refused come back when they are told
+/// to.
 struct Served {
   double tokens_per_s = 0;
   size_t refused = 0, queued_most = 0;
@@ -89,7 +94,8 @@ Served overload(double times, uint64_t seed) {
   o.eos_ids = {kEos};
   o.prefix_cache = false;
   VirtualCluster cluster(o, {}, VirtualCluster::Model::kPlain);
-  cluster.join({.kv_blocks = 200, .kv_block_tokens = 16, .context_max = 1000, .step_tokens_max = 512, .step_sequences_max = 16});
+  cluster.join(
+      {.kv_blocks = 200, .kv_block_tokens = 16, .context_max = 1000, .step_tokens_max = 512, .step_sequences_max = 16});
   RetryAfter retry_after;
   Served served;
   std::mt19937_64 random(seed);
@@ -111,7 +117,8 @@ Served overload(double times, uint64_t seed) {
   };
   std::function<void()> arrive = [&] {
     send(request(next++, 8 + random() % 120, static_cast<int64_t>(1 + random() % 60)));
-    if (cluster.now() < seconds(60)) cluster.after(std::chrono::microseconds(static_cast<int64_t>(1000 * pause(random))), arrive);
+    if (cluster.now() < seconds(60))
+      cluster.after(std::chrono::microseconds(static_cast<int64_t>(1000 * pause(random))), arrive);
   };
   cluster.after(Nanos(0), arrive);
   cluster.run(seconds(10));
@@ -127,14 +134,15 @@ TEST(Cluster, ThroughputAboveCapacityStaysWhereItsPeakIs) {
   for (const double times : {3.0, 5.0, 10.0}) {
     const Served served = overload(times, 2);
     EXPECT_GE(served.tokens_per_s, 0.95 * peak) << times << " times what it can do";
-    std::printf("%4.1f times what there is room for: %.3f of the peak, %zu refused, %zu queued at most\n", times, served.tokens_per_s / peak, served.refused,
-                served.queued_most);
+    std::printf("%4.1f times what there is room for: %.3f of the peak, %zu refused, %zu queued at most\n", times,
+                served.tokens_per_s / peak, served.refused, served.queued_most);
     EXPECT_LE(served.queued_most, 64u);
     EXPECT_GT(served.refused, 500u);
   }
 }
 
-/// 256 requests at once for a worker whose KV cache holds so many blocks; steps cost what a model of 1.5 B parameters takes on two cores.
+/// 256 requests at once for a worker whose KV cache holds so many blocks; steps cost what a model of 1.5 B parameters
+/// takes on two cores.
 struct Filled {
   double requests_per_s = 0;
   uint64_t preemptions = 0;
@@ -145,8 +153,13 @@ Filled fill(uint32_t kv_blocks) {
   o.step_tokens = 512;
   o.eos_ids = {kEos};
   o.prefix_cache = false;
-  VirtualCluster cluster(o, {.step = milliseconds(70), .token = std::chrono::microseconds(1400)}, VirtualCluster::Model::kPlain);
-  cluster.join({.kv_blocks = kv_blocks, .kv_block_tokens = 16, .context_max = 1000, .step_tokens_max = 512, .step_sequences_max = 256});
+  VirtualCluster cluster(o, {.step = milliseconds(70), .token = std::chrono::microseconds(1400)},
+                         VirtualCluster::Model::kPlain);
+  cluster.join({.kv_blocks = kv_blocks,
+                .kv_block_tokens = 16,
+                .context_max = 1000,
+                .step_tokens_max = 512,
+                .step_sequences_max = 256});
   std::mt19937_64 random(1);
   int64_t tokens = 0;
   cluster.on_end = [](const Told&) {};
@@ -159,7 +172,8 @@ Filled fill(uint32_t kv_blocks) {
   cluster.run();
   int64_t computed = 0;
   for (const auto& [of, n] : cluster.computed) computed += n;
-  return {256 / std::chrono::duration<double>(cluster.now()).count(), cluster.scheduler().preemptions(), static_cast<double>(computed) / static_cast<double>(tokens)};
+  return {256 / std::chrono::duration<double>(cluster.now()).count(), cluster.scheduler().preemptions(),
+          static_cast<double>(computed) / static_cast<double>(tokens)};
 }
 
 TEST(Cluster, ACacheThatIsFullCostsLittle) {
@@ -167,8 +181,9 @@ TEST(Cluster, ACacheThatIsFullCostsLittle) {
   EXPECT_EQ(ample.preemptions, 0u);
   for (const uint32_t blocks : {128u, 256u, 512u, 1024u}) {
     const Filled full = fill(blocks);
-    std::printf("%5u blocks: %.3f of what an ample cache gives, %llu preemptions, %.3f of the tokens computed\n", blocks, full.requests_per_s / ample.requests_per_s,
-                static_cast<unsigned long long>(full.preemptions), full.computed);
+    std::printf("%5u blocks: %.3f of what an ample cache gives, %llu preemptions, %.3f of the tokens computed\n",
+                blocks, full.requests_per_s / ample.requests_per_s, static_cast<unsigned long long>(full.preemptions),
+                full.computed);
     EXPECT_LT(full.preemptions, 30u) << "without a reserve for those who run it were 140";
     EXPECT_LT(full.computed, 1.05);
   }
@@ -181,9 +196,13 @@ TEST(RetryAfterTest, TellsWhenPlacesComeFree) {
   for (int i = 1; i <= 20; ++i) r.ended(milliseconds(500) * i);  // two a second
   EXPECT_EQ(r.refused(seconds(10), 100), seconds(1));
   EXPECT_EQ(r.refused(seconds(10), 100), seconds(1)) << "the second place is free after a second";
-  for (int i = 3; i <= 10; ++i) EXPECT_EQ(r.refused(seconds(10), 100), seconds((i + 1) / 2)) << "the " << i << "th has to wait for the " << i << "th place";
-  for (int i = 0; i < 1000; ++i) EXPECT_LE(r.refused(seconds(10), 100), seconds(50)) << "by then all 100 that are queued have ended";
-  EXPECT_LE(r.refused(seconds(100), 4), seconds(20)) << "nothing has ended for long: it takes longer than it did, and nobody knows how long";
+  for (int i = 3; i <= 10; ++i)
+    EXPECT_EQ(r.refused(seconds(10), 100), seconds((i + 1) / 2))
+        << "the " << i << "th has to wait for the " << i << "th place";
+  for (int i = 0; i < 1000; ++i)
+    EXPECT_LE(r.refused(seconds(10), 100), seconds(50)) << "by then all 100 that are queued have ended";
+  EXPECT_LE(r.refused(seconds(100), 4), seconds(20))
+      << "nothing has ended for long: it takes longer than it did, and nobody knows how long";
 }
 
 TEST(RetryAfterTest, WhatWasBeforeAPauseSaysNothing) {

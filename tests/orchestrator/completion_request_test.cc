@@ -38,7 +38,8 @@ CompletionRequest good(const std::string& body, bool chat = false) {
 }
 
 TEST(CompletionRequest, RefusesBodiesThatAreNoObject) {
-  for (const char* body : {"", "{", "[1,2", "nonsense", "{\"prompt\": \"a\"} trailing"}) expect_refused(body, "JSON", false);
+  for (const char* body : {"", "{", "[1,2", "nonsense", "{\"prompt\": \"a\"} trailing"})
+    expect_refused(body, "JSON", false);
   for (const char* body : {"[]", "5", "null", "\"a\""}) expect_refused(body, "object", false);
   expect_refused("{\"prompt\": \"\xff\xfe\"}", "UTF-8", false);
 }
@@ -48,10 +49,35 @@ TEST(CompletionRequest, RefusesNestingThatWouldRecurseTooFar) {
   expect_refused(std::string(100000, '['), "JSON", false);
   expect_refused("{\"prompt\": \"a\", \"x\": " + deep + "}", "nested", false);
   expect_refused("{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"x\": " + deep + "}]}", "nested", true);
-  expect_refused("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"chat_template_kwargs\": {\"x\": " + deep + "}}", "nested", true);
+  expect_refused(
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"chat_template_kwargs\": {\"x\": " + deep + "}}",
+      "nested", true);
   std::string objects;
   for (int i = 0; i < 100000; ++i) objects += "{\"a\":";
   expect_refused(objects + "1" + std::string(100000, '}'), "nested", true);
+}
+
+TEST(CompletionRequest, FieldsOfOtherServersAtTheirNeutralValues) {
+  good(R"({"prompt": "a", "skip_special_tokens": true, "use_beam_search": false, "length_penalty": 1, "min_tokens": 0,
+          "early_stopping": false, "spaces_between_special_tokens": true, "include_stop_str_in_output": false,
+          "unheard_of": null})");
+  good(R"({"messages": [{"role": "user", "content": "a"}], "add_generation_prompt": true, "length_penalty": 1.0,
+          "continue_final_message": false})",
+       true);
+  for (const char* other : {"\"skip_special_tokens\": false", "\"use_beam_search\": true", "\"length_penalty\": 0.5",
+                            "\"min_tokens\": 3", "\"use_beam_search\": 0"})
+    expect_refused(std::string("{\"prompt\": \"a\", ") + other + "}", "only ", false);
+  expect_refused(R"({"prompt": "a", "unheard_of": 0})", "unheard_of", false);
+}
+
+TEST(CompletionRequest, WhoIsLenientIgnoresWhatItDoesNotKnowAndNothingElse) {
+  const auto read_leniently = [](const char* body) { return read_completion(RequestJson::parse(body), true); };
+  const auto got = read_leniently(R"({"prompt": "a", "unheard_of": 0, "top_p": 0.5, "other": {}, "nothing": null})");
+  ASSERT_TRUE(std::holds_alternative<CompletionRequest>(got));
+  EXPECT_EQ(std::get<CompletionRequest>(got).ignored, (std::vector<std::string>{"unheard_of", "other"}));
+  EXPECT_EQ(std::get<CompletionRequest>(got).top_p, 0.5);
+  EXPECT_TRUE(std::holds_alternative<ApiError>(read_leniently(R"({"prompt": "a", "top_p": 2})")));
+  EXPECT_TRUE(std::holds_alternative<ApiError>(read_leniently(R"({"prompt": "a", "use_beam_search": true})")));
 }
 
 TEST(CompletionRequest, BracketsInsideStringsAreNoNesting) {
@@ -65,17 +91,51 @@ struct Refused {
 };
 
 TEST(CompletionRequest, RefusesFieldsByName) {
-  for (const auto& [field, value] : std::vector<Refused>{
-           {"max_tokens", "0"}, {"max_tokens", "-5"}, {"max_tokens", "\"many\""}, {"max_tokens", "1.5"},
-           {"max_tokens", "1000000000000000000000000000000"}, {"max_tokens", "18446744073709551615"},
-           {"temperature", "\"hot\""}, {"temperature", "-1"}, {"temperature", "1e9"}, {"top_p", "2"}, {"top_p", "\"x\""},
-           {"min_p", "-0.1"}, {"top_k", "-2"}, {"top_k", "2147483648"}, {"n", "0"}, {"n", "\"two\""}, {"n", "129"},
-           {"stream", "\"yes\""}, {"stop", "5"}, {"stop", "[\"a\", 5]"}, {"logprobs", "\"all\""}, {"logprobs", "-1"},
-           {"logprobs", "21"}, {"logprobs", "true"}, {"seed", "\"s\""}, {"seed", "0.5"}, {"echo", "3"}, {"model", "7"},
-           {"cache_salt", "5"}, {"ignore_eos", "1"}, {"return_token_ids", "\"\""}, {"stream_options", "[]"},
-           {"logit_bias", "[5]"}, {"logit_bias", "{\"x\": 1}"}, {"logit_bias", "{\"-1\": 1}"}, {"logit_bias", "{\"5\": 101}"},
-           {"logit_bias", "{\"5\": \"1\"}"}, {"presence_penalty", "2.5"}, {"presence_penalty", "\"1\""}, {"frequency_penalty", "-3"},
-           {"repetition_penalty", "0"}, {"best_of", "3"}, {"suffix", "\"x\""}, {"no_such_field", "1"}, {"messages", "[]"}})
+  for (const auto& [field, value] : std::vector<Refused>{{"max_tokens", "0"},
+                                                         {"max_tokens", "-5"},
+                                                         {"max_tokens", "\"many\""},
+                                                         {"max_tokens", "1.5"},
+                                                         {"max_tokens", "1000000000000000000000000000000"},
+                                                         {"max_tokens", "18446744073709551615"},
+                                                         {"temperature", "\"hot\""},
+                                                         {"temperature", "-1"},
+                                                         {"temperature", "1e9"},
+                                                         {"top_p", "2"},
+                                                         {"top_p", "\"x\""},
+                                                         {"min_p", "-0.1"},
+                                                         {"top_k", "-2"},
+                                                         {"top_k", "2147483648"},
+                                                         {"n", "0"},
+                                                         {"n", "\"two\""},
+                                                         {"n", "129"},
+                                                         {"stream", "\"yes\""},
+                                                         {"stop", "5"},
+                                                         {"stop", "[\"a\", 5]"},
+                                                         {"logprobs", "\"all\""},
+                                                         {"logprobs", "-1"},
+                                                         {"logprobs", "21"},
+                                                         {"logprobs", "true"},
+                                                         {"seed", "\"s\""},
+                                                         {"seed", "0.5"},
+                                                         {"echo", "3"},
+                                                         {"model", "7"},
+                                                         {"cache_salt", "5"},
+                                                         {"ignore_eos", "1"},
+                                                         {"return_token_ids", "\"\""},
+                                                         {"stream_options", "[]"},
+                                                         {"logit_bias", "[5]"},
+                                                         {"logit_bias", "{\"x\": 1}"},
+                                                         {"logit_bias", "{\"-1\": 1}"},
+                                                         {"logit_bias", "{\"5\": 101}"},
+                                                         {"logit_bias", "{\"5\": \"1\"}"},
+                                                         {"presence_penalty", "2.5"},
+                                                         {"presence_penalty", "\"1\""},
+                                                         {"frequency_penalty", "-3"},
+                                                         {"repetition_penalty", "0"},
+                                                         {"best_of", "3"},
+                                                         {"suffix", "\"x\""},
+                                                         {"no_such_field", "1"},
+                                                         {"messages", "[]"}})
     expect_refused(std::string("{\"prompt\": \"a\", \"") + field + "\": " + value + "}", field, false);
   expect_refused(R"({"prompt": "a", "stream_options": {"include_usage": 1}})", "include_usage", false);
   expect_refused(R"({"prompt": "a", "stream_options": {"other": 1}})", "other", false);
@@ -87,32 +147,50 @@ TEST(CompletionRequest, RefusesTooManyStopStrings) {
 }
 
 TEST(CompletionRequest, RefusesPrompts) {
-  for (const char* body : {"{}", R"({"prompt": null})", R"({"prompt": {"a": 1}})", R"({"prompt": 5})", R"({"prompt": []})",
-                           R"({"prompt": [1, "a"]})", R"({"prompt": ["a", 1]})", R"({"prompt": [1.5]})", R"({"prompt": [[]]})",
-                           R"({"prompt": [[1], ["a"]]})", R"({"prompt": [true]})", R"({"prompt": [null]})"})
+  for (const char* body :
+       {"{}", R"({"prompt": null})", R"({"prompt": {"a": 1}})", R"({"prompt": 5})", R"({"prompt": []})",
+        R"({"prompt": [1, "a"]})", R"({"prompt": ["a", 1]})", R"({"prompt": [1.5]})", R"({"prompt": [[]]})",
+        R"({"prompt": [[1], ["a"]]})", R"({"prompt": [true]})", R"({"prompt": [null]})"})
     expect_refused(body, "prompt", false);
   expect_refused(json{{"prompt", std::vector<std::string>(kPromptsMax + 1, "a")}}.dump(), "prompt", false);
 }
 
 TEST(CompletionRequest, RefusesChats) {
-  for (const char* body : {"{}", R"({"messages": "hi"})", R"({"messages": []})", R"({"messages": [1]})", R"({"messages": [{"role": "user"}]})",
-                           R"({"messages": [{"content": "a"}]})", R"({"messages": [{"role": 1, "content": "a"}]})",
-                           R"({"messages": [{"role": "user", "content": 5}]})", R"({"messages": [{"role": "user", "content": null}]})",
-                           R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]})",
-                           R"({"messages": [{"role": "user", "content": [{"type": "text"}]}]})",
-                           R"({"messages": [{"role": "user", "content": [{"type": {"a": []}, "text": "a"}]}]})",
-                           R"({"messages": [{"role": "user", "content": ["a"]}]})"})
+  for (const char* body :
+       {"{}", R"({"messages": "hi"})", R"({"messages": []})", R"({"messages": [1]})",
+        R"({"messages": [{"role": "user"}]})", R"({"messages": [{"content": "a"}]})",
+        R"({"messages": [{"role": 1, "content": "a"}]})", R"({"messages": [{"role": "user", "content": 5}]})",
+        R"({"messages": [{"role": "user", "content": null}]})",
+        R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]})",
+        R"({"messages": [{"role": "user", "content": [{"type": "text"}]}]})",
+        R"({"messages": [{"role": "user", "content": [{"type": {"a": []}, "text": "a"}]}]})",
+        R"({"messages": [{"role": "user", "content": ["a"]}]})"})
     expect_refused(body, "messages", true);
-  for (const auto& [field, value] : std::vector<Refused>{{"max_tokens", "0"}, {"max_completion_tokens", "-1"}, {"logprobs", "3"},
-                                                         {"top_logprobs", "2"}, {"top_logprobs", "21"}, {"chat_template_kwargs", "[]"},
-                                                         {"tools", "[{}]"}, {"tools", "{}"}, {"tool_choice", "\"required\""}, {"tool_choice", "5"}, {"functions", "[1]"},
-                                                         {"function_call", "\"auto\""}, {"modalities", "[\"audio\"]"},
-                                                         {"response_format", R"({"type":"xml"})"}, {"response_format", "[]"}, {"parallel_tool_calls", "1"}, {"prompt", "\"a\""}})
-    expect_refused(std::string(R"({"messages": [{"role": "user", "content": "a"}], ")") + field + "\": " + value + "}", field, true);
+  for (const auto& [field, value] : std::vector<Refused>{{"max_tokens", "0"},
+                                                         {"max_completion_tokens", "-1"},
+                                                         {"logprobs", "3"},
+                                                         {"top_logprobs", "2"},
+                                                         {"top_logprobs", "21"},
+                                                         {"chat_template_kwargs", "[]"},
+                                                         {"tools", "[{}]"},
+                                                         {"tools", "{}"},
+                                                         {"tool_choice", "\"required\""},
+                                                         {"tool_choice", "5"},
+                                                         {"functions", "[1]"},
+                                                         {"function_call", "\"auto\""},
+                                                         {"modalities", "[\"audio\"]"},
+                                                         {"response_format", R"({"type":"xml"})"},
+                                                         {"response_format", "[]"},
+                                                         {"parallel_tool_calls", "1"},
+                                                         {"prompt", "\"a\""}})
+    expect_refused(std::string(R"({"messages": [{"role": "user", "content": "a"}], ")") + field + "\": " + value + "}",
+                   field, true);
 }
 
 TEST(TokenizeRequest, EachDialectHasItsDefault) {
-  const auto special = [](const char* body) { return std::get<TokenizeRequest>(read_tokenize(json::parse(body))).add_special_tokens; };
+  const auto special = [](const char* body) {
+    return std::get<TokenizeRequest>(read_tokenize(json::parse(body))).add_special_tokens;
+  };
   EXPECT_FALSE(special(R"({"content": "a"})"));
   EXPECT_TRUE(special(R"({"content": "a", "add_special": true})"));
   EXPECT_TRUE(special(R"({"content": "a", "add_special_tokens": true})"));
@@ -130,11 +208,13 @@ TEST(CompletionRequest, Defaults) {
   EXPECT_EQ(r.seed, std::nullopt);
   EXPECT_EQ(r.model, std::nullopt);
   EXPECT_FALSE(r.chat || r.echo || r.stream || r.include_usage || r.ignore_eos || r.return_token_ids);
-  EXPECT_EQ(good(R"({"messages": [{"role": "user", "content": "a"}]})", true).max_tokens, std::nullopt) << "a chat ends by itself";
+  EXPECT_EQ(good(R"({"messages": [{"role": "user", "content": "a"}]})", true).max_tokens, std::nullopt)
+      << "a chat ends by itself";
 }
 
 TEST(CompletionRequest, Values) {
-  const CompletionRequest r = good(R"({"prompt": ["a", [1, 2]], "model": "m", "max_tokens": 5.0, "temperature": 0, "top_p": 0.5, "min_p": 0.25,
+  const CompletionRequest r =
+      good(R"({"prompt": ["a", [1, 2]], "model": "m", "max_tokens": 5.0, "temperature": 0, "top_p": 0.5, "min_p": 0.25,
     "top_k": -1, "n": 2, "best_of": 2, "seed": -1, "stop": ["x", ""], "echo": true, "stream": true, "stream_options": {"include_usage": true},
     "ignore_eos": true, "return_token_ids": true, "logprobs": 20, "user": "u", "suffix": null, "presence_penalty": -2, "frequency_penalty": 0.5,
     "repetition_penalty": 1.25, "logit_bias": {"5": -100}})");
@@ -174,9 +254,11 @@ TEST(CompletionRequest, IdsThatNoVocabularyHasStayOutOfRange) {
 TEST(CompletionRequest, ChatValues) {
   const CompletionRequest r = good(R"({"messages": [{"role": "system", "content": "s"}, {"role": "user", "name": "n",
     "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}], "max_tokens": 3, "max_completion_tokens": 4, "logprobs": true,
-    "top_logprobs": 2, "chat_template_kwargs": {"k": [1]}, "tools": [], "tool_choice": "none", "response_format": {"type": "text"}})", true);
+    "top_logprobs": 2, "chat_template_kwargs": {"k": [1]}, "tools": [], "tool_choice": "none", "response_format": {"type": "text"}})",
+                                   true);
   EXPECT_TRUE(r.chat);
-  EXPECT_EQ(r.messages, RequestJson::parse(R"([{"role":"system","content":"s"},{"role":"user","name":"n","content":"ab"}])"));
+  EXPECT_EQ(r.messages,
+            RequestJson::parse(R"([{"role":"system","content":"s"},{"role":"user","name":"n","content":"ab"}])"));
   EXPECT_EQ(r.max_tokens, 4) << "the newer name counts";
   EXPECT_EQ(r.logprobs, 2);
   EXPECT_EQ(r.template_arguments, RequestJson::parse(R"({"k":[1]})"));

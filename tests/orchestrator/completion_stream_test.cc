@@ -32,7 +32,8 @@ class CompletionStreamTest : public ApiTest {
     std::string all;
     for (const json& e : events)
       for (const json& c : e["choices"])
-        if (c["index"] == index) all += c.contains("text") ? c["text"].get<std::string>() : c["delta"].value("content", "");
+        if (c["index"] == index)
+          all += c.contains("text") ? c["text"].get<std::string>() : c["delta"].value("content", "");
     return all;
   }
 };
@@ -52,7 +53,10 @@ TEST_F(CompletionStreamTest, UsageComesLastIfAskedFor) {
   says_ = {"hello"};
   const auto events = stream({{"prompt", "ab"}, {"max_tokens", 5}, {"stream_options", {{"include_usage", true}}}});
   EXPECT_EQ(events.back()["choices"], json::array());
-  EXPECT_EQ(events.back()["usage"], (json{{"prompt_tokens", 2}, {"completion_tokens", 5}, {"total_tokens", 7}, {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
+  EXPECT_EQ(events.back()["usage"], (json{{"prompt_tokens", 2},
+                                          {"completion_tokens", 5},
+                                          {"total_tokens", 7},
+                                          {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
 }
 
 TEST_F(CompletionStreamTest, ChoicesHaveTheirOwnTexts) {
@@ -120,7 +124,10 @@ TEST_F(FailingTest, AnErrorAmidAStreamIsItsLastEventButOne) {
   finish(*exchange);
   const auto events = without_done(*exchange);
   EXPECT_EQ(events.front()["choices"][0]["text"], "h");
-  EXPECT_EQ(events.back()["error"], (json{{"message", "expert 3 of layer 1 is bad"}, {"type", "server_error"}, {"param", nullptr}, {"code", nullptr}}));
+  EXPECT_EQ(
+      events.back()["error"],
+      (json{
+          {"message", "expert 3 of layer 1 is bad"}, {"type", "server_error"}, {"param", nullptr}, {"code", nullptr}}));
 }
 
 TEST_F(FailingTest, AnErrorBeforeAnyTextIsAnAnswer) {
@@ -176,7 +183,9 @@ TEST_F(FailingTest, ShuttingDownIsSaid) {
 
 TEST_F(CompletionStreamTest, AReaderThatIsBehindGetsTheRestInOneChunk) {
   says_ = {"hello there", "hi"};
-  const auto exchange = post("/v1/completions", {{"prompt", "ab"}, {"max_tokens", 11}, {"n", 2}, {"stream", true}, {"logprobs", 1}, {"return_token_ids", true}});
+  const auto exchange = post(
+      "/v1/completions",
+      {{"prompt", "ab"}, {"max_tokens", 11}, {"n", 2}, {"stream", true}, {"logprobs", 1}, {"return_token_ids", true}});
   run_until([&] { return !exchange->events().empty(); });
   const size_t before = exchange->events().size();
   exchange->is_crowded = true;

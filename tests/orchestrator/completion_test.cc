@@ -32,7 +32,10 @@ TEST_F(CompletionTest, AnAnswerHasItsTextAndItsUsage) {
   EXPECT_EQ(answer_["object"], "text_completion");
   EXPECT_EQ(answer_["model"], "m");
   EXPECT_THAT(answer_["id"].get<std::string>(), StartsWith("cmpl-"));
-  EXPECT_EQ(answer_["usage"], (json{{"prompt_tokens", 2}, {"completion_tokens", 3}, {"total_tokens", 5}, {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
+  EXPECT_EQ(answer_["usage"], (json{{"prompt_tokens", 2},
+                                    {"completion_tokens", 3},
+                                    {"total_tokens", 5},
+                                    {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
 }
 
 TEST_F(CompletionTest, ARequestThatWorkersDieOfIsNotToBeSentAgain) {
@@ -83,13 +86,18 @@ TEST_F(CompletionTest, EveryPromptHasNChoices) {
     EXPECT_EQ(answer_["choices"][i]["index"], i);
     EXPECT_EQ(answer_["choices"][i]["text"], texts[i]);
   }
-  EXPECT_EQ(answer_["usage"], (json{{"prompt_tokens", 3}, {"completion_tokens", 12}, {"total_tokens", 15}, {"prompt_tokens_details", {{"cached_tokens", 0}}}})) << "a prompt counts once";
+  EXPECT_EQ(answer_["usage"], (json{{"prompt_tokens", 3},
+                                    {"completion_tokens", 12},
+                                    {"total_tokens", 15},
+                                    {"prompt_tokens_details", {{"cached_tokens", 0}}}}))
+      << "a prompt counts once";
 }
 
 TEST_F(CompletionTest, LogprobsOfSampledTokens) {
   says_ = {"xy"};
   const json c = choice({{"prompt", "ab"}, {"max_tokens", 2}, {"logprobs", 2}});
-  EXPECT_EQ(c["logprobs"], json::parse(R"({"tokens": ["x", "y"], "token_logprobs": [-0.25, -0.25], "text_offset": [0, 1],
+  EXPECT_EQ(c["logprobs"],
+            json::parse(R"({"tokens": ["x", "y"], "token_logprobs": [-0.25, -0.25], "text_offset": [0, 1],
     "top_logprobs": [{"x": -0.25, "y": -1.25}, {"y": -0.25, "z": -1.25}]})"));
 }
 
@@ -97,9 +105,13 @@ TEST_F(CompletionTest, ScoringAPrompt) {
   const json c = choice({{"prompt", "abc"}, {"max_tokens", 0}, {"echo", true}, {"logprobs", 1}});
   EXPECT_EQ(c["text"], "abc");
   EXPECT_EQ(c["finish_reason"], "length");
-  EXPECT_EQ(c["logprobs"], json::parse(R"({"tokens": ["a", "b", "c"], "token_logprobs": [null, -0.5, -0.5], "text_offset": [0, 1, 2],
+  EXPECT_EQ(c["logprobs"],
+            json::parse(R"({"tokens": ["a", "b", "c"], "token_logprobs": [null, -0.5, -0.5], "text_offset": [0, 1, 2],
     "top_logprobs": [null, {"b": -0.5}, {"c": -0.5}]})"));
-  EXPECT_EQ(answer_["usage"], (json{{"prompt_tokens", 3}, {"completion_tokens", 0}, {"total_tokens", 3}, {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
+  EXPECT_EQ(answer_["usage"], (json{{"prompt_tokens", 3},
+                                    {"completion_tokens", 0},
+                                    {"total_tokens", 3},
+                                    {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
 }
 
 TEST_F(CompletionTest, ScoringAPromptAndGoingOn) {
@@ -109,7 +121,8 @@ TEST_F(CompletionTest, ScoringAPromptAndGoingOn) {
   EXPECT_EQ(c["logprobs"]["tokens"], (json{"a", "b", "c", "d", "e"}));
   EXPECT_EQ(c["logprobs"]["token_logprobs"], (json{nullptr, -0.5, -0.5, -0.25, -0.25}));
   EXPECT_EQ(c["logprobs"]["text_offset"], (json{0, 1, 2, 3, 4}));
-  EXPECT_EQ(c["logprobs"]["top_logprobs"], (json{nullptr, json::object(), json::object(), json::object(), json::object()}));
+  EXPECT_EQ(c["logprobs"]["top_logprobs"],
+            (json{nullptr, json::object(), json::object(), json::object(), json::object()}));
 }
 
 TEST_F(CompletionTest, ScoringASinglePromptTokenGivesNothingToScore) {
@@ -140,7 +153,11 @@ TEST_F(CompletionTest, ChatAppliesTheTemplate) {
 }
 
 TEST_F(CompletionTest, AChatWithoutALimitTakesWhatItsWorkerHas) {
-  worker_.join({.model = "m", .epoch = 2, .limits = {.kv_blocks = 3, .kv_block_tokens = 4, .context_max = 64, .step_tokens_max = 64, .step_sequences_max = 4}});
+  worker_.join(
+      {.model = "m",
+       .epoch = 2,
+       .limits = {
+           .kv_blocks = 3, .kv_block_tokens = 4, .context_max = 64, .step_tokens_max = 64, .step_sequences_max = 4}});
   says_ = {std::string(100, 'x')};
   const json c = choice({{"messages", {{{"role", "user"}, {"content", "hi"}}}}}, "/v1/chat/completions");
   EXPECT_EQ(c["message"]["content"], "xxxxx") << "12 positions, 7 of them the prompt's";
@@ -149,15 +166,23 @@ TEST_F(CompletionTest, AChatWithoutALimitTakesWhatItsWorkerHas) {
 }
 
 TEST_F(CompletionTest, WithAWindowSequencesAreLongerThanTheCacheAndTheModelsContext) {
-  worker_.join({.model = "m", .epoch = 2, .limits = {.kv_blocks = 8, .kv_block_tokens = 4, .context_max = 1000, .step_tokens_max = 64,
-                                                     .step_sequences_max = 4, .kv_sinks = 4, .kv_window = 12}});
+  worker_.join({.model = "m",
+                .epoch = 2,
+                .limits = {.kv_blocks = 8,
+                           .kv_block_tokens = 4,
+                           .context_max = 1000,
+                           .step_tokens_max = 64,
+                           .step_sequences_max = 4,
+                           .kv_sinks = 4,
+                           .kv_window = 12}});
   says_ = {std::string(1000, 'x')};
   const json c = choice({{"prompt", std::string(100, 'a')}, {"max_tokens", 640}});
   EXPECT_EQ(c["text"], std::string(640, 'x')) << "20 times the cache of 32 positions";
   EXPECT_EQ(c["finish_reason"], "length");
   EXPECT_EQ(complete({{"prompt", "a"}, {"max_tokens", 1001}})->status, 400);
   const json chat = choice({{"messages", {{{"role", "user"}, {"content", "hi"}}}}}, "/v1/chat/completions");
-  EXPECT_EQ(chat["message"]["content"], std::string(kContext, 'x')) << "nobody said how long: as many as the model's context has";
+  EXPECT_EQ(chat["message"]["content"], std::string(kContext, 'x'))
+      << "nobody said how long: as many as the model's context has";
 }
 
 TEST_F(CompletionTest, WhatWasInTheKvCacheIsCounted) {  // in blocks of 4
@@ -173,7 +198,8 @@ TEST_F(CompletionTest, WhatWasInTheKvCacheIsCounted) {  // in blocks of 4
   EXPECT_EQ(cached({{"cache_salt", "mine"}}), 8);
   EXPECT_EQ(cached({{"echo", true}, {"logprobs", 1}}), 0) << "the prompt's log-probabilities have to be computed";
   says_ = {"x", "y"};
-  EXPECT_EQ(cached({{"n", 2}, {"cache_salt", "ours"}}), 0) << "the second choice found what the first had just computed: no saving beside one choice";
+  EXPECT_EQ(cached({{"n", 2}, {"cache_salt", "ours"}}), 0)
+      << "the second choice found what the first had just computed: no saving beside one choice";
   EXPECT_EQ(cached({{"n", 2}, {"cache_salt", "ours"}}), 8);
   EXPECT_EQ(cached({{"prompt", {"abcdefghij", "abcdefghik"}}}), 16);
   run_until([&] { return control_->snapshot().running == 0; });
@@ -184,34 +210,68 @@ TEST_F(CompletionTest, WhatWasInTheKvCacheIsCounted) {  // in blocks of 4
   EXPECT_THAT(send("GET", "/metrics")->body, HasSubstr("moestro_prefix_cached_tokens_total 56"));
 }
 
+TEST_F(CompletionTest, AProjectFindsNothingOfAnothersInTheKvCache) {
+  const auto cached = [&](const std::string& project, const json& more = json::object()) {
+    json body{{"prompt", "abcdefghij"}, {"max_tokens", 1}};
+    body.update(more);
+    const auto exchange = std::make_shared<FakeExchange>();
+    HttpRequest request{"POST", "/v1/completions", body.dump()};
+    request.project = project;
+    service_->handle(std::move(request), exchange);
+    finish(*exchange);
+    return exchange->json()["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  };
+  EXPECT_EQ(cached("ann"), 0);
+  EXPECT_EQ(cached("bob"), 0);
+  EXPECT_EQ(cached("ann"), 8);
+  EXPECT_EQ(cached(""), 0);
+  EXPECT_EQ(cached("", {{"cache_salt", "ann"}}), 0) << "a salt is no way into a project";
+  EXPECT_EQ(cached("an", {{"cache_salt", "n"}}), 0);
+}
+
 TEST_F(CompletionTest, ChatLogprobs) {
   says_ = {"x"};
-  const json c = choice({{"messages", {{{"role", "user"}, {"content", "hi"}}}}, {"logprobs", true}, {"top_logprobs", 2}, {"max_tokens", 1}},
+  const json c = choice({{"messages", {{{"role", "user"}, {"content", "hi"}}}},
+                         {"logprobs", true},
+                         {"top_logprobs", 2},
+                         {"max_tokens", 1}},
                         "/v1/chat/completions");
   EXPECT_EQ(c["logprobs"]["content"], json::parse(R"([{"token": "x", "logprob": -0.25, "bytes": [120], "top_logprobs":
     [{"token": "x", "logprob": -0.25, "bytes": [120]}, {"token": "y", "logprob": -1.25, "bytes": [121]}]}])"));
 }
 
 TEST_F(CompletionTest, SamplingReachesTheWorker) {
-  const auto exchange = post("/v1/completions", {{"prompt", "ab"}, {"temperature", 0.5}, {"top_p", 0.75}, {"top_k", 9}, {"min_p", 0.25},
-                                                 {"seed", 11}, {"logprobs", 3}, {"max_tokens", 1}});
+  const auto exchange = post("/v1/completions", {{"prompt", "ab"},
+                                                 {"temperature", 0.5},
+                                                 {"top_p", 0.75},
+                                                 {"top_k", 9},
+                                                 {"min_p", 0.25},
+                                                 {"seed", 11},
+                                                 {"logprobs", 3},
+                                                 {"max_tokens", 1}});
   const Plan plan = worker_.hear_plan();
   const Sampling& s = plan.sequences.at(0).sampling;
   EXPECT_EQ(plan.sequences[0].tokens, (std::vector<TokenId>{'a', 'b'}));
-  EXPECT_EQ(std::tuple(s.temperature, s.top_p, s.top_k, s.min_p, s.seed, s.logprobs), std::tuple(0.5f, 0.75f, 9, 0.25f, 11u, 3));
+  EXPECT_EQ(std::tuple(s.temperature, s.top_p, s.top_k, s.min_p, s.seed, s.logprobs),
+            std::tuple(0.5f, 0.75f, 9, 0.25f, 11u, 3));
   worker_.answer(compute_texts(plan));
   finish(*exchange);
 }
 
 TEST_F(CompletionTest, PenaltiesAndBiasReachTheWorkerWithWhatItDoesNotKnowOfTheTokens) {
   says_ = {"xyz"};
-  const auto exchange = post("/v1/completions", {{"prompt", "ab"}, {"presence_penalty", 0.5}, {"frequency_penalty", -1}, {"repetition_penalty", 1.5},
-                                                 {"logit_bias", {{"120", 100}, {"7", -3.5}}}, {"max_tokens", 3}});
+  const auto exchange = post("/v1/completions", {{"prompt", "ab"},
+                                                 {"presence_penalty", 0.5},
+                                                 {"frequency_penalty", -1},
+                                                 {"repetition_penalty", 1.5},
+                                                 {"logit_bias", {{"120", 100}, {"7", -3.5}}},
+                                                 {"max_tokens", 3}});
   std::vector<std::vector<TokenId>> histories;
   for (int step = 0; step < 3; ++step) {
     const Plan plan = worker_.hear_plan();
     const PlannedSequence& s = plan.sequences.at(0);
-    EXPECT_EQ(std::tuple(s.sampling.presence_penalty, s.sampling.frequency_penalty, s.sampling.repetition_penalty), std::tuple(0.5f, -1.0f, 1.5f));
+    EXPECT_EQ(std::tuple(s.sampling.presence_penalty, s.sampling.frequency_penalty, s.sampling.repetition_penalty),
+              std::tuple(0.5f, -1.0f, 1.5f));
     ASSERT_TRUE(s.sampling.bias);
     ASSERT_EQ(s.sampling.bias->size(), 2u);
     EXPECT_EQ(std::pair(s.sampling.bias->at(1).id, s.sampling.bias->at(1).bias), std::pair(7, -3.5f));

@@ -15,7 +15,9 @@ class ConstrainedTest : public ApiTest {
  protected:
   ConstrainedTest() { join(); }
   json body(const json& schema) {
-    return {{"prompt", "a"}, {"max_tokens", 40}, {"response_format", {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"schema", schema}}}}}};
+    return {{"prompt", "a"},
+            {"max_tokens", 40},
+            {"response_format", {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"schema", schema}}}}}};
   }
   json choice(const json& request) { return complete(request)->json()["choices"][0]; }
 };
@@ -29,7 +31,8 @@ TEST_F(ConstrainedTest, TheSchemaWinsOverTheModel) {
 
 TEST_F(ConstrainedTest, WhatTheSchemaAllowsIsTheModelsOwn) {
   says_ = {"12"};
-  EXPECT_EQ(choice(body({{"type", "integer"}}))["text"], "12") << "more digits could follow: the end token is the model's";
+  EXPECT_EQ(choice(body({{"type", "integer"}}))["text"], "12")
+      << "more digits could follow: the end token is the model's";
   says_ = {R"({"k": [1, null]} and more)"};
   const json c = choice({{"prompt", "a"}, {"max_tokens", 40}, {"response_format", {{"type", "json_object"}}}});
   EXPECT_EQ(c["text"], R"({"k": [1, null]})");
@@ -54,8 +57,21 @@ TEST_F(ConstrainedTest, ChatStreamsIt) {
   const auto exchange = complete(request, "/v1/chat/completions");
   std::string text;
   for (const json& e : exchange->events())
-    if (e.is_object() && e["choices"][0]["delta"].contains("content")) text += e["choices"][0]["delta"]["content"].get<std::string>();
+    if (e.is_object() && e["choices"][0]["delta"].contains("content"))
+      text += e["choices"][0]["delta"]["content"].get<std::string>();
   EXPECT_EQ(text, "\"green\"");
+}
+
+/// It can be read in too many ways, but only behind its first character: so that comes to light as it is followed.
+constexpr const char* kTooAmbiguous = "^x((a?){70}){70}$";
+
+TEST_F(ConstrainedTest, ASchemaThatCannotBeFollowedIsTheRequestsFault) {
+  for (int again = 0; again < 2; ++again) {
+    const auto exchange = complete(body({{"type", "string"}, {"pattern", kTooAmbiguous}}));
+    EXPECT_EQ(exchange->status, 400) << exchange->body;
+    EXPECT_EQ(exchange->header("Retry-After"), "") << "it will be no other the next time";
+    EXPECT_THAT(exchange->json()["error"]["message"].get<std::string>(), HasSubstr("too ambiguous"));
+  }
 }
 
 TEST_F(ConstrainedTest, RefusesByName) {

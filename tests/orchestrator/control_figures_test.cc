@@ -29,19 +29,50 @@ TEST_F(ControlPlaneTest, TheSnapshotCountsDevicesApart) {
   Heard heard;
   submit(heard, 1);
   PlanOutcome outcome = tokens(worker.hear_plan());
-  outcome.sequences[0].activations = {{MoeLayerId(0), ExpertId(1), 3}, {MoeLayerId(1), ExpertId(0), 1}, {MoeLayerId(1), ExpertId(2), 1}, {MoeLayerId(7), ExpertId(0), 1}};
+  outcome.sequences[0].activations = {{MoeLayerId(0), ExpertId(1), 3},
+                                      {MoeLayerId(1), ExpertId(0), 1},
+                                      {MoeLayerId(1), ExpertId(2), 1},
+                                      {MoeLayerId(7), ExpertId(0), 1}};
   worker.answer(outcome, 2);
   heard.next<Progress>();
   heard.next<Finished>();
   settle();
   const ControlSnapshot s = control_->snapshot();
   EXPECT_EQ(std::pair(s.expert_hits, s.dram_hits), std::pair(uint64_t{3}, uint64_t{0}));
-  EXPECT_EQ(std::tuple(s.device.use.hits, s.device.use.misses, s.device.use.late, s.device.moved_bytes), std::tuple(6U, 4U, 2U, 500U));
+  EXPECT_EQ(std::tuple(s.device.use.hits, s.device.use.misses, s.device.use.late, s.device.moved_bytes),
+            std::tuple(6U, 4U, 2U, 500U));
   ASSERT_EQ(s.device_layers.size(), 2u);
   EXPECT_EQ(s.device_layers[1].hits, 3u);
   ASSERT_EQ(s.workers.size(), 1u);
-  EXPECT_EQ(std::tuple(s.workers[0].device_slots, s.workers[0].device_resident, s.workers[0].recent.belady_hits), std::tuple(5U, 2U, 7U));
+  EXPECT_EQ(std::tuple(s.workers[0].device_slots, s.workers[0].device_resident, s.workers[0].recent.belady_hits),
+            std::tuple(5U, 2U, 7U));
   EXPECT_EQ(control_->expert_shares().cells, (std::vector<float>{0, 1, 0, 0, 0.5F, 0, 0.5F, 0}));
+}
+
+TEST_F(ControlPlaneTest, AStepsAgeIsCountedFromTheOneBefore) {
+  start();
+  FakeWorker worker(endpoint_);
+  worker.join();
+  const auto age = [&] {
+    settle();
+    return control_->snapshot().workers.at(0).step_age_s;
+  };
+  clock_->advance(std::chrono::milliseconds(1000));
+  EXPECT_EQ(age(), 0) << "it has nothing to do";
+  Heard heard;
+  submit(heard, 2);
+  const Plan first = worker.hear_plan();
+  clock_->advance(std::chrono::milliseconds(700));
+  EXPECT_NEAR(age(), 0.7, 1e-9);
+  worker.answer(tokens(first));
+  heard.next<Progress>();
+  const Plan second = worker.hear_plan();
+  clock_->advance(std::chrono::milliseconds(200));
+  EXPECT_NEAR(age(), 0.2, 1e-9);
+  worker.answer(tokens(second));
+  heard.next<Progress>();
+  heard.next<Finished>();
+  EXPECT_EQ(age(), 0);
 }
 
 TEST_F(ControlPlaneTest, AResultWithADeviceThatCannotBeFailsItsPlan) {

@@ -29,7 +29,8 @@ class Heard {
   T next() {
     std::unique_lock lock(state_->mutex);
     auto& events = state_->events;
-    MOESTRO_CHECK(state_->changed.wait_for(lock, kAnswerLimit, [&] { return !events.empty(); }), "the owner hears nothing");
+    MOESTRO_CHECK(state_->changed.wait_for(lock, kAnswerLimit, [&] { return !events.empty(); }),
+                  "the owner hears nothing");
     MOESTRO_CHECK(std::holds_alternative<T>(events.front()), "the owner hears something else");
     T event = std::get<T>(std::move(events.front()));
     events.pop_front();

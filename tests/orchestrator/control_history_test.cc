@@ -38,7 +38,8 @@ TEST_F(ControlPlaneTest, WhatARequestUsedReachesWorkersAndTheNextStart) {
     EXPECT_EQ(plan.sequences[0].counted, plan.sequences[0].first_position);
     PlanOutcome outcome = tokens(plan);
     for (uint32_t layer : {0U, 1U})
-      outcome.sequences[0].activations.push_back({MoeLayerId(layer), ExpertId(step == 0 ? 1U : 3U), static_cast<uint32_t>(plan.sequences[0].tokens.size())});
+      outcome.sequences[0].activations.push_back(
+          {MoeLayerId(layer), ExpertId(step == 0 ? 1U : 3U), static_cast<uint32_t>(plan.sequences[0].tokens.size())});
     worker.answer(outcome);
     heard.next<Progress>();
   }
@@ -80,7 +81,8 @@ TEST_F(ControlPlaneTest, WhatWasComputedBehindAStopStringIsNotInTheHistory) {
     const Plan plan = worker.hear_plan();
     PlanOutcome outcome = tokens(plan);
     for (uint32_t layer : {0U, 1U})
-      outcome.sequences[0].activations.push_back({MoeLayerId(layer), ExpertId(step < 7 ? 2U : 3U), static_cast<uint32_t>(plan.sequences[0].tokens.size())});
+      outcome.sequences[0].activations.push_back(
+          {MoeLayerId(layer), ExpertId(step < 7 ? 2U : 3U), static_cast<uint32_t>(plan.sequences[0].tokens.size())});
     worker.answer(outcome);
     heard.next<Progress>();
   }
@@ -110,7 +112,9 @@ class LentHistory : public ControlPlaneTest {
     for (int step = 0; step < 5; ++step) {
       const Plan plan = worker.hear_plan();
       PlanOutcome outcome = tokens(plan);
-      for (uint32_t layer : {0U, 1U}) outcome.sequences[0].activations.push_back({MoeLayerId(layer), ExpertId(expert), static_cast<uint32_t>(plan.sequences[0].tokens.size())});
+      for (uint32_t layer : {0U, 1U})
+        outcome.sequences[0].activations.push_back(
+            {MoeLayerId(layer), ExpertId(expert), static_cast<uint32_t>(plan.sequences[0].tokens.size())});
       worker.answer(outcome);
       heard.next<Progress>();
     }
@@ -181,7 +185,8 @@ TEST_F(LentHistory, TheNextStartHasAnotherSegmentAndTheOldOneStaysAsItWas) {
   again.join(kWho);
   const uint64_t next = again.hear_history_segment();
   EXPECT_NE(next, segment);
-  EXPECT_EQ(activation::HistoryMapping::receive(socket(), expected(segment), seconds(10)).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(activation::HistoryMapping::receive(socket(), expected(segment), seconds(10)).status().code(),
+            Code::kInvalidArgument);
   EXPECT_TRUE(activation::HistoryMapping::receive(socket(), expected(next), seconds(10)).is_ok());
 }
 

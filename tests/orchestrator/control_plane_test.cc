@@ -87,7 +87,7 @@ TEST_F(ControlPlaneTest, RefusesWorkersThatDoNotFit) {
   };
   refused({.protocol = kWorkerProtocol + 1}, "protocol");
   refused({.model = "another"}, "'another'");
-  refused({.pack = 8}, "another version of the pack");
+  refused({.pack = 8, .experts = {2, 4, 1}}, "another model");
   refused({.ranks = 2}, "2 ranks");
   Heard heard;
   submit(heard, 1);
@@ -272,7 +272,8 @@ TEST_F(ControlPlaneTest, DrainingRefusesTheNewAndWaitsForTheOld) {
   worker.answer(tokens(plan));
   heard.next<Progress>();
   heard.next<Finished>();
-  while (drained.wait_for(milliseconds(0)) != std::future_status::ready)  // what was let in before the gate closed is computed as well
+  while (drained.wait_for(milliseconds(0)) !=
+         std::future_status::ready)  // what was let in before the gate closed is computed as well
     if (const auto more = worker.try_plan(milliseconds(20))) worker.answer(tokens(*more));
   control_.reset();
   worker.hear_drain();

@@ -20,13 +20,15 @@ std::vector<std::byte> message(FlatBufferBuilder& b, wire::WorkerBody type, flat
   return {begin, begin + b.GetSize()};
 }
 
-std::vector<std::byte> registration(uint32_t blocks, uint32_t block_tokens, uint32_t context, uint32_t tokens, uint32_t sequences,
-                                    uint32_t kv_sinks = 0, uint32_t kv_window = 0, uint32_t kv_host_blocks = 0) {
+std::vector<std::byte> registration(uint32_t blocks, uint32_t block_tokens, uint32_t context, uint32_t tokens,
+                                    uint32_t sequences, uint32_t kv_sinks = 0, uint32_t kv_window = 0,
+                                    uint32_t kv_host_blocks = 0) {
   FlatBufferBuilder b;
   const auto name = b.CreateString("w"), model = b.CreateString("m"), device = b.CreateString("cpu");
-  return message(b, wire::WorkerBody::RegisterWorker,
-                 wire::CreateRegisterWorker(b, kWorkerProtocol, name, model, 77, device, 0, 1, blocks, block_tokens, 5, context, tokens, sequences, 0, 0, 0,
-                                            kv_sinks, kv_window, false, 0, 0, kv_host_blocks));
+  return message(
+      b, wire::WorkerBody::RegisterWorker,
+      wire::CreateRegisterWorker(b, kWorkerProtocol, name, model, 77, device, 0, 1, blocks, block_tokens, 5, context,
+                                 tokens, sequences, 0, 0, 0, kv_sinks, kv_window, false, 0, 0, kv_host_blocks));
 }
 
 /// A result with everything in it.
@@ -41,7 +43,8 @@ std::vector<std::byte> result() {
   const auto why = b.CreateString("gone");
   const std::vector<flatbuffers::Offset<wire::SequenceResult>> sequences = {
       wire::CreateSequenceResult(b, 12, sampled_list, scores),
-      wire::CreateSequenceResult(b, 13, 0, 0, 0, static_cast<uint32_t>(Code::kNotFound), why), wire::CreateSequenceResult(b, 14, 0, 0, 0, 4000)};
+      wire::CreateSequenceResult(b, 13, 0, 0, 0, static_cast<uint32_t>(Code::kNotFound), why),
+      wire::CreateSequenceResult(b, 14, 0, 0, 0, 4000)};
   const auto list = b.CreateVector(sequences);
   return message(b, wire::WorkerBody::StepResult, wire::CreateStepResult(b, 6, list, 100, 20, 3, 4, 5, 0, 0, 6, 7));
 }
@@ -50,7 +53,8 @@ std::vector<std::byte> result() {
 std::vector<std::byte> device_result() {
   FlatBufferBuilder b;
   const std::vector<wire::DeviceLayer> layers{{10, 2, 3, 4, 5, 6, 7}, {UINT32_MAX, UINT32_MAX, UINT32_MAX, 0, 0, 0, 0}};
-  const auto device = wire::CreateDeviceFigures(b, b.CreateVectorOfStructs(layers), 1000, 200, 30, 6, 50, 40, 20, 45, 7, 8, 9);
+  const auto device =
+      wire::CreateDeviceFigures(b, b.CreateVectorOfStructs(layers), 1000, 200, 30, 6, 50, 40, 20, 45, 7, 8, 9);
   wire::StepResultBuilder builder(b);
   builder.add_plan(6), builder.add_device(device);
   return message(b, wire::WorkerBody::StepResult, builder.Finish());
@@ -69,7 +73,17 @@ Plan full_plan() {
   s.blocks_first = 1;
   s.blocks = {4, 5};
   s.sample = true;
-  s.sampling = {0.5f, 3, 0.9f, 0.1f, 77, 2, 4, 1.25f, 0.5f, -0.5f, std::make_shared<const std::vector<LogitBias>>(1, LogitBias{9, -2.0f})};
+  s.sampling = {0.5f,
+                3,
+                0.9f,
+                0.1f,
+                77,
+                2,
+                4,
+                1.25f,
+                0.5f,
+                -0.5f,
+                std::make_shared<const std::vector<LogitBias>>(1, LogitBias{9, -2.0f})};
   s.history_first = 4;
   s.history_prompt = 2;
   s.history = {5, 6, 7};
@@ -94,7 +108,8 @@ TEST(OrchestratorWire, WritesAPlanWithAllItSays) {
   EXPECT_EQ(plan->parent(), 4u);
   EXPECT_EQ(plan->model()->str(), "m");
   EXPECT_EQ(std::vector<uint64_t>(plan->released()->begin(), plan->released()->end()), (std::vector<uint64_t>{3, 4}));
-  EXPECT_EQ(std::vector<uint32_t>(plan->released_lengths()->begin(), plan->released_lengths()->end()), (std::vector<uint32_t>{20, 0}));
+  EXPECT_EQ(std::vector<uint32_t>(plan->released_lengths()->begin(), plan->released_lengths()->end()),
+            (std::vector<uint32_t>{20, 0}));
   ASSERT_EQ(plan->kv_copies()->size(), 2u);
   EXPECT_EQ(std::pair(plan->kv_copies()->Get(1)->from(), plan->kv_copies()->Get(1)->to()), std::pair(9u, 4u));
   ASSERT_EQ(plan->micro_batches()->size(), 1u);
@@ -114,11 +129,13 @@ TEST(OrchestratorWire, WritesAPlanWithAllItSays) {
   EXPECT_EQ(s->sampling()->choice(), 2u);
   EXPECT_EQ(s->sampling()->logprobs(), 4);
   EXPECT_EQ(s->sampling()->tokens_max(), 1u);
-  EXPECT_EQ(std::tuple(s->sampling()->repetition_penalty(), s->sampling()->presence_penalty(), s->sampling()->frequency_penalty()),
+  EXPECT_EQ(std::tuple(s->sampling()->repetition_penalty(), s->sampling()->presence_penalty(),
+                       s->sampling()->frequency_penalty()),
             std::tuple(1.25f, 0.5f, -0.5f));
   ASSERT_EQ(s->sampling()->bias_ids()->size(), 1u);
   EXPECT_EQ(std::pair(s->sampling()->bias_ids()->Get(0), s->sampling()->biases()->Get(0)), std::pair(9, -2.0f));
-  EXPECT_EQ(std::vector<uint32_t>(s->sampling()->allowed()->begin(), s->sampling()->allowed()->end()), (std::vector<uint32_t>{7, 1}));
+  EXPECT_EQ(std::vector<uint32_t>(s->sampling()->allowed()->begin(), s->sampling()->allowed()->end()),
+            (std::vector<uint32_t>{7, 1}));
   EXPECT_EQ(std::vector<int32_t>(s->history()->begin(), s->history()->end()), (std::vector<int32_t>{5, 6, 7}));
   EXPECT_EQ(std::pair(s->history_first(), s->history_prompt()), std::pair(4u, 2u));
   EXPECT_EQ(s->request()->str(), "req-7");
@@ -133,7 +150,9 @@ TEST(OrchestratorWire, WritesAPlanWithAllItSays) {
   ASSERT_EQ(batch->tokens()->size(), rows.size());
   for (uint32_t i = 0; i < rows.size(); ++i) {
     const auto* token = batch->tokens()->Get(i);
-    EXPECT_EQ((std::array<int32_t, 4>{static_cast<int32_t>(token->sequence()), token->position(), token->id(), token->parent()}), rows[i]);
+    EXPECT_EQ((std::array<int32_t, 4>{static_cast<int32_t>(token->sequence()), token->position(), token->id(),
+                                      token->parent()}),
+              rows[i]);
   }
 }
 
@@ -170,7 +189,8 @@ TEST(OrchestratorWire, ReadsWhatAWorkersQueriesSee) {
 }
 
 TEST(OrchestratorWire, ReadsWhatAWorkerHasRoomForInHostMemory) {
-  const auto none = read_worker_message(registration(8, 16, 64, 32, 4)), some = read_worker_message(registration(8, 16, 64, 32, 4, 0, 0, 100));
+  const auto none = read_worker_message(registration(8, 16, 64, 32, 4)),
+             some = read_worker_message(registration(8, 16, 64, 32, 4, 0, 0, 100));
   ASSERT_TRUE(none.is_ok() && some.is_ok());
   EXPECT_EQ(std::get<Registration>(*none).limits.kv_host_blocks, 0u) << "a worker that says nothing has none";
   EXPECT_EQ(std::get<Registration>(*some).limits.kv_host_blocks, 100u);
@@ -220,7 +240,8 @@ TEST(OrchestratorWire, ReadsAResult) {
 }
 
 TEST(OrchestratorWire, RefusesWhatItItselfSends) {
-  for (const auto& bytes : {write_registered(WorkerId{1}), write_refused(not_found("x")), write_drain(), write_release(full_plan().released), write_plan(full_plan(), "m")}) {
+  for (const auto& bytes : {write_registered(WorkerId{1}), write_refused(not_found("x")), write_drain(),
+                            write_release(full_plan().released), write_plan(full_plan(), "m")}) {
     const auto said = read_worker_message(bytes);
     ASSERT_FALSE(said.is_ok());
     EXPECT_EQ(said.status().code(), Code::kInvalidArgument);
@@ -229,7 +250,8 @@ TEST(OrchestratorWire, RefusesWhatItItselfSends) {
 
 TEST(OrchestratorWire, RefusesTruncatedMessages) {
   for (const auto& bytes : {registration(8, 16, 64, 32, 4), result(), device_result()})
-    for (size_t n = 0; n < bytes.size() / 2; ++n) EXPECT_FALSE(read_worker_message(std::span(bytes).first(n)).is_ok()) << n;
+    for (size_t n = 0; n < bytes.size() / 2; ++n)
+      EXPECT_FALSE(read_worker_message(std::span(bytes).first(n)).is_ok()) << n;
 }
 
 TEST(OrchestratorWire, RefusesRandomBytes) {
@@ -257,7 +279,8 @@ TEST(OrchestratorWire, TakesBrokenMessages) {
 }
 
 TEST(OrchestratorWire, RefusesAMessageWithoutItsBody) {
-  for (const auto type : {wire::WorkerBody::RegisterWorker, wire::WorkerBody::Heartbeat, wire::WorkerBody::StepResult}) {
+  for (const auto type :
+       {wire::WorkerBody::RegisterWorker, wire::WorkerBody::Heartbeat, wire::WorkerBody::StepResult}) {
     flatbuffers::FlatBufferBuilder b;
     wire::FinishWorkerMessageBuffer(b, wire::CreateWorkerMessage(b, type, 0));
     const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());
@@ -270,7 +293,8 @@ TEST(ControlWire, CountsComeWithTheirSequence) {
   const auto count = wire::CreateActivationCount(b, 3, 17, 40);
   const auto counts = b.CreateVector(&count, 1);
   const auto sequence = wire::CreateSequenceResult(b, 12, 0, 0, counts);
-  const auto said = read_worker_message(message(b, wire::WorkerBody::StepResult, wire::CreateStepResult(b, 6, b.CreateVector(&sequence, 1))));
+  const auto said = read_worker_message(
+      message(b, wire::WorkerBody::StepResult, wire::CreateStepResult(b, 6, b.CreateVector(&sequence, 1))));
   ASSERT_TRUE(said.is_ok());
   const std::vector<activation::ActivationCount> expected{{MoeLayerId(3), ExpertId(17), 40}};
   EXPECT_EQ(std::get<StepReport>(*said).outcome.sequences[0].activations, expected);
@@ -280,7 +304,9 @@ TEST(ControlWire, ALargeHistoryGoesInSeveralMessagesAndOnlyTheFirstResets) {
   const activation::EamcShape shape{64, 1024, 8};
   activation::ActivationHistory history(shape, 80);
   const std::vector<uint8_t> cells(shape.cells(), 1);
-  for (int32_t i = 0; i < 70; ++i) ASSERT_TRUE((i % 7 == 0 ? history.prompts : history.answers).set(i % 7 == 0 ? i / 7 : i - i / 7 - 1, cells).is_ok());
+  for (int32_t i = 0; i < 70; ++i)
+    ASSERT_TRUE(
+        (i % 7 == 0 ? history.prompts : history.answers).set(i % 7 == 0 ? i / 7 : i - i / 7 - 1, cells).is_ok());
   const auto messages = write_history(history);
   EXPECT_EQ(messages.size(), 2U);
   size_t entries = 0;
@@ -298,15 +324,18 @@ TEST(ControlWire, ALargeHistoryGoesInSeveralMessagesAndOnlyTheFirstResets) {
 TEST(ControlWire, ARegistrationOfAbsurdExpertsIsRefused) {
   FlatBufferBuilder b;
   const auto name = b.CreateString("w");
-  const auto body = wire::CreateRegisterWorker(b, kWorkerProtocol, name, name, 77, name, 0, 1, 8, 16, 5, 64, 64, 4, 1U << 20, 1U << 20, 1);
-  EXPECT_EQ(read_worker_message(message(b, wire::WorkerBody::RegisterWorker, body)).status().code(), Code::kInvalidArgument);
+  const auto body = wire::CreateRegisterWorker(b, kWorkerProtocol, name, name, 77, name, 0, 1, 8, 16, 5, 64, 64, 4,
+                                               1U << 20, 1U << 20, 1);
+  EXPECT_EQ(read_worker_message(message(b, wire::WorkerBody::RegisterWorker, body)).status().code(),
+            Code::kInvalidArgument);
 }
 
 std::vector<std::byte> device_registration(uint32_t slots, uint64_t slot_bytes, uint32_t layers) {
   FlatBufferBuilder b;
   const auto name = b.CreateString("w");
   return message(b, wire::WorkerBody::RegisterWorker,
-                 wire::CreateRegisterWorker(b, kWorkerProtocol, name, name, 77, name, 0, 1, 8, 16, 5, 64, 64, 4, layers, 8, 2, 0, 0, false, slots, slot_bytes));
+                 wire::CreateRegisterWorker(b, kWorkerProtocol, name, name, 77, name, 0, 1, 8, 16, 5, 64, 64, 4, layers,
+                                            8, 2, 0, 0, false, slots, slot_bytes));
 }
 
 TEST(ControlWire, ARegistrationSaysWhatItsDeviceHolds) {
@@ -314,11 +343,13 @@ TEST(ControlWire, ARegistrationSaysWhatItsDeviceHolds) {
   ASSERT_TRUE(said.is_ok()) << said.status().message();
   EXPECT_EQ(std::get<Registration>(*said).device_slots, 7U);
   EXPECT_EQ(std::get<Registration>(*said).device_slot_bytes, 1024U);
-  EXPECT_EQ(std::get<Registration>(*read_worker_message(registration(8, 16, 64, 32, 4))).device_slots, 0U) << "a worker that says nothing has none";
+  EXPECT_EQ(std::get<Registration>(*read_worker_message(registration(8, 16, 64, 32, 4))).device_slots, 0U)
+      << "a worker that says nothing has none";
 }
 
 TEST(ControlWire, ADeviceThatCannotBeIsRefused) {
-  for (const auto& bytes : {device_registration(7, 0, 3), device_registration(7, uint64_t{1} << 40, 3), device_registration(UINT32_MAX, 1024, 3), device_registration(7, 1024, 0)}) {
+  for (const auto& bytes : {device_registration(7, 0, 3), device_registration(7, uint64_t{1} << 40, 3),
+                            device_registration(UINT32_MAX, 1024, 3), device_registration(7, 1024, 0)}) {
     const auto said = read_worker_message(bytes);
     ASSERT_FALSE(said.is_ok());
     EXPECT_EQ(said.status().code(), Code::kInvalidArgument);
@@ -334,10 +365,13 @@ TEST(ControlWire, AResultSaysWhatItsDeviceDid) {
   ASSERT_EQ(d->layers.size(), 2U);
   const DeviceUse& first = d->layers[0];
   EXPECT_EQ(std::tuple(first.hits, first.late, first.misses), std::tuple(10U, 2U, 5U)) << "what was late is missed too";
-  EXPECT_EQ(std::tuple(first.evictions, first.prefetched, first.prefetched_used, first.prefetched_wasted), std::tuple(4U, 5U, 6U, 7U));
+  EXPECT_EQ(std::tuple(first.evictions, first.prefetched, first.prefetched_used, first.prefetched_wasted),
+            std::tuple(4U, 5U, 6U, 7U));
   EXPECT_EQ(d->layers[1].misses, 2 * uint64_t{UINT32_MAX}) << "a sum of what a peer says does not run over";
-  EXPECT_EQ(std::tuple(d->moved_bytes, d->wasted_bytes, d->link_busy_us, d->resident), std::tuple(1000U, 200U, 30U, 6U));
-  EXPECT_EQ(std::tuple(d->recent.uses, d->recent.hits, d->recent.lru_hits, d->recent.belady_hits), std::tuple(50U, 40U, 20U, 45U));
+  EXPECT_EQ(std::tuple(d->moved_bytes, d->wasted_bytes, d->link_busy_us, d->resident),
+            std::tuple(1000U, 200U, 30U, 6U));
+  EXPECT_EQ(std::tuple(d->recent.uses, d->recent.hits, d->recent.lru_hits, d->recent.belady_hits),
+            std::tuple(50U, 40U, 20U, 45U));
   EXPECT_EQ(std::tuple(d->work.host_experts, d->work.host_rows, d->work.rewinds), std::tuple(7U, 8U, 9U));
   EXPECT_FALSE(std::get<StepReport>(*read_worker_message(result())).device.has_value());
 }

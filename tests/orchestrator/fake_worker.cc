@@ -25,8 +25,8 @@ net::DealerSocket connect(const std::string& endpoint) {
 const wire::WorkerMessage& message(const std::optional<net::Bytes>& bytes, wire::WorkerBody wanted) {
   MOESTRO_CHECK(bytes.has_value(), "the orchestrator said nothing");
   const auto* m = wire::GetWorkerMessage(bytes->data());
-  MOESTRO_CHECK(m->body_type() == wanted, std::string("heard ") + wire::EnumNameWorkerBody(m->body_type()) + " instead of " +
-                                              wire::EnumNameWorkerBody(wanted));
+  MOESTRO_CHECK(m->body_type() == wanted, std::string("heard ") + wire::EnumNameWorkerBody(m->body_type()) +
+                                              " instead of " + wire::EnumNameWorkerBody(wanted));
   return *m;
 }
 
@@ -49,10 +49,12 @@ Plan read_plan(const wire::StepPlan& m) {
                             o->repetition_penalty(), o->presence_penalty(), o->frequency_penalty()};
       if (o->bias_ids() != nullptr) {
         std::vector<LogitBias> bias;
-        for (uint32_t i = 0; i < o->bias_ids()->size(); ++i) bias.push_back({o->bias_ids()->Get(i), o->biases()->Get(i)});
+        for (uint32_t i = 0; i < o->bias_ids()->size(); ++i)
+          bias.push_back({o->bias_ids()->Get(i), o->biases()->Get(i)});
         p.sampling.bias = std::make_shared<const std::vector<LogitBias>>(std::move(bias));
       }
-      if (o->allowed() != nullptr) p.allowed = std::make_shared<const TokenMask>(o->allowed()->begin(), o->allowed()->end());
+      if (o->allowed() != nullptr)
+        p.allowed = std::make_shared<const TokenMask>(o->allowed()->begin(), o->allowed()->end());
     }
     p.history_first = s->history_first();
     p.history_prompt = s->history_prompt();
@@ -94,12 +96,13 @@ void FakeWorker::send_registration(const Identity& who) {
   FlatBufferBuilder b;
   const auto name = b.CreateString(who.name), model = b.CreateString(who.model), device = b.CreateString("cpu");
   const WorkerLimits& l = who.limits;
-  send_bytes(finish(b, wire::WorkerBody::RegisterWorker,
-                    wire::CreateRegisterWorker(b, who.protocol, name, model, who.pack, device, 0, who.ranks, l.kv_blocks, l.kv_block_tokens,
-                                               who.epoch, l.context_max, l.step_tokens_max, l.step_sequences_max,
-                                               static_cast<uint32_t>(who.experts.layers), static_cast<uint32_t>(who.experts.experts),
-                                               static_cast<uint32_t>(who.experts.top_k), l.kv_sinks, l.kv_window, who.wants_history,
-                                               who.device_slots, who.device_slot_bytes, l.kv_host_blocks)));
+  send_bytes(finish(
+      b, wire::WorkerBody::RegisterWorker,
+      wire::CreateRegisterWorker(b, who.protocol, name, model, who.pack, device, 0, who.ranks, l.kv_blocks,
+                                 l.kv_block_tokens, who.epoch, l.context_max, l.step_tokens_max, l.step_sequences_max,
+                                 static_cast<uint32_t>(who.experts.layers), static_cast<uint32_t>(who.experts.experts),
+                                 static_cast<uint32_t>(who.experts.top_k), l.kv_sinks, l.kv_window, who.wants_history,
+                                 who.device_slots, who.device_slot_bytes, l.kv_host_blocks)));
 }
 
 void FakeWorker::send_heartbeat() {
@@ -112,7 +115,8 @@ void FakeWorker::answer(const PlanOutcome& outcome, int device_layers) {
   std::vector<flatbuffers::Offset<wire::SequenceResult>> sequences;
   for (const SequenceOutcome& s : outcome.sequences) {
     std::vector<flatbuffers::Offset<wire::SampledToken>> sampled;
-    for (const SampledToken& t : s.sampled) sampled.push_back(wire::CreateSampledToken(b, t.id, write_score(b, t.score)));
+    for (const SampledToken& t : s.sampled)
+      sampled.push_back(wire::CreateSampledToken(b, t.id, write_score(b, t.score)));
     std::vector<flatbuffers::Offset<wire::TokenScore>> scores;
     for (const TokenScore& t : s.scores) scores.push_back(write_score(b, t));
     const auto sampled_list = b.CreateVector(sampled);
@@ -120,19 +124,23 @@ void FakeWorker::answer(const PlanOutcome& outcome, int device_layers) {
     const auto why = b.CreateString(s.error.message());
     std::vector<flatbuffers::Offset<wire::ActivationCount>> counts;
     for (const activation::ActivationCount& c : s.activations)
-      counts.push_back(wire::CreateActivationCount(b, static_cast<uint16_t>(c.layer.value), static_cast<uint16_t>(c.expert.value), c.tokens));
+      counts.push_back(wire::CreateActivationCount(b, static_cast<uint16_t>(c.layer.value),
+                                                   static_cast<uint16_t>(c.expert.value), c.tokens));
     const auto count_list = b.CreateVector(counts);
-    sequences.push_back(wire::CreateSequenceResult(b, s.id.value, sampled_list, score_list, count_list, static_cast<uint32_t>(s.error.code()), why));
+    sequences.push_back(wire::CreateSequenceResult(b, s.id.value, sampled_list, score_list, count_list,
+                                                   static_cast<uint32_t>(s.error.code()), why));
   }
   const auto list = b.CreateVector(sequences);
   const auto why = b.CreateString(outcome.error.message());
   flatbuffers::Offset<wire::DeviceFigures> device;
   if (device_layers >= 0) {
-    const std::vector<wire::DeviceLayer> layers(static_cast<size_t>(device_layers), wire::DeviceLayer(3, 1, 1, 1, 2, 1, 1));
+    const std::vector<wire::DeviceLayer> layers(static_cast<size_t>(device_layers),
+                                                wire::DeviceLayer(3, 1, 1, 1, 2, 1, 1));
     device = wire::CreateDeviceFigures(b, b.CreateVectorOfStructs(layers), 500, 100, 300, 2, 8, 6, 4, 7);
   }
   send_bytes(finish(b, wire::WorkerBody::StepResult,
-                    wire::CreateStepResult(b, outcome.plan.value, list, 1000, 0, 3, 1, 4096, static_cast<uint32_t>(outcome.error.code()), why, 2, 5, device)));
+                    wire::CreateStepResult(b, outcome.plan.value, list, 1000, 0, 3, 1, 4096,
+                                           static_cast<uint32_t>(outcome.error.code()), why, 2, 5, device)));
 }
 
 std::optional<net::Bytes> FakeWorker::next(std::chrono::milliseconds limit) {
@@ -188,9 +196,9 @@ Plan FakeWorker::hear_plan() {
   return read_plan(*message(bytes, wire::WorkerBody::StepPlan).body_as_StepPlan());
 }
 
-void FakeWorker::hear_drain() {
+bool FakeWorker::hear_drain() {
   const auto bytes = next(kAnswerLimit);
-  (void)message(bytes, wire::WorkerBody::Drain);
+  return message(bytes, wire::WorkerBody::Drain).body_as_Drain()->attach_anew();
 }
 
 std::optional<Plan> FakeWorker::try_plan(std::chrono::milliseconds limit) {
@@ -209,7 +217,8 @@ PlanOutcome compute(const Plan& plan, const std::function<TokenId(const PlannedS
       const TokenId id = next(s, s.first_position + static_cast<int64_t>(s.tokens.size()) - 1);
       out.sampled.push_back({id, score(id, -0.25f, s.sampling.logprobs)});
     }
-    for (TokenId target : s.score_targets) out.scores.push_back(target < 0 ? TokenScore{} : score(target, -0.5f, s.score_top));
+    for (TokenId target : s.score_targets)
+      out.scores.push_back(target < 0 ? TokenScore{} : score(target, -0.5f, s.score_top));
   }
   return outcome;
 }

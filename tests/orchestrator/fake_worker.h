@@ -1,5 +1,6 @@
 #pragma once
-// A worker as the control plane sees one: a socket that registers and answers plans as the test says. Belongs to one thread.
+// A worker as the control plane sees one: a socket that registers and answers plans as the test says. Belongs to one
+// thread.
 
 #include <atomic>
 #include <chrono>
@@ -33,7 +34,8 @@ class FakeWorker {
     uint32_t protocol = kWorkerProtocol;
     uint64_t pack = 7, epoch = 1;
     uint32_t ranks = 1;
-    WorkerLimits limits{.kv_blocks = 64, .kv_block_tokens = 4, .context_max = 64, .step_tokens_max = 64, .step_sequences_max = 16};
+    WorkerLimits limits{
+        .kv_blocks = 64, .kv_block_tokens = 4, .context_max = 64, .step_tokens_max = 64, .step_sequences_max = 16};
     activation::EamcShape experts{};
     bool wants_history = false;
     uint32_t device_slots = 0;
@@ -49,14 +51,16 @@ class FakeWorker {
   void send_registration(const Identity& identity);
   void send_heartbeat();
   void send_bytes(const std::vector<std::byte>& bytes);
-  /// `device_layers`: of a device, so many layers with 3 hits, 1 late and 1 other miss each, and a recent window of 8 uses; -1: none.
+  /// `device_layers`: of a device, so many layers with 3 hits, 1 late and 1 other miss each, and a recent window of 8
+  /// uses; -1: none.
   void answer(const PlanOutcome& outcome, int device_layers = -1);
 
   // What comes next; a failure of the test if it is something else, or if nothing comes.
   WorkerId hear_registered();
   Refused hear_refused();
   Plan hear_plan();
-  void hear_drain();
+  /// Whether it is to attach anew.
+  bool hear_drain();
   /// Whether it resets, and its entries.
   std::pair<bool, std::vector<HistoryEntry>> hear_history();
   /// The history's memory that it may map.
@@ -80,8 +84,8 @@ class FakeWorker {
   std::vector<ReleasedSequence> released_;
 };
 
-/// The outcome of a plan: the token after position p of a sequence is next(sequence, p). Its log-probability is -0.25, that of a scored
-/// prompt token -0.5; alternatives are the ids that follow, each 1 below the one before.
+/// The outcome of a plan: the token after position p of a sequence is next(sequence, p). Its log-probability is -0.25,
+/// that of a scored prompt token -0.5; alternatives are the ids that follow, each 1 below the one before.
 PlanOutcome compute(const Plan& plan, const std::function<TokenId(const PlannedSequence&, int64_t)>& next);
 
 }  // namespace moestro::orchestrator::testing

@@ -33,17 +33,23 @@ ApiKeys keys(const std::string& text) {
 }
 
 TEST(ApiKeys, FindsKeysByTheirHash) {
-  const ApiKeys k = keys("# ours\n" + hashed("secret") + " ann\n\n" + hashed("other") + " bob concurrency=2 # two at once\n");
+  const ApiKeys k =
+      keys("# ours\n" + hashed("secret") + " ann\n\n" + hashed("other") + " bob concurrency=2 # two at once\n");
   ASSERT_NE(k.find("Bearer secret"), nullptr);
   EXPECT_EQ(k.find("Bearer secret")->name, "ann");
   EXPECT_EQ(k.find("bearer other")->concurrency, 2u);
-  for (const char* wrong : {"", "Bearer", "Bearer ", "Bearer Secret", "Bearer secret ", "Basic secret", "secret"}) EXPECT_EQ(k.find(wrong), nullptr) << wrong;
+  EXPECT_EQ(k.find("bearer other")->project, "bob") << "its own";
+  for (const char* wrong : {"", "Bearer", "Bearer ", "Bearer Secret", "Bearer secret ", "Basic secret", "secret"})
+    EXPECT_EQ(k.find(wrong), nullptr) << wrong;
 }
 
 TEST(ApiKeys, RefusesFilesThatItDoesNotUnderstand) {
   const std::string good = hashed("a");
-  for (const std::string& text : {std::string(), std::string("# nothing"), std::string("secret ann"), std::string("sha256:12 ann"), good, good + " concurrency=2", good + " a b", good + " a concurrency=0",
-                                  good + " a concurrency=x", good + " a\n" + hashed("b") + " a"}) {
+  for (const std::string& text :
+       {std::string(), std::string("# nothing"), std::string("secret ann"), std::string("sha256:12 ann"), good,
+        good + " concurrency=2", good + " a b", good + " a concurrency=0", good + " a concurrency=x",
+        good + " a project=", good + " a project=x project=y", good + " project=x", good + " a admin admin",
+        good + " a\n" + hashed("b") + " a"}) {
     const auto k = ApiKeys::parse(text, "keys");
     ASSERT_FALSE(k.is_ok()) << text;
     EXPECT_THAT(k.status().message(), HasSubstr("keys"));
@@ -60,16 +66,21 @@ TEST(ApiKeys, RefusesFilesThatItDoesNotUnderstand) {
 struct Door {
   std::vector<std::shared_ptr<Exchange>> inside;  ///< requests that were let in, under way
   std::vector<std::string> owners;                ///< of those
+  HttpRequest last;                               ///< of those
   FrontDoor door;
-  explicit Door(FrontDoorOptions options) : door(std::move(options), [this](HttpRequest r, std::shared_ptr<Exchange> e) {
-    inside.push_back(std::move(e));
-    owners.push_back(r.owner);
-  }) {}
-  std::shared_ptr<FakeExchange> send(const std::string& method, const std::string& path, const std::string& key = "", const std::string& origin = "") {
+  explicit Door(FrontDoorOptions options)
+      : door(std::move(options), [this](HttpRequest r, std::shared_ptr<Exchange> e) {
+          inside.push_back(std::move(e));
+          owners.push_back(r.owner);
+          last = std::move(r);
+        }) {}
+  std::shared_ptr<FakeExchange> send(const std::string& method, const std::string& path, const std::string& key = "",
+                                     const std::string& origin = "", const std::string& asked_headers = "") {
     auto exchange = std::make_shared<FakeExchange>();
     HttpRequest request{method, path, ""};
     request.authorization = key.empty() ? "" : "Bearer " + key;
     request.origin = origin;
+    request.asked_headers = asked_headers;
     door.handle(std::move(request), exchange);
     return exchange;
   }
@@ -81,6 +92,23 @@ TEST(FrontDoor, SaysWhoseARequestIs) {
   d.send("POST", "/v1/completions", "k");
   d.send("GET", "/health");
   EXPECT_EQ(d.owners, (std::vector<std::string>{"bob", "ann", ""}));
+}
+
+TEST(FrontDoor, SaysWhoseFilesARequestSees) {
+  const auto seen = [](Door& d, const std::string& key) {
+    d.send("GET", "/v1/files", key);
+    return std::pair(d.last.project, d.last.sees_all);
+  };
+  Door d({keys(hashed("a") + " ann\n" + hashed("b") + " bob project=team\n" + hashed("c") + " op admin project=team"),
+          {}});
+  EXPECT_EQ(seen(d, "a"), std::pair(std::string("ann"), false));
+  EXPECT_EQ(seen(d, "b"), std::pair(std::string("team"), false));
+  EXPECT_EQ(seen(d, "c"), std::pair(std::string("team"), true));
+  Door open({std::nullopt, {}});
+  EXPECT_EQ(seen(open, ""), std::pair(std::string(), true)) << "without keys all are one";
+  d.last.sees_all = true;
+  d.send("GET", "/health");
+  EXPECT_FALSE(d.last.sees_all) << "what needs no key sees nothing";
 }
 
 TEST(FrontDoor, WantsAKeyForAllButHealthAndTheEmptyPage) {
@@ -142,6 +170,23 @@ TEST(FrontDoor, CorsForTheOriginsThatWereNamed) {
   EXPECT_EQ(answer->header("Vary"), "Origin");
   Door any({std::nullopt, {"*"}});
   EXPECT_EQ(any.send("OPTIONS", "/v1/models", "", "https://b.example")->header("Access-Control-Allow-Origin"), "*");
+}
+
+/// What the preflight of OpenAI's client for JavaScript asks for.
+TEST(FrontDoor, CorsAllowsTheHeadersOfOpenAisClients) {
+  Door d({std::nullopt, {"*"}});
+  const auto allowed = [&](const std::string& asked) {
+    return d.send("OPTIONS", "/v1/chat/completions", "", "https://a.example", asked)
+        ->header("Access-Control-Allow-Headers");
+  };
+  const std::string sdk = allowed(
+      "authorization,content-type,x-stainless-arch,x-stainless-lang,x-stainless-os,x-stainless-package-version,"
+      "x-stainless-retry-count,x-stainless-runtime,x-stainless-runtime-version,x-stainless-timeout");
+  for (const char* name : {"Authorization", "Content-Type", "x-stainless-arch", "x-stainless-retry-count",
+                           "x-stainless-runtime-version", "x-stainless-timeout"})
+    EXPECT_THAT(sdk, HasSubstr(name));
+  EXPECT_THAT(allowed("X-Stainless-OS, OpenAI-Project"), HasSubstr("x-stainless-os, openai-project"));
+  EXPECT_EQ(allowed("Cookie, X-Stainless-\"a, x-stainless,,"), allowed(""));
 }
 
 }  // namespace

@@ -12,7 +12,9 @@ void echo(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange)
   exchange->respond(200, "text/plain", request.method + " " + request.path + " " + request.body, {});
 }
 
-std::string post(const std::string& headers) { return "POST /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + headers + "\r\n"; }
+std::string post(const std::string& headers) {
+  return "POST /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + headers + "\r\n";
+}
 
 TEST_F(HttpServerTest, AsksForTheBodyThatAClientHoldsBack) {
   serve({}, echo);

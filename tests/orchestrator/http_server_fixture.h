@@ -15,10 +15,12 @@
 
 namespace moestro::orchestrator::testing {
 
-/// A client that says exactly the bytes it is told to. Reads give up after ten seconds, so a server that hangs fails the test.
+/// A client that says exactly the bytes it is told to. Reads give up after ten seconds, so a server that hangs fails
+/// the test.
 class RawClient {
  public:
-  explicit RawClient(uint16_t port, int receive_buffer = 0) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit RawClient(uint16_t port, int receive_buffer = 0)
+      : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const timeval limit{10, 0};
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     if (receive_buffer > 0) ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
@@ -32,7 +34,9 @@ class RawClient {
   RawClient(const RawClient&) = delete;
   RawClient& operator=(const RawClient&) = delete;
 
-  void say(const std::string& bytes) { EXPECT_EQ(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size())); }
+  void say(const std::string& bytes) {
+    EXPECT_EQ(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  }
   /// False if nobody is there any more.
   bool try_say(const std::string& bytes) { return ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0; }
   /// What comes until `end` was seen, or the server closes if `end` is empty.
@@ -66,7 +70,9 @@ class HttpServerTest : public ::testing::Test {
  protected:
   void serve(HttpOptions options, Handler handler) {
     options.port = 0;
-    auto made = HttpServer::listen(options, std::move(handler), [](int status, const std::string& why) { return std::to_string(status) + "! " + why; });
+    auto made = HttpServer::listen(options, std::move(handler), [](int status, const std::string& why) {
+      return std::to_string(status) + "! " + why;
+    });
     ASSERT_TRUE(made.is_ok()) << made.status().message();
     server_ = std::move(*made);
     thread_ = std::thread([this] { server_->run(); });

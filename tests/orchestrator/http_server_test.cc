@@ -11,7 +11,8 @@ void echo(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange)
 
 TEST_F(HttpServerTest, Responds) {
   serve({}, echo);
-  const std::string answer = ask("POST /a/b?c=d HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello");
+  const std::string answer =
+      ask("POST /a/b?c=d HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello");
   EXPECT_TRUE(answer.starts_with("HTTP/1.1 200 ")) << answer;
   EXPECT_NE(answer.find("X-More: yes\r\n"), std::string::npos);
   EXPECT_TRUE(answer.ends_with("\r\n\r\nPOST /a/b hello")) << answer;
@@ -65,9 +66,12 @@ TEST_F(HttpServerTest, RefusesABodyThatIsTooLarge) {
   EXPECT_TRUE(told.ends_with("413! the body is larger than 100 bytes")) << told;
   const std::string absurd = ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999\r\n\r\n");
   EXPECT_TRUE(absurd.starts_with("HTTP/1.1 413 ")) << absurd;
-  const std::string chunked = ask("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + std::string(101, 'x') + "\r\n0\r\n\r\n");
+  const std::string chunked = ask("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" +
+                                  std::string(101, 'x') + "\r\n0\r\n\r\n");
   EXPECT_TRUE(chunked.starts_with("HTTP/1.1 413 ")) << chunked;
-  EXPECT_TRUE(ask("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 100\r\n\r\n" + std::string(100, 'x')).starts_with("HTTP/1.1 200 "));
+  EXPECT_TRUE(
+      ask("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 100\r\n\r\n" + std::string(100, 'x'))
+          .starts_with("HTTP/1.1 200 "));
 }
 
 TEST_F(HttpServerTest, RefusesAHeaderThatIsTooLarge) {
@@ -77,21 +81,13 @@ TEST_F(HttpServerTest, RefusesAHeaderThatIsTooLarge) {
 
 TEST_F(HttpServerTest, RefusesGarbageAndServesTheNext) {
   serve({}, echo);
-  for (const std::string& junk : {std::string(4096, '\0'), std::string("GET / HTTP/9.9\r\n\r\n"), std::string("hello there\r\n\r\n"),
-                                  std::string("POST / HTTP/1.1\r\nContent-Length: many\r\n\r\n")}) {
+  for (const std::string& junk :
+       {std::string(4096, '\0'), std::string("GET / HTTP/9.9\r\n\r\n"), std::string("hello there\r\n\r\n"),
+        std::string("POST / HTTP/1.1\r\nContent-Length: many\r\n\r\n")}) {
     const std::string answer = ask(junk);
     EXPECT_TRUE(answer.starts_with("HTTP/1.1 400 ")) << answer;
     EXPECT_TRUE(ask(kGet).starts_with("HTTP/1.1 200 "));
   }
-}
-
-TEST_F(HttpServerTest, RefusesConnectionsBeyondTheMost) {
-  serve({.connections_max = 1}, echo);
-  RawClient first(server_->port());
-  first.say("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n");
-  first.hear("GET /1 ");
-  RawClient second(server_->port());
-  EXPECT_TRUE(second.hear("(1)").starts_with("HTTP/1.1 503 "));
 }
 
 TEST_F(HttpServerTest, ClosesAConnectionThatSendsNoRequest) {

@@ -1,4 +1,5 @@
-// How the server ends: the gate closes, answers under way go out, and nothing that a handler kept reaches into what is gone.
+// How the server ends: the gate closes, answers under way go out, and nothing that a handler kept reaches into what is
+// gone.
 
 #include "tests/orchestrator/http_server_fixture.h"
 
@@ -110,7 +111,8 @@ TEST_F(HttpShutdownTest, WhatACallbackHoldsIsLetGoOf) {
   client.say(kGet);
   std::shared_ptr<Exchange> exchange = held();
   const std::weak_ptr<Exchange> left = exchange;
-  server_->post([e = std::move(exchange)] { e->on_gone([e] { e->end_stream(); }); });  // holds itself, as a completion does
+  server_->post(
+      [e = std::move(exchange)] { e->on_gone([e] { e->end_stream(); }); });  // holds itself, as a completion does
   settle();
   EXPECT_FALSE(left.expired());
   end();

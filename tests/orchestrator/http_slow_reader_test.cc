@@ -1,4 +1,5 @@
-// Clients that read more slowly than they are written to: they are waited for, their streams are kept small, and only who takes nothing is cut off.
+// Clients that read more slowly than they are written to: they are waited for, their streams are kept small, and only
+// who takes nothing is cut off.
 
 #include <atomic>
 
@@ -24,7 +25,8 @@ struct Writer : std::enable_shared_from_this<Writer> {
     go_on();
   }
   void go_on() {
-    for (; left > 0 && !exchange->crowded(); left -= std::min<size_t>(left, 1000)) exchange->write(std::string(std::min<size_t>(left, 1000), 'x'));
+    for (; left > 0 && !exchange->crowded(); left -= std::min<size_t>(left, 1000))
+      exchange->write(std::string(std::min<size_t>(left, 1000), 'x'));
     if (left == 0) exchange->end_stream();
   }
   const std::shared_ptr<Exchange> exchange;
@@ -71,7 +73,9 @@ TEST_F(HttpSlowReaderTest, WhoTakesALittleIsNotCutOffAndGetsItAll) {
   client.say(kGet);
   size_t heard = 0;
   // Three times as long as one may take nothing, it takes 32 KiB at a time.
-  for (const auto end = steady_clock::now() + milliseconds(3000); steady_clock::now() < end; std::this_thread::sleep_for(milliseconds(200))) heard += client.take(32 << 10).size();
+  for (const auto end = steady_clock::now() + milliseconds(3000); steady_clock::now() < end;
+       std::this_thread::sleep_for(milliseconds(200)))
+    heard += client.take(32 << 10).size();
   EXPECT_LT(heard, kBytes / 2);
   EXPECT_EQ(gone_.get_future().wait_for(milliseconds(0)), std::future_status::timeout);
   const std::string rest = client.hear("0\r\n\r\n");

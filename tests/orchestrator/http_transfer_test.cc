@@ -38,9 +38,11 @@ class HttpTransferTest : public HttpServerTest {
   void serve_uploads(uint64_t most) {
     serve({.body_bytes_max = 1000, .upload_bytes_max = 4 << 20}, [this](HttpRequest r, std::shared_ptr<Exchange> e) {
       const auto* sink = dynamic_cast<const Counting*>(r.sink.get());
-      if (sink == nullptr) return e->respond(200, "text/plain", "body of " + std::to_string(r.body.size()) + " query " + r.query);
+      if (sink == nullptr)
+        return e->respond(200, "text/plain", "body of " + std::to_string(r.body.size()) + " query " + r.query);
       largest_ = sink->largest;
-      e->respond(sink->bytes > sink->most_ ? 507 : 200, "text/plain", std::to_string(sink->bytes) + " " + std::to_string(sink->sum));
+      e->respond(sink->bytes > sink->most_ ? 507 : 200, "text/plain",
+                 std::to_string(sink->bytes) + " " + std::to_string(sink->sum));
     });
     server_->post([this, most] {
       server_->take_uploads([most](const HttpRequest& head, const std::string& type) -> std::shared_ptr<BodySink> {
@@ -49,7 +51,8 @@ class HttpTransferTest : public HttpServerTest {
     });
   }
   static std::string upload(const std::string& body) {
-    return "POST /up HTTP/1.1\r\nHost: a\r\nContent-Type: x/y\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+    return "POST /up HTTP/1.1\r\nHost: a\r\nContent-Type: x/y\r\nConnection: close\r\nContent-Length: " +
+           std::to_string(body.size()) + "\r\n\r\n" + body;
   }
   std::atomic<size_t> largest_{0};
 };
@@ -67,7 +70,8 @@ TEST_F(HttpTransferTest, AnUploadGoesIntoItsSinkInPieces) {
 
 TEST_F(HttpTransferTest, OtherBodiesKeepTheirLimit) {
   serve_uploads(UINT64_MAX);
-  EXPECT_TRUE(ask("POST /x?a=b&c HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc").ends_with("body of 3 query a=b&c"));
+  EXPECT_TRUE(ask("POST /x?a=b&c HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc")
+                  .ends_with("body of 3 query a=b&c"));
   const std::string told = ask("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n" + std::string(1001, 'x'));
   EXPECT_TRUE(told.ends_with("413! the body is larger than 1000 bytes")) << told;
   const std::string much = ask("POST /up HTTP/1.1\r\nHost: a\r\nContent-Type: x/y\r\nContent-Length: 9999999\r\n\r\n");
@@ -82,7 +86,9 @@ TEST_F(HttpTransferTest, ASinkThatIsFullIsAnsweredForBeforeTheEnd) {
 }
 
 TEST_F(HttpTransferTest, AnAnswerComesFromItsSource) {
-  serve({}, [](HttpRequest, std::shared_ptr<Exchange> e) { e->respond_from("a/b", std::make_shared<Pattern>(1'000'003), {{"X-Y", "z"}}); });
+  serve({}, [](HttpRequest, std::shared_ptr<Exchange> e) {
+    e->respond_from("a/b", std::make_shared<Pattern>(1'000'003), {{"X-Y", "z"}});
+  });
   const std::string told = ask(kGet);
   EXPECT_NE(told.find("Content-Length: 1000003\r\n"), std::string::npos);
   EXPECT_NE(told.find("X-Y: z\r\n"), std::string::npos);
@@ -93,7 +99,9 @@ TEST_F(HttpTransferTest, AnAnswerComesFromItsSource) {
 }
 
 TEST_F(HttpTransferTest, ASourceThatFailsBreaksTheConnection) {
-  serve({}, [](HttpRequest, std::shared_ptr<Exchange> e) { e->respond_from("a/b", std::make_shared<Pattern>(1'000'000, 300'000)); });
+  serve({}, [](HttpRequest, std::shared_ptr<Exchange> e) {
+    e->respond_from("a/b", std::make_shared<Pattern>(1'000'000, 300'000));
+  });
   const std::string told = ask("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_LT(told.size(), 400'000u) << "a keep-alive client must not take what is missing for what is there";
 }

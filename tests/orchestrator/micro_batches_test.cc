@@ -40,7 +40,8 @@ TEST(MicroBatches, WhatIsThereAlreadyCounts) {
   EXPECT_TRUE(balance_by_length({}, 0, rooms).empty());
 }
 
-/// Longest first to the least loaded is within 4/3 of the best there is (Graham 1969), and so of what any order could be.
+/// Longest first to the least loaded is within 4/3 of the best there is (Graham 1969), and so of what any order could
+/// be.
 TEST(MicroBatches, LoadsDifferByNoMoreThanTheShortest) {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {
@@ -56,7 +57,8 @@ TEST(MicroBatches, LoadsDifferByNoMoreThanTheShortest) {
     }
     const auto most = std::max_element(loads.begin(), loads.end());
     const int64_t least = *std::min_element(loads.begin(), loads.end());
-    EXPECT_LE(*most - least, shortest[static_cast<size_t>(most - loads.begin())]) << "its last went where the load was least";
+    EXPECT_LE(*most - least, shortest[static_cast<size_t>(most - loads.begin())])
+        << "its last went where the load was least";
   }
 }
 
@@ -64,7 +66,8 @@ TEST(MicroBatches, WhatADeadWorkerLeavesIsSpreadByLength) {
   SchedulerOptions options;
   options.steps_in_flight = 1;
   Scheduler scheduler(options);
-  const WorkerLimits limits{.kv_blocks = 100, .kv_block_tokens = 4, .context_max = 400, .step_tokens_max = 512, .step_sequences_max = 16};
+  const WorkerLimits limits{
+      .kv_blocks = 100, .kv_block_tokens = 4, .context_max = 400, .step_tokens_max = 512, .step_sequences_max = 16};
   scheduler.step(WorkerJoined{WorkerId{1}, limits});
   uint64_t id = 0;
   for (const size_t length : {12, 12, 12, 12, 50}) {
@@ -79,7 +82,8 @@ TEST(MicroBatches, WhatADeadWorkerLeavesIsSpreadByLength) {
   for (const Action& action : scheduler.step(WorkerLost{WorkerId{1}}))
     if (const auto* send = std::get_if<SendPlan>(&action))
       for (const PlannedSequence& s : send->plan.sequences) tokens[send->worker] += s.tokens.size();
-  // The first was in flight, and so runs alone. One after the other the long one would have come beside it, behind two others.
+  // The first was in flight, and so runs alone. One after the other the long one would have come beside it, behind two
+  // others.
   EXPECT_EQ(std::max(tokens[WorkerId{2}], tokens[WorkerId{3}]), 50u);
   EXPECT_EQ(std::min(tokens[WorkerId{2}], tokens[WorkerId{3}]), 12u);
   EXPECT_EQ(scheduler.inconsistency(), "");

@@ -23,7 +23,12 @@ SequenceRequest request_of(uint64_t id, std::vector<TokenId> prompt, int64_t tok
 }
 
 WorkerLimits worker(uint32_t blocks, uint32_t host_blocks = 0) {
-  return {.kv_blocks = blocks, .kv_block_tokens = 4, .context_max = 110, .step_tokens_max = 64, .step_sequences_max = 8, .kv_host_blocks = host_blocks};
+  return {.kv_blocks = blocks,
+          .kv_block_tokens = 4,
+          .context_max = 110,
+          .step_tokens_max = 64,
+          .step_sequences_max = 8,
+          .kv_host_blocks = host_blocks};
 }
 
 /// What may happen to a cluster, as the seed wills.
@@ -60,7 +65,8 @@ TEST(PrefixReuse, NobodyReadsWhatIsNotHisOwn) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Simulation sim(seed, 24, true, /*steps_in_flight=*/1 + seed / 2 % 2);
     sim.let_results_be_late();
-    live(sim, 28 + 40 * (seed % 2), kHostBlocks[seed % 3]);  // every other one with hardly more room than one sequence needs
+    live(sim, 28 + 40 * (seed % 2),
+         kHostBlocks[seed % 3]);  // every other one with hardly more room than one sequence needs
     sim.expect_right_answers();
     EXPECT_EQ(sim.scheduler().waiting() + sim.scheduler().running(), 0u);
     EXPECT_EQ(sim.scheduler().kv().held, 0u);
@@ -71,7 +77,8 @@ TEST(PrefixReuse, NobodyReadsWhatIsNotHisOwn) {
     if (::testing::Test::HasFailure()) return;
   }
   EXPECT_GT(reused, computed / 4) << "hardly anything was shared: the simulation shows nothing";
-  EXPECT_GT(moved_in, moved_out / 20) << "hardly anything came back from host memory: the simulation shows nothing of it";
+  EXPECT_GT(moved_in, moved_out / 20)
+      << "hardly anything came back from host memory: the simulation shows nothing of it";
   EXPECT_GT(moved_out, reused / 10);
 }
 
@@ -120,7 +127,8 @@ TEST(PrefixReuse, ASequenceThatWasSentBackFindsItsOwnBlocks) {
   sim.submit(request_of(2, counting(20, 50), 36));
   sim.finish_all();
   sim.expect_right_answers();
-  EXPECT_GT(sim.scheduler().kv().reused_tokens, 0u) << "both do not fit: the second was sent back, and some of its blocks were left";
+  EXPECT_GT(sim.scheduler().kv().reused_tokens, 0u)
+      << "both do not fit: the second was sent back, and some of its blocks were left";
   EXPECT_EQ(sim.heard()[2].cached, 0) << "what it had computed itself is not reported as found";
 }
 
@@ -178,7 +186,8 @@ TEST(PrefixReuse, ADeadWorkersBlocksAreGone) {
   sim.expect_right_answers();
 }
 
-/// Where a prompt of 40 tokens that the first worker has, and one more, goes when that one has `more` tokens to compute; the other is idle.
+/// Where a prompt of 40 tokens that the first worker has, and one more, goes when that one has `more` tokens to
+/// compute; the other is idle.
 WorkerId worker_beside_a_load_of(size_t more) {
   Simulation sim(1, /*step_tokens=*/8);
   sim.join(worker(60));
@@ -261,7 +270,8 @@ TEST(PrefixReuse, WhoWasSentBackGoesOnFromHostMemory) {
     EXPECT_GT(sim.scheduler().preemptions(), 0u);
     computed[host] = sim.computed_tokens();
   }
-  EXPECT_LT(computed[1], 2 * 69 + 8) << "but for the ends of the blocks that were not full, every token was computed once";
+  EXPECT_LT(computed[1], 2 * 69 + 8)
+      << "but for the ends of the blocks that were not full, every token was computed once";
   EXPECT_GT(computed[0], computed[1] + 10);
 }
 

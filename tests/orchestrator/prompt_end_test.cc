@@ -1,5 +1,5 @@
-// Where the prompt ends and the answer begins: with every kind of tokenizer, nothing of the prompt is given as generated text, and
-// the offsets of log-probabilities point at the tokens' texts.
+// Where the prompt ends and the answer begins: with every kind of tokenizer, nothing of the prompt is given as
+// generated text, and the offsets of log-probabilities point at the tokens' texts.
 
 #include <gtest/gtest.h>
 
@@ -111,7 +111,8 @@ TEST_P(PromptEnd, OffsetsOfGeneratedTokens) {
 }
 
 TEST_P(PromptEnd, OffsetsOfPromptTokens) {
-  for (const std::string prompt : {"Hello wörld, 你好 again", "🙂 a", " two  spaces", "the 日本語 of it", "a<s>b <|endoftext|>c"}) {
+  for (const std::string prompt :
+       {"Hello wörld, 你好 again", "🙂 a", " two  spaces", "the 日本語 of it", "a<s>b <|endoftext|>c"}) {
     TextCursor cursor(*tokenizer_, prompt);
     std::vector<ScoredToken> tokens;
     size_t added = ids(prompt).size() - ids(prompt, false).size();  // a BOS
@@ -128,7 +129,8 @@ TEST_P(PromptEnd, OffsetsOfPromptTokens) {
     ASSERT_FALSE(tokens.empty());
     expect_offsets(prompt, tokens);
     const ScoredToken& last = tokens.back();
-    EXPECT_EQ(last.text_offset, tok::count_code_points(prompt) - std::max<size_t>(1, tok::count_code_points(last.text)));
+    EXPECT_EQ(last.text_offset,
+              tok::count_code_points(prompt) - std::max<size_t>(1, tok::count_code_points(last.text)));
   }
 }
 
@@ -187,7 +189,8 @@ TEST_F(FallbackApi, OffsetsOfAnEchoCountWhatItShows) {
   says_ = {std::string(1, 'Q' + 3)};
   const json c = choice({{"prompt", "a 🙂b"}, {"max_tokens", 1}, {"echo", true}, {"logprobs", 0}});
   EXPECT_EQ(c["text"], "a 🙂bQ");
-  EXPECT_EQ(c["logprobs"]["tokens"], json::parse(R"(["<s>", "a", " ", "\uFFFD", "\uFFFD", "\uFFFD", "\uFFFD", "b", "Q"])"));
+  EXPECT_EQ(c["logprobs"]["tokens"],
+            json::parse(R"(["<s>", "a", " ", "\uFFFD", "\uFFFD", "\uFFFD", "\uFFFD", "b", "Q"])"));
   EXPECT_EQ(c["logprobs"]["text_offset"], (json{0, 0, 1, 2, 2, 2, 2, 3, 4}));
 }
 

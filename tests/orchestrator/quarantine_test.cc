@@ -7,7 +7,8 @@
 namespace moestro::orchestrator {
 namespace {
 
-constexpr WorkerLimits kWorker{.kv_blocks = 1000, .kv_block_tokens = 4, .context_max = 400, .step_tokens_max = 64, .step_sequences_max = 16};
+constexpr WorkerLimits kWorker{
+    .kv_blocks = 1000, .kv_block_tokens = 4, .context_max = 400, .step_tokens_max = 64, .step_sequences_max = 16};
 
 SchedulerOptions options() {
   SchedulerOptions o;

@@ -25,7 +25,8 @@ TEST(QueuePlaces, OneAloneLeavesAnEighthToOthers) {
   QueuePlaces places(64);
   EXPECT_EQ(fill(places, "a"), 56u);
   EXPECT_EQ(places.enter("a").code(), Code::kExhausted);
-  EXPECT_THAT(places.enter("a").message(), HasSubstr("nearly full (56 of 64 sequences), 56 of them are yours, and its last places are for those who have fewer than 32"));
+  EXPECT_THAT(places.enter("a").message(), HasSubstr("nearly full (56 of 64 sequences), 56 of them are yours, and its "
+                                                     "last places are for those who have fewer than 32"));
   EXPECT_EQ(fill(places, "b"), 8u);
   EXPECT_THAT(places.enter("c").message(), HasSubstr("the queue is full (64 sequences)"));
   places.leave("a");
@@ -56,8 +57,8 @@ TEST(QueuePlaces, WhoIsAtItsShareIsNotLetInThere) {
   EXPECT_EQ(fill(places, "b"), 15u) << "there is room again for everybody";
 }
 
-/// A greedy key sends whenever it may; modest ones have a few sequences at a time, each of which waits for its own answer. Whose sequence
-/// ends next is the server's choice: here, any.
+/// A greedy key sends whenever it may; modest ones have a few sequences at a time, each of which waits for its own
+/// answer. Whose sequence ends next is the server's choice: here, any.
 TEST(QueuePlaces, ModestKeysAreLetInBesideAFlood) {
   constexpr size_t kMax = 64, kModest = 4, kEach = 2;
   for (uint64_t seed = 1; seed <= 20; ++seed) {

@@ -22,10 +22,12 @@ std::string refusal(const std::string& body) {
 }
 
 TEST(RequestJson, ReadsEveryKindOfValueInOrder) {
-  const std::string text = R"({"z":null,"a":[true,-5,18446744073709551615,1.5,"é\n",[],{}],"m":{"y":1,"b":{"x":[[2]]}},"":"empty"})";
+  const std::string text =
+      R"({"z":null,"a":[true,-5,18446744073709551615,1.5,"é\n",[],{}],"m":{"y":1,"b":{"x":[[2]]}},"":"empty"})";
   const auto parsed = parse_body(text);
   ASSERT_TRUE(std::holds_alternative<RequestJson>(parsed));
-  EXPECT_EQ(std::get<RequestJson>(parsed).dump(), R"({"z":null,"a":[true,-5,18446744073709551615,1.5,"é\n",[],{}],"m":{"y":1,"b":{"x":[[2]]}},"":"empty"})");
+  EXPECT_EQ(std::get<RequestJson>(parsed).dump(),
+            R"({"z":null,"a":[true,-5,18446744073709551615,1.5,"é\n",[],{}],"m":{"y":1,"b":{"x":[[2]]}},"":"empty"})");
   EXPECT_EQ(std::get<RequestJson>(parsed)["m"]["b"]["x"][0][0], 2);
 }
 
@@ -37,14 +39,17 @@ TEST(RequestJson, AKeyGivenTwiceIsRefusedByName) {
   std::string key;
   for (int i = 0; i < 100; ++i) key += "é";
   EXPECT_THAT(refusal("{\"x" + key + "\": 1, \"x" + key + "\": 2}"), HasSubstr("...' twice"));
-  EXPECT_TRUE(std::holds_alternative<RequestJson>(parse_body(R"({"a": {"a": [{"a": 1}, {"a": 1}]}})"))) << "of different objects";
+  EXPECT_TRUE(std::holds_alternative<RequestJson>(parse_body(R"({"a": {"a": [{"a": 1}, {"a": 1}]}})")))
+      << "of different objects";
 }
 
 TEST(RequestJson, WhatIsNoObjectOfJson) {
-  for (const char* body : {"", "{", "[1", "nonsense", "{} {}", "{\"a\": 1e999}", "{\"a\" 1}", "[[[", "{\"a\": nan}"}) EXPECT_THAT(refusal(body), HasSubstr("JSON")) << body;
+  for (const char* body : {"", "{", "[1", "nonsense", "{} {}", "{\"a\": 1e999}", "{\"a\" 1}", "[[[", "{\"a\": nan}"})
+    EXPECT_THAT(refusal(body), HasSubstr("JSON")) << body;
   for (const char* body : {"[]", "5", "null", "\"a\""}) EXPECT_THAT(refusal(body), HasSubstr("object")) << body;
   EXPECT_THAT(refusal(std::string(65, '[')), HasSubstr("deeper than 64"));
-  EXPECT_TRUE(std::holds_alternative<RequestJson>(parse_body("{\"a\": " + std::string(63, '[') + std::string(63, ']') + "}")));
+  EXPECT_TRUE(
+      std::holds_alternative<RequestJson>(parse_body("{\"a\": " + std::string(63, '[') + std::string(63, ']') + "}")));
 }
 
 TEST(RequestJson, ManyKeysOfOneObject) {
@@ -59,12 +64,18 @@ class TemplateTest : public testing::ApiTest {
  protected:
   /// No block is ever full, so no prompt begins with what was there already.
   TemplateTest() : ApiTest(model()) {
-    worker_.join({.model = name_, .limits = {.kv_blocks = 8, .kv_block_tokens = 128, .context_max = 128, .step_tokens_max = 128, .step_sequences_max = 4}});
+    worker_.join({.model = name_,
+                  .limits = {.kv_blocks = 8,
+                             .kv_block_tokens = 128,
+                             .context_max = 128,
+                             .step_tokens_max = 128,
+                             .step_sequences_max = 4}});
   }
   static ServedModel model() {
     ServedModel m = testing::byte_model();
-    m.chat_template = std::move(*ChatTemplate::parse(
-        "{{ messages[0] | tojson }}{{ kind | tojson if kind is defined }}{{ pad_token }}{% if unk_token is defined %}!{% endif %}"));
+    m.chat_template =
+        std::move(*ChatTemplate::parse("{{ messages[0] | tojson }}{{ kind | tojson if kind is defined }}{{ pad_token "
+                                       "}}{% if unk_token is defined %}!{% endif %}"));
     m.pad_token = "[P]";
     return m;
   }
@@ -84,16 +95,22 @@ class TemplateTest : public testing::ApiTest {
 TEST_F(TemplateTest, SeesKeysInTheirOrderAndThePadToken) {
   EXPECT_EQ(prompt(R"({"max_tokens": 1, "messages": [{"role": "u", "content": "x", "b": 1, "a": 2}]})"),
             R"({"role": "u", "content": "x", "b": 1, "a": 2}[P])");
-  EXPECT_EQ(prompt(R"({"max_tokens": 1, "messages": [{"role": "u", "content": "x"}], "chat_template_kwargs": {"kind": {"z": 1, "a": 2}}})"),
-            R"({"role": "u", "content": "x"}{"z": 1, "a": 2}[P])");
+  EXPECT_EQ(
+      prompt(
+          R"({"max_tokens": 1, "messages": [{"role": "u", "content": "x"}], "chat_template_kwargs": {"kind": {"z": 1, "a": 2}}})"),
+      R"({"role": "u", "content": "x"}{"z": 1, "a": 2}[P])");
 }
 
 TEST_F(TemplateTest, ACallOfToolsNeedsNoContent) {
-  EXPECT_EQ(prompt(R"({"max_tokens": 1, "messages": [{"role": "a", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": "{\"z\": 1, \"a\": 2}"}}]}]})"),
-            R"({"role": "a", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {"z": 1, "a": 2}}}]}[P])");
-  EXPECT_THAT(prompt(R"({"messages": [{"role": "a", "content": null, "tool_calls": [{"id": "c"}]}]})"), HasSubstr("'function'"));
+  EXPECT_EQ(
+      prompt(
+          R"({"max_tokens": 1, "messages": [{"role": "a", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": "{\"z\": 1, \"a\": 2}"}}]}]})"),
+      R"({"role": "a", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {"z": 1, "a": 2}}}]}[P])");
+  EXPECT_THAT(prompt(R"({"messages": [{"role": "a", "content": null, "tool_calls": [{"id": "c"}]}]})"),
+              HasSubstr("'function'"));
   for (const char* calls : {"[]", "null", "5"})
-    EXPECT_THAT(prompt(R"({"messages": [{"role": "a", "content": null, "tool_calls": )" + std::string(calls) + "}]}"), HasSubstr("without 'content'"));
+    EXPECT_THAT(prompt(R"({"messages": [{"role": "a", "content": null, "tool_calls": )" + std::string(calls) + "}]}"),
+                HasSubstr("without 'content'"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Ids of requests: which are taken, and that the answer has them. What stands in logs: tests/integration/request_ids_test.py.
+// Ids of requests: which are taken, and that the answer has them. What stands in logs:
+// tests/integration/request_ids_test.py.
 
 #include "orchestrator/api/request_log.h"
 
@@ -17,7 +18,8 @@ constexpr const char* kOurs = "req-[0-9a-f]+";
 
 struct Logged {
   std::vector<std::pair<HttpRequest, std::shared_ptr<Exchange>>> inside;
-  RequestLog log{[this](HttpRequest r, std::shared_ptr<Exchange> e) { inside.emplace_back(std::move(r), std::move(e)); }};
+  RequestLog log{
+      [this](HttpRequest r, std::shared_ptr<Exchange> e) { inside.emplace_back(std::move(r), std::move(e)); }};
   std::shared_ptr<FakeExchange> send(const std::string& id) {
     auto exchange = std::make_shared<FakeExchange>();
     HttpRequest request{"GET", "/v1/models", ""};
@@ -44,8 +46,9 @@ TEST(RequestLog, AClientsIdIsKeptAndAnswered) {
 TEST(RequestLog, WhatIsNoIdIsReplaced) {
   Logged l;
   std::string last;
-  for (const std::string& bad : {std::string(), std::string("a b"), std::string("a\nb"), std::string("a\r\nSet-Cookie: x"), std::string("\"a\""), std::string("\xc3\xa4"),
-                                 std::string(kRequestIdBytesMax + 1, 'x'), std::string(1, '\0')}) {
+  for (const std::string& bad :
+       {std::string(), std::string("a b"), std::string("a\nb"), std::string("a\r\nSet-Cookie: x"), std::string("\"a\""),
+        std::string("\xc3\xa4"), std::string(kRequestIdBytesMax + 1, 'x'), std::string(1, '\0')}) {
     const auto exchange = l.send(bad);
     l.inside.back().second->respond(200, "text/plain", "", {});
     EXPECT_THAT(exchange->header("X-Request-Id"), MatchesRegex(kOurs));

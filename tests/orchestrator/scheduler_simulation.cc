@@ -22,7 +22,9 @@ SchedulerOptions options_of(uint64_t seed, int64_t step_tokens, bool prefix_cach
 }  // namespace
 
 Simulation::Simulation(uint64_t seed, int64_t step_tokens, bool prefix_cache, size_t steps_in_flight)
-    : random_(seed), steps_in_flight_(steps_in_flight), scheduler_(options_of(seed, step_tokens, prefix_cache, steps_in_flight)) {}
+    : random_(seed),
+      steps_in_flight_(steps_in_flight),
+      scheduler_(options_of(seed, step_tokens, prefix_cache, steps_in_flight)) {}
 
 std::vector<TokenId> Simulation::text(SequenceId id, size_t length) {
   std::vector<TokenId>& text = texts_[id.value];
@@ -67,19 +69,35 @@ SequenceRequest Simulation::related_request(uint64_t id) {
   return r;
 }
 
-void Simulation::join(WorkerLimits limits) {
+void Simulation::join(WorkerLimits limits, uint64_t version) {
   const WorkerId id{next_worker_++};
-  workers_.emplace(id, std::make_unique<SimulatedWorker>(limits, [this](SequenceId s, size_t length) { return text(s, length); }));
-  feed(WorkerJoined{id, limits});
+  versions_[id] = version;
+  limits_[id] = limits;
+  workers_.emplace(
+      id, std::make_unique<SimulatedWorker>(limits, [this](SequenceId s, size_t length) { return text(s, length); }));
+  feed(WorkerJoined{id, limits, version});
 }
 
-void Simulation::kill_one() {
-  auto it = std::next(workers_.begin(), static_cast<int64_t>(roll(workers_.size())));
-  const WorkerId id = it->first;
-  workers_.erase(it);
+void Simulation::kill_one() { kill(std::next(workers_.begin(), static_cast<int64_t>(roll(workers_.size())))->first); }
+
+void Simulation::kill(WorkerId id) {
+  workers_.erase(id);
   std::erase_if(plans_, [&](const SendPlan& p) { return p.worker == id; });
   results_.erase(id);
   feed(WorkerLost{id});
+}
+
+void Simulation::serve(uint64_t version) {
+  served_ = version;
+  feed(VersionServed{version});
+}
+
+bool Simulation::bring_back_one() {
+  if (renewed_.empty()) return false;
+  const WorkerLimits limits = renewed_.back();
+  renewed_.pop_back();
+  join(limits, served_);
+  return true;
 }
 
 void Simulation::cancel(uint64_t id) {
@@ -103,6 +121,7 @@ void Simulation::answer(WorkerId worker, PlanOutcome outcome) {
   while (!results.empty()) {
     PlanOutcome next = std::move(results.front());
     results.pop_front();
+    answered_by_ = versions_.at(worker);
     feed(PlanDone{worker, std::move(next)});
   }
 }
@@ -116,7 +135,8 @@ void Simulation::compute_one() {
 void Simulation::break_one() {
   const SendPlan p = take_plan();
   SimulatedWorker& worker = *workers_.at(p.worker);
-  answer(p.worker, roll(2) == 0 ? worker.break_down(p.plan) : worker.compute_all_but(roll(p.plan.sequences.size()), p.plan));
+  answer(p.worker,
+         roll(2) == 0 ? worker.break_down(p.plan) : worker.compute_all_but(roll(p.plan.sequences.size()), p.plan));
 }
 
 void Simulation::check_plan(const SendPlan& send) {
@@ -133,7 +153,8 @@ void Simulation::check_plan(const SendPlan& send) {
   for (const PlannedSequence& s : send.plan.sequences) {
     const auto end = static_cast<size_t>(s.first_position) + s.tokens.size();
     const SequenceRequest& r = heard_[s.id.value].request;
-    EXPECT_FALSE(s.sample && static_cast<int64_t>(end - r.prompt.size()) >= r.tokens_max) << "samples beyond the end that was known";
+    EXPECT_FALSE(s.sample && static_cast<int64_t>(end - r.prompt.size()) >= r.tokens_max)
+        << "samples beyond the end that was known";
   }
 }
 
@@ -144,12 +165,18 @@ void Simulation::feed(Event event) {
       plans_.push_back(std::move(*send));
     } else if (const auto* release = std::get_if<SendRelease>(&action)) {
       workers_.at(release->worker)->release(release->released);
+    } else if (const auto* renew = std::get_if<RenewWorker>(&action)) {
+      EXPECT_TRUE(std::ranges::none_of(plans_, [&](const SendPlan& p) { return p.worker == renew->worker; }));
+      EXPECT_NE(versions_.at(renew->worker), served_);
+      EXPECT_EQ(workers_.erase(renew->worker), 1u);
+      renewed_.push_back(limits_.at(renew->worker));
     } else if (auto* progress = std::get_if<Progress>(&action)) {
       Heard& h = heard_[progress->id.value];
       EXPECT_FALSE(h.finished || h.failed || h.cancelled);
       for (const SampledToken& t : progress->sampled) h.sampled.push_back(t.id);
       for (const TokenScore& s : progress->prompt_scores) h.scores.push_back(s.logprob);
       h.cached = progress->prompt_tokens_cached;
+      if (!progress->sampled.empty() || !progress->prompt_scores.empty()) h.versions.insert(answered_by_);
     } else if (auto* finished = std::get_if<Finished>(&action)) {
       heard_[finished->id.value].finished = finished->reason;
     } else if (auto* failed = std::get_if<Failed>(&action)) {
@@ -165,6 +192,7 @@ bool Simulation::all_is_released() const {
 
 void Simulation::expect_right_answers() {
   for (auto& [id, h] : heard_) {
+    EXPECT_LE(h.versions.size(), 1u) << "sequence " << id << " mixes versions";
     if (h.cancelled) continue;
     if (h.failed && h.failed->message() == kBrokeDown) continue;  // alone in a plan that did
     if (h.failed) {
@@ -183,7 +211,9 @@ void Simulation::expect_right_answers() {
   }
 }
 
-WorkerLimits small_worker() { return {.kv_blocks = 30, .kv_block_tokens = 4, .context_max = 110, .step_tokens_max = 40, .step_sequences_max = 5}; }
+WorkerLimits small_worker() {
+  return {.kv_blocks = 30, .kv_block_tokens = 4, .context_max = 110, .step_tokens_max = 40, .step_sequences_max = 5};
+}
 
 SequenceRequest request(uint64_t id, size_t prompt, int64_t tokens) {
   SequenceRequest r;

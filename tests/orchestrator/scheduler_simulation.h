@@ -1,6 +1,6 @@
 #pragma once
-// A scheduler against simulated workers, with a seeded choice of what happens next. After every event the blocks' bookkeeping is checked;
-// with every plan, that whatever the planned tokens read is their own sequence's.
+// A scheduler against simulated workers, with a seeded choice of what happens next. After every event the blocks'
+// bookkeeping is checked; with every plan, that whatever the planned tokens read is their own sequence's.
 
 #include <deque>
 #include <functional>
@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,15 +24,16 @@ TokenId next_token(const std::vector<TokenId>& tokens);
 float score_of(TokenId target, int64_t position);
 std::vector<TokenId> expected_output(const SequenceRequest& request);
 
-/// A worker that keeps what a real one keeps: block tables and, per slot of its cache, what was written there. As keys and values do, a
-/// slot's contents depend on its token and on what its sequence had before it.
+/// A worker that keeps what a real one keeps: block tables and, per slot of its cache, what was written there. As keys
+/// and values do, a slot's contents depend on its token and on what its sequence had before it.
 class SimulatedWorker {
  public:
   /// Gives the first tokens of a sequence, prompt and what must be sampled, as many as are asked for.
   using TextOf = std::function<std::vector<TokenId>(SequenceId, size_t)>;
 
   SimulatedWorker(WorkerLimits limits, TextOf text_of);
-  /// Computes a plan and checks that it is one that this worker can compute. A plan whose parent failed, or was not the last, fails.
+  /// Computes a plan and checks that it is one that this worker can compute. A plan whose parent failed, or was not the
+  /// last, fails.
   PlanOutcome compute(const Plan& plan);
   void release(const std::vector<ReleasedSequence>& released);
   bool knows_nobody() const { return tables_.empty(); }
@@ -84,6 +86,7 @@ struct Heard {
   std::optional<FinishReason> finished;
   std::optional<Status> failed;
   bool cancelled = false;
+  std::set<uint64_t> versions;  ///< of the workers that computed what was given out
 };
 
 class Simulation {
@@ -96,8 +99,15 @@ class Simulation {
   SequenceRequest random_request(uint64_t id);
   /// One that begins as one of a few texts or one of the sequences before it does.
   SequenceRequest related_request(uint64_t id);
-  void join(WorkerLimits limits);
+  void join(WorkerLimits limits, uint64_t version = 0);
   void kill_one();
+  void kill(WorkerId worker);
+  /// From now on workers that are renewed come back with it.
+  void serve(uint64_t version);
+  /// One that was renewed is back; false if there is none.
+  bool bring_back_one();
+  size_t away() const { return renewed_.size(); }
+  std::map<WorkerId, uint64_t>& versions() { return versions_; }
   void cancel(uint64_t id);
   /// A worker computes its next plan.
   void compute_one();
@@ -131,6 +141,11 @@ class Simulation {
   const size_t steps_in_flight_;
   Scheduler scheduler_;
   std::map<WorkerId, std::unique_ptr<SimulatedWorker>> workers_;
+  std::map<WorkerId, uint64_t> versions_;  ///< of those, and of those that were
+  std::map<WorkerId, WorkerLimits> limits_;
+  std::vector<WorkerLimits> renewed_;      ///< gone to attach anew
+  uint64_t served_ = 0;
+  uint64_t answered_by_ = 0;               ///< the version of the worker that is heard just now
   std::vector<SendPlan> plans_;  ///< not computed yet; a worker's in their order
   std::map<WorkerId, std::deque<PlanOutcome>> results_;  ///< not heard of yet
   std::map<uint64_t, Heard> heard_;

@@ -21,7 +21,8 @@ TEST(Scheduler, AnswersAreRightWhateverDies) {
         sim.submit(sim.random_request(next++));
       } else if (what < 16 && sim.workers() < 3) {
         sim.join(small_worker());
-      } else if (what < 17 && sim.workers() > 0 && deaths < 2) {  // two: below the number at which a sequence is given up
+      } else if (what < 17 && sim.workers() > 0 &&
+                 deaths < 2) {  // two: below the number at which a sequence is given up
         sim.kill_one();
         ++deaths;
       } else if (what < 19 && next > 1) {
@@ -42,7 +43,8 @@ TEST(Scheduler, AnswersAreRightWhateverDies) {
 
 TEST(Scheduler, ALongPromptIsCutAndDecodesGoOnBesideIt) {
   Simulation sim(1, /*step_tokens=*/10);
-  sim.join({.kv_blocks = 100, .kv_block_tokens = 4, .context_max = 200, .step_tokens_max = 512, .step_sequences_max = 8});
+  sim.join(
+      {.kv_blocks = 100, .kv_block_tokens = 4, .context_max = 200, .step_tokens_max = 512, .step_sequences_max = 8});
   sim.submit(request(1, 3, 20));
   sim.compute_one();
   sim.submit(request(2, 50, 2));
@@ -69,7 +71,8 @@ SequenceRequest of_a_batch(uint64_t id, size_t prompt, int64_t tokens) {
 
 TEST(Scheduler, OthersGoBeforeBatches) {
   Simulation sim(1, /*step_tokens=*/10);
-  sim.join({.kv_blocks = 100, .kv_block_tokens = 4, .context_max = 200, .step_tokens_max = 512, .step_sequences_max = 8});
+  sim.join(
+      {.kv_blocks = 100, .kv_block_tokens = 4, .context_max = 200, .step_tokens_max = 512, .step_sequences_max = 8});
   for (uint64_t id = 1; id <= 3; ++id) sim.submit(of_a_batch(id, 50, 2));
   sim.submit(request(4, 10, 2));
   sim.compute_one();  // what was planned before it came
@@ -83,7 +86,8 @@ TEST(Scheduler, OthersGoBeforeBatches) {
 
 TEST(Scheduler, ABatchMakesWayForWhoeverWaits) {
   Simulation sim(1);
-  sim.join({.kv_blocks = 100, .kv_block_tokens = 4, .context_max = 200, .step_tokens_max = 512, .step_sequences_max = 2});
+  sim.join(
+      {.kv_blocks = 100, .kv_block_tokens = 4, .context_max = 200, .step_tokens_max = 512, .step_sequences_max = 2});
   for (uint64_t id = 1; id <= 3; ++id) sim.submit(of_a_batch(id, 4, 30));
   sim.compute_one();
   sim.submit(request(4, 4, 3));
@@ -222,7 +226,8 @@ TEST(Scheduler, AFailedPlanIsTriedOneByOneSoThatOnlyTheCulpritFails) {
   while (sim.has_plans()) {
     SendPlan p = std::move(sim.plans().front());
     sim.plans().clear();
-    const bool poisoned = std::any_of(p.plan.sequences.begin(), p.plan.sequences.end(), [](const auto& s) { return s.id.value == 2; });
+    const bool poisoned =
+        std::any_of(p.plan.sequences.begin(), p.plan.sequences.end(), [](const auto& s) { return s.id.value == 2; });
     if (!poisoned) {
       sim.plans().push_back(std::move(p));
       sim.compute_one();

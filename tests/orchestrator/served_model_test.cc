@@ -18,9 +18,16 @@ using nlohmann::json;
 class ServedModelTest : public ::testing::Test {
  protected:
   ServedModelTest() {
-    write("config.json", json{{"architectures", {"MixtralForCausalLM"}}, {"hidden_size", 64}, {"num_hidden_layers", 1},
-                              {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"vocab_size", 290}, {"max_position_embeddings", 64},
-                              {"intermediate_size", 64}, {"num_experts_per_tok", 2}, {"num_local_experts", 4}}
+    write("config.json", json{{"architectures", {"MixtralForCausalLM"}},
+                              {"hidden_size", 64},
+                              {"num_hidden_layers", 1},
+                              {"num_attention_heads", 4},
+                              {"num_key_value_heads", 2},
+                              {"vocab_size", 290},
+                              {"max_position_embeddings", 64},
+                              {"intermediate_size", 64},
+                              {"num_experts_per_tok", 2},
+                              {"num_local_experts", 4}}
                              .dump());
     write("tokenizer.json", moestro::testing::llama2_like({}).dump());  // 286 tokens
   }

@@ -44,8 +44,10 @@ TEST_F(ServiceTest, UnknownModels) {
   const json e = error(*post("/v1/completions", {{"prompt", "a"}, {"model", "gpt-99"}}), 404);
   EXPECT_EQ(e["code"], "model_not_found");
   EXPECT_EQ(e["param"], "model");
-  EXPECT_EQ(error(*post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "a"}}}}, {"model", "gpt-99"}}), 404)["code"],
-            "model_not_found");
+  EXPECT_EQ(
+      error(*post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "a"}}}}, {"model", "gpt-99"}}),
+            404)["code"],
+      "model_not_found");
 }
 
 TEST_F(ServiceTest, Models) {
@@ -65,13 +67,29 @@ TEST_F(ServiceTest, Models) {
   EXPECT_EQ(error(*send("GET", "/v1/models/"), 404)["type"], "not_found_error");
 }
 
+TEST_F(ServiceTest, RoutesByOtherNames) {
+  EXPECT_EQ(send("GET", "/models")->body, send("GET", "/v1/models")->body);
+  EXPECT_EQ(send("GET", "/models/m")->json()["id"], "m");
+  EXPECT_EQ(send("GET", "/ping")->status, 503) << "as /health";
+  join();
+  EXPECT_EQ(send("GET", "/ping")->status, 200);
+  EXPECT_EQ(error(*post("/completions", {{"prompt", 5}}), 400)["param"], "prompt");
+  EXPECT_EQ(error(*post("/chat/completions", {{"messages", 5}}), 400)["param"], "messages");
+  EXPECT_EQ(send("GET", "/load")->body, R"({"server_load":0})");
+  const auto under_way = post("/v1/completions", {{"prompt", "a"}});
+  EXPECT_EQ(send("GET", "/load")->body, R"({"server_load":1})");
+  finish(*under_way);
+  EXPECT_FALSE(send("GET", "/version")->json()["version"].get<std::string>().empty());
+}
+
 TEST_F(ServiceTest, WrongMethodsAreToldTheRightOnes) {
-  for (const auto& [method, path, allow] : std::vector<std::array<const char*, 3>>{{"GET", "/v1/completions", "POST"},
-                                                                                    {"PUT", "/v1/chat/completions", "POST"},
-                                                                                    {"GET", "/tokenize", "POST"},
-                                                                                    {"POST", "/v1/models", "GET, HEAD"},
-                                                                                    {"DELETE", "/v1/models/m", "GET, HEAD"},
-                                                                                    {"POST", "/health", "GET, HEAD"}}) {
+  for (const auto& [method, path, allow] :
+       std::vector<std::array<const char*, 3>>{{"GET", "/v1/completions", "POST"},
+                                               {"PUT", "/v1/chat/completions", "POST"},
+                                               {"GET", "/tokenize", "POST"},
+                                               {"POST", "/v1/models", "GET, HEAD"},
+                                               {"DELETE", "/v1/models/m", "GET, HEAD"},
+                                               {"POST", "/health", "GET, HEAD"}}) {
     const auto exchange = send(method, path);
     EXPECT_EQ(error(*exchange, 405)["type"], "invalid_request_error") << path;
     EXPECT_EQ(exchange->header("Allow"), allow) << path;
@@ -88,11 +106,16 @@ TEST_F(ServiceTest, PromptsThatDoNotFit) {
   EXPECT_EQ(e["n_prompt_tokens"], kContext);
   EXPECT_EQ(e["n_ctx"], kContext);
   EXPECT_EQ(e["param"], "prompt");
-  EXPECT_EQ(error(*post("/v1/completions", {{"prompt", std::string(kContext + 1, 'a')}, {"max_tokens", 0}, {"echo", true}}), 400)["type"],
-            "exceed_context_size_error");
-  EXPECT_EQ(error(*post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", std::string(kContext, 'a')}}}}}), 400)["param"],
+  EXPECT_EQ(
+      error(*post("/v1/completions", {{"prompt", std::string(kContext + 1, 'a')}, {"max_tokens", 0}, {"echo", true}}),
+            400)["type"],
+      "exceed_context_size_error");
+  EXPECT_EQ(error(*post("/v1/chat/completions",
+                        {{"messages", {{{"role", "user"}, {"content", std::string(kContext, 'a')}}}}}),
+                  400)["param"],
             "messages");
-  EXPECT_EQ(error(*post("/v1/completions", {{"prompt", "a"}, {"max_tokens", kContext + 1}}), 400)["param"], "max_tokens");
+  EXPECT_EQ(error(*post("/v1/completions", {{"prompt", "a"}, {"max_tokens", kContext + 1}}), 400)["param"],
+            "max_tokens");
   const auto fits = complete({{"prompt", std::string(kContext - 1, 'a')}});
   EXPECT_EQ(fits->json()["usage"]["completion_tokens"], 1);
 }
@@ -102,7 +125,8 @@ TEST_F(ServiceTest, PromptsThatAreWrong) {
   EXPECT_EQ(error(*post("/v1/completions", {{"prompt", "a"}, {"max_tokens", 0}}), 400)["param"], "max_tokens");
   EXPECT_EQ(error(*post("/v1/completions", {{"prompt", {kEnd + 1}}}), 400)["param"], "prompt");
   EXPECT_EQ(error(*post("/v1/completions", {{"prompt", {-1}}}), 400)["param"], "prompt");
-  EXPECT_EQ(error(*post("/v1/completions", {{"prompt", "a"}, {"colour", "red"}}), 400)["code"], "unsupported_parameter");
+  EXPECT_EQ(error(*post("/v1/completions", {{"prompt", "a"}, {"colour", "red"}}), 400)["code"],
+            "unsupported_parameter");
   EXPECT_THAT(error(*send("POST", "/v1/completions", "{"), 400)["message"].get<std::string>(), HasSubstr("JSON"));
   EXPECT_THAT(metrics(), HasSubstr("moestro_requests_total{model=\"m\",result=\"refused\"} 5"));
 }
@@ -144,7 +168,8 @@ TEST_F(FullTest, AFullQueueAsksToTryLater) {
   finish(*first);
   EXPECT_EQ(first->status, 200);
   EXPECT_EQ(complete({{"prompt", "a"}, {"max_tokens", 3}})->json()["choices"][0]["text"], "one");
-  EXPECT_THAT(error(*post("/v1/completions", {{"prompt", "a"}, {"n", 3}}), 400)["message"].get<std::string>(), HasSubstr("3 sequences"))
+  EXPECT_THAT(error(*post("/v1/completions", {{"prompt", "a"}, {"n", 3}}), 400)["message"].get<std::string>(),
+              HasSubstr("3 sequences"))
       << "trying again would not help";
   run_until([&] { return control_->snapshot().running + control_->snapshot().waiting == 0; });
   EXPECT_EQ(send("GET", "/v1/moestro/status")->json()["requests"]["running"], 0);
@@ -152,26 +177,32 @@ TEST_F(FullTest, AFullQueueAsksToTryLater) {
 
 TEST_F(ServiceTest, TokenizeSpeaksTwoDialects) {
   const auto tokens = [&](const json& body) { return post("/tokenize", body)->json(); };
-  EXPECT_EQ(tokens({{"content", "ab<|end|>"}}), (json{{"tokens", {'a', 'b', kEnd}}, {"count", 3}, {"max_model_len", kContext}}));
-  EXPECT_EQ(tokens({{"prompt", "ab"}, {"model", "m"}}), (json{{"tokens", {'a', 'b'}}, {"count", 2}, {"max_model_len", kContext}}));
+  EXPECT_EQ(tokens({{"content", "ab<|end|>"}}),
+            (json{{"tokens", {'a', 'b', kEnd}}, {"count", 3}, {"max_model_len", kContext}}));
+  EXPECT_EQ(tokens({{"prompt", "ab"}, {"model", "m"}}),
+            (json{{"tokens", {'a', 'b'}}, {"count", 2}, {"max_model_len", kContext}}));
   EXPECT_EQ(tokens({{"content", ""}})["tokens"], json::array());
-  for (const auto& [body, param] : std::vector<std::pair<json, const char*>>{{json::object(), "content"},
-                                                                            {{{"content", 5}}, "content"},
-                                                                            {{{"prompt", {1, 2}}}, "prompt"},
-                                                                            {{{"content", "a"}, {"prompt", "a"}}, "prompt"},
-                                                                            {{{"content", "a"}, {"add_special", "yes"}}, "add_special"},
-                                                                            {{{"prompt", "a"}, {"add_special", true}, {"add_special_tokens", true}}, "add_special_tokens"},
-                                                                            {{{"content", "a"}, {"with_pieces", true}}, "with_pieces"},
-                                                                            {{{"content", "a"}, {"colour", "red"}}, "colour"}})
+  for (const auto& [body, param] : std::vector<std::pair<json, const char*>>{
+           {json::object(), "content"},
+           {{{"content", 5}}, "content"},
+           {{{"prompt", {1, 2}}}, "prompt"},
+           {{{"content", "a"}, {"prompt", "a"}}, "prompt"},
+           {{{"content", "a"}, {"add_special", "yes"}}, "add_special"},
+           {{{"prompt", "a"}, {"add_special", true}, {"add_special_tokens", true}}, "add_special_tokens"},
+           {{{"content", "a"}, {"with_pieces", true}}, "with_pieces"},
+           {{{"content", "a"}, {"colour", "red"}}, "colour"}})
     EXPECT_EQ(error(*post("/tokenize", body), 400)["param"], param) << body;
 }
 
 TEST_F(ServiceTest, Detokenize) {
-  EXPECT_EQ(post("/detokenize", {{"tokens", {'h', 'i', kEnd}}})->json(), (json{{"content", "hi<|end|>"}, {"prompt", "hi<|end|>"}}));
+  EXPECT_EQ(post("/detokenize", {{"tokens", {'h', 'i', kEnd}}})->json(),
+            (json{{"content", "hi<|end|>"}, {"prompt", "hi<|end|>"}}));
   EXPECT_EQ(post("/detokenize", {{"tokens", json::array()}})->json()["content"], "");
   EXPECT_EQ(post("/detokenize", {{"tokens", {0xC3}}})->json()["content"], "\uFFFD") << "half a character";
-  for (const char* tokens : {"5", "null", "\"a\"", "[-1]", "[257]", "[1.5]", "[\"a\"]", "[[1]]", "[18446744073709551615]", "[9223372036854775808]"})
-    EXPECT_EQ(error(*send("POST", "/detokenize", std::string(R"({"tokens": )") + tokens + "}"), 400)["param"], "tokens") << tokens;
+  for (const char* tokens : {"5", "null", "\"a\"", "[-1]", "[257]", "[1.5]", "[\"a\"]", "[[1]]",
+                             "[18446744073709551615]", "[9223372036854775808]"})
+    EXPECT_EQ(error(*send("POST", "/detokenize", std::string(R"({"tokens": )") + tokens + "}"), 400)["param"], "tokens")
+        << tokens;
   EXPECT_EQ(error(*send("POST", "/detokenize", "{}"), 400)["param"], "tokens");
   EXPECT_EQ(error(*post("/detokenize", {{"tokens", {1}}, {"colour", "red"}}), 400)["param"], "colour");
 }
@@ -182,10 +213,12 @@ TEST_F(ServiceTest, FiguresOfWhatWasDone) {
   complete({{"prompt", "ab"}, {"max_tokens", 3}});
   run_until([&] { return control_->snapshot().plans == 3 && control_->snapshot().running == 0; });
   const std::string text = metrics();
-  for (const char* line : {"moestro_requests_total{model=\"m\",result=\"ok\"} 1", "moestro_requests_running{model=\"m\"} 0",
-                           "moestro_prompt_tokens_total{model=\"m\"} 2", "moestro_generated_tokens_total 3", "moestro_steps_total 3",
-                           "moestro_workers 1", "moestro_nonfinite_sequences_total 6", "moestro_capacity_dropped_total 15", "moestro_time_to_first_token_seconds_count{model=\"m\"} 1",
-                           "moestro_time_per_output_token_seconds_count{model=\"m\"} 2"})
+  for (const char* line :
+       {"moestro_requests_total{model=\"m\",result=\"ok\"} 1", "moestro_requests_running{model=\"m\"} 0",
+        "moestro_prompt_tokens_total{model=\"m\"} 2", "moestro_generated_tokens_total 3", "moestro_steps_total 3",
+        "moestro_workers 1", "moestro_nonfinite_sequences_total 6", "moestro_capacity_dropped_total 15",
+        "moestro_time_to_first_token_seconds_count{model=\"m\"} 1",
+        "moestro_time_per_output_token_seconds_count{model=\"m\"} 2"})
     EXPECT_THAT(text, HasSubstr(line));
   const json status = send("GET", "/v1/moestro/status")->json();
   EXPECT_EQ(status["model"], "m");
@@ -198,7 +231,8 @@ TEST_F(ServiceTest, TheUseOfExpertsIsToldToThoseWhoAsk) {
   worker_.join({.model = name_, .experts = {2, 3, 1}});
   const auto exchange = post("/v1/completions", {{"prompt", "ab"}, {"max_tokens", 1}});
   PlanOutcome outcome = compute_texts(worker_.hear_plan());
-  outcome.sequences[0].activations = {{MoeLayerId(0), ExpertId(2), 2}, {MoeLayerId(1), ExpertId(0), 1}, {MoeLayerId(1), ExpertId(1), 1}};
+  outcome.sequences[0].activations = {
+      {MoeLayerId(0), ExpertId(2), 2}, {MoeLayerId(1), ExpertId(0), 1}, {MoeLayerId(1), ExpertId(1), 1}};
   worker_.answer(outcome);
   finish(*exchange);
   EXPECT_FALSE(send("GET", "/v1/moestro/status")->json().contains("experts"));
@@ -224,7 +258,8 @@ class DemoTest : public ServiceTest {
 };
 
 TEST_F(DemoTest, TextsComeBackFromTheirTokens) {
-  for (const std::string text : {"Once upon a time, there was a fox.", "naïve café — 東京\n\n\tend", "<|im_start|>user\n"}) {
+  for (const std::string text :
+       {"Once upon a time, there was a fox.", "naïve café — 東京\n\n\tend", "<|im_start|>user\n"}) {
     const json tokens = post("/tokenize", {{"content", text}})->json()["tokens"];
     EXPECT_LT(tokens.size(), text.size()) << text;
     EXPECT_EQ(post("/detokenize", {{"tokens", tokens}})->json()["content"], text);
@@ -233,7 +268,8 @@ TEST_F(DemoTest, TextsComeBackFromTheirTokens) {
 
 TEST_F(DemoTest, AChatIsWhatTheTemplateWrites) {
   join();
-  const auto exchange = post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"max_tokens", 1}});
+  const auto exchange =
+      post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"max_tokens", 1}});
   const Plan plan = worker_.hear_plan();
   const json written = {{"tokens", plan.sequences.at(0).tokens}};
   EXPECT_EQ(post("/detokenize", written)->json()["content"], "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");

@@ -10,7 +10,9 @@ namespace {
 
 constexpr uint64_t kChainBegin = 1469598103934665603ull;
 uint64_t chain_on(uint64_t chain, TokenId token) { return (chain ^ static_cast<uint64_t>(token)) * 1099511628211ull; }
-TokenId said_after(uint64_t chain) { return static_cast<TokenId>((chain >> 20) % 97); }  // 0, the end token, now and then
+TokenId said_after(uint64_t chain) {
+  return static_cast<TokenId>((chain >> 20) % 97);
+}  // 0, the end token, now and then
 
 }  // namespace
 
@@ -20,7 +22,9 @@ TokenId next_token(const std::vector<TokenId>& tokens) {
   return said_after(chain);
 }
 
-float score_of(TokenId target, int64_t position) { return -0.01f * static_cast<float>(target) - static_cast<float>(position); }
+float score_of(TokenId target, int64_t position) {
+  return -0.01f * static_cast<float>(target) - static_cast<float>(position);
+}
 
 std::vector<TokenId> expected_output(const SequenceRequest& r) {
   std::vector<TokenId> tokens = r.prompt;
@@ -32,7 +36,9 @@ std::vector<TokenId> expected_output(const SequenceRequest& r) {
 }
 
 SimulatedWorker::SimulatedWorker(WorkerLimits limits, TextOf text_of)
-    : limits_(limits), text_of_(std::move(text_of)), cache_((size_t{limits.kv_blocks} + limits.kv_host_blocks) * limits.kv_block_tokens) {}
+    : limits_(limits),
+      text_of_(std::move(text_of)),
+      cache_((size_t{limits.kv_blocks} + limits.kv_host_blocks) * limits.kv_block_tokens) {}
 
 SimulatedWorker::Slot& SimulatedWorker::slot(SequenceId id, int64_t position) {
   const auto& table = tables_[id.value];
@@ -58,7 +64,8 @@ void SimulatedWorker::copy_blocks(const Plan& plan) {
   for (const KvCopy& c : plan.kv_copies) {
     EXPECT_LT(std::max(c.from, c.to), blocks);
     EXPECT_NE(c.from < limits_.kv_blocks, c.to < limits_.kv_blocks) << "a copy that is neither to host memory nor back";
-    std::copy_n(cache_.begin() + static_cast<std::ptrdiff_t>(c.from * block), block, cache_.begin() + static_cast<std::ptrdiff_t>(c.to * block));
+    std::copy_n(cache_.begin() + static_cast<std::ptrdiff_t>(c.from * block), block,
+                cache_.begin() + static_cast<std::ptrdiff_t>(c.to * block));
   }
 }
 
@@ -92,17 +99,20 @@ void SimulatedWorker::take_history(const Work& work) {
   }
 }
 
-/// What there is to compute of a sequence: nothing if it has ended with what the parent sampled, or if what it goes on from is not there.
+/// What there is to compute of a sequence: nothing if it has ended with what the parent sampled, or if what it goes on
+/// from is not there.
 SimulatedWorker::Work SimulatedWorker::resolve(const Plan& plan, const PlannedSequence& s) {
   Work work{&s, s.tokens, true, Status::ok()};
   if (s.tokens.front() == kSampledByParent) {
     EXPECT_EQ(s.tokens.size(), 1u);
     const Said& said = said_[s.id.value];
-    if (said.token < 0 || said.plan != plan.parent) return {&s, {}, false, invalid_argument("the parent sampled nothing")};
+    if (said.token < 0 || said.plan != plan.parent)
+      return {&s, {}, false, invalid_argument("the parent sampled nothing")};
     if (std::find(s.ends.begin(), s.ends.end(), said.token) != s.ends.end()) return {&s, {}, false, Status::ok()};
     work.tokens = {said.token};
   }
-  if (s.first_position > 0 && slot(s.id, s.first_position - 1).token == -2) return {&s, {}, false, invalid_argument("follows what was lost")};
+  if (s.first_position > 0 && slot(s.id, s.first_position - 1).token == -2)
+    return {&s, {}, false, invalid_argument("follows what was lost")};
   return work;
 }
 
@@ -112,8 +122,10 @@ void SimulatedWorker::check_writes(const std::vector<Work>& all) {
   const int64_t block = limits_.kv_block_tokens;
   for (const Work& work : all) {
     const PlannedSequence& s = *work.planned;
-    for (int64_t k = s.first_position / block; work.runs && k * block < s.first_position + static_cast<int64_t>(s.tokens.size()); ++k)
-      EXPECT_TRUE(writer.emplace(tables_[s.id.value].at(static_cast<size_t>(k)), s.id.value).second) << "two sequences write one block";
+    for (int64_t k = s.first_position / block;
+         work.runs && k * block < s.first_position + static_cast<int64_t>(s.tokens.size()); ++k)
+      EXPECT_TRUE(writer.emplace(tables_[s.id.value].at(static_cast<size_t>(k)), s.id.value).second)
+          << "two sequences write one block";
   }
   for (const Work& work : all) {
     const PlannedSequence& s = *work.planned;
@@ -121,7 +133,8 @@ void SimulatedWorker::check_writes(const std::vector<Work>& all) {
     for (int64_t p = 0; p < s.first_position; ++p) {
       const auto found = writer.find(tables_[s.id.value].at(static_cast<size_t>(p / block)));
       if (!sees(p, s.first_position) || found == writer.end()) continue;
-      EXPECT_EQ(found->second, s.id.value) << "block " << found->first << " is written while sequence " << s.id.value << " reads it";
+      EXPECT_EQ(found->second, s.id.value)
+          << "block " << found->first << " is written while sequence " << s.id.value << " reads it";
     }
   }
 }

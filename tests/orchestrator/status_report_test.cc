@@ -63,8 +63,10 @@ TEST(StatusReport, HasHistogramsBucketByBucket) {
 
 TEST(StatusReport, SaysWhenTheKvCacheIsWhatRequestsWaitFor) {
   StatusSources now = serving();
-  now.control.waiting = 5, now.control.waiting_of_batches = 2, now.control.kv_blocks_used = 80, now.control.kv_blocks_total = 100;
-  EXPECT_THAT(words(problems_of(now, json::object()), "warning"), ::testing::ElementsAre(AllOf(HasSubstr("3 sequences wait"), HasSubstr("80 of 100 blocks"))));
+  now.control.waiting = 5, now.control.waiting_of_batches = 2, now.control.kv_blocks_used = 80,
+  now.control.kv_blocks_total = 100;
+  EXPECT_THAT(words(problems_of(now, json::object()), "warning"),
+              ::testing::ElementsAre(AllOf(HasSubstr("3 sequences wait"), HasSubstr("80 of 100 blocks"))));
   now.control.waiting = 2;
   EXPECT_THAT(problems_of(now, json::object()), ::testing::IsEmpty()) << "lines of batches wait as they should";
   now.control.waiting = 5, now.control.kv_blocks_used = 60;
@@ -92,8 +94,11 @@ TEST(Problems, TheWorstStandFirst) {
   now.store->bad_blobs = 2, now.store->scrub_mismatches = 1;
   const json more{{"batches", {{"stalled", "no space left on device"}}}};
   const json problems = problems_of(now, more);
-  EXPECT_THAT(words(problems, "error"), ::testing::ElementsAre(HasSubstr("2 blobs could not be read"), HasSubstr("no space left")));
-  EXPECT_THAT(words(problems, "warning"), ::testing::ElementsAre(AllOf(HasSubstr("lazy"), HasSubstr("1 s")), HasSubstr("90 of 100"), HasSubstr("changed in memory")));
+  EXPECT_THAT(words(problems, "error"),
+              ::testing::ElementsAre(HasSubstr("2 blobs could not be read"), HasSubstr("no space left")));
+  EXPECT_THAT(words(problems, "warning"),
+              ::testing::ElementsAre(AllOf(HasSubstr("lazy"), HasSubstr("1 s")), HasSubstr("90 of 100"),
+                                     HasSubstr("changed in memory")));
   EXPECT_EQ(problems[0]["severity"], "error");
   EXPECT_EQ(problems[1]["severity"], "error");
   for (const json& p : problems) EXPECT_FALSE(p["do"].get<std::string>().empty());
@@ -102,32 +107,69 @@ TEST(Problems, TheWorstStandFirst) {
 TEST(Problems, AStoreThatIsAwayIsOneUnlessThereIsNone) {
   StatusSources now = serving();
   now.store.reset();
-  EXPECT_THAT(words(problems_of(now, json::object()), "error"), ::testing::ElementsAre(HasSubstr("store does not answer")));
+  EXPECT_THAT(words(problems_of(now, json::object()), "error"),
+              ::testing::ElementsAre(HasSubstr("store does not answer")));
   now.has_store = false;
   EXPECT_EQ(problems_of(now, json::object()), json::array());
+}
+
+TEST(Problems, AWorkerThatIsStuckInAStepIsOne) {
+  StatusSources now = serving();
+  ControlSnapshot::Worker& w = now.control.workers[0];
+  w.plans_in_flight = 1, w.step_age_s = 29;
+  EXPECT_EQ(problems_of(now, json::object()), json::array());
+  w.step_age_s = 34.5;
+  EXPECT_THAT(words(problems_of(now, json::object()), "error"),
+              ::testing::ElementsAre(AllOf(HasSubstr("Worker w "), HasSubstr("one step for 34 s"))));
+  w.last_step_us = 7'000'000;
+  EXPECT_EQ(problems_of(now, json::object()), json::array()) << "its steps are that slow";
+  w.last_step_us = 6'000'000;
+  EXPECT_EQ(problems_of(now, json::object()).size(), 1u);
+}
+
+TEST(Problems, AWorkerWithTheVersionBeforeIsOne) {
+  StatusSources now = serving();
+  now.control.workers[0].outdated = true;
+  EXPECT_THAT(words(problems_of(now, json::object()), "warning"),
+              ::testing::ElementsAre(AllOf(HasSubstr("pack was replaced"), HasSubstr("worker w "))));
+}
+
+TEST(Health, NamesTheErrorsOfAClusterThatAnswers) {
+  StatusSources now = serving();
+  now.control.workers[0].age_s = 1.5;  // a warning
+  EXPECT_EQ(health_report(now), json({{"status", "ok"}}));
+  now.store.reset();
+  const json degraded = health_report(now);
+  EXPECT_EQ(degraded["status"], "degraded");
+  ASSERT_EQ(degraded["problems"].size(), 1u);
+  EXPECT_THAT(degraded["problems"][0].get<std::string>(), HasSubstr("store does not answer"));
 }
 
 TEST(MetricText, LeavesOutFamiliesWithoutSamples) {
   MetricText text;
   text.gauge("moestro_a", "None.").counter("moestro_b_total", "One.").sample(3, {{"l", "a\"b\\c\nd"}});
   text.gauge("moestro_c", "None either.");
-  EXPECT_EQ(text.text(), "# HELP moestro_b_total One.\n# TYPE moestro_b_total counter\nmoestro_b_total{l=\"a\\\"b\\\\c\\nd\"} 3\n");
+  EXPECT_EQ(text.text(),
+            "# HELP moestro_b_total One.\n# TYPE moestro_b_total counter\nmoestro_b_total{l=\"a\\\"b\\\\c\\nd\"} 3\n");
 }
 
 TEST(StatusPage, LetsItsOwnScriptRunAndNothingElse) {
   const StatusPage& page = status_page();
   const auto policy = page.headers.at(0);
   EXPECT_EQ(policy.first, "Content-Security-Policy");
-  EXPECT_THAT(policy.second, AllOf(HasSubstr("default-src 'none'"), HasSubstr("script-src 'sha256-"), HasSubstr("style-src 'sha256-"), HasSubstr("connect-src 'self'"),
+  EXPECT_THAT(policy.second, AllOf(HasSubstr("default-src 'none'"), HasSubstr("script-src 'sha256-"),
+                                   HasSubstr("style-src 'sha256-"), HasSubstr("connect-src 'self'"),
                                    HasSubstr("frame-ancestors 'none'"), ::testing::Not(HasSubstr("unsafe"))));
   EXPECT_THAT(page.html, AllOf(HasSubstr("<!DOCTYPE html>"), HasSubstr("</html>")));
-  for (const char* outside : {"http://127", "https://", "innerHTML", "insertAdjacent", "document.write", "eval(", "localStorage", " style=", " onclick"})
+  for (const char* outside : {"http://127", "https://", "innerHTML", "insertAdjacent", "document.write", "eval(",
+                              "localStorage", " style=", " onclick"})
     EXPECT_EQ(page.html.find(outside), std::string::npos) << outside;
 }
 
 TEST(StatusPage, HashesWhatABrowserHashes) {
   // echo -n "alert(1)" | openssl dgst -sha256 -binary | base64
-  EXPECT_EQ(inline_hash("<p><script>alert(1)</script>", "script"), "'sha256-bhHHL3z2vDgxUt0W3dWQOrprscmda2Y5pLsLg4GF+pI='");
+  EXPECT_EQ(inline_hash("<p><script>alert(1)</script>", "script"),
+            "'sha256-bhHHL3z2vDgxUt0W3dWQOrprscmda2Y5pLsLg4GF+pI='");
   EXPECT_EQ(inline_hash("<p>", "script"), "");
   EXPECT_EQ(inline_hash("<script>never closed", "script"), "");
 }

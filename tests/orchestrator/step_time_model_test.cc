@@ -24,7 +24,8 @@ class Steps {
 
 Nanos linear(int64_t tokens) { return milliseconds(2) + microseconds(100) * tokens; }
 
-/// Steps as large as the target seems to allow, as a scheduler with work enough makes them. The largest of the last ten.
+/// Steps as large as the target seems to allow, as a scheduler with work enough makes them. The largest of the last
+/// ten.
 int64_t grow(Steps& steps, Nanos target, int count, const std::function<Nanos(int64_t)>& cost, int64_t most = 1 << 20) {
   int64_t largest = 0;
   for (int i = 0; i < count; ++i) {
@@ -56,7 +57,9 @@ TEST(StepTimeModel, ItIsComeToInSteps) {
 
 TEST(StepTimeModel, AStepBeyondACliffIsNotTakenTwice) {
   Steps steps;
-  const auto cliff = [](int64_t tokens) { return tokens <= 100 ? Nanos(milliseconds(10)) : Nanos(milliseconds(200)); };  // 100: what fits in memory, say
+  const auto cliff = [](int64_t tokens) {
+    return tokens <= 100 ? Nanos(milliseconds(10)) : Nanos(milliseconds(200));
+  };  // 100: what fits in memory, say
   grow(steps, milliseconds(50), 100, cliff);
   int beyond = 0;
   for (int i = 0; i < 200; ++i) {

@@ -1,4 +1,5 @@
-// The API where each step is sent before the result of the one before it: what was computed beyond an answer's end shows nowhere.
+// The API where each step is sent before the result of the one before it: what was computed beyond an answer's end
+// shows nowhere.
 
 #include "tests/orchestrator/api_fixture.h"
 
@@ -20,7 +21,8 @@ class StepsAheadTest : public ApiTest {
 
 TEST_F(StepsAheadTest, AStopStringEndsTextUsageAndLogprobs) {
   says_ = {"ab ENDcdefgh"};
-  const json all = answer({{"prompt", "x"}, {"max_tokens", 30}, {"stop", "END"}, {"logprobs", 1}, {"return_token_ids", true}});
+  const json all =
+      answer({{"prompt", "x"}, {"max_tokens", 30}, {"stop", "END"}, {"logprobs", 1}, {"return_token_ids", true}});
   const json& c = all["choices"][0];
   EXPECT_EQ(c["text"], "ab ");
   EXPECT_EQ(c["finish_reason"], "stop");

@@ -10,9 +10,12 @@
 namespace moestro::orchestrator {
 namespace {
 
-constexpr WorkerLimits kRoomy{.kv_blocks = 100, .kv_block_tokens = 4, .context_max = 200, .step_tokens_max = 512, .step_sequences_max = 8};
+constexpr WorkerLimits kRoomy{
+    .kv_blocks = 100, .kv_block_tokens = 4, .context_max = 200, .step_tokens_max = 512, .step_sequences_max = 8};
 
-Simulation ahead(uint64_t seed = 1, int64_t step_tokens = 24) { return Simulation(seed, step_tokens, /*prefix_cache=*/true, /*steps_in_flight=*/2); }
+Simulation ahead(uint64_t seed = 1, int64_t step_tokens = 24) {
+  return Simulation(seed, step_tokens, /*prefix_cache=*/true, /*steps_in_flight=*/2);
+}
 
 /// Whose second sampled token ends it.
 SequenceRequest ends_soon(uint64_t id, int64_t tokens) {
@@ -81,7 +84,8 @@ TEST(StepsInFlight, WhatWasSentBehindAnEndIsDropped) {
   EXPECT_EQ(sim.heard()[1].sampled.size(), 2u);
   EXPECT_EQ(sim.scheduler().kv().held, 0u) << "its blocks are free while its overshoot is under way";
   ASSERT_EQ(sim.plans().size(), 1u);
-  EXPECT_EQ(sim.plans()[0].plan.sequences.at(0).ends, std::vector<TokenId>{kEos}) << "so that the worker need not compute it";
+  EXPECT_EQ(sim.plans()[0].plan.sequences.at(0).ends, std::vector<TokenId>{kEos})
+      << "so that the worker need not compute it";
   const auto counted = [&](uint64_t id) {
     PlanOutcome outcome;
     outcome.plan = sim.plans()[0].plan.id;
@@ -117,7 +121,8 @@ TEST(StepsInFlight, AWorkerHearsHowMuchOfASequenceStands) {
   for (int i = 0; i < 6; ++i) sim.compute_one();
   EXPECT_EQ(sim.heard()[1].sampled.size(), 6u);
   sim.heard()[1].cancelled = true;
-  const auto actions = sim.scheduler().step(Cancelled{SequenceId{1}, /*sampled=*/4});  // the text of four tokens ended it
+  const auto actions =
+      sim.scheduler().step(Cancelled{SequenceId{1}, /*sampled=*/4});  // the text of four tokens ended it
   EXPECT_TRUE(actions.empty()) << "two plans are under way";
   EXPECT_FALSE(sim.all_is_released());
   sim.submit(request(2, 3, 2));
@@ -132,11 +137,11 @@ TEST(StepsInFlight, AWorkerHearsHowMuchOfASequenceStands) {
 class Script final : public TokenConstraint {
  public:
   explicit Script(std::vector<TokenId> tokens) : tokens_(std::move(tokens)) {}
-  Result<std::shared_ptr<const TokenMask>> allowed() override {
+  Result<std::optional<Mask>> allowed_within(int64_t&) override {
     auto mask = std::make_shared<TokenMask>(4, 0u);
     const auto id = static_cast<size_t>(tokens_.at(said_));
     (*mask)[id / 32] |= 1u << (id % 32);
-    return std::shared_ptr<const TokenMask>(std::move(mask));
+    return std::optional<Mask>(std::move(mask));
   }
   bool accept(TokenId token) override { return said_ < tokens_.size() && tokens_[said_++] == token; }
   bool complete() const override { return said_ == tokens_.size(); }
@@ -162,6 +167,44 @@ TEST(StepsInFlight, AGrammarsNextMaskIsWaitedForAndOthersGoOn) {
         if (s.id.value == 1) EXPECT_NE(s.tokens.front(), kSampledByParent);
     sim.compute_one();
   }
+  sim.expect_right_answers();
+}
+
+/// Lets a sequence say anything, after so much work for each token.
+class Slow final : public TokenConstraint {
+ public:
+  explicit Slow(int64_t work) : work_(work), left_(work) {}
+  Result<std::optional<Mask>> allowed_within(int64_t& work) override {
+    const int64_t done = std::min(work, left_);
+    work -= done, left_ -= done;
+    if (left_ > 0) return std::optional<Mask>();
+    return std::optional<Mask>(std::make_shared<TokenMask>(4, ~0u));
+  }
+  bool accept(TokenId) override { return left_ = work_, true; }
+  bool complete() const override { return false; }
+
+ private:
+  const int64_t work_;
+  int64_t left_;
+};
+
+TEST(StepsInFlight, AMaskThatIsMuchWorkIsMadeInPiecesAndNobodyWaitsForIt) {
+  Simulation sim = ahead(1, /*step_tokens=*/8);
+  sim.join(kRoomy);
+  SequenceRequest slow = request(1, 3, 4);
+  slow.constraint = std::make_shared<Slow>(SchedulerOptions().mask_work * 5 / 2);
+  sim.submit(slow);
+  EXPECT_TRUE(sim.plans().empty());
+  EXPECT_TRUE(sim.scheduler().masks_wait());
+  sim.submit(request(2, 3, 2));
+  ASSERT_FALSE(sim.plans().empty()) << "others go on";
+  EXPECT_EQ(sim.plans()[0].plan.sequences.at(0).id.value, 2u);
+  sim.finish_all();
+  for (int ticks = 0; ticks < 100 && !sim.heard()[1].finished; ++ticks) {
+    sim.feed(Tick{Nanos(ticks)});
+    sim.finish_all();
+  }
+  EXPECT_FALSE(sim.scheduler().masks_wait());
   sim.expect_right_answers();
 }
 
@@ -248,7 +291,8 @@ TEST(StepsInFlight, AnswersOutOfOrderAreNotTaken) {
   ASSERT_EQ(sim.plans().size(), 2u);
   PlanOutcome early;
   early.plan = sim.plans()[1].plan.id;
-  for (const PlannedSequence& s : sim.plans()[1].plan.sequences) early.sequences.push_back({s.id, {{7, {}}}, {}, Status::ok()});
+  for (const PlannedSequence& s : sim.plans()[1].plan.sequences)
+    early.sequences.push_back({s.id, {{7, {}}}, {}, Status::ok()});
   sim.plans().pop_back();
   sim.feed(PlanDone{WorkerId{1}, early});
   sim.feed(PlanDone{WorkerId{1}, early});  // and once more
@@ -256,7 +300,8 @@ TEST(StepsInFlight, AnswersOutOfOrderAreNotTaken) {
   sim.expect_right_answers();
 }
 
-/// The same requests in both ways, with what may happen to a cluster; then every answer is what it must be, and they are the same.
+/// The same requests in both ways, with what may happen to a cluster; then every answer is what it must be, and they
+/// are the same.
 TEST(StepsInFlight, TokensAreTheSameWithAndWithout) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -19,19 +19,23 @@ using ::testing::Not;
 
 net::Bytes status_message(uint64_t loads) {
   flatbuffers::FlatBufferBuilder b;
-  const std::vector<flatbuffers::Offset<wire::StoreWorkerStatus>> workers{wire::CreateStoreWorkerStatusDirect(b, 0, "w", "m", 1, 2, 3),
-                                                                          wire::CreateStoreWorkerStatusDirect(b, 1, "v", "m", 1, 2, 4)};
+  const std::vector<flatbuffers::Offset<wire::StoreWorkerStatus>> workers{
+      wire::CreateStoreWorkerStatusDirect(b, 0, "w", "m", 1, 2, 3),
+      wire::CreateStoreWorkerStatusDirect(b, 1, "v", "m", 1, 2, 4)};
   const auto list = b.CreateVector(workers);
   const auto warm = wire::CreateStoreWarmStart(b, 9, 900, 5, 500, 1, 0.5, true);
   const std::vector<flatbuffers::Offset<wire::StoreModelStatus>> of_models{
-      wire::CreateStoreModelStatusDirect(b, "m\"1\"", "/p", 100, 900, 9, 5, 8, 1, false, 600), wire::CreateStoreModelStatusDirect(b, "m\"1\"", "/old", 1, 1, 1, 1, 1, 1, true, 1)};
+      wire::CreateStoreModelStatusDirect(b, "m\"1\"", "/p", 100, 900, 9, 5, 8, 1, false, 600, 0, 0, 77),
+      wire::CreateStoreModelStatusDirect(b, "m\"1\"", "/old", 1, 1, 1, 1, 1, 1, true, 1)};
   const auto models = b.CreateVector(of_models);
-  const std::vector<flatbuffers::Offset<wire::StoreDriveStatus>> of_drives{wire::CreateStoreDriveStatusDirect(b, "/packs", "io_uring", 1, 1, 1000, 100 * loads, 2, true)};
+  const std::vector<flatbuffers::Offset<wire::StoreDriveStatus>> of_drives{
+      wire::CreateStoreDriveStatusDirect(b, "/packs", "io_uring", 1, 1, 1000, 100 * loads, 2, true)};
   const std::vector<uint32_t> queued{4, 5}, loading{1, 0};
   const auto reading = wire::CreateStoreReadingDirect(b, &of_drives, 0, 0, 0, 0, 0, 0, 0, 0, 0, &queued, &loading);
   const auto policy = b.CreateString("lfru");
   wire::StoreStatusBuilder status(b);
-  status.add_models(models), status.add_reading(reading), status.add_joined(3), status.add_epoch(5), status.add_policy(policy);
+  status.add_models(models), status.add_reading(reading), status.add_joined(3), status.add_epoch(5),
+      status.add_policy(policy);
   status.add_arena_bytes(1 << 20), status.add_loads(loads), status.add_workers(list), status.add_warm_start(warm);
   const auto body = status.Finish();
   b.Finish(wire::CreateStoreMessage(b, wire::StoreBody::StoreStatus, body.Union()), wire::StoreMessageIdentifier());
@@ -54,12 +58,17 @@ TEST(StoreWatch, KnowsDrivesModelsAndQueues) {
   const auto f = read_store_status(status_message(7));
   ASSERT_TRUE(f);
   ASSERT_EQ(f->models.size(), 1u) << "one that is going has its successor's name";
+  EXPECT_EQ(f->models[0].version, 77u);
   EXPECT_EQ(f->models[0].name, "m\"1\"");
-  EXPECT_EQ(std::tuple(f->models[0].pack_bytes, f->models[0].used_bytes, f->models[0].experts, f->models[0].resident_experts), std::tuple(1000u, 600u, 8u, 5u));
+  EXPECT_EQ(
+      std::tuple(f->models[0].pack_bytes, f->models[0].used_bytes, f->models[0].experts, f->models[0].resident_experts),
+      std::tuple(1000u, 600u, 8u, 5u));
   ASSERT_EQ(f->drives.size(), 1u);
-  EXPECT_EQ(std::tuple(f->drives[0].path, f->drives[0].bytes_read, f->drives[0].retries, f->drives[0].bytes_per_s), std::tuple(std::string("/packs"), 700u, 2u, 1000u));
+  EXPECT_EQ(std::tuple(f->drives[0].path, f->drives[0].bytes_read, f->drives[0].retries, f->drives[0].bytes_per_s),
+            std::tuple(std::string("/packs"), 700u, 2u, 1000u));
   ASSERT_EQ(f->queues.size(), 3u);
-  EXPECT_EQ(std::tuple(f->queues[0].of, f->queues[0].waiting, f->queues[0].reading), std::tuple(std::string("demand"), 4u, 1u));
+  EXPECT_EQ(std::tuple(f->queues[0].of, f->queues[0].waiting, f->queues[0].reading),
+            std::tuple(std::string("demand"), 4u, 1u));
   EXPECT_EQ(f->queues[2].waiting, 0u) << "of a store that says less";
   EXPECT_EQ(f->joined, 3u);
 }
@@ -83,9 +92,12 @@ TEST(StoreWatch, UtilisationIsWhatADriveReadByWhatItCan) {
 TEST(StoreWatch, OtherBytesAreNoStatus) {
   EXPECT_FALSE(read_store_status({}));
   const net::Bytes whole = status_message(7);
-  for (size_t n = 0; n < whole.size() / 2; ++n) EXPECT_FALSE(read_store_status({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(n)}));
+  for (size_t n = 0; n < whole.size() / 2; ++n)
+    EXPECT_FALSE(read_store_status({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(n)}));
   flatbuffers::FlatBufferBuilder b;
-  b.Finish(wire::CreateStoreMessage(b, wire::StoreBody::StoreStatusRequest, wire::CreateStoreStatusRequest(b, 1).Union()), wire::StoreMessageIdentifier());
+  b.Finish(
+      wire::CreateStoreMessage(b, wire::StoreBody::StoreStatusRequest, wire::CreateStoreStatusRequest(b, 1).Union()),
+      wire::StoreMessageIdentifier());
   const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());
   EXPECT_FALSE(read_store_status({begin, begin + b.GetSize()}));
 }
@@ -122,11 +134,13 @@ TEST(StoreMetrics, NameEveryFigure) {
   const std::string text = store_metrics_text(figures);
   EXPECT_THAT(text, HasSubstr("moestro_store_up 1\n"));
   EXPECT_THAT(text, HasSubstr("# TYPE moestro_store_loads_total counter\nmoestro_store_loads_total 7\n"));
-  EXPECT_THAT(text, HasSubstr("# TYPE moestro_store_warm_start_there_bytes gauge\nmoestro_store_warm_start_there_bytes 500\n"));
+  EXPECT_THAT(
+      text, HasSubstr("# TYPE moestro_store_warm_start_there_bytes gauge\nmoestro_store_warm_start_there_bytes 500\n"));
   EXPECT_THAT(text, HasSubstr("moestro_store_warm_start_running 1\n"));
   EXPECT_EQ(store_status(figures)["warm_start_there_bytes"], 500);
   const std::string tiers = tier_metrics_text("m", {}, figures);
-  EXPECT_THAT(tiers, HasSubstr("moestro_tier_experts{model=\"m\\\"1\\\"\",tier=\"dram\"} 5\n")) << "a name with quotes stays a label";
+  EXPECT_THAT(tiers, HasSubstr("moestro_tier_experts{model=\"m\\\"1\\\"\",tier=\"dram\"} 5\n"))
+      << "a name with quotes stays a label";
   EXPECT_THAT(tiers, HasSubstr("moestro_tier_late_total{tier=\"dram\"} 3\n"));
   EXPECT_THAT(tiers, HasSubstr("moestro_tier_used_bytes{tier=\"nvme\"} 1000\n"));
   EXPECT_THAT(text, HasSubstr("moestro_drive_read_bytes_total{drive=\"/packs\"} 700\n"));

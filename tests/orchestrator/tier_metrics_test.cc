@@ -28,9 +28,17 @@ ControlSnapshot on_cpus() {
 /// And two workers on devices.
 ControlSnapshot on_devices() {
   ControlSnapshot c = on_cpus();
-  c.device_layers = {{.hits = 30, .misses = 10, .late = 4, .evictions = 9, .prefetched = 8, .prefetched_used = 6, .prefetched_wasted = 1}, {.hits = 50, .misses = 10}};
+  c.device_layers = {{.hits = 30,
+                      .misses = 10,
+                      .late = 4,
+                      .evictions = 9,
+                      .prefetched = 8,
+                      .prefetched_used = 6,
+                      .prefetched_wasted = 1},
+                     {.hits = 50, .misses = 10}};
   for (const DeviceUse& layer : c.device_layers) c.device.use += layer;
-  c.device.moved_bytes = 3000, c.device.wasted_bytes = 100, c.device.link_busy_us = 2'500'000, c.device.step_us = 8'000'000, c.device.stall_us = 1'000'000;
+  c.device.moved_bytes = 3000, c.device.wasted_bytes = 100, c.device.link_busy_us = 2'500'000,
+  c.device.step_us = 8'000'000, c.device.stall_us = 1'000'000;
   c.device.work = {.host_experts = 21, .host_rows = 34, .rewinds = 5};
   for (const char* name : {"gpu-0", "gpu-1"}) {
     ControlSnapshot::Worker w;
@@ -46,42 +54,65 @@ ControlSnapshot on_devices() {
 
 StoreFigures store() {
   StoreFigures s;
-  s.arena_bytes = 5000, s.used_bytes = 4000, s.resident_bytes = 3000, s.joined = 3, s.evictions = 17, s.bytes_read = 777, s.prefetches_dropped = 2;
+  s.arena_bytes = 5000, s.used_bytes = 4000, s.resident_bytes = 3000, s.joined = 3, s.evictions = 17,
+  s.bytes_read = 777, s.prefetches_dropped = 2;
   s.models.push_back({.name = "m", .pack_bytes = 9000, .used_bytes = 4000, .experts = 64, .resident_experts = 32});
   return s;
 }
 
 std::vector<std::string> families(const std::string& text) {
   std::vector<std::string> names;
-  for (size_t at = 0; (at = text.find("# TYPE ", at)) != std::string::npos; ++at) names.push_back(text.substr(at + 7, text.find(' ', at + 7) - at - 7));
+  for (size_t at = 0; (at = text.find("# TYPE ", at)) != std::string::npos; ++at)
+    names.push_back(text.substr(at + 7, text.find(' ', at + 7) - at - 7));
   return names;
 }
 
 TEST(TierMetrics, OfCpusAloneNameNoDevice) {
   const std::string text = tier_metrics_text("m", on_cpus(), store());
-  EXPECT_THAT(text, AllOf(HasSubstr("moestro_tier_hits_total{model=\"m\",tier=\"dram\"} 90\n"), HasSubstr("moestro_tier_late_total{tier=\"dram\"} 3\n"),
-                          HasSubstr("moestro_tier_used_bytes{tier=\"nvme\"} 9000\n"), HasSubstr("moestro_tier_experts{model=\"m\",tier=\"dram\"} 32\n"),
-                          HasSubstr("moestro_tier_read_bytes_total{tier=\"nvme\"} 777\n"), HasSubstr("moestro_tier_prefetched_dropped_total{tier=\"dram\"} 2\n")));
-  EXPECT_THAT(text, AllOf(Not(HasSubstr("tier=\"device\"")), Not(HasSubstr("moestro_device")), Not(HasSubstr("recent"))));
+  EXPECT_THAT(text, AllOf(HasSubstr("moestro_tier_hits_total{model=\"m\",tier=\"dram\"} 90\n"),
+                          HasSubstr("moestro_tier_late_total{tier=\"dram\"} 3\n"),
+                          HasSubstr("moestro_tier_used_bytes{tier=\"nvme\"} 9000\n"),
+                          HasSubstr("moestro_tier_experts{model=\"m\",tier=\"dram\"} 32\n"),
+                          HasSubstr("moestro_tier_read_bytes_total{tier=\"nvme\"} 777\n"),
+                          HasSubstr("moestro_tier_prefetched_dropped_total{tier=\"dram\"} 2\n")));
+  EXPECT_THAT(text,
+              AllOf(Not(HasSubstr("tier=\"device\"")), Not(HasSubstr("moestro_device")), Not(HasSubstr("recent"))));
 }
 
 TEST(TierMetrics, OfDevicesStandBesideThoseOfHostMemory) {
   const std::string text = tier_metrics_text("m", on_devices(), store());
-  for (const char* line :
-       {"moestro_tier_hits_total{model=\"m\",tier=\"device\"} 80\n", "moestro_tier_hits_total{model=\"m\",tier=\"dram\"} 90\n", "moestro_tier_misses_total{model=\"m\",tier=\"device\"} 20\n",
-        "moestro_tier_late_total{model=\"m\",tier=\"device\"} 4\n", "moestro_tier_late_total{tier=\"dram\"} 3\n", "moestro_tier_evictions_total{model=\"m\",tier=\"device\"} 9\n",
-        "moestro_tier_prefetched_total{model=\"m\",tier=\"device\"} 8\n", "moestro_tier_prefetched_used_total{model=\"m\",tier=\"device\"} 6\n",
-        "moestro_tier_prefetched_wasted_total{model=\"m\",tier=\"device\"} 1\n", "moestro_tier_prefetched_wasted_bytes_total{model=\"m\",tier=\"device\"} 100\n",
-        "moestro_tier_capacity_bytes{model=\"m\",tier=\"device\"} 2000\n", "moestro_tier_used_bytes{model=\"m\",tier=\"device\"} 800\n",
-        "moestro_tier_experts{model=\"m\",tier=\"device\"} 8\n", "moestro_tier_recent_hit_ratio{model=\"m\",tier=\"device\",policy=\"realised\"} 0.75\n",
-        "moestro_tier_recent_hit_ratio{model=\"m\",tier=\"device\",policy=\"lru\"} 0.5\n", "moestro_tier_recent_hit_ratio{model=\"m\",tier=\"device\",policy=\"belady\"} 0.875\n",
-        "moestro_tier_recent_uses{model=\"m\",tier=\"device\"} 128\n", "moestro_device_link_bytes_total{model=\"m\"} 3000\n",
-        "moestro_device_link_busy_seconds_total{model=\"m\"} 2.5", "moestro_device_stall_seconds_total{model=\"m\"} 1\n", "moestro_device_step_seconds_total{model=\"m\"} 8\n",
-        "moestro_device_host_experts_total{model=\"m\"} 21\n", "moestro_device_host_rows_total{model=\"m\"} 34\n", "moestro_device_rewinds_total{model=\"m\"} 5\n",
-        "moestro_worker_device_host_experts_total{model=\"m\",worker=\"gpu-1\"} 11\n", "moestro_worker_device_rewinds_total{model=\"m\",worker=\"gpu-0\"} 3\n",
-        "moestro_worker_device_link_busy_seconds_total{model=\"m\",worker=\"gpu-1\"} 1.25", "moestro_worker_device_slots{model=\"m\",worker=\"gpu-0\"} 10\n",
-        "moestro_device_layer_hits_total{model=\"m\",layer=\"0\"} 30\n", "moestro_device_layer_hits_total{model=\"m\",layer=\"1\"} 50\n",
-        "moestro_device_layer_late_total{model=\"m\",layer=\"0\"} 4\n", "moestro_device_layer_prefetched_wasted_total{model=\"m\",layer=\"0\"} 1\n"})
+  for (const char* line : {"moestro_tier_hits_total{model=\"m\",tier=\"device\"} 80\n",
+                           "moestro_tier_hits_total{model=\"m\",tier=\"dram\"} 90\n",
+                           "moestro_tier_misses_total{model=\"m\",tier=\"device\"} 20\n",
+                           "moestro_tier_late_total{model=\"m\",tier=\"device\"} 4\n",
+                           "moestro_tier_late_total{tier=\"dram\"} 3\n",
+                           "moestro_tier_evictions_total{model=\"m\",tier=\"device\"} 9\n",
+                           "moestro_tier_prefetched_total{model=\"m\",tier=\"device\"} 8\n",
+                           "moestro_tier_prefetched_used_total{model=\"m\",tier=\"device\"} 6\n",
+                           "moestro_tier_prefetched_wasted_total{model=\"m\",tier=\"device\"} 1\n",
+                           "moestro_tier_prefetched_wasted_bytes_total{model=\"m\",tier=\"device\"} 100\n",
+                           "moestro_tier_capacity_bytes{model=\"m\",tier=\"device\"} 2000\n",
+                           "moestro_tier_used_bytes{model=\"m\",tier=\"device\"} 800\n",
+                           "moestro_tier_experts{model=\"m\",tier=\"device\"} 8\n",
+                           "moestro_tier_recent_hit_ratio{model=\"m\",tier=\"device\",policy=\"realised\"} 0.75\n",
+                           "moestro_tier_recent_hit_ratio{model=\"m\",tier=\"device\",policy=\"lru\"} 0.5\n",
+                           "moestro_tier_recent_hit_ratio{model=\"m\",tier=\"device\",policy=\"belady\"} 0.875\n",
+                           "moestro_tier_recent_uses{model=\"m\",tier=\"device\"} 128\n",
+                           "moestro_device_link_bytes_total{model=\"m\"} 3000\n",
+                           "moestro_device_link_busy_seconds_total{model=\"m\"} 2.5",
+                           "moestro_device_stall_seconds_total{model=\"m\"} 1\n",
+                           "moestro_device_step_seconds_total{model=\"m\"} 8\n",
+                           "moestro_device_host_experts_total{model=\"m\"} 21\n",
+                           "moestro_device_host_rows_total{model=\"m\"} 34\n",
+                           "moestro_device_rewinds_total{model=\"m\"} 5\n",
+                           "moestro_worker_device_host_experts_total{model=\"m\",worker=\"gpu-1\"} 11\n",
+                           "moestro_worker_device_rewinds_total{model=\"m\",worker=\"gpu-0\"} 3\n",
+                           "moestro_worker_device_link_busy_seconds_total{model=\"m\",worker=\"gpu-1\"} 1.25",
+                           "moestro_worker_device_slots{model=\"m\",worker=\"gpu-0\"} 10\n",
+                           "moestro_device_layer_hits_total{model=\"m\",layer=\"0\"} 30\n",
+                           "moestro_device_layer_hits_total{model=\"m\",layer=\"1\"} 50\n",
+                           "moestro_device_layer_late_total{model=\"m\",layer=\"0\"} 4\n",
+                           "moestro_device_layer_prefetched_wasted_total{model=\"m\",layer=\"0\"} 1\n"})
     EXPECT_THAT(text, HasSubstr(line));
   EXPECT_THAT(text, Not(HasSubstr("worker=\"worker-0\""))) << "a CPU has no device's figures";
 }
@@ -99,7 +130,9 @@ TEST(TierMetrics, EveryFamilyStandsOnceAndHasItsKind) {
 
 TEST(TierMetrics, DevicesAreCountedWhileTheStoreIsAway) {
   const std::string text = tier_metrics_text("m", on_devices(), std::nullopt);
-  EXPECT_THAT(text, AllOf(HasSubstr("moestro_tier_late_total{model=\"m\",tier=\"device\"} 4\n"), HasSubstr("moestro_tier_used_bytes{model=\"m\",tier=\"device\"} 800\n"), Not(HasSubstr("tier=\"nvme\""))));
+  EXPECT_THAT(text, AllOf(HasSubstr("moestro_tier_late_total{model=\"m\",tier=\"device\"} 4\n"),
+                          HasSubstr("moestro_tier_used_bytes{model=\"m\",tier=\"device\"} 800\n"),
+                          Not(HasSubstr("tier=\"nvme\""))));
 }
 
 TEST(TierMetrics, WithoutAWindowNoRatioIsMadeUp) {
@@ -117,8 +150,11 @@ TEST(TierStatus, HasTheDevicesWhereThereAreSome) {
   EXPECT_EQ(tiers["dram"]["fetched_bytes"], 640);
   const json& d = tiers["device"];
   EXPECT_EQ(std::tuple(d["hits"], d["misses"], d["late"], d["hit_rate"]), std::tuple(80, 20, 4, 0.8));
-  EXPECT_EQ(std::tuple(d["workers"], d["slots"], d["experts"], d["capacity_bytes"], d["used_bytes"]), std::tuple(2, 20, 8, 2000, 800));
-  EXPECT_EQ(std::tuple(d["link_busy_seconds"], d["stall_seconds"], d["step_seconds"], d["moved_bytes"], d["prefetched_wasted_bytes"]), std::tuple(2.5, 1.0, 8.0, 3000, 100));
+  EXPECT_EQ(std::tuple(d["workers"], d["slots"], d["experts"], d["capacity_bytes"], d["used_bytes"]),
+            std::tuple(2, 20, 8, 2000, 800));
+  EXPECT_EQ(std::tuple(d["link_busy_seconds"], d["stall_seconds"], d["step_seconds"], d["moved_bytes"],
+                       d["prefetched_wasted_bytes"]),
+            std::tuple(2.5, 1.0, 8.0, 3000, 100));
   EXPECT_EQ(std::tuple(d["host_experts"], d["host_rows"], d["rewinds"]), std::tuple(21, 34, 5));
   EXPECT_EQ(d["recent"], (json{{"uses", 128}, {"realised", 0.75}, {"lru", 0.5}, {"belady", 0.875}}));
   EXPECT_EQ(d["layers"]["hits"], json::array({30, 50}));
@@ -129,13 +165,15 @@ TEST(TierStatus, AWorkerHasItsOwnDevice) {
   const ControlSnapshot c = on_devices();
   EXPECT_TRUE(device_status(c.workers[0]).is_null());
   const json d = device_status(c.workers[1]);
-  EXPECT_EQ(std::tuple(d["slots"], d["slot_bytes"], d["experts"], d["hits"], d["hit_rate"]), std::tuple(10, 100, 4, 40, 0.8));
+  EXPECT_EQ(std::tuple(d["slots"], d["slot_bytes"], d["experts"], d["hits"], d["hit_rate"]),
+            std::tuple(10, 100, 4, 40, 0.8));
   EXPECT_EQ(d["recent"]["belady"], 0.875);
   EXPECT_FALSE(d.contains("layers"));
 }
 
 TEST(TierStatus, ExpertsAreRowsOfShortNumbers) {
-  EXPECT_EQ(experts_status({2, 3, {0.333333F, 0.666667F, 0, 0, 1, 0}}).dump(), R"({"experts":3,"half_life_s":60,"layers":2,"shares":[[0.3333,0.6667,0.0],[0.0,1.0,0.0]]})");
+  EXPECT_EQ(experts_status({2, 3, {0.333333F, 0.666667F, 0, 0, 1, 0}}).dump(),
+            R"({"experts":3,"half_life_s":60,"layers":2,"shares":[[0.3333,0.6667,0.0],[0.0,1.0,0.0]]})");
   EXPECT_EQ(experts_status({})["shares"], json::array());
 }
 

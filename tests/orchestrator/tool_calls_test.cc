@@ -51,14 +51,21 @@ void expect(const ToolStyle& style, const std::string& text, const std::string& 
 json call(const std::string& name, const std::string& arguments) { return {{"name", name}, {"arguments", arguments}}; }
 
 TEST(ToolCalls, FindsCallsInText) {
-  expect(kHermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>", "", json::array({call("f", "{\"a\": 1}")}));
-  expect(kHermes, "Let me see.\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n<tool_call>\n{\"name\": \"g\", \"arguments\": {\"x\": \"}\\\"<tool_call>\"}}\n</tool_call>\n",
+  expect(kHermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>", "",
+         json::array({call("f", "{\"a\": 1}")}));
+  expect(kHermes,
+         "Let me see.\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n<tool_call>\n{\"name\": \"g\", "
+         "\"arguments\": {\"x\": \"}\\\"<tool_call>\"}}\n</tool_call>\n",
          "Let me see.", json::array({call("f", "{}"), call("g", "{\"x\": \"}\\\"<tool_call>\"}")}));
-  expect(kHermes, "<tool_call>{\"arguments\": {\"a\": [1, {}]}, \"name\": \"f\"}</tool_call> done", " done", json::array({call("f", "{\"a\": [1, {}]}")}));
-  expect(kHermes, "<tool_call>{\"name\": \"f\", \"parameters\": {\"a\": 1}}</tool_call>", "", json::array({call("f", "{\"a\": 1}")}));
+  expect(kHermes, "<tool_call>{\"arguments\": {\"a\": [1, {}]}, \"name\": \"f\"}</tool_call> done", " done",
+         json::array({call("f", "{\"a\": [1, {}]}")}));
+  expect(kHermes, "<tool_call>{\"name\": \"f\", \"parameters\": {\"a\": 1}}</tool_call>", "",
+         json::array({call("f", "{\"a\": 1}")}));
   expect(kHermes, "<tool_call>{\"name\": \"f\"}</tool_call>", "", json::array({call("f", "{}")}));
-  expect(kHermes, R"(<tool_call>{"name": "f", "arguments": "{\"a\": 1}"}</tool_call>)", "", json::array({call("f", "{\"a\": 1}")}));
-  expect(kMistral, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g\", \"arguments\": {}}]", "", json::array({call("f", "{\"a\": 1}"), call("g", "{}")}));
+  expect(kHermes, R"(<tool_call>{"name": "f", "arguments": "{\"a\": 1}"}</tool_call>)", "",
+         json::array({call("f", "{\"a\": 1}")}));
+  expect(kMistral, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g\", \"arguments\": {}}]",
+         "", json::array({call("f", "{\"a\": 1}"), call("g", "{}")}));
   expect(kMistral, "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}]", "", json::array({call("f", "{}")}));
 }
 
@@ -73,7 +80,8 @@ TEST(ToolCalls, WhatIsNoCallIsContent) {
 }
 
 TEST(ToolCalls, ACallThatIsCutOffKeepsWhatThereIs) {
-  expect(kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1,", "", json::array({call("f", "{\"a\": [1,")}));
+  expect(kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1,", "",
+         json::array({call("f", "{\"a\": [1,")}));
 }
 
 TEST(ToolCalls, StylesOfTemplates) {

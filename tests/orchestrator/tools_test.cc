@@ -15,8 +15,10 @@ constexpr int64_t kLongContext = 512;
 
 ServedModel model_with_tools() {
   const std::string source =
-      "{% if tools %}{{ tools | length }}{% for t in tools %} {{ t.function.name }}{% endfor %} <tool_call></tool_call>|{% endif %}"
-      "{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls[0].function.arguments.a }}{% else %}{{ m.content }}{% endif %}|{% endfor %}";
+      "{% if tools %}{{ tools | length }}{% for t in tools %} {{ t.function.name }}{% endfor %} "
+      "<tool_call></tool_call>|{% endif %}"
+      "{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls[0].function.arguments.a }}{% else %}{{ m.content "
+      "}}{% endif %}|{% endfor %}";
   ServedModel m = byte_model();
   auto chat = ChatTemplate::parse(source);
   MOESTRO_CHECK(chat.is_ok(), chat.status().message());
@@ -29,14 +31,20 @@ ServedModel model_with_tools() {
 class ToolsTest : public ApiTest {
  public:
   ToolsTest() : ApiTest(model_with_tools()) {
-    worker_.join({.model = name_, .limits = {.kv_blocks = 256, .kv_block_tokens = 4, .context_max = kLongContext, .step_tokens_max = 512, .step_sequences_max = 4}});
+    worker_.join({.model = name_,
+                  .limits = {.kv_blocks = 256,
+                             .kv_block_tokens = 4,
+                             .context_max = kLongContext,
+                             .step_tokens_max = 512,
+                             .step_sequences_max = 4}});
   }
   static json request(const json& choice = nullptr) {
     const json schema = {{"type", "object"}, {"properties", {{"a", {{"type", "boolean"}}}}}, {"required", {"a"}}};
     json r = {{"messages", {{{"role", "user"}, {"content", "x"}}}},
               {"max_tokens", 300},
-              {"tools", {{{"type", "function"}, {"function", {{"name", "f"}, {"description", "d"}, {"parameters", schema}}}},
-                         {{"type", "function"}, {"function", {{"name", "g"}, {"parameters", schema}}}}}}};
+              {"tools",
+               {{{"type", "function"}, {"function", {{"name", "f"}, {"description", "d"}, {"parameters", schema}}}},
+                {{"type", "function"}, {"function", {{"name", "g"}, {"parameters", schema}}}}}}};
     if (!choice.is_null()) r["tool_choice"] = choice;
     return r;
   }
@@ -74,6 +82,38 @@ TEST_F(ToolsTest, ACallThatItBeginsFollowsTheSchema) {
   EXPECT_TRUE(json::parse(call["arguments"].get<std::string>())["a"].is_boolean());
 }
 
+TEST_F(ToolsTest, WhatCannotBePromisedOfACallIsSaidUnlessItMust) {
+  says_ = {"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": true}}\n</tool_call>"};
+  json body = request();
+  json& function = body["tools"][0]["function"];
+  function["parameters"]["not"] = {{"required", {"b"}}};
+  function["parameters"]["properties"]["\n\u00e9"] = {{"type", "string"}, {"format", "iri"}};
+  for (const bool stream : {false, true}) {
+    body["stream"] = stream;
+    const auto exchange = complete(body, "/v1/chat/completions");
+    ASSERT_EQ(stream ? 200 : exchange->status, 200) << exchange->body;
+    const std::string said = exchange->header("X-Moestro-Not-Constrained");
+    EXPECT_THAT(said, HasSubstr("the function 'f': the schema: 'not' is not supported"));
+    EXPECT_THAT(said, HasSubstr("/properties/???: the format 'iri'"));
+    EXPECT_THAT(exchange->body, HasSubstr("tool_calls"));
+  }
+  body["stream"] = false;
+  const auto refused = [&](const json& changed) {
+    const auto exchange = complete(changed, "/v1/chat/completions");
+    EXPECT_EQ(exchange->status, 400);
+    EXPECT_THAT(exchange->body, HasSubstr("'not'"));
+  };
+  json must = body;
+  must["tool_choice"] = "required";
+  refused(must);
+  function["strict"] = true;
+  refused(body);
+  function["strict"] = false;
+  function["parameters"] = {{"type", "object"}};
+  const auto plain = complete(body, "/v1/chat/completions");
+  EXPECT_EQ(plain->header("X-Moestro-Not-Constrained"), "");
+}
+
 TEST_F(ToolsTest, ItMustCall) {
   says_ = {"I would rather not."};
   json body = request("required");
@@ -97,7 +137,8 @@ TEST_F(ToolsTest, CallsAreStreamed) {
   for (const json& e : exchange->events()) {
     if (!e.is_object()) continue;
     const json& c = e["choices"][0];
-    if (c["delta"].contains("content") && c["delta"]["content"].is_string()) content += c["delta"]["content"].get<std::string>();
+    if (c["delta"].contains("content") && c["delta"]["content"].is_string())
+      content += c["delta"]["content"].get<std::string>();
     for (const json& call : c["delta"].value("tool_calls", json::array())) {
       EXPECT_EQ(call["index"], 0);
       EXPECT_EQ(call.contains("id"), name.empty()) << "the first piece has id and name, and no other";
@@ -118,7 +159,8 @@ TEST_F(ToolsTest, TheTemplateSeesToolsAndCallsOfBefore) {
   const auto prompt_of = [&](const json& body) {
     const auto exchange = post("/v1/chat/completions", body);
     std::optional<Plan> plan;  // the request is read on a thread of its own first
-    for (const auto end = std::chrono::steady_clock::now() + kAnswerLimit; !plan && !exchange->done && std::chrono::steady_clock::now() < end;) {
+    for (const auto end = std::chrono::steady_clock::now() + kAnswerLimit;
+         !plan && !exchange->done && std::chrono::steady_clock::now() < end;) {
       (void)run_posted();
       plan = worker_.try_plan(std::chrono::milliseconds(5));
     }
@@ -132,8 +174,14 @@ TEST_F(ToolsTest, TheTemplateSeesToolsAndCallsOfBefore) {
   EXPECT_EQ(prompt_of(request()), "2 f g <tool_call></tool_call>|x|");
   EXPECT_EQ(prompt_of(request("none")), "x|") << "what may not be called is not shown";
   json body = request("none");
-  body["messages"].push_back({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", {{{"id", "1"}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", "{\"a\": 41}"}}}}}}});
+  body["messages"].push_back(
+      {{"role", "assistant"},
+       {"content", nullptr},
+       {"tool_calls",
+        {{{"id", "1"}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", "{\"a\": 41}"}}}}}}});
   EXPECT_EQ(prompt_of(body), "x|41|") << "arguments are objects to the template";
+  body["messages"].back()["tool_calls"][0]["function"]["arguments"] = "";
+  EXPECT_EQ(prompt_of(body), "x||") << "an empty text is an empty object";
 }
 
 TEST_F(ToolsTest, RefusesByName) {
@@ -155,7 +203,7 @@ TEST_F(ToolsTest, RefusesByName) {
   refused(with(function({{"name", "a b"}})), "tools", "name");
   refused(with(function({{"name", "f"}, {"parameters", 5}})), "tools", "parameters");
   refused(with(function({{"name", "f"}, {"extra", 5}})), "extra", "extra");
-  refused(with(function({{"name", "f"}, {"parameters", {{"not", json::object()}}}})), "tools", "'not'");
+  refused(with(function({{"name", "f"}, {"parameters", {{"type", "text"}}}})), "tools", "'type'");
   refused(request("always"), "tool_choice", "auto");
   refused(request({{"type", "function"}, {"function", {{"name", "h"}}}}), "tool_choice", "'h'");
   json none = request("required");
@@ -165,7 +213,8 @@ TEST_F(ToolsTest, RefusesByName) {
   both["response_format"] = {{"type", "json_object"}};
   refused(both, "response_format", "tools");
   json bad = request();
-  bad["messages"].push_back({{"role", "assistant"}, {"tool_calls", {{{"function", {{"name", "f"}, {"arguments", "not json"}}}}}}});
+  bad["messages"].push_back(
+      {{"role", "assistant"}, {"tool_calls", {{{"function", {{"name", "f"}, {"arguments", "not json"}}}}}}});
   refused(bad, "messages", "arguments");
 }
 
@@ -174,7 +223,8 @@ TEST(ToolMarkers, ATokenThatGoesOnBehindTheMarkerIsHeldToTheSchema) {
   constexpr TokenId kToCall = kEnd + 1, kToNone = kEnd + 2;
   auto json_text = moestro::testing::gpt2_like({});
   const json plain{{"special", false}};
-  json_text["added_tokens"] = {moestro::testing::added_token(kEnd, "<|end|>"), moestro::testing::added_token(kToCall, ">\n{", plain),
+  json_text["added_tokens"] = {moestro::testing::added_token(kEnd, "<|end|>"),
+                               moestro::testing::added_token(kToCall, ">\n{", plain),
                                moestro::testing::added_token(kToNone, "> no", plain)};
   auto tokenizer = Tokenizer::from_json(json_text.dump());
   ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
@@ -186,7 +236,9 @@ TEST(ToolMarkers, ATokenThatGoesOnBehindTheMarkerIsHeldToTheSchema) {
   ASSERT_TRUE(std::holds_alternative<CompletionRequest>(read));
   const auto made = constraints.of(std::get<CompletionRequest>(read));
   ASSERT_TRUE(std::holds_alternative<Constraint>(made));
-  const auto has = [](const TokenMask& mask, TokenId id) { return (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0; };
+  const auto has = [](const TokenMask& mask, TokenId id) {
+    return (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
+  };
   const auto sequence = std::get<Constraint>(made).begin();
   for (const char c : std::string("Hm. <tool_call")) {
     EXPECT_EQ(*sequence->allowed(), nullptr) << "before '" << c << "'";
@@ -208,7 +260,8 @@ class NoToolsTest : public ApiTest {};
 
 TEST_F(NoToolsTest, AModelWithoutToolsSaysSo) {
   join();
-  const auto exchange = complete({{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}}}},
+  const auto exchange = complete({{"messages", {{{"role", "user"}, {"content", "x"}}}},
+                                  {"tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}}}},
                                  "/v1/chat/completions");
   EXPECT_EQ(exchange->status, 400);
   EXPECT_EQ(exchange->json()["error"]["param"], "tools");

@@ -77,7 +77,9 @@ void VirtualCluster::end_step(WorkerId id) {
   const Plan plan = std::move(worker.plans.front());
   worker.plans.pop_front();
   worker.busy = false;
-  if (std::any_of(plan.sequences.begin(), plan.sequences.end(), [&](const auto& s) { return deadly.contains(s.id.value); })) return kill(id);
+  if (std::any_of(plan.sequences.begin(), plan.sequences.end(),
+                  [&](const auto& s) { return deadly.contains(s.id.value); }))
+    return kill(id);
   ++steps[id];
   int64_t tokens = 0;
   for (const PlannedSequence& s : plan.sequences) {
@@ -148,10 +150,12 @@ void VirtualCluster::expect_right_answers() {
     EXPECT_TRUE(told.ended.has_value()) << "sequence " << id << " never ended";
     if (told.cancelled) continue;
     if (told.failed) {
-      EXPECT_TRUE(told.failed->quarantined && deadly.contains(id)) << "sequence " << id << ": " << told.failed->error.message();
+      EXPECT_TRUE(told.failed->quarantined && deadly.contains(id))
+          << "sequence " << id << ": " << told.failed->error.message();
     } else {
       const std::vector<TokenId> expected =
-          model_ == Model::kTrue ? expected_output(told.request) : std::vector<TokenId>(static_cast<size_t>(told.request.tokens_max), kPlainToken);
+          model_ == Model::kTrue ? expected_output(told.request)
+                                 : std::vector<TokenId>(static_cast<size_t>(told.request.tokens_max), kPlainToken);
       EXPECT_EQ(told.sampled, expected) << "sequence " << id;
     }
   }

@@ -1,5 +1,6 @@
 #pragma once
-// A scheduler, workers whose steps take time, and clients, on a virtual clock: what happens depends on seeds and costs alone.
+// A scheduler, workers whose steps take time, and clients, on a virtual clock: what happens depends on seeds and costs
+// alone.
 
 #include <deque>
 #include <functional>
@@ -32,7 +33,8 @@ struct Told {
 
 class VirtualCluster {
  public:
-  /// kTrue: what workers compute follows from what lies in their caches, and is checked. kPlain: always the same token, for long runs.
+  /// kTrue: what workers compute follows from what lies in their caches, and is checked. kPlain: always the same token,
+  /// for long runs.
   enum class Model { kTrue, kPlain };
   explicit VirtualCluster(SchedulerOptions options, StepCost cost = {}, Model model = Model::kTrue)
       : cost_(cost), model_(model), scheduler_(std::move(options)) {}

@@ -13,12 +13,18 @@ namespace {
 
 /// 12 blocks of 4.
 WorkerLimits windowed(uint32_t sinks, uint32_t window, uint32_t blocks = 12) {
-  return {.kv_blocks = blocks, .kv_block_tokens = 4, .context_max = 2000, .step_tokens_max = 40, .step_sequences_max = 5,
-          .kv_sinks = sinks, .kv_window = window};
+  return {.kv_blocks = blocks,
+          .kv_block_tokens = 4,
+          .context_max = 2000,
+          .step_tokens_max = 40,
+          .step_sequences_max = 5,
+          .kv_sinks = sinks,
+          .kv_window = window};
 }
 
 TEST(KvWindow, WhatIsSeen) {
-  const KvWindow all({.kv_blocks = 12, .kv_block_tokens = 4, .context_max = 2000, .step_tokens_max = 40, .step_sequences_max = 5});
+  const KvWindow all(
+      {.kv_blocks = 12, .kv_block_tokens = 4, .context_max = 2000, .step_tokens_max = 40, .step_sequences_max = 5});
   EXPECT_TRUE(all.sees(0, 1999));
   EXPECT_EQ(all.length_max(), 48);
   EXPECT_EQ(all.chunk_max(40), 8);
@@ -34,7 +40,8 @@ TEST(KvWindow, WhatIsSeen) {
   EXPECT_EQ(too_wide.length_max(), 48) << "the cache does not hold what one query sees";
 }
 
-/// By counting: the most blocks that a step of `chunk` tokens needs is what blocks_at_most says, and no less than some step does need.
+/// By counting: the most blocks that a step of `chunk` tokens needs is what blocks_at_most says, and no less than some
+/// step does need.
 TEST(KvWindow, BlocksAtMostIsEnoughAndNotTooMuch) {
   for (const int64_t window : {1, 2, 4, 9, 16})
     for (const int64_t sinks : {0, 1, 5})
@@ -90,7 +97,8 @@ TEST(Window, ALongPromptFindsWhatItsLastTokensSee) {
   EXPECT_EQ(sim.heard()[2].cached, 300) << "75 blocks, of which 40 at most are there";
 }
 
-/// A second sequence takes more and more of the first one's blocks; the third begins behind what is left, if that is all that is seen.
+/// A second sequence takes more and more of the first one's blocks; the third begins behind what is left, if that is
+/// all that is seen.
 TEST(Window, WhatIsThereButNotAllThatIsSeenIsOfNoUse) {
   for (const uint32_t sinks : {0u, 3u}) {
     std::set<int64_t> found;

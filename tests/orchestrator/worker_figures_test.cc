@@ -32,8 +32,19 @@ StepReport report(uint64_t hits, uint64_t misses) {
 
 StepReport device_report() {
   StepReport r = report(7, 3);
-  r.device = DeviceStep{.layers = {{.hits = 4, .misses = 1, .late = 1, .evictions = 2, .prefetched = 3, .prefetched_used = 2, .prefetched_wasted = 1}, {.hits = 3, .misses = 2}},
-                        .moved_bytes = 500, .wasted_bytes = 100, .link_busy_us = 300, .resident = 5, .recent = {.uses = 10, .hits = 7, .lru_hits = 5, .belady_hits = 8},
+  r.device = DeviceStep{.layers = {{.hits = 4,
+                                    .misses = 1,
+                                    .late = 1,
+                                    .evictions = 2,
+                                    .prefetched = 3,
+                                    .prefetched_used = 2,
+                                    .prefetched_wasted = 1},
+                                   {.hits = 3, .misses = 2}},
+                        .moved_bytes = 500,
+                        .wasted_bytes = 100,
+                        .link_busy_us = 300,
+                        .resident = 5,
+                        .recent = {.uses = 10, .hits = 7, .lru_hits = 5, .belady_hits = 8},
                         .work = {.host_experts = 4, .host_rows = 9, .rewinds = 2}};
   return r;
 }
@@ -49,7 +60,8 @@ TEST(WorkerFigures, HitsOfHostMemoryAreThoseOfWorkersThatComputeThere) {
   EXPECT_EQ(std::tuple(all.expert_hits, all.expert_misses, all.fetched_bytes), std::tuple(17U, 5U, 128U));
   EXPECT_EQ(std::tuple(all.dram_hits, all.dram_misses, all.dram_fetched_bytes), std::tuple(10U, 2U, 64U));
   EXPECT_EQ(std::tuple(all.device.use.hits, all.device.use.misses, all.device.use.late), std::tuple(7U, 3U, 1U));
-  EXPECT_EQ(std::tuple(all.device.step_us, all.device.stall_us), std::tuple(1000U, 200U)) << "the CPU's step is none of a device";
+  EXPECT_EQ(std::tuple(all.device.step_us, all.device.stall_us), std::tuple(1000U, 200U))
+      << "the CPU's step is none of a device";
   EXPECT_EQ(std::tuple(all.step_us, all.stall_us), std::tuple(2000U, 400U));
   EXPECT_FALSE(cpu.has_device());
   EXPECT_EQ(cpu.device_totals.step_us, 0U);
@@ -65,11 +77,17 @@ TEST(WorkerFigures, ADevicesFiguresAddUpByLayerByWorkerAndInAll) {
   }
   EXPECT_EQ(one.device_totals.use.hits, 14U);
   EXPECT_EQ(two.device_totals.use.hits, 7U);
-  EXPECT_EQ(std::tuple(all.device.moved_bytes, all.device.wasted_bytes, all.device.link_busy_us), std::tuple(1500U, 300U, 900U));
-  EXPECT_EQ(std::tuple(all.device.use.evictions, all.device.use.prefetched, all.device.use.prefetched_used, all.device.use.prefetched_wasted), std::tuple(6U, 9U, 6U, 3U));
+  EXPECT_EQ(std::tuple(all.device.moved_bytes, all.device.wasted_bytes, all.device.link_busy_us),
+            std::tuple(1500U, 300U, 900U));
+  EXPECT_EQ(std::tuple(all.device.use.evictions, all.device.use.prefetched, all.device.use.prefetched_used,
+                       all.device.use.prefetched_wasted),
+            std::tuple(6U, 9U, 6U, 3U));
   ASSERT_EQ(all.device_layers.size(), 2U);
-  EXPECT_EQ(std::tuple(all.device_layers[0].hits, all.device_layers[0].late, all.device_layers[1].hits, all.device_layers[1].misses), std::tuple(12U, 3U, 9U, 6U));
-  EXPECT_EQ(std::tuple(all.device.work.host_experts, all.device.work.host_rows, all.device.work.rewinds), std::tuple(12U, 27U, 6U));
+  EXPECT_EQ(std::tuple(all.device_layers[0].hits, all.device_layers[0].late, all.device_layers[1].hits,
+                       all.device_layers[1].misses),
+            std::tuple(12U, 3U, 9U, 6U));
+  EXPECT_EQ(std::tuple(all.device.work.host_experts, all.device.work.host_rows, all.device.work.rewinds),
+            std::tuple(12U, 27U, 6U));
   EXPECT_EQ(one.device_totals.work.host_rows, 18U);
   EXPECT_EQ(one.device_resident, 5U);
 }
@@ -82,7 +100,8 @@ TEST(WorkerFigures, TheRecentWindowStandsUntilThereIsANewOne) {
   StepReport nothing_new = device_report();
   nothing_new.device->recent = {};
   count_step(nothing_new, worker, all);
-  EXPECT_EQ(std::tuple(worker.recent.uses, worker.recent.hits, worker.recent.lru_hits, worker.recent.belady_hits), std::tuple(10U, 7U, 5U, 8U));
+  EXPECT_EQ(std::tuple(worker.recent.uses, worker.recent.hits, worker.recent.lru_hits, worker.recent.belady_hits),
+            std::tuple(10U, 7U, 5U, 8U));
   r = device_report();
   r.device->recent = {.uses = 4, .hits = 1, .lru_hits = 1, .belady_hits = 2};
   count_step(r, worker, all);
@@ -148,7 +167,9 @@ TEST(WorkerFigures, AnotherPackHasItsOwnLayers) {
 
 using Counts = std::vector<activation::ActivationCount>;
 
-Counts used(uint32_t layer, uint32_t expert, uint32_t tokens) { return {{MoeLayerId(layer), ExpertId(expert), tokens}}; }
+Counts used(uint32_t layer, uint32_t expert, uint32_t tokens) {
+  return {{MoeLayerId(layer), ExpertId(expert), tokens}};
+}
 
 TEST(ExpertUse, SharesAreOfTheLayer) {
   ExpertUse use;
@@ -185,7 +206,8 @@ TEST(ExpertUse, WhatThePeerClaimsBeyondTheModelIsLeftOut) {
   ExpertUse use;
   use.count(used(0, 0, 1), Nanos(0));  // before any worker
   use.begin({2, 4, 1});
-  for (const auto& [layer, expert] : {std::pair(2U, 0U), std::pair(0U, 4U), std::pair(UINT32_MAX, UINT32_MAX)}) use.count(used(layer, expert, UINT32_MAX), Nanos(0));
+  for (const auto& [layer, expert] : {std::pair(2U, 0U), std::pair(0U, 4U), std::pair(UINT32_MAX, UINT32_MAX)})
+    use.count(used(layer, expert, UINT32_MAX), Nanos(0));
   const ExpertShares shares = use.shares();
   EXPECT_EQ(std::accumulate(shares.cells.begin(), shares.cells.end(), 0.0F), 0.0F);
   use.begin({4096, 1 << 16, 8});

@@ -54,7 +54,8 @@ TEST_F(CheckpointTest, ItsOwnFormatIsTheNarrowestThatHoldsAllExactly) {
     write_checkpoint(dir_.path(), {.dtype = dtype, .other_dtypes = std::move(others)});
     const auto c = Checkpoint::open(dir_.path());
     EXPECT_TRUE(c) << c.status().message();
-    return std::tuple(c->own_dense_dtype().dtype, c->own_dense_dtype().widened, c->own_expert_dtype().dtype, c->own_expert_dtype().widened);
+    return std::tuple(c->own_dense_dtype().dtype, c->own_dense_dtype().widened, c->own_expert_dtype().dtype,
+                      c->own_expert_dtype().widened);
   };
   constexpr DType kF32 = DType::kF32, kBF16 = DType::kBF16, kF16 = DType::kF16;
   const std::string router = "model.layers.0.mlp.gate.weight", expert = "model.layers.0.mlp.experts.1.up_proj.weight";
@@ -72,7 +73,9 @@ TEST_F(CheckpointTest, AHeadThatIsTheEmbeddingIsLeftOut) {
   CheckpointOptions options{.tied = true, .extra = {{"lm_head.weight", {40, 72}}}, .value = same};
   write_checkpoint(dir_.path(), options);
   EXPECT_TRUE(Checkpoint::open(dir_.path())) << Checkpoint::open(dir_.path()).status().message();
-  options.value = [](const std::string& name, int64_t i) { return name == "lm_head.weight" || name.ends_with("tokens.weight") ? static_cast<float>(i % 64) : 0.5f; };
+  options.value = [](const std::string& name, int64_t i) {
+    return name == "lm_head.weight" || name.ends_with("tokens.weight") ? static_cast<float>(i % 64) : 0.5f;
+  };
   options.other_dtypes = {{"lm_head.weight", DType::kF32}};
   write_checkpoint(dir_.path(), options);
   const auto formats = Checkpoint::open(dir_.path());
@@ -82,9 +85,13 @@ TEST_F(CheckpointTest, AHeadThatIsTheEmbeddingIsLeftOut) {
 
 TEST_F(CheckpointTest, AHeadThatDiffersFromATiedEmbedding) {
   CheckpointOptions options{.tied = true, .extra = {{"lm_head.weight", {40, 72}}}};
-  options.value = [](const std::string& name, int64_t i) { return name == "lm_head.weight" && i == 40 * 72 - 1 ? 0.75f : 0.5f; };
+  options.value = [](const std::string& name, int64_t i) {
+    return name == "lm_head.weight" && i == 40 * 72 - 1 ? 0.75f : 0.5f;
+  };
   write_checkpoint(dir_.path(), options);
-  expect_refused(Code::kInvalidArgument, "'lm_head.weight' has other values than 'model.embed_tokens.weight'; set tie_word_embeddings to false");
+  expect_refused(
+      Code::kInvalidArgument,
+      "'lm_head.weight' has other values than 'model.embed_tokens.weight'; set tie_word_embeddings to false");
   options.config = R"({"tie_word_embeddings": false})";
   options.extra = {};
   write_checkpoint(dir_.path(), options);

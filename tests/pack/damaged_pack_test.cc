@@ -82,16 +82,20 @@ TEST_F(DamagedPack, NumbersThatAreNoneAreFoundBehindTheirChecksums) {
     return std::string("no such byte");
   };
   constexpr uint16_t kNan = 0x7fc0, kInfinity = 0x7f80, kHuge = 0x7f00, kPlain = 0x3f80;
-  const uint32_t int8 = *good.expert_blob(MoeLayerId(1), ExpertId(2), DType::kInt8), bf16 = *good.expert_blob(MoeLayerId(0), ExpertId(1), DType::kBF16);
-  const ExpertTile q = ExpertLayout(expert.hidden, expert.ffn, DType::kInt8).tile(0), b = ExpertLayout(expert.hidden, expert.ffn, DType::kBF16).tile(0);
+  const uint32_t int8 = *good.expert_blob(MoeLayerId(1), ExpertId(2), DType::kInt8),
+                 bf16 = *good.expert_blob(MoeLayerId(0), ExpertId(1), DType::kBF16);
+  const ExpertTile q = ExpertLayout(expert.hidden, expert.ffn, DType::kInt8).tile(0),
+                   b = ExpertLayout(expert.hidden, expert.ffn, DType::kBF16).tile(0);
   const auto int8_at = [&](int64_t part) { return static_cast<uint64_t>(q.offset + part); };
   for (const uint16_t bits : {kNan, kInfinity, kHuge}) {
-    EXPECT_THAT(error_after(int8, int8_at(q.gate_scales + 2 * 3), bits), HasSubstr("gate: the scale or offset of group 3 gives numbers"));
+    EXPECT_THAT(error_after(int8, int8_at(q.gate_scales + 2 * 3), bits),
+                HasSubstr("gate: the scale or offset of group 3 gives numbers"));
     EXPECT_THAT(error_after(int8, int8_at(q.down_scales), bits), HasSubstr("down: the scale or offset of group 0"));
   }
   EXPECT_EQ(error_after(int8, int8_at(q.up_scales), kPlain), "") << "wrong, but a number";
   EXPECT_EQ(error_after(int8, int8_at(q.gate), kNan), "") << "two values, any bits of which are numbers";
-  EXPECT_THAT(error_after(bf16, static_cast<uint64_t>(b.offset + b.up + 2 * 7), kInfinity), HasSubstr("up: value 7 is infinite or not a number"));
+  EXPECT_THAT(error_after(bf16, static_cast<uint64_t>(b.offset + b.up + 2 * 7), kInfinity),
+              HasSubstr("up: value 7 is infinite or not a number"));
   EXPECT_EQ(error_after(bf16, static_cast<uint64_t>(b.offset + b.up + 2 * 7), kHuge), "");
   for (const PackedTensor& t : good.tensors)
     EXPECT_THAT(error_after(t.blob, t.offset + 2, kNan), HasSubstr(t.name + ": value 1 is infinite or not a number"));
@@ -101,7 +105,8 @@ TEST_F(DamagedPack, OneFlippedByteInACopiedFileIsFound) {
   EXPECT_TRUE(check_copied_files(pack()).is_ok());
   for (const char* name : {"config.json", "generation_config.json", "tokenizer.json"}) {
     const std::string good = read_text(pack() / name);
-    for (const std::string& bad : {std::string(1, static_cast<char>(good[0] ^ 1)) + good.substr(1), good + "\n", std::string()}) {
+    for (const std::string& bad :
+         {std::string(1, static_cast<char>(good[0] ^ 1)) + good.substr(1), good + "\n", std::string()}) {
       write_text(pack() / name, bad);
       const auto report = verify_pack(pack(), *open_pack(pack()), 1, {});
       ASSERT_TRUE(report);

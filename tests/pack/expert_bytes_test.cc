@@ -23,7 +23,8 @@ struct Shape {
 class ExpertBytes : public ::testing::TestWithParam<std::tuple<DType, Shape>> {};
 
 /// Value r of row `row` (width `width`) of a part of a tile, scales applied.
-float value_at(const std::vector<std::byte>& tile, DType d, int64_t part, int64_t scales, int64_t row, int64_t width, int64_t r) {
+float value_at(const std::vector<std::byte>& tile, DType d, int64_t part, int64_t scales, int64_t row, int64_t width,
+               int64_t r) {
   const std::byte* at = tile.data() + part + row * row_bytes(d, width) + (d == DType::kInt4 ? 0 : r * dtype_bytes(d));
   uint16_t half = 0;
   float full = 0;
@@ -37,7 +38,8 @@ float value_at(const std::vector<std::byte>& tile, DType d, int64_t part, int64_
   }
   const int64_t group = row * quant_groups(width) + r / kQuantGroup;
   uint16_t parameters[2] = {};
-  std::memcpy(parameters, tile.data() + scales + group * group_parameters(d) * 2, static_cast<size_t>(group_parameters(d)) * 2);
+  std::memcpy(parameters, tile.data() + scales + group * group_parameters(d) * 2,
+              static_cast<size_t>(group_parameters(d)) * 2);
   const float scale = bf16_to_f32(parameters[0]);
   if (d == DType::kInt8) return static_cast<float>(static_cast<int8_t>(*at)) * scale;
   const int64_t within = r % 64;
@@ -47,14 +49,19 @@ float value_at(const std::vector<std::byte>& tile, DType d, int64_t part, int64_
 
 void expect_near(float got, float checkpoint_value, DType d, const char* part, int64_t row, int64_t column) {
   const float expected = bf16_to_f32(f32_to_bf16(checkpoint_value));
-  const float tolerance = d == DType::kInt4 ? 2.5f / 15 * 1.5f : d == DType::kInt8 ? 1.25f / 127 * 0.51f : d == DType::kF16 ? 1e-3f : 0.0f;
+  const float tolerance = d == DType::kInt4   ? 2.5f / 15 * 1.5f
+                          : d == DType::kInt8 ? 1.25f / 127 * 0.51f
+                          : d == DType::kF16  ? 1e-3f
+                                              : 0.0f;
   ASSERT_LE(std::fabs(got - expected), tolerance) << part << " row " << row << " column " << column;
 }
 
 TEST_P(ExpertBytes, LieAsLaidOut) {
   const auto [dtype, shape] = GetParam();
   const testing::TemporaryDirectory dir;
-  testing::write_checkpoint(dir / "src", {.architecture = "MixtralForCausalLM", .hidden = shape.hidden, .ffn = shape.ffn, .experts = 2, .layers = 1});
+  testing::write_checkpoint(
+      dir / "src",
+      {.architecture = "MixtralForCausalLM", .hidden = shape.hidden, .ffn = shape.ffn, .experts = 2, .layers = 1});
   const auto packed = pack_checkpoint(dir / "src", dir / "pack", {.experts = {dtype}}, {});
   ASSERT_TRUE(packed) << packed.status().message();
   const auto m = open_pack(dir / "pack");
@@ -70,19 +77,24 @@ TEST_P(ExpertBytes, LieAsLaidOut) {
     for (int64_t f = 0; f < tile.ffn; ++f)
       for (int64_t h = 0; h < shape.hidden; ++h) {
         const int64_t row = (tile.first_ffn + f) * shape.hidden + h, column = h * shape.ffn + tile.first_ffn + f;
-        expect_near(value_at(part, dtype, tile.gate, tile.gate_scales, f, shape.hidden, h), synthetic_value(prefix + "w1.weight", row), dtype, "gate", f, h);
-        expect_near(value_at(part, dtype, tile.up, tile.up_scales, f, shape.hidden, h), synthetic_value(prefix + "w3.weight", row), dtype, "up", f, h);
-        expect_near(value_at(part, dtype, tile.down, tile.down_scales, h, tile.ffn, f), synthetic_value(prefix + "w2.weight", column), dtype, "down", h, f);
+        expect_near(value_at(part, dtype, tile.gate, tile.gate_scales, f, shape.hidden, h),
+                    synthetic_value(prefix + "w1.weight", row), dtype, "gate", f, h);
+        expect_near(value_at(part, dtype, tile.up, tile.up_scales, f, shape.hidden, h),
+                    synthetic_value(prefix + "w3.weight", row), dtype, "up", f, h);
+        expect_near(value_at(part, dtype, tile.down, tile.down_scales, h, tile.ffn, f),
+                    synthetic_value(prefix + "w2.weight", column), dtype, "down", h, f);
       }
     const int64_t used = is_quantised(dtype) ? tile.down_scales + shape.hidden * parameter_bytes(dtype, tile.ffn)
                                              : tile.down + shape.hidden * row_bytes(dtype, tile.ffn);
-    for (int64_t i = used; i < tile.bytes; ++i) ASSERT_EQ(part[static_cast<size_t>(i)], std::byte{0}) << "padding of tile " << t;
+    for (int64_t i = used; i < tile.bytes; ++i)
+      ASSERT_EQ(part[static_cast<size_t>(i)], std::byte{0}) << "padding of tile " << t;
   }
 }
 
 // One short tile; several tiles with a short last one; a tile of more than one slice.
 INSTANTIATE_TEST_SUITE_P(Shapes, ExpertBytes,
-                         ::testing::Combine(::testing::Values(DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4),
+                         ::testing::Combine(::testing::Values(DType::kF32, DType::kBF16, DType::kF16, DType::kInt8,
+                                                              DType::kInt4),
                                             ::testing::Values(Shape{72, 37}, Shape{320, 1100}, Shape{6000, 70})));
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Packs of bf16 in 12 bits: every number is that of a pack of bf16, bit by bit; what has no such form is refused by name; numbers that are
-// none are found behind right checksums.
+// Packs of bf16 in 12 bits: every number is that of a pack of bf16, bit by bit; what has no such form is refused by
+// name; numbers that are none are found behind right checksums.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -57,7 +57,9 @@ struct TwoPacks {
     options.value = value;
     write_checkpoint(dir / "src", options);
     for (const DType d : {DType::kBF16, kNarrow}) {
-      const auto packed = pack_checkpoint(dir / "src", dir / std::string(dtype_name(d)), {.experts = {d}, .dense = d, .jobs = 2, .scratch_bytes_max = scratch_bytes_max}, {});
+      const auto packed =
+          pack_checkpoint(dir / "src", dir / std::string(dtype_name(d)),
+                          {.experts = {d}, .dense = d, .jobs = 2, .scratch_bytes_max = scratch_bytes_max}, {});
       EXPECT_TRUE(packed) << packed.status().message();
     }
     wide = open_pack(dir / "bf16").value();
@@ -67,19 +69,30 @@ struct TwoPacks {
 
 TEST(PackIn12Bits, ExpertsAreThoseOfBf16BitByBit) {
   for (const auto& [hidden, ffn] : {std::pair<int64_t, int64_t>{72, 37}, {320, 1100}, {6000, 70}}) {
-    const TwoPacks packs({.architecture = "MixtralForCausalLM", .dtype = hidden == 320 ? DType::kF32 : DType::kBF16, .hidden = hidden, .ffn = ffn, .experts = 2, .layers = 1});
+    const TwoPacks packs({.architecture = "MixtralForCausalLM",
+                          .dtype = hidden == 320 ? DType::kF32 : DType::kBF16,
+                          .hidden = hidden,
+                          .ffn = ffn,
+                          .experts = 2,
+                          .layers = 1});
     const ExpertLayout a(hidden, ffn, DType::kBF16), b(hidden, ffn, kNarrow);
     ASSERT_EQ(a.tiles(), b.tiles());
     for (const uint32_t expert : {0u, 1u}) {
-      const auto from = read_blob(packs.dir / "bf16", packs.wide, *packs.wide.expert_blob(MoeLayerId(0), ExpertId(expert), DType::kBF16));
-      const auto to = read_blob(packs.dir / "bf16-12bit", packs.narrow, *packs.narrow.expert_blob(MoeLayerId(0), ExpertId(expert), kNarrow));
+      const auto from = read_blob(packs.dir / "bf16", packs.wide,
+                                  *packs.wide.expert_blob(MoeLayerId(0), ExpertId(expert), DType::kBF16));
+      const auto to = read_blob(packs.dir / "bf16-12bit", packs.narrow,
+                                *packs.narrow.expert_blob(MoeLayerId(0), ExpertId(expert), kNarrow));
       for (int64_t i = 0; i < a.tiles(); ++i) {
         const ExpertTile s = a.tile(i), t = b.tile(i);
         const std::byte *x = from.data() + s.offset, *y = to.data() + t.offset;
-        EXPECT_EQ(widened(y + t.gate, y + t.gate_scales, t.ffn, hidden), plain(x + s.gate, s.ffn, hidden)) << "gate of tile " << i;
-        EXPECT_EQ(widened(y + t.up, y + t.up_scales, t.ffn, hidden), plain(x + s.up, s.ffn, hidden)) << "up of tile " << i;
-        EXPECT_EQ(widened(y + t.down, y + t.down_scales, hidden, t.ffn), plain(x + s.down, hidden, s.ffn)) << "down of tile " << i;
-        for (int64_t p = t.down_scales + matrix_parameter_bytes(kNarrow, hidden, t.ffn); p < t.bytes; ++p) ASSERT_EQ(y[p], std::byte{0}) << "padding of tile " << i;
+        EXPECT_EQ(widened(y + t.gate, y + t.gate_scales, t.ffn, hidden), plain(x + s.gate, s.ffn, hidden))
+            << "gate of tile " << i;
+        EXPECT_EQ(widened(y + t.up, y + t.up_scales, t.ffn, hidden), plain(x + s.up, s.ffn, hidden))
+            << "up of tile " << i;
+        EXPECT_EQ(widened(y + t.down, y + t.down_scales, hidden, t.ffn), plain(x + s.down, hidden, s.ffn))
+            << "down of tile " << i;
+        for (int64_t p = t.down_scales + matrix_parameter_bytes(kNarrow, hidden, t.ffn); p < t.bytes; ++p)
+          ASSERT_EQ(y[p], std::byte{0}) << "padding of tile " << i;
       }
     }
     if (hidden > 72) EXPECT_LT(b.bytes(), a.bytes()) << "beyond padding";
@@ -93,13 +106,16 @@ TEST(PackIn12Bits, MatricesOfProductsAreThoseOfBf16AndTheRestStaysBf16) {
   int encoded = 0, exceptions = 0;
   for (size_t i = 0; i < packs.wide.tensors.size(); ++i) {
     const PackedTensor &w = packs.wide.tensors[i], &n = packs.narrow.tensors[i];
-    const auto from = read_blob(packs.dir / "bf16", packs.wide, w.blob), to = read_blob(packs.dir / "bf16-12bit", packs.narrow, n.blob);
+    const auto from = read_blob(packs.dir / "bf16", packs.wide, w.blob),
+               to = read_blob(packs.dir / "bf16-12bit", packs.narrow, n.blob);
     int64_t rows = 1;
     for (size_t d = 0; d + 1 < w.shape.size(); ++d) rows *= w.shape[d];
     const int64_t cols = w.shape.back();
     const std::byte* values = to.data() + n.offset;
     if (n.dtype == DType::kBF16) {
-      EXPECT_TRUE(n.name == "embed.weight" || n.shape.size() == 1 || n.name.ends_with("router.weight") || n.name.ends_with("shared_gate.weight")) << n.name;
+      EXPECT_TRUE(n.name == "embed.weight" || n.shape.size() == 1 || n.name.ends_with("router.weight") ||
+                  n.name.ends_with("shared_gate.weight"))
+          << n.name;
       EXPECT_EQ(plain(values, rows, cols), plain(from.data() + w.offset, rows, cols)) << n.name;
       continue;
     }
@@ -115,11 +131,14 @@ TEST(PackIn12Bits, MatricesOfProductsAreThoseOfBf16AndTheRestStaysBf16) {
 TEST(PackIn12Bits, NumbersOfAllMagnitudesAreRefusedByName) {
   for (const char* where : {"lm_head.weight", "model.layers.1.mlp.experts.2.down_proj.weight"}) {
     const TemporaryDirectory dir;
-    const auto spread = [&](const std::string& name, int64_t i) { return name == where ? std::ldexp(1.0f, -static_cast<int>(i % 100)) : 0.5f; };
+    const auto spread = [&](const std::string& name, int64_t i) {
+      return name == where ? std::ldexp(1.0f, -static_cast<int>(i % 100)) : 0.5f;
+    };
     write_checkpoint(dir / "src", {.value = spread});
     const auto packed = pack_checkpoint(dir / "src", dir / "pack", {.experts = {kNarrow}, .dense = kNarrow}, {});
     EXPECT_EQ(packed.status().code(), Code::kUnsupported);
-    EXPECT_THAT(packed.status().message(), HasSubstr("tensor '" + std::string(where) + "' has numbers of too many magnitudes for bf16-12bit"));
+    EXPECT_THAT(packed.status().message(),
+                HasSubstr("tensor '" + std::string(where) + "' has numbers of too many magnitudes for bf16-12bit"));
     EXPECT_FALSE(std::filesystem::exists(dir / "pack" / "manifest"));
   }
 }
@@ -143,12 +162,15 @@ TEST(PackIn12Bits, ExponentsOfNumbersThatAreNoneAreFoundBehindTheirChecksums) {
     return report->first_error.message();
   };
   const auto gate = static_cast<uint64_t>(t.gate_scales), down = static_cast<uint64_t>(t.down_scales);
-  EXPECT_THAT(error_with(gate + 3, 0xff), HasSubstr("gate: the exponent of code 3 is that of numbers that are infinite or not numbers"));
+  EXPECT_THAT(error_with(gate + 3, 0xff),
+              HasSubstr("gate: the exponent of code 3 is that of numbers that are infinite or not numbers"));
   EXPECT_EQ(error_with(gate + 3, 0xfe), "") << "wrong, but numbers";
   const int64_t numbers = expert.hidden * t.ffn, room = bf16_in_12::exceptions_max(numbers);
   const auto last = down + static_cast<uint64_t>(bf16_in_12::exponents_bytes(expert.hidden, t.ffn)) - 1;
-  EXPECT_THAT(error_with(last, 0xff), HasSubstr("down: the exponent of exception " + std::to_string(room - 1) + " is that of"));
-  EXPECT_EQ(error_with(static_cast<uint64_t>(t.up), 0xff), "") << "a sign and a mantissa, any bits of which are of numbers";
+  EXPECT_THAT(error_with(last, 0xff),
+              HasSubstr("down: the exponent of exception " + std::to_string(room - 1) + " is that of"));
+  EXPECT_EQ(error_with(static_cast<uint64_t>(t.up), 0xff), "")
+      << "a sign and a mantissa, any bits of which are of numbers";
 }
 
 }  // namespace

@@ -27,7 +27,12 @@ Manifest sample() {
   m.blobs.push_back({BlobKind::kDense, {}, {}, DType::kBF16, 12288, {{0, 0, 0, 8192, 11}, {0, 0, 8192, 4096, 12}}});
   for (uint32_t p = 0; p < 2; ++p)
     for (uint32_t i = 0; i < 4; ++i)
-      m.blobs.push_back({BlobKind::kExpert, MoeLayerId(i / 2), ExpertId(i % 2), m.expert_precisions[p], 4096, {{0, p + 1, 4096 * i, 4096, 100 * p + i}}});
+      m.blobs.push_back({BlobKind::kExpert,
+                         MoeLayerId(i / 2),
+                         ExpertId(i % 2),
+                         m.expert_precisions[p],
+                         4096,
+                         {{0, p + 1, 4096 * i, 4096, 100 * p + i}}});
   m.tensors = {{"embed.weight", DType::kBF16, {10, 32}, 0, 0}, {"norm.weight", DType::kBF16, {32}, 0, 640}};
   m.copied = {{"config.json", 8, 1}, {"tokenizer.json", 3, 2}};
   return m;
@@ -44,21 +49,25 @@ void expect_equal(const Manifest& a, const Manifest& b) {
   EXPECT_EQ(a.expert_precisions, b.expert_precisions);
   ASSERT_EQ(a.copied.size(), b.copied.size());
   for (size_t i = 0; i < a.copied.size(); ++i)
-    EXPECT_EQ(std::tie(a.copied[i].name, a.copied[i].bytes, a.copied[i].xxh3_64), std::tie(b.copied[i].name, b.copied[i].bytes, b.copied[i].xxh3_64));
+    EXPECT_EQ(std::tie(a.copied[i].name, a.copied[i].bytes, a.copied[i].xxh3_64),
+              std::tie(b.copied[i].name, b.copied[i].bytes, b.copied[i].xxh3_64));
   ASSERT_EQ(a.blobs.size(), b.blobs.size());
   for (size_t i = 0; i < a.blobs.size(); ++i) {
     const Blob &x = a.blobs[i], &y = b.blobs[i];
-    EXPECT_EQ(std::tuple(x.kind, x.moe_layer, x.expert, x.precision, x.length), std::tuple(y.kind, y.moe_layer, y.expert, y.precision, y.length));
+    EXPECT_EQ(std::tuple(x.kind, x.moe_layer, x.expert, x.precision, x.length),
+              std::tuple(y.kind, y.moe_layer, y.expert, y.precision, y.length));
     ASSERT_EQ(x.slices.size(), y.slices.size());
     for (size_t s = 0; s < x.slices.size(); ++s) {
       const Slice &v = x.slices[s], &w = y.slices[s];
-      EXPECT_EQ(std::tuple(v.directory, v.file, v.offset, v.length, v.xxh3_64), std::tuple(w.directory, w.file, w.offset, w.length, w.xxh3_64));
+      EXPECT_EQ(std::tuple(v.directory, v.file, v.offset, v.length, v.xxh3_64),
+                std::tuple(w.directory, w.file, w.offset, w.length, w.xxh3_64));
     }
   }
   ASSERT_EQ(a.tensors.size(), b.tensors.size());
   for (size_t i = 0; i < a.tensors.size(); ++i) {
     const PackedTensor &x = a.tensors[i], &y = b.tensors[i];
-    EXPECT_EQ(std::tie(x.name, x.dtype, x.shape, x.blob, x.offset), std::tie(y.name, y.dtype, y.shape, y.blob, y.offset));
+    EXPECT_EQ(std::tie(x.name, x.dtype, x.shape, x.blob, x.offset),
+              std::tie(y.name, y.dtype, y.shape, y.blob, y.offset));
   }
 }
 
@@ -79,10 +88,11 @@ TEST(Manifest, ComesBackAsItWas) {
 TEST(Manifest, VersionOneIsStillRead) {
   Manifest first = sample();
   first.copied.clear();
-  const std::tuple<const char*, Manifest, uint64_t> cases[] = {{"manifest_v1.bin", first, 0x1cf3d014671bcbdfu},
-                                                               {"manifest_v1_copied.bin", sample(), 0x795411a2059588adu}};
+  const std::tuple<const char*, Manifest, uint64_t> cases[] = {
+      {"manifest_v1.bin", first, 0x1cf3d014671bcbdfu}, {"manifest_v1_copied.bin", sample(), 0x795411a2059588adu}};
   for (const auto& [name, expected, identity] : cases) {
-    const std::string text = testing::read_text(std::filesystem::path(std::getenv("MOESTRO_SOURCE_DIR")) / "tests/pack/golden" / name);
+    const std::string text =
+        testing::read_text(std::filesystem::path(std::getenv("MOESTRO_SOURCE_DIR")) / "tests/pack/golden" / name);
     ASSERT_FALSE(text.empty()) << name;
     const auto m = parse_manifest(reinterpret_cast<const std::byte*>(text.data()), text.size());
     ASSERT_TRUE(m) << m.status().message();
@@ -138,7 +148,8 @@ const Corruption kCorruptions[] = {
     {"precision twice", [](Manifest& m) { m.expert_precisions[1] = DType::kBF16; }, "precisions"},
     {"precision unknown", [](Manifest& m) { m.expert_precisions[1] = static_cast<DType>(77); }, "precisions"},
     {"kind unknown", [](Manifest& m) { m.blobs[2].kind = static_cast<BlobKind>(9); }, "kind of blob 2"},
-    {"blob precision unknown", [](Manifest& m) { m.blobs[2].precision = static_cast<DType>(9); }, "precision of blob 2"},
+    {"blob precision unknown", [](Manifest& m) { m.blobs[2].precision = static_cast<DType>(9); },
+     "precision of blob 2"},
     {"slice empty", [](Manifest& m) { m.blobs[2].slices[0].length = 0; }, "length of a slice"},
     {"slice too long", [](Manifest& m) { m.blobs[2].slices[0].length = (1 << 20) + 4096; }, "length of a slice"},
     {"slice odd", [](Manifest& m) { m.blobs[2].slices[0].length = 4095; }, "length of a slice"},
@@ -151,14 +162,28 @@ const Corruption kCorruptions[] = {
     {"expert missing", [](Manifest& m) { m.blobs.erase(m.blobs.begin() + 3); }, "number of experts"},
     {"experts swapped", [](Manifest& m) { std::swap(m.blobs[1], m.blobs[2]); }, "order of the experts"},
     {"dense among experts", [](Manifest& m) { m.blobs[3].kind = BlobKind::kDense; }, "order of the experts"},
-    {"layer huge", [](Manifest& m) { m.blobs.back().moe_layer = MoeLayerId(UINT32_MAX); m.blobs.back().expert = ExpertId(UINT32_MAX); }, "number of experts"},
+    {"layer huge",
+     [](Manifest& m) {
+       m.blobs.back().moe_layer = MoeLayerId(UINT32_MAX);
+       m.blobs.back().expert = ExpertId(UINT32_MAX);
+     },
+     "number of experts"},
     {"no experts", [](Manifest& m) { m.blobs.resize(1); }, "no experts"},
-    {"nothing", [](Manifest& m) { m.blobs.clear(); m.tensors.clear(); }, "no experts"},
+    {"nothing",
+     [](Manifest& m) {
+       m.blobs.clear();
+       m.tensors.clear();
+     },
+     "no experts"},
     {"tensor twice", [](Manifest& m) { m.tensors[1].name = m.tensors[0].name; }, "given twice"},
     {"tensor nameless", [](Manifest& m) { m.tensors[1].name = ""; }, "name is empty"},
     {"tensor of no format", [](Manifest& m) { m.tensors[1].dtype = static_cast<DType>(9); }, "format"},
     {"vector quantised", [](Manifest& m) { m.tensors[1].dtype = DType::kInt8; }, "does not fit"},
-    {"matrix quantised, its scales outside", [](Manifest& m) { m.tensors[1] = {"head.weight", DType::kInt8, {182, 64}, 0, 640}; }, "does not fit"},
+    {"matrix quantised, its scales outside",
+     [](Manifest& m) {
+       m.tensors[1] = {"head.weight", DType::kInt8, {182, 64}, 0, 640};
+     },
+     "does not fit"},
     {"tensor in an expert", [](Manifest& m) { m.tensors[1].blob = 1; }, "blob"},
     {"tensor in no blob", [](Manifest& m) { m.tensors[1].blob = 99; }, "blob"},
     {"tensor misplaced", [](Manifest& m) { m.tensors[1].offset = 641; }, "does not fit"},
@@ -167,7 +192,11 @@ const Corruption kCorruptions[] = {
     {"shape empty", [](Manifest& m) { m.tensors[1].shape = {}; }, "does not fit"},
     {"shape zero", [](Manifest& m) { m.tensors[1].shape = {0}; }, "does not fit"},
     {"shape negative", [](Manifest& m) { m.tensors[1].shape = {-1}; }, "does not fit"},
-    {"shape overflows", [](Manifest& m) { m.tensors[1].shape = {int64_t{1} << 40, int64_t{1} << 40}; }, "does not fit"},
+    {"shape overflows",
+     [](Manifest& m) {
+       m.tensors[1].shape = {int64_t{1} << 40, int64_t{1} << 40};
+     },
+     "does not fit"},
     {"tensors overlap", [](Manifest& m) { m.tensors[1].offset = 576; }, "tensors overlap"},
 };
 

@@ -22,9 +22,10 @@ void write_sparse_checkpoint(const std::filesystem::path& dir, const testing::Ch
   const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
     uint64_t bytes = 4;
     std::string sizes;
-    for (const int64_t n : shape) bytes *= static_cast<uint64_t>(n), sizes += (sizes.empty() ? "" : ",") + std::to_string(n);
-    header += (header.size() > 1 ? ",\"" : "\"") + name + "\":{\"dtype\":\"F32\",\"shape\":[" + sizes + "],\"data_offsets\":[" +
-              std::to_string(end) + "," + std::to_string(end + bytes) + "]}";
+    for (const int64_t n : shape)
+      bytes *= static_cast<uint64_t>(n), sizes += (sizes.empty() ? "" : ",") + std::to_string(n);
+    header += (header.size() > 1 ? ",\"" : "\"") + name + "\":{\"dtype\":\"F32\",\"shape\":[" + sizes +
+              "],\"data_offsets\":[" + std::to_string(end) + "," + std::to_string(end + bytes) + "]}";
     end += bytes;
   };
   for (const auto& t : model.dense) add(t.source_name, t.shape);
@@ -46,7 +47,9 @@ TEST_P(PackMemory, IsBounded) {
 #endif
   const testing::TemporaryDirectory dir;
   // Each matrix 80 MiB, the embedding 80 MiB.
-  write_sparse_checkpoint(dir / "src", {.architecture = "MixtralForCausalLM", .hidden = 1024, .ffn = 20480, .experts = 2, .layers = 1, .vocab = 20480});
+  write_sparse_checkpoint(
+      dir / "src",
+      {.architecture = "MixtralForCausalLM", .hidden = 1024, .ffn = 20480, .experts = 2, .layers = 1, .vocab = 20480});
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
@@ -64,7 +67,8 @@ TEST_P(PackMemory, IsBounded) {
 
 INSTANTIATE_TEST_SUITE_P(Precisions, PackMemory,
                          ::testing::Values(PackOptions{.experts = {DType::kInt8}, .dense = DType::kBF16, .jobs = 2},
-                                           PackOptions{.experts = {DType::kBF16In12}, .dense = DType::kBF16In12, .jobs = 2}));
+                                           PackOptions{
+                                               .experts = {DType::kBF16In12}, .dense = DType::kBF16In12, .jobs = 2}));
 
 }  // namespace
 }  // namespace moestro::store

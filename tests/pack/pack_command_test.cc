@@ -3,11 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "services/cli/pack/inspect_command.h"
 #include "services/cli/pack/progress.h"
+#include "services/command_line/command_line.h"
 #include "tests/pack/synthetic_checkpoint.h"
 
 namespace moestro::cli {
@@ -20,18 +20,14 @@ struct Outcome {
   std::string out, err;
 };
 
-Outcome run(const std::string& command_line) {
-  CLI::App app("moestro", "moestro");
+Outcome run(const std::string& line) {
+  command_line::App app("moestro", "moestro");
   CommandResult result;
   add_pack_command(app, result);
   add_inspect_command(app, result);
   ::testing::internal::CaptureStdout();
   ::testing::internal::CaptureStderr();
-  try {
-    app.parse(command_line);
-  } catch (const CLI::ParseError&) {
-    result.exit_code = 2;
-  }
+  if (const auto code = app.parse(line).exit_code) result.exit_code = *code;
   return {result.exit_code, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
 }
 
@@ -44,7 +40,8 @@ class PackCommand : public ::testing::Test {
 };
 
 TEST_F(PackCommand, PacksAndInspects) {
-  const Outcome packed = run("pack " + src() + " -o " + pack() + " --experts int8,bf16 --dense f32 --jobs 2 --name toy");
+  const Outcome packed =
+      run("pack " + src() + " -o " + pack() + " --experts int8,bf16 --dense f32 --jobs 2 --name toy");
   EXPECT_EQ(packed.exit_code, 0) << packed.err;
   EXPECT_THAT(packed.out, HasSubstr("packed "));
   const Outcome json = run("inspect " + pack() + " --verify --json");
@@ -71,7 +68,8 @@ TEST_F(PackCommand, FailsInOneLine) {
 }
 
 TEST_F(PackCommand, RemarksGoToStandardErrorOneLineEach) {
-  testing::CheckpointOptions options{.dtype = DType::kF16, .other_dtypes = {{"model.layers.0.mlp.gate.weight", DType::kF32}}};
+  testing::CheckpointOptions options{.dtype = DType::kF16,
+                                     .other_dtypes = {{"model.layers.0.mlp.gate.weight", DType::kF32}}};
   options.config = R"({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}})";
   testing::write_checkpoint(dir_ / "mixed", options);
   const Outcome packed = run("pack " + (dir_ / "mixed").string() + " -o " + pack());
@@ -93,7 +91,8 @@ TEST_F(PackCommand, DamageIsAFailure) {
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("differ from their checksum"));
   testing::write_text(dir_ / "pack" / "tokenizer.json", "{} ");
-  EXPECT_THAT(run("inspect " + pack() + " --verify").err, HasSubstr("1 blobs and 1 other files are damaged, the first"));
+  EXPECT_THAT(run("inspect " + pack() + " --verify").err,
+              HasSubstr("1 blobs and 1 other files are damaged, the first"));
   bytes[5000] = static_cast<char>(bytes[5000] ^ 1);
   testing::write_text(dir_ / "pack" / "dense.bin", bytes);
   EXPECT_THAT(run("inspect " + pack() + " --verify").err, HasSubstr("tokenizer.json: is not as it was packed"));

@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
 
 #include "services/cli/pack/pack_command.h"
+#include "services/command_line/command_line.h"
 #include "tests/pack/synthetic_checkpoint.h"
 
 namespace moestro::cli {
@@ -18,12 +18,13 @@ class PackTokenizer : public ::testing::Test {
   PackTokenizer() { testing::write_checkpoint(dir_ / "src", {}); }  // its vocab_size is 40
   void write(const std::string& name, const std::string& text) const { testing::write_text(dir_ / "src" / name, text); }
   int pack() {
-    CLI::App app("moestro", "moestro");
+    command_line::App app("moestro", "moestro");
     CommandResult result;
     add_pack_command(app, result);
     ::testing::internal::CaptureStdout();
     ::testing::internal::CaptureStderr();
-    app.parse("pack " + (dir_ / "src").string() + " -o " + (dir_ / "pack").string() + " --jobs 1");
+    EXPECT_EQ(app.parse("pack " + (dir_ / "src").string() + " -o " + (dir_ / "pack").string() + " --jobs 1").exit_code,
+              std::nullopt);
     ::testing::internal::GetCapturedStdout();
     error_ = ::testing::internal::GetCapturedStderr();
     return result.exit_code;
@@ -45,8 +46,8 @@ TEST_F(PackTokenizer, AMissingOrUnreadableTokenizer) {
   expect_refused("tokenizer.json");
   write("tokenizer.json", "garbage");
   expect_refused("not valid JSON");
-  write("tokenizer.json", R"({"model": {"type": "Unigram", "vocab": []}})");
-  expect_refused("the model is of the kind 'Unigram'");
+  write("tokenizer.json", R"({"model": {"type": "Syllables", "vocab": []}})");
+  expect_refused("the model is of the kind 'Syllables'");
   write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []}})");
   expect_refused("the id 0 is given to two tokens");
 }

@@ -24,7 +24,8 @@ struct Quantised {
       q.push_back(to == DType::kInt8 ? static_cast<int8_t>(values[i]) : half(i));
       const float scale = bf16_to_f32(parameters[group * static_cast<size_t>(group_parameters(to))]);
       scales.push_back(scale);
-      read.push_back(static_cast<float>(q.back()) * scale + (to == DType::kInt8 ? 0.0f : bf16_to_f32(parameters[group * 2 + 1])));
+      read.push_back(static_cast<float>(q.back()) * scale +
+                     (to == DType::kInt8 ? 0.0f : bf16_to_f32(parameters[group * 2 + 1])));
     }
   }
   int half(size_t i) const {
@@ -80,7 +81,8 @@ TEST(QuantiseInt8, ZerosAndTinyAndHugeValues) {
 double plain_error(const std::vector<float>& row) {
   double sum = 0;
   for (size_t begin = 0; begin < row.size(); begin += 64) {
-    const auto first = row.begin() + static_cast<std::ptrdiff_t>(begin), last = row.begin() + static_cast<std::ptrdiff_t>(std::min(row.size(), begin + 64));
+    const auto first = row.begin() + static_cast<std::ptrdiff_t>(begin),
+               last = row.begin() + static_cast<std::ptrdiff_t>(std::min(row.size(), begin + 64));
     const auto [low, high] = std::minmax_element(first, last);
     const float scale = bf16_to_f32(f32_to_bf16((*high - *low) / 15)), offset = bf16_to_f32(f32_to_bf16(*low));
     for (auto v = first; v != last; ++v) {
@@ -130,12 +132,14 @@ TEST(QuantiseInt4, TinyAndHugeValues) {
     for (float& v : row) v *= factor;
     const Quantised got(row, DType::kInt4);
     ASSERT_TRUE(got.ok) << factor;
-    const float largest = std::fabs(*std::max_element(row.begin(), row.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
+    const float largest = std::fabs(
+        *std::max_element(row.begin(), row.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
     for (size_t i = 0; i < row.size(); ++i) EXPECT_LE(std::fabs(got.read[i] - row[i]), largest * 0.2f) << factor;
   }
 }
 
-/// Groups side by side come out as they do one by one, every bit: a pack does not depend on where its rows end or on the machine.
+/// Groups side by side come out as they do one by one, every bit: a pack does not depend on where its rows end or on
+/// the machine.
 TEST(QuantiseInt4, ARowOfManyGroupsIsEachGroupAlone) {
   std::mt19937 random(11);
   for (const size_t n : {size_t{64} * 2, size_t{64} * 3, size_t{64} * 8, size_t{64} * 21, size_t{64} * 9 + 30}) {
@@ -147,8 +151,12 @@ TEST(QuantiseInt4, ARowOfManyGroupsIsEachGroupAlone) {
     ASSERT_TRUE(whole.ok);
     for (size_t begin = 0; begin < n; begin += 64) {
       const size_t count = std::min<size_t>(64, n - begin), group = begin / 64;
-      const Quantised alone(std::vector<float>(row.begin() + static_cast<std::ptrdiff_t>(begin), row.begin() + static_cast<std::ptrdiff_t>(begin + count)), DType::kInt4);
-      EXPECT_TRUE(std::equal(alone.values.begin(), alone.values.end(), whole.values.begin() + static_cast<std::ptrdiff_t>(group * 32))) << n << " group " << group;
+      const Quantised alone(std::vector<float>(row.begin() + static_cast<std::ptrdiff_t>(begin),
+                                               row.begin() + static_cast<std::ptrdiff_t>(begin + count)),
+                            DType::kInt4);
+      EXPECT_TRUE(std::equal(alone.values.begin(), alone.values.end(),
+                             whole.values.begin() + static_cast<std::ptrdiff_t>(group * 32)))
+          << n << " group " << group;
       EXPECT_EQ(alone.parameters[0], whole.parameters[2 * group]) << n << " group " << group;
       EXPECT_EQ(alone.parameters[1], whole.parameters[2 * group + 1]) << n << " group " << group;
     }
@@ -161,7 +169,8 @@ TEST(QuantiseInt4, ARowOfManyGroupsIsEachGroupAlone) {
 
 TEST(Quantise, WhatIsNotFiniteIsRefused) {
   for (const DType to : {DType::kInt8, DType::kInt4})
-    for (const float v : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
+    for (const float v : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::quiet_NaN()})
       EXPECT_FALSE(Quantised({1.0f, v}, to).ok);
   EXPECT_FALSE(Quantised({3e38f, -3e38f}, DType::kInt4).ok) << "a range beyond f32";
 }

@@ -28,7 +28,11 @@ RandomModel small_model(uint64_t seed) {
 
 TEST(RandomPack, TheSameSeedMakesTheSameBytesWhateverTheThreadsAndTheMemory) {
   const testing::TemporaryDirectory dir;
-  const PackOptions alone{.experts = {DType::kBF16, DType::kInt4, DType::kBF16In12}, .dense = DType::kBF16In12, .jobs = 1, .model_name = "m", .scratch_bytes_max = 1};
+  const PackOptions alone{.experts = {DType::kBF16, DType::kInt4, DType::kBF16In12},
+                          .dense = DType::kBF16In12,
+                          .jobs = 1,
+                          .model_name = "m",
+                          .scratch_bytes_max = 1};
   PackOptions together = alone;
   together.jobs = 3;
   together.scratch_bytes_max = 64 << 20;
@@ -45,7 +49,8 @@ TEST(RandomPack, TheSameSeedMakesTheSameBytesWhateverTheThreadsAndTheMemory) {
 
 TEST(RandomPack, IsWholeAndNoTwoExpertsAreAlike) {
   const testing::TemporaryDirectory dir;
-  const auto packed = pack_random(small_model(1), dir / "p", {.experts = {DType::kBF16}, .jobs = 2, .model_name = "m"}, {});
+  const auto packed =
+      pack_random(small_model(1), dir / "p", {.experts = {DType::kBF16}, .jobs = 2, .model_name = "m"}, {});
   ASSERT_TRUE(packed) << packed.status().message();
   const auto manifest = open_pack(dir / "p");
   ASSERT_TRUE(manifest) << manifest.status().message();
@@ -68,7 +73,8 @@ TEST(RandomPack, ADiskWithoutRoomIsFoundBeforeAnythingIsWritten) {
   shape.ffn = 14336;
   shape.experts = 8;
   shape.layers = static_cast<int64_t>(room / (8 * 3 * 2 * uint64_t(shape.hidden * shape.ffn))) + 1;
-  const auto packed = pack_random({testing::synthetic_config(shape), "", {}, 1}, dir / "p", {.experts = {DType::kBF16}, .model_name = "m"}, {});
+  const auto packed = pack_random({testing::synthetic_config(shape), "", {}, 1}, dir / "p",
+                                  {.experts = {DType::kBF16}, .model_name = "m"}, {});
   ASSERT_FALSE(packed);
   EXPECT_EQ(packed.status().code(), Code::kExhausted);
   EXPECT_THAT(packed.status().message(), HasSubstr("MiB are needed"));
@@ -85,22 +91,26 @@ std::vector<float> numbers(const RandomWeights& weights, const std::string& tens
 
 class RandomNumbers : public ::testing::Test {
  protected:
-  const model::ModelDescription model_ = model::describe_model(testing::synthetic_config({.architecture = "MixtralForCausalLM"}), "").value();
+  const model::ModelDescription model_ =
+      model::describe_model(testing::synthetic_config({.architecture = "MixtralForCausalLM"}), "").value();
   const RandomWeights weights_{model_, 3};
 };
 
 TEST_F(RandomNumbers, APieceIsWhatTheWholeHasThere) {
   const std::string tensor = model_.experts.front().down;
   const auto whole = numbers(weights_, tensor, 0, 1000);
-  for (const auto& [first, count] : std::vector<std::pair<uint64_t, size_t>>{{0, 1}, {1, 1}, {1, 2}, {3, 6}, {4, 4}, {5, 3}, {6, 990}, {999, 1}, {2, 0}}) {
+  for (const auto& [first, count] : std::vector<std::pair<uint64_t, size_t>>{
+           {0, 1}, {1, 1}, {1, 2}, {3, 6}, {4, 4}, {5, 3}, {6, 990}, {999, 1}, {2, 0}}) {
     const auto piece = numbers(weights_, tensor, first, count);
-    EXPECT_TRUE(std::equal(piece.begin(), piece.end(), whole.begin() + static_cast<std::ptrdiff_t>(first))) << first << ", " << count;
+    EXPECT_TRUE(std::equal(piece.begin(), piece.end(), whole.begin() + static_cast<std::ptrdiff_t>(first)))
+        << first << ", " << count;
   }
 }
 
 TEST_F(RandomNumbers, AreNormalAndOnesWhereANormIs) {
   constexpr size_t kCount = 1 << 20;
-  for (const auto& [tensor, deviation] : std::vector<std::pair<std::string, double>>{{model_.experts.front().gate, 0.02}, {"model.embed_tokens.weight", 1.0}}) {
+  for (const auto& [tensor, deviation] : std::vector<std::pair<std::string, double>>{
+           {model_.experts.front().gate, 0.02}, {"model.embed_tokens.weight", 1.0}}) {
     const auto values = numbers(weights_, tensor, 0, kCount);
     double sum = 0, squares = 0, fourth = 0, furthest = 0, before = 0, along = 0;
     for (const float value : values) {

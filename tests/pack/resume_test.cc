@@ -10,6 +10,7 @@
 #include "store/pack/journal.h"
 #include "store/pack/manifest.h"
 #include "store/pack/packer.h"
+#include "store/pack/verify.h"
 #include "tests/pack/synthetic_checkpoint.h"
 
 namespace moestro::store {
@@ -45,7 +46,8 @@ class Resume : public ::testing::Test {
 
   Result<PackSummary> pack(const std::string& to) {
     notes_.clear();
-    return pack_checkpoint(dir_ / "src", dir_ / to, options_, {{}, [this](const std::string& line) { notes_.push_back(line); }});
+    return pack_checkpoint(dir_ / "src", dir_ / to, options_,
+                           {{}, [this](const std::string& line) { notes_.push_back(line); }});
   }
 
   testing::TemporaryDirectory dir_;
@@ -114,6 +116,32 @@ TEST_F(Resume, StartsAnewWhereFilesAreGone) {
   EXPECT_EQ(read_directory(dir_ / "pack"), read_directory(dir_ / "whole"));
 }
 
+TEST_F(Resume, WhatHasChangedMeanwhileIsWrittenAgain) {
+  ASSERT_TRUE(pack("whole"));
+  for (const unsigned jobs : {1u, 3u}) {
+    std::filesystem::remove_all(dir_ / "pack");
+    pack_and_kill(30, jobs);
+    ASSERT_TRUE(killed_);
+    // A byte of every expert file and of the dense one: those of blobs that the journal has among them.
+    for (const auto& entry : std::filesystem::directory_iterator(dir_ / "pack")) {
+      if (entry.path().extension() != ".bin") continue;
+      std::string bytes = testing::read_text(entry.path());
+      for (size_t at = 100; at < bytes.size(); at += 512) bytes[at] ^= 0x10;
+      testing::write_text(entry.path(), bytes);
+    }
+    options_.jobs = jobs;
+    const auto summary = pack("pack");
+    ASSERT_TRUE(summary) << summary.status().message();
+    EXPECT_EQ(summary->resumed_bytes, 0u);
+    ASSERT_EQ(notes_.size(), 2u);
+    EXPECT_THAT(notes_[1], HasSubstr("blobs have changed since they were written"));
+    EXPECT_EQ(read_directory(dir_ / "pack"), read_directory(dir_ / "whole"));
+    const auto manifest = open_pack(dir_ / "pack");
+    ASSERT_TRUE(manifest);
+    EXPECT_EQ(verify_pack(dir_ / "pack", *manifest, 1, {})->blobs_bad, 0u);
+  }
+}
+
 TEST_F(Resume, DropsATornRecord) {
   ASSERT_TRUE(pack("whole"));
   for (const size_t cut : {1u, 9u, 40u}) {
@@ -122,7 +150,8 @@ TEST_F(Resume, DropsATornRecord) {
     ASSERT_TRUE(killed_);
     const std::string journal = testing::read_text(dir_ / "pack" / kJournalName);
     ASSERT_GT(journal.size(), cut + 24);
-    testing::write_text(dir_ / "pack" / kJournalName, journal.substr(0, journal.size() - cut) + std::string(cut / 2, '\x5a'));
+    testing::write_text(dir_ / "pack" / kJournalName,
+                        journal.substr(0, journal.size() - cut) + std::string(cut / 2, '\x5a'));
     const auto summary = pack("pack");
     ASSERT_TRUE(summary) << summary.status().message();
     EXPECT_GT(summary->resumed_bytes, 0u);

@@ -16,8 +16,10 @@ Result<std::vector<SourceTensor>> parse(const std::string& header, uint64_t data
 }
 
 TEST(Safetensors, ReadsItsTableOfContents) {
-  const auto tensors = parse(R"({"__metadata__": {"format": "pt"}, "b": {"dtype": "F32", "shape": [], "data_offsets": [12, 16]},
-      "a": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}, "none": {"dtype": "F16", "shape": [0, 5], "data_offsets": [12, 12]}})", 16);
+  const auto tensors =
+      parse(R"({"__metadata__": {"format": "pt"}, "b": {"dtype": "F32", "shape": [], "data_offsets": [12, 16]},
+      "a": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}, "none": {"dtype": "F16", "shape": [0, 5], "data_offsets": [12, 12]}})",
+            16);
   ASSERT_TRUE(tensors) << tensors.status().message();
   ASSERT_EQ(tensors->size(), 3u);
   EXPECT_EQ((*tensors)[0].name, "a");
@@ -55,11 +57,14 @@ const BadHeader kBad[] = {
     {R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}})", 4, "data_offsets"},
     {R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 1e3]}})", 4, "data_offsets"},
     {R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})", 4, "truncated"},
-    {R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [18446744073709551612, 18446744073709551615]}})", 4, "truncated"},
-    {R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})", 8, "overlaps"},
+    {R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [18446744073709551612, 18446744073709551615]}})", 4,
+     "truncated"},
+    {R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})",
+     8, "overlaps"},
     {R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})", 8, "belong to no tensor"},
     {R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})", 8, "4 bytes at the end"},
-    {R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, "a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})", 8, "'a' is given twice"},
+    {R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, "a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})",
+     8, "'a' is given twice"},
 };
 
 TEST(Safetensors, RefusesWhatLies) {
@@ -78,7 +83,8 @@ TEST(Safetensors, RefusesFilesThatAreTooShortForTheirHeader) {
     EXPECT_TRUE(file);
     return read_safetensors_header(*file).status();
   };
-  const std::string contents[] = {"", "abc", std::string("\x10\0\0\0\0\0\0\0{}", 10), std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10)};
+  const std::string contents[] = {"", "abc", std::string("\x10\0\0\0\0\0\0\0{}", 10),
+                                  std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10)};
   for (const std::string& text : contents) {
     testing::write_text(dir / "f", text);
     EXPECT_EQ(read().code(), Code::kInvalidArgument) << text.size();

@@ -65,7 +65,9 @@ TEST_F(Spread, MissingDirectoryIsOneClearErrorAndANewLinkMendsIt) {
   fs::rename(dir_ / "b", dir_ / "elsewhere");
   const Status missing = open_pack(dir_ / "p").status();
   EXPECT_EQ(missing.code(), Code::kNotFound);
-  EXPECT_THAT(missing.message(), HasSubstr((dir_ / "b").string() + ", which is not there: mount that drive, or say where it is now with ln -sfn"));
+  EXPECT_THAT(
+      missing.message(),
+      HasSubstr((dir_ / "b").string() + ", which is not there: mount that drive, or say where it is now with ln -sfn"));
   fs::remove(dir_ / "p" / "shard-1");
   fs::create_directory_symlink(dir_ / "elsewhere", dir_ / "p" / "shard-1");
   EXPECT_TRUE(open_pack(dir_ / "p"));

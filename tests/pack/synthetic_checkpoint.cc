@@ -21,19 +21,22 @@ struct Shard {
   std::string data;
 };
 
-void add_tensor(Shard& shard, const CheckpointOptions& options, const std::string& name, const std::vector<int64_t>& shape) {
+void add_tensor(Shard& shard, const CheckpointOptions& options, const std::string& name,
+                const std::vector<int64_t>& shape) {
   const auto other = options.other_dtypes.find(name);
   const DType dtype = other == options.other_dtypes.end() ? options.dtype : other->second;
   int64_t n = 1;
   for (const int64_t s : shape) n *= s;
   std::vector<float> values(static_cast<size_t>(n));
-  for (int64_t i = 0; i < n; ++i) values[static_cast<size_t>(i)] = options.value ? options.value(name, i) : synthetic_value(name, i);
+  for (int64_t i = 0; i < n; ++i)
+    values[static_cast<size_t>(i)] = options.value ? options.value(name, i) : synthetic_value(name, i);
   std::string bytes(static_cast<size_t>(n * dtype_bytes(dtype)), '\0');
   const bool fits = store::convert_values(DType::kF32, reinterpret_cast<const std::byte*>(values.data()), dtype,
                                           reinterpret_cast<std::byte*>(bytes.data()), n);
   MOESTRO_CHECK(fits, "test values fit their format");
   const char* format = dtype == DType::kF32 ? "F32" : dtype == DType::kBF16 ? "BF16" : "F16";
-  shard.header[name] = {{"dtype", format}, {"shape", shape}, {"data_offsets", {shard.data.size(), shard.data.size() + bytes.size()}}};
+  shard.header[name] = {
+      {"dtype", format}, {"shape", shape}, {"data_offsets", {shard.data.size(), shard.data.size() + bytes.size()}}};
   shard.data += bytes;
 }
 
@@ -124,7 +127,8 @@ std::map<std::string, std::string> read_directory(const fs::path& dir) {
   if (fs::exists(dir))
     for (const auto& entry : fs::directory_iterator(dir)) {
       const std::string text = read_text(entry.path());
-      files[entry.path().filename().string()] = std::to_string(text.size()) + " bytes, hash " + std::to_string(std::hash<std::string>{}(text));
+      files[entry.path().filename().string()] =
+          std::to_string(text.size()) + " bytes, hash " + std::to_string(std::hash<std::string>{}(text));
     }
   return files;
 }

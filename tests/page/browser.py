@@ -12,8 +12,9 @@ import tempfile
 import threading
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-shell", "chromium-browser", "google-chrome")
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run", "--disable-extensions",
-         "--disable-background-networking", "--remote-debugging-pipe", "--force-color-profile=srgb")
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+         "--no-first-run", "--disable-extensions", "--disable-background-networking", "--remote-debugging-pipe",
+         "--force-color-profile=srgb")
 PATIENCE = 60
 
 
@@ -29,11 +30,14 @@ class Browser:
         self.profile = tempfile.TemporaryDirectory(prefix="moestro-page-")
         said, ours = os.pipe()
         theirs, says = os.pipe()
-        # The browser reads at 3 and writes at 4. All others of this process's descriptors are closed there by themselves.
+        # The browser reads at 3 and writes at 4. All others of this process's descriptors are closed there by
+        # themselves.
         ends = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 20) for fd in (said, says)]
         command = [find(), *FLAGS, f"--user-data-dir={self.profile.name}", "about:blank"]
         self.log = open(self.profile.name + ".log", "w+")
-        self.process = subprocess.Popen(command, close_fds=False, preexec_fn=lambda: (os.dup2(ends[0], 3), os.dup2(ends[1], 4)), stdout=subprocess.DEVNULL, stderr=self.log)
+        self.process = subprocess.Popen(command, close_fds=False, preexec_fn=lambda:
+                                        (os.dup2(ends[0], 3), os.dup2(ends[1], 4)), stdout=subprocess.DEVNULL,
+                                        stderr=self.log)
         for fd in (said, says, *ends):
             os.close(fd)
         self.write_lock, self.ours, self.theirs = threading.Lock(), ours, theirs
@@ -75,7 +79,9 @@ class Browser:
         with self.write_lock:
             self.number += 1
             answer = self.answers[self.number] = queue.Queue()
-            message = {"id": self.number, "method": method, "params": params, **({"sessionId": session} if session else {})}
+            message = {
+                "id": self.number, "method": method, "params": params, **({"sessionId": session} if session else {})
+            }
             os.write(self.ours, json.dumps(message).encode() + b"\0")
         said = answer.get(timeout=PATIENCE)
         if "error" in said:
@@ -94,8 +100,10 @@ class Page:
         browser.pages[self.session] = self
         for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2 if phone else 1, mobile=phone)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2 if phone else 1,
+                  mobile=phone)
+        self.call("Emulation.setEmulatedMedia",
+                  features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         self.call("Page.navigate", url=url)
         if not self.loaded.wait(PATIENCE):
             raise AssertionError(f"{url} is not loaded")

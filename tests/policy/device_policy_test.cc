@@ -17,7 +17,8 @@ Wanted any() { return {{&kGroup, 1}, 0, {}}; }
 
 TEST(ActivationPolicy, TheRequestsOwnCountsDecideAndFirstLayersAreFavoured) {
   ActivationPolicy policy({.layers = 4, .experts = 4});
-  policy.inserted(0, kGroup, {1}, false), policy.inserted(12, kGroup, {2}, false), policy.inserted(13, kGroup, {3}, false);
+  policy.inserted(0, kGroup, {1}, false), policy.inserted(12, kGroup, {2}, false),
+      policy.inserted(13, kGroup, {3}, false);
   policy.used(13, {4});
   EXPECT_EQ(policy.victim(any(), take_any), 12u) << "the last layer's, used once";
   for (int i = 0; i < 8; ++i) policy.used(12, {5.0 + i});
@@ -72,11 +73,16 @@ TEST(WeightedPolicy, EntryInConstantUseDoesNotHoldItUp) {
   WeightedPolicy policy({1, 4});
   policy.inserted(0, kGroup, {1}, false), policy.inserted(1, kGroup, {2}, false);
   EXPECT_EQ(policy.victim(any(), [](uint32_t) { return Verdict{Verdict::Kind::kUsed, {5}}; }), std::nullopt);
-  EXPECT_EQ(policy.victim(any(), [](uint32_t key) { return Verdict{key == 0 ? Verdict::Kind::kInUse : Verdict::Kind::kTake, {}}; }), 1u);
+  EXPECT_EQ(policy.victim(any(),
+                          [](uint32_t key) {
+                            return Verdict{key == 0 ? Verdict::Kind::kInUse : Verdict::Kind::kTake, {}};
+                          }),
+            1u);
 }
 
 TEST(WeightedPolicy, CalibrationFindsTheWeightsWithTheLeastPenalty) {
-  const auto found = calibrate_weights({2, 4}, 4, [](const WeightedOptions& w) { return std::abs(w.recency - 0.25) + std::abs(w.nearness - 0.5); });
+  const auto found = calibrate_weights(
+      {2, 4}, 4, [](const WeightedOptions& w) { return std::abs(w.recency - 0.25) + std::abs(w.nearness - 0.5); });
   EXPECT_EQ(found.recency, 0.25);
   EXPECT_EQ(found.nearness, 0.5);
   EXPECT_EQ(found.frequency + found.high_frequency, 0.25);

@@ -118,7 +118,8 @@ TEST(MeasuredPolicy, WhatALayerUsesAtOnceStaysInTheShadows) {
       (*policy)->removed(key);
     }
   }
-  EXPECT_EQ((*policy)->victim({{&kGroup, 1}, time, {}}, take_any), std::nullopt) << "the cache is empty, whatever lies in the shadows";
+  EXPECT_EQ((*policy)->victim({{&kGroup, 1}, time, {}}, take_any), std::nullopt)
+      << "the cache is empty, whatever lies in the shadows";
 }
 
 TEST(MeasuredPolicy, WhereAllFitAutoHasNothingToMeasure) {

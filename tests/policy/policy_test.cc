@@ -137,7 +137,8 @@ TEST(Guard, AsksForNewsBeforeItDecides) {
   Wanted wanted = any(2);
   wanted.prefetch = 7;
   bool told = false;
-  EXPECT_EQ(lfru.victim(wanted, [&](uint32_t) { return std::exchange(told, true) ? Verdict{} : news(2, 5); }), std::nullopt);
+  EXPECT_EQ(lfru.victim(wanted, [&](uint32_t) { return std::exchange(told, true) ? Verdict{} : news(2, 5); }),
+            std::nullopt);
 }
 
 TEST(Prefetched, KeepsItsPromiseUntilItIsUsed) {

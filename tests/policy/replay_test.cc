@@ -1,5 +1,5 @@
-// Policies on generated traces: the oracle above all, frequency above recency where popularity is skewed, prompts that touch every
-// expert between sequences that decode.
+// Policies on generated traces: the oracle above all, frequency above recency where popularity is skewed, prompts that
+// touch every expert between sequences that decode.
 
 #include "common/policy/replay.h"
 
@@ -44,7 +44,9 @@ class Traffic {
       for (int t = 0; t < tokens; ++t)
         for (const uint32_t expert : choose(layer)) ++rows[expert];
       for (uint32_t expert = 0; expert < shape_.experts; ++expert)
-        if (rows[expert] > 0) uses.push_back({layer * shape_.experts + expert, static_cast<float>(rows[expert]) / static_cast<float>(tokens), false});
+        if (rows[expert] > 0)
+          uses.push_back(
+              {layer * shape_.experts + expert, static_cast<float>(rows[expert]) / static_cast<float>(tokens), false});
     }
   }
   std::vector<ReplayUse> uses;
@@ -52,7 +54,8 @@ class Traffic {
  private:
   std::vector<uint32_t> choose(uint32_t layer) {
     std::vector<double> weight(shape_.experts);
-    for (uint32_t i = 0; i < shape_.experts; ++i) weight[order_[layer * shape_.experts + i]] = std::pow(i + 1, -shape_.skew);
+    for (uint32_t i = 0; i < shape_.experts; ++i)
+      weight[order_[layer * shape_.experts + i]] = std::pow(i + 1, -shape_.skew);
     std::vector<uint32_t> chosen;
     while (chosen.size() < shape_.top_k) {
       const auto expert = std::discrete_distribution<uint32_t>(weight.begin(), weight.end())(random_);
@@ -85,8 +88,8 @@ TEST(Replay, CountsWhatHits) {
 TEST(Replay, NoPolicyBeatsTheOracle) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     std::mt19937_64 random(seed);
-    const Shape shape{2 + static_cast<uint32_t>(random() % 4), 4 + static_cast<uint32_t>(random() % 20), 1 + static_cast<uint32_t>(random() % 3),
-                      0.3 * static_cast<double>(random() % 6)};
+    const Shape shape{2 + static_cast<uint32_t>(random() % 4), 4 + static_cast<uint32_t>(random() % 20),
+                      1 + static_cast<uint32_t>(random() % 3), 0.3 * static_cast<double>(random() % 6)};
     Traffic traffic(shape, seed);
     for (int part = 0; part < 6; ++part) {
       if (random() % 3 == 0) traffic.shift();
@@ -96,12 +99,13 @@ TEST(Replay, NoPolicyBeatsTheOracle) {
     const size_t slots = shape.top_k + random() % shape.keys();
     const uint64_t best = replay_oracle(traffic.uses, slots).hits;
     for (const std::string& name : policy_names())
-      ASSERT_LE(score_of(name, traffic.uses, shape.keys(), slots).hits, best) << name << ", seed " << seed << ", " << slots << " slots";
+      ASSERT_LE(score_of(name, traffic.uses, shape.keys(), slots).hits, best)
+          << name << ", seed " << seed << ", " << slots << " slots";
   }
 }
 
-/// What each policy reaches at 10, 25 and 50 % of the entries, beside the oracle: requests that each have favourites of their own among
-/// what is popular with all, a prompt before each.
+/// What each policy reaches at 10, 25 and 50 % of the entries, beside the oracle: requests that each have favourites of
+/// their own among what is popular with all, a prompt before each.
 TEST(Replay, RatesAtThreeSizesBesideTheOracle) {
   const Shape common{.layers = 8, .experts = 32, .top_k = 2, .skew = 0.7};
   Traffic traffic(common, 9);
@@ -115,7 +119,8 @@ TEST(Replay, RatesAtThreeSizesBesideTheOracle) {
     const size_t slots = common.keys() * static_cast<size_t>(percent) / 100;
     const double best = replay_oracle(traffic.uses, slots).decode_hit_rate();
     std::map<std::string, double> rate;
-    for (const std::string& name : policy_names()) rate[name] = score_of(name, traffic.uses, common.keys(), slots).decode_hit_rate();
+    for (const std::string& name : policy_names())
+      rate[name] = score_of(name, traffic.uses, common.keys(), slots).decode_hit_rate();
     std::printf("%3d %% of the entries: belady %.1f", percent, 100 * best);
     for (const std::string& name : policy_names()) std::printf(", %s %.1f", name.c_str(), 100 * rate[name]);
     std::printf("\n");
@@ -134,7 +139,8 @@ TEST(Replay, FrequencyBeatsRecencyWherePopularityIsSkewed) {
   Traffic traffic(shape, 3);
   traffic.decode(600);
   const size_t slots = shape.keys() / 4;
-  const double lru = score_of("lru", traffic.uses, shape.keys(), slots).hit_rate(), lfru = score_of("lfru", traffic.uses, shape.keys(), slots).hit_rate();
+  const double lru = score_of("lru", traffic.uses, shape.keys(), slots).hit_rate(),
+               lfru = score_of("lfru", traffic.uses, shape.keys(), slots).hit_rate();
   EXPECT_GT(lfru, lru + 0.03);
   EXPECT_GT(score_of("lfu", traffic.uses, shape.keys(), slots).hit_rate(), lru + 0.03);
 }
@@ -151,7 +157,8 @@ TEST(Replay, AfterAShiftTheOldFavouritesFade) {
     const std::vector<ReplayUse> first(traffic.uses.begin(), traffic.uses.begin() + static_cast<long>(before));
     return score_of(name, traffic.uses, shape.keys(), 16).hits - score_of(name, first, shape.keys(), 16).hits;
   };
-  EXPECT_GT(static_cast<double>(hits_after("lfru")), 0.9 * static_cast<double>(score_of("lfru", after, shape.keys(), 16).hits));
+  EXPECT_GT(static_cast<double>(hits_after("lfru")),
+            0.9 * static_cast<double>(score_of("lfru", after, shape.keys(), 16).hits));
 }
 
 /// Decoding, then a prompt of another request that touches every expert, then the same decoding again.
@@ -178,7 +185,8 @@ TEST(Replay, APromptThatTouchesEveryExpertDoesNotFlushTheDecodeSet) {
   const uint64_t before = score_of("lru", traffic.uses, shape.keys(), slots).hits;
   const size_t at = traffic.uses.size();
   traffic.decode(2);
-  const double flushed = static_cast<double>(score_of("lru", traffic.uses, shape.keys(), slots).hits - before) / static_cast<double>(traffic.uses.size() - at);
+  const double flushed = static_cast<double>(score_of("lru", traffic.uses, shape.keys(), slots).hits - before) /
+                         static_cast<double>(traffic.uses.size() - at);
   EXPECT_LT(flushed, first_tokens_after("lru", true) - 0.2);
 }
 

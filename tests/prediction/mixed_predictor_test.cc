@@ -80,10 +80,11 @@ TEST(MixedPredictor, ForecastsAreProbabilitiesFromTheFirstTokenOn) {
   Source source(3);
   for (uint64_t request = 0; request < 5; ++request)
     for (int token = 0; token < 5; ++token)
-      decode(**made, kShape, {{request, source.next(1)}, {100 + request, source.next(4)}}, [](int32_t, const Forecast& f) {
-        for (int32_t layer = 0; layer < kShape.layers; ++layer)
-          for (const float p : f.row(layer)) EXPECT_TRUE(p >= 0 && p <= 1);
-      });
+      decode(**made, kShape, {{request, source.next(1)}, {100 + request, source.next(4)}},
+             [](int32_t, const Forecast& f) {
+               for (int32_t layer = 0; layer < kShape.layers; ++layer)
+                 for (const float p : f.row(layer)) EXPECT_TRUE(p >= 0 && p <= 1);
+             });
 }
 
 TEST(MixedPredictor, AChangeOfDomainIsLearnedWithinFifteenRequests) {
@@ -150,7 +151,8 @@ TEST(Logistic, FindsTheWeightsThatMadeTheExamples) {
     for (int i = 0; i < 5; ++i) {
       const float x[] = {draw(random), draw(random), 1};
       double z = 0, true_z = 0;
-      for (size_t f = 0; f < 3; ++f) z += logistic.weights()[f] * static_cast<double>(x[f]), true_z += truth[f] * static_cast<double>(x[f]);
+      for (size_t f = 0; f < 3; ++f)
+        z += logistic.weights()[f] * static_cast<double>(x[f]), true_z += truth[f] * static_cast<double>(x[f]);
       logistic.note(x, 1 / (1 + std::exp(-z)), coin(random) < 1 / (1 + std::exp(-true_z)));
     }
     logistic.step(0.9999);

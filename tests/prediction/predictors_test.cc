@@ -40,7 +40,8 @@ TEST(MakePredictor, NamesAndRefusals) {
   }
   EXPECT_EQ(make_predictor("gate", {.shape = kShape, .gate_lookahead = 0}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(make_predictor("none", {.shape = {3, 4, 5}}).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(make_predictor("correlation", {.shape = {48, 128, 8}, .correlation_path = 2}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(make_predictor("correlation", {.shape = {48, 128, 8}, .correlation_path = 2}).status().code(),
+            Code::kInvalidArgument);
 }
 
 TEST(NoPredictor, KnowsNothing) {
@@ -75,7 +76,8 @@ TEST(Popularity, CountsOfAllRequests) {
 TEST(Popularity, APromptsTokensCountEach) {
   const auto predictor = make("popularity");
   predictor->begin_iteration(std::vector<IterationSequence>{{1, false, 40}});
-  const std::vector<activation::ActivationCount> counts{{MoeLayerId(0), ExpertId(0), 30}, {MoeLayerId(0), ExpertId(2), 10}};
+  const std::vector<activation::ActivationCount> counts{{MoeLayerId(0), ExpertId(0), 30},
+                                                        {MoeLayerId(0), ExpertId(2), 10}};
   predictor->routed(0, std::vector<SequenceRoutes>{{1, counts}});
   predictor->end_iteration();
   decode(*predictor, kShape, {{1, same(0)}}, [](int32_t layer, const Forecast& f) {
@@ -161,7 +163,8 @@ TEST(Signature, TellsApartWhatSinglePairsOfExpertsDoNot) {
   // The last layer is the sum of the first two: neither of them alone says anything of it.
   const auto token = [](uint32_t i) { return Token{{i % 4}, {i / 4 % 4}, {(i + i / 4) % 4}}; };
   const auto predictor = make("signature"), pairs = make("correlation");
-  for (uint32_t i = 0; i < 400; ++i) decode(*predictor, kShape, {{1, token(i * 7)}}), decode(*pairs, kShape, {{1, token(i * 7)}});
+  for (uint32_t i = 0; i < 400; ++i)
+    decode(*predictor, kShape, {{1, token(i * 7)}}), decode(*pairs, kShape, {{1, token(i * 7)}});
   for (uint32_t i = 0; i < 16; ++i) {
     const auto right = [&](int32_t layer, const Forecast& f) { return layer == 1 ? f.row(2)[(i + i / 4) % 4] : 0.5F; };
     decode(*predictor, kShape, {{1, token(i)}}, [&](int32_t layer, const Forecast& f) {

@@ -18,7 +18,8 @@ inline std::vector<activation::ActivationCount> counts_of(int32_t layer, const s
 }
 
 /// One token of each sequence. `seen`: called with the layer (-1: before the first) and the forecast made there.
-inline void decode(Predictor& predictor, const PredictorShape& shape, const std::vector<std::pair<uint64_t, Token>>& tokens,
+inline void decode(Predictor& predictor, const PredictorShape& shape,
+                   const std::vector<std::pair<uint64_t, Token>>& tokens,
                    const std::function<void(int32_t, const Forecast&)>& seen = {}) {
   std::vector<IterationSequence> sequences;
   for (const auto& [id, token] : tokens) sequences.push_back({id, true, 1});

@@ -27,7 +27,9 @@ class ShrinkGuardTest : public ::testing::Test {
   std::filesystem::path dir_;
 };
 
-std::byte read_byte(const MappedFile& file, size_t at) { return *const_cast<const volatile std::byte*>(file.data() + at); }
+std::byte read_byte(const MappedFile& file, size_t at) {
+  return *const_cast<const volatile std::byte*>(file.data() + at);
+}
 
 TEST_F(ShrinkGuardTest, WhatWasCutOffReadsAsZeros) {
   const MappedFile cut = file("cut"), whole = file("whole");

@@ -39,14 +39,18 @@ TEST(RedisPlaceTest, APasswordFromAFile) {
   const auto place = parse_redis_url("redis://h?password_file=" + (dir / "password").string());
   ASSERT_TRUE(place.is_ok()) << place.status().message();
   EXPECT_EQ(place->password, "from a file");
-  EXPECT_EQ(parse_redis_url("redis://h?password_file=" + (dir / "none").string()).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(parse_redis_url("redis://h?password_file=" + (dir / "none").string()).status().code(),
+            Code::kInvalidArgument);
   EXPECT_EQ(parse_redis_url("redis://h?password_file=password").status().code(), Code::kInvalidArgument);
 }
 
 TEST(RedisPlaceTest, WhatIsWrongIsRefusedWithoutThePassword) {
-  for (const char* url : {"redis://", "redis:///0", "redis://h:0", "redis://h:70000", "redis://h:x", "redis://h/x", "redis://h/-1", "redis://h?color=red", "redis://h?window=1s",
-                          "redis://h?window=2", "redis://user@h", "redis://u:secret%4@h", "redis://u:secret@h:port", "redis://[::1", "redis://[::1]x", "redis://a b", "redis://h?"
-                          "window=99999s"}) {
+  for (const char* url :
+       {"redis://", "redis:///0", "redis://h:0", "redis://h:70000", "redis://h:x", "redis://h/x", "redis://h/-1",
+        "redis://h?color=red", "redis://h?window=1s", "redis://h?window=2", "redis://user@h", "redis://u:secret%4@h",
+        "redis://u:secret@h:port", "redis://[::1", "redis://[::1]x", "redis://a b",
+        "redis://h?"
+        "window=99999s"}) {
     const Status refused = parse_redis_url(url).status();
     EXPECT_EQ(refused.code(), Code::kInvalidArgument) << url;
     EXPECT_THAT(refused.message(), Not(HasSubstr("secret"))) << url;

@@ -40,7 +40,8 @@ int free_port() {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = local(0);
   socklen_t size = sizeof address;
-  const bool bound = ::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 && ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const bool bound = ::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
   ::close(fd);
   MOESTRO_CHECK(bound, "there is a free port");
   return ntohs(address.sin_port);
@@ -50,7 +51,9 @@ int free_port() {
 
 bool RedisServer::is_installed() { return !program().empty(); }
 
-RedisServer::RedisServer(std::vector<std::string> settings) : settings_(std::move(settings)), port_(free_port()) { start(); }
+RedisServer::RedisServer(std::vector<std::string> settings) : settings_(std::move(settings)), port_(free_port()) {
+  start();
+}
 
 RedisServer::~RedisServer() { kill(); }
 
@@ -63,8 +66,10 @@ void RedisServer::kill() {
 
 void RedisServer::start() {
   for (int tries = 0;; ++tries) {
-    std::vector<std::string> words{program(), "--bind", "127.0.0.1", "--port", std::to_string(port_), "--dir", dir_.path().string(), "--save", "", "--appendonly", "yes",
-                                   "--appendfsync", "always", "--daemonize", "no"};
+    std::vector<std::string> words{
+        program(), "--bind", "127.0.0.1",    "--port", std::to_string(port_), "--dir",  dir_.path().string(),
+        "--save",  "",       "--appendonly", "yes",    "--appendfsync",       "always", "--daemonize",
+        "no"};
     words.insert(words.end(), settings_.begin(), settings_.end());
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
@@ -93,8 +98,9 @@ bool RedisServer::answers() const {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const sockaddr_in address = local(port_);
   char answer[6] = {};
-  const bool well = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 && ::send(fd, "PING\r\n", 6, MSG_NOSIGNAL) == 6 &&
-                    ::recv(fd, answer, 5, MSG_WAITALL) == 5 && (std::string(answer) == "+PONG" || std::string(answer) == "-NOAU");
+  const bool well = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+                    ::send(fd, "PING\r\n", 6, MSG_NOSIGNAL) == 6 && ::recv(fd, answer, 5, MSG_WAITALL) == 5 &&
+                    (std::string(answer) == "+PONG" || std::string(answer) == "-NOAU");
   ::close(fd);
   return well;
 }

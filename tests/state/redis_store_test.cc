@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "orchestrator/batch/redis_files.h"
+#include "orchestrator/state/redis_migrations.h"
 #include "tests/state/state_backends.h"
 
 namespace moestro::orchestrator {
@@ -18,7 +19,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Lines = std::vector<QueuedLine>;
 
-std::unique_ptr<RedisStore> store_at(const std::string& url, const std::string& host, std::chrono::milliseconds lease = std::chrono::milliseconds(200)) {
+std::unique_ptr<RedisStore> store_at(const std::string& url, const std::string& host,
+                                     std::chrono::milliseconds lease = std::chrono::milliseconds(200)) {
   const auto place = parse_redis_url(url);
   MOESTRO_CHECK(place.is_ok(), place.status().message());
   RedisOptions options{*place, host, lease};
@@ -29,7 +31,8 @@ std::unique_ptr<RedisStore> store_at(const std::string& url, const std::string& 
 /// Asks until it is so: leases end by the clock of Redis alone.
 template <typename Condition>
 bool in_time(Condition condition) {
-  for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20); std::chrono::steady_clock::now() < end;)
+  for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+       std::chrono::steady_clock::now() < end;)
     if (condition()) return true;
   return false;
 }
@@ -96,6 +99,35 @@ TEST_F(RedisStoreTest, KeysOfALaterVersionAreLeftAlone) {
   EXPECT_THAT(refused.message(), HasSubstr("version 9"));
 }
 
+TEST_F(RedisStoreTest, KeysOfTheFirstVersionAreTakenOver) {
+  RedisServer server;
+  RedisLink link(*parse_redis_url(server.url()), {});
+  for (const RedisLink::Words& words : std::vector<RedisLink::Words>{
+           {"FLUSHALL"},
+           {"SET", "moestro:version", "1"},
+           {"SET", "moestro:next", "2"},
+           {"HSET", "moestro:file:file-old", "id", "file-old", "purpose", "batch", "bytes", "0"},
+           {"ZADD", "moestro:files", "1", "file-old"},
+           {"ZADD", "moestro:files:batch", "1", "file-old"},
+           {"HSET", "moestro:batch:batch_old", "id", "batch_old", "status", "2", "input_file", "file-x"},
+           {"ZADD", "moestro:batches", "2", "batch_old"},
+           {"ZADD", "moestro:open", "2", "batch_old"}})
+    ASSERT_TRUE(link.call(words).is_ok());
+  for (const char* host : {"a", "b"}) {
+    const auto store = store_at(server.url(), host);
+    const auto nobodys = store->files({.purpose = "batch", .owner = ""});
+    ASSERT_TRUE(nobodys.is_ok()) << nobodys.status().message();
+    ASSERT_EQ(nobodys->size(), 1u);
+    EXPECT_EQ(nobodys->front().id, "file-old");
+    EXPECT_EQ(store->batches({.owner = ""})->size(), 1u);
+    EXPECT_TRUE(store->files({.owner = "ann"})->empty());
+    EXPECT_EQ(store->unfinished()->size(), 1u);
+  }
+  EXPECT_EQ((*link.call({"GET", "moestro:version"}))->text(), std::to_string(redis_version()));
+  ASSERT_TRUE(store_at(server.url(), "c")->remove_file("file-old").is_ok());
+  EXPECT_EQ((*link.call({"EXISTS", "moestro:files:of:", "moestro:files:batch:of:", "moestro:files"}))->integer(), 0);
+}
+
 TEST_F(RedisStoreTest, WhatWasAcknowledgedSurvivesAKillOfRedis) {
   RedisServer server;
   const auto store = store_at(server.url(), "a");
@@ -106,7 +138,9 @@ TEST_F(RedisStoreTest, WhatWasAcknowledgedSurvivesAKillOfRedis) {
   EXPECT_EQ(away.code(), Code::kUnavailable);
   EXPECT_THAT(away.message(), HasSubstr("is away"));
   server.start();
-  ASSERT_TRUE(in_time([&] { return store->put_results("batch_1", std::vector{result(2, "again"), result(3)}).is_ok(); }));
+  ASSERT_TRUE(in_time([&] {
+    return store->put_results("batch_1", std::vector{result(2, "again"), result(3)}).is_ok();
+  }));
   const auto kept = store->results("batch_1", 0, 10);
   ASSERT_TRUE(kept.is_ok());
   ASSERT_EQ(kept->size(), 2u);
@@ -117,7 +151,8 @@ TEST_F(RedisStoreTest, WhatWasAcknowledgedSurvivesAKillOfRedis) {
 
 TEST_F(RedisStoreTest, EachLineIsTakenByOne) {
   RedisServer server;
-  const auto a = store_at(server.url(), "a", std::chrono::hours(1)), b = store_at(server.url(), "b", std::chrono::hours(1));
+  const auto a = store_at(server.url(), "a", std::chrono::hours(1)),
+             b = store_at(server.url(), "b", std::chrono::hours(1));
   begin_batch(*a, 5);
   ASSERT_TRUE(b->beat().is_ok());
   EXPECT_THAT(*a->take("batch_1", 2), ElementsAre(QueuedLine{1, 10}, QueuedLine{2, 20}));
@@ -157,7 +192,9 @@ TEST_F(RedisStoreTest, TheLinesOfTheDeadAreTakenByOthersAndThoseOfTheLivingAreNo
 
 TEST_F(RedisStoreTest, WhatIsGivenBackOrLeftIsTakenAtOnce) {
   RedisServer server;
-  const auto a = store_at(server.url(), "a", std::chrono::hours(1)), b = store_at(server.url(), "b", std::chrono::hours(1)), c = store_at(server.url(), "c", std::chrono::milliseconds(1));
+  const auto a = store_at(server.url(), "a", std::chrono::hours(1)),
+             b = store_at(server.url(), "b", std::chrono::hours(1)),
+             c = store_at(server.url(), "c", std::chrono::milliseconds(1));
   begin_batch(*a, 4);
   ASSERT_TRUE(b->beat().is_ok());
   ASSERT_EQ(a->take("batch_1", 4)->size(), 4u);

@@ -22,7 +22,8 @@ namespace fs = std::filesystem;
 
 BatchRecord batch(const std::string& id) {
   BatchRecord b;
-  b.id = id, b.endpoint = "/v1/completions", b.model = "m", b.input_file = "file-1", b.completion_window = "24h", b.created_at = 5, b.expires_at = 99;
+  b.id = id, b.endpoint = "/v1/completions", b.model = "m", b.input_file = "file-1", b.completion_window = "24h",
+  b.created_at = 5, b.expires_at = 99;
   return b;
 }
 LineResult result(uint64_t line, bool good, std::string text) { return {line, good, std::move(text), 3, 1, 2}; }
@@ -39,14 +40,55 @@ class SqliteStoreTest : public ::testing::Test {
   test::TempDir dir_;
 };
 
-TEST_F(SqliteStoreTest, AFileFromBeforeThereWereBlobsGetsThem) {
-  open();
-  {
-    auto database = Database::open(path());
-    ASSERT_TRUE(database.is_ok() && (*database)->execute("DROP TABLE blobs").is_ok());
+/// As the first release wrote it; `blobs` came without a new version.
+constexpr const char* kVersionOne = R"sql(
+CREATE TABLE files(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, name TEXT NOT NULL,
+  purpose TEXT NOT NULL, bytes INTEGER NOT NULL, created_at INTEGER NOT NULL, expires_at INTEGER NOT NULL);
+CREATE TABLE batches(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, status INTEGER NOT NULL,
+  outcome INTEGER NOT NULL, endpoint TEXT NOT NULL, model TEXT NOT NULL, input_file TEXT NOT NULL,
+  completion_window TEXT NOT NULL, metadata TEXT NOT NULL, output_file TEXT NOT NULL, error_file TEXT NOT NULL,
+  created_at INTEGER NOT NULL, in_progress_at INTEGER NOT NULL, expires_at INTEGER NOT NULL,
+  finalizing_at INTEGER NOT NULL, completed_at INTEGER NOT NULL, failed_at INTEGER NOT NULL,
+  expired_at INTEGER NOT NULL, cancelling_at INTEGER NOT NULL, cancelled_at INTEGER NOT NULL,
+  output_seconds INTEGER NOT NULL, error_code TEXT NOT NULL, error_message TEXT NOT NULL,
+  total INTEGER NOT NULL DEFAULT 0, completed INTEGER NOT NULL DEFAULT 0, failed INTEGER NOT NULL DEFAULT 0,
+  prompt_tokens INTEGER NOT NULL DEFAULT 0, cached_tokens INTEGER NOT NULL DEFAULT 0,
+  completion_tokens INTEGER NOT NULL DEFAULT 0);
+CREATE INDEX batches_by_status ON batches(status);
+CREATE TABLE results(row INTEGER PRIMARY KEY, good INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL,
+  cached_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, text TEXT NOT NULL);
+PRAGMA application_id = 1297040723;
+PRAGMA user_version = 1;
+INSERT INTO files(id, name, purpose, bytes, created_at, expires_at) VALUES('file-old', 'n', 'batch', 1, 5, 0);
+INSERT INTO batches(id, status, outcome, endpoint, model, input_file, completion_window, metadata, output_file,
+  error_file, created_at, in_progress_at, expires_at, finalizing_at, completed_at, failed_at, expired_at,
+  cancelling_at, cancelled_at, output_seconds, error_code, error_message)
+  VALUES('batch_old', 2, 4, '/v1/completions', 'm', 'file-old', '24h', '', '', '', 5, 6, 99, 0, 0, 0, 0, 0, 0, 0,
+  '', '');
+INSERT INTO results VALUES((1 << 32) + 3, 1, 1, 0, 1, 'kept');
+)sql";
+
+TEST_F(SqliteStoreTest, AFileOfTheFirstVersionIsTakenOver) {
+  for (const char* blobs : {"", "CREATE TABLE blobs(name TEXT PRIMARY KEY, bytes BLOB NOT NULL);"}) {
+    fs::remove(path());
+    {
+      auto database = Database::open(path());
+      ASSERT_TRUE(database.is_ok());
+      ASSERT_TRUE((*database)->execute(kVersionOne).is_ok());
+      ASSERT_TRUE((*database)->execute(blobs).is_ok());
+    }
+    for (int again = 0; again < 2; ++again) {
+      auto store = open();
+      ASSERT_NE(store, nullptr);
+      EXPECT_EQ((*store->file("file-old"))->owner, "") << "nobody's";
+      EXPECT_EQ((*store->file("file-old"))->checksum, "") << "not known";
+      EXPECT_EQ(store->files({})->size(), 1u);
+      EXPECT_TRUE(store->files({.owner = "ann"})->empty());
+      EXPECT_EQ(store->unfinished()->front().id, "batch_old");
+      EXPECT_THAT(*store->lines_done("batch_old"), ElementsAre(3));
+      EXPECT_TRUE(store->put_blob("history/m", {}).is_ok());
+    }
   }
-  auto store = open();
-  EXPECT_TRUE(store->put_blob("history/m", {}).is_ok());
 }
 
 TEST_F(SqliteStoreTest, AFullDiskChangesNothingAndPasses) {
@@ -72,10 +114,13 @@ TEST_F(SqliteStoreTest, CountsOfThousandsOfBatchesFollowEveryChange) {
     auto database = Database::open(path());
     ASSERT_TRUE(database.is_ok());
     const Status made = (*database)->execute(
-        "INSERT INTO batches(id, status, outcome, endpoint, model, input_file, completion_window, metadata, output_file, error_file, created_at, in_progress_at, "
-        "expires_at, finalizing_at, completed_at, failed_at, expired_at, cancelling_at, cancelled_at, output_seconds, error_code, error_message) "
+        "INSERT INTO batches(id, status, outcome, endpoint, model, input_file, completion_window, metadata, "
+        "output_file, error_file, created_at, in_progress_at, "
+        "expires_at, finalizing_at, completed_at, failed_at, expired_at, cancelling_at, cancelled_at, output_seconds, "
+        "error_code, error_message) "
         "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 3999) "
-        "SELECT 'batch_' || i, i % 8, 0, '/v1/completions', 'm', 'file-1', '24h', '', '', '', 5, 0, 99, 0, 0, 0, 0, 0, 0, 0, '', '' FROM n");
+        "SELECT 'batch_' || i, i % 8, 0, '/v1/completions', 'm', 'file-1', '24h', '', '', '', 5, 0, 99, 0, 0, 0, 0, 0, "
+        "0, 0, '', '' FROM n");
     ASSERT_TRUE(made.is_ok()) << made.message();
   }
   auto store = open();
@@ -89,8 +134,10 @@ TEST_F(SqliteStoreTest, CountsOfThousandsOfBatchesFollowEveryChange) {
     known->status = static_cast<BatchStatus>(random() % 8);
     const FileRecord file{"file-" + std::to_string(100 + i), "out", "batch_output", 1, 5, 0};
     const bool finish = random() % 2 == 0;
-    EXPECT_EQ((finish ? store->finish(*known, wrong, std::span(&file, 1)) : store->change_batch(*known, wrong)).code(), kConflict);
-    const Status changed = finish ? store->finish(*known, from, std::span(&file, 1)) : store->change_batch(*known, from);
+    EXPECT_EQ((finish ? store->finish(*known, wrong, std::span(&file, 1)) : store->change_batch(*known, wrong)).code(),
+              kConflict);
+    const Status changed =
+        finish ? store->finish(*known, from, std::span(&file, 1)) : store->change_batch(*known, from);
     ASSERT_TRUE(changed.is_ok()) << changed.message();
     --expected[static_cast<size_t>(from)], ++expected[static_cast<size_t>(known->status)];
     ASSERT_EQ(*store->count_batches(), expected);
@@ -117,7 +164,7 @@ TEST_F(SqliteStoreTest, ADamagedFileIsRefusedAndLeftAlone) {
 
 TEST_F(SqliteStoreTest, WhatIsNoStateIsRefused) {
   std::ofstream(path()) << std::string(5000, 'x');
-  EXPECT_EQ(refusal().code(), Code::kCorrupt);
+  EXPECT_EQ(refusal().code(), Code::kInvalidArgument);
   EXPECT_THAT(refusal().message(), HasSubstr("not a state file"));
   fs::remove(path());
   ASSERT_TRUE((*Database::open(path().string()))->execute("CREATE TABLE theirs(x)").is_ok());

@@ -25,7 +25,8 @@ StateBox::Opened StateBox::open() {
   MOESTRO_CHECK(place.is_ok(), place.status().message());
   RedisOptions options{*place, new_id("host-"), std::chrono::milliseconds(300)};
   options.limits.pause = std::chrono::milliseconds(5);
-  return {std::make_unique<RedisStore>(options), std::make_unique<RedisFiles>(*place, options.host, std::chrono::hours(1), options.limits)};
+  return {std::make_unique<RedisStore>(options),
+          std::make_unique<RedisFiles>(*place, options.host, std::chrono::hours(1), options.limits)};
 }
 
 }  // namespace moestro::test

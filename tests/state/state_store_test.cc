@@ -16,7 +16,8 @@ using ::testing::IsEmpty;
 
 BatchRecord batch(const std::string& id) {
   BatchRecord b;
-  b.id = id, b.endpoint = "/v1/completions", b.model = "m", b.input_file = "file-1", b.completion_window = "24h", b.created_at = 5, b.expires_at = 99;
+  b.id = id, b.endpoint = "/v1/completions", b.model = "m", b.input_file = "file-1", b.completion_window = "24h",
+  b.created_at = 5, b.expires_at = 99;
   return b;
 }
 LineResult result(uint64_t line, bool good, std::string text) { return {line, good, std::move(text), 3, 1, 2}; }
@@ -24,7 +25,8 @@ LineResult result(uint64_t line, bool good, std::string text) { return {line, go
 class StateTest : public ::testing::TestWithParam<Backend> {
  protected:
   void SetUp() override {
-    if (GetParam() == Backend::kRedis && !test::RedisServer::is_installed()) GTEST_SKIP() << "redis-server is not installed";
+    if (GetParam() == Backend::kRedis && !test::RedisServer::is_installed())
+      GTEST_SKIP() << "redis-server is not installed";
     box_.emplace(GetParam());
     reopen();
   }
@@ -54,7 +56,8 @@ TEST_P(StateTest, WhatWasPutIsThereAfterAnotherOpen) {
   {
       ASSERT_TRUE(put({"file-1", "in.jsonl", "batch", 10, 5, 0}).is_ok());
     BatchRecord b = batch("batch_1");
-    b.metadata = R"({"a":"b"})", b.error_code = "c", b.error_message = "m", b.output_seconds = 7, b.cancelling_at = 8, b.total = 4;
+    b.metadata = R"({"a":"b"})", b.error_code = "c", b.error_message = "m", b.output_seconds = 7, b.cancelling_at = 8,
+    b.total = 4;
     ASSERT_TRUE(state_->add_batch(b).is_ok());
     ASSERT_TRUE(state_->put_results("batch_1", std::vector{result(2, true, "two"), result(1, false, "one")}).is_ok());
   }
@@ -82,7 +85,8 @@ TEST_P(StateTest, ALineKeepsItsFirstResultAndIsCountedOnce) {
   ASSERT_TRUE(state_->add_batch(batch("batch_1")).is_ok());
   ASSERT_TRUE(state_->add_batch(batch("batch_2")).is_ok());
   ASSERT_TRUE(state_->put_results("batch_1", std::vector{result(7, true, "first")}).is_ok());
-  ASSERT_TRUE(state_->put_results("batch_1", std::vector{result(7, false, "second"), result(8, true, "third")}).is_ok());
+  ASSERT_TRUE(
+      state_->put_results("batch_1", std::vector{result(7, false, "second"), result(8, true, "third")}).is_ok());
   ASSERT_TRUE(state_->put_results("batch_2", std::vector{result(7, true, "other")}).is_ok());
   const auto kept = *state_->results("batch_1", 0, 10);
   ASSERT_EQ(kept.size(), 2u);
@@ -129,6 +133,34 @@ TEST_P(StateTest, ListsComeInPages) {
   EXPECT_EQ(names({.after = "file-nobody", .limit = 9}), "");
   ASSERT_TRUE(state_->remove_file("file-d").is_ok());
   EXPECT_EQ(names({.limit = 9}), "cba");
+}
+
+TEST_P(StateTest, OwnersHaveTheirOwnLists) {
+  for (const char* id : {"a", "b", "c", "d"}) {
+    const std::string owner = id[0] < 'c' ? "ann" : "bob";
+    ASSERT_TRUE(
+        put({std::string("file-") + id, id, id[0] == 'b' ? "batch_output" : "batch", 1, 5, 0, "sum", owner}).is_ok());
+    BatchRecord b = batch(std::string("batch_") + id);
+    b.owner = owner;
+    ASSERT_TRUE(state_->add_batch(b).is_ok());
+  }
+  reopen();
+  const auto ids = [](const auto& page) {
+    std::vector<std::string> all;
+    for (const auto& record : *page) all.push_back(record.id);
+    return all;
+  };
+  EXPECT_EQ((*state_->file("file-a"))->owner, "ann");
+  EXPECT_EQ((*state_->batch("batch_d"))->owner, "bob");
+  EXPECT_THAT(ids(state_->files({.owner = "ann"})), ElementsAre("file-b", "file-a"));
+  EXPECT_THAT(ids(state_->files({.purpose = "batch", .owner = "ann"})), ElementsAre("file-a"));
+  EXPECT_THAT(ids(state_->files({.after = "file-d", .owner = "bob"})), ElementsAre("file-c"));
+  EXPECT_THAT(ids(state_->files({.owner = ""})), IsEmpty());
+  EXPECT_EQ(state_->files({})->size(), 4u);
+  EXPECT_THAT(ids(state_->batches({.owner = "bob", .limit = 1})), ElementsAre("batch_d"));
+  EXPECT_THAT(ids(state_->batches({.after = "batch_b", .owner = "ann", .ascending = true})), IsEmpty());
+  ASSERT_TRUE(state_->remove_file("file-a").is_ok());
+  EXPECT_THAT(ids(state_->files({.owner = "ann"})), ElementsAre("file-b"));
 }
 
 TEST_P(StateTest, ABlobIsWhatWasPutLast) {
@@ -204,7 +236,8 @@ TEST_P(StateTest, TheInputOfABatchThatIsNotOverStays) {
 TEST_P(StateTest, ResultsOfManyLinesComeInPagesAndInOrder) {
   ASSERT_TRUE(state_->add_batch(batch("batch_1")).is_ok());
   std::vector<LineResult> all;
-  for (uint64_t line = 70'000; line > 0; line -= 700) all.push_back(result(line, line % 2 == 0, std::string(line % 5000, 'r') + "\n"));
+  for (uint64_t line = 70'000; line > 0; line -= 700)
+    all.push_back(result(line, line % 2 == 0, std::string(line % 5000, 'r') + "\n"));
   ASSERT_TRUE(state_->put_results("batch_1", all).is_ok());
   uint64_t after = 0, seen = 0;
   for (;;) {
@@ -229,9 +262,10 @@ TEST_P(StateTest, BytesOfFilesAreReadFromAnywhere) {
   for (int i = 0; text.size() < 700'000; ++i) text += std::to_string(i) + "\n";
   {
     const auto part = std::move(*opened_.files->create("file-x"));
-    for (size_t at = 0; at < text.size(); at += 50'001) ASSERT_TRUE(part->write(std::string_view(text).substr(at, 50'001)).is_ok());
+    for (size_t at = 0; at < text.size(); at += 50'001)
+      ASSERT_TRUE(part->write(std::string_view(text).substr(at, 50'001)).is_ok());
     ASSERT_TRUE(part->commit().is_ok());
-    EXPECT_EQ(part->bytes(), text.size());
+    EXPECT_EQ(part->sum().bytes(), text.size());
   }
   ASSERT_TRUE(state_->put_file({"file-x", "x", "batch", text.size(), 5, 0}).is_ok());
   reopen();

@@ -8,8 +8,7 @@
 #include <thread>
 
 #include "store/client/status_client.h"
-#include "tests/store/child_process.h"
-#include "tests/store/small_pack.h"
+#include "tests/store/killable_store.h"
 
 namespace moestro::store {
 namespace {
@@ -17,29 +16,9 @@ namespace {
 using std::chrono::milliseconds;
 using testing::ChildProcess;
 using ::testing::HasSubstr;
-constexpr milliseconds kLong{20000};
 
-class Adoption : public ::testing::Test {
+class Adoption : public KillableStore {
  protected:
-  std::unique_ptr<ChildProcess> start_store(uint32_t slots, const char* log, std::vector<std::string> more = {}) {
-    std::vector<std::string> words{testing::program("moestro-store"), "--run-dir", (pack_.dir / "run").string(), "--arena-dir",
-                                   arena().string(), "--dram", std::to_string(pack_.dram(slots)), "--model",
-                                   "tiny=" + (pack_.dir / "pack").string(), "--poison-freed"};
-    std::ranges::copy(more, std::back_inserter(words));
-    auto store = std::make_unique<ChildProcess>(words, (pack_.dir / log).string());
-    EXPECT_TRUE(store->says("ready")) << store->output();
-    return store;
-  }
-  void kill(std::unique_ptr<ChildProcess>& store) {
-    store->kill(SIGKILL);
-    store->wait();
-    store.reset();
-  }
-  std::filesystem::path arena() const { return pack_.dir / "arena"; }
-  std::string endpoint() const { return "ipc://" + (pack_.dir / "run" / "store.sock").string(); }
-  Result<std::unique_ptr<StoreClient>> attach(milliseconds store_wait = kLong, const char* model = "tiny") {
-    return StoreClient::attach({.endpoint = endpoint(), .model = model, .store_wait = store_wait});
-  }
   void fetch(StoreClient& client, uint32_t blob) {
     ASSERT_TRUE(client.fetch(std::vector<uint32_t>{blob}, {}));
     const auto arrived = client.next_arrival(kLong);
@@ -54,7 +33,8 @@ class Adoption : public ::testing::Test {
     write_byte("arena", offset + 100, 0x5a);
   }
   void write_byte(const char* file, uint64_t offset, int change) {
-    std::filesystem::permissions(arena() / file, std::filesystem::perms::owner_write, std::filesystem::perm_options::add);
+    std::filesystem::permissions(arena() / file, std::filesystem::perms::owner_write,
+                                 std::filesystem::perm_options::add);
     std::fstream stream(arena() / file, std::ios::in | std::ios::out | std::ios::binary);
     stream.seekg(static_cast<std::streamoff>(offset));
     const int byte = stream.get();
@@ -62,7 +42,6 @@ class Adoption : public ::testing::Test {
     stream.put(static_cast<char>(byte ^ change));
     ASSERT_TRUE(stream.good());
   }
-  SmallPack pack_;
 };
 
 TEST_F(Adoption, WhatIsResidentStaysAndTheWorkerGoesOn) {
@@ -139,10 +118,12 @@ TEST_F(Adoption, ADeadWorkersSlotIsFreeAndItsPinsAreGone) {
     fetch(**gone, pack_.experts_list[0]);
     store->kill(SIGSTOP);
     // Pinned by a worker that is dead when the next store comes: its word stays, its lock does not.
-    auto pins = shm::MappedFile::open(arena() / "pins" / std::to_string((*gone)->slot()), shm::MappedFile::Access::kReadWrite, 1);
+    auto pins = shm::MappedFile::open(arena() / "pins" / std::to_string((*gone)->slot()),
+                                      shm::MappedFile::Access::kReadWrite, 1);
     ASSERT_TRUE(pins);
     gone->reset();
-    reinterpret_cast<std::atomic<uint64_t>*>(pins->data() + kSharedPage)[pack_.experts_list[0]].store(PinWord::kPinned | 1);
+    reinterpret_cast<std::atomic<uint64_t>*>(pins->data() + kSharedPage)[pack_.experts_list[0]].store(PinWord::kPinned |
+                                                                                                      1);
   }
   kill(store);
   store = start_store(3, "second.log");
@@ -164,7 +145,8 @@ TEST_F(Adoption, WhatCannotBeAdoptedIsNamedAndLetGoOf) {
       {"size", [] {}, 5, "bytes, and " + std::to_string(pack_.dram(5)) + " are wanted now"},
       {"magic", [&] { write_byte("table", 0, 1); }, 6, "the head of its table does not say what its directory says"},
       {"state", [&] { write_byte("table", kSharedPage, 0x40); }, 6, "has a state that does not exist"},
-      {"offset", [&] { write_byte("table", kSharedPage + 64 * pack_.experts_list[0] + 8 + 7, 0x10); }, 6, "where it cannot lie or something else does"},
+      {"offset", [&] { write_byte("table", kSharedPage + 64 * pack_.experts_list[0] + 8 + 7, 0x10); }, 6,
+       "where it cannot lie or something else does"},
       {"directory", [&] { write_byte("directory", 20, 1); }, 6, "it does not match its checksum"},
       {"cut short", [&] { std::filesystem::resize_file(arena() / "arena", 8192); }, 6, "8192 bytes, at least"},
       {"unfinished", [&] { std::filesystem::remove(arena() / "directory"); }, 6, "it was not finished"}};
@@ -176,7 +158,8 @@ TEST_F(Adoption, WhatCannotBeAdoptedIsNamedAndLetGoOf) {
     fetch(**client, pack_.experts_list[0]);
     auto lease = (*client)->try_pin(pack_.experts_list[0]);
     ASSERT_TRUE(lease);
-    if (std::string_view(c.name) == "cut short") lease->release(), client->reset();  // reading beyond a file's end is a fault of the reader
+    if (std::string_view(c.name) == "cut short")
+      lease->release(), client->reset();  // reading beyond a file's end is a fault of the reader
     kill(store);
     c.change();
     const std::string log = std::string(c.name) + ".log";
@@ -210,7 +193,8 @@ TEST_F(Adoption, OtherPacksAreNamed) {
   kill(store);
   const SmallPack other(8);
   store = start_store(6, "second.log", {"--model", "other=" + (other.dir / "pack").string()});
-  EXPECT_THAT(store->output(), HasSubstr("it is of other packs, or other versions of them: " + std::filesystem::canonical(pack_.dir / "pack").string()));
+  EXPECT_THAT(store->output(), HasSubstr("it is of other packs, or other versions of them: " +
+                                         std::filesystem::canonical(pack_.dir / "pack").string()));
 }
 
 TEST_F(Adoption, PacksComeAndGoAfterIt) {
@@ -220,7 +204,12 @@ TEST_F(Adoption, PacksComeAndGoAfterIt) {
   fetch(**client, pack_.experts_list[0]);
   kill(store);
   store = start_store(8, "second.log");
-  const SmallPack other(testing::CheckpointOptions{.experts = 2, .value = [](const std::string& tensor, int64_t i) { return testing::synthetic_value(tensor, i) + 0.5F; }});
+  const auto of_two_experts = [](float more) {
+    return testing::CheckpointOptions{.experts = 2, .value = [more](const std::string& tensor, int64_t i) {
+                                        return testing::synthetic_value(tensor, i) + more;
+                                      }};
+  };
+  const SmallPack other(of_two_experts(0.5F)), its_next_version(of_two_experts(0.25F));
   const auto change = [&](PackChange what, const char* name, const std::filesystem::path& pack) {
     const auto done = change_packs(endpoint(), what, name, pack.string(), kLong);
     EXPECT_TRUE(done) << done.status().message();
@@ -237,7 +226,7 @@ TEST_F(Adoption, PacksComeAndGoAfterIt) {
     }
   }
   for (const uint32_t blob : pack_.experts_list) fetch(**client, blob);
-  change(PackChange::kReplace, "other", pack_.dir / "pack");
+  change(PackChange::kReplace, "other", its_next_version.dir / "pack");
   change(PackChange::kRemove, "other", {});
   // The directory says what is so now: the store of that command line adopts again.
   while (query_store(endpoint(), kLong)->models.size() > 1) std::this_thread::yield();
@@ -248,7 +237,9 @@ TEST_F(Adoption, PacksComeAndGoAfterIt) {
 }
 
 TEST_F(Adoption, AWorkerKeepsTheVersionThatItAttachedWith) {
-  const SmallPack other(testing::CheckpointOptions{.experts = 8, .value = [](const std::string& tensor, int64_t i) { return testing::synthetic_value(tensor, i) + 0.5F; }});
+  const SmallPack other(testing::CheckpointOptions{.experts = 8, .value = [](const std::string& tensor, int64_t i) {
+                                                     return testing::synthetic_value(tensor, i) + 0.5F;
+                                                   }});
   const std::vector<std::string> both{"--model", "other=" + (other.dir / "pack").string()};
   const auto slots = static_cast<uint32_t>(12 + other.dense_bytes / pack_.expert_bytes + 1);
   auto store = start_store(slots, "first.log", both);
@@ -287,6 +278,47 @@ TEST_F(Adoption, AMissThatWaitsTooLongFailsByName) {
   fetch(**client, wanted);
 }
 
+/// As a device with a memory of its own asks: it looks whether something has arrived, and has other things to do.
+Result<Lease> poll(StoreClient& client, milliseconds at_most) {
+  const auto end = std::chrono::steady_clock::now() + at_most;
+  while (true) {
+    auto arrived = client.next_arrival(milliseconds(0));
+    if (arrived || arrived.status().code() != Code::kUnavailable || std::chrono::steady_clock::now() > end)
+      return arrived;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+TEST_F(Adoption, WhatADeadStoreWasAskedIsAskedAgainHoweverShortTheWaitsAre) {
+  auto store = start_store(6, "first.log");
+  auto client = attach();
+  ASSERT_TRUE(client) << client.status().message();
+  fetch(**client, pack_.experts_list[0]);
+  store->kill(SIGSTOP);  // it does not hear what it is asked now, and never will
+  ASSERT_TRUE((*client)->fetch(std::vector<uint32_t>{pack_.experts_list[5], pack_.experts_list[6]}, {}));
+  kill(store);
+  store = start_store(6, "second.log");
+  for (int i = 0; i < 2; ++i) {
+    const auto arrived = poll(**client, kLong);
+    ASSERT_TRUE(arrived) << arrived.status().message();
+    EXPECT_TRUE(pack_.holds(*arrived));
+  }
+  EXPECT_EQ((*client)->resumed(), 1u);
+}
+
+TEST_F(Adoption, AMissThatIsLookedForNowAndThenFailsByNameToo) {
+  auto store = start_store(4, "store.log");
+  auto client = attach(milliseconds(200));
+  ASSERT_TRUE(client) << client.status().message();
+  kill(store);
+  ASSERT_TRUE((*client)->fetch(std::vector<uint32_t>{pack_.experts_list[6], pack_.experts_list[7]}, {}));
+  for (const size_t wanted : {6, 7}) {
+    const auto failed = poll(**client, kLong);
+    EXPECT_EQ(failed.status().code(), Code::kIo) << failed.status().message();
+    EXPECT_EQ((*client)->failed_blob(), pack_.experts_list[wanted]);
+  }
+}
+
 TEST_F(Adoption, KilledAgainAndAgainNothingIsReadTwice) {
   auto store = start_store(6, "0.log");
   auto client = attach();
@@ -300,6 +332,90 @@ TEST_F(Adoption, KilledAgainAndAgainNothingIsReadTwice) {
     EXPECT_TRUE((*client)->check());
   }
   EXPECT_EQ((*client)->resumed(), 5u);
+}
+
+/// Another small pack, with other bytes.
+SmallPack shifted_pack() {
+  testing::CheckpointOptions options;
+  options.value = [](const std::string& tensor, int64_t index) {
+    return testing::synthetic_value(tensor, index) + 0.25F;
+  };
+  return SmallPack(options);
+}
+
+TEST_F(Adoption, AModelThatWasAddedIsServedByTheNextStoreOutOfTheSameArena) {
+  const SmallPack more = shifted_pack();
+  auto store = start_store(30, "first.log");
+  ASSERT_TRUE(change_packs(endpoint(), PackChange::kAdd, "more", (more.dir / "pack").string(), kLong));
+  auto client = attach(), other = attach(kLong, "more");
+  ASSERT_TRUE(client && other) << other.status().message();
+  fetch(**client, pack_.experts_list[0]);
+  for (int round = 0; round < 2; ++round) {  // the second time a store is killed that was a successor itself
+    kill(store);
+    store = start_store(30, round == 0 ? "second.log" : "third.log");
+    EXPECT_THAT(store->output(), HasSubstr("going on with the models of the store that was killed: tiny, more"));
+    EXPECT_THAT(store->output(), HasSubstr("adopted the arena"));
+    const auto again = attach(kLong, "more");
+    ASSERT_TRUE(again) << again.status().message();
+    for (const uint32_t blob : {more.experts_list[0], more.experts_list[1]}) {
+      ASSERT_TRUE((*other)->fetch(std::vector<uint32_t>{blob}, {}));
+      const auto arrived = (*other)->next_arrival(kLong);
+      ASSERT_TRUE(arrived) << arrived.status().message();
+      EXPECT_TRUE(more.holds(*arrived));
+    }
+    fetch(**client, pack_.experts_list[1]);
+  }
+  store->kill(SIGTERM);
+  EXPECT_EQ(store->wait(), 0);
+  store = start_store(30, "fourth.log");
+  EXPECT_EQ(attach(kLong, "more").status().code(), Code::kNotFound) << "a store that was shut down forgets it";
+}
+
+TEST_F(Adoption, AModelThatWasRemovedStaysAway) {
+  auto store = start_store(30, "first.log");
+  const SmallPack more = shifted_pack();
+  ASSERT_TRUE(change_packs(endpoint(), PackChange::kAdd, "more", (more.dir / "pack").string(), kLong));
+  ASSERT_TRUE(change_packs(endpoint(), PackChange::kRemove, "tiny", "", kLong));
+  kill(store);
+  store = start_store(30, "second.log");
+  EXPECT_EQ(attach().status().code(), Code::kNotFound);
+  EXPECT_TRUE(attach(kLong, "more"));
+}
+
+TEST_F(Adoption, AnAddedPackThatIsGoneDoesNotKeepTheOthersFromBeingServed) {
+  auto store = start_store(30, "first.log");
+  {
+    const SmallPack more = shifted_pack();
+    ASSERT_TRUE(change_packs(endpoint(), PackChange::kAdd, "more", (more.dir / "pack").string(), kLong));
+  }
+  kill(store);
+  store = start_store(30, "second.log");
+  EXPECT_THAT(store->output(), HasSubstr("model 'more', which the store before this one served, is left out"));
+  EXPECT_TRUE(attach());
+}
+
+TEST_F(Adoption, AStoreThatIsStartedWithOtherModelsForgetsThem) {
+  auto store = start_store(30, "first.log");
+  const SmallPack more = shifted_pack();
+  ASSERT_TRUE(change_packs(endpoint(), PackChange::kAdd, "more", (more.dir / "pack").string(), kLong));
+  kill(store);
+  store = start_store(30, "second.log", {"--model", "also=" + (pack_.dir / "pack").string()});
+  EXPECT_EQ(attach(kLong, "more").status().code(), Code::kNotFound);
+  EXPECT_TRUE(attach(kLong, "also"));
+}
+
+TEST_F(Adoption, AStoreThatFindsNoRoomForItsKeyHasTheOneThatIsThere) {
+  auto store = start_store(6, "first.log");
+  const auto key = testing::read_text(pack_.dir / "run" / "store.key");
+  kill(store);
+  store = start_store(6, "second.log");
+  EXPECT_EQ(testing::read_text(pack_.dir / "run" / "store.key"), key);
+  kill(store);
+  testing::write_text(pack_.dir / "run" / "store.key", "not a key\n");
+  store = start_store(6, "third.log");
+  const auto made = testing::read_text(pack_.dir / "run" / "store.key");
+  EXPECT_EQ(made.size(), key.size());
+  EXPECT_NE(made, key);
 }
 
 }  // namespace

@@ -30,7 +30,8 @@ class BlobLoaderTest : public ::testing::TestWithParam<Make> {
   void SetUp() override {
     for (int drive = 0; drive < 2; ++drive) {
       std::string text(kSlices * kSlice, ' ');
-      for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 7 + i / kSlice + static_cast<size_t>(drive) * 91);
+      for (size_t i = 0; i < text.size(); ++i)
+        text[i] = static_cast<char>(i * 7 + i / kSlice + static_cast<size_t>(drive) * 91);
       const std::string name = "drive" + std::to_string(drive);
       testing::write_text(dir_ / name, text);
       texts_.push_back(text);
@@ -54,7 +55,8 @@ class BlobLoaderTest : public ::testing::TestWithParam<Make> {
     LoadRequest request{load, into, {}, read_class};
     for (uint32_t i = 0; i < kSlices; ++i) {
       const uint32_t file = i % 3 == 2;
-      request.slices.push_back({file, uint64_t{i} * kSlice, kSlice, XXH3_64bits(texts_[file].data() + i * kSlice, kSlice)});
+      request.slices.push_back(
+          {file, uint64_t{i} * kSlice, kSlice, XXH3_64bits(texts_[file].data() + i * kSlice, kSlice)});
     }
     return request;
   }
@@ -73,9 +75,12 @@ class BlobLoaderTest : public ::testing::TestWithParam<Make> {
     ended_.erase(ended_.begin());
     return first;
   }
-  /// How many reads into `other` were given to a drive before its last one into `demanded`; the drive that has most of them.
+  /// How many reads into `other` were given to a drive before its last one into `demanded`; the drive that has most of
+  /// them.
   size_t reads_before(const std::byte* other, const std::byte* demanded) const {
-    const auto lies_in = [](const ReadOp& op, const std::byte* memory) { return op.into >= memory && op.into < memory + kSlices * kSlice; };
+    const auto lies_in = [](const ReadOp& op, const std::byte* memory) {
+      return op.into >= memory && op.into < memory + kSlices * kSlice;
+    };
     std::array<size_t, 2> before{}, last{};
     for (const ReadOp& op : gate_.submitted()) {
       if (lies_in(op, demanded)) last[op.file] = before[op.file];
@@ -141,7 +146,8 @@ TEST_P(BlobLoaderTest, DemandOvertakesPrefetchesThatSaturate) {
   if (IsSkipped()) return;
   constexpr uint64_t kPrefetches = 40;
   gate_.close();
-  for (uint64_t load = 1; load <= kPrefetches; ++load) loader_->load(request(load, memory_.data(), ReadClass::kPrefetch));
+  for (uint64_t load = 1; load <= kPrefetches; ++load)
+    loader_->load(request(load, memory_.data(), ReadClass::kPrefetch));
   loader_->load(request(100, demanded_.data()));
   gate_.open();
   for (uint64_t i = 0; i < kPrefetches + 1; ++i) {
@@ -177,7 +183,8 @@ TEST_P(BlobLoaderTest, CancelledLoadsEndAndTheOthersArrive) {
   gate_.open();
   for (int i = 0; i < 20; ++i) {
     const LoadOutcome outcome = next();
-    EXPECT_EQ(outcome.status.code(), outcome.load == 20 ? Code::kOk : Code::kCancelled) << outcome.load << ": " << outcome.status.message();
+    EXPECT_EQ(outcome.status.code(), outcome.load == 20 ? Code::kOk : Code::kCancelled)
+        << outcome.load << ": " << outcome.status.message();
   }
   EXPECT_EQ(loader_->loads_in_flight(), 0u);
   EXPECT_LE(gate_.submitted().size(), kSlices + 2 * kPassedAtMost) << "what nobody wants is not read";

@@ -52,17 +52,22 @@ TEST(ContentIndex, EqualHashesOfOtherLengthOrFormatAreNotEqual) {
 class SharedContent : public ::testing::Test {
  protected:
   void make(uint32_t experts, uint32_t slots, const std::function<ContentHash(uint32_t)>& claim = {}) {
+    shared_.resize(experts);
+    make_machine(experts, slots, claim);
+  }
+  void make_machine(uint32_t experts, uint32_t slots, const std::function<ContentHash(uint32_t)>& claim = {}) {
     std::vector<MachineBlob> blobs(experts, MachineBlob{.length = 4096, .format = 1});
     for (uint32_t entry = 0; claim && entry < experts; ++entry) blobs[entry].claim = claim(entry);
-    shared_.resize(experts);
-    machine_ = std::move(*StoreMachine::create({slots * 4096ULL, 1 << 20, true}, blobs, std::make_unique<policy::LruPolicy>(), shared_));
+    machine_ = std::move(
+        *StoreMachine::create({slots * 4096ULL, 1 << 20, true}, blobs, std::make_unique<policy::LruPolicy>(), shared_));
     ASSERT_TRUE(machine_->attach(0, 4096, "a") && machine_->attach(1, 4096, "b"));
   }
   /// Fetches for `slot` and ends the reads at once; returns who was told of what.
   std::vector<std::pair<uint32_t, uint32_t>> bring(uint32_t slot, uint32_t entry, const ContentHash& content) {
     return end(machine_->fetch(slot, {}, {entry}), content);
   }
-  std::vector<std::pair<uint32_t, uint32_t>> end(Actions todo, const ContentHash& content, const Status& status = Status::ok()) {
+  std::vector<std::pair<uint32_t, uint32_t>> end(Actions todo, const ContentHash& content,
+                                                 const Status& status = Status::ok()) {
     std::vector<std::pair<uint32_t, uint32_t>> told;
     while (!todo.empty()) {
       const Action action = todo.front();
@@ -71,7 +76,8 @@ class SharedContent : public ::testing::Test {
       if (action.kind != Action::Kind::kRead) continue;
       read_from_.push_back(action.source);
       const bool bad = bad_sources_.contains(action.source);
-      const Actions more = machine_->read_done(action.entry, action.load, bad ? io_error("no such drive") : status, content);
+      const Actions more =
+          machine_->read_done(action.entry, action.load, bad ? io_error("no such drive") : status, content);
       todo.insert(todo.end(), more.begin(), more.end());
     }
     return told;
@@ -90,7 +96,8 @@ TEST_F(SharedContent, TheSecondCopyGivesItsRangeBackAndPointsToTheFirst) {
   EXPECT_EQ(shared_.state(2), Residency::kAlias);
   EXPECT_EQ(shared_.aliases[2], 1u);
   EXPECT_EQ(machine_->resolve(2), 0u);
-  EXPECT_THAT(bring(1, 2, hash(1)), ElementsAre(std::pair(1u, 0u))) << "asked for again: told of the first, nothing is read";
+  EXPECT_THAT(bring(1, 2, hash(1)), ElementsAre(std::pair(1u, 0u)))
+      << "asked for again: told of the first, nothing is read";
   EXPECT_EQ(machine_->counters().loads, 2u);
 }
 
@@ -193,13 +200,71 @@ TEST_F(SharedContent, AForgottenEntrysClaimIsNobodysAnyMore) {
   EXPECT_EQ(shared_.state(2), Residency::kResident);
 }
 
+/// A store that dies at any write of handing over a copy to the entry that had it first leaves an arena that its
+/// successor can adopt, also where the entries stood for other blobs before.
+TEST_F(SharedContent, AStoreThatDiesWhileHandingOverIsFollowedByOneThatAdopts) {
+  struct Killed {};
+  bool through = false;
+  for (int writes = 1; !through; ++writes) {
+    shared_ = {};
+    make(4, 2);
+    bring(0, 2, hash(5));
+    machine_->remove_entries(2, 1);
+    ASSERT_TRUE(machine_->add_entries(2, {{.length = 4096, .format = 1}}));
+    bring(0, 0, hash(1)), bring(0, 1, hash(2)), bring(0, 3, hash(3));
+    ASSERT_EQ(shared_.state(0), Residency::kAbsent);
+    shared_.pins[1] = {2};
+    const Actions reading = machine_->fetch(1, {}, {2});
+    shared_.on_write = [left = writes]() mutable {
+      if (--left == 0) throw Killed{};
+    };
+    try {
+      machine_->read_done(2, reading.back().load, Status::ok(), hash(1));
+      through = true;
+    } catch (const Killed&) {
+    }
+    shared_.on_write = nullptr;
+    std::vector<StoreMachine::Former> former;
+    for (uint32_t entry = 0; entry < 4; ++entry)
+      former.push_back({static_cast<uint8_t>(shared_.state(entry)), ResidencyWord::generation(shared_.words[entry]),
+                        shared_.offsets[entry], shared_.contents[entry], shared_.aliases[entry]});
+    make_machine(4, 2);
+    const auto adopted = machine_->adopt(former);
+    ASSERT_TRUE(adopted) << adopted.status().message() << ", killed at write " << writes;
+    EXPECT_NE(shared_.state(3), Residency::kAbsent) << "what was there stays";
+  }
+}
+
+/// Its table says that it is an alias of what another manifest calls something else.
+TEST_F(SharedContent, AnAliasThatItsOwnManifestContradictsIsNotAdopted) {
+  const auto claim = [](uint32_t entry) { return ContentHash{entry % 3 + 1, 0}; };
+  make(6, 4, claim);
+  bring(0, 0, hash(1)), bring(0, 1, hash(2)), bring(0, 3, hash(1));
+  ASSERT_EQ(shared_.aliases[3], 1u);
+  for (const uint32_t alias : {1U, 2U}) {
+    std::vector<StoreMachine::Former> former;
+    for (uint32_t entry = 0; entry < 6; ++entry)
+      former.push_back({static_cast<uint8_t>(shared_.state(entry)), ResidencyWord::generation(shared_.words[entry]),
+                        shared_.offsets[entry], shared_.contents[entry], shared_.aliases[entry]});
+    former[3].alias = alias;
+    make_machine(6, 4, claim);
+    const auto adopted = machine_->adopt(former);
+    EXPECT_EQ(adopted.is_ok(), alias == 1) << alias;
+    if (!adopted) EXPECT_EQ(adopted.status().message(), "table entry 3 is an alias of nothing");
+  }
+}
+
 /// What is read holds one of few contents, so that entries meet all the time; reads end in any order.
 TEST_F(SharedContent, RandomHistoriesKeepOneCopyOfEach) {
   for (uint64_t seed = 1; seed <= 200 && !HasFatalFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
     // In every second history manifests say what is equal.
-    make(20, 4, seed % 2 == 0 ? std::function<ContentHash(uint32_t)>([](uint32_t entry) { return ContentHash{entry % 7 + 1, 0}; }) : nullptr);
+    make(20, 4,
+         seed % 2 == 0 ? std::function<ContentHash(uint32_t)>([](uint32_t entry) {
+           return ContentHash{entry % 7 + 1, 0};
+         })
+                       : nullptr);
     const auto content = [](uint32_t entry) { return hash(entry % 7); };
     std::vector<Action> reads;
     const auto take = [&](const Actions& actions) {
@@ -210,12 +275,15 @@ TEST_F(SharedContent, RandomHistoriesKeepOneCopyOfEach) {
         }
     };
     for (int step = 0; step < 600; ++step) {
-      if (random() % 2 == 0) take(machine_->fetch(static_cast<uint32_t>(random() % 2), {random() % 9, 0}, {static_cast<uint32_t>(random() % 20)}));
+      if (random() % 2 == 0)
+        take(machine_->fetch(static_cast<uint32_t>(random() % 2), {random() % 9, 0},
+                             {static_cast<uint32_t>(random() % 20)}));
       if (reads.empty() || random() % 2 == 0) continue;
       const auto at = reads.begin() + static_cast<long>(random() % reads.size());
       const Action read = *at;
       reads.erase(at);
-      take(machine_->read_done(read.entry, read.load, random() % 10 == 0 ? io_error("passing") : Status::ok(), content(read.source)));
+      take(machine_->read_done(read.entry, read.load, random() % 10 == 0 ? io_error("passing") : Status::ok(),
+                               content(read.source)));
       std::map<ContentHash, int> copies;
       std::set<uint64_t> places;
       for (uint32_t entry = 0; entry < 20; ++entry) {

@@ -17,7 +17,8 @@ namespace moestro::store {
 namespace {
 
 struct Drives {
-  uint32_t first_speed = 1, second_speed = 1;  ///< bytes a nanosecond, and the shares that the packer dealt slices out by
+  uint32_t first_speed = 1,
+           second_speed = 1;  ///< bytes a nanosecond, and the shares that the packer dealt slices out by
 };
 
 class DrivesTest : public ::testing::TestWithParam<Drives> {
@@ -35,7 +36,8 @@ class DrivesTest : public ::testing::TestWithParam<Drives> {
       std::stringstream bytes;
       bytes << std::ifstream(path, std::ios::binary).rdbuf();
       files_.push_back(bytes.str());
-      drive_of_file_.push_back(std::filesystem::canonical(path).parent_path() == std::filesystem::canonical(pack_.dir / "second"));
+      drive_of_file_.push_back(std::filesystem::canonical(path).parent_path() ==
+                               std::filesystem::canonical(pack_.dir / "second"));
     }
   }
   SmallPack pack_{testing::CheckpointOptions{.hidden = 256, .ffn = 512, .experts = 16}};
@@ -81,11 +83,15 @@ TEST_P(DrivesTest, AllAreReadAsFastAsTheyTogetherRead) {
   }
   ASSERT_EQ(ended.size(), loads) << "nothing is under way, and not all is there";
   for (const LaneOutcome& outcome : ended) EXPECT_TRUE(outcome.status) << outcome.status.message();
-  EXPECT_GE(static_cast<double>(bytes) / clock.now_us, 0.95 * (speeds[0] + speeds[1])) << bytes_of[0] << " and " << bytes_of[1] << " bytes";
+  EXPECT_GE(static_cast<double>(bytes) / clock.now_us, 0.95 * (speeds[0] + speeds[1]))
+      << bytes_of[0] << " and " << bytes_of[1] << " bytes";
 }
 
 INSTANTIATE_TEST_SUITE_P(Speeds, DrivesTest, ::testing::Values(Drives{1, 1}, Drives{3, 1}, Drives{1, 3}, Drives{7, 2}),
-                         [](const auto& drives) { return std::to_string(drives.param.first_speed) + "to" + std::to_string(drives.param.second_speed); });
+                         [](const auto& drives) {
+                           return std::to_string(drives.param.first_speed) + "to" +
+                                  std::to_string(drives.param.second_speed);
+                         });
 
 }  // namespace
 }  // namespace moestro::store

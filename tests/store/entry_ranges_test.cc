@@ -22,14 +22,21 @@ ContentHash hash(uint64_t n) { return {n, 7}; }
 /// Entries 0 (dense, 2 pages) and 1..3 (experts of a page) from the start; 16 in the table.
 class EntryRanges : public ::testing::Test {
  protected:
-  void make(uint64_t pages) {
+  void make(uint64_t pages, uint64_t loading_bytes_max = 1 << 20) {
     shared_.resize(16);
-    machine_ = std::move(*StoreMachine::create({.arena_bytes = pages * kPage, .poison_freed = true, .entries_max = 16}, pack(),
-                                               std::make_unique<policy::LruPolicy>(), shared_));
+    machine_ = std::move(*StoreMachine::create({.arena_bytes = pages * kPage,
+                                                .loading_bytes_max = loading_bytes_max,
+                                                .poison_freed = true,
+                                                .entries_max = 16},
+                                               pack(), std::make_unique<policy::LruPolicy>(), shared_));
     ASSERT_TRUE(machine_->attach(0, kPage, "a"));
   }
-  static std::vector<MachineBlob> pack() { return {{true, 2 * kPage, 1}, {false, kPage, 2}, {false, kPage, 2}, {false, kPage, 2}}; }
-  void bring(uint32_t slot, uint32_t entry, const ContentHash& content) { end(machine_->fetch(slot, {}, {entry}), content); }
+  static std::vector<MachineBlob> pack() {
+    return {{true, 2 * kPage, 1}, {false, kPage, 2}, {false, kPage, 2}, {false, kPage, 2}};
+  }
+  void bring(uint32_t slot, uint32_t entry, const ContentHash& content) {
+    end(machine_->fetch(slot, {}, {entry}), content);
+  }
   void end(Actions todo, const ContentHash& content) {
     while (!todo.empty()) {
       const Action action = todo.front();
@@ -94,7 +101,8 @@ TEST_F(EntryRanges, RemovedEntriesGiveBackAllTheyHadAndAreUsedAgain) {
   ASSERT_TRUE(machine_->add_entries(4, pack()));
   bring(0, 5, hash(50));
   EXPECT_EQ(shared_.state(5), Residency::kResident);
-  EXPECT_GT(ResidencyWord::generation(shared_.words[5]), ResidencyWord::generation(word)) << "not to be taken for the one before";
+  EXPECT_GT(ResidencyWord::generation(shared_.words[5]), ResidencyWord::generation(word))
+      << "not to be taken for the one before";
 }
 
 TEST_F(EntryRanges, WhatIsBeingReadOrPinnedIsWaitedFor) {
@@ -139,6 +147,36 @@ TEST_F(EntryRanges, AFirstEntryStaysForItsAliasesAndIsReadFromTheirPack) {
   EXPECT_TRUE(machine_->entries_free(0, 8)) << "with the last alias, the first goes too";
 }
 
+TEST_F(EntryRanges, WhatAWarmStartStillWantsOfAPackIsForgottenWithIt) {
+  make(10, kPage);
+  ASSERT_TRUE(machine_->add_entries(4, pack()));
+  const Actions reading = machine_->fetch(0, {}, {1});
+  EXPECT_THAT(machine_->warm({5, 6, 7}), IsEmpty()) << "behind it";
+  machine_->remember(std::vector<Warmth>{{5, 1}});
+  machine_->remove_entries(4, 4);
+  EXPECT_TRUE(machine_->entries_free(4, 4));
+  EXPECT_EQ(machine_->queued(), 0u);
+  sources_.clear();
+  end(reading, hash(1));
+  EXPECT_THAT(sources_, ElementsAre(1)) << "nothing of a pack that is gone";
+}
+
+TEST_F(EntryRanges, APackThatIsBeingReadForAnotherIsNotFree) {
+  make(10);
+  ASSERT_TRUE(machine_->add_entries(4, pack()));
+  bring(0, 1, hash(1)), bring(0, 5, hash(1));
+  const Actions actions = machine_->found_wrong(1);
+  ASSERT_EQ(actions.size(), 1u);
+  const Actions elsewhere = machine_->read_done(1, actions.at(0).load, io_error("its file is gone"), {});
+  ASSERT_EQ(elsewhere.at(0).source, 5u);
+  machine_->remove_entries(4, 4);
+  EXPECT_EQ(machine_->resolve(5), 5u) << "forgotten";
+  EXPECT_FALSE(machine_->entries_free(4, 4)) << "its file is being read";
+  end(elsewhere, hash(1));
+  EXPECT_TRUE(machine_->entries_free(4, 4));
+  EXPECT_EQ(shared_.state(1), Residency::kResident);
+}
+
 TEST_F(EntryRanges, MendedEntriesAreReadAgain) {
   make(10);
   const Actions reads = machine_->fetch(0, {}, {2});
@@ -150,7 +188,8 @@ TEST_F(EntryRanges, MendedEntriesAreReadAgain) {
   EXPECT_EQ(shared_.state(2), Residency::kResident);
 }
 
-/// Packs of 4 entries come and go in 4 ranges; experts of few contents meet; what is read always comes from a pack that is served.
+/// Packs of 4 entries come and go in 4 ranges; experts of few contents meet; what is read always comes from a pack that
+/// is served.
 TEST_F(EntryRanges, RandomHistoriesLeakNothing) {
   for (uint64_t seed = 1; seed <= 200 && !HasFatalFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -172,7 +211,8 @@ TEST_F(EntryRanges, RandomHistoriesLeakNothing) {
       const auto at = reads.begin() + static_cast<long>(random() % reads.size());
       const Action read = *at;
       reads.erase(at);
-      take(machine_->read_done(read.entry, read.load, random() % 20 == 0 ? io_error("passing") : Status::ok(), content(read.source)));
+      take(machine_->read_done(read.entry, read.load, random() % 20 == 0 ? io_error("passing") : Status::ok(),
+                               content(read.source)));
     };
     for (int step = 0; step < 400 && !HasFatalFailure(); ++step) {
       const auto range = static_cast<uint32_t>(random() % 4);
@@ -183,7 +223,8 @@ TEST_F(EntryRanges, RandomHistoriesLeakNothing) {
         ranges[range] = kGoing;
         take(machine_->remove_entries(4 * range, 4));
       }
-      if (what > 1 && what < 5 && ranges[range] == kServed) take(machine_->fetch(0, {random() % 5, 0}, {4 * range + static_cast<uint32_t>(random() % 4)}));
+      if (what > 1 && what < 5 && ranges[range] == kServed)
+        take(machine_->fetch(0, {random() % 5, 0}, {4 * range + static_cast<uint32_t>(random() % 4)}));
       if (what > 4 && !reads.empty()) read_one();
       for (uint32_t r = 0; r < 4; ++r)
         if (ranges[r] == kGoing && machine_->entries_free(4 * r, 4)) ranges[r] = kFree;

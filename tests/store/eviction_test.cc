@@ -1,5 +1,5 @@
-// Who goes, in the machine: prompts do not flush what decodes, prefetches take nothing hotter than themselves, and finding a victim does
-// not mean to look at everyone.
+// Who goes, in the machine: prompts do not flush what decodes, prefetches take nothing hotter than themselves, and
+// finding a victim does not mean to look at everyone.
 
 #include <gtest/gtest.h>
 
@@ -20,11 +20,14 @@ class Eviction : public ::testing::Test {
     shared_ = FakeSharedState();
     shared_.resize(blobs.size());
     const size_t count = blobs.size();
-    machine_ = std::move(*StoreMachine::create({.arena_bytes = pages * kPage, .loading_bytes_max = 64 * kPage}, std::move(blobs),
-                                               std::move(*policy::make_policy(policy, count)), shared_));
+    machine_ =
+        std::move(*StoreMachine::create({.arena_bytes = pages * kPage, .loading_bytes_max = 64 * kPage},
+                                        std::move(blobs), std::move(*policy::make_policy(policy, count)), shared_));
     ASSERT_TRUE(machine_->attach(0, kPage, "w"));
   }
-  void make(const std::string& policy, uint32_t experts, uint32_t slots) { make(policy, std::vector<MachineBlob>(experts, MachineBlob{false, kPage}), slots); }
+  void make(const std::string& policy, uint32_t experts, uint32_t slots) {
+    make(policy, std::vector<MachineBlob>(experts, MachineBlob{false, kPage}), slots);
+  }
   /// A decoded token's use: a hit, or a fetch. True: a hit.
   bool decode(uint32_t entry) {
     const bool hit = shared_.state(entry) == Residency::kResident;
@@ -49,7 +52,28 @@ class Eviction : public ::testing::Test {
   std::unique_ptr<StoreMachine> machine_;
 };
 
-/// 8 layers of 32 experts, room for a quarter. Tokens go to 6 experts a layer; then a prompt of four chunks goes to all 256.
+/// Five segments of two pages: dense weights in the first, an expert in each other, that of the fourth pinned. Dense
+/// weights of two segments find room only in the second and third.
+TEST_F(Eviction, LongDenseWeightsTakeSegmentsBesideEachOtherWhereverTheyAre) {
+  std::vector<MachineBlob> blobs{{true, 2 * kPage, 1}};
+  blobs.resize(5, {false, 2 * kPage, 2});
+  shared_.resize(6);
+  machine_ = std::move(
+      *StoreMachine::create({.arena_bytes = 10 * kPage, .entries_max = 6, .segment_bytes = 2 * kPage}, blobs,
+                            std::move(*policy::make_policy("lru", 6)), shared_));
+  ASSERT_TRUE(machine_->attach(0, 2 * kPage, "w"));
+  for (const uint32_t expert : {1U, 2U, 3U, 4U}) decode(expert);
+  for (const uint32_t expert : {1U, 2U, 3U, 4U})
+    if (shared_.offsets[expert] == 6 * kPage) shared_.pins[0] = {expert};
+  ASSERT_EQ(shared_.pins[0].size(), 1u);
+  ASSERT_TRUE(machine_->add_entries(5, {{true, 4 * kPage, 1}}));
+  read_all(machine_->fetch(0, {}, {5}));
+  EXPECT_EQ(shared_.state(5), Residency::kResident);
+  EXPECT_EQ(shared_.offsets[5], 2 * kPage);
+}
+
+/// 8 layers of 32 experts, room for a quarter. Tokens go to 6 experts a layer; then a prompt of four chunks goes to all
+/// 256.
 TEST_F(Eviction, APromptThatTouchesEveryExpertDoesNotFlushTheDecodeSet) {
   for (const char* policy : {"lfru", "lfu", "lru"}) {
     SCOPED_TRACE(policy);
@@ -78,8 +102,10 @@ TEST_F(Eviction, APrefetchTakesNothingHotterThanItself) {
       for (uint32_t entry = 0; entry < 12; ++entry) decode(entry);
     for (uint32_t entry = 12; entry < 16; ++entry) prompt(entry, 1);  // hardly used
     for (uint32_t entry = 16; entry < 28; ++entry) read_all(machine_->prefetch(0, {}, {entry}));
-    for (uint32_t entry = 0; entry < 12; ++entry) EXPECT_EQ(shared_.state(entry), Residency::kResident) << "hot " << entry;
-    for (uint32_t entry = 16; entry < 20; ++entry) EXPECT_EQ(shared_.state(entry), Residency::kResident) << "in a colder one's place";
+    for (uint32_t entry = 0; entry < 12; ++entry)
+      EXPECT_EQ(shared_.state(entry), Residency::kResident) << "hot " << entry;
+    for (uint32_t entry = 16; entry < 20; ++entry)
+      EXPECT_EQ(shared_.state(entry), Residency::kResident) << "in a colder one's place";
     EXPECT_EQ(machine_->counters().evictions, 4u);
     EXPECT_EQ(machine_->counters().prefetches_refused, 8u) << "nor does one promise take the place of another";
     decode(31);
@@ -96,7 +122,8 @@ TEST_F(Eviction, ARefusedPrefetchIsNotOneWithoutRoom) {
   EXPECT_EQ(machine_->counters().prefetches_refused, 0u);
 }
 
-/// 6,144 entries, a quarter of them there, every one of those hit between two misses: the order that the policy knows is wrong throughout.
+/// 6,144 entries, a quarter of them there, every one of those hit between two misses: the order that the policy knows
+/// is wrong throughout.
 TEST_F(Eviction, FindingAVictimAmongThousandsLooksAtFew) {
   for (const char* policy : {"lfru", "lfu", "lru"}) {
     SCOPED_TRACE(policy);
@@ -125,7 +152,8 @@ TEST_F(Eviction, WithTwoLengthsAVictimCostsFewLooksToo) {
   for (int i = 0; i < 6000; ++i) step();
   const uint64_t looks = shared_.looks, evictions = machine_->counters().evictions;
   for (int i = 0; i < 6000; ++i) step();
-  const double each = static_cast<double>(shared_.looks - looks) / static_cast<double>(machine_->counters().evictions - evictions);
+  const double each =
+      static_cast<double>(shared_.looks - looks) / static_cast<double>(machine_->counters().evictions - evictions);
   EXPECT_LE(each, 120) << "looks an eviction";
 }
 

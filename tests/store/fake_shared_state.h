@@ -1,6 +1,8 @@
 #pragma once
 // Shared memory in one process: words, pins and stamps that a test sets by hand.
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -21,16 +23,25 @@ class FakeSharedState final : public SharedState {
     stamps.assign(entries, 0);
     aliases.assign(entries, 0);
     lengths.assign(entries, 0);
+    found_wrong.assign(entries, 0);
     sixteenths.assign(entries, 0);
   }
   void set_word(uint32_t entry, Residency state, uint64_t generation) override {
+    write();
     words[entry] = ResidencyWord::pack(state, generation);
     if (state == Residency::kEvicting && on_evicting) on_evicting(entry);
   }
-  void set_place(uint32_t entry, uint64_t offset, const ContentHash& content) override { offsets[entry] = offset, contents[entry] = content; }
-  void set_alias(uint32_t entry, uint32_t first) override { aliases[entry] = first + 1; }
-  void clear_alias(uint32_t entry) override { aliases[entry] = 0; }
-  void set_length(uint32_t entry, uint64_t bytes) override { lengths[entry] = bytes; }
+  void set_place(uint32_t entry, uint64_t offset, const ContentHash& content) override {
+    write();
+    offsets[entry] = offset, contents[entry] = content;
+  }
+  void set_alias(uint32_t entry, uint32_t first) override { write(), aliases[entry] = first + 1; }
+  void clear_alias(uint32_t entry) override { write(), aliases[entry] = 0; }
+  void set_length(uint32_t entry, uint64_t bytes) override { write(), lengths[entry] = bytes; }
+  void note_wrong(uint32_t entry) override {
+    EXPECT_NE(state(entry), Residency::kResident) << "whoever leases it now would not be told";
+    ++found_wrong[entry];
+  }
   bool pinned(uint32_t entry) const override {
     ++looks;
     return std::ranges::any_of(pins, [entry](const auto& slot) { return slot.second.contains(entry); });
@@ -60,15 +71,22 @@ class FakeSharedState final : public SharedState {
   std::vector<uint64_t> lengths, words, offsets, stamps;
   std::vector<ContentHash> contents;
   std::vector<uint32_t> aliases;  ///< 1 + first entry
+  std::vector<uint32_t> found_wrong;
   std::vector<uint32_t> sixteenths;
   uint64_t all_uses = 0;
   std::map<uint32_t, std::set<uint32_t>> pins;  ///< by worker slot
   std::map<uint32_t, uint64_t> shares;
   uint64_t pin_bytes_min = 0;
+  std::function<void()> on_write;  ///< before each change of the table: here a store can die
   std::function<void(uint32_t)> on_evicting;
   std::function<void(uint32_t slot, uint64_t bytes)> on_share;
   mutable uint64_t now = 0;
   mutable uint64_t looks = 0;  ///< at pin words, by the machine
+
+ private:
+  void write() const {
+    if (on_write) on_write();
+  }
 };
 
 }  // namespace moestro::store

@@ -1,6 +1,6 @@
 #pragma once
-// A reader behind a gate: it takes reads as ever, but says that they are done only while the gate is open. So a test acts while reads are
-// under way for certain, however fast the drive is.
+// A reader behind a gate: it takes reads as ever, but says that they are done only while the gate is open. So a test
+// acts while reads are under way for certain, however fast the drive is.
 
 #include <unistd.h>
 
@@ -54,7 +54,9 @@ class Gate {
 
 class GatedReader final : public Reader {
  public:
-  GatedReader(std::unique_ptr<Reader> inner, Gate& gate) : inner_(std::move(inner)), gate_(gate) { gate_.joins(inner_->event_fd()); }
+  GatedReader(std::unique_ptr<Reader> inner, Gate& gate) : inner_(std::move(inner)), gate_(gate) {
+    gate_.joins(inner_->event_fd());
+  }
   ~GatedReader() override { gate_.leaves(inner_->event_fd()); }
 
   bool submit(const ReadOp& op) override {

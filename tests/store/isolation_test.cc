@@ -27,8 +27,17 @@ class Isolation : public ::testing::Test {
  protected:
   /// Without a umask, so that what the store leaves open is open.
   std::vector<std::string> command(std::vector<std::string> more = {}) {
-    std::vector<std::string> words{"/proc/self/exe", "--open-umask", testing::program("moestro-store"), "--run-dir", run().string(), "--arena-dir", arena().string(), "--dram",
-                                   std::to_string(pack_.dram(4)), "--model", "tiny=" + (pack_.dir / "pack").string()};
+    std::vector<std::string> words{"/proc/self/exe",
+                                   "--open-umask",
+                                   testing::program("moestro-store"),
+                                   "--run-dir",
+                                   run().string(),
+                                   "--arena-dir",
+                                   arena().string(),
+                                   "--dram",
+                                   std::to_string(pack_.dram(4)),
+                                   "--model",
+                                   "tiny=" + (pack_.dir / "pack").string()};
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
@@ -36,7 +45,9 @@ class Isolation : public ::testing::Test {
   fs::path arena() { return pack_.dir / "arena"; }
   std::string log(const char* name) { return (pack_.dir / name).string(); }
   std::string endpoint() { return "ipc://" + (run() / "store.sock").string(); }
-  Result<std::unique_ptr<StoreClient>> attach(const char* name) { return StoreClient::attach({.endpoint = endpoint(), .model = "tiny", .client = name}); }
+  Result<std::unique_ptr<StoreClient>> attach(const char* name) {
+    return StoreClient::attach({.endpoint = endpoint(), .model = "tiny", .client = name});
+  }
   std::vector<std::string> rogue(const char* what) { return {"/proc/self/exe", what, endpoint()}; }
   void expect_whole(StoreClient& client) {
     for (const uint32_t expert : pack_.experts_list) {
@@ -54,7 +65,8 @@ class Isolation : public ::testing::Test {
       for (const auto& entry : fs::recursive_directory_iterator(top)) paths.push_back(entry.path());
       for (const fs::path& path : paths) {
         struct stat info {};
-        if (::lstat(path.c_str(), &info) == 0) all[fs::relative(path, pack_.dir.path()).string()] = info.st_mode & 07777;
+        if (::lstat(path.c_str(), &info) == 0)
+          all[fs::relative(path, pack_.dir.path()).string()] = info.st_mode & 07777;
       }
     }
     return all;
@@ -70,7 +82,8 @@ TEST_F(Isolation, EverythingIsTheUsersAloneWhateverTheUmask) {
   const auto all = modes();
   for (const auto& [name, mode] : all) EXPECT_EQ(mode & 077, 0u) << name << std::oct << " " << mode;
   for (const char* name : {"arena/arena", "arena/table", "arena/bell/0"}) EXPECT_EQ(all.at(name), 0400u) << name;
-  for (const char* name : {"run/store.sock", "run/store.key", "arena/pins/0", "arena/workers/0"}) EXPECT_EQ(all.at(name), 0600u) << name;
+  for (const char* name : {"run/store.sock", "run/store.key", "arena/pins/0", "arena/workers/0"})
+    EXPECT_EQ(all.at(name), 0600u) << name;
 }
 
 TEST_F(Isolation, AGroupReachesWhatWorkersNeedAndNoMore) {
@@ -80,8 +93,10 @@ TEST_F(Isolation, AGroupReachesWhatWorkersNeedAndNoMore) {
   ASSERT_TRUE(client) << client.status().message();
   const auto all = modes();
   for (const auto& [name, mode] : all) EXPECT_EQ(mode & 07, 0u) << name << std::oct << " " << mode;
-  const std::map<std::string, mode_t> of_group{{"run", 050},         {"arena", 050},         {"arena/pins", 050},     {"run/store.sock", 060}, {"arena/pins/0", 060}, {"arena/workers/0", 060},
-                                               {"arena/arena", 040}, {"arena/table", 040},   {"arena/bell/0", 040},   {"run/store.key", 0},    {"arena/store.lock", 0}, {"arena/directory", 0}};
+  const std::map<std::string, mode_t> of_group{
+      {"run", 050},          {"arena", 050},           {"arena/pins", 050},     {"run/store.sock", 060},
+      {"arena/pins/0", 060}, {"arena/workers/0", 060}, {"arena/arena", 040},    {"arena/table", 040},
+      {"arena/bell/0", 040}, {"run/store.key", 0},     {"arena/store.lock", 0}, {"arena/directory", 0}};
   for (const auto& [name, mode] : of_group) EXPECT_EQ(all.at(name) & 070, mode) << name;
 }
 
@@ -130,7 +145,8 @@ TEST_F(Isolation, NoiseOnTheSocketDisturbsNobody) {
     const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     ASSERT_GE(fd, 0);
     if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
-      std::string noise = i % 2 == 0 ? std::string("\xff\0\0\0\0\0\0\0\x01\x7f\x03", 11) : "";  // some begin as a peer would
+      std::string noise =
+          i % 2 == 0 ? std::string("\xff\0\0\0\0\0\0\0\x01\x7f\x03", 11) : "";  // some begin as a peer would
       for (int n = 0; n < 4000; ++n) noise += static_cast<char>(random());
       (void)::send(fd, noise.data(), noise.size(), MSG_NOSIGNAL);
     }
@@ -159,7 +175,9 @@ TEST_F(Isolation, OnlyWhoCanReadTheKeyChangesWhatIsServed) {
 int misbehave(const std::string& what, const std::string& endpoint) {
   const auto a = attach_to_store({.endpoint = endpoint, .model = "tiny", .client = "rogue"});
   if (!a) return 1;
-  const auto write = [](const shm::MappedFile& file) { *const_cast<volatile std::byte*>(file.data() + 100) = std::byte{1}; };
+  const auto write = [](const shm::MappedFile& file) {
+    *const_cast<volatile std::byte*>(file.data() + 100) = std::byte{1};
+  };
   if (what == "--write-arena") write((*a)->arena);
   if (what == "--write-table") write((*a)->table);
   if (what == "--write-bell") write((*a)->bell);
@@ -177,7 +195,8 @@ int main(int argc, char** argv) {
     ::execv(argv[2], argv + 2);
     return 127;
   }
-  if (argc == 3 && std::string(argv[1]).starts_with("--") && std::string(argv[2]).starts_with("ipc://")) return moestro::store::misbehave(argv[1], argv[2]);
+  if (argc == 3 && std::string(argv[1]).starts_with("--") && std::string(argv[2]).starts_with("ipc://"))
+    return moestro::store::misbehave(argv[1], argv[2]);
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -1,5 +1,5 @@
-// A store that is killed while its reads are under way, on a drive so slow that they land seconds later. Its successor must wait for
-// them: the lock of the arena directory is free only when the kernel has finished the last one.
+// A store that is killed while its reads are under way, on a drive so slow that they land seconds later. Its successor
+// must wait for them: the lock of the arena directory is free only when the kernel has finished the last one.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,23 +21,28 @@ namespace {
 using std::chrono::milliseconds;
 using testing::ChildProcess;
 constexpr milliseconds kLong{30000};
-constexpr uint64_t kSlow = 3 << 20, kFaster = 24 << 20;  ///< bytes/s: 8 reads in flight take 2 s; then the rest of the test hurries
+constexpr uint64_t kSlow = 3 << 20,
+                   kFaster = 24 << 20;  ///< bytes/s: 8 reads in flight take 2 s; then the rest of the test hurries
 
 class LateReads : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     const Status slow = drive_.start(pack_.dir.path(), kSlow);
     if (!slow) GTEST_SKIP() << slow.message();
-    if (const auto ring = make_uring_reader({}, 1); std::string_view(GetParam()) == "uring" && !ring) GTEST_SKIP() << ring.status().message();
+    if (const auto ring = make_uring_reader({}, 1); std::string_view(GetParam()) == "uring" && !ring)
+      GTEST_SKIP() << ring.status().message();
   }
   std::unique_ptr<ChildProcess> start_store(const char* log) {
     return std::make_unique<ChildProcess>(
-        std::vector<std::string>{testing::program("moestro-store"), "--run-dir", (pack_.dir / "run").string(), "--arena-dir", arena_dir_.path().string(),
-                                 "--model", "tiny=" + (pack_.dir / "pack").string(), "--io", GetParam()},
+        std::vector<std::string>{testing::program("moestro-store"), "--run-dir", (pack_.dir / "run").string(),
+                                 "--arena-dir", arena_dir_.path().string(), "--model",
+                                 "tiny=" + (pack_.dir / "pack").string(), "--io", GetParam()},
         (pack_.dir / log).string());
   }
   std::string endpoint() { return "ipc://" + (pack_.dir / "run" / "store.sock").string(); }
-  Result<std::unique_ptr<StoreClient>> attach() { return StoreClient::attach({.endpoint = endpoint(), .model = "tiny", .timeout = kLong}); }
+  Result<std::unique_ptr<StoreClient>> attach() {
+    return StoreClient::attach({.endpoint = endpoint(), .model = "tiny", .timeout = kLong});
+  }
   static uint64_t hash(const shm::MappedFile& file) { return XXH3_64bits(file.data(), file.size()); }
   /// Asks for everything; returns when reads are under way.
   void begin_to_read(StoreClient& client) {
@@ -91,7 +96,8 @@ TEST_P(LateReads, LandBeforeTheSuccessorBegins) {
   EXPECT_EQ((*client)->resumed(), 1u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Io, LateReads, ::testing::Values("uring", "pread"), [](const auto& kind) { return std::string(kind.param); });
+INSTANTIATE_TEST_SUITE_P(Io, LateReads, ::testing::Values("uring", "pread"),
+                         [](const auto& kind) { return std::string(kind.param); });
 
 }  // namespace
 }  // namespace moestro::store

@@ -1,4 +1,5 @@
-// A blob that is damaged in memory and cannot be read again, while a worker that is stopped has it leased: real processes.
+// A blob that is damaged in memory and cannot be read again, while a worker that is stopped has it leased: real
+// processes.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,8 +25,9 @@ class LeasedDamage : public ::testing::Test {
  protected:
   std::unique_ptr<ChildProcess> start_store(const char* log) {
     auto store = std::make_unique<ChildProcess>(
-        std::vector<std::string>{testing::program("moestro-store"), "--run-dir", (pack_.dir / "run").string(), "--arena-dir", (pack_.dir / "arena").string(),
-                                 "--dram", std::to_string(pack_.dram(3)), "--model", "tiny=" + (pack_.dir / "pack").string(), "--poison-freed"},
+        std::vector<std::string>{testing::program("moestro-store"), "--run-dir", (pack_.dir / "run").string(),
+                                 "--arena-dir", (pack_.dir / "arena").string(), "--dram", std::to_string(pack_.dram(3)),
+                                 "--model", "tiny=" + (pack_.dir / "pack").string(), "--poison-freed"},
         (pack_.dir / log).string());
     EXPECT_TRUE(store->says("ready")) << store->output();
     return store;
@@ -43,7 +45,8 @@ class LeasedDamage : public ::testing::Test {
   void damage_in_memory_and_pack(uint32_t blob) const {
     const auto table = shm::MappedFile::open(pack_.dir / "arena" / "table", shm::MappedFile::Access::kReadOnly, 1);
     ASSERT_TRUE(table);
-    flip(pack_.dir / "arena" / "arena", reinterpret_cast<const TableEntry*>(table->data() + kSharedPage)[blob].offset.load() + 100);
+    flip(pack_.dir / "arena" / "arena",
+         reinterpret_cast<const TableEntry*>(table->data() + kSharedPage)[blob].offset.load() + 100);
     const Slice& slice = pack_.manifest.blobs[blob].slices[0];
     flip(pack_.dir / "pack" / pack_.manifest.files[slice.file], slice.offset + 200);
   }
@@ -65,7 +68,8 @@ class LeasedDamage : public ::testing::Test {
 TEST_F(LeasedDamage, ItsPlaceIsNobodyElsesUntilTheStoppedWorkerLetsGo) {
   const uint32_t lost = pack_.experts_list[0];
   auto store = start_store("first.log");
-  ChildProcess worker({"/proc/self/exe", "--hold", endpoint(), std::to_string(lost)}, (pack_.dir / "worker.log").string());
+  ChildProcess worker({"/proc/self/exe", "--hold", endpoint(), std::to_string(lost)},
+                      (pack_.dir / "worker.log").string());
   ASSERT_TRUE(worker.says("holding")) << worker.output();
   worker.kill(SIGSTOP);
   store->kill(SIGSTOP);
@@ -81,7 +85,8 @@ TEST_F(LeasedDamage, ItsPlaceIsNobodyElsesUntilTheStoppedWorkerLetsGo) {
 
   worker.kill(SIGUSR1), worker.kill(SIGCONT);
   ASSERT_TRUE(worker.says("bytes differ")) << worker.output();
-  EXPECT_THAT(worker.output(), HasSubstr("\n1 bytes differ")) << "the one that the pack has wrong, and none of another blob's";
+  EXPECT_THAT(worker.output(), HasSubstr("\n1 bytes differ"))
+      << "the one that the pack has wrong, and none of another blob's";
   while (query_store(endpoint(), kLong)->used_bytes != used - pack_.expert_bytes) {}
   use_all_but(lost);
 }
@@ -111,7 +116,8 @@ int hold(const std::string& endpoint, uint32_t blob) {
 }  // namespace moestro::store
 
 int main(int argc, char** argv) {
-  if (argc == 4 && std::string(argv[1]) == "--hold") return moestro::store::hold(argv[2], static_cast<uint32_t>(std::atoi(argv[3])));
+  if (argc == 4 && std::string(argv[1]) == "--hold")
+    return moestro::store::hold(argv[2], static_cast<uint32_t>(std::atoi(argv[3])));
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

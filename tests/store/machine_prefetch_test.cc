@@ -60,7 +60,8 @@ TEST_F(MachinePrefetch, LandsUnpinnedAndTellsNobody) {
 TEST_F(MachinePrefetch, DemandsDoNotWaitBehindPrefetches) {
   make(8);
   const Actions begun = machine_->prefetch(0, {1, 0}, {1, 2, 3, 4});
-  EXPECT_THAT(of(machine_->fetch(0, {9, 5}, {5, 6}), Kind::kRead), ElementsAre(5, 6)) << "two of their own, beside the prefetches";
+  EXPECT_THAT(of(machine_->fetch(0, {9, 5}, {5, 6}), Kind::kRead), ElementsAre(5, 6))
+      << "two of their own, beside the prefetches";
   EXPECT_THAT(of(machine_->fetch(0, {9, 5}, {7}), Kind::kRead), IsEmpty());
   EXPECT_THAT(of(done(begun[0]), Kind::kRead), IsEmpty()) << "no prefetch is begun while a demand waits";
 }

@@ -23,7 +23,8 @@ class MachineTest : public ::testing::Test {
     std::vector<MachineBlob> blobs{{true, 8192}};
     for (uint32_t i = 0; i < experts; ++i) blobs.push_back({false, kExpert});
     shared_.resize(blobs.size());
-    auto made = StoreMachine::create({8192 + slots * kExpert, 2 * kExpert, poison}, blobs, std::make_unique<policy::LruPolicy>(), shared_);
+    auto made = StoreMachine::create({8192 + slots * kExpert, 2 * kExpert, poison}, blobs,
+                                     std::make_unique<policy::LruPolicy>(), shared_);
     ASSERT_TRUE(made) << made.status().message();
     machine_ = std::move(*made);
   }
@@ -51,7 +52,8 @@ class MachineTest : public ::testing::Test {
 };
 
 TEST_F(MachineTest, ArenaTooSmallIsRefusedWithTheNumbers) {
-  const auto made = StoreMachine::create({8192, 1 << 20, false}, {{true, 8192}, {false, 4096}}, std::make_unique<policy::LruPolicy>(), shared_);
+  const auto made = StoreMachine::create({8192, 1 << 20, false}, {{true, 8192}, {false, 4096}},
+                                         std::make_unique<policy::LruPolicy>(), shared_);
   ASSERT_FALSE(made);
   EXPECT_EQ(made.status().code(), Code::kExhausted);
   EXPECT_THAT(made.status().message(), HasSubstr("at least 12288"));
@@ -112,7 +114,8 @@ TEST_F(MachineTest, WorkersTakeTurns) {
   Actions begun = machine_->fetch(0, {1, 0}, {1, 2, 3, 4});
   EXPECT_THAT(reads(begun), ElementsAre(1, 2));
   machine_->fetch(1, {900, 0}, {5, 6});
-  EXPECT_THAT(reads(machine_->read_done(1, begun[0].load, Status::ok(), {})), ElementsAre(5)) << "however large its plan's number";
+  EXPECT_THAT(reads(machine_->read_done(1, begun[0].load, Status::ok(), {})), ElementsAre(5))
+      << "however large its plan's number";
 }
 
 TEST_F(MachineTest, ReadsNobodyWantsAnyMoreAreNotBegun) {
@@ -183,7 +186,8 @@ TEST_F(MachineTest, AbsentWorkersWantsAreDropped) {
   const Actions begun = machine_->fetch(0, {1, 0}, {1});
   machine_->gone(0);
   EXPECT_THAT(machine_->read_done(1, begun[0].load, Status::ok(), {}), IsEmpty());
-  EXPECT_THAT(machine_->read_done(1, begun[0].load, Status::ok(), {}), IsEmpty()) << "a completion told twice changes nothing";
+  EXPECT_THAT(machine_->read_done(1, begun[0].load, Status::ok(), {}), IsEmpty())
+      << "a completion told twice changes nothing";
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ struct Machine {
     std::vector<MachineBlob> blobs{{true, 8192}};
     for (uint32_t i = 0; i < 8; ++i) blobs.push_back({false, kExpert});
     shared.resize(blobs.size());
-    auto made = StoreMachine::create({.arena_bytes = 8192 + slots * kExpert}, blobs, *policy::make_policy(policy, 8), shared);
+    auto made =
+        StoreMachine::create({.arena_bytes = 8192 + slots * kExpert}, blobs, *policy::make_policy(policy, 8), shared);
     EXPECT_TRUE(made) << made.status().message();
     machine = std::move(*made);
     EXPECT_TRUE(machine->attach(0, kExpert, "a"));
@@ -31,7 +32,8 @@ struct Machine {
     for (size_t i = 0; i < actions.size(); ++i) {
       if (actions[i].kind != Kind::kRead) continue;
       read.push_back(actions[i].entry);
-      const Actions more = machine->read_done(actions[i].entry, actions[i].load, Status::ok(), {actions[i].entry + 100, 7});
+      const Actions more =
+          machine->read_done(actions[i].entry, actions[i].load, Status::ok(), {actions[i].entry + 100, 7});
       actions.insert(actions.end(), more.begin(), more.end());
     }
     return read;

@@ -17,7 +17,9 @@ constexpr milliseconds kLong{20000};
 
 testing::CheckpointOptions weights(float shift) {
   testing::CheckpointOptions options{.experts = 8};
-  options.value = [shift](const std::string& tensor, int64_t index) { return testing::synthetic_value(tensor, index) + shift; };
+  options.value = [shift](const std::string& tensor, int64_t index) {
+    return testing::synthetic_value(tensor, index) + shift;
+  };
   return options;
 }
 
@@ -88,6 +90,18 @@ TEST_P(PacksWhileServing, ReplacingChangesNothingUnderAWorkerAndTheOldVersionGoe
   EXPECT_LE(status().used_bytes, all_of_b + 2 * b_.expert_bytes) << "what the old version had is free again";
 }
 
+TEST_P(PacksWhileServing, AnotherModelDoesNotTakeThePlaceOfOne) {
+  auto client = attach("a");
+  ASSERT_TRUE(client);
+  const SmallPack larger(testing::CheckpointOptions{.experts = 9});
+  const auto refused = change(PackChange::kReplace, "a", larger.dir / "pack");
+  EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.status().message(), AllOf(HasSubstr("it is another model: num_experts"), HasSubstr(" is 9, "),
+                                                HasSubstr("moestro store add")));
+  EXPECT_EQ(status().models.size(), 2u);
+  read_all(**client, a_);
+}
+
 TEST_P(PacksWhileServing, ARemovedModelRefusesNewWorkersAndKeepsItsOwn) {
   auto client = attach("a");
   ASSERT_TRUE(client);
@@ -146,7 +160,9 @@ TEST_P(PacksWhileServing, WhatIsLostIsBadByNameAndMendedWhenItIsPutBack) {
 }
 
 TEST_P(PacksWhileServing, WhatCannotBeServedIsRefusedWholeAndSaysWhy) {
-  const auto message_of = [](const Result<std::string>& result) { return result ? "done: " + *result : result.status().message(); };
+  const auto message_of = [](const Result<std::string>& result) {
+    return result ? "done: " + *result : result.status().message();
+  };
   EXPECT_THAT(message_of(change(PackChange::kAdd, "x", a_.dir / "nowhere")), HasSubstr("model 'x': no pack at"));
   EXPECT_THAT(message_of(change(PackChange::kAdd, "x", a_.dir.path())), HasSubstr("not a pack"));
   EXPECT_THAT(message_of(change(PackChange::kAdd, "a/b", a_.dir / "pack")), HasSubstr("a model's name has"));
@@ -158,17 +174,20 @@ TEST_P(PacksWhileServing, WhatCannotBeServedIsRefusedWholeAndSaysWhy) {
   manifest.close();
   EXPECT_THAT(message_of(change(PackChange::kAdd, "b", b_.dir / "pack")), HasSubstr("checksum differs"));
   const SmallPack large(testing::CheckpointOptions{.experts = 2, .layers = 1, .vocab = 40000});
-  EXPECT_THAT(message_of(change(PackChange::kAdd, "large", large.dir / "pack")), HasSubstr("raise --dram, or remove another model first"));
+  EXPECT_THAT(message_of(change(PackChange::kAdd, "large", large.dir / "pack")),
+              HasSubstr("raise --dram, or remove another model first"));
   EXPECT_EQ(status().models.size(), 2u);
   EXPECT_TRUE(change(PackChange::kAdd, "a", a_.dir / "pack")) << "that is how it is already";
 }
 
-/// `a` and `b` take turns in an arena that has room for the dense weights and 8 experts; `b` is guaranteed 6 experts, `a` has at most 5.
+/// `a` and `b` take turns in an arena that has room for the dense weights and 8 experts; `b` is guaranteed 6 experts,
+/// `a` has at most 5.
 TEST(SharesOfModels, HoldWhateverTheOtherOneAsksFor) {
   const SmallPack a(weights(0)), b(weights(0.25F));
   StoreOptions options = store_options(a, a.dense_bytes + b.dense_bytes + 12 * a.expert_bytes);
   options.models = {{"a", a.dir / "pack"}, {"b", b.dir / "pack"}};
-  options.shares = {{"a", 0, a.dense_bytes + 5 * a.expert_bytes}, {"b", b.dense_bytes + 6 * b.expert_bytes, UINT64_MAX}};
+  options.shares = {{"a", 0, a.dense_bytes + 5 * a.expert_bytes},
+                    {"b", b.dense_bytes + 6 * b.expert_bytes, UINT64_MAX}};
   RunningStore store(options);
   ASSERT_TRUE(store.status()) << store.status().message();
   auto in_a = StoreClient::attach({.endpoint = store.endpoint(), .model = "a"});

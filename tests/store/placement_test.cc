@@ -30,8 +30,10 @@ TEST(Placement, DenseWeightsBorrowSegmentsAndGiveThemBack) {
   room.give_back(true, 6 * kPage, 9 * kPage);
   EXPECT_EQ(room.segments().free_segments(), 2u) << "segment 3 still holds something";
   EXPECT_EQ(room.place(false, kPage, 5), 10 * kPage);
-  room.give_back(true, 15 * kPage, 3 * kPage), room.give_back(true, 4 * kPage, 2 * kPage), room.give_back(true, kPage, 3 * kPage);
-  room.give_back(true, 0, kPage), room.give_back(false, 10 * kPage, kPage), room.give_back(false, 18 * kPage, 4 * kPage);
+  room.give_back(true, 15 * kPage, 3 * kPage), room.give_back(true, 4 * kPage, 2 * kPage),
+      room.give_back(true, kPage, 3 * kPage);
+  room.give_back(true, 0, kPage), room.give_back(false, 10 * kPage, kPage),
+      room.give_back(false, 18 * kPage, 4 * kPage);
   EXPECT_EQ(room.segments().free_segments(), 5u);
   EXPECT_EQ(room.used_bytes(), 0u);
 }
@@ -56,10 +58,12 @@ TEST(Placement, ClaimsWhatAFormerStorePlacedInAnyOrder) {
       blobs.erase(at);
     }
     std::shuffle(blobs.begin(), blobs.end(), random);
-    for (const Blob& blob : blobs) ASSERT_TRUE(second.claim(blob.dense, blob.offset, blob.length, 0)) << "seed " << seed;
+    for (const Blob& blob : blobs)
+      ASSERT_TRUE(second.claim(blob.dense, blob.offset, blob.length, 0)) << "seed " << seed;
     EXPECT_EQ(second.used_bytes(), first.used_bytes());
     EXPECT_EQ(second.segments().free_segments(), first.segments().free_segments());
-    for (const Blob& blob : blobs) EXPECT_FALSE(second.claim(!blob.dense, blob.offset, blob.length, 0)) << "something lies there";
+    for (const Blob& blob : blobs)
+      EXPECT_FALSE(second.claim(!blob.dense, blob.offset, blob.length, 0)) << "something lies there";
   }
 }
 
@@ -81,7 +85,12 @@ TEST(Placement, PinsCountAsBlocksWhereLengthsDiffer) {
 std::vector<StoreMachine::Former> former_of(const StoreMachine& machine, const FakeSharedState& shared) {
   std::vector<StoreMachine::Former> former;
   for (uint32_t entry = 0; entry < machine.entries(); ++entry)
-    former.push_back({static_cast<uint8_t>(shared.state(entry)), machine.generation(entry), shared.offsets[entry], {entry + 1, 1}, 0, shared.stamps[entry]});
+    former.push_back({static_cast<uint8_t>(shared.state(entry)),
+                      machine.generation(entry),
+                      shared.offsets[entry],
+                      {entry + 1, 1},
+                      0,
+                      shared.stamps[entry]});
   return former;
 }
 
@@ -89,8 +98,9 @@ class OneStore : public ::testing::Test {
  protected:
   void make(std::vector<MachineBlob> blobs, uint64_t pages, uint64_t segment_pages = 0) {
     shared_.resize(blobs.size());
-    auto made = StoreMachine::create({.arena_bytes = pages * kPage, .loading_bytes_max = 1 << 20, .segment_bytes = segment_pages * kPage}, std::move(blobs),
-                                     std::make_unique<policy::FrequencyPolicy>(policy::LfruOptions{50}), shared_);
+    auto made = StoreMachine::create(
+        {.arena_bytes = pages * kPage, .loading_bytes_max = 1 << 20, .segment_bytes = segment_pages * kPage},
+        std::move(blobs), std::make_unique<policy::FrequencyPolicy>(policy::LfruOptions{50}), shared_);
     ASSERT_TRUE(made) << made.status().message();
     machine_ = std::move(*made);
     ASSERT_TRUE(machine_->attach(0, kPage, "w"));
@@ -128,7 +138,8 @@ TEST_F(OneStore, AnArenaOfJustTheModelHoldsAllOfIt) {
 
 TEST_F(OneStore, AnArenaAsLargeAsIsUsefulHoldsAllLengths) {
   std::vector<MachineBlob> blobs{{true, 9 * kPage}};
-  for (int i = 0; i < 90; ++i) blobs.push_back({false, std::array<uint64_t, 3>{2, 5, 16}[static_cast<size_t>(i % 3)] * kPage});
+  for (int i = 0; i < 90; ++i)
+    blobs.push_back({false, std::array<uint64_t, 3>{2, 5, 16}[static_cast<size_t>(i % 3)] * kPage});
   const uint64_t pages = StoreMachine::arena_bytes_max(blobs) / kPage;
   EXPECT_LE(pages, (9 + 30 * (2 + 5 + 16)) * 5 / 4u);
   make(blobs, pages);
@@ -155,7 +166,8 @@ TEST_F(OneStore, SegmentsGoToTheLengthThatIsUsed) {
 
 TEST_F(OneStore, ASuccessorTakesOverSegmentsOfAllLengths) {
   std::vector<MachineBlob> blobs{{true, 5 * kPage}};
-  for (int i = 0; i < 90; ++i) blobs.push_back({false, std::array<uint64_t, 3>{1, 3, 10}[static_cast<size_t>(i % 3)] * kPage, 1});
+  for (int i = 0; i < 90; ++i)
+    blobs.push_back({false, std::array<uint64_t, 3>{1, 3, 10}[static_cast<size_t>(i % 3)] * kPage, 1});
   make(blobs, 106, 10);
   std::mt19937_64 random(7);
   for (int i = 0; i < 500; ++i) bring(static_cast<uint32_t>(random() % blobs.size()));
@@ -197,8 +209,12 @@ TEST_F(OneStore, ASuccessorLeavesSharesAloneUntilItKnowsTheWorkers) {
   const uint64_t share = shared_.shares[0];
   ASSERT_GT(share, 0u);
   const auto former = former_of(*machine_, shared_);
-  machine_ = std::move(*StoreMachine::create({.arena_bytes = 5 * kPage, .loading_bytes_max = 1 << 20}, blobs, std::make_unique<policy::FrequencyPolicy>(policy::LfruOptions{50}), shared_));
-  shared_.on_share = [&](uint32_t slot, uint64_t bytes) { EXPECT_TRUE(slot != 0 || bytes == share) << "a step that pins just now fails"; };
+  machine_ =
+      std::move(*StoreMachine::create({.arena_bytes = 5 * kPage, .loading_bytes_max = 1 << 20}, blobs,
+                                      std::make_unique<policy::FrequencyPolicy>(policy::LfruOptions{50}), shared_));
+  shared_.on_share = [&](uint32_t slot, uint64_t bytes) {
+    EXPECT_TRUE(slot != 0 || bytes == share) << "a step that pins just now fails";
+  };
   machine_->hold_shares();
   machine_->set_owners(0, 4, 1);
   machine_->attached(0, kPage, 0);

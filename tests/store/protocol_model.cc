@@ -13,8 +13,8 @@ int8_t blob_of(const World& w, Scene scene, int thread) {
   return at < blobs.size() ? blobs[at] : int8_t{0};
 }
 
-/// The thread's pin on `blob` is set (or taken away): the word goes with the first (last) thread of its worker that has it. Count and word
-/// are one critical section of the worker, so they are one step.
+/// The thread's pin on `blob` is set (or taken away): the word goes with the first (last) thread of its worker that has
+/// it. Count and word are one critical section of the worker, so they are one step.
 void hold(World& w, size_t me, size_t blob) {
   if (w.uses[me][blob]++ == 0) w.pin[me][blob] = true;
 }
@@ -24,7 +24,7 @@ void let_go(World& w, size_t me, size_t blob) {
 
 void next_use(World& w, Scene scene, int thread) {
   const auto t = static_cast<size_t>(thread);
-  w.followed[t] = false;
+  w.followed[t] = w.misled[t] = false;
   w.at[t] = ++w.uses_done[t] == program(scene, thread).size() ? kDone : kPin;
 }
 
@@ -37,11 +37,18 @@ void step_thread(World w, Scene scene, int thread, Mutant mutant, Findings& foun
   ThreadAt& at = w.at[t];
   const auto look = [&](ThreadAt otherwise) {
     const Residency seen = w.word[blob];
-    at = seen == Residency::kResident ? kUseFirst : seen == Residency::kAlias ? kFollow : seen == Residency::kBad ? kUnpin : otherwise;
+    at = seen == Residency::kResident ? (mutant == Mutant::kCountsAfterLook ? kCountLate : kUseFirst)
+         : seen == Residency::kAlias  ? kFollow
+         : seen == Residency::kBad    ? kUnpin
+                                      : otherwise;
   };
+  const bool counts = scene == Scene::kScrub && mutant != Mutant::kCountsAfterLook;
+  const auto load_count = [&](ThreadAt then) { w.count[t] = w.finds[blob], at = then; };
   const auto read = [&] {
-    const int8_t right = named == 1 && scene == Scene::kReplace ? content_of(scene, 1, w.expected) : content_of(scene, static_cast<int8_t>(blob), 0);
-    found.wrong_bytes |= w.content != right;
+    const int8_t right = named == 1 && scene == Scene::kReplace ? content_of(scene, 1, w.expected)
+                                                                : content_of(scene, static_cast<int8_t>(blob), 0);
+    if (scene == Scene::kScrub && w.content == kNobody) w.misled[t] = true;  // what it makes of it may be dropped
+    else found.wrong_bytes |= w.content != right;
   };
   switch (at) {
     case kPin:
@@ -49,12 +56,14 @@ void step_thread(World w, Scene scene, int thread, Mutant mutant, Findings& foun
         ++w.uses[me][blob], at = kPinWord;
         break;
       }
-      if (!two_steps) hold(w, me, blob), at = kLook;
+      if (!two_steps) hold(w, me, blob), at = counts ? kCount : kLook;
       else if (w.uses[me][blob]++ == 0) at = kPinWord;
       else w.pin[me][blob] = true, at = kLook;
       break;
     case kPinWord: w.pin[me][blob] = true, at = two_steps ? kLook : kUseFirst; break;
+    case kCount: load_count(kLook); break;
     case kLook: look(kAsk); break;
+    case kCountLate: load_count(kUseFirst); break;
     case kFollow:  // pinned there before it is let go of here
       w.followed[t] = true;
       if (mutant != Mutant::kFollowsWithoutPin) hold(w, me, 0);
@@ -69,7 +78,8 @@ void step_thread(World w, Scene scene, int thread, Mutant mutant, Findings& foun
       if (w.store != kKilled) w.asked[me][blob] = true;
       at = kBell;
       break;
-    case kBell: w.rung[t] = false, at = kLookAgain; break;
+    case kBell: w.rung[t] = false, at = counts ? kCountAgain : kLookAgain; break;
+    case kCountAgain: load_count(kLookAgain); break;
     case kLookAgain: look(kSleep); break;
     case kSleep:
       if (!w.rung[t] && mutant == Mutant::kNoRingAndNoTimeout) return;
@@ -80,7 +90,13 @@ void step_thread(World w, Scene scene, int thread, Mutant mutant, Findings& foun
       if (mutant == Mutant::kUnpinsBeforeLastUse) w.pin[me][blob] = false;
       at = kUseLast;
       break;
-    case kUseLast: read(), at = kUnpin; break;
+    case kUseLast: read(), at = scene == Scene::kScrub ? kJudge : kUnpin; break;
+    case kJudge: {  // the store knew, and this thread does not hear of it
+      const bool told = mutant != Mutant::kNeverAsksTheCount && w.finds[blob] != w.count[t];
+      found.wrong_bytes |= w.misled[t] && w.wrong_is_known && !told;
+      at = kUnpin;
+      break;
+    }
     case kUnpin:
       if (two_steps && --w.uses[me][pinned] == 0) at = kUnpinWord;
       else {
@@ -114,9 +130,11 @@ void kill_or_return(const World& world, Scene scene, const Visit& visit) {
       for (int t = 0; t < kThreads; ++t)
         if (worker_of(t) == static_cast<int>(me)) w.at[static_cast<size_t>(t)] = kDone;
       visit(w, true);
-    } else if (scene == Scene::kReplace && me == 1 && world.slot_cleared[1] && world.attaches == 0 && world.store == kIdle) {
+    } else if (scene == Scene::kReplace && me == 1 && world.slot_cleared[1] && world.attaches == 0 &&
+               world.store == kIdle) {
       // Another worker in its slot: new files, and the version of now.
-      w.dead[1] = w.slot_cleared[1] = false, w.pin[1] = {}, w.expected = w.version, w.at[2] = kPin, w.uses_done[2] = 0, w.rung[2] = false, w.attaches = 1;
+      w.dead[1] = w.slot_cleared[1] = false, w.pin[1] = {}, w.expected = w.version, w.at[2] = kPin, w.uses_done[2] = 0,
+      w.rung[2] = false, w.attaches = 1;
       visit(w, true);
     }
   }
@@ -131,7 +149,9 @@ void kill_or_return(const World& world, Scene scene, const Visit& visit) {
 
 }  // namespace
 
-int store_deaths_max(Scene scene) { return scene == Scene::kPlain || scene == Scene::kDamaged ? 2 : scene == Scene::kTwins ? 0 : 1; }
+int store_deaths_max(Scene scene) {
+  return scene == Scene::kPlain || scene == Scene::kDamaged ? 2 : scene == Scene::kTwins ? 0 : 1;
+}
 
 const std::vector<int8_t>& program(Scene scene, int thread) {
   static const std::vector<int8_t> a{0}, b{1}, c{2}, ba{1, 0}, cb{2, 1}, nothing;
@@ -159,7 +179,10 @@ World World::normal(Scene scene) const {
   for (size_t t = 0; t < kThreads; ++t) {
     if (program(scene, static_cast<int>(t)).empty()) w.at[t] = kDone;
     w.rung[t] = w.rung[t] && (w.at[t] == kLookAgain || w.at[t] == kSleep);  // kBell clears it before
-    if (w.at[t] == kDone) w.uses_done[t] = 0, w.followed[t] = false;
+    if (w.at[t] == kDone) w.uses_done[t] = 0, w.followed[t] = w.misled[t] = false;
+    const bool leased = w.at[t] == kUseFirst || w.at[t] == kUseLast || w.at[t] == kJudge;
+    if (!leased && w.at[t] != kLook && w.at[t] != kLookAgain) w.count[t] = 0;
+    if (!leased) w.misled[t] = false;
   }
   if (program(scene, 0) == program(scene, 1) && std::pair(w.at[1], w.rung[1]) < std::pair(w.at[0], w.rung[0])) {
     std::swap(w.at[0], w.at[1]), std::swap(w.rung[0], w.rung[1]);
@@ -169,7 +192,8 @@ World World::normal(Scene scene) const {
   if (w.store == kIdle || w.store == kKilled) w.working = w.next = 0, w.aim = kLoadNext;
   if (w.store != kCheck0 && w.store != kCheck1 && w.store != kRevert) w.before = Residency::kAbsent;
   for (size_t blob = 0; blob < kBlobs; ++blob)
-    w.lies[blob] = w.lies[blob] && scene == Scene::kDamaged && (w.word[blob] == Residency::kLoading || w.word[blob] == Residency::kBad);
+    w.lies[blob] = w.lies[blob] && reads_in_place(scene) &&
+                   (w.word[blob] == Residency::kLoading || w.word[blob] == Residency::kBad);
   if (w.drive == kStill) w.writing = 0;
   if (w.late == kStill) w.late_writing = 0;
   return w;

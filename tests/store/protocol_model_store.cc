@@ -33,7 +33,8 @@ void hear(const World& now, const Visit& visit) {
 
 void clear_slots(const World& now, Mutant mutant, const Visit& visit) {
   for (size_t me = 0; me < kWorkers; ++me) {
-    const bool clears = mutant == Mutant::kClearsLiveSlot ? !now.slot_cleared[me] : now.dead[me] && !now.slot_cleared[me];
+    const bool clears =
+        mutant == Mutant::kClearsLiveSlot ? !now.slot_cleared[me] : now.dead[me] && !now.slot_cleared[me];
     if (!clears || mutant == Mutant::kPinsOfDeadStay) continue;
     World w = now;
     w.pin[me] = {}, w.wants[me] = {}, w.slot_cleared[me] = true;
@@ -58,8 +59,9 @@ void extra(const World& now, Scene scene, Mutant mutant, const Visit& visit) {
   if (scene == Scene::kReadAhead)
     for (int8_t blob = 0; blob < 2; ++blob)
       if (now.word[static_cast<size_t>(blob)] == Residency::kAbsent) begin(w, blob, visit_extra);
-  if (scene == Scene::kScrub && now.holds != kNobody && now.word[static_cast<size_t>(now.holds)] == Residency::kResident) {
-    w.working = w.next = now.holds, w.aim = kReadAgain, w.store = mutant == Mutant::kRereadsPinned ? kSubmit : kSee0;
+  if (scene == Scene::kScrub && now.holds != kNobody &&
+      now.word[static_cast<size_t>(now.holds)] == Residency::kResident) {
+    w.content = kNobody;
     visit_extra(w, true);
   }
   if (scene == Scene::kReplace && (now.slot_cleared[1] || mutant == Mutant::kReplacesUnderWorkers)) {
@@ -70,11 +72,19 @@ void extra(const World& now, Scene scene, Mutant mutant, const Visit& visit) {
   }
 }
 
-/// Into the range that it has, under whoever looks at it.
-void read_where_it_lies(World w, size_t blob, bool is_extra, const Visit& visit) {
+/// Into the range that it has, under whoever looks at it; first it is said and noted that it was found wrong.
+void read_where_it_lies(World w, Scene scene, size_t blob, bool is_extra, Mutant mutant, const Visit& visit) {
   w.extras += is_extra;
-  w.holds = w.working = w.next = static_cast<int8_t>(blob), w.aim = kMend, w.store = kSubmit;
+  w.holds = w.working = w.next = static_cast<int8_t>(blob), w.aim = kMend;
+  const bool notes_first = mutant == Mutant::kNotesWrongFirst || mutant == Mutant::kWrongStaysResident;
+  w.store = scene != Scene::kScrub ? kSubmit : notes_first ? kNoteWrong : kSayWrong;
   visit(w, is_extra);
+}
+
+/// Its bytes are those of no blob: the scrubber, or the check of an adopted one, finds that.
+bool gone_wrong(const World& w, Scene scene, size_t blob) {
+  return scene == Scene::kScrub && w.content == kNobody && w.holds == static_cast<int8_t>(blob) &&
+         (w.word[blob] == Residency::kResident || w.word[blob] == Residency::kAdopted);
 }
 
 /// A blob that is BAD keeps its range for as long as anyone has it pinned: is that still so?
@@ -89,22 +99,29 @@ void idle(const World& now, Scene scene, Mutant mutant, Findings& found, const V
   clear_slots(now, mutant, visit);
   extra(now, scene, mutant, visit);
   for (size_t blob = 0; blob < kBlobs; ++blob) {
-    if (scene == Scene::kDamaged && now.word[blob] == Residency::kAdopted && now.extras < kExtrasMax) read_where_it_lies(now, blob, true, visit);
-    if (now.word[blob] == Residency::kLoading) read_where_it_lies(now, blob, false, visit);  // as a former store had begun to
+    if (scene == Scene::kDamaged && now.word[blob] == Residency::kAdopted && now.extras < kExtrasMax)
+      read_where_it_lies(now, scene, blob, true, mutant, visit);
+    if (now.word[blob] == Residency::kLoading)
+      read_where_it_lies(now, scene, blob, false, mutant, visit);  // as a former store had begun to
+    if (gone_wrong(now, scene, blob) && !(mutant == Mutant::kWrongStaysResident && now.finds[blob] > 0))
+      read_where_it_lies(now, scene, blob, false, mutant, visit);
     if (now.word[blob] == Residency::kBad && now.lies[blob]) look_at_held(now, blob, visit);
-    if (now.word[blob] == Residency::kAdopted) {
+    if (now.word[blob] == Residency::kAdopted && !gone_wrong(now, scene, blob)) {
       World w = now;
       found.wrong_adopted |= now.content != content_of(scene, static_cast<int8_t>(blob), now.version);
       w.working = static_cast<int8_t>(blob), w.word[blob] = Residency::kResident, w.store = kRing;
       visit(w, false);
-    } else if (wanted(now, blob) && now.word[blob] == Residency::kAbsent && (now.holds == kNobody || now.word[static_cast<size_t>(now.holds)] != Residency::kBad)) {
+    } else if (wanted(now, blob) && now.word[blob] == Residency::kAbsent &&
+               (now.holds == kNobody || now.word[static_cast<size_t>(now.holds)] != Residency::kBad)) {
       begin(now, static_cast<int8_t>(blob), visit);
     }
   }
 }
 
 /// The read is done; it was for B, and the store finds A's bytes.
-bool is_alias(const World& w, Scene scene) { return (scene == Scene::kAlias || scene == Scene::kTwins) && w.working == 1; }
+bool is_alias(const World& w, Scene scene) {
+  return (scene == Scene::kAlias || scene == Scene::kTwins) && w.working == 1;
+}
 
 void step_read(World w, Scene scene, Mutant mutant, const Visit& visit) {
   if (scene == Scene::kReadAhead) {  // messages are heard meanwhile, and what nobody wants is left off
@@ -112,7 +129,8 @@ void step_read(World w, Scene scene, Mutant mutant, const Visit& visit) {
     if (!wanted(w, static_cast<size_t>(w.working))) {
       World off = w;
       off.store = kLeaveOff;
-      if (mutant == Mutant::kFreesBeforeReadEnds) off.late = off.drive, off.late_writing = off.writing, off.drive = kStill;
+      if (mutant == Mutant::kFreesBeforeReadEnds)
+        off.late = off.drive, off.late_writing = off.writing, off.drive = kStill;
       visit(off, true);
       if (off.drive == kWriteFirst) off.drive = kStill, visit(off, true);  // not begun: never will
     }
@@ -128,7 +146,8 @@ void step_read(World w, Scene scene, Mutant mutant, const Visit& visit) {
 void step_leave_off(World w, Mutant mutant, const Visit& visit) {
   hear(w, visit);
   if (w.drive != kStill) return;  // the loader reports it when its last read has ended
-  w.word[static_cast<size_t>(w.working)] = mutant == Mutant::kLeftOffIsResident ? Residency::kResident : Residency::kAbsent;
+  w.word[static_cast<size_t>(w.working)] =
+      mutant == Mutant::kLeftOffIsResident ? Residency::kResident : Residency::kAbsent;
   if (mutant != Mutant::kLeftOffIsResident) w.holds = kNobody;
   w.store = kIdle;  // whoever wants it by now has it read again
   visit(w, false);
@@ -137,12 +156,14 @@ void step_leave_off(World w, Mutant mutant, const Visit& visit) {
 void adopt_word(World& w, Mutant mutant) {
   const auto blob = static_cast<size_t>(w.working);
   const Residency was = w.word[blob];
-  const bool may_be_leased = w.lies[blob] && (was == Residency::kLoading || (was == Residency::kBad && mutant != Mutant::kForgetsKeptPlace));
+  const bool may_be_leased =
+      w.lies[blob] && (was == Residency::kLoading || (was == Residency::kBad && mutant != Mutant::kForgetsKeptPlace));
   if ((was == Residency::kEvicting && mutant != Mutant::kFreesEvictingUnseen) || may_be_leased) {
     w.store = kAdoptSee0;
     return;
   }
-  const bool whole = was == Residency::kResident || was == Residency::kAdopted || (was == Residency::kLoading && mutant == Mutant::kAdoptsLoading);
+  const bool whole = was == Residency::kResident || was == Residency::kAdopted ||
+                     (was == Residency::kLoading && mutant == Mutant::kAdoptsLoading);
   if (was != Residency::kAlias) w.word[blob] = whole ? Residency::kAdopted : Residency::kAbsent;
   if (whole) w.holds = w.working;
   w.store = ++w.working < kBlobs ? kAdoptWord : kAdoptRing;
@@ -164,10 +185,6 @@ void adopt_if_pinned(World& w) {
 /// The eviction has come to where nobody has it.
 void evicted(World& w) {
   const auto blob = static_cast<size_t>(w.working);
-  if (w.aim == kReadAgain) {  // into its place
-    w.store = kSubmit;
-    return;
-  }
   w.word[blob] = Residency::kAbsent, w.holds = kNobody;
   w.store = w.aim == kForget ? kReassign : kSubmit;
 }
@@ -188,11 +205,22 @@ void step_store(World w, Scene scene, Mutant mutant, Findings& found, const Visi
     case kCheck1: w.store = w.pin[1][blob] ? kRevert : kSayAbsent; break;
     case kRevert: w.word[blob] = w.before, w.store = kIdle; break;
     case kSayAbsent: evicted(w); break;
+    case kSayWrong:
+      w.word[blob] = Residency::kLoading, w.lies[blob] = true;
+      w.store = mutant == Mutant::kNotesWrongFirst ? kSubmit : kNoteWrong;
+      break;
+    case kNoteWrong:
+      ++w.finds[blob];
+      w.wrong_is_known = w.wrong_is_known || (w.content == kNobody && w.extras > 0);
+      w.store = mutant == Mutant::kNotesWrongFirst      ? kSayWrong
+                : mutant == Mutant::kWrongStaysResident ? kIdle
+                                                        : kSubmit;
+      break;
     case kReassign: w.version = 1, w.store = kIdle; break;
     case kSubmit:
       w.working = w.next, w.holds = w.next;
       w.word[static_cast<size_t>(w.next)] = Residency::kLoading;
-      w.lies[static_cast<size_t>(w.next)] = scene == Scene::kDamaged;
+      w.lies[static_cast<size_t>(w.next)] = reads_in_place(scene);
       // Where it lies: what is right stays so, and what is wrong becomes right.
       w.drive = w.aim == kMend ? kWriteLast : kWriteFirst, w.writing = content_of(scene, w.next, w.version);
       w.store = mutant == Mutant::kResidentBeforeRead ? kSayResident : kRead;

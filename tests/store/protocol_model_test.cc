@@ -1,8 +1,9 @@
 // Every interleaving of the residency protocol, with every kill; and the mistakes that it must not survive.
 //
-// What is shown: no thread ever uses bytes that are being overwritten or are another blob's; a successor finds whole what it takes for
-// whole; and from every state, if nobody else is killed, all living threads can come to their end, with no pin left behind: nobody waits
-// for a wake-up that was lost, for a fetch that died with its store, or for room that a dead worker's pin holds.
+// What is shown: no thread ever uses bytes that are being overwritten or are another blob's; a successor finds whole
+// what it takes for whole; and from every state, if nobody else is killed, all living threads can come to their end,
+// with no pin left behind: nobody waits for a wake-up that was lost, for a fetch that died with its store, or for room
+// that a dead worker's pin holds.
 
 #include <gtest/gtest.h>
 
@@ -121,25 +122,32 @@ TEST_P(ProtocolModel, NoExecutionUsesWrongBytesLeaksAPinOrWaitsForEver) {
   std::printf("%s: %zu states\n", GetParam().name, verdict.states);
 }
 INSTANTIATE_TEST_SUITE_P(Scene, ProtocolModel,
-                         ::testing::Values(Case{Scene::kPlain, "Plain"}, Case{Scene::kReadAhead, "ReadAhead"}, Case{Scene::kScrub, "Scrub"}, Case{Scene::kDamaged, "Damaged"},
-                                           Case{Scene::kAlias, "Alias"}, Case{Scene::kTwins, "Twins"}, Case{Scene::kReplace, "Replace"}),
+                         ::testing::Values(Case{Scene::kPlain, "Plain"}, Case{Scene::kReadAhead, "ReadAhead"},
+                                           Case{Scene::kScrub, "Scrub"}, Case{Scene::kDamaged, "Damaged"},
+                                           Case{Scene::kAlias, "Alias"}, Case{Scene::kTwins, "Twins"},
+                                           Case{Scene::kReplace, "Replace"}),
                          [](const auto& c) { return c.param.name; });
 
 class ProtocolMutant : public ::testing::TestWithParam<std::pair<Scene, Mutant>> {};
 TEST_P(ProtocolMutant, IsFound) { EXPECT_FALSE(search(GetParam().first, GetParam().second).fine()); }
 
 constexpr auto plain = [](Mutant mutant) { return std::pair(Scene::kPlain, mutant); };
-INSTANTIATE_TEST_SUITE_P(Each, ProtocolMutant,
-                         ::testing::Values(plain(Mutant::kPinAfterCheck), plain(Mutant::kNoLookAfterEvicting), plain(Mutant::kCountOutsideSection),
-                                           plain(Mutant::kClearsLiveSlot), plain(Mutant::kAdoptsBeforeLastRead),
-                                           plain(Mutant::kAdoptsLoading), plain(Mutant::kFreesEvictingUnseen), plain(Mutant::kNoRingAndNoTimeout),
-                                           plain(Mutant::kNothingSentAgain), plain(Mutant::kResidentBeforeRead), plain(Mutant::kUnpinsBeforeLastUse),
-                                           std::pair(Scene::kReadAhead, Mutant::kFreesBeforeReadEnds), std::pair(Scene::kReadAhead, Mutant::kLeftOffIsResident),
-                                           std::pair(Scene::kScrub, Mutant::kRereadsPinned), std::pair(Scene::kScrub, Mutant::kNoLookAfterEvicting),
-                                           std::pair(Scene::kDamaged, Mutant::kFreesUnderLease), std::pair(Scene::kDamaged, Mutant::kForgetsKeptPlace),
-                                           std::pair(Scene::kAlias, Mutant::kFollowsWithoutPin), std::pair(Scene::kAlias, Mutant::kAliasStaysPinned), std::pair(Scene::kTwins, Mutant::kAliasStaysPinned),
-                                           std::pair(Scene::kAlias, Mutant::kHandsOverAndFrees), std::pair(Scene::kReplace, Mutant::kReplacesUnderWorkers),
-                                           std::pair(Scene::kReplace, Mutant::kReplacesResident), std::pair(Scene::kReplace, Mutant::kPinsOfDeadStay)));
+INSTANTIATE_TEST_SUITE_P(
+    Each, ProtocolMutant,
+    ::testing::Values(
+        plain(Mutant::kPinAfterCheck), plain(Mutant::kNoLookAfterEvicting), plain(Mutant::kCountOutsideSection),
+        plain(Mutant::kClearsLiveSlot), plain(Mutant::kAdoptsBeforeLastRead), plain(Mutant::kAdoptsLoading),
+        plain(Mutant::kFreesEvictingUnseen), plain(Mutant::kNoRingAndNoTimeout), plain(Mutant::kNothingSentAgain),
+        plain(Mutant::kResidentBeforeRead), plain(Mutant::kUnpinsBeforeLastUse),
+        std::pair(Scene::kReadAhead, Mutant::kFreesBeforeReadEnds),
+        std::pair(Scene::kReadAhead, Mutant::kLeftOffIsResident),
+        std::pair(Scene::kScrub, Mutant::kNoLookAfterEvicting), std::pair(Scene::kScrub, Mutant::kWrongStaysResident),
+        std::pair(Scene::kScrub, Mutant::kNotesWrongFirst), std::pair(Scene::kScrub, Mutant::kCountsAfterLook),
+        std::pair(Scene::kScrub, Mutant::kNeverAsksTheCount), std::pair(Scene::kDamaged, Mutant::kFreesUnderLease),
+        std::pair(Scene::kDamaged, Mutant::kForgetsKeptPlace), std::pair(Scene::kAlias, Mutant::kFollowsWithoutPin),
+        std::pair(Scene::kAlias, Mutant::kAliasStaysPinned), std::pair(Scene::kTwins, Mutant::kAliasStaysPinned),
+        std::pair(Scene::kAlias, Mutant::kHandsOverAndFrees), std::pair(Scene::kReplace, Mutant::kReplacesUnderWorkers),
+        std::pair(Scene::kReplace, Mutant::kReplacesResident), std::pair(Scene::kReplace, Mutant::kPinsOfDeadStay)));
 
 }  // namespace
 }  // namespace moestro::store::model

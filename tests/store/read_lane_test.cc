@@ -27,7 +27,8 @@ std::string file_of(size_t bytes) {
   return file;
 }
 
-std::vector<LaneSlice> slices_of(const std::string& file, std::byte* into, uint64_t from = 0, uint64_t to = UINT64_MAX) {
+std::vector<LaneSlice> slices_of(const std::string& file, std::byte* into, uint64_t from = 0,
+                                 uint64_t to = UINT64_MAX) {
   std::vector<LaneSlice> slices;
   for (uint64_t at = from; at < std::min<uint64_t>(file.size(), to); at += kSlice) {
     const auto length = static_cast<uint32_t>(std::min<uint64_t>(kSlice, file.size() - at));
@@ -59,9 +60,14 @@ Fault at_offsets(Faults faults) {
 Outcome load_with(Fault fault, uint32_t chunk_bytes = kSlice, size_t file_bytes = SIZE_MAX) {
   const std::string file = file_of(5 * kSlice + kPage + 100);
   std::vector<std::byte> memory(7 * kSlice);
-  auto reader = std::make_unique<FaultyReader>(std::make_unique<MemoryReader>(file.substr(0, file_bytes), 3), std::move(fault));
+  auto reader =
+      std::make_unique<FaultyReader>(std::make_unique<MemoryReader>(file.substr(0, file_bytes), 3), std::move(fault));
   ReadLane lane(std::move(reader), {"PACK/experts-000.bin"},
-                {.chunk_bytes = chunk_bytes, .depth = 2, .background_depth = 2, .load_depth = 6, .verified_per_read = 1});  // the reader takes 3; some are kept back
+                {.chunk_bytes = chunk_bytes,
+                 .depth = 2,
+                 .background_depth = 2,
+                 .load_depth = 6,
+                 .verified_per_read = 1});  // the reader takes 3; some are kept back
   lane.add(1, ReadClass::kDemand, slices_of(file, memory.data()));
   std::vector<LaneOutcome> ended;
   auto now = std::chrono::steady_clock::time_point{};
@@ -98,15 +104,22 @@ TEST_P(ReadLaneChunks, RandomFaultsAreMadeGoodOrNamed) {
 INSTANTIATE_TEST_SUITE_P(Chunks, ReadLaneChunks, ::testing::Values(kPage, kSlice, 3 * kSlice, 64 * kSlice));
 
 TEST(ReadLane, ShortReadsInterruptionsAndPassingErrorsAreMadeGood) {
-  const Outcome loaded = load_with(at_offsets({{0, 4096}, {8192, -EINTR}, {16384, -EAGAIN}, {16384, -ENOMEM}, {24576, -EIO}, {24576, -EIO},
-                                               {32768, kFlip}, {40960, 100}}));
+  const Outcome loaded = load_with(at_offsets({{0, 4096},
+                                               {8192, -EINTR},
+                                               {16384, -EAGAIN},
+                                               {16384, -ENOMEM},
+                                               {24576, -EIO},
+                                               {24576, -EIO},
+                                               {32768, kFlip},
+                                               {40960, 100}}));
   EXPECT_TRUE(loaded.status) << loaded.status.message();
   EXPECT_TRUE(loaded.same);
   EXPECT_EQ(loaded.counters.retries, 4u);
 }
 
 TEST(ReadLane, LastingErrorNamesFileAndOffset) {
-  for (const auto& [error, words] : std::map<int, std::string>{{EIO, "Input/output error"}, {ENOSPC, "No space left"}}) {
+  for (const auto& [error, words] :
+       std::map<int, std::string>{{EIO, "Input/output error"}, {ENOSPC, "No space left"}}) {
     const Outcome loaded = load_with(at_offsets({{8192, -error}, {8192, -error}, {8192, -error}}));
     EXPECT_EQ(loaded.status.code(), Code::kIo);
     EXPECT_THAT(loaded.status.message(), HasSubstr("PACK/experts-000.bin at offset 8192"));
@@ -139,7 +152,8 @@ TEST(ReadLane, TruncatedFileIsSaid) {
 class ReadLaneOrder : public ::testing::Test {
  protected:
   void add(uint64_t load, ReadClass read_class, uint64_t first_slice, uint64_t slices) {
-    lane_.add(load, read_class, slices_of(file_, memory_.data(), first_slice * kSlice, (first_slice + slices) * kSlice));
+    lane_.add(load, read_class,
+              slices_of(file_, memory_.data(), first_slice * kSlice, (first_slice + slices) * kSlice));
   }
   void step() { lane_.step({}, ended_); }
   std::vector<uint64_t> submitted() const {
@@ -167,7 +181,8 @@ TEST_F(ReadLaneOrder, DemandOvertakesPrefetchesAtTheNextChunk) {
   EXPECT_EQ(ended_[0].load, 2u);
   EXPECT_THAT(std::vector(reader_->submitted.begin() + 4, reader_->submitted.begin() + 8),
               ElementsAre(42 * kSlice, 43 * kSlice, 44 * kSlice, 45 * kSlice));
-  EXPECT_LE(reader_->submitted.size(), 8u + 2u) << "prefetches go on when the demand's last chunks are under way, two at most";
+  EXPECT_LE(reader_->submitted.size(), 8u + 2u)
+      << "prefetches go on when the demand's last chunks are under way, two at most";
   while (ended_.size() < 2) step();
   EXPECT_TRUE(ended_[1].status);
   EXPECT_EQ(std::memcmp(memory_.data(), file_.data(), 20 * kSlice), 0);
@@ -196,7 +211,8 @@ TEST_F(ReadLaneOrder, CancelledLoadEndsWhenWhatIsUnderWayHasLanded) {
   EXPECT_TRUE(ended_.empty()) << "its memory is still being written";
   reader_->hold = false;
   while (ended_.size() < 2) step();
-  for (const LaneOutcome& outcome : ended_) EXPECT_EQ(outcome.status.code(), outcome.load == 1 ? Code::kCancelled : Code::kOk);
+  for (const LaneOutcome& outcome : ended_)
+    EXPECT_EQ(outcome.status.code(), outcome.load == 1 ? Code::kCancelled : Code::kOk);
   EXPECT_THAT(submitted(), ElementsAre(0, 1, 10, 11));
   lane_.cancel(1);
   lane_.promote(7);  // of what is not there: nothing happens
@@ -212,18 +228,21 @@ TEST_F(ReadLaneOrder, LoadWhoseRestIsUnderWayIsNotCancelled) {
   EXPECT_TRUE(ended_[0].status);
 }
 
-/// Loads of so many slices that are demanded together: how many reads a drive gets each time that reports all of them at once.
+/// Loads of so many slices that are demanded together: how many reads a drive gets each time that reports all of them
+/// at once.
 std::vector<size_t> batches_of(const std::vector<uint64_t>& loads, ReadClass first_class = ReadClass::kDemand) {
   const std::string file = file_of(40 * kSlice);
   std::vector<std::byte> memory(40 * kSlice);
   auto* reader = new MemoryReader(file, 32);
   reader->all_at_once = true;
-  ReadLane lane(std::unique_ptr<Reader>(reader), {"f"}, {.chunk_bytes = kSlice, .depth = 8, .background_depth = 2, .load_depth = 32, .verified_per_read = 8});
+  ReadLane lane(std::unique_ptr<Reader>(reader), {"f"},
+                {.chunk_bytes = kSlice, .depth = 8, .background_depth = 2, .load_depth = 32, .verified_per_read = 8});
   uint64_t first = 0;
   std::vector<LaneOutcome> ended;
   reader->hold = true;
   for (const uint64_t slices : loads) {
-    lane.add(first, first == 0 ? first_class : ReadClass::kDemand, slices_of(file, memory.data(), first * kSlice, (first + slices) * kSlice));
+    lane.add(first, first == 0 ? first_class : ReadClass::kDemand,
+             slices_of(file, memory.data(), first * kSlice, (first + slices) * kSlice));
     first += slices;
     if (first_class != ReadClass::kDemand) lane.step({}, ended);  // under way when the demand comes
   }
@@ -251,7 +270,8 @@ TEST(ReadLaneBatches, LoadGoesWholeExceptForWhatIsReadWhileTheRestIsVerified) {
 TEST(ReadLaneBatches, LoadsShareTheDriveUpToItsDepth) {
   EXPECT_THAT(batches_of({20, 20}), ElementsAre(20, 18, 2)) << "the first is not held up by the second";
   EXPECT_THAT(batches_of({4, 4, 4}), ElementsAre(8, 4));
-  EXPECT_THAT(batches_of({6, 8}, ReadClass::kPrefetch), ElementsAre(2 + 8, 2, 2)) << "prefetches under way do not count";
+  EXPECT_THAT(batches_of({6, 8}, ReadClass::kPrefetch), ElementsAre(2 + 8, 2, 2))
+      << "prefetches under way do not count";
   EXPECT_THAT(batches_of({6, 28}, ReadClass::kPrefetch), ElementsAre(2 + 25, 3, 2, 2));
 }
 

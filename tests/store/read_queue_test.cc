@@ -77,7 +77,8 @@ TEST(ReadQueue, SteeringReordersAndDropsByLayerInOneCall) {
   std::vector<uint32_t> of_worker_0;
   for (const uint32_t entry : order_of(queue))
     if (entry != 30) of_worker_0.push_back(entry);
-  EXPECT_THAT(of_worker_0, ElementsAre(13, 12, 10, 20)) << "rank 0, 2, 5 of plan 1, then plan 2, whose layers were not meant";
+  EXPECT_THAT(of_worker_0, ElementsAre(13, 12, 10, 20))
+      << "rank 0, 2, 5 of plan 1, then plan 2, whose layers were not meant";
 }
 
 TEST(ReadQueue, SteeringLeavesDemandsAlone) {
@@ -124,13 +125,15 @@ TEST(ReadQueue, GivenUpReadIsQueuedAgainForWhoWantsItByNow) {
 TEST(ReadQueue, WantsOfOneWorkerForOneBlobAreBounded) {
   ReadQueue queue;
   for (uint64_t plan = 0; plan < 1000; ++plan) queue.want(0, 1, {plan, 0}, kPrefetch, true);
-  EXPECT_THAT(queue.steer(0, ReadQueue::kWantsMax - 1, std::array{LayerRank{0, LayerRank::kDrop}}), ElementsAre(1)) << "the others were not kept";
+  EXPECT_THAT(queue.steer(0, ReadQueue::kWantsMax - 1, std::array{LayerRank{0, LayerRank::kDrop}}), ElementsAre(1))
+      << "the others were not kept";
 }
 
 TEST(ReadQueue, WorkersTakeTurnsInEveryClass) {
   for (const ReadClass read_class : {kDemand, kPrefetch}) {
     ReadQueue queue;
-    for (uint32_t i = 0; i < 3; ++i) queue.want(0, i, {1, 0}, read_class, true), queue.want(1, 10 + i, {900, 0}, read_class, true);
+    for (uint32_t i = 0; i < 3; ++i)
+      queue.want(0, i, {1, 0}, read_class, true), queue.want(1, 10 + i, {900, 0}, read_class, true);
     EXPECT_THAT(order_of(queue), ElementsAre(0, 10, 1, 11, 2, 12));
   }
 }

@@ -5,8 +5,14 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -102,7 +108,8 @@ TEST_P(ReaderTest, ReadsOverTheBordersOfRegisteredMemory) {
   ASSERT_TRUE(reader_->submit({0, 9 * 4096, memory_.data + 7 * 4096, 2 * 4096, 3}));  // half in, half out
   EXPECT_EQ(next().result, 4096);
   const char pages[] = "abcdefjh";
-  for (int i = 0; i < 8; ++i) EXPECT_EQ(memory_.data[(i + 1) * 4096 + 4095], std::byte(static_cast<unsigned char>(pages[i]))) << i;
+  for (int i = 0; i < 8; ++i)
+    EXPECT_EQ(memory_.data[(i + 1) * 4096 + 4095], std::byte(static_cast<unsigned char>(pages[i]))) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(Both, ReaderTest, ::testing::Values(&make_uring_reader, &make_pread_reader),
@@ -125,6 +132,40 @@ TEST(UringReader, RefusedMemoryIsSaidAndReadsGoOn) {
   ASSERT_EQ(results.size(), 1u);
   EXPECT_EQ(results[0].result, 4096);
   EXPECT_EQ(memory.data[0], std::byte{'x'});
+}
+
+/// From here on this process gets EPERM from one system call, as containers' profiles have it.
+bool refuse(uint32_t system_call) {
+  sock_filter program[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, system_call, 0, 1),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog filter{std::size(program), program};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) == 0;
+}
+
+TEST(UringRefused, WhicheverOfItsCallsItIsItIsSaidAtStart) {
+  if (const auto allowed = make_uring_reader({}, 4); !allowed) GTEST_SKIP() << allowed.status().message();
+  for (const auto& [number, name] : {std::pair(__NR_io_uring_setup, "io_uring_setup"),
+                                     std::pair(__NR_io_uring_enter, "io_uring_enter"),
+                                     std::pair(__NR_io_uring_register, "io_uring cannot register")}) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      if (!refuse(static_cast<uint32_t>(number))) ::_exit(3);
+      ::alarm(10);
+      const auto reader = make_uring_reader({}, 4);
+      const bool said = !reader && reader.status().code() == Code::kUnsupported &&
+                        reader.status().message().find(name) != std::string::npos;
+      ::_exit(said ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status)) << name << ": it waits for ever";
+    if (WEXITSTATUS(status) == 3) GTEST_SKIP() << "no seccomp filters here";
+    EXPECT_EQ(WEXITSTATUS(status), 0) << name;
+  }
 }
 
 }  // namespace

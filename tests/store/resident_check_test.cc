@@ -20,7 +20,9 @@ struct Sample {
     blob.length = 600;
     content = content_of(hashes);
   }
-  void add_to(ResidentCheck& check, uint32_t entry, uint64_t number = 1) const { check.add(entry, number, blob, bytes.data(), content); }
+  void add_to(ResidentCheck& check, uint32_t entry, uint64_t number = 1) const {
+    check.add(entry, number, blob, bytes.data(), content);
+  }
   std::vector<std::byte> bytes;
   Blob blob;
   ContentHash content;

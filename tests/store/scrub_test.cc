@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "common/shm/mapped_file.h"
 #include "store/client/status_client.h"
 #include "store/pack/shards.h"
+#include "tests/store/gated_reader.h"
 #include "tests/store/memory_directory.h"
 #include "tests/store/store_fixture.h"
 
@@ -38,9 +41,20 @@ class ReadingTest : public ::testing::TestWithParam<IoKind> {
   static void flip(const SmallPack& pack, const Lease& lease, uint64_t at) {
     auto arena = shm::MappedFile::open(pack.dir / "arena" / "arena", shm::MappedFile::Access::kReadWrite, 1);
     ASSERT_TRUE(arena);
-    const auto found = std::search(arena->data(), arena->data() + arena->size(), lease.data(), lease.data() + lease.length());
+    const auto found =
+        std::search(arena->data(), arena->data() + arena->size(), lease.data(), lease.data() + lease.length());
     ASSERT_NE(found, arena->data() + arena->size());
     found[at] ^= std::byte{8};
+  }
+  /// The same, in its pack.
+  static void spoil_file(const SmallPack& pack, uint32_t blob) {
+    const Slice& slice = pack.manifest.blobs[blob].slices[0];
+    const auto file = pack.dir / "pack" / pack.manifest.files[slice.file];
+    std::filesystem::permissions(file, std::filesystem::perms::owner_write, std::filesystem::perm_options::add);
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(static_cast<std::streamoff>(slice.offset + 200));
+    const auto byte = static_cast<char>(pack.contents[blob][200] ^ std::byte{0x5a});
+    ASSERT_TRUE(stream.put(byte).flush());
   }
   std::unique_ptr<RunningStore> store_;
   std::unique_ptr<StoreClient> client_;
@@ -53,22 +67,74 @@ TEST_P(ReadingTest, FlippedByteOfAResidentIsFoundAndReadAgain) {
   start(options);
   fetch(pack, pack.experts_list);
   const uint32_t victim = pack.experts_list[5];
-  {
-    const auto lease = client_->try_pin(victim);
-    ASSERT_TRUE(lease);
-    flip(pack, *lease, lease->length() / 2);
-    EXPECT_FALSE(pack.holds(*lease));
-    const uint64_t seen = status().reading.scrubbed_bytes;
-    while (status().reading.scrubbed_bytes < seen + 2 * pack.dram(16)) {}  // it comes by twice
-    EXPECT_EQ(status().reading.scrub_mismatches, 0u) << "never taken from whoever has it pinned";
-    EXPECT_TRUE(client_->try_pin(pack.experts_list[6]));
-  }
+  auto lease = client_->try_pin(victim);
+  ASSERT_TRUE(lease);
+  const std::byte* place = lease->data();
+  EXPECT_TRUE(lease->is_right());
+  flip(pack, *lease, lease->length() / 2);
+  EXPECT_FALSE(pack.holds(*lease));
   while (status().reading.scrub_mismatches == 0 || status().loading > 0) {}
-  const auto lease = client_->try_pin(victim);
+  EXPECT_TRUE(pack.holds(*lease)) << "read again where it lies, though it is pinned";
+  EXPECT_FALSE(lease->is_right()) << "and whoever has it is told";
+  lease->release();
+  lease = client_->try_pin(victim);
   ASSERT_TRUE(lease) << "read again by itself";
   EXPECT_TRUE(pack.holds(*lease));
+  EXPECT_TRUE(lease->is_right());
+  EXPECT_EQ(lease->data(), place);
   EXPECT_EQ(status().reading.scrub_mismatches, 1u);
   EXPECT_EQ(status().bad_blobs, 0u);
+}
+
+/// While it is being read again, which a closed gate makes last, nobody gets it; and who asks gets the right bytes.
+TEST_P(ReadingTest, WhatIsKnownToBeWrongIsLeasedToNobody) {
+  const SmallPack pack;
+  Gate gate;
+  StoreOptions options = store_options(pack, pack.dram(16));
+  options.scrub_bytes_per_s = 1ULL << 30;
+  options.wrap_reader = [&gate](auto inner) { return std::make_unique<GatedReader>(std::move(inner), gate); };
+  start(options);
+  fetch(pack, pack.experts_list);
+  const uint32_t victim = pack.experts_list[5];
+  const auto lease = client_->try_pin(victim);
+  ASSERT_TRUE(lease);
+  auto second = StoreClient::attach({.endpoint = store_->endpoint(), .model = "tiny", .client = "second"});
+  ASSERT_TRUE(second) << second.status().message();
+  ASSERT_TRUE((*second)->try_pin(victim));
+  gate.close();
+  flip(pack, *lease, 7);
+  while (status().reading.scrub_mismatches == 0) {}
+  EXPECT_FALSE((*second)->try_pin(victim)) << "not even while another has it";
+  EXPECT_TRUE((*second)->try_pin(pack.experts_list[6])) << "the others are as they were";
+  ASSERT_TRUE((*second)->fetch(std::vector<uint32_t>{victim}, {}));
+  EXPECT_EQ((*second)->next_arrival(milliseconds(1)).status().code(), Code::kUnavailable);
+  gate.open();
+  const auto arrived = (*second)->next_arrival(kLong);
+  ASSERT_TRUE(arrived) << arrived.status().message();
+  EXPECT_TRUE(pack.holds(*arrived)) << "it does not wait for the first to let go";
+  EXPECT_TRUE(arrived->is_right());
+  EXPECT_FALSE(lease->is_right());
+}
+
+/// Its file is damaged as well: it is refused by name, and its place stays its own until the last lease is gone.
+TEST_P(ReadingTest, WhatIsWrongInMemoryAndOnDiskIsRefused) {
+  const SmallPack pack;
+  StoreOptions options = store_options(pack, pack.dram(16));
+  options.scrub_bytes_per_s = 1ULL << 30;
+  start(options);
+  fetch(pack, pack.experts_list);
+  const uint32_t victim = pack.experts_list[5];
+  auto lease = client_->try_pin(victim);
+  ASSERT_TRUE(lease);
+  spoil_file(pack, victim);
+  flip(pack, *lease, 7);
+  while (status().bad_blobs == 0) {}
+  EXPECT_FALSE(lease->is_right());
+  lease->release();
+  ASSERT_TRUE(client_->fetch(std::vector<uint32_t>{victim}, {}));
+  const auto arrived = client_->next_arrival(kLong);
+  EXPECT_EQ(arrived.status().code(), Code::kCorrupt);
+  EXPECT_EQ(client_->failed_blob(), victim);
 }
 
 TEST_P(ReadingTest, FlippedByteOfDenseWeightsIsMadeGoodWhereTheyLie) {
@@ -83,12 +149,40 @@ TEST_P(ReadingTest, FlippedByteOfDenseWeightsIsMadeGoodWhereTheyLie) {
   flip(pack, *lease, 100);
   while (status().reading.scrub_mismatches == 0 || status().loading > 0) {}
   EXPECT_TRUE(pack.holds(*lease));
+  EXPECT_FALSE(lease->is_right());
 }
 
-TEST_P(ReadingTest, WithoutARateNothingIsScrubbed) {
+TEST_P(ReadingTest, DenseWeightsThatCannotBeReadAgainAreKnownToTheirWorkers) {
   const SmallPack pack;
+  StoreOptions options = store_options(pack, pack.dram(4));
+  options.scrub_bytes_per_s = 1ULL << 30;
+  start(options);
+  uint32_t dense = 0;
+  while (pack.manifest.blobs[dense].kind != BlobKind::kDense) ++dense;
+  auto lease = client_->try_pin(dense);
+  ASSERT_TRUE(lease);
+  spoil_file(pack, dense);
+  flip(pack, *lease, 100);
+  while (status().bad_blobs == 0) {}
+  EXPECT_FALSE(lease->is_right());
+  lease->release();
+  EXPECT_FALSE(client_->try_pin(dense));
+  ASSERT_TRUE(client_->fetch(std::vector<uint32_t>{dense}, {}));
+  EXPECT_EQ(client_->next_arrival(kLong).status().code(), Code::kCorrupt);
+}
+
+/// Another store, which began later and has a rate, says when there was time enough.
+TEST_P(ReadingTest, WithoutARateNothingIsScrubbed) {
+  const SmallPack pack, other;
   start(store_options(pack, pack.dram(16)));
   fetch(pack, pack.experts_list);
+  StoreOptions options = store_options(other, other.dram(16));
+  options.scrub_bytes_per_s = 1ULL << 30;
+  const RunningStore scrubs(options);
+  ASSERT_TRUE(scrubs.status()) << scrubs.status().message();
+  const auto client = StoreClient::attach({.endpoint = scrubs.endpoint(), .model = "tiny"});
+  ASSERT_TRUE(client) << client.status().message();
+  while (query_store(scrubs.endpoint(), kLong)->reading.scrubbed_bytes < 4 * other.dense_bytes) {}
   EXPECT_EQ(status().reading.scrubbed_bytes, 0u);
 }
 

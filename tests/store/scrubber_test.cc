@@ -43,12 +43,5 @@ TEST_F(ScrubberTest, StoreThatWasStoppedForLongDoesNotRunThroughItsMemory) {
   EXPECT_LE(slices_until(now_ + milliseconds(1000)), 36);
 }
 
-TEST_F(ScrubberTest, WrongBlobIsNamedOnceUntilItIsMended) {
-  EXPECT_TRUE(scrubber_.wrong(7));
-  EXPECT_FALSE(scrubber_.wrong(7));
-  scrubber_.mended(7);
-  EXPECT_TRUE(scrubber_.wrong(7));
-}
-
 }  // namespace
 }  // namespace moestro::store

@@ -27,11 +27,13 @@ TEST(SegmentAllocator, OneLengthWastesNothing) {
 }
 
 TEST(SegmentAllocator, SeveralLengthsWasteLittle) {
-  for (uint64_t small = 1; small <= 40; ++small) {  // a 40-page expert beside shorter ones, half of the bytes each, in 1,000 pages
+  for (uint64_t small = 1; small <= 40;
+       ++small) {  // a 40-page expert beside shorter ones, half of the bytes each, in 1,000 pages
     const std::vector<SizeShare> sizes{{40 * kPage, 1000 * kPage}, {small * kPage, 1000 * kPage}};
     const uint64_t segment = choose_segment_bytes(sizes, 1000 * kPage);
     EXPECT_GE(segment, 40 * kPage);
-    const double tails = static_cast<double>(segment % (40 * kPage) + segment % (small * kPage)) / 2.0 / static_cast<double>(segment);
+    const double tails =
+        static_cast<double>(segment % (40 * kPage) + segment % (small * kPage)) / 2.0 / static_cast<double>(segment);
     EXPECT_LE(tails, 0.12) << small;
   }
 }
@@ -81,7 +83,8 @@ TEST(SegmentAllocator, TakesTheVeryPlaceAgainAndNoOther) {
   EXPECT_TRUE(segments.take_at(4 * kPage, kPage, 2)) << "the fourth of segment 0";
 }
 
-/// Blobs of five lengths come and go. When one finds no room, no more holds nothing than what the bound says. A second allocator, given the same places in another order, is the same.
+/// Blobs of five lengths come and go. When one finds no room, no more holds nothing than what the bound says. A second
+/// allocator, given the same places in another order, is the same.
 TEST(SegmentAllocator, RandomUseNeverOverlapsAndWastesNoMoreThanItSays) {
   const std::vector<uint64_t> lengths{kPage, 2 * kPage, 5 * kPage, 12 * kPage, 16 * kPage};
   for (uint64_t seed = 1; seed <= 50; ++seed) {
@@ -104,13 +107,15 @@ TEST(SegmentAllocator, RandomUseNeverOverlapsAndWastesNoMoreThanItSays) {
       const auto segment = static_cast<uint32_t>(random() % segments.segments());
       if (!segments.occupants(segment, 1, length, found)) continue;
       std::erase_if(taken, [&](const auto& t) {
-        const bool goes = std::ranges::any_of(found, [&](const auto& occupant) { return occupant.key == t.second.second; });
+        const bool goes =
+            std::ranges::any_of(found, [&](const auto& occupant) { return occupant.key == t.second.second; });
         if (goes) segments.give_back(t.first);
         return goes;
       });
     }
     SegmentAllocator again(0, 640 * kPage, 16 * kPage);
-    for (auto at = taken.rbegin(); at != taken.rend(); ++at) ASSERT_TRUE(again.take_at(at->first, at->second.first, at->second.second));
+    for (auto at = taken.rbegin(); at != taken.rend(); ++at)
+      ASSERT_TRUE(again.take_at(at->first, at->second.first, at->second.second));
     EXPECT_EQ(again.used_bytes(), segments.used_bytes());
     EXPECT_EQ(again.free_segments(), segments.free_segments());
     for (const auto& [offset, blob] : taken) again.give_back(offset);

@@ -1,5 +1,6 @@
-// Experts of several lengths in one arena: workers that stop while they hold as many pins as they may, spread so as to be most in the
-// way, keep nobody's experts from being placed, whatever their length. With first fit they do: a test here shows the same pins against it.
+// Experts of several lengths in one arena: workers that stop while they hold as many pins as they may, spread so as to
+// be most in the way, keep nobody's experts from being placed, whatever their length. With first fit they do: a test
+// here shows the same pins against it.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,9 +27,14 @@ class FourModels {
     for (const uint64_t pages : kPages)
       for (uint32_t i = 0; i < kExperts; ++i) blobs.push_back({false, pages * kPage, 0});
     shared_.resize(blobs.size());
-    StoreMachine::Options options{.arena_bytes = segments * 16 * kPage + 3 * kPage, .loading_bytes_max = 32 * kPage, .poison_freed = true, .segment_bytes = 16 * kPage};
-    machine_ = std::move(*StoreMachine::create(options, std::move(blobs), std::make_unique<policy::LruPolicy>(), shared_));
-    for (uint32_t model = 0; model < kModels; ++model) machine_->set_owners(model * kExperts, kExperts, ModelMask{1} << model);
+    StoreMachine::Options options{.arena_bytes = segments * 16 * kPage + 3 * kPage,
+                                  .loading_bytes_max = 32 * kPage,
+                                  .poison_freed = true,
+                                  .segment_bytes = 16 * kPage};
+    machine_ =
+        std::move(*StoreMachine::create(options, std::move(blobs), std::make_unique<policy::LruPolicy>(), shared_));
+    for (uint32_t model = 0; model < kModels; ++model)
+      machine_->set_owners(model * kExperts, kExperts, ModelMask{1} << model);
   }
   StoreMachine& machine() { return *machine_; }
   FakeSharedState& shared() { return shared_; }
@@ -41,7 +47,8 @@ class FourModels {
     shared_.pins[slot].insert(entry);
     Actions todo = machine_->fetch(slot, {1, 0}, {entry});
     for (size_t i = 0; i < todo.size(); ++i) {
-      EXPECT_FALSE(todo[i].kind == Action::Kind::kPoison && shared_.pinned(todo[i].entry)) << "a pinned blob was evicted";
+      EXPECT_FALSE(todo[i].kind == Action::Kind::kPoison && shared_.pinned(todo[i].entry))
+          << "a pinned blob was evicted";
       if (todo[i].kind != Action::Kind::kRead) continue;
       const Actions more = machine_->read_done(todo[i].entry, todo[i].load, Status::ok(), {});
       todo.insert(todo.end(), more.begin(), more.end());
@@ -67,7 +74,8 @@ class FourModels {
     for (const bool anywhere : {false, true})
       for (uint32_t expert = 0; expert < kExperts; ++expert) {
         const uint32_t mine = entry(slot, expert);
-        if (shared_.pins[slot].contains(mine) || counted(slot) + shared_.pin_cost(length(mine)) > shared_.shares[slot]) continue;
+        if (shared_.pins[slot].contains(mine) || counted(slot) + shared_.pin_cost(length(mine)) > shared_.shares[slot])
+          continue;
         const bool there = shared_.state(mine) == Residency::kResident;
         if (!anywhere && (!there || !segments.insert(machine_->offset(mine) / (16 * kPage)).second)) continue;
         EXPECT_TRUE(bring(slot, mine)) << "within its share";
@@ -84,7 +92,8 @@ TEST(SeveralSizes, StoppedWorkersKeepNobodysSizeFromBeingPlaced) {
   for (uint64_t seed = 1; seed <= 120 && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     FourModels box(seed, static_cast<uint32_t>(4 + seed % 17));
-    for (uint32_t slot = 0; slot < kModels; ++slot) ASSERT_TRUE(box.machine().attach(slot, kPages[slot] * kPage, "w", slot));
+    for (uint32_t slot = 0; slot < kModels; ++slot)
+      ASSERT_TRUE(box.machine().attach(slot, kPages[slot] * kPage, "w", slot));
     for (int i = 0; i < 300; ++i) {
       const auto slot = static_cast<uint32_t>(box.pick(kModels));
       ASSERT_TRUE(box.visit(slot, FourModels::entry(slot, static_cast<uint32_t>(box.pick(kExperts)))));
@@ -92,7 +101,8 @@ TEST(SeveralSizes, StoppedWorkersKeepNobodysSizeFromBeingPlaced) {
     const auto alive = static_cast<uint32_t>(box.pick(kModels));
     for (uint32_t slot = 0; slot < kModels; ++slot)
       if (slot != alive) box.pin_all_it_may(slot);
-    for (uint32_t expert = 0; expert < kExperts; ++expert) ASSERT_TRUE(box.visit(alive, FourModels::entry(alive, expert))) << "expert " << expert << " of worker " << alive;
+    for (uint32_t expert = 0; expert < kExperts; ++expert)
+      ASSERT_TRUE(box.visit(alive, FourModels::entry(alive, expert))) << "expert " << expert << " of worker " << alive;
   }
 }
 
@@ -107,7 +117,8 @@ TEST(SeveralSizes, RoomIsKeptForAModelWhoseWorkerIsStillToCome) {
     for (uint32_t slot = 0; slot < kModels; ++slot)
       if (slot != last) box.pin_all_it_may(slot);
     ASSERT_TRUE(box.machine().attach(last, kPages[last] * kPage, "late", last));
-    for (uint32_t expert = 0; expert < kExperts; ++expert) ASSERT_TRUE(box.visit(last, FourModels::entry(last, expert)));
+    for (uint32_t expert = 0; expert < kExperts; ++expert)
+      ASSERT_TRUE(box.visit(last, FourModels::entry(last, expert)));
   }
 }
 
@@ -125,7 +136,8 @@ TEST(SeveralSizes, WhatAModelIsGuaranteedStaysWhateverLengthsAreWanted) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     FourModels box(seed, 12);
     box.machine().set_model_share(0, {.guaranteed = 30 * kPage});
-    for (uint32_t slot = 0; slot < kModels; ++slot) ASSERT_TRUE(box.machine().attach(slot, kPages[slot] * kPage, "w", slot));
+    for (uint32_t slot = 0; slot < kModels; ++slot)
+      ASSERT_TRUE(box.machine().attach(slot, kPages[slot] * kPage, "w", slot));
     for (uint32_t expert = 0; expert < kExperts; ++expert) ASSERT_TRUE(box.visit(0, FourModels::entry(0, expert)));
     for (int i = 0; i < 300; ++i) {
       const auto slot = static_cast<uint32_t>(1 + box.pick(kModels - 1));
@@ -142,7 +154,8 @@ TEST(SeveralSizes, GuaranteesAndStoppedWorkersTogether) {
     FourModels box(seed, 24);
     box.machine().set_model_share(0, {.guaranteed = 12 * kPage});
     box.machine().set_model_share(1, {.guaranteed = 40 * kPage});
-    for (uint32_t slot = 0; slot < kModels; ++slot) ASSERT_TRUE(box.machine().attach(slot, kPages[slot] * kPage, "w", slot)) << slot;
+    for (uint32_t slot = 0; slot < kModels; ++slot)
+      ASSERT_TRUE(box.machine().attach(slot, kPages[slot] * kPage, "w", slot)) << slot;
     for (int i = 0; i < 400; ++i) {
       const auto slot = static_cast<uint32_t>(box.pick(kModels));
       ASSERT_TRUE(box.visit(slot, FourModels::entry(slot, static_cast<uint32_t>(box.pick(kExperts)))));
@@ -150,12 +163,13 @@ TEST(SeveralSizes, GuaranteesAndStoppedWorkersTogether) {
     const auto stopped = static_cast<uint32_t>(box.pick(kModels)), alive = (stopped + 1) % kModels;
     box.pin_all_it_may(stopped);
     for (int round = 0; round < 2; ++round)
-      for (uint32_t expert = 0; expert < kExperts; ++expert) ASSERT_TRUE(box.visit(alive, FourModels::entry(alive, expert)));
+      for (uint32_t expert = 0; expert < kExperts; ++expert)
+        ASSERT_TRUE(box.visit(alive, FourModels::entry(alive, expert)));
   }
 }
 
-/// The pins of the first test as they were without segments: shares in bytes that fit in the arena together, first fit, everything that
-/// is not pinned gone. The longest kind finds no hole although more than half of the arena is free.
+/// The pins of the first test as they were without segments: shares in bytes that fit in the arena together, first fit,
+/// everything that is not pinned gone. The longest kind finds no hole although more than half of the arena is free.
 TEST(SeveralSizes, FirstFitIsStoppedByTheSamePins) {
   int stopped = 0;
   for (uint64_t seed = 1; seed <= 50; ++seed) {
@@ -170,7 +184,8 @@ TEST(SeveralSizes, FirstFitIsStoppedByTheSamePins) {
       placed.emplace_back(*offset, length);
     }
     uint64_t pinned = 0, last = arena;
-    for (const auto& [offset, length] : placed) {  // from the high end down: pins the next one whenever 16 pages would be free otherwise
+    for (const auto& [offset, length] :
+         placed) {  // from the high end down: pins the next one whenever 16 pages would be free otherwise
       const bool pin = last - offset > 14 * kPage && pinned + length <= arena / kModels;
       if (pin) pinned += length, last = offset;
       else ranges.free(offset, length);

@@ -141,7 +141,8 @@ TEST_F(SharedPacks, AnInstanceOfAnotherNameReadsNothing) {
   expect_all_there(store, "again", a_);
 }
 
-/// Its files lie elsewhere, and its manifest is a file of its own: all that it has in common with the first are the bytes.
+/// Its files lie elsewhere, and its manifest is a file of its own: all that it has in common with the first are the
+/// bytes.
 TEST_F(SharedPacks, AnInstanceFromAnotherPackWithEqualExpertsReadsNothing) {
   const SmallPack copy(variant(0));
   StoreOptions o = options(32);
@@ -163,7 +164,8 @@ TEST_F(SharedPacks, OfAPackWithSomeEqualExpertsOnlyTheOthersAreRead) {
   auto second = attach(store, "b");
   fetch_all(*second, b_, b_.experts_list);
   uint64_t own = 0;
-  for (uint32_t blob = 0; blob < b_.contents.size(); ++blob) own += b_.contents[blob] != a_.contents[blob] ? b_.contents[blob].size() : 0;
+  for (uint32_t blob = 0; blob < b_.contents.size(); ++blob)
+    own += b_.contents[blob] != a_.contents[blob] ? b_.contents[blob].size() : 0;
   ASSERT_GT(own, 0u);
   EXPECT_EQ(query_store(store.endpoint(), kLong)->bytes_read, before + own);
 }

@@ -1,5 +1,6 @@
-// What each model is guaranteed and may have: the arithmetic, then a machine under random histories of three models that share some
-// experts. With every read that begins: its models are not above their maxima, and no other was taken below its guarantee for it; at the end: every fetch has ended.
+// What each model is guaranteed and may have: the arithmetic, then a machine under random histories of three models
+// that share some experts. With every read that begins: its models are not above their maxima, and no other was taken
+// below its guarantee for it; at the end: every fetch has ended.
 
 #include "store/machine/shares.h"
 
@@ -58,8 +59,10 @@ TEST(Shares, PinSharesFitTogetherWithWhatIsGuaranteed) {
   const auto bounded = pin_shares(100, {group(0, 15, 0, {10}), group(0, 1000, 0, {10})});
   ASSERT_TRUE(bounded);
   EXPECT_THAT((*bounded)[0], ElementsAre(15));
-  EXPECT_THAT(pin_shares(100, {group(0, 15, 0, {10, 10})}).status().message(), HasSubstr("its maximum in store.shares leaves 15"));
-  EXPECT_THAT(pin_shares(100, {group(80, 1000, 10, {}), group(0, 1000, 0, {20})}).status().message(), HasSubstr("need 110 bytes"));
+  EXPECT_THAT(pin_shares(100, {group(0, 15, 0, {10, 10})}).status().message(),
+              HasSubstr("its maximum in store.shares leaves 15"));
+  EXPECT_THAT(pin_shares(100, {group(80, 1000, 10, {}), group(0, 1000, 0, {20})}).status().message(),
+              HasSubstr("need 110 bytes"));
 }
 
 constexpr uint64_t kPage = 4096;
@@ -70,9 +73,12 @@ class ThreeModels {
   explicit ThreeModels(uint64_t seed) : random_(seed) {
     shared_.resize(kEntries);
     shared_.on_evicting = [this](uint32_t entry) { note(entry); };
-    machine_ = std::move(*StoreMachine::create({.arena_bytes = 20 * kPage, .loading_bytes_max = 3 * kPage, .poison_freed = true},
-                                               std::vector<MachineBlob>(kEntries, MachineBlob{false, kPage, 1}), std::make_unique<policy::LruPolicy>(), shared_));
-    for (uint32_t model = 0; model < kModels; ++model) machine_->set_owners(model * kExperts, kExperts, ModelMask{1} << model);
+    machine_ = std::move(
+        *StoreMachine::create({.arena_bytes = 20 * kPage, .loading_bytes_max = 3 * kPage, .poison_freed = true},
+                              std::vector<MachineBlob>(kEntries, MachineBlob{false, kPage, 1}),
+                              std::make_unique<policy::LruPolicy>(), shared_));
+    for (uint32_t model = 0; model < kModels; ++model)
+      machine_->set_owners(model * kExperts, kExperts, ModelMask{1} << model);
     machine_->set_model_share(0, {.guaranteed = 5 * kPage, .maximal = 9 * kPage});
     machine_->set_model_share(1, {.guaranteed = 3 * kPage});
     machine_->set_model_share(2, {.maximal = 6 * kPage});
@@ -89,7 +95,8 @@ class ThreeModels {
     }
     for (int round = 0; round < 3000 && !::testing::Test::HasFatalFailure(); ++round) {
       bool outstanding = !reads_.empty();
-      for (uint32_t slot = 0; slot < kSlots; ++slot) advance(slot), outstanding |= !workers_[slot].waiting.empty() || !workers_[slot].asked.empty();
+      for (uint32_t slot = 0; slot < kSlots; ++slot)
+        advance(slot), outstanding |= !workers_[slot].waiting.empty() || !workers_[slot].asked.empty();
       complete_a_read();
       perform(machine_->poll());
       if (!outstanding) return;
@@ -126,7 +133,8 @@ class ThreeModels {
       worker.waiting.erase(worker.waiting.begin());
     }
     pin(slot);
-    const std::vector<uint32_t> again(worker.asked.begin(), worker.asked.end());  // idempotent, and finds what became an alias
+    const std::vector<uint32_t> again(worker.asked.begin(),
+                                      worker.asked.end());  // idempotent, and finds what became an alias
     perform(machine_->fetch(slot, {1, 0}, again));
   }
   void pin(uint32_t slot) {
@@ -175,7 +183,8 @@ class ThreeModels {
   void note(uint32_t entry) {
     const ModelMask mask = owners(entry);
     const auto model = static_cast<uint32_t>(std::countr_zero(mask));
-    const bool hurts = std::popcount(mask) == 1 && machine_->model_bytes(model) < machine_->model_share(model).guaranteed + kPage;
+    const bool hurts =
+        std::popcount(mask) == 1 && machine_->model_bytes(model) < machine_->model_share(model).guaranteed + kPage;
     if (hurts && machine_->model_share(model).guaranteed > 0) hurt_[entry] = mask;
     else hurt_.erase(entry);
   }

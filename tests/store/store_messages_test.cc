@@ -25,7 +25,10 @@ net::Bytes message(flatbuffers::FlatBufferBuilder& b, wire::StoreBody kind, flat
 
 class StoreMessages : public ::testing::Test {
  protected:
-  StoreMessages() : pack_(3), store_(store_options(pack_, pack_.dram(6))), socket_(*net::DealerSocket::connect(store_.endpoint())) {}
+  StoreMessages()
+      : pack_(3),
+        store_(store_options(pack_, pack_.dram(6))),
+        socket_(*net::DealerSocket::connect(store_.endpoint())) {}
   /// The text of the refusal that `body` gets.
   std::string refusal_of(const net::Bytes& body) {
     EXPECT_TRUE(socket_.send(body));
@@ -33,7 +36,8 @@ class StoreMessages : public ::testing::Test {
     const auto bytes = *socket_.receive();
     if (!bytes) return "";
     const auto* reply = wire::GetStoreMessage(bytes->data());
-    return reply->body_type() == wire::StoreBody::StoreRefused ? reply->body_as_StoreRefused()->message()->str() : "not a refusal";
+    return reply->body_type() == wire::StoreBody::StoreRefused ? reply->body_as_StoreRefused()->message()->str()
+                                                               : "not a refusal";
   }
   SmallPack pack_;
   RunningStore store_;
@@ -45,7 +49,8 @@ TEST_F(StoreMessages, RubbishIsRefusedAndNothingElseNotices) {
   EXPECT_THAT(refusal_of({}), HasSubstr("not a message"));
   std::mt19937 random(3);
   flatbuffers::FlatBufferBuilder b;
-  const net::Bytes good = message(b, wire::StoreBody::AttachStore, wire::CreateAttachStoreDirect(b, 99, 99, "tiny", "x"));
+  const net::Bytes good =
+      message(b, wire::StoreBody::AttachStore, wire::CreateAttachStoreDirect(b, 99, 99, "tiny", "x"));
   EXPECT_THAT(refusal_of(good), HasSubstr("run both from one build"));
   for (int i = 0; i < 300; ++i) {
     net::Bytes bad = good;
@@ -61,7 +66,8 @@ TEST_F(StoreMessages, KindWithoutBodyIsRefused) {
   ASSERT_TRUE(store_.status());
   for (const wire::StoreBody kind : wire::EnumValuesStoreBody()) {
     flatbuffers::FlatBufferBuilder b;
-    EXPECT_THAT(refusal_of(message(b, kind, flatbuffers::Offset<wire::StoreStatus>())), ::testing::AnyOf(HasSubstr("without a body"), HasSubstr("not a message")));
+    EXPECT_THAT(refusal_of(message(b, kind, flatbuffers::Offset<wire::StoreStatus>())),
+                ::testing::AnyOf(HasSubstr("without a body"), HasSubstr("not a message")));
   }
 }
 
@@ -75,7 +81,8 @@ TEST_F(StoreMessages, StrangersSlotsAndBlobsOutOfRangeAreRefused) {
   };
   EXPECT_THAT(refusal_of(fetch(70000, 1, {0})), HasSubstr("no worker of this store has slot 70000"));
   EXPECT_THAT(refusal_of(fetch((*client)->slot(), 12345, {0})), HasSubstr("attach again"));
-  EXPECT_THAT(refusal_of(fetch((*client)->slot(), (*client)->incarnation(), {100000})), HasSubstr("asked for blob 100000"));
+  EXPECT_THAT(refusal_of(fetch((*client)->slot(), (*client)->incarnation(), {100000})),
+              HasSubstr("asked for blob 100000"));
   EXPECT_TRUE((*client)->check());
 }
 
@@ -87,10 +94,13 @@ TEST_F(StoreMessages, ForeignSlotsAreRefusedByEveryMessage) {
   const std::vector<uint32_t> blobs{0};
   const std::vector<wire::PrefetchRank> ranks{{0, 0xffffffff}};
   const uint32_t mine = (*client)->slot();
-  for (const auto& [slot, incarnation] : std::vector<std::pair<uint32_t, uint64_t>>{{mine, 1}, {mine + 1, (*client)->incarnation()}, {kWorkerSlotsMax, 1}, {UINT32_MAX, UINT64_MAX}}) {
+  for (const auto& [slot, incarnation] : std::vector<std::pair<uint32_t, uint64_t>>{
+           {mine, 1}, {mine + 1, (*client)->incarnation()}, {kWorkerSlotsMax, 1}, {UINT32_MAX, UINT64_MAX}}) {
     using Body = wire::StoreBody;
     const auto refused = [&](flatbuffers::FlatBufferBuilder& b, Body kind, auto body) {
-      EXPECT_THAT(refusal_of(message(b, kind, body)), HasSubstr("no worker of this store has slot " + std::to_string(slot))) << wire::EnumNameStoreBody(kind);
+      EXPECT_THAT(refusal_of(message(b, kind, body)),
+                  HasSubstr("no worker of this store has slot " + std::to_string(slot)))
+          << wire::EnumNameStoreBody(kind);
     };
     flatbuffers::FlatBufferBuilder b[6];
     refused(b[0], Body::ConfirmAttach, wire::CreateConfirmAttach(b[0], slot, incarnation));
@@ -112,10 +122,12 @@ TEST_F(StoreMessages, PlansAndLayersOutOfTheirRangeDoNoHarm) {
   const std::vector<wire::PrefetchRank> ranks{{UINT32_MAX, 5}, {0, 0}, {0, UINT32_MAX}, {1, UINT32_MAX - 1}};
   for (const uint64_t plan : {uint64_t{0}, uint64_t{UINT64_MAX}}) {
     flatbuffers::FlatBufferBuilder b[2];
-    ASSERT_TRUE(socket_.send(message(b[0], wire::StoreBody::PrefetchBlobs,
-                                     wire::CreatePrefetchBlobsDirect(b[0], (*client)->slot(), (*client)->incarnation(), plan, UINT32_MAX, &all))));
-    ASSERT_TRUE(socket_.send(message(b[1], wire::StoreBody::SteerPrefetches,
-                                     wire::CreateSteerPrefetchesDirect(b[1], (*client)->slot(), (*client)->incarnation(), plan, &ranks))));
+    ASSERT_TRUE(socket_.send(message(
+        b[0], wire::StoreBody::PrefetchBlobs,
+        wire::CreatePrefetchBlobsDirect(b[0], (*client)->slot(), (*client)->incarnation(), plan, UINT32_MAX, &all))));
+    ASSERT_TRUE(socket_.send(
+        message(b[1], wire::StoreBody::SteerPrefetches,
+                wire::CreateSteerPrefetchesDirect(b[1], (*client)->slot(), (*client)->incarnation(), plan, &ranks))));
   }
   ASSERT_TRUE((*client)->fetch(all, {PlanId(UINT64_MAX), MoeLayerId(UINT32_MAX)}));
   for (size_t i = 0; i < all.size(); ++i) {
@@ -136,7 +148,8 @@ TEST_F(StoreMessages, ConfirmingWithoutTheLockIsRefused) {
   const auto* reply = wire::GetStoreMessage(bytes->data())->body_as_AttachedStore();
   ASSERT_NE(reply, nullptr);
   flatbuffers::FlatBufferBuilder c;
-  EXPECT_THAT(refusal_of(message(c, wire::StoreBody::ConfirmAttach, wire::CreateConfirmAttach(c, reply->slot(), reply->incarnation()))),
+  EXPECT_THAT(refusal_of(message(c, wire::StoreBody::ConfirmAttach,
+                                 wire::CreateConfirmAttach(c, reply->slot(), reply->incarnation()))),
               HasSubstr("without holding its lock"));
 }
 
@@ -146,13 +159,15 @@ TEST_F(StoreMessages, AFloodOfBlobsOrOfAttachesIsRefusedByName) {
   ASSERT_TRUE(client);
   const std::vector<uint32_t> many(pack_.manifest.blobs.size() + 1, 0);
   flatbuffers::FlatBufferBuilder b;
-  EXPECT_THAT(refusal_of(message(b, wire::StoreBody::FetchBlobs,
-                                 wire::CreateFetchBlobsDirect(b, (*client)->slot(), (*client)->incarnation(), 1, 0, &many))),
-              HasSubstr("worker 'flooder' asked for " + std::to_string(many.size()) + " blobs at once"));
+  EXPECT_THAT(
+      refusal_of(message(b, wire::StoreBody::FetchBlobs,
+                         wire::CreateFetchBlobsDirect(b, (*client)->slot(), (*client)->incarnation(), 1, 0, &many))),
+      HasSubstr("worker 'flooder' asked for " + std::to_string(many.size()) + " blobs at once"));
   std::string last;
   for (int i = 0; i < 20; ++i) {
     flatbuffers::FlatBufferBuilder a;
-    last = refusal_of(message(a, wire::StoreBody::AttachStore, wire::CreateAttachStoreDirect(a, kStoreProtocol, kSharedVersion, "tiny", "x")));
+    last = refusal_of(message(a, wire::StoreBody::AttachStore,
+                              wire::CreateAttachStoreDirect(a, kStoreProtocol, kSharedVersion, "tiny", "x")));
   }
   EXPECT_THAT(last, ::testing::AnyOf(HasSubstr("have begun to attach"), HasSubstr("run fewer workers")));
   const auto status = query_store(store_.endpoint(), std::chrono::seconds(10));
@@ -167,7 +182,9 @@ TEST_F(StoreMessages, ChangesOfPacksThatMakeNoSenseAreRefused) {
   key.pop_back();  // the end of its line
   const auto change = [&](uint32_t protocol, uint8_t kind, const char* name, const char* pack) {
     flatbuffers::FlatBufferBuilder b;
-    return refusal_of(message(b, wire::StoreBody::ChangePacks, wire::CreateChangePacksDirect(b, protocol, static_cast<wire::PackChange>(kind), name, pack, key.c_str())));
+    return refusal_of(message(
+        b, wire::StoreBody::ChangePacks,
+        wire::CreateChangePacksDirect(b, protocol, static_cast<wire::PackChange>(kind), name, pack, key.c_str())));
   };
   EXPECT_THAT(change(kStoreProtocol + 1, 0, "x", "/"), HasSubstr("run both from one build"));
   EXPECT_THAT(change(kStoreProtocol, 77, "x", "/"), HasSubstr("does not know"));
@@ -178,7 +195,8 @@ TEST_F(StoreMessages, ChangesOfPacksThatMakeNoSenseAreRefused) {
   EXPECT_THAT(change(kStoreProtocol, 0, "x", ""), HasSubstr("model 'x': "));
   EXPECT_THAT(change(kStoreProtocol, 1, "nobody", ""), HasSubstr("does not serve model 'nobody'"));
   flatbuffers::FlatBufferBuilder b;
-  EXPECT_THAT(refusal_of(message(b, wire::StoreBody::ChangePacks, wire::CreateChangePacks(b, kStoreProtocol))), HasSubstr("without the key of this store"));
+  EXPECT_THAT(refusal_of(message(b, wire::StoreBody::ChangePacks, wire::CreateChangePacks(b, kStoreProtocol))),
+              HasSubstr("without the key of this store"));
   key.back() = key.back() == '0' ? '1' : '0';
   EXPECT_THAT(change(kStoreProtocol, 0, "x", "/"), HasSubstr("without the key of this store"));
   key.clear();
@@ -199,10 +217,13 @@ TEST(PackOutside, ALinkOrAPipeInPlaceOfAManifestIsRefused) {
   const std::filesystem::path manifest = pack.dir / "pack" / "manifest", elsewhere = pack.dir / "elsewhere";
   std::filesystem::rename(manifest, elsewhere);
   std::filesystem::create_symlink(elsewhere, manifest);
-  EXPECT_THAT(RunningStore(store_options(pack, pack.dram(6))).status().message(), HasSubstr("manifest: is not a plain file"));
+  EXPECT_THAT(RunningStore(store_options(pack, pack.dram(6))).status().message(),
+              HasSubstr("manifest: is not a plain file"));
   std::filesystem::remove(manifest);
   ASSERT_EQ(::mkfifo(manifest.c_str(), 0600), 0);
-  EXPECT_THAT(RunningStore(store_options(pack, pack.dram(6))).status().message(), HasSubstr("manifest: is not a plain file")) << "and nobody waits for its other end";
+  EXPECT_THAT(RunningStore(store_options(pack, pack.dram(6))).status().message(),
+              HasSubstr("manifest: is not a plain file"))
+      << "and nobody waits for its other end";
 }
 
 TEST(RefusalLog, SaysTheFirstOnesAndThenHowManyWentUnsaid) {

@@ -33,14 +33,18 @@ constexpr milliseconds kLong{20000};
 class StoreProcess : public ::testing::Test {
  protected:
   std::vector<std::string> command(uint64_t dram) {
-    return {testing::program("moestro-store"), "--run-dir", (pack_.dir / "run").string(), "--arena-dir", (pack_.dir / "arena").string(),
-            "--dram", std::to_string(dram), "--model", "tiny=" + (pack_.dir / "pack").string(), "--poison-freed"};
+    return {testing::program("moestro-store"),       "--run-dir",     (pack_.dir / "run").string(), "--arena-dir",
+            (pack_.dir / "arena").string(),          "--dram",        std::to_string(dram),         "--model",
+            "tiny=" + (pack_.dir / "pack").string(), "--poison-freed"};
   }
   std::string log(const char* name) { return (pack_.dir / name).string(); }
   std::string endpoint() { return "ipc://" + (pack_.dir / "run" / "store.sock").string(); }
   /// This very program as a worker that pins `blob` and stays.
-  std::vector<std::string> holder(uint32_t blob) { return {"/proc/self/exe", "--hold", endpoint(), std::to_string(blob)}; }
-  /// Another worker has the second of two places pinned and wants more: only what `worker` holds can give way. Returns when that was killed.
+  std::vector<std::string> holder(uint32_t blob) {
+    return {"/proc/self/exe", "--hold", endpoint(), std::to_string(blob)};
+  }
+  /// Another worker has the second of two places pinned and wants more: only what `worker` holds can give way. Returns
+  /// when that was killed.
   steady_clock::time_point kill_and_take_its_place(ChildProcess& worker) {
     auto client = attach();
     EXPECT_TRUE(client) << client.status().message();
@@ -60,7 +64,9 @@ class StoreProcess : public ::testing::Test {
     EXPECT_TRUE(third && pack_.holds(*third)) << third.status().message();
     return killed;
   }
-  Result<std::unique_ptr<StoreClient>> attach() { return StoreClient::attach({.endpoint = endpoint(), .model = "tiny"}); }
+  Result<std::unique_ptr<StoreClient>> attach() {
+    return StoreClient::attach({.endpoint = endpoint(), .model = "tiny"});
+  }
   SmallPack pack_;
 };
 
@@ -75,7 +81,8 @@ TEST_F(StoreProcess, KilledWorkersPinsGoWithinASecond) {
   EXPECT_GE(before->workers[0].pinned, 1u);
   const auto killed = kill_and_take_its_place(worker);
   Result<StoreStatusReport> after = query_store(endpoint(), kLong);
-  while (after && !after->workers.empty() && steady_clock::now() - killed < std::chrono::seconds(5)) after = query_store(endpoint(), kLong);
+  while (after && !after->workers.empty() && steady_clock::now() - killed < std::chrono::seconds(5))
+    after = query_store(endpoint(), kLong);
   ASSERT_TRUE(after);
   EXPECT_TRUE(after->workers.empty());
   // Its slot and its share are there for others.
@@ -109,7 +116,8 @@ TEST_F(StoreProcess, WorkerThatPinsMoreThanItsShareIsNamed) {
   ASSERT_TRUE(store.says("ready")) << store.output();
   auto rogue = attach(), other = attach();
   ASSERT_TRUE(rogue && other);
-  auto pins = shm::MappedFile::open(pack_.dir / "arena" / "pins" / std::to_string((*rogue)->slot()), shm::MappedFile::Access::kReadWrite, 1);
+  auto pins = shm::MappedFile::open(pack_.dir / "arena" / "pins" / std::to_string((*rogue)->slot()),
+                                    shm::MappedFile::Access::kReadWrite, 1);
   ASSERT_TRUE(pins) << pins.status().message();
   const auto word = [&](uint32_t entry) -> std::atomic<uint64_t>& {
     return reinterpret_cast<std::atomic<uint64_t>*>(pins->data() + kSharedPage)[entry];
@@ -121,9 +129,12 @@ TEST_F(StoreProcess, WorkerThatPinsMoreThanItsShareIsNamed) {
     word(blob).store(PinWord::kPinned | 1);
   }
   ASSERT_TRUE((*other)->fetch(std::vector<uint32_t>{pack_.experts_list[4]}, {}));
-  EXPECT_TRUE(store.says("of slot " + std::to_string((*rogue)->slot()) + " pins " + std::to_string(4 * pack_.expert_bytes) +
-                         " bytes of experts, its share is " + std::to_string(2 * pack_.expert_bytes))) << store.output();
-  EXPECT_EQ((*other)->next_arrival(milliseconds(0)).status().code(), Code::kUnavailable) << "a wait, and nothing taken away";
+  EXPECT_TRUE(store.says("of slot " + std::to_string((*rogue)->slot()) + " pins " +
+                         std::to_string(4 * pack_.expert_bytes) + " bytes of experts, its share is " +
+                         std::to_string(2 * pack_.expert_bytes)))
+      << store.output();
+  EXPECT_EQ((*other)->next_arrival(milliseconds(0)).status().code(), Code::kUnavailable)
+      << "a wait, and nothing taken away";
   EXPECT_TRUE(pack_.holds(*(*rogue)->try_pin(pack_.experts_list[0])));
   for (size_t i = 0; i < 4; ++i) word(pack_.experts_list[i]).store(0);
   const auto arrived = (*other)->next_arrival(kLong);
@@ -183,7 +194,8 @@ TEST_P(StoreProcessRefused, StoreReadsWithPreadAndSaysWhy) {
   std::vector<std::string> words{"/proc/self/exe", "--refuse", GetParam().name};
   std::ranges::copy(command(pack_.dram(6)), std::back_inserter(words));
   ChildProcess store(words, log("store.log"));
-  if (!store.says("ready") && store.output().find("no filter") != std::string::npos) GTEST_SKIP() << "this machine lets no process filter its system calls";
+  if (!store.says("ready") && store.output().find("no filter") != std::string::npos)
+    GTEST_SKIP() << "this machine lets no process filter its system calls";
   const auto status = query_store(endpoint(), kLong);
   ASSERT_TRUE(status) << store.output();
   EXPECT_EQ(status->reader, "pread");
@@ -206,19 +218,22 @@ TEST_P(StoreProcessRefused, StoreThatIsToldToUseIoUringReadsOrEnds) {
   ChildProcess store(words, log("store.log"));
   if (std::string(GetParam().name) == "direct") {  // a choice that costs speed, and no more
     if (const auto ring = make_uring_reader({}, 8); !ring) GTEST_SKIP() << ring.status().message();
-    if (!store.says("ready") && store.output().find("no filter") != std::string::npos) GTEST_SKIP() << "this machine lets no process filter its system calls";
+    if (!store.says("ready") && store.output().find("no filter") != std::string::npos)
+      GTEST_SKIP() << "this machine lets no process filter its system calls";
     EXPECT_EQ(query_store(endpoint(), kLong)->reader, "io_uring");
     return;
   }
   EXPECT_NE(store.wait(), 0);
-  if (store.output().find("no filter") != std::string::npos) GTEST_SKIP() << "this machine lets no process filter its system calls";
+  if (store.output().find("no filter") != std::string::npos)
+    GTEST_SKIP() << "this machine lets no process filter its system calls";
   EXPECT_THAT(store.output(), HasSubstr("--io pread"));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StoreProcessRefused,
                          ::testing::Values(Refusal{"uring-eperm", "io_uring_setup: Operation not permitted"},
                                            Refusal{"uring-enosys", "io_uring_setup: Function not implemented"},
-                                           Refusal{"direct", "does not allow O_DIRECT: it is read through the page cache"}),
+                                           Refusal{"direct",
+                                                   "does not allow O_DIRECT: it is read through the page cache"}),
                          [](const auto& refusal) {
                            std::string name = refusal.param.name;
                            std::ranges::replace(name, '-', '_');
@@ -232,10 +247,12 @@ TEST_F(StoreProcess, WrongCommandLinesAreOneLineAndCodeTwo) {
   };
   const std::string dir = (pack_.dir / "x").string();
   testing::write_text(pack_.dir / "bad.yaml", "store:\n  drm: 4GiB\n");
-  for (const Case& c : {Case{{"--run-dir", dir}, "give --arena-dir"}, Case{{"--run-dir", dir, "--arena-dir", dir}, "give --model"},
-                        Case{{"--run-dir", dir, "--arena-dir", dir, "--model", "tiny"}, "write NAME=PACK"},
-                        Case{{"--run-dir", dir, "--arena-dir", dir, "--dram", "much"}, "--dram"}, Case{{"--frobnicate"}, "see --help"},
-                        Case{{"-c", (pack_.dir / "bad.yaml").string()}, "did you mean 'store.dram'"}}) {
+  for (const Case& c :
+       {Case{{"--run-dir", dir}, "give --arena-dir"}, Case{{"--run-dir", dir, "--arena-dir", dir}, "give --model"},
+        Case{{"--run-dir", dir, "--arena-dir", dir, "--model", "tiny"}, "write NAME=PACK"},
+        Case{{"--run-dir", dir, "--arena-dir", dir, "--dram", "much"}, "--dram"},
+        Case{{"--frobnicate"}, "see moestro-store --help"},
+        Case{{"-c", (pack_.dir / "bad.yaml").string()}, "did you mean 'store.dram'"}}) {
     std::vector<std::string> words{testing::program("moestro-store")};
     words.insert(words.end(), c.words.begin(), c.words.end());
     std::filesystem::remove(log("bad.log"));
@@ -282,7 +299,8 @@ int run_refused(const std::string& what, char** argv) {
                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
   sock_fprog filter{static_cast<unsigned short>(std::size(uring)), uring};
   if (what == "direct") filter = {static_cast<unsigned short>(std::size(direct)), direct};
-  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0) ::execv(argv[0], argv);
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0)
+    ::execv(argv[0], argv);
   std::fprintf(stderr, "no filter\n");
   return 127;
 }
@@ -291,8 +309,10 @@ int run_refused(const std::string& what, char** argv) {
 }  // namespace moestro::store
 
 int main(int argc, char** argv) {
-  if (argc == 4 && std::string(argv[1]) == "--hold") return moestro::store::hold(argv[2], static_cast<uint32_t>(std::atoi(argv[3])));
-  if (argc > 2 && std::string(argv[1]) == "--little-locked-memory") return moestro::store::run_with_little_locked_memory(argv + 2);
+  if (argc == 4 && std::string(argv[1]) == "--hold")
+    return moestro::store::hold(argv[2], static_cast<uint32_t>(std::atoi(argv[3])));
+  if (argc > 2 && std::string(argv[1]) == "--little-locked-memory")
+    return moestro::store::run_with_little_locked_memory(argv + 2);
   if (argc > 3 && std::string(argv[1]) == "--refuse") return moestro::store::run_refused(argv[2], argv + 3);
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -130,7 +130,8 @@ TEST_P(StoreTest, FlippedByteFailsThatExpertOnly) {
   const uint32_t victim = pack_.experts_list[2];
   const Slice& slice = pack_.manifest.blobs[victim].slices[0];
   {
-    std::fstream file(pack_.dir / "pack" / pack_.manifest.files[slice.file], std::ios::in | std::ios::out | std::ios::binary);
+    std::fstream file(pack_.dir / "pack" / pack_.manifest.files[slice.file],
+                      std::ios::in | std::ios::out | std::ios::binary);
     file.seekg(static_cast<std::streamoff>(slice.offset + 17));
     const int byte = file.get();
     file.seekp(static_cast<std::streamoff>(slice.offset + 17));
@@ -198,7 +199,8 @@ TEST_P(StoreTest, DetachedSlotIsFreeAgain) {
     EXPECT_EQ(third.status().code(), Code::kExhausted);
     EXPECT_THAT(third.status().message(), HasSubstr("raise --dram or run fewer workers"));
     a->reset(), b->reset();
-    for (int wait = 0; wait < 200 && !query_store(store.endpoint(), kLong)->workers.empty(); ++wait) std::this_thread::sleep_for(milliseconds(5));
+    for (int wait = 0; wait < 200 && !query_store(store.endpoint(), kLong)->workers.empty(); ++wait)
+      std::this_thread::sleep_for(milliseconds(5));
   }
 }
 
@@ -265,7 +267,8 @@ TEST(StoreAttach, RefusalsSayWhatToDo) {
   const auto unknown = attach(store, "huge");
   EXPECT_EQ(unknown.status().code(), Code::kNotFound);
   EXPECT_THAT(unknown.status().message(), HasSubstr("it serves tiny"));
-  const auto nobody = StoreClient::attach({.endpoint = "ipc://" + (pack.dir / "no.sock").string(), .model = "tiny", .timeout = milliseconds(50)});
+  const auto nobody = StoreClient::attach(
+      {.endpoint = "ipc://" + (pack.dir / "no.sock").string(), .model = "tiny", .timeout = milliseconds(50)});
   EXPECT_EQ(nobody.status().code(), Code::kUnavailable);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// A cgroup (v1, blkio) whose processes read slowly from the drive of one directory: reads are in flight for as long as a test needs.
+// A cgroup whose processes read slowly from the drive of one directory: reads are in flight for as long as a test
+// needs. Of version 1 (blkio) or 2 (io), whichever the machine has.
 
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -30,8 +31,10 @@ class ThrottledDrive {
 
   /// An error says what of this machine does not allow it.
   Status start(const std::filesystem::path& on_drive, uint64_t bytes_per_s) {
-    const std::filesystem::path root = "/sys/fs/cgroup/blkio";
-    if (!std::filesystem::exists(root / "blkio.throttle.read_bps_device")) return unsupported("no blkio cgroup (v1) at " + root.string());
+    const std::filesystem::path cgroups = "/sys/fs/cgroup";
+    is_v1_ = std::filesystem::exists(cgroups / "blkio" / kV1);
+    if (!is_v1_) MOESTRO_RETURN_IF_ERROR(with_io(cgroups));
+    const std::filesystem::path root = is_v1_ ? cgroups / "blkio" : cgroups;
     struct stat info {};
     if (::stat(on_drive.c_str(), &info) != 0) return io_error("cannot stat " + on_drive.string(), errno);
     MOESTRO_ASSIGN_OR_RETURN(device_, whole_disk(info.st_dev, on_drive));
@@ -41,10 +44,28 @@ class ThrottledDrive {
     return limit(bytes_per_s);
   }
   /// 0: as fast as it goes.
-  Status limit(uint64_t bytes_per_s) { return write("blkio.throttle.read_bps_device", device_ + " " + std::to_string(bytes_per_s)); }
-  Status add(pid_t pid) { return write("cgroup.procs", std::to_string(pid)); }
+  Status limit(uint64_t bytes_per_s) {
+    const std::string number = std::to_string(bytes_per_s);
+    if (is_v1_) return write(group_ / kV1, device_ + " " + number);
+    return write(group_ / "io.max", device_ + " rbps=" + (bytes_per_s == 0 ? "max" : number));
+  }
+  Status add(pid_t pid) { return write(group_ / "cgroup.procs", std::to_string(pid)); }
 
  private:
+  static constexpr const char* kV1 = "blkio.throttle.read_bps_device";
+  /// Groups below it can limit I/O.
+  static Status with_io(const std::filesystem::path& cgroups) {
+    if (!names_io(cgroups / "cgroup.controllers"))
+      return unsupported("no blkio cgroup (v1) and no io controller (v2) at " + cgroups.string());
+    const auto below = cgroups / "cgroup.subtree_control";
+    return names_io(below) ? Status::ok() : write(below, "+io");
+  }
+  static bool names_io(const std::filesystem::path& path) {
+    std::ifstream file(path);
+    for (std::string controller; file >> controller;)
+      if (controller == "io") return true;
+    return false;
+  }
   /// "MAJOR:MINOR" of the disk that holds a file system; limits are set on disks, not on their partitions.
   static Result<std::string> whole_disk(dev_t device, const std::filesystem::path& path) {
     const std::string number = std::to_string(major(device)) + ":" + std::to_string(minor(device));
@@ -57,14 +78,15 @@ class ThrottledDrive {
     if (!(file >> disk)) return unsupported("cannot tell which disk holds " + path.string());
     return disk;
   }
-  Status write(const char* name, const std::string& text) {
-    std::ofstream file(group_ / name);
+  static Status write(const std::filesystem::path& path, const std::string& text) {
+    std::ofstream file(path);
     file << text << std::flush;
-    return file ? Status::ok() : io_error("cannot write '" + text + "' to " + (group_ / name).string(), errno);
+    return file ? Status::ok() : io_error("cannot write '" + text + "' to " + path.string(), errno);
   }
 
   std::filesystem::path group_;
   std::string device_;
+  bool is_v1_ = false;
 };
 
 }  // namespace moestro::testing

@@ -1,5 +1,6 @@
 #pragma once
-// A drive of a given speed whose files lie in memory, on a clock that the test turns: reads are served one after another, in order.
+// A drive of a given speed whose files lie in memory, on a clock that the test turns: reads are served one after
+// another, in order.
 
 #include <algorithm>
 #include <cstring>

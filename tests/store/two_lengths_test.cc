@@ -1,5 +1,5 @@
-// Two models whose experts differ in length, in one real store: a client that holds all the pins that it may have, in as many places as it
-// can, keeps the other's from no expert; and segments go over to the model that is used.
+// Two models whose experts differ in length, in one real store: a client that holds all the pins that it may have, in
+// as many places as it can, keeps the other's from no expert; and segments go over to the model that is used.
 
 #include <gtest/gtest.h>
 

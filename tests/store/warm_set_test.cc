@@ -60,7 +60,8 @@ TEST(WarmSet, WhatIsDamagedIsSaid) {
 
 TEST(WarmSet, LinesThatSayNothingAreRefusedBehindARightChecksum) {
   const std::string head = "moestro-warm-set 1\npack 00000000000000ff\n";
-  for (const char* line : {"1 0 1", "0", "0 1", "0 x 1", "0 1 nan", "0 1 -1", "0 1 inf x", "0 4294967296 1", "pack", "checksum 0"})
+  for (const char* line :
+       {"1 0 1", "0", "0 1", "0 x 1", "0 1 nan", "0 1 -1", "0 1 inf x", "0 4294967296 1", "pack", "checksum 0"})
     EXPECT_FALSE(parse_warm_set(with_checksum(head + line + "\n"))) << line;
   EXPECT_EQ(parse_warm_set(with_checksum("moestro-warm-set 2\n")).status().code(), Code::kUnsupported);
   EXPECT_TRUE(parse_warm_set(with_checksum(head)));
@@ -73,7 +74,8 @@ TEST(WarmLoad, KeepsSoMuchUnderWayAndCountsWhatIsThere) {
   EXPECT_THAT(load.step(kThere, 25, kStart), ElementsAre(1, 2)) << "nothing had been named before";
   EXPECT_THAT(load.step(kUnderWay, 25, kStart), IsEmpty());
   EXPECT_THAT(load.outstanding(), ElementsAre(1, 2, 3, 4));
-  EXPECT_THAT(load.step([](uint32_t e) { return e == 2 ? Fate::kThere : Fate::kUnderWay; }, 25, kStart), ElementsAre(3));
+  EXPECT_THAT(load.step([](uint32_t e) { return e == 2 ? Fate::kThere : Fate::kUnderWay; }, 25, kStart),
+              ElementsAre(3));
   EXPECT_EQ(load.progress(kStart).bytes_there, 10u);
   EXPECT_THAT(load.outstanding(), ElementsAre(1, 3, 4));
   EXPECT_THAT(load.step(kThere, 25, kStart), ElementsAre(4));
@@ -97,7 +99,8 @@ TEST(WarmLoad, WhereOneFoundNoRoomOnlySmallerOnesAreTried) {
   WarmLoad load;
   load.plan({{1, 0, 10}, {2, 0, 10}, {3, 0, 4}, {4, 7, 10}, {5, 0, 12}}, kStart);
   EXPECT_THAT(load.step(kUnderWay, 10, kStart), ElementsAre(1));
-  EXPECT_THAT(load.step([](uint32_t) { return Fate::kNoRoom; }, 14, kStart), ElementsAre(3, 4)) << "another model has its own room";
+  EXPECT_THAT(load.step([](uint32_t) { return Fate::kNoRoom; }, 14, kStart), ElementsAre(3, 4))
+      << "another model has its own room";
   EXPECT_THAT(load.step(kThere, 14, kStart), IsEmpty());
   EXPECT_FALSE(load.running());
   EXPECT_EQ(load.progress(kStart).left_out, 3u);

@@ -22,10 +22,18 @@ constexpr uint32_t kSlots = 6;
 
 class WarmStart : public ::testing::Test {
  protected:
-  std::unique_ptr<ChildProcess> start_store(const char* log, std::vector<std::string> more = {}, uint32_t slots = kSlots) {
-    std::vector<std::string> words{testing::program("moestro-store"), "--run-dir", run().string(), "--arena-dir", (pack_.dir / "arena").string(),
-                                   "--dram", std::to_string(pack_.dram(slots)), "--poison-freed"};
-    if (more.empty() || more[0] != "--model") more.insert(more.begin(), {"--model", "tiny=" + (pack_.dir / "pack").string()});
+  std::unique_ptr<ChildProcess> start_store(const char* log, std::vector<std::string> more = {},
+                                            uint32_t slots = kSlots) {
+    std::vector<std::string> words{testing::program("moestro-store"),
+                                   "--run-dir",
+                                   run().string(),
+                                   "--arena-dir",
+                                   (pack_.dir / "arena").string(),
+                                   "--dram",
+                                   std::to_string(pack_.dram(slots)),
+                                   "--poison-freed"};
+    if (more.empty() || more[0] != "--model")
+      more.insert(more.begin(), {"--model", "tiny=" + (pack_.dir / "pack").string()});
     std::ranges::copy(more, std::back_inserter(words));
     auto store = std::make_unique<ChildProcess>(words, (pack_.dir / log).string());
     EXPECT_TRUE(store->says("ready")) << store->output();
@@ -127,7 +135,9 @@ TEST_F(WarmStart, AnotherShutdownWhileItIsReadForgetsNothing) {
   shut_down(*store);  // amid it, or before it has begun
   EXPECT_THAT(store->output(), Not(HasSubstr("warm start: done")));
   store = start_store("third.log");
-  ASSERT_TRUE(store->says("warm start: done, " + std::to_string(4 + dense_blobs()) + " of " + std::to_string(4 + dense_blobs()) + " blobs")) << store->output();
+  ASSERT_TRUE(store->says("warm start: done, " + std::to_string(4 + dense_blobs()) + " of " +
+                          std::to_string(4 + dense_blobs()) + " blobs"))
+      << store->output();
 }
 
 TEST_F(WarmStart, KilledWhileItIsReadTheNextStoreReadsTheRest) {
@@ -180,7 +190,8 @@ TEST_F(WarmStart, ADamagedSetIsSaidAndIgnored) {
     file.put('~');
   }
   auto store = start_store("second.log");
-  EXPECT_THAT(store->output(), HasSubstr("the warm set is ignored, so this store starts cold: " + (run() / "warm-set").string()));
+  EXPECT_THAT(store->output(),
+              HasSubstr("the warm set is ignored, so this store starts cold: " + (run() / "warm-set").string()));
   EXPECT_TRUE(attach());
   shut_down(*store);
   store = start_store("third.log");

@@ -12,11 +12,12 @@
 namespace moestro::tier {
 namespace {
 
-/// The least time in which all visits can be computed, by trying everything: at each moment at which something ends, every fetch in every
-/// free or spare place or none, and every present expert of the layer.
+/// The least time in which all visits can be computed, by trying everything: at each moment at which something ends,
+/// every fetch in every free or spare place or none, and every present expert of the layer.
 class Exhaustive {
  public:
-  Exhaustive(std::span<const Visit> visits, int32_t slots, int64_t copy) : visits_(visits), slots_(slots), copy_(copy) {}
+  Exhaustive(std::span<const Visit> visits, int32_t slots, int64_t copy)
+      : visits_(visits), slots_(slots), copy_(copy) {}
 
   /// Dijkstra over what the device and its link can be doing.
   int64_t least() {
@@ -61,7 +62,9 @@ class Exhaustive {
   /// Until the next thing ends.
   void go_on(int64_t time, State s) {
     if (s.busy_left == 0 && s.copying < 0) return;
-    const int64_t step = s.copying < 0 ? s.busy_left : s.busy_left == 0 ? s.copy_left : std::min(s.busy_left, s.copy_left);
+    const int64_t step = s.copying < 0      ? s.busy_left
+                         : s.busy_left == 0 ? s.copy_left
+                                            : std::min(s.busy_left, s.copy_left);
     if (s.copying >= 0) s.copy_left -= step;
     if (s.busy_left > 0) s.busy_left -= step;
     open_.emplace(time + step, s);
@@ -70,13 +73,17 @@ class Exhaustive {
     std::vector<State> all{s};
     if (s.copying >= 0) return all;
     for (int32_t key = 0; key < 8; ++key) {
-      if ((s.present >> key & 1) != 0 || std::ranges::none_of(visits_, [&](const Visit& v) { return std::ranges::count(v.keys, static_cast<Key>(key)) > 0; })) continue;
+      if ((s.present >> key & 1) != 0 || std::ranges::none_of(visits_, [&](const Visit& v) {
+            return std::ranges::count(v.keys, static_cast<Key>(key)) > 0;
+          }))
+        continue;
       State with = s;
       with.copying = key, with.copy_left = copy_;
       if (std::popcount(s.present) < slots_) all.push_back(with);
       else
         for (int32_t out = 0; out < 8; ++out)
-          if ((s.present >> out & 1) != 0 && out != s.computing) with.present = s.present & ~(1U << out), all.push_back(with);
+          if ((s.present >> out & 1) != 0 && out != s.computing)
+            with.present = s.present & ~(1U << out), all.push_back(with);
     }
     return all;
   }
@@ -122,13 +129,15 @@ TEST(Clairvoyant, BetweenTheBoundAndExhaustiveSearchOnSmallCases) {
     const auto copy = static_cast<int64_t>(1 + random() % 4);
     const int64_t least = Exhaustive(visits, slots, copy).least();
     int64_t found = INT64_MAX;
-    for (const int32_t horizon : clairvoyant_horizons()) found = std::min(found, aggressive(visits, 4, slots, Nanos{copy}, horizon).time.count());
+    for (const int32_t horizon : clairvoyant_horizons())
+      found = std::min(found, aggressive(visits, 4, slots, Nanos{copy}, horizon).time.count());
     ASSERT_LE(least, found) << "case " << i;
     ASSERT_LE(least_time(visits, 4, slots, Nanos{copy}).count(), least) << "case " << i;
     const double ratio = static_cast<double>(found) / static_cast<double>(least);
     ++cases, exact += found == least, sum += ratio, worst = std::max(worst, ratio);
   }
-  std::printf("schedule against the optimum: equal in %d of %d, mean %.4f, worst %.3f\n", exact, cases, sum / cases, worst);
+  std::printf("schedule against the optimum: equal in %d of %d, mean %.4f, worst %.3f\n", exact, cases, sum / cases,
+              worst);
   EXPECT_GE(exact, cases * 8 / 10);
   EXPECT_LE(sum / cases, 1.02);
   EXPECT_LE(worst, 1.25);
@@ -136,7 +145,8 @@ TEST(Clairvoyant, BetweenTheBoundAndExhaustiveSearchOnSmallCases) {
 
 TEST(Clairvoyant, BringsTheNextLayersExpertWhileThisOneIsComputed) {
   std::vector<Visit> visits(4);
-  for (size_t v = 0; v < visits.size(); ++v) visits[v].attention = Nanos{1}, visits[v].keys = {static_cast<Key>(v)}, visits[v].took = {Nanos{1}};
+  for (size_t v = 0; v < visits.size(); ++v)
+    visits[v].attention = Nanos{1}, visits[v].keys = {static_cast<Key>(v)}, visits[v].took = {Nanos{1}};
   const Schedule all = aggressive(visits, 4, 2, Nanos{2}, 0);
   EXPECT_EQ(all.time, Nanos{9}) << "the first waits for a copy less its attention, the others for nothing";
   EXPECT_EQ(all.fetches, 4u);

@@ -21,14 +21,24 @@ class Device {
  public:
   /// `given`: chunks that the link may have.
   Device(uint64_t seed, int32_t given) : random_(seed) {
-    options_ = {below(6) + 1, below(8) + 1, below(12) + 1, static_cast<uint64_t>(below(500) + 1), static_cast<uint64_t>(below(300) + 1)};
+    options_ = {below(6) + 1, below(8) + 1, below(12) + 1, static_cast<uint64_t>(below(500) + 1),
+                static_cast<uint64_t>(below(300) + 1)};
     options_.prefetch = chance(0.9);
     options_.keep = chance(0.8);
-    options_.how = {chance(0.5) ? 0.3F : 0.0F, chance(0.5) ? 0.1F : 1.0F, below(3), chance(0.8), chance(0.8), chance(0.8), chance(0.8), below(3)};
+    options_.how = {chance(0.5) ? 0.3F : 0.0F,
+                    chance(0.5) ? 0.1F : 1.0F,
+                    below(3),
+                    chance(0.8),
+                    chance(0.8),
+                    chance(0.8),
+                    chance(0.8),
+                    below(3)};
     options_.chunks_given = given;
     const auto& names = policy::policy_names();
     const auto keys = static_cast<size_t>(options_.layers) * static_cast<size_t>(options_.experts);
-    tier_ = std::make_unique<DeviceTier>(options_, std::move(*policy::make_policy(names[static_cast<size_t>(below(static_cast<int>(names.size())))], keys)));
+    tier_ = std::make_unique<DeviceTier>(
+        options_,
+        std::move(*policy::make_policy(names[static_cast<size_t>(below(static_cast<int>(names.size())))], keys)));
     forecast_ = prediction::Forecast(options_.layers, options_.experts);
     ready_.assign(keys, false);
     routed_.resize(static_cast<size_t>(options_.layers));
@@ -62,7 +72,8 @@ class Device {
       EXPECT_EQ(of.late, routed_[l].late);
       EXPECT_EQ(of.misses, routed_[l].misses);
     }
-    EXPECT_TRUE(told_layers_ == static_cast<const LayerCounters&>(counters)) << "what was told adds up to what there is";
+    EXPECT_TRUE(told_layers_ == static_cast<const LayerCounters&>(counters))
+        << "what was told adds up to what there is";
     EXPECT_EQ(told_.moved_bytes, counters.moved_bytes);
     EXPECT_EQ(told_.wasted_bytes, counters.wasted_bytes);
     EXPECT_EQ(told_.link_busy_us, static_cast<uint64_t>(counters.link_busy.count() / 1000));
@@ -96,11 +107,13 @@ class Device {
     since_.take(*tier_, taken_);
     ASSERT_EQ(taken_.layers.size(), routed_.size());
     for (const LayerCounters& layer : taken_.layers) told_layers_ += layer;
-    told_.moved_bytes += taken_.moved_bytes, told_.wasted_bytes += taken_.wasted_bytes, told_.link_busy_us += taken_.link_busy_us;
+    told_.moved_bytes += taken_.moved_bytes, told_.wasted_bytes += taken_.wasted_bytes,
+        told_.link_busy_us += taken_.link_busy_us;
     told_.resident = taken_.resident;
   }
   void finish_link() {
-    for (; !chunks_.empty(); chunks_.pop_front()) tier_->chunk_done(now_, chunks_.front(), kChunkTime), link_busy_ += kChunkTime, check();
+    for (; !chunks_.empty(); chunks_.pop_front())
+      tier_->chunk_done(now_, chunks_.front(), kChunkTime), link_busy_ += kChunkTime, check();
   }
   void link() {
     now_ += Nanos{below(20)};
@@ -118,7 +131,8 @@ class Device {
       ASSERT_LE(chunk->offset + chunk->bytes, options_.expert_bytes);
       ASSERT_LT(chunk->slot, static_cast<Slot>(options_.slots));
       for (const auto& [key, slot] : computing_) ASSERT_NE(slot, chunk->slot) << "written while it is computed with";
-      for (const Chunk& other : chunks_) ASSERT_EQ(other.key == chunk->key, other.slot == chunk->slot) << "two experts in one slot";
+      for (const Chunk& other : chunks_)
+        ASSERT_EQ(other.key == chunk->key, other.slot == chunk->slot) << "two experts in one slot";
       chunks_.push_back(*chunk);
       check();
     }

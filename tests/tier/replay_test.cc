@@ -15,12 +15,14 @@ namespace {
 using ::testing::ElementsAre;
 
 /// Requests of decoded tokens; each token chooses `experts[token][layer]`.
-Routes make_routes(int32_t experts, const std::vector<std::vector<std::vector<uint16_t>>>& requests, int prompt_tokens = 0) {
+Routes make_routes(int32_t experts, const std::vector<std::vector<std::vector<uint16_t>>>& requests,
+                   int prompt_tokens = 0) {
   Routes routes{"test", static_cast<int32_t>(requests[0][0].size()), experts, 1, {}, {}};
   for (size_t r = 0; r < requests.size(); ++r) {
     routes.requests.push_back({r + 1, {}});
     for (size_t t = 0; t < requests[r].size(); ++t) {
-      routes.requests[r].tokens.push_back({t >= static_cast<size_t>(prompt_tokens), static_cast<int32_t>(t), static_cast<uint32_t>(routes.choices.size())});
+      routes.requests[r].tokens.push_back({t >= static_cast<size_t>(prompt_tokens), static_cast<int32_t>(t),
+                                           static_cast<uint32_t>(routes.choices.size())});
       routes.choices.insert(routes.choices.end(), requests[r][t].begin(), requests[r][t].end());
     }
   }
@@ -61,7 +63,9 @@ TEST(Replay, LatencyIsPaidOnceACopy) {
 
 TEST(Replay, PerfectPredictionHidesWhatTheLinkCanBring) {
   std::vector<std::vector<uint16_t>> tokens;
-  for (uint16_t t = 0; t < 20; ++t) tokens.push_back({static_cast<uint16_t>(t % 4), static_cast<uint16_t>((t + 1) % 4), static_cast<uint16_t>((t + 2) % 4)});
+  for (uint16_t t = 0; t < 20; ++t)
+    tokens.push_back(
+        {static_cast<uint16_t>(t % 4), static_cast<uint16_t>((t + 1) % 4), static_cast<uint16_t>((t + 2) % 4)});
   const Routes routes = make_routes(4, {tokens});
   const auto requests = all_of(routes);
   const ReplaySetup setup = setup_of(3);
@@ -139,9 +143,12 @@ TEST(Replay, AMissWakesThePredictor) {
 }
 
 TEST(Replay, APromptCopiesEachExpertOnceAndLeavesWhatDecodingUses) {
-  // One request decodes with experts 0 to 2; then one comes whose prompt goes everywhere, and which decodes as the first does.
+  // One request decodes with experts 0 to 2; then one comes whose prompt goes everywhere, and which decodes as the
+  // first does.
   std::vector<std::vector<uint16_t>> first(40, {0, 1, 2}), second;
-  for (uint16_t t = 0; t < 64; ++t) second.push_back({static_cast<uint16_t>(t % 8), static_cast<uint16_t>((t + 3) % 8), static_cast<uint16_t>((t + 5) % 8)});
+  for (uint16_t t = 0; t < 64; ++t)
+    second.push_back(
+        {static_cast<uint16_t>(t % 8), static_cast<uint16_t>((t + 3) % 8), static_cast<uint16_t>((t + 5) % 8)});
   const Routes prompts = make_routes(8, {second}, 64);
   Routes routes = make_routes(8, {first});
   ASSERT_TRUE(append_routes(routes, prompts).is_ok());

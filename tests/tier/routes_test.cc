@@ -14,7 +14,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const char* const kHead = R"({"format":"moestro-routes","version":1,"model":"m","layers":2,"experts":4,"top_k":2})" "\n";
+const char* const kHead = R"({"format":"moestro-routes","version":1,"model":"m","layers":2,"experts":4,"top_k":2})"
+                          "\n";
 
 class RoutesTest : public ::testing::Test {
  protected:
@@ -35,9 +36,12 @@ class RoutesTest : public ::testing::Test {
 };
 
 TEST_F(RoutesTest, TokensOfRequestsInTheirOrder) {
-  const auto routes = read_routes(write(std::string(kHead) + R"({"r":7,"ph":"prefill","t":0,"e":[[0,1],[2,3]],"w":[[0.5,0.5],[1,0]]})" "\n"
-                                        R"({"r":9,"ph":"decode","t":4,"e":[[1,2],[3,0]]})" "\n\n"
-                                        R"({"r":7,"ph":"decode","t":1,"e":[[3,1],[0,1]]})"));
+  const auto routes =
+      read_routes(write(std::string(kHead) + R"({"r":7,"ph":"prefill","t":0,"e":[[0,1],[2,3]],"w":[[0.5,0.5],[1,0]]})"
+                                             "\n"
+                                             R"({"r":9,"ph":"decode","t":4,"e":[[1,2],[3,0]]})"
+                                             "\n\n"
+                                             R"({"r":7,"ph":"decode","t":1,"e":[[3,1],[0,1]]})"));
   ASSERT_TRUE(routes.is_ok()) << routes.status().message();
   EXPECT_EQ(routes->model, "m");
   ASSERT_EQ(routes->requests.size(), 2u);
@@ -49,7 +53,9 @@ TEST_F(RoutesTest, TokensOfRequestsInTheirOrder) {
 }
 
 TEST_F(RoutesTest, ALastLineCutShortIsLeftOut) {
-  const auto routes = read_routes(write(std::string(kHead) + R"({"r":7,"ph":"decode","t":0,"e":[[0,1],[2,3]]})" "\n" R"({"r":7,"ph":"dec)"));
+  const auto routes = read_routes(write(std::string(kHead) + R"({"r":7,"ph":"decode","t":0,"e":[[0,1],[2,3]]})"
+                                                             "\n"
+                                                             R"({"r":7,"ph":"dec)"));
   ASSERT_TRUE(routes.is_ok());
   EXPECT_EQ(routes->requests[0].tokens.size(), 1u);
 }
@@ -62,17 +68,29 @@ TEST_F(RoutesTest, BadLinesAreNamed) {
   EXPECT_THAT(refusal(R"({"format":"x"})" "\n"), HasSubstr("line 1: not a routing trace"));
   EXPECT_THAT(refusal(R"({"format":"moestro-routes","version":2})" "\n"), HasSubstr("version 2"));
   EXPECT_THAT(refusal(R"({"format":"moestro-routes","version":1,"layers":0})" "\n"), HasSubstr("\"layers\""));
-  EXPECT_THAT(refusal(R"({"format":"moestro-routes","version":1,"layers":2,"experts":2,"top_k":3})" "\n"), HasSubstr("\"top_k\""));
+  EXPECT_THAT(refusal(R"({"format":"moestro-routes","version":1,"layers":2,"experts":2,"top_k":3})"
+                      "\n"),
+              HasSubstr("\"top_k\""));
   EXPECT_THAT(refusal(head + good + "nonsense\n" + good), HasSubstr("line 3: not a JSON object"));
   EXPECT_THAT(refusal(head + good + "[]\n"), HasSubstr("line 3: not a JSON object"));
   EXPECT_THAT(refusal(head + R"({"ph":"decode","t":0,"e":[[0,1],[2,3]]})" "\n"), HasSubstr("line 2: \"r\" is missing"));
   EXPECT_THAT(refusal(head + R"({"r":7,"ph":"other","t":0,"e":[[0,1],[2,3]]})" "\n"), HasSubstr("\"ph\""));
   EXPECT_THAT(refusal(head + R"({"r":7,"ph":"decode","t":-1,"e":[[0,1],[2,3]]})" "\n"), HasSubstr("\"t\""));
-  EXPECT_THAT(refusal(head + R"({"r":18446744073709551615,"ph":"decode","t":1,"e":[[0,1],[2,3]]})" "\n"), HasSubstr("\"r\""));
-  EXPECT_THAT(refusal(head + R"({"r":7,"ph":"decode","t":0,"e":[[0,1]]})" "\n"), HasSubstr("line 2: \"e\" has 1 layers, the first line says 2"));
-  EXPECT_THAT(refusal(head + R"({"r":7,"ph":"decode","t":0,"e":[[0,1],[2]]})" "\n"), HasSubstr("layer 1: not 2 experts"));
-  EXPECT_THAT(refusal(head + R"({"r":7,"ph":"decode","t":0,"e":[[0,4],[2,3]]})" "\n"), HasSubstr("layer 0: an expert that is not from 0 to 3"));
-  EXPECT_THAT(refusal(head + R"({"r":7,"ph":"decode","t":0,"e":[[0,-1],[2,3]]})" "\n"), HasSubstr("layer 0: an expert"));
+  EXPECT_THAT(refusal(head + R"({"r":18446744073709551615,"ph":"decode","t":1,"e":[[0,1],[2,3]]})"
+                             "\n"),
+              HasSubstr("\"r\""));
+  EXPECT_THAT(refusal(head + R"({"r":7,"ph":"decode","t":0,"e":[[0,1]]})"
+                             "\n"),
+              HasSubstr("line 2: \"e\" has 1 layers, the first line says 2"));
+  EXPECT_THAT(refusal(head + R"({"r":7,"ph":"decode","t":0,"e":[[0,1],[2]]})"
+                             "\n"),
+              HasSubstr("layer 1: not 2 experts"));
+  EXPECT_THAT(refusal(head + R"({"r":7,"ph":"decode","t":0,"e":[[0,4],[2,3]]})"
+                             "\n"),
+              HasSubstr("layer 0: an expert that is not from 0 to 3"));
+  EXPECT_THAT(refusal(head + R"({"r":7,"ph":"decode","t":0,"e":[[0,-1],[2,3]]})"
+                             "\n"),
+              HasSubstr("layer 0: an expert"));
   EXPECT_THAT(refusal(head + R"({"r":7,"ph":"decode","t":0,"e":3})" "\n"), HasSubstr("\"e\" is not a list"));
 }
 
@@ -88,7 +106,8 @@ TEST_F(RoutesTest, CompressedOnesToo) {
 }
 
 TEST_F(RoutesTest, WhatIsNotCompressedIsNotTakenForIt) {
-  EXPECT_THAT(read_routes(write("plain text, no zstd at all", "x.zst")).status().message(), HasSubstr("not a zstd file"));
+  EXPECT_THAT(read_routes(write("plain text, no zstd at all", "x.zst")).status().message(),
+              HasSubstr("not a zstd file"));
   EXPECT_FALSE(read_routes(dir_ / "none.jsonl").is_ok());
 }
 

@@ -17,7 +17,8 @@ constexpr Nanos kChunkTime{100};
 class TierFixture : public ::testing::Test {
  protected:
   /// Four layers of four experts of two chunks each.
-  void make(int32_t slots, PrefetchOptions how = {}, bool prefetch = true, int32_t chunks_given = 1, bool fill = false) {
+  void make(int32_t slots, PrefetchOptions how = {}, bool prefetch = true, int32_t chunks_given = 1,
+            bool fill = false) {
     TierOptions options{4, 4, slots, 200, 100};
     options.prefetch = prefetch, options.how = how, options.chunks_given = chunks_given, options.fill = fill;
     tier = std::make_unique<DeviceTier>(options, std::make_unique<policy::LruPolicy>());

@@ -27,7 +27,9 @@ Routes routes_of(uint64_t seed) {
     for (int32_t t = 0; t < kTokens; ++t) {
       request.tokens.push_back({true, t, static_cast<uint32_t>(routes.choices.size())});
       for (int32_t l = 0; l < kLayers; ++l) {
-        const auto near = [&] { return static_cast<uint16_t>((r * 3 + std::min(random() % kExperts, random() % kExperts)) % kExperts); };
+        const auto near = [&] {
+          return static_cast<uint16_t>((r * 3 + std::min(random() % kExperts, random() % kExperts)) % kExperts);
+        };
         const uint16_t first = near();
         uint16_t second = near();
         while (second == first) second = near();
@@ -56,7 +58,9 @@ UseWindow window_of(const Routes& routes, size_t from, size_t to) {
   return window;
 }
 
-TierOptions options_of(int32_t slots) { return {.layers = kLayers, .experts = kExperts, .slots = slots, .expert_bytes = 1000}; }
+TierOptions options_of(int32_t slots) {
+  return {.layers = kLayers, .experts = kExperts, .slots = slots, .expert_bytes = 1000};
+}
 
 /// The same slots behind a link that takes no time, by replay of requests [0, to).
 ReplaySetup setup_of(int32_t slots) {
@@ -83,7 +87,9 @@ TEST(UseWindow, FromTheFirstUseOnItSaysWhatReplaySays) {
     const WindowHits hits = hits_of(window_of(routes, 0, 4), options_of(slots));
     EXPECT_EQ(hits.uses, 3 * kUsesOfRequest);
     EXPECT_EQ(hits.hits, hits.uses / 2);
-    EXPECT_EQ(hits.lru_hits, hits_in(replay(routes, requests, setup_of(slots), std::make_unique<policy::LruPolicy>(), {}), 1, 4)) << slots;
+    EXPECT_EQ(hits.lru_hits,
+              hits_in(replay(routes, requests, setup_of(slots), std::make_unique<policy::LruPolicy>(), {}), 1, 4))
+        << slots;
     EXPECT_EQ(hits.belady_hits, hits_in(replay_belady(routes, requests, setup_of(slots)), 1, 4)) << slots;
   }
 }
@@ -93,10 +99,12 @@ TEST(UseWindow, AWindowAmidARunIsNoWorseThanTheRun) {
     const Routes routes = routes_of(100 + static_cast<uint64_t>(slots));
     const auto requests = first_requests(6);
     const WindowHits hits = hits_of(window_of(routes, 2, 6), options_of(slots));
-    const uint32_t lru = hits_in(replay(routes, requests, setup_of(slots), std::make_unique<policy::LruPolicy>(), {}), 3, 6);
+    const uint32_t lru =
+        hits_in(replay(routes, requests, setup_of(slots), std::make_unique<policy::LruPolicy>(), {}), 3, 6);
     const uint32_t belady = hits_in(replay_belady(routes, requests, setup_of(slots)), 3, 6);
     const double one_percent = 0.01 * static_cast<double>(hits.uses);
-    EXPECT_NEAR(hits.lru_hits, lru, one_percent / 5) << slots << " slots: what LRU holds at the window's begin is known";
+    EXPECT_NEAR(hits.lru_hits, lru, one_percent / 5)
+        << slots << " slots: what LRU holds at the window's begin is known";
     EXPECT_NEAR(hits.belady_hits, belady, one_percent) << slots;
     EXPECT_GT(hits.belady_hits, hits.lru_hits) << slots;
   }

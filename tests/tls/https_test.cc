@@ -30,18 +30,20 @@ class HttpsTest : public HttpServerTest {
     serve(options, std::move(handler));
   }
   HttpClient client(HttpAccess access, const std::string& host = "127.0.0.1") const {
-    return HttpClient(*cli::parse_url("https://" + host + ":" + std::to_string(server_->port())), {}, std::move(access));
+    return HttpClient(*cli::parse_url("https://" + host + ":" + std::to_string(server_->port())), {},
+                      std::move(access));
   }
   HttpAccess trusting() const { return {.ca_file = dir_ / "own.crt"}; }
   test::TempDir dir_;
 };
 
 void echo(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  exchange->respond(200, "text/plain", request.method + " " + request.path + " " + request.authorization + " " + request.body, {});
+  exchange->respond(200, "text/plain",
+                    request.method + " " + request.path + " " + request.authorization + " " + request.body, {});
 }
 
 TEST_F(HttpsTest, AnswersRequestsOfOneConnection) {
-  serve_tls(echo, {.connections_max = 1});
+  serve_tls(echo);
   HttpAccess access = trusting();
   access.api_key = "k";
   HttpClient c = client(access);
@@ -50,10 +52,19 @@ TEST_F(HttpsTest, AnswersRequestsOfOneConnection) {
     ASSERT_TRUE(reply.is_ok()) << reply.status().message();
     EXPECT_EQ(reply->body, "POST /x" + std::to_string(i) + " Bearer k " + std::string(100'000, 'b'));
   }
-  HttpClient second = client(trusting());
-  const auto refused = second.get("/");
+}
+
+TEST_F(HttpsTest, AClientForWhomThereIsNoPlaceIsToldSo) {
+  std::promise<std::shared_ptr<Exchange>> held;
+  serve_tls([&](const HttpRequest&, std::shared_ptr<Exchange> exchange) { held.set_value(std::move(exchange)); },
+            {.connections_max = 1});
+  std::thread first([this] { EXPECT_EQ(client(trusting()).get("/first")->status, 200); });
+  const auto exchange = held.get_future().get();
+  const auto refused = client(trusting()).get("/second");
   ASSERT_TRUE(refused.is_ok()) << refused.status().message();
-  EXPECT_EQ(refused->status, 503) << "the first connection is kept, and there may be one";
+  EXPECT_EQ(refused->status, 503) << "the first is being answered, and there may be one";
+  server_->post([exchange] { exchange->respond(200, "text/plain", "", {}); });
+  first.join();
 }
 
 TEST_F(HttpsTest, StreamsAndLargeAnswers) {
@@ -76,11 +87,17 @@ TEST_F(HttpsTest, UploadsGoIntoTheirSink) {
     void take(std::string piece, std::function<void(bool)> taken) override { bytes += piece.size(), taken(true); }
     uint64_t bytes = 0;
   };
-  serve_tls([](const HttpRequest& r, const std::shared_ptr<Exchange>& e) { e->respond(200, "text/plain", std::to_string(static_cast<const Sink&>(*r.sink).bytes)); },
-            {.upload_bytes_max = 8 << 20});
-  server_->post([this] { server_->take_uploads([](const HttpRequest&, const std::string&) { return std::make_shared<Sink>(); }); });
+  serve_tls(
+      [](const HttpRequest& r, const std::shared_ptr<Exchange>& e) {
+        e->respond(200, "text/plain", std::to_string(static_cast<const Sink&>(*r.sink).bytes));
+      },
+      {.upload_bytes_max = 8 << 20});
+  server_->post([this] {
+    server_->take_uploads([](const HttpRequest&, const std::string&) { return std::make_shared<Sink>(); });
+  });
   HttpClient c = client(trusting());
-  const auto reply = c.upload("/up", "x/y", 5'000'000, []() -> Result<std::string> { return std::string(500'000, 'u'); });
+  const auto reply =
+      c.upload("/up", "x/y", 5'000'000, []() -> Result<std::string> { return std::string(500'000, 'u'); });
   ASSERT_TRUE(reply.is_ok()) << reply.status().message();
   EXPECT_EQ(reply->body, "5000000");
 }
@@ -110,7 +127,8 @@ TEST_F(HttpsTest, ACertificateThatIsNotTrustedOrOfAnotherNameIsRefused) {
   test::make_identity(dir_.path(), "far", {.name = "far.example", .loopback = false});
   serve({.tls = TlsFiles{dir_ / "far.crt", dir_ / "far.key"}}, echo);
   for (const char* host : {"127.0.0.1", "localhost"})
-    EXPECT_THAT(client({.ca_file = dir_ / "far.crt"}, host).get("/").status().message(), HasSubstr("for another name")) << host;
+    EXPECT_THAT(client({.ca_file = dir_ / "far.crt"}, host).get("/").status().message(), HasSubstr("for another name"))
+        << host;
   end();
   test::make_identity(dir_.path(), "over", {.days = -1});
   serve({.tls = TlsFiles{dir_ / "over.crt", dir_ / "over.key"}}, echo);
@@ -122,8 +140,10 @@ TEST_F(HttpsTest, TheVeryCertificateIsEnoughWhateverItIsFor) {
   test::make_identity(dir_.path(), "far", {.name = "far.example", .loopback = false});
   serve({.tls = TlsFiles{dir_ / "far.crt", dir_ / "far.key"}}, echo);
   EXPECT_TRUE(client({.certificate = dir_ / "far.crt"}).get("/").is_ok());
-  EXPECT_THAT(client({.certificate = dir_ / "own.crt"}).get("/").status().message(), HasSubstr("does not show the certificate of"));
-  EXPECT_THAT(client({.certificate = dir_ / "missing"}).get("/").status().message(), HasSubstr("no certificate in PEM form can be read"));
+  EXPECT_THAT(client({.certificate = dir_ / "own.crt"}).get("/").status().message(),
+              HasSubstr("does not show the certificate of"));
+  EXPECT_THAT(client({.certificate = dir_ / "missing"}).get("/").status().message(),
+              HasSubstr("no certificate in PEM form can be read"));
 }
 
 TEST_F(HttpsTest, PlainHttpIsToldWhereItIs) {
@@ -138,7 +158,9 @@ TEST_F(HttpsTest, PlainHttpIsToldWhereItIs) {
 
 TEST_F(HttpsTest, AHandshakeThatDoesNotComeToAnEndIsGivenUp) {
   serve_tls(echo, {.request_timeout = std::chrono::seconds(1)});
-  for (const std::string& begun : {std::string(), std::string("\x16"), std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11)}) EXPECT_EQ(ask(begun), "");
+  for (const std::string& begun :
+       {std::string(), std::string("\x16"), std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11)})
+    EXPECT_EQ(ask(begun), "");
   EXPECT_TRUE(client(trusting()).get("/").is_ok());
 }
 

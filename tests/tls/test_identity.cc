@@ -46,7 +46,8 @@ void make_identity(const std::filesystem::path& dir, const std::string& stem, co
   X509_gmtime_adj(X509_getm_notAfter(c), wanted.days * kDay);
   X509_set_pubkey(c, key.get());
   X509_NAME* name = X509_get_subject_name(c);
-  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8, reinterpret_cast<const unsigned char*>(wanted.name.c_str()), -1, -1, 0);
+  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8, reinterpret_cast<const unsigned char*>(wanted.name.c_str()), -1,
+                             -1, 0);
   X509_set_issuer_name(c, name);
   const std::string names = "DNS:" + wanted.name + (wanted.loopback ? ",IP:127.0.0.1" : "");
   const Owned<X509_EXTENSION> extension(X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, names.c_str()));
@@ -54,9 +55,11 @@ void make_identity(const std::filesystem::path& dir, const std::string& stem, co
   MOESTRO_CHECK(X509_sign(c, key.get(), EVP_sha256()) > 0, "OpenSSL signs no certificate");
   MOESTRO_CHECK(PEM_write_X509(open(dir / (stem + ".crt")).get(), c) == 1, "no certificate written");
   const bool locked = !wanted.passphrase.empty();
-  MOESTRO_CHECK(PEM_write_PKCS8PrivateKey(open(dir / (stem + ".key")).get(), key.get(), locked ? EVP_aes_256_cbc() : nullptr,
-                                          locked ? wanted.passphrase.c_str() : nullptr, static_cast<int>(wanted.passphrase.size()), nullptr, nullptr) == 1,
-                "no key written");
+  MOESTRO_CHECK(
+      PEM_write_PKCS8PrivateKey(open(dir / (stem + ".key")).get(), key.get(), locked ? EVP_aes_256_cbc() : nullptr,
+                                locked ? wanted.passphrase.c_str() : nullptr,
+                                static_cast<int>(wanted.passphrase.size()), nullptr, nullptr) == 1,
+      "no key written");
 }
 
 }  // namespace moestro::test

@@ -15,7 +15,9 @@ using ::testing::HasSubstr;
 
 class TlsIdentityTest : public ::testing::Test {
  protected:
-  TlsFiles files(const std::string& certificate, const std::string& key) const { return {dir_ / certificate, dir_ / key}; }
+  TlsFiles files(const std::string& certificate, const std::string& key) const {
+    return {dir_ / certificate, dir_ / key};
+  }
   /// What load() says, and what the log says meanwhile.
   static std::pair<Status, std::string> load(const TlsFiles& files) {
     ::testing::internal::CaptureStderr();

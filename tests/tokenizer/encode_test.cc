@@ -80,17 +80,38 @@ TEST(Encode, UnknownCharactersWithoutByteFallback) {
 
 TEST(Encode, AddedTokens) {
   Json json = gpt2_like({});
-  json["added_tokens"] = {added_token(300, "<a>"), added_token(301, "<a><b>"),
-                          added_token(302, "word", {{"single_word", true}}),
-                          added_token(303, "<gap>", {{"lstrip", true}, {"rstrip", true}})};
+  json["added_tokens"] = {added_token(256, "<a>"), added_token(257, "<a><b>"),
+                          added_token(258, "word", {{"single_word", true}}),
+                          added_token(259, "<gap>", {{"lstrip", true}, {"rstrip", true}})};
   const Tokenizer tokenizer = make(json);
   EXPECT_THAT(tokens(tokenizer, "x<a><b>y<a>"), ElementsAre("x", "<a><b>", "y", "<a>"))
       << "the longest at a place";
   EXPECT_THAT(tokens(tokenizer, "word-words"), ElementsAre("word", "-", "w", "o", "r", "d", "s"));
   EXPECT_THAT(tokens(tokenizer, "x  <gap>\ny"), ElementsAre("x", "<gap>", "y"));
-  EXPECT_TRUE(tokenizer.is_special(300));
-  EXPECT_EQ(tokenizer.id_of("<gap>"), 303);
-  EXPECT_EQ(tokenizer.vocab_size(), 304);
+  EXPECT_TRUE(tokenizer.is_special(256));
+  EXPECT_EQ(tokenizer.id_of("<gap>"), 259);
+  EXPECT_EQ(tokenizer.vocab_size(), 260);
+}
+
+// The ids are those that Hugging Face's tokenizers 0.23.3 gives for these lists.
+TEST(Encode, AddedTokensAreNumberedInTheirOrder) {
+  const auto ids = [](const Json& vocab, const Json& added) {
+    const Json model = {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"a b"}}};
+    const Tokenizer tokenizer = make({{"model", model}, {"added_tokens", added}});
+    return *tokenizer.encode("<x><y><z>ab", false);
+  };
+  const Json vocab = {{"a", 0}, {"b", 1}, {"ab", 2}};
+  EXPECT_THAT(ids(vocab, {added_token(10, "<x>"), added_token(20, "<y>"), added_token(5, "<z>")}),
+              ElementsAre(3, 4, 5, 2))
+      << "gaps and order in the file do not count";
+  EXPECT_THAT(ids(vocab, {added_token(10, "<x>"), added_token(1, "<y>"), added_token(11, "a"), added_token(12, "<x>"),
+                          added_token(30, "")}),
+              ElementsAre(3, 4, 0, 1))
+      << "a token of the vocabulary keeps its id, the same one twice has one";
+  const Json gap = {{"a", 0}, {"b", 7}, {"ab", 2}};
+  EXPECT_THAT(ids(gap, {added_token(10, "<x>"), added_token(11, "<y>")}), ElementsAre(3, 4, 2));
+  EXPECT_THAT(ids(gap, {added_token(7, "b"), added_token(11, "<y>")}), ElementsAre(3, 0, 7))
+      << "nor does an id of the vocabulary beyond its size";
 }
 
 TEST(Encode, NormalizersRunBeforeNormalizedAddedTokens) {

@@ -133,14 +133,17 @@ TEST(Primed, TheRestOfWhatDecodeGives) {
       Ids all;
       for (const char c : bytes) {
         const auto letter = tokenizer.id_of(std::string(1, c));
-        all.push_back(static_cast<unsigned char>(c) < 0x80 && letter ? *letter : byte_ids(tokenizer, std::string(1, c))[0]);
+        all.push_back(static_cast<unsigned char>(c) < 0x80 && letter ? *letter
+                                                                     : byte_ids(tokenizer, std::string(1, c))[0]);
       }
       const size_t cut = all.empty() ? 0 : random() % (all.size() + 1);
-      const Ids prompt(all.begin(), all.begin() + static_cast<ptrdiff_t>(cut)), rest(all.begin() + static_cast<ptrdiff_t>(cut), all.end());
+      const Ids prompt(all.begin(), all.begin() + static_cast<ptrdiff_t>(cut)),
+          rest(all.begin() + static_cast<ptrdiff_t>(cut), all.end());
       const std::string before = tokenizer.decode(prompt, true), whole = tokenizer.decode(all, true);
       if (!whole.starts_with(before)) continue;  // what follows has changed the prompt's own text
       ++compared;
-      ASSERT_EQ(continued(tokenizer, prompt, rest), whole.substr(before.size())) << Json(tok::lossy_utf8(bytes)) << " cut at " << cut;
+      ASSERT_EQ(continued(tokenizer, prompt, rest), whole.substr(before.size()))
+          << Json(tok::lossy_utf8(bytes)) << " cut at " << cut;
     }
   }
   EXPECT_GT(compared, 4000u);

@@ -1,4 +1,5 @@
-// The tokenizer against Hugging Face tokenizers, on the files of tests/fixtures/tokenizers (scripts/make_fixtures.py writes them).
+// The tokenizer against Hugging Face tokenizers, on the files of tests/fixtures/tokenizers (scripts/make_fixtures.py
+// writes them).
 
 #include <gtest/gtest.h>
 
@@ -36,7 +37,9 @@ class TokenizerReference : public ::testing::TestWithParam<const char*> {
 
 using Ids = std::vector<int64_t>;
 
-Ids numbers(const std::vector<TokenId>& ids) { return {ids.begin(), ids.end()}; }
+Ids numbers(const std::vector<TokenId>& ids) {
+  return {ids.begin(), ids.end()};
+}
 
 std::vector<TokenId> special_ids(const json& c) {
   std::vector<TokenId> ids;
@@ -76,7 +79,9 @@ TEST_P(TokenizerReference, StreamsTheSameTextInWholeCharacters) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerReference, ::testing::Values("gpt2", "qwen2", "llama3", "olmo", "llama2", "mixtral"),
+INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerReference,
+                         ::testing::Values("gpt2", "qwen2", "llama3", "olmo", "llama2", "mixtral", "deepseek", "kimi",
+                                           "bert", "unigram", "unigram_bytes", "word_level"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace

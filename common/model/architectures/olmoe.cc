@@ -14,9 +14,12 @@ void describe_olmoe(ConfigReader& config, ModelSpec& spec) {
   expect_flag(config, "use_sliding_window", false);
   expect_zero(config, "shared_expert_intermediate_size");
   expect_layer_types(config, base.layers, false);
-  if (config.has("sliding_window")) config.refuse_unsupported("sliding_window", "is not supported for OlmoeForCausalLM");
+  if (config.has("sliding_window"))
+    config.refuse_unsupported("sliding_window", "is not supported for OlmoeForCausalLM");
   if (!config.failed() && attention.heads * attention.head_dim != spec.hidden)
-    config.refuse(invalid_argument(config.where() + ": OLMoE's norm of q is hidden_size wide, so head_dim must be hidden_size / num_attention_heads"));
+    config.refuse(invalid_argument(
+        config.where() +
+        ": OLMoE's norm of q is hidden_size wide, so head_dim must be hidden_size / num_attention_heads"));
   MoeSpec moe = read_moe(config, "num_experts", "num_local_experts", "intermediate_size", spec.hidden);
   moe.normalise_top_k = config.flag_or("norm_topk_prob", false);
   add_layers(config, base, moe, std::vector<bool>(static_cast<size_t>(base.layers), true), 0, spec);

@@ -8,13 +8,15 @@ int64_t read_window(ConfigReader& config) {
   const bool use = config.flag_or("use_sliding_window", false);
   if (config.is_null("sliding_window")) return 0;
   const int64_t window = config.count_or("sliding_window", 4096, kPositionsMax, 0);
-  if (use && window == 0) config.refuse(invalid_argument(config.where() + ": use_sliding_window needs a sliding_window above 0"));
+  if (use && window == 0)
+    config.refuse(invalid_argument(config.where() + ": use_sliding_window needs a sliding_window above 0"));
   return use ? window : 0;
 }
 
 }  // namespace
 
-// RMSNorm over each head of q and k. transformers reads max_window_layers for no layer: the window holds for all or none.
+// RMSNorm over each head of q and k. transformers reads max_window_layers for no layer: the window holds for all or
+// none.
 void describe_qwen3_moe(ConfigReader& config, ModelSpec& spec) {
   DecoderBase base = read_decoder(config, {.kv_heads = 4}, spec);
   base.attention.qk_norm = AttentionSpec::QkNorm::kPerHead;

@@ -3,17 +3,18 @@
 
 #define MOESTRO_FN [[maybe_unused]] static inline __attribute__((always_inline))
 #define MOESTRO_MEMBER inline __attribute__((always_inline))
+/// A function or static member that is too long to be repeated in every kernel.
+#define MOESTRO_PLAIN [[maybe_unused]] __attribute__((noinline)) static
 
 /// Unrolls the loop that follows fully: register blocks are arrays with constant indices only then.
 #define MOESTRO_UNROLL _Pragma("GCC unroll 16")
 
-#define MOESTRO_KERNEL_TABLE(in_12_bits, rounded)                                                                       \
-  {                                                                                                          \
-    {&exact_product<WeightF32>, &exact_product<WeightBf16>, &exact_product<WeightF16>,                        \
-     &exact_product<WeightInt8>, &exact_product<WeightInt4>},                                                \
-        (in_12_bits), (rounded),                                                                                     \
-        {&attention<WeightF32>, &attention<WeightBf16>, &attention<WeightF16>, &attention<KvInt8>},          \
-        {&to_f32<WeightF32>, &to_f32<WeightBf16>, &to_f32<WeightF16>}, &widen_bf16, &to_bf16, &to_f16, &to_int8,          \
-        &rms_norm, &layer_norm, &sum_squares, &rope, &softmax, &sigmoid, &silu_mul, &exponentials,           \
-        &add_scaled, &combine, &clamp                                                                         \
+#define MOESTRO_KERNEL_TABLE                                                                                       \
+  {                                                                                                                \
+    {&exact_product<WeightF32>, &exact_product<WeightBf16>, &exact_product<WeightF16>, &exact_product<WeightInt8>, \
+     &exact_product<WeightInt4>},                                                                                  \
+        &to_bf16, {&attention<WeightF32>, &attention<WeightBf16>, &attention<WeightF16>, &attention<KvInt8>},      \
+        {&to_f32<WeightF32>, &to_f32<WeightBf16>, &to_f32<WeightF16>}, &widen_bf16, &to_f16, &to_int8, &rms_norm,  \
+        &layer_norm, &sum_squares, &rope, &softmax, &sigmoid, &silu_mul, &exponentials, &add_scaled, &combine,     \
+        &clamp                                                                                                     \
   }

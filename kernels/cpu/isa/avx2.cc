@@ -10,6 +10,8 @@ namespace {
 // Each builds on the ones before it.
 // clang-format off
 #include "kernels/cpu/isa/avx2_vec.inc"
+#include "kernels/cpu/isa/lanes.inc"
+#include "kernels/cpu/isa/to_bf16.inc"
 #include "kernels/cpu/isa/elementwise.inc"
 #include "kernels/cpu/isa/gemm.inc"
 #include "kernels/cpu/isa/attention.inc"
@@ -17,5 +19,5 @@ namespace {
 }  // namespace
 
 extern const KernelTable kAvx2Kernels;
-const KernelTable kAvx2Kernels = MOESTRO_KERNEL_TABLE(nullptr, nullptr);
+const KernelTable kAvx2Kernels = MOESTRO_KERNEL_TABLE;
 }  // namespace moestro::kernels::cpu

@@ -1,5 +1,5 @@
-// As avx512_bf16.cc, with tiles (AMX) for products of many tokens; called only where the machine has them and the system lets this process
-// use them (kernels/cpu/isa.cc).
+// Rounded products of many tokens with tiles (AMX), and with vectors for the tokens that fill no tile; called only
+// where the machine has them and the system lets this process use them (kernels/cpu/isa.cc).
 
 #include <immintrin.h>
 
@@ -11,21 +11,17 @@ namespace {
 // Each builds on the ones before it.
 // clang-format off
 #include "kernels/cpu/isa/avx512_vec.inc"
-#include "kernels/cpu/isa/elementwise.inc"
-#include "kernels/cpu/isa/gemm.inc"
-#include "kernels/cpu/isa/attention.inc"
+#include "kernels/cpu/isa/lanes.inc"
 #include "kernels/cpu/isa/rounded_rows.inc"
-#include "kernels/cpu/isa/rounded_few.inc"
-#include "kernels/cpu/isa/rounded_one.inc"
 #include "kernels/cpu/isa/rounded_panel.inc"
-#include "kernels/cpu/isa/rounded_in_12.inc"
+#include "kernels/cpu/isa/rounded_in_12_panel.inc"
 #include "kernels/cpu/isa/tiles_amx.inc"
 #include "kernels/cpu/isa/rounded_tiles.inc"
 // clang-format on
 }  // namespace
 
-extern const KernelTable kAvx512AmxKernels;
-const KernelTable kAvx512AmxKernels = MOESTRO_KERNEL_TABLE(&product_in_12_bits, kRoundedProducts);
+extern const TileProducts kAmxProducts;
+const TileProducts kAmxProducts = kTileProducts;
 
 bool amx_multiplies_rightly() {
   alignas(64) int8_t a[16][64];

@@ -1,5 +1,5 @@
-// The kernels with AVX-512, and products with its dot products of bf16 and of bytes (VNNI); compiled with their flags, called only where the machine
-// has them.
+// Rounded products of bf16, and of bf16 in 12 bits, with AVX-512's dot products of bf16; compiled with their flags,
+// called only where the machine has them.
 
 #include <immintrin.h>
 
@@ -11,18 +11,22 @@ namespace {
 // Each builds on the ones before it.
 // clang-format off
 #include "kernels/cpu/isa/avx512_vec.inc"
-#include "kernels/cpu/isa/elementwise.inc"
-#include "kernels/cpu/isa/gemm.inc"
-#include "kernels/cpu/isa/attention.inc"
+#include "kernels/cpu/isa/lanes.inc"
+#include "kernels/cpu/isa/to_bf16.inc"
 #include "kernels/cpu/isa/rounded_rows.inc"
 #include "kernels/cpu/isa/rounded_few.inc"
 #include "kernels/cpu/isa/rounded_one.inc"
 #include "kernels/cpu/isa/rounded_panel.inc"
-#include "kernels/cpu/isa/rounded_in_12.inc"
+#include "kernels/cpu/isa/rounded_in_12_panel.inc"
+#include "kernels/cpu/isa/rounded_in_12_few.inc"
 #include "kernels/cpu/isa/no_tiles.inc"
 // clang-format on
 }  // namespace
 
-extern const KernelTable kAvx512Bf16Kernels;
-const KernelTable kAvx512Bf16Kernels = MOESTRO_KERNEL_TABLE(&product_in_12_bits, kRoundedProducts);
+extern const Bf16Products kAvx512Bf16Products;
+const Bf16Products kAvx512Bf16Products = {
+    rounded_product<DotBf16>(),
+    {kFewTokens<DotBf16>, &few_in_12_bits, &many<DotBf16, In12Bits>},
+    &to_bf16,
+};
 }  // namespace moestro::kernels::cpu

@@ -8,6 +8,8 @@ namespace {
 // Each builds on the ones before it.
 // clang-format off
 #include "kernels/cpu/isa/generic_vec.inc"
+#include "kernels/cpu/isa/lanes.inc"
+#include "kernels/cpu/isa/to_bf16.inc"
 #include "kernels/cpu/isa/elementwise.inc"
 #include "kernels/cpu/isa/gemm.inc"
 #include "kernels/cpu/isa/attention.inc"
@@ -15,5 +17,5 @@ namespace {
 }  // namespace
 
 extern const KernelTable kGenericKernels;
-const KernelTable kGenericKernels = MOESTRO_KERNEL_TABLE(nullptr, nullptr);
+const KernelTable kGenericKernels = MOESTRO_KERNEL_TABLE;
 }  // namespace moestro::kernels::cpu

@@ -86,7 +86,8 @@ void Block::thread_main(void* of) {
 
 void Block::run(dim3 grid, dim3 block, uint64_t shared_bytes, void (*body)(void*), void* argument) {
   count_ = block.x * block.y * block.z;
-  MOESTRO_CHECK(count_ >= kLanes && count_ <= kThreadsMax && count_ % kLanes == 0, "a block is of whole warps, at most 1024 threads");
+  MOESTRO_CHECK(count_ >= kLanes && count_ <= kThreadsMax && count_ % kLanes == 0,
+                "a block is of whole warps, at most 1024 threads");
   MOESTRO_CHECK(grid.y <= 65535 && grid.z <= 65535 && grid.x <= 0x7fffffffu, "a grid within CUDA's limits");
   MOESTRO_CHECK(shared_bytes <= kSharedMax, "shared memory that every card has");
   ++counters.launches;

@@ -1,7 +1,8 @@
 #pragma once
-// CUDA's model of execution on one thread of the CPU, for tests of kernels: each thread of a block is a fiber that runs until it reaches a
-// barrier, an exchange within its warp, or its end. Blocks run one after another. What CUDA leaves undefined is a failed check here: a barrier
-// that not all threads reach, an exchange in which a lane is missing, more shared memory than asked for; shared memory begins as NaN.
+// CUDA's model of execution on one thread of the CPU, for tests of kernels: each thread of a block is a fiber that runs
+// until it reaches a barrier, an exchange within its warp, or its end. Blocks run one after another. What CUDA leaves
+// undefined is a failed check here: a barrier that not all threads reach, an exchange in which a lane is missing, more
+// shared memory than asked for; shared memory begins as NaN.
 
 #include <cmath>
 #include <cstdint>
@@ -21,7 +22,8 @@ namespace moestro::kernels::cuda {
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
-  dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}  // NOLINT: CUDA's is not explicit either
+  dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1)
+      : x(x_), y(y_), z(z_) {}  // NOLINT: CUDA's is not explicit either
 };
 struct Index3 {
   unsigned x = 0, y = 0, z = 0;
@@ -36,8 +38,8 @@ namespace emulated {
 /// What a lane does to its warp; all lanes of an exchange do the same.
 enum class Exchange : uint8_t { kShuffle, kShuffleXor, kBallot, kTiles, kWait };
 
-/// 0, the default: threads run in the order of their numbers wherever they may run. Else they, the warps and the blocks run in an order drawn
-/// from it: a kernel without races gives the same bits. Holds until the next call.
+/// 0, the default: threads run in the order of their numbers wherever they may run. Else they, the warps and the blocks
+/// run in an order drawn from it: a kernel without races gives the same bits. Holds until the next call.
 void set_order(uint64_t seed);
 /// Launches so far, and threads that ran.
 struct Counters {
@@ -77,7 +79,8 @@ T __shfl_sync(uint32_t, T value, int from) {
 }
 template <typename T>
 T __shfl_xor_sync(uint32_t, T value, int mask) {
-  return emulated::unpacked<T>(emulated::exchange(emulated::Exchange::kShuffleXor, emulated::packed(value))[emulated::lane() ^ static_cast<unsigned>(mask)]);
+  return emulated::unpacked<T>(emulated::exchange(
+      emulated::Exchange::kShuffleXor, emulated::packed(value))[emulated::lane() ^ static_cast<unsigned>(mask)]);
 }
 inline uint32_t __ballot_sync(uint32_t, bool value) {
   const uint64_t* all = emulated::exchange(emulated::Exchange::kBallot, value ? 1 : 0);
@@ -109,7 +112,8 @@ using std::isfinite;
 using std::isnan;
 
 template <typename... P, typename... A>
-int32_t launch(void (*kernel)(P...), dim3 grid, dim3 block, uint64_t shared_bytes, void* stream, const A&... arguments) {
+int32_t launch(void (*kernel)(P...), dim3 grid, dim3 block, uint64_t shared_bytes, void* stream,
+               const A&... arguments) {
   const auto work = [=] {
     auto body = [&] { kernel(arguments...); };
     emulated::run(grid, block, shared_bytes, [](void* it) { (*static_cast<decltype(body)*>(it))(); }, &body);

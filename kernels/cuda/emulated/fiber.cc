@@ -32,7 +32,8 @@ Fiber::Fiber(void (*main)(void*), void* argument) : main_(main), argument_(argum
   own_.uc_stack.ss_size = kStackBytes;
   own_.uc_link = nullptr;
   const auto self = reinterpret_cast<uintptr_t>(this);
-  ::makecontext(&own_, reinterpret_cast<void (*)()>(enter), 2, static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
+  ::makecontext(&own_, reinterpret_cast<void (*)()>(enter), 2, static_cast<unsigned>(self >> 32),
+                static_cast<unsigned>(self));
 }
 
 Fiber::~Fiber() { ::munmap(stack_, kStackBytes); }

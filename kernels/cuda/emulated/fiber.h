@@ -1,6 +1,7 @@
 #pragma once
-// A function with a stack of its own that can be left and gone on with. Entered through ucontext, then switched by setjmp and longjmp, which
-// save no signal mask and so ask no kernel: a kernel's emulation switches tens of thousands of times a block.
+// A function with a stack of its own that can be left and gone on with. Entered through ucontext, then switched by
+// setjmp and longjmp, which save no signal mask and so ask no kernel: a kernel's emulation switches tens of thousands
+// of times a block.
 
 #include <csetjmp>
 #include <cstddef>

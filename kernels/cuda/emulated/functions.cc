@@ -88,12 +88,15 @@ MoestroCudaResult queue(MoestroCudaStream stream, Work work) {
 MoestroCudaResult copy_within(void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
   return queue(stream, [=] { std::memcpy(to, from, bytes); });
 }
-/// Of memory that is not pinned CUDA takes a copy before it returns; in a graph it would be read whenever that is launched.
+/// Of memory that is not pinned CUDA takes a copy before it returns; in a graph it would be read whenever that is
+/// launched.
 MoestroCudaResult copy_in(void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
   if (!keeps(stream) || is_pinned(from, bytes)) return copy_within(to, from, bytes, stream);
   if (captures(stream)) return refused_in_capture();
   const auto* begin = static_cast<const char*>(from);
-  return queue(stream, [to, copied = std::vector<char>(begin, begin + bytes)] { std::memcpy(to, copied.data(), copied.size()); });
+  return queue(stream, [to, copied = std::vector<char>(begin, begin + bytes)] {
+    std::memcpy(to, copied.data(), copied.size());
+  });
 }
 /// Into memory that is not pinned CUDA has copied when it returns.
 MoestroCudaResult copy_out(void* to, const void* from, uint64_t bytes, MoestroCudaStream stream) {
@@ -109,8 +112,11 @@ MoestroCudaResult fill(void* memory, int32_t value, uint64_t bytes, MoestroCudaS
 
 const MoestroCudaFunctions& functions() {
   static const MoestroCudaFunctions table = {
-      error_text,  use_device, memory_info, allocate,     release,     allocate_pinned, release_pinned, register_host, unregister_host, make_stream,   end_stream,  wait_stream,  make_event, end_event,
-      record_event, query_event, wait_event, elapsed,     stream_waits, copy_in,   copy_out, copy_within,        fill,            begin_capture, end_capture, launch_graph, end_graph,  all_ops()};
+      error_text,     use_device,    memory_info,     allocate,    release,    allocate_pinned,
+      release_pinned, register_host, unregister_host, make_stream, end_stream, wait_stream,
+      make_event,     end_event,     record_event,    query_event, wait_event, elapsed,
+      stream_waits,   copy_in,       copy_out,        copy_within, fill,       begin_capture,
+      end_capture,    launch_graph,  end_graph,       all_ops()};
   return table;
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 // Streams, events and graphs of the emulation.
 //
-// A stream runs what is queued on it at once, or, if it is a late one, as late as a device may: when somebody waits for it, for an event behind
-// it, or for another stream that waits for one. So whoever reads too early what such a stream writes, or writes too early what it reads, shows:
-// what he should have waited for has certainly not happened.
+// A stream runs what is queued on it at once, or, if it is a late one, as late as a device may: when somebody waits for
+// it, for an event behind it, or for another stream that waits for one. So whoever reads too early what such a stream
+// writes, or writes too early what it reads, shows: what he should have waited for has certainly not happened.
 //
 // Of any thread. What a late stream runs, it runs on the thread that waits.
 
@@ -14,7 +14,8 @@
 
 namespace moestro::kernels::cuda::emulated {
 
-/// Streams made from now on are late: an event on one comes when it is waited for, or at its `queries`th query. 0, the default: at once.
+/// Streams made from now on are late: an event on one comes when it is waited for, or at its `queries`th query. 0, the
+/// default: at once.
 void make_streams_late(int32_t queries);
 
 /// Whether work for the stream is kept instead of run: it is late, or this thread captures on it.
@@ -24,7 +25,8 @@ void keep(MoestroCudaStream stream, std::function<void()> work);
 void run_all();
 /// Whether this thread captures on the stream.
 bool captures(MoestroCudaStream stream);
-/// Of a call that is no part of a graph: 0, or, while this thread captures, that it is refused. The capture is then void, as CUDA's is.
+/// Of a call that is no part of a graph: 0, or, while this thread captures, that it is refused. The capture is then
+/// void, as CUDA's is.
 MoestroCudaResult refused_in_capture();
 /// Launches so far: of kernels that did not go into a graph, and of graphs.
 uint64_t launches();

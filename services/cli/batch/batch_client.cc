@@ -17,8 +17,9 @@ using nlohmann::json;
 
 /// Ids go into paths: what cannot be one is not sent.
 Status check_id(const std::string& id) {
-  const bool fine = !id.empty() && id.size() <= 100 &&
-                    id.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == std::string::npos;
+  const bool fine =
+      !id.empty() && id.size() <= 100 &&
+      id.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == std::string::npos;
   return fine ? Status::ok() : invalid_argument("'" + id.substr(0, 100) + "' is not an id");
 }
 
@@ -41,14 +42,18 @@ Result<json> BatchClient::body_of(const Result<HttpReply>& reply) const {
 
 Result<std::string> BatchClient::upload(const fs::path& file, const std::function<void(uint64_t)>& progress) {
   std::error_code error;
-  if (!fs::is_regular_file(file, error)) return not_found("input " + file.string() + (fs::exists(file, error) ? " is not a plain file" : " is not there"));
+  if (!fs::is_regular_file(file, error))
+    return not_found("input " + file.string() + (fs::exists(file, error) ? " is not a plain file" : " is not there"));
   const uint64_t size = fs::file_size(file, error);
   std::ifstream in(file, std::ios::binary);
   if (error || !in) return io_error("cannot read " + file.string(), error ? error.value() : errno);
   const std::string boundary = random_boundary();
-  const std::string head = "--" + boundary + "\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--" + boundary +
-                           "\r\nContent-Disposition: form-data; name=\"file\"; filename=\"" + (file.filename().string().find_first_of("\"\\\r\n") == std::string::npos ? file.filename().string() : "in.jsonl") +
-                           "\"\r\nContent-Type: application/jsonl\r\n\r\n";
+  const std::string head =
+      "--" + boundary + "\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--" + boundary +
+      "\r\nContent-Disposition: form-data; name=\"file\"; filename=\"" +
+      (file.filename().string().find_first_of("\"\\\r\n") == std::string::npos ? file.filename().string()
+                                                                               : "in.jsonl") +
+      "\"\r\nContent-Type: application/jsonl\r\n\r\n";
   const std::string tail = "\r\n--" + boundary + "--\r\n";
   uint64_t read = 0;
   bool begun = false;
@@ -62,7 +67,9 @@ Result<std::string> BatchClient::upload(const fs::path& file, const std::functio
     progress(read);
     return piece;
   };
-  MOESTRO_ASSIGN_OR_RETURN(const json body, body_of(http_.upload("/v1/files", "multipart/form-data; boundary=" + boundary, head.size() + size + tail.size(), next)));
+  MOESTRO_ASSIGN_OR_RETURN(const json body,
+                           body_of(http_.upload("/v1/files", "multipart/form-data; boundary=" + boundary,
+                                                head.size() + size + tail.size(), next)));
   const std::string id = text_or(body, "id");
   if (id.empty()) return corrupt("the server's answer has no file id");
   return id;
@@ -80,7 +87,9 @@ Result<json> BatchClient::cancel(const std::string& id) {
   return body_of(http_.post("/v1/batches/" + id + "/cancel", ""));
 }
 
-Result<json> BatchClient::list(int64_t limit) { return body_of(http_.get("/v1/batches?limit=" + std::to_string(limit))); }
+Result<json> BatchClient::list(int64_t limit) {
+  return body_of(http_.get("/v1/batches?limit=" + std::to_string(limit)));
+}
 
 Status BatchClient::download(const std::string& id, const fs::path& target) {
   MOESTRO_RETURN_IF_ERROR(check_id(id));

@@ -1,6 +1,5 @@
 #include "services/cli/batch/batch_command.h"
 
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -10,6 +9,7 @@
 #include "services/cli/batch/server_commands.h"
 #include "services/cli/output.h"
 #include "services/cli/server_options.h"
+#include "services/command_line/command_line.h"
 
 namespace moestro::cli {
 namespace {
@@ -66,14 +66,14 @@ void print_summary(const BatchReport& report, bool as_json, const std::string& o
       readable_count(tokens_s).c_str(), output.c_str());
 }
 
-struct Options {
+struct BatchRunOptions {
   ServerOptions server;
   std::string input, output;
   int concurrency = 16;
   bool json = false;
 };
 
-void run(const Options& options, CommandResult& result) {
+void run(const BatchRunOptions& options, CommandResult& result) {
   BatchOptions batch;
   const Result<Server> server = server_of(options.server);
   if (!server.is_ok()) return fail(result, server.status(), kExitUsage);
@@ -111,22 +111,22 @@ void run(const Options& options, CommandResult& result) {
 
 }  // namespace
 
-void add_batch_command(CLI::App& app, CommandResult& result) {
-  CLI::App* batch = app.add_subcommand("batch", "Run files of requests");
+void add_batch_command(command_line::App& app, CommandResult& result) {
+  command_line::App* batch = app.add_subcommand("batch", "Run files of requests");
   batch->require_subcommand(1);
   add_server_commands(*batch, result);
-  CLI::App* command = batch->add_subcommand(
+  command_line::App* command = batch->add_subcommand(
       "run",
       "Send every line of IN.jsonl to the server, append every answer to OUT.jsonl; the same command goes on "
       "where it "
       "stopped. Exits 0 when every line has a result, also one that says the server refused it");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BatchRunOptions>();
   command->add_option("input", options->input, "lines of {custom_id, method, url, body}")->required();
   command->add_option("-o,--output", options->output, "results, one a line, in the order they come")
       ->required();
   add_server_options(*command, options->server);
   command->add_option("--concurrency", options->concurrency, "requests in flight")
-      ->check(CLI::Range(1, 1024))
+      ->check(command_line::Range(1, 1024))
       ->capture_default_str();
   command->add_flag("--json", options->json, "the summary as JSON on stdout");
   command->callback([options, &result] { run(*options, result); });

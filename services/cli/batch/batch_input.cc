@@ -67,6 +67,19 @@ Result<std::optional<BatchLine>> BatchInput::next() {
   return std::optional<BatchLine>();
 }
 
+std::string endpoint_of_batch(const fs::path& path) {
+  constexpr int kLinesMax = 1000;
+  std::ifstream in(path, std::ios::binary);
+  std::string text;
+  for (int i = 0; i < kLinesMax && std::getline(in, text); ++i) {
+    const std::string_view line = i == 0 && text.starts_with("\xef\xbb\xbf") ? std::string_view(text).substr(3) : text;
+    const auto parsed = parse_json(line);
+    if (!parsed.is_ok() || !parsed->is_object()) continue;
+    if (std::string url = text_or(*parsed, "url"); !url.empty()) return url;
+  }
+  return {};
+}
+
 Result<std::unordered_map<std::string, uint64_t>> survey_batch(const fs::path& path) {
   MOESTRO_ASSIGN_OR_RETURN(BatchInput input, BatchInput::open(path));
   std::unordered_map<std::string, uint64_t> numbers;

@@ -39,6 +39,9 @@ class BatchInput {
   uint64_t number_ = 0;
 };
 
+/// The endpoint that the first line with a `url` asks for; empty: no line of the first thousand has one.
+std::string endpoint_of_batch(const std::filesystem::path& path);
+
 /// Reads the whole file once: custom_id -> line number. Refused: a bad line, a custom_id that stands twice, a
 /// file without lines. The error is the first bad line's and counts the others.
 Result<std::unordered_map<std::string, uint64_t>> survey_batch(const std::filesystem::path& path);

@@ -1,24 +1,25 @@
 #include "services/cli/batch/server_commands.h"
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 #include <thread>
 
 #include "services/cli/batch/batch_client.h"
+#include "services/cli/batch/batch_input.h"
 #include "services/cli/json_text.h"
 #include "services/cli/output.h"
 #include "services/cli/server_options.h"
+#include "services/command_line/command_line.h"
 
 namespace moestro::cli {
 namespace {
 
 using nlohmann::json;
 
-struct Options {
+struct ServerCommandOptions {
   ServerOptions server;
-  std::string id, input, endpoint = "/v1/completions", window = "24h", output, errors;
+  std::string id, input, endpoint, window = "24h", output, errors;
   std::vector<std::string> metadata;
   int64_t limit = 20;
   bool wait = false, json = false;
@@ -36,15 +37,22 @@ bool is_over(const json& batch) {
   return status == "completed" || status == "failed" || status == "cancelled" || status == "expired";
 }
 
-void print_json(const json& value) { std::printf("%s\n", value.dump(-1, ' ', false, json::error_handler_t::replace).c_str()); }
+void print_json(const json& value) {
+  std::printf("%s\n", value.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+}
 
-/// "batch_1 in_progress 12 of 50 lines, 1 failed"
+/// "batch_1 in_progress: 12 of 50 lines done, 1 of them failed"
 void print_batch(const json& batch) {
-  std::string text = text_or(batch, "id") + " " + text_or(batch, "status") + " " + std::to_string(lines(batch, "completed") + lines(batch, "failed")) + " of " +
-                     std::to_string(lines(batch, "total")) + " lines, " + std::to_string(lines(batch, "failed")) + " failed";
+  std::string text = text_or(batch, "id") + " " + text_or(batch, "status") + ": " +
+                     std::to_string(lines(batch, "completed") + lines(batch, "failed")) + " of " +
+                     std::to_string(lines(batch, "total")) + " lines done";
+  if (const uint64_t failed = lines(batch, "failed"); failed > 0)
+    text += ", " + std::to_string(failed) + " of them failed";
   for (const char* file : {"output_file_id", "error_file_id"})
-    if (const std::string id = text_or(batch, file); !id.empty()) text += std::string(file[0] == 'o' ? "; output " : "; errors ") + id;
-  if (const auto errors = batch.find("errors"); errors != batch.end() && errors->is_object() && (*errors)["data"].is_array())
+    if (const std::string id = text_or(batch, file); !id.empty())
+      text += std::string(file[0] == 'o' ? "; output " : "; errors ") + id;
+  if (const auto errors = batch.find("errors");
+      errors != batch.end() && errors->is_object() && (*errors)["data"].is_array())
     for (const json& error : (*errors)["data"]) text += "; " + text_or(error, "message");
   std::printf("%s\n", one_line(text).c_str());
 }
@@ -60,7 +68,9 @@ Result<json> wait_over(BatchClient& client, const std::string& id) {
       const uint64_t total = lines(*batch, "total");
       if (!bar && total > 0) bar = std::make_unique<Progress>("batch", total);
       const uint64_t failed = lines(*batch, "failed");
-      if (bar) bar->update(lines(*batch, "completed") + failed, text_or(*batch, "status") + (failed > 0 ? ", " + std::to_string(failed) + " failed" : ""), now_s());
+      if (bar)
+        bar->update(lines(*batch, "completed") + failed,
+                    text_or(*batch, "status") + (failed > 0 ? ", " + std::to_string(failed) + " failed" : ""), now_s());
       if (is_over(*batch)) return batch;
     } else if (batch.status().message().find("answers 4") != std::string::npos || now_s() - heard > kPatience) {
       return batch;
@@ -69,20 +79,28 @@ Result<json> wait_over(BatchClient& client, const std::string& id) {
   }
 }
 
-Status report(const Result<json>& batch, const Options& options) {
+Status report(const Result<json>& batch, const ServerCommandOptions& options) {
   MOESTRO_RETURN_IF_ERROR(batch.status());
   if (options.json) print_json(*batch);
   else print_batch(*batch);
   const std::string status = text_or(*batch, "status");
-  if (options.wait && status != "completed") return unavailable("the batch is " + status);
+  if (!options.wait) return Status::ok();
+  if (status != "completed") return unavailable("the batch is " + status);
+  if (const uint64_t failed = lines(*batch, "failed"); failed > 0)
+    return unavailable(std::to_string(failed) + " of " + std::to_string(lines(*batch, "total")) +
+                       " lines failed; why: moestro batch results " + text_or(*batch, "id") +
+                       " -o OUT.jsonl --errors ERRORS.jsonl");
   return Status::ok();
 }
 
-Status submit(const Options& options, BatchClient& client) {
-  json order{{"endpoint", options.endpoint}, {"completion_window", options.window}};
+Status submit(const ServerCommandOptions& options, BatchClient& client) {
+  std::string endpoint = options.endpoint.empty() ? endpoint_of_batch(options.input) : options.endpoint;
+  if (endpoint.empty()) endpoint = "/v1/completions";  // then the server says what is wrong with the lines
+  json order{{"endpoint", endpoint}, {"completion_window", options.window}};
   for (const std::string& pair : options.metadata) {
     const size_t equals = pair.find('=');
-    if (equals == std::string::npos || equals == 0) return invalid_argument("--metadata '" + pair + "' is not NAME=TEXT");
+    if (equals == std::string::npos || equals == 0)
+      return invalid_argument("--metadata '" + pair + "' is not NAME=TEXT");
     order["metadata"][pair.substr(0, equals)] = pair.substr(equals + 1);
   }
   std::error_code ignored;
@@ -101,15 +119,18 @@ Status submit(const Options& options, BatchClient& client) {
   return report(batch, options);
 }
 
-Status status(const Options& options, BatchClient& client) {
+Status status(const ServerCommandOptions& options, BatchClient& client) {
   return report(options.wait ? wait_over(client, options.id) : client.batch(options.id), options);
 }
 
-Status cancel(const Options& options, BatchClient& client) { return report(client.cancel(options.id), options); }
+Status cancel(const ServerCommandOptions& options, BatchClient& client) {
+  return report(client.cancel(options.id), options);
+}
 
-Status results(const Options& options, BatchClient& client) {
+Status results(const ServerCommandOptions& options, BatchClient& client) {
   MOESTRO_ASSIGN_OR_RETURN(const json batch, options.wait ? wait_over(client, options.id) : client.batch(options.id));
-  if (!is_over(batch)) return unavailable("the batch is " + text_or(batch, "status") + "; its results are there when it is over (--wait)");
+  if (!is_over(batch))
+    return unavailable("the batch is " + text_or(batch, "status") + "; its results are there when it is over (--wait)");
   const auto fetch = [&](const char* file, const std::string& target) -> Status {
     const std::string id = text_or(batch, file);
     if (target.empty()) return Status::ok();
@@ -124,7 +145,7 @@ Status results(const Options& options, BatchClient& client) {
   return Status::ok();
 }
 
-Status list(const Options& options, BatchClient& client) {
+Status list(const ServerCommandOptions& options, BatchClient& client) {
   MOESTRO_ASSIGN_OR_RETURN(const json batches, client.list(options.limit));
   if (options.json) return print_json(batches), Status::ok();
   if (const auto data = batches.find("data"); data != batches.end() && data->is_array())
@@ -132,11 +153,12 @@ Status list(const Options& options, BatchClient& client) {
   return Status::ok();
 }
 
-using Action = Status (*)(const Options&, BatchClient&);
+using Action = Status (*)(const ServerCommandOptions&, BatchClient&);
 
-void add(CLI::App& batch, CommandResult& result, const char* name, const char* help, Action action, const std::function<void(CLI::App*, Options&)>& more) {
-  CLI::App* command = batch.add_subcommand(name, help);
-  auto options = std::make_shared<Options>();
+void add(command_line::App& batch, CommandResult& result, const char* name, const char* help, Action action,
+         const std::function<void(command_line::App*, ServerCommandOptions&)>& more) {
+  command_line::App* command = batch.add_subcommand(name, help);
+  auto options = std::make_shared<ServerCommandOptions>();
   more(command, *options);
   add_server_options(*command, options->server);
   command->add_flag("--json", options->json, "the server's answer as JSON on stdout");
@@ -150,26 +172,37 @@ void add(CLI::App& batch, CommandResult& result, const char* name, const char* h
 
 }  // namespace
 
-void add_server_commands(CLI::App& batch, CommandResult& result) {
-  const auto id = [](CLI::App* c, Options& o) { c->add_option("batch", o.id, "id of the batch")->required(); };
-  const auto wait = [](CLI::App* c, Options& o) { c->add_flag("--wait", o.wait, "until it is over, with a progress bar"); };
-  add(batch, result, "submit", "Upload IN.jsonl and have the server run its lines; prints the batch", submit, [&](CLI::App* c, Options& o) {
-    c->add_option("input", o.input, "lines of {custom_id, method, url, body}")->required();
-    c->add_option("--endpoint", o.endpoint, "what every line asks")->check(CLI::IsMember({"/v1/completions", "/v1/chat/completions"}))->capture_default_str();
-    c->add_option("--window", o.window, "what is not run in this time is not run: 90m, 24h, 7d")->capture_default_str();
-    c->add_option("--metadata", o.metadata, "NAME=TEXT, kept with the batch; may be given often");
-    wait(c, o);
-  });
-  add(batch, result, "status", "How far a batch is", status, [&](CLI::App* c, Options& o) { id(c, o), wait(c, o); });
-  add(batch, result, "results", "Fetch the results of a batch that is over", results, [&](CLI::App* c, Options& o) {
-    id(c, o);
-    c->add_option("-o,--output", o.output, "where the answers go")->required();
-    c->add_option("--errors", o.errors, "where the lines go that failed");
-    wait(c, o);
-  });
+void add_server_commands(command_line::App& batch, CommandResult& result) {
+  const auto id = [](command_line::App* c, ServerCommandOptions& o) {
+    c->add_option("batch", o.id, "id of the batch")->required();
+  };
+  const auto wait = [](command_line::App* c, ServerCommandOptions& o) {
+    c->add_flag("--wait", o.wait, "until it is over, with a progress bar; exits 1 unless every line succeeded");
+  };
+  add(batch, result, "submit", "Upload IN.jsonl and have the server run its lines; prints the batch", submit,
+      [&](command_line::App* c, ServerCommandOptions& o) {
+        c->add_option("input", o.input, "lines of {custom_id, method, url, body}")->required();
+        c->add_option("--endpoint", o.endpoint, "what every line asks; default: the url of the first line")
+            ->check(command_line::IsMember({"/v1/completions", "/v1/chat/completions"}));
+        c->add_option("--window", o.window, "what is not run in this time is not run: 90m, 24h, 7d")
+            ->capture_default_str();
+        c->add_option("--metadata", o.metadata, "NAME=TEXT, kept with the batch; may be given often");
+        wait(c, o);
+      });
+  add(batch, result, "status", "How far a batch is", status,
+      [&](command_line::App* c, ServerCommandOptions& o) { id(c, o), wait(c, o); });
+  add(batch, result, "results", "Fetch the results of a batch that is over", results,
+      [&](command_line::App* c, ServerCommandOptions& o) {
+        id(c, o);
+        c->add_option("-o,--output", o.output, "where the answers go")->required();
+        c->add_option("--errors", o.errors, "where the lines go that failed");
+        c->add_flag("--wait", o.wait, "until it is over, with a progress bar");
+      });
   add(batch, result, "cancel", "Run no more lines of a batch; what is done stays", cancel, id);
-  add(batch, result, "list", "The batches, newest first", list, [](CLI::App* c, Options& o) {
-    c->add_option("--limit", o.limit, "how many")->check(CLI::Range(int64_t{1}, int64_t{100}))->capture_default_str();
+  add(batch, result, "list", "The batches, newest first", list, [](command_line::App* c, ServerCommandOptions& o) {
+    c->add_option("--limit", o.limit, "how many")
+        ->check(command_line::Range(int64_t{1}, int64_t{100}))
+        ->capture_default_str();
   });
 }
 

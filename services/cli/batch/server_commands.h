@@ -1,12 +1,9 @@
 #pragma once
 
 #include "services/cli/command.h"
-
-namespace CLI {
-class App;
-}
+#include "services/command_line/command_line.h"
 
 namespace moestro::cli {
 /// `moestro batch submit|status|results|cancel|list`.
-void add_server_commands(CLI::App& batch, CommandResult& result);
+void add_server_commands(command_line::App& batch, CommandResult& result);
 }  // namespace moestro::cli

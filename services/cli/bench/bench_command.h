@@ -2,11 +2,8 @@
 // moestro bench: see each subcommand's --help.
 
 #include "services/cli/command.h"
-
-namespace CLI {
-class App;
-}
+#include "services/command_line/command_line.h"
 
 namespace moestro::cli {
-void add_bench_command(CLI::App& app, CommandResult& result);
+void add_bench_command(command_line::App& app, CommandResult& result);
 }

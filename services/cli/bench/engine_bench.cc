@@ -14,7 +14,8 @@ namespace {
 constexpr int64_t kStepsBetweenLimits = 16;
 constexpr int64_t kStreamDefault = int64_t{4} << 30, kStreamMin = int64_t{64} << 20;
 
-/// The limits beside one run: measured in turns with it, so that both meet the same of a machine with other work. None: nothing is.
+/// The limits beside one run: measured in turns with it, so that both meet the same of a machine with other work. None:
+/// nothing is.
 class LimitsBeside {
  public:
   explicit LimitsBeside(EngineLimits* limits) : limits_(limits) {}
@@ -36,7 +37,8 @@ class LimitsBeside {
 
 class Bench {
  public:
-  Bench(BenchedEngine& benched, EngineLimits* limits, const Clock& clock) : benched_(benched), limits_(limits), clock_(clock) {}
+  Bench(BenchedEngine& benched, EngineLimits* limits, const Clock& clock)
+      : benched_(benched), limits_(limits), clock_(clock) {}
 
   /// Touches what the measurement will: buffers, caches, clock rates. Not counted.
   Status warm_up(const EngineCase& c) {
@@ -81,7 +83,9 @@ class Bench {
     return total;
   }
 
-  uint64_t moved_bytes() const { return benched_.device->experts() == nullptr ? 0 : benched_.device->experts()->tier_counters().moved_bytes; }
+  uint64_t moved_bytes() const {
+    return benched_.device->experts() == nullptr ? 0 : benched_.device->experts()->tier_counters().moved_bytes;
+  }
   void count_from_here() {
     counted_from_ = benched_.source->counters();
     moved_from_ = moved_bytes();
@@ -116,12 +120,14 @@ class Steps {
 };
 
 /// What computes is what is measured: the device, which took its memory when it was opened, or the host.
-Result<std::unique_ptr<EngineLimits>> open_limits(const EngineBenchOptions& o, BenchedEngine& benched, const Steps& steps) {
+Result<std::unique_ptr<EngineLimits>> open_limits(const EngineBenchOptions& o, BenchedEngine& benched,
+                                                  const Steps& steps) {
   if (benched.device_limits) return limits_of_device(*benched.device_limits, o.deterministic);
   MOESTRO_ASSIGN_OR_RETURN(const int64_t bytes, stream_bytes(o));
   const std::string what = "filling " + config::readable_size(static_cast<uint64_t>(bytes)) + " to stream from";
   steps.begin(what);
-  MOESTRO_ASSIGN_OR_RETURN(auto memory, kernels::limits::Limits::create(*benched.ops, bytes, [&](int64_t) { steps.begin(what); }));
+  MOESTRO_ASSIGN_OR_RETURN(auto memory,
+                           kernels::limits::Limits::create(*benched.ops, bytes, [&](int64_t) { steps.begin(what); }));
   return limits_of_host(std::move(memory), benched.engine->spec(), benched.experts, o.step_tokens);
 }
 
@@ -132,7 +138,8 @@ std::string case_name(const EngineCase& c) {
   return c.batch > 1 ? name + " x " + std::to_string(c.batch) : name;
 }
 
-Result<EngineBenchReport> bench_engine(const EngineBenchOptions& o, const BenchProgress& progress, const BenchTurns* turns) {
+Result<EngineBenchReport> bench_engine(const EngineBenchOptions& o, const BenchProgress& progress,
+                                       const BenchTurns* turns) {
   const SteadyClock clock;
   MOESTRO_ASSIGN_OR_RETURN(const std::vector<EngineCase> cases, bench_cases(o));
   Steps steps(progress, 2 + cases.size() * static_cast<uint64_t>(turns == nullptr ? o.repeats + 1 : 1));
@@ -149,7 +156,7 @@ Result<EngineBenchReport> bench_engine(const EngineBenchOptions& o, const BenchP
   steps.end();
   report.model = benched.source->manifest().model_name;
   report.experts = dtype_name(benched.experts);
-  report.isa = kernels::isa_name(benched.ops->options().isa);
+  report.isa = benched.ops->options().isa;
   report.threads = benched.ops->options().threads;
   report.step_tokens = benched.engine->limits().step_tokens_max;
   report.kv_tokens = benched.engine->limits().kv_blocks * kernels::kKvBlockTokens;

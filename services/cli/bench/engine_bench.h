@@ -10,17 +10,20 @@
 #include <vector>
 
 #include "common/status.h"
+#include "kernels/ops.h"
 
 namespace moestro::cli {
 
 struct EngineBenchOptions {
-  std::string store;           ///< ipc://RUN_DIR/store.sock; `pack` is then the name it serves. Empty: the pack is read into this process
+  std::string store;  ///< ipc://RUN_DIR/store.sock; `pack` is then the name it serves. Empty: the pack is read into
+                      ///< this process
   std::string pack, experts, isa, kv_dtype = "f32";
   std::vector<int64_t> prompts = {512}, generates = {64}, batches = {1};
   int64_t depth = 32, repeats = 5, step_tokens = 512;
   int64_t kv_tokens = 0;       ///< 0: as many as the measurements need
   int64_t kv_sinks = 0, kv_window = 0;
-  int64_t stream_bytes = 0;    ///< memory to stream limits from; 0: 4 GiB, or a quarter of what is free; of a CUDA device 512 MiB
+  int64_t stream_bytes =
+      0;  ///< memory to stream limits from; 0: 4 GiB, or a quarter of what is free; of a CUDA device 512 MiB
   int threads = 0;
   bool deterministic = false, limits = true;
   std::string device = "cpu", cache = "auto", predict = "none", cuda_graphs = "on";  ///< device::WorkerDeviceOptions
@@ -37,7 +40,8 @@ struct EngineCase {
 struct EngineRun {
   double seconds = 0, tokens = 0;
   double weight_bytes = 0, operations = 0;
-  double expert_hits = 0, expert_misses = 0; ///< of a store's memory, while tokens were counted; a pack in this process has no misses
+  double expert_hits = 0,
+         expert_misses = 0;  ///< of a store's memory, while tokens were counted; a pack in this process has no misses
   double moved_bytes = 0;  ///< over the link of a device with a memory of its own
   std::map<std::string, double> limits;  ///< bytes/s or operations/s, by LimitKind::name
 };
@@ -57,7 +61,8 @@ struct EngineBenchResult {
 };
 
 struct EngineBenchReport {
-  std::string model, experts, isa;
+  std::string model, experts;
+  kernels::Isa isa = kernels::Isa::kScalar;
   int threads = 0;
   int64_t step_tokens = 0, kv_tokens = 0, stream_bytes = 0;
   double model_bytes = 0;
@@ -68,14 +73,16 @@ struct EngineBenchReport {
 /// How far a run is: `done` of `total` units of work, and what is being done.
 using BenchProgress = std::function<void(uint64_t done, uint64_t total, const std::string& what)>;
 
-/// Takes turns with another program instead of repeating by itself: `next` waits for the index of the case to run, none at the end.
+/// Takes turns with another program instead of repeating by itself: `next` waits for the index of the case to run, none
+/// at the end.
 struct BenchTurns {
   std::function<std::optional<size_t>(size_t cases)> next;
   std::function<void(const EngineRun&)> done;
 };
 
 /// `turns` may be null: then every case runs options.repeats times.
-Result<EngineBenchReport> bench_engine(const EngineBenchOptions& options, const BenchProgress& progress, const BenchTurns* turns = nullptr);
+Result<EngineBenchReport> bench_engine(const EngineBenchOptions& options, const BenchProgress& progress,
+                                       const BenchTurns* turns = nullptr);
 
 /// "prefill 512", "decode 64 x 32".
 std::string case_name(const EngineCase& c);

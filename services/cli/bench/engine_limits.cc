@@ -13,7 +13,8 @@ using kernels::limits::Limits;
 using kernels::limits::PeakLoop;
 
 constexpr int64_t kGemmRows = 512, kGemmRowsMin = 8;  ///< with fewer rows, weights are streamed
-constexpr int64_t kPartsOfStream = 4;  ///< a stretch that limits are measured over between steps is this part of the memory
+constexpr int64_t kPartsOfStream =
+    4;  ///< a stretch that limits are measured over between steps is this part of the memory
 
 class HostLimits final : public EngineLimits {
  public:
@@ -24,7 +25,8 @@ class HostLimits final : public EngineLimits {
     std::vector<LimitKind> kinds{{"dram_read", "bytes/s", "a loop that only loads", "dram_read", {"of DRAM", "reads"}}};
     for (const DType d : streamed()) {
       const std::string name = "matvec_" + std::string(dtype_name(d));
-      kinds.push_back({name, "bytes/s", "matrix by vector, streamed", name, {d == DType::kBF16 ? "of bf16" : "of own", "matvec"}});
+      kinds.push_back(
+          {name, "bytes/s", "matrix by vector, streamed", name, {d == DType::kBF16 ? "of bf16" : "of own", "matvec"}});
     }
     for (const PeakLoop& loop : limits_->loops()) {
       const std::string name = "peak_" + std::string(loop.name);
@@ -32,7 +34,11 @@ class HostLimits final : public EngineLimits {
       if (name == "peak_f32") kinds.back().column = {"of f32", "peak"};
     }
     for (const int64_t n : gemm_rows_)
-      kinds.push_back({gemm_name(n), "FLOP/s", "an expert's products with " + std::to_string(n) + " rows", "gemm", {"of best", "GEMM"}});
+      kinds.push_back({gemm_name(n),
+                       "FLOP/s",
+                       "an expert's products with " + std::to_string(n) + " rows",
+                       "gemm",
+                       {"of best", "GEMM"}});
     return kinds;
   }
   int64_t bytes() const override { return limits_->bytes(); }
@@ -68,10 +74,17 @@ class CudaLimits final : public EngineLimits {
 
   std::vector<LimitKind> kinds() const override {
     const std::string product = "the plugin's product of " + std::to_string(limits_.rows()) + " rows";
-    std::vector<LimitKind> kinds{{"device_copy", "bytes/s", "copies within device memory, bytes read and written", "device_memory", {"of device", "memory"}},
-                                 {"device_fill", "bytes/s", "fills of device memory", "device_memory", {"of device", "memory"}},
-                                 {"device_f32", "FLOP/s", product + ", f32", "device_f32", {"of f32", "product"}}};
-    if (!deterministic_) kinds.push_back({"device_bf16", "FLOP/s", product + ", bf16 on tensor cores", "device_bf16", {"of bf16", "product"}});
+    std::vector<LimitKind> kinds{
+        {"device_copy",
+         "bytes/s",
+         "copies within device memory, bytes read and written",
+         "device_memory",
+         {"of device", "memory"}},
+        {"device_fill", "bytes/s", "fills of device memory", "device_memory", {"of device", "memory"}},
+        {"device_f32", "FLOP/s", product + ", f32", "device_f32", {"of f32", "product"}}};
+    if (!deterministic_)
+      kinds.push_back(
+          {"device_bf16", "FLOP/s", product + ", bf16 on tensor cores", "device_bf16", {"of bf16", "product"}});
     return kinds;
   }
   int64_t bytes() const override { return static_cast<int64_t>(limits_.bytes()); }
@@ -93,9 +106,12 @@ class CudaLimits final : public EngineLimits {
 
 }  // namespace
 
-std::unique_ptr<EngineLimits> limits_of_host(std::unique_ptr<Limits> memory, const model::ModelSpec& spec, DType experts, int64_t step_tokens) {
+std::unique_ptr<EngineLimits> limits_of_host(std::unique_ptr<Limits> memory, const model::ModelSpec& spec,
+                                             DType experts, int64_t step_tokens) {
   return std::make_unique<HostLimits>(std::move(memory), spec, experts, step_tokens);
 }
-std::unique_ptr<EngineLimits> limits_of_device(DeviceLimits& device, bool deterministic) { return std::make_unique<CudaLimits>(device, deterministic); }
+std::unique_ptr<EngineLimits> limits_of_device(DeviceLimits& device, bool deterministic) {
+  return std::make_unique<CudaLimits>(device, deterministic);
+}
 
 }  // namespace moestro::cli

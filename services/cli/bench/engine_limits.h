@@ -26,8 +26,10 @@ class EngineLimits {
   virtual Status status() const { return Status::ok(); }
 };
 
-/// The host's, over `memory`: products of an expert's shape with many rows and with as many as it meets. `spec` outlives it.
-std::unique_ptr<EngineLimits> limits_of_host(std::unique_ptr<kernels::limits::Limits> memory, const model::ModelSpec& spec, DType experts, int64_t step_tokens);
+/// The host's, over `memory`: products of an expert's shape with many rows and with as many as it meets. `spec`
+/// outlives it.
+std::unique_ptr<EngineLimits> limits_of_host(std::unique_ptr<kernels::limits::Limits> memory,
+                                             const model::ModelSpec& spec, DType experts, int64_t step_tokens);
 /// A device's. `deterministic`: nothing runs on its tensor cores. `device` outlives it.
 std::unique_ptr<EngineLimits> limits_of_device(kernels::limits::DeviceLimits& device, bool deterministic);
 

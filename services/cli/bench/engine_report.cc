@@ -68,7 +68,11 @@ Json shares_json(const EngineBenchReport& report, const EngineBenchResult& resul
 
 Json result_json(const EngineBenchReport& report, const EngineBenchResult& result, bool limits) {
   const EngineCase& c = result.what;
-  Json json = {{"what", c.prefill ? "prefill" : "decode"}, {"tokens", c.tokens}, {"batch", c.batch}, {"depth", c.depth}, {"runs", result.runs.size()}};
+  Json json = {{"what", c.prefill ? "prefill" : "decode"},
+               {"tokens", c.tokens},
+               {"batch", c.batch},
+               {"depth", c.depth},
+               {"runs", result.runs.size()}};
   const auto field = [&](const Figure& figure) { return to_json(spread(result.runs, figure)); };
   json["tokens_per_s"] = field(tokens_rate);
   json["weight_bytes_per_token"] = field([](const EngineRun& r) { return ratio(r.weight_bytes, r.tokens); });
@@ -98,7 +102,8 @@ struct Limit {
 
 std::vector<Limit> all_limits(const EngineBenchReport& report) {
   std::vector<Limit> all;
-  for (const LimitKind& kind : report.limits) all.push_back({kind, limit(report, [&](const EngineRun& r) { return rate_of(r, kind); })});
+  for (const LimitKind& kind : report.limits)
+    all.push_back({kind, limit(report, [&](const EngineRun& r) { return rate_of(r, kind); })});
   return all;
 }
 
@@ -108,9 +113,10 @@ std::string case_text(const EngineBenchReport& report, const EngineBenchResult& 
   if (result.runs.empty()) return "";
   const auto median = [&](const Figure& figure) { return spread(result.runs, figure).median; };
   const Spread tokens = spread(result.runs, tokens_rate);
-  std::string text = printed("%-16s %9.1f %9.1f %9.1f %9.2f %9.3f ", case_name(result.what).c_str(), tokens.min, tokens.median, tokens.max,
-                          1e-6 * median([](const EngineRun& r) { return ratio(r.weight_bytes, r.tokens); }),
-                          1e-9 * median([](const EngineRun& r) { return ratio(r.operations, r.tokens); }));
+  std::string text =
+      printed("%-16s %9.1f %9.1f %9.1f %9.2f %9.3f ", case_name(result.what).c_str(), tokens.min, tokens.median,
+              tokens.max, 1e-6 * median([](const EngineRun& r) { return ratio(r.weight_bytes, r.tokens); }),
+              1e-9 * median([](const EngineRun& r) { return ratio(r.operations, r.tokens); }));
   for (const Share& share : shares_of(report))
     if (!share.first->column[0].empty()) text += percent(median(share.figure));
   return text + "\n";
@@ -119,9 +125,22 @@ std::string case_text(const EngineBenchReport& report, const EngineBenchResult& 
 }  // namespace
 
 Json engine_report_json(const EngineBenchOptions& o, const EngineBenchReport& report) {
-  Json json = {{"pack", o.pack}, {"model", report.model}, {"experts", report.experts}, {"threads", report.threads}, {"isa", report.isa},
-               {"deterministic", o.deterministic}, {"step_tokens", report.step_tokens}, {"kv_tokens", report.kv_tokens},
-               {"kv_dtype", o.kv_dtype}, {"kv_sinks", o.kv_sinks}, {"kv_window", o.kv_window}, {"device", o.device}, {"cache", o.cache}, {"predict", o.predict}, {"cuda_graphs", o.cuda_graphs}};
+  Json json = {{"pack", o.pack},
+               {"model", report.model},
+               {"experts", report.experts},
+               {"threads", report.threads},
+               {"isa", kernels::isa_name(report.isa)},
+               {"instructions", kernels::instructions_by_precision(report.isa, o.deterministic)},
+               {"deterministic", o.deterministic},
+               {"step_tokens", report.step_tokens},
+               {"kv_tokens", report.kv_tokens},
+               {"kv_dtype", o.kv_dtype},
+               {"kv_sinks", o.kv_sinks},
+               {"kv_window", o.kv_window},
+               {"device", o.device},
+               {"cache", o.cache},
+               {"predict", o.predict},
+               {"cuda_graphs", o.cuda_graphs}};
   if (o.capacity_factor) json["capacity_factor"] = *o.capacity_factor;
   if (o.limits) {
     json["streamed_bytes"] = report.stream_bytes;
@@ -140,21 +159,30 @@ Json engine_report_json(const EngineBenchOptions& o, const EngineBenchReport& re
 
 std::string engine_report_text(const EngineBenchOptions& o, const EngineBenchReport& report) {
   const std::string window =
-      o.kv_window == 0 ? "" : ", window " + std::to_string(o.kv_window) + " and " + std::to_string(o.kv_sinks) + " sinks";
-  std::string text = printed("%s: experts %s, KV %s%s, %s, %d threads%s, steps of %lld tokens, %zu repeats\n", report.model.c_str(), report.experts.c_str(),
-                          o.kv_dtype.c_str(), window.c_str(), report.isa.c_str(), report.threads, o.deterministic ? ", deterministic" : "", static_cast<long long>(report.step_tokens),
-                          report.results.front().runs.size());
-  std::array<std::string, 2> heads{printed("%-16s %9s %9s %9s %9s %9s ", "", "tokens/s", "", "", "MB", "GFLOP"),
-                                   printed("%-16s %9s %9s %9s %9s %9s ", "", "min", "median", "max", "a token", "a token")};
+      o.kv_window == 0 ? ""
+                       : ", window " + std::to_string(o.kv_window) + " and " + std::to_string(o.kv_sinks) + " sinks";
+  std::string text = printed("%s: experts %s, KV %s%s, %s, %d threads%s, steps of %lld tokens, %zu repeats\n",
+                             report.model.c_str(), report.experts.c_str(), o.kv_dtype.c_str(), window.c_str(),
+                             std::string(kernels::isa_name(report.isa)).c_str(), report.threads,
+                             o.deterministic ? ", deterministic" : "",
+                             static_cast<long long>(report.step_tokens), report.results.front().runs.size());
+  text += "products with " + kernels::instructions_by_precision(report.isa, o.deterministic) + "\n";
+  std::array<std::string, 2> heads{
+      printed("%-16s %9s %9s %9s %9s %9s ", "", "tokens/s", "", "", "MB", "GFLOP"),
+      printed("%-16s %9s %9s %9s %9s %9s ", "", "min", "median", "max", "a token", "a token")};
   for (const Share& share : shares_of(report))
-    for (size_t line = 0; line < heads.size() && !share.first->column[0].empty(); ++line) heads[line] += printed("%8s", share.first->column[line].c_str());
+    for (size_t line = 0; line < heads.size() && !share.first->column[0].empty(); ++line)
+      heads[line] += printed("%8s", share.first->column[line].c_str());
   for (const std::string& head : heads) text += head + "\n";
   for (const EngineBenchResult& result : report.results) text += case_text(report, result);
   if (!o.limits) return text;
-  text += "limits of the " + std::string(o.device.starts_with("cuda") ? "device" : "host") + ", measured in turns with the above, over " + config::readable_size(static_cast<uint64_t>(report.stream_bytes)) +
-          " of its memory\n";
+  text += "limits of the " + std::string(o.device.starts_with("cuda") ? "device" : "host") +
+          ", measured in turns with the above, over " +
+          config::readable_size(static_cast<uint64_t>(report.stream_bytes)) + " of its memory\n";
   for (const Limit& l : all_limits(report))
-    text += printed("%-16s %9.1f %9.1f %9.1f %-8s %s\n", l.kind.name.c_str(), 1e-9 * l.spread.min, 1e-9 * l.spread.median, 1e-9 * l.spread.max, l.kind.unit == "bytes/s" ? "GB/s" : "GFLOP/s", l.kind.how.c_str());
+    text +=
+        printed("%-16s %9.1f %9.1f %9.1f %-8s %s\n", l.kind.name.c_str(), 1e-9 * l.spread.min, 1e-9 * l.spread.median,
+                1e-9 * l.spread.max, l.kind.unit == "bytes/s" ? "GB/s" : "GFLOP/s", l.kind.how.c_str());
   return text;
 }
 

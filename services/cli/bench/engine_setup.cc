@@ -12,7 +12,8 @@
 namespace moestro::cli {
 namespace {
 
-constexpr uint64_t kDeviceStream = uint64_t{512} << 20;  ///< many times what any GPU caches, and a product of 4,096 rows fits
+constexpr uint64_t kDeviceStream = uint64_t{512}
+                                   << 20;  ///< many times what any GPU caches, and a product of 4,096 rows fits
 
 std::string number(int64_t n) { return std::to_string(n); }
 
@@ -26,7 +27,8 @@ Status check_context(const std::vector<EngineCase>& cases, int64_t context) {
     const std::string limit = " is more than the model's context of " + number(context) + " tokens";
     if (c.prefill && c.tokens > context) return invalid_argument("--prompt " + number(c.tokens) + limit);
     if (!c.prefill && c.depth + c.tokens > context)
-      return invalid_argument("--depth " + number(c.depth) + " + --generate " + number(c.tokens) + " = " + number(c.depth + c.tokens) + limit);
+      return invalid_argument("--depth " + number(c.depth) + " + --generate " + number(c.tokens) + " = " +
+                              number(c.depth + c.tokens) + limit);
   }
   return Status::ok();
 }
@@ -34,9 +36,11 @@ Status check_context(const std::vector<EngineCase>& cases, int64_t context) {
 Status check_cache(const EngineBenchOptions& o, const std::vector<EngineCase>& cases) {
   for (const EngineCase& c : cases) {
     if (blocks_of(c) * kernels::kKvBlockTokens <= o.kv_tokens) continue;
-    const std::string needs = " needs a KV cache of " + number(blocks_of(c) * kernels::kKvBlockTokens) + " tokens; --kv-tokens is " + number(o.kv_tokens);
+    const std::string needs = " needs a KV cache of " + number(blocks_of(c) * kernels::kKvBlockTokens) +
+                              " tokens; --kv-tokens is " + number(o.kv_tokens);
     if (c.prefill) return invalid_argument("--prompt " + number(c.tokens) + needs);
-    return invalid_argument("--batch " + number(c.batch) + " of --depth " + number(c.depth) + " + --generate " + number(c.tokens) + needs);
+    return invalid_argument("--batch " + number(c.batch) + " of --depth " + number(c.depth) + " + --generate " +
+                            number(c.tokens) + needs);
   }
   return Status::ok();
 }
@@ -44,10 +48,10 @@ Status check_cache(const EngineBenchOptions& o, const std::vector<EngineCase>& c
 Result<kernels::Isa> chosen_isa(const std::string& name) {
   if (name.empty()) return kernels::best_isa();
   std::string names;
-  for (int i = 0; i <= static_cast<int>(kernels::best_isa()); ++i) {
-    const auto isa = static_cast<kernels::Isa>(i);
+  for (const kernels::Isa isa : kernels::kIsas) {
+    if (!kernels::has_isa(isa)) continue;
     if (kernels::isa_name(isa) == name) return isa;
-    names += (i > 0 ? ", " : "") + std::string(kernels::isa_name(isa));
+    names += (names.empty() ? "" : ", ") + std::string(kernels::isa_name(isa));
   }
   return invalid_argument("--isa " + name + ": this machine runs " + names);
 }
@@ -63,7 +67,8 @@ Result<DType> chosen_experts(const std::string& name, const store::Manifest& man
 }
 
 Result<std::unique_ptr<store::BlobSource>> attach(const EngineBenchOptions& o) {
-  MOESTRO_ASSIGN_OR_RETURN(auto client, store::StoreClient::attach({.endpoint = o.store, .model = o.pack, .client = "bench engine"}));
+  MOESTRO_ASSIGN_OR_RETURN(
+      auto client, store::StoreClient::attach({.endpoint = o.store, .model = o.pack, .client = "bench engine"}));
   return std::unique_ptr<store::BlobSource>(std::move(client));
 }
 
@@ -71,11 +76,13 @@ Result<std::unique_ptr<store::BlobSource>> attach(const EngineBenchOptions& o) {
 Status check_memory(const model::ModelSpec& spec, DType dtype, int64_t kv_tokens, int64_t batch) {
   int64_t per_token = 0;
   for (const model::LayerSpec& layer : spec.layers)
-    per_token += ceil_div(kernels::kv_block_bytes({.kv_heads = layer.kv.heads, .head_dim = layer.kv.head_dim}, dtype), kernels::kKvBlockTokens);
-  const uint64_t bytes = static_cast<uint64_t>(per_token) * static_cast<uint64_t>(kv_tokens), available = memory_available();
+    per_token += ceil_div(kernels::kv_block_bytes({.kv_heads = layer.kv.heads, .head_dim = layer.kv.head_dim}, dtype),
+                          kernels::kKvBlockTokens);
+  const uint64_t bytes = static_cast<uint64_t>(per_token) * static_cast<uint64_t>(kv_tokens),
+                 available = memory_available();
   if (available == 0 || bytes <= available) return Status::ok();
-  return exhausted("--batch " + number(batch) + ": its KV cache of " + number(kv_tokens) + " tokens is " + config::readable_size(bytes) + ", and " +
-                   config::readable_size(available) + " of memory are free");
+  return exhausted("--batch " + number(batch) + ": its KV cache of " + number(kv_tokens) + " tokens is " +
+                   config::readable_size(bytes) + ", and " + config::readable_size(available) + " of memory are free");
 }
 
 }  // namespace
@@ -100,7 +107,8 @@ Result<std::vector<EngineCase>> bench_cases(const EngineBenchOptions& o) {
   return cases;
 }
 
-Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector<EngineCase>& cases, const Clock& clock) {
+Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector<EngineCase>& cases,
+                                  const Clock& clock) {
   MOESTRO_ASSIGN_OR_RETURN(const kernels::Isa isa, chosen_isa(o.isa));
   BenchedEngine benched;
   // What is wrong with the options shows before gigabytes of a pack are read; a store has its weights already.
@@ -132,7 +140,8 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   }
   options.kv_tokens = o.kv_tokens > 0 ? o.kv_tokens : blocks * kernels::kKvBlockTokens;
   options.step_tokens_max = std::max(o.step_tokens, options.step_sequences_max);
-  MOESTRO_RETURN_IF_ERROR(check_memory(description.spec, options.kv_dtype, options.kv_tokens, options.step_sequences_max));
+  MOESTRO_RETURN_IF_ERROR(
+      check_memory(description.spec, options.kv_dtype, options.kv_tokens, options.step_sequences_max));
 
   if (!benched.source) {
     MOESTRO_ASSIGN_OR_RETURN(benched.source, store::ResidentSource::open(o.pack));
@@ -140,21 +149,25 @@ Result<BenchedEngine> open_engine(const EngineBenchOptions& o, const std::vector
   benched.ops = kernels::make_cpu_ops({.threads = o.threads, .deterministic = o.deterministic, .isa = isa});
   MOESTRO_RETURN_IF_ERROR(kernels::check_device(o.device));
   MOESTRO_ASSIGN_OR_RETURN(const config::DeviceSpec spec, config::parse_device(o.device));
-  const device::WorkerDeviceOptions on{.spec = spec, .cache = o.cache, .predict = o.predict, .cuda_graphs = o.cuda_graphs == "on"};
+  const device::WorkerDeviceOptions on{
+      .spec = spec, .cache = o.cache, .predict = o.predict, .cuda_graphs = o.cuda_graphs == "on"};
   MOESTRO_RETURN_IF_ERROR(device::check_worker_device(on));
   if (spec.kind == config::DeviceSpec::Kind::kCuda) {
     MOESTRO_ASSIGN_OR_RETURN(benched.cuda, cuda::CudaDevice::open(spec.cuda, o.deterministic));
     if (o.limits) {
       const auto bytes = o.stream_bytes > 0 ? static_cast<uint64_t>(o.stream_bytes) : kDeviceStream;
       auto limits = kernels::limits::DeviceLimits::create(benched.cuda->functions(), bytes);
-      if (!limits.is_ok()) return limits.status().with_context("--stream " + config::format_size(bytes) + " of device memory");
+      if (!limits.is_ok())
+        return limits.status().with_context("--stream " + config::format_size(bytes) + " of device memory");
       benched.device_limits = std::move(*limits);
     }
   }
-  MOESTRO_ASSIGN_OR_RETURN(auto device, device::WorkerDevice::create(on, options, *benched.source, *benched.ops, benched.cuda.get(), clock));
+  MOESTRO_ASSIGN_OR_RETURN(
+      auto device, device::WorkerDevice::create(on, options, *benched.source, *benched.ops, benched.cuda.get(), clock));
   benched.device = std::make_unique<device::WorkerDevice>(std::move(device));
   options.compute_floor = spec.emulated.compute;
-  MOESTRO_ASSIGN_OR_RETURN(benched.engine, engine::Engine::create(options, benched.device->source(), benched.device->backend(), clock));
+  MOESTRO_ASSIGN_OR_RETURN(benched.engine,
+                           engine::Engine::create(options, benched.device->source(), benched.device->backend(), clock));
   MOESTRO_RETURN_IF_ERROR(benched.device->attach(*benched.engine, nullptr, nullptr));
   return benched;
 }

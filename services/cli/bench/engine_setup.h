@@ -17,7 +17,8 @@ struct BenchedEngine {
   std::unique_ptr<store::BlobSource> source;
   std::unique_ptr<kernels::Ops> ops;
   std::unique_ptr<cuda::CudaDevice> cuda;  ///< null: another device
-  std::unique_ptr<kernels::limits::DeviceLimits> device_limits;  ///< of that device, with memory that experts then have not; null: not wanted
+  std::unique_ptr<kernels::limits::DeviceLimits>
+      device_limits;  ///< of that device, with memory that experts then have not; null: not wanted
   std::unique_ptr<device::WorkerDevice> device;
   std::unique_ptr<engine::Engine> engine;
   DType experts = DType::kF32;
@@ -25,8 +26,10 @@ struct BenchedEngine {
 
 /// The measurements that the options ask for, in the order of the table; kInvalidArgument if there is none.
 Result<std::vector<EngineCase>> bench_cases(const EngineBenchOptions& options);
-/// Refuses, naming the option and the figure, what the model's context, the KV cache or the machine's memory cannot hold.
-Result<BenchedEngine> open_engine(const EngineBenchOptions& options, const std::vector<EngineCase>& cases, const Clock& clock);
+/// Refuses, naming the option and the figure, what the model's context, the KV cache or the machine's memory cannot
+/// hold.
+Result<BenchedEngine> open_engine(const EngineBenchOptions& options, const std::vector<EngineCase>& cases,
+                                  const Clock& clock);
 
 /// Bytes that can be had without swapping; 0 where the system does not say.
 uint64_t memory_available();

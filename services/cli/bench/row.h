@@ -22,8 +22,13 @@ struct BenchRow {
   std::string missing = {};  ///< why it could not be measured here; empty: it was
 
   double measured() const { return ratio.value_or(value); }
-  bool reached() const { return aim_kind == Aim::kNone || (aim_kind == Aim::kAtLeast ? measured() >= aim : measured() <= aim); }
+  bool reached() const {
+    return aim_kind == Aim::kNone || (aim_kind == Aim::kAtLeast ? measured() >= aim : measured() <= aim);
+  }
 };
+
+/// A value without a baseline, and the most that it should be.
+BenchRow at_most(std::string what, std::string unit, double value, double aim, std::string how);
 
 /// {what, value, unit, baseline, ratio, aim, ..., how}
 nlohmann::ordered_json row_json(const BenchRow& row);

@@ -27,8 +27,9 @@ int64_t attended(const model::AttentionSpec& a, const engine::VisiblePositions& 
 
 }  // namespace
 
-Cost step_cost(const model::ModelSpec& spec, const engine::Engine::WeightTraffic& traffic, std::span<const int64_t> positions,
-               int64_t logit_rows, int64_t experts_used, const engine::VisiblePositions& visible) {
+Cost step_cost(const model::ModelSpec& spec, const engine::Engine::WeightTraffic& traffic,
+               std::span<const int64_t> positions, int64_t logit_rows, int64_t experts_used,
+               const engine::VisiblePositions& visible) {
   const auto tokens = static_cast<double>(positions.size());
   Cost cost;
   cost.tokens = tokens;
@@ -39,7 +40,8 @@ Cost step_cost(const model::ModelSpec& spec, const engine::Engine::WeightTraffic
     cost.operations += 2.0 * tokens * parameters_per_token(spec, layer);
     int64_t pairs = 0;
     for (const int64_t p : positions) pairs += attended(layer.attention, visible, p);
-    cost.operations += 4.0 * static_cast<double>(pairs * layer.attention.heads * layer.attention.head_dim);  // q k and weights v
+    cost.operations +=
+        4.0 * static_cast<double>(pairs * layer.attention.heads * layer.attention.head_dim);  // q k and weights v
   }
   return cost;
 }

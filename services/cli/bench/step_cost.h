@@ -1,5 +1,6 @@
 #pragma once
-// What a step costs by the model's own numbers: bytes of weights and operations. Exact, from its shape and the routes that occurred.
+// What a step costs by the model's own numbers: bytes of weights and operations. Exact, from its shape and the routes
+// that occurred.
 
 #include <cstdint>
 #include <span>
@@ -24,10 +25,11 @@ struct Cost {
   }
 };
 
-/// `positions`: of the step's tokens; `logit_rows`: tokens whose logits were computed; `experts_used`: pairs of layer and expert that
-/// at least one token was routed to; `visible`: of all layers, as the engine's limits say.
-Cost step_cost(const model::ModelSpec& spec, const engine::Engine::WeightTraffic& traffic, std::span<const int64_t> positions,
-               int64_t logit_rows, int64_t experts_used, const engine::VisiblePositions& visible);
+/// `positions`: of the step's tokens; `logit_rows`: tokens whose logits were computed; `experts_used`: pairs of layer
+/// and expert that at least one token was routed to; `visible`: of all layers, as the engine's limits say.
+Cost step_cost(const model::ModelSpec& spec, const engine::Engine::WeightTraffic& traffic,
+               std::span<const int64_t> positions, int64_t logit_rows, int64_t experts_used,
+               const engine::VisiblePositions& visible);
 
 /// Tokens that one expert meets on average in a step of `tokens`, at least 1.
 int64_t tokens_per_expert(const model::ModelSpec& spec, int64_t tokens);

@@ -33,7 +33,8 @@ void Workload::add(int64_t sequence, int64_t first, int64_t tokens, bool sample)
     for (int64_t i = 0; i < blocks_each_; ++i) s.blocks.push_back(static_cast<uint32_t>(sequence * blocks_each_ + i));
   for (int64_t p = first; p < first + tokens; ++p) {
     const double u = engine::uniform_at(kSeed, static_cast<uint32_t>(sequence), static_cast<uint32_t>(p));
-    plan_.tokens.push_back({index, static_cast<int32_t>(p), static_cast<TokenId>(u * static_cast<double>(engine_.spec().vocab))});
+    plan_.tokens.push_back(
+        {index, static_cast<int32_t>(p), static_cast<TokenId>(u * static_cast<double>(engine_.spec().vocab))});
     positions_.push_back(p);
   }
 }
@@ -47,9 +48,10 @@ Result<Cost> Workload::run_step() {
     MOESTRO_RETURN_IF_ERROR(s.status);
     for (const auto& count : s.activations) experts_.emplace(count.layer.value, count.expert.value);
   }
-  const auto logit_rows = std::count_if(plan_.sequences.begin(), plan_.sequences.end(), [](const auto& s) { return s.sample; });
-  Cost cost = step_cost(engine_.spec(), engine_.weight_traffic(), positions_, logit_rows, static_cast<int64_t>(experts_.size()),
-                        engine_.limits().visible);
+  const auto logit_rows =
+      std::count_if(plan_.sequences.begin(), plan_.sequences.end(), [](const auto& s) { return s.sample; });
+  Cost cost = step_cost(engine_.spec(), engine_.weight_traffic(), positions_, logit_rows,
+                        static_cast<int64_t>(experts_.size()), engine_.limits().visible);
   cost.seconds = seconds;
   return cost;
 }
@@ -71,7 +73,8 @@ Result<Cost> Workload::prompts(int64_t tokens) {
       const int64_t n = std::min(room, tokens - first);
       add(s, first, n, first + n == tokens);
       first += n;
-      if (n == room || static_cast<int64_t>(plan_.sequences.size()) == limits.step_sequences_max) MOESTRO_RETURN_IF_ERROR(flush());
+      if (n == room || static_cast<int64_t>(plan_.sequences.size()) == limits.step_sequences_max)
+        MOESTRO_RETURN_IF_ERROR(flush());
     }
   MOESTRO_RETURN_IF_ERROR(flush());
   position_ = tokens;

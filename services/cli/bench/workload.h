@@ -12,8 +12,9 @@
 
 namespace moestro::cli {
 
-/// `sequences` of random tokens, each of at most `length`. Tokens are drawn, not sampled: a random model that is fed its own choices
-/// runs in circles, and every measurement should meet the same. What the engine samples is computed all the same.
+/// `sequences` of random tokens, each of at most `length`. Tokens are drawn, not sampled: a random model that is fed
+/// its own choices runs in circles, and every measurement should meet the same. What the engine samples is computed all
+/// the same.
 class Workload {
  public:
   Workload(engine::Engine& engine, const Clock& clock, int64_t sequences, int64_t length);

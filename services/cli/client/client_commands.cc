@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
@@ -17,6 +16,7 @@
 #include "services/cli/output.h"
 #include "services/cli/server_options.h"
 #include "services/cli/sse.h"
+#include "services/command_line/command_line.h"
 
 namespace moestro::cli {
 namespace {
@@ -149,14 +149,14 @@ Status chat(const Options& options, HttpClient& client) {
   return Status::ok();
 }
 
-void add_common(CLI::App* command, Options& options) {
+void add_common(command_line::App* command, Options& options) {
   add_server_options(*command, options.server);
   command->add_option("--model", options.model, "model id; default: the first that the server has");
   command->add_option("--max-tokens", options.max_tokens, "longest answer")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->check(command_line::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str();
   command->add_option("--temperature", options.temperature, "0: always the likeliest token")
-      ->check(CLI::Range(0.0, 2.0))
+      ->check(command_line::Range(0.0, 2.0))
       ->capture_default_str();
   command->add_option("--seed", options.seed, "the same seed samples the same text");
 }
@@ -173,8 +173,8 @@ void run(const Options& options, CommandResult& result, Status (*action)(const O
 
 }  // namespace
 
-void add_complete_command(CLI::App& app, CommandResult& result) {
-  CLI::App* command = app.add_subcommand("complete", "Continue a text");
+void add_complete_command(command_line::App& app, CommandResult& result) {
+  command_line::App* command = app.add_subcommand("complete", "Continue a text");
   auto options = std::make_shared<Options>();
   command->add_option("prompt", options->prompt, "the text; - reads it from stdin")->required();
   add_common(command, *options);
@@ -182,8 +182,8 @@ void add_complete_command(CLI::App& app, CommandResult& result) {
   command->callback([options, &result] { run(*options, result, complete); });
 }
 
-void add_chat_command(CLI::App& app, CommandResult& result) {
-  CLI::App* command = app.add_subcommand("chat", "Talk to the model, a line at a time");
+void add_chat_command(command_line::App& app, CommandResult& result) {
+  command_line::App* command = app.add_subcommand("chat", "Talk to the model, a line at a time");
   auto options = std::make_shared<Options>();
   options->max_tokens = 512;
   add_common(command, *options);

@@ -1,6 +1,5 @@
 #include "services/cli/doctor/doctor_command.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +12,7 @@
 #include "services/cli/doctor/findings.h"
 #include "services/cli/doctor/stores.h"
 #include "services/cli/output.h"
+#include "services/command_line/command_line.h"
 
 namespace moestro::cli {
 namespace {
@@ -80,8 +80,11 @@ void run(const Options& options, CommandResult& result) {
   std::vector<Finding> findings = judge(look_at_machine(options.pack));
   // What a store that runs got counts there, not what a new one would get here.
   if (!options.stores.empty())
-    std::erase_if(findings, [](const Finding& f) { return f.topic == "huge pages" || f.topic == "locked memory" || f.topic == "/dev/shm"; });
-  std::ranges::move(judge_stores(arena_roots(), {options.stores.begin(), options.stores.end()}), std::back_inserter(findings));
+    std::erase_if(findings, [](const Finding& f) {
+      return f.topic == "huge pages" || f.topic == "locked memory" || f.topic == "/dev/shm";
+    });
+  std::ranges::move(judge_stores(arena_roots(), {options.stores.begin(), options.stores.end()}),
+                    std::back_inserter(findings));
   std::vector<Arena> arenas =
       find_arenas(arena_roots(), {options.arena_dirs.begin(), options.arena_dirs.end()});
   std::vector<std::string> removed;
@@ -96,13 +99,15 @@ void run(const Options& options, CommandResult& result) {
 
 }  // namespace
 
-void add_doctor_command(CLI::App& app, CommandResult& result) {
-  CLI::App* command = app.add_subcommand("doctor", "What this machine lacks, and the line that mends each");
+void add_doctor_command(command_line::App& app, CommandResult& result) {
+  command_line::App* command = app.add_subcommand("doctor", "What this machine lacks, and the line that mends each");
   auto options = std::make_shared<Options>();
   command->add_option("--pack", options->pack, "directory of packs, to try O_DIRECT in")
       ->capture_default_str();
   command->add_option("--arena-dir", options->arena_dirs, "look for a stale arena here too");
-  command->add_option("--store", options->stores, "ask the store with this run directory what pages its arena got, instead of what a new one would get; those of `moestro up` are found");
+  command->add_option("--store", options->stores,
+                      "ask the store with this run directory what pages its arena got, instead of what a new one would "
+                      "get; those of `moestro up` are found");
   command->add_flag("--clean", options->clean, "remove arenas that no store holds");
   command->add_flag("--json", options->json, "the findings as JSON on stdout");
   command->callback([options, &result] { run(*options, result); });

@@ -18,15 +18,11 @@ std::string as_root(const MachineFacts& facts, const std::string& command) {
 }
 
 Finding processor(const MachineFacts& facts) {
-  std::string found = std::to_string(facts.cores) + " cores, ";
-  if (!facts.avx2 && !facts.avx512)
-    return {"processor", Verdict::kSlower,
-            found + "neither AVX2 nor AVX-512: scalar kernels, many times slower",
+  const std::string cores = std::to_string(facts.cores) + " cores, ";
+  if (facts.isa == kernels::Isa::kScalar)
+    return {"processor", Verdict::kSlower, cores + "no AVX2: scalar kernels, many times slower",
             "use an x86-64 processor with AVX2"};
-  found += facts.avx512 ? "AVX-512" : "AVX2";
-  if (facts.avx512_bf16) found += ", BF16";
-  if (facts.avx512_vnni) found += ", VNNI";
-  return {"processor", Verdict::kGood, found, ""};
+  return {"processor", Verdict::kGood, cores + "products with " + instructions_by_precision(facts.isa, false), ""};
 }
 
 Finding memory(const MachineFacts& facts) {
@@ -36,8 +32,8 @@ Finding memory(const MachineFacts& facts) {
       ""};
   if (facts.cgroup_limit_bytes) {
     finding.verdict = Verdict::kInfo;
-    finding.found += "; " + facts.cgroup + " allows " + readable_size(*facts.cgroup_limit_bytes) + ", of which " + readable_size(facts.cgroup_left_bytes) +
-                     " are left; shared memory counts: keep --dram below it";
+    finding.found += "; " + facts.cgroup + " allows " + readable_size(*facts.cgroup_limit_bytes) + ", of which " +
+                     readable_size(facts.cgroup_left_bytes) + " are left; shared memory counts: keep --dram below it";
   }
   return finding;
 }
@@ -78,7 +74,8 @@ Finding direct_io(const MachineFacts& facts) {
     return {topic, Verdict::kInfo, facts.pack_dir + " is not a directory: not tried",
             "moestro doctor --pack DIR"};
   if (facts.direct_io_error == EROFS)
-    return {topic, Verdict::kInfo, facts.pack_dir + " is read-only and holds no pack: not tried", "moestro doctor --pack PACK"};
+    return {topic, Verdict::kInfo, facts.pack_dir + " is read-only and holds no pack: not tried",
+            "moestro doctor --pack PACK"};
   if (facts.direct_io_error == 0) return {topic, Verdict::kGood, "works in " + facts.pack_dir, ""};
   return {topic, Verdict::kSlower,
           "refused in " + facts.pack_dir + " (" + std::strerror(facts.direct_io_error) +
@@ -90,18 +87,23 @@ Finding huge_pages(const MachineFacts& facts) {
   const std::string topic = "huge pages";
   const bool by_mount = facts.may_mount && !facts.shmem_huge.empty() && facts.shmem_huge != "deny";
   if (by_mount) return {topic, Verdict::kGood, "`up` mounts a tmpfs of its own that has them", ""};
-  const bool by_shm = facts.shmem_huge == "force" || (facts.shmem_huge != "deny" && !facts.shm_huge.empty() && facts.shm_huge != "never");
+  const bool by_shm = facts.shmem_huge == "force" ||
+                      (facts.shmem_huge != "deny" && !facts.shm_huge.empty() && facts.shm_huge != "never");
   if (by_shm && !facts.shmem_huge.empty()) return {topic, Verdict::kGood, "/dev/shm has them", ""};
   if (facts.hugetlb_free_bytes > 0)
-    return {topic, Verdict::kInfo, readable_size(facts.hugetlb_free_bytes) + " of " + readable_size(facts.hugetlb_bytes) + " that are set aside are free",
+    return {topic, Verdict::kInfo,
+            readable_size(facts.hugetlb_free_bytes) + " of " + readable_size(facts.hugetlb_bytes) +
+                " that are set aside are free",
             "mount a hugetlbfs, and give it to moestro up as --payload-dir"};
   const std::string cost = "; reads from disk reach about half the speed";
   if (facts.shmem_huge.empty())
     return {topic, Verdict::kSlower, "the kernel has no transparent ones for shared memory" + cost,
-            as_root(facts, "sysctl vm.nr_hugepages=N") + ", N of 2 MiB for the arena; mount a hugetlbfs, and give it to moestro up as --payload-dir"};
+            as_root(facts, "sysctl vm.nr_hugepages=N") +
+                ", N of 2 MiB for the arena; mount a hugetlbfs, and give it to moestro up as --payload-dir"};
   if (facts.shmem_huge == "deny")
     return {topic, Verdict::kSlower, "switched off for all shared memory (shmem_enabled=deny)" + cost,
-            as_root(facts, "echo never > /sys/kernel/mm/transparent_hugepage/shmem_enabled") + ", which leaves it to each mount"};
+            as_root(facts, "echo never > /sys/kernel/mm/transparent_hugepage/shmem_enabled") +
+                ", which leaves it to each mount"};
   return {topic, Verdict::kSlower, "no right to mount a tmpfs that has them, and /dev/shm has none" + cost,
           "sudo mount -t tmpfs -o huge=within_size,mode=0700,uid=$(id -u),size=SIZE moestro DIR; then "
           "moestro up --arena-dir DIR"};
@@ -149,7 +151,10 @@ Finding open_files(const MachineFacts& facts) {
 Finding numa(const MachineFacts& facts) {
   if (facts.numa_nodes <= 1) return {"NUMA", Verdict::kGood, "one node", ""};
   return {"NUMA", Verdict::kInfo,
-          std::to_string(facts.numa_nodes) + " nodes; weights are spread over those that all workers keep to, else over all (--numa): a store's line says where they lie, each worker's log how far that is", ""};
+          std::to_string(facts.numa_nodes) +
+              " nodes; weights are spread over those that all workers keep to, else over all (--numa): a store's line "
+              "says where they lie, each worker's log how far that is",
+          ""};
 }
 
 }  // namespace
@@ -169,8 +174,9 @@ std::string_view verdict_name(Verdict verdict) {
 }
 
 std::vector<Finding> judge(const MachineFacts& facts) {
-  std::vector<Finding> findings = {processor(facts),  memory(facts),  io_uring(facts),      seccomp(facts),   direct_io(facts),
-                                   huge_pages(facts), memlock(facts), shared_memory(facts), open_files(facts)};
+  std::vector<Finding> findings = {processor(facts), memory(facts),        io_uring(facts),
+                                   seccomp(facts),   direct_io(facts),     huge_pages(facts),
+                                   memlock(facts),   shared_memory(facts), open_files(facts)};
   std::ranges::move(judge_gpus(facts), std::back_inserter(findings));
   findings.push_back(numa(facts));
   return findings;

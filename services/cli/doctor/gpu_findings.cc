@@ -20,14 +20,20 @@ std::string nodes_of(const MachineFacts& facts) {
 
 /// Why CUDA sees none.
 Finding none_seen(const MachineFacts& facts) {
-  Finding finding{"GPU", has_nvidia(facts) ? Verdict::kSlower : Verdict::kInfo,
-                  nodes_of(facts) + (facts.cuda_refusal.is_ok() ? "" : ", " + facts.cuda_refusal.message()) + "; the CPU computes", ""};
+  Finding finding{
+      "GPU", has_nvidia(facts) ? Verdict::kSlower : Verdict::kInfo,
+      nodes_of(facts) + (facts.cuda_refusal.is_ok() ? "" : ", " + facts.cuda_refusal.message()) + "; the CPU computes",
+      ""};
   if (facts.cuda_refusal.code() == Code::kUnsupported && has_nvidia(facts))
-    finding.mend = "cmake --preset cuda && cmake --build build/cuda --target moestro_cuda, beside the programs of the same build; or MOESTRO_CUDA_PLUGIN=FILE";
+    finding.mend =
+        "cmake --preset cuda && cmake --build build/cuda --target moestro_cuda, beside the programs of the same build; "
+        "or MOESTRO_CUDA_PLUGIN=FILE";
   else if (facts.cuda_refusal.code() == Code::kUnavailable && facts.cuda_driver.empty())
     finding.mend = "install NVIDIA's driver (nvidia-smi then names the cards); in a container: docker run --gpus all";
   else if (facts.cuda_refusal.code() == Code::kUnavailable)
-    finding.mend = "NVIDIA's driver here is " + facts.cuda_driver + ": where that is too old for the CUDA that the plugin was built with, take a newer one; see nvidia-smi";
+    finding.mend =
+        "NVIDIA's driver here is " + facts.cuda_driver +
+        ": where that is too old for the CUDA that the plugin was built with, take a newer one; see nvidia-smi";
   return finding;
 }
 
@@ -37,16 +43,21 @@ Finding one_gpu(const MachineFacts& facts, size_t index) {
   Finding finding{"GPU " + std::to_string(index), Verdict::kGood, "", ""};
   if (!device.failed.empty()) {
     finding.verdict = Verdict::kSlower;
-    finding.found = (device.name.empty() ? "a card" : device.name) + (device.pci.empty() ? "" : ", at " + device.pci) + ": faulty: " + device.failed + "; the others go on without it";
+    finding.found = (device.name.empty() ? "a card" : device.name) + (device.pci.empty() ? "" : ", at " + device.pci) +
+                    ": faulty: " + device.failed + "; the others go on without it";
     finding.mend = "nvidia-smi -q and dmesg (Xid) say more; nvidia-smi --gpu-reset, or take the card out";
     return finding;
   }
-  finding.found = device.name + ", compute capability " + std::to_string(device.major) + "." + std::to_string(device.minor) + ", " +
-                  readable_size(device.free_bytes) + " of " + readable_size(device.total_bytes) + " free" + (device.pci.empty() ? "" : ", at " + device.pci) +
-                  (gpu.numa_node ? ", NUMA node " + std::to_string(*gpu.numa_node) : facts.numa_nodes > 1 ? ", NUMA node not known" : "");
+  finding.found = device.name + ", compute capability " + std::to_string(device.major) + "." +
+                  std::to_string(device.minor) + ", " + readable_size(device.free_bytes) + " of " +
+                  readable_size(device.total_bytes) + " free" + (device.pci.empty() ? "" : ", at " + device.pci) +
+                  (gpu.numa_node          ? ", NUMA node " + std::to_string(*gpu.numa_node)
+                   : facts.numa_nodes > 1 ? ", NUMA node not known"
+                                          : "");
   std::vector<kernels::CudaDevice> devices;
   for (const MachineFacts::Gpu& one : facts.cuda) devices.push_back(one.device);
-  const Status status = kernels::check_cuda({.index = static_cast<uint32_t>(index), .any = false, .vram_bytes = 0}, devices);
+  const Status status =
+      kernels::check_cuda({.index = static_cast<uint32_t>(index), .any = false, .vram_bytes = 0}, devices);
   if (status.is_ok()) return finding;
   if (!kernels::check_card(device).is_ok()) {
     finding.verdict = Verdict::kInfo;

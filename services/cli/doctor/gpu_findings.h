@@ -7,7 +7,8 @@
 
 namespace moestro::cli {
 
-/// One for each device, "GPU 0"; where CUDA sees none, one "GPU" that says why. None of them is ever `missing`: the CPU computes.
+/// One for each device, "GPU 0"; where CUDA sees none, one "GPU" that says why. None of them is ever `missing`: the CPU
+/// computes.
 std::vector<Finding> judge_gpus(const MachineFacts& facts);
 
 }  // namespace moestro::cli

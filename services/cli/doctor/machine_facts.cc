@@ -105,7 +105,8 @@ void look_at_memory(MachineFacts& facts) {
     facts.hugetlb_bytes += pool.pages * pool.page_bytes;
     facts.hugetlb_free_bytes += pool.free_pages * pool.page_bytes;
   }
-  if (const auto mount = machine::mount_of("/dev/shm", machine::read_mounts())) facts.shm_huge = machine::option_value(mount->options, "huge");
+  if (const auto mount = machine::mount_of("/dev/shm", machine::read_mounts()))
+    facts.shm_huge = machine::option_value(mount->options, "huge");
   struct statfs shm {};
   if (::statfs("/dev/shm", &shm) == 0) {
     facts.shm_is_tmpfs = shm.f_type == TMPFS_MAGIC;
@@ -129,14 +130,7 @@ void look_at_rights(MachineFacts& facts) {
 
 void look_at_processor(MachineFacts& facts) {
   facts.cores = std::max(1u, std::thread::hardware_concurrency());
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  facts.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  facts.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                 __builtin_cpu_supports("avx512vl");
-  facts.avx512_bf16 = __builtin_cpu_supports("avx512bf16");
-  facts.avx512_vnni = __builtin_cpu_supports("avx512vnni");
-#endif
+  facts.isa = kernels::best_isa();
   std::error_code error;
   uint64_t nodes = 0;
   for (const auto& entry : fs::directory_iterator("/sys/devices/system/node", error)) {

@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "kernels/device_registry.h"
+#include "kernels/ops.h"
 
 namespace moestro::cli {
 
 struct MachineFacts {
   std::string kernel;  ///< "6.1.0-18-amd64"
   uint64_t cores = 1;
-  bool avx2 = false, avx512 = false, avx512_bf16 = false, avx512_vnni = false;
+  kernels::Isa isa = kernels::Isa::kScalar;  ///< the best that it has
 
   uint64_t memory_bytes = 0, memory_available_bytes = 0;
   std::optional<uint64_t> cgroup_limit_bytes;  ///< the lowest, where it is below the machine's memory

@@ -37,15 +37,17 @@ std::vector<fs::path> find_stores(const std::vector<fs::path>& roots) {
 std::optional<Finding> ask_store(const fs::path& run_dir) {
   const auto status = store::query_store(box::store_endpoint(run_dir), kWithin);
   if (!status) return std::nullopt;
-  return Finding{kTopic, status->pages_mend.empty() ? Verdict::kGood : Verdict::kSlower, "of the store in " + run_dir.string() + ": " + status->pages,
-                 status->pages_mend};
+  return Finding{kTopic, status->pages_mend.empty() ? Verdict::kGood : Verdict::kSlower,
+                 "of the store in " + run_dir.string() + ": " + status->pages, status->pages_mend};
 }
 
 std::vector<Finding> judge_stores(const std::vector<fs::path>& roots, const std::vector<fs::path>& asked) {
   std::vector<Finding> findings;
   for (const fs::path& dir : asked) {
     const auto answer = ask_store(dir);
-    findings.push_back(answer ? *answer : Finding{kTopic, Verdict::kMissing, "no store answers in " + dir.string(), "moestro up, or see its log"});
+    findings.push_back(answer ? *answer
+                              : Finding{kTopic, Verdict::kMissing, "no store answers in " + dir.string(),
+                                        "moestro up, or see its log"});
   }
   for (const fs::path& dir : find_stores(roots)) {
     if (std::ranges::find(asked, dir) != asked.end()) continue;

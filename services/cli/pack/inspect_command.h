@@ -1,13 +1,10 @@
 #pragma once
 #include "services/cli/command.h"
-
-namespace CLI {
-class App;
-}
+#include "services/command_line/command_line.h"
 
 namespace moestro::cli {
 
 /// moestro inspect PACK: runs when the command line is parsed. `result` must outlive the app.
-void add_inspect_command(CLI::App& app, CommandResult& result);
+void add_inspect_command(command_line::App& app, CommandResult& result);
 
 }  // namespace moestro::cli

@@ -1,6 +1,5 @@
 #include "services/cli/pack/pack_command.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -11,19 +10,20 @@
 #include "orchestrator/api/served_model.h"
 #include "services/cli/pack/progress.h"
 #include "services/cli/pack/spread_option.h"
+#include "services/command_line/command_line.h"
 #include "store/pack/packer.h"
 
 namespace moestro::cli {
 namespace {
 
-struct Arguments {
+struct PackArguments {
   std::string source, pack, dense, name;
   std::vector<std::string> experts, spread;
   unsigned jobs = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
   bool json = false;
 };
 
-Result<store::PackOptions> pack_options(const Arguments& arguments) {
+Result<store::PackOptions> pack_options(const PackArguments& arguments) {
   store::PackOptions options;
   options.jobs = arguments.jobs;
   options.model_name = arguments.name;
@@ -40,18 +40,21 @@ Result<store::PackOptions> pack_options(const Arguments& arguments) {
 /// What a pack is served with is read as the orchestrator reads it, before hours are spent on the weights.
 Status check_servable(const std::filesystem::path& source) {
   std::error_code error;
-  if (!std::filesystem::exists(source / "config.json", error)) return Status::ok();  // no checkpoint: the packer says what is wrong
+  if (!std::filesystem::exists(source / "config.json", error))
+    return Status::ok();  // no checkpoint: the packer says what is wrong
   if (!std::filesystem::exists(source / "tokenizer.json", error))
-    return not_found((source / "tokenizer.json").string() +
-                     ": is missing, and a model cannot be served without it; add the model's file (a slow tokenizer is converted by "
-                     "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR))");
+    return not_found(
+        (source / "tokenizer.json").string() +
+        ": is missing, and a model cannot be served without it; add the model's file (a slow tokenizer is converted by "
+        "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR))");
   return orchestrator::ServedModel::load("", source).status();
 }
 
-Status run(const Arguments& arguments) {
+Status run_pack(const PackArguments& arguments) {
   MOESTRO_ASSIGN_OR_RETURN(store::PackOptions options, pack_options(arguments));
   MOESTRO_RETURN_IF_ERROR(check_servable(arguments.source));
-  MOESTRO_RETURN_IF_ERROR(read_spread(arguments.spread, arguments.pack, options, [](const std::string& line) { note(line); }));
+  MOESTRO_RETURN_IF_ERROR(
+      read_spread(arguments.spread, arguments.pack, options, [](const std::string& line) { note(line); }));
   ByteProgress progress("packing");
   const store::PackObserver observer{[&](uint64_t done, uint64_t total) { progress.update(done, total); },
                                      [&](const std::string& line) { note(line); }};
@@ -63,31 +66,54 @@ Status run(const Arguments& arguments) {
                                    {"resumed_bytes", summary->resumed_bytes}, {"blobs", summary->blobs}};
     std::printf("%s\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   } else {
-    std::printf("packed %s in %u blobs into %s\n", human_bytes(summary->bytes).c_str(), summary->blobs, arguments.pack.c_str());
+    std::printf("packed %s in %u blobs into %s\n", human_bytes(summary->bytes).c_str(), summary->blobs,
+                arguments.pack.c_str());
   }
   return Status::ok();
 }
 
 }  // namespace
 
-void add_pack_command(CLI::App& app, CommandResult& result) {
+void add_pack_command(command_line::App& app, CommandResult& result) {
   auto* command = app.add_subcommand("pack", "Convert a Hugging Face checkpoint to a pack");
-  auto arguments = std::make_shared<Arguments>();
-  command->add_option("source", arguments->source, "Directory with config.json, *.safetensors and tokenizer.json")->required()->option_text("SRC");
-  command->add_option("-o,--output", arguments->pack, "Directory of the pack; an interrupted pack goes on where it stopped")
-      ->required()->option_text("PACK");
-  const CLI::IsMember precisions({"bf16", "bf16-12bit", "f16", "f32", "int8", "int4"});
-  command->add_option("--experts", arguments->experts, "Precisions of the experts, side by side, the first served by default (default: the plain one that holds the checkpoint's exactly). bf16-12bit: bf16 without loss in three quarters of the room")
-      ->delimiter(',')->check(precisions)->option_text("bf16|bf16-12bit|f16|f32|int8|int4[,...]");
-  command->add_option("--dense", arguments->dense, "Precision of all other weights (default: as for --experts); bf16-12bit, int8, int4: of attention, shared experts, dense layers and the head")
-      ->check(precisions)->option_text("bf16|bf16-12bit|f16|f32|int8|int4");
-  command->add_option("--spread", arguments->spread, "A further directory, on a drive of its own, that takes a part of the pack in proportion to "
-                      "what it reads; once for each. Without SHARE the drives are measured")->allow_extra_args(false)->option_text("DIR[=SHARE]");
-  command->add_option("--jobs", arguments->jobs, "Threads")->check(CLI::Range(1, 256))->capture_default_str()->option_text("N");
-  command->add_option("--name", arguments->name, "Name of the model (default: the source directory's name)")->option_text("NAME");
+  auto arguments = std::make_shared<PackArguments>();
+  command->add_option("source", arguments->source, "Directory with config.json, *.safetensors and tokenizer.json")
+      ->required()
+      ->option_text("SRC");
+  command
+      ->add_option("-o,--output", arguments->pack,
+                   "Directory of the pack; an interrupted pack goes on where it stopped")
+      ->required()
+      ->option_text("PACK");
+  const command_line::Check precisions = command_line::IsMember({"bf16", "bf16-12bit", "f16", "f32", "int8", "int4"});
+  command
+      ->add_option("--experts", arguments->experts,
+                   "Precisions of the experts, side by side, the first served by default (default: the plain one that "
+                   "holds the checkpoint's exactly). bf16-12bit: bf16 without loss in three quarters of the room")
+      ->delimiter(',')
+      ->check(precisions)
+      ->option_text("bf16|bf16-12bit|f16|f32|int8|int4[,...]");
+  command
+      ->add_option("--dense", arguments->dense,
+                   "Precision of all other weights (default: as for --experts); bf16-12bit, int8, int4: of attention, "
+                   "shared experts, dense layers and the head")
+      ->check(precisions)
+      ->option_text("bf16|bf16-12bit|f16|f32|int8|int4");
+  command
+      ->add_option("--spread", arguments->spread,
+                   "A further directory, on a drive of its own, that takes a part of the pack in proportion to "
+                   "what it reads; once for each. Without SHARE the drives are measured")
+      ->allow_extra_args(false)
+      ->option_text("DIR[=SHARE]");
+  command->add_option("--jobs", arguments->jobs, "Threads")
+      ->check(command_line::Range(1, 256))
+      ->capture_default_str()
+      ->option_text("N");
+  command->add_option("--name", arguments->name, "Name of the model (default: the source directory's name)")
+      ->option_text("NAME");
   command->add_flag("--json", arguments->json, "Print the result as JSON");
   command->callback([arguments, &result] {
-    if (const Status status = run(*arguments); !status.is_ok()) fail(result, status);
+    if (const Status status = run_pack(*arguments); !status.is_ok()) fail(result, status);
   });
 }
 

@@ -51,29 +51,53 @@ Result<json> pack_report(const std::filesystem::path& dir, const store::Manifest
   uint64_t expert_bytes = 0;
   for (const DType d : m.expert_precisions) {
     const auto [count, bytes] = experts[d];
-    precisions.push_back({{"precision", dtype_name(d)}, {"experts", count}, {"bytes", bytes}, {"blob_bytes", bytes / count}});
+    precisions.push_back(
+        {{"precision", dtype_name(d)}, {"experts", count}, {"bytes", bytes}, {"blob_bytes", bytes / count}});
     expert_bytes += bytes;
   }
   const auto& spec = model.spec;
-  return json{{"pack", dir.string()}, {"model", m.model_name}, {"architecture", spec.architecture}, {"version", m.version},
-              {"layout_id", m.layout_id}, {"identity", hex(m.identity)}, {"layers", spec.layers.size()},
-              {"moe_layers", spec.moe_layers()}, {"top_k", spec.moe().top_k},
-              {"hidden", spec.hidden}, {"expert_ffn", spec.moe().expert.ffn}, {"vocab", spec.vocab}, {"max_position", spec.max_position},
-              {"dense", {{"precision", dtype_name(m.blobs.front().precision)}, {"tensors", m.tensors.size()}, {"bytes", dense_bytes}}},
-              {"experts", {{"per_layer", spec.moe().experts}, {"bytes", expert_bytes}, {"blob_bytes", precisions[0]["blob_bytes"]}, {"precisions", precisions}}},
-              {"blobs", m.blobs.size()}, {"slices", slices}, {"bytes", dense_bytes + expert_bytes}, {"files", file_report(dir, m)}};
+  return json{
+      {"pack", dir.string()},
+      {"model", m.model_name},
+      {"architecture", spec.architecture},
+      {"version", m.version},
+      {"layout_id", m.layout_id},
+      {"identity", hex(m.identity)},
+      {"layers", spec.layers.size()},
+      {"moe_layers", spec.moe_layers()},
+      {"top_k", spec.moe().top_k},
+      {"hidden", spec.hidden},
+      {"expert_ffn", spec.moe().expert.ffn},
+      {"vocab", spec.vocab},
+      {"max_position", spec.max_position},
+      {"dense",
+       {{"precision", dtype_name(m.blobs.front().precision)}, {"tensors", m.tensors.size()}, {"bytes", dense_bytes}}},
+      {"experts",
+       {{"per_layer", spec.moe().experts},
+        {"bytes", expert_bytes},
+        {"blob_bytes", precisions[0]["blob_bytes"]},
+        {"precisions", precisions}}},
+      {"blobs", m.blobs.size()},
+      {"slices", slices},
+      {"bytes", dense_bytes + expert_bytes},
+      {"files", file_report(dir, m)}};
 }
 
 std::string pack_report_text(const json& r) {
   const auto number = [&r](const char* key) { return std::to_string(r[key].get<uint64_t>()); };
   const auto bytes = [](const json& at) { return human_bytes(at["bytes"].get<uint64_t>()); };
   std::string text = row("model", r["model"].get<std::string>() + " (" + r["architecture"].get<std::string>() + ")");
-  text += row("pack", "version " + number("version") + ", expert layout " + number("layout_id") + ", identity " + r["identity"].get<std::string>());
-  text += row("layers", number("layers") + ", " + number("moe_layers") + " of them with " + std::to_string(r["experts"]["per_layer"].get<uint64_t>()) + " experts, top " + number("top_k"));
-  text += row("shape", "hidden " + number("hidden") + ", expert ffn " + number("expert_ffn") + ", vocabulary " + number("vocab") + ", " + number("max_position") + " positions");
+  text += row("pack", "version " + number("version") + ", expert layout " + number("layout_id") + ", identity " +
+                          r["identity"].get<std::string>());
+  text +=
+      row("layers", number("layers") + ", " + number("moe_layers") + " of them with " +
+                        std::to_string(r["experts"]["per_layer"].get<uint64_t>()) + " experts, top " + number("top_k"));
+  text += row("shape", "hidden " + number("hidden") + ", expert ffn " + number("expert_ffn") + ", vocabulary " +
+                           number("vocab") + ", " + number("max_position") + " positions");
   text += row("dense", r["dense"]["precision"].get<std::string>() + ", " + bytes(r["dense"]));
   for (const json& e : r["experts"]["precisions"])
-    text += row("experts", e["precision"].get<std::string>() + ", " + bytes(e) + ", " + human_bytes(e["blob_bytes"].get<uint64_t>()) + " each");
+    text += row("experts", e["precision"].get<std::string>() + ", " + bytes(e) + ", " +
+                               human_bytes(e["blob_bytes"].get<uint64_t>()) + " each");
   for (const json& f : r["files"]) text += row("file", f["name"].get<std::string>() + ", " + bytes(f));
   text += row("in all", bytes(r) + " in " + number("blobs") + " blobs, " + number("slices") + " slices");
   return text;

@@ -15,7 +15,8 @@ std::string human_bytes(uint64_t bytes) {
   return text;
 }
 
-ByteProgress::ByteProgress(std::string label) : label_(std::move(label) + ", percent:"), start_(std::chrono::steady_clock::now()) {}
+ByteProgress::ByteProgress(std::string label)
+    : label_(std::move(label) + ", percent:"), start_(std::chrono::steady_clock::now()) {}
 
 void ByteProgress::update(uint64_t done, uint64_t total) {
   if (!progress_) {
@@ -25,7 +26,8 @@ void ByteProgress::update(uint64_t done, uint64_t total) {
   const auto now = std::chrono::steady_clock::now();
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const auto rate = seconds > 0 ? static_cast<uint64_t>(static_cast<double>(done - first_bytes_) / seconds) : 0;
-  const uint64_t percent = total == 0 ? 100 : static_cast<uint64_t>(100.0 * static_cast<double>(done) / static_cast<double>(total));
+  const uint64_t percent =
+      total == 0 ? 100 : static_cast<uint64_t>(100.0 * static_cast<double>(done) / static_cast<double>(total));
   progress_->update(percent, human_bytes(done) + " of " + human_bytes(total) + ", " + human_bytes(rate) + "/s",
                     std::chrono::duration<double>(now.time_since_epoch()).count());
 }

@@ -19,7 +19,8 @@ Result<std::optional<uint32_t>> split_share(std::string& word) {
   const char* last = word.data() + word.size();
   const auto [end, error] = std::from_chars(word.data() + equals + 1, last, share);
   if (error != std::errc() || end != last || share == 0 || share > store::kShareMax)
-    return invalid_argument("--spread " + word + ": the share after '=' is not a number from 1 to " + std::to_string(store::kShareMax));
+    return invalid_argument("--spread " + word + ": the share after '=' is not a number from 1 to " +
+                            std::to_string(store::kShareMax));
   word.resize(equals);
   return std::optional(share);
 }
@@ -46,7 +47,8 @@ Status read_spread(const std::vector<std::string>& words, const fs::path& pack, 
     if (share && fs::weakly_canonical(word) == fs::weakly_canonical(pack)) options.own_share = *share, own_given = true;
     else options.spread.push_back({word, share.value_or(1)});
   }
-  if (given != 0 && given != words.size()) return invalid_argument("--spread: give every directory a share (DIR=SHARE), or none to have all measured");
+  if (given != 0 && given != words.size())
+    return invalid_argument("--spread: give every directory a share (DIR=SHARE), or none to have all measured");
   if (words.empty() || given != 0 || own_given) return Status::ok();
   MOESTRO_ASSIGN_OR_RETURN(options.own_share, measured_share(pack, note));
   for (store::PackDirectory& directory : options.spread) {

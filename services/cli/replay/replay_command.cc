@@ -1,6 +1,5 @@
 #include "services/cli/replay/replay_command.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -8,6 +7,7 @@
 #include "services/cli/output.h"
 #include "services/cli/replay/replay_options.h"
 #include "services/cli/replay/replay_report.h"
+#include "services/command_line/command_line.h"
 
 namespace moestro::cli {
 namespace {
@@ -59,31 +59,71 @@ Result<std::vector<ReplayRow>> run_rows(const ReplayOptions& o) {
   return rows;
 }
 
-void add_options(CLI::App& app, ReplayOptions& o) {
-  app.add_option("ROUTES", o.traces, "routing traces (--trace of a worker), plain or .zst; several of one model are taken one after the other")->required();
+void add_options(command_line::App& app, ReplayOptions& o) {
+  app.add_option(
+         "ROUTES", o.traces,
+         "routing traces (--trace of a worker), plain or .zst; several of one model are taken one after the other")
+      ->required();
   app.add_option("--slots", o.slots, "experts that the device holds, or a share of all as 25%")->capture_default_str();
   app.add_option("--vram", o.vram, "instead: memory for experts; nine tenths of it are used");
-  app.add_option("--cache", o.cache, "auto, lfru, lfu, lru, activation, weighted, random, or belady: on demand, knowing the future")->capture_default_str();
-  app.add_option("--predict", o.predict, "auto, none, next-layer-all, popularity, request, recent, correlation, signature, echo, eamc, several joined by +, or perfect")->capture_default_str();
-  app.add_option("--hardware", o.hardware, "a file of configs/hardware; else one expert's computing takes --expert-ms and its copy --copy-ratio times that");
+  app.add_option("--cache", o.cache,
+                 "auto, lfru, lfu, lru, activation, weighted, random, or belady: on demand, knowing the future")
+      ->capture_default_str();
+  app.add_option("--predict", o.predict,
+                 "auto, none, next-layer-all, popularity, request, recent, correlation, signature, echo, eamc, several "
+                 "joined by +, or perfect")
+      ->capture_default_str();
+  app.add_option(
+      "--hardware", o.hardware,
+      "a file of configs/hardware; else one expert's computing takes --expert-ms and its copy --copy-ratio times that");
   app.add_option("--expert-bytes", o.expert_bytes, "of one expert, as it is moved");
   app.add_option("--attention-bytes", o.attention_bytes, "of a layer's dense weights; default: a quarter of an expert");
   app.add_option("--link", o.link, "bytes a second, as 12GB; default: the hardware's");
-  app.add_option("--copy-ratio", o.copy_ratio, "one expert's copy / computing with it")->check(CLI::Range(0.01, 1000.0))->capture_default_str();
-  app.add_option("--expert-ms", o.expert_ms, "computing with one expert, and with a layer's attention")->check(CLI::Range(0.001, 1000.0))->capture_default_str();
-  app.add_option("--split", o.split, "share of the requests that predictors and weights learn from; the others are judged")->check(CLI::Range(0.0, 0.9))->capture_default_str();
-  app.add_option("--batch", o.batch, "requests that decode at once")->check(CLI::Range(int64_t{1}, int64_t{1024}))->capture_default_str();
-  app.add_option("--chunk", o.chunk, "tokens of a prompt in one step")->check(CLI::Range(int64_t{1}, int64_t{65535}))->capture_default_str();
+  app.add_option("--copy-ratio", o.copy_ratio, "one expert's copy / computing with it")
+      ->check(command_line::Range(0.01, 1000.0))
+      ->capture_default_str();
+  app.add_option("--expert-ms", o.expert_ms, "computing with one expert, and with a layer's attention")
+      ->check(command_line::Range(0.001, 1000.0))
+      ->capture_default_str();
+  app.add_option("--split", o.split,
+                 "share of the requests that predictors and weights learn from; the others are judged")
+      ->check(command_line::Range(0.0, 0.9))
+      ->capture_default_str();
+  app.add_option("--batch", o.batch, "requests that decode at once")
+      ->check(command_line::Range(int64_t{1}, int64_t{1024}))
+      ->capture_default_str();
+  app.add_option("--chunk", o.chunk, "tokens of a prompt in one step")
+      ->check(command_line::Range(int64_t{1}, int64_t{65535}))
+      ->capture_default_str();
   app.add_flag("!--no-keep", o.keep, "an expert is given up as soon as it was computed with: slots only buffer");
   app.add_flag("!--no-prefetch", o.prefetch, "nothing is copied before it is wanted");
-  app.add_option("--restart", o.restart, "each judged request as the first after a restart: an empty device, and of what was learned the checkpoint of past requests, or nothing")->check(CLI::IsMember({"checkpoint", "nothing"}));
-  app.add_flag("--sweep", o.sweep, "a table: 10, 25 and 50 % of the experts, copies of 0.5 to 4 times one expert's computing");
+  app.add_option("--restart", o.restart,
+                 "each judged request as the first after a restart: an empty device, and of what was learned the "
+                 "checkpoint of past requests, or nothing")
+      ->check(command_line::IsMember({"checkpoint", "nothing"}));
+  app.add_flag("--sweep", o.sweep,
+               "a table: 10, 25 and 50 % of the experts, copies of 0.5 to 4 times one expert's computing");
   app.add_flag("--json", o.json, "machine-readable results");
   const char* const group = "What prefetching is held back by";
-  app.add_option("--floor", o.how.floor, "probability under which nothing is prefetched")->check(CLI::Range(0.0, 1.0))->capture_default_str()->group(group);
-  app.add_option("--waste", o.how.waste_max, "share of the bytes moved that prefetches may waste before the floor rises; 1: any; 0: 15 %, or 1.4 times the bytes where slots hold less than a fifth")->check(CLI::Range(0.0, 1.0))->capture_default_str()->group(group);
-  app.add_option("--horizon", o.how.horizon, "layers ahead; 0: all")->check(CLI::Range(0, 4096))->capture_default_str()->group(group);
-  app.add_option("--choices", o.how.choices, "victims named by the policy, of which the forecast takes one; 0: a quarter of the experts")->check(CLI::Range(0, 1 << 20))->capture_default_str()->group(group);
+  app.add_option("--floor", o.how.floor, "probability under which nothing is prefetched")
+      ->check(command_line::Range(0.0, 1.0))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--waste", o.how.waste_max,
+                 "share of the bytes moved that prefetches may waste before the floor rises; 1: any; 0: 15 %, or 1.4 "
+                 "times the bytes where slots hold less than a fifth")
+      ->check(command_line::Range(0.0, 1.0))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--horizon", o.how.horizon, "layers ahead; 0: all")
+      ->check(command_line::Range(0, 4096))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--choices", o.how.choices,
+                 "victims named by the policy, of which the forecast takes one; 0: a quarter of the experts")
+      ->check(command_line::Range(0, 1 << 20))
+      ->capture_default_str()
+      ->group(group);
   app.add_flag("!--no-proximity", o.how.proximity, "nearer layers are not preferred")->group(group);
   app.add_flag("!--no-budget", o.how.budget, "also what the link cannot bring in time")->group(group);
   app.add_flag("!--no-guard", o.how.guard, "also in place of what is likelier to be used")->group(group);
@@ -92,8 +132,9 @@ void add_options(CLI::App& app, ReplayOptions& o) {
 
 }  // namespace
 
-void add_replay_command(CLI::App& app, CommandResult& result) {
-  CLI::App* replay = app.add_subcommand("replay", "A routing trace against a cache and a predictor, on a virtual clock");
+void add_replay_command(command_line::App& app, CommandResult& result) {
+  command_line::App* replay =
+      app.add_subcommand("replay", "A routing trace against a cache and a predictor, on a virtual clock");
   auto o = std::make_shared<ReplayOptions>();
   add_options(*replay, *o);
   replay->callback([o, &result] {

@@ -1,12 +1,10 @@
 #pragma once
-// moestro replay ROUTES... : what a cache and a predictor would have done with recorded requests, on hardware that is not here.
+// moestro replay ROUTES... : what a cache and a predictor would have done with recorded requests, on hardware that is
+// not here.
 
 #include "services/cli/command.h"
-
-namespace CLI {
-class App;
-}
+#include "services/command_line/command_line.h"
 
 namespace moestro::cli {
-void add_replay_command(CLI::App& app, CommandResult& result);
+void add_replay_command(command_line::App& app, CommandResult& result);
 }

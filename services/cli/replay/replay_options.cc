@@ -11,10 +11,11 @@
 namespace moestro::cli {
 namespace {
 
-constexpr uint64_t kExpertBytes = uint64_t{16} << 20;  ///< where neither hardware nor size is named: only ratios count then
+constexpr uint64_t kExpertBytes = uint64_t{16}
+                                  << 20;  ///< where neither hardware nor size is named: only ratios count then
 constexpr uint64_t kChunkBytes = uint64_t{1} << 20;
 constexpr uint64_t kChunksMax = 32;  ///< of an expert, so that a replay of large ones stays quick
-constexpr double kUsable = 0.9;      ///< of a device's memory, beside KV and activations that --vram is said to be free of
+constexpr double kUsable = 0.9;  ///< of a device's memory, beside KV and activations that --vram is said to be free of
 
 Result<uint64_t> size_of(const char* flag, const std::string& text, uint64_t otherwise) {
   if (text.empty()) return otherwise;
@@ -39,7 +40,8 @@ Result<int32_t> parse_slots(const std::string& text, int64_t experts) {
   const bool share = error == std::errc() && at + 1 == end && *at == '%';
   if (error != std::errc() || (at != end && !share) || !(number > 0) || (share && number > 100) || number > 1e9)
     return invalid_argument("--slots " + text + ": a number of experts, or a share of them as in 25%");
-  if (!share && number != std::floor(number)) return invalid_argument("--slots " + text + ": a whole number of experts, or a share of them as in 25%");
+  if (!share && number != std::floor(number))
+    return invalid_argument("--slots " + text + ": a whole number of experts, or a share of them as in 25%");
   const double slots = share ? std::max(1.0, std::round(number / 100 * static_cast<double>(experts))) : number;
   return static_cast<int32_t>(std::min(slots, static_cast<double>(experts)));
 }
@@ -47,7 +49,8 @@ Result<int32_t> parse_slots(const std::string& text, int64_t experts) {
 Result<ReplayCase> read_case(const ReplayOptions& o, const tier::Routes& routes) {
   MOESTRO_RETURN_IF_ERROR(check_names(o));
   ReplayCase what{o.cache, o.predict, {}};
-  if (!o.restart.empty()) what.start = o.restart == "nothing" ? ReplayCase::Start::kNothing : ReplayCase::Start::kCheckpoint;
+  if (!o.restart.empty())
+    what.start = o.restart == "nothing" ? ReplayCase::Start::kNothing : ReplayCase::Start::kCheckpoint;
   tier::ReplaySetup& s = what.setup;
   MOESTRO_ASSIGN_OR_RETURN(s.expert_bytes, size_of("--expert-bytes", o.expert_bytes, kExpertBytes));
   if (o.hardware.empty()) {
@@ -55,9 +58,11 @@ Result<ReplayCase> read_case(const ReplayOptions& o, const tier::Routes& routes)
     s.times.expert_token = s.times.attention_token = s.times.expert / 64;
     s = with_copy_ratio(s, o.copy_ratio);
   } else {
-    if (o.expert_bytes.empty()) return invalid_argument("--hardware needs --expert-bytes: a trace does not say how large experts are");
+    if (o.expert_bytes.empty())
+      return invalid_argument("--hardware needs --expert-bytes: a trace does not say how large experts are");
     MOESTRO_ASSIGN_OR_RETURN(const Hardware hardware, read_hardware(o.hardware));
-    MOESTRO_ASSIGN_OR_RETURN(const uint64_t attention, size_of("--attention-bytes", o.attention_bytes, s.expert_bytes / 4));
+    MOESTRO_ASSIGN_OR_RETURN(const uint64_t attention,
+                             size_of("--attention-bytes", o.attention_bytes, s.expert_bytes / 4));
     s.times = times_on(hardware, {s.expert_bytes, attention});
   }
   if (!o.link.empty()) {
@@ -70,7 +75,9 @@ Result<ReplayCase> read_case(const ReplayOptions& o, const tier::Routes& routes)
   if (!o.vram.empty()) {
     MOESTRO_ASSIGN_OR_RETURN(const uint64_t vram, size_of("--vram", o.vram, 0));
     const auto fit = static_cast<int64_t>(kUsable * static_cast<double>(vram) / static_cast<double>(s.expert_bytes));
-    if (fit < 1) return invalid_argument("--vram " + o.vram + ": not one expert of " + config::readable_size(s.expert_bytes) + " fits in it");
+    if (fit < 1)
+      return invalid_argument("--vram " + o.vram + ": not one expert of " + config::readable_size(s.expert_bytes) +
+                              " fits in it");
     s.slots = static_cast<int32_t>(std::min(fit, experts));
   }
   s.batch = static_cast<int32_t>(o.batch), s.chunk = static_cast<int32_t>(o.chunk);
@@ -86,7 +93,8 @@ tier::ReplaySetup with_copy_ratio(tier::ReplaySetup setup, double ratio) {
 }
 
 double copy_ratio_of(const tier::ReplaySetup& setup) {
-  const double copy = static_cast<double>(setup.expert_bytes) / setup.times.link_bytes_per_s + std::chrono::duration<double>(setup.times.link_latency).count();
+  const double copy = static_cast<double>(setup.expert_bytes) / setup.times.link_bytes_per_s +
+                      std::chrono::duration<double>(setup.times.link_latency).count();
   const double expert = std::chrono::duration<double>(setup.times.expert).count();
   return expert > 0 ? copy / expert : 0;
 }

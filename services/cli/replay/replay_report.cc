@@ -9,7 +9,9 @@ namespace moestro::cli {
 namespace {
 
 /// Experts that were copied while prompts were computed.
-double copies(const tier::ReplayReport& r, const tier::ReplaySetup& setup) { return static_cast<double>(r.prompt_moved_bytes) / static_cast<double>(setup.expert_bytes); }
+double copies(const tier::ReplayReport& r, const tier::ReplaySetup& setup) {
+  return static_cast<double>(r.prompt_moved_bytes) / static_cast<double>(setup.expert_bytes);
+}
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 double ms(Nanos time) { return std::chrono::duration<double, std::milli>(time).count(); }
 
@@ -24,70 +26,131 @@ std::string printed(const char* format, Args... args) {
 
 double ReplayRow::stall_left() const { return ratio(report.stall_per_token_s(), on_demand.stall_per_token_s()); }
 double ReplayRow::gap_closed() const {
-  return ratio(on_demand.stall_per_token_s() - report.stall_per_token_s(), on_demand.stall_per_token_s() - clairvoyant.report.stall_per_token_s());
+  return ratio(on_demand.stall_per_token_s() - report.stall_per_token_s(),
+               on_demand.stall_per_token_s() - clairvoyant.report.stall_per_token_s());
 }
 double ReplayRow::speed_up() const { return ratio(on_demand.time_per_token_s(), report.time_per_token_s()); }
-double ReplayRow::speed_up_best() const { return ratio(on_demand.time_per_token_s(), clairvoyant.report.time_per_token_s()); }
-double ReplayRow::bytes_ratio() const { return ratio(static_cast<double>(report.moved_bytes), static_cast<double>(on_demand.moved_bytes)); }
-double ReplayRow::wasted_share() const { return ratio(static_cast<double>(report.wasted_bytes), static_cast<double>(report.moved_bytes)); }
+double ReplayRow::speed_up_best() const {
+  return ratio(on_demand.time_per_token_s(), clairvoyant.report.time_per_token_s());
+}
+double ReplayRow::bytes_ratio() const {
+  return ratio(static_cast<double>(report.moved_bytes), static_cast<double>(on_demand.moved_bytes));
+}
+double ReplayRow::wasted_share() const {
+  return ratio(static_cast<double>(report.wasted_bytes), static_cast<double>(report.moved_bytes));
+}
 
 nlohmann::json row_json(const ReplayRow& row) {
   const tier::ReplayReport& r = row.report;
   const tier::TierCounters& c = r.counters;
   nlohmann::json layers = nlohmann::json::array();
-  for (size_t l = 0; l < r.layer_uses.size(); ++l) layers.push_back(ratio(static_cast<double>(r.layer_hits[l]), static_cast<double>(r.layer_uses[l])));
-  return {{"cache", row.cache}, {"predict", row.predict}, {"slots", row.setup.slots}, {"slots_share", row.share}, {"link_ratio", row.link_ratio},
-          {"batch", row.setup.batch}, {"tokens", r.tokens}, {"uses", r.uses}, {"hits", r.hits}, {"late", r.late}, {"hit_rate", r.hit_rate()},
-          {"hit_rate_by_layer", layers}, {"hit_rate_by_request", r.request_hit_rate},
-          {"stall_ms_per_token", 1e3 * r.stall_per_token_s()}, {"time_ms_per_token", 1e3 * r.time_per_token_s()},
-          {"moved_bytes", r.moved_bytes}, {"wasted_bytes", r.wasted_bytes}, {"wasted_share", row.wasted_share()}, {"prefetched", c.prefetched},
-          {"prefetched_used", c.prefetched_used}, {"dropped_prefetches", c.dropped_prefetches}, {"below_floor", c.below_floor}, {"throttled", c.throttled},
-          {"over_budget", c.over_budget}, {"guarded", c.guarded}, {"evictions", c.evictions},
-          {"prompt", {{"steps", r.prompt_steps}, {"tokens", r.prompt_tokens}, {"time_ms", ms(r.prompt_time)}, {"stall_ms", ms(r.prompt_stall)}, {"moved_bytes", r.prompt_moved_bytes},
-                      {"uses", r.prompt_uses}, {"copies", copies(r, row.setup)}, {"kept_share", r.prompt_kept_share()}, {"hit_rate_after", r.after_hit_rate()}}},
-          {"on_demand_lru", {{"hit_rate", row.on_demand.hit_rate()}, {"stall_ms_per_token", 1e3 * row.on_demand.stall_per_token_s()}, {"time_ms_per_token", 1e3 * row.on_demand.time_per_token_s()}, {"moved_bytes", row.on_demand.moved_bytes}}},
-          {"belady", {{"hit_rate", row.belady.hit_rate()}, {"stall_ms_per_token", 1e3 * row.belady.stall_per_token_s()}}},
-          {"clairvoyant", {{"hit_rate", row.clairvoyant.report.hit_rate()}, {"stall_ms_per_token", 1e3 * row.clairvoyant.report.stall_per_token_s()},
-                           {"time_ms_per_token", 1e3 * row.clairvoyant.report.time_per_token_s()}, {"horizon", row.clairvoyant.horizon},
-                           {"total_time_ms", ms(row.clairvoyant.total_time)}, {"least_time_ms", ms(row.clairvoyant.least_time)}}},
-          {"stall_left", row.stall_left()}, {"gap_closed", row.gap_closed()}, {"speed_up", row.speed_up()}, {"speed_up_best", row.speed_up_best()},
-          {"bytes_ratio", row.bytes_ratio()}};
+  for (size_t l = 0; l < r.layer_uses.size(); ++l)
+    layers.push_back(ratio(static_cast<double>(r.layer_hits[l]), static_cast<double>(r.layer_uses[l])));
+  return {
+      {"cache", row.cache},
+      {"predict", row.predict},
+      {"slots", row.setup.slots},
+      {"slots_share", row.share},
+      {"link_ratio", row.link_ratio},
+      {"batch", row.setup.batch},
+      {"tokens", r.tokens},
+      {"uses", r.uses},
+      {"hits", r.hits},
+      {"late", r.late},
+      {"hit_rate", r.hit_rate()},
+      {"hit_rate_by_layer", layers},
+      {"hit_rate_by_request", r.request_hit_rate},
+      {"stall_ms_per_token", 1e3 * r.stall_per_token_s()},
+      {"time_ms_per_token", 1e3 * r.time_per_token_s()},
+      {"moved_bytes", r.moved_bytes},
+      {"wasted_bytes", r.wasted_bytes},
+      {"wasted_share", row.wasted_share()},
+      {"prefetched", c.prefetched},
+      {"prefetched_used", c.prefetched_used},
+      {"dropped_prefetches", c.dropped_prefetches},
+      {"below_floor", c.below_floor},
+      {"throttled", c.throttled},
+      {"over_budget", c.over_budget},
+      {"guarded", c.guarded},
+      {"evictions", c.evictions},
+      {"prompt",
+       {{"steps", r.prompt_steps},
+        {"tokens", r.prompt_tokens},
+        {"time_ms", ms(r.prompt_time)},
+        {"stall_ms", ms(r.prompt_stall)},
+        {"moved_bytes", r.prompt_moved_bytes},
+        {"uses", r.prompt_uses},
+        {"copies", copies(r, row.setup)},
+        {"kept_share", r.prompt_kept_share()},
+        {"hit_rate_after", r.after_hit_rate()}}},
+      {"on_demand_lru",
+       {{"hit_rate", row.on_demand.hit_rate()},
+        {"stall_ms_per_token", 1e3 * row.on_demand.stall_per_token_s()},
+        {"time_ms_per_token", 1e3 * row.on_demand.time_per_token_s()},
+        {"moved_bytes", row.on_demand.moved_bytes}}},
+      {"belady", {{"hit_rate", row.belady.hit_rate()}, {"stall_ms_per_token", 1e3 * row.belady.stall_per_token_s()}}},
+      {"clairvoyant",
+       {{"hit_rate", row.clairvoyant.report.hit_rate()},
+        {"stall_ms_per_token", 1e3 * row.clairvoyant.report.stall_per_token_s()},
+        {"time_ms_per_token", 1e3 * row.clairvoyant.report.time_per_token_s()},
+        {"horizon", row.clairvoyant.horizon},
+        {"total_time_ms", ms(row.clairvoyant.total_time)},
+        {"least_time_ms", ms(row.clairvoyant.least_time)}}},
+      {"stall_left", row.stall_left()},
+      {"gap_closed", row.gap_closed()},
+      {"speed_up", row.speed_up()},
+      {"speed_up_best", row.speed_up_best()},
+      {"bytes_ratio", row.bytes_ratio()}};
 }
 
 std::string row_text(const ReplayRow& row) {
   const tier::ReplayReport& r = row.report;
   const auto size = [](uint64_t bytes) { return config::readable_size(bytes); };
-  std::string text = printed("%s + %s, %d slots (%.0f %% of the experts), one copy takes %.2f x one expert's computing\n\n", row.cache.c_str(), row.predict.c_str(),
-                             row.setup.slots, 100 * row.share, row.link_ratio);
+  std::string text =
+      printed("%s + %s, %d slots (%.0f %% of the experts), one copy takes %.2f x one expert's computing\n\n",
+              row.cache.c_str(), row.predict.c_str(), row.setup.slots, 100 * row.share, row.link_ratio);
   text += "                       hits   late   stall/token    time/token  moved/token   wasted\n";
   const auto line = [&](const char* name, const tier::ReplayReport& of) {
     const uint64_t tokens = std::max<uint64_t>(1, of.tokens);
-    text += printed("  %-18s %6.1f %% %5.1f %% %9.3f ms %10.3f ms %12s %7.1f %%\n", name, 100 * of.hit_rate(), of.uses ? 100.0 * static_cast<double>(of.late) / static_cast<double>(of.uses) : 0,
-                    1e3 * of.stall_per_token_s(), 1e3 * of.time_per_token_s(), size(of.moved_bytes / tokens).c_str(),
-                    of.moved_bytes ? 100.0 * static_cast<double>(of.wasted_bytes) / static_cast<double>(of.moved_bytes) : 0);
+    text += printed(
+        "  %-18s %6.1f %% %5.1f %% %9.3f ms %10.3f ms %12s %7.1f %%\n", name, 100 * of.hit_rate(),
+        of.uses ? 100.0 * static_cast<double>(of.late) / static_cast<double>(of.uses) : 0, 1e3 * of.stall_per_token_s(),
+        1e3 * of.time_per_token_s(), size(of.moved_bytes / tokens).c_str(),
+        of.moved_bytes ? 100.0 * static_cast<double>(of.wasted_bytes) / static_cast<double>(of.moved_bytes) : 0);
   };
   line("this", r);
   line("on demand, lru", row.on_demand);
   line("on demand, belady", row.belady);
   line("clairvoyant", row.clairvoyant.report);
-  text += printed("\n  %llu tokens decoded, %llu of prompts; %llu prefetched, %llu of them used, %llu dropped on the way\n", static_cast<unsigned long long>(r.tokens),
-                  static_cast<unsigned long long>(r.prompt_tokens), static_cast<unsigned long long>(r.counters.prefetched),
-                  static_cast<unsigned long long>(r.counters.prefetched_used), static_cast<unsigned long long>(r.counters.dropped_prefetches));
+  text +=
+      printed("\n  %llu tokens decoded, %llu of prompts; %llu prefetched, %llu of them used, %llu dropped on the way\n",
+              static_cast<unsigned long long>(r.tokens), static_cast<unsigned long long>(r.prompt_tokens),
+              static_cast<unsigned long long>(r.counters.prefetched),
+              static_cast<unsigned long long>(r.counters.prefetched_used),
+              static_cast<unsigned long long>(r.counters.dropped_prefetches));
   if (r.prompt_steps > 0)
-    text += printed("  prompts: %llu steps used %llu experts of a layer and copied %.0f, %.2f each; %.0f %% of what lay in slots stayed there; hit rate of the %d decoding steps after one %.1f %%\n",
-                    static_cast<unsigned long long>(r.prompt_steps), static_cast<unsigned long long>(r.prompt_uses), copies(r, row.setup),
-                    ratio(copies(r, row.setup), static_cast<double>(r.prompt_uses)), 100 * r.prompt_kept_share(), tier::ReplayReport::kAfterPrompt, 100 * r.after_hit_rate());
-  text += printed("  speed-up over on demand + lru: %.2f of %.2f possible; gap in stall closed: %.0f %%\n", row.speed_up(), row.speed_up_best(), 100 * row.gap_closed());
+    text += printed(
+        "  prompts: %llu steps used %llu experts of a layer and copied %.0f, %.2f each; %.0f %% of what lay in slots "
+        "stayed there; hit rate of the %d decoding steps after one %.1f %%\n",
+        static_cast<unsigned long long>(r.prompt_steps), static_cast<unsigned long long>(r.prompt_uses),
+        copies(r, row.setup), ratio(copies(r, row.setup), static_cast<double>(r.prompt_uses)),
+        100 * r.prompt_kept_share(), tier::ReplayReport::kAfterPrompt, 100 * r.after_hit_rate());
+  text += printed("  speed-up over on demand + lru: %.2f of %.2f possible; gap in stall closed: %.0f %%\n",
+                  row.speed_up(), row.speed_up_best(), 100 * row.gap_closed());
   return text;
 }
 
 std::string table_text(const std::vector<ReplayRow>& rows) {
-  std::string text = "| slots | copy / compute | hit rate | lru | belady | clairvoyant | stall, of lru's | gap closed | bytes, of lru's | wasted | speed-up | possible |\n"
-                     "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+  std::string text =
+      "| slots | copy / compute | hit rate | lru | belady | clairvoyant | stall, of lru's | gap closed | bytes, of "
+      "lru's | wasted | speed-up | possible |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
   for (const ReplayRow& row : rows)
-    text += printed("| %.0f %% | %.1f | %.1f | %.1f | %.1f | %.1f | %.0f %% | %.0f %% | %.2f | %.1f %% | %.2f | %.2f |\n", 100 * row.share, row.link_ratio,
-                    100 * row.report.hit_rate(), 100 * row.on_demand.hit_rate(), 100 * row.belady.hit_rate(), 100 * row.clairvoyant.report.hit_rate(), 100 * row.stall_left(),
-                    100 * row.gap_closed(), row.bytes_ratio(), 100 * row.wasted_share(), row.speed_up(), row.speed_up_best());
+    text += printed(
+        "| %.0f %% | %.1f | %.1f | %.1f | %.1f | %.1f | %.0f %% | %.0f %% | %.2f | %.1f %% | %.2f | %.2f |\n",
+        100 * row.share, row.link_ratio, 100 * row.report.hit_rate(), 100 * row.on_demand.hit_rate(),
+        100 * row.belady.hit_rate(), 100 * row.clairvoyant.report.hit_rate(), 100 * row.stall_left(),
+        100 * row.gap_closed(), row.bytes_ratio(), 100 * row.wasted_share(), row.speed_up(), row.speed_up_best());
   return text;
 }
 

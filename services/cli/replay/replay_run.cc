@@ -14,12 +14,14 @@ constexpr int32_t kHistory = 1000;    ///< matrices that a history of past reque
 constexpr int kWeightSteps = 4;       ///< of the weights that are tried: quarters
 constexpr size_t kCalibrated = 8;     ///< requests that weights are tried on, at most
 
-activation::RequestCounts counts_of(const tier::Routes& routes, const tier::RoutedRequest& request, const activation::EamcShape& shape) {
+activation::RequestCounts counts_of(const tier::Routes& routes, const tier::RoutedRequest& request,
+                                    const activation::EamcShape& shape) {
   activation::RequestCounts counts(shape);
   for (const tier::RoutedToken& token : request.tokens)
     for (int32_t layer = 0; layer < routes.layers; ++layer)
       for (const uint16_t expert : routes.chosen(token, layer))
-        (token.decode ? counts.answer : counts.prompt).add(MoeLayerId{static_cast<uint32_t>(layer)}, ExpertId{expert}, 1);
+        (token.decode ? counts.answer : counts.prompt)
+            .add(MoeLayerId{static_cast<uint32_t>(layer)}, ExpertId{expert}, 1);
   return counts;
 }
 
@@ -37,26 +39,33 @@ ReplaySplit split_requests(size_t requests, double share) {
   return split;
 }
 
-policy::WeightedOptions calibrated_weights(const tier::Routes& routes, const ReplaySplit& split, const tier::ReplaySetup& setup) {
+policy::WeightedOptions calibrated_weights(const tier::Routes& routes, const ReplaySplit& split,
+                                           const tier::ReplaySetup& setup) {
   std::vector<size_t> requests = split.learned.empty() ? split.judged : split.learned;
   requests.resize(std::min(requests.size(), kCalibrated));
   tier::ReplaySetup on_demand = setup;
   on_demand.prefetch = false;
   on_demand.times = {}, on_demand.chunk_bytes = setup.expert_bytes;
-  return policy::calibrate_weights({routes.layers, routes.experts}, kWeightSteps, [&](const policy::WeightedOptions& weights) {
-    const auto report = tier::replay(routes, requests, on_demand, std::make_unique<policy::WeightedPolicy>(weights), {});
-    return static_cast<double>(report.uses - report.hits);
-  });
+  return policy::calibrate_weights(
+      {routes.layers, routes.experts}, kWeightSteps, [&](const policy::WeightedOptions& weights) {
+        const auto report =
+            tier::replay(routes, requests, on_demand, std::make_unique<policy::WeightedPolicy>(weights), {});
+        return static_cast<double>(report.uses - report.hits);
+      });
 }
 
 namespace {
 
-Result<std::unique_ptr<policy::CachePolicy>> policy_of(const tier::Routes& routes, const ReplaySplit& split, const ReplayCase& what) {
-  if (what.cache != "weighted") return policy::make_device_policy(what.cache, {routes.layers, routes.experts, what.setup.slots});
-  return std::unique_ptr<policy::CachePolicy>(std::make_unique<policy::WeightedPolicy>(calibrated_weights(routes, split, what.setup)));
+Result<std::unique_ptr<policy::CachePolicy>> policy_of(const tier::Routes& routes, const ReplaySplit& split,
+                                                       const ReplayCase& what) {
+  if (what.cache != "weighted")
+    return policy::make_device_policy(what.cache, {routes.layers, routes.experts, what.setup.slots});
+  return std::unique_ptr<policy::CachePolicy>(
+      std::make_unique<policy::WeightedPolicy>(calibrated_weights(routes, split, what.setup)));
 }
 
-Result<std::unique_ptr<prediction::Predictor>> predictor_of(const tier::Routes& routes, const std::string& name, const activation::HistoryView& history) {
+Result<std::unique_ptr<prediction::Predictor>> predictor_of(const tier::Routes& routes, const std::string& name,
+                                                            const activation::HistoryView& history) {
   prediction::PredictorOptions options{{routes.layers, routes.experts, routes.top_k}};
   options.history = &history;
   options.gate_lookahead = std::min(options.gate_lookahead, routes.layers);
@@ -64,16 +73,20 @@ Result<std::unique_ptr<prediction::Predictor>> predictor_of(const tier::Routes& 
 }
 
 void add(tier::ReplayReport& sum, const tier::ReplayReport& r) {
-  sum.steps += r.steps, sum.tokens += r.tokens, sum.uses += r.uses, sum.hits += r.hits, sum.late += r.late, sum.time += r.time, sum.stall += r.stall;
+  sum.steps += r.steps, sum.tokens += r.tokens, sum.uses += r.uses, sum.hits += r.hits, sum.late += r.late,
+      sum.time += r.time, sum.stall += r.stall;
   sum.moved_bytes += r.moved_bytes, sum.wasted_bytes += r.wasted_bytes;
-  sum.prompt_steps += r.prompt_steps, sum.prompt_tokens += r.prompt_tokens, sum.prompt_time += r.prompt_time, sum.prompt_stall += r.prompt_stall;
+  sum.prompt_steps += r.prompt_steps, sum.prompt_tokens += r.prompt_tokens, sum.prompt_time += r.prompt_time,
+      sum.prompt_stall += r.prompt_stall;
   sum.prompt_moved_bytes += r.prompt_moved_bytes, sum.prompt_uses += r.prompt_uses;
   sum.layer_uses.resize(r.layer_uses.size()), sum.layer_hits.resize(r.layer_hits.size());
-  for (size_t l = 0; l < r.layer_uses.size(); ++l) sum.layer_uses[l] += r.layer_uses[l], sum.layer_hits[l] += r.layer_hits[l];
+  for (size_t l = 0; l < r.layer_uses.size(); ++l)
+    sum.layer_uses[l] += r.layer_uses[l], sum.layer_hits[l] += r.layer_hits[l];
   sum.request_hit_rate.insert(sum.request_hit_rate.end(), r.request_hit_rate.begin(), r.request_hit_rate.end());
 }
 
-/// Each judged request as the first after a restart. Two things last: the weights, which are a setting, and the history, which is a file.
+/// Each judged request as the first after a restart. Two things last: the weights, which are a setting, and the
+/// history, which is a file.
 Result<tier::ReplayReport> run_restarts(const tier::Routes& routes, const ReplaySplit& split, const ReplayCase& what) {
   const activation::EamcShape shape{routes.layers, routes.experts, routes.top_k};
   activation::ActivationHistory history(shape, kHistory);

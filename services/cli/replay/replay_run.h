@@ -16,7 +16,8 @@ struct ReplayCase {
   tier::ReplaySetup setup;
   enum class Start : uint8_t {
     kOnce,        ///< the requests one after the other, after those learned from
-    kCheckpoint,  ///< each by itself, as the first after a restart: the device is empty, and of what was learned only the history is left
+    kCheckpoint,  ///< each by itself, as the first after a restart: the device is empty, and of what was learned only
+                  ///< the history is left
     kNothing,     ///< the same without a history
   } start = Start::kOnce;
 };
@@ -32,6 +33,7 @@ ReplaySplit split_requests(size_t requests, double share);
 Result<tier::ReplayReport> run_case(const tier::Routes& routes, const ReplaySplit& split, const ReplayCase& what);
 
 /// HOBBIT's weights for this trace and cache, by the misses on the learned requests (or all, if none are).
-policy::WeightedOptions calibrated_weights(const tier::Routes& routes, const ReplaySplit& split, const tier::ReplaySetup& setup);
+policy::WeightedOptions calibrated_weights(const tier::Routes& routes, const ReplaySplit& split,
+                                           const tier::ReplaySetup& setup);
 
 }  // namespace moestro::cli

@@ -1,6 +1,5 @@
 #include "services/cli/store/store_command.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -12,6 +11,7 @@
 #include "services/box/places.h"
 #include "services/cli/output.h"
 #include "services/cli/store/status_json.h"
+#include "services/command_line/command_line.h"
 #include "store/client/status_client.h"
 
 namespace moestro::cli {
@@ -26,7 +26,7 @@ constexpr std::chrono::seconds kChangeWithin{120};  ///< a large manifest is rea
 
 /// Each subcommand has its own: CLI11 options belong to one command.
 struct Options {
-  explicit Options(CLI::App& app) : flags(app, {"run.dir"}) {}
+  explicit Options(command_line::App& app) : flags(app, {"run.dir"}) {}
   box::BoxFlags flags;
   std::string what;
   bool json = false;
@@ -35,7 +35,8 @@ struct Options {
 Result<std::string> endpoint_of(const Options& options) {
   config::BoxConfig box;
   MOESTRO_RETURN_IF_ERROR(options.flags.read(box));
-  if (box.run.dir.empty()) return invalid_argument("which store? give --run-dir, as `moestro up` printed it, or -c FILE with run.dir");
+  if (box.run.dir.empty())
+    return invalid_argument("which store? give --run-dir, as `moestro up` printed it, or -c FILE with run.dir");
   return box::store_endpoint(box.run.dir);
 }
 
@@ -48,22 +49,27 @@ std::string share_text(const StoreStatusReport::Model& m) {
 
 void print(const StoreStatusReport& s) {
   using config::readable_size;
-  std::printf("arena %s, %s in use, %s resident; %u blobs share the bytes of another\n", readable_size(s.arena_bytes).c_str(),
-              readable_size(s.used_bytes).c_str(), readable_size(s.resident_bytes).c_str(), s.aliases);
+  std::printf("arena %s, %s in use, %s resident; %u blobs share the bytes of another\n",
+              readable_size(s.arena_bytes).c_str(), readable_size(s.used_bytes).c_str(),
+              readable_size(s.resident_bytes).c_str(), s.aliases);
   if (const auto& w = s.warm_start; w.blobs > 0)
-    std::printf("warm start %s: %s of %s, %llu of %llu blobs, in %.1f s; %llu left out\n", w.running ? "under way" : "done", readable_size(w.bytes_there).c_str(),
-                readable_size(w.bytes).c_str(), static_cast<unsigned long long>(w.blobs_there), static_cast<unsigned long long>(w.blobs), w.seconds,
+    std::printf("warm start %s: %s of %s, %llu of %llu blobs, in %.1f s; %llu left out\n",
+                w.running ? "under way" : "done", readable_size(w.bytes_there).c_str(), readable_size(w.bytes).c_str(),
+                static_cast<unsigned long long>(w.blobs_there), static_cast<unsigned long long>(w.blobs), w.seconds,
                 static_cast<unsigned long long>(w.left_out));
   for (const auto& m : s.models)
-    std::printf("%-24s %s: %u of %u experts resident, %s dense, %s of experts, %u worker%s%s\n", one_line(m.name).c_str(), one_line(m.pack).c_str(),
-                m.resident_experts, m.experts, readable_size(m.dense_bytes).c_str(), readable_size(m.expert_bytes).c_str(), m.workers,
-                m.workers == 1 ? "" : "s", (share_text(m) + (m.retired ? "; removed or replaced, goes with them" : "")).c_str());
+    std::printf("%-24s %s: %u of %u experts resident, %s dense, %s of experts, %u worker%s%s\n",
+                one_line(m.name).c_str(), one_line(m.pack).c_str(), m.resident_experts, m.experts,
+                readable_size(m.dense_bytes).c_str(), readable_size(m.expert_bytes).c_str(), m.workers,
+                m.workers == 1 ? "" : "s",
+                (share_text(m) + (m.retired ? "; removed or replaced, goes with them" : "")).c_str());
 }
 
 Status list(const Options& options) {
   MOESTRO_ASSIGN_OR_RETURN(const std::string endpoint, endpoint_of(options));
   MOESTRO_ASSIGN_OR_RETURN(const StoreStatusReport report, store::query_store(endpoint, kStatusWithin));
-  if (options.json) std::printf("%s\n", status_json(report).dump(2, ' ', false, json::error_handler_t::replace).c_str());
+  if (options.json)
+    std::printf("%s\n", status_json(report).dump(2, ' ', false, json::error_handler_t::replace).c_str());
   else print(report);
   return Status::ok();
 }
@@ -78,7 +84,8 @@ Status change(const Options& options, PackChange kind) {
     std::error_code ignored;  // the store looks at it and says what is wrong
     model.pack = std::filesystem::absolute(model.pack, ignored).string();
   }
-  MOESTRO_ASSIGN_OR_RETURN(const std::string done, store::change_packs(endpoint, kind, model.name, model.pack, kChangeWithin));
+  MOESTRO_ASSIGN_OR_RETURN(const std::string done,
+                           store::change_packs(endpoint, kind, model.name, model.pack, kChangeWithin));
   std::printf("%s\n", one_line(done).c_str());
   return Status::ok();
 }
@@ -87,24 +94,29 @@ void finish(CommandResult& result, const Status& status) {
   if (!status.is_ok()) fail(result, status);
 }
 
-void add_change(CLI::App& command, CommandResult& result, PackChange kind, const char* name, const char* help) {
-  CLI::App* sub = command.add_subcommand(name, help);
+void add_change(command_line::App& command, CommandResult& result, PackChange kind, const char* name,
+                const char* help) {
+  command_line::App* sub = command.add_subcommand(name, help);
   auto options = std::make_shared<Options>(*sub);
-  sub->add_option(kind == PackChange::kRemove ? "NAME" : "NAME=PACK", options->what, kind == PackChange::kRemove ? "the model" : "the model and its pack's directory")
+  sub->add_option(kind == PackChange::kRemove ? "NAME" : "NAME=PACK", options->what,
+                  kind == PackChange::kRemove ? "the model" : "the model and its pack's directory")
       ->required();
   sub->callback([options, &result, kind] { finish(result, change(*options, kind)); });
 }
 
 }  // namespace
 
-void add_store_command(CLI::App& app, CommandResult& result) {
-  CLI::App* command = app.add_subcommand("store", "What a running store serves: look, add, replace, remove, without stopping it");
+void add_store_command(command_line::App& app, CommandResult& result) {
+  command_line::App* command =
+      app.add_subcommand("store", "What a running store serves: look, add, replace, remove, without stopping it");
   command->require_subcommand(1);
   add_change(*command, result, PackChange::kAdd, "add", "serve one more model");
-  add_change(*command, result, PackChange::kReplace, "replace",
-             "serve a model from another pack, or from the same one put right; attached workers keep what they have");
-  add_change(*command, result, PackChange::kRemove, "remove", "serve a model no longer; attached workers keep what they have");
-  CLI::App* show = command->add_subcommand("list", "the models, their packs and what of them is resident");
+  add_change(
+      *command, result, PackChange::kReplace, "replace",
+      "serve a model from another version of its pack, or from the same one put right; workers take it one by one");
+  add_change(*command, result, PackChange::kRemove, "remove",
+             "serve a model no longer; attached workers keep what they have");
+  command_line::App* show = command->add_subcommand("list", "the models, their packs and what of them is resident");
   auto options = std::make_shared<Options>(*show);
   show->add_flag("--json", options->json, "as JSON on stdout");
   show->callback([options, &result] { finish(result, list(*options)); });

@@ -1,5 +1,6 @@
 #pragma once
-// The devices with a memory of their own, as the orchestrator's status tells of them (tiers.device) and `moestro top` shows them.
+// The devices with a memory of their own, as the orchestrator's status tells of them (tiers.device) and `moestro top`
+// shows them.
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -20,7 +21,8 @@ struct DeviceLook {
 /// Of any JSON: what is not as it should be is as if it were not there.
 DeviceLook read_device(const nlohmann::json& tier);
 
-/// Three lines, or none; a fourth where CPUs have computed experts or layers were queued again; rates are what lies between the looks, `seconds` apart. 0: there is no earlier one.
+/// Three lines, or none; a fourth where CPUs have computed experts or layers were queued again; rates are what lies
+/// between the looks, `seconds` apart. 0: there is no earlier one.
 std::vector<std::string> device_lines(const DeviceLook& before, const DeviceLook& now, double seconds);
 
 }  // namespace moestro::cli

@@ -15,7 +15,9 @@ StoreRates rates_between(const StoreLook& before, const StoreLook& now) {
     r.seconds = 0;
     return r;
   }
-  const auto per_second = [&r](uint64_t from, uint64_t to) { return to > from ? static_cast<double>(to - from) / r.seconds : 0.0; };
+  const auto per_second = [&r](uint64_t from, uint64_t to) {
+    return to > from ? static_cast<double>(to - from) / r.seconds : 0.0;
+  };
   r.hits = per_second(a.reading.hits, b.reading.hits), r.misses = per_second(a.reading.misses, b.reading.misses);
   r.read_bytes = per_second(a.bytes_read, b.bytes_read);
   r.loads = per_second(a.loads, b.loads), r.evictions = per_second(a.evictions, b.evictions);
@@ -23,7 +25,8 @@ StoreRates rates_between(const StoreLook& before, const StoreLook& now) {
   r.scrubbed_bytes = per_second(a.reading.scrubbed_bytes, b.reading.scrubbed_bytes);
   for (size_t i = 0; i < b.workers.size(); ++i) {
     const auto& w = b.workers[i];
-    const auto was = std::ranges::find_if(a.workers, [&](const auto& other) { return other.slot == w.slot && other.client == w.client; });
+    const auto was = std::ranges::find_if(
+        a.workers, [&](const auto& other) { return other.slot == w.slot && other.client == w.client; });
     if (was != a.workers.end()) r.workers[i] = {per_second(was->hits, w.hits), per_second(was->misses, w.misses)};
   }
   for (size_t i = 0; i < std::min(a.reading.drives.size(), b.reading.drives.size()); ++i)

@@ -38,7 +38,8 @@ void read_batches(const json& batches, ServerLook& look) {
   look.lines_in_flight = count_or(member(batches, "lines"), "in_flight");
   look.lines_retried = count_or(member(batches, "lines"), "retries");
   for (const json& b : member(batches, "under_way"))
-    look.batches.push_back({text_or(b, "id"), text_or(b, "status"), count_or(b, "total"), count_or(b, "completed"), count_or(b, "failed")});
+    look.batches.push_back({text_or(b, "id"), text_or(b, "status"), count_or(b, "total"), count_or(b, "completed"),
+                            count_or(b, "failed")});
 }
 
 }  // namespace
@@ -55,10 +56,13 @@ ServerLook read_server_status(std::string_view body) {
   if (const json& up = member(*parsed, "uptime_s"); up.is_number()) look.uptime_s = up.get<double>();
   const json& sequences = member(*parsed, "sequences");
   look.requests = count_or(member(*parsed, "requests"), "running");
-  look.waiting = count_or(sequences, "waiting"), look.running = count_or(sequences, "running"), look.sequences_max = count_or(sequences, "max");
+  look.waiting = count_or(sequences, "waiting"), look.running = count_or(sequences, "running"),
+  look.sequences_max = count_or(sequences, "max");
   look.waiting_of_batches = std::min(look.waiting, count_or(sequences, "waiting_of_batches"));
-  look.generated = count_or(member(*parsed, "tokens"), "generated"), look.prompt = count_or(member(*parsed, "tokens"), "prompt");
-  for (const json& p : member(*parsed, "problems")) look.problems.push_back(text_or(p, "what") + " " + text_or(p, "do"));
+  look.generated = count_or(member(*parsed, "tokens"), "generated"),
+  look.prompt = count_or(member(*parsed, "tokens"), "prompt");
+  for (const json& p : member(*parsed, "problems"))
+    look.problems.push_back(text_or(p, "what") + " " + text_or(p, "do"));
   read_batches(member(*parsed, "batches"), look);
   look.device = read_device(member(member(*parsed, "tiers"), "device"));
   return look;
@@ -68,17 +72,22 @@ std::vector<std::string> server_lines(const ServerLook& before, const ServerLook
   std::vector<std::string> page;
   if (!now.trouble.empty()) return {"server   " + one_line(now.trouble)};
   const double seconds = before.trouble.empty() ? now.uptime_s - before.uptime_s : 0;
-  page.push_back("server   " + one_line(now.state) + "; " + whole(now.requests) + " requests under way; " + per_second(before.generated, now.generated, seconds) +
-                 " tokens/s written, " + per_second(before.prompt, now.prompt, seconds) + "/s read");
+  page.push_back("server   " + one_line(now.state) + "; " + whole(now.requests) + " requests under way; " +
+                 per_second(before.generated, now.generated, seconds) + " tokens/s written, " +
+                 per_second(before.prompt, now.prompt, seconds) + "/s read");
   for (const std::string& problem : now.problems) page.push_back("      !  " + one_line(problem));
-  page.push_back("queue    waiting: interactive " + whole(now.waiting - now.waiting_of_batches) + ", batch " + whole(now.waiting_of_batches) + "; at workers " +
-                 whole(now.running) + "; room for " + whole(now.sequences_max));
-  page.push_back("batches  " + whole(now.batches.size()) + " under way; " + whole(now.lines_in_flight) + " lines given out, " + whole(now.lines_retried) + " given out again");
+  page.push_back("queue    waiting: interactive " + whole(now.waiting - now.waiting_of_batches) + ", batch " +
+                 whole(now.waiting_of_batches) + "; at workers " + whole(now.running) + "; room for " +
+                 whole(now.sequences_max));
+  page.push_back("batches  " + whole(now.batches.size()) + " under way; " + whole(now.lines_in_flight) +
+                 " lines given out, " + whole(now.lines_retried) + " given out again");
   for (size_t i = 0; i < std::min(kBatchesShown, now.batches.size()); ++i) {
     const auto& b = now.batches[i];
-    page.push_back("         " + shortened(b.id, 20) + " [" + bar(b) + "] " + whole(b.completed) + " of " + whole(b.total) + ", " + whole(b.failed) + " failed, " + one_line(b.status));
+    page.push_back("         " + shortened(b.id, 20) + " [" + bar(b) + "] " + whole(b.completed) + " of " +
+                   whole(b.total) + ", " + whole(b.failed) + " failed, " + one_line(b.status));
   }
-  if (now.batches.size() > kBatchesShown) page.push_back("         and " + whole(now.batches.size() - kBatchesShown) + " more");
+  if (now.batches.size() > kBatchesShown)
+    page.push_back("         and " + whole(now.batches.size() - kBatchesShown) + " more");
   for (std::string& line : device_lines(before.device, now.device, seconds)) page.push_back(std::move(line));
   page.emplace_back();
   return page;

@@ -5,7 +5,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -26,6 +25,7 @@
 #include "services/cli/top/server_look.h"
 #include "services/cli/top/view.h"
 #include "services/cli/up/run_dir.h"
+#include "services/command_line/command_line.h"
 
 namespace moestro::cli {
 namespace {
@@ -38,7 +38,7 @@ constexpr milliseconds kIntervalMin{100};
 constexpr size_t kColumns = 80;  ///< where there is no terminal
 
 struct Options {
-  explicit Options(CLI::App& app) : flags(app, {"run.dir", "model.name", "orchestrator.http"}) {}
+  explicit Options(command_line::App& app) : flags(app, {"run.dir", "model.name", "orchestrator.http"}) {}
   box::BoxFlags flags;
   std::string interval = "1s", url;
   ServerOptions server;
@@ -103,14 +103,16 @@ ServerLook ask_server(const Server& server) {
   HttpClient client(server.url, {.connect = kServerWithin, .silence = kServerWithin}, server.access);
   const auto reply = client.get("/v1/moestro/status");
   if (!reply.is_ok()) look.trouble = reply.status().message();
-  else if (reply->status != 200) look.trouble = answered_with(reply->status, reply->body).with_context(server.url.authority()).message();
+  else if (reply->status != 200)
+    look.trouble = answered_with(reply->status, reply->body).with_context(server.url.authority()).message();
   else return read_server_status(reply->body);
   return look;
 }
 
 Result<Look> look(const Places& places) {
   MOESTRO_ASSIGN_OR_RETURN(auto status, store::query_store(places.store, kWithin));
-  StoreLook store{std::move(status), std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count()};
+  StoreLook store{std::move(status),
+                  std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count()};
   return Look{std::move(store), ask_server(places.server)};
 }
 
@@ -128,16 +130,20 @@ Result<Server> server_asked(const Options& o, const std::filesystem::path& run_d
 std::vector<std::string> page_of(const Look& before, const Look& now, size_t columns) {
   std::vector<std::string> page = server_lines(before.server, now.server);
   for (std::string& line : page) line.resize(std::min(line.size(), columns));
-  for (std::string& line : top_page(now.store, rates_between(before.store, now.store), columns)) page.push_back(std::move(line));
+  for (std::string& line : top_page(now.store, rates_between(before.store, now.store), columns))
+    page.push_back(std::move(line));
   return page;
 }
 
 json to_json(const Look& now, const StoreRates& r) {
   json report = status_json(now.store.status);
   report["server"] = now.server.trouble.empty() ? json::parse(now.server.json, nullptr, false) : json();
-  report["rates"] = {{"seconds", r.seconds}, {"hits", r.hits}, {"misses", r.misses}, {"read_bytes", r.read_bytes}, {"loads", r.loads}, {"evictions", r.evictions},
+  report["rates"] = {{"seconds", r.seconds},       {"hits", r.hits},
+                     {"misses", r.misses},         {"read_bytes", r.read_bytes},
+                     {"loads", r.loads},           {"evictions", r.evictions},
                      {"prefetches", r.prefetches}, {"scrubbed_bytes", r.scrubbed_bytes}};
-  for (size_t i = 0; i < r.workers.size(); ++i) report["workers"][i]["rates"] = {{"hits", r.workers[i].hits}, {"misses", r.workers[i].misses}};
+  for (size_t i = 0; i < r.workers.size(); ++i)
+    report["workers"][i]["rates"] = {{"hits", r.workers[i].hits}, {"misses", r.workers[i].misses}};
   for (size_t i = 0; i < r.drive_bytes.size(); ++i) report["drives"][i]["rates"] = {{"read_bytes", r.drive_bytes[i]}};
   return report;
 }
@@ -148,7 +154,9 @@ Status show_once(const Places& places, milliseconds interval, bool as_json, cons
   if (stop.within(interval)) return Status::ok();
   MOESTRO_ASSIGN_OR_RETURN(const Look now, look(places));
   if (as_json) {
-    std::printf("%s\n", to_json(now, rates_between(before.store, now.store)).dump(2, ' ', false, json::error_handler_t::replace).c_str());
+    std::printf("%s\n", to_json(now, rates_between(before.store, now.store))
+                            .dump(2, ' ', false, json::error_handler_t::replace)
+                            .c_str());
     return Status::ok();
   }
   for (const std::string& line : page_of(before, now, kColumns)) std::printf("%s\n", line.c_str());
@@ -166,7 +174,8 @@ Status watch(const Places& places, milliseconds interval, const Stop& stop) {
     if (stop.within(interval)) return Status::ok();
     auto next = look(places);
     if (!next) {
-      page.insert(page.begin(), shortened("no answer since the figures below: " + next.status().message(), Screen::columns()));
+      page.insert(page.begin(),
+                  shortened("no answer since the figures below: " + next.status().message(), Screen::columns()));
       Screen::draw(page);
       if (stop.within(interval)) return Status::ok();
       continue;
@@ -179,9 +188,16 @@ Status show(const Options& o) {
   config::BoxConfig box;
   MOESTRO_RETURN_IF_ERROR(o.flags.read(box));
   MOESTRO_ASSIGN_OR_RETURN(const milliseconds interval, config::parse_duration(o.interval));
-  if (interval < kIntervalMin) return invalid_argument("--interval " + o.interval + ": at least " + config::format_duration(kIntervalMin));
-  if (box.run.dir.empty() && box.model.name.empty()) return invalid_argument("which store? give --run-dir, or --name as `moestro up` has it, or -c FILE");
-  const std::filesystem::path run_dir = box.run.dir.empty() ? default_run_dir(box.model.name) : std::filesystem::path(box.run.dir);
+  if (interval < kIntervalMin)
+    return invalid_argument("--interval " + o.interval + ": at least " + config::format_duration(kIntervalMin));
+  if (box.run.dir.empty() && box.model.name.empty())
+    return invalid_argument("which store? give --run-dir, or --name as `moestro up` has it, or -c FILE");
+  const std::filesystem::path run_dir =
+      box.run.dir.empty() ? default_run_dir(box.model.name) : std::filesystem::path(box.run.dir);
+  // Where the user named no directory, another user's is not to say which server gets the API key.
+  std::error_code error;
+  if (box.run.dir.empty() && std::filesystem::exists(run_dir, error))
+    MOESTRO_RETURN_IF_ERROR(shm::check_way(run_dir / "http.port", "run directory"));
   MOESTRO_ASSIGN_OR_RETURN(const Server server, server_asked(o, run_dir));
   const Places places{box::store_endpoint(run_dir), server};
   const Stop stop;
@@ -191,11 +207,15 @@ Status show(const Options& o) {
 
 }  // namespace
 
-void add_top_command(CLI::App& app, CommandResult& result) {
-  CLI::App* command = app.add_subcommand("top", "What a running cluster does: requests, queue, batches, and what its store holds, reads and hits; drawn anew every second (Ctrl-C ends it)");
+void add_top_command(command_line::App& app, CommandResult& result) {
+  command_line::App* command = app.add_subcommand("top",
+                                         "What a running cluster does: requests, queue, batches, and what its store "
+                                         "holds, reads and hits; drawn anew every second (Ctrl-C ends it)");
   auto options = std::make_shared<Options>(*command);
   command->add_option("--interval", options->interval, "between two looks")->capture_default_str();
-  command->add_option("--url", options->url, "the orchestrator; default: the one of that run directory, by https with its own certificate if it serves that");
+  command->add_option(
+      "--url", options->url,
+      "the orchestrator; default: the one of that run directory, by https with its own certificate if it serves that");
   add_access_options(*command, options->server);
   command->add_flag("--once", options->once, "one page; also where the output is no terminal");
   command->add_flag("--json", options->json, "one look as JSON on stdout, with the rates of one interval");

@@ -1,14 +1,11 @@
 #pragma once
 
 #include "services/cli/command.h"
-
-namespace CLI {
-class App;
-}
+#include "services/command_line/command_line.h"
 
 namespace moestro::cli {
 
 /// `moestro top`.
-void add_top_command(CLI::App& app, CommandResult& result);
+void add_top_command(command_line::App& app, CommandResult& result);
 
 }  // namespace moestro::cli

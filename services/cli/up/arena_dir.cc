@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "common/config/units.h"
+#include "common/shm/file_lock.h"
+#include "services/cli/output.h"
 
 namespace moestro::cli {
 namespace {
@@ -38,10 +40,12 @@ Status unmount(const fs::path& path) {
   return Status::ok();
 }
 
-std::optional<std::string> mount_tmpfs(const fs::path& path, std::optional<uint64_t> dram) {
+std::optional<std::string> mount_tmpfs(const fs::path& path, const shm::FileAccess& access,
+                                       std::optional<uint64_t> dram) {
   const std::string size = dram ? std::to_string(*dram + *dram / 16 + kSideBytes) : "90%";
+  const std::string entry = access.group ? "mode=0750,gid=" + std::to_string(*access.group) : "mode=0700";
   for (const char* huge : {",huge=within_size", ""}) {  // kernels without huge pages refuse the option
-    const std::string options = "mode=0700,size=" + size + huge;
+    const std::string options = entry + ",size=" + size + huge;
     if (::mount("moestro", path.c_str(), "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options.c_str()) == 0)
       return std::nullopt;
     if (errno != EINVAL) break;
@@ -59,15 +63,19 @@ std::optional<std::string> shm_refusal(std::optional<uint64_t> dram) {
   return "/dev/shm has room for " + config::readable_size(room) + " of " + config::readable_size(need);
 }
 
-Status make_private_dir(const fs::path& path) {
-  if (::mkdir(path.c_str(), 0700) == 0) return Status::ok();
-  struct stat info {};
-  if (errno != EEXIST) return io_error("cannot make arena directory " + path.string(), errno);
-  if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() ||
-      (info.st_mode & 077) != 0)
-    return invalid_argument(
-        "arena directory " + path.string() +
-        " is not a directory of yours that is closed to others; remove it or give --arena-dir");
+bool held(const fs::path& file) {
+  auto lock = shm::FileLock::open(file, /*create=*/false);
+  const auto elsewhere = lock ? lock->held_elsewhere() : Result<bool>(false);
+  return elsewhere && *elsewhere;
+}
+
+/// A store holds `alive` for as long as it lives, and `store.lock` until the last of its reads has landed.
+Status check_free(const fs::path& arena_dir) {
+  if (held(arena_dir / "alive"))
+    return unavailable("another store serves out of " + arena_dir.string() + ": stop it, or give another --arena-dir");
+  if (held(arena_dir / "store.lock"))
+    note("waiting for " + (arena_dir / "store.lock").string() +
+         ": the last reads of a store that was killed, or another store that is starting, hold it");
   return Status::ok();
 }
 
@@ -93,20 +101,24 @@ ArenaDir::~ArenaDir() {
   if (owned_ != Owned::kNothing) fs::remove_all(path_, ignored);
 }
 
-Result<ArenaDir> choose_arena_dir(const std::string& wanted, const fs::path& run_dir,
-                                  std::optional<uint64_t> dram) {
+Result<ArenaDir> choose_arena_dir(const std::string& wanted, const fs::path& run_dir, std::optional<uint64_t> dram,
+                                  const shm::FileAccess& access) {
+  constexpr const char* kWhat = "arena directory";
   ArenaDir arena;
   if (!wanted.empty()) {
     arena.path_ = fs::absolute(wanted).lexically_normal();
     std::error_code error;
-    if (!fs::is_directory(arena.path_, error)) MOESTRO_RETURN_IF_ERROR(make_private_dir(arena.path_));
+    if (!fs::is_directory(arena.path_, error))
+      MOESTRO_RETURN_IF_ERROR(shm::make_closed_dir(arena.path_, access, kWhat));
+    MOESTRO_RETURN_IF_ERROR(shm::check_group_reaches(arena.path_, access, kWhat).with_context("--arena-dir"));
+    MOESTRO_RETURN_IF_ERROR(check_free(arena.path_));
     arena.explanation_ = "arena in " + arena.path_.string();
     return arena;
   }
   const fs::path own = run_dir / "arena";
   if (is_mount(own)) MOESTRO_RETURN_IF_ERROR(unmount(own));
-  MOESTRO_RETURN_IF_ERROR(make_private_dir(own));
-  const std::optional<std::string> no_mount = mount_tmpfs(own, dram);
+  MOESTRO_RETURN_IF_ERROR(shm::make_closed_dir(own, access, kWhat));
+  const std::optional<std::string> no_mount = mount_tmpfs(own, access, dram);
   if (!no_mount) {
     arena.owned_ = ArenaDir::Owned::kMount;
     arena.path_ = own;
@@ -115,7 +127,7 @@ Result<ArenaDir> choose_arena_dir(const std::string& wanted, const fs::path& run
   }
   const std::optional<std::string> no_shm = shm_refusal(dram);
   arena.path_ = no_shm ? own : shm_path(run_dir);
-  if (!no_shm) MOESTRO_RETURN_IF_ERROR(make_private_dir(arena.path_));
+  if (!no_shm) MOESTRO_RETURN_IF_ERROR(shm::make_closed_dir(arena.path_, access, kWhat));
   arena.owned_ = ArenaDir::Owned::kDirectory;
   arena.explanation_ = "arena in " + arena.path_.string() +
                        " (no tmpfs of its own, so no huge pages: mount says '" + *no_mount + "'" +

@@ -1,12 +1,11 @@
 #include "services/cli/up/launch_plan.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <set>
 
 #include "common/config/yaml_file.h"
 #include "common/machine/numa.h"
+#include "common/shm/whole_file.h"
 #include "services/box/https.h"
 #include "services/box/named_pack.h"
 #include "services/cli/url.h"
@@ -24,11 +23,15 @@ Status check_without_devices(config::BoxConfig& box) {
   MOESTRO_RETURN_IF_ERROR(machine::parse_node_choice(box.store.numa).status().with_context("--numa (store.numa)"));
   const auto device = config::parse_device(box.workers.device);
   if (!device.is_ok()) return device.status().with_context("--device (workers.device)");
-  MOESTRO_RETURN_IF_ERROR(device::check_worker_device({.spec = *device, .cache = box.workers.cache, .predict = box.workers.predict}));
+  MOESTRO_RETURN_IF_ERROR(
+      device::check_worker_device({.spec = *device, .cache = box.workers.cache, .predict = box.workers.predict}));
   if (box.workers.deterministic && box.workers.capacity_factor)
-    return invalid_argument("--capacity-factor and --deterministic exclude each other: which tokens an expert drops depends on what else is in the batch");
+    return invalid_argument(
+        "--capacity-factor and --deterministic exclude each other: which tokens an expert drops depends on what else "
+        "is in the batch");
   std::string& state = box.orchestrator.state;
-  const bool elsewhere = state.starts_with("redis://") || state.starts_with("rediss://");  // the orchestrator reads the rest
+  const bool elsewhere =
+      state.starts_with("redis://") || state.starts_with("rediss://");  // the orchestrator reads the rest
   if (!elsewhere && state.find("://") != std::string::npos)
     return unsupported("--state '" + state + "' is neither sqlite:PATH nor redis://HOST:PORT/DB");
   MOESTRO_RETURN_IF_ERROR(box::serves_https(box).status());
@@ -41,7 +44,8 @@ Status check_without_devices(config::BoxConfig& box) {
   MOESTRO_ASSIGN_OR_RETURN(const auto model, box::model_of(box));
   box.model.name = model.name;
   // The programs need not stand where this one was started.
-  for (std::string* file : {&box.workers.trace, &box.workers.timeline, &box.orchestrator.api_keys, &box.orchestrator.tls_cert, &box.orchestrator.tls_key})
+  for (std::string* file : {&box.workers.trace, &box.workers.timeline, &box.orchestrator.api_keys,
+                            &box.orchestrator.tls_cert, &box.orchestrator.tls_key})
     if (!file->empty()) *file = fs::absolute(*file).string();
   // Likewise a state's file.
   const std::string scheme = "sqlite:";
@@ -55,12 +59,14 @@ std::vector<std::string> place_flags(const config::BoxConfig& box, const WorkerP
   std::vector<std::string> flags;
   if (place.device != box.workers.device) flags.insert(flags.end(), {"--device", place.device});
   if (place.numa_node)
-    flags.insert(flags.end(), {"--numa-node", std::to_string(*place.numa_node), "--cpu-share", std::to_string(place.share.k) + "/" + std::to_string(place.share.of)});
+    flags.insert(flags.end(), {"--numa-node", std::to_string(*place.numa_node), "--cpu-share",
+                               std::to_string(place.share.k) + "/" + std::to_string(place.share.of)});
   return flags;
 }
 
 /// Weights lie on the nodes that all workers keep to, where nothing else is said.
-std::vector<std::string> store_flags(const config::BoxConfig& box, const std::vector<WorkerPlace>& workers, std::span<const int> memory_nodes) {
+std::vector<std::string> store_flags(const config::BoxConfig& box, const std::vector<WorkerPlace>& workers,
+                                     std::span<const int> memory_nodes) {
   if (box.store.numa != "auto" || memory_nodes.size() < 2) return {};
   std::set<int> nodes;
   for (const WorkerPlace& worker : workers) {
@@ -81,21 +87,14 @@ Result<std::vector<WorkerPlace>> check_box(config::BoxConfig& box, const Machine
 Status write_box_file(config::BoxConfig box, const Places& places) {
   box.run.dir = fs::absolute(places.run_dir).string();
   box.store.arena_dir = fs::absolute(places.arena_dir).string();
-  const fs::path file = box_file(places), part = file.string() + ".part";
-  {
-    std::ofstream out(part, std::ios::trunc);
-    out << config::to_yaml(config::box_schema(box)) << std::flush;
-    if (!out) return io_error("writing " + part.string(), errno);
-  }
-  std::error_code error;
-  fs::rename(part, file, error);
-  return error ? io_error("renaming " + part.string(), error.value()) : Status::ok();
+  // A state's URL may have a password: --group does not open this file.
+  return shm::write_whole_file(box_file(places), config::to_yaml(config::box_schema(box)), 0600);
 }
 
 fs::path box_file(const Places& places) { return places.run_dir / "box.yaml"; }
 
-std::vector<Launch> plan_launches(const config::BoxConfig& box, const Places& places, const std::vector<WorkerPlace>& workers,
-                                  std::span<const int> memory_nodes) {
+std::vector<Launch> plan_launches(const config::BoxConfig& box, const Places& places,
+                                  const std::vector<WorkerPlace>& workers, std::span<const int> memory_nodes) {
   const std::vector<std::string> config{"-c", box_file(places).string()};
   std::vector<Launch> launches{{{"store", Role::kStore}, "moestro-store", config}};
   for (std::string& flag : store_flags(box, workers, memory_nodes)) launches[0].arguments.push_back(std::move(flag));

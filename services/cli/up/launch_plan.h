@@ -35,7 +35,7 @@ std::filesystem::path box_file(const Places& places);
 Status write_box_file(config::BoxConfig box, const Places& places);
 
 /// Store first, then the workers, then the orchestrator. `memory_nodes`: that weights may be put on.
-std::vector<Launch> plan_launches(const config::BoxConfig& box, const Places& places, const std::vector<WorkerPlace>& workers,
-                                  std::span<const int> memory_nodes);
+std::vector<Launch> plan_launches(const config::BoxConfig& box, const Places& places,
+                                  const std::vector<WorkerPlace>& workers, std::span<const int> memory_nodes);
 
 }  // namespace moestro::cli

@@ -77,8 +77,8 @@ Result<pid_t> launch(const fs::path& binary, const std::vector<std::string>& arg
 std::optional<ProcessEnd> reap(pid_t pid) {
   int status = 0;
   if (::waitpid(pid, &status, WNOHANG) != pid) return std::nullopt;
-  if (WIFSIGNALED(status)) return ProcessEnd{true, WTERMSIG(status)};
-  return ProcessEnd{false, WEXITSTATUS(status)};
+  if (WIFSIGNALED(status)) return ProcessEnd{true, WTERMSIG(status), {}};
+  return ProcessEnd{false, WEXITSTATUS(status), {}};
 }
 
 Result<Signals> Signals::take() {

@@ -19,6 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Without its `up` each program ends as soon as it can: a worker after its step, a store after the reads under way,
+/// which a slow drive may take long for.
+constexpr std::chrono::seconds kPatience{60};
 constexpr std::string_view kLongestSocket = "orchestrator.sock";
 
 Status check_length(const fs::path& path) {
@@ -28,24 +31,6 @@ Status check_length(const fs::path& path) {
   return invalid_argument("run directory " + path.string() + " is too long: a socket's path has at most " +
                           std::to_string(kMax) + " bytes and this would make " + std::to_string(length) +
                           "; give a shorter one with --run-dir");
-}
-
-/// Makes `path` with 0700, parents with the usual mode. What is there already must be a directory of ours
-/// that no one else may enter.
-Status make_private(const fs::path& path) {
-  if (::mkdir(path.c_str(), 0700) == 0) return Status::ok();
-  if (errno != EEXIST) return io_error("cannot make run directory " + path.string(), errno);
-  struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) return io_error("run directory " + path.string(), errno);
-  if (!S_ISDIR(info.st_mode))
-    return invalid_argument("run directory " + path.string() + " is not a directory");
-  if (info.st_uid != ::geteuid())
-    return invalid_argument("run directory " + path.string() +
-                            " belongs to another user; give another one with --run-dir");
-  if ((info.st_mode & 077) != 0)
-    return invalid_argument("run directory " + path.string() +
-                            " is open to other users; chmod 700 it, or give another one with --run-dir");
-  return Status::ok();
 }
 
 Result<Fd> open_lock(const fs::path& file, int extra_flags) {
@@ -60,7 +45,7 @@ bool try_lock(const Fd& fd) {
 
 Status wait_for_lock(const Fd& fd, const fs::path& dir) {
   bool said = false;
-  for (int i = 0; i < 300; ++i) {
+  for (const auto end = std::chrono::steady_clock::now() + kPatience; std::chrono::steady_clock::now() < end;) {
     if (try_lock(fd)) return Status::ok();
     if (!std::exchange(said, true))
       note("waiting for the programs of an earlier run in " + dir.string() + " to end");
@@ -96,7 +81,8 @@ fs::path default_state_dir(const std::string& name) {
   const char* state = std::getenv("XDG_STATE_HOME");
   if (state != nullptr && state[0] == '/') return fs::path(state) / "moestro" / name;
   const char* home = std::getenv("HOME");
-  if (home != nullptr && home[0] == '/' && home[1] != '\0') return fs::path(home) / ".local" / "state" / "moestro" / name;
+  if (home != nullptr && home[0] == '/' && home[1] != '\0')
+    return fs::path(home) / ".local" / "state" / "moestro" / name;
   return {};
 }
 
@@ -104,21 +90,25 @@ Status make_state_dir(const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return Status::ok();
   if (path.has_parent_path() && path.parent_path() != path) MOESTRO_RETURN_IF_ERROR(make_state_dir(path.parent_path()));
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return io_error("cannot make " + path.string() + " for files and batches (give another --state)", errno);
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return io_error("cannot make " + path.string() + " for files and batches (give another --state)", errno);
   return Status::ok();
 }
 
-Result<RunDir> open_run_dir(const fs::path& path) {
+Result<RunDir> open_run_dir(const fs::path& path, const shm::FileAccess& access) {
+  constexpr const char* kWhat = "run directory";
   RunDir dir;
   dir.path = fs::absolute(path).lexically_normal();
   if (!dir.path.has_filename()) dir.path = dir.path.parent_path();
   MOESTRO_RETURN_IF_ERROR(check_length(dir.path));
   const fs::path parent = dir.path.parent_path();
+  // Only the last two levels are made: a mistyped path must not become a tree. A group passes through the first.
+  if (::mkdir(parent.c_str(), 0700) == 0 && access.group && ::chmod(parent.c_str(), 0711) != 0)
+    return io_error("cannot set the mode of " + parent.string(), errno);
+  MOESTRO_RETURN_IF_ERROR(shm::check_way(dir.path, kWhat).with_context("--run-dir"));
+  MOESTRO_RETURN_IF_ERROR(shm::make_closed_dir(dir.path, access, kWhat).with_context("--run-dir"));
+  MOESTRO_RETURN_IF_ERROR(shm::check_group_reaches(dir.path, access, kWhat).with_context("--run-dir"));
   std::error_code error;
-  // Only the last two levels are made: the default's own parent must be private as well, a mistyped path must
-  // not become a tree.
-  if (!fs::exists(parent, error)) MOESTRO_RETURN_IF_ERROR(make_private(parent));
-  MOESTRO_RETURN_IF_ERROR(make_private(dir.path));
   MOESTRO_ASSIGN_OR_RETURN(dir.up_lock, open_lock(dir.path / "up.lock", O_CLOEXEC));
   if (!try_lock(dir.up_lock))
     return unavailable("another `moestro up` runs in " + dir.path.string() +

@@ -1,11 +1,12 @@
 #pragma once
-// The run directory: sockets, locks, logs. Only its owner may enter it, for whoever reaches the sockets can
-// talk to the programs.
+// The run directory: sockets, locks, logs. Only its owner and the group of --group may enter it, for whoever reaches
+// the sockets can talk to the programs.
 
 #include <filesystem>
 #include <string>
 #include <utility>
 
+#include "common/shm/file_access.h"
 #include "common/status.h"
 
 namespace moestro::cli {
@@ -33,22 +34,23 @@ struct RunDir {
 /// $XDG_RUNTIME_DIR/moestro/NAME, else /tmp/moestro-UID/NAME.
 std::filesystem::path default_run_dir(const std::string& name);
 
-/// Where files and batches are kept that are to survive a restart of the machine: $XDG_STATE_HOME/moestro/NAME, else ~/.local/state/moestro/NAME.
-/// Empty: the user has no home.
+/// Where files and batches are kept that are to survive a restart of the machine: $XDG_STATE_HOME/moestro/NAME, else
+/// ~/.local/state/moestro/NAME. Empty: the user has no home.
 std::filesystem::path default_state_dir(const std::string& name);
 
 /// Makes that directory and what is missing above it, each for its user alone.
 Status make_state_dir(const std::filesystem::path& path);
 
-/// Makes the directory (0700) or checks that it is the caller's own and closed to others, and takes both
-/// locks. Refused: a path too long for its sockets, a directory in use. Waits up to 15 s for the programs of
-/// an `up` that was killed.
-Result<RunDir> open_run_dir(const std::filesystem::path& path);
+/// Makes the directory or checks that it is the caller's own, closed to all but the group of `access`, and that nobody
+/// else can put another in its place; and takes both locks. Refused: a path too long for its sockets, a directory in
+/// use. Waits up to a minute for the programs of an `up` that was killed.
+Result<RunDir> open_run_dir(const std::filesystem::path& path, const shm::FileAccess& access = {});
 
 /// The last `lines_max` lines of a log, at most 8 KiB.
 std::string log_tail(const std::filesystem::path& log, int lines_max);
 
-/// Why `binary` ended, in its own words: the log's last line where it begins with "BINARY: ", without that. Empty: it said nothing.
+/// Why `binary` ended, in its own words: the log's last line where it begins with "BINARY: ", without that. Empty: it
+/// said nothing.
 std::string last_words(const std::filesystem::path& log, const std::string& binary);
 
 }  // namespace moestro::cli

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "common/clock.h"
+#include "common/shm/whole_file.h"
 #include "services/cli/output.h"
 
 namespace moestro::cli {
@@ -35,6 +36,9 @@ class Runner {
   Status run() {
     MOESTRO_RETURN_IF_ERROR(find_binaries());
     rotate_logs();
+    // What the orchestrator writes at each start has its room, however full the file system becomes.
+    MOESTRO_RETURN_IF_ERROR(
+        shm::reserve_whole_file(config_.places.run_dir / "http.port", sizeof "65535").with_context("run directory"));
     feed(TimePassed{});
     while (!finished_) {
       const Signals::Seen seen = signals_.wait(wait_ms());
@@ -42,7 +46,7 @@ class Runner {
       for (size_t i = 0; i < children_.size(); ++i)
         if (const auto end = children_[i].pid > 0 ? reap(children_[i].pid) : std::nullopt) {
           children_[i].pid = 0;
-          feed(ProgramEnded{i, *end});
+          feed(ProgramEnded{i, in_its_words(i, *end)});
         }
       look();
       feed(TimePassed{});
@@ -68,6 +72,16 @@ class Runner {
       children_[i].log = config_.places.run_dir / "logs" / (config_.launches[i].program.name + ".log");
     }
     return Status::ok();
+  }
+
+  /// A program that was killed, or has ended in order, has not said why.
+  ProcessEnd in_its_words(size_t program, ProcessEnd end) const {
+    if (end.signalled || end.value == 0) return end;
+    const Launch& launch_plan = config_.launches[program];
+    end.words = last_words(children_[program].log, launch_plan.binary);
+    if (const std::string own = launch_plan.program.name + ": "; end.words.starts_with(own))
+      end.words.erase(0, own.size());
+    return end;
   }
 
   void rotate_logs() {
@@ -110,7 +124,8 @@ class Runner {
       url.port = config_.http.port;
       url.secure = config_.https;
       // It is our own program: whether its certificate names this address is the clients' question.
-      client_ = std::make_unique<HttpClient>(url, HttpLimits{milliseconds(500), milliseconds(1000), 1 << 20}, HttpAccess{.verify = false});
+      client_ = std::make_unique<HttpClient>(url, HttpLimits{milliseconds(500), milliseconds(1000), 1 << 20},
+                                             HttpAccess{.verify = false});
     }
     const Result<HttpReply> reply = client_->get("/health");
     if (!reply.is_ok()) return {false, reply.status().message()};
@@ -130,7 +145,7 @@ class Runner {
     if (launch_plan.program.role == Role::kStore) fs::remove(config_.places.run_dir / "store.sock", ignored);
     std::vector<std::string> arguments = launch_plan.arguments;
     if (launch_plan.program.role == Role::kOrchestrator) {
-      fs::remove(config_.places.run_dir / "http.port", ignored);
+      shm::put_aside(config_.places.run_dir / "http.port");
       client_.reset();
       // Back on the port that clients know, also where it was a free one at first.
       arguments.insert(arguments.end(), {"--http", url_host() + ":" + config_.http.port});
@@ -141,7 +156,7 @@ class Runner {
       if (machine_.served()) note(launch_plan.program.name + " started again");
     } else {
       note(pid.status().message());
-      feed(ProgramEnded{action.program, ProcessEnd{false, 127}});
+      feed(ProgramEnded{action.program, ProcessEnd{false, 127, {}}});
     }
     look_at_ = clock_.now();
   }
@@ -168,13 +183,6 @@ class Runner {
     outcome_ = unavailable(action.message);
     if (!action.culprit) return;
     const fs::path log = children_[*action.culprit].log;
-    const Launch& launch_plan = config_.launches[*action.culprit];
-    std::string cause = last_words(log, launch_plan.binary);
-    if (const std::string own = launch_plan.program.name + ": "; cause.starts_with(own)) cause.erase(0, own.size());
-    if (!cause.empty()) {
-      outcome_ = unavailable(action.message + ": " + cause);
-      return;
-    }
     const std::string tail = log_tail(log, kTailLines);
     std::fprintf(stderr, "--- the end of %s\n%s---\n", log.c_str(),
                  tail.empty() ? "(nothing was logged)\n" : tail.c_str());

@@ -22,6 +22,8 @@ bool cannot_be_mended(const ProcessEnd& end) {
   return !end.signalled && end.value == kExitCannotMend;
 }
 
+std::string with_words(const ProcessEnd& end) { return end.words.empty() ? "" : ": " + end.words; }
+
 constexpr Role kStopOrder[] = {Role::kOrchestrator, Role::kWorker, Role::kStore};
 
 }  // namespace
@@ -108,11 +110,22 @@ void Supervisor::on(const StoreListens&, Nanos) {
   if (running(Role::kStore)) store_listens_ = true;
 }
 
-void Supervisor::on(const HealthSeen& event, Nanos) {
+/// While the cluster serves. One worker of several may be broken from the start while the others serve: that it
+/// stays is what shows that it is not.
+bool Supervisor::does_its_part(const Child& child, Nanos now) const {
+  if (child.state != State::kRunning) return false;
+  const auto workers = std::ranges::count_if(children_, [](const Child& c) { return c.program.role == Role::kWorker; });
+  return child.program.role != Role::kWorker || workers == 1 || now - child.since >= limits_.settled;
+}
+
+void Supervisor::on(const HealthSeen& event, Nanos now) {
   if (stopping_) return;
   health_reason_ = event.reason;
   if (event.serves) {
-    for (Child& child : children_) child.served = child.served || child.state == State::kRunning;
+    for (Child& child : children_) {
+      child.served = child.served || child.state == State::kRunning;
+      child.proven = child.proven || does_its_part(child, now);
+    }
     if (!served_)
       actions_.emplace_back(SayReady{});
     else if (!serves_)
@@ -140,33 +153,39 @@ void Supervisor::on(const ProgramEnded& event, Nanos now) {
   const bool excused = child.program.role == Role::kWorker && (!store_listens_ || child.since < store_since_);
   if (settled) child.deaths = 0;
   if (!excused) ++child.deaths;
-  if (cannot_be_mended(event.end) || child.deaths >= limits_.deaths_in_a_row_max)
-    return give_up(event.program, event.end, now);
+  const bool hopeless = cannot_be_mended(event.end) || child.deaths >= limits_.deaths_in_a_row_max;
+  if (hopeless && !child.proven) return give_up(event.program, event.end, now);
   restart_later(event.program, event.end, now);
+}
+
+Nanos Supervisor::pause_after(const Child& child, const ProcessEnd& end) const {
+  if (cannot_be_mended(end)) return limits_.pause_max;  // not by another start: somebody has to do something
+  Nanos pause = limits_.pause_first;
+  for (int i = 1; i < child.deaths && pause < limits_.pause_max; ++i) pause *= 2;
+  return std::min(pause, limits_.pause_max);
 }
 
 void Supervisor::restart_later(size_t index, const ProcessEnd& end, Nanos now) {
   Child& child = children_[index];
-  Nanos pause = limits_.pause_first;
-  for (int i = 1; i < child.deaths && pause < limits_.pause_max; ++i) pause *= 2;
-  pause = std::min(pause, limits_.pause_max);
+  const Nanos pause = pause_after(child, end);
   child.state = State::kWaiting;
   child.start_at = now + pause;
   const std::string when = may_start(child) ? std::string("in ").append(seconds_text(pause))
                                             : std::string("when the store is back");
   actions_.emplace_back(
-      Say{child.program.name + " ended with " + end.text() + "; starting it again " + when});
+      Say{child.program.name + " ended with " + end.text() + with_words(end) + "; starting it again " + when});
 }
 
 void Supervisor::give_up(size_t index, const ProcessEnd& end, Nanos now) {
   const Child& child = children_[index];
   finish_.exit_code = 1;
-  finish_.culprit = index;
+  if (end.words.empty()) finish_.culprit = index;
   finish_.message = child.program.name + " ended with " + end.text();
   if (cannot_be_mended(end))
     finish_.message += ", which another start cannot mend";
   else if (child.deaths > 1)
     finish_.message += ", " + std::to_string(child.deaths) + " times in a row";
+  finish_.message += with_words(end);
   begin_stop(now);
 }
 

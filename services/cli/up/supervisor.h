@@ -4,9 +4,9 @@
 //
 //   start    store; the workers once the store's socket is there; the orchestrator at once
 //   a death  the program starts again after a pause that doubles with each death in a row that was not
-//   preceded by service;
-//            the fifth in a row ends the run, and so does an exit that says that another start cannot help
-//            (common/exit_code.h). A worker that goes because the store is gone does not count.
+//            preceded by service. What has served is never given up: it is tried for as long as the run lasts.
+//            Of what has not, the fifth death in a row ends the run, and so does an exit that says that another
+//            start cannot help (common/exit_code.h). A worker that goes because the store is gone does not count.
 //   stop     SIGTERM to the orchestrator (which ends its requests), then to the workers, then to the store;
 //   SIGKILL past the limit
 //            or when asked to stop a second time
@@ -31,6 +31,7 @@ struct Program {
 struct ProcessEnd {
   bool signalled = false;
   int value = 0;
+  std::string words = {};    ///< why, as the program itself has said it; empty: it said nothing
   std::string text() const;  ///< "exit 1", "signal 9 (Killed)"
 };
 
@@ -60,7 +61,8 @@ struct SayReady {};
 struct Say {
   std::string text;
 };
-/// The run is over and every program gone. With an error: `message`, and whose last log lines explain it.
+/// The run is over and every program gone. With an error: `message`, and whose last log lines explain it where
+/// nobody's words do.
 struct Finish {
   int exit_code = 0;
   std::string message;
@@ -99,6 +101,7 @@ class Supervisor {
     Nanos start_at{0};    ///< kWaiting
     Nanos since{0};       ///< kRunning
     bool served = false;  ///< the cluster served while this one ran
+    bool proven = false;  ///< in one of its lives it has done its part
     int deaths = 0;       ///< in a row
     bool signalled = false, killed = false;
     Nanos kill_at{0};  ///< when signalled
@@ -112,10 +115,12 @@ class Supervisor {
 
   bool may_start(const Child& child) const;
   bool running(Role role) const;
+  bool does_its_part(const Child& child, Nanos now) const;
   void start_what_is_due(Nanos now);
   std::string awaited() const;
   void report_progress(Nanos now);
   void restart_later(size_t index, const ProcessEnd& end, Nanos now);
+  Nanos pause_after(const Child& child, const ProcessEnd& end) const;
   void give_up(size_t index, const ProcessEnd& end, Nanos now);
   void begin_stop(Nanos now);
   void advance_stop(Nanos now);

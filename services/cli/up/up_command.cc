@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "common/config/box_config.h"
@@ -13,11 +12,13 @@
 #include "services/cli/up/launch_plan.h"
 #include "services/cli/up/run_dir.h"
 #include "services/cli/up/runner.h"
+#include "services/command_line/command_line.h"
 
 namespace moestro::cli {
 namespace {
 
-/// Whoever names a run directory has the state in it; else it lies where it survives a restart of the machine, which the default run directory does not.
+/// Whoever names a run directory has the state in it; else it lies where it survives a restart of the machine, which
+/// the default run directory does not.
 Status place_state(config::BoxConfig& box) {
   if (box.orchestrator.state != "default" || !box.run.dir.empty()) return Status::ok();
   const std::filesystem::path dir = default_state_dir(box.model.name);
@@ -29,12 +30,13 @@ Status place_state(config::BoxConfig& box) {
 
 Status run_box(config::BoxConfig box, const std::vector<WorkerPlace>& workers) {
   MOESTRO_RETURN_IF_ERROR(place_state(box));
-  MOESTRO_ASSIGN_OR_RETURN(const RunDir run_dir,
-                           open_run_dir(box.run.dir.empty() ? default_run_dir(box.model.name)
-                                                            : std::filesystem::path(box.run.dir)));
+  MOESTRO_ASSIGN_OR_RETURN(const shm::FileAccess access, shm::access_for_group(box.run.group));
+  MOESTRO_ASSIGN_OR_RETURN(
+      const RunDir run_dir,
+      open_run_dir(box.run.dir.empty() ? default_run_dir(box.model.name) : std::filesystem::path(box.run.dir), access));
   std::optional<uint64_t> dram;
   if (box.store.dram) dram = box.store.dram->value;
-  MOESTRO_ASSIGN_OR_RETURN(const ArenaDir arena, choose_arena_dir(box.store.arena_dir, run_dir.path, dram));
+  MOESTRO_ASSIGN_OR_RETURN(const ArenaDir arena, choose_arena_dir(box.store.arena_dir, run_dir.path, dram, access));
   RunnerConfig config;
   config.places = {run_dir.path, arena.path()};
   MOESTRO_RETURN_IF_ERROR(write_box_file(box, config.places));
@@ -67,8 +69,8 @@ void run_up(const box::BoxFlags& flags, CommandResult& result) {
 
 }  // namespace
 
-void add_up_command(CLI::App& app, CommandResult& result) {
-  CLI::App* command = app.add_subcommand(
+void add_up_command(command_line::App& app, CommandResult& result) {
+  command_line::App* command = app.add_subcommand(
       "up", "Start store, workers and orchestrator of one box; Ctrl-C drains and stops them");
   const auto flags = std::make_shared<box::BoxFlags>(*command);
   command->callback([flags, &result] { run_up(*flags, result); });

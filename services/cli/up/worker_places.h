@@ -21,7 +21,8 @@ struct WorkerPlace {
   std::string device;                ///< as --device takes it
   std::optional<int64_t> numa_node;  ///< of the device, where the machine says one and the configuration none
   CpuShare share;                    ///< where numa_node is set: of the workers of the box that are on that node
-  std::string note;                  ///< for the user: "on cuda:1, NVIDIA H200 (0000:17:00.0), NUMA node 0"; empty where there is nothing to say
+  std::string note;  ///< for the user: "on cuda:1, NVIDIA H200 (0000:17:00.0), NUMA node 0"; empty where there is
+                     ///< nothing to say
 };
 
 /// What this machine has, or a test says that it has.
@@ -36,9 +37,10 @@ MachineDevices this_machine();
 /// Nodes that weights may be put on; none where numactl, say, has chosen for this process and those that it starts.
 std::vector<int> memory_nodes_to_choose();
 
-/// Without an index, worker i is on the (i mod n)th of the n usable CUDA devices; with one, all are on that. Workers that share a device and
-/// were given no vram= get equal parts of what is free. Other devices: every worker the same. kUnsupported, kUnavailable, kInvalidArgument:
-/// no worker can compute on what workers.device says, with its reason and what to do.
+/// Without an index, worker i is on the (i mod n)th of the n usable CUDA devices; with one, all are on that. Workers
+/// that share a device and were given no vram= get equal parts of what is free. Other devices: every worker the same.
+/// kUnsupported, kUnavailable, kInvalidArgument: no worker can compute on what workers.device says, with its reason and
+/// what to do.
 Result<std::vector<WorkerPlace>> place_workers(const config::BoxConfig& box, const MachineDevices& machine);
 
 }  // namespace moestro::cli

@@ -11,13 +11,15 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::open(const config::CudaDeviceSpe
   return std::unique_ptr<CudaDevice>(new CudaDevice(spec, *opened, std::move(*ops)));
 }
 
-CudaDevice::CudaDevice(const config::CudaDeviceSpec& spec, const kernels::OpenCuda& opened, std::unique_ptr<kernels::cuda::CudaOps> ops)
+CudaDevice::CudaDevice(const config::CudaDeviceSpec& spec, const kernels::OpenCuda& opened,
+                       std::unique_ptr<kernels::cuda::CudaOps> ops)
     : spec_(spec), opened_(opened), ops_(std::move(ops)), memory_(std::make_unique<kernels::cuda::CudaMemory>(*ops_)) {}
 
 Result<DeviceBudget> CudaDevice::share_out(const DeviceNeeds& needs) const {
   DeviceMemory memory{.name = name(), .vram_bytes = spec_.vram_bytes};
   if (const MoestroCudaResult result = functions().memory_info(&memory.free_bytes, &memory.total_bytes); result != 0)
-    return unavailable("the device cuda:" + std::to_string(index()) + ": memory_info: " + functions().error_text(result));
+    return unavailable("the device cuda:" + std::to_string(index()) +
+                       ": memory_info: " + functions().error_text(result));
   return cuda::share_out(needs, memory);
 }
 

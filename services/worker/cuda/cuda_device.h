@@ -12,7 +12,8 @@ namespace moestro::cuda {
 
 class CudaDevice {
  public:
-  /// Takes the device into use, of this thread, once a process: whatever stands against it is said with what to do. `deterministic` as in OpsOptions.
+  /// Takes the device into use, of this thread, once a process: whatever stands against it is said with what to do.
+  /// `deterministic` as in OpsOptions.
   static Result<std::unique_ptr<CudaDevice>> open(const config::CudaDeviceSpec& spec, bool deterministic);
 
   kernels::cuda::CudaOps& ops() { return *ops_; }
@@ -26,7 +27,8 @@ class CudaDevice {
   Result<DeviceBudget> share_out(const DeviceNeeds& needs) const;
 
  private:
-  CudaDevice(const config::CudaDeviceSpec& spec, const kernels::OpenCuda& opened, std::unique_ptr<kernels::cuda::CudaOps> ops);
+  CudaDevice(const config::CudaDeviceSpec& spec, const kernels::OpenCuda& opened,
+             std::unique_ptr<kernels::cuda::CudaOps> ops);
 
   config::CudaDeviceSpec spec_;
   kernels::OpenCuda opened_;

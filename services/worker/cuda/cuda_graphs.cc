@@ -29,7 +29,8 @@ CudaGraphs::Entry* CudaGraphs::seen_before(const GraphKey& key) {
     by_key_.emplace(key, entries_.begin());
     return nullptr;
   }
-  // The oldest one's place, in both without an allocation: with more shapes than there is room for this is every step's.
+  // The oldest one's place, in both without an allocation: with more shapes than there is room for this is every
+  // step's.
   entries_.splice(entries_.begin(), entries_, std::prev(entries_.end()));
   Entry& entry = entries_.front();
   auto node = by_key_.extract(entry.key);
@@ -41,7 +42,8 @@ CudaGraphs::Entry* CudaGraphs::seen_before(const GraphKey& key) {
 }
 
 bool CudaGraphs::begin() {
-  if (const MoestroCudaResult result = queue_.functions.begin_capture(queue_.stream); result != 0) return give_up("begin_capture", result);
+  if (const MoestroCudaResult result = queue_.functions.begin_capture(queue_.stream); result != 0)
+    return give_up("begin_capture", result);
   queue_.capturing = true;
   return true;
 }
@@ -60,13 +62,15 @@ bool CudaGraphs::end(Entry& entry) {
 }
 
 bool CudaGraphs::launch(const Entry& entry) {
-  if (const MoestroCudaResult result = queue_.functions.launch_graph(entry.graph, queue_.stream); result != 0) return give_up("launch_graph", result);
+  if (const MoestroCudaResult result = queue_.functions.launch_graph(entry.graph, queue_.stream); result != 0)
+    return give_up("launch_graph", result);
   ++counts_.launched;
   return true;
 }
 
 bool CudaGraphs::give_up(const char* call, MoestroCudaResult result) {
-  log::warn("CUDA graphs are given up, and every kernel is launched by itself from now on: {}: {}", call, queue_.functions.error_text(result));
+  log::warn("CUDA graphs are given up, and every kernel is launched by itself from now on: {}: {}", call,
+            queue_.functions.error_text(result));
   on_ = false;
   clear();
   return false;

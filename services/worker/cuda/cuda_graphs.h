@@ -1,6 +1,7 @@
 #pragma once
-// Graphs of what steps queue again and again. A graph is captured when its key is seen for the second time: the first time kernels are loaded and
-// memory grows, which a capture must not meet. Capturing is running the same code, so a graph launches exactly what would have been queued.
+// Graphs of what steps queue again and again. A graph is captured when its key is seen for the second time: the first
+// time kernels are loaded and memory grows, which a capture must not meet. Capturing is running the same code, so a
+// graph launches exactly what would have been queued.
 
 #include <compare>
 #include <cstdint>
@@ -11,7 +12,8 @@
 
 namespace moestro::cuda {
 
-/// What the arguments of a step's launches depend on beside the model: everything else is read from device memory, at the same places each step.
+/// What the arguments of a step's launches depend on beside the model: everything else is read from device memory, at
+/// the same places each step.
 struct StepShape {
   int32_t rows = 0;         ///< one of each sequence
   int32_t parts = 0;        ///< of the longest sequence, as CudaOps::send_sequences rounds them
@@ -33,8 +35,8 @@ struct GraphCounts {
 
 class CudaGraphs {
  public:
-  /// Keys that are remembered, each with at most a graph of about twenty kernels: some tens of KiB of device memory, so all together no more than
-  /// half of what is left to the driver (driver_margin).
+  /// Keys that are remembered, each with at most a graph of about twenty kernels: some tens of KiB of device memory, so
+  /// all together no more than half of what is left to the driver (driver_margin).
   static constexpr size_t kMost = 1024;
 
   /// `queue` outlives it.
@@ -49,7 +51,8 @@ class CudaGraphs {
   /// Of what was captured nothing is as it was.
   void clear();
 
-  /// Launches what work() queues as a graph. False: there is none, nothing has been queued, and the caller calls work() itself.
+  /// Launches what work() queues as a graph. False: there is none, nothing has been queued, and the caller calls work()
+  /// itself.
   template <typename Work>
   bool launch(const GraphKey& key, const Work& work) {
     Entry* entry = seen_before(key);

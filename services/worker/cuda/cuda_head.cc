@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "services/worker/cuda/float_bytes.h"
+
 namespace moestro::cuda {
 namespace {
 
@@ -10,9 +12,10 @@ using engine::Sampling;
 
 // Scoring a long prompt must not need prompt x vocabulary floats.
 constexpr int64_t kTileRows = 64;
-constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
 
-bool host_reads(const LogitRow& row, const Sampling& sampling) { return row.score || sampling.adjusts() || sampling.logprobs >= 0; }
+bool host_reads(const LogitRow& row, const Sampling& sampling) {
+  return row.score || sampling.adjusts() || sampling.logprobs >= 0;
+}
 
 MoestroCudaSampling sampling_of(const Sampling& s, int32_t position) {
   return {s.temperature, s.top_k, s.top_p, s.min_p, s.seed, s.choice, position};
@@ -20,9 +23,15 @@ MoestroCudaSampling sampling_of(const Sampling& s, int32_t position) {
 
 }  // namespace
 
-CudaHead::CudaHead(const model::ModelSpec& spec, const engine::DenseWeights& weights, kernels::cuda::CudaOps& ops, kernels::cuda::CudaMemory& memory,
-                   kernels::Ops& host_ops, int64_t step_tokens_max)
-    : spec_(spec), weights_(weights), ops_(ops), memory_(memory), reader_(host_ops), tile_(tile_rows(step_tokens_max)), buffers_(memory),
+CudaHead::CudaHead(const model::ModelSpec& spec, const engine::DenseWeights& weights, kernels::cuda::CudaOps& ops,
+                   kernels::cuda::CudaMemory& memory, kernels::Ops& host_ops, int64_t step_tokens_max)
+    : spec_(spec),
+      weights_(weights),
+      ops_(ops),
+      memory_(memory),
+      reader_(host_ops),
+      tile_(tile_rows(step_tokens_max)),
+      buffers_(memory),
       ids_(ops, step_tokens_max) {
   rows_ = buffers_.make<float>(tile_ * spec.hidden);
   logits_ = buffers_.make<float>(tile_ * spec.vocab);
@@ -34,13 +43,16 @@ int64_t CudaHead::tile_rows(int64_t step_tokens_max) { return std::min(kTileRows
 void CudaHead::launch(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* hidden) {
   const auto total = static_cast<int64_t>(batch.logit_rows.size());
   read_.resize(static_cast<size_t>(total));
-  for (int64_t first = 0; first < total; first += tile_) launch_tile(plan, batch, hidden, first, std::min(tile_, total - first));
+  for (int64_t first = 0; first < total; first += tile_)
+    launch_tile(plan, batch, hidden, first, std::min(tile_, total - first));
   auto& queue = ops_.queue();
   if (total > 0 && queue.error == 0)
-    queue.note("copy_out", queue.functions.copy_out(ids_.data(), device_ids_, static_cast<uint64_t>(total) * sizeof(int32_t), queue.stream));
+    queue.note("copy_out", queue.functions.copy_out(ids_.data(), device_ids_,
+                                                    static_cast<uint64_t>(total) * sizeof(int32_t), queue.stream));
 }
 
-void CudaHead::launch_tile(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* hidden, int64_t first, int64_t n) {
+void CudaHead::launch_tile(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* hidden,
+                           int64_t first, int64_t n) {
   row_list_.clear();
   how_.clear();
   bool all_likeliest = true;
@@ -62,7 +74,7 @@ void CudaHead::launch_tile(const engine::StepPlan& plan, const engine::StepBatch
     read.clear();
     if (!host_reads(row, plan.sequences[row.sequence].sampling)) continue;
     read.resize(static_cast<size_t>(spec_.vocab));
-    memory_.copy_out(read.data(), logits_ + i * spec_.vocab, spec_.vocab * kFloat);
+    memory_.copy_out(read.data(), logits_ + i * spec_.vocab, spec_.vocab * kFloatBytes);
   }
 }
 
@@ -80,7 +92,8 @@ uint32_t CudaHead::finish(const engine::StepPlan& plan, const engine::StepBatch&
       outcomes[row.sequence].sampled.emplace_back().id = ids_.data()[i];
       continue;
     }
-    failed[row.sequence] = engine::LogitReader::not_finite("some of " + std::to_string(spec_.vocab), batch.positions[static_cast<size_t>(row.row)]);
+    failed[row.sequence] = engine::LogitReader::not_finite("some of " + std::to_string(spec_.vocab),
+                                                           batch.positions[static_cast<size_t>(row.row)]);
     ++not_finite;
   }
   return not_finite;

@@ -1,6 +1,6 @@
 #pragma once
-// From the last layer's rows to tokens and scores on a CUDA device. Tokens are drawn there; rows whose logits the host has to see (scores,
-// log-probabilities, penalties, grammars) are copied to it one by one.
+// From the last layer's rows to tokens and scores on a CUDA device. Tokens are drawn there; rows whose logits the host
+// has to see (scores, log-probabilities, penalties, grammars) are copied to it one by one.
 
 #include <memory>
 #include <vector>
@@ -13,20 +13,23 @@ namespace moestro::cuda {
 
 class CudaHead {
  public:
-  CudaHead(const model::ModelSpec& spec, const engine::DenseWeights& weights, kernels::cuda::CudaOps& ops, kernels::cuda::CudaMemory& memory,
-           kernels::Ops& host_ops, int64_t step_tokens_max);
+  CudaHead(const model::ModelSpec& spec, const engine::DenseWeights& weights, kernels::cuda::CudaOps& ops,
+           kernels::cuda::CudaMemory& memory, kernels::Ops& host_ops, int64_t step_tokens_max);
   Status status() const { return buffers_.status(); }
   /// Rows of logits that are computed at a time.
   static int64_t tile_rows(int64_t step_tokens_max);
 
-  /// Queues everything for the rows that need logits, and reads those that the host has to see: it waits only for them. `hidden`: [rows, hidden],
-  /// not yet normed.
+  /// Queues everything for the rows that need logits, and reads those that the host has to see: it waits only for them.
+  /// `hidden`: [rows, hidden], not yet normed.
   void launch(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* hidden);
-  /// After the stream has been waited for: fills `outcomes` and `failed`. Returns how many sequences have failed by logits that are not finite.
-  uint32_t finish(const engine::StepPlan& plan, const engine::StepBatch& batch, std::vector<Status>& failed, std::vector<engine::SequenceOutcome>& outcomes);
+  /// After the stream has been waited for: fills `outcomes` and `failed`. Returns how many sequences have failed by
+  /// logits that are not finite.
+  uint32_t finish(const engine::StepPlan& plan, const engine::StepBatch& batch, std::vector<Status>& failed,
+                  std::vector<engine::SequenceOutcome>& outcomes);
 
  private:
-  void launch_tile(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* hidden, int64_t first, int64_t n);
+  void launch_tile(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* hidden, int64_t first,
+                   int64_t n);
 
   const model::ModelSpec& spec_;
   const engine::DenseWeights& weights_;

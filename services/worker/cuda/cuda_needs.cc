@@ -4,13 +4,13 @@
 
 #include "kernels/cuda/cuda_ops.h"
 #include "services/worker/cuda/cuda_head.h"
+#include "services/worker/cuda/float_bytes.h"
 #include "services/worker/device/cuda_slots.h"
 #include "services/worker/engine/visible_positions.h"
 
 namespace moestro::cuda {
 namespace {
 
-constexpr int64_t kFloat = 4;
 /// Of a step's small arrays, each in a few copies, and of what rounding up takes.
 constexpr int64_t kSmallBytes = int64_t{8} << 20;
 
@@ -26,14 +26,15 @@ int64_t dense_bytes(const store::Manifest& manifest) {
   for (const store::Blob& b : manifest.blobs)
     if (b.kind == store::BlobKind::kDense) bytes += static_cast<int64_t>(b.length);
   for (const store::PackedTensor& t : manifest.tensors)
-    if (t.shape.size() == 1 || t.name.ends_with("router.weight")) bytes += elements(t) * kFloat;
+    if (t.shape.size() == 1 || t.name.ends_with("router.weight")) bytes += elements(t) * kFloatBytes;
   return bytes;
 }
 
 /// KvCache.
 int64_t kv_bytes(const model::ModelSpec& spec, const engine::EngineOptions& options) {
   int64_t bytes = 0;
-  for (const model::LayerSpec& layer : spec.layers) bytes += kernels::kv_block_bytes(engine::attention_shape(layer.attention, options.visible), options.kv_dtype);
+  for (const model::LayerSpec& layer : spec.layers)
+    bytes += kernels::kv_block_bytes(engine::attention_shape(layer.attention, options.visible), options.kv_dtype);
   return bytes * ceil_div(options.kv_tokens, kernels::kKvBlockTokens);
 }
 
@@ -53,28 +54,40 @@ int64_t layer_floats(const model::ModelSpec& spec, const engine::EngineOptions& 
 
 OpsWorkspace ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options) {
   const model::MoeSpec& moe = spec.moe();
-  const int64_t pairs = options.step_tokens_max * moe.top_k, positions = engine::positions_max(options, spec, ceil_div(options.kv_tokens, kernels::kKvBlockTokens));
-  OpsWorkspace w{.activated = pairs * moe.expert.ffn * kFloat, .routes = kernels::cuda::CudaOps::routes_bytes(options.step_tokens_max, moe.top_k, moe.experts), .positions = positions};
+  const int64_t pairs = options.step_tokens_max * moe.top_k,
+                positions = engine::positions_max(options, spec, ceil_div(options.kv_tokens, kernels::kKvBlockTokens));
+  OpsWorkspace w{.activated = pairs * moe.expert.ffn * kFloatBytes,
+                 .routes = kernels::cuda::CudaOps::routes_bytes(options.step_tokens_max, moe.top_k, moe.experts),
+                 .positions = positions};
   for (const model::LayerSpec& layer : spec.layers)
-    w.partial = std::max(w.partial, kernels::cuda::CudaOps::partial_bytes_max(engine::attention_shape(layer.attention, options.visible), options.step_tokens_max, positions));
+    w.partial = std::max(
+        w.partial, kernels::cuda::CudaOps::partial_bytes_max(engine::attention_shape(layer.attention, options.visible),
+                                                             options.step_tokens_max, positions));
   return w;
 }
 
-Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::EngineOptions& options, DType precision) {
-  MOESTRO_ASSIGN_OR_RETURN(const model::ModelDescription description, model::describe_model(manifest.config_json, manifest.generation_config_json));
+Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::EngineOptions& options,
+                                 DType precision) {
+  MOESTRO_ASSIGN_OR_RETURN(const model::ModelDescription description,
+                           model::describe_model(manifest.config_json, manifest.generation_config_json));
   const model::ModelSpec& spec = description.spec;
   if (spec.moe_layers() == 0) return unsupported("a model without a single MoE layer");
   const model::MoeSpec& moe = spec.moe();
-  const int64_t n = options.step_tokens_max, layers = static_cast<int64_t>(spec.layers.size()), moe_layers = spec.moe_layers();
+  const int64_t n = options.step_tokens_max, layers = static_cast<int64_t>(spec.layers.size()),
+                moe_layers = spec.moe_layers();
   const OpsWorkspace ops = ops_workspace(spec, options);
-  const int64_t pass = n * ((2 + moe.top_k) * spec.hidden * kFloat + (2 * moe_layers * moe.top_k + layers) * kFloat) + moe_layers * moe.experts * 8;
-  const int64_t head = CudaHead::tile_rows(n) * (spec.hidden + spec.vocab) * kFloat;
-  const int64_t lookahead = (moe_layers * moe.experts * spec.hidden + n * (spec.hidden + moe_layers * moe.experts)) * kFloat;
+  const int64_t pass =
+      n * ((2 + moe.top_k) * spec.hidden * kFloatBytes + (2 * moe_layers * moe.top_k + layers) * kFloatBytes) +
+      moe_layers * moe.experts * 8;
+  const int64_t head = CudaHead::tile_rows(n) * (spec.hidden + spec.vocab) * kFloatBytes;
+  const int64_t lookahead =
+      (moe_layers * moe.experts * spec.hidden + n * (spec.hidden + moe_layers * moe.experts)) * kFloatBytes;
   const ExpertLayout layout(moe.expert.hidden, moe.expert.ffn, precision);
   DeviceNeeds needs;
   needs.dense_bytes = static_cast<uint64_t>(dense_bytes(manifest));
   needs.kv_bytes = static_cast<uint64_t>(kv_bytes(spec, options));
-  needs.workspace_bytes = static_cast<uint64_t>(n * layer_floats(spec, options) * kFloat + pass + head + lookahead + ops.activated + ops.routes + ops.partial + kSmallBytes);
+  needs.workspace_bytes = static_cast<uint64_t>(n * layer_floats(spec, options) * kFloatBytes + pass + head +
+                                                lookahead + ops.activated + ops.routes + ops.partial + kSmallBytes);
   needs.expert_bytes = device::CudaSlots::slot_bytes(static_cast<uint64_t>(layout.bytes()));
   needs.experts = static_cast<uint64_t>(moe_layers * moe.experts);
   return needs;

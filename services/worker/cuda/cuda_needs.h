@@ -1,6 +1,6 @@
 #pragma once
-// How much memory of a GPU an engine takes, reckoned before anything is allocated. Beside each figure stands what allocates it; a test holds
-// the sum against what really is taken.
+// How much memory of a GPU an engine takes, reckoned before anything is allocated. Beside each figure stands what
+// allocates it; a test holds the sum against what really is taken.
 
 #include "common/expert_layout.h"
 #include "common/model/model_spec.h"
@@ -20,6 +20,7 @@ struct OpsWorkspace {
 OpsWorkspace ops_workspace(const model::ModelSpec& spec, const engine::EngineOptions& options);
 
 /// `precision`: of the experts.
-Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::EngineOptions& options, DType precision);
+Result<DeviceNeeds> device_needs(const store::Manifest& manifest, const engine::EngineOptions& options,
+                                 DType precision);
 
 }  // namespace moestro::cuda

@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "services/worker/cuda/cuda_needs.h"
+#include "services/worker/cuda/float_bytes.h"
 
 namespace moestro::cuda {
 namespace {
@@ -20,7 +21,6 @@ bool sees_alike(const engine::KvCache& cache, size_t layers) {
   return true;
 }
 
-constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
 
 }  // namespace
 
@@ -33,13 +33,25 @@ engine::Backend cuda_backend(const CudaParts& cuda) {
 }
 
 CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
-    : p_(parts), ops_(cuda.ops), queue_(cuda.ops.queue()), memory_(cuda.memory), slots_(cuda.slots), math_(parts.math, parts.options.step_tokens_max),
+    : p_(parts),
+      ops_(cuda.ops),
+      queue_(cuda.ops.queue()),
+      memory_(cuda.memory),
+      slots_(cuda.slots),
+      math_(parts.math, parts.options.step_tokens_max),
       head_(parts.math.spec, parts.math.weights, cuda.ops, cuda.memory, cuda.host_ops, parts.options.step_tokens_max),
-      kv_(cuda.ops, parts.math.cache), guard_(cuda.host_ops, parts.math.spec.hidden, parts.options.step_tokens_max),
-      graphs_(cuda.ops.queue(), cuda.graphs && sees_alike(parts.math.cache, parts.math.spec.layers.size())), calm_visits_(cuda.calm_visits),
-      hidden_(spec().hidden), experts_(spec().moe().experts), top_k_(spec().moe().top_k), moe_layers_(spec().moe_layers()),
-      step_tokens_max_(parts.options.step_tokens_max), buffers_(cuda.memory),
-      ids_(cuda.ops, step_tokens_max_ * moe_layers_ * top_k_), notes_(cuda.ops, step_tokens_max_ * static_cast<int64_t>(spec().layers.size())),
+      kv_(cuda.ops, parts.math.cache),
+      guard_(cuda.host_ops, parts.math.spec.hidden, parts.options.step_tokens_max),
+      graphs_(cuda.ops.queue(), cuda.graphs && sees_alike(parts.math.cache, parts.math.spec.layers.size())),
+      calm_visits_(cuda.calm_visits),
+      hidden_(spec().hidden),
+      experts_(spec().moe().experts),
+      top_k_(spec().moe().top_k),
+      moe_layers_(spec().moe_layers()),
+      step_tokens_max_(parts.options.step_tokens_max),
+      buffers_(cuda.memory),
+      ids_(cuda.ops, step_tokens_max_ * moe_layers_ * top_k_),
+      notes_(cuda.ops, step_tokens_max_ * static_cast<int64_t>(spec().layers.size())),
       weights_(cuda.ops, step_tokens_max_ * moe_layers_ * top_k_) {
   const int64_t n = step_tokens_max_, layers = static_cast<int64_t>(spec().layers.size());
   for (float*& stream : streams_) stream = buffers_.make<float>(n * hidden_);
@@ -50,11 +62,14 @@ CudaPass::CudaPass(const engine::PassParts& parts, const CudaParts& cuda)
   device_tables_ = buffers_.make<uint64_t>(moe_layers_ * experts_);
   device_left_out_ = buffers_.make<uint8_t>(n);
   table_.resize(static_cast<size_t>(experts_));
-  tables_.assign(static_cast<size_t>(moe_layers_ * experts_), ~uint64_t{0});  // as nothing lies: whatever is launched first is sent
+  tables_.assign(static_cast<size_t>(moe_layers_ * experts_),
+                 ~uint64_t{0});  // as nothing lies: whatever is launched first is sent
   const OpsWorkspace workspace = ops_workspace(spec(), parts.options);
   ops_.reserve(workspace.activated, workspace.routes, workspace.partial, workspace.positions);
-  if (!ops_.options().deterministic) host_experts_.emplace(ops_, memory_, cuda.host_ops, p_.layout, slots_, p_.experts, top_k_, p_.clock);
-  if (cuda.graphs && !graphs_.are_on()) log::info("decode steps are not launched as graphs: this model's layers do not all see the same window and heads");
+  if (!ops_.options().deterministic)
+    host_experts_.emplace(ops_, memory_, cuda.host_ops, p_.layout, slots_, p_.experts, top_k_, p_.clock);
+  if (cuda.graphs && !graphs_.are_on())
+    log::info("decode steps are not launched as graphs: this model's layers do not all see the same window and heads");
   const MoestroCudaFunctions& f = queue_.functions;
   queue_.note("make_stream", f.make_stream(1, &out_));
   queue_.note("make_event", f.make_event(0, &computed_));
@@ -103,7 +118,8 @@ void CudaPass::set_watch(engine::ExpertWatch* watch) {
 
 // --- a step ---
 
-Result<lanes::ExecutionTotals> CudaPass::run(const engine::StepPlan& plan, const engine::StepBatch& batch, std::vector<Status>& failed,
+Result<lanes::ExecutionTotals> CudaPass::run(const engine::StepPlan& plan, const engine::StepBatch& batch,
+                                             std::vector<Status>& failed,
                                              std::vector<engine::SequenceOutcome>& outcomes) {
   const Nanos begin_at = p_.clock.now();
   begin(plan.id, batch, failed);
@@ -114,7 +130,8 @@ Result<lanes::ExecutionTotals> CudaPass::run(const engine::StepPlan& plan, const
     mark(2 * layers_.size() + 1);
     const auto weights = static_cast<uint64_t>(moe_layers_ * rows_ * top_k_) * sizeof(float);
     if (queue_.error == 0)
-      queue_.note("copy_out", queue_.functions.copy_out(notes_.data(), device_notes_, notes_count() * sizeof(int32_t), queue_.stream)) &&
+      queue_.note("copy_out", queue_.functions.copy_out(notes_.data(), device_notes_, notes_count() * sizeof(int32_t),
+                                                        queue_.stream)) &&
           queue_.note("copy_out", queue_.functions.copy_out(weights_.data(), device_weights_, weights, queue_.stream));
     if (resident) status = take_all_routes();
     if (status.is_ok()) status = ops_.wait();
@@ -150,15 +167,18 @@ void CudaPass::begin(PlanId plan, const engine::StepBatch& batch, std::vector<St
   begin_graphs();
 }
 
-/// Steps that decode one token a sequence come again and again; with what is sent here their segments differ in nothing but their shape. Not while
-/// blocks of the cache come in, which each layer waits for.
+/// Steps that decode one token a sequence come again and again; with what is sent here their segments differ in nothing
+/// but their shape. Not while blocks of the cache come in, which each layer waits for.
 void CudaPass::begin_graphs() {
-  as_graphs_ = graphs_.are_on() && timeline_ == nullptr && !kv_.pending() &&
-               std::ranges::all_of(batch_->attention, [](const kernels::AttentionSequence& s) { return s.tokens == 1; });
+  as_graphs_ =
+      graphs_.are_on() && timeline_ == nullptr && !kv_.pending() &&
+      std::ranges::all_of(batch_->attention, [](const kernels::AttentionSequence& s) { return s.tokens == 1; });
   if (!as_graphs_) return;
   const kernels::AttentionShape& attention = p_.math.cache.shape(0);
-  shape_ = {.rows = static_cast<int32_t>(rows_), .parts = static_cast<int32_t>(ops_.send_sequences(attention, batch_->attention)),
-            .asked_ahead = asked_ahead_, .has_gap = attention.has_gap(batch_->furthest)};
+  shape_ = {.rows = static_cast<int32_t>(rows_),
+            .parts = static_cast<int32_t>(ops_.send_sequences(attention, batch_->attention)),
+            .asked_ahead = asked_ahead_,
+            .has_gap = attention.has_gap(batch_->furthest)};
 }
 
 /// Not where routers are asked ahead: guesses of two layers have a place at a time.
@@ -184,8 +204,9 @@ Status CudaPass::take_all_routes() {
   for (size_t l = 0; l < layers_.size(); ++l) {
     if (layers_[l].moe < 0) continue;
     MOESTRO_ASSIGN_OR_RETURN(const auto routed, take_routes(l));
-    if (!lease(routed) || !lie_as_launched(l, routed)) return internal_error("an expert of a device that holds them all is not where it was");
-    for (const lanes::RoutedExpert& r : routed) p_.experts.release(r.expert);
+    if (!lease(routed) || !lie_as_launched(l, routed))
+      return internal_error("an expert of a device that holds them all is not where it was");
+    for (const lanes::RoutedExpert& r : routed) release(r.expert);
   }
   return Status::ok();
 }
@@ -214,7 +235,8 @@ Status CudaPass::run_layers() {
 
 /// A layer that cannot be told apart on the device from one that drops rows is launched when its rows are known.
 bool CudaPass::expects_all(size_t layer) const {
-  return !p_.options.capacity_factor && guard_.left_out().empty() && (slots_.holds_all() || layers_[layer].calm >= calm_visits_);
+  return !p_.options.capacity_factor && guard_.left_out().empty() &&
+         (slots_.holds_all() || layers_[layer].calm >= calm_visits_);
 }
 
 // --- what the host does beside it ---
@@ -241,16 +263,19 @@ bool CudaPass::lease(std::span<const lanes::RoutedExpert> routed) {
 
 bool CudaPass::lie_as_launched(size_t layer, std::span<const lanes::RoutedExpert> routed) const {
   const uint64_t* launched = tables_.data() + table_of(layer);
-  return std::ranges::all_of(routed, [&](const lanes::RoutedExpert& r) { return address(r.expert) == launched[r.expert]; });
+  return std::ranges::all_of(routed,
+                             [&](const lanes::RoutedExpert& r) { return address(r.expert) == launched[r.expert]; });
 }
 
-/// What was queued behind the layer's front is void: its rows are as they entered the back, the rest of its input is made again.
+/// What was queued behind the layer's front is void: its rows are as they entered the back, the rest of its input is
+/// made again.
 void CudaPass::rewind(size_t layer) {
   ++work_.rewinds;
   math_.norm_after_attention(layer, stream(layer));
   if (spec().layers[layer].moe.shared_ffn > 0) math_.shared_expert(layer);
   const auto first = static_cast<int64_t>(layer) * rows_;
-  memory_.fill(device_notes_ + first, 0xff, (static_cast<int64_t>(notes_count()) - first) * static_cast<int64_t>(sizeof(int32_t)));
+  memory_.fill(device_notes_ + first, 0xff,
+               (static_cast<int64_t>(notes_count()) - first) * static_cast<int64_t>(sizeof(int32_t)));
 }
 
 /// Nothing is held while the host waits for an expert: what is there is queued and let go of first.
@@ -268,6 +293,7 @@ Status CudaPass::compute(size_t layer, std::span<const lanes::RoutedExpert> rout
   size_t left = missing_.size();
   if (some_on_cpu) {
     const HostExperts::Computed computed = host_experts_->compute(expert_rows_);
+    for (const HostExperts::Spoiled& expert : host_experts_->spoiled()) fail_users(expert.expert, expert.why);
     work_.host_experts += computed.experts, work_.host_rows += computed.rows;
     left -= computed.experts;
   }
@@ -284,27 +310,39 @@ Status CudaPass::compute_what_arrives(size_t count) {
     if (arrival.status.is_ok()) {
       compute_one(expert);
       MOESTRO_RETURN_IF_ERROR(slots_.launched());
-      p_.experts.release(expert);
+      release(expert);
       continue;
     }
-    for (const kernels::RoutedRow& r : p_.experts.rows(expert)) guard_.fail(batch_->sequence_of[static_cast<size_t>(r.token)], arrival.status);
+    fail_users(expert, arrival.status);
     clear_rows(p_.experts.rows(expert));
   }
   return Status::ok();
 }
 
 void CudaPass::compute_one(int32_t expert) {
-  if (const std::byte* blob = p_.experts.data(expert)) ops_.expert_ffn(p_.layout, blob, math_.h(), p_.experts.rows(expert), top_k_, expert_rows_);
+  if (const std::byte* blob = p_.experts.data(expert))
+    ops_.expert_ffn(p_.layout, blob, math_.h(), p_.experts.rows(expert), top_k_, expert_rows_);
 }
 
 Status CudaPass::let_go(std::span<const lanes::RoutedExpert> routed) {
   MOESTRO_RETURN_IF_ERROR(slots_.launched());
-  for (const lanes::RoutedExpert& r : routed) p_.experts.release(r.expert);
+  for (const lanes::RoutedExpert& r : routed) release(r.expert);
   return Status::ok();
 }
 
+/// What was queued with it stays queued; the sequences that it was for have failed if it was wrong.
+void CudaPass::release(int32_t expert) {
+  if (const Status used = p_.experts.release(expert); !used.is_ok()) fail_users(expert, used);
+}
+
+void CudaPass::fail_users(int32_t expert, const Status& why) {
+  for (const kernels::RoutedRow& r : p_.experts.rows(expert))
+    guard_.fail(batch_->sequence_of[static_cast<size_t>(r.token)], why);
+}
+
 void CudaPass::clear_rows(std::span<const kernels::RoutedRow> rows) {
-  for (const kernels::RoutedRow& r : rows) memory_.fill(expert_rows_ + (r.token * top_k_ + r.rank) * hidden_, 0, hidden_ * kFloat);
+  for (const kernels::RoutedRow& r : rows)
+    memory_.fill(expert_rows_ + (r.token * top_k_ + r.rank) * hidden_, 0, hidden_ * kFloatBytes);
 }
 
 /// The first layer after which a row was not finite, for each sequence that has such rows.

@@ -1,15 +1,17 @@
 #pragma once
-// A step on a CUDA device: layer after layer is queued on its stream, and the host looks at the routers' choices beside it.
+// A step on a CUDA device: layer after layer is queued on its stream, and the host looks at the routers' choices beside
+// it.
 //
-// A layer is a front (attention, router, shared expert) and a back (experts, their sum, the guard). Where no expert is expected to be missing
-// the back of a layer and the front of the next one are queued before the host has seen the layer's routes: the device never waits for the
-// host. If one was missing after all, the stream of rows as it entered the back is still there: the expert is fetched, the back is queued
-// again, and what was queued behind it is overwritten. Where the device holds all experts nothing can be missing: the whole step is queued, and the
-// host counts and predicts beside it. Elsewhere the host waits for the routes, queues the experts that are there, and each
-// other one when it has been copied.
+// A layer is a front (attention, router, shared expert) and a back (experts, their sum, the guard). Where no expert is
+// expected to be missing the back of a layer and the front of the next one are queued before the host has seen the
+// layer's routes: the device never waits for the host. If one was missing after all, the stream of rows as it entered
+// the back is still there: the expert is fetched, the back is queued again, and what was queued behind it is
+// overwritten. Where the device holds all experts nothing can be missing: the whole step is queued, and the host counts
+// and predicts beside it. Elsewhere the host waits for the routes, queues the experts that are there, and each other
+// one when it has been copied.
 //
-// What is queued ahead goes in segments: experts and back of a layer, and all up to the next router. In steps that decode one token a sequence
-// a segment that comes again is one launch of a graph. (docs/decisions/0015)
+// What is queued ahead goes in segments: experts and back of a layer, and all up to the next router. In steps that
+// decode one token a sequence a segment that comes again is one launch of a graph. (docs/decisions/0015)
 
 #include <memory>
 #include <optional>
@@ -47,13 +49,18 @@ class CudaPass final : public engine::Pass {
   /// Whether there was memory for all buffers.
   Status status() const;
 
-  Result<lanes::ExecutionTotals> run(const engine::StepPlan& plan, const engine::StepBatch& batch, std::vector<Status>& failed,
+  Result<lanes::ExecutionTotals> run(const engine::StepPlan& plan, const engine::StepBatch& batch,
+                                     std::vector<Status>& failed,
                                      std::vector<engine::SequenceOutcome>& outcomes) override;
   void copy_kv(std::span<const engine::KvCopy> copies) override { kv_.copy(copies); }
   void set_watch(engine::ExpertWatch* watch) override;
   void set_timeline(lanes::Timeline* timeline) override { timeline_ = timeline; }
-  std::span<const int32_t> routes() const override { return {ids_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)}; }
-  std::span<const float> route_weights() const override { return {weights_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)}; }
+  std::span<const int32_t> routes() const override {
+    return {ids_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)};
+  }
+  std::span<const float> route_weights() const override {
+    return {weights_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)};
+  }
   uint32_t not_finite() const override { return guard_.not_finite() + head_not_finite_; }
   engine::DeviceWork device_work() const override { return work_; }
 
@@ -76,7 +83,8 @@ class CudaPass final : public engine::Pass {
 
   void begin(PlanId plan, const engine::StepBatch& batch, std::vector<Status>& failed);
   void begin_graphs();
-  /// Whether every expert that the step may want is there and stays: its layers are then queued as a whole before the host looks at any route.
+  /// Whether every expert that the step may want is there and stays: its layers are then queued as a whole before the
+  /// host looks at any route.
   bool all_resident() const;
   void queue_ahead(size_t layer);
   Status queue_layers();
@@ -86,7 +94,8 @@ class CudaPass final : public engine::Pass {
   bool expects_all(size_t layer) const;
 
   // Queued, in order:
-  /// Experts and back of the layer before `next`, where there is one, and from `next` on all up to a router: as a graph where there is one.
+  /// Experts and back of the layer before `next`, where there is one, and from `next` on all up to a router: as a graph
+  /// where there is one.
   void segment(size_t next);
   void fronts(size_t next);
   void front(size_t layer);
@@ -98,6 +107,8 @@ class CudaPass final : public engine::Pass {
   void back(size_t layer);
   void look_at(size_t layer, float* x);
   void compute_one(int32_t expert);
+  void release(int32_t expert);
+  void fail_users(int32_t expert, const Status& why);
   void clear_rows(std::span<const kernels::RoutedRow> rows);
   void rewind(size_t layer);
 
@@ -111,7 +122,8 @@ class CudaPass final : public engine::Pass {
   Status let_go(std::span<const lanes::RoutedExpert> routed);
   void take_notes();
 
-  /// A point of the step on the device's clock, while a timeline is drawn: 2 * layer + 1 behind a front, + 2 behind a back.
+  /// A point of the step on the device's clock, while a timeline is drawn: 2 * layer + 1 behind a front, + 2 behind a
+  /// back.
   void mark(size_t at);
   void draw(uint64_t plan, Nanos begin);
 
@@ -137,7 +149,8 @@ class CudaPass final : public engine::Pass {
   kernels::Buffers buffers_;
   float* streams_[2];                         ///< the residual stream, before and after a sparse layer's back
   float *expert_rows_, *device_weights_;
-  int32_t *device_ids_, *device_notes_;       ///< [MoE layers, rows, top_k]; [layers, rows]: the layer where a row was not finite after it, else -1
+  int32_t *device_ids_, *device_notes_;  ///< [MoE layers, rows, top_k]; [layers, rows]: the layer where a row was not
+                                         ///< finite after it, else -1
   uint64_t* device_tables_;                   ///< [MoE layers, experts]: where an expert lies, 0 if it is not there
   std::vector<uint64_t> tables_;              ///< what those are behind everything that was queued
   uint8_t* device_left_out_;

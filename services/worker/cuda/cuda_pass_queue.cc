@@ -48,22 +48,26 @@ void CudaPass::front(size_t layer) {
 void CudaPass::guess(size_t layer) {
   const auto answer = lookahead_->ask(moe_layer(layer), asked_ahead_, stream(layer), rows_);
   if (answer.layers == 0 || queue_.error != 0) return;
-  queue_.note("copy_out", queue_.functions.copy_out(guesses_of(layer), answer.logits, static_cast<uint64_t>(answer.count) * sizeof(float), queue_.stream));
+  queue_.note("copy_out",
+              queue_.functions.copy_out(guesses_of(layer), answer.logits,
+                                        static_cast<uint64_t>(answer.count) * sizeof(float), queue_.stream));
 }
 
-/// Beside the computing, which goes on. Behind a graph, not in it: only an event recorded by a call of its own is certain to say, from that call
-/// on, that what was launched before has not ended yet.
+/// Beside the computing, which goes on. Behind a graph, not in it: only an event recorded by a call of its own is
+/// certain to say, from that call on, that what was launched before has not ended yet.
 void CudaPass::send_routes(size_t layer) {
   const MoestroCudaFunctions& f = queue_.functions;
   const int64_t first = first_choice(layer);
   const auto count = static_cast<uint64_t>(rows_ * top_k_);
   if (queue_.error != 0 || queue_.capturing) return;
-  queue_.note("record_event", f.record_event(computed_, queue_.stream)) && queue_.note("stream_waits", f.stream_waits(out_, computed_)) &&
+  queue_.note("record_event", f.record_event(computed_, queue_.stream)) &&
+      queue_.note("stream_waits", f.stream_waits(out_, computed_)) &&
       queue_.note("copy_out", f.copy_out(ids_.data() + first, device_ids_ + first, count * sizeof(int32_t), out_)) &&
       queue_.note("record_event", f.record_event(layers_[layer].routed, out_));
 }
 
-/// Ahead of a graph that reads it, and only where it differs from what the device has: where everything is resident, never again.
+/// Ahead of a graph that reads it, and only where it differs from what the device has: where everything is resident,
+/// never again.
 void CudaPass::send_table(size_t layer) {
   uint64_t* sent = tables_.data() + table_of(layer);
   if (std::equal(table_.begin(), table_.end(), sent)) return;
@@ -94,7 +98,9 @@ void CudaPass::back(size_t layer) {
   mark(2 * layer + 2);
 }
 
-void CudaPass::look_at(size_t layer, float* x) { ops_.guard(x, rows_, hidden_, static_cast<int32_t>(layer), device_notes_ + static_cast<int64_t>(layer) * rows_); }
+void CudaPass::look_at(size_t layer, float* x) {
+  ops_.guard(x, rows_, hidden_, static_cast<int32_t>(layer), device_notes_ + static_cast<int64_t>(layer) * rows_);
+}
 
 // --- the timeline ---
 
@@ -112,12 +118,16 @@ void CudaPass::draw(uint64_t plan, Nanos begin) {
     float ms = 0;
     (void)queue_.functions.elapsed(&ms, marks_[0], marks_[at]);
     const Nanos end = begin + Nanos(static_cast<int64_t>(static_cast<double>(ms) * 1e6));
-    timeline_->slice({.task = {.kind = kind, .layer = layer, .cost = {}}, .id = static_cast<lanes::TaskId>(at), .begin = before, .end = end});
+    timeline_->slice({.task = {.kind = kind, .layer = layer, .cost = {}},
+                      .id = static_cast<lanes::TaskId>(at),
+                      .begin = before,
+                      .end = end});
     before = end;
   };
   for (size_t l = 0; l < layers_.size(); ++l) {
     slice(2 * l + 1, lanes::TaskKind::kAttention, static_cast<int32_t>(l));
-    slice(2 * l + 2, layers_[l].moe < 0 ? lanes::TaskKind::kDenseMlp : lanes::TaskKind::kExpert, static_cast<int32_t>(l));
+    slice(2 * l + 2, layers_[l].moe < 0 ? lanes::TaskKind::kDenseMlp : lanes::TaskKind::kExpert,
+          static_cast<int32_t>(l));
   }
   slice(2 * layers_.size() + 1, lanes::TaskKind::kHead, -1);
   timeline_->end_step();

@@ -25,12 +25,15 @@ std::string as_vram(uint64_t bytes) {
   return "vram=" + config::format_size(bytes / kMiB * kMiB + (bytes % kMiB != 0 ? kMiB : 0));
 }
 
-uint64_t fixed_bytes(const DeviceNeeds& needs) { return plus(plus(needs.dense_bytes, needs.kv_bytes), needs.workspace_bytes); }
+uint64_t fixed_bytes(const DeviceNeeds& needs) {
+  return plus(plus(needs.dense_bytes, needs.kv_bytes), needs.workspace_bytes);
+}
 
 /// "dense weights 3.00 GiB, KV cache 1.00 GiB, workspace 200 MiB and 2 experts 10.0 MiB"
 std::string parts_text(const DeviceNeeds& needs, uint64_t slots) {
-  return "dense weights " + readable_size(needs.dense_bytes) + ", KV cache " + readable_size(needs.kv_bytes) + ", workspace " +
-         readable_size(needs.workspace_bytes) + " and " + (slots == 1 ? "one expert " : std::to_string(slots) + " experts ") +
+  return "dense weights " + readable_size(needs.dense_bytes) + ", KV cache " + readable_size(needs.kv_bytes) +
+         ", workspace " + readable_size(needs.workspace_bytes) + " and " +
+         (slots == 1 ? "one expert " : std::to_string(slots) + " experts ") +
          readable_size(times(slots, needs.expert_bytes));
 }
 
@@ -51,15 +54,21 @@ std::string what_to_lower(const DeviceNeeds& needs) {
 }
 
 Status does_not_fit(const DeviceNeeds& needs, uint64_t slots_min, const DeviceMemory& memory, uint64_t free) {
-  const uint64_t least = plus(fixed_bytes(needs), times(slots_min, needs.expert_bytes)), margin = driver_margin(memory.total_bytes);
-  const std::string of_card = readable_size(memory.free_bytes) + " of the " + memory.name + "'s " + readable_size(memory.total_bytes) + " are free, " +
-                              readable_size(margin) + " of it left to the driver";
-  const std::string needed = readable_size(least) + " of device memory are the least for this model: " + parts_text(needs, slots_min);
+  const uint64_t least = plus(fixed_bytes(needs), times(slots_min, needs.expert_bytes)),
+                 margin = driver_margin(memory.total_bytes);
+  const std::string of_card = readable_size(memory.free_bytes) + " of the " + memory.name + "'s " +
+                              readable_size(memory.total_bytes) + " are free, " + readable_size(margin) +
+                              " of it left to the driver";
+  const std::string needed =
+      readable_size(least) + " of device memory are the least for this model: " + parts_text(needs, slots_min);
   if (memory.vram_bytes != 0 && memory.vram_bytes < least && least <= free)
-    return invalid_argument(as_vram(least) + " is the least for this model, vram=" + config::format_size(memory.vram_bytes) + " is given: " +
-                            parts_text(needs, slots_min) + "; raise it, or take " + what_to_lower(needs));
-  if (least > less(memory.total_bytes, margin)) return invalid_argument(needed + "; " + of_card + "; take " + what_to_lower(needs) + ", or a larger card");
-  return unavailable(needed + "; " + of_card + "; CUDA itself and other processes have the rest (nvidia-smi names them): end those, or take " +
+    return invalid_argument(
+        as_vram(least) + " is the least for this model, vram=" + config::format_size(memory.vram_bytes) +
+        " is given: " + parts_text(needs, slots_min) + "; raise it, or take " + what_to_lower(needs));
+  if (least > less(memory.total_bytes, margin))
+    return invalid_argument(needed + "; " + of_card + "; take " + what_to_lower(needs) + ", or a larger card");
+  return unavailable(needed + "; " + of_card +
+                     "; CUDA itself and other processes have the rest (nvidia-smi names them): end those, or take " +
                      what_to_lower(needs));
 }
 
@@ -78,7 +87,8 @@ Result<DeviceBudget> share_out(const DeviceNeeds& needs, const DeviceMemory& mem
   budget.all_resident = budget.slots == needs.experts;
   const uint64_t slots_bytes = budget.slots * needs.expert_bytes;
   const auto line = [&](std::string what, uint64_t bytes) {
-    budget.lines.push_back({std::move(what), bytes, room == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(room)});
+    budget.lines.push_back(
+        {std::move(what), bytes, room == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(room)});
   };
   line("dense weights", needs.dense_bytes);
   line("KV cache", needs.kv_bytes);
@@ -92,7 +102,8 @@ std::vector<std::string> DeviceBudget::table() const {
   std::vector<std::string> table;
   for (const BudgetLine& line : lines) {
     char row[128];
-    std::snprintf(row, sizeof row, "%-28s %10s %5.1f %%", line.what.c_str(), readable_size(line.bytes).c_str(), 100 * line.share);
+    std::snprintf(row, sizeof row, "%-28s %10s %5.1f %%", line.what.c_str(), readable_size(line.bytes).c_str(),
+                  100 * line.share);
     table.emplace_back(row);
   }
   return table;

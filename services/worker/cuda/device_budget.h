@@ -39,12 +39,13 @@ struct DeviceBudget {
   std::vector<std::string> table() const;
 };
 
-/// Left alone of what is free: kernels are loaded, and their local memory made, only when they are first launched; graphs take some; and
-/// memory is handed out in pages of 2 MiB. 1 % of the card, at least 128 MiB and at most 1 GiB. With vram= it lies outside of that limit,
-/// which is for what is ours.
+/// Left alone of what is free: kernels are loaded, and their local memory made, only when they are first launched;
+/// graphs take some; and memory is handed out in pages of 2 MiB. 1 % of the card, at least 128 MiB and at most 1 GiB.
+/// With vram= it lies outside of that limit, which is for what is ours.
 uint64_t driver_margin(uint64_t total_bytes);
 
-/// kInvalidArgument: it will never fit, and what to change so that it does; kUnavailable: it would, if others did not have the memory.
+/// kInvalidArgument: it will never fit, and what to change so that it does; kUnavailable: it would, if others did not
+/// have the memory.
 Result<DeviceBudget> share_out(const DeviceNeeds& needs, const DeviceMemory& memory);
 
 }  // namespace moestro::cuda

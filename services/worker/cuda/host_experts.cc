@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <bit>
 
+#include "services/worker/cuda/float_bytes.h"
+
 namespace moestro::cuda {
 namespace {
 
 constexpr double kNewShare = 0.2;
-constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
 
-size_t class_of(int32_t rows, size_t classes) { return std::min<size_t>(static_cast<size_t>(std::bit_width(static_cast<uint32_t>(rows))) - 1, classes - 1); }
+size_t class_of(int32_t rows, size_t classes) {
+  return std::min<size_t>(static_cast<size_t>(std::bit_width(static_cast<uint32_t>(rows))) - 1, classes - 1);
+}
 
 }  // namespace
 
@@ -32,14 +35,23 @@ size_t experts_for_cpu(std::span<const Nanos> on_cpu, Nanos copy) {
   return best;
 }
 
-HostExperts::HostExperts(kernels::cuda::CudaOps& device, kernels::cuda::CudaMemory& memory, kernels::Ops& cpu, const ExpertLayout& layout,
-                         device::SlotTable& slots, engine::ExpertDispatch& experts, int64_t top_k, const Clock& clock)
-    : device_(device), memory_(memory), cpu_(cpu), layout_(layout), slots_(slots), experts_(experts), top_k_(top_k), clock_(clock),
+HostExperts::HostExperts(kernels::cuda::CudaOps& device, kernels::cuda::CudaMemory& memory, kernels::Ops& cpu,
+                         const ExpertLayout& layout, device::SlotTable& slots, engine::ExpertDispatch& experts,
+                         int64_t top_k, const Clock& clock)
+    : device_(device),
+      memory_(memory),
+      cpu_(cpu),
+      layout_(layout),
+      slots_(slots),
+      experts_(experts),
+      top_k_(top_k),
+      clock_(clock),
       h_(device, kRowsMax * layout.hidden()) {
   rows_.resize(static_cast<size_t>(kRowsMax * top_k * layout.hidden()));
   auto& queue = device_.queue();
   queue.note("make_stream", queue.functions.make_stream(1, &out_));
-  for (MoestroCudaEvent* event : {&computed_, &arrived_}) queue.note("make_event", queue.functions.make_event(0, event));
+  for (MoestroCudaEvent* event : {&computed_, &arrived_})
+    queue.note("make_event", queue.functions.make_event(0, event));
 }
 
 HostExperts::~HostExperts() {
@@ -61,14 +73,17 @@ bool HostExperts::choose(std::span<const lanes::RoutedExpert> missing, const flo
   if (chosen_.empty()) return false;
   auto& queue = device_.queue();
   const MoestroCudaFunctions& f = queue.functions;
-  return queue.error == 0 && queue.note("record_event", f.record_event(computed_, queue.stream)) && queue.note("stream_waits", f.stream_waits(out_, computed_)) &&
-         queue.note("copy_out", f.copy_out(h_.data(), h, static_cast<uint64_t>(rows * layout_.hidden() * kFloat), out_)) &&
+  return queue.error == 0 && queue.note("record_event", f.record_event(computed_, queue.stream)) &&
+         queue.note("stream_waits", f.stream_waits(out_, computed_)) &&
+         queue.note("copy_out",
+                    f.copy_out(h_.data(), h, static_cast<uint64_t>(rows * layout_.hidden() * kFloatBytes), out_)) &&
          queue.note("record_event", f.record_event(arrived_, out_));
 }
 
 HostExperts::Computed HostExperts::compute(float* expert_rows) {
   auto& queue = device_.queue();
   Computed computed;
+  spoiled_.clear();
   if (!queue.note("wait_event", queue.functions.wait_event(arrived_))) return computed;
   for (const lanes::RoutedExpert& r : chosen_) {
     const size_t rows = compute_one(r.expert, expert_rows);
@@ -85,9 +100,10 @@ size_t HostExperts::compute_one(int32_t expert, float* expert_rows) {
   const Nanos from = clock_.now();
   cpu_.expert_ffn(layout_, lease->data(), h_.data(), rows, top_k_, rows_.data());
   cost_.add(static_cast<int32_t>(rows.size()), clock_.now() - from);
+  if (Status used = experts_.check(expert, *lease); !used.is_ok()) spoiled_.push_back({expert, std::move(used)});
   for (const kernels::RoutedRow& r : rows) {
     const int64_t at = (r.token * top_k_ + r.rank) * layout_.hidden();
-    memory_.copy_in(expert_rows + at, rows_.data() + at, layout_.hidden() * kFloat);
+    memory_.copy_in(expert_rows + at, rows_.data() + at, layout_.hidden() * kFloatBytes);
   }
   return rows.size();
 }

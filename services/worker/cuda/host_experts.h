@@ -1,7 +1,7 @@
 #pragma once
-// Experts of a step on a GPU that the CPU computes, because that takes less time than moving them (Fiddler, Kamahori et al. 2024; HOBBIT's
-// cooperative mode): both are measured as the worker runs. The CPU's kernels round otherwise than the device's, so deterministic workers
-// compute all experts on the device.
+// Experts of a step on a GPU that the CPU computes, because that takes less time than moving them (Fiddler, Kamahori et
+// al. 2024; HOBBIT's cooperative mode): both are measured as the worker runs. The CPU's kernels round otherwise than
+// the device's, so deterministic workers compute all experts on the device.
 
 #include <array>
 #include <memory>
@@ -28,32 +28,40 @@ class HostCost {
   std::array<double, kClasses> ns_{};
 };
 
-/// How many of the experts, each with so long on the CPU, are computed there while the link brings the others, so that both have ended the
-/// soonest: the first ones of `on_cpu`.
+/// How many of the experts, each with so long on the CPU, are computed there while the link brings the others, so that
+/// both have ended the soonest: the first ones of `on_cpu`.
 size_t experts_for_cpu(std::span<const Nanos> on_cpu, Nanos copy);
 
 class HostExperts {
  public:
   /// All outlive it.
-  HostExperts(kernels::cuda::CudaOps& device, kernels::cuda::CudaMemory& memory, kernels::Ops& cpu, const ExpertLayout& layout, device::SlotTable& slots,
-              engine::ExpertDispatch& experts, int64_t top_k, const Clock& clock);
+  HostExperts(kernels::cuda::CudaOps& device, kernels::cuda::CudaMemory& memory, kernels::Ops& cpu,
+              const ExpertLayout& layout, device::SlotTable& slots, engine::ExpertDispatch& experts, int64_t top_k,
+              const Clock& clock);
   ~HostExperts();
   HostExperts(const HostExperts&) = delete;
   HostExperts& operator=(const HostExperts&) = delete;
 
-  /// Chooses among experts that are missing; whether any is to be computed here. Their input, h [rows, hidden], is then on its way to the host,
-  /// beside what is queued from now on.
+  /// Chooses among experts that are missing; whether any is to be computed here. Their input, h [rows, hidden], is then
+  /// on its way to the host, beside what is queued from now on.
   bool choose(std::span<const lanes::RoutedExpert> missing, const float* h, int64_t rows);
   struct Computed {
     size_t experts = 0;
     size_t rows = 0;  ///< of them all together
   };
-  /// Computes those whose weights can be had, and queues their rows into expert_rows [rows, top_k, hidden]. How many they were: nobody waits
-  /// for them any more.
+  /// Computes those whose weights can be had, and queues their rows into expert_rows [rows, top_k, hidden]. How many
+  /// they were: nobody waits for them any more.
   Computed compute(float* expert_rows);
+  struct Spoiled {
+    int32_t expert;
+    Status why;
+  };
+  /// Of those, experts whose weights were found wrong meanwhile: nothing may be made of their rows.
+  std::span<const Spoiled> spoiled() const { return spoiled_; }
 
  private:
-  static constexpr int64_t kRowsMax = 64;  ///< of a step: prompts use an expert for many tokens, which is what GPUs are for
+  static constexpr int64_t kRowsMax =
+      64;  ///< of a step: prompts use an expert for many tokens, which is what GPUs are for
   /// How many rows it has; 0: its weights cannot be had.
   size_t compute_one(int32_t expert, float* expert_rows);
 
@@ -69,6 +77,7 @@ class HostExperts {
   kernels::cuda::Pinned<float> h_;
   std::vector<float> rows_;               ///< what the CPU makes, as [rows, top_k, hidden]
   std::vector<lanes::RoutedExpert> chosen_;
+  std::vector<Spoiled> spoiled_;
   std::vector<Nanos> on_cpu_;
   MoestroCudaStream out_ = nullptr;
   MoestroCudaEvent computed_ = nullptr, arrived_ = nullptr;

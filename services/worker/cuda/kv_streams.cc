@@ -45,7 +45,8 @@ void KvStreams::copy(std::span<const engine::KvCopy> copies) {
 }
 
 void KvStreams::before_layer(size_t layer) {
-  if (pending_ && queue_.error == 0) queue_.note("stream_waits", queue_.functions.stream_waits(queue_.stream, done_[layer]));
+  if (pending_ && queue_.error == 0)
+    queue_.note("stream_waits", queue_.functions.stream_waits(queue_.stream, done_[layer]));
 }
 
 /// Blocks side by side go in one copy.
@@ -62,9 +63,12 @@ void KvStreams::end_round() {
   if (pending_) follow(out_, in_);  // the round before, whose copies in were queued last
   for (size_t l = 0; l < cache_.layers() && queue_.error == 0; ++l) {
     const auto bytes = static_cast<uint64_t>(cache_.block_bytes(l));
-    for (const Run& r : outs_) queue_.note("copy_out", f.copy_out(cache_.block(l, r.to), cache_.block(l, r.from), r.count * bytes, out_));
-    queue_.note("record_event", f.record_event(out_done_[l], out_)) && queue_.note("stream_waits", f.stream_waits(in_, out_done_[l]));
-    for (const Run& r : ins_) queue_.note("copy_in", f.copy_in(cache_.block(l, r.to), cache_.block(l, r.from), r.count * bytes, in_));
+    for (const Run& r : outs_)
+      queue_.note("copy_out", f.copy_out(cache_.block(l, r.to), cache_.block(l, r.from), r.count * bytes, out_));
+    queue_.note("record_event", f.record_event(out_done_[l], out_)) &&
+        queue_.note("stream_waits", f.stream_waits(in_, out_done_[l]));
+    for (const Run& r : ins_)
+      queue_.note("copy_in", f.copy_in(cache_.block(l, r.to), cache_.block(l, r.from), r.count * bytes, in_));
     queue_.note("record_event", f.record_event(done_[l], in_));
   }
   outs_.clear();
@@ -78,13 +82,16 @@ void KvStreams::copy_within(engine::KvCopy c) {
   if (c.from == c.to) return;
   if (pending_) follow(queue_.stream, in_);
   for (size_t l = 0; l < cache_.layers() && queue_.error == 0; ++l)
-    queue_.note("copy_within", queue_.functions.copy_within(cache_.block(l, c.to), cache_.block(l, c.from), static_cast<uint64_t>(cache_.block_bytes(l)), queue_.stream));
+    queue_.note("copy_within",
+                queue_.functions.copy_within(cache_.block(l, c.to), cache_.block(l, c.from),
+                                             static_cast<uint64_t>(cache_.block_bytes(l)), queue_.stream));
   if (in_ != nullptr) follow(in_, queue_.stream), follow(out_, queue_.stream);
 }
 
 void KvStreams::follow(MoestroCudaStream later, MoestroCudaStream earlier) {
   if (queue_.error != 0) return;
-  queue_.note("record_event", queue_.functions.record_event(order_, earlier)) && queue_.note("stream_waits", queue_.functions.stream_waits(later, order_));
+  queue_.note("record_event", queue_.functions.record_event(order_, earlier)) &&
+      queue_.note("stream_waits", queue_.functions.stream_waits(later, order_));
 }
 
 }  // namespace moestro::cuda

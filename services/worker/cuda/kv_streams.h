@@ -1,9 +1,11 @@
 #pragma once
-// Blocks of the KV cache on their way between a device's memory and the host's: two streams, one each way, beside the computing.
+// Blocks of the KV cache on their way between a device's memory and the host's: two streams, one each way, beside the
+// computing.
 //
-// A plan's copies are to be made one after the other. What of them may overlap does: of each layer all copies out go before all copies in
-// (so that a block may be emptied and filled again), while those of the next layer go out the next come in, and the computing of a layer waits
-// for that layer's alone. A copy that must not change places with one before it begins a new round: it waits for the whole of the round before.
+// A plan's copies are to be made one after the other. What of them may overlap does: of each layer all copies out go
+// before all copies in (so that a block may be emptied and filled again), while those of the next layer go out the next
+// come in, and the computing of a layer waits for that layer's alone. A copy that must not change places with one
+// before it begins a new round: it waits for the whole of the round before.
 
 #include <cstdint>
 #include <span>
@@ -17,7 +19,8 @@ namespace moestro::cuda {
 
 class KvStreams {
  public:
-  /// Both outlive it. A cache without blocks in host memory needs no streams: copies within the device are then queued among the computing.
+  /// Both outlive it. A cache without blocks in host memory needs no streams: copies within the device are then queued
+  /// among the computing.
   KvStreams(kernels::cuda::CudaOps& ops, const engine::KvCache& cache);
   ~KvStreams();
   KvStreams(const KvStreams&) = delete;
@@ -29,7 +32,8 @@ class KvStreams {
   void before_layer(size_t layer);
   /// Whether there is anything to wait for.
   bool pending() const { return pending_; }
-  /// The computing of all layers has ended, or nothing of it counts: there is nothing to wait for until the next copies.
+  /// The computing of all layers has ended, or nothing of it counts: there is nothing to wait for until the next
+  /// copies.
   void settled() { pending_ = false; }
 
  private:
@@ -52,7 +56,7 @@ class KvStreams {
   MoestroCudaStream in_ = nullptr, out_ = nullptr;
   MoestroCudaEvent order_ = nullptr;              ///< of one stream that another follows; recorded anew each time
   std::vector<MoestroCudaEvent> out_done_, done_; ///< by layer: its copies out; all of them
-  std::vector<uint32_t> touched_;                 ///< by block: the round in which a copy that came in read or wrote it last
+  std::vector<uint32_t> touched_;  ///< by block: the round in which a copy that came in read or wrote it last
   uint32_t round_ = 1;
   std::vector<Run> outs_, ins_;                   ///< of this round
   bool pending_ = false;

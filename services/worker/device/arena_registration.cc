@@ -18,18 +18,20 @@ ArenaRegistration::ArenaRegistration(const CudaSlots& device, std::span<const st
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   Clock::time_point said = begin;
-  while (registered_bytes_ < memory_.size() && add(memory_.subspan(registered_bytes_, std::min(piece_bytes_, memory_.size() - registered_bytes_))))
+  while (registered_bytes_ < memory_.size() &&
+         add(memory_.subspan(registered_bytes_, std::min(piece_bytes_, memory_.size() - registered_bytes_))))
     if (Clock::now() - said >= kProgress && registered_bytes_ < memory_.size()) {
       said = Clock::now();
-      log::info("{} of {} of the store's memory are registered with cuda:{}", config::readable_size(registered_bytes_), config::readable_size(memory_.size()),
-                device_.index);
+      log::info("{} of {} of the store's memory are registered with cuda:{}", config::readable_size(registered_bytes_),
+                config::readable_size(memory_.size()), device_.index);
     }
   if (memory_.empty()) return;
   log::info("{}, in {:.1f} s", describe(), std::chrono::duration<double>(Clock::now() - begin).count());
 }
 
 ArenaRegistration::~ArenaRegistration() {
-  for (uint64_t at = 0; at < registered_bytes_; at += piece_bytes_) (void)device_.functions->unregister_host(const_cast<std::byte*>(memory_.data() + at));
+  for (uint64_t at = 0; at < registered_bytes_; at += piece_bytes_)
+    (void)device_.functions->unregister_host(const_cast<std::byte*>(memory_.data() + at));
 }
 
 MoestroCudaResult ArenaRegistration::ask(std::span<const std::byte> piece) const {
@@ -58,10 +60,13 @@ ArenaRegistration::Part ArenaRegistration::part(const std::byte* data, uint64_t 
 
 std::string ArenaRegistration::describe() const {
   const std::string with = " with cuda:" + std::to_string(device_.index);
-  if (memory_.empty()) return "copies to cuda:" + std::to_string(device_.index) + " are staged: experts lie in no shared memory";
+  if (memory_.empty())
+    return "copies to cuda:" + std::to_string(device_.index) + " are staged: experts lie in no shared memory";
   const std::string all = config::readable_size(memory_.size());
-  if (registered_bytes_ == memory_.size()) return all + " of the store's memory registered" + with + (read_only_ ? ", read-only" : "");
-  return config::readable_size(registered_bytes_) + " of the store's memory (" + all + ") registered" + with + ", copies from the rest are staged: " + refused_;
+  if (registered_bytes_ == memory_.size())
+    return all + " of the store's memory registered" + with + (read_only_ ? ", read-only" : "");
+  return config::readable_size(registered_bytes_) + " of the store's memory (" + all + ") registered" + with +
+         ", copies from the rest are staged: " + refused_;
 }
 
 }  // namespace moestro::device

@@ -1,9 +1,9 @@
 #pragma once
 // Host memory made known to a CUDA device, so that its copies reach the store's arena without staging.
 //
-// In pieces, since a whole arena takes long and some drivers bound one registration. Where the arena is mapped for reading alone, as in workers, it is
-// registered read-only; drivers that cannot are asked for more; where they refuse that, too, the rest of the memory stays unregistered, and
-// copies from it have to be staged.
+// In pieces, since a whole arena takes long and some drivers bound one registration. Where the arena is mapped for
+// reading alone, as in workers, it is registered read-only; drivers that cannot are asked for more; where they refuse
+// that, too, the rest of the memory stays unregistered, and copies from it have to be staged.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,8 @@ class ArenaRegistration {
  public:
   static constexpr uint64_t kPiece = uint64_t{1} << 30;
 
-  /// Registers `memory`, which outlives it, from its begin on; says in the log how far it is. Nothing here fails: what is refused is staged.
+  /// Registers `memory`, which outlives it, from its begin on; says in the log how far it is. Nothing here fails: what
+  /// is refused is staged.
   ArenaRegistration(const CudaSlots& device, std::span<const std::byte> memory, uint64_t piece_bytes = kPiece);
   ~ArenaRegistration();
   ArenaRegistration(const ArenaRegistration&) = delete;

@@ -9,7 +9,8 @@
 
 namespace moestro::device {
 
-CopyLane::CopyLane(tier::DeviceTier& tier, const SlotMemory& slots, const LinkOptions& options, const Clock& clock, uint32_t keys)
+CopyLane::CopyLane(tier::DeviceTier& tier, const SlotMemory& slots, const LinkOptions& options, const Clock& clock,
+                   uint32_t keys)
     : ExpertLink(tier, clock, keys), slots_(slots), options_(options), thread_([this] { run(); }) {}
 
 CopyLane::~CopyLane() {
@@ -28,7 +29,8 @@ void CopyLane::wake() {
 }
 
 void CopyLane::run() {
-  prctl(PR_SET_TIMERSLACK, 1UL);  // of this thread: chunks last tens of microseconds, the kernel's 50 of slack would double them
+  prctl(PR_SET_TIMERSLACK,
+        1UL);  // of this thread: chunks last tens of microseconds, the kernel's 50 of slack would double them
   std::unique_lock lock(mutex_);
   Nanos from{0};  // when the link could have begun with the next chunk
   while (!stop_) {
@@ -49,7 +51,8 @@ void CopyLane::carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& chun
   copying_ = chunk.key;
   const Nanos begin = std::max(from, free_at_);
   if (chunk.offset == 0) began_[chunk.key] = begin;
-  const auto wire = Nanos(static_cast<int64_t>(static_cast<double>(chunk.bytes) * 1e9 / static_cast<double>(options_.bytes_per_s)));
+  const auto wire =
+      Nanos(static_cast<int64_t>(static_cast<double>(chunk.bytes) * 1e9 / static_cast<double>(options_.bytes_per_s)));
   free_at_ = begin + wire + (chunk.offset == 0 ? options_.latency : Nanos(0));
   lock.unlock();
   if (options_.poison_slots && chunk.offset == 0) slots_.poison(chunk.slot);
@@ -57,7 +60,8 @@ void CopyLane::carry(std::unique_lock<std::mutex>& lock, const tier::Chunk& chun
   wait_sharply_until(clock_, free_at_);
   lock.lock();
   copying_ = kNone;
-  // The link's own end, not when this thread woke: what the tier learns of the link must not depend on how busy the host is.
+  // The link's own end, not when this thread woke: what the tier learns of the link must not depend on how busy the
+  // host is.
   tier_.chunk_done(std::max(free_at_, begin), chunk, free_at_ - begin);
   if (chunk.last) copy_ended(chunk.key, chunk.demand, free_at_);
 }

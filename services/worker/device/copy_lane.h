@@ -1,5 +1,6 @@
 #pragma once
-// The link of an emulated device: a thread that carries chunks from host memory into slots, one at a time, as fast as the link would.
+// The link of an emulated device: a thread that carries chunks from host memory into slots, one at a time, as fast as
+// the link would.
 //
 // A copy begins after the link's latency, and its bytes follow at the link's rate. A thread that waits wakes late, so a
 // copy counts from when the lane was woken, not from when it did wake; a chunk that was there
@@ -23,7 +24,8 @@ struct LinkOptions {
 class CopyLane final : public ExpertLink {
  public:
   /// All outlive it.
-  CopyLane(tier::DeviceTier& tier, const SlotMemory& slots, const LinkOptions& options, const Clock& clock, uint32_t keys);
+  CopyLane(tier::DeviceTier& tier, const SlotMemory& slots, const LinkOptions& options, const Clock& clock,
+           uint32_t keys);
   ~CopyLane() override;
 
   bool is_copying(tier::Key key) const override { return copying_ == key; }

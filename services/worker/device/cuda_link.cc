@@ -8,12 +8,14 @@
 namespace moestro::device {
 namespace {
 
-constexpr Nanos kYield = std::chrono::microseconds(100);  ///< in which a chunk usually arrives; beyond it the thread sleeps between looks
+constexpr Nanos kYield =
+    std::chrono::microseconds(100);  ///< in which a chunk usually arrives; beyond it the thread sleeps between looks
 constexpr Nanos kLook = std::chrono::microseconds(50);
 
 }  // namespace
 
-Result<std::unique_ptr<CudaLink>> CudaLink::create(tier::DeviceTier& tier, const SlotMemory& slots, const ArenaRegistration& arena, const CudaSlots& device,
+Result<std::unique_ptr<CudaLink>> CudaLink::create(tier::DeviceTier& tier, const SlotMemory& slots,
+                                                   const ArenaRegistration& arena, const CudaSlots& device,
                                                    const Options& options, const Clock& clock) {
   std::unique_ptr<CudaLink> link(new CudaLink(tier, slots, arena, device, options, clock));
   MOESTRO_RETURN_IF_ERROR(link->make());
@@ -21,20 +23,28 @@ Result<std::unique_ptr<CudaLink>> CudaLink::create(tier::DeviceTier& tier, const
   return link;
 }
 
-CudaLink::CudaLink(tier::DeviceTier& tier, const SlotMemory& slots, const ArenaRegistration& arena, const CudaSlots& device, const Options& options,
-                   const Clock& clock)
-    : ExpertLink(tier, clock, options.keys), cuda_(*device.functions), slots_(slots), arena_(arena), device_(device), options_(options), launch_of_(options.slots) {}
+CudaLink::CudaLink(tier::DeviceTier& tier, const SlotMemory& slots, const ArenaRegistration& arena,
+                   const CudaSlots& device, const Options& options, const Clock& clock)
+    : ExpertLink(tier, clock, options.keys),
+      cuda_(*device.functions),
+      slots_(slots),
+      arena_(arena),
+      device_(device),
+      options_(options),
+      launch_of_(options.slots) {}
 
 Status CudaLink::make() {
   const auto made = [this](const char* what, MoestroCudaResult result) {
     return result == 0 ? Status::ok() : exhausted(words_of(device_, what, result) + ", for the copies of experts");
   };
   MOESTRO_RETURN_IF_ERROR(made("make_stream", cuda_.make_stream(0, &stream_)));
-  for (MoestroCudaEvent& event : launch_events_) MOESTRO_RETURN_IF_ERROR(made("make_event", cuda_.make_event(0, &event)));
+  for (MoestroCudaEvent& event : launch_events_)
+    MOESTRO_RETURN_IF_ERROR(made("make_event", cuda_.make_event(0, &event)));
   for (Flight& flight : flights_) {
     MOESTRO_RETURN_IF_ERROR(made("make_event", cuda_.make_event(1, &flight.begin)));
     MOESTRO_RETURN_IF_ERROR(made("make_event", cuda_.make_event(1, &flight.end)));
-    MOESTRO_RETURN_IF_ERROR(made("allocate_pinned", cuda_.allocate_pinned(std::min(device_.chunk_bytes, slots_.slot_bytes()), &flight.staging)));
+    MOESTRO_RETURN_IF_ERROR(made(
+        "allocate_pinned", cuda_.allocate_pinned(std::min(device_.chunk_bytes, slots_.slot_bytes()), &flight.staging)));
   }
   return Status::ok();
 }
@@ -68,8 +78,10 @@ void CudaLink::wake() {
 }
 
 Status CudaLink::launched() {
-  // The link's thread may be about to wait for this event's former launch: it then waits for this one, behind it on the same stream.
-  const Status recorded = call("record_event", cuda_.record_event(launch_events_[(launches_ + 1) % kLaunches], device_.compute));
+  // The link's thread may be about to wait for this event's former launch: it then waits for this one, behind it on the
+  // same stream.
+  const Status recorded =
+      call("record_event", cuda_.record_event(launch_events_[(launches_ + 1) % kLaunches], device_.compute));
   const std::lock_guard lock(mutex_);
   if (recorded.is_ok()) ++launches_;
   else fail(recorded);
@@ -88,7 +100,8 @@ MoestroCudaEvent CudaLink::readers_of(tier::Slot slot) const {
 void CudaLink::run() {
   prctl(PR_SET_TIMERSLACK, 1UL);  // of this thread: chunks last tens of microseconds, as does the kernel's slack
   std::unique_lock lock(mutex_);
-  if (const Status used = call("use_device", cuda_.use_device(static_cast<int32_t>(device_.index))); !used.is_ok()) fail(used);
+  if (const Status used = call("use_device", cuda_.use_device(static_cast<int32_t>(device_.index))); !used.is_ok())
+    fail(used);
   while (!stop_ && failure().is_ok()) {
     woken_ = false;
     const auto chunk = under_way_ < kUnderWay ? tier_.next_chunk(clock_.now()) : std::nullopt;
@@ -97,7 +110,8 @@ void CudaLink::run() {
     else work_.wait(lock);
   }
   lock.unlock();
-  (void)cuda_.wait_stream(stream_);  // what is under way reads leases and writes slots; a device that fell off does neither
+  (void)cuda_.wait_stream(
+      stream_);  // what is under way reads leases and writes slots; a device that fell off does neither
 }
 
 void CudaLink::send(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk) {
@@ -127,7 +141,8 @@ Status CudaLink::queue_copies(const Flight& flight, const std::byte* source) {
   for (uint64_t left = flight.chunk.bytes; left > 0;) {
     const auto part = arena_.part(source, left);
     if (!part.registered) std::memcpy(flight.staging, source, part.bytes);  // all the rest of the chunk
-    MOESTRO_RETURN_IF_ERROR(call("copy_in", cuda_.copy_in(to, part.registered ? source : flight.staging, part.bytes, stream_)));
+    MOESTRO_RETURN_IF_ERROR(
+        call("copy_in", cuda_.copy_in(to, part.registered ? source : flight.staging, part.bytes, stream_)));
     source += part.bytes, to += part.bytes, left -= part.bytes;
   }
   return Status::ok();

@@ -1,13 +1,15 @@
 #pragma once
-// The link of a CUDA device: a thread that has its copy engine carry chunks straight out of the store's arena, on a stream of its own.
+// The link of a CUDA device: a thread that has its copy engine carry chunks straight out of the store's arena, on a
+// stream of its own.
 //
-// Two chunks are under way, so that the engine goes from one to the next without the host; a demand overtakes behind them. A chunk counts once
-// its event has come, and an expert's host memory is leased until its last chunk's has.
+// Two chunks are under way, so that the engine goes from one to the next without the host; a demand overtakes behind
+// them. A chunk counts once its event has come, and an expert's host memory is leased until its last chunk's has.
 //
-// A slot that has been released may still be read by kernels that are queued. So the order is: queue the kernels, launched(), release the
-// leases. The first chunk into a slot then waits, on the device alone, for the event of the last launch before the slot was
-// released. The compute stream never waits for this one: an expert is leased when it is whole. So the two cannot wait for each other, and whoever waits
-// for a demand has nothing more queued than what the copy waits for.
+// A slot that has been released may still be read by kernels that are queued. So the order is: queue the kernels,
+// launched(), release the leases. The first chunk into a slot then waits, on the device alone, for the event of the
+// last launch before the slot was released. The compute stream never waits for this one: an expert is leased when it is
+// whole. So the two cannot wait for each other, and whoever waits for a demand has nothing more queued than what the
+// copy waits for.
 
 #include <array>
 #include <atomic>
@@ -29,8 +31,10 @@ class CudaLink final : public ExpertLink {
     uint32_t keys = 0, slots = 0;
     bool poison_slots = false;  ///< tests: a slot is NaN from the begin of a copy on
   };
-  /// All outlive it; the tier gives kUnderWay chunks, as long as the device says. kExhausted: the device has no stream, events or staging memory to give.
-  static Result<std::unique_ptr<CudaLink>> create(tier::DeviceTier& tier, const SlotMemory& slots, const ArenaRegistration& arena, const CudaSlots& device,
+  /// All outlive it; the tier gives kUnderWay chunks, as long as the device says. kExhausted: the device has no stream,
+  /// events or staging memory to give.
+  static Result<std::unique_ptr<CudaLink>> create(tier::DeviceTier& tier, const SlotMemory& slots,
+                                                  const ArenaRegistration& arena, const CudaSlots& device,
                                                   const Options& options, const Clock& clock);
   /// Waits for what is under way: the slots and host memory are nobody's then.
   ~CudaLink() override;
@@ -50,8 +54,8 @@ class CudaLink final : public ExpertLink {
     void* staging = nullptr;                          ///< pinned; free again when `end` has come
   };
 
-  CudaLink(tier::DeviceTier& tier, const SlotMemory& slots, const ArenaRegistration& arena, const CudaSlots& device, const Options& options,
-           const Clock& clock);
+  CudaLink(tier::DeviceTier& tier, const SlotMemory& slots, const ArenaRegistration& arena, const CudaSlots& device,
+           const Options& options, const Clock& clock);
   Status make();
   void run();
   void send(std::unique_lock<std::mutex>& lock, const tier::Chunk& chunk);

@@ -15,12 +15,14 @@ struct CudaSlots {
   /// Kernels that read slots are queued here; outlives the experts. Only launched() uses it, from the engine's thread.
   MoestroCudaStream compute = nullptr;
   uint64_t bytes = 0;  ///< of device memory for slots, in one piece; whole experts of it are used
-  /// Carried at a time. Between two copies a device rests for a microsecond or two: of 4 MiB, at 25 to 55 GB/s, that is 1 to 3 %. A demand
-  /// waits for two of them, 0.15 to 0.3 ms, at most.
+  /// Carried at a time. Between two copies a device rests for a microsecond or two: of 4 MiB, at 25 to 55 GB/s, that is
+  /// 1 to 3 %. A demand waits for two of them, 0.15 to 0.3 ms, at most.
   uint64_t chunk_bytes = uint64_t{4} << 20;
 
   /// What one expert takes.
-  static constexpr uint64_t slot_bytes(uint64_t expert_bytes) { return (expert_bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  static constexpr uint64_t slot_bytes(uint64_t expert_bytes) {
+    return (expert_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
   static constexpr uint64_t kAlignment = 256;
 };
 

@@ -13,26 +13,35 @@
 namespace moestro::device {
 namespace {
 
-/// Prefetches whose host memory is leased ahead of their copies: the link must not run dry while the engine computes a layer.
+/// Prefetches whose host memory is leased ahead of their copies: the link must not run dry while the engine computes a
+/// layer.
 constexpr int32_t kPrefetchSources = 16;
 /// How often a wait for the link looks at host memory too, while something has to come from the drive.
 constexpr Nanos kHostLook{100'000};
 constexpr Nanos kLongWait{50'000'000};
 
 /// Experts that fit: kInvalidArgument if none does.
-Result<int32_t> slots_that_fit(const DeviceExpertsOptions& options, const ExpertBlobs& blobs, const std::string& model) {
+Result<int32_t> slots_that_fit(const DeviceExpertsOptions& options, const ExpertBlobs& blobs,
+                               const std::string& model) {
   const uint64_t room = options.cuda ? options.cuda->bytes : options.device.vram_bytes;
   const uint64_t each = options.cuda ? CudaSlots::slot_bytes(blobs.bytes) : blobs.bytes;
   if (room >= each) return static_cast<int32_t>(std::min<uint64_t>(room / each, blobs.blob_of.size()));
   if (options.cuda)
-    return invalid_argument("the " + config::readable_size(room) + " of cuda:" + std::to_string(options.cuda->index) + " that are left for experts hold none of '" +
-                            model + "', one has " + config::readable_size(each) + ": give the device more (vram=SIZE), or take a smaller KV cache");
-  return invalid_argument("vram=" + config::format_size(room) + " holds no expert of '" + model + "', one has " + config::readable_size(blobs.bytes) +
+    return invalid_argument("the " + config::readable_size(room) + " of cuda:" + std::to_string(options.cuda->index) +
+                            " that are left for experts hold none of '" + model + "', one has " +
+                            config::readable_size(each) +
+                            ": give the device more (vram=SIZE), or take a smaller KV cache");
+  return invalid_argument("vram=" + config::format_size(room) + " holds no expert of '" + model + "', one has " +
+                          config::readable_size(blobs.bytes) +
                           ": give the device at least vram=" + config::format_size(blobs.bytes));
 }
 
 tier::TierOptions tier_options_of(const DeviceExpertsOptions& options, const ExpertBlobs& blobs, int32_t slots) {
-  tier::TierOptions tier{.layers = blobs.layers, .experts = blobs.experts, .slots = slots, .expert_bytes = blobs.bytes, .prefetch = options.prefetch};
+  tier::TierOptions tier{.layers = blobs.layers,
+                         .experts = blobs.experts,
+                         .slots = slots,
+                         .expert_bytes = blobs.bytes,
+                         .prefetch = options.prefetch};
   if (options.cuda) {  // what its link carries in a second is measured
     tier.chunk_bytes = options.cuda->chunk_bytes;
     tier.chunks_given = CudaLink::kUnderWay;
@@ -47,11 +56,13 @@ tier::TierOptions tier_options_of(const DeviceExpertsOptions& options, const Exp
 
 }  // namespace
 
-Result<std::unique_ptr<DeviceExperts>> DeviceExperts::create(store::BlobSource& host, const DeviceExpertsOptions& options, const Clock& clock) {
+Result<std::unique_ptr<DeviceExperts>> DeviceExperts::create(store::BlobSource& host,
+                                                             const DeviceExpertsOptions& options, const Clock& clock) {
   const store::Manifest& manifest = host.manifest();
   MOESTRO_ASSIGN_OR_RETURN(const ExpertBlobs blobs, ExpertBlobs::of(manifest, options.precision));
   MOESTRO_ASSIGN_OR_RETURN(const int32_t slots, slots_that_fit(options, blobs, manifest.model_name));
-  MOESTRO_ASSIGN_OR_RETURN(auto policy, policy::make_device_policy(options.cache, {blobs.layers, blobs.experts, slots}));
+  MOESTRO_ASSIGN_OR_RETURN(auto policy,
+                           policy::make_device_policy(options.cache, {blobs.layers, blobs.experts, slots}));
   std::vector<tier::Key> key_of(manifest.blobs.size(), kDense);
   std::vector<Expert> experts(blobs.blob_of.size());
   for (tier::Key key = 0; key < experts.size(); ++key) {
@@ -59,18 +70,21 @@ Result<std::unique_ptr<DeviceExperts>> DeviceExperts::create(store::BlobSource& 
     key_of[experts[key].blob] = key;
   }
   if (options.cuda)
-    if (const MoestroCudaResult used = options.cuda->functions->use_device(static_cast<int32_t>(options.cuda->index)); used != 0)
+    if (const MoestroCudaResult used = options.cuda->functions->use_device(static_cast<int32_t>(options.cuda->index));
+        used != 0)
       return unavailable(words_of(*options.cuda, "use_device", used));
-  MOESTRO_ASSIGN_OR_RETURN(SlotMemory memory,
-                           options.cuda ? SlotMemory::on_device(*options.cuda, slots, blobs.bytes) : SlotMemory::create(slots, blobs.bytes));
-  std::unique_ptr<DeviceExperts> made(new DeviceExperts(host, clock, std::move(memory), tier_options_of(options, blobs, slots), std::move(policy),
+  MOESTRO_ASSIGN_OR_RETURN(SlotMemory memory, options.cuda ? SlotMemory::on_device(*options.cuda, slots, blobs.bytes)
+                                                           : SlotMemory::create(slots, blobs.bytes));
+  std::unique_ptr<DeviceExperts> made(new DeviceExperts(host, clock, std::move(memory),
+                                                        tier_options_of(options, blobs, slots), std::move(policy),
                                                         std::move(key_of), std::move(experts)));
   MOESTRO_RETURN_IF_ERROR(made->make_link(options));
   return made;
 }
 
-DeviceExperts::DeviceExperts(store::BlobSource& host, const Clock& clock, SlotMemory slots, const tier::TierOptions& tier_options,
-                             std::unique_ptr<policy::CachePolicy> policy, std::vector<tier::Key> key_of, std::vector<Expert> experts)
+DeviceExperts::DeviceExperts(store::BlobSource& host, const Clock& clock, SlotMemory slots,
+                             const tier::TierOptions& tier_options, std::unique_ptr<policy::CachePolicy> policy,
+                             std::vector<tier::Key> key_of, std::vector<Expert> experts)
     : host_(host),
       clock_(clock),
       tier_options_(tier_options),
@@ -83,12 +97,15 @@ DeviceExperts::DeviceExperts(store::BlobSource& host, const Clock& clock, SlotMe
 Status DeviceExperts::make_link(const DeviceExpertsOptions& options) {
   const auto keys = static_cast<uint32_t>(experts_.size());
   if (!options.cuda) {
-    const LinkOptions link{.bytes_per_s = options.device.link_bytes_per_s, .latency = options.device.latency, .poison_slots = options.poison_slots};
+    const LinkOptions link{.bytes_per_s = options.device.link_bytes_per_s,
+                           .latency = options.device.latency,
+                           .poison_slots = options.poison_slots};
     link_ = std::make_unique<CopyLane>(tier_, slots_, link, clock_, keys);
     return Status::ok();
   }
   arena_ = std::make_unique<ArenaRegistration>(*options.cuda, host_.memory());
-  const CudaLink::Options link{.keys = keys, .slots = static_cast<uint32_t>(slots()), .poison_slots = options.poison_slots};
+  const CudaLink::Options link{
+      .keys = keys, .slots = static_cast<uint32_t>(slots()), .poison_slots = options.poison_slots};
   MOESTRO_ASSIGN_OR_RETURN(link_, CudaLink::create(tier_, slots_, *arena_, *options.cuda, link, clock_));
   return Status::ok();
 }
@@ -137,8 +154,9 @@ void DeviceExperts::foresee(int32_t layer, const prediction::Forecast& forecast)
   link_->wake();
 }
 
-/// While forecasts are made the link's thread looks at every turn of the step: one that sleeps until there is work wakes so late that stalls
-/// become 1.2 to 1.4 times replay's (tests/device/agreement_test). Where nothing is foreseen there is next to nothing to carry, and it may sleep.
+/// While forecasts are made the link's thread looks at every turn of the step: one that sleeps until there is work
+/// wakes so late that stalls become 1.2 to 1.4 times replay's (tests/device/agreement_test). Where nothing is foreseen
+/// there is next to nothing to carry, and it may sleep.
 bool DeviceExperts::link_awake() const { return foreseen_ || tier_.link_wanted(); }
 
 void DeviceExperts::unforeseen() {
@@ -187,6 +205,7 @@ void DeviceExperts::take_copied(std::vector<Copied>& out) {
 void DeviceExperts::take_source(tier::Key key, store::Lease lease) {
   Expert& e = experts_[key];
   e.host = std::move(lease);
+  e.finds = e.host.finds();
   with_source_.push_back(key);
   link_->set_source(key, e.host.data());
 }
@@ -264,7 +283,7 @@ Status DeviceExperts::take_host_arrival() {
 std::optional<store::Lease> DeviceExperts::lease_slot(tier::Key key) {
   const auto slot = tier_.slot_of(key);
   if (!slot) return std::nullopt;
-  return store::Lease(this, experts_[key].blob, slots_.slot(*slot), slots_.slot_bytes());
+  return store::Lease(this, experts_[key].blob, slots_.slot(*slot), slots_.slot_bytes(), experts_[key].finds);
 }
 
 void DeviceExperts::addresses(MoeLayerId layer, std::span<uint64_t> out) {
@@ -286,7 +305,9 @@ bool DeviceExperts::holds_all() const {
 Nanos DeviceExperts::copy_time() const {
   const tier::TierCounters c = tier_counters();
   if (c.moved_bytes == 0) return Nanos(0);
-  return Nanos(static_cast<int64_t>(static_cast<double>(c.link_busy.count()) * static_cast<double>(tier_options_.expert_bytes) / static_cast<double>(c.moved_bytes)));
+  return Nanos(
+      static_cast<int64_t>(static_cast<double>(c.link_busy.count()) * static_cast<double>(tier_options_.expert_bytes) /
+                           static_cast<double>(c.moved_bytes)));
 }
 
 std::optional<store::Lease> DeviceExperts::lease_host(uint32_t blob) {
@@ -294,7 +315,8 @@ std::optional<store::Lease> DeviceExperts::lease_host(uint32_t blob) {
   const std::lock_guard lock(link_->mutex());
   let_ended_go();
   Expert& e = experts_[key];
-  if (!e.needed || tier_.slot_of(key) || link_->is_copying(key) || e.host_asked || !e.failure.is_ok()) return std::nullopt;
+  if (!e.needed || tier_.slot_of(key) || link_->is_copying(key) || e.host_asked || !e.failure.is_ok())
+    return std::nullopt;
   std::optional<store::Lease> lease;
   if (e.host) {
     link_->set_source(key, nullptr);
@@ -326,6 +348,7 @@ void DeviceExperts::unpin(uint32_t blob) {
     experts_[key].needed = false;
     if (const auto slot = tier_.slot_of(key)) link_->released(*slot);
     tier_.released(clock_.now(), key);
+    if (host_.finds(blob) != experts_[key].finds) tier_.spoiled(clock_.now(), key);
     wake = link_awake();  // its slot may be what a copy waits for
   }
   if (wake) link_->wake();
@@ -367,7 +390,8 @@ Result<store::Lease> DeviceExperts::next_arrival(std::chrono::milliseconds timeo
     let_ended_go();
     if (auto ready = next_ready()) return std::move(*ready);
     if (host_fetches_ > 0) MOESTRO_RETURN_IF_ERROR(take_host_arrival());
-    MOESTRO_RETURN_IF_ERROR(find_sources());
+    // A source that takes no fetch any more: not its kUnavailable either.
+    if (const Status asked = find_sources(); !asked.is_ok()) return io_error(asked.message());
     const Nanos now = clock_.now();
     if (now >= until) return unavailable("no expert was copied in time");
     link_->wake();

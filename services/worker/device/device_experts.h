@@ -1,12 +1,14 @@
 #pragma once
 // The experts of a device with a memory of its own, as the engine's source of weights.
 //
-// An expert is leased from a slot of the device. What no slot holds is copied there from host memory: leased from the source behind this
-// one (the store's client) until its copy has ended. Dense weights are the source's own, in host memory.
-// common/tier decides what is copied when, a link carries it: an emulated device's (copy_lane.h), or a CUDA device's (cuda_link.h).
+// An expert is leased from a slot of the device. What no slot holds is copied there from host memory: leased from the
+// source behind this one (the store's client) until its copy has ended. Dense weights are the source's own, in host
+// memory. common/tier decides what is copied when, a link carries it: an emulated device's (copy_lane.h), or a CUDA
+// device's (cuda_link.h).
 //
-// On a CUDA device a lease's data() is the slot's address there, which the host never reads. Kernels that read it may be queued while it is
-// held; when they are, call launched(), then let go of the leases: a slot is not written again before what was queued has ended.
+// On a CUDA device a lease's data() is the slot's address there, which the host never reads. Kernels that read it may
+// be queued while it is held; when they are, call launched(), then let go of the leases: a slot is not written again
+// before what was queued has ended.
 //
 // One thread, the engine's, calls everything here.
 
@@ -33,15 +35,17 @@ struct DeviceExpertsOptions {
   std::optional<CudaSlots> cuda = std::nullopt;
   DType precision = DType::kBF16;  ///< of the experts that the engine asks for
   std::string cache = "auto";      ///< policy::make_device_policy
-  bool prefetch = true;            ///< false: what is foreseen protects what is there, and nothing is copied before it is wanted
+  bool prefetch = true;  ///< false: what is foreseen protects what is there, and nothing is copied before it is wanted
   bool poison_slots = false;       ///< tests
 };
 
 class DeviceExperts final : public store::BlobSource, public SlotTable {
  public:
-  /// kInvalidArgument: the memory holds not even one expert. kExhausted: the device has not what was planned. `host` and `clock` outlive it.
-  /// On a CUDA device it registers the host's memory, which takes a while; the calling thread uses that device from then on.
-  static Result<std::unique_ptr<DeviceExperts>> create(store::BlobSource& host, const DeviceExpertsOptions& options, const Clock& clock);
+  /// kInvalidArgument: the memory holds not even one expert. kExhausted: the device has not what was planned. `host`
+  /// and `clock` outlive it. On a CUDA device it registers the host's memory, which takes a while; the calling thread
+  /// uses that device from then on.
+  static Result<std::unique_ptr<DeviceExperts>> create(store::BlobSource& host, const DeviceExpertsOptions& options,
+                                                       const Clock& clock);
   ~DeviceExperts() override;
 
   int32_t slots() const { return tier_options_.slots; }
@@ -90,6 +94,8 @@ class DeviceExperts final : public store::BlobSource, public SlotTable {
   void cancel_fetches() override;
   /// Of the device: a miss is an expert that no slot held, late or not.
   Counters counters() const override;
+  /// Of the host's bytes, which a slot's are a copy of.
+  uint32_t finds(uint32_t blob) const override { return host_.finds(blob); }
 
  private:
   static constexpr tier::Key kDense = UINT32_MAX;
@@ -97,13 +103,15 @@ class DeviceExperts final : public store::BlobSource, public SlotTable {
     uint32_t blob = 0;
     bool needed = false;        ///< routed() named it, unpin() has not come yet
     bool host_asked = false;    ///< the host's source has been asked to fetch it
+    uint32_t finds = 0;         ///< of the host's bytes, when they were last leased for a copy
     PlanId host_prefetched;     ///< the last plan for which it was asked to prefetch it
     store::Lease host;          ///< of host memory, until its copy has ended
     Status failure;             ///< why it cannot be had, until the engine has been told
   };
 
   DeviceExperts(store::BlobSource& host, const Clock& clock, SlotMemory slots, const tier::TierOptions& tier_options,
-                std::unique_ptr<policy::CachePolicy> policy, std::vector<tier::Key> key_of, std::vector<Expert> experts);
+                std::unique_ptr<policy::CachePolicy> policy, std::vector<tier::Key> key_of,
+                std::vector<Expert> experts);
   Status make_link(const DeviceExpertsOptions& options);
   void unpin(uint32_t blob) override;
   // With the link's lock held:

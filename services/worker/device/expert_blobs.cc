@@ -13,11 +13,13 @@ Result<ExpertBlobs> ExpertBlobs::of(const store::Manifest& manifest, DType preci
     found.bytes = blob.length;
   }
   if (found.bytes == 0)
-    return invalid_argument("the pack of '" + manifest.model_name + "' has no experts as " + std::string(dtype_name(precision)));
+    return invalid_argument("the pack of '" + manifest.model_name + "' has no experts as " +
+                            std::string(dtype_name(precision)));
   for (int32_t layer = 0; layer < found.layers; ++layer)
     for (int32_t expert = 0; expert < found.experts; ++expert) {
       MOESTRO_ASSIGN_OR_RETURN(const uint32_t blob,
-                               manifest.expert_blob(MoeLayerId(static_cast<uint32_t>(layer)), ExpertId(static_cast<uint32_t>(expert)), precision));
+                               manifest.expert_blob(MoeLayerId(static_cast<uint32_t>(layer)),
+                                                    ExpertId(static_cast<uint32_t>(expert)), precision));
       found.blob_of.push_back(blob);
     }
   return found;

@@ -1,6 +1,6 @@
 #pragma once
-// What carries experts from host memory into the slots of a device: a thread that asks the tier for chunks. Here is what all links share; how a
-// chunk gets there is theirs.
+// What carries experts from host memory into the slots of a device: a thread that asks the tier for chunks. Here is
+// what all links share; how a chunk gets there is theirs.
 
 #include <condition_variable>
 #include <cstdint>
@@ -23,7 +23,8 @@ struct Copied {
 class ExpertLink {
  public:
   /// All outlive it.
-  ExpertLink(tier::DeviceTier& tier, const Clock& clock, uint32_t keys) : tier_(tier), clock_(clock), sources_(keys, nullptr), began_(keys) {}
+  ExpertLink(tier::DeviceTier& tier, const Clock& clock, uint32_t keys)
+      : tier_(tier), clock_(clock), sources_(keys, nullptr), began_(keys) {}
   virtual ~ExpertLink() = default;  ///< theirs end the thread, and nothing is read or written afterwards
   ExpertLink(const ExpertLink&) = delete;
   ExpertLink& operator=(const ExpertLink&) = delete;
@@ -33,13 +34,14 @@ class ExpertLink {
 
   // With the lock held:
 
-  /// Where a key's bytes lie in host memory; null: nowhere, and no copy of it begins. May not change while the link copies the key. A copy's
-  /// end makes it null.
+  /// Where a key's bytes lie in host memory; null: nowhere, and no copy of it begins. May not change while the link
+  /// copies the key. A copy's end makes it null.
   void set_source(tier::Key key, const std::byte* data);
   virtual bool is_copying(tier::Key key) const = 0;
   /// Keys whose copies have ended since the last call: their sources may go.
   void take_ended(std::vector<Copied>& out);
-  /// Nobody will queue work that reads the slot any more, before it has been leased again. What is queued may still read it: see launched().
+  /// Nobody will queue work that reads the slot any more, before it has been leased again. What is queued may still
+  /// read it: see launched().
   virtual void released(tier::Slot /*slot*/) {}
   /// Why nothing is carried any more, and will not be: the device fell off.
   const Status& failure() const { return failure_; }
@@ -48,7 +50,8 @@ class ExpertLink {
 
   /// There may be something to carry.
   virtual void wake() = 0;
-  /// Work that reads slots has been queued on the device: those released from here on are not written before it has ended.
+  /// Work that reads slots has been queued on the device: those released from here on are not written before it has
+  /// ended.
   virtual Status launched() { return Status::ok(); }
 
   /// Waits until a copy has ended since `seen` (its value then) or the link has failed, or until `until`.

@@ -10,7 +10,8 @@ namespace {
 
 bool mostly_prompts(std::span<const engine::WatchedSequence> sequences) {
   int64_t prompts = 0, decoded = 0;
-  for (const auto& s : sequences) (s.rows == 1 ? decoded : prompts) += s.rows;  // a prompt's only token is as good as decoded
+  for (const auto& s : sequences)
+    (s.rows == 1 ? decoded : prompts) += s.rows;  // a prompt's only token is as good as decoded
   return prompts > decoded;
 }
 
@@ -26,8 +27,8 @@ void Foresight::set_timeline(lanes::Timeline* timeline, std::vector<int32_t> mod
   model_layers_ = std::move(model_layers);
 }
 
-/// A part of the sequence's prompt that is over already: it says what the sequence is like. Of the model it says nothing new, as all others have
-/// counted it when it was computed.
+/// A part of the sequence's prompt that is over already: it says what the sequence is like. Of the model it says
+/// nothing new, as all others have counted it when it was computed.
 void Foresight::found(SequenceId sequence, int64_t tokens, std::span<const activation::ActivationCount> counts) {
   if (!predictor_) return;
   const prediction::IterationSequence prompt{sequence.value, false, static_cast<int32_t>(tokens)};
@@ -91,11 +92,12 @@ void Foresight::count(MoeLayerId layer, std::span<const int32_t> ids) {
   first_count_.push_back(static_cast<uint32_t>(counts_.size()));
   routes_.clear();
   for (size_t i = 0; i < sequences_.size(); ++i)
-    routes_.push_back({sequences_[i].id.value, std::span(counts_).subspan(first_count_[i], first_count_[i + 1] - first_count_[i])});
+    routes_.push_back(
+        {sequences_[i].id.value, std::span(counts_).subspan(first_count_[i], first_count_[i + 1] - first_count_[i])});
 }
 
-/// A router's logits become the probability that a row chooses an expert by their distance from the row's choice: the middle between the
-/// last that would be chosen and the first that would not.
+/// A router's logits become the probability that a row chooses an expert by their distance from the row's choice: the
+/// middle between the last that would be chosen and the first that would not.
 void Foresight::guessed(MoeLayerId layer, int32_t layers, std::span<const float> logits) {
   const auto experts = static_cast<size_t>(device_.experts()), k = static_cast<size_t>(top_k_);
   const auto n = static_cast<size_t>(layers);
@@ -105,11 +107,13 @@ void Foresight::guessed(MoeLayerId layer, int32_t layers, std::span<const float>
     for (size_t l = 0; l < n; ++l) {
       const auto asked = logits.subspan((row * n + l) * experts, experts);
       sorted_.assign(asked.begin(), asked.end());
-      std::nth_element(sorted_.begin(), sorted_.begin() + static_cast<std::ptrdiff_t>(k), sorted_.end(), std::greater<>());
+      std::nth_element(sorted_.begin(), sorted_.begin() + static_cast<std::ptrdiff_t>(k), sorted_.end(),
+                       std::greater<>());
       const float first_out = sorted_[k];
       const float last_in = *std::min_element(sorted_.begin(), sorted_.begin() + static_cast<std::ptrdiff_t>(k));
       const float middle = 0.5F * (first_out + last_in);
-      for (size_t e = 0; e < experts; ++e) guess_cells_[l * experts + e] *= 1.0F - 1.0F / (1.0F + std::exp(middle - asked[e]));
+      for (size_t e = 0; e < experts; ++e)
+        guess_cells_[l * experts + e] *= 1.0F - 1.0F / (1.0F + std::exp(middle - asked[e]));
     }
   guesses_.clear();
   for (size_t l = 0; l < n; ++l) {

@@ -15,10 +15,12 @@ namespace moestro::device {
 
 class Foresight final : public engine::ExpertWatch {
  public:
-  /// `predictor`: null for none; what is missing is then copied when it is wanted. `device` outlives it. `top_k`: experts of a token.
+  /// `predictor`: null for none; what is missing is then copied when it is wanted. `device` outlives it. `top_k`:
+  /// experts of a token.
   Foresight(DeviceExperts& device, std::unique_ptr<prediction::Predictor> predictor, int64_t top_k);
 
-  /// Copies go to it as slices of the link's lane. May be null; outlives this. `model_layers`: MoE layer -> the model's layer.
+  /// Copies go to it as slices of the link's lane. May be null; outlives this. `model_layers`: MoE layer -> the model's
+  /// layer.
   void set_timeline(lanes::Timeline* timeline, std::vector<int32_t> model_layers);
 
   void found(SequenceId sequence, int64_t tokens, std::span<const activation::ActivationCount> counts) override;
@@ -26,7 +28,9 @@ class Foresight final : public engine::ExpertWatch {
   void routed(MoeLayerId layer, std::span<const int32_t> ids, std::span<const lanes::RoutedExpert> experts,
               std::span<const float> uses) override;
   /// None while nothing is asked of the predictor; at first, what it will ask for at most.
-  int32_t gate_lookahead() const override { return predictor_ && need_.need() == tier::Need::kForecasts ? predictor_->gate_lookahead() : 0; }
+  int32_t gate_lookahead() const override {
+    return predictor_ && need_.need() == tier::Need::kForecasts ? predictor_->gate_lookahead() : 0;
+  }
   void guessed(MoeLayerId layer, int32_t layers, std::span<const float> logits) override;
   void foresee(MoeLayerId layer) override;
   void end_step() override;

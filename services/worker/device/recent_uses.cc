@@ -30,7 +30,11 @@ Nanos thread_cpu_time() {
 }  // namespace
 
 RecentUses::RecentUses(const tier::TierOptions& tier, const Clock& clock, const RecentUsesOptions& options)
-    : tier_(tier), clock_(clock), options_(options), uses_max_(window_of(tier, options)), all_uses_max_(kWithPrompts * uses_max_) {
+    : tier_(tier),
+      clock_(clock),
+      options_(options),
+      uses_max_(window_of(tier, options)),
+      all_uses_max_(kWithPrompts * uses_max_) {
   const auto keys = static_cast<size_t>(tier.layers) * static_cast<size_t>(tier.experts);
   last_use_.resize(keys);
   window_.used_before.resize(keys);
@@ -47,7 +51,8 @@ RecentUses::~RecentUses() {
 
 void RecentUses::begin_step(bool scan) {
   look_at_result();
-  if (!recording_ && turn_.load(std::memory_order_relaxed) == kRecording && clock_.now() >= rests_until_) begin_window();
+  if (!recording_ && turn_.load(std::memory_order_relaxed) == kRecording && clock_.now() >= rests_until_)
+    begin_window();
   scan_ = scan, begins_step_ = true;
 }
 
@@ -63,7 +68,8 @@ void RecentUses::routed(std::span<const tier::DeviceTier::Wanted> wanted, std::s
     for (const auto& w : wanted) last_use_[w.key] = ++uses_;
   if (!recording_ || wanted.empty()) return;
   window_.visits.push_back({static_cast<uint32_t>(window_.uses.size()), scan_, std::exchange(begins_step_, false)});
-  for (size_t i = 0; i < wanted.size(); ++i) window_.uses.push_back({wanted[i].key, wanted[i].weight, found[i] == tier::Found::kHit});
+  for (size_t i = 0; i < wanted.size(); ++i)
+    window_.uses.push_back({wanted[i].key, wanted[i].weight, found[i] == tier::Found::kHit});
   if (!scan_) decoded_ += wanted.size();
   if (decoded_ >= uses_max_ || window_.uses.size() >= all_uses_max_) hand_over();
 }
@@ -79,7 +85,8 @@ void RecentUses::look_at_result() {
   if (turn_.load(std::memory_order_acquire) != kReplayed) return;
   untaken_ = result_;
   replays_took_ += took_;
-  if (options_.share_max > 0) rests_until_ = clock_.now() + std::chrono::duration_cast<Nanos>(took_ / options_.share_max);
+  if (options_.share_max > 0)
+    rests_until_ = clock_.now() + std::chrono::duration_cast<Nanos>(took_ / options_.share_max);
   turn_.store(kRecording, std::memory_order_relaxed);
 }
 

@@ -1,10 +1,10 @@
 #pragma once
-// What the device's policy and predictor are worth while it serves: keeps a window of the last uses, and has a thread of the lowest priority
-// replay it with LRU and with Belady's oracle (common/tier/use_window.h).
+// What the device's policy and predictor are worth while it serves: keeps a window of the last uses, and has a thread
+// of the lowest priority replay it with LRU and with Belady's oracle (common/tier/use_window.h).
 //
-// There is one window. The engine's thread fills it; when it is full it belongs to the replaying thread until that is done; then the
-// next is begun, after so long a pause that the replays take no more than a given share of a core. Whose turn it is lies in one word, so
-// that the engine never waits for a thread that may not run for long.
+// There is one window. The engine's thread fills it; when it is full it belongs to the replaying thread until that is
+// done; then the next is begun, after so long a pause that the replays take no more than a given share of a core. Whose
+// turn it is lies in one word, so that the engine never waits for a thread that may not run for long.
 
 #include <atomic>
 #include <cstdint>

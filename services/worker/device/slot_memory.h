@@ -26,7 +26,8 @@ class SlotMemory {
 
  private:
   using Base = std::unique_ptr<std::byte, std::function<void(std::byte*)>>;
-  SlotMemory(Base base, uint64_t slot_bytes, uint64_t stride) : base_(std::move(base)), slot_bytes_(slot_bytes), stride_(stride) {}
+  SlotMemory(Base base, uint64_t slot_bytes, uint64_t stride)
+      : base_(std::move(base)), slot_bytes_(slot_bytes), stride_(stride) {}
   Base base_;
   uint64_t slot_bytes_, stride_;
 };

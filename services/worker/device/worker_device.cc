@@ -9,15 +9,21 @@ namespace moestro::device {
 Status check_worker_device(const WorkerDeviceOptions& options) {
   if (options.spec.kind == config::DeviceSpec::Kind::kCpu) {
     const std::string why = "' is for a device with a memory of its own: the CPU computes experts where they lie";
-    if (options.predict != "auto" && options.predict != "none") return invalid_argument("--predict (workers.predict) '" + options.predict + why);
-    if (options.cache != "auto") return invalid_argument("--cache (workers.cache) '" + options.cache + why + "; the store's policy is --policy");
+    if (options.predict != "auto" && options.predict != "none")
+      return invalid_argument("--predict (workers.predict) '" + options.predict + why);
+    if (options.cache != "auto")
+      return invalid_argument("--cache (workers.cache) '" + options.cache + why + "; the store's policy is --policy");
   }
-  MOESTRO_RETURN_IF_ERROR(policy::make_device_policy(options.cache, {1, 1}).status().with_context("--cache (workers.cache)"));
-  return prediction::make_predictor(options.predict, {.shape = {.layers = 2, .experts = 2, .top_k = 1}}).status().with_context("--predict (workers.predict)");
+  MOESTRO_RETURN_IF_ERROR(
+      policy::make_device_policy(options.cache, {1, 1}).status().with_context("--cache (workers.cache)"));
+  return prediction::make_predictor(options.predict, {.shape = {.layers = 2, .experts = 2, .top_k = 1}})
+      .status()
+      .with_context("--predict (workers.predict)");
 }
 
-Result<WorkerDevice> WorkerDevice::create(const WorkerDeviceOptions& options, const engine::EngineOptions& engine, store::BlobSource& host,
-                                          kernels::Ops& cpu_ops, cuda::CudaDevice* cuda, const Clock& clock) {
+Result<WorkerDevice> WorkerDevice::create(const WorkerDeviceOptions& options, const engine::EngineOptions& engine,
+                                          store::BlobSource& host, kernels::Ops& cpu_ops, cuda::CudaDevice* cuda,
+                                          const Clock& clock) {
   WorkerDevice made(options, host, cpu_ops, cuda);
   if (options.spec.kind == config::DeviceSpec::Kind::kCpu) return made;
   DeviceExpertsOptions of{.device = options.spec.emulated,
@@ -27,7 +33,10 @@ Result<WorkerDevice> WorkerDevice::create(const WorkerDeviceOptions& options, co
   if (cuda != nullptr) {
     MOESTRO_ASSIGN_OR_RETURN(const cuda::DeviceNeeds needs, cuda::device_needs(host.manifest(), engine, of.precision));
     MOESTRO_ASSIGN_OR_RETURN(made.budget_, cuda->share_out(needs));
-    of.cuda = CudaSlots{.functions = &cuda->functions(), .index = cuda->index(), .compute = cuda->ops().stream(), .bytes = made.budget_.slots * needs.expert_bytes};
+    of.cuda = CudaSlots{.functions = &cuda->functions(),
+                        .index = cuda->index(),
+                        .compute = cuda->ops().stream(),
+                        .bytes = made.budget_.slots * needs.expert_bytes};
   }
   MOESTRO_ASSIGN_OR_RETURN(made.experts_, DeviceExperts::create(host, of, clock));
   return made;
@@ -35,12 +44,18 @@ Result<WorkerDevice> WorkerDevice::create(const WorkerDeviceOptions& options, co
 
 engine::Backend WorkerDevice::backend() const {
   if (cuda_ == nullptr) return engine::cpu_backend(*cpu_ops_);
-  return cuda::cuda_backend({.ops = cuda_->ops(), .memory = cuda_->memory(), .host_ops = *cpu_ops_, .slots = *experts_, .graphs = options_.cuda_graphs});
+  return cuda::cuda_backend({.ops = cuda_->ops(),
+                             .memory = cuda_->memory(),
+                             .host_ops = *cpu_ops_,
+                             .slots = *experts_,
+                             .graphs = options_.cuda_graphs});
 }
 
 Status WorkerDevice::check() const {
   if (cuda_ != nullptr)
-    if (const Status status = cuda_->ops().status(); !status.is_ok()) return unavailable("the device cuda:" + std::to_string(cuda_->index()) + " fell off: " + status.message() + "; the worker ends");
+    if (const Status status = cuda_->ops().status(); !status.is_ok())
+      return unavailable("the device cuda:" + std::to_string(cuda_->index()) + " fell off: " + status.message() +
+                         "; the worker ends");
   return experts_ ? experts_->check() : Status::ok();
 }
 
@@ -49,8 +64,10 @@ Status WorkerDevice::attach(engine::Engine& engine, lanes::Timeline* timeline, c
   const auto top_k = static_cast<int32_t>(engine.spec().moe().top_k);
   std::unique_ptr<prediction::Predictor> predictor;
   if (options_.predict != "none") {
-    const prediction::PredictorShape shape{.layers = experts_->layers(), .experts = experts_->experts(), .top_k = top_k};
-    MOESTRO_ASSIGN_OR_RETURN(predictor, prediction::make_predictor(options_.predict, {.shape = shape, .history = history}));
+    const prediction::PredictorShape shape{
+        .layers = experts_->layers(), .experts = experts_->experts(), .top_k = top_k};
+    MOESTRO_ASSIGN_OR_RETURN(predictor,
+                             prediction::make_predictor(options_.predict, {.shape = shape, .history = history}));
   }
   foresight_ = std::make_unique<Foresight>(*experts_, std::move(predictor), top_k);
   std::vector<int32_t> model_layers;
@@ -63,8 +80,9 @@ Status WorkerDevice::attach(engine::Engine& engine, lanes::Timeline* timeline, c
 
 std::string WorkerDevice::describe() const {
   if (!experts_) return "experts where they lie in the store's memory";
-  return (cuda_ == nullptr ? "" : cuda_->name() + " computes; ") + std::to_string(experts_->slots()) + " of " + std::to_string(experts_->layers() * experts_->experts()) + " experts fit the device, cache " +
-         options_.cache + ", prediction " + options_.predict + (experts_->describe().empty() ? "" : "; " + experts_->describe());
+  return (cuda_ == nullptr ? "" : cuda_->name() + " computes; ") + std::to_string(experts_->slots()) + " of " +
+         std::to_string(experts_->layers() * experts_->experts()) + " experts fit the device, cache " + options_.cache +
+         ", prediction " + options_.predict + (experts_->describe().empty() ? "" : "; " + experts_->describe());
 }
 
 }  // namespace moestro::device

@@ -1,6 +1,6 @@
 #pragma once
-// What a worker computes on, between the store and the engine: nothing on the CPU, which reads experts where they lie; a device's own
-// memory, with what brings experts there, elsewhere.
+// What a worker computes on, between the store and the engine: nothing on the CPU, which reads experts where they lie;
+// a device's own memory, with what brings experts there, elsewhere.
 
 #include <memory>
 #include <string>
@@ -28,16 +28,18 @@ Status check_worker_device(const WorkerDeviceOptions& options);
 
 class WorkerDevice {
  public:
-  /// What an engine with `engine` options is to compute on. `cuda`: opened, where the device is one; `cpu_ops`: this machine's. All outlive it.
-  /// A device's memory is shared out, or the least that would do is named.
-  static Result<WorkerDevice> create(const WorkerDeviceOptions& options, const engine::EngineOptions& engine, store::BlobSource& host, kernels::Ops& cpu_ops,
-                                     cuda::CudaDevice* cuda, const Clock& clock);
+  /// What an engine with `engine` options is to compute on. `cuda`: opened, where the device is one; `cpu_ops`: this
+  /// machine's. All outlive it. A device's memory is shared out, or the least that would do is named.
+  static Result<WorkerDevice> create(const WorkerDeviceOptions& options, const engine::EngineOptions& engine,
+                                     store::BlobSource& host, kernels::Ops& cpu_ops, cuda::CudaDevice* cuda,
+                                     const Clock& clock);
 
   /// Where the engine gets its weights.
   store::BlobSource& source() { return experts_ ? static_cast<store::BlobSource&>(*experts_) : *host_; }
   /// What the engine computes with.
   engine::Backend backend() const;
-  /// Has the engine tell the device what it routes. `timeline` and `history` may be null; all outlive the engine's steps.
+  /// Has the engine tell the device what it routes. `timeline` and `history` may be null; all outlive the engine's
+  /// steps.
   Status attach(engine::Engine& engine, lanes::Timeline* timeline, const activation::HistoryView* history);
 
   /// Null on the CPU.
@@ -50,7 +52,8 @@ class WorkerDevice {
   std::vector<std::string> memory_table() const { return budget_.table(); }
 
  private:
-  WorkerDevice(const WorkerDeviceOptions& options, store::BlobSource& host, kernels::Ops& cpu_ops, cuda::CudaDevice* cuda)
+  WorkerDevice(const WorkerDeviceOptions& options, store::BlobSource& host, kernels::Ops& cpu_ops,
+               cuda::CudaDevice* cuda)
       : options_(options), host_(&host), cpu_ops_(&cpu_ops), cuda_(cuda) {}
 
   WorkerDeviceOptions options_;

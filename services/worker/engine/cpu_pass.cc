@@ -17,7 +17,8 @@ class ComputeFloor {
   ComputeFloor(Nanos least, const Clock& clock) : least_(least), clock_(clock) {}
   template <class Compute>
   Status run(const lanes::Task& task, const Compute& compute) const {
-    if (least_.count() == 0 || (task.kind != lanes::TaskKind::kExpert && task.kind != lanes::TaskKind::kAttention)) return compute();
+    if (least_.count() == 0 || (task.kind != lanes::TaskKind::kExpert && task.kind != lanes::TaskKind::kAttention))
+      return compute();
     const Nanos end = clock_.now() + least_;
     MOESTRO_RETURN_IF_ERROR(compute());
     wait_sharply_until(clock_, end);
@@ -33,7 +34,8 @@ class ComputeFloor {
 template <class Head>
 class StepRunner final : public lanes::TaskRunner {
  public:
-  StepRunner(Forward& forward, const Head& head, const ComputeFloor& floor) : forward_(forward), head_(head), floor_(floor) {}
+  StepRunner(Forward& forward, const Head& head, const ComputeFloor& floor)
+      : forward_(forward), head_(head), floor_(floor) {}
   Status run(lanes::TaskId id, const lanes::Task& task) override {
     if (task.kind != lanes::TaskKind::kHead) return floor_.run(task, [&] { return forward_.run(id, task); });
     head_();
@@ -53,14 +55,16 @@ class CpuPass final : public Pass {
  public:
   explicit CpuPass(const PassParts& parts)
       : schedule_(lanes::make_layerwise_schedule(parts.shape)),
-        forward_({parts.math, parts.layout, parts.experts, *schedule_}, parts.options.step_tokens_max, parts.options.poison_kv),
+        forward_({parts.math, parts.layout, parts.experts, *schedule_}, parts.options.step_tokens_max,
+                 parts.options.poison_kv),
         head_(parts.math.spec, parts.math.weights, parts.math.ops),
         floor_(parts.options.compute_floor, parts.clock),
         executor_(parts.clock),
         cache_(parts.math.cache) {}
   Status status() const { return forward_.status(); }
 
-  Result<lanes::ExecutionTotals> run(const StepPlan& plan, const StepBatch& batch, std::vector<Status>& failed, std::vector<SequenceOutcome>& outcomes) override {
+  Result<lanes::ExecutionTotals> run(const StepPlan& plan, const StepBatch& batch, std::vector<Status>& failed,
+                                     std::vector<SequenceOutcome>& outcomes) override {
     head_not_finite_ = 0;
     graph_.clear();
     schedule_->begin({batch.rows(), batch.context, static_cast<int64_t>(batch.logit_rows.size())}, graph_);

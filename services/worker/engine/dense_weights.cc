@@ -1,9 +1,12 @@
 #include "services/worker/engine/dense_weights.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "common/dense_layout.h"
 #include "common/float16.h"
+#include "common/log.h"
 
 namespace moestro::engine {
 namespace {
@@ -11,9 +14,10 @@ namespace {
 using kernels::Weight;
 using store::PackedTensor;
 
-// A store that reads from a slow drive delivers something within this time; else it is stuck, and saying so beats waiting.
-constexpr std::chrono::milliseconds kArrivalWait{1000};
-constexpr int kArrivalWaitsMax = 300;
+// A store that reads from a slow drive delivers something within this time; else it is stuck, and saying so beats
+// waiting.
+constexpr std::chrono::milliseconds kDenseArrivalWait{1000};
+constexpr int kDenseArrivalWaitsMax = 300;
 
 int64_t element_count(const PackedTensor& t) {
   int64_t n = 1;
@@ -39,7 +43,8 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 }
 
 /// The pack holds every tensor of the description, with its shape.
-Status check_tensors(const std::unordered_map<std::string, const PackedTensor*>& tensors, const model::ModelDescription& description) {
+Status check_tensors(const std::unordered_map<std::string, const PackedTensor*>& tensors,
+                     const model::ModelDescription& description) {
   for (const model::DenseTensor& wanted : description.dense) {
     const auto found = tensors.find(wanted.name);
     if (found == tensors.end()) return corrupt("the pack lacks tensor '" + wanted.name + "'; pack the model again");
@@ -52,29 +57,59 @@ Status check_tensors(const std::unordered_map<std::string, const PackedTensor*>&
 
 }  // namespace
 
-Status DenseWeights::lease_blobs(store::BlobSource& source) {
-  const auto& blobs = source.manifest().blobs;
+Status DenseWeights::lease_blobs(store::BlobSource& source, std::span<const uint32_t> blobs) {
   std::vector<uint32_t> missing;
-  for (uint32_t i = 0; i < blobs.size(); ++i) {
-    if (blobs[i].kind != store::BlobKind::kDense) continue;
-    if (auto lease = source.try_pin(i)) leases_.emplace(i, std::move(*lease));
-    else missing.push_back(i);
+  for (const uint32_t blob : blobs) {
+    if (auto lease = source.try_pin(blob)) leases_.emplace(blob, std::move(*lease));
+    else missing.push_back(blob);
   }
   if (missing.empty()) return Status::ok();
   MOESTRO_RETURN_IF_ERROR(source.fetch(missing, {}));
   int waits = 0;
   for (size_t left = missing.size(); left > 0;) {
-    Result<store::Lease> arrival = source.next_arrival(kArrivalWait);
+    Result<store::Lease> arrival = source.next_arrival(kDenseArrivalWait);
     if (arrival.is_ok()) {
       const uint32_t blob = arrival->blob();
       leases_.emplace(blob, std::move(*arrival));
       --left, waits = 0;
-    } else if (arrival.status().code() != Code::kUnavailable || ++waits >= kArrivalWaitsMax) {
+    } else if (arrival.status().code() != Code::kUnavailable || ++waits >= kDenseArrivalWaitsMax) {
       source.cancel_fetches();
       return arrival.status().with_context("loading the dense weights");
     }
   }
   return Status::ok();
+}
+
+Status DenseWeights::renew(store::BlobSource& source) {
+  for (auto lease = leases_.begin(); lease != leases_.end();) {
+    if (lease->second.is_right()) {
+      ++lease;
+      continue;
+    }
+    spoiled_.push_back(lease->first);
+    lease = leases_.erase(lease);
+  }
+  if (spoiled_.empty()) return Status::ok();
+  std::vector<uint32_t> missing;
+  std::ranges::copy_if(spoiled_, std::back_inserter(missing),
+                       [this](uint32_t blob) { return !leases_.contains(blob); });
+  source.cancel_fetches();  // what an earlier step gave up: nothing but these arrives
+  MOESTRO_RETURN_IF_ERROR(lease_blobs(source, missing));
+  for (const uint32_t blob : spoiled_)
+    if (leases_.at(blob).data() != placed_.at(blob))
+      return internal_error("dense weights that were read again lie elsewhere now: start this worker again");
+  log::warn("{} dense blobs of {} were found wrong in memory and have been read again: answers of before may be wrong",
+            spoiled_.size(), source.manifest().model_name);
+  spoiled_.clear();
+  return Status::ok();
+}
+
+Status DenseWeights::check() const {
+  const auto wrong = std::ranges::find_if(leases_, [](const auto& lease) { return !lease.second.is_right(); });
+  if (wrong == leases_.end()) return Status::ok();
+  return corrupt("dense weights (" + names_.at(wrong->first) +
+                 ") were found wrong in memory while a step computed with them, and what it computed is dropped: ask "
+                 "again");
 }
 
 /// Where the backend computes on them: where they lie, or on a copy.
@@ -93,12 +128,15 @@ Status DenseWeights::place_blobs(const store::Manifest& manifest) {
 
 Result<Weight> DenseWeights::weight(const Tensors& tensors, const std::string& name, const kernels::Ops& ops) const {
   const auto found = tensors.find(name);
-  if (found == tensors.end() || found->second->shape.size() != 2) return corrupt("the pack lacks the matrix '" + name + "'");
+  if (found == tensors.end() || found->second->shape.size() != 2)
+    return corrupt("the pack lacks the matrix '" + name + "'");
   const PackedTensor& t = *found->second;
-  if (!ops.supports(t.dtype)) return unsupported("tensor '" + name + "' as " + std::string(dtype_name(t.dtype)) + " on this device");
+  if (!ops.supports(t.dtype))
+    return unsupported("tensor '" + name + "' as " + std::string(dtype_name(t.dtype)) + " on this device");
   const std::byte* data = placed_.at(t.blob) + t.offset;
   Weight w{data, t.dtype, t.shape[0], t.shape[1], nullptr};
-  if (has_parameters(t.dtype)) w.parameters = reinterpret_cast<const uint16_t*>(data + dense_parameters_offset(t.dtype, w.rows, w.cols));
+  if (has_parameters(t.dtype))
+    w.parameters = reinterpret_cast<const uint16_t*>(data + dense_parameters_offset(t.dtype, w.rows, w.cols));
   return w;
 }
 
@@ -116,7 +154,8 @@ Result<const float*> DenseWeights::vector(const Tensors& tensors, const std::str
   return copy;
 }
 
-Status DenseWeights::load_layer(const Tensors& tensors, const model::LayerSpec& spec, const kernels::Ops& ops, LayerWeights& out) {
+Status DenseWeights::load_layer(const Tensors& tensors, const model::LayerSpec& spec, const kernels::Ops& ops,
+                                LayerWeights& out) {
   const std::string prefix = "layers." + std::to_string(spec.index.value) + ".";
   const auto matrix = [&](const char* name, Weight& w) -> Status {
     MOESTRO_ASSIGN_OR_RETURN(w, weight(tensors, prefix + name, ops));
@@ -163,10 +202,16 @@ Result<DenseWeights> DenseWeights::load(store::BlobSource& source, const model::
   Tensors tensors;
   for (const PackedTensor& t : source.manifest().tensors) tensors.emplace(t.name, &t);
   MOESTRO_RETURN_IF_ERROR(check_tensors(tensors, description));
-  MOESTRO_RETURN_IF_ERROR(weights.lease_blobs(source));
+  std::vector<uint32_t> blobs;
+  for (uint32_t blob = 0; blob < source.manifest().blobs.size(); ++blob)
+    if (source.manifest().blobs[blob].kind == store::BlobKind::kDense) blobs.push_back(blob);
+  for (const PackedTensor& t : source.manifest().tensors) weights.names_.try_emplace(t.blob, t.name);
+  for (const uint32_t blob : blobs) weights.names_.try_emplace(blob, "blob " + std::to_string(blob));
+  MOESTRO_RETURN_IF_ERROR(weights.lease_blobs(source, blobs));
   MOESTRO_RETURN_IF_ERROR(weights.place_blobs(source.manifest()));
   MOESTRO_ASSIGN_OR_RETURN(weights.embed_, weights.weight(tensors, "embed.weight", ops));
-  if (has_parameters(weights.embed_.dtype)) return unsupported("an embedding as " + std::string(dtype_name(weights.embed_.dtype)));
+  if (has_parameters(weights.embed_.dtype))
+    return unsupported("an embedding as " + std::string(dtype_name(weights.embed_.dtype)));
   if (description.spec.tied_embeddings) {
     weights.head_ = weights.embed_;
   } else {
@@ -176,6 +221,7 @@ Result<DenseWeights> DenseWeights::load(store::BlobSource& source, const model::
   weights.layers_.resize(description.spec.layers.size());
   for (size_t i = 0; i < weights.layers_.size(); ++i)
     MOESTRO_RETURN_IF_ERROR(weights.load_layer(tensors, description.spec.layers[i], ops, weights.layers_[i]));
+  MOESTRO_RETURN_IF_ERROR(weights.check().with_context("copying the dense weights"));
   if (!memory.is_host()) weights.leases_.clear();  // what was copied is the store's to evict
   return weights;
 }

@@ -13,17 +13,23 @@ namespace moestro::engine {
 namespace {
 
 Status check_options(const EngineOptions& o, bool deterministic) {
-  if (o.kv_tokens < kernels::kKvBlockTokens) return invalid_argument("the KV cache needs at least 16 tokens (--kv-tokens)");
+  if (o.kv_tokens < kernels::kKvBlockTokens)
+    return invalid_argument("the KV cache needs at least 16 tokens (--kv-tokens)");
   if (o.kv_tokens > (int64_t{1} << 32)) return invalid_argument("the KV cache is limited to 4 Gi tokens (--kv-tokens)");
-  if (o.step_tokens_max < 1 || o.step_sequences_max < 1) return invalid_argument("a step has at least one token and one sequence");
-  if (o.kv_host_tokens < 0 || o.kv_host_tokens > (int64_t{1} << 32)) return invalid_argument("KV blocks in host memory hold 0 to 4 Gi tokens (--kv-host-tokens)");
+  if (o.step_tokens_max < 1 || o.step_sequences_max < 1)
+    return invalid_argument("a step has at least one token and one sequence");
+  if (o.kv_host_tokens < 0 || o.kv_host_tokens > (int64_t{1} << 32))
+    return invalid_argument("KV blocks in host memory hold 0 to 4 Gi tokens (--kv-host-tokens)");
   if (o.context_max < 0) return invalid_argument("the context is negative (--context)");
   if (!kernels::is_kv_dtype(o.kv_dtype))
     return unsupported("--kv-dtype " + std::string(dtype_name(o.kv_dtype)) + "; f32, bf16, f16 and int8 are");
   if (!o.capacity_factor) return Status::ok();
-  if (!std::isfinite(*o.capacity_factor) || *o.capacity_factor <= 0) return invalid_argument("--capacity-factor is not a number above 0");
+  if (!std::isfinite(*o.capacity_factor) || *o.capacity_factor <= 0)
+    return invalid_argument("--capacity-factor is not a number above 0");
   if (deterministic)
-    return invalid_argument("--capacity-factor and --deterministic exclude each other: which tokens an expert drops depends on what else is in the batch");
+    return invalid_argument(
+        "--capacity-factor and --deterministic exclude each other: which tokens an expert drops depends on what else "
+        "is in the batch");
   return Status::ok();
 }
 
@@ -32,7 +38,8 @@ Status check_precision(DType precision, const store::Manifest& manifest) {
   if (std::find(held.begin(), held.end(), precision) != held.end()) return Status::ok();
   std::string names;
   for (const DType d : held) names += (names.empty() ? "" : ", ") + std::string(dtype_name(d));
-  return invalid_argument("--precision " + std::string(dtype_name(precision)) + ": the pack of '" + manifest.model_name + "' has its experts as " + names +
+  return invalid_argument("--precision " + std::string(dtype_name(precision)) + ": the pack of '" +
+                          manifest.model_name + "' has its experts as " + names +
                           "; `moestro pack --experts` adds others to a new pack");
 }
 
@@ -66,7 +73,8 @@ struct Engine::Impl {
   std::vector<uint32_t> count_scratch;
   std::vector<activation::ActivationCount> found_counts;
 
-  Impl(const EngineOptions& o, store::BlobSource& s, Backend b, const Clock& c) : options(o), source(s), backend(std::move(b)), clock(c) {}
+  Impl(const EngineOptions& o, store::BlobSource& s, Backend b, const Clock& c)
+      : options(o), source(s), backend(std::move(b)), clock(c) {}
 
   Status load();
   void release(std::span<const ReleasedSequence> released);
@@ -93,13 +101,15 @@ Status Engine::Impl::load() {
   MOESTRO_RETURN_IF_ERROR(check_precision(precision, manifest));
   layout = ExpertLayout(spec.moe().expert.hidden, spec.moe().expert.ffn, precision);
   if (!backend.ops.supports(precision))
-    return unsupported("experts as " + std::string(dtype_name(precision)) + " on this device; choose another with --precision, or pack one (moestro pack --experts)");
+    return unsupported("experts as " + std::string(dtype_name(precision)) +
+                       " on this device; choose another with --precision, or pack one (moestro pack --experts)");
   MOESTRO_ASSIGN_OR_RETURN(experts, ExpertDispatch::create(source, moe_layers, spec.moe().experts, precision));
   if (options.capacity_factor) experts->set_capacity_factor(*options.capacity_factor);
   for (const store::Blob& b : manifest.blobs)
-    if (b.kind == store::BlobKind::kExpert && b.precision == precision && b.length != static_cast<uint64_t>(layout.bytes()))
-      return corrupt("expert " + std::to_string(b.expert.value) + " of MoE layer " + std::to_string(b.moe_layer.value) + " has " +
-                     std::to_string(b.length) + " bytes, its shape needs " + std::to_string(layout.bytes()));
+    if (b.kind == store::BlobKind::kExpert && b.precision == precision &&
+        b.length != static_cast<uint64_t>(layout.bytes()))
+      return corrupt("expert " + std::to_string(b.expert.value) + " of MoE layer " + std::to_string(b.moe_layer.value) +
+                     " has " + std::to_string(b.length) + " bytes, its shape needs " + std::to_string(layout.bytes()));
   MOESTRO_ASSIGN_OR_RETURN(weights, DenseWeights::load(source, description, backend.ops, backend.memory));
 
   const int64_t blocks = ceil_div(options.kv_tokens, kernels::kKvBlockTokens);
@@ -109,9 +119,11 @@ Status Engine::Impl::load() {
             .step_tokens_max = options.step_tokens_max, .step_sequences_max = options.step_sequences_max,
             .visible = visible_in_all(spec, options.visible)};
   if (limits.kv_host_blocks > 0 && limits.visible.window > 0)
-    return invalid_argument("--kv-host-tokens: queries see a window of " + std::to_string(limits.visible.window) + " positions, and blocks that leave it are not needed again; leave it out");
+    return invalid_argument("--kv-host-tokens: queries see a window of " + std::to_string(limits.visible.window) +
+                            " positions, and blocks that leave it are not needed again; leave it out");
   MOESTRO_ASSIGN_OR_RETURN(cache, KvCache::create(spec, options, backend.memory));
-  if (knows_routes()) routes = RouteMemory(blocks + limits.kv_host_blocks, kernels::kKvBlockTokens, moe_layers, spec.moe().top_k);
+  if (knows_routes())
+    routes = RouteMemory(blocks + limits.kv_host_blocks, kernels::kKvBlockTokens, moe_layers, spec.moe().top_k);
   rope = RopeTables(spec.rope, std::min(limits.context_max, spec.max_position));
   shape = model_shape(spec, *weights, layout, *cache);
   const LayerMath::Parts math{spec, *weights, backend.ops, backend.memory, *cache, rope};
@@ -140,7 +152,8 @@ void Engine::Impl::release(std::span<const ReleasedSequence> released) {
   }
 }
 
-/// Whoever asks for copies that cannot be made has another idea of what lies in this cache: then nothing that lies there is read again.
+/// Whoever asks for copies that cannot be made has another idea of what lies in this cache: then nothing that lies
+/// there is read again.
 Status Engine::Impl::copy_kv(const StepPlan& plan) {
   if (Status checked = check_copies(plan, limits); !checked.is_ok()) {
     cache->forget_all();
@@ -159,8 +172,8 @@ Status Engine::Impl::prepare(const StepPlan& plan, PlanId before) {
   release(plan.released);
   MOESTRO_RETURN_IF_ERROR(copy_kv(plan));
   if (plan.parent.value != 0 && plan.parent != before)
-    return unavailable("plan " + std::to_string(plan.id.value) + " builds on plan " + std::to_string(plan.parent.value) +
-                       ", which failed or is not the one before it");
+    return unavailable("plan " + std::to_string(plan.id.value) + " builds on plan " +
+                       std::to_string(plan.parent.value) + ", which failed or is not the one before it");
   MOESTRO_RETURN_IF_ERROR(check_plan(plan, limits, ranges));
   batch.clear();
   batch.rows_of.resize(plan.sequences.size());
@@ -171,10 +184,12 @@ Status Engine::Impl::prepare(const StepPlan& plan, PlanId before) {
 
 Result<lanes::ExecutionTotals> Engine::Impl::execute(const StepPlan& plan, std::vector<SequenceOutcome>& outcomes) {
   if (batch.rows() == 0) return lanes::ExecutionTotals{};
+  MOESTRO_RETURN_IF_ERROR(weights->renew(source));
   if (watch != nullptr) tell_found(plan);
   if (watch != nullptr) watch->begin_step(plan.id, watched_sequences(plan));
   auto totals = pass->run(plan, batch, failed, outcomes);
   if (totals.is_ok() && watch != nullptr) watch->end_step();
+  if (totals.is_ok()) MOESTRO_RETURN_IF_ERROR(weights->check());
   return totals;
 }
 
@@ -184,7 +199,8 @@ std::span<const WatchedSequence> Engine::Impl::watched_sequences(const StepPlan&
     const TokenRange rows = batch.rows_of[i];
     if (rows.count == 0) continue;
     const SequenceId id = plan.sequences[i].id;
-    watched.push_back({id, rows.count == 1 && sequences.obtain(id).decoding, static_cast<int32_t>(rows.first), static_cast<int32_t>(rows.count)});
+    watched.push_back({id, rows.count == 1 && sequences.obtain(id).decoding, static_cast<int32_t>(rows.first),
+                       static_cast<int32_t>(rows.count)});
   }
   return watched;
 }
@@ -228,14 +244,16 @@ void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome&
   const int64_t counted = std::max(state.counted, plan.sequences[index].counted);
   const int64_t fresh = std::clamp<int64_t>(counted - first, 0, rows.count);
   if (knows_routes()) {
-    if (counted < first) routes.count(state.blocks, counted, first, out.activations);  // computed for another, and used by this one as well
+    if (counted < first)
+      routes.count(state.blocks, counted, first,
+                   out.activations);  // computed for another, and used by this one as well
     routes.keep(state.blocks, first, rows.count, pass->routes(), batch.rows(), rows.first);
   }
-  activation::count_routes(pass->routes(), moe_layers, batch.rows(), top_k, rows.first + fresh, rows.first + rows.count, count_scratch,
-                           out.activations);
+  activation::count_routes(pass->routes(), moe_layers, batch.rows(), top_k, rows.first + fresh, rows.first + rows.count,
+                           count_scratch, out.activations);
   if (observer && fresh < rows.count)
-    observer({out.id, state.decoding, plan.sequences[index].text_ends, first + fresh, rows.count - fresh, moe_layers, top_k, batch.rows(), rows.first + fresh,
-              pass->routes(), pass->route_weights()});
+    observer({out.id, state.decoding, plan.sequences[index].text_ends, first + fresh, rows.count - fresh, moe_layers,
+              top_k, batch.rows(), rows.first + fresh, pass->routes(), pass->route_weights()});
   state.counted = std::max(state.counted, last);
   if (!plan.sequences[index].score_targets.empty()) out.scores.resize(plan.sequences[index].score_targets.size());
   if (!out.sampled.empty()) {
@@ -259,12 +277,13 @@ void StepOutcome::begin(PlanId of, size_t count) {
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
-Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, store::BlobSource& source, kernels::Ops& ops,
-                                               const Clock& clock) {
+Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, store::BlobSource& source,
+                                               kernels::Ops& ops, const Clock& clock) {
   return create(options, source, cpu_backend(ops), clock);
 }
 
-Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, store::BlobSource& source, const Backend& backend, const Clock& clock) {
+Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, store::BlobSource& source,
+                                               const Backend& backend, const Clock& clock) {
   auto impl = std::make_unique<Impl>(options, source, backend, clock);
   MOESTRO_RETURN_IF_ERROR(impl->load());
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
@@ -293,7 +312,8 @@ Engine::WeightTraffic Engine::weight_traffic() const {
   WeightTraffic traffic{.head_bytes = impl_->shape.head_weight_bytes, .token_bytes = impl_->shape.embed_bytes_per_token,
                         .expert_bytes = static_cast<double>(impl_->layout.bytes())};
   for (const lanes::LayerShape& l : impl_->shape.layers)
-    traffic.layer_bytes += l.attention_weight_bytes + l.router_weight_bytes + l.dense_weight_bytes + l.shared_weight_bytes;
+    traffic.layer_bytes +=
+        l.attention_weight_bytes + l.router_weight_bytes + l.dense_weight_bytes + l.shared_weight_bytes;
   return traffic;
 }
 

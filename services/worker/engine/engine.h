@@ -35,10 +35,11 @@ using ReleaseObserver = std::function<void(const ReleasedSequence&)>;
 class Engine {
  public:
   /// Leases the dense weights and makes all buffers. `source`, `ops` and `clock` outlive the engine.
-  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, store::BlobSource& source, kernels::Ops& ops,
-                                                const Clock& clock);
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, store::BlobSource& source,
+                                                kernels::Ops& ops, const Clock& clock);
   /// On another backend than the CPU.
-  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, store::BlobSource& source, const Backend& backend, const Clock& clock);
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, store::BlobSource& source,
+                                                const Backend& backend, const Clock& clock);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -57,8 +58,8 @@ class Engine {
   };
   WeightTraffic weight_traffic() const;
 
-  /// Runs one plan. An error concerns the plan as a whole; what is wrong with one sequence is in its outcome. `out` is overwritten and
-  /// keeps its memory: with the same one at every step, decoding allocates nothing.
+  /// Runs one plan. An error concerns the plan as a whole; what is wrong with one sequence is in its outcome. `out` is
+  /// overwritten and keeps its memory: with the same one at every step, decoding allocates nothing.
   Status step(const StepPlan& plan, StepOutcome& out);
   void release(std::span<const ReleasedSequence> released);
   /// Forgets every sequence and all KV contents (a new KV epoch).

@@ -10,7 +10,8 @@
 
 namespace moestro::engine {
 
-/// What a query sees of its sequence in every layer: the first `sinks` positions and the last `window`, its own included.
+/// What a query sees of its sequence in every layer: the first `sinks` positions and the last `window`, its own
+/// included.
 struct VisiblePositions {
   int64_t sinks = 0;
   int64_t window = 0;  ///< 0: all positions
@@ -19,15 +20,17 @@ struct VisiblePositions {
 struct EngineOptions {
   std::string model;            ///< id as served; a plan for another model is refused
   int64_t kv_tokens = 8192;     ///< capacity of the KV cache, rounded up to whole blocks
-  int64_t kv_host_tokens = 0;   ///< beside it, in the host's memory: what makes room in a device's is kept there; rounded up to whole blocks
-  int64_t context_max = 0;      ///< positions of a sequence; 0, or more than the model has or the cache holds: as many as those allow
+  int64_t kv_host_tokens =
+      0;  ///< beside it, in the host's memory: what makes room in a device's is kept there; rounded up to whole blocks
+  int64_t context_max =
+      0;  ///< positions of a sequence; 0, or more than the model has or the cache holds: as many as those allow
   int64_t step_tokens_max = 512;
   int64_t step_sequences_max = 256;
   std::optional<DType> expert_precision = std::nullopt;  ///< none: the pack's first
   std::optional<double> capacity_factor = std::nullopt;  ///< none: an expert takes all its tokens
   DType kv_dtype = DType::kF32;
   VisiblePositions visible = {};  ///< of a window: contexts are longer than the model's, and than the cache
-  Nanos compute_floor{0};       ///< the least time of one expert and of one attention: an emulated device waits out the rest
+  Nanos compute_floor{0};  ///< the least time of one expert and of one attention: an emulated device waits out the rest
   bool poison_kv = false;       ///< tests: the empty cache is NaN
 };
 

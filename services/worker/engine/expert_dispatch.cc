@@ -7,12 +7,14 @@ namespace moestro::engine {
 namespace {
 
 constexpr std::chrono::milliseconds kArrivalWait{1000};
-// Five minutes without a single arrival: the store lives but cannot deliver (a full arena that nobody frees, a hung drive).
+// Five minutes without a single arrival: the store lives but cannot deliver (a full arena that nobody frees, a hung
+// drive).
 constexpr int kArrivalWaitsMax = 300;
 
 }  // namespace
 
-Result<ExpertDispatch> ExpertDispatch::create(store::BlobSource& source, int64_t moe_layers, int64_t experts, DType precision) {
+Result<ExpertDispatch> ExpertDispatch::create(store::BlobSource& source, int64_t moe_layers, int64_t experts,
+                                              DType precision) {
   ExpertDispatch d(source, experts);
   const store::Manifest& manifest = source.manifest();
   d.expert_of_.assign(manifest.blobs.size(), -1);
@@ -37,12 +39,15 @@ int64_t ExpertDispatch::capacity(double factor, int64_t tokens, int64_t top_k, i
   return static_cast<int64_t>(std::ceil(factor * static_cast<double>(tokens * top_k) / static_cast<double>(experts)));
 }
 
-std::span<const lanes::RoutedExpert> ExpertDispatch::route(MoeLayerId layer, std::span<const int32_t> ids, int64_t top_k,
-                                                           std::span<const uint8_t> left_out) {
+std::span<const lanes::RoutedExpert> ExpertDispatch::route(MoeLayerId layer, std::span<const int32_t> ids,
+                                                           int64_t top_k, std::span<const uint8_t> left_out) {
   layer_ = layer;
-  const auto is_left_out = [&](size_t choice) { return !left_out.empty() && left_out[choice / static_cast<size_t>(top_k)] != 0; };
+  const auto is_left_out = [&](size_t choice) {
+    return !left_out.empty() && left_out[choice / static_cast<size_t>(top_k)] != 0;
+  };
   const int64_t tokens = static_cast<int64_t>(ids.size()) / top_k;
-  const int64_t most = capacity_factor_ ? std::min(tokens, capacity(*capacity_factor_, tokens, top_k, experts_)) : tokens;
+  const int64_t most =
+      capacity_factor_ ? std::min(tokens, capacity(*capacity_factor_, tokens, top_k, experts_)) : tokens;
   std::fill(first_row_.begin(), first_row_.end(), 0);
   std::fill(use_.begin(), use_.end(), 0.0F);
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -73,7 +78,8 @@ std::span<const lanes::RoutedExpert> ExpertDispatch::route(MoeLayerId layer, std
 
 std::span<const kernels::RoutedRow> ExpertDispatch::rows(int32_t expert) const {
   const auto e = static_cast<size_t>(expert);
-  return std::span(rows_).subspan(static_cast<size_t>(first_row_[e]), static_cast<size_t>(first_row_[e + 1] - first_row_[e]));
+  return std::span(rows_).subspan(static_cast<size_t>(first_row_[e]),
+                                  static_cast<size_t>(first_row_[e + 1] - first_row_[e]));
 }
 
 bool ExpertDispatch::acquire(lanes::TaskId read, int32_t expert) {
@@ -109,7 +115,8 @@ Result<ExpertDispatch::Arrival> ExpertDispatch::wait() {
       status = arrival.status();
       if (status.code() == Code::kUnavailable) {
         if (++waits < kArrivalWaitsMax) continue;
-        status = unavailable("no expert has arrived for five minutes (" + status.message() + "): look at the store's log and its drive");
+        status = unavailable("no expert has arrived for five minutes (" + status.message() +
+                             "): look at the store's log and its drive");
       }
       const std::optional<uint32_t> failed = source_->failed_blob();
       if (!failed) return status;
@@ -126,6 +133,17 @@ Result<ExpertDispatch::Arrival> ExpertDispatch::wait() {
 const std::byte* ExpertDispatch::data(int32_t expert) const {
   const store::Lease& lease = leases_[static_cast<size_t>(expert)];
   return lease ? lease.data() : nullptr;
+}
+
+Status ExpertDispatch::release(int32_t expert) {
+  store::Lease lease = std::move(leases_[static_cast<size_t>(expert)]);
+  return lease ? check(expert, lease) : Status::ok();
+}
+
+Status ExpertDispatch::check(int32_t expert, const store::Lease& lease) const {
+  if (lease.is_right()) return Status::ok();
+  return corrupt("expert " + std::to_string(expert) + " of MoE layer " + std::to_string(layer_.value) +
+                 " was found wrong in memory while it was in use, and what was computed with it is dropped: ask again");
 }
 
 void ExpertDispatch::abandon() {

@@ -15,13 +15,15 @@ namespace moestro::engine {
 
 class ExpertDispatch {
  public:
-  /// Rows that an expert takes of a step with so many tokens: ceil(factor * tokens * top_k / experts), as Switch Transformer has it.
+  /// Rows that an expert takes of a step with so many tokens: ceil(factor * tokens * top_k / experts), as Switch
+  /// Transformer has it.
   static int64_t capacity(double factor, int64_t tokens, int64_t top_k, int64_t experts);
 
   static Result<ExpertDispatch> create(store::BlobSource& source, int64_t moe_layers, int64_t experts, DType precision);
 
-  /// Sorts the choices of a layer, ids [tokens, top_k], by expert. The result holds every expert that has rows, by id. No expert
-  /// gets rows of the tokens where `left_out` is not 0 (empty: there are none), nor more rows than the capacity.
+  /// Sorts the choices of a layer, ids [tokens, top_k], by expert. The result holds every expert that has rows, by id.
+  /// No expert gets rows of the tokens where `left_out` is not 0 (empty: there are none), nor more rows than the
+  /// capacity.
   std::span<const lanes::RoutedExpert> route(MoeLayerId layer, std::span<const int32_t> ids, int64_t top_k,
                                              std::span<const uint8_t> left_out = {});
   /// The choices that no expert got, by token: whoever sums the rows takes theirs as zero.
@@ -31,9 +33,11 @@ class ExpertDispatch {
   /// (token, rank) of an expert, by token.
   std::span<const kernels::RoutedRow> rows(int32_t expert) const;
 
-  /// From now on an expert takes no more rows of a layer than capacity(): the first ones, in the order of the step's rows.
+  /// From now on an expert takes no more rows of a layer than capacity(): the first ones, in the order of the step's
+  /// rows.
   void set_capacity_factor(double factor) { capacity_factor_ = factor; }
-  /// `row_share`: 1 / (rows of its sequence in this step), by row; it lives until the step has ended. Empty: each row counts whole.
+  /// `row_share`: 1 / (rows of its sequence in this step), by row; it lives until the step has ended. Empty: each row
+  /// counts whole.
   void begin_step(PlanId plan, std::span<const float> row_share = {}) {
     plan_ = plan;
     row_share_ = row_share;
@@ -58,7 +62,11 @@ class ExpertDispatch {
 
   /// Null if the expert could not be had.
   const std::byte* data(int32_t expert) const;
-  void release(int32_t expert) { leases_[static_cast<size_t>(expert)].release(); }
+  /// kCorrupt, naming it, if its bytes were found wrong in memory since it was acquired: what was computed with it is
+  /// void.
+  Status release(int32_t expert);
+  /// The same of a lease that another held of this expert.
+  Status check(int32_t expert, const store::Lease& lease) const;
   /// After an error: lets go of everything and forgets what is under way.
   void abandon();
 

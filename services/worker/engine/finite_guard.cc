@@ -52,7 +52,8 @@ void FiniteGuard::fail_row(size_t layer, int64_t row, const std::string& what, i
   fail(sequence, internal_error("layer " + std::to_string(layer) + ": " + what + " at position " +
                                 std::to_string(batch_->positions[static_cast<size_t>(row)]) +
                                 (others > 0 ? " and at " + std::to_string(others) + " more of this step" : "") +
-                                "; the weights of this layer or of one before it are damaged or out of range: `moestro inspect PACK --verify` looks at them"));
+                                "; the weights of this layer or of one before it are damaged or out of range: `moestro "
+                                "inspect PACK --verify` looks at them"));
 }
 
 int64_t FiniteGuard::bad_rows_of(uint32_t sequence) const {

@@ -1,7 +1,8 @@
 #pragma once
-// After each layer: which sequences' activations have become NaN, infinite, or too large for the next norm. Such a sequence fails
-// alone; its rows are out of the rest of the step. Costs one read of the residual stream, 4 bytes per value and layer, while it is
-// in cache: 8 KiB for a token of hidden size 2048, beside the tens of MiB of experts that the layer reads for it.
+// After each layer: which sequences' activations have become NaN, infinite, or too large for the next norm. Such a
+// sequence fails alone; its rows are out of the rest of the step. Costs one read of the residual stream, 4 bytes per
+// value and layer, while it is in cache: 8 KiB for a token of hidden size 2048, beside the tens of MiB of experts that
+// the layer reads for it.
 
 #include <cstdint>
 #include <span>
@@ -21,14 +22,16 @@ class FiniteGuard {
   void begin(const StepBatch& batch, std::vector<Status>& failed);
   /// x: [rows, hidden] after `layer`. Rows that are not finite become zero, so that nothing spreads from them.
   void check(size_t layer, float* x);
-  /// A backend that looks itself has found this row not finite after `layer`: `what` of it, as "3 of 2048 values are not finite", and `others`
-  /// more rows of its sequence.
+  /// A backend that looks itself has found this row not finite after `layer`: `what` of it, as "3 of 2048 values are
+  /// not finite", and `others` more rows of its sequence.
   void fail_row(size_t layer, int64_t row, const std::string& what, int64_t others);
   /// This sequence has failed with `why`, unless it had before.
   void fail(uint32_t sequence, const Status& why);
 
   /// One per row of the step: not 0 if its sequence has failed. Empty while none has.
-  std::span<const uint8_t> left_out() const { return some_failed_ ? std::span<const uint8_t>(left_out_) : std::span<const uint8_t>(); }
+  std::span<const uint8_t> left_out() const {
+    return some_failed_ ? std::span<const uint8_t>(left_out_) : std::span<const uint8_t>();
+  }
   /// Sequences of this step that check() has failed.
   uint32_t not_finite() const { return not_finite_; }
 

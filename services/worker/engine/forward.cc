@@ -8,7 +8,12 @@ namespace moestro::engine {
 using lanes::TaskKind;
 
 Forward::Forward(const Parts& parts, int64_t n, bool poison)
-    : p_(parts), poison_(poison), step_tokens_max_(n), hidden_(parts.math.spec.hidden), guard_(parts.math.ops, hidden_, n), math_(parts.math, n) {
+    : p_(parts),
+      poison_(poison),
+      step_tokens_max_(n),
+      hidden_(parts.math.spec.hidden),
+      guard_(parts.math.ops, hidden_, n),
+      math_(parts.math, n) {
   moe_layers_ = spec().moe_layers();
   top_k_ = moe_layers_ > 0 ? spec().moe().top_k : 0;
   x_.resize(static_cast<size_t>(n * hidden_));
@@ -57,7 +62,8 @@ Status Forward::run(lanes::TaskId, const lanes::Task& task) {
     case TaskKind::kExpert: expert(task.expert); break;
     case TaskKind::kCombine: combine(layer); break;
     case TaskKind::kExpertRead:
-    case TaskKind::kHead: return internal_error("a task of kind '" + std::string(task_name(task.kind)) + "' is not the forward pass's");
+    case TaskKind::kHead:
+      return internal_error("a task of kind '" + std::string(task_name(task.kind)) + "' is not the forward pass's");
   }
   return Status::ok();
 }
@@ -92,21 +98,24 @@ Result<lanes::TaskId> Forward::wait_any() {
 }
 
 void Forward::fail_users(int32_t expert, const Status& why) {
-  for (const kernels::RoutedRow& r : p_.experts.rows(expert)) guard_.fail(batch_->sequence_of[static_cast<size_t>(r.token)], why);
+  for (const kernels::RoutedRow& r : p_.experts.rows(expert))
+    guard_.fail(batch_->sequence_of[static_cast<size_t>(r.token)], why);
 }
 
 void Forward::clear_rows(std::span<const kernels::RoutedRow> rows) {
-  for (const kernels::RoutedRow& r : rows) std::fill_n(expert_rows_.data() + (r.token * top_k_ + r.rank) * hidden_, hidden_, 0.0f);
+  for (const kernels::RoutedRow& r : rows)
+    std::fill_n(expert_rows_.data() + (r.token * top_k_ + r.rank) * hidden_, hidden_, 0.0f);
 }
 
 void Forward::expert(int32_t expert) {
   const auto rows = p_.experts.rows(expert);
   if (const std::byte* blob = p_.experts.data(expert)) {
     ops().expert_ffn(p_.layout, blob, math_.h(), rows, top_k_, expert_rows_.data());
-    p_.experts.release(expert);
-    return;
+    const Status used = p_.experts.release(expert);
+    if (used.is_ok()) return;
+    fail_users(expert, used);
   }
-  // It could not be read: its sequences have failed, and their rows must not carry what an earlier layer left here.
+  // It could not be had: its sequences have failed, and their rows must not carry what an earlier layer left here.
   clear_rows(rows);
 }
 

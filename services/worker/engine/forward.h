@@ -29,8 +29,9 @@ class Forward final : public lanes::TaskRunner {
   /// Whether all buffers could be made.
   Status status() const { return math_.status(); }
 
-  /// The step that the following tasks belong to. All three live until it has ended; `failed` holds one Status per sequence of the
-  /// plan and receives those whose expert cannot be had, and those whose activations become NaN or infinite.
+  /// The step that the following tasks belong to. All three live until it has ended; `failed` holds one Status per
+  /// sequence of the plan and receives those whose expert cannot be had, and those whose activations become NaN or
+  /// infinite.
   void begin(PlanId plan, const StepBatch& batch, lanes::TaskGraph& graph, std::vector<Status>& failed);
   void abandon();
   /// May be null; outlives this.
@@ -41,8 +42,12 @@ class Forward final : public lanes::TaskRunner {
   /// Sequences of the step that failed because their activations are not finite.
   uint32_t not_finite() const { return guard_.not_finite(); }
   /// The step's choices: [moe layer][row][rank]. Weights in the same shape.
-  std::span<const int32_t> routes() const { return {route_ids_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)}; }
-  std::span<const float> route_weights() const { return {route_weights_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)}; }
+  std::span<const int32_t> routes() const {
+    return {route_ids_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)};
+  }
+  std::span<const float> route_weights() const {
+    return {route_weights_.data(), static_cast<size_t>(moe_layers_ * rows_ * top_k_)};
+  }
 
   Status run(lanes::TaskId id, const lanes::Task& task) override;
   Result<bool> start(lanes::TaskId id, const lanes::Task& task) override;

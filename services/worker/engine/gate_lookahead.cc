@@ -5,10 +5,15 @@
 
 namespace moestro::engine {
 
-GateLookahead::GateLookahead(const model::ModelSpec& spec, const DenseWeights& weights, kernels::Ops& ops, kernels::Memory& memory,
-                             int64_t step_tokens_max, int32_t layers_max)
-    : ops_(&ops), eps_(static_cast<float>(spec.norm_eps)), hidden_(spec.hidden), experts_(spec.moe().experts),
-      layers_(static_cast<int32_t>(spec.moe_layers())), layers_max_(std::min(layers_max, layers_)), buffers_(memory) {
+GateLookahead::GateLookahead(const model::ModelSpec& spec, const DenseWeights& weights, kernels::Ops& ops,
+                             kernels::Memory& memory, int64_t step_tokens_max, int32_t layers_max)
+    : ops_(&ops),
+      eps_(static_cast<float>(spec.norm_eps)),
+      hidden_(spec.hidden),
+      experts_(spec.moe().experts),
+      layers_(static_cast<int32_t>(spec.moe_layers())),
+      layers_max_(std::min(layers_max, layers_)),
+      buffers_(memory) {
   ones_ = buffers_.make<float>(hidden_);
   stacked_ = buffers_.make<float>(layers_ * experts_ * hidden_);
   normed_ = buffers_.make<float>(step_tokens_max * hidden_);

@@ -1,6 +1,7 @@
 #pragma once
-// What the next routers would choose for the residual stream as it is now: layers change it little, so their answer is a good guess of
-// what they will choose (HOBBIT, Tang et al. 2024; Eliseev and Mazur 2023). One product with all of them stacked.
+// What the next routers would choose for the residual stream as it is now: layers change it little, so their answer is
+// a good guess of what they will choose (HOBBIT, Tang et al. 2024; Eliseev and Mazur 2023). One product with all of
+// them stacked.
 
 #include <cstdint>
 
@@ -13,10 +14,10 @@ namespace moestro::engine {
 
 class GateLookahead {
  public:
-  /// Keeps a copy of all routers, each multiplied by the norm before it: f32 [MoE layers, experts, hidden]. `ops` outlives it,
-  /// and so does `memory`, theirs.
-  GateLookahead(const model::ModelSpec& spec, const DenseWeights& weights, kernels::Ops& ops, kernels::Memory& memory, int64_t step_tokens_max,
-                int32_t layers_max);
+  /// Keeps a copy of all routers, each multiplied by the norm before it: f32 [MoE layers, experts, hidden]. `ops`
+  /// outlives it, and so does `memory`, theirs.
+  GateLookahead(const model::ModelSpec& spec, const DenseWeights& weights, kernels::Ops& ops, kernels::Memory& memory,
+                int64_t step_tokens_max, int32_t layers_max);
   /// Whether there was memory for it.
   Status status() const { return buffers_.status(); }
 

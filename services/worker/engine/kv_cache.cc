@@ -12,16 +12,19 @@ Result<KvCache> KvCache::create(const model::ModelSpec& spec, const EngineOption
   cache.host_blocks_ = ceil_div(options.kv_host_tokens, kernels::kKvBlockTokens);
   cache.filled_.resize(static_cast<size_t>(cache.blocks_ + cache.host_blocks_));
   const auto too_many = [](int64_t blocks, const char* what, const char* flag) {
-    return exhausted(std::string("no memory for ") + what + " of " + std::to_string(blocks * kernels::kKvBlockTokens) + " tokens; ask for fewer with " + flag);
+    return exhausted(std::string("no memory for ") + what + " of " + std::to_string(blocks * kernels::kKvBlockTokens) +
+                     " tokens; ask for fewer with " + flag);
   };
   for (const model::LayerSpec& layer : spec.layers) {
-    if (layer.kv.kind != model::KvSpec::Kind::kHeads) return unsupported("KV caches other than per-head keys and values");
+    if (layer.kv.kind != model::KvSpec::Kind::kHeads)
+      return unsupported("KV caches other than per-head keys and values");
     const kernels::AttentionShape shape = attention_shape(layer.attention, options.visible);
     const int64_t block_bytes = kernels::kv_block_bytes(shape, options.kv_dtype);
     auto* data = cache.buffers_.make<std::byte>(block_bytes * cache.blocks_);
     if (data == nullptr) return too_many(cache.blocks_, "a KV cache", "--kv-tokens");
     auto* host = cache.host_buffers_.make<std::byte>(block_bytes * cache.host_blocks_);
-    if (host == nullptr && cache.host_blocks_ > 0) return too_many(cache.host_blocks_, "KV blocks in host memory", "--kv-host-tokens");
+    if (host == nullptr && cache.host_blocks_ > 0)
+      return too_many(cache.host_blocks_, "KV blocks in host memory", "--kv-host-tokens");
     if (options.poison_kv) {
       memory.fill(data, 0xff, block_bytes * cache.blocks_);
       memory.host_side().fill(host, 0xff, block_bytes * cache.host_blocks_);

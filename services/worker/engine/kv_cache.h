@@ -1,7 +1,8 @@
 #pragma once
-// The contents of the paged KV cache: blocks that are computed with, and behind them, on a device with a memory of its own, blocks in the
-// host's, where contents wait for their next use. Which block belongs to whom is the scheduler's business; the cache knows how much of each block
-// has been written, so that a plan which would read what nobody wrote is refused.
+// The contents of the paged KV cache: blocks that are computed with, and behind them, on a device with a memory of its
+// own, blocks in the host's, where contents wait for their next use. Which block belongs to whom is the scheduler's
+// business; the cache knows how much of each block has been written, so that a plan which would read what nobody wrote
+// is refused.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +19,8 @@ namespace moestro::engine {
 
 class KvCache {
  public:
-  /// In `memory`, which outlives it, and its host's side. kExhausted if there is not so much; the message says how to ask for less.
+  /// In `memory`, which outlives it, and its host's side. kExhausted if there is not so much; the message says how to
+  /// ask for less.
   static Result<KvCache> create(const model::ModelSpec& spec, const EngineOptions& options, kernels::Memory& memory);
 
   int64_t blocks() const { return blocks_; }
@@ -32,7 +34,8 @@ class KvCache {
   int64_t block_bytes(size_t layer) const { return block_bytes_[layer]; }
   /// Where a block of a layer lies, in the device's memory or in the host's.
   std::byte* block(size_t layer, uint32_t id) const {
-    return id < blocks_ ? static_cast<std::byte*>(layers_[layer].data) + id * block_bytes_[layer] : host_layers_[layer] + (id - blocks_) * block_bytes_[layer];
+    return id < blocks_ ? static_cast<std::byte*>(layers_[layer].data) + id * block_bytes_[layer]
+                        : host_layers_[layer] + (id - blocks_) * block_bytes_[layer];
   }
   /// Of one position in one layer, scales included.
   double token_bytes(size_t layer) const { return static_cast<double>(block_bytes_[layer]) / kernels::kKvBlockTokens; }

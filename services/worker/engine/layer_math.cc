@@ -57,14 +57,17 @@ void LayerMath::send_sink_rotation(const kernels::AttentionShape& shape) {
   sink_window_ = shape.window;
   sink_cos_list_.clear();
   sink_sin_list_.clear();
-  for (const int32_t position : batch_->positions) p_.rope.append(sink_position(shape, position), sink_cos_list_, sink_sin_list_);
+  for (const int32_t position : batch_->positions)
+    p_.rope.append(sink_position(shape, position), sink_cos_list_, sink_sin_list_);
   send(p_.memory, sink_cos_, sink_cos_list_);
   send(p_.memory, sink_sin_, sink_sin_list_);
 }
 
 void LayerMath::embed(float* x) { p_.ops.gather_rows(p_.weights.embed(), batch_->ids, x); }
 
-void LayerMath::norm(const float* x, const float* weight) { p_.ops.rms_norm(x, rows_, hidden_, weight, static_cast<float>(p_.spec.norm_eps), h_); }
+void LayerMath::norm(const float* x, const float* weight) {
+  p_.ops.rms_norm(x, rows_, hidden_, weight, static_cast<float>(p_.spec.norm_eps), h_);
+}
 
 void LayerMath::norm_after_attention(size_t layer, const float* x) { norm(x, p_.weights.layer(layer).post_norm); }
 
@@ -116,7 +119,8 @@ void LayerMath::attention(size_t layer, float* x) {
 void LayerMath::router(size_t layer, int32_t* ids, float* weights) {
   const model::MoeSpec& moe = p_.spec.layers[layer].moe;
   p_.ops.matmul(h_, rows_, p_.weights.layer(layer).router, nullptr, router_logits_, kernels::Activations::kExact);
-  p_.ops.router_top_k(router_logits_, rows_, {.experts = moe.experts, .top_k = moe.top_k, .normalise = moe.normalise_top_k}, ids, weights);
+  p_.ops.router_top_k(router_logits_, rows_,
+                      {.experts = moe.experts, .top_k = moe.top_k, .normalise = moe.normalise_top_k}, ids, weights);
 }
 
 void LayerMath::run_mlp(const MlpWeights& w, float* out) {

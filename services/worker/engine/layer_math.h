@@ -59,7 +59,8 @@ class LayerMath {
   const StepBatch* batch_ = nullptr;
   kernels::Buffers buffers_;
   // h: normed input of a block; out: a block's output before it is added.
-  float *h_, *out_, *q_, *k_, *v_, *attended_, *gate_, *up_, *router_logits_, *shared_out_, *shared_logit_, *cos_, *sin_;
+  float *h_, *out_, *q_, *k_, *v_, *attended_, *gate_, *up_, *router_logits_, *shared_out_, *shared_logit_, *cos_,
+      *sin_;
   int64_t sink_window_ = 0;  ///< that sink_cos_ and sink_sin_ are for; 0: for none
   float *sink_q_ = nullptr, *sink_cos_ = nullptr, *sink_sin_ = nullptr;
   std::vector<float> sink_cos_list_, sink_sin_list_;

@@ -10,7 +10,8 @@
 namespace moestro::engine {
 
 void TokenHistory::add(TokenId id, bool sampled) {
-  const auto at = std::lower_bound(entries_.begin(), entries_.end(), id, [](const Entry& e, TokenId wanted) { return e.id < wanted; });
+  const auto at = std::lower_bound(entries_.begin(), entries_.end(), id,
+                                   [](const Entry& e, TokenId wanted) { return e.id < wanted; });
   const bool known = at != entries_.end() && at->id == id;
   Entry& entry = known ? *at : *entries_.insert(at, Entry{id, 0});
   entry.sampled += sampled;
@@ -23,7 +24,9 @@ void TokenHistory::update(int64_t first, std::span<const TokenId> tokens, int64_
     // A whole history at once: sorted, rather than inserted one by one.
     for (const TokenId id : tokens) entries_.push_back({id, 0});
     std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.id < b.id; });
-    entries_.erase(std::unique(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.id == b.id; }), entries_.end());
+    entries_.erase(
+        std::unique(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.id == b.id; }),
+        entries_.end());
   }
   for (const TokenId id : tokens) {
     if (first > 0 || length_ >= prompt) add(id, length_ >= prompt);
@@ -34,7 +37,8 @@ void TokenHistory::update(int64_t first, std::span<const TokenId> tokens, int64_
 Status check_adjustment(const std::string& name, const Sampling& p, int64_t vocab) {
   const auto bad = [&](const std::string& what) { return invalid_argument(name + ": " + what); };
   constexpr float kMost = 1e6F;
-  if (!(p.repetition_penalty >= 1 / kMost && p.repetition_penalty <= kMost)) return bad("repetition_penalty is not a sensible number above 0");
+  if (!(p.repetition_penalty >= 1 / kMost && p.repetition_penalty <= kMost))
+    return bad("repetition_penalty is not a sensible number above 0");
   if (!(std::fabs(p.presence_penalty) <= kMost)) return bad("presence_penalty is not a sensible number");
   if (!(std::fabs(p.frequency_penalty) <= kMost)) return bad("frequency_penalty is not a sensible number");
   for (const LogitBias& b : p.bias) {
@@ -42,11 +46,13 @@ Status check_adjustment(const std::string& name, const Sampling& p, int64_t voca
     if (!(std::fabs(b.bias) <= kMost)) return bad("a logit_bias is not a sensible number");
   }
   if (p.allowed.empty()) return Status::ok();
-  if (static_cast<int64_t>(p.allowed.size()) != ceil_div(vocab, 32)) return bad("the mask of allowed tokens is not of this vocabulary");
+  if (static_cast<int64_t>(p.allowed.size()) != ceil_div(vocab, 32))
+    return bad("the mask of allowed tokens is not of this vocabulary");
   int64_t allowed = 0;
   for (const uint32_t word : p.allowed) allowed += std::popcount(word);
   if (allowed == 0) return bad("no token is allowed");
-  if (vocab % 32 != 0 && (p.allowed.back() >> (vocab % 32)) != 0) return bad("the mask allows tokens beyond the vocabulary");
+  if (vocab % 32 != 0 && (p.allowed.back() >> (vocab % 32)) != 0)
+    return bad("the mask allows tokens beyond the vocabulary");
   return Status::ok();
 }
 

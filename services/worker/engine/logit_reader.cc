@@ -11,8 +11,8 @@ Status LogitReader::not_finite(const std::string& which, int32_t position) {
                         "; its weights are damaged or out of range: `moestro inspect PACK --verify` looks at them");
 }
 
-bool LogitReader::read(const StepPlan& plan, const StepBatch& batch, const LogitRow& row, std::span<const float> logits, std::vector<Status>& failed,
-                       std::vector<SequenceOutcome>& outcomes) {
+bool LogitReader::read(const StepPlan& plan, const StepBatch& batch, const LogitRow& row, std::span<const float> logits,
+                       std::vector<Status>& failed, std::vector<SequenceOutcome>& outcomes) {
   if (!failed[row.sequence].is_ok()) return true;
   const int32_t position = batch.positions[static_cast<size_t>(row.row)];
   if (!Sampler::all_finite(logits)) {
@@ -31,7 +31,8 @@ bool LogitReader::read(const StepPlan& plan, const StepBatch& batch, const Logit
   return true;
 }
 
-void LogitReader::sample(const PlanSequence& sequence, const TokenHistory& history, int64_t position, std::span<const float> logits, SequenceOutcome& out) {
+void LogitReader::sample(const PlanSequence& sequence, const TokenHistory& history, int64_t position,
+                         std::span<const float> logits, SequenceOutcome& out) {
   SampledToken& token = out.sampled.emplace_back();
   std::span<const float> drawn_from = logits;
   if (sequence.sampling.adjusts()) {

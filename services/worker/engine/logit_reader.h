@@ -14,16 +14,17 @@ class LogitReader {
   /// `ops` compute on host memory, and outlive it.
   explicit LogitReader(kernels::Ops& ops) : sampler_(ops) {}
 
-  /// Fills sampled and scores of the row's sequence (`outcomes` and `failed`: one per sequence of the plan), unless that has failed before.
-  /// False: a logit is not finite, and now it has failed.
-  bool read(const StepPlan& plan, const StepBatch& batch, const LogitRow& row, std::span<const float> logits, std::vector<Status>& failed,
-            std::vector<SequenceOutcome>& outcomes);
+  /// Fills sampled and scores of the row's sequence (`outcomes` and `failed`: one per sequence of the plan), unless
+  /// that has failed before. False: a logit is not finite, and now it has failed.
+  bool read(const StepPlan& plan, const StepBatch& batch, const LogitRow& row, std::span<const float> logits,
+            std::vector<Status>& failed, std::vector<SequenceOutcome>& outcomes);
 
   /// The failure of a sequence with logits that are not finite. `which`: how many, as "3 of 32000".
   static Status not_finite(const std::string& which, int32_t position);
 
  private:
-  void sample(const PlanSequence& sequence, const TokenHistory& history, int64_t position, std::span<const float> logits, SequenceOutcome& out);
+  void sample(const PlanSequence& sequence, const TokenHistory& history, int64_t position,
+              std::span<const float> logits, SequenceOutcome& out);
 
   Sampler sampler_;
   std::vector<float> adjusted_;

@@ -28,7 +28,9 @@ uint32_t OutputHead::run(const StepPlan& plan, const StepBatch& batch, const flo
     ops_.matmul(rows_.data(), n, weights_.head(), nullptr, logits_.data());
     for (int64_t i = 0; i < n; ++i) {
       const LogitRow& row = batch.logit_rows[static_cast<size_t>(first + i)];
-      if (!reader_.read(plan, batch, row, {logits_.data() + i * spec_.vocab, static_cast<size_t>(spec_.vocab)}, failed, outcomes)) ++not_finite;
+      if (!reader_.read(plan, batch, row, {logits_.data() + i * spec_.vocab, static_cast<size_t>(spec_.vocab)}, failed,
+                        outcomes))
+        ++not_finite;
     }
   }
   return not_finite;

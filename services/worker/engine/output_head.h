@@ -14,8 +14,8 @@ class OutputHead {
  public:
   OutputHead(const model::ModelSpec& spec, const DenseWeights& weights, kernels::Ops& ops);
 
-  /// Fills sampled and scores of `outcomes` (one per sequence of the plan). A row with a logit that is not finite fails its sequence.
-  /// Returns how many it has failed.
+  /// Fills sampled and scores of `outcomes` (one per sequence of the plan). A row with a logit that is not finite fails
+  /// its sequence. Returns how many it has failed.
   uint32_t run(const StepPlan& plan, const StepBatch& batch, const float* hidden, std::vector<Status>& failed,
                std::vector<SequenceOutcome>& outcomes);
 

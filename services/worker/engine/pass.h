@@ -1,5 +1,6 @@
 #pragma once
-// How a step's rows go through the model: on the CPU as a schedule's task graph, on a device as launches on its streams.
+// How a step's rows go through the model: on the CPU as a schedule's task graph, on a device as launches on its
+// streams.
 
 #include <functional>
 #include <memory>
@@ -18,18 +19,22 @@
 namespace moestro::engine {
 
 /// What a schedule needs to know of a model at its precisions.
-lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& weights, const ExpertLayout& experts, const KvCache& cache);
+lanes::ModelShape model_shape(const model::ModelSpec& spec, const DenseWeights& weights, const ExpertLayout& experts,
+                              const KvCache& cache);
 
 class Pass {
  public:
   virtual ~Pass() = default;
 
-  /// All rows of a checked step, one at least. `failed` and `outcomes` hold one entry per sequence of the plan: `failed` receives those whose
-  /// expert cannot be had and those whose activations are not finite, `outcomes` the sampled tokens and scores of the others. An error concerns
-  /// the step as a whole: nothing of it is wanted any more then, and the watch has been told.
-  virtual Result<lanes::ExecutionTotals> run(const StepPlan& plan, const StepBatch& batch, std::vector<Status>& failed, std::vector<SequenceOutcome>& outcomes) = 0;
+  /// All rows of a checked step, one at least. `failed` and `outcomes` hold one entry per sequence of the plan:
+  /// `failed` receives those whose expert cannot be had and those whose activations are not finite, `outcomes` the
+  /// sampled tokens and scores of the others. An error concerns the step as a whole: nothing of it is wanted any more
+  /// then, and the watch has been told.
+  virtual Result<lanes::ExecutionTotals> run(const StepPlan& plan, const StepBatch& batch, std::vector<Status>& failed,
+                                             std::vector<SequenceOutcome>& outcomes) = 0;
 
-  /// Copies between blocks of the cache, each after the one before it, and all before the next step's computing. Ids are checked.
+  /// Copies between blocks of the cache, each after the one before it, and all before the next step's computing. Ids
+  /// are checked.
   virtual void copy_kv(std::span<const KvCopy> copies) = 0;
 
   virtual void set_watch(ExpertWatch* watch) = 0;              ///< may be null; outlives this

@@ -1,6 +1,7 @@
 #pragma once
-// Philox 4x32-10, a counter-based random number generator: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
-// The number for (seed, choice, position) needs no state, so it is the same after a restart or on another worker.
+// Philox 4x32-10, a counter-based random number generator: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"
+// (SC 2011). The number for (seed, choice, position) needs no state, so it is the same after a restart or on another
+// worker.
 
 #include <array>
 #include <cstdint>

@@ -27,17 +27,19 @@ Status check_sampling(const PlanSequence& s, int64_t vocab) {
   return Status::ok();
 }
 
-/// Every block that a query at `first` or later sees must hold what it reads there; what lies between the sinks and the window may be gone.
-Status check_written(const PlanSequence& s, const std::vector<uint32_t>& table, int64_t first, const VisiblePositions& visible,
-                     std::span<const uint8_t> filled) {
+/// Every block that a query at `first` or later sees must hold what it reads there; what lies between the sinks and the
+/// window may be gone.
+Status check_written(const PlanSequence& s, const std::vector<uint32_t>& table, int64_t first,
+                     const VisiblePositions& visible, std::span<const uint8_t> filled) {
   const int64_t window_begin = visible.window > 0 ? first - visible.window + 1 : 0;
   for (int64_t p = 0; p < first; p += kBlock) {
     const bool in_window = p + kBlock > window_begin;
     if (!in_window && p >= visible.sinks) continue;
     const int64_t needed = std::min(kBlock, (in_window ? first : std::min(first, visible.sinks)) - p);
     if (filled[table[static_cast<size_t>(p / kBlock)]] < needed)
-      return invalid_argument(name_of(s) + ": position " + std::to_string(first) + " follows positions that this cache does not hold" +
-                              " (from " + std::to_string(p) + "); prefill the sequence again");
+      return invalid_argument(name_of(s) + ": position " + std::to_string(first) +
+                              " follows positions that this cache does not hold" + " (from " + std::to_string(p) +
+                              "); prefill the sequence again");
   }
   return Status::ok();
 }
@@ -57,22 +59,28 @@ Status check_copies(const StepPlan& plan, const EngineLimits& limits) {
   const int64_t all = limits.kv_blocks + limits.kv_host_blocks;
   for (const KvCopy& c : plan.kv_copies) {
     if (std::max(c.from, c.to) < all && std::min(c.from, c.to) < limits.kv_blocks) continue;
-    return invalid_argument("plan " + std::to_string(plan.id.value) + ": a KV copy from block " + std::to_string(c.from) + " to " + std::to_string(c.to) + ", of " +
-                            std::to_string(limits.kv_blocks) + " and " + std::to_string(limits.kv_host_blocks) + " in host memory");
+    return invalid_argument("plan " + std::to_string(plan.id.value) + ": a KV copy from block " +
+                            std::to_string(c.from) + " to " + std::to_string(c.to) + ", of " +
+                            std::to_string(limits.kv_blocks) + " and " + std::to_string(limits.kv_host_blocks) +
+                            " in host memory");
   }
   return Status::ok();
 }
 
 Status check_plan(const StepPlan& plan, const EngineLimits& limits, std::vector<TokenRange>& ranges) {
   const std::string name = "plan " + std::to_string(plan.id.value);
-  if (plan.model != limits.model) return invalid_argument(name + " is for model '" + plan.model + "', this worker has '" + limits.model + "'");
+  if (plan.model != limits.model)
+    return invalid_argument(name + " is for model '" + plan.model + "', this worker has '" + limits.model + "'");
   if (static_cast<int64_t>(plan.tokens.size()) > limits.step_tokens_max)
-    return exhausted(name + " has " + std::to_string(plan.tokens.size()) + " tokens, at most " + std::to_string(limits.step_tokens_max));
+    return exhausted(name + " has " + std::to_string(plan.tokens.size()) + " tokens, at most " +
+                     std::to_string(limits.step_tokens_max));
   if (static_cast<int64_t>(plan.sequences.size()) > limits.step_sequences_max)
-    return exhausted(name + " has " + std::to_string(plan.sequences.size()) + " sequences, at most " + std::to_string(limits.step_sequences_max));
+    return exhausted(name + " has " + std::to_string(plan.sequences.size()) + " sequences, at most " +
+                     std::to_string(limits.step_sequences_max));
   for (size_t i = 0; i < plan.sequences.size(); ++i)
     for (size_t j = 0; j < i; ++j)
-      if (plan.sequences[i].id == plan.sequences[j].id) return invalid_argument(name + ": " + name_of(plan.sequences[i]) + " appears twice");
+      if (plan.sequences[i].id == plan.sequences[j].id)
+        return invalid_argument(name + ": " + name_of(plan.sequences[i]) + " appears twice");
 
   ranges.assign(plan.sequences.size(), {});
   for (uint32_t i = 0; i < plan.tokens.size(); ++i) {
@@ -80,7 +88,8 @@ Status check_plan(const StepPlan& plan, const EngineLimits& limits, std::vector<
     if (s >= plan.sequences.size()) return invalid_argument(name + ": a token names no sequence of the plan");
     TokenRange& range = ranges[s];
     if (range.count == 0) range.first = i;
-    else if (range.first + range.count != i) return invalid_argument(name + ": the tokens of " + name_of(plan.sequences[s]) + " are not consecutive");
+    else if (range.first + range.count != i)
+      return invalid_argument(name + ": the tokens of " + name_of(plan.sequences[s]) + " are not consecutive");
     ++range.count;
   }
   return Status::ok();
@@ -89,12 +98,15 @@ Status check_plan(const StepPlan& plan, const EngineLimits& limits, std::vector<
 Status update_blocks(const PlanSequence& s, const EngineLimits& limits, std::vector<uint32_t>& table) {
   if (s.blocks.empty()) return Status::ok();
   if (s.blocks_first > table.size())
-    return invalid_argument(name_of(s) + ": its block table has " + std::to_string(table.size()) + " entries, the plan goes on at " +
-                            std::to_string(s.blocks_first));
+    return invalid_argument(name_of(s) + ": its block table has " + std::to_string(table.size()) +
+                            " entries, the plan goes on at " + std::to_string(s.blocks_first));
   if (static_cast<int64_t>(s.blocks_first + s.blocks.size()) > ceil_div(limits.context_max, kBlock))
-    return invalid_argument(name_of(s) + ": more KV blocks than the context of " + std::to_string(limits.context_max) + " tokens has");
+    return invalid_argument(name_of(s) + ": more KV blocks than the context of " + std::to_string(limits.context_max) +
+                            " tokens has");
   for (const uint32_t b : s.blocks)
-    if (b >= limits.kv_blocks) return invalid_argument(name_of(s) + ": KV block " + std::to_string(b) + " of " + std::to_string(limits.kv_blocks));
+    if (b >= limits.kv_blocks)
+      return invalid_argument(name_of(s) + ": KV block " + std::to_string(b) + " of " +
+                              std::to_string(limits.kv_blocks));
   // What fits the cache at once, so that a sequence that grows allocates nothing. A window lets it go on; then it must.
   table.reserve(static_cast<size_t>(std::min(ceil_div(limits.context_max, kBlock), limits.kv_blocks)));
   table.resize(s.blocks_first);
@@ -106,15 +118,17 @@ Status update_history(const StepPlan& plan, const PlanSequence& s, const EngineL
   TokenHistory& history = state.history;
   if (s.history.empty()) return Status::ok();
   if (s.history_first != 0 && s.history_first != history.length())
-    return invalid_argument(name_of(s) + ": its history has " + std::to_string(history.length()) + " tokens, the plan goes on at " +
-                            std::to_string(s.history_first));
+    return invalid_argument(name_of(s) + ": its history has " + std::to_string(history.length()) +
+                            " tokens, the plan goes on at " + std::to_string(s.history_first));
   if (s.history_first + static_cast<int64_t>(s.history.size()) > limits.context_max)
-    return invalid_argument(name_of(s) + ": a history of more tokens than the context of " + std::to_string(limits.context_max));
+    return invalid_argument(name_of(s) + ": a history of more tokens than the context of " +
+                            std::to_string(limits.context_max));
   std::span<const TokenId> known = s.history;
   const bool goes_on = known.back() == kSampledByParent;
   if (goes_on) known = known.first(known.size() - 1);
   for (const TokenId id : known)
-    if (id < 0 || id >= limits.vocab) return invalid_argument(name_of(s) + ": its history has a token that is not of the vocabulary");
+    if (id < 0 || id >= limits.vocab)
+      return invalid_argument(name_of(s) + ": its history has a token that is not of the vocabulary");
   const TokenId sampled = sampled_by_parent(plan, state);
   if (goes_on && sampled < 0) return sampled_nothing(plan, s);
   history.update(s.history_first, known, s.history_prompt);
@@ -133,14 +147,16 @@ Status check_sequence(const StepPlan& plan, const PlanSequence& s, TokenRange ra
   if (range.count == 0) return invalid_argument(name_of(s) + " has no tokens in this plan");
   MOESTRO_RETURN_IF_ERROR(check_sampling(s, limits.vocab));
   if (!s.score_targets.empty() && s.score_targets.size() != range.count)
-    return invalid_argument(name_of(s) + ": " + std::to_string(s.score_targets.size()) + " score targets for " + std::to_string(range.count) + " tokens");
+    return invalid_argument(name_of(s) + ": " + std::to_string(s.score_targets.size()) + " score targets for " +
+                            std::to_string(range.count) + " tokens");
   const int64_t first = plan.tokens[range.first].position;
   const int64_t last = first + range.count - 1;
   if (first < 0 || last >= limits.context_max)
-    return invalid_argument(name_of(s) + ": positions " + std::to_string(first) + " to " + std::to_string(last) + " are outside the context of " +
-                            std::to_string(limits.context_max));
+    return invalid_argument(name_of(s) + ": positions " + std::to_string(first) + " to " + std::to_string(last) +
+                            " are outside the context of " + std::to_string(limits.context_max));
   if (s.sample && s.sampling.penalises() && state.history.length() != last + 1)
-    return invalid_argument(name_of(s) + ": penalties want the " + std::to_string(last + 1) + " tokens before the one to sample, its history has " +
+    return invalid_argument(name_of(s) + ": penalties want the " + std::to_string(last + 1) +
+                            " tokens before the one to sample, its history has " +
                             std::to_string(state.history.length()));
   if (last / kBlock >= static_cast<int64_t>(state.blocks.size()))
     return invalid_argument(name_of(s) + ": position " + std::to_string(last) + " has no KV block");
@@ -150,7 +166,8 @@ Status check_sequence(const StepPlan& plan, const PlanSequence& s, TokenRange ra
     if (t.id == kSampledByParent && i == 0) {
       if (sampled_by_parent(plan, state) < 0) return sampled_nothing(plan, s);
     } else if (t.id < 0 || t.id >= limits.vocab) {
-      return invalid_argument(name_of(s) + ": token id " + std::to_string(t.id) + " is outside the vocabulary of " + std::to_string(limits.vocab));
+      return invalid_argument(name_of(s) + ": token id " + std::to_string(t.id) + " is outside the vocabulary of " +
+                              std::to_string(limits.vocab));
     }
   }
   return check_written(s, state.blocks, first, limits.visible, filled);

@@ -22,8 +22,8 @@ Status check_copies(const StepPlan& plan, const EngineLimits& limits);
 /// Fills `ranges`, one per sequence.
 Status check_plan(const StepPlan& plan, const EngineLimits& limits, std::vector<TokenRange>& ranges);
 
-/// What is wrong with one sequence, after its block table was brought up to date: ids, positions, targets, KV that was never written.
-/// `filled`: written tokens of each block of the cache.
+/// What is wrong with one sequence, after its block table was brought up to date: ids, positions, targets, KV that was
+/// never written. `filled`: written tokens of each block of the cache.
 Status check_sequence(const StepPlan& plan, const PlanSequence& sequence, TokenRange range, const SequenceState& state,
                       const EngineLimits& limits, std::span<const uint8_t> filled);
 
@@ -31,7 +31,8 @@ Status check_sequence(const StepPlan& plan, const PlanSequence& sequence, TokenR
 Status update_blocks(const PlanSequence& sequence, const EngineLimits& limits, std::vector<uint32_t>& table);
 
 /// Likewise for what penalties see of the sequence.
-Status update_history(const StepPlan& plan, const PlanSequence& sequence, const EngineLimits& limits, SequenceState& state);
+Status update_history(const StepPlan& plan, const PlanSequence& sequence, const EngineLimits& limits,
+                      SequenceState& state);
 
 /// Whether the sequence was to go on with what the parent plan sampled, and that has ended it.
 bool has_ended(const StepPlan& plan, const PlanSequence& sequence, TokenRange range, const SequenceState& state);

@@ -28,7 +28,8 @@ double dynamic_base(const RopeSpec& rope, int64_t length) {
 /// The component that turns `rotations` times over the original context.
 double correction_dim(const RopeSpec& rope, double rotations) {
   return static_cast<double>(rope.rotary_dim) *
-         std::log(static_cast<double>(rope.original_max_position) / (rotations * 2 * std::numbers::pi)) / (2 * std::log(rope.theta));
+         std::log(static_cast<double>(rope.original_max_position) / (rotations * 2 * std::numbers::pi)) /
+         (2 * std::log(rope.theta));
 }
 
 void scale_yarn(const RopeSpec& rope, std::vector<float>& inv) {
@@ -55,7 +56,8 @@ void scale_llama3(const RopeSpec& rope, std::vector<float>& inv) {
       f = scaled;
       continue;
     }
-    const auto smooth = static_cast<float>((original / wave - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor));
+    const auto smooth =
+        static_cast<float>((original / wave - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor));
     f = (1.0f - smooth) * scaled + smooth * f;
   }
 }
@@ -87,8 +89,11 @@ double attention_factor(const RopeSpec& rope) {
   return mscale_of(rope.factor, 1.0);
 }
 
-RopeTables::RopeTables(const RopeSpec& rope, int64_t positions) 
-    : half_(rope.rotary_dim / 2), positions_(positions), factor_(static_cast<float>(attention_factor(rope))), inverse_(inverse_frequencies(rope, 1)) {
+RopeTables::RopeTables(const RopeSpec& rope, int64_t positions)
+    : half_(rope.rotary_dim / 2),
+      positions_(positions),
+      factor_(static_cast<float>(attention_factor(rope))),
+      inverse_(inverse_frequencies(rope, 1)) {
   cos_.resize(static_cast<size_t>(positions * half_));
   sin_.resize(cos_.size());
   const bool dynamic = rope.scaling == RopeSpec::Scaling::kDynamic;

@@ -17,12 +17,12 @@ double attention_factor(const model::RopeSpec& rope);
 class RopeTables {
  public:
   RopeTables() = default;
-  /// Rows for positions [0, positions). With dynamic scaling position p has the frequencies of length p + 1: what decoding token
-  /// by token with a cache gives, and independent of how a prompt is cut into chunks.
+  /// Rows for positions [0, positions). With dynamic scaling position p has the frequencies of length p + 1: what
+  /// decoding token by token with a cache gives, and independent of how a prompt is cut into chunks.
   RopeTables(const model::RopeSpec& rope, int64_t positions);
 
-  /// The row of any position. Behind the table's end angles are computed in double: no reference says how to round them there, and the
-  /// difference of two stays exact however far they are. Not with dynamic scaling.
+  /// The row of any position. Behind the table's end angles are computed in double: no reference says how to round them
+  /// there, and the difference of two stays exact however far they are. Not with dynamic scaling.
   void append(int64_t position, std::vector<float>& cos, std::vector<float>& sin) const;
 
   int64_t half_dim() const { return half_; }

@@ -1,8 +1,9 @@
 #pragma once
-// What the token at each position of the KV cache chose at every MoE layer, kept beside its keys and values: a sequence that begins with
-// blocks which another has computed has used those experts as much as if it had computed them itself.
+// What the token at each position of the KV cache chose at every MoE layer, kept beside its keys and values: a sequence
+// that begins with blocks which another has computed has used those experts as much as if it had computed them itself.
 //
-// Two bytes for each choice; of a model with 48 layers that choose 8 experts 768 bytes a token, less than a hundredth of its keys and values.
+// Two bytes for each choice; of a model with 48 layers that choose 8 experts 768 bytes a token, less than a hundredth
+// of its keys and values.
 
 #include <cstdint>
 #include <span>
@@ -17,12 +18,14 @@ class RouteMemory {
   RouteMemory() = default;
   RouteMemory(int64_t blocks, int64_t block_tokens, int64_t moe_layers, int64_t top_k);
 
-  /// Rows [row, row + count) of a step of `rows` were positions [first, first + count) of a sequence with this block table.
-  /// routes: [MoE layers, rows, top_k].
-  void keep(std::span<const uint32_t> blocks, int64_t first, int64_t count, std::span<const int32_t> routes, int64_t rows, int64_t row);
+  /// Rows [row, row + count) of a step of `rows` were positions [first, first + count) of a sequence with this block
+  /// table. routes: [MoE layers, rows, top_k].
+  void keep(std::span<const uint32_t> blocks, int64_t first, int64_t count, std::span<const int32_t> routes,
+            int64_t rows, int64_t row);
   void copy_block(uint32_t from, uint32_t to);
   /// The choices at positions [first, last), as activation::count_routes gives them; appended to `out`.
-  void count(std::span<const uint32_t> blocks, int64_t first, int64_t last, std::vector<activation::ActivationCount>& out);
+  void count(std::span<const uint32_t> blocks, int64_t first, int64_t last,
+             std::vector<activation::ActivationCount>& out);
 
  private:
   uint16_t* token(std::span<const uint32_t> blocks, int64_t position);

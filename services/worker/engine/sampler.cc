@@ -9,8 +9,9 @@
 namespace moestro::engine {
 namespace {
 
-constexpr size_t kBlock = 512;  // weights that are summed at once
-constexpr float kFactorMax = 1e30f;  // of a temperature so small that only the best is left: infinity times the best one's 0 would be NaN
+constexpr size_t kLogitsBlock = 512;  // weights that are summed at once
+constexpr float kFactorMax =
+    1e30f;  // of a temperature so small that only the best is left: infinity times the best one's 0 would be NaN
 constexpr size_t kPartial = 8;  // sums side by side, for one add does not wait for the last then
 
 double sum_of(const float* weights, size_t count) {
@@ -24,10 +25,12 @@ double sum_of(const float* weights, size_t count) {
   return sum;
 }
 
-// Weights in (0, 1] by their exponent and the first seven bits of what follows it: class 0 has 1, later ones less, the last one all below 2^-32.
+// Weights in (0, 1] by their exponent and the first seven bits of what follows it: class 0 has 1, later ones less, the
+// last one all below 2^-32.
 constexpr uint32_t kClassBits = 7, kClasses = (32u << kClassBits) + 1;
 uint32_t class_of(float weight) {
-  const uint32_t of_one = std::bit_cast<uint32_t>(1.0f) >> (23 - kClassBits), of_this = std::bit_cast<uint32_t>(weight) >> (23 - kClassBits);
+  const uint32_t of_one = std::bit_cast<uint32_t>(1.0f) >> (23 - kClassBits),
+                 of_this = std::bit_cast<uint32_t>(weight) >> (23 - kClassBits);
   return std::min(of_one - std::min(of_this, of_one), kClasses - 1);
 }
 
@@ -111,7 +114,8 @@ void Sampler::drop_unlikely(float min_p) {
 
 TokenId Sampler::draw(double share) {
   sums_.clear();
-  for (size_t first = 0; first < weights_.size(); first += kBlock) sums_.push_back(sum_of(weights_.data() + first, std::min(kBlock, weights_.size() - first)));
+  for (size_t first = 0; first < weights_.size(); first += kLogitsBlock)
+    sums_.push_back(sum_of(weights_.data() + first, std::min(kLogitsBlock, weights_.size() - first)));
   double left = 0;
   for (const double sum : sums_) left += sum;
   left *= share;
@@ -119,8 +123,8 @@ TokenId Sampler::draw(double share) {
   while (block + 1 < sums_.size() && left >= sums_[block]) left -= sums_[block++];
   while (sums_[block] <= 0) --block;  // what is left at the end is rounding: the last that can be drawn has it
   TokenId drawn = 0;
-  const size_t end = std::min((block + 1) * kBlock, weights_.size());
-  for (size_t i = block * kBlock; i < end; ++i) {
+  const size_t end = std::min((block + 1) * kLogitsBlock, weights_.size());
+  for (size_t i = block * kLogitsBlock; i < end; ++i) {
     if (weights_[i] <= 0) continue;
     drawn = static_cast<TokenId>(i);
     if ((left -= static_cast<double>(weights_[i])) < 0) break;
@@ -132,7 +136,8 @@ TokenId Sampler::sample(std::span<const float> logits, const Sampling& s, int64_
   const TokenId best = argmax(logits);
   if (s.temperature <= 0 || s.top_k == 1) return best;
   weights_.resize(logits.size());
-  ops_.exponentials(logits.data(), static_cast<int64_t>(logits.size()), logits[static_cast<size_t>(best)], std::min(1 / s.temperature, kFactorMax), weights_.data());
+  ops_.exponentials(logits.data(), static_cast<int64_t>(logits.size()), logits[static_cast<size_t>(best)],
+                    std::min(1 / s.temperature, kFactorMax), weights_.data());
   if (s.top_k > 0) drop_all_but_best(logits, static_cast<size_t>(s.top_k));
   drop_tail(logits, static_cast<double>(s.top_p));
   drop_unlikely(s.min_p);

@@ -15,10 +15,11 @@ class Sampler {
   /// `ops` outlives it.
   explicit Sampler(kernels::Ops& ops) : ops_(ops) {}
 
-  /// The token after `position` (the position of the row's own token). Temperature, then the top_k best, then the smallest set of
-  /// the best that has top_p of what is left, then those with at least min_p times the best one's probability; drawn with the
-  /// random number of (seed, choice, position). Logits are finite, or -infinity where a token is not to be drawn; one at least is finite.
-  /// The vocabulary is never sorted: a row of 32,000 costs 0.1 to 0.3 ms, whatever is asked for (sampler_test).
+  /// The token after `position` (the position of the row's own token). Temperature, then the top_k best, then the
+  /// smallest set of the best that has top_p of what is left, then those with at least min_p times the best one's
+  /// probability; drawn with the random number of (seed, choice, position). Logits are finite, or -infinity where a
+  /// token is not to be drawn; one at least is finite. The vocabulary is never sorted: a row of 32,000 costs 0.1 to 0.3
+  /// ms, whatever is asked for (sampler_test).
   TokenId sample(std::span<const float> logits, const Sampling& sampling, int64_t position);
 
   /// log(sum(exp(logits))), summed in double.
@@ -35,7 +36,9 @@ class Sampler {
     float logit;
     TokenId id;
   };
-  static bool better(const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
+  static bool better(const Candidate& a, const Candidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+  }
   /// candidates_: the n best, in order.
   void take_best(std::span<const float> logits, size_t n);
   // Each gives the weight 0 to tokens that are not to be drawn. Weights are those of `logits`, at most 1.

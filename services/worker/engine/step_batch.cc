@@ -18,8 +18,8 @@ void StepBatch::clear() {
   context = furthest = 0;
 }
 
-void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, const SequenceState& state, const RopeTables& rope,
-                    const VisiblePositions& visible) {
+void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, const SequenceState& state,
+                    const RopeTables& rope, const VisiblePositions& visible) {
   const PlanSequence& sequence = plan.sequences[index];
   const auto first_row = static_cast<int64_t>(ids.size());
   const int32_t first_position = plan.tokens[range.first].position;
@@ -27,7 +27,8 @@ void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, cons
   history_of.resize(rows_of.size());
   history_of[index] = &state.history;
   rows_of[index] = {static_cast<uint32_t>(first_row), range.count};
-  attention.push_back({.first_token = first_row, .tokens = range.count, .first_position = first_position, .blocks = state.blocks});
+  attention.push_back(
+      {.first_token = first_row, .tokens = range.count, .first_position = first_position, .blocks = state.blocks});
   for (uint32_t i = 0; i < range.count; ++i) {
     const PlanToken& token = plan.tokens[range.first + i];
     ids.push_back(token.id == kSampledByParent ? state.last_sampled : token.id);
@@ -41,7 +42,10 @@ void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, cons
     const bool score = !sequence.score_targets.empty() && sequence.score_targets[i] >= 0;
     const bool sample = sequence.sample && i + 1 == range.count;
     if (score || sample)
-      logit_rows.push_back({.row = static_cast<int32_t>(first_row + i), .sequence = index, .sample = sample, .score = score,
+      logit_rows.push_back({.row = static_cast<int32_t>(first_row + i),
+                            .sequence = index,
+                            .sample = sample,
+                            .score = score,
                             .target = score ? sequence.score_targets[i] : -1});
   }
 }

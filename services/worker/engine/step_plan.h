@@ -49,14 +49,15 @@ struct PlanSequence {
   Sampling sampling;
   std::vector<TokenId> score_targets;  ///< empty, or one per token of the sequence; -1: none there
   int32_t score_top = 0;
-  /// For penalties: the sequence's tokens from entry history_first on, which is 0 or where the worker's own history ends. The first
-  /// history_prompt of them are the prompt. The last may be kSampledByParent.
+  /// For penalties: the sequence's tokens from entry history_first on, which is 0 or where the worker's own history
+  /// ends. The first history_prompt of them are the prompt. The last may be kSampledByParent.
   int64_t history_first = 0, history_prompt = 0;
   std::vector<TokenId> history = {};
   int64_t counted = 0;  ///< routes of positions before it have been counted, by whichever worker
   /// What ends the sequence: if the parent plan sampled one of these, nothing is computed, and the outcome is empty.
   std::vector<TokenId> ends = {};
-  bool text_ends = false;  ///< its end may be found in its text later: which of its positions stand is said when it is released
+  bool text_ends =
+      false;  ///< its end may be found in its text later: which of its positions stand is said when it is released
 };
 
 struct KvCopy {

@@ -10,13 +10,16 @@ Status check_visible(const VisiblePositions& asked, const model::ModelSpec& spec
   if (asked.sinks < 0) return invalid_argument("--kv-sinks " + number(asked.sinks) + " is negative");
   if (asked.window < 0) return invalid_argument("--kv-window " + number(asked.window) + " is negative");
   if (asked.window == 0 && asked.sinks > 0)
-    return invalid_argument("--kv-sinks " + number(asked.sinks) + " without --kv-window: sinks are what is seen beside a window");
+    return invalid_argument("--kv-sinks " + number(asked.sinks) +
+                            " without --kv-window: sinks are what is seen beside a window");
   if (asked.window == 0) return Status::ok();
-  if (asked.sinks > spec.max_position || asked.window > spec.max_position || asked.sinks + asked.window > spec.max_position)
+  if (asked.sinks > spec.max_position || asked.window > spec.max_position ||
+      asked.sinks + asked.window > spec.max_position)
     return invalid_argument("--kv-sinks " + number(asked.sinks) + " and --kv-window " + number(asked.window) +
                             " together are more than the model's context of " + number(spec.max_position) + " tokens");
   if (spec.rope.scaling == model::RopeSpec::Scaling::kDynamic)
-    return unsupported("--kv-window with dynamic scaling of RoPE: its frequencies depend on the length of the sequence");
+    return unsupported(
+        "--kv-window with dynamic scaling of RoPE: its frequencies depend on the length of the sequence");
   return Status::ok();
 }
 

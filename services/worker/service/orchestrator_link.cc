@@ -13,7 +13,8 @@ constexpr milliseconds kPollMax{50};
 constexpr milliseconds kFarewell{50};
 }
 
-WorkerService::Link::Link(const ServiceOptions& options, const Registration& registration, net::DealerSocket socket, int wake_fd)
+WorkerService::Link::Link(const ServiceOptions& options, const Registration& registration, net::DealerSocket socket,
+                          int wake_fd)
     : options_(options), wake_fd_(wake_fd), registration_(registration), socket_(std::move(socket)) {}
 
 WorkerService::Link::~Link() {
@@ -29,7 +30,8 @@ void WorkerService::Link::close() {
 
 void WorkerService::Link::wake() {
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n = ::write(wake_fd_, &one, sizeof one);  // fails only on a full counter, which wakes as well
+  [[maybe_unused]] const ssize_t n =
+      ::write(wake_fd_, &one, sizeof one);  // fails only on a full counter, which wakes as well
 }
 
 void WorkerService::Link::drain() {
@@ -91,7 +93,9 @@ void WorkerService::Link::receive_all() {
     if (!message->has_value()) return;
     auto parsed = read_orchestrator_message(**message);
     if (parsed.is_ok()) handle(std::move(*parsed));
-    else log::warn("a message of {} bytes from the orchestrator is refused: {}", (*message)->size(), parsed.status().message());
+    else
+      log::warn("a message of {} bytes from the orchestrator is refused: {}", (*message)->size(),
+                parsed.status().message());
   }
 }
 
@@ -102,8 +106,9 @@ void WorkerService::Link::handle(OrchestratorSays message) {
     worker_ = r->worker;
   } else if (const auto* refused = std::get_if<Refused>(&message)) {
     handle_refusal(*refused);
-  } else if (std::holds_alternative<Drain>(message)) {
-    log::info("the orchestrator asked this worker to stop");
+  } else if (const auto* asked = std::get_if<Drain>(&message)) {
+    log::info("the orchestrator asked this worker to {}", asked->attach_anew ? "attach to the store anew" : "stop");
+    attach_anew_.store(asked->attach_anew);
     drain_.store(true);
     push(Stop{});
   } else if (auto* release = std::get_if<Release>(&message)) {
@@ -116,6 +121,7 @@ void WorkerService::Link::handle(OrchestratorSays message) {
 }
 
 void WorkerService::Link::handle_refusal(const Refused& refused) {
+  if (drain_.load()) return;  // it has gone already, for the orchestrator
   if (!registered_) {
     // kNotFound answers a heartbeat that crossed our registration: the answer to that is still to come.
     if (refused.why.code() != Code::kNotFound) push(Stop{refused.why.with_context("refused by the orchestrator")});
@@ -140,13 +146,15 @@ void WorkerService::Link::handle_plan(PlanMessage message) {
   }
   if (!message.plan.is_ok()) return answer(registration_.kv_epoch, write_failure(message.id, message.plan.status()));
   if (full)
-    return answer(registration_.kv_epoch, write_failure(message.id, exhausted("worker " + options_.name + " has " +
-                                                                              std::to_string(options_.queued_plans_max) + " plans queued")));
+    return answer(registration_.kv_epoch,
+                  write_failure(message.id, exhausted("worker " + options_.name + " has " +
+                                                      std::to_string(options_.queued_plans_max) + " plans queued")));
   push(RunPlan{registration_.kv_epoch, std::move(*message.plan), std::move(message.names)});
 }
 
 void WorkerService::Link::send(std::span<const std::byte> message) {
-  if (Status sent = socket_.send(message); !sent.is_ok()) log::warn("cannot send to the orchestrator: {}", sent.message());
+  if (Status sent = socket_.send(message); !sent.is_ok())
+    log::warn("cannot send to the orchestrator: {}", sent.message());
 }
 
 void WorkerService::Link::send_answers() {

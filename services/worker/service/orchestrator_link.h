@@ -1,6 +1,6 @@
 #pragma once
-// The worker's side of the connection to the orchestrator: registration, heartbeats, plans in, results out. Its own thread owns the
-// socket, so that a step that takes seconds does not look like death.
+// The worker's side of the connection to the orchestrator: registration, heartbeats, plans in, results out. Its own
+// thread owns the socket, so that a step that takes seconds does not look like death.
 
 #include <algorithm>
 #include <atomic>
@@ -51,6 +51,7 @@ class WorkerService::Link {
   /// Sends what was answered and ends the thread.
   void close();
   void drain();
+  bool attach_anew() const { return attach_anew_.load(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -82,7 +83,7 @@ class WorkerService::Link {
 
   // Shared.
   std::atomic<uint64_t> plans_done_{0};
-  std::atomic<bool> drain_{false}, closing_{false};
+  std::atomic<bool> drain_{false}, closing_{false}, attach_anew_{false};
   std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<Job> jobs_;

@@ -15,7 +15,8 @@ class RequestNames {
   void learn(const engine::StepPlan& plan, const std::vector<RequestName>& names);
   void forget(std::span<const engine::ReleasedSequence> released);
   void forget_all() { names_.clear(); }
-  /// "req-a,req-b,req-c and 4 more": the requests of the plan; or of those of its sequences alone that failed. Empty where none has a name.
+  /// "req-a,req-b,req-c and 4 more": the requests of the plan; or of those of its sequences alone that failed. Empty
+  /// where none has a name.
   std::string of(const engine::StepPlan& plan) const;
   std::string of_failed(const engine::StepOutcome& outcome) const;
 

@@ -24,12 +24,14 @@ void append_number(std::string& out, const char* format, double value) {
 
 Result<std::unique_ptr<RouteTrace>> RouteTrace::create(const std::filesystem::path& path, const std::string& model,
                                                        const model::ModelSpec& spec) {
-  if (path.extension() == ".zst") return unsupported("--trace " + path.string() + ": a compressed trace; name it .jsonl and run zstd on it");
+  if (path.extension() == ".zst")
+    return unsupported("--trace " + path.string() + ": a compressed trace; name it .jsonl and run zstd on it");
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return invalid_argument(io_error("--trace " + path.string(), errno).message());
   std::unique_ptr<RouteTrace> trace(new RouteTrace(fd));
   trace->buffer_ = "{\"format\":\"moestro-routes\",\"version\":1,\"model\":\"" + json_escaped(model) +
-                   "\",\"layers\":" + std::to_string(spec.moe_layers()) + ",\"experts\":" + std::to_string(spec.moe().experts) +
+                   "\",\"layers\":" + std::to_string(spec.moe_layers()) +
+                   ",\"experts\":" + std::to_string(spec.moe().experts) +
                    ",\"top_k\":" + std::to_string(spec.moe().top_k) + "}\n";
   if (!trace->write_out()) return io_error("--trace " + path.string(), errno);
   return trace;

@@ -1,7 +1,8 @@
 #pragma once
-// The routing trace (`--trace FILE`): JSON Lines, one line per token of a request with the experts of every MoE layer. A step may be ahead
-// of what the orchestrator knows (a sequence that is sent back or cancelled), so lines wait until the sequence goes on from them or is
-// released; where an answer may end in its text, which only the orchestrator sees, until it is released. Each position is there once.
+// The routing trace (`--trace FILE`): JSON Lines, one line per token of a request with the experts of every MoE layer.
+// A step may be ahead of what the orchestrator knows (a sequence that is sent back or cancelled), so lines wait until
+// the sequence goes on from them or is released; where an answer may end in its text, which only the orchestrator sees,
+// until it is released. Each position is there once.
 
 #include <cstdio>
 #include <filesystem>

@@ -8,16 +8,22 @@ constexpr std::chrono::milliseconds kHandedOut{1000};  ///< it is there already:
 }
 
 WorkerHistory::WorkerHistory(const activation::EamcShape& shape, uint64_t pack_identity, const std::string& endpoint)
-    : shape_(shape), pack_identity_(pack_identity), socket_(activation::history_socket(endpoint)), copy_(shape, 0), view_(copy_.view()) {}
+    : shape_(shape),
+      pack_identity_(pack_identity),
+      socket_(activation::history_socket(endpoint)),
+      copy_(shape, 0),
+      view_(copy_.view()) {}
 
 Status WorkerHistory::map(uint64_t segment) {
   if (mapped_ && mapped_->segment() == segment) return Status::ok();
   if (!socket_) return unavailable("the orchestrator's address is not of this host");
-  MOESTRO_ASSIGN_OR_RETURN(auto mapped, activation::HistoryMapping::receive(*socket_, {segment, pack_identity_, shape_}, kHandedOut));
+  MOESTRO_ASSIGN_OR_RETURN(
+      auto mapped, activation::HistoryMapping::receive(*socket_, {segment, pack_identity_, shape_}, kHandedOut));
   view_ = mapped.view();
   mapped_ = std::move(mapped);
   copy_ = activation::ActivationHistory(shape_, 0);
-  log::info("history: that of the orchestrator is mapped, {} prompts and {} answers", view_.prompts.size(), view_.answers.size());
+  log::info("history: that of the orchestrator is mapped, {} prompts and {} answers", view_.prompts.size(),
+            view_.answers.size());
   return Status::ok();
 }
 

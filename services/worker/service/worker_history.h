@@ -1,6 +1,6 @@
 #pragma once
-// What past requests have used, as a worker has it: the orchestrator's own memory, mapped for reading; where that cannot be had, a copy that
-// its messages keep up to date. Predictors read view() and need not know which.
+// What past requests have used, as a worker has it: the orchestrator's own memory, mapped for reading; where that
+// cannot be had, a copy that its messages keep up to date. Predictors read view() and need not know which.
 
 #include <filesystem>
 #include <optional>
@@ -22,7 +22,8 @@ class WorkerHistory {
   /// Stays where it is; what it shows changes in take().
   const activation::HistoryView& view() const { return view_; }
   bool mapped() const { return mapped_.has_value(); }
-  /// Takes in what the orchestrator says; between iterations only, on the predictors' thread. The answer, if it waits for one.
+  /// Takes in what the orchestrator says; between iterations only, on the predictors' thread. The answer, if it waits
+  /// for one.
   std::optional<std::vector<std::byte>> take(const HistoryUpdate& update);
 
  private:

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "common/log.h"
 #include "common/log_format.h"
 #include "services/worker/service/orchestrator_link.h"
 
@@ -48,7 +49,8 @@ bool succeeded(const engine::StepOutcome& outcome) {
 void warn_not_finite(const engine::StepOutcome& outcome) {
   for (const engine::SequenceOutcome& s : outcome.sequences) {
     if (s.status.code() != Code::kInternal) continue;
-    log::warn("plan {}: {} of {} sequences failed: {}", outcome.plan.value, outcome.nonfinite_sequences, outcome.sequences.size(), s.status.message());
+    log::warn("plan {}: {} of {} sequences failed: {}", outcome.plan.value, outcome.nonfinite_sequences,
+              outcome.sequences.size(), s.status.message());
     return;
   }
 }
@@ -64,7 +66,8 @@ Result<std::unique_ptr<WorkerService>> WorkerService::create(const ServiceOption
   return std::unique_ptr<WorkerService>(new WorkerService(options, engine, std::move(check_store), std::move(link)));
 }
 
-WorkerService::WorkerService(const ServiceOptions& options, engine::Engine& engine, std::function<Status()> check_store, std::unique_ptr<Link> link)
+WorkerService::WorkerService(const ServiceOptions& options, engine::Engine& engine, std::function<Status()> check_store,
+                             std::unique_ptr<Link> link)
     : engine_(engine),
       history_(options.history),
       take_device_figures_(options.take_device_figures),
@@ -79,6 +82,7 @@ const tier::TierFigures* WorkerService::device_figures() {
 }
 
 void WorkerService::drain() { link_->drain(); }
+bool WorkerService::attach_anew() const { return link_->attach_anew(); }
 
 Status WorkerService::run() {
   link_->start();
@@ -115,11 +119,13 @@ Status WorkerService::run() {
         const log::Field field("request_id", requests_.of_failed(outcome_));
         warn_not_finite(outcome_);
       }
-      // Without the store no further plan can succeed: leave this one unanswered, so that its sequences run again elsewhere.
+      // Without the store no further plan can succeed: leave this one unanswered, so that its sequences run again
+      // elsewhere.
       if (!ran.is_ok() || !succeeded(outcome_)) {
         if (end = check_store_(); !end.is_ok()) break;
       }
-      link_->answer(work.epoch, ran.is_ok() ? write_result(outcome_, device_figures()) : write_failure(work.plan.id, ran));
+      link_->answer(work.epoch,
+                    ran.is_ok() ? write_result(outcome_, device_figures()) : write_failure(work.plan.id, ran));
     }
   }
   link_->close();

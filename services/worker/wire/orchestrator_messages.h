@@ -22,7 +22,9 @@ struct Registered {
 struct Refused {
   Status why;
 };
-struct Drain {};
+struct Drain {
+  bool attach_anew = false;  ///< another version of the pack is served
+};
 struct Release {
   std::vector<engine::ReleasedSequence> released;
 };

@@ -17,7 +17,8 @@ std::string text(const flatbuffers::String* s) { return s == nullptr ? std::stri
 Status refusal(uint32_t code, const flatbuffers::String* message) {
   const bool known = code > 0 && code <= static_cast<uint32_t>(Code::kInternal);
   const std::string why = text(message);
-  return Status(known ? static_cast<Code>(code) : Code::kInternal, why.empty() ? "the orchestrator gave no reason" : why);
+  return Status(known ? static_cast<Code>(code) : Code::kInternal,
+                why.empty() ? "the orchestrator gave no reason" : why);
 }
 
 uint64_t copied(const uint8_t* bytes) {
@@ -27,7 +28,8 @@ uint64_t copied(const uint8_t* bytes) {
 }
 
 /// A length that is not there is taken for all of them.
-std::vector<engine::ReleasedSequence> read_released(const flatbuffers::Vector<uint64_t>* ids, const flatbuffers::Vector<uint32_t>* lengths) {
+std::vector<engine::ReleasedSequence> read_released(const flatbuffers::Vector<uint64_t>* ids,
+                                                    const flatbuffers::Vector<uint32_t>* lengths) {
   std::vector<engine::ReleasedSequence> released;
   for (uint32_t i = 0; ids != nullptr && i < ids->size(); ++i) {
     // The verifier does not check that 8-byte elements of a vector are aligned: they are copied, not read in place.
@@ -50,7 +52,8 @@ engine::Sampling read_sampling(const wire::Sampling* m) {
   s.repetition_penalty = m->repetition_penalty();
   s.presence_penalty = m->presence_penalty();
   s.frequency_penalty = m->frequency_penalty();
-  const uint32_t biases = m->bias_ids() == nullptr || m->biases() == nullptr ? 0 : std::min(m->bias_ids()->size(), m->biases()->size());
+  const uint32_t biases =
+      m->bias_ids() == nullptr || m->biases() == nullptr ? 0 : std::min(m->bias_ids()->size(), m->biases()->size());
   for (uint32_t i = 0; i < biases; ++i) s.bias.push_back({m->bias_ids()->Get(i), m->biases()->Get(i)});
   if (m->allowed() != nullptr) s.allowed.assign(m->allowed()->begin(), m->allowed()->end());
   return s;
@@ -64,7 +67,8 @@ Result<engine::PlanSequence> read_sequence(const wire::PlanSequence& m) {
   s.sample = m.sample();
   s.sampling = read_sampling(m.sampling());
   if (m.sampling() != nullptr && m.sampling()->tokens_max() != 1)
-    return unsupported("sampling " + std::to_string(m.sampling()->tokens_max()) + " tokens a plan; this worker samples one");
+    return unsupported("sampling " + std::to_string(m.sampling()->tokens_max()) +
+                       " tokens a plan; this worker samples one");
   if (m.score_targets() != nullptr) s.score_targets.assign(m.score_targets()->begin(), m.score_targets()->end());
   s.score_top = m.score_top();
   s.history_first = m.history_first();
@@ -106,11 +110,14 @@ Result<StepPlan> read_plan(const wire::StepPlan& m) {
 }
 
 Result<HistoryUpdate> read_history(const wire::History& m) {
-  if (m.capacity() > activation::kHistoryCapacityMax) return invalid_argument("a history of " + std::to_string(m.capacity()) + " requests");
+  if (m.capacity() > activation::kHistoryCapacityMax)
+    return invalid_argument("a history of " + std::to_string(m.capacity()) + " requests");
   HistoryUpdate update{m.reset(), static_cast<int32_t>(m.capacity()), {}, m.segment()};
   if (m.entries() == nullptr || update.segment != 0) return update;
   for (const wire::HistoryEntry* e : *m.entries()) {
-    if (e->cells() == nullptr || e->entry() >= m.capacity()) return invalid_argument("a history's entry " + std::to_string(e->entry()) + " without cells, or beyond its capacity");
+    if (e->cells() == nullptr || e->entry() >= m.capacity())
+      return invalid_argument("a history's entry " + std::to_string(e->entry()) +
+                              " without cells, or beyond its capacity");
     update.entries.push_back({e->answer(), static_cast<int32_t>(e->entry()), {e->cells()->begin(), e->cells()->end()}});
   }
   return update;
@@ -122,7 +129,8 @@ std::vector<RequestName> read_names(const wire::StepPlan& m) {
   for (const wire::MicroBatch* batch : *m.micro_batches()) {
     for (uint32_t i = 0; batch->sequences() != nullptr && i < batch->sequences()->size(); ++i) {
       const wire::PlanSequence& s = *batch->sequences()->Get(i);
-      if (s.request() != nullptr && s.request()->size() > 0 && s.request()->size() <= kRequestBytesMax) names.push_back({SequenceId(s.id()), s.request()->str()});
+      if (s.request() != nullptr && s.request()->size() > 0 && s.request()->size() <= kRequestBytesMax)
+        names.push_back({SequenceId(s.id()), s.request()->str()});
     }
   }
   return names;
@@ -133,15 +141,19 @@ std::vector<RequestName> read_names(const wire::StepPlan& m) {
 Status HistoryUpdate::apply(activation::ActivationHistory& history) const {
   const activation::EamcShape shape = history.answers.shape();
   if (reset && static_cast<uint64_t>(capacity) * shape.cells() > activation::kHistoryCellsMax)
-    return invalid_argument("a history of " + std::to_string(capacity) + " requests takes more memory than this worker gives it");
+    return invalid_argument("a history of " + std::to_string(capacity) +
+                            " requests takes more memory than this worker gives it");
   if (reset) history = activation::ActivationHistory(shape, capacity);
-  for (const Entry& e : entries) MOESTRO_RETURN_IF_ERROR((e.answer ? history.answers : history.prompts).set(e.entry, e.cells));
+  for (const Entry& e : entries)
+    MOESTRO_RETURN_IF_ERROR((e.answer ? history.answers : history.prompts).set(e.entry, e.cells));
   return Status::ok();
 }
 
 Result<OrchestratorSays> read_orchestrator_message(std::span<const std::byte> body) {
-  flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(body.data()), body.size(), /*max_depth=*/16, /*max_tables=*/16'000'000);
-  if (body.size() < 8 || !wire::WorkerMessageBufferHasIdentifier(body.data()) || !wire::VerifyWorkerMessageBuffer(verifier))
+  flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(body.data()), body.size(), /*max_depth=*/16,
+                                 /*max_tables=*/16'000'000);
+  if (body.size() < 8 || !wire::WorkerMessageBufferHasIdentifier(body.data()) ||
+      !wire::VerifyWorkerMessageBuffer(verifier))
     return invalid_argument("not a worker message");
   const auto* message = wire::GetWorkerMessage(body.data());
   if (message->body() == nullptr) return invalid_argument("a worker message without a body");
@@ -155,7 +167,7 @@ Result<OrchestratorSays> read_orchestrator_message(std::span<const std::byte> bo
       const auto* r = message->body_as_Release();
       return OrchestratorSays{Release{read_released(r->released(), r->released_lengths())}};
     }
-    case wire::WorkerBody::Drain: return OrchestratorSays{Drain{}};
+    case wire::WorkerBody::Drain: return OrchestratorSays{Drain{message->body_as_Drain()->attach_anew()}};
     case wire::WorkerBody::History: {
       MOESTRO_ASSIGN_OR_RETURN(auto update, read_history(*message->body_as_History()));
       return OrchestratorSays{std::move(update)};

@@ -34,25 +34,29 @@ Offset<wire::SequenceResult> write_sequence(FlatBufferBuilder& b, const engine::
   for (const engine::TokenScore& score : s.scores) scores.push_back(write_score(b, score));
   std::vector<Offset<wire::ActivationCount>> counts;
   for (const activation::ActivationCount& c : s.activations)
-    counts.push_back(wire::CreateActivationCount(b, static_cast<uint16_t>(c.layer.value), static_cast<uint16_t>(c.expert.value), c.tokens));
+    counts.push_back(wire::CreateActivationCount(b, static_cast<uint16_t>(c.layer.value),
+                                                 static_cast<uint16_t>(c.expert.value), c.tokens));
   const auto sampled_offset = b.CreateVector(sampled);
   const auto scores_offset = b.CreateVector(scores);
   const auto counts_offset = b.CreateVector(counts);
   const auto error = s.status.is_ok() ? 0 : b.CreateString(s.status.message());
-  return wire::CreateSequenceResult(b, s.id.value, sampled_offset, scores_offset, counts_offset, static_cast<uint32_t>(s.status.code()), error);
+  return wire::CreateSequenceResult(b, s.id.value, sampled_offset, scores_offset, counts_offset,
+                                    static_cast<uint32_t>(s.status.code()), error);
 }
 
 uint32_t narrowed(uint64_t count) { return static_cast<uint32_t>(std::min<uint64_t>(count, UINT32_MAX)); }
 
-Offset<wire::DeviceFigures> write_device(FlatBufferBuilder& b, const tier::TierFigures& f, const engine::DeviceWork& work) {
+Offset<wire::DeviceFigures> write_device(FlatBufferBuilder& b, const tier::TierFigures& f,
+                                         const engine::DeviceWork& work) {
   std::vector<wire::DeviceLayer> layers;
   layers.reserve(f.layers.size());
   for (const tier::LayerCounters& c : f.layers)
-    layers.emplace_back(narrowed(c.hits), narrowed(c.late), narrowed(c.misses), narrowed(c.evictions), narrowed(c.prefetched), narrowed(c.prefetched_used),
-                        narrowed(c.prefetched_wasted));
+    layers.emplace_back(narrowed(c.hits), narrowed(c.late), narrowed(c.misses), narrowed(c.evictions),
+                        narrowed(c.prefetched), narrowed(c.prefetched_used), narrowed(c.prefetched_wasted));
   const auto layers_offset = b.CreateVectorOfStructs(layers);
-  return wire::CreateDeviceFigures(b, layers_offset, f.moved_bytes, f.wasted_bytes, f.link_busy_us, f.resident, f.recent.uses, f.recent.hits,
-                                   f.recent.lru_hits, f.recent.belady_hits, work.host_experts, work.host_rows, work.rewinds);
+  return wire::CreateDeviceFigures(b, layers_offset, f.moved_bytes, f.wasted_bytes, f.link_busy_us, f.resident,
+                                   f.recent.uses, f.recent.hits, f.recent.lru_hits, f.recent.belady_hits,
+                                   work.host_experts, work.host_rows, work.rewinds);
 }
 
 }  // namespace
@@ -60,11 +64,12 @@ Offset<wire::DeviceFigures> write_device(FlatBufferBuilder& b, const tier::TierF
 std::vector<std::byte> write_registration(const Registration& r) {
   FlatBufferBuilder b;
   const auto name = b.CreateString(r.name), model = b.CreateString(r.model), device = b.CreateString(r.device);
-  return finish(b, wire::WorkerBody::RegisterWorker,
-                wire::CreateRegisterWorker(b, kWorkerProtocol, name, model, r.pack_identity, device, 0, 1, r.kv_blocks,
-                                           static_cast<uint32_t>(kernels::kKvBlockTokens), r.kv_epoch, r.context_max, r.step_tokens_max,
-                                           r.step_sequences_max, r.moe_layers, r.experts, r.top_k, r.kv_sinks, r.kv_window, r.wants_history,
-                                           r.device_slots, r.device_slot_bytes, r.kv_host_blocks));
+  return finish(
+      b, wire::WorkerBody::RegisterWorker,
+      wire::CreateRegisterWorker(b, kWorkerProtocol, name, model, r.pack_identity, device, 0, 1, r.kv_blocks,
+                                 static_cast<uint32_t>(kernels::kKvBlockTokens), r.kv_epoch, r.context_max,
+                                 r.step_tokens_max, r.step_sequences_max, r.moe_layers, r.experts, r.top_k, r.kv_sinks,
+                                 r.kv_window, r.wants_history, r.device_slots, r.device_slot_bytes, r.kv_host_blocks));
 }
 
 std::vector<std::byte> write_heartbeat(uint32_t worker, uint64_t plans_done) {
@@ -79,9 +84,9 @@ std::vector<std::byte> write_result(const engine::StepOutcome& outcome, const ti
   const auto sequences_offset = b.CreateVector(sequences);
   const auto device_offset = device == nullptr ? 0 : write_device(b, *device, outcome.device);
   return finish(b, wire::WorkerBody::StepResult,
-                wire::CreateStepResult(b, outcome.plan.value, sequences_offset, outcome.step_us, outcome.stall_us, outcome.expert_hits,
-                                       outcome.expert_misses, outcome.fetched_bytes, 0, 0, outcome.nonfinite_sequences, outcome.dropped_rows,
-                                       device_offset));
+                wire::CreateStepResult(b, outcome.plan.value, sequences_offset, outcome.step_us, outcome.stall_us,
+                                       outcome.expert_hits, outcome.expert_misses, outcome.fetched_bytes, 0, 0,
+                                       outcome.nonfinite_sequences, outcome.dropped_rows, device_offset));
 }
 
 std::vector<std::byte> write_history_reader(uint64_t segment, const Status& mapped) {

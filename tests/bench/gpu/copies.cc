@@ -14,7 +14,8 @@
 namespace moestro::bench {
 namespace {
 
-/// Memory like a store's arena: shared, and mapped once to be written and once to be read, as a worker has it. Registered with the device.
+/// Memory like a store's arena: shared, and mapped once to be written and once to be read, as a worker has it.
+/// Registered with the device.
 class RegisteredArena {
  public:
   RegisteredArena(const MoestroCudaFunctions& functions, uint64_t bytes) : functions_(functions), bytes_(bytes) {}
@@ -34,7 +35,8 @@ class RegisteredArena {
     if (sized) read_ = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, fd, 0);
     const int error = errno;
     ::close(fd);
-    if (written_ == MAP_FAILED || read_ == MAP_FAILED) return io_error("shared memory of " + std::to_string(bytes_) + " bytes", error);
+    if (written_ == MAP_FAILED || read_ == MAP_FAILED)
+      return io_error("shared memory of " + std::to_string(bytes_) + " bytes", error);
     std::memset(written_, 0x3c, bytes_);
     // As a worker does: the mapping that it cannot write where the driver takes such, else one that it can.
     for (const auto& [view, read_only] : {std::pair(read_, 1), std::pair(written_, 0)}) {
@@ -109,7 +111,13 @@ Result<GpuRow> memory_row(const GpuBench& bench) {
     offer(filled, "the best fill");
   }
   MOESTRO_RETURN_IF_ERROR(limits->status());
-  return GpuRow{.what = "device memory, " + size_text(bytes), .value = best / 1e9, .unit = "GB/s", .ceiling = best / 1e9, .ceiling_is = with, .aim = 0, .failed = ""};
+  return GpuRow{.what = "device memory, " + size_text(bytes),
+                .value = best / 1e9,
+                .unit = "GB/s",
+                .ceiling = best / 1e9,
+                .ceiling_is = with,
+                .aim = 0,
+                .failed = ""};
 }
 
 std::vector<GpuRow> copy_rows(const GpuBench& bench) {
@@ -117,8 +125,14 @@ std::vector<GpuRow> copy_rows(const GpuBench& bench) {
   std::vector<GpuRow> rows;
   for (const uint64_t asked : bench.sizes.copies) {
     const uint64_t bytes = asked == 0 ? static_cast<uint64_t>(layout.bytes()) : asked;
-    GpuRow row{.what = "copy of " + size_text(bytes) + (asked == 0 ? ", an expert of bf16," : "") + " from shared memory, chunks of " + size_text(bench.sizes.chunk_bytes),
-               .value = 0, .unit = "GB/s", .ceiling = 0, .ceiling_is = "the best copy of as much pinned memory", .aim = 0.97, .failed = ""};
+    GpuRow row{.what = "copy of " + size_text(bytes) + (asked == 0 ? ", an expert of bf16," : "") +
+                       " from shared memory, chunks of " + size_text(bench.sizes.chunk_bytes),
+               .value = 0,
+               .unit = "GB/s",
+               .ceiling = 0,
+               .ceiling_is = "the best copy of as much pinned memory",
+               .aim = 0.97,
+               .failed = ""};
     RegisteredArena arena(bench.functions, bytes);
     const Status opened = arena.open();
     DeviceClock clock(bench.functions);

@@ -12,8 +12,8 @@ struct Cublas {
   std::string name;  ///< "cuBLAS (libcublas.so.13)"
 };
 
-/// `path`: a library's file; empty: libcublas.so.13 or .12, wherever the loader finds them. For the device that this thread has chosen; stays
-/// loaded. Otherwise what the loader said.
+/// `path`: a library's file; empty: libcublas.so.13 or .12, wherever the loader finds them. For the device that this
+/// thread has chosen; stays loaded. Otherwise what the loader said.
 Result<Cublas> load_cublas(const std::string& path);
 
 }  // namespace moestro::bench

@@ -11,17 +11,22 @@
 namespace moestro::bench {
 namespace {
 
-/// A layer in device memory, whose weights are all of one expert's worth of numbers or more; its routes, and room for what comes out.
+/// A layer in device memory, whose weights are all of one expert's worth of numbers or more; its routes, and room for
+/// what comes out.
 class Layer {
  public:
   Layer(const GpuBench& bench, kernels::cuda::CudaOps& ops, DType dtype, int64_t tokens_max)
-      : sizes_(bench.sizes), ops_(ops), layout_(sizes_.hidden, sizes_.ffn, dtype), clock_(bench.functions, ops.stream()) {
+      : sizes_(bench.sizes),
+        ops_(ops),
+        layout_(sizes_.hidden, sizes_.ffn, dtype),
+        clock_(bench.functions, ops.stream()) {
     const auto bytes = static_cast<uint64_t>(layout_.bytes());
     std::vector<uint64_t> slots;
     for (int64_t e = 0; e < sizes_.experts && clock_.status().is_ok(); ++e) {
       void* blob = dtype == DType::kBF16 ? clock_.random_bf16(bytes, 0.03f) : clock_.allocate(bytes);
       // 0x3c3c is a small bf16 number, so that scales are sound.
-      if (blob != nullptr && dtype != DType::kBF16) clock_.note("fill", bench.functions.fill(blob, 0x3c, bytes, clock_.stream()));
+      if (blob != nullptr && dtype != DType::kBF16)
+        clock_.note("fill", bench.functions.fill(blob, 0x3c, bytes, clock_.stream()));
       slots.push_back(reinterpret_cast<uint64_t>(blob));
     }
     slots_ = clock_.of(std::span<const uint64_t>(slots));
@@ -29,7 +34,8 @@ class Layer {
     std::mt19937 random(11);
     for (float& number : x) number = static_cast<float>(random() >> 8) / 8388608.0f - 1.0f;
     x_ = clock_.of(std::span<const float>(x));
-    out_ = static_cast<float*>(clock_.allocate(static_cast<uint64_t>(tokens_max * sizes_.top_k * sizes_.hidden) * sizeof(float)));
+    out_ = static_cast<float*>(
+        clock_.allocate(static_cast<uint64_t>(tokens_max * sizes_.top_k * sizes_.hidden) * sizeof(float)));
   }
 
   DeviceClock& clock() { return clock_; }
@@ -64,11 +70,16 @@ class Layer {
   int64_t tokens_ = 0;
 };
 
-/// One product of the same number of multiply-adds as the layer's: every routed row with three matrices of [ffn, hidden].
+/// One product of the same number of multiply-adds as the layer's: every routed row with three matrices of [ffn,
+/// hidden].
 class Dense {
  public:
   explicit Dense(const GpuBench& bench, DeviceClock& clock)
-      : bench_(bench), clock_(clock), n_(bench.sizes.many_tokens * bench.sizes.top_k), rows_(3 * bench.sizes.ffn), cols_(bench.sizes.hidden) {
+      : bench_(bench),
+        clock_(clock),
+        n_(bench.sizes.many_tokens * bench.sizes.top_k),
+        rows_(3 * bench.sizes.ffn),
+        cols_(bench.sizes.hidden) {
     const bool own = !bench.dense;
     weight_ = clock.random_bf16(static_cast<uint64_t>(rows_ * cols_) * 2, 0.03f);
     const auto x_bytes = static_cast<uint64_t>(n_ * cols_) * 2;
@@ -78,13 +89,19 @@ class Dense {
   }
   void run() {
     if (bench_.dense) {
-      if (const Status status = bench_.dense(x_, weight_, y_, n_, rows_, cols_, clock_.stream()); !status.is_ok() && failed_.is_ok()) failed_ = status;
+      if (const Status status = bench_.dense(x_, weight_, y_, n_, rows_, cols_, clock_.stream());
+          !status.is_ok() && failed_.is_ok())
+        failed_ = status;
       return;
     }
-    const MoestroCudaMatmul a{static_cast<const float*>(x_), n_, rows_, cols_, weight_, nullptr, MOESTRO_CUDA_BF16, nullptr, static_cast<float*>(y_), 1};
+    const MoestroCudaMatmul a{
+        static_cast<const float*>(x_), n_, rows_, cols_, weight_, nullptr, MOESTRO_CUDA_BF16, nullptr,
+        static_cast<float*>(y_),       1};
     clock_.note("matmul", bench_.functions.ops.matmul(&a, clock_.stream()));
   }
-  double flops() const { return 2.0 * static_cast<double>(n_) * static_cast<double>(rows_) * static_cast<double>(cols_); }
+  double flops() const {
+    return 2.0 * static_cast<double>(n_) * static_cast<double>(rows_) * static_cast<double>(cols_);
+  }
   const Status& failed() const { return failed_; }
 
  private:
@@ -97,14 +114,22 @@ class Dense {
 
 GpuRow many_row(const GpuBench& bench, kernels::cuda::CudaOps& ops) {
   const GpuSizes& s = bench.sizes;
-  GpuRow row{.what = std::to_string(s.experts) + " experts of bf16 on " + std::to_string(s.many_tokens) + " tokens, " + std::to_string(s.top_k) + " each", .value = 0, .unit = "TFLOP/s",
-             .ceiling = 0, .ceiling_is = "one dense product of as many operations, " + (bench.dense ? bench.dense_name : "the plugin's own: there is no cuBLAS"), .aim = 0.80, .failed = ""};
+  GpuRow row{.what = std::to_string(s.experts) + " experts of bf16 on " + std::to_string(s.many_tokens) + " tokens, " +
+                     std::to_string(s.top_k) + " each",
+             .value = 0,
+             .unit = "TFLOP/s",
+             .ceiling = 0,
+             .ceiling_is = "one dense product of as many operations, " +
+                           (bench.dense ? bench.dense_name : "the plugin's own: there is no cuBLAS"),
+             .aim = 0.80,
+             .failed = ""};
   Layer layer(bench, ops, DType::kBF16, s.many_tokens);
   layer.route(s.many_tokens);
   Dense dense(bench, layer.clock());
   std::vector<double> ours, best;
   for (int i = 0; i <= s.repeats && layer.status().is_ok() && dense.failed().is_ok(); ++i) {
-    const double took = layer.clock().seconds([&] { layer.run(); }), took_dense = layer.clock().seconds([&] { dense.run(); });
+    const double took = layer.clock().seconds([&] { layer.run(); }),
+                 took_dense = layer.clock().seconds([&] { dense.run(); });
     if (i > 0) ours.push_back(took), best.push_back(took_dense);
   }
   const Status status = layer.status().is_ok() ? dense.failed() : layer.status();
@@ -115,13 +140,20 @@ GpuRow many_row(const GpuBench& bench, kernels::cuda::CudaOps& ops) {
   return row;
 }
 
-void few_rows(const GpuBench& bench, kernels::cuda::CudaOps& ops, DType dtype, double memory_rate, std::vector<GpuRow>& rows) {
+void few_rows(const GpuBench& bench, kernels::cuda::CudaOps& ops, DType dtype, double memory_rate,
+              std::vector<GpuRow>& rows) {
   const GpuSizes& s = bench.sizes;
   Layer layer(bench, ops, dtype, *std::max_element(s.few_tokens.begin(), s.few_tokens.end()));
   for (const int64_t tokens : s.few_tokens) {
     const int64_t active = layer.route(tokens);
-    GpuRow row{.what = std::to_string(active) + " experts of " + std::string(dtype_name(dtype)) + " on " + std::to_string(tokens) + (tokens == 1 ? " token" : " tokens"), .value = 0, .unit = "GB/s",
-               .ceiling = memory_rate / 1e9, .ceiling_is = "device memory", .aim = dtype == DType::kBF16 ? 0.80 : 0, .failed = ""};
+    GpuRow row{.what = std::to_string(active) + " experts of " + std::string(dtype_name(dtype)) + " on " +
+                       std::to_string(tokens) + (tokens == 1 ? " token" : " tokens"),
+               .value = 0,
+               .unit = "GB/s",
+               .ceiling = memory_rate / 1e9,
+               .ceiling_is = "device memory",
+               .aim = dtype == DType::kBF16 ? 0.80 : 0,
+               .failed = ""};
     const auto work = [&] { layer.run(); };
     const int times = layer.status().is_ok() ? layer.clock().times_for(work, s.seconds_least) : 1;
     std::vector<double> runs;
@@ -135,16 +167,25 @@ void few_rows(const GpuBench& bench, kernels::cuda::CudaOps& ops, DType dtype, d
 }  // namespace
 
 std::vector<GpuRow> expert_rows(const GpuBench& bench, double memory_rate) {
-  // An error stays with the CudaOps that met it: each part has its own. Not deterministic: many tokens go through tensor cores.
+  // An error stays with the CudaOps that met it: each part has its own. Not deterministic: many tokens go through
+  // tensor cores.
   std::vector<GpuRow> rows;
   const auto with_ops = [&](const std::string& what, const auto& measure) {
     auto ops = kernels::cuda::CudaOps::create(bench.functions, {.deterministic = false});
     if (ops.is_ok()) measure(**ops);
-    else rows.push_back({.what = what, .value = 0, .unit = "", .ceiling = 0, .ceiling_is = "", .aim = 0, .failed = ops.status().message()});
+    else
+      rows.push_back({.what = what,
+                      .value = 0,
+                      .unit = "",
+                      .ceiling = 0,
+                      .ceiling_is = "",
+                      .aim = 0,
+                      .failed = ops.status().message()});
   };
   with_ops("experts on many tokens", [&](kernels::cuda::CudaOps& ops) { rows.push_back(many_row(bench, ops)); });
   for (const DType dtype : bench.sizes.few_dtypes)
-    with_ops("experts on few tokens", [&](kernels::cuda::CudaOps& ops) { few_rows(bench, ops, dtype, memory_rate, rows); });
+    with_ops("experts on few tokens",
+             [&](kernels::cuda::CudaOps& ops) { few_rows(bench, ops, dtype, memory_rate, rows); });
   return rows;
 }
 

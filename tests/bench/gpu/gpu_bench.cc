@@ -27,7 +27,14 @@ std::vector<GpuRow> run_gpu_bench(const GpuBench& bench, const std::function<voi
   auto memory = memory_row(bench);
   const double memory_rate = memory.is_ok() ? memory->value * 1e9 : 0;
   if (memory.is_ok()) add({*memory});
-  else add({GpuRow{.what = "device memory", .value = 0, .unit = "GB/s", .ceiling = 0, .ceiling_is = "", .aim = 0, .failed = memory.status().message()}});
+  else
+    add({GpuRow{.what = "device memory",
+                .value = 0,
+                .unit = "GB/s",
+                .ceiling = 0,
+                .ceiling_is = "",
+                .aim = 0,
+                .failed = memory.status().message()}});
   add(copy_rows(bench));
   add(expert_rows(bench, memory_rate));
   add(attention_rows(bench, memory_rate));

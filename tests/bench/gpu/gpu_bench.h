@@ -1,6 +1,7 @@
 #pragma once
-// What a CUDA device makes of its copies and kernels, each figure beside its ceiling, measured in the same run: one after the other, over and
-// over. It knows of the device what the plugin's table (kernels/cuda/plugin_abi.h) gives, and calls kernels as the engine does, through CudaOps.
+// What a CUDA device makes of its copies and kernels, each figure beside its ceiling, measured in the same run: one
+// after the other, over and over. It knows of the device what the plugin's table (kernels/cuda/plugin_abi.h) gives, and
+// calls kernels as the engine does, through CudaOps.
 
 #include <cstdint>
 #include <functional>
@@ -27,7 +28,8 @@ struct GpuSizes {
   int64_t sequences = 32, context = 2048, heads = 32, kv_heads = 8, head_dim = 128;
   std::vector<DType> kv_dtypes = {DType::kBF16, DType::kInt8};
   std::vector<uint64_t> copies = {1 << 20, 4 << 20, 16 << 20, 64 << 20, 0};  ///< bytes; 0: an expert of bf16
-  uint64_t chunk_bytes = 4 << 20;           ///< of a copy, as experts are carried (services/worker/device/cuda_slots.h), two of which are under way
+  uint64_t chunk_bytes =
+      4 << 20;  ///< of a copy, as experts are carried (services/worker/device/cuda_slots.h), two of which are under way
   uint64_t stream_bytes = uint64_t{2} << 30;  ///< that device memory is measured with
   int repeats = 15;
   double seconds_least = 5e-3;  ///< short kernels are launched again and again until they take this long together
@@ -50,7 +52,8 @@ struct GpuRow {
 };
 
 /// Multiplies [n, cols] by [rows, cols], both bf16, to [n, rows] of bf16, all on the device; queued on the stream.
-using DenseProduct = std::function<Status(const void* x, const void* weight, void* y, int64_t n, int64_t rows, int64_t cols, MoestroCudaStream stream)>;
+using DenseProduct = std::function<Status(const void* x, const void* weight, void* y, int64_t n, int64_t rows,
+                                          int64_t cols, MoestroCudaStream stream)>;
 
 struct GpuBench {
   const MoestroCudaFunctions& functions;  ///< of the device that this thread has chosen

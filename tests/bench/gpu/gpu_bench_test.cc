@@ -1,4 +1,5 @@
-// The GPU benchmark on the emulated kernels: every row is there, so that it works where there is a GPU. Its figures mean nothing here.
+// The GPU benchmark on the emulated kernels: every row is there, so that it works where there is a GPU. Its figures
+// mean nothing here.
 
 #include "tests/bench/gpu/gpu_bench.h"
 
@@ -31,10 +32,13 @@ TEST(GpuBench, MeasuresEveryRowBesideItsCeiling) {
     EXPECT_NE(row.ceiling_is, "") << row.what;
   }
   EXPECT_EQ(seen, rows.size());
-  EXPECT_THAT(what, ::testing::ElementsAre(StartsWith("device memory"), StartsWith("copy of 64 KiB from shared memory, chunks of 12 KiB"), HasSubstr("an expert of bf16"),
-                                           StartsWith("4 experts of bf16 on 40 tokens"), "2 experts of bf16 on 1 token", StartsWith("4 experts of bf16 on 20"),
-                                           "2 experts of int8 on 1 token", StartsWith("4 experts of int8"), "2 experts of int4 on 1 token", StartsWith("4 experts of int4"),
-                                           "attention, 3 sequences of 160 tokens decode, cache of bf16", HasSubstr("cache of int8")));
+  EXPECT_THAT(what,
+              ::testing::ElementsAre(
+                  StartsWith("device memory"), StartsWith("copy of 64 KiB from shared memory, chunks of 12 KiB"),
+                  HasSubstr("an expert of bf16"), StartsWith("4 experts of bf16 on 40 tokens"),
+                  "2 experts of bf16 on 1 token", StartsWith("4 experts of bf16 on 20"), "2 experts of int8 on 1 token",
+                  StartsWith("4 experts of int8"), "2 experts of int4 on 1 token", StartsWith("4 experts of int4"),
+                  "attention, 3 sequences of 160 tokens decode, cache of bf16", HasSubstr("cache of int8")));
   const auto json = nlohmann::json::parse(rows_json("a device", rows));
   EXPECT_EQ(json.at("rows").size(), rows.size());
   EXPECT_EQ(json.at("rows")[1].at("aim"), 0.97);
@@ -56,7 +60,9 @@ TEST(GpuBench, TheDenseProductOfTheYardstickHasAsManyOperations) {
 TEST(GpuBench, WhatFailsIsARowThatSaysWhyAndTheOthersAreThere) {
   MoestroCudaFunctions broken = emulated();
   broken.register_host = [](void*, uint64_t, int32_t) -> MoestroCudaResult { return 2; };
-  broken.ops.attention = [](const MoestroCudaAttention*, MoestroCudaStream) -> MoestroCudaResult { return MOESTRO_CUDA_REFUSED; };
+  broken.ops.attention = [](const MoestroCudaAttention*, MoestroCudaStream) -> MoestroCudaResult {
+    return MOESTRO_CUDA_REFUSED;
+  };
   const auto rows = run_gpu_bench({broken, GpuSizes::tiny(), nullptr, ""}, {});
   for (const GpuRow& row : rows) {
     if (row.what.starts_with("copy of")) {

@@ -1,6 +1,8 @@
-"""The bundle for machines with a GPU, on one without: it is small enough, every program of it starts with the bundle's libraries alone, and run_gpu_tests counts what it skips.
+"""The bundle for machines with a GPU, on one without: it is small enough, every program of it starts with the bundle's
+libraries alone, and run_gpu_tests counts what it skips.
 
-    gpu_bundle_test.py BUNDLE [EMULATED_PLUGIN]     both made before: scripts/gpu_bundle, and the target moestro_cuda_emulated_plugin
+    gpu_bundle_test.py BUNDLE [EMULATED_PLUGIN]
+        both made before: scripts/gpu_bundle, and the target moestro_cuda_emulated_plugin
 """
 
 import importlib.machinery
@@ -43,20 +45,24 @@ class Bundle(unittest.TestCase):
         cls.environment = {"LD_LIBRARY_PATH": f"{cls.tree}/lib:{cls.tree}/lib/g++", "MOESTRO_SOURCE_DIR": str(cls.tree)}
 
     def run_here(self, *command, **environment):
-        return subprocess.run([str(c) for c in command], capture_output=True, text=True, env={**self.environment, **environment}, timeout=300)
+        return subprocess.run([str(c) for c in command], capture_output=True, text=True,
+                              env={**self.environment, **environment}, timeout=300)
 
     def run_gpu_tests(self, *options, bundle=BUNDLE, **environment):
         report = pathlib.Path(self.dir.name, "report")
         shutil.rmtree(report, ignore_errors=True)
-        ran = subprocess.run([bundle / "run_gpu_tests", report, *options], capture_output=True, text=True, env={"PATH": os.environ["PATH"], **environment}, timeout=900)
-        return ran, json.loads((report / "report.json").read_text()) if (report / "report.json").exists() else None, report
+        ran = subprocess.run([bundle / "run_gpu_tests", report, *options], capture_output=True, text=True,
+                             env={"PATH": os.environ["PATH"], **environment}, timeout=900)
+        return ran, json.loads(
+            (report / "report.json").read_text()) if (report / "report.json").exists() else None, report
 
     def test_it_is_small_enough_and_says_what_it_is(self):
         self.assertLessEqual(sum(f.stat().st_size for f in BUNDLE.iterdir()), maker.BYTES_MAX)
         self.assertEqual(sorted(f.name for f in BUNDLE.iterdir()), ["MANIFEST.json", "payload.tar.gz", "run_gpu_tests"])
         manifest = json.loads((BUNDLE / "MANIFEST.json").read_text())
         self.assertRegex(manifest["glibc"], r"^2\.\d+$")
-        self.assertEqual(sorted(manifest["files"]), sorted(str(f.relative_to(self.tree)) for f in self.tree.rglob("*") if f.is_file()))
+        self.assertEqual(sorted(manifest["files"]),
+                         sorted(str(f.relative_to(self.tree)) for f in self.tree.rglob("*") if f.is_file()))
         self.assertIn("models/demo/model.safetensors", manifest["files"])
 
     def test_nothing_comes_from_outside_but_glibc(self):
@@ -73,7 +79,8 @@ class Bundle(unittest.TestCase):
             self.assertEqual(ran.returncode, 0, f"{name}: {ran.stderr}")
             self.assertIn(name, ran.stdout + ran.stderr)
         listed = self.run_here(self.tree / "bin" / "gpu_test", "--gtest_list_tests")
-        for suite in ("SortRoutes.", "LongAttention.", "ManyTokens.", "Sample.", "Mirrors.", "Fixtures/CudaEngineTest."):
+        for suite in ("SortRoutes.", "LongAttention.", "ManyTokens.", "Sample.", "Mirrors.",
+                      "Fixtures/CudaEngineTest."):
             self.assertIn("\n" + suite, "\n" + listed.stdout)
 
     @unittest.skipIf(HAS_GPU, "there is a GPU here")
@@ -90,9 +97,13 @@ class Bundle(unittest.TestCase):
     def test_over_the_emulated_plugin_steps_pass_and_are_reported(self):
         ran, report, _ = self.run_gpu_tests("--plugin", EMULATED, "--only", "bench,engine", "--check")
         self.assertEqual(ran.returncode, 0, json.dumps(report, indent=1))
-        self.assertEqual(report["counts"]["passed"], 9, "benchmarks, a pack made, five measurements of the engine, two of them without graphs again")
+        self.assertEqual(report["counts"]["passed"], 9,
+                         "benchmarks, a pack made, five measurements of the engine, two of them without graphs again")
         self.assertEqual([row["unit"] for row in report["figures"]], ["tokens/s"] * 4 + ["ms"] * 2)
-        tests = self.run_here(self.tree / "bin" / "gpu_test", "--gtest_filter=SortRoutes*:Guard*:Sample*:Mirrors*:Workspaces*:CudaOpsErrors*:LayerExperts*", MOESTRO_CUDA_PLUGIN=str(EMULATED))
+        tests = self.run_here(
+            self.tree / "bin" / "gpu_test",
+            "--gtest_filter=SortRoutes*:Guard*:Sample*:Mirrors*:Workspaces*:CudaOpsErrors*:LayerExperts*",
+            MOESTRO_CUDA_PLUGIN=str(EMULATED))
         self.assertEqual(tests.returncode, 0, tests.stdout[-3000:])
         self.assertNotIn("SKIPPED", tests.stdout)
 

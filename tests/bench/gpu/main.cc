@@ -4,12 +4,12 @@
 //
 // Exits with 0; 1 where a figure could not be measured, which its line says; 77 where there is no device.
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
 #include "kernels/device_registry.h"
+#include "services/command_line/command_line.h"
 #include "tests/bench/gpu/cublas.h"
 #include "tests/bench/gpu/report.h"
 
@@ -29,7 +29,8 @@ struct Options {
 int run(const Options& o) {
   const auto devices = kernels::probe_cuda(o.plugin);
   if (!devices.is_ok() || static_cast<size_t>(o.device) >= devices->size()) {
-    std::fprintf(stderr, "moestro_gpu_bench: %s\n", devices.is_ok() ? "no such device" : devices.status().message().c_str());
+    std::fprintf(stderr, "moestro_gpu_bench: %s\n",
+                 devices.is_ok() ? "no such device" : devices.status().message().c_str());
     return kNoDevice;
   }
   const auto functions = kernels::cuda_functions(o.plugin);
@@ -49,7 +50,8 @@ int run(const Options& o) {
     }
   }
   const kernels::CudaDevice& device = (*devices)[static_cast<size_t>(o.device)];
-  const std::string name = device.name + ", compute capability " + std::to_string(device.major) + "." + std::to_string(device.minor);
+  const std::string name =
+      device.name + ", compute capability " + std::to_string(device.major) + "." + std::to_string(device.minor);
   if (!o.json) std::printf("%s\n%s\n", name.c_str(), head_text().c_str());
   bool whole = true;
   const std::vector<GpuRow> rows = run_gpu_bench(bench, [&](const GpuRow& row) {
@@ -66,14 +68,19 @@ int run(const Options& o) {
 
 int main(int argc, char** argv) {
   moestro::bench::Options o;
-  CLI::App app("Copies, experts and attention on a CUDA device, each beside its ceiling", "moestro_gpu_bench");
-  app.add_option("--device", o.device, "Which")->check(CLI::Range(0, 63))->capture_default_str();
+  moestro::command_line::App app("Copies, experts and attention on a CUDA device, each beside its ceiling",
+                                 "moestro_gpu_bench");
+  app.add_option("--device", o.device, "Which")->check(moestro::command_line::Range(0, 63))->capture_default_str();
   app.add_option("--plugin", o.plugin, "The CUDA plugin")->capture_default_str();
   app.add_option("--cublas", o.cublas, "libcublas.so to compare with; default: what the loader finds");
-  app.add_option("--chunk", o.chunk, "Bytes of a chunk of a copy")->check(CLI::Range(uint64_t{4096}, uint64_t{1} << 30))->capture_default_str();
-  app.add_option("--repeats", o.repeats, "Of each measurement")->check(CLI::Range(1, 1000))->capture_default_str();
+  app.add_option("--chunk", o.chunk, "Bytes of a chunk of a copy")
+      ->check(moestro::command_line::Range(uint64_t{4096}, uint64_t{1} << 30))
+      ->capture_default_str();
+  app.add_option("--repeats", o.repeats, "Of each measurement")
+      ->check(moestro::command_line::Range(1, 1000))
+      ->capture_default_str();
   app.add_flag("--check", o.check, "Tiny sizes: whether all of it works");
   app.add_flag("--json", o.json, "Machine-readable; the table goes to stderr");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = moestro::command_line::parse_program_line(app, argc, argv)) return *code;
   return moestro::bench::run(o);
 }

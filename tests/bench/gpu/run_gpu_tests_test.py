@@ -1,4 +1,5 @@
-"""What run_gpu_tests makes of the programs that it runs, and what its report says of them: without a bundle, on every machine."""
+"""What run_gpu_tests makes of the programs that it runs, and what its report says of them: without a bundle, on every
+machine."""
 
 import argparse
 import importlib.machinery
@@ -16,8 +17,15 @@ runner = importlib.util.module_from_spec(importlib.util.spec_from_loader("run_gp
 sys.dont_write_bytecode = True
 loader.exec_module(runner)
 
-ROWS = {"device": "d", "rows": [{"what": "device memory", "value": 4000.0, "unit": "GB/s", "ceiling": 4000.0, "ceiling_is": "a copy", "ratio": 1.0, "aim": None, "failed": None},
-                                {"what": "a|copy", "value": None, "unit": "GB/s", "ceiling": None, "ceiling_is": "pinned", "ratio": None, "aim": 0.97, "failed": "register_host: out of memory"}]}
+ROWS = {
+    "device": "d", "rows": [{
+        "what": "device memory", "value": 4000.0, "unit": "GB/s", "ceiling": 4000.0, "ceiling_is": "a copy",
+        "ratio": 1.0, "aim": None, "failed": None
+    }, {
+        "what": "a|copy", "value": None, "unit": "GB/s", "ceiling": None, "ceiling_is": "pinned", "ratio": None,
+        "aim": 0.97, "failed": "register_host: out of memory"
+    }]
+}
 
 
 def ran(code, limit_s=60, read=None):
@@ -30,8 +38,10 @@ def ran(code, limit_s=60, read=None):
 
 class Steps(unittest.TestCase):
     def test_exit_codes_are_judged(self):
-        for code, status, why in (("pass", "passed", ""), ("raise SystemExit('x: broken')", "failed", "x: broken"), ("import sys; print('no GPU', file=sys.stderr); sys.exit(77)", "skipped", "no GPU"),
-                                  ("raise SystemExit('first\\nm: this is not in this version (d)\\nlast')", "refused", "m: this is not in this version (d)")):
+        for code, status, why in (("pass", "passed", ""), ("raise SystemExit('x: broken')", "failed", "x: broken"),
+                                  ("import sys; print('no GPU', file=sys.stderr); sys.exit(77)", "skipped",
+                                   "no GPU"), ("raise SystemExit('first\\nm: this is not in this version (d)\\nlast')",
+                                               "refused", "m: this is not in this version (d)")):
             step = ran(code)
             self.assertEqual(step.status, status, step.why)
             self.assertIn(why, step.why)
@@ -46,7 +56,9 @@ class Steps(unittest.TestCase):
         whole = "[==========] 3 tests\n[  PASSED  ] 2 tests.\n[  SKIPPED ] 1 test, listed below:\n[  SKIPPED ] A.B\n"
         step = ran(f"print({whole!r})", read=runner.read_suite)
         self.assertEqual((step.status, step.figures), ("passed", {"passed": 2, "skipped": 1}))
-        self.assertEqual(ran("print('[  PASSED  ] 0 tests.\\n[  SKIPPED ] 4 tests, listed below:')", read=runner.read_suite).status, "skipped")
+        self.assertEqual(
+            ran("print('[  PASSED  ] 0 tests.\\n[  SKIPPED ] 4 tests, listed below:')", read=runner.read_suite).status,
+            "skipped")
 
     def test_rows_that_could_not_be_measured_fail_the_step_and_leave_the_others(self):
         step = ran(f"print({json.dumps(ROWS)!r}); raise SystemExit(1)", read=runner.read_rows)
@@ -74,7 +86,12 @@ class Report(unittest.TestCase):
         return next(s for s in steps if s.aim == 0.7), next(s for s in steps if s.aim == 1.05)
 
     def said(self, rate, **more):
-        return json.dumps({"results": [{"tokens_per_s": {"median": rate}, "weight_bytes_per_token": {"median": 4e9}, **{k: {"median": v} for k, v in more.items()}}]})
+        return json.dumps({
+            "results": [{
+                "tokens_per_s": {"median": rate}, "weight_bytes_per_token": {"median": 4e9},
+                **{k: {"median": v} for k, v in more.items()}
+            }]
+        })
 
     def test_decoding_is_held_against_device_memory_and_the_link(self):
         measured = runner.Step("bench", "b", ["x"], 1)
@@ -92,7 +109,8 @@ class Report(unittest.TestCase):
 
     def test_decoding_without_graphs_is_held_against_decoding_with_them(self):
         args = argparse.Namespace(device=2, check=False, shape="mixtral-12gb")
-        steps = runner.engine_steps(pathlib.Path("/tree"), pathlib.Path("/work"), args, runner.Step("bench", "b", ["x"], 1))
+        steps = runner.engine_steps(pathlib.Path("/tree"), pathlib.Path("/work"), args,
+                                    runner.Step("bench", "b", ["x"], 1))
         for queued in (s for s in steps if s.name.endswith("without CUDA graphs")):
             with_graphs = next(s for s in steps if queued.name == s.name + ", without CUDA graphs")
             self.assertEqual(queued.command, [*with_graphs.command, "--cuda-graphs", "off"])
@@ -114,7 +132,9 @@ class Report(unittest.TestCase):
         other.skip("needs: memory")
         with tempfile.TemporaryDirectory() as out:
             counts = runner.write(pathlib.Path(out), {"commit": "abc"}, runner.machine(0), [step, other])
-            report, text = json.loads(pathlib.Path(out, "report.json").read_text()), pathlib.Path(out, "report.md").read_text()
+            report, text = json.loads(pathlib.Path(out,
+                                                   "report.json").read_text()), pathlib.Path(out,
+                                                                                             "report.md").read_text()
         self.assertEqual({k: v for k, v in counts.items() if v}, {"failed": 1, "skipped": 1})
         self.assertEqual(report["counts"], counts)
         self.assertEqual([s["name"] for s in report["steps"]], ["a step", "a pack"])

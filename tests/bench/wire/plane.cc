@@ -71,7 +71,8 @@ Decoded evaluate(const Seen& seen) {
 SequenceRequest random_request(orchestrator::ControlPlane& control, const Load& load, std::mt19937_64& random) {
   SequenceRequest r;
   r.id = control.next_sequence_id();
-  for (int64_t i = 0; i < load.depth; ++i) r.prompt.push_back(static_cast<TokenId>(random() % static_cast<uint64_t>(load.vocab)));
+  for (int64_t i = 0; i < load.depth; ++i)
+    r.prompt.push_back(static_cast<TokenId>(random() % static_cast<uint64_t>(load.vocab)));
   r.tokens_max = load.tokens;
   r.ignore_eos = true;
   r.sampling.temperature = 0;
@@ -80,7 +81,8 @@ SequenceRequest random_request(orchestrator::ControlPlane& control, const Load& 
 
 }  // namespace
 
-std::unique_ptr<Plane> Plane::start(const std::string& endpoint, size_t steps_in_flight, std::vector<std::string> worker, const std::string& log) {
+std::unique_ptr<Plane> Plane::start(const std::string& endpoint, size_t steps_in_flight,
+                                    std::vector<std::string> worker, const std::string& log) {
   orchestrator::ControlOptions options;
   options.endpoint = endpoint;
   options.model = std::string(1, 'm');  // a literal sets off g++ 12's -Wrestrict
@@ -96,7 +98,8 @@ std::unique_ptr<Plane> Plane::start(const std::string& endpoint, size_t steps_in
 
 bool Plane::wait_for_worker(std::chrono::seconds limit) const {
   const auto end = std::chrono::steady_clock::now() + limit;
-  while (!control_->has_worker() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  while (!control_->has_worker() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
   return control_->has_worker();
 }
 
@@ -106,7 +109,9 @@ Decoded Plane::run(const Load& load, std::string& error) {
   seen->tokens.resize(batch);
   std::mt19937_64 random(load.seed);
   for (size_t i = 0; i < batch; ++i) {
-    const Status sent = control_->submit(random_request(*control_, load, random), [seen, this, i](const SequenceEvent& event) { note(*seen, *control_, i, event); });
+    const Status sent =
+        control_->submit(random_request(*control_, load, random),
+                         [seen, this, i](const SequenceEvent& event) { note(*seen, *control_, i, event); });
     if (!sent.is_ok()) return error = sent.message(), Decoded{};
   }
   std::unique_lock lock(seen->mutex);

@@ -22,14 +22,16 @@ struct Load {
 struct Decoded {
   double seconds = 0, tokens = 0;
   double engine_seconds = 0;           ///< that the worker spent in steps, of the same steps
-  std::vector<double> added_us;        ///< of each step: from result to result, less the worker's step; where one step is in flight
+  std::vector<double>
+      added_us;  ///< of each step: from result to result, less the worker's step; where one step is in flight
   double rate() const { return seconds > 0 ? tokens / seconds : 0; }
 };
 
 class Plane {
  public:
   /// `worker`: the program and its arguments; it finds this plane at `endpoint`.
-  static std::unique_ptr<Plane> start(const std::string& endpoint, size_t steps_in_flight, std::vector<std::string> worker, const std::string& log);
+  static std::unique_ptr<Plane> start(const std::string& endpoint, size_t steps_in_flight,
+                                      std::vector<std::string> worker, const std::string& log);
 
   bool wait_for_worker(std::chrono::seconds limit) const;
   /// Empty if a sequence failed; then `error` says why.

@@ -1,6 +1,5 @@
 #include "services/cli/bench/model/model_command.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -11,6 +10,7 @@
 
 #include "services/cli/bench/model/model_shape.h"
 #include "services/cli/pack/progress.h"
+#include "services/command_line/command_line.h"
 #include "store/pack/packer.h"
 
 namespace moestro::cli {
@@ -54,7 +54,9 @@ ModelShape shape_of(const Arguments& a) {
 
 Status run(const Arguments& a) {
   const ModelShape shape = shape_of(a);
-  if (shape.top_k > shape.experts) return invalid_argument("--top-k " + std::to_string(shape.top_k) + " is more than the " + std::to_string(shape.experts) + " experts of a layer");
+  if (shape.top_k > shape.experts)
+    return invalid_argument("--top-k " + std::to_string(shape.top_k) + " is more than the " +
+                            std::to_string(shape.experts) + " experts of a layer");
   store::PackOptions options;
   MOESTRO_ASSIGN_OR_RETURN(const DType experts, parse_dtype(a.experts));
   MOESTRO_ASSIGN_OR_RETURN(options.dense, parse_dtype(a.dense));
@@ -62,38 +64,60 @@ Status run(const Arguments& a) {
   options.jobs = a.jobs;
   options.model_name = a.name.empty() ? a.shape : a.name;
   store::RandomModel model{config_json(shape), generation_config_json(), {}, a.seed};
-  model.files = {{"config.json", model.config_json}, {"generation_config.json", model.generation_config_json}, {"tokenizer.json", byte_tokenizer_json(shape.vocab)},
+  model.files = {{"config.json", model.config_json},
+                 {"generation_config.json", model.generation_config_json},
+                 {"tokenizer.json", byte_tokenizer_json(shape.vocab)},
                  {"tokenizer_config.json", tokenizer_config_json(shape)}};
   note(shape_text(shape) + "; seed " + std::to_string(a.seed));
   const auto begin = std::chrono::steady_clock::now();
   ByteProgress progress("making weights");
-  const auto summary = store::pack_random(model, a.pack, options, {[&](uint64_t done, uint64_t total) { progress.update(done, total); }, [](const std::string& line) { note(line); }});
+  const auto summary = store::pack_random(model, a.pack, options,
+                                          {[&](uint64_t done, uint64_t total) { progress.update(done, total); },
+                                           [](const std::string& line) { note(line); }});
   progress.finish();
   if (!summary) return summary.status();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (a.json) {
-    const nlohmann::ordered_json report = {{"pack", a.pack}, {"bytes", summary->bytes}, {"resumed_bytes", summary->resumed_bytes}, {"blobs", summary->blobs}, {"seconds", seconds}};
+    const nlohmann::ordered_json report = {{"pack", a.pack},
+                                           {"bytes", summary->bytes},
+                                           {"resumed_bytes", summary->resumed_bytes},
+                                           {"blobs", summary->blobs},
+                                           {"seconds", seconds}};
     std::printf("%s\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   } else {
-    std::printf("made %s in %u blobs in %.1f s: %s\n", human_bytes(summary->bytes).c_str(), summary->blobs, seconds, a.pack.c_str());
+    std::printf("made %s in %u blobs in %.1f s: %s\n", human_bytes(summary->bytes).c_str(), summary->blobs, seconds,
+                a.pack.c_str());
   }
   return Status::ok();
 }
 
 }  // namespace
 
-void add_model_bench(CLI::App& bench, CommandResult& result) {
-  CLI::App* model = bench.add_subcommand("model", "Make a pack of random weights of a model's shape, for benchmarks; no checkpoint is needed");
+void add_model_bench(command_line::App& bench, CommandResult& result) {
+  command_line::App* model = bench.add_subcommand(
+      "model", "Make a pack of random weights of a model's shape, for benchmarks; no checkpoint is needed");
   auto a = std::make_shared<Arguments>();
-  model->add_option("--shape", a->shape, "Dimensions to begin with; each of them can be given")->required()->check(CLI::IsMember(model_shape_names()));
-  model->add_option("-o,--output", a->pack, "Directory of the pack; an interrupted one goes on where it stopped")->required()->option_text("PACK");
-  for (const Dimension& d : kDimensions) model->add_option(d.flag, a->own.*d.member, d.help)->check(CLI::Range(d.least, d.most))->option_text("N");
-  const CLI::IsMember precisions({"bf16", "bf16-12bit", "f16", "f32", "int8", "int4"});
+  model->add_option("--shape", a->shape, "Dimensions to begin with; each of them can be given")
+      ->required()
+      ->check(command_line::IsMember(model_shape_names()));
+  model->add_option("-o,--output", a->pack, "Directory of the pack; an interrupted one goes on where it stopped")
+      ->required()
+      ->option_text("PACK");
+  for (const Dimension& d : kDimensions)
+    model->add_option(d.flag, a->own.*d.member, d.help)->check(command_line::Range(d.least, d.most))->option_text("N");
+  const command_line::Check precisions = command_line::IsMember({"bf16", "bf16-12bit", "f16", "f32", "int8", "int4"});
   model->add_option("--experts", a->experts, "Precision of the experts")->check(precisions)->capture_default_str();
-  model->add_option("--dense", a->dense, "Precision of all other weights; bf16-12bit, int8, int4: of attention and the head")->check(precisions)->capture_default_str();
+  model
+      ->add_option("--dense", a->dense,
+                   "Precision of all other weights; bf16-12bit, int8, int4: of attention and the head")
+      ->check(precisions)
+      ->capture_default_str();
   model->add_option("--name", a->name, "Name of the model (default: the shape's)")->option_text("NAME");
   model->add_option("--seed", a->seed, "The same seed makes the same bytes")->capture_default_str()->option_text("S");
-  model->add_option("--jobs", a->jobs, "Threads")->check(CLI::Range(1, 256))->capture_default_str()->option_text("N");
+  model->add_option("--jobs", a->jobs, "Threads")
+      ->check(command_line::Range(1, 256))
+      ->capture_default_str()
+      ->option_text("N");
   model->add_flag("--json", a->json, "Print the result as JSON");
   model->callback([a, &result] {
     if (const Status status = run(*a); !status.is_ok()) fail(result, status);

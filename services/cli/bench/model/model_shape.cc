@@ -27,11 +27,28 @@ constexpr NamedShape kShapes[] = {
 constexpr int64_t kEnd = kByteVocab - 1;
 
 ordered_json common_config(const ModelShape& s) {
-  return {{"attention_dropout", 0.0}, {"bos_token_id", kEnd}, {"eos_token_id", kEnd}, {"hidden_act", "silu"}, {"initializer_range", 0.02},
-          {"max_position_embeddings", s.context}, {"output_router_logits", false}, {"rms_norm_eps", 1e-5}, {"rope_scaling", nullptr}, {"rope_theta", 1e6},
-          {"router_aux_loss_coef", 0.02}, {"sliding_window", nullptr}, {"tie_word_embeddings", false}, {"torch_dtype", "bfloat16"}, {"use_cache", true},
-          {"vocab_size", s.vocab}, {"hidden_size", s.hidden}, {"num_hidden_layers", s.layers}, {"num_attention_heads", s.heads},
-          {"num_key_value_heads", s.kv_heads}, {"head_dim", s.head_dim}, {"num_experts_per_tok", s.top_k}};
+  return {{"attention_dropout", 0.0},
+          {"bos_token_id", kEnd},
+          {"eos_token_id", kEnd},
+          {"hidden_act", "silu"},
+          {"initializer_range", 0.02},
+          {"max_position_embeddings", s.context},
+          {"output_router_logits", false},
+          {"rms_norm_eps", 1e-5},
+          {"rope_scaling", nullptr},
+          {"rope_theta", 1e6},
+          {"router_aux_loss_coef", 0.02},
+          {"sliding_window", nullptr},
+          {"tie_word_embeddings", false},
+          {"torch_dtype", "bfloat16"},
+          {"use_cache", true},
+          {"vocab_size", s.vocab},
+          {"hidden_size", s.hidden},
+          {"num_hidden_layers", s.layers},
+          {"num_attention_heads", s.heads},
+          {"num_key_value_heads", s.kv_heads},
+          {"head_dim", s.head_dim},
+          {"num_experts_per_tok", s.top_k}};
 }
 
 /// A code point below 2^11, in UTF-8.
@@ -66,42 +83,81 @@ std::optional<ModelShape> model_shape(const std::string& name) {
 }
 
 std::string shape_text(const ModelShape& s) {
-  return printed("%s, %ld layers of %ld experts (%ld a token), hidden %ld, ffn %ld, %ld heads of %ld (%ld of keys), vocabulary %ld",
-                 s.family == Family::kMixtral ? "mixtral" : "qwen3_moe", long{s.layers}, long{s.experts}, long{s.top_k}, long{s.hidden}, long{s.ffn}, long{s.heads},
-                 long{s.head_dim}, long{s.kv_heads}, long{s.vocab});
+  return printed(
+      "%s, %ld layers of %ld experts (%ld a token), hidden %ld, ffn %ld, %ld heads of %ld (%ld of keys), vocabulary "
+      "%ld",
+      s.family == Family::kMixtral ? "mixtral" : "qwen3_moe", long{s.layers}, long{s.experts}, long{s.top_k},
+      long{s.hidden}, long{s.ffn}, long{s.heads}, long{s.head_dim}, long{s.kv_heads}, long{s.vocab});
 }
 
 std::string config_json(const ModelShape& s) {
   ordered_json config = common_config(s);
   if (s.family == Family::kMixtral) {
-    config.update({{"architectures", {"MixtralForCausalLM"}}, {"model_type", "mixtral"}, {"num_local_experts", s.experts}, {"router_jitter_noise", 0.0},
+    config.update({{"architectures", {"MixtralForCausalLM"}},
+                   {"model_type", "mixtral"},
+                   {"num_local_experts", s.experts},
+                   {"router_jitter_noise", 0.0},
                    {"intermediate_size", s.ffn}});
   } else {
-    config.update({{"architectures", {"Qwen3MoeForCausalLM"}}, {"model_type", "qwen3_moe"}, {"attention_bias", false}, {"decoder_sparse_step", 1},
-                   {"intermediate_size", 3 * s.hidden}, {"max_window_layers", s.layers}, {"mlp_only_layers", ordered_json::array()}, {"moe_intermediate_size", s.ffn},
-                   {"norm_topk_prob", true}, {"num_experts", s.experts}, {"use_sliding_window", false}});
+    config.update({{"architectures", {"Qwen3MoeForCausalLM"}},
+                   {"model_type", "qwen3_moe"},
+                   {"attention_bias", false},
+                   {"decoder_sparse_step", 1},
+                   {"intermediate_size", 3 * s.hidden},
+                   {"max_window_layers", s.layers},
+                   {"mlp_only_layers", ordered_json::array()},
+                   {"moe_intermediate_size", s.ffn},
+                   {"norm_topk_prob", true},
+                   {"num_experts", s.experts},
+                   {"use_sliding_window", false}});
   }
   return config.dump(2) + "\n";
 }
 
-std::string generation_config_json() { return ordered_json{{"bos_token_id", kEnd}, {"eos_token_id", kEnd}}.dump(2) + "\n"; }
+std::string generation_config_json() {
+  return ordered_json{{"bos_token_id", kEnd}, {"eos_token_id", kEnd}}.dump(2) + "\n";
+}
 
 std::string byte_tokenizer_json(int64_t vocab) {
   ordered_json ids = ordered_json::object();
   for (const std::string& letter : byte_alphabet()) ids[letter] = ids.size();
   ids["<|endoftext|>"] = kEnd;
-  for (int64_t i = kByteVocab; i < vocab; ++i) ids.get_ref<ordered_json::object_t&>().emplace_back("<|unused_" + std::to_string(i) + "|>", i);
-  const ordered_json level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-  const ordered_json end = {{"id", kEnd}, {"content", "<|endoftext|>"}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", true}};
-  const ordered_json model = {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr}, {"continuing_subword_prefix", nullptr}, {"end_of_word_suffix", nullptr},
-                              {"fuse_unk", false}, {"byte_fallback", false}, {"ignore_merges", false}, {"vocab", std::move(ids)}, {"merges", ordered_json::array()}};
-  return ordered_json{{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", ordered_json::array({end})}, {"normalizer", nullptr},
-                      {"pre_tokenizer", level}, {"post_processor", nullptr}, {"decoder", level}, {"model", model}}
-             .dump() + "\n";
+  for (int64_t i = kByteVocab; i < vocab; ++i)
+    ids.get_ref<ordered_json::object_t&>().emplace_back("<|unused_" + std::to_string(i) + "|>", i);
+  const ordered_json level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  const ordered_json end = {{"id", kEnd},      {"content", "<|endoftext|>"}, {"single_word", false}, {"lstrip", false},
+                            {"rstrip", false}, {"normalized", false},        {"special", true}};
+  const ordered_json model = {{"type", "BPE"},
+                              {"dropout", nullptr},
+                              {"unk_token", nullptr},
+                              {"continuing_subword_prefix", nullptr},
+                              {"end_of_word_suffix", nullptr},
+                              {"fuse_unk", false},
+                              {"byte_fallback", false},
+                              {"ignore_merges", false},
+                              {"vocab", std::move(ids)},
+                              {"merges", ordered_json::array()}};
+  return ordered_json{{"version", "1.0"},
+                      {"truncation", nullptr},
+                      {"padding", nullptr},
+                      {"added_tokens", ordered_json::array({end})},
+                      {"normalizer", nullptr},
+                      {"pre_tokenizer", level},
+                      {"post_processor", nullptr},
+                      {"decoder", level},
+                      {"model", model}}
+             .dump() +
+         "\n";
 }
 
 std::string tokenizer_config_json(const ModelShape& s) {
-  return ordered_json{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"eos_token", "<|endoftext|>"}, {"model_max_length", s.context}, {"clean_up_tokenization_spaces", false}}.dump(2) + "\n";
+  return ordered_json{{"tokenizer_class", "PreTrainedTokenizerFast"},
+                      {"eos_token", "<|endoftext|>"},
+                      {"model_max_length", s.context},
+                      {"clean_up_tokenization_spaces", false}}
+             .dump(2) +
+         "\n";
 }
 
 }  // namespace moestro::cli

@@ -26,8 +26,8 @@ std::optional<ModelShape> model_shape(const std::string& name);
 /// One line: "mixtral, 16 layers of 8 experts (2 a token), hidden 1024, ...".
 std::string shape_text(const ModelShape& shape);
 
-/// The files of a model of this shape beside its weights, as Hugging Face writes them. The tokenizer knows bytes; the rest of its vocabulary is
-/// never produced by encoding. Needs a vocabulary of 257 at least.
+/// The files of a model of this shape beside its weights, as Hugging Face writes them. The tokenizer knows bytes; the
+/// rest of its vocabulary is never produced by encoding. Needs a vocabulary of 257 at least.
 std::string config_json(const ModelShape& shape);
 std::string generation_config_json();
 std::string byte_tokenizer_json(int64_t vocab);

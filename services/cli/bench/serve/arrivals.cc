@@ -26,7 +26,9 @@ std::vector<Arrival> poisson_arrivals(const PoissonOptions& o) {
   double due = 0;
   for (uint32_t i = 0; i < static_cast<uint32_t>(o.count); ++i) {
     if (i > 0 && std::isfinite(o.rate)) due -= std::log1p(-engine::uniform_at(o.seed, kGap, i)) / o.rate;
-    arrivals.push_back({.due_s = due, .prompt_tokens = draw(o.prompt, o.seed, kPromptLength, i), .output_tokens = draw(o.output, o.seed, kOutputLength, i)});
+    arrivals.push_back({.due_s = due,
+                        .prompt_tokens = draw(o.prompt, o.seed, kPromptLength, i),
+                        .output_tokens = draw(o.output, o.seed, kOutputLength, i)});
   }
   return arrivals;
 }
@@ -37,7 +39,8 @@ int64_t cut_to_context(std::vector<Arrival>& arrivals, int64_t context) {
     if (int64_t{a.prompt_tokens} + a.output_tokens <= context) continue;
     ++cut;
     a.output_tokens = static_cast<int32_t>(std::min<int64_t>(a.output_tokens, std::max<int64_t>(1, context / 2)));
-    a.prompt_tokens = static_cast<int32_t>(std::clamp<int64_t>(a.prompt_tokens, 1, std::max<int64_t>(1, context - a.output_tokens)));
+    a.prompt_tokens =
+        static_cast<int32_t>(std::clamp<int64_t>(a.prompt_tokens, 1, std::max<int64_t>(1, context - a.output_tokens)));
   }
   return cut;
 }
@@ -49,9 +52,11 @@ std::string prompt_ids(const Arrival& a, uint32_t index, int64_t vocab, uint64_t
   for (int32_t p = 0; p < a.prompt_tokens; ++p) {
     const auto block = static_cast<size_t>(p / a.block_tokens);
     const bool shared = block < a.blocks.size();
-    const double u = shared ? engine::uniform_at(seed ^ kOfBlocks, a.blocks[block], static_cast<uint32_t>(p % a.block_tokens))
-                            : engine::uniform_at(seed ^ kOfTokens, index, static_cast<uint32_t>(p));
-    const auto end = std::to_chars(digits, digits + sizeof digits, static_cast<int64_t>(u * static_cast<double>(vocab))).ptr;
+    const double u =
+        shared ? engine::uniform_at(seed ^ kOfBlocks, a.blocks[block], static_cast<uint32_t>(p % a.block_tokens))
+               : engine::uniform_at(seed ^ kOfTokens, index, static_cast<uint32_t>(p));
+    const auto end =
+        std::to_chars(digits, digits + sizeof digits, static_cast<int64_t>(u * static_cast<double>(vocab))).ptr;
     if (p > 0) text += ',';
     text.append(digits, end);
   }

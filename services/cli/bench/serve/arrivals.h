@@ -11,7 +11,8 @@ namespace moestro::cli {
 struct Arrival {
   double due_s = 0;  ///< after the load's begin
   int32_t prompt_tokens = 1, output_tokens = 1;
-  std::vector<uint32_t> blocks = {};  ///< names of the prompt's blocks: equal names have equal tokens; empty: nothing is shared
+  std::vector<uint32_t> blocks =
+      {};  ///< names of the prompt's blocks: equal names have equal tokens; empty: nothing is shared
   int32_t block_tokens = 512;         ///< as Mooncake's traces hash prompts
 };
 
@@ -34,7 +35,8 @@ std::vector<Arrival> poisson_arrivals(const PoissonOptions& options);
 /// Lowers lengths so that prompt and output fit `context` (the prompt first); how many had to be cut.
 int64_t cut_to_context(std::vector<Arrival>& arrivals, int64_t context);
 
-/// "17,4,2101": ids below `vocab`. Those of shared blocks depend on the block's name, all others on `index`, the request's number.
+/// "17,4,2101": ids below `vocab`. Those of shared blocks depend on the block's name, all others on `index`, the
+/// request's number.
 std::string prompt_ids(const Arrival& arrival, uint32_t index, int64_t vocab, uint64_t seed);
 
 }  // namespace moestro::cli

@@ -34,13 +34,16 @@ class Job {
  public:
   static Result<std::unique_ptr<Job>> submit(const RowContext& context, const Served& served, uint64_t seed) {
     std::unique_ptr<Job> job(new Job(served.url));
-    const auto file = std::filesystem::temp_directory_path() / ("moestro-bench-job-" + std::to_string(::getpid()) + ".jsonl");
+    const auto file =
+        std::filesystem::temp_directory_path() / ("moestro-bench-job-" + std::to_string(::getpid()) + ".jsonl");
     const Status written = write(context.options, served, seed, file);
     auto id = written.is_ok() ? job->client_.upload(file, [](uint64_t) {}) : Result<std::string>(written);
     std::error_code ignored;
     std::filesystem::remove(file, ignored);
     MOESTRO_RETURN_IF_ERROR(id.status());
-    MOESTRO_ASSIGN_OR_RETURN(const json batch, job->client_.create({{"endpoint", "/v1/completions"}, {"completion_window", "24h"}, {"input_file_id", *id}}));
+    MOESTRO_ASSIGN_OR_RETURN(
+        const json batch,
+        job->client_.create({{"endpoint", "/v1/completions"}, {"completion_window", "24h"}, {"input_file_id", *id}}));
     job->id_ = text_or(batch, "id");
     return job;
   }
@@ -56,11 +59,15 @@ class Job {
 
  private:
   explicit Job(const Url& url) : client_(url) {}
-  static Status write(const ServeBenchOptions& o, const Served& served, uint64_t seed, const std::filesystem::path& file) {
+  static Status write(const ServeBenchOptions& o, const Served& served, uint64_t seed,
+                      const std::filesystem::path& file) {
     std::ofstream out(file);
     uint32_t index = 0;
-    for (const Arrival& a : poisson_arrivals({.count = kLinesPerRound, .prompt = o.prompt, .output = o.output, .seed = seed})) {
-      const std::string body = completion_body({.model = served.model, .max_tokens = a.output_tokens, .seed = index, .stream = false}, prompt_ids(a, index, served.vocab, seed));
+    for (const Arrival& a :
+         poisson_arrivals({.count = kLinesPerRound, .prompt = o.prompt, .output = o.output, .seed = seed})) {
+      const std::string body =
+          completion_body({.model = served.model, .max_tokens = a.output_tokens, .seed = index, .stream = false},
+                          prompt_ids(a, index, served.vocab, seed));
       out << R"({"custom_id":")" << index++ << R"(","method":"POST","url":"/v1/completions","body":)" << body << "}\n";
     }
     return out.flush() ? Status::ok() : io_error("cannot write " + file.string());
@@ -71,24 +78,30 @@ class Job {
 
 Status wait_until_full(const Url& url) {
   HttpClient client(url);
-  for (const auto end = std::chrono::steady_clock::now() + kPatience; std::chrono::steady_clock::now() < end; std::this_thread::sleep_for(kLook)) {
+  for (const auto end = std::chrono::steady_clock::now() + kPatience; std::chrono::steady_clock::now() < end;
+       std::this_thread::sleep_for(kLook)) {
     MOESTRO_ASSIGN_OR_RETURN(const HttpReply reply, client.get("/v1/moestro/status"));
     const auto status = parse_json(reply.body);
-    if (status.is_ok() && status->is_object() && status->contains("sequences") && count_or((*status)["sequences"], "running") >= kSaturated) return Status::ok();
+    if (status.is_ok() && status->is_object() && status->contains("sequences") &&
+        count_or((*status)["sequences"], "running") >= kSaturated)
+      return Status::ok();
   }
   return unavailable("the batch job did not fill the server within two minutes");
 }
 
-struct Figures {
+struct BesideFigures {
   std::vector<double> prefill, ttft, step, ratios, step_p50, ttft_p50;
   bool ended_early = false;
 };
 
-/// Requests of the same lengths each time, and prompts that are in no cache; one after the other where no rate is given.
-Result<LoadRun> interactive(const RowContext& context, LoadOptions& load, uint64_t lengths_seed, int64_t count, double rate, const std::string& what) {
+/// Requests of the same lengths each time, and prompts that are in no cache; one after the other where no rate is
+/// given.
+Result<LoadRun> interactive(const RowContext& context, LoadOptions& load, uint64_t lengths_seed, int64_t count,
+                            double rate, const std::string& what) {
   ++load.seed;
   load.concurrency = std::isfinite(rate) ? 0 : 1;
-  const auto arrivals = poisson_arrivals({.rate = rate, .count = count, .prompt = kPrompt, .output = kAnswer, .seed = lengths_seed});
+  const auto arrivals =
+      poisson_arrivals({.rate = rate, .count = count, .prompt = kPrompt, .output = kAnswer, .seed = lengths_seed});
   MOESTRO_ASSIGN_OR_RETURN(LoadRun run, row_load(context, load, arrivals, what));
   MOESTRO_RETURN_IF_ERROR(all_answered(run, what));
   return run;
@@ -97,21 +110,25 @@ Result<LoadRun> interactive(const RowContext& context, LoadOptions& load, uint64
 /// Each request is held against two steps and the time that a prompt of its length takes alone.
 double ratio_p99(const LoadRun& beside, const LoadRun& alone, double step) {
   std::vector<double> ratios;
-  for (size_t i = 0; i < beside.requests.size(); ++i) ratios.push_back(beside.requests[i].ttft_s() / (2 * step + alone.requests[i].ttft_s()));
+  for (size_t i = 0; i < beside.requests.size(); ++i)
+    ratios.push_back(beside.requests[i].ttft_s() / (2 * step + alone.requests[i].ttft_s()));
   return distribution(std::move(ratios)).p99;
 }
 
-Status round(const RowContext& context, const Served& served, LoadOptions& load, Figures& f) {
+Status round(const RowContext& context, const Served& served, LoadOptions& load, BesideFigures& f) {
   const uint64_t lengths_seed = load.seed + 1000;
   const int64_t requests = std::min(kRequestsMax, context.options.count);
-  MOESTRO_ASSIGN_OR_RETURN(const LoadRun alone, interactive(context, load, lengths_seed, requests, kAllAtOnce, "interactive, one at a time"));
+  MOESTRO_ASSIGN_OR_RETURN(const LoadRun alone, interactive(context, load, lengths_seed, requests, kAllAtOnce,
+                                                            "interactive, one at a time"));
   const LoadSummary idle = summarise(alone, {});
   MOESTRO_ASSIGN_OR_RETURN(const auto job, Job::submit(context, served, lengths_seed));
   context.say("interactive: waiting for the batch job to fill the server");
   MOESTRO_RETURN_IF_ERROR(wait_until_full(served.url));
-  MOESTRO_ASSIGN_OR_RETURN(const LoadRun probes, interactive(context, load, lengths_seed, kProbes, kAllAtOnce, "interactive beside the batch job, one at a time"));
+  MOESTRO_ASSIGN_OR_RETURN(const LoadRun probes, interactive(context, load, lengths_seed, kProbes, kAllAtOnce,
+                                                             "interactive beside the batch job, one at a time"));
   const double rate = 1 / (kSpacing * summarise(probes, {}).e2e_s.p50);
-  MOESTRO_ASSIGN_OR_RETURN(const LoadRun beside, interactive(context, load, lengths_seed, requests, rate, "interactive beside the batch job"));
+  MOESTRO_ASSIGN_OR_RETURN(const LoadRun beside, interactive(context, load, lengths_seed, requests, rate,
+                                                             "interactive beside the batch job"));
   MOESTRO_ASSIGN_OR_RETURN(const bool full, job->goes_on());
   f.ended_early = f.ended_early || !full;
   const LoadSummary s = summarise(beside, {});
@@ -136,13 +153,20 @@ Status add_beside_rows(const RowContext& context, std::vector<BenchRow>& rows) {
   LoadOptions load = load_options(o, served);
   load.idle_connections = 0;
   MOESTRO_RETURN_IF_ERROR(warm_up(load, 8, served.context));
-  Figures f;
+  BesideFigures f;
   for (int64_t i = 0; i < context.rounds; ++i) MOESTRO_RETURN_IF_ERROR(round(context, served, load, f));
-  BenchRow r{.what = "interactive beside a saturating batch job: TTFT p99", .unit = "ms", .value = 1e3 * median(f.ttft), .baseline_name = "2 steps + its own prefill",
-             .baseline = 1e3 * (2 * median(f.step) + median(f.prefill)), .ratio = median(f.ratios)};
+  BenchRow r{.what = "interactive beside a saturating batch job: TTFT p99",
+             .unit = "ms",
+             .value = 1e3 * median(f.ttft),
+             .baseline_name = "2 steps + its own prefill",
+             .baseline = 1e3 * (2 * median(f.step) + median(f.prefill)),
+             .ratio = median(f.ratios)};
   r.aim_kind = BenchRow::Aim::kAtMost, r.aim = 1;
-  r.how = "the ratio: p99 of each request's own, with its own length's prefill; step p99 " + ms(f.step) + " (p50 " + ms(f.step_p50) + "): gaps between the tokens of the same requests; prefill p50 " + ms(f.prefill) +
-          ": TTFT on the idle server; TTFT p50 " + ms(f.ttft_p50) + "; " + std::to_string(std::min(kRequestsMax, o.count)) + " requests a round, " + std::to_string(context.rounds) + " rounds";
+  r.how = "the ratio: p99 of each request's own, with its own length's prefill; step p99 " + ms(f.step) + " (p50 " +
+          ms(f.step_p50) + "): gaps between the tokens of the same requests; prefill p50 " + ms(f.prefill) +
+          ": TTFT on the idle server; TTFT p50 " + ms(f.ttft_p50) + "; " +
+          std::to_string(std::min(kRequestsMax, o.count)) + " requests a round, " + std::to_string(context.rounds) +
+          " rounds";
   if (f.ended_early) r.missing = "the batch job was over before the interactive requests were";
   rows.push_back(std::move(r));
   return Status::ok();

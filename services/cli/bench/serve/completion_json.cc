@@ -19,21 +19,26 @@ bool has_text(const json& object, const char* key) {
   return value != nullptr && value->is_string() && !value->get_ref<const std::string&>().empty();
 }
 
-/// A completion's chunk is a token's, even where its text is held back: but for the last, which only says why it is the last. A chat's first
-/// has the role alone.
+/// A completion's chunk is a token's, even where its text is held back: but for the last, which only says why it is the
+/// last. A chat's first has the role alone.
 void read_choice(const json& choice, StreamChunk& chunk) {
   if (!choice.is_object()) return;
   const bool ends = member(choice, "finish_reason") != nullptr;
   chunk.ended = chunk.ended || ends;
   const json* delta = member(choice, "delta");
-  const bool chat = delta != nullptr && delta->is_object() && (has_text(*delta, "content") || has_text(*delta, "reasoning_content"));
+  const bool chat =
+      delta != nullptr && delta->is_object() && (has_text(*delta, "content") || has_text(*delta, "reasoning_content"));
   chunk.piece = chunk.piece || chat || has_text(choice, "text") || (choice.contains("text") && !ends);
 }
 
 }  // namespace
 
 std::string completion_body(const CompletionFields& f, const std::string& prompt) {
-  json head = {{"model", f.model}, {"max_tokens", f.max_tokens}, {"temperature", f.temperature}, {"seed", f.seed}, {"ignore_eos", true}};
+  json head = {{"model", f.model},
+               {"max_tokens", f.max_tokens},
+               {"temperature", f.temperature},
+               {"seed", f.seed},
+               {"ignore_eos", true}};
   if (f.stream) head["stream"] = true, head["stream_options"] = {{"include_usage", true}};
   std::string body = head.dump(-1, ' ', false, json::error_handler_t::replace);
   body.pop_back();
@@ -45,7 +50,8 @@ Result<StreamChunk> read_stream_chunk(std::string_view data) {
   if (!event.is_ok() || !event->is_object()) return corrupt("an event is no JSON object");
   if (event->contains("error")) return unavailable(error_message(data));
   StreamChunk chunk;
-  if (const auto usage = event->find("usage"); usage != event->end() && usage->is_object() && usage->contains("completion_tokens"))
+  if (const auto usage = event->find("usage");
+      usage != event->end() && usage->is_object() && usage->contains("completion_tokens"))
     chunk.usage_tokens = static_cast<int64_t>(count_or(*usage, "completion_tokens"));
   if (const auto choices = event->find("choices"); choices != event->end() && choices->is_array())
     for (const json& choice : *choices) read_choice(choice, chunk);

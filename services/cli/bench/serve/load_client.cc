@@ -45,7 +45,9 @@ auto into(error_code& error) { return asio::redirect_error(asio::use_awaitable, 
 double cpu_seconds() {
   rusage usage{};
   ::getrusage(RUSAGE_THREAD, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
@@ -69,12 +71,21 @@ struct Failure {
 };
 Failure failure(std::string kind, std::string example) { return {std::move(kind), std::move(example)}; }
 /// A timeout, or else `kind`.
-Failure failure(std::string kind, const error_code& error) { return failure(error == beast::error::timeout ? "no answer in time" : std::move(kind), error.message()); }
+Failure failure(std::string kind, const error_code& error) {
+  return failure(error == beast::error::timeout ? "no answer in time" : std::move(kind), error.message());
+}
 
 class Load {
  public:
-  Load(const LoadOptions& options, const std::vector<Arrival>& arrivals, const std::function<void(const LoadProgress&)>& progress)
-      : o_(options), arrivals_(arrivals), report_(progress), issue_timer_(io_), place_(io_), progress_timer_(io_), signals_(io_) {}
+  Load(const LoadOptions& options, const std::vector<Arrival>& arrivals,
+       const std::function<void(const LoadProgress&)>& progress)
+      : o_(options),
+        arrivals_(arrivals),
+        report_(progress),
+        issue_timer_(io_),
+        place_(io_),
+        progress_timer_(io_),
+        signals_(io_) {}
 
   Result<LoadRun> run();
 
@@ -116,7 +127,10 @@ class Load {
 
 std::string Load::body_of(size_t index) const {
   const Arrival& a = arrivals_[index];
-  return completion_body({.model = o_.model, .max_tokens = a.output_tokens, .temperature = o_.temperature, .seed = (o_.seed * 1'000'003 + index) % 2'000'000'011},
+  return completion_body({.model = o_.model,
+                          .max_tokens = a.output_tokens,
+                          .temperature = o_.temperature,
+                          .seed = (o_.seed * 1'000'003 + index) % 2'000'000'011},
                          prompt_ids(a, static_cast<uint32_t>(index), o_.vocab, o_.seed));
 }
 
@@ -155,11 +169,13 @@ awaitable<void> Load::issue() {
   for (; issued_ < arrivals_.size() && !stopped_; ++issued_) {
     const double due = arrivals_[issued_].due_s;
     if (now() < due) {
-      issue_timer_.expires_at(begin_ + std::chrono::duration_cast<Steady::duration>(std::chrono::duration<double>(due)));
+      issue_timer_.expires_at(begin_ +
+                              std::chrono::duration_cast<Steady::duration>(std::chrono::duration<double>(due)));
       co_await issue_timer_.async_wait(into(ignored));
     }
     ++figures_.due;
-    while (!stopped_ && o_.concurrency > 0 && figures_.under_way >= o_.concurrency) co_await place_.async_wait(into(ignored));
+    while (!stopped_ && o_.concurrency > 0 && figures_.under_way >= o_.concurrency)
+      co_await place_.async_wait(into(ignored));
     if (stopped_) break;
     ++figures_.under_way;
     result_.in_flight_max = std::max(result_.in_flight_max, figures_.under_way);
@@ -175,7 +191,8 @@ awaitable<void> Load::one(size_t index) {
   record.ending = Ending::kUnderWay;
   record.sent_s = now();
   const Failure why = co_await ask(body, record);
-  if (!stopped_ || !why.happened()) note(why.kind == "HTTP 429" ? Ending::kRefused : why.happened() ? Ending::kFailed : Ending::kDone, record, why);
+  if (!stopped_ || !why.happened())
+    note(why.kind == "HTTP 429" ? Ending::kRefused : why.happened() ? Ending::kFailed : Ending::kDone, record, why);
   --figures_.under_way;
   place_.cancel_one();
   end_if_done();
@@ -226,7 +243,8 @@ awaitable<Failure> Load::answer(Connection& c, RequestRecord& record, bool& keep
   co_return why;
 }
 
-awaitable<Failure> Load::refusal(Connection& c, http::response_parser<http::buffer_body>& parser, RequestRecord& record) {
+awaitable<Failure> Load::refusal(Connection& c, http::response_parser<http::buffer_body>& parser,
+                                 RequestRecord& record) {
   record.retry_after = parser.get().find(http::field::retry_after) != parser.get().end();
   const std::string kind = "HTTP " + std::to_string(parser.get().result_int());
   std::string body;
@@ -250,7 +268,8 @@ void Load::take_piece(RequestRecord& record) {
   record.last_s = read_at_;
 }
 
-awaitable<Failure> Load::stream(Connection& c, http::response_parser<http::buffer_body>& parser, RequestRecord& record) {
+awaitable<Failure> Load::stream(Connection& c, http::response_parser<http::buffer_body>& parser,
+                                RequestRecord& record) {
   bool done = false;
   int64_t usage = -1, pieces = 0;
   SseParser events([&](std::string_view data) -> Status {
@@ -269,7 +288,8 @@ awaitable<Failure> Load::stream(Connection& c, http::response_parser<http::buffe
     co_await http::async_read_some(c.stream, c.buffer, parser, into(error));
     read_at_ = now();
     const Status status = events.feed({bytes, sizeof bytes - parser.get().body().size});
-    if (!status.is_ok()) co_return failure(status.code() == Code::kCorrupt ? "no event stream" : "error in a stream", status.message());
+    if (!status.is_ok())
+      co_return failure(status.code() == Code::kCorrupt ? "no event stream" : "error in a stream", status.message());
     if (error && error != http::error::need_buffer) co_return failure("the stream broke off", error);
   }
   if (usage >= 0) record.got_tokens = static_cast<int32_t>(usage);
@@ -340,7 +360,8 @@ Result<LoadRun> Load::run() {
   result_.requests.resize(arrivals_.size());
   for (size_t i = 0; i < arrivals_.size(); ++i) {
     RequestRecord& r = result_.requests[i];
-    r.due_s = arrivals_[i].due_s, r.prompt_tokens = arrivals_[i].prompt_tokens, r.output_tokens = arrivals_[i].output_tokens;
+    r.due_s = arrivals_[i].due_s, r.prompt_tokens = arrivals_[i].prompt_tokens,
+    r.output_tokens = arrivals_[i].output_tokens;
   }
   if (o_.stop_on_signals) {
     signals_.add(SIGINT, error);
@@ -361,7 +382,8 @@ Result<LoadRun> Load::run() {
 
 }  // namespace
 
-Result<LoadRun> run_load(const LoadOptions& options, const std::vector<Arrival>& arrivals, const std::function<void(const LoadProgress&)>& progress) {
+Result<LoadRun> run_load(const LoadOptions& options, const std::vector<Arrival>& arrivals,
+                         const std::function<void(const LoadProgress&)>& progress) {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
     files.rlim_cur = files.rlim_max;

@@ -34,8 +34,9 @@ struct LoadProgress {
   double seconds = 0;
 };
 
-/// Sends every arrival when it is due (and when a place is free), reads all streams to their ends. An error: the host has no address; what
-/// happens to requests and to idle connections is in the run. Connections are kept and used again.
-Result<LoadRun> run_load(const LoadOptions& options, const std::vector<Arrival>& arrivals, const std::function<void(const LoadProgress&)>& progress);
+/// Sends every arrival when it is due (and when a place is free), reads all streams to their ends. An error: the host
+/// has no address; what happens to requests and to idle connections is in the run. Connections are kept and used again.
+Result<LoadRun> run_load(const LoadOptions& options, const std::vector<Arrival>& arrivals,
+                         const std::function<void(const LoadProgress&)>& progress);
 
 }  // namespace moestro::cli

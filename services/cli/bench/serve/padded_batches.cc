@@ -32,8 +32,12 @@ Shape shape_of(const std::vector<Arrival>& arrivals, const std::vector<size_t>& 
 
 }  // namespace
 
-std::vector<std::vector<size_t>> padded_batches(const std::vector<Arrival>& arrivals, const std::vector<size_t>& waiting, int64_t batch, bool by_whole_length) {
-  const auto length = [&](size_t i) { return arrivals[i].prompt_tokens + (by_whole_length ? arrivals[i].output_tokens : 0); };
+std::vector<std::vector<size_t>> padded_batches(const std::vector<Arrival>& arrivals,
+                                                const std::vector<size_t>& waiting, int64_t batch,
+                                                bool by_whole_length) {
+  const auto length = [&](size_t i) {
+    return arrivals[i].prompt_tokens + (by_whole_length ? arrivals[i].output_tokens : 0);
+  };
   std::vector<size_t> sorted = waiting;
   std::stable_sort(sorted.begin(), sorted.end(), [&](size_t a, size_t b) { return length(a) < length(b); });
   std::vector<std::vector<size_t>> batches;
@@ -69,7 +73,8 @@ PaddedServer::PaddedServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 PaddedServer::~PaddedServer() = default;
 int PaddedServer::threads() const { return impl_->benched.ops->options().threads; }
 
-Result<std::unique_ptr<PaddedServer>> PaddedServer::create(const PaddedOptions& o, const std::vector<Arrival>& arrivals) {
+Result<std::unique_ptr<PaddedServer>> PaddedServer::create(const PaddedOptions& o,
+                                                           const std::vector<Arrival>& arrivals) {
   auto impl = std::make_unique<Impl>();
   impl->options = o;
   EngineCase widest{.tokens = 1, .batch = o.batch, .depth = 1};
@@ -107,7 +112,8 @@ Status PaddedServer::Impl::run_batch(const std::vector<size_t>& batch) {
   const Shape shape = shape_of(*arrivals, batch);
   figures.under_way = shape.rows;
   result.in_flight_max = std::max(result.in_flight_max, shape.rows);
-  for (const size_t i : batch) result.requests[i].sent_s = (*arrivals)[i].due_s, result.requests[i].ending = Ending::kUnderWay;
+  for (const size_t i : batch)
+    result.requests[i].sent_s = (*arrivals)[i].due_s, result.requests[i].ending = Ending::kUnderWay;
   Workload workload(*benched.engine, clock, shape.rows, shape.prompt + shape.output);
   for (int64_t token = 0; token < shape.output && !stop(); ++token) {
     MOESTRO_RETURN_IF_ERROR((token == 0 ? workload.prompts(shape.prompt) : workload.decode()).status());
@@ -126,14 +132,17 @@ Status PaddedServer::Impl::run_batch(const std::vector<size_t>& batch) {
   return Status::ok();
 }
 
-Result<LoadRun> PaddedServer::run(const std::vector<Arrival>& arrivals, const std::function<void(const LoadProgress&)>& progress, const std::function<bool()>& stop) {
+Result<LoadRun> PaddedServer::run(const std::vector<Arrival>& arrivals,
+                                  const std::function<void(const LoadProgress&)>& progress,
+                                  const std::function<bool()>& stop) {
   Impl& self = *impl_;
   self.arrivals = &arrivals, self.progress = progress, self.stop = stop;
   self.next = 0, self.figures = {}, self.result = {};
   self.result.requests.resize(arrivals.size());
   for (size_t i = 0; i < arrivals.size(); ++i) {
     RequestRecord& r = self.result.requests[i];
-    r.due_s = arrivals[i].due_s, r.prompt_tokens = arrivals[i].prompt_tokens, r.output_tokens = arrivals[i].output_tokens;
+    r.due_s = arrivals[i].due_s, r.prompt_tokens = arrivals[i].prompt_tokens,
+    r.output_tokens = arrivals[i].output_tokens;
   }
   self.begin = Steady::now();
   for (auto waiting = self.wait_for_arrivals(); !waiting.empty(); waiting = self.wait_for_arrivals())

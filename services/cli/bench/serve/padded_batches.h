@@ -1,10 +1,11 @@
 #pragma once
 // The baseline that continuous batching is held against: static batches, padded, on the same engine in this process.
 //
-// What has arrived is sorted by length and cut into batches. A batch computes every prompt padded to its longest, then one token of every row at
-// each step until its longest output is finished; rows of shorter prompts and of finished outputs are computed as real rows. Generous where the
-// method leaves a choice: it waits up to a second for a batch to fill, computes no rows beyond those that came, has no server or wire to pay for,
-// and a request counts as ended with its own last token.
+// What has arrived is sorted by length and cut into batches. A batch computes every prompt padded to its longest, then
+// one token of every row at each step until its longest output is finished; rows of shorter prompts and of finished
+// outputs are computed as real rows. Generous where the method leaves a choice: it waits up to a second for a batch to
+// fill, computes no rows beyond those that came, has no server or wire to pay for, and a request counts as ended with
+// its own last token.
 
 #include <functional>
 #include <memory>
@@ -28,15 +29,19 @@ struct PaddedOptions {
 };
 
 /// Arrivals that are there, as batches: each a list of their numbers.
-std::vector<std::vector<size_t>> padded_batches(const std::vector<Arrival>& arrivals, const std::vector<size_t>& waiting, int64_t batch, bool by_whole_length);
+std::vector<std::vector<size_t>> padded_batches(const std::vector<Arrival>& arrivals,
+                                                const std::vector<size_t>& waiting, int64_t batch,
+                                                bool by_whole_length);
 
 class PaddedServer {
  public:
   /// Room for the longest of `arrivals` in every row.
-  static Result<std::unique_ptr<PaddedServer>> create(const PaddedOptions& options, const std::vector<Arrival>& arrivals);
+  static Result<std::unique_ptr<PaddedServer>> create(const PaddedOptions& options,
+                                                      const std::vector<Arrival>& arrivals);
   ~PaddedServer();
   /// Waits for arrivals by the clock. Ends early, with what there is, when `stop` says so.
-  Result<LoadRun> run(const std::vector<Arrival>& arrivals, const std::function<void(const LoadProgress&)>& progress, const std::function<bool()>& stop);
+  Result<LoadRun> run(const std::vector<Arrival>& arrivals, const std::function<void(const LoadProgress&)>& progress,
+                      const std::function<bool()>& stop);
   int threads() const;
 
  private:

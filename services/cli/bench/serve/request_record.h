@@ -12,7 +12,8 @@ struct RequestRecord {
   enum class Ending : uint8_t { kUnsent, kUnderWay, kDone, kRefused, kFailed };  ///< refused: 429
   double due_s = 0, sent_s = 0;
   double first_s = 0, last_s = 0;  ///< when the first and the last piece of text came
-  std::vector<float> gaps_s = {};       ///< between pieces that came after each other; a piece is a token, or what the server sends at once
+  std::vector<float> gaps_s =
+      {};  ///< between pieces that came after each other; a piece is a token, or what the server sends at once
   int32_t prompt_tokens = 0, output_tokens = 0;  ///< as asked for
   int32_t got_tokens = 0;          ///< by the server's usage, or as many as there were pieces
   Ending ending = Ending::kUnsent;
@@ -24,7 +25,8 @@ struct RequestRecord {
   double tpot_s() const { return got_tokens > 1 ? (last_s - first_s) / (got_tokens - 1) : 0; }
 };
 
-/// Why requests failed or were refused: "HTTP 429", "cannot connect", "the stream broke off", ... How many, and what one of them said.
+/// Why requests failed or were refused: "HTTP 429", "cannot connect", "the stream broke off", ... How many, and what
+/// one of them said.
 struct FailureKind {
   int64_t count = 0;
   std::string example;

@@ -24,16 +24,20 @@ std::string number(double value) {
 std::string range(const LengthRange& r) { return std::to_string(r.min) + "-" + std::to_string(r.max); }
 
 std::string arrivals_text(const ServeBenchOptions& o) {
-  if (!o.trace.empty()) return o.trace + " at speed " + number(o.speed) + (o.lengths != 1 ? ", lengths times " + number(o.lengths) : "");
+  if (!o.trace.empty())
+    return o.trace + " at speed " + number(o.speed) + (o.lengths != 1 ? ", lengths times " + number(o.lengths) : "");
   return "Poisson, prompts " + range(o.prompt) + ", outputs " + range(o.output) + ", seed " + std::to_string(o.seed);
 }
 
 /// Progress over all loads of a report.
 class Shown {
  public:
-  Shown(const BenchProgress& progress, size_t loads, size_t count) : progress_(progress), count_(count), total_(loads * count) {}
+  Shown(const BenchProgress& progress, size_t loads, size_t count)
+      : progress_(progress), count_(count), total_(loads * count) {}
   std::function<void(const LoadProgress&)> of(size_t load) const {
-    return [this, load](const LoadProgress& p) { progress_(load * count_ + static_cast<uint64_t>(p.ended), total_, progress_text(p)); };
+    return [this, load](const LoadProgress& p) {
+      progress_(load * count_ + static_cast<uint64_t>(p.ended), total_, progress_text(p));
+    };
   }
 
  private:
@@ -41,7 +45,8 @@ class Shown {
   uint64_t count_, total_;
 };
 
-using RunOne = std::function<Result<LoadRun>(const std::vector<Arrival>&, const std::function<void(const LoadProgress&)>&)>;
+using RunOne =
+    std::function<Result<LoadRun>(const std::vector<Arrival>&, const std::function<void(const LoadProgress&)>&)>;
 
 Status run_all(const ServeBenchOptions& o, const BenchProgress& progress, const RunOne& run, ServeBenchReport& report) {
   for (size_t i = 0; i < o.rates.size(); ++i) {
@@ -58,16 +63,21 @@ Status run_all(const ServeBenchOptions& o, const BenchProgress& progress, const 
 }
 
 Status bench_padded(const ServeBenchOptions& o, const BenchProgress& progress, ServeBenchReport& report) {
-  report.server = "static batches of " + std::to_string(o.batch) + " in this process, padded, sorted by " + (o.by_whole_length ? "prompt and output" : "prompt");
+  report.server = "static batches of " + std::to_string(o.batch) + " in this process, padded, sorted by " +
+                  (o.by_whole_length ? "prompt and output" : "prompt");
   MOESTRO_ASSIGN_OR_RETURN(const store::Manifest manifest, store::open_pack(o.model));
-  MOESTRO_ASSIGN_OR_RETURN(const auto description, model::describe_model(manifest.config_json, manifest.generation_config_json));
-  report.model = manifest.model_name, report.vocab = description.spec.vocab, report.context = description.spec.max_position;
+  MOESTRO_ASSIGN_OR_RETURN(const auto description,
+                           model::describe_model(manifest.config_json, manifest.generation_config_json));
+  report.model = manifest.model_name, report.vocab = description.spec.vocab,
+  report.context = description.spec.max_position;
   MOESTRO_ASSIGN_OR_RETURN(std::vector<Arrival> arrivals, arrivals_of(o, o.rates.front()));
   cut_to_context(arrivals, report.context);
   progress(0, 1, "reading " + o.model);
   MOESTRO_ASSIGN_OR_RETURN(const auto server, PaddedServer::create(padded_of(o), arrivals));
   const Interrupt interrupt;
-  return run_all(o, progress, [&](const auto& due, const auto& shown) { return server->run(due, shown, Interrupt::seen); }, report);
+  return run_all(
+      o, progress, [&](const auto& due, const auto& shown) { return server->run(due, shown, Interrupt::seen); },
+      report);
 }
 
 }  // namespace
@@ -75,8 +85,9 @@ Status bench_padded(const ServeBenchOptions& o, const BenchProgress& progress, S
 std::string progress_text(const LoadProgress& p) {
   const double seconds = std::max(p.seconds, 1e-3);
   char text[160];
-  std::snprintf(text, sizeof text, "%.1f s, %.1f requests/s, %.0f tokens/s, %lld under way", p.seconds, static_cast<double>(p.ended - p.refused - p.failed) / seconds,
-                static_cast<double>(p.tokens) / seconds, static_cast<long long>(p.under_way));
+  std::snprintf(text, sizeof text, "%.1f s, %.1f requests/s, %.0f tokens/s, %lld under way", p.seconds,
+                static_cast<double>(p.ended - p.refused - p.failed) / seconds, static_cast<double>(p.tokens) / seconds,
+                static_cast<long long>(p.under_way));
   std::string line = text;
   if (p.refused > 0) line += ", " + std::to_string(p.refused) + " refused";
   if (p.failed > 0) line += ", " + std::to_string(p.failed) + " failed";
@@ -84,13 +95,16 @@ std::string progress_text(const LoadProgress& p) {
 }
 
 Result<std::vector<Arrival>> arrivals_of(const ServeBenchOptions& o, double rate) {
-  if (!o.trace.empty()) return read_trace(o.trace, {.speed = o.speed, .lengths = o.lengths, .count_max = o.count_given ? o.count : 0});
+  if (!o.trace.empty())
+    return read_trace(o.trace, {.speed = o.speed, .lengths = o.lengths, .count_max = o.count_given ? o.count : 0});
   return poisson_arrivals({.rate = rate, .count = o.count, .prompt = o.prompt, .output = o.output, .seed = o.seed});
 }
 
 LoadOptions load_options(const ServeBenchOptions& o, const Served& served) {
-  LoadOptions load{.url = served.url, .model = served.model, .vocab = o.vocab > 0 ? o.vocab : served.vocab, .seed = o.seed};
-  load.temperature = o.temperature, load.concurrency = o.concurrency, load.idle_connections = o.idle, load.silence_limit = o.timeout;
+  LoadOptions load{
+      .url = served.url, .model = served.model, .vocab = o.vocab > 0 ? o.vocab : served.vocab, .seed = o.seed};
+  load.temperature = o.temperature, load.concurrency = o.concurrency, load.idle_connections = o.idle,
+  load.silence_limit = o.timeout;
   return load;
 }
 
@@ -102,7 +116,8 @@ Status warm_up(const LoadOptions& load, int64_t requests, int64_t context) {
   if (context > 0) cut_to_context(arrivals, context);
   MOESTRO_ASSIGN_OR_RETURN(const LoadRun run, run_load(warm, arrivals, nullptr));
   if (run.interrupted) return cancelled("interrupted before the load began");
-  for (const auto& [kind, failure] : run.failures) return unavailable("http://" + load.url.authority() + ": a first request failed: " + kind + ": " + failure.example);
+  for (const auto& [kind, failure] : run.failures)
+    return unavailable("http://" + load.url.authority() + ": a first request failed: " + kind + ": " + failure.example);
   return Status::ok();
 }
 
@@ -117,7 +132,12 @@ config::BoxConfig box_of(const ServeBenchOptions& o) {
 }
 
 PaddedOptions padded_of(const ServeBenchOptions& o) {
-  return {.pack = o.model, .store = "", .experts = o.experts, .threads = o.threads, .batch = o.batch, .by_whole_length = o.by_whole_length};
+  return {.pack = o.model,
+          .store = "",
+          .experts = o.experts,
+          .threads = o.threads,
+          .batch = o.batch,
+          .by_whole_length = o.by_whole_length};
 }
 
 Result<ServeBenchReport> bench_serve(const ServeBenchOptions& o, const BenchProgress& progress) {
@@ -137,13 +157,15 @@ Result<ServeBenchReport> bench_serve(const ServeBenchOptions& o, const BenchProg
     report.server = "a box of its own";
   } else {
     MOESTRO_ASSIGN_OR_RETURN(server, server_of({.url = o.url, .api_key = o.api_key, .ca_file = {}}));
-    if (server.url.secure) return unsupported("--url " + o.url + ": the load is sent over http; give the server's address before TLS");
+    if (server.url.secure)
+      return unsupported("--url " + o.url + ": the load is sent over http; give the server's address before TLS");
     report.server = o.url;
   }
   MOESTRO_ASSIGN_OR_RETURN(const Served served, ask_served(server.url, o.url.empty() ? "" : o.model, server.access));
   LoadOptions load = load_options(o, served);
   load.api_key = server.access.api_key;
-  if (load.vocab == 0) return invalid_argument(report.server + " does not say how many tokens its model knows; give --vocab");
+  if (load.vocab == 0)
+    return invalid_argument(report.server + " does not say how many tokens its model knows; give --vocab");
   report.model = served.model, report.vocab = load.vocab, report.context = served.context;
   MOESTRO_RETURN_IF_ERROR(warm_up(load, o.warmup, served.context));
   const RunOne run = [&](const auto& arrivals, const auto& shown) {

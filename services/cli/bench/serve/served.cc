@@ -28,14 +28,17 @@ Result<Served> ask_served(const Url& url, const std::string& model, const HttpAc
   const std::string where = "http://" + url.authority() + url.base + "/v1/models";
   if (reply.status != 200) return answered_with(reply.status, reply.body).with_context(where);
   const auto body = parse_json(reply.body);
-  if (!body.is_ok() || !body->is_object() || !body->contains("data") || !(*body)["data"].is_array()) return corrupt(where + ": not a list of models");
+  if (!body.is_ok() || !body->is_object() || !body->contains("data") || !(*body)["data"].is_array())
+    return corrupt(where + ": not a list of models");
   std::string names;
   for (const json& entry : (*body)["data"]) {
     const std::string id = text_or(entry, "id");
     if (!id.empty() && (model.empty() || id == model)) return served_of(url, entry);
     names += (names.empty() ? "" : ", ") + id;
   }
-  return not_found(where + (model.empty() ? ": it serves no model" : ": there is no model '" + model + "', but " + (names.empty() ? "none" : names)));
+  return not_found(where + (model.empty()
+                                ? ": it serves no model"
+                                : ": there is no model '" + model + "', but " + (names.empty() ? "none" : names)));
 }
 
 Result<std::unique_ptr<PrivateBox>> start_box(config::BoxConfig config) {
@@ -43,7 +46,8 @@ Result<std::unique_ptr<PrivateBox>> start_box(config::BoxConfig config) {
   MOESTRO_ASSIGN_OR_RETURN(auto box, PrivateBox::create(std::move(config)));
   MOESTRO_RETURN_IF_ERROR(box->start_store());
   MOESTRO_RETURN_IF_ERROR(box->start_orchestrator());
-  for (size_t worker = 0; worker < box->workers(); ++worker) MOESTRO_RETURN_IF_ERROR(box->start_worker(worker).status());
+  for (size_t worker = 0; worker < box->workers(); ++worker)
+    MOESTRO_RETURN_IF_ERROR(box->start_worker(worker).status());
   return box;
 }
 

@@ -24,16 +24,11 @@ uint64_t peak_memory(pid_t pid) {
   return 0;
 }
 
-BenchRow at_most(std::string what, std::string unit, double value, double aim, std::string how) {
-  BenchRow r{.what = std::move(what), .unit = std::move(unit), .value = value};
-  r.aim_kind = BenchRow::Aim::kAtMost, r.aim = aim, r.how = std::move(how);
-  return r;
-}
-
 }  // namespace
 
 Status add_stream_rows(const RowContext& context, std::vector<BenchRow>& rows) {
-  const std::string name = std::to_string(kStreams) + " streams beside " + std::to_string(kIdle) + " idle connections: ";
+  const std::string name =
+      std::to_string(kStreams) + " streams beside " + std::to_string(kIdle) + " idle connections: ";
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_max < kStreams + kIdle + kFilesBeside) {
     rows.push_back(at_most(name + "errors", "", 0, 0, ""));
@@ -50,11 +45,16 @@ Status add_stream_rows(const RowContext& context, std::vector<BenchRow>& rows) {
   const auto arrivals = poisson_arrivals({.count = kStreams, .prompt = {8, 16}, .output = {8, 8}, .seed = o.seed});
   MOESTRO_ASSIGN_OR_RETURN(const LoadRun run, row_load(context, load, arrivals, "many streams"));
   const LoadSummary s = summarise(run, {});
-  std::string how = std::to_string(s.done) + " of " + std::to_string(kStreams) + " streams of 8 tokens to their ends, " + std::to_string(run.in_flight_max) + " at once; " + std::to_string(run.idle_open) + " connections opened, " +
-                    std::to_string(run.idle_lost) + " lost; each asks for /health now and then";
-  for (const auto& [kind, failure] : run.failures) how += "; " + std::to_string(failure.count) + " " + kind + ": " + failure.example;
-  rows.push_back(at_most(name + "errors", "", static_cast<double>(s.failed + s.refused + s.other_length + run.idle_lost), 0, how));
-  rows.push_back(at_most(name + "memory of the orchestrator, at most", "MB", static_cast<double>(peak_memory(box->orchestrator_pid())) * 1e-6, kMemoryMax, "VmHWM"));
+  std::string how = std::to_string(s.done) + " of " + std::to_string(kStreams) +
+                    " streams of 8 tokens to their ends, " + std::to_string(run.in_flight_max) + " at once; " +
+                    std::to_string(run.idle_open) + " connections opened, " + std::to_string(run.idle_lost) +
+                    " lost; each asks for /health now and then";
+  for (const auto& [kind, failure] : run.failures)
+    how += "; " + std::to_string(failure.count) + " " + kind + ": " + failure.example;
+  rows.push_back(
+      at_most(name + "errors", "", static_cast<double>(s.failed + s.refused + s.other_length + run.idle_lost), 0, how));
+  rows.push_back(at_most(name + "memory of the orchestrator, at most", "MB",
+                         static_cast<double>(peak_memory(box->orchestrator_pid())) * 1e-6, kMemoryMax, "VmHWM"));
   return Status::ok();
 }
 

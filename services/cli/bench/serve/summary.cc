@@ -62,7 +62,11 @@ void count(const RequestRecord& r, LoadSummary& s) {
 Distribution distribution(std::vector<double> values) {
   if (values.empty()) return {};
   std::sort(values.begin(), values.end());
-  Distribution d{.count = values.size(), .p50 = at_share(values, 0.5), .p90 = at_share(values, 0.9), .p99 = at_share(values, 0.99), .max = values.back()};
+  Distribution d{.count = values.size(),
+                 .p50 = at_share(values, 0.5),
+                 .p90 = at_share(values, 0.9),
+                 .p99 = at_share(values, 0.99),
+                 .max = values.back()};
   d.mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
   return d;
 }
@@ -78,7 +82,10 @@ Result<GoodputBounds> parse_goodput(std::string_view text) {
     text.remove_prefix(std::min(text.size(), part.size() + 1));
     const size_t colon = part.find(':');
     const std::string_view name = part.substr(0, colon);
-    std::optional<double>* bound = name == "ttft" ? &bounds.ttft_s : name == "tpot" ? &bounds.tpot_s : name == "e2e" || name == "e2el" ? &bounds.e2e_s : nullptr;
+    std::optional<double>* bound = name == "ttft"                    ? &bounds.ttft_s
+                                   : name == "tpot"                  ? &bounds.tpot_s
+                                   : name == "e2e" || name == "e2el" ? &bounds.e2e_s
+                                                                     : nullptr;
     if (bound == nullptr || colon == std::string_view::npos)
       return invalid_argument("'" + std::string(part) + "' is no bound; write ttft:500ms, tpot:50ms or e2e:2s");
     MOESTRO_ASSIGN_OR_RETURN(const auto duration, config::parse_duration(part.substr(colon + 1)));
@@ -111,7 +118,8 @@ LoadSummary summarise(const LoadRun& run, const GoodputBounds& bounds) {
   }
   s.steady_tokens_per_s = steady_rate(run);
   if (s.sent > 0) s.good_share = static_cast<double>(good) / static_cast<double>(s.sent);
-  s.ttft_s = distribution(std::move(ttft)), s.tpot_s = distribution(std::move(tpot)), s.itl_s = distribution(std::move(itl));
+  s.ttft_s = distribution(std::move(ttft)), s.tpot_s = distribution(std::move(tpot)),
+  s.itl_s = distribution(std::move(itl));
   s.e2e_s = distribution(std::move(e2e)), s.behind_s = distribution(std::move(behind));
   return s;
 }

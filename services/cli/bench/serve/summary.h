@@ -1,6 +1,6 @@
 #pragma once
-// The figures of a load: what users compare. As vLLM's benchmark_serving defines them: time to first token from sending to the first piece of
-// text; time per output token without the first; percentiles interpolated between neighbours.
+// The figures of a load: what users compare. As vLLM's benchmark_serving defines them: time to first token from sending
+// to the first piece of text; time per output token without the first; percentiles interpolated between neighbours.
 
 #include <cstdint>
 #include <optional>
@@ -36,7 +36,8 @@ struct LoadSummary {
   double seconds = 0;
   double offered_rate = 0;           ///< requests a second as they were due; 0: all at once
   double requests_per_s = 0, prompt_tokens_per_s = 0, output_tokens_per_s = 0;
-  double steady_tokens_per_s = 0;    ///< output tokens, of all requests, between a fifth of the sending time and its end; 0: too short
+  double steady_tokens_per_s =
+      0;  ///< output tokens, of all requests, between a fifth of the sending time and its end; 0: too short
   double good_per_s = 0, good_share = 0;
   Distribution ttft_s = {}, tpot_s = {}, itl_s = {}, e2e_s = {}, behind_s = {};
 };

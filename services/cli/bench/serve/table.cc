@@ -12,20 +12,27 @@ struct Group {
   const char* name;
   Status (*add)(const RowContext&, std::vector<BenchRow>&);
 };
-constexpr Group kGroups[] = {{"mixed", add_mixed_rows}, {"overload", add_overload_rows}, {"beside", add_beside_rows}, {"streams", add_stream_rows}};
+constexpr Group kGroups[] = {{"mixed", add_mixed_rows},
+                             {"overload", add_overload_rows},
+                             {"beside", add_beside_rows},
+                             {"streams", add_stream_rows}};
 
 }  // namespace
 
 double median(const std::vector<double>& values) { return distribution(values).p50; }
 
-Result<LoadRun> row_load(const RowContext& context, const LoadOptions& load, const std::vector<Arrival>& arrivals, const std::string& what) {
-  MOESTRO_ASSIGN_OR_RETURN(LoadRun run, run_load(load, arrivals, [&](const LoadProgress& p) { context.say(what + ": " + progress_text(p)); }));
+Result<LoadRun> row_load(const RowContext& context, const LoadOptions& load, const std::vector<Arrival>& arrivals,
+                         const std::string& what) {
+  MOESTRO_ASSIGN_OR_RETURN(LoadRun run, run_load(load, arrivals, [&](const LoadProgress& p) {
+                             context.say(what + ": " + progress_text(p));
+                           }));
   if (run.interrupted) return cancelled("interrupted during " + what);
   return run;
 }
 
 Status all_answered(const LoadRun& run, const std::string& what) {
-  for (const auto& [kind, failure] : run.failures) return unavailable(what + ": " + std::to_string(failure.count) + " requests: " + kind + ": " + failure.example);
+  for (const auto& [kind, failure] : run.failures)
+    return unavailable(what + ": " + std::to_string(failure.count) + " requests: " + kind + ": " + failure.example);
   return Status::ok();
 }
 
@@ -33,7 +40,9 @@ Result<ServeTable> serve_table(const ServeBenchOptions& options, const TableOpti
   MOESTRO_ASSIGN_OR_RETURN(const store::Manifest manifest, store::open_pack(options.model));
   ServeTable table{.model = manifest.model_name, .rows = {}};
   uint64_t done = 0;
-  const auto wanted = [&](const Group& g) { return o.only.empty() || std::find(o.only.begin(), o.only.end(), g.name) != o.only.end(); };
+  const auto wanted = [&](const Group& g) {
+    return o.only.empty() || std::find(o.only.begin(), o.only.end(), g.name) != o.only.end();
+  };
   const auto total = static_cast<uint64_t>(std::count_if(std::begin(kGroups), std::end(kGroups), wanted));
   for (const Group& group : kGroups) {
     if (!wanted(group)) continue;

@@ -21,8 +21,10 @@ struct ServeTable {
   std::vector<BenchRow> rows;
 };
 
-/// Of `options` the pack, the lengths, the count of requests, the seed and what boxes are made with. An error as soon as one of its loads is interrupted.
-Result<ServeTable> serve_table(const ServeBenchOptions& options, const TableOptions& table, const BenchProgress& progress);
+/// Of `options` the pack, the lengths, the count of requests, the seed and what boxes are made with. An error as soon
+/// as one of its loads is interrupted.
+Result<ServeTable> serve_table(const ServeBenchOptions& options, const TableOptions& table,
+                               const BenchProgress& progress);
 
 nlohmann::ordered_json table_json(const ServeTable& table);
 std::string table_text(const ServeTable& table);
@@ -43,7 +45,8 @@ Status add_beside_rows(const RowContext& context, std::vector<BenchRow>& rows);
 Status add_stream_rows(const RowContext& context, std::vector<BenchRow>& rows);
 
 /// A load of the table: run to its end, or an error.
-Result<LoadRun> row_load(const RowContext& context, const LoadOptions& load, const std::vector<Arrival>& arrivals, const std::string& what);
+Result<LoadRun> row_load(const RowContext& context, const LoadOptions& load, const std::vector<Arrival>& arrivals,
+                         const std::string& what);
 /// An error if a request failed or was refused: then a figure would say nothing.
 Status all_answered(const LoadRun& run, const std::string& what);
 double median(const std::vector<double>& values);

@@ -1,5 +1,6 @@
 #pragma once
-// Recorded arrivals, in the two formats that are published: Azure's CSV (TIMESTAMP,ContextTokens,GeneratedTokens) and Mooncake's JSON lines
+// Recorded arrivals, in the two formats that are published: Azure's CSV (TIMESTAMP,ContextTokens,GeneratedTokens) and
+// Mooncake's JSON lines
 // ({"timestamp": ms, "input_length", "output_length", "hash_ids"}).
 
 #include <cstdint>

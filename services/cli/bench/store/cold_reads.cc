@@ -26,7 +26,8 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 uint64_t read_ahead_of(int fd) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return 0;
-  const std::string device = "/sys/dev/block/" + std::to_string(major(info.st_dev)) + ":" + std::to_string(minor(info.st_dev));
+  const std::string device =
+      "/sys/dev/block/" + std::to_string(major(info.st_dev)) + ":" + std::to_string(minor(info.st_dev));
   for (const char* queue : {"/queue/read_ahead_kb", "/../queue/read_ahead_kb"}) {  // a partition has its drive's
     uint64_t kib = 0;
     if (std::ifstream in(device + queue); in >> kib) return kib << 10;
@@ -36,11 +37,13 @@ uint64_t read_ahead_of(int fd) {
 
 }  // namespace
 
-Result<std::unique_ptr<ColdReads>> ColdReads::create(const fs::path& pack, const store::Manifest& manifest, const fs::path& arena, uint32_t depth) {
+Result<std::unique_ptr<ColdReads>> ColdReads::create(const fs::path& pack, const store::Manifest& manifest,
+                                                     const fs::path& arena, uint32_t depth) {
   std::unique_ptr<ColdReads> reads(new ColdReads(manifest));
   MOESTRO_ASSIGN_OR_RETURN([[maybe_unused]] const uint32_t first, reads->direct_.add(pack, manifest));
   MOESTRO_ASSIGN_OR_RETURN(reads->arena_, shm::MappedFile::open(arena, shm::MappedFile::Access::kReadWrite, 1));
-  MOESTRO_ASSIGN_OR_RETURN(reads->ring_, store::RawReads::create(reads->direct_.fds(), {reads->arena_.data(), reads->arena_.size()}, depth));
+  MOESTRO_ASSIGN_OR_RETURN(
+      reads->ring_, store::RawReads::create(reads->direct_.fds(), {reads->arena_.data(), reads->arena_.size()}, depth));
   MOESTRO_RETURN_IF_ERROR(reads->map_files(pack));
   return reads;
 }
@@ -104,7 +107,9 @@ Result<double> ColdReads::by_mapping(std::span<const uint32_t> blobs) {
   unsigned sum = 0;
   for (const uint32_t blob : blobs)
     for (const store::Slice& slice : manifest_.blobs[blob].slices)
-      for (uint64_t at = 0; at < slice.length; at += kPage) sum += static_cast<unsigned>(*const_cast<const volatile std::byte*>(mapped_[slice.file].data + slice.offset + at));
+      for (uint64_t at = 0; at < slice.length; at += kPage)
+        sum +=
+            static_cast<unsigned>(*const_cast<const volatile std::byte*>(mapped_[slice.file].data + slice.offset + at));
   const double seconds = seconds_since(begin);
   drop_pages(blobs);
   (void)sum;

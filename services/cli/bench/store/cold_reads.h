@@ -16,18 +16,20 @@
 
 namespace moestro::cli {
 
-/// One thread. Every read finds a cold page cache: O_DIRECT passes it by, and the mapping's pages are dropped before they are read.
+/// One thread. Every read finds a cold page cache: O_DIRECT passes it by, and the mapping's pages are dropped before
+/// they are read.
 class ColdReads {
  public:
   /// `arena`: the file that a store of ours has its payload in.
-  static Result<std::unique_ptr<ColdReads>> create(const std::filesystem::path& pack, const store::Manifest& manifest, const std::filesystem::path& arena,
-                                                   uint32_t depth);
+  static Result<std::unique_ptr<ColdReads>> create(const std::filesystem::path& pack, const store::Manifest& manifest,
+                                                   const std::filesystem::path& arena, uint32_t depth);
   ~ColdReads();
   ColdReads(const ColdReads&) = delete;
   ColdReads& operator=(const ColdReads&) = delete;
 
-  /// Seconds for all slices of what `held` leases, `depth` of them in flight, nothing verified. They are read into the very pages where the
-  /// store has put the same bytes: how fast memory takes them depends on the pages. `arena`: the client's StoreClient::memory().
+  /// Seconds for all slices of what `held` leases, `depth` of them in flight, nothing verified. They are read into the
+  /// very pages where the store has put the same bytes: how fast memory takes them depends on the pages. `arena`: the
+  /// client's StoreClient::memory().
   Result<double> by_ring(std::span<const store::Lease> held, std::span<const std::byte> arena);
   /// Seconds until every page of `blobs` has been touched through the mapping.
   Result<double> by_mapping(std::span<const uint32_t> blobs);

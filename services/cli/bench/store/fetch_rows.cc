@@ -11,7 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kPatience{60000};
+constexpr std::chrono::milliseconds kFetchPatience{60000};
 
 /// Three ways to read the same blobs: GB/s, or milliseconds where `gigabytes` is 0.
 struct Rounds {
@@ -25,7 +25,8 @@ struct Rounds {
     store.push_back(figure(by_store, gigabytes)), ring.push_back(figure(by_ring, gigabytes));
     return Status::ok();
   }
-  /// Apart from the others: what it reads ahead is still under way when it has all it wants, and delays whoever comes next.
+  /// Apart from the others: what it reads ahead is still under way when it has all it wants, and delays whoever comes
+  /// next.
   Status add_mapping(ColdReads& reads, std::span<const uint32_t> blobs, double gigabytes) {
     MOESTRO_ASSIGN_OR_RETURN(const double seconds, reads.by_mapping(blobs));
     mapping.push_back(figure(seconds, gigabytes));
@@ -51,7 +52,8 @@ double ratio_of_rounds(const std::vector<double>& a, const std::vector<double>& 
   return quantile(ratios, 0.5);
 }
 
-void add_rows(const Rounds& r, const char* what, const char* unit, StoreRow::Aim kind, double aim, const std::string& how, std::vector<StoreRow>& rows) {
+void add_rows(const Rounds& r, const char* what, const char* unit, StoreRow::Aim kind, double aim,
+              const std::string& how, std::vector<StoreRow>& rows) {
   const double value = quantile(r.store, 0.5);
   const std::array baselines{std::pair{"io_uring alone", &r.ring}, std::pair{"mmap", &r.mapping}};
   for (const auto& [name, figures] : baselines) {
@@ -68,7 +70,9 @@ void add_rows(const Rounds& r, const char* what, const char* unit, StoreRow::Aim
 std::vector<uint32_t> experts_of(const store::Manifest& manifest) {
   std::vector<uint32_t> experts;
   for (uint32_t blob = 0; blob < manifest.blobs.size(); ++blob)
-    if (manifest.blobs[blob].kind == store::BlobKind::kExpert && manifest.blobs[blob].precision == manifest.expert_precisions.front()) experts.push_back(blob);
+    if (manifest.blobs[blob].kind == store::BlobKind::kExpert &&
+        manifest.blobs[blob].precision == manifest.expert_precisions.front())
+      experts.push_back(blob);
   return experts;
 }
 
@@ -96,18 +100,20 @@ Result<double> fetch_all(store::StoreClient& client, std::span<const uint32_t> b
   const auto begin = Clock::now();
   MOESTRO_RETURN_IF_ERROR(client.fetch(blobs, {}));
   for (size_t i = 0; i < blobs.size(); ++i) {
-    MOESTRO_ASSIGN_OR_RETURN(store::Lease arrived, client.next_arrival(kPatience));
+    MOESTRO_ASSIGN_OR_RETURN(store::Lease arrived, client.next_arrival(kFetchPatience));
     if (held != nullptr) held->push_back(std::move(arrived));
   }
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-Status add_fetch_rows(const StoreBenchOptions& o, store::StoreClient& client, ColdReads& reads, std::vector<StoreRow>& rows) {
+Status add_fetch_rows(const StoreBenchOptions& o, store::StoreClient& client, ColdReads& reads,
+                      std::vector<StoreRow>& rows) {
   std::mt19937 random(1);
   Rounds many, one;
   const store::Manifest& manifest = client.manifest();
   const uint64_t quarter = bytes_of(manifest, experts_of(manifest)) / 4;
-  const uint64_t bytes = std::min({static_cast<uint64_t>(o.fetch_bytes), quarter, client.share_bytes()});  // all are held at once
+  const uint64_t bytes =
+      std::min({static_cast<uint64_t>(o.fetch_bytes), quarter, client.share_bytes()});  // all are held at once
   size_t in_flight = 0;
   for (int64_t round = 0; round < o.rounds; ++round) {
     MOESTRO_ASSIGN_OR_RETURN(const std::vector<uint32_t> cold, cold_experts(client, bytes, random));
@@ -122,12 +128,15 @@ Status add_fetch_rows(const StoreBenchOptions& o, store::StoreClient& client, Co
     MOESTRO_RETURN_IF_ERROR(many.add_mapping(reads, cold, gigabytes));
     for (const std::vector<uint32_t>& single : singles) MOESTRO_RETURN_IF_ERROR(one.add_mapping(reads, single, 0));
   }
-  const std::string slices = "slices of " + config::readable_size(reads.slice_bytes_max()) + " at most, " + std::to_string(o.depth) + " in flight in the baseline";
+  const std::string slices = "slices of " + config::readable_size(reads.slice_bytes_max()) + " at most, " +
+                             std::to_string(o.depth) + " in flight in the baseline";
   add_rows(many, "cold fetch, all in flight", "GB/s", StoreRow::Aim::kAtLeast, 0.92,
            std::to_string(in_flight) + " experts, " + config::readable_size(bytes) + ", " + slices, rows);
   const uint64_t length = manifest.blobs[experts_of(manifest).front()].length;
-  add_rows(one, "cold fetch of one expert", "ms", StoreRow::Aim::kAtMost, 1.08, config::readable_size(length) + ", " + slices + "; median of " + std::to_string(one.store.size()), rows);
-  StoreRow tail = row("cold fetch of one expert, p99", "ms", quantile(one.store, 0.99), "io_uring alone", quantile(one.ring, 0.99));
+  add_rows(one, "cold fetch of one expert", "ms", StoreRow::Aim::kAtMost, 1.08,
+           config::readable_size(length) + ", " + slices + "; median of " + std::to_string(one.store.size()), rows);
+  StoreRow tail =
+      row("cold fetch of one expert, p99", "ms", quantile(one.store, 0.99), "io_uring alone", quantile(one.ring, 0.99));
   tail.how = rows.back().how;
   rows.push_back(std::move(tail));
   return Status::ok();

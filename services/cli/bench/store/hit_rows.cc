@@ -13,9 +13,10 @@ namespace {
 constexpr size_t kEntries = 16;
 constexpr int kHits = 200'000;
 constexpr int kTurns = 61;  ///< 0.6 s: whoever shares the core slows it down for tenths of one
-constexpr std::chrono::milliseconds kPatience{60000};
+constexpr std::chrono::milliseconds kHitPatience{60000};
 
-/// CPU time of this thread: what neighbours take of a core is not the protocol's; what they do to its cache lines is in it.
+/// CPU time of this thread: what neighbours take of a core is not the protocol's; what they do to its cache lines is in
+/// it.
 double cpu_ns() {
   timespec t{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -54,10 +55,15 @@ StoreRow missing(const char* what, const char* unit, std::string why) {
 
 }  // namespace
 
-Status add_hit_rows(const StoreBenchOptions&, store::StoreClient& one, store::StoreClient& two, std::vector<StoreRow>& rows) {
+Status add_hit_rows(const StoreBenchOptions&, store::StoreClient& one, store::StoreClient& two,
+                    std::vector<StoreRow>& rows) {
   std::vector<uint32_t> blobs = experts_of(one.manifest());
   blobs.resize(std::min(blobs.size(), kEntries));
-  const auto too_few = [&] { return missing("pin + unpin", "ns", "the arena cannot hold " + std::to_string(blobs.size()) + " experts for two workers: give more --dram"); };
+  const auto too_few = [&] {
+    return missing(
+        "pin + unpin", "ns",
+        "the arena cannot hold " + std::to_string(blobs.size()) + " experts for two workers: give more --dram");
+  };
   uint64_t cost = 0;
   for (const uint32_t blob : blobs) cost += one.pin_cost(one.manifest().blobs[blob].length);
   if (cost > std::min(one.share_bytes(), two.share_bytes())) {
@@ -69,7 +75,7 @@ Status add_hit_rows(const StoreBenchOptions&, store::StoreClient& one, store::St
     if (auto lease = one.try_pin(blob)) held.push_back(std::move(*lease));
     else {
       MOESTRO_RETURN_IF_ERROR(one.fetch({&blob, 1}, {}));
-      MOESTRO_ASSIGN_OR_RETURN(auto arrived, one.next_arrival(kPatience));
+      MOESTRO_ASSIGN_OR_RETURN(auto arrived, one.next_arrival(kHitPatience));
       held.push_back(std::move(arrived));
     }
   held.clear();
@@ -92,7 +98,8 @@ Status add_hit_rows(const StoreBenchOptions&, store::StoreClient& one, store::St
   StoreRow pair;
   pair.what = "two workers on the same entries", pair.unit = "x", pair.value = quantile(together, 0.5);
   pair.aim_kind = StoreRow::Aim::kAtLeast, pair.aim = 1.8;
-  pair.how = "pins a second of both together, of one alone; the same " + std::to_string(blobs.size()) + " experts, CPU time";
+  pair.how =
+      "pins a second of both together, of one alone; the same " + std::to_string(blobs.size()) + " experts, CPU time";
   rows.push_back(pair);
   return Status::ok();
 }

@@ -9,7 +9,8 @@ namespace moestro::cli {
 namespace {
 
 constexpr size_t kSamples = 100;  ///< in a round; fewer have no 99th percentile
-constexpr size_t kTriesMax = kSamples;  ///< of filling a round: one of them gives one fetch at least, where enough is fetched at once
+constexpr size_t kTriesMax =
+    kSamples;  ///< of filling a round: one of them gives one fetch at least, where enough is fetched at once
 constexpr size_t kTimed = 8;  ///< experts that a bare ring reads in a round, to say what a chunk takes
 constexpr double kChunk = 1 << 20;
 
@@ -17,8 +18,10 @@ struct Latencies {
   std::vector<double> unloaded, loaded;  ///< ms
 };
 
-/// Prefetches one half of what is cold, and meanwhile fetches of the other half one at a time. A fetch counts while the last prefetch is not there.
-Status add_round(store::StoreClient& demands, store::StoreClient& prefetches, uint64_t plan, std::vector<uint32_t> cold, Latencies& ms) {
+/// Prefetches one half of what is cold, and meanwhile fetches of the other half one at a time. A fetch counts while the
+/// last prefetch is not there.
+Status add_round(store::StoreClient& demands, store::StoreClient& prefetches, uint64_t plan, std::vector<uint32_t> cold,
+                 Latencies& ms) {
   const auto middle = cold.begin() + static_cast<ptrdiff_t>(cold.size() / 2);
   const std::vector<uint32_t> ahead(cold.begin(), middle), wanted(middle, cold.end());
   const auto single = [&](uint32_t blob, std::vector<double>& into) -> Status {
@@ -29,7 +32,9 @@ Status add_round(store::StoreClient& demands, store::StoreClient& prefetches, ui
   const size_t each = wanted.size() / 2;
   for (size_t i = 0; i < each; ++i) MOESTRO_RETURN_IF_ERROR(single(wanted[i], ms.unloaded));
   MOESTRO_RETURN_IF_ERROR(prefetches.prefetch(ahead, {PlanId(plan), MoeLayerId(0)}));
-  const auto under_way = [&] { return std::ranges::any_of(ahead, [&](uint32_t blob) { return !prefetches.try_pin(blob); }); };
+  const auto under_way = [&] {
+    return std::ranges::any_of(ahead, [&](uint32_t blob) { return !prefetches.try_pin(blob); });
+  };
   for (size_t i = each; i < wanted.size() && under_way(); ++i) {
     std::vector<double> one;
     MOESTRO_RETURN_IF_ERROR(single(wanted[i], one));
@@ -41,7 +46,8 @@ Status add_round(store::StoreClient& demands, store::StoreClient& prefetches, ui
 
 }  // namespace
 
-Status add_prefetch_row(const StoreBenchOptions& o, store::StoreClient& demands, store::StoreClient& prefetches, ColdReads& reads, std::vector<StoreRow>& rows) {
+Status add_prefetch_row(const StoreBenchOptions& o, store::StoreClient& demands, store::StoreClient& prefetches,
+                        ColdReads& reads, std::vector<StoreRow>& rows) {
   StoreRow row;
   row.what = "fetch of one expert while prefetches fill the drive, p99", row.unit = "ms";
   row.aim_kind = StoreRow::Aim::kAtMost;
@@ -56,12 +62,14 @@ Status add_prefetch_row(const StoreBenchOptions& o, store::StoreClient& demands,
       MOESTRO_RETURN_IF_ERROR(add_round(demands, prefetches, ++plan, cold, ms));
     }
     if (ms.loaded.size() < kSamples) {
-      row.missing = "only " + std::to_string(ms.loaded.size()) + " fetches of a round met a prefetch under way; a larger --fetch, or a larger pack, has more";
+      row.missing = "only " + std::to_string(ms.loaded.size()) +
+                    " fetches of a round met a prefetch under way; a larger --fetch, or a larger pack, has more";
       rows.push_back(row);
       return Status::ok();
     }
     std::vector<store::Lease> held;
-    MOESTRO_ASSIGN_OR_RETURN(std::vector<uint32_t> cold, cold_experts(demands, std::min(bytes, demands.share_bytes()), random));
+    MOESTRO_ASSIGN_OR_RETURN(std::vector<uint32_t> cold,
+                             cold_experts(demands, std::min(bytes, demands.share_bytes()), random));
     cold.resize(std::min(cold.size(), kTimed));
     MOESTRO_RETURN_IF_ERROR(fetch_all(demands, cold, &held).status());
     MOESTRO_ASSIGN_OR_RETURN(const double seconds, reads.by_ring(held, demands.memory()));
@@ -75,7 +83,9 @@ Status add_prefetch_row(const StoreBenchOptions& o, store::StoreClient& demands,
   row.baseline_name = "no prefetches, p99", row.baseline = quantile(unloaded, 0.5), row.ratio = quantile(ratios, 0.5);
   row.aim = (row.baseline + 2 * chunk) / row.baseline;
   char text[200];
-  std::snprintf(text, sizeof text, "at least %zu fetches in each of %zu rounds, median %.3g ms, without prefetches %.3g ms; the aim is two chunks of 1 MiB more, %.2g ms each on this drive",
+  std::snprintf(text, sizeof text,
+                "at least %zu fetches in each of %zu rounds, median %.3g ms, without prefetches %.3g ms; the aim is "
+                "two chunks of 1 MiB more, %.2g ms each on this drive",
                 kSamples, loaded.size(), quantile(loaded_median, 0.5), quantile(unloaded_median, 0.5), chunk);
   row.how = text;
   rows.push_back(row);

@@ -60,7 +60,9 @@ PrivateBox::~PrivateBox() {
 }
 
 std::string PrivateBox::endpoint() const { return "ipc://" + (run_dir_ / "store.sock").string(); }
-fs::path PrivateBox::log(size_t program) const { return run_dir_ / "logs" / (launches_[program].program.name + ".log"); }
+fs::path PrivateBox::log(size_t program) const {
+  return run_dir_ / "logs" / (launches_[program].program.name + ".log");
+}
 
 int PrivateBox::http_port() const {
   std::ifstream in(run_dir_ / "http.port");

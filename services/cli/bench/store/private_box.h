@@ -1,5 +1,6 @@
 #pragma once
-// A store of the benchmark's own, and workers on it: the programs a user runs, in a temporary run directory, ended with it.
+// A store of the benchmark's own, and workers on it: the programs a user runs, in a temporary run directory, ended with
+// it.
 
 #include <sys/types.h>
 

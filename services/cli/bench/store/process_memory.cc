@@ -13,7 +13,8 @@ struct Kind {
   uint64_t pss = 0, shared_huge = 0;
   void add(const std::string& line) {
     unsigned long n = 0;
-    if (std::sscanf(line.c_str(), "Pss: %lu", &n) == 1 || std::sscanf(line.c_str(), "Private_Hugetlb: %lu", &n) == 1) pss += n;
+    if (std::sscanf(line.c_str(), "Pss: %lu", &n) == 1 || std::sscanf(line.c_str(), "Private_Hugetlb: %lu", &n) == 1)
+      pss += n;
     if (std::sscanf(line.c_str(), "Shared_Hugetlb: %lu", &n) == 1) shared_huge += n;
   }
 };

@@ -12,7 +12,7 @@
 namespace moestro::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{60000};
+constexpr std::chrono::milliseconds kBenchPatience{60000};
 
 /// Room for half of the experts: there is always one that is not resident, and 16 that are.
 uint64_t half_of(const store::Manifest& manifest) {
@@ -27,7 +27,8 @@ uint64_t half_of(const store::Manifest& manifest) {
   return half / (2 << 20) * (2 << 20);
 }
 
-Status add_in_process_rows(const StoreBenchOptions& o, const store::Manifest& manifest, const BenchProgress& progress, StoreBenchReport& report) {
+Status add_in_process_rows(const StoreBenchOptions& o, const store::Manifest& manifest, const BenchProgress& progress,
+                           StoreBenchReport& report) {
   config::BoxConfig config;
   config.model.pack = o.pack;
   config.store.arena_dir = o.arena_dir;
@@ -35,14 +36,17 @@ Status add_in_process_rows(const StoreBenchOptions& o, const store::Manifest& ma
   MOESTRO_ASSIGN_OR_RETURN(const auto box, PrivateBox::create(std::move(config)));
   progress(1, 4, "backing the arena");
   MOESTRO_RETURN_IF_ERROR(box->start_store());
-  MOESTRO_ASSIGN_OR_RETURN(const auto reads, ColdReads::create(o.pack, manifest, box->arena_dir() / "arena", static_cast<uint32_t>(o.depth)));
-  const store::AttachOptions attach{.endpoint = box->endpoint(), .model = box->model(), .client = "bench store", .timeout = kPatience};
+  MOESTRO_ASSIGN_OR_RETURN(const auto reads, ColdReads::create(o.pack, manifest, box->arena_dir() / "arena",
+                                                               static_cast<uint32_t>(o.depth)));
+  const store::AttachOptions attach{
+      .endpoint = box->endpoint(), .model = box->model(), .client = "bench store", .timeout = kBenchPatience};
   {
     MOESTRO_ASSIGN_OR_RETURN(const auto client, store::StoreClient::attach(attach));
-    MOESTRO_ASSIGN_OR_RETURN(const auto status, store::query_store(box->endpoint(), kPatience));
+    MOESTRO_ASSIGN_OR_RETURN(const auto status, store::query_store(box->endpoint(), kBenchPatience));
     report.reader = status.reader, report.arena = box->arena_explanation();
     report.arena_bytes = status.arena_bytes, report.huge_bytes = status.huge_bytes;
-    report.slice_bytes = reads->slice_bytes_max(), report.read_ahead_bytes = reads->read_ahead_bytes(), report.registered = reads->registered();
+    report.slice_bytes = reads->slice_bytes_max(), report.read_ahead_bytes = reads->read_ahead_bytes(),
+    report.registered = reads->registered();
     progress(2, 4, "fetching experts");
     MOESTRO_RETURN_IF_ERROR(add_fetch_rows(o, *client, *reads, report.rows));
   }

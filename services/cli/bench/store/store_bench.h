@@ -1,5 +1,6 @@
 #pragma once
-// What the store costs beside the drive and the memory themselves: each figure beside its baseline, measured in turns in one run.
+// What the store costs beside the drive and the memory themselves: each figure beside its baseline, measured in turns
+// in one run.
 
 #include <cstdint>
 #include <functional>
@@ -16,7 +17,8 @@ namespace moestro::cli {
 struct StoreBenchOptions {
   std::string pack;
   std::string arena_dir;              ///< empty: where `moestro up` would put it
-  std::optional<uint64_t> dram;       ///< none: half of the experts for fetches, so that there is always one to fetch, and what the store chooses for workers
+  std::optional<uint64_t> dram;  ///< none: half of the experts for fetches, so that there is always one to fetch, and
+                                 ///< what the store chooses for workers
   int64_t workers = 4;                ///< whose memory is counted
   int64_t rounds = 7;
   int64_t depth = 8;                  ///< reads in flight of the baseline

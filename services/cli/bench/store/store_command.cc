@@ -1,6 +1,5 @@
 #include "services/cli/bench/store/store_command.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -8,18 +7,21 @@
 #include "common/config/units.h"
 #include "services/cli/bench/store/store_report.h"
 #include "services/cli/output.h"
+#include "services/command_line/command_line.h"
 
 namespace moestro::cli {
 namespace {
 
 /// "1GiB" for a number of bytes; CLI11 prints what is wrong with it.
-CLI::Option* add_size(CLI::App& app, const char* names, const char* help, std::function<void(uint64_t)> take) {
+command_line::Option* add_size(command_line::App& app, const char* names, const char* help,
+                               std::function<void(uint64_t)> take) {
   return app.add_option_function<std::string>(
       names,
       [take = std::move(take)](const std::string& text) {
         const auto size = config::parse_size(text);
-        if (!size.is_ok()) throw CLI::ValidationError(size.status().message());
-        if (*size == 0 || *size > (uint64_t{1} << 46)) throw CLI::ValidationError(text + " is not within 1 and 64TiB");
+        if (!size.is_ok()) throw command_line::ValidationError(size.status().message());
+        if (*size == 0 || *size > (uint64_t{1} << 46))
+          throw command_line::ValidationError(text + " is not within 1 and 64TiB");
         take(*size);
       },
       help);
@@ -27,18 +29,28 @@ CLI::Option* add_size(CLI::App& app, const char* names, const char* help, std::f
 
 }  // namespace
 
-void add_store_bench(CLI::App& bench, CommandResult& result) {
-  CLI::App* store = bench.add_subcommand("store", "Fetches and pins of a store of its own, beside the bare drive and a mapping of the same files");
+void add_store_bench(command_line::App& bench, CommandResult& result) {
+  command_line::App* store = bench.add_subcommand(
+      "store", "Fetches and pins of a store of its own, beside the bare drive and a mapping of the same files");
   auto o = std::make_shared<StoreBenchOptions>();
   auto json = std::make_shared<bool>(false);
   store->add_option("--pack", o->pack, "a pack (made by moestro pack)")->required();
-  store->add_option("--workers", o->workers, "processes whose memory is counted")->check(CLI::Range(int64_t{2}, int64_t{64}))->capture_default_str();
-  store->add_option("--rounds", o->rounds, "each row is a median of them")->check(CLI::Range(int64_t{1}, int64_t{1000}))->capture_default_str();
-  store->add_option("--depth", o->depth, "reads in flight of the bare io_uring that fetches are held against")->check(CLI::Range(int64_t{1}, int64_t{1024}))->capture_default_str();
-  add_size(*store, "--fetch", "bytes fetched at once in a round; default: 1GiB, at most a quarter of the experts", [o](uint64_t n) { o->fetch_bytes = static_cast<int64_t>(n); });
-  add_size(*store, "--dram", "the arena; default: half of the experts for fetches, what the store chooses for workers", [o](uint64_t n) { o->dram = n; });
+  store->add_option("--workers", o->workers, "processes whose memory is counted")
+      ->check(command_line::Range(int64_t{2}, int64_t{64}))
+      ->capture_default_str();
+  store->add_option("--rounds", o->rounds, "each row is a median of them")
+      ->check(command_line::Range(int64_t{1}, int64_t{1000}))
+      ->capture_default_str();
+  store->add_option("--depth", o->depth, "reads in flight of the bare io_uring that fetches are held against")
+      ->check(command_line::Range(int64_t{1}, int64_t{1024}))
+      ->capture_default_str();
+  add_size(*store, "--fetch", "bytes fetched at once in a round; default: 1GiB, at most a quarter of the experts",
+           [o](uint64_t n) { o->fetch_bytes = static_cast<int64_t>(n); });
+  add_size(*store, "--dram", "the arena; default: half of the experts for fetches, what the store chooses for workers",
+           [o](uint64_t n) { o->dram = n; });
   store->add_option("--arena-dir", o->arena_dir, "default: as `moestro up` chooses");
-  store->add_option("--only", o->only, "reads: fetches and pins; processes: workers and memory; default: both")->check(CLI::IsMember({"reads", "processes"}));
+  store->add_option("--only", o->only, "reads: fetches and pins; processes: workers and memory; default: both")
+      ->check(command_line::IsMember({"reads", "processes"}));
   store->add_flag("--json", *json, "a list of rows {what, value, unit, baseline, ratio, aim, ...}");
   store->callback([o, json, &result] {
     std::unique_ptr<Progress> progress;

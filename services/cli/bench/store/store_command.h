@@ -2,13 +2,10 @@
 // `moestro bench store`.
 
 #include "services/cli/command.h"
-
-namespace CLI {
-class App;
-}
+#include "services/command_line/command_line.h"
 
 namespace moestro::cli {
 
-void add_store_bench(CLI::App& bench, CommandResult& result);
+void add_store_bench(command_line::App& bench, CommandResult& result);
 
 }  // namespace moestro::cli

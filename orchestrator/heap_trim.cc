@@ -1,0 +1,41 @@
+#include "orchestrator/heap_trim.h"
+
+#include <malloc.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+namespace moestro::orchestrator {
+
+namespace {
+
+/// Larger pieces are mapped one by one and go back when they are freed. Without a fixed bound the first large body that
+/// is freed would raise it to that body's size, for good.
+constexpr int kMappedBytes = 256 << 10;
+constexpr size_t kKeptBytes = 2 << 20;
+/// What was given back still counts as free: only a change is worth another try.
+constexpr size_t kChangeBytes = 2 << 20;
+constexpr std::chrono::seconds kLookEvery{5};
+
+}  // namespace
+
+HeapTrim::HeapTrim() {
+  mallopt(M_MMAP_THRESHOLD, kMappedBytes);
+  thread_ = std::jthread(&HeapTrim::loop);
+}
+
+void HeapTrim::loop(const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  std::unique_lock lock(mutex);
+  size_t before = 0;
+  while (!wake.wait_for(lock, stop, kLookEvery, [] { return false; }) && !stop.stop_requested()) {
+    const size_t free = mallinfo2().fordblks;
+    if (free <= kKeptBytes || (free < before + kChangeBytes && before < free + kChangeBytes)) continue;
+    malloc_trim(0);
+    before = free;
+  }
+}
+
+}  // namespace moestro::orchestrator

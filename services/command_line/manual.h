@@ -1,0 +1,21 @@
+#pragma once
+// Man pages and shell completions, made from what an App says of its commands and options.
+
+#include <string>
+#include <vector>
+
+#include "services/command_line/command_line.h"
+
+namespace moestro::command_line {
+
+/// man, bash, zsh, fish.
+const std::vector<std::string>& manual_forms();
+/// `form` is one of manual_forms(). man: a page of section 1 in troff; the others: completions that the shell loads.
+std::string manual(const CommandInfo& program, const std::string& form);
+
+std::string bash_completions(const CommandInfo& program);
+std::string zsh_completions(const CommandInfo& program);
+std::string fish_completions(const CommandInfo& program);
+std::string joined(const std::vector<std::string>& texts, const std::string& between);
+
+}  // namespace moestro::command_line

@@ -1,0 +1,41 @@
+#pragma once
+// What a running store has come to serve by `moestro store add`, `replace` and `remove`: RUN_DIR/store.models, while it
+// differs from what the store was started with. A store that is shut down takes it away; one that was killed leaves it,
+// and its successor, started alike, goes on with these models.
+//
+//   moestro-models 1
+//   dram 8589934592                        --dram; 0: auto
+//   started demo /srv/packs/demo           --model, of the store that was started
+//   serves demo /srv/packs/demo            in the order of their entries in the table
+//   serves more /srv/packs/more
+//   checksum 0123456789abcdef
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+#include "store/server/store_options.h"
+
+namespace moestro::store {
+
+struct KeptModels {
+  uint64_t dram = 0;
+  std::vector<ModelSource> started, served;
+};
+
+/// Paths have no line breaks (check_kept_path).
+std::string serialise_kept_models(const KeptModels& models);
+/// Takes any bytes. kUnsupported: of another version; kCorrupt: says what is wrong.
+Result<KeptModels> parse_kept_models(std::string_view text);
+
+Status write_kept_models(const std::filesystem::path& run_dir, const KeptModels& models);
+/// kNotFound if there are none.
+Result<KeptModels> read_kept_models(const std::filesystem::path& run_dir);
+void remove_kept_models(const std::filesystem::path& run_dir);
+
+/// A pack's directory that could not be written there.
+Status check_kept_path(const std::filesystem::path& pack);
+
+}  // namespace moestro::store

@@ -1,0 +1,64 @@
+// `moestro batch submit` against a server of a few lines: what it asks for, what it says, and how it exits.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "tests/cli/run_moestro.h"
+#include "tests/cli/temp_dir.h"
+#include "tests/cli/tiny_server.h"
+
+namespace moestro::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class BatchSubmit : public testing::Test {
+ protected:
+  BatchSubmit() : server_([this](const TinyRequest& r) { return answer(r); }) {
+    write_file(dir_ / "in.jsonl", R"({"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{}})");
+  }
+  TinyReply answer(const TinyRequest& r) {
+    if (r.path == "/v1/files") return {200, R"({"id":"file_1"})"};
+    const std::lock_guard lock(mutex_);
+    if (r.method == "POST") order_ = r.body;
+    return {200, R"({"id":"batch_1","status":"completed","request_counts":{"total":12,"completed":)" +
+                     std::to_string(12 - failed_) + R"(,"failed":)" + std::to_string(failed_) + "}}"};
+  }
+  Ran submit(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words{"batch", "submit", (dir_ / "in.jsonl").string(), "--url", server_.url()};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_moestro(words, "");
+  }
+
+  TempDir dir_;
+  std::mutex mutex_;
+  std::string order_;
+  int failed_ = 0;
+  TinyServer server_;
+};
+
+TEST_F(BatchSubmit, TheEndpointComesFromTheLines) {
+  EXPECT_EQ(submit().exit_code, 0);
+  EXPECT_THAT(order_, HasSubstr(R"("endpoint":"/v1/chat/completions")"));
+  EXPECT_EQ(submit({"--endpoint", "/v1/completions"}).exit_code, 0);
+  EXPECT_THAT(order_, HasSubstr(R"("endpoint":"/v1/completions")"));
+}
+
+TEST_F(BatchSubmit, WaitExitsWithAnErrorIfALineFailed) {
+  const Ran good = submit({"--wait"});
+  EXPECT_EQ(good.exit_code, 0) << good.err;
+  EXPECT_THAT(good.out, HasSubstr("12 of 12 lines done"));
+  EXPECT_THAT(good.out, Not(HasSubstr("failed")));
+  failed_ = 3;
+  const Ran bad = submit({"--wait"});
+  EXPECT_EQ(bad.exit_code, 1);
+  EXPECT_THAT(bad.out, HasSubstr("completed: 12 of 12 lines done, 3 of them failed"));
+  EXPECT_THAT(bad.err, HasSubstr("3 of 12 lines failed"));
+  EXPECT_EQ(submit().exit_code, 0) << "who does not wait is not told how it ends";
+}
+
+}  // namespace
+}  // namespace moestro::test

@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""The rule on sources that take long to compile must bite."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import build_times
+
+
+def log_of(objects):
+    """A log of ninja's in which each object took so many seconds, one after the other."""
+    lines, at = ["# ninja log v5"], 0
+    for name, seconds in objects:
+        lines.append(f"{at}\t{at + int(seconds * 1000)}\t0\t{name}\tabc")
+        at += int(seconds * 1000)
+    return "\n".join(lines) + "\n"
+
+
+class BuildTimes(unittest.TestCase):
+    EVEN = [(f"a/{i}.cc.o", 14) for i in range(50)]
+
+    def code(self, objects):
+        with tempfile.TemporaryDirectory() as folder:
+            if objects is not None:
+                (pathlib.Path(folder) / ".ninja_log").write_text(log_of(objects))
+            return subprocess.run([sys.executable, build_times.__file__, folder], capture_output=True).returncode
+
+    def test_a_slow_source_is_found(self):
+        self.assertEqual(self.code(self.EVEN), 0)
+        self.assertEqual(self.code(self.EVEN + [("a/slow.cc.o", 30)]), 1)
+
+    def test_the_last_time_counts(self):
+        self.assertEqual(self.code([("a/0.cc.o", 100)] + self.EVEN), 0)
+
+    def test_links_do_not_count(self):
+        self.assertEqual(self.code(self.EVEN + [("bin/moestro", 100)]), 0)
+
+    def test_a_warm_cache_is_not_judged(self):
+        self.assertEqual(self.code([("a/0.cc.o", 100), ("a/1.cc.o", 1)]), 77)
+        self.assertEqual(self.code(None), 77)
+
+
+if __name__ == "__main__":
+    unittest.main()
