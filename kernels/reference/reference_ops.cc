@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "common/float16.h"
 
@@ -57,11 +58,12 @@ double silu(double x) {
 }
 
 void ReferenceOps::matmul(const float* x, int64_t n, const Weight& w, const float* bias, float* y, Activations) {
-  for (int64_t t = 0; t < n; ++t) {
-    for (int64_t r = 0; r < w.rows; ++r) {
+  std::vector<double> row(static_cast<size_t>(w.cols));
+  for (int64_t r = 0; r < w.rows; ++r) {
+    for (int64_t c = 0; c < w.cols; ++c) row[static_cast<size_t>(c)] = weight_at(w, r, c);
+    for (int64_t t = 0; t < n; ++t) {
       double sum = 0.0;
-      for (int64_t c = 0; c < w.cols; ++c)
-        sum += x[t * w.cols + c] * weight_at(w, r, c);
+      for (int64_t c = 0; c < w.cols; ++c) sum += x[t * w.cols + c] * row[static_cast<size_t>(c)];
       y[t * w.rows + r] = static_cast<float>(sum + (bias ? bias[r] : 0.0));
     }
   }
