@@ -3,8 +3,7 @@
 #include <malloc.h>
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
+#include <cstddef>
 
 namespace moestro::orchestrator {
 
@@ -20,22 +19,14 @@ constexpr std::chrono::seconds kLookEvery{5};
 
 }  // namespace
 
-HeapTrim::HeapTrim() {
+HeapTrim::HeapTrim()
+    : ticker_(kLookEvery, [before = size_t{0}]() mutable {
+        const size_t free = mallinfo2().fordblks;
+        if (free <= kKeptBytes || (free < before + kChangeBytes && before < free + kChangeBytes)) return;
+        malloc_trim(0);
+        before = free;
+      }) {
   mallopt(M_MMAP_THRESHOLD, kMappedBytes);
-  thread_ = std::jthread(&HeapTrim::loop);
-}
-
-void HeapTrim::loop(const std::stop_token& stop) {
-  std::mutex mutex;
-  std::condition_variable_any wake;
-  std::unique_lock lock(mutex);
-  size_t before = 0;
-  while (!wake.wait_for(lock, stop, kLookEvery, [] { return false; }) && !stop.stop_requested()) {
-    const size_t free = mallinfo2().fordblks;
-    if (free <= kKeptBytes || (free < before + kChangeBytes && before < free + kChangeBytes)) continue;
-    malloc_trim(0);
-    before = free;
-  }
 }
 
 }  // namespace moestro::orchestrator
