@@ -16,9 +16,18 @@ class StatusHistory {
   static constexpr double kWindowSeconds = 30;
   /// What the status page draws, as the page's script names it. The first is the sample's time.
   static constexpr std::array kMembers{
-      "uptime_s",           "tokens.generated",      "tokens.prompt",         "requests.running",
-      "sequences.waiting",  "tiers.dram.hits",       "tiers.dram.misses",     "tiers.device.hits",
-      "tiers.device.misses", "store.read_bytes",     "latency.ttft_s.counts", "latency.tpot_s.counts",
+      "uptime_s",
+      "tokens.generated",
+      "tokens.prompt",
+      "requests.running",
+      "sequences.waiting",
+      "tiers.dram.hits",
+      "tiers.dram.misses",
+      "tiers.device.hits",
+      "tiers.device.misses",
+      "store.read_bytes",
+      "latency.ttft_s.counts",
+      "latency.tpot_s.counts",
       "steps.duration_s.counts"};
 
   /// The oldest sample gives way to the one beyond kSamplesMax.
@@ -36,8 +45,8 @@ class StatusHistory {
   std::deque<nlohmann::json> samples_;
 };
 
-/// Of a histogram with these upper bounds, and one count more than there are bounds, at least one not 0. Values count as
-/// spread evenly within a bucket; those beyond the last bound count as that bound.
+/// Of a histogram with these upper bounds, and one count more than there are bounds, at least one not 0. Values count
+/// as spread evenly within a bucket; those beyond the last bound count as that bound.
 double quantile(const std::vector<double>& bounds, const std::vector<double>& counts, double q);
 
 }  // namespace moestro::orchestrator
