@@ -52,17 +52,15 @@ TEST(ExpertMap, IsNoneWhereThereIsNothingToShow) {
 }
 
 TEST(ExpertMap, WhatAServerSaysMayBeAnything) {
-  for (const char* said : {"null", "3", "[]", "{}", R"({"layers": 1, "experts": 1})",
-                           R"({"layers": 2, "experts": 1, "shares": [[1]]})",
-                           R"({"layers": 1, "experts": 2, "shares": [[1]]})",
-                           R"({"layers": 1, "experts": 1, "shares": [1]})",
-                           R"({"layers": 100000000, "experts": 1, "shares": []})",
-                           R"({"layers": -1, "experts": 1, "shares": "x"})"}) {
+  for (const char* said :
+       {"null", "3", "[]", "{}", R"({"layers": 1, "experts": 1})", R"({"layers": 2, "experts": 1, "shares": [[1]]})",
+        R"({"layers": 1, "experts": 2, "shares": [[1]]})", R"({"layers": 1, "experts": 1, "shares": [1]})",
+        R"({"layers": 100000000, "experts": 1, "shares": []})", R"({"layers": -1, "experts": 1, "shares": "x"})"}) {
     const ExpertMap map = read_expert_map(nlohmann::json::parse(said));
     EXPECT_EQ(map.experts * map.layers, 0u) << said;
   }
-  const auto odd = read_expert_map(
-      nlohmann::json::parse(R"({"layers": 1, "experts": 3, "shares": [["x", -4, 1e300]]})"));
+  const auto odd =
+      read_expert_map(nlohmann::json::parse(R"({"layers": 1, "experts": 3, "shares": [["x", -4, 1e300]]})"));
   EXPECT_EQ(texts(odd, 80, 1).at(1).size(), kLabel + 12) << "a place for each";
 }
 

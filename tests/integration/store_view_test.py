@@ -138,6 +138,25 @@ class StoreView(unittest.TestCase):
             self.assertEqual(b"\x1b[32mserving\x1b[0m" in shown, coloured, (arguments, environment))
             self.assertEqual(b"\x1b[48;5;" in shown, coloured, (arguments, environment))
 
+    def test_a_store_that_does_not_answer_is_said_above_the_last_figures(self):
+        (store,) = self.cluster.children("moestro-store")
+        child, terminal = self.on_terminal("--interval", "100ms", "--no-color", rows=20)
+        shown = self.read_frames(terminal, b"", lambda frame: len(frame) == 20)
+        os.kill(store, signal.SIGSTOP)
+        try:
+            shown = self.read_frames(terminal, shown, lambda frame: "no answer since" in frame[0])
+        finally:
+            os.kill(store, signal.SIGCONT)
+        last = next(frame for frame in self.frames(shown) if "no answer since" in frame[0])
+        self.assertEqual(len(last), 20)
+        self.assertTrue(any(line.startswith("server   serving") for line in last), last)
+        seen = len(self.frames(shown))
+        while not any(frame[0].startswith("server") for frame in self.frames(shown)[seen:]):  # it is back
+            shown += os.read(terminal, 65536)
+        self.end(child, terminal, shown)
+        self.cluster.wait_until(lambda: not self.cluster.request("GET", "/v1/moestro/status")[1]["problems"],
+                                what="a store that the orchestrator hears again")
+
     def test_it_can_be_suspended(self):
         child, terminal = self.on_terminal("--interval", "10min")
         shown = self.read_frames(terminal, b"", lambda frame: True)

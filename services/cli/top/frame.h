@@ -34,7 +34,7 @@ class Line {
 
   const std::string& text() const { return text_; }
   bool wraps() const { return too_long_ == TooLong::kWrapped; }
-  Line part(size_t begin, size_t end) const;
+  Line part(size_t begin, size_t end) const;  ///< of its bytes
   /// With the terminal's colours, or the text alone.
   std::string drawn(bool colour) const;
 

@@ -138,16 +138,19 @@ class Watched {
   }
 
   void draw(bool colour) const {
-    TerminalSize size = terminal_size();
+    const TerminalSize whole = terminal_size();
+    TerminalSize left = whole;
     std::vector<Line> lines;
     if (!trouble_.empty()) {
       lines = fitted({figures("      !", Tone::kBad).add(visible("no answer since these figures: " + trouble_))},
-                     size.columns);
-      lines.resize(std::min(lines.size(), size.rows == 0 ? lines.size() : size.rows - 1));
-      size.rows -= std::min(size.rows, lines.size());
+                     whole.columns);
+      if (whole.rows > 0) {  // of which the page keeps one at least: 0 would mean that there is no bound
+        lines.resize(std::min(lines.size(), whole.rows - 1));
+        left.rows -= lines.size();
+      }
     }
-    std::ranges::move(page_of(before_, now_, size), std::back_inserter(lines));
-    Screen::draw(lines, terminal_size(), colour);
+    std::ranges::move(page_of(before_, now_, left), std::back_inserter(lines));
+    Screen::draw(lines, whole, colour);
   }
 
  private:
