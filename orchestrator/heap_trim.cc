@@ -4,9 +4,8 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <condition_variable>
+#include <cstddef>
 #include <fstream>
-#include <mutex>
 
 namespace moestro::orchestrator {
 
@@ -31,26 +30,18 @@ bool changed(size_t before, size_t now) { return now >= before + kChangeBytes ||
 
 }  // namespace
 
-HeapTrim::HeapTrim() {
+HeapTrim::HeapTrim()
+    : ticker_(kLookEvery, [free_before = size_t{0}, resident_before = size_t{0}]() mutable {
+        const size_t free = mallinfo2().fordblks;
+        if (free <= kKeptBytes) return;
+        // What was given back still counts as free, also after it was used and freed once more. So another try is
+        // worthwhile only if one of the two figures has changed since the last one.
+        if (!changed(free_before, free) && process_resident_bytes() < resident_before + kChangeBytes) return;
+        malloc_trim(0);
+        free_before = free;
+        resident_before = process_resident_bytes();
+      }) {
   mallopt(M_MMAP_THRESHOLD, kMappedBytes);
-  thread_ = std::jthread(&HeapTrim::loop);
-}
-
-void HeapTrim::loop(const std::stop_token& stop) {
-  std::mutex mutex;
-  std::condition_variable_any wake;
-  std::unique_lock lock(mutex);
-  size_t free_before = 0, resident_before = 0;
-  while (!wake.wait_for(lock, stop, kLookEvery, [] { return false; }) && !stop.stop_requested()) {
-    const size_t free = mallinfo2().fordblks;
-    if (free <= kKeptBytes) continue;
-    // What was given back still counts as free, also after it was used and freed once more: a try is worthwhile if
-    // either figure has changed since the last one.
-    if (!changed(free_before, free) && process_resident_bytes() < resident_before + kChangeBytes) continue;
-    malloc_trim(0);
-    free_before = free;
-    resident_before = process_resident_bytes();
-  }
 }
 
 }  // namespace moestro::orchestrator

@@ -1,8 +1,7 @@
 #pragma once
 // Gives memory back to the system that large requests have left in the heap.
 
-#include <stop_token>
-#include <thread>
+#include "orchestrator/ticker.h"
 
 namespace moestro::orchestrator {
 
@@ -10,12 +9,9 @@ namespace moestro::orchestrator {
 class HeapTrim {
  public:
   HeapTrim();
-  HeapTrim(const HeapTrim&) = delete;
-  HeapTrim& operator=(const HeapTrim&) = delete;
 
  private:
-  static void loop(const std::stop_token& stop);
-  std::jthread thread_;
+  Ticker ticker_;
 };
 
 }  // namespace moestro::orchestrator

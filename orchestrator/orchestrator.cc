@@ -23,6 +23,7 @@
 #include "orchestrator/state/late_state.h"
 #include "orchestrator/state/open_state.h"
 #include "orchestrator/stop_signal.h"
+#include "orchestrator/ticker.h"
 
 namespace moestro::orchestrator {
 
@@ -166,6 +167,8 @@ Status run_orchestrator(const OrchestratorOptions& options) {
                   {.share_prefixes = options.share_prefixes, .lenient = options.lenient});
   service.watch_store(store);
   service_address = &service;
+  auto sampling = std::make_unique<Ticker>(std::chrono::seconds(1),
+                                           [&service, &post] { post([&service] { service.sample(); }); });
   auto runner = std::make_unique<BatchRunner>(
       std::move(kept.state), std::move(kept.files), options.model_name, batch_limits(options),
       [&service](HttpRequest r, std::shared_ptr<Exchange> e) { service.handle(std::move(r), std::move(e)); }, post,
@@ -197,6 +200,7 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   });
   server->run();
   drainer.join();
+  sampling.reset();
   shelf.close(kLastBytes);
   service.extend(nullptr);
   batches.reset();

@@ -416,10 +416,16 @@ StatusSources Service::sources() const {
 }
 
 void Service::status(const Call& call) const {
+  const auto asked = [query = "&" + call.request.query + "&"](const char* what) {
+    return query.find("&" + std::string(what) + "=1&") != std::string::npos;
+  };
   StatusSources now = sources();
-  if (call.request.query == "experts=1") now.experts = control_.expert_shares();
-  const json more = extension_ != nullptr ? extension_->status(call.request) : json::object();
-  call.exchange->respond(200, kJson, dump(status_report(now, metrics_, more)));
+  if (asked("experts")) now.experts = control_.expert_shares();
+  json report =
+      status_report(now, metrics_, extension_ != nullptr ? extension_->status(call.request) : json::object());
+  report["recent"] = history_.recent(report);
+  if (asked("history")) report["history"] = history_.report();
+  call.exchange->respond(200, kJson, dump(report));
 }
 
 }  // namespace moestro::orchestrator

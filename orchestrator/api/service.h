@@ -10,6 +10,7 @@
 #include "orchestrator/api/constraints.h"
 #include "orchestrator/api/extension.h"
 #include "orchestrator/api/reading_pool.h"
+#include "orchestrator/api/status_history.h"
 #include "orchestrator/api/status_report.h"
 #include "orchestrator/store_watch/store_watch.h"
 
@@ -28,6 +29,8 @@ class Service {
   /// Before anything is handled: what says how the store is. It outlives this.
   void watch_store(const StoreWatch& watch) { store_ = &watch; }
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
+  /// To be called once a second: what the status is now goes into its history.
+  void sample() { history_.add(status_report(sources(), metrics_, nlohmann::json::object())); }
   /// Serves more paths from now on. Outlives this; null: none.
   void extend(Extension* extension) { extension_ = extension; }
 
@@ -97,6 +100,7 @@ class Service {
   const StoreWatch* store_ = nullptr;
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   RequestMetrics metrics_;
+  StatusHistory history_;
   CompletionContext context_;
   std::mt19937_64 random_{std::random_device{}()};
   ReadingPool reading_;  ///< last: its threads use the others

@@ -16,6 +16,10 @@ namespace {
 constexpr double kSilentSeconds = 1;  ///< heartbeats come five times a second
 constexpr double kLongStepSeconds = 30, kLongStepTimes = 5;  ///< a step beyond both, the one before counted, is stuck
 
+/// "1 blob", "2 blobs".
+std::string counted(uint64_t n, const char* what) {
+  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+}
 
 const char* state_of(const StatusSources& now) {
   if (now.draining) return "draining";
@@ -109,13 +113,13 @@ void add_workers(const StatusSources& now, Problems& problems) {
   if (const size_t there = now.control.waiting + now.control.running;
       now.queue_max > 0 && there * 8 >= now.queue_max * 7)
     problems.warning("The queue holds " + std::to_string(there) + " of " + std::to_string(now.queue_max) +
-                         " sequences: who has most of them there is refused with 429.",
+                         " sequences: the client with the most of them gets 429.",
                      "Send less, or add workers.");
   // Not full to the last block: those that run keep some to grow into.
   const ControlSnapshot& c = now.control;
   if (c.waiting > c.waiting_of_batches && c.kv_blocks_total > 0 && c.kv_blocks_used * 4 >= c.kv_blocks_total * 3)
-    problems.warning(std::to_string(c.waiting - c.waiting_of_batches) +
-                         " sequences wait because the KV cache is full (" + std::to_string(c.kv_blocks_used) + " of " +
+    problems.warning(counted(c.waiting - c.waiting_of_batches, "sequence") +
+                         " cannot start because the KV cache is full (" + std::to_string(c.kv_blocks_used) + " of " +
                          std::to_string(c.kv_blocks_total) + " blocks).",
                      "More --kv-tokens, or --kv-dtype bf16 or int8, if memory allows.");
 }
@@ -127,10 +131,10 @@ void add_store(const StatusSources& now, Problems& problems) {
                           "Read the end of the store's log.");
   const StoreFigures& s = *now.store;
   if (s.bad_blobs > 0)
-    problems.error(std::to_string(s.bad_blobs) + " blobs could not be read: requests that need them fail.",
+    problems.error(counted(s.bad_blobs, "blob") + " could not be read: requests that need them fail.",
                    "moestro inspect PACK --verify names the file; restore it, then moestro store replace.");
   if (s.scrub_mismatches > 0)
-    problems.warning(std::to_string(s.scrub_mismatches) + " blobs have changed in memory and were read again.",
+    problems.warning(counted(s.scrub_mismatches, "blob") + " changed in memory and had to be read again.",
                      "Once: note it. Again: test the machine's memory.");
 }
 

@@ -52,6 +52,12 @@ uint64_t count_or(const json& object, const char* key, uint64_t otherwise) {
   return it->is_number_unsigned() || it->get<int64_t>() >= 0 ? it->get<uint64_t>() : otherwise;
 }
 
+double number_or(const json& object, const char* key, double otherwise) {
+  if (!object.is_object()) return otherwise;
+  const auto it = object.find(key);
+  return it != object.end() && it->is_number() ? it->get<double>() : otherwise;
+}
+
 std::string error_message(std::string_view body) {
   const Result<json> parsed = parse_json(body);
   if (parsed.is_ok() && parsed->is_object() && parsed->contains("error")) {

@@ -16,6 +16,7 @@ Result<nlohmann::json> parse_json(std::string_view text);
 /// object[key] where both are what they should be, else `otherwise`.
 std::string text_or(const nlohmann::json& object, const char* key, std::string otherwise = {});
 uint64_t count_or(const nlohmann::json& object, const char* key, uint64_t otherwise = 0);
+double number_or(const nlohmann::json& object, const char* key, double otherwise);
 
 /// What an OpenAI-shaped error body says, else its first 200 bytes: "prompt is too long (model demo)".
 std::string error_message(std::string_view body);

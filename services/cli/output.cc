@@ -49,6 +49,8 @@ std::string readable_count(double count) {
   return text;
 }
 
+std::string counted(uint64_t n, const char* one) { return std::to_string(n) + " " + one + (n == 1 ? "" : "s"); }
+
 std::string printed(const char* format, ...) {
   char text[512];
   va_list arguments;

@@ -26,6 +26,9 @@ std::string one_line(std::string_view text);
 /// "12.3k", "1.25M": three digits at most.
 std::string readable_count(double count);
 
+/// "1 line", "2 lines": what many of are called by an s more.
+std::string counted(uint64_t n, const char* one);
+
 /// As printf, into a string of at most 511 bytes: a line of a table.
 std::string printed(const char* format, ...) __attribute__((format(printf, 1, 2)));
 

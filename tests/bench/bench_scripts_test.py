@@ -119,17 +119,18 @@ class BenchServing(unittest.TestCase):
         source = (SCRIPTS / "bench_serving").read_text().split("def table(args)")[0]
         script = {"__file__": str(SCRIPTS / "bench_serving")}
         exec(compile(source, "bench_serving", "exec"), script)
-        base = dict(unit="1/s", aim=1.9, aim_is="at least, of the ratio", baseline_is="theirs", baseline=10)
+        base = dict(unit="1/s", aim=1.9, aim_is="at least, of the ratio", baseline_is="padded batches", baseline=10)
         rows = [
             dict(base, what="a", value=20, ratio=2, reached=True),
             dict(base, what="b", value=15, ratio=1.5, reached=False),
             dict(base, what="c", value=None, ratio=None, missing="no disk")
         ]
-        lines = script["rows_markdown"](rows).splitlines()[2:]
-        self.assertEqual(lines, [
-            "| a, beside theirs | 20 1/s | 10 | **2** | at least 1.9 |",
-            "| b, beside theirs | 15 1/s | 10 | 1.5 | at least 1.9 (missed) |",
-            "| c, beside theirs | not measured: no disk | | | |"
+        rows.append(dict(what="d", value=3, unit="", ratio=None, aim=0, aim_is="at most", reached=False, baseline=None))
+        self.assertEqual(script["rows_markdown"](rows).splitlines(), [
+            "| what | Moestro | compared with | ratio | aim |", "| --- | --- | --- | --- | --- |",
+            "| a | 20 1/s | padded batches: 10 | **2** | at least 1.9 |",
+            "| b | 15 1/s | padded batches: 10 | 1.5 | at least 1.9 (missed) |",
+            "| c | not measured: no disk | padded batches | | |", "| d | 3 |  |  | at most 0 (missed) |"
         ])
         self.assertIn(
             "| 4 | 3.6 | 1,234 | 10, 20 | - | 10, 20 |", script["rates_markdown"](dict(runs=[

@@ -1,9 +1,10 @@
-// The figures of `moestro top`: what happened between two looks, and the page of 80 columns.
+// The figures of `moestro top`: what happened between two looks, and the page of 80 columns. The whole page as it is
+// drawn is in top_frames_test.cc.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "services/cli/top/view.h"
+#include "tests/cli/top_figures.h"
 
 namespace moestro::cli {
 namespace {
@@ -13,64 +14,6 @@ using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-constexpr uint64_t kMiB = 1 << 20;
-
-StoreLook busy() {
-  StoreLook look{.status = {}, .at_s = 100};
-  auto& s = look.status;
-  s.epoch = 7, s.arena_bytes = 1000 * kMiB, s.used_bytes = 750 * kMiB, s.resident_bytes = 500 * kMiB,
-  s.huge_bytes = 1000 * kMiB;
-  s.reader = "io_uring", s.policy = "lfru", s.loads = 50, s.evictions = 20, s.bytes_read = 900 * kMiB, s.retries = 3,
-  s.bad_blobs = 1, s.aliases = 4;
-  s.adopted = 128, s.adopted_bytes = 300 * kMiB, s.adopted_seconds = 0.25, s.unchecked = 12, s.refused = 5;
-  s.models.push_back({.name = "mixtral",
-                      .pack = "/packs/m",
-                      .resident_experts = 97,
-                      .experts = 128,
-                      .workers = 2,
-                      .used_bytes = 700 * kMiB,
-                      .guaranteed_bytes = 400 * kMiB,
-                      .maximal_bytes = 900 * kMiB});
-  s.models.push_back({.name = "qwen", .pack = "/packs/q", .experts = 64, .used_bytes = 50 * kMiB, .retired = true});
-  s.workers.push_back({.slot = 0,
-                       .client = "worker-0",
-                       .model = "mixtral",
-                       .share_bytes = 80 * kMiB,
-                       .pinned = 3,
-                       .hits = 900,
-                       .misses = 100});
-  s.workers.push_back({.slot = 1,
-                       .client = "worker-1",
-                       .model = "mixtral",
-                       .share_bytes = 80 * kMiB,
-                       .pinned = 1,
-                       .hits = 90,
-                       .misses = 110});
-  s.reading.drives.push_back({.path = "/packs",
-                              .reader = "io_uring",
-                              .chunk_bytes = kMiB,
-                              .depth = 4,
-                              .bytes_per_s = 2000 * kMiB,
-                              .bytes_read = 900 * kMiB,
-                              .retries = 3});
-  s.reading.hits = 990, s.reading.misses = 210;
-  s.reading.queued = {3, 2, 0}, s.reading.loading = {1, 0, 1};
-  s.reading.prefetches = 12, s.reading.prefetches_used = 9, s.reading.prefetches_late = 2,
-  s.reading.prefetches_wasted = 1, s.reading.prefetch_wasted_bytes = 21 * kMiB;
-  s.reading.scrubbed_bytes = 100 * kMiB, s.reading.scrub_mismatches = 1;
-  return look;
-}
-
-StoreLook two_seconds_later() {
-  StoreLook look = busy();
-  look.at_s += 2;
-  auto& s = look.status;
-  s.loads += 10, s.evictions += 4, s.bytes_read += 400 * kMiB, s.reading.hits += 180, s.reading.misses += 20;
-  s.workers[0].hits += 180, s.workers[0].misses += 20;
-  s.reading.drives[0].bytes_read += 400 * kMiB;
-  return look;
-}
 
 TEST(TopRates, AreWhatHappenedBetweenTwoLooks) {
   const StoreRates r = rates_between(busy(), two_seconds_later());
@@ -109,7 +52,7 @@ TEST(TopRates, AModelsTrafficIsThatOfItsWorkers) {
 
 TEST(TopPage, SaysAllOfItIn80Columns) {
   const StoreLook now = two_seconds_later();
-  const auto page = top_page(now, rates_between(busy(), now), 80);
+  const auto page = page_of(busy(), now, {.columns = 80});
   EXPECT_THAT(page, Contains(AllOf(HasSubstr("1000 MiB ["), HasSubstr("##############-------......."),
                                    HasSubstr("75 % used, 500 MiB resident"))));
   EXPECT_THAT(page, Contains(HasSubstr("policy lfru, io_uring, 100 % of it huge pages")));
@@ -125,26 +68,14 @@ TEST(TopPage, SaysAllOfItIn80Columns) {
   EXPECT_THAT(page, Contains(HasSubstr("100 MiB compared again, 1 changed")));
   EXPECT_THAT(page, Contains(HasSubstr("128 blobs (300 MiB) in 0.2 s; 12 to check, 0 damaged")));
   EXPECT_THAT(page, Contains(HasSubstr("5 messages")));
-  for (const std::string& line : page) EXPECT_LE(line.size(), 80u) << line;
 }
 
 TEST(TopPage, OfAnIdleStoreHasNoRatesAndNoAdoption) {
   StoreLook idle;
   idle.status.epoch = 1;
-  const auto page = top_page(idle, rates_between(idle, idle), 80);
+  const auto page = page_of(idle, idle, {.columns = 80});
   EXPECT_THAT(page, Contains(HasSubstr("- of 0.00/s were there")));
   EXPECT_THAT(page, Not(Contains(AnyOf(HasSubstr("adopted"), HasSubstr("refused")))));
-}
-
-TEST(TopPage, NamesThatAreLongOrHarmfulStayInTheirColumn) {
-  EXPECT_EQ(shortened("mixtral", 24), "mixtral");
-  EXPECT_EQ(shortened("abcdefghijklmnop", 10), "abcd..mnop");
-  EXPECT_EQ(shortened("\x1b[2J", 24), "\\x1b[2J");
-  StoreLook look = busy();
-  look.status.models[0].name = std::string(64, 'm'), look.status.workers[0].client = std::string(200, 'w');
-  look.status.reading.drives[0].path = "/" + std::string(300, 'd');
-  for (const std::string& line : top_page(look, rates_between(look, look), 80)) EXPECT_LE(line.size(), 80u) << line;
-  for (const std::string& line : top_page(look, rates_between(look, look), 40)) EXPECT_LE(line.size(), 40u) << line;
 }
 
 }  // namespace

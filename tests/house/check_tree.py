@@ -33,7 +33,7 @@ ONE_PLACE = {
     r"sqlite3\.h": ["orchestrator/state/"],
     r"hiredis/.*": ["orchestrator/state/"],
     r"pcre2\.h": ["orchestrator/tokenizer/"],
-    r"utf8proc\.h": ["orchestrator/tokenizer/", "orchestrator/chat/"],
+    r"utf8proc\.h": ["orchestrator/tokenizer/", "orchestrator/chat/", "services/cli/top/"],
     r"(dnnl|oneapi/dnnl).*": ["kernels/cpu/"],
     r"immintrin\.h": ["kernels/", "services/cli/bench/"],
     r"(cuda|cublas|nccl).*\.h": ["kernels/cuda/"],
@@ -99,11 +99,11 @@ def check_code(name, text):
         yield f"{name}: getenv; settings come from common/config"
 
 
-# HOME-like places that programs are told about by the environment alone, and secrets, which command lines show to
-# everybody.
+# HOME-like places and terminals, which programs are told about by the environment alone, and secrets, which command
+# lines show to everybody.
 GETENV = {
     "kernels/device_registry.cc", "services/cli/up/run_dir.cc", "services/cli/up/process.cc",
-    "services/cli/doctor/doctor_command.cc", "services/cli/server_options.cc"
+    "services/cli/doctor/doctor_command.cc", "services/cli/server_options.cc", "services/cli/top/terminal.cc"
 }
 
 

@@ -27,6 +27,11 @@ class ServiceTest : public ApiTest {
     return body["error"];
   }
   std::string metrics() { return send("GET", "/metrics")->body; }
+  json status_with(const std::string& query) {
+    const auto asked = std::make_shared<FakeExchange>();
+    service_->handle({.method = "GET", .path = "/v1/moestro/status", .body = "", .query = query}, asked);
+    return asked->json();
+  }
 };
 
 TEST_F(ServiceTest, NoWorkerYet) {
@@ -235,13 +240,28 @@ TEST_F(ServiceTest, TheUseOfExpertsIsToldToThoseWhoAsk) {
       {MoeLayerId(0), ExpertId(2), 2}, {MoeLayerId(1), ExpertId(0), 1}, {MoeLayerId(1), ExpertId(1), 1}};
   worker_.answer(outcome);
   finish(*exchange);
-  EXPECT_FALSE(send("GET", "/v1/moestro/status")->json().contains("experts"));
-  const auto asked = std::make_shared<FakeExchange>();
-  HttpRequest request{"GET", "/v1/moestro/status", ""};
-  request.query = "experts=1";
-  service_->handle(request, asked);
-  EXPECT_EQ(asked->json()["experts"]["shares"], (json{{0.0, 0.0, 1.0}, {0.5, 0.5, 0.0}}));
-  EXPECT_EQ(asked->json()["experts"]["layers"], 2);
+  EXPECT_FALSE(status_with("").contains("experts"));
+  const json asked = status_with("experts=1");
+  EXPECT_EQ(asked["experts"]["shares"], (json{{0.0, 0.0, 1.0}, {0.5, 0.5, 0.0}}));
+  EXPECT_EQ(asked["experts"]["layers"], 2);
+}
+
+TEST_F(ServiceTest, TheHistoryIsToldToThoseWhoAsk) {
+  join();
+  service_->sample();
+  complete({{"prompt", "ab"}, {"max_tokens", 1}});
+  service_->sample();
+  EXPECT_FALSE(status_with("").contains("history"));
+  EXPECT_FALSE(status_with("xhistory=1").contains("history"));
+  for (const char* query : {"history=1", "experts=1&history=1"}) {
+    const json history = status_with(query)["history"];
+    ASSERT_EQ(history["samples"].size(), 2u) << query;
+    EXPECT_EQ(history["members"][2], "tokens.prompt");
+    EXPECT_EQ(history["samples"][0][2], 0);
+    EXPECT_EQ(history["samples"][1][2], 2);
+  }
+  EXPECT_TRUE(status_with("experts=1&history=1").contains("experts"));
+  EXPECT_GT(status_with("")["recent"]["ttft_s"]["p99"], 0.0) << "without having asked for anything";
 }
 
 /// With the tokenizer, chat template and limits of the demo model of the source tree.

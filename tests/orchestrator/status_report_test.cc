@@ -66,7 +66,10 @@ TEST(StatusReport, SaysWhenTheKvCacheIsWhatRequestsWaitFor) {
   now.control.waiting = 5, now.control.waiting_of_batches = 2, now.control.kv_blocks_used = 80,
   now.control.kv_blocks_total = 100;
   EXPECT_THAT(words(problems_of(now, json::object()), "warning"),
-              ::testing::ElementsAre(AllOf(HasSubstr("3 sequences wait"), HasSubstr("80 of 100 blocks"))));
+              ::testing::ElementsAre(AllOf(HasSubstr("3 sequences cannot start"), HasSubstr("80 of 100 blocks"))));
+  now.control.waiting = 3;
+  EXPECT_THAT(words(problems_of(now, json::object()), "warning"),
+              ::testing::ElementsAre(HasSubstr("1 sequence cannot start")));
   now.control.waiting = 2;
   EXPECT_THAT(problems_of(now, json::object()), ::testing::IsEmpty()) << "lines of batches wait as they should";
   now.control.waiting = 5, now.control.kv_blocks_used = 60;

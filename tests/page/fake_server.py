@@ -70,6 +70,28 @@ def on_devices():
     return told
 
 
+MEMBERS = ("uptime_s", "tokens.generated", "tokens.prompt", "requests.running", "sequences.waiting", "tiers.dram.hits",
+           "tiers.dram.misses", "tiers.device.hits", "tiers.device.misses", "store.read_bytes", "latency.ttft_s.counts",
+           "latency.tpot_s.counts", "steps.duration_s.counts")
+
+
+def member(status, path):
+    for name in path.split("."):
+        status = status.get(name) if isinstance(status, dict) else None
+    return status
+
+
+def with_history(told, seconds, tokens_per_s):
+    """The same as the last of so many seconds, in which tokens were written at an even rate."""
+    samples = []
+    for back in range(seconds, 0, -1):
+        then = copy.deepcopy(told)
+        then["uptime_s"] -= back
+        then["tokens"]["generated"] -= back * tokens_per_s
+        samples.append([member(then, path) for path in MEMBERS])
+    return {**told, "history": {"members": list(MEMBERS), "samples": samples}}
+
+
 class FakeServer:
     """A context manager. `answer` is (status, object), or a function of the request's headers; after close_port()
     nobody answers until open_port()."""
@@ -101,8 +123,9 @@ class FakeServer:
                 if self.path == "/":
                     return self.send(200, fake.html, fake.headers)
                 status, body = fake.answer(self.headers) if callable(fake.answer) else fake.answer
-                if not self.path.endswith("?experts=1"):  # as the server does
-                    body = {name: value for name, value in body.items() if name != "experts"}
+                asked = self.path.partition("?")[2].split("&")  # as the server does
+                body = {name: value for name, value in body.items()
+                        if name not in ("experts", "history") or f"{name}=1" in asked}
                 self.send(status, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
             def send(self, status, body, headers):

@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integratio
 import browser  # noqa: E402
 import cluster  # noqa: E402
 from cluster import Cluster, DemoTest  # noqa: E402
-from fake_server import FakeServer, figures, histogram, on_devices, worker  # noqa: E402
+from fake_server import FakeServer, figures, histogram, on_devices, with_history, worker  # noqa: E402
 
 SHOTS = pathlib.Path(os.environ.get("MOESTRO_BIN_DIR", ".")).parent / "page"
 KEY = "a secret of ours"
@@ -24,7 +24,7 @@ CARD = "[...document.querySelectorAll('.card')].find((c) => c.querySelector('h2'
 BOARD = CARD + ".querySelector('.board')"
 SAID = CARD + ".querySelector('.note').textContent"
 DEVICES, BY_LAYER, EXPERTS = ("Devices with a memory of their own", "Experts that were on the device, by layer",
-                              "Use of experts of late, by layer")
+                              "Recent use of experts, by layer")
 
 
 def figure(card, name):
@@ -42,6 +42,9 @@ class PageTest(DemoTest):
     def assert_fits(self, page):
         self.assertLessEqual(page.eval("document.scrollingElement.scrollWidth"), page.eval("innerWidth"),
                              "the page is wider than its window")
+
+    def unfold(self, page):
+        page.eval("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
 
     def assert_readable(self, page):
         """Contrast of every text with what lies behind it: 4.5 at least (WCAG AA)."""
@@ -115,6 +118,9 @@ class Live(PageTest):
                     self.assert_fits(page)
                     self.assert_readable(page)
                     page.screenshot(SHOTS / f"{name}.png")
+                    self.unfold(page)
+                    self.assert_fits(page)
+                    self.assert_readable(page)
                     self.assertEqual(page.errors, [], name)
                 self.assertNotEqual(
                     *(page.eval("getComputedStyle(document.body).backgroundColor") for page in (wide, dark)))
@@ -353,9 +359,9 @@ class Told(PageTest):
         words = page.text("main")
         for said in (
                 "48 of 64 hold an expert, 3 GiB of 4 GiB", "Of the last 4,096 uses, there\n84 %",
-                "On demand with LRU, there would have been\n71 %", "With Belady's oracle, who knows the future\n88 %",
+                "On demand with LRU, there would have been\n71 %", "With Belady's oracle, which knows the future\n88 %",
                 "Link busy, just now\n25 %", "Stalled for experts, just now\n25 %",
-                "Brought ahead: 50, of them 40 used and 3 (3 MiB) evicted unused. 44 were wanted while they were on "
+                "Brought ahead: 50, of them 40 used and 3 (3 MiB) evicted unused. 44 were wanted while on "
                 "their way; 99 gave way. Links have carried 5 GiB. CPUs have computed 1,200 experts (1,800 rows) "
                 "instead of waiting for the link. 7 layers were queued ahead of their routes and had to be queued "
                 "again."
@@ -381,6 +387,7 @@ class Told(PageTest):
         self.server.answer = (200, told)
         page = self.open(width=360)
         page.wait(f"!{CARD.format(DEVICES)}.hidden")
+        self.unfold(page)
         words = page.text("main")
         self.assertIn("Nothing was brought ahead.", words)
         self.assertIn("nothing was wanted yet", words)
@@ -399,6 +406,33 @@ class Told(PageTest):
         anew["tokens"]["generated"] = 0
         self.tell(page, anew, figure("Tokens per second", "written") + " === '–'")
         self.assertEqual(page.text("#age"), "up 1 s")
+
+    def test_a_reload_keeps_the_last_five_minutes(self):
+        self.server.answer = (200, with_history(figures(), 90, 25))
+        page = self.open()
+        for _ in range(2):
+            page.wait(figure("Tokens per second", "written") + " === '25'")
+            self.assertGreaterEqual(page.eval("heard.length"), 91)
+            self.assertGreater(
+                page.eval("document.querySelectorAll('.plot path.one')[0].getAttribute('d').split('L').length"), 80)
+            page.loaded.clear()
+            page.call("Page.reload")
+            self.assertTrue(page.loaded.wait(30))
+        self.assertEqual(page.errors, [])
+
+    def test_on_a_phone_the_lower_parts_begin_closed(self):
+        page, wide = self.open(width=360, height=780, phone=True), self.open()
+        page.wait(SAID.format(EXPERTS) + " !== ''")
+        self.assertTrue(wide.eval("[...document.querySelectorAll('details')].every((d) => d.open)"))
+        closed = page.eval(
+            "[...document.querySelectorAll('details:not([hidden]):not([open])')].map((d) => d.innerText.trim())")
+        self.assertEqual(len(closed), 5)
+        self.assertRegex(closed[0], r"^Memory\s+weights 50 %, KV cache 10 %$")
+        self.assertLess(page.eval("document.scrollingElement.scrollHeight"), 1800)
+        tops = page.eval("charts.map((c) => Math.round(c.card.getBoundingClientRect().top))")
+        self.assertEqual(tops[0::2], tops[1::2], "charts stand in two columns")
+        self.assert_fits(page)
+        page.screenshot(SHOTS / "phone.png")
 
     def test_says_what_is_wrong_and_what_to_do(self):
         told = figures()
@@ -456,6 +490,7 @@ class Told(PageTest):
         self.server.answer = (200, told)
         page = self.open(width=360)
         page.wait("!document.querySelector('main').hidden")
+        self.unfold(page)
         self.assertGreaterEqual(page.text("body").count("<img src=x"), 10)
         self.assertIsNone(page.eval("window.hit"))
         self.assertEqual(page.eval("document.querySelectorAll('img, main script').length"), 0)

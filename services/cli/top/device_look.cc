@@ -12,11 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-double number_or(const json& object, const char* key, double otherwise) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? found->get<double>() : otherwise;
-}
-
 template <typename N>
 double growth(N before, N now) {
   return now > before ? static_cast<double>(now - before) : 0;
@@ -45,7 +40,7 @@ DeviceLook read_device(const json& tier) {
   return d;
 }
 
-std::vector<std::string> device_lines(const DeviceLook& before, const DeviceLook& now, double seconds) {
+std::vector<Line> device_lines(const DeviceLook& before, const DeviceLook& now, double seconds) {
   if (now.workers == 0) return {};
   const double known = seconds > 0 ? 1 : 0;
   const double hits = known * growth(before.hits, now.hits), misses = known * growth(before.misses, now.misses);
@@ -57,20 +52,22 @@ std::vector<std::string> device_lines(const DeviceLook& before, const DeviceLook
   const auto rate = [&](uint64_t from, uint64_t to) {
     return readable_count(seconds > 0 ? growth(from, to) / seconds : 0);
   };
-  std::vector<std::string> lines{
-      printed("device   %s of %s/s were there; of late %s, LRU %s, Belady %s", percent(hit_share(hits, misses)).c_str(),
-              readable_count(seconds > 0 ? (hits + misses) / seconds : 0).c_str(), percent(now.realised).c_str(),
-              percent(now.lru).c_str(), percent(now.belady).c_str()),
-      printed("         link %s busy, stalled %s; %llu of %llu slots hold an expert", percent(busy).c_str(),
-              percent(stalled).c_str(), static_cast<unsigned long long>(now.experts),
-              static_cast<unsigned long long>(now.slots)),
-      printed("         brought ahead since start %s: %s used, %s wasted",
-              readable_count(static_cast<double>(now.prefetched)).c_str(), of_ahead(now.prefetched_used).c_str(),
-              of_ahead(now.prefetched_wasted).c_str())};
+  std::vector<Line> lines(3, figures(""));
+  lines[0] = figures("device");
+  lines[0].add(printed("%s of %s/s were there; of late %s, LRU %s, Belady %s", percent(hit_share(hits, misses)).c_str(),
+                       readable_count(seconds > 0 ? (hits + misses) / seconds : 0).c_str(),
+                       percent(now.realised).c_str(), percent(now.lru).c_str(), percent(now.belady).c_str()));
+  lines[1].add(printed("link %s busy, stalled %s; %llu of %llu slots hold an expert", percent(busy).c_str(),
+                       percent(stalled).c_str(), static_cast<unsigned long long>(now.experts),
+                       static_cast<unsigned long long>(now.slots)));
+  lines[2].add(printed("brought ahead since start %s: %s used, %s wasted",
+                       readable_count(static_cast<double>(now.prefetched)).c_str(),
+                       of_ahead(now.prefetched_used).c_str(), of_ahead(now.prefetched_wasted).c_str()));
   if (now.host_experts + now.rewinds > 0)
-    lines.push_back(printed("         on the CPU %s experts/s, %s rows/s; layers queued again %s/s",
-                            rate(before.host_experts, now.host_experts).c_str(),
-                            rate(before.host_rows, now.host_rows).c_str(), rate(before.rewinds, now.rewinds).c_str()));
+    lines.push_back(figures("").add(printed(
+        "on the CPU %s experts/s, %s rows/s; layers queued again %s/s",
+        rate(before.host_experts, now.host_experts).c_str(), rate(before.host_rows, now.host_rows).c_str(),
+        rate(before.rewinds, now.rewinds).c_str())));
   return lines;
 }
 

@@ -4,8 +4,9 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 #include <vector>
+
+#include "services/cli/top/frame.h"
 
 namespace moestro::cli {
 
@@ -21,8 +22,8 @@ struct DeviceLook {
 /// Of any JSON: what is not as it should be is as if it were not there.
 DeviceLook read_device(const nlohmann::json& tier);
 
-/// Three lines, or none; a fourth where CPUs have computed experts or layers were queued again; rates are what lies
-/// between the looks, `seconds` apart. 0: there is no earlier one.
-std::vector<std::string> device_lines(const DeviceLook& before, const DeviceLook& now, double seconds);
+/// Three groups of figures, or none; a fourth where CPUs have computed experts or layers were queued again. Rates are
+/// what lies between the looks, `seconds` apart. 0: there is no earlier one.
+std::vector<Line> device_lines(const DeviceLook& before, const DeviceLook& now, double seconds);
 
 }  // namespace moestro::cli

@@ -5,7 +5,7 @@
 
 #include "services/cli/json_text.h"
 #include "services/cli/output.h"
-#include "services/cli/top/view.h"
+#include "services/cli/top/text_width.h"
 
 namespace moestro::cli {
 namespace {
@@ -32,6 +32,40 @@ std::string bar(const ServerLook::Batch& b) {
   const uint64_t done = b.total == 0 ? 0 : std::min(b.total, b.completed + b.failed);
   const size_t cells = b.total == 0 ? 0 : static_cast<size_t>(done * kCells / b.total);
   return std::string(cells, '#') + std::string(kCells - cells, '.');
+}
+
+ServerLook::Recent read_recent(const json& recent) {
+  const auto quantiles = [&](const char* name) {
+    const json& of = member(recent, name);
+    return ServerLook::Quantiles{number_or(of, "p50", -1), number_or(of, "p99", -1)};
+  };
+  return {std::max(0.0, number_or(recent, "seconds", 0)), quantiles("ttft_s"), quantiles("tpot_s"),
+          quantiles("step_s")};
+}
+
+std::string readable_time(double s) {
+  if (s < 0) return "-";
+  const char* unit = s < 1e-3 ? "us" : s < 1 ? "ms" : "s";
+  const double n = s < 1e-3 ? s * 1e6 : s < 1 ? s * 1e3 : s;
+  return printed("%.*f %s", n < 10 ? 2 : n < 100 ? 1 : 0, n, unit);
+}
+
+Line latency_line(const ServerLook::Recent& recent) {
+  Line line = figures("latency");
+  const auto add = [&](const char* name, const ServerLook::Quantiles& q) {
+    line.add(std::string(name) + " p50 " + readable_time(q.p50_s) + ", p99 " + readable_time(q.p99_s));
+  };
+  add("first token", recent.first_token);
+  add("; output token", recent.per_token);
+  add("; step", recent.step);
+  line.add(printed(" (of the last %.0f s)", recent.seconds), Tone::kQuiet);
+  return line;
+}
+
+/// A state other than serving comes with a problem.
+Tone state_tone(const ServerLook& look) {
+  if (look.problems.empty()) return Tone::kGood;
+  return std::ranges::any_of(look.problems, &ServerLook::Problem::error) ? Tone::kBad : Tone::kWarn;
 }
 
 void read_batches(const json& batches, ServerLook& look) {
@@ -62,34 +96,43 @@ ServerLook read_server_status(std::string_view body) {
   look.generated = count_or(member(*parsed, "tokens"), "generated"),
   look.prompt = count_or(member(*parsed, "tokens"), "prompt");
   for (const json& p : member(*parsed, "problems"))
-    look.problems.push_back(text_or(p, "what") + " " + text_or(p, "do"));
+    look.problems.push_back({text_or(p, "severity") == "error", text_or(p, "what") + " " + text_or(p, "do")});
   read_batches(member(*parsed, "batches"), look);
+  look.recent = read_recent(member(*parsed, "recent"));
+  look.experts = read_expert_map(member(*parsed, "experts"));
   look.device = read_device(member(member(*parsed, "tiers"), "device"));
   return look;
 }
 
-std::vector<std::string> server_lines(const ServerLook& before, const ServerLook& now) {
-  std::vector<std::string> page;
-  if (!now.trouble.empty()) return {"server   " + one_line(now.trouble)};
+std::vector<Line> server_lines(const ServerLook& before, const ServerLook& now) {
+  if (!now.trouble.empty()) return {figures("server").add(visible(now.trouble), Tone::kBad)};
   const double seconds = before.trouble.empty() ? now.uptime_s - before.uptime_s : 0;
-  page.push_back("server   " + one_line(now.state) + "; " + whole(now.requests) + " requests under way; " +
-                 per_second(before.generated, now.generated, seconds) + " tokens/s written, " +
-                 per_second(before.prompt, now.prompt, seconds) + "/s read");
-  for (const std::string& problem : now.problems) page.push_back("      !  " + one_line(problem));
-  page.push_back("queue    waiting: interactive " + whole(now.waiting - now.waiting_of_batches) + ", batch " +
-                 whole(now.waiting_of_batches) + "; at workers " + whole(now.running) + "; room for " +
-                 whole(now.sequences_max));
-  page.push_back("batches  " + whole(now.batches.size()) + " under way; " + whole(now.lines_in_flight) +
-                 " lines given out, " + whole(now.lines_retried) + " given out again");
+  std::vector<Line> page;
+  page.push_back(figures("server"));
+  page.back().add(visible(now.state), state_tone(now));
+  page.back().add("; " + counted(now.requests, "request") + " under way; " +
+                  per_second(before.generated, now.generated, seconds) + " tokens/s written, " +
+                  per_second(before.prompt, now.prompt, seconds) + "/s read");
+  for (const auto& problem : now.problems)
+    page.push_back(figures("      !", problem.error ? Tone::kBad : Tone::kWarn).add(visible(problem.words)));
+  if (now.recent.seconds > 0) page.push_back(latency_line(now.recent));
+  page.push_back(figures("queue"));
+  page.back().add("waiting: interactive " + whole(now.waiting - now.waiting_of_batches) + ", batch " +
+                  whole(now.waiting_of_batches) + "; at workers " + whole(now.running) + "; room for " +
+                  whole(now.sequences_max));
+  page.push_back(figures("batches"));
+  page.back().add(whole(now.batches.size()) + " under way; " + counted(now.lines_in_flight, "line") + " given out, " +
+                  whole(now.lines_retried) + " given out again");
   for (size_t i = 0; i < std::min(kBatchesShown, now.batches.size()); ++i) {
     const auto& b = now.batches[i];
-    page.push_back("         " + shortened(b.id, 20) + " [" + bar(b) + "] " + whole(b.completed) + " of " +
-                   whole(b.total) + ", " + whole(b.failed) + " failed, " + one_line(b.status));
+    page.push_back(figures("").add(shortened(b.id, 20) + " [" + bar(b) + "] " + whole(b.completed) + " of " +
+                                   whole(b.total) + ", "));
+    page.back().add(whole(b.failed) + " failed", b.failed > 0 ? Tone::kBad : Tone::kPlain);
+    page.back().add(", " + visible(b.status));
   }
   if (now.batches.size() > kBatchesShown)
-    page.push_back("         and " + whole(now.batches.size() - kBatchesShown) + " more");
-  for (std::string& line : device_lines(before.device, now.device, seconds)) page.push_back(std::move(line));
-  page.emplace_back();
+    page.push_back(figures("").add("and " + whole(now.batches.size() - kBatchesShown) + " more"));
+  for (Line& line : device_lines(before.device, now.device, seconds)) page.push_back(std::move(line));
   return page;
 }
 

@@ -1,14 +1,12 @@
 #include "services/cli/top/top_command.h"
 
-#include <pthread.h>
-#include <signal.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -23,6 +21,8 @@
 #include "services/cli/store/status_json.h"
 #include "services/cli/top/own_server.h"
 #include "services/cli/top/server_look.h"
+#include "services/cli/top/terminal.h"
+#include "services/cli/top/text_width.h"
 #include "services/cli/top/view.h"
 #include "services/cli/up/run_dir.h"
 #include "services/command_line/command_line.h"
@@ -32,60 +32,18 @@ namespace {
 
 using nlohmann::json;
 using std::chrono::milliseconds;
+using std::chrono::steady_clock;
 
 constexpr milliseconds kWithin{3000}, kServerWithin{2000};
 constexpr milliseconds kIntervalMin{100};
-constexpr size_t kColumns = 80;  ///< where there is no terminal
+constexpr std::chrono::seconds kMapEvery{5};  ///< the map of experts is large
 
 struct Options {
   explicit Options(command_line::App& app) : flags(app, {"run.dir", "model.name", "orchestrator.http"}) {}
   box::BoxFlags flags;
   std::string interval = "1s", url;
   ServerOptions server;
-  bool json = false, once = false;
-};
-
-/// SIGINT and SIGTERM, taken where this waits, so that the terminal is given back as it was.
-class Stop {
- public:
-  Stop() {
-    sigemptyset(&signals_);
-    for (const int signal : {SIGINT, SIGTERM}) sigaddset(&signals_, signal);
-    pthread_sigmask(SIG_BLOCK, &signals_, &before_);
-  }
-  ~Stop() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  Stop(const Stop&) = delete;
-  Stop& operator=(const Stop&) = delete;
-  /// True if one came within that time.
-  bool within(milliseconds time) const {
-    const timespec limit{time.count() / 1000, time.count() % 1000 * 1000000};
-    return sigtimedwait(&signals_, nullptr, &limit) > 0;
-  }
-
- private:
-  sigset_t signals_{}, before_{};
-};
-
-/// The page in place of what was on the screen, which comes back at the end.
-class Screen {
- public:
-  Screen() { std::fputs("\x1b[?1049h\x1b[?25l", stdout); }
-  ~Screen() { std::fputs("\x1b[?25h\x1b[?1049l", stdout), std::fflush(stdout); }
-  Screen(const Screen&) = delete;
-  Screen& operator=(const Screen&) = delete;
-  static void draw(const std::vector<std::string>& lines) {
-    winsize size{};
-    const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 1;
-    const size_t rows = known ? size.ws_row - 1u : lines.size();
-    std::string page = "\x1b[H";
-    for (size_t i = 0; i < std::min(rows, lines.size()); ++i) page += lines[i] + "\x1b[K\n";
-    std::fputs((page + "\x1b[J").c_str(), stdout);
-    std::fflush(stdout);
-  }
-  static size_t columns() {
-    winsize size{};
-    return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kColumns;
-  }
+  bool json = false, once = false, no_color = false;
 };
 
 /// The store and the orchestrator of one box, at one time. The latter may be away, or on another machine.
@@ -98,10 +56,13 @@ struct Places {
   Server server;
 };
 
-ServerLook ask_server(const Server& server) {
+/// What of the server's status is large, and not for every look.
+enum class Experts : bool { kNo, kYes };
+
+ServerLook ask_server(const Server& server, Experts experts) {
   ServerLook look;
   HttpClient client(server.url, {.connect = kServerWithin, .silence = kServerWithin}, server.access);
-  const auto reply = client.get("/v1/moestro/status");
+  const auto reply = client.get(experts == Experts::kYes ? "/v1/moestro/status?experts=1" : "/v1/moestro/status");
   if (!reply.is_ok()) look.trouble = reply.status().message();
   else if (reply->status != 200)
     look.trouble = answered_with(reply->status, reply->body).with_context(server.url.authority()).message();
@@ -109,11 +70,10 @@ ServerLook ask_server(const Server& server) {
   return look;
 }
 
-Result<Look> look(const Places& places) {
+Result<Look> look(const Places& places, Experts experts) {
   MOESTRO_ASSIGN_OR_RETURN(auto status, store::query_store(places.store, kWithin));
-  StoreLook store{std::move(status),
-                  std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count()};
-  return Look{std::move(store), ask_server(places.server)};
+  StoreLook store{std::move(status), std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count()};
+  return Look{std::move(store), ask_server(places.server, experts)};
 }
 
 /// Of --url; else of the box, as it runs, with what the flags say over that.
@@ -127,12 +87,9 @@ Result<Server> server_asked(const Options& o, const std::filesystem::path& run_d
   return own_server(in_effect, run_dir, asked);
 }
 
-std::vector<std::string> page_of(const Look& before, const Look& now, size_t columns) {
-  std::vector<std::string> page = server_lines(before.server, now.server);
-  for (std::string& line : page) line.resize(std::min(line.size(), columns));
-  for (std::string& line : top_page(now.store, rates_between(before.store, now.store), columns))
-    page.push_back(std::move(line));
-  return page;
+std::vector<Line> page_of(const Look& before, const Look& now, const TerminalSize& size) {
+  return top_page(server_lines(before.server, now.server), now.server.experts, now.store,
+                  rates_between(before.store, now.store), size);
 }
 
 json to_json(const Look& now, const StoreRates& r) {
@@ -149,38 +106,73 @@ json to_json(const Look& now, const StoreRates& r) {
 }
 
 /// Two looks, and what lies between them.
-Status show_once(const Places& places, milliseconds interval, bool as_json, const Stop& stop) {
-  MOESTRO_ASSIGN_OR_RETURN(const Look before, look(places));
-  if (stop.within(interval)) return Status::ok();
-  MOESTRO_ASSIGN_OR_RETURN(const Look now, look(places));
+Status show_once(const Places& places, milliseconds interval, bool as_json, bool colour, const Signals& signals) {
+  MOESTRO_ASSIGN_OR_RETURN(const Look before, look(places, Experts::kNo));
+  if (signals.wait(steady_clock::now() + interval) == Signals::Heard::kEnd) return Status::ok();
+  MOESTRO_ASSIGN_OR_RETURN(const Look now, look(places, as_json ? Experts::kNo : Experts::kYes));
   if (as_json) {
     std::printf("%s\n", to_json(now, rates_between(before.store, now.store))
                             .dump(2, ' ', false, json::error_handler_t::replace)
                             .c_str());
     return Status::ok();
   }
-  for (const std::string& line : page_of(before, now, kColumns)) std::printf("%s\n", line.c_str());
+  const TerminalSize size{.columns = terminal_size().columns};
+  for (const Line& line : page_of(before, now, size)) std::printf("%s\n", line.drawn(colour).c_str());
   return Status::ok();
 }
 
-/// Until a signal. A store that is away is waited for: it may be on its way back.
-Status watch(const Places& places, milliseconds interval, const Stop& stop) {
-  MOESTRO_ASSIGN_OR_RETURN(Look before, look(places));
-  const Screen screen;
-  Look now = before;
-  while (true) {
-    std::vector<std::string> page = page_of(before, now, Screen::columns());
-    Screen::draw(page);
-    if (stop.within(interval)) return Status::ok();
-    auto next = look(places);
-    if (!next) {
-      page.insert(page.begin(),
-                  shortened("no answer since the figures below: " + next.status().message(), Screen::columns()));
-      Screen::draw(page);
-      if (stop.within(interval)) return Status::ok();
-      continue;
+/// What is on the screen, from look to look.
+class Watched {
+ public:
+  explicit Watched(Look first) : before_(first), now_(std::move(first)), map_asked_(steady_clock::now()) {}
+
+  /// A store that is away is waited for: it may be on its way back.
+  void look_again(const Places& places) {
+    const bool map_is_old = steady_clock::now() - map_asked_ >= kMapEvery;
+    auto next = look(places, map_is_old ? Experts::kYes : Experts::kNo);
+    trouble_ = next.status().message();
+    if (!next) return;
+    if (map_is_old) map_asked_ = steady_clock::now();
+    else if (next->server.trouble.empty()) next->server.experts = now_.server.experts;
+    before_ = std::exchange(now_, std::move(*next));
+  }
+
+  void draw(bool colour) const {
+    const TerminalSize whole = terminal_size();
+    TerminalSize left = whole;
+    std::vector<Line> lines;
+    if (!trouble_.empty()) {
+      lines = fitted({figures("      !", Tone::kBad).add(visible("no answer since these figures: " + trouble_))},
+                     whole.columns);
+      if (whole.rows > 0) {  // of which the page keeps one at least: 0 would mean that there is no bound
+        lines.resize(std::min(lines.size(), whole.rows - 1));
+        left.rows -= lines.size();
+      }
     }
-    before = std::exchange(now, std::move(*next));
+    std::ranges::move(page_of(before_, now_, left), std::back_inserter(lines));
+    Screen::draw(lines, whole, colour);
+  }
+
+ private:
+  Look before_, now_;
+  steady_clock::time_point map_asked_;
+  std::string trouble_;  ///< why the last look failed; empty: it did not
+};
+
+/// Until a signal.
+Status watch(const Places& places, milliseconds interval, bool colour, const Signals& signals) {
+  MOESTRO_ASSIGN_OR_RETURN(Look first, look(places, Experts::kYes));
+  Watched watched(std::move(first));
+  Screen screen;
+  while (true) {
+    watched.draw(colour);
+    for (const auto until = steady_clock::now() + interval; steady_clock::now() < until;) {
+      const Signals::Heard heard = signals.wait(until);
+      if (heard == Signals::Heard::kEnd) return Status::ok();
+      if (heard == Signals::Heard::kSuspended) screen.suspend();
+      if (heard != Signals::Heard::kNothing) watched.draw(colour);
+    }
+    watched.look_again(places);
   }
 }
 
@@ -200,9 +192,9 @@ Status show(const Options& o) {
     MOESTRO_RETURN_IF_ERROR(shm::check_way(run_dir / "http.port", "run directory"));
   MOESTRO_ASSIGN_OR_RETURN(const Server server, server_asked(o, run_dir));
   const Places places{box::store_endpoint(run_dir), server};
-  const Stop stop;
-  const bool once = o.once || o.json || ::isatty(STDOUT_FILENO) == 0;
-  return once ? show_once(places, interval, o.json, stop) : watch(places, interval, stop);
+  const bool once = o.once || o.json || ::isatty(STDOUT_FILENO) == 0, colour = colour_wanted(o.no_color);
+  const Signals signals(/*for_screen=*/!once);
+  return once ? show_once(places, interval, o.json, colour, signals) : watch(places, interval, colour, signals);
 }
 
 }  // namespace
@@ -218,6 +210,8 @@ void add_top_command(command_line::App& app, CommandResult& result) {
       "the orchestrator; default: the one of that run directory, by https with its own certificate if it serves that");
   add_access_options(*command, options->server);
   command->add_flag("--once", options->once, "one page; also where the output is no terminal");
+  command->add_flag("--no-color", options->no_color,
+                    "no colours; also with NO_COLOR set, and where the output is no terminal");
   command->add_flag("--json", options->json, "one look as JSON on stdout, with the rates of one interval");
   command->callback([options, &result] {
     const Status status = show(*options);
