@@ -27,9 +27,12 @@ constexpr size_t kTokenizeBytes = 1 << 20;
 
 WorkLimits pool_limits() { return {.threads = std::clamp<size_t>(std::thread::hardware_concurrency() / 2, 2, 8)}; }
 
-/// A small schema can make a large grammar: bodies that seem to have one are read there too.
+/// A small schema or grammar can be a lot of work: bodies that seem to have one are read there too.
 bool has_schemas(std::string_view body) {
-  return body.find("\"json_schema\"") != std::string_view::npos || body.find("\"tools\"") != std::string_view::npos;
+  constexpr std::string_view kWords[]{"\"json_schema\"", "\"schema\"",  "\"tools\"",
+                                      "\"grammar\"",     "\"guided_", "\"structured_outputs\""};
+  return std::any_of(std::begin(kWords), std::end(kWords),
+                     [&](std::string_view word) { return body.find(word) != std::string_view::npos; });
 }
 
 /// Moves the value out, or hands the error to `refuse` and returns nothing.
@@ -168,7 +171,7 @@ std::variant<Service::ReadRequest, ApiError> Service::read_request(const HttpReq
   // What is large and was of use only here goes here, and not on the server's thread.
   request->prompts.clear();
   for (RequestJson* used : {&request->messages, &request->template_arguments, &request->tools,
-                            &request->response_schema})
+                            &request->output_format.what})
     *used = nullptr;
   return ReadRequest{std::move(*request), std::move(*prompts), std::move(*constraint)};
 }
