@@ -74,6 +74,7 @@ std::optional<Service::Route> Service::route(const std::string& path) {
     return post([this](const Call& c) { complete(c, true); });
   if (path == "/tokenize") return post([this](const Call& c) { answer_text(c, &Service::tokens_of); });
   if (path == "/detokenize") return post([this](const Call& c) { answer_text(c, &Service::text_of); });
+  if (path == "/apply-template") return post([this](const Call& c) { answer_text(c, &Service::prompt_of); });
   for (const std::string_view models : {kModelPath, kModelPath.substr(kModelPath.find('/', 1))})
     if (path.starts_with(models) && path.size() > models.size())
       return Route{"GET", [this, id = path.substr(models.size())](const Call& c) { model(c, id); }};
@@ -374,11 +375,37 @@ Service::TextOrError Service::tokens_of(const HttpRequest& http, const std::stop
   if (!body) return *refusal;
   const auto request = value_or_refuse(read_tokenize(*body), refuse_it);
   if (!request) return *refusal;
-  if (request->text.size() > kTokenizeBytes)
-    if (const auto error = check_text(request->text.size(), "content")) return *error;
-  const auto ids = model_.tokenizer.encode(request->text, request->add_special_tokens, stop);
-  if (!ids.is_ok()) return from_status(ids.status());
-  return dump({{"tokens", *ids}, {"count", ids->size()}, {"max_model_len", context()}});
+  std::vector<TokenId> ids;
+  if (!request->chat.is_null()) {
+    auto chat = value_or_refuse(read_chat(request->chat, options_.lenient), refuse_it);
+    if (!chat) return *refusal;
+    auto prompt = value_or_refuse(apply_template(*chat, stop), refuse_it);
+    if (!prompt) return *refusal;
+    ids = std::move(prompt->ids);
+  } else {
+    if (request->text.size() > kTokenizeBytes)
+      if (const auto error = check_text(request->text.size(), "content")) return *error;
+    auto encoded = model_.tokenizer.encode(request->text, request->add_special_tokens, stop);
+    if (!encoded.is_ok()) return from_status(encoded.status());
+    ids = std::move(*encoded);
+  }
+  json answer = tokenize_answer(*request, ids, model_.tokenizer);
+  answer["max_model_len"] = context();
+  return dump(answer);
+}
+
+/// A chat's prompt, as llama.cpp's server has it.
+Service::TextOrError Service::prompt_of(const HttpRequest& http, const std::stop_token& stop) const {
+  std::optional<ApiError> refusal;
+  const auto refuse_it = [&](const ApiError& e) { refusal = e; };
+  const auto body = value_or_refuse(parse_body(http.body), refuse_it);
+  if (!body) return *refusal;
+  const auto chat = value_or_refuse(read_chat(*body, options_.lenient), refuse_it);
+  if (!chat) return *refusal;
+  if (chat->model && *chat->model != model_.name) return unknown_model(*chat->model);
+  const auto prompt = value_or_refuse(apply_template(*chat, stop), refuse_it);
+  if (!prompt) return *refusal;
+  return dump({{"prompt", prompt->text}});
 }
 
 Service::TextOrError Service::text_of(const HttpRequest& http, const std::stop_token&) const {

@@ -73,6 +73,7 @@ class Service {
                                                          const std::stop_token& stop) const;
   using TextOrError = std::variant<std::string, ApiError>;
   TextOrError tokens_of(const HttpRequest& http, const std::stop_token& stop) const;
+  TextOrError prompt_of(const HttpRequest& http, const std::stop_token& stop) const;
   TextOrError text_of(const HttpRequest& http, const std::stop_token& stop) const;
   std::optional<ApiError> check_lengths(const CompletionRequest& request,
                                         const std::vector<TokenizedPrompt>& prompts) const;

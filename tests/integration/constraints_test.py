@@ -90,6 +90,20 @@ class Constraints(DemoTest):
         self.assertEqual((status, body["error"]["param"]), (400, "grammar"))
         self.assertIn("line 2, column 3: the rule 'item' is not defined", body["error"]["message"])
 
+    def test_the_prompt_of_a_chat(self):
+        chat = {"messages": [{"role": "user", "content": "Hi"}]}
+        status, made = self.cluster.request("POST", "/apply-template", chat)
+        self.assertEqual(status, 200, made)
+        self.assertIn("Hi", made["prompt"])
+        tokens = self.cluster.request("POST", "/tokenize", {**chat, "return_token_strs": True})[1]
+        same = self.cluster.request("POST", "/tokenize", {"content": made["prompt"], "with_pieces": True})[1]
+        self.assertEqual(tokens["tokens"], [t["id"] for t in same["tokens"]])
+        self.assertEqual(len(tokens["token_strs"]), tokens["count"])
+        pieces = b"".join(p.encode() if isinstance(p, str) else bytes(p) for p in (t["piece"] for t in same["tokens"]))
+        self.assertEqual(pieces.decode(), made["prompt"])
+        usage = self.cluster.request("POST", "/v1/chat/completions", {**chat, "max_tokens": 1})[1]["usage"]
+        self.assertEqual(usage["prompt_tokens"], tokens["count"])
+
 
 if __name__ == "__main__":
     main()

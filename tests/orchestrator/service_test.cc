@@ -187,6 +187,7 @@ TEST_F(ServiceTest, TokenizeSpeaksTwoDialects) {
   EXPECT_EQ(tokens({{"prompt", "ab"}, {"model", "m"}}),
             (json{{"tokens", {'a', 'b'}}, {"count", 2}, {"max_model_len", kContext}}));
   EXPECT_EQ(tokens({{"content", ""}})["tokens"], json::array());
+  const json messages{{{"role", "user"}, {"content", "a"}}};
   for (const auto& [body, param] : std::vector<std::pair<json, const char*>>{
            {json::object(), "content"},
            {{{"content", 5}}, "content"},
@@ -194,9 +195,41 @@ TEST_F(ServiceTest, TokenizeSpeaksTwoDialects) {
            {{{"content", "a"}, {"prompt", "a"}}, "prompt"},
            {{{"content", "a"}, {"add_special", "yes"}}, "add_special"},
            {{{"prompt", "a"}, {"add_special", true}, {"add_special_tokens", true}}, "add_special_tokens"},
-           {{{"content", "a"}, {"with_pieces", true}}, "with_pieces"},
+           {{{"content", "a"}, {"with_pieces", 1}}, "with_pieces"},
+           {{{"content", "a"}, {"return_token_strs", "no"}}, "return_token_strs"},
+           {{{"content", "a"}, {"add_generation_prompt", true}}, "add_generation_prompt"},
+           {{{"content", "a"}, {"messages", messages}}, "messages"},
+           {{{"messages", "a"}}, "messages"},
+           {{{"messages", messages}, {"add_special_tokens", true}}, "add_special_tokens"},
+           {{{"messages", messages}, {"chat_template_kwargs", 5}}, "chat_template_kwargs"},
            {{{"content", "a"}, {"colour", "red"}}, "colour"}})
     EXPECT_EQ(error(*post("/tokenize", body), 400)["param"], param) << body;
+}
+
+TEST_F(ServiceTest, TokenizeShowsWhatTokensStandFor) {
+  const json pieces = post("/tokenize", {{"content", "a\u00e9<|end|>"}, {"with_pieces", true}})->json();
+  EXPECT_EQ(pieces["tokens"], (json{{{"id", 'a'}, {"piece", "a"}},
+                                    {{"id", 0xC3}, {"piece", {0xC3}}},
+                                    {{"id", 0xA9}, {"piece", {0xA9}}},
+                                    {{"id", kEnd}, {"piece", "<|end|>"}}}));
+  EXPECT_EQ(pieces["count"], 4);
+  const json spelled = post("/tokenize", {{"prompt", " a\u00e9"}, {"return_token_strs", true}})->json();
+  EXPECT_EQ(spelled["tokens"], (json{' ', 'a', 0xC3, 0xA9}));
+  EXPECT_EQ(spelled["token_strs"], (json{"\u0120", "a", "\u00c3", "\u00a9"})) << "as the vocabulary spells them";
+}
+
+TEST_F(ServiceTest, AChatsPromptAndItsTokens) {
+  const json messages{{{"role", "user"}, {"content", "hi"}}};
+  EXPECT_EQ(post("/apply-template", {{"messages", messages}})->json(), (json{{"prompt", "u:hi a:"}}));
+  EXPECT_EQ(post("/apply-template", {{"messages", messages}, {"model", "m"}, {"temperature", 0.5}})->json(),
+            (json{{"prompt", "u:hi a:"}}));
+  const json tokens = post("/tokenize", {{"messages", messages}, {"return_token_strs", true}})->json();
+  EXPECT_EQ(tokens["tokens"], (json{'u', ':', 'h', 'i', ' ', 'a', ':'}));
+  EXPECT_EQ(tokens["count"], 7);
+  EXPECT_EQ(tokens["token_strs"][4], "\u0120");
+  EXPECT_EQ(error(*post("/apply-template", {{"messages", messages}, {"model", "x"}}), 404)["param"], "model");
+  EXPECT_EQ(error(*post("/apply-template", {{"messages", json::array()}}), 400)["param"], "messages");
+  EXPECT_EQ(error(*post("/apply-template", {{"messages", messages}, {"colour", 1}}), 400)["param"], "colour");
 }
 
 TEST_F(ServiceTest, Detokenize) {
