@@ -4,6 +4,7 @@
 #include <map>
 #include <thread>
 
+#include "common/percent_decode.h"
 #include "orchestrator/api/status_report.h"
 #include "orchestrator/api/store_metrics.h"
 #include "orchestrator/api/tier_metrics.h"
@@ -75,9 +76,11 @@ std::optional<Service::Route> Service::route(const std::string& path) {
   if (path == "/tokenize") return post([this](const Call& c) { answer_text(c, &Service::tokens_of); });
   if (path == "/detokenize") return post([this](const Call& c) { answer_text(c, &Service::text_of); });
   if (path == "/apply-template") return post([this](const Call& c) { answer_text(c, &Service::prompt_of); });
-  for (const std::string_view models : {kModelPath, kModelPath.substr(kModelPath.find('/', 1))})
-    if (path.starts_with(models) && path.size() > models.size())
-      return Route{"GET", [this, id = path.substr(models.size())](const Call& c) { model(c, id); }};
+  for (const std::string_view models : {kModelPath, kModelPath.substr(kModelPath.find('/', 1))}) {
+    if (!path.starts_with(models) || path.size() == models.size()) continue;
+    const std::string id = path.substr(models.size());  // its slashes may be escaped or not
+    return Route{"GET", [this, id = percent_decoded(id).value_or(id)](const Call& c) { model(c, id); }};
+  }
   const auto found = kRoutes.find(path);
   if (found == kRoutes.end()) return std::nullopt;
   return Route{found->second.first, [this, act = found->second.second](const Call& c) { (this->*act)(c); }};
@@ -155,7 +158,7 @@ std::variant<Service::ReadRequest, ApiError> Service::read_request(const HttpReq
   auto request =
       value_or_refuse(chat ? read_chat(*body, options_.lenient) : read_completion(*body, options_.lenient), refuse_it);
   if (!request) return *refusal;
-  if (request->model && *request->model != model_.name) return unknown_model(*request->model);
+  if (request->model && !model_.is_called(*request->model)) return unknown_model(*request->model);
   for (const auto& [token, bias] : request->logit_bias)
     if (token >= model_.vocab)
       return bad_request("'logit_bias' has the token id " + std::to_string(token) + "; this model's are 0 to " +
@@ -188,8 +191,9 @@ void Service::begin(const std::shared_ptr<Exchange>& exchange, std::variant<Read
   std::snprintf(id, sizeof id, "%s-%016llx", chat ? "chatcmpl" : "cmpl", static_cast<unsigned long long>(random_()));
   const int64_t now =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  std::make_shared<Completion>(context_, AnswerFrame{id, model_.name, now, chat}, std::move(request),
-                               std::move(prompts), std::move(constraint), seed, exchange)
+  AnswerFrame frame{id, request.model.value_or(model_.name), now, chat};
+  std::make_shared<Completion>(context_, std::move(frame), std::move(request), std::move(prompts),
+                               std::move(constraint), seed, exchange)
       ->start();
 }
 
@@ -340,21 +344,26 @@ void Service::metrics(const Call& call) const {
   call.exchange->respond(200, "text/plain; version=0.0.4", text);
 }
 
-json Service::model_entry() const {
-  return {{"id", model_.name},
+/// An alias has the model's own name as root and parent.
+json Service::model_entry(const std::string& id) const {
+  return {{"id", id},
           {"object", "model"},
           {"created", model_.created_unix_s},
           {"owned_by", "moestro"},
+          {"root", model_.name},
+          {"parent", id == model_.name ? json() : json(model_.name)},
           {"meta", {{"n_vocab", model_.vocab}, {"n_ctx", context()}, {"n_ctx_train", model_.context_max}}}};
 }
 
 void Service::models(const Call& call) const {
-  call.exchange->respond(200, kJson, dump({{"object", "list"}, {"data", json::array({model_entry()})}}));
+  json list = json::array({model_entry(model_.name)});
+  for (const std::string& alias : model_.aliases) list.push_back(model_entry(alias));
+  call.exchange->respond(200, kJson, dump({{"object", "list"}, {"data", std::move(list)}}));
 }
 
 void Service::model(const Call& call, const std::string& id) const {
-  if (id != model_.name) return refuse(call.exchange, unknown_model(id));
-  call.exchange->respond(200, kJson, dump(model_entry()));
+  if (!model_.is_called(id)) return refuse(call.exchange, unknown_model(id));
+  call.exchange->respond(200, kJson, dump(model_entry(id)));
 }
 
 void Service::answer_text(const Call& call,
@@ -402,7 +411,7 @@ Service::TextOrError Service::prompt_of(const HttpRequest& http, const std::stop
   if (!body) return *refusal;
   const auto chat = value_or_refuse(read_chat(*body, options_.lenient), refuse_it);
   if (!chat) return *refusal;
-  if (chat->model && *chat->model != model_.name) return unknown_model(*chat->model);
+  if (chat->model && !model_.is_called(*chat->model)) return unknown_model(*chat->model);
   const auto prompt = value_or_refuse(apply_template(*chat, stop), refuse_it);
   if (!prompt) return *refusal;
   return dump({{"prompt", prompt->text}});

@@ -89,7 +89,7 @@ class Service {
   void status(const Call& call) const;
   void page(const Call& call) const;
   void answer_text(const Call& call, TextOrError (Service::*read)(const HttpRequest&, const std::stop_token&) const);
-  nlohmann::json model_entry() const;
+  nlohmann::json model_entry(const std::string& id) const;
   ApiError unknown_model(const std::string& name) const;
   static void refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error, Headers headers = {});
 

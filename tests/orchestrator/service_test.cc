@@ -72,6 +72,52 @@ TEST_F(ServiceTest, Models) {
   EXPECT_EQ(error(*send("GET", "/v1/models/"), 404)["type"], "not_found_error");
 }
 
+/// A model with a slash in its name, and further names.
+class AliasTest : public ServiceTest {
+ protected:
+  AliasTest() : ServiceTest(named()) { join(); }
+  static ServedModel named() {
+    ServedModel model = byte_model();
+    model.name = "Qwen/Qwen3-30B-A3B";
+    model.aliases = {"gpt-4o", "a/b:c"};
+    return model;
+  }
+};
+
+TEST_F(AliasTest, IsServedAndListedUnderEachName) {
+  const json list = send("GET", "/v1/models")->json()["data"];
+  ASSERT_EQ(list.size(), 3u);
+  EXPECT_EQ(list[0]["id"], "Qwen/Qwen3-30B-A3B");
+  EXPECT_EQ(list[0]["parent"], nullptr);
+  EXPECT_EQ(list[2]["id"], "a/b:c");
+  for (const json& entry : list) EXPECT_EQ(entry["root"], "Qwen/Qwen3-30B-A3B");
+  EXPECT_EQ(list[1]["parent"], "Qwen/Qwen3-30B-A3B");
+  for (const char* path :
+       {"/v1/models/Qwen/Qwen3-30B-A3B", "/v1/models/Qwen%2FQwen3-30B-A3B", "/models/Qwen%2fQwen3-30B-A3B"})
+    EXPECT_EQ(send("GET", path)->json(), list[0]) << path;
+  EXPECT_EQ(send("GET", "/v1/models/gpt-4o")->json(), list[1]);
+  EXPECT_EQ(send("GET", "/v1/models/a%2Fb%3Ac")->json(), list[2]);
+  for (const char* path : {"/v1/models/Qwen", "/v1/models/Qwen%2", "/v1/models/gpt-4o/", "/v1/models/a%252Fb:c"})
+    EXPECT_EQ(error(*send("GET", path), 404)["code"], "model_not_found") << path;
+}
+
+TEST_F(AliasTest, AnAnswerHasTheNameThatWasAskedFor) {
+  says_ = {"x"};
+  const auto name_in = [&](json request) {
+    request["prompt"] = "a";
+    return complete(request)->json()["model"];
+  };
+  EXPECT_EQ(name_in({{"model", "gpt-4o"}}), "gpt-4o");
+  EXPECT_EQ(name_in({{"model", "Qwen/Qwen3-30B-A3B"}}), "Qwen/Qwen3-30B-A3B");
+  EXPECT_EQ(name_in(json::object()), "Qwen/Qwen3-30B-A3B");
+  const auto stream = complete({{"prompt", "a"}, {"model", "a/b:c"}, {"stream", true}});
+  EXPECT_EQ(stream->events()[0]["model"], "a/b:c");
+  EXPECT_EQ(error(*post("/v1/completions", {{"prompt", "a"}, {"model", "Qwen"}}), 404)["param"], "model");
+  const std::string all = metrics();
+  EXPECT_THAT(all, HasSubstr("model=\"Qwen/Qwen3-30B-A3B\""));
+  EXPECT_EQ(all.find("gpt-4o"), std::string::npos) << "labels are the model's own name";
+}
+
 TEST_F(ServiceTest, RoutesByOtherNames) {
   EXPECT_EQ(send("GET", "/models")->body, send("GET", "/v1/models")->body);
   EXPECT_EQ(send("GET", "/models/m")->json()["id"], "m");
