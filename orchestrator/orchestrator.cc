@@ -122,6 +122,7 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   MOESTRO_ASSIGN_OR_RETURN(HttpOptions http, parse_http(options.http));
   raise_open_files(http.connections_max);
   MOESTRO_ASSIGN_OR_RETURN(ServedModel model, ServedModel::load(options.model_name, options.pack));
+  model.aliases = options.aliases;
   MOESTRO_RETURN_IF_ERROR(
       shm::make_private_dir(options.run_dir, options.access, "run directory").with_context("--run-dir"));
   MOESTRO_ASSIGN_OR_RETURN(Kept kept, open_kept(options));
@@ -172,7 +173,7 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   auto runner = std::make_unique<BatchRunner>(
       std::move(kept.state), std::move(kept.files), options.model_name, batch_limits(options),
       [&service](HttpRequest r, std::shared_ptr<Exchange> e) { service.handle(std::move(r), std::move(e)); }, post,
-      unix_seconds);
+      unix_seconds, options.aliases);
   auto batches = std::make_unique<BatchApi>(*runner, options.model_name, post);
   service.extend(batches.get());
   shelf.open(*runner, *control);

@@ -14,6 +14,7 @@ namespace moestro::orchestrator {
 
 struct OrchestratorOptions {
   std::string model_name;
+  std::vector<std::string> aliases;   ///< further names that requests may use for it
   std::filesystem::path pack;
   std::filesystem::path run_dir;      ///< orchestrator.sock and http.port are made in it
   std::string store;                  ///< the socket of the store whose figures /metrics has

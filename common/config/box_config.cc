@@ -12,6 +12,12 @@ void add_model(Schema& schema, BoxConfig::Model& c) {
        .flag = "--name",
        .field = &c.name,
        .help = "name in the HTTP interface and of the run directory; empty: the pack directory's name"});
+  schema.add({.key = "model.aliases",
+              .flag = "--alias",
+              .field = &c.aliases,
+              .list = true,
+              .help = "further names that requests may use for the model, with commas between or as a list; the flag "
+                      "may be given several times"});
 }
 
 void add_store(Schema& schema, BoxConfig::Store& c) {

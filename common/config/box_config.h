@@ -15,6 +15,7 @@ struct BoxConfig {
   struct Model {
     std::string pack;
     std::string name;  ///< empty: the pack directory's name
+    std::string aliases;  ///< comma-separated
   } model;
   struct Store {
     std::optional<Bytes> dram;

@@ -32,6 +32,7 @@ struct Row {
   int64_t min = 0, max = INT64_MAX;    ///< of numbers, sizes (bytes) and durations (ms), both included; a number with a
                                        ///< fraction is above min
   std::vector<std::string> choices{};  ///< of texts; empty: any text
+  bool list = false;  ///< a text of values with commas between: the flag may come several times, a file may have a list
   std::string help{};                  ///< one sentence for the reference page and --help
   std::string default_text{};          ///< how the field stood when the row was added
 

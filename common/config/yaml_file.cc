@@ -25,6 +25,19 @@ Result<std::string> key_text(const YAML::Node& key, const std::string& prefix, c
   return text;
 }
 
+/// The text of a key: one value or, where the key takes several, a list of them.
+Result<std::string> value_text(const YAML::Node& value, const Row& row, const std::string& where) {
+  if (value.IsScalar()) return value.Scalar();
+  if (!row.list || !value.IsSequence())
+    return invalid_argument(where + ": " + row.key + (row.list ? ": needs a value or a list" : ": needs one value"));
+  std::string text;
+  for (const auto& one : value) {
+    if (!one.IsScalar()) return invalid_argument(where + ": " + row.key + ": a list of plain values is needed");
+    text += (text.empty() ? "" : ",") + one.Scalar();
+  }
+  return text;
+}
+
 Status load_section(const YAML::Node& section, const std::string& title, const std::string& name,
                     Schema& schema) {
   if (section.IsNull()) return Status::ok();  // "store:" with every key commented out
@@ -35,9 +48,10 @@ Status load_section(const YAML::Node& section, const std::string& title, const s
   for (const auto& entry : section) {
     MOESTRO_ASSIGN_OR_RETURN(const std::string key, key_text(entry.first, title + ".", name, seen));
     const std::string where = at_line(name, entry.first.Mark());
-    if (schema.find(key) == nullptr) return schema.unknown_key(key, where);
-    if (!entry.second.IsScalar()) return invalid_argument(where + ": " + key + ": needs one value");
-    MOESTRO_RETURN_IF_ERROR(schema.set(key, entry.second.Scalar(), where));
+    const Row* row = schema.find(key);
+    if (row == nullptr) return schema.unknown_key(key, where);
+    MOESTRO_ASSIGN_OR_RETURN(const std::string text, value_text(entry.second, *row, where));
+    MOESTRO_RETURN_IF_ERROR(schema.set(key, text, where));
   }
   return Status::ok();
 }

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "orchestrator/api/field_reader.h"
+#include "orchestrator/api/output_format.h"
 #include "orchestrator/api/output_request.h"
 
 namespace moestro::orchestrator {
@@ -80,7 +81,7 @@ void read_common(FieldReader& f, CompletionRequest& r) {
   r.frequency_penalty = f.number("frequency_penalty", -2, 2).value_or(0.0);
   r.repetition_penalty = f.number("repetition_penalty", 0.01, 100).value_or(1.0);
   read_logit_bias(f, r);
-  read_response_format(f, r);
+  read_output_format(f, r);
   for (const char* harmless : {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"})
     f.ignore(harmless);
 }

@@ -15,7 +15,13 @@ namespace moestro::orchestrator {
 
 using PromptInput = std::variant<std::string, std::vector<TokenId>>;
 
-enum class ResponseFormat : uint8_t { kText, kJsonObject, kJsonSchema };
+/// What an answer must be. Tools are apart.
+struct OutputFormat {
+  enum class Kind : uint8_t { kText, kJsonObject, kJsonSchema, kRegex, kChoice, kGrammar };
+  Kind kind = Kind::kText;
+  RequestJson what = {};   ///< the schema; the text of the regular expression or grammar; a list of strings
+  std::string field = {};  ///< of the request: what asked for it
+};
 /// kNone also where there are no tools; kRequired also where one is named.
 enum class ToolChoice : uint8_t { kNone, kAuto, kRequired };
 
@@ -33,8 +39,7 @@ struct CompletionRequest {
   std::vector<std::string> stop;
   std::string cache_salt;  ///< requests of different salts share no KV blocks
   bool echo = false, stream = false, include_usage = false, ignore_eos = false, return_token_ids = false;
-  ResponseFormat response_format = ResponseFormat::kText;
-  RequestJson response_schema;   ///< of kJsonSchema
+  OutputFormat output_format;
   RequestJson tools = RequestJson::array();
   ToolChoice tool_choice = ToolChoice::kNone;
   std::string tool_name;         ///< the one tool that is to be called

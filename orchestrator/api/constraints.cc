@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "orchestrator/grammar/choice_grammar.h"
+#include "orchestrator/grammar/gbnf.h"
 #include "orchestrator/grammar/json_schema.h"
+#include "orchestrator/grammar/pattern.h"
 
 namespace moestro::orchestrator {
 
@@ -64,9 +67,17 @@ Result<NodeId> add_calls(ByteGrammar& g, NodeId from, const CompletionRequest& r
   return end;
 }
 
-Result<NodeId> add_format(ByteGrammar& g, NodeId from, const CompletionRequest& request) {
-  if (request.response_format == ResponseFormat::kJsonObject) return grammar::JsonGrammar(g).object(from);
-  return grammar::JsonSchemaCompiler(g, request.response_schema).compile(from);
+Result<NodeId> add_format(ByteGrammar& g, NodeId from, const OutputFormat& format) {
+  using Kind = OutputFormat::Kind;
+  switch (format.kind) {
+    case Kind::kText: break;
+    case Kind::kJsonObject: return grammar::JsonGrammar(g).object(from);
+    case Kind::kJsonSchema: return grammar::JsonSchemaCompiler(g, format.what).compile(from);
+    case Kind::kRegex: return grammar::add_regex(g, from, format.what.get_ref<const std::string&>());
+    case Kind::kChoice: return grammar::add_choice(g, from, format.what.get<std::vector<std::string>>());
+    case Kind::kGrammar: return grammar::add_gbnf(g, from, format.what.get_ref<const std::string&>());
+  }
+  return internal_error("free text has no grammar");
 }
 
 }  // namespace
@@ -104,9 +115,10 @@ std::optional<Constraint> Constraints::find_kept(const std::string& key) const {
 
 Result<Constraint> Constraints::compiled(const CompletionRequest& request, bool triggered) const {
   const bool calls = request.tool_choice != ToolChoice::kNone;
-  const std::string key = std::to_string(static_cast<int>(request.response_format)) + (triggered ? "t" : "") +
+  const OutputFormat& format = request.output_format;
+  const std::string key = std::to_string(static_cast<int>(format.kind)) + (triggered ? "t" : "") +
                           (request.parallel_tool_calls ? "p" : "") + request.tool_name + "\n" +
-                          (calls ? request.tools.dump() : request.response_schema.dump());
+                          (calls ? request.tools : format.what).dump();
   if (auto known = find_kept(key)) {
     if (known->grammar->failed()) return unsupported(grammar::kTooLarge);
     return std::move(*known);
@@ -116,12 +128,15 @@ Result<Constraint> Constraints::compiled(const CompletionRequest& request, bool 
   std::vector<std::string> passed_over;
   MOESTRO_ASSIGN_OR_RETURN(
       const NodeId end,
-      calls ? add_calls(g, begin, request, *model_.tool_style, triggered, passed_over) : add_format(g, begin, request));
+      calls ? add_calls(g, begin, request, *model_.tool_style, triggered, passed_over) : add_format(g, begin, format));
   g.end(end);
   g.set_start(begin);
-  if (g.too_large()) return unsupported("the schemas together are too large");
+  if (g.too_large()) return unsupported("it is too large");
   Constraint made{std::make_shared<grammar::CompiledGrammar>(std::move(g), vocabulary()), nullptr,
                   std::move(passed_over)};
+  if (made.grammar->start() == grammar::kDeadState && !made.grammar->failed())
+    return unsupported("no text can satisfy it: each goes on without an end, or nests deeper than " +
+                       std::to_string(grammar::GrammarStates::kDepthMax) + " levels");
   if (const auto first = grammar::GrammarConstraint(made.grammar).allowed(); !first.is_ok())
     return unsupported(first.status().message());
   if (triggered)
@@ -138,15 +153,17 @@ std::variant<Constraint, ApiError> Constraints::of(const CompletionRequest& requ
   if (calls && !model_.tool_style)
     return not_supported("tools", "the chat template of '" + model_.name +
                                       "' has no tool calls of a kind that is known here (<tool_call>, [TOOL_CALLS])");
-  if (!calls && request.response_format == ResponseFormat::kText) return Constraint{};
-  const char* field = calls ? "tools" : "response_format";
-  if (calls && request.response_format != ResponseFormat::kText)
-    return not_supported("response_format", "not together with tools; give tool_choice \"none\", or leave it out");
-  if (request.ignore_eos) return not_supported("ignore_eos", std::string("not together with ") + field);
+  const OutputFormat& format = request.output_format;
+  const bool free = format.kind == OutputFormat::Kind::kText;
+  if (!calls && free) return Constraint{};
+  const std::string field = calls ? "tools" : format.field;
+  if (calls && !free)
+    return not_supported(format.field, "not together with tools; give tool_choice \"none\", or leave it out");
+  if (request.ignore_eos) return not_supported("ignore_eos", "not together with " + field);
   const bool triggered = calls && request.tool_choice == ToolChoice::kAuto;
   auto made = compiled(request, triggered);
   if (!made.is_ok()) {
-    ApiError e = bad_request("'" + std::string(field) + "': " + made.status().message(), field);
+    ApiError e = bad_request("'" + field + "': " + made.status().message(), field);
     if (made.status().code() == Code::kUnsupported) e.code = "unsupported_parameter";
     return e;
   }

@@ -1,5 +1,5 @@
 #pragma once
-// From response_format and tools to what a sequence may say.
+// From a request's output format and tools to what a sequence may say.
 
 #include <list>
 #include <memory>
@@ -30,7 +30,7 @@ struct Constraint {
 class Constraints {
  public:
   explicit Constraints(const ServedModel& model) : model_(model) {}
-  /// Errors name 'response_format' or 'tools'.
+  /// Errors name 'tools', or the field that asked for the format.
   std::variant<Constraint, ApiError> of(const CompletionRequest& request) const;
 
  private:

@@ -10,25 +10,6 @@ namespace {
 
 constexpr size_t kToolsMax = 128;
 
-void read_json_schema(FieldReader& f, const json& format, CompletionRequest& r) {
-  const auto refuse = [&](const std::string& why) {
-    f.fail(bad_request("'response_format': " + why, "response_format"));
-  };
-  const auto schema = format.find("json_schema");
-  if (schema == format.end() || !schema->is_object())
-    return refuse("'json_schema' must be an object with 'name' and 'schema'");
-  FieldReader s(*schema);
-  const auto name = s.string("name");
-  s.ignore("description");
-  (void)s.boolean("strict");  // what is generated follows the schema either way
-  const json* body = s.field("schema");
-  s.refuse_unknown();
-  if (s.error()) return f.fail(*s.error());
-  if (!name) return refuse("'json_schema' has no 'name'");
-  r.response_schema = body == nullptr ? json(true) : *body;
-  r.response_format = ResponseFormat::kJsonSchema;
-}
-
 bool good_name(const std::string& name) {
   return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
@@ -86,23 +67,6 @@ void read_tool_choice(FieldReader& f, CompletionRequest& r) {
 }
 
 }  // namespace
-
-void read_response_format(FieldReader& f, CompletionRequest& r) {
-  const json* format = f.field("response_format");
-  if (format == nullptr) return;
-  const auto refuse = [&](const std::string& why) {
-    f.fail(bad_request("'response_format' " + why, "response_format"));
-  };
-  if (!format->is_object()) return refuse("must be an object with a 'type'");
-  FieldReader o(*format);
-  const auto type = o.string("type");
-  if (type == "json_schema") o.ignore("json_schema");
-  o.refuse_unknown();
-  if (o.error()) return f.fail(*o.error());
-  if (type == "json_object") r.response_format = ResponseFormat::kJsonObject;
-  else if (type == "json_schema") read_json_schema(f, *format, r);
-  else if (type != "text") refuse("has a 'type' other than \"text\", \"json_object\" and \"json_schema\"");
-}
 
 void read_tools(FieldReader& f, CompletionRequest& r) {
   r.tools = json::array();

@@ -1,6 +1,7 @@
 #pragma once
 // The model as the request plane needs it: its tokenizer, chat template, limits and end tokens.
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -26,6 +27,11 @@ struct ServedModel {
   int64_t created_unix_s = 0;
   std::string pad_token = {}, unk_token = {};
   std::optional<ToolStyle> tool_style = {};  ///< how the chat template writes tool calls
+  std::vector<std::string> aliases = {};     ///< further names that requests may use
+
+  bool is_called(const std::string& asked) const {
+    return asked == name || std::find(aliases.begin(), aliases.end(), asked) != aliases.end();
+  }
 
   /// Reads config.json, generation_config.json, tokenizer.json, tokenizer_config.json and chat_template.jinja of a pack
   /// or a checkpoint. Refuses files that contradict each other: a token beyond the embedding, a token that only

@@ -4,6 +4,7 @@
 #include <map>
 #include <thread>
 
+#include "common/percent_decode.h"
 #include "orchestrator/api/status_report.h"
 #include "orchestrator/api/store_metrics.h"
 #include "orchestrator/api/tier_metrics.h"
@@ -27,9 +28,12 @@ constexpr size_t kTokenizeBytes = 1 << 20;
 
 WorkLimits pool_limits() { return {.threads = std::clamp<size_t>(std::thread::hardware_concurrency() / 2, 2, 8)}; }
 
-/// A small schema can make a large grammar: bodies that seem to have one are read there too.
+/// A small schema or grammar can be a lot of work: bodies that seem to have one are read there too.
 bool has_schemas(std::string_view body) {
-  return body.find("\"json_schema\"") != std::string_view::npos || body.find("\"tools\"") != std::string_view::npos;
+  constexpr std::string_view kWords[]{"\"json_schema\"", "\"schema\"",  "\"tools\"",
+                                      "\"grammar\"",     "\"guided_", "\"structured_outputs\""};
+  return std::any_of(std::begin(kWords), std::end(kWords),
+                     [&](std::string_view word) { return body.find(word) != std::string_view::npos; });
 }
 
 /// Moves the value out, or hands the error to `refuse` and returns nothing.
@@ -71,9 +75,12 @@ std::optional<Service::Route> Service::route(const std::string& path) {
     return post([this](const Call& c) { complete(c, true); });
   if (path == "/tokenize") return post([this](const Call& c) { answer_text(c, &Service::tokens_of); });
   if (path == "/detokenize") return post([this](const Call& c) { answer_text(c, &Service::text_of); });
-  for (const std::string_view models : {kModelPath, kModelPath.substr(kModelPath.find('/', 1))})
-    if (path.starts_with(models) && path.size() > models.size())
-      return Route{"GET", [this, id = path.substr(models.size())](const Call& c) { model(c, id); }};
+  if (path == "/apply-template") return post([this](const Call& c) { answer_text(c, &Service::prompt_of); });
+  for (const std::string_view models : {kModelPath, kModelPath.substr(kModelPath.find('/', 1))}) {
+    if (!path.starts_with(models) || path.size() == models.size()) continue;
+    const std::string id = path.substr(models.size());  // its slashes may be escaped or not
+    return Route{"GET", [this, id = percent_decoded(id).value_or(id)](const Call& c) { model(c, id); }};
+  }
   const auto found = kRoutes.find(path);
   if (found == kRoutes.end()) return std::nullopt;
   return Route{found->second.first, [this, act = found->second.second](const Call& c) { (this->*act)(c); }};
@@ -151,7 +158,7 @@ std::variant<Service::ReadRequest, ApiError> Service::read_request(const HttpReq
   auto request =
       value_or_refuse(chat ? read_chat(*body, options_.lenient) : read_completion(*body, options_.lenient), refuse_it);
   if (!request) return *refusal;
-  if (request->model && *request->model != model_.name) return unknown_model(*request->model);
+  if (request->model && !model_.is_called(*request->model)) return unknown_model(*request->model);
   for (const auto& [token, bias] : request->logit_bias)
     if (token >= model_.vocab)
       return bad_request("'logit_bias' has the token id " + std::to_string(token) + "; this model's are 0 to " +
@@ -168,7 +175,7 @@ std::variant<Service::ReadRequest, ApiError> Service::read_request(const HttpReq
   // What is large and was of use only here goes here, and not on the server's thread.
   request->prompts.clear();
   for (RequestJson* used : {&request->messages, &request->template_arguments, &request->tools,
-                            &request->response_schema})
+                            &request->output_format.what})
     *used = nullptr;
   return ReadRequest{std::move(*request), std::move(*prompts), std::move(*constraint)};
 }
@@ -184,8 +191,9 @@ void Service::begin(const std::shared_ptr<Exchange>& exchange, std::variant<Read
   std::snprintf(id, sizeof id, "%s-%016llx", chat ? "chatcmpl" : "cmpl", static_cast<unsigned long long>(random_()));
   const int64_t now =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  std::make_shared<Completion>(context_, AnswerFrame{id, model_.name, now, chat}, std::move(request),
-                               std::move(prompts), std::move(constraint), seed, exchange)
+  AnswerFrame frame{id, request.model.value_or(model_.name), now, chat};
+  std::make_shared<Completion>(context_, std::move(frame), std::move(request), std::move(prompts),
+                               std::move(constraint), seed, exchange)
       ->start();
 }
 
@@ -336,21 +344,26 @@ void Service::metrics(const Call& call) const {
   call.exchange->respond(200, "text/plain; version=0.0.4", text);
 }
 
-json Service::model_entry() const {
-  return {{"id", model_.name},
+/// An alias has the model's own name as root and parent.
+json Service::model_entry(const std::string& id) const {
+  return {{"id", id},
           {"object", "model"},
           {"created", model_.created_unix_s},
           {"owned_by", "moestro"},
+          {"root", model_.name},
+          {"parent", id == model_.name ? json() : json(model_.name)},
           {"meta", {{"n_vocab", model_.vocab}, {"n_ctx", context()}, {"n_ctx_train", model_.context_max}}}};
 }
 
 void Service::models(const Call& call) const {
-  call.exchange->respond(200, kJson, dump({{"object", "list"}, {"data", json::array({model_entry()})}}));
+  json list = json::array({model_entry(model_.name)});
+  for (const std::string& alias : model_.aliases) list.push_back(model_entry(alias));
+  call.exchange->respond(200, kJson, dump({{"object", "list"}, {"data", std::move(list)}}));
 }
 
 void Service::model(const Call& call, const std::string& id) const {
-  if (id != model_.name) return refuse(call.exchange, unknown_model(id));
-  call.exchange->respond(200, kJson, dump(model_entry()));
+  if (!model_.is_called(id)) return refuse(call.exchange, unknown_model(id));
+  call.exchange->respond(200, kJson, dump(model_entry(id)));
 }
 
 void Service::answer_text(const Call& call,
@@ -371,11 +384,37 @@ Service::TextOrError Service::tokens_of(const HttpRequest& http, const std::stop
   if (!body) return *refusal;
   const auto request = value_or_refuse(read_tokenize(*body), refuse_it);
   if (!request) return *refusal;
-  if (request->text.size() > kTokenizeBytes)
-    if (const auto error = check_text(request->text.size(), "content")) return *error;
-  const auto ids = model_.tokenizer.encode(request->text, request->add_special_tokens, stop);
-  if (!ids.is_ok()) return from_status(ids.status());
-  return dump({{"tokens", *ids}, {"count", ids->size()}, {"max_model_len", context()}});
+  std::vector<TokenId> ids;
+  if (!request->chat.is_null()) {
+    auto chat = value_or_refuse(read_chat(request->chat, options_.lenient), refuse_it);
+    if (!chat) return *refusal;
+    auto prompt = value_or_refuse(apply_template(*chat, stop), refuse_it);
+    if (!prompt) return *refusal;
+    ids = std::move(prompt->ids);
+  } else {
+    if (request->text.size() > kTokenizeBytes)
+      if (const auto error = check_text(request->text.size(), "content")) return *error;
+    auto encoded = model_.tokenizer.encode(request->text, request->add_special_tokens, stop);
+    if (!encoded.is_ok()) return from_status(encoded.status());
+    ids = std::move(*encoded);
+  }
+  json answer = tokenize_answer(*request, ids, model_.tokenizer);
+  answer["max_model_len"] = context();
+  return dump(answer);
+}
+
+/// A chat's prompt, as llama.cpp's server has it.
+Service::TextOrError Service::prompt_of(const HttpRequest& http, const std::stop_token& stop) const {
+  std::optional<ApiError> refusal;
+  const auto refuse_it = [&](const ApiError& e) { refusal = e; };
+  const auto body = value_or_refuse(parse_body(http.body), refuse_it);
+  if (!body) return *refusal;
+  const auto chat = value_or_refuse(read_chat(*body, options_.lenient), refuse_it);
+  if (!chat) return *refusal;
+  if (chat->model && !model_.is_called(*chat->model)) return unknown_model(*chat->model);
+  const auto prompt = value_or_refuse(apply_template(*chat, stop), refuse_it);
+  if (!prompt) return *refusal;
+  return dump({{"prompt", prompt->text}});
 }
 
 Service::TextOrError Service::text_of(const HttpRequest& http, const std::stop_token&) const {

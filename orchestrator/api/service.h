@@ -73,6 +73,7 @@ class Service {
                                                          const std::stop_token& stop) const;
   using TextOrError = std::variant<std::string, ApiError>;
   TextOrError tokens_of(const HttpRequest& http, const std::stop_token& stop) const;
+  TextOrError prompt_of(const HttpRequest& http, const std::stop_token& stop) const;
   TextOrError text_of(const HttpRequest& http, const std::stop_token& stop) const;
   std::optional<ApiError> check_lengths(const CompletionRequest& request,
                                         const std::vector<TokenizedPrompt>& prompts) const;
@@ -88,7 +89,7 @@ class Service {
   void status(const Call& call) const;
   void page(const Call& call) const;
   void answer_text(const Call& call, TextOrError (Service::*read)(const HttpRequest&, const std::stop_token&) const);
-  nlohmann::json model_entry() const;
+  nlohmann::json model_entry(const std::string& id) const;
   ApiError unknown_model(const std::string& name) const;
   static void refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error, Headers headers = {});
 

@@ -107,7 +107,7 @@ std::optional<LineProblem> BatchJob::problem_of(const LineReader::Line& line, Ba
   if (line.too_long)
     return LineProblem{"", "line_too_long",
                        "the line has more than " + std::to_string(around_.line_bytes_max) + " bytes"};
-  auto read = read_batch_line(line.text, record_.endpoint, around_.model);
+  auto read = read_batch_line(line.text, record_.endpoint, around_.model, around_.aliases);
   if (auto* problem = std::get_if<LineProblem>(&read)) return std::move(*problem);
   *good = std::move(std::get<BatchLine>(read));
   return std::nullopt;

@@ -24,6 +24,7 @@ struct BatchSurroundings {
   const FileStore& files;
   std::string model;
   std::function<int64_t()> now;  ///< Unix seconds
+  std::vector<std::string> aliases;  ///< of the model
   size_t line_bytes_max = 16 << 20;
   uint64_t lines_max = 1'000'000;
   uint64_t line_numbers_max = 16'000'000;  ///< blank ones count here: what is kept of lines is by their numbers

@@ -41,7 +41,8 @@ uint64_t count(const json& object, const char* key) {
 }  // namespace
 
 std::variant<BatchLine, LineProblem> read_batch_line(const std::string& text, const std::string& endpoint,
-                                                     const std::string& model) {
+                                                     const std::string& model,
+                                                     const std::vector<std::string>& aliases) {
   auto parsed = parse_body(text);
   if (auto* error = std::get_if<ApiError>(&parsed)) {
     constexpr std::string_view kTheBody = "the body";
@@ -71,7 +72,9 @@ std::variant<BatchLine, LineProblem> read_batch_line(const std::string& text, co
   if (body == line.end() || !body->is_object()) return problem("invalid_body", "'body' must be an object");
   if (const auto it = body->find("stream"); it != body->end() && *it == true)
     return problem("invalid_body", "'body' asks for a stream; a batch has none");
-  if (const auto it = body->find("model"); it != body->end() && !it->is_null() && *it != model)
+  const auto is_it = [&body](const std::string& name) { return (*body)["model"] == name; };
+  if (const auto it = body->find("model");
+      it != body->end() && !it->is_null() && !is_it(model) && !std::any_of(aliases.begin(), aliases.end(), is_it))
     return problem("model_not_found", "the model " + shown(*it) + " is not served here; '" + model + "' is");
   return BatchLine{custom_id, body->dump(-1, ' ', false, json::error_handler_t::replace), sequences_of(*body)};
 }

@@ -25,7 +25,8 @@ inline constexpr size_t kCustomIdBytesMax = 512;
 
 /// Checks what can be said without running it: the rest is the endpoint's to refuse.
 std::variant<BatchLine, LineProblem> read_batch_line(const std::string& text, const std::string& endpoint,
-                                                     const std::string& model);
+                                                     const std::string& model,
+                                                     const std::vector<std::string>& aliases = {});
 
 /// Where a line stands: its batch and its number.
 struct LinePlace {

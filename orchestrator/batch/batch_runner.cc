@@ -20,11 +20,12 @@ bool full(size_t taken, size_t more, size_t most) { return taken > 0 && taken + 
 }  // namespace
 
 BatchRunner::BatchRunner(std::unique_ptr<StateStore> state, std::unique_ptr<FileStore> files, std::string model,
-                         BatchLimits limits, RunLine run_line, Post post, std::function<int64_t()> now)
+                         BatchLimits limits, RunLine run_line, Post post, std::function<int64_t()> now,
+                         std::vector<std::string> aliases)
     : state_(std::move(state)),
       files_(std::move(files)),
       shared_(state_->shared()),
-      around_{*state_, shared_, *files_, std::move(model), std::move(now)},
+      around_{*state_, shared_, *files_, std::move(model), std::move(now), std::move(aliases)},
       limits_(limits),
       run_line_(std::move(run_line)),
       post_(std::move(post)) {

@@ -50,9 +50,11 @@ class BatchRunner {
   using RunLine = std::function<void(HttpRequest, std::shared_ptr<Exchange>)>;
   using Post = std::function<void(std::function<void()>)>;
 
-  /// Removes files that no record names, and goes on with what the state says is not over.
+  /// Removes files that no record names, and goes on with what the state says is not over. `aliases`: further names
+  /// that lines may have for the model.
   BatchRunner(std::unique_ptr<StateStore> state, std::unique_ptr<FileStore> files, std::string model,
-              BatchLimits limits, RunLine run_line, Post post, std::function<int64_t()> now);
+              BatchLimits limits, RunLine run_line, Post post, std::function<int64_t()> now,
+              std::vector<std::string> aliases = {});
   ~BatchRunner();
 
   /// From any thread: runs `task` on this one's.

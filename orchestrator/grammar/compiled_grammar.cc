@@ -33,7 +33,7 @@ Result<std::optional<CompiledGrammar::Mask>> CompiledGrammar::allowed_within(Sta
   if (states_.accepting(state))
     for (const TokenId id : vocabulary_->eos_ids) allow(*mask, id);
   if (std::all_of(mask->begin(), mask->end(), [](uint32_t word) { return word == 0; }))
-    return internal_error("no token of this model goes on with what response_format or a tool wants");
+    return internal_error("no token of this model continues a text that must be of a certain form");
   if ((masks_.size() + 1) * mask->size() * sizeof(uint32_t) > kMaskBytesMax) masks_.clear();
   masks_.emplace(state, mask);
   return std::optional<Mask>(mask);

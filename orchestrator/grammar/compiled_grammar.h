@@ -19,7 +19,7 @@ struct GrammarVocabulary {
 };
 
 inline constexpr const char* kTooLarge =
-    "the schema of response_format or of a tool is too ambiguous or too large to be followed";
+    "what the answer must be is too ambiguous or too large to be followed";
 
 class CompiledGrammar {
  public:
@@ -30,6 +30,7 @@ class CompiledGrammar {
 
   CompiledGrammar(ByteGrammar grammar, std::shared_ptr<const GrammarVocabulary> vocabulary);
 
+  /// kDeadState: no text is in the language, as GrammarStates says.
   StateId start() const { return states_.start(); }
   /// As TokenConstraint::allowed_within. kUnsupported if the grammar is too ambiguous or large, kInternal if it leads
   /// nowhere.

@@ -4,13 +4,16 @@
 #include <bitset>
 #include <set>
 
+#include "orchestrator/grammar/call_frames.h"
+
 namespace moestro::grammar {
 
 namespace {
 constexpr int64_t kItemWork = 20;  // it is looked for among those that were seen
 }
 
-GrammarStates::GrammarStates(const ByteGrammar& grammar) : grammar_(grammar) {
+GrammarStates::GrammarStates(const ByteGrammar& grammar)
+    : grammar_(grammar), frames_to_end_(frames_to_end(grammar, kDepthMax, MayRead::kBytes)) {
   find_classes();
   states_.emplace_back();  // the dead one
   transitions_.assign(classes_, kDeadState);
@@ -41,10 +44,11 @@ GrammarStates::StackId GrammarStates::push(NodeId back, StackId below) {
 
 /// The state of `reached` and all that can be reached from there without a byte.
 StateId GrammarStates::intern(std::vector<Item> reached) {
+  std::erase_if(reached, [&](const Item& item) { return !ends_within_depth(item.node, item.stack); });
   std::set<Item> seen(reached.begin(), reached.end());
   State state;
   const auto add = [&](Item item) {
-    if (seen.insert(item).second) reached.push_back(item);
+    if (ends_within_depth(item.node, item.stack) && seen.insert(item).second) reached.push_back(item);
   };
   while (!reached.empty()) {
     if (seen.size() > kItemsMax) return failed_ = true, kDeadState;
@@ -55,7 +59,8 @@ StateId GrammarStates::intern(std::vector<Item> reached) {
     if (!node.bytes.empty()) state.items.push_back(item);
     for (const NodeId to : node.empty) add({to, item.stack});
     for (const CallEdge& call : node.calls)
-      if (stacks_[item.stack].depth < kDepthMax) add({call.callee, push(call.back, item.stack)});
+      if (stacks_[item.stack].depth < kDepthMax && ends_within_depth(call.back, item.stack))
+        add({call.callee, push(call.back, item.stack)});
     if (!node.end) continue;
     if (item.stack == 0)
       state.accepting = true;

@@ -17,13 +17,14 @@ inline constexpr StateId kDeadState = 0;
 
 class GrammarStates {
  public:
-  static constexpr uint32_t kDepthMax = 64;             ///< calls within calls; deeper ones are not offered
+  static constexpr uint8_t kDepthMax = 64;              ///< calls within calls; what needs more is not offered
   static constexpr size_t kItemsMax = 4096;             ///< ways in which one text can be read at once
   static constexpr size_t kBytesMax = size_t{64} << 20;
 
   /// `grammar` outlives it.
   explicit GrammarStates(const ByteGrammar& grammar);
 
+  /// kDeadState: no text ends within kDepthMax.
   StateId start() const { return start_; }
   /// Where `byte` leads; kDeadState: nowhere.
   StateId next(StateId state, uint8_t byte) {
@@ -61,11 +62,16 @@ class GrammarStates {
   };
 
   StateId make_next(StateId state, uint8_t byte);
+  /// It can come to the end of the text within kDepthMax. Every item of a state can, so no state leads nowhere.
+  bool ends_within_depth(NodeId node, StackId stack) const {
+    return stacks_[stack].depth + frames_to_end_[node] <= kDepthMax;
+  }
   StackId push(NodeId back, StackId below);
   StateId intern(std::vector<Item> reached);
   void find_classes();
 
   const ByteGrammar& grammar_;
+  const std::vector<uint8_t> frames_to_end_;  ///< by node
   std::array<uint16_t, 256> class_of_{};
   size_t classes_ = 0;
   std::vector<Stack> stacks_{{0, 0, 0}};

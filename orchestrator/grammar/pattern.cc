@@ -3,62 +3,42 @@
 #include <algorithm>
 #include <charconv>
 #include <string>
-#include <vector>
+
+#include "orchestrator/grammar/character_set.h"
 
 namespace moestro::grammar {
 
 namespace {
 
-using Set = std::vector<CodePoints>;  ///< sorted and disjoint after normal()
+const CharacterSet kDigits{{'0', '9'}};
+const CharacterSet kWord{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+const CharacterSet kSpace{{'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
+                          {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+const CharacterSet kLineEnds{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
+const CharacterSet kAll{{0, kCodePointMax}};
 
-Set normal(Set set) {
-  std::sort(set.begin(), set.end());
-  Set out;
-  for (const auto& [low, high] : set) {
-    if (!out.empty() && low <= out.back().second + 1)
-      out.back().second = std::max(out.back().second, high);
-    else
-      out.emplace_back(low, high);
-  }
-  return out;
-}
-
-Set complement(const Set& set) {
-  Set out;
-  uint32_t next = 0;
-  for (const auto& [low, high] : normal(set)) {
-    if (low > next) out.emplace_back(next, low - 1);
-    next = high + 1;
-  }
-  if (next <= kCodePointMax) out.emplace_back(next, kCodePointMax);
-  return out;
-}
-
-const Set kDigits{{'0', '9'}};
-const Set kWord{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-const Set kSpace{{'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
-                 {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
-const Set kLineEnds{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
-const Set kAll{{0, kCodePointMax}};
+/// Where the pattern is to match.
+enum class MatchIn : uint8_t { kJsonString, kWholeText };
 
 /// Reads the pattern and makes the nodes as it goes; what is repeated is read again for each time.
 class PatternReader {
  public:
-  PatternReader(ByteGrammar& g, std::string_view text) : g_(g), json_(g), text_(text) {}
+  PatternReader(ByteGrammar& g, std::string_view text, MatchIn in) : g_(g), json_(g), text_(text), in_(in) {}
 
   Result<NodeId> read(NodeId from) {
-    const NodeId begin = g_.literal(from, "\""), end = g_.add();
+    const bool whole = in_ == MatchIn::kWholeText;
+    const NodeId begin = whole ? from : g_.literal(from, "\""), end = g_.add();
     do {  // each alternative has anchors of its own
       NodeId at = g_.add();
       g_.empty(begin, at);
-      if (!take('^')) at = anything(at);
+      if (!take('^') && !whole) at = anything(at);
       at = sequence(at);
-      if (!take('$')) at = anything(at);
+      if (!take('$') && !whole) at = anything(at);
       g_.empty(at, end);
     } while (error_.is_ok() && take('|'));
     if (error_.is_ok() && at_ < text_.size()) fail(invalid_argument("there is a ')' or '$' too many"));
     if (!error_.is_ok()) return error_;
-    return g_.literal(end, "\"");
+    return whole ? end : g_.literal(end, "\"");
   }
 
  private:
@@ -71,10 +51,14 @@ class PatternReader {
   void fail(Status why) {
     if (error_.is_ok()) error_ = std::move(why);
   }
+  void character(NodeId from, NodeId to, const CharacterSet& set) {
+    if (in_ == MatchIn::kJsonString) return json_.character(from, to, set);
+    for (const CodePoints& range : normal(set)) g_.code_points(from, to, range);
+  }
   NodeId anything(NodeId from) {
     const NodeId loop = g_.add();
     g_.empty(from, loop);
-    json_.character(loop, loop, kAll);
+    character(loop, loop, kAll);
     return loop;
   }
 
@@ -183,14 +167,14 @@ class PatternReader {
       if (!take(')')) fail(invalid_argument("a '(' is not closed"));
     } else {
       to = g_.add();
-      json_.character(from, to, one());
+      character(from, to, one());
     }
     --depth_;
     return to;
   }
 
   /// The characters of one place of the pattern.
-  Set one() {
+  CharacterSet one() {
     if (take('[')) return bracket();
     if (take('.')) return complement(kLineEnds);
     if (take('\\')) return escape(/*in_class=*/false);
@@ -203,18 +187,16 @@ class PatternReader {
   }
 
   uint32_t code_point() {
-    const auto lead = static_cast<uint8_t>(text_[at_++]);
-    if (lead < 0x80) return lead;
-    int left = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
-    uint32_t point = lead & (0x3Fu >> left);
-    for (; left > 0 && at_ < text_.size(); --left) point = point << 6 | (static_cast<uint8_t>(text_[at_++]) & 0x3F);
-    return point;
+    if (const auto point = take_code_point(text_, at_)) return *point;
+    fail(invalid_argument("it is not UTF-8"));
+    ++at_;
+    return 0;
   }
 
-  Set escape(bool in_class) {
-    if (!more()) return fail(invalid_argument("it ends in a '\\'")), Set{};
+  CharacterSet escape(bool in_class) {
+    if (!more()) return fail(invalid_argument("it ends in a '\\'")), CharacterSet{};
     const char c = text_[at_];
-    const auto is = [](uint32_t point) { return Set{{point, point}}; };
+    const auto is = [](uint32_t point) { return CharacterSet{{point, point}}; };
     if (static_cast<uint8_t>(c) >= 0x80) return is(code_point());
     ++at_;
     switch (c) {
@@ -251,21 +233,21 @@ class PatternReader {
     return n;
   }
 
-  Set class_item() {
+  CharacterSet class_item() {
     if (take('\\')) return escape(/*in_class=*/true);
     const uint32_t point = code_point();
     return {{point, point}};
   }
 
-  Set bracket() {
+  CharacterSet bracket() {
     const bool negated = take('^');
-    Set set;
+    CharacterSet set;
     while (more() && text_[at_] != ']') {
-      Set low = class_item();
+      CharacterSet low = class_item();
       const bool range = at_ + 1 < text_.size() && text_[at_] == '-' && text_[at_ + 1] != ']';
       if (range) {
         ++at_;
-        const Set high = class_item();
+        const CharacterSet high = class_item();
         if (low.size() != 1 || high.size() != 1 || low[0].first != low[0].second || high[0].first != high[0].second ||
             high[0].first < low[0].first)
           fail(invalid_argument("a range in '[...]' is none"));
@@ -281,6 +263,7 @@ class PatternReader {
   ByteGrammar& g_;
   JsonGrammar json_;
   std::string_view text_;
+  const MatchIn in_;
   size_t at_ = 0;
   int depth_ = 0;
   Status error_ = Status::ok();
@@ -289,7 +272,11 @@ class PatternReader {
 }  // namespace
 
 Result<NodeId> add_pattern(ByteGrammar& grammar, NodeId from, std::string_view pattern) {
-  return PatternReader(grammar, pattern).read(from);
+  return PatternReader(grammar, pattern, MatchIn::kJsonString).read(from);
+}
+
+Result<NodeId> add_regex(ByteGrammar& grammar, NodeId from, std::string_view pattern) {
+  return PatternReader(grammar, pattern, MatchIn::kWholeText).read(from);
 }
 
 }  // namespace moestro::grammar

@@ -1,5 +1,5 @@
 #pragma once
-// Regular expressions of JSON schemas ("pattern") as byte grammars of JSON strings.
+// Regular expressions as byte grammars: of JSON strings (a schema's "pattern"), or of whole texts.
 
 #include <string_view>
 
@@ -12,5 +12,9 @@ namespace moestro::grammar {
 /// otherwise. Known are characters, ., classes, \d \w \s and their opposites, groups, | and the quantifiers;
 /// kUnsupported names what is not, kInvalidArgument what is no pattern.
 Result<NodeId> add_pattern(ByteGrammar& grammar, NodeId from, std::string_view pattern);
+
+/// A text that `pattern` matches from its first character to its last; ^ and $ may be there, and change nothing.
+/// Otherwise as add_pattern.
+Result<NodeId> add_regex(ByteGrammar& grammar, NodeId from, std::string_view pattern);
 
 }  // namespace moestro::grammar

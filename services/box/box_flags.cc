@@ -47,11 +47,14 @@ Status BoxFlags::read_flags(config::BoxConfig& box) const {
           schema.set(key, schema.find(key)->flag.starts_with("--no-") ? "false" : "true", schema.find(key)->flag));
   for (const auto& [key, given] : texts_) {
     if (given.empty()) continue;
-    const std::string& flag = schema.find(key)->flag;
-    if (given.size() > 1)
+    const config::Row& row = *schema.find(key);
+    const std::string& flag = row.flag;
+    if (given.size() > 1 && !row.list)
       return unsupported(flag + " is given " + std::to_string(given.size()) + " times; " +
                          (flag == "--model" ? "this version serves one model" : "give it once"));
-    MOESTRO_RETURN_IF_ERROR(schema.set(key, given.front(), flag));
+    std::string text = given.front();
+    for (size_t i = 1; i < given.size(); ++i) text += "," + given[i];
+    MOESTRO_RETURN_IF_ERROR(schema.set(key, text, flag));
   }
   return Status::ok();
 }

@@ -26,7 +26,7 @@ class BoxFlags {
 
   /// The file's values into `box`; nothing without `-c`.
   Status read_file(config::BoxConfig& box) const;
-  /// The flags over them. A flag given twice is refused.
+  /// The flags over them. A flag given twice is refused, but for those that take a list.
   Status read_flags(config::BoxConfig& box) const;
   /// Both.
   Status read(config::BoxConfig& box) const;

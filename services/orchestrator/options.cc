@@ -35,6 +35,7 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
   MOESTRO_ASSIGN_OR_RETURN(const auto named, model.empty() ? box::model_of(box) : box::parse_named_pack(model));
   OrchestratorOptions options;
   options.model_name = named.name;
+  MOESTRO_ASSIGN_OR_RETURN(options.aliases, box::aliases_of(box));
   options.pack = named.pack;
   options.run_dir = box.run.dir;
   options.store = store.empty() ? box::store_endpoint(box.run.dir) : store;
@@ -72,6 +73,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   command_line::App app{"Moestro's request plane: HTTP API, scheduler, workers of one model.", "moestro-orchestrator"};
   std::string model, store;
   const box::BoxFlags flags(app, {"run.dir",
+                                  "model.aliases",
                                   "orchestrator.http",
                                   "orchestrator.step_tokens",
                                   "orchestrator.steps_in_flight",

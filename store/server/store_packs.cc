@@ -13,15 +13,15 @@
 namespace moestro::store {
 namespace {
 
-constexpr size_t kNameBytesMax = 64;
+constexpr size_t kNameBytesMax = 128;
 
 Status check_name(const std::string& name) {
-  const bool plain = std::ranges::all_of(
-      name, [](unsigned char c) { return c > 0x20 && c < 0x7f && c != '/' && c != '=' && c != ','; });
+  const bool plain =
+      std::ranges::all_of(name, [](unsigned char c) { return c > 0x20 && c < 0x7f && c != '=' && c != ','; });
   return !name.empty() && name.size() <= kNameBytesMax && plain
              ? Status::ok()
              : invalid_argument("a model's name has 1 to " + std::to_string(kNameBytesMax) +
-                                " printable characters, none of them '/', '=' or ','");
+                                " printable characters, none of them '=' or ','");
 }
 
 std::string plural(uint64_t n, const char* what) { return std::to_string(n) + " " + what + (n == 1 ? "" : "s"); }

@@ -25,6 +25,16 @@ std::string line(const json& change) {
   return value.dump();
 }
 
+TEST(BatchLineTest, ALineMayUseAnAlias) {
+  const std::string text = line({{"body", {{"model", "Qwen/Qwen3"}}}});
+  const auto good = [&](const std::vector<std::string>& aliases) {
+    return std::holds_alternative<BatchLine>(read_batch_line(text, "/v1/completions", "m", aliases));
+  };
+  EXPECT_TRUE(good({"x", "Qwen/Qwen3"}));
+  EXPECT_FALSE(good({"Qwen"}));
+  EXPECT_FALSE(good({}));
+}
+
 TEST(BatchLineTest, WhatIsWrongHasItsOwnCode) {
   EXPECT_EQ(code_of(line(json::object())), "good");
   EXPECT_EQ(code_of(line({{"method", nullptr}})), "good");

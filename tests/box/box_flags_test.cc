@@ -24,7 +24,8 @@ class BoxFlagsTest : public ::testing::Test {
   Status read(std::vector<std::string> line) {
     command_line::App app("", "program");
     const BoxFlags flags(
-        app, {"store.dram", "workers.threads", "workers.deterministic", "orchestrator.prefix_cache", "run.drain"});
+        app, {"store.dram", "model.name", "model.aliases", "workers.threads", "workers.deterministic",
+              "orchestrator.prefix_cache", "run.drain"});
     std::vector<char*> argv{program_.data()};
     for (auto& word : line) argv.push_back(word.data());
     exit_ = command_line::parse_program_line(app, static_cast<int>(argv.size()), argv.data());
@@ -44,6 +45,15 @@ TEST_F(BoxFlagsTest, FlagsOutrankTheFile) {
   EXPECT_EQ(box_.workers.threads, 2);
   EXPECT_EQ(box_.workers.reserve, 5) << "keys without a flag of this program are read too: the file is the whole box's";
   EXPECT_TRUE(box_.workers.deterministic);
+}
+
+TEST_F(BoxFlagsTest, AListIsGivenByAFlagSeveralTimesOrInTheFile) {
+  write("model: {aliases: [a, b/c]}\n");
+  ASSERT_TRUE(read({"-c", file_.string()}).is_ok());
+  EXPECT_EQ(box_.model.aliases, "a,b/c");
+  ASSERT_TRUE(read({"-c", file_.string(), "--alias", "x", "--alias", "y,z"}).is_ok());
+  EXPECT_EQ(box_.model.aliases, "x,y,z");
+  EXPECT_THAT(read({"--name", "x", "--name", "y"}).message(), HasSubstr("--name is given 2 times")) << "no list";
 }
 
 TEST_F(BoxFlagsTest, ASwitchNamedNoTurnsItsKeyOff) {

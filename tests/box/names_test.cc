@@ -11,10 +11,37 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(NamedPack, NamesThatCouldLeaveTheirPlaceAreRefused) {
-  for (const char* name : {"", ".", "..", "a/b", "a b", "a=b", "-x", "\xc3\xbc", "a\n"})
-    EXPECT_FALSE(check_model_name(name).is_ok()) << name;
-  EXPECT_FALSE(check_model_name(std::string(65, 'a')).is_ok());
-  for (const char* name : {"demo", "Qwen3-30B-A3B", "a.b_c"}) EXPECT_TRUE(check_model_name(name).is_ok()) << name;
+  for (const char* name :
+       {"",   ".",  "..",   "a b",    "a=b",  "a,b",  "-x",   "\xc3\xbc", "a\n", "a\x7f", "/",
+        "/a", "a/", "a//b", "a/../b", "a/.b", "a/-b", "../a", "a?b",      "a#b", "a%2Fb", "a\\b"}) {
+    const Status refused = check_model_name(name);
+    EXPECT_EQ(refused.code(), Code::kInvalidArgument) << name;
+    EXPECT_THAT(refused.message(), HasSubstr("is no model name"));
+    for (const char c : refused.message()) EXPECT_TRUE(c >= 0x20 && c < 0x7f) << "one line, whatever the name is";
+  }
+  EXPECT_FALSE(check_model_name(std::string(129, 'a')).is_ok());
+  for (const std::string& name : {std::string("demo"), std::string("Qwen3-30B-A3B"), std::string("a.b_c"),
+                                  std::string("Qwen/Qwen3-30B-A3B"), std::string("qwen3:30b"), std::string(128, 'a')})
+    EXPECT_TRUE(check_model_name(name).is_ok()) << name;
+}
+
+TEST(NamedPack, ANameIsOneLevelOfAPath) {
+  EXPECT_EQ(name_in_path("Qwen/Qwen3-30B-A3B"), "Qwen--Qwen3-30B-A3B");
+  EXPECT_EQ(name_in_path("qwen3:30b"), "qwen3--30b");
+  EXPECT_EQ(name_in_path("demo"), "demo");
+}
+
+TEST(NamedPack, Aliases) {
+  config::BoxConfig box;
+  EXPECT_TRUE(aliases_of(box)->empty());
+  box.model.name = "demo";
+  box.model.aliases = "gpt-4o,Qwen/Qwen3-30B-A3B";
+  EXPECT_EQ(*aliases_of(box), (std::vector<std::string>{"gpt-4o", "Qwen/Qwen3-30B-A3B"}));
+  for (const auto& [wrong, why] : {std::pair("a,,b", "is no model name"), std::pair("a b", "is no model name"),
+                                   std::pair("a,a", "has already"), std::pair("demo", "has already")}) {
+    box.model.aliases = wrong;
+    EXPECT_THAT(aliases_of(box).status().message(), HasSubstr(why)) << wrong;
+  }
 }
 
 TEST(NamedPack, NameAndPackOfAFlag) {
@@ -22,7 +49,8 @@ TEST(NamedPack, NameAndPackOfAFlag) {
   ASSERT_TRUE(model.is_ok());
   EXPECT_EQ(model->name, "demo");
   EXPECT_EQ(model->pack, "/packs/a=b");
-  for (const char* text : {"demo", "=/p", "demo=", "a/b=/p"}) EXPECT_FALSE(parse_named_pack(text).is_ok()) << text;
+  EXPECT_EQ(parse_named_pack("a/b=/p")->name, "a/b");
+  for (const char* text : {"demo", "=/p", "demo=", "a/=/p"}) EXPECT_FALSE(parse_named_pack(text).is_ok()) << text;
 }
 
 TEST(NamedPack, APackDirectoryNamesItsModel) {
@@ -67,7 +95,7 @@ TEST(ModelShares, AreReadAndRefusedByTheirText) {
   EXPECT_EQ((*shares)[2].model, "chat");
   EXPECT_FALSE((*shares)[2].maximal);
   EXPECT_TRUE(parse_model_shares("")->empty());
-  for (const char* wrong : {"big", "big=", "big=..", "=1G", "b/d=1G", "big=1x", "big=2G..1G", "big=1G..3y",
+  for (const char* wrong : {"big", "big=", "big=..", "=1G", "b d=1G", "big=1x", "big=2G..1G", "big=1G..3y",
                             "big=1G,big=2G", "a=1G,,b=1G"}) {
     const auto refused = parse_model_shares(wrong);
     ASSERT_FALSE(refused) << wrong;

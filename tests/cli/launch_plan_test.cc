@@ -19,7 +19,7 @@ std::string command_of(const Launch& launch) {
 
 config::BoxConfig demo_box() {
   config::BoxConfig box;
-  box.model = {"/packs/demo", "demo"};
+  box.model = {.pack = "/packs/demo", .name = "demo", .aliases = "one,two/three"};
   return box;
 }
 

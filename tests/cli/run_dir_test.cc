@@ -33,6 +33,7 @@ TEST(StateDir, LiesWhereItSurvivesAndIsTheUsersAlone) {
   const std::string home_before = home == nullptr ? "" : home;
   ::setenv("XDG_STATE_HOME", (dir / "x").c_str(), 1);
   EXPECT_EQ(default_state_dir("demo"), dir / "x/moestro/demo");
+  EXPECT_EQ(default_state_dir("Qwen/Qwen3"), dir / "x/moestro/Qwen--Qwen3");
   ::unsetenv("XDG_STATE_HOME");
   ::setenv("HOME", dir.path().c_str(), 1);
   const fs::path state = default_state_dir("demo");

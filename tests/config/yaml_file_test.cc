@@ -56,6 +56,9 @@ TEST(YamlFile, ErrorsNameFileLineAndKey) {
       "box.yaml line 1: unknown section 'stores'; sections are: model, store, workers, orchestrator, history, run");
   EXPECT_EQ(load("store:\n  dram: [4GiB]\n").error, "box.yaml line 2: store.dram: needs one value");
   EXPECT_EQ(load("store:\n  dram:\n").error, "box.yaml line 2: store.dram: needs one value");
+  EXPECT_EQ(load("model:\n  aliases: {a: b}\n").error, "box.yaml line 2: model.aliases: needs a value or a list");
+  EXPECT_EQ(load("model:\n  aliases: [[a]]\n").error,
+            "box.yaml line 2: model.aliases: a list of plain values is needed");
   EXPECT_EQ(load("store: 4GiB\n").error, "box.yaml line 1: section 'store' must hold lines of `key: value`");
   EXPECT_EQ(load("- store\n").error, "box.yaml line 1: must hold sections of `key: value`");
   EXPECT_EQ(load("store:\n  dram: 1GiB\n  dram: 2GiB\n").error,

@@ -46,6 +46,20 @@ TEST(Pattern, EscapesAndCharactersOfManyBytes) {
   EXPECT_TRUE(reads(grammar("^\\u20ac$"), "\"\xE2\x82\xAC\""));
 }
 
+TEST(Pattern, OfAWholeText) {
+  const std::vector<std::string> words{"", "a", "b", "ab", "abc", "aab", "\n", "a\n", "\"", "a|b", "12", "1a"};
+  for (const char* pattern :
+       {"a", "^a", "a$", "^a$", "a|b", "^a|b$", "(a|b)+", "a*b?c?", "\\d+", "[^a]", "", "a\\n", "\""}) {
+    const ByteGrammar g = testing::whole([&](ByteGrammar& into, NodeId from) {
+      const auto end = add_regex(into, from, pattern);
+      EXPECT_TRUE(end.is_ok()) << pattern;
+      return end.is_ok() ? *end : from;
+    });
+    for (const std::string& word : words)
+      EXPECT_EQ(reads(g, word), std::regex_match(word, std::regex(pattern))) << pattern << " on '" << word << "'";
+  }
+}
+
 TEST(Pattern, RandomTextsMatch) {
   std::mt19937 random(9);
   for (const char* pattern : {"^[a-z]{2,5}-\\d+$", "^(GET|POST) /[\\w/]*$", "x[0-9]y", "^#[0-9a-fA-F]{6}$"}) {
@@ -68,7 +82,7 @@ TEST(Pattern, RefusesByName) {
     EXPECT_TRUE(refused(pattern, Code::kUnsupported)) << pattern;
   EXPECT_TRUE(refused(std::string(60, '(') + "a" + std::string(60, ')'), Code::kUnsupported));
   for (const char* pattern :
-       {"(", ")", "[a", "a{", "a{2,1}", "*", "a**", "\\", "[z-a]", "\\xZ", "a$b", "[\\d-z]", "[a", "[\\", "a{99999}"})
+       {"(", ")", "[a", "a{", "a{2,1}", "*", "a**", "\\", "[z-a]", "\\xZ", "a$b", "[\\d-z]", "[\\", "a{99999}", "\xFF"})
     EXPECT_TRUE(refused(pattern, Code::kInvalidArgument)) << pattern;
 }
 

@@ -132,8 +132,12 @@ class BadRequests(unittest.TestCase):
                              ("response_format", schema({"$ref": "#"})),
                              ("response_format", schema({"type": "string", "maxLength": 10**8})), ("tools", 5),
                              ("tools", [tool]), ("tool_choice", "required"), ("functions", [tool]),
-                             ("logit_bias", {"99999999": 1}), ("logit_bias", {"a": 1}), ("modalities", ["audio"]),
-                             ("top_logprobs", 5), ("max_completion_tokens", 0)]:
+                             ("grammar", "root ::= other"), ("guided_regex", "(a"),
+                             ("guided_choice", []), ("guided_json", {"not": {}}),
+                             ("structured_outputs", {"structural_tag": "x"}), ("json_schema", 5),
+                             ("guided_whitespace_pattern", " "), ("logit_bias", {"99999999": 1}),
+                             ("logit_bias", {"a": 1}), ("modalities", ["audio"]), ("top_logprobs", 5),
+                             ("max_completion_tokens", 0)]:
             with self.subTest(field=field, value=value):
                 self.refused(400, {**chat, field: value}, field, "/v1/chat/completions")
 

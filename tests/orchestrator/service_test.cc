@@ -72,6 +72,52 @@ TEST_F(ServiceTest, Models) {
   EXPECT_EQ(error(*send("GET", "/v1/models/"), 404)["type"], "not_found_error");
 }
 
+/// A model with a slash in its name, and further names.
+class AliasTest : public ServiceTest {
+ protected:
+  AliasTest() : ServiceTest(named()) { join(); }
+  static ServedModel named() {
+    ServedModel model = byte_model();
+    model.name = "Qwen/Qwen3-30B-A3B";
+    model.aliases = {"gpt-4o", "a/b:c"};
+    return model;
+  }
+};
+
+TEST_F(AliasTest, IsServedAndListedUnderEachName) {
+  const json list = send("GET", "/v1/models")->json()["data"];
+  ASSERT_EQ(list.size(), 3u);
+  EXPECT_EQ(list[0]["id"], "Qwen/Qwen3-30B-A3B");
+  EXPECT_EQ(list[0]["parent"], nullptr);
+  EXPECT_EQ(list[2]["id"], "a/b:c");
+  for (const json& entry : list) EXPECT_EQ(entry["root"], "Qwen/Qwen3-30B-A3B");
+  EXPECT_EQ(list[1]["parent"], "Qwen/Qwen3-30B-A3B");
+  for (const char* path :
+       {"/v1/models/Qwen/Qwen3-30B-A3B", "/v1/models/Qwen%2FQwen3-30B-A3B", "/models/Qwen%2fQwen3-30B-A3B"})
+    EXPECT_EQ(send("GET", path)->json(), list[0]) << path;
+  EXPECT_EQ(send("GET", "/v1/models/gpt-4o")->json(), list[1]);
+  EXPECT_EQ(send("GET", "/v1/models/a%2Fb%3Ac")->json(), list[2]);
+  for (const char* path : {"/v1/models/Qwen", "/v1/models/Qwen%2", "/v1/models/gpt-4o/", "/v1/models/a%252Fb:c"})
+    EXPECT_EQ(error(*send("GET", path), 404)["code"], "model_not_found") << path;
+}
+
+TEST_F(AliasTest, AnAnswerHasTheNameThatWasAskedFor) {
+  says_ = {"x"};
+  const auto name_in = [&](json request) {
+    request["prompt"] = "a";
+    return complete(request)->json()["model"];
+  };
+  EXPECT_EQ(name_in({{"model", "gpt-4o"}}), "gpt-4o");
+  EXPECT_EQ(name_in({{"model", "Qwen/Qwen3-30B-A3B"}}), "Qwen/Qwen3-30B-A3B");
+  EXPECT_EQ(name_in(json::object()), "Qwen/Qwen3-30B-A3B");
+  const auto stream = complete({{"prompt", "a"}, {"model", "a/b:c"}, {"stream", true}});
+  EXPECT_EQ(stream->events()[0]["model"], "a/b:c");
+  EXPECT_EQ(error(*post("/v1/completions", {{"prompt", "a"}, {"model", "Qwen"}}), 404)["param"], "model");
+  const std::string all = metrics();
+  EXPECT_THAT(all, HasSubstr("model=\"Qwen/Qwen3-30B-A3B\""));
+  EXPECT_EQ(all.find("gpt-4o"), std::string::npos) << "labels are the model's own name";
+}
+
 TEST_F(ServiceTest, RoutesByOtherNames) {
   EXPECT_EQ(send("GET", "/models")->body, send("GET", "/v1/models")->body);
   EXPECT_EQ(send("GET", "/models/m")->json()["id"], "m");
@@ -187,6 +233,7 @@ TEST_F(ServiceTest, TokenizeSpeaksTwoDialects) {
   EXPECT_EQ(tokens({{"prompt", "ab"}, {"model", "m"}}),
             (json{{"tokens", {'a', 'b'}}, {"count", 2}, {"max_model_len", kContext}}));
   EXPECT_EQ(tokens({{"content", ""}})["tokens"], json::array());
+  const json messages{{{"role", "user"}, {"content", "a"}}};
   for (const auto& [body, param] : std::vector<std::pair<json, const char*>>{
            {json::object(), "content"},
            {{{"content", 5}}, "content"},
@@ -194,9 +241,41 @@ TEST_F(ServiceTest, TokenizeSpeaksTwoDialects) {
            {{{"content", "a"}, {"prompt", "a"}}, "prompt"},
            {{{"content", "a"}, {"add_special", "yes"}}, "add_special"},
            {{{"prompt", "a"}, {"add_special", true}, {"add_special_tokens", true}}, "add_special_tokens"},
-           {{{"content", "a"}, {"with_pieces", true}}, "with_pieces"},
+           {{{"content", "a"}, {"with_pieces", 1}}, "with_pieces"},
+           {{{"content", "a"}, {"return_token_strs", "no"}}, "return_token_strs"},
+           {{{"content", "a"}, {"add_generation_prompt", true}}, "add_generation_prompt"},
+           {{{"content", "a"}, {"messages", messages}}, "messages"},
+           {{{"messages", "a"}}, "messages"},
+           {{{"messages", messages}, {"add_special_tokens", true}}, "add_special_tokens"},
+           {{{"messages", messages}, {"chat_template_kwargs", 5}}, "chat_template_kwargs"},
            {{{"content", "a"}, {"colour", "red"}}, "colour"}})
     EXPECT_EQ(error(*post("/tokenize", body), 400)["param"], param) << body;
+}
+
+TEST_F(ServiceTest, TokenizeShowsWhatTokensStandFor) {
+  const json pieces = post("/tokenize", {{"content", "a\u00e9<|end|>"}, {"with_pieces", true}})->json();
+  EXPECT_EQ(pieces["tokens"], (json{{{"id", 'a'}, {"piece", "a"}},
+                                    {{"id", 0xC3}, {"piece", {0xC3}}},
+                                    {{"id", 0xA9}, {"piece", {0xA9}}},
+                                    {{"id", kEnd}, {"piece", "<|end|>"}}}));
+  EXPECT_EQ(pieces["count"], 4);
+  const json spelled = post("/tokenize", {{"prompt", " a\u00e9"}, {"return_token_strs", true}})->json();
+  EXPECT_EQ(spelled["tokens"], (json{' ', 'a', 0xC3, 0xA9}));
+  EXPECT_EQ(spelled["token_strs"], (json{"\u0120", "a", "\u00c3", "\u00a9"})) << "as the vocabulary spells them";
+}
+
+TEST_F(ServiceTest, AChatsPromptAndItsTokens) {
+  const json messages{{{"role", "user"}, {"content", "hi"}}};
+  EXPECT_EQ(post("/apply-template", {{"messages", messages}})->json(), (json{{"prompt", "u:hi a:"}}));
+  EXPECT_EQ(post("/apply-template", {{"messages", messages}, {"model", "m"}, {"temperature", 0.5}})->json(),
+            (json{{"prompt", "u:hi a:"}}));
+  const json tokens = post("/tokenize", {{"messages", messages}, {"return_token_strs", true}})->json();
+  EXPECT_EQ(tokens["tokens"], (json{'u', ':', 'h', 'i', ' ', 'a', ':'}));
+  EXPECT_EQ(tokens["count"], 7);
+  EXPECT_EQ(tokens["token_strs"][4], "\u0120");
+  EXPECT_EQ(error(*post("/apply-template", {{"messages", messages}, {"model", "x"}}), 404)["param"], "model");
+  EXPECT_EQ(error(*post("/apply-template", {{"messages", json::array()}}), 400)["param"], "messages");
+  EXPECT_EQ(error(*post("/apply-template", {{"messages", messages}, {"colour", 1}}), 400)["param"], "colour");
 }
 
 TEST_F(ServiceTest, Detokenize) {

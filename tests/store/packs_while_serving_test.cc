@@ -165,7 +165,7 @@ TEST_P(PacksWhileServing, WhatCannotBeServedIsRefusedWholeAndSaysWhy) {
   };
   EXPECT_THAT(message_of(change(PackChange::kAdd, "x", a_.dir / "nowhere")), HasSubstr("model 'x': no pack at"));
   EXPECT_THAT(message_of(change(PackChange::kAdd, "x", a_.dir.path())), HasSubstr("not a pack"));
-  EXPECT_THAT(message_of(change(PackChange::kAdd, "a/b", a_.dir / "pack")), HasSubstr("a model's name has"));
+  EXPECT_THAT(message_of(change(PackChange::kAdd, "a=b", a_.dir / "pack")), HasSubstr("a model's name has"));
   EXPECT_THAT(message_of(change(PackChange::kAdd, "a", b_.dir / "pack")), HasSubstr("use `moestro store replace`"));
   EXPECT_THAT(message_of(change(PackChange::kReplace, "x", b_.dir / "pack")), HasSubstr("does not serve model 'x'"));
   std::fstream manifest(b_.dir / "pack" / "manifest", std::ios::in | std::ios::out | std::ios::binary);

@@ -190,7 +190,7 @@ TEST_F(StoreMessages, ChangesOfPacksThatMakeNoSenseAreRefused) {
   EXPECT_THAT(change(kStoreProtocol, 77, "x", "/"), HasSubstr("does not know"));
   EXPECT_THAT(change(kStoreProtocol, 0, "", "/"), HasSubstr("a model's name has"));
   EXPECT_THAT(change(kStoreProtocol, 0, "line\nbreak", "/"), HasSubstr("a model's name has"));
-  EXPECT_THAT(change(kStoreProtocol, 0, std::string(65, 'x').c_str(), "/"), HasSubstr("a model's name has"));
+  EXPECT_THAT(change(kStoreProtocol, 0, std::string(129, 'x').c_str(), "/"), HasSubstr("a model's name has"));
   EXPECT_THAT(change(kStoreProtocol, 0, "x", "/dev/null"), HasSubstr("model 'x': "));
   EXPECT_THAT(change(kStoreProtocol, 0, "x", ""), HasSubstr("model 'x': "));
   EXPECT_THAT(change(kStoreProtocol, 1, "nobody", ""), HasSubstr("does not serve model 'nobody'"));

@@ -43,6 +43,7 @@ Status check_without_devices(config::BoxConfig& box) {
   box.model.pack = pack.string();
   MOESTRO_ASSIGN_OR_RETURN(const auto model, box::model_of(box));
   box.model.name = model.name;
+  MOESTRO_RETURN_IF_ERROR(box::aliases_of(box).status());
   // The programs need not stand where this one was started.
   for (std::string* file : {&box.workers.trace, &box.workers.timeline, &box.orchestrator.api_keys,
                             &box.orchestrator.tls_cert, &box.orchestrator.tls_key})

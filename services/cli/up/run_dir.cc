@@ -12,6 +12,7 @@
 #include <fstream>
 #include <thread>
 
+#include "services/box/named_pack.h"
 #include "services/cli/output.h"
 
 namespace moestro::cli {
@@ -73,16 +74,16 @@ fs::path default_run_dir(const std::string& name) {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   std::error_code error;
   if (runtime != nullptr && runtime[0] == '/' && fs::is_directory(runtime, error))
-    return fs::path(runtime) / "moestro" / name;
-  return fs::path("/tmp") / ("moestro-" + std::to_string(::geteuid())) / name;
+    return fs::path(runtime) / "moestro" / box::name_in_path(name);
+  return fs::path("/tmp") / ("moestro-" + std::to_string(::geteuid())) / box::name_in_path(name);
 }
 
 fs::path default_state_dir(const std::string& name) {
   const char* state = std::getenv("XDG_STATE_HOME");
-  if (state != nullptr && state[0] == '/') return fs::path(state) / "moestro" / name;
+  if (state != nullptr && state[0] == '/') return fs::path(state) / "moestro" / box::name_in_path(name);
   const char* home = std::getenv("HOME");
   if (home != nullptr && home[0] == '/' && home[1] != '\0')
-    return fs::path(home) / ".local" / "state" / "moestro" / name;
+    return fs::path(home) / ".local" / "state" / "moestro" / box::name_in_path(name);
   return {};
 }
 
