@@ -12,6 +12,7 @@
 #include <fstream>
 #include <thread>
 
+#include "services/box/places.h"
 #include "services/cli/output.h"
 
 namespace moestro::cli {
@@ -70,11 +71,7 @@ Fd::~Fd() {
 }
 
 fs::path default_run_dir(const std::string& name) {
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  std::error_code error;
-  if (runtime != nullptr && runtime[0] == '/' && fs::is_directory(runtime, error))
-    return fs::path(runtime) / "moestro" / name;
-  return fs::path("/tmp") / ("moestro-" + std::to_string(::geteuid())) / name;
+  return box::run_homes().front() / name;
 }
 
 fs::path default_state_dir(const std::string& name) {
