@@ -92,7 +92,8 @@ Status run(const Arguments& a) {
     if (!std::exchange(size_said, true)) note(human_bytes(total) + " of weights will be in " + a.pack);
     progress.update(done, total);
   };
-  const auto summary = store::pack_random(model, a.pack, options, {update, [](const std::string& line) { note(line); }});
+  const auto summary =
+      store::pack_random(model, a.pack, options, {update, [](const std::string& line) { note(line); }});
   progress.finish();
   if (!summary) return summary.status();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
