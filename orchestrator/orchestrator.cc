@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <thread>
 
+#include "common/config/host_port.h"
 #include "common/log.h"
 #include "common/shm/whole_file.h"
 #include "orchestrator/api/front_door.h"
@@ -31,14 +31,12 @@ namespace {
 
 constexpr std::chrono::seconds kLastBytes{2};
 
-Result<HttpOptions> parse_http(const std::string& where) {
-  const size_t colon = where.rfind(':');
+Result<HttpOptions> http_options(const std::string& where) {
+  const auto address = config::parse_listen_address(where);
+  if (!address) return address.status().with_context("--http");
   HttpOptions options;
-  const std::string port = colon == std::string::npos ? "" : where.substr(colon + 1);
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), options.port);
-  if (port.empty() || error != std::errc{} || end != port.data() + port.size())
-    return invalid_argument("--http '" + where + "' is not HOST:PORT");
-  options.host = where.substr(0, colon);
+  options.host = address->host;
+  options.port = static_cast<uint16_t>(std::stoi(address->port));
   return options;
 }
 
@@ -119,7 +117,7 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   const StopSignals signals = StopSignals::block();
   std::signal(SIGPIPE, SIG_IGN);
   const HeapTrim heap_trim;
-  MOESTRO_ASSIGN_OR_RETURN(HttpOptions http, parse_http(options.http));
+  MOESTRO_ASSIGN_OR_RETURN(HttpOptions http, http_options(options.http));
   raise_open_files(http.connections_max);
   MOESTRO_ASSIGN_OR_RETURN(ServedModel model, ServedModel::load(options.model_name, options.pack));
   model.aliases = options.aliases;
@@ -183,7 +181,8 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   // Readers wait for it to appear.
   MOESTRO_RETURN_IF_ERROR(
       shm::write_whole_file(options.run_dir / "http.port", std::to_string(server->port()) + "\n", 0644));
-  log::info("listening on {}://{}:{}", http.tls ? "https" : "http", http.host, server->port());
+  const config::HostPort address{http.host, std::to_string(server->port())};
+  log::info("listening on {}://{}", http.tls ? "https" : "http", address.text());
 
   std::thread drainer([&] {
     const Stop how = signals.wait();

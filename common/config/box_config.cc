@@ -3,434 +3,333 @@
 namespace moestro::config {
 namespace {
 
+// Headings of flags in --help.
+constexpr const char *kModel = "Model", *kWorkers = "Workers and devices", *kKvCache = "KV cache",
+                     *kStore = "Expert store", *kPrefetch = "Caching and prefetching",
+                     *kServing = "HTTP, keys and TLS", *kScheduling = "Scheduling",
+                     *kBatches = "Files and batches", *kRun = "Run directory and logs", *kTraces = "Traces",
+                     *kTests = "Fault injection, for tests";
+
+// The rows stay short by hand.
+// clang-format off
+
 void add_model(Schema& schema, BoxConfig::Model& c) {
-  schema.section("model", "The model that is served.");
-  schema.add(
-      {.key = "model.pack", .flag = "--model", .field = &c.pack, .help = "directory made by `moestro pack`"});
-  schema.add(
-      {.key = "model.name",
-       .flag = "--name",
-       .field = &c.name,
-       .help = "name in the HTTP interface and of the run directory; empty: the pack directory's name"});
-  schema.add({.key = "model.aliases",
-              .flag = "--alias",
-              .field = &c.aliases,
-              .list = true,
-              .help = "further names that requests may use for the model, with commas between or as a list; the flag "
-                      "may be given several times"});
+  schema.section("model", "The model that is served.", kModel);
+  schema.add({.key = "model.pack", .flag = "--model", .field = &c.pack,
+              .help = "Pack to serve: a directory made by `moestro pack`",
+              .value = "PACK", .everyday = true});
+  schema.add({.key = "model.name", .flag = "--name", .field = &c.name,
+              .help = "Name of the model in the API, and of the run directory. Default: the pack directory's name",
+              .value = "NAME", .everyday = true});
+  schema.add({.key = "model.aliases", .flag = "--alias", .field = &c.aliases, .list = true,
+              .help = "Further names that requests may use for the model, separated by commas or as a list. The flag "
+                      "may be given several times",
+              .value = "NAMES"});
 }
 
-void add_store(Schema& schema, BoxConfig::Store& c) {
-  schema.section("store", "The expert store: all weights, in memory and on disk.");
-  schema.add({.key = "store.dram",
-              .flag = "--dram",
-              .field = &c.dram,
-              .min = 4096,
-              .help =
-                  "host memory for weights alone, the arena: KV caches and scratch of the workers come on top, and a "
-                  "sum that does not fit is refused; auto: what the pack needs, at most what is free; what does "
-                  "not fit is read from disk when it is needed"});
-  schema.add({.key = "store.arena_dir",
-              .flag = "--arena-dir",
-              .field = &c.arena_dir,
-              .help = "directory of the arena's files, on a tmpfs; empty: a tmpfs of its own "
-                      "where it may be mounted, else "
-                      "`/dev/shm`, else the run directory"});
-  schema.add({.key = "store.payload_dir",
-              .flag = "--payload-dir",
-              .field = &c.payload_dir,
-              .help =
-                  "directory for the weights alone: a hugetlbfs (where it has too few pages, the arena's directory is "
-                  "taken), or a volume that workers mount read-only; `memfd`: memory without a name, which a restarted "
-                  "store cannot take over; empty: in the arena's directory"});
-  schema.add(
-      {.key = "store.numa",
-       .flag = "--numa",
-       .field = &c.numa,
-       .help = "on which NUMA nodes the weights lie, in pieces of 2 MiB in turn: a list as `0` or `0,2-3`; `off`: "
-               "where the store runs, or as `numactl` says; auto: on those that "
-               "all workers keep to, else on all, and, where `numactl` says something or there is one node, as off"});
-  schema.add({.key = "store.io",
-              .flag = "--io",
-              .field = &c.io,
-              .choices = {"auto", "uring", "pread"},
-              .help = "how the pack is read; auto: io_uring where the kernel allows it"});
-  schema.add({.key = "store.shares",
-              .flag = "--shares",
-              .field = &c.shares,
-              .help = "what of the arena each model is guaranteed and may have at most, dense weights included: "
-                      "`big=4GiB..12GiB,small=..2GiB,chat=1GiB`; a blob of n models counts 1/n to each; what is not "
-                      "guaranteed goes to whoever uses it"});
-  schema.add({.key = "store.warm_start",
-              .flag = "--warm-start",
-              .field = &c.warm_start,
-              .choices = {"on", "off"},
-              .help = "read what was in memory when the store was last shut down, the hottest first, while serving; "
-                      "off: read what is asked for alone"});
-  schema.add({.key = "store.policy",
-              .flag = "--policy",
-              .field = &c.policy,
+void add_arena(Schema& schema, BoxConfig::Store& c) {
+  schema.add({.key = "store.dram", .flag = "--dram", .field = &c.dram, .min = 4096,
+              .help = "Host memory for weights alone (the arena). KV caches and scratch memory of the workers come on "
+                      "top; a sum that does not fit is refused. Weights that do not fit in the arena are read from "
+                      "disk when they are needed. auto: what the pack needs, at most what is free",
+              .everyday = true});
+  schema.add({.key = "store.arena_dir", .flag = "--arena-dir", .field = &c.arena_dir,
+              .help = "Directory for the arena's files, on a tmpfs. Default of `moestro up`: a new tmpfs where "
+                      "mounting is allowed, else `/dev/shm`, else the run directory",
+              .value = "DIR"});
+  schema.add({.key = "store.payload_dir", .flag = "--payload-dir", .field = &c.payload_dir,
+              .help = "Directory for the weights alone: a hugetlbfs, or a volume that workers mount read-only. If a "
+                      "hugetlbfs has too few pages, the arena's directory is used. `memfd`: unnamed memory, which a "
+                      "restarted store cannot take over. Default: the arena's directory",
+              .value = "DIR"});
+  schema.add({.key = "store.numa", .flag = "--numa", .field = &c.numa,
+              .help = "NUMA nodes for the weights, interleaved in pieces of 2 MiB: a list such as `0` or `0,2-3`. "
+                      "`off`: where the store runs, or as `numactl` says. auto: the nodes that all workers keep to, "
+                      "else all nodes; the same as off under `numactl` or with one node",
+              .value = "NODES"});
+  schema.add({.key = "store.shares", .flag = "--shares", .field = &c.shares,
+              .help = "Part of the arena that each model is guaranteed, and its maximum, dense weights included: "
+                      "`big=4GiB..12GiB,small=..2GiB,chat=1GiB`. A blob that n models share counts 1/n for each. "
+                      "Memory that is guaranteed to no model goes to any model that uses it",
+              .value = "LIST"});
+}
+
+void add_reading(Schema& schema, BoxConfig::Store& c) {
+  schema.add({.key = "store.io", .flag = "--io", .field = &c.io, .choices = {"auto", "uring", "pread"},
+              .help = "How packs are read. auto: io_uring where the kernel allows it, else pread"});
+  schema.add({.key = "store.warm_start", .flag = "--warm-start", .field = &c.warm_start, .choices = {"on", "off"},
+              .help = "on: read what was in memory when the store was last shut down, hottest first, while serving. "
+                      "off: read only what is requested"});
+  schema.add({.key = "store.policy", .flag = "--policy", .field = &c.policy,
               .choices = {"lfru", "lfu", "lru", "random"},
-              .help = "which expert leaves memory when another needs its place; lfru: the one used least often of "
-                      "late; lfu: least often, with a long memory; "
-                      "lru: longest not used; random"});
-  schema.add({.key = "store.read_chunk",
-              .flag = "--read-chunk",
-              .field = &c.read_chunk,
-              .min = 64 << 10,
-              .max = 16 << 20,
-              .help = "bytes of one read, a multiple of 4KiB; auto: measured at start on the packs' own files"});
-  schema.add(
-      {.key = "store.read_depth",
-       .flag = "--read-depth",
-       .field = &c.read_depth,
-       .min = 1,
-       .max = 256,
-       .help =
-           "reads of one drive under way at once; auto: measured at start, and up to 32 where all are of one expert"});
-  schema.add({.key = "store.scrub",
-              .flag = "--scrub",
-              .field = &c.scrub,
-              .min = 0,
-              .help = "bytes a second of what is in memory that are compared with their checksums while nothing is to "
-                      "be read; 0: none"});
-  schema.add({.key = "store.inject_read_faults",
-              .flag = "--inject-read-faults",
-              .field = &c.inject_read_faults,
-              .help = "for tests: how many reads in a thousand go wrong, as `eio=5,short=50,flip=1,seed=7`, and how "
-                      "many milliseconds each takes longer, `delay=20`"});
-  schema.add({.key = "store.poison_freed",
-              .flag = "--poison-freed",
-              .field = &c.poison_freed,
-              .help = "fill freed ranges with NaN, to find use after free; slow"});
+              .help = "Which expert to evict. lfru: the one used least often recently. lfu: least often, with a long "
+                      "memory. lru: not used for longest. random: for comparison"});
+  schema.add({.key = "store.read_chunk", .flag = "--read-chunk", .field = &c.read_chunk,
+              .min = 64 << 10, .max = 16 << 20,
+              .help = "Bytes per read, a multiple of 4KiB. auto: measured at start on the packs' files"});
+  schema.add({.key = "store.read_depth", .flag = "--read-depth", .field = &c.read_depth, .min = 1, .max = 256,
+              .help = "Concurrent reads per drive. auto: measured at start; up to 32 if all are of one expert"});
+  schema.add({.key = "store.scrub", .flag = "--scrub", .field = &c.scrub, .min = 0,
+              .help = "Bytes per second of resident weights to compare with their checksums while nothing else is "
+                      "read. 0: none"});
+  schema.add({.key = "store.inject_read_faults", .flag = "--inject-read-faults", .field = &c.inject_read_faults,
+              .help = "For tests. Faults per thousand reads, `eio=5,short=50,flip=1,seed=7`, and extra milliseconds "
+                      "per read, `delay=20`",
+              .value = "LIST", .theme = kTests});
+  schema.add({.key = "store.poison_freed", .flag = "--poison-freed", .field = &c.poison_freed,
+              .help = "For tests. Fill freed memory with NaN to find use after free. Slow",
+              .theme = kTests});
 }
 
-void add_workers(Schema& schema, BoxConfig::Workers& c) {
-  schema.section("workers", "The processes that compute.");
-  schema.add({.key = "workers.count",
-              .flag = "--workers",
-              .field = &c.count,
-              .min = 1,
-              .max = 64,
-              .help = "how many"});
-  schema.add({.key = "workers.device",
-              .flag = "--device",
-              .field = &c.device,
-              .help = "what they compute on: cpu; cuda[:INDEX][,vram=SIZE]: a GPU, of whose memory each takes SIZE at "
-                      "most (without: what is free; without INDEX several "
-                      "workers are spread over the machine's), or the reason why it cannot be (docs/operations.md); "
-                      "emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]: the CPU, but "
-                      "each expert must first be copied into a memory of that size over a link of that speed (compute: "
-                      "the least time of one expert and of one attention)"});
-  schema.add({.key = "workers.cache",
-              .flag = "--cache",
-              .field = &c.cache,
-              .help = "on a device with a memory of its own: which expert makes room for another; auto: as the policy "
-                      "says that has lately missed least"});
-  schema.add({.key = "workers.predict",
-              .flag = "--predict",
-              .field = &c.predict,
-              .help = "on a device with a memory of its own: which experts are copied before a layer wants them; auto: "
-                      "as a mixture of all that is known of the request says, calibrated as it runs; none: none"});
-  schema.add(
-      {.key = "workers.cuda_graphs",
-       .flag = "--cuda-graphs",
-       .field = &c.cuda_graphs,
-       .choices = {"on", "off"},
-       .help = "on a GPU: a layer of a step that decodes is one launch of a graph, once the like of it has been seen; "
-               "off: every kernel is launched by itself, as for compute-sanitizer; the results are the same"});
-  schema.add({.key = "workers.threads",
-              .flag = "--threads",
-              .field = &c.threads,
-              .min = 1,
-              .max = 1024,
-              .help = "threads of each; auto: the machine's cores divided by the workers"});
-  schema.add(
-      {.key = "workers.pin_threads",
-       .flag = "--pin-threads",
-       .field = &c.pin_threads,
-       .choices = {"auto", "on", "off"},
-       .help = "each compute thread on a core of its own, worker-K on the cores after those of worker-0 to "
-               "worker-(K-1); auto: where the "
-               "CPUs are of several NUMA nodes and there is a core for each thread; on: refused where there is not"});
-  schema.add({.key = "workers.numa_node",
-              .flag = "--numa-node",
-              .field = &c.numa_node,
-              .min = 0,
-              .max = 1023,
-              .help = "run on the CPUs of this NUMA node alone; KV cache and scratch then lie in its memory; auto: on "
-                      "all, or, on a GPU, on that which is near it"});
-  schema.add({.key = "workers.kv_tokens",
-              .flag = "--kv-tokens",
-              .field = &c.kv_tokens,
-              .min = 16,
-              .max = int64_t{1} << 31,
-              .help = "tokens that the KV cache of each holds, over all sequences"});
-  schema.add({.key = "workers.kv_host_tokens",
-              .flag = "--kv-host-tokens",
-              .field = &c.kv_host_tokens,
-              .min = 0,
-              .max = int64_t{1} << 31,
-              .help = "on a GPU: tokens that each holds in host memory beside its KV cache; what makes room there is "
-                      "copied back when it is wanted again, instead of being computed again; 0: none"});
-  schema.add({.key = "workers.kv_dtype",
-              .flag = "--kv-dtype",
-              .field = &c.kv_dtype,
+void add_devices(Schema& schema, BoxConfig::Workers& c) {
+  schema.add({.key = "workers.count", .flag = "--workers", .field = &c.count, .min = 1, .max = 64,
+              .help = "Number of worker processes",
+              .everyday = true});
+  schema.add({.key = "workers.device", .flag = "--device", .field = &c.device,
+              .help = "What workers compute on. cpu: the CPU. cuda[:INDEX][,vram=SIZE]: an NVIDIA GPU; each worker "
+                      "takes at most SIZE of its memory (default: what is free); without INDEX, several workers are "
+                      "spread over all GPUs. emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]: the CPU, but each "
+                      "expert is first copied to a memory of that size over a link of that speed (compute: the least "
+                      "time of one expert or one attention)",
+              .value = "DEVICE", .everyday = true});
+  schema.add({.key = "workers.cache", .flag = "--cache", .field = &c.cache,
+              .help = "On a device with its own memory: the policy that chooses which expert to evict. auto: the "
+                      "policy with the fewest recent misses",
+              .value = "POLICY", .theme = kPrefetch});
+  schema.add({.key = "workers.predict", .flag = "--predict", .field = &c.predict,
+              .help = "On a device with its own memory: the predictor that chooses which experts to prefetch. auto: a "
+                      "mixture of all predictors, calibrated while it runs. none: no prefetching",
+              .value = "PREDICTOR", .theme = kPrefetch});
+  schema.add({.key = "workers.cuda_graphs", .flag = "--cuda-graphs", .field = &c.cuda_graphs,
+              .choices = {"on", "off"},
+              .help = "On a GPU. on: each layer of a decode step is launched as one CUDA graph, once a similar step "
+                      "has been seen. off: kernels are launched one by one, for compute-sanitizer and profilers. The "
+                      "results are the same"});
+  schema.add({.key = "workers.threads", .flag = "--threads", .field = &c.threads, .min = 1, .max = 1024,
+              .help = "Compute threads per worker. auto: the machine's cores divided by the number of workers",
+              .everyday = true});
+  schema.add({.key = "workers.pin_threads", .flag = "--pin-threads", .field = &c.pin_threads,
+              .choices = {"auto", "on", "off"},
+              .help = "Pin each compute thread to its own core, worker-K to the cores after those of worker-0 to "
+                      "worker-(K-1). auto: only if the CPUs belong to several NUMA nodes and there is a core for each "
+                      "thread. on: refuse to start with too few cores"});
+  schema.add({.key = "workers.numa_node", .flag = "--numa-node", .field = &c.numa_node, .min = 0, .max = 1023,
+              .help = "Run only on the CPUs of this NUMA node. KV cache and scratch memory are then on that node. "
+                      "auto: all nodes; on a GPU, the node closest to it"});
+}
+
+void add_kv_cache(Schema& schema, BoxConfig::Workers& c) {
+  schema.add({.key = "workers.kv_tokens", .flag = "--kv-tokens", .field = &c.kv_tokens,
+              .min = 16, .max = int64_t{1} << 31,
+              .help = "Tokens that each worker's KV cache holds, over all sequences. auto: 8192",
+              .theme = kKvCache, .everyday = true});
+  schema.add({.key = "workers.kv_host_tokens", .flag = "--kv-host-tokens", .field = &c.kv_host_tokens,
+              .min = 0, .max = int64_t{1} << 31,
+              .help = "On a GPU: tokens that each worker also keeps in host memory. KV blocks that had to leave the "
+                      "GPU are copied back when needed instead of being computed again. 0: none",
+              .theme = kKvCache});
+  schema.add({.key = "workers.kv_dtype", .flag = "--kv-dtype", .field = &c.kv_dtype,
               .choices = {"f32", "bf16", "f16", "int8"},
-              .help = "what keys and values are stored in; f32, the default, rounds nothing, so answers are the "
-                      "model's own; bf16 and f16 (nothing beyond 65504) "
-                      "take half the memory, int8 (a scale for each token and head) about a quarter"});
-  schema.add({.key = "workers.kv_sinks",
-              .flag = "--kv-sinks",
-              .field = &c.kv_sinks,
-              .min = 0,
-              .max = int64_t{1} << 24,
-              .help = "with kv_window: each token also sees this many tokens from the beginning of its sequence "
-                      "(attention sinks); 4 is usual"});
-  schema.add({.key = "workers.kv_window",
-              .flag = "--kv-window",
-              .field = &c.kv_window,
-              .min = 0,
-              .max = int64_t{1} << 24,
-              .help = "each token sees this many tokens, itself and those before it; sequences may then be longer than "
-                      "the model's context; 0: all"});
-  schema.add({.key = "workers.context",
-              .flag = "--context",
-              .field = &c.context,
-              .min = 16,
-              .max = int64_t{1} << 24,
-              .help = "longest sequence; auto, or more than it allows: what the model allows"});
-  schema.add({.key = "workers.store_wait",
-              .flag = "--store-wait",
-              .field = &c.store_wait,
-              .min = 0,
-              .max = 24 * 3600'000,
-              .help = "how long an expert that is not in memory waits for the successor of a store that was killed; "
-                      "then the requests that need it fail"});
-  schema.add({.key = "workers.reserve",
-              .flag = "--reserve",
-              .field = &c.reserve,
-              .min = 1,
-              .max = 1 << 20,
-              .help = "experts that each may always hold in use at once"});
-  schema.add({.key = "workers.precision",
-              .flag = "--precision",
-              .field = &c.precision,
-              .choices = {"", "f32", "bf16", "bf16-12bit", "f16", "int8", "int4"},
-              .help = "which of the pack's expert precisions is used; empty: its first"});
-  schema.add({.key = "workers.deterministic",
-              .flag = "--deterministic",
-              .field = &c.deterministic,
-              .help = "bitwise the same results whatever else is in the batch: activations stay f32 and every sum has "
-                      "one order; without it products may round activations to bf16 or 8 bits, and few rows are summed "
-                      "in another order than many, which is faster"});
-  schema.add({.key = "workers.capacity_factor",
-              .flag = "--capacity-factor",
-              .field = &c.capacity_factor,
-              .min = 0,
-              .max = 1 << 20,
-              .help = "for Switch-style models: an expert takes at most this times its even share of a step's tokens, "
-                      "ceil(factor * tokens * top_k / experts), the others skip it; auto: no token is dropped; "
-                      "excludes `workers.deterministic`"});
-  schema.add({.key = "workers.trace",
-              .flag = "--trace",
-              .field = &c.trace,
-              .help = "write the routes of every token here (JSON Lines); several workers: each its own "
-                      "file, with its name inserted"});
-  schema.add({.key = "workers.timeline",
-              .flag = "--timeline",
-              .field = &c.timeline,
-              .help = "write what every lane did when (Chrome trace format); several workers: as for trace"});
+              .help = "Format of keys and values. f32 rounds nothing, so answers are the model's own. bf16 and f16 "
+                      "(nothing above 65504) take half the memory, int8 (one scale per token and head) about a quarter",
+              .theme = kKvCache});
+  schema.add({.key = "workers.kv_sinks", .flag = "--kv-sinks", .field = &c.kv_sinks,
+              .min = 0, .max = int64_t{1} << 24,
+              .help = "With kv_window: tokens from the beginning of its sequence that each token also sees (attention "
+                      "sinks). 4 is usual",
+              .theme = kKvCache});
+  schema.add({.key = "workers.kv_window", .flag = "--kv-window", .field = &c.kv_window,
+              .min = 0, .max = int64_t{1} << 24,
+              .help = "Tokens that each token sees: itself and those before it. Sequences may then be longer than the "
+                      "model's context. 0: all",
+              .theme = kKvCache});
+  schema.add({.key = "workers.context", .flag = "--context", .field = &c.context, .min = 16, .max = int64_t{1} << 24,
+              .help = "Longest sequence, in tokens. auto: the model's limit, which also bounds larger values",
+              .theme = kKvCache});
 }
 
-void add_orchestrator(Schema& schema, BoxConfig::Orchestrator& c) {
-  schema.section("orchestrator", "The HTTP interface and the scheduler.");
-  schema.add({.key = "orchestrator.http",
-              .flag = "--http",
-              .field = &c.http,
-              .help = "HOST:PORT to serve on; port 0: a free one"});
-  schema.add(
-      {.key = "orchestrator.step_tokens",
-       .flag = "--step-tokens",
-       .field = &c.step_tokens,
-       .min = 1,
-       .max = 1 << 20,
-       .help =
-           "most tokens of one step; smaller answers running requests sooner, larger reads prompts faster"});
-  schema.add({.key = "orchestrator.steps_in_flight",
-              .flag = "--steps-in-flight",
-              .field = &c.steps_in_flight,
-              .min = 1,
-              .max = 2,
-              .help = "steps that each worker has at once; 2: the next is sent before the result of the one before it, "
-                      "so that no worker waits for the orchestrator; "
-                      "1: it is not"});
-  schema.add({.key = "orchestrator.tpot_target",
-              .flag = "--tpot-target",
-              .field = &c.tpot_target,
-              .min = 0,
-              .max = 600'000,
-              .help = "time per output token that running requests are to keep, as `80ms`: prompts are read in smaller "
-                      "pieces and fewer requests run at once where "
-                      "measured steps say that it is at risk; 0ms: no target, step_tokens alone bounds a step"});
-  schema.add({.key = "orchestrator.interactive_weight",
-              .flag = "--interactive-weight",
-              .field = &c.interactive_weight,
-              .min = 1,
-              .max = 1000,
-              .help = "tokens and places of other requests for one of batches, while both want more than there is"});
-  schema.add(
-      {.key = "orchestrator.batch_aging",
-       .flag = "--batch-aging",
-       .field = &c.batch_aging,
-       .min = 0,
-       .max = 24 * 3600'000,
-       .help = "a batch's line that has waited so long without getting any further counts as other requests do"});
-  schema.add({.key = "orchestrator.prefix_cache",
-              .flag = "--no-prefix-cache",
-              .field = &c.prefix_cache,
-              .help = "requests that begin alike share the keys and values of what they have in common"});
-  schema.add({.key = "orchestrator.share_prefixes",
-              .flag = "--share-prefixes",
-              .field = &c.share_prefixes,
-              .help = "also those of API keys of different projects, which can then tell by time and `cached_tokens` "
-                      "what others have sent"});
-  schema.add({.key = "orchestrator.lenient",
-              .flag = "--lenient",
-              .field = &c.lenient,
-              .help = "fields of completions that are not known here are ignored, and the header X-Moestro-Ignored "
-                      "names them; else they are refused by name"});
-  schema.add({.key = "orchestrator.queue_max",
-              .flag = "--queue-max",
-              .field = &c.queue_max,
-              .min = 1,
-              .max = 1 << 20,
-              .help = "requests that may wait; more are refused with 429"});
-  schema.add({.key = "orchestrator.worker_wait",
-              .flag = "--worker-wait",
-              .field = &c.worker_wait,
-              .min = 1000,
-              .max = 24 * 3600'000,
-              .help = "how long requests wait while no worker is there; then they fail with 503"});
-  schema.add({.key = "orchestrator.api_keys",
-              .flag = "--api-keys",
-              .field = &c.api_keys,
-              .help = "file of the keys that requests must bring, as hashes (`sha256:HEX NAME [concurrency=N] "
-                      "[project=NAME] [admin]`, one a line); empty: none are wanted"});
-  schema.add({.key = "orchestrator.cors",
-              .flag = "--cors",
-              .field = &c.cors,
-              .help = "origins whose pages in browsers may call the API, with commas between them, or *; empty: none"});
-  schema.add({.key = "orchestrator.tls_cert",
-              .flag = "--tls-cert",
-              .field = &c.tls_cert,
-              .help = "PEM file of the server's certificate, with its chain behind it; with tls_key: https; empty: "
-                      "http. Read again when it is replaced"});
-  schema.add({.key = "orchestrator.tls_key",
-              .flag = "--tls-key",
-              .field = &c.tls_key,
-              .help = "PEM file of the certificate's private key, without a passphrase"});
-  schema.add({.key = "orchestrator.reader_wait",
-              .flag = "--reader-wait",
-              .field = &c.reader_wait,
-              .min = 1000,
-              .max = 24 * 3600'000,
-              .help = "a client that takes none of its answer for so long is cut off"});
-  schema.add({.key = "orchestrator.state",
-              .flag = "--state",
-              .field = &c.state,
-              .help = "where files and batches are kept: `sqlite:PATH`, a file, with a folder PATH.files beside it; or "
-                      "`redis://HOST:PORT/DB`, which several "
-                      "orchestrators share (docs/scaling-out.md). Default: `RUN_DIR/state/batches.db`; of `moestro up` "
-                      "without `--run-dir` "
-                      "`$XDG_STATE_HOME/moestro/NAME/batches.db` (`~/.local/state`)"});
-  schema.add({.key = "orchestrator.file_max",
-              .flag = "--file-max",
-              .field = &c.file_max,
-              .min = 1,
-              .max = int64_t{64} << 30,
-              .help = "largest file that may be uploaded"});
-  schema.add({.key = "orchestrator.batch_lines",
-              .flag = "--batch-lines",
-              .field = &c.batch_lines,
-              .min = 1,
-              .max = 4096,
-              .help = "lines of batches that run at once"});
-  schema.add({.key = "orchestrator.line_lease",
-              .flag = "--line-lease",
-              .field = &c.line_lease,
-              .min = 500,
-              .max = 3'600'000,
-              .help = "an orchestrator that shares batches in Redis and says nothing for so long is taken for dead: "
-                      "others get its lines"});
+void add_steps(Schema& schema, BoxConfig::Workers& c) {
+  schema.add({.key = "workers.store_wait", .flag = "--store-wait", .field = &c.store_wait,
+              .min = 0, .max = 24 * 3600'000,
+              .help = "How long a missing expert waits for the restart of a store that was killed. Then the requests "
+                      "that need it fail"});
+  schema.add({.key = "workers.reserve", .flag = "--reserve", .field = &c.reserve, .min = 1, .max = 1 << 20,
+              .help = "Experts that each worker may always hold in use at once. auto: 1"});
+  schema.add({.key = "workers.precision", .flag = "--precision", .field = &c.precision,
+              .choices = {"", "f32", "bf16", "bf16-12bit", "f16", "int8", "int4"},
+              .help = "Expert precision to use, of those in the pack. Default: the pack's first",
+              .theme = kModel});
+  schema.add({.key = "workers.deterministic", .flag = "--deterministic", .field = &c.deterministic,
+              .help = "Bitwise the same results whatever else is in the batch: activations stay f32 and every sum has "
+                      "one order. Without it, products may round activations to bf16 or 8 bits, and small batches may "
+                      "be summed in another order, which is faster",
+              .theme = kModel, .everyday = true});
+  schema.add({.key = "workers.capacity_factor", .flag = "--capacity-factor", .field = &c.capacity_factor,
+              .min = 0, .max = 1 << 20,
+              .help = "For Switch-style models: an expert takes at most this many times its even share of a step's "
+                      "tokens, ceil(factor * tokens * top_k / experts). Other tokens skip it. auto: no token is "
+                      "dropped. Cannot be combined with `workers.deterministic`",
+              .theme = kModel});
+  schema.add({.key = "workers.trace", .flag = "--trace", .field = &c.trace,
+              .help = "Write the experts that each token is routed to (JSON Lines), for `moestro replay`. With several "
+                      "workers, each writes its own file, with the worker's name inserted",
+              .value = "FILE", .theme = kTraces, .everyday = true});
+  schema.add({.key = "workers.timeline", .flag = "--timeline", .field = &c.timeline,
+              .help = "Write when each task ran, in Chrome trace format, for Perfetto. Several workers: as for the "
+                      "trace",
+              .value = "FILE", .theme = kTraces});
+}
+
+void add_serving(Schema& schema, BoxConfig::Orchestrator& c) {
+  schema.add({.key = "orchestrator.http", .flag = "--http", .field = &c.http,
+              .help = "Address to serve on: HOST:PORT, or PORT for 127.0.0.1:PORT. 0.0.0.0 is every address of this "
+                      "machine. Port 0: a free one",
+              .value = "ADDRESS", .everyday = true});
+  schema.add({.key = "orchestrator.api_keys", .flag = "--api-keys", .field = &c.api_keys,
+              .help = "File of API keys as hashes, one per line: `sha256:HEX NAME [concurrency=N] [project=NAME] "
+                      "[admin]`. Default: no key is needed",
+              .value = "FILE", .everyday = true});
+  schema.add({.key = "orchestrator.tls_cert", .flag = "--tls-cert", .field = &c.tls_cert,
+              .help = "PEM file of the server's certificate, followed by its chain. Together with tls_key: serve "
+                      "https. A replaced file is read again. Default: http",
+              .value = "FILE", .everyday = true});
+  schema.add({.key = "orchestrator.tls_key", .flag = "--tls-key", .field = &c.tls_key,
+              .help = "PEM file of the certificate's private key, without a passphrase",
+              .value = "FILE", .everyday = true});
+  schema.add({.key = "orchestrator.cors", .flag = "--cors", .field = &c.cors,
+              .help = "Origins whose pages may call the API from a browser, separated by commas, or *. Default: none",
+              .value = "LIST"});
+  schema.add({.key = "orchestrator.lenient", .flag = "--lenient", .field = &c.lenient,
+              .help = "Ignore unknown fields of completion requests and name them in the header X-Moestro-Ignored. "
+                      "Otherwise they are refused by name"});
+  schema.add({.key = "orchestrator.reader_wait", .flag = "--reader-wait", .field = &c.reader_wait,
+              .min = 1000, .max = 24 * 3600'000,
+              .help = "A client that reads nothing of its answer for this long is disconnected"});
+}
+
+void add_scheduling(Schema& schema, BoxConfig::Orchestrator& c) {
+  schema.add({.key = "orchestrator.step_tokens", .flag = "--step-tokens", .field = &c.step_tokens,
+              .min = 1, .max = 1 << 20,
+              .help = "Most tokens of one step. Smaller values answer running requests sooner, larger ones read "
+                      "prompts faster. auto: 512",
+              .theme = kScheduling});
+  schema.add({.key = "orchestrator.steps_in_flight", .flag = "--steps-in-flight", .field = &c.steps_in_flight,
+              .min = 1, .max = 2,
+              .help = "Steps that each worker has at once. 2: the next step is sent before the result of the previous "
+                      "one arrives, so workers do not wait for the orchestrator. 1: one at a time",
+              .theme = kScheduling});
+  schema.add({.key = "orchestrator.tpot_target", .flag = "--tpot-target", .field = &c.tpot_target,
+              .min = 0, .max = 600'000,
+              .help = "Target time per output token of running requests, such as `80ms`. When measured steps put it "
+                      "at risk, prompts are read in smaller pieces and fewer requests run at once. 0ms: no target; "
+                      "only step_tokens limits a step",
+              .theme = kScheduling});
+  schema.add({.key = "orchestrator.interactive_weight", .flag = "--interactive-weight", .field = &c.interactive_weight,
+              .min = 1, .max = 1000,
+              .help = "Tokens and places that interactive requests get for each one of batches, while both want more "
+                      "than there is",
+              .theme = kScheduling});
+  schema.add({.key = "orchestrator.batch_aging", .flag = "--batch-aging", .field = &c.batch_aging,
+              .min = 0, .max = 24 * 3600'000,
+              .help = "A batch's line that makes no progress for this long counts as an interactive request",
+              .theme = kScheduling});
+  schema.add({.key = "orchestrator.prefix_cache", .flag = "--no-prefix-cache", .field = &c.prefix_cache,
+              .help = "Requests with the same beginning share its keys and values. The flag turns this off",
+              .theme = kKvCache});
+  schema.add({.key = "orchestrator.share_prefixes", .flag = "--share-prefixes", .field = &c.share_prefixes,
+              .help = "API keys of different projects share prefixes too. They can then tell from times and "
+                      "`cached_tokens` what others have sent",
+              .theme = kKvCache});
+  schema.add({.key = "orchestrator.queue_max", .flag = "--queue-max", .field = &c.queue_max, .min = 1, .max = 1 << 20,
+              .help = "Requests that may wait. More are refused with 429. auto: 4096",
+              .theme = kScheduling});
+  schema.add({.key = "orchestrator.worker_wait", .flag = "--worker-wait", .field = &c.worker_wait,
+              .min = 1000, .max = 24 * 3600'000,
+              .help = "How long requests wait while there is no worker. Then they fail with 503",
+              .theme = kScheduling});
+}
+
+void add_batches(Schema& schema, BoxConfig::Orchestrator& c) {
+  schema.add({.key = "orchestrator.state", .flag = "--state", .field = &c.state,
+              .help = "Where files and batches are kept. `sqlite:PATH`: a file, and the folder PATH.files next to it. "
+                      "`redis://HOST:PORT/DB`: a Redis that several orchestrators share (docs/scaling-out.md). "
+                      "Default: `RUN_DIR/state/batches.db`; of `moestro up` without `--run-dir`, "
+                      "`$XDG_STATE_HOME/moestro/NAME/batches.db` (`~/.local/state`)",
+              .value = "STATE", .theme = kBatches, .everyday = true});
+  schema.add({.key = "orchestrator.file_max", .flag = "--file-max", .field = &c.file_max,
+              .min = 1, .max = int64_t{64} << 30,
+              .help = "Largest file that may be uploaded",
+              .theme = kBatches});
+  schema.add({.key = "orchestrator.batch_lines", .flag = "--batch-lines", .field = &c.batch_lines,
+              .min = 1, .max = 4096,
+              .help = "Lines of batches that run at once",
+              .theme = kBatches});
+  schema.add({.key = "orchestrator.line_lease", .flag = "--line-lease", .field = &c.line_lease,
+              .min = 500, .max = 3'600'000,
+              .help = "With Redis: an orchestrator that says nothing for this long counts as dead, and others get its "
+                      "lines",
+              .theme = kBatches});
 }
 
 void add_history(Schema& schema, BoxConfig::History& c) {
-  schema.section("history",
-                 "What past requests have used, from which the `eamc` and `auto` predictors tell what comes next.");
-  schema.add({.key = "history.capacity",
-              .flag = "--history-capacity",
-              .field = &c.capacity,
-              .min = 0,
-              .max = 65536,
-              .help = "past requests whose activations are kept, prompts and answers apart; when they are so many, a "
-                      "new one takes the place of the most similar; "
-                      "0: none are kept"});
-  schema.add(
-      {.key = "history.checkpoint",
-       .flag = "--history-checkpoint",
-       .field = &c.checkpoint,
-       .min = 1000,
-       .max = 24 * 3600'000,
-       .help = "time between checkpoints of it in the state, while something changes; there is one at the end, too"});
+  schema.section("history", "What past requests have used. The `eamc` and `auto` predictors learn from it.", kPrefetch);
+  schema.add({.key = "history.capacity", .flag = "--history-capacity", .field = &c.capacity, .min = 0, .max = 65536,
+              .help = "Past requests whose activations are kept, prompts and answers separately. When it is full, a "
+                      "new one replaces the most similar. 0: none"});
+  schema.add({.key = "history.checkpoint", .flag = "--history-checkpoint", .field = &c.checkpoint,
+              .min = 1000, .max = 24 * 3600'000,
+              .help = "Time between two checkpoints of the history in the state, while it changes. Another one is "
+                      "written at the end"});
 }
 
 void add_run(Schema& schema, BoxConfig::Run& c) {
-  schema.section("run", "The run itself.");
-  schema.add({.key = "run.dir",
-              .flag = "--run-dir",
-              .field = &c.dir,
-              .help = "sockets, locks and logs; only its owner may enter it; empty: "
-                      "`$XDG_RUNTIME_DIR/moestro/NAME` or `/tmp/moestro-UID/NAME`"});
-  schema.add({.key = "run.group",
-              .flag = "--group",
-              .field = &c.group,
-              .help = "name or number of a group whose members may reach sockets and arena too: for programs that run "
-                      "as users of their own, in containers; "
-                      "empty: this user alone"});
-  schema.add({.key = "run.log_level",
-              .flag = "--log-level",
-              .field = &c.log_level,
+  schema.section("run", "The run itself.", kRun);
+  schema.add({.key = "run.dir", .flag = "--run-dir", .field = &c.dir,
+              .help = "Directory for sockets, locks and logs. Only its owner may enter it. Default of `moestro up`: "
+                      "`$XDG_RUNTIME_DIR/moestro/NAME` or `/tmp/moestro-UID/NAME`",
+              .value = "DIR", .everyday = true});
+  schema.add({.key = "run.group", .flag = "--group", .field = &c.group,
+              .help = "Group, by name or number, whose members may also use sockets and arena: for programs that run "
+                      "as different users, as in containers. Default: this user only",
+              .value = "GROUP"});
+  schema.add({.key = "run.log_level", .flag = "--log-level", .field = &c.log_level,
               .choices = {"trace", "debug", "info", "warn", "error", "off"},
-              .help = "of the three programs"});
-  schema.add({.key = "run.log_format",
-              .flag = "--log-format",
-              .field = &c.log_format,
-              .choices = {"text", "json"},
-              .help = "of their logs: lines for people, or an object a line with `time`, `level`, `program`, `message` "
-                      "and `request_id`"});
-  schema.add({.key = "run.fault_points",
-              .flag = "--fault-points",
-              .field = &c.fault_points,
-              .help = "for tests: store and workers kill or stop themselves when they come by, as "
-                      "`loading=kill:3,leased=stop:1`"});
-  schema.add(
-      {.key = "run.drain",
-       .flag = "--drain",
-       .field = &c.drain,
-       .min = 0,
-       .max = 24 * 3600'000,
-       .help = "how long requests in flight may take to end after Ctrl-C before the programs are killed"});
+              .help = "Log level of the three programs"});
+  schema.add({.key = "run.log_format", .flag = "--log-format", .field = &c.log_format, .choices = {"text", "json"},
+              .help = "Log format. text: lines for people. json: one object per line, with `time`, `level`, `program`, "
+                      "`message` and `request_id`"});
+  schema.add({.key = "run.fault_points", .flag = "--fault-points", .field = &c.fault_points,
+              .help = "For tests. Points at which store and workers kill or stop themselves, "
+                      "`loading=kill:3,leased=stop:1`",
+              .value = "LIST", .theme = kTests});
+  schema.add({.key = "run.drain", .flag = "--drain", .field = &c.drain, .min = 0, .max = 24 * 3600'000,
+              .help = "How long requests in flight may take to end after Ctrl-C. Then the programs are killed"});
 }
 
+// clang-format on
+
 }  // namespace
+
+const std::vector<std::string>& box_themes() {
+  static const std::vector<std::string> kThemes{kModel,   kWorkers,    kKvCache, kStore,  kPrefetch, kServing,
+                                                kBatches, kScheduling, kRun,     kTraces, kTests};
+  return kThemes;
+}
 
 Schema box_schema(BoxConfig& config) {
   Schema schema;
   add_model(schema, config.model);
-  add_store(schema, config.store);
-  add_workers(schema, config.workers);
-  add_orchestrator(schema, config.orchestrator);
+  schema.section("store", "The expert store: all weights, in memory and on disk.", kStore);
+  add_arena(schema, config.store);
+  add_reading(schema, config.store);
+  schema.section("workers", "The processes that compute.", kWorkers);
+  add_devices(schema, config.workers);
+  add_kv_cache(schema, config.workers);
+  add_steps(schema, config.workers);
+  schema.section("orchestrator", "The HTTP interface and the scheduler.", kServing);
+  add_serving(schema, config.orchestrator);
+  add_scheduling(schema, config.orchestrator);
+  add_batches(schema, config.orchestrator);
   add_history(schema, config.history);
   add_run(schema, config.run);
   return schema;

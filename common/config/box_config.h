@@ -89,6 +89,9 @@ struct BoxConfig {
   } run;
 };
 
+/// The headings under which --help lists the flags, in their order.
+const std::vector<std::string>& box_themes();
+
 /// The table of all keys, bound to `config`, which must outlive it.
 Schema box_schema(BoxConfig& config);
 

@@ -44,10 +44,25 @@ struct TypeText {
   }
 };
 
+struct ValueText {
+  const Row& row;
+  std::string operator()(const bool*) const { return ""; }
+  std::string operator()(const int64_t*) const { return "N"; }
+  std::string operator()(const std::optional<int64_t>*) const { return "N"; }
+  std::string operator()(const std::optional<double>*) const { return "X"; }
+  std::string operator()(const std::optional<Bytes>*) const { return "SIZE"; }
+  std::string operator()(const std::chrono::milliseconds*) const { return "TIME"; }
+  std::string operator()(const std::string*) const { return row.value.empty() ? "TEXT" : row.value; }
+};
+
 }  // namespace
 
 std::string Row::type_text() const {
   return std::visit(TypeText{*this}, field);
+}
+
+std::string Row::value_text() const {
+  return std::visit(ValueText{*this}, field);
 }
 
 std::string reference_markdown(const Schema& schema) {
@@ -55,13 +70,13 @@ std::string reference_markdown(const Schema& schema) {
       "# Configuration reference\n\n"
       "Printed by `moestro config --reference`; change the table in `common/config/box_config.cc`, not this page.\n"
       "\n"
-      "A YAML file holds sections of keys (`moestro up -c FILE.yaml`); a flag on the command line outranks it. An "
-      "unknown key,\n"
-      "a wrong unit or a value out of range refuses to start and names key and line. Sizes: `512MiB`, `4GiB`, `4G` "
-      "(powers of\n"
-      "1024), `4GB` (powers of 1000). Durations: `250ms`, `30s`, `5min`, `2h`. `auto`: the program decides and says "
-      "what it\n"
-      "took. Relative paths start at the directory that `moestro` is started in.\n";
+      "A YAML file holds sections of keys (`moestro up -c FILE.yaml`). Flags on the command line override the file. An "
+      "unknown\n"
+      "key, a wrong unit or a value out of range is an error at start, which names the key and the line. Sizes: "
+      "`512MiB`,\n"
+      "`4GiB`, `4G` (powers of 1024), `4GB` (powers of 1000). Durations: `250ms`, `30s`, `5min`, `2h`. `auto`: the "
+      "program\n"
+      "decides and says what it took. Relative paths start at the directory that `moestro` is started in.\n";
   for (const Schema::Section& section : schema.sections()) {
     page += "\n## " + section.name + "\n\n" + section.help + "\n\n";
     page += "| key | flag of `up` | value | default | meaning |\n| --- | --- | --- | --- | --- |\n";

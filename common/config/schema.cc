@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <numeric>
 
 #include "common/config/units.h"
+#include "common/nearest_name.h"
 
 namespace moestro::config {
 namespace {
@@ -127,36 +127,23 @@ struct Writer {
   std::string operator()(const std::string* field) const { return *field; }
 };
 
-/// Levenshtein distance, for "did you mean".
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
-
 }  // namespace
 
 std::string field_text(const Field& field) {
   return std::visit(Writer{}, field);
 }
 
-void Schema::section(std::string name, std::string help) {
+void Schema::section(std::string name, std::string help, std::string theme) {
   MOESTRO_CHECK(!has_section(name), "a section twice");
-  sections_.push_back({std::move(name), std::move(help)});
+  sections_.push_back({std::move(name), std::move(help), std::move(theme)});
 }
 
 void Schema::add(Row row) {
   MOESTRO_CHECK(find(row.key) == nullptr, "a key twice");
-  MOESTRO_CHECK(has_section(row.key.substr(0, row.key.find('.'))), "a key without its section");
+  const std::string name = row.key.substr(0, row.key.find('.'));
+  const auto section = std::ranges::find(sections_, name, &Section::name);
+  MOESTRO_CHECK(section != sections_.end(), "a key without its section");
+  if (row.theme.empty()) row.theme = section->theme;
   row.default_text = field_text(row.field);
   rows_.push_back(std::move(row));
 }
@@ -185,15 +172,11 @@ std::string Schema::get(std::string_view key) const {
 }
 
 Status Schema::unknown_key(std::string_view key, std::string_view where) const {
-  const Row* best = nullptr;
-  size_t best_distance = 4;  // further than this and the guess helps nobody
-  for (const Row& row : rows_) {
-    const size_t d = distance(key.substr(0, 64), row.key);
-    if (d < best_distance) best = &row, best_distance = d;
-  }
+  std::vector<std::string> keys;
+  for (const Row& row : rows_) keys.push_back(row.key);
+  const auto nearest = nearest_name(key, keys);
   std::string message = std::string(where) + ": unknown key '" + std::string(key.substr(0, 64)) + "'";
-  message += best != nullptr ? "; did you mean '" + best->key + "'?"
-                             : "; `moestro config --reference` lists all keys";
+  message += nearest ? "; did you mean '" + *nearest + "'?" : "; `moestro config --reference` lists all keys";
   return invalid_argument(std::move(message));
 }
 

@@ -33,12 +33,16 @@ struct Row {
                                        ///< fraction is above min
   std::vector<std::string> choices{};  ///< of texts; empty: any text
   bool list = false;  ///< a text of values with commas between: the flag may come several times, a file may have a list
-  std::string help{};                  ///< one sentence for the reference page and --help
+  std::string help{};                  ///< sentences for the reference page and --help, without a full stop at the end
+  std::string value{};                 ///< of a text: what the flag takes, "FILE"
+  std::string theme{};                 ///< the flag's heading in --help; empty: its section's
+  bool everyday = false;               ///< the flag is in --help; others are in --help-all only
   std::string default_text{};          ///< how the field stood when the row was added
 
   /// A switch, which takes no value: it turns the key on, or off if its name begins with --no-.
   bool is_flag() const { return std::holds_alternative<bool*>(field); }
-  std::string type_text() const;  ///< "size, at least 16MiB, or auto"
+  std::string type_text() const;   ///< "size, at least 16MiB, or auto"
+  std::string value_text() const;  ///< what its flag takes: "SIZE", "FILE"; empty: nothing
 };
 
 /// The rows, bound to one object that outlives this.
@@ -46,10 +50,12 @@ class Schema {
  public:
   struct Section {
     std::string name, help;
+    std::string theme;  ///< of its keys' flags
   };
 
-  void section(std::string name, std::string help);
-  /// The field keeps its present value as the default. Section and key must be new: a bug otherwise.
+  void section(std::string name, std::string help, std::string theme = {});
+  /// The field keeps its present value as the default, the row its section's theme if it has none. Section and key must
+  /// be new: a bug otherwise.
   void add(Row row);
 
   const std::vector<Row>& rows() const { return rows_; }

@@ -42,6 +42,34 @@ Status make_directory_of(const fs::path& path) {
   return Status::ok();
 }
 
+/// Whether a file could be made there, by this user.
+Status check_directory_of(const fs::path& path) {
+  const fs::path directory = path.parent_path();
+  std::error_code error;
+  const bool there = fs::exists(directory, error);
+  const fs::path at = there ? directory : directory.parent_path();  // open() makes one level
+  if (there && !fs::is_directory(directory, error))
+    return invalid_argument("the state " + path.string() + ": " + directory.string() + " is not a directory");
+  if (!fs::is_directory(at, error))
+    return not_found("the state " + path.string() + ": there is no directory " + at.string() + "; make it first");
+  if (::access(at.c_str(), W_OK | X_OK) != 0)
+    return opening_error("the state " + path.string() + ": cannot write to " + at.string(), errno);
+  return Status::ok();
+}
+
+/// By its first bytes, as SQLite defines them. An empty file is a new state.
+Status check_header(const fs::path& path) {
+  constexpr std::string_view kSqliteMagic("SQLite format 3\0", 16);
+  const shm::UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd) return opening_error("cannot open the state " + path.string(), errno);
+  char first[kSqliteMagic.size()] = {};
+  const ssize_t read = ::pread(fd.get(), first, sizeof first, 0);
+  if (read < 0) return opening_error("cannot read the state " + path.string(), errno);
+  if (read == 0 || std::string_view(first, sizeof first) == kSqliteMagic) return Status::ok();
+  return invalid_argument("the state " + path.string() +
+                          ": it is not a state file, or its beginning is damaged; give another --state");
+}
+
 /// That the name of a new file survives as its bytes do.
 Status sync_directory_of(const fs::path& path) {
   const fs::path directory = path.has_parent_path() ? path.parent_path() : fs::path(".");
@@ -92,6 +120,17 @@ Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const fs::path& path) {
   std::unique_ptr<SqliteStore> store(new SqliteStore(std::move(lock), std::move(database)));
   MOESTRO_RETURN_IF_ERROR(store->read_counts());
   return store;
+}
+
+Status SqliteStore::look_at(const fs::path& path) {
+  MOESTRO_RETURN_IF_ERROR(check_directory_of(path));
+  std::error_code error;
+  const fs::path lock_file = path.string() + ".lock";
+  if (fs::exists(lock_file, error)) {
+    MOESTRO_ASSIGN_OR_RETURN(shm::FileLock lock, shm::FileLock::open(lock_file, /*create=*/false));
+    MOESTRO_RETURN_IF_ERROR(take_lock(lock, path));
+  }
+  return fs::exists(fs::symlink_status(path, error)) ? check_header(path) : Status::ok();
 }
 
 Status SqliteStore::limit_pages(int64_t pages) {

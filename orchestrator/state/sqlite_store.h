@@ -16,6 +16,9 @@ class SqliteStore final : public StateStore {
   /// another orchestrator has it, kCorrupt, kUnsupported if a later version has written it. A file that is refused is
   /// left as it is.
   static Result<std::unique_ptr<SqliteStore>> open(const std::filesystem::path& path);
+  /// What of open()'s errors can be seen at once: a directory or rights that are missing, a file that is no state,
+  /// another orchestrator. Makes nothing and does not read the file to its end. Waits for a lock as open() does.
+  static Status look_at(const std::filesystem::path& path);
 
   Status put_file(const FileRecord& file) override;
   Result<std::optional<FileRecord>> file(const std::string& id) override;

@@ -1,36 +1,61 @@
 #include "services/box/box_flags.h"
 
+#include <algorithm>
+
 #include "common/check.h"
 #include "common/config/yaml_file.h"
 #include "services/command_line/command_line.h"
 
 namespace moestro::box {
+namespace {
+
+/// Without the empty one, which stands for no choice.
+std::vector<std::string> named(std::vector<std::string> choices) {
+  std::erase(choices, "");
+  return choices;
+}
+
+}  // namespace
 
 BoxFlags::BoxFlags(command_line::App& app, std::initializer_list<std::string_view> keys) {
-  app.add_option("-c,--config", file_, "YAML file of the box; flags outrank it (keys: moestro config --reference)");
   config::BoxConfig defaults;
   const config::Schema schema = config::box_schema(defaults);
+  std::vector<config::Row> rows;
   for (const std::string_view key : keys) {
     const config::Row* row = schema.find(key);
     MOESTRO_CHECK(row != nullptr && !row->flag.empty(), "a key with a flag");
-    add(app, *row);
+    rows.push_back(*row);
   }
+  add_all(app, std::move(rows));
 }
 
-BoxFlags::BoxFlags(command_line::App& app) : BoxFlags(app, {}) {
+BoxFlags::BoxFlags(command_line::App& app) {
   config::BoxConfig defaults;
-  const config::Schema schema = config::box_schema(defaults);
-  for (const config::Row& row : schema.rows())
-    if (!row.flag.empty()) add(app, row);
+  std::vector<config::Row> rows = config::box_schema(defaults).rows();
+  std::erase_if(rows, [](const config::Row& row) { return row.flag.empty(); });
+  add_all(app, std::move(rows));
+}
+
+void BoxFlags::add_all(command_line::App& app, std::vector<config::Row> rows) {
+  app.add_option("-c,--config", file_,
+                 "YAML file with the configuration. Flags override it. Its keys: moestro config --reference")
+      ->type_name("FILE")
+      ->group("Configuration file");
+  const auto place_of = [](const config::Row& row) { return std::ranges::find(config::box_themes(), row.theme); };
+  std::ranges::stable_sort(rows, {}, place_of);
+  for (const config::Row& row : rows) add(app, row);
 }
 
 void BoxFlags::add(command_line::App& app, const config::Row& row) {
+  command_line::Option* option = nullptr;
   if (row.is_flag()) {
-    app.add_flag(row.flag, switches_[row.key], row.help);
-    return;
+    option = app.add_flag(row.flag, switches_[row.key], row.help);
+  } else {
+    option = app.add_option(row.flag, texts_[row.key], row.help)->expected(1)->take_all()->type_name(row.value_text());
+    if (!row.choices.empty()) option->choices(named(row.choices));
+    if (row.default_text != "default") option->default_str(row.default_text);  // then the help says what that is
   }
-  const std::string preset = row.default_text.empty() ? "" : " [" + row.default_text + "]";
-  app.add_option(row.flag, texts_[row.key], row.help + preset)->expected(1)->take_all()->type_name("");
+  option->group(row.theme)->advanced(!row.everyday);
 }
 
 Status BoxFlags::read_file(config::BoxConfig& box) const {

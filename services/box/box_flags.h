@@ -32,6 +32,8 @@ class BoxFlags {
   Status read(config::BoxConfig& box) const;
 
  private:
+  /// `-c`, then the rows under their themes.
+  void add_all(command_line::App& app, std::vector<config::Row> rows);
   void add(command_line::App& app, const config::Row& row);
 
   std::string file_;

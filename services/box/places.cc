@@ -1,10 +1,23 @@
 #include "services/box/places.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
 
 namespace moestro::box {
 
 namespace fs = std::filesystem;
+
+std::vector<fs::path> run_homes() {
+  std::vector<fs::path> homes;
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  std::error_code error;
+  if (runtime != nullptr && runtime[0] == '/' && fs::is_directory(runtime, error))
+    homes.push_back(fs::path(runtime) / "moestro");
+  homes.push_back(fs::path("/tmp") / ("moestro-" + std::to_string(::geteuid())));
+  return homes;
+}
 
 std::string store_endpoint(const fs::path& run_dir) { return "ipc://" + (run_dir / "store.sock").string(); }
 std::string orchestrator_endpoint(const fs::path& run_dir) {

@@ -5,10 +5,15 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/config/box_config.h"
 
 namespace moestro::box {
+
+/// Where `moestro up` makes run directories by itself, each under its NAME: $XDG_RUNTIME_DIR/moestro if that variable
+/// names a directory, and /tmp/moestro-UID. New ones are made in the first.
+std::vector<std::filesystem::path> run_homes();
 
 /// "ipc://RUN_DIR/store.sock" and "ipc://RUN_DIR/orchestrator.sock".
 std::string store_endpoint(const std::filesystem::path& run_dir);

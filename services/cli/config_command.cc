@@ -14,11 +14,12 @@ void add_config_command(command_line::App& app, CommandResult& result) {
     bool reference = false;
     std::string file;
   };
-  command_line::App* command = app.add_subcommand(
-      "config", "Print the configuration's reference page, or check a file and show every value");
+  command_line::App* command =
+      app.add_subcommand("config", "Check a configuration file and print every value, or print the reference page");
   auto options = std::make_shared<Options>();
-  command->add_flag("--reference", options->reference, "print docs/reference/config.md");
-  command->add_option("-c,--config", options->file, "YAML file to check and show");
+  command->add_flag("--reference", options->reference, "Print the reference of all keys: docs/reference/config.md");
+  command->add_option("-c,--config", options->file, "YAML file to check and print. Default: the defaults")
+      ->type_name("FILE");
   command->callback([options, &result] {
     config::BoxConfig box;
     config::Schema schema = config::box_schema(box);

@@ -47,17 +47,23 @@ Result<std::string> ask_orchestrator(const Options& options) {
 }  // namespace
 
 void add_health_command(command_line::App& app, CommandResult& result) {
-  command_line::App* command = app.add_subcommand(
-      "health", "Whether one program does its work: exit 0, or 1 and why not (for container health checks)");
+  command_line::App* command =
+      app.add_subcommand("health", "Check one program, for container health checks: exit 0, or 1 and the reason");
   auto options = std::make_shared<Options>();
-  command_line::Option* url = command->add_option("--url", options->url, "the orchestrator at this address");
+  command_line::Option* url =
+      command->add_option("--url", options->url, "Check the orchestrator at this address")->type_name("URL");
   add_access_options(*command, options->server);
   command_line::Option* store =
-      command->add_option("--store", options->store, "the store with this run directory")->excludes(url);
-  command->add_option("--worker", options->worker, "this worker, as that store sees it")->needs(store);
+      command->add_option("--store", options->store, "Check the store with this run directory")
+          ->excludes(url)
+          ->type_name("DIR");
+  command->add_option("--worker", options->worker, "Check this worker, as that store sees it")
+      ->needs(store)
+      ->type_name("NAME");
   command->callback([options, &result] {
     if (options->url.empty() && options->store.empty())
-      return fail(result, invalid_argument("whose health? give --url, or --store DIR and perhaps --worker NAME"),
+      return fail(result,
+                  invalid_argument("nothing to check: give --url URL, or --store DIR and perhaps --worker NAME"),
                   kExitUsage);
     const auto said = options->url.empty() ? ask_store(*options) : ask_orchestrator(*options);
     if (!said) return fail(result, said.status());

@@ -80,7 +80,7 @@ struct HttpClient::Impl {
     stream.emplace(beast::tcp_stream(io));
     buffer.clear();
     error = wait_for(limits.connect, [&](auto done) { stream->tcp().async_connect(endpoints, done); });
-    if (error) return unavailable(failed("cannot connect", error).message() + "; is the server up?");
+    if (error) return unavailable(failed("cannot connect", error).message() + "; " + access.not_there);
     stream->tcp().socket().set_option(Tcp::no_delay(true), error);
     return url.secure ? secure() : Status::ok();
   }

@@ -31,6 +31,7 @@ struct HttpAccess {
   std::string ca_file = {};  ///< PEM, trusted instead of the system's certificates
   std::string certificate = {};  ///< PEM: of https, the server shows the first one in this file, or is refused; its
                                  ///< name and who signed it do not matter
+  std::string not_there = "is the server up?";  ///< what an error says if nothing listens there
   bool verify = true;        ///< of https: whether the server is who it says; false only where it is our own
 };
 

@@ -16,7 +16,7 @@ Status check_key(std::string_view key, const char* where) {
   const bool fine = std::all_of(key.begin(), key.end(), [](char c) { return c > 0x20 && c < 0x7f; });
   return fine ? Status::ok()
               : invalid_argument(std::string(where) +
-                                 " is no API key: it has spaces, line ends or other than ASCII in it");
+                                 " is no API key: it contains spaces, line breaks or characters that are not ASCII");
 }
 
 bool stays_here(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
@@ -24,20 +24,28 @@ bool stays_here(const std::string& host) { return host == "localhost" || host ==
 }  // namespace
 
 void add_key_option(command_line::App& command, std::string& api_key) {
-  command.add_option("--api-key", api_key,
-                     std::string("API key; better in ") + kKeyVariable +
-                         ": other users of this machine can see a command's arguments");
+  command
+      .add_option("--api-key", api_key,
+                  std::string("API key. Better: the environment variable ") + kKeyVariable +
+                      ", because other users of this machine can see a command's arguments")
+      ->type_name("KEY");
 }
 
 void add_access_options(command_line::App& command, ServerOptions& options) {
   add_key_option(command, options.api_key);
-  command.add_option(
-      "--ca-file", options.ca_file,
-      "PEM file of the certificates to trust for https, for one the server's own; default: the system's");
+  command
+      .add_option("--ca-file", options.ca_file,
+                  "PEM file of the certificates to trust for https, such as the server's own. Default: the system's")
+      ->type_name("FILE");
 }
 
 void add_server_options(command_line::App& command, ServerOptions& options) {
-  command.add_option("--url", options.url, "server, http:// or https://")->capture_default_str();
+  command
+      .add_option("--url", options.url,
+                  std::string("Server, http:// or https://. Default: the one that `moestro up` runs on this machine, "
+                              "else ") +
+                      kDefaultUrl)
+      ->type_name("URL");
   add_access_options(command, options);
 }
 

@@ -10,7 +10,7 @@
 namespace moestro::cli {
 
 struct ServerOptions {
-  std::string url = kDefaultUrl, api_key, ca_file;
+  std::string url, api_key, ca_file;  ///< url: empty if it is not given
 };
 
 /// Adds the three to a command.

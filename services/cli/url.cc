@@ -1,6 +1,6 @@
 #include "services/cli/url.h"
 
-#include <charconv>
+#include "common/config/host_port.h"
 
 namespace moestro::cli {
 namespace {
@@ -9,52 +9,13 @@ Status bad(std::string_view text, std::string_view why) {
   return invalid_argument("'" + std::string(text) + "' " + std::string(why));
 }
 
-bool is_port(std::string_view text) {
-  unsigned port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  return error == std::errc{} && end == text.data() + text.size() && port <= 65535;
-}
-
-/// A name or an address as it may stand in a Host header: nothing that ends a header line or a URL's
-/// authority.
-bool is_host(std::string_view text) {
-  if (text.empty() || text.size() > 253) return false;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte <= 0x20 || byte >= 0x7f || std::string_view("@/?#[]\\").find(c) != std::string_view::npos)
-      return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 std::string Url::authority() const {
-  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + port;
+  return config::HostPort{host, port}.text();
 }
 
 std::string Url::origin() const { return (secure ? "https://" : "http://") + authority(); }
-
-Result<HostPort> parse_host_port(std::string_view text) {
-  constexpr std::string_view kHow = "is not HOST:PORT (as 127.0.0.1:8080 or [::1]:8080)";
-  HostPort result;
-  std::string_view port;
-  if (text.starts_with('[')) {
-    const size_t close = text.find("]:");
-    if (close == std::string_view::npos) return bad(text, kHow);
-    result.host = text.substr(1, close - 1);
-    port = text.substr(close + 2);
-  } else {
-    const size_t colon = text.find(':');
-    if (colon == std::string_view::npos || text.find(':', colon + 1) != std::string_view::npos)
-      return bad(text, kHow);
-    result.host = text.substr(0, colon);
-    port = text.substr(colon + 1);
-  }
-  if (!is_host(result.host) || !is_port(port)) return bad(text, kHow);
-  result.port = port;
-  return result;
-}
 
 Result<Url> parse_url(std::string_view text) {
   constexpr std::string_view kPlain = "http://", kSecure = "https://",
@@ -74,7 +35,7 @@ Result<Url> parse_url(std::string_view text) {
   const bool has_port = authority.starts_with('[') ? authority.find("]:") != std::string_view::npos
                                                    : authority.find(':') != std::string_view::npos;
   const std::string with_port = std::string(authority) + (has_port ? "" : url.secure ? ":443" : ":80");
-  const Result<HostPort> parsed = parse_host_port(with_port);
+  const auto parsed = config::parse_host_port(with_port);
   if (!parsed.is_ok()) return bad(text, kHow);
   url.host = parsed->host;
   url.port = parsed->port;

@@ -23,10 +23,4 @@ struct Url {
 /// "http[s]://HOST[:PORT][/BASE]", port 80 or 443 where none is given.
 Result<Url> parse_url(std::string_view text);
 
-struct HostPort {
-  std::string host, port;
-};
-/// "HOST:PORT" or "[V6]:PORT", port 0 to 65535.
-Result<HostPort> parse_host_port(std::string_view text);
-
 }  // namespace moestro::cli

@@ -5,22 +5,16 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <set>
 
+#include "common/nearest_name.h"
+#include "services/command_line/help_page.h"
 #include "services/command_line/manual.h"
 
 namespace moestro::command_line {
 namespace {
 constexpr int kExitUsage = 2;
-
-/// The deepest command that the line names: whose help has the answer.
-std::string deepest(const CLI::App& app) {
-  std::string name = app.get_name();
-  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
-    at = at->get_subcommands().front();
-    name += " " + at->get_name();
-  }
-  return name;
-}
+constexpr const char* kHelpAll = "--help-all";
 
 /// "TEXT:{auto,on,off}", as the library describes a check against a list: auto, on, off.
 std::vector<std::string> choices_in(const std::string& type) {
@@ -30,31 +24,52 @@ std::vector<std::string> choices_in(const std::string& type) {
   return CLI::detail::split(type.substr(open + 1, close - open - 1), ',');
 }
 
+std::vector<std::string> names_of(const CLI::Option& option) {
+  std::vector<std::string> names;
+  for (const std::string& name : option.get_snames()) names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+std::vector<std::string> last_names(const std::set<CLI::Option*>& options) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : options)
+    names.push_back(option->get_lnames().empty() ? option->get_name() : "--" + option->get_lnames()[0]);
+  std::ranges::sort(names);  // the set's order is that of addresses
+  return names;
+}
+
+/// The library's name of a type, as the help has it.
+std::string value_of_type(const std::string& type) {
+  if (type == "INT" || type == "UINT") return "N";
+  if (type == "FLOAT") return "X";
+  return type.empty() ? "VALUE" : type;
+}
+
 OptionInfo info_of(const CLI::Option& option) {
   OptionInfo info;
-  for (const std::string& name : option.get_snames()) info.names.push_back("-" + name);
-  for (const std::string& name : option.get_lnames()) info.names.push_back("--" + name);
+  info.names = names_of(option);
   info.positional = info.names.empty();
-  if (info.positional) info.names.push_back(option.get_name(true));
+  if (info.positional)
+    info.names.push_back(option.get_option_text().empty() ? option.get_name(true) : option.get_option_text());
   info.required = option.get_required();
   info.help = option.get_description();
+  info.group = option.get_group();
+  info.needs = last_names(option.get_needs());
+  info.excludes = last_names(option.get_excludes());
   if (option.get_items_expected_max() == 0) return info;
   const std::string type = option.get_type_name();
   info.choices = choices_in(type);
   info.value = option.get_option_text();
-  if (info.value.empty()) info.value = type.substr(0, type.find(':'));
-  if (info.value.empty()) info.value = "VALUE";
+  if (info.value.empty()) info.value = value_of_type(type.substr(0, type.find(':')));
+  info.repeated = option.get_items_expected_max() >= CLI::detail::expected_max_vector_size;
   info.preset = option.get_default_str();
   return info;
 }
 
-CommandInfo info_of(const CLI::App& app, const std::string& name) {
-  CommandInfo info{name, app.get_description(), app.get_footer(), {}, {}};
-  for (const CLI::Option* option : app.get_options())
-    if (!option->get_group().empty()) info.options.push_back(info_of(*option));
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App* sub) { return !sub->get_group().empty(); }))
-    info.commands.push_back(info_of(*command, name + " " + command->get_name()));
-  return info;
+/// "--max-token=5": without its value.
+std::string option_name(const std::string& word) {
+  return word.substr(0, word.find('='));
 }
 }  // namespace
 
@@ -81,7 +96,13 @@ Option* Option::capture_default_str() { return option_->capture_default_str(), t
 Option* Option::default_str(const std::string& text) { return option_->default_str(text), this; }
 Option* Option::option_text(const std::string& text) { return option_->option_text(text), this; }
 Option* Option::type_name(const std::string& text) { return option_->type_name(text), this; }
+Option* Option::choices(const std::vector<std::string>& values) {
+  return option_->type_name("{" + joined(values, ",") + "}"), this;
+}
 Option* Option::group(const std::string& name) { return option_->group(name), this; }
+Option* Option::advanced(bool is_advanced) {
+  return advanced_ = is_advanced, this;
+}
 Option* Option::delimiter(char between) { return option_->delimiter(between), this; }
 Option* Option::expected(int values) { return option_->expected(values), this; }
 Option* Option::take_all() { return option_->take_all(), this; }
@@ -90,7 +111,10 @@ Option* Option::excludes(Option* other) { return option_->excludes(other->option
 Option* Option::needs(Option* other) { return option_->needs(other->option_), this; }
 
 App::App(const std::string& description, const std::string& name)
-    : own_(std::make_unique<CLI::App>(description, name)), app_(own_.get()) {}
+    : own_(std::make_unique<CLI::App>(description, name)), app_(own_.get()) {
+  app_->set_help_flag("-h,--help", "Print this help");
+  app_->set_help_all_flag(kHelpAll, "Print every option");
+}
 App::App(CLI::App* app) : app_(app) {}
 App::~App() = default;
 
@@ -100,6 +124,8 @@ App* App::add_subcommand(const std::string& name, const std::string& help) {
 }
 
 Option* App::kept(CLI::Option* option) {
+  for (const auto& there : options_)
+    if (there->option_ == option) return there.get();
   options_.push_back(std::make_unique<Option>(option));
   return options_.back().get();
 }
@@ -153,14 +179,84 @@ Option* App::add_flag(const std::string& names, bool& variable, const std::strin
 Option* App::get_option(const std::string& name) { return kept(app_->get_option(name)); }
 bool App::has_option(const std::string& name) const { return app_->get_option_no_throw(name) != nullptr; }
 
-void App::set_version_flag(const std::string& names, const std::string& text) { app_->set_version_flag(names, text); }
+void App::set_version_flag(const std::string& names, const std::string& text) {
+  app_->set_version_flag(names, text, "Print the version");
+}
 void App::require_subcommand(int count) { app_->require_subcommand(count); }
+void App::strays_are_for(const std::string& option) {
+  stray_option_ = option;
+}
 void App::callback(const std::function<void()>& run) { app_->callback(run); }
 void App::group(const std::string& name) { app_->group(name); }
+void App::group_commands(std::initializer_list<std::string_view> names, const std::string& group) {
+  for (const auto& command : subcommands_)
+    if (std::ranges::find(names, command->name()) != names.end()) command->group(group);
+}
 void App::footer(const std::string& text) { app_->footer(text); }
 std::string App::name() const { return app_->get_name(); }
-std::string App::help() const { return app_->help(); }
-CommandInfo App::info() const { return info_of(*app_, app_->get_name()); }
+std::string App::help(bool all) const {
+  return help_page(info(), all);
+}
+
+std::string App::full_name() const {
+  std::string name = app_->get_name();
+  for (const CLI::App* above = app_->get_parent(); above != nullptr; above = above->get_parent())
+    name = above->get_name() + " " + name;
+  return name;
+}
+
+CommandInfo App::info() const {
+  CommandInfo info{full_name(), app_->get_group(), app_->get_description(), app_->get_footer(), {}, {}};
+  if (info.group == "Subcommands") info.group = kPlainCommands;  // the library's
+  for (const CLI::Option* option : app_->get_options()) {
+    if (option->get_group().empty()) continue;
+    OptionInfo& shown = info.options.emplace_back(info_of(*option));
+    shown.advanced = std::ranges::any_of(options_, [&](const auto& o) { return o->option_ == option && o->advanced_; });
+  }
+  if (std::ranges::none_of(info.options, &OptionInfo::advanced))  // then there is no more than --help shows
+    std::erase_if(info.options, [](const OptionInfo& option) { return option.names.back() == kHelpAll; });
+  for (const auto& command : subcommands_)
+    if (!command->app_->get_group().empty()) info.commands.push_back(command->info());
+  return info;
+}
+
+const App& App::deepest() const {
+  for (const auto& command : subcommands_)
+    if (app_->got_subcommand(command->app_)) return command->deepest();
+  return *this;
+}
+
+std::string App::unknown_words(const std::vector<std::string>& words) const {
+  const auto guess = [](const std::string& word, const std::vector<std::string>& names) {
+    const auto nearest = nearest_name(word, names);
+    return nearest ? "; did you mean '" + *nearest + "'?" : std::string();
+  };
+  const auto option = std::ranges::find_if(words, [](const std::string& s) { return s.size() > 1 && s[0] == '-'; });
+  if (option != words.end()) {
+    const std::string word = option_name(*option);
+    if (has_option(word)) return "write " + word + " after '" + name() + "'";
+    std::vector<std::string> names;
+    for (const OptionInfo& known : info().options)
+      if (!known.positional) names.insert(names.end(), known.names.begin(), known.names.end());
+    return "unknown option '" + word + "'" + guess(word, names);
+  }
+  const std::string& word = words.front();
+  if (subcommands_.empty())
+    return "unexpected argument '" + word + "'" +
+           (stray_option_.empty() ? "" : "; did you mean " + stray_option_ + " " + word + "?");
+  std::vector<std::string> names;
+  for (const auto& sub : subcommands_) names.push_back(sub->name());
+  return "unknown command '" + word + "'" +
+         (has_option("--" + word) ? "; did you mean '--" + word + "'?" : guess(word, names));
+}
+
+std::string App::missing() const {
+  for (const CLI::Option* option : app_->get_options())
+    if (option->get_required() && option->count() == 0) return info_of(*option).names.back() + " is required";
+  std::vector<std::string> names;
+  for (const auto& sub : subcommands_) names.push_back(sub->name());
+  return "a command is required: " + joined(names, ", ");
+}
 
 template <class Parse>
 App::Outcome App::outcome_of(Parse parse) {
@@ -169,19 +265,23 @@ App::Outcome App::outcome_of(Parse parse) {
     parse();
     return outcome;
   } catch (const CLI::CallForHelp&) {
-    outcome.exit_code = 0, outcome.print = app_->help();
+    outcome.exit_code = 0, outcome.print = deepest().help();
+  } catch (const CLI::CallForAllHelp&) {
+    outcome.exit_code = 0, outcome.print = deepest().help(true);
   } catch (const CLI::CallForVersion& asked) {
     outcome.exit_code = 0, outcome.print = std::string(asked.what()) + "\n";
   } catch (const CLI::Success&) {
     outcome.exit_code = 0;
   } catch (const CLI::ParseError& error) {
-    const std::vector<std::string> strangers = app_->remaining(true);
-    const bool no_command = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !strangers.empty() &&
-                            !strangers.front().starts_with("-");
     outcome.exit_code = kExitUsage;
-    outcome.refused = no_command ? "unknown command '" + strangers.front() + "'" : error.what();
+    const std::vector<std::string> strangers = app_->remaining(true);
+    const bool lacks = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+    if (!strangers.empty() && (lacks || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr))
+      outcome.refused = deepest().unknown_words(strangers);  // a mistyped word also makes what it stood for missing
+    else
+      outcome.refused = lacks ? deepest().missing() : error.what();
   }
-  outcome.help_of = deepest(*app_);
+  outcome.help_of = deepest().full_name();
   return outcome;
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -56,7 +57,12 @@ class Option {
   /// What the help shows in place of the type.
   Option* option_text(const std::string& text);
   Option* type_name(const std::string& text);
+  /// The values that help and completions list. Nothing is checked.
+  Option* choices(const std::vector<std::string>& values);
+  /// Its heading in the help; empty: no help, manual or completion shows it.
   Option* group(const std::string& name);
+  /// Only --help-all shows it, and the manual.
+  Option* advanced(bool is_advanced = true);
   Option* delimiter(char between);
   Option* expected(int values);
   Option* take_all();
@@ -65,7 +71,9 @@ class Option {
   Option* needs(Option* other);
 
  private:
+  friend class App;
   CLI::Option* option_;
+  bool advanced_ = false;
 };
 
 /// What the help says of an option or a positional.
@@ -75,12 +83,19 @@ struct OptionInfo {
   std::vector<std::string> choices;  ///< the values that it accepts; empty: not from a list
   std::string preset;                ///< the default; empty: none that the help shows
   std::string help;
+  std::string group;                         ///< its heading; kPlainGroup: no heading of its own
+  std::vector<std::string> needs, excludes;  ///< other options, by one of their names
   bool positional = false;
   bool required = false;
+  bool repeated = false;  ///< it may be given several times, or with several values
+  bool advanced = false;  ///< for --help-all
 };
+inline constexpr const char *kPlainGroup = "Options", *kPlainCommands = "Commands";
+
 /// What the help says of a command and of those below it. Hidden ones are left out.
 struct CommandInfo {
-  std::string name;  ///< all of it: "moestro bench serve"
+  std::string name;   ///< all of it: "moestro bench serve"
+  std::string group;  ///< its heading in the list of commands
   std::string help;
   std::string footer;
   std::vector<OptionInfo> options;
@@ -110,14 +125,19 @@ class App {
 
   void set_version_flag(const std::string& names, const std::string& text);
   void require_subcommand(int count);
+  /// Which option a stray argument was probably meant for; its refusal says so.
+  void strays_are_for(const std::string& option);
   /// Runs once all of the line is read and in order.
   void callback(const std::function<void()>& run);
-  /// A group's heading in the list of subcommands.
+  /// Its heading in the list of subcommands; empty: it is not listed.
   void group(const std::string& name);
+  /// The same for subcommands that are there.
+  void group_commands(std::initializer_list<std::string_view> names, const std::string& group);
+  /// Below the options, as it is written: examples.
   void footer(const std::string& text);
   std::string name() const;
-  /// The text that --help prints.
-  std::string help() const;
+  /// The text that --help prints, or --help-all.
+  std::string help(bool all = false) const;
   CommandInfo info() const;
 
   struct Outcome {
@@ -132,7 +152,15 @@ class App {
 
  private:
   explicit App(CLI::App* app);
+  /// The one that is there for it, or a new one.
   Option* kept(CLI::Option* option);
+  /// The deepest command that the line names.
+  const App& deepest() const;
+  std::string full_name() const;
+  /// What is wrong with a line that has unknown words, and what may have been meant.
+  std::string unknown_words(const std::vector<std::string>& words) const;
+  /// What is wrong with a line that lacks something.
+  std::string missing() const;
   template <class Parse>
   Outcome outcome_of(Parse parse);
 
@@ -140,6 +168,7 @@ class App {
   CLI::App* app_;
   std::vector<std::unique_ptr<App>> subcommands_;
   std::vector<std::unique_ptr<Option>> options_;
+  std::string stray_option_;
 };
 
 /// Parses; prints help, the version, or one line that says what is wrong and whose --help to ask. The exit code if the

@@ -25,9 +25,9 @@ std::string replaced(const std::string& text, char from, const std::string& to) 
   return out;
 }
 
-/// The first thought of a help, on one line: there is no room for more beside a completion.
+/// The first sentence of a help, on one line: there is no room for more next to a completion.
 std::string short_help(const std::string& help) {
-  return replaced(help.substr(0, help.find("; ")), '\n', " ");
+  return replaced(help.substr(0, std::min(help.find("; "), help.find(". "))), '\n', " ");
 }
 
 void for_each(const CommandInfo& command, const std::function<void(const CommandInfo&)>& visit) {

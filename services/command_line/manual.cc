@@ -4,6 +4,8 @@
 #include <map>
 #include <sstream>
 
+#include "services/command_line/help_page.h"
+
 namespace moestro::command_line {
 namespace {
 
@@ -38,14 +40,8 @@ void write_option(std::ostream& out, const OptionInfo& option) {
   std::vector<std::string> names;
   for (const std::string& name : option.names) names.push_back(option.positional ? italic(name) : bold(name));
   out << ".TP\n" << joined(names, ", ");
-  if (!option.choices.empty())
-    out << " " << italic(joined(option.choices, "|"));
-  else if (!option.value.empty() && !option.positional)
-    out << " " << italic(option.value);
-  out << "\n" << plain(one_line(option.help));
-  if (!option.preset.empty()) out << " [" << plain(one_line(option.preset)) << "]";
-  if (option.required) out << " (required)";
-  out << "\n";
+  if (!option.positional && !value_text(option).empty()) out << " " << italic(value_text(option));
+  out << "\n" << plain(one_line(option.help + option_details(option))) << "\n";
 }
 
 void write_synopsis(std::ostream& out, const CommandInfo& command) {
@@ -60,7 +56,11 @@ void write_synopsis(std::ostream& out, const CommandInfo& command) {
 }
 
 void write_options(std::ostream& out, const CommandInfo& command) {
-  for (const OptionInfo& option : command.options) write_option(out, option);
+  std::string group = kPlainGroup;
+  for (const OptionInfo& option : command.options) {
+    if (option.group != group) out << ".PP\n" << italic(group = option.group) << "\n";
+    write_option(out, option);
+  }
   if (!command.footer.empty()) {
     out << ".PP\n";
     write_lines(out, command.footer);

@@ -66,15 +66,19 @@ Result<ProgramOptions> options_of(const box::BoxFlags& flags, const std::vector<
 }  // namespace
 
 ParsedOptions parse_options(int argc, char** argv) {
-  command_line::App app("The expert store: reads packs into memory that every worker of this host shares.",
-                        "moestro-store");
+  command_line::App app(
+      "The expert store: reads packs into memory that all workers of this host share. Started by moestro up",
+      "moestro-store");
   std::vector<std::string> models;
   const box::BoxFlags flags(app, {"run.dir", "run.group", "run.log_level", "run.log_format", "run.fault_points",
                                   "store.arena_dir", "store.payload_dir", "store.numa", "store.dram", "store.shares",
                                   "store.policy", "store.warm_start", "store.io", "store.read_chunk",
                                   "store.read_depth", "store.scrub", "store.inject_read_faults", "store.poison_freed"});
-  app.add_option("--model", models, "NAME=PACK; once for each model; default: model.pack of the YAML file")
-      ->allow_extra_args(false);
+  app.add_option("--model", models,
+                 "Name of a model, and its pack. Give it once for each model. Default: model.pack of the YAML file")
+      ->allow_extra_args(false)
+      ->type_name("NAME=PACK");
+  app.get_option("--arena-dir")->advanced(false);  // required here
   ParsedOptions parsed;
   if (const auto code = command_line::parse_program_line(app, argc, argv)) {
     parsed.exit_code = *code;

@@ -70,7 +70,8 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
 }  // namespace
 
 CommandLine parse_command_line(int argc, char** argv) {
-  command_line::App app{"Moestro's request plane: HTTP API, scheduler, workers of one model.", "moestro-orchestrator"};
+  command_line::App app{"The HTTP API and the scheduler for the workers of one model. Started by moestro up",
+                        "moestro-orchestrator"};
   std::string model, store;
   const box::BoxFlags flags(app, {"run.dir",
                                   "model.aliases",
@@ -100,9 +101,11 @@ CommandLine parse_command_line(int argc, char** argv) {
                                   "run.group",
                                   "run.log_level",
                                   "run.log_format"});
-  app.add_option("--model", model, "NAME=PACK: the model to serve and its pack; default: model.pack of the YAML file");
+  app.add_option("--model", model, "Name of the model to serve, and its pack. Default: model.pack of the YAML file")
+      ->type_name("NAME=PACK");
   app.add_option("--store", store,
-                 "The socket of the store whose figures /metrics has, ipc://PATH [ipc://RUN_DIR/store.sock]");
+                 "Socket of the store whose figures /metrics shows, ipc://PATH. Default: ipc://RUN_DIR/store.sock")
+      ->type_name("SOCKET");
   if (const auto code = command_line::parse_program_line(app, argc, argv)) return {std::nullopt, "", "", *code};
   config::BoxConfig box;
   const Status status = flags.read(box);

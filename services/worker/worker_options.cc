@@ -82,8 +82,11 @@ Result<WorkerOptions> options_of(const box::BoxFlags& flags, const Peers& peers,
 }  // namespace
 
 CommandLine parse_command_line(int argc, char** argv) {
-  command_line::App app("Computes a model's steps with weights from the expert store, for the orchestrator.",
-                        "moestro-worker");
+  command_line::App app(
+      "A worker: computes the steps of a model for the orchestrator, with weights of the expert store. Started by "
+      "moestro "
+      "up",
+      "moestro-worker");
   Peers peers;
   std::string name = WorkerOptions{}.name;
   const box::BoxFlags flags(app, {"run.dir",
@@ -112,14 +115,18 @@ CommandLine parse_command_line(int argc, char** argv) {
                                   "run.log_format",
                                   "run.fault_points"});
   app.add_option("--model", peers.model,
-                 "Model id, as the store and the orchestrator know it [model.name of the YAML file]");
-  app.add_option("--store", peers.store, "The store's socket, ipc://PATH [ipc://RUN_DIR/store.sock]");
+                 "Name of the model, as store and orchestrator have it. Default: model.name of the YAML file")
+      ->type_name("NAME");
+  app.add_option("--store", peers.store, "The store's socket, ipc://PATH. Default: ipc://RUN_DIR/store.sock")
+      ->type_name("SOCKET");
   app.add_option("--orchestrator", peers.orchestrator,
-                 "The orchestrator's socket, ipc://PATH or tcp://HOST:PORT [ipc://RUN_DIR/orchestrator.sock]");
-  app.add_option(
-      "--cpu-share", peers.cpu_share,
-      "K/N: of the CPUs of --numa-node this worker has the Kth part of N, from 0 [worker-K of workers.count]");
-  app.add_option("--name", name, "This worker's name")->capture_default_str();
+                 "The orchestrator's socket, ipc://PATH or tcp://HOST:PORT. Default: ipc://RUN_DIR/orchestrator.sock")
+      ->type_name("SOCKET");
+  app.add_option("--cpu-share", peers.cpu_share,
+                 "Part K of N, counted from 0, of the CPUs of --numa-node. Default: worker-K of workers.count")
+      ->type_name("K/N")
+      ->advanced();
+  app.add_option("--name", name, "This worker's name")->capture_default_str()->type_name("NAME");
   if (const auto code = command_line::parse_program_line(app, argc, argv)) return {std::nullopt, *code};
   auto options = options_of(flags, peers, name);
   if (options.is_ok()) return {std::move(*options), 0};

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "common/config/units.h"
 #include "store/pack/blob_writer.h"
 #include "store/pack/checkpoint.h"
 #include "store/pack/copied_files.h"
@@ -116,8 +117,9 @@ Status check_room(const fs::path& dir, const PackPlan& plan) {
     std::error_code error;
     const fs::space_info room = fs::space(directory, error);
     if (!error && room.available < bytes)
-      return exhausted(directory.string() + ": " + std::to_string((bytes >> 20) + 1) + " MiB are needed, " +
-                       std::to_string(room.available >> 20) + " MiB are free; make room or choose another directory");
+      return exhausted(directory.string() + ": " + config::readable_size(bytes) + " are needed, " +
+                       config::readable_size(room.available) + " are free: " + std::to_string(bytes - room.available) +
+                       " bytes are missing; make room or choose another directory");
   }
   return Status::ok();
 }

@@ -1,5 +1,8 @@
 #include "services/box/box_flags.h"
+
+#include "orchestrator/orchestrator.h"
 #include "services/command_line/command_line.h"
+#include "services/worker/engine/engine_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -83,6 +86,19 @@ TEST_F(BoxFlagsTest, AWrongCommandLineEndsWith2AndHelpWith0) {
   ASSERT_TRUE(read({"--help"}).is_ok());
   EXPECT_EQ(exit_, 0);
   EXPECT_THAT(::testing::internal::GetCapturedStdout(), HasSubstr("--dram"));
+}
+
+/// What auto comes to is in the programs' own options.
+TEST(BoxFlags, TheHelpsSayWhatAutoIs) {
+  config::BoxConfig box;
+  const config::Schema schema = config::box_schema(box);
+  const engine::EngineOptions engine;
+  const orchestrator::OrchestratorOptions orchestrator;
+  const std::pair<const char*, uint64_t> cases[] = {{"workers.kv_tokens", engine.kv_tokens},
+                                                    {"orchestrator.step_tokens", orchestrator.step_tokens},
+                                                    {"orchestrator.queue_max", orchestrator.queue_max}};
+  for (const auto& [key, value] : cases)
+    EXPECT_THAT(schema.find(key)->help, HasSubstr("auto: " + std::to_string(value))) << key;
 }
 
 TEST(BoxFlags, EveryFlagOfTheTable) {

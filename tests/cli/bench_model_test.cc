@@ -53,6 +53,7 @@ TEST(BenchModel, MakesAPackThatIsVerifiedAndRun) {
     ASSERT_EQ(made.exit_code, 0) << made.err;
     EXPECT_GT(json::parse(made.out).at("bytes"), 2 * 8 * 3 * 64 * 96 / 2);
     EXPECT_THAT(made.err, HasSubstr("2 layers of 8 experts"));
+    EXPECT_THAT(made.err, HasSubstr("KiB of weights")) << "how much, before it is written";
     const Ran looked = run_moestro({"inspect", pack, "--verify", "--json"});
     ASSERT_EQ(looked.exit_code, 0) << looked.err;
     const json report = json::parse(looked.out);
@@ -79,6 +80,11 @@ TEST(BenchModel, RefusesWhatIsNoModelAndWhatIsThere) {
   const Ran uneven =
       run_moestro({"bench", "model", "--shape", "mixtral-mini", "-o", pack, "--heads", "3", "--kv-heads", "2"});
   EXPECT_EQ(uneven.exit_code, 1) << "3 heads cannot share 2 of keys";
+  EXPECT_FALSE(std::filesystem::exists(pack));
+  const Ran huge = run_moestro({"bench", "model", "--shape", "mixtral-8x7b", "-o", pack, "--layers", "1024",
+                                "--experts-per-layer", "1024", "--hidden", "65536", "--ffn", "262144"});
+  EXPECT_EQ(huge.exit_code, 1) << "it would take 100 PB";
+  EXPECT_THAT(huge.err, HasSubstr("bytes are missing; choose another directory or a smaller model"));
   EXPECT_FALSE(std::filesystem::exists(pack));
   ASSERT_EQ(run_moestro(small("mixtral-mini", pack)).exit_code, 0);
   const Ran again = run_moestro(small("mixtral-mini", pack));

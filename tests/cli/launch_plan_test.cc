@@ -122,8 +122,13 @@ TEST(LaunchPlan, ABoxIsCheckedBeforeAnythingIsMade) {
   box.workers.device = "gpu";
   EXPECT_THAT(check(box).message(), HasSubstr("--device (workers.device): 'gpu' is no device"));
   box.workers.device = "cpu";
-  box.orchestrator.http = "8080";
+  box.orchestrator.http = "80x";
   EXPECT_THAT(check(box).message(), HasSubstr("HOST:PORT"));
+  for (const char* text : {"9080", ":9080"}) {
+    box.orchestrator.http = text;
+    ASSERT_TRUE(check(box).is_ok());
+    EXPECT_EQ(box.orchestrator.http, "127.0.0.1:9080") << text;
+  }
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // How `moestro top` finds the orchestrator of a run directory.
 
-#include "services/cli/top/own_server.h"
+#include "services/cli/instance/own_server.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

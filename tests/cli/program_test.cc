@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 
 #include "tests/cli/run_moestro.h"
 #include "tests/cli/temp_dir.h"
@@ -31,7 +34,7 @@ void expect_one_line_error(const Words& arguments, int exit_code, const std::str
 
 TEST(Program, WrongCommandLinesExitWith2AndOneLine) {
   const std::pair<Words, const char*> cases[] = {
-      {{}, "subcommand"},
+      {{}, "a command is required: pack, inspect"},
       {{"nope"}, "nope"},
       {{"up"}, "--model"},
       {{"up", "--model", "a", "--model", "b"}, "--model"},
@@ -47,8 +50,8 @@ TEST(Program, WrongCommandLinesExitWith2AndOneLine) {
       {{"up", "--model", "a", "--dram", "4 gigs"}, "--dram"},
       {{"up", "--model", "a", "--workers", "0"}, "--workers"},
       {{"up", "--model", "a", "--bogus"}, "--bogus"},
-      {{"batch"}, "subcommand"},
-      {{"batch", "submit"}, "input is required"},
+      {{"batch"}, "a command is required: submit"},
+      {{"batch", "submit"}, "IN.jsonl is required"},
       {{"batch", "run", "in"}, "--output"},
       {{"batch", "run", "in", "-o", "out", "--url", "wss://x"}, "https://HOST:PORT"},
       {{"complete", "x", "--ca-file", "f"}, "--ca-file is for https"},
@@ -56,12 +59,19 @@ TEST(Program, WrongCommandLinesExitWith2AndOneLine) {
       {{"up", "--model", "a", "--tls-cert", "f"}, "--tls-cert without --tls-key"},
       {{"up", "--model", "a", "--tls-key", "f"}, "--tls-key without --tls-cert"},
       {{"batch", "run", "in", "-o", "out", "--concurrency", "0"}, "--concurrency"},
-      {{"complete"}, "prompt"},
+      {{"complete"}, "PROMPT is required"},
       {{"complete", "x", "--temperature", "9"}, "--temperature"},
       {{"complete", "x", "--max-tokens", "0"}, "--max-tokens"},
       {{"chat", "--url", "nowhere"}, "'nowhere'"},
       {{"doctor", "--fix"}, "--fix"},
       {{"plan"}, "plan"},
+      {{"pakc", "x"}, "unknown command 'pakc'; did you mean 'pack'? (see moestro --help)"},
+      {{"complete", "x", "--max-token", "5"},
+       "'--max-token'; did you mean '--max-tokens'? (see moestro complete --help)"},
+      {{"--model", "x", "up"}, "write --model after 'up'"},
+      {{"up", "--modle", "x"}, "did you mean '--model'?"},
+      {{"up", "packs/demo"}, "unexpected argument 'packs/demo'; did you mean --model packs/demo?"},
+      {{"help"}, "unknown command 'help'; did you mean '--help'?"},
   };
   for (const auto& [arguments, word] : cases) expect_one_line_error(arguments, 2, word);
 }
@@ -74,6 +84,9 @@ TEST(Program, FailedOperationsExitWith1AndOneLine) {
                         "bad.yaml line 2: unknown key 'store.drm'");
   expect_one_line_error({"up", "-c", (dir / "none.yaml").string()}, 1, "none.yaml");
   expect_one_line_error({"config", "-c", (dir / "bad.yaml").string()}, 1, "did you mean 'store.dram'");
+  expect_one_line_error({"pack", "Qwen/No-Such-Model", "-o", (dir / "p").string()}, 1,
+                        "hf download Qwen/No-Such-Model --local-dir No-Such-Model && moestro pack");
+  expect_one_line_error({"replay", (dir / "none.jsonl").string()}, 1, "moestro up --model PACK --trace routes.jsonl");
   expect_one_line_error({"batch", "run", (dir / "none").string(), "-o", (dir / "out").string()}, 1,
                         "is not there");
 }
@@ -87,6 +100,38 @@ TEST(Program, HelpAndVersion) {
   EXPECT_THAT(run_moestro({"--version"}).out, testing::StartsWith("moestro 0."));
   for (const char* command : {"up", "batch", "complete", "chat", "doctor", "config"})
     EXPECT_EQ(run_moestro({command, "--help"}).exit_code, 0);
+}
+
+/// The names of the options in a help page.
+std::set<std::string> options_in(const std::string& page) {
+  std::set<std::string> names;
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t at = line.find("--");
+    if (line.starts_with("  -") && at < 6) names.insert(line.substr(at, line.find_first_of(" ,", at) - at));
+  }
+  return names;
+}
+
+TEST(Program, UpHasAShortHelpAndOneWithEveryFlag) {
+  const std::string everyday = run_moestro({"up", "--help"}).out, all = run_moestro({"up", "--help-all"}).out;
+  const std::set<std::string> few = options_in(everyday), many = options_in(all);
+  EXPECT_LE(few.size(), 20u);
+  EXPECT_GE(many.size(), 60u);
+  EXPECT_TRUE(std::ranges::includes(many, few));
+  for (const char* flag : {"--model", "--device", "--dram", "--http", "--api-keys", "--state"})
+    EXPECT_TRUE(few.contains(flag));
+  EXPECT_THAT(everyday, HasSubstr("--http ADDRESS"));
+  EXPECT_THAT(everyday, HasSubstr("[default: 127.0.0.1:8080]"));
+  EXPECT_THAT(everyday, HasSubstr("more options: moestro up --help-all"));
+  for (const char* flag : {"--inject-read-faults", "--fault-points", "--poison-freed"}) {
+    EXPECT_FALSE(few.contains(flag)) << flag;
+    EXPECT_GT(all.find(flag), all.find("\nFault injection, for tests:\n")) << flag;
+  }
+  EXPECT_THAT(all, HasSubstr("--policy lfru|lfu|lru|random"));
+  const std::string man = run_moestro({"--describe-as", "man"}).out, bash = run_moestro({"--describe-as", "bash"}).out;
+  for (const std::string& flag : many) EXPECT_THAT(bash, HasSubstr(" " + flag));
+  EXPECT_THAT(man, HasSubstr("steps\\-in\\-flight"));
 }
 
 TEST(Program, ConfigPrintsWhatItReadsBack) {
@@ -196,6 +241,17 @@ TEST(Program, BatchRunPrintsASummary) {
   EXPECT_EQ(summary["done_before"], 2);
   EXPECT_EQ(summary["done"], 0);
   EXPECT_EQ(summary["complete"], true);
+}
+
+TEST(Program, BatchRunSaysThatTheServerIsAway) {
+  TempDir dir;
+  write_file(dir / "in", R"({"custom_id":"a","url":"/v1/completions","body":{}})");
+  // Nothing listens on port 1.
+  Background run(moestro_binary(), {"batch", "run", dir / "in", "-o", dir / "results", "--url", "http://127.0.0.1:1"},
+                 dir.path());
+  EXPECT_TRUE(run.wait_for("Connection refused; is the server up? (trying again for up to 5min)")) << run.err();
+  run.signal(SIGINT);
+  EXPECT_EQ(run.wait_exit(), 1);
 }
 
 }  // namespace

@@ -3,11 +3,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <csignal>
 #include <sstream>
 #include <thread>
 
+#include "common/shm/mapped_file.h"
 #include "tests/cli/run_moestro.h"
 #include "tests/cli/temp_dir.h"
 
@@ -77,7 +81,7 @@ class UpTest : public testing::Test {
     fs::permissions(dir_ / "bin" / name, fs::perms::owner_all);
   }
 
-  std::unique_ptr<Background> up(const std::vector<std::string>& more = {}) {
+  std::unique_ptr<Background> up(const std::vector<std::string>& more = {}, const std::string& http = "127.0.0.1:0") {
     std::vector<std::string> arguments{"up",
                                        "--model",
                                        (dir_ / "pack").string(),
@@ -86,7 +90,7 @@ class UpTest : public testing::Test {
                                        "--arena-dir",
                                        (dir_ / "arena").string(),
                                        "--http",
-                                       "127.0.0.1:0"};
+                                       http};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const fs::path output = dir_ / ("output" + std::to_string(++runs_));
     fs::create_directory(output);
@@ -178,6 +182,33 @@ TEST_F(UpTest, AMissingProgramIsNamedBeforeAnythingStarts) {
   EXPECT_EQ(up->wait_exit(), 1);
   EXPECT_THAT(up->err(), HasSubstr("program moestro-worker is neither beside this one"));
   EXPECT_EQ(events(), "");
+}
+
+TEST_F(UpTest, WhatStandsAgainstAStartIsSaidBeforeAnythingIsMade) {
+  const shm::UniqueFd taken(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(taken.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(taken.get(), 1), 0);
+  ASSERT_EQ(::getsockname(taken.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  write_file(dir_ / "keys", "not a key\n");
+  fs::permissions(dir_ / "keys", fs::perms::owner_read);
+  const std::string file = dir_ / "none";
+  const std::pair<std::unique_ptr<Background>, std::string> cases[] = {
+      {up({}, std::to_string(ntohs(address.sin_port))), "the port is in use; choose another one with --http"},
+      {up({"--api-keys", dir_ / "keys"}), "keys:1: it does not begin with sha256:"},
+      {up({"--tls-cert", file, "--tls-key", file}), "--tls-cert: cannot read " + file},
+      {up({"--state", "sqlite:" + file + "/a/b.db"}), "there is no directory " + file},
+  };
+  for (const auto& [process, why] : cases) {
+    EXPECT_EQ(process->wait_exit(), 1) << why;
+    EXPECT_THAT(process->err(), HasSubstr(why));
+    EXPECT_EQ(std::ranges::count(process->err(), '\n'), 1) << process->err();
+  }
+  EXPECT_EQ(events(), "");
+  EXPECT_FALSE(fs::exists(dir_ / "run") || fs::exists(dir_ / "arena"));
 }
 
 TEST_F(UpTest, OneUpARunDirectory) {

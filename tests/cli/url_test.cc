@@ -40,15 +40,5 @@ TEST(Url, WhatIsNoneIsRefusedByName) {
   }
 }
 
-TEST(Url, HostPort) {
-  EXPECT_EQ(parse_host_port("0.0.0.0:0")->port, "0");
-  EXPECT_EQ(parse_host_port("[::]:8080")->host, "::");
-  for (const char* text : {"", "8080", ":8080", "h:", "h:-1", "h:65536", "h:80x", "::1:80"}) {
-    const Result<HostPort> parsed = parse_host_port(text);
-    ASSERT_FALSE(parsed.is_ok()) << text;
-    EXPECT_THAT(parsed.status().message(), testing::HasSubstr("is not HOST:PORT"));
-  }
-}
-
 }  // namespace
 }  // namespace moestro::cli

@@ -58,8 +58,8 @@ TEST(Manual, APageEscapesWhatTroffWouldTakeForItsOwn) {
   const Tool tool;
   const std::string page = manual(tool.app.info(), "man");
   EXPECT_THAT(page, HasSubstr(".SH NAME\ntool \\- Bakes files.\n"));
-  EXPECT_THAT(page, HasSubstr("\n\\&.dotted \\(rspath \\(gaquoted\\(ga (required)\n"));
-  EXPECT_THAT(page, HasSubstr("\\fB\\-o\\fR, \\fB\\-\\-output\\fR \\fITEXT\\fR\nwhere to; [default] [out]\n"));
+  EXPECT_THAT(page, HasSubstr("\n\\&.dotted \\(rspath \\(gaquoted\\(ga\n"));
+  EXPECT_THAT(page, HasSubstr("\\fB\\-o\\fR, \\fB\\-\\-output\\fR \\fITEXT\\fR\nwhere to; [default] [default: out]\n"));
   EXPECT_THAT(page, HasSubstr("\\fB\\-\\-mode\\fR \\fIfast|slow\\fR\n"));
   EXPECT_THAT(page, HasSubstr(".SS \"tool bake twice\"\n"));
   EXPECT_THAT(page, HasSubstr("\n.nf\nExample:\n  tool bake x\n.fi\n"));

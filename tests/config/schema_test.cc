@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "common/config/box_config.h"
 
 namespace moestro::config {
@@ -96,6 +98,14 @@ TEST_F(SchemaTest, UnknownKeysAreRefusedWithAGuess) {
 
 TEST_F(SchemaTest, DefaultsReadBack) {
   for (const Row& row : schema_.rows()) EXPECT_EQ(error_of(row.key, row.default_text), "") << row.key;
+}
+
+TEST_F(SchemaTest, EveryFlagHasAThemeAndAHelpWithoutAStop) {
+  for (const Row& row : schema_.rows()) {
+    EXPECT_EQ(std::ranges::count(box_themes(), row.theme), 1) << row.key;
+    EXPECT_FALSE(row.help.empty() || row.help.ends_with('.')) << row.key;
+    EXPECT_EQ(row.value_text().empty(), row.is_flag()) << row.key;
+  }
 }
 
 TEST_F(SchemaTest, FlagsAreUnique) {

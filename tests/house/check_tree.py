@@ -102,7 +102,7 @@ def check_code(name, text):
 # HOME-like places and terminals, which programs are told about by the environment alone, and secrets, which command
 # lines show to everybody.
 GETENV = {
-    "kernels/device_registry.cc", "services/cli/up/run_dir.cc", "services/cli/up/process.cc",
+    "kernels/device_registry.cc", "services/box/places.cc", "services/cli/up/run_dir.cc", "services/cli/up/process.cc",
     "services/cli/doctor/doctor_command.cc", "services/cli/server_options.cc", "services/cli/top/terminal.cc"
 }
 

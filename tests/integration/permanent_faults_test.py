@@ -41,8 +41,12 @@ class PermanentFaults(DemoTest):
     def test_a_port_that_is_taken(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-            self.expect_end("orchestrator", f"cannot listen on 127.0.0.1:{port}", self.pack, "--http",
-                            f"127.0.0.1:{port}")
+            cluster = Cluster(self.pack, "--http", port)
+            with self.assertRaises(AssertionError):
+                cluster.__enter__()
+            self.assertEqual(cluster.exit_code, 1)
+            self.assertEqual(cluster.log_text, f"moestro: --http 127.0.0.1:{port}: the port is in use; choose another "
+                             "one with --http, or 0 for a free one\n", "no program was started")
 
     def test_a_damaged_manifest(self):
         def flip(copy):

@@ -77,7 +77,7 @@ TEST(RandomPack, ADiskWithoutRoomIsFoundBeforeAnythingIsWritten) {
                                   {.experts = {DType::kBF16}, .model_name = "m"}, {});
   ASSERT_FALSE(packed);
   EXPECT_EQ(packed.status().code(), Code::kExhausted);
-  EXPECT_THAT(packed.status().message(), HasSubstr("MiB are needed"));
+  EXPECT_THAT(packed.status().message(), HasSubstr(" bytes are missing; make room"));
   EXPECT_FALSE(std::filesystem::exists(dir / "p"));
 }
 

@@ -4,9 +4,12 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "common/config/units.h"
 #include "services/cli/batch/batch_runner.h"
 #include "services/cli/batch/server_commands.h"
+#include "services/cli/instance/instances.h"
 #include "services/cli/output.h"
 #include "services/cli/server_options.h"
 #include "services/command_line/command_line.h"
@@ -75,7 +78,7 @@ struct BatchRunOptions {
 
 void run(const BatchRunOptions& options, CommandResult& result) {
   BatchOptions batch;
-  const Result<Server> server = server_of(options.server);
+  const Result<Server> server = find_server(options.server);
   if (!server.is_ok()) return fail(result, server.status(), kExitUsage);
   batch.url = server->url;
   batch.access = server->access;
@@ -85,6 +88,7 @@ void run(const BatchRunOptions& options, CommandResult& result) {
   stop_on_signals();
   BatchReport report;
   std::unique_ptr<Progress> bar;
+  bool away_said = false;
   const Status status = run_batch(
       batch, stop_asked,
       [&](const BatchReport& now) {
@@ -97,6 +101,11 @@ void run(const BatchRunOptions& options, CommandResult& result) {
           if (now.foreign > 0)
             note(options.output + " also holds " + std::to_string(now.foreign) +
                  " results of lines that are not in " + options.input);
+        }
+        if (now.away.empty()) {
+          away_said = false;
+        } else if (!std::exchange(away_said, true)) {
+          note(now.away + " (trying again for up to " + config::format_duration(batch.patience) + ")");
         }
         bar->update(now.done_before + now.done, progress_text(now), now.seconds);
       },
@@ -112,23 +121,25 @@ void run(const BatchRunOptions& options, CommandResult& result) {
 }  // namespace
 
 void add_batch_command(command_line::App& app, CommandResult& result) {
-  command_line::App* batch = app.add_subcommand("batch", "Run files of requests");
+  command_line::App* batch = app.add_subcommand("batch", "Run files of requests (OpenAI batch lines)");
   batch->require_subcommand(1);
   add_server_commands(*batch, result);
   command_line::App* command = batch->add_subcommand(
       "run",
-      "Send every line of IN.jsonl to the server, append every answer to OUT.jsonl; the same command goes on "
-      "where it "
-      "stopped. Exits 0 when every line has a result, also one that says the server refused it");
+      "Send every line of IN.jsonl to the server and append each answer to OUT.jsonl. After an interruption, the same "
+      "command continues. Exits 0 when every line has a result, even if the result is an error of the server");
   auto options = std::make_shared<BatchRunOptions>();
-  command->add_option("input", options->input, "lines of {custom_id, method, url, body}")->required();
-  command->add_option("-o,--output", options->output, "results, one a line, in the order they come")
-      ->required();
+  command->add_option("input", options->input, "Requests, one per line: {custom_id, method, url, body}")
+      ->required()
+      ->option_text("IN.jsonl");
+  command->add_option("-o,--output", options->output, "Results, one per line, in the order in which they arrive")
+      ->required()
+      ->option_text("OUT.jsonl");
   add_server_options(*command, options->server);
-  command->add_option("--concurrency", options->concurrency, "requests in flight")
+  command->add_option("--concurrency", options->concurrency, "Requests in flight at once")
       ->check(command_line::Range(1, 1024))
       ->capture_default_str();
-  command->add_flag("--json", options->json, "the summary as JSON on stdout");
+  command->add_flag("--json", options->json, "Print the summary as JSON");
   command->callback([options, &result] { run(*options, result); });
 }
 

@@ -105,6 +105,7 @@ class Run {
               : reply.status();
       std::unique_lock lock(mutex_);
       ++report_.retries;
+      report_.away = reply.is_ok() ? "" : why.message();
       if (Clock::now() - last_finished_ > options_.patience)
         return why.with_context("gave up (run the same command to go on)");
       changed_.wait_for(lock, pause, [this] { return ending(); });
@@ -117,6 +118,7 @@ class Run {
     const Status status = results_.append(result);
     if (!status.is_ok()) return fail(status);
     last_finished_ = Clock::now();
+    report_.away.clear();
     ++report_.done;
     report_.failed += result.failed ? 1 : 0;
     report_.prompt_tokens += result.prompt_tokens;

@@ -32,6 +32,7 @@ struct BatchReport {
   uint64_t prompt_tokens = 0, completion_tokens = 0;  ///< of this run
   double seconds = 0;
   bool was_torn = false;
+  std::string away;  ///< why the server could not be reached, while it cannot
   bool complete() const { return done_before + done == lines; }
 };
 

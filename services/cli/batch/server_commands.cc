@@ -7,6 +7,7 @@
 
 #include "services/cli/batch/batch_client.h"
 #include "services/cli/batch/batch_input.h"
+#include "services/cli/instance/instances.h"
 #include "services/cli/json_text.h"
 #include "services/cli/output.h"
 #include "services/cli/server_options.h"
@@ -161,9 +162,9 @@ void add(command_line::App& batch, CommandResult& result, const char* name, cons
   auto options = std::make_shared<ServerCommandOptions>();
   more(command, *options);
   add_server_options(*command, options->server);
-  command->add_flag("--json", options->json, "the server's answer as JSON on stdout");
+  command->add_flag("--json", options->json, "Print the server's answer as JSON");
   command->callback([options, action, &result] {
-    const Result<Server> server = server_of(options->server);
+    const Result<Server> server = find_server(options->server);
     if (!server.is_ok()) return fail(result, server.status(), kExitUsage);
     BatchClient client(server->url, server->access);
     if (const Status done = action(*options, client); !done.is_ok()) fail(result, done);
@@ -174,33 +175,37 @@ void add(command_line::App& batch, CommandResult& result, const char* name, cons
 
 void add_server_commands(command_line::App& batch, CommandResult& result) {
   const auto id = [](command_line::App* c, ServerCommandOptions& o) {
-    c->add_option("batch", o.id, "id of the batch")->required();
+    c->add_option("batch", o.id, "The batch's id")->required()->option_text("BATCH");
   };
   const auto wait = [](command_line::App* c, ServerCommandOptions& o) {
-    c->add_flag("--wait", o.wait, "until it is over, with a progress bar; exits 1 unless every line succeeded");
+    c->add_flag("--wait", o.wait,
+                "Wait until the batch is over, with a progress bar. Exits 1 unless every line succeeded");
   };
-  add(batch, result, "submit", "Upload IN.jsonl and have the server run its lines; prints the batch", submit,
+  add(batch, result, "submit", "Upload IN.jsonl and let the server run its lines. Prints the batch", submit,
       [&](command_line::App* c, ServerCommandOptions& o) {
-        c->add_option("input", o.input, "lines of {custom_id, method, url, body}")->required();
-        c->add_option("--endpoint", o.endpoint, "what every line asks; default: the url of the first line")
+        c->add_option("input", o.input, "Requests, one per line: {custom_id, method, url, body}")
+            ->required()
+            ->option_text("IN.jsonl");
+        c->add_option("--endpoint", o.endpoint, "Endpoint of every line. Default: the url of the first line")
             ->check(command_line::IsMember({"/v1/completions", "/v1/chat/completions"}));
-        c->add_option("--window", o.window, "what is not run in this time is not run: 90m, 24h, 7d")
-            ->capture_default_str();
-        c->add_option("--metadata", o.metadata, "NAME=TEXT, kept with the batch; may be given often");
+        c->add_option("--window", o.window, "Lines that have not run in this time are not run: 90m, 24h, 7d")
+            ->capture_default_str()
+            ->type_name("TIME");
+        c->add_option("--metadata", o.metadata, "Text to keep with the batch")->type_name("NAME=TEXT");
         wait(c, o);
       });
-  add(batch, result, "status", "How far a batch is", status,
+  add(batch, result, "status", "Show the progress of a batch", status,
       [&](command_line::App* c, ServerCommandOptions& o) { id(c, o), wait(c, o); });
-  add(batch, result, "results", "Fetch the results of a batch that is over", results,
+  add(batch, result, "results", "Download the results of a batch that is over", results,
       [&](command_line::App* c, ServerCommandOptions& o) {
         id(c, o);
-        c->add_option("-o,--output", o.output, "where the answers go")->required();
-        c->add_option("--errors", o.errors, "where the lines go that failed");
-        c->add_flag("--wait", o.wait, "until it is over, with a progress bar");
+        c->add_option("-o,--output", o.output, "File for the answers")->required()->type_name("FILE");
+        c->add_option("--errors", o.errors, "File for the lines that failed")->type_name("FILE");
+        c->add_flag("--wait", o.wait, "Wait until the batch is over, with a progress bar");
       });
-  add(batch, result, "cancel", "Run no more lines of a batch; what is done stays", cancel, id);
-  add(batch, result, "list", "The batches, newest first", list, [](command_line::App* c, ServerCommandOptions& o) {
-    c->add_option("--limit", o.limit, "how many")
+  add(batch, result, "cancel", "Run no more lines of a batch. Finished lines keep their results", cancel, id);
+  add(batch, result, "list", "List batches, newest first", list, [](command_line::App* c, ServerCommandOptions& o) {
+    c->add_option("--limit", o.limit, "Batches to list")
         ->check(command_line::Range(int64_t{1}, int64_t{100}))
         ->capture_default_str();
   });

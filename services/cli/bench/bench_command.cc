@@ -58,84 +58,99 @@ void add_engine_options(command_line::App& engine, EngineBenchOptions& o) {
         ->check(command_line::Range(least, most))
         ->capture_default_str();
   };
-  engine.add_option("--model", o.pack, "a pack (made by moestro pack); with --store the name it serves")->required();
-  engine.add_option("--store", o.store,
-                    "ipc://RUN_DIR/store.sock: weights from a running store, instead of the pack in this process");
-  list("--prompt", o.prompts, 0, int64_t{1} << 20, "lengths of one prompt, for prefill; 0: none");
-  list("--generate,--gen", o.generates, 0, int64_t{1} << 20, "tokens decoded by each sequence; 0: none");
-  list("--batch", o.batches, 1, 4096, "sequences that decode at once");
-  engine.add_option("--depth", o.depth, "tokens each sequence has when decoding begins")
+  engine
+      .add_option("--model", o.pack,
+                  "Pack: a directory made by moestro pack. With --store, the name of a model that it serves")
+      ->required()
+      ->type_name("PACK");
+  engine
+      .add_option(
+          "--store", o.store,
+          "Take the weights from a running store, at ipc://RUN_DIR/store.sock, instead of reading the pack into "
+          "this process")
+      ->type_name("SOCKET");
+  list("--prompt", o.prompts, 0, int64_t{1} << 20, "Lengths of the prompt for prefill, in tokens. 0: no prefill");
+  list("--generate,--gen", o.generates, 0, int64_t{1} << 20, "Tokens that each sequence decodes. 0: none");
+  list("--batch", o.batches, 1, 4096, "Sequences that decode at once");
+  engine.add_option("--depth", o.depth, "Tokens that each sequence has when decoding begins")
       ->check(command_line::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
-  engine.add_option("--repeats,--repeat", o.repeats, "of everything, after one that warms up")
+  engine.add_option("--repeats,--repeat", o.repeats, "Runs of each measurement, after one that warms up")
       ->check(command_line::Range(int64_t{1}, int64_t{1000}))
       ->capture_default_str();
-  engine.add_option("--threads", o.threads, "0: one per physical core")
+  engine.add_option("--threads", o.threads, "Compute threads. 0: one per physical core")
       ->check(command_line::Range(0, 1024))
       ->capture_default_str();
   engine.add_option("--experts,--precision", o.experts,
-                    "f32, bf16, f16, int8 or int4, of those in the pack; default: its first");
+                    "Expert precision to use, of those in the pack. Default: the pack's first");
   engine.add_option("--isa", o.isa,
-                    "instructions: scalar, avx2, avx2-vnni, avx512, avx512-vnni, ...; default: the machine's best");
-  engine.add_option("--step-tokens", o.step_tokens, "tokens of one step, at most")
+                    "Instruction set: scalar, avx2, avx2-vnni, avx512, avx512-vnni, ... Default: the machine's best");
+  engine.add_option("--step-tokens", o.step_tokens, "Most tokens of one step")
       ->check(command_line::Range(int64_t{1}, int64_t{65536}))
       ->capture_default_str();
-  engine.add_option("--kv-tokens", o.kv_tokens, "capacity of the KV cache; 0: what the measurements need")
+  engine.add_option("--kv-tokens", o.kv_tokens, "Tokens that the KV cache holds. 0: what the measurements need")
       ->check(command_line::Range(int64_t{0}, int64_t{1} << 32))
       ->capture_default_str();
-  engine.add_option("--kv-dtype", o.kv_dtype, "f32, bf16, f16 or int8: what keys and values are stored in")
+  engine.add_option("--kv-dtype", o.kv_dtype, "Format of keys and values")
       ->check(command_line::IsMember({"f32", "bf16", "f16", "int8"}))
       ->capture_default_str();
-  engine.add_option("--kv-sinks", o.kv_sinks, "with --kv-window: tokens from the beginning that each token also sees")
+  engine.add_option("--kv-sinks", o.kv_sinks, "With --kv-window: tokens from the beginning that each token also sees")
       ->check(command_line::Range(int64_t{0}, int64_t{1} << 24))
       ->capture_default_str();
-  engine.add_option("--kv-window", o.kv_window, "tokens that each token sees, itself included; 0: all")
+  engine.add_option("--kv-window", o.kv_window, "Tokens that each token sees, itself included. 0: all")
       ->check(command_line::Range(int64_t{0}, int64_t{1} << 24))
       ->capture_default_str();
-  command_line::Option* deterministic = engine.add_flag("--deterministic", o.deterministic,
-                                               "the kernels of deterministic mode: f32 activations, one order of sums");
+  command_line::Option* deterministic = engine.add_flag(
+      "--deterministic", o.deterministic, "Use the kernels of deterministic mode: f32 activations, one order of sums");
   engine
       .add_option("--device", o.device,
-                  "cpu, cuda[:INDEX][,vram=SIZE], or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]")
-      ->capture_default_str();
-  engine.add_option("--cache", o.cache, "which expert makes room on a device with a memory of its own")
-      ->capture_default_str();
-  engine.add_option("--predict", o.predict, "which experts are copied to such a device before a layer wants them")
-      ->capture_default_str();
-  engine.add_option("--cuda-graphs", o.cuda_graphs, "on or off: whether a GPU's decode steps are launched as graphs")
+                  "Device: cpu, cuda[:INDEX][,vram=SIZE], or emulated:vram=SIZE,link=RATE[,latency=T][,compute=T]")
+      ->capture_default_str()
+      ->type_name("DEVICE");
+  engine
+      .add_option("--cache", o.cache, "On a device with its own memory: the policy that chooses which expert to evict")
+      ->capture_default_str()
+      ->type_name("POLICY");
+  engine.add_option("--predict", o.predict, "On such a device: the predictor that chooses which experts to prefetch")
+      ->capture_default_str()
+      ->type_name("PREDICTOR");
+  engine.add_option("--cuda-graphs", o.cuda_graphs, "Launch the decode steps of a GPU as CUDA graphs")
       ->check(command_line::IsMember({"on", "off"}))
       ->capture_default_str();
   engine
       .add_option("--capacity-factor", o.capacity_factor,
-                  "an expert takes at most this times its even share of a step's tokens; default: all of them")
+                  "An expert takes at most this many times its even share of a step's tokens. Default: no limit")
       ->check(command_line::PositiveNumber())
       ->excludes(deterministic);
   engine
       .add_option_function<std::string>(
           "--stream", [&o](const std::string&) {},
-          "memory that limits are streamed from; default: 4GiB, or a quarter of what is free; of a GPU 512MiB")
+          "Memory to stream for the machine's limits. Default: 4GiB or a quarter of what is free; on a GPU 512MiB")
+      ->type_name("SIZE")
       ->check([&o](const std::string& text) { return read_size(text, o.stream_bytes); });
-  engine.add_flag("!--no-limits", o.limits, "tokens per second alone, without what the machine could do");
+  engine.add_flag("!--no-limits", o.limits, "Do not measure what the machine could do, only tokens per second");
 }
 
 }  // namespace
 
 void add_bench_command(command_line::App& app, CommandResult& result) {
-  command_line::App* bench = app.add_subcommand("bench", "Measure a part of Moestro on this machine");
+  command_line::App* bench =
+      app.add_subcommand("bench", "Measure Moestro on this machine, or make a model to measure with");
   bench->require_subcommand(1);
   add_store_bench(*bench, result);
   add_serve_bench(*bench, result);
   add_model_bench(*bench, result);
   command_line::App* engine = bench->add_subcommand(
-      "engine", "Prefill and decode with a pack held in this process, beside what the machine can do at most");
+      "engine", "Measure prefill and decode of a pack in this process, compared with the machine's limits");
   auto o = std::make_shared<EngineBenchOptions>();
   auto json = std::make_shared<bool>(false);
   add_engine_options(*engine, *o);
-  engine->add_flag("--json", *json, "machine-readable results");
+  engine->add_flag("--json", *json, "Print the results as JSON");
   auto turns = std::make_shared<bool>(false);
-  engine->add_flag("--turns", *turns,
-                   "takes turns with another program: runs measurement N (from 0) for every line `N` on stdin, answers "
-                   "with its tokens/s, and reports at the end of input");
+  engine->add_flag(
+      "--turns", *turns,
+      "Take turns with another program: run measurement N (from 0) for each line `N` on stdin, answer with "
+      "its tokens/s, and report at the end of the input");
   engine->callback([o, json, turns, &result] {
     if (o->stream_bytes > 0 && o->stream_bytes < kHostStreamMin && !o->device.starts_with("cuda"))
       return fail(result,

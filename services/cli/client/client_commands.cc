@@ -12,6 +12,7 @@
 #include "orchestrator/tokenizer/unicode.h"
 #include "services/cli/client/stream_events.h"
 #include "services/cli/http_client.h"
+#include "services/cli/instance/instances.h"
 #include "services/cli/json_text.h"
 #include "services/cli/output.h"
 #include "services/cli/server_options.h"
@@ -151,18 +152,21 @@ Status chat(const Options& options, HttpClient& client) {
 
 void add_common(command_line::App* command, Options& options) {
   add_server_options(*command, options.server);
-  command->add_option("--model", options.model, "model id; default: the first that the server has");
-  command->add_option("--max-tokens", options.max_tokens, "longest answer")
+  command->add_option("--model", options.model, "Model to ask. Default: the first that the server names")
+      ->type_name("NAME");
+  command->add_option("--max-tokens", options.max_tokens, "Longest answer, in tokens")
       ->check(command_line::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str();
-  command->add_option("--temperature", options.temperature, "0: always the likeliest token")
+  command
+      ->add_option("--temperature", options.temperature,
+                   "Randomness of the answer, 0 to 2. 0: always the likeliest token")
       ->check(command_line::Range(0.0, 2.0))
       ->capture_default_str();
-  command->add_option("--seed", options.seed, "the same seed samples the same text");
+  command->add_option("--seed", options.seed, "The same seed samples the same text")->type_name("N");
 }
 
 void run(const Options& options, CommandResult& result, Status (*action)(const Options&, HttpClient&)) {
-  const Result<Server> server = server_of(options.server);
+  const Result<Server> server = find_server(options.server);
   if (!server.is_ok()) return fail(result, server.status(), kExitUsage);
   HttpClient client(server->url, {}, server->access);
   Status status = check_utf8("--model", options.model);
@@ -174,20 +178,22 @@ void run(const Options& options, CommandResult& result, Status (*action)(const O
 }  // namespace
 
 void add_complete_command(command_line::App& app, CommandResult& result) {
-  command_line::App* command = app.add_subcommand("complete", "Continue a text");
+  command_line::App* command = app.add_subcommand("complete", "Continue a text, streamed");
   auto options = std::make_shared<Options>();
-  command->add_option("prompt", options->prompt, "the text; - reads it from stdin")->required();
+  command->add_option("prompt", options->prompt, "Text to continue; `-` reads it from stdin")
+      ->required()
+      ->option_text("PROMPT");
   add_common(command, *options);
-  command->add_flag("--json", options->json, "the server's whole answer as JSON, not streamed");
+  command->add_flag("--json", options->json, "Print the server's whole answer as JSON, not streamed");
   command->callback([options, &result] { run(*options, result, complete); });
 }
 
 void add_chat_command(command_line::App& app, CommandResult& result) {
-  command_line::App* command = app.add_subcommand("chat", "Talk to the model, a line at a time");
+  command_line::App* command = app.add_subcommand("chat", "Chat with the model, line by line");
   auto options = std::make_shared<Options>();
   options->max_tokens = 512;
   add_common(command, *options);
-  command->add_option("--system", options->system, "system message");
+  command->add_option("--system", options->system, "System message")->type_name("TEXT");
   command->callback([options, &result] { run(*options, result, chat); });
 }
 

@@ -100,16 +100,21 @@ void run(const Options& options, CommandResult& result) {
 }  // namespace
 
 void add_doctor_command(command_line::App& app, CommandResult& result) {
-  command_line::App* command = app.add_subcommand("doctor", "What this machine lacks, and the line that mends each");
+  command_line::App* command =
+      app.add_subcommand("doctor", "Check this machine: what is missing or slow, and the command that fixes it");
   auto options = std::make_shared<Options>();
-  command->add_option("--pack", options->pack, "directory of packs, to try O_DIRECT in")
-      ->capture_default_str();
-  command->add_option("--arena-dir", options->arena_dirs, "look for a stale arena here too");
-  command->add_option("--store", options->stores,
-                      "ask the store with this run directory what pages its arena got, instead of what a new one would "
-                      "get; those of `moestro up` are found");
-  command->add_flag("--clean", options->clean, "remove arenas that no store holds");
-  command->add_flag("--json", options->json, "the findings as JSON on stdout");
+  command->add_option("--pack", options->pack, "Directory in which to test direct reads (O_DIRECT): that of your packs")
+      ->capture_default_str()
+      ->type_name("DIR");
+  command->add_option("--arena-dir", options->arena_dirs, "Look for a stale arena in this directory too")
+      ->type_name("DIR");
+  command
+      ->add_option("--store", options->stores,
+                   "Report the memory pages of the store with this run directory, instead of those that a new store "
+                   "would get. Stores of `moestro up` are found without this")
+      ->type_name("DIR");
+  command->add_flag("--clean", options->clean, "Remove arenas that no store uses");
+  command->add_flag("--json", options->json, "Print the findings as JSON");
   command->callback([options, &result] { run(*options, result); });
 }
 

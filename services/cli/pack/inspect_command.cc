@@ -51,11 +51,11 @@ Status run_inspect(const InspectArguments& arguments) {
 }  // namespace
 
 void add_inspect_command(command_line::App& app, CommandResult& result) {
-  auto* command = app.add_subcommand("inspect", "Show what is in a pack");
+  auto* command = app.add_subcommand("inspect", "Show what is in a pack, and check it");
   auto arguments = std::make_shared<InspectArguments>();
   command->add_option("pack", arguments->pack, "Directory of the pack")->required()->option_text("PACK");
   command->add_flag("--verify", arguments->verify,
-                    "Read everything, check every checksum and that every number is finite");
+                    "Read everything. Check every checksum, and that every number is finite");
   command->add_flag("--json", arguments->json, "Print the result as JSON");
   command->callback([arguments, &result] {
     if (const Status status = run_inspect(*arguments); !status.is_ok()) fail(result, status);

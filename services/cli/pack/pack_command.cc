@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "orchestrator/api/served_model.h"
+#include "services/cli/checkpoint_hint.h"
 #include "services/cli/pack/progress.h"
 #include "services/cli/pack/spread_option.h"
 #include "services/command_line/command_line.h"
@@ -52,6 +53,7 @@ Status check_servable(const std::filesystem::path& source) {
 
 Status run_pack(const PackArguments& arguments) {
   MOESTRO_ASSIGN_OR_RETURN(store::PackOptions options, pack_options(arguments));
+  MOESTRO_RETURN_IF_ERROR(check_checkpoint_directory(arguments.source, arguments.pack));
   MOESTRO_RETURN_IF_ERROR(check_servable(arguments.source));
   MOESTRO_RETURN_IF_ERROR(
       read_spread(arguments.spread, arguments.pack, options, [](const std::string& line) { note(line); }));
@@ -75,43 +77,53 @@ Status run_pack(const PackArguments& arguments) {
 }  // namespace
 
 void add_pack_command(command_line::App& app, CommandResult& result) {
-  auto* command = app.add_subcommand("pack", "Convert a Hugging Face checkpoint to a pack");
+  auto* command = app.add_subcommand("pack", "Convert a Hugging Face checkpoint to a pack, which Moestro serves");
   auto arguments = std::make_shared<PackArguments>();
-  command->add_option("source", arguments->source, "Directory with config.json, *.safetensors and tokenizer.json")
+  command
+      ->add_option("source", arguments->source,
+                   "Checkpoint: a directory with config.json, *.safetensors and tokenizer.json")
       ->required()
       ->option_text("SRC");
   command
       ->add_option("-o,--output", arguments->pack,
-                   "Directory of the pack; an interrupted pack goes on where it stopped")
+                   "Directory of the pack. After an interruption, the same command continues")
       ->required()
       ->option_text("PACK");
   const command_line::Check precisions = command_line::IsMember({"bf16", "bf16-12bit", "f16", "f32", "int8", "int4"});
   command
-      ->add_option("--experts", arguments->experts,
-                   "Precisions of the experts, side by side, the first served by default (default: the plain one that "
-                   "holds the checkpoint's exactly). bf16-12bit: bf16 without loss in three quarters of the room")
+      ->add_option(
+          "--experts", arguments->experts,
+          "Precisions of the experts. With several, the pack has all of them, and the first is served by "
+          "default. bf16-12bit: bf16 without loss in three quarters of the space. Default: the plain precision "
+          "that holds the checkpoint exactly")
       ->delimiter(',')
       ->check(precisions)
       ->option_text("bf16|bf16-12bit|f16|f32|int8|int4[,...]");
   command
-      ->add_option("--dense", arguments->dense,
-                   "Precision of all other weights (default: as for --experts); bf16-12bit, int8, int4: of attention, "
-                   "shared experts, dense layers and the head")
+      ->add_option(
+          "--dense", arguments->dense,
+          "Precision of all other weights. bf16-12bit, int8 and int4 apply to attention, shared experts, dense "
+          "layers and the head. Default: as for --experts")
       ->check(precisions)
       ->option_text("bf16|bf16-12bit|f16|f32|int8|int4");
   command
-      ->add_option("--spread", arguments->spread,
-                   "A further directory, on a drive of its own, that takes a part of the pack in proportion to "
-                   "what it reads; once for each. Without SHARE the drives are measured")
+      ->add_option(
+          "--spread", arguments->spread,
+          "Another directory, on another drive, for a part of the pack. Give it once for each drive. The parts "
+          "are in proportion to SHARE, or to the measured speed of the drives")
       ->allow_extra_args(false)
       ->option_text("DIR[=SHARE]");
   command->add_option("--jobs", arguments->jobs, "Threads")
       ->check(command_line::Range(1, 256))
       ->capture_default_str()
       ->option_text("N");
-  command->add_option("--name", arguments->name, "Name of the model (default: the source directory's name)")
+  command->add_option("--name", arguments->name, "Name of the model. Default: the source directory's name")
       ->option_text("NAME");
   command->add_flag("--json", arguments->json, "Print the result as JSON");
+  command->footer(
+      "Example:\n"
+      "  hf download Qwen/Qwen3-30B-A3B --local-dir Qwen3-30B-A3B\n"
+      "  moestro pack Qwen3-30B-A3B -o packs/qwen3 --experts bf16");
   command->callback([arguments, &result] {
     if (const Status status = run_pack(*arguments); !status.is_ok()) fail(result, status);
   });

@@ -1,6 +1,7 @@
 #include "services/cli/replay/replay_command.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -14,10 +15,18 @@ namespace {
 
 constexpr double kShares[] = {0.10, 0.25, 0.50}, kRatios[] = {0.5, 1, 2, 4};
 
+Result<tier::Routes> read_one(const std::string& trace) {
+  std::error_code error;
+  if (!std::filesystem::exists(trace, error))
+    return not_found("there is no file " + trace +
+                     "; record a routing trace with: moestro up --model PACK --trace routes.jsonl");
+  return tier::read_routes(trace);
+}
+
 Result<tier::Routes> read_all(const std::vector<std::string>& traces) {
-  MOESTRO_ASSIGN_OR_RETURN(tier::Routes routes, tier::read_routes(traces.front()));
+  MOESTRO_ASSIGN_OR_RETURN(tier::Routes routes, read_one(traces.front()));
   for (size_t i = 1; i < traces.size(); ++i) {
-    MOESTRO_ASSIGN_OR_RETURN(const tier::Routes more, tier::read_routes(traces[i]));
+    MOESTRO_ASSIGN_OR_RETURN(const tier::Routes more, read_one(traces[i]));
     MOESTRO_RETURN_IF_ERROR(tier::append_routes(routes, more).with_context(traces[i]));
   }
   return routes;
@@ -60,83 +69,105 @@ Result<std::vector<ReplayRow>> run_rows(const ReplayOptions& o) {
 }
 
 void add_options(command_line::App& app, ReplayOptions& o) {
-  app.add_option(
-         "ROUTES", o.traces,
-         "routing traces (--trace of a worker), plain or .zst; several of one model are taken one after the other")
+  app.add_option("ROUTES", o.traces,
+                 "Routing traces, which `moestro up --trace routes.jsonl` records; plain or .zst. Several traces of "
+                 "one model are "
+                 "replayed one after the other")
       ->required();
-  app.add_option("--slots", o.slots, "experts that the device holds, or a share of all as 25%")->capture_default_str();
-  app.add_option("--vram", o.vram, "instead: memory for experts; nine tenths of it are used");
-  app.add_option("--cache", o.cache,
-                 "auto, lfru, lfu, lru, activation, weighted, random, or belady: on demand, knowing the future")
-      ->capture_default_str();
-  app.add_option("--predict", o.predict,
-                 "auto, none, next-layer-all, popularity, request, recent, correlation, signature, echo, eamc, several "
-                 "joined by +, or perfect")
-      ->capture_default_str();
+  app.add_option("--slots", o.slots, "Experts that the device holds, or their share of all experts, such as 25%")
+      ->capture_default_str()
+      ->type_name("N|N%");
+  app.add_option("--vram", o.vram, "Instead of --slots: device memory for experts. Nine tenths of it are used")
+      ->type_name("SIZE");
   app.add_option(
-      "--hardware", o.hardware,
-      "a file of configs/hardware; else one expert's computing takes --expert-ms and its copy --copy-ratio times that");
-  app.add_option("--expert-bytes", o.expert_bytes, "of one expert, as it is moved");
-  app.add_option("--attention-bytes", o.attention_bytes, "of a layer's dense weights; default: a quarter of an expert");
-  app.add_option("--link", o.link, "bytes a second, as 12GB; default: the hardware's");
-  app.add_option("--copy-ratio", o.copy_ratio, "one expert's copy / computing with it")
+         "--cache", o.cache,
+         "Cache policy: auto, lfru, lfu, lru, activation, weighted or random. belady: on demand, knowing the future")
+      ->capture_default_str()
+      ->type_name("POLICY");
+  app.add_option(
+         "--predict", o.predict,
+         "Predictor: auto, none, next-layer-all, popularity, request, recent, correlation, signature, echo, eamc, or "
+         "several joined by +. perfect: knowing the future")
+      ->capture_default_str()
+      ->type_name("PREDICTOR");
+  app.add_option("--hardware", o.hardware,
+                 "Description of a device, a file as in configs/hardware. Without it, computing one expert takes "
+                 "--expert-ms and "
+                 "copying it --copy-ratio times that")
+      ->type_name("FILE");
+  app.add_option("--expert-bytes", o.expert_bytes, "Size of one expert, as it is copied")->type_name("SIZE");
+  app.add_option("--attention-bytes", o.attention_bytes,
+                 "Size of a layer's dense weights. Default: a quarter of an expert")
+      ->type_name("SIZE");
+  app.add_option("--link", o.link, "Bytes per second of the link, such as 12GB. Default: the hardware's")
+      ->type_name("RATE");
+  app.add_option("--copy-ratio", o.copy_ratio, "Time to copy one expert, divided by the time to compute it")
       ->check(command_line::Range(0.01, 1000.0))
       ->capture_default_str();
-  app.add_option("--expert-ms", o.expert_ms, "computing with one expert, and with a layer's attention")
+  app.add_option("--expert-ms", o.expert_ms, "Milliseconds to compute one expert, and one layer's attention")
       ->check(command_line::Range(0.001, 1000.0))
       ->capture_default_str();
   app.add_option("--split", o.split,
-                 "share of the requests that predictors and weights learn from; the others are judged")
+                 "Share of the requests that predictors and policies learn from. The others are measured")
       ->check(command_line::Range(0.0, 0.9))
       ->capture_default_str();
-  app.add_option("--batch", o.batch, "requests that decode at once")
+  app.add_option("--batch", o.batch, "Requests that decode at once")
       ->check(command_line::Range(int64_t{1}, int64_t{1024}))
       ->capture_default_str();
-  app.add_option("--chunk", o.chunk, "tokens of a prompt in one step")
+  app.add_option("--chunk", o.chunk, "Prompt tokens in one step")
       ->check(command_line::Range(int64_t{1}, int64_t{65535}))
       ->capture_default_str();
-  app.add_flag("!--no-keep", o.keep, "an expert is given up as soon as it was computed with: slots only buffer");
-  app.add_flag("!--no-prefetch", o.prefetch, "nothing is copied before it is wanted");
-  app.add_option("--restart", o.restart,
-                 "each judged request as the first after a restart: an empty device, and of what was learned the "
-                 "checkpoint of past requests, or nothing")
+  app.add_flag("!--no-keep", o.keep, "Drop each expert as soon as it has been computed. Slots are only buffers");
+  app.add_flag("!--no-prefetch", o.prefetch, "Copy nothing before it is needed");
+  app.add_option(
+         "--restart", o.restart,
+         "Treat each measured request as the first after a restart. The device is empty, and the predictors know "
+         "the checkpoint of past requests, or nothing")
       ->check(command_line::IsMember({"checkpoint", "nothing"}));
-  app.add_flag("--sweep", o.sweep,
-               "a table: 10, 25 and 50 % of the experts, copies of 0.5 to 4 times one expert's computing");
-  app.add_flag("--json", o.json, "machine-readable results");
-  const char* const group = "What prefetching is held back by";
-  app.add_option("--floor", o.how.floor, "probability under which nothing is prefetched")
+  app.add_flag(
+      "--sweep", o.sweep,
+      "Print a table: 10, 25 and 50 % of the experts, and copies that take 0.5 to 4 times as long as computing");
+  app.add_flag("--json", o.json, "Print the results as JSON");
+  const char* const group = "Limits of prefetching";
+  app.add_option("--floor", o.how.floor, "Least probability for a prefetch")
       ->check(command_line::Range(0.0, 1.0))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--waste", o.how.waste_max,
-                 "share of the bytes moved that prefetches may waste before the floor rises; 1: any; 0: 15 %, or 1.4 "
-                 "times the bytes where slots hold less than a fifth")
+  app.add_option(
+         "--waste", o.how.waste_max,
+         "Share of the copied bytes that prefetches may waste before the floor rises. 1: any. 0: 15 %, or 1.4 times "
+         "the bytes if slots hold less than a fifth of the experts")
       ->check(command_line::Range(0.0, 1.0))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--horizon", o.how.horizon, "layers ahead; 0: all")
+  app.add_option("--horizon", o.how.horizon, "Layers to look ahead. 0: all")
       ->check(command_line::Range(0, 4096))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--choices", o.how.choices,
-                 "victims named by the policy, of which the forecast takes one; 0: a quarter of the experts")
+  app.add_option(
+         "--choices", o.how.choices,
+         "Experts that the policy offers for eviction, of which the forecast takes one. 0: a quarter of the experts")
       ->check(command_line::Range(0, 1 << 20))
       ->capture_default_str()
       ->group(group);
-  app.add_flag("!--no-proximity", o.how.proximity, "nearer layers are not preferred")->group(group);
-  app.add_flag("!--no-budget", o.how.budget, "also what the link cannot bring in time")->group(group);
-  app.add_flag("!--no-guard", o.how.guard, "also in place of what is likelier to be used")->group(group);
-  app.add_flag("!--no-calibrate", o.how.calibrate, "predictors are taken at their word")->group(group);
+  app.add_flag("!--no-proximity", o.how.proximity, "Do not prefer nearer layers")->group(group);
+  app.add_flag("!--no-budget", o.how.budget, "Prefetch also what the link cannot copy in time")->group(group);
+  app.add_flag("!--no-guard", o.how.guard, "Let prefetches evict experts that are more likely to be used")
+      ->group(group);
+  app.add_flag("!--no-calibrate", o.how.calibrate, "Do not calibrate the predictors")->group(group);
 }
 
 }  // namespace
 
 void add_replay_command(command_line::App& app, CommandResult& result) {
   command_line::App* replay =
-      app.add_subcommand("replay", "A routing trace against a cache and a predictor, on a virtual clock");
+      app.add_subcommand("replay", "Replay a routing trace against a cache policy and a predictor, on a virtual clock");
   auto o = std::make_shared<ReplayOptions>();
   add_options(*replay, *o);
+  replay->footer(
+      "Example:\n"
+      "  moestro up --model PACK --trace routes.jsonl      # then send requests, and stop it with Ctrl-C\n"
+      "  moestro replay routes.jsonl --slots 25% --predict auto");
   replay->callback([o, &result] {
     const auto rows = run_rows(*o);
     if (!rows.is_ok()) return fail(result, rows.status());

@@ -9,6 +9,7 @@
 #include "services/box/box_flags.h"
 #include "services/box/named_pack.h"
 #include "services/box/places.h"
+#include "services/cli/instance/instances.h"
 #include "services/cli/output.h"
 #include "services/cli/store/status_json.h"
 #include "services/command_line/command_line.h"
@@ -26,7 +27,7 @@ constexpr std::chrono::seconds kChangeWithin{120};  ///< a large manifest is rea
 
 /// Each subcommand has its own: CLI11 options belong to one command.
 struct Options {
-  explicit Options(command_line::App& app) : flags(app, {"run.dir"}) {}
+  explicit Options(command_line::App& app) : flags(app, {"run.dir", "model.name"}) {}
   box::BoxFlags flags;
   std::string what;
   bool json = false;
@@ -35,9 +36,10 @@ struct Options {
 Result<std::string> endpoint_of(const Options& options) {
   config::BoxConfig box;
   MOESTRO_RETURN_IF_ERROR(options.flags.read(box));
-  if (box.run.dir.empty())
-    return invalid_argument("which store? give --run-dir, as `moestro up` printed it, or -c FILE with run.dir");
-  return box::store_endpoint(box.run.dir);
+  if (!box.run.dir.empty()) return box::store_endpoint(box.run.dir);
+  if (!box.model.name.empty()) return box::store_endpoint(run_dir_of(box.model.name));
+  MOESTRO_ASSIGN_OR_RETURN(const Instance instance, only_instance(find_instances()));
+  return box::store_endpoint(instance.run_dir);
 }
 
 std::string share_text(const StoreStatusReport::Model& m) {
@@ -75,7 +77,6 @@ Status list(const Options& options) {
 }
 
 Status change(const Options& options, PackChange kind) {
-  MOESTRO_ASSIGN_OR_RETURN(const std::string endpoint, endpoint_of(options));
   box::NamedPack model{options.what, ""};
   if (kind == PackChange::kRemove) {
     MOESTRO_RETURN_IF_ERROR(box::check_model_name(model.name));
@@ -84,6 +85,7 @@ Status change(const Options& options, PackChange kind) {
     std::error_code ignored;  // the store looks at it and says what is wrong
     model.pack = std::filesystem::absolute(model.pack, ignored).string();
   }
+  MOESTRO_ASSIGN_OR_RETURN(const std::string endpoint, endpoint_of(options));
   MOESTRO_ASSIGN_OR_RETURN(const std::string done,
                            store::change_packs(endpoint, kind, model.name, model.pack, kChangeWithin));
   std::printf("%s\n", one_line(done).c_str());
@@ -98,8 +100,9 @@ void add_change(command_line::App& command, CommandResult& result, PackChange ki
                 const char* help) {
   command_line::App* sub = command.add_subcommand(name, help);
   auto options = std::make_shared<Options>(*sub);
-  sub->add_option(kind == PackChange::kRemove ? "NAME" : "NAME=PACK", options->what,
-                  kind == PackChange::kRemove ? "the model" : "the model and its pack's directory")
+  sub->add_option(
+         kind == PackChange::kRemove ? "NAME" : "NAME=PACK", options->what,
+         kind == PackChange::kRemove ? "Name of the model" : "Name of the model, and the directory of its pack")
       ->required();
   sub->callback([options, &result, kind] { finish(result, change(*options, kind)); });
 }
@@ -108,17 +111,17 @@ void add_change(command_line::App& command, CommandResult& result, PackChange ki
 
 void add_store_command(command_line::App& app, CommandResult& result) {
   command_line::App* command =
-      app.add_subcommand("store", "What a running store serves: look, add, replace, remove, without stopping it");
+      app.add_subcommand("store", "List, add, replace and remove the models of a running store");
   command->require_subcommand(1);
-  add_change(*command, result, PackChange::kAdd, "add", "serve one more model");
-  add_change(
-      *command, result, PackChange::kReplace, "replace",
-      "serve a model from another version of its pack, or from the same one put right; workers take it one by one");
+  add_change(*command, result, PackChange::kAdd, "add", "Serve one more model");
+  add_change(*command, result, PackChange::kReplace, "replace",
+             "Serve a model from another version of its pack, or from the repaired one. Workers switch one by one");
   add_change(*command, result, PackChange::kRemove, "remove",
-             "serve a model no longer; attached workers keep what they have");
-  command_line::App* show = command->add_subcommand("list", "the models, their packs and what of them is resident");
+             "Stop serving a model. Workers that are attached keep it until they end");
+  command_line::App* show =
+      command->add_subcommand("list", "List models, their packs and how much of them is in memory");
   auto options = std::make_shared<Options>(*show);
-  show->add_flag("--json", options->json, "as JSON on stdout");
+  show->add_flag("--json", options->json, "Print the result as JSON");
   show->callback([options, &result] { finish(result, list(*options)); });
 }
 

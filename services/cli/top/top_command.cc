@@ -12,19 +12,20 @@
 #include <utility>
 
 #include "common/config/units.h"
+#include "common/shm/file_access.h"
 #include "services/box/box_flags.h"
 #include "services/box/places.h"
 #include "services/cli/http_client.h"
+#include "services/cli/instance/instances.h"
+#include "services/cli/instance/own_server.h"
 #include "services/cli/json_text.h"
 #include "services/cli/output.h"
 #include "services/cli/server_options.h"
 #include "services/cli/store/status_json.h"
-#include "services/cli/top/own_server.h"
 #include "services/cli/top/server_look.h"
 #include "services/cli/top/terminal.h"
 #include "services/cli/top/text_width.h"
 #include "services/cli/top/view.h"
-#include "services/cli/up/run_dir.h"
 #include "services/command_line/command_line.h"
 
 namespace moestro::cli {
@@ -182,10 +183,13 @@ Status show(const Options& o) {
   MOESTRO_ASSIGN_OR_RETURN(const milliseconds interval, config::parse_duration(o.interval));
   if (interval < kIntervalMin)
     return invalid_argument("--interval " + o.interval + ": at least " + config::format_duration(kIntervalMin));
-  if (box.run.dir.empty() && box.model.name.empty())
-    return invalid_argument("which store? give --run-dir, or --name as `moestro up` has it, or -c FILE");
-  const std::filesystem::path run_dir =
-      box.run.dir.empty() ? default_run_dir(box.model.name) : std::filesystem::path(box.run.dir);
+  std::filesystem::path run_dir = box.run.dir;
+  if (box.run.dir.empty() && box.model.name.empty()) {
+    MOESTRO_ASSIGN_OR_RETURN(const Instance instance, only_instance(find_instances()));
+    run_dir = instance.run_dir;
+  } else if (box.run.dir.empty()) {
+    run_dir = run_dir_of(box.model.name);
+  }
   // Where the user named no directory, another user's is not to say which server gets the API key.
   std::error_code error;
   if (box.run.dir.empty() && std::filesystem::exists(run_dir, error))
@@ -200,19 +204,24 @@ Status show(const Options& o) {
 }  // namespace
 
 void add_top_command(command_line::App& app, CommandResult& result) {
-  command_line::App* command = app.add_subcommand("top",
-                                         "What a running cluster does: requests, queue, batches, and what its store "
-                                         "holds, reads and hits; drawn anew every second (Ctrl-C ends it)");
+  command_line::App* command =
+      app.add_subcommand("top",
+                         "Show a running cluster: requests, queue, batches, and what its store holds, "
+                         "reads and hits. Redrawn every second; Ctrl-C ends it");
   auto options = std::make_shared<Options>(*command);
-  command->add_option("--interval", options->interval, "between two looks")->capture_default_str();
-  command->add_option(
-      "--url", options->url,
-      "the orchestrator; default: the one of that run directory, by https with its own certificate if it serves that");
+  command->add_option("--interval", options->interval, "Time between two updates")
+      ->capture_default_str()
+      ->type_name("TIME");
+  command
+      ->add_option("--url", options->url,
+                   "The orchestrator. Default: that of the run directory, over https with its own certificate if it "
+                   "serves https")
+      ->type_name("URL");
   add_access_options(*command, options->server);
-  command->add_flag("--once", options->once, "one page; also where the output is no terminal");
+  command->add_flag("--once", options->once, "Print one page. So does an output that is no terminal");
   command->add_flag("--no-color", options->no_color,
-                    "no colours; also with NO_COLOR set, and where the output is no terminal");
-  command->add_flag("--json", options->json, "one look as JSON on stdout, with the rates of one interval");
+                    "Use no colours. So does NO_COLOR in the environment, or an output that is no terminal");
+  command->add_flag("--json", options->json, "Print the figures once as JSON, with the rates of one interval");
   command->callback([options, &result] {
     const Status status = show(*options);
     if (!status.is_ok()) fail(result, status, status.code() == Code::kInvalidArgument ? kExitUsage : kExitFailed);

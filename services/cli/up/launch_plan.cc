@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <set>
 
+#include "common/config/host_port.h"
 #include "common/config/yaml_file.h"
 #include "common/machine/numa.h"
 #include "common/shm/whole_file.h"
 #include "services/box/https.h"
 #include "services/box/named_pack.h"
-#include "services/cli/url.h"
+#include "services/cli/checkpoint_hint.h"
 #include "services/worker/device/worker_device.h"
 
 namespace moestro::cli {
@@ -37,9 +38,7 @@ Status check_without_devices(config::BoxConfig& box) {
   MOESTRO_RETURN_IF_ERROR(box::serves_https(box).status());
   std::error_code error;
   const fs::path pack = fs::weakly_canonical(fs::absolute(box.model.pack), error);
-  if (error || !fs::is_regular_file(pack / "manifest", error))
-    return not_found("no pack at " + box.model.pack +
-                     " (no file 'manifest' in it); make one: moestro pack HF_DIR -o " + box.model.pack);
+  if (error || !fs::is_regular_file(pack / "manifest", error)) return no_pack_at(box.model.pack);
   box.model.pack = pack.string();
   MOESTRO_ASSIGN_OR_RETURN(const auto model, box::model_of(box));
   box.model.name = model.name;
@@ -52,7 +51,11 @@ Status check_without_devices(config::BoxConfig& box) {
   const std::string scheme = "sqlite:";
   if (state.starts_with(scheme)) state = scheme + fs::absolute(state.substr(scheme.size())).string();
   else if (state != "default" && !elsewhere) state = fs::absolute(state).string();
-  return parse_host_port(box.orchestrator.http).status();
+  // With its address in full, as the programs and `moestro top` read it.
+  const auto http = config::parse_listen_address(box.orchestrator.http);
+  if (!http) return http.status().with_context("--http (orchestrator.http)");
+  box.orchestrator.http = http->text();
+  return Status::ok();
 }
 
 /// Flags of the worker alone, over the box's file. None where all workers are the same.

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "services/box/named_pack.h"
+#include "services/box/places.h"
 #include "services/cli/output.h"
 
 namespace moestro::cli {
@@ -71,11 +72,7 @@ Fd::~Fd() {
 }
 
 fs::path default_run_dir(const std::string& name) {
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  std::error_code error;
-  if (runtime != nullptr && runtime[0] == '/' && fs::is_directory(runtime, error))
-    return fs::path(runtime) / "moestro" / box::name_in_path(name);
-  return fs::path("/tmp") / ("moestro-" + std::to_string(::geteuid())) / box::name_in_path(name);
+  return box::run_homes().front() / box::name_in_path(name);
 }
 
 fs::path default_state_dir(const std::string& name) {

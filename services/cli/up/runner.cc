@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/shm/whole_file.h"
+#include "services/cli/http_client.h"
 #include "services/cli/output.h"
 
 namespace moestro::cli {
@@ -148,7 +149,7 @@ class Runner {
       shm::put_aside(config_.places.run_dir / "http.port");
       client_.reset();
       // Back on the port that clients know, also where it was a free one at first.
-      arguments.insert(arguments.end(), {"--http", url_host() + ":" + config_.http.port});
+      arguments.insert(arguments.end(), {"--http", config_.http.text()});
     }
     const Result<pid_t> pid = launch(child.binary, arguments, child.log);
     if (pid.is_ok()) {
@@ -161,17 +162,12 @@ class Runner {
     look_at_ = clock_.now();
   }
 
-  std::string url_host() const {
-    return config_.http.host.find(':') == std::string::npos ? config_.http.host
-                                                            : "[" + config_.http.host + "]";
-  }
-
   void act(const SignalProgram& action) {
     const pid_t pid = children_[action.program].pid;
     if (pid > 0) ::kill(pid, action.signal);
   }
   void act(const SayReady&) {
-    std::printf("ready %s://%s:%s\n", config_.https ? "https" : "http", url_host().c_str(), config_.http.port.c_str());
+    std::printf("ready %s://%s\n", config_.https ? "https" : "http", config_.http.text().c_str());
     std::fflush(stdout);
   }
   void act(const Say& action) { note(action.text); }

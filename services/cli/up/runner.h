@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "services/cli/http_client.h"
+#include "common/config/host_port.h"
 #include "services/cli/up/launch_plan.h"
 #include "services/cli/up/process.h"
 #include "services/cli/up/supervisor.h"
@@ -16,7 +16,7 @@ namespace moestro::cli {
 struct RunnerConfig {
   Places places;
   std::vector<Launch> launches;
-  HostPort http;
+  config::HostPort http;
   bool https = false;
   SupervisorLimits limits;
 };

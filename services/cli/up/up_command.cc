@@ -10,6 +10,7 @@
 #include "services/cli/output.h"
 #include "services/cli/up/arena_dir.h"
 #include "services/cli/up/launch_plan.h"
+#include "services/cli/up/preflight.h"
 #include "services/cli/up/run_dir.h"
 #include "services/cli/up/runner.h"
 #include "services/command_line/command_line.h"
@@ -17,23 +18,42 @@
 namespace moestro::cli {
 namespace {
 
-/// Whoever names a run directory has the state in it; else it lies where it survives a restart of the machine, which
-/// the default run directory does not.
+namespace fs = std::filesystem;
+
+/// With --run-dir the state is in that directory. Else it lies where it survives a restart of the machine, which the
+/// default run directory does not: in a directory that this makes, and names in `box`.
 Status place_state(config::BoxConfig& box) {
   if (box.orchestrator.state != "default" || !box.run.dir.empty()) return Status::ok();
-  const std::filesystem::path dir = default_state_dir(box.model.name);
+  const fs::path dir = default_state_dir(box.model.name);
   if (dir.empty()) return Status::ok();
   MOESTRO_RETURN_IF_ERROR(make_state_dir(dir));
   box.orchestrator.state = "sqlite:" + (dir / "batches.db").string();
   return Status::ok();
 }
 
-Status run_box(config::BoxConfig box, const std::vector<WorkerPlace>& workers) {
+/// What only one program can have.
+Status check_claims(config::BoxConfig& box, const config::HostPort& http, const fs::path& run_dir) {
+  MOESTRO_RETURN_IF_ERROR(check_port(http));
   MOESTRO_RETURN_IF_ERROR(place_state(box));
+  return check_state(box, run_dir);
+}
+
+/// The box's run directory, made once nothing stands against a start. In one that is there, programs of an earlier run
+/// may still end: what they hold is looked at after they have.
+Result<RunDir> claim_run_dir(config::BoxConfig& box, const config::HostPort& http, const shm::FileAccess& access) {
+  const fs::path path = box.run.dir.empty() ? default_run_dir(box.model.name) : fs::path(box.run.dir);
+  std::error_code error;
+  if (!fs::exists(path, error)) MOESTRO_RETURN_IF_ERROR(check_claims(box, http, path));
+  MOESTRO_ASSIGN_OR_RETURN(RunDir run_dir, open_run_dir(path, access));
+  MOESTRO_RETURN_IF_ERROR(check_claims(box, http, run_dir.path));
+  return run_dir;
+}
+
+Status run_box(config::BoxConfig box, const std::vector<WorkerPlace>& workers) {
+  MOESTRO_RETURN_IF_ERROR(check_files(box));
+  MOESTRO_ASSIGN_OR_RETURN(const config::HostPort http, config::parse_listen_address(box.orchestrator.http));
   MOESTRO_ASSIGN_OR_RETURN(const shm::FileAccess access, shm::access_for_group(box.run.group));
-  MOESTRO_ASSIGN_OR_RETURN(
-      const RunDir run_dir,
-      open_run_dir(box.run.dir.empty() ? default_run_dir(box.model.name) : std::filesystem::path(box.run.dir), access));
+  MOESTRO_ASSIGN_OR_RETURN(const RunDir run_dir, claim_run_dir(box, http, access));
   std::optional<uint64_t> dram;
   if (box.store.dram) dram = box.store.dram->value;
   MOESTRO_ASSIGN_OR_RETURN(const ArenaDir arena, choose_arena_dir(box.store.arena_dir, run_dir.path, dram, access));
@@ -41,7 +61,7 @@ Status run_box(config::BoxConfig box, const std::vector<WorkerPlace>& workers) {
   config.places = {run_dir.path, arena.path()};
   MOESTRO_RETURN_IF_ERROR(write_box_file(box, config.places));
   config.launches = plan_launches(box, config.places, workers, memory_nodes_to_choose());
-  MOESTRO_ASSIGN_OR_RETURN(config.http, parse_host_port(box.orchestrator.http));
+  config.http = http;
   MOESTRO_ASSIGN_OR_RETURN(config.https, box::serves_https(box));
   config.limits.drain =
       box.run.drain +
@@ -59,6 +79,9 @@ void run_up(const box::BoxFlags& flags, CommandResult& result) {
   if (!status.is_ok()) return fail(result, status);
   status = flags.read_flags(box);
   if (!status.is_ok()) return fail(result, status, kExitUsage);
+  if (box.orchestrator.http.starts_with(':'))
+    note("--http " + box.orchestrator.http + " listens on 127.0.0.1 alone; for every address of this machine write " +
+         "0.0.0.0" + box.orchestrator.http);
   const auto workers = check_box(box, this_machine());
   status = workers.status();
   const bool usage = status.code() == Code::kInvalidArgument || status.code() == Code::kUnsupported;
@@ -71,8 +94,16 @@ void run_up(const box::BoxFlags& flags, CommandResult& result) {
 
 void add_up_command(command_line::App& app, CommandResult& result) {
   command_line::App* command = app.add_subcommand(
-      "up", "Start store, workers and orchestrator of one box; Ctrl-C drains and stops them");
+      "up",
+      "Serve a model: start the store, the workers and the orchestrator on this machine. Ctrl-C finishes the "
+      "requests in flight and stops them");
   const auto flags = std::make_shared<box::BoxFlags>(*command);
+  command->strays_are_for("--model");
+  command->footer(
+      "Examples:\n"
+      "  moestro up --model packs/qwen3 --dram 24GiB\n"
+      "  moestro up --model packs/qwen3 --device cuda --http 0.0.0.0:8080 --api-keys keys\n"
+      "  moestro up -c box.yaml");
   command->callback([flags, &result] { run_up(*flags, result); });
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "services/cli/bench/model/model_shape.h"
 #include "services/cli/pack/progress.h"
@@ -33,16 +34,16 @@ struct Dimension {
   const char* help;
 };
 constexpr Dimension kDimensions[] = {
-    {"--layers", &ModelShape::layers, 1, 1024, "Layers, each with experts"},
+    {"--layers", &ModelShape::layers, 1, 1024, "Layers. Each has experts"},
     {"--hidden", &ModelShape::hidden, 1, 65536, "Width of the model"},
     {"--heads", &ModelShape::heads, 1, 1024, "Attention heads"},
-    {"--kv-heads", &ModelShape::kv_heads, 1, 1024, "Of keys and values"},
+    {"--kv-heads", &ModelShape::kv_heads, 1, 1024, "Heads of keys and values"},
     {"--head-dim", &ModelShape::head_dim, 2, 1024, "Width of a head"},
     {"--ffn", &ModelShape::ffn, 1, 262144, "Inner width of an expert"},
-    {"--experts-per-layer", &ModelShape::experts, 1, 1024, "Experts of a layer"},
-    {"--top-k", &ModelShape::top_k, 1, 64, "Experts of a token"},
-    {"--vocab", &ModelShape::vocab, kByteVocab, 1 << 20, "Vocabulary"},
-    {"--context", &ModelShape::context, 16, 1 << 24, "Longest sequence"},
+    {"--experts-per-layer", &ModelShape::experts, 1, 1024, "Experts per layer"},
+    {"--top-k", &ModelShape::top_k, 1, 64, "Experts per token"},
+    {"--vocab", &ModelShape::vocab, kByteVocab, 1 << 20, "Tokens of the vocabulary"},
+    {"--context", &ModelShape::context, 16, 1 << 24, "Longest sequence, in tokens"},
 };
 
 ModelShape shape_of(const Arguments& a) {
@@ -50,6 +51,20 @@ ModelShape shape_of(const Arguments& a) {
   for (const Dimension& d : kDimensions)
     if (a.own.*d.member != 0) shape.*d.member = a.own.*d.member;
   return shape;
+}
+
+/// Before the plan of a model is made, which takes memory for each of its blobs: whether its experts could lie there.
+/// An unfinished pack has its room already.
+Status check_room(const std::filesystem::path& pack, uint64_t bytes) {
+  std::error_code error;
+  std::filesystem::path at = std::filesystem::absolute(pack).lexically_normal();
+  if (std::filesystem::exists(at, error)) return Status::ok();
+  while (!std::filesystem::exists(at, error) && at.has_relative_path()) at = at.parent_path();
+  const std::filesystem::space_info room = std::filesystem::space(at, error);
+  if (error || room.available >= bytes) return Status::ok();
+  return exhausted(pack.string() + ": the experts alone take " + human_bytes(bytes) + ", and " +
+                   human_bytes(room.available) + " are free: " + std::to_string(bytes - room.available) +
+                   " bytes are missing; choose another directory or a smaller model");
 }
 
 Status run(const Arguments& a) {
@@ -69,11 +84,16 @@ Status run(const Arguments& a) {
                  {"tokenizer.json", byte_tokenizer_json(shape.vocab)},
                  {"tokenizer_config.json", tokenizer_config_json(shape)}};
   note(shape_text(shape) + "; seed " + std::to_string(a.seed));
+  MOESTRO_RETURN_IF_ERROR(check_room(a.pack, expert_bytes(shape, experts)));
   const auto begin = std::chrono::steady_clock::now();
   ByteProgress progress("making weights");
-  const auto summary = store::pack_random(model, a.pack, options,
-                                          {[&](uint64_t done, uint64_t total) { progress.update(done, total); },
-                                           [](const std::string& line) { note(line); }});
+  bool size_said = false;
+  const auto update = [&](uint64_t done, uint64_t total) {
+    if (!std::exchange(size_said, true)) note(human_bytes(total) + " of weights will be in " + a.pack);
+    progress.update(done, total);
+  };
+  const auto summary =
+      store::pack_random(model, a.pack, options, {update, [](const std::string& line) { note(line); }});
   progress.finish();
   if (!summary) return summary.status();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -95,12 +115,12 @@ Status run(const Arguments& a) {
 
 void add_model_bench(command_line::App& bench, CommandResult& result) {
   command_line::App* model = bench.add_subcommand(
-      "model", "Make a pack of random weights of a model's shape, for benchmarks; no checkpoint is needed");
+      "model", "Make a pack of random weights in the shape of a model, for benchmarks. Needs no checkpoint");
   auto a = std::make_shared<Arguments>();
-  model->add_option("--shape", a->shape, "Dimensions to begin with; each of them can be given")
+  model->add_option("--shape", a->shape, "Model whose dimensions to take. The options below change single ones")
       ->required()
       ->check(command_line::IsMember(model_shape_names()));
-  model->add_option("-o,--output", a->pack, "Directory of the pack; an interrupted one goes on where it stopped")
+  model->add_option("-o,--output", a->pack, "Directory of the pack. After an interruption, the same command continues")
       ->required()
       ->option_text("PACK");
   for (const Dimension& d : kDimensions)
@@ -109,10 +129,10 @@ void add_model_bench(command_line::App& bench, CommandResult& result) {
   model->add_option("--experts", a->experts, "Precision of the experts")->check(precisions)->capture_default_str();
   model
       ->add_option("--dense", a->dense,
-                   "Precision of all other weights; bf16-12bit, int8, int4: of attention and the head")
+                   "Precision of all other weights. bf16-12bit, int8 and int4 apply to attention and the head")
       ->check(precisions)
       ->capture_default_str();
-  model->add_option("--name", a->name, "Name of the model (default: the shape's)")->option_text("NAME");
+  model->add_option("--name", a->name, "Name of the model. Default: the shape's")->option_text("NAME");
   model->add_option("--seed", a->seed, "The same seed makes the same bytes")->capture_default_str()->option_text("S");
   model->add_option("--jobs", a->jobs, "Threads")
       ->check(command_line::Range(1, 256))

@@ -82,6 +82,13 @@ std::optional<ModelShape> model_shape(const std::string& name) {
   return std::nullopt;
 }
 
+uint64_t expert_bytes(const ModelShape& s, DType precision) {
+  const auto matrix = [&](int64_t rows, int64_t cols) {
+    return static_cast<uint64_t>(rows * row_bytes(precision, cols) + matrix_parameter_bytes(precision, rows, cols));
+  };
+  return static_cast<uint64_t>(s.layers * s.experts) * (2 * matrix(s.ffn, s.hidden) + matrix(s.hidden, s.ffn));
+}
+
 std::string shape_text(const ModelShape& s) {
   return printed(
       "%s, %ld layers of %ld experts (%ld a token), hidden %ld, ffn %ld, %ld heads of %ld (%ld of keys), vocabulary "

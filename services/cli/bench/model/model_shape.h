@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/dtype.h"
 #include "common/status.h"
 
 namespace moestro::cli {
@@ -22,6 +23,9 @@ struct ModelShape {
 std::vector<std::string> model_shape_names();
 /// None: not one of those names.
 std::optional<ModelShape> model_shape(const std::string& name);
+
+/// Bytes of the weights of all experts in that precision.
+uint64_t expert_bytes(const ModelShape& shape, DType precision);
 
 /// One line: "mixtral, 16 layers of 8 experts (2 a token), hidden 1024, ...".
 std::string shape_text(const ModelShape& shape);

@@ -30,28 +30,33 @@ command_line::Option* add_size(command_line::App& app, const char* names, const 
 }  // namespace
 
 void add_store_bench(command_line::App& bench, CommandResult& result) {
-  command_line::App* store = bench.add_subcommand(
-      "store", "Fetches and pins of a store of its own, beside the bare drive and a mapping of the same files");
+  command_line::App* store = bench.add_subcommand("store",
+                                                  "Measure fetches and pins of a store, compared with the bare drive "
+                                                  "and with a mapping of the same files. Starts its "
+                                                  "own store");
   auto o = std::make_shared<StoreBenchOptions>();
   auto json = std::make_shared<bool>(false);
-  store->add_option("--pack", o->pack, "a pack (made by moestro pack)")->required();
-  store->add_option("--workers", o->workers, "processes whose memory is counted")
+  store->add_option("--pack", o->pack, "Pack: a directory made by moestro pack")->required()->type_name("PACK");
+  store->add_option("--workers", o->workers, "Worker processes whose memory is counted")
       ->check(command_line::Range(int64_t{2}, int64_t{64}))
       ->capture_default_str();
-  store->add_option("--rounds", o->rounds, "each row is a median of them")
+  store->add_option("--rounds", o->rounds, "Rounds. Each result is their median")
       ->check(command_line::Range(int64_t{1}, int64_t{1000}))
       ->capture_default_str();
-  store->add_option("--depth", o->depth, "reads in flight of the bare io_uring that fetches are held against")
+  store->add_option("--depth", o->depth, "Reads in flight of the bare io_uring that fetches are compared with")
       ->check(command_line::Range(int64_t{1}, int64_t{1024}))
       ->capture_default_str();
-  add_size(*store, "--fetch", "bytes fetched at once in a round; default: 1GiB, at most a quarter of the experts",
+  add_size(*store, "--fetch", "Bytes to fetch at once in a round. Default: 1GiB, at most a quarter of the experts",
            [o](uint64_t n) { o->fetch_bytes = static_cast<int64_t>(n); });
-  add_size(*store, "--dram", "the arena; default: half of the experts for fetches, what the store chooses for workers",
+  add_size(*store, "--dram",
+           "Size of the arena. Default: for fetches half of the experts, for workers what the store chooses",
            [o](uint64_t n) { o->dram = n; });
-  store->add_option("--arena-dir", o->arena_dir, "default: as `moestro up` chooses");
-  store->add_option("--only", o->only, "reads: fetches and pins; processes: workers and memory; default: both")
+  store->add_option("--arena-dir", o->arena_dir, "Directory for the arena. Default: as `moestro up` chooses")
+      ->type_name("DIR");
+  store
+      ->add_option("--only", o->only, "reads: only fetches and pins. processes: only workers and memory. Default: both")
       ->check(command_line::IsMember({"reads", "processes"}));
-  store->add_flag("--json", *json, "a list of rows {what, value, unit, baseline, ratio, aim, ...}");
+  store->add_flag("--json", *json, "Print a list of rows {what, value, unit, baseline, ratio, aim, ...} as JSON");
   store->callback([o, json, &result] {
     std::unique_ptr<Progress> progress;
     const auto begin = std::chrono::steady_clock::now();

@@ -1,7 +1,8 @@
-#include "services/cli/top/own_server.h"
+#include "services/cli/instance/own_server.h"
 
 #include <fstream>
 
+#include "common/config/host_port.h"
 #include "common/config/yaml_file.h"
 #include "services/box/https.h"
 
@@ -18,7 +19,7 @@ Status read_box_in_effect(const fs::path& run_dir, config::BoxConfig& box) {
 }
 
 Result<Server> own_server(const config::BoxConfig& box, const fs::path& run_dir, ServerOptions options) {
-  MOESTRO_ASSIGN_OR_RETURN(HostPort at, parse_host_port(box.orchestrator.http));
+  MOESTRO_ASSIGN_OR_RETURN(config::HostPort at, config::parse_listen_address(box.orchestrator.http));
   MOESTRO_ASSIGN_OR_RETURN(const bool secure, box::serves_https(box));
   std::string port;
   if (std::ifstream(run_dir / "http.port") >> port) at.port = port;

@@ -1,0 +1,101 @@
+#include "services/cli/checkpoint_hint.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+
+namespace moestro::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_name_character(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-';
+}
+
+std::string last_part(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+/// "hf download ORG/NAME --local-dir NAME && moestro pack NAME -o PACK"
+std::string download_and_pack(const std::string& model, const std::string& pack) {
+  const std::string dir = last_part(model);
+  return "hf download " + model + " --local-dir " + dir + " && moestro pack " + dir + " -o " + shell_quoted(pack);
+}
+
+/// A place for a pack of that checkpoint: packs/NAME, or a longer name if there is something. NAME is fit for a model.
+std::string pack_for(const std::string& checkpoint) {
+  std::error_code error;
+  fs::path dir = fs::weakly_canonical(fs::absolute(checkpoint), error);
+  std::string name = (dir.has_filename() ? dir : dir.parent_path()).filename().string();
+  std::ranges::replace_if(
+      name, [](char c) { return !is_name_character(c); }, '-');
+  name.erase(0, name.find_first_not_of(".-"));
+  std::string pack = "packs/" + (name.empty() ? "model" : name);
+  while (fs::exists(pack, error)) pack += "-pack";
+  return pack;
+}
+
+}  // namespace
+
+std::string shell_quoted(const std::string& text) {
+  const bool plain = std::ranges::all_of(text, [](char c) {
+    return is_name_character(c) || std::string_view("/:=,+@%").find(c) != std::string_view::npos;
+  });
+  if (plain && !text.empty()) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+std::optional<std::string> hub_model(const std::string& text) {
+  std::string name = text;
+  for (const std::string_view start : {"https://huggingface.co/", "https://hf.co/", "hf.co/", "hf:"})
+    if (name.starts_with(start)) name.erase(0, start.size());
+  if (name.ends_with('/')) name.pop_back();
+  const size_t slash = name.find('/');
+  const auto is_part = [](std::string_view part) {
+    return !part.empty() && std::isalnum(static_cast<unsigned char>(part.front())) != 0 &&
+           std::ranges::all_of(part, is_name_character);
+  };
+  if (slash == std::string::npos || !is_part(std::string_view(name).substr(0, slash)) ||
+      !is_part(std::string_view(name).substr(slash + 1)))
+    return std::nullopt;
+  return name;
+}
+
+Status check_checkpoint_directory(const std::string& source, const std::string& pack) {
+  std::error_code error;
+  if (fs::is_directory(source, error)) return Status::ok();
+  if (fs::exists(source, error))
+    return invalid_argument(source +
+                            " is a file; give the directory of a checkpoint, which has config.json, "
+                            "*.safetensors and tokenizer.json");
+  const std::string missing = "there is no directory " + source;
+  const auto model = hub_model(source);
+  if (!model) return not_found(missing);
+  return not_found(missing + "; if you mean the model on Hugging Face, download it first: " +
+                   download_and_pack(*model, pack) + " (hf comes with: pip install huggingface_hub)");
+}
+
+Status no_pack_at(const std::string& path) {
+  std::error_code error;
+  if (fs::exists(fs::path(path) / "unfinished-pack.journal", error))  // store/pack/journal.h
+    return not_found("the pack at " + path + " is unfinished; run its `moestro pack` command again: it continues");
+  if (fs::exists(fs::path(path) / "config.json", error)) {
+    const std::string pack = pack_for(path);
+    return not_found("no pack at " + path + ": that is a checkpoint; make a pack of it first: moestro pack " +
+                     shell_quoted(path) + " -o " + shell_quoted(pack) + " && moestro up --model " + shell_quoted(pack));
+  }
+  if (fs::exists(path, error))
+    return not_found("no pack at " + path +
+                     ": no file 'manifest' is in it; make one: moestro pack HF_DIR -o packs/NAME");
+  const std::string missing = "no pack at " + path + ": there is no such directory; make one: ";
+  if (const auto model = hub_model(path)) {
+    const std::string pack = pack_for(*model);
+    return not_found(missing + download_and_pack(*model, pack) + " && moestro up --model " + shell_quoted(pack));
+  }
+  return not_found(missing + "moestro pack HF_DIR -o " + shell_quoted(path));
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,35 @@
+#pragma once
+// The clusters of this user that run on this machine.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "services/box/places.h"
+#include "services/cli/server_options.h"
+
+namespace moestro::cli {
+
+struct Instance {
+  std::string name;  ///< as `moestro up --name` has it
+  std::filesystem::path run_dir;
+};
+
+/// Those with a run directory in one of `homes` in which a program accepts connections. One that was started with a
+/// --run-dir elsewhere is not found.
+std::vector<Instance> find_instances(const std::vector<std::filesystem::path>& homes = box::run_homes());
+
+/// The only one of `found`. kInvalidArgument names them if they are several, kUnavailable says how to start one.
+Result<Instance> only_instance(const std::vector<Instance>& found);
+
+/// The run directory of the running cluster of that name; where none runs, the one that `up` would make.
+std::filesystem::path run_dir_of(const std::string& name,
+                                 const std::vector<std::filesystem::path>& homes = box::run_homes());
+
+/// The server of --url. Without it: that of the only instance; where none runs, whatever listens on kDefaultUrl, with
+/// an error that says how to start one if nothing does. kInvalidArgument names several.
+Result<Server> find_server(const ServerOptions& options,
+                           const std::vector<std::filesystem::path>& homes = box::run_homes());
+
+}  // namespace moestro::cli

@@ -1,0 +1,70 @@
+#include "services/cli/checkpoint_hint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/temp_dir.h"
+
+namespace moestro::cli {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(ShellQuoted, OnlyWhatAShellWouldChange) {
+  EXPECT_EQ(shell_quoted("/models/Qwen3-30B_A3B.v1"), "/models/Qwen3-30B_A3B.v1");
+  EXPECT_EQ(shell_quoted("my model"), "'my model'");
+  EXPECT_EQ(shell_quoted("it's $HOME"), "'it'\\''s $HOME'");
+  EXPECT_EQ(shell_quoted("~/x"), "'~/x'") << "a tilde that has come here is a name";
+  EXPECT_EQ(shell_quoted(""), "''");
+}
+
+TEST(HubModel, OrganisationAndName) {
+  EXPECT_EQ(hub_model("Qwen/Qwen3-30B-A3B"), "Qwen/Qwen3-30B-A3B");
+  EXPECT_EQ(hub_model("https://huggingface.co/mistralai/Mixtral-8x7B-v0.1/"), "mistralai/Mixtral-8x7B-v0.1");
+  for (const char* text : {"demo", "/models/demo", "./models/demo", "../demo", "a/b/c", "a/", "/b", "", "a b/c", "~/x"})
+    EXPECT_EQ(hub_model(text), std::nullopt) << text;
+}
+
+TEST(Checkpoint, WhatIsNoDirectoryIsExplained) {
+  const test::TempDir dir;
+  EXPECT_TRUE(check_checkpoint_directory(dir.path(), "p").is_ok());
+  const Status model = check_checkpoint_directory("Qwen/No-Such-Model", "my packs/q");
+  EXPECT_EQ(model.code(), Code::kNotFound);
+  EXPECT_THAT(model.message(), HasSubstr("hf download Qwen/No-Such-Model --local-dir No-Such-Model && moestro pack "
+                                         "No-Such-Model -o 'my packs/q' (hf comes with"));
+  const Status missing = check_checkpoint_directory(dir / "none", "p");
+  EXPECT_EQ(missing.message(), "there is no directory " + (dir / "none").string());
+  test::write_file(dir / "model.gguf", "x");
+  EXPECT_THAT(check_checkpoint_directory(dir / "model.gguf", "p").message(), HasSubstr("model.gguf is a file; give"));
+}
+
+TEST(NoPack, ACheckpointIsToBePackedElsewhere) {
+  const test::TempDir dir;
+  const std::string checkpoint = dir / "Bob's model";
+  std::filesystem::create_directory(checkpoint);
+  test::write_file(checkpoint + "/config.json", "{}");
+  const Status status = no_pack_at(checkpoint);
+  EXPECT_EQ(status.code(), Code::kNotFound);
+  EXPECT_THAT(status.message(),
+              HasSubstr("that is a checkpoint; make a pack of it first: moestro pack " + shell_quoted(checkpoint) +
+                        " -o packs/Bob-s-model && moestro up --model "
+                        "packs/Bob-s-model"));
+}
+
+TEST(NoPack, OtherPlaces) {
+  const test::TempDir dir;
+  EXPECT_THAT(no_pack_at(dir / "none").message(),
+              HasSubstr("make one: moestro pack HF_DIR -o " + (dir / "none").string()));
+  EXPECT_THAT(no_pack_at("Qwen/No-Such-Model").message(),
+              HasSubstr("hf download Qwen/No-Such-Model --local-dir No-Such-Model && moestro pack No-Such-Model -o "
+                        "packs/No-Such-Model && moestro up --model packs/No-Such-Model"));
+  EXPECT_THAT(no_pack_at(dir.path()).message(),
+              HasSubstr("no file 'manifest' is in it; make one: moestro pack HF_DIR -o "
+                        "packs/NAME"));
+  test::write_file(dir / "unfinished-pack.journal", "");
+  EXPECT_THAT(no_pack_at(dir.path()).message(), HasSubstr("is unfinished; run its `moestro pack` command again"));
+}
+
+}  // namespace
+}  // namespace moestro::cli
