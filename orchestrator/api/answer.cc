@@ -74,6 +74,22 @@ json logprobs_json(const Tokenizer& tokenizer, const std::vector<ScoredToken>& t
   return chat ? chat_logprobs(tokenizer, tokens) : legacy_logprobs(tokenizer, tokens, top);
 }
 
+json prompt_logprobs_json(const Tokenizer& tokenizer, const std::vector<ScoredToken>& tokens, int top) {
+  json all = json::array();
+  for (const ScoredToken& t : tokens) {
+    all.push_back(nullptr);
+    if (!t.has_score) continue;
+    const auto add = [&](TokenId id, float logprob, json rank) {
+      all.back()[std::to_string(id)] = {
+          {"logprob", finite(logprob)}, {"rank", std::move(rank)}, {"decoded_token", tokenizer.token_text(id)}};
+    };
+    add(t.id, t.score.logprob, nullptr);
+    for (size_t i = 0; i < std::min(t.score.best.size(), static_cast<size_t>(top)); ++i)
+      add(t.score.best[i].id, t.score.best[i].logprob, i + 1);
+  }
+  return all;
+}
+
 json usage_json(int64_t prompt_tokens, int64_t cached_tokens, int64_t completion_tokens) {
   return {{"prompt_tokens", prompt_tokens},
           {"completion_tokens", completion_tokens},

@@ -22,6 +22,9 @@ struct AnswerFrame {
 nlohmann::json answer_frame(const AnswerFrame& frame, bool chunk);
 /// Log-probabilities in the shape of /v1/completions or of /v1/chat/completions.
 nlohmann::json logprobs_json(const Tokenizer& tokenizer, const std::vector<ScoredToken>& tokens, bool chat, int top);
+/// prompt_logprobs as vLLM has them: for each token null, or {id: {"logprob", "rank", "decoded_token"}} of the token
+/// and of the `top` best. The rank is null where the token is none of those.
+nlohmann::json prompt_logprobs_json(const Tokenizer& tokenizer, const std::vector<ScoredToken>& tokens, int top);
 nlohmann::json usage_json(int64_t prompt_tokens, int64_t cached_tokens, int64_t completion_tokens);
 std::string server_sent_event(const nlohmann::json& value);
 

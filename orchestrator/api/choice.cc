@@ -3,18 +3,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "orchestrator/api/marker.h"
 #include "orchestrator/tokenizer/unicode.h"
 
 namespace moestro::orchestrator {
 
 Choice::Choice(const Tokenizer& tokenizer, const std::vector<std::string>* stop, std::span<const TokenId> prompt,
-               const std::string* echoed, std::string shown)
+               const std::string* echoed, ChoiceOptions options)
     : tokenizer_(tokenizer),
-      decoder_(tokenizer, /*skip_special=*/shown.empty()),
+      decoder_(tokenizer, /*skip_special=*/options.shown.empty() && !options.show_special),
       prompt_(prompt),
       stop_(stop),
       echoed_(echoed),
-      shown_(std::move(shown)) {}
+      options_(std::move(options)) {}
 
 void Choice::look_at_prompt() {
   if (std::exchange(prompt_seen_, true)) return;
@@ -35,18 +36,23 @@ std::string Choice::echo() {
   return echoed_->substr(0, echo_bytes_);
 }
 
+bool Choice::is_shown(TokenId token) const {
+  const bool ends = std::ranges::find(options_.ends, token) != options_.ends.end();
+  if (ends && !options_.include_stop) return false;
+  return options_.show_special || !tokenizer_.is_special(token) ||
+         std::ranges::find(options_.shown, tokenizer_.token(token)) != options_.shown.end();
+}
+
 bool Choice::push(SampledToken token) {
-  if (stopped_) return true;
+  if (stopped_at_ != nullptr) return true;
   look_at_prompt();
   ++count_;
-  const bool special = tokenizer_.is_special(token.id);
-  const std::string bytes = special ? std::string() : tokenizer_.token_bytes(token.id);
+  const std::string bytes = tokenizer_.is_special(token.id) ? std::string() : tokenizer_.token_bytes(token.id);
   tokens_.push_back({token.id, std::move(token.score), true, 0, tokenizer_.token_text(token.id)});
-  const bool hidden = special && tokenizer_.token(token.id) != shown_;
-  const std::string text = hidden ? std::string() : decoder_.push(token.id);
+  const std::string text = is_shown(token.id) ? decoder_.push(token.id) : std::string();
   place(tokens_.back(), bytes, text);
-  held_ += text;
-  return scan(false);
+  say(text, false);
+  return stopped_at_ != nullptr;
 }
 
 /// Says where a token begins that stands for `bytes` and has made the decoder give `text`.
@@ -67,38 +73,37 @@ void Choice::place(ScoredToken& token, const std::string& bytes, const std::stri
 }
 
 void Choice::finish() {
-  if (stopped_) return;
+  if (stopped_at_ != nullptr) return;
   if (echoed_ != nullptr) look_at_prompt();  // its end may be held
   const std::string text = decoder_.finish();
   code_points_ += tok::count_code_points(text);
-  held_ += text;
-  scan(true);
+  say(text, true);
 }
 
-/// Moves to ready_ what cannot be part of a stop string. True at a stop string, whose text and what follows it are
-/// dropped.
-bool Choice::scan(bool last) {
+/// Moves to ready_ what cannot be part of a stop string. At a stop string that ends in `text`, it and what follows it
+/// are dropped.
+void Choice::say(const std::string& text, bool last) {
+  const size_t before = held_.size();
+  held_ += text;
   size_t cut = std::string::npos;
-  for (const std::string& s : *stop_) cut = std::min(cut, held_.find(s));
-  if (cut != std::string::npos) {
-    stopped_ = true;
+  for (const std::string& s : *stop_) {
+    if (count_ <= static_cast<size_t>(options_.min_tokens)) break;
+    const size_t at = held_.find(s, before < s.size() ? 0 : before - s.size() + 1);
+    if (at < cut) cut = at, stopped_at_ = &s;
+  }
+  if (stopped_at_ != nullptr) {
+    if (options_.include_stop) cut += stopped_at_->size();
     const size_t text_end = code_points_ - tok::count_code_points(std::string_view(held_).substr(cut));
     std::erase_if(tokens_, [&](const ScoredToken& t) { return t.text_offset >= text_end; });
     ready_ += held_.substr(0, cut);
     held_.clear();
-    return true;
+    return;
   }
   size_t keep = 0;  // the longest end of held_ that begins a stop string
-  if (!last) {
-    for (const std::string& s : *stop_) {
-      for (size_t n = std::min(s.size() - 1, held_.size()); n > keep; --n) {
-        if (held_.compare(held_.size() - n, n, s, 0, n) == 0) keep = n;
-      }
-    }
-  }
+  for (const std::string& s : *stop_)
+    if (!last) keep = std::max(keep, begun_marker(held_, s));
   ready_ += held_.substr(0, held_.size() - keep);
   held_.erase(0, held_.size() - keep);
-  return false;
 }
 
 }  // namespace moestro::orchestrator

@@ -18,18 +18,27 @@ struct ScoredToken {
   std::string text;        ///< as the choice's text shows it; a special token by its name
 };
 
+struct ChoiceOptions {
+  int64_t min_tokens = 0;          ///< a stop string that ends among the first so many tokens does not count
+  std::vector<TokenId> ends = {};  ///< tokens that end the choice
+  bool include_stop = false;       ///< the text has the stop string, or the token that ended it
+  bool show_special = false;       ///< the text has special tokens
+  std::vector<std::string> shown = {};  ///< it has those that are spelled so in any case
+};
+
 class Choice {
  public:
   /// `stop`, `prompt` and `echoed` outlive it. The prompt is looked at when the first token comes, or the echo is asked
-  /// for. `echoed` is the prompt's text if it is part of the choice's text, else null. `shown`: of special tokens, the
-  /// text shows those that are spelled so; empty: none.
+  /// for. `echoed` is the prompt's text if it is part of the choice's text, else null.
   Choice(const Tokenizer& tokenizer, const std::vector<std::string>* stop, std::span<const TokenId> prompt,
-         const std::string* echoed, std::string shown = "");
+         const std::string* echoed, ChoiceOptions options = {});
 
   /// Takes a sampled token. True if its text completed a stop string: the sequence is to end.
   bool push(SampledToken token);
   /// No more tokens come: what was held back is text.
   void finish();
+  /// The stop string that ended it; null: none did.
+  const std::string* stopped_at() const { return stopped_at_; }
 
   /// The echoed prompt's text, which the choice's own follows; "" if there is no echo. A character that the prompt only
   /// begins is in the choice's own text.
@@ -42,13 +51,14 @@ class Choice {
  private:
   void look_at_prompt();
   void place(ScoredToken& token, const std::string& bytes, const std::string& text);
-  bool scan(bool last);
+  bool is_shown(TokenId token) const;
+  void say(const std::string& text, bool last);
   Tokenizer tokenizer_;
   StreamDecoder decoder_;
   std::span<const TokenId> prompt_;
   const std::vector<std::string>* stop_;
   const std::string* echoed_;
-  const std::string shown_;
+  const ChoiceOptions options_;
   bool prompt_seen_ = false;
   size_t echo_bytes_ = 0;  ///< of echoed_
   std::string held_;       ///< decoded, but might begin a stop string
@@ -57,7 +67,7 @@ class Choice {
   size_t unshown_code_points_ = 0; ///< begun by tokens whose text the decoder holds
   std::vector<ScoredToken> tokens_;
   size_t count_ = 0;
-  bool stopped_ = false;
+  const std::string* stopped_at_ = nullptr;
 };
 
 }  // namespace moestro::orchestrator

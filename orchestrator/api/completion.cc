@@ -1,11 +1,10 @@
 #include "orchestrator/api/completion.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "common/log.h"
 #include "common/log_format.h"
-#include "orchestrator/api/text_cursor.h"
-#include "orchestrator/api/tool_calls.h"
 
 namespace moestro::orchestrator {
 
@@ -15,45 +14,6 @@ using std::chrono::steady_clock;
 namespace {
 /// The text of an answer to more, which may have log-probabilities for each, is not made on the server's thread.
 constexpr int64_t kLongAnswerTokens = 1024;
-const char* const kStop = "stop";
-const char* const kToolCalls = "tool_calls";
-}  // namespace
-
-struct Completion::Line {
-  Line(size_t i, const TokenizedPrompt& p, uint32_t c, const ServedModel& model, const CompletionRequest& r)
-      : index(i),
-        prompt(p),
-        choice_number(c),
-        cursor(model.tokenizer, p.text),
-        choice(model.tokenizer, &r.stop, p.ids, r.echo ? &p.text : nullptr,
-               r.tool_choice == ToolChoice::kNone ? "" : model.tool_style->begin) {
-    if (r.tool_choice != ToolChoice::kNone) tools.emplace(*model.tool_style);
-  }
-
-  void take_prompt_token(TokenScore score, bool has_score) {
-    const TokenId token = prompt.ids[prompt_tokens.size()];
-    PlacedToken placed = cursor.next(token);
-    prompt_tokens.push_back({token, std::move(score), has_score, placed.code_points, std::move(placed.text)});
-  }
-
-  size_t index;
-  const TokenizedPrompt& prompt;
-  int64_t cached_tokens = 0;  ///< of the prompt
-  uint32_t choice_number;
-  SequenceId id;
-  TextCursor cursor;  ///< over the prompt's text
-  Choice choice;
-  std::optional<ToolCallParser> tools;  ///< where there are any
-  bool scores_prompt = false;
-  std::vector<ScoredToken> prompt_tokens;  ///< of an echo with log-probabilities
-  bool echoed = false;
-  const char* reason = nullptr;            ///< set once it has ended
-  bool unshown = false;                    ///< has said more than its stream
-  std::vector<TokenId> new_token_ids;      ///< sampled and not yet in an answer
-  steady_clock::time_point last_token;
-};
-
-namespace {
 /// One list for all choices; null if there is none.
 std::shared_ptr<const std::vector<LogitBias>> bias_of(const CompletionRequest& request) {
   if (request.logit_bias.empty()) return nullptr;
@@ -93,13 +53,15 @@ SequenceRequest Completion::sequence_request(const Line& line) const {
                         static_cast<float>(request_.min_p),
                         seed_,
                         line.choice_number,
-                        request_.logprobs,
+                        request_.best_of > request_.n ? std::max(request_.logprobs, 0) : request_.logprobs,
                         static_cast<float>(request_.repetition_penalty),
                         static_cast<float>(request_.presence_penalty),
                         static_cast<float>(request_.frequency_penalty),
                         bias_};
-  s.score_top = line.scores_prompt ? request_.logprobs : -1;
+  s.score_top = line.score_top;
   s.ignore_eos = request_.ignore_eos;
+  s.stop_ids = request_.stop_token_ids;
+  s.priority = request_.priority;
   s.text_ends = !request_.stop.empty();
   s.prefix_domain = request_.prefix_domain;
   s.constraint = constraint_.begin();
@@ -109,13 +71,20 @@ SequenceRequest Completion::sequence_request(const Line& line) const {
   return s;
 }
 
+/// Of the choices of a prompt the first has its scores for all.
+int Completion::score_top(const Line& line) const {
+  return std::max(request_.echo ? request_.logprobs : -1, line.choice_number == 0 ? request_.prompt_logprobs : -1);
+}
+
 void Completion::start() {
+  // A grammar that holds from the first token on leaves no room for reasoning.
+  const bool reasons = frame_.chat && (!constraint_.grammar || constraint_.triggered);
   for (const TokenizedPrompt& prompt : prompts_) {
-    for (uint32_t c = 0; c < static_cast<uint32_t>(request_.n); ++c) {
-      auto line = std::make_unique<Line>(lines_.size(), prompt, c, context_.model, request_);
+    for (uint32_t c = 0; c < static_cast<uint32_t>(request_.best_of); ++c) {
+      auto line = std::make_unique<Line>(lines_.size(), prompt, c, context_.model, request_, reasons);
       line->id = context_.control.next_sequence_id();
-      line->scores_prompt = request_.echo && request_.logprobs >= 0;
-      if (line->scores_prompt) line->take_prompt_token({}, false);
+      line->score_top = score_top(*line);
+      if (line->score_top >= 0) line->take_prompt_token({}, false);
       lines_.push_back(std::move(line));
     }
   }
@@ -158,7 +127,7 @@ void Completion::stream_open() {
 
 void Completion::on_event(size_t index, SequenceEvent event) {
   Line& line = *lines_[index];
-  if (over_ || line.reason != nullptr) return;
+  if (over_ || line.ended()) return;
   if (auto* failed = std::get_if<Failed>(&event)) return fail(failed->error, failed->quarantined);
   if (auto* progress = std::get_if<Progress>(&event)) on_progress(line, *progress);
   if (auto* done = std::get_if<Finished>(&event)) {
@@ -166,7 +135,7 @@ void Completion::on_event(size_t index, SequenceEvent event) {
     if (!request_.stop.empty())
       context_.control.cancel(
           line.id, static_cast<int64_t>(line.choice.tokens()));  // no stop string was found: all of it stands
-    end_line(line, done->reason == FinishReason::kStop ? kStop : "length");
+    end_line(line, done->reason == FinishReason::kStop);
   }
   if (streaming_) {
     line.unshown = true;
@@ -198,9 +167,10 @@ void Completion::on_progress(Line& line, Progress& progress) {
   measure(line, progress.sampled.size());
   for (SampledToken& token : progress.sampled) {
     if (request_.return_token_ids) line.new_token_ids.push_back(token.id);
+    line.take_sampled(token);
     if (line.choice.push(std::move(token))) {
       context_.control.cancel(line.id, static_cast<int64_t>(line.choice.tokens()));
-      return end_line(line, kStop);
+      return end_line(line, true);
     }
   }
 }
@@ -214,84 +184,52 @@ void Completion::measure(Line& line, size_t tokens) {
   line.last_token = now;
 }
 
-void Completion::end_line(Line& line, const char* reason) {
-  line.reason = reason;
+void Completion::end_line(Line& line, bool stopped) {
+  line.end(stopped, request_, context_.model);
   --open_lines_;
 }
 
-json Completion::chunk_choice(const Line& line) const {
-  return {{"index", line.index},
-          {"logprobs", nullptr},
-          {"finish_reason", line.reason == nullptr ? json() : json(line.reason)}};
-}
-
-/// Takes the calls out of a line's new text, as a stream shows them.
-json Completion::take_tool_calls(Line& line, std::string& text) const {
-  json calls = json::array();
-  if (!line.tools) return calls;
-  line.tools->push(text);
-  if (line.reason != nullptr) line.tools->finish();
-  text = line.tools->take_content();
-  for (ToolCallDelta& delta : line.tools->take_calls()) {
-    json call{{"index", delta.index}, {"function", {{"arguments", std::move(delta.arguments)}}}};
-    if (delta.begins) {
-      call["id"] = call_id(line, delta.index);
-      call["type"] = "function";
-      call["function"]["name"] = std::move(delta.name);
-    }
-    calls.push_back(std::move(call));
-  }
-  if (line.reason == kStop && line.tools->calls() > 0) line.reason = kToolCalls;
-  return calls;
-}
-
-json Completion::message_of(Line& line, std::string text) const {
-  const json deltas = take_tool_calls(line, text);
-  json message{{"role", "assistant"}, {"content", text.empty() && !deltas.empty() ? json() : json(std::move(text))}};
-  if (deltas.empty()) return message;
-  json& calls = message["tool_calls"] = json::array();
-  for (const json& delta : deltas) {
-    if (delta.contains("id"))
-      calls.push_back({{"id", delta["id"]}, {"type", "function"}, {"function", delta["function"]}});
-    else
-      calls.back()["function"]["arguments"] =
-          calls.back()["function"]["arguments"].get<std::string>() + delta["function"]["arguments"].get<std::string>();
-  }
-  return message;
-}
-
-/// Nine letters and digits: some templates take no others.
-std::string Completion::call_id(const Line& line, size_t call) const {
-  constexpr std::string_view kLetters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  uint64_t n = std::hash<std::string>()(frame_.id + "/" + std::to_string(line.index) + "/" + std::to_string(call));
-  std::string id;
-  for (int i = 0; i < 9; ++i, n /= kLetters.size()) id += kLetters[n % kLetters.size()];
-  return id;
+/// What a choice has in a chunk and in a whole answer.
+json Completion::choice_head(const Line& line, size_t index) const {
+  json head{{"index", index}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+  if (!line.ended()) return head;
+  head["finish_reason"] = line.reason;
+  head["stop_reason"] = line.stop_reason;
+  return head;
 }
 
 void Completion::stream_line(Line& line) {
   std::string text = line.choice.take_text();
   std::vector<ScoredToken> tokens = line.choice.take_tokens();
   if (request_.echo && !line.echoed) {
-    const bool scored = !line.scores_prompt || line.prompt_tokens.size() == line.prompt.ids.size();
+    const bool scored = line.score_top < 0 || line.prompt_tokens.size() == line.prompt.ids.size();
     if (scored) {
       text = line.choice.echo() + text;
       tokens.insert(tokens.begin(), line.prompt_tokens.begin(), line.prompt_tokens.end());
       line.echoed = true;
     }
   }
-  const json calls = take_tool_calls(line, text);
-  if (text.empty() && tokens.empty() && calls.empty() && line.reason == nullptr) return;
+  ChatText parts;
+  if (frame_.chat)
+    parts = line.take_apart(std::move(text), frame_.id);
+  else
+    parts.content = std::move(text);
+  if (!request_.include_reasoning) parts.reasoning.clear();
+  const bool silent = parts.reasoning.empty() && parts.content.empty() && parts.calls.empty();
+  if (silent && tokens.empty() && !line.ended()) return;
   json chunk = answer_frame(frame_, true);
-  json choice = chunk_choice(line);
+  json choice = choice_head(line, line.index);
   if (request_.logprobs >= 0 && !tokens.empty())
     choice["logprobs"] = logprobs_json(context_.model.tokenizer, tokens, frame_.chat, request_.logprobs);
   if (request_.return_token_ids) choice["token_ids"] = std::exchange(line.new_token_ids, {});
-  if (frame_.chat)
-    choice["delta"] = text.empty() ? json::object() : json{{"content", std::move(text)}};
-  else
-    choice["text"] = std::move(text);
-  if (!calls.empty()) choice["delta"]["tool_calls"] = calls;
+  if (frame_.chat) {
+    json& delta = choice["delta"] = json::object();
+    if (!parts.reasoning.empty()) delta["reasoning_content"] = std::move(parts.reasoning);
+    if (!parts.content.empty()) delta["content"] = std::move(parts.content);
+    if (!parts.calls.empty()) delta["tool_calls"] = std::move(parts.calls);
+  } else {
+    choice["text"] = std::move(parts.content);
+  }
   chunk["choices"].push_back(std::move(choice));
   exchange_->write(server_sent_event(chunk));
 }
@@ -324,22 +262,46 @@ void Completion::finish() {
   if (!taken) say(exchange_, answer_text());
 }
 
+/// Those of a prompt's choices that are returned, the best first where there are more of them; `first` is the prompt's
+/// first.
+std::vector<Completion::Line*> Completion::returned_of(size_t first) const {
+  std::vector<Line*> all;
+  for (size_t i = first; i < first + static_cast<size_t>(request_.best_of); ++i) all.push_back(lines_[i].get());
+  if (request_.best_of > request_.n) std::ranges::stable_sort(all, std::greater(), &Line::mean_logprob);
+  all.resize(static_cast<size_t>(request_.n));
+  return all;
+}
+
+json Completion::whole_choice(Line& line, size_t index) const {
+  std::string text = line.choice.echo() + line.choice.take_text();
+  json message = frame_.chat ? line.message(text, frame_.id, request_.include_reasoning) : json();  // may end in calls
+  json choice = choice_head(line, index);
+  if (request_.logprobs >= 0) {
+    std::vector<ScoredToken> tokens;
+    if (request_.echo) tokens = line.take_echoed(request_.logprobs);
+    for (ScoredToken& t : line.choice.take_tokens()) tokens.push_back(std::move(t));
+    choice["logprobs"] = logprobs_json(context_.model.tokenizer, tokens, frame_.chat, request_.logprobs);
+  }
+  if (request_.return_token_ids) choice["token_ids"] = line.new_token_ids;
+  if (frame_.chat)
+    choice["message"] = std::move(message);
+  else
+    choice["text"] = std::move(text);
+  return choice;
+}
+
 std::string Completion::answer_text() {
   json answer = answer_frame(frame_, false);
-  for (const auto& line : lines_) {
-    std::string text = line->choice.echo() + line->choice.take_text();
-    json message = frame_.chat ? message_of(*line, text) : json();
-    json choice = chunk_choice(*line);
-    std::vector<ScoredToken> tokens = std::move(line->prompt_tokens);
-    for (ScoredToken& t : line->choice.take_tokens()) tokens.push_back(std::move(t));
-    if (request_.logprobs >= 0)
-      choice["logprobs"] = logprobs_json(context_.model.tokenizer, tokens, frame_.chat, request_.logprobs);
-    if (request_.return_token_ids) choice["token_ids"] = line->new_token_ids;
-    if (frame_.chat)
-      choice["message"] = std::move(message);
-    else
-      choice["text"] = std::move(text);
-    answer["choices"].push_back(std::move(choice));
+  json& choices = answer["choices"];
+  for (size_t first = 0; first < lines_.size(); first += static_cast<size_t>(request_.best_of)) {
+    json scores;
+    if (request_.prompt_logprobs >= 0)
+      scores = prompt_logprobs_json(context_.model.tokenizer, lines_[first]->prompt_tokens, request_.prompt_logprobs);
+    for (Line* line : returned_of(first)) {
+      choices.push_back(whole_choice(*line, choices.size()));
+      if (request_.prompt_logprobs >= 0 && !frame_.chat) choices.back()["prompt_logprobs"] = scores;
+    }
+    if (request_.prompt_logprobs >= 0 && frame_.chat) answer["prompt_logprobs"] = std::move(scores);
   }
   answer["usage"] = usage_json(prompt_tokens(), cached_tokens(), completion_tokens());
   return dump(answer);
@@ -389,7 +351,7 @@ void Completion::fail(const Status& error, bool quarantined) {
 
 void Completion::cancel_all() {
   for (const auto& line : lines_)
-    if (line->reason == nullptr) context_.control.cancel(line->id);
+    if (!line->ended()) context_.control.cancel(line->id);
 }
 
 int64_t Completion::prompt_tokens() const {
@@ -402,7 +364,7 @@ int64_t Completion::prompt_tokens() const {
 /// the request had to.
 int64_t Completion::cached_tokens() const {
   int64_t n = 0;
-  const auto choices = static_cast<size_t>(request_.n);
+  const auto choices = static_cast<size_t>(request_.best_of);
   for (size_t first = 0; first < lines_.size(); first += choices) {
     int64_t least = lines_[first]->cached_tokens;
     for (size_t i = first; i < first + choices; ++i) least = std::min(least, lines_[i]->cached_tokens);

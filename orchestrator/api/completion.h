@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "orchestrator/api/answer.h"
-#include "orchestrator/api/choice.h"
+#include "orchestrator/api/completion_line.h"
 #include "orchestrator/api/completion_request.h"
 #include "orchestrator/api/constraints.h"
 #include "orchestrator/api/reading_pool.h"
@@ -19,11 +19,6 @@
 #include "orchestrator/http/exchange.h"
 
 namespace moestro::orchestrator {
-
-struct TokenizedPrompt {
-  std::string text;
-  std::vector<TokenId> ids;
-};
 
 /// What a completion needs of its surroundings; all outlive it.
 struct CompletionContext {
@@ -47,20 +42,20 @@ class Completion : public std::enable_shared_from_this<Completion> {
   void start();
 
  private:
-  struct Line;  ///< one choice of one prompt
+  using Line = CompletionLine;
 
   SequenceRequest sequence_request(const Line& line) const;
+  int score_top(const Line& line) const;
   void on_event(size_t index, SequenceEvent event);
   void on_progress(Line& line, Progress& progress);
   void measure(Line& line, size_t tokens);
-  void end_line(Line& line, const char* reason);
+  void end_line(Line& line, bool stopped);
   void stream_line(Line& line);
   void show();
-  nlohmann::json take_tool_calls(Line& line, std::string& text) const;
-  nlohmann::json message_of(Line& line, std::string text) const;
-  std::string call_id(const Line& line, size_t call) const;
   void stream_open();
-  nlohmann::json chunk_choice(const Line& line) const;
+  nlohmann::json choice_head(const Line& line, size_t index) const;
+  nlohmann::json whole_choice(Line& line, size_t index) const;
+  std::vector<Line*> returned_of(size_t first) const;
   Headers headers() const;
   void finish();
   std::string answer_text();

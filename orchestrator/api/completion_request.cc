@@ -1,11 +1,11 @@
 #include "orchestrator/api/completion_request.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "orchestrator/api/field_reader.h"
 #include "orchestrator/api/output_format.h"
 #include "orchestrator/api/output_request.h"
+#include "orchestrator/api/sampling_request.h"
 
 namespace moestro::orchestrator {
 
@@ -15,25 +15,6 @@ namespace {
 
 constexpr int64_t kMaxTokensMax = int64_t{1} << 40;  // the context decides below
 constexpr double kTopPLeast = 1e-6;
-
-/// {"token id": bias}. Ids beyond the vocabulary are found later: the model is not known here.
-void read_logit_bias(FieldReader& f, CompletionRequest& r) {
-  const json* map = f.field("logit_bias");
-  if (map == nullptr) return;
-  const auto refuse = [&](const std::string& why) { f.fail(bad_request("'logit_bias' " + why, "logit_bias")); };
-  if (!map->is_object()) return refuse("must be an object of token ids and biases");
-  if (map->size() > kLogitBiasMax) return refuse("has more than " + std::to_string(kLogitBiasMax) + " tokens");
-  for (const auto& [key, value] : map->items()) {
-    TokenId id = -1;
-    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc() || end != key.data() + key.size() || id < 0)
-      return refuse("has a key that is no token id");
-    if (!value.is_number()) return refuse("has a value that is not a number");
-    const double bias = value.get<double>();
-    if (!(bias >= -100 && bias <= 100)) return refuse("has a value that is not between -100 and 100");
-    r.logit_bias.emplace_back(id, static_cast<float>(bias));
-  }
-}
 
 /// What both kinds of request share.
 void read_common(FieldReader& f, CompletionRequest& r) {
@@ -61,26 +42,10 @@ void read_common(FieldReader& f, CompletionRequest& r) {
       if (o.error()) f.fail(*o.error());
     }
   }
-  if (const json* stop = f.field("stop")) {
-    if (stop->is_string()) {
-      r.stop.push_back(stop->get<std::string>());
-    } else if (stop->is_array()) {
-      for (const json& s : *stop) {
-        if (s.is_string())
-          r.stop.push_back(s.get<std::string>());
-        else
-          f.fail(bad_request("'stop' must be a string or a list of strings", "stop"));
-      }
-    } else {
-      f.fail(bad_request("'stop' must be a string or a list of strings", "stop"));
-    }
-    std::erase(r.stop, std::string());
-    if (r.stop.size() > 64) f.fail(bad_request("'stop' has more than 64 strings", "stop"));
-  }
   r.presence_penalty = f.number("presence_penalty", -2, 2).value_or(0.0);
   r.frequency_penalty = f.number("frequency_penalty", -2, 2).value_or(0.0);
   r.repetition_penalty = f.number("repetition_penalty", 0.01, 100).value_or(1.0);
-  read_logit_bias(f, r);
+  read_sampling(f, r);
   read_output_format(f, r);
   for (const char* harmless : {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"})
     f.ignore(harmless);
@@ -88,24 +53,11 @@ void read_common(FieldReader& f, CompletionRequest& r) {
 
 /// What clients of other servers send along, at the values that ask for nothing.
 void read_neutral(FieldReader& f) {
-  const std::pair<const char*, json> kNeutral[]{{"skip_special_tokens", true},
-                                                {"spaces_between_special_tokens", true},
+  const std::pair<const char*, json> kNeutral[]{{"spaces_between_special_tokens", true},
                                                 {"use_beam_search", false},
                                                 {"early_stopping", false},
-                                                {"length_penalty", 1.0},
-                                                {"min_tokens", 0},
-                                                {"include_stop_str_in_output", false}};
+                                                {"length_penalty", 1.0}};
   for (const auto& [name, value] : kNeutral) f.only(name, value, "only " + value.dump() + " is supported");
-}
-
-std::optional<std::vector<TokenId>> token_ids(const json& list) {
-  std::vector<TokenId> ids;
-  for (const json& id : list) {
-    if (!id.is_number_integer()) return std::nullopt;
-    const auto n = id.is_number_unsigned() && id.get<uint64_t>() > INT32_MAX ? int64_t{INT32_MAX} : id.get<int64_t>();
-    ids.push_back(static_cast<TokenId>(std::max<int64_t>(n, INT32_MIN)));
-  }
-  return ids;
 }
 
 void read_prompt(FieldReader& f, CompletionRequest& r) {
@@ -175,7 +127,37 @@ void read_messages(FieldReader& f, CompletionRequest& r) {
   }
 }
 
+/// What the chat template makes of the messages, and how much of what it opens is shown.
+void read_template_fields(FieldReader& f, CompletionRequest& r) {
+  r.template_arguments = json::object();
+  if (const json* more = f.field("chat_template_kwargs")) {
+    if (more->is_object())
+      r.template_arguments = *more;
+    else
+      f.fail(bad_request("'chat_template_kwargs' must be an object", "chat_template_kwargs"));
+  }
+  r.continue_final_message = f.boolean("continue_final_message").value_or(false);
+  r.add_generation_prompt = f.boolean("add_generation_prompt").value_or(!r.continue_final_message);
+  if (r.continue_final_message && r.add_generation_prompt)
+    f.fail(bad_request("'continue_final_message' and 'add_generation_prompt' exclude each other",
+                       "continue_final_message"));
+  const auto may_go_on = [](const json& message) {
+    return message["role"] == "assistant" && message.contains("content") && message["content"].is_string();
+  };
+  if (r.continue_final_message && !r.messages.empty() && !may_go_on(r.messages.back()))
+    f.fail(bad_request("'continue_final_message' needs a last message of the role 'assistant' with 'content'",
+                       "continue_final_message"));
+  r.include_reasoning = f.boolean("include_reasoning").value_or(true);
+  r.reasoning_effort = f.string("reasoning_effort").value_or("");
+  const std::string_view kEfforts[]{"", "none", "minimal", "low", "medium", "high", "xhigh"};
+  if (std::ranges::find(kEfforts, r.reasoning_effort) == std::end(kEfforts))
+    f.fail(bad_request("'reasoning_effort' must be \"none\", \"minimal\", \"low\", \"medium\", \"high\" or \"xhigh\"",
+                       "reasoning_effort"));
+}
+
 std::variant<CompletionRequest, ApiError> finish(FieldReader& f, CompletionRequest&& r, bool lenient) {
+  if (r.max_tokens && r.min_tokens > *r.max_tokens)
+    f.fail(bad_request("'min_tokens' is more than 'max_tokens'", "min_tokens"));
   read_neutral(f);
   if (lenient)
     r.ignored = f.unknown();
@@ -195,12 +177,15 @@ std::variant<CompletionRequest, ApiError> read_completion(const json& body, bool
   r.echo = f.boolean("echo").value_or(false);
   r.max_tokens = f.integer("max_tokens", 0, kMaxTokensMax).value_or(16);
   r.logprobs = static_cast<int>(f.integer("logprobs", 0, kTopLogprobsMax).value_or(-1));
-  if (const auto best_of = f.integer("best_of", 1, kChoicesMax); best_of && *best_of != r.n)
-    f.fail(not_supported("best_of", "not supported unless it equals 'n'"));
+  r.best_of = f.integer("best_of", 1, kChoicesMax).value_or(r.n);
+  if (r.best_of < r.n) f.fail(bad_request("'best_of' is less than 'n'", "best_of"));
+  if (r.best_of > r.n && r.stream)
+    f.fail(not_supported("best_of", "not with stream=true: the best are known when all have ended"));
   f.only("suffix", "", "not supported; leave it out");
-  if (*r.max_tokens == 0 && !r.echo)
-    f.fail(bad_request("'max_tokens' 0 asks for nothing: give at least 1, or echo=true to score the prompt",
-                       "max_tokens"));
+  if (*r.max_tokens == 0 && !r.echo && r.prompt_logprobs < 0)
+    f.fail(bad_request(
+        "'max_tokens' 0 asks for nothing: give at least 1, or echo=true or prompt_logprobs to score the prompt",
+        "max_tokens"));
   return finish(f, std::move(r), lenient);
 }
 
@@ -216,19 +201,12 @@ std::variant<CompletionRequest, ApiError> read_chat(const json& body, bool lenie
   const auto top = f.integer("top_logprobs", 0, kTopLogprobsMax);
   if (top && *top > 0 && !logprobs) f.fail(bad_request("'top_logprobs' needs logprobs=true", "top_logprobs"));
   if (logprobs) r.logprobs = static_cast<int>(top.value_or(0));
-  r.template_arguments = json::object();
-  if (const json* more = f.field("chat_template_kwargs")) {
-    if (more->is_object())
-      r.template_arguments = *more;
-    else
-      f.fail(bad_request("'chat_template_kwargs' must be an object", "chat_template_kwargs"));
-  }
+  r.best_of = r.n;
   read_tools(f, r);
   f.only("functions", json::array(), "not supported; use 'tools'");
   f.only("function_call", "none", "not supported; use 'tool_choice'");
   f.only("modalities", json::array({"text"}), "only text is supported");
-  f.only("add_generation_prompt", true, "only true is supported");
-  f.only("continue_final_message", false, "only false is supported");
+  read_template_fields(f, r);
   return finish(f, std::move(r), lenient);
 }
 

@@ -34,9 +34,14 @@ struct CompletionRequest {
   double temperature = 1.0, top_p = 1.0, min_p = 0.0;
   double repetition_penalty = 1.0, presence_penalty = 0.0, frequency_penalty = 0.0;
   std::vector<std::pair<TokenId, float>> logit_bias;
-  int64_t top_k = 0, n = 1;
+  int64_t top_k = 0, n = 1, best_of = 1;  ///< of `best_of` choices of a prompt `n` are returned
+  int32_t priority = 0;
   std::optional<uint64_t> seed;
-  std::vector<std::string> stop;
+  std::vector<std::string> stop, bad_words;
+  std::vector<TokenId> stop_token_ids, allowed_token_ids;  ///< allowed_token_ids: empty: all
+  int64_t min_tokens = 0;
+  int64_t truncate_prompt_tokens = 0;  ///< 0: not; -1: to what fits
+  bool include_stop_str_in_output = false, skip_special_tokens = true;
   std::string cache_salt;  ///< requests of different salts share no KV blocks
   bool echo = false, stream = false, include_usage = false, ignore_eos = false, return_token_ids = false;
   OutputFormat output_format;
@@ -44,7 +49,11 @@ struct CompletionRequest {
   ToolChoice tool_choice = ToolChoice::kNone;
   std::string tool_name;         ///< the one tool that is to be called
   bool parallel_tool_calls = true;
-  int logprobs = -1;  ///< -1: none; else how many alternatives
+  int logprobs = -1, prompt_logprobs = -1;  ///< -1: none; else how many alternatives
+  // Of chats:
+  bool add_generation_prompt = true, continue_final_message = false;
+  bool include_reasoning = true;
+  std::string reasoning_effort;  ///< "": not given
   std::vector<std::string> ignored;  ///< fields that are not known here
   // Not of the body:
   std::string owner;          ///< HttpRequest::owner
@@ -55,6 +64,8 @@ inline constexpr int kTopLogprobsMax = 20;
 inline constexpr int64_t kChoicesMax = 128;
 inline constexpr size_t kPromptsMax = 2048;
 inline constexpr size_t kLogitBiasMax = 1024;
+inline constexpr size_t kStopStringsMax = 64, kStopTokensMax = 128;
+inline constexpr size_t kBadWordsMax = 1024, kBadWordBytesMax = 256;
 
 /// `lenient`: fields that are not known are ignored instead of refused.
 std::variant<CompletionRequest, ApiError> read_completion(const RequestJson& body, bool lenient = false);

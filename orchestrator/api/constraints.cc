@@ -83,9 +83,12 @@ Result<NodeId> add_format(ByteGrammar& g, NodeId from, const OutputFormat& forma
 }  // namespace
 
 std::shared_ptr<TokenConstraint> Constraint::begin() const {
-  if (triggered) return std::make_shared<grammar::TriggeredConstraint>(triggered);
-  if (grammar) return std::make_shared<grammar::GrammarConstraint>(grammar);
-  return nullptr;
+  std::shared_ptr<TokenConstraint> text;
+  if (triggered)
+    text = std::make_shared<grammar::TriggeredConstraint>(triggered);
+  else if (grammar)
+    text = std::make_shared<grammar::GrammarConstraint>(grammar);
+  return rules ? std::make_shared<RuledConstraint>(rules, std::move(text)) : text;
 }
 
 std::shared_ptr<const grammar::GrammarVocabulary> Constraints::vocabulary() const {

@@ -12,6 +12,7 @@
 #include "orchestrator/api/completion_request.h"
 #include "orchestrator/api/served_model.h"
 #include "orchestrator/grammar/triggered_grammar.h"
+#include "orchestrator/scheduler/token_rules.h"
 
 namespace moestro::orchestrator {
 
@@ -21,6 +22,7 @@ struct Constraint {
   std::shared_ptr<grammar::TriggeredGrammar>
       triggered;  ///< not null: only what follows a marker, up to the grammar's end
   std::vector<std::string> passed_over;  ///< what tools' schemas want and calls need not have, by name and place
+  std::shared_ptr<const TokenRules> rules = {};  ///< the request's own, with a grammar or without; null: none
 
   /// For one sequence; null if there is no constraint.
   std::shared_ptr<TokenConstraint> begin() const;

@@ -77,7 +77,7 @@ void set_template(const std::optional<std::string>& source, ServedModel& m) {
   auto parsed = ChatTemplate::parse(*source);
   if (parsed.is_ok()) {
     m.chat_template = std::move(*parsed);
-    m.tool_style = tool_style_of(*source);
+    m.set_styles(*source);
   } else {
     m.chat_template_missing = "the model's chat template cannot be used: " + parsed.status().message();
   }
@@ -103,6 +103,13 @@ Status read_tokenizer_config(const std::filesystem::path& pack, ServedModel& m) 
 }
 
 }  // namespace
+
+void ServedModel::set_styles(const std::string& source) {
+  tool_style = tool_style_of(source);
+  reasoning_style = reasoning_style_of(source);
+  knows_effort = source.find("reasoning_effort") != std::string::npos;
+  knows_thinking = source.find("enable_thinking") != std::string::npos;
+}
 
 Result<ServedModel> ServedModel::load(const std::string& name, const std::filesystem::path& pack) {
   MOESTRO_ASSIGN_OR_RETURN(const auto config, read_file_if_any(pack / "config.json"));

@@ -9,6 +9,7 @@
 
 #include "common/ids.h"
 #include "common/status.h"
+#include "orchestrator/api/reasoning_style.h"
 #include "orchestrator/api/tool_style.h"
 #include "orchestrator/chat/chat_template.h"
 #include "orchestrator/tokenizer/tokenizer.h"
@@ -28,11 +29,16 @@ struct ServedModel {
   std::string pad_token = {}, unk_token = {};
   std::optional<ToolStyle> tool_style = {};  ///< how the chat template writes tool calls
   std::vector<std::string> aliases = {};     ///< further names that requests may use
+  std::optional<ReasoningStyle> reasoning_style = {};  ///< how the chat template marks reasoning
+  bool knows_effort = false;    ///< it looks at the variable reasoning_effort
+  bool knows_thinking = false;  ///< it looks at the variable enable_thinking
 
   bool is_called(const std::string& asked) const {
     return asked == name || std::find(aliases.begin(), aliases.end(), asked) != aliases.end();
   }
 
+  /// Sets what is known of the chat template by its source.
+  void set_styles(const std::string& source);
   /// Reads config.json, generation_config.json, tokenizer.json, tokenizer_config.json and chat_template.jinja of a pack
   /// or a checkpoint. Refuses files that contradict each other: a token beyond the embedding, a token that only
   /// tokenizer_config.json knows.

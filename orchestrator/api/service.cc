@@ -5,6 +5,8 @@
 #include <thread>
 
 #include "common/percent_decode.h"
+#include "orchestrator/api/chat_prompt.h"
+#include "orchestrator/api/request_rules.h"
 #include "orchestrator/api/status_report.h"
 #include "orchestrator/api/store_metrics.h"
 #include "orchestrator/api/tier_metrics.h"
@@ -159,11 +161,9 @@ std::variant<Service::ReadRequest, ApiError> Service::read_request(const HttpReq
       value_or_refuse(chat ? read_chat(*body, options_.lenient) : read_completion(*body, options_.lenient), refuse_it);
   if (!request) return *refusal;
   if (request->model && !model_.is_called(*request->model)) return unknown_model(*request->model);
-  for (const auto& [token, bias] : request->logit_bias)
-    if (token >= model_.vocab)
-      return bad_request("'logit_bias' has the token id " + std::to_string(token) + "; this model's are 0 to " +
-                             std::to_string(model_.vocab - 1),
-                         "logit_bias");
+  if (const auto error = check_token_ids(*request, model_.vocab)) return *error;
+  if (!request->reasoning_effort.empty() && !takes_effort(model_, *request))
+    request->ignored.push_back("reasoning_effort");
   request->owner = http.owner;
   // No project's name has a zero byte, so no salt makes one project's domain another's.
   request->prefix_domain = (options_.share_prefixes ? "" : http.project) + std::string(1, '\0') + request->cache_salt;
@@ -172,6 +172,9 @@ std::variant<Service::ReadRequest, ApiError> Service::read_request(const HttpReq
   if (const auto error = check_lengths(*request, *prompts)) return *error;
   auto constraint = value_or_refuse(constraints_.of(*request), refuse_it);
   if (!constraint) return *refusal;
+  auto rules = value_or_refuse(token_rules(*request, model_), refuse_it);
+  if (!rules) return *refusal;
+  constraint->rules = std::move(*rules);
   // What is large and was of use only here goes here, and not on the server's thread.
   request->prompts.clear();
   for (RequestJson* used : {&request->messages, &request->template_arguments, &request->tools,
@@ -228,19 +231,33 @@ std::variant<TokenizedPrompt, ApiError> Service::apply_template(const Completion
                                                                 const std::stop_token& stop) const {
   if (!model_.chat_template) return bad_request(model_.chat_template_missing);
   RequestJson arguments = request.template_arguments;
-  arguments["add_generation_prompt"] = true;
+  arguments["add_generation_prompt"] = request.add_generation_prompt;
   if (request.tool_choice != ToolChoice::kNone) arguments["tools"] = request.tools;
+  add_reasoning_effort(model_, request, arguments);
   // A token that the model lacks is not defined: templates ask.
   for (const auto& [name, token] : {std::pair("bos_token", &model_.bos_token), {"eos_token", &model_.eos_token},
                                     {"pad_token", &model_.pad_token}, {"unk_token", &model_.unk_token}})
     if (!token->empty()) arguments[name] = *token;
-  const auto text = model_.chat_template->render(request.messages, arguments);
-  if (!text.is_ok()) return bad_request("'messages': " + text.status().message(), "messages");
+  std::optional<ApiError> refusal;
+  auto text = value_or_refuse(render_chat(*model_.chat_template, request, arguments),
+                              [&](const ApiError& e) { refusal = e; });
+  if (!text) return *refusal;
   if (const auto error = check_text(text->size(), "messages")) return *error;
   auto ids = model_.tokenizer.encode(*text, /*add_special_tokens=*/false, stop);  // the template writes its own
   if (!ids.is_ok()) return from_status(ids.status());
   if (ids->empty()) return bad_request("'messages' makes an empty prompt", "messages");
-  return TokenizedPrompt{*text, std::move(*ids)};
+  const bool open = model_.reasoning_style && begins_in_reasoning(*model_.reasoning_style, request, *text);
+  return TokenizedPrompt{std::move(*text), std::move(*ids), open};
+}
+
+/// Leaves the last tokens of a prompt, as many as were asked for or, at most, fit.
+void Service::truncate(TokenizedPrompt& prompt, const CompletionRequest& request) const {
+  int64_t keep = request.truncate_prompt_tokens;
+  if (keep < 0) keep = std::max<int64_t>(1, context() - request.max_tokens.value_or(1));
+  const auto tokens = static_cast<int64_t>(prompt.ids.size());
+  if (keep == 0 || tokens <= keep) return;
+  prompt.ids.erase(prompt.ids.begin(), prompt.ids.end() - keep);
+  prompt.text = model_.tokenizer.decode(prompt.ids, /*skip_special=*/false);
 }
 
 std::variant<std::vector<TokenizedPrompt>, ApiError> Service::tokenize_prompts(const CompletionRequest& request,
@@ -249,6 +266,7 @@ std::variant<std::vector<TokenizedPrompt>, ApiError> Service::tokenize_prompts(c
   const auto add = [&](std::variant<TokenizedPrompt, ApiError>&& p) -> std::optional<ApiError> {
     if (auto* error = std::get_if<ApiError>(&p)) return *error;
     prompts.push_back(std::move(std::get<TokenizedPrompt>(p)));
+    truncate(prompts.back(), request);
     return std::nullopt;
   };
   if (request.chat) {
@@ -309,9 +327,10 @@ std::optional<ApiError> Service::check_lengths(const CompletionRequest& request,
     e.n_ctx = context;
     return e;
   }
-  if (const size_t sequences = prompts.size() * static_cast<size_t>(request.n);
+  if (const size_t sequences = prompts.size() * static_cast<size_t>(request.best_of);
       sequences > control_.sequences_max(request.owner))
-    return bad_request("'prompt' and 'n' make " + std::to_string(sequences) + " sequences; at most " +
+    return bad_request("'prompt' and " + std::string(request.best_of > request.n ? "'best_of'" : "'n'") + " make " +
+                           std::to_string(sequences) + " sequences; at most " +
                            std::to_string(control_.sequences_max(request.owner)) +
                            " of one client may wait at once (orchestrator.queue_max); send several requests",
                        field);

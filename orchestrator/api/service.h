@@ -71,6 +71,7 @@ class Service {
                                                           const std::stop_token& stop) const;
   std::variant<TokenizedPrompt, ApiError> apply_template(const CompletionRequest& request,
                                                          const std::stop_token& stop) const;
+  void truncate(TokenizedPrompt& prompt, const CompletionRequest& request) const;
   using TextOrError = std::variant<std::string, ApiError>;
   TextOrError tokens_of(const HttpRequest& http, const std::stop_token& stop) const;
   TextOrError prompt_of(const HttpRequest& http, const std::stop_token& stop) const;

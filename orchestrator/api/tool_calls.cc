@@ -4,19 +4,14 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "orchestrator/api/marker.h"
+
 namespace moestro::orchestrator {
 
 using nlohmann::json;
 
 namespace {
 bool is_white(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
-
-/// How much of the end of `text` begins `marker`.
-size_t begun(std::string_view text, std::string_view marker) {
-  for (size_t n = std::min(text.size(), marker.size() - 1); n > 0; --n)
-    if (text.ends_with(marker.substr(0, n))) return n;
-  return 0;
-}
 
 std::string string_of(std::string_view value) {
   const json parsed = json::parse(value, nullptr, false);
@@ -43,7 +38,7 @@ bool ToolCallParser::step() {
 bool ToolCallParser::content_step() {
   const size_t at = rest_.find(style_.begin);
   const bool found = at != std::string::npos;
-  const size_t certain = found ? at : rest_.size() - begun(rest_, style_.begin);
+  const size_t certain = found ? at : rest_.size() - begun_marker(rest_, style_.begin);
   white_ += rest_.substr(0, certain);
   const auto last = std::find_if_not(white_.rbegin(), white_.rend(), is_white).base();
   content_.append(white_.begin(), last);

@@ -24,7 +24,8 @@ void Scheduler::enqueue(Sequence& s, bool first) {
     apart_.insert(first ? apart_.begin() : apart_.end(), &s);
     return;
   }
-  first ? queue.push_front(*s.flow, s.request.id) : queue.push_back(*s.flow, s.request.id);
+  const FairQueue::Waiting waiting{s.request.id, s.request.priority};
+  first ? queue.push_front(*s.flow, waiting) : queue.push_back(*s.flow, waiting);
   aged_waiting_ += s.aged ? 1 : 0;
   if (s.of_batch()) next_aging_ = std::min(next_aging_, s.further_at + options_.batch_aging);
 }

@@ -35,18 +35,18 @@ void FairQueue::leave(Flow& flow) {
   flows_.clear();
 }
 
-void FairQueue::push_back(Flow& flow, SequenceId id) {
-  flow.waiting.push_back(id);
+void FairQueue::push_back(Flow& flow, Waiting one) {
+  flow.waiting.insert(std::ranges::upper_bound(flow.waiting, one.priority, {}, &Waiting::priority), one);
   ++waiting_;
 }
 
-void FairQueue::push_front(Flow& flow, SequenceId id) {
-  flow.waiting.push_front(id);
+void FairQueue::push_front(Flow& flow, Waiting one) {
+  flow.waiting.insert(std::ranges::lower_bound(flow.waiting, one.priority, {}, &Waiting::priority), one);
   ++waiting_;
 }
 
 void FairQueue::erase(Flow& flow, SequenceId id) {
-  const auto it = std::find(flow.waiting.begin(), flow.waiting.end(), id);
+  const auto it = std::ranges::find(flow.waiting, id, &Waiting::id);
   MOESTRO_CHECK(it != flow.waiting.end(), "a sequence that does not wait is taken from the queue");
   flow.waiting.erase(it);
   --waiting_;
@@ -58,12 +58,13 @@ std::optional<SequenceId> FairQueue::next() const {
     if (!flow.waiting.empty() && (best == nullptr || flow.served + flow.pending < best->served + best->pending))
       best = &flow;
   if (best == nullptr) return std::nullopt;
-  return best->waiting.front();
+  return best->waiting.front().id;
 }
 
 std::deque<SequenceId> FairQueue::waiting() const {
   std::deque<SequenceId> all;
-  for (const auto& [name, flow] : flows_) all.insert(all.end(), flow.waiting.begin(), flow.waiting.end());
+  for (const auto& [name, flow] : flows_)
+    std::ranges::transform(flow.waiting, std::back_inserter(all), &Waiting::id);
   return all;
 }
 

@@ -2,11 +2,11 @@
 // Sequences of one class that wait for a worker, fair to those who sent them.
 //
 // A flow is whose they are: an API key, or a batch. The flow that was served the fewest tokens is next; within a flow,
-// who came first is first. A flow that comes back after it had nothing here begins where the least served of those that
-// are here stands: what it did not use is no credit, what it used beyond others while they waited stays a debt. These
-// are the virtual token counters of Sheng et al., "Fairness in Serving Large Language Models" (OSDI 2024): between
-// flows that always have something waiting, the tokens served differ by no more than what one of them may have under
-// way at once.
+// the lowest priority, and of those who came first: no priority helps against another flow. A flow that comes back
+// after it had nothing here begins where the least served of those that are here stands: what it did not use is no
+// credit, what it used beyond others while they waited stays a debt. These are the virtual token counters of Sheng et
+// al., "Fairness in Serving Large Language Models" (OSDI 2024): between flows that always have something waiting, the
+// tokens served differ by no more than what one of them may have under way at once.
 
 #include <cstdint>
 #include <deque>
@@ -20,20 +20,24 @@ namespace moestro::orchestrator {
 
 class FairQueue {
  public:
+  struct Waiting {
+    SequenceId id;
+    int32_t priority = 0;
+  };
   struct Flow {
     int64_t served = 0;   ///< tokens, lifted when the flow comes back
     int64_t pending = 0;  ///< of sequences that were admitted, still to be computed; kept by whoever admits
     size_t present = 0;   ///< sequences, waiting or not
-    std::deque<SequenceId> waiting;
+    std::deque<Waiting> waiting;  ///< the lowest priority first
   };
 
   /// One more sequence of this flow is there. The flow stays where it is until the last of its sequences has left.
   Flow& enter(const std::string& name);
   void leave(Flow& flow);
 
-  void push_back(Flow& flow, SequenceId id);
-  /// Before the others of its flow.
-  void push_front(Flow& flow, SequenceId id);
+  /// Behind those of its flow that have its priority, or before them.
+  void push_back(Flow& flow, Waiting one);
+  void push_front(Flow& flow, Waiting one);
   void erase(Flow& flow, SequenceId id);
 
   bool empty() const { return waiting_ == 0; }

@@ -48,7 +48,8 @@ void Scheduler::make_releases() {
 int64_t Scheduler::plannable(const Worker& worker, const Sequence& s) const {
   if (s.awaited == 0) return s.length() - s.planned();
   const bool last = s.expected() - s.prompt() >= s.request.tokens_max || s.expected() >= worker.length_max();
-  return last || s.request.constraint ? 0 : s.expected() - s.planned();
+  const bool hangs_on_it = s.request.constraint && !s.request.constraint->allowed_ahead();
+  return last || hangs_on_it ? 0 : s.expected() - s.planned();
 }
 
 /// Makes the sequence's block table cover `tokens`, sending back younger sequences that are not in this plan yet if it
@@ -144,7 +145,7 @@ void Scheduler::add_history(Sequence& s, PlannedSequence& p) {
 /// The tokens that its constraint allows next, into `s.allowed`. False if that is not known yet, or cannot be said:
 /// then the sequence has failed.
 bool Scheduler::know_allowed(Sequence& s) {
-  if (!s.request.constraint || s.allowed) return true;
+  if (!s.request.constraint || s.allowed || s.awaited > 0) return true;  // awaited: allowed_ahead() has it
   auto mask = s.request.constraint->allowed_within(mask_work_);
   if (!mask.is_ok()) return fail(s, mask.status()), false;
   if (!*mask) return masks_wait_ = true, false;
@@ -163,7 +164,7 @@ Scheduler::Part Scheduler::plan_chunk(const Worker& worker, Sequence& s, int64_t
   p.tokens.assign(s.tokens.begin() + first, s.tokens.begin() + std::min(end, s.length()));
   if (end > s.length()) {
     p.tokens.push_back(kSampledByParent);
-    if (!s.request.ignore_eos) p.ends = options_.eos_ids;
+    p.ends = ends_of(s);
   }
   p.blocks_first = s.blocks_sent;
   if (s.blocks_sent == 0) p.request_id = s.request.request_id;
@@ -175,7 +176,7 @@ Scheduler::Part Scheduler::plan_chunk(const Worker& worker, Sequence& s, int64_t
   p.text_ends = s.request.text_ends;
   p.counted = s.reached;
   if (p.sample) add_history(s, p);
-  if (p.sample) p.allowed = s.allowed;
+  if (p.sample && s.request.constraint) p.allowed = s.awaited > 0 ? *s.request.constraint->allowed_ahead() : s.allowed;
   if (s.request.score_top >= 0 && first < s.prompt() - 1) {
     p.score_top = s.request.score_top;
     for (int64_t i = first; i < end; ++i) {

@@ -243,7 +243,7 @@ void Scheduler::apply(Worker& worker, Part& part, SequenceOutcome& outcome) {
   if (sampled) {
     s.tokens.push_back(outcome.sampled[0].id);
     s.allowed = nullptr;
-    if (s.request.constraint && !is_eos(s.tokens.back()) && !s.request.constraint->accept(s.tokens.back()))
+    if (s.request.constraint && !ends(s, s.tokens.back()) && !s.request.constraint->accept(s.tokens.back()))
       return fail(s, internal_error("the worker sampled a token that it was told not to"));
     progress.sampled = std::move(outcome.sampled);
   }
@@ -252,8 +252,16 @@ void Scheduler::apply(Worker& worker, Part& part, SequenceOutcome& outcome) {
   if (finished(worker, s)) remove(s);
 }
 
-bool Scheduler::is_eos(TokenId token) const {
-  return std::find(options_.eos_ids.begin(), options_.eos_ids.end(), token) != options_.eos_ids.end();
+/// The tokens that end a sequence.
+std::vector<TokenId> Scheduler::ends_of(const Sequence& s) const {
+  std::vector<TokenId> ends = s.request.stop_ids;
+  if (!s.request.ignore_eos) ends.insert(ends.end(), options_.eos_ids.begin(), options_.eos_ids.end());
+  return ends;
+}
+
+bool Scheduler::ends(const Sequence& s, TokenId token) const {
+  const auto has = [token](const std::vector<TokenId>& ids) { return std::ranges::find(ids, token) != ids.end(); };
+  return has(s.request.stop_ids) || (!s.request.ignore_eos && has(options_.eos_ids));
 }
 
 bool Scheduler::finished(Worker& worker, Sequence& s) {
@@ -265,10 +273,10 @@ bool Scheduler::finished(Worker& worker, Sequence& s) {
   const int64_t sampled = s.length() - s.prompt();
   if (sampled == 0) return false;
   const bool said_all = s.request.constraint && s.request.constraint->complete();
-  const bool eos = said_all || (!s.request.ignore_eos && is_eos(s.tokens.back()));
+  const bool stops = said_all || ends(s, s.tokens.back());
   const bool full = sampled >= s.request.tokens_max || s.length() >= worker.length_max();
-  if (!eos && !full) return false;
-  actions_.push_back(Finished{s.request.id, eos ? FinishReason::kStop : FinishReason::kLength});
+  if (!stops && !full) return false;
+  actions_.push_back(Finished{s.request.id, stops ? FinishReason::kStop : FinishReason::kLength});
   return true;
 }
 

@@ -24,8 +24,8 @@
 // its parent, so that no worker waits for the wire. A running sequence then goes on with "what the parent sampled", a
 // prompt with its next chunk; the KV blocks of both are its own. Plans of a worker are computed in their order. What a
 // plan computes of a sequence that has left meanwhile is dropped, and its blocks are free at once: whoever gets them
-// writes to them in a later plan. Not sent ahead is: what a grammar lets a sequence say after a token that is not known
-// yet, what is known to be the end, anything beside a sequence that runs alone, and a long step beside lines of a
+// writes to them in a later plan. Not sent ahead is: what a constraint lets a sequence say after a token that is not
+// known yet, what is known to be the end, anything beside a sequence that runs alone, and a long step beside lines of a
 // batch, so that whoever comes is in the very next one.
 //
 // All workers compute with one version of the weights, except while one takes the place of another (rollover.cc): a
@@ -182,7 +182,8 @@ class Scheduler {
   // scheduler.cc
   void apply(Worker& worker, Part& part, SequenceOutcome& outcome);
   bool finished(Worker& worker, Sequence& s);
-  bool is_eos(TokenId token) const;
+  bool ends(const Sequence& s, TokenId token) const;
+  std::vector<TokenId> ends_of(const Sequence& s) const;
   static void add_history(Sequence& s, PlannedSequence& p);
   bool know_allowed(Sequence& s);
   static Part* part_of(Flight& flight, size_t index, SequenceId id);

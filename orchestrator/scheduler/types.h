@@ -47,6 +47,8 @@ struct SequenceRequest {
   Sampling sampling;
   int32_t score_top = -1;       ///< >= 0: log-probabilities of the prompt's tokens, and the n best
   bool ignore_eos = false;
+  std::vector<TokenId> stop_ids = {};  ///< end it as the model's end tokens do, ignore_eos or not
+  int32_t priority = 0;         ///< of those that wait in its flow, the lowest is admitted first
   bool text_ends =
       false;  ///< whoever asked looks for its end in its text, and cancels it, also where it has ended by itself
   std::shared_ptr<TokenConstraint> constraint = nullptr;  ///< null: the answer may be any text

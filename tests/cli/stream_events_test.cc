@@ -9,6 +9,8 @@ namespace {
 TEST(StreamEvents, TextOfBothKindsOfStream) {
   EXPECT_EQ(parse_stream_event(R"({"choices":[{"text":" a"}]})")->text, " a");
   EXPECT_EQ(parse_stream_event(R"({"choices":[{"delta":{"content":"b"}}]})")->text, "b");
+  const auto thought = parse_stream_event(R"({"choices":[{"delta":{"reasoning_content":"c"}}]})");
+  EXPECT_EQ(thought->reasoning + "/" + thought->text, "c/");
   EXPECT_EQ(parse_stream_event(R"({"choices":[{"delta":{},"finish_reason":"stop"}]})")->finish_reason,
             "stop");
   EXPECT_EQ(parse_stream_event(R"({"choices":[],"usage":{}})")->text, "");

@@ -191,7 +191,7 @@ class Clients(unittest.TestCase):
     def test_errors_are_the_clients_own(self):
         for options, word in [
             ({"max_tokens": -1}, "max_tokens"), ({"extra_body": {"no_such_field": 1}}, "no_such_field"),
-            ({"best_of": 3}, "best_of"), ({"suffix": "x"}, "suffix"), ({"prompt": "a " * 5000}, "context"),
+            ({"best_of": 1, "n": 2}, "best_of"), ({"suffix": "x"}, "suffix"), ({"prompt": "a " * 5000}, "context"),
             ({
                 "extra_body": {
                     "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"not": {}}}}

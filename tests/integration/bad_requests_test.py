@@ -117,7 +117,8 @@ class BadRequests(unittest.TestCase):
 
     def test_parameters_that_are_not_supported_are_refused_by_name(self):
         for field, value in [("logit_bias", {"5": 1000}), ("presence_penalty", 5), ("frequency_penalty", -5),
-                             ("best_of", 3), ("suffix", "x")]:
+                             ("best_of", 0), ("stop_token_ids", [10**8]), ("allowed_token_ids", []),
+                             ("min_tokens", 2), ("truncate_prompt_tokens", 0), ("suffix", "x")]:
             with self.subTest(field=field):
                 self.refused(400, {"prompt": "a", "max_tokens": 1, field: value}, field)
 

@@ -10,19 +10,32 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-/// Every byte is a token and its value the token's id.
+constexpr TokenId kSpecial = 256;
+
+/// Every byte is a token and its value the token's id; kSpecial is <|end|>.
 const Tokenizer& bytes() {
-  static const Tokenizer tokenizer = std::move(Tokenizer::from_json(moestro::testing::gpt2_like({}).dump())).value();
+  static const Tokenizer tokenizer = [] {
+    auto json = moestro::testing::gpt2_like({});
+    json["added_tokens"] = {moestro::testing::added_token(kSpecial, "<|end|>")};
+    return std::move(Tokenizer::from_json(json.dump())).value();
+  }();
   return tokenizer;
 }
 TokenId id(char c) { return static_cast<TokenId>(static_cast<unsigned char>(c)); }
 
 class ChoiceTest : public ::testing::Test {
  protected:
-  Choice make(std::vector<std::string> stop, size_t text_before = 0) {
+  Choice make(std::vector<std::string> stop, size_t text_before = 0, ChoiceOptions options = {}) {
     stop_ = std::move(stop);
     before_.assign(text_before, 'p');
-    return Choice(bytes(), &stop_, {}, text_before == 0 ? nullptr : &before_);
+    return Choice(bytes(), &stop_, {}, text_before == 0 ? nullptr : &before_, std::move(options));
+  }
+  /// All that the tokens of `ids` make the text.
+  std::string text_of(const std::vector<TokenId>& ids, ChoiceOptions options) {
+    Choice choice = make({}, 0, std::move(options));
+    for (const TokenId one : ids) choice.push({one, {}});
+    choice.finish();
+    return choice.take_text();
   }
   /// Pushes the bytes of `text` until one completes a stop string; the number of tokens it took.
   static size_t push(Choice& choice, const std::string& text) {
@@ -152,6 +165,42 @@ TEST_F(ChoiceTest, TheSameTextHoweverItIsTaken) {
     EXPECT_EQ(joined, text.substr(0, text.find(stop))) << stop;
     EXPECT_EQ(whole.take_text(), joined) << stop;
   }
+}
+
+TEST_F(ChoiceTest, TheStopStringIsKeptOnRequest) {
+  Choice choice = make({"zz", "END"}, 0, {.include_stop = true});
+  EXPECT_EQ(push(choice, "ab ENDcd"), 6u);
+  EXPECT_EQ(choice.take_text(), "ab END");
+  ASSERT_NE(choice.stopped_at(), nullptr);
+  EXPECT_EQ(*choice.stopped_at(), "END");
+  EXPECT_THAT(offsets(choice), ElementsAre(0, 1, 2, 3, 4, 5));
+}
+
+TEST_F(ChoiceTest, AStopStringAmongTheFirstTokensDoesNotCount) {
+  Choice choice = make({"ab"}, 0, {.min_tokens = 2});
+  EXPECT_EQ(push(choice, "abcabc"), 5u) << "the first one ends within two tokens";
+  EXPECT_EQ(choice.take_text(), "abc");
+  Choice across = make({"ab"}, 0, {.min_tokens = 2});
+  EXPECT_EQ(push(across, "xab"), 3u) << "it ends behind them";
+  EXPECT_EQ(across.take_text(), "x");
+  Choice inside = make({"b", "abc"}, 0, {.min_tokens = 2});
+  EXPECT_EQ(push(inside, "abxb"), 4u) << "the first b is held for the longer string, and ended too early";
+  EXPECT_EQ(inside.take_text(), "abx");
+}
+
+TEST_F(ChoiceTest, ATokenThatEndsItIsInNoText) {
+  EXPECT_EQ(text_of({'a', 'b'}, {.ends = {'b'}}), "a");
+  EXPECT_EQ(text_of({'a', 'b'}, {.ends = {'b'}, .include_stop = true}), "ab");
+  EXPECT_EQ(text_of({'a', kSpecial}, {.ends = {kSpecial}, .show_special = true}), "a");
+  EXPECT_EQ(text_of({'a', kSpecial}, {.ends = {kSpecial}, .include_stop = true, .show_special = true}), "a<|end|>");
+}
+
+TEST_F(ChoiceTest, SpecialTokensAreShownOnRequest) {
+  const std::vector<TokenId> tokens{'a', kSpecial, 'b'};
+  EXPECT_EQ(text_of(tokens, {}), "ab");
+  EXPECT_EQ(text_of(tokens, {.show_special = true}), "a<|end|>b");
+  EXPECT_EQ(text_of(tokens, {.shown = {"<|other|>", "<|end|>"}}), "a<|end|>b");
+  EXPECT_EQ(text_of(tokens, {.shown = {"<|other|>"}}), "ab");
 }
 
 TEST_F(ChoiceTest, ScoresStayWithTheirTokens) {

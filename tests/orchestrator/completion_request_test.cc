@@ -58,14 +58,11 @@ TEST(CompletionRequest, RefusesNestingThatWouldRecurseTooFar) {
 }
 
 TEST(CompletionRequest, FieldsOfOtherServersAtTheirNeutralValues) {
-  good(R"({"prompt": "a", "skip_special_tokens": true, "use_beam_search": false, "length_penalty": 1, "min_tokens": 0,
-          "early_stopping": false, "spaces_between_special_tokens": true, "include_stop_str_in_output": false,
-          "unheard_of": null})");
-  good(R"({"messages": [{"role": "user", "content": "a"}], "add_generation_prompt": true, "length_penalty": 1.0,
-          "continue_final_message": false})",
-       true);
-  for (const char* other : {"\"skip_special_tokens\": false", "\"use_beam_search\": true", "\"length_penalty\": 0.5",
-                            "\"min_tokens\": 3", "\"use_beam_search\": 0"})
+  good(R"({"prompt": "a", "use_beam_search": false, "length_penalty": 1, "early_stopping": false,
+          "spaces_between_special_tokens": true, "unheard_of": null})");
+  good(R"({"messages": [{"role": "user", "content": "a"}], "length_penalty": 1.0})", true);
+  for (const char* other : {"\"spaces_between_special_tokens\": false", "\"use_beam_search\": true",
+                            "\"length_penalty\": 0.5", "\"use_beam_search\": 0"})
     expect_refused(std::string("{\"prompt\": \"a\", ") + other + "}", "only ", false);
   expect_refused(R"({"prompt": "a", "unheard_of": 0})", "unheard_of", false);
 }
@@ -132,13 +129,59 @@ TEST(CompletionRequest, RefusesFieldsByName) {
                                                          {"presence_penalty", "\"1\""},
                                                          {"frequency_penalty", "-3"},
                                                          {"repetition_penalty", "0"},
-                                                         {"best_of", "3"},
+                                                         {"best_of", "0"},
+                                                         {"stop_token_ids", "5"},
+                                                         {"stop_token_ids", "[\"a\"]"},
+                                                         {"stop_token_ids", "[1.5]"},
+                                                         {"min_tokens", "-1"},
+                                                         {"min_tokens", "17"},
+                                                         {"include_stop_str_in_output", "1"},
+                                                         {"skip_special_tokens", "0"},
+                                                         {"truncate_prompt_tokens", "0"},
+                                                         {"truncate_prompt_tokens", "-2"},
+                                                         {"allowed_token_ids", "[]"},
+                                                         {"allowed_token_ids", "{}"},
+                                                         {"bad_words", "5"},
+                                                         {"bad_words", "[\"\"]"},
+                                                         {"bad_words", "[\"a\", null]"},
+                                                         {"prompt_logprobs", "-1"},
+                                                         {"prompt_logprobs", "21"},
+                                                         {"prompt_logprobs", "true"},
+                                                         {"priority", "0.5"},
+                                                         {"priority", "2147483648"},
+                                                         {"reasoning_effort", "\"low\""},
                                                          {"suffix", "\"x\""},
                                                          {"no_such_field", "1"},
                                                          {"messages", "[]"}})
     expect_refused(std::string("{\"prompt\": \"a\", \"") + field + "\": " + value + "}", field, false);
   expect_refused(R"({"prompt": "a", "stream_options": {"include_usage": 1}})", "include_usage", false);
   expect_refused(R"({"prompt": "a", "stream_options": {"other": 1}})", "other", false);
+}
+
+TEST(CompletionRequest, RefusesFieldsThatExcludeEachOther) {
+  expect_refused(R"({"prompt": "a", "n": 3, "best_of": 2})", "best_of", false);
+  expect_refused(R"({"prompt": "a", "best_of": 2, "stream": true})", "best_of", false);
+  expect_refused(R"({"prompt": "a", "prompt_logprobs": 0, "stream": true})", "prompt_logprobs", false);
+  expect_refused(R"({"prompt": "a", "max_tokens": 3, "min_tokens": 4})", "min_tokens", false);
+  const std::string said =
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], )";
+  expect_refused(said + R"("continue_final_message": true, "add_generation_prompt": true})", "continue_final_message",
+                 true);
+  expect_refused(R"({"messages": [{"role": "user", "content": "a"}], "continue_final_message": true})",
+                 "continue_final_message", true);
+  expect_refused(R"({"messages": [{"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f"}}]}],
+                    "continue_final_message": true})",
+                 "continue_final_message", true);
+  expect_refused(R"({"messages": 5, "continue_final_message": true})", "messages", true);
+  const CompletionRequest r = good(said + R"("continue_final_message": true})", true);
+  EXPECT_TRUE(r.continue_final_message && !r.add_generation_prompt);
+}
+
+TEST(CompletionRequest, RefusesTooManyWordsAndIds) {
+  const auto body = [](const char* field, const json& value) { return json{{"prompt", "a"}, {field, value}}.dump(); };
+  expect_refused(body("stop_token_ids", std::vector<int>(kStopTokensMax + 1, 1)), "stop_token_ids", false);
+  expect_refused(body("bad_words", std::vector<std::string>(kBadWordsMax + 1, "x")), "bad_words", false);
+  expect_refused(body("bad_words", {std::string(kBadWordBytesMax + 1, 'x')}), "bad_words", false);
 }
 
 TEST(CompletionRequest, RefusesTooManyStopStrings) {
@@ -182,6 +225,12 @@ TEST(CompletionRequest, RefusesChats) {
                                                          {"response_format", R"({"type":"xml"})"},
                                                          {"response_format", "[]"},
                                                          {"parallel_tool_calls", "1"},
+                                                         {"best_of", "2"},
+                                                         {"add_generation_prompt", "1"},
+                                                         {"continue_final_message", "\"no\""},
+                                                         {"include_reasoning", "0"},
+                                                         {"reasoning_effort", "\"huge\""},
+                                                         {"reasoning_effort", "5"},
                                                          {"prompt", "\"a\""}})
     expect_refused(std::string(R"({"messages": [{"role": "user", "content": "a"}], ")") + field + "\": " + value + "}",
                    field, true);
@@ -235,6 +284,23 @@ TEST(CompletionRequest, Values) {
   EXPECT_TRUE(r.echo && r.stream && r.include_usage && r.ignore_eos && r.return_token_ids);
   EXPECT_EQ(r.logprobs, 20);
   EXPECT_EQ(good(R"({"prompt": "a", "max_tokens": 0, "echo": true})").max_tokens, 0) << "scores the prompt";
+}
+
+TEST(CompletionRequest, ValuesOfOtherServers) {
+  const CompletionRequest r = good(R"({"prompt": "a", "n": 2, "best_of": 3, "stop_token_ids": [1, 2],
+    "min_tokens": 4, "include_stop_str_in_output": true, "skip_special_tokens": false, "truncate_prompt_tokens": -1,
+    "allowed_token_ids": [3], "bad_words": ["x", " y"], "prompt_logprobs": 0, "priority": -7})");
+  EXPECT_EQ(std::pair(r.n, r.best_of), std::pair(int64_t{2}, int64_t{3}));
+  EXPECT_EQ(r.stop_token_ids, (std::vector<TokenId>{1, 2}));
+  EXPECT_EQ(r.allowed_token_ids, std::vector<TokenId>{3});
+  EXPECT_EQ(r.bad_words, (std::vector<std::string>{"x", " y"}));
+  EXPECT_EQ(std::pair(r.min_tokens, r.truncate_prompt_tokens), std::pair(int64_t{4}, int64_t{-1}));
+  EXPECT_EQ(std::pair(r.prompt_logprobs, r.priority), std::pair(0, -7));
+  EXPECT_TRUE(r.include_stop_str_in_output && !r.skip_special_tokens);
+  const CompletionRequest plain = good(R"({"prompt": "a", "n": 2, "truncate_prompt_tokens": null})");
+  EXPECT_EQ(plain.best_of, 2);
+  EXPECT_EQ(std::pair(plain.truncate_prompt_tokens, plain.prompt_logprobs), std::pair(int64_t{0}, -1));
+  EXPECT_EQ(good(R"({"prompt": "a", "max_tokens": 0, "prompt_logprobs": 1})").max_tokens, 0) << "scores the prompt";
 }
 
 TEST(CompletionRequest, ATopPOfNothingLeavesTheLikeliestToken) {

@@ -28,7 +28,8 @@ class CompletionTest : public ApiTest {
 TEST_F(CompletionTest, AnAnswerHasItsTextAndItsUsage) {
   says_ = {"xyz and more"};
   const json c = choice({{"model", "m"}, {"prompt", "ab"}, {"max_tokens", 3}});
-  EXPECT_EQ(c, (json{{"index", 0}, {"text", "xyz"}, {"finish_reason", "length"}, {"logprobs", nullptr}}));
+  EXPECT_EQ(c, (json{{"index", 0}, {"text", "xyz"}, {"finish_reason", "length"}, {"stop_reason", nullptr},
+                     {"logprobs", nullptr}}));
   EXPECT_EQ(answer_["object"], "text_completion");
   EXPECT_EQ(answer_["model"], "m");
   EXPECT_THAT(answer_["id"].get<std::string>(), StartsWith("cmpl-"));

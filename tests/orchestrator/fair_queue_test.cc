@@ -19,19 +19,40 @@ TEST(FairQueue, OneFlowIsFirstInFirstOut) {
   FairQueue queue;
   EXPECT_EQ(queue.next(), std::nullopt);
   FairQueue::Flow* flow = nullptr;
-  for (uint64_t id = 1; id <= 3; ++id) queue.push_back(*(flow = &queue.enter("a")), SequenceId{id});
-  queue.push_front(queue.enter("a"), SequenceId{9});
+  for (uint64_t id = 1; id <= 3; ++id) queue.push_back(*(flow = &queue.enter("a")), {SequenceId{id}});
+  queue.push_front(queue.enter("a"), {SequenceId{9}});
   queue.erase(*flow, SequenceId{2});
   EXPECT_EQ(queue.size(), 3u);
   for (const uint64_t id : {9, 1, 3}) EXPECT_EQ(take(queue, *flow, 10), id);
   EXPECT_TRUE(queue.empty());
 }
 
+TEST(FairQueue, TheLowestPriorityOfAFlowIsFirst) {
+  FairQueue queue;
+  FairQueue::Flow& a = queue.enter("a");
+  for (int i = 0; i < 5; ++i) queue.enter("a");
+  queue.push_back(a, {SequenceId{1}, 0});
+  queue.push_back(a, {SequenceId{2}, -3});
+  queue.push_back(a, {SequenceId{3}, 7});
+  queue.push_back(a, {SequenceId{4}, 0});
+  queue.push_front(a, {SequenceId{5}, 0});
+  for (const uint64_t id : {2, 5, 1, 4, 3}) EXPECT_EQ(take(queue, a, 1), id);
+}
+
+TEST(FairQueue, NoPriorityHelpsAgainstAnotherFlow) {
+  FairQueue queue;
+  FairQueue::Flow &a = queue.enter("a"), &b = queue.enter("b");
+  a.served = 10;
+  queue.push_back(a, {SequenceId{1}, -1000});
+  queue.push_back(b, {SequenceId{2}, 1000});
+  EXPECT_EQ(queue.next(), SequenceId{2});
+}
+
 TEST(FairQueue, WhoWasServedLeastIsNext) {
   FairQueue queue;
   FairQueue::Flow *a = nullptr, *b = nullptr;
-  for (uint64_t id = 1; id <= 100; ++id) queue.push_back(*(a = &queue.enter("a")), SequenceId{id});
-  for (uint64_t id = 101; id <= 200; ++id) queue.push_back(*(b = &queue.enter("b")), SequenceId{id});
+  for (uint64_t id = 1; id <= 100; ++id) queue.push_back(*(a = &queue.enter("a")), {SequenceId{id}});
+  for (uint64_t id = 101; id <= 200; ++id) queue.push_back(*(b = &queue.enter("b")), {SequenceId{id}});
   for (int i = 0; i < 120; ++i) {
     const bool of_a = queue.next()->value <= 100;
     take(queue, of_a ? *a : *b, of_a ? 30 : 10);
@@ -43,8 +64,8 @@ TEST(FairQueue, WhoWasServedLeastIsNext) {
 TEST(FairQueue, WhatIsAdmittedCountsBeforeItIsComputed) {
   FairQueue queue;
   FairQueue::Flow &a = queue.enter("a"), &b = queue.enter("b");
-  queue.push_back(a, SequenceId{1});
-  queue.push_back(b, SequenceId{2});
+  queue.push_back(a, {SequenceId{1}});
+  queue.push_back(b, {SequenceId{2}});
   EXPECT_EQ(queue.next(), SequenceId{1});
   a.pending = 5;
   EXPECT_EQ(queue.next(), SequenceId{2});

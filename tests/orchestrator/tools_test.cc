@@ -23,7 +23,7 @@ ServedModel model_with_tools() {
   auto chat = ChatTemplate::parse(source);
   MOESTRO_CHECK(chat.is_ok(), chat.status().message());
   m.chat_template = std::move(*chat);
-  m.tool_style = tool_style_of(source);
+  m.set_styles(source);
   m.context_max = kLongContext;
   return m;
 }

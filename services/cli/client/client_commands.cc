@@ -8,6 +8,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "orchestrator/tokenizer/unicode.h"
 #include "services/cli/client/stream_events.h"
@@ -67,17 +69,24 @@ json request_of(const Options& options, const std::string& model) {
 
 Status refusal(const HttpReply& reply) { return answered_with(reply.status, reply.body); }
 
-/// Prints the answer as it comes and returns it whole.
+void print_text(std::string_view text, std::FILE* to) {
+  const std::string shown = printable(text);
+  std::fwrite(shown.data(), 1, shown.size(), to);
+}
+
+/// Prints the answer as it comes, reasoning to stderr, and returns it whole.
 Result<std::string> stream_answer(HttpClient& client, const std::string& path, json request) {
   request["stream"] = true;
   std::string answer;
-  bool done = false;
+  bool done = false, reasoned = false;
   SseParser parser([&](std::string_view data) -> Status {
     MOESTRO_ASSIGN_OR_RETURN(const StreamEvent event, parse_stream_event(data));
     done = done || event.done;
     answer += event.text;
-    const std::string text = printable(event.text);
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    print_text(event.reasoning, stderr);
+    reasoned = reasoned || !event.reasoning.empty();
+    if (!event.text.empty() && std::exchange(reasoned, false)) print_text("\n\n", stderr);
+    print_text(event.text, stdout);
     if (std::fflush(stdout) != 0) return io_error("cannot write to stdout", errno);
     return Status::ok();
   });

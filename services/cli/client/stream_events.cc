@@ -21,7 +21,10 @@ Result<StreamEvent> parse_stream_event(std::string_view data) {
   const nlohmann::json& choice = choices->front();
   event.finish_reason = text_or(choice, "finish_reason");
   event.text = text_or(choice, "text");
-  if (choice.is_object() && choice.contains("delta")) event.text += text_or(choice["delta"], "content");
+  if (choice.is_object() && choice.contains("delta")) {
+    event.text += text_or(choice["delta"], "content");
+    event.reasoning = text_or(choice["delta"], "reasoning_content");
+  }
   return event;
 }
 

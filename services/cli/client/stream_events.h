@@ -11,6 +11,7 @@ namespace moestro::cli {
 struct StreamEvent {
   bool done = false;          ///< "[DONE]"
   std::string text;           ///< of choice 0, of either kind of stream
+  std::string reasoning;      ///< of choice 0, what the model thinks before it answers
   std::string finish_reason;  ///< "stop", "length"; empty until the end
 };
 

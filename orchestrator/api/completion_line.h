@@ -1,0 +1,75 @@
+#pragma once
+// One choice of one prompt of a completion: what has been said of it, and what of that is in its answer.
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orchestrator/api/choice.h"
+#include "orchestrator/api/completion_request.h"
+#include "orchestrator/api/reasoning.h"
+#include "orchestrator/api/served_model.h"
+#include "orchestrator/api/text_cursor.h"
+#include "orchestrator/api/tool_calls.h"
+
+namespace moestro::orchestrator {
+
+struct TokenizedPrompt {
+  std::string text;
+  std::vector<TokenId> ids;
+  bool reasoning_open = false;  ///< it ends in reasoning: what follows goes on with it
+};
+
+/// Text of a chat's answer, taken apart. `calls` are deltas as a stream shows them.
+struct ChatText {
+  std::string reasoning, content;
+  nlohmann::json calls = nlohmann::json::array();
+};
+
+struct CompletionLine {
+  /// All of them outlive it. `reasons`: reasoning is looked for, if the model marks it.
+  CompletionLine(size_t index, const TokenizedPrompt& prompt, uint32_t choice_number, const ServedModel& model,
+                 const CompletionRequest& request, bool reasons);
+
+  void take_prompt_token(TokenScore score, bool has_score);
+  /// The prompt's scored tokens for `logprobs` of an echo, with no more than `top` alternatives. Once.
+  std::vector<ScoredToken> take_echoed(int top);
+  void take_sampled(const SampledToken& token);
+  /// Once there is no more text: sets reason and stop_reason. `stopped`: at a stop string or an end token.
+  void end(bool stopped, const CompletionRequest& request, const ServedModel& model);
+  bool ended() const { return !reason.empty(); }
+  /// By which the best of several are found; 0 if nothing was sampled.
+  double mean_logprob() const;
+
+  /// Takes apart the text that has come since the last time. `answer_id` goes into the calls' ids.
+  ChatText take_apart(std::string text, const std::string& answer_id);
+  /// The message of a whole answer.
+  nlohmann::json message(std::string text, const std::string& answer_id, bool include_reasoning);
+
+  const size_t index;  ///< among those of its request
+  const TokenizedPrompt& prompt;
+  int64_t cached_tokens = 0;  ///< of the prompt
+  const uint32_t choice_number;
+  SequenceId id;
+  TextCursor cursor;  ///< over the prompt's text
+  std::optional<ReasoningParser> reasoning;
+  std::optional<ToolCallParser> tools;  ///< where there are any
+  Choice choice;
+  int score_top = -1;  ///< >= 0: the prompt's tokens are scored, with so many alternatives
+  std::vector<ScoredToken> prompt_tokens;
+  bool echoed = false;
+  std::string reason;             ///< finish_reason; "" until it has ended
+  nlohmann::json stop_reason;     ///< the stop string or the id of the token that ended it; null: neither did
+  bool unshown = false;           ///< has said more than its stream
+  std::vector<TokenId> new_token_ids;  ///< sampled and not yet in an answer
+  TokenId last_sampled = -1;
+  double logprob_sum = 0;         ///< of what was sampled
+  std::chrono::steady_clock::time_point last_token;
+
+ private:
+  std::string call_id(const std::string& answer_id, size_t call) const;
+};
+
+}  // namespace moestro::orchestrator
