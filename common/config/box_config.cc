@@ -333,8 +333,8 @@ void add_orchestrator(Schema& schema, BoxConfig::Orchestrator& c) {
   schema.add({.key = "orchestrator.state",
               .flag = "--state",
               .field = &c.state,
-              .help = "where files and batches are kept: `sqlite:PATH`, a file, with a folder PATH.files beside it; or "
-                      "`redis://HOST:PORT/DB`, which several "
+              .help = "where files, batches and responses are kept: `sqlite:PATH`, a file, with a folder PATH.files beside "
+                      "it; or `redis://HOST:PORT/DB`, which several "
                       "orchestrators share (docs/scaling-out.md). Default: `RUN_DIR/state/batches.db`; of `moestro up` "
                       "without `--run-dir` "
                       "`$XDG_STATE_HOME/moestro/NAME/batches.db` (`~/.local/state`)"});
@@ -344,6 +344,13 @@ void add_orchestrator(Schema& schema, BoxConfig::Orchestrator& c) {
               .min = 1,
               .max = int64_t{64} << 30,
               .help = "largest file that may be uploaded"});
+  schema.add({.key = "orchestrator.responses_kept",
+              .flag = "--responses-kept",
+              .field = &c.responses_kept,
+              .min = 0,
+              .max = int64_t{64} << 30,
+              .help = "bytes of responses of `/v1/responses` that are kept, for 30 days; the oldest are forgotten; 0: "
+                      "none are kept"});
   schema.add({.key = "orchestrator.batch_lines",
               .flag = "--batch-lines",
               .field = &c.batch_lines,
