@@ -333,8 +333,8 @@ void add_orchestrator(Schema& schema, BoxConfig::Orchestrator& c) {
   schema.add({.key = "orchestrator.state",
               .flag = "--state",
               .field = &c.state,
-              .help = "where files, batches and responses are kept: `sqlite:PATH`, a file, with a folder PATH.files beside "
-                      "it; or `redis://HOST:PORT/DB`, which several "
+              .help = "where files, batches and responses are kept: `sqlite:PATH`, a file, with a folder PATH.files "
+                      "beside it; or `redis://HOST:PORT/DB`, which several "
                       "orchestrators share (docs/scaling-out.md). Default: `RUN_DIR/state/batches.db`; of `moestro up` "
                       "without `--run-dir` "
                       "`$XDG_STATE_HOME/moestro/NAME/batches.db` (`~/.local/state`)"});

@@ -72,7 +72,8 @@ std::optional<Service::Route> Service::route(const std::string& path) {
       {"/version", {"GET", &Service::version}},   {"/load", {"GET", &Service::load}},
   };
   const auto post = [](auto act) { return Route{"POST", act}; };
-  if (path == "/v1/completions" || path == "/completions") return post([this](const Call& c) { complete(c, own_body(false)); });
+  if (path == "/v1/completions" || path == "/completions")
+    return post([this](const Call& c) { complete(c, own_body(false)); });
   if (path == "/v1/chat/completions" || path == "/chat/completions")
     return post([this](const Call& c) { complete(c, own_body(true)); });
   if (path == "/tokenize") return post([this](const Call& c) { answer_text(c, &Service::tokens_of); });

@@ -60,7 +60,6 @@ class Service {
   std::variant<std::vector<TokenId>, ApiError> encode(const std::string& text, bool add_special_tokens,
                                                       const char* field, const std::stop_token& stop) const;
   std::string decode(std::span<const TokenId> ids) const { return model_.tokenizer.decode(ids, false); }
-  const std::string& model_name() const { return model_.name; }
   ReadingPool& pool() { return reading_; }
 
  private:

@@ -91,6 +91,9 @@ std::vector<TokenId> LlamaReader::encode(const std::string& text, bool add_speci
 
 /// Token ids and texts in one list are one prompt.
 void LlamaReader::read_mixed_prompt(const json& list) {
+  const auto is_text = [](const json& piece) { return piece.is_string(); };
+  if (std::count_if(list.begin(), list.end(), is_text) > static_cast<std::ptrdiff_t>(kPromptsMax))
+    return fail("prompt", "has more than " + std::to_string(kPromptsMax) + " texts; join them");
   std::vector<TokenId> ids;
   for (const json& piece : list) {
     if (f_.error()) return;

@@ -24,6 +24,13 @@ ApiError no_response(const std::string& id, const char* field) {
   return e;
 }
 
+/// A full disk is no reason to try again soon.
+ApiError error_of_state(const Status& status) {
+  ApiError e = from_status(status);
+  if (status.code() == Code::kExhausted) e.http_status = 507, e.type = "insufficient_storage_error";
+  return e;
+}
+
 void refuse_response(const std::shared_ptr<Exchange>& exchange, const ApiError& error, Headers headers = {}) {
   if (error.http_status == 503 || error.http_status == 429) headers.emplace_back("Retry-After", "1");
   exchange->respond(error.http_status, kJsonBody, responses_error_body(error, exchange->request_id()), headers);
@@ -180,7 +187,7 @@ void ResponsesApi::find(const std::string& id, const Scope& scope, const Exchang
     const auto kept = runner_.state().response(id);
     const auto known = std::make_shared<Known>(no_response(id, "response_id"));
     if (!kept.is_ok())
-      *known = from_status(kept.status());
+      *known = error_of_state(kept.status());
     else if (*kept && (!scope || (*kept)->owner == *scope) &&
              (*kept)->created_at > runner_.now() - options_.kept_seconds)
       *known = **kept;
@@ -225,7 +232,7 @@ void ResponsesApi::remove(const std::string& id, const Scope& scope, const Excha
     runner_.ask([this, id, exchange] {
       const Status removed = runner_.state().remove_response(id);
       post_([id, exchange, removed] {
-        if (!removed.is_ok()) return refuse_response(exchange, from_status(removed));
+        if (!removed.is_ok()) return refuse_response(exchange, error_of_state(removed));
         exchange->respond(200, kJsonBody, text_of({{"id", id}, {"object", "response"}, {"deleted", true}}));
       });
     });

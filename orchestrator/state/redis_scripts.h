@@ -2,7 +2,8 @@
 // What is kept in Redis, and the scripts that change it: each is one step, which Redis does whole or not at all.
 //
 //   moestro:version                 of these keys (redis_migrations)
-//   moestro:next                    the last number given to a file, a batch or a response: lists are in the order of numbers
+//   moestro:next                    the last number given to a file, a batch or a response: lists are in the order of
+//                                   numbers
 //   moestro:file:ID                 hash: a FileRecord
 //   moestro:files[:PURPOSE][:of:OWNER]   sorted sets: ids by number
 //   moestro:expiring                sorted set: files by expires_at

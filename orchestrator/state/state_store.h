@@ -1,8 +1,8 @@
 #pragma once
-// What survives the orchestrator: files and batches, the results of lines, and responses. Every call is durable when it returns,
-// or has changed nothing; but when a connection breaks amid a call (kUnavailable) it may have been done, so each can be
-// made again. Owned by one thread. Errors: kExhausted when disk or memory is full (trying again may help), kUnavailable
-// while the state is away, kCorrupt when it is damaged, kIo.
+// What survives the orchestrator: files and batches, the results of lines, and responses. Every call is durable when it
+// returns, or has changed nothing; but when a connection breaks amid a call (kUnavailable) it may have been done, so
+// each can be made again. Owned by one thread. Errors: kExhausted when disk or memory is full (trying again may help),
+// kUnavailable while the state is away, kCorrupt when it is damaged, kIo.
 
 #include <cstddef>
 #include <optional>

@@ -1,5 +1,5 @@
-"""The APIs of Anthropic, of OpenAI's responses and of llama-server, over plain HTTP against the demo model: they say what
-the chat or completion says that they become. With the official clients where they are installed."""
+"""The APIs of Anthropic, of OpenAI's responses and of llama-server, over plain HTTP against the demo model: they say
+what the chat or completion says that they become. With the official clients where they are installed."""
 
 import contextlib
 import hashlib
