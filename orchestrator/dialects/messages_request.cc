@@ -85,7 +85,7 @@ void MessagesReader::read_system() {
   const json* system = f_.field("system");
   if (system == nullptr) return;
   json content = text_content("system", *system);
-  if (!content.empty()) turns_.push_back({{"role", "system"}, {"content", std::move(content)}});
+  if (!content.empty() && content != "") turns_.push_back({{"role", "system"}, {"content", std::move(content)}});
 }
 
 void MessagesReader::read_turns() {

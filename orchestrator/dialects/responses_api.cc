@@ -14,6 +14,8 @@ namespace moestro::orchestrator {
 namespace {
 
 constexpr const char* kJsonBody = "application/json";
+/// Of one response with its input: what is read back is in memory besides the bodies of requests.
+constexpr size_t kRecordBytesMax = 4 << 20;
 constexpr std::string_view kResponses = "/v1/responses", kIdPrefix = "resp_", kInputItems = "input_items";
 
 ApiError no_response(const std::string& id, const char* field) {
@@ -172,7 +174,10 @@ std::function<void(std::string, std::function<void(bool)>)> ResponsesApi::keeper
     runner_.ask([this, id, owner, text = std::move(record), then = std::move(then)]() mutable {
       const int64_t now = runner_.now();
       const ResponseLimits limits{now - options_.kept_seconds, options_.kept_bytes_max};
-      const Status kept = runner_.state().put_response({id, owner, now, std::move(text)}, limits);
+      const Status kept = text.size() > kRecordBytesMax
+                              ? exhausted("with its input it has " + std::to_string(text.size()) + " bytes; at most " +
+                                          std::to_string(kRecordBytesMax) + " are kept of one")
+                              : runner_.state().put_response({id, owner, now, std::move(text)}, limits);
       if (!kept.is_ok()) log::warn("response {} is not kept: {}", id, kept.message());
       post_([then = std::move(then), good = kept.is_ok()] { then(good); });
     });
