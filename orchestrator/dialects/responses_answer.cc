@@ -91,8 +91,9 @@ void ResponsesAnswer::settle(std::function<void()> then) {
   if (output_.empty()) last_events_ = open("message", message_item("in_progress", json::array()));
   last_events_ += close();
   if (!frame_.keep) return then();
-  const json record{{"response", response(final_status())}, {"input", frame_.input}};
-  frame_.keep(text_of(record), [this, then = std::move(then)](bool kept) {
+  json record{{"response", response(final_status())}};
+  record["input"] = std::move(frame_.input);
+  frame_.keep(std::move(record), [this, then = std::move(then)](bool kept) {
     stored_ = kept;
     then();
   });

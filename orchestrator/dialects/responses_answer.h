@@ -16,7 +16,7 @@ struct ResponsesFrame {
   RequestJson shown;  ///< of its request
   RequestJson input;  ///< all items that the model was given
   /// Keeps {"response", "input"}, and says whether it could; null: it is not to be kept.
-  std::function<void(std::string record, std::function<void(bool kept)> then)> keep;
+  std::function<void(RequestJson record, std::function<void(bool kept)> then)> keep;
 };
 
 class ResponsesAnswer final : public AnswerTranslator {
@@ -45,7 +45,7 @@ class ResponsesAnswer final : public AnswerTranslator {
   RequestJson part(const std::string& text) const;
   RequestJson place() const;
 
-  const ResponsesFrame frame_;
+  ResponsesFrame frame_;
   bool stored_;
   std::string model_;
   ChoiceEnd end_;

@@ -1,6 +1,7 @@
 #include "orchestrator/dialects/responses_api.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "common/log.h"
 #include "common/log_format.h"
@@ -131,7 +132,8 @@ void ResponsesApi::recall(HttpRequest head, const RequestPtr& read, const Exchan
                           TranslatedExchange::Slot slot) {
   const auto left = std::make_shared<bool>(false);
   exchange->on_gone([left] { *left = true; });
-  find(read->previous, project_of(head), exchange,
+  const Scope scope = project_of(head);
+  find(read->previous, scope, exchange,
        [this, head = std::move(head), read, exchange, slot = std::move(slot), left](Known known) {
          if (*left) return;
          if (const auto* error = std::get_if<ApiError>(&known)) {
@@ -148,7 +150,8 @@ void ResponsesApi::go_on(HttpRequest head, const RequestPtr& read, std::string b
                          TranslatedExchange::Slot slot) {
   ResponsesFrame frame;
   frame.id = new_id(std::string(kIdPrefix));
-  frame.created_unix_s = runner_.now();
+  frame.created_unix_s =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   if (read->store && options_.kept_bytes_max > 0) frame.keep = keeper(frame.id, head.project);
   const bool has_grammar = read->chat.body.contains("tools") || read->chat.body.contains("response_format");
   const size_t bytes = read->bytes + before.size() + (has_grammar ? Service::kInlineBytes : 0);
@@ -168,11 +171,12 @@ void ResponsesApi::go_on(HttpRequest head, const RequestPtr& read, std::string b
   service_.complete({head, exchange, bytes}, std::move(make));
 }
 
-std::function<void(std::string, std::function<void(bool)>)> ResponsesApi::keeper(const std::string& id,
+std::function<void(RequestJson, std::function<void(bool)>)> ResponsesApi::keeper(const std::string& id,
                                                                                  const std::string& owner) {
-  return [this, id, owner](std::string record, std::function<void(bool)> then) {
-    runner_.ask([this, id, owner, text = std::move(record), then = std::move(then)]() mutable {
+  return [this, id, owner](RequestJson record, std::function<void(bool)> then) {
+    runner_.ask([this, id, owner, record = std::move(record), then = std::move(then)] {
       const int64_t now = runner_.now();
+      std::string text = text_of(record);
       const ResponseLimits limits{now - options_.kept_seconds, options_.kept_bytes_max};
       const Status kept = text.size() > kRecordBytesMax
                               ? exhausted("with its input it has " + std::to_string(text.size()) + " bytes; at most " +
@@ -189,13 +193,13 @@ void ResponsesApi::find(const std::string& id, const Scope& scope, const Exchang
   if (!is_id(id, std::string(kIdPrefix))) return then(no_response(id, "response_id"));
   runner_.ask([this, id, scope, exchange, then = std::move(then)] {
     const log::Field field("request_id", exchange->request_id());
-    const auto kept = runner_.state().response(id);
+    auto kept = runner_.state().response(id);
     const auto known = std::make_shared<Known>(no_response(id, "response_id"));
     if (!kept.is_ok())
       *known = error_of_state(kept.status());
     else if (*kept && (!scope || (*kept)->owner == *scope) &&
              (*kept)->created_at > runner_.now() - options_.kept_seconds)
-      *known = **kept;
+      *known = std::move(**kept);
     post_([then, known] { then(std::move(*known)); });
   });
 }

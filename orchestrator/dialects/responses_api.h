@@ -39,7 +39,8 @@ class ResponsesApi final : public Extension {
   void recall(HttpRequest head, const RequestPtr& read, const ExchangePtr& exchange, TranslatedExchange::Slot slot);
   void go_on(HttpRequest head, const RequestPtr& read, std::string before, const ExchangePtr& exchange,
              TranslatedExchange::Slot slot);
-  std::function<void(std::string, std::function<void(bool)>)> keeper(const std::string& id, const std::string& owner);
+  /// For ResponsesFrame::keep.
+  std::function<void(RequestJson, std::function<void(bool)>)> keeper(const std::string& id, const std::string& owner);
   /// Looks for the response, and calls `then` with it on the server's thread.
   void find(const std::string& id, const Scope& scope, const ExchangePtr& exchange, std::function<void(Known)> then);
   /// Answers with a part of the record {"response", "input"}.

@@ -39,7 +39,9 @@ Translated translated(const json& body) {
 }
 
 ApiError refused(const char* field, const json& value) {
-  const auto made = read({{"prompt", "a"}, {field, value}});
+  json body{{"prompt", "a"}};
+  body[field] = value;
+  const auto made = read(body);
   const auto* error = std::get_if<ApiError>(&made);
   EXPECT_NE(error, nullptr) << field << " " << value;
   return error != nullptr ? *error : ApiError{};

@@ -23,12 +23,12 @@ ResponsesFrame frame() {
 
 /// What a frame keeps.
 struct Shelf {
-  std::string record;
+  json record;
   std::function<void(bool)> then;
   ResponsesFrame frame() {
     ResponsesFrame made = orchestrator::frame();
-    made.keep = [this](std::string text, std::function<void(bool)> after) {
-      record = std::move(text), then = std::move(after);
+    made.keep = [this](json kept, std::function<void(bool)> after) {
+      record = std::move(kept), then = std::move(after);
     };
     return made;
   }
@@ -47,7 +47,8 @@ TEST(ResponsesAnswer, AWholeOne) {
   json r = whole(chat_answer({{"content", "hello"}}, "stop"));
   EXPECT_TRUE(r["output"][0]["id"].get<std::string>().starts_with("msg_"));
   r["output"][0].erase("id");
-  EXPECT_EQ(r, json::parse(R"({"id": "resp_1", "object": "response", "created_at": 5, "status": "completed",
+  EXPECT_EQ(nlohmann::json(r),
+            nlohmann::json::parse(R"({"id": "resp_1", "object": "response", "created_at": 5, "status": "completed",
       "error": null, "incomplete_details": null, "model": "m", "output": [{"type": "message", "status": "completed",
       "role": "assistant", "content": [{"type": "output_text", "text": "hello", "annotations": [], "logprobs": []}]}],
       "store": false, "background": false, "truncation": "disabled", "reasoning": {"effort": null, "summary": null},
@@ -111,9 +112,8 @@ TEST(ResponsesAnswer, AStreamIsWhatTheWholeResponseSays) {
   EXPECT_EQ(response["output"][2]["name"], "g");
   EXPECT_EQ(response["usage"]["total_tokens"], 19);
   EXPECT_EQ(response["store"], true);
-  const json record = json::parse(shelf.record);
-  EXPECT_EQ(record["response"], response) << "what is kept is what was said";
-  EXPECT_EQ(record["input"][0]["id"], "msg_in");
+  EXPECT_EQ(shelf.record["response"], response) << "what is kept is what was said";
+  EXPECT_EQ(shelf.record["input"][0]["id"], "msg_in");
 }
 
 TEST(ResponsesAnswer, OneThatCouldNotBeKeptSaysSo) {

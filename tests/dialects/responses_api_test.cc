@@ -144,6 +144,7 @@ TEST_P(ResponsesApiTest, ProjectsDoNotSeeEachOthers) {
   EXPECT_EQ(ask("GET", path)["id"], id);
   project_ = "ann";
   EXPECT_EQ(ask("GET", path)["id"], id);
+  EXPECT_EQ(respond({{"input", "so"}, {"previous_response_id", id}})["previous_response_id"], id);
 }
 
 TEST_P(ResponsesApiTest, OldOnesAreForgotten) {

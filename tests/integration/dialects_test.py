@@ -64,15 +64,18 @@ class Dialects(unittest.TestCase):
         return events
 
     def chat(self, **more):
+        """What the chat says, and why it ends."""
         messages = [{"role": "user", "content": "Once"}]
-        body = {"messages": messages, "max_tokens": 12, "temperature": 0, **more}
-        return self.ask("/v1/chat/completions", body)["choices"][0]["message"]
+        body = {"messages": messages, "max_tokens": 4, "temperature": 0, **more}
+        choice = self.ask("/v1/chat/completions", body)["choices"][0]
+        return choice["message"]["content"], choice["finish_reason"]
 
     def message(self, **more):
-        return {"max_tokens": 12, "temperature": 0, "messages": [{"role": "user", "content": "Once"}], **more}
+        return {"max_tokens": 4, "temperature": 0, "messages": [{"role": "user", "content": "Once"}], **more}
 
     def test_messages(self):
-        said = self.chat()["content"]
+        said, why = self.chat()
+        self.assertEqual(why, "length")
         answer = self.ask("/v1/messages", self.message())
         self.assertEqual(answer["content"], [{"type": "text", "text": said}])
         self.assertEqual(answer["stop_reason"], "max_tokens")
@@ -86,7 +89,7 @@ class Dialects(unittest.TestCase):
 
     def test_messages_with_tools(self):
         tools = [{"name": "weather", "description": "of a town", "input_schema": SCHEMA}]
-        choice = {"type": "tool", "name": "weather"}
+        choice = {"type": "tool", "name": "weather", "disable_parallel_tool_use": True}
         answer = self.ask("/v1/messages", self.message(max_tokens=200, tools=tools, tool_choice=choice))
         self.assertEqual(answer["stop_reason"], "tool_use")
         call = answer["content"][-1]
@@ -137,15 +140,15 @@ class Dialects(unittest.TestCase):
         return self.ask("/tokenize", {"content": text})["tokens"]
 
     def test_responses(self):
-        said = self.chat()["content"]
-        body = {"input": "Once", "max_output_tokens": 12, "temperature": 0}
+        said, _ = self.chat()
+        body = {"input": "Once", "max_output_tokens": 4, "temperature": 0}
         first = self.ask("/v1/responses", body)
         self.assertEqual(first["output"][0]["content"][0]["text"], said)
         self.assertEqual(first["incomplete_details"], {"reason": "max_output_tokens"})
         self.assertEqual(self.ask("/v1/responses/" + first["id"], method="GET"), first)
         self.ask("/v1/responses/" + first["id"], method="GET", key=OTHER, status=404)
         again = self.chat(messages=[{"role": "user", "content": "Once"}, {"role": "assistant", "content": said},
-                                    {"role": "user", "content": "and"}])["content"]
+                                    {"role": "user", "content": "and"}])[0]
         events = self.events("/v1/responses", {**body, "input": "and", "previous_response_id": first["id"]})
         self.assertEqual([data["sequence_number"] for _, data in events], list(range(len(events))))
         self.assertEqual("".join(d["delta"] for name, d in events if name == "response.output_text.delta"), again)
@@ -159,7 +162,8 @@ class Dialects(unittest.TestCase):
     def test_responses_with_tools(self):
         tools = [{"type": "function", "name": "weather", "parameters": SCHEMA}]
         answer = self.ask("/v1/responses", {"input": "Once", "tools": tools, "tool_choice": "required",
-                                            "temperature": 0, "max_output_tokens": 200})
+                                            "temperature": 0, "max_output_tokens": 200, "parallel_tool_calls": False})
+        self.assertEqual(answer["status"], "completed")
         call = answer["output"][-1]
         self.assertEqual((call["type"], call["name"]), ("function_call", "weather"))
         self.assertIn(json.loads(call["arguments"])["days"], range(1, 8))
