@@ -101,4 +101,16 @@ void settle_unknown(FieldReader& f, bool lenient, std::vector<std::string>& igno
   for (std::string& name : f.unknown()) ignored.push_back(std::move(name));
 }
 
+void settle_members(FieldReader& f, const std::string& field, const json& object,
+                    const std::vector<std::string_view>& known, bool lenient, std::vector<std::string>& ignored) {
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_null() || std::find(known.begin(), known.end(), name) != known.end()) continue;
+    if (lenient)
+      ignored.push_back(field + "." + name);
+    else
+      f.fail(bad_request("'" + field + "' has an entry with '" + name + "', which is not known here; leave it out",
+                         field));
+  }
+}
+
 }  // namespace moestro::orchestrator

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "orchestrator/api/api_error.h"
 #include "orchestrator/api/field_reader.h"
@@ -46,7 +47,10 @@ std::string string_at(const RequestJson& object, const char* key);
 /// "chatcmpl-0123" as "msg_0123".
 std::string id_from(const RequestJson& answer, const std::string& prefix);
 
-/// Refuses fields nobody has asked for, or names them in `ignored` if that is allowed.
+/// Fields that are not known: refused, or named in `ignored` if `lenient`.
 void settle_unknown(FieldReader& f, bool lenient, std::vector<std::string>& ignored);
+/// The same of members of an object in `field`: those that are neither in `known` nor null.
+void settle_members(FieldReader& f, const std::string& field, const RequestJson& object,
+                    const std::vector<std::string_view>& known, bool lenient, std::vector<std::string>& ignored);
 
 }  // namespace moestro::orchestrator

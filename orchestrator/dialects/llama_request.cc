@@ -64,6 +64,7 @@ class LlamaReader {
   void read_length();
   void read_penalties();
   void read_bias();
+  void bias_text(const std::string& text, const json& bias);
   void add_bias(const json& token, const json& value);
   void read_output();
   void read_off();
@@ -150,6 +151,15 @@ void LlamaReader::read_penalties() {
     f_.fail(not_supported("repeat_last_n", "only -1, the whole text, is supported with penalties"));
 }
 
+/// Each token of the text.
+void LlamaReader::bias_text(const std::string& text, const json& bias) {
+  json& biases = out_.body["logit_bias"];
+  const auto ids = encode(text, /*add_special=*/false, "logit_bias");
+  if (ids.size() + biases.size() > kLogitBiasMax)
+    return fail("logit_bias", "has more than " + std::to_string(kLogitBiasMax) + " tokens");
+  for (const TokenId id : ids) biases[std::to_string(id)] = bias;
+}
+
 void LlamaReader::add_bias(const json& token, const json& value) {
   const bool banned = value.is_boolean() && !value.get<bool>();
   if (!banned && !value.is_number()) return fail("logit_bias", "has a bias that is neither a number nor false");
@@ -157,8 +167,7 @@ void LlamaReader::add_bias(const json& token, const json& value) {
   if (token.is_number_integer() && token >= 0)
     out_.body["logit_bias"][text_of(token)] = bias;
   else if (token.is_string())
-    for (const TokenId id : encode(token.get<std::string>(), false, "logit_bias"))
-      out_.body["logit_bias"][std::to_string(id)] = bias;
+    bias_text(token.get<std::string>(), bias);
   else
     fail("logit_bias", "has a token that is neither an id nor a text");
 }

@@ -1,8 +1,5 @@
 #include "orchestrator/dialects/messages_request.h"
 
-#include <algorithm>
-#include <initializer_list>
-
 #include "orchestrator/dialects/dialect_text.h"
 #include "orchestrator/dialects/messages_answer.h"
 
@@ -24,7 +21,7 @@ class MessagesReader {
   void fail(const std::string& field, const std::string& why) { f_.fail(bad_request("'" + field + "' " + why, field)); }
   bool failed() const { return f_.error().has_value(); }
   json part_of(const std::string& field, const json& block);
-  void check_members(const std::string& field, const json& block, std::initializer_list<std::string_view> known);
+  void check_members(const std::string& field, const json& block, std::vector<std::string_view> known);
   json text_content(const std::string& field, const json& content);
   void read_system();
   void read_turns();
@@ -45,17 +42,10 @@ class MessagesReader {
   json turns_ = json::array();
 };
 
-/// Members that say nothing here: caching hints, and what answers have.
-void MessagesReader::check_members(const std::string& field, const json& block,
-                                   std::initializer_list<std::string_view> known) {
-  for (const auto& [name, value] : block.items()) {
-    const bool expected = name == "type" || name == "cache_control" || std::ranges::find(known, name) != known.end();
-    if (expected || value.is_null()) continue;
-    if (lenient_)
-      out_.ignored.push_back(field + "." + name);
-    else
-      fail(field, "has an entry with '" + name + "', which is not known here; leave it out");
-  }
+/// Besides `known` every block may have its type and hints for a cache.
+void MessagesReader::check_members(const std::string& field, const json& block, std::vector<std::string_view> known) {
+  known.insert(known.end(), {"type", "cache_control"});
+  settle_members(f_, field, block, known, lenient_, out_.ignored);
 }
 
 /// A text block as a part of a chat's message.

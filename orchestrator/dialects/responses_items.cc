@@ -1,7 +1,5 @@
 #include "orchestrator/dialects/responses_items.h"
 
-#include <algorithm>
-#include <initializer_list>
 #include <random>
 
 #include "orchestrator/dialects/dialect_text.h"
@@ -43,14 +41,8 @@ class ItemReader {
             {"content", std::move(content)}};
   }
 
-  void check_members(const json& item, std::initializer_list<std::string_view> known) {
-    for (const auto& [name, value] : item.items()) {
-      if (value.is_null() || std::ranges::find(known, name) != known.end()) continue;
-      if (lenient_)
-        ignored_.push_back("input." + name);
-      else
-        fail("has an item with '" + name + "', which is not known here; leave it out");
-    }
+  void check_members(const json& item, const std::vector<std::string_view>& known) {
+    settle_members(f_, "input", item, known, lenient_, ignored_);
   }
 
   json read_item(const json& item) {

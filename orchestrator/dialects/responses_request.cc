@@ -1,7 +1,5 @@
 #include "orchestrator/dialects/responses_request.h"
 
-#include <algorithm>
-
 #include "orchestrator/dialects/dialect_text.h"
 #include "orchestrator/dialects/responses_items.h"
 

@@ -106,6 +106,7 @@ TEST(LlamaRequest, WhatIsNotSupportedIsRefusedByItsOwnName) {
                                             {"temperature", "hot"},
                                             {"logit_bias", 5},
                                             {"logit_bias", json::array({5})},
+                                            {"logit_bias", json::array({json::array({std::string(2000, 'a'), 1})})},
                                             {"logit_bias", json::array({json::array({5, true})})},
                                             {"logit_bias", json::array({json::array({-5, 1})})},
                                             {"n_probs", 100},
