@@ -17,6 +17,8 @@
 #include "orchestrator/batch/batch_api.h"
 #include "orchestrator/batch/folder_files.h"
 #include "orchestrator/batch/redis_files.h"
+#include "orchestrator/dialects/dialect_api.h"
+#include "orchestrator/dialects/responses_api.h"
 #include "orchestrator/heap_trim.h"
 #include "orchestrator/history_shelf.h"
 #include "orchestrator/http/server.h"
@@ -82,7 +84,7 @@ Result<Kept> open_kept(const OrchestratorOptions& options) {
   }
   MOESTRO_RETURN_IF_ERROR(state.status());
   MOESTRO_ASSIGN_OR_RETURN(auto files, open_files(place, host));
-  log::info("files and batches are kept in {}{}", place.shown(), place.redis ? ", as " + host : "");
+  log::info("files, batches and responses are kept in {}{}", place.shown(), place.redis ? ", as " + host : "");
   if (!place.redis && lies_in_memory(place.database))
     log::warn("{} lies in memory: a restart of the machine loses it; give another --state", place.shown());
   return Kept{std::move(*state), std::move(files)};
@@ -135,7 +137,7 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   control_settings.keep_history = [&shelf](std::vector<std::byte> checkpoint) { shelf.keep(std::move(checkpoint)); };
   MOESTRO_ASSIGN_OR_RETURN(auto control, ControlPlane::start(std::move(control_settings)));
   MOESTRO_RETURN_IF_ERROR(options.access.apply(options.run_dir / "orchestrator.sock", options.access.shared()));
-  FrontDoorOptions door_options{std::nullopt, options.origins};
+  FrontDoorOptions door_options{std::nullopt, options.origins, error_body_for};
   if (!options.api_keys.empty()) {
     auto keys = ApiKeys::load(options.api_keys);
     if (!keys.is_ok()) return keys.status().with_context("--api-keys");
@@ -173,7 +175,10 @@ Status run_orchestrator(const OrchestratorOptions& options) {
       [&service](HttpRequest r, std::shared_ptr<Exchange> e) { service.handle(std::move(r), std::move(e)); }, post,
       unix_seconds, options.aliases);
   auto batches = std::make_unique<BatchApi>(*runner, options.model_name, post);
-  service.extend(batches.get());
+  DialectApi dialects(service, options.lenient);
+  ResponsesApi responses(service, *runner, post, {options.lenient, options.response_bytes_max});
+  for (Extension* extension : std::initializer_list<Extension*>{batches.get(), &dialects, &responses})
+    service.extend(*extension);
   shelf.open(*runner, *control);
   server->read_bodies_of([&door](const HttpRequest& head) { return door.knows(head); });
   server->take_uploads(
@@ -202,7 +207,7 @@ Status run_orchestrator(const OrchestratorOptions& options) {
   drainer.join();
   sampling.reset();
   shelf.close(kLastBytes);
-  service.extend(nullptr);
+  service.forget_extensions();
   batches.reset();
   runner.reset();
   control.reset();  // lets the workers go

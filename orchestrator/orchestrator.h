@@ -34,8 +34,9 @@ struct OrchestratorOptions {
   std::filesystem::path tls_cert, tls_key;  ///< PEM files: https; empty: http
   int64_t reader_wait_s = 300;        ///< a client that takes nothing for so long is cut off
   int64_t worker_wait_s = 60;         ///< requests that wait while no worker is there fail after so long
-  std::string state = "default";      ///< where files and batches are kept (state/open_state.h)
+  std::string state = "default";      ///< where files, batches and responses are kept (state/open_state.h)
   uint64_t file_bytes_max = 512ull << 20;
+  uint64_t response_bytes_max = 256ull << 20;  ///< of responses that are kept; 0: none is
   size_t batch_lines = 64;            ///< lines of batches that run at once
   std::chrono::milliseconds line_lease{
       15'000};  ///< an orchestrator that shares batches and says nothing for so long is taken for dead

@@ -260,6 +260,11 @@ void add_batches(Schema& schema, BoxConfig::Orchestrator& c) {
               .min = 1, .max = int64_t{64} << 30,
               .help = "Largest file that may be uploaded",
               .theme = kBatches});
+  schema.add({.key = "orchestrator.responses_kept", .flag = "--responses-kept", .field = &c.responses_kept,
+              .min = 0, .max = int64_t{64} << 30,
+              .help = "Bytes of responses of `/v1/responses` to keep, each for 30 days; the oldest are removed first. "
+                      "0: none are kept",
+              .theme = kBatches});
   schema.add({.key = "orchestrator.batch_lines", .flag = "--batch-lines", .field = &c.batch_lines,
               .min = 1, .max = 4096,
               .help = "Lines of batches that run at once",

@@ -60,6 +60,14 @@ struct CompletionRequest {
   std::string prefix_domain;  ///< requests of different ones share no KV blocks
 };
 
+/// A body that another API's request was turned into (orchestrator/dialects).
+struct OpenAiRequest {
+  RequestJson body;
+  bool chat = true;
+  bool until_end = false;  ///< of a completion: no limit but the context, which its body cannot say
+  std::vector<std::string> ignored = {};  ///< as CompletionRequest::ignored, by the other API's names
+};
+
 inline constexpr int kTopLogprobsMax = 20;
 inline constexpr int64_t kChoicesMax = 128;
 inline constexpr size_t kPromptsMax = 2048;

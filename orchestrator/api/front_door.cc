@@ -68,9 +68,12 @@ bool is_open(const HttpRequest& request) {
   return request.path == "/" && request.method == "GET";
 }
 
-/// What a browser may send: what means something here and, if it asks for them, the headers of OpenAI's own clients.
+/// What a browser may send: what means something here and, if it asks for them, the headers of OpenAI's and
+/// Anthropic's own clients.
 std::string allowed_headers(std::string_view asked) {
-  constexpr std::string_view kKnown[] = {"openai-organization", "openai-project", "openai-beta"};
+  constexpr std::string_view kKnown[] = {"openai-organization", "openai-project", "openai-beta", "x-api-key",
+                                        "anthropic-version", "anthropic-beta",
+                                        "anthropic-dangerous-direct-browser-access"};
   std::string allowed = "Authorization, Content-Type, X-Request-Id";
   while (!asked.empty()) {
     const size_t comma = std::min(asked.find(','), asked.size());
@@ -108,16 +111,20 @@ void FrontDoor::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) 
   const ApiKeys::Key* key = nullptr;
   const bool open = !options_.keys || is_open(request);
   if (!open) {
+    const auto refuse = [&](const ApiError& error) {
+      exchange->respond(error.http_status, "application/json",
+                        options_.error_body(request.path, error, exchange->request_id()), headers);
+    };
     ApiError e = bad_request("");
     key = options_.keys->find(request.authorization);
     if (key == nullptr) {
       e.http_status = 401;
       e.type = "authentication_error";
       e.code = "invalid_api_key";
-      e.message = request.authorization.empty() ? "an API key is needed: Authorization: Bearer KEY"
+      e.message = request.authorization.empty() ? "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY"
                                                 : "the API key is not known here";
       headers.emplace_back("WWW-Authenticate", "Bearer");
-      return exchange->respond(e.http_status, "application/json", e.body(), headers);
+      return refuse(e);
     }
     const auto count = under_way_->find(key->name);
     if (request.method == "POST" && key->concurrency > 0 && count != under_way_->end() &&
@@ -127,7 +134,7 @@ void FrontDoor::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) 
       e.message = "this key has " + std::to_string(key->concurrency) +
                   " requests under way, as many as it may; try again when one has ended";
       headers.emplace_back("Retry-After", "1");
-      return exchange->respond(e.http_status, "application/json", e.body(), headers);
+      return refuse(e);
     }
   }
   if (key != nullptr) {

@@ -2,20 +2,26 @@
 // What every request passes before its route: keys, their limits, and what browsers of other origins may do. Server's
 // thread only.
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "orchestrator/api/api_error.h"
 #include "orchestrator/api/api_keys.h"
 #include "orchestrator/http/exchange.h"
 
 namespace moestro::orchestrator {
 
+/// The body of an error that a client of `path` gets.
+using ErrorBodyOf = std::function<std::string(const std::string& path, const ApiError&, const std::string& request_id)>;
+
 struct FrontDoorOptions {
   std::optional<ApiKeys> keys;        ///< none: everybody who can connect
   std::vector<std::string> origins;   ///< that browsers may call from; "*": any; empty: no CORS headers at all
+  ErrorBodyOf error_body = [](const std::string&, const ApiError& error, const std::string&) { return error.body(); };
 };
 
 class FrontDoor {

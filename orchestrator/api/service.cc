@@ -21,8 +21,6 @@ namespace {
 
 constexpr const char* kJson = "application/json";
 constexpr std::string_view kModelPath = "/v1/models/";
-/// Larger bodies are read and tokenized away from the server's thread: this many bytes take it a few milliseconds.
-constexpr size_t kInlineBytes = 16 << 10;
 /// Larger ones leave a thread of the pool to others.
 constexpr size_t kHeavyBytes = 256 << 10;
 /// A longer text is only tokenized for /tokenize if it could be a prompt.
@@ -43,6 +41,14 @@ template <typename T, typename Refuse>
 std::optional<T> value_or_refuse(std::variant<T, ApiError>&& v, const Refuse& refuse) {
   if (auto* error = std::get_if<ApiError>(&v)) return refuse(*error), std::nullopt;
   return std::move(std::get<T>(v));
+}
+
+Service::Make own_body(bool chat) {
+  return [chat](const HttpRequest& http, const std::stop_token&) -> std::variant<OpenAiRequest, ApiError> {
+    auto body = parse_body(http.body);
+    if (auto* error = std::get_if<ApiError>(&body)) return std::move(*error);
+    return OpenAiRequest{std::move(std::get<RequestJson>(body)), chat};
+  };
 }
 
 }  // namespace
@@ -72,9 +78,10 @@ std::optional<Service::Route> Service::route(const std::string& path) {
       {"/version", {"GET", &Service::version}},   {"/load", {"GET", &Service::load}},
   };
   const auto post = [](auto act) { return Route{"POST", act}; };
-  if (path == "/v1/completions" || path == "/completions") return post([this](const Call& c) { complete(c, false); });
+  if (path == "/v1/completions" || path == "/completions")
+    return post([this](const Call& c) { complete(c, own_body(false)); });
   if (path == "/v1/chat/completions" || path == "/chat/completions")
-    return post([this](const Call& c) { complete(c, true); });
+    return post([this](const Call& c) { complete(c, own_body(true)); });
   if (path == "/tokenize") return post([this](const Call& c) { answer_text(c, &Service::tokens_of); });
   if (path == "/detokenize") return post([this](const Call& c) { answer_text(c, &Service::text_of); });
   if (path == "/apply-template") return post([this](const Call& c) { answer_text(c, &Service::prompt_of); });
@@ -89,7 +96,8 @@ std::optional<Service::Route> Service::route(const std::string& path) {
 }
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
-  if (extension_ != nullptr && extension_->handle(request, exchange)) return;
+  for (Extension* extension : extensions_)
+    if (extension->handle(request, exchange)) return;
   const auto found = route(request.path);
   ApiError error = bad_request("");
   if (!found) {
@@ -123,23 +131,40 @@ ApiError Service::unknown_model(const std::string& name) const {
   return e;
 }
 
-void Service::complete(const Call& call, bool chat) {
-  const auto refuse_it = [&](const ApiError& e) {
-    metrics_.request_ended("refused", false);
-    refuse(call.exchange, e);
-  };
-  if (const auto error = not_ready()) return refuse_it(*error);
-  read_body(call, [this, chat](const HttpRequest& request, const std::stop_token& stop) -> ReadingPool::Outcome {
-    auto read = std::make_shared<std::variant<ReadRequest, ApiError>>(read_request(request, chat, stop));
-    return [this, chat, read](const std::shared_ptr<Exchange>& e) { begin(e, std::move(*read), chat); };
+void Service::refuse_completion(const std::shared_ptr<Exchange>& exchange, const ApiError& error) {
+  metrics_.request_ended("refused", false);
+  refuse(exchange, error);
+}
+
+void Service::complete(const Call& call, Make make) {
+  if (const auto error = not_ready()) return refuse_completion(call.exchange, *error);
+  read_body(call, [this, make = std::move(make)](const HttpRequest& request,
+                                                 const std::stop_token& stop) -> ReadingPool::Outcome {
+    auto read = std::make_shared<std::variant<ReadRequest, ApiError>>(read_request(request, make, stop));
+    return [this, read](const std::shared_ptr<Exchange>& e) { begin(e, std::move(*read)); };
+  });
+}
+
+void Service::count_tokens(const Call& call, Make make) {
+  read_body(call, [this, make = std::move(make)](const HttpRequest& http,
+                                                 const std::stop_token& stop) -> ReadingPool::Outcome {
+    const auto read = tokenize_request(http, make, stop);
+    if (const auto* error = std::get_if<ApiError>(&read))
+      return [this, e = *error](const std::shared_ptr<Exchange>& exchange) { refuse_completion(exchange, e); };
+    size_t tokens = 0;
+    for (const TokenizedPrompt& prompt : std::get<TokenizedRequest>(read).prompts) tokens += prompt.ids.size();
+    return [tokens](const std::shared_ptr<Exchange>& exchange) {
+      exchange->respond(200, kJson, dump({{"prompt_tokens", tokens}}));
+    };
   });
 }
 
 void Service::read_body(const Call& call, Read read) {
   HttpRequest& request = call.request;
-  if (request.body.size() <= kInlineBytes && !has_schemas(request.body)) return read(request, {})(call.exchange);
+  const size_t bytes = request.body.size() + call.more_bytes;
+  if (bytes <= kInlineBytes && !has_schemas(request.body)) return read(request, {})(call.exchange);
   const std::string flow = request.owner.empty() ? request.peer : request.owner;
-  const bool heavy = request.body.size() > kHeavyBytes;
+  const bool heavy = bytes > kHeavyBytes;
   const bool taken = reading_.run(
       flow, heavy,
       [r = std::make_shared<HttpRequest>(std::move(request)), read = std::move(read)](const std::stop_token& stop) {
@@ -147,19 +172,21 @@ void Service::read_body(const Call& call, Read read) {
       },
       call.exchange);
   if (taken) return;
-  metrics_.request_ended("refused", false);
-  refuse(call.exchange, from_status(exhausted("many large requests are being read already; try again later")));
+  refuse_completion(call.exchange,
+                    from_status(exhausted("many large requests are being read already; try again later")));
 }
 
-std::variant<Service::ReadRequest, ApiError> Service::read_request(const HttpRequest& http, bool chat,
-                                                                   const std::stop_token& stop) const {
+std::variant<Service::TokenizedRequest, ApiError> Service::tokenize_request(const HttpRequest& http, const Make& make,
+                                                                            const std::stop_token& stop) const {
   std::optional<ApiError> refusal;
   const auto refuse_it = [&](const ApiError& e) { refusal = e; };
-  const auto body = value_or_refuse(parse_body(http.body), refuse_it);
-  if (!body) return *refusal;
-  auto request =
-      value_or_refuse(chat ? read_chat(*body, options_.lenient) : read_completion(*body, options_.lenient), refuse_it);
+  auto made = value_or_refuse(make(http, stop), refuse_it);
+  if (!made) return *refusal;
+  auto request = value_or_refuse(
+      made->chat ? read_chat(made->body, options_.lenient) : read_completion(made->body, options_.lenient), refuse_it);
   if (!request) return *refusal;
+  if (made->until_end) request->max_tokens.reset();
+  request->ignored.insert(request->ignored.end(), made->ignored.begin(), made->ignored.end());
   if (request->model && !model_.is_called(*request->model)) return unknown_model(*request->model);
   if (const auto error = check_token_ids(*request, model_.vocab)) return *error;
   if (!request->reasoning_effort.empty() && !takes_effort(model_, *request))
@@ -169,26 +196,34 @@ std::variant<Service::ReadRequest, ApiError> Service::read_request(const HttpReq
   request->prefix_domain = (options_.share_prefixes ? "" : http.project) + std::string(1, '\0') + request->cache_salt;
   auto prompts = value_or_refuse(tokenize_prompts(*request, stop), refuse_it);
   if (!prompts) return *refusal;
-  if (const auto error = check_lengths(*request, *prompts)) return *error;
-  auto constraint = value_or_refuse(constraints_.of(*request), refuse_it);
+  return TokenizedRequest{std::move(*request), std::move(*prompts)};
+}
+
+std::variant<Service::ReadRequest, ApiError> Service::read_request(const HttpRequest& http, const Make& make,
+                                                                   const std::stop_token& stop) const {
+  std::optional<ApiError> refusal;
+  const auto refuse_it = [&](const ApiError& e) { refusal = e; };
+  auto tokenized = value_or_refuse(tokenize_request(http, make, stop), refuse_it);
+  if (!tokenized) return *refusal;
+  auto& [request, prompts] = *tokenized;
+  if (const auto error = check_lengths(request, prompts)) return *error;
+  auto constraint = value_or_refuse(constraints_.of(request), refuse_it);
   if (!constraint) return *refusal;
-  auto rules = value_or_refuse(token_rules(*request, model_), refuse_it);
+  auto rules = value_or_refuse(token_rules(request, model_), refuse_it);
   if (!rules) return *refusal;
   constraint->rules = std::move(*rules);
   // What is large and was of use only here goes here, and not on the server's thread.
-  request->prompts.clear();
-  for (RequestJson* used : {&request->messages, &request->template_arguments, &request->tools,
-                            &request->output_format.what})
+  request.prompts.clear();
+  for (RequestJson* used : {&request.messages, &request.template_arguments, &request.tools,
+                            &request.output_format.what})
     *used = nullptr;
-  return ReadRequest{std::move(*request), std::move(*prompts), std::move(*constraint)};
+  return ReadRequest{std::move(request), std::move(prompts), std::move(*constraint)};
 }
 
-void Service::begin(const std::shared_ptr<Exchange>& exchange, std::variant<ReadRequest, ApiError> read, bool chat) {
-  if (const auto* error = std::get_if<ApiError>(&read)) {
-    metrics_.request_ended("refused", false);
-    return refuse(exchange, *error);
-  }
+void Service::begin(const std::shared_ptr<Exchange>& exchange, std::variant<ReadRequest, ApiError> read) {
+  if (const auto* error = std::get_if<ApiError>(&read)) return refuse_completion(exchange, *error);
   auto& [request, prompts, constraint] = std::get<ReadRequest>(read);
+  const bool chat = request.chat;
   const uint64_t seed = request.seed.value_or(random_());
   char id[32];
   std::snprintf(id, sizeof id, "%s-%016llx", chat ? "chatcmpl" : "cmpl", static_cast<unsigned long long>(random_()));
@@ -200,15 +235,22 @@ void Service::begin(const std::shared_ptr<Exchange>& exchange, std::variant<Read
       ->start();
 }
 
+std::variant<std::vector<TokenId>, ApiError> Service::encode(const std::string& text, bool add_special_tokens,
+                                                             const char* field, const std::stop_token& stop) const {
+  if (const auto error = check_text(text.size(), field)) return *error;
+  auto ids = model_.tokenizer.encode(text, add_special_tokens, stop);
+  if (!ids.is_ok()) return from_status(ids.status());
+  return std::move(*ids);
+}
+
 std::variant<TokenizedPrompt, ApiError> Service::tokenize_prompt(const PromptInput& prompt,
                                                                  const std::stop_token& stop) const {
   TokenizedPrompt result;
   if (const auto* text = std::get_if<std::string>(&prompt)) {
-    if (const auto error = check_text(text->size(), "prompt")) return *error;
-    auto ids = model_.tokenizer.encode(*text, /*add_special_tokens=*/true, stop);
-    if (!ids.is_ok()) return from_status(ids.status());
+    auto ids = encode(*text, /*add_special_tokens=*/true, "prompt", stop);
+    if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
     result.text = *text;
-    result.ids = std::move(*ids);
+    result.ids = std::move(std::get<std::vector<TokenId>>(ids));
     if (result.ids.empty()) {  // an empty text: start from the token that begins texts, as training did
       const auto begin = model_.bos_token.empty() ? model_.tokenizer.id_of(model_.eos_token)
                                                   : model_.tokenizer.id_of(model_.bos_token);
@@ -359,7 +401,7 @@ void Service::metrics(const Call& call) const {
   const auto store = store_ != nullptr ? store_->latest() : std::nullopt;
   std::string text = metrics_.text(control) + tier_metrics_text(model_.name, control, store);
   if (store_ != nullptr) text += store_metrics_text(store);
-  if (extension_ != nullptr) text += extension_->metrics();
+  for (const Extension* extension : extensions_) text += extension->metrics();
   call.exchange->respond(200, "text/plain; version=0.0.4", text);
 }
 
@@ -479,8 +521,9 @@ void Service::status(const Call& call) const {
   };
   StatusSources now = sources();
   if (asked("experts")) now.experts = control_.expert_shares();
-  json report =
-      status_report(now, metrics_, extension_ != nullptr ? extension_->status(call.request) : json::object());
+  json more = json::object();
+  for (const Extension* extension : extensions_) more.update(extension->status(call.request));
+  json report = status_report(now, metrics_, more);
   report["recent"] = history_.recent(report);
   if (asked("history")) report["history"] = history_.report();
   call.exchange->respond(200, kJson, dump(report));

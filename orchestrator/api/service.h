@@ -31,14 +31,38 @@ class Service {
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
   /// To be called once a second: what the status is now goes into its history.
   void sample() { history_.add(status_report(sources(), metrics_, nlohmann::json::object())); }
-  /// Serves more paths from now on. Outlives this; null: none.
-  void extend(Extension* extension) { extension_ = extension; }
+  /// Serves more paths from now on. They outlive this, or forget_extensions().
+  void extend(Extension& extension) { extensions_.push_back(&extension); }
+  void forget_extensions() { extensions_.clear(); }
 
- private:
+  // For extensions whose requests become completions.
+
+  /// Larger bodies are read and tokenized away from the server's thread: this many bytes take it a few milliseconds.
+  static constexpr size_t kInlineBytes = 16 << 10;
   struct Call {
     HttpRequest& request;
     const std::shared_ptr<Exchange>& exchange;
+    size_t more_bytes = 0;  ///< that are to be read beside the body
   };
+  /// Work that reads a request's body.
+  using Read = std::function<ReadingPool::Outcome(const HttpRequest&, const std::stop_token&)>;
+  /// Does it here and now where the body is small, and else in the pool.
+  void read_body(const Call& call, Read read);
+  /// Makes OpenAI's body of a request; from any thread.
+  using Make = std::function<std::variant<OpenAiRequest, ApiError>(const HttpRequest&, const std::stop_token&)>;
+  /// Answers as /v1/completions or /v1/chat/completions would answer that body.
+  void complete(const Call& call, Make make);
+  /// Answers {"prompt_tokens": N} for it. The prompt may be longer than the context.
+  void count_tokens(const Call& call, Make make);
+  /// Refuses a request as one of these two would, and counts it.
+  void refuse_completion(const std::shared_ptr<Exchange>& exchange, const ApiError& error);
+  /// The tokens of a prompt, or of a part of one. From any thread.
+  std::variant<std::vector<TokenId>, ApiError> encode(const std::string& text, bool add_special_tokens,
+                                                      const char* field, const std::stop_token& stop) const;
+  std::string decode(std::span<const TokenId> ids) const { return model_.tokenizer.decode(ids, false); }
+  ReadingPool& pool() { return reading_; }
+
+ private:
   struct Route {
     std::string method;
     std::function<void(const Call&)> act;
@@ -52,15 +76,17 @@ class Service {
     Constraint constraint;
   };
 
-  void complete(const Call& call, bool chat);
-  void begin(const std::shared_ptr<Exchange>& exchange, std::variant<ReadRequest, ApiError> read, bool chat);
-  /// Work that reads a request's body.
-  using Read = std::function<ReadingPool::Outcome(const HttpRequest&, const std::stop_token&)>;
-  /// Does it here and now where the body is small, and else in the pool.
-  void read_body(const Call& call, Read read);
+  struct TokenizedRequest {
+    CompletionRequest request;
+    std::vector<TokenizedPrompt> prompts;
+  };
+
+  void begin(const std::shared_ptr<Exchange>& exchange, std::variant<ReadRequest, ApiError> read);
 
   // From any thread: they look at nothing that changes but the control plane's figures.
-  std::variant<ReadRequest, ApiError> read_request(const HttpRequest& http, bool chat,
+  std::variant<TokenizedRequest, ApiError> tokenize_request(const HttpRequest& http, const Make& make,
+                                                            const std::stop_token& stop) const;
+  std::variant<ReadRequest, ApiError> read_request(const HttpRequest& http, const Make& make,
                                                    const std::stop_token& stop) const;
   std::optional<ApiError> check_text(size_t bytes, const char* field) const;
   /// The longest sequence served: the model's context, or what the workers can hold.
@@ -97,7 +123,7 @@ class Service {
   const ServedModel model_;
   const ServiceOptions options_;
   const Constraints constraints_{model_};
-  Extension* extension_ = nullptr;
+  std::vector<Extension*> extensions_;
   ControlPlane& control_;
   const StoreWatch* store_ = nullptr;
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();

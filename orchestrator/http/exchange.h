@@ -35,7 +35,8 @@ struct HttpRequest {
   std::string body;
   std::string query = {};                    ///< what followed the '?', as it came
   std::shared_ptr<BodySink> sink = nullptr;  ///< has taken the body, which is empty then
-  std::string authorization = {}, origin = {};  ///< the headers of these names; empty: not there
+  std::string authorization = {}, origin = {};  ///< the headers of these names; empty: not there. X-Api-Key: KEY
+                                                ///< without the former is taken for `Bearer KEY`
   std::string request_id = {};     ///< X-Request-Id, likewise
   std::string asked_headers = {};  ///< Access-Control-Request-Headers, likewise
   std::string peer = {};           ///< the address of the client's host

@@ -86,6 +86,8 @@ HttpRequest head_of(const RequestMessage& request) {
                     std::move(path), ""};
   if (mark != std::string_view::npos) plain.query = target.substr(mark + 1);
   plain.authorization = std::string(request[http::field::authorization]);
+  if (const auto key = request["X-Api-Key"]; plain.authorization.empty() && !key.empty())
+    plain.authorization = "Bearer " + std::string(key);  // as Anthropic's clients send it
   plain.origin = std::string(request[http::field::origin]);
   plain.asked_headers = std::string(request[http::field::access_control_request_headers]);
   plain.request_id = std::string(request["X-Request-Id"]);

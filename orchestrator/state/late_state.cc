@@ -100,6 +100,21 @@ Result<std::vector<LineResult>> LateState::results(const std::string& batch, uin
   return state->results(batch, after, limit);
 }
 
+Status LateState::put_response(const ResponseRecord& response, const ResponseLimits& limits) {
+  MOESTRO_ASSIGN_OR_RETURN(StateStore* const state, there());
+  return state->put_response(response, limits);
+}
+
+Result<std::optional<ResponseRecord>> LateState::response(const std::string& id) {
+  MOESTRO_ASSIGN_OR_RETURN(StateStore* const state, there());
+  return state->response(id);
+}
+
+Status LateState::remove_response(const std::string& id) {
+  MOESTRO_ASSIGN_OR_RETURN(StateStore* const state, there());
+  return state->remove_response(id);
+}
+
 Status LateState::put_blob(const std::string& name, std::span<const std::byte> bytes) {
   MOESTRO_ASSIGN_OR_RETURN(StateStore* const state, there());
   return state->put_blob(name, bytes);

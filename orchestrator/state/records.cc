@@ -15,4 +15,10 @@ bool is_over(BatchStatus status) {
          status == BatchStatus::kCancelled;
 }
 
+Status check_size(const ResponseRecord& response, const ResponseLimits& limits) {
+  if (response.text.size() <= limits.bytes_max) return Status::ok();
+  return exhausted("the response has " + std::to_string(response.text.size()) + " bytes; " +
+                   std::to_string(limits.bytes_max) + " are kept of all together");
+}
+
 }  // namespace moestro::orchestrator

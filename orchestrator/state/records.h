@@ -1,9 +1,11 @@
 #pragma once
-// What is kept of files and batches. Times are Unix seconds; 0: not (yet).
+// What is kept of files, batches and responses. Times are Unix seconds; 0: not (yet).
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "common/status.h"
 
 namespace moestro::orchestrator {
 
@@ -54,5 +56,22 @@ struct LineResult {
   std::string text;   ///< a line of that file, without its break
   uint64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
 };
+
+/// A response of /v1/responses, with the input that it answers.
+struct ResponseRecord {
+  std::string id;     ///< "resp_" and 24 hexadecimal digits
+  std::string owner;  ///< the project it belongs to; empty: nobody's
+  int64_t created_at = 0;
+  std::string text;   ///< JSON that the state does not look into
+};
+
+/// What is kept of them.
+struct ResponseLimits {
+  int64_t created_after = 0;  ///< older ones are forgotten
+  uint64_t bytes_max = 0;     ///< of all texts together: the oldest are forgotten
+};
+
+/// kExhausted if the response alone has more bytes than are kept.
+Status check_size(const ResponseRecord& response, const ResponseLimits& limits);
 
 }  // namespace moestro::orchestrator

@@ -229,4 +229,31 @@ while true do
 end
 )lua"};
 
+const Script kPutResponse{"", "", R"lua(
+local id, owner, created_at, text, created_after, bytes_max = unpack(ARGV, 1, 6)
+local key = 'moestro:response:' .. id
+if redis.call('EXISTS', key) == 1 then return 0 end
+redis.call('HSET', key, 'owner', owner, 'created_at', created_at, 'text', text)
+redis.call('ZADD', 'moestro:responses', redis.call('INCR', 'moestro:next'), id)
+local bytes = redis.call('INCRBY', 'moestro:responses:bytes', #text)
+while true do
+  local oldest = redis.call('ZRANGE', 'moestro:responses', 0, 0)[1]
+  local of_oldest = 'moestro:response:' .. oldest
+  local made = tonumber(redis.call('HGET', of_oldest, 'created_at') or '0')
+  if oldest == id or (made > tonumber(created_after) and bytes <= tonumber(bytes_max)) then return 1 end
+  bytes = redis.call('DECRBY', 'moestro:responses:bytes', redis.call('HSTRLEN', of_oldest, 'text'))
+  redis.call('UNLINK', of_oldest)
+  redis.call('ZREM', 'moestro:responses', oldest)
+end
+)lua"};
+
+const Script kRemoveResponse{"", "", R"lua(
+local id = ARGV[1]
+local key = 'moestro:response:' .. id
+if redis.call('ZREM', 'moestro:responses', id) == 0 then return 0 end
+redis.call('DECRBY', 'moestro:responses:bytes', redis.call('HSTRLEN', key, 'text'))
+redis.call('UNLINK', key)
+return 1
+)lua"};
+
 }  // namespace moestro::orchestrator::redis

@@ -2,7 +2,8 @@
 // What is kept in Redis, and the scripts that change it: each is one step, which Redis does whole or not at all.
 //
 //   moestro:version                 of these keys (redis_migrations)
-//   moestro:next                    the last number given to a file or a batch: lists are in the order of numbers
+//   moestro:next                    the last number given to a file, a batch or a response: lists are in the order of
+//                                   numbers
 //   moestro:file:ID                 hash: a FileRecord
 //   moestro:files[:PURPOSE][:of:OWNER]   sorted sets: ids by number
 //   moestro:expiring                sorted set: files by expires_at
@@ -14,6 +15,9 @@
 //   moestro:queue:ID                stream: LINE-1 -> offset, group `runners`, a consumer for each orchestrator
 //   moestro:done:ID                 bitmap: lines that have results
 //   moestro:results:ID              hash: line -> result
+//   moestro:response:ID             hash: owner, created_at, text of a ResponseRecord
+//   moestro:responses               sorted set: ids by number
+//   moestro:responses:bytes         of all their texts
 //   moestro:kept:NAME               what others keep by name (put_blob)
 //   moestro:host:HOST               there as long as that orchestrator lives; gone a lease after its last word
 //
@@ -38,5 +42,7 @@ extern const Script kOffer;       ///< id host anew (line offset) ...
 extern const Script kTake;        ///< id host most may_claim -> line-id offset ...
 extern const Script kGiveBack;    ///< id host line ...
 extern const Script kHoldOnly;    ///< id host line ...
+extern const Script kPutResponse;    ///< id owner created_at text created_after bytes_max
+extern const Script kRemoveResponse; ///< id
 
 }  // namespace moestro::orchestrator::redis

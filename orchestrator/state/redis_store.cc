@@ -142,6 +142,28 @@ Result<std::vector<uint64_t>> RedisStore::count_batches() {
   return all;
 }
 
+Status RedisStore::put_response(const ResponseRecord& r, const ResponseLimits& limits) {
+  MOESTRO_RETURN_IF_ERROR(check_size(r, limits));
+  const std::vector<std::string> words{
+      r.id, r.owner, std::to_string(r.created_at), r.text, std::to_string(limits.created_after),
+      std::to_string(limits.bytes_max)};
+  return run(redis::kPutResponse, words).status();
+}
+
+Result<std::optional<ResponseRecord>> RedisStore::response(const std::string& id) {
+  const std::string key = "moestro:response:" + id;
+  MOESTRO_ASSIGN_OR_RETURN(const RedisReply kept, link_.call({"HMGET", key, "owner", "created_at", "text"}));
+  if (kept[2].is_nil()) return std::optional<ResponseRecord>();
+  ResponseRecord record{id, std::string(kept[0].text()), 0, std::string(kept[2].text())};
+  const std::string_view at = kept[1].text();
+  std::from_chars(at.data(), at.data() + at.size(), record.created_at);
+  return std::optional(std::move(record));
+}
+
+Status RedisStore::remove_response(const std::string& id) {
+  return run(redis::kRemoveResponse, std::span(&id, 1)).status();
+}
+
 Status RedisStore::put_blob(const std::string& name, std::span<const std::byte> bytes) {
   const std::string key = "moestro:kept:" + name;
   return link_.call({"SET", key, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())}).status();

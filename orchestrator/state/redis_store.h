@@ -37,6 +37,9 @@ class RedisStore final : public StateStore, public SharedLines {
   Status put_results(const std::string& batch, std::span<const LineResult> results) override;
   Result<std::vector<uint64_t>> lines_done(const std::string& batch) override;
   Result<std::vector<LineResult>> results(const std::string& batch, uint64_t after, int64_t limit) override;
+  Status put_response(const ResponseRecord& response, const ResponseLimits& limits) override;
+  Result<std::optional<ResponseRecord>> response(const std::string& id) override;
+  Status remove_response(const std::string& id) override;
   Status put_blob(const std::string& name, std::span<const std::byte> bytes) override;
   Result<std::optional<std::vector<std::byte>>> blob(const std::string& name) override;
   Status finish(const BatchRecord& batch, BatchStatus from, std::span<const FileRecord> files) override;

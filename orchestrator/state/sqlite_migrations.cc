@@ -38,6 +38,9 @@ CREATE INDEX batches_by_owner ON batches(owner, number);
 )sql",
     // 4: of files from before, nobody knows the checksum.
     "ALTER TABLE files ADD COLUMN checksum TEXT NOT NULL DEFAULT '';",
+    // 5: responses.
+    "CREATE TABLE responses(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, "
+    "created_at INTEGER NOT NULL, bytes INTEGER NOT NULL, text TEXT NOT NULL);",
 };
 
 }  // namespace

@@ -119,6 +119,7 @@ Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const fs::path& path) {
   MOESTRO_RETURN_IF_ERROR(sync_directory_of(path));
   std::unique_ptr<SqliteStore> store(new SqliteStore(std::move(lock), std::move(database)));
   MOESTRO_RETURN_IF_ERROR(store->read_counts());
+  MOESTRO_RETURN_IF_ERROR(store->read_response_bytes());
   return store;
 }
 

@@ -34,6 +34,9 @@ class SqliteStore final : public StateStore {
   Status put_results(const std::string& batch, std::span<const LineResult> results) override;
   Result<std::vector<uint64_t>> lines_done(const std::string& batch) override;
   Result<std::vector<LineResult>> results(const std::string& batch, uint64_t after, int64_t limit) override;
+  Status put_response(const ResponseRecord& response, const ResponseLimits& limits) override;
+  Result<std::optional<ResponseRecord>> response(const std::string& id) override;
+  Status remove_response(const std::string& id) override;
   Status put_blob(const std::string& name, std::span<const std::byte> bytes) override;
   Result<std::optional<std::vector<std::byte>>> blob(const std::string& name) override;
   Status finish(const BatchRecord& batch, BatchStatus from, std::span<const FileRecord> files) override;
@@ -48,6 +51,9 @@ class SqliteStore final : public StateStore {
   Status update_batch(const BatchRecord& batch, BatchStatus from);
   void moved(BatchStatus from, BatchStatus to);
   Status read_counts();
+  // sqlite_responses.cc
+  Result<uint64_t> forget_responses(const ResponseLimits& limits, uint64_t bytes);
+  Status read_response_bytes();
   Result<int64_t> number_of(const std::string& batch);
   /// Whether the batch is neither being written nor over.
   Result<bool> takes_results(int64_t number);
@@ -55,6 +61,7 @@ class SqliteStore final : public StateStore {
   shm::FileLock lock_;
   std::unique_ptr<Database> database_;
   std::vector<uint64_t> counts_ = std::vector<uint64_t>(8);  ///< batches by status, so that nobody has to count rows
+  uint64_t response_bytes_ = 0;  ///< likewise
 };
 
 }  // namespace moestro::orchestrator

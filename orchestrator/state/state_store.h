@@ -1,8 +1,8 @@
 #pragma once
-// What survives the orchestrator: files and batches, and the results of lines. Every call is durable when it returns,
-// or has changed nothing; but when a connection breaks amid a call (kUnavailable) it may have been done, so each can be
-// made again. Owned by one thread. Errors: kExhausted when disk or memory is full (trying again may help), kUnavailable
-// while the state is away, kCorrupt when it is damaged, kIo.
+// What survives the orchestrator: files and batches, the results of lines, and responses. Every call is durable when it
+// returns, or has changed nothing; but when a connection breaks amid a call (kUnavailable) it may have been done, so
+// each can be made again. Owned by one thread. Errors: kExhausted when disk or memory is full (trying again may help),
+// kUnavailable while the state is away, kCorrupt when it is damaged, kIo.
 
 #include <cstddef>
 #include <optional>
@@ -61,6 +61,12 @@ class StateStore {
   virtual Result<std::vector<uint64_t>> lines_done(const std::string& batch) = 0;
   /// Results in the order of lines, from the one behind `after`.
   virtual Result<std::vector<LineResult>> results(const std::string& batch, uint64_t after, int64_t limit) = 0;
+  /// Keeps it and forgets what is beyond the limits. kExhausted: it alone is beyond them. Nothing happens if it is
+  /// there.
+  virtual Status put_response(const ResponseRecord& response, const ResponseLimits& limits) = 0;
+  virtual Result<std::optional<ResponseRecord>> response(const std::string& id) = 0;
+  virtual Status remove_response(const std::string& id) = 0;
+
   /// What others keep here by name, the activation history of a model for one: bytes that this does not look into. The
   /// last one stays.
   virtual Status put_blob(const std::string& name, std::span<const std::byte> bytes) = 0;

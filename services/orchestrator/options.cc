@@ -52,6 +52,7 @@ Result<OrchestratorOptions> options_of(const config::BoxConfig& box, const std::
   if (box.orchestrator.queue_max) options.queue_max = static_cast<size_t>(*box.orchestrator.queue_max);
   options.state = box.orchestrator.state;
   if (box.orchestrator.file_max) options.file_bytes_max = box.orchestrator.file_max->value;
+  if (box.orchestrator.responses_kept) options.response_bytes_max = box.orchestrator.responses_kept->value;
   options.line_lease = box.orchestrator.line_lease;
   options.batch_lines = static_cast<size_t>(box.orchestrator.batch_lines);
   options.worker_wait_s = whole_seconds(box.orchestrator.worker_wait);
@@ -93,6 +94,7 @@ CommandLine parse_command_line(int argc, char** argv) {
                                   "orchestrator.reader_wait",
                                   "orchestrator.state",
                                   "orchestrator.file_max",
+                                  "orchestrator.responses_kept",
                                   "orchestrator.batch_lines",
                                   "orchestrator.line_lease",
                                   "history.capacity",

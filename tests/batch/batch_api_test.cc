@@ -47,11 +47,11 @@ class BatchApiTest : public ApiTest, public ::testing::WithParamInterface<test::
         [this](HttpRequest r, std::shared_ptr<Exchange> e) { service_->handle(std::move(r), std::move(e)); }, post,
         [this] { return now_.load(); });
     api_ = std::make_unique<BatchApi>(*runner_, "m", post);
-    service_->extend(api_.get());
+    service_->extend(*api_);
   }
   /// As a process that is killed: what it has posted is lost.
   void stop() {
-    service_->extend(nullptr);
+    service_->forget_extensions();
     api_.reset();
     runner_.reset();
     const std::lock_guard lock(mutex_);

@@ -279,8 +279,11 @@ class Histories(FaultTest):
         box.wait_until(lambda: not any(w["outdated"] for m in box.models for w in served_status(m)["workers"]), 60,
                        "workers of the versions that are served")
         # Versions that were replaced, and what was removed, go when their last worker has gone.
-        box.wait_until(lambda: sorted(m["name"] for m in box.figures().get("models", [])) == sorted(self.packs), 20,
-                       "only the models that are served")
+        served = sorted(self.packs)
+        try:
+            box.wait_until(lambda: sorted(m["name"] for m in box.figures().get("models", [])) == served, 20)
+        except AssertionError:
+            raise AssertionError(f"not only the models that are served: {box.figures().get('models')}") from None
         for model in box.models:
             load = AnyVersion(model, [self.answers[str(model.versions[0])]], 2)
             box.wait_until(lambda l=load: l.answers >= ANSWERS_A_CALM_ROUND or l.wrong, 60, "answers after the storm")

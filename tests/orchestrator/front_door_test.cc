@@ -149,6 +149,15 @@ TEST(FrontDoor, LimitsRequestsUnderWayByKey) {
   EXPECT_EQ(d.inside.size(), 7u);
 }
 
+TEST(FrontDoor, ErrorsHaveTheShapeOfTheirPath) {
+  FrontDoorOptions options{keys(hashed("k") + " ann"), {}};
+  options.error_body = [](const std::string& path, const ApiError& e, const std::string&) {
+    return path + " " + std::to_string(e.http_status);
+  };
+  Door d(std::move(options));
+  EXPECT_EQ(d.send("POST", "/v1/messages", "wrong")->body, "/v1/messages 401");
+}
+
 TEST(FrontDoor, CorsIsOffUnlessAsked) {
   Door off({std::nullopt, {}});
   const auto preflight = off.send("OPTIONS", "/v1/completions", "", "https://a.example");

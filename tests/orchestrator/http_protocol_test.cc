@@ -27,6 +27,21 @@ TEST_F(HttpServerTest, AsksForTheBodyThatAClientHoldsBack) {
   EXPECT_TRUE(answer.ends_with("\r\n\r\nPOST /x hello")) << answer;
 }
 
+TEST_F(HttpServerTest, AnXApiKeyStandsForABearersUnlessThereIsOne) {
+  serve({}, [](const HttpRequest& r, const std::shared_ptr<Exchange>& e) {
+    e->respond(200, "text/plain", "<" + r.authorization + ">");
+  });
+  const auto seen = [&](const std::string& headers) {
+    RawClient client(server_->port());
+    client.say(post(headers + "Content-Length: 0\r\n"));
+    const std::string answer = client.hear();
+    return answer.substr(answer.find('<'));
+  };
+  EXPECT_EQ(seen("x-api-key: k\r\n"), "<Bearer k>");
+  EXPECT_EQ(seen("X-API-Key: k\r\nAuthorization: Bearer other\r\n"), "<Bearer other>");
+  EXPECT_EQ(seen("x-api-key:\r\n"), "<>");
+}
+
 TEST_F(HttpServerTest, AsksAlsoForABodyInChunksAndWhateverTheCase) {
   serve({}, echo);
   RawClient client(server_->port());

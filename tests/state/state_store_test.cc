@@ -295,6 +295,37 @@ TEST_P(StateTest, APartThatWasNotCommittedIsNoFile) {
   EXPECT_FALSE(opened_.files->open("file-x").is_ok());
 }
 
+TEST_P(StateTest, ResponsesAreKeptWithinTheirLimits) {
+  const ResponseLimits limits{.created_after = 0, .bytes_max = 10};
+  const auto put = [&](const std::string& id, int64_t at, const std::string& text, const ResponseLimits& l) {
+    return state_->put_response({id, "ann", at, text}, l);
+  };
+  const auto is_there = [&](const std::string& id) { return state_->response(id)->has_value(); };
+  ASSERT_TRUE(put("resp_1", 5, "12345", limits).is_ok());
+  ASSERT_TRUE(put("resp_2", 6, "123", limits).is_ok());
+  reopen();
+  const auto first = state_->response("resp_1");
+  ASSERT_TRUE(first.is_ok() && *first);
+  EXPECT_EQ((*first)->owner, "ann");
+  EXPECT_EQ((*first)->created_at, 5);
+  EXPECT_EQ((*first)->text, "12345");
+  ASSERT_TRUE(put("resp_2", 7, "other", limits).is_ok()) << "it is there, and stays";
+  EXPECT_EQ((*state_->response("resp_2"))->text, "123");
+  ASSERT_TRUE(put("resp_3", 8, "123", limits).is_ok()) << "12 bytes are too many";
+  EXPECT_FALSE(is_there("resp_1"));
+  EXPECT_TRUE(is_there("resp_2") && is_there("resp_3"));
+  ASSERT_TRUE(state_->remove_response("resp_2").is_ok());
+  ASSERT_TRUE(state_->remove_response("resp_2").is_ok()) << "again";
+  EXPECT_FALSE(is_there("resp_2"));
+  ASSERT_TRUE(put("resp_4", 9, "1234567", limits).is_ok()) << "as many as there is room for now";
+  EXPECT_TRUE(is_there("resp_3") && is_there("resp_4"));
+  EXPECT_EQ(put("resp_5", 10, "12345678901", limits).code(), Code::kExhausted);
+  EXPECT_TRUE(is_there("resp_3")) << "nothing is forgotten for what is not kept";
+  ASSERT_TRUE(put("resp_6", 10, "", {.created_after = 8, .bytes_max = 10}).is_ok());
+  EXPECT_FALSE(is_there("resp_3")) << "too old";
+  EXPECT_TRUE(is_there("resp_4") && is_there("resp_6"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Every, StateTest, ::testing::Values(Backend::kSqlite, Backend::kRedis),
                          [](const auto& each) { return test::backend_name(each.param); });
 

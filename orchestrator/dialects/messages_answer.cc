@@ -1,0 +1,141 @@
+#include "orchestrator/dialects/messages_answer.h"
+
+#include "orchestrator/dialects/messages_request.h"
+
+namespace moestro::orchestrator {
+
+using json = RequestJson;
+
+namespace {
+
+const char* stop_reason_of(const ChoiceEnd& end) {
+  if (end.stop_word) return "stop_sequence";
+  if (end.reason == "length") return "max_tokens";
+  return end.reason == "tool_calls" ? "tool_use" : "end_turn";
+}
+
+json stop_sequence_of(const ChoiceEnd& end) {
+  return end.stop_word ? json(*end.stop_word) : json();
+}
+
+/// Anthropic counts tokens of the prompt that were found in the cache apart from the others.
+json messages_usage(const Usage& usage) {
+  return {{"input_tokens", usage.prompt - usage.cached},
+          {"cache_creation_input_tokens", 0},
+          {"cache_read_input_tokens", usage.cached},
+          {"output_tokens", usage.completion}};
+}
+
+json message_frame(const json& answer) {
+  return {{"id", id_from(answer, "msg_")}, {"type", "message"},
+          {"role", "assistant"},           {"model", string_at(answer, "model")},
+          {"content", json::array()},      {"stop_reason", nullptr},
+          {"stop_sequence", nullptr}};
+}
+
+/// A call that max_tokens has cut is no JSON: its input stays empty.
+json input_of(const std::string& arguments) {
+  json input = json::parse(arguments, nullptr, /*allow_exceptions=*/false);
+  return input.is_object() ? input : json::object();
+}
+
+json content_of(const json& message) {
+  json content = json::array();
+  if (const std::string thinking = string_at(message, "reasoning_content"); !thinking.empty())
+    content.push_back({{"type", "thinking"}, {"thinking", thinking}, {"signature", ""}});
+  if (const std::string text = string_at(message, "content"); !text.empty())
+    content.push_back({{"type", "text"}, {"text", text}});
+  for (const json& call : message.value("tool_calls", json::array()))
+    content.push_back({{"type", "tool_use"},
+                       {"id", string_at(call, "id")},
+                       {"name", string_at(call.at("function"), "name")},
+                       {"input", input_of(string_at(call.at("function"), "arguments"))}});
+  return content;
+}
+
+}  // namespace
+
+void MessagesAnswer::read_whole(const json& answer) {
+  const json& choice = answer.at("choices").at(0);
+  json message = message_frame(answer);
+  message["content"] = content_of(choice.at("message"));
+  const ChoiceEnd end = end_of(choice);
+  message["stop_reason"] = stop_reason_of(end);
+  message["stop_sequence"] = stop_sequence_of(end);
+  read_usage(answer, usage_);
+  message["usage"] = messages_usage(usage_);
+  text_ = text_of(message);
+}
+
+/// How long the prompt is, is known with the last chunk: message_delta has the numbers.
+std::string MessagesAnswer::begin(const json& chunk) {
+  if (std::exchange(begun_, true)) return "";
+  json message = message_frame(chunk);
+  message["usage"] = messages_usage({});
+  return event_text("message_start", {{"type", "message_start"}, {"message", std::move(message)}}) +
+         event_text("ping", {{"type", "ping"}});
+}
+
+std::string MessagesAnswer::open(const std::string& kind, json block) {
+  if (kind_ == kind) return "";
+  std::string text = close();
+  kind_ = kind;
+  return text +
+         event_text("content_block_start",
+                    {{"type", "content_block_start"}, {"index", blocks_++}, {"content_block", std::move(block)}});
+}
+
+std::string MessagesAnswer::close() {
+  if (std::exchange(kind_, "").empty()) return "";
+  return event_text("content_block_stop", {{"type", "content_block_stop"}, {"index", blocks_ - 1}});
+}
+
+std::string MessagesAnswer::say(json delta) const {
+  return event_text("content_block_delta",
+                    {{"type", "content_block_delta"}, {"index", blocks_ - 1}, {"delta", std::move(delta)}});
+}
+
+std::string MessagesAnswer::say_call(const json& call) {
+  const json& function = call.at("function");
+  std::string text = open("call " + text_of(call.at("index")), {{"type", "tool_use"},
+                                                                {"id", string_at(call, "id")},
+                                                                {"name", string_at(function, "name")},
+                                                                {"input", json::object()}});
+  const std::string arguments = string_at(function, "arguments");
+  return arguments.empty() ? text : text + say({{"type", "input_json_delta"}, {"partial_json", arguments}});
+}
+
+std::string MessagesAnswer::chunk(const json& chunk) {
+  std::string text = begin(chunk);
+  read_usage(chunk, usage_);
+  const json choices = chunk.value("choices", json::array());
+  if (choices.empty()) return text;
+  const json& choice = choices[0];
+  const json delta = choice.value("delta", json::object());
+  if (const std::string thinking = string_at(delta, "reasoning_content"); !thinking.empty()) {
+    text += open("thinking", {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
+    text += say({{"type", "thinking_delta"}, {"thinking", thinking}});
+  }
+  if (const std::string words = string_at(delta, "content"); !words.empty()) {
+    text += open("text", {{"type", "text"}, {"text", ""}});
+    text += say({{"type", "text_delta"}, {"text", words}});
+  }
+  for (const json& call : delta.value("tool_calls", json::array())) text += say_call(call);
+  if (ChoiceEnd end = end_of(choice); !end.reason.empty()) end_ = std::move(end);
+  return text;
+}
+
+std::string MessagesAnswer::end() {
+  return close() +
+         event_text("message_delta",
+                    {{"type", "message_delta"},
+                     {"delta", {{"stop_reason", stop_reason_of(end_)}, {"stop_sequence", stop_sequence_of(end_)}}},
+                     {"usage", messages_usage(usage_)}}) +
+         event_text("message_stop", {{"type", "message_stop"}});
+}
+
+std::string MessagesAnswer::failed(const ApiError& error) {
+  return "event: error\ndata: " + messages_error_body(error, "") + "\n\n";
+}
+
+}  // namespace moestro::orchestrator

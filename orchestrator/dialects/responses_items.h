@@ -1,0 +1,20 @@
+#pragma once
+// The items of OpenAI's Responses API: checked, named, and as messages of a chat.
+
+#include <string>
+
+#include "orchestrator/api/field_reader.h"
+
+namespace moestro::orchestrator {
+
+/// What `input` says, as a list of items that all have "type" and "id", contents as lists of parts. Errors go to `f`,
+/// members that are not known are named in `ignored` if `lenient`.
+RequestJson read_input_items(FieldReader& f, bool lenient, std::vector<std::string>& ignored);
+
+/// Adds what the items say to a chat's messages. Calls join the assistant's message before them.
+void add_messages(RequestJson& messages, const RequestJson& items);
+
+/// "msg_" and 24 random digits, and so on.
+std::string new_item_id(const std::string& prefix);
+
+}  // namespace moestro::orchestrator

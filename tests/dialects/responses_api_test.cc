@@ -1,0 +1,193 @@
+// /v1/responses over a real state and a worker that answers with a text.
+
+#include "orchestrator/dialects/responses_api.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+
+#include "tests/dialects/dialect_events.h"
+#include "tests/orchestrator/api_fixture.h"
+#include "tests/state/state_backends.h"
+
+namespace moestro::orchestrator {
+namespace {
+
+using namespace testing;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class ResponsesApiTest : public ApiTest, public ::testing::WithParamInterface<test::Backend> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == test::Backend::kRedis && !test::RedisServer::is_installed())
+      GTEST_SKIP() << "redis-server is not installed";
+    says_ = {"hey"};
+    box_.emplace(GetParam());
+    join();
+    start({});
+  }
+  void TearDown() override {
+    if (box_) stop();
+  }
+  void start(ResponsesOptions options) {
+    auto opened = box_->open();
+    const auto post = [this](std::function<void()> work) {
+      const std::lock_guard lock(mutex_);
+      posted_.push_back(std::move(work));
+    };
+    runner_ = std::make_unique<BatchRunner>(
+        std::move(opened.state), std::move(opened.files), "m", BatchLimits{},
+        [this](HttpRequest r, std::shared_ptr<Exchange> e) { service_->handle(std::move(r), std::move(e)); }, post,
+        [this] { return now_.load(); });
+    api_ = std::make_unique<ResponsesApi>(*service_, *runner_, post, options);
+    service_->extend(*api_);
+  }
+  void stop() {
+    service_->forget_extensions();
+    runner_.reset();
+    api_.reset();
+    const std::lock_guard lock(mutex_);
+    posted_.clear();
+  }
+  std::shared_ptr<FakeExchange> exchange_of(const std::string& method, const std::string& path, const json& body = {}) {
+    HttpRequest request{method, path.substr(0, path.find('?')), body.is_null() ? "" : body.dump()};
+    if (const size_t mark = path.find('?'); mark != std::string::npos) request.query = path.substr(mark + 1);
+    request.owner = request.project = project_;
+    request.sees_all = project_ == "admin";
+    auto exchange = std::make_shared<FakeExchange>();
+    service_->handle(std::move(request), exchange);
+    finish(*exchange);
+    return exchange;
+  }
+  json ask(const std::string& method, const std::string& path, const json& body = {}, int status = 200) {
+    const auto exchange = exchange_of(method, path, body);
+    EXPECT_EQ(exchange->status, status) << exchange->body;
+    return exchange->json();
+  }
+  json respond(json body, int status = 200) { return ask("POST", "/v1/responses", std::move(body), status); }
+  std::string id_of(const json& body) { return respond(body).value("id", ""); }
+
+  std::string project_;  ///< whose requests are sent
+  std::atomic<int64_t> now_{1'000'000'000};
+  std::optional<test::StateBox> box_;
+  std::unique_ptr<BatchRunner> runner_;
+  std::unique_ptr<ResponsesApi> api_;
+};
+
+TEST_P(ResponsesApiTest, AResponseIsAnsweredAndCanBeGotAgain) {
+  const json r = respond({{"input", "hi"}});
+  EXPECT_EQ(r["status"], "completed");
+  EXPECT_EQ(r["output"][0]["content"][0]["text"], "hey");
+  EXPECT_EQ(r["usage"]["input_tokens"], 7) << "u:hi a:";
+  EXPECT_EQ(r["store"], true);
+  const std::string path = "/v1/responses/" + r["id"].get<std::string>();
+  EXPECT_EQ(ask("GET", path), r);
+  stop();
+  start({});
+  EXPECT_EQ(ask("GET", path), r) << "by the next process too";
+}
+
+TEST_P(ResponsesApiTest, AConversationGoesOnWithoutItsInstructions) {
+  const std::string first = id_of({{"input", "hi"}, {"instructions", "old"}});
+  const json second = respond({{"input", "so"}, {"previous_response_id", first}});
+  EXPECT_EQ(second["usage"]["input_tokens"], std::string("u:hi a:hey u:so a:").size());
+  EXPECT_EQ(second["previous_response_id"], first);
+  const json third =
+      respond({{"input", "go"}, {"previous_response_id", second["id"]}, {"instructions", "x"}, {"store", false}});
+  EXPECT_EQ(third["usage"]["input_tokens"], std::string("s:x u:hi a:hey u:so a:hey u:go a:").size());
+  EXPECT_EQ(third["store"], false);
+  ask("GET", "/v1/responses/" + third["id"].get<std::string>(), {}, 404);
+  EXPECT_EQ(respond({{"input", "go"}, {"previous_response_id", third["id"]}}, 404)["error"]["param"],
+            "previous_response_id");
+}
+
+TEST_P(ResponsesApiTest, AStreamIsKeptBeforeItEnds) {
+  const auto exchange = exchange_of("POST", "/v1/responses", {{"input", "hi"}, {"stream", true}});
+  const auto events = events_in(exchange->body);
+  ASSERT_EQ(events.back().name, "response.completed");
+  const json response = json::parse(events.back().data["response"].dump());
+  EXPECT_EQ(ask("GET", "/v1/responses/" + response["id"].get<std::string>()), response);
+}
+
+TEST_P(ResponsesApiTest, InputItems) {
+  const std::string first = id_of({{"input", "hi"}});
+  const std::string second = id_of({{"input", "so"}, {"previous_response_id", first}});
+  const std::string path = "/v1/responses/" + second + "/input_items";
+  const json all = ask("GET", path + "?order=asc");
+  ASSERT_EQ(all["data"].size(), 3u);
+  EXPECT_EQ(all["data"][0]["content"][0]["text"], "hi");
+  EXPECT_EQ(all["data"][1]["content"][0]["text"], "hey");
+  EXPECT_EQ(all["data"][2]["content"][0]["text"], "so");
+  EXPECT_EQ(ask("GET", path)["data"][0], all["data"][2]) << "the newest first";
+  const json page = ask("GET", path + "?order=asc&limit=1&after=" + all["first_id"].get<std::string>());
+  EXPECT_EQ(page["data"], json::array({all["data"][1]}));
+  EXPECT_EQ(page["has_more"], true);
+}
+
+TEST_P(ResponsesApiTest, DeletedOnesAreGone) {
+  const std::string id = id_of({{"input", "hi"}}), path = "/v1/responses/" + id;
+  EXPECT_EQ(ask("DELETE", path), (json{{"id", id}, {"object", "response"}, {"deleted", true}}));
+  ask("GET", path, {}, 404);
+  ask("DELETE", path, {}, 404);
+}
+
+TEST_P(ResponsesApiTest, ProjectsDoNotSeeEachOthers) {
+  project_ = "ann";
+  const std::string id = id_of({{"input", "hi"}}), path = "/v1/responses/" + id;
+  project_ = "bob";
+  ask("GET", path, {}, 404);
+  ask("GET", path + "/input_items", {}, 404);
+  ask("DELETE", path, {}, 404);
+  respond({{"input", "so"}, {"previous_response_id", id}}, 404);
+  project_ = "admin";
+  EXPECT_EQ(ask("GET", path)["id"], id);
+  project_ = "ann";
+  EXPECT_EQ(ask("GET", path)["id"], id);
+  EXPECT_EQ(respond({{"input", "so"}, {"previous_response_id", id}})["previous_response_id"], id);
+}
+
+TEST_P(ResponsesApiTest, OldOnesAreForgotten) {
+  const std::string path = "/v1/responses/" + id_of({{"input", "hi"}});
+  now_ += 30 * 86400 - 1;
+  ask("GET", path);
+  now_ += 1;
+  ask("GET", path, {}, 404);
+}
+
+TEST_P(ResponsesApiTest, WhatCannotBeKeptIsAnsweredAndSaysSo) {
+  stop();
+  start({.kept_bytes_max = 100});
+  EXPECT_EQ(respond({{"input", "hi"}})["store"], false);
+  stop();
+  start({.kept_bytes_max = 0});
+  EXPECT_EQ(respond({{"input", "hi"}})["store"], false);
+}
+
+TEST_P(ResponsesApiTest, LargeOnesAreReadElsewhere) {
+  const auto body = [](const std::string& input) {
+    return json{{"input", input}, {"metadata", {{"filler", std::string(100 << 10, 'x')}}}};
+  };
+  const std::string id = id_of(body("hi"));
+  json next = body("so");
+  next["previous_response_id"] = id;
+  EXPECT_EQ(respond(next)["output"][0]["content"][0]["text"], "hey");
+  EXPECT_EQ(ask("GET", "/v1/responses/" + id)["id"], id);
+}
+
+TEST_P(ResponsesApiTest, Refusals) {
+  EXPECT_EQ(respond({{"input", "hi"}, {"background", true}}, 400)["error"]["param"], "background");
+  EXPECT_THAT(respond({{"input", std::string(200, 'x')}}, 400)["error"]["param"], "input");
+  EXPECT_EQ(respond({{"input", "a"}, {"previous_response_id", "../x"}}, 404)["error"]["param"], "previous_response_id");
+  EXPECT_EQ(exchange_of("GET", "/v1/responses")->header("Allow"), "POST");
+  ask("GET", "/v1/responses/resp_1", {}, 404);
+  ask("GET", "/v1/responses/resp_" + std::string(24, '0'), {}, 404);
+  ask("POST", "/v1/responses/resp_" + std::string(24, '0') + "/cancel", {}, 404);
+  ask("GET", "/v1/responses/resp_" + std::string(24, '0') + "?stream=true", {}, 400);
+}
+
+INSTANTIATE_TEST_SUITE_P(States, ResponsesApiTest, ::testing::Values(test::Backend::kSqlite, test::Backend::kRedis),
+                         [](const auto& each) { return test::backend_name(each.param); });
+
+}  // namespace
+}  // namespace moestro::orchestrator
