@@ -56,6 +56,10 @@ inline constexpr int64_t kChoicesMax = 128;
 inline constexpr size_t kPromptsMax = 2048;
 inline constexpr size_t kLogitBiasMax = 1024;
 
+class FieldReader;
+/// The texts or token ids in the field `name`: a string, a list of token ids, or a list of either.
+std::vector<PromptInput> read_prompts(FieldReader& f, const std::string& name);
+
 /// `lenient`: fields that are not known are ignored instead of refused.
 std::variant<CompletionRequest, ApiError> read_completion(const RequestJson& body, bool lenient = false);
 std::variant<CompletionRequest, ApiError> read_chat(const RequestJson& body, bool lenient = false);

@@ -28,6 +28,7 @@ struct ServedModel {
   std::string pad_token = {}, unk_token = {};
   std::optional<ToolStyle> tool_style = {};  ///< how the chat template writes tool calls
   std::vector<std::string> aliases = {};     ///< further names that requests may use
+  int64_t hidden = 0;                        ///< values of a hidden state
 
   bool is_called(const std::string& asked) const {
     return asked == name || std::find(aliases.begin(), aliases.end(), asked) != aliases.end();

@@ -8,6 +8,7 @@
 
 #include "orchestrator/api/completion.h"
 #include "orchestrator/api/constraints.h"
+#include "orchestrator/api/embedding.h"
 #include "orchestrator/api/extension.h"
 #include "orchestrator/api/reading_pool.h"
 #include "orchestrator/api/status_history.h"
@@ -39,12 +40,15 @@ class Service {
     HttpRequest& request;
     const std::shared_ptr<Exchange>& exchange;
   };
-  struct Route {
+  // routes.cc
+  struct Served {
     std::string method;
-    std::function<void(const Call&)> act;
+    std::vector<std::string> paths;  ///< the last part may be "{...}": anything
+    void (*act)(Service&, const Call&, const std::string& rest);
   };
-
-  std::optional<Route> route(const std::string& path);
+  static const std::vector<Served>& served();
+  /// What serves a path; null if there is no such path. `rest`: what stands where its route has "{...}".
+  static const Served* find_route(const std::string& path, std::string& rest);
   /// A completion's body, read and tokenized.
   struct ReadRequest {
     CompletionRequest request;
@@ -53,6 +57,9 @@ class Service {
   };
 
   void complete(const Call& call, bool chat);
+  // embedding_route.cc
+  void embed(const Call& call);
+  std::variant<ReadEmbedding, ApiError> read_embedding_of(const HttpRequest& http, const std::stop_token& stop) const;
   void begin(const std::shared_ptr<Exchange>& exchange, std::variant<ReadRequest, ApiError> read, bool chat);
   /// Work that reads a request's body.
   using Read = std::function<ReadingPool::Outcome(const HttpRequest&, const std::stop_token&)>;
@@ -62,12 +69,14 @@ class Service {
   // From any thread: they look at nothing that changes but the control plane's figures.
   std::variant<ReadRequest, ApiError> read_request(const HttpRequest& http, bool chat,
                                                    const std::stop_token& stop) const;
+  std::string prefix_domain(const HttpRequest& http, const std::string& cache_salt) const;
   std::optional<ApiError> check_text(size_t bytes, const char* field) const;
   /// The longest sequence served: the model's context, or what the workers can hold.
   int64_t context() const;
   std::variant<std::vector<TokenizedPrompt>, ApiError> tokenize_prompts(const CompletionRequest& request,
                                                                         const std::stop_token& stop) const;
-  std::variant<TokenizedPrompt, ApiError> tokenize_prompt(const PromptInput& prompt,
+  /// `field`: of the body, for errors.
+  std::variant<TokenizedPrompt, ApiError> tokenize_prompt(const PromptInput& prompt, const char* field,
                                                           const std::stop_token& stop) const;
   std::variant<TokenizedPrompt, ApiError> apply_template(const CompletionRequest& request,
                                                          const std::stop_token& stop) const;

@@ -181,6 +181,7 @@ class Scheduler {
 
   // scheduler.cc
   void apply(Worker& worker, Part& part, SequenceOutcome& outcome);
+  static bool pool(Sequence& s, int64_t end, std::vector<double> state_sum);
   bool finished(Worker& worker, Sequence& s);
   bool is_eos(TokenId token) const;
   static void add_history(Sequence& s, PlannedSequence& p);

@@ -183,7 +183,7 @@ void add_server_commands(command_line::App& batch, CommandResult& result) {
       [&](command_line::App* c, ServerCommandOptions& o) {
         c->add_option("input", o.input, "lines of {custom_id, method, url, body}")->required();
         c->add_option("--endpoint", o.endpoint, "what every line asks; default: the url of the first line")
-            ->check(command_line::IsMember({"/v1/completions", "/v1/chat/completions"}));
+            ->check(command_line::IsMember({"/v1/completions", "/v1/chat/completions", "/v1/embeddings"}));
         c->add_option("--window", o.window, "what is not run in this time is not run: 90m, 24h, 7d")
             ->capture_default_str();
         c->add_option("--metadata", o.metadata, "NAME=TEXT, kept with the batch; may be given often");
