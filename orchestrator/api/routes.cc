@@ -1,4 +1,4 @@
-// The list of what Service serves. A new route is one entry here.
+// The list of what Service serves. A new route is one entry here, and one file in orchestrator/openapi.
 
 #include <algorithm>
 
@@ -27,6 +27,7 @@ const std::vector<Service::Served>& Service::served() {
       {"GET", {"/load"}, [](Service& s, const Call& c, Rest) { s.load(c); }},
       {"GET", {"/metrics"}, [](Service& s, const Call& c, Rest) { s.metrics(c); }},
       {"GET", {"/v1/moestro/status"}, [](Service& s, const Call& c, Rest) { s.status(c); }},
+      {"GET", {"/openapi.json"}, [](Service& s, const Call& c, Rest) { s.openapi(c); }},
       {"GET", {"/"}, [](Service& s, const Call& c, Rest) { s.page(c); }},
   };
   return kServed;
@@ -41,6 +42,13 @@ const Service::Served* Service::find_route(const std::string& path, std::string&
   const auto has_it = [&](const Served& s) { return std::ranges::any_of(s.paths, serves); };
   const auto found = std::ranges::find_if(served(), has_it);
   return found == served().end() ? nullptr : &*found;
+}
+
+std::vector<ServedRoute> Service::routes() {
+  std::vector<ServedRoute> routes;
+  for (const Served& s : served())
+    for (const std::string& path : s.paths) routes.push_back({s.method, path});
+  return routes;
 }
 
 }  // namespace moestro::orchestrator

@@ -7,6 +7,7 @@
 #include "orchestrator/api/store_metrics.h"
 #include "orchestrator/api/tier_metrics.h"
 #include "orchestrator/api/tokenize_request.h"
+#include "orchestrator/openapi/openapi.h"
 #include "orchestrator/page/status_page.h"
 
 namespace moestro::orchestrator {
@@ -399,6 +400,11 @@ Service::TextOrError Service::text_of(const HttpRequest& http, const std::stop_t
 
 void Service::version(const Call& call) const {
   call.exchange->respond(200, kJson, dump({{"version", MOESTRO_VERSION}}));
+}
+
+void Service::openapi(const Call& call) const {
+  static const std::string kDocument = openapi_document(MOESTRO_VERSION);
+  call.exchange->respond(200, kJson, kDocument);
 }
 
 /// As other servers have it: the requests under way.

@@ -32,6 +32,8 @@ class Service {
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
   /// To be called once a second: what the status is now goes into its history.
   void sample() { history_.add(status_report(sources(), metrics_, nlohmann::json::object())); }
+  /// All routes but those of an extension.
+  static std::vector<ServedRoute> routes();
   /// Serves more paths from now on. Outlives this; null: none.
   void extend(Extension* extension) { extension_ = extension; }
 
@@ -43,7 +45,7 @@ class Service {
   // routes.cc
   struct Served {
     std::string method;
-    std::vector<std::string> paths;  ///< the last part may be "{...}": anything
+    std::vector<std::string> paths;  ///< as in ServedRoute
     void (*act)(Service&, const Call&, const std::string& rest);
   };
   static const std::vector<Served>& served();
@@ -91,6 +93,7 @@ class Service {
   void health(const Call& call) const;
   void metrics(const Call& call) const;
   void models(const Call& call) const;
+  void openapi(const Call& call) const;
   void model(const Call& call, const std::string& id) const;
   void version(const Call& call) const;
   void load(const Call& call) const;
