@@ -17,8 +17,9 @@ class LayerwiseSchedule final : public Schedule {
     TaskId last = graph.add({.kind = TaskKind::kEmbed, .cost = {0, tokens * model_.embed_bytes_per_token}});
     for (size_t i = 0; i < model_.layers.size(); ++i)
       last = add_layer(static_cast<int32_t>(i), tokens, context, last, graph);
-    if (step.logit_rows > 0) {
-      const Cost head{2 * static_cast<double>(step.logit_rows) * model_.head_parameters, model_.head_weight_bytes};
+    if (step.logit_rows > 0 || step.summed > 0) {
+      const Cost head{2 * static_cast<double>(step.logit_rows) * model_.head_parameters,
+                      step.logit_rows > 0 ? model_.head_weight_bytes : 0};
       graph.add({.kind = TaskKind::kHead, .cost = head}, std::array{last});
     }
   }

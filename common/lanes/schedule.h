@@ -31,6 +31,7 @@ struct StepShape {
   int64_t tokens = 0;         ///< rows of the batch
   int64_t context = 0;        ///< sum over rows of the positions they attend to
   int64_t logit_rows = 0;     ///< rows that need logits
+  int64_t summed = 0;         ///< sequences whose final hidden states are summed up: the head runs for them too
 };
 
 /// An expert that a layer's tokens were routed to.

@@ -22,6 +22,14 @@ ApiError bad_request(std::string message, std::string param) {
   return e;
 }
 
+ApiError exceeds_context(std::string message, std::string param, int64_t tokens, int64_t context) {
+  ApiError e = bad_request(std::move(message), std::move(param));
+  e.type = "exceed_context_size_error";
+  e.n_prompt_tokens = tokens;
+  e.n_ctx = context;
+  return e;
+}
+
 ApiError not_supported(const std::string& param, const std::string& what) {
   ApiError e = bad_request("'" + param + "': " + what, param);
   e.code = "unsupported_parameter";

@@ -22,6 +22,8 @@ struct ApiError {
 };
 
 ApiError bad_request(std::string message, std::string param = "");
+/// exceed_context_size_error: `tokens` are more than the context has room for.
+ApiError exceeds_context(std::string message, std::string param, int64_t tokens, int64_t context);
 ApiError not_supported(const std::string& param, const std::string& what);
 /// What went wrong in operation, with the HTTP status that its code means.
 ApiError from_status(const Status& status);

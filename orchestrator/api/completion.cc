@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "common/log_format.h"
+#include "orchestrator/api/answer_headers.h"
 
 namespace moestro::orchestrator {
 
@@ -309,19 +310,9 @@ std::string Completion::answer_text() {
 
 /// What was asked for and is not done is said where clients that do not look for it are not disturbed.
 Headers Completion::headers() const {
-  constexpr size_t kBytesMax = 1000;
   Headers headers;
-  const auto add = [&](const char* name, const std::vector<std::string>& what) {
-    std::string text;
-    for (const std::string& one : what) text += (text.empty() ? "" : "; ") + one;
-    if (text.empty()) return;
-    for (char& c : text)
-      if (c < ' ' || c > '~') c = '?';  // names in JSON may be anything, headers not
-    if (text.size() > kBytesMax) text.replace(kBytesMax, std::string::npos, "...");
-    headers.emplace_back(name, std::move(text));
-  };
-  add("X-Moestro-Not-Constrained", constraint_.passed_over);
-  add("X-Moestro-Ignored", request_.ignored);
+  add_list(headers, "X-Moestro-Not-Constrained", constraint_.passed_over);
+  add_list(headers, "X-Moestro-Ignored", request_.ignored);
   return headers;
 }
 
@@ -341,12 +332,7 @@ void Completion::fail(const Status& error, bool quarantined) {
     exchange_->write("data: [DONE]\n\n");  // clients that wait for it must not hang on an error
     return exchange_->end_stream();
   }
-  Headers headers;
-  if (e.http_status == 429) headers.emplace_back("Retry-After", std::to_string(context_.control.retry_after().count()));
-  if (e.http_status == 503) headers.emplace_back("Retry-After", "1");
-  if (quarantined)
-    headers.emplace_back("x-should-retry", "false");  // OpenAI's clients send what got a 500 again, unless told so
-  exchange_->respond(e.http_status, "application/json", e.body(), headers);
+  exchange_->respond(e.http_status, "application/json", e.body(), failure_headers(e, context_.control, quarantined));
 }
 
 void Completion::cancel_all() {

@@ -60,36 +60,6 @@ void read_neutral(FieldReader& f) {
   for (const auto& [name, value] : kNeutral) f.only(name, value, "only " + value.dump() + " is supported");
 }
 
-void read_prompt(FieldReader& f, CompletionRequest& r) {
-  const json* prompt = f.field("prompt");
-  const auto refuse = [&](const std::string& why) { f.fail(bad_request("'prompt' " + why, "prompt")); };
-  if (prompt == nullptr) return refuse("is missing: a string, a list of token ids, or a list of either");
-  if (prompt->is_string()) {
-    r.prompts.emplace_back(prompt->get<std::string>());
-    return;
-  }
-  if (!prompt->is_array()) return refuse("must be a string, a list of token ids, or a list of either");
-  if (prompt->empty()) return refuse("is an empty list");
-  if (prompt->front().is_number()) {
-    auto ids = token_ids(*prompt);
-    if (!ids) return refuse("mixes token ids with something else");
-    r.prompts.emplace_back(std::move(*ids));
-    return;
-  }
-  if (prompt->size() > kPromptsMax)
-    return refuse("has more than " + std::to_string(kPromptsMax) + " entries; send several requests");
-  for (const json& one : *prompt) {
-    if (one.is_string()) {
-      r.prompts.emplace_back(one.get<std::string>());
-      continue;
-    }
-    std::optional<std::vector<TokenId>> ids;
-    if (one.is_array()) ids = token_ids(one);
-    if (!ids || ids->empty()) return refuse("must be a string, a list of token ids, or a list of either");
-    r.prompts.emplace_back(std::move(*ids));
-  }
-}
-
 void read_messages(FieldReader& f, CompletionRequest& r) {
   const json* messages = f.field("messages");
   const auto refuse = [&](const std::string& why) { f.fail(bad_request("'messages' " + why, "messages")); };
@@ -169,10 +139,41 @@ std::variant<CompletionRequest, ApiError> finish(FieldReader& f, CompletionReque
 
 }  // namespace
 
+std::vector<PromptInput> read_prompts(FieldReader& f, const std::string& name) {
+  const json* prompt = f.field(name);
+  std::vector<PromptInput> prompts;
+  const auto refuse = [&](const std::string& why) {
+    f.fail(bad_request("'" + name + "' " + why, name));
+    return std::vector<PromptInput>();
+  };
+  if (prompt == nullptr) return refuse("is missing: a string, a list of token ids, or a list of either");
+  if (prompt->is_string()) return {prompt->get<std::string>()};
+  if (!prompt->is_array()) return refuse("must be a string, a list of token ids, or a list of either");
+  if (prompt->empty()) return refuse("is an empty list");
+  if (prompt->front().is_number()) {
+    auto ids = token_ids(*prompt);
+    if (!ids) return refuse("mixes token ids with something else");
+    return {std::move(*ids)};
+  }
+  if (prompt->size() > kPromptsMax)
+    return refuse("has more than " + std::to_string(kPromptsMax) + " entries; send several requests");
+  for (const json& one : *prompt) {
+    if (one.is_string()) {
+      prompts.emplace_back(one.get<std::string>());
+      continue;
+    }
+    std::optional<std::vector<TokenId>> ids;
+    if (one.is_array()) ids = token_ids(one);
+    if (!ids || ids->empty()) return refuse("must be a string, a list of token ids, or a list of either");
+    prompts.emplace_back(std::move(*ids));
+  }
+  return prompts;
+}
+
 std::variant<CompletionRequest, ApiError> read_completion(const json& body, bool lenient) {
   FieldReader f(body);
   CompletionRequest r;
-  read_prompt(f, r);
+  r.prompts = read_prompts(f, "prompt");
   read_common(f, r);
   r.echo = f.boolean("echo").value_or(false);
   r.max_tokens = f.integer("max_tokens", 0, kMaxTokensMax).value_or(16);

@@ -75,6 +75,10 @@ inline constexpr size_t kLogitBiasMax = 1024;
 inline constexpr size_t kStopStringsMax = 64, kStopTokensMax = 128;
 inline constexpr size_t kBadWordsMax = 1024, kBadWordBytesMax = 256;
 
+class FieldReader;
+/// The texts or token ids in the field `name`: a string, a list of token ids, or a list of either.
+std::vector<PromptInput> read_prompts(FieldReader& f, const std::string& name);
+
 /// `lenient`: fields that are not known are ignored instead of refused.
 std::variant<CompletionRequest, ApiError> read_completion(const RequestJson& body, bool lenient = false);
 std::variant<CompletionRequest, ApiError> read_chat(const RequestJson& body, bool lenient = false);

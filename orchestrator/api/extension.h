@@ -10,6 +10,11 @@
 
 namespace moestro::orchestrator {
 
+/// A method and a path that are served. The last part of the path may be "{...}": anything.
+struct ServedRoute {
+  std::string method, path;
+};
+
 class Extension {
  public:
   virtual ~Extension() = default;

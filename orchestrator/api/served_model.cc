@@ -121,6 +121,7 @@ Result<ServedModel> ServedModel::load(const std::string& name, const std::filesy
   const auto age = std::filesystem::file_time_type::clock::now() - created;
   ServedModel m{name, std::move(tokenizer), std::nullopt, "", "", "", description.spec.eos_ids, description.spec.vocab,
                 description.spec.max_position, 0};
+  m.hidden = description.spec.hidden;
   m.created_unix_s =
       std::chrono::duration_cast<std::chrono::seconds>(
           (std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::seconds>(age)).time_since_epoch())

@@ -32,6 +32,7 @@ struct ServedModel {
   std::optional<ReasoningStyle> reasoning_style = {};  ///< how the chat template marks reasoning
   bool knows_effort = false;    ///< it looks at the variable reasoning_effort
   bool knows_thinking = false;  ///< it looks at the variable enable_thinking
+  int64_t hidden = 0;                        ///< values of a hidden state
 
   bool is_called(const std::string& asked) const {
     return asked == name || std::find(aliases.begin(), aliases.end(), asked) != aliases.end();

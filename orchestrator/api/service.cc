@@ -1,16 +1,15 @@
 #include "orchestrator/api/service.h"
 
 #include <algorithm>
-#include <map>
 #include <thread>
 
-#include "common/percent_decode.h"
 #include "orchestrator/api/chat_prompt.h"
 #include "orchestrator/api/request_rules.h"
 #include "orchestrator/api/status_report.h"
 #include "orchestrator/api/store_metrics.h"
 #include "orchestrator/api/tier_metrics.h"
 #include "orchestrator/api/tokenize_request.h"
+#include "orchestrator/openapi/openapi.h"
 #include "orchestrator/page/status_page.h"
 
 namespace moestro::orchestrator {
@@ -20,7 +19,6 @@ using nlohmann::json;
 namespace {
 
 constexpr const char* kJson = "application/json";
-constexpr std::string_view kModelPath = "/v1/models/";
 /// Larger ones leave a thread of the pool to others.
 constexpr size_t kHeavyBytes = 256 << 10;
 /// A longer text is only tokenized for /tokenize if it could be a prompt.
@@ -43,14 +41,6 @@ std::optional<T> value_or_refuse(std::variant<T, ApiError>&& v, const Refuse& re
   return std::move(std::get<T>(v));
 }
 
-Service::Make own_body(bool chat) {
-  return [chat](const HttpRequest& http, const std::stop_token&) -> std::variant<OpenAiRequest, ApiError> {
-    auto body = parse_body(http.body);
-    if (auto* error = std::get_if<ApiError>(&body)) return std::move(*error);
-    return OpenAiRequest{std::move(std::get<RequestJson>(body)), chat};
-  };
-}
-
 }  // namespace
 
 Service::Service(ServedModel model, ControlPlane& control, std::function<void(std::function<void()>)> post,
@@ -67,40 +57,13 @@ void Service::refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& 
   exchange->respond(error.http_status, kJson, error.body(), headers);
 }
 
-/// What serves a path; nothing if there is no such path.
-std::optional<Service::Route> Service::route(const std::string& path) {
-  using Act = void (Service::*)(const Call&) const;
-  static const std::map<std::string, std::pair<const char*, Act>> kRoutes{
-      {"/v1/models", {"GET", &Service::models}},  {"/models", {"GET", &Service::models}},
-      {"/health", {"GET", &Service::health}},     {"/v1/health", {"GET", &Service::health}},
-      {"/ping", {"GET", &Service::health}},       {"/v1/moestro/status", {"GET", &Service::status}},
-      {"/metrics", {"GET", &Service::metrics}},   {"/", {"GET", &Service::page}},
-      {"/version", {"GET", &Service::version}},   {"/load", {"GET", &Service::load}},
-  };
-  const auto post = [](auto act) { return Route{"POST", act}; };
-  if (path == "/v1/completions" || path == "/completions")
-    return post([this](const Call& c) { complete(c, own_body(false)); });
-  if (path == "/v1/chat/completions" || path == "/chat/completions")
-    return post([this](const Call& c) { complete(c, own_body(true)); });
-  if (path == "/tokenize") return post([this](const Call& c) { answer_text(c, &Service::tokens_of); });
-  if (path == "/detokenize") return post([this](const Call& c) { answer_text(c, &Service::text_of); });
-  if (path == "/apply-template") return post([this](const Call& c) { answer_text(c, &Service::prompt_of); });
-  for (const std::string_view models : {kModelPath, kModelPath.substr(kModelPath.find('/', 1))}) {
-    if (!path.starts_with(models) || path.size() == models.size()) continue;
-    const std::string id = path.substr(models.size());  // its slashes may be escaped or not
-    return Route{"GET", [this, id = percent_decoded(id).value_or(id)](const Call& c) { model(c, id); }};
-  }
-  const auto found = kRoutes.find(path);
-  if (found == kRoutes.end()) return std::nullopt;
-  return Route{found->second.first, [this, act = found->second.second](const Call& c) { (this->*act)(c); }};
-}
-
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   for (Extension* extension : extensions_)
     if (extension->handle(request, exchange)) return;
-  const auto found = route(request.path);
+  std::string rest;
+  const Served* found = find_route(request.path, rest);
   ApiError error = bad_request("");
-  if (!found) {
+  if (found == nullptr) {
     error.http_status = 404;
     error.type = "not_found_error";
     error.message = "there is no " + request.path + " here";
@@ -112,7 +75,7 @@ void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
     // The server answers HEAD wherever there is a GET.
     return refuse(exchange, error, {{"Allow", found->method == "GET" ? "GET, HEAD" : found->method}});
   }
-  found->act({request, exchange});
+  found->act(*this, {request, exchange}, rest);
 }
 
 std::optional<ApiError> Service::not_ready() const {
@@ -134,6 +97,14 @@ ApiError Service::unknown_model(const std::string& name) const {
 void Service::refuse_completion(const std::shared_ptr<Exchange>& exchange, const ApiError& error) {
   metrics_.request_ended("refused", false);
   refuse(exchange, error);
+}
+
+void Service::complete_own(const Call& call, bool chat) {
+  complete(call, [chat](const HttpRequest& http, const std::stop_token&) -> std::variant<OpenAiRequest, ApiError> {
+    auto body = parse_body(http.body);
+    if (auto* error = std::get_if<ApiError>(&body)) return std::move(*error);
+    return OpenAiRequest{std::move(std::get<RequestJson>(body)), chat};
+  });
 }
 
 void Service::complete(const Call& call, Make make) {
@@ -192,8 +163,7 @@ std::variant<Service::TokenizedRequest, ApiError> Service::tokenize_request(cons
   if (!request->reasoning_effort.empty() && !takes_effort(model_, *request))
     request->ignored.push_back("reasoning_effort");
   request->owner = http.owner;
-  // No project's name has a zero byte, so no salt makes one project's domain another's.
-  request->prefix_domain = (options_.share_prefixes ? "" : http.project) + std::string(1, '\0') + request->cache_salt;
+  request->prefix_domain = prefix_domain(http, request->cache_salt);
   auto prompts = value_or_refuse(tokenize_prompts(*request, stop), refuse_it);
   if (!prompts) return *refusal;
   return TokenizedRequest{std::move(*request), std::move(*prompts)};
@@ -235,6 +205,11 @@ void Service::begin(const std::shared_ptr<Exchange>& exchange, std::variant<Read
       ->start();
 }
 
+/// No project's name has a zero byte, so no salt makes one project's domain another's.
+std::string Service::prefix_domain(const HttpRequest& http, const std::string& cache_salt) const {
+  return (options_.share_prefixes ? "" : http.project) + std::string(1, '\0') + cache_salt;
+}
+
 std::variant<std::vector<TokenId>, ApiError> Service::encode(const std::string& text, bool add_special_tokens,
                                                              const char* field, const std::stop_token& stop) const {
   if (const auto error = check_text(text.size(), field)) return *error;
@@ -243,18 +218,20 @@ std::variant<std::vector<TokenId>, ApiError> Service::encode(const std::string& 
   return std::move(*ids);
 }
 
-std::variant<TokenizedPrompt, ApiError> Service::tokenize_prompt(const PromptInput& prompt,
+std::variant<TokenizedPrompt, ApiError> Service::tokenize_prompt(const PromptInput& prompt, const char* field,
                                                                  const std::stop_token& stop) const {
   TokenizedPrompt result;
   if (const auto* text = std::get_if<std::string>(&prompt)) {
-    auto ids = encode(*text, /*add_special_tokens=*/true, "prompt", stop);
+    auto ids = encode(*text, /*add_special_tokens=*/true, field, stop);
     if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
     result.text = *text;
     result.ids = std::move(std::get<std::vector<TokenId>>(ids));
     if (result.ids.empty()) {  // an empty text: start from the token that begins texts, as training did
       const auto begin = model_.bos_token.empty() ? model_.tokenizer.id_of(model_.eos_token)
                                                   : model_.tokenizer.id_of(model_.bos_token);
-      if (!begin) return bad_request("'prompt' is empty, and this model has no token that begins a text", "prompt");
+      if (!begin)
+        return bad_request("'" + std::string(field) + "' is empty, and this model has no token that begins a text",
+                           field);
       result.ids.push_back(*begin);
     }
     return result;
@@ -262,9 +239,9 @@ std::variant<TokenizedPrompt, ApiError> Service::tokenize_prompt(const PromptInp
   result.ids = std::get<std::vector<TokenId>>(prompt);
   for (TokenId id : result.ids)
     if (id < 0 || id >= model_.vocab)
-      return bad_request("'prompt' has the token id " + std::to_string(id) + "; this model's are 0 to " +
-                             std::to_string(model_.vocab - 1),
-                         "prompt");
+      return bad_request("'" + std::string(field) + "' has the token id " + std::to_string(id) +
+                             "; this model's are 0 to " + std::to_string(model_.vocab - 1),
+                         field);
   result.text = model_.tokenizer.decode(result.ids, /*skip_special=*/false);
   return result;
 }
@@ -315,7 +292,7 @@ std::variant<std::vector<TokenizedPrompt>, ApiError> Service::tokenize_prompts(c
     if (const auto error = add(apply_template(request, stop))) return *error;
   }
   for (const PromptInput& input : request.prompts)
-    if (const auto error = add(tokenize_prompt(input, stop))) return *error;
+    if (const auto error = add(tokenize_prompt(input, "prompt", stop))) return *error;
   return prompts;
 }
 
@@ -345,13 +322,9 @@ std::optional<ApiError> Service::check_lengths(const CompletionRequest& request,
     const auto tokens = static_cast<int64_t>(p.ids.size());
     const bool scores_only = request.max_tokens == 0;
     if (tokens < context || (scores_only && tokens == context)) continue;
-    ApiError e = bad_request("the prompt has " + std::to_string(tokens) + " tokens, more than the context of " +
-                                 std::to_string(context) + " leaves room for",
-                             field);
-    e.type = "exceed_context_size_error";
-    e.n_prompt_tokens = tokens;
-    e.n_ctx = context;
-    return e;
+    return exceeds_context("the prompt has " + std::to_string(tokens) + " tokens, more than the context of " +
+                               std::to_string(context) + " leaves room for",
+                           field, tokens, context);
   }
   const int64_t longest = std::max(
       context,
@@ -359,15 +332,11 @@ std::optional<ApiError> Service::check_lengths(const CompletionRequest& request,
   for (const TokenizedPrompt& p : prompts) {
     const auto tokens = static_cast<int64_t>(p.ids.size());
     if (!request.max_tokens || std::min(tokens + *request.max_tokens, longest) <= context) continue;
-    ApiError e = bad_request(
+    return exceeds_context(
         "the prompt has " + std::to_string(tokens) + " tokens and max_tokens is " +
             std::to_string(*request.max_tokens) + ", together more than the " + std::to_string(context) +
             " that a worker's KV cache or context holds; lower max_tokens, or start workers with more --kv-tokens",
-        "max_tokens");
-    e.type = "exceed_context_size_error";
-    e.n_prompt_tokens = tokens;
-    e.n_ctx = context;
-    return e;
+        "max_tokens", tokens, context);
   }
   if (const size_t sequences = prompts.size() * static_cast<size_t>(request.best_of);
       sequences > control_.sequences_max(request.owner))
@@ -491,6 +460,11 @@ Service::TextOrError Service::text_of(const HttpRequest& http, const std::stop_t
 
 void Service::version(const Call& call) const {
   call.exchange->respond(200, kJson, dump({{"version", MOESTRO_VERSION}}));
+}
+
+void Service::openapi(const Call& call) const {
+  static const std::string kDocument = openapi_document(MOESTRO_VERSION);
+  call.exchange->respond(200, kJson, kDocument);
 }
 
 /// As other servers have it: the requests under way.

@@ -8,6 +8,7 @@
 
 #include "orchestrator/api/completion.h"
 #include "orchestrator/api/constraints.h"
+#include "orchestrator/api/embedding.h"
 #include "orchestrator/api/extension.h"
 #include "orchestrator/api/reading_pool.h"
 #include "orchestrator/api/status_history.h"
@@ -31,6 +32,8 @@ class Service {
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
   /// To be called once a second: what the status is now goes into its history.
   void sample() { history_.add(status_report(sources(), metrics_, nlohmann::json::object())); }
+  /// All routes but those of extensions.
+  static std::vector<ServedRoute> routes();
   /// Serves more paths from now on. They outlive this, or forget_extensions().
   void extend(Extension& extension) { extensions_.push_back(&extension); }
   void forget_extensions() { extensions_.clear(); }
@@ -63,12 +66,15 @@ class Service {
   ReadingPool& pool() { return reading_; }
 
  private:
-  struct Route {
+  // routes.cc
+  struct Served {
     std::string method;
-    std::function<void(const Call&)> act;
+    std::vector<std::string> paths;  ///< as in ServedRoute
+    void (*act)(Service&, const Call&, const std::string& rest);
   };
-
-  std::optional<Route> route(const std::string& path);
+  static const std::vector<Served>& served();
+  /// What serves a path; null if there is no such path. `rest`: what stands where its route has "{...}".
+  static const Served* find_route(const std::string& path, std::string& rest);
   /// A completion's body, read and tokenized.
   struct ReadRequest {
     CompletionRequest request;
@@ -81,19 +87,25 @@ class Service {
     std::vector<TokenizedPrompt> prompts;
   };
 
+  void complete_own(const Call& call, bool chat);
   void begin(const std::shared_ptr<Exchange>& exchange, std::variant<ReadRequest, ApiError> read);
+  // embedding_route.cc
+  void embed(const Call& call);
+  std::variant<ReadEmbedding, ApiError> read_embedding_of(const HttpRequest& http, const std::stop_token& stop) const;
 
   // From any thread: they look at nothing that changes but the control plane's figures.
   std::variant<TokenizedRequest, ApiError> tokenize_request(const HttpRequest& http, const Make& make,
                                                             const std::stop_token& stop) const;
   std::variant<ReadRequest, ApiError> read_request(const HttpRequest& http, const Make& make,
                                                    const std::stop_token& stop) const;
+  std::string prefix_domain(const HttpRequest& http, const std::string& cache_salt) const;
   std::optional<ApiError> check_text(size_t bytes, const char* field) const;
   /// The longest sequence served: the model's context, or what the workers can hold.
   int64_t context() const;
   std::variant<std::vector<TokenizedPrompt>, ApiError> tokenize_prompts(const CompletionRequest& request,
                                                                         const std::stop_token& stop) const;
-  std::variant<TokenizedPrompt, ApiError> tokenize_prompt(const PromptInput& prompt,
+  /// `field`: of the body, for errors.
+  std::variant<TokenizedPrompt, ApiError> tokenize_prompt(const PromptInput& prompt, const char* field,
                                                           const std::stop_token& stop) const;
   std::variant<TokenizedPrompt, ApiError> apply_template(const CompletionRequest& request,
                                                          const std::stop_token& stop) const;
@@ -109,6 +121,7 @@ class Service {
   void health(const Call& call) const;
   void metrics(const Call& call) const;
   void models(const Call& call) const;
+  void openapi(const Call& call) const;
   void model(const Call& call, const std::string& id) const;
   void version(const Call& call) const;
   void load(const Call& call) const;

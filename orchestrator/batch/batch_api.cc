@@ -106,6 +106,18 @@ void BatchApi::answer(const ExchangePtr& exchange, std::function<Answer()> ask) 
   });
 }
 
+std::vector<ServedRoute> BatchApi::routes() {
+  return {{"GET", "/v1/files"},
+          {"POST", "/v1/files"},
+          {"GET", "/v1/files/{file}"},
+          {"DELETE", "/v1/files/{file}"},
+          {"GET", "/v1/files/{file}/content"},
+          {"GET", "/v1/batches"},
+          {"POST", "/v1/batches"},
+          {"GET", "/v1/batches/{batch}"},
+          {"POST", "/v1/batches/{batch}/cancel"}};
+}
+
 bool BatchApi::handle(HttpRequest& request, const ExchangePtr& exchange) {
   for (const std::string_view root : {kFiles, kBatches}) {
     if (!request.path.starts_with(root)) continue;

@@ -19,6 +19,8 @@ class BatchApi final : public Extension {
   BatchApi(BatchRunner& runner, std::string model, BatchRunner::Post post);
 
   bool handle(HttpRequest& request, const std::shared_ptr<Exchange>& exchange) override;
+  /// What handle() takes.
+  static std::vector<ServedRoute> routes();
   std::string metrics() const override;
   nlohmann::json status(const HttpRequest& request) const override;
   /// For HttpServer::take_uploads.

@@ -1,5 +1,6 @@
 #include "orchestrator/batch/batch_shapes.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "common/percent_decode.h"
@@ -10,6 +11,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::string_view kEndpoints[] = {"/v1/completions", "/v1/chat/completions", "/v1/embeddings"};
 constexpr size_t kMetadataPairsMax = 16, kMetadataKeyMax = 64, kMetadataValueMax = 512;
 constexpr int64_t kWindowSecondsMax = 30 * 24 * 3600;
 constexpr int64_t kExpiresLeast = 3600, kExpiresMost = 30 * 24 * 3600;
@@ -124,8 +126,8 @@ std::variant<BatchOrder, ApiError> read_batch_order(const std::string& body) {
   read_output_expiry(f, order.record);
   f.refuse_unknown();
   if (!file) f.fail(bad_request("'input_file_id' is missing: the id of an uploaded file", "input_file_id"));
-  if (endpoint != "/v1/completions" && endpoint != "/v1/chat/completions")
-    f.fail(bad_request("'endpoint' must be '/v1/completions' or '/v1/chat/completions'", "endpoint"));
+  if (!endpoint || std::ranges::find(kEndpoints, *endpoint) == std::end(kEndpoints))
+    f.fail(bad_request("'endpoint' must be '/v1/completions', '/v1/chat/completions' or '/v1/embeddings'", "endpoint"));
   order.window_seconds = window_of(window.value_or(""));
   if (order.window_seconds == 0)
     f.fail(bad_request("'completion_window' must be a time as '24h', '90m' or '7d', 30 days at most",

@@ -1,6 +1,7 @@
 #include "orchestrator/control/worker_wire.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "common/wire/worker_messages_generated.h"
 
@@ -91,6 +92,13 @@ DeviceStep read_device(const wire::DeviceFigures& m) {
   return d;
 }
 
+/// The verifier does not check that 8-byte elements of a vector are aligned: they are copied, not read in place.
+std::vector<double> read_doubles(const flatbuffers::Vector<double>* m) {
+  std::vector<double> values(m == nullptr ? 0 : m->size());
+  if (!values.empty()) std::memcpy(values.data(), m->Data(), values.size() * sizeof(double));
+  return values;
+}
+
 StepReport read_result(const wire::StepResult& m) {
   StepReport report;
   report.outcome.plan = PlanId{m.plan()};
@@ -117,6 +125,7 @@ StepReport read_result(const wire::StepResult& m) {
       for (const wire::ActivationCount* c : *s->activations())
         outcome.activations.push_back({MoeLayerId(c->moe_layer()), ExpertId(c->expert()), c->tokens()});
     }
+    outcome.state_sum = read_doubles(s->state_sum());
     report.outcome.sequences.push_back(std::move(outcome));
   }
   return report;
@@ -169,7 +178,8 @@ flatbuffers::Offset<wire::PlanSequence> write_sequence(FlatBufferBuilder& b, con
                                  : 0;
   return wire::CreatePlanSequence(b, s.id.value, s.blocks_first, b.CreateVector(s.blocks), s.sample, sampling,
                                   b.CreateVector(s.score_targets), s.score_top, s.history_first, history,
-                                  s.history_prompt, static_cast<uint32_t>(s.counted), ends, s.text_ends, request);
+                                  s.history_prompt, static_cast<uint32_t>(s.counted), ends, s.text_ends, request,
+                                  static_cast<int32_t>(s.state_sum_from));
 }
 
 struct ReleasedVectors {

@@ -184,6 +184,7 @@ Scheduler::Part Scheduler::plan_chunk(const Worker& worker, Sequence& s, int64_t
       p.score_targets.push_back(wanted ? s.tokens[static_cast<size_t>(i + 1)] : -1);
     }
   }
+  if (s.pools(end)) p.state_sum_from = std::max(first, s.pooled);
   s.in_flight += tokens;
   s.awaited += p.sample ? 1 : 0;
   s.last_plan = plan.id;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 
 #include "common/check.h"
 #include "orchestrator/scheduler/scheduler_parts.h"
@@ -49,9 +50,11 @@ Scheduler::Sequence* Scheduler::find(SequenceId id) {
 
 void Scheduler::on(Submitted&& event) {
   MOESTRO_CHECK(!event.request.prompt.empty(), "a prompt has at least one token");
+  MOESTRO_CHECK(event.request.pooling == Pooling::kNone || event.request.tokens_max == 0, "only prompts are pooled");
   auto s = std::make_unique<Sequence>();
   s->tokens = event.request.prompt;
   s->request = std::move(event.request);
+  if (s->request.pooling == Pooling::kLast) s->pooled = s->prompt() - 1;
   s->without_worker_since = s->further_at = now_;
   enqueue(*s, /*first=*/false);
   const SequenceId id = s->request.id;
@@ -217,8 +220,10 @@ void Scheduler::apply(Worker& worker, Part& part, SequenceOutcome& outcome) {
   land(part);
   if (!outcome.error.is_ok()) return fail(s, outcome.error);
   const bool scored = s.request.score_top >= 0 && first < s.prompt() - 1;
+  const bool pooled = s.pools(first + tokens);
   if (outcome.sampled.size() != (sampled ? 1u : 0u) ||
-      outcome.scores.size() != (scored ? static_cast<size_t>(tokens) : 0u))
+      outcome.scores.size() != (scored ? static_cast<size_t>(tokens) : 0u) ||
+      (pooled ? !pool(s, first + tokens, std::move(outcome.state_sum)) : !outcome.state_sum.empty()))
     return fail(s, internal_error("the worker's answer does not match what was asked of it"));
   s.computed = first + tokens;
   publish(worker, s, first);
@@ -247,9 +252,20 @@ void Scheduler::apply(Worker& worker, Part& part, SequenceOutcome& outcome) {
       return fail(s, internal_error("the worker sampled a token that it was told not to"));
     progress.sampled = std::move(outcome.sampled);
   }
-  if (!progress.sampled.empty() || !progress.prompt_scores.empty()) s.version = worker.version;
+  if (!progress.sampled.empty() || !progress.prompt_scores.empty() || pooled) s.version = worker.version;
   actions_.push_back(std::move(progress));
   if (finished(worker, s)) remove(s);
+}
+
+/// Takes in the sum of the states up to position `end`. False: it is not of as many values as those before.
+bool Scheduler::pool(Sequence& s, int64_t end, std::vector<double> state_sum) {
+  if (state_sum.empty() || (!s.state_sum.empty() && state_sum.size() != s.state_sum.size())) return false;
+  if (s.state_sum.empty())
+    s.state_sum = std::move(state_sum);
+  else
+    std::transform(s.state_sum.begin(), s.state_sum.end(), state_sum.begin(), s.state_sum.begin(), std::plus<>());
+  s.pooled = end;
+  return true;
 }
 
 /// The tokens that end a sequence.
@@ -267,7 +283,9 @@ bool Scheduler::ends(const Sequence& s, TokenId token) const {
 bool Scheduler::finished(Worker& worker, Sequence& s) {
   if (!s.samples()) {
     if (s.computed < s.length()) return false;
-    actions_.push_back(Finished{s.request.id, FinishReason::kLength});
+    if (s.request.pooling == Pooling::kMean)
+      for (double& value : s.state_sum) value /= static_cast<double>(s.prompt());
+    actions_.push_back(Finished{s.request.id, FinishReason::kLength, std::move(s.state_sum)});
     return true;
   }
   const int64_t sampled = s.length() - s.prompt();

@@ -181,6 +181,7 @@ class Scheduler {
 
   // scheduler.cc
   void apply(Worker& worker, Part& part, SequenceOutcome& outcome);
+  static bool pool(Sequence& s, int64_t end, std::vector<double> state_sum);
   bool finished(Worker& worker, Sequence& s);
   bool ends(const Sequence& s, TokenId token) const;
   std::vector<TokenId> ends_of(const Sequence& s) const;

@@ -18,6 +18,8 @@ struct Scheduler::Sequence {
   std::vector<TokenId> tokens;  ///< prompt and what has been sampled
   int64_t computed = 0;         ///< positions whose KV its worker holds, or held while a query could see them
   int64_t scored = 0;           ///< prompt positions whose score has been given out
+  int64_t pooled = 0;           ///< prompt positions before it are in state_sum, or are not to be
+  std::vector<double> state_sum;  ///< of the final hidden states that are pooled
   Worker* worker = nullptr;     ///< null: waiting
   uint64_t version = 0;         ///< of the weights that its answer has begun with; 0: nothing has been given out
   bool apart = false;           ///< waits in apart_
@@ -48,6 +50,8 @@ struct Scheduler::Sequence {
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   int64_t prompt() const { return static_cast<int64_t>(request.prompt.size()); }
   bool samples() const { return request.tokens_max > 0; }
+  /// Whether a chunk that ends before `end` has hidden states that are still to be pooled.
+  bool pools(int64_t end) const { return request.pooling != Pooling::kNone && end > pooled; }
   bool alone() const { return computed < alone_until; }
   bool of_batch() const { return request.background && !aged; }
   /// The first position that is in no plan yet.
@@ -57,8 +61,9 @@ struct Scheduler::Sequence {
   /// Tokens that a worker must have room for, alone with this sequence.
   int64_t least_room() const { return request.open_ended ? length() + 1 : prompt() + request.tokens_max; }
   /// Tokens that need not be computed if their KV is there: not the last, whose logits are wanted, and no token of a
-  /// prompt whose log-probabilities are still to be given out.
+  /// prompt whose log-probabilities are still to be given out or whose hidden state is still to be pooled.
   int64_t reusable_max() const {
+    if (pools(length())) return std::min(pooled, length() - 1);
     const bool scores = request.score_top >= 0 && scored < prompt() - 1;
     return scores ? std::min(scored, length() - 1) : length() - 1;
   }

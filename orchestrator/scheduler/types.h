@@ -38,14 +38,18 @@ struct Sampling {
   bool penalises() const { return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f; }
 };
 
+/// What is made of the prompt's final hidden states: nothing, the last one, or their mean.
+enum class Pooling : uint8_t { kNone, kLast, kMean };
+
 /// One choice of one request.
 struct SequenceRequest {
   SequenceId id;
   std::vector<TokenId> prompt;  ///< at least one token
-  int64_t tokens_max = 0;       ///< sampled tokens; 0: only score the prompt
+  int64_t tokens_max = 0;       ///< sampled tokens; 0: only score or pool the prompt
   bool open_ended = false;      ///< tokens_max is nobody's wish: fewer will do where a worker holds no more
   Sampling sampling;
   int32_t score_top = -1;       ///< >= 0: log-probabilities of the prompt's tokens, and the n best
+  Pooling pooling = Pooling::kNone;  ///< another one: tokens_max is 0, and Finished has the embedding
   bool ignore_eos = false;
   std::vector<TokenId> stop_ids = {};  ///< end it as the model's end tokens do, ignore_eos or not
   int32_t priority = 0;         ///< of those that wait in its flow, the lowest is admitted first
@@ -105,6 +109,7 @@ struct PlannedSequence {
   std::shared_ptr<const TokenMask> allowed = nullptr;  ///< null: every token may be sampled
   int64_t counted = 0;  ///< activations of positions before it have been counted
   std::string request_id = {};  ///< where the worker does not know the sequence yet
+  int64_t state_sum_from = -1;  ///< >= 0: the sum of the final hidden states from this position on is wanted
 };
 /// A sequence that its worker may forget; its first `length` positions stand.
 struct ReleasedSequence {
@@ -127,6 +132,7 @@ struct SequenceOutcome {
   std::vector<TokenScore> scores;  ///< one per score target
   Status error;                    ///< this sequence failed
   std::vector<activation::ActivationCount> activations = {};  ///< of positions that had not been counted
+  std::vector<double> state_sum = {};                         ///< where it was wanted: one per value of a hidden state
 };
 struct PlanOutcome {
   PlanId plan;
@@ -187,6 +193,7 @@ struct Progress {  ///< new scores of prompt tokens and newly sampled tokens, in
 struct Finished {
   SequenceId id;
   FinishReason reason = FinishReason::kStop;
+  std::vector<double> embedding = {};  ///< pooled, not normalised; empty without pooling
 };
 struct Failed {
   SequenceId id;

@@ -323,7 +323,7 @@ TEST_P(BatchApiTest, OrdersThatAreWrong) {
   const std::string file = upload(lines(1));
   const json good{{"input_file_id", file}, {"endpoint", "/v1/completions"}, {"completion_window", "24h"}};
   for (const json& change :
-       {json{{"endpoint", "/v1/embeddings"}}, json{{"completion_window", "soon"}}, json{{"input_file_id", "../x"}},
+       {json{{"endpoint", "/v1/images"}}, json{{"completion_window", "soon"}}, json{{"input_file_id", "../x"}},
         json{{"metadata", {{"a", 1}}}}, json{{"color", "red"}},
         json{{"output_expires_after", {{"anchor", "created_at"}, {"seconds", 5}}}}, json{{"input_file_id", nullptr}}}) {
     json order = good;

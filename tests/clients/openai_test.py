@@ -188,6 +188,19 @@ class Clients(unittest.TestCase):
                                        {"role": "tool", "tool_call_id": call.id, "content": "Sun."}])
         self.assertGreater(followed.usage.completion_tokens, 0)
 
+    def test_embeddings(self):
+        plain = self.client.embeddings.create(model="demo", input=["Once", "upon"], encoding_format="float")
+        coded = self.client.embeddings.create(model="demo", input=["Once", "upon"])  # the client asks for base64
+        self.assertEqual([len(e.embedding) for e in plain.data], [128, 128])
+        for a, b in zip(plain.data, coded.data):
+            self.assertEqual(a.index, b.index)
+            for x, y in zip(a.embedding, b.embedding):
+                self.assertAlmostEqual(x, y, places=6)
+        self.assertEqual(plain.usage.total_tokens, plain.usage.prompt_tokens)
+        with self.assertRaises(openai.BadRequestError) as refused:
+            self.client.embeddings.create(model="demo", input="Once", dimensions=64)
+        self.assertEqual(refused.exception.param, "dimensions")
+
     def test_errors_are_the_clients_own(self):
         for options, word in [
             ({"max_tokens": -1}, "max_tokens"), ({"extra_body": {"no_such_field": 1}}, "no_such_field"),

@@ -126,6 +126,23 @@ TEST_P(CudaEngineTest, BeingWrongAboutWhatIsThereChangesNoBit) {
   EXPECT_GT(rewinds, 0u);
 }
 
+/// Hidden states that are summed up for embeddings: near the CPU's, and bitwise the same however many experts are there
+/// and however the text is cut.
+TEST_P(CudaEngineTest, SumsOfHiddenStatesAreTheCpus) {
+  const std::vector<TokenId> ids = prompt().ids;
+  const auto last = static_cast<int64_t>(ids.size()) - 1;
+  Bench cpu(GetParam());
+  DeviceBench all(GetParam(), on_cuda(kAll)), few(GetParam(), on_cuda(3, "gate"));
+  for (const int64_t from : {int64_t{0}, last}) {
+    const auto want = cpu.sum_states(ids, from, ids.size());
+    const auto got = all.bench().sum_states(ids, from, ids.size());
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_NEAR(got[i], want[i], 1e-3 * static_cast<double>(last + 1 - from)) << "from " << from << " value " << i;
+    if (from == 0) EXPECT_EQ(few.bench().sum_states(ids, from, 9, {ids}), got);
+  }
+}
+
 /// Blocks of the KV cache on their way to host memory and back beside the computing.
 TEST_P(CudaEngineTest, MovedBlocksChangeNoBit) {
   const auto options = [](int64_t host_blocks, int32_t slots) {

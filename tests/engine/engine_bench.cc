@@ -187,6 +187,33 @@ std::vector<std::vector<float>> Bench::score(const std::vector<std::vector<Token
   return out;
 }
 
+std::vector<double> Bench::sum_states(const std::vector<TokenId>& ids, int64_t from, size_t chunk,
+                                      const std::vector<std::vector<TokenId>>& beside) {
+  std::vector<double> sum;
+  const uint64_t base = next_sequence_;
+  next_sequence_ += 1 + beside.size();
+  const auto part = [chunk](const std::vector<TokenId>& all, size_t first) {
+    return std::vector<TokenId>(all.begin() + static_cast<std::ptrdiff_t>(first),
+                                all.begin() + static_cast<std::ptrdiff_t>(std::min(first + chunk, all.size())));
+  };
+  for (size_t first = 0; first < ids.size(); first += chunk) {
+    for (size_t i = 0; i < beside.size(); ++i)
+      if (first < beside[i].size()) add(base + 1 + i, part(beside[i], first)).sample = true;
+    const size_t index = plan_.sequences.size();
+    const bool wanted = static_cast<int64_t>(std::min(first + chunk, ids.size())) > from;
+    add(base, part(ids, first)).state_sum_from = wanted ? std::max(from, static_cast<int64_t>(first)) : -1;
+    const auto outcome = run();
+    MOESTRO_CHECK(outcome.is_ok(), outcome.status().message());
+    const SequenceOutcome& s = outcome->sequences[index];
+    MOESTRO_CHECK(s.status.is_ok(), s.status.message());
+    MOESTRO_CHECK(s.state_sum.empty() == !wanted, "a sum where one is wanted");
+    sum.resize(std::max(sum.size(), s.state_sum.size()));
+    for (size_t i = 0; i < s.state_sum.size(); ++i) sum[i] += s.state_sum[i];
+  }
+  for (size_t i = 0; i <= beside.size(); ++i) release(base + i);
+  return sum;
+}
+
 std::vector<TokenId> Bench::greedy(const std::vector<TokenId>& prompt, int count, std::vector<double>* logprobs) {
   const uint64_t id = next_sequence_++;
   std::vector<TokenId> out, next = prompt;

@@ -90,6 +90,10 @@ class Bench {
   /// Log-probabilities of ids[1:], prompts in chunks of `chunk` tokens, all sequences in one batch. One list per
   /// prompt.
   std::vector<std::vector<float>> score(const std::vector<std::vector<TokenId>>& prompts, size_t chunk);
+  /// The sum of a text's final hidden states from position `from` on, in chunks of `chunk` tokens; `beside` are other
+  /// texts, computed in the same steps.
+  std::vector<double> sum_states(const std::vector<TokenId>& ids, int64_t from, size_t chunk,
+                                 const std::vector<std::vector<TokenId>>& beside = {});
   /// The likeliest token, `count` times; their log-probabilities as the sampler reports them go to `logprobs`.
   std::vector<TokenId> greedy(const std::vector<TokenId>& prompt, int count, std::vector<double>* logprobs = nullptr);
 

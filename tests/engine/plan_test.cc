@@ -93,6 +93,8 @@ TEST_F(PlanTest, WrongSampling) {
   late.history = {1};
   late.history_first = 4;
   expect_refused("goes on at 4");
+  bench_.add(13, ids_).state_sum_from = static_cast<int64_t>(ids_.size());
+  expect_refused("hidden states from position");
 }
 
 TEST_F(PlanTest, WrongPlans) {

@@ -29,7 +29,7 @@ std::vector<std::byte> plan_message(int32_t parent, uint32_t tokens_max, const s
   const auto request = b.CreateString(request_id);
   const auto sequence =
       wire::CreatePlanSequence(b, 12, 1, b.CreateVector(blocks), true, sampling, b.CreateVector(targets), 6, 4,
-                               b.CreateVector(history), 2, 21, b.CreateVector(ends), true, request);
+                               b.CreateVector(history), 2, 21, b.CreateVector(ends), true, request, 31);
   const std::vector<wire::PlanToken> tokens = {{0, 30, 8, -1}, {0, 31, 9, parent}};
   const auto batch = wire::CreateMicroBatch(b, b.CreateVector(&sequence, 1), b.CreateVectorOfStructs(tokens));
   const std::vector<flatbuffers::Offset<wire::MicroBatch>> batches = {batch, batch};
@@ -81,6 +81,7 @@ TEST(WorkerWire, ReadsAPlanWithAllItSays) {
   EXPECT_EQ(s.ends, (std::vector<TokenId>{2, 9}));
   EXPECT_TRUE(s.text_ends);
   EXPECT_EQ(s.counted, 21);
+  EXPECT_EQ(s.state_sum_from, 31);
   EXPECT_EQ(std::pair(s.history_first, s.history_prompt), std::pair(int64_t{4}, int64_t{2}));
   ASSERT_EQ(message.names.size(), 2u);
   EXPECT_EQ(std::pair(message.names[1].sequence, message.names[1].request),
@@ -148,6 +149,7 @@ TEST(WorkerWire, WritesResultsThatVerify) {
   s.id = SequenceId(4);
   s.sampled.push_back({17, true, {-0.5f, {{17, -0.5f}, {2, -1.5f}}}});
   s.activations.push_back({MoeLayerId(1), ExpertId(2), 3});
+  s.state_sum = {1.5, -2.25};
   outcome.sequences.emplace_back().status = not_found("gone");
   const auto bytes = write_result(outcome);
   flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
@@ -162,6 +164,8 @@ TEST(WorkerWire, WritesResultsThatVerify) {
   EXPECT_EQ(first->sampled()->Get(0)->id(), 17);
   EXPECT_FLOAT_EQ(first->sampled()->Get(0)->score()->best()->Get(1)->logprob(), -1.5f);
   EXPECT_EQ(first->activations()->Get(0)->tokens(), 3u);
+  EXPECT_EQ(std::vector<double>(first->state_sum()->begin(), first->state_sum()->end()),
+            (std::vector<double>{1.5, -2.25}));
   EXPECT_EQ(result->sequences()->Get(1)->error()->str(), "gone");
   EXPECT_EQ(result->device(), nullptr) << "no memory of its own";
 }

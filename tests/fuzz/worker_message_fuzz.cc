@@ -28,6 +28,8 @@ void check(const engine::StepPlan& plan, const engine::VisiblePositions& visible
     if (!engine::update_blocks(plan.sequences[i], limits, state.blocks).is_ok()) continue;
     if (!engine::update_history(plan, plan.sequences[i], limits, state).is_ok()) continue;
     if (!engine::check_sequence(plan, plan.sequences[i], ranges[i], state, limits, filled).is_ok()) continue;
+    MOESTRO_CHECK(plan.sequences[i].state_sum_from <= plan.tokens[ranges[i].first + ranges[i].count - 1].position,
+                  "a state to sum up");
     for (uint32_t t = ranges[i].first; t < ranges[i].first + ranges[i].count; ++t) {
       const engine::PlanToken& token = plan.tokens[t];
       MOESTRO_CHECK(token.id >= 0 && token.id < limits.vocab, "an id of the vocabulary");

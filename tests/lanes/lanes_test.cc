@@ -120,6 +120,24 @@ TEST(TaskGraph, ReadyWhenAllItWaitsForHasEnded) {
   EXPECT_TRUE(graph.all_ended());
 }
 
+TEST(LayerwiseSchedule, HiddenStatesNeedTheHeadAndNoneOfItsWeights) {
+  const auto schedule =
+      make_layerwise_schedule({.layers = {LayerShape{}}, .head_parameters = 100, .head_weight_bytes = 200});
+  const auto head_of = [&](const StepShape& step) {
+    TaskGraph graph;
+    schedule->begin(step, graph);
+    return graph[graph.size() - 1];
+  };
+  EXPECT_NE(head_of({.tokens = 3}).kind, TaskKind::kHead);
+  const Task logits = head_of({.tokens = 3, .logit_rows = 1, .summed = 1});
+  const Task states = head_of({.tokens = 3, .summed = 1});
+  EXPECT_EQ(logits.kind, TaskKind::kHead);
+  EXPECT_EQ(logits.cost.bytes, 200);
+  EXPECT_EQ(states.kind, TaskKind::kHead);
+  EXPECT_EQ(states.cost.bytes, 0);
+  EXPECT_EQ(states.cost.flops, 0);
+}
+
 TEST(CpuExecutor, RunsWhatIsPresentFirstAndTheRestAsItArrives) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     StepSetup s(seed);

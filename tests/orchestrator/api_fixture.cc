@@ -32,6 +32,7 @@ ServedModel byte_model() {
   MOESTRO_CHECK(chat.is_ok(), chat.status().message());
   ServedModel m{"m",       std::move(*tokenizer), std::move(*chat), "", "", "<|end|>", {kEnd}, kEnd + 1, kContext,
                 1700000000};
+  m.hidden = kHidden;
   return m;
 }
 

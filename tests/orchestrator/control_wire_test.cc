@@ -95,6 +95,7 @@ Plan full_plan() {
   t.ends = {2, 9};
   t.score_targets = {-1};
   t.score_top = 6;
+  t.state_sum_from = 17;
   return plan;
 }
 
@@ -139,7 +140,9 @@ TEST(OrchestratorWire, WritesAPlanWithAllItSays) {
   EXPECT_EQ(std::vector<int32_t>(s->history()->begin(), s->history()->end()), (std::vector<int32_t>{5, 6, 7}));
   EXPECT_EQ(std::pair(s->history_first(), s->history_prompt()), std::pair(4u, 2u));
   EXPECT_EQ(s->request()->str(), "req-7");
+  EXPECT_EQ(s->state_sum_from(), -1) << "not wanted";
   const auto* t = batch->sequences()->Get(1);
+  EXPECT_EQ(t->state_sum_from(), 17);
   EXPECT_FALSE(t->sample());
   EXPECT_EQ(t->sampling(), nullptr);
   ASSERT_EQ(t->score_targets()->size(), 1u);
@@ -286,6 +289,17 @@ TEST(OrchestratorWire, RefusesAMessageWithoutItsBody) {
     const auto* begin = reinterpret_cast<const std::byte*>(b.GetBufferPointer());
     EXPECT_FALSE(read_worker_message({begin, b.GetSize()}).is_ok());
   }
+}
+
+TEST(ControlWire, AStateSumComesWithItsSequence) {
+  const std::vector<double> values{1.5, -0.25, 1e300};
+  FlatBufferBuilder b;
+  const auto sum = b.CreateVector(values);
+  const auto sequence = wire::CreateSequenceResult(b, 12, 0, 0, 0, 0, 0, sum);
+  const auto said = read_worker_message(
+      message(b, wire::WorkerBody::StepResult, wire::CreateStepResult(b, 6, b.CreateVector(&sequence, 1))));
+  ASSERT_TRUE(said.is_ok());
+  EXPECT_EQ(std::get<StepReport>(*said).outcome.sequences[0].state_sum, values);
 }
 
 TEST(ControlWire, CountsComeWithTheirSequence) {

@@ -63,6 +63,7 @@ Plan read_plan(const wire::StepPlan& m) {
     p.score_top = s->score_top();
     p.text_ends = s->text_ends();
     p.counted = s->counted();
+    p.state_sum_from = s->state_sum_from();
     if (s->ends() != nullptr) p.ends.assign(s->ends()->begin(), s->ends()->end());
     plan.sequences.push_back(std::move(p));
   }
@@ -127,8 +128,9 @@ void FakeWorker::answer(const PlanOutcome& outcome, int device_layers) {
       counts.push_back(wire::CreateActivationCount(b, static_cast<uint16_t>(c.layer.value),
                                                    static_cast<uint16_t>(c.expert.value), c.tokens));
     const auto count_list = b.CreateVector(counts);
+    const auto state_sum = b.CreateVector(s.state_sum);
     sequences.push_back(wire::CreateSequenceResult(b, s.id.value, sampled_list, score_list, count_list,
-                                                   static_cast<uint32_t>(s.error.code()), why));
+                                                   static_cast<uint32_t>(s.error.code()), why, state_sum));
   }
   const auto list = b.CreateVector(sequences);
   const auto why = b.CreateString(outcome.error.message());
@@ -207,6 +209,10 @@ std::optional<Plan> FakeWorker::try_plan(std::chrono::milliseconds limit) {
   return read_plan(*message(bytes, wire::WorkerBody::StepPlan).body_as_StepPlan());
 }
 
+std::array<double, kHidden> state(TokenId token, int64_t position) {
+  return {static_cast<double>(token), static_cast<double>(position), -1, 0.5};
+}
+
 PlanOutcome compute(const Plan& plan, const std::function<TokenId(const PlannedSequence&, int64_t)>& next) {
   PlanOutcome outcome;
   outcome.plan = plan.id;
@@ -219,6 +225,11 @@ PlanOutcome compute(const Plan& plan, const std::function<TokenId(const PlannedS
     }
     for (TokenId target : s.score_targets)
       out.scores.push_back(target < 0 ? TokenScore{} : score(target, -0.5f, s.score_top));
+    if (s.state_sum_from < 0) continue;
+    out.state_sum.resize(kHidden);
+    for (size_t i = 0; i < s.tokens.size(); ++i)
+      if (const int64_t position = s.first_position + static_cast<int64_t>(i); position >= s.state_sum_from)
+        for (size_t k = 0; k < kHidden; ++k) out.state_sum[k] += state(s.tokens[i], position)[k];
   }
   return outcome;
 }

@@ -2,6 +2,7 @@
 // A worker as the control plane sees one: a socket that registers and answers plans as the test says. Belongs to one
 // thread.
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -83,6 +84,10 @@ class FakeWorker {
   net::DealerSocket socket_;
   std::vector<ReleasedSequence> released_;
 };
+
+inline constexpr size_t kHidden = 4;
+/// The final hidden state of a token at a position.
+std::array<double, kHidden> state(TokenId token, int64_t position);
 
 /// The outcome of a plan: the token after position p of a sequence is next(sequence, p). Its log-probability is -0.25,
 /// that of a scored prompt token -0.5; alternatives are the ids that follow, each 1 below the one before.

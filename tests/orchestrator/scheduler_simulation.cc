@@ -46,6 +46,11 @@ SequenceRequest Simulation::random_request(uint64_t id) {
   r.score_top = r.tokens_max == 0 || roll(3) == 0 ? 0 : -1;
   r.ignore_eos = roll(2) == 0;
   if (id % 3 == 0) r.sampling.presence_penalty = 1;  // the worker is to know all its tokens
+  if (id % 7 < 2) {
+    r.tokens_max = 0;
+    r.score_top = -1;
+    r.pooling = id % 7 == 0 ? Pooling::kMean : Pooling::kLast;
+  }
   return r;
 }
 
@@ -179,6 +184,7 @@ void Simulation::feed(Event event) {
       if (!progress->sampled.empty() || !progress->prompt_scores.empty()) h.versions.insert(answered_by_);
     } else if (auto* finished = std::get_if<Finished>(&action)) {
       heard_[finished->id.value].finished = finished->reason;
+      heard_[finished->id.value].embedding = std::move(finished->embedding);
     } else if (auto* failed = std::get_if<Failed>(&action)) {
       heard_[failed->id.value].failed = failed->error;
     }
@@ -201,6 +207,8 @@ void Simulation::expect_right_answers() {
     }
     ASSERT_TRUE(h.finished.has_value()) << "sequence " << id << " never ended";
     EXPECT_EQ(h.sampled, expected_output(h.request)) << "sequence " << id;
+    EXPECT_EQ(h.embedding, expected_embedding(h.request)) << "sequence " << id;
+    EXPECT_TRUE(h.request.pooling != Pooling::kMean || h.cached == 0) << "what is found has no hidden states";
     EXPECT_LT(h.cached, static_cast<int64_t>(h.request.prompt.size()));
     std::vector<float> scores;
     if (h.request.score_top >= 0)

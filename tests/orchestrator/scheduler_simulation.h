@@ -22,6 +22,9 @@ inline const std::string kBrokeDown = "the plan broke down";
 /// What the simulated model says after `tokens`: a function of nothing else, as greedy decoding is.
 TokenId next_token(const std::vector<TokenId>& tokens);
 float score_of(TokenId target, int64_t position);
+/// The final hidden state of the last of `tokens`: a function of all of them. Sums of whole numbers are exact.
+std::vector<double> state_of(const std::vector<TokenId>& tokens);
+std::vector<double> expected_embedding(const SequenceRequest& request);
 std::vector<TokenId> expected_output(const SequenceRequest& request);
 
 /// A worker that keeps what a real one keeps: block tables and, per slot of its cache, what was written there. As keys
@@ -83,6 +86,7 @@ struct Heard {
   std::vector<TokenId> sampled;
   std::vector<float> scores;
   int64_t cached = 0;
+  std::vector<double> embedding;
   std::optional<FinishReason> finished;
   std::optional<Status> failed;
   bool cancelled = false;

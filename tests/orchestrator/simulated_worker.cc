@@ -13,6 +13,9 @@ uint64_t chain_on(uint64_t chain, TokenId token) { return (chain ^ static_cast<u
 TokenId said_after(uint64_t chain) {
   return static_cast<TokenId>((chain >> 20) % 97);
 }  // 0, the end token, now and then
+std::vector<double> state_after(uint64_t chain) {
+  return {static_cast<double>(chain >> 40), static_cast<double>(chain % 1000), 1};
+}
 
 }  // namespace
 
@@ -24,6 +27,24 @@ TokenId next_token(const std::vector<TokenId>& tokens) {
 
 float score_of(TokenId target, int64_t position) {
   return -0.01f * static_cast<float>(target) - static_cast<float>(position);
+}
+
+std::vector<double> state_of(const std::vector<TokenId>& tokens) {
+  uint64_t chain = kChainBegin;
+  for (TokenId t : tokens) chain = chain_on(chain, t);
+  return state_after(chain);
+}
+
+std::vector<double> expected_embedding(const SequenceRequest& r) {
+  if (r.pooling == Pooling::kNone) return {};
+  if (r.pooling == Pooling::kLast) return state_of(r.prompt);
+  std::vector<double> mean(3);
+  for (size_t n = 1; n <= r.prompt.size(); ++n) {
+    const std::vector<double> state = state_of({r.prompt.begin(), r.prompt.begin() + static_cast<std::ptrdiff_t>(n)});
+    for (size_t i = 0; i < mean.size(); ++i) mean[i] += state[i];
+  }
+  for (double& value : mean) value /= static_cast<double>(r.prompt.size());
+  return mean;
 }
 
 std::vector<TokenId> expected_output(const SequenceRequest& r) {
@@ -167,6 +188,10 @@ SequenceOutcome SimulatedWorker::compute(PlanId plan, const Work& work) {
     chain = chain_on(chain, work.tokens[i]);
     slot(s.id, position) = {work.tokens[i], chain};
     if (!s.score_targets.empty()) out.scores.push_back({score_of(s.score_targets[i], position), {}});
+    if (s.state_sum_from < 0 || position < s.state_sum_from) continue;
+    const std::vector<double> state = state_after(chain);
+    out.state_sum.resize(state.size());
+    std::transform(state.begin(), state.end(), out.state_sum.begin(), out.state_sum.begin(), std::plus<>());
   }
   if (!s.sample) return out;
   out.sampled.push_back({said_after(chain), {}});

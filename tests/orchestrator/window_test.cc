@@ -149,7 +149,7 @@ TEST(Window, NobodyReadsWhatIsNotHisOwn) {
       const uint64_t what = sim.roll(100);
       if (what < 10 && next <= 40) {
         SequenceRequest r = sim.related_request(next++);
-        if (sim.roll(4) == 0) r.tokens_max += static_cast<int64_t>(sim.roll(100));
+        if (sim.roll(4) == 0 && r.pooling == Pooling::kNone) r.tokens_max += static_cast<int64_t>(sim.roll(100));
         sim.submit(std::move(r));
       } else if (what < 12 && next > 1) {
         const uint64_t id = 1 + sim.roll(next - 1);

@@ -187,7 +187,7 @@ void add_server_commands(command_line::App& batch, CommandResult& result) {
             ->required()
             ->option_text("IN.jsonl");
         c->add_option("--endpoint", o.endpoint, "Endpoint of every line. Default: the url of the first line")
-            ->check(command_line::IsMember({"/v1/completions", "/v1/chat/completions"}));
+            ->check(command_line::IsMember({"/v1/completions", "/v1/chat/completions", "/v1/embeddings"}));
         c->add_option("--window", o.window, "Lines that have not run in this time are not run: 90m, 24h, 7d")
             ->capture_default_str()
             ->type_name("TIME");

@@ -32,7 +32,9 @@ CudaHead::CudaHead(const model::ModelSpec& spec, const engine::DenseWeights& wei
       reader_(host_ops),
       tile_(tile_rows(step_tokens_max)),
       buffers_(memory),
-      ids_(ops, step_tokens_max) {
+      ids_(ops, step_tokens_max),
+      sums_(spec.hidden),
+      states_(static_cast<size_t>(tile_ * spec.hidden)) {
   rows_ = buffers_.make<float>(tile_ * spec.hidden);
   logits_ = buffers_.make<float>(tile_ * spec.vocab);
   device_ids_ = buffers_.make<int32_t>(step_tokens_max);
@@ -49,6 +51,12 @@ void CudaHead::launch(const engine::StepPlan& plan, const engine::StepBatch& bat
   if (total > 0 && queue.error == 0)
     queue.note("copy_out", queue.functions.copy_out(ids_.data(), device_ids_,
                                                     static_cast<uint64_t>(total) * sizeof(int32_t), queue.stream));
+  sums_.add(batch, tile_, [&](int64_t first, int64_t n) -> const float* {
+    ops_.rms_norm(hidden + first * spec_.hidden, n, spec_.hidden, weights_.norm(), static_cast<float>(spec_.norm_eps),
+                  rows_);
+    memory_.copy_out(states_.data(), rows_, n * spec_.hidden * kFloatBytes);
+    return states_.data();
+  });
 }
 
 void CudaHead::launch_tile(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* hidden,
@@ -80,7 +88,7 @@ void CudaHead::launch_tile(const engine::StepPlan& plan, const engine::StepBatch
 
 uint32_t CudaHead::finish(const engine::StepPlan& plan, const engine::StepBatch& batch, std::vector<Status>& failed,
                           std::vector<engine::SequenceOutcome>& outcomes) {
-  uint32_t not_finite = 0;
+  uint32_t not_finite = sums_.finish(batch, failed, outcomes);
   for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
     const LogitRow& row = batch.logit_rows[i];
     if (!read_[i].empty()) {

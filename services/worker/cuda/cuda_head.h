@@ -1,6 +1,7 @@
 #pragma once
-// From the last layer's rows to tokens and scores on a CUDA device. Tokens are drawn there; rows whose logits the host
-// has to see (scores, log-probabilities, penalties, grammars) are copied to it one by one.
+// From the last layer's rows to tokens, scores and sums of hidden states on a CUDA device. Tokens are drawn there; rows
+// whose logits the host has to see (scores, log-probabilities, penalties, grammars), and hidden states that are summed
+// up, are copied to it.
 
 #include <memory>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "kernels/cuda/cuda_memory.h"
 #include "services/worker/engine/dense_weights.h"
 #include "services/worker/engine/logit_reader.h"
+#include "services/worker/engine/state_sums.h"
 
 namespace moestro::cuda {
 
@@ -19,11 +21,12 @@ class CudaHead {
   /// Rows of logits that are computed at a time.
   static int64_t tile_rows(int64_t step_tokens_max);
 
-  /// Queues everything for the rows that need logits, and reads those that the host has to see: it waits only for them.
+  /// Queues everything for the rows that need logits or whose states are summed up, and reads those that the host has
+  /// to see: it waits only for them.
   /// `hidden`: [rows, hidden], not yet normed.
   void launch(const engine::StepPlan& plan, const engine::StepBatch& batch, const float* hidden);
   /// After the stream has been waited for: fills `outcomes` and `failed`. Returns how many sequences have failed by
-  /// logits that are not finite.
+  /// logits or states that are not finite.
   uint32_t finish(const engine::StepPlan& plan, const engine::StepBatch& batch, std::vector<Status>& failed,
                   std::vector<engine::SequenceOutcome>& outcomes);
 
@@ -44,6 +47,8 @@ class CudaHead {
   std::vector<int32_t> row_list_;
   std::vector<MoestroCudaSampling> how_;
   std::vector<std::vector<float>> read_;      ///< of every row with logits: what the host has to see; empty elsewhere
+  engine::StateSums sums_;
+  std::vector<float> states_;  ///< a tile of hidden states in host memory
 };
 
 }  // namespace moestro::cuda

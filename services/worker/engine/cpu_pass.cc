@@ -67,7 +67,9 @@ class CpuPass final : public Pass {
                                      std::vector<SequenceOutcome>& outcomes) override {
     head_not_finite_ = 0;
     graph_.clear();
-    schedule_->begin({batch.rows(), batch.context, static_cast<int64_t>(batch.logit_rows.size())}, graph_);
+    schedule_->begin({batch.rows(), batch.context, static_cast<int64_t>(batch.logit_rows.size()),
+                      static_cast<int64_t>(batch.summed_rows.size())},
+                     graph_);
     forward_.begin(plan.id, batch, graph_, failed);
     const auto run_head = [&] { head_not_finite_ = head_.run(plan, batch, forward_.hidden(), failed, outcomes); };
     StepRunner runner(forward_, run_head, floor_);

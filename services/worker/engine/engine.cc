@@ -235,6 +235,7 @@ void Engine::Impl::finish(const StepPlan& plan, uint32_t index, SequenceOutcome&
   if (!out.status.is_ok()) {
     out.sampled.clear();
     out.scores.clear();
+    out.state_sum.clear();
     return lose_kv(plan, index);
   }
   const TokenRange rows = batch.rows_of[index];
@@ -268,6 +269,7 @@ void StepOutcome::begin(PlanId of, size_t count) {
     s.sampled.clear();
     s.scores.clear();
     s.activations.clear();
+    s.state_sum.clear();
     s.status = Status::ok();
   }
   // The counters go back to zero with everything that a new outcome would have.

@@ -9,13 +9,25 @@ constexpr int64_t kTileRows = 32;
 }  // namespace
 
 OutputHead::OutputHead(const model::ModelSpec& spec, const DenseWeights& weights, kernels::Ops& ops)
-    : spec_(spec), weights_(weights), ops_(ops), reader_(ops) {
+    : spec_(spec), weights_(weights), ops_(ops), reader_(ops), sums_(spec.hidden) {
   rows_.resize(static_cast<size_t>(kTileRows * spec.hidden));
   logits_.resize(static_cast<size_t>(kTileRows * spec.vocab));
 }
 
 uint32_t OutputHead::run(const StepPlan& plan, const StepBatch& batch, const float* hidden, std::vector<Status>& failed,
                          std::vector<SequenceOutcome>& outcomes) {
+  const auto norm_rows = [&](int64_t first, int64_t n) -> const float* {
+    ops_.rms_norm(hidden + first * spec_.hidden, n, spec_.hidden, weights_.norm(), static_cast<float>(spec_.norm_eps),
+                  rows_.data());
+    return rows_.data();
+  };
+  sums_.add(batch, kTileRows, norm_rows);
+  const uint32_t without_logits = sums_.finish(batch, failed, outcomes);
+  return without_logits + run_logits(plan, batch, hidden, failed, outcomes);
+}
+
+uint32_t OutputHead::run_logits(const StepPlan& plan, const StepBatch& batch, const float* hidden,
+                                std::vector<Status>& failed, std::vector<SequenceOutcome>& outcomes) {
   uint32_t not_finite = 0;
   const auto total = static_cast<int64_t>(batch.logit_rows.size());
   for (int64_t first = 0; first < total; first += kTileRows) {

@@ -154,6 +154,9 @@ Status check_sequence(const StepPlan& plan, const PlanSequence& s, TokenRange ra
   if (first < 0 || last >= limits.context_max)
     return invalid_argument(name_of(s) + ": positions " + std::to_string(first) + " to " + std::to_string(last) +
                             " are outside the context of " + std::to_string(limits.context_max));
+  if (s.state_sum_from > last)
+    return invalid_argument(name_of(s) + ": hidden states from position " + std::to_string(s.state_sum_from) +
+                            " on, and its last in this plan is " + std::to_string(last));
   if (s.sample && s.sampling.penalises() && state.history.length() != last + 1)
     return invalid_argument(name_of(s) + ": penalties want the " + std::to_string(last + 1) +
                             " tokens before the one to sample, its history has " +

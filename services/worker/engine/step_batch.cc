@@ -13,6 +13,7 @@ void StepBatch::clear() {
   history_of.clear();
   attention.clear();
   logit_rows.clear();
+  summed_rows.clear();
   cos.clear();
   sin.clear();
   context = furthest = 0;
@@ -29,6 +30,10 @@ void StepBatch::add(const StepPlan& plan, uint32_t index, TokenRange range, cons
   rows_of[index] = {static_cast<uint32_t>(first_row), range.count};
   attention.push_back(
       {.first_token = first_row, .tokens = range.count, .first_position = first_position, .blocks = state.blocks});
+  if (sequence.state_sum_from >= 0) {
+    const int64_t left_out = std::max<int64_t>(0, sequence.state_sum_from - first_position);
+    summed_rows.push_back({index, first_row + left_out, range.count - left_out});
+  }
   for (uint32_t i = 0; i < range.count; ++i) {
     const PlanToken& token = plan.tokens[range.first + i];
     ids.push_back(token.id == kSampledByParent ? state.last_sampled : token.id);

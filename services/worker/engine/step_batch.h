@@ -19,6 +19,12 @@ struct LogitRow {
   TokenId target = -1;      ///< if score
 };
 
+/// Consecutive rows of a sequence whose final hidden states are summed up.
+struct SummedRows {
+  uint32_t sequence = 0;  ///< index in the plan
+  int64_t first = 0, count = 0;
+};
+
 struct StepBatch {
   std::vector<int32_t> ids, positions;
   std::vector<uint32_t> sequence_of;  ///< row -> index in the plan
@@ -26,6 +32,7 @@ struct StepBatch {
   std::vector<TokenRange> rows_of;    ///< sequence of the plan -> its rows; none if it failed
   std::vector<kernels::AttentionSequence> attention;
   std::vector<LogitRow> logit_rows;
+  std::vector<SummedRows> summed_rows;
   std::vector<const TokenHistory*> history_of;  ///< sequence of the plan -> what penalties see of it; null if it failed
   std::vector<float> cos, sin;
   int64_t context = 0;   ///< sum over rows of the positions they attend to

@@ -58,6 +58,8 @@ struct PlanSequence {
   std::vector<TokenId> ends = {};
   bool text_ends =
       false;  ///< its end may be found in its text later: which of its positions stand is said when it is released
+  int64_t state_sum_from =
+      -1;  ///< >= 0: the sum of its final hidden states, of the tokens of this plan from this position on, is wanted
 };
 
 struct KvCopy {
@@ -101,6 +103,7 @@ struct SequenceOutcome {
   std::vector<SampledToken> sampled;
   std::vector<TokenScore> scores;
   std::vector<activation::ActivationCount> activations;
+  std::vector<double> state_sum;  ///< one per value of a hidden state (state_sums.h); empty where it was not wanted
   Status status;  ///< an error: this sequence failed, the others stand
 };
 

@@ -14,7 +14,7 @@
 
 namespace moestro::worker {
 
-inline constexpr uint32_t kWorkerProtocol = 4;
+inline constexpr uint32_t kWorkerProtocol = 5;
 
 struct Registered {
   uint32_t worker = 0;

@@ -77,6 +77,7 @@ Result<engine::PlanSequence> read_sequence(const wire::PlanSequence& m) {
   s.text_ends = m.text_ends();
   s.counted = m.counted();
   if (m.ends() != nullptr) s.ends.assign(m.ends()->begin(), m.ends()->end());
+  s.state_sum_from = m.state_sum_from();
   return s;
 }
 

@@ -40,8 +40,9 @@ Offset<wire::SequenceResult> write_sequence(FlatBufferBuilder& b, const engine::
   const auto scores_offset = b.CreateVector(scores);
   const auto counts_offset = b.CreateVector(counts);
   const auto error = s.status.is_ok() ? 0 : b.CreateString(s.status.message());
+  const auto state_sum = s.state_sum.empty() ? 0 : b.CreateVector(s.state_sum);
   return wire::CreateSequenceResult(b, s.id.value, sampled_offset, scores_offset, counts_offset,
-                                    static_cast<uint32_t>(s.status.code()), error);
+                                    static_cast<uint32_t>(s.status.code()), error, state_sum);
 }
 
 uint32_t narrowed(uint64_t count) { return static_cast<uint32_t>(std::min<uint64_t>(count, UINT32_MAX)); }

@@ -1,0 +1,20 @@
+#pragma once
+// Headers that answers of several routes have.
+
+#include <string>
+#include <vector>
+
+#include "orchestrator/api/api_error.h"
+#include "orchestrator/control/control_plane.h"
+#include "orchestrator/http/exchange.h"
+
+namespace moestro::orchestrator {
+
+/// Adds `what`, joined by "; " and made printable, unless it is empty.
+void add_list(Headers& headers, const char* name, const std::vector<std::string>& what);
+
+/// Of a request that failed after it was read: when, and whether, it is to be sent again. A 429 counts as refused by
+/// `control`, whose queue was full.
+Headers failure_headers(const ApiError& error, ControlPlane& control, bool quarantined);
+
+}  // namespace moestro::orchestrator

@@ -1,0 +1,206 @@
+"""/openapi.json is true: the routes that it describes are served, its examples are answered, and the answers are as it
+says."""
+
+import copy
+import json
+import sys
+
+from batch_box import BatchTest, line
+from cluster import Cluster, main
+
+try:
+    import jsonschema
+except ImportError:  # Debian's package is for Debian's Python
+    sys.path.append("/usr/lib/python3/dist-packages")
+    try:
+        import jsonschema
+    except ImportError:
+        print("there is no Python module jsonschema here (package python3-jsonschema)")
+        sys.exit(77)
+
+METHODS = ("get", "put", "post", "delete", "patch")
+
+
+def close_objects(schema):
+    """Lets objects have no other members than those that are described."""
+    if isinstance(schema, dict):
+        if "properties" in schema and not {"additionalProperties", "unevaluatedProperties"} & set(schema):
+            schema["additionalProperties"] = False
+        for value in schema.values():
+            close_objects(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            close_objects(value)
+
+
+def references(value):
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for inner in value.values():
+            yield from references(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from references(inner)
+
+
+class OpenApi(BatchTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.cluster = Cluster(cls.pack).__enter__()
+        cls.addClassCleanup(cls.cluster.__exit__)
+        cls.document = cls.cluster.request("GET", "/openapi.json")[1]
+        cls.closed = copy.deepcopy(cls.document["components"])
+        close_objects(cls.closed)
+
+    def operations(self):
+        for path, item in self.document["paths"].items():
+            for method in METHODS:
+                if method in item:
+                    yield path, method, item[method]
+
+    def resolved(self, value):
+        while "$ref" in value:
+            found = self.document
+            for part in value["$ref"].removeprefix("#/").split("/"):
+                found = found[part]
+            value = found
+        return value
+
+    def errors(self, schema, value, answer):
+        """What is wrong with a value; of an answer, also members that are not described."""
+        schema = {**copy.deepcopy(schema), "components": self.closed if answer else self.document["components"]}
+        if answer:
+            close_objects({key: inner for key, inner in schema.items() if key != "components"})
+            if "properties" in schema:
+                schema.setdefault("additionalProperties", False)
+        return [e.message for e in jsonschema.Draft202012Validator(schema).iter_errors(value)]
+
+    def send(self, method, path, body=None, content="application/json"):
+        """(status, media type, bytes)."""
+        connection = self.cluster.connect()
+        connection.request(method.upper(), path, body if isinstance(body, (str, type(None))) else json.dumps(body),
+                           {"Content-Type": content})
+        response = connection.getresponse()
+        text = response.read()
+        connection.close()
+        return response.status, response.headers.get_content_type(), text
+
+    def check(self, operation, answer, where):
+        """The answer is one of 200 that the operation describes."""
+        status, media, text = answer
+        self.assertEqual(status, 200, f"{where}: {text[:300]}")
+        content = operation["responses"]["200"]["content"]
+        self.assertIn(media, content, where)
+        if media == "application/json":
+            self.assertEqual(self.errors(content[media]["schema"], json.loads(text), True), [], where)
+        elif media == "text/event-stream":
+            events = [one.removeprefix("data: ") for one in text.decode().split("\n\n") if one.startswith("data: ")]
+            self.assertEqual(events.pop(), "[DONE]", where)
+            self.assertGreater(len(events), 1, where)
+            for event in events:
+                self.assertEqual(self.errors(content[media]["x-moestro-event"], json.loads(event), True), [], where)
+
+    def uploaded(self):
+        status, file = self.upload(self.cluster, json.dumps(line(0, tokens=1)))
+        self.assertEqual(status, 200, file)
+        return file
+
+    def filled(self, path, method):
+        """The path with ids of what is there."""
+        if "{model}" in path:
+            path = path.replace("{model}", self.cluster.request("GET", "/v1/models")[1]["data"][0]["id"])
+        if "{file}" in path:
+            path = path.replace("{file}", self.uploaded()["id"])
+        if "{batch}" in path:
+            path = path.replace("{batch}", self.create(self.cluster, self.uploaded()["id"])[1]["id"])
+        self.assertNotIn("{", path, f"{method}: a parameter that this test does not know")
+        return path
+
+    def ready(self, body):
+        """An example, with the id of a file that is there."""
+        return {**body, "input_file_id": self.uploaded()["id"]} if "input_file_id" in body else body
+
+    def json_requests(self):
+        """Operations with a JSON body, each with its schema and its examples."""
+        found = 0
+        for path, method, operation in self.operations():
+            content = operation.get("requestBody", {}).get("content", {}).get("application/json")
+            if content:
+                found += 1
+                yield path, operation, content["schema"], [one["value"] for one in content["examples"].values()]
+        self.assertGreater(found, 5)
+
+    def test_the_document_is_in_order(self):
+        self.assertEqual(self.document["openapi"], "3.1.0")
+        self.assertEqual(self.document["info"]["version"], self.cluster.request("GET", "/version")[1]["version"])
+        for reference in references(self.document):
+            self.assertIsInstance(self.resolved({"$ref": reference}), dict, reference)
+        for name, schema in self.document["components"]["schemas"].items():
+            jsonschema.Draft202012Validator.check_schema(schema)
+            self.assertIn(f"#/components/schemas/{name}", set(references(self.document)), "a schema that nobody uses")
+        ids = [operation["operationId"] for _, _, operation in self.operations() if "operationId" in operation]
+        self.assertEqual(len(ids), len(set(ids)))
+        for path, method, operation in self.operations():
+            named = {self.resolved(p)["name"] for p in self.document["paths"][path].get("parameters", [])}
+            self.assertEqual(named, {part.strip("{}") for part in path.split("/") if part.startswith("{")}, path)
+            self.assertIn("summary", operation, f"{method} {path}")
+            self.assertEqual(set(operation["responses"]), {"200", "default"}, f"{method} {path}")
+
+    def test_what_is_described_is_served_and_answers_as_described(self):
+        for path, method, operation in self.operations():
+            if "requestBody" not in operation:
+                self.check(operation, self.send(method, self.filled(path, method)), f"{method} {path}")
+            for parameter in map(self.resolved, operation.get("parameters", [])):
+                for value in parameter["schema"].get("enum", []):
+                    query = f"{path}?{parameter['name']}={value}"
+                    self.check(operation, self.send(method, query), query)
+        for path, operation, schema, examples in self.json_requests():
+            for example in examples:
+                where = f"{path} with {example}"
+                self.assertEqual(self.errors(schema, example, False), [], where)
+                self.check(operation, self.send("post", path, self.ready(example)), where)
+        self.check(self.document["paths"]["/v1/files"]["post"],
+                   (200, "application/json", json.dumps(self.uploaded()).encode()), "an upload")
+
+    def test_no_other_method_is_served(self):
+        for path, item in self.document["paths"].items():
+            where = self.filled(path, "any")
+            for method in set(METHODS) - set(item):
+                self.assertEqual(self.send(method, where)[0], 405, f"{method} {path}")
+
+    def test_every_field_that_is_described_is_known_and_no_other(self):
+        for path, operation, schema, examples in self.json_requests():
+            if f"/v1{path}" in self.document["paths"]:
+                continue  # another name of a path
+            parts = [self.resolved(schema), *map(self.resolved, self.resolved(schema).get("allOf", []))]
+            fields = {name for part in parts for name in part["properties"]}
+            required = {name for part in parts for name in part.get("required", [])}
+            self.assertGreater(len(fields), 1)
+            example = next(e for e in examples if not e.get("stream"))
+            for name in fields - required - set(example):
+                self.check(operation, self.send("post", path, self.ready({**example, name: None})), f"{path}: {name}")
+            for name in [*sorted(fields), "no_such_field"]:
+                strange = {**example, name: {"strange": [1]}}
+                _, _, text = self.send("post", path, strange)
+                message = json.loads(text).get("error", {}).get("message", "")
+                unknown = f"'{name}': this field is not known here" in message
+                self.assertEqual(unknown, name == "no_such_field", f"{path}: {name}: {text}")
+            self.assertNotEqual(self.errors(schema, strange, False), [], path)
+
+    def test_errors_are_as_described(self):
+        schema = self.resolved(self.document["paths"]["/v1/completions"]["post"]["responses"]["default"])
+        schema = schema["content"]["application/json"]["schema"]
+        wrong = [("POST", path, {}) for path, *_ in self.json_requests()]
+        wrong += [("GET", "/v1/models/none", None), ("GET", "/v1/files/file-none", None), ("GET", "/none", None),
+                  ("DELETE", "/health", None), ("POST", "/v1/completions", {"prompt": "a " * 100000})]
+        for method, path, body in wrong:
+            status, media, text = self.send(method, path, body)
+            self.assertTrue(400 <= status < 500, f"{method} {path}: {status}")
+            self.assertEqual(media, "application/json")
+            self.assertEqual(self.errors(schema, json.loads(text), True), [], f"{method} {path}")
+
+
+if __name__ == "__main__":
+    main()
